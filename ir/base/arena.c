@@ -1,0 +1,115 @@
+// Chunked bump arenas (after lcc's PERM/FUNC/STMT). Under AddressSanitizer the unused tail of a chunk is poisoned.
+#include "ir/base/arena.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__) || (defined(__has_feature) && __has_feature(address_sanitizer))
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#define GAP 16 // a poisoned gap after every object
+#else
+#define POISON(p, n) ((void)0)
+#define UNPOISON(p, n) ((void)0)
+#define GAP 0
+#endif
+
+typedef struct Chunk {
+    struct Chunk *prev;
+    size_t used, cap;
+    _Alignas(16) unsigned char data[];
+} Chunk;
+
+struct Arena { Chunk *top; size_t bytes; };
+
+static void grow(Arena *a, size_t need) {
+    size_t cap = a->top ? a->top->cap * 2 : 16 * 1024;
+    if (cap > 8u << 20) cap = 8u << 20;
+    if (cap < need) cap = need;
+    Chunk *c = malloc(sizeof(Chunk) + cap);
+    if (!c) {
+        fprintf(stderr, "heddle: error: out of memory (asked for %zu bytes)\n", cap);
+        exit(1);
+    }
+    c->prev = a->top;
+    c->used = 0;
+    c->cap = cap;
+    POISON(c->data, cap);
+    a->top = c;
+    a->bytes += cap;
+}
+
+Arena *hd_arena_new(void) {
+    Arena *a = calloc(1, sizeof *a);
+    if (!a) {
+        fprintf(stderr, "heddle: error: out of memory\n");
+        exit(1);
+    }
+    return a;
+}
+
+static void pop(Arena *a) {
+    Chunk *c = a->top;
+    a->top = c->prev;
+    a->bytes -= c->cap;
+    UNPOISON(c->data, c->cap);
+    free(c);
+}
+
+void hd_arena_free(Arena *a) {
+    if (!a) return;
+    while (a->top) pop(a);
+    free(a);
+}
+
+void *hd_alloc(Arena *a, size_t bytes) {
+    size_t n = (bytes + 15) & ~(size_t)15;
+    if (n < bytes) {
+        fprintf(stderr, "heddle: error: out of memory (size overflow)\n");
+        exit(1);
+    }
+    if (!a->top || a->top->cap - a->top->used < n + GAP) grow(a, n + GAP);
+    void *p = a->top->data + a->top->used;
+    a->top->used += n + GAP;
+    UNPOISON(p, bytes);
+    return memset(p, 0, bytes);
+}
+
+ArenaMark hd_arena_mark(Arena *a) { return (ArenaMark){a->top, a->top ? a->top->used : 0}; }
+
+void hd_arena_rewind(Arena *a, ArenaMark m) {
+    while (a->top != m.chunk) pop(a);
+    if (!a->top) return;
+    a->top->used = m.used;
+    POISON(a->top->data + m.used, a->top->cap - m.used);
+}
+
+size_t hd_arena_bytes(const Arena *a) { return a->bytes; }
+
+char *hd_strndup(Arena *a, const char *s, size_t n) {
+    char *p = hd_alloc(a, n + 1);
+    memcpy(p, s, n);
+    return p;
+}
+
+char *hd_strdup(Arena *a, const char *s) { return hd_strndup(a, s, strlen(s)); }
+
+char *hd_vsprintf(Arena *a, const char *fmt, va_list ap) {
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    char *p = hd_alloc(a, (size_t)(n < 0 ? 0 : n) + 1);
+    if (n > 0) vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return p;
+}
+
+char *hd_sprintf(Arena *a, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    char *p = hd_vsprintf(a, fmt, ap);
+    va_end(ap);
+    return p;
+}

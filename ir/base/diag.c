@@ -1,0 +1,82 @@
+// Source map and diagnostic rendering.
+#include "ir/base/diag.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_PRINTED = 20 };
+
+uint32_t hd_source_add(Diags *d, const char *name, const char *text, size_t len, int first_line) {
+    uint32_t base = 1; // span 0 means "no place"
+    if (d->sources.n) base = d->sources.at[d->sources.n - 1].base + d->sources.at[d->sources.n - 1].len + 1;
+    Source s = {name, text, base, (uint32_t)len, first_line};
+    hd_push(d->arena, &d->sources, s);
+    return base;
+}
+
+bool hd_locate(const Diags *d, Span s, const Source **src, int *line, int *col) {
+    if (!s.lo) return false;
+    for (int i = 0; i < d->sources.n; i++) {
+        const Source *f = &d->sources.at[i];
+        if (s.lo < f->base || s.lo > f->base + f->len) continue;
+        int l = f->first_line, c = 1;
+        for (uint32_t k = 0; k < s.lo - f->base; k++) {
+            if (f->text[k] == '\n') { l++; c = 1; }
+            else c++;
+        }
+        *src = f;
+        *line = l;
+        *col = c;
+        return true;
+    }
+    return false;
+}
+
+void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    Diag g = {sev, s, hd_vsprintf(d->arena, fmt, ap)};
+    va_end(ap);
+    if (sev == SEV_ERROR) d->errors++;
+    hd_push(d->arena, &d->list, g);
+}
+
+static void quote(const Source *f, Span s, Out *o) {
+    uint32_t at = s.lo - f->base, b = at, e = at;
+    while (b > 0 && f->text[b - 1] != '\n') b--;
+    while (e < f->len && f->text[e] != '\n') e++;
+    hd_puts(o, "  ");
+    for (uint32_t k = b; k < e; k++) {
+        char c = f->text[k];
+        if (c == '\r' || c == 0) c = ' ';
+        hd_putn(o, &c, 1);
+    }
+    hd_puts(o, "\n  ");
+    for (uint32_t k = b; k < at; k++) {
+        if (((unsigned char)f->text[k] & 0xc0) == 0x80) continue; // UTF-8 continuation bytes take no column
+        hd_puts(o, f->text[k] == '\t' ? "\t" : " ");
+    }
+    hd_puts(o, "^");
+    uint32_t end = s.hi - f->base < e ? s.hi - f->base : e;
+    for (uint32_t k = at + 1; k < end; k++)
+        if (((unsigned char)f->text[k] & 0xc0) != 0x80) hd_puts(o, "~");
+    hd_puts(o, "\n");
+}
+
+void hd_diags_print(const Diags *d, Out *o) {
+    static const char *const sev[] = {"error", "warning", "note"};
+    int errors = 0;
+    bool hidden = false;
+    for (int i = 0; i < d->list.n; i++) {
+        const Diag *g = &d->list.at[i];
+        if (g->sev == SEV_ERROR) hidden = ++errors > MAX_PRINTED;
+        if (hidden) continue; // notes of a hidden error are hidden with it
+        const Source *f;
+        int line, col;
+        bool placed = hd_locate(d, g->span, &f, &line, &col);
+        if (placed) hd_printf(o, "%s:%d:%d: ", f->name, line, col);
+        else hd_puts(o, "heddle: ");
+        hd_printf(o, "%s: %s\n", sev[g->sev], g->text);
+        if (placed) quote(f, g->span, o);
+    }
+    if (errors > MAX_PRINTED) hd_printf(o, "%d more errors not shown\n", errors - MAX_PRINTED);
+}

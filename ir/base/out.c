@@ -1,0 +1,94 @@
+// Text sink, exact float printing, whole-file reading and writing.
+#include "ir/base/out.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+Out hd_out(Arena *a) {
+    Out o = {a, hd_alloc(a, 256), 0, 256};
+    return o;
+}
+
+void hd_putn(Out *o, const char *s, size_t n) {
+    if (o->n + n + 1 > o->cap) {
+        size_t cap = o->cap * 2 > o->n + n + 1 ? o->cap * 2 : o->n + n + 1;
+        char *t = hd_alloc(o->arena, cap);
+        memcpy(t, o->text, o->n);
+        o->text = t;
+        o->cap = cap;
+    }
+    memcpy(o->text + o->n, s, n);
+    o->n += n;
+    o->text[o->n] = 0;
+}
+
+void hd_puts(Out *o, const char *s) { hd_putn(o, s, strlen(s)); }
+
+void hd_printf(Out *o, const char *fmt, ...) {
+    char buf[512];
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(buf, sizeof buf, fmt, ap);
+    if (n >= (int)sizeof buf) {
+        char *p = malloc((size_t)n + 1);
+        if (p) {
+            vsnprintf(p, (size_t)n + 1, fmt, again);
+            hd_putn(o, p, (size_t)n);
+            free(p);
+        }
+    } else if (n > 0) {
+        hd_putn(o, buf, (size_t)n);
+    }
+    va_end(again);
+    va_end(ap);
+}
+
+void hd_put_float(Out *o, double v) {
+    char buf[40];
+    if (isnan(v)) { hd_puts(o, "nan"); return; }
+    if (isinf(v)) { hd_puts(o, v < 0 ? "-inf" : "inf"); return; }
+    for (int p = 1; p <= 17; p++) {
+        snprintf(buf, sizeof buf, "%.*g", p, v);
+        if (strtod(buf, NULL) == v) break;
+    }
+    hd_puts(o, buf);
+    if (!strpbrk(buf, ".en")) hd_puts(o, ".0"); // keeps floats apart from integers in the text
+}
+
+void hd_put_quoted(Out *o, const char *s) {
+    hd_puts(o, "\"");
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') hd_printf(o, "\\%c", c);
+        else if (c == '\n') hd_puts(o, "\\n");
+        else if (c < 32) hd_printf(o, "\\x%02x", c);
+        else hd_putn(o, s, 1);
+    }
+    hd_puts(o, "\"");
+}
+
+int hd_write_file(const char *path, const char *text, size_t n) {
+    FILE *f = fopen(path, "wb");
+    if (!f) return errno;
+    size_t w = fwrite(text, 1, n, f);
+    int e = w == n ? 0 : errno ? errno : EIO;
+    if (fclose(f) && !e) e = errno;
+    return e;
+}
+
+char *hd_read_file(Arena *a, const char *path, size_t *n) {
+    FILE *f = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    if (!f) return NULL;
+    Out o = hd_out(a);
+    char buf[65536];
+    size_t k;
+    while ((k = fread(buf, 1, sizeof buf, f)) > 0) hd_putn(&o, buf, k);
+    int bad = ferror(f);
+    if (f != stdin) fclose(f);
+    if (bad) { errno = EIO; return NULL; }
+    *n = o.n;
+    return o.text;
+}

@@ -1,0 +1,17 @@
+// A growing text sink. All printing in the compiler goes through one of these.
+#ifndef IR_BASE_OUT_H
+#define IR_BASE_OUT_H
+#include "ir/base/arena.h"
+#include <stdint.h>
+
+typedef struct Out { Arena *arena; char *text; size_t n, cap; } Out;
+
+Out hd_out(Arena *a);                        // text is always NUL-terminated
+void hd_puts(Out *o, const char *s);
+void hd_putn(Out *o, const char *s, size_t n);
+void hd_printf(Out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void hd_put_float(Out *o, double v);         // shortest decimal text that reads back as the same double
+void hd_put_quoted(Out *o, const char *s);   // "..." with \" \\ \n \xHH escapes
+int hd_write_file(const char *path, const char *text, size_t n); // 0, or errno
+char *hd_read_file(Arena *a, const char *path, size_t *n);       // NULL with errno set; "-" is standard input
+#endif

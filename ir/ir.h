@@ -1,0 +1,234 @@
+// The IR: a module of symbols (parameters, buckets, buffers, configuration) and functions; a function is a flat list of ops in
+// SSA form. One structure serves every stage; `heddle-opt --list-ops` says which op may occur where. Fields are public to read;
+// change them through the functions below. Everything lives on Ctx.arena.
+#ifndef IR_IR_H
+#define IR_IR_H
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/out.h"
+#include "ir/base/vec.h"
+
+typedef enum {
+#define DTYPE(id, text, bytes, is_float) TY_##id,
+#include "ir/types.def"
+#undef DTYPE
+    N_DTYPES
+} DType;
+
+typedef enum {
+#define ATTR(id, text, kind) A_##id,
+#include "ir/attrs.def"
+#undef ATTR
+    N_ATTRS
+} AttrId;
+
+typedef enum { AK_FLAG, AK_INT, AK_FLOAT, AK_WORD, AK_STR, AK_SYM, AK_INTS, AK_FLOATS, AK_WORDS, AK_SYMS } AttrKind;
+
+typedef enum {
+#define ELT(id, ...) OP_##id,
+#define OP(id, ...) OP_##id,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+    N_OPS
+} OpKind;
+
+typedef enum {
+#define SYMBOL(id, ...) SYM_##id,
+#include "ir/symbols.def"
+#undef SYMBOL
+    N_SYMBOL_KINDS
+} SymbolKind;
+
+typedef enum { STAGE_TENSOR, STAGE_SHARDED, STAGE_KERNELS, STAGE_PLAN, N_STAGES } Stage;
+
+enum { // traits of ops (see ops.def)
+    TRAIT_PURE = 1, TRAIT_EFFECT = 2, TRAIT_COMMUTES = 4, TRAIT_ELEMENTWISE = 8, TRAIT_ALIAS = 16, TRAIT_EXPLICIT = 32,
+    TRAIT_SOURCE = 64, TRAIT_SYNC = 128
+};
+enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
+
+typedef struct Type { DType dtype; int rank; int64_t dim[HD_MAX_RANK]; } Type; // interned: equal types are equal pointers
+
+typedef struct { // one attribute; lists hold n elements
+    AttrId id;
+    int n;
+    union { int64_t i; double f; const char *s; const int64_t *ints; const double *floats; const char *const *strs; };
+} Attr;
+typedef struct { int n, cap; Attr *at; } Attrs; // sorted by id
+
+typedef struct { bool placed, host; int64_t offset; } Place; // a byte offset in the device or the pinned host arena
+typedef struct { const char *path, *file; int line; } Loc;   // model instance (blocks.3.attn) and source line; NULL, NULL, 0: none
+
+typedef struct Op Op;
+typedef struct Func Func;
+typedef struct Module Module;
+
+typedef struct Value {
+    const Type *type;
+    Op *def;          // NULL for an argument
+    Func *func;
+    const char *name; // arguments only
+    int id;           // dense in the function: analyses are arrays indexed by it
+    int index;        // which result or argument
+    Place place;
+} Value;
+
+struct Op {
+    OpKind kind;
+    int id; // dense in the function
+    int n_in, n_out;
+    Value **in, **out;
+    Attrs attrs;
+    const char *stream; // plan: the stream it runs on
+    Loc loc;
+    Span span; // where it stands in the text it was parsed from, for diagnostics
+    Func *func;
+    Op *prev, *next;
+};
+
+struct Func {
+    const char *name; // without @
+    bool is_kernel;   // `kernel @k`: the body of a launch
+    int n_args, n_values, n_ops;
+    Value **args;
+    Attrs attrs;
+    Op *first, *last;
+    Span span;
+    Module *module;
+    Func *next;
+};
+
+typedef struct Symbol {
+    SymbolKind kind;
+    const char *name;
+    const Type *type; // NULL where there is none
+    Attrs attrs;
+    Place place;
+    Loc loc;
+    Span span;
+    struct Symbol *next, *chain;
+} Symbol;
+
+typedef struct Ctx Ctx; // strings, types and diagnostics: one for a compilation
+
+struct Module {
+    Ctx *cx;
+    Stage stage;
+    Symbol *symbols, *last_symbol;
+    Func *funcs, *last_func;
+    Symbol *table[256]; // by name
+};
+
+// --- context, strings, types
+struct Ctx { Arena *arena; Diags diags; struct Interned *strings; struct TypeTable *types; };
+Ctx *hd_ctx_new(void);
+void hd_ctx_free(Ctx *cx);
+const char *hd_intern(Ctx *cx, const char *s); // equal strings are equal pointers
+const char *hd_internf(Ctx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void hd_error(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void hd_note(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+// NULL when rank or a dimension is out of range or the bytes exceed 2^60. Zero dimensions are allowed.
+const Type *hd_type(Ctx *cx, DType dt, int rank, const int64_t *dim);
+const Type *hd_type_with(Ctx *cx, DType dt, const Type *shape); // the shape of one type with another dtype
+int64_t hd_type_count(const Type *t);                           // elements
+int64_t hd_type_bytes(const Type *t);
+int64_t hd_type_rows(const Type *t); // product of all dimensions but the last (1 for rank 0 and 1)
+int64_t hd_type_cols(const Type *t); // the last dimension (1 for rank 0)
+const char *hd_type_text(Ctx *cx, const Type *t);
+const char *hd_dtype_text(DType d);
+int hd_dtype_bytes(DType d);
+bool hd_dtype_is_float(DType d);
+bool hd_dtype_parse(const char *text, DType *d);
+const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b); // numpy; dtype of a; NULL when the shapes do not fit
+
+// --- tables
+typedef struct {
+    const char *mnemonic;
+    int n_in, n_out; // -1: any number
+    const char *attrs;
+    unsigned stages, traits; // stages: bit 1 << Stage
+    const char *meaning;     // ELEMENTWISE: C text over a, b, c; else NULL
+    int flops;               // ELEMENTWISE: per element
+    const char *doc;
+} OpInfo;
+const OpInfo *hd_op_info(OpKind k);
+bool hd_op_find(const char *mnemonic, OpKind *k);
+static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
+typedef struct { const char *text; AttrKind kind; } AttrInfo;
+const AttrInfo *hd_attr_info(AttrId a);
+bool hd_attr_find(const char *text, AttrId *a);
+// 0: not allowed, 1: optional, 2: required, by a list as in ops.def.
+int hd_attr_allowed(const char *list, AttrId a);
+const char *hd_symbol_keyword(SymbolKind k);
+const char *hd_symbol_attrs(SymbolKind k);
+const char *hd_stage_text(Stage s);
+
+// --- attributes (of op->attrs, func->attrs, symbol->attrs)
+const Attr *hd_attr(const Attrs *as, AttrId id); // NULL: absent
+bool hd_has(const Attrs *as, AttrId id);
+int64_t hd_int(const Attrs *as, AttrId id, int64_t otherwise);
+double hd_float(const Attrs *as, AttrId id, double otherwise);
+const char *hd_word(const Attrs *as, AttrId id, const char *otherwise); // WORD, STR and SYM (the name without @)
+void hd_set_flag(Ctx *cx, Attrs *as, AttrId id);
+void hd_set_int(Ctx *cx, Attrs *as, AttrId id, int64_t v);
+void hd_set_float(Ctx *cx, Attrs *as, AttrId id, double v);
+void hd_set_word(Ctx *cx, Attrs *as, AttrId id, const char *s); // WORD, STR and SYM
+void hd_set_ints(Ctx *cx, Attrs *as, AttrId id, int n, const int64_t *v);
+void hd_set_floats(Ctx *cx, Attrs *as, AttrId id, int n, const double *v);
+void hd_set_words(Ctx *cx, Attrs *as, AttrId id, int n, const char *const *v); // WORDS and SYMS
+void hd_set_attr(Ctx *cx, Attrs *as, const Attr *a);
+void hd_unset(Attrs *as, AttrId id);
+Attrs hd_attrs_copy(Ctx *cx, const Attrs *as);
+bool hd_attrs_equal(const Attrs *a, const Attrs *b);
+
+// --- modules
+Module *hd_module_new(Ctx *cx, Stage stage);
+Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type); // NULL when the name is taken
+Symbol *hd_symbol_find(const Module *m, const char *name);
+Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
+void hd_symbol_remove(Module *m, Symbol *s);
+Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
+Func *hd_func_find(const Module *m, const char *name);
+void hd_func_remove(Module *m, Func *f);
+Func *hd_func_clone(Module *m, const Func *f, const char *name); // ops, arguments and attributes
+Value *hd_arg_add(Func *f, const Type *t, const char *name);
+Op *hd_return(const Func *f); // the return op, or NULL while there is none
+
+// --- ops. hd_op_new makes an op that stands nowhere yet and has no result types; hd_infer gives it its results.
+Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in);
+// Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n = 0: none).
+// Returns NULL, or what is wrong.
+const char *hd_infer(Op *o, int n_declared, const Type *const *declared);
+void hd_append(Func *f, Op *o);
+void hd_insert_before(Op *at, Op *o);
+void hd_insert_after(Op *at, Op *o);
+void hd_detach(Op *o);               // takes it out of its list; it can be inserted again
+void hd_erase(Op *o);                // detach for good
+Op *hd_op_clone(Func *f, const Op *o, Value *const *in); // same kind, attributes, loc and result types; inserted nowhere
+void hd_replace_uses(Value *old, Value *now);            // in every op of the function
+void hd_renumber(Func *f);                               // makes value and op ids dense and in program order again
+
+// Builds, types and inserts an op in one call; a type error here is a bug of the caller and stops the program.
+typedef struct { Func *f; Op *before; Loc loc; Span span; bool bwd; } Builder; // before == NULL: at the end
+Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared);
+Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared); // result 0; c may be NULL
+
+// --- uses: who reads a value
+typedef struct { int *count; Op ***users; } Uses; // by value id; an op that reads a value twice stands there twice
+Uses hd_uses(const Func *f, Arena *a);
+
+// --- text
+void hd_print_module(const Module *m, Out *o);
+void hd_print_func(const Func *f, Out *o);
+void hd_print_op(const Op *o, Out *out); // one line, no newline; numbers values by Value.id
+void hd_print_attrs(const Attrs *as, Out *o);
+// Reads the text of `source` (already in cx->diags). NULL after reporting errors. Absent `stage` line: tensor.
+Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base);
+// Arity, attributes, stages, symbols, dominance and types re-inferred. false after reporting.
+bool hd_verify(const Module *m);
+
+_Noreturn void hd_bug(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define HD_BUG(...) hd_bug(__FILE__, __LINE__, __VA_ARGS__) // an error of ours: the driver leaves a reproducer behind
+#endif

@@ -1,0 +1,140 @@
+// What a compiled program and the runtime say to each other. codegen prints an HdProgram and one C function for each planned
+// function; hd_main does the rest. All offsets are bytes into the one device arena. Nothing here depends on the compiler.
+#ifndef RUNTIME_HEDDLE_H
+#define RUNTIME_HEDDLE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum { HD_F32, HD_BF16, HD_F16, HD_F64, HD_I32, HD_U8 } HdDtype; // the order of ir/types.def
+
+typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int64_t offset; } HdTensor;
+
+typedef enum { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_CONST, HD_INIT_NORMAL, HD_INIT_UNIFORM } HdInit;
+
+typedef struct { // a parameter, in canonical order; -1: it has no such storage
+    const char *name;
+    int rank;
+    int64_t dim[6], count;
+    HdInit init;
+    double std; // normal: standard deviation; uniform: half width; const: the value
+    HdDtype compute_dtype;
+    int64_t master, compute, grad, moment1, moment2; // byte offsets; compute == master when both are f32
+} HdParam;
+
+typedef struct { // one line of the plan, for profiles, errors and traces
+    const char *op, *stream, *path, *where; // "gemm", "compute", "blocks.3.mlp", "gpt2.hd:14"
+    double flops, bytes;                    // floating-point work and bytes moved, by the compiler's count
+} HdAction;
+
+typedef struct HdExec HdExec;
+typedef struct {
+    const char *name;
+    int n_args, n_results, n_actions;
+    const HdTensor *args, *results;
+    const HdAction *actions;
+    void (*run)(HdExec *x); // issues every action in plan order
+    bool graph;             // captured once, replayed after
+} HdFunc;
+
+typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored n x k
+    int64_t m, n, k;
+    bool ta, tb, accumulate; // accumulate: d += a b
+    HdDtype a, b, d;         // sums are f32 (f64 for f64)
+    int epilogue;            // HD_EPI_*
+    int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
+    int64_t workspace_bytes;
+} HdGemm;
+enum { HD_EPI_NONE, HD_EPI_BIAS, HD_EPI_BIAS_GELU }; // bias: n values of d's dtype
+
+typedef struct { const char *name, *text; } HdSource; // a CUDA translation unit
+typedef struct { const char *name; int source; int shared_bytes; } HdKernel; // dynamic shared memory it needs
+
+typedef struct HdBackend HdBackend;
+typedef struct {
+    const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
+    const char *plan_hash, *model_hash; // model_hash: parameters and training numbers, not the schedule: what a checkpoint must match
+    const char *report;                 // JSON, as --emit=report prints it
+    int64_t arena_bytes, pinned_bytes;
+    int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
+    int64_t tokens_arg, targets_arg;    // byte offsets of the batch's two i32[batch, seq] arguments
+    double model_flops;                 // per step: forward and backward, causal attention at half
+    int n_params;
+    const HdParam *params;
+    int64_t loss, norm, step;           // byte offsets of @state.loss f32, @state.norm f32, @state.step i32; -1: absent
+    int n_funcs;
+    const HdFunc *funcs;                // by name: micro_only | micro_first micro micro_last, update, eval
+    const HdBackend *backend;
+    int n_sources, n_kernels, n_gemms;
+    const HdSource *sources;
+    const HdKernel *kernels;
+    const HdGemm *gemms;
+} HdProgram;
+
+// How a target does things. Functions return false after describing the failure with hd_fail.
+struct HdBackend {
+    const char *name;
+    HdExec *(*open)(const HdProgram *p, bool use_graphs, const char *profile); // NULL on failure; everything compiled and loaded, memory zeroed
+    bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);  // into the device arena; ordered before later runs
+    bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
+    bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous
+    // Copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the oldest such copy.
+    bool (*post)(HdExec *x, int n, const int64_t *offsets, size_t bytes);
+    bool (*collect)(HdExec *x, void *data);
+    bool (*sync)(HdExec *x);
+    bool (*write_profile)(HdExec *x, const char *path); // Chrome trace of the last step run with profiling on
+    void (*close)(HdExec *x);
+    double (*peak_flops)(HdExec *x); // dense rate for MFU; 0: unknown
+    const char *(*device)(HdExec *x); // its name
+};
+extern const HdBackend hd_host_backend, hd_cuda_backend;
+
+int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
+// Remembers one message (printf form); hd_failure() gives it back. Thread-local.
+void hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+const char *hd_failure(void);
+
+// --- called by generated host programs (target host). `base` of the arena: hd_base(x).
+char *hd_base(HdExec *x);
+void hd_action(HdExec *x, const HdFunc *f, int index); // the next call is this action; times it when profiling
+void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
+typedef struct { // attention over [batch, seq, heads*size] with row strides in elements
+    int64_t batch, seq, heads, kv_heads, size;
+    int64_t q_stride, k_stride, v_stride, o_stride; // of q/dq, k/dk, v/dv, o/do
+    bool causal;
+    float scale;
+    HdDtype dtype;
+    int64_t workspace_bytes;
+} HdAttention;
+void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace);
+void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v, const void *o,
+                            const float *lse, void *dq, void *dk, void *dv, void *workspace);
+void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss);
+// dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
+void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
+                                const float *dloss, float *loss, void *dlogits, void *workspace);
+void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
+                            float *out, bool accumulate);
+typedef struct { double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor; int64_t lr_warmup, lr_total; int lr_kind; } HdOptimizer;
+enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
+// sqrt of the sum of squares of n buffers, summed in fixed blocks of 4096 elements, then in block order, in f64
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm);
+// step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t
+void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
+// elements [0, decayed) get weight decay; compute may be NULL or master
+void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m, float *v,
+                   void *compute, HdDtype compute_dtype, const float *scalars);
+void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
+
+// --- called by generated host programs (target cuda)
+typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;
+uint64_t hd_device(HdExec *x, int64_t offset); // device address
+void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const uint64_t *args); // 8 bytes an argument
+void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d, uint64_t workspace);
+void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o, uint64_t lse, uint64_t workspace);
+void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
+                            uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t workspace);
+void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
+void hd_cuda_record(HdExec *x, int stream, int event);
+void hd_cuda_wait(HdExec *x, int stream, int event);
+#endif
