@@ -89,14 +89,25 @@ struct HdBackend {
 };
 extern const HdBackend hd_host_backend, hd_cuda_backend;
 
+// What every backend's own executor begins with.
+struct HdExec {
+    const HdProgram *program;
+    char *base;                                              // the device arena; host only
+    void (*on_action)(HdExec *x, const HdFunc *f, int index); // NULL unless profiling: the action `index` of f is issued next
+};
+
 int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
 // Remembers one message (printf form); hd_failure() gives it back. Thread-local.
 void hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *hd_failure(void);
 
-// --- called by generated host programs (target host). `base` of the arena: hd_base(x).
-char *hd_base(HdExec *x);
-void hd_action(HdExec *x, const HdFunc *f, int index); // the next call is this action; times it when profiling
+// --- called by generated programs of both targets
+static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the next call is this action
+    if (x->on_action) x->on_action(x, f, index);
+}
+
+// --- called by generated programs, target host
+static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
 typedef struct { // attention over [batch, seq, heads*size] with row strides in elements
     int64_t batch, seq, heads, kv_heads, size;
@@ -126,7 +137,7 @@ void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const f
                    void *compute, HdDtype compute_dtype, const float *scalars);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
-// --- called by generated host programs (target cuda)
+// --- called by generated programs, target cuda
 typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;
 uint64_t hd_device(HdExec *x, int64_t offset); // device address
 void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const uint64_t *args); // 8 bytes an argument
