@@ -5,7 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || (defined(__has_feature) && __has_feature(address_sanitizer))
+#if defined(__has_feature) // clang; gcc before 14 has no such operator
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#endif
+#ifdef ASAN
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
