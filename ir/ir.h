@@ -164,6 +164,7 @@ int hd_attr_allowed(const char *list, AttrId a);
 const char *hd_symbol_keyword(SymbolKind k);
 const char *hd_symbol_attrs(SymbolKind k);
 const char *hd_stage_text(Stage s);
+bool hd_is_pure(const Op *o); // PURE, or a gemm that writes to no buffer
 
 // --- attributes (of op->attrs, func->attrs, symbol->attrs)
 const Attr *hd_attr(const Attrs *as, AttrId id); // NULL: absent
@@ -201,6 +202,7 @@ Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in);
 // Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n = 0: none).
 // Returns NULL, or what is wrong.
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared);
+void hd_set_results(Op *o, int n, const Type *const *types); // what hd_infer does with the types it found
 void hd_append(Func *f, Op *o);
 void hd_insert_before(Op *at, Op *o);
 void hd_insert_after(Op *at, Op *o);
@@ -229,6 +231,7 @@ Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base);
 // Arity, attributes, stages, symbols, dominance and types re-inferred. false after reporting.
 bool hd_verify(const Module *m);
 
+void hd_bug_hook(void (*fn)(void *), void *data); // called once before a bug stops the program
 _Noreturn void hd_bug(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #define HD_BUG(...) hd_bug(__FILE__, __LINE__, __VA_ARGS__) // an error of ours: the driver leaves a reproducer behind
 #endif

@@ -1,0 +1,246 @@
+// Modules, symbols, functions and the op list.
+#include "ir/ir.h"
+
+static unsigned slot_of(const char *name) {
+    unsigned h = 2166136261u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h % 256;
+}
+
+Module *hd_module_new(Ctx *cx, Stage stage) {
+    Module *m = HD_NEW(cx->arena, Module);
+    m->cx = cx;
+    m->stage = stage;
+    return m;
+}
+
+Symbol *hd_symbol_find(const Module *m, const char *name) {
+    for (Symbol *s = m->table[slot_of(name)]; s; s = s->chain)
+        if (!strcmp(s->name, name)) return s;
+    return NULL;
+}
+
+Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type) {
+    if (hd_symbol_find(m, name) || hd_func_find(m, name)) return NULL;
+    Symbol *s = HD_NEW(m->cx->arena, Symbol);
+    s->kind = kind;
+    s->name = hd_intern(m->cx, name);
+    s->type = type;
+    s->chain = m->table[slot_of(name)];
+    m->table[slot_of(name)] = s;
+    if (m->last_symbol) m->last_symbol->next = s;
+    else m->symbols = s;
+    m->last_symbol = s;
+    return s;
+}
+
+Symbol *hd_config(Module *m, const char *name) {
+    Symbol *s = hd_symbol_find(m, name);
+    if (!s) s = hd_symbol_add(m, SYM_CONFIG, name, NULL);
+    if (!s || s->kind != SYM_CONFIG) HD_BUG("@%s is not a config", name);
+    return s;
+}
+
+void hd_symbol_remove(Module *m, Symbol *s) {
+    Symbol *prev = NULL;
+    for (Symbol *p = m->symbols; p && p != s; p = p->next) prev = p;
+    if (prev) prev->next = s->next;
+    else m->symbols = s->next;
+    if (m->last_symbol == s) m->last_symbol = prev;
+    for (Symbol **p = &m->table[slot_of(s->name)]; *p; p = &(*p)->chain)
+        if (*p == s) {
+            *p = s->chain;
+            break;
+        }
+}
+
+Func *hd_func_find(const Module *m, const char *name) {
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!strcmp(f->name, name)) return f;
+    return NULL;
+}
+
+Func *hd_func_add(Module *m, const char *name, bool is_kernel) {
+    if (hd_func_find(m, name) || hd_symbol_find(m, name)) return NULL;
+    Func *f = HD_NEW(m->cx->arena, Func);
+    f->name = hd_intern(m->cx, name);
+    f->is_kernel = is_kernel;
+    f->module = m;
+    if (m->last_func) m->last_func->next = f;
+    else m->funcs = f;
+    m->last_func = f;
+    return f;
+}
+
+void hd_func_remove(Module *m, Func *f) {
+    Func *prev = NULL;
+    for (Func *p = m->funcs; p && p != f; p = p->next) prev = p;
+    if (prev) prev->next = f->next;
+    else m->funcs = f->next;
+    if (m->last_func == f) m->last_func = prev;
+}
+
+static Value *new_value(Func *f, const Type *t, Op *def, int index) {
+    Value *v = HD_NEW(f->module->cx->arena, Value);
+    v->type = t;
+    v->def = def;
+    v->func = f;
+    v->index = index;
+    v->id = f->n_values++;
+    return v;
+}
+
+Value *hd_arg_add(Func *f, const Type *t, const char *name) {
+    Value **args = HD_NEWN(f->module->cx->arena, Value *, f->n_args + 1);
+    if (f->n_args) memcpy(args, f->args, sizeof *args * (size_t)f->n_args);
+    Value *v = args[f->n_args] = new_value(f, t, NULL, f->n_args);
+    v->name = hd_intern(f->module->cx, name);
+    f->args = args;
+    f->n_args++;
+    return v;
+}
+
+Op *hd_return(const Func *f) { return f->last && f->last->kind == OP_RETURN ? f->last : NULL; }
+
+Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in) {
+    Arena *a = f->module->cx->arena;
+    Op *o = HD_NEW(a, Op);
+    o->kind = k;
+    o->id = f->n_ops++;
+    o->func = f;
+    o->n_in = n_in;
+    if (n_in) {
+        o->in = HD_NEWN(a, Value *, n_in);
+        memcpy(o->in, in, sizeof *in * (size_t)n_in);
+    }
+    return o;
+}
+
+void hd_set_results(Op *o, int n, const Type *const *types) {
+    if (o->n_out < n) {
+        Value **out = HD_NEWN(o->func->module->cx->arena, Value *, n);
+        for (int i = 0; i < n; i++) out[i] = i < o->n_out ? o->out[i] : new_value(o->func, types[i], o, i);
+        o->out = out;
+    }
+    o->n_out = n;
+    for (int i = 0; i < n; i++) o->out[i]->type = types[i];
+}
+
+void hd_insert_before(Op *at, Op *o) {
+    o->next = at;
+    o->prev = at->prev;
+    if (at->prev) at->prev->next = o;
+    else at->func->first = o;
+    at->prev = o;
+}
+
+void hd_insert_after(Op *at, Op *o) {
+    o->prev = at;
+    o->next = at->next;
+    if (at->next) at->next->prev = o;
+    else at->func->last = o;
+    at->next = o;
+}
+
+void hd_append(Func *f, Op *o) {
+    if (f->last) {
+        hd_insert_after(f->last, o);
+    } else {
+        o->prev = o->next = NULL;
+        f->first = f->last = o;
+    }
+}
+
+void hd_detach(Op *o) {
+    if (o->prev) o->prev->next = o->next;
+    else o->func->first = o->next;
+    if (o->next) o->next->prev = o->prev;
+    else o->func->last = o->prev;
+    o->prev = o->next = NULL;
+}
+
+void hd_erase(Op *o) { hd_detach(o); }
+
+Op *hd_op_clone(Func *f, const Op *o, Value *const *in) {
+    Op *c = hd_op_new(f, o->kind, o->n_in, in);
+    const Type *types[HD_MAX_IN + HD_MAX_OUT];
+    if (o->n_out > (int)(sizeof types / sizeof *types)) HD_BUG("%s has %d results", hd_op_info(o->kind)->mnemonic, o->n_out);
+    for (int i = 0; i < o->n_out; i++) types[i] = o->out[i]->type;
+    hd_set_results(c, o->n_out, types);
+    c->attrs = hd_attrs_copy(f->module->cx, &o->attrs);
+    c->stream = o->stream;
+    c->loc = o->loc;
+    c->span = o->span;
+    return c;
+}
+
+Func *hd_func_clone(Module *m, const Func *f, const char *name) {
+    Func *c = hd_func_add(m, name, f->is_kernel);
+    if (!c) HD_BUG("the name @%s is taken", name);
+    Arena *scratch = hd_arena_new();
+    Value **map = HD_NEWN(scratch, Value *, f->n_values);
+    c->attrs = hd_attrs_copy(m->cx, &f->attrs);
+    c->span = f->span;
+    for (int i = 0; i < f->n_args; i++) map[f->args[i]->id] = hd_arg_add(c, f->args[i]->type, f->args[i]->name);
+    for (const Op *o = f->first; o; o = o->next) {
+        Value **in = HD_NEWN(scratch, Value *, o->n_in);
+        for (int i = 0; i < o->n_in; i++) in[i] = map[o->in[i]->id];
+        Op *k = hd_op_clone(c, o, in);
+        for (int i = 0; i < o->n_out; i++) map[o->out[i]->id] = k->out[i];
+        hd_append(c, k);
+    }
+    hd_arena_free(scratch);
+    return c;
+}
+
+void hd_replace_uses(Value *old, Value *now) {
+    for (Op *o = old->def ? old->def->next : old->func->first; o; o = o->next)
+        for (int i = 0; i < o->n_in; i++)
+            if (o->in[i] == old) o->in[i] = now;
+}
+
+void hd_renumber(Func *f) {
+    int v = 0, k = 0;
+    for (int i = 0; i < f->n_args; i++) f->args[i]->id = v++;
+    for (Op *o = f->first; o; o = o->next) {
+        o->id = k++;
+        for (int i = 0; i < o->n_out; i++) o->out[i]->id = v++;
+    }
+    f->n_values = v;
+    f->n_ops = k;
+}
+
+Uses hd_uses(const Func *f, Arena *a) {
+    Uses u = {HD_NEWN(a, int, f->n_values + 1), HD_NEWN(a, Op **, f->n_values + 1)};
+    int total = 0;
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_in; i++) u.count[o->in[i]->id]++, total++;
+    Op **pool = HD_NEWN(a, Op *, total + 1);
+    for (int i = 0; i < f->n_values; i++) {
+        u.users[i] = pool;
+        pool += u.count[i];
+        u.count[i] = 0;
+    }
+    for (Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_in; i++) u.users[o->in[i]->id][u.count[o->in[i]->id]++] = o;
+    return u;
+}
+
+Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared) {
+    Op *o = hd_op_new(b->f, k, n_in, in);
+    Ctx *cx = b->f->module->cx;
+    if (attrs) o->attrs = hd_attrs_copy(cx, attrs);
+    if (b->bwd) hd_set_flag(cx, &o->attrs, A_BWD);
+    o->loc = b->loc;
+    o->span = b->span;
+    const char *wrong = hd_infer(o, declared ? 1 : 0, &declared);
+    if (wrong) HD_BUG("built a wrong %s: %s", hd_op_info(k)->mnemonic, wrong);
+    if (b->before) hd_insert_before(b->before, o);
+    else hd_append(b->f, o);
+    return o;
+}
+
+Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared) {
+    Value *in[2] = {a, c};
+    return hd_build(b, k, a ? c ? 2 : 1 : 0, in, attrs, declared)->out[0];
+}

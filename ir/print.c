@@ -1,0 +1,141 @@
+// The textual form. parse.c reads exactly this; values are numbered in program order whatever their ids are.
+#include "ir/ir.h"
+
+typedef struct { Out *o; const int *number; } Printer; // number: by value id; NULL: the id itself
+
+static void put_list(Out *o, const Attr *a, AttrKind k) {
+    hd_puts(o, "[");
+    for (int i = 0; i < a->n; i++) {
+        if (i) hd_puts(o, ", ");
+        if (k == AK_INTS) hd_printf(o, "%lld", (long long)a->ints[i]);
+        else if (k == AK_FLOATS) hd_put_float(o, a->floats[i]);
+        else hd_printf(o, "%s%s", k == AK_SYMS ? "@" : "", a->strs[i]);
+    }
+    hd_puts(o, "]");
+}
+
+void hd_print_attrs(const Attrs *as, Out *o) {
+    hd_puts(o, "{");
+    for (int i = 0; i < as->n; i++) {
+        const Attr *a = &as->at[i];
+        const AttrInfo *info = hd_attr_info(a->id);
+        hd_printf(o, "%s%s", i ? ", " : "", info->text);
+        if (info->kind == AK_FLAG) continue;
+        hd_puts(o, " = ");
+        switch (info->kind) {
+        case AK_INT: hd_printf(o, "%lld", (long long)a->i); break;
+        case AK_FLOAT: hd_put_float(o, a->f); break;
+        case AK_WORD: hd_puts(o, a->s); break;
+        case AK_STR: hd_put_quoted(o, a->s); break;
+        case AK_SYM: hd_printf(o, "@%s", a->s); break;
+        default: put_list(o, a, info->kind); break;
+        }
+    }
+    hd_puts(o, "}");
+}
+
+static void put_type(const Type *t, Out *o) {
+    hd_puts(o, hd_dtype_text(t->dtype));
+    for (int i = 0; i < t->rank; i++) hd_printf(o, "%s%lld", i ? "," : "[", (long long)t->dim[i]);
+    if (t->rank) hd_puts(o, "]");
+}
+
+static void put_place(const Place *p, Out *o) {
+    if (p->placed) hd_printf(o, " @%s0x%llx", p->host ? "host:" : "", (unsigned long long)p->offset);
+}
+
+static void put_loc(const Loc *l, Out *o) {
+    if (!l->path && !l->file) return;
+    hd_printf(o, " loc(%s", l->path ? l->path : "-");
+    if (l->file) {
+        hd_puts(o, ", ");
+        hd_put_quoted(o, l->file);
+        hd_printf(o, ", %d", l->line);
+    }
+    hd_puts(o, ")");
+}
+
+static void put_value(const Printer *p, const Value *v) {
+    if (!v->def) hd_printf(p->o, "%%%s", v->name);
+    else hd_printf(p->o, "%%%d", p->number ? p->number[v->id] : v->id);
+}
+
+static void put_op(const Printer *p, const Op *op) {
+    Out *o = p->o;
+    if (op->stream) hd_printf(o, "[%s] ", op->stream);
+    for (int i = 0; i < op->n_out; i++) {
+        if (i) hd_puts(o, ", ");
+        put_value(p, op->out[i]);
+    }
+    hd_printf(o, "%s%s", op->n_out ? " = " : "", hd_op_info(op->kind)->mnemonic);
+    for (int i = 0; i < op->n_in; i++) {
+        hd_puts(o, i ? ", " : " ");
+        put_value(p, op->in[i]);
+    }
+    if (op->attrs.n) {
+        hd_puts(o, " ");
+        hd_print_attrs(&op->attrs, o);
+    }
+    for (int i = 0; i < op->n_out; i++) {
+        hd_puts(o, i ? ", " : " : ");
+        put_type(op->out[i]->type, o);
+        put_place(&op->out[i]->place, o);
+    }
+    put_loc(&op->loc, o);
+}
+
+void hd_print_op(const Op *op, Out *o) {
+    Printer p = {o, NULL};
+    put_op(&p, op);
+}
+
+void hd_print_func(const Func *f, Out *o) {
+    Arena *scratch = hd_arena_new();
+    int *number = HD_NEWN(scratch, int, f->n_values + 1), n = 0;
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->n_out; i++) number[op->out[i]->id] = n++;
+    Printer p = {o, number};
+    hd_printf(o, "%s @%s(", f->is_kernel ? "kernel" : "func", f->name);
+    for (int i = 0; i < f->n_args; i++) {
+        hd_printf(o, "%s%%%s: ", i ? ", " : "", f->args[i]->name);
+        put_type(f->args[i]->type, o);
+        put_place(&f->args[i]->place, o);
+    }
+    hd_puts(o, ")");
+    const Op *ret = hd_return(f);
+    for (int i = 0; ret && i < ret->n_in; i++) {
+        hd_puts(o, i ? ", " : " -> ");
+        put_type(ret->in[i]->type, o);
+    }
+    if (f->attrs.n) {
+        hd_puts(o, " with ");
+        hd_print_attrs(&f->attrs, o);
+    }
+    hd_puts(o, " {\n");
+    for (const Op *op = f->first; op; op = op->next) {
+        hd_puts(o, "  ");
+        put_op(&p, op);
+        hd_puts(o, "\n");
+    }
+    hd_puts(o, "}\n");
+    hd_arena_free(scratch);
+}
+
+void hd_print_module(const Module *m, Out *o) {
+    hd_printf(o, "stage %s\n", hd_stage_text(m->stage));
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        hd_printf(o, "%s @%s", hd_symbol_keyword(s->kind), s->name);
+        if (s->type) {
+            hd_puts(o, " : ");
+            put_type(s->type, o);
+        }
+        if (s->attrs.n) {
+            hd_puts(o, " ");
+            hd_print_attrs(&s->attrs, o);
+        }
+        put_place(&s->place, o);
+        put_loc(&s->loc, o);
+        hd_puts(o, "\n");
+    }
+    for (const Func *f = m->funcs; f; f = f->next) hd_print_func(f, o);
+}

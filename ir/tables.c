@@ -1,0 +1,85 @@
+// What ops.def, attrs.def and symbols.def say, as look-up tables.
+#include "ir/ir.h"
+
+#define T (1u << STAGE_TENSOR)
+#define S (1u << STAGE_SHARDED)
+#define K (1u << STAGE_KERNELS)
+#define P (1u << STAGE_PLAN)
+#define PURE TRAIT_PURE
+#define EFFECT TRAIT_EFFECT
+#define COMMUTES TRAIT_COMMUTES
+#define ALIAS TRAIT_ALIAS
+#define EXPLICIT TRAIT_EXPLICIT
+#define SOURCE TRAIT_SOURCE
+#define SYNC TRAIT_SYNC
+static const OpInfo ops[] = {
+#define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
+    {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), #meaning, flops, "pointwise"},
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, eval, grad, cost, doc)                              \
+    {mnemonic, n_in, n_out, attrs, stages, traits, 0, 0, doc},
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+};
+#undef T
+#undef S
+#undef K
+#undef P
+
+static const AttrInfo attrs[] = {
+#define ATTR(id, text, kind) {text, AK_##kind},
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+static const struct { const char *keyword, *attrs; } symbols[] = {
+#define SYMBOL(id, keyword, attrs, doc) {keyword, attrs},
+#include "ir/symbols.def"
+#undef SYMBOL
+};
+
+const OpInfo *hd_op_info(OpKind k) { return &ops[k]; }
+const AttrInfo *hd_attr_info(AttrId a) { return &attrs[a]; }
+const char *hd_symbol_keyword(SymbolKind k) { return symbols[k].keyword; }
+const char *hd_symbol_attrs(SymbolKind k) { return symbols[k].attrs; }
+
+const char *hd_stage_text(Stage s) {
+    static const char *const text[] = {"tensor", "sharded", "kernels", "plan"};
+    return text[s];
+}
+
+bool hd_op_find(const char *mnemonic, OpKind *k) {
+    for (int i = 0; i < N_OPS; i++)
+        if (!strcmp(ops[i].mnemonic, mnemonic)) {
+            *k = (OpKind)i;
+            return true;
+        }
+    return false;
+}
+
+bool hd_attr_find(const char *text, AttrId *a) {
+    for (int i = 0; i < N_ATTRS; i++)
+        if (!strcmp(attrs[i].text, text)) {
+            *a = (AttrId)i;
+            return true;
+        }
+    return false;
+}
+
+int hd_attr_allowed(const char *list, AttrId a) {
+    const char *name = attrs[a].text;
+    size_t n = strlen(name);
+    if (!strcmp(list, "*")) return 1;
+    for (const char *p = list; *p;) {
+        size_t len = strcspn(p, " ");
+        bool optional = len && p[len - 1] == '?';
+        if (len - optional == n && !strncmp(p, name, n)) return optional ? 1 : 2;
+        p += len + (p[len] == ' ');
+    }
+    return 0;
+}
+
+bool hd_is_pure(const Op *o) {
+    if (o->kind == OP_GEMM) return !hd_has(&o->attrs, A_INTO);
+    return hd_op_is(o, TRAIT_PURE);
+}

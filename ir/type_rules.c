@@ -1,0 +1,475 @@
+// One short function per type rule named in ops.def: from operands, attributes and (for EXPLICIT ops) the written types to the
+// types of the results. A rule returns NULL or what is wrong, saying both values.
+#include "ir/ir.h"
+
+typedef struct { Ctx *cx; const Op *o; int n_declared; const Type *const *declared; int n; const Type *out[HD_MAX_IN]; } Rule;
+
+#define IN(i) (r->o->in[i]->type)
+#define WRONG(...) return hd_internf(r->cx, __VA_ARGS__)
+#define TEXT(t) hd_type_text(r->cx, t)
+
+static const char *give(Rule *r, const Type *t) {
+    if (!t) return "result too large: more than 2^60 bytes, or more than 6 axes";
+    r->out[r->n++] = t;
+    return NULL;
+}
+
+static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked by the verifier
+    const char *w = hd_word(&r->o->attrs, A_OUT, NULL);
+    DType d = otherwise;
+    if (w) hd_dtype_parse(w, &d);
+    return d;
+}
+
+static const Type *shape_as(Rule *r, const Type *shape, DType d) { return hd_type_with(r->cx, d, shape); }
+
+static const char *type_elementwise(Rule *r) {
+    const Type *t = NULL;
+    for (int i = 0; i < r->o->n_in; i++) {
+        const Type *x = IN(i);
+        if (!hd_dtype_is_float(x->dtype)) WRONG("%s of %s: operands must be floating point", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
+        if (!t) { t = x; continue; }
+        // a rank-0 operand (a constant, a factor) adapts to the dtype of the other
+        DType d = !t->rank && x->rank ? x->dtype : t->dtype;
+        if (t->rank && x->rank && t->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(t), TEXT(x));
+        const Type *b = hd_type_broadcast(r->cx, t, x);
+        if (!b) WRONG("shapes do not fit: %s and %s", TEXT(t), TEXT(x));
+        t = shape_as(r, b, d);
+    }
+    return give(r, t);
+}
+
+static const char *declared_all(Rule *r) {
+    for (int i = 0; i < r->n_declared; i++) {
+        const char *e = give(r, r->declared[i]);
+        if (e) return e;
+    }
+    return NULL;
+}
+
+static const char *type_explicit(Rule *r) {
+    if (r->n_declared != 1) WRONG("%d result types written, 1 needed", r->n_declared);
+    return declared_all(r);
+}
+
+static const char *type_param(Rule *r) {
+    const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, A_PARAM, ""));
+    if (!s || s->kind != SYM_PARAM) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
+    return give(r, s->type);
+}
+
+static const char *type_cast(Rule *r) {
+    DType d;
+    if (!hd_dtype_parse(hd_word(&r->o->attrs, A_OUT, ""), &d)) WRONG("no element type '%s'", hd_word(&r->o->attrs, A_OUT, ""));
+    return give(r, shape_as(r, IN(0), d));
+}
+
+static const char *type_reshape(Rule *r) {
+    const char *e = type_explicit(r);
+    if (e) return e;
+    if (r->out[0]->dtype != IN(0)->dtype || hd_type_count(r->out[0]) != hd_type_count(IN(0)))
+        WRONG("cannot reshape %s (%lld elements) to %s (%lld)", TEXT(IN(0)), (long long)hd_type_count(IN(0)), TEXT(r->out[0]),
+              (long long)hd_type_count(r->out[0]));
+    return NULL;
+}
+
+static const char *type_broadcast(Rule *r) {
+    const char *e = type_explicit(r);
+    if (e) return e;
+    if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != r->out[0]) WRONG("cannot broadcast %s to %s", TEXT(IN(0)), TEXT(r->out[0]));
+    return NULL;
+}
+
+static const char *type_sum_to(Rule *r) {
+    const char *e = type_explicit(r);
+    if (e) return e;
+    if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) && hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
+        WRONG("%s does not broadcast to %s, so that cannot be summed to it", TEXT(r->out[0]), TEXT(IN(0)));
+    if (r->out[0]->dtype != out_dtype(r, IN(0)->dtype)) WRONG("result is %s; write out = %s", TEXT(r->out[0]), hd_dtype_text(r->out[0]->dtype));
+    return NULL;
+}
+
+static const char *type_transpose(Rule *r) {
+    const Attr *p = hd_attr(&r->o->attrs, A_PERM);
+    int64_t dim[HD_MAX_RANK];
+    unsigned seen = 0;
+    if (p->n != IN(0)->rank) WRONG("perm has %d entries for %s", p->n, TEXT(IN(0)));
+    for (int i = 0; i < p->n; i++) {
+        if (p->ints[i] < 0 || p->ints[i] >= p->n || (seen & 1u << p->ints[i])) WRONG("perm is not a permutation of 0..%d", p->n - 1);
+        seen |= 1u << p->ints[i];
+        dim[i] = IN(0)->dim[p->ints[i]];
+    }
+    return give(r, hd_type(r->cx, IN(0)->dtype, p->n, dim));
+}
+
+static const char *check_axis(Rule *r, int64_t axis) {
+    if (axis < 0 || axis >= IN(0)->rank) WRONG("axis %lld is out of range for %s", (long long)axis, TEXT(IN(0)));
+    return NULL;
+}
+
+static const char *type_slice(Rule *r) {
+    int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0), start = hd_int(&r->o->attrs, A_START, 0), size = hd_int(&r->o->attrs, A_SIZE, 0);
+    const char *e = check_axis(r, axis);
+    if (e) return e;
+    if (start < 0 || size < 0 || start > IN(0)->dim[axis] - size)
+        WRONG("slice [%lld, %lld) is outside axis %lld of %s", (long long)start, (long long)(start + size), (long long)axis, TEXT(IN(0)));
+    Type t = *IN(0);
+    t.dim[axis] = size;
+    return give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
+}
+
+static const char *type_concat(Rule *r) {
+    int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0);
+    if (!r->o->n_in) return "concat of nothing";
+    const char *e = check_axis(r, axis);
+    if (e) return e;
+    Type t = *IN(0);
+    for (int i = 1; i < r->o->n_in; i++) {
+        const Type *x = IN(i);
+        bool fits = x->rank == t.rank && x->dtype == t.dtype;
+        for (int k = 0; fits && k < t.rank; k++) fits = k == axis || x->dim[k] == t.dim[k];
+        if (!fits) WRONG("cannot concatenate %s and %s along axis %lld", TEXT(IN(0)), TEXT(x), (long long)axis);
+        t.dim[axis] += x->dim[axis];
+    }
+    return give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
+}
+
+static const char *type_reduce(Rule *r) {
+    const Attr *axes = hd_attr(&r->o->attrs, A_AXES);
+    bool keep = hd_has(&r->o->attrs, A_KEEP);
+    unsigned drop = 0;
+    for (int i = 0; i < axes->n; i++) {
+        const char *e = check_axis(r, axes->ints[i]);
+        if (e) return e;
+        drop |= 1u << axes->ints[i];
+    }
+    int64_t dim[HD_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < IN(0)->rank; i++) {
+        if (!(drop & 1u << i)) dim[rank++] = IN(0)->dim[i];
+        else if (keep) dim[rank++] = 1;
+    }
+    return give(r, hd_type(r->cx, out_dtype(r, IN(0)->dtype), rank, dim));
+}
+
+// m, n, k of a product of operands taken as matrices.
+static const char *product(Rule *r, int64_t rows_a, int64_t cols_a, int64_t rows_b, int64_t cols_b, int64_t *m, int64_t *n) {
+    bool ta = hd_has(&r->o->attrs, A_TA), tb = hd_has(&r->o->attrs, A_TB);
+    int64_t ka = ta ? rows_a : cols_a, kb = tb ? cols_b : rows_b;
+    *m = ta ? cols_a : rows_a;
+    *n = tb ? rows_b : cols_b;
+    if (IN(0)->dtype != IN(1)->dtype) WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
+    if (ka != kb) WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", (long long)ka, (long long)kb, TEXT(IN(0)), TEXT(IN(1)));
+    return NULL;
+}
+
+static const char *type_matmul(Rule *r) {
+    if (!IN(0)->rank || !IN(1)->rank) WRONG("matmul of a scalar: %s times %s", TEXT(IN(0)), TEXT(IN(1)));
+    int64_t m, n;
+    const char *e = product(r, hd_type_rows(IN(0)), hd_type_cols(IN(0)), hd_type_rows(IN(1)), hd_type_cols(IN(1)), &m, &n);
+    if (e) return e;
+    DType d = out_dtype(r, IN(0)->dtype);
+    if (hd_has(&r->o->attrs, A_TA)) return give(r, hd_type(r->cx, d, 2, (int64_t[]){m, n}));
+    Type t = *IN(0);
+    t.dim[t.rank - 1] = n;
+    return give(r, hd_type(r->cx, d, t.rank, t.dim));
+}
+
+static const char *type_bmm(Rule *r) {
+    const Type *a = IN(0), *b = IN(1);
+    bool fits = a->rank == b->rank && a->rank >= 3;
+    for (int i = 0; fits && i < a->rank - 2; i++) fits = a->dim[i] == b->dim[i];
+    if (!fits) WRONG("bmm needs two operands of rank 3 or more with equal leading axes: %s and %s", TEXT(a), TEXT(b));
+    int64_t m, n;
+    const char *e = product(r, a->dim[a->rank - 2], a->dim[a->rank - 1], b->dim[a->rank - 2], b->dim[a->rank - 1], &m, &n);
+    if (e) return e;
+    Type t = *a;
+    t.dim[t.rank - 2] = m;
+    t.dim[t.rank - 1] = n;
+    return give(r, hd_type(r->cx, out_dtype(r, a->dtype), t.rank, t.dim));
+}
+
+static const char *type_embedding(Rule *r) {
+    if (IN(0)->rank != 2) WRONG("an embedding table has 2 axes, not %s", TEXT(IN(0)));
+    if (IN(1)->dtype != TY_I32) WRONG("embedding indices must be i32, not %s", TEXT(IN(1)));
+    if (IN(1)->rank >= HD_MAX_RANK) WRONG("too many axes: %s", TEXT(IN(1)));
+    int64_t dim[HD_MAX_RANK];
+    for (int i = 0; i < IN(1)->rank; i++) dim[i] = IN(1)->dim[i];
+    dim[IN(1)->rank] = IN(0)->dim[1];
+    return give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));
+}
+
+static const char *type_embedding_grad(Rule *r) {
+    const char *e = type_explicit(r);
+    if (e) return e;
+    if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
+        WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), (long long)hd_type_rows(IN(0)), TEXT(IN(1)));
+    if (r->out[0]->rank != 2 || r->out[0]->dim[1] != hd_type_cols(IN(0))) WRONG("rows of %s cannot be added to a table %s", TEXT(IN(0)), TEXT(r->out[0]));
+    return NULL;
+}
+
+static const Type *stats(Rule *r, const Type *x) { return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, x->rank - 1, x->dim); }
+
+static const Type *column(Rule *r, const Type *x) {
+    return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, 1, &x->dim[x->rank - 1]);
+}
+
+static const char *row_vector(Rule *r, const Type *x, int operand) {
+    const Type *w = IN(operand);
+    if (x->rank < 1) WRONG("%s needs at least one axis, not %s", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
+    if (w->rank != 1 || w->dim[0] != hd_type_cols(x)) WRONG("operand %d is %s; the last axis of %s has %lld", operand, TEXT(w), TEXT(x), (long long)hd_type_cols(x));
+    if (w->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(w));
+    return NULL;
+}
+
+static const char *per_row(Rule *r, const Type *x, int operand) {
+    if (IN(operand) != stats(r, x)) WRONG("operand %d is %s; %s needs %s", operand, TEXT(IN(operand)), TEXT(x), TEXT(stats(r, x)));
+    return NULL;
+}
+
+static const char *type_layer_norm(Rule *r) {
+    const Type *x = IN(0);
+    const char *e = row_vector(r, x, 1);
+    if (!e) e = row_vector(r, x, 2);
+    if (!e) e = give(r, x);
+    if (!e) e = give(r, stats(r, x));
+    return e ? e : give(r, stats(r, x));
+}
+
+static const char *type_layer_norm_grad(Rule *r) {
+    const Type *x = IN(1);
+    if (IN(0) != x) WRONG("dy is %s, x is %s", TEXT(IN(0)), TEXT(x));
+    const char *e = row_vector(r, x, 2);
+    if (!e) e = per_row(r, x, 3);
+    if (!e) e = per_row(r, x, 4);
+    if (!e) e = give(r, x);
+    if (!e) e = give(r, column(r, x));
+    return e ? e : give(r, column(r, x));
+}
+
+static const char *type_rms_norm(Rule *r) {
+    const char *e = row_vector(r, IN(0), 1);
+    if (!e) e = give(r, IN(0));
+    return e ? e : give(r, stats(r, IN(0)));
+}
+
+static const char *type_rms_norm_grad(Rule *r) {
+    const Type *x = IN(1);
+    if (IN(0) != x) WRONG("dy is %s, x is %s", TEXT(IN(0)), TEXT(x));
+    const char *e = row_vector(r, x, 2);
+    if (!e) e = per_row(r, x, 3);
+    if (!e) e = give(r, x);
+    return e ? e : give(r, column(r, x));
+}
+
+static const char *type_softmax(Rule *r) {
+    if (IN(0)->rank < 1 + hd_has(&r->o->attrs, A_CAUSAL)) WRONG("softmax needs more axes than %s has", TEXT(IN(0)));
+    return give(r, IN(0));
+}
+
+static const char *type_same(Rule *r) {
+    if (IN(0) != IN(1)) WRONG("operands differ: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
+    return give(r, IN(0));
+}
+
+static const char *type_rope(Rule *r) {
+    int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1);
+    if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
+    if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads)) WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
+    return give(r, IN(0));
+}
+
+// Checks q, k, v (or packed qkv) from operand `first` on; q's shape in *q, sizes of k.
+static const char *attention_operands(Rule *r, int first, Type *q, Type *k) {
+    int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1), kv = hd_int(&r->o->attrs, A_KV_HEADS, heads);
+    const Type *x = IN(first);
+    if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
+    if (heads < 1 || kv < 1 || heads % kv) WRONG("%lld heads cannot share %lld kv_heads: they do not divide", (long long)heads, (long long)kv);
+    bool packed = hd_has(&r->o->attrs, A_PACKED);
+    int64_t parts = packed ? heads + 2 * kv : heads;
+    if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), (long long)parts);
+    int64_t size = x->dim[2] / parts;
+    *q = *k = *x;
+    q->dim[2] = heads * size;
+    k->dim[2] = kv * size;
+    if (packed) return NULL;
+    const Type *want = hd_type(r->cx, k->dtype, 3, k->dim);
+    for (int i = 1; i < 3; i++)
+        if (IN(first + i) != want) WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(first + i)), (long long)kv, (long long)heads, TEXT(want));
+    return NULL;
+}
+
+static const Type *lse_type(Rule *r, const Type *q) {
+    return hd_type(r->cx, q->dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){q->dim[0], hd_int(&r->o->attrs, A_HEADS, 1), q->dim[1]});
+}
+
+static const char *type_attention(Rule *r) {
+    bool packed = hd_has(&r->o->attrs, A_PACKED);
+    if (r->o->n_in != (packed ? 1 : 3)) WRONG("attention takes %d operands, not %d", packed ? 1 : 3, r->o->n_in);
+    Type q, k;
+    const char *e = attention_operands(r, 0, &q, &k);
+    if (!e) e = give(r, hd_type(r->cx, q.dtype, 3, q.dim));
+    return e ? e : give(r, lse_type(r, &q));
+}
+
+static const char *type_attention_grad(Rule *r) {
+    bool packed = hd_has(&r->o->attrs, A_PACKED);
+    int n = packed ? 4 : 6;
+    if (r->o->n_in != n) WRONG("attention_grad takes %d operands, not %d", n, r->o->n_in);
+    Type q, k;
+    const char *e = attention_operands(r, 1, &q, &k);
+    if (e) return e;
+    const Type *o = hd_type(r->cx, q.dtype, 3, q.dim), *kt = hd_type(r->cx, k.dtype, 3, k.dim);
+    if (IN(0) != o || IN(n - 2) != o) WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(o));
+    if (IN(n - 1) != lse_type(r, &q)) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(lse_type(r, &q)));
+    if (packed) return give(r, IN(1));
+    e = give(r, o);
+    if (!e) e = give(r, kt);
+    return e ? e : give(r, kt);
+}
+
+static const char *type_cross_entropy(Rule *r) {
+    const Type *z = IN(0), *y = IN(1);
+    if (z->rank < 1 || !hd_dtype_is_float(z->dtype)) WRONG("logits must be floating point with a last axis, not %s", TEXT(z));
+    if (y != hd_type(r->cx, TY_I32, z->rank - 1, z->dim)) WRONG("logits %s need targets %s, not %s", TEXT(z), TEXT(hd_type(r->cx, TY_I32, z->rank - 1, z->dim)), TEXT(y));
+    return give(r, hd_type(r->cx, z->dtype == TY_F64 ? TY_F64 : TY_F32, 0, NULL));
+}
+
+static const char *type_cross_entropy_grad(Rule *r) {
+    const char *e = type_cross_entropy(r);
+    if (e) return e;
+    if (IN(2)->rank != 0) WRONG("dloss must be a scalar, not %s", TEXT(IN(2)));
+    return give(r, IN(0));
+}
+
+static const Symbol *symbol(Rule *r, AttrId a, SymbolKind k) {
+    const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, a, ""));
+    return s && s->kind == k ? s : NULL;
+}
+
+static const char *type_grad(Rule *r) {
+    const Symbol *s = symbol(r, A_PARAM, SYM_PARAM);
+    if (!s) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
+    if (s->type->rank != IN(0)->rank || memcmp(s->type->dim, IN(0)->dim, sizeof(int64_t) * (size_t)s->type->rank))
+        WRONG("gradient %s of parameter @%s : %s", TEXT(IN(0)), s->name, TEXT(s->type));
+    return NULL;
+}
+
+static const char *in_buffer(Rule *r, AttrId a, const Type *t) { // elements [offset, offset + count) of a buffer
+    const Symbol *s = symbol(r, a, SYM_BUFFER);
+    if (!s) WRONG("no buffer @%s", hd_word(&r->o->attrs, a, ""));
+    int64_t at = hd_int(&r->o->attrs, A_OFFSET, 0), n = hd_type_count(t);
+    if (at < 0 || n > hd_type_count(s->type) - at) WRONG("elements [%lld, %lld) are outside buffer @%s : %s", (long long)at, (long long)(at + n), s->name, TEXT(s->type));
+    return NULL;
+}
+
+static const char *type_view(Rule *r) {
+    const char *e = type_explicit(r);
+    if (!e) e = in_buffer(r, A_BUFFER, r->out[0]);
+    if (e) return e;
+    const Symbol *s = symbol(r, A_BUFFER, SYM_BUFFER);
+    if (s->type->dtype != r->out[0]->dtype) WRONG("view %s of buffer @%s : %s", TEXT(r->out[0]), s->name, TEXT(s->type));
+    return NULL;
+}
+
+static const char *type_store(Rule *r) {
+    const char *e = in_buffer(r, A_INTO, IN(0));
+    if (e) return e;
+    const Symbol *s = symbol(r, A_INTO, SYM_BUFFER);
+    if (s->type->dtype != IN(0)->dtype) WRONG("store of %s into buffer @%s : %s", TEXT(IN(0)), s->name, TEXT(s->type));
+    return NULL;
+}
+
+static const char *type_grad_norm(Rule *r) {
+    const Attr *b = hd_attr(&r->o->attrs, A_BUFFERS);
+    for (int i = 0; i < b->n; i++) {
+        const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
+        if (!s || s->kind != SYM_BUFFER || s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
+    }
+    return give(r, hd_type(r->cx, TY_F32, 0, NULL));
+}
+
+static const char *type_step_scalars(Rule *r) {
+    const Symbol *s = symbol(r, A_BUFFER, SYM_BUFFER);
+    if (!s || s->type->dtype != TY_I32) WRONG("no i32 buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
+    if (IN(0)->rank || IN(0)->dtype != TY_F32) WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
+    return give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
+}
+
+static const char *type_adamw(Rule *r) {
+    if (!symbol(r, A_BUCKET, SYM_BUCKET)) WRONG("no bucket @%s", hd_word(&r->o->attrs, A_BUCKET, ""));
+    if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));
+    return NULL;
+}
+
+static const char *type_launch(Rule *r) {
+    const Func *k = hd_func_find(r->o->func->module, hd_word(&r->o->attrs, A_KERNEL, ""));
+    if (!k || !k->is_kernel) WRONG("no kernel @%s", hd_word(&r->o->attrs, A_KERNEL, ""));
+    if (k->n_args != r->o->n_in) WRONG("kernel @%s takes %d operands, not %d", k->name, k->n_args, r->o->n_in);
+    for (int i = 0; i < k->n_args; i++)
+        if (k->args[i]->type != IN(i)) WRONG("operand %d of kernel @%s is %s, not %s", i, k->name, TEXT(k->args[i]->type), TEXT(IN(i)));
+    const Op *ret = hd_return(k);
+    if (!ret || ret->n_in != r->n_declared) WRONG("kernel @%s has %d results, %d written", k->name, ret ? ret->n_in : 0, r->n_declared);
+    for (int i = 0; i < ret->n_in; i++)
+        if (ret->in[i]->type != r->declared[i]) WRONG("result %d of kernel @%s is %s, not %s", i, k->name, TEXT(ret->in[i]->type), TEXT(r->declared[i]));
+    return declared_all(r);
+}
+
+static const char *type_gemm(Rule *r) {
+    const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
+    int n_in = strcmp(epi, "none") ? 3 : 2;
+    if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
+    int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1), m, n;
+    if (batches < 1) WRONG("batches = %lld", (long long)batches);
+    int64_t rows_a = hd_type_rows(IN(0)), rows_b = hd_type_rows(IN(1));
+    if (rows_a % batches || rows_b % batches) WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), (long long)batches);
+    const char *e = product(r, rows_a / batches, hd_type_cols(IN(0)), rows_b / batches, hd_type_cols(IN(1)), &m, &n);
+    if (e) return e;
+    if (n_in == 3 && (hd_type_count(IN(2)) != n || batches != 1)) WRONG("bias %s for %lld columns", TEXT(IN(2)), (long long)n);
+    if (hd_has(&r->o->attrs, A_INTO)) {
+        if (r->n_declared) return "a gemm into a buffer has no result";
+        const Symbol *s = symbol(r, A_INTO, SYM_BUFFER);
+        const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){batches * m, n});
+        return t ? in_buffer(r, A_INTO, t) : "result too large";
+    }
+    e = type_explicit(r);
+    if (e) return e;
+    if (hd_type_count(r->out[0]) != batches * m * n || hd_type_cols(r->out[0]) != n) WRONG("product is %lld x %lld, result %s", (long long)(batches * m), (long long)n, TEXT(r->out[0]));
+    return NULL;
+}
+
+static const char *type_nothing(Rule *r) {
+    (void)r;
+    return NULL;
+}
+
+static const char *(*const rules[])(Rule *) = {
+#define ELT(id, ...) type_elementwise,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, ...) type_##type,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+};
+
+const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
+    const OpInfo *info = hd_op_info(o->kind);
+    Ctx *cx = o->func->module->cx;
+    if (info->n_in >= 0 && o->n_in != info->n_in) return hd_internf(cx, "%s takes %d operands, not %d", info->mnemonic, info->n_in, o->n_in);
+    for (const char *p = info->attrs; *p;) { // required attributes, so that rules may read them
+        size_t len = strcspn(p, " ");
+        char name[40];
+        AttrId id;
+        if (p[len - 1] != '?') {
+            memcpy(name, p, len);
+            name[len] = 0;
+            if (!hd_attr_find(name, &id)) HD_BUG("%s names an unknown attribute '%s'", info->mnemonic, name);
+            if (!hd_has(&o->attrs, id)) return hd_internf(cx, "%s needs the attribute '%s'", info->mnemonic, name);
+        }
+        p += len + (p[len] == ' ');
+    }
+    Rule r = {.cx = cx, .o = o, .n_declared = n_declared, .declared = declared};
+    if (n_declared > HD_MAX_IN) return hd_internf(cx, "%d results; at most %d", n_declared, HD_MAX_IN);
+    const char *wrong = rules[o->kind](&r);
+    if (!wrong) hd_set_results(o, r.n, r.out);
+    return wrong;
+}

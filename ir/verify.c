@@ -1,0 +1,95 @@
+// The generic verifier: what ops.def and symbols.def promise, checked on every op. Errors stand at the op's text where it was
+// parsed, else they name the function and print the op.
+#include "ir/ir.h"
+
+typedef struct { const Module *m; const Func *f; Arena *scratch; } Verifier;
+
+static void wrong(Verifier *v, const Op *o, const char *what) {
+    if (o->span.lo) {
+        hd_error(v->m->cx, o->span, "%s", what);
+        return;
+    }
+    Out t = hd_out(v->scratch);
+    hd_print_op(o, &t);
+    hd_error(v->m->cx, o->span, "in @%s: %s: %s", v->f->name, t.text, what);
+}
+
+static void check_attrs(Verifier *v, const Op *o) {
+    const OpInfo *info = hd_op_info(o->kind);
+    Ctx *cx = v->m->cx;
+    for (int i = 0; i < o->attrs.n; i++) {
+        const Attr *a = &o->attrs.at[i];
+        const char *name = hd_attr_info(a->id)->text;
+        DType d;
+        if (a->id != A_BWD && a->id != A_RECOMPUTED && !hd_attr_allowed(info->attrs, a->id))
+            wrong(v, o, hd_internf(cx, "%s has no attribute '%s'", info->mnemonic, name));
+        if (a->id == A_OUT && !hd_dtype_parse(a->s, &d)) wrong(v, o, hd_internf(cx, "no element type '%s'", a->s));
+    }
+}
+
+static void check_types(Verifier *v, Op *o) {
+    const Type *written[HD_MAX_IN];
+    int n = o->n_out < HD_MAX_IN ? o->n_out : HD_MAX_IN;
+    for (int i = 0; i < n; i++) written[i] = o->out[i]->type;
+    Ctx *cx = v->m->cx;
+    const char *e = hd_infer(o, n, written);
+    if (e) {
+        wrong(v, o, e);
+        return;
+    }
+    if (o->n_out != n) wrong(v, o, hd_internf(cx, "%s has %d results, %d written", hd_op_info(o->kind)->mnemonic, o->n_out, n));
+    for (int i = 0; i < n && i < o->n_out; i++) {
+        if (o->out[i]->type != written[i])
+            wrong(v, o, hd_internf(cx, "result %d is %s, not %s", i, hd_type_text(cx, o->out[i]->type), hd_type_text(cx, written[i])));
+        o->out[i]->type = written[i];
+    }
+}
+
+static void check_func(Verifier *v) {
+    const Func *f = v->f;
+    Ctx *cx = v->m->cx;
+    const Op **def = HD_NEWN(v->scratch, const Op *, f->n_values + 1);
+    bool *seen = HD_NEWN(v->scratch, bool, f->n_values + 1);
+    for (int i = 0; i < f->n_args; i++) seen[f->args[i]->id] = true;
+    for (Op *o = f->first; o; o = o->next) {
+        const OpInfo *info = hd_op_info(o->kind);
+        bool ok = true;
+        for (int i = 0; i < o->n_in; i++)
+            if (o->in[i]->func != f || o->in[i]->id >= f->n_values || !seen[o->in[i]->id]) {
+                wrong(v, o, hd_internf(cx, "operand %d is not defined before this op", i));
+                ok = false;
+            }
+        unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
+        if (!(info->stages & stages))
+            wrong(v, o, hd_internf(cx, "%s may not occur at stage %s", info->mnemonic, f->is_kernel ? "kernels (in a kernel)" : hd_stage_text(v->m->stage)));
+        check_attrs(v, o);
+        if (ok) check_types(v, o);
+        if ((o->kind == OP_RETURN) != (o->next == NULL)) wrong(v, o, "return must be the last op, and the last op a return");
+        for (int i = 0; i < o->n_out; i++) {
+            if (o->out[i]->id >= f->n_values || def[o->out[i]->id]) HD_BUG("value ids of @%s are not dense", f->name);
+            def[o->out[i]->id] = o;
+            seen[o->out[i]->id] = true;
+        }
+    }
+    if (!f->first) hd_error(cx, f->span, "function @%s is empty: it needs a return", f->name);
+}
+
+bool hd_verify(const Module *m) {
+    Ctx *cx = m->cx;
+    int errors = cx->diags.errors;
+    Verifier v = {.m = m, .scratch = hd_arena_new()};
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        for (int i = 0; i < s->attrs.n; i++)
+            if (!hd_attr_allowed(hd_symbol_attrs(s->kind), s->attrs.at[i].id))
+                hd_error(cx, s->span, "%s @%s has no attribute '%s'", hd_symbol_keyword(s->kind), s->name, hd_attr_info(s->attrs.at[i].id)->text);
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if ((s->kind == SYM_PARAM || s->kind == SYM_BUCKET || s->kind == SYM_BUFFER) && !s->type)
+            hd_error(cx, s->span, "%s @%s needs a type", hd_symbol_keyword(s->kind), s->name);
+    if (cx->diags.errors == errors)
+        for (const Func *f = m->funcs; f; f = f->next) {
+            v.f = f;
+            check_func(&v);
+        }
+    hd_arena_free(v.scratch);
+    return cx->diags.errors == errors;
+}
