@@ -16,6 +16,7 @@ typedef struct {
     jmp_buf line; // recovery point: an error gives up the line
     NameEntry **names; // values of the function being read, by interned name
     Func *f;
+    bool broken; // a line of this function was given up: names it would have defined are missing
 } Parser;
 enum { NAME_SLOTS = 4096 };
 
@@ -243,6 +244,7 @@ static Value *use(Parser *ps) {
     const char *name = word(ps, "a value name");
     for (NameEntry *e = *slot_of(ps, name); e; e = e->next)
         if (e->name == name) return e->v;
+    if (ps->broken) longjmp(ps->line, 1); // most likely a consequence of the error already reported
     FAIL(ps, lo, "%%%s is not defined before this use", name);
 }
 
@@ -338,6 +340,7 @@ static bool function(Parser *ps, bool is_kernel) { // false: give up the rest of
     const Type *results[HD_MAX_IN];
     volatile int n_results = 0;
     memset(ps->names, 0, sizeof *ps->names * NAME_SLOTS);
+    ps->broken = false;
     header(ps, is_kernel);
     arguments(ps);
     if (accept(ps, "->")) {
@@ -355,6 +358,7 @@ static bool function(Parser *ps, bool is_kernel) { // false: give up the rest of
     memcpy(&outer, &ps->line, sizeof outer);
     while (next_line(ps) && *ps->p != '}') {
         if (!setjmp(ps->line)) op(ps);
+        else ps->broken = true;
         skip_line(ps);
     }
     memcpy(&ps->line, &outer, sizeof outer);
