@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char message[1024];
+static _Thread_local char message[4096];
 
 void hd_fail(const char *fmt, ...) {
     va_list ap;

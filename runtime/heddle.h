@@ -47,6 +47,28 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
 } HdGemm;
 enum { HD_EPI_NONE, HD_EPI_BIAS, HD_EPI_BIAS_GELU }; // bias: n values of d's dtype
 
+typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;   // threads of a block; dynamic shared memory
+
+typedef struct { // attention over [batch, seq, heads*size] with row strides in elements; forward and backward are two descriptors
+    int64_t batch, seq, heads, kv_heads, size;
+    int64_t q_stride, k_stride, v_stride, o_stride; // of q/dq, k/dk, v/dv, o/do
+    bool causal, grad;                              // grad: this one is for hd_*_attention_grad
+    float scale;
+    HdDtype dtype;
+    int64_t workspace_bytes;
+    // target cuda: what runs where the library does not. Indices into HdProgram.kernels; -1: no such kernel.
+    //   forward  kernel[0](q, k, v, o, lse)
+    //   backward kernel[0..2], in this order, each with (dout, q, k, v, o, lse, dq, dk, dv, workspace); the first
+    //   batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32 [batch, heads, seq].
+    int impl; // HD_ATTENTION_*
+    int kernel[3];
+    HdGrid grid[3];
+} HdAttention;
+// ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is told once on
+// stderr. What cuDNN's repeatable backward needs: batch*heads*seq*4 (as above) + 1024
+//   + batch*heads*seq*seq*2 + (kv_heads < heads ? 4*batch*heads*seq*size : 0); forward: 1024.
+enum { HD_ATTENTION_ANY, HD_ATTENTION_KERNEL };
+
 typedef struct { const char *name, *text; } HdSource; // a CUDA translation unit
 typedef struct { const char *name; int source; int shared_bytes; } HdKernel; // dynamic shared memory it needs
 
@@ -69,6 +91,11 @@ typedef struct {
     const HdSource *sources;
     const HdKernel *kernels;
     const HdGemm *gemms;
+    // target cuda: streams by index (0, "compute", is the one that copies and graphs go to), number of events, attention
+    // descriptors (hd_cuda_attention gets a pointer into this table)
+    int n_streams, n_events, n_attentions;
+    const char *const *streams;
+    const HdAttention *attentions;
 } HdProgram;
 
 // How a target does things. Functions return false after describing the failure with hd_fail.
@@ -109,14 +136,6 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
 // --- called by generated programs, target host
 static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
-typedef struct { // attention over [batch, seq, heads*size] with row strides in elements
-    int64_t batch, seq, heads, kv_heads, size;
-    int64_t q_stride, k_stride, v_stride, o_stride; // of q/dq, k/dk, v/dv, o/do
-    bool causal;
-    float scale;
-    HdDtype dtype;
-    int64_t workspace_bytes;
-} HdAttention;
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace);
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v, const void *o,
                             const float *lse, void *dq, void *dk, void *dv, void *workspace);
@@ -137,15 +156,15 @@ void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const f
                    void *compute, HdDtype compute_dtype, const float *scalars);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
-// --- called by generated programs, target cuda
-typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;
+// --- called by generated programs, target cuda. Failures are remembered and returned by the backend's next function.
 uint64_t hd_device(HdExec *x, int64_t offset); // device address
-void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const uint64_t *args); // 8 bytes an argument
+void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const uint64_t *args); // 8 bytes an argument; narrower ones in the low bytes
 void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d, uint64_t workspace);
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o, uint64_t lse, uint64_t workspace);
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
                             uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t workspace);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
+void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_record(HdExec *x, int stream, int event);
 void hd_cuda_wait(HdExec *x, int stream, int event);
 #endif
