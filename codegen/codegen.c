@@ -1,0 +1,39 @@
+// Picks the target and puts the parts of the program in order.
+#include "codegen/codegen.h"
+#include "codegen/emit.h"
+
+static const Target *const targets[] = {&hd_host_target, &hd_cuda_target};
+
+static const Target *find_target(const Module *m) {
+    const Attr *a = hd_emit_setting(m, A_TARGET);
+    const char *name = a ? a->s : "host";
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(targets[i]->name, name)) return targets[i];
+    hd_error(m->cx, (Span){0, 0}, "unknown target %s: choose host or cuda", name);
+    return NULL;
+}
+
+bool hd_codegen_c(const Module *m, const char *report, Out *c, Out *cuda) {
+    if (m->stage != STAGE_PLAN) {
+        hd_error(m->cx, (Span){0, 0}, "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first", hd_stage_text(m->stage));
+        return false;
+    }
+    const Target *t = find_target(m);
+    if (!t) return false;
+    Arena *scratch = hd_arena_new();
+    Emit e = {.m = m, .cx = m->cx, .a = scratch, .target = t, .c = c, .cuda = cuda, .body = hd_out(scratch)};
+    const Attr *model = hd_emit_setting(m, A_MODEL), *source = hd_emit_setting(m, A_SOURCE);
+    hd_printf(c, "// %s for target %s%s%s. Each planned function below issues one call an action.\n", model ? model->s : "A program", t->name,
+              source ? ", from " : "", source ? source->s : "");
+    hd_puts(c, "#include \"heddle.h\"\n");
+    t->kernels(&e);
+    hd_puts(c, "static const char report[] =\n    ");
+    hd_emit_string(c, report ? report : "", "    ");
+    hd_puts(c, ";\n\n");
+    hd_program_functions(&e);
+    hd_program_tables(&e);
+    hd_putn(c, e.body.text, e.body.n);
+    hd_program_main(&e);
+    hd_arena_free(scratch);
+    return !e.failed;
+}

@@ -1,0 +1,10 @@
+// From a plan to the text of a program. Everything was decided before: this layer only prints.
+#ifndef CODEGEN_CODEGEN_H
+#define CODEGEN_CODEGEN_H
+#include "ir/ir.h"
+
+// Prints the host program of a plan-stage module for the target of its `config @target` (host when absent) into `c`, and the
+// CUDA text, if any, into `cuda` as well. `report` is the JSON text that the program gives back on --report; it may be "".
+// false after reporting what the plan lacks.
+bool hd_codegen_c(const Module *m, const char *report, Out *c, Out *cuda);
+#endif

@@ -1,0 +1,249 @@
+// Text helpers, addresses and table rows shared by the emitters.
+#include "codegen/emit.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// --- text
+
+void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = hd_vsprintf(e->a, fmt, ap);
+    va_end(ap);
+    hd_printf(&e->body, "    %s", text);
+    if (o && (o->loc.path || o->loc.file)) {
+        hd_puts(&e->body, " //");
+        if (o->loc.path) hd_printf(&e->body, " %s", o->loc.path);
+        if (o->loc.file) hd_printf(&e->body, " %s:%d", o->loc.file, o->loc.line);
+    }
+    hd_puts(&e->body, "\n");
+}
+
+void hd_emit_string(Out *o, const char *text, const char *indent) {
+    hd_puts(o, "\"");
+    for (const char *s = text; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') hd_printf(o, "\\%c", c);
+        else if (c == '\n') hd_puts(o, "\\n");
+        else if (c == '\t') hd_puts(o, "\\t");
+        else if (c == '?') hd_puts(o, s > text && s[-1] == '?' ? "\\?" : "?"); // no trigraphs
+        else if (c < 32) hd_printf(o, "\\%03o", c);
+        else hd_putn(o, s, 1);
+        if (c == '\n' && s[1]) hd_printf(o, "\"\n%s\"", indent);
+    }
+    hd_puts(o, "\"");
+}
+
+const char *hd_emit_ctype(DType d) {
+    static const char *const text[] = {"float", "uint16_t", "uint16_t", "double", "int32_t", "uint8_t"};
+    return text[d];
+}
+
+const char *hd_emit_dtype(DType d) {
+    static const char *const text[] = {"HD_F32", "HD_BF16", "HD_F16", "HD_F64", "HD_I32", "HD_U8"};
+    return text[d];
+}
+
+const char *hd_emit_number(Arena *a, double v, bool f64) {
+    if (isnan(v)) return f64 ? "(double)NAN" : "NAN";
+    if (isinf(v)) return hd_sprintf(a, "%s%sINFINITY", v < 0 ? "-" : "", f64 ? "(double)" : "");
+    Out o = hd_out(a);
+    hd_put_float(&o, v);
+    if (!f64) hd_puts(&o, "f");
+    return o.text;
+}
+
+// The kernel's own name and what it does: its row op, or else its last pointwise ops.
+static const char *describe(Emit *e, const Func *k) {
+    const char *name[2] = {NULL, NULL};
+    int n = 0;
+    for (const Op *o = k->first; o; o = o->next)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && o->kind != OP_RETURN && o->kind != OP_CONST && o->kind != OP_CAST && n < 2)
+            name[n++] = hd_op_info(o->kind)->mnemonic;
+    for (const Op *o = k->last; o && n < 2; o = o->prev)
+        if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))
+            name[n++] = hd_op_info(o->kind)->mnemonic;
+    if (!n) name[n++] = "copy";
+    if (n == 2 && !strcmp(name[0], name[1])) n = 1;
+    char *text = hd_sprintf(e->a, n == 2 ? "%s_%s_%s" : "%s_%s", k->name, name[0], name[1]);
+    for (char *s = text; *s; s++)
+        if (!isalnum((unsigned char)*s)) *s = '_';
+    return text;
+}
+
+const char *hd_emit_kernel_name(Emit *e, const Func *k) {
+    int n = 0, at = -1;
+    for (const Func *f = e->m->funcs; f; f = f->next, n++)
+        if (f == k) at = n;
+    if (at < 0) HD_BUG("kernel @%s is not in the module", k->name);
+    if (!e->kernel_names) e->kernel_names = HD_NEWN(e->a, const char *, n);
+    if (!e->kernel_names[at]) {
+        const char *text = describe(e, k);
+        for (int i = 0; i < n; i++) // a.b and a_b are the same identifier
+            if (e->kernel_names[i] && !strcmp(e->kernel_names[i], text)) text = hd_sprintf(e->a, "%s_%d", text, at);
+        e->kernel_names[at] = text;
+    }
+    return e->kernel_names[at];
+}
+
+// --- places
+
+static void missing(Emit *e, Span s, const char *what) {
+    if (!e->failed) hd_error(e->cx, s, "%s has no address: run plan-memory before codegen", what);
+    e->failed = true;
+}
+
+const Attr *hd_emit_setting(const Module *m, AttrId id) {
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_CONFIG && hd_attr(&s->attrs, id)) return hd_attr(&s->attrs, id);
+    return NULL;
+}
+
+int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element) {
+    const Symbol *s = hd_symbol_find(e->m, buffer);
+    if (!s || s->kind != SYM_BUFFER || !s->type) HD_BUG("%s names no buffer: @%s", hd_op_info(user->kind)->mnemonic, buffer);
+    if (!s->place.placed || s->place.host) missing(e, s->span, hd_sprintf(e->a, "buffer @%s", buffer));
+    return s->place.offset + element * hd_dtype_bytes(s->type->dtype);
+}
+
+const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role, bool required) {
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_BUFFER && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) && !strcmp(hd_word(&s->attrs, A_ROLE, ""), role))
+            return s;
+    if (required) {
+        hd_error(e->cx, user ? user->span : (Span){0, 0}, "bucket @%s has no buffer with role = %s", bucket, role);
+        e->failed = true;
+    }
+    return NULL;
+}
+
+int64_t hd_emit_place(Emit *e, const Value *v) {
+    if (v->place.placed && !v->place.host) return v->place.offset;
+    const Op *d = v->def;
+    if (d && d->kind == OP_VIEW) return hd_emit_buffer(e, d, hd_word(&d->attrs, A_BUFFER, ""), hd_int(&d->attrs, A_OFFSET, 0));
+    if (d && d->kind == OP_RESHAPE) return hd_emit_place(e, d->in[0]);
+    missing(e, d ? d->span : v->func->span,
+            d ? hd_sprintf(e->a, "result %d of %s", v->index, hd_op_info(d->kind)->mnemonic) : hd_sprintf(e->a, "argument %%%s", v->name));
+    return 0;
+}
+
+int64_t hd_emit_workspace(Emit *e, const Op *o) {
+    if (!hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)) return -1;
+    if (!hd_has(&o->attrs, A_WORKSPACE_AT)) missing(e, o->span, hd_sprintf(e->a, "the workspace of %s", hd_op_info(o->kind)->mnemonic));
+    return hd_int(&o->attrs, A_WORKSPACE_AT, 0);
+}
+
+bool hd_emit_is_action(const Op *o) {
+    switch (o->kind) {
+    case OP_VIEW: case OP_RESHAPE: case OP_RETURN: return false;
+    case OP_STORE: return !hd_has(&o->attrs, A_INPLACE);
+    default: return true;
+    }
+}
+
+// --- streams and events
+
+int hd_emit_stream(const Emit *e, const Op *o) {
+    if (!o->stream || !strcmp(o->stream, "compute")) return 0;
+    int n = 1;
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_STREAM || !strcmp(s->name, "compute")) continue;
+        if (!strcmp(s->name, o->stream)) return n;
+        n++;
+    }
+    HD_BUG("%s runs on the undeclared stream %s", hd_op_info(o->kind)->mnemonic, o->stream);
+}
+
+int hd_emit_event(Emit *e, const Op *o) {
+    int event = (int)hd_int(&o->attrs, A_EVENT, 0);
+    if (event >= e->n_events) e->n_events = event + 1;
+    return event;
+}
+
+// --- rows of tables
+
+typedef VEC(const char *) Rows;
+
+static int row(Emit *e, void *table, const char *text) {
+    Rows *rows = table;
+    for (int i = 0; i < rows->n; i++)
+        if (!strcmp(rows->at[i], text)) return i;
+    hd_push(e->a, rows, text);
+    return rows->n - 1;
+}
+
+int hd_emit_gemm(Emit *e, const Op *o) {
+    const Type *a = o->in[0]->type, *b = o->in[1]->type;
+    bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB);
+    int64_t batch = 1;
+    if (o->kind == OP_BMM)
+        for (int i = 0; i + 2 < a->rank; i++) batch *= a->dim[i];
+    batch = hd_int(&o->attrs, A_BATCHES, batch);
+    if (batch < 1) batch = 1;
+    int64_t ar = hd_type_rows(a) / batch, ac = hd_type_cols(a), br = hd_type_rows(b) / batch, bc = hd_type_cols(b);
+    int64_t m = ta ? ac : ar, k = ta ? ar : ac, n = tb ? br : bc;
+    if (k != (tb ? bc : br)) HD_BUG("gemm inner sizes differ: %lld and %lld", (long long)k, (long long)(tb ? bc : br));
+    DType d = a->dtype;
+    if (o->n_out) {
+        d = o->out[0]->type->dtype;
+    } else {
+        const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
+        if (!s || !s->type) HD_BUG("gemm writes to no known buffer");
+        d = s->type->dtype;
+    }
+    const char *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
+    const char *epi = !strcmp(epilogue, "bias") ? "HD_EPI_BIAS" : !strcmp(epilogue, "bias_gelu") ? "HD_EPI_BIAS_GELU" : "HD_EPI_NONE";
+    Out t = hd_out(e->a);
+    hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld", (long long)m, (long long)n, (long long)k);
+    hd_printf(&t, "%s%s%s", ta ? ", .ta = true" : "", tb ? ", .tb = true" : "", hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
+    hd_printf(&t, ", .a = %s, .b = %s, .d = %s, .epilogue = %s, .batch = %lld, .workspace_bytes = %lld}", hd_emit_dtype(a->dtype),
+              hd_emit_dtype(b->dtype), hd_emit_dtype(d), epi, (long long)batch, (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
+    return row(e, &e->gemms, t.text);
+}
+
+int hd_emit_attention(Emit *e, const Op *o) {
+    bool grad = o->kind == OP_ATTENTION_GRAD, packed = hd_has(&o->attrs, A_PACKED);
+    const Type *q = o->in[grad]->type; // q, or packed q, k, v
+    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
+    int64_t size = hd_type_cols(q) / (packed ? heads + 2 * kv : heads), width = hd_type_cols(q);
+    int64_t batch = q->rank == 3 ? q->dim[0] : 1, seq = q->rank >= 2 ? q->dim[q->rank - 2] : 1;
+    double scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)size));
+    Out t = hd_out(e->a);
+    hd_printf(&t, "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .size = %lld", (long long)batch, (long long)seq,
+              (long long)heads, (long long)kv, (long long)size);
+    hd_printf(&t, ", .q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld", (long long)width,
+              (long long)(packed ? width : kv * size), (long long)(packed ? width : kv * size), (long long)(heads * size));
+    hd_printf(&t, "%s%s, .scale = %s, .dtype = %s, .workspace_bytes = %lld", hd_has(&o->attrs, A_CAUSAL) ? ", .causal = true" : "",
+              grad ? ", .grad = true" : "", hd_emit_number(e->a, (double)(float)scale, false), hd_emit_dtype(q->dtype),
+              (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
+    if (e->target->attention) hd_puts(&t, e->target->attention(e, o));
+    hd_puts(&t, "}");
+    return row(e, &e->attentions, t.text);
+}
+
+static void number(Emit *e, Out *t, const Op *o, AttrId id, const char *field) {
+    const Attr *a = hd_attr(&o->attrs, id);
+    if (!a) return;
+    if (hd_attr_info(id)->kind == AK_INT) hd_printf(t, ", .%s = %lld", field, (long long)a->i);
+    else hd_printf(t, ", .%s = %s", field, hd_emit_number(e->a, a->f, true));
+}
+
+int hd_emit_optimizer(Emit *e, const Op *o) {
+    const Attr *betas = hd_attr(&o->attrs, A_BETAS);
+    if (!betas || betas->n != 2) HD_BUG("%s needs two betas", hd_op_info(o->kind)->mnemonic);
+    Out t = hd_out(e->a);
+    hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, betas->floats[0], true), hd_emit_number(e->a, betas->floats[1], true));
+    number(e, &t, o, A_CLIP, "clip");
+    number(e, &t, o, A_EPS, "eps");
+    number(e, &t, o, A_WEIGHT_DECAY, "weight_decay");
+    number(e, &t, o, A_LR_PEAK, "lr_peak");
+    number(e, &t, o, A_LR_FLOOR, "lr_floor");
+    number(e, &t, o, A_LR_WARMUP, "lr_warmup");
+    number(e, &t, o, A_LR_TOTAL, "lr_total");
+    const char *lr = hd_word(&o->attrs, A_LR, NULL);
+    if (lr) hd_printf(&t, ", .lr_kind = %s", !strcmp(lr, "cosine") ? "HD_LR_COSINE" : !strcmp(lr, "linear") ? "HD_LR_LINEAR" : "HD_LR_CONSTANT");
+    hd_puts(&t, "}");
+    return row(e, &e->optimizers, t.text);
+}

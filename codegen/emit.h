@@ -1,0 +1,73 @@
+// What the emitters of all targets share: the state of one program being printed, addresses, tables and small text helpers.
+// A target is a `Target`: text before the functions, and one emitter an op; an emitter prints the statements of one action.
+#ifndef CODEGEN_EMIT_H
+#define CODEGEN_EMIT_H
+#include "ir/ir.h"
+
+typedef struct Emit Emit;
+typedef void EmitOp(Emit *e, const Op *o);
+
+typedef struct Target {
+    const char *name;             // as in config @target
+    const char *backend;          // the runtime's HdBackend
+    void (*kernels)(Emit *e);     // prints every kernel function of the module: into e->c (host) or e->cuda and the tables
+    const char *const *prologue;  // lines that open a planned function, NULL-terminated
+    EmitOp *const *op;            // by OpKind; NULL: a plan for this target cannot hold the op
+    const char *(*attention)(Emit *e, const Op *o); // more fields of its HdAttention (", .impl = ..."), or NULL
+} Target;
+extern const Target hd_host_target, hd_cuda_target;
+
+typedef struct { const char *name, *text; } EmitSource;                    // HdSource
+typedef struct { const char *name; int source, shared_bytes; } EmitKernel; // HdKernel
+
+struct Emit {
+    const Module *m;
+    Ctx *cx;
+    Arena *a;
+    const Target *target;
+    Out *c;    // the program's text
+    Out *cuda; // the kernels' CUDA text
+    Out body;  // the planned functions, printed after the tables that they fill
+    VEC(const char *) gemms, attentions, optimizers; // initialisers, without repeats; the tables of the same names
+    VEC(EmitSource) sources;
+    VEC(EmitKernel) kernels;
+    int n_events;
+    const char **kernel_names; // by position of the kernel function in the module
+    bool failed;
+};
+
+// --- text
+void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...) __attribute__((format(printf, 3, 4))); // a statement and where it is from
+void hd_emit_string(Out *o, const char *text, const char *indent); // a C string literal, one line of `text` a line
+const char *hd_emit_ctype(DType d);                                 // "float", "uint16_t"
+const char *hd_emit_dtype(DType d);                                 // "HD_F32"
+const char *hd_emit_number(Arena *a, double v, bool f64);           // a C literal of that value
+const char *hd_emit_kernel_name(Emit *e, const Func *k);            // "k3_layer_norm": a C identifier, unique in the module
+
+// --- where things are: byte offsets in the device arena. A missing place is reported and gives 0.
+int64_t hd_emit_place(Emit *e, const Value *v); // follows views and reshapes to their storage
+int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element);
+const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role, bool required); // a bucket's buffer
+int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none
+bool hd_emit_is_action(const Op *o);             // false: aliases, in-place stores, return
+
+// --- rows of the program's tables; the same row is never there twice
+int hd_emit_gemm(Emit *e, const Op *o);      // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
+int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
+int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars and adamw -> &optimizers[i]
+int hd_emit_stream(const Emit *e, const Op *o); // index of its stream: "compute" is 0, then the module's stream symbols in order
+int hd_emit_event(Emit *e, const Op *o);        // of record and wait
+const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol
+
+// --- the pointwise functions (prelude.c): h_gelu for f32, h_gelu_d for f64, for the ops that the module's kernels use
+typedef enum { PRELUDE_HOST, PRELUDE_CUDA } PreludeKind;
+void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o);
+
+// --- the program around the functions (program.c)
+void hd_program_functions(Emit *e); // into e->body
+void hd_program_tables(Emit *e);    // into e->c
+void hd_program_main(Emit *e);      // into e->c
+
+// Work of an op: floating-point operations and bytes moved, for profiles.
+void hd_emit_cost(const Op *o, double *flops, double *bytes);
+#endif

@@ -1,0 +1,307 @@
+// The program around the actions: tables of tensors, parameters, actions and functions, the HdProgram, and main. The same for
+// every target. Order of the text: tables that functions refer to, functions, tables that refer to functions.
+#define XXH_INLINE_ALL
+#include "codegen/emit.h"
+#include <xxhash.h>
+
+static long long ll(int64_t v) { return (long long)v; }
+
+static void put_dims(Out *o, const Type *t) {
+    hd_printf(o, "%d, {", t ? t->rank : 0);
+    for (int i = 0; t && i < t->rank; i++) hd_printf(o, "%s%lld", i ? ", " : "", ll(t->dim[i]));
+    hd_puts(o, t && t->rank ? "}" : "0}");
+}
+
+// --- functions
+
+static void put_actions(Emit *e, const Func *f) {
+    Out *o = &e->body;
+    int n = 0;
+    hd_printf(o, "static const HdAction actions_%s[] = {\n", f->name);
+    for (const Op *p = f->first; p; p = p->next) {
+        if (!hd_emit_is_action(p)) continue;
+        double flops, bytes;
+        hd_emit_cost(p, &flops, &bytes);
+        const char *name = hd_op_info(p->kind)->mnemonic;
+        const Func *k = p->kind == OP_LAUNCH ? hd_func_find(e->m, hd_word(&p->attrs, A_KERNEL, "")) : NULL;
+        hd_puts(o, "    {");
+        hd_emit_string(o, k ? hd_emit_kernel_name(e, k) : name, "");
+        hd_puts(o, ", ");
+        hd_emit_string(o, p->stream ? p->stream : "compute", "");
+        hd_puts(o, ", ");
+        hd_emit_string(o, p->loc.path ? p->loc.path : "", "");
+        hd_puts(o, ", ");
+        hd_emit_string(o, p->loc.file ? hd_sprintf(e->a, "%s:%d", p->loc.file, p->loc.line) : "", "");
+        hd_printf(o, ", %.6g, %.6g},\n", flops, bytes);
+        n++;
+    }
+    if (!n) hd_puts(o, "    {\"\", \"\", \"\", \"\", 0, 0},\n");
+    hd_puts(o, "};\n\n");
+}
+
+static void put_body(Emit *e, const Func *f, int index) {
+    Out *o = &e->body;
+    int n = 0;
+    hd_printf(o, "static void run_%s(HdExec *x) {\n", f->name);
+    for (int i = 0; e->target->prologue[i]; i++) hd_printf(o, "    %s\n", e->target->prologue[i]);
+    for (const Op *p = f->first; p; p = p->next) {
+        if (!hd_emit_is_action(p)) continue;
+        if (!e->target->op[p->kind]) {
+            hd_error(e->cx, p->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name, hd_op_info(p->kind)->mnemonic);
+            e->failed = true;
+            continue;
+        }
+        hd_printf(o, "\n    hd_action(x, &funcs[%d], %d);\n", index, n++);
+        e->target->op[p->kind](e, p);
+    }
+    hd_puts(o, "}\n\n");
+}
+
+void hd_program_functions(Emit *e) {
+    int index = 0;
+    for (const Func *f = e->m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        put_actions(e, f);
+        put_body(e, f, index++);
+    }
+}
+
+// --- tables
+
+static void put_rows(Out *o, const char *type, const char *name, int n, const char *const *rows) {
+    if (!n) return;
+    hd_printf(o, "static const %s %s[] = {\n", type, name);
+    for (int i = 0; i < n; i++) hd_printf(o, "    /* %d */ %s,\n", i, rows[i]);
+    hd_puts(o, "};\n\n");
+}
+
+void hd_program_tables(Emit *e) {
+    Out *o = e->c;
+    int n = 0;
+    for (const Func *f = e->m->funcs; f; f = f->next) n += !f->is_kernel;
+    hd_printf(o, "static const HdFunc funcs[%d];\n\n", n);
+    put_rows(o, "HdGemm", "gemms", e->gemms.n, e->gemms.at);
+    put_rows(o, "HdAttention", "attentions", e->attentions.n, e->attentions.at);
+    put_rows(o, "HdOptimizer", "optimizers", e->optimizers.n, e->optimizers.at);
+    hd_puts(o, "static const char *const streams[] = {\"compute\"");
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_STREAM && strcmp(s->name, "compute") != 0) hd_printf(o, ", \"%s\"", s->name);
+    hd_puts(o, "};\n\n");
+    if (e->sources.n) {
+        hd_puts(o, "static const HdSource sources[] = {\n");
+        for (int i = 0; i < e->sources.n; i++) {
+            hd_puts(o, "    {");
+            hd_emit_string(o, e->sources.at[i].name, "");
+            hd_puts(o, ",\n     ");
+            hd_emit_string(o, e->sources.at[i].text, "     ");
+            hd_puts(o, "},\n");
+        }
+        hd_puts(o, "};\n\n");
+    }
+    if (e->kernels.n) {
+        hd_puts(o, "static const HdKernel kernels[] = {\n");
+        for (int i = 0; i < e->kernels.n; i++) {
+            hd_puts(o, "    {");
+            hd_emit_string(o, e->kernels.at[i].name, "");
+            hd_printf(o, ", %d, %d},\n", e->kernels.at[i].source, e->kernels.at[i].shared_bytes);
+        }
+        hd_puts(o, "};\n\n");
+    }
+}
+
+static void put_tensor(Emit *e, const char *name, const Value *v) {
+    hd_puts(e->c, "    {");
+    hd_emit_string(e->c, name, "");
+    hd_printf(e->c, ", %s, ", hd_emit_dtype(v->type->dtype));
+    put_dims(e->c, v->type);
+    hd_printf(e->c, ", %lld},\n", ll(hd_emit_place(e, v)));
+}
+
+static void put_tensors(Emit *e, const Func *f) {
+    const Op *r = hd_return(f);
+    if (f->n_args) {
+        hd_printf(e->c, "static const HdTensor args_%s[] = {\n", f->name);
+        for (int i = 0; i < f->n_args; i++) put_tensor(e, f->args[i]->name, f->args[i]);
+        hd_puts(e->c, "};\n");
+    }
+    if (r && r->n_in) {
+        hd_printf(e->c, "static const HdTensor results_%s[] = {\n", f->name);
+        for (int i = 0; i < r->n_in; i++) put_tensor(e, hd_sprintf(e->a, "%d", i), r->in[i]);
+        hd_puts(e->c, "};\n");
+    }
+}
+
+static void put_funcs(Emit *e) {
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        if (!f->is_kernel) put_tensors(e, f);
+    hd_puts(e->c, "static const HdFunc funcs[] = {\n");
+    for (const Func *f = e->m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        const Op *r = hd_return(f);
+        int results = r ? r->n_in : 0, actions = 0;
+        for (const Op *p = f->first; p; p = p->next) actions += hd_emit_is_action(p);
+        const char *graph = hd_word(&f->attrs, A_GRAPH, "none");
+        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, run_%s, %s},\n", f->name, f->n_args, results, actions,
+                  f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0", results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
+                  f->name, strcmp(graph, "none") != 0 ? "true" : "false");
+    }
+    hd_puts(e->c, "};\n\n");
+}
+
+static int64_t role_offset(Emit *e, const Symbol *p, const char *bucket, const char *role) {
+    const Symbol *s = hd_emit_role(e, NULL, bucket, role, false);
+    if (!s) return -1;
+    if (!s->place.placed || s->place.host) {
+        hd_error(e->cx, s->span, "buffer @%s has no address: run plan-memory before codegen", s->name);
+        e->failed = true;
+    }
+    return s->place.offset + hd_int(&p->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->type->dtype);
+}
+
+static void put_param(Emit *e, const Symbol *p) {
+    static const struct { const char *word, *text; } inits[] = {
+        {"zeros", "HD_INIT_ZEROS"}, {"ones", "HD_INIT_ONES"}, {"const", "HD_INIT_CONST"}, {"normal", "HD_INIT_NORMAL"}, {"uniform", "HD_INIT_UNIFORM"}};
+    const char *bucket = hd_word(&p->attrs, A_BUCKET, NULL), *init = hd_word(&p->attrs, A_INIT, "zeros"), *text = NULL;
+    for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
+        if (!strcmp(inits[i].word, init)) text = inits[i].text;
+    if (!bucket || !text) {
+        hd_error(e->cx, p->span, bucket ? "parameter @%s: unknown init %s" : "parameter @%s is in no bucket%.0s: run fsdp before codegen", p->name, init);
+        e->failed = true;
+        return;
+    }
+    const Symbol *compute = hd_emit_role(e, NULL, bucket, "compute", false);
+    int64_t at = role_offset(e, p, bucket, compute ? "compute" : "master");
+    hd_puts(e->c, "    {");
+    hd_emit_string(e->c, p->name, "");
+    hd_puts(e->c, ", ");
+    put_dims(e->c, p->type);
+    hd_printf(e->c, ", %lld, %s, %s, %s, ", ll(hd_type_count(p->type)), text, hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true),
+              hd_emit_dtype(compute ? compute->type->dtype : TY_F32));
+    hd_printf(e->c, "%lld, %lld, %lld, %lld, %lld},\n", ll(role_offset(e, p, bucket, "master")), ll(at), ll(role_offset(e, p, bucket, "grad")),
+              ll(role_offset(e, p, bucket, "moment1")), ll(role_offset(e, p, bucket, "moment2")));
+}
+
+// Parameters in canonical order: by `index`, and by place in the text where that is equal.
+static int put_params(Emit *e) {
+    VEC(const Symbol *) list = {0};
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM) hd_push(e->a, &list, s);
+    for (int i = 1; i < list.n; i++) // insertion sort: stable, and the list is almost always sorted
+        for (int k = i; k > 0 && hd_int(&list.at[k - 1]->attrs, A_INDEX, k - 1) > hd_int(&list.at[k]->attrs, A_INDEX, k); k--) {
+            const Symbol *s = list.at[k];
+            list.at[k] = list.at[k - 1];
+            list.at[k - 1] = s;
+        }
+    if (!list.n) return 0;
+    hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init, compute dtype; bytes of master, compute, grad, moments\n");
+    for (int i = 0; i < list.n; i++) put_param(e, list.at[i]);
+    hd_puts(e->c, "};\n\n");
+    return list.n;
+}
+
+// --- the program
+
+static const char *hash(Arena *a, const Out *text) {
+    XXH128_hash_t h = XXH3_128bits(text->text, text->n);
+    return hd_sprintf(a, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+static const char *plan_hash(Emit *e) {
+    Out text = hd_out(e->a);
+    hd_print_module(e->m, &text);
+    return hash(e->a, &text);
+}
+
+// What a checkpoint must agree with: the parameters and the numbers of the train block, nothing of the schedule.
+static const char *model_hash(Emit *e) {
+    Out text = hd_out(e->a);
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind == SYM_PARAM) {
+            hd_printf(&text, "%s %s %s", s->name, hd_type_text(e->cx, s->type), hd_word(&s->attrs, A_INIT, ""));
+            hd_put_float(&text, hd_float(&s->attrs, A_STD, 0));
+            hd_printf(&text, " %d\n", hd_has(&s->attrs, A_DECAY));
+        } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
+            hd_print_attrs(&s->attrs, &text);
+        }
+    }
+    return hash(e->a, &text);
+}
+
+static int64_t setting_int(const Emit *e, AttrId id, int64_t otherwise) {
+    const Attr *a = hd_emit_setting(e->m, id);
+    return a ? a->i : otherwise;
+}
+
+static void put_text(Emit *e, const char *field, const char *text) {
+    hd_printf(e->c, "    .%s = ", field);
+    hd_emit_string(e->c, text ? text : "", "        ");
+    hd_puts(e->c, ",\n");
+}
+
+static void put_setting(Emit *e, const char *field, AttrId id) {
+    const Attr *a = hd_emit_setting(e->m, id);
+    put_text(e, field, a ? a->s : "");
+}
+
+static int64_t state_offset(Emit *e, const char *name) {
+    const Symbol *s = hd_symbol_find(e->m, name);
+    return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
+}
+
+// Every function that takes the batch must take it at the same place: the batch is written once.
+static void put_batch(Emit *e) {
+    int64_t at[2] = {-1, -1};
+    for (const Func *f = e->m->funcs; f; f = f->next) {
+        if (f->is_kernel || f->n_args != 2 || f->args[0]->type->dtype != TY_I32 || f->args[1]->type->dtype != TY_I32) continue;
+        for (int i = 0; i < 2; i++) {
+            int64_t place = hd_emit_place(e, f->args[i]);
+            if (at[i] >= 0 && at[i] != place) {
+                hd_error(e->cx, f->span, "@%s takes %%%s at 0x%llx, but another function takes it at 0x%llx: plan-memory must place the batch once",
+                         f->name, f->args[i]->name, (unsigned long long)place, (unsigned long long)at[i]);
+                e->failed = true;
+            }
+            at[i] = place;
+        }
+    }
+    hd_printf(e->c, "    .tokens_arg = %lld, .targets_arg = %lld,\n", ll(at[0]), ll(at[1]));
+}
+
+static void put_program(Emit *e, int n_params) {
+    Out *o = e->c;
+    int64_t device = 0, host = 0, micro = setting_int(e, A_MICRO, 1);
+    int n_funcs = 0;
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_ARENA) *(strcmp(s->name, "host") != 0 ? &device : &host) = hd_int(&s->attrs, A_BYTES, 0);
+    for (const Func *f = e->m->funcs; f; f = f->next) n_funcs += !f->is_kernel;
+    hd_puts(o, "static const HdProgram program = {\n");
+    put_setting(e, "model", A_MODEL);
+    put_setting(e, "source", A_SOURCE);
+    put_text(e, "target", e->target->name);
+    put_setting(e, "arch", A_ARCH);
+    put_text(e, "plan_hash", plan_hash(e));
+    put_text(e, "model_hash", model_hash(e));
+    hd_printf(o, "    .report = report,\n    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(device), ll(host));
+    hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
+              ll(micro), ll(setting_int(e, A_VOCAB, 0)));
+    put_batch(e);
+    hd_printf(o, "    .model_flops = %.17g,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro);
+    hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
+    hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")), ll(state_offset(e, "state.norm")),
+              ll(state_offset(e, "state.step")));
+    hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", n_funcs, e->target->backend);
+    hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n", e->sources.n, e->kernels.n,
+              e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0", e->gemms.n ? "gemms" : "0");
+    hd_printf(o, "    .n_streams = (int)(sizeof streams / sizeof *streams), .n_events = %d, .n_attentions = %d,\n", e->n_events, e->attentions.n);
+    hd_printf(o, "    .streams = streams, .attentions = %s,\n};\n\n", e->attentions.n ? "attentions" : "0");
+}
+
+void hd_program_main(Emit *e) {
+    put_funcs(e);
+    int n_params = put_params(e);
+    put_program(e, n_params);
+    hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\n"
+                  "int main(int argc, char **argv) { return hd_main(argc, argv, &program); }\n"
+                  "#else\n"
+                  "const HdProgram *const HEDDLE_NO_MAIN = &program; // a test links many programs, each under a name of its own\n"
+                  "#endif\n");
+}
