@@ -1,0 +1,47 @@
+# lit configuration. Run by ctest, or by hand: `lit tests/lit [--param build=build/asan]`.
+import glob
+import os
+import shutil
+import subprocess
+
+import lit.formats
+
+config.name = "heddle"
+config.test_format = lit.formats.ShTest(execute_external=True)
+config.suffixes = [".hir", ".hd", ".test"]
+config.excludes = ["Inputs"]
+config.test_source_root = os.path.dirname(__file__)
+
+root = os.path.dirname(os.path.dirname(config.test_source_root))
+build = os.path.abspath(lit_config.params.get("build", os.path.join(root, "build")))
+config.test_exec_root = os.path.join(build, "tests", "lit")
+tools = os.path.join(build, "bin")
+
+llvm = lit_config.params.get("llvm")
+if not llvm:
+    found = sorted(glob.glob("/usr/lib/llvm-*/bin/FileCheck"))
+    llvm = os.path.dirname(found[-1] if found else shutil.which("FileCheck") or "")
+config.environment["PATH"] = os.pathsep.join([tools, llvm, os.environ["PATH"]])
+config.environment["FILECHECK_OPTS"] = "--enable-var-scope"
+config.environment["ASAN_OPTIONS"] = "detect_leaks=0"
+config.environment["UBSAN_OPTIONS"] = "print_stacktrace=1"
+for name in ("HOME", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
+
+config.substitutions.append(("%root", root))
+config.substitutions.append(("%examples", os.path.join(root, "examples")))
+config.substitutions.append(("%build", build))
+
+# Features a test may ask for with REQUIRES.
+for tool in ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check"):
+    if os.path.exists(os.path.join(tools, tool)):
+        config.available_features.add(tool)
+try:
+    if subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=20).stdout.startswith(b"GPU"):
+        config.available_features.add("gpu")
+except (OSError, subprocess.TimeoutExpired):
+    pass
+nvrtc = glob.glob("/usr/local/cuda*/lib64/libnvrtc.so*") + glob.glob(os.path.join(root, "build", "nvrtc", "nvidia", "*", "lib", "libnvrtc.so*"))
+if nvrtc:
+    config.available_features.add("nvrtc")
