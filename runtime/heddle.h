@@ -81,6 +81,7 @@ typedef struct {
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     int64_t tokens_arg, targets_arg;    // byte offsets of the batch's two i32[batch, seq] arguments
     double model_flops;                 // per step: forward and backward, causal attention at half
+    int64_t seed;                       // train.seed: what --seed replaces
     int n_params;
     const HdParam *params;
     int64_t loss, norm, step;           // byte offsets of @state.loss f32, @state.norm f32, @state.step i32; -1: absent

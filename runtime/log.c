@@ -1,0 +1,94 @@
+// Progress for people, JSON lines for programs, the digest for cmp.
+#include "runtime/log.h"
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double hd_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static bool open_file(FILE **f, const char *path) {
+    if (!path) return true;
+    *f = fopen(path, "w");
+    if (!*f) hd_fail("cannot write %s: %s", path, strerror(errno));
+    return *f != NULL;
+}
+
+bool hd_log_open(Log *l, const HdProgram *p, const Options *o, int64_t first_step, double peak_flops) {
+    *l = (Log){.program = p, .json_path = o->log, .digest_path = o->digest, .terminal = isatty(STDERR_FILENO), .peak_flops = peak_flops};
+    l->first_step = first_step;
+    l->last_step = o->steps;
+    l->every = o->log_every ? o->log_every : l->terminal ? 1 : (o->steps - first_step + 49) / 50;
+    if (l->every < 1) l->every = 1;
+    l->started = l->last = hd_now();
+    return open_file(&l->json, o->log) && open_file(&l->digest, o->digest);
+}
+
+static void put_number(FILE *f, const char *name, double v) { // JSON has no NaN and no infinity
+    if (isfinite(v)) fprintf(f, ", \"%s\": %.9g", name, v);
+    else fprintf(f, ", \"%s\": null", name);
+}
+
+void hd_log_step(Log *l, int64_t step, float loss, float norm) {
+    double now = hd_now(), took = now - l->last;
+    bool warm = step > l->first_step + 1; // the first step carries warm-up
+    l->step_seconds = !warm ? took : l->step_seconds && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took : took;
+    l->last = now;
+    const HdProgram *p = l->program;
+    double tokens = (double)(p->batch * p->seq * p->micro), rate = tokens / l->step_seconds;
+    double mfu = l->peak_flops > 0 ? p->model_flops / l->step_seconds / l->peak_flops : 0;
+    if (l->digest) fprintf(l->digest, "%lld %a %a\n", (long long)step, (double)loss, (double)norm);
+    if (l->json) {
+        fprintf(l->json, "{\"step\": %lld", (long long)step);
+        put_number(l->json, "loss", (double)loss);
+        put_number(l->json, "grad_norm", (double)norm);
+        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld, \"tokens_per_second\": %.1f", took, (long long)((double)step * tokens), tokens / took);
+        if (mfu > 0) fprintf(l->json, ", \"mfu\": %.4f", mfu);
+        fprintf(l->json, "}\n");
+        fflush(l->json);
+    }
+    if (step % l->every && step != l->last_step && step != l->first_step + 1) return;
+    long left = lround((double)(l->last_step - step) * l->step_seconds);
+    char mfu_text[32] = "";
+    if (mfu > 0) snprintf(mfu_text, sizeof mfu_text, "  mfu %.1f%%", 100 * mfu);
+    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s%s  eta %ld:%02ld:%02ld%s", l->terminal ? "\r\x1b[K" : "", (long long)step,
+            (long long)l->last_step, (double)loss, (double)norm, rate, mfu_text, left / 3600, left / 60 % 60, left % 60,
+            l->terminal && step != l->last_step ? "" : "\n");
+}
+
+void hd_log_val(Log *l, int64_t step, double loss) {
+    hd_log_say(l, "step %lld  validation loss %.4f", (long long)step, loss);
+    if (!l->json) return;
+    fprintf(l->json, "{\"step\": %lld", (long long)step);
+    put_number(l->json, "val_loss", loss);
+    fprintf(l->json, "}\n");
+    fflush(l->json);
+}
+
+void hd_log_say(Log *l, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    if (l->terminal) fputs("\r\x1b[K", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+static bool close_file(FILE *f, const char *path) {
+    if (!f) return true;
+    bool bad = ferror(f) != 0;
+    if (fclose(f)) bad = true;
+    if (bad) hd_fail("cannot write %s: %s", path, strerror(errno));
+    return !bad;
+}
+
+bool hd_log_close(Log *l) {
+    bool ok = close_file(l->json, l->json_path);
+    return close_file(l->digest, l->digest_path) && ok;
+}

@@ -1,0 +1,14 @@
+// The binary's command line, as values.
+#ifndef RUNTIME_OPTIONS_H
+#define RUNTIME_OPTIONS_H
+#include "runtime/heddle.h"
+
+typedef struct {
+    const char *data, *val, *log, *digest, *save, *resume, *init, *export_to, *profile;
+    int64_t steps, seed, save_every, val_every, val_batches, log_every;
+    bool no_graph, check, report;
+} Options;
+
+// 0: go on; 1: done (help was printed); 2: bad usage, already said.
+int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o);
+#endif
