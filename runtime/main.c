@@ -32,6 +32,13 @@ static const HdFunc *func(const HdProgram *p, const char *name) {
     return NULL;
 }
 
+static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
+    if (f->n_args != 2) return false;
+    for (int i = 0; i < 2; i++)
+        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch || f->args[i].dim[1] != p->seq) return false;
+    return true;
+}
+
 static bool find_functions(Run *r) {
     const HdProgram *p = r->p;
     r->only = func(p, "micro_only");
@@ -52,13 +59,6 @@ static bool find_functions(Run *r) {
                     (long long)p->batch, (long long)p->seq);
             return false;
         }
-    return true;
-}
-
-static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
-    if (f->n_args != 2) return false;
-    for (int i = 0; i < 2; i++)
-        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch || f->args[i].dim[1] != p->seq) return false;
     return true;
 }
 
