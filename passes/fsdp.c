@@ -10,6 +10,7 @@
 // the order in which their units are declared, the root (what no unit owns) last. @loss becomes @eval; @update is built here.
 #include "passes/bucket.h"
 #include "passes/pass.h"
+#include "passes/settings.h"
 #include <string.h>
 
 typedef struct { const char *unit, *name; Bucket layout; VEC(BucketItem) items; Symbol *bucket, *compute, *master, *grad; } Unit;
@@ -294,10 +295,14 @@ static bool read_settings(Fsdp *s, const Attrs *train) {
 
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx};
-    const Attrs *train = &hd_config(m, "train")->attrs;
+    const Attrs *train = hd_settings(m, "train");
     Func *micro = hd_func_find(m, "micro"), *eval = hd_func_find(m, "loss");
     if (!micro) {
         hd_error(m->cx, (Span){0}, "there is no function @micro: run autodiff before fsdp");
+        return FAILED;
+    }
+    if (eval && hd_func_find(m, "eval")) {
+        hd_error(m->cx, eval->span, "there are both @loss and @eval: fsdp makes @eval of @loss");
         return FAILED;
     }
     if (!read_settings(&s, train) || !collect_units(&s)) return FAILED;
