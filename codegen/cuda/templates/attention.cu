@@ -1,0 +1,428 @@
+// Attention for head sizes that are multiples of 16 up to 128, in bf16 or f16, on tensor cores (mma.sync, sm_80 and later).
+// Forward: online softmax over key tiles (Dao, "FlashAttention-2", 2023); no T x T tensor. Backward: three kernels, all of them
+// deterministic: row sums of dout*o; dk and dv by key tile; dq by query tile. The scores are computed twice so that no two blocks
+// ever add to the same bytes.
+//
+// Written before this text by the compiler:
+//   ATT_FWD, ATT_DELTA, ATT_DKV, ATT_DQ  names of the kernels
+//   ATT_B ATT_T ATT_H ATT_KV ATT_D       batch, sequence, heads, key heads, head size
+//   ATT_QS ATT_KS ATT_VS ATT_OS          elements from one position to the next in q/dq, k/dk, v/dv, o/dout
+//   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
+//   ATT_F16                              defined for f16, else bf16
+// Grids: ATT_FWD and ATT_DQ (ceil(T/ATT_BM), H, B), ATT_DKV (ceil(T/ATT_BM), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1).
+// Threads: 256 each but ATT_FWD's ATT_FWD_THREADS. Dynamic shared memory: ATT_FWD_SHARED, ATT_DKV_SHARED, ATT_DQ_SHARED bytes.
+typedef unsigned short att_t;
+typedef unsigned int u32;
+
+#define ATT_BM 128                 // rows of a block: 128 queries (forward, dq) or keys (dkv)
+#define ATT_BN 64                  // rows of the tile it walks over
+#define ATT_LD (ATT_D + 8)         // a shared row; the 16 bytes of padding keep ldmatrix free of bank conflicts
+#if ATT_D <= 64
+#define ATT_MT 2                   // forward: 16-row tiles of a warp; two share every key fragment
+#else
+#define ATT_MT 1
+#endif
+#define ATT_FWD_WARPS (ATT_BM / (16 * ATT_MT))
+#define ATT_KSTEPS (ATT_D / 16)
+#define ATT_NTILES (ATT_D / 8)
+#define ATT_LOG2E 1.4426950408889634f
+#define ATT_GROUP (ATT_H / ATT_KV) // query heads that share a key head
+
+__device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void att_cp16(u32 to, const void *from, bool inside) { // zeroes where there is nothing to read
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+
+__device__ __forceinline__ void att_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void att_wait(void) { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+__device__ __forceinline__ void att_ldm(u32 (&r)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+__device__ __forceinline__ void att_ldm_t(u32 (&r)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+#ifdef ATT_F16
+#define ATT_MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#define ATT_PACK "cvt.rn.f16x2.f32 %0, %1, %2;"
+#else
+#define ATT_MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#define ATT_PACK "cvt.rn.bf16x2.f32 %0, %1, %2;"
+#endif
+
+__device__ __forceinline__ void att_mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile(ATT_MMA "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ u32 att_pack(float lo, float hi) {
+    u32 r;
+    asm(ATT_PACK : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+__device__ __forceinline__ float att_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float att_float(att_t h) {
+#ifdef ATT_F16
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+#else
+    return __uint_as_float((u32)h << 16);
+#endif
+}
+
+// Rows [row, row + ROWS) of one head into shared memory; rows at or past ATT_T are zeroes.
+template <int ROWS, int THREADS> __device__ __forceinline__ void att_load(att_t *to, const att_t *from, long long stride, int row) {
+    constexpr int CHUNKS = ATT_D / 8;
+    for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
+        int r = i / CHUNKS, c = i % CHUNKS * 8;
+        bool inside = row + r < ATT_T;
+        att_cp16(att_shared(to + r * ATT_LD + c), from + (inside ? (long long)(row + r) * stride + c : 0), inside);
+    }
+}
+
+// Lane addresses of the three fragment shapes inside a shared tile at (row, col).
+__device__ __forceinline__ u32 att_at_a(const att_t *s, int row, int col) { // A, 16 x 16, rows are rows
+    int l = threadIdx.x & 31;
+    return att_shared(s + (row + (l & 15)) * ATT_LD + col + (l >> 4) * 8);
+}
+__device__ __forceinline__ u32 att_at_b(const att_t *s, int row, int col) { // B from [n][k]: two 8-column tiles
+    int l = threadIdx.x & 31;
+    return att_shared(s + (row + (l & 7) + (l >> 4) * 8) * ATT_LD + col + (l >> 3 & 1) * 8);
+}
+__device__ __forceinline__ u32 att_at_bt(const att_t *s, int row, int col) { // B from [k][n] by transposition
+    int l = threadIdx.x & 31;
+    return att_shared(s + (row + (l & 15)) * ATT_LD + col + (l >> 4) * 8);
+}
+
+// A warp's 16 x ATT_D accumulators, times `factor` per row half, through its own shared rows to global memory in 16-byte pieces.
+__device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], float f0, float f1, att_t *s, att_t *to, long long stride, int row) {
+    int l = threadIdx.x & 31;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < ATT_NTILES; j++) {
+        int c = j * 8 + (l & 3) * 2;
+        *(u32 *)(s + (l >> 2) * ATT_LD + c) = att_pack(acc[j][0] * f0, acc[j][1] * f0);
+        *(u32 *)(s + ((l >> 2) + 8) * ATT_LD + c) = att_pack(acc[j][2] * f1, acc[j][3] * f1);
+    }
+    __syncwarp();
+    constexpr int CHUNKS = ATT_D / 8;
+    for (int i = l; i < 16 * CHUNKS; i += 32) {
+        int r = i / CHUNKS, c = i % CHUNKS * 8;
+        if (row + r < ATT_T) *(uint4 *)(to + (long long)(row + r) * stride + c) = *(const uint4 *)(s + r * ATT_LD + c);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32) ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse) {
+    extern __shared__ __align__(16) att_t shared[];
+    constexpr int THREADS = ATT_FWD_WARPS * 32;
+    att_t *sq = shared, *sk = sq + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
+    int qb = ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x; // long rows first
+    int h = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
+    int q0 = qb * ATT_BM, w0 = warp * 16 * ATT_MT;
+    const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D, *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
+    int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN;
+    att_load<ATT_BM, THREADS>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
+    att_load<ATT_BN, THREADS>(sk, kh, ATT_KS, 0);
+    att_load<ATT_BN, THREADS>(sv, vh, ATT_VS, 0);
+    att_commit();
+    float acc[ATT_MT][ATT_NTILES][4] = {}, top[ATT_MT][2], sum[ATT_MT][2] = {};
+#pragma unroll
+    for (int m = 0; m < ATT_MT; m++) top[m][0] = top[m][1] = -__int_as_float(0x7f800000);
+    const float factor = ATT_SCALE * ATT_LOG2E;
+    for (int t = 0; t < tiles; t++) {
+        if (t + 1 < tiles) {
+            att_load<ATT_BN, THREADS>(sk + (t + 1 & 1) * ATT_BN * ATT_LD, kh, ATT_KS, (t + 1) * ATT_BN);
+            att_load<ATT_BN, THREADS>(sv + (t + 1 & 1) * ATT_BN * ATT_LD, vh, ATT_VS, (t + 1) * ATT_BN);
+        }
+        att_commit();
+        att_wait<1>();
+        __syncthreads();
+        const att_t *tk = sk + (t & 1) * ATT_BN * ATT_LD, *tv = sv + (t & 1) * ATT_BN * ATT_LD;
+        int k0 = t * ATT_BN;
+        if (!ATT_CAUSAL || k0 <= q0 + w0 + 16 * ATT_MT - 1) { // else every score of this warp is masked
+            float s[ATT_MT][ATT_BN / 8][4] = {};
+#pragma unroll
+            for (int d = 0; d < ATT_KSTEPS; d++) {
+                u32 a[ATT_MT][4];
+#pragma unroll
+                for (int m = 0; m < ATT_MT; m++) att_ldm(a[m], att_at_a(sq, w0 + m * 16, d * 16));
+#pragma unroll
+                for (int n = 0; n < ATT_BN / 16; n++) {
+                    u32 bk[4];
+                    att_ldm(bk, att_at_b(tk, n * 16, d * 16));
+#pragma unroll
+                    for (int m = 0; m < ATT_MT; m++) {
+                        att_mma(s[m][2 * n], a[m], bk[0], bk[1]);
+                        att_mma(s[m][2 * n + 1], a[m], bk[2], bk[3]);
+                    }
+                }
+            }
+            bool edge = (ATT_CAUSAL && k0 + ATT_BN - 1 > q0 + w0) || k0 + ATT_BN > ATT_T;
+#pragma unroll
+            for (int m = 0; m < ATT_MT; m++) {
+                if (edge) {
+#pragma unroll
+                    for (int n = 0; n < ATT_BN / 8; n++)
+#pragma unroll
+                        for (int e = 0; e < 4; e++) {
+                            int col = k0 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + m * 16 + (l >> 2) + (e >> 1) * 8;
+                            if ((ATT_CAUSAL && col > row) || col >= ATT_T) s[m][n][e] = -__int_as_float(0x7f800000);
+                        }
+                }
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    float mx = top[m][r];
+#pragma unroll
+                    for (int n = 0; n < ATT_BN / 8; n++) mx = fmaxf(mx, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+                    mx = fmaxf(mx, __shfl_xor_sync(~0u, mx, 1));
+                    mx = fmaxf(mx, __shfl_xor_sync(~0u, mx, 2));
+                    float base = mx == -__int_as_float(0x7f800000) ? 0.f : mx * factor; // a row with no key yet
+                    float shrink = att_exp2(top[m][r] * factor - base), add = 0.f;
+                    top[m][r] = mx;
+#pragma unroll
+                    for (int n = 0; n < ATT_BN / 8; n++) {
+                        s[m][n][2 * r] = att_exp2(s[m][n][2 * r] * factor - base);
+                        s[m][n][2 * r + 1] = att_exp2(s[m][n][2 * r + 1] * factor - base);
+                        add += s[m][n][2 * r] + s[m][n][2 * r + 1];
+                    }
+                    sum[m][r] = sum[m][r] * shrink + add;
+#pragma unroll
+                    for (int n = 0; n < ATT_NTILES; n++) {
+                        acc[m][n][2 * r] *= shrink;
+                        acc[m][n][2 * r + 1] *= shrink;
+                    }
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < ATT_BN / 16; j++) {
+                u32 p[ATT_MT][4];
+#pragma unroll
+                for (int m = 0; m < ATT_MT; m++) {
+                    p[m][0] = att_pack(s[m][2 * j][0], s[m][2 * j][1]);
+                    p[m][1] = att_pack(s[m][2 * j][2], s[m][2 * j][3]);
+                    p[m][2] = att_pack(s[m][2 * j + 1][0], s[m][2 * j + 1][1]);
+                    p[m][3] = att_pack(s[m][2 * j + 1][2], s[m][2 * j + 1][3]);
+                }
+#pragma unroll
+                for (int n = 0; n < ATT_KSTEPS; n++) {
+                    u32 bv[4];
+                    att_ldm_t(bv, att_at_bt(tv, j * 16, n * 16));
+#pragma unroll
+                    for (int m = 0; m < ATT_MT; m++) {
+                        att_mma(acc[m][2 * n], p[m], bv[0], bv[1]);
+                        att_mma(acc[m][2 * n + 1], p[m], bv[2], bv[3]);
+                    }
+                }
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int m = 0; m < ATT_MT; m++) {
+        float f[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float total = sum[m][r];
+            total += __shfl_xor_sync(~0u, total, 1);
+            total += __shfl_xor_sync(~0u, total, 2);
+            f[r] = 1.f / total;
+            int row = q0 + w0 + m * 16 + (l >> 2) + r * 8;
+            if ((l & 3) == 0 && row < ATT_T) lse[((long long)b * ATT_H + h) * ATT_T + row] = top[m][r] * ATT_SCALE + __logf(total);
+        }
+        att_write(acc[m], f[0], f[1], sq + (w0 + m * 16) * ATT_LD, o + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, q0 + w0 + m * 16);
+    }
+}
+
+// delta[b][h][t] = sum over the head of dout * o. One warp a row.
+extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, float *delta) {
+    long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
+    int l = threadIdx.x & 31;
+    if (row >= (long long)ATT_B * ATT_T * ATT_H) return;
+    long long bt = row / ATT_H;
+    int h = (int)(row % ATT_H);
+    float s = 0.f;
+    for (int d = l; d < ATT_D; d += 32) s += att_float(dout[bt * ATT_OS + h * ATT_D + d]) * att_float(o[bt * ATT_OS + h * ATT_D + d]);
+#pragma unroll
+    for (int w = 16; w; w >>= 1) s += __shfl_xor_sync(~0u, s, w);
+    if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
+}
+
+// dk and dv of 128 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are computed
+// transposed (keys are rows), so that the products with dout and q take them straight from registers.
+extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+    extern __shared__ __align__(16) att_t shared[];
+    att_t *sk = shared, *sv = sk + ATT_BM * ATT_LD, *sq = sv + ATT_BM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
+    float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
+    int kb = blockIdx.x, g = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
+    int k0 = kb * ATT_BM, w0 = warp * 16;
+    int first = ATT_CAUSAL ? k0 / ATT_BN : 0, tiles = (ATT_T + ATT_BN - 1) / ATT_BN - first, steps = tiles * ATT_GROUP;
+    att_load<ATT_BM, 256>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
+    att_load<ATT_BM, 256>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
+    auto fetch = [&](int step) {
+        int h = g * ATT_GROUP + step / tiles, row = (first + step % tiles) * ATT_BN, at = step & 1;
+        att_load<ATT_BN, 256>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, row);
+        att_load<ATT_BN, 256>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, row);
+        if (threadIdx.x < ATT_BN) {
+            int r = row + threadIdx.x;
+            long long i = ((long long)b * ATT_H + h) * ATT_T + r;
+            sl[at * ATT_BN + threadIdx.x] = r < ATT_T ? lse[i] * ATT_LOG2E : 0.f;
+            se[at * ATT_BN + threadIdx.x] = r < ATT_T ? delta[i] : 0.f;
+        }
+    };
+    if (steps) fetch(0);
+    att_commit();
+    float ak[ATT_NTILES][4] = {}, av[ATT_NTILES][4] = {};
+    const float factor = ATT_SCALE * ATT_LOG2E;
+    for (int step = 0; step < steps; step++) {
+        if (step + 1 < steps) fetch(step + 1);
+        att_commit();
+        att_wait<1>();
+        __syncthreads();
+        const att_t *tq = sq + (step & 1) * ATT_BN * ATT_LD, *td = sd + (step & 1) * ATT_BN * ATT_LD;
+        const float *tl = sl + (step & 1) * ATT_BN, *te = se + (step & 1) * ATT_BN;
+        int q0 = (first + step % tiles) * ATT_BN;
+#pragma unroll
+        for (int half = 0; half < ATT_BN / 32; half++) { // 32 queries at a time: fewer registers
+            if (ATT_CAUSAL && q0 + half * 32 + 31 < k0 + w0) continue;
+            float s[4][4] = {}, p[4][4] = {};
+#pragma unroll
+            for (int d = 0; d < ATT_KSTEPS; d++) {
+                u32 a[4], c[4];
+                att_ldm(a, att_at_a(sk, w0, d * 16));
+                att_ldm(c, att_at_a(sv, w0, d * 16));
+#pragma unroll
+                for (int n = 0; n < 2; n++) {
+                    u32 bq[4], bd[4];
+                    att_ldm(bq, att_at_b(tq, half * 32 + n * 16, d * 16));
+                    att_mma(s[2 * n], a, bq[0], bq[1]);
+                    att_mma(s[2 * n + 1], a, bq[2], bq[3]);
+                    att_ldm(bd, att_at_b(td, half * 32 + n * 16, d * 16));
+                    att_mma(p[2 * n], c, bd[0], bd[1]);
+                    att_mma(p[2 * n + 1], c, bd[2], bd[3]);
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i, row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
+                    float w = out ? 0.f : att_exp2(s[n][e] * factor - tl[i]);
+                    s[n][e] = w;
+                    p[n][e] = w * (p[n][e] - te[i]);
+                }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                u32 w[4] = {att_pack(s[2 * j][0], s[2 * j][1]), att_pack(s[2 * j][2], s[2 * j][3]), att_pack(s[2 * j + 1][0], s[2 * j + 1][1]), att_pack(s[2 * j + 1][2], s[2 * j + 1][3])};
+                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]), att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
+#pragma unroll
+                for (int n = 0; n < ATT_KSTEPS; n++) {
+                    u32 bd[4], bq[4];
+                    att_ldm_t(bd, att_at_bt(td, half * 32 + j * 16, n * 16));
+                    att_mma(av[2 * n], w, bd[0], bd[1]);
+                    att_mma(av[2 * n + 1], w, bd[2], bd[3]);
+                    att_ldm_t(bq, att_at_bt(tq, half * 32 + j * 16, n * 16));
+                    att_mma(ak[2 * n], z, bq[0], bq[1]);
+                    att_mma(ak[2 * n + 1], z, bq[2], bq[3]);
+                }
+            }
+        }
+        __syncthreads();
+    }
+    att_wait<0>();
+    __syncthreads();
+    att_write(ak, ATT_SCALE, ATT_SCALE, sk + w0 * ATT_LD, dk + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0 + w0);
+    att_write(av, 1.f, 1.f, sv + w0 * ATT_LD, dv + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0 + w0);
+}
+
+// dq of 128 queries: a warp holds 16 of them and walks over the keys.
+extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+    extern __shared__ __align__(16) att_t shared[];
+    att_t *sq = shared, *sd = sq + ATT_BM * ATT_LD, *sk = sd + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
+    int qb = ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+    int h = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
+    int q0 = qb * ATT_BM, w0 = warp * 16;
+    const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D, *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
+    int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN;
+    att_load<ATT_BM, 256>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
+    att_load<ATT_BM, 256>(sd, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, q0);
+    att_load<ATT_BN, 256>(sk, kh, ATT_KS, 0);
+    att_load<ATT_BN, 256>(sv, vh, ATT_VS, 0);
+    att_commit();
+    float acc[ATT_NTILES][4] = {}, row_lse[2], row_delta[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = q0 + w0 + (l >> 2) + r * 8;
+        long long i = ((long long)b * ATT_H + h) * ATT_T + row;
+        row_lse[r] = row < ATT_T ? lse[i] * ATT_LOG2E : 0.f;
+        row_delta[r] = row < ATT_T ? delta[i] : 0.f;
+    }
+    const float factor = ATT_SCALE * ATT_LOG2E;
+    for (int t = 0; t < tiles; t++) {
+        if (t + 1 < tiles) {
+            att_load<ATT_BN, 256>(sk + (t + 1 & 1) * ATT_BN * ATT_LD, kh, ATT_KS, (t + 1) * ATT_BN);
+            att_load<ATT_BN, 256>(sv + (t + 1 & 1) * ATT_BN * ATT_LD, vh, ATT_VS, (t + 1) * ATT_BN);
+        }
+        att_commit();
+        att_wait<1>();
+        __syncthreads();
+        const att_t *tk = sk + (t & 1) * ATT_BN * ATT_LD, *tv = sv + (t & 1) * ATT_BN * ATT_LD;
+        int k0 = t * ATT_BN;
+#pragma unroll
+        for (int half = 0; half < ATT_BN / 32; half++) {
+            if (ATT_CAUSAL && k0 + half * 32 > q0 + w0 + 15) continue;
+            float s[4][4] = {}, p[4][4] = {};
+#pragma unroll
+            for (int d = 0; d < ATT_KSTEPS; d++) {
+                u32 a[4], c[4];
+                att_ldm(a, att_at_a(sq, w0, d * 16));
+                att_ldm(c, att_at_a(sd, w0, d * 16));
+#pragma unroll
+                for (int n = 0; n < 2; n++) {
+                    u32 bk[4], bv[4];
+                    att_ldm(bk, att_at_b(tk, half * 32 + n * 16, d * 16));
+                    att_mma(s[2 * n], a, bk[0], bk[1]);
+                    att_mma(s[2 * n + 1], a, bk[2], bk[3]);
+                    att_ldm(bv, att_at_b(tv, half * 32 + n * 16, d * 16));
+                    att_mma(p[2 * n], c, bv[0], bv[1]);
+                    att_mma(p[2 * n + 1], c, bv[2], bv[3]);
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    int col = k0 + half * 32 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + (l >> 2) + (e >> 1) * 8;
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
+                    float w = out ? 0.f : att_exp2(s[n][e] * factor - row_lse[e >> 1]);
+                    p[n][e] = w * (p[n][e] - row_delta[e >> 1]);
+                }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]), att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
+#pragma unroll
+                for (int n = 0; n < ATT_KSTEPS; n++) {
+                    u32 bk[4];
+                    att_ldm_t(bk, att_at_bt(tk, half * 32 + j * 16, n * 16));
+                    att_mma(acc[2 * n], z, bk[0], bk[1]);
+                    att_mma(acc[2 * n + 1], z, bk[2], bk[3]);
+                }
+            }
+        }
+        __syncthreads();
+    }
+    att_wait<0>();
+    __syncthreads();
+    att_write(acc, ATT_SCALE, ATT_SCALE, sq + w0 * ATT_LD, dq + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0 + w0);
+}
