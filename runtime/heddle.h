@@ -150,9 +150,16 @@ typedef struct { double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of 4096 elements, then in block order, in f64
 void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm);
-// step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t
+// step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded to f32 once;
+// factor = clip > 0 && norm > clip ? clip / norm : 1. The learning rate of step t = 1, 2, ... (the same text as in ir/eval_update.c):
+//   t <= warmup:  peak t / warmup
+//   then, with p = min(1, (t - warmup) / max(1, total - warmup)):
+//   constant:     peak
+//   linear:       floor + (peak - floor) (1 - p)
+//   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
-// elements [0, decayed) get weight decay; compute may be NULL or master
+// elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = clip factor * grad:
+//   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),  c1, c2 = scalars[2], scalars[3]
 void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m, float *v,
                    void *compute, HdDtype compute_dtype, const float *scalars);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
