@@ -10,6 +10,7 @@
 // the order in which their units are declared, the root (what no unit owns) last. @loss becomes @eval; @update is built here.
 #include "passes/bucket.h"
 #include "passes/pass.h"
+#include "passes/redirect.h"
 #include "passes/settings.h"
 #include <string.h>
 
@@ -139,14 +140,6 @@ static Value *view(Fsdp *s, Op *param, const Symbol *p, const Symbol *buffer) {
     return hd_build1(&b, OP_VIEW, NULL, NULL, &as, hd_type_with(s->m->cx, buffer->type->dtype, p->type));
 }
 
-static void redirect(const Uses *uses, Value *old, Value *now) {
-    for (int i = 0; i < uses->count[old->id]; i++) {
-        Op *user = uses->users[old->id][i];
-        for (int j = 0; j < user->n_in; j++)
-            if (user->in[j] == old) user->in[j] = now;
-    }
-}
-
 // Casts of a parameter to the compute dtype read the compute weights; whatever else reads it reads the master weights.
 static void params_to_views(Fsdp *s, Func *f) {
     Uses uses = hd_uses(f, s->cx->scratch);
@@ -161,14 +154,14 @@ static void params_to_views(Fsdp *s, Func *f) {
             Op *user = uses.users[id][i];
             if (u->compute && user->kind == OP_CAST && user->out[0]->type->dtype == s->compute) {
                 if (!compute) compute = view(s, o, p, u->compute);
-                redirect(&uses, user->out[0], compute);
+                hd_redirect(&uses, user->out[0], compute);
                 if (next == user) next = next->next;
                 hd_erase(user);
             } else if (!master) {
                 master = view(s, o, p, u->master);
             }
         }
-        if (master) redirect(&uses, o->out[0], master);
+        if (master) hd_redirect(&uses, o->out[0], master);
         hd_erase(o);
     }
 }
