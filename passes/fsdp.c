@@ -7,7 +7,7 @@
 //
 // @micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones between), @micro_last. Where a
 // step starts, the first contribution to a parameter overwrites; every other one accumulates in program order. Buckets stand in
-// the order in which their units are declared, the root (what no unit owns) last. @loss becomes @eval; @update is built here.
+// the order in which their units are declared, the root (what no unit owns) last. @eval stores its loss where they do; @update is built here.
 #include "passes/bucket.h"
 #include "passes/pass.h"
 #include "passes/redirect.h"
@@ -289,13 +289,9 @@ static bool read_settings(Fsdp *s, const Attrs *train) {
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx};
     const Attrs *train = hd_settings(m, "train");
-    Func *micro = hd_func_find(m, "micro"), *eval = hd_func_find(m, "loss");
+    Func *micro = hd_func_find(m, "micro"), *eval = hd_func_find(m, "eval");
     if (!micro) {
         hd_error(m->cx, (Span){0}, "there is no function @micro: run autodiff before fsdp");
-        return FAILED;
-    }
-    if (eval && hd_func_find(m, "eval")) {
-        hd_error(m->cx, eval->span, "there are both @loss and @eval: fsdp makes @eval of @loss");
         return FAILED;
     }
     if (!read_settings(&s, train) || !collect_units(&s)) return FAILED;
@@ -306,7 +302,6 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     specialise_micro(&s, micro);
     build_update(&s, train);
     if (eval) {
-        eval->name = hd_intern(m->cx, "eval");
         params_to_views(&s, eval);
         store_loss(&s, eval, 1, true);
         hd_renumber(eval);
