@@ -1,0 +1,135 @@
+// Arenas, arrays and the text sink.
+#include "ir/base/arena.h"
+#include "ir/base/out.h"
+#include "ir/base/vec.h"
+#include "tests/unit/check.h"
+#include <math.h>
+#include <stdlib.h>
+
+TEST(arena_zeroes_and_aligns) {
+    Arena *a = hd_arena_new();
+    for (size_t n = 0; n < 300; n++) {
+        char *p = hd_alloc(a, n);
+        CHECK((size_t)p % 16 == 0);
+        for (size_t i = 0; i < n; i++) CHECK(p[i] == 0);
+        memset(p, 0xff, n);
+    }
+    CHECK(hd_arena_bytes(a) >= 300 * 299 / 2);
+    hd_arena_free(a);
+}
+
+TEST(arena_rewinds) {
+    Arena *a = hd_arena_new();
+    char *kept = hd_strdup(a, "kept");
+    ArenaMark m = hd_arena_mark(a);
+    char *first = hd_alloc(a, 100);
+    memset(first, 1, 100);
+    for (int i = 0; i < 1000; i++) hd_alloc(a, 1000); // more chunks
+    size_t most = hd_arena_bytes(a);
+    hd_arena_rewind(a, m);
+    CHECK(hd_arena_bytes(a) < most);
+    CHECK_TEXT(kept, "kept");
+    char *again = hd_alloc(a, 100);
+    CHECK(again == first);
+    CHECK(again[0] == 0 && again[99] == 0);
+    hd_arena_free(a);
+}
+
+TEST(arena_rewinds_to_nothing) {
+    Arena *a = hd_arena_new();
+    ArenaMark m = hd_arena_mark(a);
+    hd_alloc(a, 10);
+    hd_arena_rewind(a, m);
+    CHECK_INT((int64_t)hd_arena_bytes(a), 0);
+    hd_alloc(a, 10);
+    hd_arena_free(a);
+    hd_arena_free(NULL);
+}
+
+TEST(arena_takes_large_objects) {
+    Arena *a = hd_arena_new();
+    char *p = hd_alloc(a, 50 << 20);
+    p[(50 << 20) - 1] = 1;
+    hd_arena_free(a);
+}
+
+TEST(text_on_an_arena) {
+    Arena *a = hd_arena_new();
+    CHECK_TEXT(hd_sprintf(a, "%s-%d", "x", 42), "x-42");
+    CHECK_TEXT(hd_strndup(a, "abcdef", 3), "abc");
+    CHECK_TEXT(hd_sprintf(a, "%s", ""), "");
+    hd_arena_free(a);
+}
+
+TEST(vec_grows) {
+    Arena *a = hd_arena_new();
+    VEC(int) v = {0};
+    for (int i = 0; i < 1000; i++) hd_push(a, &v, i * i);
+    CHECK_INT(v.n, 1000);
+    for (int i = 0; i < v.n; i++) CHECK_INT(v.at[i], i * i);
+    hd_arena_free(a);
+}
+
+TEST(out_appends) {
+    Arena *a = hd_arena_new();
+    Out o = hd_out(a);
+    CHECK_TEXT(o.text, "");
+    for (int i = 0; i < 1000; i++) hd_printf(&o, "%d,", i % 10);
+    CHECK_INT((int64_t)o.n, 2000);
+    CHECK_INT((int64_t)strlen(o.text), 2000);
+    Out long_text = hd_out(a);
+    char *s = hd_alloc(a, 5001);
+    memset(s, 'x', 5000);
+    hd_printf(&long_text, "<%s>", s); // longer than the buffer on the stack
+    CHECK_INT((int64_t)long_text.n, 5002);
+    CHECK(long_text.text[5001] == '>');
+    hd_arena_free(a);
+}
+
+static const char *float_text(Arena *a, double v) {
+    Out o = hd_out(a);
+    hd_put_float(&o, v);
+    return o.text;
+}
+
+TEST(out_floats_read_back) {
+    Arena *a = hd_arena_new();
+    CHECK_TEXT(float_text(a, 1), "1.0");
+    CHECK_TEXT(float_text(a, 0.1), "0.1");
+    CHECK_TEXT(float_text(a, -0.0), "-0.0");
+    CHECK_TEXT(float_text(a, 1e-5), "1e-05");
+    CHECK_TEXT(float_text(a, (double)INFINITY), "inf");
+    CHECK_TEXT(float_text(a, -(double)INFINITY), "-inf");
+    CHECK_TEXT(float_text(a, (double)NAN), "nan");
+    uint64_t bits = 88172645463325252u;
+    for (int i = 0; i < 10000; i++) {
+        bits ^= bits << 13, bits ^= bits >> 7, bits ^= bits << 17;
+        double v;
+        memcpy(&v, &bits, sizeof v);
+        if (isfinite(v)) CHECK(strtod(float_text(a, v), NULL) == v);
+    }
+    hd_arena_free(a);
+}
+
+TEST(out_quotes) {
+    Arena *a = hd_arena_new();
+    Out o = hd_out(a);
+    hd_put_quoted(&o, "a\"b\\c\n\x01");
+    CHECK_TEXT(o.text, "\"a\\\"b\\\\c\\n\\x01\"");
+    hd_arena_free(a);
+}
+
+TEST(files_round_trip) {
+    Arena *a = hd_arena_new();
+    size_t n = 0;
+    CHECK(hd_write_file("unit_base.tmp", "a\0b", 3) == 0);
+    char *text = hd_read_file(a, "unit_base.tmp", &n);
+    CHECK_INT((int64_t)n, 3);
+    CHECK(text && !memcmp(text, "a\0b", 4));
+    remove("unit_base.tmp");
+    CHECK(hd_read_file(a, "unit_base.tmp", &n) == NULL);
+    CHECK(hd_write_file("no/such/folder", "", 0) != 0);
+    hd_arena_free(a);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -1,0 +1,158 @@
+// Pipelines as text, and what the manager does about passes that misbehave.
+#include "passes/manager.h"
+#include "passes/reproducer.h"
+#include "tests/unit/check.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *echo(Ctx *cx, const char *text) { // parse and print; NULL when it does not parse
+    Pipeline p = {0};
+    if (!hd_pipeline_parse(cx, text, &p)) return NULL;
+    Out o = hd_out(cx->arena);
+    hd_pipeline_print(&p, 0, &o);
+    return o.text;
+}
+
+TEST(pipelines_parse) {
+    Ctx *cx = hd_ctx_new();
+    CHECK_TEXT(echo(cx, ""), "");
+    CHECK_TEXT(echo(cx, "  "), "");
+    CHECK_TEXT(echo(cx, "cse"), "cse");
+    CHECK_TEXT(echo(cx, " cse{ } ,\n dce"), "cse,dce");
+    CHECK(!echo(cx, ","));
+    CHECK(!echo(cx, "cse,,dce"));
+    CHECK(!echo(cx, "cse{"));
+    CHECK(!echo(cx, "cse}"));
+    CHECK(!echo(cx, "cse{=1}"));
+    CHECK_INT(cx->diags.errors, 5);
+    hd_ctx_free(cx);
+}
+
+TEST(passes_are_unique) {
+    for (int i = 0; i < hd_pass_count(); i++) CHECK(hd_pass_find(hd_pass_at(i)->name) == hd_pass_at(i));
+    CHECK(!hd_pass_find("no-such"));
+}
+
+// --- passes of our own, run through a pipeline that was not parsed
+static int64_t seen_int;
+static const char *seen_word;
+
+static Change read_options(Module *m, PassCx *cx) {
+    (void)m;
+    seen_int = hd_option_int(cx, "size", 7);
+    seen_word = hd_option_word(cx, "mode", "fast");
+    hd_count(cx, "calls", 1);
+    return UNCHANGED;
+}
+
+static Change leave_undefined(Module *m, PassCx *cx) { // the result of the first op is read after the op has gone
+    (void)cx;
+    hd_erase(m->funcs->first);
+    return CHANGED;
+}
+
+static Change lie(Module *m, PassCx *cx) {
+    (void)cx;
+    hd_config(m, "train");
+    return UNCHANGED;
+}
+
+static Change forget_stage(Module *m, PassCx *cx) {
+    (void)m, (void)cx;
+    return CHANGED;
+}
+
+static Change refuse(Module *m, PassCx *cx) {
+    (void)cx;
+    hd_error(m->cx, (Span){0}, "refused");
+    return FAILED;
+}
+
+static Change crash(Module *m, PassCx *cx) {
+    (void)m, (void)cx;
+    HD_BUG("on purpose");
+}
+
+static Change fault(Module *m, PassCx *cx) {
+    (void)m, (void)cx;
+    raise(SIGSEGV);
+    return UNCHANGED;
+}
+
+static const char text[] = "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  return %0\n}\n";
+
+static Module *module(Ctx *cx) { return hd_parse_module(cx, text, strlen(text), hd_source_add(&cx->diags, "unit", text, strlen(text), 1)); }
+
+static bool run(Ctx *cx, PassFn *fn, int out, PassOption *options, int n, ManagerOptions manager) {
+    PassInfo info = {"probe", 15, out, "size:int mode:word", "", fn};
+    PassCall calls[2] = {{.pass = &info, .options = options, .n_options = n}, {.pass = hd_pass_find("verify")}};
+    Pipeline p = {2, calls};
+    return hd_manager_run(module(cx), &p, &manager);
+}
+
+TEST(options_reach_the_pass) {
+    Ctx *cx = hd_ctx_new();
+    PassOption options[] = {{"size", "12", 12}, {"mode", "exact", 0}};
+    CHECK(run(cx, read_options, -1, NULL, 0, (ManagerOptions){0}));
+    CHECK_INT(seen_int, 7);
+    CHECK_TEXT(seen_word, "fast");
+    CHECK(run(cx, read_options, -1, options, 2, (ManagerOptions){.verify_each = true}));
+    CHECK_INT(seen_int, 12);
+    CHECK_TEXT(seen_word, "exact");
+    hd_ctx_free(cx);
+}
+
+static const char *last_error(const Ctx *cx) { return cx->diags.list.n ? cx->diags.list.at[cx->diags.list.n - 1].text : ""; }
+
+TEST(misbehaving_passes_are_named) {
+    Ctx *cx = hd_ctx_new();
+    ManagerOptions checked = {.verify_each = true};
+    CHECK(!run(cx, leave_undefined, -1, NULL, 0, checked));
+    CHECK_TEXT(last_error(cx), "the module does not verify after pass 'probe'");
+    CHECK(!run(cx, lie, -1, NULL, 0, checked));
+    CHECK_TEXT(last_error(cx), "pass 'probe' changed the module but says that it did not");
+    CHECK(!run(cx, forget_stage, STAGE_PLAN, NULL, 0, checked));
+    CHECK_TEXT(last_error(cx), "pass 'probe' left stage tensor, but should leave stage plan");
+    CHECK(!run(cx, refuse, -1, NULL, 0, checked));
+    CHECK_TEXT(last_error(cx), "refused");
+    hd_ctx_free(cx);
+}
+
+// Runs a pass in a child process in a folder of its own and reads the reproducer that the child leaves.
+static const char *reproducer_of(Arena *a, PassFn *fn, int *status) {
+    char folder[] = "unit_manager.XXXXXX";
+    if (!mkdtemp(folder)) return NULL;
+    pid_t child = fork();
+    if (!child) {
+        if (chdir(folder) || !freopen("/dev/null", "w", stderr)) _exit(9);
+        for (int s = SIGABRT; s; s = s == SIGABRT ? SIGSEGV : 0) signal(s, SIG_DFL);
+        Ctx *cx = hd_ctx_new();
+        _exit(run(cx, fn, -1, NULL, 0, (ManagerOptions){.reproducer = true, .verify_each = true}) ? 0 : 1);
+    }
+    waitpid(child, status, 0);
+    size_t n = 0;
+    const char *path = hd_sprintf(a, "%s/heddle-reproducer-0.hir", folder);
+    const char *got = hd_read_file(a, path, &n);
+    remove(path);
+    remove(folder);
+    return got;
+}
+
+static const char expected[] = "// pipeline: probe,verify\nstage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n"
+                               "  %0 = exp %x : f32[4]\n  return %0\n}\n";
+
+TEST(crashes_leave_a_reproducer) {
+    Arena *a = hd_arena_new();
+    int status = 0;
+    CHECK_TEXT(reproducer_of(a, crash, &status), expected);
+    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
+    CHECK_TEXT(reproducer_of(a, fault, &status), expected);
+    CHECK_TEXT(reproducer_of(a, leave_undefined, &status), expected);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    CHECK(!reproducer_of(a, refuse, &status)); // an error of the user's is none of ours
+    hd_arena_free(a);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
