@@ -1,0 +1,416 @@
+// The functions of the language (builtins.def): arguments are bound, evaluated and checked by kind here; one short rule each makes
+// the ops.
+#include "frontend/sema.h"
+
+enum { MAX_FORMALS = 8 };
+typedef struct { // a call: values by formal, BAD where absent
+    Span span;
+    const Node *nodes[MAX_FORMALS];
+    Val v[MAX_FORMALS];
+} Args;
+
+static const Val bad = {0};
+
+static Val tensor(Value *v) { return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad; }
+static bool given(const Args *a, int k) { return a->nodes[k] != NULL; }
+static const Type *type_at(const Args *a, int k) { return a->v[k].tensor->type; }
+
+static Val emit(Front *f, const Args *a, OpKind k, int n, const Attrs *attrs) { // of the first n arguments
+    Value *in[MAX_FORMALS];
+    for (int i = 0; i < n; i++) in[i] = a->v[i].tensor;
+    return tensor(hd_emit(f, a->span, k, n, in, attrs, NULL));
+}
+
+static bool axis_of(Front *f, Span s, const Type *t, int64_t given_axis, int64_t *axis) { // negative: from the end
+    *axis = given_axis < 0 ? given_axis + t->rank : given_axis;
+    if (*axis >= 0 && *axis < t->rank) return true;
+    hd_front_error(f, s, "axis %lld is out of range for %s", (long long)given_axis, hd_type_text(f->cx, t));
+    return false;
+}
+
+static bool axis_or_last(Front *f, const Args *a, int k, const Type *t, int64_t *axis) {
+    return axis_of(f, given(a, k) ? a->nodes[k]->span : a->span, t, given(a, k) ? a->v[k].i : -1, axis);
+}
+
+static int list_size(Val v) { return v.kind == VAL_LIST ? v.n : 1; }
+static int64_t list_at(Val v, int i) { return v.kind == VAL_LIST ? v.list[i].i : v.i; }
+
+static const Type *shape_of(Front *f, const Args *a, int k, DType dt) {
+    int64_t dim[HD_MAX_RANK];
+    int n = list_size(a->v[k]);
+    if (n > HD_MAX_RANK) {
+        hd_front_error(f, a->nodes[k]->span, "a tensor has at most %d axes, not %d", HD_MAX_RANK, n);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++) {
+        dim[i] = list_at(a->v[k], i);
+        if (dim[i] >= 1) continue;
+        hd_front_error(f, a->nodes[k]->span, "a dimension must be at least 1, not %lld", (long long)dim[i]);
+        return NULL;
+    }
+    const Type *t = hd_type(f->cx, dt, n, dim);
+    if (!t) hd_front_error(f, a->nodes[k]->span, "a tensor of this shape exceeds 2^60 bytes");
+    return t;
+}
+
+// --- rules: one for each row of builtins.def
+
+static Val call_linear(Front *f, Args *a) {
+    if (type_at(a, 1)->rank != 2) {
+        hd_front_error(f, a->span, "linear: the weight must be [out, in], not %s", hd_type_text(f->cx, type_at(a, 1)));
+        return bad;
+    }
+    Attrs attrs = {0};
+    hd_set_flag(f->cx, &attrs, A_TB);
+    Val y = emit(f, a, OP_MATMUL, 2, &attrs);
+    if (y.kind == VAL_BAD || !given(a, 2)) return y;
+    int64_t out = type_at(a, 1)->dim[0];
+    if (type_at(a, 2)->rank != 1 || type_at(a, 2)->dim[0] != out) {
+        hd_front_error(f, a->nodes[2]->span, "linear: the bias must be [%lld] for the weight %s, not %s", (long long)out,
+                       hd_type_text(f->cx, type_at(a, 1)), hd_type_text(f->cx, type_at(a, 2)));
+        return bad;
+    }
+    return hd_emit_elementwise(f, a->span, OP_ADD, 2, (Val[]){y, a->v[2]});
+}
+
+// `transpose(b)` written as a factor becomes the product's flag; the op it made is dropped.
+static bool fold_transpose(Front *f, Args *a, int k) {
+    const Node *n = a->nodes[k];
+    if (n->kind != N_CALL || n->a->kind != N_NAME || strcmp(n->a->name, "transpose") || n->n != 1) return false;
+    Op *def = a->v[k].tensor->def;
+    if (!def || def->kind != OP_TRANSPOSE) return false; // a function of the user's of that name
+    (void)f;
+    a->v[k].tensor = def->in[0];
+    hd_erase(def);
+    return true;
+}
+
+static Val call_matmul(Front *f, Args *a) {
+    int ra = type_at(a, 0)->rank, rb = type_at(a, 1)->rank;
+    bool batched = ra >= 3 && rb >= 3;
+    if (ra < 2 || rb < 2 || (rb > 2 && !batched)) {
+        hd_front_error(f, a->span, "matmul: the factors must be [.., m, k] and [k, n], or both have the same three or more axes, not %s and %s",
+                       hd_type_text(f->cx, type_at(a, 0)), hd_type_text(f->cx, type_at(a, 1)));
+        return bad;
+    }
+    Attrs attrs = {0};
+    if (fold_transpose(f, a, 1)) hd_set_flag(f->cx, &attrs, A_TB);
+    if ((batched || ra == 2) && fold_transpose(f, a, 0)) hd_set_flag(f->cx, &attrs, A_TA);
+    return emit(f, a, batched ? OP_BMM : OP_MATMUL, 2, &attrs);
+}
+
+static Val call_transpose(Front *f, Args *a) {
+    int rank = type_at(a, 0)->rank, n = given(a, 1) ? list_size(a->v[1]) : rank;
+    int64_t perm[HD_MAX_RANK];
+    if (rank < 2 || n != rank) {
+        hd_front_error(f, a->span, "transpose: %d axes cannot be permuted in %s", given(a, 1) ? n : 2, hd_type_text(f->cx, type_at(a, 0)));
+        return bad;
+    }
+    for (int i = 0; i < n; i++) perm[i] = given(a, 1) ? list_at(a->v[1], i) : i < n - 2 ? i : 2 * n - 3 - i;
+    Attrs attrs = {0};
+    hd_set_ints(f->cx, &attrs, A_PERM, n, perm);
+    return emit(f, a, OP_TRANSPOSE, 1, &attrs);
+}
+
+static Val slice_at(Front *f, Args *a, int64_t axis, int64_t start, int64_t size) {
+    Attrs attrs = {0};
+    hd_set_int(f->cx, &attrs, A_AXIS, axis);
+    hd_set_int(f->cx, &attrs, A_START, start);
+    hd_set_int(f->cx, &attrs, A_SIZE, size);
+    return emit(f, a, OP_SLICE, 1, &attrs);
+}
+
+static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t **sizes) {
+    enum { MAX_PARTS = 4096 };
+    Val parts = a->v[1];
+    const char *t = hd_type_text(f->cx, type_at(a, 0));
+    bool equal = parts.kind == VAL_INT;
+    if (equal && (parts.i < 1 || parts.i > MAX_PARTS || whole % parts.i)) {
+        hd_front_error(f, a->nodes[1]->span, "split: %lld does not divide %lld, the axis of %s", (long long)parts.i, (long long)whole, t);
+        return false;
+    }
+    *n = equal ? (int)parts.i : parts.n;
+    *sizes = HD_NEWN(f->arena, int64_t, *n + 1);
+    int64_t left = whole;
+    for (int i = 0; i < *n; i++) {
+        (*sizes)[i] = equal ? whole / parts.i : parts.list[i].i;
+        if ((*sizes)[i] < 1 || (*sizes)[i] > left) left = -1;
+        else left -= (*sizes)[i];
+        if (left < 0) break;
+    }
+    if (left == 0) return true;
+    hd_front_error(f, a->nodes[1]->span, "split: the sizes of the parts must be positive and add up to %lld, the axis of %s", (long long)whole, t);
+    return false;
+}
+
+static Val call_split(Front *f, Args *a) {
+    int64_t axis, *sizes, start = 0;
+    int n;
+    if (!axis_or_last(f, a, 2, type_at(a, 0), &axis) || !part_sizes(f, a, type_at(a, 0)->dim[axis], &n, &sizes)) return bad;
+    Val *parts = HD_NEWN(f->arena, Val, n);
+    for (int i = 0; i < n; start += sizes[i++]) {
+        parts[i] = slice_at(f, a, axis, start, sizes[i]);
+        if (parts[i].kind == VAL_BAD) return bad;
+    }
+    return (Val){.kind = VAL_LIST, .n = n, .list = parts};
+}
+
+static Val call_concat(Front *f, Args *a) {
+    int64_t axis;
+    int n = a->v[0].n;
+    if (n < 1 || n > HD_MAX_IN) {
+        hd_front_error(f, a->span, "concat takes 1 to %d tensors, not %d", HD_MAX_IN, n);
+        return bad;
+    }
+    Value *in[HD_MAX_IN];
+    for (int i = 0; i < n; i++) {
+        Val v = a->v[0].list[i];
+        if (v.kind != VAL_TENSOR) {
+            hd_front_error(f, a->span, "concat takes tensors, not %s", hd_val_text(f, v));
+            return bad;
+        }
+        in[i] = v.tensor;
+    }
+    if (!axis_or_last(f, a, 1, in[0]->type, &axis)) return bad;
+    Attrs attrs = {0};
+    hd_set_int(f->cx, &attrs, A_AXIS, axis);
+    return tensor(hd_emit(f, a->span, OP_CONCAT, n, in, &attrs, NULL));
+}
+
+static Val call_slice(Front *f, Args *a) {
+    int64_t axis;
+    if (!axis_or_last(f, a, 1, type_at(a, 0), &axis)) return bad;
+    if (a->v[3].i < 1) {
+        hd_front_error(f, a->nodes[3]->span, "a dimension must be at least 1, not %lld", (long long)a->v[3].i);
+        return bad;
+    }
+    return slice_at(f, a, axis, a->v[2].i, a->v[3].i);
+}
+
+static Val reshaped(Front *f, Args *a, OpKind k) {
+    const Type *t = shape_of(f, a, 1, type_at(a, 0)->dtype);
+    return t ? tensor(hd_emit(f, a->span, k, 1, &a->v[0].tensor, NULL, t)) : bad;
+}
+static Val call_reshape(Front *f, Args *a) { return reshaped(f, a, OP_RESHAPE); }
+static Val call_broadcast(Front *f, Args *a) { return reshaped(f, a, OP_BROADCAST); }
+
+static Val call_fill(Front *f, Args *a) {
+    const Type *t = shape_of(f, a, 1, TY_F32);
+    return t ? tensor(hd_emit_const(f, a->span, hd_val_number(a->v[0]), t)) : bad;
+}
+
+static Val call_iota(Front *f, Args *a) {
+    const Type *t = shape_of(f, a, 0, TY_I32);
+    return t ? tensor(hd_emit(f, a->span, OP_IOTA, 0, NULL, NULL, t)) : bad;
+}
+
+static Val call_float(Front *f, Args *a) {
+    if (type_at(a, 0)->dtype == TY_F32) return a->v[0];
+    Attrs attrs = {0};
+    hd_set_word(f->cx, &attrs, A_OUT, "f32");
+    return emit(f, a, OP_CAST, 1, &attrs);
+}
+
+static Val call_size(Front *f, Args *a) {
+    int64_t axis;
+    return axis_or_last(f, a, 1, type_at(a, 0), &axis) ? hd_val_int(type_at(a, 0)->dim[axis]) : bad;
+}
+
+// Reduces over the axes given; *count is how many elements each result comes from.
+static Val reduce(Front *f, Args *a, OpKind k, int64_t *count) {
+    const Type *t = type_at(a, 0);
+    int64_t axes[HD_MAX_RANK];
+    int n = given(a, 1) ? list_size(a->v[1]) : t->rank;
+    unsigned seen = 0;
+    *count = 1;
+    for (int i = 0; i < n; i++) {
+        int64_t axis;
+        if (!axis_of(f, given(a, 1) ? a->nodes[1]->span : a->span, t, given(a, 1) ? list_at(a->v[1], i) : i, &axis)) return bad;
+        if (seen & 1u << axis) {
+            hd_front_error(f, a->nodes[1]->span, "axis %lld is named twice", (long long)axis);
+            return bad;
+        }
+        seen |= 1u << axis;
+        *count *= t->dim[axis];
+    }
+    n = 0;
+    for (int i = 0; i < t->rank; i++)
+        if (seen & 1u << i) axes[n++] = i;
+    Attrs attrs = {0};
+    hd_set_ints(f->cx, &attrs, A_AXES, n, axes);
+    if (given(a, 2) && a->v[2].i) hd_set_flag(f->cx, &attrs, A_KEEP);
+    return emit(f, a, k, 1, &attrs);
+}
+
+static Val call_sum(Front *f, Args *a) { return reduce(f, a, OP_SUM, &(int64_t){0}); }
+static Val call_reduce_max(Front *f, Args *a) { return reduce(f, a, OP_REDUCE_MAX, &(int64_t){0}); }
+
+static Val call_mean(Front *f, Args *a) {
+    int64_t count;
+    Val total = reduce(f, a, OP_SUM, &count);
+    if (total.kind == VAL_BAD) return bad;
+    return hd_emit_elementwise(f, a->span, OP_MUL, 2, (Val[]){total, hd_val_float(1.0 / (double)count)});
+}
+
+static Val call_softmax(Front *f, Args *a) {
+    Attrs attrs = {0};
+    if (given(a, 1) && a->v[1].i) hd_set_flag(f->cx, &attrs, A_CAUSAL);
+    return emit(f, a, OP_SOFTMAX, 1, &attrs);
+}
+
+static Val call_attention(Front *f, Args *a) {
+    Attrs attrs = {0};
+    hd_set_int(f->cx, &attrs, A_HEADS, a->v[3].i);
+    if (given(a, 4) && a->v[4].i != a->v[3].i) hd_set_int(f->cx, &attrs, A_KV_HEADS, a->v[4].i);
+    if (given(a, 5) && a->v[5].i) hd_set_flag(f->cx, &attrs, A_CAUSAL);
+    if (given(a, 6)) hd_set_float(f->cx, &attrs, A_SCALE, hd_val_number(a->v[6]));
+    return emit(f, a, OP_ATTENTION, 3, &attrs);
+}
+
+static Val call_rope(Front *f, Args *a) {
+    Attrs attrs = {0};
+    hd_set_int(f->cx, &attrs, A_HEADS, a->v[1].i);
+    hd_set_float(f->cx, &attrs, A_THETA, given(a, 2) ? hd_val_number(a->v[2]) : 10000.0);
+    return emit(f, a, OP_ROPE, 1, &attrs);
+}
+
+static Val norm(Front *f, Args *a, OpKind k, int operands) {
+    Attrs attrs = {0};
+    hd_set_float(f->cx, &attrs, A_EPS, given(a, operands) ? hd_val_number(a->v[operands]) : 1e-5);
+    return emit(f, a, k, operands, &attrs);
+}
+static Val call_layer_norm(Front *f, Args *a) { return norm(f, a, OP_LAYER_NORM, 3); }
+static Val call_rms_norm(Front *f, Args *a) { return norm(f, a, OP_RMS_NORM, 2); }
+static Val call_embedding(Front *f, Args *a) { return emit(f, a, OP_EMBEDDING, 2, NULL); }
+static Val call_cross_entropy(Front *f, Args *a) { return emit(f, a, OP_CROSS_ENTROPY, 2, NULL); }
+
+static const struct Builtin { const char *name, *formals; Val (*rule)(Front *, Args *); } builtins[] = {
+#define BUILTIN(name, formals, doc) {#name, formals, call_##name},
+#include "frontend/builtins.def"
+#undef BUILTIN
+};
+enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
+
+// --- calls
+
+static const struct Builtin *find_builtin(const char *name) {
+    for (int k = 0; k < N_BUILTINS; k++)
+        if (!strcmp(builtins[k].name, name)) return &builtins[k];
+    return NULL;
+}
+
+static bool callable_op(OpKind k) {
+    const char *name = hd_op_info(k)->mnemonic;
+    size_t n = strlen(name);
+    return (hd_op_info(k)->traits & TRAIT_ELEMENTWISE) && (n < 5 || strcmp(name + n - 5, "_grad"));
+}
+
+bool hd_builtin_exists(const char *name) {
+    OpKind k;
+    return find_builtin(name) || (hd_op_find(name, &k) && callable_op(k));
+}
+
+void hd_builtin_names(Front *f, Names *names) {
+    for (int k = 0; k < N_BUILTINS; k++) hd_push(f->arena, names, builtins[k].name);
+    for (int k = 0; k < N_OPS; k++)
+        if (callable_op((OpKind)k)) hd_push(f->arena, names, hd_op_info((OpKind)k)->mnemonic);
+}
+
+// "t:x l:axes?" -> formals and their kinds.
+static int parse_formals(Front *f, const char *text, Formal *formals, char *kinds) {
+    int n = 0;
+    for (const char *s = text; *s; n++) {
+        const char *name = strchr(s, ':') + 1, *end = name + strcspn(name, " ");
+        kinds[n] = s[0];
+        formals[n].optional = end[-1] == '?';
+        formals[n].name = hd_strndup(f->arena, name, (size_t)(end - name) - formals[n].optional);
+        s = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+static bool is_ints(Val v) {
+    if (v.kind == VAL_INT) return true;
+    bool ok = v.kind == VAL_LIST;
+    for (int i = 0; ok && i < v.n; i++) ok = v.list[i].kind == VAL_INT;
+    return ok;
+}
+
+static const char *kind_text(char kind) {
+    switch (kind) {
+    case 't': return "a floating-point tensor";
+    case 'x': return "a tensor";
+    case 'v': return "a tensor or a number";
+    case 'i': return "an integer";
+    case 'f': return "a number";
+    case 'b': return "true or false";
+    default: return "integers";
+    }
+}
+
+static bool has_kind(char kind, Val v) {
+    switch (kind) {
+    case 't': return v.kind == VAL_TENSOR && hd_dtype_is_float(v.tensor->type->dtype);
+    case 'x': return v.kind == VAL_TENSOR;
+    case 'v': return v.kind == VAL_TENSOR || hd_val_is_number(v);
+    case 'i': case 'b': return v.kind == VAL_INT;
+    case 'f': return hd_val_is_number(v);
+    default: return is_ints(v);
+    }
+}
+
+static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *formal, char kind, const Node *n, Val *v) {
+    *v = hd_eval(f, scope, n);
+    if (v->kind == VAL_BAD) return false;
+    if (has_kind(kind, *v)) return true;
+    if (v->inexact) {
+        hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld", formal->name, fn, (long long)v->den, (long long)v->num);
+        return false;
+    }
+    hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind), hd_val_text(f, *v));
+    return false;
+}
+
+// The leading positional arguments as one list in slot 0.
+static bool gather(Front *f, Instance *scope, const Node *call, Args *a, int *n_taken) {
+    int n = 0;
+    while (n < call->n && call->kids[n]->kind != N_NAMED) n++;
+    Val *list = HD_NEWN(f->arena, Val, n + 1);
+    bool ok = true;
+    for (int k = 0; k < n; k++) {
+        list[k] = hd_eval(f, scope, call->kids[k]);
+        ok &= list[k].kind != VAL_BAD;
+    }
+    a->v[0] = (Val){.kind = VAL_LIST, .n = n, .list = list};
+    a->nodes[0] = call;
+    *n_taken = n;
+    return ok;
+}
+
+static Val call_elementwise(Front *f, Instance *scope, OpKind k, const Node *call) {
+    static const Formal formals[] = {{"a", false}, {"b", false}, {"c", false}};
+    const char *name = hd_op_info(k)->mnemonic;
+    int n = hd_op_info(k)->n_in;
+    const Node *slots[3];
+    Val v[3];
+    if (!hd_bind(f, call->span, name, n, formals, call->n, call->kids, slots)) return bad;
+    bool ok = true;
+    for (int i = 0; i < n; i++) ok &= eval_arg(f, scope, name, &formals[i], 'v', slots[i], &v[i]);
+    return ok ? hd_emit_elementwise(f, call->span, k, n, v) : bad;
+}
+
+Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *call) {
+    const struct Builtin *b = find_builtin(name);
+    OpKind k;
+    if (!b) return hd_op_find(name, &k) ? call_elementwise(f, scope, k, call) : bad;
+    Formal formals[MAX_FORMALS];
+    char kinds[MAX_FORMALS];
+    Args a = {.span = call->span};
+    int n = parse_formals(f, b->formals, formals, kinds), first = kinds[0] == '.', taken = 0;
+    if (first && !gather(f, scope, call, &a, &taken)) return bad;
+    if (!hd_bind(f, call->span, name, n - first, formals + first, call->n - taken, call->kids + taken, a.nodes + first)) return bad;
+    bool ok = true;
+    for (int i = first; i < n; i++)
+        if (a.nodes[i]) ok &= eval_arg(f, scope, name, &formals[i], kinds[i], a.nodes[i], &a.v[i]);
+    return ok ? b->rule(f, &a) : bad;
+}

@@ -1,0 +1,344 @@
+// Makes the tree of module instances: arguments, parameters (as `param` symbols in the order of declaration) and members. A
+// module sees its own arguments and those of the declarations around it; a module inside itself is an error.
+#include "frontend/sema.h"
+#include <math.h>
+
+// --- names
+
+Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found) {
+    *found = true;
+    for (; i; i = i->lexical)
+        for (int k = 0; k < i->args.n; k++)
+            if (i->args.at[k].name == name) return i->args.at[k].value;
+    if (f->batch && !strcmp(name, "batch")) return hd_val_int(f->batch);
+    *found = false;
+    return (Val){0};
+}
+
+Member *hd_find_member(const Instance *i, const char *name) {
+    for (int k = 0; k < i->members.n; k++)
+        if (i->members.at[k].name == name) return &i->members.at[k];
+    return NULL;
+}
+
+static const Node *find_item(const Node *file, NodeKind kind, const char *name) {
+    for (int i = 0; i < file->n; i++)
+        if (file->kids[i]->kind == kind && file->kids[i]->name == name) return file->kids[i];
+    return NULL;
+}
+
+const Node *hd_find_fn(const Front *f, const char *name) {
+    const Node *n = find_item(f->user, N_FN, name);
+    return n ? n : find_item(f->prelude, N_FN, name);
+}
+
+// The declaration of a module as seen from `i`, and the instance it stands in.
+static const Node *find_module(const Front *f, Instance *i, const char *name, Instance **lexical) {
+    for (*lexical = i; *lexical; *lexical = (*lexical)->lexical) {
+        const Member *m = hd_find_member(*lexical, name);
+        if (m && m->decl->kind == N_MODULE) return m->decl;
+    }
+    const Node *n = find_item(f->user, N_MODULE, name);
+    return n ? n : find_item(f->prelude, N_MODULE, name);
+}
+
+static void add_modules(Front *f, const Node *file, Names *names) {
+    for (int i = 0; i < file->n; i++)
+        if (file->kids[i]->kind == N_MODULE) hd_push(f->arena, names, file->kids[i]->name);
+}
+
+static void unknown_module(Front *f, const Instance *from, const Node *use) {
+    Names names = {0};
+    for (const Instance *i = from; i; i = i->lexical)
+        for (int k = 0; k < i->members.n; k++)
+            if (i->members.at[k].decl->kind == N_MODULE) hd_push(f->arena, &names, i->members.at[k].name);
+    add_modules(f, f->user, &names);
+    add_modules(f, f->prelude, &names);
+    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names), hd_list_names(f, &names));
+}
+
+static const char *join(Front *f, const char *path, const char *name) {
+    return path[0] ? hd_internf(f->cx, "%s.%s", path, name) : hd_intern(f->cx, name);
+}
+
+// --- declarations of one instance
+
+static bool reserved(const Instance *i, const Node *decl) {
+    return !i->path[0] && (!strcmp(decl->name, "root") || !strcmp(decl->name, "state"));
+}
+
+static bool declare(Front *f, Instance *i, const Node *decl) {
+    const Member *old = hd_find_member(i, decl->name);
+    if (old) {
+        hd_front_error(f, decl->span, "'%s' is declared twice in %s", decl->name, i->decl->name);
+        hd_note(f->cx, old->decl->span, "first here");
+        return false;
+    }
+    if (reserved(i, decl) && decl->kind != N_MODULE) {
+        hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it for storage", decl->name);
+        return false;
+    }
+    Member m = {.name = decl->name, .decl = decl};
+    if (decl->kind == N_FN) m.value = (Val){.kind = VAL_FN, .instance = i, .fn = decl};
+    hd_push(f->arena, &i->members, m);
+    return true;
+}
+
+// Enters every member's name before any is made, so that the order of declarations is free.
+static bool declare_all(Front *f, Instance *i, const Node *list) {
+    bool ok = true, truth = false;
+    for (int k = 0; k < list->n; k++) {
+        const Node *n = list->kids[k];
+        if (n->kind != N_WHEN) {
+            ok &= declare(f, i, n);
+            continue;
+        }
+        const Node *branch = NULL;
+        if (!hd_val_truth(f, n->a->span, hd_eval(f, i, n->a), &truth)) ok = false;
+        else branch = truth ? n->b : n->c;
+        if (branch) ok &= declare_all(f, i, branch);
+    }
+    return ok;
+}
+
+// --- parameters
+
+static bool init_value(Front *f, Instance *i, const Node *init, const char *what, double *v) {
+    if (init->n != 1 || init->kids[0]->kind == N_NAMED) {
+        hd_front_error(f, init->span, "%s takes one number, such as %s(0.02)", what, what);
+        return false;
+    }
+    Val x = hd_eval(f, i, init->kids[0]);
+    if (x.kind == VAL_BAD) return false;
+    if (!hd_val_is_number(x)) {
+        hd_front_error(f, init->kids[0]->span, "%s takes a number, not %s", what, hd_val_text(f, x));
+        return false;
+    }
+    *v = hd_val_number(x);
+    if (!strcmp(what, "constant") || (*v >= 0 && isfinite(*v))) return true;
+    hd_front_error(f, init->kids[0]->span, "%s takes a finite number of at least 0, not %s", what, hd_val_text(f, x));
+    return false;
+}
+
+static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
+    static const struct { const char *name, *word; bool number; } table[] = {
+        {"zeros", "zeros", false}, {"ones", "ones", false}, {"normal", "normal", true}, {"uniform", "uniform", true}, {"constant", "const", true}};
+    const Node *name = init->kind == N_CALL ? init->a : init;
+    for (size_t k = 0; name->kind == N_NAME && k < sizeof table / sizeof *table; k++) {
+        if (strcmp(table[k].name, name->name)) continue;
+        double v = 0;
+        if (table[k].number && !init_value(f, i, init, table[k].name, &v)) return false;
+        if (!table[k].number && init->kind == N_CALL && init->n) {
+            hd_front_error(f, init->span, "%s takes no arguments", table[k].name);
+            return false;
+        }
+        hd_set_word(f->cx, &s->attrs, A_INIT, table[k].word);
+        if (table[k].number) hd_set_float(f->cx, &s->attrs, A_STD, v);
+        return true;
+    }
+    hd_front_error(f, init->span, "an initialiser is zeros, ones, normal(std), uniform(half_width) or constant(value)");
+    return false;
+}
+
+static bool set_decay(Front *f, Symbol *s, const Node *decl) {
+    bool decay = s->type->rank >= 2;
+    for (int k = 0; k < decl->n; k++) {
+        const char *mark = decl->kids[k]->name;
+        if (strcmp(mark, "decay") && strcmp(mark, "no_decay")) {
+            hd_front_error(f, decl->kids[k]->span, "a parameter is marked 'decay' or 'no_decay', not '%s'", mark);
+            return false;
+        }
+        decay = !strcmp(mark, "decay");
+    }
+    if (decay) hd_set_flag(f->cx, &s->attrs, A_DECAY);
+    return true;
+}
+
+static bool make_param(Front *f, Instance *i, Member *m) {
+    const Node *decl = m->decl;
+    const Type *t = hd_eval_type(f, i, decl->a, TY_F32, "a parameter");
+    if (!t) return false;
+    if (!t->rank) {
+        hd_front_error(f, decl->span, "parameter '%s' needs at least one axis: write [1]", decl->name);
+        return false;
+    }
+    Symbol *s = hd_symbol_add(f->module, SYM_PARAM, join(f, i->path, decl->name), t);
+    if (!s) {
+        hd_front_error(f, decl->span, "the name '%s' is taken: the compiler uses it", join(f, i->path, decl->name));
+        return false;
+    }
+    if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl)) return false;
+    hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
+    s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
+    s->span = hd_front_site(f, decl->span);
+    m->param = s;
+    hd_push(f->arena, &f->params, s);
+    return true;
+}
+
+// --- members
+
+static bool make_instance(Front *f, Instance *i);
+
+static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, const Node *use) {
+    const Node *formals = decl->c;
+    const Node **slots = HD_NEWN(f->arena, const Node *, formals->n + 1);
+    if (!hd_bind_declared(f, use->span, hd_sprintf(f->arena, "module %s", decl->name), formals, use->n, use->kids, slots)) return false;
+    for (int k = 0; k < formals->n; k++) {
+        Val v = slots[k] ? hd_eval(f, from, slots[k]) : hd_eval(f, i, formals->kids[k]->a);
+        if (v.kind == VAL_BAD) return false;
+        if (!hd_val_is_number(v)) {
+            hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span, "argument '%s' of module %s must be a number, not %s",
+                           formals->kids[k]->name, decl->name, hd_val_text(f, v));
+            return false;
+        }
+        Binding b = {formals->kids[k]->name, v, formals->kids[k]->span};
+        hd_push(f->arena, &i->args, b);
+    }
+    return true;
+}
+
+static bool contains_itself(Front *f, const Instance *parent, const Node *decl, const Node *use) {
+    const Instance *outer = parent;
+    while (outer && outer->decl != decl) outer = outer->parent;
+    if (!outer) return false;
+    const char *chain = decl->name;
+    for (const Instance *i = parent; i != outer->parent; i = i->parent) chain = hd_sprintf(f->arena, "%s -> %s", i->decl->name, chain);
+    hd_front_error(f, use->span, "module %s contains itself: %s", decl->name, chain);
+    return true;
+}
+
+static Instance *make_member(Front *f, Instance *parent, const Node *use, const char *path) {
+    Instance *lexical;
+    const Node *decl = find_module(f, parent, use->text, &lexical);
+    if (!decl) {
+        unknown_module(f, parent, use);
+        return NULL;
+    }
+    if (contains_itself(f, parent, decl, use)) return NULL;
+    if (f->instances.n >= MAX_INSTANCES) {
+        hd_front_error(f, use->span, "the model has more than %d modules", MAX_INSTANCES);
+        return NULL;
+    }
+    Instance *i = HD_NEW(f->arena, Instance);
+    *i = (Instance){.path = path, .decl = decl, .lexical = lexical, .parent = parent};
+    hd_push(f->arena, &f->instances, i);
+    Span outer = f->use;
+    if (hd_front_in_user(f, use->span)) f->use = use->span;
+    bool ok = bind_args(f, i, decl, parent, use) && make_instance(f, i);
+    f->use = outer;
+    return ok ? i : NULL;
+}
+
+static bool make_repeat(Front *f, Instance *parent, Member *m) {
+    const Node *use = m->decl;
+    int64_t n;
+    if (!hd_eval_int(f, parent, use->a, "a repeat count", &n)) return false;
+    if (n < 1 || n > MAX_INSTANCES) {
+        hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
+        return false;
+    }
+    Instance **list = HD_NEWN(f->arena, Instance *, n);
+    for (int k = 0; k < n; k++) {
+        list[k] = make_member(f, parent, use, hd_internf(f->cx, "%s.%d", join(f, parent->path, use->name), k));
+        if (!list[k]) return false; // the others would fail in the same way
+    }
+    m->value = (Val){.kind = VAL_REPEAT, .n = (int)n, .repeat = list};
+    return true;
+}
+
+static bool distinct_args(Front *f, const Node *decl) {
+    const Node *args = decl->c;
+    for (int k = 0; k < args->n; k++)
+        for (int j = 0; j < k; j++) {
+            if (args->kids[j]->name != args->kids[k]->name) continue;
+            hd_front_error(f, args->kids[k]->span, "argument '%s' of %s is declared twice", args->kids[k]->name, decl->name);
+            return false;
+        }
+    return true;
+}
+
+static bool make_instance(Front *f, Instance *i) {
+    bool ok = distinct_args(f, i->decl) & declare_all(f, i, i->decl);
+    for (int k = 0; k < i->members.n; k++) {
+        Member *m = &i->members.at[k];
+        if (m->decl->kind == N_PARAM) ok &= make_param(f, i, m);
+        if (m->decl->kind != N_MEMBER) continue;
+        if (m->decl->a) {
+            ok &= make_repeat(f, i, m);
+        } else {
+            Instance *made = make_member(f, i, m->decl, join(f, i->path, m->name));
+            if (made) m->value = (Val){.kind = VAL_INSTANCE, .instance = made};
+            ok &= made != NULL;
+        }
+    }
+    return ok;
+}
+
+// --- the model
+
+static const Node *find_set(Node *const *sets, int n, const char *name) {
+    for (int k = n - 1; k >= 0; k--) // the last one wins
+        if (!strcmp(sets[k]->name, name)) return sets[k];
+    return NULL;
+}
+
+static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, Val *v) {
+    const Node *given = set->a->kids[0];
+    if (set->a->n == 1) *v = hd_eval(f, NULL, given);
+    if (v->kind == VAL_BAD && set->a->n == 1) return false;
+    if (set->a->n != 1 || !hd_val_is_number(*v) || (standard.kind == VAL_INT && v->kind != VAL_INT)) {
+        hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name, standard.kind == VAL_INT ? "an integer" : "a number",
+                       set->a->n == 1 ? hd_val_text(f, *v) : "a list");
+        return false;
+    }
+    if (standard.kind == VAL_FLOAT) *v = hd_val_float(hd_val_number(*v));
+    return true;
+}
+
+static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
+    if (!strcmp(arg->name, "batch")) {
+        hd_front_error(f, arg->span, "'batch' cannot be a model argument: it is given by the train block (train.batch)");
+        return false;
+    }
+    Val standard = {0};
+    if (arg->a) {
+        standard = hd_eval(f, f->root, arg->a);
+        if (standard.kind == VAL_BAD) return false;
+        if (!hd_val_is_number(standard)) {
+            hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name, hd_val_text(f, standard));
+            return false;
+        }
+    } else if (!set) {
+        hd_front_error(f, arg->span, "model argument '%s' has no value: write a default, or --set %s=...", arg->name, arg->name);
+        return false;
+    }
+    *v = standard;
+    return !set || set_value(f, arg, set, standard, v);
+}
+
+bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
+    Instance *root = f->root = HD_NEW(f->arena, Instance);
+    *root = (Instance){.path = "", .decl = f->model};
+    hd_push(f->arena, &f->instances, root);
+    bool ok = true;
+    Names names = {0};
+    for (int k = 0; k < f->model->c->n; k++) {
+        const Node *arg = f->model->c->kids[k];
+        Binding b = {.name = arg->name, .span = arg->span};
+        ok &= model_arg(f, arg, find_set(sets, n_sets, arg->name), &b.value);
+        hd_push(f->arena, &root->args, b);
+        hd_push(f->arena, &names, arg->name);
+    }
+    for (int k = 0; k < n_sets; k++) {
+        bool known = strchr(sets[k]->name, '.') != NULL; // a setting of train or schedule
+        for (int j = 0; j < names.n && !known; j++) known = !strcmp(names.at[j], sets[k]->name);
+        if (known) continue;
+        hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name,
+                       hd_suggest(f, sets[k]->name, &names), hd_list_names(f, &names));
+        ok = false;
+    }
+    return ok;
+}
+
+bool hd_elaborate(Front *f) { return make_instance(f, f->root); }

@@ -1,0 +1,427 @@
+// Evaluates expressions and runs functions: `loss` is called once, at compile time, and the tensor operations it meets become the
+// ops of @loss. Within `let a = e` the ops of e carry the path of the instance and ".a", so that schedules can name them.
+#include "frontend/sema.h"
+
+static const Val bad = {0};
+
+// --- names
+
+static void visible_names(Front *f, const Instance *scope, Names *names) {
+    if (f->frame)
+        for (int k = 0; k < f->frame->locals.n; k++) hd_push(f->arena, names, f->frame->locals.at[k].name);
+    for (int k = 0; f->frame && scope && k < scope->members.n; k++) hd_push(f->arena, names, scope->members.at[k].name);
+    for (const Instance *i = scope; i; i = i->lexical)
+        for (int k = 0; k < i->args.n; k++) hd_push(f->arena, names, i->args.at[k].name);
+    for (int k = 0; f->frame && k < f->user->n; k++)
+        if (f->user->kids[k]->kind == N_FN) hd_push(f->arena, names, f->user->kids[k]->name);
+    hd_push(f->arena, names, "batch");
+    hd_builtin_names(f, names);
+}
+
+static Val unknown(Front *f, const Instance *scope, const Node *n) {
+    if (hd_builtin_exists(n->name)) {
+        hd_front_error(f, n->span, "'%s' is a function: call it", n->name);
+        return bad;
+    }
+    if (!f->frame && scope && hd_find_member(scope, n->name)) {
+        hd_front_error(f, n->span, "'%s' is not a number known here: only arguments are", n->name);
+        return bad;
+    }
+    Names names = {0};
+    visible_names(f, scope, &names);
+    hd_front_error(f, n->span, "unknown name '%s'%s", n->name, hd_suggest(f, n->name, &names));
+    return bad;
+}
+
+static Val member_value(Front *f, Member *m, Span use) {
+    if (m->decl->kind == N_MODULE) {
+        hd_front_error(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members", m->name, m->name);
+        return bad;
+    }
+    if (m->decl->kind != N_PARAM || !m->param) return m->value;
+    Attrs attrs = {0};
+    hd_set_word(f->cx, &attrs, A_PARAM, m->param->name);
+    m->read = true;
+    Value *v = hd_emit(f, use, OP_PARAM, 0, NULL, &attrs, NULL);
+    return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad;
+}
+
+static bool find_local(const Front *f, const char *name, Val *v) {
+    for (int k = f->frame ? f->frame->locals.n - 1 : -1; k >= 0; k--) {
+        if (f->frame->locals.at[k].name != name) continue;
+        *v = f->frame->locals.at[k].value;
+        return true;
+    }
+    return false;
+}
+
+// false: no such name.
+static bool find_name(Front *f, Instance *scope, const Node *n, Val *v) {
+    if (find_local(f, n->name, v)) return true;
+    Member *m = f->frame && scope ? hd_find_member(scope, n->name) : NULL;
+    bool found = m != NULL;
+    if (m) *v = member_value(f, m, n->span);
+    else *v = hd_find_arg(f, scope, n->name, &found);
+    if (found) return true;
+    const Node *fn = hd_find_fn(f, n->name);
+    if (!fn) return false;
+    *v = (Val){.kind = VAL_FN, .fn = fn};
+    return true;
+}
+
+static Val eval_dot(Front *f, Instance *scope, const Node *n) {
+    Val of = hd_eval(f, scope, n->a);
+    if (of.kind == VAL_BAD) return bad;
+    if (of.kind == VAL_REPEAT) {
+        char *end;
+        long k = strtol(n->name, &end, 10);
+        if (*end == 0 && k < of.n) return (Val){.kind = VAL_INSTANCE, .instance = of.repeat[k]};
+        hd_front_error(f, n->span, "%s are named .0 to .%d, not .%s", hd_val_text(f, of), of.n - 1, n->name);
+        return bad;
+    }
+    if (of.kind != VAL_INSTANCE) {
+        hd_front_error(f, n->span, "'.%s' of %s: only modules have members", n->name, hd_val_text(f, of));
+        return bad;
+    }
+    Member *m = hd_find_member(of.instance, n->name);
+    if (m) return member_value(f, m, n->span);
+    Names names = {0};
+    for (int k = 0; k < of.instance->members.n; k++) hd_push(f->arena, &names, of.instance->members.at[k].name);
+    hd_front_error(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name, hd_suggest(f, n->name, &names), hd_list_names(f, &names));
+    return bad;
+}
+
+// --- numbers
+
+bool hd_eval_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i) {
+    Val v = hd_eval(f, scope, n);
+    if (v.kind == VAL_INT) {
+        *i = v.i;
+        return true;
+    }
+    if (v.kind == VAL_BAD) return false;
+    if (v.inexact) hd_front_error(f, n->span, "%s must be an integer: %lld does not divide %lld", what, (long long)v.den, (long long)v.num);
+    else hd_front_error(f, n->span, "%s must be an integer, not %s", what, hd_val_text(f, v));
+    return false;
+}
+
+const Type *hd_eval_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what) {
+    int64_t dim[HD_MAX_RANK];
+    if (dims->n > HD_MAX_RANK) {
+        hd_front_error(f, dims->span, "%s has at most %d axes, not %d", what, HD_MAX_RANK, dims->n);
+        return NULL;
+    }
+    const char *of = hd_sprintf(f->arena, "a dimension of %s", what);
+    for (int k = 0; k < dims->n; k++) {
+        if (!hd_eval_int(f, scope, dims->kids[k], of, &dim[k])) return NULL;
+        if (dim[k] >= 1) continue;
+        hd_front_error(f, dims->kids[k]->span, "%s must be at least 1, not %lld", of, (long long)dim[k]);
+        return NULL;
+    }
+    const Type *t = hd_type(f->cx, dt, dims->n, dim);
+    if (!t) hd_front_error(f, dims->span, "%s of this shape exceeds 2^60 bytes", what);
+    return t;
+}
+
+// --- functions
+
+typedef enum { NEXT, RETURNED, FAILED } Flow;
+static Flow run_block(Front *f, const Node *block, Val *result);
+
+static const char *path_of(const Instance *i) { return i->path[0] ? i->path : "root"; }
+
+static bool check_type(Front *f, Instance *scope, const Node *formal, const char *fn, Val v, Span call) {
+    DType dt = TY_F32;
+    const Node *declared = formal->b;
+    if (declared->name && !hd_dtype_parse(declared->name, &dt)) {
+        hd_front_error(f, declared->span, "no element type '%s': there are f32, i32", declared->name);
+        return false;
+    }
+    const Type *t = hd_eval_type(f, scope, declared->a, dt, "a tensor");
+    if (!t) return false;
+    if (v.kind == VAL_TENSOR && v.tensor->type == t) return true;
+    hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn, hd_type_text(f->cx, t), hd_val_text(f, v));
+    return false;
+}
+
+static bool bind_local(Front *f, const Instance *scope, const Node *name, Val v) {
+    Bindings *locals = &f->frame->locals;
+    for (int k = 0; k < locals->n; k++) {
+        if (locals->at[k].name != name->name) continue;
+        hd_front_error(f, name->span, "'%s' is defined twice in this function", name->name);
+        hd_note(f->cx, locals->at[k].span, "first here");
+        return false;
+    }
+    const Member *m = scope ? hd_find_member(scope, name->name) : NULL;
+    if (m) {
+        hd_front_error(f, name->span, "'%s' is already a member of %s", name->name, scope->decl->name);
+        return false;
+    }
+    Binding b = {name->name, v, name->span};
+    hd_push(f->arena, locals, b);
+    return true;
+}
+
+// Runs the body in a new frame. Missing arguments have kind VAL_BAD and take their defaults.
+static Val invoke(Front *f, Instance *scope, const Node *fn, Span call, const Val *args) {
+    int active = 0;
+    for (const Frame *x = f->frame; x; x = x->caller) active++;
+    if (active >= MAX_CALLS) {
+        hd_front_error(f, call, "calls nest more than %d deep: does '%s' call itself?", MAX_CALLS, fn->name);
+        f->stop = true;
+        return bad;
+    }
+    Frame frame = {.caller = f->frame, .instance = scope, .fn = fn, .call = call};
+    frame.path = scope ? path_of(scope) : f->frame->path;
+    f->frame = &frame;
+    bool ok = true;
+    for (int k = 0; k < fn->c->n; k++) {
+        const Node *formal = fn->c->kids[k];
+        Val v = args[k].kind == VAL_BAD && formal->a ? hd_eval(f, scope, formal->a) : args[k];
+        if (formal->b) ok &= check_type(f, scope, formal, fn->name, v, call);
+        ok &= bind_local(f, scope, formal, v);
+    }
+    Val result = bad;
+    Flow flow = ok ? run_block(f, fn->a, &result) : FAILED;
+    if (flow == NEXT) hd_front_error(f, fn->span, "function '%s' ends without 'return'", fn->name);
+    f->frame = frame.caller;
+    return flow == RETURNED ? result : bad;
+}
+
+static const Node *forward_of(Front *f, const Instance *i, Span call) {
+    const Member *m = hd_find_member(i, hd_intern(f->cx, "forward"));
+    if (m && m->decl->kind == N_FN) return m->decl;
+    hd_front_error(f, call, "module %s cannot be called: it has no function 'forward'", i->decl->name);
+    return NULL;
+}
+
+// Evaluates the arguments of a call for a function; a missing one (it has a default) is VAL_BAD. NULL after reporting.
+static Val *eval_args(Front *f, Instance *scope, const Node *fn, const Node *call, const char *what) {
+    const Node **slots = HD_NEWN(f->arena, const Node *, fn->c->n + 1);
+    Val *args = HD_NEWN(f->arena, Val, fn->c->n + 1);
+    if (!hd_bind_declared(f, call->span, what, fn->c, call->n, call->kids, slots)) return NULL;
+    bool ok = true;
+    for (int k = 0; k < fn->c->n; k++) {
+        if (!slots[k]) continue;
+        args[k] = hd_eval(f, scope, slots[k]);
+        ok &= args[k].kind != VAL_BAD;
+    }
+    return ok ? args : NULL;
+}
+
+static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) {
+    const Node *fn = forward_of(f, callee.repeat[0], call->span);
+    Val *args = fn ? eval_args(f, scope, fn, call, hd_sprintf(f->arena, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
+    if (!args) return bad;
+    if (fn->c->n < 1) {
+        hd_front_error(f, call->span, "repeated modules are called one on the result of the other: 'forward' of %s needs an argument", callee.repeat[0]->decl->name);
+        return bad;
+    }
+    for (int k = 0; k < callee.n && args[0].kind != VAL_BAD; k++)
+        args[0] = invoke(f, callee.repeat[k], forward_of(f, callee.repeat[k], call->span), call->span, args);
+    return args[0];
+}
+
+static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
+    const Node *fn = callee.fn;
+    Instance *target = callee.instance;
+    switch (callee.kind) {
+    case VAL_BAD: return bad;
+    case VAL_REPEAT: return call_repeat(f, scope, call, callee);
+    case VAL_INSTANCE: fn = forward_of(f, target, call->span); break;
+    case VAL_FN: break;
+    default:
+        hd_front_error(f, call->span, "%s is not a function", hd_val_text(f, callee));
+        return bad;
+    }
+    if (!fn) return bad;
+    const char *what = target ? hd_sprintf(f->arena, "%s.%s", target->decl->name, fn->name) : fn->name;
+    Val *args = eval_args(f, scope, fn, call, what);
+    if (!args) return bad;
+    if (!f->frame) {
+        hd_front_error(f, call->span, "'%s' cannot be called here: only numbers known at compile time may stand here", fn->name);
+        return bad;
+    }
+    return invoke(f, target, fn, call->span, args);
+}
+
+static Val eval_call(Front *f, Instance *scope, const Node *n) {
+    Val callee = bad;
+    if (n->a->kind != N_NAME) return call_value(f, scope, n, hd_eval(f, scope, n->a));
+    if (find_name(f, scope, n->a, &callee)) return call_value(f, scope, n, callee);
+    if (hd_builtin_exists(n->a->name)) return hd_builtin_call(f, scope, n->a->name, n);
+    return unknown(f, scope, n->a);
+}
+
+// --- expressions
+
+static Val eval_binary(Front *f, Instance *scope, const Node *n) {
+    static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV};
+    Val v[2] = {hd_eval(f, scope, n->a), hd_eval(f, scope, n->b)};
+    if (v[0].kind == VAL_BAD || v[1].kind == VAL_BAD) return bad;
+    if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
+    if (n->op < BIN_ADD || n->op == BIN_REM) {
+        hd_front_error(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s", hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
+        return bad;
+    }
+    return hd_emit_elementwise(f, n->span, kinds[n->op], 2, v);
+}
+
+static Val eval_unary(Front *f, Instance *scope, const Node *n) {
+    Val v = hd_eval(f, scope, n->a);
+    if (v.kind == VAL_BAD) return bad;
+    if (hd_val_is_number(v) || n->op == UN_NOT) return hd_scalar_unary(f, n->span, n->op, v);
+    return hd_emit_elementwise(f, n->span, OP_NEG, 1, &v);
+}
+
+static Val eval_select(Front *f, Instance *scope, const Node *n) {
+    bool truth;
+    if (!hd_val_truth(f, n->a->span, hd_eval(f, scope, n->a), &truth)) return bad;
+    return hd_eval(f, scope, truth ? n->b : n->c);
+}
+
+static Val eval_list(Front *f, Instance *scope, int n, Node *const *kids) {
+    Val *list = HD_NEWN(f->arena, Val, n + 1);
+    bool ok = true;
+    for (int k = 0; k < n; k++) {
+        list[k] = hd_eval(f, scope, kids[k]);
+        ok &= list[k].kind != VAL_BAD;
+    }
+    return ok ? (Val){.kind = VAL_LIST, .n = n, .list = list} : bad;
+}
+
+static Val eval(Front *f, Instance *scope, const Node *n) {
+    Val v = bad;
+    switch (n->kind) {
+    case N_INT: return hd_val_int(n->i);
+    case N_FLOAT: return hd_val_float(n->f);
+    case N_NAME: return find_name(f, scope, n, &v) ? v : unknown(f, scope, n);
+    case N_LIST: return eval_list(f, scope, n->n, n->kids);
+    case N_BINARY: return eval_binary(f, scope, n);
+    case N_UNARY: return eval_unary(f, scope, n);
+    case N_SELECT: return eval_select(f, scope, n);
+    case N_CALL: return eval_call(f, scope, n);
+    case N_DOT: return eval_dot(f, scope, n);
+    default: HD_BUG("node kind %d is not an expression", (int)n->kind);
+    }
+}
+
+Val hd_eval(Front *f, Instance *scope, const Node *n) {
+    if (!hd_front_enter(f, n->span)) return bad;
+    Val v = eval(f, scope, n);
+    hd_front_leave(f);
+    return v;
+}
+
+// --- statements
+
+static const char *let_path(Front *f, const char *outer, const char *name) {
+    return strcmp(outer, "root") ? hd_internf(f->cx, "%s.%s", outer, name) : name;
+}
+
+static bool bind_several(Front *f, const Node *let, Val v) {
+    Frame *frame = f->frame;
+    if (v.kind != VAL_LIST || v.n != let->n) {
+        if (v.kind != VAL_BAD) hd_front_error(f, let->span, "%d names are given %s", let->n, hd_val_text(f, v));
+        v = bad;
+    }
+    bool ok = v.kind != VAL_BAD;
+    for (int k = 0; k < let->n; k++) {
+        Val one = ok ? v.list[k] : bad;
+        ok &= bind_local(f, frame->instance, let->kids[k], one);
+        Op *def = one.kind == VAL_TENSOR ? one.tensor->def : NULL;
+        if (def && def->loc.path == frame->path) def->loc.path = let_path(f, frame->path, let->kids[k]->name);
+    }
+    return ok;
+}
+
+static bool run_let(Front *f, const Node *let) {
+    Frame *frame = f->frame;
+    if (let->n > 1) return bind_several(f, let, hd_eval(f, frame->instance, let->a));
+    const char *outer = frame->path;
+    frame->path = let_path(f, outer, let->kids[0]->name);
+    Val v = hd_eval(f, frame->instance, let->a);
+    frame->path = outer;
+    return bind_local(f, frame->instance, let->kids[0], v) && v.kind != VAL_BAD;
+}
+
+static Flow run_when(Front *f, const Node *n, Val *result) {
+    bool truth;
+    if (!hd_val_truth(f, n->a->span, hd_eval(f, f->frame->instance, n->a), &truth)) return FAILED;
+    const Node *branch = truth ? n->b : n->c;
+    if (!branch) return NEXT;
+    int outer = f->frame->locals.n;
+    Flow flow = run_block(f, branch, result);
+    f->frame->locals.n = outer;
+    return flow;
+}
+
+// A failed statement does not end the block: the next ones may have errors of their own.
+static Flow run_block(Front *f, const Node *block, Val *result) {
+    Flow worst = NEXT;
+    if (!hd_front_enter(f, block->span)) return FAILED;
+    for (int k = 0; k < block->n && !f->stop; k++) {
+        const Node *s = block->kids[k];
+        Flow flow = NEXT;
+        if (s->kind == N_LET) {
+            flow = run_let(f, s) ? NEXT : FAILED;
+        } else if (s->kind == N_WHEN) {
+            flow = run_when(f, s, result);
+        } else {
+            *result = s->n == 1 ? hd_eval(f, f->frame->instance, s->kids[0]) : eval_list(f, f->frame->instance, s->n, s->kids);
+            flow = result->kind == VAL_BAD ? FAILED : RETURNED;
+            if (k + 1 < block->n) hd_front_error(f, block->kids[k + 1]->span, "this stands after 'return' and is never reached");
+            hd_front_leave(f);
+            return worst == FAILED ? FAILED : flow;
+        }
+        if (flow == RETURNED && worst == NEXT) {
+            hd_front_leave(f);
+            return RETURNED;
+        }
+        if (flow == FAILED) worst = FAILED;
+    }
+    hd_front_leave(f);
+    return f->stop ? FAILED : worst;
+}
+
+// --- the loss
+
+static Val loss_arg(Front *f, const Node *formal) {
+    if (!formal->b) {
+        hd_front_error(f, formal->span, "argument '%s' of 'loss' needs a type, such as i32[batch, seq]", formal->name);
+        return bad;
+    }
+    DType dt = TY_F32;
+    if (formal->b->name && (!hd_dtype_parse(formal->b->name, &dt) || (dt != TY_F32 && dt != TY_I32))) {
+        hd_front_error(f, formal->b->span, "an argument of 'loss' is f32 or i32, not '%s'", formal->b->name);
+        return bad;
+    }
+    const Type *t = hd_eval_type(f, f->root, formal->b->a, dt, "an argument");
+    return t ? (Val){.kind = VAL_TENSOR, .tensor = hd_arg_add(f->func, t, formal->name)} : bad;
+}
+
+bool hd_lower_loss(Front *f) {
+    const Member *m = hd_find_member(f->root, hd_intern(f->cx, "loss"));
+    if (!m || m->decl->kind != N_FN) {
+        hd_front_error(f, f->model->span, "model %s has no function 'loss'", f->model->name);
+        return false;
+    }
+    f->func = hd_func_add(f->module, "loss", false);
+    f->func->span = m->decl->span;
+    const Node *formals = m->decl->c;
+    Val *args = HD_NEWN(f->arena, Val, formals->n + 1);
+    bool ok = true;
+    for (int k = 0; k < formals->n; k++) {
+        args[k] = loss_arg(f, formals->kids[k]);
+        ok &= args[k].kind != VAL_BAD;
+    }
+    Val v = ok ? invoke(f, f->root, m->decl, m->decl->span, args) : bad;
+    if (v.kind == VAL_BAD) return false;
+    if (v.kind != VAL_TENSOR || v.tensor->type != hd_type(f->cx, TY_F32, 0, NULL)) {
+        hd_front_error(f, m->decl->span, "'loss' must return a scalar f32, not %s", hd_val_text(f, v));
+        return false;
+    }
+    hd_append(f->func, hd_op_new(f->func, OP_RETURN, 1, &v.tensor));
+    hd_renumber(f->func);
+    return true;
+}

@@ -1,0 +1,127 @@
+// Paths of schedules: `Block.mlp.act` starts at a module type and goes through members; its end may be the name of a `let`. It
+// stands for that place in every instance of the type.
+#include "frontend/sema.h"
+
+static void names_of_types(Front *f, Names *names) { // of the modules that have instances, each once
+    for (int k = 1; k < f->instances.n; k++) {
+        const char *name = f->instances.at[k]->decl->name;
+        bool known = false;
+        for (int j = 0; j < names->n && !known; j++) known = names->at[j] == name;
+        if (!known) hd_push(f->arena, names, name);
+    }
+}
+
+typedef VEC(Instance *) Instances;
+
+static bool find_instances(Front *f, Span s, const char *type, Instances *found) {
+    for (int k = 0; k < f->instances.n; k++)
+        if (f->instances.at[k]->decl->name == type) hd_push(f->arena, found, f->instances.at[k]);
+    if (found->n) return true;
+    Names names = {0};
+    names_of_types(f, &names);
+    hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names), hd_list_names(f, &names));
+    return false;
+}
+
+// --- units
+
+void hd_paths_units(Front *f) {
+    const Paths *units = hd_settings_units(f);
+    for (int k = 0; k < units->n; k++) {
+        Instances found = {0};
+        const char *type = units->at[k]->kind == N_NAME ? units->at[k]->name : NULL;
+        if (!type || type == f->model->name) {
+            hd_front_error(f, units->at[k]->span, "a unit is the name of a module such as Block, not '%s'", hd_path_text(f, units->at[k]));
+            continue;
+        }
+        if (!find_instances(f, units->at[k]->span, type, &found)) continue;
+        for (int j = 0; j < found.n; j++) found.at[j]->unit = found.at[j]->path;
+    }
+    for (int k = 0; k < f->instances.n; k++) { // parents come before their members
+        Instance *i = f->instances.at[k];
+        if (!i->unit) i->unit = i->parent ? i->parent->unit : "root";
+        for (int j = 0; j < i->members.n; j++)
+            if (i->members.at[j].param) hd_set_word(f->cx, &i->members.at[j].param->attrs, A_UNIT, i->unit);
+    }
+}
+
+// --- recompute
+
+static bool has_let(const Node *block, const char *name) {
+    for (int k = 0; k < block->n; k++) {
+        const Node *s = block->kids[k];
+        if (s->kind == N_WHEN && (has_let(s->b, name) || (s->c && has_let(s->c, name)))) return true;
+        for (int j = 0; s->kind == N_LET && j < s->n; j++)
+            if (s->kids[j]->name == name) return true;
+    }
+    return false;
+}
+
+static void add_lets(Front *f, const Node *block, Names *names) {
+    for (int k = 0; k < block->n; k++) {
+        const Node *s = block->kids[k];
+        if (s->kind == N_WHEN) add_lets(f, s->b, names);
+        if (s->kind == N_WHEN && s->c) add_lets(f, s->c, names);
+        for (int j = 0; s->kind == N_LET && j < s->n; j++) hd_push(f->arena, names, s->kids[j]->name);
+    }
+}
+
+static bool is_let(const Instance *i, const char *name) {
+    for (int k = 0; k < i->members.n; k++)
+        if (i->members.at[k].decl->kind == N_FN && has_let(i->members.at[k].decl->a, name)) return true;
+    return false;
+}
+
+static void not_found(Front *f, const Instance *i, const Node *path) {
+    Names names = {0};
+    for (int k = 0; k < i->members.n; k++)
+        if (i->members.at[k].decl->kind == N_MEMBER) hd_push(f->arena, &names, i->members.at[k].name);
+    for (int k = 0; k < i->members.n; k++)
+        if (i->members.at[k].decl->kind == N_FN) add_lets(f, i->members.at[k].decl->a, &names);
+    hd_front_error(f, path->span, "'%s' matches nothing: module %s has no member or 'let' called '%s'%s (it has: %s)", hd_path_text(f, path),
+                   i->decl->name, path->name, hd_suggest(f, path->name, &names), hd_list_names(f, &names));
+}
+
+static void add_path(Front *f, Names *paths, const char *path) {
+    for (int k = 0; k < paths->n; k++)
+        if (paths->at[k] == path) return;
+    hd_push(f->arena, paths, path);
+}
+
+// The instances that a path ends at; a `let` at its end goes to `lets`. false after reporting.
+static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
+    if (path->kind == N_NAME) return find_instances(f, path->span, path->name, found);
+    Instances outer = {0};
+    if (!walk(f, path->a, &outer, NULL)) return false;
+    for (int k = 0; k < outer.n; k++) {
+        Instance *i = outer.at[k];
+        const Member *m = hd_find_member(i, path->name);
+        if (m && m->value.kind == VAL_INSTANCE) {
+            hd_push(f->arena, found, m->value.instance);
+        } else if (m && m->value.kind == VAL_REPEAT) {
+            for (int j = 0; j < m->value.n; j++) hd_push(f->arena, found, m->value.repeat[j]);
+        } else if (lets && is_let(i, path->name)) {
+            add_path(f, lets, i->path[0] ? hd_internf(f->cx, "%s.%s", i->path, path->name) : path->name);
+        } else {
+            not_found(f, i, path);
+            return false;
+        }
+    }
+    return true;
+}
+
+void hd_paths_recompute(Front *f, Names *resolved) {
+    const Paths *paths = hd_settings_recompute(f);
+    for (int k = 0; k < paths->n; k++) {
+        Instances found = {0};
+        if (!walk(f, paths->at[k], &found, resolved)) continue;
+        for (int j = 0; j < found.n; j++) {
+            if (found.at[j] != f->root) {
+                add_path(f, resolved, found.at[j]->path);
+                continue;
+            }
+            hd_front_error(f, paths->at[k]->span, "'%s' is the whole model: name one of its modules", hd_path_text(f, paths->at[k]));
+            break;
+        }
+    }
+}

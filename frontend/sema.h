@@ -1,0 +1,141 @@
+// What the files of the lowering share: the values an expression may have, the instances of modules, the frames of function calls.
+// Lowering is interpretation: module instances are made first (elaborate.c), then `loss` is called once and every tensor
+// operation it meets becomes an op (lower.c). All numbers are known at compile time.
+#ifndef FRONTEND_SEMA_H
+#define FRONTEND_SEMA_H
+#include "frontend/ast.h"
+#include "frontend/frontend.h"
+
+typedef struct Instance Instance;
+typedef enum { VAL_BAD, VAL_INT, VAL_FLOAT, VAL_LIST, VAL_TENSOR, VAL_INSTANCE, VAL_REPEAT, VAL_FN } ValKind; // BAD: already reported
+typedef struct Val Val;
+struct Val {
+    ValKind kind;
+    bool inexact;         // FLOAT: made by an integer division with a remainder, num / den
+    int n;                // LIST and REPEAT: how many
+    union {
+        int64_t i;
+        double f;
+        Value *tensor;
+        const Val *list;
+        Instance *instance;
+        Instance **repeat;
+    };
+    union { const Node *fn; struct { int64_t num, den; }; }; // FN: of `instance`, which is NULL for a function of the file
+};
+
+typedef struct { const char *name; Val value; Span span; } Binding;
+typedef VEC(Binding) Bindings;
+
+typedef struct { const char *name; const Node *decl; Val value; Symbol *param; bool read; } Member; // `param`: a parameter, else `value`
+
+struct Instance { // of a module, or of the model (path "")
+    const char *path; // blocks.3.attn
+    const Node *decl;
+    Instance *lexical; // the instance whose declaration contains `decl`; NULL for a module of the file
+    Instance *parent;  // the instance it is a member of
+    const char *unit;  // innermost enclosing unit, or "root"
+    Bindings args;
+    VEC(Member) members;
+};
+
+typedef struct Frame Frame;
+struct Frame { // one call of a function
+    Frame *caller;
+    Instance *instance; // NULL: a function of the file
+    const Node *fn;
+    Span call;
+    const char *path;   // of the ops made now: the instance's, and within `let a = ...` that and ".a"
+    Bindings locals;
+};
+
+typedef struct { Val value[8]; int n; } Values; // of a setting
+
+typedef struct Front {
+    Ctx *cx;
+    Arena *arena;
+    Module *module;
+    const char *file;
+    uint32_t base, len;  // of the user's source; spans outside it lie in the prelude or in a --set
+    VEC(uint32_t) lines; // where lines begin
+    const Node *user, *prelude, *model;
+    int64_t batch;
+    Instance *root;
+    VEC(Instance *) instances; // all of them, in the order of declaration
+    VEC(Symbol *) params;
+    Func *func;
+    Frame *frame;
+    Span use;     // the user's text that is being elaborated
+    bool stop;    // a limit was passed: every evaluation ends at once
+    int depth;    // of active evaluations
+    int64_t steps; // evaluations so far
+    struct Settings *settings;
+} Front;
+
+enum { MAX_INSTANCES = 100000, MAX_OPS = 1000000, MAX_STEPS = 20000000, MAX_DEPTH = 1200, MAX_CALLS = 64 };
+
+// --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given once.
+void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+Span hd_front_site(const Front *f, Span s); // the place in the user's text
+int hd_front_line(const Front *f, Span s);
+bool hd_front_in_user(const Front *f, Span s);
+bool hd_front_enter(Front *f, Span s); // counts one evaluation and one level of depth; false (reported) beyond the limits
+void hd_front_leave(Front *f);
+
+// --- scalar.c: numbers known at compile time
+Val hd_val_int(int64_t i);
+Val hd_val_float(double v);
+bool hd_val_is_number(Val v);
+double hd_val_number(Val v);
+const char *hd_val_text(Front *f, Val v); // "the integer 3", "a tensor f32[8,64]", ...
+Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r);
+Val hd_scalar_unary(Front *f, Span s, Operator op, Val v);
+bool hd_scalar_op(OpKind k, Val a, Val b, Val *result); // an elementwise op on numbers
+bool hd_val_truth(Front *f, Span s, Val v, bool *truth);
+
+// --- bind.c: arguments to formals
+typedef struct { const char *name; bool optional; } Formal;
+// Puts argument i of `args` (positional, then NAMED) at slots[k] of its formal. false after reporting.
+bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals, int n_args, Node *const *args, const Node **slots);
+bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals, int n_args, Node *const *args, const Node **slots);
+
+// --- suggest.c
+typedef VEC(const char *) Names;
+const char *hd_suggest(Front *f, const char *wrong, const Names *names); // "; did you mean 'x'?" or ""
+const char *hd_list_names(Front *f, const Names *names);                 // "a, b, c"
+
+// --- elaborate.c: instances and parameters
+Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found); // arguments, outwards
+Member *hd_find_member(const Instance *i, const char *name);
+const Node *hd_find_fn(const Front *f, const char *name); // of the file or the prelude
+bool hd_elaborate(Front *f);
+bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets);
+
+// --- lower.c: expressions and functions
+Val hd_eval(Front *f, Instance *scope, const Node *n); // outside of functions `scope` gives the names
+bool hd_eval_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i);
+const Type *hd_eval_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
+bool hd_lower_loss(Front *f);
+
+// --- emit.c: ops
+Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs, const Type *declared); // result 0; NULL after reporting
+Value *hd_emit_const(Front *f, Span s, double v, const Type *t);
+Value *hd_emit_tensor(Front *f, Span s, Val v);          // a tensor, or a number as a constant
+Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args);
+
+// --- builtins.c
+bool hd_builtin_exists(const char *name);
+Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *call);
+void hd_builtin_names(Front *f, Names *names);
+
+// --- settings.c, paths.c: train and schedule
+struct Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets);
+void hd_settings_emit(Front *f);
+int64_t hd_settings_batch(const Front *f);
+typedef VEC(const Node *) Paths;
+const Paths *hd_settings_units(const Front *f);
+const Paths *hd_settings_recompute(const Front *f);
+void hd_paths_units(Front *f);
+void hd_paths_recompute(Front *f, Names *resolved);
+const char *hd_path_text(Front *f, const Node *path); // a.b.c of names and dots; NULL when it is not such a path
+#endif

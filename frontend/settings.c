@@ -1,0 +1,304 @@
+// The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the --set options;
+// a later layer replaces what an earlier one said. settings.def knows every setting; what it cannot execute yet is refused by name.
+#include "frontend/sema.h"
+#include <math.h>
+
+typedef enum { KIND_INT, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
+static const struct Row { const char *path; Kind kind; AttrId attr; double low, high; const char *choices, *ready; } rows[] = {
+#define SETTING(path, kind, attr, low, high, choices, ready) {path, KIND_##kind, A_##attr, low, high, choices, ready},
+#include "frontend/settings.def"
+#undef SETTING
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+typedef struct { // the value of one row
+    int layer; // that gave it: 1 defaults, 2 the file, 3 and up a --set
+    Span span;
+    Val v;            // INT, FLOAT
+    double pair[2];   // PAIR
+    const char *word; // WORD, RATE
+    Paths paths;      // PATHS
+} Setting;
+
+typedef struct Settings { Setting at[N_ROWS]; } Settings;
+
+static int row_of(AttrId a) {
+    int k = 0;
+    while (k < N_ROWS && rows[k].attr != a) k++;
+    return k;
+}
+
+// --- finding the row of a name
+
+static bool starts_with(const char *s, const char *block) {
+    size_t n = strlen(block);
+    return !strncmp(s, block, n) && s[n] == '.';
+}
+
+// `train.lr` stands for `train.optimizer.lr`: the whole path, or the block and an end that only one row has.
+static int find_row(const char *path) {
+    int found = -1, hits = 0;
+    const char *dot = strchr(path, '.');
+    for (int k = 0; k < N_ROWS; k++) {
+        if (!strcmp(rows[k].path, path)) return k;
+        if (!dot || strncmp(rows[k].path, path, (size_t)(dot - path) + 1)) continue;
+        size_t have = strlen(rows[k].path), tail = strlen(dot);
+        if (have <= tail || strcmp(rows[k].path + have - tail, dot)) continue;
+        found = k;
+        hits++;
+    }
+    return hits == 1 ? found : -1;
+}
+
+static void unknown_setting(Front *f, Span s, const char *path) {
+    Names names = {0};
+    const char *block = starts_with(path, "train") ? "train" : starts_with(path, "schedule") ? "schedule" : NULL;
+    for (int k = 0; k < N_ROWS; k++)
+        if (!block || starts_with(rows[k].path, block)) hd_push(f->arena, &names, rows[k].path);
+    hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hd_suggest(f, path, &names), hd_list_names(f, &names));
+}
+
+// --- values
+
+const char *hd_path_text(Front *f, const Node *n) {
+    if (n->kind == N_NAME) return n->name;
+    if (n->kind != N_DOT) return NULL;
+    const char *of = hd_path_text(f, n->a);
+    return of ? hd_internf(f->cx, "%s.%s", of, n->name) : NULL;
+}
+
+static const char *given_text(Front *f, const Node *n) {
+    const char *path = hd_path_text(f, n);
+    if (path) return hd_sprintf(f->arena, "'%s'", path);
+    if (n->kind == N_LIST || n->kind == N_CALL || n->kind == N_NAMED) return "this";
+    Val v = hd_eval(f, f->root, n);
+    return v.kind == VAL_BAD ? NULL : hd_val_text(f, v);
+}
+
+static bool in_words(const char *word, const char *words) {
+    size_t n = strlen(word);
+    for (const char *s = words; *s; s += strcspn(s, " "), s += *s == ' ')
+        if (!strncmp(s, word, n) && (s[n] == ' ' || !s[n])) return true;
+    return false;
+}
+
+static const char *with_commas(Front *f, const char *words) {
+    Out o = hd_out(f->arena);
+    for (const char *s = words; *s; s++) hd_printf(&o, *s == ' ' ? ", " : "%c", *s);
+    return o.text;
+}
+
+static const char *number_text(Front *f, double v) {
+    Out o = hd_out(f->arena);
+    hd_put_float(&o, v);
+    return o.text;
+}
+
+static bool wrong(Front *f, const struct Row *row, const Node *n, const char *needed) {
+    const char *got = given_text(f, n);
+    if (got) hd_front_error(f, n->span, "%s must be %s, not %s", row->path, needed, got);
+    return false;
+}
+
+// A number from low to high; an integer for INT. Names that are no arguments of the model are words, not numbers.
+static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
+    bool integer = row->kind == KIND_INT, found = true;
+    const char *needed = integer ? hd_sprintf(f->arena, "an integer from %lld to %lld", (long long)row->low, (long long)row->high)
+                                 : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
+    if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
+    if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
+    *v = hd_eval(f, f->root, n);
+    if (v->kind == VAL_BAD) return false;
+    double x = hd_val_is_number(*v) ? hd_val_number(*v) : NAN;
+    if (!(x >= row->low && x <= row->high) || (integer && v->kind != VAL_INT)) return wrong(f, row, n, needed);
+    if (!integer) *v = hd_val_float(x);
+    return true;
+}
+
+static bool one_value(Front *f, const struct Row *row, const Node *values, Span s, int n) {
+    if (values && values->n == n) return true;
+    hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s", values ? values->n : 0);
+    return false;
+}
+
+static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
+    *word = hd_path_text(f, n);
+    if (*word && in_words(*word, row->choices)) return true;
+    return wrong(f, row, n, with_commas(f, row->choices));
+}
+
+static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Paths *paths) {
+    if (!more) *paths = (Paths){0};
+    for (int k = 0; k < values->n; k++) {
+        const char *path = hd_path_text(f, values->kids[k]);
+        if (!path) return wrong(f, row, values->kids[k], "names of modules such as Block.mlp");
+        if (strcmp(path, "none")) hd_push(f->arena, paths, (const Node *)values->kids[k]);
+    }
+    return true;
+}
+
+// cosine(peak, warmup = w, total = n, floor = x), linear(the same), constant(x, warmup = w), or a number: the peak.
+static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node *n, int layer) {
+    static const Formal formals[] = {{"peak", false}, {"warmup", true}, {"total", true}, {"floor", true}};
+    static const AttrId attrs[] = {A_LR_PEAK, A_LR_WARMUP, A_LR_TOTAL, A_LR_FLOOR};
+    Setting *rate = &set->at[row_of(A_LR)];
+    bool call = n->kind == N_CALL && n->a->kind == N_NAME && in_words(n->a->name, row->choices);
+    const Node *slots[4] = {n};
+    if (!call && (n->kind == N_CALL || n->kind == N_DOT || (n->kind == N_NAME && in_words(n->name, row->choices))))
+        return wrong(f, row, n, "constant(x), linear(...), cosine(...) or a number");
+    if (call && !hd_bind(f, n->span, n->a->name, 4, formals, n->n, n->kids, slots)) return false;
+    if (call && !slots[2] && strcmp(n->a->name, "constant")) {
+        hd_front_error(f, n->span, "%s needs argument 'total', the step at which it ends", n->a->name);
+        return false;
+    }
+    bool keep = !call && layer >= 3; // --set train.lr=3e-4 moves the peak of what the file says
+    if (!keep) rate->word = call ? n->a->name : "constant";
+    for (int k = 0; k < 4; k++) {
+        int at = row_of(attrs[k]);
+        Setting *s = &set->at[at];
+        if (!slots[k] && keep) continue;
+        s->v = rows[at].kind == KIND_INT ? hd_val_int(0) : hd_val_float(0);
+        s->layer = layer;
+        if (!slots[k]) continue;
+        s->span = slots[k]->span;
+        if (!read_number(f, &rows[at], slots[k], &s->v)) return false;
+    }
+    return true;
+}
+
+static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *s, const Node *values, Span at, int layer, bool more) {
+    switch (row->kind) {
+    case KIND_INT:
+    case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
+    case KIND_WORD: return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
+    case KIND_PATHS: return !values || read_paths(f, row, values, more, &s->paths);
+    case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
+    case KIND_PAIR:
+        if (!one_value(f, row, values, at, 2)) return false;
+        for (int k = 0; k < 2; k++) {
+            Val v;
+            if (!read_number(f, row, values->kids[k], &v)) return false;
+            s->pair[k] = hd_val_number(v);
+        }
+        return true;
+    }
+    return false;
+}
+
+static bool apply(Front *f, Settings *set, int k, const Node *item, int layer) {
+    Setting *s = &set->at[k];
+    bool again = s->layer == layer, listed = rows[k].kind == KIND_PATHS;
+    if (again && !listed && layer == 2) {
+        hd_front_error(f, item->span, "%s is set twice", rows[k].path);
+        hd_note(f->cx, s->span, "first here");
+        return false;
+    }
+    s->layer = layer;
+    s->span = item->a && item->a->n ? (Span){item->a->kids[0]->span.lo, item->a->kids[item->a->n - 1]->span.hi} : item->span;
+    return read_value(f, set, &rows[k], s, item->a, item->span, layer, again && listed);
+}
+
+// `precision { compute = bf16; }`, `fsdp zero3 { ... }`: the name of a group is a part of the path of what it holds.
+static bool read_items(Front *f, Settings *set, const char *prefix, const Node *block, int layer) {
+    bool ok = true;
+    for (int k = 0; k < block->n; k++) {
+        const Node *item = block->kids[k];
+        const char *path = hd_sprintf(f->arena, "%s.%s", prefix, item->name);
+        bool group = false;
+        int row = -1;
+        for (int j = 0; j < N_ROWS; j++) {
+            if (!strcmp(rows[j].path, path)) row = j;
+            group |= starts_with(rows[j].path, path);
+        }
+        if (row < 0 && !(group && !item->a)) {
+            unknown_setting(f, item->span, path);
+            ok = false;
+            continue;
+        }
+        if (row >= 0) ok &= apply(f, set, row, item, layer);
+        if (item->n || group) ok &= read_items(f, set, path, item, layer);
+        else if (row < 0) ok = false;
+    }
+    return ok;
+}
+
+static bool read_file(Front *f, Settings *set, const Node *file, int layer) {
+    bool ok = true;
+    for (int k = 0; k < file->n; k++) {
+        const Node *n = file->kids[k];
+        if (n->kind == N_TRAIN) ok &= read_items(f, set, "train", n, layer);
+        if (n->kind == N_SCHEDULE) ok &= read_items(f, set, "schedule", n, layer);
+    }
+    return ok;
+}
+
+// --- checks of the whole
+
+static bool ready(Front *f, const struct Row *row, const Setting *s) {
+    if (!row->ready[0]) return true;
+    const char *value = row->kind == KIND_WORD  ? s->word
+                        : row->kind == KIND_INT ? hd_sprintf(f->arena, "%lld", (long long)s->v.i)
+                        : s->paths.n            ? hd_path_text(f, s->paths.at[0])
+                                                : "none";
+    if (in_words(value, row->ready)) return true;
+    hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value, with_commas(f, row->ready));
+    return false;
+}
+
+static bool check_rate(Front *f, const Settings *set) {
+    const Setting *rate = &set->at[row_of(A_LR)], *total = &set->at[row_of(A_LR_TOTAL)], *warmup = &set->at[row_of(A_LR_WARMUP)];
+    const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
+    if (!strcmp(rate->word, "constant")) return true;
+    if (total->v.i < warmup->v.i || total->v.i < 1) {
+        hd_front_error(f, total->span, "the learning rate ends at step %lld, before its warmup of %lld steps does", (long long)total->v.i, (long long)warmup->v.i);
+        return false;
+    }
+    if (hd_val_number(floor_->v) <= hd_val_number(peak->v)) return true;
+    hd_front_error(f, floor_->span.lo ? floor_->span : peak->span, "the learning rate's floor %s is above its peak %s",
+                   number_text(f, hd_val_number(floor_->v)), number_text(f, hd_val_number(peak->v)));
+    return false;
+}
+
+Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
+    Settings *set = HD_NEW(f->arena, Settings);
+    if (!read_file(f, set, f->prelude, 1)) HD_BUG("the prelude's settings are wrong");
+    bool ok = read_file(f, set, f->user, 2);
+    for (int k = 0; k < n_sets; k++) {
+        if (!strchr(sets[k]->name, '.')) continue; // an argument of the model
+        int row = find_row(sets[k]->name);
+        if (row < 0) unknown_setting(f, sets[k]->span, sets[k]->name);
+        ok &= row >= 0 && apply(f, set, row, sets[k], 3 + k);
+    }
+    for (int k = 0; k < N_ROWS && ok; k++) ok &= ready(f, &rows[k], &set->at[k]);
+    return ok && check_rate(f, set) ? set : NULL;
+}
+
+// --- results
+
+int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATCH)].v.i; }
+const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
+const Paths *hd_settings_recompute(const Front *f) { return &f->settings->at[row_of(A_RECOMPUTE)].paths; }
+
+static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Paths *paths) {
+    Names names = {0};
+    if (row->attr == A_RECOMPUTE) hd_paths_recompute(f, &names);
+    else
+        for (int k = 0; k < paths->n; k++) hd_push(f->arena, &names, hd_path_text(f, paths->at[k]));
+    hd_set_words(f->cx, attrs, row->attr, names.n, names.at);
+}
+
+void hd_settings_emit(Front *f) {
+    Attrs *train = &hd_config(f->module, "train")->attrs, *schedule = &hd_config(f->module, "schedule")->attrs;
+    for (int k = 0; k < N_ROWS; k++) {
+        const struct Row *row = &rows[k];
+        const Setting *s = &f->settings->at[k];
+        Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
+        switch (row->kind) {
+        case KIND_INT: hd_set_int(f->cx, attrs, row->attr, s->v.i); break;
+        case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
+        case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;
+        case KIND_PATHS: emit_paths(f, attrs, row, &s->paths); break;
+        default: hd_set_word(f->cx, attrs, row->attr, s->word);
+        }
+    }
+}
