@@ -360,7 +360,7 @@ static bool has_kind(char kind, Val v) {
 }
 
 static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *formal, char kind, const Node *n, Val *v) {
-    *v = hd_eval(f, scope, n);
+    *v = hd_lower_expr(f, scope, n);
     if (v->kind == VAL_BAD) return false;
     if (has_kind(kind, *v)) return true;
     if (v->inexact) {
@@ -378,7 +378,7 @@ static bool gather(Front *f, Instance *scope, const Node *call, Args *a, int *n_
     Val *list = HD_NEWN(f->arena, Val, n + 1);
     bool ok = true;
     for (int k = 0; k < n; k++) {
-        list[k] = hd_eval(f, scope, call->kids[k]);
+        list[k] = hd_lower_expr(f, scope, call->kids[k]);
         ok &= list[k].kind != VAL_BAD;
     }
     a->v[0] = (Val){.kind = VAL_LIST, .n = n, .list = list};

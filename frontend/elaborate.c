@@ -94,7 +94,7 @@ static bool declare_all(Front *f, Instance *i, const Node *list) {
             continue;
         }
         const Node *branch = NULL;
-        if (!hd_val_truth(f, n->a->span, hd_eval(f, i, n->a), &truth)) ok = false;
+        if (!hd_val_truth(f, n->a->span, hd_lower_expr(f, i, n->a), &truth)) ok = false;
         else branch = truth ? n->b : n->c;
         if (branch) ok &= declare_all(f, i, branch);
     }
@@ -108,7 +108,7 @@ static bool init_value(Front *f, Instance *i, const Node *init, const char *what
         hd_front_error(f, init->span, "%s takes one number, such as %s(0.02)", what, what);
         return false;
     }
-    Val x = hd_eval(f, i, init->kids[0]);
+    Val x = hd_lower_expr(f, i, init->kids[0]);
     if (x.kind == VAL_BAD) return false;
     if (!hd_val_is_number(x)) {
         hd_front_error(f, init->kids[0]->span, "%s takes a number, not %s", what, hd_val_text(f, x));
@@ -156,7 +156,7 @@ static bool set_decay(Front *f, Symbol *s, const Node *decl) {
 
 static bool make_param(Front *f, Instance *i, Member *m) {
     const Node *decl = m->decl;
-    const Type *t = hd_eval_type(f, i, decl->a, TY_F32, "a parameter");
+    const Type *t = hd_lower_type(f, i, decl->a, TY_F32, "a parameter");
     if (!t) return false;
     if (!t->rank) {
         hd_front_error(f, decl->span, "parameter '%s' needs at least one axis: write [1]", decl->name);
@@ -185,7 +185,7 @@ static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, c
     const Node **slots = HD_NEWN(f->arena, const Node *, formals->n + 1);
     if (!hd_bind_declared(f, use->span, hd_sprintf(f->arena, "module %s", decl->name), formals, use->n, use->kids, slots)) return false;
     for (int k = 0; k < formals->n; k++) {
-        Val v = slots[k] ? hd_eval(f, from, slots[k]) : hd_eval(f, i, formals->kids[k]->a);
+        Val v = slots[k] ? hd_lower_expr(f, from, slots[k]) : hd_lower_expr(f, i, formals->kids[k]->a);
         if (v.kind == VAL_BAD) return false;
         if (!hd_val_is_number(v)) {
             hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span, "argument '%s' of module %s must be a number, not %s",
@@ -233,7 +233,7 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
 static bool make_repeat(Front *f, Instance *parent, Member *m) {
     const Node *use = m->decl;
     int64_t n;
-    if (!hd_eval_int(f, parent, use->a, "a repeat count", &n)) return false;
+    if (!hd_lower_int(f, parent, use->a, "a repeat count", &n)) return false;
     if (n < 1 || n > MAX_INSTANCES) {
         hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
         return false;
@@ -285,7 +285,7 @@ static const Node *find_set(Node *const *sets, int n, const char *name) {
 
 static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, Val *v) {
     const Node *given = set->a->kids[0];
-    if (set->a->n == 1) *v = hd_eval(f, NULL, given);
+    if (set->a->n == 1) *v = hd_lower_expr(f, NULL, given);
     if (v->kind == VAL_BAD && set->a->n == 1) return false;
     if (set->a->n != 1 || !hd_val_is_number(*v) || (standard.kind == VAL_INT && v->kind != VAL_INT)) {
         hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name, standard.kind == VAL_INT ? "an integer" : "a number",
@@ -303,7 +303,7 @@ static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
     }
     Val standard = {0};
     if (arg->a) {
-        standard = hd_eval(f, f->root, arg->a);
+        standard = hd_lower_expr(f, f->root, arg->a);
         if (standard.kind == VAL_BAD) return false;
         if (!hd_val_is_number(standard)) {
             hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name, hd_val_text(f, standard));

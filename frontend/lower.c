@@ -1,6 +1,7 @@
 // Evaluates expressions and runs functions: `loss` is called once, at compile time, and the tensor operations it meets become the
 // ops of @loss. Within `let a = e` the ops of e carry the path of the instance and ".a", so that schedules can name them.
 #include "frontend/sema.h"
+#include <stdlib.h>
 
 static const Val bad = {0};
 
@@ -70,7 +71,7 @@ static bool find_name(Front *f, Instance *scope, const Node *n, Val *v) {
 }
 
 static Val eval_dot(Front *f, Instance *scope, const Node *n) {
-    Val of = hd_eval(f, scope, n->a);
+    Val of = hd_lower_expr(f, scope, n->a);
     if (of.kind == VAL_BAD) return bad;
     if (of.kind == VAL_REPEAT) {
         char *end;
@@ -93,8 +94,8 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
 
 // --- numbers
 
-bool hd_eval_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i) {
-    Val v = hd_eval(f, scope, n);
+bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i) {
+    Val v = hd_lower_expr(f, scope, n);
     if (v.kind == VAL_INT) {
         *i = v.i;
         return true;
@@ -105,7 +106,7 @@ bool hd_eval_int(Front *f, Instance *scope, const Node *n, const char *what, int
     return false;
 }
 
-const Type *hd_eval_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what) {
+const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what) {
     int64_t dim[HD_MAX_RANK];
     if (dims->n > HD_MAX_RANK) {
         hd_front_error(f, dims->span, "%s has at most %d axes, not %d", what, HD_MAX_RANK, dims->n);
@@ -113,7 +114,7 @@ const Type *hd_eval_type(Front *f, Instance *scope, const Node *dims, DType dt, 
     }
     const char *of = hd_sprintf(f->arena, "a dimension of %s", what);
     for (int k = 0; k < dims->n; k++) {
-        if (!hd_eval_int(f, scope, dims->kids[k], of, &dim[k])) return NULL;
+        if (!hd_lower_int(f, scope, dims->kids[k], of, &dim[k])) return NULL;
         if (dim[k] >= 1) continue;
         hd_front_error(f, dims->kids[k]->span, "%s must be at least 1, not %lld", of, (long long)dim[k]);
         return NULL;
@@ -137,7 +138,7 @@ static bool check_type(Front *f, Instance *scope, const Node *formal, const char
         hd_front_error(f, declared->span, "no element type '%s': there are f32, i32", declared->name);
         return false;
     }
-    const Type *t = hd_eval_type(f, scope, declared->a, dt, "a tensor");
+    const Type *t = hd_lower_type(f, scope, declared->a, dt, "a tensor");
     if (!t) return false;
     if (v.kind == VAL_TENSOR && v.tensor->type == t) return true;
     hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn, hd_type_text(f->cx, t), hd_val_text(f, v));
@@ -177,7 +178,7 @@ static Val invoke(Front *f, Instance *scope, const Node *fn, Span call, const Va
     bool ok = true;
     for (int k = 0; k < fn->c->n; k++) {
         const Node *formal = fn->c->kids[k];
-        Val v = args[k].kind == VAL_BAD && formal->a ? hd_eval(f, scope, formal->a) : args[k];
+        Val v = args[k].kind == VAL_BAD && formal->a ? hd_lower_expr(f, scope, formal->a) : args[k];
         if (formal->b) ok &= check_type(f, scope, formal, fn->name, v, call);
         ok &= bind_local(f, scope, formal, v);
     }
@@ -203,7 +204,7 @@ static Val *eval_args(Front *f, Instance *scope, const Node *fn, const Node *cal
     bool ok = true;
     for (int k = 0; k < fn->c->n; k++) {
         if (!slots[k]) continue;
-        args[k] = hd_eval(f, scope, slots[k]);
+        args[k] = hd_lower_expr(f, scope, slots[k]);
         ok &= args[k].kind != VAL_BAD;
     }
     return ok ? args : NULL;
@@ -247,7 +248,7 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
 
 static Val eval_call(Front *f, Instance *scope, const Node *n) {
     Val callee = bad;
-    if (n->a->kind != N_NAME) return call_value(f, scope, n, hd_eval(f, scope, n->a));
+    if (n->a->kind != N_NAME) return call_value(f, scope, n, hd_lower_expr(f, scope, n->a));
     if (find_name(f, scope, n->a, &callee)) return call_value(f, scope, n, callee);
     if (hd_builtin_exists(n->a->name)) return hd_builtin_call(f, scope, n->a->name, n);
     return unknown(f, scope, n->a);
@@ -257,7 +258,7 @@ static Val eval_call(Front *f, Instance *scope, const Node *n) {
 
 static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV};
-    Val v[2] = {hd_eval(f, scope, n->a), hd_eval(f, scope, n->b)};
+    Val v[2] = {hd_lower_expr(f, scope, n->a), hd_lower_expr(f, scope, n->b)};
     if (v[0].kind == VAL_BAD || v[1].kind == VAL_BAD) return bad;
     if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
     if (n->op < BIN_ADD || n->op == BIN_REM) {
@@ -268,7 +269,7 @@ static Val eval_binary(Front *f, Instance *scope, const Node *n) {
 }
 
 static Val eval_unary(Front *f, Instance *scope, const Node *n) {
-    Val v = hd_eval(f, scope, n->a);
+    Val v = hd_lower_expr(f, scope, n->a);
     if (v.kind == VAL_BAD) return bad;
     if (hd_val_is_number(v) || n->op == UN_NOT) return hd_scalar_unary(f, n->span, n->op, v);
     return hd_emit_elementwise(f, n->span, OP_NEG, 1, &v);
@@ -276,15 +277,15 @@ static Val eval_unary(Front *f, Instance *scope, const Node *n) {
 
 static Val eval_select(Front *f, Instance *scope, const Node *n) {
     bool truth;
-    if (!hd_val_truth(f, n->a->span, hd_eval(f, scope, n->a), &truth)) return bad;
-    return hd_eval(f, scope, truth ? n->b : n->c);
+    if (!hd_val_truth(f, n->a->span, hd_lower_expr(f, scope, n->a), &truth)) return bad;
+    return hd_lower_expr(f, scope, truth ? n->b : n->c);
 }
 
 static Val eval_list(Front *f, Instance *scope, int n, Node *const *kids) {
     Val *list = HD_NEWN(f->arena, Val, n + 1);
     bool ok = true;
     for (int k = 0; k < n; k++) {
-        list[k] = hd_eval(f, scope, kids[k]);
+        list[k] = hd_lower_expr(f, scope, kids[k]);
         ok &= list[k].kind != VAL_BAD;
     }
     return ok ? (Val){.kind = VAL_LIST, .n = n, .list = list} : bad;
@@ -306,7 +307,7 @@ static Val eval(Front *f, Instance *scope, const Node *n) {
     }
 }
 
-Val hd_eval(Front *f, Instance *scope, const Node *n) {
+Val hd_lower_expr(Front *f, Instance *scope, const Node *n) {
     if (!hd_front_enter(f, n->span)) return bad;
     Val v = eval(f, scope, n);
     hd_front_leave(f);
@@ -337,17 +338,17 @@ static bool bind_several(Front *f, const Node *let, Val v) {
 
 static bool run_let(Front *f, const Node *let) {
     Frame *frame = f->frame;
-    if (let->n > 1) return bind_several(f, let, hd_eval(f, frame->instance, let->a));
+    if (let->n > 1) return bind_several(f, let, hd_lower_expr(f, frame->instance, let->a));
     const char *outer = frame->path;
     frame->path = let_path(f, outer, let->kids[0]->name);
-    Val v = hd_eval(f, frame->instance, let->a);
+    Val v = hd_lower_expr(f, frame->instance, let->a);
     frame->path = outer;
     return bind_local(f, frame->instance, let->kids[0], v) && v.kind != VAL_BAD;
 }
 
 static Flow run_when(Front *f, const Node *n, Val *result) {
     bool truth;
-    if (!hd_val_truth(f, n->a->span, hd_eval(f, f->frame->instance, n->a), &truth)) return FAILED;
+    if (!hd_val_truth(f, n->a->span, hd_lower_expr(f, f->frame->instance, n->a), &truth)) return FAILED;
     const Node *branch = truth ? n->b : n->c;
     if (!branch) return NEXT;
     int outer = f->frame->locals.n;
@@ -368,7 +369,7 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
         } else if (s->kind == N_WHEN) {
             flow = run_when(f, s, result);
         } else {
-            *result = s->n == 1 ? hd_eval(f, f->frame->instance, s->kids[0]) : eval_list(f, f->frame->instance, s->n, s->kids);
+            *result = s->n == 1 ? hd_lower_expr(f, f->frame->instance, s->kids[0]) : eval_list(f, f->frame->instance, s->n, s->kids);
             flow = result->kind == VAL_BAD ? FAILED : RETURNED;
             if (k + 1 < block->n) hd_front_error(f, block->kids[k + 1]->span, "this stands after 'return' and is never reached");
             hd_front_leave(f);
@@ -396,7 +397,7 @@ static Val loss_arg(Front *f, const Node *formal) {
         hd_front_error(f, formal->b->span, "an argument of 'loss' is f32 or i32, not '%s'", formal->b->name);
         return bad;
     }
-    const Type *t = hd_eval_type(f, f->root, formal->b->a, dt, "an argument");
+    const Type *t = hd_lower_type(f, f->root, formal->b->a, dt, "an argument");
     return t ? (Val){.kind = VAL_TENSOR, .tensor = hd_arg_add(f->func, t, formal->name)} : bad;
 }
 

@@ -1,7 +1,6 @@
 // The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the --set options;
 // a later layer replaces what an earlier one said. settings.def knows every setting; what it cannot execute yet is refused by name.
 #include "frontend/sema.h"
-#include <math.h>
 
 typedef enum { KIND_INT, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
 static const struct Row { const char *path; Kind kind; AttrId attr; double low, high; const char *choices, *ready; } rows[] = {
@@ -71,7 +70,7 @@ static const char *given_text(Front *f, const Node *n) {
     const char *path = hd_path_text(f, n);
     if (path) return hd_sprintf(f->arena, "'%s'", path);
     if (n->kind == N_LIST || n->kind == N_CALL || n->kind == N_NAMED) return "this";
-    Val v = hd_eval(f, f->root, n);
+    Val v = hd_lower_expr(f, f->root, n);
     return v.kind == VAL_BAD ? NULL : hd_val_text(f, v);
 }
 
@@ -107,10 +106,10 @@ static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) 
                                  : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
     if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
     if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
-    *v = hd_eval(f, f->root, n);
+    *v = hd_lower_expr(f, f->root, n);
     if (v->kind == VAL_BAD) return false;
-    double x = hd_val_is_number(*v) ? hd_val_number(*v) : NAN;
-    if (!(x >= row->low && x <= row->high) || (integer && v->kind != VAL_INT)) return wrong(f, row, n, needed);
+    double x = hd_val_is_number(*v) ? hd_val_number(*v) : row->low - 1;
+    if (x < row->low || x > row->high || (integer && v->kind != VAL_INT)) return wrong(f, row, n, needed);
     if (!integer) *v = hd_val_float(x);
     return true;
 }
@@ -284,7 +283,7 @@ static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Path
     if (row->attr == A_RECOMPUTE) hd_paths_recompute(f, &names);
     else
         for (int k = 0; k < paths->n; k++) hd_push(f->arena, &names, hd_path_text(f, paths->at[k]));
-    hd_set_words(f->cx, attrs, row->attr, names.n, names.at);
+    if (names.n) hd_set_words(f->cx, attrs, row->attr, names.n, names.at);
 }
 
 void hd_settings_emit(Front *f) {

@@ -1,0 +1,173 @@
+// heddlec: the compiler. Reads a .hd file, runs the passes and writes what --emit asks for.
+// Exit status: 0 done, 1 errors in the input, 2 bad usage.
+#include "frontend/frontend.h"
+#include "passes/manager_options.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
+typedef enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_BINARY, N_EMITS } Emit;
+static const char *const emits[N_EMITS] = {"ast", "ir", "plan", "c", "cuda", "report", "binary"};
+
+typedef struct Arguments {
+    ManagerArgs manager;
+    const char *input, *output, *target, *arch, *memory;
+    int64_t memory_bytes;
+    Emit emit;
+    VEC(SetOption) sets;
+} Arguments;
+
+static void usage(FILE *to) {
+    Arena *a = hd_arena_new();
+    Out o = hd_out(a);
+    hd_puts(&o, "usage: heddlec FILE.hd [OPTION]...\n"
+                "Compiles a model description into a training program.\n\n"
+                "  -o FILE                      write the result there (default: a binary named after the input, texts to standard output)\n"
+                "  --emit=KIND                  ast, ir, plan, c, cuda, report or binary (default)\n"
+                "  --target=host|cuda           where the program runs (default: host)\n"
+                "  --arch=sm_90                 architecture of the cuda target\n"
+                "  --set KEY=VALUE              a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)\n"
+                "  --device-memory=SIZE         refuse a plan that needs more, such as 80GiB\n");
+    hd_manager_usage(&o);
+    hd_puts(&o, "  --help                       print this, and stop\n");
+    fputs(o.text, to);
+    hd_arena_free(a);
+}
+
+static bool bad_usage(const char *what, const char *arg) {
+    fprintf(stderr, "error: %s '%s'; heddlec --help lists the options\n", what, arg);
+    return false;
+}
+
+// The value of `--name=value` or `--name value`; NULL when argv[*i] is another option.
+static const char *option(int argc, char **argv, int *i, const char *name) {
+    size_t n = strlen(name);
+    if (strncmp(argv[*i], name, n)) return NULL;
+    if (argv[*i][n] == '=') return argv[*i] + n + 1;
+    return !argv[*i][n] && *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static bool parse_size(const char *text, int64_t *bytes) {
+    static const struct { const char *unit; double factor; } units[] = {
+        {"", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    char *end;
+    double v = strtod(text, &end);
+    for (size_t k = 0; end != text && k < sizeof units / sizeof *units; k++) {
+        double total = v * units[k].factor;
+        if (strcmp(end, units[k].unit) || !(total >= 1 && total < 0x1p60)) continue;
+        *bytes = (int64_t)total;
+        return true;
+    }
+    return false;
+}
+
+static bool read_emit(const char *text, Emit *emit) {
+    for (int k = 0; k < N_EMITS; k++)
+        if (!strcmp(emits[k], text)) {
+            *emit = (Emit)k;
+            return true;
+        }
+    return bad_usage("--emit takes ast, ir, plan, c, cuda, report or binary, not", text);
+}
+
+static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *v;
+        OptionResult r = hd_manager_option(&args->manager, argc, argv, &i);
+        if (r == OPTION_BAD) return false;
+        if (r == OPTION_TAKEN) continue;
+        if ((v = option(argc, argv, &i, "--emit"))) {
+            if (!read_emit(v, &args->emit)) return false;
+        } else if ((v = option(argc, argv, &i, "--target"))) {
+            args->target = v;
+            if (strcmp(v, "host") && strcmp(v, "cuda")) return bad_usage("--target takes host or cuda, not", v);
+        } else if ((v = option(argc, argv, &i, "--arch"))) {
+            args->arch = v;
+        } else if ((v = option(argc, argv, &i, "--device-memory"))) {
+            if (!parse_size(v, &args->memory_bytes)) return bad_usage("--device-memory takes a size such as 80GiB, not", v);
+        } else if ((v = option(argc, argv, &i, "--set"))) {
+            hd_push(a, &args->sets, (SetOption){v});
+        } else if ((v = option(argc, argv, &i, "-o"))) {
+            args->output = v;
+        } else if (arg[0] == '-' && arg[1]) {
+            return bad_usage("no option is called (or its value is missing)", arg);
+        } else if (args->input) {
+            return bad_usage("more than one input file:", arg);
+        } else {
+            args->input = arg;
+        }
+    }
+    if (args->arch && strncmp(args->arch, "sm_", 3)) return bad_usage("--arch takes a name such as sm_90, not", args->arch);
+    return args->input || args->manager.print_pipeline || bad_usage("no input file in", argv[0]);
+}
+
+static void target_config(const Arguments *args, Module *m) {
+    Attrs *attrs = &hd_config(m, "target")->attrs;
+    hd_set_word(m->cx, attrs, A_TARGET, args->target);
+    if (!strcmp(args->target, "cuda")) hd_set_word(m->cx, attrs, A_ARCH, args->arch ? args->arch : "sm_90");
+    if (args->memory_bytes) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory_bytes);
+}
+
+// What runs: the pipeline asked for; else none for the IR of the front end, and the whole compilation for all that follows.
+static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
+    const char *text = args->manager.pipeline;
+    if (!text && args->emit > EMIT_IR) text = "train";
+    return !text || hd_pipeline_parse(cx, text, p);
+}
+
+static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len, Out *out) {
+    if (args->emit == EMIT_AST) {
+        const Node *ast = hd_frontend_ast(cx, args->input, text, len);
+        if (ast) hd_ast_print(ast, out);
+        return ast != NULL;
+    }
+    Pipeline pipeline = {0};
+    if (!choose_pipeline(cx, args, &pipeline)) return false;
+    if (args->manager.print_pipeline) {
+        hd_pipeline_print(&pipeline, 0, out);
+        hd_puts(out, "\n");
+        return true;
+    }
+    Module *m = hd_frontend(cx, args->input, text, len, args->sets.at, args->sets.n);
+    if (!m) return false;
+    target_config(args, m);
+    if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
+    hd_print_module(m, out);
+    return true;
+}
+
+static int run(const Arguments *args, Arena *a) {
+    size_t len = 0;
+    const char *text = args->input ? hd_read_file(a, args->input, &len) : "";
+    if (!text) {
+        fprintf(stderr, "error: cannot read '%s': %s\n", args->input, strerror(errno));
+        return EXIT_ERRORS;
+    }
+    Ctx *cx = hd_ctx_new();
+    Out out = hd_out(a), diagnostics = hd_out(a);
+    bool good = compile(cx, args, text, len, &out);
+    hd_diags_print(&cx->diags, &diagnostics);
+    fputs(diagnostics.text, stderr);
+    hd_ctx_free(cx);
+    int error = 0;
+    if (!good) return EXIT_ERRORS;
+    if (args->output && strcmp(args->output, "-")) error = hd_write_file(args->output, out.text, out.n);
+    else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) error = errno;
+    if (error) fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output", strerror(error));
+    return error ? EXIT_ERRORS : 0;
+}
+
+int main(int argc, char **argv) {
+    Arguments args = {.manager = hd_manager_args(), .target = "host", .emit = EMIT_BINARY};
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help")) {
+            usage(stdout);
+            return 0;
+        }
+    Arena *a = hd_arena_new();
+    int status = read_arguments(&args, a, argc, argv) ? run(&args, a) : EXIT_USAGE;
+    hd_arena_free(a);
+    return status;
+}
