@@ -123,6 +123,8 @@ static bool for_grads_only(const Value *v) { // read once, or by `grad` ops alon
     return uses == 1 || uses == grads;
 }
 
+static bool is_sum(const Op *o) { return o->kind == OP_SUM || o->kind == OP_SUM_TO || o->kind == OP_EMBEDDING_GRAD; }
+
 // v in f32 for `at`: made so by the op that computes it where that can be and nothing else reads it, else cast.
 static Value *widen(Lowering *l, Op *at, Value *v) {
     if (wide(v)) return v;
@@ -131,7 +133,8 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
     bool sums = o && o->kind != OP_CAST && hd_attr_allowed(hd_op_info(o->kind)->attrs, A_OUT);
     if (o && o->kind == OP_CAST && wide(o->in[0])) return o->in[0];
     if (!(moves || sums) || !for_grads_only(v)) return cast_before(l, at, v, TY_F32);
-    for (int i = 0; moves && i < o->n_in; i++) o->in[i] = widen(l, o, o->in[i]);
+    bool of_sum = is_sum(o) && o->in[0]->def && is_sum(o->in[0]->def) && for_grads_only(o->in[0]); // summed in two steps
+    for (int i = 0; i < (moves ? o->n_in : of_sum); i++) o->in[i] = widen(l, o, o->in[i]);
     if (sums) hd_set_word(l->m->cx, &o->attrs, A_OUT, "f32");
     must_retype(o, hd_op_is(o, TRAIT_EXPLICIT) ? hd_type_with(l->m->cx, TY_F32, v->type) : NULL);
     l->changed = true;

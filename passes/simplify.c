@@ -31,6 +31,7 @@ static bool is_reshape(const Value *v) { return v && producer(v, OP_RESHAPE); }
 static bool is_broadcast(const Value *v) { return v && producer(v, OP_BROADCAST); }
 static bool is_transpose(const Value *v) { return v && producer(v, OP_TRANSPOSE); }
 static bool is_slice(const Value *v) { return v && producer(v, OP_SLICE); }
+static bool is_iota(const Value *v) { return v && producer(v, OP_IOTA); }
 static bool is_matmul(const Value *v) { return v && producer(v, OP_MATMUL); }
 
 static double constant_of(const Value *v) { return hd_round(v->type->dtype, hd_float(&v->def->attrs, A_VALUE, 0)); }
@@ -64,6 +65,11 @@ static Value *skip_inner(Simplifier *s, Op *o) {
     (void)s;
     o->in[0] = o->in[0]->def->in[0];
     return o->out[0];
+}
+
+// Every row in order, as learned positions are read: 0, 1, .. of a table that has no more.
+static Value *take_table(Simplifier *s, Op *o) {
+    return o->in[1]->type->rank == 1 ? take_left(s, o) : NULL;
 }
 
 // Gives the op other operands when its result type stays; undoes it otherwise.
