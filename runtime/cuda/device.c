@@ -1,0 +1,108 @@
+// The GPU: finding it, what it is called and can do; and the one failure an executor remembers.
+#include "runtime/cuda/device.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double hd_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+const char *hd_dtype_name(HdDtype t) {
+    static const char *const names[] = {"f32", "bf16", "f16", "f64", "i32", "u8"};
+    return names[t];
+}
+
+size_t hd_dtype_bytes(HdDtype t) {
+    static const size_t bytes[] = {4, 2, 2, 8, 4, 1};
+    return bytes[t];
+}
+
+void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
+    char what[4000];
+    va_list ap;
+    if (x->failed) return;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    x->failed = true;
+    if (x->func && x->action >= 0 && x->action < x->func->n_actions) {
+        const HdAction *a = &x->func->actions[x->action];
+        bool somewhere = a->where && *a->where, named = a->path && *a->path;
+        snprintf(x->failure, sizeof x->failure, "%s%s%s: %s%s (action %d of %s, stream %s): %s", somewhere ? a->where : "", somewhere ? ": " : "",
+                 a->op, named ? "in " : "", named ? a->path : "", x->action, x->func->name, a->stream, what);
+    } else if (x->func) {
+        snprintf(x->failure, sizeof x->failure, "%s: %s", x->func->name, what);
+    } else {
+        snprintf(x->failure, sizeof x->failure, "%s", what);
+    }
+}
+
+// "sm_90a" -> 90; 0 when it is not of that form
+static int arch_number(const char *arch) { return arch && !strncmp(arch, "sm_", 3) ? atoi(arch + 3) : 0; }
+
+bool hd_driver_open(HdCuda *x) {
+    if (hd_cuda_load(&x->api, HD_LIB_DRIVER)) return true;
+    hd_cuda_fail(x, "%s", hd_failure());
+    return false;
+}
+
+bool hd_device_open(HdCuda *x) {
+    const HdCudaApi *api = &x->api;
+    int count = 0;
+    CuResult r = api->cuInit(0);
+    if (r == HD_CUDA_SUCCESS) r = api->cuDeviceGetCount(&count);
+    if (r != HD_CUDA_SUCCESS || count == 0)
+        return hd_cuda_fail(x, "no NVIDIA GPU can be used: %s; see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target=host",
+                            r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)), false;
+    if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, 0), "cannot open the GPU") ||
+        !hd_cuda_ok(x, api->cuDeviceGetName(x->device_name, sizeof x->device_name, x->device), "cannot read the GPU's name") ||
+        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->cc_major, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, x->device), "attribute") ||
+        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->cc_minor, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, x->device), "attribute") ||
+        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->sms, HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, x->device), "attribute") ||
+        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->shared_limit, HD_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, x->device), "attribute"))
+        return false;
+    int built = arch_number(x->head.program->arch), have = 10 * x->cc_major + x->cc_minor;
+    if (built > have)
+        return hd_cuda_fail(x, "this program was built for sm_%d, the GPU (%s) is sm_%d; compile it again with --arch=sm_%d", built, x->device_name,
+                            have, have), false;
+    return true;
+}
+
+bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN work in it, too
+    return hd_cuda_ok(x, x->api.cuDevicePrimaryCtxRetain(&x->context, x->device), "cannot create a context on the GPU") &&
+           hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context");
+}
+
+bool hd_device_allocate(HdCuda *x) {
+    const HdCudaApi *api = &x->api;
+    size_t spare = 0, total = 0;
+    int64_t bytes = x->head.program->arena_bytes;
+    if (!hd_cuda_ok(x, api->cuMemGetInfo(&spare, &total), "cannot read the GPU's memory")) return false;
+    CuResult r = api->cuMemAlloc(&x->arena, bytes > 0 ? (size_t)bytes : 256);
+    if (r == HD_CUDA_SUCCESS) return true;
+    x->arena = 0;
+    if (r != HD_CUDA_ERROR_OUT_OF_MEMORY) return hd_cuda_ok(x, r, "cannot allocate device memory");
+    const double gib = 1.0 / (1 << 30);
+    hd_cuda_fail(x, "the program needs %lld bytes (%.2f GiB) of device memory, %s has %.2f GiB free of %.2f; lower train.batch, recompute more, "
+                 "or see who else uses the GPU (nvidia-smi)", (long long)bytes, (double)bytes * gib, x->device_name, (double)spare * gib, (double)total * gib);
+    return false;
+}
+
+// Dense bf16 rates by the vendor's data sheets; the first name found in the device's wins, so the longer ones stand first.
+double hd_cuda_peak_flops(HdExec *h) {
+    static const struct { const char *name; double rate; } known[] = {
+        {"GB200", 2500e12}, {"B200", 2250e12}, {"B100", 1800e12},  {"H200", 989e12}, {"H100 PCIe", 756e12}, {"H100 NVL", 835e12},
+        {"H100", 989e12},   {"H800", 989e12},  {"GH200", 989e12},  {"H20", 148e12},  {"A100", 312e12},      {"A800", 312e12},
+        {"A30", 165e12},    {"A40", 149.7e12}, {"L40S", 362e12},   {"L40", 181e12},  {"L4", 121e12}};
+    const char *name = ((HdCuda *)h)->device_name;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(name, known[i].name)) return known[i].rate;
+    return 0;
+}
+
+const char *hd_cuda_device_name(HdExec *h) { return ((HdCuda *)h)->device_name; }

@@ -1,0 +1,20 @@
+// The executor's device.
+#ifndef RUNTIME_CUDA_DEVICE_H
+#define RUNTIME_CUDA_DEVICE_H
+#include "runtime/cuda/exec.h"
+
+bool hd_driver_open(HdCuda *x);
+bool hd_device_open(HdCuda *x);     // the first visible GPU and what it can do
+bool hd_device_enter(HdCuda *x);    // makes its primary context current
+bool hd_device_allocate(HdCuda *x); // the arena, not yet cleared
+double hd_cuda_peak_flops(HdExec *h);
+const char *hd_cuda_device_name(HdExec *h);
+
+// transfer.c
+bool hd_transfer_open(HdCuda *x);
+void hd_transfer_close(HdCuda *x);
+bool hd_cuda_write(HdExec *h, int64_t offset, const void *data, size_t bytes);
+bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes);
+bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes);
+bool hd_cuda_collect(HdExec *h, void *data);
+#endif

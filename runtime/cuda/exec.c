@@ -1,0 +1,284 @@
+// The CUDA executor: opens everything a program needs, then issues its functions, directly or as captured graphs.
+//
+// Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses GEMM
+// algorithms. Invariants: nothing is loaded, compiled or allocated after open; a function is a barrier (its streams start after
+// the compute stream and join it at the end), captured or not; the first failure is remembered and everything after it is a no-op.
+#include "runtime/cuda/device.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool flag(const char *name) {
+    const char *v = getenv(name);
+    return v && *v && strcmp(v, "0") != 0;
+}
+
+static void on_action(HdExec *h, const HdFunc *f, int index) {
+    HdCuda *x = (HdCuda *)h;
+    if (x->failed) return;
+    if (x->sync_each && x->action >= 0) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
+    if (x->failed) return;
+    x->action = index;
+    if (x->profile) hd_profile_action(x, f, index);
+}
+
+static bool open_streams(HdCuda *x) {
+    const HdProgram *p = x->head.program;
+    const HdCudaApi *api = &x->api;
+    int least = 0, greatest = 0;
+    x->n_streams = p->n_streams > 0 ? p->n_streams : 1;
+    if (x->n_streams > HD_MAX_STREAMS) return hd_cuda_fail(x, "%d streams; the limit is %d", x->n_streams, HD_MAX_STREAMS), false;
+    if (!hd_cuda_ok(x, api->cuCtxGetStreamPriorityRange(&least, &greatest), "stream priorities")) return false;
+    for (int i = 0; i < x->n_streams; i++) // communication and copies go first: they are short and others wait for them
+        if (!hd_cuda_ok(x, api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, i == 0 ? least : greatest), "cannot create a stream") ||
+            !hd_cuda_ok(x, api->cuEventCreate(&x->joins[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
+            return false;
+    if (!hd_cuda_ok(x, api->cuEventCreate(&x->fork, HD_CU_EVENT_DISABLE_TIMING), "cannot create an event")) return false;
+    x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
+    x->event_run = calloc((size_t)p->n_events + 1, sizeof *x->event_run);
+    x->execs = calloc((size_t)p->n_funcs + 1, sizeof *x->execs);
+    if (!x->events || !x->event_run || !x->execs) return hd_cuda_fail(x, "out of host memory"), false;
+    for (int i = 0; i < p->n_events; i++)
+        if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event")) return false;
+    return true;
+}
+
+static double tell(const HdCuda *x, double since, const char *what) {
+    double now = hd_now_ms();
+    if (x->verbose) fprintf(stderr, "start: %-28s %7.0f ms\n", what, now - since);
+    return now;
+}
+
+// cuBLASLt is half a gigabyte: it is opened while the driver starts.
+typedef struct { HdCuda *x; pthread_t thread; bool started, ok; char why[4096]; } Prefetch;
+
+static void *prefetch(void *arg) {
+    Prefetch *f = arg;
+    f->ok = hd_cuda_load(&f->x->api, HD_LIB_LT);
+    if (!f->ok) snprintf(f->why, sizeof f->why, "%s", hd_failure());
+    return NULL;
+}
+
+static bool prefetch_join(Prefetch *f) {
+    if (!f->x->head.program->n_gemms) return true;
+    if (f->started) pthread_join(f->thread, NULL);
+    else prefetch(f);
+    if (!f->ok) hd_cuda_fail(f->x, "%s", f->why);
+    return f->ok;
+}
+
+static bool open_all(HdCuda *x) {
+    const HdProgram *p = x->head.program;
+    Prefetch lt = {.x = x};
+    double t = hd_now_ms();
+    if (!hd_driver_open(x)) return false;
+    lt.started = p->n_gemms && pthread_create(&lt.thread, NULL, prefetch, &lt) == 0;
+    if (!hd_device_open(x)) {
+        if (lt.started) pthread_join(lt.thread, NULL);
+        return false;
+    }
+    t = tell(x, t, "driver and device");
+    HdCompile *compile = p->n_sources ? hd_compile_start(x) : NULL;
+    bool ok = !x->failed && hd_device_enter(x);
+    t = tell(x, t, "context");
+    HdAttentionBuild *attention = ok ? hd_attention_start(x) : NULL;
+    ok = ok && !x->failed && open_streams(x) && hd_device_allocate(x) && hd_transfer_open(x);
+    t = tell(x, t, "memory and streams");
+    ok = prefetch_join(&lt) && ok;
+    t = tell(x, t, "cuBLASLt");
+    ok = ok && hd_gemms_open(x);
+    t = tell(x, t, "matrix products");
+    ok = hd_compile_join(x, compile) && ok;
+    t = tell(x, t, "wait for kernels");
+    ok = hd_attention_join(x, attention) && ok;
+    t = tell(x, t, "wait for attention plans");
+    ok = ok && hd_cuda_ok(x, x->api.cuMemsetD8Async(x->arena, 0, (size_t)p->arena_bytes, x->streams[0]), "cannot clear device memory");
+    return ok && hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "cannot clear device memory");
+}
+
+static void cuda_close(HdExec *h) {
+    HdCuda *x = (HdCuda *)h;
+    const HdCudaApi *api = &x->api;
+    const HdProgram *p = x->head.program;
+    if (x->context) {
+        api->cuCtxSetCurrent(x->context);
+        api->cuCtxSynchronize();
+        hd_profile_close(x);
+        for (int i = 0; x->execs && i < p->n_funcs; i++)
+            if (x->execs[i]) api->cuGraphExecDestroy(x->execs[i]);
+        hd_attention_close(x);
+        hd_gemms_close(x);
+        hd_modules_close(x);
+        hd_transfer_close(x);
+        for (int i = 0; x->events && i < p->n_events; i++)
+            if (x->events[i]) api->cuEventDestroy(x->events[i]);
+        for (int i = 0; i < HD_MAX_STREAMS; i++) {
+            if (x->joins[i]) api->cuEventDestroy(x->joins[i]);
+            if (x->streams[i]) api->cuStreamDestroy(x->streams[i]);
+        }
+        if (x->fork) api->cuEventDestroy(x->fork);
+        if (x->arena) api->cuMemFree(x->arena);
+        api->cuDevicePrimaryCtxRelease(x->device);
+    }
+    hd_cuda_unload(&x->api);
+    free(x->events);
+    free(x->event_run);
+    free(x->execs);
+    free(x);
+}
+
+static HdExec *cuda_open(const HdProgram *p, bool use_graphs, const char *profile) {
+    HdCuda *x = calloc(1, sizeof *x);
+    if (!x) return hd_fail("out of host memory"), NULL;
+    x->head.program = p;
+    x->head.on_action = on_action;
+    x->action = -1;
+    x->verbose = flag("HEDDLE_VERBOSE");
+    x->sync_each = flag("HEDDLE_SYNC");
+    x->graphs = use_graphs && !profile && !x->sync_each;
+    hd_cache_open(&x->cache);
+    bool ok = open_all(x);
+    if (ok && profile) ok = (x->profile = hd_profile_open(x)) != NULL;
+    if (!ok) {
+        hd_fail("%s", x->failure);
+        cuda_close(&x->head);
+        return NULL;
+    }
+    return &x->head;
+}
+
+// The other streams start where the compute stream is, and the compute stream goes on when they are done.
+static void fork_streams(HdCuda *x) {
+    if (x->n_streams < 2) return;
+    hd_cuda_ok(x, x->api.cuEventRecord(x->fork, x->streams[0]), "fork");
+    for (int i = 1; i < x->n_streams && !x->failed; i++) hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[i], x->fork, 0), "fork");
+}
+
+static void join_streams(HdCuda *x) {
+    for (int i = 1; i < x->n_streams && !x->failed; i++)
+        if (hd_cuda_ok(x, x->api.cuEventRecord(x->joins[i], x->streams[i]), "join"))
+            hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[0], x->joins[i], 0), "join");
+}
+
+static void issue(HdCuda *x, const HdFunc *f) {
+    x->run++;
+    fork_streams(x);
+    if (x->profile) hd_profile_begin(x, f);
+    if (!x->failed) f->run(&x->head);
+    if (x->profile) hd_profile_end(x);
+    if (x->sync_each) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
+    if (!x->failed) x->action = -1;
+    join_streams(x);
+}
+
+static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
+    const HdCudaApi *api = &x->api;
+    CuGraph graph = NULL;
+    double start = hd_now_ms();
+    size_t nodes = 0;
+    if (!hd_cuda_ok(x, api->cuStreamBeginCapture(x->streams[0], HD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cannot start a capture")) return false;
+    issue(x, f);
+    CuResult r = api->cuStreamEndCapture(x->streams[0], &graph); // also after a failure: the stream must not stay in capture
+    x->action = -1;
+    bool ok = !x->failed && hd_cuda_ok(x, r, "cannot capture this function as a graph (--no-graph runs without)") &&
+              hd_cuda_ok(x, api->cuGraphInstantiateWithFlags(exec, graph, HD_CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), "cannot instantiate a graph") &&
+              hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
+    if (ok && x->verbose && api->cuGraphGetNodes(graph, NULL, &nodes) == HD_CUDA_SUCCESS)
+        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes, hd_now_ms() - start);
+    if (graph) api->cuGraphDestroy(graph);
+    return ok;
+}
+
+static bool cuda_run(HdExec *h, const HdFunc *f) {
+    HdCuda *x = (HdCuda *)h;
+    const HdProgram *p = x->head.program;
+    x->func = f;
+    x->action = -1;
+    if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) {
+        bool in_table = f >= p->funcs && f < p->funcs + p->n_funcs;
+        if (!x->graphs || !f->graph || !in_table) {
+            issue(x, f);
+        } else {
+            CuGraphExec *exec = &x->execs[f - p->funcs];
+            if (*exec || capture(x, f, exec)) hd_cuda_ok(x, x->api.cuGraphLaunch(*exec, x->streams[0]), "cannot launch the graph");
+        }
+    }
+    x->func = NULL;
+    if (x->failed) hd_fail("%s", x->failure);
+    return !x->failed;
+}
+
+static bool cuda_sync(HdExec *h) {
+    HdCuda *x = (HdCuda *)h;
+    x->func = NULL;
+    if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context"))
+        hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed");
+    if (x->failed) hd_fail("%s", x->failure);
+    return !x->failed;
+}
+
+static bool cuda_write_profile(HdExec *h, const char *path) {
+    HdCuda *x = (HdCuda *)h;
+    x->func = NULL;
+    if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped")) return hd_profile_write(x, path);
+    hd_fail("%s", x->failure);
+    return false;
+}
+
+uint64_t hd_device(HdExec *h, int64_t offset) { return ((HdCuda *)h)->arena + (CuPtr)offset; }
+
+void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const uint64_t *args) {
+    HdCuda *x = (HdCuda *)h;
+    enum { MAX_ARGS = 512 };
+    void *pointers[MAX_ARGS];
+    if (x->failed) return;
+    const HdKernel *k = &x->head.program->kernels[kernel];
+    if (n > MAX_ARGS) {
+        hd_cuda_fail(x, "kernel %s has %d arguments; the limit is %d", k->name, n, MAX_ARGS);
+        return;
+    }
+    for (int i = 0; i < n; i++) pointers[i] = (void *)(uintptr_t)&args[i];
+    CuResult r = x->api.cuLaunchKernel(x->modules.functions[kernel], grid.gx, grid.gy, grid.gz, grid.block, 1, 1, grid.shared, x->streams[stream], pointers, NULL);
+    if (r != HD_CUDA_SUCCESS)
+        hd_cuda_fail(x, "kernel %s of (%u, %u, %u) blocks of %u threads with %u bytes of shared memory: %s", k->name, grid.gx, grid.gy, grid.gz,
+                     grid.block, grid.shared, hd_cuda_error(&x->api, r));
+}
+
+void hd_cuda_zero(HdExec *h, int stream, uint64_t d, size_t bytes) {
+    HdCuda *x = (HdCuda *)h;
+    if (!x->failed) hd_cuda_ok(x, x->api.cuMemsetD8Async(d, 0, bytes, x->streams[stream]), "zero");
+}
+
+void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
+    HdCuda *x = (HdCuda *)h;
+    if (!x->failed) hd_cuda_ok(x, x->api.cuMemcpyDtoDAsync(d, s, bytes, x->streams[stream]), "copy");
+}
+
+void hd_cuda_record(HdExec *h, int stream, int event) {
+    HdCuda *x = (HdCuda *)h;
+    if (x->failed || !hd_cuda_ok(x, x->api.cuEventRecord(x->events[event], x->streams[stream]), "record")) return;
+    x->event_run[event] = x->run;
+}
+
+void hd_cuda_wait(HdExec *h, int stream, int event) {
+    HdCuda *x = (HdCuda *)h;
+    // Recorded by an earlier function (or never): the barrier between functions has covered it, and a capture may not refer to it.
+    if (x->failed || x->event_run[event] != x->run) return;
+    hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[stream], x->events[event], 0), "wait");
+}
+
+const HdBackend hd_cuda_backend = {
+    .name = "cuda",
+    .open = cuda_open,
+    .write = hd_cuda_write,
+    .read = hd_cuda_read,
+    .run = cuda_run,
+    .post = hd_cuda_post,
+    .collect = hd_cuda_collect,
+    .sync = cuda_sync,
+    .write_profile = cuda_write_profile,
+    .close = cuda_close,
+    .peak_flops = hd_cuda_peak_flops,
+    .device = hd_cuda_device_name,
+};

@@ -1,0 +1,121 @@
+// The CUDA executor's own view of itself, shared by runtime/cuda/*.c only.
+#ifndef RUNTIME_CUDA_EXEC_H
+#define RUNTIME_CUDA_EXEC_H
+#include "runtime/cuda/api.h"
+#include "runtime/cuda/cache.h"
+#include "runtime/heddle.h"
+
+enum {
+    HD_MAX_STREAMS = 16,
+    HD_STAGES = 8,        // pinned staging slots
+    HD_STAGE_BYTES = 2 << 20,
+    HD_POSTS = 64,        // outstanding posts
+    HD_POST_BYTES = 4096,
+};
+
+typedef struct { // kernels compiled from the program's sources
+    int n_modules;
+    CuModule *modules;
+    CuFunction *functions; // one a kernel
+} HdModules;
+
+typedef struct HdCompile HdCompile; // a running compilation of all sources
+
+typedef struct {
+    LtDesc desc;
+    LtLayout a, b, d;
+    LtAlgo algo;
+    size_t workspace;       // what algo needs
+    LtAlgo loose;           // for operands not aligned to 16 bytes; found when first needed
+    unsigned loose_align;   // 0: not looked for
+    int candidates, chosen; // -1: remembered from the cache
+    float ms;               // of the choice; 0: not timed
+} HdGemmState;
+
+typedef struct {
+    LtHandle handle;
+    HdGemmState *gemms;
+} HdGemms;
+
+typedef struct { Dnn plan; int64_t workspace; } HdAttentionState; // plan NULL: the generated kernels
+typedef struct HdAttentionBuild HdAttentionBuild;
+typedef struct {
+    DnnHandle handle;
+    CuStream stream; // the handle's
+    HdAttentionState *states;
+} HdAttentions;
+
+typedef struct HdProfile HdProfile;
+
+typedef struct {
+    HdExec head; // first: HdExec * and HdCuda * are the same address
+    HdCudaApi api;
+    HdCache cache;
+    bool verbose, graphs, sync_each, failed, capturing;
+    char failure[4200];
+    CuDevice device;
+    CuContext context;
+    int cc_major, cc_minor, sms, shared_limit;
+    char device_name[128];
+    CuPtr arena;
+    int n_streams;
+    CuStream streams[HD_MAX_STREAMS];
+    CuEvent fork, joins[HD_MAX_STREAMS];
+    CuEvent *events;
+    unsigned *event_run; // the run in which each was recorded last
+    unsigned run;        // counts function runs
+    HdModules modules;
+    HdGemms gemms;
+    HdAttentions attentions;
+    CuGraphExec *execs; // one a function, NULL until captured
+    const HdFunc *func; // being issued, and its action: for messages
+    int action;
+    struct { unsigned char *host; CuEvent done; } stage[HD_STAGES];
+    int next_stage;
+    struct { unsigned char *host; CuEvent done; size_t bytes; } post[HD_POSTS];
+    unsigned posted, collected;
+    HdProfile *profile;
+} HdCuda;
+
+// Remembers the first failure with the action that was being issued; everything after it does nothing.
+void hd_cuda_fail(HdCuda *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
+    if (r == HD_CUDA_SUCCESS) return true;
+    hd_cuda_fail(x, "%s: %s", what, hd_cuda_error(&x->api, r));
+    return false;
+}
+double hd_now_ms(void);
+const char *hd_dtype_name(HdDtype t);
+size_t hd_dtype_bytes(HdDtype t);
+
+// module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by it.
+HdCompile *hd_compile_start(HdCuda *x);
+bool hd_compile_join(HdCuda *x, HdCompile *c); // also after a failure elsewhere: frees c
+void hd_modules_close(HdCuda *x);
+
+// gemm.c: choices for every product of the program, timed in the arena's memory (left dirty)
+bool hd_gemms_open(HdCuda *x);
+void hd_gemms_close(HdCuda *x);
+
+// attention.c
+HdAttentionBuild *hd_attention_start(HdCuda *x); // NULL: nothing to build
+bool hd_attention_join(HdCuda *x, HdAttentionBuild *b);
+void hd_attention_close(HdCuda *x);
+
+// attention_cudnn.c: a plan of at most `limit` bytes of workspace. Either a handle or the JSON description of a device. NULL plan
+// with the reason in `why`.
+bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit, HdAttentionState *out,
+                   char *why, size_t why_size);
+bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionState *s, const HdAttention *t, const uint64_t *pointers,
+                      uint64_t workspace, char *why, size_t why_size);
+// the order of `pointers`
+enum { HD_SDPA_Q, HD_SDPA_K, HD_SDPA_V, HD_SDPA_O, HD_SDPA_LSE, HD_SDPA_DO, HD_SDPA_DQ, HD_SDPA_DK, HD_SDPA_DV, HD_SDPA_SUM, HD_SDPA_POINTERS };
+
+// profile.c
+HdProfile *hd_profile_open(HdCuda *x);
+void hd_profile_begin(HdCuda *x, const HdFunc *f); // a function starts
+void hd_profile_action(HdCuda *x, const HdFunc *f, int index);
+void hd_profile_end(HdCuda *x);
+bool hd_profile_write(HdCuda *x, const char *path);
+void hd_profile_close(HdCuda *x);
+#endif

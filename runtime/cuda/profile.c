@@ -1,0 +1,196 @@
+// Device time of every action of a step, from a pair of events around each; a Chrome trace and a summary by kind of op.
+//
+// Actions of one stream follow one another, so the event that ends one may stand where the next begins. With profiling on,
+// functions are issued directly: an event inside a captured graph could not be read. The recording covers one step: it starts
+// afresh at the first function after an `update`.
+#include "runtime/cuda/exec.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { const HdFunc *func; int index, stream; CuEvent start, end; } Span;
+
+struct HdProfile {
+    Span *spans; // events are kept for the next step
+    int n, capacity;
+    bool complete, open; // complete: the step's `update` was seen; open: spans[n - 1] has no end yet
+    bool recording;
+    CuEvent origin;
+};
+
+HdProfile *hd_profile_open(HdCuda *x) {
+    HdProfile *p = calloc(1, sizeof *p);
+    if (!p) {
+        hd_cuda_fail(x, "out of host memory");
+    } else if (!hd_cuda_ok(x, x->api.cuEventCreate(&p->origin, HD_CU_EVENT_DEFAULT), "event")) {
+        free(p);
+        p = NULL;
+    }
+    return p;
+}
+
+static int stream_of(const HdCuda *x, const HdAction *a) {
+    const HdProgram *p = x->head.program;
+    for (int i = 0; i < p->n_streams; i++)
+        if (a->stream && !strcmp(p->streams[i], a->stream)) return i;
+    return 0;
+}
+
+static void end_span(HdCuda *x) {
+    HdProfile *p = x->profile;
+    if (!p->open) return;
+    Span *s = &p->spans[p->n - 1];
+    hd_cuda_ok(x, x->api.cuEventRecord(s->end, x->streams[s->stream]), "profile");
+    p->open = false;
+}
+
+void hd_profile_begin(HdCuda *x, const HdFunc *f) {
+    HdProfile *p = x->profile;
+    p->recording = strcmp(f->name, "eval") != 0;
+    if (!p->recording) return;
+    if (p->complete || p->n == 0) {
+        p->n = 0;
+        p->complete = false;
+        hd_cuda_ok(x, x->api.cuEventRecord(p->origin, x->streams[0]), "profile");
+    }
+}
+
+void hd_profile_action(HdCuda *x, const HdFunc *f, int index) {
+    HdProfile *p = x->profile;
+    if (!p->recording || x->failed) return;
+    end_span(x);
+    if (p->n == p->capacity) {
+        int more = p->capacity ? 2 * p->capacity : 1024;
+        Span *grown = realloc(p->spans, (size_t)more * sizeof *grown);
+        if (!grown) {
+            hd_cuda_fail(x, "out of host memory");
+            return;
+        }
+        memset(grown + p->capacity, 0, (size_t)(more - p->capacity) * sizeof *grown);
+        p->spans = grown;
+        p->capacity = more;
+    }
+    Span *s = &p->spans[p->n];
+    s->func = f;
+    s->index = index;
+    s->stream = stream_of(x, &f->actions[index]);
+    if ((!s->start && !hd_cuda_ok(x, x->api.cuEventCreate(&s->start, HD_CU_EVENT_DEFAULT), "profile")) ||
+        (!s->end && !hd_cuda_ok(x, x->api.cuEventCreate(&s->end, HD_CU_EVENT_DEFAULT), "profile")) ||
+        !hd_cuda_ok(x, x->api.cuEventRecord(s->start, x->streams[s->stream]), "profile"))
+        return;
+    p->n++;
+    p->open = true;
+}
+
+void hd_profile_end(HdCuda *x) {
+    HdProfile *p = x->profile;
+    if (!p->recording || x->failed) return;
+    end_span(x);
+    p->complete = !strcmp(x->func->name, "update");
+}
+
+static void write_text(FILE *f, const char *s) { // the inside of a JSON string
+    for (; s && *s; s++) {
+        if (*s == '"' || *s == '\\') fprintf(f, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20) fprintf(f, "\\u%04x", (unsigned)(unsigned char)*s);
+        else fputc(*s, f);
+    }
+}
+
+typedef struct { const char *op; int count; double us, flops, bytes; } Kind;
+
+static int by_time(const void *a, const void *b) {
+    const Kind *x = a, *y = b;
+    return x->us < y->us ? 1 : x->us > y->us ? -1 : strcmp(x->op, y->op);
+}
+
+static void add_kind(Kind *kinds, int *n, int limit, const HdAction *a, double us) {
+    int i = 0;
+    while (i < *n && strcmp(kinds[i].op, a->op) != 0) i++;
+    if (i == limit) return;
+    if (i == *n) kinds[(*n)++] = (Kind){.op = a->op};
+    kinds[i].count++;
+    kinds[i].us += us;
+    kinds[i].flops += a->flops;
+    kinds[i].bytes += a->bytes;
+}
+
+static void print_summary(HdCuda *x, Kind *kinds, int n) {
+    double total = 0, peak = 0;
+    peak = x->head.program->backend->peak_flops(&x->head);
+    for (int i = 0; i < n; i++) total += kinds[i].us;
+    qsort(kinds, (size_t)n, sizeof *kinds, by_time);
+    fprintf(stderr, "%-24s %6s %10s %6s %9s %6s %8s\n", "op", "count", "us", "share", "TFLOP/s", "peak", "GB/s");
+    for (int i = 0; i < n; i++) {
+        const Kind *k = &kinds[i];
+        double rate = k->us > 0 ? k->flops / k->us * 1e-6 : 0;
+        fprintf(stderr, "%-24s %6d %10.1f %5.1f%% %9.1f %5.1f%% %8.0f\n", k->op, k->count, k->us, total > 0 ? 100 * k->us / total : 0, rate,
+                peak > 0 ? 100e12 * rate / peak : 0, k->us > 0 ? k->bytes / k->us * 1e-3 : 0);
+    }
+    fprintf(stderr, "%-24s %6s %10.1f\n", "all", "", total);
+}
+
+bool hd_profile_write(HdCuda *x, const char *path) {
+    const HdProfile *p = x->profile;
+    const HdProgram *program = x->head.program;
+    enum { KINDS = 64 };
+    Kind kinds[KINDS];
+    int n_kinds = 0;
+    if (!p) return hd_fail("the program was started without profiling"), false;
+    FILE *f = fopen(path, "w");
+    if (!f) return hd_fail("cannot write %s", path), false;
+    fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": \"");
+    write_text(f, program->model);
+    fprintf(f, "\", \"device\": \"");
+    write_text(f, x->device_name);
+    fprintf(f, "\", \"plan\": \"");
+    write_text(f, program->plan_hash);
+    fprintf(f, "\"}, \"traceEvents\": [\n");
+    for (int i = 0; i < program->n_streams; i++) {
+        fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": %d, \"args\": {\"name\": \"", i);
+        write_text(f, program->streams[i]);
+        fprintf(f, "\"}},\n");
+    }
+    for (int i = 0; i < p->n; i++) {
+        const Span *s = &p->spans[i];
+        const HdAction *a = &s->func->actions[s->index];
+        float from = 0, took = 0; // milliseconds, in steps of half a microsecond
+        if (x->api.cuEventElapsedTime(&from, p->origin, s->start) != HD_CUDA_SUCCESS || x->api.cuEventElapsedTime(&took, s->start, s->end) != HD_CUDA_SUCCESS)
+            continue;
+        double us = (double)took * 1e3;
+        add_kind(kinds, &n_kinds, KINDS, a, us);
+        fprintf(f, "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", s->stream, (double)from * 1e3, us);
+        write_text(f, a->op);
+        fprintf(f, "\", \"cat\": \"");
+        write_text(f, s->func->name);
+        fprintf(f, "\", \"args\": {\"path\": \"");
+        write_text(f, a->path);
+        fprintf(f, "\", \"where\": \"");
+        write_text(f, a->where);
+        fprintf(f, "\", \"stream\": \"");
+        write_text(f, a->stream);
+        fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n", s->index, a->flops * 1e-9,
+                a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0, us > 0 ? a->bytes / us * 1e-3 : 0);
+    }
+    fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 0, \"args\": {\"name\": \"");
+    write_text(f, x->device_name);
+    fprintf(f, "\"}}\n]}\n");
+    bool ok = !ferror(f);
+    ok = fclose(f) == 0 && ok;
+    if (!ok) return hd_fail("cannot write %s", path), false;
+    print_summary(x, kinds, n_kinds);
+    return true;
+}
+
+void hd_profile_close(HdCuda *x) {
+    HdProfile *p = x->profile;
+    if (!p) return;
+    for (int i = 0; i < p->capacity; i++) {
+        if (p->spans[i].start) x->api.cuEventDestroy(p->spans[i].start);
+        if (p->spans[i].end) x->api.cuEventDestroy(p->spans[i].end);
+    }
+    if (p->origin) x->api.cuEventDestroy(p->origin);
+    free(p->spans);
+    free(p);
+    x->profile = NULL;
+}

@@ -1,0 +1,73 @@
+// Compares every row of runtime/cuda/api.def with NVIDIA's own headers: function types, constants, struct sizes. Everything is
+// checked while compiling; built only where the headers are installed.
+#include "runtime/cuda/api.h"
+#include <stdio.h>
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#pragma GCC diagnostic ignored "-Wpedantic"
+#include <cublasLt.h>
+#include <cuda.h>
+#include <cudnn.h>
+#include <nvrtc.h>
+
+#define SAME_SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
+SAME_SIZE(LtAlgo, cublasLtMatmulAlgo_t);
+SAME_SIZE(LtHeuristic, cublasLtMatmulHeuristicResult_t);
+SAME_SIZE(CuPtr, CUdeviceptr);
+SAME_SIZE(CuDevice, CUdevice);
+SAME_SIZE(CuResult, CUresult);
+SAME_SIZE(DnnStatus, cudnnStatus_t);
+#define SAME_PLACE(ours, field, theirs, their_field) \
+    _Static_assert(offsetof(ours, field) == offsetof(theirs, their_field), #ours "." #field)
+SAME_PLACE(LtHeuristic, workspace, cublasLtMatmulHeuristicResult_t, workspaceSize);
+SAME_PLACE(LtHeuristic, state, cublasLtMatmulHeuristicResult_t, state);
+SAME_PLACE(LtHeuristic, waves, cublasLtMatmulHeuristicResult_t, wavesCount);
+
+#define CONST(name, value) _Static_assert((int)(name) == (value) && HD_##name == (value), #name);
+#include "runtime/cuda/api.def"
+
+// From here on our type names mean theirs.
+#define CuResult CUresult
+#define CuDevice CUdevice
+#define CuDeviceAttribute CUdevice_attribute
+#define CuFuncAttribute CUfunction_attribute
+#define CuCaptureMode CUstreamCaptureMode
+#define CuPtr CUdeviceptr
+#define CuContext CUcontext
+#define CuStream CUstream
+#define CuEvent CUevent
+#define CuGraph CUgraph
+#define CuGraphExec CUgraphExec
+#define CuGraphNode CUgraphNode
+#define CuModule CUmodule
+#define CuFunction CUfunction
+#define RtStream cudaStream_t
+#define NvResult nvrtcResult
+#define NvProgram nvrtcProgram
+#define LtStatus cublasStatus_t
+#define LtCompute cublasComputeType_t
+#define LtType cudaDataType_t
+#define LtDescAttribute cublasLtMatmulDescAttributes_t
+#define LtLayoutAttribute cublasLtMatrixLayoutAttribute_t
+#define LtPreferenceAttribute cublasLtMatmulPreferenceAttributes_t
+#define LtConfigAttribute cublasLtMatmulAlgoConfigAttributes_t
+#define LtHandle cublasLtHandle_t
+#define LtDesc cublasLtMatmulDesc_t
+#define LtLayout cublasLtMatrixLayout_t
+#define LtPreference cublasLtMatmulPreference_t
+#define LtAlgo cublasLtMatmulAlgo_t
+#define LtHeuristic cublasLtMatmulHeuristicResult_t
+#define DnnStatus cudnnStatus_t
+#define DnnHandle cudnnHandle_t
+#define DnnKind cudnnBackendDescriptorType_t
+#define DnnAttribute cudnnBackendAttributeName_t
+#define DnnType cudnnBackendAttributeType_t
+#define Dnn cudnnBackendDescriptor_t
+
+#define FN(lib, result, name, symbol, params) \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) params), "the type of " symbol);
+#include "runtime/cuda/api.def"
+
+int main(void) {
+    puts("api.def agrees with the headers");
+    return 0;
+}
