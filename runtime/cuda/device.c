@@ -6,18 +6,18 @@
 #include <string.h>
 #include <time.h>
 
-double hd_now_ms(void) {
+double hd_cuda_now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-const char *hd_dtype_name(HdDtype t) {
+const char *hd_cuda_dtype_name(HdDtype t) {
     static const char *const names[] = {"f32", "bf16", "f16", "f64", "i32", "u8"};
     return names[t];
 }
 
-size_t hd_dtype_bytes(HdDtype t) {
+size_t hd_cuda_dtype_bytes(HdDtype t) {
     static const size_t bytes[] = {4, 2, 2, 8, 4, 1};
     return bytes[t];
 }

@@ -45,7 +45,7 @@ static bool open_streams(HdCuda *x) {
 }
 
 static double tell(const HdCuda *x, double since, const char *what) {
-    double now = hd_now_ms();
+    double now = hd_cuda_now_ms();
     if (x->verbose) fprintf(stderr, "start: %-28s %7.0f ms\n", what, now - since);
     return now;
 }
@@ -71,7 +71,7 @@ static bool prefetch_join(Prefetch *f) {
 static bool open_all(HdCuda *x) {
     const HdProgram *p = x->head.program;
     Prefetch lt = {.x = x};
-    double t = hd_now_ms();
+    double t = hd_cuda_now_ms();
     if (!hd_driver_open(x)) return false;
     lt.started = p->n_gemms && pthread_create(&lt.thread, NULL, prefetch, &lt) == 0;
     if (!hd_device_open(x)) {
@@ -175,7 +175,7 @@ static void issue(HdCuda *x, const HdFunc *f) {
 static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
     const HdCudaApi *api = &x->api;
     CuGraph graph = NULL;
-    double start = hd_now_ms();
+    double start = hd_cuda_now_ms();
     size_t nodes = 0;
     if (!hd_cuda_ok(x, api->cuStreamBeginCapture(x->streams[0], HD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cannot start a capture")) return false;
     issue(x, f);
@@ -185,7 +185,7 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
               hd_cuda_ok(x, api->cuGraphInstantiateWithFlags(exec, graph, HD_CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), "cannot instantiate a graph") &&
               hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
     if (ok && x->verbose && api->cuGraphGetNodes(graph, NULL, &nodes) == HD_CUDA_SUCCESS)
-        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes, hd_now_ms() - start);
+        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes, hd_cuda_now_ms() - start);
     if (graph) api->cuGraphDestroy(graph);
     return ok;
 }

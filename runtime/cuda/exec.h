@@ -37,7 +37,8 @@ typedef struct {
     HdGemmState *gemms;
 } HdGemms;
 
-typedef struct { Dnn plan; int64_t workspace; } HdAttentionState; // plan NULL: the generated kernels
+enum { HD_DNN_PARTS = 160 };
+typedef struct { Dnn plan; int64_t workspace; int n_parts; Dnn parts[HD_DNN_PARTS]; } HdAttentionState; // plan NULL: the generated kernels
 typedef struct HdAttentionBuild HdAttentionBuild;
 typedef struct {
     DnnHandle handle;
@@ -84,9 +85,9 @@ static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
     hd_cuda_fail(x, "%s: %s", what, hd_cuda_error(&x->api, r));
     return false;
 }
-double hd_now_ms(void);
-const char *hd_dtype_name(HdDtype t);
-size_t hd_dtype_bytes(HdDtype t);
+double hd_cuda_now_ms(void);
+const char *hd_cuda_dtype_name(HdDtype t);
+size_t hd_cuda_dtype_bytes(HdDtype t);
 
 // module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by it.
 HdCompile *hd_compile_start(HdCuda *x);
@@ -106,6 +107,7 @@ void hd_attention_close(HdCuda *x);
 // with the reason in `why`.
 bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit, HdAttentionState *out,
                    char *why, size_t why_size);
+void hd_cudnn_free(const HdCudaApi *api, HdAttentionState *s);
 bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionState *s, const HdAttention *t, const uint64_t *pointers,
                       uint64_t workspace, char *why, size_t why_size);
 // the order of `pointers`

@@ -31,7 +31,7 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 static void describe(const HdGemm *g, char *text, size_t size) {
     static const char *const epilogues[] = {"", " + bias", " + bias, gelu"};
     snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k, g->ta ? " ta" : "",
-             g->tb ? " tb" : "", hd_dtype_name(g->a), hd_dtype_name(g->b), hd_dtype_name(g->d), g->accumulate ? " +=" : "", epilogues[g->epilogue]);
+             g->tb ? " tb" : "", hd_cuda_dtype_name(g->a), hd_cuda_dtype_name(g->b), hd_cuda_dtype_name(g->d), g->accumulate ? " +=" : "", epilogues[g->epilogue]);
     if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
 }
 
@@ -101,8 +101,8 @@ typedef struct { CuPtr a, b, bias, d, workspace; } Scratch;
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
 static int64_t lay_out(const HdCuda *x, const HdGemm *g, Scratch *s) {
-    int64_t at = 0, size[5] = {batches(g) * g->m * g->k * (int64_t)hd_dtype_bytes(g->a), batches(g) * g->k * g->n * (int64_t)hd_dtype_bytes(g->b),
-                               g->n * (int64_t)hd_dtype_bytes(g->d), batches(g) * g->m * g->n * (int64_t)hd_dtype_bytes(g->d), g->workspace_bytes};
+    int64_t at = 0, size[5] = {batches(g) * g->m * g->k * (int64_t)hd_cuda_dtype_bytes(g->a), batches(g) * g->k * g->n * (int64_t)hd_cuda_dtype_bytes(g->b),
+                               g->n * (int64_t)hd_cuda_dtype_bytes(g->d), batches(g) * g->m * g->n * (int64_t)hd_cuda_dtype_bytes(g->d), g->workspace_bytes};
     CuPtr *place[5] = {&s->a, &s->b, &s->bias, &s->d, &s->workspace};
     for (int i = 0; i < 5; i++) {
         *place[i] = x->arena + (CuPtr)at;
@@ -267,11 +267,11 @@ bool hd_gemms_open(HdCuda *x) {
     ok = ok && (scratch == 0 || fill_scratch(x, scratch)) && hd_cuda_ok(x, api->cuEventCreate(&start, HD_CU_EVENT_DEFAULT), "event") &&
          hd_cuda_ok(x, api->cuEventCreate(&end, HD_CU_EVENT_DEFAULT), "event");
     bool keep = !(tune && !strcmp(tune, "0")) && hd_cache_usable(&x->cache);
-    double begin = hd_now_ms();
+    double begin = hd_cuda_now_ms();
     for (int i = 0; i < p->n_gemms && ok; i++)
-        ok = prepare(x, i, keys, start, end, (Policy){.keep = keep, .time = keep && hd_now_ms() - begin < tuning_budget_ms});
+        ok = prepare(x, i, keys, start, end, (Policy){.keep = keep, .time = keep && hd_cuda_now_ms() - begin < tuning_budget_ms});
     ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products");
-    if (ok && x->verbose) fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_now_ms() - begin);
+    if (ok && x->verbose) fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
     if (start) api->cuEventDestroy(start);
     if (end) api->cuEventDestroy(end);
     free(keys);

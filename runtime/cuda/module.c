@@ -102,13 +102,13 @@ static void *worker(void *arg) {
         if (i < 0) return NULL;
         const HdSource *s = &c->x->head.program->sources[i];
         Unit *u = &c->units[i];
-        double start = hd_now_ms();
+        double start = hd_cuda_now_ms();
         HdKey key = key_of(c, s, n_options, options);
         u->cubin = hd_cache_get(&c->x->cache, "cubin", key, &u->bytes);
         u->cached = u->cubin != NULL;
         if (!u->cached) compile(c, s, u, n_options, options);
         if (!u->cached && u->cubin) hd_cache_put(&c->x->cache, "cubin", key, u->cubin, u->bytes);
-        u->ms = hd_now_ms() - start;
+        u->ms = hd_cuda_now_ms() - start;
     }
 }
 
