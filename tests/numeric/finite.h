@@ -1,0 +1,77 @@
+// Gradients against finite differences of the evaluator: what the numeric tests share.
+//
+// Bound: a difference of fourth order with h = 1e-3 has a truncation error of h^4/30 times the fifth derivative (about 1e-12 for the
+// values used here) and a rounding error of 2^-52 |loss| / h (about 1e-13), so 1e-8 of the parameter's largest gradient is far
+// above both, and far below the smallest error that a wrong rule could make.
+#ifndef TESTS_NUMERIC_FINITE_H
+#define TESTS_NUMERIC_FINITE_H
+#include "ir/eval.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <stdio.h>
+
+static const double STEP = 1e-3, BOUND = 1e-8;
+
+// --- random numbers: splitmix64
+static double uniform(uint64_t *state, double lo, double hi) {
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return lo + (hi - lo) * (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+}
+
+// --- one module
+typedef struct { const char *name; bool covered[N_OPS]; int failures, compared; bool positive; Arena *arena; } Test;
+
+static void fail(Test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void fail(Test *t, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "%s: ", t->name);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+    t->failures++;
+}
+
+static double loss_at(Test *t, Eval *e, const Func *f, const Tensor *in) {
+    Tensor out;
+    const char *wrong = hd_eval(e, f, in, &out);
+    if (wrong) fail(t, "%s", wrong);
+    return wrong ? 0 : out.data[0];
+}
+
+static double difference(Test *t, Eval *e, const Func *f, const Tensor *in, double *x) {
+    double at = *x, y[4];
+    static const double where[4] = {1, -1, 2, -2};
+    for (int i = 0; i < 4; i++) {
+        ArenaMark mark = hd_arena_mark(t->arena);
+        *x = at + where[i] * STEP;
+        y[i] = loss_at(t, e, f, in);
+        hd_arena_rewind(t->arena, mark);
+    }
+    *x = at;
+    return (8 * (y[0] - y[1]) - (y[2] - y[3])) / (12 * STEP);
+}
+
+// At most `samples` elements of each parameter are compared.
+static void compare(Test *t, Eval *e, const Module *m, const Tensor *in, double micro, int samples, uint64_t *state) {
+    const Func *eval = hd_func_find(m, "eval"), *backward = hd_func_find(m, "micro");
+    double forward = loss_at(t, e, eval, in), loss = loss_at(t, e, backward, in);
+    if (!(fabs(forward - loss) <= 1e-14 * fabs(forward))) fail(t, "@eval gives %.17g, @micro %.17g", forward, loss);
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_PARAM) continue;
+        Tensor p = hd_eval_storage(e, s->name), g = hd_eval_gradient(e, s->name);
+        if (!g.data) { fail(t, "@%s has no gradient", s->name); continue; }
+        int64_t n = hd_type_count(p.type);
+        double largest = 1e-3;
+        for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(g.data[i]));
+        for (int64_t k = 0; k < n && k < samples; k++) {
+            int64_t i = n <= samples ? k : (int64_t)uniform(state, 0, (double)n);
+            double want = difference(t, e, eval, in, &p.data[i]) / micro;
+            t->compared++;
+            if (!(fabs(g.data[i] - want) <= BOUND * largest)) fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", s->name, (long long)i, g.data[i], want);
+        }
+    }
+}
+#endif
