@@ -5,7 +5,8 @@
 #ifdef ATT_ANY
 #include "codegen/cuda/templates/attention_any.cu"
 #define ROWS 8
-#define ROWS_FWD 8
+#define KROWS 8
+#define KTHREADS 256
 #define FWD_THREADS 256
 #define SH_FWD ((2 * 32 * (ATT_D + 1) + 16 * ATT_D) * sizeof(att_real))
 #define SH_DKV SH_FWD
@@ -14,9 +15,11 @@ typedef att_real lse_t;
 #else
 #include "codegen/cuda/templates/attention.cu"
 #define ROWS ATT_BM
+#define KROWS ATT_KM
+#define KTHREADS (ATT_KV_WARPS * 32)
 #define FWD_THREADS (ATT_FWD_WARPS * 32)
 #define SH_FWD ((ATT_BM + 4 * ATT_BN) * ATT_LD * 2)
-#define SH_DKV ((2 * ATT_BM + 4 * ATT_BN) * ATT_LD * 2 + 4 * ATT_BN * 4)
+#define SH_DKV ((2 * ATT_KM + 4 * ATT_BN) * ATT_LD * 2 + 4 * ATT_BN * 4)
 #define SH_DQ ((2 * ATT_BM + 4 * ATT_BN) * ATT_LD * 2)
 typedef float lse_t;
 #endif
@@ -53,10 +56,10 @@ int main() {
     lse_t *lse, *delta; CU(cudaMalloc(&lse, sizeof(lse_t) * B * H * T)); CU(cudaMalloc(&delta, sizeof(lse_t) * B * H * T));
     CU(cudaMemset(o.d, 0xff, o.h.size() * sizeof(att_t))); CU(cudaMemset(dq.d, 0xff, dq.h.size() * sizeof(att_t)));
     CU(cudaFuncSetAttribute(ATT_FWD, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_FWD)); CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV)); CU(cudaFuncSetAttribute(ATT_DQ, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
-    dim3 gf((T + ROWS - 1) / ROWS, H, B), gk((T + ROWS - 1) / ROWS, KV, B), gd((unsigned)(((long long)B * T * H + 7) / 8));
+    dim3 gf((T + ROWS - 1) / ROWS, H, B), gk((T + KROWS - 1) / KROWS, KV, B), gd((unsigned)(((long long)B * T * H + 7) / 8));
     auto fwd = [&] { ATT_FWD<<<gf, FWD_THREADS, SH_FWD>>>(q.d, k.d, v.d, o.d, lse); };
     auto d1 = [&] { ATT_DELTA<<<gd, 256>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
-    auto d2 = [&] { ATT_DKV<<<gk, 256, SH_DKV>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
+    auto d2 = [&] { ATT_DKV<<<gk, KTHREADS, SH_DKV>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
     auto d3 = [&] { ATT_DQ<<<gf, 256, SH_DQ>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
     fwd(); d1(); d2(); d3(); CU(cudaGetLastError()); CU(cudaDeviceSynchronize());
     auto fetch = [&](Buf &b) { CU(cudaMemcpy(b.h.data(), b.d, b.h.size() * sizeof(att_t), cudaMemcpyDeviceToHost)); };

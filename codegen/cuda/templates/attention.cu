@@ -9,15 +9,19 @@
 //   ATT_QS ATT_KS ATT_VS ATT_OS          elements from one position to the next in q/dq, k/dk, v/dv, o/dout
 //   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
 //   ATT_F16                              defined for f16, else bf16
-// Grids: ATT_FWD and ATT_DQ (ceil(T/ATT_BM), H, B), ATT_DKV (ceil(T/ATT_BM), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1).
-// Threads: 256 each but ATT_FWD's ATT_FWD_THREADS. Dynamic shared memory: ATT_FWD_SHARED, ATT_DKV_SHARED, ATT_DQ_SHARED bytes.
+// Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1).
+// Threads: ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a row of 2*(D+8):
+// ATT_FWD (128+4*64) rows, ATT_DKV (2*64+4*64) rows + 1024, ATT_DQ (2*128+4*64) rows.
 typedef unsigned short att_t;
 typedef unsigned int u32;
 
 #define ATT_BM 128                 // rows of a block: 128 queries (forward, dq) or keys (dkv)
 #define ATT_BN 64                  // rows of the tile it walks over
 #define ATT_LD (ATT_D + 8)         // a shared row; the 16 bytes of padding keep ldmatrix free of bank conflicts
+#define ATT_KV_WARPS 4             // dkv: small blocks, so that three of them share a multiprocessor (H200: 0.46 against 0.59 ms)
+#define ATT_KM (16 * ATT_KV_WARPS) // its keys
 #if ATT_D <= 64
+#define ATT_KEEP                   // dkv: fragments of k and v stay in registers (0.44 against 0.46 ms)
 #define ATT_MT 2                   // forward: 16-row tiles of a warp; two share every key fragment
 #else
 #define ATT_MT 1
@@ -252,27 +256,31 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, c
     long long bt = row / ATT_H;
     int h = (int)(row % ATT_H);
     float s = 0.f;
-    for (int d = l; d < ATT_D; d += 32) s += att_float(dout[bt * ATT_OS + h * ATT_D + d]) * att_float(o[bt * ATT_OS + h * ATT_D + d]);
+    const u32 *x = (const u32 *)(dout + bt * ATT_OS + h * ATT_D), *y = (const u32 *)(o + bt * ATT_OS + h * ATT_D);
+    for (int d = l; d < ATT_D / 2; d += 32) {
+        u32 a = x[d], c = y[d];
+        s += att_float((att_t)a) * att_float((att_t)c) + att_float((att_t)(a >> 16)) * att_float((att_t)(c >> 16));
+    }
 #pragma unroll
     for (int w = 16; w; w >>= 1) s += __shfl_xor_sync(~0u, s, w);
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
 
-// dk and dv of 128 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are computed
+// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are computed
 // transposed (keys are rows), so that the products with dout and q take them straight from registers.
-extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
     extern __shared__ __align__(16) att_t shared[];
-    att_t *sk = shared, *sv = sk + ATT_BM * ATT_LD, *sq = sv + ATT_BM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
+    att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
     float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
     int kb = blockIdx.x, g = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
-    int k0 = kb * ATT_BM, w0 = warp * 16;
+    int k0 = kb * ATT_KM, w0 = warp * 16;
     int first = ATT_CAUSAL ? k0 / ATT_BN : 0, tiles = (ATT_T + ATT_BN - 1) / ATT_BN - first, steps = tiles * ATT_GROUP;
-    att_load<ATT_BM, 256>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
-    att_load<ATT_BM, 256>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
+    att_load<ATT_KM, ATT_KV_WARPS * 32>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
+    att_load<ATT_KM, ATT_KV_WARPS * 32>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
     auto fetch = [&](int step) {
         int h = g * ATT_GROUP + step / tiles, row = (first + step % tiles) * ATT_BN, at = step & 1;
-        att_load<ATT_BN, 256>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, row);
-        att_load<ATT_BN, 256>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, row);
+        att_load<ATT_BN, ATT_KV_WARPS * 32>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, row);
+        att_load<ATT_BN, ATT_KV_WARPS * 32>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, row);
         if (threadIdx.x < ATT_BN) {
             int r = row + threadIdx.x;
             long long i = ((long long)b * ATT_H + h) * ATT_T + r;
@@ -282,6 +290,16 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, con
     };
     if (steps) fetch(0);
     att_commit();
+#ifdef ATT_KEEP
+    u32 fk[ATT_KSTEPS][4], fv[ATT_KSTEPS][4];
+    att_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < ATT_KSTEPS; d++) {
+        att_ldm(fk[d], att_at_a(sk, w0, d * 16));
+        att_ldm(fv[d], att_at_a(sv, w0, d * 16));
+    }
+#endif
     float ak[ATT_NTILES][4] = {}, av[ATT_NTILES][4] = {};
     const float factor = ATT_SCALE * ATT_LOG2E;
     for (int step = 0; step < steps; step++) {
@@ -298,9 +316,13 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, con
             float s[4][4] = {}, p[4][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
+#ifdef ATT_KEEP
+                u32(&a)[4] = fk[d], (&c)[4] = fv[d];
+#else
                 u32 a[4], c[4];
                 att_ldm(a, att_at_a(sk, w0, d * 16));
                 att_ldm(c, att_at_a(sv, w0, d * 16));
+#endif
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
                     u32 bq[4], bd[4];
