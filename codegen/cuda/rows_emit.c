@@ -1,0 +1,592 @@
+// Prints a `rows` kernel as CUDA. A row is worked through in passes: pass q computes what needs q row reductions to be finished.
+// Operands are loaded once and stay packed in registers; later passes compute from them again what is cheap, and keep what is
+// dear (exp, tanh). Column sums: a block owns 64 consecutive rows. With several rows at a time (groups), group g adds rows g,
+// g + groups, ... of the block in that order, then the groups' sums are added in the order of g; with one group the rows are
+// added in order. A second kernel adds the blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums
+// in order. Nothing depends on timing: the bits are the same in every run.
+#include "codegen/cuda/cuda.h"
+#include "codegen/cuda/rows_shape.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const RowProgram *p;
+    RowShape s;
+    const char *name;
+    Arena *a;
+    Out *o;
+    int depth;
+    bool *used, *kept, *raw, *partner; // by node: read at all; kept from an earlier pass; loads that are held; ... at the partner column
+    int *first, *last;                 // by node: passes that compute or read it, an element at a time
+    bool offset;                       // the text uses `base`
+} Rows;
+
+static long long ll(int64_t v) { return (long long)v; }
+
+__attribute__((format(printf, 2, 3))) static void line(Rows *r, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = hd_vsprintf(r->a, fmt, ap);
+    va_end(ap);
+    bool close = text[0] == '}';
+    if (close) r->depth--;
+    if (text[0] == '#') hd_printf(r->o, "%s\n", text);
+    else hd_printf(r->o, "%*s%s\n", 4 * r->depth, "", text);
+    size_t n = strlen(text);
+    if (n && text[n - 1] == '{') r->depth++;
+}
+
+const char *hd_cuda_type(DType d) {
+    static const char *const text[] = {"float", "bf16", "f16", "double", "int", "unsigned char"};
+    return text[d];
+}
+
+const char *hd_cuda_compute(DType d) { return d == TY_F64 ? "double" : d == TY_I32 || d == TY_U8 ? "int" : "float"; }
+
+static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
+static bool is_load(const RowNode *n) { return n->kind == NODE_LOAD || n->kind == NODE_GATHER; }
+static bool is_reduction(const RowNode *n) { return n->kind == NODE_SUM || n->kind == NODE_MAX; }
+
+// --- analysis: which passes need which nodes
+
+// Marks in `set` what must be computed for an element of `i`; stops at values of the whole row.
+static void cone(const Rows *r, int i, bool *set, bool *partner_set, bool at_partner) {
+    const RowNode *n = node(r, i);
+    bool *mine = at_partner ? partner_set : set;
+    if (!hd_rows_each(n) || is_reduction(n) || mine[i]) return;
+    mine[i] = true;
+    if ((r->kept[i] && !at_partner) || is_load(n)) return;
+    for (int k = 0; k < n->n_in; k++) cone(r, n->in[k], set, partner_set, at_partner || n->kind == NODE_PARTNER);
+}
+
+static int ready(const RowNode *n) { return n->phase + is_reduction(n); } // the pass before which it is known
+
+// What pass q evaluates for each element.
+static void pass_cone(const Rows *r, int q, bool *set, bool *partner_set) {
+    memset(set, 0, (size_t)r->p->nodes.n);
+    memset(partner_set, 0, (size_t)r->p->nodes.n);
+    for (int i = 0; i < r->p->nodes.n; i++)
+        if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) cone(r, node(r, i)->in[0], set, partner_set, false);
+    for (int i = 0; i < r->p->stores.n; i++) {
+        const RowStore *st = &r->p->stores.at[i];
+        int when = r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase;
+        if (st->cls >= CLASS_COLUMN && when == q) cone(r, st->node, set, partner_set, false);
+    }
+    for (int i = 0; i < r->p->columns.n; i++)
+        if (node(r, r->p->columns.at[i].node)->phase == q) cone(r, r->p->columns.at[i].node, set, partner_set, false);
+}
+
+static void mark_used(Rows *r, int i) {
+    if (r->used[i]) return;
+    r->used[i] = true;
+    for (int k = 0; k < node(r, i)->n_in; k++) mark_used(r, node(r, i)->in[k]);
+}
+
+// Passes in which each node is evaluated. Dear nodes that two passes need are kept in registers, in a second round.
+static void analyse(Rows *r) {
+    int n = r->p->nodes.n;
+    r->used = HD_NEWN(r->a, bool, n + 1), r->kept = HD_NEWN(r->a, bool, n + 1), r->raw = HD_NEWN(r->a, bool, n + 1);
+    r->partner = HD_NEWN(r->a, bool, n + 1), r->first = HD_NEWN(r->a, int, n + 1), r->last = HD_NEWN(r->a, int, n + 1);
+    bool *set = HD_NEWN(r->a, bool, n + 1), *far = HD_NEWN(r->a, bool, n + 1);
+    for (int i = 0; i < r->p->stores.n; i++) mark_used(r, r->p->stores.at[i].node);
+    for (int i = 0; i < r->p->columns.n; i++) mark_used(r, r->p->columns.at[i].node);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < n; i++) r->first[i] = r->last[i] = -1, r->raw[i] = r->partner[i] = false;
+        bool *keep = HD_NEWN(r->a, bool, n + 1), *old = r->kept;
+        for (int q = 0; q < r->p->phases; q++) {
+            r->kept = HD_NEWN(r->a, bool, n + 1);
+            for (int i = 0; i < n; i++) r->kept[i] = old[i] && r->first[i] >= 0;
+            pass_cone(r, q, set, far);
+            for (int i = 0; i < n; i++) {
+                if (set[i] && r->first[i] < 0) r->first[i] = q;
+                if (set[i] || far[i]) r->last[i] = q;
+                if (set[i] && is_load(node(r, i))) r->raw[i] = true;
+                if (far[i] && is_load(node(r, i))) r->partner[i] = true;
+                if (far[i] && node(r, i)->kind == NODE_PARTNER) HD_BUG("kernel @%s rotates a rotated value", r->p->kernel->name);
+            }
+        }
+        for (int i = 0; i < n; i++) keep[i] = !round && !r->s.stream && node(r, i)->kind == NODE_EXPR && node(r, i)->cost >= 8 && r->first[i] >= 0 && r->last[i] > r->first[i];
+        r->kept = round ? old : keep;
+    }
+}
+
+// --- names
+
+static const char *subscript(const Rows *r) { // of an array of loads: the row of the unrolled group, the vector of the row
+    return r->s.unroll > 1 ? r->s.items > 1 && !r->s.stream ? "[u][k]" : "[u]" : r->s.items > 1 && !r->s.stream ? "[k]" : "";
+}
+
+// The operand `i` as text: an element's variable (suffix p at the partner column), or the row's.
+static const char *operand(Rows *r, int i, bool at_partner, int pass) {
+    const RowNode *n = node(r, i);
+    if (r->kept[i] && !at_partner && r->first[i] < pass && hd_rows_each(n)) return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
+    return hd_sprintf(r->a, "x%d%s", i, at_partner && hd_rows_each(n) && !is_reduction(n) ? "p" : "");
+}
+
+static const char *expression(Rows *r, int i, bool at_partner, int pass) {
+    const RowNode *n = node(r, i);
+    Out t = hd_out(r->a);
+    for (const char *s = n->text; *s; s++) {
+        if (*s != '$') { hd_putn(&t, s, 1); continue; }
+        s++;
+        if (*s == 'r') hd_puts(&t, "row");
+        else if (*s == 'c') hd_puts(&t, at_partner ? "(pcol + j)" : "(col + j)");
+        else hd_puts(&t, operand(r, n->in[*s - '0'], at_partner, pass));
+    }
+    return t.text;
+}
+
+// Where an argument's or result's elements start for the current row and column.
+static const char *address(Rows *r, const char *array, RowClass cls, int64_t period, bool at_partner) {
+    const char *col = at_partner ? "pcol" : "col";
+    switch (cls) {
+    case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
+    case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
+    case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
+    case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
+    default: return array;
+    }
+}
+
+static const char *load_address(Rows *r, int i, bool at_partner) {
+    const RowNode *n = node(r, i);
+    const char *array = hd_sprintf(r->a, "in%d", n->arg);
+    if (n->kind == NODE_LOAD) return address(r, array, n->cls, n->period, at_partner);
+    return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), at_partner ? "pcol" : "col");
+}
+
+// --- pieces of text
+
+static bool looped(const Rows *r) { return r->s.items > 1; }
+
+static void open_items(Rows *r) { // for each vector of the row; `col` is its first column
+    if (looped(r)) {
+        line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
+        line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
+        line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
+    } else {
+        line(r, "{");
+    }
+    if (r->s.ragged_cols) line(r, "if (col < %lld) {", ll(r->p->cols));
+    bool partner = false;
+    for (int i = 0; i < r->p->nodes.n; i++) partner |= r->partner[i];
+    if (partner) line(r, "const int pcol = col + (col %% %lld < %lld ? %lld : -%lld);", ll(2 * r->p->half), ll(r->p->half), ll(r->p->half), ll(r->p->half));
+}
+static void close_items(Rows *r) {
+    if (r->s.ragged_cols) line(r, "}");
+    line(r, "}");
+}
+
+static bool hoisted(const Rows *r, int i) { // a load that is the same for every row of the block
+    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_COLUMN && r->p->columns.n && r->s.kind != SHAPE_LINEAR && !r->s.stream;
+}
+
+// Column vectors stay in the L1 cache: without column sums they are read where they are used, which spares registers.
+static bool held(const Rows *r, int i) { return !r->s.stream && (hoisted(r, i) || node(r, i)->cls != CLASS_COLUMN); }
+
+static const char *dims(const Rows *r, int i) {
+    bool u = r->s.unroll > 1 && !hoisted(r, i), k = r->s.items > 1;
+    return hd_sprintf(r->a, "%s%s", u ? hd_sprintf(r->a, "[%d]", r->s.unroll) : "", k ? hd_sprintf(r->a, "[%d]", r->s.items) : "");
+}
+static const char *index_text(const Rows *r, int i) {
+    if (!held(r, i)) return "";
+    if (hoisted(r, i)) return r->s.items > 1 ? "[k]" : "";
+    return subscript(r);
+}
+
+static void declare_raws(Rows *r, bool hoist) {
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
+        if (r->raw[i]) line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, dims(r, i));
+        if (r->partner[i]) line(r, "Raw<%s, %d> raw%dp%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, dims(r, i));
+    }
+}
+
+static bool any_raw(const Rows *r, bool hoist) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        if (is_load(node(r, i)) && held(r, i) && hoisted(r, i) == hoist && (r->raw[i] || r->partner[i])) return true;
+    return false;
+}
+
+static void load_raws(Rows *r, bool hoist) {
+    if (!any_raw(r, hoist)) return;
+    open_items(r);
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
+        if (r->raw[i]) line(r, "raw%d%s.load(%s);", i, index_text(r, i), load_address(r, i, false));
+        if (r->partner[i]) line(r, "raw%dp%s.load(%s);", i, index_text(r, i), load_address(r, i, true));
+    }
+    close_items(r);
+}
+
+// Values of the whole row that are known before pass q and were not known before.
+static void row_values(Rows *r, int q) {
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        const RowNode *n = node(r, i);
+        if (!r->used[i] || hd_rows_each(n) || is_reduction(n) || n->phase != q) continue;
+        if (n->kind == NODE_LOAD) line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, load_address(r, i, false));
+        else line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, false, q));
+    }
+}
+
+static const char *store_name(Rows *r, const RowStore *st) { return hd_sprintf(r->a, "out%d", st->result); }
+
+static void row_stores(Rows *r, int q) { // results of one value a row, or one for all
+    for (int i = 0; i < r->p->stores.n; i++) {
+        const RowStore *st = &r->p->stores.at[i];
+        if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
+        const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0" : r->s.gy > 1 ? "blockIdx.y == 0 && lane == 0" : "lane == 0";
+        line(r, "if (%s%s) put1(%s, x%d);", lane, st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
+             address(r, store_name(r, st), st->cls, 0, false), st->node);
+    }
+}
+
+static void element_values(Rows *r, int q, const bool *set, bool at_partner) {
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        const RowNode *n = node(r, i);
+        const char *p = at_partner ? "p" : "";
+        if (!set[i] || (r->kept[i] && !at_partner && r->first[i] < q)) continue;
+        if (is_load(n)) line(r, "const %s x%d%s = raw%d%s%s.at(j);", hd_cuda_compute(n->stored), i, p, i, p, index_text(r, i));
+        else if (n->kind == NODE_PARTNER) line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, operand(r, n->in[0], true, q));
+        else line(r, "const %s x%d%s = %s;", hd_cuda_compute(n->dtype), i, p, expression(r, i, at_partner, q));
+        if (r->kept[i] && !at_partner) line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
+    }
+}
+
+static bool stored_in(const Rows *r, const RowStore *st, int q) {
+    return st->cls >= CLASS_COLUMN && (r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase) == q;
+}
+
+static void accumulate(Rows *r, int q) { // reductions and column sums of an element
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        const RowNode *n = node(r, i);
+        if (!is_reduction(n) || !r->used[i] || n->phase != q) continue;
+        const char *x = operand(r, n->in[0], false, q);
+        if (n->kind == NODE_SUM) line(r, "acc%d += %s;", i, x);
+        else line(r, "acc%d = larger(%s, acc%d);", i, x, i);
+    }
+    for (int i = 0; i < r->p->columns.n; i++) {
+        const RowColumn *c = &r->p->columns.at[i];
+        if (node(r, c->node)->phase != q) continue;
+        const char *x = operand(r, c->node, false, q);
+        if (r->s.stream) line(r, "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + (i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
+                              ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
+        else line(r, "sum%d%s[j] += (float)%s;", i, r->s.items > 1 ? "[k]" : "", x);
+    }
+}
+
+static void vector_stores(Rows *r, int q) {
+    for (int i = 0; i < r->p->stores.n; i++) {
+        const RowStore *st = &r->p->stores.at[i];
+        if (!stored_in(r, st, q)) continue;
+        if (st->cls == CLASS_COLUMN) line(r, "if (row == 0)");
+        if (st->cls == CLASS_PERIODIC) line(r, "if (row < %lld)", ll(st->period));
+        line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, address(r, store_name(r, st), st->cls, st->period, false), st->result);
+    }
+}
+
+// One run over the row: elements of pass q, its reductions, stores and column sums.
+static void pass(Rows *r, int q) {
+    int n = r->p->nodes.n, work = 0;
+    bool *set = HD_NEWN(r->a, bool, n + 1), *far = HD_NEWN(r->a, bool, n + 1), any_far = false;
+    bool *kept = r->kept;
+    r->kept = HD_NEWN(r->a, bool, n + 1);
+    for (int i = 0; i < n; i++) r->kept[i] = kept[i] && r->first[i] < q; // the cone stops at what earlier passes kept
+    pass_cone(r, q, set, far);
+    r->kept = kept;
+    for (int i = 0; i < n; i++) {
+        any_far |= far[i];
+        if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) {
+            const char *t = hd_cuda_compute(node(r, i)->dtype);
+            line(r, node(r, i)->kind == NODE_SUM ? "%s acc%d = 0;" : "%s acc%d = least<%s>();", t, i, t);
+            work++;
+        }
+    }
+    for (int i = 0; i < r->p->stores.n; i++) work += stored_in(r, &r->p->stores.at[i], q);
+    for (int i = 0; i < r->p->columns.n; i++) work += node(r, r->p->columns.at[i].node)->phase == q;
+    if (!work) return;
+    open_items(r);
+    for (int i = 0; i < n; i++)
+        for (int p = 0; p < 2; p++)
+            if ((p ? far : set)[i] && is_load(node(r, i)) && !held(r, i)) {
+                line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, p ? "p" : "");
+                line(r, "raw%d%s.load(%s);", i, p ? "p" : "", load_address(r, i, p));
+            }
+    for (int i = 0; i < r->p->stores.n; i++)
+        if (stored_in(r, &r->p->stores.at[i], q)) line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
+    line(r, "#pragma unroll");
+    line(r, "for (int j = 0; j < %d; j++) {", r->s.vec);
+    if (any_far) element_values(r, q, far, true);
+    element_values(r, q, set, false);
+    accumulate(r, q);
+    for (int i = 0; i < r->p->stores.n; i++)
+        if (stored_in(r, &r->p->stores.at[i], q)) line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, false, q));
+    line(r, "}");
+    vector_stores(r, q);
+    close_items(r);
+}
+
+// The row's sums and maxima of pass q, the same bits in every thread of the row: a butterfly in the warp, then warps in order.
+static void reductions(Rows *r, int q) {
+    int warps = r->s.lanes / 32, n = 0;
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        const RowNode *x = node(r, i);
+        if (!is_reduction(x) || !r->used[i] || x->phase != q) continue;
+        const char *t = hd_cuda_compute(x->dtype), *f = x->kind == NODE_SUM ? "warp_sum" : "warp_max";
+        if (warps == 1) line(r, "const %s x%d = %s(acc%d);", t, i, f, i);
+        else line(r, "acc%d = %s(acc%d);", i, f, i);
+        if (warps > 1) {
+            line(r, "__shared__ %s warp%d[%d];", t, i, warps);
+            line(r, "if (lane %% 32 == 0) warp%d[lane / 32] = acc%d;", i, i);
+        }
+        n++;
+    }
+    if (warps == 1 || !n) return;
+    line(r, "__syncthreads();");
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        const RowNode *x = node(r, i);
+        if (!is_reduction(x) || !r->used[i] || x->phase != q) continue;
+        line(r, "%s x%d = warp%d[0];", hd_cuda_compute(x->dtype), i, i);
+        line(r, "#pragma unroll");
+        line(r, x->kind == NODE_SUM ? "for (int w = 1; w < %d; w++) x%d += warp%d[w];" : "for (int w = 1; w < %d; w++) x%d = larger(x%d, warp%d[w]);",
+             warps, i, i, i);
+    }
+}
+
+static void forget(Rows *r, int q) { // what pass q made from packed words is made again by later passes, not kept
+    if (r->s.stream) return;
+    bool any = false;
+    for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] || r->partner[i]) && held(r, i) && !hoisted(r, i) && r->last[i] > q;
+    if (!any) return;
+    if (looped(r)) line(r, "#pragma unroll");
+    line(r, looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
+    for (int i = 0; i < r->p->nodes.n; i++)
+        if (r->raw[i] && held(r, i) && !hoisted(r, i) && r->last[i] > q) line(r, "raw%d%s.forget();", i, index_text(r, i));
+    line(r, "}");
+}
+
+static void passes(Rows *r) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        if (r->kept[i]) line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "", r->s.vec);
+    for (int q = 0; q <= r->p->phases; q++) {
+        if (q) row_values(r, q);
+        row_stores(r, q);
+        if (q == r->p->phases) break;
+        pass(r, q);
+        reductions(r, q);
+        if (q + 1 < r->p->phases) forget(r, q);
+    }
+}
+
+static void row_position(Rows *r, const char *row) {
+    bool wide = r->p->rows > 2000000000;
+    line(r, "const %s row = %s;", wide ? "i64" : "int", row);
+    line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
+}
+
+// --- the shapes
+
+static void flat_body(Rows *r) {
+    int64_t total = r->p->rows * r->p->cols;
+    const char *t = total > 2000000000 ? "i64" : "int";
+    line(r, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
+    if (r->s.ragged_cols) line(r, "if (at >= %lld) return;", ll(total));
+    r->s.ragged_cols = false;
+    if (r->s.kind == SHAPE_LINEAR) {
+        line(r, "const %s col = at;", t);
+    } else {
+        row_position(r, hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
+        line(r, "const int col = (int)(at - base);");
+    }
+    row_values(r, 0);
+    declare_raws(r, false);
+    load_raws(r, false);
+    passes(r);
+}
+
+static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
+    if (r->s.groups > 1) {
+        line(r, "const int lane = threadIdx.x %% 32, group = threadIdx.x / 32;");
+        row_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups) : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
+        if (r->s.ragged_rows) line(r, "if (row >= %lld) return;", ll(r->p->rows));
+    } else {
+        line(r, "const int lane = threadIdx.x;");
+        row_position(r, "blockIdx.x");
+    }
+    if (!looped(r)) line(r, "const int col = lane * %d;", r->s.vec);
+    row_values(r, 0);
+    declare_raws(r, false);
+    load_raws(r, false);
+    passes(r);
+}
+
+// Adds the groups' column sums in the order of the groups and writes the block's partial sums.
+static void combine_columns(Rows *r) {
+    const RowShape *s = &r->s;
+    int n = r->p->columns.n, width = s->vec * s->items, last = s->groups - 1;
+    if (s->stream) return;
+    if (s->groups > 1) {
+        line(r, "__shared__ float columns[%d][%d][32];", n, width); // a lane's columns lie 32 apart: no bank conflicts
+        line(r, "for (int g = 0; g < %d; g++) {", last);
+        line(r, "if (group == g) {");
+        line(r, "#pragma unroll");
+        line(r, "for (int i = 0; i < %d; i++) {", width);
+        for (int i = 0; i < n; i++) {
+            const char *x = s->items > 1 ? hd_sprintf(r->a, "sum%d[i / %d][i %% %d]", i, s->vec, s->vec) : hd_sprintf(r->a, "sum%d[i]", i);
+            line(r, "columns[%d][i][lane] = g ? columns[%d][i][lane] + %s : %s;", i, i, x, x);
+        }
+        line(r, "}");
+        line(r, "}");
+        line(r, "__syncthreads();");
+        line(r, "}");
+        line(r, "if (group == %d) {", last);
+    }
+    open_items(r);
+    for (int i = 0; i < n; i++) {
+        const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : "");
+        if (s->groups > 1) {
+            line(r, "#pragma unroll");
+            line(r, "for (int j = 0; j < %d; j++) %s[j] = columns[%d][%sj][lane] + %s[j];", s->vec, x, i, s->items > 1 ? hd_sprintf(r->a, "k * %d + ", s->vec) : "", x);
+        }
+        line(r, "put<float, %d>(partials + %lldll + (i64)blockIdx.x * %lld + col, %s);", s->vec, ll(i * s->gx * r->p->cols), ll(r->p->cols), x);
+    }
+    close_items(r);
+    if (s->groups > 1) line(r, "}");
+}
+
+static void column_rows(Rows *r) { // 64 rows a block
+    const RowShape *s = &r->s;
+    int at_once = s->groups * s->unroll;
+    if (s->groups > 1) line(r, "const int lane = threadIdx.x %% 32, group = threadIdx.x / 32;");
+    else line(r, "const int lane = threadIdx.x;");
+    if (s->kind == SHAPE_SLAB) line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
+    else if (!looped(r)) line(r, "const int col = lane * %d;", s->vec);
+    for (int i = 0; i < r->p->columns.n && !s->stream; i++)
+        line(r, "float sum%d%s[%d] = {};", i, s->items > 1 ? hd_sprintf(r->a, "[%d]", s->items) : "", s->vec);
+    declare_raws(r, true);
+    load_raws(r, true);
+    line(r, "#pragma unroll 1");
+    line(r, "for (int step = 0; step < %d; step++) {", ROW_BLOCK / at_once);
+    const char *first = hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", ROW_BLOCK, at_once, s->groups > 1 ? " + group" : "");
+    if (s->unroll > 1) {
+        const char *row = hd_sprintf(r->a, "%s + u * %d", first, s->groups);
+        const char *loop = hd_sprintf(r->a, "for (int u = 0; u < %d; u++) {", s->unroll);
+        declare_raws(r, false);
+        for (int part = 0; part < 2; part++) { // all loads, then all the rest
+            line(r, "#pragma unroll");
+            line(r, "%s", loop);
+            row_position(r, row);
+            if (s->ragged_rows) line(r, "if (row < %lld) {", ll(r->p->rows));
+            if (part) {
+                row_values(r, 0);
+                passes(r);
+            } else {
+                load_raws(r, false);
+            }
+            if (s->ragged_rows) line(r, "}");
+            line(r, "}");
+        }
+    } else {
+        row_position(r, first);
+        if (s->ragged_rows) line(r, "if (row < %lld) {", ll(r->p->rows));
+        row_values(r, 0);
+        declare_raws(r, false);
+        load_raws(r, false);
+        passes(r);
+        if (s->ragged_rows) line(r, "}");
+        if (s->lanes > 32) line(r, "__syncthreads();"); // the next row writes the warps' sums again
+    }
+    line(r, "}");
+    combine_columns(r);
+}
+
+static const char *describe(const Rows *r) {
+    const RowShape *s = &r->s;
+    const char *size = hd_sprintf(r->a, "%lld rows x %lld columns", ll(r->p->rows), ll(r->p->cols));
+    const char *each = hd_sprintf(r->a, "%d x %d elements a thread", s->items, s->vec);
+    switch (s->kind) {
+    case SHAPE_LINEAR: return hd_sprintf(r->a, "%lld elements, pointwise; %d a thread", ll(r->p->rows * r->p->cols), s->vec);
+    case SHAPE_FLAT: return hd_sprintf(r->a, "%s, pointwise; %d elements a thread", size, s->vec);
+    case SHAPE_SLAB: return hd_sprintf(r->a, "%s, column sums; a block has 64 rows of %d columns, %d elements of a row a thread", size, 32 * s->vec, s->vec);
+    default: return hd_sprintf(r->a, "%s; %s a row, %s%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(r->a, "%d threads", s->lanes), each, s->stream ? ", read again in every pass" : "");
+    }
+}
+
+static void signature(Rows *r, CudaLaunch *l) {
+    hd_printf(r->o, "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(", r->s.threads,
+              r->s.min_blocks ? hd_sprintf(r->a, ", %d", r->s.min_blocks) : "", r->name);
+    const Func *k = r->p->kernel;
+    const char *comma = "";
+    for (int i = 0; i < k->n_args; i++) {
+        hd_printf(r->o, "%sconst %s *in%d", comma, hd_cuda_type(k->args[i]->type->dtype), i);
+        hd_push(r->a, &l->args, ((CudaArg){CUDA_IN, i}));
+        comma = ", ";
+    }
+    for (int i = 0; i < r->p->stores.n; i++) {
+        const RowStore *st = &r->p->stores.at[i];
+        hd_printf(r->o, "%s%s *out%d", comma, hd_cuda_type(st->dtype), st->result);
+        hd_push(r->a, &l->args, ((CudaArg){CUDA_OUT, st->result}));
+        comma = ", ";
+    }
+    if (r->p->columns.n) {
+        hd_printf(r->o, "%sfloat *partials", comma);
+        hd_push(r->a, &l->args, ((CudaArg){CUDA_WORKSPACE, 0}));
+    }
+    hd_puts(r->o, ") {\n");
+}
+
+// The second phase of column sums: 32 columns a block, 16 runs of consecutive partial sums side by side.
+static CudaLaunch column_kernel(const Rows *r) {
+    Out o = hd_out(r->a);
+    int64_t blocks = r->s.gx, cols = r->p->cols, run = (blocks + 15) / 16;
+    CudaLaunch l = {.name = hd_sprintf(r->a, "%s_columns", r->name), .gx = (unsigned)((cols + 31) / 32), .gy = (unsigned)r->p->columns.n, .gz = 1, .block = 512};
+    hd_printf(&o, "// Column sums of %s: %lld partial sums each.\n", r->name, ll(blocks));
+    hd_printf(&o, "extern \"C\" __global__ void __launch_bounds__(512) %s(const float *partials", l.name);
+    hd_push(r->a, &l.args, ((CudaArg){CUDA_WORKSPACE, 0}));
+    for (int i = 0; i < r->p->columns.n; i++) {
+        hd_printf(&o, ", %s *out%d", hd_cuda_type(r->p->columns.at[i].dtype), i);
+        hd_push(r->a, &l.args, ((CudaArg){CUDA_OUT, r->p->columns.at[i].result}));
+    }
+    hd_printf(&o, ") {\n    const int col = blockIdx.x * 32 + threadIdx.x %% 32, run = threadIdx.x / 32;\n"
+                  "    const int first = run * %lld, last = min(first + %lld, %lld);\n"
+                  "    const float *p = partials + ((i64)blockIdx.y * %lld + first) * %lld + col;\n"
+                  "    float sum = 0;\n"
+                  "    if (col < %lld) {\n"
+                  "#pragma unroll 8\n"
+                  "        for (int i = first; i < last; i++, p += %lld) sum += *p;\n"
+                  "    }\n"
+                  "    __shared__ float runs[16][32];\n"
+                  "    runs[run][threadIdx.x %% 32] = sum;\n"
+                  "    __syncthreads();\n"
+                  "    if (run || col >= %lld) return;\n"
+                  "#pragma unroll\n"
+                  "    for (int i = 1; i < 16; i++) sum += runs[i][threadIdx.x];\n",
+              ll(run), ll(run), ll(blocks), ll(blocks), ll(cols), ll(cols), ll(cols), ll(cols));
+    for (int i = 0; i < r->p->columns.n; i++) hd_printf(&o, "    if (blockIdx.y == %d) put1(out%d + col, sum);\n", i, i);
+    hd_puts(&o, "}\n");
+    l.text = o.text;
+    return l;
+}
+
+CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Arena *a) {
+    RowProgram p = hd_rows_build(kernel, name, a);
+    Out o = hd_out(a);
+    Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1};
+    CudaLaunches list = {0};
+    CudaLaunch l = {.name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
+    analyse(&r);
+    for (int i = 0; i < p.globals.n; i++) hd_puts(&o, p.globals.at[i]);
+    hd_printf(&o, "// %s.\n", describe(&r));
+    signature(&r, &l);
+    if (r.s.kind == SHAPE_LINEAR || r.s.kind == SHAPE_FLAT) flat_body(&r);
+    else if (p.columns.n) column_rows(&r);
+    else simple_rows(&r);
+    hd_puts(&o, "}\n");
+    l.text = o.text;
+    hd_push(a, &list, l);
+    if (p.columns.n) {
+        CudaLaunch second = column_kernel(&r);
+        hd_push(a, &list, second);
+    }
+    return list;
+}

@@ -1,0 +1,112 @@
+// Chooses vectors, threads and registers of a `rows` kernel. Memory-bound work wants 16-byte accesses, several of them in flight a
+// thread, and registers few enough for half of the threads an SM can hold.
+#include "codegen/cuda/rows_shape.h"
+
+static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static bool vector_access(RowClass c) { return c >= CLASS_COLUMN; }
+
+// Bytes of the narrowest type that moves by vectors: 16 bytes of it are a vector.
+static int narrowest(const RowProgram *p) {
+    int bytes = 8;
+    for (int i = 0; i < p->nodes.n; i++) {
+        const RowNode *n = &p->nodes.at[i];
+        if ((n->kind == NODE_LOAD || n->kind == NODE_GATHER) && vector_access(n->cls) && hd_dtype_bytes(n->stored) < bytes) bytes = hd_dtype_bytes(n->stored);
+    }
+    for (int i = 0; i < p->stores.n; i++)
+        if (vector_access(p->stores.at[i].cls) && hd_dtype_bytes(p->stores.at[i].dtype) < bytes) bytes = hd_dtype_bytes(p->stores.at[i].dtype);
+    return bytes < 2 ? 2 : bytes;
+}
+
+static bool linear(const RowProgram *p) { // no value depends on where in its row an element is
+    for (int i = 0; i < p->nodes.n; i++) {
+        const RowNode *n = &p->nodes.at[i];
+        if (n->cls != CLASS_SCALAR && n->cls != CLASS_FULL) return false;
+        if (n->kind == NODE_GATHER || n->kind == NODE_PARTNER || n->indexed) return false;
+    }
+    for (int i = 0; i < p->stores.n; i++)
+        if (p->stores.at[i].cls != CLASS_SCALAR && p->stores.at[i].cls != CLASS_FULL) return false;
+    return true;
+}
+
+static bool has(const RowProgram *p, NodeKind kind) {
+    for (int i = 0; i < p->nodes.n; i++)
+        if (p->nodes.at[i].kind == kind) return true;
+    return false;
+}
+
+// Registers of a thread that hold a row's data, by a rough count.
+static int64_t registers(const RowProgram *p, const RowShape *s) {
+    int64_t words = 26, elements = (int64_t)s->vec * s->items;
+    for (int i = 0; i < p->nodes.n; i++) {
+        const RowNode *n = &p->nodes.at[i];
+        bool load = n->kind == NODE_LOAD || n->kind == NODE_GATHER;
+        if (load && vector_access(n->cls) && !s->stream) words += up(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
+        if (n->kind == NODE_EXPR && n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;
+    }
+    return words + (int64_t)p->columns.n * elements + 2 * s->vec;
+}
+
+static void occupancy(const RowProgram *p, RowShape *s) {
+    static const int budget[] = {64, 80, 96, 128};
+    int64_t need = registers(p, s);
+    s->min_blocks = 0;
+    for (size_t i = 0; i < sizeof budget / sizeof *budget && !s->min_blocks; i++)
+        if (need <= budget[i]) s->min_blocks = 65536 / (budget[i] * s->threads);
+}
+
+// A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps.
+static void spread(const RowProgram *p, RowShape *s) {
+    int64_t cols = p->cols, warp_items = up(cols, 32 * s->vec);
+    if (warp_items * s->vec <= (p->columns.n ? 32 : 40)) {
+        s->lanes = 32;
+        s->items = (int)warp_items;
+        s->groups = 8;
+        return;
+    }
+    int64_t most = cols <= 8192 ? 8 : cols <= 16384 ? 16 : 32;
+    s->items = (int)up(cols, 32 * s->vec * most);
+    s->lanes = 32 * (int)up(cols, (int64_t)32 * s->vec * s->items);
+    s->groups = 1;
+    if (s->items * s->vec > 64) {
+        s->stream = true;
+        s->lanes = 1024;
+        s->items = (int)up(cols, (int64_t)s->lanes * s->vec);
+    }
+}
+
+RowShape hd_rows_shape(const RowProgram *p, int widest) {
+    RowShape s = {.lanes = 32, .items = 1, .groups = 8, .unroll = 1, .gy = 1};
+    bool reduces = has(p, NODE_SUM) || has(p, NODE_MAX), columns = p->columns.n > 0;
+    int64_t rows = p->rows, cols = p->cols, total = rows * cols;
+    s.kind = reduces ? SHAPE_ROW : columns ? SHAPE_SLAB : linear(p) ? SHAPE_LINEAR : SHAPE_FLAT;
+    s.vec = 16 / narrowest(p);
+    if (s.vec > widest) s.vec = widest;
+    while (s.vec > 1 && ((s.kind == SHAPE_LINEAR ? total : cols) % s.vec || p->half % s.vec)) s.vec /= 2;
+    if (reduces || columns)
+        while (s.vec > 1 && cols < 32 * s.vec) s.vec /= 2;
+    switch (s.kind) {
+    case SHAPE_LINEAR: case SHAPE_FLAT:
+        s.threads = 256;
+        s.gx = up(total, (int64_t)s.threads * s.vec);
+        s.ragged_cols = total % ((int64_t)s.threads * s.vec) != 0;
+        s.min_blocks = 4;
+        return s;
+    case SHAPE_SLAB:
+        s.unroll = has(p, NODE_GATHER) ? 1 : 4;
+        s.gx = up(rows, ROW_BLOCK);
+        s.gy = up(cols, (int64_t)s.lanes * s.vec);
+        s.ragged_rows = rows % ROW_BLOCK != 0;
+        break;
+    case SHAPE_ROW:
+        spread(p, &s);
+        s.gx = up(rows, columns ? ROW_BLOCK : s.groups);
+        s.ragged_rows = rows % (columns ? ROW_BLOCK : s.groups) != 0;
+        break;
+    }
+    s.ragged_cols = cols % ((int64_t)s.lanes * s.vec * s.items) != 0;
+    if (s.kind == SHAPE_SLAB) s.ragged_cols = cols % ((int64_t)s.lanes * s.vec) != 0;
+    s.threads = s.lanes * s.groups;
+    occupancy(p, &s);
+    return s;
+}

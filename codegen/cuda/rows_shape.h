@@ -1,0 +1,31 @@
+// How a `rows` kernel is spread over threads.
+#ifndef CODEGEN_CUDA_ROWS_SHAPE_H
+#define CODEGEN_CUDA_ROWS_SHAPE_H
+#include "codegen/cuda/rows.h"
+
+typedef enum {
+    SHAPE_LINEAR, // pointwise over all elements, whatever their row
+    SHAPE_FLAT,   // pointwise, a vector of one row a thread
+    SHAPE_SLAB,   // column sums without row reductions: a block has 64 rows of a few columns
+    SHAPE_ROW     // row reductions: a warp or a block has a whole row in registers
+} ShapeKind;
+
+typedef struct {
+    ShapeKind kind;
+    int vec;    // elements a thread moves at once
+    int lanes;  // threads that share a row
+    int items;  // vectors of a thread in a row
+    int groups; // rows that a block works on at once
+    int unroll; // rows whose loads a thread issues together
+    bool stream; // rows too long for registers: every pass reads them again
+    int threads, min_blocks;
+    int64_t gx, gy;
+    bool ragged_cols, ragged_rows; // the last vector or row may lie outside
+} RowShape;
+
+enum { ROW_BLOCK = 64 }; // rows of one partial column sum: what the workspace is made for
+
+RowShape hd_rows_shape(const RowProgram *p, int widest);
+// For every node: it is evaluated once an element, not once a row.
+static inline bool hd_rows_each(const RowNode *n) { return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed; }
+#endif

@@ -1,0 +1,210 @@
+// Device helpers that stand at the top of every CUDA translation unit. Header-free: NVRTC compiles it without an include path.
+// Storage types are converted to f32 (f64 stays f64) when loaded and rounded to nearest even once, when stored.
+typedef long long i64;
+typedef unsigned long long u64;
+struct bf16 { unsigned short bits; };
+struct f16 { unsigned short bits; };
+
+// The type in which a stored type is computed.
+template <class T> struct Compute { typedef float type; };
+template <> struct Compute<double> { typedef double type; };
+template <> struct Compute<int> { typedef int type; };
+template <> struct Compute<unsigned char> { typedef int type; };
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ double widen(double x) { return x; }
+__device__ __forceinline__ int widen(int x) { return x; }
+__device__ __forceinline__ int widen(unsigned char x) { return x; }
+__device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ __forceinline__ float widen(f16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+template <class T> struct Narrow;
+template <> struct Narrow<float> { static __device__ __forceinline__ float from(float x) { return x; } };
+template <> struct Narrow<double> { static __device__ __forceinline__ double from(double x) { return x; } };
+template <> struct Narrow<int> { static __device__ __forceinline__ int from(int x) { return x; } };
+template <> struct Narrow<unsigned char> { static __device__ __forceinline__ unsigned char from(int x) { return (unsigned char)x; } };
+template <> struct Narrow<bf16> {
+    static __device__ __forceinline__ bf16 from(float x) {
+        bf16 y;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+        return y;
+    }
+};
+template <> struct Narrow<f16> {
+    static __device__ __forceinline__ f16 from(float x) {
+        f16 y;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+        return y;
+    }
+};
+
+// V consecutive elements as they lie in memory: moved as 16-byte words where they are that long, kept packed in registers.
+template <class T, int V> struct Raw {
+    static const int bytes = (int)sizeof(T) * V, words = (bytes + 3) / 4;
+    unsigned w[words];
+    __device__ __forceinline__ void load(const T *p) {
+        if constexpr (bytes % 16 == 0) {
+#pragma unroll
+            for (int i = 0; i < bytes / 16; i++) {
+                const uint4 q = ((const uint4 *)p)[i];
+                w[4 * i] = q.x, w[4 * i + 1] = q.y, w[4 * i + 2] = q.z, w[4 * i + 3] = q.w;
+            }
+        } else if constexpr (bytes == 8) {
+            const uint2 q = *(const uint2 *)p;
+            w[0] = q.x, w[1] = q.y;
+        } else if constexpr (bytes == 4) {
+            w[0] = *(const unsigned *)p;
+        } else if constexpr (bytes == 2) {
+            w[0] = *(const unsigned short *)p;
+        } else {
+            static_assert(bytes == 1, "no such vector");
+            w[0] = *(const unsigned char *)p;
+        }
+    }
+    __device__ __forceinline__ void store(T *p) const {
+        if constexpr (bytes % 16 == 0) {
+#pragma unroll
+            for (int i = 0; i < bytes / 16; i++) ((uint4 *)p)[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
+        } else if constexpr (bytes == 8) {
+            *(uint2 *)p = make_uint2(w[0], w[1]);
+        } else if constexpr (bytes == 4) {
+            *(unsigned *)p = w[0];
+        } else if constexpr (bytes == 2) {
+            *(unsigned short *)p = (unsigned short)w[0];
+        } else {
+            *(unsigned char *)p = (unsigned char)w[0];
+        }
+    }
+    __device__ __forceinline__ void zero() {
+#pragma unroll
+        for (int i = 0; i < words; i++) w[i] = 0;
+    }
+    // Tells the compiler that the words may have changed, so that values made from them are made again instead of being kept:
+    // packed words are half the registers of the floats.
+    __device__ __forceinline__ void forget() {
+#pragma unroll
+        for (int i = 0; i < words; i++) asm volatile("" : "+r"(w[i]));
+    }
+    __device__ __forceinline__ typename Compute<T>::type at(int j) const;
+};
+template <class T, int V> struct Lane; // element j of packed words
+template <int V> struct Lane<float, V> { static __device__ __forceinline__ float get(const unsigned *w, int j) { return __uint_as_float(w[j]); } };
+template <int V> struct Lane<int, V> { static __device__ __forceinline__ int get(const unsigned *w, int j) { return (int)w[j]; } };
+template <int V> struct Lane<double, V> {
+    static __device__ __forceinline__ double get(const unsigned *w, int j) { return __hiloint2double((int)w[2 * j + 1], (int)w[2 * j]); }
+};
+template <int V> struct Lane<unsigned char, V> {
+    static __device__ __forceinline__ int get(const unsigned *w, int j) { return (int)(w[j / 4] >> (8 * (j % 4)) & 255u); }
+};
+template <int V> struct Lane<bf16, V> {
+    static __device__ __forceinline__ float get(const unsigned *w, int j) {
+        return __uint_as_float(j % 2 ? w[j / 2] & 0xffff0000u : w[j / 2] << 16);
+    }
+};
+template <int V> struct Lane<f16, V> {
+    static __device__ __forceinline__ float get(const unsigned *w, int j) {
+        f16 x = {(unsigned short)(j % 2 ? w[j / 2] >> 16 : w[j / 2] & 0xffffu)};
+        return widen(x);
+    }
+};
+template <class T, int V> __device__ __forceinline__ typename Compute<T>::type Raw<T, V>::at(int j) const { return Lane<T, V>::get(w, j); }
+
+// Rounds V computed values to T and packs them.
+template <class T, int V> struct Pack;
+template <int V> struct Pack<float, V> {
+    static __device__ __forceinline__ void put(unsigned *w, const float *x) {
+#pragma unroll
+        for (int j = 0; j < V; j++) w[j] = __float_as_uint(x[j]);
+    }
+};
+template <int V> struct Pack<int, V> {
+    static __device__ __forceinline__ void put(unsigned *w, const int *x) {
+#pragma unroll
+        for (int j = 0; j < V; j++) w[j] = (unsigned)x[j];
+    }
+};
+template <int V> struct Pack<unsigned char, V> {
+    static __device__ __forceinline__ void put(unsigned *w, const int *x) {
+#pragma unroll
+        for (int j = 0; j < V; j++) w[j / 4] = (j % 4 ? w[j / 4] : 0u) | ((unsigned)x[j] & 255u) << (8 * (j % 4));
+    }
+};
+template <int V> struct Pack<double, V> {
+    static __device__ __forceinline__ void put(unsigned *w, const double *x) {
+#pragma unroll
+        for (int j = 0; j < V; j++) w[2 * j] = (unsigned)__double2loint(x[j]), w[2 * j + 1] = (unsigned)__double2hiint(x[j]);
+    }
+};
+template <int V> struct Pack<bf16, V> {
+    static __device__ __forceinline__ void put(unsigned *w, const float *x) {
+        if constexpr (V == 1) {
+            w[0] = Narrow<bf16>::from(x[0]).bits;
+        } else {
+#pragma unroll
+            for (int j = 0; j < V / 2; j++) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+        }
+    }
+};
+template <int V> struct Pack<f16, V> {
+    static __device__ __forceinline__ void put(unsigned *w, const float *x) {
+        if constexpr (V == 1) {
+            w[0] = Narrow<f16>::from(x[0]).bits;
+        } else {
+#pragma unroll
+            for (int j = 0; j < V / 2; j++) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+        }
+    }
+};
+template <class T, int V> __device__ __forceinline__ void put(T *p, const typename Compute<T>::type (&x)[V]) {
+    Raw<T, V> r;
+    Pack<T, V>::put(r.w, x);
+    r.store(p);
+}
+template <class T> __device__ __forceinline__ void put1(T *p, typename Compute<T>::type x) { *p = Narrow<T>::from(x); }
+
+// Reductions of a warp: a butterfly, so every lane ends with the same bits.
+template <class R> __device__ __forceinline__ R warp_sum(R x) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+template <class R> __device__ __forceinline__ R larger(R a, R b) { return (a > b || a != a) ? a : b; } // NaN wins
+template <class R> __device__ __forceinline__ R warp_max(R x) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) x = larger(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+template <class R> __device__ __forceinline__ R least();
+template <> __device__ __forceinline__ float least<float>() { return __uint_as_float(0xff800000u); }
+template <> __device__ __forceinline__ double least<double>() { return __hiloint2double((int)0xfff00000u, 0); }
+
+// 2^x and 1/x in one instruction each: relative error below 2^-22.
+__device__ __forceinline__ float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float fast_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// 1 / (1 + e^-x): within 3 units in the last place of f32 for |x| < 16, a relative error below 1e-5 beyond.
+__device__ __forceinline__ float fast_sigmoid(float x) { return fast_reciprocal(1.0f + fast_exp2(-1.4426950408889634f * x)); }
+
+// Rotary embedding of one element: x at index i of its head, `other` the element half a head away. `turns` holds, for each
+// frequency, revolutions a position as a high and a low part.
+__device__ __forceinline__ void sincos_turns(float f, float *s, float *c) { sincospif(2.0f * f, s, c); }
+__device__ __forceinline__ void sincos_turns(double f, double *s, double *c) { sincospi(2.0 * f, s, c); }
+template <int half, class R> __device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {
+    const int k = i < half ? i : i - half;
+    const R high = __ldg(turns + 2 * k), low = __ldg(turns + 2 * k + 1);
+    const R turn = (R)position * high, rest = fma((R)position, high, -turn) + (R)position * low;
+    R s, c;
+    sincos_turns(turn - rint(turn) + rest, &s, &c);
+    return x * c + ((i < half) != inverse ? -other : other) * s;
+}
