@@ -31,6 +31,7 @@ bool hd_codegen_c(const Module *m, const char *report, Out *c, Out *cuda) {
     hd_emit_string(c, report ? report : "", "    ");
     hd_puts(c, ";\n\n");
     hd_program_functions(&e);
+    if (t->finish) t->finish(&e);
     hd_program_tables(&e);
     hd_putn(c, e.body.text, e.body.n);
     hd_program_main(&e);

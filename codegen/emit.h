@@ -13,6 +13,7 @@ typedef struct Target {
     void (*kernels)(Emit *e);     // prints every kernel function of the module: into e->c (host) or e->cuda and the tables
     const char *const *prologue;  // lines that open a planned function, NULL-terminated
     EmitOp *const *op;            // by OpKind; NULL: a plan for this target cannot hold the op
+    void (*finish)(Emit *e);      // after the functions, before the tables; may be NULL
     const char *(*attention)(Emit *e, const Op *o); // more fields of its HdAttention (", .impl = ..."), or NULL
 } Target;
 extern const Target hd_host_target, hd_cuda_target;
@@ -33,6 +34,7 @@ struct Emit {
     VEC(EmitKernel) kernels;
     int n_events;
     const char **kernel_names; // by position of the kernel function in the module
+    void *state;               // the target's own
     bool failed;
 };
 

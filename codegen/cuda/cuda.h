@@ -18,6 +18,27 @@ typedef VEC(CudaLaunch) CudaLaunches;
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Arena *a);
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a);
 
+// --- the registry (module.c): CUDA text by pieces; equal text is there once, however many launches use it
+typedef struct { const char *text; int weight; bool alone; } CudaPiece; // alone: a translation unit of its own
+typedef struct { VEC(CudaPiece) pieces; VEC(int) piece_of; } CudaModule; // piece_of: by index into Emit.kernels
+
+CudaModule *hd_cuda_module(Emit *e);
+// Index into HdProgram.kernels of kernel `name`, which `text` defines (with others, perhaps). shared: largest dynamic shared memory.
+int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone);
+// A template with `defines` ("#define X 1\n" lines) before it; the names are undefined after it.
+const char *hd_cuda_template(Emit *e, const char *name, const char *defines);
+void hd_cuda_finish(Emit *e); // groups the pieces into translation units
+
+// A launch statement; `args` are the kernel's arguments as C expressions of uint64_t.
+typedef VEC(const char *) CudaArgs;
+void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared, const CudaArgs *args);
+const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
+
+// --- emitters of library ops (library.c, optimizer.c, attention.c)
+EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad, hd_cuda_store, hd_cuda_grad_norm, hd_cuda_step_scalars,
+    hd_cuda_adamw, hd_cuda_attention_op, hd_cuda_attention_grad_op;
+const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
+
 const char *hd_cuda_type(DType d);    // the stored type: "bf16", "float"
 const char *hd_cuda_compute(DType d); // the type in which it is computed: "float", "double", "int"
 #endif

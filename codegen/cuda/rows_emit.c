@@ -356,12 +356,12 @@ static void reductions(Rows *r, int q) {
 static void forget(Rows *r, int q) { // what pass q made from packed words is made again by later passes, not kept
     if (r->s.stream) return;
     bool any = false;
-    for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] || r->partner[i]) && held(r, i) && !hoisted(r, i) && r->last[i] > q;
+    for (int i = 0; i < r->p->nodes.n; i++) any |= r->raw[i] && held(r, i) && r->last[i] > q;
     if (!any) return;
     if (looped(r)) line(r, "#pragma unroll");
     line(r, looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (r->raw[i] && held(r, i) && !hoisted(r, i) && r->last[i] > q) line(r, "raw%d%s.forget();", i, index_text(r, i));
+        if (r->raw[i] && held(r, i) && r->last[i] > q) line(r, "raw%d%s.forget();", i, index_text(r, i));
     line(r, "}");
 }
 

@@ -37,7 +37,7 @@ static bool has(const RowProgram *p, NodeKind kind) {
 
 // Registers of a thread that hold a row's data, by a rough count.
 static int64_t registers(const RowProgram *p, const RowShape *s) {
-    int64_t words = 26, elements = (int64_t)s->vec * s->items;
+    int64_t words = 20, elements = (int64_t)s->vec * s->items;
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
         bool load = n->kind == NODE_LOAD || n->kind == NODE_GATHER;
@@ -48,11 +48,11 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
 }
 
 static void occupancy(const RowProgram *p, RowShape *s) {
-    static const int budget[] = {64, 80, 96, 128};
+    static const struct { int64_t need; int budget; } steps[] = {{64, 64}, {84, 80}, {100, 96}, {148, 128}};
     int64_t need = registers(p, s);
     s->min_blocks = 0;
-    for (size_t i = 0; i < sizeof budget / sizeof *budget && !s->min_blocks; i++)
-        if (need <= budget[i]) s->min_blocks = 65536 / (budget[i] * s->threads);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !s->min_blocks; i++)
+        if (need <= steps[i].need) s->min_blocks = 65536 / (steps[i].budget * s->threads);
 }
 
 // A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps.

@@ -1,8 +1,75 @@
-// The CUDA target: how each op of a plan becomes a statement of the C host program, and kernels become CUDA text.
-#include "codegen/emit.h"
+// The CUDA target: how each op of a plan becomes statements of the C host program, and kernel functions become CUDA text.
+#include "codegen/cuda/cuda.h"
+#include <string.h>
 
-static void kernels(Emit *e) { (void)e; }
+static bool aligned(Emit *e, const Op *o) { // every operand and result of a launch starts at a multiple of 16 bytes
+    for (int i = 0; i < o->n_in; i++)
+        if (hd_type_count(o->in[i]->type) > 1 && hd_emit_place(e, o->in[i]) % 16) return false;
+    for (int i = 0; i < o->n_out; i++)
+        if (hd_type_count(o->out[i]->type) > 1 && hd_emit_place(e, o->out[i]) % 16) return false;
+    return true;
+}
+
+static CudaLaunches kernel_launches(Emit *e, const Func *k, bool wide) {
+    const char *name = hd_emit_kernel_name(e, k), *kind = hd_word(&k->attrs, A_KIND, "");
+    if (!wide) name = hd_sprintf(e->a, "%s_narrow", name);
+    if (!strcmp(kind, "rows")) return hd_cuda_rows(k, name, wide ? 8 : 1, e->a);
+    if (!strcmp(kind, "map")) return hd_cuda_map(k, name, wide ? 8 : 1, e->a);
+    HD_BUG("kernel @%s has kind = %s", k->name, kind);
+}
+
+static void kernels(Emit *e) {
+    for (const Func *f = e->m->funcs; f; f = f->next) {
+        if (!f->is_kernel) continue;
+        CudaLaunches list = kernel_launches(e, f, true);
+        for (int i = 0; i < list.n; i++) hd_cuda_kernel(e, list.at[i].name, list.at[i].text, (int)list.at[i].shared, false);
+    }
+}
+
+static void put_kernel(Emit *e, const Op *o) {
+    const Func *k = hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, ""));
+    CudaLaunches list = kernel_launches(e, k, aligned(e, o));
+    for (int i = 0; i < list.n; i++) {
+        const CudaLaunch *l = &list.at[i];
+        CudaArgs args = {0};
+        for (int j = 0; j < l->args.n; j++) {
+            CudaArg x = l->args.at[j];
+            int64_t at = x.kind == CUDA_IN ? hd_emit_place(e, o->in[x.index]) : x.kind == CUDA_OUT ? hd_emit_place(e, o->out[x.index]) : hd_emit_workspace(e, o);
+            if (at < 0) {
+                hd_error(e->cx, o->span, "kernel @%s sums columns and needs workspace_bytes: run select before codegen", k->name);
+                e->failed = true;
+            }
+            hd_push(e->a, &args, hd_cuda_device(e, at));
+        }
+        int kernel = hd_cuda_kernel(e, l->name, l->text, (int)l->shared, false);
+        hd_cuda_put_launch(e, o, kernel, (unsigned[]){l->gx, l->gy, l->gz}, l->block, l->shared, &args);
+    }
+}
+
+static void put_gemm(Emit *e, const Op *o) {
+    int64_t workspace = hd_emit_workspace(e, o);
+    const char *into = hd_word(&o->attrs, A_INTO, NULL);
+    int64_t d = into ? hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0)) : hd_emit_place(e, o->out[0]);
+    hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
+                 hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
+                 o->n_in > 2 ? hd_cuda_device(e, hd_emit_place(e, o->in[2])) : "0", hd_cuda_device(e, d),
+                 workspace < 0 ? "0" : hd_cuda_device(e, workspace));
+}
+
+static void put_record(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_cuda_record(x, %d, %d);", hd_emit_stream(e, o), hd_emit_event(e, o));
+}
+static void put_wait(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_cuda_wait(x, %d, %d);", hd_emit_stream(e, o), hd_emit_event(e, o));
+}
+
 static const char *const prologue[] = {NULL};
-static EmitOp *const ops[N_OPS] = {0};
+static EmitOp *const ops[N_OPS] = {
+    [OP_LAUNCH] = put_kernel,
+    [OP_GEMM] = put_gemm,
+    [OP_BMM] = put_gemm,
+    [OP_RECORD] = put_record,
+    [OP_WAIT] = put_wait,
+};
 
-const Target hd_cuda_target = {.name = "cuda", .backend = "hd_cuda_backend", .kernels = kernels, .prologue = prologue, .op = ops};
+const Target hd_cuda_target = {.name = "cuda", .backend = "hd_cuda_backend", .kernels = kernels, .prologue = prologue, .op = ops, .finish = hd_cuda_finish};

@@ -1,0 +1,283 @@
+// `map` kernels: one movement, lookup or reduction. Every op becomes a strided walk: the output's axes, each with the distance
+// of its neighbours in the operand; axes that lie behind one another are merged. A thread makes one vector of the output; a
+// transpose of the innermost axis goes through shared memory in 32 x 32 tiles. Reductions add in the order of the operand
+// (one thread an output), or, where outputs are few, in a fixed tree of 256 threads.
+#include "codegen/cuda/cuda.h"
+#include <string.h>
+
+typedef struct { int64_t size, stride; } Axis;
+typedef struct { int n; Axis axis[HD_MAX_RANK]; int64_t base; } Walk; // outermost first
+
+typedef struct { const Func *k; const Op *o; const char *name; int widest; Arena *a; Out out; int depth; CudaLaunch l; } Map;
+
+static long long ll(int64_t v) { return (long long)v; }
+
+static void strides(const Type *t, int64_t *stride) {
+    int64_t s = 1;
+    for (int i = t->rank - 1; i >= 0; i--) stride[i] = s, s *= t->dim[i];
+}
+
+static void push(Walk *w, int64_t size, int64_t stride) { // merges with the axis before where they are one run
+    if (size == 1) return;
+    Axis *last = w->n ? &w->axis[w->n - 1] : NULL;
+    if (last && last->stride == stride * size) *last = (Axis){last->size * size, stride};
+    else w->axis[w->n++] = (Axis){size, stride};
+}
+
+static int64_t count(const Walk *w) {
+    int64_t n = 1;
+    for (int i = 0; i < w->n; i++) n *= w->axis[i].size;
+    return n;
+}
+
+// Where in the operand the output's elements come from: transpose, slice and broadcast.
+static Walk movement(const Op *o) {
+    const Type *in = o->in[0]->type, *out = o->out[0]->type;
+    Walk w = {0};
+    int64_t stride[HD_MAX_RANK];
+    strides(in, stride);
+    const Attr *perm = hd_attr(&o->attrs, A_PERM);
+    for (int i = 0; i < out->rank; i++) {
+        int from = o->kind == OP_TRANSPOSE ? (int)perm->ints[i] : o->kind == OP_BROADCAST ? i - (out->rank - in->rank) : i;
+        bool repeated = from < 0 || (o->kind == OP_BROADCAST && in->dim[from] != out->dim[i]);
+        push(&w, out->dim[i], repeated ? 0 : stride[from]);
+    }
+    if (o->kind == OP_SLICE) w.base = hd_int(&o->attrs, A_START, 0) * stride[hd_int(&o->attrs, A_AXIS, 0)];
+    return w;
+}
+
+// Splits the operand's axes into those of the output and those that are reduced.
+static void reduction(const Op *o, Walk *kept, Walk *reduced) {
+    const Type *in = o->in[0]->type, *out = o->out[0]->type;
+    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    int64_t stride[HD_MAX_RANK];
+    strides(in, stride);
+    *kept = *reduced = (Walk){0};
+    for (int i = 0; i < in->rank; i++) {
+        int to = i - (in->rank - out->rank);
+        bool gone = o->kind == OP_SUM_TO && (to < 0 || (out->dim[to] == 1 && in->dim[i] != 1));
+        for (int k = 0; axes && k < axes->n; k++) gone |= axes->ints[k] == i;
+        push(gone ? reduced : kept, in->dim[i], stride[i]);
+    }
+}
+
+static int vector(const Map *m, const Walk *w, DType d) { // the widest vector whose elements are neighbours on both sides
+    int v = 16 / hd_dtype_bytes(d);
+    if (v > m->widest) v = m->widest;
+    if (!w->n || w->axis[w->n - 1].stride != 1) return 1;
+    for (; v > 1; v /= 2) {
+        bool fits = w->base % v == 0 && w->axis[w->n - 1].size % v == 0;
+        for (int i = 0; i + 1 < w->n; i++) fits = fits && w->axis[i].stride % v == 0;
+        if (fits) return v;
+    }
+    return 1;
+}
+
+__attribute__((format(printf, 2, 3))) static void line(Map *m, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = hd_vsprintf(m->a, fmt, ap);
+    va_end(ap);
+    m->depth -= text[0] == '}';
+    hd_printf(&m->out, "%*s%s\n", text[0] == '#' ? 0 : 4 * (m->depth + 1), "", text);
+    m->depth += text[strlen(text) - 1] == '{';
+}
+
+static void signature(Map *m, unsigned threads) {
+    hd_printf(&m->out, "extern \"C\" __global__ void __launch_bounds__(%u) %s(", threads, m->name);
+    for (int i = 0; i < m->k->n_args; i++) {
+        hd_printf(&m->out, "const %s *in%d, ", hd_cuda_type(m->k->args[i]->type->dtype), i);
+        hd_push(m->a, &m->l.args, ((CudaArg){CUDA_IN, i}));
+    }
+    hd_printf(&m->out, "%s *out) {\n", hd_cuda_type(m->o->out[0]->type->dtype));
+    hd_push(m->a, &m->l.args, ((CudaArg){CUDA_OUT, 0}));
+    m->l.block = threads;
+}
+
+static const char *index_type(int64_t a, int64_t b) { return a > 2000000000 || b > 2000000000 ? "i64" : "int"; }
+
+static void grid(Map *m, int64_t blocks) { m->l.gx = (unsigned)(blocks > 0 ? blocks : 1), m->l.gy = m->l.gz = 1; }
+
+// Opens a kernel with one thread for every v elements of `total`: `at` is the first.
+static void open_threads(Map *m, int64_t total, int v, const char *type) {
+    signature(m, 256);
+    line(m, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", type, type, v);
+    line(m, "if (at >= %lld) return;", ll(total));
+    grid(m, (total / v + 255) / 256);
+}
+
+// Statements that turn `at` into an offset `from` in the operand.
+static void put_walk(Map *m, const Walk *w, const char *type, const char *at, const char *from) {
+    line(m, "%s %s_rest = %s, %s = %lld;", type, from, at, from, ll(w->base));
+    for (int i = w->n - 1; i >= 0; i--) {
+        const Axis *x = &w->axis[i];
+        const char *index = i ? hd_sprintf(m->a, "%s_rest %% %lld", from, ll(x->size)) : hd_sprintf(m->a, "%s_rest", from);
+        if (x->stride == 1) line(m, "%s += %s;", from, index);
+        else if (x->stride) line(m, "%s += %s * (%s)%lld;", from, index, type, ll(x->stride));
+        if (i) line(m, "%s_rest /= %lld;", from, ll(x->size));
+    }
+}
+
+static void strided_copy(Map *m, const Walk *w) {
+    const Type *in = m->o->in[0]->type, *out = m->o->out[0]->type;
+    int64_t total = hd_type_count(out);
+    const char *type = index_type(total, hd_type_count(in)), *dtype = hd_cuda_type(out->dtype);
+    int v = vector(m, w, out->dtype);
+    open_threads(m, total, v, type);
+    put_walk(m, w, type, "at", "from");
+    line(m, "Raw<%s, %d> x;", dtype, v);
+    line(m, "x.load(in0 + from);");
+    line(m, "x.store(out + at);");
+}
+
+// The innermost axis of the output is far apart in the operand; axis `near` has neighbours there. Tiles of 32 x 32 of those two.
+static void tiled_transpose(Map *m, const Walk *w, int near) {
+    const char *dtype = hd_cuda_type(m->o->out[0]->type->dtype);
+    int last = w->n - 1;
+    int64_t across = (w->axis[last].size + 31) / 32, down = (w->axis[near].size + 31) / 32, others = 1, out_stride[HD_MAX_RANK], s = 1;
+    for (int i = last; i >= 0; i--) out_stride[i] = s, s *= w->axis[i].size;
+    signature(m, 256);
+    line(m, "__shared__ %s tile[32][33];", dtype);
+    line(m, "const int x = threadIdx.x %% 32, y = threadIdx.x / 32;");
+    line(m, "i64 rest = blockIdx.x;");
+    line(m, "const i64 a = rest %% %lld * 32;", ll(across)); // along the output's innermost axis
+    line(m, "rest /= %lld;", ll(across));
+    line(m, "const i64 b = rest %% %lld * 32;", ll(down)); // along the operand's innermost axis
+    line(m, "rest /= %lld;", ll(down));
+    line(m, "i64 from = %lld, to = 0;", ll(w->base));
+    for (int i = last - 1; i >= 0; i--) {
+        if (i == near) continue;
+        line(m, "from += rest %% %lld * %lldll, to += rest %% %lld * %lldll, rest /= %lld;", ll(w->axis[i].size), ll(w->axis[i].stride), ll(w->axis[i].size),
+             ll(out_stride[i]), ll(w->axis[i].size));
+        others *= w->axis[i].size;
+    }
+    line(m, "for (int i = y; i < 32; i += 8)");
+    line(m, "    if (a + i < %lld && b + x < %lld) tile[i][x] = in0[from + (a + i) * %lldll + b + x];", ll(w->axis[last].size), ll(w->axis[near].size), ll(w->axis[last].stride));
+    line(m, "__syncthreads();");
+    line(m, "for (int i = y; i < 32; i += 8)");
+    line(m, "    if (a + x < %lld && b + i < %lld) out[to + (b + i) * %lldll + a + x] = tile[x][i];", ll(w->axis[last].size), ll(w->axis[near].size), ll(out_stride[near]));
+    grid(m, across * down * others);
+}
+
+static void move(Map *m) {
+    Walk w = movement(m->o);
+    int near = -1;
+    for (int i = 0; i + 1 < w.n; i++)
+        if (w.axis[i].stride == 1) near = i;
+    if (near >= 0 && w.axis[w.n - 1].stride > 1 && w.axis[near].size >= 8 && w.axis[w.n - 1].size >= 8) tiled_transpose(m, &w, near);
+    else strided_copy(m, &w);
+}
+
+static void concat(Map *m) {
+    const Op *o = m->o;
+    const Type *out = o->out[0]->type;
+    int64_t axis = hd_int(&o->attrs, A_AXIS, 0), inner = 1, start = 0, total = hd_type_count(out);
+    for (int i = (int)axis + 1; i < out->rank; i++) inner *= out->dim[i];
+    int64_t width = out->dim[axis] * inner;
+    int v = 16 / hd_dtype_bytes(out->dtype);
+    if (v > m->widest) v = m->widest;
+    for (bool fits = false; !fits && v > 1; v = fits ? v : v / 2) {
+        fits = true;
+        for (int i = 0; i < o->n_in; i++) fits = fits && o->in[i]->type->dim[axis] * inner % v == 0;
+    }
+    const char *type = index_type(total, 0);
+    open_threads(m, total, v, type);
+    line(m, "const %s outer = at / %lld, col = at %% %lld;", type, ll(width), ll(width));
+    line(m, "Raw<%s, %d> x;", hd_cuda_type(out->dtype), v);
+    for (int i = 0; i < o->n_in; i++) {
+        int64_t part = o->in[i]->type->dim[axis] * inner;
+        line(m, "%s%sx.load(in%d + outer * %lld + col - %lld);", i ? "else " : "", i + 1 < o->n_in ? hd_sprintf(m->a, "if (col < %lld) ", ll(start + part)) : "",
+             o->in[i]->index, ll(part), ll(start));
+        start += part;
+    }
+    line(m, "x.store(out + at);");
+}
+
+static void embedding(Map *m) {
+    const Type *out = m->o->out[0]->type;
+    int64_t total = hd_type_count(out), cols = hd_type_cols(out);
+    Walk w = {1, {{cols, 1}}, 0};
+    int v = vector(m, &w, out->dtype);
+    open_threads(m, total, v, index_type(total, 0));
+    line(m, "Raw<%s, %d> x;", hd_cuda_type(out->dtype), v);
+    line(m, "x.load(in%d + (i64)in%d[at / %lld] * %lld + at %% %lld);", m->o->in[0]->index, m->o->in[1]->index, ll(cols), ll(cols), ll(cols));
+    line(m, "x.store(out + at);");
+}
+
+static void iota(Map *m) {
+    const Type *out = m->o->out[0]->type;
+    int64_t total = hd_type_count(out);
+    open_threads(m, total, 1, index_type(total, 0));
+    line(m, "put1(out + at, (%s)(at %% %lld));", hd_cuda_compute(out->dtype), ll(hd_type_cols(out)));
+}
+
+// Adds (or compares) the reduced elements from `first` on, each `step`-th, into acc[v].
+static void put_reduce_loop(Map *m, const Walk *reduced, int v, const char *first, const char *step) {
+    const Type *in = m->o->in[0]->type;
+    bool largest = m->o->kind == OP_REDUCE_MAX;
+    const char *r = hd_cuda_compute(in->dtype);
+    line(m, "%s acc[%d];", r, v);
+    line(m, largest ? "for (int j = 0; j < %d; j++) acc[j] = least<%s>();" : "for (int j = 0; j < %d; j++) acc[j] = 0;", v, r);
+    line(m, "#pragma unroll 4");
+    line(m, "for (i64 i = %s; i < %lld; i += %s) {", first, ll(count(reduced)), step);
+    put_walk(m, reduced, "i64", "i", "far");
+    line(m, "Raw<%s, %d> x;", hd_cuda_type(in->dtype), v);
+    line(m, "x.load(in0 + from + far);");
+    line(m, largest ? "for (int j = 0; j < %d; j++) acc[j] = larger(x.at(j), acc[j]);" : "for (int j = 0; j < %d; j++) acc[j] += x.at(j);", v);
+    line(m, "}");
+}
+
+static void reduce(Map *m) {
+    const Type *in = m->o->in[0]->type, *out = m->o->out[0]->type;
+    Walk kept, reduced;
+    reduction(m->o, &kept, &reduced);
+    int64_t total = hd_type_count(out), n = count(&reduced);
+    const char *compute = hd_cuda_compute(out->dtype);
+    if (total >= 16384 || n <= 64) {
+        int v = vector(m, &kept, in->dtype), w = 16 / hd_dtype_bytes(out->dtype);
+        if (w < v) v = w;
+        for (int i = 0; v > 1 && i < reduced.n; i++)
+            while (v > 1 && reduced.axis[i].stride % v) v /= 2;
+        open_threads(m, total, v, index_type(total, hd_type_count(in)));
+        put_walk(m, &kept, "i64", "at", "from");
+        put_reduce_loop(m, &reduced, v, "0", "1");
+        line(m, "%s y[%d];", compute, v);
+        line(m, "for (int j = 0; j < %d; j++) y[j] = (%s)acc[j];", v, compute);
+        line(m, "put<%s, %d>(out + at, y);", hd_cuda_type(out->dtype), v);
+        return;
+    }
+    bool largest = m->o->kind == OP_REDUCE_MAX;
+    signature(m, 256);
+    line(m, "const int at = blockIdx.x;");
+    put_walk(m, &kept, "i64", "at", "from");
+    put_reduce_loop(m, &reduced, 1, "threadIdx.x", "256");
+    line(m, "__shared__ %s part[256];", hd_cuda_compute(in->dtype));
+    line(m, "part[threadIdx.x] = acc[0];");
+    line(m, "for (int d = 128; d > 0; d /= 2) {");
+    line(m, "__syncthreads();");
+    line(m, largest ? "if (threadIdx.x < d) part[threadIdx.x] = larger(part[threadIdx.x], part[threadIdx.x + d]);"
+                    : "if (threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];");
+    line(m, "}");
+    line(m, "if (threadIdx.x == 0) put1(out + at, (%s)part[0]);", compute);
+    grid(m, total);
+}
+
+CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a) {
+    const Op *ret = hd_return(kernel), *o = ret && ret->n_in == 1 ? ret->in[0]->def : NULL;
+    if (!o || kernel->first != o || o->next != ret) HD_BUG("kernel @%s of kind map is not one op", kernel->name);
+    Map m = {.k = kernel, .o = o, .name = name, .widest = widest, .a = a, .out = hd_out(a), .l = {.name = name}};
+    hd_printf(&m.out, "// %s of %lld elements to %lld.\n", hd_op_info(o->kind)->mnemonic, o->n_in ? ll(hd_type_count(o->in[0]->type)) : 0, ll(hd_type_count(o->out[0]->type)));
+    switch (o->kind) {
+    case OP_TRANSPOSE: case OP_SLICE: case OP_BROADCAST: move(&m); break;
+    case OP_CONCAT: concat(&m); break;
+    case OP_EMBEDDING: embedding(&m); break;
+    case OP_IOTA: iota(&m); break;
+    case OP_SUM: case OP_REDUCE_MAX: case OP_SUM_TO: reduce(&m); break;
+    default: HD_BUG("%s cannot be a map kernel", hd_op_info(o->kind)->mnemonic);
+    }
+    hd_puts(&m.out, "}\n");
+    m.l.text = m.out.text;
+    CudaLaunches list = {0};
+    hd_push(a, &list, m.l);
+    return list;
+}

@@ -1,0 +1,95 @@
+// The CUDA text of a program: pieces are collected while the planned functions are printed, then grouped into translation units of
+// a few kernels each, so that NVRTC compiles them side by side.
+#include "codegen/cuda/cuda.h"
+#include "codegen/cuda/templates.h"
+#include <string.h>
+
+enum { UNIT_WEIGHT = 6 }; // kernels of a translation unit
+
+CudaModule *hd_cuda_module(Emit *e) {
+    if (!e->state) e->state = HD_NEW(e->a, CudaModule);
+    return e->state;
+}
+
+static int piece(Emit *e, const char *text, bool alone) {
+    CudaModule *cm = hd_cuda_module(e);
+    for (int i = 0; i < cm->pieces.n; i++)
+        if (!strcmp(cm->pieces.at[i].text, text)) return i;
+    hd_push(e->a, &cm->pieces, ((CudaPiece){text, 0, alone}));
+    return cm->pieces.n - 1;
+}
+
+int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone) {
+    CudaModule *cm = hd_cuda_module(e);
+    int at = piece(e, text, alone);
+    for (int i = 0; i < e->kernels.n; i++) {
+        if (strcmp(e->kernels.at[i].name, name) != 0) continue;
+        if (cm->piece_of.at[i] != at) HD_BUG("two CUDA kernels are called %s", name);
+        if (shared > e->kernels.at[i].shared_bytes) e->kernels.at[i].shared_bytes = shared;
+        return i;
+    }
+    hd_push(e->a, &e->kernels, ((EmitKernel){name, 0, shared}));
+    hd_push(e->a, &cm->piece_of, at);
+    cm->pieces.at[at].weight++;
+    return e->kernels.n - 1;
+}
+
+static const char *find_template(const char *name) {
+    for (const CudaTemplate *t = hd_cuda_template_list; t->name; t++)
+        if (!strcmp(t->name, name)) return t->text;
+    HD_BUG("no CUDA template %s", name);
+}
+
+const char *hd_cuda_template(Emit *e, const char *name, const char *defines) {
+    Out o = hd_out(e->a);
+    hd_puts(&o, defines);
+    hd_puts(&o, find_template(name));
+    for (const char *s = defines; (s = strstr(s, "#define ")) != NULL;) {
+        s += 8;
+        hd_printf(&o, "#undef %.*s\n", (int)strcspn(s, " (\n"), s);
+    }
+    return o.text;
+}
+
+static Out unit_start(Emit *e) {
+    Out o = hd_out(e->a);
+    hd_puts(&o, find_template("common"));
+    hd_emit_prelude(e->m, PRELUDE_CUDA, &o);
+    hd_puts(&o, "\n");
+    return o;
+}
+
+// Pieces keep their order; a unit is closed when it has enough kernels. The whole text, for --emit=cuda, is one unit.
+void hd_cuda_finish(Emit *e) {
+    CudaModule *cm = hd_cuda_module(e);
+    if (!cm->pieces.n) return;
+    int *unit_of = HD_NEWN(e->a, int, cm->pieces.n), n = 0, weight = 0;
+    Out whole = unit_start(e), unit = unit_start(e);
+    for (int i = 0; i < cm->pieces.n; i++) {
+        const CudaPiece *p = &cm->pieces.at[i];
+        bool last = i + 1 == cm->pieces.n;
+        hd_printf(&whole, "%s\n", p->text);
+        hd_printf(&unit, "%s\n", p->text);
+        unit_of[i] = n;
+        weight += p->weight;
+        if (!last && weight < UNIT_WEIGHT && !p->alone && !cm->pieces.at[i + 1].alone) continue;
+        hd_push(e->a, &e->sources, ((EmitSource){hd_sprintf(e->a, "kernels%d.cu", n++), unit.text}));
+        unit = unit_start(e);
+        weight = 0;
+    }
+    for (int i = 0; i < e->kernels.n; i++) e->kernels.at[i].source = unit_of[cm->piece_of.at[i]];
+    if (e->cuda) hd_puts(e->cuda, whole.text);
+}
+
+const char *hd_cuda_device(Emit *e, int64_t offset) { return hd_sprintf(e->a, "hd_device(x, 0x%llx)", (unsigned long long)offset); }
+
+void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared, const CudaArgs *args) {
+    Out t = hd_out(e->a);
+    hd_printf(&t, "hd_cuda_launch(x, %d, %d, (HdGrid){%u, %u, %u, %u, %u}, %d, (const uint64_t[]){", hd_emit_stream(e, o), kernel, grid[0], grid[1],
+              grid[2], block, shared, args->n);
+    for (int i = 0; i < args->n; i++) hd_printf(&t, "%s%s", i ? ", " : "", args->at[i]);
+    hd_printf(&t, "}); // %s", e->kernels.at[kernel].name);
+    if (o->loc.path) hd_printf(&t, " of %s", o->loc.path);
+    if (o->loc.file) hd_printf(&t, " %s:%d", o->loc.file, o->loc.line);
+    hd_emit_line(e, NULL, "%s", t.text);
+}
