@@ -41,6 +41,7 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
         bool load = n->kind == NODE_LOAD || n->kind == NODE_GATHER;
+        if (load && n->cls == CLASS_COLUMN && !p->columns.n) continue; // read where it is used
         if (load && vector_access(n->cls) && !s->stream) words += up(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
         if (n->kind == NODE_EXPR && n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;
     }
