@@ -3,6 +3,8 @@
 // passes (mean, then variance), softmax with the maximum taken out.
 #include "codegen/cuda/rows.h"
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct { RowProgram *p; Arena *a; const char *name; int *node_of; int *column_of; } Lowering; // by value id; -1: none
@@ -55,13 +57,11 @@ static const char *literal(Lowering *l, DType d, double v) {
     if (isnan(v)) return d == TY_F64 ? "__longlong_as_double(0x7ff8000000000000ll)" : "__int_as_float(0x7fc00000)";
     if (isinf(v)) return hd_sprintf(l->a, v < 0 ? "least<%s>()" : "(-least<%s>())", d == TY_F64 ? "double" : "float");
     if (d == TY_I32) return hd_sprintf(l->a, "%lld", (long long)v);
-    Out o = hd_out(l->a);
-    if (v < 0) hd_puts(&o, "(");
-    hd_put_float(&o, d == TY_F64 ? v : (double)(float)v);
-    if (!strpbrk(o.text, ".e")) hd_puts(&o, ".0");
-    if (d != TY_F64) hd_puts(&o, "f");
-    if (v < 0) hd_puts(&o, ")");
-    return o.text;
+    char text[40];
+    int digits = 1;
+    do snprintf(text, sizeof text, "%.*g", digits, v); // the shortest text that reads back as the same number
+    while (d == TY_F64 ? strtod(text, NULL) != v && ++digits <= 17 : strtof(text, NULL) != (float)v && ++digits <= 9);
+    return hd_sprintf(l->a, "%s%s%s%s%s", v < 0 ? "(" : "", text, strpbrk(text, ".e") ? "" : ".0", d == TY_F64 ? "" : "f", v < 0 ? ")" : "");
 }
 
 // --- structured ops. Operands are nodes already; results are bound to the op's values.
