@@ -57,7 +57,7 @@ static const char *literal(Lowering *l, DType d, double v) {
     if (isnan(v)) return d == TY_F64 ? "__longlong_as_double(0x7ff8000000000000ll)" : "__int_as_float(0x7fc00000)";
     if (isinf(v)) return hd_sprintf(l->a, v < 0 ? "least<%s>()" : "(-least<%s>())", d == TY_F64 ? "double" : "float");
     if (d == TY_I32) return hd_sprintf(l->a, "%lld", (long long)v);
-    char text[40];
+    char text[340];
     int digits = 1;
     do snprintf(text, sizeof text, "%.*g", digits, v); // the shortest text that reads back as the same number
     while (d == TY_F64 ? strtod(text, NULL) != v && ++digits <= 17 : strtof(text, NULL) != (float)v && ++digits <= 9);
