@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Layering, read off the #include lines: an edge between folders that the table lacks is an error.
+
+Also: a header's guard is its path, a .c that has a header of its own includes it first, and every include names the path from the
+project's root. Usage: layering.py ROOT
+"""
+import os
+import re
+import sys
+
+# folder -> the folders it may include
+EDGES = {
+    "ir": {"ir"},
+    "frontend": {"frontend", "ir"},
+    "passes": {"passes", "ir"},
+    "codegen": {"codegen", "ir"},
+    "runtime": {"runtime"},
+    "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
+}
+# Readers of a finished plan that codegen may use as well.
+PLAN_READERS = {"passes/plan.h", "passes/workspace.h"}
+# Drivers only parse arguments and call: they see every layer.
+DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def sources(root):
+    for folder in EDGES:
+        for where, folders, files in os.walk(os.path.join(root, folder)):
+            folders.sort()
+            for name in sorted(files):
+                if name.endswith((".c", ".h", ".l", ".y")):
+                    yield os.path.relpath(os.path.join(where, name), root)
+
+
+def own_lines(path, text):
+    """What a file includes, less what stands in strings of generated code (those lines start with a quote)."""
+    return [(m.group(1), text.count("\n", 0, m.start()) + 1) for m in INCLUDE.finditer(text)]
+
+
+def check(root):
+    errors = []
+    generated = {"parse.tab.h", "lex.h"}
+    for path in sources(root):
+        text = open(os.path.join(root, path), encoding="utf-8").read()
+        folder = path.split(os.sep)[0]
+        includes = own_lines(path, text)
+        for included, line in includes:
+            target = included.split("/")[0]
+            if os.path.basename(included) in generated or not os.path.exists(os.path.join(root, included)):
+                if "/" not in included and os.path.exists(os.path.join(root, os.path.dirname(path), included)):
+                    errors.append(f'{path}:{line}: "{included}" must be named from the root: "{os.path.dirname(path)}/{included}"')
+                continue
+            if path in DRIVERS or target in EDGES[folder]:
+                continue
+            if folder == "codegen" and included in PLAN_READERS:
+                continue
+            errors.append(f'{path}:{line}: {folder} may not include "{included}"; it may include {", ".join(sorted(EDGES[folder]))}')
+        header = path[:-2] + ".h"
+        if path.endswith(".c") and os.path.exists(os.path.join(root, header)) and includes and includes[0][0] != header:
+            errors.append(f'{path}:{includes[0][1]}: the first include must be its own header "{header}"')
+        if path.endswith(".h"):
+            guard = re.sub(r"\W", "_", path).upper()
+            if f"#ifndef {guard}\n#define {guard}\n" not in text and f"#pragma once" not in text:
+                errors.append(f"{path}:1: the guard must be {guard}")
+    return errors
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else "."
+    errors = check(root)
+    for e in errors:
+        print(e)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
