@@ -259,7 +259,8 @@ static bool distinct_args(Front *f, const Node *decl) {
 }
 
 static bool make_instance(Front *f, Instance *i) {
-    bool ok = distinct_args(f, i->decl) & declare_all(f, i, i->decl);
+    bool ok = distinct_args(f, i->decl);
+    ok &= declare_all(f, i, i->decl);
     for (int k = 0; k < i->members.n; k++) {
         Member *m = &i->members.at[k];
         if (m->decl->kind == N_PARAM) ok &= make_param(f, i, m);

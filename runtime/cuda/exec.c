@@ -3,6 +3,7 @@
 // Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses GEMM
 // algorithms. Invariants: nothing is loaded, compiled or allocated after open; a function is a barrier (its streams start after
 // the compute stream and join it at the end), captured or not; the first failure is remembered and everything after it is a no-op.
+#include "runtime/cuda/exec.h"
 #include "runtime/cuda/device.h"
 #include <pthread.h>
 #include <stdio.h>
