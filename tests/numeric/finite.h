@@ -1,45 +1,13 @@
-// Gradients against finite differences of the evaluator: what the numeric tests share.
+// Gradients against finite differences of the evaluator.
 //
 // Bound: a difference of fourth order with h = 1e-3 has a truncation error of h^4/30 times the fifth derivative (about 1e-12 for the
 // values used here) and a rounding error of 2^-52 |loss| / h (about 1e-13), so 1e-8 of the parameter's largest gradient is far
 // above both, and far below the smallest error that a wrong rule could make.
 #ifndef TESTS_NUMERIC_FINITE_H
 #define TESTS_NUMERIC_FINITE_H
-#include "ir/eval.h"
-#include "passes/pass.h"
-#include <math.h>
-#include <stdio.h>
+#include "tests/numeric/harness.h"
 
 static const double STEP = 1e-3, BOUND = 1e-8;
-
-// --- random numbers: splitmix64
-static double uniform(uint64_t *state, double lo, double hi) {
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return lo + (hi - lo) * (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
-}
-
-// --- one module
-typedef struct { const char *name; bool covered[N_OPS]; int failures, compared; bool positive; Arena *arena; } Test;
-
-static void fail(Test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void fail(Test *t, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    fprintf(stderr, "%s: ", t->name);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\n");
-    va_end(ap);
-    t->failures++;
-}
-
-static double loss_at(Test *t, Eval *e, const Func *f, const Tensor *in) {
-    Tensor out;
-    const char *wrong = hd_eval(e, f, in, &out);
-    if (wrong) fail(t, "%s", wrong);
-    return wrong ? 0 : out.data[0];
-}
 
 static double difference(Test *t, Eval *e, const Func *f, const Tensor *in, double *x) {
     double at = *x, y[4];

@@ -1,5 +1,6 @@
 // Whole models: sampled gradients against finite differences, and the gradient of every compute dtype against the exact one.
-#include "tests/numeric/models.h"
+#include "tests/numeric/finite.h"
+#include "tests/numeric/examples.h"
 
 static void against_differences(Test *t, const Model *model) {
     Loaded l = load(t, model, "train.precision.compute=f32", "simplify,autodiff,simplify,cse,dce");

@@ -1,10 +1,9 @@
 // The example models in a small size, with parameters and a batch filled in: the whole-model cases of the numeric tests.
-#ifndef TESTS_NUMERIC_MODELS_H
-#define TESTS_NUMERIC_MODELS_H
+#ifndef TESTS_NUMERIC_EXAMPLES_H
+#define TESTS_NUMERIC_EXAMPLES_H
 #include "frontend/frontend.h"
-#include "ir/eval.h"
 #include "passes/manager.h"
-#include "tests/numeric/finite.h"
+#include "tests/numeric/harness.h"
 #include <stdlib.h>
 
 typedef struct { const char *name, *file, *sets[12]; } Model;
