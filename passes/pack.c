@@ -1,0 +1,206 @@
+// Packing of lifetimes into bytes. Three ideas together:
+//   - first fit in a good order: each value goes to the lowest gap (or the tightest one) among the values placed before it; which order
+//     is best depends on the program, so several are tried (XLA and TFLite's greedy-by-size planners use one each);
+//   - blame: values that stick out above the target go to the front of the order and everything is packed again (squeaky-wheel
+//     optimisation, Joslin & Clements 1999; TVM's hill climb does the like), keeping the best packing seen;
+//   - the lower bound ends the search: most training plans reach it.
+// The work is bounded by steps counted, not by a clock, so the result is the same on every machine.
+#include "passes/pack.h"
+#include "ir/base/out.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_ORDERS = 6 };
+static const int64_t WORK = 24 * 1000 * 1000; // steps of the inner loop: about 30 ms
+
+typedef struct { int value; int64_t end; } Placed; // kept sorted by offset
+typedef struct {
+    int n;
+    const Interval *values;
+    int64_t *size;       // rounded up to the alignment
+    int64_t *offset, *best;
+    int64_t height, target, work;
+    Placed *placed;
+    int *order;
+    int64_t *key, *key2;
+} Packer;
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
+
+// Gives value v the lowest gap that holds it, or the tightest when `tight`.
+static void place(Packer *p, int v, int n_placed, bool tight) {
+    int64_t lower = p->values[v].lower, upper = p->values[v].upper, size = p->size[v], align = p->values[v].align;
+    int64_t top = 0, at = -1, slack = INT64_MAX;
+    for (int i = 0; i < n_placed; i++) {
+        const Interval *w = &p->values[p->placed[i].value];
+        if (w->upper <= lower || w->lower >= upper) continue;
+        int64_t start = p->offset[p->placed[i].value];
+        if (start - top >= size && start - top - size < slack) {
+            at = top;
+            if (!tight) break;
+            slack = start - top - size;
+        }
+        int64_t end = round_up(p->placed[i].end, align);
+        if (end > top) top = end;
+    }
+    if (at < 0) at = top;
+    p->offset[v] = at;
+    int lo = 0, hi = n_placed;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->offset[p->placed[mid].value] <= at) lo = mid + 1;
+        else hi = mid;
+    }
+    memmove(&p->placed[lo + 1], &p->placed[lo], sizeof(Placed) * (size_t)(n_placed - lo));
+    p->placed[lo] = (Placed){v, at + size};
+}
+
+// Packs in p->order and keeps the packing when it is the lowest so far; returns its height.
+static int64_t pack_in_order(Packer *p, bool tight) {
+    int64_t height = 0;
+    for (int i = 0; i < p->n; i++) {
+        int v = p->order[i];
+        place(p, v, i, tight);
+        if (p->offset[v] + p->size[v] > height) height = p->offset[v] + p->size[v];
+    }
+    p->work -= (int64_t)p->n * p->n / 2 + p->n;
+    if (height < p->height) {
+        p->height = height;
+        memcpy(p->best, p->offset, sizeof(int64_t) * (size_t)p->n);
+    }
+    return height;
+}
+
+// Bottom-up merge sort of the order by descending key, then descending key2: stable, so equal keys keep the order they had.
+static void sort_order(Packer *p, int *scratch) {
+    for (int width = 1; width < p->n; width *= 2) {
+        for (int lo = 0; lo < p->n; lo += 2 * width) {
+            int mid = lo + width < p->n ? lo + width : p->n, hi = lo + 2 * width < p->n ? lo + 2 * width : p->n;
+            int a = lo, b = mid;
+            for (int k = lo; k < hi; k++) {
+                bool left = a < mid;
+                if (left && b < hi) {
+                    int x = p->order[a], y = p->order[b];
+                    left = p->key[x] > p->key[y] || (p->key[x] == p->key[y] && p->key2[x] >= p->key2[y]);
+                }
+                scratch[k] = left ? p->order[a++] : p->order[b++];
+            }
+        }
+        memcpy(p->order, scratch, sizeof(int) * (size_t)p->n);
+    }
+}
+
+static void choose_order(Packer *p, int which, int *scratch) {
+    for (int i = 0; i < p->n; i++) {
+        const Interval *v = &p->values[i];
+        int64_t life = v->upper - v->lower, size = p->size[i];
+        int64_t area = size > INT64_MAX / (life + 1) ? INT64_MAX : size * life;
+        const int64_t keys[N_ORDERS][2] = {{size, life}, {life, size}, {area, size}, {-v->lower, life}, {v->upper, life}, {-v->upper, -life}};
+        p->key[i] = keys[which][0];
+        p->key2[i] = keys[which][1];
+        p->order[i] = i;
+    }
+    sort_order(p, scratch);
+}
+
+// Moves the values that end above `level` to the front, keeping the order among both parts. false: there is none behind the front.
+static bool blame(Packer *p, int64_t level, int *scratch) {
+    int n = 0, front = 0;
+    for (int i = 0; i < p->n; i++) {
+        int v = p->order[i];
+        if (p->offset[v] + p->size[v] <= level) continue;
+        if (i != n) front++;
+        scratch[n++] = v;
+    }
+    if (!front) return false;
+    for (int i = 0; i < p->n; i++) {
+        int v = p->order[i];
+        if (p->offset[v] + p->size[v] <= level) scratch[n++] = v;
+    }
+    memcpy(p->order, scratch, sizeof(int) * (size_t)p->n);
+    return true;
+}
+
+static void search(Packer *p, int *scratch) {
+    int64_t height[N_ORDERS][2];
+    for (int i = 0; i < N_ORDERS; i++)
+        for (int tight = 0; tight < 2; tight++) {
+            choose_order(p, i, scratch);
+            height[i][tight] = pack_in_order(p, tight);
+            if (p->height <= p->target || p->work <= 0) return;
+        }
+    // improve from each start in turn, best first, with an equal share of the work that is left
+    bool done[N_ORDERS][2] = {{false}};
+    int64_t share = p->work / 4;
+    for (int round = 0; round < 2 * N_ORDERS && p->work > 0; round++) {
+        int bi = -1, bt = 0;
+        for (int i = 0; i < N_ORDERS; i++)
+            for (int t = 0; t < 2; t++)
+                if (!done[i][t] && (bi < 0 || height[i][t] < height[bi][bt])) bi = i, bt = t;
+        done[bi][bt] = true;
+        choose_order(p, bi, scratch);
+        int64_t h = pack_in_order(p, bt), until = p->work - share;
+        while (p->height > p->target && p->work > until && p->work > 0) {
+            int64_t level = h - 1 < p->height - 1 ? h - 1 : p->height - 1;
+            if (level < p->target) level = p->target;
+            if (!blame(p, level, scratch)) break;
+            h = pack_in_order(p, bt);
+        }
+        if (p->height <= p->target) return;
+    }
+}
+
+int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset) {
+    int64_t height = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t end = offset[i] + round_up(values[i].size, values[i].align);
+        if (values[i].size > 0 && end > height) height = end;
+    }
+    return height;
+}
+
+typedef struct { int64_t at, change; } Event;
+
+static int by_time(const void *x, const void *y) {
+    const Event *a = x, *b = y;
+    if (a->at != b->at) return a->at < b->at ? -1 : 1;
+    return a->change < b->change ? -1 : a->change > b->change; // ends before starts: lifetimes are half open
+}
+
+int64_t hd_pack_lower_bound(int n, const Interval *values) {
+    Arena *a = hd_arena_new();
+    Event *events = HD_NEWN(a, Event, 2 * n + 1);
+    for (int i = 0; i < n; i++) {
+        int64_t size = values[i].lower < values[i].upper ? round_up(values[i].size, values[i].align) : 0;
+        events[2 * i] = (Event){values[i].lower, size};
+        events[2 * i + 1] = (Event){values[i].upper, -size};
+    }
+    qsort(events, 2 * (size_t)n, sizeof(Event), by_time);
+    int64_t live = 0, most = 0;
+    for (int i = 0; i < 2 * n; i++) {
+        live += events[i].change;
+        if (live > most) most = live;
+    }
+    hd_arena_free(a);
+    return most;
+}
+
+int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
+    if (n == 0) return 0;
+    Arena *a = hd_arena_new();
+    int64_t bound = hd_pack_lower_bound(n, values);
+    Packer p = {.n = n, .values = values, .height = INT64_MAX, .target = capacity > bound ? capacity : bound, .work = WORK};
+    p.size = HD_NEWN(a, int64_t, n);
+    p.offset = HD_NEWN(a, int64_t, n);
+    p.best = HD_NEWN(a, int64_t, n);
+    p.placed = HD_NEWN(a, Placed, n + 1);
+    p.order = HD_NEWN(a, int, n);
+    p.key = HD_NEWN(a, int64_t, n);
+    p.key2 = HD_NEWN(a, int64_t, n);
+    for (int i = 0; i < n; i++) p.size[i] = round_up(values[i].size, values[i].align);
+    search(&p, HD_NEWN(a, int, n));
+    memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
+    hd_arena_free(a);
+    return capacity > 0 && p.height > capacity;
+}

@@ -1,0 +1,22 @@
+// Packing: byte offsets for values whose lifetimes are known (dynamic storage allocation, NP-hard). Values whose lifetimes overlap
+// get disjoint bytes. Also reads and writes the CSV files of the MiniMalloc benchmarks.
+#ifndef PASSES_PACK_H
+#define PASSES_PACK_H
+#include "ir/base/arena.h"
+#include <stdint.h>
+
+typedef struct { int64_t lower, upper, size, align; } Interval; // alive in [lower, upper); align: a power of two
+
+// Fills offset[0..n). Stops as soon as everything fits into `capacity`; 0: packs as tightly as it finds. Returns 0, or 1 when
+// the best packing found is larger than the capacity.
+int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity);
+// No packing is smaller: the most bytes alive at one time, each size rounded up to its alignment.
+int64_t hd_pack_lower_bound(int n, const Interval *values);
+// Bytes that a packing takes.
+int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset);
+
+// Packs the values of a CSV text with a header naming the columns id, lower, upper, size (any order; more columns are kept out)
+// and writes the same with a column `offset`. Returns NULL, or what is wrong with the text. height and bound may be NULL.
+struct Out;
+const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, struct Out *out, int64_t *height, int64_t *bound);
+#endif

@@ -1,0 +1,203 @@
+// plan-memory: an address for every buffer, value and workspace of a plan; the arena is their sum.
+//   [0, persistent)  buffers, in the order declared;
+//   from there on    one region that all functions use in turn, since they run one after another: first the arguments, at the same
+//                    place in every function (the runtime feeds one address), then the function's own storages, packed (pack.h).
+// Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a multiple of 256 bytes
+// but those inside buffers. Lifetimes are intervals of program order, extended until happens-before allows reuse, so a packing that
+// is right for them is right for every order that the streams allow.
+//   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
+//   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
+#include "passes/lifetimes.h"
+#include "passes/pack.h"
+#include "passes/pass.h"
+
+enum { ALIGN = 256 };
+
+typedef struct { const char *name; const Type *type; int64_t offset; } Slot; // an argument, by name, in every function that has it
+
+typedef struct {
+    Module *m;
+    Arena *a;
+    int64_t persistent;
+    VEC(Slot) slots;
+    int64_t top, bound; // of all functions so far: bytes of the arena, and the least that any packing needs
+    const Func *peak;   // whose live bytes are `bound`
+    const Op *peak_op;
+} Planner;
+
+static int64_t round_up(int64_t n) { return (n + ALIGN - 1) & ~(int64_t)(ALIGN - 1); }
+
+static void place_buffers(Planner *p) {
+    for (Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type) continue;
+        s->place = (Place){.placed = true, .offset = p->persistent};
+        p->persistent += round_up(hd_type_bytes(s->type));
+    }
+    p->top = p->bound = p->persistent;
+}
+
+// Equal names and types share a slot; slots are laid out in the order in which they are first seen.
+static int64_t argument_slot(Planner *p, const Value *v) {
+    int64_t at = p->persistent;
+    for (int i = 0; i < p->slots.n; i++) {
+        const Slot *s = &p->slots.at[i];
+        if (s->type == v->type && v->name && strcmp(s->name, v->name) == 0) return s->offset;
+        at = s->offset + round_up(hd_type_bytes(s->type));
+    }
+    Slot s = {v->name ? v->name : "", v->type, at};
+    hd_push(p->a, &p->slots, s);
+    return at;
+}
+
+// The first byte behind the arguments of a function.
+static int64_t place_arguments(Planner *p, Func *f) {
+    int64_t top = p->persistent;
+    for (int i = 0; i < f->n_args; i++) {
+        Value *v = f->args[i];
+        v->place = (Place){.placed = true, .offset = argument_slot(p, v)};
+        int64_t end = v->place.offset + round_up(hd_type_bytes(v->type));
+        if (end > top) top = end;
+    }
+    return top;
+}
+
+// Two arguments of one function with one name would share a slot.
+static bool names_differ(Planner *p, const Func *f) {
+    for (int i = 0; i < f->n_args; i++)
+        for (int k = 0; k < i; k++)
+            if (f->args[i]->name && f->args[k]->name && strcmp(f->args[i]->name, f->args[k]->name) == 0) {
+                hd_error(p->m->cx, f->span, "@%s has two arguments %%%s", f->name, f->args[i]->name);
+                return false;
+            }
+    return true;
+}
+
+typedef struct { Interval *interval; int64_t *offset; int n; Storage **storage; Op **workspace; } Region;
+
+static Region find_intervals(const Lifetimes *l, Arena *a) {
+    int most = l->f->n_values + l->f->n_ops;
+    Region r = {HD_NEWN(a, Interval, most), HD_NEWN(a, int64_t, most), 0, HD_NEWN(a, Storage *, most), HD_NEWN(a, Op *, most)};
+    for (Op *o = l->f->first; o; o = o->next) {
+        for (int i = 0; i < o->n_out; i++) {
+            Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
+            if (!s || s->leader != o->out[i]->id || s->buffer || s->bytes == 0) continue;
+            r.interval[r.n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, ALIGN};
+            r.storage[r.n++] = s;
+        }
+        int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
+        if (workspace <= 0) continue;
+        Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
+        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, ALIGN};
+        r.workspace[r.n++] = o;
+    }
+    return r;
+}
+
+static void place_values(Planner *p, const Lifetimes *l, int64_t base, const Region *r) {
+    for (int i = 0; i < r->n; i++) {
+        if (r->storage[i]) r->storage[i]->at = base + r->offset[i];
+        else hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
+    }
+    for (Op *o = l->f->first; o; o = o->next) {
+        for (int i = 0; i < o->n_out; i++) {
+            Value *v = o->out[i];
+            Home h = l->homes[v->id];
+            const Storage *s = hd_storage_of(l, v);
+            int64_t at = h.buffer ? h.buffer->place.offset + h.at : h.root->place.offset;
+            if (s) at = s->buffer ? s->buffer->place.offset + s->at : s->at;
+            v->place = (Place){.placed = true, .offset = s && s->bytes == 0 && !s->buffer ? base : at};
+        }
+    }
+}
+
+// The op during which the most bytes are live, and how many.
+static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op **at) {
+    int n = l->f->n_ops;
+    int64_t *change = HD_NEWN(a, int64_t, n + 2), live = 0, most = -1;
+    for (int i = 0; i < r->n; i++) {
+        change[r->interval[i].lower] += round_up(r->interval[i].size);
+        change[r->interval[i].upper] -= round_up(r->interval[i].size);
+    }
+    for (int i = 0; i < n; i++) {
+        live += change[i];
+        if (live > most) most = live, *at = l->ops[i];
+    }
+    return most < 0 ? 0 : most;
+}
+
+static void plan_function(Planner *p, Func *f, PassCx *cx) {
+    int64_t base = place_arguments(p, f);
+    Lifetimes l = hd_lifetimes(f, p->a);
+    hd_share_storage(&l, p->a);
+    Region r = find_intervals(&l, p->a);
+    const Op *at = f->first;
+    int64_t live = base + find_peak(&l, &r, p->a, &at);
+    if (live > p->bound || !p->peak) {
+        p->bound = live > p->bound ? live : p->bound;
+        p->peak = f;
+        p->peak_op = at;
+    }
+    // below the top of the other functions nothing is gained
+    hd_pack(r.n, r.interval, r.offset, p->top > base ? p->top - base : 0);
+    int64_t top = base + hd_pack_height(r.n, r.interval, r.offset);
+    if (top > p->top) p->top = top;
+    place_values(p, &l, base, &r);
+    hd_count(cx, "stores made in place", l.stored);
+    hd_count(cx, "launches that overwrite an operand", l.overwritten);
+}
+
+static const char *origin(const Planner *p, const Op *o) {
+    if (!o) return "nothing";
+    const char *mnemonic = hd_op_info(o->kind)->mnemonic;
+    if (!o->loc.path && !o->loc.file) return mnemonic;
+    return hd_sprintf(p->a, "%s (%s, %s:%d)", mnemonic, o->loc.path ? o->loc.path : "", o->loc.file ? o->loc.file : "", o->loc.line);
+}
+
+// --device-memory: says how much is needed, by whom, and what would fit. Transient bytes grow with the batch.
+static bool fits(const Planner *p) {
+    const Symbol *target = NULL, *train = NULL;
+    for (const Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind == SYM_CONFIG && strcmp(s->name, "target") == 0) target = s;
+        if (s->kind == SYM_CONFIG && strcmp(s->name, "train") == 0) train = s;
+    }
+    const Attr *limit = target ? hd_attr(&target->attrs, A_DEVICE_MEMORY_BYTES) : NULL;
+    if (!limit || p->top <= limit->i) return true;
+    int64_t transient = p->top - p->persistent, room = limit->i - p->persistent;
+    int64_t batch = train ? hd_int(&train->attrs, A_BATCH, 0) : 0;
+    hd_error(p->m->cx, target->span, "the plan takes %lld bytes of device memory and only %lld are allowed", (long long)p->top, (long long)limit->i);
+    hd_note(p->m->cx, (Span){0}, "%lld bytes are parameters, gradients and optimizer state; %lld more are live in @%s during %s",
+            (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(p, p->peak_op));
+    int64_t best = room > 0 && transient > 0 ? (int64_t)((double)batch * ((double)room / (double)transient)) : 0;
+    if (room <= 0) hd_note(p->m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
+    else if (best >= 1 && best < batch) hd_note(p->m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best, (long long)batch);
+    else hd_note(p->m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
+    return false;
+}
+
+static void declare_arena(const Planner *p) {
+    Module *m = p->m;
+    Symbol *s = hd_symbol_find(m, "device");
+    if (!s) s = hd_symbol_add(m, SYM_ARENA, "device", NULL);
+    hd_set_int(m->cx, &s->attrs, A_BYTES, p->top);
+    hd_set_int(m->cx, &s->attrs, A_LOWER_BOUND_BYTES, p->bound);
+    hd_set_int(m->cx, &s->attrs, A_PERSISTENT_BYTES, p->persistent);
+    if (p->peak) hd_set_word(m->cx, &s->attrs, A_PEAK_AT, p->peak->name);
+}
+
+Change hd_pass_plan_memory(Module *m, PassCx *cx) {
+    Planner p = {.m = m, .a = cx->scratch};
+    const Symbol *taken = hd_symbol_find(m, "device");
+    if (taken && taken->kind != SYM_ARENA) {
+        hd_error(m->cx, taken->span, "@device names the device's memory in every plan; this %s needs another name", hd_symbol_keyword(taken->kind));
+        return FAILED;
+    }
+    place_buffers(&p);
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel && !names_differ(&p, f)) return FAILED;
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) hd_renumber(f), place_arguments(&p, f);
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) plan_function(&p, f, cx);
+    declare_arena(&p);
+    return fits(&p) ? CHANGED : FAILED;
+}
