@@ -263,17 +263,18 @@ static bool schedule_function(Func *f, PassCx *cx) {
     }
     find_storage(&g);
     find_successors(&g);
-    int *sunk = HD_NEWN(g.a, int, n + 1), *both = HD_NEWN(g.a, int, n + 1);
-    Line line = line_of(&g, order, n);
-    sink(&g, &line);
-    write_order(&line, sunk);
-    hoist(&g, &line);
-    write_order(&line, both);
-    const int *best = order, *tries[] = {sunk, both};
+    const int *best = order;
     Cost least = cost_of(&g, order, n);
-    for (int i = 0; i < 2; i++) {
-        Cost c = cost_of(&g, tries[i], n);
-        if (better(c, least)) best = tries[i], least = c;
+    for (int i = 0; i < 2; i++) { // which move goes first matters: an op moved down may have been what kept another from moving up
+        Line line = line_of(&g, order, n);
+        for (int k = 0; k < 2; k++) {
+            if (i == k) sink(&g, &line);
+            else hoist(&g, &line);
+            int *moved = HD_NEWN(g.a, int, n + 1);
+            write_order(&line, moved);
+            Cost c = cost_of(&g, moved, n);
+            if (better(c, least)) best = moved, least = c;
+        }
     }
     return reorder(&g, best, n);
 }
