@@ -1,8 +1,159 @@
 // The host target: how each op of a plan becomes a statement of C.
-#include "codegen/emit.h"
+#include "codegen/host/host.h"
 
-static void kernels(Emit *e) { (void)e; }
-static const char *const prologue[] = {"char *const base = hd_base(x);", NULL};
-static EmitOp *const ops[N_OPS] = {0};
+static long long ll(int64_t v) { return (long long)v; }
+
+static const char *at(Emit *e, int64_t offset) { return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset); }
+static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->in[i])); }
+static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->out[i])); }
+static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
+static const char *f32(Emit *e, const char *place) { return strcmp(place, "NULL") ? hd_sprintf(e->a, "(float *)(%s)", place) : place; }
+static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
+
+// Where a gemm or store writes: into a buffer, or to its own result.
+static const char *destination(Emit *e, const Op *o) {
+    const char *into = hd_word(&o->attrs, A_INTO, NULL);
+    return into ? at(e, hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))) : out(e, o, 0);
+}
+
+static void host_launch(Emit *e, const Op *o) {
+    const Func *k = hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, ""));
+    if (!k) HD_BUG("launch of no kernel");
+    Out t = hd_out(e->a);
+    hd_printf(&t, "%s(", hd_emit_kernel_name(e, k));
+    for (int i = 0; i < o->n_in; i++) hd_printf(&t, "%s%s", i ? ", " : "", in(e, o, i));
+    for (int i = 0; i < o->n_out; i++) hd_printf(&t, "%s%s", i || o->n_in ? ", " : "", out(e, o, i));
+    if (hd_host_has_column_sums(k)) hd_printf(&t, ", %s", workspace(e, o));
+    hd_puts(&t, ");");
+    hd_emit_line(e, o, "%s", t.text);
+}
+
+static void host_gemm(Emit *e, const Op *o) {
+    int g = hd_emit_gemm(e, o);
+    hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1), o->n_in > 2 ? in(e, o, 2) : "NULL",
+                 destination(e, o), workspace(e, o));
+}
+
+// The three parts of one packed operand or result start at 0, heads*size and (heads+kv_heads)*size of each row.
+static void parts(Emit *e, const Op *o, const Value *const *v, const char *text[3]) {
+    int64_t base = hd_emit_place(e, v[0]);
+    if (!hd_has(&o->attrs, A_PACKED)) {
+        for (int i = 0; i < 3; i++) text[i] = at(e, hd_emit_place(e, v[i]));
+        return;
+    }
+    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
+    int64_t size = hd_type_cols(v[0]->type) / (heads + 2 * kv) * hd_dtype_bytes(v[0]->type->dtype);
+    text[0] = at(e, base);
+    text[1] = at(e, base + heads * size);
+    text[2] = at(e, base + (heads + kv) * size);
+}
+
+static void host_attention(Emit *e, const Op *o) {
+    const char *q[3];
+    parts(e, o, (const Value *const *)o->in, q);
+    hd_emit_line(e, o, "hd_host_attention(&attentions[%d], %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), q[0], q[1], q[2], out(e, o, 0),
+                 f32(e, out(e, o, 1)), workspace(e, o));
+}
+
+static void host_attention_grad(Emit *e, const Op *o) {
+    const char *q[3], *d[3];
+    parts(e, o, (const Value *const *)o->in + 1, q);
+    parts(e, o, (const Value *const *)o->out, d);
+    hd_emit_line(e, o, "hd_host_attention_grad(&attentions[%d], %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), in(e, o, 0), q[0],
+                 q[1], q[2], in(e, o, o->n_in - 2), f32(e, in(e, o, o->n_in - 1)), d[0], d[1], d[2], workspace(e, o));
+}
+
+static const char *shape(Emit *e, const Type *t) {
+    return hd_sprintf(e->a, "%s, %lld, %lld", hd_emit_dtype(t->dtype), ll(hd_type_rows(t)), ll(hd_type_cols(t)));
+}
+
+static void host_cross_entropy(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_cross_entropy(%s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), f32(e, out(e, o, 0)));
+}
+
+static void host_cross_entropy_grad(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_cross_entropy_grad(%s, %s, %s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)),
+                 f32(e, in(e, o, 2)), f32(e, out(e, o, 0)), out(e, o, 1), workspace(e, o));
+}
+
+static void host_embedding_grad(Emit *e, const Op *o) {
+    const Type *dy = o->in[0]->type, *table = o->out[0]->type;
+    if (table->dtype != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(table->dtype));
+    hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, false);", hd_emit_dtype(dy->dtype), ll(hd_type_rows(dy)), ll(table->dim[0]),
+                 ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)), f32(e, out(e, o, 0)));
+}
+
+static void host_store(Emit *e, const Op *o) {
+    const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
+    const Type *t = o->in[0]->type;
+    hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, %s);", hd_emit_dtype(t->dtype), hd_emit_dtype(s && s->type ? s->type->dtype : t->dtype),
+                 ll(hd_type_count(t)), in(e, o, 0), destination(e, o), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
+}
+
+static void host_grad_norm(Emit *e, const Op *o) {
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    Out buffers = hd_out(e->a), counts = hd_out(e->a);
+    for (int i = 0; i < list->n; i++) {
+        const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
+        hd_printf(&buffers, "%s%s", i ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, list->strs[i], 0))));
+        hd_printf(&counts, "%s%lld", i ? ", " : "", ll(hd_type_count(s->type)));
+    }
+    hd_emit_line(e, o, "hd_host_grad_norm(%d, (const float *[]){%s}, (const int64_t[]){%s}, %s);", list->n, buffers.text, counts.text, f32(e, out(e, o, 0)));
+}
+
+static void host_step_scalars(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o), f32(e, in(e, o, 0)),
+                 i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_BUFFER, ""), 0))), f32(e, out(e, o, 0)));
+}
+
+static void host_adamw(Emit *e, const Op *o) {
+    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
+    const char *bucket = hd_word(&o->attrs, A_BUCKET, ""), *place[5];
+    const Symbol *b = hd_symbol_find(e->m, bucket);
+    if (!b || !b->type) HD_BUG("adamw of no bucket @%s", bucket);
+    DType compute = TY_F32;
+    for (int i = 0; i < 5; i++) {
+        const Symbol *s = hd_emit_role(e, o, bucket, roles[i], i < 4);
+        place[i] = s ? at(e, hd_emit_buffer(e, o, s->name, 0)) : "NULL";
+        if (s && i == 4) compute = s->type->dtype;
+    }
+    int64_t n = hd_type_count(b->type);
+    hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %lld, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o), ll(n),
+                 ll(hd_int(&b->attrs, A_DECAYED, 0)), f32(e, place[0]), f32(e, place[1]), f32(e, place[2]), f32(e, place[3]), place[4],
+                 hd_emit_dtype(compute), f32(e, in(e, o, 0)));
+}
+
+// Actions run one after another in plan order, which every event of a plan agrees with.
+static void host_event(Emit *e, const Op *o) { hd_emit_line(e, o, "// %s event %d: plan order", hd_op_info(o->kind)->mnemonic, hd_emit_event(e, o)); }
+
+static void kernels(Emit *e) {
+    hd_puts(e->c, "#include \"heddle_host.h\"\n\n");
+    hd_emit_prelude(e->m, PRELUDE_HOST, e->c);
+    hd_puts(e->c, "\n");
+    for (const Func *k = e->m->funcs; k; k = k->next) {
+        if (!k->is_kernel || !hd_host_launches(e->m, k, NULL)) continue;
+        const char *kind = hd_word(&k->attrs, A_KIND, "rows");
+        if (!strcmp(kind, "map")) hd_host_map(e, k);
+        else hd_host_rows(e, k);
+    }
+}
+
+static const char *const prologue[] = {"char *const base = hd_base(x);", "(void)base;", NULL};
+static EmitOp *const ops[N_OPS] = {
+    [OP_LAUNCH] = host_launch,
+    [OP_GEMM] = host_gemm,
+    [OP_BMM] = host_gemm,
+    [OP_ATTENTION] = host_attention,
+    [OP_ATTENTION_GRAD] = host_attention_grad,
+    [OP_CROSS_ENTROPY] = host_cross_entropy,
+    [OP_CROSS_ENTROPY_GRAD] = host_cross_entropy_grad,
+    [OP_EMBEDDING_GRAD] = host_embedding_grad,
+    [OP_STORE] = host_store,
+    [OP_GRAD_NORM] = host_grad_norm,
+    [OP_STEP_SCALARS] = host_step_scalars,
+    [OP_ADAMW] = host_adamw,
+    [OP_RECORD] = host_event,
+    [OP_WAIT] = host_event,
+};
 
 const Target hd_host_target = {.name = "host", .backend = "hd_host_backend", .kernels = kernels, .prologue = prologue, .op = ops};

@@ -1,0 +1,131 @@
+// Runs the C compiler and finds the runtime that a binary links.
+#include "codegen/build.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LEVELS = 6 }; // how far above the executable the runtime may lie
+
+typedef VEC(const char *) Words;
+typedef struct { const char *include, *library; } Runtime;
+
+static void add_words(Ctx *cx, Words *w, const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        if (n) hd_push(cx->arena, w, hd_strndup(cx->arena, text, n));
+        text += n;
+        text += strspn(text, " ");
+    }
+}
+
+static const char *first_existing(Ctx *cx, const char *root, const char *const *names) {
+    for (; *names; names++) {
+        const char *path = hd_sprintf(cx->arena, "%s/%s", root, *names);
+        if (!access(path, R_OK)) return path;
+    }
+    return NULL;
+}
+
+static char *folder_of(Ctx *cx, const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? hd_strndup(cx->arena, path, slash == path ? 1 : (size_t)(slash - path)) : hd_strdup(cx->arena, ".");
+}
+
+static bool find_runtime(Ctx *cx, Runtime *r) {
+    static const char *const headers[] = {"runtime/heddle.h", "include/heddle.h", NULL};
+    static const char *const libraries[] = {"lib/libheddle_rt.a", "build/lib/libheddle_rt.a", NULL};
+    const char *home = getenv("HEDDLE_HOME"), *header = NULL;
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = 0;
+    char *at = home && *home ? hd_strdup(cx->arena, home) : folder_of(cx, self);
+    *r = (Runtime){NULL, NULL};
+    for (int i = 0; i < LEVELS && !(header && r->library); i++, at = folder_of(cx, at)) {
+        if (!header) header = first_existing(cx, at, headers);
+        if (!r->library) r->library = first_existing(cx, at, libraries);
+        if (home && *home) break;
+    }
+    if (header) r->include = folder_of(cx, header);
+    if (header && r->library) return true;
+    hd_error(cx, (Span){0, 0}, "cannot find %s %s %s: set HEDDLE_HOME to the folder of Heddle's sources, built in its folder build",
+             header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
+    return false;
+}
+
+// Runs a command and keeps what it prints. Returns its exit status, or -1 with errno when it could not be started.
+static int run(Ctx *cx, const Words *w, Out *said) {
+    int ends[2];
+    if (pipe(ends)) return -1;
+    const char **argv = HD_NEWN(cx->arena, const char *, w->n + 1);
+    for (int i = 0; i < w->n; i++) argv[i] = w->at[i];
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0) {
+        close(ends[0]);
+        close(ends[1]);
+        return -1;
+    }
+    if (!pid) {
+        dup2(ends[1], 1);
+        dup2(ends[1], 2);
+        close(ends[0]);
+        close(ends[1]);
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(ends[1]);
+    char buffer[4096];
+    ssize_t n;
+    while ((n = read(ends[0], buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0) hd_putn(said, buffer, (size_t)n);
+    close(ends[0]);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static bool compile(Ctx *cx, const char *target, const char *options, int n_files, const char *const *files, const char *output) {
+    bool host = !strcmp(target, "host");
+    const char *cc = getenv("CC");
+    if (!cc || !*cc) cc = "cc";
+    Runtime r;
+    if (!find_runtime(cx, &r)) return false;
+    Words w = {0};
+    add_words(cx, &w, cc);
+    add_words(cx, &w, "-std=gnu11");
+    add_words(cx, &w, host ? HEDDLE_HOST_FLAGS : "-O2");
+    add_words(cx, &w, options);
+    hd_push(cx->arena, &w, "-I");
+    hd_push(cx->arena, &w, r.include);
+    hd_push(cx->arena, &w, "-o");
+    hd_push(cx->arena, &w, output);
+    for (int i = 0; i < n_files; i++) hd_push(cx->arena, &w, files[i]);
+    hd_push(cx->arena, &w, r.library);
+    add_words(cx, &w, host ? "-lopenblas -lm -lpthread -ldl" : "-lm -lpthread -ldl");
+    add_words(cx, &w, HEDDLE_LINK_FLAGS);
+    Out said = hd_out(cx->arena);
+    int status = run(cx, &w, &said);
+    if (!status) return true;
+    if (status < 0) hd_error(cx, (Span){0, 0}, "cannot start the C compiler %s: %s", cc, strerror(errno));
+    else if (status == 127) hd_error(cx, (Span){0, 0}, "cannot run the C compiler %s: install one, or set CC to one that is there", cc);
+    else hd_error(cx, (Span){0, 0}, "the C compiler %s failed on %s (exit status %d) and said:\n%s", cc, files[0], status, said.text);
+    return false;
+}
+
+bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary) {
+    const char *file = hd_sprintf(cx->arena, "%s.c", binary);
+    int e = hd_write_file(file, c->text, c->n);
+    if (e) {
+        hd_error(cx, (Span){0, 0}, "cannot write %s: %s", file, strerror(e));
+        return false;
+    }
+    return compile(cx, target, "", 1, &file, binary);
+}
+
+bool hd_build_shared(Ctx *cx, const char *target, int n_files, const char *const *c_files, const char *shared) {
+    return compile(cx, target, "-fPIC -shared", n_files, c_files, shared);
+}

@@ -1,0 +1,18 @@
+// The host target's own parts: kernel functions as C.
+#ifndef CODEGEN_HOST_HOST_H
+#define CODEGEN_HOST_HOST_H
+#include "codegen/emit.h"
+
+// A kernel whose result 0 lies over an operand in some launch: which operand; -1: in none.
+int hd_host_launches(const Module *m, const Func *k, const Op **first); // how many launches a kernel has, and the first of them
+int hd_host_overlay(Emit *e, const Func *k);
+void hd_host_rows(Emit *e, const Func *k); // kind = rows
+void hd_host_map(Emit *e, const Func *k);  // kind = map
+
+// The expression that reads a value of type d as float (f64: double, i32: int32_t), and the one that makes d of a value of type `from`.
+const char *hd_host_load(Arena *a, DType d, const char *place);
+const char *hd_host_store(Arena *a, DType d, DType from, const char *value);
+const char *hd_host_compute_type(DType d);                 // "float", "double", "int32_t"
+void hd_host_open(Emit *e, const Func *k, bool workspace); // comment, signature and typed parameters: a0.. and r0..
+bool hd_host_has_column_sums(const Func *k);                // its launches have a workspace for partial sums
+#endif

@@ -1,0 +1,69 @@
+// What both kinds of host kernels share, and the order in which they are printed.
+#include "codegen/host/host.h"
+
+const char *hd_host_compute_type(DType d) { return d == TY_F64 ? "double" : d == TY_I32 ? "int32_t" : "float"; }
+
+const char *hd_host_load(Arena *a, DType d, const char *place) {
+    if (d == TY_BF16) return hd_sprintf(a, "hd_from_bf16(%s)", place);
+    if (d == TY_F16) return hd_sprintf(a, "hd_from_f16(%s)", place);
+    return place;
+}
+
+const char *hd_host_store(Arena *a, DType d, DType from, const char *value) {
+    const char *narrow = from == TY_F32 ? "" : "(float)";
+    if (d == TY_BF16) return hd_sprintf(a, "hd_to_bf16(%s%s)", narrow, value);
+    if (d == TY_F16) return hd_sprintf(a, "hd_to_f16(%s%s)", narrow, value);
+    if (d == from) return value;
+    return hd_sprintf(a, "(%s)%s", hd_emit_ctype(d), value);
+}
+
+static bool overlap(Emit *e, const Value *a, const Value *b, bool *same) {
+    int64_t pa = hd_emit_place(e, a), pb = hd_emit_place(e, b);
+    *same = pa == pb && hd_type_bytes(a->type) == hd_type_bytes(b->type) && hd_dtype_bytes(a->type->dtype) == hd_dtype_bytes(b->type->dtype);
+    return pa < pb + hd_type_bytes(b->type) && pb < pa + hd_type_bytes(a->type);
+}
+
+int hd_host_overlay(Emit *e, const Func *k) {
+    int found = -1;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
+            if (o->kind != OP_LAUNCH || hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, "")) != k) continue;
+            for (int i = 0; i < o->n_in; i++)
+                for (int r = 0; r < o->n_out; r++) {
+                    bool same;
+                    if (!overlap(e, o->in[i], o->out[r], &same)) continue;
+                    if (!same || r || (found >= 0 && found != i))
+                        HD_BUG("launch of @%s: result %d lies over operand %d in a way that rows cannot be computed in place", k->name, r, i);
+                    found = i;
+                }
+        }
+    return found;
+}
+
+int hd_host_launches(const Module *m, const Func *k, const Op **first) {
+    int n = 0;
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (o->kind == OP_LAUNCH && hd_func_find(m, hd_word(&o->attrs, A_KERNEL, "")) == k && !n++ && first) *first = o;
+    return n;
+}
+
+void hd_host_open(Emit *e, const Func *k, bool workspace) {
+    Out *o = e->c;
+    const Op *r = hd_return(k);
+    const Op *l = NULL;
+    int launches = hd_host_launches(e->m, k, &l), n_out = r ? r->n_in : 0;
+    hd_puts(o, "//");
+    for (const Op *p = k->first; p && p->kind != OP_RETURN; p = p->next) hd_printf(o, "%s %s", p == k->first ? "" : ",", hd_op_info(p->kind)->mnemonic);
+    if (l && l->loc.path) hd_printf(o, "; %s", l->loc.path);
+    if (launches > 1) hd_printf(o, " and %d more launches", launches - 1);
+    hd_printf(o, "\nstatic void %s(", hd_emit_kernel_name(e, k));
+    for (int i = 0; i < k->n_args; i++) hd_printf(o, "%sconst void *p%d", i ? ", " : "", i);
+    for (int i = 0; i < n_out; i++) hd_printf(o, "%svoid *q%d", i || k->n_args ? ", " : "", i);
+    hd_printf(o, "%s) {\n", workspace ? ", void *workspace" : "");
+    for (int i = 0; i < k->n_args; i++)
+        hd_printf(o, "    const %s *const a%d = p%d; // %s\n", hd_emit_ctype(k->args[i]->type->dtype), i, i, hd_type_text(e->cx, k->args[i]->type));
+    for (int i = 0; i < n_out; i++)
+        hd_printf(o, "    %s *const r%d = q%d; // %s\n", hd_emit_ctype(r->in[i]->type->dtype), i, i, hd_type_text(e->cx, r->in[i]->type));
+    if (workspace) hd_puts(o, "    float *const partial = workspace;\n");
+}

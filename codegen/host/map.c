@@ -1,0 +1,250 @@
+// Prints kernel functions of kind map: one op that moves, makes or reduces elements, as a loop nest over its result. Every operand is
+// read through strides over the axes of the nest. Sums run in double, in row-major order of what is summed.
+#include "codegen/host/host.h"
+
+enum { SMALL = 4096, BLOCK = 256 };
+
+typedef struct { // a loop nest over `rank` axes named i0, i1, ...
+    int rank;
+    int64_t size[HD_MAX_RANK];
+} Nest;
+
+static long long ll(int64_t v) { return (long long)v; }
+
+// The kernel's operand behind an operand of its op.
+static int arg(const Op *o, int i) {
+    const Value *v = o->in[i];
+    while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
+    if (v->def) HD_BUG("map kernel @%s holds more than one op", o->func->name);
+    return v->index;
+}
+
+static Nest nest_of(const Type *t) {
+    Nest n = {.rank = t->rank};
+    for (int i = 0; i < t->rank; i++) n.size[i] = t->dim[i];
+    return n;
+}
+
+static void strides_of(const Type *t, int64_t *stride) {
+    int64_t s = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        stride[i] = s;
+        s *= t->dim[i];
+    }
+}
+
+// "i0 * 64 + i2 + 12": axes of size 1 and strides of 0 drop out.
+static const char *index_text(Arena *a, const Nest *n, const int64_t *stride, int64_t start) {
+    Out o = hd_out(a);
+    for (int i = 0; i < n->rank; i++) {
+        if (n->size[i] == 1 || !stride[i]) continue;
+        hd_printf(&o, stride[i] == 1 ? "%si%d" : "%si%d * %lld", o.n ? " + " : "", i, ll(stride[i]));
+    }
+    if (start || !o.n) hd_printf(&o, "%s%lld", o.n ? " + " : "", ll(start));
+    return o.text;
+}
+
+static void open_loops(Out *o, const Nest *n, int first, int last, bool parallel) {
+    if (parallel && last - first > 1) hd_printf(o, "#pragma omp parallel for collapse(%d) schedule(static)\n", last - first);
+    else if (parallel && last > first) hd_puts(o, "#pragma omp parallel for schedule(static)\n");
+    for (int i = first; i < last; i++) hd_printf(o, "    for (int64_t i%d = 0; i%d < %lld; i%d++)\n", i, i, ll(n->size[i]), i);
+}
+
+static bool is_large(const Nest *n) {
+    int64_t count = 1;
+    for (int i = 0; i < n->rank; i++) count *= n->size[i];
+    return count >= SMALL;
+}
+
+// One statement for each element of a nest; all axes but the last are shared out over the threads.
+static void put_nest(Emit *e, const Nest *n, const char *statement) {
+    int outer = n->rank > 1 ? n->rank - 1 : n->rank;
+    open_loops(e->c, n, 0, outer, is_large(n));
+    if (outer < n->rank) {
+        hd_puts(e->c, "    {\n#pragma omp simd\n");
+        open_loops(e->c, n, outer, n->rank, false);
+    }
+    hd_printf(e->c, "        %s\n%s", statement, outer < n->rank ? "    }\n" : "");
+}
+
+static void put_copy(Emit *e, const Nest *n, int operand, const int64_t *from, int64_t from_start, const int64_t *to, int64_t to_start) {
+    put_nest(e, n, hd_sprintf(e->a, "r0[%s] = a%d[%s];", index_text(e->a, n, to, to_start), operand, index_text(e->a, n, from, from_start)));
+}
+
+static void put_transpose(Emit *e, const Op *o) {
+    const Attr *perm = hd_attr(&o->attrs, A_PERM);
+    Nest n = nest_of(o->out[0]->type);
+    int64_t in[HD_MAX_RANK], from[HD_MAX_RANK], to[HD_MAX_RANK];
+    strides_of(o->in[0]->type, in);
+    strides_of(o->out[0]->type, to);
+    for (int i = 0; i < n.rank; i++) from[i] = in[perm->ints[i]];
+    put_copy(e, &n, arg(o, 0), from, 0, to, 0);
+}
+
+static void put_slice(Emit *e, const Op *o) {
+    Nest n = nest_of(o->out[0]->type);
+    int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
+    strides_of(o->in[0]->type, from);
+    strides_of(o->out[0]->type, to);
+    put_copy(e, &n, arg(o, 0), from, hd_int(&o->attrs, A_START, 0) * from[hd_int(&o->attrs, A_AXIS, 0)], to, 0);
+}
+
+static void put_concat(Emit *e, const Op *o) {
+    int64_t axis = hd_int(&o->attrs, A_AXIS, 0), start = 0;
+    for (int i = 0; i < o->n_in; i++) {
+        Nest n = nest_of(o->in[i]->type);
+        int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
+        strides_of(o->in[i]->type, from);
+        strides_of(o->out[0]->type, to);
+        put_copy(e, &n, arg(o, i), from, 0, to, start * to[axis]);
+        start += o->in[i]->type->dim[axis];
+    }
+}
+
+// Strides of `t` seen from a result it broadcasts to.
+static void broadcast_strides(const Type *t, const Type *result, int64_t *stride) {
+    int64_t own[HD_MAX_RANK];
+    strides_of(t, own);
+    int shift = result->rank - t->rank;
+    for (int i = 0; i < result->rank; i++) stride[i] = i < shift || t->dim[i - shift] == 1 ? 0 : own[i - shift];
+}
+
+static void put_broadcast(Emit *e, const Op *o) {
+    Nest n = nest_of(o->out[0]->type);
+    int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
+    broadcast_strides(o->in[0]->type, o->out[0]->type, from);
+    strides_of(o->out[0]->type, to);
+    put_copy(e, &n, arg(o, 0), from, 0, to, 0);
+}
+
+static void put_values(Emit *e, const Op *o, DType from, const char *value) {
+    Nest n = nest_of(o->out[0]->type);
+    int64_t to[HD_MAX_RANK];
+    strides_of(o->out[0]->type, to);
+    put_nest(e, &n, hd_sprintf(e->a, "r0[%s] = %s;", index_text(e->a, &n, to, 0), hd_host_store(e->a, o->out[0]->type->dtype, from, value)));
+}
+
+static void put_elementwise(Emit *e, const Op *o) {
+    DType d = o->out[0]->type->dtype;
+    Nest n = nest_of(o->out[0]->type);
+    Out call = hd_out(e->a);
+    hd_printf(&call, "h_%s%s(", hd_op_info(o->kind)->mnemonic, d == TY_F64 ? "_d" : "");
+    for (int i = 0; i < o->n_in; i++) {
+        int64_t from[HD_MAX_RANK];
+        broadcast_strides(o->in[i]->type, o->out[0]->type, from);
+        const char *place = hd_sprintf(e->a, "a%d[%s]", arg(o, i), index_text(e->a, &n, from, 0));
+        hd_printf(&call, "%s%s", i ? ", " : "", hd_host_load(e->a, o->in[i]->type->dtype, place));
+    }
+    hd_puts(&call, ")");
+    put_values(e, o, d == TY_F64 ? TY_F64 : TY_F32, call.text);
+}
+
+static void put_cast(Emit *e, const Op *o) {
+    Nest n = nest_of(o->out[0]->type);
+    int64_t from[HD_MAX_RANK];
+    strides_of(o->in[0]->type, from);
+    DType d = o->in[0]->type->dtype;
+    put_values(e, o, d == TY_F64 || d == TY_I32 ? d : TY_F32, hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index_text(e->a, &n, from, 0))));
+}
+
+static void put_embedding(Emit *e, const Op *o) {
+    int64_t cols = hd_type_cols(o->out[0]->type), rows = hd_type_rows(o->out[0]->type);
+    Nest n = {.rank = 2, .size = {rows, cols}};
+    put_nest(e, &n, hd_sprintf(e->a, "r0[i0 * %lld + i1] = a%d[(int64_t)a%d[i0] * %lld + i1];", ll(cols), arg(o, 0), arg(o, 1), ll(cols)));
+}
+
+// --- reductions: axes of the operand are either kept (i0, i1, ...) or summed
+
+static unsigned reduced_axes(const Op *o) {
+    const Type *in = o->in[0]->type, *out = o->out[0]->type;
+    unsigned axes = 0;
+    if (o->kind == OP_SUM_TO) {
+        int shift = in->rank - out->rank;
+        for (int i = 0; i < in->rank; i++)
+            if (i < shift || (out->dim[i - shift] == 1 && in->dim[i] != 1)) axes |= 1u << i;
+        return axes;
+    }
+    const Attr *list = hd_attr(&o->attrs, A_AXES);
+    for (int i = 0; i < list->n; i++) axes |= 1u << list->ints[i];
+    return axes;
+}
+
+// The axes that `mask` selects as a nest of their own, with their strides.
+static Nest select_axes(const Type *t, unsigned mask, int64_t *stride) {
+    int64_t own[HD_MAX_RANK];
+    Nest n = {0};
+    strides_of(t, own);
+    for (int i = 0; i < t->rank; i++) {
+        if (!(mask >> i & 1)) continue;
+        n.size[n.rank] = t->dim[i];
+        stride[n.rank++] = own[i];
+    }
+    return n;
+}
+
+// The sum itself, over blocks of the last axis where that axis stays (so that memory is read in order), else one result at a time.
+static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *stride, const char *from, const char *to, const char *n, int64_t block) {
+    Out *c = e->c, index = hd_out(e->a);
+    DType d = o->in[0]->type->dtype;
+    bool max = o->kind == OP_REDUCE_MAX;
+    hd_printf(c, "        double acc[%lld];\n        for (int64_t c = 0; c < %s; c++) acc[c] = %s;\n", ll(block), n, max ? "-(double)INFINITY" : "0");
+    hd_printf(&index, "%s + first + c", from);
+    for (int i = 0; i < sum->rank; i++) {
+        hd_printf(c, "        for (int64_t s%d = 0; s%d < %lld; s%d++)\n", i, i, ll(sum->size[i]), i);
+        hd_printf(&index, " + s%d * %lld", i, ll(stride[i]));
+    }
+    hd_printf(c, "        for (int64_t c = 0; c < %s; c++) {\n", n);
+    hd_printf(c, "            const double v = (double)%s;\n", hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index.text)));
+    hd_puts(c, max ? "            acc[c] = (acc[c] > v || acc[c] != acc[c]) ? acc[c] : v;\n" : "            acc[c] += v;\n");
+    hd_puts(c, "        }\n");
+    hd_printf(c, "        for (int64_t c = 0; c < %s; c++) r0[%s + first + c] = %s;\n", n, to, hd_host_store(e->a, o->out[0]->type->dtype, TY_F64, "acc[c]"));
+}
+
+static void put_reduction(Emit *e, const Op *o) {
+    const Type *in = o->in[0]->type;
+    unsigned reduced = reduced_axes(o), all = (1u << in->rank) - 1;
+    int64_t from[HD_MAX_RANK], sums[HD_MAX_RANK], to[HD_MAX_RANK] = {0}, step = 1;
+    Nest kept = select_axes(in, all & ~reduced, from), sum = select_axes(in, reduced, sums);
+    bool last = in->rank && !(reduced >> (in->rank - 1) & 1);
+    for (int i = kept.rank - 1; i >= 0; i--) {
+        to[i] = step;
+        step *= kept.size[i];
+    }
+    Nest outer = kept;
+    outer.rank = kept.rank - last;
+    Nest loops = kept;
+    int64_t width = last ? kept.size[outer.rank] : 1, block = width < BLOCK ? width : BLOCK;
+    if (last) loops.size[outer.rank] = (width + BLOCK - 1) / BLOCK;
+    open_loops(e->c, &loops, 0, loops.rank, hd_type_count(in) >= SMALL);
+    hd_puts(e->c, "    {\n");
+    if (last) hd_printf(e->c, "        const int64_t first = i%d * %d;\n", outer.rank, BLOCK);
+    else hd_puts(e->c, "        const int64_t first = 0;\n");
+    const char *n = hd_sprintf(e->a, "%lld", ll(block));
+    if (width > BLOCK && width % BLOCK) {
+        hd_printf(e->c, "        const int64_t n = first + %d < %lld ? %d : %lld - first;\n", BLOCK, ll(width), BLOCK, ll(width));
+        n = "n";
+    }
+    put_sums(e, o, &sum, sums, index_text(e->a, &outer, from, 0), index_text(e->a, &outer, to, 0), n, block);
+    hd_puts(e->c, "    }\n");
+}
+
+void hd_host_map(Emit *e, const Func *k) {
+    const Op *o = k->first, *r = hd_return(k);
+    while (o && o->kind == OP_RESHAPE) o = o->next;
+    if (!o || !r || !o->n_out) HD_BUG("map kernel @%s holds no op", k->name);
+    hd_host_open(e, k, false);
+    if (hd_op_is(o, TRAIT_ELEMENTWISE)) put_elementwise(e, o);
+    else switch (o->kind) {
+    case OP_TRANSPOSE: put_transpose(e, o); break;
+    case OP_SLICE: put_slice(e, o); break;
+    case OP_CONCAT: put_concat(e, o); break;
+    case OP_BROADCAST: put_broadcast(e, o); break;
+    case OP_IOTA: put_values(e, o, TY_I32, hd_sprintf(e->a, o->out[0]->type->rank ? "i%d" : "0", o->out[0]->type->rank - 1)); break;
+    case OP_CONST: put_values(e, o, TY_F64, hd_emit_number(e->a, hd_float(&o->attrs, A_VALUE, 0), true)); break;
+    case OP_CAST: put_cast(e, o); break;
+    case OP_EMBEDDING: put_embedding(e, o); break;
+    case OP_SUM: case OP_SUM_TO: case OP_REDUCE_MAX: put_reduction(e, o); break;
+    default: HD_BUG("%s cannot stand in a map kernel", hd_op_info(o->kind)->mnemonic);
+    }
+    hd_puts(e->c, "}\n\n");
+}

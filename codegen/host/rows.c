@@ -1,0 +1,184 @@
+// Prints kernel functions of kind rows: a parallel loop over rows, in it one loop over the columns for each pass.
+//
+// Rows are independent and every reduction has a fixed order, so results do not depend on the number of threads. Column sums go
+// through partial sums of 64 rows each, which are then added in order (the launch's workspace holds them).
+#include "codegen/host/row_cells.h"
+
+enum { STACK_BYTES = 64 * 1024, SMALL = 4096 }; // row buffers beyond this are thread-local; kernels below this run on one thread
+
+static long long ll(int64_t v) { return (long long)v; }
+
+// Replaces $i and $$ of a cell's text.
+static void put_text(RowKernel *rk, int cell, int pass) {
+    Out *o = rk->e->c;
+    const Cell *c = &rk->cells.at[cell];
+    for (const char *s = c->text; *s; s++) {
+        if (*s != '$') { hd_putn(o, s, 1); continue; }
+        s++;
+        if (*s == '$') { hd_printf(o, "row%d", cell); continue; }
+        int i = *s - '0', in = c->in[i];
+        const Cell *x = &rk->cells.at[in];
+        if (c->whole >> i & 1) hd_printf(o, "row%d", in);
+        else if (x->kind == CELL_ROW || (x->kept && x->pass < pass)) hd_printf(o, "row%d[c]", in);
+        else hd_printf(o, "v%d", in);
+    }
+}
+
+static void put_narrow_store(RowKernel *rk, const RowStore *s, const char *pad) {
+    const Func *k = rk->k;
+    DType d = hd_return(k)->in[s->result]->type->dtype;
+    const char *value = hd_host_store(rk->e->a, d, rk->cells.at[s->cell].type, hd_sprintf(rk->e->a, "v%d", s->cell));
+    if (s->period < rk->rows) hd_printf(rk->e->c, "%sif (r < %lld) r%d[r] = %s;\n", pad, ll(s->period), s->result, value);
+    else hd_printf(rk->e->c, "%sr%d[r] = %s;\n", pad, s->result, value);
+}
+
+// Narrow cells and whole-row statements that come before a pass.
+static void put_before(RowKernel *rk, int pass, const char *pad) {
+    Out *o = rk->e->c;
+    for (int i = 0; i < rk->cells.n; i++) {
+        const Cell *c = &rk->cells.at[i];
+        if (!c->used || c->pass != pass || (c->kind != CELL_NARROW && c->kind != CELL_ROW)) continue;
+        hd_puts(o, pad);
+        if (c->kind == CELL_NARROW) hd_printf(o, "const %s v%d = ", hd_host_compute_type(c->type), i);
+        put_text(rk, i, pass);
+        hd_puts(o, c->kind == CELL_NARROW ? ";\n" : "\n");
+        for (int k = 0; k < rk->stores.n; k++) {
+            const RowStore *s = &rk->stores.at[k];
+            if (s->cell == i && !s->wide) put_narrow_store(rk, s, pad);
+        }
+    }
+}
+
+static void put_store(RowKernel *rk, const RowStore *s, int pass, const char *pad) {
+    Out *o = rk->e->c;
+    const Cell *c = &rk->cells.at[s->cell];
+    const char *v = hd_sprintf(rk->e->a, c->kind == CELL_ROW || (c->kept && c->pass < pass) ? "row%d[c]" : "v%d", s->cell);
+    if (s->column_sum) {
+        hd_printf(o, "%ssum%d[c] += %s;\n", pad, s->result, v);
+        return;
+    }
+    const char *value = hd_host_store(rk->e->a, hd_return(rk->k)->in[s->result]->type->dtype, c->type, v);
+    hd_puts(o, pad);
+    if (s->period < rk->rows) hd_printf(o, "if (r < %lld) ", ll(s->period));
+    if (s->period == 1) hd_printf(o, "r%d[c] = %s;\n", s->result, value);
+    else hd_printf(o, "r%d[r * %lld + c] = %s;\n", s->result, ll(rk->cols), value);
+}
+
+// Marks what the loop of a pass must compute: its own wide cells, and earlier loads that they read again.
+static bool cells_of_pass(RowKernel *rk, int pass, bool *now) {
+    bool any = false;
+    memset(now, 0, (size_t)rk->cells.n + 1);
+    for (int i = rk->cells.n - 1; i >= 0; i--) {
+        const Cell *c = &rk->cells.at[i];
+        if (!c->used || (c->kind != CELL_WIDE && c->kind != CELL_LOAD)) continue;
+        if (c->pass == pass) now[i] = true;
+        if (!now[i]) continue;
+        any = true;
+        for (int k = 0; k < c->n_in; k++) {
+            const Cell *in = &rk->cells.at[c->in[k]];
+            if (in->kind == CELL_LOAD && !in->kept && !(c->whole >> k & 1)) now[c->in[k]] = true;
+        }
+    }
+    for (int i = 0; i < rk->stores.n; i++) {
+        const RowStore *s = &rk->stores.at[i];
+        if (s->wide && rk->cells.at[s->cell].pass == pass) any = true;
+    }
+    return any;
+}
+
+static void put_pass(RowKernel *rk, int pass, bool *now, const char *pad, bool parallel) {
+    Out *o = rk->e->c;
+    const char *in = hd_sprintf(rk->e->a, "%s    ", pad);
+    hd_printf(o, "#pragma omp %ssimd%s\n", parallel ? "parallel for " : "", parallel ? " schedule(static)" : "");
+    hd_printf(o, "%sfor (int64_t c = 0; c < %lld; c++) {\n", pad, ll(rk->cols));
+    for (int i = 0; i < rk->cells.n; i++) {
+        const Cell *c = &rk->cells.at[i];
+        if (!now[i]) continue;
+        hd_printf(o, "%sconst %s v%d = ", in, hd_host_compute_type(c->type), i);
+        put_text(rk, i, pass);
+        hd_puts(o, ";\n");
+        if (c->kept && c->pass == pass) hd_printf(o, "%srow%d[c] = v%d;\n", in, i, i);
+    }
+    for (int i = 0; i < rk->stores.n; i++)
+        if (rk->stores.at[i].wide && rk->cells.at[rk->stores.at[i].cell].pass == pass) put_store(rk, &rk->stores.at[i], pass, in);
+    hd_printf(o, "%s}\n", pad);
+}
+
+static void put_buffers(RowKernel *rk, const char *pad) {
+    int64_t bytes = 0;
+    for (int i = 0; i < rk->cells.n; i++)
+        if (rk->cells.at[i].used && rk->cells.at[i].kept) bytes += rk->cols * 8;
+    for (int i = 0; i < rk->cells.n; i++)
+        if (rk->cells.at[i].used && rk->cells.at[i].kept)
+            hd_printf(rk->e->c, "%s%s%s row%d[%lld];\n", pad, bytes > STACK_BYTES ? "static _Thread_local " : "",
+                      hd_host_compute_type(rk->cells.at[i].type), i, ll(rk->cols));
+}
+
+static void put_passes(RowKernel *rk, const char *pad, bool parallel) {
+    bool *now = HD_NEWN(rk->e->a, bool, rk->cells.n + 1);
+    for (int pass = 0; pass < rk->n_passes; pass++) {
+        put_before(rk, pass, pad);
+        if (cells_of_pass(rk, pass, now)) put_pass(rk, pass, now, pad, parallel);
+    }
+}
+
+static bool sums_in_f64(const RowKernel *rk, const RowStore *s) { return hd_return(rk->k)->in[s->result]->type->dtype == TY_F64; }
+
+// Column sums: blocks of 64 rows, each with partial sums of its own in the workspace. f64 (tests) has no workspace: its blocks run
+// one after another and add to the result.
+static void put_blocks(RowKernel *rk, bool parallel) {
+    Out *o = rk->e->c;
+    int64_t blocks = (rk->rows + 63) / 64, column = 0;
+    bool f64 = false;
+    for (int i = 0; i < rk->stores.n; i++) f64 = f64 || (rk->stores.at[i].column_sum && sums_in_f64(rk, &rk->stores.at[i]));
+    for (int i = 0; f64 && i < rk->stores.n; i++)
+        if (rk->stores.at[i].column_sum) hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(rk->cols), rk->stores.at[i].result);
+    if (parallel && !f64) hd_puts(o, "#pragma omp parallel for schedule(static)\n");
+    hd_printf(o, "    for (int64_t block = 0; block < %lld; block++) {\n", ll(blocks));
+    put_buffers(rk, "        ");
+    for (int i = 0; i < rk->stores.n; i++) {
+        if (!rk->stores.at[i].column_sum) continue;
+        int n = rk->stores.at[i].result;
+        if (f64) hd_printf(o, "        double sum%d[%lld];\n", n, ll(rk->cols));
+        else hd_printf(o, "        float *const sum%d = partial + (%lld + block) * %lld;\n", n, ll(blocks * column++), ll(rk->cols));
+        hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) sum%d[c] = 0;\n", ll(rk->cols), n);
+    }
+    hd_printf(o, "        const int64_t end = block * 64 + 64 < %lld ? block * 64 + 64 : %lld;\n", ll(rk->rows), ll(rk->rows));
+    hd_puts(o, "        for (int64_t r = block * 64; r < end; r++) {\n");
+    put_passes(rk, "            ", false);
+    hd_puts(o, "        }\n");
+    for (int i = 0; f64 && i < rk->stores.n; i++)
+        if (rk->stores.at[i].column_sum)
+            hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) r%d[c] += sum%d[c];\n", ll(rk->cols), rk->stores.at[i].result, rk->stores.at[i].result);
+    hd_puts(o, "    }\n");
+    column = 0;
+    for (int i = 0; !f64 && i < rk->stores.n; i++)
+        if (rk->stores.at[i].column_sum)
+            hd_printf(o, "    hd_add_partials(partial + %lld, %lld, %lld, r%d);\n", ll(blocks * rk->cols * column++), ll(blocks), ll(rk->cols),
+                      rk->stores.at[i].result);
+}
+
+void hd_host_rows(Emit *e, const Func *k) {
+    RowKernel rk = {.e = e, .k = k, .rows = hd_int(&k->attrs, A_ROWS, 1), .cols = hd_int(&k->attrs, A_COLS, 1), .overlay = hd_host_overlay(e, k)};
+    hd_row_lower(&rk);
+    hd_row_passes(&rk);
+    bool column_sums = false, parallel = rk.rows * rk.cols >= SMALL;
+    for (int i = 0; i < rk.stores.n; i++) column_sums = column_sums || rk.stores.at[i].column_sum;
+    hd_host_open(e, k, column_sums);
+    for (int i = 0; i < rk.setup.n; i++) hd_printf(e->c, "    %s\n", rk.setup.at[i]);
+    if (column_sums) {
+        put_blocks(&rk, parallel);
+    } else if (rk.rows == 1 && rk.n_passes == 1) {
+        hd_puts(e->c, "    const int64_t r = 0;\n");
+        put_buffers(&rk, "    ");
+        put_passes(&rk, "    ", parallel);
+        hd_puts(e->c, "    (void)r;\n");
+    } else {
+        if (parallel) hd_puts(e->c, "#pragma omp parallel for schedule(static)\n");
+        hd_printf(e->c, "    for (int64_t r = 0; r < %lld; r++) {\n", ll(rk.rows));
+        put_buffers(&rk, "        ");
+        put_passes(&rk, "        ", false);
+        hd_puts(e->c, "    }\n");
+    }
+    hd_puts(e->c, "}\n\n");
+}

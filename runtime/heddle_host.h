@@ -1,0 +1,153 @@
+// Inline helpers of generated host kernels and of runtime/host: conversions, ordered row reductions, vectorisable exp and tanh.
+// Everything here has one fixed order of operations, so results do not depend on threads, on the kernel it is inlined into, or on
+// what the compiler vectorises; that needs -ffp-contract=off, and fused multiply-adds where the machine has them are written out.
+#ifndef RUNTIME_HEDDLE_HOST_H
+#define RUNTIME_HEDDLE_HOST_H
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+// --- conversions, rounding to nearest even. Written without branches, so that loops over them vectorise.
+static inline float hd_float_of(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint32_t hd_bits_of(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static inline float hd_from_bf16(uint16_t h) { return hd_float_of((uint32_t)h << 16); }
+
+static inline uint16_t hd_to_bf16(float f) {
+    const uint32_t b = hd_bits_of(f);
+    const uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+    return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16) | 0x40u : rounded); // a NaN stays one
+}
+
+static inline float hd_from_f16(uint16_t h) {
+    const uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
+    const float scaled = hd_float_of(magnitude) * 0x1p112f; // moves the exponent; subnormals become normal
+    const uint32_t special = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
+    return hd_float_of(hd_bits_of(scaled) | special | sign);
+}
+
+static inline uint16_t hd_to_f16(float f) {
+    const uint32_t b = hd_bits_of(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    const uint32_t subnormal = hd_bits_of(hd_float_of(magnitude) + 0.5f) - 0x3f000000u; // the adder rounds to 2^-24
+    const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
+    const uint32_t large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    return (uint16_t)(sign | (magnitude >= 0x477ff000u ? large : finite));
+}
+
+static inline float hd_round_bf16(float f) { return hd_from_bf16(hd_to_bf16(f)); }
+static inline float hd_round_f16(float f) { return hd_from_f16(hd_to_f16(f)); }
+
+// --- exp and tanh: within 2 ulp of the exact value. Range reduction and polynomials after Cephes (expf, tanhf).
+static inline float hd_fma(float a, float b, float c) {
+#ifdef __FMA__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+static inline float hd_exp(float x) {
+    const float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x; // the ends already give 0 and infinity; NaN stays
+    const float n = (bounded * 1.44269504088896341f + 12582912.0f) - 12582912.0f; // nearest integer
+    const float r = hd_fma(n, 2.12194440e-4f, hd_fma(n, -0.693359375f, bounded));
+    float p = 1.9875691500e-4f;
+    p = hd_fma(p, r, 1.3981999507e-3f);
+    p = hd_fma(p, r, 8.3334519073e-3f);
+    p = hd_fma(p, r, 4.1665795894e-2f);
+    p = hd_fma(p, r, 1.6666665459e-1f);
+    p = hd_fma(p, r, 5.0000001201e-1f);
+    p = hd_fma(p, r * r, r) + 1.0f;
+    const int32_t e = (int32_t)(x == x ? n : 0.0f), half = e >> 1; // 2^e in two factors: subnormal results round once
+    return p * hd_float_of((uint32_t)(half + 127) << 23) * hd_float_of((uint32_t)(e - half + 127) << 23);
+}
+
+static inline float hd_tanh(float x) {
+    const float z = x * x, a = x < 0.0f ? -x : x;
+    float p = -5.70498872745e-3f;
+    p = hd_fma(p, z, 2.06390887954e-2f);
+    p = hd_fma(p, z, -5.37397155531e-2f);
+    p = hd_fma(p, z, 1.33314422036e-1f);
+    p = hd_fma(p, z, -3.33332819422e-1f);
+    const float small = hd_fma(p * z, x, x);
+    const float large = 1.0f - 2.0f / (hd_exp(2.0f * a) + 1.0f);
+    return a < 0.625f ? small : x < 0.0f ? -large : large;
+}
+
+// --- reductions of a row: 16 (8 for double) running values, element c into value c % 16, then added pairwise
+#define HD_ROW_REDUCTION(NAME, T, LANES, PARAMS, START, TERM, JOIN)                                                      \
+    static inline T NAME PARAMS {                                                                                      \
+        T lane[LANES];                                                                                                 \
+        int64_t c = 0;                                                                                                 \
+        for (int i = 0; i < LANES; i++) lane[i] = START;                                                               \
+        for (; c + LANES <= n; c += LANES)                                                                             \
+            for (int i = 0; i < LANES; i++) {                                                                          \
+                const T a = lane[i], b = TERM(c + i);                                                                  \
+                lane[i] = JOIN;                                                                                        \
+            }                                                                                                          \
+        for (int i = 0; i < LANES && c < n; c++, i++) {                                                                             \
+            const T a = lane[i], b = TERM(c);                                                                          \
+            lane[i] = JOIN;                                                                                            \
+        }                                                                                                              \
+        for (int step = LANES / 2; step; step /= 2)                                                                    \
+            for (int i = 0; i < step; i++) {                                                                           \
+                const T a = lane[i], b = lane[i + step];                                                               \
+                lane[i] = JOIN;                                                                                        \
+            }                                                                                                          \
+        return lane[0];                                                                                                \
+    }
+#define HD_TERM(c) v[c]
+#define HD_TERM_DOT(c) (v[c] * w[c])
+#define HD_TERM_SQUARE(c) ((v[c] - mean) * (v[c] - mean))
+#define HD_LARGER ((a > b || a != a) ? a : b) // NaN wins
+HD_ROW_REDUCTION(hd_row_sum, float, 16, (const float *v, int64_t n), 0.0f, HD_TERM, a + b)
+HD_ROW_REDUCTION(hd_row_dot, float, 16, (const float *v, const float *w, int64_t n), 0.0f, HD_TERM_DOT, a + b)
+HD_ROW_REDUCTION(hd_row_spread, float, 16, (const float *v, float mean, int64_t n), 0.0f, HD_TERM_SQUARE, a + b)
+HD_ROW_REDUCTION(hd_row_max, float, 16, (const float *v, int64_t n), -INFINITY, HD_TERM, HD_LARGER)
+HD_ROW_REDUCTION(hd_row_sum_d, double, 8, (const double *v, int64_t n), 0.0, HD_TERM, a + b)
+HD_ROW_REDUCTION(hd_row_dot_d, double, 8, (const double *v, const double *w, int64_t n), 0.0, HD_TERM_DOT, a + b)
+HD_ROW_REDUCTION(hd_row_spread_d, double, 8, (const double *v, double mean, int64_t n), 0.0, HD_TERM_SQUARE, a + b)
+HD_ROW_REDUCTION(hd_row_max_d, double, 8, (const double *v, int64_t n), -(double)INFINITY, HD_TERM, HD_LARGER)
+
+// --- rotary embedding of one row of cols = heads x size: halves of a head turn by position * rate[i]; sign -1 turns back
+static inline void hd_rope_rates(double *rate, int64_t half, double theta) {
+    for (int64_t i = 0; i < half; i++) rate[i] = pow(theta, -(double)i / (double)half);
+}
+
+#define HD_ROW_ROPE(NAME, T)                                                                                           \
+    static inline void NAME(const T *x, T *y, int64_t cols, int64_t half, int64_t position, const double *rate, double sign) { \
+        for (int64_t i = 0; i < half; i++) {                                                                           \
+            const double angle = (double)position * rate[i];                                                           \
+            const T c = (T)cos(angle), s = (T)(sign * sin(angle));                                                     \
+            for (int64_t h = 0; h < cols; h += 2 * half) {                                                             \
+                const T a = x[h + i], b = x[h + half + i];                                                             \
+                y[h + i] = a * c - b * s;                                                                              \
+                y[h + half + i] = b * c + a * s;                                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+HD_ROW_ROPE(hd_row_rope, float)
+HD_ROW_ROPE(hd_row_rope_d, double)
+
+// --- column sums: partial sums of 64 consecutive rows each, added in order
+enum { HD_PARTIAL_ROWS = 64 };
+
+static inline void hd_add_partials(const float *partial, int64_t n, int64_t cols, float *sum) {
+#pragma omp parallel for schedule(static) if (n * cols > 65536)
+    for (int64_t block = 0; block < cols; block += 64) {
+        const int64_t end = block + 64 < cols ? block + 64 : cols;
+        for (int64_t c = block; c < end; c++) sum[c] = partial[c];
+        for (int64_t i = 1; i < n; i++)
+            for (int64_t c = block; c < end; c++) sum[c] += partial[i * cols + c];
+    }
+}
+#endif

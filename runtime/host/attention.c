@@ -1,0 +1,160 @@
+// Attention in blocks of 64 queries by 64 keys (the online softmax of FlashAttention): no matrix of seq x seq is ever stored.
+//
+// Backward recomputes the probabilities from the log-sum-exp, once for the gradient of the queries (a block of queries owns it) and
+// once for those of keys and values (a block of keys owns them), so no two threads add to one place and every sum has one order.
+#include "runtime/host/scratch.h"
+#include <cblas.h>
+
+enum { ROWS = 64, MAX_SIZE = HD_HOST_MAX_HEAD };
+extern void openblas_set_num_threads(int n);
+
+typedef struct { float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE], sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS]; } Scratch;
+static _Thread_local _Alignas(64) Scratch scratch;
+
+typedef struct { int64_t first, n; } Block; // consecutive positions of one sequence
+
+static Block block_at(int64_t index, int64_t seq) {
+    const int64_t first = index * ROWS;
+    return (Block){first, seq - first < ROWS ? seq - first : ROWS};
+}
+
+static int64_t blocks_of(const HdAttention *t) { return (t->seq + ROWS - 1) / ROWS; }
+
+static void load(const HdAttention *t, const void *src, int64_t stride, int64_t batch, int64_t head, Block b, float *dst) {
+    for (int64_t r = 0; r < b.n; r++) hd_host_load(t->dtype, src, (batch * t->seq + b.first + r) * stride + head * t->size, t->size, dst + r * t->size);
+}
+
+static void store(const HdAttention *t, void *dst, int64_t stride, int64_t batch, int64_t head, Block b, const float *src) {
+    for (int64_t r = 0; r < b.n; r++) hd_host_store(t->dtype, src + r * t->size, t->size, dst, (batch * t->seq + b.first + r) * stride + head * t->size);
+}
+
+// d (m x n) = alpha a b + beta d. ta: a is k x m; tb: b is n x k. All dense but d, whose rows are `stride` apart.
+static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t sa, const float *b, int64_t sb, float beta, float *d, int64_t sd) {
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a, (int)sa, b, (int)sb, beta, d, (int)sd);
+}
+
+// s = scale q k^T with what a causal query must not see at -infinity.
+static void scores(const HdAttention *t, Block q, Block k, const float *qx, const float *kx, float *s) {
+    product(false, true, q.n, k.n, t->size, t->scale, qx, t->size, kx, t->size, 0, s, ROWS);
+    for (int64_t i = 0; t->causal && i < q.n; i++)
+        for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++) s[i * ROWS + j] = -INFINITY;
+}
+
+static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp, const void *vp, void *op, float *lse) {
+    Scratch *x = &scratch;
+    const int64_t kv = head / (t->heads / t->kv_heads);
+    float top[ROWS], total[ROWS];
+    for (int64_t i = 0; i < q.n; i++) { top[i] = -INFINITY; total[i] = 0; }
+    memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
+    load(t, qp, t->q_stride, batch, head, q, x->q);
+    for (int64_t b = 0; b < blocks_of(t); b++) {
+        const Block k = block_at(b, t->seq);
+        if (t->causal && k.first >= q.first + q.n) break;
+        load(t, kp, t->k_stride, batch, kv, k, x->k);
+        load(t, vp, t->v_stride, batch, kv, k, x->v);
+        scores(t, q, k, x->q, x->k, x->s);
+        for (int64_t i = 0; i < q.n; i++) {
+            float *s = x->s + i * ROWS;
+            const float m = hd_row_max(s, k.n), now = (top[i] > m || top[i] != top[i]) ? top[i] : m, shrink = hd_exp(top[i] - now);
+            for (int64_t j = 0; j < k.n; j++) s[j] = hd_exp(s[j] - now);
+            total[i] = total[i] * shrink + hd_row_sum(s, k.n);
+            top[i] = now;
+            for (int64_t c = 0; c < t->size; c++) x->sum[i * t->size + c] *= shrink;
+        }
+        product(false, false, q.n, t->size, k.n, 1, x->s, ROWS, x->v, t->size, 1, x->sum, t->size);
+    }
+    for (int64_t i = 0; i < q.n; i++) {
+        for (int64_t c = 0; c < t->size; c++) x->sum[i * t->size + c] /= total[i];
+        lse[(batch * t->heads + head) * t->seq + q.first + i] = top[i] + logf(total[i]);
+    }
+    store(t, op, t->o_stride, batch, head, q, x->sum);
+}
+
+void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace) {
+    (void)workspace;
+    const int64_t n = blocks_of(t), work = t->batch * t->heads * n;
+    openblas_set_num_threads(1);
+#pragma omp parallel for schedule(static, 1) if (work > 1)
+    for (int64_t i = 0; i < work; i++) forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse);
+}
+
+typedef struct { const HdAttention *t; const void *dout, *q, *k, *v, *o; const float *lse; void *dq, *dk, *dv; } Backward;
+
+// Loads queries and output gradients of a block into x->q and x->o; delta[i] = sum(dout * o) of row i.
+static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q, float *delta) {
+    const HdAttention *t = w->t;
+    Scratch *x = &scratch;
+    load(t, w->o, t->o_stride, batch, head, q, x->q); // for a moment
+    load(t, w->dout, t->o_stride, batch, head, q, x->o);
+    for (int64_t i = 0; i < q.n; i++) delta[i] = hd_row_dot(x->o + i * t->size, x->q + i * t->size, t->size);
+    load(t, w->q, t->q_stride, batch, head, q, x->q);
+}
+
+// From the loaded blocks: x->p = probabilities, x->s = scale p (dout v^T - delta), the gradient of q k^T.
+static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const float *delta) {
+    const HdAttention *t = w->t;
+    Scratch *x = &scratch;
+    const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
+    scores(t, q, k, x->q, x->k, x->p);
+    product(false, true, q.n, k.n, t->size, 1, x->o, t->size, x->v, t->size, 0, x->s, ROWS);
+    for (int64_t i = 0; i < q.n; i++)
+        for (int64_t j = 0; j < k.n; j++) {
+            const float p = hd_exp(x->p[i * ROWS + j] - lse[i]);
+            x->p[i * ROWS + j] = p;
+            x->s[i * ROWS + j] = p * (x->s[i * ROWS + j] - delta[i]) * t->scale;
+        }
+}
+
+static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) {
+    const HdAttention *t = w->t;
+    Scratch *x = &scratch;
+    const int64_t kv = head / (t->heads / t->kv_heads);
+    float delta[ROWS];
+    memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
+    load_queries(w, batch, head, q, delta);
+    for (int64_t b = 0; b < blocks_of(t); b++) {
+        const Block k = block_at(b, t->seq);
+        if (t->causal && k.first >= q.first + q.n) break;
+        load(t, w->k, t->k_stride, batch, kv, k, x->k);
+        load(t, w->v, t->v_stride, batch, kv, k, x->v);
+        probabilities(w, batch, head, q, k, delta);
+        product(false, false, q.n, t->size, k.n, 1, x->s, ROWS, x->k, t->size, 1, x->sum, t->size);
+    }
+    store(t, w->dq, t->q_stride, batch, head, q, x->sum);
+}
+
+static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
+    const HdAttention *t = w->t;
+    Scratch *x = &scratch;
+    const int64_t group = t->heads / t->kv_heads;
+    float delta[ROWS];
+    memset(x->sum, 0, (size_t)(k.n * t->size) * sizeof(float));
+    memset(x->sum2, 0, (size_t)(k.n * t->size) * sizeof(float));
+    load(t, w->k, t->k_stride, batch, kv, k, x->k);
+    load(t, w->v, t->v_stride, batch, kv, k, x->v);
+    for (int64_t head = kv * group; head < (kv + 1) * group; head++)
+        for (int64_t b = t->causal ? k.first / ROWS : 0; b < blocks_of(t); b++) {
+            const Block q = block_at(b, t->seq);
+            load_queries(w, batch, head, q, delta);
+            probabilities(w, batch, head, q, k, delta);
+            product(true, false, k.n, t->size, q.n, 1, x->s, ROWS, x->q, t->size, 1, x->sum, t->size);
+            product(true, false, k.n, t->size, q.n, 1, x->p, ROWS, x->o, t->size, 1, x->sum2, t->size);
+        }
+    store(t, w->dk, t->k_stride, batch, kv, k, x->sum);
+    store(t, w->dv, t->v_stride, batch, kv, k, x->sum2);
+}
+
+void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v, const void *o, const float *lse, void *dq,
+                            void *dk, void *dv, void *workspace) {
+    (void)workspace;
+    const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv};
+    const int64_t n = blocks_of(t), queries = t->batch * t->heads * n, keys = t->batch * t->kv_heads * n;
+    openblas_set_num_threads(1);
+#pragma omp parallel if (queries > 1)
+    {
+#pragma omp for schedule(static, 1) nowait
+        for (int64_t i = 0; i < queries; i++) query_grad(&w, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq));
+#pragma omp for schedule(static, 1)
+        for (int64_t i = 0; i < keys; i++) key_grad(&w, i / (t->kv_heads * n), i / n % t->kv_heads, block_at(i % n, t->seq));
+    }
+}

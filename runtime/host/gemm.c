@@ -1,0 +1,104 @@
+// Matrix products through CBLAS, in tiles of fixed size that threads share: each tile is one single-threaded call whose order of
+// additions depends on the shape alone, so results do not depend on the number of threads.
+//
+// f32 operands are read in place. Half-precision operands are converted a block at a time into a tile of scratch memory, and the
+// sums stay in f32 until the whole inner dimension is done.
+#include "runtime/host/scratch.h"
+#include <cblas.h>
+
+enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
+extern void openblas_set_num_threads(int n); // not in every cblas.h
+
+typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } Scratch;
+static _Thread_local _Alignas(64) Scratch scratch;
+
+typedef struct { const HdGemm *g; const void *a, *b, *bias; void *d; } Product;
+typedef struct { int64_t batch, row, col, rows, cols; } Tile; // of d
+
+static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A block of a stored matrix with `width` columns, as dense floats: `rows` x `cols` from (row, col) on.
+static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t width, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                          float *buffer, int64_t *stride) {
+    if (d == HD_F32) {
+        *stride = width;
+        return (const float *)matrix + start + row * width + col;
+    }
+    for (int64_t r = 0; r < rows; r++) hd_host_load(d, matrix, start + (row + r) * width + col, cols, buffer + r * cols);
+    *stride = cols;
+    return buffer;
+}
+
+static float gelu(float a) { // the meaning of gelu in the op table
+    return 0.5f * a * (1.0f + hd_tanh(0.7978845608028654f * (a + 0.044715f * a * a * a)));
+}
+
+static void finish_row(const Product *p, float *row, int64_t col, int64_t cols) {
+    if (p->g->epilogue == HD_EPI_NONE) return;
+    float bias[TILE_N];
+    hd_host_load(p->g->d, p->bias, col, cols, bias);
+    if (p->g->epilogue == HD_EPI_BIAS_GELU)
+        for (int64_t c = 0; c < cols; c++) row[c] = gelu(row[c] + bias[c]);
+    else
+        for (int64_t c = 0; c < cols; c++) row[c] += bias[c];
+}
+
+static void run_tile(const Product *p, const Tile *t) {
+    const HdGemm *g = p->g;
+    const int64_t a0 = t->batch * g->m * g->k, b0 = t->batch * g->k * g->n, d0 = t->batch * g->m * g->n + t->row * g->n + t->col;
+    const bool in_place = g->d == HD_F32, whole = g->a == HD_F32 && g->b == HD_F32;
+    float *const d = in_place ? (float *)p->d + d0 : scratch.d;
+    const int64_t d_stride = in_place ? g->n : t->cols, step = whole ? g->k : TILE_K;
+    float beta = in_place && g->accumulate ? 1.0f : 0.0f;
+    for (int64_t k = 0; k < g->k; k += step, beta = 1.0f) {
+        const int64_t n = lesser(step, g->k - k);
+        int64_t a_stride, b_stride;
+        const float *a = g->ta ? block(g->a, p->a, a0, g->m, k, t->row, n, t->rows, scratch.a, &a_stride)
+                               : block(g->a, p->a, a0, g->k, t->row, k, t->rows, n, scratch.a, &a_stride);
+        const float *b = g->tb ? block(g->b, p->b, b0, g->k, t->col, k, t->cols, n, scratch.b, &b_stride)
+                               : block(g->b, p->b, b0, g->n, k, t->col, n, t->cols, scratch.b, &b_stride);
+        cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)t->rows, (int)t->cols, (int)n, 1.0f, a,
+                    (int)a_stride, b, (int)b_stride, beta, d, (int)d_stride);
+    }
+    for (int64_t r = 0; r < t->rows; r++) {
+        float *row = d + r * d_stride;
+        if (!g->k && beta == 0.0f) memset(row, 0, (size_t)t->cols * sizeof(float));
+        finish_row(p, row, t->col, t->cols);
+        if (in_place) continue;
+        if (g->accumulate) {
+            float old[TILE_N];
+            hd_host_load(g->d, p->d, d0 + r * g->n, t->cols, old);
+            for (int64_t c = 0; c < t->cols; c++) row[c] = old[c] + row[c];
+        }
+        hd_host_store(g->d, row, t->cols, p->d, d0 + r * g->n);
+    }
+}
+
+static void run_tile_f64(const Product *p, const Tile *t) {
+    const HdGemm *g = p->g;
+    const double *a = (const double *)p->a + t->batch * g->m * g->k + (g->ta ? t->row : t->row * g->k);
+    const double *b = (const double *)p->b + t->batch * g->k * g->n + (g->tb ? t->col * g->k : t->col), *bias = p->bias;
+    double *d = (double *)p->d + t->batch * g->m * g->n + t->row * g->n + t->col;
+    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)t->rows, (int)t->cols, (int)g->k, 1.0, a,
+                (int)(g->ta ? g->m : g->k), b, (int)(g->tb ? g->k : g->n), g->accumulate ? 1.0 : 0.0, d, (int)g->n);
+    for (int64_t r = 0; g->epilogue != HD_EPI_NONE && r < t->rows; r++)
+        for (int64_t c = 0; c < t->cols; c++) {
+            const double x = d[r * g->n + c] + bias[t->col + c];
+            d[r * g->n + c] = g->epilogue == HD_EPI_BIAS ? x : 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+        }
+}
+
+void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace) {
+    (void)workspace; // its tiles are smaller than what other targets need, and one set a thread
+    const Product p = {g, a, b, bias, d};
+    const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N, tiles = g->batch * down * across;
+    openblas_set_num_threads(1);
+#pragma omp parallel for schedule(static) if ((double)g->m * (double)g->n * (double)g->k * (double)g->batch > 32768.0)
+    for (int64_t i = 0; i < tiles; i++) {
+        Tile t = {.batch = i / (down * across), .row = i / across % down * TILE_M, .col = i % across * TILE_N};
+        t.rows = lesser(TILE_M, g->m - t.row);
+        t.cols = lesser(TILE_N, g->n - t.col);
+        if (g->a == HD_F64) run_tile_f64(&p, &t);
+        else run_tile(&p, &t);
+    }
+}

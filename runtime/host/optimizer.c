@@ -1,0 +1,76 @@
+// The update: gradient norm, numbers of one step, AdamW. Arithmetic and its order are those of the reference evaluator.
+#include "runtime/host/scratch.h"
+
+enum { NORM_BLOCK = 4096 };
+
+static double square_sum(const float *x, int64_t n) {
+    double lane[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) lane[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i < n; i++, k++) lane[k & 7] += (double)x[i] * (double)x[i];
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm) {
+    double total = 0;
+    for (int k = 0; k < n; k++) {
+        const float *x = buffers[k];
+        const int64_t count = counts[k];
+#pragma omp parallel for ordered schedule(static, 1) if (count > 16 * NORM_BLOCK)
+        for (int64_t at = 0; at < count; at += NORM_BLOCK) {
+            const double sum = square_sum(x + at, count - at < NORM_BLOCK ? count - at : NORM_BLOCK);
+#pragma omp ordered
+            total += sum;
+        }
+    }
+    *norm = (float)sqrt(total);
+}
+
+// Of step t, counted from 1: linear warm-up to the peak, then constant, or linear or half a cosine down to the floor.
+static double learning_rate(const HdOptimizer *o, double t) {
+    const double warmup = (double)o->lr_warmup, total = (double)o->lr_total;
+    if (t <= warmup) return o->lr_peak * t / warmup;
+    const double p = fmin(1.0, (t - warmup) / fmax(1.0, total - warmup));
+    switch (o->lr_kind) {
+    case HD_LR_LINEAR: return o->lr_floor + (o->lr_peak - o->lr_floor) * (1.0 - p);
+    case HD_LR_COSINE: return o->lr_floor + (o->lr_peak - o->lr_floor) * (1.0 + cos(3.14159265358979323846 * p)) / 2.0;
+    default: return o->lr_peak;
+    }
+}
+
+void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
+    const double t = (double)(*step += 1), clip = o->clip, n = (double)*norm;
+    scalars[0] = (float)learning_rate(o, t);
+    scalars[1] = (float)(clip > 0 && n > clip ? clip / n : 1.0);
+    scalars[2] = (float)(1.0 - pow(o->beta1, t));
+    scalars[3] = (float)(1.0 - pow(o->beta2, t));
+    scalars[4] = (float)t;
+    scalars[5] = scalars[6] = scalars[7] = 0;
+}
+
+typedef struct { float lr, clip, c1, c2, b1, b2, n1, n2, eps; } Numbers;
+
+static void adamw_block(const Numbers *s, float decay, int64_t n, const float *grad, float *master, float *m, float *v) {
+    for (int64_t i = 0; i < n; i++) {
+        const float g = grad[i] * s->clip;
+        m[i] = s->b1 * m[i] + s->n1 * g;
+        v[i] = s->b2 * v[i] + s->n2 * g * g;
+        const float direction = m[i] / s->c1 / (sqrtf(v[i] / s->c2) + s->eps);
+        master[i] = master[i] - s->lr * (direction + decay * master[i]);
+    }
+}
+
+void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m, float *v, void *compute,
+                   HdDtype compute_dtype, const float *scalars) {
+    enum { BLOCK = 4096 };
+    const float b1 = (float)o->beta1, b2 = (float)o->beta2;
+    const Numbers s = {scalars[0], scalars[1], scalars[2], scalars[3], b1, b2, 1.0f - b1, 1.0f - b2, (float)o->eps};
+#pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int64_t end = at + BLOCK < count ? at + BLOCK : count, middle = decayed < at ? at : decayed > end ? end : decayed;
+        adamw_block(&s, (float)o->weight_decay, middle - at, grad + at, master + at, m + at, v + at);
+        adamw_block(&s, 0.0f, end - middle, grad + middle, master + middle, m + middle, v + middle);
+        if (compute && compute != (void *)master) hd_host_store(compute_dtype, master + at, end - at, compute, at);
+    }
+}

@@ -1,0 +1,74 @@
+// Cross entropy with its gradient, and the gradient of an embedding. Sums over rows run in a fixed order on any number of threads.
+#include "runtime/host/scratch.h"
+
+enum { BLOCK_ROWS = 16, PIECE = 1024, COLUMNS = 32 };
+
+// log(sum(exp(row))), a piece at a time. *target: the logit of the target.
+static float log_sum(HdDtype dt, const void *logits, int64_t row, int64_t vocab, int32_t wanted, float *target) {
+    float x[PIECE], top = -INFINITY, sum = 0;
+    for (int64_t at = 0; at < vocab; at += PIECE) {
+        const int64_t n = vocab - at < PIECE ? vocab - at : PIECE;
+        hd_host_load(dt, logits, row * vocab + at, n, x);
+        const float m = hd_row_max(x, n);
+        if (wanted >= at && wanted < at + n) *target = x[wanted - at];
+        const float now = (top > m || top != top) ? top : m; // NaN wins
+        if (now == -INFINITY) continue;
+        for (int64_t i = 0; i < n; i++) x[i] = hd_exp(x[i] - now);
+        sum = sum * hd_exp(top - now) + hd_row_sum(x, n);
+        top = now;
+    }
+    return top + logf(sum);
+}
+
+static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits, int32_t wanted, float lse, float scale, void *dlogits) {
+    float x[PIECE];
+    for (int64_t at = 0; at < vocab; at += PIECE) {
+        const int64_t n = vocab - at < PIECE ? vocab - at : PIECE;
+        hd_host_load(dt, logits, row * vocab + at, n, x);
+        for (int64_t i = 0; i < n; i++) x[i] = hd_exp(x[i] - lse) * scale;
+        if (wanted >= at && wanted < at + n) x[wanted - at] -= scale;
+        hd_host_store(dt, x, n, dlogits, row * vocab + at);
+    }
+}
+
+static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss, void *dlogits) {
+    const float scale = dloss ? *dloss / (float)rows : 0.0f; // before the loss is written: the two may share bytes
+    double total = 0;
+#pragma omp parallel for ordered schedule(static, 1) if (rows * vocab > 16384)
+    for (int64_t block = 0; block < rows; block += BLOCK_ROWS) {
+        const int64_t end = block + BLOCK_ROWS < rows ? block + BLOCK_ROWS : rows;
+        double sum = 0;
+        for (int64_t r = block; r < end; r++) {
+            float target = NAN;
+            const float lse = log_sum(dt, logits, r, vocab, targets[r], &target);
+            sum += (double)(lse - target);
+            if (dlogits) grad_row(dt, r, vocab, logits, targets[r], lse, scale, dlogits);
+        }
+#pragma omp ordered
+        total += sum;
+    }
+    *loss = (float)(total / (double)rows);
+}
+
+void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss) {
+    cross_entropy(dt, rows, vocab, logits, targets, NULL, loss, NULL);
+}
+
+void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss,
+                                void *dlogits, void *workspace) {
+    (void)workspace;
+    cross_entropy(dt, rows, vocab, logits, targets, dloss, loss, dlogits);
+}
+
+void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index, float *out, bool accumulate) {
+#pragma omp parallel for schedule(static) if (rows * cols > 16384)
+    for (int64_t first = 0; first < cols; first += COLUMNS) {
+        const int64_t n = cols - first < COLUMNS ? cols - first : COLUMNS;
+        for (int64_t v = 0; !accumulate && v < vocab; v++) memset(out + v * cols + first, 0, (size_t)n * sizeof(float));
+        for (int64_t r = 0; r < rows; r++) {
+            float x[COLUMNS], *sum = out + index[r] * cols + first;
+            hd_host_load(dt, dy, r * cols + first, n, x);
+            for (int64_t c = 0; c < n; c++) sum[c] += x[c];
+        }
+    }
+}
