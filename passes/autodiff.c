@@ -184,16 +184,17 @@ static bool check_loss(Module *m, const Func *loss) {
     return true;
 }
 
-static bool check_parameters(const Module *m, const Func *micro) {
+static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
+    VEC(const Symbol *) found = {0};
+    for (const Op *o = micro->first; o; o = o->next)
+        if (o->kind == OP_GRAD) hd_push(scratch, &found, hd_symbol_find(m, hd_word(&o->attrs, A_PARAM, "")));
     bool ok = true;
     for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_PARAM) continue;
-        bool found = false;
-        for (const Op *o = micro->first; o && !found; o = o->next)
-            found = o->kind == OP_GRAD && strcmp(hd_word(&o->attrs, A_PARAM, ""), s->name) == 0;
-        if (!found)
-            hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it", s->name);
-        ok &= found;
+        int i = 0;
+        while (i < found.n && found.at[i] != s) i++;
+        if (s->kind != SYM_PARAM || i < found.n) continue;
+        hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it", s->name);
+        ok = false;
     }
     return ok;
 }
@@ -209,7 +210,7 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     }
     Func *f = hd_func_clone(m, loss, "micro");
     loss->name = hd_intern(m->cx, "eval");
-    if (!backward(f, cx->scratch, 1.0 / (double)micro) || !check_parameters(m, f)) return FAILED;
+    if (!backward(f, cx->scratch, 1.0 / (double)micro) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
     hd_renumber(f);
     return CHANGED;

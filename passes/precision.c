@@ -11,10 +11,14 @@
 typedef struct {
     Module *m;
     Func *f;
+    Arena *scratch;
     DType compute;
     int n_before;      // values that stood in the function before the pass have ids below this
+    Uses uses;         // of those values, before the pass
     const Type **was;  // by id: their types
+    Value **now;       // by id: the cast that stands for a parameter, or NULL
     Value **narrowed;  // by id: the value in the compute dtype
+    VEC(Value *) params; // the first cast of each parameter
     bool changed;
 } Lowering;
 
@@ -64,25 +68,27 @@ static Value *narrow(Lowering *l, Op *at, Value *v) {
 }
 
 // --- parameters
+static const char *param_of(const Op *o) { return hd_word(&o->attrs, A_PARAM, ""); }
+
 static void lower_param(Lowering *l, Op *o) {
-    if (!wide(o->out[0])) return;
-    const char *name = hd_word(&o->attrs, A_PARAM, "");
-    for (Op *p = l->f->first; p != o; p = p->next) // a parameter read again: the first cast serves
-        if (p->kind == OP_PARAM && p->next->kind == OP_CAST && p->next->in[0] == p->out[0] &&
-            p->next->out[0]->type->dtype == l->compute && strcmp(hd_word(&p->attrs, A_PARAM, ""), name) == 0) {
-            hd_replace_uses(o->out[0], p->next->out[0]);
+    Value *v = o->out[0];
+    if (!wide(v)) return;
+    for (int i = 0; i < l->params.n; i++) // a parameter read again: the first cast serves
+        if (param_of(l->params.at[i]->def->in[0]->def) == param_of(o)) { // names are interned
+            l->now[v->id] = l->params.at[i];
             hd_erase(o);
             l->changed = true;
             return;
         }
-    bool only_casts = true;
-    for (const Op *u = o->next; u; u = u->next)
-        for (int i = 0; i < u->n_in; i++)
-            if (u->in[i] == o->out[0]) only_casts &= u->kind == OP_CAST && u->out[0]->type->dtype == l->compute;
-    if (only_casts) return;
-    Op *c = cast_op(l, o->out[0], l->compute, o);
-    hd_replace_uses(o->out[0], c->out[0]);
+    Op *done = l->uses.count[v->id] == 1 ? l->uses.users[v->id][0] : NULL;
+    if (done && done->kind == OP_CAST && done->out[0]->type->dtype == l->compute) {
+        hd_push(l->scratch, &l->params, done->out[0]);
+        return;
+    }
+    Op *c = cast_op(l, v, l->compute, o);
     hd_insert_after(o, c);
+    l->now[v->id] = c->out[0];
+    hd_push(l->scratch, &l->params, c->out[0]);
 }
 
 // --- operands
@@ -113,13 +119,10 @@ static void agree(Lowering *l, Op *o) {
 }
 
 // --- gradients of parameters
-static bool for_grads_only(const Value *v) { // read once, or by `grad` ops alone
-    int uses = 0, grads = 0;
-    for (const Op *o = v->def->next; o; o = o->next)
-        for (int i = 0; i < o->n_in; i++) {
-            uses += o->in[i] == v;
-            grads += o->in[i] == v && o->kind == OP_GRAD;
-        }
+static bool for_grads_only(const Lowering *l, const Value *v) { // read once, or by `grad` ops alone
+    if (v->id >= l->n_before) return false;
+    int grads = 0, uses = l->uses.count[v->id];
+    for (int i = 0; i < uses; i++) grads += l->uses.users[v->id][i]->kind == OP_GRAD;
     return uses == 1 || uses == grads;
 }
 
@@ -132,8 +135,8 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
     bool moves = o && (o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE || o->kind == OP_SLICE || o->kind == OP_CONCAT);
     bool sums = o && o->kind != OP_CAST && hd_attr_allowed(hd_op_info(o->kind)->attrs, A_OUT);
     if (o && o->kind == OP_CAST && wide(o->in[0])) return o->in[0];
-    if (!(moves || sums) || !for_grads_only(v)) return cast_before(l, at, v, TY_F32);
-    bool of_sum = is_sum(o) && o->in[0]->def && is_sum(o->in[0]->def) && for_grads_only(o->in[0]); // summed in two steps
+    if (!(moves || sums) || !for_grads_only(l, v)) return cast_before(l, at, v, TY_F32);
+    bool of_sum = is_sum(o) && o->in[0]->def && is_sum(o->in[0]->def) && for_grads_only(l, o->in[0]); // summed in two steps
     for (int i = 0; i < (moves ? o->n_in : of_sum); i++) o->in[i] = widen(l, o, o->in[i]);
     if (sums) hd_set_word(l->m->cx, &o->attrs, A_OUT, "f32");
     must_retype(o, hd_op_is(o, TRAIT_EXPLICIT) ? hd_type_with(l->m->cx, TY_F32, v->type) : NULL);
@@ -160,6 +163,8 @@ static void infer_again(Lowering *l, Op *o) {
 }
 
 static void lower_op(Lowering *l, Op *o) {
+    for (int i = 0; i < o->n_in; i++)
+        if (o->in[i]->id < l->n_before && l->now[o->in[i]->id]) o->in[i] = l->now[o->in[i]->id];
     if (o->kind == OP_PARAM) {
         lower_param(l, o);
     } else if (o->kind == OP_GRAD) {
@@ -176,7 +181,9 @@ static void lower_op(Lowering *l, Op *o) {
 }
 
 static bool lower_func(Module *m, Func *f, DType compute, Arena *scratch) {
-    Lowering l = {.m = m, .f = f, .compute = compute, .n_before = f->n_values};
+    Lowering l = {.m = m, .f = f, .scratch = scratch, .compute = compute, .n_before = f->n_values};
+    l.uses = hd_uses(f, scratch);
+    l.now = HD_NEWN(scratch, Value *, f->n_values);
     l.was = HD_NEWN(scratch, const Type *, f->n_values);
     l.narrowed = HD_NEWN(scratch, Value *, f->n_values);
     for (int i = 0; i < f->n_args; i++) l.was[f->args[i]->id] = f->args[i]->type;
