@@ -79,7 +79,9 @@ static bool search(HdCudaApi *api, HdCudaLib lib, const char *name, Looked *look
     const char *home[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda"};
     for (int i = 0; i < 3; i++) {
         char dir[512];
-        if (!home[i] || !*home[i]) continue;
+        bool again = false;
+        for (int j = 0; j < i && home[i]; j++) again = again || (home[j] && !strcmp(home[i], home[j]));
+        if (!home[i] || !*home[i] || again) continue;
         snprintf(dir, sizeof dir, "%s/lib64", home[i]);
         if (try_dir(api, lib, dir, strlen(dir), name, looked)) return true;
     }

@@ -1,0 +1,384 @@
+// The CUDA runtime on pretended libraries: usage cuda_fake FAKES_FOLDER SCRATCH_FOLDER. Each scenario runs in a process of its own.
+#include "runtime/heddle.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *scratch;
+static char log_path[512], cache_path[512];
+static int failures;
+
+#define CHECK(x) ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
+
+// --- a small program: a counter at 0, three streams, two kernels with a meaning
+enum { COUNTER = 0, SPARE = 256, DATA = 4096, ARENA = 16 << 20 };
+static const HdSource sources[] = {{"k.cu", "bump twice"}, {"other.cu", "other"}};
+static const HdKernel kernels[] = {{"bump", 0, 0}, {"twice", 0, 0}, {"other", 1, 1000}};
+static const char *const streams[] = {"compute", "side", "third"};
+static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20}, {"record", "compute", "", "", 0, 0},
+                                   {"wait", "side", "", "", 0, 0}, {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6}};
+static const HdGrid one = {1, 1, 1, 32, 0};
+
+static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another stream
+    uint64_t at = hd_device(x, COUNTER);
+    static const HdFunc *self;
+    extern const HdFunc test_funcs[];
+    self = &test_funcs[0];
+    hd_action(x, self, 0);
+    hd_cuda_launch(x, 0, 0, one, 1, &at);
+    hd_action(x, self, 1);
+    hd_cuda_record(x, 0, 0);
+    hd_action(x, self, 2);
+    hd_cuda_wait(x, 1, 0);
+    hd_action(x, self, 3);
+    hd_cuda_launch(x, 1, 1, one, 1, &at);
+}
+
+static void update(HdExec *x) { // waits for an event of the function before; its side stream is joined by the barrier only
+    uint64_t at = hd_device(x, COUNTER);
+    hd_cuda_wait(x, 2, 0);
+    hd_cuda_launch(x, 2, 0, one, 1, &at);
+}
+
+static void big_launch(HdExec *x) {
+    uint64_t at = hd_device(x, SPARE);
+    extern const HdFunc test_funcs[];
+    hd_action(x, &test_funcs[2], 3);
+    hd_cuda_launch(x, 0, 2, (HdGrid){1, 1, 1, 32, 2000}, 1, &at); // more shared memory than declared
+}
+
+const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 4, .actions = actions},
+                             {.name = "update", .run = update, .graph = true},
+                             {.name = "wrong", .run = big_launch, .n_actions = 4, .actions = actions}};
+
+static HdProgram program(void) {
+    return (HdProgram){.model = "Tiny", .source = "tiny.hd", .target = "cuda", .arch = "sm_90", .plan_hash = "0", .model_hash = "0", .report = "{}",
+                       .arena_bytes = ARENA, .loss = -1, .norm = -1, .step = -1, .n_funcs = 3, .funcs = test_funcs, .backend = &hd_cuda_backend,
+                       .n_sources = 2, .n_kernels = 3, .sources = sources, .kernels = kernels, .n_streams = 3, .n_events = 1, .streams = streams};
+}
+
+static const HdBackend *const b = &hd_cuda_backend;
+
+static int count_in_log(const char *text) {
+    FILE *f = fopen(log_path, "r");
+    char line[512];
+    int n = 0;
+    while (f && fgets(line, sizeof line, f)) n += strstr(line, text) != NULL;
+    if (f) fclose(f);
+    return n;
+}
+
+static bool failed_with(const char *text) {
+    if (strstr(hd_failure(), text)) return true;
+    fprintf(stderr, "the message is: %s\n", hd_failure());
+    return false;
+}
+
+static HdExec *opened(const HdProgram *p, bool graphs) {
+    HdExec *x = b->open(p, graphs, NULL);
+    if (!x) fprintf(stderr, "open: %s\n", hd_failure());
+    CHECK(x);
+    if (!x) exit(1);
+    return x;
+}
+
+static int counter(HdExec *x) {
+    int v = -1;
+    CHECK(b->read(x, COUNTER, &v, sizeof v));
+    return v;
+}
+
+static void graphs_replay(void) {
+    HdProgram p = program();
+    HdExec *x = opened(&p, true);
+    CHECK(counter(x) == 0); // memory starts clear
+    for (int i = 0; i < 3; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));
+    CHECK(counter(x) == 21); // c -> 2 (c + 1) + 1, three times from 0
+    CHECK(count_in_log("capture begins, mode 1") == 2);
+    CHECK(count_in_log("capture ends: 2 nodes") == 1 && count_in_log("capture ends: 1 nodes") == 1 && count_in_log("unjoined") == 0);
+    CHECK(count_in_log("graph launch") == 6);
+    CHECK(!strcmp(b->device(x), "NVIDIA H200 (pretended)") && b->peak_flops(x) == 989e12);
+    b->close(x);
+}
+
+static void direct_is_the_same(void) {
+    HdProgram p = program();
+    HdExec *x = opened(&p, false);
+    for (int i = 0; i < 3; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));
+    CHECK(counter(x) == 21 && count_in_log("capture") == 0 && b->sync(x));
+    b->close(x);
+}
+
+static void copies(void) {
+    HdProgram p = program();
+    HdExec *x = opened(&p, true);
+    size_t n = 9u << 20;
+    unsigned char *out = malloc(n), *in = calloc(n, 1);
+    for (size_t i = 0; i < n; i++) out[i] = (unsigned char)(i * 7 + i / 1000);
+    CHECK(b->write(x, DATA, out, n) && b->read(x, DATA, in, n) && !memcmp(out, in, n));
+    for (int i = 0; i < 5; i++) {
+        int64_t where[2] = {COUNTER, DATA};
+        CHECK(b->run(x, &test_funcs[0]) && b->post(x, 2, where, 4));
+    }
+    for (int i = 0, expect = 0; i < 5; i++) {
+        int got[2];
+        expect = 2 * (expect + 1);
+        CHECK(b->collect(x, got) && got[0] == expect && !memcmp(&got[1], out, 4));
+    }
+    CHECK(!b->collect(x, out) && failed_with("nothing was posted"));
+    b->close(x);
+    x = opened(&p, true);
+    CHECK(!b->write(x, ARENA - 4, out, 8) && failed_with("outside the arena"));
+    CHECK(!b->run(x, &test_funcs[0]) && failed_with("outside the arena")); // the first failure stays
+    b->close(x);
+    free(out);
+    free(in);
+}
+
+static int files_in_cache(const char *kind, bool damage) {
+    char command[1200];
+    int n = 0;
+    if (damage) {
+        snprintf(command, sizeof command, "for f in %s/%s-*; do printf x | dd of=$f bs=1 seek=70 conv=notrunc 2>/dev/null; done", cache_path, kind);
+        CHECK(system(command) == 0);
+    }
+    snprintf(command, sizeof command, "ls %s | grep -c '^%s-[0-9a-f]*$'", cache_path, kind);
+    FILE *f = popen(command, "r");
+    if (f && fscanf(f, "%d", &n) != 1) n = -1;
+    if (f) pclose(f);
+    return n;
+}
+
+static void cache(void) {
+    HdProgram p = program();
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile k.cu for sm_90a") == 1 && count_in_log("compile") == 2 && files_in_cache("cubin", false) == 2);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile") == 2);
+    CHECK(files_in_cache("cubin", true) == 2); // a byte of each payload is changed
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile") == 4);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile") == 4 && count_in_log("module loaded") == 8);
+    setenv("FAKE_CUDA_CC", "100", 1); // another GPU: other entries
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile k.cu for sm_100a") == 1 && files_in_cache("cubin", false) == 4);
+    setenv("HEDDLE_CACHE", "/proc/no/such", 1); // cannot be written: a warning, no failure
+    b->close(opened(&p, true));
+    setenv("HEDDLE_CACHE", "off", 1);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile") == 10);
+}
+
+// --- matrix products
+static double reference(const HdGemm *g, const double *a, const double *m, const double *bias, int64_t q, int64_t i, int64_t j, double old) {
+    double sum = 0;
+    for (int64_t l = 0; l < g->k; l++) sum += a[q * g->m * g->k + (g->ta ? l * g->m + i : i * g->k + l)] * m[q * g->k * g->n + (g->tb ? j * g->k + l : l * g->n + j)];
+    if (g->accumulate) sum += old;
+    if (g->epilogue != HD_EPI_NONE) sum += bias[j];
+    return g->epilogue == HD_EPI_BIAS_GELU ? 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum))) : sum;
+}
+
+static void put(HdExec *x, int64_t at, HdDtype t, const double *v, int n) {
+    float f[64];
+    for (int i = 0; i < n; i++) f[i] = (float)v[i];
+    CHECK(t == HD_F64 ? b->write(x, at, v, (size_t)n * 8) : b->write(x, at, f, (size_t)n * 4));
+}
+
+static void get(HdExec *x, int64_t at, HdDtype t, double *v, int n) {
+    float f[64];
+    CHECK(t == HD_F64 ? b->read(x, at, v, (size_t)n * 8) : b->read(x, at, f, (size_t)n * 4));
+    for (int i = 0; i < n && t != HD_F64; i++) v[i] = (double)f[i];
+}
+
+enum { N_GEMMS = 2 * 2 * 2 * 2 + 3 };
+static HdGemm gemms[N_GEMMS];
+static int fill_gemms(void) {
+    int n = 0;
+    for (int i = 0; i < 16; i++)
+        gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .ta = i & 1, .tb = i >> 1 & 1, .accumulate = i >> 2 & 1, .batch = i >> 3 & 1 ? 2 : 1,
+                              .a = HD_F32, .b = HD_F32, .d = HD_F32, .workspace_bytes = 256};
+    gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .tb = true, .batch = 1, .epilogue = HD_EPI_BIAS, .a = HD_F32, .b = HD_F32, .d = HD_F32};
+    gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .batch = 1, .epilogue = HD_EPI_BIAS_GELU, .a = HD_F32, .b = HD_F32, .d = HD_F32};
+    gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .ta = true, .accumulate = true, .a = HD_F64, .b = HD_F64, .d = HD_F64}; // batch 0 is 1
+    return n;
+}
+
+static HdProgram with_gemms(void) {
+    HdProgram p = program();
+    p.n_gemms = fill_gemms();
+    p.gemms = gemms;
+    return p;
+}
+
+static void products(void) {
+    HdProgram p = with_gemms();
+    HdExec *x = opened(&p, false);
+    double a[40], m[40], bias[4], old[24], got[24];
+    for (int i = 0; i < 40; i++) a[i] = i % 7 - 3, m[i] = i % 5 - 1.5;
+    for (int i = 0; i < 24; i++) old[i] = i * 0.25;
+    for (int i = 0; i < 4; i++) bias[i] = i - 1.5;
+    int64_t misaligned = 4;
+    for (int i = 0; i < p.n_gemms; i++)
+        for (int shift = 0; shift < 2; shift++) {
+            const HdGemm *g = &gemms[i];
+            int64_t batch = g->batch > 1 ? g->batch : 1, at = DATA + (g->d == HD_F64 ? 2 : 1) * shift * misaligned;
+            put(x, at, g->a, a, (int)(batch * g->m * g->k));
+            put(x, at + 1024, g->b, m, (int)(batch * g->k * g->n));
+            put(x, at + 2048, g->d, bias, 4);
+            put(x, at + 3072, g->d, old, (int)(batch * g->m * g->n));
+            hd_cuda_gemm(x, 0, i, hd_device(x, at), hd_device(x, at + 1024), hd_device(x, at + 2048), hd_device(x, at + 3072), hd_device(x, 0));
+            get(x, at + 3072, g->d, got, (int)(batch * g->m * g->n));
+            for (int64_t q = 0; q < batch; q++)
+                for (int64_t r = 0; r < g->m; r++)
+                    for (int64_t c = 0; c < g->n; c++) {
+                        int64_t e = (q * g->m + r) * g->n + c;
+                        CHECK(fabs(got[e] - reference(g, a, m, bias, q, r, c, old[e])) < 1e-4);
+                    }
+        }
+    CHECK(count_in_log("heuristic, align 4") > 0 && count_in_log("heuristic, align 16") == p.n_gemms);
+    b->close(x);
+}
+
+static void choices_are_remembered(void) {
+    HdProgram p = with_gemms();
+    b->close(opened(&p, true));
+    CHECK(count_in_log("heuristic") == p.n_gemms && count_in_log("check") == 0 && files_in_cache("gemm", false) == p.n_gemms);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("heuristic") == p.n_gemms && count_in_log("check of algorithm 1") == p.n_gemms); // 1 is the fastest
+    CHECK(files_in_cache("gemm", true) == p.n_gemms);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("heuristic") == 2 * p.n_gemms);
+    setenv("HEDDLE_TUNE", "0", 1);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("heuristic") == 3 * p.n_gemms && count_in_log("check") == p.n_gemms);
+}
+
+// --- everything that can go wrong
+static void no_open(const char *variable, const char *value, const HdProgram *p, const char *message) {
+    if (variable) setenv(variable, value, 1);
+    HdExec *x = b->open(p, true, NULL);
+    CHECK(!x && failed_with(message));
+    if (x) b->close(x);
+    if (variable) unsetenv(variable);
+}
+
+static void open_fails_clearly(void) {
+    HdProgram p = with_gemms();
+    setenv("HEDDLE_CACHE", "off", 1);
+    no_open("FAKE_CUDA_DEVICES", "0", &p, "no NVIDIA GPU can be used");
+    no_open("FAKE_CUDA_CC", "80", &p, "built for sm_90, the GPU (NVIDIA H200 (pretended)) is sm_80");
+    no_open("FAKE_CUDA_MEMORY", "1000000", &p, "needs 16777216 bytes (0.02 GiB) of device memory");
+    no_open("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1", &p, "cannot create a context on the GPU: CUDA_ERROR_INJECTED (999: a pretended failure)");
+    no_open("FAKE_CUDA_FAIL", "cuModuleLoadData:1", &p, "cannot load the kernels of k.cu");
+    no_open("FAKE_CUDA_FAIL", "cublasLtMatmulAlgoGetHeuristic:1", &p, "cuBLASLt has no algorithm for gemm 3 x 4 x 5 f32,f32->f32");
+    HdSource bad[] = {{"bad.cu", "#error bump twice"}, {"other.cu", "other"}};
+    p.sources = bad;
+    no_open(NULL, NULL, &p, "cannot compile bad.cu: NVRTC_ERROR_COMPILATION\nk.cu(1): error: this is the log");
+    p.sources = sources;
+    HdKernel absent[] = {{"bump", 0, 0}, {"absent", 0, 0}, {"other", 1, 1000}};
+    p.kernels = absent;
+    no_open(NULL, NULL, &p, "kernel absent is not in k.cu");
+    absent[1] = (HdKernel){"twice", 0, 300000};
+    no_open(NULL, NULL, &p, "kernel twice needs 300000 bytes of shared memory");
+}
+
+static void run_fails_clearly(void) {
+    HdProgram p = program();
+    HdExec *x = opened(&p, true);
+    CHECK(!b->run(x, &test_funcs[2]));
+    CHECK(failed_with("gpt.hd:14: launch in blocks.\"0\" (action 3 of wrong, stream side): kernel other of (1, 1, 1)"));
+    CHECK(!b->sync(x) && failed_with("gpt.hd:14"));
+    b->close(x);
+    static const struct { const char *fail, *message; } cases[] = {
+        {"cuStreamBeginCapture:1", "micro_only: cannot start a capture"},
+        {"cuLaunchKernel:2", "gpt.hd:14: launch in blocks.\"0\" (action 3 of micro_only, stream side): kernel twice"},
+        {"cuGraphInstantiateWithFlags:1", "micro_only: cannot instantiate a graph"},
+        {"cuGraphLaunch:1", "micro_only: cannot launch the graph"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (fork() == 0) {
+            setenv("FAKE_CUDA_FAIL", cases[i].fail, 1);
+            x = opened(&p, true);
+            CHECK(!b->run(x, &test_funcs[0]) && failed_with(cases[i].message));
+            b->close(x);
+            exit(failures != 0);
+        }
+        int status = 0;
+        wait(&status);
+        CHECK(status == 0);
+    }
+}
+
+static void profile(void) {
+    HdProgram p = program();
+    char path[600], text[8192];
+    snprintf(path, sizeof path, "%s/profile.json", scratch);
+    HdExec *x = b->open(&p, true, path);
+    CHECK(x);
+    if (!x) return;
+    for (int i = 0; i < 2; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));
+    CHECK(counter(x) == 9 && count_in_log("capture") == 0);
+    CHECK(b->write_profile(x, path));
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    CHECK(strstr(text, "\"name\": \"launch\", \"cat\": \"micro_only\", \"args\": {\"path\": \"blocks.\\\"0\\\"\", \"where\": \"gpt.hd:14\", \"stream\": \"side\", \"action\": 3"));
+    CHECK(strstr(text, "\"dur\": 250.000") && strstr(text, "\"tid\": 1"));
+    char command[700];
+    snprintf(command, sizeof command, "python3 -m json.tool %s >/dev/null", path);
+    CHECK(system(command) == 0);
+    b->close(x);
+}
+
+static void attention(void) { // the pretended cuDNN has no engine: the program's kernels run, three for the backward
+    HdAttention list[] = {{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .dtype = HD_BF16, .workspace_bytes = 1024, .kernel = {2, -1, -1}, .grid = {{1, 1, 1, 32, 1000}}},
+                          {.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .dtype = HD_BF16, .grad = true, .workspace_bytes = 1 << 20, .kernel = {2, 2, 2},
+                           .grid = {{1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}}}};
+    HdProgram p = program();
+    p.n_attentions = 2;
+    p.attentions = list;
+    HdExec *x = opened(&p, false);
+    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 6);
+    CHECK(b->sync(x) && count_in_log("kernel other runs") == 1);
+    hd_cuda_attention_grad(x, 0, &list[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+    CHECK(b->sync(x) && count_in_log("kernel other runs") == 4);
+    b->close(x);
+    list[1].kernel[1] = -1;
+    no_open(NULL, NULL, &p, "attention 1: no kernel, and cuDNN cannot do the forward of size 64, length 128: none of its 0 configurations");
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    scratch = argv[2];
+    setenv("HEDDLE_CUDA_PATH", argv[1], 1);
+    snprintf(log_path, sizeof log_path, "%s/fake_cuda.log", scratch);
+    snprintf(cache_path, sizeof cache_path, "%s/fake_cuda.cache", scratch);
+    setenv("FAKE_CUDA_LOG", log_path, 1);
+    setenv("HEDDLE_CACHE", cache_path, 1);
+    static const struct { const char *name; void (*run)(void); } scenarios[] = {
+        {"graphs_replay", graphs_replay}, {"direct_is_the_same", direct_is_the_same}, {"copies", copies}, {"cache", cache}, {"products", products},
+        {"choices_are_remembered", choices_are_remembered}, {"open_fails_clearly", open_fails_clearly}, {"run_fails_clearly", run_fails_clearly},
+        {"profile", profile}, {"attention", attention}};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        char command[1200];
+        snprintf(command, sizeof command, "rm -rf %s %s", log_path, cache_path);
+        if (system(command) != 0) return 1;
+        fflush(stdout);
+        if (fork() == 0) {
+            scenarios[i].run();
+            exit(failures != 0);
+        }
+        int status = 0;
+        wait(&status);
+        printf("%-24s %s\n", scenarios[i].name, status ? "FAILED" : "ok");
+        bad += status != 0;
+    }
+    return bad != 0;
+}

@@ -1,0 +1,222 @@
+// A driver that executes at once: device memory is host memory, streams run when called, a capture records and a graph replays.
+// It keeps the rules of capture that a program can break: work on a stream outside a running capture is an error, and every
+// stream that joined the capture has to come back to its origin.
+#include "tests/fake_cuda/fake.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_IMAGE = 200, NOT_FOUND = 500, LAUNCH_FAILED = 719, UNJOINED = 904, ISOLATION = 905, INJECTED = 999 };
+#define CALL(name) \
+    if (fake_call(name)) return INJECTED
+
+struct CuStreamState { bool captured; int work, joined; }; // counts of captured calls: made, and seen by the origin
+struct CuEventState { CuStream captured_on; int work; double time; };
+typedef struct Node { FakeWork *work; void *data; struct Node *next; } Node;
+struct CuGraphState { Node *first, *last; size_t n; };
+struct CuGraphExecState { CuGraph graph; };
+struct CuModuleState { const char *text; };
+struct CuFunctionState { char name[64]; int shared; };
+struct CuContextState { int unused; };
+
+static struct { CuGraph graph; CuStream origin; CuStream members[32]; int n_members; } capture;
+static double clock_ms;
+static struct CuContextState the_context;
+static long long used;
+
+static long long number(const char *name, long long otherwise) {
+    const char *v = getenv(name);
+    return v ? atoll(v) : otherwise;
+}
+
+void fake_tick(double ms) { clock_ms += ms; }
+
+CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes, const char *what) {
+    if (capture.graph && !s->captured) {
+        fake_log("%s outside the capture", what);
+        return ISOLATION;
+    }
+    if (!capture.graph) {
+        void *copy = malloc(bytes + 1);
+        memcpy(copy, data, bytes);
+        work(copy);
+        free(copy);
+        return 0;
+    }
+    Node *n = calloc(1, sizeof *n);
+    n->work = work;
+    n->data = malloc(bytes + 1);
+    memcpy(n->data, data, bytes);
+    if (capture.graph->last) capture.graph->last->next = n;
+    else capture.graph->first = n;
+    capture.graph->last = n;
+    capture.graph->n++;
+    s->work++;
+    return 0;
+}
+
+CuResult fake_cuInit(unsigned flags) {
+    (void)flags;
+    CALL("cuInit");
+    return number("FAKE_CUDA_DEVICES", 1) ? 0 : NO_DEVICE;
+}
+CuResult fake_cuDriverGetVersion(int *v) { return *v = (int)number("FAKE_CUDA_DRIVER", 13000), 0; }
+CuResult fake_cuGetErrorName(CuResult e, const char **t) { return *t = e == INJECTED ? "CUDA_ERROR_INJECTED" : e == UNJOINED ? "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" : "CUDA_ERROR", 0; }
+CuResult fake_cuGetErrorString(CuResult e, const char **t) { return (void)e, *t = "a pretended failure", 0; }
+CuResult fake_cuDeviceGetCount(int *n) { return *n = (int)number("FAKE_CUDA_DEVICES", 1), 0; }
+CuResult fake_cuDeviceGetName(char *name, int size, CuDevice d) { return (void)d, snprintf(name, (size_t)size, "NVIDIA H200 (pretended)"), 0; }
+CuResult fake_cuDeviceGetAttribute(int *v, CuDeviceAttribute a, CuDevice d) {
+    int cc = (int)number("FAKE_CUDA_CC", 90);
+    (void)d;
+    *v = a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? cc / 10 : a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? cc % 10
+       : a == HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 : 232448;
+    return 0;
+}
+CuResult fake_cuDevicePrimaryCtxRetain(CuContext *c, CuDevice d) {
+    (void)d;
+    CALL("cuDevicePrimaryCtxRetain");
+    return *c = &the_context, 0;
+}
+CuResult fake_cuMemGetInfo(size_t *spare, size_t *total) {
+    *total = (size_t)number("FAKE_CUDA_MEMORY", 1 << 28);
+    *spare = *total - (size_t)used;
+    return 0;
+}
+CuResult fake_cuMemAlloc(CuPtr *p, size_t bytes) {
+    CALL("cuMemAlloc");
+    if ((long long)bytes > number("FAKE_CUDA_MEMORY", 1 << 28) - used) return OUT_OF_MEMORY;
+    used += (long long)bytes;
+    char *m = aligned_alloc(256, (bytes + 255) & ~(size_t)255);
+    memset(m, 0xa5, bytes); // not clear, as on a device
+    fake_log("alloc %zu", bytes);
+    return *p = (CuPtr)(uintptr_t)m, 0;
+}
+CuResult fake_cuMemFree(CuPtr p) { return free((void *)(uintptr_t)p), 0; }
+CuResult fake_cuMemHostAlloc(void **p, size_t bytes, unsigned flags) { return (void)flags, *p = calloc(bytes, 1), 0; }
+CuResult fake_cuMemFreeHost(void *p) { return free(p), 0; }
+
+typedef struct { void *to; const void *from; size_t bytes; } Copy;
+static void do_copy(void *d) { memcpy(((Copy *)d)->to, ((Copy *)d)->from, ((Copy *)d)->bytes); }
+CuResult fake_cuMemcpyHtoDAsync(CuPtr to, const void *from, size_t bytes, CuStream s) {
+    CALL("cuMemcpyHtoDAsync");
+    return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, from, bytes}, sizeof(Copy), "copy");
+}
+CuResult fake_cuMemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream s) {
+    CALL("cuMemcpyDtoHAsync");
+    return fake_submit(s, do_copy, &(Copy){to, (void *)(uintptr_t)from, bytes}, sizeof(Copy), "copy");
+}
+CuResult fake_cuMemcpyDtoDAsync(CuPtr to, CuPtr from, size_t bytes, CuStream s) {
+    return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes}, sizeof(Copy), "copy");
+}
+typedef struct { void *to; unsigned char value; size_t count; } Fill;
+static void do_fill(void *d) { memset(((Fill *)d)->to, ((Fill *)d)->value, ((Fill *)d)->count); }
+CuResult fake_cuMemsetD8Async(CuPtr to, unsigned char value, size_t count, CuStream s) {
+    return fake_submit(s, do_fill, &(Fill){(void *)(uintptr_t)to, value, count}, sizeof(Fill), "fill");
+}
+
+CuResult fake_cuStreamCreateWithPriority(CuStream *s, unsigned flags, int priority) {
+    (void)flags, (void)priority;
+    return *s = calloc(1, sizeof **s), 0;
+}
+CuResult fake_cuStreamDestroy(CuStream s) { return free(s), 0; }
+CuResult fake_cuEventCreate(CuEvent *e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof **e), 0; }
+CuResult fake_cuEventDestroy(CuEvent e) { return free(e), 0; }
+CuResult fake_cuEventRecord(CuEvent e, CuStream s) {
+    CALL("cuEventRecord");
+    e->captured_on = s->captured ? s : NULL;
+    e->work = s->work;
+    e->time = clock_ms;
+    return 0;
+}
+CuResult fake_cuStreamWaitEvent(CuStream s, CuEvent e, unsigned flags) {
+    (void)flags;
+    if (!capture.graph) return 0;
+    if (!e->captured_on) return s->captured ? ISOLATION : 0;
+    if (!s->captured) {
+        s->captured = true;
+        s->work = s->joined = 0;
+        capture.members[capture.n_members++] = s;
+    }
+    if (s == capture.origin && e->work > e->captured_on->joined) e->captured_on->joined = e->work;
+    s->work++; // a later join has to cover what this wait brought along
+    return 0;
+}
+CuResult fake_cuEventElapsedTime(float *ms, CuEvent a, CuEvent b) { return *ms = (float)(b->time - a->time), 0; }
+
+CuResult fake_cuStreamBeginCapture(CuStream s, CuCaptureMode mode) {
+    CALL("cuStreamBeginCapture");
+    fake_log("capture begins, mode %d", mode);
+    capture.graph = calloc(1, sizeof *capture.graph);
+    capture.origin = s;
+    capture.n_members = 0;
+    s->captured = true;
+    return 0;
+}
+CuResult fake_cuStreamEndCapture(CuStream s, CuGraph *g) {
+    CuResult r = 0;
+    for (int i = 0; i < capture.n_members; i++) {
+        if (capture.members[i]->joined < capture.members[i]->work) r = UNJOINED;
+        capture.members[i]->captured = false;
+    }
+    s->captured = false;
+    *g = capture.graph;
+    fake_log("capture ends: %zu nodes%s", capture.graph->n, r ? ", unjoined" : "");
+    capture.graph = NULL;
+    return r;
+}
+CuResult fake_cuGraphInstantiateWithFlags(CuGraphExec *x, CuGraph g, unsigned long long flags) {
+    (void)flags;
+    CALL("cuGraphInstantiateWithFlags");
+    *x = calloc(1, sizeof **x);
+    (*x)->graph = g; // the graph itself is never freed, so the exec may keep it
+    return 0;
+}
+CuResult fake_cuGraphGetNodes(CuGraph g, CuGraphNode *nodes, size_t *n) { return (void)nodes, *n = g->n, 0; }
+CuResult fake_cuGraphLaunch(CuGraphExec x, CuStream s) {
+    CALL("cuGraphLaunch");
+    (void)s;
+    fake_log("graph launch");
+    for (Node *n = x->graph->first; n; n = n->next) n->work(n->data);
+    return 0;
+}
+
+CuResult fake_cuModuleLoadData(CuModule *m, const void *image) {
+    CALL("cuModuleLoadData");
+    if (strncmp(image, "FAKECUBIN", 9) != 0) return BAD_IMAGE;
+    *m = calloc(1, sizeof **m);
+    (*m)->text = strdup(image);
+    fake_log("module loaded");
+    return 0;
+}
+CuResult fake_cuModuleGetFunction(CuFunction *f, CuModule m, const char *name) {
+    if (!strstr(m->text, name)) return NOT_FOUND;
+    *f = calloc(1, sizeof **f);
+    snprintf((*f)->name, sizeof (*f)->name, "%s", name);
+    return 0;
+}
+CuResult fake_cuFuncSetAttribute(CuFunction f, CuFuncAttribute a, int value) {
+    if (a == HD_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) f->shared = value;
+    return 0;
+}
+CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
+
+// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it. Others only log.
+typedef struct { CuFunction f; uint64_t arg; } Launch;
+static void do_launch(void *d) {
+    Launch *l = d;
+    int *p = (int *)(uintptr_t)l->arg;
+    fake_tick(0.25);
+    if (!strcmp(l->f->name, "bump")) *p += 1;
+    else if (!strcmp(l->f->name, "twice")) *p *= 2;
+    else fake_log("kernel %s runs", l->f->name);
+}
+CuResult fake_cuLaunchKernel(CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                             CuStream s, void **args, void **extra) {
+    (void)extra;
+    CALL("cuLaunchKernel");
+    if ((int)shared > f->shared || !gx || !gy || !gz || !bx || !by || !bz) return INVALID;
+    Launch l = {.f = f};
+    memcpy(&l.arg, args[0], 8);
+    return fake_submit(s, do_launch, &l, sizeof l, f->name);
+}

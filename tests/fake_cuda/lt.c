@@ -1,0 +1,107 @@
+// cuBLASLt for small products: column-major, f32 and f64, computed plainly, so that a test sees whether the row-major mapping is
+// right. Three algorithms of different speed; an algorithm is its number.
+#define _GNU_SOURCE
+#include "tests/fake_cuda/fake.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct LtState { int unused; };
+struct LtDescState { int ta, tb; unsigned epilogue; const void *bias; LtType scale; };
+struct LtLayoutState { LtType type; int64_t rows, cols, ld, batches, stride; };
+struct LtPreferenceState { uint64_t workspace; uint32_t align; };
+static const double speed[3] = {3, 1, 2};
+
+size_t fake_cublasLtGetVersion(void) { return 130100; }
+const char *fake_cublasLtGetStatusString(LtStatus s) { return s ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_SUCCESS"; }
+LtStatus fake_cublasLtCreate(LtHandle *h) { return *h = calloc(1, sizeof **h), 0; }
+LtStatus fake_cublasLtDestroy(LtHandle h) { return free(h), 0; }
+LtStatus fake_cublasLtMatmulDescCreate(LtDesc *d, LtCompute compute, LtType scale) {
+    (void)compute;
+    *d = calloc(1, sizeof **d);
+    (*d)->scale = scale;
+    return 0;
+}
+LtStatus fake_cublasLtMatmulDescDestroy(LtDesc d) { return free(d), 0; }
+LtStatus fake_cublasLtMatmulDescSetAttribute(LtDesc d, LtDescAttribute a, const void *v, size_t bytes) {
+    void *to = a == HD_CUBLASLT_MATMUL_DESC_TRANSA ? (void *)&d->ta : a == HD_CUBLASLT_MATMUL_DESC_TRANSB ? (void *)&d->tb
+             : a == HD_CUBLASLT_MATMUL_DESC_EPILOGUE ? (void *)&d->epilogue : a == HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&d->bias : NULL;
+    return to ? memcpy(to, v, bytes), 0 : 7;
+}
+LtStatus fake_cublasLtMatrixLayoutCreate(LtLayout *l, LtType type, uint64_t rows, uint64_t cols, int64_t ld) {
+    *l = calloc(1, sizeof **l);
+    **l = (struct LtLayoutState){type, (int64_t)rows, (int64_t)cols, ld, 1, 0};
+    return 0;
+}
+LtStatus fake_cublasLtMatrixLayoutDestroy(LtLayout l) { return free(l), 0; }
+LtStatus fake_cublasLtMatrixLayoutSetAttribute(LtLayout l, LtLayoutAttribute a, const void *v, size_t bytes) {
+    int32_t count = 0;
+    if (a == HD_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) memcpy(&count, v, bytes), l->batches = count;
+    else memcpy(&l->stride, v, bytes);
+    return 0;
+}
+LtStatus fake_cublasLtMatmulPreferenceCreate(LtPreference *p) { return *p = calloc(1, sizeof **p), 0; }
+LtStatus fake_cublasLtMatmulPreferenceDestroy(LtPreference p) { return free(p), 0; }
+LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceAttribute a, const void *v, size_t bytes) {
+    if (a == HD_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) memcpy(&p->workspace, v, bytes);
+    else memcpy(&p->align, v, bytes);
+    return 0;
+}
+static int64_t contracted(LtDesc d, LtLayout a) { return d->ta ? a->rows : a->cols; }
+static LtStatus fits(LtDesc d, LtLayout a, LtLayout b, LtLayout c) {
+    int64_t m = d->ta ? a->cols : a->rows, n = d->tb ? b->rows : b->cols, k = d->tb ? b->cols : b->rows;
+    return m == c->rows && n == c->cols && k == contracted(d, a) && a->ld >= a->rows && b->ld >= b->rows && c->ld >= c->rows ? 0 : 7;
+}
+LtStatus fake_cublasLtMatmulAlgoGetHeuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout dd, LtPreference p, int wanted,
+                                             LtHeuristic *out, int *got) {
+    (void)h, (void)dd;
+    if (fake_call("cublasLtMatmulAlgoGetHeuristic") || fits(d, a, b, c)) return 7;
+    fake_log("heuristic, align %u", p->align);
+    for (*got = 0; *got < 3 && *got < wanted; ++*got) {
+        memset(&out[*got], 0, sizeof *out);
+        out[*got].algo.data[0] = (uint64_t)*got;
+    }
+    return 0;
+}
+LtStatus fake_cublasLtMatmulAlgoCheck(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout dd, const LtAlgo *algo, LtHeuristic *r) {
+    (void)h, (void)dd;
+    memset(r, 0, sizeof *r);
+    fake_log("check of algorithm %d", (int)algo->data[0]);
+    return algo->data[0] < 3 ? fits(d, a, b, c) : 7;
+}
+
+typedef struct { struct LtDescState d; struct LtLayoutState a, b, c; const void *pa, *pb; void *pc; double alpha, beta; int algo; } Product;
+static double at(const struct LtLayoutState *l, const void *p, int64_t row, int64_t col, int64_t batch, int t) {
+    int64_t i = batch * l->stride + (t ? col + row * l->ld : row + col * l->ld);
+    return l->type == HD_CUDA_R_64F ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
+static void multiply(void *data) {
+    Product *p = data;
+    int64_t k = p->d.ta ? p->a.rows : p->a.cols;
+    FakeTick *tick = (FakeTick *)dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_tick");
+    for (int64_t q = 0; q < p->c.batches; q++)
+        for (int64_t col = 0; col < p->c.cols; col++)
+            for (int64_t row = 0; row < p->c.rows; row++) {
+                double sum = 0;
+                for (int64_t i = 0; i < k; i++) sum += at(&p->a, p->pa, row, i, q, p->d.ta) * at(&p->b, p->pb, i, col, q, p->d.tb);
+                sum = p->alpha * sum + (p->beta != 0 ? p->beta * at(&p->c, p->pc, row, col, q, 0) : 0);
+                if (p->d.epilogue & 4) sum += p->c.type == HD_CUDA_R_64F ? ((const double *)p->d.bias)[row] : (double)((const float *)p->d.bias)[row];
+                if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
+                int64_t j = q * p->c.stride + row + col * p->c.ld;
+                if (p->c.type == HD_CUDA_R_64F) ((double *)p->pc)[j] = sum;
+                else ((float *)p->pc)[j] = (float)sum;
+            }
+    if (tick) tick(speed[p->algo]);
+}
+LtStatus fake_cublasLtMatmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la, const void *b, LtLayout lb, const void *beta,
+                             const void *c, LtLayout lc, void *dd, LtLayout ld, const LtAlgo *algo, void *workspace, size_t bytes, RtStream s) {
+    (void)h, (void)c, (void)ld, (void)workspace, (void)bytes;
+    FakeSubmit *submit = (FakeSubmit *)dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_submit");
+    if (fake_call("cublasLtMatmul")) return 7;
+    if (fits(d, la, lb, lc) || algo->data[0] > 2) return 7;
+    bool wide = d->scale == HD_CUDA_R_64F;
+    Product p = {*d, *la, *lb, *lc, a, b, dd, wide ? *(const double *)alpha : (double)*(const float *)alpha,
+                 wide ? *(const double *)beta : (double)*(const float *)beta, (int)algo->data[0]};
+    return submit((CuStream)s, multiply, &p, sizeof p, "product") ? 14 : 0;
+}
