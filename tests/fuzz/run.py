@@ -58,10 +58,13 @@ def main():
     with tempfile.TemporaryDirectory(dir=work) as inputs:
         seeds(root, suffix, inputs)
         shutil.copytree(corpus, inputs, dirs_exist_ok=True)
-        status = subprocess.run(
+        run = subprocess.run(
             [target, f"-dict={words}", f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2560", f"-max_len={LONGEST}",
-             "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/", inputs]
-        ).returncode
+             "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/", inputs],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        status, log = run.returncode, run.stdout.decode(errors="replace")
+        print(log[-20000:] if status else "\n".join(l for l in log.split("\n") if l.startswith("stat::")))
         if keep and not status:
             subprocess.run([target, "-merge=1", f"-max_len={LONGEST}", corpus, inputs], check=True, capture_output=True)
     return status

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test: the sources' rules, lit, units, numerics and examples in an optimised build;
+# the quick ones again under the address and undefined-behaviour sanitizers; the fuzzers for SECONDS_EACH (60). Quiet unless
+# something fails. Logs are in build/log.
+set -euo pipefail
+cd "$(dirname "$0")"
+. tests/install.sh
+need_to_build
+need 'command -v g++' g++
+need 'command -v clang' clang
+need 'ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a 2>/dev/null | grep -q .' libclang-rt-14-dev
+need 'ls /usr/lib/llvm-*/bin/FileCheck | grep -q .' llvm-14-tools
+need 'python3 -m pip --version' python3-pip
+install_missing
+
+jobs=$(nproc)
+mkdir -p build/log
+
+# step NAME COMMAND...: runs it with its output in a log; shows the log's end when it fails.
+step() {
+  local name=$1 log
+  shift
+  log=build/log/${name// /-}.log
+  echo "== $name"
+  if ! "$@" >"$log" 2>&1; then
+    echo "$name failed; the end of $log:" >&2
+    tail -60 "$log" >&2
+    exit 1
+  fi
+}
+
+build() { # PRESET
+  cmake --preset "$1" && ninja -C "$(preset_folder "$1")" -j"$jobs"
+}
+
+preset_folder() { if [ "$1" = release ]; then echo build; else echo "build/$1"; fi; }
+
+# CUDA text is compiled for real even where there is no GPU: NVRTC needs none. The toolkit's is used when there is one.
+nvrtc() {
+  ls /usr/local/cuda*/lib64/libnvrtc.so* >/dev/null 2>&1 && return 0
+  ls build/nvrtc/nvidia/*/lib/libnvrtc.so* >/dev/null 2>&1 && return 0
+  python3 -m pip install --quiet --disable-pip-version-check --target build/nvrtc nvidia-cuda-nvrtc==13.0.88 ||
+    echo "no NVRTC: the tests that compile CUDA text are skipped"
+}
+
+step "nvrtc" nvrtc
+step "build release" build release
+step "build with sanitizers" build asan
+step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$jobs" --output-on-failure
+step "build fuzzers" build fuzz
+cmake -Dseconds="${SECONDS_EACH:-60}" build/fuzz >/dev/null
+step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure
+echo "== all tests"
+exec ctest --test-dir build -j"$jobs" --output-on-failure --no-label-summary
