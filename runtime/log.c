@@ -38,7 +38,7 @@ static void put_number(FILE *f, const char *name, double v) { // JSON has no NaN
 void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step carries warm-up
-    l->step_seconds = !warm ? took : l->step_seconds && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took : took;
+    l->step_seconds = !warm ? took : l->step_seconds > 0 && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took : took;
     l->last = now;
     const HdProgram *p = l->program;
     double tokens = (double)(p->batch * p->seq * p->micro), rate = tokens / l->step_seconds;
