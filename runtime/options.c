@@ -99,9 +99,11 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
     return 0;
 }
 
+static int takes_value(const char *arg) { return arg ? required_argument : no_argument; }
+
 int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o) {
-    static const struct option longs[] = {
-#define X(id, name, arg, doc) {name, (arg) ? required_argument : no_argument, NULL, OPT_##id},
+    const struct option longs[] = {
+#define X(id, name, arg, doc) {name, takes_value(arg), NULL, OPT_##id},
         OPTIONS(X)
 #undef X
         {NULL, 0, NULL, 0}};
