@@ -68,6 +68,13 @@ static EmitOp *const ops[N_OPS] = {
     [OP_LAUNCH] = put_kernel,
     [OP_GEMM] = put_gemm,
     [OP_BMM] = put_gemm,
+    [OP_CROSS_ENTROPY] = hd_cuda_cross_entropy,
+    [OP_CROSS_ENTROPY_GRAD] = hd_cuda_cross_entropy_grad,
+    [OP_EMBEDDING_GRAD] = hd_cuda_embedding_grad,
+    [OP_STORE] = hd_cuda_store,
+    [OP_GRAD_NORM] = hd_cuda_grad_norm,
+    [OP_STEP_SCALARS] = hd_cuda_step_scalars,
+    [OP_ADAMW] = hd_cuda_adamw,
     [OP_RECORD] = put_record,
     [OP_WAIT] = put_wait,
 };

@@ -1,0 +1,86 @@
+// The parameter update: gradient norm, numbers of the step, AdamW. Sizes are kernel arguments, so that one kernel serves all buckets.
+#include "codegen/cuda/cuda.h"
+#include <string.h>
+
+static long long ll(int64_t v) { return (long long)v; }
+static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, unsigned block, int n, const char *const *arg) {
+    CudaArgs args = {0};
+    for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
+    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, 0, false), (unsigned[]){(unsigned)(gx > 0 ? gx : 1), 1, 1}, block, 0, &args);
+}
+#define LAUNCH(e, o, kernel, text, gx, block, ...) \
+    launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
+
+void hd_cuda_grad_norm(Emit *e, const Op *o) {
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    int64_t space = hd_emit_workspace(e, o), done = 0;
+    const char *norm = hd_cuda_device(e, hd_emit_place(e, o->out[0]));
+    const char *text[2];
+    for (int narrow = 0; narrow < 2; narrow++)
+        text[narrow] = hd_cuda_template(e, "grad_norm", hd_sprintf(e->a, "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL grad_norm_total%s\n#define GN_VEC %d\n",
+                                                                   narrow ? "_narrow" : "", narrow ? "_narrow" : "", narrow ? 1 : 4));
+    for (int i = 0; i < list->n; i++) {
+        const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
+        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = up(n, 4096);
+        if (!blocks) continue;
+        LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", text[at % 16 != 0], blocks, 256, hd_cuda_device(e, at),
+               hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, space + 8 * done));
+        done += blocks;
+    }
+    if (done && (space < 0 || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) < 8 * done)) {
+        hd_error(e->cx, o->span, "grad_norm needs a workspace of %lld bytes: run select before codegen", ll(8 * done));
+        e->failed = true;
+    }
+    LAUNCH(e, o, "grad_norm_total", text[0], 1, 1024, hd_cuda_device(e, space < 0 ? 0 : space), hd_sprintf(e->a, "%lld", ll(done)), norm);
+}
+
+static const char *number(Emit *e, double v, bool f64) {
+    Out o = hd_out(e->a);
+    hd_puts(&o, "(");
+    hd_put_float(&o, f64 ? v : (double)(float)v);
+    hd_puts(&o, f64 ? ")" : "f)");
+    return o.text;
+}
+
+void hd_cuda_step_scalars(Emit *e, const Op *o) {
+    const Attrs *as = &o->attrs;
+    const char *kind = hd_word(as, A_LR, "constant");
+    const double *betas = hd_attr(as, A_BETAS)->floats;
+    const char *text = hd_cuda_template(e, "step_scalars",
+        hd_sprintf(e->a, "#define SS_KERNEL step_scalars\n#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
+                         "#define SS_CLIP %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
+                   !strcmp(kind, "linear") ? 1 : !strcmp(kind, "cosine") ? 2 : 0, number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
+                   number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true), number(e, hd_float(as, A_CLIP, 0), true),
+                   number(e, betas[0], true), number(e, betas[1], true)));
+    int64_t step = hd_emit_buffer(e, o, hd_word(as, A_BUFFER, ""), 0);
+    LAUNCH(e, o, "step_scalars", text, 1, 1, hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+}
+
+void hd_cuda_adamw(Emit *e, const Op *o) {
+    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
+    const Symbol *b = hd_symbol_find(e->m, bucket), *part[5];
+    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
+    int64_t at[5], n = hd_type_count(b->type), decayed = hd_int(&b->attrs, A_DECAYED, 0);
+    const char *arg[8];
+    bool narrow = false;
+    for (int i = 0; i < 5; i++) {
+        part[i] = hd_emit_role(e, o, bucket, roles[i], i < 4);
+        if (i < 4 && !part[i]) return;
+        at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
+        narrow |= at[i] % 16 != 0;
+        arg[i] = hd_cuda_device(e, at[i]);
+    }
+    DType compute = part[4] ? part[4]->type->dtype : TY_F32;
+    const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
+    const char *name = hd_sprintf(e->a, "adamw_%s%s%s", hd_dtype_text(compute), part[4] ? "" : "_master", narrow ? "_narrow" : "");
+    const char *text = hd_cuda_template(e, "adamw",
+        hd_sprintf(e->a, "#define AW_KERNEL %s\n#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC %d\n#define AW_BETA1 %s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
+                   name, hd_cuda_type(compute), part[4] != NULL, narrow ? 1 : 4, number(e, betas[0], false), number(e, betas[1], false),
+                   number(e, hd_float(&o->attrs, A_EPS, 0), false), number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false)));
+    arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
+    arg[6] = hd_sprintf(e->a, "%lld", ll(n));
+    arg[7] = hd_sprintf(e->a, "%lld", ll(decayed));
+    if (n) launch(e, o, name, text, up(n, narrow ? 256 : 1024), 256, 8, arg);
+}

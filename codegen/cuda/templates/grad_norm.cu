@@ -1,0 +1,44 @@
+// Square root of the sum of squares of gradient buffers, in f64 and in one fixed order: blocks of 4096 elements (thread t of 256
+// takes vectors t, t + 256, ... of a block; then a fixed tree), then the blocks' sums (thread t of 1024 takes sums t, t + 1024,
+// ...; then a fixed tree). The host target sums a block in the order of its elements: equal up to rounding of f64.
+// Written before this text: GN_BLOCKS and GN_TOTAL (names), GN_VEC (4, or 1 where a buffer is not aligned to 16 bytes).
+// GN_BLOCKS: grid (ceil(count / 4096), 1, 1), 256 threads. GN_TOTAL: one block of 1024 threads.
+#ifndef GN_ONCE
+#define GN_ONCE
+template <int threads> __device__ __forceinline__ double gn_tree(double sum) {
+    __shared__ double part[threads];
+    part[threadIdx.x] = sum;
+    for (int d = threads / 2; d > 0; d /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
+    }
+    return part[0];
+}
+#endif
+
+extern "C" __global__ void __launch_bounds__(256) GN_BLOCKS(const float *grad, i64 count, double *sums) {
+    const i64 first = (i64)blockIdx.x * 4096;
+    double sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4096 / 256 / GN_VEC; i++) {
+        const i64 at = first + ((i64)i * 256 + threadIdx.x) * GN_VEC;
+        if (at + GN_VEC <= count) {
+            Raw<float, GN_VEC> x;
+            x.load(grad + at);
+#pragma unroll
+            for (int j = 0; j < GN_VEC; j++) sum += (double)x.at(j) * (double)x.at(j);
+        } else {
+            for (i64 k = at; k < count; k++) sum += (double)grad[k] * (double)grad[k];
+        }
+    }
+    sum = gn_tree<256>(sum);
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) GN_TOTAL(const double *sums, i64 count, float *norm) {
+    double sum = 0;
+#pragma unroll 8
+    for (i64 i = threadIdx.x; i < count; i += 1024) sum += sums[i];
+    sum = gn_tree<1024>(sum);
+    if (threadIdx.x == 0) *norm = (float)sqrt(sum);
+}
