@@ -51,9 +51,11 @@ int64_t hd_workspace_cudnn(const Op *o) {
     return round_up(n, 256);
 }
 
-// Counting sort of the indices on the device: counts and starts by row of the table (one more each), then the sorted positions.
+// Sort of the positions by index on the device, in integers (see codegen/cuda/templates/embedding_grad.cu): counts and starts by row
+// of the table, rows with many positions, positions before and after the sort.
 static int64_t embedding_grad_bytes(const Op *o) {
-    return (2 * (hd_type_rows(o->out[0]->type) + 1) + hd_type_count(o->in[1]->type)) * 4;
+    int64_t rows = hd_type_rows(o->out[0]->type), n = hd_type_count(o->in[1]->type);
+    return (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4;
 }
 
 static int64_t grad_norm_bytes(const Op *o) { // one f64 partial sum for each block of each buffer
@@ -70,6 +72,7 @@ int64_t hd_workspace_bytes(const Op *o, bool cuda) {
     case OP_LAUNCH: n = launch_bytes(o); break;
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD: n = attention_bytes(o); break;
+    case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_GRAD: n = hd_type_rows(o->in[0]->type) * 4; break; // a loss for each row, for the mean in order
     case OP_EMBEDDING_GRAD: n = cuda ? embedding_grad_bytes(o) : 0; break;
     case OP_GRAD_NORM: n = grad_norm_bytes(o); break;
