@@ -1,0 +1,53 @@
+// fuse: values become kernels. Pointwise chains, row operations (norms, softmax, rope, their gradients), lookups and column sums
+// are grouped into kernel functions of kind `rows`; movement and other sums become kernels of kind `map`, one op each; products,
+// attention, cross entropy and storage stay as they are.
+//
+//   %t = add %p, %b                        kernel @k0(%x0: .., %x1: .., ..) -> .. with {kind = rows, rows = R, cols = C} {
+//   %h = add %x, %t                 ->       %0 = add %x0, %x1  ...  return %1, %2, %3, %4 }
+//   %y, %m, %r = layer_norm %h, ..         %h, %y, %m, %r = launch %p, %b, %x, .. {kernel = @k0}
+//
+// A kernel of kind rows runs over R rows of C columns. Its values are full [.., C], periodic [T, C] (row r reads row r % T), one
+// number a column [C], one number a row ([.., 1], or the last axis dropped), or scalar. Sums over rows (sum_to [C], the weight
+// gradients of norms) are results only. Every op of a kernel gives the value that it would give outside: a value of 16 bits that
+// the same kernel reads again is rounded first (`cast`), so what is fused with what never changes a bit of the result.
+#include "passes/fuse.h"
+#include "passes/gemm_bias.h"
+
+static void ungroup(Fusion *s, Group *g, int i, double pos) {
+    Op *o = g->ops.at[i];
+    s->group[o->id] = -1;
+    s->pos[o->id] = pos;
+    for (; i + 1 < g->ops.n; i++) g->ops.at[i] = g->ops.at[i + 1];
+    g->ops.n--;
+}
+
+// A bias stays for the product's epilogue when nothing joined it, and when its sum must be stored anyway: then the product need not.
+static void leave_biases(Fusion *s) {
+    for (int k = 0; k < s->groups.n; k++) {
+        Group *g = &s->groups.at[k];
+        for (int i = 0; !g->gone && i < g->ops.n; i++) {
+            const Op *o = g->ops.at[i];
+            if (hd_gemm_bias(o, &s->uses) < 0) continue;
+            if (g->ops.n == 1) {
+                ungroup(s, g, i, g->pos);
+                g->gone = true;
+            } else if (hd_fuse_read_outside(s, o->out[0], k)) {
+                ungroup(s, g, i--, g->pos - 0.25);
+            }
+        }
+    }
+}
+
+Change hd_pass_fuse(Module *m, PassCx *cx) {
+    KernelTable *kernels = hd_fuse_kernels(cx->scratch);
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        Fusion s = {.m = m, .cx = cx, .f = f};
+        hd_fuse_prepare(m, f, cx);
+        hd_fuse_group(&s);
+        leave_biases(&s);
+        hd_fuse_emit(&s, kernels);
+    }
+    m->stage = STAGE_KERNELS;
+    return CHANGED;
+}
