@@ -11,32 +11,6 @@
 // gradients of norms) are results only. Every op of a kernel gives the value that it would give outside: a value of 16 bits that
 // the same kernel reads again is rounded first (`cast`), so what is fused with what never changes a bit of the result.
 #include "passes/fuse.h"
-#include "passes/gemm_bias.h"
-
-static void ungroup(Fusion *s, Group *g, int i, double pos) {
-    Op *o = g->ops.at[i];
-    s->group[o->id] = -1;
-    s->pos[o->id] = pos;
-    for (; i + 1 < g->ops.n; i++) g->ops.at[i] = g->ops.at[i + 1];
-    g->ops.n--;
-}
-
-// A bias stays for the product's epilogue when nothing joined it, and when its sum must be stored anyway: then the product need not.
-static void leave_biases(Fusion *s) {
-    for (int k = 0; k < s->groups.n; k++) {
-        Group *g = &s->groups.at[k];
-        for (int i = 0; !g->gone && i < g->ops.n; i++) {
-            const Op *o = g->ops.at[i];
-            if (hd_gemm_bias(o, &s->uses) < 0) continue;
-            if (g->ops.n == 1) {
-                ungroup(s, g, i, g->pos);
-                g->gone = true;
-            } else if (hd_fuse_read_outside(s, o->out[0], k)) {
-                ungroup(s, g, i--, g->pos - 0.25);
-            }
-        }
-    }
-}
 
 Change hd_pass_fuse(Module *m, PassCx *cx) {
     KernelTable *kernels = hd_fuse_kernels(cx->scratch);
@@ -45,7 +19,6 @@ Change hd_pass_fuse(Module *m, PassCx *cx) {
         Fusion s = {.m = m, .cx = cx, .f = f};
         hd_fuse_prepare(m, f, cx);
         hd_fuse_group(&s);
-        leave_biases(&s);
         hd_fuse_emit(&s, kernels);
     }
     m->stage = STAGE_KERNELS;

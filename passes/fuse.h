@@ -26,6 +26,7 @@ typedef struct {
 } Fusion;
 
 void hd_fuse_prepare(Module *m, Func *f, PassCx *cx);
+bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a); // by value: a bias that its product's gemm adds
 void hd_fuse_group(Fusion *s);
 bool hd_fuse_read_outside(const Fusion *s, const Value *v, int g); // by an op that is not in group g
 typedef struct KernelTable KernelTable; // kernels by their text

@@ -80,19 +80,13 @@ static Value *argument(Emitter *e, Kernel *k, Value *v) {
     return hd_arg_add(k->k, v->type, hd_internf(e->s->m->cx, "x%d", k->args.n - 1));
 }
 
-static Value *constant(Emitter *e, Kernel *k, const Value *v) {
-    if (e->inside[v->id]) return e->inside[v->id];
-    Builder b = {.f = k->k};
-    Attrs as = {0};
-    hd_set_float(e->s->m->cx, &as, A_VALUE, hd_round(v->type->dtype, hd_float(&v->def->attrs, A_VALUE, 0)));
-    bind(e, v, hd_build1(&b, OP_CONST, NULL, NULL, &as, v->type));
-    return e->inside[v->id];
-}
-
 // What an op of the kernel reads of another: the value as its dtype holds it.
 static Value *reread(Emitter *e, Kernel *k, const Value *v) {
     DType d = v->type->dtype;
-    if ((d != TY_BF16 && d != TY_F16) || v->def->kind == OP_CAST || v->def->kind == OP_EMBEDDING) return e->inside[v->id];
+    OpKind kind = v->def->kind;
+    double value = kind == OP_CONST ? hd_float(&v->def->attrs, A_VALUE, 0) : 0;
+    bool exact = kind == OP_CAST || kind == OP_EMBEDDING || (kind == OP_CONST && hd_round(d, value) == value);
+    if ((d != TY_BF16 && d != TY_F16) || exact) return e->inside[v->id];
     if (!e->rounded[v->id]) {
         Builder b = {.f = k->k};
         Attrs as = {0};
@@ -100,6 +94,16 @@ static Value *reread(Emitter *e, Kernel *k, const Value *v) {
         e->rounded[v->id] = hd_build1(&b, OP_CAST, e->inside[v->id], NULL, &as, NULL);
     }
     return e->rounded[v->id];
+}
+
+static Value *constant(Emitter *e, Kernel *k, const Value *v) {
+    if (!e->inside[v->id]) {
+        Builder b = {.f = k->k};
+        bind(e, v, hd_build1(&b, OP_CONST, NULL, NULL, &v->def->attrs, v->type));
+        hd_unset(&e->inside[v->id]->def->attrs, A_BWD);
+        hd_unset(&e->inside[v->id]->def->attrs, A_RECOMPUTED);
+    }
+    return reread(e, k, v);
 }
 
 static Value *operand(Emitter *e, Kernel *k, int g, Value *v) {
@@ -111,14 +115,25 @@ static Value *operand(Emitter *e, Kernel *k, int g, Value *v) {
     return v->type == base->type ? w : hd_build1(&b, OP_RESHAPE, w, NULL, NULL, v->type);
 }
 
+static bool same_op(const Op *a, const Op *b) {
+    if (a->kind != b->kind || a->n_in != b->n_in || !hd_attrs_equal(&a->attrs, &b->attrs)) return false;
+    for (int i = 0; i < a->n_in; i++)
+        if (a->in[i] != b->in[i]) return false;
+    for (int i = 0; i < a->n_out; i++)
+        if (a->out[i]->type != b->out[i]->type) return false;
+    return true;
+}
+
 static void kernel_op(Emitter *e, Kernel *k, int g, const Op *o) {
     Value *in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = operand(e, k, g, o->in[i]);
-    Op *c = hd_op_clone(k->k, o, in);
+    Op *c = hd_op_clone(k->k, o, in), *known = k->k->first;
     hd_unset(&c->attrs, A_BWD);
     hd_unset(&c->attrs, A_RECOMPUTED);
     c->loc = (Loc){0};
-    hd_append(k->k, c);
+    while (known && !same_op(known, c)) known = known->next;
+    if (known) c = known;
+    else hd_append(k->k, c);
     for (int i = 0; i < o->n_out; i++) {
         bind(e, o->out[i], c->out[i]);
         if (!hd_fuse_read_outside(e->s, o->out[i], g)) continue;

@@ -1,10 +1,11 @@
 // Which ops make one kernel. Greedy, in program order: each op joins the group that saves most bytes moved, among the producers of
-// its operands and the earlier readers of its large operands (a horizontal merge). A kernel stands at the position of its first
+// its operands and, from the second sweep on, the earlier readers of its large operands (a horizontal merge). A kernel stands at the position of its first
 // or of its last op; both keep the list of kernels and other ops a valid order, so no search for cycles is needed:
 //   late (at the last):   nobody between reads what the first part makes;
 //   early (at the first): nothing between makes what the last part reads, or it can be moved up in front.
 // A merge must not make the values that live across the ops in between larger than before: memory is worth more than one read.
 #include "passes/fuse.h"
+#include "passes/gemm_bias.h"
 
 enum { MAX_OPS = 48, MAX_INPUTS = 32, MAX_HOISTED = 4 };
 
@@ -167,11 +168,24 @@ static bool early(Fusion *s, int a, int b, const Values *in_b, int64_t slack, bo
     return !work || more <= slack;
 }
 
+// What is computed again for the backward pass must not join the forward pass: it would be kept, not computed again.
+static bool mixes_passes(const Group *a, const Group *b) {
+    bool again = false, forward = false;
+    for (int k = 0; k < 2; k++) {
+        const Group *g = k ? b : a;
+        for (int i = 0; i < g->ops.n; i++) {
+            again |= hd_has(&g->ops.at[i]->attrs, A_RECOMPUTED);
+            forward |= !hd_has(&g->ops.at[i]->attrs, A_BWD);
+        }
+    }
+    return again && forward;
+}
+
 // a stands before b.
 static Merge plan_merge(Fusion *s, int a, int b) {
     Merge m = {0};
     Group *ga = &s->groups.at[a], *gb = &s->groups.at[b];
-    if (ga->pinned || gb->pinned || ga->ops.n + gb->ops.n > MAX_OPS) return m;
+    if (ga->pinned || gb->pinned || ga->ops.n + gb->ops.n > MAX_OPS || mixes_passes(ga, gb)) return m;
     RowSpace space = ga->space;
     if (!all_fit(gb, space)) {
         space = gb->space;
@@ -248,7 +262,7 @@ static void consider_readers(Fusion *s, const Op *o, const Value *v, Merge *best
     }
 }
 
-static void join(Fusion *s, const Op *o) {
+static void join(Fusion *s, const Op *o, bool horizontal) {
     for (;;) {
         Merge best = {0};
         int a = -1, b = -1;
@@ -257,7 +271,7 @@ static void join(Fusion *s, const Op *o) {
             if (v->def && v->def->kind == OP_CONST) continue;
             consider(s, o, v->def, &best, &a, &b);
             RowClass c = hd_row_class(o->in[i]->type, s->groups.at[s->group[o->id]].space);
-            if (c == ROW_FULL || c == ROW_PERIODIC) consider_readers(s, o, v, &best, &a, &b);
+            if (horizontal && (c == ROW_FULL || c == ROW_PERIODIC)) consider_readers(s, o, v, &best, &a, &b);
         }
         if (!best.saved) return;
         apply_merge(s, &best, a, b);
@@ -298,19 +312,20 @@ void hd_fuse_group(Fusion *s) {
     s->group = HD_NEWN(a, int, n + 1);
     s->pos = HD_NEWN(a, double, n + 1);
     s->busy = HD_NEWN(a, bool, n + 2);
-    bool all = false;
+    bool all = false, *epilogue = hd_fuse_epilogue_biases(s->f, &s->uses, a);
     Names written = written_buffers(s, &all);
     for (Op *o = s->f->first; o; o = o->next) {
         s->pos[o->id] = o->id;
         s->group[o->id] = -1;
         s->busy[o->id] = !(o->kind == OP_VIEW || o->kind == OP_CONST || o->kind == OP_RESHAPE);
         Group g = {.pos = o->id, .pinned = reads_written(o, &written, all)};
-        if (!hd_row_natural(o, &g.space)) continue;
+        int product = hd_gemm_bias(o, &s->uses);
+        if (!hd_row_natural(o, &g.space) || (product >= 0 && epilogue[o->in[1 - product]->id])) continue;
         hd_push(a, &g.ops, o);
         s->group[o->id] = s->groups.n;
         hd_push(a, &s->groups, g);
     }
-    for (int sweep = 0; sweep < 2; sweep++)
+    for (int sweep = 0; sweep < 3; sweep++)
         for (const Op *o = s->f->first; o; o = o->next)
-            if (s->group[o->id] >= 0) join(s, o);
+            if (s->group[o->id] >= 0) join(s, o, sweep > 0);
 }
