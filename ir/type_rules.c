@@ -21,6 +21,11 @@ static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked b
     return d;
 }
 
+static const char *floating(Rule *r, int operand) {
+    if (!hd_dtype_is_float(IN(operand)->dtype)) WRONG("operand %d of %s must be floating point, not %s", operand, hd_op_info(r->o->kind)->mnemonic, TEXT(IN(operand)));
+    return NULL;
+}
+
 static const Type *shape_as(Rule *r, const Type *shape, DType d) { return hd_type_with(r->cx, d, shape); }
 
 static const char *type_elementwise(Rule *r) {
@@ -82,6 +87,7 @@ static const char *type_broadcast(Rule *r) {
 
 static const char *type_sum_to(Rule *r) {
     const char *e = type_explicit(r);
+    if (!e) e = floating(r, 0);
     if (e) return e;
     if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) && hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
         WRONG("%s does not broadcast to %s, so that cannot be summed to it", TEXT(r->out[0]), TEXT(IN(0)));
@@ -135,6 +141,8 @@ static const char *type_concat(Rule *r) {
 }
 
 static const char *type_reduce(Rule *r) {
+    const char *wrong = floating(r, 0);
+    if (wrong) return wrong;
     const Attr *axes = hd_attr(&r->o->attrs, A_AXES);
     bool keep = hd_has(&r->o->attrs, A_KEEP);
     unsigned drop = 0;
@@ -159,6 +167,8 @@ static const char *product(Rule *r, int64_t rows_a, int64_t cols_a, int64_t rows
     *m = ta ? cols_a : rows_a;
     *n = tb ? rows_b : cols_b;
     if (IN(0)->dtype != IN(1)->dtype) WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
+    const char *e = floating(r, 0);
+    if (e) return e;
     if (ka != kb) WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", (long long)ka, (long long)kb, TEXT(IN(0)), TEXT(IN(1)));
     return NULL;
 }
@@ -192,6 +202,8 @@ static const char *type_bmm(Rule *r) {
 static const char *type_embedding(Rule *r) {
     if (IN(0)->rank != 2) WRONG("an embedding table has 2 axes, not %s", TEXT(IN(0)));
     if (IN(1)->dtype != TY_I32) WRONG("embedding indices must be i32, not %s", TEXT(IN(1)));
+    const char *e = floating(r, 0);
+    if (e) return e;
     if (IN(1)->rank >= HD_MAX_RANK) WRONG("too many axes: %s", TEXT(IN(1)));
     int64_t dim[HD_MAX_RANK];
     for (int i = 0; i < IN(1)->rank; i++) dim[i] = IN(1)->dim[i];
@@ -201,6 +213,7 @@ static const char *type_embedding(Rule *r) {
 
 static const char *type_embedding_grad(Rule *r) {
     const char *e = type_explicit(r);
+    if (!e) e = floating(r, 0);
     if (e) return e;
     if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), (long long)hd_type_rows(IN(0)), TEXT(IN(1)));
@@ -219,7 +232,7 @@ static const char *row_vector(Rule *r, const Type *x, int operand) {
     if (x->rank < 1) WRONG("%s needs at least one axis, not %s", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
     if (w->rank != 1 || w->dim[0] != hd_type_cols(x)) WRONG("operand %d is %s; the last axis of %s has %lld", operand, TEXT(w), TEXT(x), (long long)hd_type_cols(x));
     if (w->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(w));
-    return NULL;
+    return floating(r, operand);
 }
 
 static const char *per_row(Rule *r, const Type *x, int operand) {
@@ -263,26 +276,32 @@ static const char *type_rms_norm_grad(Rule *r) {
 }
 
 static const char *type_softmax(Rule *r) {
+    const char *e = floating(r, 0);
+    if (e) return e;
     if (IN(0)->rank < 1 + hd_has(&r->o->attrs, A_CAUSAL)) WRONG("softmax needs more axes than %s has", TEXT(IN(0)));
     return give(r, IN(0));
 }
 
 static const char *type_same(Rule *r) {
     if (IN(0) != IN(1)) WRONG("operands differ: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
-    return give(r, IN(0));
+    const char *e = floating(r, 0);
+    return e ? e : give(r, IN(0));
 }
 
 static const char *type_rope(Rule *r) {
     int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1);
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
     if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads)) WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
-    return give(r, IN(0));
+    const char *e = floating(r, 0);
+    return e ? e : give(r, IN(0));
 }
 
 // Checks q, k, v (or packed qkv) from operand `first` on; q's shape in *q, sizes of k.
 static const char *attention_operands(Rule *r, int first, Type *q, Type *k) {
     int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1), kv = hd_int(&r->o->attrs, A_KV_HEADS, heads);
     const Type *x = IN(first);
+    const char *e = floating(r, first);
+    if (e) return e;
     if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
     if (heads < 1 || kv < 1 || heads % kv) WRONG("%lld heads cannot share %lld kv_heads: they do not divide", (long long)heads, (long long)kv);
     bool packed = hd_has(&r->o->attrs, A_PACKED);

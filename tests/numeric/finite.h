@@ -9,21 +9,21 @@
 
 static const double STEP = 1e-3, BOUND = 1e-8;
 
-static double difference(Test *t, Eval *e, const Func *f, const Tensor *in, double *x) {
+static double difference(Test *t, Eval *e, const Func *f, const Tensor *in, double *x, double step) {
     double at = *x, y[4];
     static const double where[4] = {1, -1, 2, -2};
     for (int i = 0; i < 4; i++) {
         ArenaMark mark = hd_arena_mark(t->arena);
-        *x = at + where[i] * STEP;
+        *x = at + where[i] * step;
         y[i] = loss_at(t, e, f, in);
         hd_arena_rewind(t->arena, mark);
     }
     *x = at;
-    return (8 * (y[0] - y[1]) - (y[2] - y[3])) / (12 * STEP);
+    return (8 * (y[0] - y[1]) - (y[2] - y[3])) / (12 * step);
 }
 
 // At most `samples` elements of each parameter are compared.
-static void compare(Test *t, Eval *e, const Module *m, const Tensor *in, double micro, int samples, uint64_t *state) {
+static inline void compare(Test *t, Eval *e, const Module *m, const Tensor *in, double micro, int samples, uint64_t *state) {
     const Func *eval = hd_func_find(m, "eval"), *backward = hd_func_find(m, "micro");
     double forward = loss_at(t, e, eval, in), loss = loss_at(t, e, backward, in);
     if (!(fabs(forward - loss) <= 1e-14 * fabs(forward))) fail(t, "@eval gives %.17g, @micro %.17g", forward, loss);
@@ -36,7 +36,7 @@ static void compare(Test *t, Eval *e, const Module *m, const Tensor *in, double 
         for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(g.data[i]));
         for (int64_t k = 0; k < n && k < samples; k++) {
             int64_t i = n <= samples ? k : (int64_t)uniform(state, 0, (double)n);
-            double want = difference(t, e, eval, in, &p.data[i]) / micro;
+            double want = difference(t, e, eval, in, &p.data[i], STEP) / micro;
             t->compared++;
             if (!(fabs(g.data[i] - want) <= BOUND * largest)) fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", s->name, (long long)i, g.data[i], want);
         }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 // --- random numbers: splitmix64
-static double uniform(uint64_t *state, double lo, double hi) {
+static inline double uniform(uint64_t *state, double lo, double hi) {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -27,7 +27,7 @@ static void fail(Test *t, const char *fmt, ...) {
     t->failures++;
 }
 
-static double loss_at(Test *t, Eval *e, const Func *f, const Tensor *in) {
+static inline double loss_at(Test *t, Eval *e, const Func *f, const Tensor *in) {
     Tensor out;
     const char *wrong = hd_eval(e, f, in, &out);
     if (wrong) fail(t, "%s", wrong);
