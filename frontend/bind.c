@@ -49,7 +49,7 @@ bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals
 }
 
 bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals, int n_args, Node *const *args, const Node **slots) {
-    Formal *list = HD_NEWN(f->arena, Formal, formals->n + 1);
+    Formal *list = HD_NEWN(f->scratch, Formal, formals->n + 1);
     for (int i = 0; i < formals->n; i++) list[i] = (Formal){formals->kids[i]->name, formals->kids[i]->a != NULL};
     return hd_bind(f, call, what, formals->n, list, n_args, args, slots);
 }

@@ -216,6 +216,12 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
         return NULL;
     }
     if (contains_itself(f, parent, decl, use)) return NULL;
+    int depth = 0;
+    for (const Instance *i = parent; i; i = i->parent) depth++;
+    if (depth > MAX_MODULE_DEPTH) {
+        hd_front_error(f, use->span, "modules nest more than %d deep", MAX_MODULE_DEPTH);
+        return NULL;
+    }
     if (f->instances.n >= MAX_INSTANCES) {
         hd_front_error(f, use->span, "the model has more than %d modules", MAX_INSTANCES);
         return NULL;

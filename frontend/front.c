@@ -50,12 +50,12 @@ void hd_front_error(Front *f, Span s, const char *fmt, ...) {
     hd_error(f->cx, s, "%s", text);
     const Frame *x = f->frame;
     while (x && x->caller && !hd_front_in_user(f, x->call)) x = x->caller;
-    if (x && x->caller && x->call.lo != s.lo) hd_note(f->cx, x->call, "in %s, called from here", f->frame->path);
+    if (x && x->caller && x->call.lo != s.lo) hd_note(f->cx, x->call, "in '%s' of %s, called from here", x->fn->name, x->instance ? x->instance->decl->name : "the file");
     if (d->errors >= MANY) f->stop = true;
 }
 
 bool hd_front_enter(Front *f, Span s) {
-    if (f->stop) return false;
+    if (f->stop || f->unwind) return false;
     if (++f->steps > MAX_STEPS) hd_front_error(f, s, "the model takes more than %d evaluations", MAX_STEPS);
     else if (f->depth >= MAX_DEPTH) hd_front_error(f, s, "calls and expressions nest more than %d deep", MAX_DEPTH);
     else {
@@ -163,7 +163,9 @@ Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, con
     if (cx->diags.errors > errors) return NULL;
     find_lines(&f, text);
     f.module = hd_module_new(cx, STAGE_TENSOR);
+    f.scratch = hd_arena_new();
     bool ok = lower(&f, options, n_sets);
+    hd_arena_free(f.scratch);
     return ok && cx->diags.errors == errors ? f.module : NULL;
 }
 

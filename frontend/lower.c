@@ -159,7 +159,7 @@ static bool bind_local(Front *f, const Instance *scope, const Node *name, Val v)
         return false;
     }
     Binding b = {name->name, v, name->span};
-    hd_push(f->arena, locals, b);
+    hd_push(f->scratch, locals, b);
     return true;
 }
 
@@ -169,7 +169,7 @@ static Val invoke(Front *f, Instance *scope, const Node *fn, Span call, const Va
     for (const Frame *x = f->frame; x; x = x->caller) active++;
     if (active >= MAX_CALLS) {
         hd_front_error(f, call, "calls nest more than %d deep: does '%s' call itself?", MAX_CALLS, fn->name);
-        f->stop = true;
+        f->unwind = true;
         return bad;
     }
     Frame frame = {.caller = f->frame, .instance = scope, .fn = fn, .call = call};
@@ -198,8 +198,8 @@ static const Node *forward_of(Front *f, const Instance *i, Span call) {
 
 // Evaluates the arguments of a call for a function; a missing one (it has a default) is VAL_BAD. NULL after reporting.
 static Val *eval_args(Front *f, Instance *scope, const Node *fn, const Node *call, const char *what) {
-    const Node **slots = HD_NEWN(f->arena, const Node *, fn->c->n + 1);
-    Val *args = HD_NEWN(f->arena, Val, fn->c->n + 1);
+    const Node **slots = HD_NEWN(f->scratch, const Node *, fn->c->n + 1);
+    Val *args = HD_NEWN(f->scratch, Val, fn->c->n + 1);
     if (!hd_bind_declared(f, call->span, what, fn->c, call->n, call->kids, slots)) return NULL;
     bool ok = true;
     for (int k = 0; k < fn->c->n; k++) {
@@ -212,7 +212,7 @@ static Val *eval_args(Front *f, Instance *scope, const Node *fn, const Node *cal
 
 static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) {
     const Node *fn = forward_of(f, callee.repeat[0], call->span);
-    Val *args = fn ? eval_args(f, scope, fn, call, hd_sprintf(f->arena, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
+    Val *args = fn ? eval_args(f, scope, fn, call, hd_sprintf(f->scratch, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
     if (!args) return bad;
     if (fn->c->n < 1) {
         hd_front_error(f, call->span, "repeated modules are called one on the result of the other: 'forward' of %s needs an argument", callee.repeat[0]->decl->name);
@@ -236,7 +236,7 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
         return bad;
     }
     if (!fn) return bad;
-    const char *what = target ? hd_sprintf(f->arena, "%s.%s", target->decl->name, fn->name) : fn->name;
+    const char *what = target ? hd_sprintf(f->scratch, "%s.%s", target->decl->name, fn->name) : fn->name;
     Val *args = eval_args(f, scope, fn, call, what);
     if (!args) return bad;
     if (!f->frame) {
@@ -246,12 +246,20 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
     return invoke(f, target, fn, call->span, args);
 }
 
-static Val eval_call(Front *f, Instance *scope, const Node *n) {
+static Val eval_call_in(Front *f, Instance *scope, const Node *n) {
     Val callee = bad;
     if (n->a->kind != N_NAME) return call_value(f, scope, n, hd_lower_expr(f, scope, n->a));
     if (find_name(f, scope, n->a, &callee)) return call_value(f, scope, n, callee);
     if (hd_builtin_exists(n->a->name)) return hd_builtin_call(f, scope, n->a->name, n);
     return unknown(f, scope, n->a);
+}
+
+// What a call needs while it runs goes with it; what it returns lives on.
+static Val eval_call(Front *f, Instance *scope, const Node *n) {
+    ArenaMark mark = hd_arena_mark(f->scratch);
+    Val v = eval_call_in(f, scope, n);
+    hd_arena_rewind(f->scratch, mark);
+    return v;
 }
 
 // --- expressions
@@ -364,6 +372,7 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
     for (int k = 0; k < block->n && !f->stop; k++) {
         const Node *s = block->kids[k];
         Flow flow = NEXT;
+        if (!f->frame->caller) f->unwind = false;
         if (s->kind == N_LET) {
             flow = run_let(f, s) ? NEXT : FAILED;
         } else if (s->kind == N_WHEN) {

@@ -17,7 +17,7 @@
 int hd_yylex(HD_YYSTYPE *value, HD_YYLTYPE *span, Parser *p);
 }
 %code {
-#define YYMAXDEPTH 20000
+#define YYMAXDEPTH 4000
 #define YYLLOC_DEFAULT(at, rhs, n)                                                                                     \
     do {                                                                                                               \
         (at).lo = (n) ? YYRHSLOC(rhs, 1).lo : YYRHSLOC(rhs, 0).hi;                                                     \
@@ -85,7 +85,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
     Node *node;
 }
 
-%token END 0 "the end of the text"
+%token END 0 "end of the text"
 %token START_FILE "a file" START_SET "a setting"
 %token MODEL "'model'" MODULE "'module'" PARAM "'param'" FN "'fn'" LET "'let'" RETURN "'return'" REPEAT "'repeat'" IF "'if'" ELSE "'else'"
 %token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name"
@@ -291,9 +291,11 @@ static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     yysymbol_kind_t got = yypcontext_token(at);
     int n = expected_names(at, names);
     Out text = hd_out(p->arena);
-    hd_printf(&text, "unexpected %s", got == YYSYMBOL_YYEMPTY ? "text" : yysymbol_name(got));
+    Span s = *yypcontext_location(at);
+    if (got == YYSYMBOL_YYEOF || s.hi == s.lo) hd_puts(&text, "unexpected end of the text");
+    else hd_printf(&text, "unexpected '%.*s'", s.hi - s.lo < 40 ? (int)(s.hi - s.lo) : 40, p->text + (s.lo - p->base));
     for (int i = 0; i < n && n <= MAX_SHOWN; i++)
         hd_printf(&text, "%s%s", i == 0 ? ", expected " : i + 1 < n ? ", " : " or ", names[i]);
-    hd_parse_error(p, *yypcontext_location(at), "%s", text.text);
+    hd_parse_error(p, s, "%s", text.text);
     return 0;
 }

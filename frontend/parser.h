@@ -9,6 +9,7 @@ typedef struct Parser {
     Ctx *cx;
     Arena *arena;
     ParseWhat what;
+    const char *text;
     bool started;       // the token that says `what` was given out
     uint32_t base, pos; // of the source; bytes scanned
     uint32_t comment;   // where the open /* stands

@@ -54,6 +54,7 @@ typedef struct { Val value[8]; int n; } Values; // of a setting
 typedef struct Front {
     Ctx *cx;
     Arena *arena;
+    Arena *scratch; // of calls: rewound when they end
     Module *module;
     const char *file;
     uint32_t base, len;  // of the user's source; spans outside it lie in the prelude or in a --set
@@ -67,12 +68,13 @@ typedef struct Front {
     Frame *frame;
     Span use;     // the user's text that is being elaborated
     bool stop;    // a limit was passed: every evaluation ends at once
+    bool unwind;  // a recursion without end: evaluations end at once up to the statement of 'loss' that began it
     int depth;    // of active evaluations
     int64_t steps; // evaluations so far
     struct Settings *settings;
 } Front;
 
-enum { MAX_INSTANCES = 100000, MAX_OPS = 1000000, MAX_STEPS = 20000000, MAX_DEPTH = 1200, MAX_CALLS = 64 };
+enum { MAX_INSTANCES = 100000, MAX_OPS = 500000, MAX_STEPS = 5000000, MAX_DEPTH = 1200, MAX_CALLS = 64, MAX_MODULE_DEPTH = 64 };
 
 // --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given once.
 void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

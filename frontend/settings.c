@@ -54,7 +54,9 @@ static void unknown_setting(Front *f, Span s, const char *path) {
     const char *block = starts_with(path, "train") ? "train" : starts_with(path, "schedule") ? "schedule" : NULL;
     for (int k = 0; k < N_ROWS; k++)
         if (!block || starts_with(rows[k].path, block)) hd_push(f->arena, &names, rows[k].path);
-    hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hd_suggest(f, path, &names), hd_list_names(f, &names));
+    int elsewhere = find_row(path); // right name, wrong group
+    const char *hint = elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path) : hd_suggest(f, path, &names);
+    hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hint, hd_list_names(f, &names));
 }
 
 // --- values
@@ -123,7 +125,7 @@ static bool one_value(Front *f, const struct Row *row, const Node *values, Span 
 static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
     *word = hd_path_text(f, n);
     if (*word && in_words(*word, row->choices)) return true;
-    return wrong(f, row, n, with_commas(f, row->choices));
+    return wrong(f, row, n, hd_sprintf(f->arena, strchr(row->choices, ' ') ? "one of %s" : "%s", with_commas(f, row->choices)));
 }
 
 static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Paths *paths) {
