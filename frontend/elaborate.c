@@ -64,7 +64,10 @@ static const char *join(Front *f, const char *path, const char *name) {
 // --- declarations of one instance
 
 static bool reserved(const Instance *i, const Node *decl) {
-    return !i->path[0] && (!strcmp(decl->name, "root") || !strcmp(decl->name, "state"));
+    static const char *const names[] = {"root", "state", "target"}; // the others are keywords
+    for (size_t k = 0; k < sizeof names / sizeof *names && !i->path[0]; k++)
+        if (!strcmp(decl->name, names[k])) return true;
+    return false;
 }
 
 static bool declare(Front *f, Instance *i, const Node *decl) {
@@ -75,7 +78,7 @@ static bool declare(Front *f, Instance *i, const Node *decl) {
         return false;
     }
     if (reserved(i, decl) && decl->kind != N_MODULE) {
-        hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it for storage", decl->name);
+        hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it", decl->name);
         return false;
     }
     Member m = {.name = decl->name, .decl = decl};
@@ -163,10 +166,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
         return false;
     }
     Symbol *s = hd_symbol_add(f->module, SYM_PARAM, join(f, i->path, decl->name), t);
-    if (!s) {
-        hd_front_error(f, decl->span, "the name '%s' is taken: the compiler uses it", join(f, i->path, decl->name));
-        return false;
-    }
+    if (!s) HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name)); // members have distinct, unreserved names
     if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};

@@ -31,7 +31,7 @@ int hd_front_line(const Front *f, Span s) {
         if (f->lines.at[mid] <= s.lo - f->base) lo = mid;
         else hi = mid;
     }
-    return lo + 1;
+    return f->first_line + lo;
 }
 
 // --- errors
@@ -94,7 +94,7 @@ static bool check_items(Front *f) {
         if (n->kind == N_MODEL && !f->model) f->model = n;
     }
     if (!f->model) {
-        hd_front_error(f, (Span){f->base, f->base}, "no model in this file: write model NAME(...) { ... }");
+        hd_front_error(f, (Span){f->base, f->base}, "no model in this file: it needs 'model NAME(...)' with a function 'loss'");
         return false;
     }
     for (int k = 0; k < file->n; k++) {
@@ -122,17 +122,27 @@ static void model_config(Front *f) {
     }
 }
 
+// Which parameters, by index, the result of @loss depends on.
+static bool *reached_params(Front *f) {
+    bool *live = HD_NEWN(f->scratch, bool, f->func->n_values + 1), *reached = HD_NEWN(f->scratch, bool, f->params.n + 1);
+    for (const Op *o = f->func->last; o; o = o->prev) {
+        bool needed = o->kind == OP_RETURN;
+        for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
+        for (int k = 0; k < o->n_in && needed; k++) live[o->in[k]->id] = true;
+        if (needed && o->kind == OP_PARAM)
+            reached[hd_int(&hd_symbol_find(f->module, hd_word(&o->attrs, A_PARAM, ""))->attrs, A_INDEX, 0)] = true;
+    }
+    return reached;
+}
+
 // A parameter without a gradient would train to nothing: it is a mistake of the model.
-static bool all_read(Front *f) {
+static bool all_reached(Front *f) {
+    const bool *reached = reached_params(f);
     bool ok = true;
-    for (int k = 0; k < f->instances.n; k++) {
-        const Instance *i = f->instances.at[k];
-        for (int j = 0; j < i->members.n; j++) {
-            const Member *m = &i->members.at[j];
-            if (!m->param || m->read) continue;
-            hd_front_error(f, in_prelude(f, m->decl->span) ? m->param->span : m->decl->span, "parameter '%s' is never read by 'loss'", m->param->name);
-            ok = false;
-        }
+    for (int k = 0; k < f->params.n; k++) {
+        if (reached[k]) continue;
+        hd_front_error(f, f->params.at[k]->span, "the loss does not depend on parameter '%s'", f->params.at[k]->name);
+        ok = false;
     }
     return ok;
 }
@@ -148,18 +158,18 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     hd_settings_emit(f);
-    return hd_lower_loss(f) && all_read(f);
+    return hd_lower_loss(f) && all_reached(f);
 }
 
-Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, const SetOption *sets, int n_sets) {
-    Front f = {.cx = cx, .arena = cx->arena, .file = hd_intern(cx, name), .len = (uint32_t)len};
+Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets, int n_sets) {
+    Front f = {.cx = cx, .arena = cx->arena, .file = hd_intern(cx, name), .len = (uint32_t)len, .first_line = first_line};
     int errors = cx->diags.errors;
-    f.prelude = hd_parse_source(cx, PARSE_FILE, "prelude", hd_prelude, strlen(hd_prelude));
+    f.prelude = hd_parse_source(cx, PARSE_FILE, "prelude", hd_prelude, strlen(hd_prelude), 1);
     if (!f.prelude) HD_BUG("the prelude does not parse");
-    f.user = hd_parse_source(cx, PARSE_FILE, f.file, text, len);
+    f.user = hd_parse_source(cx, PARSE_FILE, f.file, text, len, first_line);
     f.base = cx->diags.sources.at[cx->diags.sources.n - 1].base;
     Node **options = HD_NEWN(cx->arena, Node *, n_sets + 1);
-    for (int k = 0; k < n_sets; k++) options[k] = hd_parse_source(cx, PARSE_SET, "--set", sets[k].text, strlen(sets[k].text));
+    for (int k = 0; k < n_sets; k++) options[k] = hd_parse_source(cx, PARSE_SET, "--set", sets[k].text, strlen(sets[k].text), 1);
     if (cx->diags.errors > errors) return NULL;
     find_lines(&f, text);
     f.module = hd_module_new(cx, STAGE_TENSOR);
@@ -169,4 +179,6 @@ Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, con
     return ok && cx->diags.errors == errors ? f.module : NULL;
 }
 
-const Node *hd_frontend_ast(Ctx *cx, const char *name, const char *text, size_t len) { return hd_parse_source(cx, PARSE_FILE, name, text, len); }
+const Node *hd_frontend_ast(Ctx *cx, const char *name, const char *text, size_t len, int first_line) {
+    return hd_parse_source(cx, PARSE_FILE, name, text, len, first_line);
+}

@@ -1,6 +1,8 @@
 // heddlec: the compiler. Reads a .hd file, runs the passes and writes what --emit asks for.
 // Exit status: 0 done, 1 errors in the input, 2 bad usage.
 #include "frontend/frontend.h"
+#include "ir/base/expect.h"
+#include "ir/base/parts.h"
 #include "passes/manager_options.h"
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ typedef struct Arguments {
     int64_t memory_bytes;
     Emit emit;
     VEC(SetOption) sets;
+    bool split, verify_diagnostics;
 } Arguments;
 
 static void usage(FILE *to) {
@@ -29,7 +32,9 @@ static void usage(FILE *to) {
                 "  --target=host|cuda           where the program runs (default: host)\n"
                 "  --arch=sm_90                 architecture of the cuda target\n"
                 "  --set KEY=VALUE              a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)\n"
-                "  --device-memory=SIZE         refuse a plan that needs more, such as 80GiB\n");
+                "  --device-memory=SIZE         refuse a plan that needs more, such as 80GiB\n"
+                "  --split-input-file           the input is several files, separated by lines '// -----'\n"
+                "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n");
     hd_manager_usage(&o);
     hd_puts(&o, "  --help                       print this, and stop\n");
     fputs(o.text, to);
@@ -91,6 +96,10 @@ static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
             hd_push(a, &args->sets, (SetOption){v});
         } else if ((v = option(argc, argv, &i, "-o"))) {
             args->output = v;
+        } else if (!strcmp(arg, "--split-input-file")) {
+            args->split = true;
+        } else if (!strcmp(arg, "--verify-diagnostics")) {
+            args->verify_diagnostics = true;
         } else if (arg[0] == '-' && arg[1]) {
             return bad_usage("no option is called (or its value is missing)", arg);
         } else if (args->input) {
@@ -117,9 +126,9 @@ static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     return !text || hd_pipeline_parse(cx, text, p);
 }
 
-static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len, Out *out) {
+static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
     if (args->emit == EMIT_AST) {
-        const Node *ast = hd_frontend_ast(cx, args->input, text, len);
+        const Node *ast = hd_frontend_ast(cx, args->input, text, len, first_line);
         if (ast) hd_ast_print(ast, out);
         return ast != NULL;
     }
@@ -130,12 +139,44 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         hd_puts(out, "\n");
         return true;
     }
-    Module *m = hd_frontend(cx, args->input, text, len, args->sets.at, args->sets.n);
+    Module *m = hd_frontend(cx, args->input, text, len, first_line, args->sets.at, args->sets.n);
     if (!m) return false;
     target_config(args, m);
     if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
     hd_print_module(m, out);
     return true;
+}
+
+// One text: compile it and say what is wrong with it. false when it has errors, or not those that it expects.
+static bool process(const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
+    Ctx *cx = hd_ctx_new();
+    Out said = hd_out(out->arena);
+    bool good = compile(cx, args, text, len, first_line, out);
+    if (args->verify_diagnostics) {
+        uint32_t base = 0;
+        for (int k = 0; k < cx->diags.sources.n; k++)
+            if (cx->diags.sources.at[k].text == text) base = cx->diags.sources.at[k].base;
+        good = !hd_expect_check(&cx->diags, base, &said);
+        out->n = 0;
+    } else {
+        hd_diags_print(&cx->diags, &said);
+    }
+    fputs(said.text, stderr);
+    hd_ctx_free(cx);
+    return good;
+}
+
+static bool process_parts(const Arguments *args, const char *text, size_t len, Out *out) {
+    const char *end = text + len, *s = text;
+    bool good = true;
+    for (int line = 1;;) {
+        const char *e = args->split ? hd_part_end(s, end) : end;
+        const char *part = hd_strndup(out->arena, s, (size_t)(e - s)); // NUL-terminated
+        good = process(args, part, (size_t)(e - s), line, out) && good;
+        if (e == end) return good;
+        for (; s < e; s++) line += *s == '\n';
+        s = hd_part_next(s, end, &line);
+    }
 }
 
 static int run(const Arguments *args, Arena *a) {
@@ -145,14 +186,9 @@ static int run(const Arguments *args, Arena *a) {
         fprintf(stderr, "error: cannot read '%s': %s\n", args->input, strerror(errno));
         return EXIT_ERRORS;
     }
-    Ctx *cx = hd_ctx_new();
-    Out out = hd_out(a), diagnostics = hd_out(a);
-    bool good = compile(cx, args, text, len, &out);
-    hd_diags_print(&cx->diags, &diagnostics);
-    fputs(diagnostics.text, stderr);
-    hd_ctx_free(cx);
+    Out out = hd_out(a);
     int error = 0;
-    if (!good) return EXIT_ERRORS;
+    if (!process_parts(args, text, len, &out)) return EXIT_ERRORS;
     if (args->output && strcmp(args->output, "-")) error = hd_write_file(args->output, out.text, out.n);
     else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) error = errno;
     if (error) fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output", strerror(error));

@@ -42,7 +42,6 @@ static Val member_value(Front *f, Member *m, Span use) {
     if (m->decl->kind != N_PARAM || !m->param) return m->value;
     Attrs attrs = {0};
     hd_set_word(f->cx, &attrs, A_PARAM, m->param->name);
-    m->read = true;
     Value *v = hd_emit(f, use, OP_PARAM, 0, NULL, &attrs, NULL);
     return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad;
 }

@@ -288,6 +288,7 @@ static int expected_names(const yypcontext_t *at, const char **names) {
 static int yyreport_syntax_error(const yypcontext_t *at, Parser *p) {
     enum { MAX_SHOWN = 9 };
     const char *names[YYNTOKENS];
+    if (p->cut) return 0;
     yysymbol_kind_t got = yypcontext_token(at);
     int n = expected_names(at, names);
     Out text = hd_out(p->arena);

@@ -14,13 +14,13 @@ typedef struct Parser {
     uint32_t base, pos; // of the source; bytes scanned
     uint32_t comment;   // where the open /* stands
     int errors;
-    bool too_deep;
+    bool too_deep, cut; // reported: nests too deep, ends within a comment
     void *scanner;
     Node *result;
 } Parser;
 
 // The tree of a text, or NULL after reporting every syntax error. The text becomes a source called `name`.
-Node *hd_parse_source(Ctx *cx, ParseWhat what, const char *name, const char *text, size_t len);
+Node *hd_parse_source(Ctx *cx, ParseWhat what, const char *name, const char *text, size_t len, int first_line);
 
 void hd_parse_error(Parser *p, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #endif

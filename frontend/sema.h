@@ -27,7 +27,7 @@ struct Val {
 typedef struct { const char *name; Val value; Span span; } Binding;
 typedef VEC(Binding) Bindings;
 
-typedef struct { const char *name; const Node *decl; Val value; Symbol *param; bool read; } Member; // `param`: a parameter, else `value`
+typedef struct { const char *name; const Node *decl; Val value; Symbol *param; } Member; // `param`: a parameter, else `value`
 
 struct Instance { // of a module, or of the model (path "")
     const char *path; // blocks.3.attn
@@ -59,6 +59,7 @@ typedef struct Front {
     const char *file;
     uint32_t base, len;  // of the user's source; spans outside it lie in the prelude or in a --set
     VEC(uint32_t) lines; // where lines begin
+    int first_line;
     const Node *user, *prelude, *model;
     int64_t batch;
     Instance *root;
@@ -74,7 +75,7 @@ typedef struct Front {
     struct Settings *settings;
 } Front;
 
-enum { MAX_INSTANCES = 100000, MAX_OPS = 500000, MAX_STEPS = 5000000, MAX_DEPTH = 1200, MAX_CALLS = 64, MAX_MODULE_DEPTH = 64 };
+enum { MAX_INSTANCES = 30000, MAX_OPS = 500000, MAX_STEPS = 5000000, MAX_DEPTH = 1200, MAX_CALLS = 64, MAX_MODULE_DEPTH = 64 };
 
 // --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given once.
 void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

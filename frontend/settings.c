@@ -270,8 +270,9 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
         if (row < 0) unknown_setting(f, sets[k]->span, sets[k]->name);
         ok &= row >= 0 && apply(f, set, row, sets[k], 3 + k);
     }
-    for (int k = 0; k < N_ROWS && ok; k++) ok &= ready(f, &rows[k], &set->at[k]);
-    return ok && check_rate(f, set) ? set : NULL;
+    if (!ok) return NULL;
+    for (int k = 0; k < N_ROWS; k++) ok &= ready(f, &rows[k], &set->at[k]);
+    return check_rate(f, set) && ok ? set : NULL;
 }
 
 // --- results

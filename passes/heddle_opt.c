@@ -1,6 +1,7 @@
 // heddle-opt: reads a .hir file, runs a textual pipeline over it and prints the result. The tool of every test of a pass.
 // Exit status: 0 done, 1 errors in the input or missing diagnostics, 2 bad usage.
 #include "ir/base/expect.h"
+#include "ir/base/parts.h"
 #include "ir/reference.h"
 #include "passes/manager_options.h"
 #include "passes/reproducer.h"
@@ -106,26 +107,12 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     return good;
 }
 
-// The end of the part that starts at `s`: the next line that is exactly `// -----`, or the end of the text.
-static const char *part_end(const char *s, const char *end) {
-    static const char mark[] = "// -----";
-    size_t n = sizeof mark - 1;
-    while (s < end) {
-        const char *newline = memchr(s, '\n', (size_t)(end - s));
-        size_t line = newline ? (size_t)(newline - s) : (size_t)(end - s);
-        while (line > n && (s[line - 1] == ' ' || s[line - 1] == '\r')) line--;
-        if (line == n && !memcmp(s, mark, n)) return s;
-        s = newline ? newline + 1 : end;
-    }
-    return end;
-}
-
 static bool process_parts(const Arguments *args, const char *name, const char *text, size_t len, Out *out) {
     const char *end = text + len, *s = text;
     bool good = true;
     int line = 1;
     for (bool first = true;; first = false) {
-        const char *e = args->split ? part_end(s, end) : end;
+        const char *e = args->split ? hd_part_end(s, end) : end;
         if (!first && !args->verify_diagnostics) hd_puts(out, "// -----\n");
         Ctx *cx = hd_ctx_new();
         const char *part = hd_strndup(cx->arena, s, (size_t)(e - s)); // NUL-terminated
@@ -133,9 +120,7 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
         hd_ctx_free(cx);
         if (e == end) return good;
         for (; s < e; s++) line += *s == '\n';
-        while (s < end && *s != '\n') s++; // the separator
-        s += s < end;
-        line++;
+        s = hd_part_next(s, end, &line);
     }
 }
 

@@ -3,6 +3,7 @@ import glob
 import os
 import shutil
 import subprocess
+import sys
 
 import lit.formats
 
@@ -32,6 +33,7 @@ for name in ("HOME", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"):
 config.substitutions.append(("%root", root))
 config.substitutions.append(("%examples", os.path.join(root, "examples")))
 config.substitutions.append(("%build", build))
+config.substitutions.append(("%python", sys.executable))
 
 # Features a test may ask for with REQUIRES.
 for tool in ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check"):
