@@ -161,7 +161,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     return hd_lower_loss(f) && all_reached(f);
 }
 
-Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets, int n_sets) {
+Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets, int n_sets) {
     Front f = {.cx = cx, .arena = cx->arena, .file = hd_intern(cx, name), .len = (uint32_t)len, .first_line = first_line};
     int errors = cx->diags.errors;
     f.prelude = hd_parse_source(cx, PARSE_FILE, "prelude", hd_prelude, strlen(hd_prelude), 1);
@@ -177,6 +177,10 @@ Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, int
     bool ok = lower(&f, options, n_sets);
     hd_arena_free(f.scratch);
     return ok && cx->diags.errors == errors ? f.module : NULL;
+}
+
+Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, const SetOption *sets, int n_sets) {
+    return hd_frontend_part(cx, name, text, len, 1, sets, n_sets);
 }
 
 const Node *hd_frontend_ast(Ctx *cx, const char *name, const char *text, size_t len, int first_line) {

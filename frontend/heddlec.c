@@ -139,7 +139,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         hd_puts(out, "\n");
         return true;
     }
-    Module *m = hd_frontend(cx, args->input, text, len, first_line, args->sets.at, args->sets.n);
+    Module *m = hd_frontend_part(cx, args->input, text, len, first_line, args->sets.at, args->sets.n);
     if (!m) return false;
     target_config(args, m);
     if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
