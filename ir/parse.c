@@ -390,6 +390,18 @@ static void symbol(Parser *ps, SymbolKind kind) {
     end_of_line(ps);
 }
 
+static void skip_item(Parser *ps) { // the rest of a bad line, and the body when it opens one
+    const char *line = ps->p;
+    while (line > ps->text && line[-1] != '\n') line--;
+    size_t n = (size_t)(ps->end - line);
+    bool body = (n > 4 && !memcmp(line, "func", 4)) || (n > 6 && !memcmp(line, "kernel", 6));
+    skip_line(ps);
+    while (body && next_line(ps)) {
+        body = *ps->p != '}';
+        skip_line(ps);
+    }
+}
+
 static bool item(Parser *ps) {
     skip_blanks(ps);
     const char *lo = ps->p, *w = word(ps, "'stage', a symbol or a function");
@@ -419,8 +431,9 @@ Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
     ps->scratch = hd_arena_new();
     ps->names = HD_NEWN(ps->scratch, NameEntry *, NAME_SLOTS);
     while (next_line(ps)) {
-        if (!setjmp(ps->line) && !item(ps)) break;
-        skip_line(ps);
+        if (setjmp(ps->line)) skip_item(ps);
+        else if (!item(ps)) break;
+        else skip_line(ps);
     }
     hd_arena_free(ps->scratch);
     ps->scratch = NULL;

@@ -110,9 +110,10 @@ def shown(parts, tests):
         if len(p.strip(" '\n:;,()")) >= SHORTEST and p.strip(" '\n:;,()") in tests:
             return True
     for left, right in zip(parts, parts[1:]):
-        left, right = left[-20:].lstrip(), right[:20].rstrip()
-        if len(left) + len(right) >= SHORTEST - 2 and re.search(re.escape(left) + r"[^\n]{1,60}?" + re.escape(right), tests):
-            return True
+        left = left[-20:].lstrip()
+        for end in (right[:1], right[:6].rstrip()):
+            if len(left) + len(end) >= SHORTEST - 2 and re.search(re.escape(left) + r"[^\n]{1,60}?" + re.escape(end), tests):
+                return True
     return False
 
 

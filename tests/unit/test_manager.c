@@ -53,6 +53,13 @@ static Change leave_undefined(Module *m, PassCx *cx) { // the result of the firs
     return CHANGED;
 }
 
+static Change append_after_return(Module *m, PassCx *cx) { // an op of the pass's own: it stands in no text
+    (void)cx;
+    Builder b = {.f = m->funcs};
+    hd_build1(&b, OP_NEG, m->funcs->args[0], NULL, NULL, NULL);
+    return CHANGED;
+}
+
 static Change lie(Module *m, PassCx *cx) {
     (void)cx;
     hd_config(m, "train");
@@ -111,6 +118,10 @@ TEST(misbehaving_passes_are_named) {
     ManagerOptions checked = {.verify_each = true};
     CHECK(!run(cx, leave_undefined, -1, NULL, 0, checked));
     CHECK_TEXT(last_error(cx), "the module does not verify after pass 'probe'");
+    CHECK_TEXT(cx->diags.list.at[0].text, "operand 0 is not defined before this op");
+    cx->diags.list.n = 0;
+    CHECK(!run(cx, append_after_return, -1, NULL, 0, checked));
+    CHECK_TEXT(cx->diags.list.at[1].text, "in @f: %2 = neg %x : f32[4]: return must be the last op, and the last op a return");
     CHECK(!run(cx, lie, -1, NULL, 0, checked));
     CHECK_TEXT(last_error(cx), "pass 'probe' changed the module but says that it did not");
     CHECK(!run(cx, forget_stage, STAGE_PLAN, NULL, 0, checked));
