@@ -81,29 +81,13 @@ HdAttentionBuild *hd_attention_start(HdCuda *x) {
     }
     b->x = x;
     b->wanted = wanted;
-    if (choice && !strcmp(choice, "kernel")) b->wanted = 0;
-    else if (choice && strcmp(choice, "cudnn") != 0) hd_cuda_fail(x, "HEDDLE_ATTENTION=%s: use cudnn (where possible, the default) or kernel", choice);
+    if (choice && !strcmp(choice, "kernel")) {
+        b->wanted = 0;
+        snprintf(b->failure, sizeof b->failure, "HEDDLE_ATTENTION=kernel");
+    }
+    if (choice && strcmp(choice, "kernel") != 0 && strcmp(choice, "cudnn") != 0) hd_cuda_fail(x, "HEDDLE_ATTENTION=%s: use cudnn (where possible, the default) or kernel", choice);
     if (b->wanted && !x->failed) b->threaded = pthread_create(&b->thread, NULL, run_build, b) == 0;
     return b;
-}
-
-bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
-    if (!b) return !x->failed;
-    const HdProgram *p = x->head.program;
-    if (b->threaded) pthread_join(b->thread, NULL);
-    else if (b->wanted && !x->failed) run_build(b);
-    if (!x->failed && b->wanted && b->built < b->wanted)
-        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built, b->wanted, b->failure);
-    if (!x->failed && x->verbose && b->built)
-        fprintf(stderr, "attention: %d plans by cuDNN %zu in %.0f ms\n", b->built, x->api.cudnnGetVersion(), b->ms);
-    for (int i = 0; i < p->n_attentions && !x->failed; i++) {
-        const HdAttention *t = &p->attentions[i];
-        if (x->attentions.states[i].plan) continue;
-        for (int j = 0; j < (t->grad ? 3 : 1); j++)
-            if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels) hd_cuda_fail(x, "attention %d: no kernel, and %s", i, b->failure);
-    }
-    free(b);
-    return !x->failed;
 }
 
 static void execute(HdCuda *x, int stream, const HdAttention *t, const HdAttentionState *s, const uint64_t *pointers, uint64_t workspace) {
@@ -118,6 +102,42 @@ static void execute(HdCuda *x, int stream, const HdAttention *t, const HdAttenti
         a->stream = x->streams[stream];
     }
     if (!hd_cudnn_execute(&x->api, a->handle, s, t, pointers, workspace, why, sizeof why)) hd_cuda_fail(x, "cuDNN: %s", why);
+}
+
+// Runs a plan once, in the still unused arena and on whatever is there: its kernels load at their first launch, which must not be
+// inside a capture. q, k and v may share their place, as may dq, dk and dv.
+static void run_once(HdCuda *x, const HdAttention *t, const HdAttentionState *s) {
+    int64_t widest = t->q_stride > t->o_stride ? t->q_stride : t->o_stride;
+    if (t->k_stride > widest) widest = t->k_stride;
+    if (t->v_stride > widest) widest = t->v_stride;
+    int64_t matrix = (t->batch * t->seq * widest * 2 + 255) & ~(int64_t)255, rows = (t->batch * t->heads * t->seq * 4 + 255) & ~(int64_t)255;
+    if (4 * matrix + 2 * rows + s->workspace > x->head.program->arena_bytes) return; // never so in a planned program
+    CuPtr q = x->arena, o = q + (CuPtr)matrix, dout = o + (CuPtr)matrix, dq = dout + (CuPtr)matrix, lse = dq + (CuPtr)matrix, sum = lse + (CuPtr)rows;
+    const uint64_t pointers[HD_SDPA_POINTERS] = {q, q, q, o, lse, dout, dq, dq, dq, sum};
+    execute(x, 0, t, s, pointers, sum + (CuPtr)rows);
+}
+
+bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
+    if (!b) return !x->failed;
+    const HdProgram *p = x->head.program;
+    if (b->threaded) pthread_join(b->thread, NULL);
+    else if (b->wanted && !x->failed) run_build(b);
+    if (!x->failed && b->wanted && b->built < b->wanted)
+        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built, b->wanted, b->failure);
+    if (!x->failed && x->verbose && b->built)
+        fprintf(stderr, "attention: %d plans by cuDNN %zu in %.0f ms\n", b->built, x->api.cudnnGetVersion(), b->ms);
+    for (int i = 0; i < p->n_attentions && !x->failed; i++) {
+        const HdAttention *t = &p->attentions[i];
+        if (x->attentions.states[i].plan) {
+            run_once(x, t, &x->attentions.states[i]);
+            if (!x->failed) hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "first run of an attention plan");
+            continue;
+        }
+        for (int j = 0; j < (t->grad ? 3 : 1); j++)
+            if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels) hd_cuda_fail(x, "attention %d: no kernel, and %s", i, b->failure);
+    }
+    free(b);
+    return !x->failed;
 }
 
 // The descriptor's place in the program's table; programs pass pointers into it.

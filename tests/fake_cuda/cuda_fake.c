@@ -353,6 +353,37 @@ static void attention(void) { // the pretended cuDNN has no engine: the program'
     no_open(NULL, NULL, &p, "attention 1: no kernel, and cuDNN cannot do the forward of size 64, length 128: none of its 0 configurations");
 }
 
+static HdAttention plans[] = {{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .q_stride = 128, .k_stride = 128, .v_stride = 128,
+                               .o_stride = 128, .causal = true, .dtype = HD_BF16, .workspace_bytes = 1024, .kernel = {-1, -1, -1}},
+                              {.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .q_stride = 128, .k_stride = 128, .v_stride = 128,
+                               .o_stride = 128, .causal = true, .grad = true, .dtype = HD_BF16, .workspace_bytes = 1024 + 250, .kernel = {2, 2, 2},
+                               .grid = {{1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}}}};
+
+static void both_attentions(HdExec *x) {
+    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 6);
+    hd_cuda_attention_grad(x, 0, &plans[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+}
+
+static void attention_plans(void) {
+    static const HdFunc f[] = {{.name = "micro_only", .run = both_attentions, .graph = true}};
+    HdProgram p = program();
+    p.n_attentions = 2;
+    p.attentions = plans;
+    p.funcs = f;
+    p.n_funcs = 1;
+    setenv("FAKE_CUDNN_ENGINES", "1", 1); // plans of 100 bytes for the forward, 200 for the backward
+    HdExec *x = opened(&p, true);
+    CHECK(count_in_log("attention plan 1 runs") == 1 && count_in_log("attention plan 2 runs") == 1); // once, before any capture
+    CHECK(b->run(x, f) && b->run(x, f) && count_in_log("attention plan 1 runs") == 3 && count_in_log("capture ends: 2 nodes") == 1);
+    b->close(x);
+    plans[1].workspace_bytes = 1024 + 150; // now the backward's plan does not fit, and the kernels take over
+    x = opened(&p, true);
+    CHECK(b->run(x, f) && count_in_log("kernel other runs") == 3);
+    b->close(x);
+    setenv("HEDDLE_ATTENTION", "kernel", 1);
+    no_open(NULL, NULL, &p, "attention 0: no kernel");
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     scratch = argv[2];
@@ -364,7 +395,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
         {"graphs_replay", graphs_replay}, {"direct_is_the_same", direct_is_the_same}, {"copies", copies}, {"cache", cache}, {"products", products},
         {"choices_are_remembered", choices_are_remembered}, {"open_fails_clearly", open_fails_clearly}, {"run_fails_clearly", run_fails_clearly},
-        {"profile", profile}, {"attention", attention}};
+        {"profile", profile}, {"attention", attention}, {"attention_plans", attention_plans}};
     int bad = 0;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         char command[1200];
