@@ -87,12 +87,18 @@ CuResult fake_cuMemAlloc(CuPtr *p, size_t bytes) {
     CALL("cuMemAlloc");
     if ((long long)bytes > number("FAKE_CUDA_MEMORY", 1 << 28) - used) return OUT_OF_MEMORY;
     used += (long long)bytes;
-    char *m = aligned_alloc(256, (bytes + 255) & ~(size_t)255);
-    memset(m, 0xa5, bytes); // not clear, as on a device
+    char *m = aligned_alloc(256, 256 + ((bytes + 255) & ~(size_t)255)); // its size stands in front
+    memcpy(m, &bytes, sizeof bytes);
+    memset(m + 256, 0xa5, bytes); // not clear, as on a device
     fake_log("alloc %zu", bytes);
-    return *p = (CuPtr)(uintptr_t)m, 0;
+    return *p = (CuPtr)(uintptr_t)(m + 256), 0;
 }
-CuResult fake_cuMemFree(CuPtr p) { return free((void *)(uintptr_t)p), 0; }
+CuResult fake_cuMemFree(CuPtr p) {
+    size_t bytes;
+    memcpy(&bytes, (char *)(uintptr_t)p - 256, sizeof bytes);
+    used -= (long long)bytes;
+    return free((char *)(uintptr_t)p - 256), 0;
+}
 CuResult fake_cuMemHostAlloc(void **p, size_t bytes, unsigned flags) { return (void)flags, *p = calloc(bytes, 1), 0; }
 CuResult fake_cuMemFreeHost(void *p) { return free(p), 0; }
 
