@@ -22,7 +22,7 @@ static void touch(Lifetimes *l, Arena *a, const Value *v, int op) {
     if (op > s->to) s->to = op;
 }
 
-Lifetimes hd_lifetimes(Func *f, Arena *a) {
+Lifetimes hd_lifetimes(const Func *f, Arena *a) {
     Lifetimes l = {.f = f, .homes = hd_homes(f, a), .clocks = hd_clocks(f, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1)};
     l.storage = HD_NEWN(a, Storage, f->n_values + 1);
     for (int i = 0; i < f->n_values; i++) l.storage[i] = (Storage){.leader = i, .from = f->n_ops};
@@ -33,6 +33,10 @@ Lifetimes hd_lifetimes(Func *f, Arena *a) {
         if (hd_is_alias(o)) continue;
         for (int i = 0; i < o->n_in; i++) touch(&l, a, o->in[i], o->id);
         for (int i = 0; i < o->n_out; i++) touch(&l, a, o->out[i], o->id);
+        Storage *s = o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) ? hd_storage_of(&l, o->in[0]) : NULL;
+        if (!s) continue;
+        s->buffer = hd_symbol_find(f->module, hd_word(&o->attrs, A_INTO, ""));
+        s->at = s->buffer && s->buffer->type ? hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->buffer->type->dtype) : 0;
     }
     return l;
 }

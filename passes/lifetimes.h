@@ -16,7 +16,7 @@ typedef struct {
 } Storage;
 
 typedef struct {
-    Func *f;
+    const Func *f;
     Home *homes;
     Clocks clocks;
     Op **ops;          // by op id
@@ -24,7 +24,8 @@ typedef struct {
     int stored, overwritten; // stores made in place, launches that overwrite an operand
 } Lifetimes;
 
-Lifetimes hd_lifetimes(Func *f, Arena *a);
+// Also of a finished plan: what is in place there is in place here.
+Lifetimes hd_lifetimes(const Func *f, Arena *a);
 // The storage of a value; NULL when the value is an argument or a view.
 Storage *hd_storage_of(const Lifetimes *l, const Value *v);
 // Gives results that are only stored the bytes they are stored to (`inplace` on the store), and results of pointwise launches the

@@ -1,0 +1,19 @@
+// What is live when, read from a finished plan: the transient storages of a function and the op during which they take the most.
+#ifndef PASSES_LIVE_H
+#define PASSES_LIVE_H
+#include "passes/lifetimes.h"
+
+typedef struct {
+    const Value *value; // NULL: the workspace of op `by`
+    const Op *by;       // the op that makes it; NULL: an argument
+    int64_t bytes;      // rounded up to the 256 bytes of a place
+    int from, to;       // live during ops from .. to
+} LiveItem;
+typedef struct {
+    int n;
+    LiveItem *at;
+    int64_t peak;   // most bytes live during one op
+    const Op *during;
+} Live;
+Live hd_live(const Func *f, Arena *a);
+#endif

@@ -1,0 +1,33 @@
+// The plan's verifier: reads a finished plan and nothing else, and proves that its places, streams and events keep every value whole.
+#ifndef PASSES_VERIFY_PLAN_H
+#define PASSES_VERIFY_PLAN_H
+#include "passes/access.h"
+
+typedef struct { Span span; const char *text; } Finding;
+typedef struct { Finding *at; int n, cap; } Findings;
+
+// Everything that is wrong with the plan; empty: nothing.
+Findings hd_check_plan(const Module *m, Arena *a);
+
+// --- the parts, each in a file of its own
+typedef struct {
+    const Module *m;
+    Arena *a;
+    Findings found;
+    int64_t arena_bytes, pinned_bytes, persistent;
+    const Symbol **buffers; // by offset
+    int n_buffers;
+    const Func *f;          // the function under check
+    Op **ops;               // of it, by op id
+    const int *number;      // of it, by value id: the number in the text
+} PlanCheck;
+
+void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
+const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
+void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, buckets
+void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
+void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
+void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races
+void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
+#endif
