@@ -200,7 +200,7 @@ void hd_check_contributions(PlanCheck *c) {
             count_writes(&micro[i], p, &least, &most);
             if (hd_type_count(p->type) && least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name, most ? "not all" : "nothing");
             else if (least != most) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
-            else if (i && least != expected) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s gets %d contributions to its gradient, and %d in @%s", p->name, least, expected, micro[0].f->name);
+            else if (i && expected && least != expected) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s gets %d contributions to its gradient, and %d in @%s", p->name, least, expected, micro[0].f->name);
             if (i == 0) expected = least;
         }
     }

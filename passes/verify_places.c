@@ -205,6 +205,7 @@ static Stored *find_stored(PlanCheck *c, const Home *homes) {
 
 void hd_check_values(PlanCheck *c) {
     const Func *f = c->f;
+    int before = c->found.n;
     Stored *stored = find_stored(c, hd_homes(f, c->a));
     for (int i = 0; i < f->n_args; i++) {
         const Value *v = f->args[i];
@@ -217,6 +218,7 @@ void hd_check_values(PlanCheck *c) {
         }
     }
     for (const Op *o = f->first; o; o = o->next) check_op(c, o, stored);
+    if (c->found.n > before) return; // what is live means little then
     Live live = hd_live(f, c->a);
     const Symbol *device = hd_symbol_find(c->m, "device");
     int64_t bound = device ? hd_int(&device->attrs, A_LOWER_BOUND_BYTES, c->arena_bytes) : 0;
