@@ -1,13 +1,15 @@
 // Which ops make one kernel. Greedy, in program order: each op joins the group that saves most bytes moved, among the producers of
-// its operands and, from the second sweep on, the earlier readers of its large operands (a horizontal merge). A kernel stands at the position of its first
-// or of its last op; both keep the list of kernels and other ops a valid order, so no search for cycles is needed:
+// its operands and, from the second sweep on, the earlier readers of its large operands (a horizontal merge). A kernel stands at the
+// position of its first or of its last op; both keep the list of kernels and other ops a valid order, so no search for cycles is
+// needed:
 //   late (at the last):   nobody between reads what the first part makes;
 //   early (at the first): nothing between makes what the last part reads, or it can be moved up in front.
-// A merge must not make the values that live across the ops in between larger than before: memory is worth more than one read.
+// A merge must not make the values that live across the ops in between larger than before (but for a fraction of what it saves):
+// memory is worth more than one read.
 #include "passes/fuse.h"
 #include "passes/gemm_bias.h"
 
-enum { MAX_OPS = 48, MAX_INPUTS = 32, MAX_HOISTED = 4 };
+enum { MAX_OPS = 48, MAX_INPUTS = 32, MAX_HOISTED = 4, SLACK = 8 };
 
 typedef struct {
     int into;      // the group that stays
@@ -204,10 +206,10 @@ static Merge plan_merge(Fusion *s, int a, int b) {
     int64_t saved = bytes_saved(s, a, b, &in_a, &in_b);
     if (saved > 0 && all.n <= MAX_INPUTS && outputs <= HD_MAX_OUT) {
         bool work = work_between(s, ga->pos, gb->pos);
-        if (early(s, a, b, &in_b, saved / 16, work, &m)) {
+        if (early(s, a, b, &in_b, saved / SLACK, work, &m)) {
             m.pos = ga->pos;
             m.saved = saved;
-        } else if (late(s, a, b, &in_a, saved / 16, work)) {
+        } else if (late(s, a, b, &in_a, saved / SLACK, work)) {
             m.pos = gb->pos;
             m.n_hoisted = 0;
             m.saved = saved;

@@ -198,7 +198,9 @@ static void rows_first(Prepare *s, Op *o) {
     Value *v = hd_build1(&b, o->kind, o->in[0], NULL, &as, NULL);
     hd_set_ints(s->m->cx, &as, A_AXES, n, others);
     set_out(s->m->cx, &as, o->out[0]->type->dtype);
-    replace_sum(o, hd_build1(&b, o->kind, v, NULL, &as, NULL));
+    Value *rest = hd_build1(&b, o->kind, v, NULL, &as, NULL);
+    replace_sum(o, rest);
+    rows_first(s, rest->def);
 }
 
 // sum_to one number is a sum over all axes.
