@@ -57,7 +57,7 @@ double hd_round(DType d, double v) {
     case TY_BF16: return round_bits(v, 8, -125, 0x1.fep127);
     case TY_F16: return round_bits(v, 11, -13, 65504.0);
     case TY_I32:
-    case TY_U8: return nearbyint(v);
+    case TY_U8: return trunc(v);
     default: return v;
     }
 }

@@ -23,7 +23,7 @@ void hd_eval_clear_gradients(Eval *e);
 // (a wrong type, an index outside its table).
 const char *hd_eval(Eval *e, const Func *f, const Tensor *in, Tensor *out);
 
-// Rounds to the nearest value of a dtype, ties to even; overflow gives an infinity as the hardware does.
+// Rounds to the nearest value of a dtype, ties to even; overflow gives an infinity as the hardware does. Integers: toward zero.
 double hd_round(DType d, double v);
 // One element of a pointwise op in f64 or in f32: the compiled text of the op table's meaning column.
 double hd_eval_elt(OpKind k, bool f32, double a, double b, double c);

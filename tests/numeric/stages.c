@@ -117,7 +117,6 @@ int main(void) {
             char pipeline[400];
             strcpy(pipeline, head);
             for (size_t p = 0; r.tensor.m && p < sizeof tail / sizeof *tail; p++) {
-                if (!hd_pass_find(tail[p])) break;
                 strcat(strcat(pipeline, ","), tail[p]);
                 char name[500];
                 snprintf(name, sizeof name, "%s, %s, after %s", models[i].name, settings[k], tail[p]);

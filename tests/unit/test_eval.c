@@ -69,7 +69,7 @@ TEST(rounding_is_to_nearest_even) {
     CHECK(hd_round(TY_F16, 0x1p-25) == 0 && hd_round(TY_F16, 0x1.8p-25) == 0x1p-24); // subnormals
     CHECK(hd_round(TY_BF16, 0x1.1p-133) == 0x1p-133);
     CHECK(hd_round(TY_F32, 1.0 + 0x1p-24) == 1.0 && hd_round(TY_F64, 1.0 + 0x1p-50) == 1.0 + 0x1p-50);
-    CHECK(hd_round(TY_I32, 2.5) == 2 && signbit(hd_round(TY_BF16, -0.0)));
+    CHECK(hd_round(TY_I32, 2.9) == 2 && hd_round(TY_I32, -2.9) == -2 && signbit(hd_round(TY_BF16, -0.0)));
 }
 
 TEST(values_are_rounded_once_per_op) { // 256 + 1 is not a bf16; the mean of the three is computed from the rounded sum
