@@ -88,7 +88,7 @@ static int run(Ctx *cx, const Words *w, Out *said) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static bool compile(Ctx *cx, const char *target, const char *options, int n_files, const char *const *files, const char *output) {
+static bool compile(Ctx *cx, const char *target, const char *options, const char *file, const char *output) {
     bool host = !strcmp(target, "host");
     const char *cc = getenv("CC");
     if (!cc || !*cc) cc = "cc";
@@ -103,7 +103,7 @@ static bool compile(Ctx *cx, const char *target, const char *options, int n_file
     hd_push(cx->arena, &w, r.include);
     hd_push(cx->arena, &w, "-o");
     hd_push(cx->arena, &w, output);
-    for (int i = 0; i < n_files; i++) hd_push(cx->arena, &w, files[i]);
+    hd_push(cx->arena, &w, file);
     hd_push(cx->arena, &w, r.library);
     add_words(cx, &w, host ? "-lopenblas -lm -lpthread -ldl" : "-lm -lpthread -ldl");
     add_words(cx, &w, HEDDLE_LINK_FLAGS);
@@ -112,20 +112,22 @@ static bool compile(Ctx *cx, const char *target, const char *options, int n_file
     if (!status) return true;
     if (status < 0) hd_error(cx, (Span){0, 0}, "cannot start the C compiler %s: %s", cc, strerror(errno));
     else if (status == 127) hd_error(cx, (Span){0, 0}, "cannot run the C compiler %s: install one, or set CC to one that is there", cc);
-    else hd_error(cx, (Span){0, 0}, "the C compiler %s failed on %s (exit status %d) and said:\n%s", cc, files[0], status, said.text);
+    else hd_error(cx, (Span){0, 0}, "the C compiler %s failed on %s (exit status %d) and said:\n%s", cc, file, status, said.text);
     return false;
 }
 
-bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary) {
-    const char *file = hd_sprintf(cx->arena, "%s.c", binary);
+static bool write_and_compile(Ctx *cx, const char *target, const char *options, const Out *c, const char *output) {
+    const char *file = hd_sprintf(cx->arena, "%s.c", output);
     int e = hd_write_file(file, c->text, c->n);
     if (e) {
         hd_error(cx, (Span){0, 0}, "cannot write %s: %s", file, strerror(e));
         return false;
     }
-    return compile(cx, target, "", 1, &file, binary);
+    return compile(cx, target, options, file, output);
 }
 
-bool hd_build_shared(Ctx *cx, const char *target, int n_files, const char *const *c_files, const char *shared) {
-    return compile(cx, target, "-fPIC -shared", n_files, c_files, shared);
+bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary) { return write_and_compile(cx, target, "", c, binary); }
+
+bool hd_build_shared(Ctx *cx, const char *target, const Out *c, const char *shared) {
+    return write_and_compile(cx, target, "-fPIC -shared -DHEDDLE_NO_MAIN=hd_built_program", c, shared);
 }

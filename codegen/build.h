@@ -7,6 +7,6 @@
 // header and library are looked for under HEDDLE_HOME when that is set, else in the folders above the running executable.
 // target: host or cuda. false after reporting, with what the compiler said.
 bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary);
-// The same, to a shared object without main: the program is the symbol HEDDLE_NO_MAIN names (see the end of any program).
-bool hd_build_shared(Ctx *cx, const char *target, int n_files, const char *const *c_files, const char *shared);
+// The same, to a shared object without main, whose symbol `hd_built_program` points at the HdProgram; for tests.
+bool hd_build_shared(Ctx *cx, const char *target, const Out *c, const char *shared);
 #endif

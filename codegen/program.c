@@ -302,6 +302,6 @@ void hd_program_main(Emit *e) {
     hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\n"
                   "int main(int argc, char **argv) { return hd_main(argc, argv, &program); }\n"
                   "#else\n"
-                  "const HdProgram *const HEDDLE_NO_MAIN = &program; // a test links many programs, each under a name of its own\n"
+                  "const HdProgram *const HEDDLE_NO_MAIN = &program; // a shared object is asked for it\n"
                   "#endif\n");
 }

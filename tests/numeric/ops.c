@@ -1,0 +1,327 @@
+// Every op of the table on a real target: small functions go through the pipeline `infer`, codegen and the C compiler as one program,
+// run, and are compared with the evaluator's run of the same plan. Pointwise ops get their cases from the table, others from
+// op_cases.h; an op without a case fails. Memory is poisoned before each case, so an element nobody wrote is a NaN.
+//   numeric_ops [--target=host|cuda] [--arch=sm_90] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
+#include "codegen/build.h"
+#include "codegen/codegen.h"
+#include "passes/manager.h"
+#include "runtime/heddle.h"
+#include "tests/numeric/harness.h"
+#include "tests/numeric/op_cases.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct { double relative, of_largest; } Bound;
+static const Bound bounds[N_DTYPES] = {
+#define BOUND(dtype, relative, of_largest, reason) [TY_##dtype] = {relative, of_largest},
+#include "tests/numeric/bounds.def"
+#undef BOUND
+};
+
+typedef struct { const char *target, *arch, *pipeline, *plan, *keep; bool verbose; int n_only; char **only; } Options;
+
+// --- the module's text
+
+static const char *dtype_names[] = {"f32", "bf16", "f16", "f64"};
+
+static void put_case(Out *o, int *n, const char *text, int dtype) {
+    hd_printf(o, "func @c%d_%s", (*n)++, dtype_names[dtype]);
+    for (const char *s = text; *s; s++) {
+        if (*s == '$') hd_puts(o, dtype_names[dtype]);
+        else if (*s == '#') hd_puts(o, dtype == 3 ? "f64" : "f32");
+        else hd_putn(o, s, 1);
+    }
+    hd_puts(o, "\n");
+}
+
+// A pointwise op over full rows, and mixed with everything that broadcasts: columns, one value a row, rows that repeat, a scalar.
+static void put_pointwise(Out *o, Arena *a, int *n, OpKind k) {
+    static const char *const shapes[][2] = {{"[37,65]", "[37,65]"}, {"[37,65]", "[65]"}, {"[37,65]", "[37,1]"}, {"[3,5,65]", "[5,65]"}, {"[5000]", "[]"}, {"[65]", "[9,65]"}};
+    const OpInfo *info = hd_op_info(k);
+    bool positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV;
+    for (int s = 0; s < (info->n_in == 1 ? 1 : 6); s++) {
+        const char *big = s == 5 ? shapes[s][1] : shapes[s][0], *p = positive ? "p" : "a";
+        const char *text = info->n_in == 1
+            ? hd_sprintf(a, "(%%%s0: $%s) -> $%s {\n  %%0 = %s %%%s0 : $%s\n  return %%0\n}", p, big, big, info->mnemonic, p, big)
+            : hd_sprintf(a, "(%%%s0: $%s, %%%s1: $%s) -> $%s {\n  %%0 = %s %%%s0, %%%s1 : $%s\n  return %%0\n}", p, shapes[s][0], p, shapes[s][1], big, info->mnemonic, p, p, big);
+        for (int d = 0; d < 4; d++)
+            if (!s || d < 2) put_case(o, n, text, d);
+    }
+}
+
+static const char *module_text(Arena *a, const Options *opt) {
+    Out o = hd_out(a);
+    int n = 0;
+    hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n%s", opt->target, opt->arch ? ", arch = " : "", opt->arch ? opt->arch : "", op_buffers);
+    for (int k = 0; k < N_OPS; k++)
+        if (hd_op_info((OpKind)k)->traits & TRAIT_ELEMENTWISE) put_pointwise(&o, a, &n, (OpKind)k);
+    for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++)
+        for (int d = 0; d < 4; d++)
+            if (op_cases[i].dtypes >> d & 1) put_case(&o, &n, op_cases[i].text, d);
+    return o.text;
+}
+
+// --- bytes of a dtype
+
+static void encode(DType d, const double *x, int64_t n, char *bytes) {
+    for (int64_t i = 0; i < n; i++) {
+        float f = (float)x[i];
+        double r = hd_round(d, x[i]);
+        int32_t whole = (int32_t)x[i];
+        uint32_t b;
+        uint16_t h;
+        switch (d) {
+        case TY_F32: memcpy(bytes + 4 * i, &f, 4); break;
+        case TY_F64: memcpy(bytes + 8 * i, &x[i], 8); break;
+        case TY_I32: memcpy(bytes + 4 * i, &whole, 4); break;
+        case TY_BF16:
+            f = (float)r;
+            memcpy(&b, &f, 4);
+            h = (uint16_t)(b >> 16);
+            memcpy(bytes + 2 * i, &h, 2);
+            break;
+        case TY_F16: { // r is exact in half precision: scale its exponent into place
+            f = (float)r * 0x1p-112f;
+            memcpy(&b, &f, 4);
+            h = (uint16_t)((b & 0x7fffffffu) >> 13 | (b >> 16 & 0x8000u));
+            memcpy(bytes + 2 * i, &h, 2);
+            break;
+        }
+        default: HD_BUG("no test encodes %s", hd_dtype_text(d));
+        }
+    }
+}
+
+static double decode(DType d, const char *bytes, int64_t i) {
+    float f;
+    double x;
+    int32_t whole;
+    uint16_t h;
+    uint32_t b;
+    switch (d) {
+    case TY_F32: memcpy(&f, bytes + 4 * i, 4); return (double)f;
+    case TY_F64: memcpy(&x, bytes + 8 * i, 8); return x;
+    case TY_I32: memcpy(&whole, bytes + 4 * i, 4); return whole;
+    case TY_BF16:
+        memcpy(&h, bytes + 2 * i, 2);
+        b = (uint32_t)h << 16;
+        memcpy(&f, &b, 4);
+        return (double)f;
+    case TY_F16:
+        memcpy(&h, bytes + 2 * i, 2);
+        if ((h & 0x7c00) == 0x7c00) return h & 0x3ff ? (double)NAN : (h & 0x8000 ? -(double)INFINITY : (double)INFINITY);
+        b = (uint32_t)(h & 0x7fff) << 13 | (uint32_t)(h & 0x8000) << 16;
+        memcpy(&f, &b, 4);
+        return (double)(f * 0x1p112f);
+    default: HD_BUG("no test decodes %s", hd_dtype_text(d));
+    }
+}
+
+static void fill(const char *name, Tensor t, uint64_t *seed) {
+    double lo = -2, hi = 2;
+    if (name[0] == 'p') { lo = 0.1; hi = 2; }
+    if (name[0] == 's') { lo = -0.1; hi = 0.1; }
+    if (t.type->dtype == TY_I32) { lo = 0; hi = name[0] == 'i' ? strtod(name + 1, NULL) : 5; }
+    for (int64_t i = 0; i < hd_type_count(t.type); i++) {
+        double v = uniform(seed, lo, hi);
+        t.data[i] = t.type->dtype == TY_I32 ? floor(v) : hd_round(t.type->dtype, v);
+    }
+}
+
+// --- running
+
+typedef struct { Test *t; const Options *opt; Module *m; const HdProgram *p; HdExec *x; const char *(*failure)(void); } Run;
+
+static bool put_tensor(Run *r, int64_t offset, Tensor t) {
+    size_t bytes = (size_t)hd_type_bytes(t.type);
+    char *raw = hd_alloc(r->t->arena, bytes + 1);
+    encode(t.type->dtype, t.data, hd_type_count(t.type), raw);
+    if (r->p->backend->write(r->x, offset, raw, bytes)) return true;
+    fail(r->t, "write: %s", r->failure());
+    return false;
+}
+
+static void compare(Run *r, const char *what, int64_t offset, Tensor want) {
+    DType d = want.type->dtype;
+    int64_t n = hd_type_count(want.type);
+    char *raw = hd_alloc(r->t->arena, (size_t)hd_type_bytes(want.type) + 1);
+    if (!r->p->backend->read(r->x, offset, raw, (size_t)hd_type_bytes(want.type))) {
+        fail(r->t, "read: %s", r->failure());
+        return;
+    }
+    double largest = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++) largest = isfinite(want.data[i]) ? fmax(largest, fabs(want.data[i])) : largest;
+    for (int64_t i = 0; i < n; i++) {
+        double got = decode(d, raw, i), off = fabs(got - want.data[i]), allowed = bounds[d].relative * fabs(want.data[i]) + bounds[d].of_largest * largest;
+        r->t->compared++;
+        bool same = got == want.data[i] || (isnan(got) && isnan(want.data[i]));
+        if (!same && !(off <= allowed)) {
+            fail(r->t, "%s[%lld] of %s is %.9g, not %.9g (off by %.3g, allowed %.3g)", what, (long long)i, hd_type_text(r->m->cx, want.type), got, want.data[i], off, allowed);
+            return;
+        }
+        if (!same && allowed > 0) worst = fmax(worst, off / allowed);
+    }
+    if (r->opt->verbose) printf("%s %s %s: %.2f of the bound\n", r->t->name, what, hd_type_text(r->m->cx, want.type), worst);
+}
+
+static bool poison(Run *r) {
+    size_t bytes = (size_t)r->p->arena_bytes;
+    char *raw = malloc(bytes);
+    memset(raw, 0xff, bytes);
+    bool ok = r->p->backend->write(r->x, 0, raw, bytes);
+    if (!ok) fail(r->t, "write: %s", r->failure());
+    free(raw);
+    return ok;
+}
+
+static const HdFunc *find_func(const HdProgram *p, const char *name) {
+    for (int i = 0; i < p->n_funcs; i++)
+        if (!strcmp(p->funcs[i].name, name)) return &p->funcs[i];
+    return NULL;
+}
+
+static void run_case(Run *r, const Func *f) {
+    Arena *keep = r->t->arena, *a = r->t->arena = hd_arena_new();
+    Eval *e = hd_eval_new(r->m, EVAL_ROUNDED, a);
+    uint64_t seed = 17;
+    for (const char *s = f->name; *s; s++) seed = seed * 31 + (uint64_t)*s;
+    Tensor in[HD_MAX_IN], out[HD_MAX_IN];
+    const HdFunc *hf = find_func(r->p, f->name);
+    r->t->name = f->name;
+    bool ok = hf && poison(r);
+    if (!hf) fail(r->t, "the program has no such function");
+    for (const Symbol *s = r->m->symbols; ok && s; s = s->next) {
+        if (s->kind != SYM_BUFFER) continue;
+        Tensor t = hd_eval_storage(e, s->name);
+        fill(strcmp(hd_word(&s->attrs, A_ROLE, ""), "moment2") ? s->name : "p", t, &seed);
+        ok = put_tensor(r, s->place.offset, t);
+    }
+    for (int i = 0; ok && i < f->n_args; i++) {
+        in[i] = hd_tensor(a, f->args[i]->type);
+        fill(f->args[i]->name, in[i], &seed);
+        ok = put_tensor(r, hf->args[i].offset, in[i]);
+    }
+    const char *wrong = ok ? hd_eval(e, f, in, out) : NULL;
+    if (wrong) fail(r->t, "evaluator: %s", wrong);
+    else if (ok && !r->p->backend->run(r->x, hf)) fail(r->t, "%s", r->failure());
+    else if (ok) {
+        for (int i = 0; i < hf->n_results; i++) compare(r, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
+        for (const Symbol *s = r->m->symbols; s; s = s->next)
+            if (s->kind == SYM_BUFFER) compare(r, s->name, s->place.offset, hd_eval_storage(e, s->name));
+    }
+    hd_arena_free(a);
+    r->t->arena = keep;
+}
+
+static bool wanted(const Options *opt, const char *name) {
+    for (int i = 0; i < opt->n_only; i++)
+        if (!strcmp(opt->only[i], name)) return true;
+    return !opt->n_only;
+}
+
+static void run_cases(Run *r) {
+    for (const Func *f = r->m->funcs; f; f = f->next)
+        if (!f->is_kernel && wanted(r->opt, f->name)) run_case(r, f);
+}
+
+// --- coverage
+
+// Ops that no target computes: they are gone before a plan, or order streams.
+static bool exempt(const OpInfo *info) { return info->stages == 1u << STAGE_TENSOR || (info->stages & ~(1u << STAGE_SHARDED)) == 1u << STAGE_TENSOR || info->traits & TRAIT_SYNC; }
+
+static void cover(Test *t, const Module *m) {
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->first; o; o = o->next) t->covered[o->kind] = true;
+}
+
+static void check_coverage(Test *t) {
+    t->name = "coverage";
+    for (int k = 0; k < N_OPS; k++)
+        if (!t->covered[k] && !exempt(hd_op_info((OpKind)k))) fail(t, "no case computes %s: add one to op_cases.h", hd_op_info((OpKind)k)->mnemonic);
+}
+
+// --- the program
+
+static Module *plan(Ctx *cx, Test *t, const Options *opt) {
+    size_t n;
+    const char *text = module_text(cx->arena, opt), *name = "op_cases";
+    n = strlen(text);
+    if (opt->keep) hd_write_file(hd_sprintf(cx->arena, "%s.hir", opt->keep), text, n);
+    uint32_t base = hd_source_add(&cx->diags, name, text, n, 1);
+    Module *m = hd_parse_module(cx, text, n, base);
+    if (!m || !hd_verify(m)) return NULL;
+    cover(t, m);
+    if (opt->plan) {
+        if (!(text = hd_read_file(cx->arena, opt->plan, &n))) return NULL;
+        m = hd_parse_module(cx, text, n, hd_source_add(&cx->diags, opt->plan, text, n, 1));
+    } else {
+        Pipeline p;
+        ManagerOptions options = hd_manager_defaults();
+        if (!hd_pipeline_parse(cx, opt->pipeline, &p) || !hd_manager_run(m, &p, &options)) return NULL;
+    }
+    if (!m || !hd_verify(m)) return NULL;
+    cover(t, m);
+    return m;
+}
+
+static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
+    Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
+    if (!hd_codegen_c(r->m, "", &c, &cuda) || !hd_build_shared(cx, r->opt->target, &c, path)) return NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const HdProgram *const *program = library ? dlsym(library, "hd_built_program") : NULL;
+    if (!program) {
+        hd_error(cx, (Span){0, 0}, "cannot load %s: %s", path, dlerror());
+        return NULL;
+    }
+    void *failure = dlsym(library, "hd_failure");
+    memcpy(&r->failure, &failure, sizeof failure);
+    return *program;
+}
+
+static void test(Ctx *cx, Test *t, const Options *opt) {
+    Run r = {.t = t, .opt = opt, .m = plan(cx, t, opt)};
+    char folder[] = "/tmp/heddle-ops-XXXXXX";
+    if (r.m && mkdtemp(folder)) {
+        const char *path = hd_sprintf(cx->arena, "%s/ops.so", folder);
+        r.p = load_program(cx, &r, path);
+        if (opt->keep) rename(hd_sprintf(cx->arena, "%s.c", path), hd_sprintf(cx->arena, "%s.c", opt->keep));
+        unlink(hd_sprintf(cx->arena, "%s.c", path));
+        unlink(path);
+        rmdir(folder);
+    }
+    if (r.p) {
+        r.x = r.p->backend->open(r.p, false, NULL);
+        if (r.x) run_cases(&r);
+        else fail(t, "cannot open the program: %s", r.failure());
+        if (r.x) r.p->backend->close(r.x);
+        if (!opt->n_only) check_coverage(t);
+    }
+    Out o = hd_out(cx->arena);
+    hd_diags_print(&cx->diags, &o);
+    fputs(o.text, stderr);
+    t->failures += cx->diags.errors;
+}
+
+int main(int argc, char **argv) {
+    Options opt = {.target = "host", .pipeline = "infer"};
+    for (int i = 1; i < argc; i++) {
+        if (!strncmp(argv[i], "--target=", 9)) opt.target = argv[i] + 9;
+        else if (!strncmp(argv[i], "--arch=", 7)) opt.arch = argv[i] + 7;
+        else if (!strncmp(argv[i], "--pipeline=", 11)) opt.pipeline = argv[i] + 11;
+        else if (!strncmp(argv[i], "--plan=", 7)) opt.plan = argv[i] + 7;
+        else if (!strncmp(argv[i], "--keep=", 7)) opt.keep = argv[i] + 7;
+        else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
+        else {
+            opt.only = argv + i;
+            opt.n_only = argc - i;
+            break;
+        }
+    }
+    Ctx *cx = hd_ctx_new();
+    Test t = {.name = "ops", .arena = cx->arena};
+    test(cx, &t, &opt);
+    printf("%d elements compared, %d failures\n", t.compared, t.failures);
+    hd_ctx_free(cx);
+    return t.failures || !t.compared;
+}
