@@ -65,5 +65,4 @@ void hd_host_open(Emit *e, const Func *k, bool workspace) {
         hd_printf(o, "    const %s *const a%d = p%d; // %s\n", hd_emit_ctype(k->args[i]->type->dtype), i, i, hd_type_text(e->cx, k->args[i]->type));
     for (int i = 0; i < n_out; i++)
         hd_printf(o, "    %s *const r%d = q%d; // %s\n", hd_emit_ctype(r->in[i]->type->dtype), i, i, hd_type_text(e->cx, r->in[i]->type));
-    if (workspace) hd_puts(o, "    float *const partial = workspace;\n");
 }

@@ -236,8 +236,9 @@ static int row_reduction(RowKernel *rk, const Op *o, int x) {
 }
 
 static bool sums_columns(const Op *o) {
+    if (o->kind != OP_SUM_TO) return false;
     const Type *in = o->in[0]->type, *out = o->out[0]->type;
-    return o->kind == OP_SUM_TO && out->rank && out->dim[out->rank - 1] == in->dim[in->rank - 1] && hd_type_count(out) == hd_type_cols(in) &&
+    return in->rank && out->rank && out->dim[out->rank - 1] == in->dim[in->rank - 1] && hd_type_count(out) == hd_type_cols(in) &&
            hd_type_count(in) != hd_type_count(out);
 }
 

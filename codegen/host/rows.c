@@ -122,15 +122,18 @@ static void put_passes(RowKernel *rk, const char *pad, bool parallel) {
     }
 }
 
-static bool sums_in_f64(const RowKernel *rk, const RowStore *s) { return hd_return(rk->k)->in[s->result]->type->dtype == TY_F64; }
+static bool sums_in_f64(const RowKernel *rk) {
+    for (int i = 0; i < rk->stores.n; i++)
+        if (rk->stores.at[i].column_sum && hd_return(rk->k)->in[rk->stores.at[i].result]->type->dtype == TY_F64) return true;
+    return false;
+}
 
 // Column sums: blocks of 64 rows, each with partial sums of its own in the workspace. f64 (tests) has no workspace: its blocks run
 // one after another and add to the result.
 static void put_blocks(RowKernel *rk, bool parallel) {
     Out *o = rk->e->c;
     int64_t blocks = (rk->rows + 63) / 64, column = 0;
-    bool f64 = false;
-    for (int i = 0; i < rk->stores.n; i++) f64 = f64 || (rk->stores.at[i].column_sum && sums_in_f64(rk, &rk->stores.at[i]));
+    bool f64 = sums_in_f64(rk);
     for (int i = 0; f64 && i < rk->stores.n; i++)
         if (rk->stores.at[i].column_sum) hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(rk->cols), rk->stores.at[i].result);
     if (parallel && !f64) hd_puts(o, "#pragma omp parallel for schedule(static)\n");
@@ -165,6 +168,8 @@ void hd_host_rows(Emit *e, const Func *k) {
     bool column_sums = false, parallel = rk.rows * rk.cols >= SMALL;
     for (int i = 0; i < rk.stores.n; i++) column_sums = column_sums || rk.stores.at[i].column_sum;
     hd_host_open(e, k, column_sums);
+    if (column_sums && sums_in_f64(&rk)) hd_puts(e->c, "    (void)workspace;\n");
+    else if (column_sums) hd_puts(e->c, "    float *const partial = workspace;\n");
     for (int i = 0; i < rk.setup.n; i++) hd_printf(e->c, "    %s\n", rk.setup.at[i]);
     if (column_sums) {
         put_blocks(&rk, parallel);

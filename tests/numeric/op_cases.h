@@ -37,7 +37,7 @@ static const OpCase op_cases[] = {
     {CASE_ALL, "(%a: $[2,5], %b: $[3,5]) -> $[5,5] {\n  %0 = concat %a, %b {axis = 0} : $[5,5]\n  return %0\n}"},
     {CASE_TRAIN, "(%a: $[6,33]) -> $[6,33] {\n  %0 = iota : $[33]\n  %1 = add %a, %0 : $[6,33]\n  return %1\n}"},
     {CASE_F32, "() -> i32[40], f32[3,40] {\n  %0 = iota : i32[40]\n  %1 = const {value = 2.5} : f32[3,40]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%a: $[6,33]) -> $[6,33] {\n  %0 = const {value = 0.3} : $[]\n  %1 = mul %a, %0 : $[6,33]\n  return %1\n}"},
+    {CASE_TRAIN, "(%a: $[6,33]) -> $[6,33] {\n  %0 = const {value = 0.3} : $\n  %1 = mul %a, %0 : $[6,33]\n  return %1\n}"},
     {CASE_ALL, "(%t: $[50,24], %i50: i32[3,7]) -> $[3,7,24] {\n  %0 = embedding %t, %i50 : $[3,7,24]\n  return %0\n}"},
     {CASE_TRAIN, "(%t: $[50,24], %p: $[16,24], %i50: i32[4,16]) -> $[4,16,24] {\n  %0 = embedding %t, %i50 : $[4,16,24]\n  %1 = iota : i32[16]\n  %2 = embedding %p, %1 : $[16,24]\n  %3 = add %0, %2 : $[4,16,24]\n  return %3\n}"},
     // the number of columns is also the number of positions
@@ -46,7 +46,7 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%a: $[700,40], %i3: i32[700]) -> f32[5,40] {\n  %0 = embedding_grad %a, %i3 {out = f32} : f32[5,40]\n  return %0\n}"},
     // sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6], $[5,6,1] {\n  %0 = sum %a {axes = [2]} : $[5,6]\n  %1 = sum %a {axes = [2], keep} : $[5,6,1]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%a: $[5,6,70]) -> f32[5,70], f32[] {\n  %0 = sum %a {axes = [1], out = f32} : f32[5,70]\n  %1 = sum %a {axes = [0, 1, 2], out = f32} : f32[]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%a: $[5,6,70]) -> f32[5,70], f32 {\n  %0 = sum %a {axes = [1], out = f32} : f32[5,70]\n  %1 = sum %a {axes = [0, 1, 2], out = f32} : f32\n  return %0, %1\n}"},
     {CASE_ALL, "(%a: $[3,300,5]) -> $[300] {\n  %0 = sum %a {axes = [0, 2]} : $[300]\n  return %0\n}"},
     {CASE_ALL, "(%a: $[5,70]) -> $[5], $[70] {\n  %0 = reduce_max %a {axes = [1]} : $[5]\n  %1 = reduce_max %a {axes = [0]} : $[70]\n  return %0, %1\n}"},
     {CASE_TRAIN, "(%a: $[200,70]) -> f32[70] {\n  %0 = sum_to %a {out = f32} : f32[70]\n  return %0\n}"},
@@ -84,18 +84,18 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%x: $[2,65,128], %d: $[2,65,64]) -> $[2,65,64], $[2,65,128] {\n"
                  "  %0, %1 = attention %x {heads = 4, kv_heads = 2, causal, packed} : $[2,65,64], f32[2,4,65]\n"
                  "  %2 = attention_grad %d, %x, %0, %1 {heads = 4, kv_heads = 2, causal, packed} : $[2,65,128]\n  return %0, %2\n}"},
-    {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32[] {\n  %0 = cross_entropy %z, %i70 : f32[]\n  return %0\n}"},
-    {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32[]) -> f32[], $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, %i2100, %p : f32[], $[90,2100]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32 {\n  %0 = cross_entropy %z, %i70 : f32\n  return %0\n}"},
+    {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, %i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},
     // storage and the update
     {CASE_F32, "(%a: f32[30,40]) {\n  %0 = square %a : f32[30,40]\n  store %0 {into = @t.grad, offset = 100}\n  return\n}"},
     {CASE_F32, "(%a: f32[30,40]) {\n  store %a {into = @t.grad, offset = 3000, accumulate}\n  return\n}"},
     {CASE_BF16, "(%a: bf16[30,40], %b: bf16[30,50]) {\n  %0 = matmul %a, %b {ta, out = f32} : f32[40,50]\n  store %0 {into = @t.grad, offset = 64}\n  %1 = matmul %b, %a {ta, out = f32} : f32[50,40]\n  store %1 {into = @t.grad, offset = 2500, accumulate}\n  return\n}"},
     {CASE_F32, "(%a: f32[30,40], %b: f32[30,50]) {\n  %0 = matmul %a, %b {ta} : f32[40,50]\n  store %0 {into = @t.grad, offset = 0, accumulate}\n  return\n}"},
     {CASE_BF16, "(%a: bf16[20,30]) -> bf16[20,30] {\n  %0 = view {buffer = @half, offset = 0} : bf16[20,30]\n  %1 = mul %0, %a : bf16[20,30]\n  return %1\n}"},
-    {CASE_F32, "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32[]\n"
+    {CASE_F32, "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n"
                "  %1 = step_scalars %0 {buffer = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
                "  adamw %1 {bucket = @t, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
-    {CASE_F32, "(%p: f32[]) -> f32[8], f32[8] {\n"
+    {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
                "  %0 = step_scalars %p {buffer = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = 0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"
                "  %1 = step_scalars %p {buffer = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = 0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
 };

@@ -1,7 +1,7 @@
 // Every op of the table on a real target: small functions go through the pipeline `infer`, codegen and the C compiler as one program,
 // run, and are compared with the evaluator's run of the same plan. Pointwise ops get their cases from the table, others from
 // op_cases.h; an op without a case fails. Memory is poisoned before each case, so an element nobody wrote is a NaN.
-//   numeric_ops [--target=host|cuda] [--arch=sm_90] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
+//   numeric_ops [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "passes/manager.h"
@@ -19,14 +19,16 @@ static const Bound bounds[N_DTYPES] = {
 #undef BOUND
 };
 
-typedef struct { const char *target, *arch, *pipeline, *plan, *keep; bool verbose; int n_only; char **only; } Options;
+typedef struct { const char *target, *arch, *dtypes, *pipeline, *plan, *keep; bool verbose; int n_only; char **only; } Options;
 
 // --- the module's text
 
 static const char *dtype_names[] = {"f32", "bf16", "f16", "f64"};
 
-static void put_case(Out *o, int *n, const char *text, int dtype) {
-    hd_printf(o, "func @c%d_%s", (*n)++, dtype_names[dtype]);
+static void put_case(Out *o, const Options *opt, int *n, const char *text, int dtype) {
+    int number = (*n)++;
+    if (opt->dtypes && !strstr(hd_sprintf(o->arena, ",%s,", opt->dtypes), hd_sprintf(o->arena, ",%s,", dtype_names[dtype]))) return;
+    hd_printf(o, "func @c%d_%s", number, dtype_names[dtype]);
     for (const char *s = text; *s; s++) {
         if (*s == '$') hd_puts(o, dtype_names[dtype]);
         else if (*s == '#') hd_puts(o, dtype == 3 ? "f64" : "f32");
@@ -36,17 +38,19 @@ static void put_case(Out *o, int *n, const char *text, int dtype) {
 }
 
 // A pointwise op over full rows, and mixed with everything that broadcasts: columns, one value a row, rows that repeat, a scalar.
-static void put_pointwise(Out *o, Arena *a, int *n, OpKind k) {
-    static const char *const shapes[][2] = {{"[37,65]", "[37,65]"}, {"[37,65]", "[65]"}, {"[37,65]", "[37,1]"}, {"[3,5,65]", "[5,65]"}, {"[5000]", "[]"}, {"[65]", "[9,65]"}};
+static void put_pointwise(Out *o, const Options *opt, int *n, OpKind k) {
+    Arena *a = o->arena;
+    static const char *const shapes[][2] = {{"[37,65]", "[37,65]"}, {"[37,65]", "[65]"}, {"[37,65]", "[37,1]"}, {"[3,5,65]", "[5,65]"}, {"[5000]", ""}, {"[65]", "[9,65]"}};
     const OpInfo *info = hd_op_info(k);
     bool positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV;
-    for (int s = 0; s < (info->n_in == 1 ? 1 : 6); s++) {
+    bool shapes_too = k == OP_SUB || k == OP_SILU_GRAD; // loops do not depend on the op: two of them see every shape
+    for (int s = 0; s < (shapes_too ? 6 : 1); s++) {
         const char *big = s == 5 ? shapes[s][1] : shapes[s][0], *p = positive ? "p" : "a";
         const char *text = info->n_in == 1
             ? hd_sprintf(a, "(%%%s0: $%s) -> $%s {\n  %%0 = %s %%%s0 : $%s\n  return %%0\n}", p, big, big, info->mnemonic, p, big)
             : hd_sprintf(a, "(%%%s0: $%s, %%%s1: $%s) -> $%s {\n  %%0 = %s %%%s0, %%%s1 : $%s\n  return %%0\n}", p, shapes[s][0], p, shapes[s][1], big, info->mnemonic, p, p, big);
         for (int d = 0; d < 4; d++)
-            if (!s || d < 2) put_case(o, n, text, d);
+            if (d == 0 || (d == 3 && !s) || k == OP_SUB || k == OP_GELU) put_case(o, opt, n, text, d);
     }
 }
 
@@ -55,10 +59,10 @@ static const char *module_text(Arena *a, const Options *opt) {
     int n = 0;
     hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n%s", opt->target, opt->arch ? ", arch = " : "", opt->arch ? opt->arch : "", op_buffers);
     for (int k = 0; k < N_OPS; k++)
-        if (hd_op_info((OpKind)k)->traits & TRAIT_ELEMENTWISE) put_pointwise(&o, a, &n, (OpKind)k);
+        if (hd_op_info((OpKind)k)->traits & TRAIT_ELEMENTWISE) put_pointwise(&o, opt, &n, (OpKind)k);
     for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++)
         for (int d = 0; d < 4; d++)
-            if (op_cases[i].dtypes >> d & 1) put_case(&o, &n, op_cases[i].text, d);
+            if (op_cases[i].dtypes >> d & 1) put_case(&o, opt, &n, op_cases[i].text, d);
     return o.text;
 }
 
@@ -129,6 +133,13 @@ static void fill(const char *name, Tensor t, uint64_t *seed) {
     }
 }
 
+// Does a function read or write storage?
+static bool has_storage(const Func *f) {
+    for (const Op *o = f->first; o; o = o->next)
+        if (hd_op_is(o, TRAIT_SOURCE) || (hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_RETURN && !(o->kind == OP_GEMM && o->n_out))) return true;
+    return false;
+}
+
 // --- running
 
 typedef struct { Test *t; const Options *opt; Module *m; const HdProgram *p; HdExec *x; const char *(*failure)(void); } Run;
@@ -191,7 +202,8 @@ static void run_case(Run *r, const Func *f) {
     r->t->name = f->name;
     bool ok = hf && poison(r);
     if (!hf) fail(r->t, "the program has no such function");
-    for (const Symbol *s = r->m->symbols; ok && s; s = s->next) {
+    bool storage = has_storage(f);
+    for (const Symbol *s = r->m->symbols; storage && ok && s; s = s->next) {
         if (s->kind != SYM_BUFFER) continue;
         Tensor t = hd_eval_storage(e, s->name);
         fill(strcmp(hd_word(&s->attrs, A_ROLE, ""), "moment2") ? s->name : "p", t, &seed);
@@ -207,7 +219,7 @@ static void run_case(Run *r, const Func *f) {
     else if (ok && !r->p->backend->run(r->x, hf)) fail(r->t, "%s", r->failure());
     else if (ok) {
         for (int i = 0; i < hf->n_results; i++) compare(r, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
-        for (const Symbol *s = r->m->symbols; s; s = s->next)
+        for (const Symbol *s = r->m->symbols; storage && s; s = s->next)
             if (s->kind == SYM_BUFFER) compare(r, s->name, s->place.offset, hd_eval_storage(e, s->name));
     }
     hd_arena_free(a);
@@ -295,7 +307,7 @@ static void test(Ctx *cx, Test *t, const Options *opt) {
         if (r.x) run_cases(&r);
         else fail(t, "cannot open the program: %s", r.failure());
         if (r.x) r.p->backend->close(r.x);
-        if (!opt->n_only) check_coverage(t);
+        if (!opt->n_only && !opt->dtypes) check_coverage(t);
     }
     Out o = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &o);
@@ -308,6 +320,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "--target=", 9)) opt.target = argv[i] + 9;
         else if (!strncmp(argv[i], "--arch=", 7)) opt.arch = argv[i] + 7;
+        else if (!strncmp(argv[i], "--dtypes=", 9)) opt.dtypes = argv[i] + 9;
         else if (!strncmp(argv[i], "--pipeline=", 11)) opt.pipeline = argv[i] + 11;
         else if (!strncmp(argv[i], "--plan=", 7)) opt.plan = argv[i] + 7;
         else if (!strncmp(argv[i], "--keep=", 7)) opt.keep = argv[i] + 7;
