@@ -1,5 +1,7 @@
 // heddlec: the compiler. Reads a .hd file, runs the passes and writes what --emit asks for.
 // Exit status: 0 done, 1 errors in the input, 2 bad usage.
+#include "codegen/build.h"
+#include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
@@ -126,6 +128,34 @@ static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     return !text || hd_pipeline_parse(cx, text, p);
 }
 
+// The binary's name when -o gives none: the input's, without its folder and its ending.
+static const char *binary_name(const Arguments *args, Arena *a) {
+    if (args->output) return args->output;
+    const char *slash = strrchr(args->input, '/'), *name = slash ? slash + 1 : args->input, *dot = strrchr(name, '.');
+    return dot && dot > name ? hd_strndup(a, name, (size_t)(dot - name)) : hd_sprintf(a, "%s.out", name);
+}
+
+// What becomes of the finished module: its text, or the program's.
+static bool emit(const Arguments *args, Module *m, Out *out) {
+    if (args->emit == EMIT_IR || args->manager.pipeline) {
+        hd_print_module(m, out);
+        return true;
+    }
+    if (m->stage != STAGE_PLAN) {
+        hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage), emits[args->emit]);
+        return false;
+    }
+    if (args->emit == EMIT_PLAN) {
+        hd_print_module(m, out);
+        return true;
+    }
+    Out c = hd_out(out->arena), cuda = hd_out(out->arena);
+    if (!hd_codegen_c(m, "", &c, &cuda)) return false;
+    if (args->emit == EMIT_BINARY) return hd_build_binary(m->cx, args->target, &c, binary_name(args, out->arena));
+    *out = args->emit == EMIT_C ? c : cuda;
+    return true;
+}
+
 static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
     if (args->emit == EMIT_AST) {
         const Node *ast = hd_frontend_ast(cx, args->input, text, len, first_line);
@@ -143,8 +173,11 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
     if (!m) return false;
     target_config(args, m);
     if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
-    hd_print_module(m, out);
-    return true;
+    if (args->manager.options.stop_after) {
+        hd_print_module(m, out);
+        return true;
+    }
+    return emit(args, m, out);
 }
 
 // One text: compile it and say what is wrong with it. false when it has errors, or not those that it expects.
@@ -189,6 +222,7 @@ static int run(const Arguments *args, Arena *a) {
     Out out = hd_out(a);
     int error = 0;
     if (!process_parts(args, text, len, &out)) return EXIT_ERRORS;
+    if (args->emit == EMIT_BINARY && !out.n) return 0; // the binary is where it belongs
     if (args->output && strcmp(args->output, "-")) error = hd_write_file(args->output, out.text, out.n);
     else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) error = errno;
     if (error) fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output", strerror(error));
