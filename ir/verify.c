@@ -32,7 +32,7 @@ static void check_types(Verifier *v, Op *o) {
     int n = o->n_out < HD_MAX_IN ? o->n_out : HD_MAX_IN;
     for (int i = 0; i < n; i++) written[i] = o->out[i]->type;
     Ctx *cx = v->m->cx;
-    const char *e = hd_infer(o, n, written);
+    const char *e = hd_infer(o, n, written); // checks; what it makes of the results is undone below
     if (e) {
         wrong(v, o, e);
         return;
@@ -43,6 +43,7 @@ static void check_types(Verifier *v, Op *o) {
             wrong(v, o, hd_internf(cx, "result %d is %s, not %s", i, hd_type_text(cx, o->out[i]->type), hd_type_text(cx, written[i])));
         o->out[i]->type = written[i];
     }
+    o->n_out = n; // as written: values that inference added or dropped are no part of the function
 }
 
 static void check_func(Verifier *v) {

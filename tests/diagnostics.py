@@ -127,7 +127,7 @@ def main():
     total = untested = 0
     for path, line, message in messages(root):
         parts = literal_parts(message)
-        if sum(len(p.strip()) for p in parts) < SHORTEST - 2 or any(u in message for u in UNTESTABLE):
+        if sum(len(p.strip()) for p in parts) <= SHORTEST - 2 or any(u in message for u in UNTESTABLE):
             continue
         total += 1
         tested = shown(parts, tests)
