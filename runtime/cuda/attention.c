@@ -8,6 +8,7 @@
 
 struct HdAttentionBuild {
     HdCuda *x;
+    HdCompile *compile;
     pthread_t thread;
     bool threaded;
     int built, wanted;
@@ -36,7 +37,11 @@ static void build_all(HdAttentionBuild *b) {
         snprintf(b->failure, sizeof b->failure, "cuDNN 9 is not installed (pip install nvidia-cudnn-cu13, or HEDDLE_CUDA_PATH)");
         return;
     }
-    if (x->api.cuCtxSetCurrent(x->context) != HD_CUDA_SUCCESS) return;
+    // cuDNN compiles with the NVRTC that is loaded already: it may lie where the loader alone would not find it.
+    if ((b->compile && !hd_compile_ready(b->compile)) || x->api.cuCtxSetCurrent(x->context) != HD_CUDA_SUCCESS) {
+        snprintf(b->failure, sizeof b->failure, "cuDNN has neither compiler nor context");
+        return;
+    }
     DnnStatus s = x->api.cudnnCreate(&x->attentions.handle);
     if (s != HD_CUDNN_STATUS_SUCCESS) {
         snprintf(b->failure, sizeof b->failure, "cuDNN %.300s cannot start: %.150s", x->api.path[HD_LIB_CUDNN], x->api.cudnnGetErrorString(s));
@@ -66,7 +71,7 @@ static void *run_build(void *arg) {
     return NULL;
 }
 
-HdAttentionBuild *hd_attention_start(HdCuda *x) {
+HdAttentionBuild *hd_attention_start(HdCuda *x, HdCompile *c) {
     const HdProgram *p = x->head.program;
     const char *choice = getenv("HEDDLE_ATTENTION");
     int wanted = 0;
@@ -80,6 +85,7 @@ HdAttentionBuild *hd_attention_start(HdCuda *x) {
         return NULL;
     }
     b->x = x;
+    b->compile = c;
     b->wanted = wanted;
     if (choice && !strcmp(choice, "kernel")) {
         b->wanted = 0;

@@ -83,17 +83,17 @@ static bool open_all(HdCuda *x) {
     HdCompile *compile = p->n_sources ? hd_compile_start(x) : NULL;
     bool ok = !x->failed && hd_device_enter(x);
     t = tell(x, t, "context");
-    HdAttentionBuild *attention = ok ? hd_attention_start(x) : NULL;
-    ok = ok && !x->failed && open_streams(x) && hd_device_allocate(x) && hd_transfer_open(x);
-    t = tell(x, t, "memory and streams");
     ok = prefetch_join(&lt) && ok;
     t = tell(x, t, "cuBLASLt");
+    HdAttentionBuild *attention = ok ? hd_attention_start(x, compile) : NULL;
+    ok = ok && !x->failed && open_streams(x) && hd_device_allocate(x) && hd_transfer_open(x);
+    t = tell(x, t, "memory and streams");
     ok = ok && hd_gemms_open(x);
     t = tell(x, t, "matrix products");
+    ok = hd_attention_join(x, attention) && ok; // first: it may still wait for the compilation to open NVRTC
+    t = tell(x, t, "wait for attention plans");
     ok = hd_compile_join(x, compile) && ok;
     t = tell(x, t, "wait for kernels");
-    ok = hd_attention_join(x, attention) && ok;
-    t = tell(x, t, "wait for attention plans");
     ok = ok && hd_cuda_ok(x, x->api.cuMemsetD8Async(x->arena, 0, (size_t)p->arena_bytes, x->streams[0]), "cannot clear device memory");
     return ok && hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "cannot clear device memory");
 }

@@ -91,6 +91,7 @@ size_t hd_cuda_dtype_bytes(HdDtype t);
 
 // module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by it.
 HdCompile *hd_compile_start(HdCuda *x);
+bool hd_compile_ready(HdCompile *c); // waits until NVRTC is open; false when it cannot be
 bool hd_compile_join(HdCuda *x, HdCompile *c); // also after a failure elsewhere: frees c
 void hd_modules_close(HdCuda *x);
 
@@ -99,7 +100,7 @@ bool hd_gemms_open(HdCuda *x);
 void hd_gemms_close(HdCuda *x);
 
 // attention.c
-HdAttentionBuild *hd_attention_start(HdCuda *x); // NULL: nothing to build
+HdAttentionBuild *hd_attention_start(HdCuda *x, HdCompile *c); // NULL: nothing to build; cuDNN uses the NVRTC that c opens
 bool hd_attention_join(HdCuda *x, HdAttentionBuild *b);
 void hd_attention_close(HdCuda *x);
 

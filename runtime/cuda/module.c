@@ -34,7 +34,7 @@ static char *format(const char *fmt, const char *a, const char *b, const char *c
 }
 
 // The first thread to arrive opens the library, under the lock; the others wait for it.
-static bool open_nvrtc(HdCompile *c) {
+bool hd_compile_ready(HdCompile *c) {
     HdCudaApi *api = &c->x->api;
     pthread_mutex_lock(&c->lock);
     if (!c->opened) {
@@ -92,7 +92,7 @@ static void compile(HdCompile *c, const HdSource *s, Unit *u, int n, const char 
 
 static void *worker(void *arg) {
     HdCompile *c = arg;
-    if (!open_nvrtc(c)) return NULL;
+    if (!hd_compile_ready(c)) return NULL;
     const char *options[] = {c->arch, "--std=c++17", "-default-device", c->include[0], c->include[1]};
     int n_options = (int)(sizeof options / sizeof *options);
     for (;;) {
