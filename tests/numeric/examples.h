@@ -63,7 +63,7 @@ static void fill_batch(Loaded *l, const Func *f) {
 }
 
 // At stage tensor: parameters into their symbols.
-static void fill_parameters(Loaded *l, EvalMode mode) {
+static inline void fill_parameters(Loaded *l, EvalMode mode) {
     l->e = hd_eval_new(l->m, mode, l->arena);
     for (const Symbol *s = l->m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM) continue;
