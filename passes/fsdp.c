@@ -274,6 +274,8 @@ static void build_update(Fsdp *s, const Attrs *train) {
 
 static bool read_settings(Fsdp *s, const Attrs *train) {
     Ctx *cx = s->m->cx;
+    const Attrs *schedule = hd_settings(s->m, "schedule");
+    int64_t ranks = hd_int(schedule, A_SHARD, 1) * hd_int(schedule, A_REPLICATE, 1);
     const char *compute = hd_word(train, A_COMPUTE, "f32"), *optimizer = hd_word(train, A_OPTIMIZER, "adamw");
     if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
         hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
@@ -281,6 +283,8 @@ static bool read_settings(Fsdp *s, const Attrs *train) {
         hd_error(cx, (Span){0}, "optimizer = %s: only adamw is known", optimizer);
     else if ((s->micro = hd_int(train, A_MICRO, 1)) < 1)
         hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
+    else if (ranks != 1)
+        hd_error(cx, hd_symbol_find(s->m, "schedule")->span, "mesh of %lld ranks: a program runs on one rank; set shard = 1 and replicate = 1", (long long)ranks);
     else
         return true;
     return false;

@@ -1,0 +1,66 @@
+// Bucket layouts: the invariants on random parameters for 1 to 8 ranks, and the cases that have a known answer.
+#include "passes/bucket.h"
+#include "tests/unit/check.h"
+
+static uint64_t next_random(uint64_t *s) { return (*s = *s * 6364136223846793005u + 1442695040888963407u) >> 33; }
+
+static void check_layout(const Bucket *b) {
+    int64_t end = 0, used = 0;
+    bool others = false;
+    for (int i = 0; i < b->n; i++) {
+        const BucketItem *item = &b->items[i];
+        CHECK(item->offset >= end && item->offset % HD_BUCKET_ALIGN == 0);
+        end = item->offset + item->count;
+        used += item->count;
+        CHECK(!(item->decay && others));
+        others |= !item->decay;
+        CHECK(item->decay ? end <= b->decayed : item->offset >= b->decayed);
+        if (b->ranks == 1 || !item->count) continue;
+        CHECK(item->offset % item->row == 0);
+        for (int r = 1; r < b->ranks; r++) { // a boundary inside the item lies between two rows
+            int64_t boundary = r * b->shard;
+            if (boundary > item->offset && boundary < end) CHECK((boundary - item->offset) % item->row == 0);
+        }
+    }
+    CHECK(end <= b->size && b->size == b->shard * b->ranks && b->shard % HD_BUCKET_ALIGN == 0);
+    CHECK(b->padding == b->size - used);
+}
+
+TEST(random_layouts) {
+    static const int64_t rows[] = {1, 2, 3, 5, 7, 32, 48, 64, 100, 768, 3072};
+    Arena *a = hd_arena_new();
+    uint64_t seed = 1;
+    for (int trial = 0; trial < 400; trial++) {
+        Bucket b = {.n = 1 + (int)(next_random(&seed) % 9)};
+        b.items = HD_NEWN(a, BucketItem, b.n);
+        int ranks = 1 + (int)(next_random(&seed) % 8);
+        for (int i = 0; i < b.n; i++) {
+            int64_t row = rows[next_random(&seed) % 11];
+            b.items[i] = (BucketItem){.row = row, .count = row * (int64_t)(next_random(&seed) % 40), .decay = next_random(&seed) % 2};
+        }
+        CHECK(hd_bucket_layout(&b, ranks, a));
+        check_layout(&b);
+    }
+    hd_arena_free(a);
+}
+
+TEST(one_rank_pads_to_the_alignment_only) {
+    Arena *a = hd_arena_new();
+    BucketItem items[] = {{.row = 1, .count = 7}, {.row = 5, .count = 35, .decay = true}, {.row = 3, .count = 3, .decay = true}};
+    Bucket b = {.items = items, .n = 3};
+    CHECK(hd_bucket_layout(&b, 1, a));
+    CHECK(items[0].row == 5 && items[0].offset == 0 && items[1].row == 3 && items[1].offset == 64 && items[2].offset == 96);
+    CHECK(b.size == 128 && b.decayed == 96 && b.padding == 128 - 45);
+    hd_arena_free(a);
+}
+
+TEST(rows_without_common_factors_are_refused) {
+    Arena *a = hd_arena_new();
+    BucketItem items[] = {{.row = 999999937, .count = 999999937}, {.row = 999999929, .count = 999999929}};
+    Bucket b = {.items = items, .n = 2};
+    CHECK(!hd_bucket_layout(&b, 2, a));
+    CHECK(hd_bucket_layout(&b, 1, a));
+    hd_arena_free(a);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
