@@ -158,7 +158,9 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     hd_settings_emit(f);
-    return hd_lower_loss(f) && all_reached(f);
+    if (!hd_lower_loss(f) || !all_reached(f)) return false;
+    hd_set_int(f->cx, &hd_config(f->module, "model")->attrs, A_MODEL_FLOPS, hd_model_flops(f->func));
+    return true;
 }
 
 Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets, int n_sets) {

@@ -2,6 +2,7 @@
 // Exit status: 0 done, 1 errors in the input, 2 bad usage.
 #include "codegen/build.h"
 #include "codegen/codegen.h"
+#include "codegen/report.h"
 #include "frontend/frontend.h"
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
 typedef enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_BINARY, N_EMITS } Emit;
@@ -111,6 +113,8 @@ static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
         }
     }
     if (args->arch && strncmp(args->arch, "sm_", 3)) return bad_usage("--arch takes a name such as sm_90, not", args->arch);
+    if (args->emit == N_EMITS) args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand: to look at what they do
+    if (args->emit == EMIT_CUDA && strcmp(args->target, "cuda")) return bad_usage("--emit=cuda needs --target=cuda, not", args->target);
     return args->input || args->manager.print_pipeline || bad_usage("no input file in", argv[0]);
 }
 
@@ -128,31 +132,38 @@ static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     return !text || hd_pipeline_parse(cx, text, p);
 }
 
-// The binary's name when -o gives none: the input's, without its folder and its ending.
-static const char *binary_name(const Arguments *args, Arena *a) {
-    if (args->output) return args->output;
-    const char *slash = strrchr(args->input, '/'), *name = slash ? slash + 1 : args->input, *dot = strrchr(name, '.');
-    return dot && dot > name ? hd_strndup(a, name, (size_t)(dot - name)) : hd_sprintf(a, "%s.out", name);
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// What becomes of the finished module: its text, or the program's.
-static bool emit(const Arguments *args, Module *m, Out *out) {
-    if (args->emit == EMIT_IR || args->manager.pipeline) {
-        hd_print_module(m, out);
+static bool verifies(const Pipeline *p) {
+    for (int k = 0; k < p->n; k++)
+        if (!strcmp(p->at[k].pass->name, "verify-plan")) return true;
+    return false;
+}
+
+// gpt2.hd -> gpt2
+static const char *binary_name(const Arguments *args, Arena *a) {
+    if (args->output) return args->output;
+    const char *slash = strrchr(args->input, '/'), *base = slash ? slash + 1 : args->input;
+    const char *dot = strrchr(base, '.');
+    return dot && dot > base ? hd_strndup(a, base, (size_t)(dot - base)) : hd_sprintf(a, "%s.out", base);
+}
+
+// From a plan on: its report, the text of the program, or the program.
+static bool emit_program(const Arguments *args, Module *m, const Out *report, Out *out) {
+    if (args->emit == EMIT_REPORT) {
+        hd_puts(out, report->text);
         return true;
     }
-    if (m->stage != STAGE_PLAN) {
-        hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage), emits[args->emit]);
-        return false;
-    }
-    if (args->emit == EMIT_PLAN) {
-        hd_print_module(m, out);
-        return true;
-    }
-    Out c = hd_out(out->arena), cuda = hd_out(out->arena);
-    if (!hd_codegen_c(m, "", &c, &cuda)) return false;
-    if (args->emit == EMIT_BINARY) return hd_build_binary(m->cx, args->target, &c, binary_name(args, out->arena));
-    *out = args->emit == EMIT_C ? c : cuda;
+    Arena *a = m->cx->arena;
+    Out c = hd_out(a), cuda = hd_out(a);
+    if (!hd_codegen_c(m, report->text, &c, &cuda)) return false;
+    if (args->emit == EMIT_BINARY) return hd_build_binary(m->cx, args->target, &c, binary_name(args, a));
+    const Out *text = args->emit == EMIT_C ? &c : &cuda;
+    hd_putn(out, text->text, text->n);
     return true;
 }
 
@@ -162,6 +173,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         if (ast) hd_ast_print(ast, out);
         return ast != NULL;
     }
+    double start = seconds();
     Pipeline pipeline = {0};
     if (!choose_pipeline(cx, args, &pipeline)) return false;
     if (args->manager.print_pipeline) {
@@ -173,11 +185,17 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
     if (!m) return false;
     target_config(args, m);
     if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
-    if (args->manager.options.stop_after) {
+    if (args->emit <= EMIT_PLAN || args->manager.options.stop_after) {
         hd_print_module(m, out);
         return true;
     }
-    return emit(args, m, out);
+    if (m->stage != STAGE_PLAN) {
+        hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage), emits[args->emit]);
+        return false;
+    }
+    Out report = hd_out(cx->arena);
+    hd_report_json(m, seconds() - start, verifies(&pipeline), &report);
+    return emit_program(args, m, &report, out);
 }
 
 // One text: compile it and say what is wrong with it. false when it has errors, or not those that it expects.
@@ -230,7 +248,7 @@ static int run(const Arguments *args, Arena *a) {
 }
 
 int main(int argc, char **argv) {
-    Arguments args = {.manager = hd_manager_args(), .target = "host", .emit = EMIT_BINARY};
+    Arguments args = {.manager = hd_manager_args(), .target = "host", .emit = N_EMITS};
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help")) {
             usage(stdout);
