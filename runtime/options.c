@@ -57,6 +57,8 @@ static void usage(FILE *f, const char *argv0) {
         snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] ? "=" : "", args[i] ? args[i] : "");
         fprintf(f, "  %-20s %s\n", left, docs[i]);
     }
+    fputs("Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, HEDDLE_CACHE=FOLDER|off,\n"
+          "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (tell every choice)\n", f);
 }
 
 static bool number(const char *name, const char *text, int64_t least, int64_t *v) {

@@ -3,6 +3,10 @@
 // Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses GEMM
 // algorithms. Invariants: nothing is loaded, compiled or allocated after open; a function is a barrier (its streams start after
 // the compute stream and join it at the end), captured or not; the first failure is remembered and everything after it is a no-op.
+//
+// Environment: HEDDLE_CUDA_PATH (folders with NVIDIA's libraries), HEDDLE_CACHE (a folder, or off), HEDDLE_TUNE=0 (matrix products
+// as the heuristic would have them), HEDDLE_ATTENTION=kernel (the program's own), HEDDLE_SYNC=1 (wait after every action: finds the
+// one that fails), HEDDLE_VERBOSE=1 (what start-up did, every choice, register counts).
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/device.h"
 #include <pthread.h>
@@ -39,7 +43,8 @@ static bool open_streams(HdCuda *x) {
     x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
     x->event_run = calloc((size_t)p->n_events + 1, sizeof *x->event_run);
     x->execs = calloc((size_t)p->n_funcs + 1, sizeof *x->execs);
-    if (!x->events || !x->event_run || !x->execs) return hd_cuda_fail(x, "out of host memory"), false;
+    x->capture_failures = calloc((size_t)p->n_funcs + 1, 1);
+    if (!x->events || !x->event_run || !x->execs || !x->capture_failures) return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_events; i++)
         if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event")) return false;
     return true;
@@ -126,6 +131,7 @@ static void cuda_close(HdExec *h) {
     free(x->events);
     free(x->event_run);
     free(x->execs);
+    free(x->capture_failures);
     free(x);
 }
 
@@ -182,28 +188,41 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
     issue(x, f);
     CuResult r = api->cuStreamEndCapture(x->streams[0], &graph); // also after a failure: the stream must not stay in capture
     x->action = -1;
-    bool ok = !x->failed && hd_cuda_ok(x, r, "cannot capture this function as a graph (--no-graph runs without)") &&
+    *exec = NULL;
+    bool ok = !x->failed && hd_cuda_ok(x, r, "cannot capture this function as a graph") &&
               hd_cuda_ok(x, api->cuGraphInstantiateWithFlags(exec, graph, HD_CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), "cannot instantiate a graph") &&
               hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
     if (ok && x->verbose && api->cuGraphGetNodes(graph, NULL, &nodes) == HD_CUDA_SUCCESS)
         fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes, hd_cuda_now_ms() - start);
     if (graph) api->cuGraphDestroy(graph);
+    if (!ok && *exec) {
+        api->cuGraphExecDestroy(*exec);
+        *exec = NULL;
+    }
     return ok;
+}
+
+// The function's graph, captured at its first run. A capture executes nothing, so when it fails (a library loads a kernel late, say)
+// the function can still be issued directly; it is captured again at the next run and, if that fails, too, never after.
+static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
+    const HdProgram *p = x->head.program;
+    if (!x->graphs || !f->graph || f < p->funcs || f >= p->funcs + p->n_funcs) return NULL;
+    ptrdiff_t i = f - p->funcs;
+    if (x->execs[i] || x->capture_failures[i] == 2 || capture(x, f, &x->execs[i])) return x->execs[i];
+    x->capture_failures[i]++;
+    fprintf(stderr, "note: %s; %s\n", x->failure, x->capture_failures[i] == 2 ? "going on without this graph" : "running it directly this once");
+    x->failed = false;
+    return NULL;
 }
 
 static bool cuda_run(HdExec *h, const HdFunc *f) {
     HdCuda *x = (HdCuda *)h;
-    const HdProgram *p = x->head.program;
     x->func = f;
     x->action = -1;
     if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) {
-        bool in_table = f >= p->funcs && f < p->funcs + p->n_funcs;
-        if (!x->graphs || !f->graph || !in_table) {
-            issue(x, f);
-        } else {
-            CuGraphExec *exec = &x->execs[f - p->funcs];
-            if (*exec || capture(x, f, exec)) hd_cuda_ok(x, x->api.cuGraphLaunch(*exec, x->streams[0]), "cannot launch the graph");
-        }
+        CuGraphExec exec = graph_of(x, f);
+        if (exec) hd_cuda_ok(x, x->api.cuGraphLaunch(exec, x->streams[0]), "cannot launch the graph");
+        else issue(x, f);
     }
     x->func = NULL;
     if (x->failed) hd_fail("%s", x->failure);

@@ -69,6 +69,7 @@ typedef struct {
     HdGemms gemms;
     HdAttentions attentions;
     CuGraphExec *execs; // one a function, NULL until captured
+    unsigned char *capture_failures;
     const HdFunc *func; // being issued, and its action: for messages
     int action;
     struct { unsigned char *host; CuEvent done; } stage[HD_STAGES];

@@ -137,19 +137,26 @@ static bool fill_scratch(HdCuda *x, int64_t bytes) {
     return ok;
 }
 
-// Mean time of REPEATS runs after one that loads the kernel; a negative number when it cannot run.
-static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at, CuEvent start, CuEvent end) {
+// Mean time of `repeats` runs; a negative number when the algorithm cannot run.
+static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at, CuEvent start, CuEvent end, int repeats) {
     const HdCudaApi *api = &x->api;
     CuStream stream = x->streams[0];
     float ms = -1;
-    if (issue(x, g, s, algo, stream, at->a, at->b, at->d, at->workspace) != HD_CUBLAS_STATUS_SUCCESS) return -1;
     if (api->cuEventRecord(start, stream) != HD_CUDA_SUCCESS) return -1;
-    for (int i = 0; i < REPEATS; i++)
+    for (int i = 0; i < repeats; i++)
         if (issue(x, g, s, algo, stream, at->a, at->b, at->d, at->workspace) != HD_CUBLAS_STATUS_SUCCESS) return -1;
     if (api->cuEventRecord(end, stream) != HD_CUDA_SUCCESS || api->cuEventSynchronize(end) != HD_CUDA_SUCCESS ||
         api->cuEventElapsedTime(&ms, start, end) != HD_CUDA_SUCCESS)
         return -1;
-    return ms / REPEATS;
+    return ms / (float)repeats;
+}
+
+// One run loads the kernel, one tells whether the algorithm is worth measuring beside `best` (0: none yet), REPEATS measure it.
+static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at, CuEvent start, CuEvent end, float best) {
+    if (time_runs(x, g, s, algo, at, start, end, 1) < 0) return -1;
+    float once = time_runs(x, g, s, algo, at, start, end, 1);
+    if (once < 0 || (best > 0 && once > best * 1.3f)) return once;
+    return time_runs(x, g, s, algo, at, start, end, REPEATS);
 }
 
 static HdKey key_of(const HdCuda *x, const HdGemm *g) {
@@ -187,7 +194,7 @@ static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const 
     s->candidates = heuristics(x, g, s, assumed_align, CANDIDATES, found);
     if (s->candidates == 0) return hd_cuda_fail(x, "cuBLASLt has no algorithm for gemm %s in %lld bytes of workspace", text, (long long)g->workspace_bytes), false;
     for (int i = 0; i < s->candidates && policy.time; i++) {
-        float ms = time_algo(x, g, s, &found[i].algo, at, start, end);
+        float ms = time_algo(x, g, s, &found[i].algo, at, start, end, s->ms);
         if (ms > 0 && (s->ms <= 0 || ms < s->ms)) {
             s->ms = ms;
             s->chosen = i;
@@ -220,7 +227,8 @@ static void report(HdCuda *x, int i, const HdGemm *g, const HdGemmState *s) {
 static bool same_key(HdKey a, HdKey b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
 
 // One product: from an equal one before it, from the cache, or by choosing; then one run, so that its kernel is loaded.
-static bool prepare(HdCuda *x, int i, HdKey *keys, CuEvent start, CuEvent end, Policy policy) {
+static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, CuEvent start, CuEvent end, Policy policy) {
+    int i = order[at_order];
     const HdProgram *p = x->head.program;
     const HdGemm *g = &p->gemms[i];
     HdGemmState *s = &x->gemms.gemms[i];
@@ -229,9 +237,9 @@ static bool prepare(HdCuda *x, int i, HdKey *keys, CuEvent start, CuEvent end, P
     keys[i] = key_of(x, g);
     if (!make_descriptors(x, g, s) || (fits && !set_bias(x, g, s, at.bias))) return false;
     int twin = 0;
-    while (twin < i && !same_key(keys[twin], keys[i])) twin++;
-    if (twin < i) {
-        const HdGemmState *t = &x->gemms.gemms[twin];
+    while (twin < at_order && !same_key(keys[order[twin]], keys[i])) twin++;
+    if (twin < at_order) {
+        const HdGemmState *t = &x->gemms.gemms[order[twin]];
         s->algo = t->algo;
         s->workspace = t->workspace;
         s->candidates = t->candidates;
@@ -247,6 +255,17 @@ static bool prepare(HdCuda *x, int i, HdKey *keys, CuEvent start, CuEvent end, P
     return true;
 }
 
+static double work(const HdGemm *g) { return (double)batches(g) * (double)g->m * (double)g->n * (double)g->k; }
+
+// The largest products first, so that those the budget does not reach are the ones that matter least; ties by index.
+static void sort_by_work(const HdProgram *p, int *order) {
+    for (int i = 0; i < p->n_gemms; i++) {
+        int j = i;
+        for (; j > 0 && work(&p->gemms[order[j - 1]]) < work(&p->gemms[i]); j--) order[j] = order[j - 1];
+        order[j] = i;
+    }
+}
+
 bool hd_gemms_open(HdCuda *x) {
     const HdProgram *p = x->head.program;
     const HdCudaApi *api = &x->api;
@@ -255,9 +274,11 @@ bool hd_gemms_open(HdCuda *x) {
     if (!lt_ok(x, api->cublasLtCreate(&x->gemms.handle), "cannot start")) return false;
     x->gemms.gemms = calloc((size_t)p->n_gemms, sizeof *x->gemms.gemms);
     HdKey *keys = calloc((size_t)p->n_gemms, sizeof *keys);
+    int *order = calloc((size_t)p->n_gemms, sizeof *order);
     CuEvent start = NULL, end = NULL;
-    bool ok = x->gemms.gemms && keys;
-    if (!ok) hd_cuda_fail(x, "out of host memory");
+    bool ok = x->gemms.gemms && keys && order;
+    if (ok) sort_by_work(p, order);
+    else hd_cuda_fail(x, "out of host memory");
     int64_t scratch = 0;
     for (int i = 0; i < p->n_gemms; i++) {
         Scratch at;
@@ -269,12 +290,13 @@ bool hd_gemms_open(HdCuda *x) {
     bool keep = !(tune && !strcmp(tune, "0")) && hd_cache_usable(&x->cache);
     double begin = hd_cuda_now_ms();
     for (int i = 0; i < p->n_gemms && ok; i++)
-        ok = prepare(x, i, keys, start, end, (Policy){.keep = keep, .time = keep && hd_cuda_now_ms() - begin < tuning_budget_ms});
+        ok = prepare(x, order, i, keys, start, end, (Policy){.keep = keep, .time = keep && hd_cuda_now_ms() - begin < tuning_budget_ms});
     ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products");
     if (ok && x->verbose) fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
     if (start) api->cuEventDestroy(start);
     if (end) api->cuEventDestroy(end);
     free(keys);
+    free(order);
     return ok;
 }
 

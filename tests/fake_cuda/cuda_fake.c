@@ -295,22 +295,26 @@ static void run_fails_clearly(void) {
     CHECK(failed_with("gpt.hd:14: launch in blocks.\"0\" (action 3 of wrong, stream side): kernel other of (1, 1, 1)"));
     CHECK(!b->sync(x) && failed_with("gpt.hd:14"));
     b->close(x);
-    static const struct { const char *fail, *message; } cases[] = {
-        {"cuStreamBeginCapture:1", "micro_only: cannot start a capture"},
-        {"cuLaunchKernel:2", "gpt.hd:14: launch in blocks.\"0\" (action 3 of micro_only, stream side): kernel twice"},
-        {"cuGraphInstantiateWithFlags:1", "micro_only: cannot instantiate a graph"},
-        {"cuGraphLaunch:1", "micro_only: cannot launch the graph"}};
+    x = opened(&p, true);
+    setenv("FAKE_CUDA_FAIL", "cuGraphLaunch:1", 1);
+    CHECK(!b->run(x, &test_funcs[0]) && failed_with("micro_only: cannot launch the graph: CUDA_ERROR_INJECTED"));
+    b->close(x);
+    setenv("FAKE_CUDA_FAIL", "cuEventRecord:1", 1);
+    x = opened(&p, false);
+    CHECK(!b->run(x, &test_funcs[0]) && failed_with("micro_only: fork: CUDA_ERROR_INJECTED"));
+    b->close(x);
+}
+
+static void failed_captures_run_directly(void) {
+    static const char *const cases[] = {"cuStreamBeginCapture:1", "cuLaunchKernel:2", "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1"};
+    HdProgram p = program();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (fork() == 0) {
-            setenv("FAKE_CUDA_FAIL", cases[i].fail, 1);
-            x = opened(&p, true);
-            CHECK(!b->run(x, &test_funcs[0]) && failed_with(cases[i].message));
-            b->close(x);
-            exit(failures != 0);
-        }
-        int status = 0;
-        wait(&status);
-        CHECK(status == 0);
+        remove(log_path);
+        setenv("FAKE_CUDA_FAIL", cases[i], 1);
+        HdExec *x = opened(&p, true);
+        for (int j = 0; j < 4; j++) CHECK(b->run(x, &test_funcs[0])); // once directly, then captured and replayed
+        CHECK(counter(x) == 30 && count_in_log("graph launch") == 3);
+        b->close(x);
     }
 }
 
@@ -395,7 +399,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
         {"graphs_replay", graphs_replay}, {"direct_is_the_same", direct_is_the_same}, {"copies", copies}, {"cache", cache}, {"products", products},
         {"choices_are_remembered", choices_are_remembered}, {"open_fails_clearly", open_fails_clearly}, {"run_fails_clearly", run_fails_clearly},
-        {"profile", profile}, {"attention", attention}, {"attention_plans", attention_plans}};
+        {"failed_captures_run_directly", failed_captures_run_directly}, {"profile", profile}, {"attention", attention}, {"attention_plans", attention_plans}};
     int bad = 0;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         char command[1200];
@@ -408,7 +412,7 @@ int main(int argc, char **argv) {
         }
         int status = 0;
         wait(&status);
-        printf("%-24s %s\n", scenarios[i].name, status ? "FAILED" : "ok");
+        printf("%-30s %s\n", scenarios[i].name, status ? "FAILED" : "ok");
         bad += status != 0;
     }
     return bad != 0;

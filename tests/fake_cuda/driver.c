@@ -178,6 +178,7 @@ CuResult fake_cuGraphInstantiateWithFlags(CuGraphExec *x, CuGraph g, unsigned lo
     (*x)->graph = g; // the graph itself is never freed, so the exec may keep it
     return 0;
 }
+CuResult fake_cuGraphExecDestroy(CuGraphExec x) { return free(x), 0; }
 CuResult fake_cuGraphGetNodes(CuGraph g, CuGraphNode *nodes, size_t *n) { return (void)nodes, *n = g->n, 0; }
 CuResult fake_cuGraphLaunch(CuGraphExec x, CuStream s) {
     CALL("cuGraphLaunch");
