@@ -82,52 +82,73 @@ static void sum_results(Graph *g) {
     hd_renumber(g->f);
 }
 
-// An element is skipped where the difference is not that of a smooth function: two step sizes disagree (a kink of max, relu, abs).
-static void compare_gradients(Test *t, Graph *g, int *skipped) {
-    Eval *e = hd_eval_new(g->m, EVAL_EXACT, g->arena);
-    const Func *eval = hd_func_find(g->m, "eval");
-    Tensor in[8];
-    for (int i = 0; i < eval->n_args; i++) {
-        in[i] = hd_tensor(g->arena, eval->args[i]->type);
-        for (int64_t k = 0; k < hd_type_count(in[i].type); k++) in[i].data[k] = floor(uniform(&g->state, 0, 2));
+typedef struct { Graph g; Eval *e; Tensor in[8]; double loss; Out text; } Step;
+
+// A random loss and its gradient after `pipeline`, computed in `compute`. e is NULL after failing the test.
+static Step random_step(Test *t, Ctx *cx, uint64_t seed, DType dtype, const char *compute, const char *pipeline) {
+    Step s = {.g = random_graph(cx, t->arena, "loss", seed, dtype, true, 15, 4), .text = hd_out(t->arena)};
+    hd_set_word(cx, &hd_config(s.g.m, "train")->attrs, A_COMPUTE, compute);
+    sum_results(&s.g);
+    hd_print_module(s.g.m, &s.text);
+    Pipeline p;
+    ManagerOptions options = {.verify_each = true};
+    if (!hd_pipeline_parse(cx, pipeline, &p) || !hd_manager_run(s.g.m, &p, &options)) {
+        hd_diags_print(&cx->diags, &s.text);
+        fail(t, "%s fails", pipeline);
+        return s;
     }
-    for (const Symbol *s = g->m->symbols; s; s = s->next)
-        if (s->kind == SYM_PARAM)
-            for (int64_t k = 0; k < hd_type_count(s->type); k++) hd_eval_storage(e, s->name).data[k] = uniform(&g->state, -1, 1);
-    double loss = loss_at(t, e, hd_func_find(g->m, "micro"), in);
-    for (const Symbol *s = g->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_PARAM) continue;
-        int64_t i = below(g, (int)hd_type_count(s->type));
-        double *x = &hd_eval_storage(e, s->name).data[i], got = hd_eval_gradient(e, s->name).data[i];
-        double want = difference(t, e, eval, in, x, STEP), check = difference(t, e, eval, in, x, STEP / 3);
-        double scale = fmax(1, fmax(fabs(want), fabs(loss)));
+    hd_print_module(s.g.m, &s.text);
+    s.e = hd_eval_new(s.g.m, EVAL_EXACT, t->arena);
+    const Func *micro = hd_func_find(s.g.m, "micro");
+    uint64_t state = seed;
+    for (int i = 0; i < micro->n_args; i++) {
+        s.in[i] = hd_tensor(t->arena, micro->args[i]->type);
+        for (int64_t k = 0; k < hd_type_count(s.in[i].type); k++) s.in[i].data[k] = floor(uniform(&state, 0, 2));
+    }
+    for (const Symbol *p_ = s.g.m->symbols; p_; p_ = p_->next)
+        if (p_->kind == SYM_PARAM)
+            for (int64_t k = 0; k < hd_type_count(p_->type); k++) hd_eval_storage(s.e, p_->name).data[k] = uniform(&state, -1, 1);
+    s.loss = loss_at(t, s.e, micro, s.in);
+    return s;
+}
+
+// One element of each parameter; it is skipped where the difference is not that of a smooth function: two step sizes disagree (a
+// kink of max, relu or abs).
+static void compare_gradients(Test *t, Step *s, int *skipped) {
+    const Func *eval = hd_func_find(s->g.m, "eval");
+    for (const Symbol *p = s->g.m->symbols; p; p = p->next) {
+        if (p->kind != SYM_PARAM) continue;
+        int64_t i = below(&s->g, (int)hd_type_count(p->type));
+        double *x = &hd_eval_storage(s->e, p->name).data[i], got = hd_eval_gradient(s->e, p->name).data[i];
+        double want = difference(t, s->e, eval, s->in, x, STEP), check = difference(t, s->e, eval, s->in, x, STEP / 3);
+        double scale = fmax(1, fmax(fabs(want), fabs(s->loss)));
         t->compared++;
         if (fabs(want - check) > 1e-8 * scale) ++*skipped;
-        else if (!(fabs(got - want) <= 1e-7 * scale)) fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", s->name, (long long)i, got, want);
+        else if (!(fabs(got - want) <= 1e-7 * scale)) fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", p->name, (long long)i, got, want);
+    }
+}
+
+// Where nothing rounds, a lower compute dtype changes no bit of meaning.
+static void compare_dtypes(Test *t, const Step *low, const Step *full) {
+    if (!(fabs(low->loss - full->loss) <= 1e-9 * fmax(1, fabs(full->loss)))) fail(t, "the loss is %.15g, not %.15g", low->loss, full->loss);
+    for (const Symbol *p = full->g.m->symbols; p; p = p->next) {
+        if (p->kind != SYM_PARAM) continue;
+        Tensor got = hd_eval_gradient(low->e, p->name), want = hd_eval_gradient(full->e, p->name);
+        compare_results(t, &got, &want, 1, 1e-9);
     }
 }
 
 static void run_gradient_seed(Test *t, uint64_t seed, int *skipped) {
     Ctx *cx = hd_ctx_new();
-    Arena *a = t->arena = hd_arena_new();
-    Graph g = random_graph(cx, a, "loss", seed, TY_F64, true, 15, 4);
-    sum_results(&g);
-    Out text = hd_out(a);
-    hd_print_module(g.m, &text);
-    Pipeline p;
-    ManagerOptions options = {.verify_each = true};
+    t->arena = hd_arena_new();
     int failures = t->failures;
-    if (!hd_pipeline_parse(cx, "autodiff,simplify,cse,dce", &p) || !hd_manager_run(g.m, &p, &options)) {
-        hd_diags_print(&cx->diags, &text);
-        fail(t, "autodiff fails");
-    } else {
-        compare_gradients(t, &g, skipped);
-    }
-    if (t->failures != failures) {
-        hd_print_module(g.m, &text);
-        fprintf(stderr, "%s", text.text);
-    }
-    hd_arena_free(a);
+    Step exact = random_step(t, cx, seed, TY_F64, "f32", "autodiff,simplify,cse,dce");
+    Step full = random_step(t, cx, seed, TY_F32, "f32", "autodiff");
+    Step low = random_step(t, cx, seed, TY_F32, "bf16", "autodiff,precision");
+    if (exact.e) compare_gradients(t, &exact, skipped);
+    if (full.e && low.e) compare_dtypes(t, &low, &full);
+    if (t->failures != failures) fprintf(stderr, "%s// in bf16:\n%s", exact.text.text, low.text.text);
+    hd_arena_free(t->arena);
     hd_ctx_free(cx);
 }
 
