@@ -1,5 +1,5 @@
 // Any text: the .hir parser and the verifier report errors or accept it; what they accept prints, parses again and prints to the
-// same bytes, and the clean-up passes keep it valid.
+// same bytes, autodiff and precision accept or refuse its loss, and the clean-up passes keep it valid.
 #include "passes/manager.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +39,21 @@ static void check_passes(Ctx *cx, Module *m, const Out *once) {
         fail("the clean-up passes fail on this module", cx, once->text);
 }
 
+// Where there is a loss, its gradient and a lower compute dtype are made, or refused with an error.
+static void check_gradient(const Out *once) {
+    Ctx *cx = hd_ctx_new();
+    Module *m = parse(cx, once->text, once->n);
+    Pipeline p = {0};
+    ManagerOptions options = {.verify_each = true};
+    const Symbol *train = m ? hd_symbol_find(m, "train") : NULL;
+    if (m && m->stage == STAGE_TENSOR && hd_func_find(m, "loss") && (!train || train->kind == SYM_CONFIG)) {
+        hd_set_word(cx, &hd_config(m, "train")->attrs, A_COMPUTE, "bf16");
+        bool ok = hd_pipeline_parse(cx, "autodiff,precision,simplify,cse,dce", &p) && hd_manager_run(m, &p, &options);
+        if (!ok && !cx->diags.errors) fail("the gradient fails without an error", cx, once->text);
+    }
+    hd_ctx_free(cx);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Ctx *cx = hd_ctx_new();
     const char *text = hd_strndup(cx->arena, (const char *)data, size);
@@ -47,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (good) {
         Out once = print(m, cx->arena);
         check_round_trip(&once);
+        check_gradient(&once);
         check_passes(cx, m, &once);
     } else {
         if (!cx->diags.errors) fail("the module is refused without an error", cx, text);
