@@ -40,14 +40,19 @@ static const char *find_template(const char *name) {
     HD_BUG("no CUDA template %s", name);
 }
 
+// #undef lines for the names that `text` defines.
+static void put_undefs(Out *o, const char *text) {
+    for (const char *s = text; (s = strstr(s, "#define ")) != NULL;) {
+        s += 8;
+        hd_printf(o, "#undef %.*s\n", (int)strcspn(s, " (\n"), s);
+    }
+}
+
 const char *hd_cuda_template(Emit *e, const char *name, const char *defines) {
     Out o = hd_out(e->a);
     hd_puts(&o, defines);
     hd_puts(&o, find_template(name));
-    for (const char *s = defines; (s = strstr(s, "#define ")) != NULL;) {
-        s += 8;
-        hd_printf(&o, "#undef %.*s\n", (int)strcspn(s, " (\n"), s);
-    }
+    put_undefs(&o, defines);
     return o.text;
 }
 
@@ -68,7 +73,12 @@ void hd_cuda_finish(Emit *e) {
     for (int i = 0; i < cm->pieces.n; i++) {
         const CudaPiece *p = &cm->pieces.at[i];
         bool last = i + 1 == cm->pieces.n;
-        hd_printf(&whole, "%s\n", p->text);
+        if (p->alone) { // its names are its own
+            hd_printf(&whole, "namespace unit%d {\n%s}\n", i, p->text);
+            put_undefs(&whole, p->text);
+        } else {
+            hd_printf(&whole, "%s\n", p->text);
+        }
         hd_printf(&unit, "%s\n", p->text);
         unit_of[i] = n;
         weight += p->weight;

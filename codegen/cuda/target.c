@@ -68,6 +68,8 @@ static EmitOp *const ops[N_OPS] = {
     [OP_LAUNCH] = put_kernel,
     [OP_GEMM] = put_gemm,
     [OP_BMM] = put_gemm,
+    [OP_ATTENTION] = hd_cuda_attention_op,
+    [OP_ATTENTION_GRAD] = hd_cuda_attention_grad_op,
     [OP_CROSS_ENTROPY] = hd_cuda_cross_entropy,
     [OP_CROSS_ENTROPY_GRAD] = hd_cuda_cross_entropy_grad,
     [OP_EMBEDDING_GRAD] = hd_cuda_embedding_grad,
@@ -79,4 +81,5 @@ static EmitOp *const ops[N_OPS] = {
     [OP_WAIT] = put_wait,
 };
 
-const Target hd_cuda_target = {.name = "cuda", .backend = "hd_cuda_backend", .kernels = kernels, .prologue = prologue, .op = ops, .finish = hd_cuda_finish};
+const Target hd_cuda_target = {.name = "cuda", .backend = "hd_cuda_backend", .kernels = kernels, .prologue = prologue, .op = ops, .finish = hd_cuda_finish,
+                               .attention = hd_cuda_attention_fields};

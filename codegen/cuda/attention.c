@@ -1,0 +1,105 @@
+// Attention: a call of the runtime with a descriptor. The runtime picks cuDNN where it is installed and repeatable, else the
+// kernels that stand here: templates/attention.cu on tensor cores, templates/attention_any.cu for f32 and odd head sizes.
+#include "codegen/cuda/cuda.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct { bool grad, packed; DType dtype; int64_t batch, seq, heads, kv, size, row; } Shape; // row: elements of a row of q
+
+static Shape shape_of(const Op *o) {
+    Shape s = {.grad = o->kind == OP_ATTENTION_GRAD, .packed = hd_has(&o->attrs, A_PACKED)};
+    const Type *q = o->in[s.grad]->type;
+    s.dtype = q->dtype;
+    s.batch = q->dim[0], s.seq = q->dim[1], s.row = q->dim[2];
+    s.heads = hd_int(&o->attrs, A_HEADS, 1), s.kv = hd_int(&o->attrs, A_KV_HEADS, s.heads);
+    s.size = s.row / (s.packed ? s.heads + 2 * s.kv : s.heads);
+    return s;
+}
+
+// q, k, v from value `first` on, or the three parts of one packed value, as device addresses.
+static void parts(Emit *e, const Shape *s, Value *const *v, int64_t *at) {
+    int64_t bytes = hd_dtype_bytes(s->dtype) * s->size;
+    for (int i = 0; i < 3; i++) at[i] = s->packed ? hd_emit_place(e, v[0]) + (i ? s->heads + (i - 1) * s->kv : 0) * bytes : hd_emit_place(e, v[i]);
+}
+
+static long long ll(int64_t v) { return (long long)v; }
+static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static bool tensor_cores(Emit *e, const Op *o, const Shape *s) { // 16-byte rows of heads, mma.sync
+    if ((s->dtype != TY_BF16 && s->dtype != TY_F16) || s->size % 16 || s->size > 128) return false;
+    int64_t at[3];
+    parts(e, s, o->in + s->grad, at);
+    return !(at[0] % 16 || at[1] % 16 || at[2] % 16);
+}
+
+static const char *defines(Emit *e, const Op *o, const Shape *s, bool fast, const char *base) {
+    Out t = hd_out(e->a);
+    static const char *const part[] = {"FWD", "DELTA", "DKV", "DQ"}, *const word[] = {"forward", "delta", "dkv", "dq"};
+    for (int i = 0; i < 4; i++) hd_printf(&t, "#define ATT_%s %s_%s\n", part[i], base, word[i]);
+    int64_t other = s->packed ? s->row : s->kv * s->size;
+    hd_printf(&t, "#define ATT_B %lld\n#define ATT_T %lld\n#define ATT_H %lld\n#define ATT_KV %lld\n#define ATT_D %lld\n", ll(s->batch), ll(s->seq), ll(s->heads), ll(s->kv), ll(s->size));
+    hd_printf(&t, "#define ATT_QS %lld\n#define ATT_KS %lld\n#define ATT_VS %lld\n#define ATT_OS %lld\n", ll(s->row), ll(other), ll(other), ll(s->heads * s->size));
+    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_SCALE %s\n", hd_has(&o->attrs, A_CAUSAL), hd_emit_number(e->a, (double)(float)hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)s->size)), false));
+    if (fast && s->dtype == TY_F16) hd_puts(&t, "#define ATT_F16 1\n");
+    if (!fast) hd_printf(&t, "#define ATT_ELEM %d\n", s->dtype == TY_BF16 ? 1 : s->dtype == TY_F16 ? 2 : s->dtype == TY_F64 ? 3 : 0);
+    return t.text;
+}
+
+typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } Part;
+
+const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
+    Shape s = shape_of(o);
+    bool fast = tensor_cores(e, o, &s);
+    const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any", hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv), ll(s.size),
+                                  s.packed ? "_packed" : "", hd_has(&o->attrs, A_CAUSAL) ? "_causal" : "");
+    if (hd_has(&o->attrs, A_SCALE)) base = hd_sprintf(e->a, "%s_scaled%d", base, o->id);
+    const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any", defines(e, o, &s, fast, base));
+    int64_t row = 2 * (s.size + 8), any = (2 * 32 * (s.size + 1) + 16 * s.size) * (s.dtype == TY_F64 ? 8 : 4);
+    unsigned forward = s.size <= 64 ? 128 : 256;
+    const Part fast_parts[] = {{"forward", up(s.seq, 128), s.heads, s.batch, forward, (128 + 4 * 64) * row},
+                               {"delta", up(s.batch * s.seq * s.heads, 8), 1, 1, 256, 0},
+                               {"dkv", up(s.seq, 64), s.kv, s.batch, 128, (2 * 64 + 4 * 64) * row + 1024},
+                               {"dq", up(s.seq, 128), s.heads, s.batch, 256, (2 * 128 + 4 * 64) * row}};
+    const Part any_parts[] = {{"forward", up(s.seq, 8), s.heads, s.batch, 256, any},
+                              {"delta", up(s.batch * s.seq * s.heads, 8), 1, 1, 256, 0},
+                              {"dkv", up(s.seq, 8), s.kv, s.batch, 256, any},
+                              {"dq", up(s.seq, 8), s.heads, s.batch, 256, any}};
+    const Part *list = fast ? fast_parts : any_parts;
+    Out kernels = hd_out(e->a), grids = hd_out(e->a);
+    for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
+        const Part *p = &list[i];
+        const char *comma = i > 1 ? ", " : "";
+        hd_printf(&kernels, "%s%d", comma, hd_cuda_kernel(e, hd_sprintf(e->a, "%s_%s", base, p->suffix), text, (int)p->shared, true));
+        hd_printf(&grids, "%s{%lld, %lld, %lld, %u, %lld}", comma, ll(p->gx), ll(p->gy), ll(p->gz), p->block, ll(p->shared));
+    }
+    bool kernel = strcmp(hd_word(&o->attrs, A_IMPL, "generated"), "cudnn") != 0;
+    return hd_sprintf(e->a, ", .impl = %s, .kernel = {%s%s}, .grid = {%s}", kernel ? "HD_ATTENTION_KERNEL" : "HD_ATTENTION_ANY", kernels.text, s.grad ? "" : ", -1, -1", grids.text);
+}
+
+static const char *list(Emit *e, int n, const int64_t *at) {
+    Out t = hd_out(e->a);
+    for (int i = 0; i < n; i++) hd_printf(&t, ", %s", hd_cuda_device(e, at[i]));
+    return t.text;
+}
+
+static const char *workspace(Emit *e, const Op *o) {
+    int64_t at = hd_emit_workspace(e, o);
+    return at < 0 ? "0" : hd_cuda_device(e, at);
+}
+
+void hd_cuda_attention_op(Emit *e, const Op *o) {
+    Shape s = shape_of(o);
+    int64_t at[5];
+    parts(e, &s, o->in, at);
+    at[3] = hd_emit_place(e, o->out[0]), at[4] = hd_emit_place(e, o->out[1]);
+    hd_emit_line(e, o, "hd_cuda_attention(x, %d, &attentions[%d]%s, %s);", hd_emit_stream(e, o), hd_emit_attention(e, o), list(e, 5, at), workspace(e, o));
+}
+
+void hd_cuda_attention_grad_op(Emit *e, const Op *o) {
+    Shape s = shape_of(o);
+    int64_t at[9] = {hd_emit_place(e, o->in[0])};
+    parts(e, &s, o->in + 1, at + 1);
+    at[4] = hd_emit_place(e, o->in[o->n_in - 2]), at[5] = hd_emit_place(e, o->in[o->n_in - 1]);
+    parts(e, &s, o->out, at + 6);
+    hd_emit_line(e, o, "hd_cuda_attention_grad(x, %d, &attentions[%d]%s, %s);", hd_emit_stream(e, o), hd_emit_attention(e, o), list(e, 9, at), workspace(e, o));
+}
