@@ -69,10 +69,10 @@ static void layer_norm(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[0])->dtype;
     const char *n = literal(l, d, (double)l->p->cols), *eps = literal(l, d, hd_float(&o->attrs, A_EPS, 0));
     int mean = EXPR(d, 1, hd_sprintf(l->a, "$0 / %s", n), reduce(l, NODE_SUM, in[0]));
-    int away = EXPR(d, 1, "$0 - $1", in[0], mean);
-    int square = EXPR(d, 1, "$0 * $0", away);
-    int rstd = EXPR(d, 4, hd_sprintf(l->a, "1 / sqrt($0 / %s + %s)", n, eps), reduce(l, NODE_SUM, square));
-    l->node_of[o->out[0]->id] = EXPR(d, 3, "$0 * $1 * $2 + $3", away, rstd, in[1], in[2]);
+    int away = EXPR(d, 1, "minus($0, $1)", in[0], mean);
+    int square = EXPR(d, 1, "times($0, $0)", away);
+    int rstd = EXPR(d, 4, hd_sprintf(l->a, "1 / sqrt(plus($0 / %s, %s))", n, eps), reduce(l, NODE_SUM, square));
+    l->node_of[o->out[0]->id] = EXPR(d, 3, "fused(times($0, $1), $2, $3)", away, rstd, in[1], in[2]);
     l->node_of[o->out[1]->id] = mean;
     l->node_of[o->out[2]->id] = rstd;
 }
@@ -81,20 +81,20 @@ static void layer_norm(Lowering *l, const Op *o, const int *in) {
 static void layer_norm_grad(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[1])->dtype;
     const char *n = literal(l, d, (double)l->p->cols);
-    int h = EXPR(d, 2, "($0 - $1) * $2", in[1], in[3], in[4]), g = EXPR(d, 1, "$0 * $1", in[0], in[2]);
+    int h = EXPR(d, 2, "times(minus($0, $1), $2)", in[1], in[3], in[4]), g = EXPR(d, 1, "times($0, $1)", in[0], in[2]);
     int g_mean = EXPR(d, 1, hd_sprintf(l->a, "$0 / %s", n), reduce(l, NODE_SUM, g));
-    int gh_mean = EXPR(d, 1, hd_sprintf(l->a, "$0 / %s", n), reduce(l, NODE_SUM, EXPR(d, 1, "$0 * $1", g, h)));
-    l->node_of[o->out[0]->id] = EXPR(d, 4, "$0 * ($1 - $2 - $3 * $4)", in[4], g, g_mean, h, gh_mean);
-    column(l, o->out[1], EXPR(d, 1, "$0 * $1", in[0], h));
+    int gh_mean = EXPR(d, 1, hd_sprintf(l->a, "$0 / %s", n), reduce(l, NODE_SUM, EXPR(d, 1, "times($0, $1)", g, h)));
+    l->node_of[o->out[0]->id] = EXPR(d, 4, "times($0, fused(-$3, $4, minus($1, $2)))", in[4], g, g_mean, h, gh_mean);
+    column(l, o->out[1], EXPR(d, 1, "times($0, $1)", in[0], h));
     column(l, o->out[2], in[0]);
 }
 
 static void rms_norm(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[0])->dtype;
     const char *n = literal(l, d, (double)l->p->cols), *eps = literal(l, d, hd_float(&o->attrs, A_EPS, 0));
-    int square = EXPR(d, 1, "$0 * $0", in[0]);
-    int r = EXPR(d, 4, hd_sprintf(l->a, "1 / sqrt($0 / %s + %s)", n, eps), reduce(l, NODE_SUM, square));
-    l->node_of[o->out[0]->id] = EXPR(d, 2, "$0 * $1 * $2", in[0], r, in[1]);
+    int square = EXPR(d, 1, "times($0, $0)", in[0]);
+    int r = EXPR(d, 4, hd_sprintf(l->a, "1 / sqrt(plus($0 / %s, %s))", n, eps), reduce(l, NODE_SUM, square));
+    l->node_of[o->out[0]->id] = EXPR(d, 2, "times(times($0, $1), $2)", in[0], r, in[1]);
     l->node_of[o->out[1]->id] = r;
 }
 
@@ -102,10 +102,10 @@ static void rms_norm(Lowering *l, const Op *o, const int *in) {
 static void rms_norm_grad(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[1])->dtype;
     const char *n = literal(l, d, (double)l->p->cols);
-    int h = EXPR(d, 1, "$0 * $1", in[1], in[3]), g = EXPR(d, 1, "$0 * $1", in[0], in[2]);
-    int gh_mean = EXPR(d, 1, hd_sprintf(l->a, "$0 / %s", n), reduce(l, NODE_SUM, EXPR(d, 1, "$0 * $1", g, h)));
-    l->node_of[o->out[0]->id] = EXPR(d, 3, "$0 * ($1 - $2 * $3)", in[3], g, h, gh_mean);
-    column(l, o->out[1], EXPR(d, 1, "$0 * $1", in[0], h));
+    int h = EXPR(d, 1, "times($0, $1)", in[1], in[3]), g = EXPR(d, 1, "times($0, $1)", in[0], in[2]);
+    int gh_mean = EXPR(d, 1, hd_sprintf(l->a, "$0 / %s", n), reduce(l, NODE_SUM, EXPR(d, 1, "times($0, $1)", g, h)));
+    l->node_of[o->out[0]->id] = EXPR(d, 3, "times($0, fused(-$2, $3, $1))", in[3], g, h, gh_mean);
+    column(l, o->out[1], EXPR(d, 1, "times($0, $1)", in[0], h));
 }
 
 static void softmax(Lowering *l, const Op *o, const int *in) {
@@ -118,15 +118,15 @@ static void softmax(Lowering *l, const Op *o, const int *in) {
         at(l, x)->indexed = true;
         at(l, x)->cls = CLASS_FULL;
     }
-    int e = EXPR(d, 9, "exp($0 - $1)", x, reduce(l, NODE_MAX, x));
+    int e = EXPR(d, 9, "exp(minus($0, $1))", x, reduce(l, NODE_MAX, x));
     int r = EXPR(d, 4, "1 / $0", reduce(l, NODE_SUM, e));
-    l->node_of[o->out[0]->id] = EXPR(d, 1, "$0 * $1", e, r);
+    l->node_of[o->out[0]->id] = EXPR(d, 1, "times($0, $1)", e, r);
 }
 
 static void softmax_grad(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[0])->dtype;
-    int dot = reduce(l, NODE_SUM, EXPR(d, 1, "$0 * $1", in[0], in[1]));
-    l->node_of[o->out[0]->id] = EXPR(d, 2, "$1 * ($0 - $2)", in[0], in[1], dot);
+    int dot = reduce(l, NODE_SUM, EXPR(d, 1, "times($0, $1)", in[0], in[1]));
+    l->node_of[o->out[0]->id] = EXPR(d, 2, "times($1, minus($0, $2))", in[0], in[1], dot);
 }
 
 // Frequencies in revolutions a position, each as the sum of two numbers, so that the angle of a far position keeps its precision.
@@ -165,20 +165,21 @@ static void elementwise(Lowering *l, const Op *o, const int *in) {
     for (int i = 0; i < o->n_in; i++) hd_printf(&t, "%s$%d", i ? ", " : "", i);
     hd_puts(&t, ")");
     static const struct { OpKind kind; const char *text; } short_forms[] = {
-        {OP_ADD, "$0 + $1"}, {OP_SUB, "$0 - $1"}, {OP_MUL, "$0 * $1"}, {OP_DIV, "$0 / $1"}, {OP_NEG, "-$0"}, {OP_SQUARE, "$0 * $0"}};
+        {OP_ADD, "plus($0, $1)"}, {OP_SUB, "minus($0, $1)"}, {OP_MUL, "times($0, $1)"}, {OP_DIV, "$0 / $1"}, {OP_NEG, "-$0"}, {OP_SQUARE, "times($0, $0)"}};
     const char *text = t.text;
     for (size_t i = 0; i < sizeof short_forms / sizeof *short_forms; i++)
         if (short_forms[i].kind == o->kind) text = short_forms[i].text;
     l->node_of[o->out[0]->id] = expr(l, d, info->flops, text, o->n_in, in);
 }
 
-// f32 values that are not stored keep their precision; only a cast to a narrower type rounds.
+// Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, also one to the type a value has already.
 static void cast(Lowering *l, const Op *o, const int *in) {
     DType to = o->out[0]->type->dtype, d = compute_dtype(to), from = at(l, in[0])->dtype;
     const char *type = to == TY_BF16 ? "bf16" : to == TY_F16 ? "f16" : to == TY_U8 ? "unsigned char" : NULL;
     int n = in[0];
     if (d != from) n = EXPR(d, 1, hd_sprintf(l->a, "(%s)$0", d == TY_F64 ? "double" : d == TY_I32 ? "int" : "float"), n);
-    if (type && o->in[0]->type->dtype != to) n = EXPR(d, 1, hd_sprintf(l->a, "widen(Narrow<%s>::from($0))", type), n);
+    bool exact = (at(l, n)->kind == NODE_LOAD || at(l, n)->kind == NODE_GATHER) && at(l, n)->stored == to;
+    if (type && !exact) n = EXPR(d, 1, hd_sprintf(l->a, "widen(Narrow<%s>::from($0))", type), n);
     l->node_of[o->out[0]->id] = n;
 }
 

@@ -1,9 +1,11 @@
 // Prints a `rows` kernel as CUDA. A row is worked through in passes: pass q computes what needs q row reductions to be finished.
 // Operands are loaded once and stay packed in registers; later passes compute from them again what is cheap, and keep what is
-// dear (exp, tanh). Column sums: a block owns 64 consecutive rows. With several rows at a time (groups), group g adds rows g,
-// g + groups, ... of the block in that order, then the groups' sums are added in the order of g; with one group the rows are
-// added in order. A second kernel adds the blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums
-// in order. Nothing depends on timing: the bits are the same in every run.
+// dear (exp, tanh).
+// Sums have one order that depends on rows and columns alone, not on the shape that the kernel was given or on what was fused, so
+// that a schedule changes no bit. Sums over a row: the tree of templates/common.cu (only rows of more than 65536 columns, which
+// are read again in every pass, have another order). Column sums: a block owns 64 consecutive rows; strand s = 0..7 adds rows s,
+// s + 8, ..., s + 56 in this order, then the strands are added in order. A block works on as many strands at once as it has groups.
+// A second kernel adds the blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums in order.
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/rows_shape.h"
 #include <stdio.h>
@@ -257,12 +259,17 @@ static bool stored_in(const Rows *r, const RowStore *st, int q) {
     return st->cls >= CLASS_COLUMN && (r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase) == q;
 }
 
+static bool in_tree(const Rows *r, int i) { // a row's sum that is added as a tree
+    return node(r, i)->kind == NODE_SUM && r->used[i] && !r->s.stream;
+}
+
 static void accumulate(Rows *r, int q) { // reductions and column sums of an element
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = node(r, i);
         if (!is_reduction(n) || !r->used[i] || n->phase != q) continue;
         const char *x = operand(r, n->in[0], false, q);
-        if (n->kind == NODE_SUM) line(r, "acc%d += %s;", i, x);
+        if (n->kind == NODE_SUM && !r->s.stream) line(r, "e%d[j] = %s;", i, x);
+        else if (n->kind == NODE_SUM) line(r, "acc%d = plus(acc%d, %s);", i, i, x);
         else line(r, "acc%d = larger(%s, acc%d);", i, x, i);
     }
     for (int i = 0; i < r->p->columns.n; i++) {
@@ -271,7 +278,7 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
         const char *x = operand(r, c->node, false, q);
         if (r->s.stream) line(r, "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + (i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
                               ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
-        else line(r, "sum%d%s[j] += (float)%s;", i, r->s.items > 1 ? "[k]" : "", x);
+        else line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i, r->s.items > 1 ? "[k]" : "", x);
     }
 }
 
@@ -298,7 +305,8 @@ static void pass(Rows *r, int q) {
         any_far |= far[i];
         if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) {
             const char *t = hd_cuda_compute(node(r, i)->dtype);
-            line(r, node(r, i)->kind == NODE_SUM ? "%s acc%d = 0;" : "%s acc%d = least<%s>();", t, i, t);
+            if (in_tree(r, i)) line(r, "%s part%d[%d] = {};", t, i, r->s.items);
+            else line(r, node(r, i)->kind == NODE_SUM ? "%s acc%d = 0;" : "%s acc%d = least<%s>();", t, i, t);
             work++;
         }
     }
@@ -314,6 +322,8 @@ static void pass(Rows *r, int q) {
             }
     for (int i = 0; i < r->p->stores.n; i++)
         if (stored_in(r, &r->p->stores.at[i], q)) line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
+    for (int i = 0; i < n; i++)
+        if (in_tree(r, i) && node(r, i)->phase == q) line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
     line(r, "#pragma unroll");
     line(r, "for (int j = 0; j < %d; j++) {", r->s.vec);
     if (any_far) element_values(r, q, far, true);
@@ -322,34 +332,59 @@ static void pass(Rows *r, int q) {
     for (int i = 0; i < r->p->stores.n; i++)
         if (stored_in(r, &r->p->stores.at[i], q)) line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, false, q));
     line(r, "}");
+    for (int i = 0; i < n; i++)
+        if (in_tree(r, i) && node(r, i)->phase == q) line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
     vector_stores(r, q);
     close_items(r);
 }
 
-// The row's sums and maxima of pass q, the same bits in every thread of the row: a butterfly in the warp, then warps in order.
+// The row's sums and maxima of pass q, the same bits in every thread of the row. The warps' sums of successive rows lie in two
+// places in turn, so that one barrier a row is enough.
 static void reductions(Rows *r, int q) {
-    int warps = r->s.lanes / 32, n = 0;
+    int warps = r->s.lanes / 32, chunks = warps * r->s.items, n = 0;
+    bool row_loop = r->p->columns.n > 0;
+    const char *place = row_loop ? r->s.groups > 1 ? "[step % 2][group]" : "[step % 2]" : "";
+    const char *size = row_loop ? r->s.groups > 1 ? hd_sprintf(r->a, "[2][%d]", r->s.groups) : "[2]" : "";
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *x = node(r, i);
         if (!is_reduction(x) || !r->used[i] || x->phase != q) continue;
-        const char *t = hd_cuda_compute(x->dtype), *f = x->kind == NODE_SUM ? "warp_sum" : "warp_max";
-        if (warps == 1) line(r, "const %s x%d = %s(acc%d);", t, i, f, i);
-        else line(r, "acc%d = %s(acc%d);", i, f, i);
-        if (warps > 1) {
-            line(r, "__shared__ %s warp%d[%d];", t, i, warps);
-            line(r, "if (lane %% 32 == 0) warp%d[lane / 32] = acc%d;", i, i);
+        const char *t = hd_cuda_compute(x->dtype);
+        if (in_tree(r, i)) {
+            line(r, "#pragma unroll");
+            line(r, "for (int k = 0; k < %d; k++) part%d[k] = warp_sum(part%d[k]);", r->s.items, i, i);
+            if (warps == 1) line(r, "const %s x%d = join_chunks<%d, %d>(part%d);", t, i, r->s.vec, chunks, i);
+        } else if (warps == 1) {
+            line(r, "const %s x%d = %s(acc%d);", t, i, x->kind == NODE_SUM ? "warp_sum" : "warp_max", i);
+        } else {
+            line(r, "acc%d = %s(acc%d);", i, x->kind == NODE_SUM ? "warp_sum" : "warp_max", i);
         }
         n++;
+        if (warps == 1) continue;
+        line(r, "__shared__ %s warp%d%s[%d];", t, i, size, in_tree(r, i) ? chunks : warps);
+        if (in_tree(r, i)) {
+            line(r, "if (lane %% 32 == 0) {");
+            line(r, "#pragma unroll");
+            line(r, "for (int k = 0; k < %d; k++) warp%d%s[k * %d + lane / 32] = part%d[k];", r->s.items, i, place, warps, i);
+            line(r, "}");
+        } else {
+            line(r, "if (lane %% 32 == 0) warp%d%s[lane / 32] = acc%d;", i, place, i);
+        }
     }
     if (warps == 1 || !n) return;
-    line(r, "__syncthreads();");
+    if (r->s.groups > 1) line(r, "asm volatile(\"bar.sync %%0, %d;\" ::\"r\"(group + 1) : \"memory\"); // the threads of this row", r->s.lanes);
+    else line(r, "__syncthreads();");
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *x = node(r, i);
         if (!is_reduction(x) || !r->used[i] || x->phase != q) continue;
-        line(r, "%s x%d = warp%d[0];", hd_cuda_compute(x->dtype), i, i);
+        const char *t = hd_cuda_compute(x->dtype);
+        if (in_tree(r, i)) {
+            line(r, "const %s x%d = join_chunks<%d, %d>(warp%d%s);", t, i, r->s.vec, chunks, i, place);
+            continue;
+        }
+        line(r, "%s x%d = warp%d%s[0];", t, i, i, place);
         line(r, "#pragma unroll");
-        line(r, x->kind == NODE_SUM ? "for (int w = 1; w < %d; w++) x%d += warp%d[w];" : "for (int w = 1; w < %d; w++) x%d = larger(x%d, warp%d[w]);",
-             warps, i, i, i);
+        if (x->kind == NODE_SUM) line(r, "for (int w = 1; w < %d; w++) x%d = plus(x%d, warp%d%s[w]);", warps, i, i, i, place);
+        else line(r, "for (int w = 1; w < %d; w++) x%d = larger(x%d, warp%d%s[w]);", warps, i, i, i, place);
     }
 }
 
@@ -406,7 +441,7 @@ static void flat_body(Rows *r) {
 
 static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     if (r->s.groups > 1) {
-        line(r, "const int lane = threadIdx.x %% 32, group = threadIdx.x / 32;");
+        line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
         row_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups) : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
         if (r->s.ragged_rows) line(r, "if (row >= %lld) return;", ll(r->p->rows));
     } else {
@@ -420,84 +455,90 @@ static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     passes(r);
 }
 
-// Adds the groups' column sums in the order of the groups and writes the block's partial sums.
-static void combine_columns(Rows *r) {
+// Adds the strands' sums of column result i in order: to those of earlier rounds, which lie in the partial sums, then group by
+// group. The last group writes.
+static void combine_column(Rows *r, int i, int rounds) {
     const RowShape *s = &r->s;
-    int n = r->p->columns.n, width = s->vec * s->items, last = s->groups - 1;
-    if (s->stream) return;
+    int width = s->vec * s->items, last = s->groups - 1;
+    const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : ""), *at = s->items > 1 ? hd_sprintf(r->a, "k * %d + j", s->vec) : "j";
+    const char *partial = hd_sprintf(r->a, "partials + %lldll + (i64)blockIdx.x * %lld + col", ll(i * s->gx * r->p->cols), ll(r->p->cols));
+    if (rounds > 1) {
+        line(r, s->groups > 1 ? "if (round > 0 && group == 0) {" : "if (round > 0) {");
+        open_items(r);
+        line(r, "Raw<float, %d> before;", s->vec);
+        line(r, "before.load(%s);", partial);
+        line(r, "#pragma unroll");
+        line(r, "for (int j = 0; j < %d; j++) %s[j] = plus(before.at(j), %s[j]);", s->vec, x, x);
+        close_items(r);
+        line(r, "}");
+    }
     if (s->groups > 1) {
-        line(r, "__shared__ float columns[%d][%d][32];", n, width); // a lane's columns lie 32 apart: no bank conflicts
+        const char *one = s->items > 1 ? hd_sprintf(r->a, "sum%d[i / %d][i %% %d]", i, s->vec, s->vec) : hd_sprintf(r->a, "sum%d[i]", i);
         line(r, "for (int g = 0; g < %d; g++) {", last);
         line(r, "if (group == g) {");
         line(r, "#pragma unroll");
-        line(r, "for (int i = 0; i < %d; i++) {", width);
-        for (int i = 0; i < n; i++) {
-            const char *x = s->items > 1 ? hd_sprintf(r->a, "sum%d[i / %d][i %% %d]", i, s->vec, s->vec) : hd_sprintf(r->a, "sum%d[i]", i);
-            line(r, "columns[%d][i][lane] = g ? columns[%d][i][lane] + %s : %s;", i, i, x, x);
-        }
-        line(r, "}");
+        line(r, "for (int i = 0; i < %d; i++) columns[i][lane] = g ? plus(columns[i][lane], %s) : %s;", width, one, one);
         line(r, "}");
         line(r, "__syncthreads();");
         line(r, "}");
         line(r, "if (group == %d) {", last);
     }
     open_items(r);
-    for (int i = 0; i < n; i++) {
-        const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : "");
-        if (s->groups > 1) {
-            line(r, "#pragma unroll");
-            line(r, "for (int j = 0; j < %d; j++) %s[j] = columns[%d][%sj][lane] + %s[j];", s->vec, x, i, s->items > 1 ? hd_sprintf(r->a, "k * %d + ", s->vec) : "", x);
-        }
-        line(r, "put<float, %d>(partials + %lldll + (i64)blockIdx.x * %lld + col, %s);", s->vec, ll(i * s->gx * r->p->cols), ll(r->p->cols), x);
+    if (s->groups > 1) {
+        line(r, "#pragma unroll");
+        line(r, "for (int j = 0; j < %d; j++) %s[j] = plus(columns[%s][lane], %s[j]);", s->vec, x, at, x);
     }
+    line(r, "put<float, %d>(%s, %s);", s->vec, partial, x);
     close_items(r);
     if (s->groups > 1) line(r, "}");
+    if (s->groups > 1 && (i + 1 < r->p->columns.n || rounds > 1)) line(r, "__syncthreads();"); // before `columns` is written again
+}
+
+// The rows of one step of a strand: loads of `unroll` rows together, then the work on each.
+static void column_step(Rows *r, const char *first, int rows_apart) {
+    const RowShape *s = &r->s;
+    declare_raws(r, false);
+    for (int part = 0; part < 2; part++) {
+        if (s->unroll > 1) {
+            line(r, "#pragma unroll");
+            line(r, "for (int u = 0; u < %d; u++) {", s->unroll);
+        }
+        if (s->unroll > 1 || !part) {
+            row_position(r, s->unroll > 1 ? hd_sprintf(r->a, "%s + u * %d", first, rows_apart) : first);
+            if (s->ragged_rows) line(r, "if (row < %lld) {", ll(r->p->rows));
+        }
+        if (part == (s->unroll > 1)) row_values(r, 0);
+        if (part) passes(r);
+        else load_raws(r, false);
+        if (s->unroll == 1 && !part) continue;
+        if (s->ragged_rows) line(r, "}");
+        if (s->unroll > 1) line(r, "}");
+    }
 }
 
 static void column_rows(Rows *r) { // 64 rows a block
     const RowShape *s = &r->s;
-    int at_once = s->groups * s->unroll;
-    if (s->groups > 1) line(r, "const int lane = threadIdx.x %% 32, group = threadIdx.x / 32;");
+    int strands = s->stream ? 1 : 8, rounds = s->stream ? 1 : strands / s->groups;
+    if (s->groups > 1) line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", s->lanes, s->lanes);
     else line(r, "const int lane = threadIdx.x;");
     if (s->kind == SHAPE_SLAB) line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
     else if (!looped(r)) line(r, "const int col = lane * %d;", s->vec);
-    for (int i = 0; i < r->p->columns.n && !s->stream; i++)
-        line(r, "float sum%d%s[%d] = {};", i, s->items > 1 ? hd_sprintf(r->a, "[%d]", s->items) : "", s->vec);
+    if (s->groups > 1) line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes); // a lane's columns: no bank conflicts
     declare_raws(r, true);
     load_raws(r, true);
-    line(r, "#pragma unroll 1");
-    line(r, "for (int step = 0; step < %d; step++) {", ROW_BLOCK / at_once);
-    const char *first = hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", ROW_BLOCK, at_once, s->groups > 1 ? " + group" : "");
-    if (s->unroll > 1) {
-        const char *row = hd_sprintf(r->a, "%s + u * %d", first, s->groups);
-        const char *loop = hd_sprintf(r->a, "for (int u = 0; u < %d; u++) {", s->unroll);
-        declare_raws(r, false);
-        for (int part = 0; part < 2; part++) { // all loads, then all the rest
-            line(r, "#pragma unroll");
-            line(r, "%s", loop);
-            row_position(r, row);
-            if (s->ragged_rows) line(r, "if (row < %lld) {", ll(r->p->rows));
-            if (part) {
-                row_values(r, 0);
-                passes(r);
-            } else {
-                load_raws(r, false);
-            }
-            if (s->ragged_rows) line(r, "}");
-            line(r, "}");
-        }
-    } else {
-        row_position(r, first);
-        if (s->ragged_rows) line(r, "if (row < %lld) {", ll(r->p->rows));
-        row_values(r, 0);
-        declare_raws(r, false);
-        load_raws(r, false);
-        passes(r);
-        if (s->ragged_rows) line(r, "}");
-        if (s->lanes > 32) line(r, "__syncthreads();"); // the next row writes the warps' sums again
+    if (rounds > 1) {
+        line(r, "#pragma unroll 1");
+        line(r, "for (int round = 0; round < %d; round++) {", rounds);
     }
+    for (int i = 0; i < r->p->columns.n && !s->stream; i++)
+        line(r, "float sum%d%s[%d] = {};", i, s->items > 1 ? hd_sprintf(r->a, "[%d]", s->items) : "", s->vec);
+    line(r, "#pragma unroll 1");
+    line(r, "for (int step = 0; step < %d; step++) {", ROW_BLOCK / strands / s->unroll);
+    const char *strand = rounds > 1 ? s->groups > 1 ? hd_sprintf(r->a, " + round * %d + group", s->groups) : " + round" : s->groups > 1 ? " + group" : "";
+    column_step(r, hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", ROW_BLOCK, strands * s->unroll, strand), strands);
     line(r, "}");
-    combine_columns(r);
+    for (int i = 0; i < r->p->columns.n && !s->stream; i++) combine_column(r, i, rounds);
+    if (rounds > 1) line(r, "}");
 }
 
 static const char *describe(const Rows *r) {

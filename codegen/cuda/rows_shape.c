@@ -56,24 +56,32 @@ static void occupancy(const RowProgram *p, RowShape *s) {
         if (need <= steps[i].need) s->min_blocks = 65536 / (steps[i].budget * s->threads);
 }
 
-// A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps.
+// Rows of a block at once, for column sums: 64 rows a block are few blocks, so each must keep many loads in flight.
+static int row_groups(const RowProgram *p, const RowShape *s) {
+    if (!p->columns.n || s->stream) return 1;
+    bool few = up(p->rows, ROW_BLOCK) < 264;
+    int most = few && registers(p, s) <= 64 ? 1024 : 512, groups = 8;
+    while (groups > 1 && groups * s->lanes > most) groups /= 2;
+    return groups;
+}
+
+// A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps. Column sums take registers for as long as the block
+// lives: a row is spread over more threads where a warp would need too many.
 static void spread(const RowProgram *p, RowShape *s) {
     int64_t cols = p->cols, warp_items = up(cols, 32 * s->vec);
-    if (warp_items * s->vec <= (p->columns.n ? 32 : 40)) {
-        s->lanes = 32;
-        s->items = (int)warp_items;
-        s->groups = 8;
-        return;
-    }
+    s->lanes = 32;
+    s->items = (int)warp_items;
+    s->groups = 8;
+    if (warp_items * s->vec <= 40 && (!p->columns.n || registers(p, s) <= 148)) return;
     int64_t most = cols <= 8192 ? 8 : cols <= 16384 ? 16 : 32;
     s->items = (int)up(cols, 32 * s->vec * most);
     s->lanes = 32 * (int)up(cols, (int64_t)32 * s->vec * s->items);
-    s->groups = 1;
     if (s->items * s->vec > 64) {
         s->stream = true;
         s->lanes = 1024;
         s->items = (int)up(cols, (int64_t)s->lanes * s->vec);
     }
+    s->groups = row_groups(p, s);
 }
 
 RowShape hd_rows_shape(const RowProgram *p, int widest) {

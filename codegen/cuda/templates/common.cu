@@ -166,11 +166,42 @@ template <class T, int V> __device__ __forceinline__ void put(T *p, const typena
 }
 template <class T> __device__ __forceinline__ void put1(T *p, typename Compute<T>::type x) { *p = Narrow<T>::from(x); }
 
-// Reductions of a warp: a butterfly, so every lane ends with the same bits.
+// Arithmetic that the compiler does not contract: a product and a sum stay two roundings, fused is one.
+__device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ float minus(float a, float b) { return __fsub_rn(a, b); }
+__device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a, b); }
+__device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
+__device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+// The sum of a row is one fixed tree, however the row lies over threads: neighbours are added, then neighbouring pairs, up to runs
+// of 256 elements; the runs are added in order. A thread adds its V elements (tree), a warp its 32 V (warp_sum: a butterfly, so
+// every lane ends with the same bits), and runs of a warp's sums make the rest (join_chunks); what is missing at the end is 0.
+template <class R, int V> __device__ __forceinline__ R tree(R (&e)[V]) {
+#pragma unroll
+    for (int d = 1; d < V; d *= 2)
+#pragma unroll
+        for (int i = 0; i + d < V; i += 2 * d) e[i] = plus(e[i], e[i + d]);
+    return e[0];
+}
 template <class R> __device__ __forceinline__ R warp_sum(R x) {
 #pragma unroll
-    for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+    for (int d = 1; d < 32; d *= 2) x = plus(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
+}
+template <int V, int n, class R> __device__ __forceinline__ R join_chunks(const R *chunk) { // n sums of 32 V elements each
+    const int run = 8 / V;
+    R total = 0;
+#pragma unroll
+    for (int first = 0; first < n; first += run) {
+        R e[run];
+#pragma unroll
+        for (int i = 0; i < run; i++) e[i] = first + i < n ? chunk[first + i] : R(0);
+        total = first ? plus(total, tree(e)) : tree(e);
+    }
+    return total;
 }
 template <class R> __device__ __forceinline__ R larger(R a, R b) { return (a > b || a != a) ? a : b; } // NaN wins
 template <class R> __device__ __forceinline__ R warp_max(R x) {
