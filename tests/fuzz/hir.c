@@ -1,6 +1,7 @@
 // Any text: the .hir parser and the verifier report errors or accept it; what they accept prints, parses again and prints to the
-// same bytes, autodiff and precision accept or refuse its loss, and the clean-up passes keep it valid.
+// same bytes, autodiff and precision accept or refuse its loss, and the clean-up passes keep it valid and compute the same bits.
 #include "passes/manager.h"
+#include "tests/fuzz/values.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,10 +34,14 @@ static void check_round_trip(const Out *once) {
 
 static void check_passes(Ctx *cx, Module *m, const Out *once) {
     if (m->stage != STAGE_TENSOR && m->stage != STAGE_SHARDED) return;
+    const bool *which = hd_values_small(m, cx->arena);
+    Values before = hd_values(m, which, cx->arena);
     Pipeline p = {0};
     ManagerOptions options = {.verify_each = true};
     if (!hd_pipeline_parse(cx, "simplify,cse,dce,simplify,cse,dce", &p) || !hd_manager_run(m, &p, &options))
         fail("the clean-up passes fail on this module", cx, once->text);
+    Values after = hd_values(m, which, cx->arena);
+    if (!hd_values_equal(&before, &after)) fail("the clean-up passes change a value", cx, once->text);
 }
 
 // Where there is a loss, its gradient and a lower compute dtype are made, or refused with an error.
