@@ -12,6 +12,7 @@ typedef struct Target {
     const char *backend;          // the runtime's HdBackend
     void (*kernels)(Emit *e);     // prints every kernel function of the module: into e->c (host) or e->cuda and the tables
     const char *const *prologue;  // lines that open a planned function, NULL-terminated
+    const char *start;            // a statement that opens main; may be NULL
     EmitOp *const *op;            // by OpKind; NULL: a plan for this target cannot hold the op
     void (*finish)(Emit *e);      // after the functions, before the tables; may be NULL
     const char *(*attention)(Emit *e, const Op *o); // more fields of its HdAttention (", .impl = ..."), or NULL

@@ -299,8 +299,9 @@ void hd_program_main(Emit *e) {
     put_funcs(e);
     int n_params = put_params(e);
     put_program(e, n_params);
-    hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\n"
-                  "int main(int argc, char **argv) { return hd_main(argc, argv, &program); }\n"
+    hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\nint main(int argc, char **argv) {\n");
+    if (e->target->start) hd_printf(e->c, "    %s\n", e->target->start);
+    hd_puts(e->c, "    return hd_main(argc, argv, &program);\n}\n"
                   "#else\n"
                   "const HdProgram *const HEDDLE_NO_MAIN = &program; // a shared object is asked for it\n"
                   "#endif\n");

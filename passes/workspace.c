@@ -7,17 +7,9 @@ enum { COLUMN_BLOCK = 64, NORM_BLOCK = 4096, CUBLASLT_BYTES = 32 << 20 };
 static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper. host: the f32 copies of narrower factors and result
-// (one product at a time), since CBLAS knows f32 and f64 only.
-static int64_t gemm_bytes(const Op *o, bool cuda) {
-    if (cuda) return CUBLASLT_BYTES;
-    DType a = o->in[0]->type->dtype;
-    if (a == TY_F32 || a == TY_F64) return 0;
-    int64_t batches = hd_int(&o->attrs, A_BATCHES, 1), ca = hd_type_cols(o->in[0]->type), cb = hd_type_cols(o->in[1]->type);
-    int64_t ra = hd_type_rows(o->in[0]->type) / batches, rb = hd_type_rows(o->in[1]->type) / batches;
-    int64_t m = hd_has(&o->attrs, A_TA) ? ca : ra, n = hd_has(&o->attrs, A_TB) ? rb : cb;
-    return 4 * (ra * ca + rb * cb + m * n);
-}
+// cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper. host: nothing, narrower factors are converted a tile at
+// a time in memory of each thread.
+static int64_t gemm_bytes(bool cuda) { return cuda ? CUBLASLT_BYTES : 0; }
 
 // Partial sums of a kernel's column results: one f32 row for each 64 rows of the iteration space (see passes/fuse.c).
 static int64_t launch_bytes(const Op *o) {
@@ -68,7 +60,7 @@ static int64_t grad_norm_bytes(const Op *o) { // one f64 partial sum for each bl
 int64_t hd_workspace_bytes(const Op *o, bool cuda) {
     int64_t n = 0;
     switch (o->kind) {
-    case OP_GEMM: n = gemm_bytes(o, cuda); break;
+    case OP_GEMM: n = gemm_bytes(cuda); break;
     case OP_LAUNCH: n = launch_bytes(o); break;
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD: n = attention_bytes(o); break;

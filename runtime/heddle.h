@@ -135,13 +135,15 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
 }
 
 // --- called by generated programs, target host
+void hd_host_start(char **argv); // first thing in main
 static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace);
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v, const void *o,
                             const float *lse, void *dq, void *dk, void *dv, void *workspace);
-void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss);
-// dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
+void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss,
+                           void *workspace);
+// workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                                 const float *dloss, float *loss, void *dlogits, void *workspace);
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
@@ -149,7 +151,7 @@ void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t col
 typedef struct { double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor; int64_t lr_warmup, lr_total; int lr_kind; } HdOptimizer;
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of 4096 elements, then in block order, in f64
-void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm);
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm, void *workspace); // workspace: a double a block
 // step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded to f32 once;
 // factor = clip > 0 && norm > clip ? clip / norm : 1. The learning rate of step t = 1, 2, ... (the same text as in ir/eval_update.c):
 //   t <= warmup:  peak t / warmup

@@ -7,6 +7,23 @@ static const char *at(Emit *e, int64_t offset) { return offset < 0 ? "NULL" : hd
 static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->in[i])); }
 static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->out[i])); }
 static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
+
+// Of an op that cannot do without.
+static const char *needed_workspace(Emit *e, const Op *o) {
+    int64_t offset = hd_emit_workspace(e, o);
+    if (offset < 0) {
+        hd_error(e->cx, o->span, "%s has no workspace_bytes: run select before plan-memory", hd_op_info(o->kind)->mnemonic);
+        e->failed = true;
+    }
+    return at(e, offset);
+}
+
+// Library functions of the host compute in f32.
+static void no_f64(Emit *e, const Op *o) {
+    if (o->in[0]->type->dtype != TY_F64) return;
+    hd_error(e->cx, o->span, "target host has no %s in f64: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic);
+    e->failed = true;
+}
 static const char *f32(Emit *e, const char *place) { return strcmp(place, "NULL") ? hd_sprintf(e->a, "(float *)(%s)", place) : place; }
 static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
 
@@ -23,7 +40,7 @@ static void host_launch(Emit *e, const Op *o) {
     hd_printf(&t, "%s(", hd_emit_kernel_name(e, k));
     for (int i = 0; i < o->n_in; i++) hd_printf(&t, "%s%s", i ? ", " : "", in(e, o, i));
     for (int i = 0; i < o->n_out; i++) hd_printf(&t, "%s%s", i || o->n_in ? ", " : "", out(e, o, i));
-    if (hd_host_has_column_sums(k)) hd_printf(&t, ", %s", workspace(e, o));
+    if (hd_host_has_column_sums(k)) hd_printf(&t, ", %s", needed_workspace(e, o));
     hd_puts(&t, ");");
     hd_emit_line(e, o, "%s", t.text);
 }
@@ -48,7 +65,17 @@ static void parts(Emit *e, const Op *o, const Value *const *v, const char *text[
     text[2] = at(e, base + (heads + kv) * size);
 }
 
+// The runtime's tiles hold heads of up to 512.
+static void small_heads(Emit *e, const Op *o, const Type *out) {
+    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(out) / heads;
+    if (size <= 512) return;
+    hd_error(e->cx, o->span, "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda", ll(size));
+    e->failed = true;
+}
+
 static void host_attention(Emit *e, const Op *o) {
+    no_f64(e, o);
+    small_heads(e, o, o->out[0]->type);
     const char *q[3];
     parts(e, o, (const Value *const *)o->in, q);
     hd_emit_line(e, o, "hd_host_attention(&attentions[%d], %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), q[0], q[1], q[2], out(e, o, 0),
@@ -56,6 +83,8 @@ static void host_attention(Emit *e, const Op *o) {
 }
 
 static void host_attention_grad(Emit *e, const Op *o) {
+    no_f64(e, o);
+    small_heads(e, o, o->in[0]->type);
     const char *q[3], *d[3];
     parts(e, o, (const Value *const *)o->in + 1, q);
     parts(e, o, (const Value *const *)o->out, d);
@@ -68,15 +97,18 @@ static const char *shape(Emit *e, const Type *t) {
 }
 
 static void host_cross_entropy(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_cross_entropy(%s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), f32(e, out(e, o, 0)));
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_cross_entropy(%s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), f32(e, out(e, o, 0)), needed_workspace(e, o));
 }
 
 static void host_cross_entropy_grad(Emit *e, const Op *o) {
+    no_f64(e, o);
     hd_emit_line(e, o, "hd_host_cross_entropy_grad(%s, %s, %s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)),
-                 f32(e, in(e, o, 2)), f32(e, out(e, o, 0)), out(e, o, 1), workspace(e, o));
+                 f32(e, in(e, o, 2)), f32(e, out(e, o, 0)), out(e, o, 1), needed_workspace(e, o));
 }
 
 static void host_embedding_grad(Emit *e, const Op *o) {
+    no_f64(e, o);
     const Type *dy = o->in[0]->type, *table = o->out[0]->type;
     if (table->dtype != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(table->dtype));
     hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, false);", hd_emit_dtype(dy->dtype), ll(hd_type_rows(dy)), ll(table->dim[0]),
@@ -98,7 +130,7 @@ static void host_grad_norm(Emit *e, const Op *o) {
         hd_printf(&buffers, "%s%s", i ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, list->strs[i], 0))));
         hd_printf(&counts, "%s%lld", i ? ", " : "", ll(hd_type_count(s->type)));
     }
-    hd_emit_line(e, o, "hd_host_grad_norm(%d, (const float *[]){%s}, (const int64_t[]){%s}, %s);", list->n, buffers.text, counts.text, f32(e, out(e, o, 0)));
+    hd_emit_line(e, o, "hd_host_grad_norm(%d, (const float *[]){%s}, (const int64_t[]){%s}, %s, %s);", list->n, buffers.text, counts.text, f32(e, out(e, o, 0)), needed_workspace(e, o));
 }
 
 static void host_step_scalars(Emit *e, const Op *o) {
@@ -156,4 +188,4 @@ static EmitOp *const ops[N_OPS] = {
     [OP_WAIT] = host_event,
 };
 
-const Target hd_host_target = {.name = "host", .backend = "hd_host_backend", .kernels = kernels, .prologue = prologue, .op = ops};
+const Target hd_host_target = {.name = "host", .backend = "hd_host_backend", .kernels = kernels, .prologue = prologue, .start = "hd_host_start(argv);", .op = ops};

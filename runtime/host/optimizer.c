@@ -12,17 +12,14 @@ static double square_sum(const float *x, int64_t n) {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm) {
-    double total = 0;
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm, void *workspace) {
+    double total = 0, *const sums = workspace;
     for (int k = 0; k < n; k++) {
         const float *x = buffers[k];
-        const int64_t count = counts[k];
-#pragma omp parallel for ordered schedule(static, 1) if (count > 16 * NORM_BLOCK)
-        for (int64_t at = 0; at < count; at += NORM_BLOCK) {
-            const double sum = square_sum(x + at, count - at < NORM_BLOCK ? count - at : NORM_BLOCK);
-#pragma omp ordered
-            total += sum;
-        }
+        const int64_t count = counts[k], blocks = (count + NORM_BLOCK - 1) / NORM_BLOCK;
+#pragma omp parallel for schedule(static) if (blocks > 16)
+        for (int64_t i = 0; i < blocks; i++) sums[i] = square_sum(x + i * NORM_BLOCK, i < blocks - 1 ? NORM_BLOCK : count - i * NORM_BLOCK);
+        for (int64_t i = 0; i < blocks; i++) total += sums[i];
     }
     *norm = (float)sqrt(total);
 }

@@ -1,7 +1,7 @@
 // Cross entropy with its gradient, and the gradient of an embedding. Sums over rows run in a fixed order on any number of threads.
 #include "runtime/host/scratch.h"
 
-enum { BLOCK_ROWS = 16, PIECE = 1024, COLUMNS = 32 };
+enum { PIECE = 1024, COLUMNS = 32 };
 
 // log(sum(exp(row))), a piece at a time. *target: the logit of the target.
 static float log_sum(HdDtype dt, const void *logits, int64_t row, int64_t vocab, int32_t wanted, float *target) {
@@ -31,33 +31,28 @@ static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits,
     }
 }
 
-static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss, void *dlogits) {
+static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss, void *dlogits,
+                          float *losses) {
     const float scale = dloss ? *dloss / (float)rows : 0.0f; // before the loss is written: the two may share bytes
-    double total = 0;
-#pragma omp parallel for ordered schedule(static, 1) if (rows * vocab > 16384)
-    for (int64_t block = 0; block < rows; block += BLOCK_ROWS) {
-        const int64_t end = block + BLOCK_ROWS < rows ? block + BLOCK_ROWS : rows;
-        double sum = 0;
-        for (int64_t r = block; r < end; r++) {
-            float target = NAN;
-            const float lse = log_sum(dt, logits, r, vocab, targets[r], &target);
-            sum += (double)(lse - target);
-            if (dlogits) grad_row(dt, r, vocab, logits, targets[r], lse, scale, dlogits);
-        }
-#pragma omp ordered
-        total += sum;
+#pragma omp parallel for schedule(static) if (rows * vocab > 16384)
+    for (int64_t r = 0; r < rows; r++) {
+        float target = NAN;
+        const float lse = log_sum(dt, logits, r, vocab, targets[r], &target);
+        losses[r] = lse - target;
+        if (dlogits) grad_row(dt, r, vocab, logits, targets[r], lse, scale, dlogits);
     }
+    double total = 0;
+    for (int64_t r = 0; r < rows; r++) total += (double)losses[r];
     *loss = (float)(total / (double)rows);
 }
 
-void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss) {
-    cross_entropy(dt, rows, vocab, logits, targets, NULL, loss, NULL);
+void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss, void *workspace) {
+    cross_entropy(dt, rows, vocab, logits, targets, NULL, loss, NULL, workspace);
 }
 
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss,
                                 void *dlogits, void *workspace) {
-    (void)workspace;
-    cross_entropy(dt, rows, vocab, logits, targets, dloss, loss, dlogits);
+    cross_entropy(dt, rows, vocab, logits, targets, dloss, loss, dlogits, workspace);
 }
 
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index, float *out, bool accumulate) {
