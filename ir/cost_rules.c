@@ -1,0 +1,154 @@
+// The cost column of ops.def: one rule a name. A multiplication and an addition count as two operations; exp, tanh and their like count
+// what ops.def says; causal attention counts the half that it computes.
+#include "ir/cost.h"
+
+typedef struct { double flops, bytes; } Cost;
+
+static double count(const Value *v) { return (double)hd_type_count(v->type); }
+
+static double operands_and_results(const Op *o) {
+    double n = 0;
+    for (int i = 0; i < o->n_in; i++) n += (double)hd_type_bytes(o->in[i]->type);
+    for (int i = 0; i < o->n_out; i++) n += (double)hd_type_bytes(o->out[i]->type);
+    return n;
+}
+
+static const Symbol *symbol(const Op *o, AttrId a) {
+    const Symbol *s = hd_symbol_find(o->func->module, hd_word(&o->attrs, a, ""));
+    return s && s->type ? s : NULL;
+}
+
+static Cost cost_free(const Op *o) {
+    (void)o;
+    return (Cost){0, 0};
+}
+
+// AdamW: 16 operations an element; the gradient is read, master and moments are read and written, compute weights are written.
+static Cost adamw(const Op *o) {
+    Cost c = {0, 0};
+    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
+    for (const Symbol *s = o->func->module->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type || strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) != 0) continue;
+        const char *role = hd_word(&s->attrs, A_ROLE, "");
+        bool twice = strcmp(role, "grad") != 0 && strcmp(role, "compute") != 0;
+        c.bytes += (twice ? 2.0 : 1.0) * (double)hd_type_bytes(s->type);
+        if (strcmp(role, "grad") == 0) c.flops += 16.0 * (double)hd_type_count(s->type);
+    }
+    return c;
+}
+
+static Cost grad_norm(const Op *o) {
+    Cost c = {0, 0};
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    for (int i = 0; list && i < list->n; i++) {
+        const Symbol *s = hd_symbol_find(o->func->module, list->strs[i]);
+        if (!s || !s->type) continue;
+        c.flops += 2.0 * (double)hd_type_count(s->type);
+        c.bytes += (double)hd_type_bytes(s->type);
+    }
+    return c;
+}
+
+static Cost cost_move(const Op *o) {
+    Cost c = {0, operands_and_results(o)};
+    switch (o->kind) {
+    case OP_EMBEDDING: c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type); break; // not the whole table
+    case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
+    case OP_STORE: c.bytes *= hd_has(&o->attrs, A_INPLACE) ? 0.0 : hd_has(&o->attrs, A_ACCUMULATE) ? 3.0 : 2.0; break;
+    case OP_ADAMW: return adamw(o);
+    case OP_GRAD_NORM: return grad_norm(o);
+    default: break;
+    }
+    return c;
+}
+
+static Cost cost_sum(const Op *o) { return (Cost){count(o->in[0]), operands_and_results(o)}; }
+
+static Cost cost_matmul(const Op *o) {
+    const Type *a = o->in[0]->type, *b = o->in[1]->type;
+    double batches = 1;
+    if (o->kind == OP_BMM)
+        for (int i = 0; i + 2 < a->rank; i++) batches *= (double)a->dim[i];
+    batches = (double)hd_int(&o->attrs, A_BATCHES, (int64_t)batches);
+    bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB);
+    double m = ta ? (double)hd_type_cols(a) : (double)hd_type_rows(a) / batches;
+    double k = ta ? (double)hd_type_rows(a) / batches : (double)hd_type_cols(a);
+    double n = tb ? (double)hd_type_rows(b) / batches : (double)hd_type_cols(b);
+    Cost c = {2.0 * batches * m * n * k, operands_and_results(o)};
+    const Symbol *into = symbol(o, A_INTO);
+    if (into) c.bytes += batches * m * n * hd_dtype_bytes(into->type->dtype) * (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0);
+    if (o->n_in > 2) c.flops += batches * m * n; // bias
+    return c;
+}
+
+static Cost cost_row(const Op *o) {
+    double each = 0; // operations an element of the widest operand
+    switch (o->kind) {
+    case OP_LAYER_NORM: each = 8; break;
+    case OP_LAYER_NORM_GRAD: each = 16; break;
+    case OP_RMS_NORM: each = 5; break;
+    case OP_RMS_NORM_GRAD: each = 11; break;
+    case OP_SOFTMAX: each = 12; break;
+    case OP_SOFTMAX_GRAD: each = 5; break;
+    case OP_ROPE: each = 3; break;
+    case OP_CROSS_ENTROPY: each = 10; break;
+    case OP_CROSS_ENTROPY_GRAD: each = 13; break;
+    default: HD_BUG("%s has no cost by row", hd_op_info(o->kind)->mnemonic);
+    }
+    return (Cost){each * count(o->in[0]), operands_and_results(o)};
+}
+
+// Products of [seq x size] by [size x seq] and back: two forward, five backward (scores again, dv, dp, dq, dk).
+static double attention_flops(const Op *o, const Type *q, double products) {
+    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
+    double width = (double)hd_type_cols(q);
+    if (hd_has(&o->attrs, A_PACKED)) width *= (double)heads / (double)(heads + 2 * kv);
+    double seq = q->rank >= 2 ? (double)q->dim[q->rank - 2] : 1;
+    double flops = products * 2.0 * (double)hd_type_rows(q) * width * seq;
+    return hd_has(&o->attrs, A_CAUSAL) ? flops / 2 : flops;
+}
+
+static Cost cost_attention(const Op *o) { return (Cost){attention_flops(o, o->in[0]->type, 2), operands_and_results(o)}; }
+static Cost cost_attention_grad(const Op *o) { return (Cost){attention_flops(o, o->in[1]->type, 5), operands_and_results(o)}; }
+
+// A kernel computes all of its body and touches memory only at its operands and results; of a table it reads the rows it looks up.
+static Cost cost_launch(const Op *o) {
+    Cost c = {0, operands_and_results(o)};
+    const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    for (const Op *b = k ? k->first : NULL; b; b = b->next) {
+        double flops, bytes;
+        hd_cost(b, &flops, &bytes);
+        c.flops += flops;
+        if (b->kind == OP_EMBEDDING && !b->in[0]->def)
+            c.bytes += (double)hd_type_bytes(b->out[0]->type) - (double)hd_type_bytes(b->in[0]->type);
+    }
+    return c;
+}
+
+static Cost cost_elementwise(const Op *o) {
+    return (Cost){(double)hd_op_info(o->kind)->flops * count(o->out[0]), operands_and_results(o)};
+}
+
+static Cost (*const rules[])(const Op *) = {
+#define ELT(id, ...) cost_elementwise,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, eval, grad, cost, ...) cost_##cost,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+};
+
+void hd_cost(const Op *o, double *flops, double *bytes) {
+    Cost c = rules[o->kind](o);
+    *flops = c.flops;
+    *bytes = c.bytes;
+}
+
+void hd_cost_of_func(const Func *f, double *flops, double *bytes) {
+    *flops = *bytes = 0;
+    for (const Op *o = f->first; o; o = o->next) {
+        double x, y;
+        hd_cost(o, &x, &y);
+        *flops += x;
+        *bytes += y;
+    }
+}
