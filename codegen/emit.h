@@ -72,5 +72,4 @@ void hd_program_tables(Emit *e);    // into e->c
 void hd_program_main(Emit *e);      // into e->c
 
 // Work of an op: floating-point operations and bytes moved, for profiles.
-void hd_emit_cost(const Op *o, double *flops, double *bytes);
 #endif

@@ -2,6 +2,7 @@
 // every target. Order of the text: tables that functions refer to, functions, tables that refer to functions.
 #define XXH_INLINE_ALL
 #include "codegen/emit.h"
+#include "ir/cost.h"
 #include <xxhash.h>
 
 static long long ll(int64_t v) { return (long long)v; }
@@ -21,7 +22,7 @@ static void put_actions(Emit *e, const Func *f) {
     for (const Op *p = f->first; p; p = p->next) {
         if (!hd_emit_is_action(p)) continue;
         double flops, bytes;
-        hd_emit_cost(p, &flops, &bytes);
+        hd_cost(p, &flops, &bytes);
         const char *name = hd_op_info(p->kind)->mnemonic;
         const Func *k = p->kind == OP_LAUNCH ? hd_func_find(e->m, hd_word(&p->attrs, A_KERNEL, "")) : NULL;
         hd_puts(o, "    {");

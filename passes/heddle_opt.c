@@ -4,9 +4,12 @@
 #include "ir/base/parts.h"
 #include "ir/reference.h"
 #include "passes/manager_options.h"
+#include "passes/pack.h"
+#include "passes/report.h"
 #include "passes/reproducer.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
@@ -14,6 +17,9 @@ enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
 typedef struct Arguments {
     ManagerArgs manager;
     const char *input, *output; // "-": standard input and output
+    const char *pack;           // --pack: a CSV file
+    int64_t capacity;
+    bool json, table;           // --report: instead of the module
     bool split, verify_diagnostics, run_reproducer;
     void (*list)(Out *);
 } Arguments;
@@ -34,7 +40,10 @@ static void usage(FILE *to) {
     hd_puts(&o, "  -o FILE                      write the module there, not to standard output\n"
                 "  --split-input-file           the input is several modules, separated by lines '// -----'\n"
                 "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n"
-                "  --run-reproducer             take the pipeline from the first line of the input\n");
+                "  --run-reproducer             take the pipeline from the first line of the input\n"
+                "  --report=json|text           print what the plan costs, not the module\n"
+                "  --pack=FILE.csv              give the values of a file (columns id, lower, upper, size) offsets, and stop\n"
+                "  --capacity=BYTES             --pack: stop as soon as they fit; exit with 1 when no such packing is found\n");
     hd_manager_usage(&o);
     for (int i = 0; i < N_LISTS; i++) hd_printf(&o, "  %-28s %s\n", lists[i].name, lists[i].doc);
     hd_puts(&o, "  --help                       print this, and stop\n");
@@ -45,6 +54,13 @@ static void usage(FILE *to) {
 static bool bad_usage(const char *what, const char *arg) {
     fprintf(stderr, "error: %s '%s'; heddle-opt --help lists the options\n", what, arg);
     return false;
+}
+
+static bool read_count(const char *text, int64_t *n) {
+    char *end;
+    errno = 0;
+    *n = strtoll(text, &end, 10);
+    return end != text && !*end && errno == 0 && *n > 0;
 }
 
 static bool read_arguments(Arguments *args, int argc, char **argv) {
@@ -59,7 +75,12 @@ static bool read_arguments(Arguments *args, int argc, char **argv) {
         else if (!strcmp(arg, "--split-input-file")) args->split = true;
         else if (!strcmp(arg, "--verify-diagnostics")) args->verify_diagnostics = true;
         else if (!strcmp(arg, "--run-reproducer")) args->run_reproducer = true;
-        else if (!strcmp(arg, "-o") && i + 1 < argc) args->output = argv[++i];
+        else if (!strcmp(arg, "--report=json")) args->json = true;
+        else if (!strcmp(arg, "--report=text")) args->table = true;
+        else if (!strncmp(arg, "--pack=", 7)) args->pack = arg + 7;
+        else if (!strncmp(arg, "--capacity=", 11)) {
+            if (!read_count(arg + 11, &args->capacity)) return bad_usage("a number of bytes must follow the = of", arg);
+        } else if (!strcmp(arg, "-o") && i + 1 < argc) args->output = argv[++i];
         else if (!strcmp(arg, "-o")) return bad_usage("a file name must follow", arg);
         else if (arg[0] == '-' && arg[1]) return bad_usage("no option is called", arg);
         else if (args->input) return bad_usage("more than one input file:", arg);
@@ -103,8 +124,10 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     Out diagnostics = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &diagnostics);
     fputs(diagnostics.text, stderr);
-    if (good) hd_print_module(m, out);
-    return good;
+    if (!good) return false;
+    if (args->json || args->table) (args->json ? hd_report_json : hd_report_text)(m, -1, out);
+    else hd_print_module(m, out);
+    return true;
 }
 
 static bool process_parts(const Arguments *args, const char *name, const char *text, size_t len, Out *out) {
@@ -124,6 +147,17 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
     }
 }
 
+// --pack: false after reporting that the text is no such table, or that the values do not fit.
+static bool pack(const Arguments *args, const char *path, const char *text, Out *out) {
+    int64_t height = 0, bound = 0;
+    const char *wrong = hd_pack_csv(out->arena, text, args->capacity, out, &height, &bound);
+    if (wrong) fprintf(stderr, "%s: error: %s\n", path, wrong);
+    else fprintf(stderr, "height %lld, lower bound %lld, gap %.3f %%\n", (long long)height, (long long)bound, bound ? 100.0 * (double)(height - bound) / (double)bound : 0.0);
+    if (wrong || !args->capacity || height <= args->capacity) return !wrong;
+    fprintf(stderr, "%s: error: no packing into %lld bytes was found\n", path, (long long)args->capacity);
+    return false;
+}
+
 static int run(const Arguments *args, Arena *a) {
     Out out = hd_out(a);
     bool good = true;
@@ -131,7 +165,7 @@ static int run(const Arguments *args, Arena *a) {
         args->list(&out);
     } else {
         size_t len = 0;
-        const char *path = args->input ? args->input : "-";
+        const char *path = args->pack ? args->pack : args->input ? args->input : "-";
         bool needs_input = !args->manager.print_pipeline || args->run_reproducer;
         const char *text = needs_input ? hd_read_file(a, path, &len) : "";
         if (!text) {
@@ -142,7 +176,8 @@ static int run(const Arguments *args, Arena *a) {
             fprintf(stderr, "error: '%s' is larger than 2 GiB\n", path);
             return EXIT_ERRORS;
         }
-        good = process_parts(args, strcmp(path, "-") ? path : "<stdin>", text, len, &out);
+        const char *name = strcmp(path, "-") ? path : "<stdin>";
+        good = args->pack ? pack(args, name, text, &out) : process_parts(args, name, text, len, &out);
     }
     int error = 0;
     if (args->output && strcmp(args->output, "-")) {

@@ -25,7 +25,8 @@ typedef struct {
     const Func *at;
     Live live;
     int graphs, kernels, grad_buffers;
-    double flops;
+    int64_t parameters, actions;
+    double flops, model_flops;
     bool verified;
 } Report;
 
@@ -52,16 +53,25 @@ static Class class_of_value(const Func *f, const Value *v) {
     return CLASS_ACTIVATIONS;
 }
 
-// How often a step runs a function; 0: it is no part of a step.
-static double runs_per_step(const Module *m, const Func *f) {
-    int64_t micro = 1;
+static int64_t config_int(const Module *m, const char *name, AttrId a, int64_t otherwise) {
     for (const Symbol *s = m->symbols; s; s = s->next)
-        if (s->kind == SYM_CONFIG && strcmp(s->name, "train") == 0) micro = hd_int(&s->attrs, A_MICRO, 1);
-    if (strcmp(f->name, "micro") == 0) return micro > 2 ? (double)(micro - 2) : 0;
+        if (s->kind == SYM_CONFIG && strcmp(s->name, name) == 0) return hd_int(&s->attrs, a, otherwise);
+    return otherwise;
+}
+
+// How often a step runs a function; 0: it is no part of a step.
+static int64_t runs_per_step(const Module *m, const Func *f) {
+    int64_t micro = config_int(m, "train", A_MICRO, 1);
+    if (strcmp(f->name, "micro") == 0) return micro > 2 ? micro - 2 : 0;
     static const char *const once[] = {"micro_only", "micro_first", "micro_last", "update"};
     for (size_t i = 0; i < sizeof once / sizeof *once; i++)
         if (strcmp(f->name, once[i]) == 0) return 1;
     return 0;
+}
+
+// Whether the program does something for an op: not for aliases, the return, and stores whose operand is already there.
+static bool is_action(const Op *o) {
+    return !hd_is_alias(o) && o->kind != OP_RETURN && !(o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE));
 }
 
 static void add_functions(Report *r, const Module *m, Arena *a) {
@@ -72,7 +82,9 @@ static void add_functions(Report *r, const Module *m, Arena *a) {
         }
         double flops, bytes;
         hd_cost_of_func(f, &flops, &bytes);
-        r->flops += flops * runs_per_step(m, f);
+        int64_t runs = runs_per_step(m, f);
+        r->flops += flops * (double)runs;
+        for (const Op *o = f->first; o; o = o->next) r->actions += is_action(o) ? runs : 0;
         r->graphs += strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
         Live live = hd_live(f, a);
         if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
@@ -80,8 +92,9 @@ static void add_functions(Report *r, const Module *m, Arena *a) {
 }
 
 static Report report_of(const Module *m, Arena *a) {
-    Report r = {0};
+    Report r = {.model_flops = (double)config_int(m, "model", A_MODEL_FLOPS, 0) * (double)config_int(m, "train", A_MICRO, 1)};
     for (const Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind == SYM_PARAM && s->type) r.parameters += hd_type_count(s->type);
         if (s->kind == SYM_ARENA && strcmp(s->name, "host") == 0) r.pinned = hd_int(&s->attrs, A_BYTES, 0);
         if (s->kind == SYM_ARENA && strcmp(s->name, "device") == 0) {
             r.peak = hd_int(&s->attrs, A_BYTES, 0);
@@ -110,6 +123,7 @@ void hd_report_json(const Module *m, double seconds, Out *o) {
     Arena *a = hd_arena_new();
     Report r = report_of(m, a);
     hd_puts(o, "{\n");
+    put_int(o, "parameters", r.parameters);
     put_int(o, "peak_bytes", r.peak);
     put_int(o, "lower_bound_bytes", r.bound);
     put_int(o, "persistent_bytes", r.persistent);
@@ -124,8 +138,10 @@ void hd_report_json(const Module *m, double seconds, Out *o) {
     put_int(o, "live_grad_buffers_max", r.grad_buffers);
     put_int(o, "graphs", r.graphs);
     put_int(o, "kernels", r.kernels);
+    put_int(o, "actions_per_step", r.actions);
     hd_printf(o, "  \"flops_per_step\": %.0f,\n", r.flops);
-    hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
+    if (r.model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r.model_flops);
+    if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
     hd_printf(o, "  \"verified\": %s\n}\n", r.verified ? "true" : "false");
     hd_arena_free(a);
 }
@@ -168,6 +184,7 @@ void hd_report_text(const Module *m, double seconds, Out *o) {
         if (r.classes[i]) hd_printf(o, "%16lld  %5.1f %%  %s\n", (long long)r.classes[i], 100.0 * (double)r.classes[i] / whole, class_text[i]);
     if (r.pinned) hd_printf(o, "pinned host memory  %lld bytes\n", (long long)r.pinned);
     if (r.at && r.live.during) put_holders(&r, a, o);
-    hd_printf(o, "\n%d kernels, %d captured functions, %.4g floating-point operations a step, compiled in %.3f s\n", r.kernels, r.graphs, r.flops, seconds);
+    hd_printf(o, "\n%d kernels, %d captured functions, %.4g floating-point operations a step\n", r.kernels, r.graphs, r.flops);
+    if (seconds >= 0) hd_printf(o, "compiled in %.3f s\n", seconds);
     hd_arena_free(a);
 }

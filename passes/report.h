@@ -3,7 +3,7 @@
 #define PASSES_REPORT_H
 #include "ir/ir.h"
 
-// `seconds`: how long the compilation took. The module must be a plan with addresses.
+// `seconds`: how long the compilation took; negative: not said. The module must be a plan with addresses.
 void hd_report_json(const Module *m, double seconds, Out *o);
 void hd_report_text(const Module *m, double seconds, Out *o);
 #endif
