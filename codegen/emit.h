@@ -70,6 +70,4 @@ void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o);
 void hd_program_functions(Emit *e); // into e->body
 void hd_program_tables(Emit *e);    // into e->c
 void hd_program_main(Emit *e);      // into e->c
-
-// Work of an op: floating-point operations and bytes moved, for profiles.
 #endif
