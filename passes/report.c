@@ -85,7 +85,7 @@ static void add_functions(Report *r, const Module *m, Arena *a) {
         int64_t runs = runs_per_step(m, f);
         r->flops += flops * (double)runs;
         for (const Op *o = f->first; o; o = o->next) r->actions += is_action(o) ? runs : 0;
-        r->graphs += strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
+        r->graphs += runs > 0 && strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
         Live live = hd_live(f, a);
         if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
     }
