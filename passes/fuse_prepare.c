@@ -245,8 +245,10 @@ bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a) {
 
 // Each reader of the sum gets an addition of its own; those of one kernel are one again there.
 static void add_for_each_reader(Prepare *s, Op *add, const bool *epilogue) {
-    int product = hd_gemm_bias(add, &s->uses), id = add->out[0]->id;
-    if (product < 0 || epilogue[add->in[1 - product]->id] || s->uses.count[id] < 2) return;
+    int product = hd_gemm_bias(add, &s->uses);
+    if (product < 0 || epilogue[add->in[1 - product]->id]) return;
+    int id = add->out[0]->id;
+    if (s->uses.count[id] < 2) return;
     for (int i = 0; i < s->uses.count[id]; i++) {
         Op *u = s->uses.users[id][i];
         if (i && u == s->uses.users[id][i - 1]) continue;

@@ -167,7 +167,7 @@ static bool try_op(Graph *g, OpKind k) {
 }
 
 static void add_operand(Graph *g, const Type *t, int index) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "x%d", index);
     if (!g->params || t->dtype == TY_I32) {
         hd_push(g->arena, &g->pool, hd_arg_add(g->f, t, name));
