@@ -6,7 +6,7 @@
 #include "tests/numeric/random_graph.h"
 #include <stdlib.h>
 
-static const char *const pipelines[] = {"simplify,cse,dce", "fuse,select", "simplify,cse,dce,fuse,select,schedule,sync,plan-memory"};
+static const char *const pipelines[] = {"simplify,cse,dce", "fuse,select", "simplify,cse,dce,fuse,select,schedule,sync,plan-memory,verify-plan"};
 
 static Tensor *results(Test *t, const Graph *g, const Func *f) {
     Eval *e = hd_eval_new(g->m, EVAL_EXACT, g->arena);

@@ -4,7 +4,7 @@
 #include "tests/numeric/examples.h"
 
 static const char head[] = "simplify,autodiff,precision,simplify,cse,dce";
-static const char *const tail[] = {"recompute", "fsdp", "fuse", "select", "schedule", "sync", "plan-memory"};
+static const char *const tail[] = {"recompute", "fsdp", "fuse", "select", "schedule", "sync", "plan-memory", "verify-plan"};
 
 typedef struct { Loaded tensor; const char *setting; int micro; double loss, norm; } Reference;
 
