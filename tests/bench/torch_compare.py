@@ -93,7 +93,7 @@ def main():
     if not a.program:
         sets = [f"{k}={cfg[k]}" for k in SMALL]
         sets += [f"train.batch={cfg['batch']}", f"train.precision.compute={a.compute}", f"train.lr={cfg['lr']}",
-                 f"train.optimizer.warmup={cfg['warmup']}"]
+                 f"train.optimizer.lr.warmup={cfg['warmup']}"]
         subprocess.run([os.path.join(a.build, "bin", "heddlec"), os.path.join(here, "examples/gpt2/gpt2.hd"), "-o", program,
                         "--target=" + ("cuda" if a.device == "cuda" else "host")] + [f"--set={s}" for s in sets], check=True)
     B, T, seed, total, floor = cfg["batch"], cfg["seq"], 1234, 20000, 6e-5
