@@ -249,22 +249,19 @@ static int64_t state_offset(Emit *e, const char *name) {
     return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
 }
 
-// Every function that takes the batch must take it at the same place: the batch is written once.
-static void put_batch(Emit *e) {
-    int64_t at[2] = {-1, -1};
-    for (const Func *f = e->m->funcs; f; f = f->next) {
-        if (f->is_kernel || f->n_args != 2 || f->args[0]->type->dtype != TY_I32 || f->args[1]->type->dtype != TY_I32) continue;
-        for (int i = 0; i < 2; i++) {
-            int64_t place = hd_emit_place(e, f->args[i]);
-            if (at[i] >= 0 && at[i] != place) {
-                hd_error(e->cx, f->span, "@%s takes %%%s at 0x%llx, but another function takes it at 0x%llx: plan-memory must place the batch once",
-                         f->name, f->args[i]->name, (unsigned long long)place, (unsigned long long)at[i]);
-                e->failed = true;
-            }
-            at[i] = place;
-        }
+// What the model itself costs a step, however it is scheduled: recomputed work does not count, attention's backward counts as two
+// forwards (as if its scores had been kept).
+static double model_flops(const Emit *e) {
+    const Func *f = hd_func_find(e->m, "micro_only");
+    if (!f) f = hd_func_find(e->m, "micro_first");
+    double total = 0, flops, bytes;
+    for (const Op *o = f ? f->first : NULL; o; o = o->next) {
+        if (hd_has(&o->attrs, A_RECOMPUTED)) continue;
+        if (o->kind != OP_GEMM && o->kind != OP_ATTENTION) continue;
+        hd_emit_cost(o, &flops, &bytes);
+        total += o->kind == OP_ATTENTION ? 3 * flops : flops;
     }
-    hd_printf(e->c, "    .tokens_arg = %lld, .targets_arg = %lld,\n", ll(at[0]), ll(at[1]));
+    return total * (double)setting_int(e, A_MICRO, 1);
 }
 
 static void put_program(Emit *e, int n_params) {
@@ -284,8 +281,7 @@ static void put_program(Emit *e, int n_params) {
     hd_printf(o, "    .report = report,\n    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(device), ll(host));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
               ll(micro), ll(setting_int(e, A_VOCAB, 0)));
-    put_batch(e);
-    hd_printf(o, "    .model_flops = %.17g,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro);
+    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", model_flops(e), ll(setting_int(e, A_SEED, 1)));
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
     hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")), ll(state_offset(e, "state.norm")),
               ll(state_offset(e, "state.step")));

@@ -79,7 +79,6 @@ typedef struct {
     const char *report;                 // JSON, as --emit=report prints it
     int64_t arena_bytes, pinned_bytes;
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
-    int64_t tokens_arg, targets_arg;    // byte offsets of the batch's two i32[batch, seq] arguments
     double model_flops;                 // per step: forward and backward, causal attention at half
     int64_t seed;                       // train.seed: what --seed replaces
     int n_params;

@@ -37,6 +37,10 @@ void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) {
     Diag g = {sev, s, hd_vsprintf(d->arena, fmt, ap)};
     va_end(ap);
     if (sev == SEV_ERROR) d->errors++;
+    for (int i = d->list.n - 1; s.lo && i >= 0 && i > d->list.n - 64; i--) { // repeated modules repeat their errors
+        const Diag *old = &d->list.at[i];
+        if (old->span.lo == s.lo && old->span.hi == s.hi && old->sev == sev && !strcmp(old->text, g.text)) return;
+    }
     hd_push(d->arena, &d->list, g);
 }
 
