@@ -249,21 +249,6 @@ static int64_t state_offset(Emit *e, const char *name) {
     return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
 }
 
-// What the model itself costs a step, however it is scheduled: recomputed work does not count, attention's backward counts as two
-// forwards (as if its scores had been kept).
-static double model_flops(const Emit *e) {
-    const Func *f = hd_func_find(e->m, "micro_only");
-    if (!f) f = hd_func_find(e->m, "micro_first");
-    double total = 0, flops, bytes;
-    for (const Op *o = f ? f->first : NULL; o; o = o->next) {
-        if (hd_has(&o->attrs, A_RECOMPUTED)) continue;
-        if (o->kind != OP_GEMM && o->kind != OP_ATTENTION) continue;
-        hd_emit_cost(o, &flops, &bytes);
-        total += o->kind == OP_ATTENTION ? 3 * flops : flops;
-    }
-    return total * (double)setting_int(e, A_MICRO, 1);
-}
-
 static void put_program(Emit *e, int n_params) {
     Out *o = e->c;
     int64_t device = 0, host = 0, micro = setting_int(e, A_MICRO, 1);
@@ -281,7 +266,7 @@ static void put_program(Emit *e, int n_params) {
     hd_printf(o, "    .report = report,\n    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(device), ll(host));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
               ll(micro), ll(setting_int(e, A_VOCAB, 0)));
-    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", model_flops(e), ll(setting_int(e, A_SEED, 1)));
+    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro, ll(setting_int(e, A_SEED, 1)));
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
     hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")), ll(state_offset(e, "state.norm")),
               ll(state_offset(e, "state.step")));
