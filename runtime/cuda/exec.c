@@ -258,6 +258,11 @@ void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const
         hd_cuda_fail(x, "kernel %s has %d arguments; the limit is %d", k->name, n, MAX_ARGS);
         return;
     }
+    int expected = x->modules.n_params[kernel];
+    if (expected >= 0 && expected != n) {
+        hd_cuda_fail(x, "kernel %s takes %d arguments, the program gives %d", k->name, expected, n);
+        return;
+    }
     for (int i = 0; i < n; i++) pointers[i] = (void *)(uintptr_t)&args[i];
     CuResult r = x->api.cuLaunchKernel(x->modules.functions[kernel], grid.gx, grid.gy, grid.gz, grid.block, 1, 1, grid.shared, x->streams[stream], pointers, NULL);
     if (r != HD_CUDA_SUCCESS)

@@ -17,6 +17,7 @@ typedef struct { // kernels compiled from the program's sources
     int n_modules;
     CuModule *modules;
     CuFunction *functions; // one a kernel
+    int *n_params;         // how many parameters each has; -1: the driver is too old to tell
 } HdModules;
 
 typedef struct HdCompile HdCompile; // a running compilation of all sources

@@ -133,12 +133,23 @@ HdCompile *hd_compile_start(HdCuda *x) {
     return c;
 }
 
+// A launch with too few arguments would make the driver read past them, so the count is checked at each. -1: unknown.
+static int count_params(const HdCudaApi *api, CuFunction f) {
+    size_t offset, bytes;
+    enum { TOO_MANY = 4096 };
+    int n = 0;
+    if (!api->cuFuncGetParamInfo) return -1;
+    while (n < TOO_MANY && api->cuFuncGetParamInfo(f, (size_t)n, &offset, &bytes) == HD_CUDA_SUCCESS) n++;
+    return n < TOO_MANY ? n : -1;
+}
+
 static bool load_kernels(HdCuda *x, HdCompile *c) {
     const HdProgram *p = x->head.program;
     const HdCudaApi *api = &x->api;
     x->modules.modules = calloc((size_t)p->n_sources + 1, sizeof *x->modules.modules);
     x->modules.functions = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.functions);
-    if (!x->modules.modules || !x->modules.functions) return hd_cuda_fail(x, "out of host memory"), false;
+    x->modules.n_params = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.n_params);
+    if (!x->modules.modules || !x->modules.functions || !x->modules.n_params) return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_sources; i++) {
         CuResult r = api->cuModuleLoadData(&x->modules.modules[i], c->units[i].cubin);
         if (r != HD_CUDA_SUCCESS)
@@ -169,6 +180,7 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
                     local ? " (spills)" : "");
         }
         x->modules.functions[i] = f;
+        x->modules.n_params[i] = count_params(api, f);
     }
     return true;
 }
@@ -208,5 +220,6 @@ void hd_modules_close(HdCuda *x) {
     for (int i = 0; i < x->modules.n_modules; i++) x->api.cuModuleUnload(x->modules.modules[i]);
     free(x->modules.modules);
     free(x->modules.functions);
+    free(x->modules.n_params);
     memset(&x->modules, 0, sizeof x->modules);
 }

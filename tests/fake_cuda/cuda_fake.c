@@ -299,6 +299,11 @@ static void run_fails_clearly(void) {
     setenv("FAKE_CUDA_FAIL", "cuGraphLaunch:1", 1);
     CHECK(!b->run(x, &test_funcs[0]) && failed_with("micro_only: cannot launch the graph: CUDA_ERROR_INJECTED"));
     b->close(x);
+    HdSource picky[] = {{"k.cu", "bump/2 twice"}, {"other.cu", "other"}};
+    p.sources = picky;
+    x = opened(&p, false);
+    CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream compute): kernel bump takes 2 arguments, the program gives 1"));
+    b->close(x);
     setenv("FAKE_CUDA_FAIL", "cuEventRecord:1", 1);
     x = opened(&p, false);
     CHECK(!b->run(x, &test_funcs[0]) && failed_with("micro_only: fork: CUDA_ERROR_INJECTED"));

@@ -17,7 +17,7 @@ typedef struct Node { FakeWork *work; void *data; struct Node *next; } Node;
 struct CuGraphState { Node *first, *last; size_t n; };
 struct CuGraphExecState { CuGraph graph; };
 struct CuModuleState { const char *text; };
-struct CuFunctionState { char name[64]; int shared; };
+struct CuFunctionState { char name[64]; int shared, params; };
 struct CuContextState { int unused; };
 
 static struct { CuGraph graph; CuStream origin; CuStream members[32]; int n_members; } capture;
@@ -201,11 +201,18 @@ CuResult fake_cuModuleGetFunction(CuFunction *f, CuModule m, const char *name) {
     if (m->text && !strstr(m->text, name)) return NOT_FOUND;
     *f = calloc(1, sizeof **f);
     snprintf((*f)->name, sizeof (*f)->name, "%s", name);
+    const char *at = m->text ? strstr(m->text, name) + strlen(name) : "";
+    (*f)->params = *at == '/' ? atoi(at + 1) : -1;
     return 0;
 }
 CuResult fake_cuFuncSetAttribute(CuFunction f, CuFuncAttribute a, int value) {
     if (a == HD_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) f->shared = value;
     return 0;
+}
+// "name/3" in a source: the kernel has three parameters; otherwise any number will do.
+CuResult fake_cuFuncGetParamInfo(CuFunction f, size_t i, size_t *offset, size_t *bytes) {
+    (void)offset, (void)bytes;
+    return f->params < 0 || i < (size_t)f->params ? 0 : INVALID;
 }
 CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
 
