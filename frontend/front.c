@@ -157,8 +157,8 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     hd_config(f->module, "schedule");
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
-    hd_settings_emit(f);
     if (!hd_lower_loss(f) || !all_reached(f)) return false;
+    hd_settings_emit(f);
     hd_set_int(f->cx, &hd_config(f->module, "model")->attrs, A_MODEL_FLOPS, hd_model_flops(f->func));
     return true;
 }

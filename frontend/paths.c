@@ -110,18 +110,37 @@ static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
     return true;
 }
 
+// Is anything computed at this place or below it?
+static bool has_ops(const Front *f, const char *path) {
+    size_t n = strlen(path);
+    for (const Op *o = f->func->first; o; o = o->next)
+        if (o->loc.path && !strncmp(o->loc.path, path, n) && (!o->loc.path[n] || o->loc.path[n] == '.')) return true;
+    return false;
+}
+
+static bool resolve(Front *f, const Node *path, Names *places) {
+    Instances found = {0};
+    if (!walk(f, path, &found, places)) return false;
+    for (int j = 0; j < found.n; j++) {
+        if (found.at[j] == f->root) {
+            hd_front_error(f, path->span, "'%s' is the whole model: name one of its modules", hd_path_text(f, path));
+            return false;
+        }
+        add_path(f, places, found.at[j]->path);
+    }
+    return true;
+}
+
 void hd_paths_recompute(Front *f, Names *resolved) {
     const Paths *paths = hd_settings_recompute(f);
     for (int k = 0; k < paths->n; k++) {
-        Instances found = {0};
-        if (!walk(f, paths->at[k], &found, resolved)) continue;
-        for (int j = 0; j < found.n; j++) {
-            if (found.at[j] != f->root) {
-                add_path(f, resolved, found.at[j]->path);
-                continue;
-            }
-            hd_front_error(f, paths->at[k]->span, "'%s' is the whole model: name one of its modules", hd_path_text(f, paths->at[k]));
-            break;
+        Names places = {0};
+        bool computed = false;
+        if (!resolve(f, paths->at[k], &places)) continue;
+        for (int j = 0; j < places.n; j++) {
+            computed |= has_ops(f, places.at[j]);
+            add_path(f, resolved, places.at[j]);
         }
+        if (!computed) hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there", hd_path_text(f, paths->at[k]));
     }
 }

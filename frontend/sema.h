@@ -49,8 +49,6 @@ struct Frame { // one call of a function
     Bindings locals;
 };
 
-typedef struct { Val value[8]; int n; } Values; // of a setting
-
 typedef struct Front {
     Ctx *cx;
     Arena *arena;
