@@ -127,7 +127,8 @@ static void select_func(Select *s) {
     for (Op *o = s->f->first, *next; o; o = next) {
         next = o->next;
         if (o->kind != OP_MATMUL && o->kind != OP_BMM) continue;
-        if (next && s->uses.count[o->out[0]->id] == 1 && s->uses.users[o->out[0]->id][0] == next) next = next->next;
+        bool folds = next && next->kind != OP_MATMUL && next->kind != OP_BMM; // the only reader may go with it; a product is its own
+        if (folds && s->uses.count[o->out[0]->id] == 1 && s->uses.users[o->out[0]->id][0] == next) next = next->next;
         select_product(s, o);
     }
     hd_renumber(s->f);
