@@ -17,6 +17,7 @@ KernelTable *hd_fuse_kernels(Arena *scratch) {
 typedef struct {
     Fusion *s;
     KernelTable *kernels;
+    Value **base;    // by value id: hd_fuse_base, before operands change
     Value **now;     // by value id: the value in the new order of the function
     Value **inside;  // by value id, for the kernel at hand: its value there
     Value **rounded; // ... rounded to its dtype
@@ -27,6 +28,8 @@ typedef struct {
     Func *k;
     VEC(Value *) args, results; // of the launch, as the function knows them
     VEC(Value *) returned;      // as the kernel knows them
+    VEC(Value *) twins;         // values of the function that are the same in the kernel as an earlier result,
+    VEC(int) twin_of;           // and which
 } Kernel;
 
 // --- a kernel function
@@ -106,8 +109,9 @@ static Value *constant(Emitter *e, Kernel *k, const Value *v) {
     return reread(e, k, v);
 }
 
-static Value *operand(Emitter *e, Kernel *k, int g, Value *v) {
-    Value *base = hd_fuse_base(v);
+static Value *operand(Emitter *e, Kernel *k, int g, const Op *o, int i) {
+    Value *v = o->in[i], *base = e->base[v->id];
+    if (hd_row_external(o, i)) return argument(e, k, v);
     if (g >= 0 && base == v && base->def && base->def->kind == OP_CONST) return constant(e, k, v);
     if (!base->def || g < 0 || e->s->group[base->def->id] != g) return argument(e, k, v);
     Value *w = reread(e, k, base);
@@ -124,9 +128,21 @@ static bool same_op(const Op *a, const Op *b) {
     return true;
 }
 
+static void give_result(Emitter *e, Kernel *k, Value *v, Value *in_kernel) {
+    Arena *a = e->s->cx->scratch;
+    for (int i = 0; i < k->returned.n; i++)
+        if (k->returned.at[i] == in_kernel) {
+            hd_push(a, &k->twins, v);
+            hd_push(a, &k->twin_of, i);
+            return;
+        }
+    hd_push(a, &k->results, v);
+    hd_push(a, &k->returned, in_kernel);
+}
+
 static void kernel_op(Emitter *e, Kernel *k, int g, const Op *o) {
     Value *in[HD_MAX_IN];
-    for (int i = 0; i < o->n_in; i++) in[i] = operand(e, k, g, o->in[i]);
+    for (int i = 0; i < o->n_in; i++) in[i] = operand(e, k, g, o, i);
     Op *c = hd_op_clone(k->k, o, in), *known = k->k->first;
     hd_unset(&c->attrs, A_BWD);
     hd_unset(&c->attrs, A_RECOMPUTED);
@@ -136,9 +152,7 @@ static void kernel_op(Emitter *e, Kernel *k, int g, const Op *o) {
     else hd_append(k->k, c);
     for (int i = 0; i < o->n_out; i++) {
         bind(e, o->out[i], c->out[i]);
-        if (!hd_fuse_read_outside(e->s, o->out[i], g)) continue;
-        hd_push(e->s->cx->scratch, &k->results, o->out[i]);
-        hd_push(e->s->cx->scratch, &k->returned, c->out[i]);
+        if (hd_fuse_read_outside(e->s, o->out[i], g)) give_result(e, k, o->out[i], c->out[i]);
     }
 }
 
@@ -150,6 +164,8 @@ static void launch(Emitter *e, Kernel *k, const Op *like, bool bwd, bool recompu
     Fusion *s = e->s;
     const char *name = close_kernel(e, k);
     const Type *types[HD_MAX_IN];
+    for (int i = 0; i < e->touched.n; i++) e->inside[e->touched.at[i]] = e->rounded[e->touched.at[i]] = NULL;
+    e->touched.n = 0; // before an operand may need a kernel of its own
     for (int i = 0; i < k->args.n; i++) k->args.at[i] = value_now(e, k->args.at[i]);
     for (int i = 0; i < k->results.n; i++) types[i] = k->results.at[i]->type;
     Op *l = hd_op_new(s->f, OP_LAUNCH, k->args.n, k->args.at);
@@ -162,8 +178,7 @@ static void launch(Emitter *e, Kernel *k, const Op *like, bool bwd, bool recompu
     if (wrong) HD_BUG("launch of @%s: %s", name, wrong);
     hd_append(s->f, l);
     for (int i = 0; i < k->results.n; i++) e->now[k->results.at[i]->id] = l->out[i];
-    for (int i = 0; i < e->touched.n; i++) e->inside[e->touched.at[i]] = e->rounded[e->touched.at[i]] = NULL;
-    e->touched.n = 0;
+    for (int i = 0; i < k->twins.n; i++) e->now[k->twins.at[i]->id] = l->out[k->twin_of.at[i]];
 }
 
 static void set_space(Emitter *e, Func *k, RowSpace s) {
@@ -201,8 +216,7 @@ static void emit_map(Emitter *e, const Op *o) {
 static void emit_constant(Emitter *e, Value *v) {
     Kernel k = open_kernel(e, "rows");
     set_space(e, k.k, (RowSpace){hd_type_rows(v->type), hd_type_cols(v->type)});
-    hd_push(e->s->cx->scratch, &k.returned, constant(e, &k, v));
-    hd_push(e->s->cx->scratch, &k.results, v);
+    give_result(e, &k, v, constant(e, &k, v));
     launch(e, &k, v->def, hd_has(&v->def->attrs, A_BWD), false);
 }
 
@@ -252,6 +266,10 @@ void hd_fuse_emit(Fusion *s, KernelTable *kernels) {
     e.now = HD_NEWN(a, Value *, n_values + 1);
     e.inside = HD_NEWN(a, Value *, n_values + 1);
     e.rounded = HD_NEWN(a, Value *, n_values + 1);
+    e.base = HD_NEWN(a, Value *, n_values + 1);
+    for (int i = 0; i < s->f->n_args; i++) e.base[s->f->args[i]->id] = s->f->args[i];
+    for (Op *o = s->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++) e.base[o->out[i]->id] = hd_fuse_base(o->out[i]);
     Node *nodes = HD_NEWN(a, Node, s->f->n_ops + 1);
     for (Op *o = s->f->first, *next; o; o = next) {
         next = o->next;

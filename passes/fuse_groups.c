@@ -79,13 +79,20 @@ static bool same_class(const Value *a, const Value *b, RowSpace s) {
     return a->type == b->type || (hd_row_class(a->type, s) == hd_row_class(b->type, s) && hd_row_class(a->type, s) != ROW_NONE);
 }
 
+// Where a batch has as many rows as columns, [rows] read by a pointwise op means columns: then it must come from outside.
+static bool reads_as_stat(const Op *o, int i, const Value *base, RowSpace s) {
+    if (!hd_row_is_stat(base) || hd_row_reads_stat(o, i) || s.rows == 1 || s.cols == 1) return true;
+    return hd_row_class(o->in[i]->type, s) == ROW_STAT && hd_row_class(base->type, s) == ROW_STAT;
+}
+
 // What one part reads of the other must be readable inside a kernel.
 static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSpace space) {
     for (int i = 0; i < reader->ops.n; i++)
         for (int j = 0; j < reader->ops.at[i]->n_in; j++) {
-            Value *v = reader->ops.at[i]->in[j], *base = hd_fuse_base(v);
+            const Op *o = reader->ops.at[i];
+            Value *v = o->in[j], *base = hd_fuse_base(v);
             if (!base->def || s->group[base->def->id] != maker) continue;
-            if (hd_row_external(reader->ops.at[i], j) || hd_row_is_column(base) || !same_class(v, base, space)) return false;
+            if (hd_row_external(o, j) || hd_row_is_column(base) || !same_class(v, base, space) || !reads_as_stat(o, j, base, space)) return false;
         }
     return true;
 }

@@ -302,8 +302,9 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
         if (hd_op_is(o, TRAIT_ELEMENTWISE)) fold_operands(&s, o);
     remove_dead(&s);
     bool *epilogue = hd_fuse_epilogue_biases(f, &s.uses, cx->scratch);
-    int n_ops = f->n_ops;
+    VEC(Op *) adds = {0}; // without those that are made here
     for (Op *o = f->first; o; o = o->next)
-        if (o->id < n_ops) add_for_each_reader(&s, o, epilogue);
+        if (o->kind == OP_ADD) hd_push(cx->scratch, &adds, o);
+    for (int i = 0; i < adds.n; i++) add_for_each_reader(&s, adds.at[i], epilogue);
     remove_dead(&s);
 }

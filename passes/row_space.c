@@ -105,3 +105,13 @@ bool hd_row_is_column(const Value *v) {
     if (v->def->kind == OP_SUM_TO) return true;
     return (v->def->kind == OP_LAYER_NORM_GRAD || v->def->kind == OP_RMS_NORM_GRAD) && v->index > 0;
 }
+
+bool hd_row_is_stat(const Value *v) {
+    if (!v->def) return false;
+    OpKind k = v->def->kind;
+    return k == OP_SUM || k == OP_REDUCE_MAX || ((k == OP_LAYER_NORM || k == OP_RMS_NORM) && v->index > 0);
+}
+
+bool hd_row_reads_stat(const Op *o, int i) {
+    return (o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD) && i > 2;
+}
