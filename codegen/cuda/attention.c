@@ -52,7 +52,7 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     bool fast = tensor_cores(e, o, &s);
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any", hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv), ll(s.size),
                                   s.packed ? "_packed" : "", hd_has(&o->attrs, A_CAUSAL) ? "_causal" : "");
-    if (hd_has(&o->attrs, A_SCALE)) base = hd_sprintf(e->a, "%s_scaled%d", base, o->id);
+    base = hd_cuda_name(e, base, hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false));
     const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any", defines(e, o, &s, fast, base));
     int64_t row = 2 * (s.size + 8), any = (2 * 32 * (s.size + 1) + 16 * s.size) * (s.dtype == TY_F64 ? 8 : 4);
     unsigned forward = s.size <= 64 ? 128 : 256;

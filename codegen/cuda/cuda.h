@@ -20,11 +20,14 @@ CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena
 
 // --- the registry (module.c): CUDA text by pieces; equal text is there once, however many launches use it
 typedef struct { const char *text; int weight; bool alone; } CudaPiece; // alone: a translation unit of its own
-typedef struct { VEC(CudaPiece) pieces; VEC(int) piece_of; } CudaModule; // piece_of: by index into Emit.kernels
+typedef struct { const char *base, *content; int number; } CudaName;
+typedef struct { VEC(CudaPiece) pieces; VEC(int) piece_of; VEC(CudaName) names; } CudaModule; // piece_of: by index into Emit.kernels
 
 CudaModule *hd_cuda_module(Emit *e);
 // Index into HdProgram.kernels of kernel `name`, which `text` defines (with others, perhaps). shared: largest dynamic shared memory.
 int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone);
+// A kernel name for that content: `base`, or base_2, base_3, ... where other contents have it already.
+const char *hd_cuda_name(Emit *e, const char *base, const char *content);
 // A template with `defines` ("#define X 1\n" lines) before it; the names are undefined after it.
 const char *hd_cuda_template(Emit *e, const char *name, const char *defines);
 void hd_cuda_finish(Emit *e); // groups the pieces into translation units

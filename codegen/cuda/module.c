@@ -2,6 +2,7 @@
 // a few kernels each, so that NVRTC compiles them side by side.
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/templates.h"
+#include <ctype.h>
 #include <string.h>
 
 enum { UNIT_WEIGHT = 6 }; // kernels of a translation unit
@@ -34,6 +35,19 @@ int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool
     return e->kernels.n - 1;
 }
 
+const char *hd_cuda_name(Emit *e, const char *base, const char *content) {
+    CudaModule *cm = hd_cuda_module(e);
+    CudaName name = {base, content, 1};
+    bool known = false;
+    for (int i = 0; i < cm->names.n && !known; i++) {
+        if (strcmp(cm->names.at[i].base, base) != 0) continue;
+        known = !strcmp(cm->names.at[i].content, content);
+        name.number = cm->names.at[i].number + !known;
+    }
+    if (!known) hd_push(e->a, &cm->names, name);
+    return name.number > 1 ? hd_sprintf(e->a, "%s_%d", base, name.number) : base;
+}
+
 static const char *find_template(const char *name) {
     for (const CudaTemplate *t = hd_cuda_template_list; t->name; t++)
         if (!strcmp(t->name, name)) return t->text;
@@ -56,6 +70,23 @@ const char *hd_cuda_template(Emit *e, const char *name, const char *defines) {
     return o.text;
 }
 
+static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
+
+// Prints `text` with the identifier `name` numbered: extern shared arrays are one object however many namespaces declare them.
+static void put_renamed(Out *o, const char *text, const char *name, int number) {
+    const char *from = text;
+    for (const char *s = text; (s = strstr(s, name)) != NULL;) {
+        const char *end = s + strlen(name);
+        if ((s == text || !in_word(s[-1])) && !in_word(*end)) {
+            hd_putn(o, from, (size_t)(end - from));
+            hd_printf(o, "%d", number);
+            from = end;
+        }
+        s = end;
+    }
+    hd_puts(o, from);
+}
+
 static Out unit_start(Emit *e) {
     Out o = hd_out(e->a);
     hd_puts(&o, find_template("common"));
@@ -74,7 +105,9 @@ void hd_cuda_finish(Emit *e) {
         const CudaPiece *p = &cm->pieces.at[i];
         bool last = i + 1 == cm->pieces.n;
         if (p->alone) { // its names are its own
-            hd_printf(&whole, "namespace unit%d {\n%s}\n", i, p->text);
+            hd_printf(&whole, "namespace unit%d {\n", i);
+            put_renamed(&whole, p->text, "shared", i);
+            hd_puts(&whole, "}\n");
             put_undefs(&whole, p->text);
         } else {
             hd_printf(&whole, "%s\n", p->text);

@@ -48,14 +48,15 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
     const Attrs *as = &o->attrs;
     const char *kind = hd_word(as, A_LR, "constant");
     const double *betas = hd_attr(as, A_BETAS)->floats;
-    const char *text = hd_cuda_template(e, "step_scalars",
-        hd_sprintf(e->a, "#define SS_KERNEL step_scalars\n#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
+    const char *numbers = hd_sprintf(e->a, "#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
                          "#define SS_CLIP %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
                    !strcmp(kind, "linear") ? 1 : !strcmp(kind, "cosine") ? 2 : 0, number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
                    number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true), number(e, hd_float(as, A_CLIP, 0), true),
-                   number(e, betas[0], true), number(e, betas[1], true)));
+                   number(e, betas[0], true), number(e, betas[1], true));
+    const char *name = hd_cuda_name(e, "step_scalars", numbers);
+    const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_BUFFER, ""), 0);
-    LAUNCH(e, o, "step_scalars", text, 1, 1, hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+    LAUNCH(e, o, name, text, 1, 1, hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
 void hd_cuda_adamw(Emit *e, const Op *o) {
@@ -75,10 +76,11 @@ void hd_cuda_adamw(Emit *e, const Op *o) {
     DType compute = part[4] ? part[4]->type->dtype : TY_F32;
     const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
     const char *name = hd_sprintf(e->a, "adamw_%s%s%s", hd_dtype_text(compute), part[4] ? "" : "_master", narrow ? "_narrow" : "");
-    const char *text = hd_cuda_template(e, "adamw",
-        hd_sprintf(e->a, "#define AW_KERNEL %s\n#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC %d\n#define AW_BETA1 %s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
-                   name, hd_cuda_type(compute), part[4] != NULL, narrow ? 1 : 4, number(e, betas[0], false), number(e, betas[1], false),
-                   number(e, hd_float(&o->attrs, A_EPS, 0), false), number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false)));
+    const char *numbers = hd_sprintf(e->a, "#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC %d\n#define AW_BETA1 %s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
+                   hd_cuda_type(compute), part[4] != NULL, narrow ? 1 : 4, number(e, betas[0], false), number(e, betas[1], false),
+                   number(e, hd_float(&o->attrs, A_EPS, 0), false), number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false));
+    name = hd_cuda_name(e, name, numbers);
+    const char *text = hd_cuda_template(e, "adamw", hd_sprintf(e->a, "#define AW_KERNEL %s\n%s", name, numbers));
     arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
     arg[7] = hd_sprintf(e->a, "%lld", ll(decayed));

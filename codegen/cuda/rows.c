@@ -134,8 +134,6 @@ static void rope(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[0])->dtype;
     const Type *t = o->in[0]->type;
     int64_t seq = t->dim[t->rank - 2], size = l->p->cols / hd_int(&o->attrs, A_HEADS, 1), half = size / 2;
-    if (l->p->half && l->p->half != half) HD_BUG("kernel @%s rotates heads of two sizes", l->p->kernel->name);
-    l->p->half = half;
     double theta = hd_float(&o->attrs, A_THETA, 10000.0);
     const char *real = d == TY_F64 ? "double" : "float";
     char *table = hd_sprintf(l->a, "%s_turns%d", l->name, o->id);
@@ -148,7 +146,7 @@ static void rope(Lowering *l, const Op *o, const int *in) {
     }
     hd_puts(&g, "};\n");
     hd_push(l->a, &l->p->globals, g.text);
-    RowNode n = {.kind = NODE_PARTNER, .dtype = d, .cls = CLASS_FULL, .n_in = 1, .in = {in[0]}};
+    RowNode n = {.kind = NODE_PARTNER, .dtype = d, .cls = CLASS_FULL, .half = half, .n_in = 1, .in = {in[0]}};
     int other = add(l, n);
     int y = EXPR(d, 40, hd_sprintf(l->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", (long long)half, (long long)seq,
                                    (long long)size, table, hd_has(&o->attrs, A_INVERSE) ? "true" : "false"), in[0], other);

@@ -25,6 +25,7 @@ typedef struct {
     int phase;      // how many row reductions, one after another, must be finished before it is known
     int arg, n_in, in[5];
     int64_t period; // CLASS_PERIODIC: rows of its type
+    int64_t half;   // PARTNER: columns to the other half
     int cost;       // operations of an element
     bool indexed;   // the text names $r or $c
     const char *text;
@@ -35,7 +36,7 @@ typedef struct { int node, result; DType dtype; } RowColumn; // a column sum
 
 typedef struct {
     const Func *kernel;
-    int64_t rows, cols, half; // half: columns to a rope partner, 0: none
+    int64_t rows, cols;
     int phases;               // passes over a row: 1 + the longest chain of row reductions
     VEC(RowNode) nodes;
     VEC(RowStore) stores;

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_PLACES = 32 };
+typedef struct { int from; int64_t half; } Spot; // the column half a head away from that of place `from`
+
 typedef struct {
     const RowProgram *p;
     RowShape s;
@@ -18,9 +21,12 @@ typedef struct {
     Arena *a;
     Out *o;
     int depth;
-    bool *used, *kept, *raw, *partner; // by node: read at all; kept from an earlier pass; loads that are held; ... at the partner column
+    bool *used, *kept;                 // by node: read at all; kept from an earlier pass
+    unsigned *raw;                     // by node: the places (bits) at which a load is needed
+    Spot place[MAX_PLACES];           // columns at which an element's values are needed; 0: its own
+    int n_places;
     int *first, *last;                 // by node: passes that compute or read it, an element at a time
-    bool offset;                       // the text uses `base`
+    bool offset;                       // some value has an element of its own for every row and column
 } Rows;
 
 static long long ll(int64_t v) { return (long long)v; }
@@ -51,31 +57,39 @@ static bool is_reduction(const RowNode *n) { return n->kind == NODE_SUM || n->ki
 
 // --- analysis: which passes need which nodes
 
-// Marks in `set` what must be computed for an element of `i`; stops at values of the whole row.
-static void cone(const Rows *r, int i, bool *set, bool *partner_set, bool at_partner) {
+// Where the partner of `place` is: the partner's partner is the element itself.
+static int partner_place(Rows *r, int place, int64_t half) {
+    if (place && r->place[place].half == half) return r->place[place].from;
+    for (int i = 1; i < r->n_places; i++)
+        if (r->place[i].from == place && r->place[i].half == half) return i;
+    if (r->n_places == MAX_PLACES) HD_BUG("kernel @%s rotates more than %d times", r->p->kernel->name, MAX_PLACES);
+    r->place[r->n_places] = (Spot){place, half};
+    return r->n_places++;
+}
+
+// Marks in `set`, a bit a place, what must be computed for element value `i` at `place`; stops at values of the whole row.
+static void cone(Rows *r, int i, unsigned *set, int place) {
     const RowNode *n = node(r, i);
-    bool *mine = at_partner ? partner_set : set;
-    if (!hd_rows_each(n) || is_reduction(n) || mine[i]) return;
-    mine[i] = true;
-    if ((r->kept[i] && !at_partner) || is_load(n)) return;
-    for (int k = 0; k < n->n_in; k++) cone(r, n->in[k], set, partner_set, at_partner || n->kind == NODE_PARTNER);
+    if (!hd_rows_each(n) || is_reduction(n) || set[i] >> place & 1) return;
+    set[i] |= 1u << place;
+    if ((r->kept[i] && !place) || is_load(n)) return;
+    for (int k = 0; k < n->n_in; k++) cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->half) : place);
 }
 
 static int ready(const RowNode *n) { return n->phase + is_reduction(n); } // the pass before which it is known
 
 // What pass q evaluates for each element.
-static void pass_cone(const Rows *r, int q, bool *set, bool *partner_set) {
-    memset(set, 0, (size_t)r->p->nodes.n);
-    memset(partner_set, 0, (size_t)r->p->nodes.n);
+static void pass_cone(Rows *r, int q, unsigned *set) {
+    memset(set, 0, sizeof *set * (size_t)r->p->nodes.n);
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) cone(r, node(r, i)->in[0], set, partner_set, false);
+        if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) cone(r, node(r, i)->in[0], set, 0);
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         int when = r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase;
-        if (st->cls >= CLASS_COLUMN && when == q) cone(r, st->node, set, partner_set, false);
+        if (st->cls >= CLASS_COLUMN && when == q) cone(r, st->node, set, 0);
     }
     for (int i = 0; i < r->p->columns.n; i++)
-        if (node(r, r->p->columns.at[i].node)->phase == q) cone(r, r->p->columns.at[i].node, set, partner_set, false);
+        if (node(r, r->p->columns.at[i].node)->phase == q) cone(r, r->p->columns.at[i].node, set, 0);
 }
 
 static void mark_used(Rows *r, int i) {
@@ -87,24 +101,22 @@ static void mark_used(Rows *r, int i) {
 // Passes in which each node is evaluated. Dear nodes that two passes need are kept in registers, in a second round.
 static void analyse(Rows *r) {
     int n = r->p->nodes.n;
-    r->used = HD_NEWN(r->a, bool, n + 1), r->kept = HD_NEWN(r->a, bool, n + 1), r->raw = HD_NEWN(r->a, bool, n + 1);
-    r->partner = HD_NEWN(r->a, bool, n + 1), r->first = HD_NEWN(r->a, int, n + 1), r->last = HD_NEWN(r->a, int, n + 1);
-    bool *set = HD_NEWN(r->a, bool, n + 1), *far = HD_NEWN(r->a, bool, n + 1);
+    r->used = HD_NEWN(r->a, bool, n + 1), r->kept = HD_NEWN(r->a, bool, n + 1), r->raw = HD_NEWN(r->a, unsigned, n + 1);
+    r->first = HD_NEWN(r->a, int, n + 1), r->last = HD_NEWN(r->a, int, n + 1);
+    unsigned *set = HD_NEWN(r->a, unsigned, n + 1);
     for (int i = 0; i < r->p->stores.n; i++) mark_used(r, r->p->stores.at[i].node);
     for (int i = 0; i < r->p->columns.n; i++) mark_used(r, r->p->columns.at[i].node);
     for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < n; i++) r->first[i] = r->last[i] = -1, r->raw[i] = r->partner[i] = false;
+        for (int i = 0; i < n; i++) r->first[i] = r->last[i] = -1, r->raw[i] = 0;
         bool *keep = HD_NEWN(r->a, bool, n + 1), *old = r->kept;
         for (int q = 0; q < r->p->phases; q++) {
             r->kept = HD_NEWN(r->a, bool, n + 1);
             for (int i = 0; i < n; i++) r->kept[i] = old[i] && r->first[i] >= 0;
-            pass_cone(r, q, set, far);
+            pass_cone(r, q, set);
             for (int i = 0; i < n; i++) {
-                if (set[i] && r->first[i] < 0) r->first[i] = q;
-                if (set[i] || far[i]) r->last[i] = q;
-                if (set[i] && is_load(node(r, i))) r->raw[i] = true;
-                if (far[i] && is_load(node(r, i))) r->partner[i] = true;
-                if (far[i] && node(r, i)->kind == NODE_PARTNER) HD_BUG("kernel @%s rotates a rotated value", r->p->kernel->name);
+                if ((set[i] & 1) && r->first[i] < 0) r->first[i] = q;
+                if (set[i]) r->last[i] = q;
+                if (is_load(node(r, i))) r->raw[i] |= set[i];
             }
         }
         for (int i = 0; i < n; i++) keep[i] = !round && !r->s.stream && node(r, i)->kind == NODE_EXPR && node(r, i)->cost >= 8 && r->first[i] >= 0 && r->last[i] > r->first[i];
@@ -118,29 +130,32 @@ static const char *subscript(const Rows *r) { // of an array of loads: the row o
     return r->s.unroll > 1 ? r->s.items > 1 && !r->s.stream ? "[u][k]" : "[u]" : r->s.items > 1 && !r->s.stream ? "[k]" : "";
 }
 
-// The operand `i` as text: an element's variable (suffix p at the partner column), or the row's.
-static const char *operand(Rows *r, int i, bool at_partner, int pass) {
+static const char *suffix(Rows *r, int place) { return place ? hd_sprintf(r->a, "p%d", place) : ""; }
+static const char *column_name(Rows *r, int place) { return place ? hd_sprintf(r->a, "col%d", place) : "col"; }
+
+// The operand `i` as text: an element's variable at a place, or the row's.
+static const char *operand(Rows *r, int i, int place, int pass) {
     const RowNode *n = node(r, i);
-    if (r->kept[i] && !at_partner && r->first[i] < pass && hd_rows_each(n)) return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
-    return hd_sprintf(r->a, "x%d%s", i, at_partner && hd_rows_each(n) && !is_reduction(n) ? "p" : "");
+    if (r->kept[i] && !place && r->first[i] < pass && hd_rows_each(n)) return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
+    return hd_sprintf(r->a, "x%d%s", i, hd_rows_each(n) && !is_reduction(n) ? suffix(r, place) : "");
 }
 
-static const char *expression(Rows *r, int i, bool at_partner, int pass) {
+static const char *expression(Rows *r, int i, int place, int pass) {
     const RowNode *n = node(r, i);
     Out t = hd_out(r->a);
     for (const char *s = n->text; *s; s++) {
         if (*s != '$') { hd_putn(&t, s, 1); continue; }
         s++;
         if (*s == 'r') hd_puts(&t, "row");
-        else if (*s == 'c') hd_puts(&t, at_partner ? "(pcol + j)" : "(col + j)");
-        else hd_puts(&t, operand(r, n->in[*s - '0'], at_partner, pass));
+        else if (*s == 'c') hd_printf(&t, "(%s + j)", column_name(r, place));
+        else hd_puts(&t, operand(r, n->in[*s - '0'], place, pass));
     }
     return t.text;
 }
 
 // Where an argument's or result's elements start for the current row and column.
-static const char *address(Rows *r, const char *array, RowClass cls, int64_t period, bool at_partner) {
-    const char *col = at_partner ? "pcol" : "col";
+static const char *address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
+    const char *col = column_name(r, place);
     switch (cls) {
     case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
     case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
@@ -150,11 +165,11 @@ static const char *address(Rows *r, const char *array, RowClass cls, int64_t per
     }
 }
 
-static const char *load_address(Rows *r, int i, bool at_partner) {
+static const char *load_address(Rows *r, int i, int place) {
     const RowNode *n = node(r, i);
     const char *array = hd_sprintf(r->a, "in%d", n->arg);
-    if (n->kind == NODE_LOAD) return address(r, array, n->cls, n->period, at_partner);
-    return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), at_partner ? "pcol" : "col");
+    if (n->kind == NODE_LOAD) return address(r, array, n->cls, n->period, place);
+    return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), column_name(r, place));
 }
 
 // --- pieces of text
@@ -170,9 +185,11 @@ static void open_items(Rows *r) { // for each vector of the row; `col` is its fi
         line(r, "{");
     }
     if (r->s.ragged_cols) line(r, "if (col < %lld) {", ll(r->p->cols));
-    bool partner = false;
-    for (int i = 0; i < r->p->nodes.n; i++) partner |= r->partner[i];
-    if (partner) line(r, "const int pcol = col + (col %% %lld < %lld ? %lld : -%lld);", ll(2 * r->p->half), ll(r->p->half), ll(r->p->half), ll(r->p->half));
+    for (int i = 1; i < r->n_places; i++) {
+        const char *from = column_name(r, r->place[i].from);
+        long long half = ll(r->place[i].half);
+        line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
+    }
 }
 static void close_items(Rows *r) {
     if (r->s.ragged_cols) line(r, "}");
@@ -199,14 +216,14 @@ static const char *index_text(const Rows *r, int i) {
 static void declare_raws(Rows *r, bool hoist) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
-        if (r->raw[i]) line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, dims(r, i));
-        if (r->partner[i]) line(r, "Raw<%s, %d> raw%dp%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, dims(r, i));
+        for (int at = 0; at < r->n_places; at++)
+            if (r->raw[i] >> at & 1) line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at), dims(r, i));
     }
 }
 
 static bool any_raw(const Rows *r, bool hoist) {
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (is_load(node(r, i)) && held(r, i) && hoisted(r, i) == hoist && (r->raw[i] || r->partner[i])) return true;
+        if (is_load(node(r, i)) && held(r, i) && hoisted(r, i) == hoist && r->raw[i]) return true;
     return false;
 }
 
@@ -215,8 +232,8 @@ static void load_raws(Rows *r, bool hoist) {
     open_items(r);
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
-        if (r->raw[i]) line(r, "raw%d%s.load(%s);", i, index_text(r, i), load_address(r, i, false));
-        if (r->partner[i]) line(r, "raw%dp%s.load(%s);", i, index_text(r, i), load_address(r, i, true));
+        for (int at = 0; at < r->n_places; at++)
+            if (r->raw[i] >> at & 1) line(r, "raw%d%s%s.load(%s);", i, suffix(r, at), index_text(r, i), load_address(r, i, at));
     }
     close_items(r);
 }
@@ -226,8 +243,8 @@ static void row_values(Rows *r, int q) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = node(r, i);
         if (!r->used[i] || hd_rows_each(n) || is_reduction(n) || n->phase != q) continue;
-        if (n->kind == NODE_LOAD) line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, load_address(r, i, false));
-        else line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, false, q));
+        if (n->kind == NODE_LOAD) line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, load_address(r, i, 0));
+        else line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, 0, q));
     }
 }
 
@@ -239,20 +256,23 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
         if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
         const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0" : r->s.gy > 1 ? "blockIdx.y == 0 && lane == 0" : "lane == 0";
         line(r, "if (%s%s) put1(%s, x%d);", lane, st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
-             address(r, store_name(r, st), st->cls, 0, false), st->node);
+             address(r, store_name(r, st), st->cls, 0, 0), st->node);
     }
 }
 
-static void element_values(Rows *r, int q, const bool *set, bool at_partner) {
-    for (int i = 0; i < r->p->nodes.n; i++) {
-        const RowNode *n = node(r, i);
-        const char *p = at_partner ? "p" : "";
-        if (!set[i] || (r->kept[i] && !at_partner && r->first[i] < q)) continue;
-        if (is_load(n)) line(r, "const %s x%d%s = raw%d%s%s.at(j);", hd_cuda_compute(n->stored), i, p, i, p, index_text(r, i));
-        else if (n->kind == NODE_PARTNER) line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, operand(r, n->in[0], true, q));
-        else line(r, "const %s x%d%s = %s;", hd_cuda_compute(n->dtype), i, p, expression(r, i, at_partner, q));
-        if (r->kept[i] && !at_partner) line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
-    }
+// Operands stand before what reads them, at every place.
+static void element_values(Rows *r, int q, const unsigned *set) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        for (int at = 0; at < r->n_places; at++) {
+            const RowNode *n = node(r, i);
+            const char *p = suffix(r, at), *type = hd_cuda_compute(is_load(n) ? n->stored : n->dtype);
+            bool keep = r->kept[i] && !at;
+            if (!(set[i] >> at & 1) || (keep && r->first[i] < q)) continue;
+            if (is_load(n)) line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, index_text(r, i));
+            else if (n->kind == NODE_PARTNER) line(r, "const %s x%d%s = %s;", type, i, p, operand(r, n->in[0], partner_place(r, at, n->half), q));
+            else line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
+            if (keep) line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
+        }
 }
 
 static bool stored_in(const Rows *r, const RowStore *st, int q) {
@@ -267,7 +287,7 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = node(r, i);
         if (!is_reduction(n) || !r->used[i] || n->phase != q) continue;
-        const char *x = operand(r, n->in[0], false, q);
+        const char *x = operand(r, n->in[0], 0, q);
         if (n->kind == NODE_SUM && !r->s.stream) line(r, "e%d[j] = %s;", i, x);
         else if (n->kind == NODE_SUM) line(r, "acc%d = plus(acc%d, %s);", i, i, x);
         else line(r, "acc%d = larger(%s, acc%d);", i, x, i);
@@ -275,7 +295,7 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
     for (int i = 0; i < r->p->columns.n; i++) {
         const RowColumn *c = &r->p->columns.at[i];
         if (node(r, c->node)->phase != q) continue;
-        const char *x = operand(r, c->node, false, q);
+        const char *x = operand(r, c->node, 0, q);
         if (r->s.stream) line(r, "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + (i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
                               ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
         else line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i, r->s.items > 1 ? "[k]" : "", x);
@@ -288,21 +308,20 @@ static void vector_stores(Rows *r, int q) {
         if (!stored_in(r, st, q)) continue;
         if (st->cls == CLASS_COLUMN) line(r, "if (row == 0)");
         if (st->cls == CLASS_PERIODIC) line(r, "if (row < %lld)", ll(st->period));
-        line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, address(r, store_name(r, st), st->cls, st->period, false), st->result);
+        line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, address(r, store_name(r, st), st->cls, st->period, 0), st->result);
     }
 }
 
 // One run over the row: elements of pass q, its reductions, stores and column sums.
 static void pass(Rows *r, int q) {
     int n = r->p->nodes.n, work = 0;
-    bool *set = HD_NEWN(r->a, bool, n + 1), *far = HD_NEWN(r->a, bool, n + 1), any_far = false;
+    unsigned *set = HD_NEWN(r->a, unsigned, n + 1);
     bool *kept = r->kept;
     r->kept = HD_NEWN(r->a, bool, n + 1);
     for (int i = 0; i < n; i++) r->kept[i] = kept[i] && r->first[i] < q; // the cone stops at what earlier passes kept
-    pass_cone(r, q, set, far);
+    pass_cone(r, q, set);
     r->kept = kept;
     for (int i = 0; i < n; i++) {
-        any_far |= far[i];
         if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) {
             const char *t = hd_cuda_compute(node(r, i)->dtype);
             if (in_tree(r, i)) line(r, "%s part%d[%d] = {};", t, i, r->s.items);
@@ -315,10 +334,10 @@ static void pass(Rows *r, int q) {
     if (!work) return;
     open_items(r);
     for (int i = 0; i < n; i++)
-        for (int p = 0; p < 2; p++)
-            if ((p ? far : set)[i] && is_load(node(r, i)) && !held(r, i)) {
-                line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, p ? "p" : "");
-                line(r, "raw%d%s.load(%s);", i, p ? "p" : "", load_address(r, i, p));
+        for (int at = 0; at < r->n_places; at++)
+            if ((set[i] >> at & 1) && is_load(node(r, i)) && !held(r, i)) {
+                line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at));
+                line(r, "raw%d%s.load(%s);", i, suffix(r, at), load_address(r, i, at));
             }
     for (int i = 0; i < r->p->stores.n; i++)
         if (stored_in(r, &r->p->stores.at[i], q)) line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
@@ -326,11 +345,10 @@ static void pass(Rows *r, int q) {
         if (in_tree(r, i) && node(r, i)->phase == q) line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
     line(r, "#pragma unroll");
     line(r, "for (int j = 0; j < %d; j++) {", r->s.vec);
-    if (any_far) element_values(r, q, far, true);
-    element_values(r, q, set, false);
+    element_values(r, q, set);
     accumulate(r, q);
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q)) line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, false, q));
+        if (stored_in(r, &r->p->stores.at[i], q)) line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, 0, q));
     line(r, "}");
     for (int i = 0; i < n; i++)
         if (in_tree(r, i) && node(r, i)->phase == q) line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
@@ -391,12 +409,12 @@ static void reductions(Rows *r, int q) {
 static void forget(Rows *r, int q) { // what pass q made from packed words is made again by later passes, not kept
     if (r->s.stream) return;
     bool any = false;
-    for (int i = 0; i < r->p->nodes.n; i++) any |= r->raw[i] && held(r, i) && r->last[i] > q;
+    for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] & 1) && held(r, i) && r->last[i] > q;
     if (!any) return;
     if (looped(r)) line(r, "#pragma unroll");
     line(r, looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (r->raw[i] && held(r, i) && r->last[i] > q) line(r, "raw%d%s.forget();", i, index_text(r, i));
+        if ((r->raw[i] & 1) && held(r, i) && r->last[i] > q) line(r, "raw%d%s.forget();", i, index_text(r, i));
     line(r, "}");
 }
 
@@ -416,7 +434,7 @@ static void passes(Rows *r) {
 static void row_position(Rows *r, const char *row) {
     bool wide = r->p->rows > 2000000000;
     line(r, "const %s row = %s;", wide ? "i64" : "int", row);
-    line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
+    if (r->offset) line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
 }
 
 // --- the shapes
@@ -431,7 +449,7 @@ static void flat_body(Rows *r) {
         line(r, "const %s col = at;", t);
     } else {
         row_position(r, hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
-        line(r, "const int col = (int)(at - base);");
+        line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t, ll(r->p->cols));
     }
     row_values(r, 0);
     declare_raws(r, false);
@@ -612,10 +630,12 @@ static CudaLaunch column_kernel(const Rows *r) {
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Arena *a) {
     RowProgram p = hd_rows_build(kernel, name, a);
     Out o = hd_out(a);
-    Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1};
+    Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
     CudaLaunches list = {0};
     CudaLaunch l = {.name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
     analyse(&r);
+    for (int i = 0; i < p.nodes.n; i++) r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
+    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
     for (int i = 0; i < p.globals.n; i++) hd_puts(&o, p.globals.at[i]);
     hd_printf(&o, "// %s.\n", describe(&r));
     signature(&r, &l);

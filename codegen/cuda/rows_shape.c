@@ -91,7 +91,9 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     s.kind = reduces ? SHAPE_ROW : columns ? SHAPE_SLAB : linear(p) ? SHAPE_LINEAR : SHAPE_FLAT;
     s.vec = 16 / narrowest(p);
     if (s.vec > widest) s.vec = widest;
-    while (s.vec > 1 && ((s.kind == SHAPE_LINEAR ? total : cols) % s.vec || p->half % s.vec)) s.vec /= 2;
+    while (s.vec > 1 && (s.kind == SHAPE_LINEAR ? total : cols) % s.vec) s.vec /= 2;
+    for (int i = 0; i < p->nodes.n; i++)
+        while (p->nodes.at[i].half % s.vec) s.vec /= 2; // a vector's partners are a vector
     if (reduces || columns)
         while (s.vec > 1 && cols < 32 * s.vec) s.vec /= 2;
     switch (s.kind) {
