@@ -110,18 +110,6 @@ static void find_lines(Front *f, const char *text) {
         if (text[k] == '\n') hd_push(f->arena, &f->lines, k + 1);
 }
 
-static void model_config(Front *f) {
-    Attrs *attrs = &hd_config(f->module, "model")->attrs;
-    hd_set_word(f->cx, attrs, A_MODEL, f->model->name);
-    hd_set_word(f->cx, attrs, A_SOURCE, f->file);
-    for (int k = 0; k < f->root->args.n; k++) {
-        const Binding *b = &f->root->args.at[k];
-        if (b->value.kind != VAL_INT) continue;
-        if (!strcmp(b->name, "vocab")) hd_set_int(f->cx, attrs, A_VOCAB, b->value.i);
-        if (!strcmp(b->name, "seq")) hd_set_int(f->cx, attrs, A_SEQ, b->value.i);
-    }
-}
-
 // Which parameters, by index, the result of @loss depends on.
 static bool *reached_params(Front *f) {
     bool *live = HD_NEWN(f->scratch, bool, f->func->n_values + 1), *reached = HD_NEWN(f->scratch, bool, f->params.n + 1);
@@ -152,14 +140,14 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     f->settings = hd_settings_read(f, sets, n_sets);
     if (!f->settings) return false;
     f->batch = hd_settings_batch(f);
-    model_config(f);
-    hd_config(f->module, "train"); // configs stand before the parameters
+    hd_config(f->module, "model"); // configs stand before the parameters
+    hd_config(f->module, "train");
     hd_config(f->module, "schedule");
     if (!hd_elaborate(f)) return false;
     hd_paths_units(f);
     if (!hd_lower_loss(f) || !all_reached(f)) return false;
     hd_settings_emit(f);
-    hd_set_int(f->cx, &hd_config(f->module, "model")->attrs, A_MODEL_FLOPS, hd_model_flops(f->func));
+    hd_facts_emit(f);
     return true;
 }
 

@@ -129,8 +129,8 @@ bool hd_builtin_exists(const char *name);
 Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *call);
 void hd_builtin_names(Front *f, Names *names);
 
-// --- flops.c
-int64_t hd_model_flops(const Func *f); // of one micro-batch, forward and backward
+// --- facts.c
+void hd_facts_emit(Front *f); // config @model, once @loss is there
 
 // --- settings.c, paths.c: train and schedule
 struct Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets);
