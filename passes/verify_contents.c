@@ -158,6 +158,15 @@ static void check_overlaps(Run *r, const Op *o) {
     }
 }
 
+// Writes and reads of buffers stay inside them.
+static void check_bounds(Run *r, const Op *o) {
+    for (int i = 0; i < r->list.n; i++) {
+        const Access *x = &r->list.at[i];
+        if (x->at == AT_BUFFER && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
+            hd_plan_wrong(r->c, o, o->span, "%s bytes [%lld, %lld) of buffer @%s, which has %lld", x->write ? "writes" : "reads", (ll)x->lo, (ll)x->hi, x->buffer->name, (ll)hd_type_bytes(x->buffer->type));
+    }
+}
+
 static void check_store(Run *r, const Op *o) {
     const Symbol *b = hd_symbol_find(r->c->m, hd_word(&o->attrs, A_INTO, ""));
     if (!b || !hd_has(&o->attrs, A_INPLACE)) return;
@@ -214,6 +223,12 @@ void hd_check_contents(PlanCheck *c) {
     find_contents(&r);
     for (int i = 0; i < r.n_buffers; i++) fill(&r, &r.buffer[i]->place, hd_type_bytes(r.buffer[i]->type), i + 1);
     for (int i = 0; i < c->f->n_args; i++) fill(&r, &c->f->args[i]->place, hd_type_bytes(c->f->args[i]->type), r.content[c->f->args[i]->id]);
+    int before = c->found.n;
+    for (const Op *o = c->f->first; o; o = o->next) {
+        hd_accesses(o, c->a, &r.list);
+        check_bounds(&r, o);
+    }
+    if (c->found.n > before) return; // the run would leave the arena
     for (const Op *o = c->f->first; o; o = o->next) {
         hd_accesses(o, c->a, &r.list);
         check_overlaps(&r, o);

@@ -1,7 +1,8 @@
 // Contributions: what the functions of a step do together. In the first micro-batch (@micro_only, @micro_first) the first write to
 // each element of a buffer overwrites and later ones add; in the others all add; every element of every parameter's gradient is
-// written in each [V20], by as many contributions in each [V6]; @update touches every bucket once, by buffers that exist [V5], after a
-// norm over every gradient; the loss that is stored and the loss whose gradient is taken are scaled alike [V21].
+// written in each [V20], by as many contributions in each [V6], and so is the loss; @update writes nothing twice and touches every
+// bucket once, by buffers that exist [V5], after a norm over every gradient; somebody writes every buffer of state; the loss that is
+// stored and the loss whose gradient is taken are scaled alike [V21].
 #include "passes/range_map.h"
 #include "passes/verify_plan.h"
 #include <math.h>
@@ -57,14 +58,13 @@ static void contribute(Micro *u, const Op *o, const Access *x) {
     }
 }
 
-// Contributions to each element of a parameter: the least and the most over its elements.
-static void count_writes(const Micro *u, const Symbol *param, int *least, int *most) {
+// Writes to elements [from, from + count) of a buffer: the least and the most that one of them gets.
+static void count_writes(const Micro *u, const Symbol *b, int64_t from, int64_t count, int *least, int *most) {
     *least = *most = 0;
-    const Symbol *b = hd_bucket_buffer(u->c->m, hd_word(&param->attrs, A_BUCKET, ""), "grad");
     RangeMap *m = b ? map_of(u, b) : NULL;
-    int64_t count = hd_type_count(param->type), size = b ? hd_dtype_bytes(b->type->dtype) : 1, lo = hd_int(&param->attrs, A_OFFSET, 0) * size;
-    if (!m || count == 0 || lo + count * size > m->top) return;
-    int end, first = hd_ranges_cut(m, lo, lo + count * size, &end);
+    int64_t size = b ? hd_dtype_bytes(b->type->dtype) : 1;
+    if (!m || count == 0 || (from + count) * size > m->top) return;
+    int end, first = hd_ranges_cut(m, from * size, (from + count) * size, &end);
     *least = INT32_MAX;
     for (int i = first; i < end; i++) {
         if (m->v.at[i].cell.holds < *least) *least = m->v.at[i].cell.holds;
@@ -169,40 +169,62 @@ static void enter(PlanCheck *c, const Func *f) {
     for (Op *o = f->first; o; o = o->next) c->ops[o->id] = o;
 }
 
-static void check_micro(PlanCheck *c, Micro *u) {
+static void count_contributions(PlanCheck *c, Micro *u) {
     Accesses list = {0};
     find_written(u);
     for (const Op *o = u->f->first; o; o = o->next) {
+        if (o->kind == OP_ADAMW) continue; // check_update counts those
         hd_accesses(o, c->a, &list);
         for (int i = 0; i < list.n; i++)
             if (list.at[i].at == AT_BUFFER && list.at[i].write) contribute(u, o, &list.at[i]);
     }
-    check_scale(c, u->f);
+}
+
+static void check_parameter(PlanCheck *c, const Micro *micro, int n, const Symbol *p) {
+    const Symbol *b = hd_bucket_buffer(c->m, hd_word(&p->attrs, A_BUCKET, ""), "grad");
+    int least, most, expected = 0;
+    for (int i = 0; i < n; i++) {
+        enter(c, micro[i].f);
+        count_writes(&micro[i], b, hd_int(&p->attrs, A_OFFSET, 0), hd_type_count(p->type), &least, &most);
+        if (hd_type_count(p->type) && least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name, most ? "not all" : "nothing");
+        else if (least != most) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
+        else if (i && expected && least != expected) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s gets %d contributions to its gradient, and %d in @%s", p->name, least, expected, micro[0].f->name);
+        if (i == 0) expected = least;
+    }
+}
+
+// Loss and other state: every micro-batch writes it as often as the first. State and gradients: somebody writes them at all.
+static void check_buffer(PlanCheck *c, const Micro *part, int n, const Symbol *b) {
+    int least, most, expected = 0, all = 0;
+    for (int i = 0, micros = 0; i < n; i++) {
+        enter(c, part[i].f);
+        count_writes(&part[i], b, 0, hd_type_count(b->type), &least, &most);
+        all += most;
+        if (strcmp(part[i].f->name, "update") == 0 || strcmp(hd_word(&b->attrs, A_ROLE, ""), "state") != 0) continue;
+        if (micros++ && (least != expected || most != expected)) hd_plan_wrong(c, NULL, c->f->span, "writes buffer @%s %d times, where the first micro-batch does %d times", b->name, least != expected ? least : most, expected);
+        else if (micros == 1) expected = most;
+    }
+    c->f = NULL;
+    if (n > 1 && all == 0) hd_plan_wrong(c, NULL, b->span, "no function of a step writes buffer @%s", b->name);
 }
 
 void hd_check_contributions(PlanCheck *c) {
-    Micro micro[4];
-    int n = 0;
-    for (const Func *f = c->m->funcs; f; f = f->next) {
-        bool first;
-        if (f->is_kernel) continue;
-        if (strcmp(f->name, "update") == 0) enter(c, f), check_update(c, f);
-        if (!is_micro(f, &first) || n == 4) continue;
-        enter(c, f);
-        micro[n] = (Micro){.c = c, .f = f, .first = first};
-        check_micro(c, &micro[n++]);
-    }
-    for (const Symbol *p = c->m->symbols; n && p; p = p->next) {
-        if (p->kind != SYM_PARAM || !hd_word(&p->attrs, A_BUCKET, NULL)) continue;
-        int least, most, expected = 0;
-        for (int i = 0; i < n; i++) {
-            enter(c, micro[i].f);
-            count_writes(&micro[i], p, &least, &most);
-            if (hd_type_count(p->type) && least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name, most ? "not all" : "nothing");
-            else if (least != most) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
-            else if (i && expected && least != expected) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s gets %d contributions to its gradient, and %d in @%s", p->name, least, expected, micro[0].f->name);
-            if (i == 0) expected = least;
+    Micro part[5]; // micro-batches first
+    int n = 0, n_micro = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (const Func *f = c->m->funcs; f; f = f->next) {
+            bool first, micro = is_micro(f, &first), update = strcmp(f->name, "update") == 0;
+            if (f->is_kernel || n == 5 || !(pass ? update : micro)) continue;
+            enter(c, f);
+            part[n] = (Micro){.c = c, .f = f, .first = first || update};
+            count_contributions(c, &part[n++]);
+            if (update) check_update(c, f);
+            else check_scale(c, f), n_micro++;
         }
+    for (const Symbol *s = c->m->symbols; n && s; s = s->next) {
+        if (s->kind == SYM_PARAM && hd_word(&s->attrs, A_BUCKET, NULL)) check_parameter(c, part, n_micro, s);
+        const char *role = hd_word(&s->attrs, A_ROLE, "");
+        if (s->kind == SYM_BUFFER && (strcmp(role, "state") == 0 || strcmp(role, "grad") == 0)) check_buffer(c, part, n, s);
     }
     c->f = NULL;
 }
