@@ -68,12 +68,11 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
     int64_t vectors = cols / vec, half = (dev.shared_kib - 3) / 2 * 1024ll, whole = (dev.shared_kib - 3) * 1024ll, least = INT64_MAX;
     int resident = 2;
     if (vec * hd_dtype_bytes(d) == 16 && vectors * 16 <= half) {
-        for (int t = 128; t <= 768; t += 32) { // the fewest idle lanes among few enough vectors a thread
+        for (int t = 768; t >= 32; t -= 32) { // the fewest idle lanes; the most threads among those
             int64_t items = up(vectors, t), waste = items * t - vectors;
-            if (items > 16 || items * t * 16 > half || (waste >= least && t > 512)) continue;
-            if (waste < least || t <= 512) least = waste, s.threads = t, s.held = (int)items;
+            if (items > 16 || items * t * 16 > half || waste >= least || (t < 384 && vectors > 4 * 384)) continue;
+            least = waste, s.threads = t, s.held = (int)items;
         }
-        if (vectors <= 128) s.threads = (int)up(vectors, 32) * 32, s.held = 1;
         int64_t bytes = (int64_t)s.held * s.threads * 16 + 2048;
         resident = (int)((dev.shared_kib + 1) * 1024ll / bytes);
         if (resident > 2048 / s.threads) resident = 2048 / s.threads;
@@ -113,19 +112,28 @@ void hd_cuda_cross_entropy_grad(Emit *e, const Op *o) { cross_entropy(e, o, true
 
 // --- embedding gradient
 
+// The store right after an embedding gradient that alone reads it and adds it to a buffer: then the kernels add to the buffer
+// themselves, with the same roundings, instead of writing a table that is read again. NULL where it is not so.
+static const Op *added_by(const Emit *e, const Op *o) {
+    const Op *s = o->next;
+    if (o->kind != OP_EMBEDDING_GRAD || !s || s->kind != OP_STORE || s->in[0] != o->out[0] || !hd_has(&s->attrs, A_ACCUMULATE)) return NULL;
+    const Symbol *buffer = hd_symbol_find(e->m, hd_word(&s->attrs, A_INTO, ""));
+    for (const Op *u = s->next; u; u = u->next)
+        for (int i = 0; i < u->n_in; i++)
+            if (u->in[i] == o->out[0]) return NULL;
+    return buffer->type->dtype == o->out[0]->type->dtype ? s : NULL;
+}
+
 void hd_cuda_embedding_grad(Emit *e, const Op *o) {
     const Value *dy = o->in[0];
-    const char *into = hd_word(&o->attrs, A_INTO, NULL);
-    const Symbol *buffer = into ? hd_symbol_find(e->m, into) : NULL;
     if (!in_f32(e, o, dy)) return;
-    bool add = hd_has(&o->attrs, A_ACCUMULATE);
-    DType from = dy->type->dtype, to = buffer ? buffer->type->dtype : o->out[0]->type->dtype;
-    int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type);
-    int64_t rows = buffer ? hd_int(&o->attrs, A_ROWS, 0) : hd_type_rows(o->out[0]->type);
+    DType from = dy->type->dtype, to = o->out[0]->type->dtype;
+    int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_type_rows(o->out[0]->type);
     int64_t space = workspace(e, o, (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4);
-    int64_t at[2] = {hd_emit_place(e, dy), buffer ? hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0)) : hd_emit_place(e, o->out[0])};
+    const Op *add = added_by(e, o);
+    int64_t at[2] = {hd_emit_place(e, dy), add ? hd_emit_buffer(e, add, hd_word(&add->attrs, A_INTO, ""), hd_int(&add->attrs, A_OFFSET, 0)) : hd_emit_place(e, o->out[0])};
     int vec = vector(from, cols, 2, at);
-    const char *base = hd_sprintf(e->a, "embedding_grad_%s_%lld_%lldx%lld%s%s", hd_dtype_text(from), ll(n), ll(rows), ll(cols), add ? "_add" : "", vec == 1 && cols % 2 == 0 ? "_narrow" : "");
+    const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from), ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
     static const char *const part[] = {"count", "starts", "scatter", "rank", "few", "many"};
     static const char *const define[] = {"EG_COUNT", "EG_STARTS", "EG_SCATTER", "EG_RANK", "EG_FEW", "EG_MANY"};
     const char *name[6];
@@ -135,7 +143,7 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
         hd_printf(&t, "#define %s %s\n", define[i], name[i]);
     }
     hd_printf(&t, "#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_ROWS %lld\n#define EG_COLS %lld\n#define EG_VEC %d\n#define EG_ADD %d\n",
-              hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add);
+              hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add != NULL);
     const char *text = hd_cuda_template(e, "embedding_grad", t.text), *index = device(e, o->in[1]), *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, at[1]);
     int64_t blocks = up(n, 256), most = up(n, 16) < 256 ? up(n, 16) : 256;
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), w, ll((rows + 1) * 4));
@@ -153,6 +161,10 @@ void hd_cuda_store(Emit *e, const Op *o) {
     const char *into = hd_word(&o->attrs, A_INTO, "");
     const Symbol *buffer = hd_symbol_find(e->m, into);
     const Value *x = o->in[0];
+    if (o->prev && added_by(e, o->prev) == o) {
+        hd_emit_line(e, o, "// the embedding gradient's kernels have added to @%s", into);
+        return;
+    }
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
     DType from = x->type->dtype, to = buffer->type->dtype;
     int64_t at[2] = {hd_emit_place(e, x), hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))}, n = hd_type_count(x->type);

@@ -234,8 +234,8 @@ __device__ __forceinline__ void sincos_turns(double f, double *s, double *c) { s
 template <int half, class R> __device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {
     const int k = i < half ? i : i - half;
     const R high = __ldg(turns + 2 * k), low = __ldg(turns + 2 * k + 1);
-    const R turn = (R)position * high, rest = fma((R)position, high, -turn) + (R)position * low;
+    const R at = (R)position, turn = times(at, high), rest = fused(at, low, fused(at, high, -turn));
     R s, c;
-    sincos_turns(turn - rint(turn) + rest, &s, &c);
-    return x * c + ((i < half) != inverse ? -other : other) * s;
+    sincos_turns(plus(minus(turn, rint(turn)), rest), &s, &c);
+    return fused(x, c, times((i < half) != inverse ? -other : other, s));
 }
