@@ -113,15 +113,20 @@ static bool place_unit(Fsdp *s, Unit *u, int ranks) {
     return true;
 }
 
-static void add_state(Fsdp *s) {
+// The runtime finds these by name. false when a parameter has one of the names.
+static bool add_state(Fsdp *s) {
     static const char *const names[] = {"state.loss", "state.norm", "state.step"};
     Symbol **slots[] = {&s->loss, &s->norm, &s->step};
     for (int i = 0; i < 3; i++) {
-        const char *name = hd_intern(s->m->cx, names[i]);
-        while (hd_symbol_find(s->m, name)) name = hd_internf(s->m->cx, "%s.", name);
-        *slots[i] = add_symbol(s, SYM_BUFFER, name, i == 2 ? TY_I32 : TY_F32, 1);
+        const Symbol *taken = hd_symbol_find(s->m, names[i]);
+        if (taken) {
+            hd_error(s->m->cx, taken->span, "@%s is the name of what a step keeps for itself; rename the module or the parameter", names[i]);
+            return false;
+        }
+        *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, names[i]), i == 2 ? TY_I32 : TY_F32, 1);
         hd_set_word(s->m->cx, &(*slots[i])->attrs, A_ROLE, hd_intern(s->m->cx, "state"));
     }
+    return true;
 }
 
 static const Unit *owner(Fsdp *s, const Op *o, const Symbol **param) {
@@ -301,7 +306,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     if (!read_settings(&s, train) || !collect_units(&s)) return FAILED;
     for (int i = 0; i < s.units.n; i++)
         if (!place_unit(&s, &s.units.at[i], 1)) return FAILED;
-    add_state(&s);
+    if (!add_state(&s)) return FAILED;
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     build_update(&s, train);
