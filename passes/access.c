@@ -46,10 +46,15 @@ static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
     static const struct { const char *role; bool read, write; } parts[] = {
         {"grad", true, false}, {"moment1", true, true}, {"moment2", true, true}, {"master", true, true}, {"compute", false, true}};
     const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
+    const Symbol *part[sizeof parts / sizeof *parts] = {NULL};
+    for (const Symbol *b = o->func->module->symbols; b; b = b->next) {
+        if (b->kind != SYM_BUFFER || strcmp(hd_word(&b->attrs, A_BUCKET, ""), bucket) != 0) continue;
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (strcmp(hd_word(&b->attrs, A_ROLE, ""), parts[i].role) == 0) part[i] = b;
+    }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const Symbol *b = hd_bucket_buffer(o->func->module, bucket, parts[i].role);
-        if (parts[i].read) touch_whole(a, list, false, b);
-        if (parts[i].write) touch_whole(a, list, true, b);
+        if (parts[i].read) touch_whole(a, list, false, part[i]);
+        if (parts[i].write) touch_whole(a, list, true, part[i]);
     }
 }
 

@@ -180,11 +180,10 @@ static void count_contributions(PlanCheck *c, Micro *u) {
     }
 }
 
-static void check_parameter(PlanCheck *c, const Micro *micro, int n, const Symbol *p) {
-    const Symbol *b = hd_bucket_buffer(c->m, hd_word(&p->attrs, A_BUCKET, ""), "grad");
+static void check_parameter(PlanCheck *c, const Micro *micro, int n, const Symbol *p, const Symbol *b) {
     int least, most, expected = 0;
     for (int i = 0; i < n; i++) {
-        enter(c, micro[i].f);
+        c->f = micro[i].f;
         count_writes(&micro[i], b, hd_int(&p->attrs, A_OFFSET, 0), hd_type_count(p->type), &least, &most);
         if (hd_type_count(p->type) && least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name, most ? "not all" : "nothing");
         else if (least != most) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
@@ -197,7 +196,7 @@ static void check_parameter(PlanCheck *c, const Micro *micro, int n, const Symbo
 static void check_buffer(PlanCheck *c, const Micro *part, int n, const Symbol *b) {
     int least, most, expected = 0, all = 0;
     for (int i = 0, micros = 0; i < n; i++) {
-        enter(c, part[i].f);
+        c->f = part[i].f;
         count_writes(&part[i], b, 0, hd_type_count(b->type), &least, &most);
         all += most;
         if (strcmp(part[i].f->name, "update") == 0 || strcmp(hd_word(&b->attrs, A_ROLE, ""), "state") != 0) continue;
@@ -211,6 +210,8 @@ static void check_buffer(PlanCheck *c, const Micro *part, int n, const Symbol *b
 void hd_check_contributions(PlanCheck *c) {
     Micro part[5]; // micro-batches first
     int n = 0, n_micro = 0;
+    const char *bucket = NULL;
+    const Symbol *grad = NULL;
     for (int pass = 0; pass < 2; pass++)
         for (const Func *f = c->m->funcs; f; f = f->next) {
             bool first, micro = is_micro(f, &first), update = strcmp(f->name, "update") == 0;
@@ -222,7 +223,9 @@ void hd_check_contributions(PlanCheck *c) {
             else check_scale(c, f), n_micro++;
         }
     for (const Symbol *s = c->m->symbols; n && s; s = s->next) {
-        if (s->kind == SYM_PARAM && hd_word(&s->attrs, A_BUCKET, NULL)) check_parameter(c, part, n_micro, s);
+        const char *of = s->kind == SYM_PARAM ? hd_word(&s->attrs, A_BUCKET, NULL) : NULL;
+        if (of && (!bucket || strcmp(of, bucket) != 0)) grad = hd_bucket_buffer(c->m, bucket = of, "grad"); // neighbours share a bucket
+        if (of) check_parameter(c, part, n_micro, s, grad);
         const char *role = hd_word(&s->attrs, A_ROLE, "");
         if (s->kind == SYM_BUFFER && (strcmp(role, "state") == 0 || strcmp(role, "grad") == 0)) check_buffer(c, part, n, s);
     }
