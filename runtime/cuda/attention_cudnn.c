@@ -213,7 +213,9 @@ static void backward(Builder *b) {
     dp = arithmetic(b, HD_CUDNN_POINTWISE_MUL, dp, p, temporary(b, f32, ss));
     Dnn ds = arithmetic(b, HD_CUDNN_POINTWISE_MUL, dp, scale, temporary(b, f32, ss));
     shared_product(b, reshape(b, ds, temporary(b, b->half, transposed(ss))), tq, operand(b, HD_SDPA_DK, b->half, k));
-    Dnn keys = reshape(b, tk, temporary(b, f32, dense(t->batch, t->kv_heads, t->seq, t->size)));
+    // A reshape keeps the bytes: k again, with its own strides in memory. Under dense strides this form reads other elements and
+    // gives a wrong dq that repeats bit for bit (seen with 9.14 and 9.19; tests/gpu/runtime_check.c compares with plain loops).
+    Dnn keys = reshape(b, tk, temporary(b, b->half, k));
     product(b, ds, keys, operand(b, HD_SDPA_DQ, b->half, q));
 }
 
