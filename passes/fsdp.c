@@ -88,7 +88,7 @@ static bool place_unit(Fsdp *s, Unit *u, int ranks) {
     u->layout.items = u->items.at;
     u->layout.n = u->items.n;
     if (!hd_bucket_layout(&u->layout, ranks, s->cx->scratch)) {
-        hd_error(cx, u->items.at[0].param->span, "the rows of unit %s have sizes without common factors: no layout for %d ranks fits; split the unit or use fewer ranks", u->unit, ranks);
+        hd_error(cx, u->items.at[0].param->span, "no layout of unit %s fits %d ranks: more than 2^58 elements, or rows whose sizes share no factors; split the unit or use fewer ranks", u->unit, ranks);
         return false;
     }
     u->name = u->unit;
