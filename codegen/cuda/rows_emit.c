@@ -1,37 +1,16 @@
 // Prints a `rows` kernel as CUDA. A row is worked through in passes: pass q computes what needs q row reductions to be finished.
 // Operands are loaded once and stay packed in registers; later passes compute from them again what is cheap, and keep what is
 // dear (exp, tanh).
-// Sums have one order that depends on rows and columns alone, not on the shape that the kernel was given or on what was fused, so
-// that a schedule changes no bit. Sums over a row: the tree of templates/common.cu (only rows of more than 65536 columns, which
-// are read again in every pass, have another order). Column sums: a block owns 64 consecutive rows; strand s = 0..7 adds rows s,
-// s + 8, ..., s + 56 in this order, then the strands are added in order. A block works on as many strands at once as it has groups.
-// A second kernel adds the blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums in order.
-#include "codegen/cuda/cuda.h"
-#include "codegen/cuda/rows_shape.h"
+// Sums over a row have one order that depends on rows and columns alone, not on the shape that the kernel was given or on what was
+// fused, so that a schedule changes no bit: the tree of templates/common.cu (only rows of more than 65536 columns, which are read
+// again in every pass, have another order). Column sums: rows_columns.c.
+#include "codegen/cuda/rows_emit.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PLACES = 32 };
-typedef struct { int from; int64_t half; } Spot; // the column half a head away from that of place `from`
-
-typedef struct {
-    const RowProgram *p;
-    RowShape s;
-    const char *name;
-    Arena *a;
-    Out *o;
-    int depth;
-    bool *used, *kept;                 // by node: read at all; kept from an earlier pass
-    unsigned *raw;                     // by node: the places (bits) at which a load is needed
-    Spot place[MAX_PLACES];           // columns at which an element's values are needed; 0: its own
-    int n_places;
-    int *first, *last;                 // by node: passes that compute or read it, an element at a time
-    bool offset;                       // some value has an element of its own for every row and column
-} Rows;
-
 static long long ll(int64_t v) { return (long long)v; }
 
-__attribute__((format(printf, 2, 3))) static void line(Rows *r, const char *fmt, ...) {
+void hd_rows_line(Rows *r, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     const char *text = hd_vsprintf(r->a, fmt, ap);
@@ -174,26 +153,24 @@ static const char *load_address(Rows *r, int i, int place) {
 
 // --- pieces of text
 
-static bool looped(const Rows *r) { return r->s.items > 1; }
-
-static void open_items(Rows *r) { // for each vector of the row; `col` is its first column
-    if (looped(r)) {
-        line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
-        line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
-        line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
+void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its first column
+    if (hd_rows_looped(r)) {
+        hd_rows_line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
+        hd_rows_line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
+        hd_rows_line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
     } else {
-        line(r, "{");
+        hd_rows_line(r, "{");
     }
-    if (r->s.ragged_cols) line(r, "if (col < %lld) {", ll(r->p->cols));
+    if (r->s.ragged_cols) hd_rows_line(r, "if (col < %lld) {", ll(r->p->cols));
     for (int i = 1; i < r->n_places; i++) {
         const char *from = column_name(r, r->place[i].from);
         long long half = ll(r->place[i].half);
-        line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
+        hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
     }
 }
-static void close_items(Rows *r) {
-    if (r->s.ragged_cols) line(r, "}");
-    line(r, "}");
+void hd_rows_close_items(Rows *r) {
+    if (r->s.ragged_cols) hd_rows_line(r, "}");
+    hd_rows_line(r, "}");
 }
 
 static bool hoisted(const Rows *r, int i) { // a load that is the same for every row of the block
@@ -213,11 +190,11 @@ static const char *index_text(const Rows *r, int i) {
     return subscript(r);
 }
 
-static void declare_raws(Rows *r, bool hoist) {
+void hd_rows_declare_loads(Rows *r, bool hoist) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
         for (int at = 0; at < r->n_places; at++)
-            if (r->raw[i] >> at & 1) line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at), dims(r, i));
+            if (r->raw[i] >> at & 1) hd_rows_line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at), dims(r, i));
     }
 }
 
@@ -227,24 +204,24 @@ static bool any_raw(const Rows *r, bool hoist) {
     return false;
 }
 
-static void load_raws(Rows *r, bool hoist) {
+void hd_rows_put_loads(Rows *r, bool hoist) {
     if (!any_raw(r, hoist)) return;
-    open_items(r);
+    hd_rows_open_items(r);
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
         for (int at = 0; at < r->n_places; at++)
-            if (r->raw[i] >> at & 1) line(r, "raw%d%s%s.load(%s);", i, suffix(r, at), index_text(r, i), load_address(r, i, at));
+            if (r->raw[i] >> at & 1) hd_rows_line(r, "raw%d%s%s.load(%s);", i, suffix(r, at), index_text(r, i), load_address(r, i, at));
     }
-    close_items(r);
+    hd_rows_close_items(r);
 }
 
 // Values of the whole row that are known before pass q and were not known before.
-static void row_values(Rows *r, int q) {
+void hd_rows_put_row_values(Rows *r, int q) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = node(r, i);
         if (!r->used[i] || hd_rows_each(n) || is_reduction(n) || n->phase != q) continue;
-        if (n->kind == NODE_LOAD) line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, load_address(r, i, 0));
-        else line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, 0, q));
+        if (n->kind == NODE_LOAD) hd_rows_line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, load_address(r, i, 0));
+        else hd_rows_line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, 0, q));
     }
 }
 
@@ -255,7 +232,7 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
         const RowStore *st = &r->p->stores.at[i];
         if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
         const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0" : r->s.gy > 1 ? "blockIdx.y == 0 && lane == 0" : "lane == 0";
-        line(r, "if (%s%s) put1(%s, x%d);", lane, st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
+        hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane, st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
              address(r, store_name(r, st), st->cls, 0, 0), st->node);
     }
 }
@@ -268,10 +245,10 @@ static void element_values(Rows *r, int q, const unsigned *set) {
             const char *p = suffix(r, at), *type = hd_cuda_compute(is_load(n) ? n->stored : n->dtype);
             bool keep = r->kept[i] && !at;
             if (!(set[i] >> at & 1) || (keep && r->first[i] < q)) continue;
-            if (is_load(n)) line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, index_text(r, i));
-            else if (n->kind == NODE_PARTNER) line(r, "const %s x%d%s = %s;", type, i, p, operand(r, n->in[0], partner_place(r, at, n->half), q));
-            else line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
-            if (keep) line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
+            if (is_load(n)) hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, index_text(r, i));
+            else if (n->kind == NODE_PARTNER) hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, operand(r, n->in[0], partner_place(r, at, n->half), q));
+            else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
+            if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
         }
 }
 
@@ -288,17 +265,17 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
         const RowNode *n = node(r, i);
         if (!is_reduction(n) || !r->used[i] || n->phase != q) continue;
         const char *x = operand(r, n->in[0], 0, q);
-        if (n->kind == NODE_SUM && !r->s.stream) line(r, "e%d[j] = %s;", i, x);
-        else if (n->kind == NODE_SUM) line(r, "acc%d = plus(acc%d, %s);", i, i, x);
-        else line(r, "acc%d = larger(%s, acc%d);", i, x, i);
+        if (n->kind == NODE_SUM && !r->s.stream) hd_rows_line(r, "e%d[j] = %s;", i, x);
+        else if (n->kind == NODE_SUM) hd_rows_line(r, "acc%d = plus(acc%d, %s);", i, i, x);
+        else hd_rows_line(r, "acc%d = larger(%s, acc%d);", i, x, i);
     }
     for (int i = 0; i < r->p->columns.n; i++) {
         const RowColumn *c = &r->p->columns.at[i];
         if (node(r, c->node)->phase != q) continue;
         const char *x = operand(r, c->node, 0, q);
-        if (r->s.stream) line(r, "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + (i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
+        if (r->s.stream) hd_rows_line(r, "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + (i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
                               ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
-        else line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i, r->s.items > 1 ? "[k]" : "", x);
+        else hd_rows_line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i, r->s.items > 1 ? "[k]" : "", x);
     }
 }
 
@@ -306,9 +283,9 @@ static void vector_stores(Rows *r, int q) {
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         if (!stored_in(r, st, q)) continue;
-        if (st->cls == CLASS_COLUMN) line(r, "if (row == 0)");
-        if (st->cls == CLASS_PERIODIC) line(r, "if (row < %lld)", ll(st->period));
-        line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, address(r, store_name(r, st), st->cls, st->period, 0), st->result);
+        if (st->cls == CLASS_COLUMN) hd_rows_line(r, "if (row == 0)");
+        if (st->cls == CLASS_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
+        hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, address(r, store_name(r, st), st->cls, st->period, 0), st->result);
     }
 }
 
@@ -324,36 +301,36 @@ static void pass(Rows *r, int q) {
     for (int i = 0; i < n; i++) {
         if (is_reduction(node(r, i)) && r->used[i] && node(r, i)->phase == q) {
             const char *t = hd_cuda_compute(node(r, i)->dtype);
-            if (in_tree(r, i)) line(r, "%s part%d[%d] = {};", t, i, r->s.items);
-            else line(r, node(r, i)->kind == NODE_SUM ? "%s acc%d = 0;" : "%s acc%d = least<%s>();", t, i, t);
+            if (in_tree(r, i)) hd_rows_line(r, "%s part%d[%d] = {};", t, i, r->s.items);
+            else hd_rows_line(r, node(r, i)->kind == NODE_SUM ? "%s acc%d = 0;" : "%s acc%d = least<%s>();", t, i, t);
             work++;
         }
     }
     for (int i = 0; i < r->p->stores.n; i++) work += stored_in(r, &r->p->stores.at[i], q);
     for (int i = 0; i < r->p->columns.n; i++) work += node(r, r->p->columns.at[i].node)->phase == q;
     if (!work) return;
-    open_items(r);
+    hd_rows_open_items(r);
     for (int i = 0; i < n; i++)
         for (int at = 0; at < r->n_places; at++)
             if ((set[i] >> at & 1) && is_load(node(r, i)) && !held(r, i)) {
-                line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at));
-                line(r, "raw%d%s.load(%s);", i, suffix(r, at), load_address(r, i, at));
+                hd_rows_line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at));
+                hd_rows_line(r, "raw%d%s.load(%s);", i, suffix(r, at), load_address(r, i, at));
             }
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q)) line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
+        if (stored_in(r, &r->p->stores.at[i], q)) hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
     for (int i = 0; i < n; i++)
-        if (in_tree(r, i) && node(r, i)->phase == q) line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
-    line(r, "#pragma unroll");
-    line(r, "for (int j = 0; j < %d; j++) {", r->s.vec);
+        if (in_tree(r, i) && node(r, i)->phase == q) hd_rows_line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
+    hd_rows_line(r, "#pragma unroll");
+    hd_rows_line(r, "for (int j = 0; j < %d; j++) {", r->s.vec);
     element_values(r, q, set);
     accumulate(r, q);
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q)) line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, 0, q));
-    line(r, "}");
+        if (stored_in(r, &r->p->stores.at[i], q)) hd_rows_line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, 0, q));
+    hd_rows_line(r, "}");
     for (int i = 0; i < n; i++)
-        if (in_tree(r, i) && node(r, i)->phase == q) line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
+        if (in_tree(r, i) && node(r, i)->phase == q) hd_rows_line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
     vector_stores(r, q);
-    close_items(r);
+    hd_rows_close_items(r);
 }
 
 // The row's sums and maxima of pass q, the same bits in every thread of the row. The warps' sums of successive rows lie in two
@@ -368,41 +345,41 @@ static void reductions(Rows *r, int q) {
         if (!is_reduction(x) || !r->used[i] || x->phase != q) continue;
         const char *t = hd_cuda_compute(x->dtype);
         if (in_tree(r, i)) {
-            line(r, "#pragma unroll");
-            line(r, "for (int k = 0; k < %d; k++) part%d[k] = warp_sum(part%d[k]);", r->s.items, i, i);
-            if (warps == 1) line(r, "const %s x%d = join_chunks<%d, %d>(part%d);", t, i, r->s.vec, chunks, i);
+            hd_rows_line(r, "#pragma unroll");
+            hd_rows_line(r, "for (int k = 0; k < %d; k++) part%d[k] = warp_sum(part%d[k]);", r->s.items, i, i);
+            if (warps == 1) hd_rows_line(r, "const %s x%d = join_chunks<%d, %d>(part%d);", t, i, r->s.vec, chunks, i);
         } else if (warps == 1) {
-            line(r, "const %s x%d = %s(acc%d);", t, i, x->kind == NODE_SUM ? "warp_sum" : "warp_max", i);
+            hd_rows_line(r, "const %s x%d = %s(acc%d);", t, i, x->kind == NODE_SUM ? "warp_sum" : "warp_max", i);
         } else {
-            line(r, "acc%d = %s(acc%d);", i, x->kind == NODE_SUM ? "warp_sum" : "warp_max", i);
+            hd_rows_line(r, "acc%d = %s(acc%d);", i, x->kind == NODE_SUM ? "warp_sum" : "warp_max", i);
         }
         n++;
         if (warps == 1) continue;
-        line(r, "__shared__ %s warp%d%s[%d];", t, i, size, in_tree(r, i) ? chunks : warps);
+        hd_rows_line(r, "__shared__ %s warp%d%s[%d];", t, i, size, in_tree(r, i) ? chunks : warps);
         if (in_tree(r, i)) {
-            line(r, "if (lane %% 32 == 0) {");
-            line(r, "#pragma unroll");
-            line(r, "for (int k = 0; k < %d; k++) warp%d%s[k * %d + lane / 32] = part%d[k];", r->s.items, i, place, warps, i);
-            line(r, "}");
+            hd_rows_line(r, "if (lane %% 32 == 0) {");
+            hd_rows_line(r, "#pragma unroll");
+            hd_rows_line(r, "for (int k = 0; k < %d; k++) warp%d%s[k * %d + lane / 32] = part%d[k];", r->s.items, i, place, warps, i);
+            hd_rows_line(r, "}");
         } else {
-            line(r, "if (lane %% 32 == 0) warp%d%s[lane / 32] = acc%d;", i, place, i);
+            hd_rows_line(r, "if (lane %% 32 == 0) warp%d%s[lane / 32] = acc%d;", i, place, i);
         }
     }
     if (warps == 1 || !n) return;
-    if (r->s.groups > 1) line(r, "asm volatile(\"bar.sync %%0, %d;\" ::\"r\"(group + 1) : \"memory\"); // the threads of this row", r->s.lanes);
-    else line(r, "__syncthreads();");
+    if (r->s.groups > 1) hd_rows_line(r, "asm volatile(\"bar.sync %%0, %d;\" ::\"r\"(group + 1) : \"memory\"); // the threads of this row", r->s.lanes);
+    else hd_rows_line(r, "__syncthreads();");
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *x = node(r, i);
         if (!is_reduction(x) || !r->used[i] || x->phase != q) continue;
         const char *t = hd_cuda_compute(x->dtype);
         if (in_tree(r, i)) {
-            line(r, "const %s x%d = join_chunks<%d, %d>(warp%d%s);", t, i, r->s.vec, chunks, i, place);
+            hd_rows_line(r, "const %s x%d = join_chunks<%d, %d>(warp%d%s);", t, i, r->s.vec, chunks, i, place);
             continue;
         }
-        line(r, "%s x%d = warp%d%s[0];", t, i, i, place);
-        line(r, "#pragma unroll");
-        if (x->kind == NODE_SUM) line(r, "for (int w = 1; w < %d; w++) x%d = plus(x%d, warp%d%s[w]);", warps, i, i, i, place);
-        else line(r, "for (int w = 1; w < %d; w++) x%d = larger(x%d, warp%d%s[w]);", warps, i, i, i, place);
+        hd_rows_line(r, "%s x%d = warp%d%s[0];", t, i, i, place);
+        hd_rows_line(r, "#pragma unroll");
+        if (x->kind == NODE_SUM) hd_rows_line(r, "for (int w = 1; w < %d; w++) x%d = plus(x%d, warp%d%s[w]);", warps, i, i, i, place);
+        else hd_rows_line(r, "for (int w = 1; w < %d; w++) x%d = larger(x%d, warp%d%s[w]);", warps, i, i, i, place);
     }
 }
 
@@ -411,18 +388,18 @@ static void forget(Rows *r, int q) { // what pass q made from packed words is ma
     bool any = false;
     for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] & 1) && held(r, i) && r->last[i] > q;
     if (!any) return;
-    if (looped(r)) line(r, "#pragma unroll");
-    line(r, looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
+    if (hd_rows_looped(r)) hd_rows_line(r, "#pragma unroll");
+    hd_rows_line(r, hd_rows_looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
     for (int i = 0; i < r->p->nodes.n; i++)
-        if ((r->raw[i] & 1) && held(r, i) && r->last[i] > q) line(r, "raw%d%s.forget();", i, index_text(r, i));
-    line(r, "}");
+        if ((r->raw[i] & 1) && held(r, i) && r->last[i] > q) hd_rows_line(r, "raw%d%s.forget();", i, index_text(r, i));
+    hd_rows_line(r, "}");
 }
 
-static void passes(Rows *r) {
+void hd_rows_passes(Rows *r) {
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (r->kept[i]) line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "", r->s.vec);
+        if (r->kept[i]) hd_rows_line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "", r->s.vec);
     for (int q = 0; q <= r->p->phases; q++) {
-        if (q) row_values(r, q);
+        if (q) hd_rows_put_row_values(r, q);
         row_stores(r, q);
         if (q == r->p->phases) break;
         pass(r, q);
@@ -431,10 +408,10 @@ static void passes(Rows *r) {
     }
 }
 
-static void row_position(Rows *r, const char *row) {
+void hd_rows_position(Rows *r, const char *row) {
     bool wide = r->p->rows > 2000000000;
-    line(r, "const %s row = %s;", wide ? "i64" : "int", row);
-    if (r->offset) line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
+    hd_rows_line(r, "const %s row = %s;", wide ? "i64" : "int", row);
+    if (r->offset) hd_rows_line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
 }
 
 // --- the shapes
@@ -442,121 +419,35 @@ static void row_position(Rows *r, const char *row) {
 static void flat_body(Rows *r) {
     int64_t total = r->p->rows * r->p->cols;
     const char *t = total > 2000000000 ? "i64" : "int";
-    line(r, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
-    if (r->s.ragged_cols) line(r, "if (at >= %lld) return;", ll(total));
+    hd_rows_line(r, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
+    if (r->s.ragged_cols) hd_rows_line(r, "if (at >= %lld) return;", ll(total));
     r->s.ragged_cols = false;
     if (r->s.kind == SHAPE_LINEAR) {
-        line(r, "const %s col = at;", t);
+        hd_rows_line(r, "const %s col = at;", t);
     } else {
-        row_position(r, hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
-        line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t, ll(r->p->cols));
+        hd_rows_position(r, hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
+        hd_rows_line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t, ll(r->p->cols));
     }
-    row_values(r, 0);
-    declare_raws(r, false);
-    load_raws(r, false);
-    passes(r);
+    hd_rows_put_row_values(r, 0);
+    hd_rows_declare_loads(r, false);
+    hd_rows_put_loads(r, false);
+    hd_rows_passes(r);
 }
 
 static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     if (r->s.groups > 1) {
-        line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
-        row_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups) : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
-        if (r->s.ragged_rows) line(r, "if (row >= %lld) return;", ll(r->p->rows));
+        hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
+        hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups) : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
+        if (r->s.ragged_rows) hd_rows_line(r, "if (row >= %lld) return;", ll(r->p->rows));
     } else {
-        line(r, "const int lane = threadIdx.x;");
-        row_position(r, "blockIdx.x");
+        hd_rows_line(r, "const int lane = threadIdx.x;");
+        hd_rows_position(r, "blockIdx.x");
     }
-    if (!looped(r)) line(r, "const int col = lane * %d;", r->s.vec);
-    row_values(r, 0);
-    declare_raws(r, false);
-    load_raws(r, false);
-    passes(r);
-}
-
-// Adds the strands' sums of column result i in order: to those of earlier rounds, which lie in the partial sums, then group by
-// group. The last group writes.
-static void combine_column(Rows *r, int i, int rounds) {
-    const RowShape *s = &r->s;
-    int width = s->vec * s->items, last = s->groups - 1;
-    const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : ""), *at = s->items > 1 ? hd_sprintf(r->a, "k * %d + j", s->vec) : "j";
-    const char *partial = hd_sprintf(r->a, "partials + %lldll + (i64)blockIdx.x * %lld + col", ll(i * s->gx * r->p->cols), ll(r->p->cols));
-    if (rounds > 1) {
-        line(r, s->groups > 1 ? "if (round > 0 && group == 0) {" : "if (round > 0) {");
-        open_items(r);
-        line(r, "Raw<float, %d> before;", s->vec);
-        line(r, "before.load(%s);", partial);
-        line(r, "#pragma unroll");
-        line(r, "for (int j = 0; j < %d; j++) %s[j] = plus(before.at(j), %s[j]);", s->vec, x, x);
-        close_items(r);
-        line(r, "}");
-    }
-    if (s->groups > 1) {
-        const char *one = s->items > 1 ? hd_sprintf(r->a, "sum%d[i / %d][i %% %d]", i, s->vec, s->vec) : hd_sprintf(r->a, "sum%d[i]", i);
-        line(r, "for (int g = 0; g < %d; g++) {", last);
-        line(r, "if (group == g) {");
-        line(r, "#pragma unroll");
-        line(r, "for (int i = 0; i < %d; i++) columns[i][lane] = g ? plus(columns[i][lane], %s) : %s;", width, one, one);
-        line(r, "}");
-        line(r, "__syncthreads();");
-        line(r, "}");
-        line(r, "if (group == %d) {", last);
-    }
-    open_items(r);
-    if (s->groups > 1) {
-        line(r, "#pragma unroll");
-        line(r, "for (int j = 0; j < %d; j++) %s[j] = plus(columns[%s][lane], %s[j]);", s->vec, x, at, x);
-    }
-    line(r, "put<float, %d>(%s, %s);", s->vec, partial, x);
-    close_items(r);
-    if (s->groups > 1) line(r, "}");
-    if (s->groups > 1 && (i + 1 < r->p->columns.n || rounds > 1)) line(r, "__syncthreads();"); // before `columns` is written again
-}
-
-// The rows of one step of a strand: loads of `unroll` rows together, then the work on each.
-static void column_step(Rows *r, const char *first, int rows_apart) {
-    const RowShape *s = &r->s;
-    declare_raws(r, false);
-    for (int part = 0; part < 2; part++) {
-        if (s->unroll > 1) {
-            line(r, "#pragma unroll");
-            line(r, "for (int u = 0; u < %d; u++) {", s->unroll);
-        }
-        if (s->unroll > 1 || !part) {
-            row_position(r, s->unroll > 1 ? hd_sprintf(r->a, "%s + u * %d", first, rows_apart) : first);
-            if (s->ragged_rows) line(r, "if (row < %lld) {", ll(r->p->rows));
-        }
-        if (part == (s->unroll > 1)) row_values(r, 0);
-        if (part) passes(r);
-        else load_raws(r, false);
-        if (s->unroll == 1 && !part) continue;
-        if (s->ragged_rows) line(r, "}");
-        if (s->unroll > 1) line(r, "}");
-    }
-}
-
-static void column_rows(Rows *r) { // 64 rows a block
-    const RowShape *s = &r->s;
-    int strands = s->stream ? 1 : 8, rounds = s->stream ? 1 : strands / s->groups;
-    if (s->groups > 1) line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", s->lanes, s->lanes);
-    else line(r, "const int lane = threadIdx.x;");
-    if (s->kind == SHAPE_SLAB) line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
-    else if (!looped(r)) line(r, "const int col = lane * %d;", s->vec);
-    if (s->groups > 1) line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes); // a lane's columns: no bank conflicts
-    declare_raws(r, true);
-    load_raws(r, true);
-    if (rounds > 1) {
-        line(r, "#pragma unroll 1");
-        line(r, "for (int round = 0; round < %d; round++) {", rounds);
-    }
-    for (int i = 0; i < r->p->columns.n && !s->stream; i++)
-        line(r, "float sum%d%s[%d] = {};", i, s->items > 1 ? hd_sprintf(r->a, "[%d]", s->items) : "", s->vec);
-    line(r, "#pragma unroll 1");
-    line(r, "for (int step = 0; step < %d; step++) {", ROW_BLOCK / strands / s->unroll);
-    const char *strand = rounds > 1 ? s->groups > 1 ? hd_sprintf(r->a, " + round * %d + group", s->groups) : " + round" : s->groups > 1 ? " + group" : "";
-    column_step(r, hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", ROW_BLOCK, strands * s->unroll, strand), strands);
-    line(r, "}");
-    for (int i = 0; i < r->p->columns.n && !s->stream; i++) combine_column(r, i, rounds);
-    if (rounds > 1) line(r, "}");
+    if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", r->s.vec);
+    hd_rows_put_row_values(r, 0);
+    hd_rows_declare_loads(r, false);
+    hd_rows_put_loads(r, false);
+    hd_rows_passes(r);
 }
 
 static const char *describe(const Rows *r) {
@@ -594,39 +485,6 @@ static void signature(Rows *r, CudaLaunch *l) {
     hd_puts(r->o, ") {\n");
 }
 
-// The second phase of column sums: 32 columns a block, 16 runs of consecutive partial sums side by side.
-static CudaLaunch column_kernel(const Rows *r) {
-    Out o = hd_out(r->a);
-    int64_t blocks = r->s.gx, cols = r->p->cols, run = (blocks + 15) / 16;
-    CudaLaunch l = {.name = hd_sprintf(r->a, "%s_columns", r->name), .gx = (unsigned)((cols + 31) / 32), .gy = (unsigned)r->p->columns.n, .gz = 1, .block = 512};
-    hd_printf(&o, "// Column sums of %s: %lld partial sums each.\n", r->name, ll(blocks));
-    hd_printf(&o, "extern \"C\" __global__ void __launch_bounds__(512) %s(const float *partials", l.name);
-    hd_push(r->a, &l.args, ((CudaArg){CUDA_WORKSPACE, 0}));
-    for (int i = 0; i < r->p->columns.n; i++) {
-        hd_printf(&o, ", %s *out%d", hd_cuda_type(r->p->columns.at[i].dtype), i);
-        hd_push(r->a, &l.args, ((CudaArg){CUDA_OUT, r->p->columns.at[i].result}));
-    }
-    hd_printf(&o, ") {\n    const int col = blockIdx.x * 32 + threadIdx.x %% 32, run = threadIdx.x / 32;\n"
-                  "    const int first = run * %lld, last = min(first + %lld, %lld);\n"
-                  "    const float *p = partials + ((i64)blockIdx.y * %lld + first) * %lld + col;\n"
-                  "    float sum = 0;\n"
-                  "    if (col < %lld) {\n"
-                  "#pragma unroll 8\n"
-                  "        for (int i = first; i < last; i++, p += %lld) sum += *p;\n"
-                  "    }\n"
-                  "    __shared__ float runs[16][32];\n"
-                  "    runs[run][threadIdx.x %% 32] = sum;\n"
-                  "    __syncthreads();\n"
-                  "    if (run || col >= %lld) return;\n"
-                  "#pragma unroll\n"
-                  "    for (int i = 1; i < 16; i++) sum += runs[i][threadIdx.x];\n",
-              ll(run), ll(run), ll(blocks), ll(blocks), ll(cols), ll(cols), ll(cols), ll(cols));
-    for (int i = 0; i < r->p->columns.n; i++) hd_printf(&o, "    if (blockIdx.y == %d) put1(out%d + col, sum);\n", i, i);
-    hd_puts(&o, "}\n");
-    l.text = o.text;
-    return l;
-}
-
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Arena *a) {
     RowProgram p = hd_rows_build(kernel, name, a);
     Out o = hd_out(a);
@@ -640,13 +498,13 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Aren
     hd_printf(&o, "// %s.\n", describe(&r));
     signature(&r, &l);
     if (r.s.kind == SHAPE_LINEAR || r.s.kind == SHAPE_FLAT) flat_body(&r);
-    else if (p.columns.n) column_rows(&r);
+    else if (p.columns.n) hd_rows_put_columns(&r);
     else simple_rows(&r);
     hd_puts(&o, "}\n");
     l.text = o.text;
     hd_push(a, &list, l);
     if (p.columns.n) {
-        CudaLaunch second = column_kernel(&r);
+        CudaLaunch second = hd_rows_column_kernel(&r);
         hd_push(a, &list, second);
     }
     return list;

@@ -1,0 +1,39 @@
+// Shared by the files that print `rows` kernels: the state of one kernel's text and the pieces that all shapes use.
+#ifndef CODEGEN_CUDA_ROWS_EMIT_H
+#define CODEGEN_CUDA_ROWS_EMIT_H
+#include "codegen/cuda/cuda.h"
+#include "codegen/cuda/rows_shape.h"
+
+enum { MAX_PLACES = 32 };
+typedef struct { int from; int64_t half; } Spot; // the column half a head away from that of place `from`
+
+typedef struct {
+    const RowProgram *p;
+    RowShape s;
+    const char *name;
+    Arena *a;
+    Out *o;
+    int depth;
+    bool *used, *kept;                 // by node: read at all; kept from an earlier pass
+    unsigned *raw;                     // by node: the places (bits) at which a load is needed
+    Spot place[MAX_PLACES];           // columns at which an element's values are needed; 0: its own
+    int n_places;
+    int *first, *last;                 // by node: passes that compute or read it, an element at a time
+    bool offset;                       // some value has an element of its own for every row and column
+} Rows;
+
+void hd_rows_line(Rows *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // a line, indented by its braces
+// For each vector of the row that a thread has, with `col` its first column.
+void hd_rows_open_items(Rows *r);
+void hd_rows_close_items(Rows *r);
+static inline bool hd_rows_looped(const Rows *r) { return r->s.items > 1; }
+// Loads kept in registers; hoist: those that are the same for every row of the block.
+void hd_rows_declare_loads(Rows *r, bool hoist);
+void hd_rows_put_loads(Rows *r, bool hoist);
+void hd_rows_position(Rows *r, const char *row);  // defines row and base
+void hd_rows_put_row_values(Rows *r, int pass);   // values of the whole row, first known before that pass
+void hd_rows_passes(Rows *r);                     // all passes over one row
+
+void hd_rows_put_columns(Rows *r);                // the body of a kernel with column sums (rows_columns.c)
+CudaLaunch hd_rows_column_kernel(const Rows *r);  // its second kernel
+#endif
