@@ -35,6 +35,9 @@ if [ -x "$dir/cuda_runtime_check" ] && [ $# = 0 ]; then
   cat "$out/check.warm.out"
   grep -E '^(note|attention)' "$out/check.warm.err"
 fi
+if [ -f "$dir/ops.so" ] && [ $# = 0 ]; then # every op against the evaluator
+  timeout 400 "$dir/numeric_ops" --target=cuda --arch="${ARCH:-sm_90}" --load="$dir/ops.so" > "$out/ops.out" 2>&1 && say ops "$(tail -1 "$out/ops.out")" || fail ops "$(tail -3 "$out/ops.out")"
+fi
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=($(cd "$dir" && ls -- *.run | sed 's/\.run$//'))
 for n in "${names[@]}"; do

@@ -1,7 +1,8 @@
 // Every op of the table on a real target: small functions go through the pipeline `infer`, codegen and the C compiler as one program,
 // run, and are compared with the evaluator's run of the same plan. Pointwise ops get their cases from the table, others from
 // op_cases.h; an op without a case fails. Memory is poisoned before each case, so an element nobody wrote is a NaN.
-//   numeric_ops [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
+// On a machine without a compiler: --build=FILE.so beforehand elsewhere, --load=FILE.so there, with the same other options.
+//   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "passes/manager.h"
@@ -19,7 +20,7 @@ static const Bound bounds[N_DTYPES] = {
 #undef BOUND
 };
 
-typedef struct { const char *target, *arch, *dtypes, *pipeline, *plan, *keep; bool verbose; int n_only; char **only; } Options;
+typedef struct { const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load; bool verbose; int n_only; char **only; } Options;
 
 // --- the module's text
 
@@ -277,9 +278,12 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt) {
     return m;
 }
 
-static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
+static bool build_program(Ctx *cx, const Run *r, const char *path) {
     Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
-    if (!hd_codegen_c(r->m, "", &c, &cuda) || !hd_build_shared(cx, r->opt->target, &c, path)) return NULL;
+    return hd_codegen_c(r->m, "", &c, &cuda) && hd_build_shared(cx, r->opt->target, &c, path);
+}
+
+static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const HdProgram *const *program = library ? dlsym(library, "hd_built_program") : NULL;
     if (!program) {
@@ -291,17 +295,26 @@ static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
     return *program;
 }
 
+// Builds the program in a folder of its own and loads it.
+static const HdProgram *build_and_load(Ctx *cx, Run *r) {
+    char folder[] = "/tmp/heddle-ops-XXXXXX";
+    if (!mkdtemp(folder)) {
+        hd_error(cx, (Span){0, 0}, "cannot make a folder in /tmp");
+        return NULL;
+    }
+    const char *path = hd_sprintf(cx->arena, "%s/ops.so", folder), *text = hd_sprintf(cx->arena, "%s.c", path);
+    const HdProgram *p = build_program(cx, r, path) ? load_program(cx, r, path) : NULL;
+    if (r->opt->keep) rename(text, hd_sprintf(cx->arena, "%s.c", r->opt->keep));
+    unlink(text);
+    unlink(path);
+    rmdir(folder);
+    return p;
+}
+
 static void test(Ctx *cx, Test *t, const Options *opt) {
     Run r = {.t = t, .opt = opt, .m = plan(cx, t, opt)};
-    char folder[] = "/tmp/heddle-ops-XXXXXX";
-    if (r.m && mkdtemp(folder)) {
-        const char *path = hd_sprintf(cx->arena, "%s/ops.so", folder);
-        r.p = load_program(cx, &r, path);
-        if (opt->keep) rename(hd_sprintf(cx->arena, "%s.c", path), hd_sprintf(cx->arena, "%s.c", opt->keep));
-        unlink(hd_sprintf(cx->arena, "%s.c", path));
-        unlink(path);
-        rmdir(folder);
-    }
+    if (r.m && opt->build) t->compared += build_program(cx, &r, opt->build);
+    else if (r.m) r.p = opt->load ? load_program(cx, &r, opt->load) : build_and_load(cx, &r);
     if (r.p) {
         r.x = r.p->backend->open(r.p, false, NULL);
         if (r.x) run_cases(&r);
@@ -323,6 +336,8 @@ int main(int argc, char **argv) {
         else if (!strncmp(argv[i], "--dtypes=", 9)) opt.dtypes = argv[i] + 9;
         else if (!strncmp(argv[i], "--pipeline=", 11)) opt.pipeline = argv[i] + 11;
         else if (!strncmp(argv[i], "--plan=", 7)) opt.plan = argv[i] + 7;
+        else if (!strncmp(argv[i], "--build=", 8)) opt.build = argv[i] + 8;
+        else if (!strncmp(argv[i], "--load=", 7)) opt.load = argv[i] + 7;
         else if (!strncmp(argv[i], "--keep=", 7)) opt.keep = argv[i] + 7;
         else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
         else {
