@@ -13,12 +13,24 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef struct { double relative, of_largest; } Bound;
-static const Bound bounds[N_DTYPES] = {
-#define BOUND(dtype, relative, of_largest, reason) [TY_##dtype] = {relative, of_largest},
+typedef enum { ANY, ATTENTION } BoundOps;
+typedef struct { DType dtype; BoundOps ops; const char *target; double relative, of_largest; } Bound;
+static const Bound bounds[] = {
+#define BOUND(dtype, ops, target, relative, of_largest, reason) {TY_##dtype, ops, #target, relative, of_largest},
 #include "tests/numeric/bounds.def"
 #undef BOUND
 };
+
+static Bound bound_of(DType d, const Func *f, const char *target) {
+    Bound found = {0};
+    bool attention = false;
+    for (const Op *o = f->first; o; o = o->next) attention = attention || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD;
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        const Bound *b = &bounds[i];
+        if (b->dtype == d && (b->ops == ANY || attention) && (!strcmp(b->target, "any") || !strcmp(b->target, target))) found = *b;
+    }
+    return found;
+}
 
 typedef struct { const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load; bool verbose; int n_only; char **only; } Options;
 
@@ -154,8 +166,9 @@ static bool put_tensor(Run *r, int64_t offset, Tensor t) {
     return false;
 }
 
-static void compare(Run *r, const char *what, int64_t offset, Tensor want) {
+static void compare(Run *r, const Func *f, const char *what, int64_t offset, Tensor want) {
     DType d = want.type->dtype;
+    Bound bound = bound_of(d, f, r->opt->target);
     int64_t n = hd_type_count(want.type);
     char *raw = hd_alloc(r->t->arena, (size_t)hd_type_bytes(want.type) + 1);
     if (!r->p->backend->read(r->x, offset, raw, (size_t)hd_type_bytes(want.type))) {
@@ -165,7 +178,7 @@ static void compare(Run *r, const char *what, int64_t offset, Tensor want) {
     double largest = 0, worst = 0;
     for (int64_t i = 0; i < n; i++) largest = isfinite(want.data[i]) ? fmax(largest, fabs(want.data[i])) : largest;
     for (int64_t i = 0; i < n; i++) {
-        double got = decode(d, raw, i), off = fabs(got - want.data[i]), allowed = bounds[d].relative * fabs(want.data[i]) + bounds[d].of_largest * largest;
+        double got = decode(d, raw, i), off = fabs(got - want.data[i]), allowed = bound.relative * fabs(want.data[i]) + bound.of_largest * largest;
         r->t->compared++;
         bool same = got == want.data[i] || (isnan(got) && isnan(want.data[i]));
         if (!same && !(off <= allowed)) {
@@ -219,9 +232,9 @@ static void run_case(Run *r, const Func *f) {
     if (wrong) fail(r->t, "evaluator: %s", wrong);
     else if (ok && !r->p->backend->run(r->x, hf)) fail(r->t, "%s", r->failure());
     else if (ok) {
-        for (int i = 0; i < hf->n_results; i++) compare(r, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
+        for (int i = 0; i < hf->n_results; i++) compare(r, f, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
         for (const Symbol *s = r->m->symbols; storage && s; s = s->next)
-            if (s->kind == SYM_BUFFER) compare(r, s->name, s->place.offset, hd_eval_storage(e, s->name));
+            if (s->kind == SYM_BUFFER) compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name));
     }
     hd_arena_free(a);
     r->t->arena = keep;
