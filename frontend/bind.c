@@ -19,7 +19,8 @@ static bool bind_named(Front *f, const char *what, int n, const Formal *formals,
     }
     Names names = {0};
     for (int k = 0; k < n; k++) hd_push(f->arena, &names, formals[k].name);
-    hd_front_error(f, arg->span, "%s has no argument '%s'; it takes %s%s", what, arg->name, signature(f, n, formals), hd_suggest(f, arg->name, &names));
+    hd_front_error(f, arg->span, "%s has no argument '%s'; it takes %s%s", what, arg->name, signature(f, n, formals), hd_suggest(f,
+                   arg->name, &names));
     return false;
 }
 
@@ -34,7 +35,8 @@ bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals
             hd_front_error(f, args[i]->span, "an argument without a name follows one with a name");
             return false;
         } else if (i >= n) {
-            hd_front_error(f, args[i]->span, "%s takes at most %d argument%s (%s), not %d", what, n, n == 1 ? "" : "s", signature(f, n, formals), n_args);
+            hd_front_error(f, args[i]->span, "%s takes at most %d argument%s (%s), not %d", what, n, n == 1 ? "" : "s", signature(f, n,
+                           formals), n_args);
             return false;
         } else {
             slots[i] = args[i];

@@ -5,6 +5,7 @@
 enum { MAX_FORMALS = 8 };
 typedef struct { // a call: values by formal, BAD where absent
     Span span;
+    const Instance *scope;
     const Node *nodes[MAX_FORMALS];
     Val v[MAX_FORMALS];
 } Args;
@@ -73,13 +74,12 @@ static Val call_linear(Front *f, Args *a) {
     return hd_emit_elementwise(f, a->span, OP_ADD, 2, (Val[]){y, a->v[2]});
 }
 
-// `transpose(b)` written as a factor becomes the product's flag; the op it made is dropped.
+// `transpose(b)` written as a factor becomes the product's flag; the op it made, which nobody else can read, is dropped.
 static bool fold_transpose(Front *f, Args *a, int k) {
     const Node *n = a->nodes[k];
     if (n->kind != N_CALL || n->a->kind != N_NAME || strcmp(n->a->name, "transpose") || n->n != 1) return false;
+    if (hd_lower_hidden(f, a->scope, n->a->name)) return false; // a function of the file, called transpose
     Op *def = a->v[k].tensor->def;
-    if (!def || def->kind != OP_TRANSPOSE) return false; // a function of the user's of that name
-    (void)f;
     a->v[k].tensor = def->in[0];
     hd_erase(def);
     return true;
@@ -139,7 +139,8 @@ static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t *
         if (left < 0) break;
     }
     if (left == 0) return true;
-    hd_front_error(f, a->nodes[1]->span, "split: the sizes of the parts must be positive and add up to %lld, the axis of %s", (long long)whole, t);
+    hd_front_error(f, a->nodes[1]->span, "split: the sizes of the parts must be positive and add up to %lld, the axis of %s",
+                   (long long)whole, t);
     return false;
 }
 
@@ -364,7 +365,8 @@ static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *fo
     if (v->kind == VAL_BAD) return false;
     if (has_kind(kind, *v)) return true;
     if (v->inexact) {
-        hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld", formal->name, fn, (long long)v->den, (long long)v->num);
+        hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld", formal->name, fn,
+                       (long long)v->den, (long long)v->num);
         return false;
     }
     hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind), hd_val_text(f, *v));
@@ -405,7 +407,7 @@ Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *cal
     if (!b) return hd_op_find(name, &k) ? call_elementwise(f, scope, k, call) : bad;
     Formal formals[MAX_FORMALS];
     char kinds[MAX_FORMALS];
-    Args a = {.span = call->span};
+    Args a = {.span = call->span, .scope = scope};
     int n = parse_formals(f, b->formals, formals, kinds), first = kinds[0] == '.', taken = 0;
     if (first && !gather(f, scope, call, &a, &taken)) return bad;
     if (!hd_bind(f, call->span, name, n - first, formals + first, call->n - taken, call->kids + taken, a.nodes + first)) return bad;

@@ -54,7 +54,8 @@ static void unknown_module(Front *f, const Instance *from, const Node *use) {
             if (i->members.at[k].decl->kind == N_MODULE) hd_push(f->arena, &names, i->members.at[k].name);
     add_modules(f, f->user, &names);
     add_modules(f, f->prelude, &names);
-    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names), hd_list_names(f, &names));
+    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names), hd_list_names(f,
+                   &names));
 }
 
 static const char *join(Front *f, const char *path, const char *name) {

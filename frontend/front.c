@@ -50,7 +50,8 @@ void hd_front_error(Front *f, Span s, const char *fmt, ...) {
     hd_error(f->cx, s, "%s", text);
     const Frame *x = f->frame;
     while (x && x->caller && !hd_front_in_user(f, x->call)) x = x->caller;
-    if (x && x->caller && x->call.lo != s.lo) hd_note(f->cx, x->call, "in '%s' of %s, called from here", x->fn->name, x->instance ? x->instance->decl->name : "the file");
+    if (x && x->caller && x->call.lo != s.lo) hd_note(f->cx, x->call, "in '%s' of %s, called from here", x->fn->name,
+                                                      x->instance ? x->instance->decl->name : "the file");
     if (d->errors >= MANY) f->stop = true;
 }
 

@@ -69,6 +69,14 @@ static bool find_name(Front *f, Instance *scope, const Node *n, Val *v) {
     return true;
 }
 
+bool hd_lower_hidden(Front *f, const Instance *scope, const char *name) {
+    Val v;
+    bool found;
+    if (find_local(f, name, &v) || (f->frame && scope && hd_find_member(scope, name))) return true;
+    hd_find_arg(f, scope, name, &found);
+    return found || hd_find_fn(f, name);
+}
+
 static Val eval_dot(Front *f, Instance *scope, const Node *n) {
     Val of = hd_lower_expr(f, scope, n->a);
     if (of.kind == VAL_BAD) return bad;
@@ -87,7 +95,8 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
     if (m) return member_value(f, m, n->span);
     Names names = {0};
     for (int k = 0; k < of.instance->members.n; k++) hd_push(f->arena, &names, of.instance->members.at[k].name);
-    hd_front_error(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name, hd_suggest(f, n->name, &names), hd_list_names(f, &names));
+    hd_front_error(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name, hd_suggest(f, n->name, &names),
+                   hd_list_names(f, &names));
     return bad;
 }
 
@@ -140,7 +149,8 @@ static bool check_type(Front *f, Instance *scope, const Node *formal, const char
     const Type *t = hd_lower_type(f, scope, declared->a, dt, "a tensor");
     if (!t) return false;
     if (v.kind == VAL_TENSOR && v.tensor->type == t) return true;
-    hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn, hd_type_text(f->cx, t), hd_val_text(f, v));
+    hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn, hd_type_text(f->cx, t),
+                   hd_val_text(f, v));
     return false;
 }
 
@@ -214,7 +224,8 @@ static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) 
     Val *args = fn ? eval_args(f, scope, fn, call, hd_sprintf(f->scratch, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
     if (!args) return bad;
     if (fn->c->n < 1) {
-        hd_front_error(f, call->span, "repeated modules are called one on the result of the other: 'forward' of %s needs an argument", callee.repeat[0]->decl->name);
+        hd_front_error(f, call->span, "repeated modules are called one on the result of the other: 'forward' of %s needs an argument",
+                       callee.repeat[0]->decl->name);
         return bad;
     }
     for (int k = 0; k < callee.n && args[0].kind != VAL_BAD; k++)
@@ -269,7 +280,8 @@ static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     if (v[0].kind == VAL_BAD || v[1].kind == VAL_BAD) return bad;
     if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
     if (n->op < BIN_ADD || n->op == BIN_REM) {
-        hd_front_error(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s", hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
+        hd_front_error(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s", hd_operator_text(n->op),
+                       hd_val_text(f, v[0]), hd_val_text(f, v[1]));
         return bad;
     }
     return hd_emit_elementwise(f, n->span, kinds[n->op], 2, v);

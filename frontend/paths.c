@@ -141,6 +141,7 @@ void hd_paths_recompute(Front *f, Names *resolved) {
             computed |= has_ops(f, places.at[j]);
             add_path(f, resolved, places.at[j]);
         }
-        if (!computed) hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there", hd_path_text(f, paths->at[k]));
+        if (!computed) hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there", hd_path_text(f,
+                                      paths->at[k]));
     }
 }

@@ -114,6 +114,7 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets);
 
 // --- lower.c: expressions and functions
 Val hd_lower_expr(Front *f, Instance *scope, const Node *n); // outside of functions `scope` gives the names
+bool hd_lower_hidden(Front *f, const Instance *scope, const char *name); // does the file give the name another meaning here?
 bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);

@@ -251,7 +251,8 @@ static bool check_rate(Front *f, const Settings *set) {
     const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
     if (!strcmp(rate->word, "constant")) return true;
     if (total->v.i < warmup->v.i || total->v.i < 1) {
-        hd_front_error(f, total->span, "the learning rate ends at step %lld, before its warmup of %lld steps does", (long long)total->v.i, (long long)warmup->v.i);
+        hd_front_error(f, total->span, "the learning rate ends at step %lld, before its warmup of %lld steps does", (long long)total->v.i,
+                       (long long)warmup->v.i);
         return false;
     }
     if (hd_val_number(floor_->v) <= hd_val_number(peak->v)) return true;
