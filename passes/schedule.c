@@ -264,7 +264,7 @@ static bool schedule_function(Func *f, PassCx *cx) {
     find_storage(&g);
     find_successors(&g);
     const int *best = order;
-    Cost least = cost_of(&g, order, n);
+    Cost least = cost_of(&g, order, n), before = least;
     for (int i = 0; i < 2; i++) { // which move goes first matters: an op moved down may have been what kept another from moving up
         Line line = line_of(&g, order, n);
         for (int k = 0; k < 2; k++) {
@@ -276,6 +276,7 @@ static bool schedule_function(Func *f, PassCx *cx) {
             if (better(c, least)) best = moved, least = c;
         }
     }
+    hd_count(cx, "bytes off the peaks of functions", before.peak - least.peak);
     return reorder(&g, best, n);
 }
 

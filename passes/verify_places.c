@@ -36,8 +36,11 @@ static void check_buffers(PlanCheck *c) {
             hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name);
             continue;
         }
-        int64_t lo = s->place.offset, hi = buffer_end(s), top = s->place.host ? c->pinned_bytes : c->persistent;
-        if (lo < 0 || hi > top) hd_plan_wrong(c, NULL, s->span, "buffer @%s at [0x%llx, 0x%llx) is outside the %lld persistent bytes of its arena", s->name, (ll)lo, (ll)hi, (ll)top);
+        int64_t lo = s->place.offset, bytes = hd_type_bytes(s->type), top = s->place.host ? c->pinned_bytes : c->persistent;
+        if (lo < 0 || bytes > top - lo) {
+            hd_plan_wrong(c, NULL, s->span, "buffer @%s at [0x%llx, 0x%llx) is outside the %lld persistent bytes of its arena", s->name, (ll)lo, (unsigned long long)lo + (unsigned long long)bytes, (ll)top);
+            continue;
+        }
         if (lo % ALIGN) hd_plan_wrong(c, NULL, s->span, "buffer @%s at 0x%llx does not start at a multiple of %d bytes", s->name, (ll)lo, ALIGN);
         if (s->place.host) continue;
         int i = c->n_buffers++;
@@ -114,7 +117,7 @@ static const Symbol *buffer_under(const PlanCheck *c, int64_t lo, int64_t hi) {
 static bool in_arena(PlanCheck *c, const Op *o, const char *what, int64_t lo, int64_t bytes, bool host) {
     int64_t top = host ? c->pinned_bytes : c->arena_bytes;
     if (lo >= 0 && bytes <= top - lo) return true;
-    hd_plan_wrong(c, o, c->f->span, "has %s at [0x%llx, 0x%llx), outside the arena of %lld bytes", what, (ll)lo, (ll)(lo + bytes), (ll)top);
+    hd_plan_wrong(c, o, c->f->span, "has %s at [0x%llx, 0x%llx), outside the arena of %lld bytes", what, (ll)lo, (unsigned long long)lo + (unsigned long long)bytes, (ll)top);
     return false;
 }
 
@@ -124,7 +127,7 @@ typedef struct { const Value *root; int64_t at; } Stored;
 static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *stored) {
     int64_t lo = v->place.offset, bytes = hd_type_bytes(v->type);
     const char *name = hd_plan_value(c, v);
-    if (bytes == 0 || !in_arena(c, o, name, lo, bytes, v->place.host) || v->place.host) return;
+    if (bytes == 0 || v->place.host) return;
     if (stored[v->id].root) {
         if (lo != stored[v->id].at) hd_plan_wrong(c, o, v->func->span, "has %s at 0x%llx, but the store in place puts it at 0x%llx", name, (ll)lo, (ll)stored[v->id].at);
         return;
@@ -206,6 +209,11 @@ static Stored *find_stored(PlanCheck *c, const Home *homes) {
 void hd_check_values(PlanCheck *c) {
     const Func *f = c->f;
     int before = c->found.n;
+    for (int i = 0; i < f->n_args; i++) in_arena(c, NULL, hd_plan_value(c, f->args[i]), f->args[i]->place.offset, hd_type_bytes(f->args[i]->type), f->args[i]->place.host);
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++)
+            if (o->out[i]->place.placed) in_arena(c, o, hd_plan_value(c, o->out[i]), o->out[i]->place.offset, hd_type_bytes(o->out[i]->type), o->out[i]->place.host);
+    if (c->found.n > before) return; // sums of such addresses may overflow
     Stored *stored = find_stored(c, hd_homes(f, c->a));
     for (int i = 0; i < f->n_args; i++) {
         const Value *v = f->args[i];
