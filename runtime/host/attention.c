@@ -11,7 +11,8 @@ extern void openblas_set_num_threads(int n);
 typedef struct { float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE], sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS]; } Scratch;
 static _Thread_local _Alignas(64) Scratch scratch;
 
-typedef struct { int64_t first, n; } Block; // consecutive positions of one sequence
+typedef struct { int64_t first, n; } Block;                  // consecutive positions of one sequence
+typedef struct { const float *at; int64_t stride; } Rows; // rows of one head
 
 static Block block_at(int64_t index, int64_t seq) {
     const int64_t first = index * ROWS;
@@ -20,22 +21,27 @@ static Block block_at(int64_t index, int64_t seq) {
 
 static int64_t blocks_of(const HdAttention *t) { return (t->seq + ROWS - 1) / ROWS; }
 
-static void load(const HdAttention *t, const void *src, int64_t stride, int64_t batch, int64_t head, Block b, float *dst) {
-    for (int64_t r = 0; r < b.n; r++) hd_host_load(t->dtype, src, (batch * t->seq + b.first + r) * stride + head * t->size, t->size, dst + r * t->size);
+// f32 is read in place, other dtypes through the buffer.
+static Rows load(const HdAttention *t, const void *src, int64_t stride, int64_t batch, int64_t head, Block b, float *buffer) {
+    const int64_t start = (batch * t->seq + b.first) * stride + head * t->size;
+    if (t->dtype == HD_F32) return (Rows){(const float *)src + start, stride};
+    for (int64_t r = 0; r < b.n; r++) hd_host_load(t->dtype, src, start + r * stride, t->size, buffer + r * t->size);
+    return (Rows){buffer, t->size};
 }
 
 static void store(const HdAttention *t, void *dst, int64_t stride, int64_t batch, int64_t head, Block b, const float *src) {
     for (int64_t r = 0; r < b.n; r++) hd_host_store(t->dtype, src + r * t->size, t->size, dst, (batch * t->seq + b.first + r) * stride + head * t->size);
 }
 
-// d (m x n) = alpha a b + beta d. ta: a is k x m; tb: b is n x k. All dense but d, whose rows are `stride` apart.
-static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t sa, const float *b, int64_t sb, float beta, float *d, int64_t sd) {
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a, (int)sa, b, (int)sb, beta, d, (int)sd);
+// d (m x n) = alpha a b + beta d. ta: a is stored k x m; tb: b is stored n x k.
+static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b, float beta, float *d, int64_t stride) {
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a.at, (int)a.stride, b.at,
+                (int)b.stride, beta, d, (int)stride);
 }
 
 // s = scale q k^T with what a causal query must not see at -infinity.
-static void scores(const HdAttention *t, Block q, Block k, const float *qx, const float *kx, float *s) {
-    product(false, true, q.n, k.n, t->size, t->scale, qx, t->size, kx, t->size, 0, s, ROWS);
+static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, float *s) {
+    product(false, true, q.n, k.n, t->size, t->scale, qx, kx, 0, s, ROWS);
     for (int64_t i = 0; t->causal && i < q.n; i++)
         for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++) s[i * ROWS + j] = -INFINITY;
 }
@@ -46,13 +52,12 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
     float top[ROWS], total[ROWS];
     for (int64_t i = 0; i < q.n; i++) { top[i] = -INFINITY; total[i] = 0; }
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
-    load(t, qp, t->q_stride, batch, head, q, x->q);
+    const Rows qx = load(t, qp, t->q_stride, batch, head, q, x->q);
     for (int64_t b = 0; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
-        load(t, kp, t->k_stride, batch, kv, k, x->k);
-        load(t, vp, t->v_stride, batch, kv, k, x->v);
-        scores(t, q, k, x->q, x->k, x->s);
+        const Rows kx = load(t, kp, t->k_stride, batch, kv, k, x->k), vx = load(t, vp, t->v_stride, batch, kv, k, x->v);
+        scores(t, q, k, qx, kx, x->s);
         for (int64_t i = 0; i < q.n; i++) {
             float *s = x->s + i * ROWS;
             const float m = hd_row_max(s, k.n), now = (top[i] > m || top[i] != top[i]) ? top[i] : m, shrink = hd_exp(top[i] - now);
@@ -61,7 +66,7 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
             top[i] = now;
             for (int64_t c = 0; c < t->size; c++) x->sum[i * t->size + c] *= shrink;
         }
-        product(false, false, q.n, t->size, k.n, 1, x->s, ROWS, x->v, t->size, 1, x->sum, t->size);
+        product(false, false, q.n, t->size, k.n, 1, (Rows){x->s, ROWS}, vx, 1, x->sum, t->size);
     }
     for (int64_t i = 0; i < q.n; i++) {
         for (int64_t c = 0; c < t->size; c++) x->sum[i * t->size + c] /= total[i];
@@ -80,28 +85,29 @@ void hd_host_attention(const HdAttention *t, const void *q, const void *k, const
 
 typedef struct { const HdAttention *t; const void *dout, *q, *k, *v, *o; const float *lse; void *dq, *dk, *dv; } Backward;
 
-// Loads queries and output gradients of a block into x->q and x->o; delta[i] = sum(dout * o) of row i.
-static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q, float *delta) {
+typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(dout * o) of row i
+
+static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q, Queries *out) {
     const HdAttention *t = w->t;
     Scratch *x = &scratch;
-    load(t, w->o, t->o_stride, batch, head, q, x->q); // for a moment
-    load(t, w->dout, t->o_stride, batch, head, q, x->o);
-    for (int64_t i = 0; i < q.n; i++) delta[i] = hd_row_dot(x->o + i * t->size, x->q + i * t->size, t->size);
-    load(t, w->q, t->q_stride, batch, head, q, x->q);
+    const Rows o = load(t, w->o, t->o_stride, batch, head, q, x->q); // in q's buffer, for a moment
+    out->dout = load(t, w->dout, t->o_stride, batch, head, q, x->o);
+    for (int64_t i = 0; i < q.n; i++) out->delta[i] = hd_row_dot(out->dout.at + i * out->dout.stride, o.at + i * o.stride, t->size);
+    out->q = load(t, w->q, t->q_stride, batch, head, q, x->q);
 }
 
-// From the loaded blocks: x->p = probabilities, x->s = scale p (dout v^T - delta), the gradient of q k^T.
-static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const float *delta) {
+// x->p = probabilities, x->s = scale p (dout v^T - delta), the gradient of q k^T.
+static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx, Rows vx) {
     const HdAttention *t = w->t;
     Scratch *x = &scratch;
     const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
-    scores(t, q, k, x->q, x->k, x->p);
-    product(false, true, q.n, k.n, t->size, 1, x->o, t->size, x->v, t->size, 0, x->s, ROWS);
+    scores(t, q, k, qs->q, kx, x->p);
+    product(false, true, q.n, k.n, t->size, 1, qs->dout, vx, 0, x->s, ROWS);
     for (int64_t i = 0; i < q.n; i++)
         for (int64_t j = 0; j < k.n; j++) {
             const float p = hd_exp(x->p[i * ROWS + j] - lse[i]);
             x->p[i * ROWS + j] = p;
-            x->s[i * ROWS + j] = p * (x->s[i * ROWS + j] - delta[i]) * t->scale;
+            x->s[i * ROWS + j] = p * (x->s[i * ROWS + j] - qs->delta[i]) * t->scale;
         }
 }
 
@@ -109,16 +115,15 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
     const HdAttention *t = w->t;
     Scratch *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
-    float delta[ROWS];
+    Queries qs;
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
-    load_queries(w, batch, head, q, delta);
+    load_queries(w, batch, head, q, &qs);
     for (int64_t b = 0; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
-        load(t, w->k, t->k_stride, batch, kv, k, x->k);
-        load(t, w->v, t->v_stride, batch, kv, k, x->v);
-        probabilities(w, batch, head, q, k, delta);
-        product(false, false, q.n, t->size, k.n, 1, x->s, ROWS, x->k, t->size, 1, x->sum, t->size);
+        const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k), vx = load(t, w->v, t->v_stride, batch, kv, k, x->v);
+        probabilities(w, batch, head, q, k, &qs, kx, vx);
+        product(false, false, q.n, t->size, k.n, 1, (Rows){x->s, ROWS}, kx, 1, x->sum, t->size);
     }
     store(t, w->dq, t->q_stride, batch, head, q, x->sum);
 }
@@ -127,18 +132,17 @@ static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
     const HdAttention *t = w->t;
     Scratch *x = &scratch;
     const int64_t group = t->heads / t->kv_heads;
-    float delta[ROWS];
+    Queries qs;
     memset(x->sum, 0, (size_t)(k.n * t->size) * sizeof(float));
     memset(x->sum2, 0, (size_t)(k.n * t->size) * sizeof(float));
-    load(t, w->k, t->k_stride, batch, kv, k, x->k);
-    load(t, w->v, t->v_stride, batch, kv, k, x->v);
+    const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k), vx = load(t, w->v, t->v_stride, batch, kv, k, x->v);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
         for (int64_t b = t->causal ? k.first / ROWS : 0; b < blocks_of(t); b++) {
             const Block q = block_at(b, t->seq);
-            load_queries(w, batch, head, q, delta);
-            probabilities(w, batch, head, q, k, delta);
-            product(true, false, k.n, t->size, q.n, 1, x->s, ROWS, x->q, t->size, 1, x->sum, t->size);
-            product(true, false, k.n, t->size, q.n, 1, x->p, ROWS, x->o, t->size, 1, x->sum2, t->size);
+            load_queries(w, batch, head, q, &qs);
+            probabilities(w, batch, head, q, k, &qs, kx, vx);
+            product(true, false, k.n, t->size, q.n, 1, (Rows){x->s, ROWS}, qs.q, 1, x->sum, t->size);
+            product(true, false, k.n, t->size, q.n, 1, (Rows){x->p, ROWS}, qs.dout, 1, x->sum2, t->size);
         }
     store(t, w->dk, t->k_stride, batch, kv, k, x->sum);
     store(t, w->dv, t->v_stride, batch, kv, k, x->sum2);

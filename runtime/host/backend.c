@@ -137,6 +137,7 @@ static HdExec *host_open(const HdProgram *p, bool use_graphs, const char *profil
         free(h);
         return NULL;
     }
+    madvise(m, h->bytes, MADV_HUGEPAGE); // fewer faults in the first step where the system has large pages
     h->head.program = p;
     h->head.base = m;
     h->head.on_action = profile ? begin_event : NULL;

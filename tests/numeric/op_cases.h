@@ -73,6 +73,7 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%x: $[3,40,40]) -> $[3,40,40] {\n  %0 = softmax %x {causal} : $[3,40,40]\n  return %0\n}"},
     {CASE_TRAIN, "(%x: $[2,5,9]) -> $[2,5,9] {\n  %0 = softmax %x {causal} : $[2,5,9]\n  return %0\n}"},
     {CASE_TRAIN, "(%x: $[2,3000]) -> $[2,3000] {\n  %0 = softmax %x : $[2,3000]\n  return %0\n}"},
+    {CASE_F32, "(%x: $[3,20011]) -> $[3,20011], $[3] {\n  %0 = softmax %x : $[3,20011]\n  %1 = sum %x {axes = [1]} : $[3]\n  return %0, %1\n}"},
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : $[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
     {CASE_TRAIN, "(%q: $[2,70,48], %k: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48]) -> $[2,70,48], f32[2,3,70], $[2,70,48], $[2,70,48], $[2,70,48] {\n"
