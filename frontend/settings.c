@@ -122,6 +122,33 @@ static bool one_value(Front *f, const struct Row *row, const Node *values, Span 
     return false;
 }
 
+static bool declares_module(const Node *list, const char *name) {
+    for (int k = 0; list && k < list->n; k++) {
+        const Node *n = list->kids[k];
+        if (n->kind == N_MODULE && n->name == name) return true;
+        if ((n->kind == N_MODULE || n->kind == N_MODEL) && declares_module(n, name)) return true;
+        if (n->kind == N_WHEN && (declares_module(n->b, name) || declares_module(n->c, name))) return true;
+    }
+    return false;
+}
+
+static bool is_module_path(const Front *f, const Node *n) {
+    while (n->kind == N_DOT) n = n->a;
+    return n->kind == N_NAME && (declares_module(f->user, n->name) || declares_module(f->prelude, n->name));
+}
+
+// `graph Block.attn, Head;`: a list of modules where one of a few words could stand.
+static bool read_modules(Front *f, const struct Row *row, const Node *values, const char **word) {
+    if (!row->high || !values) return false;
+    Out list = hd_out(f->arena);
+    for (int k = 0; k < values->n; k++) {
+        if (!is_module_path(f, values->kids[k])) return false;
+        hd_printf(&list, "%s%s", k ? ", " : "", hd_path_text(f, values->kids[k]));
+    }
+    *word = list.text;
+    return true;
+}
+
 static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
     *word = hd_path_text(f, n);
     if (*word && in_words(*word, row->choices)) return true;
@@ -171,7 +198,9 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
     switch (row->kind) {
     case KIND_INT:
     case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
-    case KIND_WORD: return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
+    case KIND_WORD:
+        if (read_modules(f, row, values, &s->word)) return true;
+        return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
     case KIND_PATHS: return !values || read_paths(f, row, values, more, &s->paths);
     case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
     case KIND_PAIR:
