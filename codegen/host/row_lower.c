@@ -153,7 +153,7 @@ static int embedding(RowKernel *rk, const Op *o, const int *in) {
 static const char *suffix(DType t) { return t == TY_F64 ? "_d" : ""; }
 static const char *literal(RowKernel *rk, double v, DType t) { return hd_emit_number(rk->e->a, v, t == TY_F64); }
 
-static int norm(RowKernel *rk, const Op *o, const int *in, int out[]) {
+static void norm(RowKernel *rk, const Op *o, const int *in, int out[]) {
     DType t = compute_type(o->in[0]->type->dtype);
     bool centred = o->kind == OP_LAYER_NORM;
     const char *n = text(rk, "%lld", ll(rk->cols)), *nf = literal(rk, (double)rk->cols, t), *one = literal(rk, 1, t);
@@ -169,10 +169,9 @@ static int norm(RowKernel *rk, const Op *o, const int *in, int out[]) {
         out[0] = EXPR(rk, t, "$0 * $1 * $2", in[0], r, in[1]);
         out[1] = r;
     }
-    return 0;
 }
 
-static int norm_grad(RowKernel *rk, const Op *o, const int *in, int out[]) { // dy, x, weight, [mean,] 1/std
+static void norm_grad(RowKernel *rk, const Op *o, const int *in, int out[]) { // dy, x, weight, [mean,] 1/std
     DType t = compute_type(o->in[0]->type->dtype);
     bool centred = o->kind == OP_LAYER_NORM_GRAD;
     const char *n = text(rk, "%lld", ll(rk->cols)), *nf = literal(rk, (double)rk->cols, t), *s = suffix(t);
@@ -188,7 +187,6 @@ static int norm_grad(RowKernel *rk, const Op *o, const int *in, int out[]) { // 
     }
     out[1] = EXPR(rk, t, "$0 * $1", in[0], hat); // summed over the rows
     out[2] = in[0];
-    return 0;
 }
 
 static int softmax(RowKernel *rk, const Op *o, int x) {
@@ -229,6 +227,18 @@ static int rope(RowKernel *rk, const Op *o, int x) {
     return add_in(rk, cell, as_wide(rk, x), true);
 }
 
+static int constant(RowKernel *rk, const Op *o) {
+    DType d = o->out[0]->type->dtype;
+    double v = hd_float(&o->attrs, A_VALUE, 0);
+    return add(rk, CELL_NARROW, d, d == TY_I32 ? text(rk, "%lld", (long long)v) : literal(rk, v, compute_type(d)));
+}
+
+static int iota(RowKernel *rk, const Op *o) { // read by an embedding it counts rows, else columns
+    const Type *t = o->out[0]->type;
+    if (like_of(rk->k, o->out[0]) == LIKE_INDEX) return add(rk, CELL_NARROW, TY_I32, text(rk, "(int32_t)(r %% %lld)", ll(hd_type_cols(t))));
+    return add(rk, CELL_WIDE, t->dtype, text(rk, "(%s)c", hd_host_compute_type(t->dtype)));
+}
+
 static int row_reduction(RowKernel *rk, const Op *o, int x) {
     DType t = compute_type(o->in[0]->type->dtype);
     const char *name = o->kind == OP_REDUCE_MAX ? "hd_row_max" : "hd_row_sum";
@@ -248,12 +258,8 @@ static void lower_op(RowKernel *rk, const Op *o) {
     for (int i = 0; i < o->n_in; i++) in[i] = rk->cell_of[o->in[i]->id];
     if (hd_op_is(o, TRAIT_ELEMENTWISE)) out[0] = function(rk, o, in);
     else switch (o->kind) {
-    case OP_CONST: out[0] = add(rk, CELL_NARROW, o->out[0]->type->dtype,
-        o->out[0]->type->dtype == TY_I32 ? text(rk, "%lld", (long long)hd_float(&o->attrs, A_VALUE, 0)) : literal(rk, hd_float(&o->attrs, A_VALUE, 0), compute_type(o->out[0]->type->dtype))); break;
-    case OP_IOTA: // read by an embedding it counts rows, else columns
-        if (like_of(rk->k, o->out[0]) == LIKE_INDEX) out[0] = add(rk, CELL_NARROW, TY_I32, text(rk, "(int32_t)(r %% %lld)", ll(hd_type_cols(o->out[0]->type))));
-        else out[0] = add(rk, CELL_WIDE, o->out[0]->type->dtype, text(rk, "(%s)c", hd_host_compute_type(o->out[0]->type->dtype)));
-        break;
+    case OP_CONST: out[0] = constant(rk, o); break;
+    case OP_IOTA: out[0] = iota(rk, o); break;
     case OP_CAST: out[0] = cast(rk, o, in[0]); break;
     case OP_RESHAPE: case OP_BROADCAST: out[0] = in[0]; break;
     case OP_EMBEDDING: out[0] = embedding(rk, o, in); break;
