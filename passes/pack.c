@@ -1,8 +1,9 @@
-// Packing of lifetimes into bytes. Three ideas together:
+// Packing of lifetimes into bytes. Four ideas together:
 //   - first fit in a good order: each value goes to the lowest gap (or the tightest one) among the values placed before it; which order
-//     is best depends on the program, so several are tried (XLA and TFLite's greedy-by-size planners use one each);
+//     is best depends on the program, so several are tried: by size, life, area, start, end, and by the contention of a value's life;
 //   - blame: values that stick out above the target go to the front of the order and everything is packed again (squeaky-wheel
 //     optimisation, Joslin & Clements 1999; TVM's hill climb does the like), keeping the best packing seen;
+//   - a climb by single moves, where blame goes in circles;
 //   - the lower bound ends the search, or coming within 1/2048 of it: most training plans do at once.
 // The work is bounded by steps counted, not by a clock, so the result is the same on every machine.
 #include "passes/pack.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_ORDERS = 6 };
+enum { FIRST_CONTENTION = 6, N_ORDERS = 9 };
 static const int64_t WORK = 16 * 1000 * 1000; // steps of the inner loop: some 30 ms
 
 typedef struct { int64_t lower, upper, start, end; } Placed; // kept sorted by start; all that the inner loop reads, in one place
@@ -24,6 +25,7 @@ typedef struct {
     Placed *placed;
     int *order;
     int64_t *key, *key2;
+    int64_t *contention; // most bytes alive at one time of a value's life
 } Packer;
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
@@ -90,12 +92,25 @@ static void sort_order(Packer *p, int *scratch) {
     }
 }
 
+// The times at which lives start are enough: only there more bytes come alive.
+static void find_contention(Packer *p, Arena *a) {
+    int64_t *live = HD_NEWN(a, int64_t, p->n);
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->n; k++)
+            if (p->values[k].lower <= p->values[i].lower && p->values[i].lower < p->values[k].upper) live[i] += p->size[k];
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->n; k++)
+            if (p->values[i].lower <= p->values[k].lower && p->values[k].lower < p->values[i].upper && live[k] > p->contention[i]) p->contention[i] = live[k];
+    p->work -= 2 * (int64_t)p->n * p->n;
+}
+
 static void choose_order(Packer *p, int which, int *scratch) {
     for (int i = 0; i < p->n; i++) {
         const Interval *v = &p->values[i];
         int64_t life = v->upper - v->lower, size = p->size[i];
         int64_t area = size > INT64_MAX / (life + 1) ? INT64_MAX : size * life;
-        const int64_t keys[N_ORDERS][2] = {{size, life}, {life, size}, {area, size}, {-v->lower, life}, {v->upper, life}, {-v->upper, -life}};
+        const int64_t keys[N_ORDERS][2] = {{size, life}, {life, size}, {area, size}, {-v->lower, life}, {v->upper, life}, {-v->upper, -life},
+                                            {p->contention[i], size}, {p->contention[i], life}, {p->contention[i], area}};
         p->key[i] = keys[which][0];
         p->key2[i] = keys[which][1];
         p->order[i] = i;
@@ -121,17 +136,41 @@ static bool blame(Packer *p, int64_t level, int *scratch) {
     return true;
 }
 
-static void search(Packer *p, int *scratch) {
+// Moves one value, mostly one of those that end highest, to another place of the order; keeps the move unless the packing grows. Ties
+// are kept, so the search drifts over plateaus. The generator is seeded alike every time.
+static void climb(Packer *p, int64_t height, bool tight, int64_t until, int *saved) {
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    while (p->height > p->target && p->work > until) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint64_t pick = random >> 33;
+        int from = (int)(pick % (uint64_t)p->n);
+        if (pick & 0x40000000) // the next one from there on that sticks out
+            for (int k = 0; k < p->n && p->offset[p->order[from]] + p->size[p->order[from]] < height; k++) from = (from + 1) % p->n;
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        int to = (int)((random >> 33) % (uint64_t)p->n), v = p->order[from];
+        memcpy(saved, p->order, sizeof(int) * (size_t)p->n);
+        if (to < from) memmove(&p->order[to + 1], &p->order[to], sizeof(int) * (size_t)(from - to));
+        else memmove(&p->order[from], &p->order[from + 1], sizeof(int) * (size_t)(to - from));
+        p->order[to] = v;
+        int64_t now = pack_in_order(p, tight);
+        if (now <= height) height = now;
+        else memcpy(p->order, saved, sizeof(int) * (size_t)p->n);
+    }
+}
+
+static void search(Packer *p, int *scratch, Arena *a) {
     int64_t height[N_ORDERS][2];
-    for (int i = 0; i < N_ORDERS; i++)
+    for (int i = 0; i < N_ORDERS; i++) {
+        if (i == FIRST_CONTENTION) find_contention(p, a); // most programs are packed before it is needed
         for (int tight = 0; tight < 2; tight++) {
             choose_order(p, i, scratch);
             height[i][tight] = pack_in_order(p, tight);
             if (p->height <= p->target || p->work <= 0) return;
         }
+    }
     // improve from each start in turn, best first, with an equal share of the work that is left
     bool done[N_ORDERS][2] = {{false}};
-    int64_t share = p->work / 4;
+    int64_t share = p->work / 6;
     for (int round = 0; round < 2 * N_ORDERS && p->work > 0; round++) {
         int bi = -1, bt = 0;
         for (int i = 0; i < N_ORDERS; i++)
@@ -140,12 +179,13 @@ static void search(Packer *p, int *scratch) {
         done[bi][bt] = true;
         choose_order(p, bi, scratch);
         int64_t h = pack_in_order(p, bt), until = p->work - share;
-        while (p->height > p->target && p->work > until && p->work > 0) {
+        while (p->height > p->target && p->work > until + share / 2 && p->work > 0) {
             int64_t level = h - 1 < p->height - 1 ? h - 1 : p->height - 1;
             if (level < p->target) level = p->target;
             if (!blame(p, level, scratch)) break;
             h = pack_in_order(p, bt);
         }
+        climb(p, h, bt, until > 0 ? until : 0, scratch);
         if (p->height <= p->target) return;
     }
 }
@@ -197,8 +237,9 @@ int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     p.order = HD_NEWN(a, int, n);
     p.key = HD_NEWN(a, int64_t, n);
     p.key2 = HD_NEWN(a, int64_t, n);
+    p.contention = HD_NEWN(a, int64_t, n);
     for (int i = 0; i < n; i++) p.size[i] = round_up(values[i].size, values[i].align);
-    search(&p, HD_NEWN(a, int, n));
+    search(&p, HD_NEWN(a, int, n), a);
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
     return capacity > 0 && p.height > capacity;
