@@ -43,8 +43,8 @@ cat <<'TEXT'
 What to try next:
   build/bin/tiny --data=build/demo/train.txt --steps=400 --resume=build/demo/checkpoint   go on, bit for bit
   build/bin/tiny --report                                                                what the plan holds, in bytes
-  build/bin/heddlec examples/tiny/tiny.hd --print-ir-after-all -o /dev/null | less        every stage of the compiler
-  build/bin/heddlec examples/gpt2/gpt2.hd --emit=report                                  will GPT-2 fit? before anything runs
+  build/bin/heddlec examples/tiny/tiny.hd --emit=plan --print-ir-dir=build/demo/ir -o build/demo/plan.hir   every stage, a file each
+  build/bin/heddlec examples/gpt2/gpt2.hd --target=cuda --emit=report                    will GPT-2 fit? before anything runs
   build/bin/heddlec examples/tiny/tiny.hd --set layers=6 --set dim=192 -o build/bin/mine  your own size
   frontend/LANGUAGE.md                                                                   the language, to write your own model
 TEXT

@@ -115,7 +115,7 @@ static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
     if (args->arch && strncmp(args->arch, "sm_", 3)) return bad_usage("--arch takes a name such as sm_90, not", args->arch);
     if (args->emit == N_EMITS) args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand: to look at what they do
     if (args->emit == EMIT_CUDA && strcmp(args->target, "cuda")) return bad_usage("--emit=cuda needs --target=cuda, not", args->target);
-    return args->input || args->manager.print_pipeline || bad_usage("no input file in", argv[0]);
+    return args->input || args->manager.print_pipeline || bad_usage("an input file is missing after", "heddlec");
 }
 
 static void target_config(const Arguments *args, Module *m) {
