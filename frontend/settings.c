@@ -139,7 +139,7 @@ static bool is_module_path(const Front *f, const Node *n) {
 
 // `graph Block.attn, Head;`: a list of modules where one of a few words could stand.
 static bool read_modules(Front *f, const struct Row *row, const Node *values, const char **word) {
-    if (!row->high || !values) return false;
+    if (row->high == 0 || !values) return false;
     Out list = hd_out(f->arena);
     for (int k = 0; k < values->n; k++) {
         if (!is_module_path(f, values->kids[k])) return false;
