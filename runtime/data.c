@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 1024, HEADER_MAGIC = 20240520 };
+enum { HEADER_BYTES = 1024, HEADER_MAGIC = 20240520, WIDE_MAGIC = 20240801 };
 
 static bool ends_with(const char *s, const char *end) {
     size_t n = strlen(s), k = strlen(end);
     return n >= k && !strcmp(s + n - k, end);
 }
 
-static int32_t word_at(const unsigned char *p) { return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24); }
+static uint32_t word_at(const unsigned char *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
 
 static bool layout(Data *d) { // which of the three formats
     d->tokens = d->map;
@@ -28,19 +28,23 @@ static bool layout(Data *d) { // which of the three formats
     }
     d->width = 2;
     if (d->map_bytes >= HEADER_BYTES && word_at(d->map) == HEADER_MAGIC) {
-        int32_t version = word_at(d->map + 4), count = word_at(d->map + 8);
+        uint32_t version = word_at(d->map + 4), count = word_at(d->map + 8);
         d->tokens += HEADER_BYTES;
         d->count = (int64_t)(d->map_bytes - HEADER_BYTES) / 2;
         if (version != 1) {
-            hd_fail("%s: header version %d; version 1 (u16 tokens) is read", d->path, version);
+            hd_fail("%s: header version %u; version 1 (u16 tokens) is read", d->path, version);
             return false;
         }
         if (count > d->count) {
-            hd_fail("%s: the header says %d tokens, the file holds %lld: it is cut short", d->path, count, (long long)d->count);
+            hd_fail("%s: the header says %u tokens, the file holds %lld: it is cut short", d->path, count, (long long)d->count);
             return false;
         }
-        if (count >= 0) d->count = count;
+        d->count = count;
         return true;
+    }
+    if (d->map_bytes >= HEADER_BYTES && word_at(d->map) == WIDE_MAGIC) {
+        hd_fail("%s: tokens of 4 bytes (magic %d); tokens of 2 bytes are read (magic %d)", d->path, WIDE_MAGIC, HEADER_MAGIC);
+        return false;
     }
     if (d->map_bytes % 2) {
         hd_fail("%s: %zu bytes are no whole number of u16 tokens", d->path, d->map_bytes);
@@ -52,7 +56,7 @@ static bool layout(Data *d) { // which of the three formats
 
 bool hd_data_open(Data *d, const char *path, int64_t seq) {
     *d = (Data){.path = path};
-    int fd = open(path, O_RDONLY);
+    int fd = open(path, O_RDONLY | O_NONBLOCK); // a pipe is refused below, not waited for
     struct stat st;
     if (fd < 0 || fstat(fd, &st)) {
         hd_fail("cannot read %s: %s", path, strerror(errno));
@@ -61,7 +65,7 @@ bool hd_data_open(Data *d, const char *path, int64_t seq) {
     }
     if (!S_ISREG(st.st_mode)) {
         close(fd);
-        hd_fail("%s is not a file", path);
+        hd_fail("%s is not a plain file: tokens are mapped into memory", path);
         return false;
     }
     d->map_bytes = (size_t)st.st_size;

@@ -101,10 +101,11 @@ typedef struct {
 // How a target does things. Functions return false after describing the failure with hd_fail.
 struct HdBackend {
     const char *name;
+    bool synchronous; // `run` returns when the work is done: nothing is gained by issuing ahead
     HdExec *(*open)(const HdProgram *p, bool use_graphs, const char *profile); // NULL on failure; everything compiled and loaded, memory zeroed
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);  // into the device arena; ordered before later runs
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
-    bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous
+    bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous, unless said above
     // Copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the oldest such copy.
     bool (*post)(HdExec *x, int n, const int64_t *offsets, size_t bytes);
     bool (*collect)(HdExec *x, void *data);

@@ -13,9 +13,9 @@ double hd_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool open_file(FILE **f, const char *path) {
+static bool open_file(FILE **f, const char *path, const char *mode) {
     if (!path) return true;
-    *f = fopen(path, "w");
+    *f = fopen(path, mode);
     if (!*f) hd_fail("cannot write %s: %s", path, strerror(errno));
     return *f != NULL;
 }
@@ -27,7 +27,11 @@ bool hd_log_open(Log *l, const HdProgram *p, const Options *o, int64_t first_ste
     l->every = o->log_every ? o->log_every : l->terminal ? 1 : (o->steps - first_step + 49) / 50;
     if (l->every < 1) l->every = 1;
     l->started = l->last = hd_now();
-    return open_file(&l->json, o->log) && open_file(&l->digest, o->digest);
+    return open_file(&l->json, o->log, o->resume ? "a" : "w") && open_file(&l->digest, o->digest, "w");
+}
+
+static void flush_json(Log *l) { // a line is there as soon as it is told
+    if (fflush(l->json) && !l->json_error) l->json_error = errno;
 }
 
 static void put_number(FILE *f, const char *name, double v) { // JSON has no NaN and no infinity
@@ -48,10 +52,11 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
         fprintf(l->json, "{\"step\": %lld", (long long)step);
         put_number(l->json, "loss", (double)loss);
         put_number(l->json, "grad_norm", (double)norm);
-        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld, \"tokens_per_second\": %.1f", took, (long long)((double)step * tokens), tokens / took);
+        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took, (long long)((double)step * tokens));
+        put_number(l->json, "tokens_per_second", tokens / took);
         if (mfu > 0) fprintf(l->json, ", \"mfu\": %.4f", mfu);
         fprintf(l->json, "}\n");
-        fflush(l->json);
+        flush_json(l);
     }
     if (step % l->every && step != l->last_step && step != l->first_step + 1) return;
     long left = lround((double)(l->last_step - step) * l->step_seconds);
@@ -62,13 +67,15 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
             l->terminal && step != l->last_step ? "" : "\n");
 }
 
+void hd_log_restart(Log *l) { l->last = hd_now(); }
+
 void hd_log_val(Log *l, int64_t step, double loss) {
     hd_log_say(l, "step %lld  validation loss %.4f", (long long)step, loss);
     if (!l->json) return;
     fprintf(l->json, "{\"step\": %lld", (long long)step);
     put_number(l->json, "val_loss", loss);
     fprintf(l->json, "}\n");
-    fflush(l->json);
+    flush_json(l);
 }
 
 void hd_log_say(Log *l, const char *fmt, ...) {
@@ -80,15 +87,16 @@ void hd_log_say(Log *l, const char *fmt, ...) {
     va_end(ap);
 }
 
-static bool close_file(FILE *f, const char *path) {
+static bool close_file(FILE *f, const char *path, int error) { // error: of an earlier write, where it is known
     if (!f) return true;
-    bool bad = ferror(f) != 0;
-    if (fclose(f)) bad = true;
-    if (bad) hd_fail("cannot write %s: %s", path, strerror(errno));
-    return !bad;
+    const bool bad = ferror(f) != 0;
+    if (fclose(f) && !error) error = errno;
+    if (!error && !bad) return true;
+    hd_fail("cannot write %s: %s", path, error ? strerror(error) : "an earlier write failed; is the disk full?");
+    return false;
 }
 
 bool hd_log_close(Log *l) {
-    bool ok = close_file(l->json, l->json_path);
-    return close_file(l->digest, l->digest_path) && ok;
+    bool ok = close_file(l->json, l->json_path, l->json_error);
+    return close_file(l->digest, l->digest_path, 0) && ok;
 }

@@ -9,6 +9,7 @@ typedef struct {
     const HdProgram *program;
     const char *json_path, *digest_path;
     bool terminal;
+    int json_error; // errno of its first failed write
     double peak_flops, started, last, step_seconds; // step_seconds: smoothed
     int64_t first_step, last_step, every;
 } Log;
@@ -16,6 +17,7 @@ typedef struct {
 bool hd_log_open(Log *l, const HdProgram *p, const Options *o, int64_t first_step, double peak_flops); // false after hd_fail
 void hd_log_step(Log *l, int64_t step, float loss, float norm);
 void hd_log_val(Log *l, int64_t step, double loss);
+void hd_log_restart(Log *l); // validation and saving are over: the next step's time begins now
 void hd_log_say(Log *l, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // a line of its own on stderr
 bool hd_log_close(Log *l); // false after hd_fail: a full disk
 double hd_now(void);       // seconds, monotonic

@@ -12,7 +12,7 @@
     X(STEPS, "steps", "N", "train until step N")                                                                       \
     X(RANKS, "ranks", "N", "ranks on this host; this program holds one")                                               \
     X(SEED, "seed", "N", "seed of initial weights and data order (default: the train block's)")                        \
-    X(LOG, "log", "FILE", "one JSON line a step")                                                                      \
+    X(LOG, "log", "FILE", "one JSON line a step; with --resume, added to the file")                                                                      \
     X(DIGEST, "digest", "FILE", "exact loss and gradient norm per step, a hash per parameter")                         \
     X(SAVE, "save", "DIR", "write a checkpoint at the end")                                                            \
     X(SAVE_EVERY, "save-every", "N", "... and every N steps")                                                          \
@@ -57,16 +57,17 @@ static void usage(FILE *f, const char *argv0) {
         snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] ? "=" : "", args[i] ? args[i] : "");
         fprintf(f, "  %-20s %s\n", left, docs[i]);
     }
-    fputs("Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, HEDDLE_CACHE=FOLDER|off,\n"
+    fputs("Interrupted or terminated, a program finishes its step, saves (with --save) and exits with 128 + the signal's number.\n"
+          "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, HEDDLE_CACHE=FOLDER|off,\n"
           "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (tell every choice)\n", f);
 }
 
-static bool number(const char *name, const char *text, int64_t least, int64_t *v) {
+static bool number(const char *name, const char *text, int64_t least, int64_t most, int64_t *v) {
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
-    if (*end || end == text || errno || n < least) {
-        fprintf(stderr, "error: --%s=%s: expected a whole number of at least %lld\n", name, text, (long long)least);
+    if (*end || end == text || errno || n < least || n > most) {
+        fprintf(stderr, "error: --%s=%s: expected a whole number from %lld to %lld\n", name, text, (long long)least, (long long)most);
         return false;
     }
     *v = n;
@@ -90,7 +91,9 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
                  id == OPT_VAL_EVERY ? &o->val_every : id == OPT_VAL_BATCHES ? &o->val_batches : id == OPT_LOG_EVERY ? &o->log_every :
                  id == OPT_RANKS ? &ranks : NULL;
     if (n) {
-        if (!number(names[id], arg, id == OPT_STEPS || id == OPT_SEED ? 0 : 1, n)) return 2;
+        const int64_t most = id == OPT_SEED ? INT64_MAX : INT32_MAX; // the device counts steps in 32 bits
+        if (!number(names[id], arg, id == OPT_STEPS || id == OPT_SEED ? 0 : 1, most, n)) return 2;
+        if (id == OPT_SEED) o->seed_given = true;
         if (ranks == 1) return 0;
         fprintf(stderr, "error: --ranks=%lld: this program was compiled for 1 rank (mesh { shard = 1; })\n", (long long)ranks);
         return 2;
@@ -98,6 +101,35 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
     if (id == OPT_NO_GRAPH) o->no_graph = true;
     if (id == OPT_CHECK) o->check = true;
     if (id == OPT_REPORT) o->report = true;
+    return 0;
+}
+
+static int refuse(const char *what, const char *arg, const char *argv0) {
+    fprintf(stderr, "error: %s%s; try %s --help\n", what, arg, argv0);
+    return 2;
+}
+
+// getopt found no option it may take: `id` is ':' for a missing value, else '?', and optopt the row, when there is one.
+static int refuse_option(int id, char **argv) {
+    const bool row = optopt > 0 && optopt < N_OPTIONS;
+    if (id == ':') return refuse(argv[optind - 1], " needs a value", argv[0]);
+    if (row) return refuse("no value may follow in ", argv[optind - 1], argv[0]);
+    if (optopt) return refuse("options begin with --, unlike -", (char[]){(char)optopt, 0}, argv[0]);
+    return refuse("no option, or more than one, begins with ", argv[optind - 1], argv[0]);
+}
+
+// What only makes sense together, or only apart. 0 or 2.
+static int combine(const Options *o, int argc, char **argv) {
+    static const char *const none = "";
+    if (o->report) return 0;
+    if (o->steps < 0 && !o->export_to && !(o->val && o->resume)) {
+        if (argc == 1) usage(stderr, argv[0]);
+        return refuse("--steps=N is missing", none, argv[0]);
+    }
+    if (o->steps > 0 && !o->data) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
+    if (o->save_every && !o->save) return refuse("--save-every needs --save=DIR", none, argv[0]);
+    if (o->val_every && !o->val) return refuse("--val-every needs --val=FILE", none, argv[0]);
+    if (o->init && o->resume) return refuse("--init and --resume both say where the weights come from; give one", none, argv[0]);
     return 0;
 }
 
@@ -111,38 +143,17 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o) {
         {NULL, 0, NULL, 0}};
     *o = (Options){.steps = -1, .seed = p->seed, .val_batches = 8};
     optind = 1;
-    for (int id; (id = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
+    opterr = 0;
+    for (int id; (id = getopt_long(argc, argv, ":", longs, NULL)) != -1;) {
         if (id == OPT_HELP) {
             usage(stdout, argv[0]);
             return 1;
         }
-        if (id == '?' || set(o, id, optarg)) {
-            if (id == '?') fprintf(stderr, "try %s --help\n", argv[0]);
-            return 2;
-        }
+        if (id == '?' || id == ':') return refuse_option(id, argv);
+        if (set(o, id, optarg)) return 2;
     }
-    if (optind < argc) {
-        fprintf(stderr, "error: unexpected argument '%s'; options start with --, try --help\n", argv[optind]);
-        return 2;
-    }
-    bool trains = o->steps > 0;
-    if (!o->report && !trains && !(o->steps == 0 || o->export_to || (o->val && o->resume))) {
-        fprintf(stderr, "error: --steps=N is missing\n");
-        usage(stderr, argv[0]);
-        return 2;
-    }
-    if (trains && !o->data && !o->report) {
-        fprintf(stderr, "error: --data=FILE is missing: %lld steps need training tokens\n", (long long)o->steps);
-        return 2;
-    }
-    if (o->save_every && !o->save) {
-        fprintf(stderr, "error: --save-every needs --save=DIR\n");
-        return 2;
-    }
-    if (o->init && o->resume) {
-        fprintf(stderr, "error: --init and --resume both say where the weights come from; give one\n");
-        return 2;
-    }
+    if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
+    if (combine(o, argc, argv)) return 2;
     if (o->steps < 0) o->steps = 0;
     return 0;
 }

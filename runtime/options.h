@@ -6,9 +6,10 @@
 typedef struct {
     const char *data, *val, *log, *digest, *save, *resume, *init, *export_to, *profile;
     int64_t steps, seed, save_every, val_every, val_batches, log_every;
-    bool no_graph, check, report;
+    bool no_graph, check, report, seed_given;
 } Options;
 
 // 0: go on; 1: done (help was printed); 2: bad usage, already said.
 int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o);
+bool hd_paths_check(const Options *o); // false after hd_fail: an output cannot be written, or is an input as well
 #endif

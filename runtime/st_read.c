@@ -34,24 +34,28 @@ static int hex4(const char *p) {
     return v;
 }
 
+static char unescaped(Json *j, const char *end) { // what follows a backslash; 0: malformed
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char c = *j->p++, *known = c ? strchr(from, c) : NULL;
+    if (known) return to[known - from];
+    if (c != 'u' || end - j->p < 4) return 0;
+    int u = hex4(j->p);
+    j->p += 4;
+    return u <= 0 ? 0 : u < 128 ? (char)u : '?'; // names are ASCII in practice
+}
+
 static char *string(Json *j) { // malloc'ed; NULL: not a string
     if (!take(j, '"')) return NULL;
-    char *s = malloc((size_t)(j->end - j->p) + 1), *o = s;
-    while (s && j->p < j->end && *j->p != '"') {
-        char c = *j->p++;
-        if (c == '\\' && j->p < j->end) {
-            c = *j->p++;
-            if (c == 'u' && j->end - j->p >= 4) { // names are ASCII in practice; others become '?'
-                int u = hex4(j->p);
-                j->p += 4;
-                c = u > 0 && u < 128 ? (char)u : '?';
-            } else {
-                c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c == 'b' ? '\b' : c == 'f' ? '\f' : c;
-            }
-        }
-        *o++ = c;
-    }
-    if (!s || j->p == j->end) {
+    const char *end = j->p;
+    while (end < j->end && *end != '"') end += *end == '\\' && j->end - end > 1 ? 2 : 1;
+    if (end >= j->end) return NULL;
+    char *s = malloc((size_t)(end - j->p) + 1), *o = s;
+    if (!s) return NULL;
+    for (; j->p < end; o++) {
+        const bool escape = *j->p == '\\';
+        if (escape) j->p++;
+        *o = escape ? unescaped(j, end) : *j->p++;
+        if (*o) continue;
         free(s);
         return NULL;
     }
@@ -168,12 +172,14 @@ static bool header(Json *j) {
         f->tensors[f->n] = (StTensor){.name = name};
         if (!tensor(j, &f->tensors[f->n++])) return false;
     } while (take(j, ','));
-    return take(j, '}');
+    if (!take(j, '}')) return false;
+    blanks(j);
+    return j->p == j->end;
 }
 
 bool hd_st_open(StFile *f, const char *path) {
     *f = (StFile){.path = path};
-    int fd = open(path, O_RDONLY);
+    int fd = open(path, O_RDONLY | O_NONBLOCK); // a pipe is refused below, not waited for
     struct stat st;
     if (fd < 0 || fstat(fd, &st)) {
         hd_fail("cannot read %s: %s", path, strerror(errno));
@@ -261,6 +267,6 @@ bool hd_st_checksum_ok(const StFile *f) {
     const StTensor *t = hd_st_find(f, "__checksum__");
     if (!t || t->end - t->begin != 16 || t->end != (int64_t)f->data_bytes) return false;
     XXH128_canonical_t c;
-    XXH128_canonicalFromHash(&c, XXH3_128bits(f->data, (size_t)t->begin));
+    XXH128_canonicalFromHash(&c, XXH3_128bits(f->map, f->map_bytes - 16));
     return !memcmp(c.digest, f->data + t->begin, 16);
 }

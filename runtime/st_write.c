@@ -1,9 +1,11 @@
-// Writing safetensors under a temporary name, with a checksum at the end, and renaming when everything is on the disk.
+// Writing safetensors under a temporary name, and renaming when everything is on the disk. A link is followed: its target is
+// replaced. Devices and pipes cannot be replaced; they are written in place.
 #include "runtime/heddle.h"
 #include "runtime/safetensors.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -51,23 +53,34 @@ static void entry(StWriter *w, const char *name, const char *dtype, int rank, co
     w->at += bytes;
 }
 
-bool hd_st_create(StWriter *w, const char *path) {
-    size_t n = strlen(path) + 32;
-    *w = (StWriter){.first = true, .path = malloc(n), .temporary = malloc(n), .hash = XXH3_createState()};
-    if (!w->path || !w->temporary || !w->hash) {
-        hd_fail("out of memory");
-        return false;
-    }
-    snprintf(w->path, n, "%s", path);
-    snprintf(w->temporary, n, "%s.tmp.%ld", path, (long)getpid());
-    XXH3_128bits_reset(w->hash);
-    w->file = fopen(w->temporary, "wb");
-    if (w->file) return true;
-    hd_fail("cannot write %s: %s", w->temporary, strerror(errno));
+static void release(StWriter *w) {
     free(w->path);
     free(w->temporary);
+    free(w->header);
     XXH3_freeState(w->hash);
-    return false;
+    *w = (StWriter){0};
+}
+
+bool hd_st_create(StWriter *w, const char *path, bool checksum) {
+    struct stat st;
+    bool in_place = !stat(path, &st) && !S_ISREG(st.st_mode);
+    char *real = in_place ? NULL : realpath(path, NULL); // NULL: a new file
+    size_t n = strlen(real ? real : path) + 32;
+    *w = (StWriter){.first = true, .checksum = checksum, .path = malloc(n), .temporary = in_place ? NULL : malloc(n), .hash = XXH3_createState()};
+    bool ok = w->path && w->hash && (in_place || w->temporary);
+    if (ok) {
+        snprintf(w->path, n, "%s", real ? real : path);
+        if (!in_place) snprintf(w->temporary, n, "%s.tmp.%ld", w->path, (long)getpid());
+        XXH3_128bits_reset(w->hash);
+        w->file = fopen(in_place ? w->path : w->temporary, "wb");
+        if (!w->file) hd_fail("cannot write %s: %s", path, strerror(errno));
+        ok = w->file != NULL;
+    } else {
+        hd_fail("out of memory");
+    }
+    free(real);
+    if (!ok) release(w);
+    return ok;
 }
 
 void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim) {
@@ -77,6 +90,7 @@ void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim) 
 }
 
 static void put(StWriter *w, const void *data, size_t bytes) {
+    if (w->checksum) XXH3_128bits_update(w->hash, data, bytes);
     if (!w->failed && bytes && fwrite(data, 1, bytes, w->file) != bytes) {
         w->failed = true;
         hd_fail("cannot write %s: %s", w->path, strerror(errno));
@@ -85,7 +99,7 @@ static void put(StWriter *w, const void *data, size_t bytes) {
 
 void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta) {
     int64_t sixteen = 16;
-    entry(w, "__checksum__", "U8", 1, &sixteen, 16);
+    if (w->checksum) entry(w, "__checksum__", "U8", 1, &sixteen, 16);
     text(w, ",\"__metadata__\":{", 17);
     for (int i = 0; i < n_meta; i++) {
         if (i) text(w, ",", 1);
@@ -94,7 +108,7 @@ void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta) {
         quoted(w, meta[i].value);
     }
     text(w, "}}", 2);
-    while (w->n % 8) text(w, " ", 1);
+    while (w->n % 8 && !w->failed) text(w, " ", 1);
     unsigned char len[8];
     for (int i = 0; i < 8; i++) len[i] = (unsigned char)((uint64_t)w->n >> (8 * i));
     if (w->failed) hd_fail("out of memory");
@@ -102,17 +116,14 @@ void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta) {
     put(w, w->header, w->n);
 }
 
-void hd_st_put(StWriter *w, const void *data, size_t bytes) {
-    XXH3_128bits_update(w->hash, data, bytes);
-    put(w, data, bytes);
-}
+void hd_st_put(StWriter *w, const void *data, size_t bytes) { put(w, data, bytes); }
 
 bool hd_st_finish(StWriter *w) {
     XXH128_canonical_t c;
     XXH128_canonicalFromHash(&c, XXH3_128bits_digest(w->hash));
-    put(w, c.digest, 16);
+    if (w->checksum) put(w, c.digest, 16);
     bool ok = !w->failed;
-    if (ok && (fflush(w->file) || fsync(fileno(w->file)))) {
+    if (ok && (fflush(w->file) || (w->temporary && fsync(fileno(w->file))))) {
         hd_fail("cannot write %s: %s", w->path, strerror(errno));
         ok = false;
     }
@@ -120,14 +131,11 @@ bool hd_st_finish(StWriter *w) {
         hd_fail("cannot write %s: %s", w->path, strerror(errno));
         ok = false;
     }
-    if (ok && rename(w->temporary, w->path)) {
+    if (ok && w->temporary && rename(w->temporary, w->path)) {
         hd_fail("cannot rename %s to %s: %s", w->temporary, w->path, strerror(errno));
         ok = false;
     }
-    if (!ok) unlink(w->temporary);
-    free(w->path);
-    free(w->temporary);
-    free(w->header);
-    XXH3_freeState(w->hash);
+    if (!ok && w->temporary) unlink(w->temporary);
+    release(w);
     return ok;
 }

@@ -172,7 +172,7 @@ static bool save_piece(HdExec *x, const HdProgram *p, int k, int64_t first, int6
 
 static bool write_state(HdExec *x, const HdProgram *p, const char *path, int n_roles, int n_meta, const StMeta *meta) {
     Save s = {.role = 0};
-    if (!hd_st_create(&s.w, path)) return false;
+    if (!hd_st_create(&s.w, path, n_roles > 1)) return false; // other programs expect parameters and nothing else
     for (int r = 0; r < n_roles; r++)
         for (int k = 0; k < p->n_params; k++) {
             char name[512];
@@ -190,13 +190,19 @@ bool hd_state_export(HdExec *x, const HdProgram *p, const char *path) {
     return write_state(x, p, path, 1, 2, meta);
 }
 
+static bool checkpoint_path(const char *dir, char *path, size_t size) {
+    if ((size_t)snprintf(path, size, "%s/checkpoint.safetensors", dir) < size) return true;
+    hd_fail("the folder's name has %zu bytes; at most %zu are possible", strlen(dir), size - sizeof "/checkpoint.safetensors");
+    return false;
+}
+
 bool hd_state_save(HdExec *x, const HdProgram *p, const char *dir, const Progress *at) {
     char path[4096], step[24], seed[24], tokens[24];
     if (mkdir(dir, 0777) && errno != EEXIST) {
         hd_fail("cannot make the folder %s: %s", dir, strerror(errno));
         return false;
     }
-    snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
+    if (!checkpoint_path(dir, path, sizeof path)) return false;
     snprintf(step, sizeof step, "%lld", (long long)at->step);
     snprintf(seed, sizeof seed, "%lld", (long long)at->seed);
     snprintf(tokens, sizeof tokens, "%lld", (long long)at->data_tokens);
@@ -222,9 +228,18 @@ static bool resume_piece(HdExec *x, const HdProgram *p, int k, int64_t first, in
     return true;
 }
 
+static int64_t count_of(const StFile *f, const char *key, int64_t most) { // -1: absent or no such number
+    const char *text = hd_st_meta(f, key);
+    char *end;
+    if (!text || *text < '0' || *text > '9') return -1;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    return *end || errno || v > most ? -1 : v;
+}
+
 static bool acceptable(const StFile *f, const HdProgram *p) {
     const char *version = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"), *hash = hd_st_meta(f, "model_hash");
-    if (!version || strcmp(version, "1") || !hd_st_meta(f, "step") || !hd_st_meta(f, "seed")) {
+    if (!version || strcmp(version, "1")) {
         hd_fail("%s is no checkpoint of this program (to start from its weights, use --init)", f->path);
         return false;
     }
@@ -238,6 +253,10 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
             snprintf(name, sizeof name, "%s%s", roles[r], p->params[k].name);
             if (!fits(f, &p->params[k], name)) return false;
         }
+    if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 || count_of(f, "data_tokens", INT64_MAX) < 0) {
+        hd_fail("%s: its step, seed or data_tokens is no number this program can go on from", f->path);
+        return false;
+    }
     if (!hash || strcmp(hash, p->model_hash)) {
         hd_fail("%s was written by another model or train block (%s, hash %s; this program: %s, hash %s)", f->path, model ? model : "?",
                 hash ? hash : "none", p->model, p->model_hash);
@@ -248,15 +267,11 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
 
 bool hd_state_resume(HdExec *x, const HdProgram *p, const char *dir, Progress *at) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
     StFile f;
-    if (!hd_st_open(&f, path)) return false;
+    if (!checkpoint_path(dir, path, sizeof path) || !hd_st_open(&f, path)) return false;
     bool ok = acceptable(&f, p) && each_piece(x, p, resume_piece, &f);
     if (ok) {
-        const char *tokens = hd_st_meta(&f, "data_tokens");
-        at->step = strtoll(hd_st_meta(&f, "step"), NULL, 10);
-        at->seed = strtoll(hd_st_meta(&f, "seed"), NULL, 10);
-        at->data_tokens = tokens ? strtoll(tokens, NULL, 10) : 0;
+        *at = (Progress){count_of(&f, "step", INT32_MAX), count_of(&f, "seed", INT64_MAX), count_of(&f, "data_tokens", INT64_MAX)};
         int32_t step = (int32_t)at->step;
         if (p->step >= 0) ok = backend(p)->write(x, p->step, &step, 4);
     }
@@ -280,6 +295,7 @@ static bool hash_piece(HdExec *x, const HdProgram *p, int k, int64_t first, int6
 
 bool hd_state_hashes(HdExec *x, const HdProgram *p, FILE *f) {
     Hashing h = {f, XXH3_createState()};
+    if (!h.state) hd_fail("out of memory");
     bool ok = h.state && each_piece(x, p, hash_piece, &h);
     XXH3_freeState(h.state);
     return ok;

@@ -19,7 +19,7 @@ typedef struct {
     Copy *oldest, *newest;
     Event *events; // of the last step, when profiling
     int n_events, cap_events;
-    bool open_event, events_lost;
+    bool profiling, open_event, events_lost;
     char device[96];
 } Host;
 
@@ -92,9 +92,13 @@ static bool host_write_profile(HdExec *x, const char *path) {
         put_json(f, a->path);
         fputs("\", \"where\": \"", f);
         put_json(f, a->where);
-        fprintf(f, "\", \"flops\": %.6g, \"bytes\": %.6g}}%s\n", a->flops, a->bytes, i + 1 < h->n_events ? "," : "");
+        fputs("\", \"stream\": \"", f);
+        put_json(f, a->stream);
+        fprintf(f, "\", \"flops\": %.6g, \"bytes\": %.6g}},\n", a->flops, a->bytes);
     }
-    fputs("]}\n", f);
+    fputs("{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 0, \"args\": {\"name\": \"", f);
+    put_json(f, h->device);
+    fputs("\"}}\n]}\n", f);
     const bool bad = ferror(f) != 0;
     if (fclose(f) || bad) {
         hd_fail("cannot write the profile %s: %s", path, strerror(errno));
@@ -140,7 +144,7 @@ static HdExec *host_open(const HdProgram *p, bool use_graphs, const char *profil
     madvise(m, h->bytes, MADV_HUGEPAGE); // fewer faults in the first step where the system has large pages
     h->head.program = p;
     h->head.base = m;
-    h->head.on_action = profile ? begin_event : NULL;
+    h->profiling = profile != NULL;
     find_device(h);
     return &h->head;
 }
@@ -166,6 +170,7 @@ static bool host_read(HdExec *x, int64_t offset, void *data, size_t bytes) {
 static bool host_run(HdExec *x, const HdFunc *f) {
     Host *h = host_of(x);
     if (!strcmp(f->name, "micro_only") || !strcmp(f->name, "micro_first")) h->n_events = 0; // a new step
+    h->head.on_action = h->profiling && strcmp(f->name, "eval") != 0 ? begin_event : NULL; // validation is no part of a step
     f->run(x);
     end_event(h);
     return true;
@@ -231,6 +236,6 @@ static double host_peak_flops(HdExec *x) {
 static const char *host_device(HdExec *x) { return host_of(x)->device; }
 
 const HdBackend hd_host_backend = {
-    .name = "host", .open = host_open, .write = host_write, .read = host_read, .run = host_run, .post = host_post, .collect = host_collect,
+    .name = "host", .synchronous = true, .open = host_open, .write = host_write, .read = host_read, .run = host_run, .post = host_post, .collect = host_collect,
     .sync = host_sync, .write_profile = host_write_profile, .close = host_close, .peak_flops = host_peak_flops, .device = host_device,
 };

@@ -1,0 +1,61 @@
+// Where a run writes, looked at before the first step: what cannot be written, or would overwrite what is read, is said while
+// nothing is lost yet.
+#include "runtime/options.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct { const char *option, *path; } Place;
+
+static bool same_file(const char *a, const char *b) {
+    struct stat s, t;
+    if (!strcmp(a, b)) return true;
+    return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino && S_ISREG(s.st_mode);
+}
+
+static bool writable(const Place *w) {
+    struct stat st;
+    const bool there = !stat(w->path, &st);
+    int wrong = there && S_ISDIR(st.st_mode) ? EISDIR : 0;
+    if (!wrong && there && access(w->path, W_OK)) wrong = errno;
+    if (!wrong && !there) {
+        const char *slash = strrchr(w->path, '/');
+        char *folder = slash ? strndup(w->path, slash == w->path ? 1 : (size_t)(slash - w->path)) : strdup(".");
+        if (!folder || stat(folder, &st)) wrong = errno;
+        else if (!S_ISDIR(st.st_mode)) wrong = ENOTDIR;
+        else if (access(folder, W_OK | X_OK)) wrong = errno;
+        free(folder);
+    }
+    if (wrong) hd_fail("--%s: cannot write %s: %s", w->option, w->path, strerror(wrong));
+    return !wrong;
+}
+
+static bool save_folder(const char *dir) {
+    struct stat st;
+    int wrong = mkdir(dir, 0777) && errno != EEXIST ? errno : 0;
+    if (!wrong && stat(dir, &st)) wrong = errno;
+    if (!wrong && !S_ISDIR(st.st_mode)) wrong = ENOTDIR;
+    if (!wrong && access(dir, W_OK | X_OK)) wrong = errno;
+    if (wrong) hd_fail("--save: cannot make or write the folder %s: %s", dir, strerror(wrong));
+    return !wrong;
+}
+
+bool hd_paths_check(const Options *o) {
+    const Place reads[] = {{"data", o->data}, {"val", o->val}, {"init", o->init}};
+    const Place writes[] = {{"log", o->log}, {"digest", o->digest}, {"export", o->export_to}, {"profile", o->profile}};
+    enum { N_READS = sizeof reads / sizeof *reads, N_WRITES = sizeof writes / sizeof *writes };
+    for (int i = 0; i < N_WRITES; i++) {
+        const Place *w = &writes[i];
+        if (!w->path) continue;
+        for (int k = 0; k < N_READS + i; k++) {
+            const Place *other = k < N_READS ? &reads[k] : &writes[k - N_READS];
+            if (!other->path || !same_file(w->path, other->path)) continue;
+            hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option, w->option, w->path);
+            return false;
+        }
+        if (!writable(w)) return false;
+    }
+    return !o->save || save_folder(o->save);
+}
