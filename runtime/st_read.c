@@ -150,29 +150,35 @@ static bool tensor(Json *j, StTensor *t) {
     return take(j, '}') && consistent(j->f, t);
 }
 
+static bool entry(Json *j) { // "name": tensor, or the metadata
+    StFile *f = j->f;
+    char *name = string(j);
+    if (!name || !take(j, ':')) {
+        free(name);
+        return false;
+    }
+    if (!strcmp(name, "__metadata__")) {
+        free(name);
+        return metadata(j);
+    }
+    StTensor *grown = grow(f->tensors, f->n, sizeof *grown);
+    if (!grown) {
+        free(name);
+        return false;
+    }
+    f->tensors = grown;
+    f->tensors[f->n] = (StTensor){.name = name};
+    return tensor(j, &f->tensors[f->n++]);
+}
+
 static bool header(Json *j) {
     if (!take(j, '{')) return false;
-    if (take(j, '}')) return true;
-    do {
-        char *name = string(j);
-        if (!name || !take(j, ':')) {
-            free(name);
-            return false;
-        }
-        if (!strcmp(name, "__metadata__")) {
-            free(name);
-            if (!metadata(j)) return false;
-            continue;
-        }
-        StFile *f = j->f;
-        StTensor *grown = grow(f->tensors, f->n, sizeof *grown);
-        if (grown) f->tensors = grown;
-        if (!grown) free(name);
-        if (!grown) return false;
-        f->tensors[f->n] = (StTensor){.name = name};
-        if (!tensor(j, &f->tensors[f->n++])) return false;
-    } while (take(j, ','));
-    if (!take(j, '}')) return false;
+    if (!take(j, '}')) {
+        do {
+            if (!entry(j)) return false;
+        } while (take(j, ','));
+        if (!take(j, '}')) return false;
+    }
     blanks(j);
     return j->p == j->end;
 }

@@ -1,6 +1,7 @@
 // Runs a fuzz target over the files of folders and of their folders, without libFuzzer: what fuzzing once found stays found in
-// every build. Parts of a file between lines `// -----` are inputs of their own.
+// every build. Parts of a text between lines `// -----` are inputs of their own.
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +21,12 @@ static int run_file(const char *path) {
         if (f) fclose(f);
         return 0;
     }
-    data[fread(data, 1, LARGEST, f)] = 0;
+    const size_t size = fread(data, 1, LARGEST, f);
+    data[size] = 0;
     fclose(f);
-    for (char *part = data; part;) {
+    const bool text = strlen(data) == size;
+    if (!text) LLVMFuzzerTestOneInput((const uint8_t *)data, size);
+    for (char *part = text ? data : NULL; part;) {
         char *end = strstr(part, mark);
         size_t n = end ? (size_t)(end - part) + 1 : strlen(part);
         if (n) LLVMFuzzerTestOneInput((const uint8_t *)part, n);

@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 LONGEST = 4096
+LAYERS = {".hir": ("ir",), ".hd": ("ir", "frontend"), ".st": ()}  # whose tables hold words of the language
 
 
 def find(root, folders, suffix):
@@ -37,7 +38,9 @@ def seeds(root, suffix, folder):
 
 def dictionary(root, suffix, path):
     words = set()
-    for table in find(root, ("ir",) if suffix == ".hir" else ("ir", "frontend"), ".def"):
+    if suffix == ".st":
+        words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
+    for table in find(root, LAYERS[suffix], ".def"):
         words |= set(re.findall(r'"([a-z@][a-z0-9_.]*)"', open(table, encoding="utf-8").read()))
     if suffix == ".hd":
         for grammar in find(root, ("frontend",), ".l"):
