@@ -5,7 +5,7 @@
 
 static double round32(const Eval *e, double v) { return e->mode == EVAL_EXACT ? v : (double)(float)v; }
 
-// Blocks of 4096 elements are summed in order, then the blocks in order, buffer after buffer.
+// Blocks of HD_NORM_BLOCK elements are summed in order, then the blocks in order, buffer after buffer.
 const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     (void)in;
     const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
@@ -14,7 +14,7 @@ const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in, Tensor *ou
         Tensor t = hd_eval_storage(e, buffers->strs[k]);
         for (int64_t i = 0, n = hd_type_count(t.type); i < n;) {
             double sum = 0;
-            for (int64_t end = i + 4096 < n ? i + 4096 : n; i < end; i++) sum += t.data[i] * t.data[i];
+            for (int64_t end = i + HD_NORM_BLOCK < n ? i + HD_NORM_BLOCK : n; i < end; i++) sum += t.data[i] * t.data[i];
             total += sum;
         }
     }

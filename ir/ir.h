@@ -47,6 +47,10 @@ enum { // traits of ops (see ops.def)
     TRAIT_SOURCE = 64, TRAIT_SYNC = 128
 };
 enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
+enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
+    HD_PARTIAL_ROWS = 64, // column sums: partial sums of so many consecutive rows, then the partial sums in order
+    HD_NORM_BLOCK = 4096  // gradient norm: sums of so many consecutive elements, then the sums in order
+};
 
 typedef struct Type { DType dtype; int rank; int64_t dim[HD_MAX_RANK]; } Type; // interned: equal types are equal pointers
 
@@ -189,7 +193,6 @@ Module *hd_module_new(Ctx *cx, Stage stage);
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type); // NULL when the name is taken
 Symbol *hd_symbol_find(const Module *m, const char *name);
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
-void hd_symbol_remove(Module *m, Symbol *s);
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);
 void hd_func_remove(Module *m, Func *f);

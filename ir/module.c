@@ -41,19 +41,6 @@ Symbol *hd_config(Module *m, const char *name) {
     return s;
 }
 
-void hd_symbol_remove(Module *m, Symbol *s) {
-    Symbol *prev = NULL;
-    for (Symbol *p = m->symbols; p && p != s; p = p->next) prev = p;
-    if (prev) prev->next = s->next;
-    else m->symbols = s->next;
-    if (m->last_symbol == s) m->last_symbol = prev;
-    for (Symbol **p = &m->table[slot_of(s->name)]; *p; p = &(*p)->chain)
-        if (*p == s) {
-            *p = s->chain;
-            break;
-        }
-}
-
 Func *hd_func_find(const Module *m, const char *name) {
     for (Func *f = m->funcs; f; f = f->next)
         if (!strcmp(f->name, name)) return f;

@@ -2,7 +2,7 @@
 // placed one after another.
 #include "passes/workspace.h"
 
-enum { COLUMN_BLOCK = 64, NORM_BLOCK = 4096, CUBLASLT_BYTES = 32 << 20 };
+enum { CUBLASLT_BYTES = 32 << 20 };
 
 static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
@@ -11,7 +11,7 @@ static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 // a time in memory of each thread.
 static int64_t gemm_bytes(bool cuda) { return cuda ? CUBLASLT_BYTES : 0; }
 
-// Partial sums of a kernel's column results: one f32 row for each 64 rows of the iteration space (see passes/fuse.c).
+// Partial sums of a kernel's column results: one f32 row for each HD_PARTIAL_ROWS of the iteration space (see passes/fuse.c).
 static int64_t launch_bytes(const Op *o) {
     const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
     const Op *ret = k ? hd_return(k) : NULL;
@@ -20,7 +20,7 @@ static int64_t launch_bytes(const Op *o) {
         const Op *d = ret->in[i]->def;
         if (!d) continue;
         bool norm_grad = (d->kind == OP_LAYER_NORM_GRAD || d->kind == OP_RMS_NORM_GRAD) && ret->in[i]->index > 0;
-        if (norm_grad || (d->kind == OP_SUM_TO && hd_type_count(ret->in[i]->type) == cols && hd_word(&k->attrs, A_KIND, "")[0] == 'r')) n += blocks(rows, COLUMN_BLOCK) * cols * 4;
+        if (norm_grad || (d->kind == OP_SUM_TO && hd_type_count(ret->in[i]->type) == cols && hd_word(&k->attrs, A_KIND, "")[0] == 'r')) n += blocks(rows, HD_PARTIAL_ROWS) * cols * 4;
     }
     return n;
 }
@@ -53,7 +53,7 @@ static int64_t embedding_grad_bytes(const Op *o) {
 static int64_t grad_norm_bytes(const Op *o) { // one f64 partial sum for each block of each buffer
     int64_t n = 0;
     const Attr *b = hd_attr(&o->attrs, A_BUFFERS);
-    for (int i = 0; i < b->n; i++) n += blocks(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), NORM_BLOCK);
+    for (int i = 0; i < b->n; i++) n += blocks(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), HD_NORM_BLOCK);
     return n * 8;
 }
 

@@ -150,7 +150,9 @@ void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t col
                             float *out, bool accumulate);
 typedef struct { double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor; int64_t lr_warmup, lr_total; int lr_kind; } HdOptimizer;
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
-// sqrt of the sum of squares of n buffers, summed in fixed blocks of 4096 elements, then in block order, in f64
+// sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order, in f64. Generated
+// programs check that the compiler sized the workspace for the same blocks.
+enum { HD_HOST_NORM_BLOCK = 4096 };
 void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm, void *workspace); // workspace: a double a block
 // step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded to f32 once;
 // factor = clip > 0 && norm > clip ? clip / norm : 1. The learning rate of step t = 1, 2, ... (the same text as in ir/eval_update.c):

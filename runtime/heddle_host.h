@@ -138,9 +138,7 @@ static inline void hd_rope_rates(double *rate, int64_t half, double theta) {
 HD_ROW_ROPE(hd_row_rope, float)
 HD_ROW_ROPE(hd_row_rope_d, double)
 
-// --- column sums: partial sums of 64 consecutive rows each, added in order
-enum { HD_PARTIAL_ROWS = 64 };
-
+// --- column sums: n partial sums a column, added in order
 static inline void hd_add_partials(const float *partial, int64_t n, int64_t cols, float *sum) {
 #pragma omp parallel for schedule(static) if (n * cols > 65536)
     for (int64_t block = 0; block < cols; block += 64) {

@@ -32,6 +32,28 @@ static bool tensor_cores(Emit *e, const Op *o, const Shape *s) { // 16-byte rows
     return !(at[0] % 16 || at[1] % 16 || at[2] % 16);
 }
 
+typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } Part;
+
+// How the kernels for tensor cores are launched. They state the same sizes in their own terms, so they are given these to compare.
+static const char *fast_parts(Emit *e, const Shape *s, Part part[4]) {
+    enum { QUERIES = 128, KEYS = 64, TILE = 64 }; // rows of a block of forward and dq, of dkv; rows of a tile it walks over
+    int64_t row = 2 * (s->size + 8);
+    part[0] = (Part){"forward", up(s->seq, QUERIES), s->heads, s->batch, s->size <= 64 ? 128 : 256, (QUERIES + 4 * TILE) * row};
+    part[1] = (Part){"delta", up(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
+    part[2] = (Part){"dkv", up(s->seq, KEYS), s->kv, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
+    part[3] = (Part){"dq", up(s->seq, QUERIES), s->heads, s->batch, 256, (2 * QUERIES + 4 * TILE) * row};
+    return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block, part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
+}
+
+static const char *any_parts(Emit *e, const Shape *s, Part part[4]) {
+    int64_t shared = (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
+    part[0] = (Part){"forward", up(s->seq, 8), s->heads, s->batch, 256, shared};
+    part[1] = (Part){"delta", up(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
+    part[2] = (Part){"dkv", up(s->seq, 8), s->kv, s->batch, 256, shared};
+    part[3] = (Part){"dq", up(s->seq, 8), s->heads, s->batch, 256, shared};
+    return hd_sprintf(e->a, "#define ATT_LAUNCH %lld\n", ll(shared));
+}
+
 static const char *defines(Emit *e, const Op *o, const Shape *s, bool fast, const char *base) {
     Out t = hd_out(e->a);
     static const char *const part[] = {"FWD", "DELTA", "DKV", "DQ"}, *const word[] = {"forward", "delta", "dkv", "dq"};
@@ -45,29 +67,18 @@ static const char *defines(Emit *e, const Op *o, const Shape *s, bool fast, cons
     return t.text;
 }
 
-typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } Part;
-
 const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     Shape s = shape_of(o);
     bool fast = tensor_cores(e, o, &s);
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any", hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv), ll(s.size),
                                   s.packed ? "_packed" : "", hd_has(&o->attrs, A_CAUSAL) ? "_causal" : "");
     base = hd_cuda_name(e, base, hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false));
-    const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any", defines(e, o, &s, fast, base));
-    int64_t row = 2 * (s.size + 8), any = (2 * 32 * (s.size + 1) + 16 * s.size) * (s.dtype == TY_F64 ? 8 : 4);
-    unsigned forward = s.size <= 64 ? 128 : 256;
-    const Part fast_parts[] = {{"forward", up(s.seq, 128), s.heads, s.batch, forward, (128 + 4 * 64) * row},
-                               {"delta", up(s.batch * s.seq * s.heads, 8), 1, 1, 256, 0},
-                               {"dkv", up(s.seq, 64), s.kv, s.batch, 128, (2 * 64 + 4 * 64) * row + 1024},
-                               {"dq", up(s.seq, 128), s.heads, s.batch, 256, (2 * 128 + 4 * 64) * row}};
-    const Part any_parts[] = {{"forward", up(s.seq, 8), s.heads, s.batch, 256, any},
-                              {"delta", up(s.batch * s.seq * s.heads, 8), 1, 1, 256, 0},
-                              {"dkv", up(s.seq, 8), s.kv, s.batch, 256, any},
-                              {"dq", up(s.seq, 8), s.heads, s.batch, 256, any}};
-    const Part *list = fast ? fast_parts : any_parts;
+    Part part[4];
+    const char *launch = fast ? fast_parts(e, &s, part) : any_parts(e, &s, part);
+    const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any", hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
-        const Part *p = &list[i];
+        const Part *p = &part[i];
         const char *comma = i > 1 ? ", " : "";
         hd_printf(&kernels, "%s%d", comma, hd_cuda_kernel(e, hd_sprintf(e->a, "%s_%s", base, p->suffix), text, (int)p->shared, true));
         hd_printf(&grids, "%s{%lld, %lld, %lld, %u, %lld}", comma, ll(p->gx), ll(p->gy), ll(p->gz), p->block, ll(p->shared));

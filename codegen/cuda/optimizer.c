@@ -19,11 +19,11 @@ void hd_cuda_grad_norm(Emit *e, const Op *o) {
     const char *norm = hd_cuda_device(e, hd_emit_place(e, o->out[0]));
     const char *text[2];
     for (int narrow = 0; narrow < 2; narrow++)
-        text[narrow] = hd_cuda_template(e, "grad_norm", hd_sprintf(e->a, "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL grad_norm_total%s\n#define GN_VEC %d\n",
-                                                                   narrow ? "_narrow" : "", narrow ? "_narrow" : "", narrow ? 1 : 4));
+        text[narrow] = hd_cuda_template(e, "grad_norm", hd_sprintf(e->a, "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL grad_norm_total%s\n#define GN_VEC %d\n#define GN_BLOCK %d\n",
+                                                                   narrow ? "_narrow" : "", narrow ? "_narrow" : "", narrow ? 1 : 4, HD_NORM_BLOCK));
     for (int i = 0; i < list->n; i++) {
         const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
-        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = up(n, 4096);
+        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = up(n, HD_NORM_BLOCK);
         if (!blocks) continue;
         LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", text[at % 16 != 0], blocks, 256, hd_cuda_device(e, at),
                hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, space + 8 * done));

@@ -84,9 +84,9 @@ void hd_rows_put_columns(Rows *r) { // 64 rows a block
     for (int i = 0; i < r->p->columns.n && !s->stream; i++)
         hd_rows_line(r, "float sum%d%s[%d] = {};", i, s->items > 1 ? hd_sprintf(r->a, "[%d]", s->items) : "", s->vec);
     hd_rows_line(r, "#pragma unroll 1");
-    hd_rows_line(r, "for (int step = 0; step < %d; step++) {", ROW_BLOCK / strands / s->unroll);
+    hd_rows_line(r, "for (int step = 0; step < %d; step++) {", HD_PARTIAL_ROWS / strands / s->unroll);
     const char *strand = rounds > 1 ? s->groups > 1 ? hd_sprintf(r->a, " + round * %d + group", s->groups) : " + round" : s->groups > 1 ? " + group" : "";
-    column_step(r, hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", ROW_BLOCK, strands * s->unroll, strand), strands);
+    column_step(r, hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS, strands * s->unroll, strand), strands);
     hd_rows_line(r, "}");
     for (int i = 0; i < r->p->columns.n && !s->stream; i++) combine_column(r, i, rounds);
     if (rounds > 1) hd_rows_line(r, "}");

@@ -457,7 +457,7 @@ static const char *describe(const Rows *r) {
     switch (s->kind) {
     case SHAPE_LINEAR: return hd_sprintf(r->a, "%lld elements, pointwise; %d a thread", ll(r->p->rows * r->p->cols), s->vec);
     case SHAPE_FLAT: return hd_sprintf(r->a, "%s, pointwise; %d elements a thread", size, s->vec);
-    case SHAPE_SLAB: return hd_sprintf(r->a, "%s, column sums; a block has 64 rows of %d columns, %d elements of a row a thread", size, 32 * s->vec, s->vec);
+    case SHAPE_SLAB: return hd_sprintf(r->a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread", size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec);
     default: return hd_sprintf(r->a, "%s; %s a row, %s%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(r->a, "%d threads", s->lanes), each, s->stream ? ", read again in every pass" : "");
     }
 }

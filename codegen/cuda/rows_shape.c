@@ -59,7 +59,7 @@ static void occupancy(const RowProgram *p, RowShape *s) {
 // Rows of a block at once, for column sums: 64 rows a block are few blocks, so each must keep many loads in flight.
 static int row_groups(const RowProgram *p, const RowShape *s) {
     if (!p->columns.n || s->stream) return 1;
-    bool few = up(p->rows, ROW_BLOCK) < 264;
+    bool few = up(p->rows, HD_PARTIAL_ROWS) < 264;
     int most = few && registers(p, s) <= 64 ? 1024 : 512, groups = 8;
     while (groups > 1 && groups * s->lanes > most) groups /= 2;
     return groups;
@@ -105,14 +105,14 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
         return s;
     case SHAPE_SLAB:
         s.unroll = has(p, NODE_GATHER) ? 1 : 4;
-        s.gx = up(rows, ROW_BLOCK);
+        s.gx = up(rows, HD_PARTIAL_ROWS);
         s.gy = up(cols, (int64_t)s.lanes * s.vec);
-        s.ragged_rows = rows % ROW_BLOCK != 0;
+        s.ragged_rows = rows % HD_PARTIAL_ROWS != 0;
         break;
     case SHAPE_ROW:
         spread(p, &s);
-        s.gx = up(rows, columns ? ROW_BLOCK : s.groups);
-        s.ragged_rows = rows % (columns ? ROW_BLOCK : s.groups) != 0;
+        s.gx = up(rows, columns ? HD_PARTIAL_ROWS : s.groups);
+        s.ragged_rows = rows % (columns ? HD_PARTIAL_ROWS : s.groups) != 0;
         break;
     }
     s.ragged_cols = cols % ((int64_t)s.lanes * s.vec * s.items) != 0;

@@ -6,7 +6,7 @@
 typedef enum {
     SHAPE_LINEAR, // pointwise over all elements, whatever their row
     SHAPE_FLAT,   // pointwise, a vector of one row a thread
-    SHAPE_SLAB,   // column sums without row reductions: a block has 64 rows of a few columns
+    SHAPE_SLAB,   // column sums without row reductions: a block has HD_PARTIAL_ROWS rows of a few columns
     SHAPE_ROW     // row reductions: a warp or a block has a whole row in registers
 } ShapeKind;
 
@@ -22,8 +22,6 @@ typedef struct {
     int64_t gx, gy;
     bool ragged_cols, ragged_rows; // the last vector or row may lie outside
 } RowShape;
-
-enum { ROW_BLOCK = 64 }; // rows of one partial column sum: what the workspace is made for
 
 RowShape hd_rows_shape(const RowProgram *p, int widest);
 // For every node: it is evaluated once an element, not once a row.

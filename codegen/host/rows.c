@@ -1,7 +1,7 @@
 // Prints kernel functions of kind rows: a parallel loop over rows, in it one loop over the columns for each pass.
 //
 // Rows are independent and every reduction has a fixed order, so results do not depend on the number of threads. Column sums go
-// through partial sums of 64 rows each, which are then added in order (the launch's workspace holds them).
+// through partial sums of HD_PARTIAL_ROWS rows each, which are then added in order (the launch's workspace holds them).
 #include "codegen/host/row_cells.h"
 
 enum { STACK_BYTES = 64 * 1024, SMALL = 4096 }; // row buffers beyond this are thread-local; kernels below this run on one thread
@@ -128,11 +128,11 @@ static bool sums_in_f64(const RowKernel *rk) {
     return false;
 }
 
-// Column sums: blocks of 64 rows, each with partial sums of its own in the workspace. f64 (tests) has no workspace: its blocks run
+// Column sums: blocks of HD_PARTIAL_ROWS rows, each with partial sums of its own in the workspace. f64 (tests) has no workspace: its blocks run
 // one after another and add to the result.
 static void put_blocks(RowKernel *rk, bool parallel) {
     Out *o = rk->e->c;
-    int64_t blocks = (rk->rows + 63) / 64, column = 0;
+    int64_t blocks = (rk->rows + HD_PARTIAL_ROWS - 1) / HD_PARTIAL_ROWS, column = 0;
     bool f64 = sums_in_f64(rk);
     for (int i = 0; f64 && i < rk->stores.n; i++)
         if (rk->stores.at[i].column_sum) hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(rk->cols), rk->stores.at[i].result);
@@ -146,8 +146,8 @@ static void put_blocks(RowKernel *rk, bool parallel) {
         else hd_printf(o, "        float *const sum%d = partial + (%lld + block) * %lld;\n", n, ll(blocks * column++), ll(rk->cols));
         hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) sum%d[c] = 0;\n", ll(rk->cols), n);
     }
-    hd_printf(o, "        const int64_t end = block * 64 + 64 < %lld ? block * 64 + 64 : %lld;\n", ll(rk->rows), ll(rk->rows));
-    hd_puts(o, "        for (int64_t r = block * 64; r < end; r++) {\n");
+    hd_printf(o, "        const int64_t end = block * %d + %d < %lld ? block * %d + %d : %lld;\n", HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(rk->rows), HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(rk->rows));
+    hd_printf(o, "        for (int64_t r = block * %d; r < end; r++) {\n", HD_PARTIAL_ROWS);
     put_passes(rk, "            ", false);
     hd_puts(o, "        }\n");
     for (int i = 0; f64 && i < rk->stores.n; i++)

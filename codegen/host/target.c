@@ -130,6 +130,7 @@ static void host_grad_norm(Emit *e, const Op *o) {
         hd_printf(&buffers, "%s%s", i ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, list->strs[i], 0))));
         hd_printf(&counts, "%s%lld", i ? ", " : "", ll(hd_type_count(s->type)));
     }
+    hd_emit_line(e, o, "_Static_assert(HD_HOST_NORM_BLOCK == %d, \"the runtime is of another version than the compiler\");", HD_NORM_BLOCK);
     hd_emit_line(e, o, "hd_host_grad_norm(%d, (const float *[]){%s}, (const int64_t[]){%s}, %s, %s);", list->n, buffers.text, counts.text, f32(e, out(e, o, 0)), needed_workspace(e, o));
 }
 

@@ -1,8 +1,6 @@
 // The update: gradient norm, numbers of one step, AdamW. Arithmetic and its order are those of the reference evaluator.
 #include "runtime/host/scratch.h"
 
-enum { NORM_BLOCK = 4096 };
-
 static double square_sum(const float *x, int64_t n) {
     double lane[8] = {0};
     int64_t i = 0;
@@ -16,9 +14,9 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
     double total = 0, *const sums = workspace;
     for (int k = 0; k < n; k++) {
         const float *x = buffers[k];
-        const int64_t count = counts[k], blocks = (count + NORM_BLOCK - 1) / NORM_BLOCK;
+        const int64_t count = counts[k], blocks = (count + HD_HOST_NORM_BLOCK - 1) / HD_HOST_NORM_BLOCK;
 #pragma omp parallel for schedule(static) if (blocks > 16)
-        for (int64_t i = 0; i < blocks; i++) sums[i] = square_sum(x + i * NORM_BLOCK, i < blocks - 1 ? NORM_BLOCK : count - i * NORM_BLOCK);
+        for (int64_t i = 0; i < blocks; i++) sums[i] = square_sum(x + i * HD_HOST_NORM_BLOCK, i < blocks - 1 ? HD_HOST_NORM_BLOCK : count - i * HD_HOST_NORM_BLOCK);
         for (int64_t i = 0; i < blocks; i++) total += sums[i];
     }
     *norm = (float)sqrt(total);

@@ -9,6 +9,7 @@
 //   ATT_QS ATT_KS ATT_VS ATT_OS          elements from one position to the next in q/dq, k/dk, v/dv, o/dout
 //   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
 //   ATT_F16                              defined for f16, else bf16
+//   ATT_LAUNCH                           how the compiler launches them, compared below
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1).
 // Threads: ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a row of 2*(D+8):
 // ATT_FWD (128+4*64) rows, ATT_DKV (2*64+4*64) rows + 1024, ATT_DQ (2*128+4*64) rows.
@@ -31,6 +32,14 @@ typedef unsigned int u32;
 #define ATT_NTILES (ATT_D / 8)
 #define ATT_LOG2E 1.4426950408889634f
 #define ATT_GROUP (ATT_H / ATT_KV) // query heads that share a key head
+#ifdef ATT_LAUNCH
+constexpr int att_launch[] = ATT_LAUNCH; // rows of forward and dq, of dkv; threads of both; shared bytes of all three
+static_assert(att_launch[0] == ATT_BM && att_launch[1] == ATT_KM, "the compiler's grid is for other blocks");
+static_assert(att_launch[2] == 32 * ATT_FWD_WARPS && att_launch[3] == 32 * ATT_KV_WARPS, "the compiler's blocks have other threads");
+static_assert(att_launch[4] == 2 * (ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_FWD");
+static_assert(att_launch[5] == 2 * (2 * ATT_KM + 4 * ATT_BN) * ATT_LD + 4 * 4 * ATT_BN, "shared memory of ATT_DKV");
+static_assert(att_launch[6] == 2 * (2 * ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_DQ");
+#endif
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 

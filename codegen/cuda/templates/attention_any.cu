@@ -2,8 +2,9 @@
 // reference for attention.cu. A warp owns a query (forward, dq) or a key (dkv); lanes are the 32 rows of the tile it walks over.
 // Deterministic: every sum has one owner and one order. The same names, macros and arguments as attention.cu, and
 //   ATT_ELEM  0 f32, 1 bf16, 2 f16, 3 f64
+//   ATT_LAUNCH  the shared bytes of a launch, compared below
 // Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256 threads.
-// Dynamic shared memory of each but ATT_DELTA: ATT_SHARED bytes = (2*32*(D+1) + 8*2*D) reals.
+// Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
 #if ATT_ELEM == 3
 typedef double att_real;
 typedef double att_t;
@@ -18,6 +19,9 @@ typedef unsigned short att_t;
 #define ATT_GROUP (ATT_H / ATT_KV)
 #define ATT_OWN ((ATT_D + 31) / 32) // head elements of a lane
 #define ATT_ROW (ATT_D + 1)
+#ifdef ATT_LAUNCH
+static_assert(ATT_LAUNCH == (2 * 32 * ATT_ROW + 8 * 2 * ATT_D) * sizeof(att_real), "shared memory");
+#endif
 
 __device__ __forceinline__ att_real att_get(const att_t *p) {
 #if ATT_ELEM == 1
