@@ -213,7 +213,8 @@ static const char *plan_hash(Emit *e) {
     return hash(e->a, &text);
 }
 
-// What a checkpoint must agree with: the parameters and the numbers of the train block, nothing of the schedule.
+// What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block, nothing of the
+// schedule and no name or line of the source.
 static const char *model_hash(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
@@ -223,6 +224,8 @@ static const char *model_hash(Emit *e) {
             hd_printf(&text, " %d\n", hd_has(&s->attrs, A_DECAY));
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
             hd_print_attrs(&s->attrs, &text);
+        } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "model")) {
+            hd_puts(&text, hd_word(&s->attrs, A_FINGERPRINT, ""));
         }
     }
     return hash(e->a, &text);

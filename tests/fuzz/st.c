@@ -20,6 +20,7 @@ static void expect(bool good, const char *what) {
 static void read_values(const StFile *f, const StTensor *t) {
     int64_t count = 1;
     float v[64];
+    if (!hd_st_floats(f, t, 0, 0, v)) return; // a dtype of which nothing is known, or that is not read
     for (int i = 0; i < t->rank; i++) count *= t->dim[i];
     if (count > 64) hd_st_floats(f, t, count - 64, 64, v); // the end of the tensor
     hd_st_floats(f, t, 0, count < 64 ? count : 64, v);

@@ -441,6 +441,8 @@ def case_resume_other_model():
     bad(1, "wte.weight", "[256,32]", "[256,16]", args=args, settings=("dim=16",))
     bad(1, "blocks.1", "no tensor", args=args, settings=("layers=2",))
     bad(1, "train block", args=args, settings=("train.clip=0.5",))
+    bad(1, "another model", args=args, settings=("heads=4",))  # of the same shapes
+    good(*args, settings=("schedule.recompute=Block", "schedule.graph=none"))  # a schedule changes no bit
 
 
 def case_failed_save():
