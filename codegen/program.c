@@ -254,10 +254,14 @@ static int64_t state_offset(Emit *e, const char *name) {
 
 static void put_program(Emit *e, int n_params) {
     Out *o = e->c;
-    int64_t device = 0, host = 0, micro = setting_int(e, A_MICRO, 1);
+    int64_t device = 0, micro = setting_int(e, A_MICRO, 1);
     int n_funcs = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_ARENA) *(strcmp(s->name, "host") != 0 ? &device : &host) = hd_int(&s->attrs, A_BYTES, 0);
+        if (s->kind == SYM_ARENA && strcmp(s->name, "host") != 0) device = hd_int(&s->attrs, A_BYTES, 0);
+        else if (s->kind == SYM_ARENA && hd_int(&s->attrs, A_BYTES, 0)) {
+            hd_error(e->cx, s->span, "arena @%s: no target has pinned host memory yet", s->name);
+            e->failed = true;
+        }
     for (const Func *f = e->m->funcs; f; f = f->next) n_funcs += !f->is_kernel;
     hd_puts(o, "static const HdProgram program = {\n");
     put_setting(e, "model", A_MODEL);
@@ -266,7 +270,7 @@ static void put_program(Emit *e, int n_params) {
     put_setting(e, "arch", A_ARCH);
     put_text(e, "plan_hash", plan_hash(e));
     put_text(e, "model_hash", model_hash(e));
-    hd_printf(o, "    .report = report,\n    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(device), ll(host));
+    hd_printf(o, "    .report = report,\n    .arena_bytes = %lld,\n", ll(device));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
               ll(micro), ll(setting_int(e, A_VOCAB, 0)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro, ll(setting_int(e, A_SEED, 1)));

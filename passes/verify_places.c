@@ -80,7 +80,7 @@ static void check_bucket(PlanCheck *c, const Symbol *bucket) {
             hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, (ll)hd_type_count(s->type), bucket->name, (ll)count);
 }
 
-// The runtime writes an argument to one address for all functions.
+// An argument of one name and type has one address in all functions, so that whoever calls them can write it once.
 static void check_arguments(PlanCheck *c) {
     for (const Func *f = c->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;

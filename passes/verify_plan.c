@@ -1,11 +1,24 @@
 // verify-plan: the proof that stands between a plan and its execution. It believes no pass: only the ops, places, streams, events and
-// declarations of the finished text. Numbers in brackets are the invariants of the project's list.
-//   verify_places.c:        arenas, buffers and buckets fit and are disjoint [V1, V14, V16]; every value has a legal place
-//   verify_order.c:         events are recorded once and before they are waited for; streams fork and join [V19]
-//   verify_contents.c:      an abstract run: each byte read holds the value that is meant, and every pair of accesses of which one
-//                           writes is ordered by streams and events [V7-V11, V15, V17]
-//   verify_contributions.c: gradients and loss are written once and then added to, each parameter is updated once, scales agree
-//                           [V5, V6, V20, V21]
+// declarations of the finished text. What it proves, by the numbers of the project's list of invariants, in which file, and the test
+// under tests/lit/passes/verify-plan that breaks it (tests/unit/test_plan_mutants.c breaks plans everywhere and runs what gets through):
+//
+//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_places         places, contributions
+//   V5   @update updates every bucket exactly once, by buffers that exist               verify_contributions  contributions
+//   V6   every element of a gradient gets as many contributions, in every micro-batch   verify_contributions  contributions
+//   V7   every byte that is read holds the value that is meant                          verify_contents       contents, order
+//   V9   bytes get a new value only after every access to the old, by streams, events   verify_contents       contents, order
+//   V10  a reader on another stream than its writer is ordered after it                 verify_contents       order
+//   V14  no moment has more bytes live than the declared bound, nor that than the arena verify_places         places
+//   V15  an argument has one address in all functions and is not overwritten            verify_places, _contents  places, contents
+//   V16  every value, buffer and workspace lies inside its arena                        verify_places         places
+//   V17  results and operands are disjoint, or declared in place and legally so         verify_places, _contents  contents
+//   V19  events are recorded once, and before they are waited for; streams fork, join   verify_order          order
+//   V20  the first contribution of a step overwrites, all others add                    verify_contributions  contributions
+//   V21  the loss that is kept and the loss whose gradient is taken are scaled alike    verify_contributions  contributions
+//   V25  weight decay applies to exactly the parameters that ask for it                 verify_places         contributions
+//
+// V18, V30 and V31 hold by the ops that a plan may have: none of them runs on the host or draws numbers, and the step's numbers are
+// a value on the device. The others speak of ranks, collectives, prefetch and offload, of which today's plans have none.
 #include "passes/verify_plan.h"
 #include "passes/pass.h"
 

@@ -23,13 +23,6 @@ void hd_rows_line(Rows *r, const char *fmt, ...) {
     if (n && text[n - 1] == '{') r->depth++;
 }
 
-const char *hd_cuda_type(DType d) {
-    static const char *const text[] = {"float", "bf16", "f16", "double", "int", "unsigned char"};
-    return text[d];
-}
-
-const char *hd_cuda_compute(DType d) { return d == TY_F64 ? "double" : d == TY_I32 || d == TY_U8 ? "int" : "float"; }
-
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
 static bool is_load(const RowNode *n) { return n->kind == NODE_LOAD || n->kind == NODE_GATHER; }
 static bool is_reduction(const RowNode *n) { return n->kind == NODE_SUM || n->kind == NODE_MAX; }
@@ -450,18 +443,6 @@ static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     hd_rows_passes(r);
 }
 
-static const char *describe(const Rows *r) {
-    const RowShape *s = &r->s;
-    const char *size = hd_sprintf(r->a, "%lld rows x %lld columns", ll(r->p->rows), ll(r->p->cols));
-    const char *each = hd_sprintf(r->a, "%d x %d elements a thread", s->items, s->vec);
-    switch (s->kind) {
-    case SHAPE_LINEAR: return hd_sprintf(r->a, "%lld elements, pointwise; %d a thread", ll(r->p->rows * r->p->cols), s->vec);
-    case SHAPE_FLAT: return hd_sprintf(r->a, "%s, pointwise; %d elements a thread", size, s->vec);
-    case SHAPE_SLAB: return hd_sprintf(r->a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread", size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec);
-    default: return hd_sprintf(r->a, "%s; %s a row, %s%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(r->a, "%d threads", s->lanes), each, s->stream ? ", read again in every pass" : "");
-    }
-}
-
 static void signature(Rows *r, CudaLaunch *l) {
     hd_printf(r->o, "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(", r->s.threads,
               r->s.min_blocks ? hd_sprintf(r->a, ", %d", r->s.min_blocks) : "", r->name);
@@ -495,7 +476,7 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Aren
     for (int i = 0; i < p.nodes.n; i++) r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
     for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
     for (int i = 0; i < p.globals.n; i++) hd_puts(&o, p.globals.at[i]);
-    hd_printf(&o, "// %s.\n", describe(&r));
+    hd_printf(&o, "// %s.\n", hd_rows_describe(&p, &r.s, a));
     signature(&r, &l);
     if (r.s.kind == SHAPE_LINEAR || r.s.kind == SHAPE_FLAT) flat_body(&r);
     else if (p.columns.n) hd_rows_put_columns(&r);

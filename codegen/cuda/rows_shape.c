@@ -121,3 +121,15 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     occupancy(p, &s);
     return s;
 }
+
+const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
+    const char *size = hd_sprintf(a, "%lld rows x %lld columns", (long long)p->rows, (long long)p->cols);
+    switch (s->kind) {
+    case SHAPE_LINEAR: return hd_sprintf(a, "%lld elements, pointwise; %d a thread", (long long)(p->rows * p->cols), s->vec);
+    case SHAPE_FLAT: return hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
+    case SHAPE_SLAB: return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread", size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec);
+    default:
+        return hd_sprintf(a, "%s; %s a row, %d x %d elements a thread%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(a, "%d threads", s->lanes), s->items, s->vec,
+                          s->stream ? ", read again in every pass" : "");
+    }
+}

@@ -24,6 +24,7 @@ typedef struct {
 } RowShape;
 
 RowShape hd_rows_shape(const RowProgram *p, int widest);
+const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a); // one line, for the comment above the kernel
 // For every node: it is evaluated once an element, not once a row.
 static inline bool hd_rows_each(const RowNode *n) { return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed; }
 #endif

@@ -1,5 +1,6 @@
 // Pipelines as text, and what the manager does about passes that misbehave.
 #include "passes/manager.h"
+#include "passes/manager_options.h"
 #include "passes/reproducer.h"
 #include "tests/unit/check.h"
 #include <signal.h>
@@ -132,7 +133,7 @@ TEST(misbehaving_passes_are_named) {
 }
 
 // Runs a pass in a child process in a folder of its own and reads the reproducer that the child leaves.
-static const char *reproducer_of(Arena *a, PassFn *fn, int *status) {
+static const char *reproducer_of(Arena *a, PassFn *fn, const ManagerOptions *options, int *status) {
     char folder[] = "unit_manager.XXXXXX";
     if (!mkdtemp(folder)) return NULL;
     pid_t child = fork();
@@ -140,7 +141,7 @@ static const char *reproducer_of(Arena *a, PassFn *fn, int *status) {
         if (chdir(folder) || !freopen("/dev/null", "w", stderr)) _exit(9);
         for (int s = SIGABRT; s; s = s == SIGABRT ? SIGSEGV : 0) signal(s, SIG_DFL);
         Ctx *cx = hd_ctx_new();
-        _exit(run(cx, fn, -1, NULL, 0, (ManagerOptions){.reproducer = true, .verify_each = true}) ? 0 : 1);
+        _exit(run(cx, fn, -1, NULL, 0, *options) ? 0 : 1);
     }
     waitpid(child, status, 0);
     size_t n = 0;
@@ -156,13 +157,26 @@ static const char expected[] = "// pipeline: probe,verify\nstage tensor\nfunc @f
 
 TEST(crashes_leave_a_reproducer) {
     Arena *a = hd_arena_new();
+    const ManagerOptions on = {.reproducer = true, .verify_each = true};
     int status = 0;
-    CHECK_TEXT(reproducer_of(a, crash, &status), expected);
+    CHECK_TEXT(reproducer_of(a, crash, &on, &status), expected);
     CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
-    CHECK_TEXT(reproducer_of(a, fault, &status), expected);
-    CHECK_TEXT(reproducer_of(a, leave_undefined, &status), expected);
+    CHECK_TEXT(reproducer_of(a, fault, &on, &status), expected);
+    CHECK_TEXT(reproducer_of(a, leave_undefined, &on, &status), expected);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    CHECK(!reproducer_of(a, refuse, &status)); // an error of the user's is none of ours
+    CHECK(!reproducer_of(a, refuse, &on, &status)); // an error of the user's is none of ours
+    hd_arena_free(a);
+}
+
+TEST(no_reproducer_leaves_none) {
+    Arena *a = hd_arena_new();
+    ManagerArgs args = hd_manager_args();
+    char *const argv[] = {"heddle-opt", "--no-reproducer"};
+    int i = 1, status = 0;
+    CHECK(args.options.reproducer);
+    CHECK(hd_manager_option(&args, 2, argv, &i) == OPTION_TAKEN);
+    CHECK(!reproducer_of(a, crash, &args.options, &status));
+    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
     hd_arena_free(a);
 }
 
