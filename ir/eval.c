@@ -153,7 +153,7 @@ static EvalRule *const rules[N_OPS] = {
 };
 
 static const char *run_op(Eval *e, const Op *o, Tensor *values) {
-    Tensor in[HD_MAX_IN], out[HD_MAX_OUT];
+    Tensor in[HD_MAX_IN], out[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = values[o->in[i]->id];
     for (int i = 0; i < o->n_out; i++) out[i] = hd_tensor(e->arena, o->out[i]->type);
     const char *wrong = rules[o->kind](e, o, in, out);
