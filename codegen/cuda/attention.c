@@ -25,8 +25,12 @@ static void parts(Emit *e, const Shape *s, Value *const *v, int64_t *at) {
 static long long ll(int64_t v) { return (long long)v; }
 static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+enum { QUERIES = 128, KEYS = 64, TILE = 64 }; // on tensor cores: rows of a block of forward and dq, of dkv; of a tile it walks over
+static int64_t fast_shared(const Shape *s) { return (2 * QUERIES + 4 * TILE) * 2 * (s->size + 8); } // of dq, which needs most
+static int64_t any_shared(const Shape *s) { return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4); }
+
 static bool tensor_cores(Emit *e, const Op *o, const Shape *s) { // 16-byte rows of heads, mma.sync
-    if ((s->dtype != TY_BF16 && s->dtype != TY_F16) || s->size % 16 || s->size > 128) return false;
+    if ((s->dtype != TY_BF16 && s->dtype != TY_F16) || s->size % 16 || s->size > 128 || fast_shared(s) > hd_cuda_shared_bytes(e)) return false;
     int64_t at[3];
     parts(e, s, o->in + s->grad, at);
     return !(at[0] % 16 || at[1] % 16 || at[2] % 16);
@@ -36,17 +40,16 @@ typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t
 
 // How the kernels for tensor cores are launched. They state the same sizes in their own terms, so they are given these to compare.
 static const char *fast_parts(Emit *e, const Shape *s, Part part[4]) {
-    enum { QUERIES = 128, KEYS = 64, TILE = 64 }; // rows of a block of forward and dq, of dkv; rows of a tile it walks over
     int64_t row = 2 * (s->size + 8);
     part[0] = (Part){"forward", up(s->seq, QUERIES), s->heads, s->batch, s->size <= 64 ? 128 : 256, (QUERIES + 4 * TILE) * row};
     part[1] = (Part){"delta", up(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
     part[2] = (Part){"dkv", up(s->seq, KEYS), s->kv, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
-    part[3] = (Part){"dq", up(s->seq, QUERIES), s->heads, s->batch, 256, (2 * QUERIES + 4 * TILE) * row};
+    part[3] = (Part){"dq", up(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block, part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
 }
 
 static const char *any_parts(Emit *e, const Shape *s, Part part[4]) {
-    int64_t shared = (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
+    int64_t shared = any_shared(s);
     part[0] = (Part){"forward", up(s->seq, 8), s->heads, s->batch, 256, shared};
     part[1] = (Part){"delta", up(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
     part[2] = (Part){"dkv", up(s->seq, 8), s->kv, s->batch, 256, shared};
@@ -70,6 +73,11 @@ static const char *defines(Emit *e, const Op *o, const Shape *s, bool fast, cons
 const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     Shape s = shape_of(o);
     bool fast = tensor_cores(e, o, &s);
+    if (!fast && any_shared(&s) > hd_cuda_shared_bytes(e)) {
+        hd_error(e->cx, o->span, "attention heads of %lld values in %s need %lld bytes of shared memory and a block has %lld: use more heads", ll(s.size),
+                 hd_dtype_text(s.dtype), ll(any_shared(&s)), ll(hd_cuda_shared_bytes(e)));
+        e->failed = true;
+    }
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any", hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv), ll(s.size),
                                   s.packed ? "_packed" : "", hd_has(&o->attrs, A_CAUSAL) ? "_causal" : "");
     base = hd_cuda_name(e, base, hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false));

@@ -42,6 +42,7 @@ EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad
     hd_cuda_adamw, hd_cuda_attention_op, hd_cuda_attention_grad_op;
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 
+int64_t hd_cuda_shared_bytes(const Emit *e); // the most shared memory that a block of the architecture can have
 const char *hd_cuda_type(DType d);    // the stored type: "bf16", "float"
 const char *hd_cuda_compute(DType d); // the type in which it is computed: "float", "double", "int"
 #endif

@@ -44,7 +44,7 @@ static int vector(DType d, int64_t cols, int n, const int64_t *address) {
     return v;
 }
 
-// --- what the device has, by architecture: KiB of shared memory of a block, and multiprocessors. Only speed depends on them.
+// --- what the device has, by architecture: KiB of shared memory of a block, and multiprocessors.
 typedef struct { int arch, shared_kib, processors; } Device;
 static Device device_of(const Emit *e) {
     static const Device known[] = {{80, 163, 108}, {86, 99, 84}, {87, 163, 16}, {89, 99, 142}, {90, 227, 132}, {100, 227, 148}, {103, 227, 148}, {120, 99, 188}};
@@ -54,6 +54,11 @@ static Device device_of(const Emit *e) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].arch == arch) return known[i];
     return (Device){arch, 48, 100};
+}
+
+int64_t hd_cuda_shared_bytes(const Emit *e) { // what is not in the table is newer than sm_80, and those have 99 KiB or more
+    int kib = device_of(e).shared_kib;
+    return 1024 * (int64_t)(kib < 99 ? 99 : kib);
 }
 
 // --- cross entropy
