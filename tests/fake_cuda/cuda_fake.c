@@ -114,6 +114,19 @@ static void direct_is_the_same(void) {
     b->close(x);
 }
 
+static void sync_finds_the_action(void) {
+    HdProgram p = program();
+    setenv("HEDDLE_SYNC", "1", 1);
+    HdExec *x = opened(&p, true);
+    for (int i = 0; i < 3; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));
+    CHECK(counter(x) == 21 && count_in_log("capture") == 0); // nothing is captured: a wait cannot be
+    b->close(x);
+    setenv("FAKE_CUDA_FAIL", "cuCtxSynchronize:1", 1); // the first wait stands behind action 0
+    x = opened(&p, true);
+    CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream compute): the GPU stopped"));
+    b->close(x);
+}
+
 static void copies(void) {
     HdProgram p = program();
     HdExec *x = opened(&p, true);
@@ -402,7 +415,7 @@ int main(int argc, char **argv) {
     setenv("FAKE_CUDA_LOG", log_path, 1);
     setenv("HEDDLE_CACHE", cache_path, 1);
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
-        {"graphs_replay", graphs_replay}, {"direct_is_the_same", direct_is_the_same}, {"copies", copies}, {"cache", cache}, {"products", products},
+        {"graphs_replay", graphs_replay}, {"direct_is_the_same", direct_is_the_same}, {"sync_finds_the_action", sync_finds_the_action}, {"copies", copies}, {"cache", cache}, {"products", products},
         {"choices_are_remembered", choices_are_remembered}, {"open_fails_clearly", open_fails_clearly}, {"run_fails_clearly", run_fails_clearly},
         {"failed_captures_run_directly", failed_captures_run_directly}, {"profile", profile}, {"attention", attention}, {"attention_plans", attention_plans}};
     int bad = 0;
