@@ -18,7 +18,7 @@ typedef struct Arguments {
     ManagerArgs manager;
     const char *input, *output; // "-": standard input and output
     const char *pack;           // --pack: a CSV file
-    int64_t capacity;
+    int64_t capacity, seconds;  // --time-limit
     bool json, table;           // --report: instead of the module
     bool split, verify_diagnostics, run_reproducer;
     void (*list)(Out *);
@@ -43,7 +43,8 @@ static void usage(FILE *to) {
                 "  --run-reproducer             take the pipeline from the first line of the input\n"
                 "  --report=json|text           print what the plan costs, not the module\n"
                 "  --pack=FILE.csv              give the values of a file (columns id, lower, upper, size) offsets, and stop\n"
-                "  --capacity=BYTES             --pack: stop as soon as they fit; exit with 1 when no such packing is found\n");
+                "  --capacity=BYTES             --pack: stop as soon as they fit; exit with 1 when no such packing is found\n"
+                "  --time-limit=SECONDS         --capacity: how long to search at most (default: 60)\n");
     hd_manager_usage(&o);
     for (int i = 0; i < N_LISTS; i++) hd_printf(&o, "  %-28s %s\n", lists[i].name, lists[i].doc);
     hd_puts(&o, "  --help                       print this, and stop\n");
@@ -80,6 +81,8 @@ static bool read_arguments(Arguments *args, int argc, char **argv) {
         else if (!strncmp(arg, "--pack=", 7)) args->pack = arg + 7;
         else if (!strncmp(arg, "--capacity=", 11)) {
             if (!read_count(arg + 11, &args->capacity)) return bad_usage("a number of bytes must follow the = of", arg);
+        } else if (!strncmp(arg, "--time-limit=", 13)) {
+            if (!read_count(arg + 13, &args->seconds)) return bad_usage("a number of seconds must follow the = of", arg);
         } else if (!strcmp(arg, "-o") && i + 1 < argc) args->output = argv[++i];
         else if (!strcmp(arg, "-o")) return bad_usage("a file name must follow", arg);
         else if (arg[0] == '-' && arg[1]) return bad_usage("no option is called", arg);
@@ -150,7 +153,7 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
 // --pack: false after reporting that the text is no such table, or that the values do not fit.
 static bool pack(const Arguments *args, const char *path, const char *text, Out *out) {
     int64_t height = 0, bound = 0;
-    const char *wrong = hd_pack_csv(out->arena, text, args->capacity, out, &height, &bound);
+    const char *wrong = hd_pack_csv(out->arena, text, args->capacity, (double)args->seconds, out, &height, &bound);
     if (wrong) fprintf(stderr, "%s: error: %s\n", path, wrong);
     else fprintf(stderr, "height %lld, lower bound %lld, gap %.3f %%\n", (long long)height, (long long)bound, bound ? 100.0 * (double)(height - bound) / (double)bound : 0.0);
     if (wrong || !args->capacity || height <= args->capacity) return !wrong;
@@ -190,7 +193,7 @@ static int run(const Arguments *args, Arena *a) {
 }
 
 int main(int argc, char **argv) {
-    Arguments args = {.manager = hd_manager_args()};
+    Arguments args = {.manager = hd_manager_args(), .seconds = 60};
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help")) {
             usage(stdout);

@@ -4,7 +4,8 @@
 //   - blame: values that stick out above the target go to the front of the order and everything is packed again (squeaky-wheel
 //     optimisation, Joslin & Clements 1999; TVM's hill climb does the like), keeping the best packing seen;
 //   - a climb by single moves, where blame goes in circles;
-//   - the lower bound ends the search, or coming within 1/2048 of it: most training plans do at once.
+//   - the lower bound ends the search, or coming within 1/2048 of it: most training plans do at once;
+//   - what stays more than 1 % above it is searched for in earnest (pack_search.c).
 // The work is bounded by steps counted, not by a clock, so the result is the same on every machine.
 #include "passes/pack.h"
 #include "ir/base/out.h"
@@ -13,7 +14,9 @@
 #include <string.h>
 
 enum { FIRST_CONTENTION = 6, N_ORDERS = 9 };
-static const int64_t WORK = 16 * 1000 * 1000; // steps of the inner loop: some 30 ms
+static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: some 30 ms
+static const int64_t SEARCH_WORK = 64 * 1000 * 1000;  // of the tree search, all targets together: some 0.2 s
+enum { SEARCH_TRIES = 6 };
 
 typedef struct { int64_t lower, upper, start, end; } Placed; // kept sorted by start; all that the inner loop reads, in one place
 typedef struct {
@@ -225,6 +228,16 @@ int64_t hd_pack_lower_bound(int n, const Interval *values) {
     return most;
 }
 
+// Searches for lower packings than the best one: at the target first, then halfway between what was found and what was not.
+static void search_deeper(Packer *p, int64_t bound) {
+    int64_t below = bound, at = p->target;
+    for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
+        if (hd_pack_search(p->n, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
+        else p->height = hd_pack_height(p->n, p->values, p->best);
+        at = below + (p->height - below) / 2;
+    }
+}
+
 int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     if (n == 0) return 0;
     Arena *a = hd_arena_new();
@@ -240,6 +253,7 @@ int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     p.contention = HD_NEWN(a, int64_t, n);
     for (int i = 0; i < n; i++) p.size[i] = round_up(values[i].size, values[i].align);
     search(&p, HD_NEWN(a, int, n), a);
+    search_deeper(&p, bound);
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
     return capacity > 0 && p.height > capacity;

@@ -48,7 +48,7 @@ static const char *read_header(Arena *a, const Line *line, int *column) {
     return NULL;
 }
 
-const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, Out *out, int64_t *height, int64_t *bound) {
+const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, double seconds, Out *out, int64_t *height, int64_t *bound) {
     VEC(Interval) values = {0};
     VEC(Field) ids = {0};
     int column[N_COLUMNS], number = 1;
@@ -73,7 +73,8 @@ const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, Out *out, 
     }
     if (wrong) return wrong;
     int64_t *offset = HD_NEWN(a, int64_t, values.n + 1);
-    hd_pack(values.n, values.at, offset, capacity);
+    bool fits = hd_pack(values.n, values.at, offset, capacity) == 0;
+    if (!fits) hd_pack_search(values.n, values.at, offset, capacity, INT64_MAX, seconds);
     if (height) *height = hd_pack_height(values.n, values.at, offset);
     if (bound) *bound = hd_pack_lower_bound(values.n, values.at);
     hd_puts(out, "id,lower,upper,size,offset\n");

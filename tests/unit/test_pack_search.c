@@ -1,0 +1,89 @@
+// The tree search of packing, on instances with a known packing and no slack at any time: a rectangle of time and bytes, cut in two
+// again and again, each cut from side to side. Only a packing that leaves no byte unused at any time fits.
+#include "passes/pack.h"
+#include "tests/unit/check.h"
+#include <stdbool.h>
+
+enum { MOST = 512, UNIT = 1024, EXTENT = 1024 * UNIT };
+typedef struct { int64_t lower, upper, bottom, top; } Piece;
+static Piece pieces[MOST];
+static Interval values[MOST];
+static int64_t offset[MOST], again[MOST];
+
+static uint64_t state;
+static int64_t random_below(int64_t n) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((state >> 33) % (uint64_t)n);
+}
+
+// Cuts the largest of a few pieces chosen at random, until there are n; returns them shuffled, as values.
+static void cut(int n, uint64_t seed, int64_t align) {
+    state = seed;
+    pieces[0] = (Piece){0, EXTENT, 0, EXTENT};
+    for (int count = 1; count < n;) {
+        int64_t largest = 0;
+        int at = 0;
+        for (int k = 0; k < 6; k++) {
+            int i = (int)random_below(count);
+            int64_t area = (pieces[i].upper - pieces[i].lower) / UNIT * ((pieces[i].top - pieces[i].bottom) / UNIT);
+            if (area > largest) largest = area, at = i;
+        }
+        Piece *p = &pieces[at], rest = *p;
+        int64_t life = (p->upper - p->lower) / UNIT, size = (p->top - p->bottom) / UNIT;
+        bool in_time = random_below(2) == 0;
+        if ((in_time ? life : size) < 2) continue;
+        if (in_time) p->upper = rest.lower = p->lower + UNIT * (1 + random_below(life - 1));
+        else p->top = rest.bottom = p->bottom + UNIT * (1 + random_below(size - 1));
+        pieces[count++] = rest;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        int k = (int)random_below(i + 1);
+        Piece p = pieces[k];
+        pieces[k] = pieces[i];
+        values[i] = (Interval){p.lower, p.upper, p.top - p.bottom, align};
+    }
+}
+
+static bool valid(int n) {
+    for (int i = 0; i < n; i++) {
+        if (offset[i] < 0 || offset[i] % values[i].align) return false;
+        for (int k = 0; k < i; k++) {
+            bool together = values[i].lower < values[k].upper && values[k].lower < values[i].upper;
+            if (together && offset[i] < offset[k] + values[k].size && offset[k] < offset[i] + values[i].size) return false;
+        }
+    }
+    return true;
+}
+
+static const int64_t STEPS = 1000 * 1000 * 1000; // a few seconds; most take milliseconds
+
+TEST(no_slack) {
+    static const int counts[] = {2, 10, 50, 100, 150};
+    for (int c = 0; c < 5; c++)
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+            int n = counts[c];
+            cut(n, seed, seed % 2 ? 1 : UNIT);
+            CHECK_INT(hd_pack_lower_bound(n, values), EXTENT);
+            CHECK_INT(hd_pack_search(n, values, offset, EXTENT, STEPS, 0), 0);
+            CHECK(valid(n));
+            CHECK_INT(hd_pack_height(n, values, offset), EXTENT);
+        }
+}
+
+// Equal steps give equal packings, and a packing that does not exist is not found, however long the search.
+TEST(determinism_and_none) {
+    cut(100, 7, 1);
+    CHECK_INT(hd_pack_search(100, values, offset, EXTENT, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(100, values, again, EXTENT, STEPS, 0), 0);
+    CHECK(memcmp(offset, again, sizeof(int64_t) * 100) == 0);
+    // the middle value of 1 rests below, or above, both neighbours of 2
+    const Interval knot[] = {{0, 2, 2, 1}, {1, 4, 1, 1}, {3, 5, 2, 1}, {0, 1, 1, 1}, {2, 3, 2, 1}, {4, 5, 1, 1}};
+    CHECK_INT(hd_pack_search(6, knot, offset, 3, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(6, knot, offset, 2, STEPS, 0), 1);
+    const Interval aligned[] = {{0, 2, 1, 4}, {0, 2, 5, 8}, {1, 3, 4, 8}};
+    CHECK_INT(hd_pack_search(3, aligned, offset, 20, STEPS, 0), 0);
+    CHECK_INT(hd_pack_height(3, aligned, offset), 20);
+    CHECK_INT(hd_pack_search(3, aligned, offset, 19, STEPS, 0), 1);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
