@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +118,11 @@ static bool compile(Ctx *cx, const char *target, const char *options, const char
 }
 
 static bool write_and_compile(Ctx *cx, const char *target, const char *options, const Out *c, const char *output) {
+    struct stat st;
+    if (!stat(output, &st) && S_ISDIR(st.st_mode)) {
+        hd_error(cx, (Span){0, 0}, "cannot write %s: it is a folder; give the name of a file with -o", output);
+        return false;
+    }
     const char *file = hd_sprintf(cx->arena, "%s.c", output);
     int e = hd_write_file(file, c->text, c->n);
     if (e) {

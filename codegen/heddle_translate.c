@@ -6,11 +6,13 @@
 
 int main(int argc, char **argv) {
     const char *to = "c", *path = NULL;
+    bool bad = false;
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "--to=", 5)) to = argv[i] + 5;
+        else if (path || (argv[i][0] == '-' && argv[i][1])) bad = true;
         else path = argv[i];
     }
-    if (!path || (strcmp(to, "c") != 0 && strcmp(to, "cuda") != 0)) {
+    if (bad || !path || (strcmp(to, "c") != 0 && strcmp(to, "cuda") != 0)) {
         fprintf(stderr, "usage: heddle-translate [--to=c|cuda] FILE.hir|-\n");
         return 2;
     }

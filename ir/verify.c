@@ -1,6 +1,7 @@
 // The generic verifier: what ops.def and symbols.def promise, checked on every op. Errors stand at the op's text where it was
 // parsed, else they name the function and print the op.
 #include "ir/ir.h"
+#include <string.h>
 
 typedef struct { const Module *m; const Func *f; Arena *scratch; } Verifier;
 
@@ -75,6 +76,40 @@ static void check_func(Verifier *v) {
     if (!f->first) hd_error(cx, f->span, "function @%s is empty: it needs a return", f->name);
 }
 
+static bool is_table(const Func *k, const Value *v) { // rows of it are read by number: its size is free
+    for (const Op *o = k->first; o; o = o->next) {
+        if (o->n_in < 1 || o->in[0] != v) continue;
+        if (o->kind == OP_EMBEDDING || ((o->kind == OP_RESHAPE || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0]))) return true;
+    }
+    return false;
+}
+
+// Each value that enters or leaves a kernel over rows x cols is as large as that space or repeats over it: generated code indexes by it.
+static void check_space(Verifier *v) {
+    const Func *k = v->f;
+    Ctx *cx = v->m->cx;
+    const Attr *kind = hd_attr(&k->attrs, A_KIND), *r = hd_attr(&k->attrs, A_ROWS), *c = hd_attr(&k->attrs, A_COLS);
+    if (!kind || strcmp(kind->s, "rows") != 0) return;
+    int64_t space = 0;
+    if (!r || !c || r->i < 0 || c->i < 0 || __builtin_mul_overflow(r->i, c->i, &space)) {
+        hd_error(cx, k->span, "kernel @%s of kind rows needs rows and cols that are not negative and whose product fits 64 bits", k->name);
+        return;
+    }
+    for (int i = 0; i < k->n_args; i++) {
+        int64_t count = hd_type_count(k->args[i]->type);
+        if (count && !is_table(k, k->args[i]) && space % count)
+            hd_error(cx, k->span, "kernel @%s: argument %d, %s, does not repeat over %lld rows of %lld", k->name, i, hd_type_text(cx, k->args[i]->type),
+                     (long long)r->i, (long long)c->i);
+    }
+    const Op *back = k->last;
+    for (int i = 0; back && back->kind == OP_RETURN && i < back->n_in; i++) {
+        int64_t count = hd_type_count(back->in[i]->type);
+        if (count > 1 && space % count)
+            hd_error(cx, k->span, "kernel @%s: result %d, %s, does not fit %lld rows of %lld", k->name, i, hd_type_text(cx, back->in[i]->type), (long long)r->i,
+                     (long long)c->i);
+    }
+}
+
 bool hd_verify(const Module *m) {
     Ctx *cx = m->cx;
     int errors = cx->diags.errors;
@@ -89,7 +124,9 @@ bool hd_verify(const Module *m) {
     if (cx->diags.errors == errors)
         for (const Func *f = m->funcs; f; f = f->next) {
             v.f = f;
+            int before = cx->diags.errors;
             check_func(&v);
+            if (f->is_kernel && cx->diags.errors == before) check_space(&v);
         }
     hd_arena_free(v.scratch);
     return cx->diags.errors == errors;

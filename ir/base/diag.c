@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PRINTED = 20 };
+enum { MAX_PRINTED = 20, MAX_QUOTED = 160 }; // errors; bytes of a line that are shown around its place
 
 uint32_t hd_source_add(Diags *d, const char *name, const char *text, size_t len, int first_line) {
     uint32_t base = 1; // span 0 means "no place"
@@ -44,25 +44,32 @@ void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) {
     hd_push(d->arena, &d->list, g);
 }
 
+static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; } // UTF-8 continuation bytes take no column
+
+// The line around the place; of a long one only a window, so that a generated file or a binary one does not flood the terminal.
 static void quote(const Source *f, Span s, Out *o) {
     uint32_t at = s.lo - f->base, b = at, e = at;
     while (b > 0 && f->text[b - 1] != '\n') b--;
     while (e < f->len && f->text[e] != '\n') e++;
-    hd_puts(o, "  ");
+    bool cut_front = at - b > MAX_QUOTED / 2, cut_back;
+    if (cut_front) b = at - MAX_QUOTED / 2;
+    while (b < at && continues(f->text[b])) b++;
+    if ((cut_back = e - b > MAX_QUOTED)) e = b + MAX_QUOTED;
+    while (cut_back && e > at && continues(f->text[e])) e--;
+    hd_puts(o, cut_front ? "  ..." : "  ");
     for (uint32_t k = b; k < e; k++) {
         char c = f->text[k];
-        if (c == '\r' || c == 0) c = ' ';
+        if (((unsigned char)c < ' ' && c != '\t') || c == 0x7f) c = ' '; // control bytes would act on the terminal
         hd_putn(o, &c, 1);
     }
-    hd_puts(o, "\n  ");
-    for (uint32_t k = b; k < at; k++) {
-        if (((unsigned char)f->text[k] & 0xc0) == 0x80) continue; // UTF-8 continuation bytes take no column
-        hd_puts(o, f->text[k] == '\t' ? "\t" : " ");
-    }
+    hd_puts(o, cut_back ? "...\n" : "\n");
+    hd_puts(o, cut_front ? "     " : "  ");
+    for (uint32_t k = b; k < at; k++)
+        if (!continues(f->text[k])) hd_puts(o, f->text[k] == '\t' ? "\t" : " ");
     hd_puts(o, "^");
     uint32_t end = s.hi - f->base < e ? s.hi - f->base : e;
     for (uint32_t k = at + 1; k < end; k++)
-        if (((unsigned char)f->text[k] & 0xc0) != 0x80) hd_puts(o, "~");
+        if (!continues(f->text[k])) hd_puts(o, "~");
     hd_puts(o, "\n");
 }
 
