@@ -11,7 +11,7 @@
 enum { LEVELS = 6 }; // how far above the executable the runtime may lie
 
 typedef VEC(const char *) Words;
-typedef struct { const char *include, *library; } Runtime;
+typedef struct { const char *include, *archive; } Runtime;
 
 static void add_words(Ctx *cx, Words *w, const char *text) {
     while (*text) {
@@ -44,13 +44,13 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
     self[n > 0 ? n : 0] = 0;
     char *at = home && *home ? hd_strdup(cx->arena, home) : folder_of(cx, self);
     *r = (Runtime){NULL, NULL};
-    for (int i = 0; i < LEVELS && !(header && r->library); i++, at = folder_of(cx, at)) {
+    for (int i = 0; i < LEVELS && !(header && r->archive); i++, at = folder_of(cx, at)) {
         if (!header) header = first_existing(cx, at, headers);
-        if (!r->library) r->library = first_existing(cx, at, libraries);
+        if (!r->archive) r->archive = first_existing(cx, at, libraries);
         if (home && *home) break;
     }
     if (header) r->include = folder_of(cx, header);
-    if (header && r->library) return true;
+    if (header && r->archive) return true;
     hd_error(cx, (Span){0, 0}, "cannot find %s %s %s: set HEDDLE_HOME to the folder of Heddle's sources, built in its folder build",
              header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
     return false;
@@ -105,7 +105,7 @@ static bool compile(Ctx *cx, const char *target, const char *options, const char
     hd_push(cx->arena, &w, "-o");
     hd_push(cx->arena, &w, output);
     hd_push(cx->arena, &w, file);
-    hd_push(cx->arena, &w, r.library);
+    hd_push(cx->arena, &w, r.archive);
     add_words(cx, &w, host ? "-lopenblas -lm -lpthread -ldl" : "-lm -lpthread -ldl");
     add_words(cx, &w, HEDDLE_LINK_FLAGS);
     Out said = hd_out(cx->arena);
