@@ -145,16 +145,18 @@ bool hd_emit_is_action(const Op *o) {
 
 // --- streams and events
 
-int hd_emit_stream(const Emit *e, const Op *o) {
-    if (!o->stream || !strcmp(o->stream, "compute")) return 0;
+int hd_emit_stream_index(const Emit *e, const char *stream) {
+    if (!stream || !strcmp(stream, "compute")) return 0;
     int n = 1;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_STREAM || !strcmp(s->name, "compute")) continue;
-        if (!strcmp(s->name, o->stream)) return n;
+        if (!strcmp(s->name, stream)) return n;
         n++;
     }
-    HD_BUG("%s runs on the undeclared stream %s", hd_op_info(o->kind)->mnemonic, o->stream);
+    HD_BUG("stream %s is not declared", stream);
 }
+
+int hd_emit_stream(const Emit *e, const Op *o) { return hd_emit_stream_index(e, o->stream); }
 
 int hd_emit_event(Emit *e, const Op *o) {
     int event = (int)hd_int(&o->attrs, A_EVENT, 0);

@@ -58,6 +58,7 @@ bool hd_emit_is_action(const Op *o);             // false: aliases, in-place sto
 int hd_emit_gemm(Emit *e, const Op *o);      // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
 int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars and adamw -> &optimizers[i]
+int hd_emit_stream_index(const Emit *e, const char *stream);
 int hd_emit_stream(const Emit *e, const Op *o); // index of its stream: "compute" is 0, then the module's stream symbols in order
 int hd_emit_event(Emit *e, const Op *o);        // of record and wait
 const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol

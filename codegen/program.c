@@ -142,21 +142,75 @@ static void put_funcs(Emit *e) {
         int results = r ? r->n_in : 0, actions = 0;
         for (const Op *p = f->first; p; p = p->next) actions += hd_emit_is_action(p);
         const char *graph = hd_word(&f->attrs, A_GRAPH, "none");
-        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, run_%s, %s},\n", f->name, f->n_args, results, actions,
+        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, run_%s, 0, %s},\n", f->name, f->n_args, results, actions,
                   f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0", results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
                   f->name, strcmp(graph, "none") != 0 ? "true" : "false");
     }
     hd_puts(e->c, "};\n\n");
 }
 
-static int64_t role_offset(Emit *e, const Symbol *p, const char *bucket, const char *role) {
-    const Symbol *s = hd_emit_role(e, NULL, bucket, role, false);
+// A bucket's storage with a role; `sharded`: it holds one rank's shard. -1: there is none.
+static int64_t role_offset(Emit *e, const Symbol *bucket, const char *role, bool *sharded) {
+    const Symbol *s = hd_emit_role(e, NULL, bucket->name, role, false);
+    *sharded = s && hd_type_count(s->type) != hd_type_count(bucket->type);
     if (!s) return -1;
     if (!s->place.placed || s->place.host) {
         hd_error(e->cx, s->span, "buffer @%s has no address: run plan-memory before codegen", s->name);
         e->failed = true;
     }
-    return s->place.offset + hd_int(&p->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->type->dtype);
+    return s->place.offset;
+}
+
+static const char *yes(bool b) { return b ? "true" : "false"; }
+
+static void put_bucket(Emit *e, const Symbol *b) {
+    bool optimizer, other, grad, own;
+    const Symbol *compute = hd_emit_role(e, NULL, b->name, "compute", false);
+    int64_t size = hd_type_count(b->type);
+    int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other), v = role_offset(e, b, "moment2", &other);
+    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &own);
+    hd_puts(e->c, "    {");
+    hd_emit_string(e->c, b->name, "");
+    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %s},\n", ll(size), ll(hd_int(&b->attrs, A_SHARD, size)),
+              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c), yes(optimizer), yes(grad), yes(own));
+}
+
+static int put_buckets(Emit *e) {
+    int n = 0;
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUCKET) continue;
+        if (!n++) hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, moments, grad, compute; which are shards\n");
+        put_bucket(e, s);
+    }
+    if (n) hd_puts(e->c, "};\n\n");
+    return n;
+}
+
+static int bucket_index(const Emit *e, const char *name) {
+    int n = 0;
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUCKET) continue;
+        if (!strcmp(s->name, name)) return n;
+        n++;
+    }
+    return -1;
+}
+
+static int put_comms(Emit *e) {
+    static const struct { const char *word, *text; } overs[] = {{"shard", "HD_OVER_SHARD"}, {"replicate", "HD_OVER_REPLICATE"}, {"world", "HD_OVER_WORLD"}};
+    int n = 0;
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_COMM) continue;
+        const char *over = overs[2].text, *on = hd_word(&s->attrs, A_ON, "compute");
+        for (size_t i = 0; i < sizeof overs / sizeof *overs; i++)
+            if (!strcmp(overs[i].word, hd_word(&s->attrs, A_OVER, ""))) over = overs[i].text;
+        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, over, ranks, stream\n");
+        hd_puts(e->c, "    {");
+        hd_emit_string(e->c, s->name, "");
+        hd_printf(e->c, ", %s, %lld, %d},\n", over, ll(hd_int(&s->attrs, A_RANKS, 1)), hd_emit_stream_index(e, on));
+    }
+    if (n) hd_puts(e->c, "};\n\n");
+    return n;
 }
 
 static void put_param(Emit *e, const Symbol *p) {
@@ -170,16 +224,12 @@ static void put_param(Emit *e, const Symbol *p) {
         e->failed = true;
         return;
     }
-    const Symbol *compute = hd_emit_role(e, NULL, bucket, "compute", false);
-    int64_t at = role_offset(e, p, bucket, compute ? "compute" : "master");
     hd_puts(e->c, "    {");
     hd_emit_string(e->c, p->name, "");
     hd_puts(e->c, ", ");
     put_dims(e->c, p->type);
-    hd_printf(e->c, ", %lld, %s, %s, %s, ", ll(hd_type_count(p->type)), text, hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true),
-              hd_emit_dtype(compute ? compute->type->dtype : TY_F32));
-    hd_printf(e->c, "%lld, %lld, %lld, %lld, %lld},\n", ll(role_offset(e, p, bucket, "master")), ll(at), ll(role_offset(e, p, bucket, "grad")),
-              ll(role_offset(e, p, bucket, "moment1")), ll(role_offset(e, p, bucket, "moment2")));
+    hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text, hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true),
+              bucket_index(e, bucket), ll(hd_int(&p->attrs, A_OFFSET, 0)));
 }
 
 // Parameters in canonical order: by `index`, and by place in the text where that is equal.
@@ -194,7 +244,7 @@ static int put_params(Emit *e) {
             list.at[k - 1] = s;
         }
     if (!list.n) return 0;
-    hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init, compute dtype; bytes of master, compute, grad, moments\n");
+    hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init; bucket and first element in it\n");
     for (int i = 0; i < list.n; i++) put_param(e, list.at[i]);
     hd_puts(e->c, "};\n\n");
     return list.n;
@@ -252,7 +302,7 @@ static int64_t state_offset(Emit *e, const char *name) {
     return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
 }
 
-static void put_program(Emit *e, int n_params) {
+static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     Out *o = e->c;
     int64_t device = 0, micro = setting_int(e, A_MICRO, 1);
     int n_funcs = 0;
@@ -274,6 +324,8 @@ static void put_program(Emit *e, int n_params) {
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
               ll(micro), ll(setting_int(e, A_VOCAB, 0)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro, ll(setting_int(e, A_SEED, 1)));
+    hd_printf(o, "    .shard = %lld, .replicate = %lld,\n", ll(setting_int(e, A_SHARD, 1)), ll(setting_int(e, A_REPLICATE, 1)));
+    hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0", n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
     hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")), ll(state_offset(e, "state.norm")),
               ll(state_offset(e, "state.step")));
@@ -287,7 +339,8 @@ static void put_program(Emit *e, int n_params) {
 void hd_program_main(Emit *e) {
     put_funcs(e);
     int n_params = put_params(e);
-    put_program(e, n_params);
+    int n_buckets = put_buckets(e), n_comms = put_comms(e);
+    put_program(e, n_params, n_buckets, n_comms);
     hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\nint main(int argc, char **argv) {\n");
     if (e->target->start) hd_printf(e->c, "    %s\n", e->target->start);
     hd_puts(e->c, "    return hd_main(argc, argv, &program);\n}\n"

@@ -27,12 +27,18 @@ static Cost cost_free(const Op *o) {
 static Cost adamw(const Op *o) {
     Cost c = {0, 0};
     const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
+    static const AttrId named[] = {A_BUFFER, A_INTO}; // instead of the bucket's own
+    for (int i = 0; i < 2; i++) {
+        const Symbol *s = symbol(o, named[i]);
+        if (s) c.bytes += (double)hd_type_bytes(s->type);
+    }
     for (const Symbol *s = o->func->module->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) != 0) continue;
         const char *role = hd_word(&s->attrs, A_ROLE, "");
-        bool twice = strcmp(role, "grad") != 0 && strcmp(role, "compute") != 0;
-        c.bytes += (twice ? 2.0 : 1.0) * (double)hd_type_bytes(s->type);
-        if (strcmp(role, "grad") == 0) c.flops += 16.0 * (double)hd_type_count(s->type);
+        bool grad = strcmp(role, "grad") == 0, compute = strcmp(role, "compute") == 0;
+        if (hd_has(&s->attrs, A_TRANSIENT) || hd_has(&o->attrs, grad ? A_BUFFER : compute ? A_INTO : A_OUT)) continue;
+        c.bytes += (grad || compute ? 1.0 : 2.0) * (double)hd_type_bytes(s->type);
+        if (strcmp(role, "master") == 0) c.flops += 16.0 * (double)hd_type_count(s->type);
     }
     return c;
 }
@@ -56,7 +62,13 @@ static Cost cost_move(const Op *o) {
     case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
     case OP_STORE: c.bytes *= hd_has(&o->attrs, A_INPLACE) ? 0.0 : hd_has(&o->attrs, A_ACCUMULATE) ? 3.0 : 2.0; break;
     case OP_ADAMW: return adamw(o);
-    case OP_GRAD_NORM: return grad_norm(o);
+    case OP_GRAD_NORM:
+    case OP_SQUARE_SUMS: return grad_norm(o);
+    case OP_ZERO: {
+        const Symbol *into = symbol(o, A_INTO);
+        c.bytes = into ? (double)hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(into->type->dtype) : 0;
+        break;
+    }
     default: break;
     }
     return c;
@@ -110,6 +122,14 @@ static double attention_flops(const Op *o, const Type *q, double products) {
 
 static Cost cost_attention(const Op *o) { return (Cost){attention_flops(o, o->in[0]->type, 2), operands_and_results(o)}; }
 static Cost cost_attention_grad(const Op *o) { return (Cost){attention_flops(o, o->in[1]->type, 5), operands_and_results(o)}; }
+
+// Bytes that cross the link of one rank: what it gets of the others, which is what it sends them in turn.
+static Cost cost_comm(const Op *o) {
+    const Symbol *part = symbol(o, o->kind == OP_ALL_GATHER ? A_BUFFER : A_INTO), *whole = symbol(o, o->kind == OP_ALL_GATHER ? A_INTO : A_BUFFER);
+    if (!part || !whole) return (Cost){0, 0};
+    double moved = (double)hd_type_bytes(whole->type) - (double)hd_type_bytes(part->type);
+    return (Cost){o->kind == OP_REDUCE_SCATTER ? (double)hd_type_count(whole->type) - (double)hd_type_count(part->type) : 0, moved};
+}
 
 // A kernel computes all of its body and touches memory only at its operands and results; of a table it reads the rows it looks up.
 static Cost cost_launch(const Op *o) {

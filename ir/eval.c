@@ -167,24 +167,44 @@ static const char *run_op(Eval *e, const Op *o, Tensor *values) {
     return wrong;
 }
 
-const char *hd_eval(Eval *e, const Func *f, const Tensor *in, Tensor *out) {
+// The values of a function about to run; NULL with `wrong` set when an argument does not fit.
+static Tensor *enter(Eval *e, const Func *f, const Tensor *in, const char **wrong) {
     Tensor *values = HD_NEWN(e->arena, Tensor, f->n_values + 1);
     for (int i = 0; i < f->n_args; i++) {
-        if (in[i].type != f->args[i]->type)
-            return hd_eval_wrong(e, "argument %%%s of @%s is %s, but a %s was given", f->args[i]->name, f->name,
-                                 hd_type_text(e->module->cx, f->args[i]->type), hd_type_text(e->module->cx, in[i].type));
+        if (in[i].type != f->args[i]->type) {
+            *wrong = hd_eval_wrong(e, "argument %%%s of @%s is %s, but a %s was given", f->args[i]->name, f->name,
+                                   hd_type_text(e->module->cx, f->args[i]->type), hd_type_text(e->module->cx, in[i].type));
+            return NULL;
+        }
         values[f->args[i]->id] = in[i];
     }
-    for (const Op *o = f->first; o; o = o->next) {
-        const char *wrong = run_op(e, o, values);
-        if (wrong) return hd_eval_wrong(e, "%s in @%s: %s", hd_op_info(o->kind)->mnemonic, f->name, wrong);
-    }
+    return values;
+}
+
+static void leave(Eval *e, const Func *f, const Tensor *values, Tensor *out) {
     const Op *ret = hd_return(f);
     for (int i = 0; ret && i < ret->n_in; i++) {
         out[i] = values[ret->in[i]->id];
         if (f->is_kernel) round_tensor(e, out[i].type->dtype, out[i]);
     }
+}
+
+const char *hd_eval_ranks(Eval *const *e, int n, const Func *f, const Tensor *const *in, Tensor *const *out) {
+    const char *wrong = NULL;
+    Tensor **values = HD_NEWN(e[0]->arena, Tensor *, n);
+    for (int r = 0; r < n; r++) {
+        if (!(values[r] = enter(e[r], f, in[r], &wrong))) return wrong;
+        if (n > 1) e[r]->ranks = e, e[r]->rank = r, e[r]->n_ranks = n;
+    }
+    for (const Op *o = f->first; o; o = o->next)
+        for (int r = 0; r < n; r++)
+            if ((wrong = run_op(e[r], o, values[r]))) return hd_eval_wrong(e[r], "%s in @%s: %s", hd_op_info(o->kind)->mnemonic, f->name, wrong);
+    for (int r = 0; r < n; r++) leave(e[r], f, values[r], out[r]);
     return NULL;
+}
+
+const char *hd_eval(Eval *e, const Func *f, const Tensor *in, Tensor *out) {
+    return hd_eval_ranks(&e, 1, f, &in, &out);
 }
 
 const char *hd_eval_launch(Eval *e, const Op *o, const Tensor *in, Tensor *out) {

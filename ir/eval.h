@@ -22,6 +22,9 @@ void hd_eval_clear_gradients(Eval *e);
 // Runs a function. `in` has one tensor an argument; `out` receives one a result. Returns NULL, or what is wrong with the inputs
 // (a wrong type, an index outside its table).
 const char *hd_eval(Eval *e, const Func *f, const Tensor *in, Tensor *out);
+// Runs a function on n ranks in step, op by op: e[r] is the storage of rank r, in[r] and out[r] its arguments and results. Rank r is
+// number r % shard of its shard group and r / shard of its replica group, with the sizes that the module's comms declare.
+const char *hd_eval_ranks(Eval *const *e, int n, const Func *f, const Tensor *const *in, Tensor *const *out);
 
 // Rounds to the nearest value of a dtype, ties to even; overflow gives an infinity as the hardware does. Integers: toward zero.
 double hd_round(DType d, double v);

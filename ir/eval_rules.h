@@ -10,6 +10,8 @@ struct Eval {
     EvalMode mode;
     Arena *arena;
     int depth; // of kernel launches
+    Eval *const *ranks; // all ranks of a run in step; NULL: this is the only one
+    int rank, n_ranks;
     VEC(struct Stored) stored;
 };
 

@@ -42,6 +42,9 @@ static void touch_into(const Op *o, Arena *a, Accesses *list, int64_t count) {
     touch_buffer(a, list, true, b, lo, hi);
 }
 
+static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
+
+// All of a shard or of the whole bucket: whatever the master weights are.
 static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
     static const struct { const char *role; bool read, write; } parts[] = {
         {"grad", true, false}, {"moment1", true, true}, {"moment2", true, true}, {"master", true, true}, {"compute", false, true}};
@@ -52,6 +55,9 @@ static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             if (strcmp(hd_word(&b->attrs, A_ROLE, ""), parts[i].role) == 0) part[i] = b;
     }
+    if (hd_has(&o->attrs, A_BUFFER)) part[0] = named(o, A_BUFFER);
+    if (hd_has(&o->attrs, A_INTO)) part[4] = named(o, A_INTO);
+    else if (part[4] && part[3] && hd_type_count(part[4]->type) != hd_type_count(part[3]->type)) part[4] = NULL;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].read) touch_whole(a, list, false, part[i]);
         if (parts[i].write) touch_whole(a, list, true, part[i]);
@@ -66,7 +72,19 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
     if (o->kind == OP_STORE) touch_into(o, a, list, hd_type_count(o->in[0]->type));
     if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) touch_into(o, a, list, gemm_count(o));
     if (o->kind == OP_ADAMW) touch_adamw(o, a, list);
-    if (o->kind == OP_GRAD_NORM) {
+    if (o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) {
+        touch_whole(a, list, false, named(o, A_BUFFER));
+        touch_whole(a, list, true, named(o, A_INTO));
+    }
+    if (o->kind == OP_BEGIN) touch_whole(a, list, true, named(o, A_BUFFER));
+    if (o->kind == OP_ZERO) touch_into(o, a, list, hd_int(&o->attrs, A_SIZE, 0));
+    const Attr *after = hd_attr(&o->attrs, A_AFTER);
+    for (int i = 0; after && i < after->n; i++) {
+        int first = list->n;
+        touch_whole(a, list, true, hd_symbol_find(m, after->strs[i]));
+        if (list->n > first) list->at[first].order = true;
+    }
+    if (o->kind == OP_GRAD_NORM || o->kind == OP_SQUARE_SUMS) {
         const Attr *names = hd_attr(&o->attrs, A_BUFFERS);
         for (int i = 0; names && i < names->n; i++) touch_whole(a, list, false, hd_symbol_find(m, names->strs[i]));
     }

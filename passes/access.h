@@ -9,6 +9,7 @@ typedef enum { AT_VALUE, AT_BUFFER, AT_WORKSPACE } AccessPlace;
 typedef struct {
     AccessPlace at;
     bool write;
+    bool order;           // touches no byte: only starts behind the earlier accesses of the buffer (`after`)
     int index;            // AT_VALUE: which operand (read) or result (write)
     const Value *value;   // AT_VALUE
     const Symbol *buffer; // AT_BUFFER

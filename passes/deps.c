@@ -13,6 +13,8 @@ typedef struct {
     int *seen;           // by op id: the op that already depends on it, plus 1
     VEC(int) pred;
     int op;
+    VEC(const char *) comms; // that collectives have used, and the last op on each: a communicator has one order
+    VEC(int) last;
 } Walk;
 
 static void depend(Walk *w, int on) {
@@ -74,6 +76,19 @@ static void find_buffers(Walk *w, const Module *m) {
     }
 }
 
+static void follow_comm(Walk *w, const Op *o) {
+    const char *comm = hd_word(&o->attrs, A_COMM, NULL);
+    if (!comm) return;
+    int i = 0;
+    while (i < w->comms.n && w->comms.at[i] != comm) i++;
+    if (i == w->comms.n) {
+        hd_push(w->a, &w->comms, comm);
+        hd_push(w->a, &w->last, -1);
+    }
+    depend(w, w->last.at[i]);
+    w->last.at[i] = o->id;
+}
+
 Deps hd_deps(const Func *f, Arena *a) {
     Walk w = {.a = a, .homes = hd_homes(f, a), .cells = HD_NEWN(a, Cell, f->n_values + 1), .seen = HD_NEWN(a, int, f->n_ops + 1)};
     for (int i = 0; i < f->n_values; i++) w.cells[i].writer = -1;
@@ -83,6 +98,7 @@ Deps hd_deps(const Func *f, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) {
         start[o->id] = w.pred.n;
         w.op = o->id;
+        follow_comm(&w, o);
         hd_accesses(o, a, &list);
         for (int i = 0; i < list.n; i++) touch(&w, &list.at[i]); // reads come before writes
     }

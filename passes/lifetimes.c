@@ -54,6 +54,7 @@ static BufferTouches find_buffer_touches(const Lifetimes *l, Arena *a) {
         hd_accesses(o, a, &list);
         for (int i = 0; i < list.n; i++) {
             const Access *x = &list.at[i];
+            if (x->order) continue;
             BufferTouch t = {.op = o->id, .buffer = x->buffer, .lo = x->lo, .hi = x->hi};
             if (x->at == AT_VALUE) {
                 Home h = l->homes[x->value->id];

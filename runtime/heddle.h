@@ -12,15 +12,28 @@ typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int6
 
 typedef enum { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_CONST, HD_INIT_NORMAL, HD_INIT_UNIFORM } HdInit;
 
-typedef struct { // a parameter, in canonical order; -1: it has no such storage
+// The parameters of a unit as one flat vector of `size` elements. With several ranks each owns `shard` of them, in the order of its
+// number in the shard group. A storage holds either the whole or this rank's shard.
+typedef struct {
+    const char *name;
+    int64_t size, shard; // elements; equal where nothing is sharded
+    HdDtype compute_dtype;
+    int64_t master, moment1, moment2, grad, compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
+    bool optimizer_sharded, grad_sharded, compute_sharded; // which hold a shard; `optimizer`: master and moments
+} HdBucket;
+
+typedef struct { // a parameter, in canonical order
     const char *name;
     int rank;
     int64_t dim[6], count;
     HdInit init;
     double std; // normal: standard deviation; uniform: half width; const: the value
-    HdDtype compute_dtype;
-    int64_t master, compute, grad, moment1, moment2; // byte offsets; compute == master when both are f32
+    int bucket; // HdProgram.buckets
+    int64_t at; // its first element there
 } HdParam;
+
+typedef struct { const char *name; int over, ranks, stream; } HdComm; // a group of ranks with collectives of its own
+enum { HD_OVER_SHARD, HD_OVER_REPLICATE, HD_OVER_WORLD };
 
 typedef struct { // one line of the plan, for profiles, errors and traces
     const char *op, *stream, *path, *where; // "gemm", "compute", "blocks.3.mlp", "gpt2.hd:14"
@@ -28,12 +41,15 @@ typedef struct { // one line of the plan, for profiles, errors and traces
 } HdAction;
 
 typedef struct HdExec HdExec;
+struct HdWorld; // world.h
 typedef struct {
     const char *name;
     int n_args, n_results, n_actions;
     const HdTensor *args, *results;
     const HdAction *actions;
-    void (*run)(HdExec *x); // issues every action in plan order
+    void (*run)(HdExec *x); // issues every action in plan order; target cuda
+    // target host: issues the actions of one stream, by stream index; NULL: it has none in this function
+    void (*const *run_stream)(HdExec *x);
     bool graph;             // captured once, replayed after
 } HdFunc;
 
@@ -81,18 +97,24 @@ typedef struct {
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half
     int64_t seed;                       // train.seed: what --seed replaces
+    int shard, replicate;               // the mesh; the run has shard * replicate ranks
+    int n_comms;
+    const HdComm *comms;
+    int n_buckets;
+    const HdBucket *buckets;
     int n_params;
     const HdParam *params;
     int64_t loss, norm, step;           // byte offsets of @state.loss f32, @state.norm f32, @state.step i32; -1: absent
     int n_funcs;
-    const HdFunc *funcs;                // by name: micro_only | micro_first micro micro_last, update, eval
+    const HdFunc *funcs;                // by name: micro_only | micro_first micro micro_last, update, eval; with several ranks the
+                                        // update is part of micro_only or micro_last and there is no function of its own
     const HdBackend *backend;
     int n_sources, n_kernels, n_gemms;
     const HdSource *sources;
     const HdKernel *kernels;
     const HdGemm *gemms;
-    // target cuda: streams by index (0, "compute", is the one that copies and graphs go to), number of events, attention
-    // descriptors (hd_cuda_attention gets a pointer into this table)
+    // streams by index (0, "compute", is the one that copies and graphs go to), number of events (each recorded by one function),
+    // attention descriptors (hd_cuda_attention gets a pointer into this table)
     int n_streams, n_events, n_attentions;
     const char *const *streams;
     const HdAttention *attentions;
@@ -102,7 +124,9 @@ typedef struct {
 struct HdBackend {
     const char *name;
     bool synchronous; // `run` returns when the work is done: nothing is gained by issuing ahead
-    HdExec *(*open)(const HdProgram *p, bool use_graphs, const char *profile); // NULL on failure; everything compiled and loaded, memory zeroed
+    bool threads;     // the ranks of a run are threads of one process; else each is a process
+    // all (world.h): NULL on failure; everything compiled, loaded and connected, memory zeroed. `w` outlives the executor.
+    HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, const char *profile);
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);  // into the device arena; ordered before later runs
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous, unless said above
@@ -120,6 +144,8 @@ extern const HdBackend hd_host_backend, hd_cuda_backend;
 // What every backend's own executor begins with.
 struct HdExec {
     const HdProgram *program;
+    struct HdWorld *world;
+    int shard_index;                                         // this rank's number in its shard group: world->rank % program->shard
     char *base;                                              // the device arena; host only
     void (*on_action)(HdExec *x, const HdFunc *f, int index); // NULL unless profiling: the action `index` of f is issued next
 };
@@ -133,6 +159,9 @@ const char *hd_failure(void);
 static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the next call is this action
     if (x->on_action) x->on_action(x, f, index);
 }
+
+// Of `decayed` elements in front of a bucket, how many are among the `count` that this rank updates, all of them or its shard.
+int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded);
 
 // --- called by generated programs, target host
 void hd_host_start(char **argv); // first thing in main
@@ -166,6 +195,14 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),  c1, c2 = scalars[2], scalars[3]
 void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m, float *v,
                    void *compute, HdDtype compute_dtype, const float *scalars);
+void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums); // one a block, as hd_host_grad_norm adds
+void hd_host_root_sum(int64_t n, const double *sums, float *norm);
+// Collectives of comm number `comm`: block until the whole group has met. `part` and `whole` do not overlap.
+void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);
+// Rank r's part is whole's part r summed over ranks r+1, r+2, ..., r.
+void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
+void hd_host_record(HdExec *x, int event);
+void hd_host_wait(HdExec *x, int event);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
 // --- called by generated programs, target cuda. Failures are remembered and returned by the backend's next function.
@@ -177,6 +214,8 @@ void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_
                             uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t workspace);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
 void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
+void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);
+void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t part_count);
 void hd_cuda_record(HdExec *x, int stream, int event);
 void hd_cuda_wait(HdExec *x, int stream, int event);
 #endif

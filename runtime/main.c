@@ -2,6 +2,7 @@
 #include "runtime/data.h"
 #include "runtime/log.h"
 #include "runtime/state.h"
+#include "runtime/world.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static bool issue_step(Run *r, int64_t step) { // asynchronous
         if (r->data_failed) return false;
         if (!upload(r, micro_func(r, m)) || !r->b->run(r->x, micro_func(r, m))) return false;
     }
-    return r->b->run(r->x, r->update) && r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
+    return (!r->update || r->b->run(r->x, r->update)) && r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
 }
 
 static bool validate(Run *r, int64_t step) {
@@ -231,7 +232,7 @@ static bool go(Run *r) {
         hd_fail("out of memory");
         return false;
     }
-    r->x = r->b->open(p, !o->no_graph && !o->profile, o->profile);
+    r->x = r->b->open(p, hd_world_alone(), !o->no_graph && !o->profile, o->profile);
     if (!r->x || !set_up(r)) return false;
     if (o->check && !hd_state_check(r->x, p)) return false;
     if (!hd_log_open(&r->log, p, o, r->at.step, r->b->peak_flops(r->x))) return false;

@@ -38,17 +38,24 @@ static uint16_t to_f16(float f) { // round to nearest even
     return (uint16_t)(sign | (uint16_t)((u + 0xfffu + (u >> 13 & 1) - 0x38000000u) >> 13));
 }
 
+static const HdBucket *bucket(const HdProgram *p, const HdParam *q) { return &p->buckets[q->bucket]; }
+
+// Byte offset of element `first` of a parameter in its bucket's storage at `base`, of elements of `size` bytes.
+static int64_t element(const HdParam *q, int64_t base, int64_t first, int64_t size) { return base + (q->at + first) * size; }
+
 // Writes elements [first, first+n) of a parameter: the master copy and, where it is apart, the compute copy.
 static bool put(HdExec *x, const HdProgram *p, const HdParam *q, int64_t first, int64_t n, const float *v) {
-    if (!backend(p)->write(x, q->master + first * 4, v, (size_t)n * 4)) return false;
-    if (q->compute < 0 || q->compute == q->master || q->compute_dtype == HD_F32) return true;
+    const HdBucket *b = bucket(p, q);
+    if (!backend(p)->write(x, element(q, b->master, first, 4), v, (size_t)n * 4)) return false;
+    if (b->compute < 0) return true;
+    if (b->compute_dtype == HD_F32) return backend(p)->write(x, element(q, b->compute, first, 4), v, (size_t)n * 4);
     uint16_t *h = malloc((size_t)n * 2);
     if (!h) {
         hd_fail("out of memory");
         return false;
     }
-    for (int64_t i = 0; i < n; i++) h[i] = q->compute_dtype == HD_BF16 ? to_bf16(v[i]) : to_f16(v[i]);
-    bool ok = backend(p)->write(x, q->compute + first * 2, h, (size_t)n * 2);
+    for (int64_t i = 0; i < n; i++) h[i] = b->compute_dtype == HD_BF16 ? to_bf16(v[i]) : to_f16(v[i]);
+    bool ok = backend(p)->write(x, element(q, b->compute, first, 2), h, (size_t)n * 2);
     free(h);
     return ok;
 }
@@ -161,11 +168,11 @@ bool hd_state_import(HdExec *x, const HdProgram *p, const char *path) {
 typedef struct { StWriter w; int role; } Save;
 static const char *const roles[] = {"", "moment1.", "moment2."};
 
-static int64_t home(const HdParam *q, int role) { return role == 0 ? q->master : role == 1 ? q->moment1 : q->moment2; }
+static int64_t home(const HdBucket *b, int role) { return role == 0 ? b->master : role == 1 ? b->moment1 : b->moment2; }
 
 static bool save_piece(HdExec *x, const HdProgram *p, int k, int64_t first, int64_t n, float *v, void *data) {
     Save *s = data;
-    if (!backend(p)->read(x, home(&p->params[k], s->role) + first * 4, v, (size_t)n * 4)) return false;
+    if (!backend(p)->read(x, element(&p->params[k], home(bucket(p, &p->params[k]), s->role), first, 4), v, (size_t)n * 4)) return false;
     hd_st_put(&s->w, v, (size_t)n * 4);
     return !s->w.failed;
 }
@@ -222,7 +229,7 @@ static bool resume_piece(HdExec *x, const HdProgram *p, int k, int64_t first, in
             hd_fail("%s: tensor '%s' is not F32", f->path, name);
             return false;
         }
-        bool ok = r == 0 ? put(x, p, q, first, n, v) : backend(p)->write(x, home(q, r) + first * 4, v, (size_t)n * 4);
+        bool ok = r == 0 ? put(x, p, q, first, n, v) : backend(p)->write(x, element(q, home(bucket(p, q), r), first, 4), v, (size_t)n * 4);
         if (!ok) return false;
     }
     return true;
@@ -285,7 +292,7 @@ static bool hash_piece(HdExec *x, const HdProgram *p, int k, int64_t first, int6
     Hashing *h = data;
     const HdParam *q = &p->params[k];
     if (!first) XXH3_128bits_reset(h->state);
-    if (!backend(p)->read(x, q->master + first * 4, v, (size_t)n * 4)) return false;
+    if (!backend(p)->read(x, element(q, bucket(p, q)->master, first, 4), v, (size_t)n * 4)) return false;
     XXH3_128bits_update(h->state, v, (size_t)n * 4);
     if (first + n < q->count) return true;
     XXH128_hash_t d = XXH3_128bits_digest(h->state);
@@ -304,10 +311,11 @@ bool hd_state_hashes(HdExec *x, const HdProgram *p, FILE *f) {
 static bool check_piece(HdExec *x, const HdProgram *p, int k, int64_t first, int64_t n, float *v, void *data) {
     (void)data;
     const HdParam *q = &p->params[k];
-    const struct { const char *what; int64_t at; } role[] = {{"gradient of ", q->grad}, {"parameter ", q->master}, {"first moment of ", q->moment1}, {"second moment of ", q->moment2}};
+    const HdBucket *b = bucket(p, q);
+    const struct { const char *what; int64_t at; } role[] = {{"gradient of ", b->grad}, {"parameter ", b->master}, {"first moment of ", b->moment1}, {"second moment of ", b->moment2}};
     for (int r = 0; r < 4; r++) {
         if (role[r].at < 0) continue;
-        if (!backend(p)->read(x, role[r].at + first * 4, v, (size_t)n * 4)) return false;
+        if (!backend(p)->read(x, element(q, role[r].at, first, 4), v, (size_t)n * 4)) return false;
         for (int64_t i = 0; i < n; i++)
             if (!isfinite(v[i])) {
                 hd_fail("%s%s: element %lld is %g", role[r].what, q->name, (long long)(first + i), (double)v[i]);

@@ -9,6 +9,7 @@
 // one that fails), HEDDLE_VERBOSE=1 (what start-up did, every choice, register counts).
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/device.h"
+#include "runtime/world.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,10 +136,12 @@ static void cuda_close(HdExec *h) {
     free(x);
 }
 
-static HdExec *cuda_open(const HdProgram *p, bool use_graphs, const char *profile) {
+static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const char *profile) {
     HdCuda *x = calloc(1, sizeof *x);
     if (!x) return hd_fail("out of host memory"), NULL;
     x->head.program = p;
+    x->head.world = w;
+    x->head.shard_index = w->rank % (p->shard ? p->shard : 1);
     x->head.on_action = on_action;
     x->action = -1;
     x->verbose = flag("HEDDLE_VERBOSE");

@@ -1,6 +1,7 @@
 // The host executor: one zeroed arena, actions run one after another in plan order by the calling thread (each action is parallel
 // inside). Copies asked for by `post` are made at once and queued for `collect`.
 #include "runtime/host/scratch.h"
+#include "runtime/world.h"
 #include <errno.h>
 #include <omp.h>
 #include <stdio.h>
@@ -122,7 +123,7 @@ static void find_device(Host *h) {
     snprintf(h->device, sizeof h->device, "%s, %d threads", name, omp_get_max_threads());
 }
 
-static HdExec *host_open(const HdProgram *p, bool use_graphs, const char *profile) {
+static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, const char *profile) {
     (void)use_graphs; // actions are cheap to issue here
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page > 0 && p->arena_bytes / page > pages) {
@@ -143,6 +144,8 @@ static HdExec *host_open(const HdProgram *p, bool use_graphs, const char *profil
     }
     madvise(m, h->bytes, MADV_HUGEPAGE); // fewer faults in the first step where the system has large pages
     h->head.program = p;
+    h->head.world = w;
+    h->head.shard_index = w->rank % (p->shard ? p->shard : 1);
     h->head.base = m;
     h->profiling = profile != NULL;
     find_device(h);

@@ -1,5 +1,6 @@
 // The CUDA runtime on pretended libraries: usage cuda_fake FAKES_FOLDER SCRATCH_FOLDER. Each scenario runs in a process of its own.
 #include "runtime/heddle.h"
+#include "runtime/world.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ static bool failed_with(const char *text) {
 }
 
 static HdExec *opened(const HdProgram *p, bool graphs) {
-    HdExec *x = b->open(p, graphs, NULL);
+    HdExec *x = b->open(p, hd_world_alone(), graphs, NULL);
     if (!x) fprintf(stderr, "open: %s\n", hd_failure());
     CHECK(x);
     if (!x) exit(1);
@@ -275,7 +276,7 @@ static void choices_are_remembered(void) {
 // --- everything that can go wrong
 static void no_open(const char *variable, const char *value, const HdProgram *p, const char *message) {
     if (variable) setenv(variable, value, 1);
-    HdExec *x = b->open(p, true, NULL);
+    HdExec *x = b->open(p, hd_world_alone(), true, NULL);
     CHECK(!x && failed_with(message));
     if (x) b->close(x);
     if (variable) unsetenv(variable);
@@ -340,7 +341,7 @@ static void profile(void) {
     HdProgram p = program();
     char path[600], text[8192];
     snprintf(path, sizeof path, "%s/profile.json", scratch);
-    HdExec *x = b->open(&p, true, path);
+    HdExec *x = b->open(&p, hd_world_alone(), true, path);
     CHECK(x);
     if (!x) return;
     for (int i = 0; i < 2; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));

@@ -1,6 +1,7 @@
 // A program for the GPU on a machine without NVIDIA's libraries: the message says what is missing, what for, where it was looked for
 // and what to do. Usage: cuda_missing SCRATCH_FOLDER.
 #include "runtime/heddle.h"
+#include "runtime/world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ int main(int argc, char **argv) {
     setenv("HEDDLE_CACHE", "off", 1);
     HdProgram p = {.model = "Tiny", .target = "cuda", .arch = "sm_90", .backend = &hd_cuda_backend, .arena_bytes = 256};
     if (system(file) != 0) return 1;
-    HdExec *x = hd_cuda_backend.open(&p, true, NULL);
+    HdExec *x = hd_cuda_backend.open(&p, hd_world_alone(), true, NULL);
     if (x) { // a machine with a driver: nothing to see here
         puts("skipped: the driver is installed");
         hd_cuda_backend.close(x);

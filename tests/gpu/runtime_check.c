@@ -2,6 +2,7 @@
 // backward against plain loops and against itself, kernels on several streams captured and not, copies. A few seconds; exit 1
 // when something is off. Built everywhere, run by tests/gpu/run.sh.
 #include "runtime/heddle.h"
+#include "runtime/world.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,7 +252,7 @@ static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, th
 }
 
 static void functions(const HdProgram *p, bool graphs, const char *profile) {
-    HdExec *x = b->open(p, graphs, profile);
+    HdExec *x = b->open(p, hd_world_alone(), graphs, profile);
     CHECK(x);
     if (!x) return;
     int c = 0, got[20];
@@ -287,7 +288,7 @@ int main(int argc, char **argv) {
     functions(&p, false, NULL);
     functions(&p, false, argc > 1 ? argv[1] : "/tmp/runtime_check.json");
     printf("%s kernels, streams, graphs, copies\n", failures ? "FAIL" : "ok  ");
-    HdExec *x = b->open(&p, true, NULL);
+    HdExec *x = b->open(&p, hd_world_alone(), true, NULL);
     CHECK(x);
     for (int i = 0; x && i < n_gemms; i++) {
         product(x, i, 0);
@@ -298,7 +299,7 @@ int main(int argc, char **argv) {
     if (x) b->close(x);
     p.n_attentions = (int)(sizeof attentions / sizeof *attentions);
     p.attentions = attentions;
-    x = b->open(&p, true, NULL);
+    x = b->open(&p, hd_world_alone(), true, NULL);
     if (!x) printf("skipped attention: %s\n", hd_failure());
     for (int i = 0; x && i < p.n_attentions; i += 2) attention(x, i);
     if (x) CHECK(b->sync(x));
