@@ -134,7 +134,9 @@ struct HdBackend {
     bool (*post)(HdExec *x, int n, const int64_t *offsets, size_t bytes);
     bool (*collect)(HdExec *x, void *data);
     bool (*sync)(HdExec *x);
-    bool (*write_profile)(HdExec *x, const char *path); // Chrome trace of the last step run with profiling on
+    // Chrome trace of the last step run with profiling on, a process a rank and a thread a stream. Where ranks are threads, `all`: rank 0
+    // writes the file with every rank's events; else each rank writes its own.
+    bool (*write_profile)(HdExec *x, const char *path);
     void (*close)(HdExec *x);
     double (*peak_flops)(HdExec *x); // dense rate for MFU; 0: unknown
     const char *(*device)(HdExec *x); // its name

@@ -23,11 +23,13 @@ static bool alone_receive(HdWorld *w, int from, void *data, size_t bytes) {
 }
 
 static void alone_fail(HdWorld *w, const char *why) { (void)w, (void)why; }
+static bool alone_alive(HdWorld *w) { return w != NULL; }
 static void alone_at(HdWorld *w, const char *what, int64_t step) { (void)w, (void)what, (void)step; }
 static void alone_close(HdWorld *w) { (void)w; }
 
 HdWorld *hd_world_alone(void) {
-    static HdWorld w = {.ranks = 1, .gather = alone_gather, .send = alone_send, .receive = alone_receive, .fail = alone_fail, .at = alone_at, .close = alone_close};
+    static HdWorld w = {.ranks = 1, .gather = alone_gather, .send = alone_send, .receive = alone_receive, .fail = alone_fail, .alive = alone_alive,
+                        .at = alone_at, .close = alone_close};
     return &w;
 }
 

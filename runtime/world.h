@@ -18,6 +18,9 @@ struct HdWorld {
     bool (*receive)(HdWorld *w, int from, void *data, size_t bytes);
     // This rank gives up: every other rank's next or current call fails, naming this rank and `why`. Never blocks.
     void (*fail)(HdWorld *w, const char *why);
+    // Whether no rank has given up so far; else false after hd_fail, which says who did and why. Never blocks, and any thread of the
+    // rank may ask: what a target polls while it waits for other ranks.
+    bool (*alive)(HdWorld *w);
     // Tells the watchdog what this rank is doing ("step 17"); cheap.
     void (*at)(HdWorld *w, const char *what, int64_t step);
     void (*close)(HdWorld *w);
