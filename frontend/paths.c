@@ -25,6 +25,17 @@ static bool find_instances(Front *f, Span s, const char *type, Instances *found)
 
 // --- units
 
+// A module is one kind of unit, however often it has instances: naming it again can only be a slip. Units inside units are ordinary.
+static bool named_before(Front *f, const Paths *units, int k) {
+    for (int j = 0; j < k; j++) {
+        if (hd_path_text(f, units->at[j]) != hd_path_text(f, units->at[k])) continue;
+        hd_front_error(f, units->at[k]->span, "unit '%s' is named twice", hd_path_text(f, units->at[k]));
+        hd_note(f->cx, units->at[j]->span, "first here");
+        return true;
+    }
+    return false;
+}
+
 void hd_paths_units(Front *f) {
     const Paths *units = hd_settings_units(f);
     for (int k = 0; k < units->n; k++) {
@@ -34,7 +45,7 @@ void hd_paths_units(Front *f) {
             hd_front_error(f, units->at[k]->span, "a unit is the name of a module such as Block, not '%s'", hd_path_text(f, units->at[k]));
             continue;
         }
-        if (!find_instances(f, units->at[k]->span, type, &found)) continue;
+        if (named_before(f, units, k) || !find_instances(f, units->at[k]->span, type, &found)) continue;
         for (int j = 0; j < found.n; j++) found.at[j]->unit = found.at[j]->path;
     }
     for (int k = 0; k < f->instances.n; k++) { // parents come before their members

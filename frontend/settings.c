@@ -151,7 +151,10 @@ static bool read_modules(Front *f, const struct Row *row, const Node *values, co
 
 static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
     *word = hd_path_text(f, n);
-    if (*word && in_words(*word, row->choices)) return true;
+    if (*word && in_words(*word, row->choices)) {
+        if (!strcmp(*word, "zero0")) *word = hd_intern(f->cx, "none"); // two names of one strategy
+        return true;
+    }
     return wrong(f, row, n, hd_sprintf(f->arena, strchr(row->choices, ' ') ? "one of %s" : "%s", with_commas(f, row->choices)));
 }
 
@@ -275,6 +278,18 @@ static bool ready(Front *f, const struct Row *row, const Setting *s) {
     return false;
 }
 
+enum { MAX_RANKS = 65536 };
+
+static bool check_mesh(Front *f, const Settings *set) {
+    const Setting *shard = &set->at[row_of(A_SHARD)], *replicate = &set->at[row_of(A_REPLICATE)];
+    int64_t ranks = shard->v.i * replicate->v.i;
+    if (ranks <= MAX_RANKS) return true;
+    hd_front_error(f, replicate->layer > shard->layer || replicate->span.lo > shard->span.lo ? replicate->span : shard->span,
+                   "a mesh of %lld x %lld is %lld ranks; at most %d can run", (long long)shard->v.i, (long long)replicate->v.i,
+                   (long long)ranks, MAX_RANKS);
+    return false;
+}
+
 static bool check_rate(Front *f, const Settings *set) {
     const Setting *rate = &set->at[row_of(A_LR)], *total = &set->at[row_of(A_LR_TOTAL)], *warmup = &set->at[row_of(A_LR_WARMUP)];
     const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
@@ -302,6 +317,7 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
     }
     if (!ok) return NULL;
     for (int k = 0; k < N_ROWS; k++) ok &= ready(f, &rows[k], &set->at[k]);
+    ok &= check_mesh(f, set);
     return check_rate(f, set) && ok ? set : NULL;
 }
 
