@@ -1,12 +1,13 @@
 // Reverse mode. `@loss` becomes `@eval`; `@micro` is a copy of it followed by its backward pass, in reverse program order:
 //   func @loss(%x, %y) { %w = param @w; %z = matmul %x, %w; %l = cross_entropy %z, %y; return %l }
-//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/micro {bwd}
+//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/(micro*ranks) {bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}; %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}
 //                         return %l }
 // Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own, made as soon
 // as it is known, so that a weight gradient never waits for the end of the pass.
 #include "passes/autodiff.h"
 #include "passes/pass.h"
+#include "passes/settings.h"
 
 bool hd_grad_wanted(const Autodiff *d, const Value *v) { return v->id < d->n_forward && d->active[v->id]; }
 
@@ -199,18 +200,31 @@ static bool check_parameters(const Module *m, const Func *micro, Arena *scratch)
     return ok;
 }
 
+// A step minimises the mean over every micro-batch of every rank, so each adds its share: gradients are then summed, never divided.
+static bool find_share(const Module *m, double *share) {
+    static const struct { const char *block; AttrId attr; } factors[] = {{"train", A_MICRO}, {"schedule", A_SHARD}, {"schedule", A_REPLICATE}};
+    double count = 1;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        int64_t n = hd_int(hd_settings(m, factors[i].block), factors[i].attr, 1);
+        if (n < 1) {
+            hd_error(m->cx, hd_symbol_find(m, factors[i].block)->span, "%s is %lld; it must be at least 1", hd_attr_info(factors[i].attr)->text,
+                     (long long)n);
+            return false;
+        }
+        count *= (double)n;
+    }
+    *share = 1.0 / count;
+    return true;
+}
+
 Change hd_pass_autodiff(Module *m, PassCx *cx) {
     Func *loss = hd_func_find(m, "loss");
     if (!check_loss(m, loss)) return FAILED;
-    const Symbol *train = hd_symbol_find(m, "train");
-    int64_t micro = train ? hd_int(&train->attrs, A_MICRO, 1) : 1;
-    if (micro < 1) {
-        hd_error(m->cx, train->span, "micro is %lld; a step has at least one micro-batch", (long long)micro);
-        return FAILED;
-    }
+    double share;
+    if (!find_share(m, &share)) return FAILED;
     Func *f = hd_func_clone(m, loss, "micro");
     loss->name = hd_intern(m->cx, "eval");
-    if (!backward(f, cx->scratch, 1.0 / (double)micro) || !check_parameters(m, f, cx->scratch)) return FAILED;
+    if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
     hd_renumber(f);
     return CHANGED;
