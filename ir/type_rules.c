@@ -1,18 +1,5 @@
-// One short function per type rule named in ops.def: from operands, attributes and (for EXPLICIT ops) the written types to the
-// types of the results. A rule returns NULL or what is wrong, saying both values.
-#include "ir/ir.h"
-
-typedef struct { Ctx *cx; const Op *o; int n_declared; const Type *const *declared; int n; const Type *out[HD_MAX_IN]; } Rule;
-
-#define IN(i) (r->o->in[i]->type)
-#define WRONG(...) return hd_internf(r->cx, __VA_ARGS__)
-#define TEXT(t) hd_type_text(r->cx, t)
-
-static const char *give(Rule *r, const Type *t) {
-    if (!t) return "result too large: more than 2^60 bytes, or more than 6 axes";
-    r->out[r->n++] = t;
-    return NULL;
-}
+// The type rules of tensor ops and kernels; those of storage and ranks are in type_storage.c.
+#include "ir/type_rules.h"
 
 static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked by the verifier
     const char *w = hd_word(&r->o->attrs, A_OUT, NULL);
@@ -28,7 +15,7 @@ static const char *floating(Rule *r, int operand) {
 
 static const Type *shape_as(Rule *r, const Type *shape, DType d) { return hd_type_with(r->cx, d, shape); }
 
-static const char *type_elementwise(Rule *r) {
+static const char *elementwise(Rule *r) {
     const Type *t = NULL;
     for (int i = 0; i < r->o->n_in; i++) {
         const Type *x = IN(i);
@@ -41,36 +28,36 @@ static const char *type_elementwise(Rule *r) {
         if (!b) WRONG("shapes do not fit: %s and %s", TEXT(t), TEXT(x));
         t = shape_as(r, b, d);
     }
-    return give(r, t);
+    return hd_rule_give(r, t);
 }
 
 static const char *declared_all(Rule *r) {
     for (int i = 0; i < r->n_declared; i++) {
-        const char *e = give(r, r->declared[i]);
+        const char *e = hd_rule_give(r, r->declared[i]);
         if (e) return e;
     }
     return NULL;
 }
 
-static const char *type_explicit(Rule *r) {
+const char *hd_rule_explicit(Rule *r) {
     if (r->n_declared != 1) WRONG("%d result types written, 1 needed", r->n_declared);
     return declared_all(r);
 }
 
-static const char *type_param(Rule *r) {
+const char *hd_rule_param(Rule *r) {
     const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, A_PARAM, ""));
     if (!s || s->kind != SYM_PARAM) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
-    return give(r, s->type);
+    return hd_rule_give(r, s->type);
 }
 
-static const char *type_cast(Rule *r) {
+const char *hd_rule_cast(Rule *r) {
     DType d;
     if (!hd_dtype_parse(hd_word(&r->o->attrs, A_OUT, ""), &d)) WRONG("no element type '%s'", hd_word(&r->o->attrs, A_OUT, ""));
-    return give(r, shape_as(r, IN(0), d));
+    return hd_rule_give(r, shape_as(r, IN(0), d));
 }
 
-static const char *type_reshape(Rule *r) {
-    const char *e = type_explicit(r);
+const char *hd_rule_reshape(Rule *r) {
+    const char *e = hd_rule_explicit(r);
     if (e) return e;
     if (r->out[0]->dtype != IN(0)->dtype || hd_type_count(r->out[0]) != hd_type_count(IN(0)))
         WRONG("cannot reshape %s (%lld elements) to %s (%lld)", TEXT(IN(0)), (long long)hd_type_count(IN(0)), TEXT(r->out[0]),
@@ -78,15 +65,15 @@ static const char *type_reshape(Rule *r) {
     return NULL;
 }
 
-static const char *type_broadcast(Rule *r) {
-    const char *e = type_explicit(r);
+const char *hd_rule_broadcast(Rule *r) {
+    const char *e = hd_rule_explicit(r);
     if (e) return e;
     if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != r->out[0]) WRONG("cannot broadcast %s to %s", TEXT(IN(0)), TEXT(r->out[0]));
     return NULL;
 }
 
-static const char *type_sum_to(Rule *r) {
-    const char *e = type_explicit(r);
+const char *hd_rule_sum_to(Rule *r) {
+    const char *e = hd_rule_explicit(r);
     if (!e) e = floating(r, 0);
     if (e) return e;
     if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) && hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
@@ -95,7 +82,7 @@ static const char *type_sum_to(Rule *r) {
     return NULL;
 }
 
-static const char *type_transpose(Rule *r) {
+const char *hd_rule_transpose(Rule *r) {
     const Attr *p = hd_attr(&r->o->attrs, A_PERM);
     int64_t dim[HD_MAX_RANK];
     unsigned seen = 0;
@@ -105,7 +92,7 @@ static const char *type_transpose(Rule *r) {
         seen |= 1u << p->ints[i];
         dim[i] = IN(0)->dim[p->ints[i]];
     }
-    return give(r, hd_type(r->cx, IN(0)->dtype, p->n, dim));
+    return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, p->n, dim));
 }
 
 static const char *check_axis(Rule *r, int64_t axis) {
@@ -113,7 +100,7 @@ static const char *check_axis(Rule *r, int64_t axis) {
     return NULL;
 }
 
-static const char *type_slice(Rule *r) {
+const char *hd_rule_slice(Rule *r) {
     int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0), start = hd_int(&r->o->attrs, A_START, 0), size = hd_int(&r->o->attrs, A_SIZE, 0);
     const char *e = check_axis(r, axis);
     if (e) return e;
@@ -121,10 +108,10 @@ static const char *type_slice(Rule *r) {
         WRONG("slice [%lld, %lld) is outside axis %lld of %s", (long long)start, (long long)(start + size), (long long)axis, TEXT(IN(0)));
     Type t = *IN(0);
     t.dim[axis] = size;
-    return give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
+    return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }
 
-static const char *type_concat(Rule *r) {
+const char *hd_rule_concat(Rule *r) {
     int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0);
     if (!r->o->n_in) return "concat of nothing";
     const char *e = check_axis(r, axis);
@@ -137,10 +124,10 @@ static const char *type_concat(Rule *r) {
         if (!fits) WRONG("cannot concatenate %s and %s along axis %lld", TEXT(IN(0)), TEXT(x), (long long)axis);
         t.dim[axis] += x->dim[axis];
     }
-    return give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
+    return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }
 
-static const char *type_reduce(Rule *r) {
+const char *hd_rule_reduce(Rule *r) {
     const char *wrong = floating(r, 0);
     if (wrong) return wrong;
     const Attr *axes = hd_attr(&r->o->attrs, A_AXES);
@@ -157,7 +144,7 @@ static const char *type_reduce(Rule *r) {
         if (!(drop & 1u << i)) dim[rank++] = IN(0)->dim[i];
         else if (keep) dim[rank++] = 1;
     }
-    return give(r, hd_type(r->cx, out_dtype(r, IN(0)->dtype), rank, dim));
+    return hd_rule_give(r, hd_type(r->cx, out_dtype(r, IN(0)->dtype), rank, dim));
 }
 
 // m, n, k of a product of operands taken as matrices.
@@ -173,19 +160,19 @@ static const char *product(Rule *r, int64_t rows_a, int64_t cols_a, int64_t rows
     return NULL;
 }
 
-static const char *type_matmul(Rule *r) {
+const char *hd_rule_matmul(Rule *r) {
     if (!IN(0)->rank || !IN(1)->rank) WRONG("matmul of a scalar: %s times %s", TEXT(IN(0)), TEXT(IN(1)));
     int64_t m, n;
     const char *e = product(r, hd_type_rows(IN(0)), hd_type_cols(IN(0)), hd_type_rows(IN(1)), hd_type_cols(IN(1)), &m, &n);
     if (e) return e;
     DType d = out_dtype(r, IN(0)->dtype);
-    if (hd_has(&r->o->attrs, A_TA)) return give(r, hd_type(r->cx, d, 2, (int64_t[]){m, n}));
+    if (hd_has(&r->o->attrs, A_TA)) return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){m, n}));
     Type t = *IN(0);
     t.dim[t.rank - 1] = n;
-    return give(r, hd_type(r->cx, d, t.rank, t.dim));
+    return hd_rule_give(r, hd_type(r->cx, d, t.rank, t.dim));
 }
 
-static const char *type_bmm(Rule *r) {
+const char *hd_rule_bmm(Rule *r) {
     const Type *a = IN(0), *b = IN(1);
     bool fits = a->rank == b->rank && a->rank >= 3;
     for (int i = 0; fits && i < a->rank - 2; i++) fits = a->dim[i] == b->dim[i];
@@ -196,10 +183,10 @@ static const char *type_bmm(Rule *r) {
     Type t = *a;
     t.dim[t.rank - 2] = m;
     t.dim[t.rank - 1] = n;
-    return give(r, hd_type(r->cx, out_dtype(r, a->dtype), t.rank, t.dim));
+    return hd_rule_give(r, hd_type(r->cx, out_dtype(r, a->dtype), t.rank, t.dim));
 }
 
-static const char *type_embedding(Rule *r) {
+const char *hd_rule_embedding(Rule *r) {
     if (IN(0)->rank != 2) WRONG("an embedding table has 2 axes, not %s", TEXT(IN(0)));
     if (IN(1)->dtype != TY_I32) WRONG("embedding indices must be i32, not %s", TEXT(IN(1)));
     const char *e = floating(r, 0);
@@ -208,11 +195,11 @@ static const char *type_embedding(Rule *r) {
     int64_t dim[HD_MAX_RANK];
     for (int i = 0; i < IN(1)->rank; i++) dim[i] = IN(1)->dim[i];
     dim[IN(1)->rank] = IN(0)->dim[1];
-    return give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));
+    return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));
 }
 
-static const char *type_embedding_grad(Rule *r) {
-    const char *e = type_explicit(r);
+const char *hd_rule_embedding_grad(Rule *r) {
+    const char *e = hd_rule_explicit(r);
     if (!e) e = floating(r, 0);
     if (e) return e;
     if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
@@ -240,60 +227,60 @@ static const char *per_row(Rule *r, const Type *x, int operand) {
     return NULL;
 }
 
-static const char *type_layer_norm(Rule *r) {
+const char *hd_rule_layer_norm(Rule *r) {
     const Type *x = IN(0);
     const char *e = row_vector(r, x, 1);
     if (!e) e = row_vector(r, x, 2);
-    if (!e) e = give(r, x);
-    if (!e) e = give(r, stats(r, x));
-    return e ? e : give(r, stats(r, x));
+    if (!e) e = hd_rule_give(r, x);
+    if (!e) e = hd_rule_give(r, stats(r, x));
+    return e ? e : hd_rule_give(r, stats(r, x));
 }
 
-static const char *type_layer_norm_grad(Rule *r) {
+const char *hd_rule_layer_norm_grad(Rule *r) {
     const Type *x = IN(1);
     if (IN(0) != x) WRONG("dy is %s, x is %s", TEXT(IN(0)), TEXT(x));
     const char *e = row_vector(r, x, 2);
     if (!e) e = per_row(r, x, 3);
     if (!e) e = per_row(r, x, 4);
-    if (!e) e = give(r, x);
-    if (!e) e = give(r, column(r, x));
-    return e ? e : give(r, column(r, x));
+    if (!e) e = hd_rule_give(r, x);
+    if (!e) e = hd_rule_give(r, column(r, x));
+    return e ? e : hd_rule_give(r, column(r, x));
 }
 
-static const char *type_rms_norm(Rule *r) {
+const char *hd_rule_rms_norm(Rule *r) {
     const char *e = row_vector(r, IN(0), 1);
-    if (!e) e = give(r, IN(0));
-    return e ? e : give(r, stats(r, IN(0)));
+    if (!e) e = hd_rule_give(r, IN(0));
+    return e ? e : hd_rule_give(r, stats(r, IN(0)));
 }
 
-static const char *type_rms_norm_grad(Rule *r) {
+const char *hd_rule_rms_norm_grad(Rule *r) {
     const Type *x = IN(1);
     if (IN(0) != x) WRONG("dy is %s, x is %s", TEXT(IN(0)), TEXT(x));
     const char *e = row_vector(r, x, 2);
     if (!e) e = per_row(r, x, 3);
-    if (!e) e = give(r, x);
-    return e ? e : give(r, column(r, x));
+    if (!e) e = hd_rule_give(r, x);
+    return e ? e : hd_rule_give(r, column(r, x));
 }
 
-static const char *type_softmax(Rule *r) {
+const char *hd_rule_softmax(Rule *r) {
     const char *e = floating(r, 0);
     if (e) return e;
     if (IN(0)->rank < 1 + hd_has(&r->o->attrs, A_CAUSAL)) WRONG("softmax needs more axes than %s has", TEXT(IN(0)));
-    return give(r, IN(0));
+    return hd_rule_give(r, IN(0));
 }
 
-static const char *type_same(Rule *r) {
+const char *hd_rule_same(Rule *r) {
     if (IN(0) != IN(1)) WRONG("operands differ: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
     const char *e = floating(r, 0);
-    return e ? e : give(r, IN(0));
+    return e ? e : hd_rule_give(r, IN(0));
 }
 
-static const char *type_rope(Rule *r) {
+const char *hd_rule_rope(Rule *r) {
     int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1);
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
     if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads)) WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
     const char *e = floating(r, 0);
-    return e ? e : give(r, IN(0));
+    return e ? e : hd_rule_give(r, IN(0));
 }
 
 // Checks q, k, v (or packed qkv) from operand `first` on; q's shape in *q, sizes of k.
@@ -322,16 +309,16 @@ static const Type *lse_type(Rule *r, const Type *q) {
     return hd_type(r->cx, q->dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){q->dim[0], hd_int(&r->o->attrs, A_HEADS, 1), q->dim[1]});
 }
 
-static const char *type_attention(Rule *r) {
+const char *hd_rule_attention(Rule *r) {
     bool packed = hd_has(&r->o->attrs, A_PACKED);
     if (r->o->n_in != (packed ? 1 : 3)) WRONG("attention takes %d operands, not %d", packed ? 1 : 3, r->o->n_in);
     Type q, k;
     const char *e = attention_operands(r, 0, &q, &k);
-    if (!e) e = give(r, hd_type(r->cx, q.dtype, 3, q.dim));
-    return e ? e : give(r, lse_type(r, &q));
+    if (!e) e = hd_rule_give(r, hd_type(r->cx, q.dtype, 3, q.dim));
+    return e ? e : hd_rule_give(r, lse_type(r, &q));
 }
 
-static const char *type_attention_grad(Rule *r) {
+const char *hd_rule_attention_grad(Rule *r) {
     bool packed = hd_has(&r->o->attrs, A_PACKED);
     int n = packed ? 4 : 6;
     if (r->o->n_in != n) WRONG("attention_grad takes %d operands, not %d", n, r->o->n_in);
@@ -341,152 +328,27 @@ static const char *type_attention_grad(Rule *r) {
     const Type *o = hd_type(r->cx, q.dtype, 3, q.dim), *kt = hd_type(r->cx, k.dtype, 3, k.dim);
     if (IN(0) != o || IN(n - 2) != o) WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(o));
     if (IN(n - 1) != lse_type(r, &q)) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(lse_type(r, &q)));
-    if (packed) return give(r, IN(1));
-    e = give(r, o);
-    if (!e) e = give(r, kt);
-    return e ? e : give(r, kt);
+    if (packed) return hd_rule_give(r, IN(1));
+    e = hd_rule_give(r, o);
+    if (!e) e = hd_rule_give(r, kt);
+    return e ? e : hd_rule_give(r, kt);
 }
 
-static const char *type_cross_entropy(Rule *r) {
+const char *hd_rule_cross_entropy(Rule *r) {
     const Type *z = IN(0), *y = IN(1);
     if (z->rank < 1 || !hd_dtype_is_float(z->dtype)) WRONG("logits must be floating point with a last axis, not %s", TEXT(z));
     if (y != hd_type(r->cx, TY_I32, z->rank - 1, z->dim)) WRONG("logits %s need targets %s, not %s", TEXT(z), TEXT(hd_type(r->cx, TY_I32, z->rank - 1, z->dim)), TEXT(y));
-    return give(r, hd_type(r->cx, z->dtype == TY_F64 ? TY_F64 : TY_F32, 0, NULL));
+    return hd_rule_give(r, hd_type(r->cx, z->dtype == TY_F64 ? TY_F64 : TY_F32, 0, NULL));
 }
 
-static const char *type_cross_entropy_grad(Rule *r) {
-    const char *e = type_cross_entropy(r);
+const char *hd_rule_cross_entropy_grad(Rule *r) {
+    const char *e = hd_rule_cross_entropy(r);
     if (e) return e;
     if (IN(2)->rank != 0) WRONG("dloss must be a scalar, not %s", TEXT(IN(2)));
-    return give(r, IN(0));
+    return hd_rule_give(r, IN(0));
 }
 
-static const Symbol *symbol(Rule *r, AttrId a, SymbolKind k) {
-    const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, a, ""));
-    return s && s->kind == k ? s : NULL;
-}
-
-static const char *type_grad(Rule *r) {
-    const Symbol *s = symbol(r, A_PARAM, SYM_PARAM);
-    if (!s) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
-    if (s->type->rank != IN(0)->rank || memcmp(s->type->dim, IN(0)->dim, sizeof(int64_t) * (size_t)s->type->rank))
-        WRONG("gradient %s of parameter @%s : %s", TEXT(IN(0)), s->name, TEXT(s->type));
-    return NULL;
-}
-
-static const char *in_buffer(Rule *r, AttrId a, const Type *t) { // elements [offset, offset + count) of a buffer
-    const Symbol *s = symbol(r, a, SYM_BUFFER);
-    if (!s) WRONG("no buffer @%s", hd_word(&r->o->attrs, a, ""));
-    int64_t at = hd_int(&r->o->attrs, A_OFFSET, 0), n = hd_type_count(t);
-    if (at < 0 || n > hd_type_count(s->type) - at) WRONG("elements [%lld, %lld) are outside buffer @%s : %s", (long long)at, (long long)(at + n), s->name, TEXT(s->type));
-    return NULL;
-}
-
-static const char *type_view(Rule *r) {
-    const char *e = type_explicit(r);
-    if (!e) e = in_buffer(r, A_BUFFER, r->out[0]);
-    if (e) return e;
-    const Symbol *s = symbol(r, A_BUFFER, SYM_BUFFER);
-    if (s->type->dtype != r->out[0]->dtype) WRONG("view %s of buffer @%s : %s", TEXT(r->out[0]), s->name, TEXT(s->type));
-    return NULL;
-}
-
-static const char *type_store(Rule *r) {
-    const char *e = in_buffer(r, A_INTO, IN(0));
-    if (e) return e;
-    const Symbol *s = symbol(r, A_INTO, SYM_BUFFER);
-    if (s->type->dtype != IN(0)->dtype) WRONG("store of %s into buffer @%s : %s", TEXT(IN(0)), s->name, TEXT(s->type));
-    return NULL;
-}
-
-static const char *type_grad_norm(Rule *r) {
-    const Attr *b = hd_attr(&r->o->attrs, A_BUFFERS);
-    for (int i = 0; i < b->n; i++) {
-        const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
-        if (!s || s->kind != SYM_BUFFER || s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
-    }
-    return give(r, hd_type(r->cx, TY_F32, 0, NULL));
-}
-
-static int64_t runs(int64_t count) { return (count + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK; }
-
-static const char *type_square_sums(Rule *r) {
-    const Attr *b = hd_attr(&r->o->attrs, A_BUFFERS);
-    int64_t n = 0;
-    for (int i = 0; i < b->n; i++) {
-        const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
-        if (!s || s->kind != SYM_BUFFER || s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
-        n += runs(hd_type_count(s->type));
-    }
-    const char *e = type_explicit(r);
-    if (e) return e;
-    if (r->out[0] != hd_type(r->cx, TY_F64, 1, &n)) WRONG("the result is f64[%lld], not %s", (long long)n, TEXT(r->out[0]));
-    return NULL;
-}
-
-static const char *type_root_sum(Rule *r) {
-    if (IN(0)->rank != 1 || IN(0)->dtype != TY_F64) WRONG("partial sums must be an f64 vector, not %s", TEXT(IN(0)));
-    return give(r, hd_type(r->cx, TY_F32, 0, NULL));
-}
-
-static const char *after_buffers(Rule *r) {
-    const Attr *after = hd_attr(&r->o->attrs, A_AFTER);
-    for (int i = 0; after && i < after->n; i++) {
-        const Symbol *s = hd_symbol_find(r->o->func->module, after->strs[i]);
-        if (!s || s->kind != SYM_BUFFER) WRONG("after: no buffer @%s", after->strs[i]);
-    }
-    return NULL;
-}
-
-// A collective between a part on every rank and the whole.
-static const char *collective(Rule *r, AttrId part_at, AttrId whole_at) {
-    const Symbol *comm = symbol(r, A_COMM, SYM_COMM), *part = symbol(r, part_at, SYM_BUFFER), *whole = symbol(r, whole_at, SYM_BUFFER);
-    if (!comm) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
-    if (!part || !whole) WRONG("no buffer @%s", hd_word(&r->o->attrs, part ? whole_at : part_at, ""));
-    int64_t ranks = hd_int(&comm->attrs, A_RANKS, 0);
-    if (part->type->dtype != whole->type->dtype || ranks < 1 || hd_type_count(whole->type) % ranks || hd_type_count(whole->type) / ranks != hd_type_count(part->type))
-        WRONG("@%s : %s on each of %lld ranks does not make @%s : %s", part->name, TEXT(part->type), (long long)ranks, whole->name, TEXT(whole->type));
-    return after_buffers(r);
-}
-
-static const char *type_all_gather(Rule *r) { return collective(r, A_BUFFER, A_INTO); }
-
-static const char *type_reduce_scatter(Rule *r) {
-    const Symbol *s = symbol(r, A_BUFFER, SYM_BUFFER);
-    if (s && !hd_dtype_is_float(s->type->dtype)) WRONG("a sum over ranks needs floating point, not %s", TEXT(s->type));
-    return collective(r, A_INTO, A_BUFFER);
-}
-
-static const char *type_buffer(Rule *r) {
-    const Symbol *s = symbol(r, A_BUFFER, SYM_BUFFER);
-    if (!s || !hd_has(&s->attrs, A_TRANSIENT)) WRONG("no transient buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
-    return after_buffers(r);
-}
-
-static const char *type_zero(Rule *r) {
-    int64_t n = hd_int(&r->o->attrs, A_SIZE, 0);
-    const Type *t = n < 0 ? NULL : hd_type(r->cx, TY_U8, 1, &n);
-    return t ? in_buffer(r, A_INTO, t) : "size must not be negative";
-}
-
-static const char *type_step_scalars(Rule *r) {
-    const Symbol *s = symbol(r, A_BUFFER, SYM_BUFFER);
-    if (r->o->n_in > 1) WRONG("step_scalars takes the gradient norm or nothing, not %d operands", r->o->n_in);
-    if (!s || s->type->dtype != TY_I32) WRONG("no i32 buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
-    if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32)) WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
-    return give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
-}
-
-static const char *type_adamw(Rule *r) {
-    if (!symbol(r, A_BUCKET, SYM_BUCKET)) WRONG("no bucket @%s", hd_word(&r->o->attrs, A_BUCKET, ""));
-    static const AttrId named[] = {A_BUFFER, A_INTO};
-    for (int i = 0; i < 2; i++)
-        if (hd_has(&r->o->attrs, named[i]) && !symbol(r, named[i], SYM_BUFFER)) WRONG("no buffer @%s", hd_word(&r->o->attrs, named[i], ""));
-    if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));
-    return NULL;
-}
-
-static const char *type_launch(Rule *r) {
+const char *hd_rule_launch(Rule *r) {
     const Func *k = hd_func_find(r->o->func->module, hd_word(&r->o->attrs, A_KERNEL, ""));
     if (!k || !k->is_kernel) WRONG("no kernel @%s", hd_word(&r->o->attrs, A_KERNEL, ""));
     if (k->n_args != r->o->n_in) WRONG("kernel @%s takes %d operands, not %d", k->name, k->n_args, r->o->n_in);
@@ -499,7 +361,7 @@ static const char *type_launch(Rule *r) {
     return declared_all(r);
 }
 
-static const char *type_gemm(Rule *r) {
+const char *hd_rule_gemm(Rule *r) {
     const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
     int n_in = strcmp(epi, "none") ? 3 : 2;
     if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
@@ -512,24 +374,24 @@ static const char *type_gemm(Rule *r) {
     if (n_in == 3 && (hd_type_count(IN(2)) != n || batches != 1)) WRONG("bias %s for %lld columns", TEXT(IN(2)), (long long)n);
     if (hd_has(&r->o->attrs, A_INTO)) {
         if (r->n_declared) return "a gemm into a buffer has no result";
-        const Symbol *s = symbol(r, A_INTO, SYM_BUFFER);
+        const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
         const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){batches * m, n});
-        return t ? in_buffer(r, A_INTO, t) : "result too large";
+        return t ? hd_rule_in_buffer(r, A_INTO, t) : "result too large";
     }
-    e = type_explicit(r);
+    e = hd_rule_explicit(r);
     if (e) return e;
     if (hd_type_count(r->out[0]) != batches * m * n || hd_type_cols(r->out[0]) != n) WRONG("product is %lld x %lld, result %s", (long long)(batches * m), (long long)n, TEXT(r->out[0]));
     return NULL;
 }
 
-static const char *type_nothing(Rule *r) {
+const char *hd_rule_nothing(Rule *r) {
     (void)r;
     return NULL;
 }
 
-static const char *(*const rules[])(Rule *) = {
-#define ELT(id, ...) type_elementwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, ...) type_##type,
+static TypeRule *const rules[] = {
+#define ELT(id, ...) elementwise,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, ...) hd_rule_##type,
 #include "ir/ops.def"
 #undef ELT
 #undef OP

@@ -83,7 +83,7 @@ def messages(root):
                     groups = joined_literals(text[m.end() : arguments_end(text, m.end())])
                     if groups:
                         yield path, text.count("\n", 0, m.start()) + 1, max(groups, key=len) if "?" in text[m.end() : m.end() + 60] else pick(groups)
-                if name == "type_rules.c":
+                if name in ("type_rules.c", "type_rules.h", "type_storage.c"):
                     for m in RETURNS.finditer(text):
                         literal = LITERAL.search(text, m.start())
                         yield path, text.count("\n", 0, m.start()) + 1, literal.group(1)
