@@ -1,6 +1,6 @@
 // The ranks of one run and what they tell each other beside the collectives of the plan: agreement on failures and stops, small
 // gathers, and bytes sent to rank 0. Every function that is marked `all` is called by all ranks in the same order. Implementations:
-// one rank alone and threads of one process (world.c), processes over TCP (world_tcp.c).
+// one rank alone (world.c), threads of one process (world_threads.c), processes over TCP (world_tcp.c).
 #ifndef RUNTIME_WORLD_H
 #define RUNTIME_WORLD_H
 #include <stdbool.h>
@@ -27,6 +27,9 @@ struct HdWorld {
 };
 
 HdWorld *hd_world_alone(void); // one rank; nothing to close
+// The worlds of `ranks` threads of this process: element r of the array is rank r's. Each is closed once; the last takes all memory
+// with it. NULL after hd_fail.
+HdWorld *hd_world_threads(int ranks);
 bool hd_world_barrier(HdWorld *w);                             // all
 bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes); // all: rank 0's bytes
 // all: true when `ok` on every rank. Else false with the failure of the lowest failed rank, so that each rank has the same message.

@@ -1,0 +1,170 @@
+// The ranks of one process: gathers, bytes to rank 0, agreement, and failures that wake everybody. An alarm ends a test that hangs.
+#include "runtime/heddle.h"
+#include "runtime/world.h"
+#include "tests/unit/check.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 8, LIMIT_SECONDS = 120 };
+
+typedef struct { HdWorld *w; bool (*work)(HdWorld *w); bool ok; char why[200]; } Rank;
+
+static void *rank_main(void *arg) {
+    Rank *r = arg;
+    r->ok = r->work(r->w);
+    if (!r->ok) snprintf(r->why, sizeof r->why, "%s", hd_failure());
+    r->w->close(r->w);
+    return NULL;
+}
+
+// Runs `work` on every rank of a run of n; a rank's result and message are in rank[].
+static void on_ranks(int n, bool (*work)(HdWorld *w), Rank rank[MOST_RANKS]) {
+    pthread_t thread[MOST_RANKS];
+    HdWorld *w = hd_world_threads(n);
+    CHECK(w != NULL);
+    if (!w) exit(1);
+    alarm(LIMIT_SECONDS);
+    for (int r = 0; r < n; r++) rank[r] = (Rank){.w = &w[r], .work = work};
+    for (int r = 0; r < n; r++)
+        if (pthread_create(&thread[r], NULL, rank_main, &rank[r])) exit(1);
+    for (int r = 0; r < n; r++) pthread_join(thread[r], NULL);
+    alarm(0);
+}
+
+static void all_good(bool (*work)(HdWorld *w)) {
+    for (int n = 1; n <= MOST_RANKS; n++) {
+        Rank rank[MOST_RANKS];
+        on_ranks(n, work, rank);
+        for (int r = 0; r < n; r++)
+            if (!rank[r].ok) CHECK_TEXT(rank[r].why, "no failure");
+    }
+}
+
+static bool wrong(const char *what) {
+    hd_fail("%s", what);
+    return false;
+}
+
+static bool gathers(HdWorld *w) {
+    enum { MOST = 50 };
+    int all[MOST_RANKS * MOST], mine[MOST];
+    for (int round = 0; round < 300; round++) {
+        const int n = round % MOST;
+        for (int i = 0; i < n; i++) mine[i] = w->rank * 1000000 + round * 100 + i;
+        if (!w->gather(w, mine, (size_t)n * sizeof *mine, all)) return false;
+        for (int r = 0; r < w->ranks; r++)
+            for (int i = 0; i < n; i++)
+                if (all[r * n + i] != r * 1000000 + round * 100 + i) return wrong("another rank's bytes");
+    }
+    return true;
+}
+
+TEST(gather_is_in_rank_order) { all_good(gathers); }
+
+static bool agrees(HdWorld *w) {
+    for (int round = 0; round < 100; round++) {
+        int v = w->rank == 0 ? round : -1;
+        if (!hd_world_barrier(w) || !hd_world_broadcast(w, &v, sizeof v) || v != round) return wrong("broadcast");
+        if (hd_world_most(w, w->rank == round % w->ranks ? 7 : -3) != 7) return wrong("most");
+        if (!hd_world_agree(w, true)) return wrong("agreement");
+        hd_fail("rank %d of round %d", w->rank, round);
+        const int lowest = round % w->ranks;
+        char want[40];
+        snprintf(want, sizeof want, "rank %d of round %d", lowest, round);
+        if (hd_world_agree(w, w->rank < lowest)) return wrong("a failure that nobody sees");
+        if (strcmp(hd_failure(), want) != 0) return false;
+    }
+    return true;
+}
+
+TEST(agreement_is_on_the_lowest_failure) { all_good(agrees); }
+
+static bool letters(HdWorld *w) { // cut in one way by the sender and in another by the receiver
+    enum { N = 100000 };
+    unsigned char *bytes = malloc(N);
+    bool ok = bytes != NULL;
+    for (int from = 1; ok && from < w->ranks; from++) {
+        for (int i = 0; i < N; i++) bytes[i] = (unsigned char)(w->rank ? i * 7 + i / 256 + w->rank : 0);
+        size_t at = 0;
+        for (size_t part = 1; ok && w->rank == from && at < N; at += part, part = part * 3 + 1) {
+            if (part > N - at) part = N - at;
+            ok = w->send(w, bytes + at, part);
+        }
+        for (size_t part = 5; ok && w->rank == 0 && at < N; at += part, part = part * 2) {
+            if (part > N - at) part = N - at;
+            ok = w->receive(w, from, bytes + at, part);
+        }
+        for (int i = 0; ok && w->rank == 0 && i < N; i++)
+            if (bytes[i] != (unsigned char)(i * 7 + i / 256 + from)) ok = wrong("other bytes came than were sent");
+    }
+    free(bytes);
+    return ok;
+}
+
+TEST(bytes_to_rank_0_are_a_stream) { all_good(letters); }
+
+// --- failures
+
+static int victim; // the rank that gives up, after some common work
+
+static bool gives_up_among_gathers(HdWorld *w) {
+    int all[MOST_RANKS];
+    for (int round = 0;; round++) {
+        if (w->rank == victim && round == 20) {
+            w->fail(w, "the disk is full");
+            w->fail(w, "a later failure is not told");
+        }
+        if (!w->gather(w, &round, sizeof round, all)) return w->alive(w) ? wrong("alive after a failure") : false;
+        if (round > 20) return wrong("a gather without one rank");
+    }
+}
+
+static bool gives_up_while_others_send(HdWorld *w) { // rank 0 reads from the victim, the others send to rank 0
+    char byte = 1;
+    if (!hd_world_barrier(w)) return false;
+    if (w->rank == victim) {
+        usleep(2000);
+        w->fail(w, "the disk is full");
+        return wrong("rank x: the disk is full");
+    }
+    if (w->rank == 0) return w->receive(w, victim, &byte, 1);
+    return w->send(w, &byte, 1) && hd_world_barrier(w);
+}
+
+static bool gives_up_while_others_poll(HdWorld *w) {
+    if (!hd_world_barrier(w)) return false;
+    if (w->rank == victim) w->fail(w, "the disk is full");
+    while (w->alive(w)) usleep(50);
+    return false;
+}
+
+static void all_fail(bool (*work)(HdWorld *w), int first_victim) {
+    for (int n = 1; n <= MOST_RANKS; n++)
+        for (victim = first_victim; victim < n; victim++) {
+            Rank rank[MOST_RANKS];
+            on_ranks(n, work, rank);
+            char want[40];
+            snprintf(want, sizeof want, "rank %d: the disk is full", victim);
+            for (int r = 0; r < n; r++)
+                if (rank[r].ok) CHECK_TEXT("success", want);
+                else if (r != victim) CHECK_TEXT(rank[r].why, want);
+        }
+}
+
+TEST(a_failure_ends_gathers) { all_fail(gives_up_among_gathers, 0); }
+TEST(a_failure_ends_sends_and_receives) { all_fail(gives_up_while_others_send, 1); }
+TEST(a_failure_is_seen_by_polling) { all_fail(gives_up_while_others_poll, 0); }
+
+static bool uneven(HdWorld *w) {
+    char mine[2] = {0}, all[2 * MOST_RANKS];
+    return w->gather(w, mine, w->rank == w->ranks - 1 ? 2 : 1, all);
+}
+
+TEST(parts_of_different_sizes_are_refused) {
+    Rank rank[MOST_RANKS];
+    on_ranks(3, uneven, rank);
+    for (int r = 0; r < 3; r++) CHECK(!rank[r].ok && strstr(rank[r].why, "different sizes") != NULL);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
