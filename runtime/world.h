@@ -11,6 +11,7 @@ typedef struct HdWorld HdWorld;
 struct HdWorld {
     int rank, ranks;  // of the whole run
     int local_rank;   // among those of this host: which GPU
+    int speaker;      // the rank that prints what concerns the whole run: 0, or once that is gone the lowest that lives
     // all: `all` receives the ranks' bytes in order. false after hd_fail, which names the rank that is gone.
     bool (*gather)(HdWorld *w, const void *mine, size_t bytes, void *all);
     // to rank 0, and on rank 0 from rank `from`; in order, any size
