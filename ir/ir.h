@@ -107,6 +107,7 @@ typedef struct Symbol {
     SymbolKind kind;
     const char *name;
     const Type *type; // NULL where there is none
+    int id;           // dense in the module: analyses are arrays indexed by it
     Attrs attrs;
     Place place;
     Loc loc;
@@ -121,7 +122,8 @@ struct Module {
     Stage stage;
     Symbol *symbols, *last_symbol;
     Func *funcs, *last_func;
-    Symbol *table[256]; // by name
+    int n_symbols, n_slots;
+    Symbol **table; // by name: n_slots chains, a power of two that grows with the symbols
 };
 
 // --- context, strings, types

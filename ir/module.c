@@ -1,22 +1,35 @@
 // Modules, symbols, functions and the op list.
 #include "ir/ir.h"
 
-static unsigned slot_of(const char *name) {
+static unsigned slot_of(const Module *m, const char *name) {
     unsigned h = 2166136261u;
     for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
-    return h % 256;
+    return h & (unsigned)(m->n_slots - 1);
+}
+
+static void chain_symbol(Module *m, Symbol *s) {
+    Symbol **slot = &m->table[slot_of(m, s->name)];
+    s->chain = *slot;
+    *slot = s;
+}
+
+static void size_table(Module *m, int slots) {
+    m->n_slots = slots;
+    m->table = HD_NEWN(m->cx->arena, Symbol *, slots);
+    for (Symbol *s = m->symbols; s; s = s->next) chain_symbol(m, s);
 }
 
 Module *hd_module_new(Ctx *cx, Stage stage) {
     Module *m = HD_NEW(cx->arena, Module);
     m->cx = cx;
     m->stage = stage;
+    size_table(m, 64);
     return m;
 }
 
 Symbol *hd_symbol_find(const Module *m, const char *name) {
-    for (Symbol *s = m->table[slot_of(name)]; s; s = s->chain)
-        if (!strcmp(s->name, name)) return s;
+    for (Symbol *s = m->table[slot_of(m, name)]; s; s = s->chain)
+        if (s->name == name || !strcmp(s->name, name)) return s;
     return NULL;
 }
 
@@ -26,11 +39,12 @@ Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *
     s->kind = kind;
     s->name = hd_intern(m->cx, name);
     s->type = type;
-    s->chain = m->table[slot_of(name)];
-    m->table[slot_of(name)] = s;
+    s->id = m->n_symbols++;
     if (m->last_symbol) m->last_symbol->next = s;
     else m->symbols = s;
     m->last_symbol = s;
+    if (m->n_symbols > m->n_slots) size_table(m, 2 * m->n_slots);
+    else chain_symbol(m, s);
     return s;
 }
 

@@ -7,9 +7,7 @@ typedef struct {
     Arena *a;
     const Home *homes;
     Cell *cells;         // by value id: the storage of a root
-    RangeMap *maps;      // by buffer
-    const Symbol **buffers;
-    int n_buffers;
+    RangeMap **maps;     // by symbol id: what stands in a buffer; NULL until the function touches it
     int *seen;           // by op id: the op that already depends on it, plus 1
     VEC(int) pred;
     int op;
@@ -38,9 +36,23 @@ static void write_cell(Walk *w, Cell *c) {
 }
 
 static RangeMap *map_of(Walk *w, const Symbol *b) {
-    for (int i = 0; i < w->n_buffers; i++)
-        if (w->buffers[i] == b) return &w->maps[i];
-    HD_BUG("buffer @%s is not in the module", b->name);
+    RangeMap **m = &w->maps[b->id];
+    if (!*m) {
+        *m = HD_NEW(w->a, RangeMap);
+        **m = hd_ranges(w->a, hd_type_bytes(b->type), (Cell){.writer = -1});
+    }
+    return *m;
+}
+
+// `after`: behind every earlier access, without being one.
+static void follow_cell(Walk *w, const Cell *c) {
+    if (!c->readers) depend(w, c->writer);
+    for (const Reader *r = c->readers; r; r = r->next) depend(w, r->op);
+}
+
+static void follow_buffer(Walk *w, const Symbol *b) {
+    const RangeMap *m = w->maps[b->id];
+    for (int i = 0; m && i < m->v.n; i++) follow_cell(w, &m->v.at[i].cell);
 }
 
 static void touch_range(Walk *w, const Symbol *b, int64_t lo, int64_t hi, bool write) {
@@ -56,24 +68,13 @@ static void touch_range(Walk *w, const Symbol *b, int64_t lo, int64_t hi, bool w
 }
 
 static void touch(Walk *w, const Access *x) {
-    if (x->at == AT_BUFFER) touch_range(w, x->buffer, x->lo, x->hi, x->write);
+    if (x->order) follow_buffer(w, x->buffer);
+    else if (x->at == AT_BUFFER) touch_range(w, x->buffer, x->lo, x->hi, x->write);
     if (x->at != AT_VALUE) return;
     Home h = w->homes[x->value->id];
     if (h.buffer) touch_range(w, h.buffer, h.at, h.at + hd_type_bytes(x->value->type), x->write);
     else if (x->write) write_cell(w, &w->cells[h.root->id]);
     else read_cell(w, &w->cells[h.root->id]);
-}
-
-static void find_buffers(Walk *w, const Module *m) {
-    for (const Symbol *s = m->symbols; s; s = s->next) w->n_buffers += s->kind == SYM_BUFFER && s->type;
-    w->buffers = HD_NEWN(w->a, const Symbol *, w->n_buffers + 1);
-    w->maps = HD_NEWN(w->a, RangeMap, w->n_buffers + 1);
-    int n = 0;
-    for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || !s->type) continue;
-        w->buffers[n] = s;
-        w->maps[n++] = hd_ranges(w->a, hd_type_bytes(s->type), (Cell){.writer = -1});
-    }
 }
 
 static void follow_comm(Walk *w, const Op *o) {
@@ -92,7 +93,7 @@ static void follow_comm(Walk *w, const Op *o) {
 Deps hd_deps(const Func *f, Arena *a) {
     Walk w = {.a = a, .homes = hd_homes(f, a), .cells = HD_NEWN(a, Cell, f->n_values + 1), .seen = HD_NEWN(a, int, f->n_ops + 1)};
     for (int i = 0; i < f->n_values; i++) w.cells[i].writer = -1;
-    find_buffers(&w, f->module);
+    w.maps = HD_NEWN(a, RangeMap *, f->module->n_symbols + 1);
     int *start = HD_NEWN(a, int, f->n_ops + 1);
     Accesses list = {0};
     for (const Op *o = f->first; o; o = o->next) {
