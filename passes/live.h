@@ -4,10 +4,11 @@
 #include "passes/lifetimes.h"
 
 typedef struct {
-    const Value *value; // NULL: the workspace of op `by`
-    const Op *by;       // the op that makes it; NULL: an argument
-    int64_t bytes;      // rounded up to the 256 bytes of a place
-    int from, to;       // live during ops from .. to
+    const Value *value;   // NULL: the workspace of op `by`, or a transient buffer
+    const Symbol *buffer; // the transient buffer, or NULL
+    const Op *by;         // the op that makes it, or begins its life; NULL: an argument
+    int64_t bytes;        // rounded up to the 256 bytes of a place
+    int from, to;         // no other storage may have its bytes during ops from .. to: its life, and what happens-before adds to it
 } LiveItem;
 typedef struct {
     int n;

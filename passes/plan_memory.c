@@ -1,10 +1,17 @@
 // plan-memory: an address for every buffer, value and workspace of a plan; the arena is their sum.
-//   [0, persistent)  buffers, in the order declared;
+//   [0, persistent)  buffers that persist, in the order declared;
 //   from there on    one region that all functions use in turn, since they run one after another: first the arguments, at the same
-//                    place in every function (the runtime feeds one address), then the function's own storages, packed (pack.h).
+//                    place in every function (the runtime feeds one address), then the function's own storages, packed (pack.h):
+//                    results, workspaces, and its transient buffers. A transient buffer belongs to one function.
 // Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a multiple of 256 bytes
-// but those inside buffers. Lifetimes are intervals of program order, extended until happens-before allows reuse, so a packing that
-// is right for them is right for every order that the streams allow.
+// but those inside buffers.
+//
+// Lifetimes are intervals of program order, extended until happens-before allows reuse (hd_storage_end): every access of a storage has
+// ended before any op at or behind its interval's end that starts another one. Of two storages with disjoint intervals the later one
+// starts with such an op, and all its other accesses follow that op, so the two may share bytes in every order that the streams allow.
+// The lower bound is the most bytes in these intervals at one place of program order; no packing of them is smaller. It is above what
+// happens-before alone would ask for only where a storage's interval reaches over one that starts in order behind it, because a third,
+// in between or later, does not: then two streams run so far apart that program order shows lives side by side that are not.
 //   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
 #include "passes/lifetimes.h"
@@ -23,13 +30,14 @@ typedef struct {
     int64_t top, bound; // of all functions so far: bytes of the arena, and the least that any packing needs
     const Func *peak;   // whose live bytes are `bound`
     const Op *peak_op;
+    const Func **user;  // by symbol id: the function that uses a transient buffer
 } Planner;
 
 static int64_t round_up(int64_t n) { return (n + ALIGN - 1) & ~(int64_t)(ALIGN - 1); }
 
 static void place_buffers(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || !s->type) continue;
+        if (s->kind != SYM_BUFFER || !s->type || hd_has(&s->attrs, A_TRANSIENT)) continue;
         s->place = (Place){.placed = true, .offset = p->persistent};
         p->persistent += round_up(hd_type_bytes(s->type));
     }
@@ -71,15 +79,18 @@ static void check_names(const Func *f) {
 
 typedef struct { Interval *interval; int64_t *offset; int n; Storage **storage; Op **workspace; } Region;
 
+static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
+    r->interval[r->n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, ALIGN};
+    r->storage[r->n++] = s;
+}
+
 static Region find_intervals(const Lifetimes *l, Arena *a) {
-    int most = l->f->n_values + l->f->n_ops;
+    int most = l->n_storages + l->f->n_ops;
     Region r = {HD_NEWN(a, Interval, most), HD_NEWN(a, int64_t, most), 0, HD_NEWN(a, Storage *, most), HD_NEWN(a, Op *, most)};
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
-            if (!s || s->leader != o->out[i]->id || s->buffer || s->bytes == 0) continue;
-            r.interval[r.n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, ALIGN};
-            r.storage[r.n++] = s;
+            if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0) add_storage(&r, l, s);
         }
         int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
         if (workspace <= 0) continue;
@@ -87,6 +98,8 @@ static Region find_intervals(const Lifetimes *l, Arena *a) {
         r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, ALIGN};
         r.workspace[r.n++] = o;
     }
+    for (int i = l->f->n_values; i < l->n_storages; i++)
+        if (l->storage[i].transient && l->storage[i].touches) add_storage(&r, l, &l->storage[i]);
     return r;
 }
 
@@ -95,6 +108,8 @@ static void place_values(Planner *p, const Lifetimes *l, int64_t base, const Reg
         if (r->storage[i]) r->storage[i]->at = base + r->offset[i];
         else hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
     }
+    for (Symbol *s = p->m->symbols; s; s = s->next)
+        if (p->user[s->id] == l->f) s->place = (Place){.placed = true, .offset = hd_storage_of_buffer(l, s)->at};
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Value *v = o->out[i];
@@ -122,9 +137,35 @@ static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op
     return most < 0 ? 0 : most;
 }
 
-static void plan_function(Planner *p, Func *f, PassCx *cx) {
+// Transient buffers of the function become its own. false after reporting one that another function uses too.
+static bool own_buffers(Planner *p, const Lifetimes *l) {
+    for (int i = l->f->n_values; i < l->n_storages; i++) {
+        const Symbol *s = l->storage[i].transient;
+        if (!s || !l->storage[i].touches) continue;
+        if (p->user[s->id]) {
+            hd_error(p->m->cx, s->span, "buffer @%s is transient, but both @%s and @%s use it", s->name, p->user[s->id]->name, l->f->name);
+            return false;
+        }
+        p->user[s->id] = l->f;
+    }
+    return true;
+}
+
+// A transient buffer that no function uses, or that they leave without bytes: an address all the same.
+static void place_unused(Planner *p) {
+    for (Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type || p->user[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
+        s->place = (Place){.placed = true, .offset = p->persistent};
+        int64_t end = p->persistent + round_up(hd_type_bytes(s->type));
+        if (end > p->top) p->top = end;
+        if (end > p->bound) p->bound = end;
+    }
+}
+
+static bool plan_function(Planner *p, Func *f, PassCx *cx) {
     int64_t base = place_arguments(p, f);
     Lifetimes l = hd_lifetimes(f, p->a);
+    if (!own_buffers(p, &l)) return false;
     hd_share_storage(&l, p->a);
     Region r = find_intervals(&l, p->a);
     const Op *at = f->first;
@@ -141,6 +182,7 @@ static void plan_function(Planner *p, Func *f, PassCx *cx) {
     place_values(p, &l, base, &r);
     hd_count(cx, "stores made in place", l.stored);
     hd_count(cx, "launches that overwrite an operand", l.overwritten);
+    return true;
 }
 
 static const char *origin(const Planner *p, const Op *o) {
@@ -182,7 +224,7 @@ static void declare_arena(const Planner *p) {
 }
 
 Change hd_pass_plan_memory(Module *m, PassCx *cx) {
-    Planner p = {.m = m, .a = cx->scratch};
+    Planner p = {.m = m, .a = cx->scratch, .user = HD_NEWN(cx->scratch, const Func *, m->n_symbols + 1)};
     const Symbol *taken = hd_symbol_find(m, "device");
     if (taken && taken->kind != SYM_ARENA) {
         hd_error(m->cx, taken->span, "@device names the device's memory in every plan; this %s needs another name", hd_symbol_keyword(taken->kind));
@@ -194,7 +236,8 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) hd_renumber(f), place_arguments(&p, f);
     for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel) plan_function(&p, f, cx);
+        if (!f->is_kernel && !plan_function(&p, f, cx)) return FAILED;
+    place_unused(&p);
     declare_arena(&p);
     return fits(&p) ? CHANGED : FAILED;
 }

@@ -34,7 +34,8 @@ static int64_t round_up(int64_t n) { return (n + 255) & ~(int64_t)255; }
 
 static Class class_of_buffer(const Symbol *s) {
     static const struct { const char *role; Class c; } roles[] = {
-        {"compute", CLASS_WEIGHTS}, {"grad", CLASS_GRADIENTS}, {"moment1", CLASS_OPTIMIZER}, {"moment2", CLASS_OPTIMIZER}, {"state", CLASS_OPTIMIZER}};
+        {"compute", CLASS_WEIGHTS}, {"grad", CLASS_GRADIENTS}, {"moment1", CLASS_OPTIMIZER}, {"moment2", CLASS_OPTIMIZER}, {"state", CLASS_OPTIMIZER},
+        {"gathered", CLASS_WEIGHTS}, {"gradient", CLASS_GRADIENTS}, {"staging", CLASS_STAGING}};
     const char *role = hd_word(&s->attrs, A_ROLE, "");
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(roles[i].role, role) == 0) return roles[i].c;
@@ -57,6 +58,10 @@ static int64_t config_int(const Module *m, const char *name, AttrId a, int64_t o
     for (const Symbol *s = m->symbols; s; s = s->next)
         if (s->kind == SYM_CONFIG && strcmp(s->name, name) == 0) return hd_int(&s->attrs, a, otherwise);
     return otherwise;
+}
+
+static Class class_of_item(const Func *f, const LiveItem *x) {
+    return x->buffer ? class_of_buffer(x->buffer) : x->value ? class_of_value(f, x->value) : CLASS_WORKSPACES;
 }
 
 // How often a step runs a function; 0: it is no part of a step.
@@ -101,7 +106,7 @@ static Report report_of(const Module *m, Arena *a) {
             r.bound = hd_int(&s->attrs, A_LOWER_BOUND_BYTES, 0);
             r.persistent = hd_int(&s->attrs, A_PERSISTENT_BYTES, 0);
         }
-        if (s->kind != SYM_BUFFER || !s->type || s->place.host) continue;
+        if (s->kind != SYM_BUFFER || !s->type || s->place.host || hd_has(&s->attrs, A_TRANSIENT)) continue;
         r.classes[class_of_buffer(s)] += round_up(hd_type_bytes(s->type));
         r.grad_buffers += class_of_buffer(s) == CLASS_GRADIENTS;
     }
@@ -109,7 +114,7 @@ static Report report_of(const Module *m, Arena *a) {
     for (int i = 0; r.at && r.live.during && i < r.live.n; i++) {
         const LiveItem *x = &r.live.at[i];
         if (r.live.during->id < x->from || r.live.during->id > x->to) continue;
-        r.classes[x->value ? class_of_value(r.at, x->value) : CLASS_WORKSPACES] += x->bytes;
+        r.classes[class_of_item(r.at, x)] += x->bytes;
     }
     r.classes[CLASS_UNUSED] = r.peak;
     for (int i = 0; i < CLASS_UNUSED; i++) r.classes[CLASS_UNUSED] -= r.classes[i];
@@ -170,7 +175,7 @@ static void put_holders(const Report *r, Arena *a, Out *o) {
         if (best < 0) return;
         said[best] = true;
         const LiveItem *x = &r->live.at[best];
-        hd_printf(o, "%16lld  %-10s %s\n", (long long)x->bytes, x->value ? class_text[class_of_value(r->at, x->value)] : "workspace", origin(a, x->by));
+        hd_printf(o, "%16lld  %-10s %s\n", (long long)x->bytes, x->value || x->buffer ? class_text[class_of_item(r->at, x)] : "workspace", origin(a, x->by));
     }
 }
 
