@@ -13,7 +13,13 @@ static const Target *find_target(const Module *m) {
     return NULL;
 }
 
-bool hd_codegen_c(const Module *m, const char *report, Out *c, Out *cuda) {
+static void put_constant(Emit *e, const char *name, const char *text) {
+    hd_printf(e->c, "static const char %s[] =\n    ", name);
+    hd_emit_string(e->c, text, "    ");
+    hd_puts(e->c, ";\n\n");
+}
+
+bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c, Out *cuda) {
     if (m->stage != STAGE_PLAN) {
         hd_error(m->cx, (Span){0, 0}, "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first", hd_stage_text(m->stage));
         return false;
@@ -27,9 +33,8 @@ bool hd_codegen_c(const Module *m, const char *report, Out *c, Out *cuda) {
               source ? ", from " : "", source ? source->s : "");
     hd_puts(c, "#include \"heddle.h\"\n");
     t->kernels(&e);
-    hd_puts(c, "static const char report[] =\n    ");
-    hd_emit_string(c, report ? report : "", "    ");
-    hd_puts(c, ";\n\n");
+    put_constant(&e, "report", report);
+    put_constant(&e, "report_text", table);
     hd_program_functions(&e);
     if (t->finish) t->finish(&e);
     hd_program_tables(&e);

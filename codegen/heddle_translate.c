@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
     uint32_t base = hd_source_add(&cx->diags, path, text, n, 1);
     Module *m = hd_parse_module(cx, text, n, base);
     Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
-    bool ok = m && hd_verify(m) && hd_codegen_c(m, "", &c, &cuda);
+    bool ok = m && hd_verify(m) && hd_codegen_c(m, "", "", &c, &cuda);
     if (ok) fputs(strcmp(to, "c") ? cuda.text : c.text, stdout);
     Out errors = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &errors);

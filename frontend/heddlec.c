@@ -14,8 +14,8 @@
 #include <time.h>
 
 enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
-typedef enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_BINARY, N_EMITS } Emit;
-static const char *const emits[N_EMITS] = {"ast", "ir", "plan", "c", "cuda", "report", "binary"};
+typedef enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_TABLE, EMIT_BINARY, N_EMITS } Emit;
+static const char *const emits[N_EMITS] = {"ast", "ir", "plan", "c", "cuda", "report", "table", "binary"};
 
 typedef struct Arguments {
     ManagerArgs manager;
@@ -32,7 +32,7 @@ static void usage(FILE *to) {
     hd_puts(&o, "usage: heddlec FILE.hd [OPTION]...\n"
                 "Compiles a model description into a training program.\n\n"
                 "  -o FILE                      write the result there (default: a binary named after the input, texts to standard output)\n"
-                "  --emit=KIND                  ast, ir, plan, c, cuda, report or binary (default)\n"
+                "  --emit=KIND                  ast, ir, plan, c, cuda, report (JSON), table (the report to read) or binary\n"
                 "  --target=host|cuda           where the program runs (default: host)\n"
                 "  --arch=sm_90                 architecture of the cuda target\n"
                 "  --set KEY=VALUE              a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)\n"
@@ -78,7 +78,7 @@ static bool read_emit(const char *text, Emit *emit) {
             *emit = (Emit)k;
             return true;
         }
-    return bad_usage("--emit takes ast, ir, plan, c, cuda, report or binary, not", text);
+    return bad_usage("--emit takes ast, ir, plan, c, cuda, report, table or binary, not", text);
 }
 
 static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
@@ -147,14 +147,17 @@ static const char *binary_name(const Arguments *args, Arena *a) {
 }
 
 // From a plan on: its report, the text of the program, or the program.
-static bool emit_program(const Arguments *args, Module *m, const Out *report, Out *out) {
-    if (args->emit == EMIT_REPORT) {
-        hd_puts(out, report->text);
+static bool emit_program(const Arguments *args, Module *m, double start, Out *out) {
+    Arena *a = m->cx->arena;
+    Out report = hd_out(a), table = hd_out(a);
+    if (args->emit == EMIT_REPORT || args->emit == EMIT_TABLE) {
+        bool json = args->emit == EMIT_REPORT;
+        hd_report(m, seconds() - start, json ? out : NULL, json ? NULL : out);
         return true;
     }
-    Arena *a = m->cx->arena;
+    hd_report(m, -1, &report, &table); // no times in programs: equal inputs make equal ones
     Out c = hd_out(a), cuda = hd_out(a);
-    if (!hd_codegen_c(m, report->text, &c, &cuda)) return false;
+    if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
     if (args->emit == EMIT_BINARY) return hd_build_binary(m->cx, args->target, &c, binary_name(args, a));
     const Out *text = args->emit == EMIT_C ? &c : &cuda;
     hd_putn(out, text->text, text->n);
@@ -187,9 +190,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage), emits[args->emit]);
         return false;
     }
-    Out report = hd_out(cx->arena);
-    hd_report_json(m, args->emit == EMIT_REPORT ? seconds() - start : -1, &report); // no times in programs: equal inputs make equal ones
-    return emit_program(args, m, &report, out);
+    return emit_program(args, m, start, out);
 }
 
 // One text: compile it and say what is wrong with it. false when it has errors, or not those that it expects.

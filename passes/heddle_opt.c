@@ -128,7 +128,7 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     hd_diags_print(&cx->diags, &diagnostics);
     fputs(diagnostics.text, stderr);
     if (!good) return false;
-    if (args->json || args->table) (args->json ? hd_report_json : hd_report_text)(m, -1, out);
+    if (args->json || args->table) hd_report(m, -1, args->json ? out : NULL, args->json ? NULL : out);
     else hd_print_module(m, out);
     return true;
 }

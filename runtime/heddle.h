@@ -92,7 +92,7 @@ typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
     const char *plan_hash, *model_hash; // model_hash: parameters and training numbers, not the schedule: what a checkpoint must match
-    const char *report;                 // JSON, as --emit=report prints it
+    const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
     int64_t arena_bytes;
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half

@@ -244,8 +244,8 @@ static bool go(Run *r) {
     return work(r);
 }
 
-static bool print_report(const HdProgram *p) {
-    if (puts(p->report) != EOF && !fflush(stdout)) return true;
+static bool print_report(const char *report) {
+    if (fputs(report, stdout) != EOF && !fflush(stdout)) return true;
     fprintf(stderr, "error: cannot write the report: %s\n", strerror(errno));
     return false;
 }
@@ -254,7 +254,7 @@ int hd_main(int argc, char **argv, const HdProgram *p) {
     Options o;
     int usage = hd_options_parse(argc, argv, p, &o);
     if (usage) return usage == 1 ? 0 : 2;
-    if (o.report) return print_report(p) ? 0 : 1;
+    if (o.report || o.report_json) return print_report(o.report ? p->report_text : p->report) ? 0 : 1;
     Run r = {.p = p, .b = p->backend, .o = &o, .t0 = hd_now()};
     catch_signals();
     if (!go(&r)) tell_failure(&r);

@@ -25,7 +25,7 @@
     X(NO_GRAPH, "no-graph", NULL, "issue every action instead of replaying captured graphs")                           \
     X(CHECK, "check", NULL, "stop at the first NaN or infinity and name the parameter")                                \
     X(PROFILE, "profile", "FILE", "time every action of the last step: Chrome trace JSON")                             \
-    X(REPORT, "report", NULL, "print the plan's report as JSON and stop")                                              \
+    X(REPORT, "report", "[=json]", "print what the plan takes and stop: a text, or JSON")                              \
     X(HELP, "help", NULL, "this text")
 
 enum {
@@ -54,7 +54,7 @@ static void usage(FILE *f, const char *argv0) {
     fprintf(f, "usage: %s --data=FILE --steps=N [options]\n", argv0);
     for (int i = 0; i < N_OPTIONS; i++) {
         char left[40];
-        snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] ? "=" : "", args[i] ? args[i] : "");
+        snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] && *args[i] != '[' ? "=" : "", args[i] ? args[i] : "");
         fprintf(f, "  %-20s %s\n", left, docs[i]);
     }
     fputs("Interrupted or terminated, a program finishes its step, saves (with --save) and exits with 128 + the signal's number.\n"
@@ -100,7 +100,11 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
     }
     if (id == OPT_NO_GRAPH) o->no_graph = true;
     if (id == OPT_CHECK) o->check = true;
-    if (id == OPT_REPORT) o->report = true;
+    if (id == OPT_REPORT && arg && strcmp(arg, "json")) {
+        fprintf(stderr, "error: --report=%s: json is the only other form\n", arg);
+        return 2;
+    }
+    if (id == OPT_REPORT) *(arg ? &o->report_json : &o->report) = true;
     return 0;
 }
 
@@ -121,7 +125,7 @@ static int refuse_option(int id, char **argv) {
 // What only makes sense together, or only apart. 0 or 2.
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
-    if (o->report) return 0;
+    if (o->report || o->report_json) return 0;
     if (o->steps < 0 && !o->export_to && !(o->val && o->resume)) {
         if (argc == 1) usage(stderr, argv[0]);
         return refuse("--steps=N is missing", none, argv[0]);
@@ -133,7 +137,7 @@ static int combine(const Options *o, int argc, char **argv) {
     return 0;
 }
 
-static int takes_value(const char *arg) { return arg ? required_argument : no_argument; }
+static int takes_value(const char *arg) { return !arg ? no_argument : *arg == '[' ? optional_argument : required_argument; }
 
 int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o) {
     const struct option longs[] = {

@@ -6,7 +6,7 @@
 typedef struct {
     const char *data, *val, *log, *digest, *save, *resume, *init, *export_to, *profile;
     int64_t steps, seed, save_every, val_every, val_batches, log_every;
-    bool no_graph, check, report, seed_given;
+    bool no_graph, check, report, report_json, seed_given;
 } Options;
 
 // 0: go on; 1: done (help was printed); 2: bad usage, already said.

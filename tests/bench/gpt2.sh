@@ -40,7 +40,7 @@ best = min(r["seconds"] for r in rows)
 used = max(int(x) for x in open("$out/memory.txt").read().split())
 print(f"heddle: {1e3 * s:.2f} ms a step (best {1e3 * best:.2f}), {$batch * 1024 / s:,.0f} tok/s, loss {rows[-1]['loss']:.4f}; device memory in use {used / 1024:.2f} GiB with the context")
 PY
-"$out/gpt2" --report > "$out/report.json" && python3 -c "
+"$out/gpt2" --report=json > "$out/report.json" && python3 -c "
 import json
 r = json.load(open('$out/report.json'))
 print({k: (round(v / 2**30, 3) if k.endswith('bytes') else v) for k, v in r.items() if k.endswith('bytes') or k in ('verified', 'kernels')})"

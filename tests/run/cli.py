@@ -173,7 +173,7 @@ def case_help():
     r = good("--help")
     for option in ("data", "val", "steps", "ranks", "seed", "log", "digest", "save", "save-every", "resume", "init", "export", "no-graph",
                    "check", "profile", "report", "val-every", "val-batches", "log-every"):
-        check(re.search(rf"^  --{option}[ =]", r.out, re.M), f"--help does not tell of --{option}:", r)
+        check(re.search(rf"^  --{option}[ =\[]", r.out, re.M), f"--help does not tell of --{option}:", r)
     check(not r.err, "--help writes to stderr:", r)
 
 
@@ -297,10 +297,14 @@ def case_log_every():
 
 def case_report():
     r = good("--report")
+    for part in ("device memory ", "verified", "share  class", "activations", "peak in @micro_only during op", "kernels"):
+        check(part in r.out, f"--report says nothing of {part!r}:", r.out)
+    bad(2, "--report=xml", "json", args=["--report=xml"])
+    r = good("--report=json")
     report = json.loads(r.out)
     for key in ("peak_bytes", "lower_bound_bytes", "persistent_bytes", "transient_bytes", "host_pinned_bytes", "classes", "collectives",
-                "gathered_units_max", "live_grad_buffers_max", "graphs", "kernels", "flops_per_step", "verified"):
-        check(key in report, f"--report has no {key}:", sorted(report))
+                "gathered_units_max", "live_grad_buffers_max", "ranks", "mesh", "strategy", "graphs", "kernels", "flops_per_step", "verified"):
+        check(key in report, f"--report=json has no {key}:", sorted(report))
     check(report["verified"] is True, "the report says that the plan is not verified")
     with open(full_device(), "wb") as full:
         r = run("--report", stdout=full)
