@@ -13,28 +13,44 @@ static void launch(Emit *e, const Op *o, const char *kernel, const char *text, i
 #define LAUNCH(e, o, kernel, text, gx, block, ...) \
     launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
 
-void hd_cuda_grad_norm(Emit *e, const Op *o) {
+static const char *norm_text(Emit *e, bool narrow) {
+    const char *tail = narrow ? "_narrow" : "";
+    return hd_cuda_template(e, "grad_norm", hd_sprintf(e->a, "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL grad_norm_total%s\n#define GN_VEC %d\n#define GN_BLOCK %d\n",
+                                                       tail, tail, narrow ? 1 : 4, HD_NORM_BLOCK));
+}
+
+// The sum of squares of every block of the op's buffers, as f64 from `sums` on. Returns how many there are; launches nothing when
+// `sums` is below 0.
+static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
-    int64_t space = hd_emit_workspace(e, o), done = 0;
-    const char *norm = hd_cuda_device(e, hd_emit_place(e, o->out[0]));
-    const char *text[2];
-    for (int narrow = 0; narrow < 2; narrow++)
-        text[narrow] = hd_cuda_template(e, "grad_norm", hd_sprintf(e->a, "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL grad_norm_total%s\n#define GN_VEC %d\n#define GN_BLOCK %d\n",
-                                                                   narrow ? "_narrow" : "", narrow ? "_narrow" : "", narrow ? 1 : 4, HD_NORM_BLOCK));
+    int64_t done = 0;
     for (int i = 0; i < list->n; i++) {
         const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
         int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = up(n, HD_NORM_BLOCK);
-        if (!blocks) continue;
-        LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", text[at % 16 != 0], blocks, 256, hd_cuda_device(e, at),
-               hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, space + 8 * done));
+        if (blocks && sums >= 0)
+            LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", norm_text(e, at % 16 != 0), blocks, 256, hd_cuda_device(e, at),
+                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
         done += blocks;
     }
-    if (done && (space < 0 || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) < 8 * done)) {
-        hd_error(e->cx, o->span, "grad_norm needs a workspace of %lld bytes: run select before codegen", ll(8 * done));
+    return done;
+}
+
+static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value *norm) {
+    LAUNCH(e, o, "grad_norm_total", norm_text(e, false), 1, 1024, hd_cuda_device(e, sums), hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
+}
+
+void hd_cuda_grad_norm(Emit *e, const Op *o) {
+    int64_t space = hd_emit_workspace(e, o), n = put_block_sums(e, o, space);
+    if (n && (space < 0 || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) < 8 * n)) {
+        hd_error(e->cx, o->span, "grad_norm needs a workspace of %lld bytes: run select before codegen", ll(8 * n));
         e->failed = true;
     }
-    LAUNCH(e, o, "grad_norm_total", text[0], 1, 1024, hd_cuda_device(e, space < 0 ? 0 : space), hd_sprintf(e->a, "%lld", ll(done)), norm);
+    put_root(e, o, space < 0 ? 0 : space, n, o->out[0]);
 }
+
+void hd_cuda_square_sums(Emit *e, const Op *o) { put_block_sums(e, o, hd_emit_place(e, o->out[0])); }
+
+void hd_cuda_root_sum(Emit *e, const Op *o) { put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]); }
 
 static const char *number(Emit *e, double v, bool f64) {
     Out o = hd_out(e->a);
@@ -53,26 +69,38 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
                    !strcmp(kind, "linear") ? 1 : !strcmp(kind, "cosine") ? 2 : 0, number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
                    number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true), number(e, hd_float(as, A_CLIP, 0), true),
                    number(e, betas[0], true), number(e, betas[1], true));
+    numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_BUFFER, ""), 0);
-    LAUNCH(e, o, name, text, 1, 1, hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+    LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0", hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+}
+
+// The buffers of an update: gradient, master, moments and compute weights; those that the op names stand for the bucket's own. Compute
+// weights of another size than the master weights are gathered from elsewhere. false: one is missing, which was reported.
+static bool update_buffers(Emit *e, const Op *o, const Symbol *part[5]) {
+    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
+    const char *named[5] = {[0] = hd_word(&o->attrs, A_BUFFER, NULL), [4] = hd_word(&o->attrs, A_INTO, NULL)};
+    for (int i = 0; i < 5; i++) {
+        part[i] = named[i] ? hd_symbol_find(e->m, named[i]) : hd_emit_role(e, o, hd_word(&o->attrs, A_BUCKET, ""), roles[i], i < 4);
+        if (i < 4 && !part[i]) return false;
+    }
+    if (!named[4] && part[4] && hd_type_count(part[4]->type) != hd_type_count(part[1]->type)) part[4] = NULL;
+    return true;
 }
 
 void hd_cuda_adamw(Emit *e, const Op *o) {
-    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
-    const Symbol *b = hd_symbol_find(e->m, bucket), *part[5];
-    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    int64_t at[5], n = hd_type_count(b->type), decayed = hd_int(&b->attrs, A_DECAYED, 0);
+    const Symbol *b = hd_symbol_find(e->m, hd_word(&o->attrs, A_BUCKET, "")), *part[5];
+    int64_t at[5], decayed = hd_int(&b->attrs, A_DECAYED, 0);
     const char *arg[8];
     bool narrow = false;
+    if (!update_buffers(e, o, part)) return;
     for (int i = 0; i < 5; i++) {
-        part[i] = hd_emit_role(e, o, bucket, roles[i], i < 4);
-        if (i < 4 && !part[i]) return;
         at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
         narrow |= at[i] % 16 != 0;
         arg[i] = hd_cuda_device(e, at[i]);
     }
+    int64_t n = hd_type_count(part[1]->type);
     DType compute = part[4] ? part[4]->type->dtype : TY_F32;
     const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
     const char *name = hd_sprintf(e->a, "adamw_%s%s%s", hd_dtype_text(compute), part[4] ? "" : "_master", narrow ? "_narrow" : "");
@@ -83,6 +111,6 @@ void hd_cuda_adamw(Emit *e, const Op *o) {
     const char *text = hd_cuda_template(e, "adamw", hd_sprintf(e->a, "#define AW_KERNEL %s\n%s", name, numbers));
     arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
-    arg[7] = hd_sprintf(e->a, "%lld", ll(decayed));
+    arg[7] = hd_sprintf(e->a, n == hd_type_count(b->type) ? "%lld" : "(uint64_t)hd_decayed_here(x, %lld, %lld, true)", ll(decayed), ll(n));
     if (n) launch(e, o, name, text, up(n, narrow ? 256 : 1024), 256, 8, arg);
 }
