@@ -40,7 +40,12 @@ static uint64_t version_of(const Sharing *s, const Symbol *buffer) {
 
 // Which bytes an op writes, by its attributes; an effect that names none may write them all.
 static void note_effect(Sharing *s, const Op *o) {
-    if (hd_is_pure(o) || o->kind == OP_RETURN || o->kind == OP_GRAD || o->kind == OP_GRAD_NORM || hd_op_is(o, TRAIT_SYNC)) return;
+    if (hd_is_pure(o) || o->kind == OP_RETURN || o->kind == OP_GRAD || o->kind == OP_GRAD_NORM || o->kind == OP_SQUARE_SUMS || hd_op_is(o, TRAIT_SYNC))
+        return;
+    if (o->kind == OP_ADAMW) { // several buffers of its bucket, whichever it names besides
+        s->all_versions++;
+        return;
+    }
     const Symbol *buffer = buffer_named(s, o, A_INTO);
     if (!buffer) buffer = buffer_named(s, o, A_BUFFER);
     if (buffer) write_buffer(s, buffer);

@@ -150,6 +150,7 @@ static bool hoist(Fusion *s, Op *o, double p, Merge *m) {
     for (int i = 0; i < m->n_hoisted; i++)
         if (m->hoisted[i] == o) return true;
     if (s->group[o->id] >= 0 || !hd_op_is(o, TRAIT_PURE) || (o->kind != OP_MATMUL && o->kind != OP_BMM) || m->n_hoisted == MAX_HOISTED) return false;
+    if (s->bounds[o->id].after >= p) return false;
     for (int i = 0; i < o->n_in; i++) {
         Value *v = hd_fuse_base(o->in[i]);
         if (!hd_fuse_is_source(v) && pos_of(s, v->def) >= p) return false;
@@ -194,7 +195,7 @@ static bool mixes_passes(const Group *a, const Group *b) {
 static Merge plan_merge(Fusion *s, int a, int b) {
     Merge m = {0};
     Group *ga = &s->groups.at[a], *gb = &s->groups.at[b];
-    if (ga->pinned || gb->pinned || ga->ops.n + gb->ops.n > MAX_OPS || mixes_passes(ga, gb)) return m;
+    if (ga->ops.n + gb->ops.n > MAX_OPS || mixes_passes(ga, gb)) return m;
     RowSpace space = ga->space;
     if (!all_fit(gb, space)) {
         space = gb->space;
@@ -213,10 +214,10 @@ static Merge plan_merge(Fusion *s, int a, int b) {
     int64_t saved = bytes_saved(s, a, b, &in_a, &in_b);
     if (saved > 0 && all.n <= MAX_INPUTS && outputs <= HD_MAX_OUT) {
         bool work = work_between(s, ga->pos, gb->pos);
-        if (early(s, a, b, &in_b, saved / SLACK, work, &m)) {
+        if (ga->pos > gb->bounds.after && early(s, a, b, &in_b, saved / SLACK, work, &m)) {
             m.pos = ga->pos;
             m.saved = saved;
-        } else if (late(s, a, b, &in_a, saved / SLACK, work)) {
+        } else if (gb->pos < ga->bounds.before && late(s, a, b, &in_a, saved / SLACK, work)) {
             m.pos = gb->pos;
             m.n_hoisted = 0;
             m.saved = saved;
@@ -243,6 +244,8 @@ static void apply_merge(Fusion *s, const Merge *m, int a, int b) {
     }
     ga->space = space;
     ga->pos = m->pos;
+    if (gb->bounds.after > ga->bounds.after) ga->bounds.after = gb->bounds.after;
+    if (gb->bounds.before < ga->bounds.before) ga->bounds.before = gb->bounds.before;
     gb->gone = true;
     s->busy[(int)ga->pos] = true;
     for (int i = 0; i < m->n_hoisted; i++) {
@@ -287,33 +290,6 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
     }
 }
 
-// --- storage that the function writes: who reads it stays where it is
-typedef VEC(const char *) Names;
-
-static Names written_buffers(Fusion *s, bool *all) {
-    Names names = {0};
-    for (const Op *o = s->f->first; o; o = o->next) {
-        *all |= o->kind == OP_ADAMW;
-        if (o->kind != OP_STORE) continue;
-        const char *into = hd_word(&o->attrs, A_INTO, "");
-        bool known = false;
-        for (int i = 0; i < names.n && !known; i++) known = names.at[i] == into;
-        if (!known) hd_push(s->cx->scratch, &names, into);
-    }
-    return names;
-}
-
-static bool reads_written(const Op *o, const Names *names, bool all) {
-    for (int i = 0; i < o->n_in; i++) {
-        const Value *v = hd_fuse_base(o->in[i]);
-        if (!v->def || v->def->kind != OP_VIEW) continue;
-        if (all) return true;
-        for (int j = 0; j < names->n; j++)
-            if (names->at[j] == hd_word(&v->def->attrs, A_BUFFER, "")) return true;
-    }
-    return false;
-}
-
 void hd_fuse_group(Fusion *s) {
     Arena *a = s->cx->scratch;
     int n = s->f->n_ops;
@@ -321,13 +297,13 @@ void hd_fuse_group(Fusion *s) {
     s->group = HD_NEWN(a, int, n + 1);
     s->pos = HD_NEWN(a, double, n + 1);
     s->busy = HD_NEWN(a, bool, n + 2);
-    bool all = false, *epilogue = hd_fuse_epilogue_biases(s->f, &s->uses, a);
-    Names written = written_buffers(s, &all);
+    s->bounds = hd_fuse_bounds(s->f, a);
+    const bool *epilogue = hd_fuse_epilogue_biases(s->f, &s->uses, a);
     for (Op *o = s->f->first; o; o = o->next) {
         s->pos[o->id] = o->id;
         s->group[o->id] = -1;
         s->busy[o->id] = !(o->kind == OP_VIEW || o->kind == OP_CONST || o->kind == OP_RESHAPE);
-        Group g = {.pos = o->id, .pinned = reads_written(o, &written, all)};
+        Group g = {.pos = o->id, .bounds = s->bounds[o->id]};
         int product = hd_gemm_bias(o, &s->uses);
         if (!hd_row_natural(o, &g.space) || (product >= 0 && epilogue[o->in[1 - product]->id])) continue;
         hd_push(a, &g.ops, o);

@@ -3,11 +3,8 @@
 //   a table looked up by 0, 1, 2, ... is the table itself            (its first rows)
 //   pointwise operands broadcast as a row kernel can, or explicitly
 //   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
-//   a product plus bias: either every reader of the sum is row work, and each adds for itself, so that only the product is ever
-//   stored; or the sum is the product's epilogue. The choice is one for all sums with the same bias: a recomputed sum has the
-//   bits of the first one
+//   a product plus bias is added by each of its readers, or is the product's epilogue (fuse_biases.c)
 #include "passes/fuse.h"
-#include "passes/gemm_bias.h"
 
 typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; } Prepare;
 
@@ -220,47 +217,6 @@ static void sum_to_number(Prepare *s, Op *o) {
     rows_first(s, sum);
 }
 
-// --- biases
-// Whether every reader of a sum can take it as part of its own kernel.
-static bool readers_can_add(const Value *sum, const Uses *uses) {
-    RowSpace space;
-    if (!hd_row_natural(sum->def, &space)) return false;
-    for (int i = 0; i < uses->count[sum->id]; i++) {
-        const Op *u = uses->users[sum->id][i];
-        if (!hd_row_fits(u, space)) return false;
-        for (int j = 0; j < u->n_in; j++)
-            if (u->in[j] == sum && hd_row_external(u, j)) return false;
-    }
-    return true;
-}
-
-bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a) {
-    bool *epilogue = HD_NEWN(a, bool, f->n_values + 1);
-    for (const Op *o = f->first; o; o = o->next) {
-        int product = hd_gemm_bias(o, uses);
-        if (product >= 0 && !readers_can_add(o->out[0], uses)) epilogue[o->in[1 - product]->id] = true;
-    }
-    return epilogue;
-}
-
-// Each reader of the sum gets an addition of its own; those of one kernel are one again there.
-static void add_for_each_reader(Prepare *s, Op *add, const bool *epilogue) {
-    int product = hd_gemm_bias(add, &s->uses);
-    if (product < 0 || epilogue[add->in[1 - product]->id]) return;
-    int id = add->out[0]->id;
-    if (s->uses.count[id] < 2) return;
-    for (int i = 0; i < s->uses.count[id]; i++) {
-        Op *u = s->uses.users[id][i];
-        if (i && u == s->uses.users[id][i - 1]) continue;
-        Op *own = hd_op_clone(s->f, add, add->in);
-        if (hd_has(&u->attrs, A_BWD)) hd_set_flag(s->m->cx, &own->attrs, A_BWD);
-        if (hd_has(&u->attrs, A_BWD) && !hd_has(&add->attrs, A_BWD)) hd_set_flag(s->m->cx, &own->attrs, A_RECOMPUTED);
-        hd_insert_before(u, own);
-        for (int j = 0; j < u->n_in; j++)
-            if (u->in[j] == add->out[0]) u->in[j] = own->out[0];
-    }
-}
-
 static void remove_dead(Prepare *s) {
     refresh(s);
     for (Op *o = s->f->last, *prev; o; o = prev) {
@@ -301,10 +257,6 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     for (Op *o = f->first; o; o = o->next)
         if (hd_op_is(o, TRAIT_ELEMENTWISE)) fold_operands(&s, o);
     remove_dead(&s);
-    bool *epilogue = hd_fuse_epilogue_biases(f, &s.uses, cx->scratch);
-    VEC(Op *) adds = {0}; // without those that are made here
-    for (Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_ADD) hd_push(cx->scratch, &adds, o);
-    for (int i = 0; i < adds.n; i++) add_for_each_reader(&s, adds.at[i], epilogue);
+    hd_fuse_add_for_readers(f, &s.uses, cx->scratch);
     remove_dead(&s);
 }

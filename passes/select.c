@@ -52,7 +52,10 @@ static bool may_move_up(const Op *early, const Op *store) {
         if (o->kind == OP_VIEW && overlaps(&o->attrs, A_BUFFER, into, from, count, hd_type_count(o->out[0]->type))) return false;
         if (o->kind == OP_STORE && overlaps(&o->attrs, A_INTO, into, from, count, hd_type_count(o->in[0]->type))) return false;
         if (o->kind == OP_GEMM && overlaps(&o->attrs, A_INTO, into, from, count, INT64_MAX / 2)) return false;
-        if (o->kind == OP_ADAMW || o->kind == OP_GRAD_NORM) return false;
+        if (o->kind == OP_ADAMW || o->kind == OP_GRAD_NORM || o->kind == OP_SQUARE_SUMS) return false;
+        if (o->kind == OP_ZERO && overlaps(&o->attrs, A_INTO, into, from, count, hd_int(&o->attrs, A_SIZE, 0))) return false;
+        bool whole = o->kind == OP_BEGIN || o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER;
+        if (whole && (!strcmp(hd_word(&o->attrs, A_INTO, ""), into) || !strcmp(hd_word(&o->attrs, A_BUFFER, ""), into))) return false;
     }
     return true;
 }
