@@ -8,12 +8,14 @@ enum { HD_BUCKET_ALIGN = 32 }; // elements: 64 bytes of bf16, 128 of f32; vector
 typedef struct { Symbol *param; int64_t count, row, offset; bool decay; } BucketItem; // row: elements no boundary may cut
 typedef struct {
     BucketItem *items; // in layout order once laid out
-    int n, ranks;
+    int n;
+    int64_t ranks, replicas;
     int64_t size, shard; // elements of the whole and of one rank
     int64_t decayed;     // the elements in front of it belong to parameters with weight decay, or to nobody
     int64_t padding;     // elements that belong to nobody
 } Bucket;
 
-// Lays out items given in declaration order. false when the padded size has no sensible value (row sizes without common factors).
-bool hd_bucket_layout(Bucket *b, int ranks, Arena *scratch);
+// Lays out items given in declaration order for `ranks` ranks that share it, in each of `replicas` groups. false when the padded
+// size has no sensible value (row sizes without common factors).
+bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch);
 #endif

@@ -24,6 +24,7 @@ static void check_layout(const Bucket *b) {
     }
     CHECK(end <= b->size && b->size == b->shard * b->ranks && b->shard % HD_BUCKET_ALIGN == 0);
     CHECK(b->padding == b->size - used);
+    CHECK(b->shard % (4 * b->replicas) == 0);
 }
 
 TEST(random_layouts) {
@@ -33,12 +34,12 @@ TEST(random_layouts) {
     for (int trial = 0; trial < 400; trial++) {
         Bucket b = {.n = 1 + (int)(next_random(&seed) % 9)};
         b.items = HD_NEWN(a, BucketItem, b.n);
-        int ranks = 1 + (int)(next_random(&seed) % 8);
+        int64_t ranks = 1 + (int64_t)(next_random(&seed) % 8), replicas = 1 + (int64_t)(next_random(&seed) % 5);
         for (int i = 0; i < b.n; i++) {
             int64_t row = rows[next_random(&seed) % 11];
             b.items[i] = (BucketItem){.row = row, .count = row * (int64_t)(next_random(&seed) % 40), .decay = next_random(&seed) % 2};
         }
-        CHECK(hd_bucket_layout(&b, ranks, a));
+        CHECK(hd_bucket_layout(&b, ranks, replicas, a));
         check_layout(&b);
     }
     hd_arena_free(a);
@@ -48,9 +49,27 @@ TEST(one_rank_pads_to_the_alignment_only) {
     Arena *a = hd_arena_new();
     BucketItem items[] = {{.row = 1, .count = 7}, {.row = 5, .count = 35, .decay = true}, {.row = 3, .count = 3, .decay = true}};
     Bucket b = {.items = items, .n = 3};
-    CHECK(hd_bucket_layout(&b, 1, a));
+    CHECK(hd_bucket_layout(&b, 1, 1, a));
     CHECK(items[0].row == 5 && items[0].offset == 0 && items[1].row == 3 && items[1].offset == 64 && items[2].offset == 96);
     CHECK(b.size == 128 && b.decayed == 96 && b.padding == 128 - 45);
+    hd_arena_free(a);
+}
+
+TEST(more_ranks_than_elements) {
+    Arena *a = hd_arena_new();
+    BucketItem items[] = {{.row = 1, .count = 3}, {.row = 5, .count = 10, .decay = true}};
+    Bucket b = {.items = items, .n = 2};
+    CHECK(hd_bucket_layout(&b, 64, 1, a));
+    CHECK(b.shard == 160 && b.size == 64 * 160 && b.padding == b.size - 13);
+    hd_arena_free(a);
+}
+
+TEST(the_number_of_ranks_costs_nothing) { // a layout knows items, not ranks: the largest mesh takes no longer
+    Arena *a = hd_arena_new();
+    BucketItem items[] = {{.row = 768, .count = 768 * 768, .decay = true}, {.row = 1, .count = 768}};
+    Bucket b = {.items = items, .n = 2};
+    CHECK(hd_bucket_layout(&b, 65536, 65536, a));
+    CHECK(b.shard % (4 * 65536) == 0 && b.size == 65536 * b.shard);
     hd_arena_free(a);
 }
 
@@ -58,8 +77,8 @@ TEST(rows_without_common_factors_are_refused) {
     Arena *a = hd_arena_new();
     BucketItem items[] = {{.row = 999999937, .count = 999999937}, {.row = 999999929, .count = 999999929}};
     Bucket b = {.items = items, .n = 2};
-    CHECK(!hd_bucket_layout(&b, 2, a));
-    CHECK(hd_bucket_layout(&b, 1, a));
+    CHECK(!hd_bucket_layout(&b, 2, 1, a));
+    CHECK(hd_bucket_layout(&b, 1, 1, a));
     hd_arena_free(a);
 }
 
