@@ -1,6 +1,7 @@
 // The two forms of the report. The numbers come from report_facts.c and report_traffic.c.
 #include "passes/report.h"
 #include "passes/report_facts.h"
+#include <string.h>
 
 typedef long long ll;
 
@@ -64,14 +65,30 @@ static void put_json(const Facts *r, double seconds, Out *o) {
 
 static double gib(int64_t bytes) { return (double)bytes / (double)(1 << 30); }
 
-// gemm  blocks.3.mlp  gpt2.hd:14
-static const char *origin(Arena *a, const Op *o) {
+static const char *action(Arena *a, const Op *o) {
     if (!o) return "argument";
     const char *name = hd_op_info(o->kind)->mnemonic;
     const Func *k = o->kind == OP_LAUNCH ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
-    if (k) name = hd_sprintf(a, "%s @%s", name, k->name);
-    if (o->loc.file) return hd_sprintf(a, "%s  %s  %s:%d", name, o->loc.path ? o->loc.path : "", o->loc.file, o->loc.line);
-    return o->loc.path ? hd_sprintf(a, "%s  %s", name, o->loc.path) : name;
+    return k ? hd_sprintf(a, "%s @%s", name, k->name) : name;
+}
+
+static const char *place(Arena *a, const Op *o) { // "  gpt2.hd:14"
+    return o && o->loc.file ? hd_sprintf(a, "  %s:%d", o->loc.file, o->loc.line) : "";
+}
+
+// blocks.0.mlp and blocks.1.mlp: blocks.*.mlp
+static const char *join_paths(Arena *a, const char *x, const char *y) {
+    Out o = hd_out(a);
+    while (*x && *y) {
+        size_t n = strcspn(x, "."), m = strcspn(y, ".");
+        if (n == m && strncmp(x, y, n) == 0) hd_putn(&o, x, n);
+        else hd_puts(&o, "*");
+        x += n;
+        y += m;
+        if (*x && *y) hd_puts(&o, "."), x++, y++;
+    }
+    if ((*x || *y) && !(o.n && o.text[o.n - 1] == '*')) hd_puts(&o, "*");
+    return o.text;
 }
 
 static void put_classes(const Facts *r, Out *o) {
@@ -82,22 +99,45 @@ static void put_classes(const Facts *r, Out *o) {
     if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", (ll)r->pinned);
 }
 
-// The largest transients at the peak, with the op that made them.
-static void put_holders(const Facts *r, Arena *a, Out *o) {
-    enum { MOST = 12 };
-    bool *said = HD_NEWN(a, bool, r->live.n + 1);
-    const Op *during = r->live.during;
-    hd_printf(o, "\npeak in @%s during op %d: [%s] %s\n", r->at->name, during->id, during->stream ? during->stream : "", origin(a, during));
-    for (int k = 0; k < MOST; k++) {
-        int best = -1;
-        for (int i = 0; i < r->live.n; i++)
-            if (hd_report_at_peak(r, i) && !said[i] && (best < 0 || r->live.at[i].bytes > r->live.at[best].bytes)) best = i;
-        if (best < 0) return;
-        said[best] = true;
-        const LiveItem *x = &r->live.at[best];
-        const char *buffer = x->buffer ? hd_sprintf(a, "@%s, ", x->buffer->name) : "";
-        hd_printf(o, "%20lld  %-11s %s%s\n", (ll)x->bytes, class_text[hd_report_class(r, best)], buffer, origin(a, x->by));
+// What is live at the peak and was made by the same line of the model in the same way, in all instances together.
+typedef struct { ReportClass c; const char *action, *place, *path; int64_t bytes; int n; } Holder;
+typedef VEC(Holder) Holders;
+
+static void add_holder(Holders *all, const Facts *r, int i, Arena *a) {
+    const LiveItem *x = &r->live.at[i];
+    const char *path = x->by && x->by->loc.path ? x->by->loc.path : "";
+    Holder h = {hd_report_class(r, i), action(a, x->by), place(a, x->by), path, x->bytes, 1};
+    if (x->buffer) h.action = hd_sprintf(a, "%s buffer", hd_word(&x->buffer->attrs, A_ROLE, "transient"));
+    if (x->buffer && hd_has(&x->buffer->attrs, A_BUCKET)) h.path = hd_word(&x->buffer->attrs, A_BUCKET, ""), h.place = "";
+    for (int k = 0; k < all->n; k++) {
+        Holder *old = &all->at[k];
+        if (old->c != h.c || strcmp(old->action, h.action) != 0 || strcmp(old->place, h.place) != 0) continue;
+        old->path = join_paths(a, old->path, h.path);
+        old->bytes += h.bytes;
+        old->n++;
+        return;
     }
+    hd_push(a, all, h);
+}
+
+static void put_holders(const Facts *r, Arena *a, Out *o) {
+    enum { MOST = 16 };
+    Holders all = {0};
+    for (int i = 0; i < r->live.n; i++)
+        if (hd_report_at_peak(r, i)) add_holder(&all, r, i, a);
+    const Op *during = r->live.during;
+    hd_printf(o, "\npeak in @%s during op %d: [%s] %s  %s%s; live then:\n", r->at->name, during->id, during->stream ? during->stream : "",
+              action(a, during), during->loc.path ? during->loc.path : "", place(a, during));
+    for (int k = 0; k < MOST && k < all.n; k++) {
+        int best = k; // the largest of the rest, moved to k
+        for (int i = k; i < all.n; i++)
+            if (all.at[i].bytes > all.at[best].bytes) best = i;
+        Holder h = all.at[best];
+        for (int i = best; i > k; i--) all.at[i] = all.at[i - 1];
+        all.at[k] = h;
+        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", (ll)h.bytes, h.n, class_text[h.c], h.action, h.path, h.place);
+    }
+    if (all.n > MOST) hd_printf(o, "%20s  and %d smaller kinds\n", "", all.n - MOST);
 }
 
 static void put_traffic_rows(const Traffics *list, const char *what, Out *o) {
