@@ -137,7 +137,7 @@ int64_t hd_emit_workspace(Emit *e, const Op *o) {
 
 bool hd_emit_is_action(const Op *o) {
     switch (o->kind) {
-    case OP_VIEW: case OP_RESHAPE: case OP_RETURN: return false;
+    case OP_VIEW: case OP_RESHAPE: case OP_BEGIN: case OP_RETURN: return false;
     case OP_STORE: return !hd_has(&o->attrs, A_INPLACE);
     default: return true;
     }
@@ -145,18 +145,42 @@ bool hd_emit_is_action(const Op *o) {
 
 // --- streams and events
 
-int hd_emit_stream_index(const Emit *e, const char *stream) {
-    if (!stream || !strcmp(stream, "compute")) return 0;
-    int n = 1;
-    for (const Symbol *s = e->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_STREAM || !strcmp(s->name, "compute")) continue;
-        if (!strcmp(s->name, stream)) return n;
-        n++;
-    }
+static void find_streams(Emit *e) {
+    if (e->streams.n) return;
+    hd_push(e->a, &e->streams, "compute");
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_STREAM && strcmp(s->name, "compute") != 0) hd_push(e->a, &e->streams, s->name);
+}
+
+int hd_emit_streams(Emit *e) {
+    find_streams(e);
+    return e->streams.n;
+}
+
+const char *hd_emit_stream_name(Emit *e, int stream) {
+    find_streams(e);
+    return e->streams.at[stream];
+}
+
+int hd_emit_stream_index(Emit *e, const char *stream) {
+    find_streams(e);
+    for (int i = 0; i < e->streams.n; i++)
+        if (!strcmp(stream ? stream : "compute", e->streams.at[i])) return i;
     HD_BUG("stream %s is not declared", stream);
 }
 
-int hd_emit_stream(const Emit *e, const Op *o) { return hd_emit_stream_index(e, o->stream); }
+int hd_emit_stream(Emit *e, const Op *o) { return hd_emit_stream_index(e, o->stream); }
+
+int hd_emit_comm(Emit *e, const Op *o) {
+    const char *name = hd_word(&o->attrs, A_COMM, "");
+    int n = 0;
+    for (const Symbol *s = e->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_COMM) continue;
+        if (!strcmp(s->name, name)) return n;
+        n++;
+    }
+    HD_BUG("comm @%s is not declared", name);
+}
 
 int hd_emit_event(Emit *e, const Op *o) {
     int event = (int)hd_int(&o->attrs, A_EVENT, 0);

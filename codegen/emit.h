@@ -12,6 +12,7 @@ typedef struct Target {
     const char *backend;          // the runtime's HdBackend
     void (*kernels)(Emit *e);     // prints every kernel function of the module: into e->c (host) or e->cuda and the tables
     const char *const *prologue;  // lines that open a planned function, NULL-terminated
+    bool stream_functions;        // a planned function is one C function a stream (HdFunc.run_stream), not one for all (HdFunc.run)
     const char *start;            // a statement that opens main; may be NULL
     EmitOp *const *op;            // by OpKind; NULL: a plan for this target cannot hold the op
     void (*finish)(Emit *e);      // after the functions, before the tables; may be NULL
@@ -33,6 +34,7 @@ struct Emit {
     VEC(const char *) gemms, attentions, optimizers; // initialisers, without repeats; the tables of the same names
     VEC(EmitSource) sources;
     VEC(EmitKernel) kernels;
+    VEC(const char *) streams; // names, by index
     int n_events;
     const char **kernel_names; // by position of the kernel function in the module
     void *state;               // the target's own
@@ -52,15 +54,18 @@ int64_t hd_emit_place(Emit *e, const Value *v); // follows views and reshapes to
 int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element);
 const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role, bool required); // a bucket's buffer
 int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none
-bool hd_emit_is_action(const Op *o);             // false: aliases, in-place stores, return
+bool hd_emit_is_action(const Op *o);             // false: aliases, in-place stores, begin, return
 
 // --- rows of the program's tables; the same row is never there twice
 int hd_emit_gemm(Emit *e, const Op *o);      // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
 int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars and adamw -> &optimizers[i]
-int hd_emit_stream_index(const Emit *e, const char *stream);
-int hd_emit_stream(const Emit *e, const Op *o); // index of its stream: "compute" is 0, then the module's stream symbols in order
-int hd_emit_event(Emit *e, const Op *o);        // of record and wait
+int hd_emit_streams(Emit *e);                    // how many there are: "compute" is 0, then the module's stream symbols in order
+const char *hd_emit_stream_name(Emit *e, int stream);
+int hd_emit_stream_index(Emit *e, const char *stream);
+int hd_emit_stream(Emit *e, const Op *o);        // of an op
+int hd_emit_event(Emit *e, const Op *o);         // of record and wait
+int hd_emit_comm(Emit *e, const Op *o);          // of a collective: index of its communicator, in the module's order
 const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol
 
 // --- the pointwise functions (prelude.c): h_gelu for f32, h_gelu_d for f64, for the ops that the module's kernels use

@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include "codegen/emit.h"
 #include "ir/cost.h"
+#include <ctype.h>
 #include <xxhash.h>
 
 static long long ll(int64_t v) { return (long long)v; }
@@ -40,22 +41,54 @@ static void put_actions(Emit *e, const Func *f) {
     hd_puts(o, "};\n\n");
 }
 
-static void put_body(Emit *e, const Func *f, int index) {
-    Out *o = &e->body;
-    int n = 0;
-    hd_printf(o, "static void run_%s(HdExec *x) {\n", f->name);
-    for (int i = 0; e->target->prologue[i]; i++) hd_printf(o, "    %s\n", e->target->prologue[i]);
-    for (const Op *p = f->first; p; p = p->next) {
-        if (!hd_emit_is_action(p)) continue;
-        if (!e->target->op[p->kind]) {
-            hd_error(e->cx, p->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name, hd_op_info(p->kind)->mnemonic);
-            e->failed = true;
-            continue;
-        }
-        hd_printf(o, "\n    hd_action(x, &funcs[%d], %d);\n", index, n++);
-        e->target->op[p->kind](e, p);
+static const char *identifier(Emit *e, const char *name) {
+    char *text = hd_strdup(e->a, name);
+    for (char *c = text; *c; c++)
+        if (!isalnum((unsigned char)*c)) *c = '_';
+    return text;
+}
+
+static void open_body(Emit *e, const char *name) {
+    hd_printf(&e->body, "static void %s(HdExec *x) {\n", name);
+    for (int i = 0; e->target->prologue[i]; i++) hd_printf(&e->body, "    %s\n", e->target->prologue[i]);
+}
+
+static void put_action(Emit *e, const Op *p, int func, int index) {
+    if (!e->target->op[p->kind]) {
+        hd_error(e->cx, p->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name, hd_op_info(p->kind)->mnemonic);
+        e->failed = true;
+        return;
     }
-    hd_puts(o, "}\n\n");
+    hd_printf(&e->body, "\n    hd_action(x, &funcs[%d], %d);\n", func, index);
+    e->target->op[p->kind](e, p);
+}
+
+static void put_body(Emit *e, const Func *f, int func) {
+    int n = 0;
+    open_body(e, hd_sprintf(e->a, "run_%s", f->name));
+    for (const Op *p = f->first; p; p = p->next)
+        if (hd_emit_is_action(p)) put_action(e, p, func, n++);
+    hd_puts(&e->body, "}\n\n");
+}
+
+// One function for each stream that has actions; actions are counted over the whole plan.
+static void put_bodies(Emit *e, const Func *f, int func) {
+    Out table = hd_out(e->a);
+    for (int s = 0; s < hd_emit_streams(e); s++) {
+        const char *name = hd_sprintf(e->a, "run_%s_%s", f->name, identifier(e, hd_emit_stream_name(e, s)));
+        int n = 0, own = 0;
+        for (const Op *p = f->first; p; p = p->next) {
+            if (!hd_emit_is_action(p)) continue;
+            if (hd_emit_stream(e, p) == s) {
+                if (!own++) open_body(e, name);
+                put_action(e, p, func, n);
+            }
+            n++;
+        }
+        if (own) hd_puts(&e->body, "}\n\n");
+        hd_printf(&table, "%s%s", s ? ", " : "", own ? name : "0");
+    }
+    hd_printf(&e->body, "static void (*const streams_%s[])(HdExec *x) = {%s};\n\n", f->name, table.text);
 }
 
 void hd_program_functions(Emit *e) {
@@ -63,7 +96,7 @@ void hd_program_functions(Emit *e) {
     for (const Func *f = e->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         put_actions(e, f);
-        put_body(e, f, index++);
+        (e->target->stream_functions ? put_bodies : put_body)(e, f, index++);
     }
 }
 
@@ -84,9 +117,8 @@ void hd_program_tables(Emit *e) {
     put_rows(o, "HdGemm", "gemms", e->gemms.n, e->gemms.at);
     put_rows(o, "HdAttention", "attentions", e->attentions.n, e->attentions.at);
     put_rows(o, "HdOptimizer", "optimizers", e->optimizers.n, e->optimizers.at);
-    hd_puts(o, "static const char *const streams[] = {\"compute\"");
-    for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_STREAM && strcmp(s->name, "compute") != 0) hd_printf(o, ", \"%s\"", s->name);
+    hd_puts(o, "static const char *const streams[] = {");
+    for (int s = 0; s < hd_emit_streams(e); s++) hd_printf(o, "%s\"%s\"", s ? ", " : "", hd_emit_stream_name(e, s));
     hd_puts(o, "};\n\n");
     if (e->sources.n) {
         hd_puts(o, "static const HdSource sources[] = {\n");
@@ -142,9 +174,10 @@ static void put_funcs(Emit *e) {
         int results = r ? r->n_in : 0, actions = 0;
         for (const Op *p = f->first; p; p = p->next) actions += hd_emit_is_action(p);
         const char *graph = hd_word(&f->attrs, A_GRAPH, "none");
-        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, run_%s, 0, %s},\n", f->name, f->n_args, results, actions,
+        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, %s%s, %s},\n", f->name, f->n_args, results, actions,
                   f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0", results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
-                  f->name, strcmp(graph, "none") != 0 ? "true" : "false");
+                  e->target->stream_functions ? "0, streams_" : "run_", hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", f->name),
+                  strcmp(graph, "none") != 0 ? "true" : "false");
     }
     hd_puts(e->c, "};\n\n");
 }

@@ -192,6 +192,7 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 //   constant:     peak
 //   linear:       floor + (peak - floor) (1 - p)
 //   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
+// norm NULL: factor 1.
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
 // elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = clip factor * grad:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),  c1, c2 = scalars[2], scalars[3]
@@ -201,9 +202,10 @@ void hd_host_square_sums(int n, const float *const *buffers, const int64_t *coun
 void hd_host_root_sum(int64_t n, const double *sums, float *norm);
 // Collectives of comm number `comm`: block until the whole group has met. `part` and `whole` do not overlap.
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);
-// Rank r's part is whole's part r summed over ranks r+1, r+2, ..., r.
+// They fail, for the whole run, when the ranks do not all come for the same action, or when a rank gives up. Rank r's part is whole's
+// part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
-void hd_host_record(HdExec *x, int event);
+void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 

@@ -122,7 +122,14 @@ static void host_store(Emit *e, const Op *o) {
                  ll(hd_type_count(t)), in(e, o, 0), destination(e, o), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
 }
 
-static void host_grad_norm(Emit *e, const Op *o) {
+static void host_zero(Emit *e, const Op *o) {
+    const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
+    if (!s || !s->type) HD_BUG("zero of no buffer");
+    hd_emit_line(e, o, "memset(%s, 0, %lld);", destination(e, o), ll(hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(s->type->dtype)));
+}
+
+// "n, buffers, counts" of an op over gradient buffers.
+static const char *gradients(Emit *e, const Op *o) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     Out buffers = hd_out(e->a), counts = hd_out(e->a);
     for (int i = 0; i < list->n; i++) {
@@ -131,33 +138,70 @@ static void host_grad_norm(Emit *e, const Op *o) {
         hd_printf(&counts, "%s%lld", i ? ", " : "", ll(hd_type_count(s->type)));
     }
     hd_emit_line(e, o, "_Static_assert(HD_HOST_NORM_BLOCK == %d, \"the runtime is of another version than the compiler\");", HD_NORM_BLOCK);
-    hd_emit_line(e, o, "hd_host_grad_norm(%d, (const float *[]){%s}, (const int64_t[]){%s}, %s, %s);", list->n, buffers.text, counts.text, f32(e, out(e, o, 0)), needed_workspace(e, o));
+    return hd_sprintf(e->a, "%d, (const float *[]){%s}, (const int64_t[]){%s}", list->n, buffers.text, counts.text);
+}
+
+static void host_grad_norm(Emit *e, const Op *o) {
+    const char *list = gradients(e, o);
+    hd_emit_line(e, o, "hd_host_grad_norm(%s, %s, %s);", list, f32(e, out(e, o, 0)), needed_workspace(e, o));
+}
+
+static void host_square_sums(Emit *e, const Op *o) {
+    const char *list = gradients(e, o);
+    hd_emit_line(e, o, "hd_host_square_sums(%s, (double *)(%s));", list, out(e, o, 0));
+}
+
+static void host_root_sum(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_root_sum(%lld, (const double *)(%s), %s);", ll(hd_type_count(o->in[0]->type)), in(e, o, 0), f32(e, out(e, o, 0)));
 }
 
 static void host_step_scalars(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o), f32(e, in(e, o, 0)),
+    hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o), o->n_in ? f32(e, in(e, o, 0)) : "NULL",
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_BUFFER, ""), 0))), f32(e, out(e, o, 0)));
 }
 
-static void host_adamw(Emit *e, const Op *o) {
+// The buffers of an update: gradient, master, moments and compute weights; those named by the op take the place of the bucket's own.
+// Compute weights that are whole where the master weights are a shard are gathered by others.
+static void update_buffers(Emit *e, const Op *o, const char *bucket, const Symbol *s[5]) {
     static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    const char *bucket = hd_word(&o->attrs, A_BUCKET, ""), *place[5];
-    const Symbol *b = hd_symbol_find(e->m, bucket);
-    if (!b || !b->type) HD_BUG("adamw of no bucket @%s", bucket);
-    DType compute = TY_F32;
-    for (int i = 0; i < 5; i++) {
-        const Symbol *s = hd_emit_role(e, o, bucket, roles[i], i < 4);
-        place[i] = s ? at(e, hd_emit_buffer(e, o, s->name, 0)) : "NULL";
-        if (s && i == 4) compute = s->type->dtype;
-    }
-    int64_t n = hd_type_count(b->type);
-    hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %lld, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o), ll(n),
-                 ll(hd_int(&b->attrs, A_DECAYED, 0)), f32(e, place[0]), f32(e, place[1]), f32(e, place[2]), f32(e, place[3]), place[4],
-                 hd_emit_dtype(compute), f32(e, in(e, o, 0)));
+    const char *named[] = {hd_word(&o->attrs, A_BUFFER, NULL), NULL, NULL, NULL, hd_word(&o->attrs, A_INTO, NULL)};
+    for (int i = 0; i < 5; i++) s[i] = named[i] ? hd_symbol_find(e->m, named[i]) : hd_emit_role(e, o, bucket, roles[i], i < 4);
+    if (!named[4] && s[4] && s[1] && hd_type_count(s[4]->type) != hd_type_count(s[1]->type)) s[4] = NULL;
 }
 
-// Actions run one after another in plan order, which every event of a plan agrees with.
-static void host_event(Emit *e, const Op *o) { hd_emit_line(e, o, "// %s event %d: plan order", hd_op_info(o->kind)->mnemonic, hd_emit_event(e, o)); }
+static void host_adamw(Emit *e, const Op *o) {
+    const char *bucket = hd_word(&o->attrs, A_BUCKET, ""), *place[5];
+    const Symbol *b = hd_symbol_find(e->m, bucket), *s[5];
+    if (!b || !b->type) HD_BUG("adamw of no bucket @%s", bucket);
+    update_buffers(e, o, bucket, s);
+    for (int i = 0; i < 5; i++) place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
+    int64_t whole = hd_type_count(b->type), n = s[1] ? hd_type_count(s[1]->type) : whole, decayed = hd_int(&b->attrs, A_DECAYED, 0);
+    const char *here = n == whole ? hd_sprintf(e->a, "%lld", ll(decayed)) : hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", ll(decayed), ll(n));
+    hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o), ll(n), here, f32(e, place[0]),
+                 f32(e, place[1]), f32(e, place[2]), f32(e, place[3]), place[4], hd_emit_dtype(s[4] ? s[4]->type->dtype : TY_F32), f32(e, in(e, o, 0)));
+}
+
+static const Symbol *collective_buffer(Emit *e, const Op *o, AttrId a) {
+    const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, a, ""));
+    if (!s || !s->type) HD_BUG("%s of no buffer", hd_op_info(o->kind)->mnemonic);
+    return s;
+}
+
+static void host_all_gather(Emit *e, const Op *o) {
+    const Symbol *part = collective_buffer(e, o, A_BUFFER), *whole = collective_buffer(e, o, A_INTO);
+    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", hd_emit_comm(e, o), at(e, hd_emit_buffer(e, o, part->name, 0)),
+                 at(e, hd_emit_buffer(e, o, whole->name, 0)), ll(hd_type_bytes(part->type)));
+}
+
+static void host_reduce_scatter(Emit *e, const Op *o) {
+    const Symbol *whole = collective_buffer(e, o, A_BUFFER), *part = collective_buffer(e, o, A_INTO);
+    hd_emit_line(e, o, "hd_host_reduce_scatter(x, %d, %s, %s, %s, %lld);", hd_emit_comm(e, o), hd_emit_dtype(part->type->dtype),
+                 at(e, hd_emit_buffer(e, o, whole->name, 0)), at(e, hd_emit_buffer(e, o, part->name, 0)), ll(hd_type_count(part->type)));
+}
+
+static void host_event(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_%s(x, %d);", o->kind == OP_RECORD ? "record" : "wait", hd_emit_event(e, o));
+}
 
 static void kernels(Emit *e) {
     hd_puts(e->c, "#include \"heddle_host.h\"\n\n");
@@ -185,8 +229,14 @@ static EmitOp *const ops[N_OPS] = {
     [OP_GRAD_NORM] = host_grad_norm,
     [OP_STEP_SCALARS] = host_step_scalars,
     [OP_ADAMW] = host_adamw,
+    [OP_ZERO] = host_zero,
+    [OP_SQUARE_SUMS] = host_square_sums,
+    [OP_ROOT_SUM] = host_root_sum,
+    [OP_ALL_GATHER] = host_all_gather,
+    [OP_REDUCE_SCATTER] = host_reduce_scatter,
     [OP_RECORD] = host_event,
     [OP_WAIT] = host_event,
 };
 
-const Target hd_host_target = {.name = "host", .backend = "hd_host_backend", .kernels = kernels, .prologue = prologue, .start = "hd_host_start(argv);", .op = ops};
+const Target hd_host_target = {.name = "host", .backend = "hd_host_backend", .kernels = kernels, .prologue = prologue, .stream_functions = true,
+                               .start = "hd_host_start(argv);", .op = ops};

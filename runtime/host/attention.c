@@ -2,11 +2,10 @@
 //
 // Backward recomputes the probabilities from the log-sum-exp, once for the gradient of the queries (a block of queries owns it) and
 // once for those of keys and values (a block of keys owns them), so no two threads add to one place and every sum has one order.
+#include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
-#include <cblas.h>
 
 enum { ROWS = 64, MAX_SIZE = HD_HOST_MAX_HEAD };
-extern void openblas_set_num_threads(int n);
 
 typedef struct { float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE], sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS]; } Scratch;
 static _Thread_local _Alignas(64) Scratch scratch;
@@ -35,8 +34,7 @@ static void store(const HdAttention *t, void *dst, int64_t stride, int64_t batch
 
 // d (m x n) = alpha a b + beta d. ta: a is stored k x m; tb: b is stored n x k.
 static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b, float beta, float *d, int64_t stride) {
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a.at, (int)a.stride, b.at,
-                (int)b.stride, beta, d, (int)stride);
+    hd_host_product(&(HostProduct){ta, tb, m, n, k, a.stride, b.stride, stride}, alpha, a.at, b.at, beta, d);
 }
 
 // s = scale q k^T with what a causal query must not see at -infinity.
@@ -78,7 +76,7 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace) {
     (void)workspace;
     const int64_t n = blocks_of(t), work = t->batch * t->heads * n;
-    openblas_set_num_threads(1);
+    hd_host_blas_start();
 #pragma omp parallel for schedule(static, 1) if (work > 1)
     for (int64_t i = 0; i < work; i++) forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse);
 }
@@ -153,7 +151,7 @@ void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *
     (void)workspace;
     const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv};
     const int64_t n = blocks_of(t), queries = t->batch * t->heads * n, keys = t->batch * t->kv_heads * n;
-    openblas_set_num_threads(1);
+    hd_host_blas_start();
 #pragma omp parallel if (queries > 1)
     {
 #pragma omp for schedule(static, 1) nowait

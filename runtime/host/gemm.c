@@ -1,13 +1,12 @@
-// Matrix products through CBLAS, in tiles of fixed size that threads share: each tile is one single-threaded call whose order of
+// Matrix products in tiles of fixed size that threads share: each tile is one single-threaded call whose order of
 // additions depends on the shape alone, so results do not depend on the number of threads.
 //
 // f32 operands are read in place. Half-precision operands are converted a block at a time into a tile of scratch memory, and the
 // sums stay in f32 until the whole inner dimension is done.
+#include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
-#include <cblas.h>
 
 enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
-extern void openblas_set_num_threads(int n); // not in every cblas.h
 
 typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } Scratch;
 static _Thread_local _Alignas(64) Scratch scratch;
@@ -57,8 +56,7 @@ static void run_tile(const Product *p, const Tile *t) {
                                : block(g->a, p->a, a0, g->k, t->row, k, t->rows, n, scratch.a, &a_stride);
         const float *b = g->tb ? block(g->b, p->b, b0, g->k, t->col, k, t->cols, n, scratch.b, &b_stride)
                                : block(g->b, p->b, b0, g->n, k, t->col, n, t->cols, scratch.b, &b_stride);
-        cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)t->rows, (int)t->cols, (int)n, 1.0f, a,
-                    (int)a_stride, b, (int)b_stride, beta, d, (int)d_stride);
+        hd_host_product(&(HostProduct){g->ta, g->tb, t->rows, t->cols, n, a_stride, b_stride, d_stride}, 1.0f, a, b, beta, d);
     }
     for (int64_t r = 0; r < t->rows; r++) {
         float *row = d + r * d_stride;
@@ -79,8 +77,8 @@ static void run_tile_f64(const Product *p, const Tile *t) {
     const double *a = (const double *)p->a + t->batch * g->m * g->k + (g->ta ? t->row : t->row * g->k);
     const double *b = (const double *)p->b + t->batch * g->k * g->n + (g->tb ? t->col * g->k : t->col), *bias = p->bias;
     double *d = (double *)p->d + t->batch * g->m * g->n + t->row * g->n + t->col;
-    cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans, (int)t->rows, (int)t->cols, (int)g->k, 1.0, a,
-                (int)(g->ta ? g->m : g->k), b, (int)(g->tb ? g->k : g->n), g->accumulate ? 1.0 : 0.0, d, (int)g->n);
+    const HostProduct product = {g->ta, g->tb, t->rows, t->cols, g->k, g->ta ? g->m : g->k, g->tb ? g->k : g->n, g->n};
+    hd_host_product_f64(&product, a, b, g->accumulate ? 1.0 : 0.0, d);
     for (int64_t r = 0; g->epilogue != HD_EPI_NONE && r < t->rows; r++)
         for (int64_t c = 0; c < t->cols; c++) {
             const double x = d[r * g->n + c] + bias[t->col + c];
@@ -92,7 +90,7 @@ void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bia
     (void)workspace; // its tiles are smaller than what other targets need, and one set a thread
     const Product p = {g, a, b, bias, d};
     const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N, tiles = g->batch * down * across;
-    openblas_set_num_threads(1);
+    hd_host_blas_start();
 #pragma omp parallel for schedule(static) if ((double)g->m * (double)g->n * (double)g->k * (double)g->batch > 32768.0)
     for (int64_t i = 0; i < tiles; i++) {
         Tile t = {.batch = i / (down * across), .row = i / across % down * TILE_M, .col = i % across * TILE_N};

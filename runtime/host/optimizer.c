@@ -10,15 +10,30 @@ static double square_sum(const float *x, int64_t n) {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
+// One sum a block. Returns how many.
+static int64_t block_sums(const float *x, int64_t count, double *sums) {
+    const int64_t blocks = (count + HD_HOST_NORM_BLOCK - 1) / HD_HOST_NORM_BLOCK;
+#pragma omp parallel for schedule(static) if (blocks > 16)
+    for (int64_t i = 0; i < blocks; i++) sums[i] = square_sum(x + i * HD_HOST_NORM_BLOCK, i < blocks - 1 ? HD_HOST_NORM_BLOCK : count - i * HD_HOST_NORM_BLOCK);
+    return blocks;
+}
+
 void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm, void *workspace) {
     double total = 0, *const sums = workspace;
     for (int k = 0; k < n; k++) {
-        const float *x = buffers[k];
-        const int64_t count = counts[k], blocks = (count + HD_HOST_NORM_BLOCK - 1) / HD_HOST_NORM_BLOCK;
-#pragma omp parallel for schedule(static) if (blocks > 16)
-        for (int64_t i = 0; i < blocks; i++) sums[i] = square_sum(x + i * HD_HOST_NORM_BLOCK, i < blocks - 1 ? HD_HOST_NORM_BLOCK : count - i * HD_HOST_NORM_BLOCK);
+        const int64_t blocks = block_sums(buffers[k], counts[k], sums);
         for (int64_t i = 0; i < blocks; i++) total += sums[i];
     }
+    *norm = (float)sqrt(total);
+}
+
+void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums) {
+    for (int k = 0; k < n; k++) sums += block_sums(buffers[k], counts[k], sums);
+}
+
+void hd_host_root_sum(int64_t n, const double *sums, float *norm) {
+    double total = 0;
+    for (int64_t i = 0; i < n; i++) total += sums[i];
     *norm = (float)sqrt(total);
 }
 
@@ -35,7 +50,7 @@ static double learning_rate(const HdOptimizer *o, double t) {
 }
 
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
-    const double t = (double)(*step += 1), clip = o->clip, n = (double)*norm;
+    const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
     scalars[0] = (float)learning_rate(o, t);
     scalars[1] = (float)(clip > 0 && n > clip ? clip / n : 1.0);
     scalars[2] = (float)(1.0 - pow(o->beta1, t));

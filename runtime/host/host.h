@@ -1,0 +1,71 @@
+// The host executor from inside: one for each rank, with a worker thread for each stream beside the first. Ranks of a run are threads
+// of one process and meet in collectives (ranks.c).
+//
+// What one thread may see of another goes through atomics only: an event orders what its record and its wait say and nothing
+// else, so that a race detector sees a missing event as the race it is. That is why nothing here takes a common lock.
+#ifndef RUNTIME_HOST_HOST_H
+#define RUNTIME_HOST_HOST_H
+#include "runtime/heddle.h"
+#include "runtime/world.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct Host Host;
+typedef struct Team Team;
+
+typedef struct { const HdFunc *f; int index; double start, end; } HostEvent; // of a profile; seconds
+
+typedef struct {
+    Host *host;
+    int index;
+    pthread_t thread;
+    bool started;
+    _Atomic uint32_t go, done; // number of the run that it may begin, and of the one that it has ended; futexes
+    const HdFunc *f;           // what `go` is about; NULL: the end
+    const HdFunc *at_func;     // the action at hand, known where the run has several streams or ranks
+    int at_action;
+    HostEvent *events; // of the last step, when profiling
+    int n_events, cap_events;
+    bool open_event, events_lost;
+    uint32_t noise; // state of the random delays
+} HostStream;
+
+typedef struct HostCopy { struct HostCopy *next; size_t bytes; char data[]; } HostCopy;
+
+struct Host {
+    HdExec head;
+    size_t bytes;
+    HostCopy *oldest, *newest;
+    bool profiling;
+    char device[120];
+    long delay;  // random delays of up to so many microseconds between actions; 0: none
+    int n_streams;
+    HostStream *stream;         // stream[0] runs on the rank's own thread
+    uint32_t run;               // runs so far
+    _Atomic uint32_t *reached;  // by event: the last run in which it was recorded; futexes
+    Team *team;                 // NULL: one rank
+};
+
+static inline Host *hd_host_of(HdExec *x) { return (Host *)(void *)x; }
+
+// futex: sleeps while *word == value (or less long), wakes all who sleep. They order nothing by themselves.
+void hd_host_sleep(_Atomic uint32_t *word, uint32_t value, long milliseconds); // 0: for ever
+void hd_host_wake(_Atomic uint32_t *word);
+
+// streams.c
+bool hd_host_streams_open(Host *h); // false after hd_fail
+void hd_host_streams_close(Host *h);
+bool hd_host_run(HdExec *x, const HdFunc *f);
+HostStream *hd_host_stream(HdExec *x); // the one of this executor that the calling thread runs
+
+// ranks.c
+bool hd_host_team_open(Host *h);  // all: gives every executor of the run the same team
+void hd_host_team_close(Host *h); // gives the arena back, when nobody can be reading it any more
+bool hd_host_team_ok(Host *h);    // else false after hd_fail with what ended the run
+Host *hd_host_team_member(Host *h, int rank);
+
+// profile.c
+void hd_host_begin_event(HostStream *s, const HdFunc *f, int index);
+void hd_host_end_event(HostStream *s);
+bool hd_host_write_profile(HdExec *x, const char *path);
+#endif

@@ -1,0 +1,116 @@
+// Profiles: when each action of the last step began and ended, as a Chrome trace with a process a rank and a thread a stream.
+#include "runtime/host/host.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void hd_host_end_event(HostStream *s) {
+    if (s->open_event) s->events[s->n_events - 1].end = now();
+    s->open_event = false;
+}
+
+void hd_host_begin_event(HostStream *s, const HdFunc *f, int index) {
+    hd_host_end_event(s);
+    if (s->n_events == s->cap_events) {
+        const int cap = s->cap_events ? 2 * s->cap_events : 1024;
+        HostEvent *e = realloc(s->events, sizeof *e * (size_t)cap);
+        if (!e) {
+            s->events_lost = true;
+            return;
+        }
+        s->events = e;
+        s->cap_events = cap;
+    }
+    s->events[s->n_events++] = (HostEvent){f, index, now(), 0};
+    s->open_event = true;
+}
+
+static void put_json(FILE *f, const char *text) {
+    for (const char *s = text ? text : ""; *s; s++) {
+        if (*s == '"' || *s == '\\') fprintf(f, "\\%c", *s);
+        else if ((unsigned char)*s < 32) fprintf(f, "\\u%04x", (unsigned)*s);
+        else fputc(*s, f);
+    }
+}
+
+static void put_name(FILE *f, const char *what, int rank, int stream, const char *name) {
+    fprintf(f, "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", what, rank, stream);
+    put_json(f, name);
+    fputs("\"}},\n", f);
+}
+
+static void put_event(FILE *f, const HostEvent *e, int rank, int stream, double start) {
+    const HdAction *a = &e->f->actions[e->index];
+    fputs("{\"ph\": \"X\", \"name\": \"", f);
+    put_json(f, a->op);
+    fprintf(f, "\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"path\": \"", e->f->name, rank, stream,
+            1e6 * (e->start - start), 1e6 * (e->end - e->start));
+    put_json(f, a->path);
+    fputs("\", \"where\": \"", f);
+    put_json(f, a->where);
+    fputs("\", \"stream\": \"", f);
+    put_json(f, a->stream);
+    fprintf(f, "\", \"flops\": %.6g, \"bytes\": %.6g}},\n", a->flops, a->bytes);
+}
+
+static double first_start(Host *h, int ranks) {
+    double first = now();
+    for (int r = 0; r < ranks; r++) {
+        const Host *m = hd_host_team_member(h, r);
+        for (int i = 0; i < m->n_streams; i++)
+            if (m->stream[i].n_events && m->stream[i].events[0].start < first) first = m->stream[i].events[0].start;
+    }
+    return first;
+}
+
+// Returns whether no event was lost.
+static bool put_rank(FILE *f, const Host *h, int rank, int ranks, double start) {
+    const HdProgram *p = h->head.program;
+    char name[160];
+    if (ranks > 1) snprintf(name, sizeof name, "rank %d, %s", rank, h->device);
+    else snprintf(name, sizeof name, "%s", h->device);
+    put_name(f, "process_name", rank, 0, name);
+    bool whole = true;
+    for (int i = 0; i < h->n_streams; i++) {
+        const HostStream *s = &h->stream[i];
+        put_name(f, "thread_name", rank, i, i < p->n_streams ? p->streams[i] : "compute");
+        for (int k = 0; k < s->n_events; k++) put_event(f, &s->events[k], rank, i, start);
+        whole = whole && !s->events_lost;
+    }
+    return whole;
+}
+
+static bool write_all(Host *h, const char *path) {
+    const int ranks = h->head.world->ranks;
+    FILE *f = fopen(path, "w");
+    if (!f) {
+        hd_fail("cannot write the profile %s: %s", path, strerror(errno));
+        return false;
+    }
+    fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", f);
+    const double start = first_start(h, ranks);
+    bool whole = true;
+    for (int r = 0; r < ranks; r++) whole &= put_rank(f, hd_host_team_member(h, r), r, ranks, start);
+    fputs("{\"ph\": \"M\", \"name\": \"process_sort_index\", \"pid\": 0, \"args\": {\"sort_index\": 0}}\n]}\n", f);
+    const bool bad = ferror(f) != 0;
+    if (fclose(f) || bad) {
+        hd_fail("cannot write the profile %s: %s", path, strerror(errno));
+        return false;
+    }
+    if (!whole) hd_fail("the profile %s is incomplete: out of memory", path);
+    return whole;
+}
+
+bool hd_host_write_profile(HdExec *x, const char *path) {
+    HdWorld *w = x->world;
+    if (!hd_world_barrier(w)) return false; // nobody is in a step any more
+    return hd_world_agree(w, w->rank || write_all(hd_host_of(x), path));
+}

@@ -1,0 +1,260 @@
+// The ranks of a run as threads of one process: their collectives. A communicator has one meeting place for each of its groups. A rank
+// comes with what it brings, waits until all are there, reads what the others brought, and leaves when all have read.
+//
+// The word of a meeting place counts who has come: bits 0-15 how many, bits 16-30 how often all were there, bit 31 that the run has
+// failed. A meeting that is incomplete when that bit is set never takes place, for anybody; one that is complete is finished by
+// everybody, whatever has failed meanwhile. So nobody is left waiting, and nobody reads memory that its owner has given up.
+#include "runtime/host/host.h"
+#include "runtime/host/scratch.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PATIENCE = 100, BLOCK = 4096 }; // milliseconds between two looks at whether the other ranks live; elements summed at a time
+#define FAILED 0x80000000u
+#define TIMES 0x7fff0000u
+#define ONCE 0x10000u
+#define COUNT 0xffffu
+
+typedef struct { const char *kind; const HdFunc *f; int action, rank; size_t bytes; const void *data; } Offer;
+typedef struct { _Atomic uint32_t come, gone; Offer *offer; int n; } Meeting; // `gone` counts like `come`, without FAILED
+
+struct Team {
+    int ranks, n_meetings;
+    Host **host;       // by rank
+    Meeting *meeting;  // by communicator and group: [comm * ranks + group]
+    _Atomic int members; // who have not closed
+    _Atomic bool failed, told; // `told`: the text can be read
+    char text[1200];
+};
+
+// --- failures
+
+// The first failure is that of the run: everybody who waits wakes, and every rank's `run` says this text.
+static void team_fail(Team *t, const char *text) {
+    bool first = false;
+    if (!atomic_compare_exchange_strong(&t->failed, &first, true)) return;
+    snprintf(t->text, sizeof t->text, "%s", text);
+    atomic_store_explicit(&t->told, true, memory_order_release);
+    for (int i = 0; i < t->n_meetings; i++) {
+        atomic_fetch_or(&t->meeting[i].come, FAILED);
+        hd_host_wake(&t->meeting[i].come);
+    }
+}
+
+bool hd_host_team_ok(Host *h) {
+    Team *t = h->team;
+    if (!t || !atomic_load_explicit(&t->failed, memory_order_acquire)) return true;
+    while (!atomic_load_explicit(&t->told, memory_order_acquire)) sched_yield(); // somebody is writing it
+    hd_fail("%s", t->text);
+    return false;
+}
+
+// --- meeting places
+
+typedef struct { int n, mine, first, step, number; } Group; // ranks first, first + step, ...; `mine`: which of them this one is
+
+static Group group_of(const HdExec *x, int over, int rank) {
+    const HdProgram *p = x->program;
+    const int shard = p->shard > 0 ? p->shard : 1, replicate = p->replicate > 0 ? p->replicate : 1;
+    if (over == HD_OVER_SHARD) return (Group){shard, rank % shard, rank - rank % shard, 1, rank / shard};
+    if (over == HD_OVER_REPLICATE) return (Group){replicate, rank / shard, rank % shard, shard, rank % shard};
+    return (Group){shard * replicate, rank, 0, 1, 0};
+}
+
+// Counts this rank in and wakes the others when it is the last. Returns the word as it was; with FAILED in it, nothing was done.
+static uint32_t count_in(_Atomic uint32_t *word, int n) {
+    uint32_t now = atomic_load_explicit(word, memory_order_acquire), next;
+    do {
+        if (now & FAILED) return now;
+        next = (int)(now & COUNT) + 1 < n ? now + 1 : (now + ONCE) & TIMES;
+    } while (!atomic_compare_exchange_weak_explicit(word, &now, next, memory_order_acq_rel, memory_order_acquire));
+    if (!(next & COUNT)) hd_host_wake(word);
+    return now;
+}
+
+// Waits until all n have come. false: they never will.
+static bool come(Team *t, Meeting *m, HdWorld *w) {
+    const uint32_t then = count_in(&m->come, m->n);
+    while (!(then & FAILED)) {
+        const uint32_t now = atomic_load_explicit(&m->come, memory_order_acquire);
+        if ((now ^ then) & TIMES) return true;
+        if (now & FAILED) break;
+        if (w->alive && !w->alive(w)) team_fail(t, hd_failure());
+        else hd_host_sleep(&m->come, now, PATIENCE);
+    }
+    return false;
+}
+
+// Waits until all n have read. They are all there, so that needs nothing but time.
+static void leave(Meeting *m) {
+    const uint32_t then = count_in(&m->gone, m->n);
+    for (;;) {
+        const uint32_t now = atomic_load_explicit(&m->gone, memory_order_acquire);
+        if ((now ^ then) & TIMES) return;
+        hd_host_sleep(&m->gone, now, 0);
+    }
+}
+
+static void describe(char *text, size_t size, const Offer *o) {
+    const HdAction *a = o->f ? &o->f->actions[o->action] : NULL;
+    snprintf(text, size, "rank %d with %s of %zu bytes, action %d of @%s%s%s%s", o->rank, o->kind, o->bytes, o->action, o->f ? o->f->name : "?",
+             a && *a->path ? " (" : "", a && *a->path ? a->path : "", a && *a->path ? ")" : "");
+}
+
+// All must have come for the same thing; everybody looks, and everybody sees the same.
+static bool agree(Host *h, const Meeting *m, int comm) {
+    for (int i = 1; i < m->n; i++) {
+        const Offer *a = &m->offer[0], *b = &m->offer[i];
+        if (!strcmp(a->kind, b->kind) && a->f == b->f && a->action == b->action && a->bytes == b->bytes) continue;
+        char first[300], second[300], text[800];
+        describe(first, sizeof first, a);
+        describe(second, sizeof second, b);
+        snprintf(text, sizeof text, "ranks disagree in communicator %s: %s, %s", h->head.program->comms[comm].name, first, second);
+        team_fail(h->team, text);
+        return false;
+    }
+    return true;
+}
+
+// Comes to the meeting place of a communicator. NULL: it did not take place, and the run has failed.
+static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, size_t bytes) {
+    Host *h = hd_host_of(x);
+    const HostStream *s = hd_host_stream(x);
+    const int rank = x->world->rank;
+    const Group g = group_of(x, x->program->comms[comm].over, rank);
+    Meeting *m = &h->team->meeting[comm * h->team->ranks + g.number];
+    if (atomic_load_explicit(&h->team->failed, memory_order_acquire)) return NULL; // what was offered may still be read by others
+    m->offer[g.mine] = (Offer){kind, s->at_func, s->at_action, rank, bytes, data};
+    return come(h->team, m, x->world) && agree(h, m, comm) ? m : NULL;
+}
+
+// --- collectives
+
+void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes) {
+    if (x->program->comms[comm].ranks == 1) {
+        memcpy(whole, part, part_bytes);
+        return;
+    }
+    Meeting *m = meet(x, comm, "all_gather", part, part_bytes);
+    if (!m) return;
+    for (int i = 0; i < m->n; i++) memcpy((char *)whole + (size_t)i * part_bytes, m->offer[i].data, part_bytes);
+    leave(m);
+}
+
+static void add_f64(const double *v, double *sum, int64_t n) {
+    for (int64_t i = 0; i < n; i++) sum[i] += v[i];
+}
+
+static void add_f32(const float *v, float *sum, int64_t n) {
+    for (int64_t i = 0; i < n; i++) sum[i] += v[i];
+}
+
+// sum += v in their dtype, rounded after each addition.
+static void add(HdDtype dt, const void *v, void *sum, int64_t at, int64_t n) {
+    if (dt == HD_F32) {
+        add_f32((const float *)v + at, (float *)sum + at, n);
+    } else if (dt == HD_F64) {
+        add_f64((const double *)v + at, (double *)sum + at, n);
+    } else {
+        float a[BLOCK], b[BLOCK];
+        hd_host_load(dt, v, at, n, a);
+        hd_host_load(dt, sum, at, n, b);
+        add_f32(a, b, n);
+        hd_host_store(dt, b, n, sum, at);
+    }
+}
+
+void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count) {
+    const size_t bytes = (size_t)part_count * hd_host_bytes(dt);
+    if (x->program->comms[comm].ranks == 1) {
+        memcpy(part, whole, bytes);
+        return;
+    }
+    Meeting *m = meet(x, comm, "reduce_scatter", whole, bytes);
+    if (!m) return;
+    const int r = group_of(x, x->program->comms[comm].over, x->world->rank).mine;
+    for (int64_t at = 0; at < part_count; at += BLOCK) { // a block stays in the cache while all ranks are added
+        const int64_t n = part_count - at < BLOCK ? part_count - at : BLOCK;
+        const size_t size = hd_host_bytes(dt), start = (size_t)r * bytes;
+        memcpy((char *)part + (size_t)at * size, (const char *)m->offer[(r + 1) % m->n].data + start + (size_t)at * size, (size_t)n * size);
+        for (int i = 2; i <= m->n; i++) add(dt, (const char *)m->offer[(r + i) % m->n].data + start, part, at, n);
+    }
+    leave(m);
+}
+
+// --- the team
+
+static void free_host(Host *h) {
+    if (h->head.base) munmap(h->head.base, h->bytes);
+    free(h);
+}
+
+static void free_team(Team *t) {
+    if (!t) return;
+    for (int i = 0; t->host && i < t->ranks; i++) {
+        if (!t->host[i]) continue;
+        free_host(t->host[i]);
+    }
+    for (int i = 0; t->meeting && i < t->n_meetings; i++) free(t->meeting[i].offer);
+    free(t->meeting);
+    free(t->host);
+    free(t);
+}
+
+static Team *new_team(const Host *h) {
+    const HdProgram *p = h->head.program;
+    Team *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->ranks = h->head.world->ranks;
+    t->members = t->ranks;
+    t->n_meetings = p->n_comms * t->ranks;
+    t->host = calloc((size_t)t->ranks, sizeof(Host *));
+    t->meeting = calloc((size_t)t->n_meetings + 1, sizeof *t->meeting);
+    bool ok = t->host && t->meeting;
+    for (int i = 0; ok && i < t->n_meetings; i++) {
+        Meeting *m = &t->meeting[i];
+        m->n = group_of(&h->head, p->comms[i / t->ranks].over, 0).n;
+        m->offer = calloc((size_t)m->n, sizeof *m->offer);
+        ok = m->offer != NULL;
+    }
+    if (ok) return t;
+    free_team(t);
+    return NULL;
+}
+
+bool hd_host_team_open(Host *h) {
+    HdWorld *w = h->head.world;
+    const HdProgram *p = h->head.program;
+    for (int i = 0; i < p->n_comms; i++)
+        if (p->comms[i].ranks != group_of(&h->head, p->comms[i].over, 0).n) {
+            hd_fail("communicator %s is for %d ranks, which is not its part of the mesh", p->comms[i].name, p->comms[i].ranks);
+            return false;
+        }
+    if (w->ranks == 1) return true;
+    Team *own = w->rank ? NULL : new_team(h), **all = malloc(sizeof(Team *) * (size_t)w->ranks);
+    bool ok = all && w->gather(w, &own, sizeof own, all);
+    if (ok && all[0]) h->team = all[0];
+    else if (ok || !all) hd_fail("out of memory: cannot start %d ranks", w->ranks);
+    free(all);
+    if (!ok) return false; // others may know the team: it is lost
+    if (h->team) h->team->host[w->rank] = h;
+    return hd_world_barrier(w) && h->team; // every rank is entered before anyone works or closes
+}
+
+Host *hd_host_team_member(Host *h, int rank) { return h->team ? h->team->host[rank] : h; }
+
+// Others may still read this rank's memory: the last one to close gives everything back.
+void hd_host_team_close(Host *h) {
+    Team *t = h->team;
+    if (!t) {
+        free_host(h);
+        return;
+    }
+    char text[1200];
+    snprintf(text, sizeof text, "rank %d has left the run%s%s", h->head.world->rank, *hd_failure() ? ": " : "", hd_failure());
+    team_fail(t, text);
+    if (atomic_fetch_sub_explicit(&t->members, 1, memory_order_acq_rel) == 1) free_team(t);
+}

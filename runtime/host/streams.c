@@ -1,0 +1,148 @@
+// Streams and events. The first stream of a plan runs on the rank's own thread, every other one on a thread that is started once and
+// sleeps between runs. A run ends when all its streams have ended.
+//
+// An event is the number of the run in which it was last recorded: it needs no reset, and a wait is over when that is the run at hand.
+#include "runtime/host/host.h"
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static _Thread_local HostStream *here;
+
+void hd_host_sleep(_Atomic uint32_t *word, uint32_t value, long milliseconds) {
+    const struct timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, milliseconds ? &limit : NULL, NULL, 0);
+}
+
+void hd_host_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
+
+static void wait_for(_Atomic uint32_t *word, uint32_t value) {
+    for (;;) {
+        const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
+        if (now == value) return;
+        hd_host_sleep(word, now, 0);
+    }
+}
+
+static void reach(_Atomic uint32_t *word, uint32_t value) {
+    atomic_store_explicit(word, value, memory_order_release);
+    hd_host_wake(word);
+}
+
+HostStream *hd_host_stream(HdExec *x) { return here && here->host == hd_host_of(x) ? here : hd_host_of(x)->stream; }
+
+// --- events
+
+void hd_host_record(HdExec *x, int event) {
+    Host *h = hd_host_of(x);
+    reach(&h->reached[event], h->run);
+}
+
+void hd_host_wait(HdExec *x, int event) {
+    Host *h = hd_host_of(x);
+    wait_for(&h->reached[event], h->run);
+}
+
+// --- what is known of the action at hand
+
+// HEDDLE_DELAY=MICROSECONDS makes streams late at random, one action in two, so that an order that only happened to be shows.
+static long delay_limit(void) {
+    const char *text = getenv("HEDDLE_DELAY");
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
+static void delay(HostStream *s, long limit) {
+    s->noise = s->noise * 1664525u + 1013904223u;
+    if (s->noise >> 31) return;
+    const long ns = (long)(s->noise >> 8 & 0x7fffff) % limit * 1000;
+    nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);
+}
+
+static void begin_action(HdExec *x, const HdFunc *f, int index) {
+    HostStream *s = hd_host_stream(x);
+    s->at_func = f;
+    s->at_action = index;
+    if (s->host->delay) delay(s, s->host->delay);
+    if (s->host->profiling && strcmp(f->name, "eval") != 0) hd_host_begin_event(s, f, index); // validation is no part of a step
+}
+
+// --- threads
+
+static void *work(void *p) {
+    HostStream *s = here = p;
+#ifdef _OPENMP
+    omp_set_num_threads(1); // copies and collectives; the cores belong to the compute streams
+#endif
+    for (uint32_t run = 1;; run++) {
+        wait_for(&s->go, run);
+        if (!s->f) return NULL;
+        s->f->run_stream[s->index](&s->host->head);
+        hd_host_end_event(s);
+        reach(&s->done, run);
+    }
+}
+
+static void hand_out(HostStream *s, const HdFunc *f) {
+    s->f = f;
+    reach(&s->go, atomic_load_explicit(&s->done, memory_order_relaxed) + 1);
+}
+
+bool hd_host_streams_open(Host *h) {
+    const HdProgram *p = h->head.program;
+    h->n_streams = p->n_streams > 1 ? p->n_streams : 1;
+    h->stream = calloc((size_t)h->n_streams, sizeof *h->stream);
+    h->reached = calloc((size_t)p->n_events + 1, sizeof *h->reached);
+    if (!h->stream || !h->reached) {
+        hd_fail("out of memory: cannot start the host executor");
+        return false;
+    }
+    h->delay = delay_limit();
+    if (h->profiling || h->delay || h->n_streams > 1 || h->head.world->ranks > 1) h->head.on_action = begin_action;
+    for (int i = 0; i < h->n_streams; i++) {
+        HostStream *s = &h->stream[i];
+        s->host = h;
+        s->index = i;
+        s->noise = (uint32_t)(h->head.world->rank * h->n_streams + i) * 2654435761u + 1u;
+        if (!i) continue;
+        const int wrong = pthread_create(&s->thread, NULL, work, s);
+        s->started = !wrong;
+        if (wrong) {
+            hd_fail("cannot start a thread for stream %s: %s", p->streams[i], strerror(wrong));
+            return false;
+        }
+    }
+    return true;
+}
+
+void hd_host_streams_close(Host *h) {
+    for (int i = 1; h->stream && i < h->n_streams; i++) {
+        if (!h->stream[i].started) continue;
+        hand_out(&h->stream[i], NULL);
+        pthread_join(h->stream[i].thread, NULL);
+    }
+    for (int i = 0; h->stream && i < h->n_streams; i++) free(h->stream[i].events);
+    free(h->stream);
+    free(h->reached);
+}
+
+bool hd_host_run(HdExec *x, const HdFunc *f) {
+    Host *h = hd_host_of(x);
+    if (!strcmp(f->name, "micro_only") || !strcmp(f->name, "micro_first")) // a new step
+        for (int i = 0; i < h->n_streams; i++) h->stream[i].n_events = 0;
+    h->run++;
+    here = h->stream;
+    for (int i = 1; i < h->n_streams; i++)
+        if (f->run_stream[i]) hand_out(&h->stream[i], f);
+    if (f->run_stream[0]) f->run_stream[0](x);
+    hd_host_end_event(h->stream);
+    for (int i = 1; i < h->n_streams; i++)
+        if (f->run_stream[i]) wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
+    return hd_host_team_ok(h);
+}
