@@ -2,48 +2,51 @@
 // stands for all of them once every access is shown to be ordered after the accesses it conflicts with, so both are checked together:
 // a read must find its value in every byte, and must come after the op that wrote it; a write must come after the op that wrote the
 // bytes before and after every op that has read them since. A value that takes over the bytes of another (in place) is another content.
+//
+// A transient buffer holds nothing that is known until its life begins: with `begin`, after which its bytes are undefined, or with an
+// op that writes all of it. Nothing of it is left at the function's end. A collective reads a rank's own bytes only while that rank's
+// own op runs, so that what holds for one rank's streams holds for all ranks. `after` is a wish, not an order: it is not looked at.
+#include "passes/byte_map.h"
 #include "passes/clocks.h"
-#include "passes/range_map.h"
 #include "passes/verify_plan.h"
 
 typedef long long ll;
 typedef struct { int64_t lo, hi; bool host; int holds; } Bytes; // what an access touches, and what is or will be there
 
-// Contents are numbers: 0 nothing, then the buffers, then the values of the function.
+// Contents are numbers: 0 nothing, then the symbols (buffers), then the values of the function; below 0: a buffer that has just begun.
 typedef struct {
     PlanCheck *c;
     Clocks clocks;
-    RangeMap device, pinned;
-    const Symbol **buffer; // of the module, both arenas
-    int n_buffers;
+    ByteMap device, pinned;
+    const Symbol **symbol; // by id
+    const Op **began;      // by symbol id: the op with which the life of a transient buffer begins
     int *content;          // by value id
     Accesses list;
 } Run;
 
+static int content_of_buffer(const Symbol *b) { return b->id + 1; }
+static int content_of_value(const Run *r, const Value *v) { return 1 + r->c->m->n_symbols + v->id; }
+
 static const char *content_name(const Run *r, int holds) {
+    int id = holds - 1 - r->c->m->n_symbols;
     if (holds == 0) return "nothing yet";
-    if (holds <= r->n_buffers) return hd_sprintf(r->c->a, "buffer @%s", r->buffer[holds - 1]->name);
-    int id = holds - 1 - r->n_buffers;
+    if (holds < 0) return hd_sprintf(r->c->a, "nothing since the life of @%s began", r->symbol[-holds - 1]->name);
+    if (id < 0) return hd_sprintf(r->c->a, "buffer @%s", r->symbol[holds - 1]->name);
     for (int i = 0; i < r->c->f->n_args; i++)
         if (r->c->f->args[i]->id == id) return hd_plan_value(r->c, r->c->f->args[i]);
     return hd_sprintf(r->c->a, "%%%d", r->c->number[id]);
 }
 
-static int content_of_buffer(const Run *r, const Symbol *b) {
-    for (int i = 0; i < r->n_buffers; i++)
-        if (r->buffer[i] == b) return i + 1;
-    return 0;
-}
-
 static void find_contents(Run *r) {
     const Func *f = r->c->f;
     r->content = HD_NEWN(r->c->a, int, f->n_values + 1);
-    for (int i = 0; i < f->n_args; i++) r->content[f->args[i]->id] = 1 + r->n_buffers + f->args[i]->id;
+    for (int i = 0; i < f->n_args; i++) r->content[f->args[i]->id] = content_of_value(r, f->args[i]);
     for (const Op *o = f->first; o; o = o->next)
         for (int i = 0; i < o->n_out; i++) {
             int id = o->out[i]->id;
-            if (hd_op_is(o, TRAIT_SOURCE)) r->content[id] = content_of_buffer(r, hd_symbol_find(r->c->m, hd_word(&o->attrs, A_BUFFER, "")));
-            else r->content[id] = hd_op_is(o, TRAIT_ALIAS) ? r->content[o->in[0]->id] : 1 + r->n_buffers + id;
+            const Symbol *b = hd_op_is(o, TRAIT_SOURCE) ? hd_symbol_find(r->c->m, hd_word(&o->attrs, A_BUFFER, "")) : NULL;
+            if (hd_op_is(o, TRAIT_SOURCE)) r->content[id] = b ? content_of_buffer(b) : 0;
+            else r->content[id] = hd_op_is(o, TRAIT_ALIAS) ? r->content[o->in[0]->id] : content_of_value(r, o->out[i]);
         }
 }
 
@@ -54,7 +57,8 @@ static Bytes bytes_of(const Run *r, const Op *o, const Access *x) {
     }
     if (x->at == AT_BUFFER) {
         int64_t at = x->buffer->place.offset;
-        return (Bytes){at + x->lo, at + x->hi, x->buffer->place.host, content_of_buffer(r, x->buffer)};
+        int holds = content_of_buffer(x->buffer);
+        return (Bytes){at + x->lo, at + x->hi, x->buffer->place.host, o->kind == OP_BEGIN ? -holds : holds};
     }
     int64_t at = x->value->place.offset;
     return (Bytes){at, at + hd_type_bytes(x->value->type), x->value->place.host, r->content[x->value->id]};
@@ -72,16 +76,28 @@ static void race(Run *r, const Op *o, const Access *x, int other, const char *do
                   x->write ? "writes" : "reads", (ll)lo, (ll)hi, touches(r, x), hd_plan_op(r->c, p), does, p->stream, p->id, o->stream, o->id);
 }
 
+// The last reader of each stream: the ones before it on that stream have ended when it has.
+static Reader *add_reader(Run *r, const Reader *list, int op) {
+    Reader *now = HD_NEW(r->c->a, Reader);
+    *now = (Reader){op, NULL};
+    for (; list; list = list->next) {
+        if (r->clocks.stream_of[list->op] == r->clocks.stream_of[op]) continue;
+        Reader *copy = HD_NEW(r->c->a, Reader);
+        *copy = (Reader){list->op, now->next};
+        now->next = copy;
+    }
+    return now;
+}
+
 // One finding an access is enough.
 static void read_bytes(Run *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
-    RangeMap *m = b.host ? &r->pinned : &r->device;
-    int end, first = hd_ranges_cut(m, b.lo, b.hi, &end);
+    ByteMap *m = b.host ? &r->pinned : &r->device;
     bool said = false;
-    for (int i = first; i < end; i++) {
-        Cell *cell = &m->v.at[i].cell;
-        int64_t lo = m->v.at[i].lo, hi = hd_range_hi(m, i);
+    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < b.hi; p = hd_bytes_next(m, p)) {
+        Cell *cell = &hd_bytes_range(m, p)->cell;
+        int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (cell->holds != b.holds && !said) {
             const char *by = cell->writer >= 0 ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer])) : "";
             hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s", (ll)lo, (ll)hi, touches(r, x), content_name(r, cell->holds), by);
@@ -90,29 +106,24 @@ static void read_bytes(Run *r, const Op *o, const Access *x) {
             race(r, o, x, cell->writer, "writes", lo, hi);
             said = true;
         }
-        if (cell->readers && cell->readers->op == o->id) continue;
-        Reader *reader = HD_NEW(r->c->a, Reader);
-        *reader = (Reader){o->id, cell->readers};
-        cell->readers = reader;
+        if (!cell->readers || cell->readers->op != o->id) cell->readers = add_reader(r, cell->readers, o->id);
     }
 }
 
 static bool is_argument(const Run *r, int holds) {
-    int id = holds - 1 - r->n_buffers;
     for (int i = 0; i < r->c->f->n_args; i++)
-        if (r->c->f->args[i]->id == id) return true;
+        if (content_of_value(r, r->c->f->args[i]) == holds) return true;
     return false;
 }
 
 static void write_bytes(Run *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
-    RangeMap *m = b.host ? &r->pinned : &r->device;
-    int end, first = hd_ranges_cut(m, b.lo, b.hi, &end);
+    ByteMap *m = b.host ? &r->pinned : &r->device;
     bool said = false;
-    for (int i = first; i < end && !said; i++) {
-        const Cell *cell = &m->v.at[i].cell;
-        int64_t lo = m->v.at[i].lo, hi = hd_range_hi(m, i);
+    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !said && !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < b.hi; p = hd_bytes_next(m, p)) {
+        const Cell *cell = &hd_bytes_range(m, p)->cell;
+        int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (is_argument(r, cell->holds)) {
             hd_plan_wrong(r->c, o, o->span, "writes %s over bytes [0x%llx, 0x%llx) of argument %s", touches(r, x), (ll)lo, (ll)hi, content_name(r, cell->holds));
             said = true;
@@ -121,20 +132,32 @@ static void write_bytes(Run *r, const Op *o, const Access *x) {
             race(r, o, x, cell->writer, "writes", lo, hi);
             said = true;
         }
-        for (const Reader *p = cell->readers; p && !said; p = p->next) {
-            if (p->op == o->id || hd_before(&r->clocks, p->op, o->id)) continue;
-            race(r, o, x, p->op, "reads", lo, hi);
+        for (const Reader *reader = cell->readers; reader && !said; reader = reader->next) {
+            if (reader->op == o->id || hd_before(&r->clocks, reader->op, o->id)) continue;
+            race(r, o, x, reader->op, "reads", lo, hi);
             said = true;
         }
     }
-    hd_ranges_set(m, first, end, (Cell){.writer = o->id, .holds = b.holds});
+    hd_bytes_set(m, b.lo, b.hi, (Cell){.writer = o->id, .holds = b.holds});
+}
+
+// The life of a transient buffer begins before anything else happens to it, and once.
+static void follow_life(Run *r, const Op *o, const Access *x) {
+    if (x->at != AT_BUFFER || !hd_has(&x->buffer->attrs, A_TRANSIENT)) return;
+    const Op **began = &r->began[x->buffer->id];
+    bool whole = x->write && x->lo == 0 && x->hi == hd_type_bytes(x->buffer->type);
+    if (*began && *began != o && o->kind == OP_BEGIN)
+        hd_plan_wrong(r->c, o, o->span, "begins the life of @%s, which %s has begun", x->buffer->name, hd_plan_op(r->c, *began));
+    else if (!*began && !whole)
+        hd_plan_wrong(r->c, o, o->span, "%s part of transient buffer @%s, and no op before it begins the life of that buffer", x->write ? "writes" : "reads", x->buffer->name);
+    if (!*began) *began = o;
 }
 
 // Whether an op may touch the same bytes twice in this way: a buffer that it updates where it stands, a result in place of its operand,
 // a store that finds its operand already there.
 static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, Bytes by) {
     if (bx.lo != by.lo || bx.hi != by.hi) return false;
-    if (x->at == AT_BUFFER && y->at == AT_BUFFER) return x->write != y->write;
+    if (x->at == AT_BUFFER && y->at == AT_BUFFER) return x->buffer == y->buffer && x->write != y->write && !hd_has(&o->attrs, A_COMM);
     const Access *read = x->write ? y : x, *write = x->write ? x : y;
     if (read->write || read->at != AT_VALUE) return false;
     if (o->kind == OP_STORE) return write->at == AT_BUFFER && hd_has(&o->attrs, A_INPLACE);
@@ -145,11 +168,11 @@ static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, By
 static void check_overlaps(Run *r, const Op *o) {
     for (int i = 0; i < r->list.n; i++) {
         const Access *x = &r->list.at[i];
-        if (!x->write) continue;
+        if (!x->write || x->order) continue;
         Bytes bx = bytes_of(r, o, x);
         for (int k = 0; k < r->list.n; k++) {
             const Access *y = &r->list.at[k];
-            if (k == i || (y->write && k > i)) continue;
+            if (k == i || y->order || (y->write && k > i)) continue;
             Bytes by = bytes_of(r, o, y);
             if (bx.host != by.host || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi || declared(o, x, bx, y, by)) continue;
             hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes [0x%llx, 0x%llx)", touches(r, x), touches(r, y), y->write ? "writes too" : "still reads",
@@ -162,7 +185,7 @@ static void check_overlaps(Run *r, const Op *o) {
 static void check_bounds(Run *r, const Op *o) {
     for (int i = 0; i < r->list.n; i++) {
         const Access *x = &r->list.at[i];
-        if (x->at == AT_BUFFER && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
+        if (x->at == AT_BUFFER && !x->order && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
             hd_plan_wrong(r->c, o, o->span, "%s bytes [%lld, %lld) of buffer @%s, which has %lld", x->write ? "writes" : "reads", (ll)x->lo, (ll)x->hi, x->buffer->name, (ll)hd_type_bytes(x->buffer->type));
     }
 }
@@ -177,26 +200,22 @@ static void check_store(Run *r, const Op *o) {
 
 // Bytes that the function finds filled: buffers, and its arguments.
 static void fill(Run *r, const Place *p, int64_t bytes, int holds) {
-    if (bytes == 0) return;
-    RangeMap *m = p->host ? &r->pinned : &r->device;
-    int end, first = hd_ranges_cut(m, p->offset, p->offset + bytes, &end);
-    hd_ranges_set(m, first, end, (Cell){.writer = -1, .holds = holds});
+    if (bytes > 0) hd_bytes_set(p->host ? &r->pinned : &r->device, p->offset, p->offset + bytes, (Cell){.writer = -1, .holds = holds});
 }
 
-// At the end every buffer must be whole again: a result made inside it has been stored.
-static void check_buffers(Run *r) {
-    for (int k = 0; k < r->n_buffers; k++) {
-        const Symbol *b = r->buffer[k];
-        if (hd_type_bytes(b->type) == 0) continue;
-        RangeMap *m = b->place.host ? &r->pinned : &r->device;
-        int end, first = hd_ranges_cut(m, b->place.offset, b->place.offset + hd_type_bytes(b->type), &end);
-        for (int i = first; i < end; i++) {
-            const Cell *cell = &m->v.at[i].cell;
-            if (cell->holds == k + 1) continue;
-            hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span, "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's", content_name(r, cell->holds),
-                          (ll)m->v.at[i].lo, (ll)hd_range_hi(m, i), b->name);
-            break;
-        }
+static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
+
+// At the end every buffer that persists must be whole again: a result made inside it has been stored.
+static void check_buffer(Run *r, const Symbol *b) {
+    ByteMap *m = b->place.host ? &r->pinned : &r->device;
+    int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
+    if (lo == hi) return;
+    for (BytePos p = hd_bytes_cut(m, lo, hi); !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < hi; p = hd_bytes_next(m, p)) {
+        const Cell *cell = &hd_bytes_range(m, p)->cell;
+        if (cell->holds == content_of_buffer(b)) continue;
+        hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span, "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's", content_name(r, cell->holds),
+                      (ll)hd_bytes_range(m, p)->lo, (ll)hd_bytes_hi(m, p), b->name);
+        return;
     }
 }
 
@@ -210,35 +229,40 @@ static void check_used(Run *r, const Uses *uses) {
     }
 }
 
-void hd_check_contents(PlanCheck *c) {
-    Run r = {.c = c, .clocks = hd_clocks(c->f, c->a)};
-    Cell nothing = {.writer = -1};
-    r.device = hd_ranges(c->a, c->arena_bytes, nothing);
-    r.pinned = hd_ranges(c->a, c->pinned_bytes, nothing);
-    int n = 0;
-    for (const Symbol *s = c->m->symbols; s; s = s->next) n += s->kind == SYM_BUFFER;
-    r.buffer = HD_NEWN(c->a, const Symbol *, n + 1);
-    for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER) r.buffer[r.n_buffers++] = s;
-    find_contents(&r);
-    for (int i = 0; i < r.n_buffers; i++) fill(&r, &r.buffer[i]->place, hd_type_bytes(r.buffer[i]->type), i + 1);
-    for (int i = 0; i < c->f->n_args; i++) fill(&r, &c->f->args[i]->place, hd_type_bytes(c->f->args[i]->type), r.content[c->f->args[i]->id]);
-    int before = c->found.n;
-    for (const Op *o = c->f->first; o; o = o->next) {
-        hd_accesses(o, c->a, &r.list);
-        check_bounds(&r, o);
+static bool in_bounds(Run *r) {
+    int before = r->c->found.n;
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        hd_accesses(o, r->c->a, &r->list);
+        check_bounds(r, o);
     }
-    if (c->found.n > before) return; // the run would leave the arena
+    return r->c->found.n == before;
+}
+
+void hd_check_contents(PlanCheck *c) {
+    Cell nothing = {.writer = -1};
+    Run r = {.c = c, .clocks = hd_clocks(c->f, c->a), .device = hd_bytes(c->a, c->arena_bytes, nothing), .pinned = hd_bytes(c->a, c->pinned_bytes, nothing)};
+    r.symbol = HD_NEWN(c->a, const Symbol *, c->m->n_symbols + 1);
+    r.began = HD_NEWN(c->a, const Op *, c->m->n_symbols + 1);
+    find_contents(&r);
+    for (const Symbol *s = c->m->symbols; s; s = s->next) {
+        r.symbol[s->id] = s;
+        if (persists(s)) fill(&r, &s->place, hd_type_bytes(s->type), content_of_buffer(s));
+    }
+    for (int i = 0; i < c->f->n_args; i++) fill(&r, &c->f->args[i]->place, hd_type_bytes(c->f->args[i]->type), r.content[c->f->args[i]->id]);
+    if (!in_bounds(&r)) return; // the run would leave the arena
     for (const Op *o = c->f->first; o; o = o->next) {
         hd_accesses(o, c->a, &r.list);
         check_overlaps(&r, o);
         if (o->kind == OP_STORE) check_store(&r, o);
         for (int i = 0; i < r.list.n; i++)
+            if (!r.list.at[i].order) follow_life(&r, o, &r.list.at[i]);
+        for (int i = 0; i < r.list.n; i++)
             if (!r.list.at[i].write) read_bytes(&r, o, &r.list.at[i]);
         for (int i = 0; i < r.list.n; i++)
-            if (r.list.at[i].write) write_bytes(&r, o, &r.list.at[i]);
+            if (r.list.at[i].write && !r.list.at[i].order) write_bytes(&r, o, &r.list.at[i]);
     }
-    check_buffers(&r);
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (persists(s)) check_buffer(&r, s);
     Uses uses = hd_uses(c->f, c->a);
     check_used(&r, &uses);
 }

@@ -1,5 +1,6 @@
-// Places: arenas and buffers of the module, buckets and their parameters; values and workspaces of a function. Everything lies inside
-// its arena, buffers and the parameters of a bucket are disjoint, and no value lies in a buffer but those that are stored there.
+// Places: arenas and buffers of the module; values and workspaces of a function. Everything lies inside its arena, buffers that persist
+// are disjoint from each other and from what does not, and no value lies in one but those that are stored there. A transient buffer is
+// used in one function, where verify_contents follows who has its bytes when.
 #include "passes/live.h"
 #include "passes/verify_plan.h"
 
@@ -36,13 +37,16 @@ static void check_buffers(PlanCheck *c) {
             hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name);
             continue;
         }
-        int64_t lo = s->place.offset, bytes = hd_type_bytes(s->type), top = s->place.host ? c->pinned_bytes : c->persistent;
+        bool transient = hd_has(&s->attrs, A_TRANSIENT);
+        int64_t lo = s->place.offset, bytes = hd_type_bytes(s->type), top = s->place.host ? c->pinned_bytes : transient ? c->arena_bytes : c->persistent;
         if (lo < 0 || bytes > top - lo) {
-            hd_plan_wrong(c, NULL, s->span, "buffer @%s at [0x%llx, 0x%llx) is outside the %lld persistent bytes of its arena", s->name, (ll)lo, (unsigned long long)lo + (unsigned long long)bytes, (ll)top);
+            hd_plan_wrong(c, NULL, s->span, "buffer @%s at [0x%llx, 0x%llx) is outside the %lld %sbytes of its arena", s->name, (ll)lo, (unsigned long long)lo + (unsigned long long)bytes, (ll)top, transient ? "" : "persistent ");
             continue;
         }
         if (lo % ALIGN) hd_plan_wrong(c, NULL, s->span, "buffer @%s at 0x%llx does not start at a multiple of %d bytes", s->name, (ll)lo, ALIGN);
-        if (s->place.host) continue;
+        if (transient && lo < c->persistent)
+            hd_plan_wrong(c, NULL, s->span, "transient buffer @%s at 0x%llx is among the %lld bytes that persist", s->name, (ll)lo, (ll)c->persistent);
+        if (s->place.host || transient) continue;
         int i = c->n_buffers++;
         for (; i > 0 && c->buffers[i - 1]->place.offset > lo; i--) c->buffers[i] = c->buffers[i - 1];
         c->buffers[i] = s;
@@ -54,30 +58,21 @@ static void check_buffers(PlanCheck *c) {
     }
 }
 
-// Parameters of a bucket: inside, disjoint, with weight decay exactly in front [V1, V25].
-static void check_bucket(PlanCheck *c, const Symbol *bucket) {
-    VEC(const Symbol *) items = {0};
-    int64_t count = bucket->type ? hd_type_count(bucket->type) : 0, decayed = hd_int(&bucket->attrs, A_DECAYED, 0);
-    for (const Symbol *p = c->m->symbols; p; p = p->next) {
-        if (p->kind != SYM_PARAM || strcmp(hd_word(&p->attrs, A_BUCKET, ""), bucket->name) != 0) continue;
-        int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), hi = lo + hd_type_count(p->type);
-        bool decay = hd_has(&p->attrs, A_DECAY);
-        if (lo < 0 || hi > count) hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is outside bucket @%s of %lld", p->name, (ll)lo, (ll)hi, bucket->name, (ll)count);
-        if (decay ? hi > decayed : lo < decayed)
-            hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), %s weight decay, which @%s applies to [0, %lld)", p->name, (ll)lo, (ll)hi, decay ? "has" : "has no", bucket->name, (ll)decayed);
-        hd_push(c->a, &items, p);
-        int i = items.n - 1;
-        for (; i > 0 && hd_int(&items.at[i - 1]->attrs, A_OFFSET, 0) > lo; i--) items.at[i] = items.at[i - 1];
-        items.at[i] = p;
-    }
-    for (int i = 1; i < items.n; i++) {
-        const Symbol *a = items.at[i - 1], *b = items.at[i];
-        if (hd_int(&a->attrs, A_OFFSET, 0) + hd_type_count(a->type) > hd_int(&b->attrs, A_OFFSET, 0))
-            hd_plan_wrong(c, NULL, b->span, "parameters @%s and @%s share elements of bucket @%s", a->name, b->name, bucket->name);
-    }
-    for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket->name) == 0 && hd_type_count(s->type) != count)
-            hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, (ll)hd_type_count(s->type), bucket->name, (ll)count);
+// A transient buffer belongs to one function.
+static void check_users(PlanCheck *c) {
+    static const AttrId names[] = {A_BUFFER, A_INTO, A_BUFFERS};
+    const Func **user = HD_NEWN(c->a, const Func *, c->m->n_symbols + 1);
+    for (const Func *f = c->m->funcs; f; f = f->next)
+        for (const Op *o = f->first; o && !f->is_kernel; o = o->next)
+            for (int i = 0; i < 3; i++) {
+                const Attr *at = hd_attr(&o->attrs, names[i]);
+                for (int k = 0; at && k < (names[i] == A_BUFFERS ? at->n : 1); k++) {
+                    const Symbol *s = hd_symbol_find(c->m, names[i] == A_BUFFERS ? at->strs[k] : at->s);
+                    if (!s || !hd_has(&s->attrs, A_TRANSIENT)) continue;
+                    if (user[s->id] && user[s->id] != f) hd_plan_wrong(c, NULL, o->span, "transient buffer @%s is used in @%s and in @%s", s->name, user[s->id]->name, f->name);
+                    user[s->id] = f;
+                }
+            }
 }
 
 // An argument of one name and type has one address in all functions, so that whoever calls them can write it once.
@@ -97,8 +92,7 @@ static void check_arguments(PlanCheck *c) {
 void hd_check_places(PlanCheck *c) {
     check_arenas(c);
     check_buffers(c);
-    for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUCKET) check_bucket(c, s);
+    check_users(c);
     check_arguments(c);
 }
 

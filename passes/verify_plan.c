@@ -2,7 +2,7 @@
 // declarations of the finished text. What it proves, by the numbers of the project's list of invariants, in which file, and the test
 // under tests/lit/passes/verify-plan that breaks it (tests/unit/test_plan_mutants.c breaks plans everywhere and runs what gets through):
 //
-//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_places         places, contributions
+//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_layout, _places places, contributions
 //   V5   @update updates every bucket exactly once, by buffers that exist               verify_contributions  contributions
 //   V6   every element of a gradient gets as many contributions, in every micro-batch   verify_contributions  contributions
 //   V7   every byte that is read holds the value that is meant                          verify_contents       contents, order
@@ -15,7 +15,7 @@
 //   V19  events are recorded once, and before they are waited for; streams fork, join   verify_order          order
 //   V20  the first contribution of a step overwrites, all others add                    verify_contributions  contributions
 //   V21  the loss that is kept and the loss whose gradient is taken are scaled alike    verify_contributions  contributions
-//   V25  weight decay applies to exactly the parameters that ask for it                 verify_places         contributions
+//   V25  weight decay applies to exactly the parameters that ask for it                 verify_layout         contributions
 //
 // V18, V30 and V31 hold by the ops that a plan may have: none of them runs on the host or draws numbers, and the step's numbers are
 // a value on the device. The others speak of ranks, collectives, prefetch and offload, of which today's plans have none.
@@ -57,6 +57,7 @@ static void enter(PlanCheck *c, const Func *f) {
 Findings hd_check_plan(const Module *m, Arena *a) {
     PlanCheck c = {.m = m, .a = a};
     hd_check_places(&c);
+    hd_check_layout(&c);
     if (c.found.n) return c.found; // later parts count on arenas and buffers
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
@@ -67,7 +68,7 @@ Findings hd_check_plan(const Module *m, Arena *a) {
         if (c.found.n == before) hd_check_contents(&c);
     }
     c.f = NULL;
-    if (!c.found.n) hd_check_contributions(&c);
+    if (!c.found.n && c.shard * c.replicate == 1) hd_check_contributions(&c); // of one rank: gradients are not followed through reductions
     return c.found;
 }
 

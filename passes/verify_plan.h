@@ -10,6 +10,14 @@ typedef struct { Finding *at; int n, cap; } Findings;
 Findings hd_check_plan(const Module *m, Arena *a);
 
 // --- the parts, each in a file of its own
+enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_COMPUTE, N_PARTS };
+typedef struct { // a bucket and what belongs to it
+    const Symbol *symbol;
+    int64_t size;                 // elements
+    const Symbol *part[N_PARTS];  // buffers that persist; NULL: none
+    VEC(const Symbol *) items;    // parameters, by offset
+} BucketParts;
+
 typedef struct {
     const Module *m;
     Arena *a;
@@ -17,6 +25,10 @@ typedef struct {
     int64_t arena_bytes, pinned_bytes, persistent;
     const Symbol **buffers; // by offset
     int n_buffers;
+    int64_t shard, replicate; // the mesh: rank = replica * shard + place in the shard group
+    BucketParts *buckets;
+    int n_buckets;
+    int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
     const Func *f;          // the function under check
     Op **ops;               // of it, by op id
     const int *number;      // of it, by value id: the number in the text
@@ -25,7 +37,11 @@ typedef struct {
 void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
 const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
-void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, buckets
+static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL; }
+// Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard or shard * replicate.
+int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
+void hd_check_layout(PlanCheck *c);        // of the module: mesh, comms, buckets and what lies in them; fills the tables above
+void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
 void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races
