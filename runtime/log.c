@@ -20,11 +20,14 @@ static bool open_file(FILE **f, const char *path, const char *mode) {
     return *f != NULL;
 }
 
-bool hd_log_open(Log *l, const HdProgram *p, const Options *o, int64_t first_step, double peak_flops) {
-    *l = (Log){.program = p, .json_path = o->log, .digest_path = o->digest, .terminal = isatty(STDERR_FILENO), .peak_flops = peak_flops};
-    l->first_step = first_step;
+bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const Progress *at, double peak_flops) {
+    *l = (Log){.program = p, .speaks = speaks, .json_path = o->log, .digest_path = o->digest, .peak_flops = peak_flops};
+    if (!speaks) return true;
+    l->terminal = isatty(STDERR_FILENO);
+    l->first_step = at->step;
     l->last_step = o->steps;
-    l->every = o->log_every ? o->log_every : l->terminal ? 1 : (o->steps - first_step + 49) / 50;
+    l->first_tokens = at->sequences * p->seq;
+    l->every = o->log_every ? o->log_every : l->terminal ? 1 : (o->steps - at->step + 49) / 50;
     if (l->every < 1) l->every = 1;
     l->started = l->last = hd_now();
     return open_file(&l->json, o->log, o->resume ? "a" : "w") && open_file(&l->digest, o->digest, "w");
@@ -40,22 +43,24 @@ static void put_number(FILE *f, const char *name, double v) { // JSON has no NaN
 }
 
 void hd_log_step(Log *l, int64_t step, float loss, float norm) {
+    if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step carries warm-up
     l->step_seconds = !warm ? took : l->step_seconds > 0 && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took : took;
     l->last = now;
     const HdProgram *p = l->program;
-    double tokens = (double)(p->batch * p->seq * p->micro), rate = tokens / l->step_seconds;
-    double mfu = l->peak_flops > 0 ? p->model_flops / l->step_seconds / l->peak_flops : 0;
+    const int64_t tokens = p->batch * p->seq * p->micro * hd_ranks(p);
+    double rate = (double)tokens / l->step_seconds;
+    double mfu = l->peak_flops > 0 ? p->model_flops / l->step_seconds / l->peak_flops : 0; // both of one rank
     if (l->digest) fprintf(l->digest, "%lld %a %a\n", (long long)step, (double)loss, (double)norm);
     if (l->json) {
         fprintf(l->json, "{\"step\": %lld", (long long)step);
         put_number(l->json, "loss", (double)loss);
         put_number(l->json, "grad_norm", (double)norm);
-        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took, (long long)((double)step * tokens));
-        put_number(l->json, "tokens_per_second", tokens / took);
+        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took, (long long)(l->first_tokens + (step - l->first_step) * tokens));
+        put_number(l->json, "tokens_per_second", (double)tokens / took);
         if (mfu > 0) fprintf(l->json, ", \"mfu\": %.4f", mfu);
-        fprintf(l->json, "}\n");
+        fprintf(l->json, ", \"ranks\": %d}\n", hd_ranks(p));
         flush_json(l);
     }
     if (step % l->every && step != l->last_step && step != l->first_step + 1) return;
@@ -79,6 +84,7 @@ void hd_log_val(Log *l, int64_t step, double loss) {
 }
 
 void hd_log_say(Log *l, const char *fmt, ...) {
+    if (!l->speaks) return;
     va_list ap;
     va_start(ap, fmt);
     if (l->terminal) fputs("\r\x1b[K", stderr);

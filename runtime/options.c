@@ -10,7 +10,7 @@
     X(DATA, "data", "FILE", "training tokens: .txt (bytes), .bin (raw u16, or u16 behind a 1 KiB header)")             \
     X(VAL, "val", "FILE", "validation tokens")                                                                         \
     X(STEPS, "steps", "N", "train until step N")                                                                       \
-    X(RANKS, "ranks", "N", "ranks on this host; this program holds one")                                               \
+    X(RANKS, "ranks", "N", "ranks on this host: as many as the mesh of the program has")                                               \
     X(SEED, "seed", "N", "seed of initial weights and data order (default: the train block's)")                        \
     X(LOG, "log", "FILE", "one JSON line a step; with --resume, added to the file")                                                                      \
     X(DIGEST, "digest", "FILE", "exact loss and gradient norm per step, a hash per parameter")                         \
@@ -86,17 +86,14 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
         *text = arg;
         return 0;
     }
-    int64_t ranks = 1;
     int64_t *n = id == OPT_STEPS ? &o->steps : id == OPT_SEED ? &o->seed : id == OPT_SAVE_EVERY ? &o->save_every :
                  id == OPT_VAL_EVERY ? &o->val_every : id == OPT_VAL_BATCHES ? &o->val_batches : id == OPT_LOG_EVERY ? &o->log_every :
-                 id == OPT_RANKS ? &ranks : NULL;
+                 id == OPT_RANKS ? &o->ranks : NULL;
     if (n) {
         const int64_t most = id == OPT_SEED ? INT64_MAX : INT32_MAX; // the device counts steps in 32 bits
         if (!number(names[id], arg, id == OPT_STEPS || id == OPT_SEED ? 0 : 1, most, n)) return 2;
         if (id == OPT_SEED) o->seed_given = true;
-        if (ranks == 1) return 0;
-        fprintf(stderr, "error: --ranks=%lld: this program was compiled for 1 rank (mesh { shard = 1; })\n", (long long)ranks);
-        return 2;
+        return 0;
     }
     if (id == OPT_NO_GRAPH) o->no_graph = true;
     if (id == OPT_CHECK) o->check = true;
@@ -158,6 +155,11 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o) {
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
     if (combine(o, argc, argv)) return 2;
+    if (o->ranks && o->ranks != hd_ranks(p)) {
+        fprintf(stderr, "error: --ranks=%lld: this program was compiled for %d rank%s (mesh { shard = %d; replicate = %d; })\n", (long long)o->ranks,
+                hd_ranks(p), hd_ranks(p) == 1 ? "" : "s", p->shard, p->replicate);
+        return 2;
+    }
     if (o->steps < 0) o->steps = 0;
     return 0;
 }

@@ -27,7 +27,15 @@ bool hd_st_floats(const StFile *f, const StTensor *t, int64_t first, int64_t cou
 
 // Writing: declare all tensors and metadata, then the data in the same order. With a checksum, a last tensor "__checksum__" of 16
 // bytes holds XXH3-128 of everything before its data, the header included; files for others go without.
-typedef struct { FILE *file; char *header, *path, *temporary; size_t n, cap; int64_t at; bool first, failed, checksum; void *hash; } StWriter;
+typedef struct {
+    FILE *file;
+    char *header, *path, *temporary;
+    size_t n, cap;
+    int64_t at, written; // written: bytes of the file so far
+    bool first, failed, checksum;
+    void *hash;
+    unsigned char digest[16]; // the checksum; with `written` it stays after hd_st_finish
+} StWriter;
 bool hd_st_create(StWriter *w, const char *path, bool checksum);
 void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim); // F32
 void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta);

@@ -54,11 +54,13 @@ static void entry(StWriter *w, const char *name, const char *dtype, int rank, co
 }
 
 static void release(StWriter *w) {
+    StWriter left = {.written = w->written};
+    memcpy(left.digest, w->digest, sizeof left.digest);
     free(w->path);
     free(w->temporary);
     free(w->header);
     XXH3_freeState(w->hash);
-    *w = (StWriter){0};
+    *w = left;
 }
 
 bool hd_st_create(StWriter *w, const char *path, bool checksum) {
@@ -91,6 +93,7 @@ void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim) 
 
 static void put(StWriter *w, const void *data, size_t bytes) {
     if (w->checksum) XXH3_128bits_update(w->hash, data, bytes);
+    w->written += (int64_t)bytes;
     if (!w->failed && bytes && fwrite(data, 1, bytes, w->file) != bytes) {
         w->failed = true;
         hd_fail("cannot write %s: %s", w->path, strerror(errno));
@@ -121,6 +124,7 @@ void hd_st_put(StWriter *w, const void *data, size_t bytes) { put(w, data, bytes
 bool hd_st_finish(StWriter *w) {
     XXH128_canonical_t c;
     XXH128_canonicalFromHash(&c, XXH3_128bits_digest(w->hash));
+    memcpy(w->digest, c.digest, sizeof w->digest);
     if (w->checksum) put(w, c.digest, 16);
     bool ok = !w->failed;
     if (ok && (fflush(w->file) || (w->temporary && fsync(fileno(w->file))))) {

@@ -70,8 +70,14 @@ bool hd_world_agree(HdWorld *w, bool ok) {
 }
 
 int hd_world_most(HdWorld *w, int v) {
+    if (w->ranks == 1) return v;
     int *all = malloc(sizeof v * (size_t)w->ranks), most = v;
-    const bool ok = all && w->gather(w, &v, sizeof v, all);
+    if (!all) {
+        hd_fail("out of memory");
+        w->fail(w, hd_failure());
+        return -1;
+    }
+    const bool ok = w->gather(w, &v, sizeof v, all);
     for (int r = 0; ok && r < w->ranks; r++)
         if (all[r] > most) most = all[r];
     free(all);

@@ -1,0 +1,369 @@
+// What one rank does. All ranks run this code in step: wherever one of them may find something the others cannot know (a bad token, a
+// full disk, a signal), they agree before anyone goes on, so that all go on, stop or fail at the same place. A failure between two
+// such places (of the device, say) is announced to the other ranks at the end of hd_run_rank, which wakes them wherever they wait.
+#include "runtime/run.h"
+#include "runtime/data.h"
+#include "runtime/log.h"
+#include "runtime/state.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const HdProgram *p;
+    const HdBackend *b;
+    const Options *o;
+    HdWorld *w;
+    HdExec *x;
+    Data data, val;
+    Log log;
+    int32_t *tokens, *targets; // of a whole step: micro-batch m begins at m * batch * seq
+    Progress at;
+    const HdFunc *only, *first, *middle, *last, *update, *eval;
+    double t0;
+    int stopped;         // the signal that ends the run, on whichever rank it came; 0: none
+    bool agreed;         // the failure at hand is known to every rank
+    bool something_lost; // a save or another output failed, which was told
+} Run;
+
+static atomic_int interrupted;
+
+static void on_signal(int s) { interrupted = s; }
+
+// The first of these signals ends the run after the step at hand, with everything saved; a second one ends it at once, unless it
+// only says once more that nobody reads our lines. A full disk is an error of the write.
+void hd_catch_signals(void) {
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    struct sigaction act = {.sa_handler = on_signal}, old;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        act.sa_flags = SA_RESTART | (stops[i] == SIGPIPE ? 0 : (int)SA_RESETHAND);
+        if (!sigaction(stops[i], NULL, &old) && old.sa_handler != SIG_IGN) sigaction(stops[i], &act, NULL);
+    }
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+// --- what the ranks agree on
+
+static bool all_ok(Run *r, bool ok) { // all: true when it is true of every rank; else false after hd_fail, on every rank
+    const bool good = hd_world_agree(r->w, ok);
+    r->agreed = !good;
+    return good;
+}
+
+// all: whether everybody goes on, also after a signal that came to any of them (`stopped`). false as all_ok.
+static bool decide(Run *r, bool ok) {
+    enum { NOT_OK = 1 << 20 }; // more than any signal's number
+    const int most = hd_world_most(r->w, ok ? interrupted : NOT_OK);
+    if (most < 0) return false;
+    if (most == NOT_OK) return all_ok(r, ok);
+    r->stopped = most;
+    return true;
+}
+
+static bool rank_0(const Run *r) { return r->w->rank == 0; }
+
+static void tell_failure(Run *r) {
+    if (rank_0(r)) fprintf(stderr, "%serror: %s\n", r->log.terminal ? "\r\x1b[K" : "", hd_failure());
+    r->something_lost = true;
+}
+
+static bool told(Run *r, bool ok) { // a failure that leaves the run going, unless it is that of another rank's end
+    if (ok) return true;
+    tell_failure(r);
+    r->agreed = false; // so much for this one
+    return r->w->alive(r->w);
+}
+
+// --- the program's functions
+
+static const HdFunc *func(const HdProgram *p, const char *name) {
+    for (int i = 0; i < p->n_funcs; i++)
+        if (!strcmp(p->funcs[i].name, name)) return &p->funcs[i];
+    return NULL;
+}
+
+static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
+    if (f->n_args != 2) return false;
+    for (int i = 0; i < 2; i++)
+        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch || f->args[i].dim[1] != p->seq) return false;
+    return true;
+}
+
+static bool find_functions(Run *r) {
+    const HdProgram *p = r->p;
+    r->only = func(p, "micro_only");
+    r->first = func(p, "micro_first");
+    r->middle = func(p, "micro");
+    r->last = func(p, "micro_last");
+    r->update = func(p, "update"); // with several ranks it is part of the last micro-batch
+    r->eval = func(p, "eval");
+    const bool whole = r->only || (r->first && r->last && (p->micro <= 2 || r->middle));
+    if (!whole || (!r->update && hd_ranks(p) == 1) || p->loss < 0 || p->norm < 0) {
+        hd_fail("this program holds no training step");
+        return false;
+    }
+    const HdFunc *with_batch[] = {r->only, r->first, r->middle, r->last, r->eval};
+    for (int i = 0; i < 5; i++)
+        if (with_batch[i] && !takes_batch(p, with_batch[i])) {
+            hd_fail("@%s does not take (tokens: i32[%lld,%lld], targets): only such models can be trained from token files", with_batch[i]->name,
+                    (long long)p->batch, (long long)p->seq);
+            return false;
+        }
+    return true;
+}
+
+static const HdFunc *micro_func(const Run *r, int64_t m) {
+    if (r->only) return r->only;
+    return m == 0 ? r->first : m == r->p->micro - 1 ? r->last : r->middle;
+}
+
+// --- steps
+
+static int64_t step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_ranks(p); }
+
+// What this rank reads in a step. Sequences are dealt in order: to micro-batches, in each to the ranks.
+static bool read_step(Run *r, int64_t step) {
+    const HdProgram *p = r->p;
+    const int64_t start = r->at.sequences + (step - r->at.step - 1) * step_sequences(p);
+    for (int64_t m = 0; m < p->micro; m++) {
+        const int64_t first = start + (m * r->w->ranks + r->w->rank) * p->batch, at = m * p->batch * p->seq;
+        if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at, r->targets + at)) return false;
+    }
+    return true;
+}
+
+static bool upload(Run *r, const HdFunc *f, int64_t m) { // each function has its arguments where its own plan puts them
+    const int64_t n = r->p->batch * r->p->seq;
+    const size_t bytes = (size_t)n * sizeof *r->tokens;
+    return r->b->write(r->x, f->args[0].offset, r->tokens + m * n, bytes) && r->b->write(r->x, f->args[1].offset, r->targets + m * n, bytes);
+}
+
+static bool issue_step(Run *r) { // asynchronous
+    const HdProgram *p = r->p;
+    for (int64_t m = 0; m < p->micro; m++)
+        if (!upload(r, micro_func(r, m), m) || !r->b->run(r->x, micro_func(r, m))) return false;
+    return (!r->update || r->b->run(r->x, r->update)) && r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
+}
+
+// Batches in a validation: as many as the file fills, at most --val-batches, in equal numbers on every rank, at least one.
+static int64_t val_rounds(const Run *r) {
+    const int64_t windows = hd_data_windows(&r->val, r->p->seq), batches = (windows + r->p->batch - 1) / r->p->batch;
+    const int64_t rounds = (batches < r->o->val_batches ? batches : r->o->val_batches) / r->w->ranks;
+    return rounds ? rounds : 1;
+}
+
+static bool read_val(Run *r, int64_t round) {
+    const HdProgram *p = r->p;
+    const int64_t first = (round * r->w->ranks + r->w->rank) * p->batch;
+    for (int64_t b = 0; b < p->batch; b++)
+        if (!hd_data_window(&r->val, p->vocab, p->seq, first + b, r->tokens + b * p->seq, r->targets + b * p->seq)) return false;
+    return true;
+}
+
+static bool validate(Run *r, int64_t step) { // all
+    if (!r->val.map) return true;
+    if (!r->eval) {
+        hd_fail("this program holds no @eval");
+        return all_ok(r, false);
+    }
+    r->w->at(r->w, "validation after step", step);
+    const int64_t rounds = val_rounds(r);
+    double sum = 0;
+    for (int64_t i = 0; i < rounds; i++) {
+        float loss; // the mean over the ranks
+        if (!all_ok(r, read_val(r, i))) return false;
+        if (!upload(r, r->eval, 0) || !r->b->run(r->x, r->eval) || !r->b->read(r->x, r->p->loss, &loss, sizeof loss)) return false;
+        sum += (double)loss;
+    }
+    hd_log_val(&r->log, step, sum / (double)rounds);
+    return true;
+}
+
+static bool look(Run *r, int64_t step, const float v[2]) { // all, with --check: a loss or norm that is not finite has a cause
+    const bool finite = v[0] - v[0] == 0 && v[1] - v[1] == 0;
+    const int bad = hd_world_most(r->w, !finite);
+    if (bad <= 0) return !bad;
+    char why[900];
+    if (all_ok(r, hd_state_check(r->x))) hd_fail("every parameter and gradient is finite");
+    snprintf(why, sizeof why, "%s", hd_failure());
+    hd_fail("step %lld: loss %g, gradient norm %g; %s", (long long)step, (double)v[0], (double)v[1], why);
+    return all_ok(r, false);
+}
+
+static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and tells it
+    float v[2];
+    if (!r->b->collect(r->x, v)) return false;
+    if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
+    hd_log_step(&r->log, step, v[0], v[1]);
+    return !r->o->check || look(r, step, v);
+}
+
+static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
+    while (*finished < until)
+        if (!finish_step(r, ++*finished)) return false;
+    return true;
+}
+
+static bool save(Run *r, int64_t step) { // all
+    const Progress at = {step, r->at.seed, r->data.count, r->at.sequences + (step - r->at.step) * step_sequences(r->p)};
+    r->w->at(r->w, "saving after step", step);
+    if (!all_ok(r, hd_state_save(r->x, r->o->save, &at))) return false;
+    hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors", (long long)step, r->o->save);
+    return true;
+}
+
+static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
+
+// all: what stands between two steps. A failed save is told and costs the run nothing else: the older checkpoint is still there.
+static bool between(Run *r, int64_t step) {
+    const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step);
+    if (step == r->o->steps || (!val && !saves)) return true; // then it is done at the end
+    if (!decide(r, true)) return false;
+    if (r->stopped) return true; // likewise
+    if (val && !validate(r, step)) return false;
+    if (saves && !told(r, save(r, step))) return false;
+    hd_log_restart(&r->log);
+    return true;
+}
+
+// all. Where the device works on its own, one step is in flight behind the one being issued, so that reading the loss never leaves it
+// idle. With --check each step is looked at before the next one changes its gradients. `bad_data`: that is why it failed, and every
+// step before is finished.
+static bool train(Run *r, int64_t *done, bool *bad_data) {
+    const Options *o = r->o;
+    const bool alone = r->b->synchronous || o->check;
+    int64_t finished = r->at.step;
+    while (*done < o->steps && !r->stopped) {
+        r->w->at(r->w, "step", *done + 1);
+        if (!decide(r, read_step(r, *done + 1))) {
+            char why[900];
+            snprintf(why, sizeof why, "%s", hd_failure());
+            *bad_data = r->agreed && finish_steps(r, &finished, *done);
+            if (*bad_data) hd_fail("%s", why);
+            return false;
+        }
+        if (r->stopped) break;
+        if (!issue_step(r)) return false;
+        ++*done;
+        const bool stop = alone || *done == o->steps || every(o->save_every, *done) || every(o->val_every, *done);
+        if (!finish_steps(r, &finished, *done - !stop) || (finished == *done && !between(r, *done))) return false;
+    }
+    return finish_steps(r, &finished, *done);
+}
+
+// --- before and after
+
+// all: after the last step, everything that was asked for, also when one of them fails.
+static bool leave_behind(Run *r, int64_t step) {
+    const Options *o = r->o;
+    if (!decide(r, true)) return told(r, false);
+    const bool nothing_new = r->stopped && step == r->at.step; // an older checkpoint may be worth more
+    const bool alive = (!o->save || nothing_new || told(r, save(r, step))) && // first: who sent a signal may not wait long
+                       (r->stopped || told(r, validate(r, step))) &&
+                       (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
+                       (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to)))) &&
+                       (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile))));
+    if (r->stopped && step < o->steps) hd_log_say(&r->log, "stopped by signal %d after step %lld", r->stopped, (long long)step);
+    return alive;
+}
+
+// all: trains, and leaves things behind. When the data turns out to be bad, what was learnt until then is saved.
+static bool work(Run *r) {
+    int64_t done = r->at.step;
+    bool bad_data = false;
+    if (train(r, &done, &bad_data)) {
+        if (!leave_behind(r, done)) r->agreed = true; // it was told
+        return true;
+    }
+    if (!bad_data || !r->o->save || done == r->at.step) return false;
+    char why[900];
+    snprintf(why, sizeof why, "%s", hd_failure());
+    if (!save(r, done)) tell_failure(r);
+    r->agreed = true;
+    hd_fail("%s", why);
+    return false;
+}
+
+static bool resume(Run *r) {
+    if (!hd_state_resume(r->x, r->o->resume, &r->at)) return false;
+    if (r->o->seed_given && r->o->seed != r->at.seed) {
+        hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and goes on with it; leave --seed out", (long long)r->o->seed,
+                r->o->resume, (long long)r->at.seed);
+        return false;
+    }
+    if (rank_0(r) && r->data.map && r->at.data_tokens && r->at.data_tokens != r->data.count)
+        fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: going on with other data\n", r->data.path,
+                (long long)r->data.count, (long long)r->at.data_tokens);
+    return true;
+}
+
+static bool weights(Run *r) { // by one of three ways
+    r->at.seed = r->o->seed;
+    if (r->o->resume) return resume(r);
+    return hd_state_init(r->x, r->at.seed) && (!r->o->init || hd_state_import(r->x, r->o->init));
+}
+
+static bool prepare(Run *r) { // before anything slow
+    const Options *o = r->o;
+    const HdProgram *p = r->p;
+    if (!find_functions(r) || (rank_0(r) && !hd_paths_check(o))) return false;
+    if (o->data && !hd_data_open(&r->data, o->data, p->seq)) return false;
+    if (o->val && !hd_data_open(&r->val, o->val, p->seq)) return false;
+    const size_t bytes = (size_t)(p->micro * p->batch * p->seq) * sizeof *r->tokens;
+    r->tokens = malloc(bytes);
+    r->targets = malloc(bytes);
+    if (r->tokens && r->targets) return true;
+    hd_fail("out of memory");
+    return false;
+}
+
+static void tell_start(Run *r) {
+    const HdProgram *p = r->p;
+    int64_t n = 0;
+    char ranks[80] = "";
+    for (int k = 0; k < p->n_params; k++) n += p->params[k].count;
+    if (r->w->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks (shard %d, replicate %d) of ", r->w->ranks, p->shard, p->replicate);
+    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step", p->model, p->source, ranks,
+               r->b->device(r->x), (long long)n, p->n_params, (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "",
+               (long long)(step_sequences(p) * p->seq));
+    if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
+        hd_log_say(&r->log, "the checkpoint is at step %lld already", (long long)r->at.step);
+}
+
+static bool go(Run *r) { // all
+    const Options *o = r->o;
+    if (!all_ok(r, prepare(r))) return false;
+    r->x = r->b->open(r->p, r->w, !o->no_graph && !o->profile, o->profile);
+    if (!r->x || !all_ok(r, weights(r))) return false;
+    if (o->check && !all_ok(r, hd_state_check(r->x))) return false;
+    const double peak = r->b->peak_flops(r->x);
+    if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &r->at, peak))) return false;
+    tell_start(r);
+    return work(r);
+}
+
+// What this rank met that the others do not know of yet ends them too.
+static void announce(Run *r) {
+    char why[900];
+    snprintf(why, sizeof why, "%s", hd_failure());
+    if (!r->agreed && r->w->alive(r->w)) r->w->fail(r->w, why);
+    hd_fail("%s", why);
+}
+
+RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
+    Run r = {.p = p, .b = p->backend, .o = o, .w = w, .t0 = hd_now()};
+    if (!go(&r)) {
+        announce(&r);
+        tell_failure(&r);
+    }
+    if (!hd_log_close(&r.log)) tell_failure(&r);
+    enum { LOST = 1 << 20 }; // more than any signal's number
+    const int end = hd_world_most(w, r.something_lost ? LOST : interrupted);
+    if (end < 0 && !r.something_lost) tell_failure(&r);
+    hd_data_close(&r.data);
+    hd_data_close(&r.val);
+    free(r.tokens);
+    free(r.targets);
+    return (RankResult){r.x, end < 0 || end == LOST ? 1 : end ? 128 + end : 0};
+}

@@ -1,0 +1,15 @@
+// One rank of a run, from open files to what it leaves behind.
+#ifndef RUNTIME_RUN_H
+#define RUNTIME_RUN_H
+#include "runtime/options.h"
+#include "runtime/world.h"
+
+typedef struct {
+    HdExec *x;  // to be closed when every rank of this process has returned; NULL: it was never open
+    int status; // the program's exit status, the same on all ranks unless one was lost
+} RankResult;
+
+void hd_catch_signals(void); // they end a run after the step at hand
+// all: trains and saves as the options say. Rank 0 tells what is to tell; every failure is told.
+RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w);
+#endif
