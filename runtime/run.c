@@ -64,7 +64,7 @@ static bool decide(Run *r, bool ok) {
 static bool rank_0(const Run *r) { return r->w->rank == 0; }
 
 static void tell_failure(Run *r) {
-    if (rank_0(r)) fprintf(stderr, "%serror: %s\n", r->log.terminal ? "\r\x1b[K" : "", hd_failure());
+    if (r->w->rank == r->w->speaker) fprintf(stderr, "%serror: %s\n", r->log.terminal ? "\r\x1b[K" : "", hd_failure());
     r->something_lost = true;
 }
 

@@ -10,6 +10,6 @@ typedef struct {
 } RankResult;
 
 void hd_catch_signals(void); // they end a run after the step at hand
-// all: trains and saves as the options say. Rank 0 tells what is to tell; every failure is told.
+// all: trains and saves as the options say. Rank 0 tells how it goes; a failure is told once.
 RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w);
 #endif

@@ -1,6 +1,6 @@
 // Which elements of a parameter a rank holds, where, and how they are written.
-#include "runtime/pieces.h"
 #include "runtime/state.h"
+#include "runtime/pieces.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

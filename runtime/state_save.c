@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define CHECKPOINT "checkpoint.safetensors"
 enum { PATH = 4096, NUMBER = 24, FOLDER = 64 };
 
 bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size) {
@@ -192,14 +193,24 @@ static bool save_manifest(const HdProgram *p, const char *path, const char *fold
 
 // --- folders
 
-static bool shard_file(const char *name) { return !strncmp(name, "rank-", 5) && strstr(name, ".safetensors"); }
+static bool begins(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
 
-static void remove_folder(const char *path) { // the shard files in it, and it, when nothing else is there
+static void remove_files(DIR *d, const char *beginning) { // plain files; a link is somebody's own
+    struct stat st;
+    rewinddir(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        if (begins(e->d_name, beginning) && !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode)) unlinkat(dirfd(d), e->d_name, 0);
+}
+
+static void empty_folder(const char *path) { // of shard files
     DIR *d = opendir(path);
     if (!d) return;
-    for (const struct dirent *e; (e = readdir(d));)
-        if (shard_file(e->d_name)) unlinkat(dirfd(d), e->d_name, 0);
+    remove_files(d, "rank-");
     closedir(d);
+}
+
+static void remove_folder(const char *path) { // unless something else is in it
+    empty_folder(path);
     rmdir(path);
 }
 
@@ -208,9 +219,10 @@ void hd_forget_shards(const char *dir, const char *keep) {
     if (!d) return;
     for (const struct dirent *e; (e = readdir(d));) {
         char path[PATH];
-        if (strncmp(e->d_name, "step-", 5) != 0 || (keep && !strcmp(e->d_name, keep))) continue;
+        if (!begins(e->d_name, "step-") || (keep && !strcmp(e->d_name, keep))) continue;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path) remove_folder(path);
     }
+    remove_files(d, CHECKPOINT ".tmp."); // of processes that were killed
     closedir(d);
 }
 
@@ -239,7 +251,9 @@ static bool choose_folder(const char *dir, const char *manifest, int64_t step, c
         if (used && !strcmp(used, name)) snprintf(name, FOLDER, "step-%lld.1", (long long)step);
         hd_st_close(&old);
     }
-    return hd_checkpoint_path(dir, name, path, sizeof path) && make(path);
+    if (!hd_checkpoint_path(dir, name, path, sizeof path) || !make(path)) return false;
+    empty_folder(path);
+    return true;
 }
 
 // all. Every shard is on the disk before the manifest takes its name.
@@ -269,7 +283,7 @@ bool hd_state_save(HdExec *x, const char *dir, const Progress *at) {
     char path[PATH];
     bool sharded = false;
     for (int i = 0; i < p->n_buckets; i++) sharded |= p->buckets[i].optimizer_sharded;
-    const bool named = hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path); // the same on all ranks
+    const bool named = hd_checkpoint_path(dir, CHECKPOINT, path, sizeof path); // the same on all ranks
     if (named && sharded) return save_shards(x, dir, path, at);
     if (!named || x->world->rank != 0) return named;
     if (!make(dir) || !save_whole(x, path, at)) return false;
