@@ -5,7 +5,8 @@
 //
 // In zero3 they are gathered for a while, the window, into a transient buffer of their own. The uses of a unit's weights in program
 // order (forward, backward, recomputed ops where they stand) fall into windows: a new one starts where two other units were used in
-// between. So the last block is gathered once for both directions, a tied root once for the embedding and once around the head:
+// between, unless it would be gathered as soon as the one before ends (below). So the last block is gathered once for both
+// directions, a tied root once for the embedding and once around the head:
 //
 //   all_gather {buffer = @b.compute, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
 //   %c = view {buffer = @micro.b.full0, offset = 0} : bf16[8,8]          (directly before its first use in the window)
@@ -37,7 +38,8 @@ typedef struct {
     VEC(Window) windows; // in the order of their first uses
     VEC(Use) uses;
     VEC(Run) runs;
-    int *current;        // by unit: its latest window
+    int *current;        // by unit: its latest window,
+    int *last_run;       // and its latest run
     int recent[2];       // the two units used last
     int *n_full;         // by bucket: gathered buffers so far
 } Windows;
@@ -87,7 +89,8 @@ static Window *open_window(Windows *x, int unit, Op *o) {
 
 static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
     int u = b->unit;
-    Window *w = u == x->recent[0] || u == x->recent[1] ? &x->windows.at[x->current[u]] : open_window(x, u, o);
+    bool open = u == x->recent[0] || u == x->recent[1] || x->runs.n - x->last_run[u] - 1 <= x->s->prefetch;
+    Window *w = x->last_run[u] >= 0 && open ? &x->windows.at[x->current[u]] : open_window(x, u, o);
     if (u != x->recent[0]) {
         Run fresh = {o, x->current[u]};
         hd_push(x->s->cx->scratch, &x->runs, fresh);
@@ -95,6 +98,7 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
         x->recent[0] = u;
     }
     x->runs.at[x->runs.n - 1].last = o;
+    x->last_run[u] = x->runs.n - 1;
     bool known = false;
     for (int i = 0; i < w->n; i++) known |= w->bucket[i] == b;
     if (!known) w->bucket[w->n++] = b;
@@ -171,6 +175,8 @@ static void gather_weights(Fsdp *s, Func *f) {
     Windows x = {.s = s, .f = f, .n_values = f->n_values, .recent = {-1, -1}};
     x.weights = HD_NEWN(a, Weight, f->n_values + 1);
     x.current = HD_NEWN(a, int, s->n_units + 1);
+    x.last_run = HD_NEWN(a, int, s->n_units + 1);
+    for (int i = 0; i < s->n_units; i++) x.last_run[i] = -1;
     x.n_full = HD_NEWN(a, int, s->buckets.n + 1);
     find_windows(&x);
     place_gathers(&x);
