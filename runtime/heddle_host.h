@@ -140,7 +140,9 @@ HD_ROW_ROPE(hd_row_rope_d, double)
 
 // --- column sums: n partial sums a column, added in order
 static inline void hd_add_partials(const float *partial, int64_t n, int64_t cols, float *sum) {
+#ifdef _OPENMP
 #pragma omp parallel for schedule(static) if (n * cols > 65536)
+#endif
     for (int64_t block = 0; block < cols; block += 64) {
         const int64_t end = block + 64 < cols ? block + 64 : cols;
         for (int64_t c = block; c < end; c++) sum[c] = partial[c];

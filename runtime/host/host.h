@@ -44,6 +44,8 @@ struct Host {
     uint32_t run;               // runs so far
     _Atomic uint32_t *reached;  // by event: the last run in which it was recorded; futexes
     Team *team;                 // NULL: one rank
+    atomic_bool broken;         // a collective of this rank did not take place, because of `why`
+    char why[1200];
 };
 
 static inline Host *hd_host_of(HdExec *x) { return (Host *)(void *)x; }
@@ -61,7 +63,7 @@ HostStream *hd_host_stream(HdExec *x); // the one of this executor that the call
 // ranks.c
 bool hd_host_team_open(Host *h);  // all: gives every executor of the run the same team
 void hd_host_team_close(Host *h); // gives the arena back, when nobody can be reading it any more
-bool hd_host_team_ok(Host *h);    // else false after hd_fail with what ended the run
+bool hd_host_team_ok(Host *h);    // whether all collectives of this rank took place; else false after hd_fail with what ended the run
 Host *hd_host_team_member(Host *h, int rank);
 
 // profile.c

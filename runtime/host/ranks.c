@@ -1,8 +1,8 @@
 // The ranks of a run as threads of one process: their collectives. A communicator has one meeting place for each of its groups. A rank
 // comes with what it brings, waits until all are there, reads what the others brought, and leaves when all have read.
 //
-// The word of a meeting place counts who has come: bits 0-15 how many, bits 16-30 how often all were there, bit 31 that the run has
-// failed. A meeting that is incomplete when that bit is set never takes place, for anybody; one that is complete is finished by
+// The word of a meeting place counts who has come: bits 0-15 how many, bits 16-30 how often all were there, bit 31 that somebody never
+// will. A meeting that is incomplete when that bit is set never takes place, for anybody; one that is complete is finished by
 // everybody, whatever has failed meanwhile. So nobody is left waiting, and nobody reads memory that its owner has given up.
 #include "runtime/host/host.h"
 #include "runtime/host/scratch.h"
@@ -19,36 +19,55 @@ enum { PATIENCE = 100, BLOCK = 4096 }; // milliseconds between two looks at whet
 #define COUNT 0xffffu
 
 typedef struct { const char *kind; const HdFunc *f; int action, rank; size_t bytes; const void *data; } Offer;
-typedef struct { _Atomic uint32_t come, gone; Offer *offer; int n; } Meeting; // `gone` counts like `come`, without FAILED
+typedef struct {
+    _Atomic uint32_t come, gone; // `gone` counts like `come`, without FAILED
+    Offer *offer;
+    int n;
+    _Atomic int left; // a rank of the group that has closed; -1: none
+} Meeting;
 
 struct Team {
     int ranks, n_meetings;
-    Host **host;       // by rank
-    Meeting *meeting;  // by communicator and group: [comm * ranks + group]
-    _Atomic int members; // who have not closed
-    _Atomic bool failed, told; // `told`: the text can be read
-    char text[1200];
+    Host **host;           // by rank
+    Meeting *meeting;      // by communicator and group: [comm * ranks + group]
+    _Atomic int members;   // who have not closed
+    atomic_bool failed, told; // `told`: the text can be read
+    char text[sizeof(((Host *)0)->why)];
 };
 
 // --- failures
 
-// The first failure is that of the run: everybody who waits wakes, and every rank's `run` says this text.
+static void cancel(Meeting *m) {
+    atomic_fetch_or(&m->come, FAILED);
+    hd_host_wake(&m->come);
+}
+
+// The first failure is that of the run: everybody who waits wakes, and every rank that still needs the others fails with this text.
 static void team_fail(Team *t, const char *text) {
     bool first = false;
     if (!atomic_compare_exchange_strong(&t->failed, &first, true)) return;
     snprintf(t->text, sizeof t->text, "%s", text);
     atomic_store_explicit(&t->told, true, memory_order_release);
-    for (int i = 0; i < t->n_meetings; i++) {
-        atomic_fetch_or(&t->meeting[i].come, FAILED);
-        hd_host_wake(&t->meeting[i].come);
+    for (int i = 0; i < t->n_meetings; i++) cancel(&t->meeting[i]);
+}
+
+// A collective at this place did not happen: remembers why, the first time.
+static void break_rank(Host *h, const Meeting *m) {
+    Team *t = h->team;
+    const int left = atomic_load_explicit(&m->left, memory_order_acquire);
+    bool first = false;
+    if (!atomic_compare_exchange_strong(&h->broken, &first, true)) return;
+    if (atomic_load_explicit(&t->failed, memory_order_acquire)) {
+        while (!atomic_load_explicit(&t->told, memory_order_acquire)) sched_yield(); // somebody is writing it
+        snprintf(h->why, sizeof h->why, "%s", t->text);
+    } else {
+        snprintf(h->why, sizeof h->why, "%s", left < 0 ? "a collective was cancelled" : t->host[left]->why);
     }
 }
 
 bool hd_host_team_ok(Host *h) {
-    Team *t = h->team;
-    if (!t || !atomic_load_explicit(&t->failed, memory_order_acquire)) return true;
-    while (!atomic_load_explicit(&t->told, memory_order_acquire)) sched_yield(); // somebody is writing it
-    hd_fail("%s", t->text);
+    if (!atomic_load_explicit(&h->broken, memory_order_relaxed)) return true; // all streams have ended: nobody changes it now
+    hd_fail("%s", h->why);
     return false;
 }
 
@@ -119,16 +138,19 @@ static bool agree(Host *h, const Meeting *m, int comm) {
     return true;
 }
 
-// Comes to the meeting place of a communicator. NULL: it did not take place, and the run has failed.
+// Comes to the meeting place of a communicator. NULL: it did not take place, and this rank has failed.
 static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, size_t bytes) {
     Host *h = hd_host_of(x);
+    Team *t = h->team;
     const HostStream *s = hd_host_stream(x);
     const int rank = x->world->rank;
     const Group g = group_of(x, x->program->comms[comm].over, rank);
-    Meeting *m = &h->team->meeting[comm * h->team->ranks + g.number];
-    if (atomic_load_explicit(&h->team->failed, memory_order_acquire)) return NULL; // what was offered may still be read by others
+    Meeting *m = &t->meeting[comm * t->ranks + g.number];
+    if (atomic_load_explicit(&h->broken, memory_order_relaxed)) return NULL; // others may still read what was offered here
     m->offer[g.mine] = (Offer){kind, s->at_func, s->at_action, rank, bytes, data};
-    return come(h->team, m, x->world) && agree(h, m, comm) ? m : NULL;
+    if (come(t, m, x->world) && agree(h, m, comm)) return m;
+    break_rank(h, m);
+    return NULL;
 }
 
 // --- collectives
@@ -217,6 +239,7 @@ static Team *new_team(const Host *h) {
     for (int i = 0; ok && i < t->n_meetings; i++) {
         Meeting *m = &t->meeting[i];
         m->n = group_of(&h->head, p->comms[i / t->ranks].over, 0).n;
+        m->left = -1;
         m->offer = calloc((size_t)m->n, sizeof *m->offer);
         ok = m->offer != NULL;
     }
@@ -253,8 +276,14 @@ void hd_host_team_close(Host *h) {
         free_host(h);
         return;
     }
-    char text[1200];
-    snprintf(text, sizeof text, "rank %d has left the run%s%s", h->head.world->rank, *hd_failure() ? ": " : "", hd_failure());
-    team_fail(t, text);
+    const int rank = h->head.world->rank;
+    if (!atomic_load_explicit(&h->broken, memory_order_relaxed))
+        snprintf(h->why, sizeof h->why, "rank %d has left the run%s%.1000s", rank, *hd_failure() ? ": " : "", hd_failure());
+    for (int c = 0; c < h->head.program->n_comms; c++) { // who needs this rank will not meet it
+        Meeting *m = &t->meeting[c * t->ranks + group_of(&h->head, h->head.program->comms[c].over, rank).number];
+        int nobody = -1;
+        atomic_compare_exchange_strong(&m->left, &nobody, rank);
+        cancel(m);
+    }
     if (atomic_fetch_sub_explicit(&t->members, 1, memory_order_acq_rel) == 1) free_team(t);
 }
