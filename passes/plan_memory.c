@@ -162,27 +162,37 @@ static void place_unused(Planner *p) {
     }
 }
 
-static bool plan_function(Planner *p, Func *f, PassCx *cx) {
-    int64_t base = place_arguments(p, f);
-    Lifetimes l = hd_lifetimes(f, p->a);
-    if (!own_buffers(p, &l)) return false;
-    hd_share_storage(&l, p->a);
-    Region r = find_intervals(&l, p->a);
+typedef struct { Func *f; int64_t base, live; Lifetimes l; Region r; bool done; } Work; // what a function asks of the region
+
+static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
+    *w = (Work){.f = f, .base = place_arguments(p, f), .l = hd_lifetimes(f, p->a)};
+    if (!own_buffers(p, &w->l)) return false;
+    hd_share_storage(&w->l, p->a);
+    w->r = find_intervals(&w->l, p->a);
     const Op *at = f->first;
-    int64_t live = base + find_peak(&l, &r, p->a, &at);
-    if (live > p->bound || !p->peak) {
-        p->bound = live > p->bound ? live : p->bound;
+    w->live = w->base + find_peak(&w->l, &w->r, p->a, &at);
+    if (w->live > p->bound || !p->peak) {
+        p->bound = w->live > p->bound ? w->live : p->bound;
         p->peak = f;
         p->peak_op = at;
     }
-    // below the top of the other functions nothing is gained
-    hd_pack(r.n, r.interval, r.offset, p->top > base ? p->top - base : 0);
-    int64_t top = base + hd_pack_height(r.n, r.interval, r.offset);
-    if (top > p->top) p->top = top;
-    place_values(p, &l, base, &r);
-    hd_count(cx, "stores made in place", l.stored);
-    hd_count(cx, "launches that overwrite an operand", l.overwritten);
+    hd_count(cx, "stores made in place", w->l.stored);
+    hd_count(cx, "launches that overwrite an operand", w->l.overwritten);
     return true;
+}
+
+// The function that needs most goes first: below its top nothing is gained in the others, and packing them is quick.
+static void pack_functions(Planner *p, Work *work, int n) {
+    for (int k = 0; k < n; k++) {
+        Work *w = NULL;
+        for (int i = 0; i < n; i++)
+            if (!work[i].done && (!w || work[i].live > w->live)) w = &work[i];
+        w->done = true;
+        hd_pack(w->r.n, w->r.interval, w->r.offset, p->top > w->base ? p->top - w->base : 0);
+        int64_t top = w->base + hd_pack_height(w->r.n, w->r.interval, w->r.offset);
+        if (top > p->top) p->top = top;
+        place_values(p, &w->l, w->base, &w->r);
+    }
 }
 
 static const char *origin(const Planner *p, const Op *o) {
@@ -235,8 +245,12 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
         if (!f->is_kernel) check_names(f);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) hd_renumber(f), place_arguments(&p, f);
+    int n = 0, n_functions = 0;
+    for (const Func *f = m->funcs; f; f = f->next) n_functions += !f->is_kernel;
+    Work *work = HD_NEWN(p.a, Work, n_functions + 1);
     for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel && !plan_function(&p, f, cx)) return FAILED;
+        if (!f->is_kernel && !prepare(&p, f, &work[n++], cx)) return FAILED;
+    pack_functions(&p, work, n);
     place_unused(&p);
     declare_arena(&p);
     return fits(&p) ? CHANGED : FAILED;
