@@ -1,6 +1,7 @@
 // Packing of lifetimes into bytes. Four ideas together:
 //   - first fit in a good order: each value goes to the lowest gap (or the tightest one) among the values placed before it; which order
-//     is best depends on the program, so several are tried: by size, life, area, start, end, and by the contention of a value's life;
+//     is best depends on the program, so several are tried: by the contention of a value's life, which mostly packs at once what is
+//     tight first, and by size, life, area, start, end;
 //   - blame: values that stick out above the target go to the front of the order and everything is packed again (squeaky-wheel
 //     optimisation, Joslin & Clements 1999; TVM's hill climb does the like), keeping the best packing seen;
 //   - a climb by single moves, where blame goes in circles;
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_CONTENTION = 6, N_ORDERS = 9 };
+enum { N_ORDERS = 9 };
 static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: some 30 ms
 static const int64_t SEARCH_WORK = 64 * 1000 * 1000;  // of the tree search, all targets together: some 0.2 s
 enum { SEARCH_TRIES = 6 };
@@ -95,16 +96,65 @@ static void sort_order(Packer *p, int *scratch) {
     }
 }
 
-// The times at which lives start are enough: only there more bytes come alive.
+typedef struct { int64_t at, change; int value; } Event; // bytes that come alive or die; `value` comes alive, or -1
+
+static int by_time(const void *x, const void *y) {
+    const Event *a = x, *b = y;
+    if (a->at != b->at) return a->at < b->at ? -1 : 1;
+    if ((a->value < 0) != (b->value < 0)) return a->value < 0 ? -1 : 1; // ends before starts: lifetimes are half open
+    return a->value < b->value ? -1 : a->value > b->value;
+}
+
+static int find_events(Event *events, int n, const Interval *values) {
+    int n_events = 0;
+    for (int i = 0; i < n; i++) {
+        if (values[i].lower >= values[i].upper) continue;
+        int64_t size = round_up(values[i].size, values[i].align);
+        events[n_events++] = (Event){values[i].lower, size, i};
+        events[n_events++] = (Event){values[i].upper, -size, -1};
+    }
+    qsort(events, (size_t)n_events, sizeof(Event), by_time);
+    return n_events;
+}
+
+// The first of n times that is not before `at`.
+static int first_from(const int64_t *times, int n, int64_t at) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (times[mid] < at) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo;
+}
+
+// The times at which lives start are enough: only there more bytes come alive. The most among consecutive ones comes from a table of
+// the most among 1, 2, 4, ... of them.
 static void find_contention(Packer *p, Arena *a) {
-    int64_t *live = HD_NEWN(a, int64_t, p->n);
-    for (int i = 0; i < p->n; i++)
-        for (int k = 0; k < p->n; k++)
-            if (p->values[k].lower <= p->values[i].lower && p->values[i].lower < p->values[k].upper) live[i] += p->size[k];
-    for (int i = 0; i < p->n; i++)
-        for (int k = 0; k < p->n; k++)
-            if (p->values[i].lower <= p->values[k].lower && p->values[k].lower < p->values[i].upper && live[k] > p->contention[i]) p->contention[i] = live[k];
-    p->work -= 2 * (int64_t)p->n * p->n;
+    Event *events = HD_NEWN(a, Event, 2 * p->n + 1);
+    int n_events = find_events(events, p->n, p->values), n = 0, levels = 1;
+    int64_t *times = HD_NEWN(a, int64_t, p->n + 1), live = 0;
+    while (1 << levels <= p->n) levels++;
+    int64_t **most = HD_NEWN(a, int64_t *, levels);
+    for (int k = 0; k < levels; k++) most[k] = HD_NEWN(a, int64_t, p->n + 1);
+    for (int i = 0; i < n_events; i++) {
+        live += events[i].change;
+        if (events[i].value < 0) continue;
+        if (!n || times[n - 1] != events[i].at) times[n++] = events[i].at;
+        most[0][n - 1] = live;
+    }
+    for (int k = 1; k < levels; k++)
+        for (int i = 0; i + (1 << k) <= n; i++) {
+            int64_t left = most[k - 1][i], right = most[k - 1][i + (1 << (k - 1))];
+            most[k][i] = left > right ? left : right;
+        }
+    for (int i = 0; i < p->n; i++) {
+        int from = first_from(times, n, p->values[i].lower), to = first_from(times, n, p->values[i].upper), k = 0;
+        if (from >= to) continue;
+        while (2 << k <= to - from) k++;
+        int64_t left = most[k][from], right = most[k][to - (1 << k)];
+        p->contention[i] = left > right ? left : right;
+    }
 }
 
 static void choose_order(Packer *p, int which, int *scratch) {
@@ -112,8 +162,8 @@ static void choose_order(Packer *p, int which, int *scratch) {
         const Interval *v = &p->values[i];
         int64_t life = v->upper - v->lower, size = p->size[i];
         int64_t area = size > INT64_MAX / (life + 1) ? INT64_MAX : size * life;
-        const int64_t keys[N_ORDERS][2] = {{size, life}, {life, size}, {area, size}, {-v->lower, life}, {v->upper, life}, {-v->upper, -life},
-                                            {p->contention[i], size}, {p->contention[i], life}, {p->contention[i], area}};
+        const int64_t keys[N_ORDERS][2] = {{p->contention[i], size}, {p->contention[i], life}, {p->contention[i], area},
+                                            {size, life}, {life, size}, {area, size}, {-v->lower, life}, {v->upper, life}, {-v->upper, -life}};
         p->key[i] = keys[which][0];
         p->key2[i] = keys[which][1];
         p->order[i] = i;
@@ -161,10 +211,9 @@ static void climb(Packer *p, int64_t height, bool tight, int64_t until, int *sav
     }
 }
 
-static void search(Packer *p, int *scratch, Arena *a) {
+static void search(Packer *p, int *scratch) {
     int64_t height[N_ORDERS][2];
     for (int i = 0; i < N_ORDERS; i++) {
-        if (i == FIRST_CONTENTION) find_contention(p, a); // most programs are packed before it is needed
         for (int tight = 0; tight < 2; tight++) {
             choose_order(p, i, scratch);
             height[i][tight] = pack_in_order(p, tight);
@@ -202,25 +251,12 @@ int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset) {
     return height;
 }
 
-typedef struct { int64_t at, change; } Event;
-
-static int by_time(const void *x, const void *y) {
-    const Event *a = x, *b = y;
-    if (a->at != b->at) return a->at < b->at ? -1 : 1;
-    return a->change < b->change ? -1 : a->change > b->change; // ends before starts: lifetimes are half open
-}
-
 int64_t hd_pack_lower_bound(int n, const Interval *values) {
     Arena *a = hd_arena_new();
     Event *events = HD_NEWN(a, Event, 2 * n + 1);
-    for (int i = 0; i < n; i++) {
-        int64_t size = values[i].lower < values[i].upper ? round_up(values[i].size, values[i].align) : 0;
-        events[2 * i] = (Event){values[i].lower, size};
-        events[2 * i + 1] = (Event){values[i].upper, -size};
-    }
-    qsort(events, 2 * (size_t)n, sizeof(Event), by_time);
+    int n_events = find_events(events, n, values);
     int64_t live = 0, most = 0;
-    for (int i = 0; i < 2 * n; i++) {
+    for (int i = 0; i < n_events; i++) {
         live += events[i].change;
         if (live > most) most = live;
     }
@@ -252,7 +288,8 @@ int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     p.key2 = HD_NEWN(a, int64_t, n);
     p.contention = HD_NEWN(a, int64_t, n);
     for (int i = 0; i < n; i++) p.size[i] = round_up(values[i].size, values[i].align);
-    search(&p, HD_NEWN(a, int, n), a);
+    find_contention(&p, a);
+    search(&p, HD_NEWN(a, int, n));
     search_deeper(&p, bound);
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The memory of every plan is within 1 % of the most bytes alive at one time: examples of all sizes, both targets, with and without
-recomputation, several micro-batches and batches. usage: plan_gaps.py <heddlec> <source folder>"""
-import concurrent.futures, itertools, json, subprocess, sys
+recomputation, several micro-batches and batches, every strategy over 2, 8 and 1024 ranks. usage: plan_gaps.py <heddlec> <source folder>"""
+import concurrent.futures, itertools, re, subprocess, sys
 
 LIMIT = 0.01
 SIZES = {
@@ -11,25 +11,28 @@ SIZES = {
     "llama": [{}, {"train.batch": 3}, {"layers": 5, "seq": 256}],
 }
 RECOMPUTE = ["none", "Block.mlp.act", "Block"]
+# over several ranks: (example, size); the 175B shape of GPT-3
+GPT3 = {"layers": 96, "heads": 96, "dim": 12288, "seq": 2048}
+SHARDED = [("tiny", {})] + [("gpt2", size) for size in SIZES["gpt2"][:4]]
+SHARDED += [("gpt2", GPT3)]
+BARE = {"train.batch": 1, "schedule.recompute": "Block"}  # hardly an activation hides the weights and gradients that come and go
 
 
 def gap(heddlec, source, example, settings, target):
     """(what was compiled, its gap, what went wrong or None)"""
-    command = [heddlec, f"{source}/examples/{example}/{example}.hd", "--emit=report", f"--target={target}"]
+    command = [heddlec, f"{source}/examples/{example}/{example}.hd", "--emit=plan", f"--target={target}", "--stop-after=plan-memory"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     name = " ".join([example, target] + [f"{k}={v}" for k, v in settings.items()])
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return name, 0.0, done.stderr.strip().split("\n")[0]
-    report = json.loads(done.stdout)
-    most, least = report["peak_bytes"], report["lower_bound_bytes"]
+    arena = re.search(r"^arena @device {bytes = (\d+), lower_bound_bytes = (\d+)", done.stdout, re.M)
+    most, least = int(arena[1]), int(arena[2])
     return name, (most - least) / least, None
 
 
-def main():
-    heddlec, source = sys.argv[1:3]
-    grid = []
+def grid_of_one():
     for example, sizes in SIZES.items():
         for size, recompute, accumulate, target in itertools.product(sizes, RECOMPUTE, (1, 4), ("host", "cuda")):
             if example == "tiny" and recompute == "Block.mlp.act":
@@ -37,7 +40,25 @@ def main():
             settings = dict(size, **{"train.accumulate": accumulate})
             if recompute != "none":
                 settings["schedule.recompute"] = recompute
-            grid.append((example, settings, target))
+            yield example, settings, target
+
+
+def grid_of_many():
+    strategies = ("none", "zero1", "zero2", "zero3")
+    for (example, size), strategy, ranks, accumulate, target in itertools.product(SHARDED, strategies, (2, 8, 1024), (1, 4), ("host", "cuda")):
+        settings = {"schedule.fsdp": strategy, "schedule.mesh.shard": ranks, "train.accumulate": accumulate}
+        yield example, dict(size, **settings), target
+    for size, strategy, target in itertools.product(({}, dict(GPT3, layers=48), GPT3), ("zero2", "zero3"), ("host", "cuda")):
+        yield "gpt2", dict(size, **BARE, **{"schedule.fsdp": strategy, "schedule.mesh.shard": 1024, "train.accumulate": 2}), target
+    for strategy in strategies:  # two axes, and depths of prefetch and drain
+        yield "gpt2", {"schedule.fsdp": strategy, "schedule.mesh.shard": 4, "schedule.mesh.replicate": 2, "train.accumulate": 2}, "cuda"
+        for depth in (0, 3):
+            yield "gpt2", {"schedule.fsdp": strategy, "schedule.mesh.shard": 4, "schedule.prefetch": depth, "schedule.live_grads": max(depth, 1)}, "cuda"
+
+
+def main():
+    heddlec, source = sys.argv[1:3]
+    grid = list(grid_of_one()) + list(grid_of_many())
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda row: gap(heddlec, source, *row), grid))
     failed = 0
