@@ -8,11 +8,12 @@
 
 typedef struct {
     int rank, ranks, local_rank;
-    const char *by;      // "torchrun", "mpirun", "PMI", "srun", "--ranks"; NULL: started alone
+    const char *by;      // "torchrun", "mpirun", "mpiexec", "srun", "--ranks"; NULL: started alone
     char host[256];      // where rank 0 listens
     int port;
     int listener;        // rank 0 of --ranks: the socket that listens there already; else -1
     int status;          // after false: what the process exits with
+    int speaker;         // the rank that tells why no world came about
 } HdLaunch;
 
 // `ranks`: of --ranks, 0 when it was not given. Call it before the first call of CUDA and before any thread is started: with --ranks
@@ -22,6 +23,6 @@ bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l);
 
 // all: connects the ranks and makes sure that they run the same program. NULL after hd_fail; print that where hd_launch_speaks. A run
 // of one rank gets hd_world_alone().
-HdWorld *hd_world_tcp(const HdLaunch *l, const HdProgram *p);
-bool hd_launch_speaks(const HdLaunch *l); // whether this rank tells why no world came about
+HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p);
+static inline bool hd_launch_speaks(const HdLaunch *l) { return l->rank == l->speaker; }
 #endif
