@@ -3,9 +3,9 @@
 #define CODEGEN_HOST_HOST_H
 #include "codegen/emit.h"
 
-// A kernel whose result 0 lies over an operand in some launch: which operand; -1: in none.
 int hd_host_launches(const Module *m, const Func *k, const Op **first); // how many launches a kernel has, and the first of them
-int hd_host_overlay(Emit *e, const Func *k);
+// The operands that result 0 lies over in some launch of a kernel, not always the same one: bit i for operand i.
+uint64_t hd_host_overlays(Emit *e, const Func *k);
 void hd_host_rows(Emit *e, const Func *k); // kind = rows
 void hd_host_map(Emit *e, const Func *k);  // kind = map
 

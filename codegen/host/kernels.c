@@ -23,8 +23,8 @@ static bool overlap(Emit *e, const Value *a, const Value *b, bool *same) {
     return pa < pb + hd_type_bytes(b->type) && pb < pa + hd_type_bytes(a->type);
 }
 
-int hd_host_overlay(Emit *e, const Func *k) {
-    int found = -1;
+uint64_t hd_host_overlays(Emit *e, const Func *k) {
+    uint64_t found = 0;
     for (const Func *f = e->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
             if (o->kind != OP_LAUNCH || hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, "")) != k) continue;
@@ -32,9 +32,9 @@ int hd_host_overlay(Emit *e, const Func *k) {
                 for (int r = 0; r < o->n_out; r++) {
                     bool same;
                     if (!overlap(e, o->in[i], o->out[r], &same)) continue;
-                    if (!same || r || (found >= 0 && found != i))
+                    if (!same || r || i >= 64)
                         HD_BUG("launch of @%s: result %d lies over operand %d in a way that rows cannot be computed in place", k->name, r, i);
-                    found = i;
+                    found |= (uint64_t)1 << i;
                 }
         }
     return found;

@@ -35,7 +35,7 @@ typedef struct RowKernel {
     Emit *e;
     const Func *k;
     int64_t rows, cols;
-    int overlay; // operand under result 0, or -1
+    uint64_t overlays; // bit i: operand i lies under result 0 in some launch
     VEC(Cell) cells;
     VEC(RowStore) stores;
     VEC(const char *) setup; // statements before the rows

@@ -4,6 +4,7 @@
 #include "codegen/host/row_cells.h"
 
 static bool is_wide(const Cell *c) { return c->kind != CELL_NARROW; }
+static bool is_overlaid(const RowKernel *rk, const Cell *c) { return c->kind == CELL_LOAD && c->operand < 64 && (rk->overlays >> c->operand & 1); }
 
 static void earliest(RowKernel *rk) {
     for (int i = 0; i < rk->cells.n; i++) {
@@ -31,7 +32,7 @@ static void sink(RowKernel *rk) {
     for (int i = rk->cells.n - 1; i >= 0; i--) {
         Cell *c = &rk->cells.at[i];
         if (!c->used) continue;
-        bool pinned = c->kind == CELL_LOAD && rk->overlay >= 0 && c->operand == rk->overlay;
+        bool pinned = is_overlaid(rk, c);
         if (latest[i] > c->pass && (c->kind == CELL_WIDE || c->kind == CELL_LOAD) && !pinned) c->pass = latest[i];
         for (int k = 0; k < c->n_in; k++) {
             int pass = c->pass - (c->whole >> k & 1 && is_wide(&rk->cells.at[c->in[k]]));
@@ -48,7 +49,7 @@ static void keep(RowKernel *rk) {
         for (int k = 0; k < c->n_in; k++) {
             Cell *in = &rk->cells.at[c->in[k]];
             if (!is_wide(in)) continue;
-            bool again = c->pass > in->pass && (in->kind != CELL_LOAD || in->operand == rk->overlay);
+            bool again = c->pass > in->pass && (in->kind != CELL_LOAD || is_overlaid(rk, in));
             if (c->whole >> k & 1 || again) in->kept = true;
         }
     }

@@ -162,7 +162,7 @@ static void put_blocks(RowKernel *rk, bool parallel) {
 }
 
 void hd_host_rows(Emit *e, const Func *k) {
-    RowKernel rk = {.e = e, .k = k, .rows = hd_int(&k->attrs, A_ROWS, 1), .cols = hd_int(&k->attrs, A_COLS, 1), .overlay = hd_host_overlay(e, k)};
+    RowKernel rk = {.e = e, .k = k, .rows = hd_int(&k->attrs, A_ROWS, 1), .cols = hd_int(&k->attrs, A_COLS, 1), .overlays = hd_host_overlays(e, k)};
     hd_row_lower(&rk);
     hd_row_passes(&rk);
     bool column_sums = false, parallel = rk.rows * rk.cols >= SMALL;
