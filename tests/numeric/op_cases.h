@@ -85,6 +85,11 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%x: $[2,65,128], %d: $[2,65,64]) -> $[2,65,64], $[2,65,128] {\n"
                  "  %0, %1 = attention %x {heads = 4, kv_heads = 2, causal, packed} : $[2,65,64], f32[2,4,65]\n"
                  "  %2 = attention_grad %d, %x, %0, %1 {heads = 4, kv_heads = 2, causal, packed} : $[2,65,128]\n  return %0, %2\n}"},
+    // the gradient alone, with one o and lse on both sides: nothing of the forward's last bit in it
+    {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %o: $[2,70,48], %p: f32[2,3,70]) -> $[2,70,48], $[2,70,48], $[2,70,48] {\n"
+                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 3, causal} : $[2,70,48], $[2,70,48], $[2,70,48]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%sq: $[1,150,64], %sk: $[1,150,32], %v: $[1,150,32], %d: $[1,150,64], %o: $[1,150,64], %p: f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
+                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, scale = 0.2} : $[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
     {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32 {\n  %0 = cross_entropy %z, %i70 : f32\n  return %0\n}"},
     {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, %i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},
     // storage and the update

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef enum { ANY, ATTENTION } BoundOps;
+typedef enum { ANY, ATTENTION, FORWARD } BoundOps;
 typedef struct { DType dtype; BoundOps ops; const char *target; double relative, of_largest; } Bound;
 static const Bound bounds[] = {
 #define BOUND(dtype, ops, target, relative, of_largest, reason) {TY_##dtype, ops, #target, relative, of_largest},
@@ -24,11 +24,14 @@ static const Bound bounds[] = {
 
 static Bound bound_of(DType d, const Func *f, const char *target) {
     Bound found = {0};
-    bool attention = false;
-    for (const Op *o = f->first; o; o = o->next) attention = attention || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD;
+    bool fits[] = {[ANY] = true, [ATTENTION] = false, [FORWARD] = false};
+    for (const Op *o = f->first; o; o = o->next) {
+        fits[FORWARD] = fits[FORWARD] || o->kind == OP_ATTENTION;
+        fits[ATTENTION] = fits[ATTENTION] || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD;
+    }
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         const Bound *b = &bounds[i];
-        if (b->dtype == d && (b->ops == ANY || attention) && (!strcmp(b->target, "any") || !strcmp(b->target, target))) found = *b;
+        if (b->dtype == d && fits[b->ops] && (!strcmp(b->target, "any") || !strcmp(b->target, target))) found = *b;
     }
     return found;
 }
