@@ -222,7 +222,7 @@ static void run_case(Run *r, const Func *f) {
     if (!hf) fail(r->t, "the program has no such function");
     bool storage = has_storage(f);
     for (const Symbol *s = r->m->symbols; storage && ok && s; s = s->next) {
-        if (s->kind != SYM_BUFFER) continue;
+        if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
         Tensor t = hd_eval_storage(e, s->name);
         fill(strcmp(hd_word(&s->attrs, A_ROLE, ""), "moment2") ? s->name : "p", t, &seed);
         ok = put_tensor(r, s->place.offset, t);
@@ -238,7 +238,7 @@ static void run_case(Run *r, const Func *f) {
     else if (ok) {
         for (int i = 0; i < hf->n_results; i++) compare(r, f, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
         for (const Symbol *s = r->m->symbols; storage && s; s = s->next)
-            if (s->kind == SYM_BUFFER) compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name));
+            if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT)) compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name));
     }
     hd_arena_free(a);
     r->t->arena = keep;
