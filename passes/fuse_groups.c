@@ -290,6 +290,20 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
     }
 }
 
+// Whether values that live across an op take room while something computes.
+static bool computes(const Op *o) {
+    switch (o->kind) {
+    case OP_VIEW:
+    case OP_CONST:
+    case OP_RESHAPE:
+    case OP_ALL_GATHER: // on streams of their own
+    case OP_REDUCE_SCATTER:
+    case OP_BEGIN:
+    case OP_ZERO: return false;
+    default: return true;
+    }
+}
+
 void hd_fuse_group(Fusion *s) {
     Arena *a = s->cx->scratch;
     int n = s->f->n_ops;
@@ -302,7 +316,7 @@ void hd_fuse_group(Fusion *s) {
     for (Op *o = s->f->first; o; o = o->next) {
         s->pos[o->id] = o->id;
         s->group[o->id] = -1;
-        s->busy[o->id] = !(o->kind == OP_VIEW || o->kind == OP_CONST || o->kind == OP_RESHAPE);
+        s->busy[o->id] = computes(o);
         Group g = {.pos = o->id, .bounds = s->bounds[o->id]};
         int product = hd_gemm_bias(o, &s->uses);
         if (!hd_row_natural(o, &g.space) || (product >= 0 && epilogue[o->in[1 - product]->id])) continue;
