@@ -68,7 +68,7 @@ Findings hd_check_plan(const Module *m, Arena *a) {
         if (c.found.n == before) hd_check_contents(&c);
     }
     c.f = NULL;
-    if (!c.found.n && c.shard * c.replicate == 1) hd_check_contributions(&c); // of one rank: gradients are not followed through reductions
+    if (!c.found.n) hd_check_contributions(&c);
     return c.found;
 }
 
