@@ -7,14 +7,6 @@
 
 typedef long long ll;
 
-static void enter(PlanCheck *c, const Func *f) {
-    c->f = f;
-    int *number = HD_NEWN(c->a, int, f->n_values + 1), n = 0;
-    for (const Op *o = f->first; o; o = o->next)
-        for (int i = 0; i < o->n_out; i++) number[o->out[i]->id] = n++;
-    c->number = number;
-}
-
 // The least and the most contributions of the function at hand to elements [from, from + count) of a bucket.
 static void count_now(Flow *w, const BucketParts *k, int64_t from, int64_t count, int *least, int *most) {
     BucketFlow *b = hd_flow_bucket(w, k);
@@ -102,7 +94,7 @@ void hd_check_contributions(PlanCheck *c) {
         const Func *f = function(c, order[i]);
         bool micro = i < 4, last = i == 0 || i == 3;
         if (!f) continue;
-        enter(c, f);
+        hd_plan_enter(c, f);
         n++;
         if (micro && !start) start = f;
         hd_flow_run(&w, f, last || !micro);
@@ -118,7 +110,7 @@ void hd_check_contributions(PlanCheck *c) {
     const Func *eval = function(c, "eval");
     if (!eval) return;
     Flow e = hd_flow(c);
-    enter(c, eval);
+    hd_plan_enter(c, eval);
     hd_flow_run(&e, eval, true);
     hd_check_scale(c, eval, true);
     c->f = NULL;

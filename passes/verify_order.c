@@ -2,21 +2,40 @@
 // done before its return, both on the stream of the return, so that functions stay in sequence and can be captured.
 #include "passes/clocks.h"
 #include "passes/verify_plan.h"
+#include <stdlib.h>
+
+typedef struct { int64_t event; const Op *op; } Record;
+
+static int by_event(const void *a, const void *b) {
+    const Record *x = a, *y = b;
+    return x->event != y->event ? (x->event < y->event ? -1 : 1) : x->op->id - y->op->id;
+}
+
+// The first op that records an event, or NULL.
+static const Op *record_of(const Record *records, int n, int64_t event) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (records[mid].event < event) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo < n && records[lo].event == event ? records[lo].op : NULL;
+}
 
 static void check_events(PlanCheck *c) {
-    int n = c->f->n_ops;
-    const Op **record = HD_NEWN(c->a, const Op *, n + 1); // so far; a plan has few
-    int n_records = 0;
+    Record *records = HD_NEWN(c->a, Record, c->f->n_ops + 1);
+    int n = 0;
+    for (const Op *o = c->f->first; o; o = o->next)
+        if (o->kind == OP_RECORD) records[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
+    qsort(records, (size_t)n, sizeof *records, by_event);
     for (const Op *o = c->f->first; o; o = o->next) {
         if (!hd_op_is(o, TRAIT_SYNC)) continue;
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
-        const Op *earlier = NULL;
-        for (int i = n_records - 1; i >= 0 && !earlier; i--)
-            if (hd_int(&record[i]->attrs, A_EVENT, -1) == event) earlier = record[i];
+        const Op *earlier = record_of(records, n, event);
+        if (earlier && earlier->id >= o->id) earlier = NULL;
         if (event < 0) hd_plan_wrong(c, o, o->span, "names event %lld; events count from 0", (long long)event);
         if (o->kind == OP_WAIT && !earlier) hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records", (long long)event);
         if (o->kind == OP_RECORD && earlier) hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event, hd_plan_op(c, earlier));
-        if (o->kind == OP_RECORD) record[n_records++] = o;
     }
 }
 

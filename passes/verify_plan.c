@@ -43,7 +43,7 @@ const char *hd_plan_value(const PlanCheck *c, const Value *v) {
     return v->def ? hd_sprintf(c->a, "%%%d", c->number[v->id]) : hd_sprintf(c->a, "%%%s", v->name);
 }
 
-static void enter(PlanCheck *c, const Func *f) {
+void hd_plan_enter(PlanCheck *c, const Func *f) {
     c->f = f;
     c->ops = HD_NEWN(c->a, Op *, f->n_ops + 1);
     int *number = HD_NEWN(c->a, int, f->n_values + 1), n = 0;
@@ -62,10 +62,13 @@ Findings hd_check_plan(const Module *m, Arena *a) {
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         int before = c.found.n;
-        enter(&c, f);
+        hd_plan_enter(&c, f);
         hd_check_values(&c);
         hd_check_order(&c);
-        if (c.found.n == before) hd_check_contents(&c);
+        hd_check_streams(&c);
+        if (c.found.n > before) continue; // what is ordered and what is not means little then
+        hd_check_contents(&c);
+        hd_check_alive(&c);
     }
     c.f = NULL;
     if (!c.found.n) hd_check_contributions(&c);

@@ -9,6 +9,10 @@ typedef struct { Finding *at; int n, cap; } Findings;
 // Everything that is wrong with the plan; empty: nothing.
 Findings hd_check_plan(const Module *m, Arena *a);
 
+// How many units are gathered at once, and how many whole gradients of units alive, at most, whatever the streams do.
+typedef struct { int gathered_units, live_gradients; } PlanMaxima;
+PlanMaxima hd_plan_maxima(const Module *m, Arena *a);
+
 // --- the parts, each in a file of its own
 enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_COMPUTE, N_PARTS };
 typedef struct { // a bucket and what belongs to it
@@ -40,10 +44,13 @@ const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
 static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL; }
 // Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard or shard * replicate.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
+void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_check_layout(PlanCheck *c);        // of the module: mesh, comms, buckets and what lies in them; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
+void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective belongs to
+void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
 void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races
 void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
 #endif
