@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test: the sources' rules, lit, units, numerics and examples in an optimised build;
-# the quick ones again under the address and undefined-behaviour sanitizers; the fuzzers for SECONDS_EACH (60). Quiet unless
-# something fails. Logs are in build/log.
+# the quick ones again under the address and undefined-behaviour sanitizers; what has threads under the thread sanitizer; the fuzzers
+# for SECONDS_EACH (60). Quiet unless something fails. Logs are in build/log.
 set -euo pipefail
 cd "$(dirname "$0")"
 . tests/install.sh
@@ -47,6 +47,8 @@ step "nvrtc" nvrtc
 step "build release" build release
 step "build with sanitizers" build asan
 step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$jobs" --output-on-failure
+step "build with the thread sanitizer" build tsan
+step "races" ctest --test-dir build/tsan -j1 --output-on-failure
 step "build fuzzers" build fuzz
 cmake -Dseconds="${SECONDS_EACH:-60}" build/fuzz >/dev/null
 step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure

@@ -106,7 +106,8 @@ static bool compile(Ctx *cx, const char *target, const char *options, const char
     hd_push(cx->arena, &w, output);
     hd_push(cx->arena, &w, file);
     hd_push(cx->arena, &w, r.archive);
-    add_words(cx, &w, host ? "-lopenblas -lm -lpthread -ldl" : "-lm -lpthread -ldl");
+    if (host) add_words(cx, &w, HEDDLE_HOST_LIBS);
+    add_words(cx, &w, "-lm -lpthread -ldl");
     add_words(cx, &w, HEDDLE_LINK_FLAGS);
     Out said = hd_out(cx->arena);
     int status = run(cx, &w, &said);

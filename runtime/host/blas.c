@@ -41,16 +41,15 @@ void hd_host_product_f64(const HostProduct *p, const double *a, const double *b,
 }
 
 #else
-#include <sanitizer/tsan_interface.h>
 #include <stddef.h>
 
-extern void __tsan_read_range(void *at, unsigned long bytes);
-extern void __tsan_write_range(void *at, unsigned long bytes);
+extern void __tsan_read_range(void *at, long bytes);
+extern void __tsan_write_range(void *at, long bytes);
 
-typedef void Announce(void *at, unsigned long bytes);
+typedef void Announce(void *at, long bytes);
 
 static void rows(Announce *announce, const void *at, int64_t n, int64_t width, int64_t stride, size_t size) {
-    for (int64_t i = 0; n > 0 && width > 0 && i < n; i++) announce((char *)(uintptr_t)at + (size_t)(i * stride) * size, (size_t)width * size);
+    for (int64_t i = 0; n > 0 && width > 0 && i < n; i++) announce((char *)(uintptr_t)at + (size_t)(i * stride) * size, (long)((size_t)width * size));
 }
 
 static void announce(const HostProduct *p, const void *a, const void *b, bool reads_d, void *d, size_t size) {

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Programs of several ranks under the thread sanitizer.
+
+races.py matrix SOURCES BUILD     the strategies over meshes: no report at all, and one digest for each mesh, accumulation and clipping
+races.py missing SOURCES BUILD    plans that lack one wait: what the sanitizer finds, verify-plan must have refused
+
+BUILD is the folder of the flavour `tsan`. Streams are made late at random (HEDDLE_DELAY), so that an order that only happens to be
+does not pass for one that is promised.
+"""
+import collections
+import concurrent.futures
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+mode, sources, build = sys.argv[1:4]
+bin_folder = os.path.join(build, "bin")
+model = os.path.join(sources, "tests/races/model.hd")
+folder = tempfile.TemporaryDirectory()
+environment = dict(os.environ, TSAN_OPTIONS="exitcode=66 history_size=7", HEDDLE_DELAY="200")
+
+
+def command(*words):
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def path(name):
+    return os.path.join(folder.name, name)
+
+
+def must(what, *words):
+    code, text = command(*words)
+    if code:
+        raise RuntimeError(f"{what}: {' '.join(words)} failed with {code}:\n{text[-4000:]}")
+    return text
+
+
+def train(program, ranks, *options):
+    return command(program, f"--data={path('tokens.txt')}", "--steps=3", f"--ranks={ranks}", *options)
+
+
+def settings(shard, replicate, strategy, **more):
+    keys = {"schedule.mesh.shard": shard, "schedule.mesh.replicate": replicate, "schedule.fsdp": strategy, **more}
+    return [w for k, v in keys.items() for w in ("--set", f"{k.replace('__', '.')}={v}")]
+
+
+# --- the matrix
+
+def cases():
+    """(what must agree bit for bit, ranks, settings)"""
+    strategies = ["none", "zero1", "zero2", "zero3"]
+    for (shard, replicate), strategy, micro in itertools.product([(2, 1), (4, 1), (2, 2)], strategies, [1, 3]):
+        # with several micro-batches none and zero1 add them up before ranks, zero2 and zero3 after
+        early = micro > 1 and strategy in ("zero2", "zero3")
+        yield (shard, replicate, micro, early, "f32"), shard * replicate, settings(shard, replicate, strategy, train__accumulate=micro)
+    for prefetch, live, micro in itertools.product([0, 2], [1, 2], [1, 3]):
+        yield (2, 1, micro, micro > 1, "f32"), 2, settings(2, 1, "zero3", train__accumulate=micro, schedule__prefetch=prefetch, schedule__live_grads=live)
+    for strategy in strategies:
+        yield (3, 1, 1, False, "bf16, no clipping"), 3, settings(3, 1, strategy, train__precision__compute="bf16", train__clip=0)
+
+
+def run_case(number, case):
+    group, ranks, words = case
+    program, digest = path(f"case{number}"), path(f"digest{number}")
+    must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "-o", program, *words)
+    code, text = train(program, ranks, f"--digest={digest}")
+    if code or "ThreadSanitizer" in text:
+        raise RuntimeError(f"{' '.join(words)}: exit {code}\n{text[:6000]}")
+    with open(digest, "rb") as f:
+        return group, f.read(), words
+
+
+def matrix(pool):
+    groups = collections.defaultdict(dict)
+    todo = list(cases())
+    for group, digest, words in pool.map(run_case, range(len(todo)), todo):
+        groups[group].setdefault(digest, []).append(words)
+    for group, digests in groups.items():
+        if len(digests) != 1:
+            raise RuntimeError(f"{group}: {len(digests)} different results, such as {[' '.join(w[0]) for w in digests.values()]}")
+    print(f"{len(todo)} programs, no report; {len(groups)} groups of equal results")
+
+
+# --- plans that lack a wait
+
+FLAGS = os.environ.get("HOST_FLAGS", "").split()
+
+
+def build_plan(plan, program):
+    text = must("heddle-translate", os.path.join(bin_folder, "heddle-translate"), "--to=c", plan)
+    with open(program + ".c", "w") as f:
+        f.write(text)
+    must("cc", os.environ.get("CC", "cc"), "-std=gnu11", *FLAGS, "-O1", "-I", os.path.join(sources, "runtime"), "-o", program, program + ".c",
+         os.path.join(build, "lib/libheddle_rt.a"), "-fsanitize=thread", "-lm", "-lpthread", "-ldl")
+
+
+def without(lines, at):
+    """One mutant: its name, the verdict of verify-plan and that of the sanitizer."""
+    plan, program = path(f"without{at}.hir"), path(f"without{at}")
+    with open(plan, "w") as f:
+        f.writelines(lines[:at] + lines[at + 1:])
+    code, text = command(os.path.join(bin_folder, "heddle-opt"), "--pass-pipeline=verify-plan", plan)
+    refused = text if code else ""
+    build_plan(plan, program)
+    code, text = train(program, 2)
+    if code not in (0, 66):
+        raise RuntimeError(f"without {lines[at].strip()}: exit {code}\n{text[-3000:]}")
+    return lines[at].strip(), refused, "data race" in text
+
+
+def missing(pool):
+    plan = must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "--emit=plan", *settings(2, 1, "zero3"))
+    lines = plan.splitlines(True)
+    start = next(i for i, l in enumerate(lines) if l.startswith("func @micro_only"))
+    end = next(i for i in range(start, len(lines)) if lines[i].startswith("}"))
+    waits = [i for i in range(start, end) if re.search(r"\] wait \{", lines[i])]
+    both = refusals = races = 0
+    for name, refused, race in pool.map(lambda at: without(lines, at), waits):
+        print("refused " if refused else "accepted", "race   " if race else "no race", name)
+        if race and not refused:
+            raise RuntimeError(f"the sanitizer reports a race in a plan that verify-plan accepts: without {name}")
+        both += race and "nothing orders the two: record an event on" in refused
+        refusals += bool(refused)
+        races += race
+    print(f"{len(waits)} waits; without one of them {refusals} plans are refused, {races} race, {both} of them with the edge named")
+    if both < 10:
+        raise RuntimeError("too few plans race with the missing edge named")
+
+
+def main():
+    with open(path("tokens.txt"), "wb") as f:
+        f.write(bytes((i * i // 7 + i) % 251 for i in range(4000)))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=int(os.environ.get("JOBS", "2"))) as pool:
+        {"matrix": matrix, "missing": missing}[mode](pool)
+
+
+try:
+    main()
+except (RuntimeError, subprocess.TimeoutExpired) as e:
+    print(e, file=sys.stderr)
+    sys.exit(1)
