@@ -200,7 +200,7 @@ def case_bad_usage():
 
 def case_ranks():
     good(f"--data={text_file()}", "--steps=1", "--ranks=1")
-    bad(2, "--ranks=2", "1 rank", args=[f"--data={text_file()}", "--steps=1", "--ranks=2"])
+    bad(2, "--ranks=2", "1 rank ", args=[f"--data={text_file()}", "--steps=1", "--ranks=2"])
 
 
 # --- data
@@ -278,6 +278,7 @@ def case_log():
         check(4 < l["loss"] < 7 and l["grad_norm"] > 0 and l["seconds"] > 0, "odd values:", l)
         check(l["tokens"] == l["step"] * 2 * SEQ, "tokens so far:", l)
         check(abs(l["tokens_per_second"] * l["seconds"] / (2 * SEQ) - 1) < 0.1, "tokens a second do not match the seconds:", l)
+        check(l["ranks"] == 1, "ranks:", l)
     check(all(4 < l["val_loss"] < 7 for l in vals), "odd validation:", vals)
 
 
@@ -570,9 +571,9 @@ def case_check():
 # --- signals
 
 
-def interrupt(kind, *args):
+def interrupt(kind, *args, settings=()):
     """Starts a long run, sends the signal after some steps; its result."""
-    command = [programs.get(), "--data=data.txt", "--steps=2000000000", "--log=signal.jsonl", *args]
+    command = [programs.get(*settings), "--data=data.txt", "--steps=2000000000", "--log=signal.jsonl", *args]
     with contextlib.suppress(FileNotFoundError):
         os.remove("signal.jsonl")
 
@@ -625,10 +626,10 @@ def case_reader_goes_away():
     check(status == 128 + signal.SIGPIPE and os.path.exists("c/checkpoint.safetensors"), "nobody reads the lines: exit", status)
 
 
-def main():
+def main(functions):
     global programs
     root, compiler = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    cases = [(n[5:], f) for n, f in globals().items() if n.startswith("case_") and (not sys.argv[3:] or n[5:] in sys.argv[3:])]
+    cases = [(n[5:], f) for n, f in functions.items() if n.startswith("case_") and (not sys.argv[3:] or n[5:] in sys.argv[3:])]
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(root, compiler, folder)
@@ -650,4 +651,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(globals()))

@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+"""Programs of several ranks (threads, target host): what all ranks do together, and what one of them meets alone. Usage:
+ranks.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. Every run has a limit of time: a hang is a failure.
+"""
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import cli
+from cli import SEQ, bad, check, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write, write_tensors
+
+STEPS = 4
+STRATEGIES = ("none", "zero1", "zero2", "zero3")
+
+
+def mesh(shard, strategy="zero3", *more, replicate=1):
+    """Settings of a program of shard x replicate ranks."""
+    several = (f"schedule.mesh.replicate={replicate}",) if replicate > 1 else ()
+    return (f"schedule.mesh.shard={shard}", f"schedule.fsdp={strategy}") + several + more
+
+
+ONE, TWO, THREE, FOUR = (), mesh(2), mesh(3), mesh(4)
+HYBRID = mesh(2, "zero2", replicate=2)
+
+
+def one_error(r, *words):
+    check(r.status == 1, "expected exit 1:", r)
+    errors = [l for l in r.err.splitlines() if "error" in l]
+    check(len(errors) == 1, "expected one line with an error:", r)
+    for w in words:
+        check(w in errors[0], f"the error does not say '{w}':", r)
+    return r
+
+
+# --- the command line
+
+
+def case_ranks_option():
+    text_file()
+    for settings, ranks in ((TWO, 2), (THREE, 3), (HYBRID, 4)):
+        whole = train_digest("a", steps=2, settings=settings)
+        check(train_digest("b", f"--ranks={ranks}", steps=2, settings=settings) == whole, f"--ranks={ranks} is what the program has anyway")
+        for other in (1, ranks + 1):
+            bad(2, f"--ranks={other}", f"{ranks} ranks", args=["--data=data.txt", "--steps=1", f"--ranks={other}"], settings=settings)
+
+
+def case_log():
+    text_file()
+    for settings, ranks in ((TWO, 2), (HYBRID, 4)):
+        r = good("--data=data.txt", "--steps=3", "--val=data.txt", "--log=log.jsonl", settings=settings)
+        check(f"on {ranks} ranks" in r.err and f"{ranks * 2 * SEQ} tokens a step" in r.err, "the first line:", r)
+        check(len(re.findall(r"^step 3/3 ", r.err, re.M)) == 1, "one rank tells:", r)
+        lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
+        steps = [l for l in lines if "loss" in l]
+        check([l["step"] for l in steps] == [1, 2, 3] and sum("val_loss" in l for l in lines) == 1, "lines of the log:", lines)
+        for l in steps:
+            check(l["ranks"] == ranks and l["tokens"] == l["step"] * ranks * 2 * SEQ, "ranks and tokens:", l)
+            check(abs(l["tokens_per_second"] * l["seconds"] / (ranks * 2 * SEQ) - 1) < 0.1, "tokens a second are of all ranks:", l)
+
+
+# --- what is computed
+
+
+def close_steps(a, b, what, loss=1e-5, norm=1e-4):
+    for x, y in zip(a, b):
+        u, v = [[float.fromhex(t) for t in line.split()[1:]] for line in (x, y)]
+        check(abs(u[0] - v[0]) <= loss * abs(u[0]) and abs(u[1] - v[1]) <= norm * abs(u[1]), what, x, "|", y)
+
+
+def case_one_batch_on_more_ranks():
+    """The ranks' batches are those that one rank reads as one: the same data, the same loss."""
+    whole = train_digest("a", settings=("train.batch=4",), steps=STEPS)[0]
+    for settings in (mesh(2, "zero3", "train.batch=2"), mesh(4, "zero2", "train.batch=1"), mesh(2, "zero1", "train.batch=1", replicate=2)):
+        close_steps(whole, train_digest("b", settings=settings, steps=STEPS)[0], "one batch on more ranks changes the step:")
+    parts = train_digest("c", settings=("train.batch=2", "train.accumulate=2"), steps=STEPS)[0]
+    for strategy in STRATEGIES:
+        more = train_digest("d", settings=mesh(2, strategy, "train.batch=1", "train.accumulate=2"), steps=STEPS)[0]
+        close_steps(parts, more, "micro-batches on more ranks change the step:")
+
+
+def case_validation():
+    """Validation reads the same windows on any number of ranks, when these divide the batches."""
+    text_file()
+    args = ["--steps=0", "--val=data.txt", "--log=log.jsonl"]
+
+    def untrained(settings, batches):
+        good(*args, f"--val-batches={batches}", "--export=x.safetensors", settings=settings)
+        return json.loads(read("log.jsonl").decode().splitlines()[-1])["val_loss"]
+
+    for batches in (4, 8):
+        one = untrained(ONE, batches)
+        for settings in (TWO, FOUR, HYBRID):
+            other = untrained(settings, batches)
+            check(abs(one - other) <= 1e-6 * one, f"{batches} batches: validation loss", one, "and on more ranks", other)
+    check(abs(untrained(THREE, 8) - untrained(ONE, 6)) < 1e-6 * 6, "8 batches on 3 ranks are not the first 6")
+    check(untrained(FOUR, 1) == untrained(FOUR, 4), "every rank validates at least one batch")
+
+
+def case_options_change_no_bit():
+    text_file()
+    for settings in (TWO, HYBRID):
+        whole = train_digest("a", settings=settings, steps=STEPS)
+        for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json", "--save=c --save-every=2"):
+            check(train_digest("b", *option.split(), settings=settings, steps=STEPS) == whole, f"another digest with {option}")
+
+
+def case_strategies_agree():
+    for shard in (2, 3):
+        found = {s: train_digest("a", settings=mesh(shard, s), steps=STEPS) for s in STRATEGIES}
+        check(all(f == found["none"] for f in found.values()), f"on {shard} ranks the strategies differ")
+
+
+# --- weights in and out
+
+
+def case_start_does_not_depend_on_the_mesh():
+    good("--steps=0", "--export=one.safetensors", "--digest=one", "--seed=3")
+    for settings in [mesh(2, s) for s in STRATEGIES] + [THREE, HYBRID, mesh(8)]:
+        good("--steps=0", "--export=other.safetensors", "--digest=other", "--seed=3", settings=settings)
+        check(read("one.safetensors") == read("other.safetensors"), "initial weights depend on the mesh:", settings)
+        check(read("one") == read("other"), "the digest depends on the mesh:", settings)
+        good("--steps=0", "--init=one.safetensors", "--export=again.safetensors", settings=settings)
+        check(read("one.safetensors") == read("again.safetensors"), "weights read and written differ:", settings)
+
+
+def case_check():
+    text_file()
+    good("--steps=0", "--export=w.safetensors")
+    tensors, _ = tensors_of("w.safetensors")
+    dtype, shape, data = tensors["blocks.0.mlp.fc.weight"]
+    at = len(data) // 4 - 1  # the last element is not rank 0's
+    write_tensors("x.safetensors", dict(tensors, **{"blocks.0.mlp.fc.weight": (dtype, shape, data[: 4 * at] + b"\0\0\xc0\x7f")}))
+    args = ["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check"]
+    bad(1, "parameter blocks.0.mlp.fc.weight", f"element {at} is nan", "unit ", "on rank ", args=args, settings=mesh(4))
+    dtype, shape, data = tensors["wte.weight"]  # finite, and too large to go on with
+    write_tensors("x.safetensors", dict(tensors, **{"wte.weight": (dtype, shape, b"\xff\xff\x7f\x7f" * (len(data) // 4))}))
+    for settings in (TWO, HYBRID):
+        bad(1, "step 1:", "element", "on rank", args=args + ["--save=c"], settings=settings)
+        check(not os.listdir("c"), "--check saves a state that is not finite:", os.listdir("c"))
+
+
+# --- checkpoints
+
+
+def case_resume_is_exact():
+    for settings in (TWO, mesh(3, "zero1"), HYBRID, mesh(2, "zero2", "train.accumulate=3", "train.batch=1")):
+        steps, params = train_digest("whole", steps=5, settings=settings)
+        train_digest("first", "--save=c", steps=2, settings=settings)
+        check(train_digest("second", "--resume=c", steps=5, settings=settings) == (steps[2:], params), "a resumed run differs:", settings)
+        shutil.rmtree("c")
+
+
+def case_resume_under_another_strategy():
+    """For one mesh the strategy is free, also in the middle of a run."""
+    steps, params = train_digest("whole", steps=5, settings=mesh(2, "none"))
+    for first, second in (("zero3", "none"), ("none", "zero3"), ("zero1", "zero2"), ("zero2", "zero1")):
+        train_digest("first", "--save=c", steps=2, settings=mesh(2, first))
+        check(train_digest("second", "--resume=c", steps=5, settings=mesh(2, second)) == (steps[2:], params), first, "then", second, "differs")
+
+
+def case_resume_under_another_mesh():
+    text_file()
+    settings = {"2": TWO, "1": ONE, "3": THREE, "4 zero1": mesh(4, "zero1"), "2x2": HYBRID, "8": mesh(8)}
+    for source in ("2", "1", "2x2"):
+        end = train_digest("a", "--save=c", steps=3, settings=settings[source])[1]
+        for target, s in settings.items():
+            good("--data=data.txt", "--steps=3", "--resume=c", "--digest=b", "--save=d", settings=s)
+            check(digest_of("b")[1] == end, f"saved by {source}, read by {target}: other parameters")
+            good("--data=data.txt", "--steps=3", "--resume=d", "--digest=b", settings=settings[source])
+            check(digest_of("b")[1] == end, f"from {source} through {target} and back: other parameters")
+            shutil.rmtree("d")
+        shutil.rmtree("c")
+
+
+def case_data_goes_on_under_another_mesh():
+    """A resumed run reads on where the last one ended, however many ranks it has: the bad token comes at the same sequence."""
+    tokens = [i % 200 for i in range(50 * SEQ + 1)]
+    tokens[23 * SEQ + 5] = 300
+    write("a.bin", words_of(tokens))
+    tested = 0
+    for seed in range(8):
+        bad(1, "300", args=["--data=a.bin", "--steps=100", "--digest=d", f"--seed={seed}"])
+        before = 2 * len(digest_of("d")[0])  # sequences of whole steps before it
+        if before < 8:
+            continue
+        tested += 1
+        good("--data=a.bin", "--steps=1", "--save=c", f"--seed={seed}", settings=TWO)  # 4 sequences
+        good("--data=a.bin", "--steps=2", "--save=c", "--resume=c", "--log=log.jsonl", settings=mesh(2, "zero1"))  # 8
+        check(json.loads(read("log.jsonl").splitlines()[-1])["tokens"] == 8 * SEQ, "tokens so far:", read("log.jsonl"))
+        bad(1, "300", args=["--data=a.bin", "--steps=100", "--resume=c", "--digest=d"])
+        check(8 + 2 * len(digest_of("d")[0]) == before, "the data does not go on where it ended:", len(digest_of("d")[0]), before)
+        shutil.rmtree("c")
+    check(tested, "no seed reads far enough")
+
+
+def shards_of(folder):
+    _, meta = tensors_of(f"{folder}/checkpoint.safetensors")
+    return os.path.join(folder, meta["folder"]), meta
+
+
+def case_checkpoint_files():
+    text_file()
+    r = good("--data=data.txt", "--steps=5", "--save=c", "--save-every=2", settings=mesh(2, "zero3", replicate=2))
+    check(re.findall(r"^step (\d+)  saved", r.err, re.M) == ["2", "4", "5"], "saved at:", r)
+    folder, meta = shards_of("c")
+    check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-5"], "older shards stay:", os.listdir("c"))
+    check(sorted(os.listdir(folder)) == ["rank-0.safetensors", "rank-1.safetensors"], "only the first replica writes:", os.listdir(folder))
+    check(meta["step"] == "5" and meta["shards"] == "2" and meta["model"] == "Tiny", "the manifest:", meta)
+    for rank in (0, 1):
+        _, shard = tensors_of(f"{folder}/rank-{rank}.safetensors")
+        check(shard["shard"] == str(rank) and shard["model_hash"] == meta["model_hash"], "a shard's metadata:", shard)
+    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=ONE)  # and one rank goes on in the same folder
+    check(os.listdir("c") == ["checkpoint.safetensors"], "shards stay when one file holds everything:", os.listdir("c"))
+
+
+def case_resume_refused():
+    text_file()
+    good("--data=data.txt", "--steps=2", "--save=old", settings=TWO)
+    good("--data=data.txt", "--steps=3", "--save=c", settings=TWO)
+    folder, _ = shards_of("c")
+    path, args = f"{folder}/rank-1.safetensors", ["--data=data.txt", "--steps=5", "--resume=c"]
+    data = read(path)
+
+    def refused(*words):
+        for settings in (TWO, ONE, mesh(3, "zero1"), FOUR):
+            one_error(cli.run(*args, settings=settings), path, *words)
+
+    os.remove(path)
+    refused("No such file")
+    for size in (0, 7, 100, len(data) // 2, len(data) - 1):
+        write(path, data[:size])
+        refused()
+    for at in (0, 9, 200, len(data) // 2, len(data) - 1):
+        flipped = bytearray(data)
+        flipped[at] ^= 2
+        write(path, bytes(flipped))
+        refused()
+    write(path, read(f"{shards_of('old')[0]}/rank-1.safetensors"))
+    refused("is shard 1 of 2 of step 2")
+    write(path, read(f"{folder}/rank-0.safetensors"))
+    refused("is shard 0 of 2 of step 3")
+    good("--data=data.txt", "--steps=3", "--save=other", settings=mesh(2, "zero3", "dim=16"))
+    write(path, read(f"{shards_of('other')[0]}/rank-1.safetensors"))
+    refused("shard 1 of 2")
+    good("--data=data.txt", "--steps=3", "--save=other", "--seed=9", settings=TWO)
+    write(path, read(f"{shards_of('other')[0]}/rank-1.safetensors"))
+    refused()
+    write(path, data)
+    bad(1, "wte.weight", "[256,32]", "[256,16]", args=args, settings=mesh(2, "zero3", "dim=16"))
+    bad(1, "train block", args=args, settings=mesh(2, "zero3", "train.clip=0.5"))
+    manifest = bytearray(read("c/checkpoint.safetensors"))
+    manifest[len(manifest) // 2] ^= 1
+    write("c/checkpoint.safetensors", bytes(manifest))
+    bad(1, "c/checkpoint.safetensors", args=args, settings=TWO)
+    manifest[len(manifest) // 2] ^= 1
+    write("c/checkpoint.safetensors", bytes(manifest))
+    good(*args, settings=TWO)
+
+
+def case_full_disk_on_one_rank():
+    text_file()
+    good("--data=data.txt", "--steps=2", "--save=c", settings=FOUR)
+    kept = {rank: read(f"c/step-2/rank-{rank}.safetensors") for rank in range(4)}
+    for rank in (0, 2, 3):
+        os.mkdir("c/step-4")
+        os.symlink("/dev/full", f"c/step-4/rank-{rank}.safetensors")
+        r = one_error(cli.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", "--save-every=1", settings=FOUR),
+                      f"step-4/rank-{rank}.safetensors", "No space left")
+        check("step 3  saved" in r.err and "step 4  saved" not in r.err, "saved steps:", r)
+        os.remove(f"c/step-4/rank-{rank}.safetensors")
+        os.rmdir("c/step-4")
+        check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-3"], "files that stay:", os.listdir("c"))
+        good("--data=data.txt", "--steps=3", "--resume=c", settings=FOUR)
+        shutil.rmtree("c")
+        good("--data=data.txt", "--steps=2", "--save=c", settings=FOUR)
+        check(all(read(f"c/step-2/rank-{k}.safetensors") == kept[k] for k in kept), "the same run saves other bytes")
+    for limit in (4096, 20000):  # the disk is full for everybody
+        r = cli.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=FOUR, limit=limit)
+        one_error(r, "File too large")
+        check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-2"], "files that stay:", os.listdir("c"))
+    good("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=TWO)
+
+
+def case_outputs_on_a_full_disk():
+    text_file()
+    full = cli.full_device()
+    for option in ("log", "digest", "export", "profile"):
+        r = bad(1, full, "No space left", args=["--data=data.txt", "--steps=2", f"--{option}={full}", "--save=c"], settings=TWO)
+        check("step 2  saved" in r.err, "the run is lost with one of its outputs:", r)
+        shutil.rmtree("c")
+    for option in ("log", "digest", "export", "profile"):
+        r = bad(1, f"--{option}", "No such file", args=["--data=data.txt", "--steps=2", f"--{option}=none/x"], settings=TWO)
+        check("step 1" not in r.err, "told after training, not before:", r)
+
+
+def start(*args, settings):
+    return subprocess.Popen([cli.programs.get(*settings), *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def case_killed_while_it_saves():
+    """One rank stands before a pipe that nobody reads, the others have saved; then the program is killed."""
+    text_file()
+    whole = train_digest("whole", steps=6, settings=TWO)
+    good("--data=data.txt", "--steps=2", "--save=c", settings=TWO)
+    for rank in (0, 1):
+        os.mkdir("c/step-4")
+        os.mkfifo(f"c/step-4/rank-{rank}.safetensors")
+        p = start("--data=data.txt", "--steps=6", "--resume=c", "--save=c", "--save-every=4", settings=TWO)
+        other, until = f"c/step-4/rank-{1 - rank}.safetensors", time.monotonic() + 30
+        while time.monotonic() < until and not os.path.exists(other):
+            time.sleep(0.005)
+        check(os.path.exists(other), "the other rank does not save")
+        p.kill()
+        p.communicate()
+        os.remove(f"c/step-4/rank-{rank}.safetensors")
+        check(train_digest("rest", "--resume=c", steps=6, settings=TWO) == (whole[0][2:], whole[1]), "the older checkpoint is lost")
+        os.makedirs("c/step-4", exist_ok=True)
+        shutil.rmtree("c/step-4")
+    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=THREE)
+    check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-6"], "files that stay:", os.listdir("c"))
+
+
+def case_killed_at_any_moment():
+    """Whenever a run that saves after each step is killed, what is in the folder is a checkpoint of one step."""
+    text_file()
+    chance = random.Random(5)
+    good("--data=data.txt", "--steps=1", "--save=c", settings=TWO)
+    seen = set()
+    for i in range(12):
+        p = start("--data=data.txt", "--steps=1000000", "--resume=c", "--save=c", "--save-every=1", settings=(TWO, THREE)[i % 2])
+        time.sleep(0.05 + 0.1 * chance.random())
+        p.kill()
+        p.communicate()
+        step = int(shards_of("c")[1]["step"])
+        seen.add(step)
+        good("--data=data.txt", f"--steps={step}", "--resume=c", settings=(TWO, ONE)[i % 2])
+    check(len(seen) > 3, "the runs were killed before they saved:", seen)
+
+
+# --- what one rank meets alone
+
+
+def case_bad_token_in_one_window():
+    tokens = [i % 200 for i in range(40 * SEQ + 1)]
+    tokens[17 * SEQ + 3] = 300
+    write("a.bin", words_of(tokens))
+    learnt = set()
+    for seed in range(6):
+        bad(1, "300", args=["--data=a.bin", "--steps=100", "--digest=d", f"--seed={seed}"], settings=("train.batch=1",))
+        sequences = len(digest_of("d")[0])
+        for settings, ranks in ((mesh(2, "zero3", "train.batch=1"), 2), (mesh(4, "zero1", "train.batch=1"), 4),
+                                (mesh(2, "zero2", "train.batch=1", "train.accumulate=2"), 4)):
+            if os.path.isdir("c"):
+                shutil.rmtree("c")
+            r = cli.run("--data=a.bin", "--steps=100", "--digest=d", "--save=c", f"--seed={seed}", settings=settings)
+            one_error(r, "a.bin: token 300 at position 275")
+            steps, _ = digest_of("d")
+            check(len(steps) == sequences // ranks, "stopped after", len(steps), "steps, not", sequences // ranks)
+            learnt.add(len(steps))
+            check(not steps or f"step {len(steps)}  saved" in r.err, "what was learnt before the bad token is not saved:", r)
+    check(len(learnt) > 2, "all runs end at one place:", learnt)
+    text_file()
+    for settings in (TWO, mesh(4, "none")):
+        bad(1, "300", "275", args=["--data=data.txt", "--val=a.bin", "--steps=2", "--val-batches=100"], settings=settings)
+
+
+def case_signals():
+    text_file()
+    for kind, settings in ((signal.SIGINT, TWO), (signal.SIGTERM, mesh(3, "zero1")), (signal.SIGHUP, HYBRID)):
+        r = cli.interrupt(kind, "--save=c", "--export=w.safetensors", "--digest=d", settings=settings)
+        check(r.status == 128 + kind, f"expected exit {128 + kind} after {kind.name}:", r)
+        done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
+        check(done, "nothing says that the run was stopped:", r)
+        steps, params = digest_of("d")
+        check(len(steps) == int(done.group(1)) == int(shards_of("c")[1]["step"]), "digest and checkpoint end elsewhere:", len(steps), done.group(0))
+        good("--steps=0", "--init=w.safetensors", "--digest=e")
+        check(digest_of("e")[1] == params, "the export is of another state")
+        good("--data=data.txt", f"--steps={len(steps) + 1}", "--resume=c", settings=settings)
+        shutil.rmtree("c")
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(globals()))
