@@ -90,6 +90,20 @@ static bool read_launcher(HdLaunch *l, bool *bad) {
     return false;
 }
 
+const char *hd_launcher(int *rank, int *ranks) {
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *text[] = {env(launchers[i].rank), env(launchers[i].ranks)};
+        if (!text[0] || !text[1]) continue;
+        char *end[2];
+        const long r = strtol(text[0], &end[0], 10), n = strtol(text[1], &end[1], 10);
+        if (*end[0] || *end[1] || r < 0 || r >= n || n > MOST_RANKS) return NULL;
+        *rank = (int)r;
+        *ranks = (int)n;
+        return launchers[i].by;
+    }
+    return NULL;
+}
+
 static int needed(const HdProgram *p) { return (p->shard > 1 ? p->shard : 1) * (p->replicate > 1 ? p->replicate : 1); }
 
 static bool fits(const HdProgram *p, int ranks, const HdLaunch *l) { // false after a message from rank 0

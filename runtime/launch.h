@@ -21,6 +21,9 @@ typedef struct {
 // say has been said (all ranks of --ranks are done, or the ranks that were started are not those of the mesh).
 bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l);
 
+// The launcher that has started this process by the environment, its rank and how many there are; NULL: none that says so in order.
+const char *hd_launcher(int *rank, int *ranks);
+
 // all: connects the ranks and makes sure that they run the same program. NULL after hd_fail; print that where hd_launch_speaks. A run
 // of one rank gets hd_world_alone().
 HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p);

@@ -1,4 +1,5 @@
 // hd_main: the command line of every compiled program, and the ranks it starts: one alone, threads, or processes.
+#include "runtime/launch.h"
 #include "runtime/run.h"
 #include <errno.h>
 #include <pthread.h>
@@ -55,15 +56,18 @@ static int run_threads(const HdProgram *p, const Options *o, int n) {
     return status;
 }
 
-static int run_alone(const HdProgram *p, const Options *o) {
-    Rank rank = {.p = p, .o = o, .w = hd_world_alone()};
+static int run_one(const HdProgram *p, const Options *o, HdWorld *w) {
+    Rank rank = {.p = p, .o = o, .w = w};
     rank_main(&rank);
     return close_ranks(&rank, 1);
 }
 
-static int run_processes(const HdProgram *p, int n) {
-    hd_fail("target %s runs one rank; this program was compiled for %d", p->target, n);
-    return tell();
+static int run_processes(const HdProgram *p, const Options *o) { // this one is a rank, or looks after those that it has started
+    HdLaunch l;
+    if (!hd_launch(p, (int)o->ranks, &l)) return l.status;
+    hd_catch_signals();
+    HdWorld *w = hd_world_tcp(&l, p);
+    return w ? run_one(p, o, w) : hd_launch_speaks(&l) ? tell() : 1;
 }
 
 static int print_report(const char *report) {
@@ -74,9 +78,16 @@ static int print_report(const char *report) {
 
 int hd_main(int argc, char **argv, const HdProgram *p) {
     Options o;
-    const int usage = hd_options_parse(argc, argv, p, &o), ranks = hd_ranks(p);
+    int rank = 0, started = 1, n = hd_ranks(p);
+    const char *launcher = hd_launcher(&rank, &started);
+    const int usage = hd_options_parse(argc, argv, p, rank == 0, &o);
     if (usage) return usage == 1 ? 0 : 2;
-    if (o.report || o.report_json) return print_report(o.report ? p->report_text : p->report);
+    if (o.report || o.report_json) return rank ? 0 : print_report(o.report ? p->report_text : p->report);
+    if (!p->backend->threads) return run_processes(p, &o);
+    if (started > 1) {
+        if (!rank) fprintf(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n", launcher, started, p->target, n, n > 1 ? "s" : "");
+        return 2;
+    }
     hd_catch_signals();
-    return ranks == 1 ? run_alone(p, &o) : p->backend->threads ? run_threads(p, &o, ranks) : run_processes(p, ranks);
+    return n == 1 ? run_one(p, &o, hd_world_alone()) : run_threads(p, &o, n);
 }

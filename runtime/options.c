@@ -2,6 +2,7 @@
 #include "runtime/options.h"
 #include <errno.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,12 +63,21 @@ static void usage(FILE *f, const char *argv0) {
           "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (tell every choice)\n", f);
 }
 
+static bool silent; // another rank says it
+
+__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    if (!silent) vfprintf(stderr, fmt, ap);
+    va_end(ap);
+}
+
 static bool number(const char *name, const char *text, int64_t least, int64_t most, int64_t *v) {
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (*end || end == text || errno || n < least || n > most) {
-        fprintf(stderr, "error: --%s=%s: expected a whole number from %lld to %lld\n", name, text, (long long)least, (long long)most);
+        say("error: --%s=%s: expected a whole number from %lld to %lld\n", name, text, (long long)least, (long long)most);
         return false;
     }
     *v = n;
@@ -80,7 +90,7 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
                         id == OPT_EXPORT ? &o->export_to : id == OPT_PROFILE ? &o->profile : NULL;
     if (text) {
         if (!*arg) {
-            fprintf(stderr, "error: --%s needs a file name\n", names[id]);
+            say("error: --%s needs a file name\n", names[id]);
             return 2;
         }
         *text = arg;
@@ -98,7 +108,7 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
     if (id == OPT_NO_GRAPH) o->no_graph = true;
     if (id == OPT_CHECK) o->check = true;
     if (id == OPT_REPORT && arg && strcmp(arg, "json")) {
-        fprintf(stderr, "error: --report=%s: json is the only other form\n", arg);
+        say("error: --report=%s: json is the only other form\n", arg);
         return 2;
     }
     if (id == OPT_REPORT) *(arg ? &o->report_json : &o->report) = true;
@@ -106,7 +116,7 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
 }
 
 static int refuse(const char *what, const char *arg, const char *argv0) {
-    fprintf(stderr, "error: %s%s; try %s --help\n", what, arg, argv0);
+    say("error: %s%s; try %s --help\n", what, arg, argv0);
     return 2;
 }
 
@@ -124,7 +134,7 @@ static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
     if (o->report || o->report_json) return 0;
     if (o->steps < 0 && !o->export_to && !(o->val && o->resume)) {
-        if (argc == 1) usage(stderr, argv[0]);
+        if (argc == 1 && !silent) usage(stderr, argv[0]);
         return refuse("--steps=N is missing", none, argv[0]);
     }
     if (o->steps > 0 && !o->data) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
@@ -136,18 +146,19 @@ static int combine(const Options *o, int argc, char **argv) {
 
 static int takes_value(const char *arg) { return !arg ? no_argument : *arg == '[' ? optional_argument : required_argument; }
 
-int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o) {
+int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o) {
     const struct option longs[] = {
 #define X(id, name, arg, doc) {name, takes_value(arg), NULL, OPT_##id},
         OPTIONS(X)
 #undef X
         {NULL, 0, NULL, 0}};
     *o = (Options){.steps = -1, .seed = p->seed, .val_batches = 8};
+    silent = !speaks;
     optind = 1;
     opterr = 0;
     for (int id; (id = getopt_long(argc, argv, ":", longs, NULL)) != -1;) {
         if (id == OPT_HELP) {
-            usage(stdout, argv[0]);
+            if (speaks) usage(stdout, argv[0]);
             return 1;
         }
         if (id == '?' || id == ':') return refuse_option(id, argv);
@@ -156,7 +167,7 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, Options *o) {
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
     if (combine(o, argc, argv)) return 2;
     if (o->ranks && o->ranks != hd_ranks(p)) {
-        fprintf(stderr, "error: --ranks=%lld: this program was compiled for %d rank%s (mesh { shard = %d; replicate = %d; })\n", (long long)o->ranks,
+        say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { shard = %d; replicate = %d; })\n", (long long)o->ranks,
                 hd_ranks(p), hd_ranks(p) == 1 ? "" : "s", p->shard, p->replicate);
         return 2;
     }

@@ -50,6 +50,20 @@ def case_ranks_option():
             bad(2, f"--ranks={other}", f"{ranks} ranks", args=["--data=data.txt", "--steps=1", f"--ranks={other}"], settings=settings)
 
 
+def case_launched_as_processes():
+    """The ranks of this target are threads: a launcher's many processes would each be the whole run. One of them says so."""
+    text_file()
+    for settings in (ONE, TWO):
+        for names in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+            for rank in ("0", "1"):
+                r = cli.run("--data=data.txt", "--steps=1", "--log=log.jsonl", settings=settings, env=dict(zip(names, (rank, "2"))))
+                check(r.status == 2 and not os.path.exists("log.jsonl"), "expected exit 2 and no run:", r)
+                check((r.err.count("error: ") == 1 and "threads" in r.err) if rank == "0" else not r.err, "one rank says why:", r)
+            r = cli.run("--bogus", settings=settings, env=dict(zip(names, ("1", "2"))))
+            check(r.status == 2 and not r.err, "bad usage is told by rank 0 alone:", r)
+        good("--data=data.txt", "--steps=1", settings=settings, env={"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"})
+
+
 def case_log():
     text_file()
     for settings, ranks in ((TWO, 2), (HYBRID, 4)):
