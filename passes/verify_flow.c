@@ -317,8 +317,22 @@ static void all_gather(Flow *w, const Op *o) {
 
 // --- reads of weights
 
+// What only the optimizer and reductions may read of a bucket.
+static bool is_kept_apart(const Symbol *s) {
+    static const char *const roles[] = {"grad", "gradient", "moment1", "moment2"};
+    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(role, roles[i]) == 0) return true;
+    return false;
+}
+
 static void read_weights(Flow *w, const Op *o, const Value *v) {
     Home home = w->homes[v->id];
+    Held *kept = home.buffer && is_kept_apart(home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
+    if (kept && kept->bucket && !(o->kind == OP_STORE && all_of_kind(w, kept, HOLDS_SUM))) {
+        hd_plan_wrong(w->c, o, o->span, "computes with @%s, which holds no weights", home.buffer->name);
+        return;
+    }
     Held *h = home.buffer && holds_weights(home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
     int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) : 0, hi = lo + hd_type_count(v->type);
     if (!h || !h->bucket || lo >= hi) return;

@@ -1,21 +1,29 @@
-// A machine that runs finished plans on symbols instead of numbers: memory is cells of two bytes, each holding a hash, and an op writes
-// hashes of what it is and of what it read. Two plans whose buffers and results end with equal hashes compute the same, whatever
-// their ops mean; a byte read from the wrong place, too early or too late changes the hash. Streams run in any order that their events
-// allow, so a race shows as a difference between two orders. Sums commute here: their order is not a plan's to prove.
+// A machine that runs finished plans on symbols instead of numbers, all ranks in step: the memory of a rank is cells of two bytes, each
+// holding a hash, and an op writes hashes of what it is and of what it read. Collectives move cells between the ranks' memories. Two
+// plans whose buffers and results end with equal hashes compute the same, whatever their ops mean; a byte read from the wrong place, too
+// early or too late changes the hash. Streams run in any order that their events allow, functions one behind the other on each stream as
+// the runtime issues them, so a race shows as a difference between two orders. Sums commute here: their order is not a plan's to prove.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
 #include "ir/ir.h"
 
-typedef struct { const Func *f; const Op *op; int instance; } Step; // op == NULL: the runtime fills the arguments
+typedef struct { const Func *f; const Op *op; int func, instance, stream, wait_for; } Step; // op == NULL: the runtime fills the arguments
+typedef struct { Step *at; int n, cap; } Steps;
+enum { MOST_STREAMS = 8 };
 typedef struct {
     const Module *m;
     Arena *a;
-    uint64_t *cell;
+    int shard, replicate, ranks;
+    uint64_t **memory;        // by rank
+    int rank;                 // the one that runs now
+    uint64_t *cell;           // its memory
     int64_t n_cells;
     uint64_t garbage, result; // a counter; the hash of what is seen from outside
     uint64_t **key;           // by function in order, by op id: what the op is, places left out
     const Func **funcs;
     int n_funcs;
+    Steps steps;
+    VEC(const char *) streams;
 } Machine;
 
 static uint64_t mix(uint64_t a, uint64_t b) {
@@ -55,7 +63,7 @@ static void scribble(Machine *x, int64_t at, int64_t bytes) {
 }
 
 static uint64_t key_of(const Op *o, Arena *a) {
-    static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_INTO, A_ACCUMULATE, A_EVENT, A_BUFFER, A_BUFFERS, A_BUCKET};
+    static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_INTO, A_ACCUMULATE, A_EVENT, A_BUFFER, A_BUFFERS, A_BUCKET, A_COMM, A_AFTER, A_ON};
     Attrs as = hd_attrs_copy(o->func->module->cx, &o->attrs);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) hd_unset(&as, places[i]);
     Out t = hd_out(a);
@@ -63,7 +71,8 @@ static uint64_t key_of(const Op *o, Arena *a) {
     return mix(hash_text(hd_op_info(o->kind)->mnemonic), hash_text(t.text));
 }
 
-static const Symbol *buffer_of(Machine *x, const Op *o, AttrId a) { return hd_symbol_find(x->m, hd_word(&o->attrs, a, "")); }
+static const Symbol *buffer_of_name(Machine *x, const char *name) { return hd_symbol_find(x->m, name); }
+static const Symbol *buffer_of(Machine *x, const Op *o, AttrId a) { return buffer_of_name(x, hd_word(&o->attrs, a, "")); }
 
 static void put(uint64_t *c, uint64_t v, bool add) { *c = add ? *c + v : v; }
 
@@ -80,24 +89,85 @@ static bool overlaps(const Value *v, const Value *w) {
     return a < b + hd_type_bytes(w->type) && b < a + hd_type_bytes(v->type);
 }
 
-static void run_update(Machine *x, const Op *o) {
-    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
-    int64_t n[5] = {0}, count = 0;
+static const Symbol *bucket_part(Machine *x, const Op *o, const char *role) {
     for (const Symbol *s = x->m->symbols; s; s = s->next)
-        for (int i = 0; s->kind == SYM_BUFFER && i < 5; i++)
-            if (!strcmp(hd_word(&s->attrs, A_ROLE, ""), roles[i]) && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), hd_word(&o->attrs, A_BUCKET, ""))) {
-                c[i] = cells(x, s->place.offset, hd_type_bytes(s->type), &n[i]);
-                count = hd_type_count(s->type);
-            }
+        if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT) && !strcmp(hd_word(&s->attrs, A_ROLE, ""), role) &&
+            !strcmp(hd_word(&s->attrs, A_BUCKET, ""), hd_word(&o->attrs, A_BUCKET, "")))
+            return s;
+    return NULL;
+}
+
+// Element i of what a rank has of a bucket is this one of the bucket.
+static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *part, int64_t i) {
+    int64_t size = hd_type_count(bucket->type), n = hd_type_count(part->type);
+    return n == size ? i : x->rank % x->shard * n + i;
+}
+
+static void run_update(Machine *x, const Op *o) {
+    const Symbol *bucket = buffer_of(x, o, A_BUCKET), *part[] = {NULL, bucket_part(x, o, "master"), bucket_part(x, o, "moment1"), bucket_part(x, o, "moment2"), NULL};
+    part[0] = hd_has(&o->attrs, A_BUFFER) ? buffer_of(x, o, A_BUFFER) : bucket_part(x, o, "grad");
+    part[4] = hd_has(&o->attrs, A_INTO) ? buffer_of(x, o, A_INTO) : bucket_part(x, o, "compute");
+    if (!hd_has(&o->attrs, A_INTO) && part[4] && part[1] && hd_type_count(part[4]->type) != hd_type_count(part[1]->type)) part[4] = NULL;
+    uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
+    int64_t n[5] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
+    for (int k = 0; k < 5; k++)
+        if (part[k]) c[k] = cells(x, part[k]->place.offset, hd_type_bytes(part[k]->type), &n[k]);
+    int64_t decayed = hd_int(&bucket->attrs, A_DECAYED, 0), wide = part[4] ? hd_dtype_bytes(part[4]->type->dtype) / 2 : 1;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t h = scalars;
+        uint64_t h = mix(scalars, position(x, bucket, part[1], i) < decayed);
         for (int k = 0; k < 4; k++)
-            for (int j = 0; j < 2; j++) h = mix(h, n[k] ? c[k][2 * i + j] : fresh(x));
+            for (int j = 0; j < 2; j++) h = mix(h, 2 * i + j < n[k] ? c[k][2 * i + j] : fresh(x));
         for (int k = 1; k < 4; k++)
             for (int j = 0; j < 2; j++)
-                if (n[k]) c[k][2 * i + j] = mix(h, (uint64_t)(2 * k + j));
-        if (n[4]) c[4][i] = mix(h, 99);
+                if (2 * i + j < n[k]) c[k][2 * i + j] = mix(h, (uint64_t)(2 * k + j));
+        for (int64_t j = 0; j < wide; j++)
+            if (wide * i + j < n[4]) c[4][wide * i + j] = mix(h, 99 + (uint64_t)j);
+    }
+}
+
+// --- collectives: every rank reads before any writes
+
+typedef struct { int n, mine, first, step; } Group;
+
+static Group group_of(const Machine *x, const Symbol *comm, int rank) {
+    const char *over = hd_word(&comm->attrs, A_OVER, "world");
+    if (!strcmp(over, "shard")) return (Group){x->shard, rank % x->shard, rank - rank % x->shard, 1};
+    if (!strcmp(over, "replicate")) return (Group){x->replicate, rank / x->shard, rank % x->shard, x->shard};
+    return (Group){x->ranks, rank, 0, 1};
+}
+
+static void use_rank(Machine *x, int rank) {
+    x->rank = rank;
+    x->cell = x->memory[rank];
+}
+
+static uint64_t *copy_of(Machine *x, const Symbol *b, int64_t *n) {
+    uint64_t *c = cells(x, b->place.offset, hd_type_bytes(b->type), n), *copy = HD_NEWN(x->a, uint64_t, *n + 1);
+    memcpy(copy, c, sizeof *c * (size_t)*n);
+    return copy;
+}
+
+static void run_collective(Machine *x, const Op *o) {
+    const Symbol *from = buffer_of(x, o, A_BUFFER), *into = buffer_of(x, o, A_INTO), *comm = buffer_of(x, o, A_COMM);
+    uint64_t **in = HD_NEWN(x->a, uint64_t *, x->ranks);
+    int64_t n = 0, m;
+    for (int r = 0; r < x->ranks; r++) {
+        use_rank(x, r);
+        in[r] = copy_of(x, from, &n);
+    }
+    for (int r = 0; r < x->ranks; r++) {
+        Group g = group_of(x, comm, r);
+        use_rank(x, r);
+        uint64_t *out = cells(x, into->place.offset, hd_type_bytes(into->type), &m);
+        for (int64_t i = 0; i < m; i++) {
+            if (o->kind == OP_ALL_GATHER) {
+                int64_t who = n ? i / n : g.n;
+                out[i] = who < g.n ? in[g.first + (int)who * g.step][i % n] : fresh(x);
+                continue;
+            }
+            out[i] = 0;
+            for (int k = 0; k < g.n; k++) out[i] += g.mine * m + i < n ? in[g.first + k * g.step][g.mine * m + i] : fresh(x);
+        }
     }
 }
 
@@ -126,6 +196,12 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
         for (int64_t i = 0; i < n; i++) key = mix(key, c[i] = mix(c[i], 7));
     }
     if (o->kind == OP_ADAMW) run_update(x, o);
+    if (o->kind == OP_ZERO) {
+        const Symbol *b = buffer_of(x, o, A_INTO);
+        int64_t n, size = hd_dtype_bytes(b->type->dtype);
+        uint64_t *c = cells(x, b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * size, hd_int(&o->attrs, A_SIZE, 0) * size, &n);
+        for (int64_t i = 0; i < n; i++) c[i] = 0;
+    }
     for (int i = 0; i < o->n_out; i++) {
         const Value *v = o->out[i];
         bool torn = false; // written while it is read
@@ -137,78 +213,138 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (workspace > 0) scribble(x, at, workspace);
 }
 
-static void run_step(Machine *x, const Step *s) {
-    int f = 0;
-    while (x->funcs[f] != s->f) f++;
-    if (s->op) {
-        run_op(x, s->op, x->key[f][s->op->id]);
-        if (s->op->kind == OP_RETURN) // what the runtime reads after a function
-            for (const Symbol *b = x->m->symbols; b; b = b->next)
-                if (b->kind == SYM_BUFFER && !strcmp(hd_word(&b->attrs, A_ROLE, ""), "state")) x->result = mix(x->result, digest(x, b->place.offset, hd_type_bytes(b->type)));
-        return;
-    }
+// What the runtime reads after a function.
+static void read_state(Machine *x) {
+    for (const Symbol *b = x->m->symbols; b; b = b->next)
+        if (b->kind == SYM_BUFFER && !strcmp(hd_word(&b->attrs, A_ROLE, ""), "state")) x->result = mix(x->result, digest(x, b->place.offset, hd_type_bytes(b->type)));
+}
+
+static void fill_arguments(Machine *x, const Step *s) {
     for (int i = 0; i < s->f->n_args; i++) {
         const Value *v = s->f->args[i];
         int64_t n;
-        uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n);
-        for (int64_t j = 0; j < n; j++) c[j] = mix(mix(hash_text(v->name), (uint64_t)s->instance), (uint64_t)j);
+        uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n), h = mix(mix(hash_text(v->name), (uint64_t)s->instance), (uint64_t)x->rank);
+        for (int64_t j = 0; j < n; j++) c[j] = mix(h, (uint64_t)j);
+    }
+}
+
+static void run_step(Machine *x, const Step *s) {
+    if (s->op && hd_has(&s->op->attrs, A_COMM)) {
+        run_collective(x, s->op);
+        return;
+    }
+    for (int r = 0; r < x->ranks; r++) {
+        use_rank(x, r);
+        if (!s->op) fill_arguments(x, s);
+        else run_op(x, s->op, x->key[s->func][s->op->id]);
+        if (s->op && s->op->kind == OP_RETURN) read_state(x);
     }
 }
 
 // --- orders
 
-typedef struct { Step *at; int n, cap; } Steps;
+static int stream_number(Machine *x, const char *name) {
+    int i = 0;
+    while (i < x->streams.n && strcmp(x->streams.at[i], name) != 0) i++;
+    if (i == x->streams.n) hd_push(x->a, &x->streams, name);
+    return i;
+}
 
-static void add_function(Machine *x, Steps *steps, const char *name, int *instance) {
+// The record that a wait waits for: the last one before it in its function; -1: it may go on.
+static int record_before(const Machine *x, const Op *wait, int start) {
+    for (int i = x->steps.n - 1; i >= start; i--) {
+        const Op *o = x->steps.at[i].op;
+        if (o && o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == hd_int(&wait->attrs, A_EVENT, -1)) return i;
+    }
+    return -1;
+}
+
+static void add_function(Machine *x, const char *name, int *instance) {
     for (int i = 0; i < x->n_funcs; i++) {
-        if (strcmp(x->funcs[i]->name, name) != 0) continue;
-        Step fill = {x->funcs[i], NULL, (*instance)++};
-        hd_push(x->a, steps, fill);
-        for (const Op *o = x->funcs[i]->first; o; o = o->next) {
-            Step s = {x->funcs[i], o, fill.instance};
-            hd_push(x->a, steps, s);
+        const Func *f = x->funcs[i];
+        if (strcmp(f->name, name) != 0) continue;
+        int start = x->steps.n;
+        Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1};
+        hd_push(x->a, &x->steps, fill);
+        for (const Op *o = f->first; o; o = o->next) {
+            Step s = {f, o, i, fill.instance, stream_number(x, o->stream), o->kind == OP_WAIT ? record_before(x, o, start) : -1};
+            hd_push(x->a, &x->steps, s);
         }
     }
 }
 
-static const char *stream_of(const Step *s) { return s->op ? s->op->stream : s->f->last->stream; }
-
-// Whether a wait may go on: its event was recorded, or no earlier op of the function records it at all.
-static bool may_go(const Step *s, const Steps *steps, const bool *done) {
-    if (!s->op || s->op->kind != OP_WAIT) return true;
-    for (const Step *p = s; p >= steps->at && p->instance == s->instance; p--)
-        if (p->op && p->op->kind == OP_RECORD && hd_int(&p->op->attrs, A_EVENT, -1) == hd_int(&s->op->attrs, A_EVENT, -1)) return done[p - steps->at];
-    return true;
+// Orders: 0 program order; 1 whoever is furthest ahead; then for each stream one in which it runs only when nobody else can, and one
+// in which it runs whenever it can; then random ones.
+static int choose(const Machine *x, const int *ready, int n, int order, uint64_t *random) {
+    int best = ready[0], last = ready[0], stream = (order - 2) / 2;
+    for (int i = 1; i < n; i++) {
+        if (ready[i] < best) best = ready[i];
+        if (ready[i] > last) last = ready[i];
+    }
+    if (order == 0) return best;
+    if (order == 1) return last;
+    if (stream >= x->streams.n) return ready[(*random = mix(*random, 3)) % (uint64_t)n];
+    for (int i = 0; i < n; i++) {
+        bool it = x->steps.at[ready[i]].stream == stream;
+        if (it && order % 2) return ready[i];
+        if (!it && order % 2 == 0) return ready[i];
+    }
+    return best;
 }
 
-static uint64_t run_order(Machine *x, const Steps *steps, int order) {
-    bool *done = HD_NEWN(x->a, bool, steps->n + 1);
+static uint64_t run_order(Machine *x, int order) {
+    int n = x->steps.n, head[MOST_STREAMS], *next = HD_NEWN(x->a, int, n + 1), latest[MOST_STREAMS];
+    bool *done = HD_NEWN(x->a, bool, n + 1);
     uint64_t random = (uint64_t)order;
-    for (int ran = 0; ran < steps->n; ran++) {
-        int pick = -1, heads = 0;
-        for (int i = 0; i < steps->n; i++) { // the head of each stream
-            if (done[i]) continue;
-            bool head = true;
-            for (int k = 0; k < i && head; k++) head = done[k] || strcmp(stream_of(&steps->at[k]), stream_of(&steps->at[i])) != 0;
-            if (!head || !may_go(&steps->at[i], steps, done)) continue;
-            heads++;
-            if (order == 0) { pick = i; break; }
-            random = mix(random, 3);
-            if (order == 1 || random % (uint64_t)heads == 0) pick = i; // order 1: whoever is furthest ahead
-        }
-        if (pick < 0) return 0; // stuck
-        done[pick] = true;
-        run_step(x, &steps->at[pick]);
+    if (x->streams.n > MOST_STREAMS) return 0;
+    for (int s = 0; s < x->streams.n; s++) head[s] = latest[s] = -1;
+    for (int i = 0; i < n; i++) {
+        int s = x->steps.at[i].stream;
+        next[i] = -1;
+        if (latest[s] >= 0) next[latest[s]] = i;
+        else head[s] = i;
+        latest[s] = i;
     }
-    return x->result;
+    for (int ran = 0; ran < n; ran++) {
+        int ready[MOST_STREAMS], k = 0;
+        for (int s = 0; s < x->streams.n; s++) {
+            const Step *h = head[s] >= 0 ? &x->steps.at[head[s]] : NULL;
+            if (h && (h->wait_for < 0 || done[h->wait_for])) ready[k++] = head[s];
+        }
+        if (!k) return 0; // stuck
+        int pick = choose(x, ready, k, order, &random);
+        done[pick] = true;
+        head[x->steps.at[pick].stream] = next[pick];
+        run_step(x, &x->steps.at[pick]);
+    }
+    return x->result ? x->result : 1;
+}
+
+static int mesh_axis(const Module *m, AttrId axis) {
+    const Symbol *schedule = hd_symbol_find(m, "schedule");
+    return schedule ? (int)hd_int(&schedule->attrs, axis, 1) : 1;
+}
+
+static void fill_buffers(Machine *x) {
+    for (const Symbol *s = x->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
+        int64_t n, wide = hd_dtype_bytes(s->type->dtype) / 2;
+        uint64_t *c = cells(x, s->place.offset, hd_type_bytes(s->type), &n);
+        const Symbol *bucket = hd_has(&s->attrs, A_BUCKET) ? buffer_of_name(x, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
+            c[i] = mix(hash_text(s->name), (uint64_t)at);
+        }
+    }
 }
 
 // What a plan computes in two steps and an evaluation, in one of the orders that its streams allow: 0 is program order.
 static uint64_t run_plan(const Module *m, int order) {
-    Machine x = {.m = m, .a = hd_arena_new()};
+    Machine x = {.m = m, .a = hd_arena_new(), .shard = mesh_axis(m, A_SHARD), .replicate = mesh_axis(m, A_REPLICATE)};
     const Symbol *arena = hd_symbol_find(m, "device");
+    x.ranks = x.shard * x.replicate;
     x.n_cells = hd_int(&arena->attrs, A_BYTES, 0) / 2;
-    x.cell = HD_NEWN(x.a, uint64_t, x.n_cells + 1);
+    x.memory = HD_NEWN(x.a, uint64_t *, x.ranks);
     for (const Func *f = m->funcs; f; f = f->next) x.n_funcs += !f->is_kernel;
     x.funcs = HD_NEWN(x.a, const Func *, x.n_funcs + 1);
     x.key = HD_NEWN(x.a, uint64_t *, x.n_funcs + 1);
@@ -220,20 +356,21 @@ static uint64_t run_plan(const Module *m, int order) {
         for (const Op *o = f->first; o; o = o->next) x.key[n][o->id] = key_of(o, x.a);
         n++;
     }
-    scribble(&x, 0, 2 * x.n_cells);
-    for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER) continue;
-        int64_t count;
-        uint64_t *c = cells(&x, s->place.offset, hd_type_bytes(s->type), &count);
-        for (int64_t i = 0; i < count; i++) c[i] = mix(hash_text(s->name), (uint64_t)i);
+    for (int r = 0; r < x.ranks; r++) {
+        x.memory[r] = HD_NEWN(x.a, uint64_t, x.n_cells + 1);
+        use_rank(&x, r);
+        scribble(&x, 0, 2 * x.n_cells);
+        fill_buffers(&x);
     }
-    Steps steps = {0};
     static const char *const names[] = {"micro_only", "micro_first", "micro", "micro_last", "update", "f", "eval"};
     for (int round = 0; round < 2; round++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) add_function(&x, &steps, names[i], &instance);
-    uint64_t h = run_order(&x, &steps, order);
-    for (const Symbol *s = m->symbols; h && s; s = s->next)
-        if (s->kind == SYM_BUFFER) h = mix(h, digest(&x, s->place.offset, hd_type_bytes(s->type)));
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) add_function(&x, names[i], &instance);
+    uint64_t h = run_order(&x, order);
+    for (int r = 0; h && r < x.ranks; r++) {
+        use_rank(&x, r);
+        for (const Symbol *s = m->symbols; s; s = s->next)
+            if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT)) h = mix(h, digest(&x, s->place.offset, hd_type_bytes(s->type)));
+    }
     hd_arena_free(x.a);
     return h;
 }

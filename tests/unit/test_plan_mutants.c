@@ -1,21 +1,14 @@
-// verify-plan against mutants. Plans that are right are changed in one place: a value, workspace, buffer or view is moved, two ops change
-// places, an op is dropped or doubled, a flag or a stream is changed. A mutant that verify-plan lets through must compute what the plan
-// computed, in every order tried (plan_machine.h). Excused are only changes that make a right plan of another program, which no
-// verifier of plans can know: a whole contribution more or less where the others of its parameter still stand (@micro_only).
+// verify-plan against mutants. Plans that are right are changed in one place (plan_mutations.h). A mutant that verify-plan lets through
+// must compute what the plan computed, on every rank and in every order tried (plan_machine.h). Excused are only changes that make a
+// right plan of another program, which no verifier of plans can know: see other_program.
 #include "frontend/frontend.h"
 #include "passes/manager.h"
 #include "passes/verify_plan.h"
 #include "tests/unit/check.h"
-#include "tests/unit/plan_machine.h"
-
-typedef enum {
-    MOVE_UP, MOVE_DOWN, MOVE_ONTO, MOVE_ALIAS, MOVE_WORKSPACE, MOVE_BUFFER, MOVE_ARGUMENT, SWAP, DROP, DOUBLE, ACCUMULATE, INPLACE, RETARGET, SHRINK, STREAM, N_MUTATIONS
-} Mutation;
-static const char *const mutation_text[] = {
-    "move up", "move down", "move onto", "move alias", "move workspace", "move buffer", "move argument", "swap", "drop", "double", "accumulate", "inplace", "retarget", "shrink", "stream"};
-enum { ORDERS = 6 };
+#include "tests/unit/plan_mutations.h"
 
 typedef struct { int mutants, caught, same, excused; } Score;
+static Score scores[N_MUTATIONS];
 
 static Module *parse(Ctx *cx, const char *text) {
     uint32_t base = hd_source_add(&cx->diags, "plan", text, strlen(text), 1);
@@ -35,198 +28,65 @@ static const char *plan_text(Ctx *cx, Module *m, const char *pipeline) {
     return o.text;
 }
 
-// The n-th op of the plan's functions.
-static Op *nth_op(Module *m, int n) {
-    for (Func *f = m->funcs; f; f = f->next) {
-        if (f->is_kernel) continue;
-        for (Op *o = f->first; o; o = o->next)
-            if (n-- == 0) return o;
-    }
-    return NULL;
+// The same program but for whole contributions: one more or less addition to a gradient that other contributions still cover, where
+// there is one micro-batch, so that no other one shows how many there are.
+static bool other_program(const Op *o, Mutation what) {
+    if (what != MUTATE_DROP_STORE && what != MUTATE_DOUBLE_STORE) return false;
+    return o && hd_has(&o->attrs, A_ACCUMULATE) && strcmp(o->func->name, "micro_only") == 0;
 }
 
-// Moves the storage of a value: itself, its aliases, and what is in place of it.
-static bool move_storage(const Value *v, int64_t to) {
-    Arena *a = hd_arena_new();
-    Home *homes = hd_homes(v->func, a);
-    bool own = homes[v->id].root == v;
-    for (Op *o = v->func->first; own && o; o = o->next)
-        for (int i = 0; i < o->n_out; i++)
-            if (homes[o->out[i]->id].root == v) o->out[i]->place.offset = to;
-    hd_arena_free(a);
-    return own;
+static int orders_of(const Module *m) {
+    int streams = 0;
+    for (const Symbol *s = m->symbols; s; s = s->next) streams += s->kind == SYM_STREAM;
+    return streams > 1 ? 2 + 2 * streams + 2 : 1;
 }
 
-static bool reads(const Op *o, const Op *def) {
-    for (int i = 0; i < o->n_in; i++)
-        if (o->in[i]->def == def) return true;
-    return false;
+static void complain(const char *name, const char *text, Mutation what, int site, Arena *a, Ctx *cx) {
+    const Op *o = mutation_info[what].at == AT_OP ? nth_op(parse(cx, text), site) : NULL; // as it was
+    Out t = hd_out(a);
+    if (o) hd_print_op(o, &t);
+    fprintf(stderr, "%s: mutant '%s' at %d (%s) passes verify-plan and computes something else\n", name, mutation_info[what].text, site, t.text ? t.text : "");
+    test_failures++;
 }
 
-static bool swap_with_next(Op *o) {
-    Op *p = o->next;
-    if (!p || p->kind == OP_RETURN || reads(p, o)) return false;
-    hd_detach(o);
-    hd_insert_after(p, o);
-    hd_renumber(o->func);
-    return true;
-}
-
-static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
-    Func *f = o->func;
-    Ctx *cx = m->cx;
-    bool into = hd_has(&o->attrs, A_INTO), alias = hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE);
-    const Value *v = o->n_out ? o->out[random % (uint64_t)o->n_out] : NULL;
-    switch (what) {
-    case MOVE_UP: return v && !alias && move_storage(v, v->place.offset + 256);
-    case MOVE_DOWN: return v && !alias && move_storage(v, v->place.offset - 256);
-    case MOVE_ONTO: {
-        const Op *other = f->first;
-        for (uint64_t k = random % (uint64_t)f->n_ops; k && other->next; k--) other = other->next;
-        return v && !alias && other->n_out && other != o && other->out[0]->place.offset != v->place.offset && move_storage(v, other->out[0]->place.offset);
-    }
-    case MOVE_ALIAS:
-        if (!alias) return false;
-        o->out[0]->place.offset += (random % 2) ? 256 : -64;
-        return true;
-    case MOVE_WORKSPACE: {
-        if (hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) <= 0) return false;
-        const Op *other = f->first;
-        for (uint64_t k = random % (uint64_t)f->n_ops; k && other->next; k--) other = other->next;
-        int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
-        hd_set_int(cx, &o->attrs, A_WORKSPACE_AT, other->n_out ? other->out[0]->place.offset : random % 2 ? at + 256 : at - 256);
-        return true;
-    }
-    case SWAP: return o->kind != OP_RETURN && swap_with_next(o);
-    case DROP:
-        if (o->n_out || o->kind == OP_RETURN) return false;
-        hd_erase(o);
-        hd_renumber(f);
-        return true;
-    case DOUBLE:
-        if (o->n_out || o->kind == OP_RETURN) return false;
-        hd_insert_after(o, hd_op_clone(f, o, o->in));
-        o->next->stream = o->stream;
-        hd_renumber(f);
-        return true;
-    case ACCUMULATE:
-        if (!into) return false;
-        if (hd_has(&o->attrs, A_ACCUMULATE)) hd_unset(&o->attrs, A_ACCUMULATE);
-        else hd_set_flag(cx, &o->attrs, A_ACCUMULATE);
-        return true;
-    case INPLACE:
-        if (hd_has(&o->attrs, A_INPLACE) && random % 2) hd_unset(&o->attrs, A_INPLACE);
-        else if (hd_has(&o->attrs, A_INPLACE)) hd_set_int(cx, &o->attrs, A_INPLACE, hd_int(&o->attrs, A_INPLACE, 0) + 1);
-        else if (o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD) hd_set_int(cx, &o->attrs, A_INPLACE, 0);
-        else return false;
-        return true;
-    case RETARGET: { // elsewhere in its buffer; a view keeps its address, so the two disagree
-        const Symbol *b = hd_symbol_find(m, hd_word(&o->attrs, into ? A_INTO : A_BUFFER, ""));
-        if (!hd_has(&o->attrs, A_OFFSET) || !b || hd_type_count(b->type) < 128) return false;
-        int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
-        hd_set_int(cx, &o->attrs, A_OFFSET, at >= 64 ? at - 64 : at + 64);
-        return true;
-    }
-    case STREAM: {
-        const char *other = NULL;
-        for (const Symbol *s = m->symbols; s; s = s->next)
-            if (s->kind == SYM_STREAM && strcmp(s->name, o->stream) != 0 && (!other || random % 2)) other = s->name;
-        if (!other) return false;
-        o->stream = other;
-        return true;
-    }
-    default: return false;
-    }
-}
-
-static Symbol *nth_buffer(Module *m, int n) {
-    for (Symbol *s = m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && n-- == 0) return s;
-    return NULL;
-}
-
-// Applies a mutation at one of its places. false: nothing to change there. *more: there are further places.
-static bool mutate(Module *m, Mutation what, int site, uint64_t random, bool *more) {
-    Symbol *arena = hd_symbol_find(m, "device");
-    *more = true;
-    if (what == SHRINK) {
-        *more = site < 1;
-        hd_set_int(m->cx, &arena->attrs, site ? A_PERSISTENT_BYTES : A_BYTES, hd_int(&arena->attrs, site ? A_PERSISTENT_BYTES : A_BYTES, 0) - 256);
-        return true;
-    }
-    if (what == MOVE_BUFFER) {
-        Symbol *s = nth_buffer(m, site);
-        *more = s != NULL;
-        if (s) s->place.offset += random % 2 ? 256 : -256;
-        return s != NULL;
-    }
-    if (what == MOVE_ARGUMENT) {
-        int n = site;
-        for (Func *f = m->funcs; f; f = f->next) {
-            if (f->is_kernel) continue;
-            if (n < f->n_args) {
-                f->args[n]->place.offset += random % 2 ? 256 : -256;
-                return true;
-            }
-            n -= f->n_args;
-        }
-        return *more = false;
-    }
-    Op *o = nth_op(m, site);
-    *more = o != NULL;
-    return o && mutate_op(m, o, what, random);
-}
-
-// The same program but for whole contributions: one more or less addition to a gradient that other contributions still cover.
-static bool other_program(const char *text, Mutation what, int site) {
-    if (what != DROP && what != DOUBLE) return false;
-    Ctx *cx = hd_ctx_new();
-    const Op *o = nth_op(parse(cx, text), site);
-    bool excused = hd_has(&o->attrs, A_ACCUMULATE) && strcmp(o->func->name, "micro_only") == 0;
-    hd_ctx_free(cx);
-    return excused;
-}
-
-static void judge(const char *name, const char *text, const uint64_t *right, int orders, Mutation what, int site, uint64_t random, bool *more, Score *score) {
+static void judge(const char *name, const char *text, uint64_t right, Mutation what, int site, Score *all) {
     Ctx *cx = hd_ctx_new();
     Module *m = parse(cx, text);
-    if (mutate(m, what, site, random, more)) {
-        score->mutants++;
+    if (mutate(m, what, site, mix((uint64_t)site, (uint64_t)what))) {
         Arena *a = hd_arena_new();
-        bool caught = hd_check_plan(m, a).n > 0;
-        bool same = true;
-        for (int k = 0; !caught && same && k < orders; k++) same = run_plan(m, k) == *right;
-        score->caught += caught;
-        score->same += !caught && same;
-        if (!caught && !same && other_program(text, what, site)) score->excused++;
-        else if (!caught && !same) {
-            const Op *o = nth_op(parse(cx, text), site); // as it was
-            Out t = hd_out(a);
-            if (o) hd_print_op(o, &t);
-            fprintf(stderr, "%s: mutant '%s' at %d (%s) passes verify-plan and computes something else\n", name, mutation_text[what], site, t.text);
-            test_failures++;
+        bool caught = !hd_verify(m) || hd_check_plan(m, a).n > 0, same = true;
+        for (int k = 0; !caught && same && k < orders_of(m); k++) same = run_plan(m, k) == right;
+        bool excused = !caught && !same && other_program(nth_op(parse(cx, text), site), what);
+        Score *of[] = {all, &scores[what]};
+        for (int i = 0; i < 2; i++) {
+            of[i]->mutants++;
+            of[i]->caught += caught;
+            of[i]->same += !caught && same;
+            of[i]->excused += excused;
         }
+        if (!caught && !same && !excused) complain(name, text, what, site, a, cx);
         hd_arena_free(a);
     }
     hd_ctx_free(cx);
 }
 
-static void try_mutants(const char *name, const char *text, int orders) {
+// At most `most` mutants of each kind, evenly spread over its places.
+static void try_mutants(const char *name, const char *text, int most) {
     CHECK(text != NULL);
     if (!text) return;
     Ctx *cx = hd_ctx_new();
     Module *m = parse(cx, text);
-    CHECK(m && hd_check_plan(m, cx->arena).n == 0);
+    CHECK(m && hd_verify(m) && hd_check_plan(m, cx->arena).n == 0);
     uint64_t right = run_plan(m, 0);
     CHECK(right != 0);
-    for (int k = 1; k < orders; k++) CHECK(run_plan(m, k) == right); // every order that the plan allows
-    hd_ctx_free(cx);
+    for (int k = 1; k < orders_of(m); k++) CHECK(run_plan(m, k) == right); // every order that the plan allows
     Score score = {0};
     for (int what = 0; what < N_MUTATIONS; what++) {
-        bool more = true;
-        for (int site = 0; more; site++) judge(name, text, &right, orders, (Mutation)what, site, mix((uint64_t)site, (uint64_t)what), &more, &score);
+        int *places, n = find_places(m, (Mutation)what, cx->arena, &places), tries = n < most ? n : most;
+        for (int i = 0; i < tries; i++) judge(name, text, right, (Mutation)what, places[(int)((int64_t)i * n / tries)], &score);
     }
-    printf("%s: %d mutants, %d caught, %d equal, %d excused\n", name, score.mutants, score.caught, score.same, score.excused);
+    hd_ctx_free(cx);
+    printf("%-40s %5d mutants, %5d caught, %4d equal, %d excused\n", name, score.mutants, score.caught, score.same, score.excused);
     CHECK(score.caught > score.mutants / 2);
     CHECK(score.excused <= 4);
 }
@@ -238,18 +98,54 @@ static const char *train_plan(Ctx *cx, const char *path, int n_sets, const SetOp
     return text ? plan_text(cx, hd_frontend(cx, path, text, n, sets, n_sets), "train") : NULL;
 }
 
-TEST(training_one_micro_batch) {
-    Ctx *cx = hd_ctx_new();
-    static const SetOption sets[] = {{"layers=1"}, {"dim=16"}, {"heads=2"}, {"seq=8"}, {"vocab=32"}, {"train.batch=2"}};
-    try_mutants("tiny", train_plan(cx, HEDDLE_SOURCE "/examples/tiny/tiny.hd", 6, sets), 1);
-    hd_ctx_free(cx);
+// --- plans: an example made small, and settings over it
+
+enum { MOST_SETS = 16, ALL = 1 << 20, SOME = 8 };
+typedef struct { const char *name, *example, *sets; int most; } Case;
+static const Case cases[] = {
+    {"one rank", "tiny", "", 40},
+    {"one rank, three micro-batches", "tiny", "train.accumulate=3", 40},
+    {"none, 2 ranks", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 layers=2", SOME},
+    {"none, 2 x 2 ranks, four micro-batches", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=4", SOME},
+    {"zero1, 3 ranks, no clipping", "tiny", "schedule.fsdp=zero1 schedule.mesh.shard=3 train.clip=0 layers=2", SOME},
+    {"zero1, 2 ranks, two micro-batches", "tiny", "schedule.fsdp=zero1 schedule.mesh.shard=2 train.accumulate=2 layers=2", SOME},
+    {"zero2, 2 ranks, two micro-batches, no clipping", "tiny", "schedule.fsdp=zero2 schedule.mesh.shard=2 train.accumulate=2 train.clip=0 layers=2", SOME},
+    {"zero2, 2 x 2 ranks", "tiny", "schedule.fsdp=zero2 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=2", SOME},
+    {"zero2, replicas only", "tiny", "schedule.fsdp=zero2 schedule.mesh.replicate=2 train.accumulate=2", SOME},
+    {"zero3, 2 ranks", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3", SOME},
+    {"zero3, 4 ranks, no clipping, prefetch 0", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=4 train.clip=0 schedule.fsdp.prefetch=0 schedule.fsdp.live_grads=1 layers=2", SOME},
+    {"zero3, 2 x 2 ranks, three micro-batches", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=3 layers=2", SOME},
+    {"zero3, bf16, units inside units", "gpt2", "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.fsdp.unit=Block,Mlp layers=2", SOME},
+    {"zero3, own head, two micro-batches", "llama", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.fsdp.prefetch=2 layers=2", SOME},
+    {"zero2, own head, 3 ranks", "llama", "schedule.fsdp=zero2 schedule.mesh.shard=3 layers=1", SOME},
+    {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1", SOME},
+};
+
+static int split(Arena *a, const char *text, SetOption *sets, int n) {
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        if (len && n < MOST_SETS) sets[n++] = (SetOption){hd_sprintf(a, "%.*s", (int)len, text)};
+        text += len + (text[len] == ' ');
+    }
+    return n;
 }
 
-TEST(training_three_micro_batches) {
-    Ctx *cx = hd_ctx_new();
-    static const SetOption sets[] = {{"layers=1"}, {"dim=16"}, {"heads=2"}, {"seq=8"}, {"vocab=32"}, {"train.batch=2"}, {"train.accumulate=3"}};
-    try_mutants("tiny, accumulating", train_plan(cx, HEDDLE_SOURCE "/examples/tiny/tiny.hd", 7, sets), 1);
-    hd_ctx_free(cx);
+static const char *case_plan(Ctx *cx, const Case *c) {
+    bool llama = strcmp(c->example, "llama") == 0;
+    SetOption sets[MOST_SETS];
+    const char *small = llama ? "layers=1 dim=8 heads=2 kv_heads=1 hidden=8" : "layers=1 dim=8 heads=2";
+    int n = split(cx->arena, small, sets, 0);
+    n = split(cx->arena, "seq=4 vocab=16 train.batch=1 schedule.fsdp.unit=Block", sets, n);
+    n = split(cx->arena, c->sets, sets, n);
+    return train_plan(cx, hd_sprintf(cx->arena, HEDDLE_SOURCE "/examples/%s/%s.hd", c->example, c->example), n, sets);
+}
+
+TEST(training) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Ctx *cx = hd_ctx_new();
+        try_mutants(cases[i].name, case_plan(cx, &cases[i]), cases[i].most);
+        hd_ctx_free(cx);
+    }
 }
 
 TEST(three_streams) {
@@ -257,8 +153,20 @@ TEST(three_streams) {
     size_t n = 0;
     const char *text = hd_read_file(cx->arena, HEDDLE_SOURCE "/tests/unit/plans/streams.hir", &n);
     CHECK(text != NULL);
-    if (text) try_mutants("streams", plan_text(cx, parse(cx, text), "sync,plan-memory,verify-plan"), ORDERS);
+    if (text) try_mutants("streams written by hand", plan_text(cx, parse(cx, text), "sync,plan-memory,verify-plan"), ALL);
     hd_ctx_free(cx);
 }
 
-int main(int argc, char **argv) { return run_tests(argc, argv); }
+int main(int argc, char **argv) {
+    int failed = run_tests(argc, argv);
+    Score all = {0};
+    for (int i = 0; i < N_MUTATIONS; i++) {
+        const Score *s = &scores[i];
+        printf("%-46s %5d mutants, %5d caught, %4d equal, %d excused\n", mutation_info[i].text, s->mutants, s->caught, s->same, s->excused);
+        all.mutants += s->mutants;
+        all.caught += s->caught;
+        all.same += s->same;
+    }
+    printf("%d kinds: %d mutants, %d caught, %d equal\n", (int)N_MUTATIONS, all.mutants, all.caught, all.same);
+    return failed;
+}

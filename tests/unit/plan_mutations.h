@@ -1,0 +1,429 @@
+// One change to a finished plan, of one of many kinds. X(id, text, place): `place` is what it changes one of.
+#ifndef TESTS_UNIT_PLAN_MUTATIONS_H
+#define TESTS_UNIT_PLAN_MUTATIONS_H
+#include "passes/access.h"
+#include "tests/unit/plan_machine.h"
+
+typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL } MutationPlace;
+#define MUTATIONS(X) \
+    X(MOVE_UP, "value 256 bytes up", AT_OP) X(MOVE_DOWN, "value 256 bytes down", AT_OP) X(MOVE_ONTO, "value onto another", AT_OP) \
+    X(MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved", AT_BUFFER_SYMBOL) \
+    X(SWAP_BUFFERS, "two buffers change places", AT_BUFFER_SYMBOL) X(MOVE_ARGUMENT, "argument moved", AT_ARGUMENT) \
+    X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op behind the next one", AT_OP) X(LATER, "op several places later", AT_OP) \
+    X(EARLIER, "op several places earlier", AT_OP) X(SWAP_COLLECTIVES, "two collectives of a stream change places", AT_OP) \
+    X(DROP_RECORD, "record dropped", AT_OP) X(DROP_WAIT, "wait dropped", AT_OP) X(DROP_EVENT, "record and its waits dropped", AT_OP) \
+    X(SWAP_WAITS, "two waits change events", AT_OP) X(RECORD_EARLIER, "record before the op in front of it", AT_OP) X(DROP_COLLECTIVE, "collective dropped", AT_OP) \
+    X(DOUBLE_COLLECTIVE, "collective twice", AT_OP) X(DROP_BEGIN, "begin dropped", AT_OP) X(DROP_ZERO, "zero dropped or shorter", AT_OP) \
+    X(DROP_STORE, "store or sum dropped", AT_OP) X(DOUBLE_STORE, "store or sum twice", AT_OP) X(DROP_UPDATE, "optimizer's op dropped", AT_OP) \
+    X(DOUBLE_UPDATE, "optimizer's op twice", AT_OP) X(COMM, "another comm", AT_OP) X(EXCHANGE, "operands of a collective exchanged", AT_OP) \
+    X(OTHER_BUFFER, "another buffer of the same type", AT_OP) X(OTHER_INTO, "into another buffer of the same type", AT_OP) \
+    X(ACCUMULATE, "accumulate changed", AT_OP) X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP) X(RESIZE, "another size", AT_OP) \
+    X(STREAM, "another stream", AT_OP) X(DECAYED, "decayed changed", AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET) \
+    X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(SCALE, "constant of a seed or a mean changed", AT_KERNEL)
+typedef enum {
+#define X(id, text, at) MUTATE_##id,
+    MUTATIONS(X)
+#undef X
+    N_MUTATIONS
+} Mutation;
+static const struct { const char *text; MutationPlace at; } mutation_info[] = {
+#define X(id, text, at) {text, at},
+    MUTATIONS(X)
+#undef X
+};
+
+// The n-th op of the plan's functions.
+static Op *nth_op(Module *m, int n) {
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        if (n >= f->n_ops) {
+            n -= f->n_ops;
+            continue;
+        }
+        for (Op *o = f->first; o; o = o->next)
+            if (n-- == 0) return o;
+    }
+    return NULL;
+}
+
+static Symbol *nth_symbol(Module *m, SymbolKind k, int n) {
+    for (Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == k && n-- == 0) return s;
+    return NULL;
+}
+
+// --- places
+
+// Moves the storage of a value: itself, its aliases, and what is in place of it.
+static bool move_storage(const Value *v, int64_t to) {
+    Arena *a = hd_arena_new();
+    Home *homes = hd_homes(v->func, a);
+    bool own = homes[v->id].root == v;
+    for (Op *o = v->func->first; own && o; o = o->next)
+        for (int i = 0; i < o->n_out; i++)
+            if (homes[o->out[i]->id].root == v) o->out[i]->place.offset = to;
+    hd_arena_free(a);
+    return own;
+}
+
+static const Op *other_op(const Op *o, uint64_t random) {
+    const Op *other = o->func->first;
+    for (uint64_t k = random % (uint64_t)o->func->n_ops; k && other->next; k--) other = other->next;
+    return other;
+}
+
+static bool move_workspace(Op *o, uint64_t random) {
+    int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
+    const Op *other = other_op(o, random);
+    hd_set_int(o->func->module->cx, &o->attrs, A_WORKSPACE_AT, other->n_out ? other->out[0]->place.offset : random % 2 ? at + 256 : at - 256);
+    return true;
+}
+
+// Views of a buffer go where it goes.
+static void move_buffer(Module *m, Symbol *s, int64_t to) {
+    int64_t by = to - s->place.offset;
+    s->place.offset = to;
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        Arena *a = hd_arena_new();
+        Home *homes = hd_homes(f, a);
+        for (Op *o = f->first; o; o = o->next)
+            for (int i = 0; i < o->n_out; i++)
+                if (homes[o->out[i]->id].buffer == s) o->out[i]->place.offset += by;
+        hd_arena_free(a);
+    }
+}
+
+static bool swap_buffers(Module *m, Symbol *s, uint64_t random) {
+    int n = 0;
+    for (const Symbol *t = m->symbols; t; t = t->next) n += t->kind == SYM_BUFFER;
+    Symbol *t = nth_symbol(m, SYM_BUFFER, (int)(random % (uint64_t)n));
+    int64_t a = s->place.offset, b = t->place.offset;
+    if (s == t || a == b) return false;
+    move_buffer(m, s, b);
+    move_buffer(m, t, a);
+    return true;
+}
+
+// --- order
+
+static bool reads(const Op *o, const Op *def) {
+    for (int i = 0; i < o->n_in; i++)
+        if (o->in[i]->def == def) return true;
+    return false;
+}
+
+static bool may_pass(const Op *first, const Op *second) { return second && second->kind != OP_RETURN && first->kind != OP_RETURN && !reads(second, first); }
+
+static bool move_later(Op *o, int steps) {
+    int moved = 0;
+    while (moved < steps && may_pass(o, o->next)) {
+        Op *p = o->next;
+        hd_detach(o);
+        hd_insert_after(p, o);
+        moved++;
+    }
+    if (moved) hd_renumber(o->func);
+    return moved > 0;
+}
+
+static bool move_earlier(Op *o, int steps) {
+    int moved = 0;
+    while (moved < steps && o->prev && may_pass(o->prev, o)) {
+        Op *p = o->prev;
+        hd_detach(o);
+        hd_insert_before(p, o);
+        moved++;
+    }
+    if (moved) hd_renumber(o->func);
+    return moved > 0;
+}
+
+static bool is_collective(const Op *o) { return hd_has(&o->attrs, A_COMM); }
+
+static bool swap_collectives(Op *o) {
+    Op *p = o->next;
+    while (p && !(is_collective(p) && p->stream == o->stream)) p = p->next;
+    if (!is_collective(o) || !p) return false;
+    Op *behind = p->prev == o ? NULL : p->prev;
+    hd_detach(p);
+    hd_insert_before(o, p);
+    hd_detach(o);
+    hd_insert_after(behind ? behind : p, o);
+    hd_renumber(o->func);
+    return true;
+}
+
+static bool erase(Op *o) {
+    Func *f = o->func;
+    if (o->n_out || o->kind == OP_RETURN) return false;
+    hd_erase(o);
+    hd_renumber(f);
+    return true;
+}
+
+static bool twice(Op *o) {
+    if (o->n_out || o->kind == OP_RETURN) return false;
+    hd_insert_after(o, hd_op_clone(o->func, o, o->in));
+    o->next->stream = o->stream;
+    hd_renumber(o->func);
+    return true;
+}
+
+static bool drop_event(Op *o) {
+    Func *f = o->func;
+    int64_t event = hd_int(&o->attrs, A_EVENT, -1);
+    for (Op *p = f->first, *next; p; p = next) {
+        next = p->next;
+        if ((p->kind == OP_RECORD || p->kind == OP_WAIT) && hd_int(&p->attrs, A_EVENT, -1) == event) hd_erase(p);
+    }
+    hd_renumber(f);
+    return true;
+}
+
+static bool swap_waits(Op *o) {
+    Op *p = o->next;
+    while (p && p->kind != OP_WAIT) p = p->next;
+    if (o->kind != OP_WAIT || !p) return false;
+    Ctx *cx = o->func->module->cx;
+    int64_t a = hd_int(&o->attrs, A_EVENT, -1), b = hd_int(&p->attrs, A_EVENT, -1);
+    hd_set_int(cx, &o->attrs, A_EVENT, b);
+    hd_set_int(cx, &p->attrs, A_EVENT, a);
+    return a != b;
+}
+
+// The op in front on the same stream is no longer in what the event says.
+static bool record_earlier(Op *o) {
+    Op *p = o->prev;
+    while (p && (p->stream != o->stream || hd_is_alias(p))) p = p->prev;
+    if (o->kind != OP_RECORD || !p) return false;
+    hd_detach(o);
+    hd_insert_before(p, o);
+    hd_renumber(o->func);
+    return true;
+}
+
+// --- names
+
+static bool is_weights(const Symbol *s) {
+    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    return !hd_has(&s->attrs, A_BUCKET) || !strcmp(role, "compute") || !strcmp(role, "master") || !strcmp(role, "gathered");
+}
+
+static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool any_type, bool view) {
+    const char *names[64];
+    int n = 0;
+    for (const Symbol *t = m->symbols; s && t && n < 64; t = t->next) {
+        if (t == s || t->kind != s->kind || (!any_type && t->type != s->type)) continue;
+        if (view && is_weights(s) && is_weights(t)) continue; // equal layers with each other's weights: another model, not another plan
+        names[n++] = t->name;
+    }
+    return n ? names[random % (uint64_t)n] : NULL;
+}
+
+static bool rename_attr(Module *m, Op *o, AttrId at, uint64_t random) {
+    const Symbol *s = hd_has(&o->attrs, at) ? hd_symbol_find(m, hd_word(&o->attrs, at, "")) : NULL;
+    const char *name = s && s->kind != SYM_BUCKET ? other_name(m, s, random, at == A_COMM, o->kind == OP_VIEW) : NULL;
+    if (!name) return false;
+    hd_set_word(m->cx, &o->attrs, at, name);
+    if (o->kind == OP_VIEW) { // the same place in the other buffer
+        const Symbol *b = hd_symbol_find(m, name);
+        o->out[0]->place.offset += b->place.offset - s->place.offset;
+    }
+    return true;
+}
+
+static bool exchange(Op *o) {
+    Ctx *cx = o->func->module->cx;
+    if (!is_collective(o)) return false;
+    const char *a = hd_word(&o->attrs, A_BUFFER, ""), *b = hd_word(&o->attrs, A_INTO, "");
+    hd_set_word(cx, &o->attrs, A_BUFFER, b);
+    hd_set_word(cx, &o->attrs, A_INTO, a);
+    return true;
+}
+
+// --- one op
+
+static bool change_inplace(Op *o, uint64_t random) {
+    Ctx *cx = o->func->module->cx;
+    if (hd_has(&o->attrs, A_INPLACE) && random % 2) hd_unset(&o->attrs, A_INPLACE);
+    else if (hd_has(&o->attrs, A_INPLACE)) hd_set_int(cx, &o->attrs, A_INPLACE, hd_int(&o->attrs, A_INPLACE, 0) + 1);
+    else if (o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD) hd_set_int(cx, &o->attrs, A_INPLACE, 0);
+    else return false;
+    return true;
+}
+
+// Elsewhere in its buffer; a view keeps its address, so the two disagree.
+static bool retarget(Module *m, Op *o) {
+    const Symbol *b = hd_symbol_find(m, hd_word(&o->attrs, hd_has(&o->attrs, A_INTO) ? A_INTO : A_BUFFER, ""));
+    int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
+    if (!hd_has(&o->attrs, A_OFFSET) || !b || hd_type_count(b->type) < 128) return false;
+    hd_set_int(m->cx, &o->attrs, A_OFFSET, at >= 64 ? at - 64 : at + 64);
+    return true;
+}
+
+static bool change_stream(Module *m, Op *o, uint64_t random) {
+    const char *names[MOST_STREAMS];
+    int n = 0;
+    for (const Symbol *s = m->symbols; s && n < MOST_STREAMS; s = s->next)
+        if (s->kind == SYM_STREAM && strcmp(s->name, o->stream) != 0) names[n++] = s->name;
+    if (!n) return false;
+    o->stream = names[random % (uint64_t)n];
+    return true;
+}
+
+static bool flip_accumulate(Module *m, Op *o) {
+    if (hd_has(&o->attrs, A_ACCUMULATE)) hd_unset(&o->attrs, A_ACCUMULATE);
+    else hd_set_flag(m->cx, &o->attrs, A_ACCUMULATE);
+    return true;
+}
+
+static bool shorten(Module *m, Op *o, uint64_t random) {
+    if (random % 2) return erase(o);
+    hd_set_int(m->cx, &o->attrs, A_SIZE, hd_int(&o->attrs, A_SIZE, 0) - 4);
+    return true;
+}
+
+static bool resize(Module *m, Op *o) {
+    if (o->kind == OP_ZERO) hd_set_int(m->cx, &o->attrs, A_SIZE, hd_int(&o->attrs, A_SIZE, 0) + 4);
+    else hd_set_int(m->cx, &o->attrs, A_WORKSPACE_BYTES, hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) + 4096);
+    return true;
+}
+
+// Whether an op is a place for a kind of mutation; a cheap question, so that places can be counted.
+static bool fits(const Op *o, Mutation what) {
+    switch (what) {
+    case MUTATE_MOVE_UP: case MUTATE_MOVE_DOWN: case MUTATE_MOVE_ONTO: return o->n_out && !hd_is_alias(o);
+    case MUTATE_MOVE_ALIAS: return hd_is_alias(o);
+    case MUTATE_MOVE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
+    case MUTATE_SWAP_COLLECTIVES: case MUTATE_DROP_COLLECTIVE: case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_EXCHANGE: case MUTATE_COMM: return is_collective(o);
+    case MUTATE_DROP_RECORD: case MUTATE_DROP_EVENT: case MUTATE_RECORD_EARLIER: return o->kind == OP_RECORD;
+    case MUTATE_DROP_WAIT: case MUTATE_SWAP_WAITS: return o->kind == OP_WAIT;
+    case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
+    case MUTATE_DROP_ZERO: return o->kind == OP_ZERO;
+    case MUTATE_DROP_STORE: case MUTATE_DOUBLE_STORE: case MUTATE_ACCUMULATE: return o->kind == OP_STORE || (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO));
+    case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: return o->kind == OP_ADAMW;
+    case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER) && o->kind != OP_STEP_SCALARS;
+    case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);
+    case MUTATE_INPLACE: return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD;
+    case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
+    case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
+    default: return o->kind != OP_RETURN;
+    }
+}
+
+static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
+    const Value *v = o->n_out ? o->out[random % (uint64_t)o->n_out] : NULL;
+    if (!fits(o, what)) return false;
+    switch (what) {
+    case MUTATE_MOVE_UP: return move_storage(v, v->place.offset + 256);
+    case MUTATE_MOVE_DOWN: return move_storage(v, v->place.offset - 256);
+    case MUTATE_MOVE_ONTO: {
+        const Op *other = other_op(o, random);
+        return other->n_out && other != o && other->out[0]->place.offset != v->place.offset && move_storage(v, other->out[0]->place.offset);
+    }
+    case MUTATE_MOVE_ALIAS: return (o->out[0]->place.offset += (random % 2) ? 256 : -64), true;
+    case MUTATE_MOVE_WORKSPACE: return move_workspace(o, random);
+    case MUTATE_SWAP: return move_later(o, 1);
+    case MUTATE_LATER: return move_later(o, 2 + (int)(random % 9));
+    case MUTATE_EARLIER: return move_earlier(o, 2 + (int)(random % 9));
+    case MUTATE_SWAP_COLLECTIVES: return swap_collectives(o);
+    case MUTATE_DROP_RECORD: case MUTATE_DROP_WAIT: case MUTATE_DROP_COLLECTIVE: case MUTATE_DROP_BEGIN: case MUTATE_DROP_STORE:
+    case MUTATE_DROP_UPDATE: return erase(o);
+    case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
+    case MUTATE_DROP_EVENT: return drop_event(o);
+    case MUTATE_SWAP_WAITS: return swap_waits(o);
+    case MUTATE_RECORD_EARLIER: return record_earlier(o);
+    case MUTATE_DROP_ZERO: return shorten(m, o, random);
+    case MUTATE_COMM: return rename_attr(m, o, A_COMM, random);
+    case MUTATE_EXCHANGE: return exchange(o);
+    case MUTATE_OTHER_BUFFER: return rename_attr(m, o, A_BUFFER, random);
+    case MUTATE_OTHER_INTO: return rename_attr(m, o, A_INTO, random);
+    case MUTATE_ACCUMULATE: return flip_accumulate(m, o);
+    case MUTATE_INPLACE: return change_inplace(o, random);
+    case MUTATE_RETARGET: return retarget(m, o);
+    case MUTATE_RESIZE: return resize(m, o);
+    case MUTATE_STREAM: return change_stream(m, o, random);
+    default: return false;
+    }
+}
+
+// The places of a kind of mutation, by number: ops of the plan's functions, symbols, arguments, kernels.
+static int find_places(Module *m, Mutation what, Arena *a, int **places) {
+    MutationPlace at = mutation_info[what].at;
+    VEC(int) found = {0};
+    int n = 0;
+    for (const Func *f = m->funcs; f; f = f->next) {
+        if (at == AT_ARGUMENT && !f->is_kernel) n += f->n_args;
+        if (at == AT_KERNEL && f->is_kernel) n++;
+        for (const Op *o = f->first; at == AT_OP && !f->is_kernel && o; o = o->next, n++)
+            if (fits(o, what)) hd_push(a, &found, n);
+    }
+    for (const Symbol *s = m->symbols; s; s = s->next) n += (at == AT_BUFFER_SYMBOL && s->kind == SYM_BUFFER) || (at == AT_BUCKET && s->kind == SYM_BUCKET);
+    if (at == AT_ARENA) n = 2;
+    for (int i = 0; at != AT_OP && i < n; i++) hd_push(a, &found, i);
+    *places = found.at;
+    return found.n;
+}
+
+// --- the rest of the module
+
+static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
+    Symbol *s = nth_symbol(m, mutation_info[what].at == AT_BUCKET ? SYM_BUCKET : SYM_BUFFER, site);
+    if (what == MUTATE_MOVE_BUFFER) move_buffer(m, s, s->place.offset + (random % 2 ? 256 : -256));
+    else if (what == MUTATE_SWAP_BUFFERS) return swap_buffers(m, s, random);
+    else if (what == MUTATE_DECAYED) hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
+    else if (what == MUTATE_SHARD_SIZE) {
+        if (!hd_has(&s->attrs, A_SHARD)) return false;
+        hd_set_int(m->cx, &s->attrs, A_SHARD, hd_int(&s->attrs, A_SHARD, 0) / 2);
+    } else { // of another bucket
+        const Symbol *bucket = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
+        const char *name = other_name(m, bucket, random, false, false);
+        if (!name) return false;
+        hd_set_word(m->cx, &s->attrs, A_BUCKET, name);
+    }
+    return true;
+}
+
+// A constant other than 0 and 1 in a kernel that makes one number of one or none: the seed of the backward pass, a share of the loss.
+static bool change_scale(Module *m, int site) {
+    Func *f = m->funcs;
+    for (; f; f = f->next)
+        if (f->is_kernel && site-- == 0) break;
+    Op *ret = f ? hd_return(f) : NULL;
+    if (!ret || ret->n_in != 1 || hd_type_count(ret->in[0]->type) != 1 || f->n_args > 1) return false;
+    for (Op *o = f->first; o; o = o->next) {
+        if (o->kind != OP_CONST) continue;
+        hd_set_float(m->cx, &o->attrs, A_VALUE, hd_float(&o->attrs, A_VALUE, 0) * 2);
+        return true;
+    }
+    return false;
+}
+
+static bool mutate(Module *m, Mutation what, int site, uint64_t random) {
+    switch (mutation_info[what].at) {
+    case AT_OP: {
+        Op *o = nth_op(m, site);
+        return o && mutate_op(m, o, what, random);
+    }
+    case AT_ARENA: {
+        Symbol *arena = hd_symbol_find(m, "device");
+        AttrId at = site ? A_PERSISTENT_BYTES : A_BYTES;
+        hd_set_int(m->cx, &arena->attrs, at, hd_int(&arena->attrs, at, 0) - 256);
+        return true;
+    }
+    case AT_ARGUMENT:
+        for (Func *f = m->funcs; f; f = f->next) {
+            if (f->is_kernel) continue;
+            if (site < f->n_args) {
+                f->args[site]->place.offset += random % 2 ? 256 : -256;
+                return true;
+            }
+            site -= f->n_args;
+        }
+        return false;
+    case AT_KERNEL: return change_scale(m, site);
+    default: return mutate_symbol(m, what, site, random);
+    }
+}
+#endif
