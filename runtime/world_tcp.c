@@ -214,7 +214,31 @@ static bool tcp_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
 
 static bool tcp_send(HdWorld *w, const void *data, size_t bytes) { return put((Tcp *)w, ((Tcp *)w)->peer, data, bytes); }
 static bool tcp_receive(HdWorld *w, int from, void *data, size_t bytes) { return take((Tcp *)w, &((Tcp *)w)->peer[from], data, bytes); }
-static void tcp_fail(HdWorld *w, const char *why) { give_up((Tcp *)w, w->rank, 0, why); }
+// On rank 0, which hears of everybody: who has come least far, when that says something about a run that stands still. Peers' states
+// are the reading thread's; a torn word costs nothing here.
+static void add_slowest(const Tcp *t, const char *why, char *out, size_t size) {
+    const Peer *slowest = NULL;
+    int64_t least = t->step, most = t->step;
+    for (int i = 1; i < t->n; i++) {
+        const Peer *p = &t->peer[i];
+        if (p->step > most) most = p->step;
+        if (p->step >= least) continue;
+        least = p->step;
+        slowest = p;
+    }
+    const bool still = strstr(why, "not completed: ") != NULL && least < most;
+    if (!still) snprintf(out, size, "%s", why);
+    else if (slowest) snprintf(out, size, "%s; rank %d is still at %s %lld", why, slowest->rank, slowest->what, (long long)least);
+    else snprintf(out, size, "%s; rank 0 is still at %s %lld", why, t->what ? t->what : "step", (long long)least);
+}
+
+static void tcp_fail(HdWorld *w, const char *why) {
+    Tcp *t = (Tcp *)w;
+    char more[TEXT];
+    if (w->rank == 0) add_slowest(t, why, more, sizeof more);
+    give_up(t, w->rank, 0, w->rank == 0 ? more : why);
+}
+
 static bool tcp_alive(HdWorld *w) { return !((Tcp *)w)->failed || gone((Tcp *)w); }
 
 static void tcp_at(HdWorld *w, const char *what, int64_t step) {
@@ -249,7 +273,9 @@ static void frame_ended(Tcp *t, Peer *p) {
         snprintf(p->what, sizeof p->what, "%.39s", p->text);
         p->step = p->frame.step;
     } else if (p->frame.kind == FAIL && t->head.rank == 0) {
-        give_up(t, p->rank, 0, p->text);
+        char more[TEXT];
+        add_slowest(t, p->text, more, sizeof more);
+        give_up(t, p->rank, 0, more);
     } else if (p->frame.kind == FAIL) {
         give_up(t, -1, (int)p->frame.step, p->text);
     } else if (p->frame.kind == LEAVE) {

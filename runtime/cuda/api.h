@@ -1,6 +1,7 @@
 // NVIDIA's libraries, opened at run time: types, constants and one table of function pointers, all made from api.def.
 #ifndef RUNTIME_CUDA_API_H
 #define RUNTIME_CUDA_API_H
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,16 @@ typedef struct { LtAlgo algo; size_t workspace; LtStatus state; float waves; int
 typedef int DnnStatus, DnnKind, DnnAttribute, DnnType;
 typedef struct DnnState *DnnHandle;
 typedef void *Dnn; // a descriptor
+typedef int NcResult, NcType, NcOp;
+typedef struct NcCommState *NcComm;
+typedef struct { char internal[128]; } NcId;
+typedef struct { // as of NCCL 2.18; newer libraries take what follows as not given
+    size_t size;
+    unsigned magic, version;
+    int blocking, cluster, min_blocks, max_blocks;
+    const char *net;
+    int split_share, unused;
+} NcConfig;
 
 enum {
 #define CONST(name, value) HD_##name = value,

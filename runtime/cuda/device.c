@@ -1,5 +1,7 @@
 // The GPU: finding it, what it is called and can do; and the one failure an executor remembers.
 #include "runtime/cuda/device.h"
+#include "runtime/cuda/comms.h"
+#include "runtime/world.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +32,11 @@ void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     x->failed = true;
+    const char *ended = hd_watch_why(x); // then whatever fails is a consequence
+    if (ended) {
+        snprintf(x->failure, sizeof x->failure, "%s", ended);
+        return;
+    }
     if (x->func && x->action >= 0 && x->action < x->func->n_actions) {
         const HdAction *a = &x->func->actions[x->action];
         bool somewhere = a->where && *a->where, named = a->path && *a->path;
@@ -59,7 +66,11 @@ bool hd_device_open(HdCuda *x) {
     if (r != HD_CUDA_SUCCESS || count == 0)
         return hd_cuda_fail(x, "no NVIDIA GPU can be used: %s; see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target=host",
                             r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)), false;
-    if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, 0), "cannot open the GPU") ||
+    // A launcher may show each rank one GPU, or all of the host to all of its ranks.
+    const int ordinal = count == 1 ? 0 : x->head.world->local_rank;
+    if (ordinal >= count)
+        return hd_cuda_fail(x, "rank %d is number %d of this host, which has %d GPUs: start at most one rank a GPU", x->head.world->rank, ordinal + 1, count), false;
+    if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, ordinal), "cannot open the GPU") ||
         !hd_cuda_ok(x, api->cuDeviceGetName(x->device_name, sizeof x->device_name, x->device), "cannot read the GPU's name") ||
         !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->cc_major, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, x->device), "attribute") ||
         !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->cc_minor, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, x->device), "attribute") ||
@@ -73,7 +84,24 @@ bool hd_device_open(HdCuda *x) {
     return true;
 }
 
+int64_t hd_device_used(HdCuda *x) { // bytes; by everybody who uses the device
+    size_t spare = 0, total = 0;
+    return x->context && x->api.cuMemGetInfo(&spare, &total) == HD_CUDA_SUCCESS ? x->memory.total - (int64_t)spare : 0;
+}
+
+void hd_device_tell_memory(HdCuda *x) {
+    const HdMemory *m = &x->memory;
+    const double mib = 1.0 / (1 << 20);
+    const int64_t used = hd_device_used(x), rest = used - m->context - m->arena - m->libraries - m->comms;
+    fprintf(stderr, "device memory of rank %d: %.1f MiB planned, %.1f MiB used (arena %.1f, context %.1f, kernels and libraries %.1f, NCCL %.1f, graphs and the rest %.1f)\n",
+            x->head.world->rank, (double)x->head.program->arena_bytes * mib, (double)used * mib, (double)m->arena * mib, (double)m->context * mib,
+            (double)m->libraries * mib, (double)m->comms * mib, (double)rest * mib);
+}
+
 bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN work in it, too
+    size_t total = 0;
+    if (!hd_cuda_ok(x, x->api.cuDeviceTotalMem(&total, x->device), "cannot read the GPU's memory")) return false;
+    x->memory.total = (int64_t)total;
     return hd_cuda_ok(x, x->api.cuDevicePrimaryCtxRetain(&x->context, x->device), "cannot create a context on the GPU") &&
            hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context");
 }

@@ -8,6 +8,7 @@
 // as the heuristic would have them), HEDDLE_ATTENTION=kernel (the program's own), HEDDLE_SYNC=1 (wait after every action: finds the
 // one that fails), HEDDLE_VERBOSE=1 (what start-up did, every choice, register counts).
 #include "runtime/cuda/exec.h"
+#include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
 #include "runtime/world.h"
 #include <pthread.h>
@@ -26,6 +27,11 @@ static void on_action(HdExec *h, const HdFunc *f, int index) {
     if (x->sync_each && x->action >= 0) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
     if (x->failed) return;
     x->action = index;
+    if (x->nvtx) {
+        if (x->range) hd_nvtx_pop();
+        hd_nvtx_push(f->actions[index].path ? f->actions[index].path : "", f->actions[index].op);
+        x->range = true;
+    }
     if (x->profile) hd_profile_action(x, f, index);
 }
 
@@ -79,20 +85,24 @@ static bool open_all(HdCuda *x) {
     const HdProgram *p = x->head.program;
     Prefetch lt = {.x = x};
     double t = hd_cuda_now_ms();
-    if (!hd_driver_open(x)) return false;
+    if (!hd_driver_open(x)) return hd_comms_open(x);
     lt.started = p->n_gemms && pthread_create(&lt.thread, NULL, prefetch, &lt) == 0;
     if (!hd_device_open(x)) {
         if (lt.started) pthread_join(lt.thread, NULL);
-        return false;
+        return hd_comms_open(x); // the other ranks hear that there is none
     }
     t = tell(x, t, "driver and device");
     HdCompile *compile = p->n_sources ? hd_compile_start(x) : NULL;
     bool ok = !x->failed && hd_device_enter(x);
+    x->memory.context = hd_device_used(x);
     t = tell(x, t, "context");
     ok = prefetch_join(&lt) && ok;
     t = tell(x, t, "cuBLASLt");
     HdAttentionBuild *attention = ok ? hd_attention_start(x, compile) : NULL;
-    ok = ok && !x->failed && open_streams(x) && hd_device_allocate(x) && hd_transfer_open(x);
+    ok = ok && !x->failed && open_streams(x);
+    int64_t before = hd_device_used(x);
+    ok = ok && hd_device_allocate(x) && hd_transfer_open(x);
+    x->memory.arena = hd_device_used(x) - before;
     t = tell(x, t, "memory and streams");
     ok = ok && hd_gemms_open(x);
     t = tell(x, t, "matrix products");
@@ -100,6 +110,11 @@ static bool open_all(HdCuda *x) {
     t = tell(x, t, "wait for attention plans");
     ok = hd_compile_join(x, compile) && ok;
     t = tell(x, t, "wait for kernels");
+    before = hd_device_used(x);
+    x->memory.libraries = before - x->memory.context - x->memory.arena;
+    ok = hd_comms_open(x) && ok;
+    x->memory.comms = hd_device_used(x) - before;
+    t = tell(x, t, "communicators");
     ok = ok && hd_cuda_ok(x, x->api.cuMemsetD8Async(x->arena, 0, (size_t)p->arena_bytes, x->streams[0]), "cannot clear device memory");
     return ok && hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "cannot clear device memory");
 }
@@ -110,10 +125,13 @@ static void cuda_close(HdExec *h) {
     const HdProgram *p = x->head.program;
     if (x->context) {
         api->cuCtxSetCurrent(x->context);
+        if (x->failed) hd_comms_close(x); // else the device may wait for ranks that are gone
         api->cuCtxSynchronize();
+        if (!x->failed && (x->verbose || x->profile)) hd_device_tell_memory(x);
         hd_profile_close(x);
         for (int i = 0; x->execs && i < p->n_funcs; i++)
             if (x->execs[i]) api->cuGraphExecDestroy(x->execs[i]);
+        hd_comms_close(x);
         hd_attention_close(x);
         hd_gemms_close(x);
         hd_modules_close(x);
@@ -126,9 +144,11 @@ static void cuda_close(HdExec *h) {
         }
         if (x->fork) api->cuEventDestroy(x->fork);
         if (x->arena) api->cuMemFree(x->arena);
+        hd_watch_close(x);
         api->cuDevicePrimaryCtxRelease(x->device);
     }
     hd_cuda_unload(&x->api);
+    pthread_mutex_destroy(&x->comms.lock);
     free(x->events);
     free(x->event_run);
     free(x->execs);
@@ -144,6 +164,8 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
     x->head.shard_index = w->rank % (p->shard ? p->shard : 1);
     x->head.on_action = on_action;
     x->action = -1;
+    pthread_mutex_init(&x->comms.lock, NULL);
+    x->nvtx = hd_nvtx_open();
     x->verbose = flag("HEDDLE_VERBOSE");
     x->sync_each = flag("HEDDLE_SYNC");
     x->graphs = use_graphs && !profile && !x->sync_each;
@@ -173,13 +195,17 @@ static void join_streams(HdCuda *x) {
 
 static void issue(HdCuda *x, const HdFunc *f) {
     x->run++;
+    hd_watch_begin(x, f);
     fork_streams(x);
     if (x->profile) hd_profile_begin(x, f);
     if (!x->failed) f->run(&x->head);
     if (x->profile) hd_profile_end(x);
     if (x->sync_each) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
     if (!x->failed) x->action = -1;
+    if (x->range) hd_nvtx_pop();
+    x->range = false;
     join_streams(x);
+    hd_watch_end(x);
 }
 
 static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
@@ -206,12 +232,29 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
 }
 
 // The function's graph, captured at its first run. A capture executes nothing, so when it fails (a library loads a kernel late, say)
-// the function can still be issued directly; it is captured again at the next run and, if that fails, too, never after.
+// the function can still be issued directly; it is captured again at the next run and, if that fails, too, never after. Collectives
+// are captured by all ranks or by none.
 static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
     const HdProgram *p = x->head.program;
     if (!x->graphs || !f->graph || f < p->funcs || f >= p->funcs + p->n_funcs) return NULL;
     ptrdiff_t i = f - p->funcs;
-    if (x->execs[i] || x->capture_failures[i] == 2 || capture(x, f, &x->execs[i])) return x->execs[i];
+    if (x->execs[i] || x->capture_failures[i] == 2) return x->execs[i];
+    bool ok = capture(x, f, &x->execs[i]);
+    if (p->n_comms) {
+        if (!ok) hd_fail("%s", x->failure);
+        if (!hd_world_agree(x->head.world, ok) && ok) {
+            ok = false;
+            snprintf(x->failure, sizeof x->failure, "%s", hd_failure());
+            x->api.cuGraphExecDestroy(x->execs[i]);
+            x->execs[i] = NULL;
+        }
+        if (!x->head.world->alive(x->head.world)) { // a rank is gone: there is nothing to go on with
+            x->failed = false;
+            hd_cuda_fail(x, "%s", hd_failure());
+            return NULL;
+        }
+    }
+    if (ok) return x->execs[i];
     x->capture_failures[i]++;
     fprintf(stderr, "note: %s; %s\n", x->failure, x->capture_failures[i] == 2 ? "going on without this graph" : "running it directly this once");
     x->failed = false;
@@ -222,10 +265,10 @@ static bool cuda_run(HdExec *h, const HdFunc *f) {
     HdCuda *x = (HdCuda *)h;
     x->func = f;
     x->action = -1;
-    if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) {
+    if (hd_watch_good(x) && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) {
         CuGraphExec exec = graph_of(x, f);
         if (exec) hd_cuda_ok(x, x->api.cuGraphLaunch(exec, x->streams[0]), "cannot launch the graph");
-        else issue(x, f);
+        else if (!x->failed) issue(x, f);
     }
     x->func = NULL;
     if (x->failed) hd_fail("%s", x->failure);
@@ -237,7 +280,7 @@ static bool cuda_sync(HdExec *h) {
     x->func = NULL;
     if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context"))
         hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed");
-    if (x->failed) hd_fail("%s", x->failure);
+    if (!hd_watch_good(x)) hd_fail("%s", x->failure);
     return !x->failed;
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cache.h"
 #include "runtime/heddle.h"
+#include <pthread.h>
 
 enum {
     HD_MAX_STREAMS = 16,
@@ -47,6 +48,15 @@ typedef struct {
     HdAttentionState *states;
 } HdAttentions;
 
+typedef struct {
+    NcComm *comm; // one a communicator of the program; NULL: of one rank
+    pthread_mutex_t lock; // around every call of NCCL: the watchdog may abort at any time
+    bool aborted;
+} HdComms;
+typedef struct HdWatch HdWatch;
+
+typedef struct { int64_t total, context, arena, libraries, comms; } HdMemory; // bytes of the device; how much each part took
+
 typedef struct HdProfile HdProfile;
 
 typedef struct {
@@ -69,6 +79,10 @@ typedef struct {
     HdModules modules;
     HdGemms gemms;
     HdAttentions attentions;
+    HdComms comms;
+    HdWatch *watch;
+    HdMemory memory;
+    bool nvtx, range; // ranges are wanted; one is open
     CuGraphExec *execs; // one a function, NULL until captured
     unsigned char *capture_failures;
     const HdFunc *func; // being issued, and its action: for messages
@@ -115,6 +129,11 @@ bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionS
                       uint64_t workspace, char *why, size_t why_size);
 // the order of `pointers`
 enum { HD_SDPA_Q, HD_SDPA_K, HD_SDPA_V, HD_SDPA_O, HD_SDPA_LSE, HD_SDPA_DO, HD_SDPA_DQ, HD_SDPA_DK, HD_SDPA_DV, HD_SDPA_SUM, HD_SDPA_POINTERS };
+
+// nvtx.c
+bool hd_nvtx_open(void); // whether a profiler wants ranges
+void hd_nvtx_push(const char *unit, const char *action);
+void hd_nvtx_pop(void);
 
 // profile.c
 HdProfile *hd_profile_open(HdCuda *x);

@@ -2,8 +2,10 @@
 //
 // Actions of one stream follow one another, so the event that ends one may stand where the next begins. With profiling on,
 // functions are issued directly: an event inside a captured graph could not be read. The recording covers one step: it starts
-// afresh at the first function after an `update`.
+// afresh at the first function after the one that updates. With several ranks each writes a file of its own, and rank 0 tells the
+// summary; what the compute stream spends in waits is the communication that nothing hides.
 #include "runtime/cuda/exec.h"
+#include "runtime/world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,7 @@ struct HdProfile {
     Span *spans; // events are kept for the next step
     int n, capacity;
     bool complete, open; // complete: the step's `update` was seen; open: spans[n - 1] has no end yet
-    bool recording;
+    bool recording, has_update; // has_update: the program has a function of that name; else the last micro-batch updates
     CuEvent origin;
 };
 
@@ -26,6 +28,8 @@ HdProfile *hd_profile_open(HdCuda *x) {
         free(p);
         p = NULL;
     }
+    const HdProgram *program = x->head.program;
+    for (int i = 0; p && i < program->n_funcs; i++) p->has_update = p->has_update || !strcmp(program->funcs[i].name, "update");
     return p;
 }
 
@@ -86,7 +90,8 @@ void hd_profile_end(HdCuda *x) {
     HdProfile *p = x->profile;
     if (!p->recording || x->failed) return;
     end_span(x);
-    p->complete = !strcmp(x->func->name, "update");
+    const char *name = x->func->name;
+    p->complete = !strcmp(name, "update") || (!p->has_update && (!strcmp(name, "micro_only") || !strcmp(name, "micro_last")));
 }
 
 static void write_text(FILE *f, const char *s) { // the inside of a JSON string
@@ -137,6 +142,12 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     Kind kinds[KINDS];
     int n_kinds = 0;
     if (!p) return hd_fail("the program was started without profiling"), false;
+    const int rank = x->head.world->rank;
+    char own[4200];
+    snprintf(own, sizeof own, rank ? "%s.rank%d" : "%s", path, rank);
+    path = own;
+    double last = 0, waited = 0;
+    int waits = 0;
     FILE *f = fopen(path, "w");
     if (!f) return hd_fail("cannot write %s", path), false;
     fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": \"");
@@ -147,7 +158,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     write_text(f, program->plan_hash);
     fprintf(f, "\"}, \"traceEvents\": [\n");
     for (int i = 0; i < program->n_streams; i++) {
-        fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 0, \"tid\": %d, \"args\": {\"name\": \"", i);
+        fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", rank, i);
         write_text(f, program->streams[i]);
         fprintf(f, "\"}},\n");
     }
@@ -159,7 +170,12 @@ bool hd_profile_write(HdCuda *x, const char *path) {
             continue;
         double us = (double)took * 1e3;
         add_kind(kinds, &n_kinds, KINDS, a, us);
-        fprintf(f, "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", s->stream, (double)from * 1e3, us);
+        if ((double)from * 1e3 + us > last) last = (double)from * 1e3 + us;
+        if (s->stream == 0 && !strcmp(a->op, "wait")) {
+            waited += us;
+            waits++;
+        }
+        fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank, s->stream, (double)from * 1e3, us);
         write_text(f, a->op);
         fprintf(f, "\", \"cat\": \"");
         write_text(f, s->func->name);
@@ -172,13 +188,16 @@ bool hd_profile_write(HdCuda *x, const char *path) {
         fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n", s->index, a->flops * 1e-9,
                 a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0, us > 0 ? a->bytes / us * 1e-3 : 0);
     }
-    fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 0, \"args\": {\"name\": \"");
+    fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d: ", rank, rank);
     write_text(f, x->device_name);
     fprintf(f, "\"}}\n]}\n");
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
     if (!ok) return hd_fail("cannot write %s", path), false;
-    print_summary(x, kinds, n_kinds);
+    if (rank == 0) {
+        print_summary(x, kinds, n_kinds);
+        if (waits) fprintf(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n", last * 1e-3, waited * 1e-3, waits);
+    }
     return true;
 }
 

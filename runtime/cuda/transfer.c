@@ -1,5 +1,6 @@
 // Bytes between host and device. All copies are asynchronous, through pinned memory, on the compute stream, so that they keep
 // their place in the order of work; the host waits only for a staging slot whose copy is still running, or in read and collect.
+#include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ void hd_transfer_close(HdCuda *x) {
 // Every entry from outside: an earlier failure stays one, and the calling thread gets the context.
 static bool enter(HdCuda *x, int64_t offset, size_t bytes) {
     x->func = NULL;
-    if (!x->failed && (offset < 0 || offset > x->head.program->arena_bytes || bytes > (size_t)(x->head.program->arena_bytes - offset)))
+    if (hd_watch_good(x) && (offset < 0 || offset > x->head.program->arena_bytes || bytes > (size_t)(x->head.program->arena_bytes - offset)))
         hd_cuda_fail(x, "%zu bytes at offset %lld are outside the arena of %lld bytes", bytes, (long long)offset, (long long)x->head.program->arena_bytes);
     if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) return true;
     hd_fail("%s", x->failure);
@@ -85,7 +86,7 @@ bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes) {
         }
         size_t at = done * HD_STAGE_BYTES, n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
         int i = slot[done % HD_STAGES];
-        if (!hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped")) return leave(x, false);
+        if (!hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") || !hd_watch_good(x)) return leave(x, false);
         memcpy((char *)data + at, x->stage[i].host, n);
     }
     return true;
@@ -110,7 +111,7 @@ bool hd_cuda_collect(HdExec *h, void *data) {
     unsigned i = x->collected % HD_POSTS;
     if (!enter(x, 0, 0)) return false;
     if (x->posted == x->collected) hd_cuda_fail(x, "nothing was posted");
-    if (x->failed || !hd_cuda_ok(x, x->api.cuEventSynchronize(x->post[i].done), "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed")) return leave(x, false);
+    if (x->failed || !hd_cuda_ok(x, x->api.cuEventSynchronize(x->post[i].done), "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed") || !hd_watch_good(x)) return leave(x, false);
     memcpy(data, x->post[i].host, x->post[i].bytes);
     x->collected++;
     return true;

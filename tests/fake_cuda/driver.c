@@ -65,6 +65,9 @@ CuResult fake_cuDriverGetVersion(int *v) { return *v = (int)number("FAKE_CUDA_DR
 CuResult fake_cuGetErrorName(CuResult e, const char **t) { return *t = e == INJECTED ? "CUDA_ERROR_INJECTED" : e == UNJOINED ? "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" : "CUDA_ERROR", 0; }
 CuResult fake_cuGetErrorString(CuResult e, const char **t) { return (void)e, *t = "a pretended failure", 0; }
 CuResult fake_cuDeviceGetCount(int *n) { return *n = (int)number("FAKE_CUDA_DEVICES", 1), 0; }
+CuResult fake_cuDeviceGet(CuDevice *d, int ordinal) { return *d = ordinal, ordinal < number("FAKE_CUDA_DEVICES", 1) ? 0 : INVALID; }
+CuResult fake_cuDeviceGetPCIBusId(char *text, int size, CuDevice d) { return snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)d), 0; }
+CuResult fake_cuDeviceTotalMem(size_t *bytes, CuDevice d) { return (void)d, *bytes = (size_t)number("FAKE_CUDA_MEMORY", 1 << 28), 0; }
 CuResult fake_cuDeviceGetName(char *name, int size, CuDevice d) { return (void)d, snprintf(name, (size_t)size, "NVIDIA H200 (pretended)"), 0; }
 CuResult fake_cuDeviceGetAttribute(int *v, CuDeviceAttribute a, CuDevice d) {
     int cc = (int)number("FAKE_CUDA_CC", 90);
@@ -115,10 +118,16 @@ CuResult fake_cuMemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream s) 
 CuResult fake_cuMemcpyDtoDAsync(CuPtr to, CuPtr from, size_t bytes, CuStream s) {
     return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes}, sizeof(Copy), "copy");
 }
-typedef struct { void *to; unsigned char value; size_t count; } Fill;
+typedef struct { void *to; unsigned char value; size_t count; unsigned word; } Fill;
 static void do_fill(void *d) { memset(((Fill *)d)->to, ((Fill *)d)->value, ((Fill *)d)->count); }
 CuResult fake_cuMemsetD8Async(CuPtr to, unsigned char value, size_t count, CuStream s) {
-    return fake_submit(s, do_fill, &(Fill){(void *)(uintptr_t)to, value, count}, sizeof(Fill), "fill");
+    return fake_submit(s, do_fill, &(Fill){(void *)(uintptr_t)to, value, count, 0}, sizeof(Fill), "fill");
+}
+static void do_words(void *d) {
+    for (size_t i = 0; i < ((Fill *)d)->count; i++) memcpy((char *)((Fill *)d)->to + 4 * i, &((Fill *)d)->word, 4);
+}
+CuResult fake_cuMemsetD32Async(CuPtr to, unsigned value, size_t count, CuStream s) {
+    return fake_submit(s, do_words, &(Fill){(void *)(uintptr_t)to, 0, count, value}, sizeof(Fill), "fill");
 }
 
 CuResult fake_cuStreamCreateWithPriority(CuStream *s, unsigned flags, int priority) {

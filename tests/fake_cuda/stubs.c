@@ -51,5 +51,10 @@ int fake_call(const char *name) {
 #else
 #define OF_CUDNN SKIP
 #endif
+#ifdef FAKE_NCCL
+#define OF_NCCL DEFINE
+#else
+#define OF_NCCL SKIP
+#endif
 #define FN(lib, result, name, symbol, params) OF_##lib(result, name, params)
 #include "runtime/cuda/api.def"

@@ -7,6 +7,7 @@
 #include <cublasLt.h>
 #include <cuda.h>
 #include <cudnn.h>
+#include <nccl.h>
 #include <nvrtc.h>
 
 #define SAME_SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
@@ -21,6 +22,13 @@ SAME_SIZE(DnnStatus, cudnnStatus_t);
 SAME_PLACE(LtHeuristic, workspace, cublasLtMatmulHeuristicResult_t, workspaceSize);
 SAME_PLACE(LtHeuristic, state, cublasLtMatmulHeuristicResult_t, state);
 SAME_PLACE(LtHeuristic, waves, cublasLtMatmulHeuristicResult_t, wavesCount);
+SAME_SIZE(NcId, ncclUniqueId);
+SAME_SIZE(NcResult, ncclResult_t);
+SAME_PLACE(NcConfig, magic, ncclConfig_t, magic);
+SAME_PLACE(NcConfig, blocking, ncclConfig_t, blocking);
+SAME_PLACE(NcConfig, max_blocks, ncclConfig_t, maxCTAs);
+SAME_PLACE(NcConfig, net, ncclConfig_t, netName);
+SAME_PLACE(NcConfig, split_share, ncclConfig_t, splitShare);
 
 #define CONST(name, value) _Static_assert((int)(name) == (value) && HD_##name == (value), #name);
 #include "runtime/cuda/api.def"
@@ -62,6 +70,12 @@ SAME_PLACE(LtHeuristic, waves, cublasLtMatmulHeuristicResult_t, wavesCount);
 #define DnnAttribute cudnnBackendAttributeName_t
 #define DnnType cudnnBackendAttributeType_t
 #define Dnn cudnnBackendDescriptor_t
+#define NcResult ncclResult_t
+#define NcType ncclDataType_t
+#define NcOp ncclRedOp_t
+#define NcComm ncclComm_t
+#define NcId ncclUniqueId
+#define NcConfig ncclConfig_t
 
 #define FN(lib, result, name, symbol, params) \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) params), "the type of " symbol);

@@ -1,0 +1,216 @@
+// NCCL communicators, one for each of the program's, so that collectives on different streams never wait for one another. They do not
+// block: every call is polled, with the other ranks in view, so that nothing here can hang. Sums go through reduce-scatter alone,
+// whose order NCCL keeps.
+//
+// Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice). NCCL's own variables are left alone but
+// for those that a plan relies on.
+#include "runtime/cuda/comms.h"
+#include "runtime/world.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16 };
+
+static const int nccl_type[] = {[HD_F32] = HD_ncclFloat32, [HD_BF16] = HD_ncclBfloat16, [HD_F16] = HD_ncclFloat16,
+                                [HD_F64] = HD_ncclFloat64, [HD_I32] = HD_ncclInt32, [HD_U8] = HD_ncclUint8};
+
+static bool nccl_failed(HdCuda *x, NcResult r, const char *what, const HdComm *c) {
+    const char *more = x->api.ncclGetLastError(NULL);
+    hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, c->ranks, x->api.ncclGetErrorString(r), more && *more ? "; " : "", more ? more : "");
+    return false;
+}
+
+// Communicators are touched with the lock held, and only while they are whole.
+static bool enter(HdCuda *x) {
+    pthread_mutex_lock(&x->comms.lock);
+    if (!x->comms.aborted) return true;
+    pthread_mutex_unlock(&x->comms.lock);
+    return hd_watch_good(x);
+}
+static void leave(HdCuda *x) { pthread_mutex_unlock(&x->comms.lock); }
+
+// Waits until the communicator has taken the call.
+static bool settle(HdCuda *x, int i, NcResult r, const char *what, double seconds) {
+    const HdComm *c = &x->head.program->comms[i];
+    struct HdWorld *w = x->head.world;
+    const double start = hd_cuda_now_ms();
+    for (double now = start; r == HD_ncclInProgress; now = hd_cuda_now_ms()) {
+        if (!enter(x)) return false;
+        const NcResult asked = x->api.ncclCommGetAsyncError(x->comms.comm[i], &r);
+        leave(x);
+        if (asked != HD_ncclSuccess || r != HD_ncclInProgress) break;
+        if (now - start > 2 && !w->alive(w)) return hd_cuda_fail(x, "%s", hd_failure()), false;
+        if (now - start > seconds * 1e3) return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): not done after %.0f s", what, c->name, c->ranks, seconds), false;
+        if (now - start > 2) usleep(200);
+    }
+    return r == HD_ncclSuccess || nccl_failed(x, r, what, c);
+}
+
+// --- groups: the members of a communicator in their order
+
+static int member(const HdProgram *p, const HdComm *c, int rank) {
+    const int n = p->shard > 1 ? p->shard : 1;
+    return c->over == HD_OVER_SHARD ? rank % n : c->over == HD_OVER_REPLICATE ? rank / n : rank;
+}
+
+static int first_of_group(const HdProgram *p, const HdComm *c, int rank) {
+    const int n = p->shard > 1 ? p->shard : 1;
+    return c->over == HD_OVER_SHARD ? rank - rank % n : c->over == HD_OVER_REPLICATE ? rank % n : 0;
+}
+
+// A rank must have a GPU of its own; NCCL would say so less clearly.
+static bool own_gpu(HdCuda *x) {
+    typedef struct { char host[80], gpu[32]; } Place;
+    struct HdWorld *w = x->head.world;
+    Place mine = {"", ""}, *all = calloc((size_t)w->ranks, sizeof *all);
+    if (!all) return hd_cuda_fail(x, "out of host memory"), false;
+    gethostname(mine.host, sizeof mine.host - 1);
+    x->api.cuDeviceGetPCIBusId(mine.gpu, sizeof mine.gpu, x->device);
+    bool ok = w->gather(w, &mine, sizeof mine, all);
+    if (!ok) hd_cuda_fail(x, "%s", hd_failure());
+    for (int b = 1; b < w->ranks && ok; b++)
+        for (int a = 0; a < b && ok; a++)
+            if (mine.gpu[0] && !memcmp(&all[a], &all[b], sizeof *all)) {
+                hd_cuda_fail(x, "ranks %d and %d are both on GPU %s of %s: start at most one rank a GPU", a, b, all[b].gpu, all[b].host);
+                ok = false;
+            }
+    free(all);
+    return ok;
+}
+
+static NcConfig config(void) {
+    const char *text = getenv("HEDDLE_NCCL_CTAS");
+    const int most = text ? atoi(text) : DEFAULT_CTAS, undefined = HD_NCCL_CONFIG_UNDEF_INT;
+    return (NcConfig){.size = sizeof(NcConfig), .magic = 0xcafebeef, .version = 21800, .blocking = 0, .cluster = undefined, .min_blocks = undefined,
+                      .max_blocks = most > 0 ? most : undefined, .split_share = undefined, .unused = undefined};
+}
+
+static bool connect_one(HdCuda *x, int i) {
+    const HdProgram *p = x->head.program;
+    const HdComm *c = &p->comms[i];
+    struct HdWorld *w = x->head.world;
+    const int first = first_of_group(p, c, w->rank);
+    NcId mine = {{0}}, *all = calloc((size_t)w->ranks, sizeof *all);
+    NcConfig conf = config();
+    if (!all) return hd_cuda_fail(x, "out of host memory"), false;
+    NcResult r = first == w->rank ? x->api.ncclGetUniqueId(&mine) : HD_ncclSuccess;
+    bool ok = r == HD_ncclSuccess || nccl_failed(x, r, "cannot start", c);
+    if (!w->gather(w, &mine, sizeof mine, all)) {
+        hd_cuda_fail(x, "%s", hd_failure());
+        ok = false;
+    }
+    if (ok) {
+        r = x->api.ncclCommInitRankConfig(&x->comms.comm[i], c->ranks, all[first], member(p, c, w->rank), &conf);
+        ok = x->comms.comm[i] ? settle(x, i, r, "cannot connect", INIT_SECONDS) : nccl_failed(x, r, "cannot connect", c);
+    }
+    free(all);
+    return ok;
+}
+
+static bool all_gather(HdCuda *x, int stream, int comm, HdDtype dt, const void *part, void *whole, size_t count) {
+    if (!enter(x)) return false;
+    const NcResult r = x->api.ncclAllGather(part, whole, count, nccl_type[dt], x->comms.comm[comm], x->streams[stream]);
+    leave(x);
+    return settle(x, comm, r, "all_gather", ISSUE_SECONDS);
+}
+
+static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const void *whole, void *part, size_t count) {
+    if (!enter(x)) return false;
+    const NcResult r = x->api.ncclReduceScatter(whole, part, count, nccl_type[dt], HD_ncclSum, x->comms.comm[comm], x->streams[stream]);
+    leave(x);
+    return settle(x, comm, r, "reduce_scatter", ISSUE_SECONDS);
+}
+
+// Buffers and connections come with the first use of each kind; none may come later, inside a capture.
+static bool warm_up(HdCuda *x, int i) {
+    const HdProgram *p = x->head.program;
+    const HdComm *c = &p->comms[i];
+    int64_t part = p->arena_bytes / (c->ranks + 1) / 256 * 256;
+    if (part > WARM_BYTES) part = WARM_BYTES;
+    void *one = (void *)(uintptr_t)x->arena, *whole = (void *)(uintptr_t)(x->arena + (CuPtr)part);
+    const size_t counts[] = {part > 0 ? 1 : 0, (size_t)part / 4};
+    for (int k = 0; k < 2; k++)
+        if (counts[k] && (!all_gather(x, c->stream, i, HD_F32, one, whole, counts[k]) || !reduce_scatter(x, c->stream, i, HD_F32, whole, one, counts[k]))) return false;
+    return hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[c->stream]), "first collectives");
+}
+
+bool hd_comms_open(HdCuda *x) {
+    const HdProgram *p = x->head.program;
+    struct HdWorld *w = x->head.world;
+    int version = 0;
+    bool ok = !x->failed;
+    if (!p->n_comms) return ok;
+    setenv("NCCL_NVLS_ENABLE", "0", 1);           // sums in the network's switch have another order
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); // several communicators on one device: in the order of issue, which is that of the plan
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);       // connect at once, so that nothing does so inside a capture
+    if (ok && !hd_cuda_load(&x->api, HD_LIB_NCCL)) {
+        hd_cuda_fail(x, "%s", hd_failure());
+        ok = false;
+    }
+    if (!ok) hd_fail("%s", x->failure);
+    if (!hd_world_agree(w, ok)) { // a rank that fails elsewhere must not be waited for
+        x->failed = false;
+        return hd_cuda_fail(x, "%s", hd_failure()), false;
+    }
+    x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
+    if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
+    ok = own_gpu(x) && hd_watch_open(x);
+    for (int i = 0; i < p->n_comms && ok; i++)
+        if (p->comms[i].ranks > 1) ok = connect_one(x, i) && warm_up(x, i);
+    if (!ok) w->fail(w, x->failure); // others may be waiting for this rank inside NCCL
+    if (ok && !hd_world_barrier(w)) {
+        hd_cuda_fail(x, "%s", hd_failure());
+        ok = false;
+    }
+    if (!ok) return false;
+    if (x->verbose && x->api.ncclGetVersion(&version) == HD_ncclSuccess)
+        fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", p->n_comms, version / 10000, version / 100 % 100, version % 100, w->rank, w->ranks);
+    return true;
+}
+
+void hd_comms_abort(HdCuda *x) {
+    for (int i = 0; x->comms.comm && !x->comms.aborted && i < x->head.program->n_comms; i++)
+        if (x->comms.comm[i]) x->api.ncclCommAbort(x->comms.comm[i]);
+    x->comms.aborted = true;
+}
+
+void hd_comms_close(HdCuda *x) {
+    if (!x->comms.comm) return;
+    hd_watch_quiet(x);
+    if (x->failed && !x->comms.aborted) hd_comms_abort(x);
+    for (int i = 0; i < x->head.program->n_comms && !x->comms.aborted; i++) {
+        if (!x->comms.comm[i]) continue;
+        // Ends what is outstanding; the other ranks do the same now. What goes wrong here harms nobody any more.
+        NcResult r = x->api.ncclCommFinalize(x->comms.comm[i]);
+        const double until = hd_cuda_now_ms() + 5e3;
+        while (r == HD_ncclInProgress && hd_cuda_now_ms() < until && x->api.ncclCommGetAsyncError(x->comms.comm[i], &r) == HD_ncclSuccess) usleep(200);
+        if (r == HD_ncclSuccess) x->api.ncclCommDestroy(x->comms.comm[i]);
+        else x->api.ncclCommAbort(x->comms.comm[i]);
+    }
+    free(x->comms.comm);
+    x->comms.comm = NULL;
+}
+
+// --- what programs call
+
+void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t count) {
+    HdCuda *x = (HdCuda *)h;
+    if (x->failed || count == 0) return;
+    if (!x->comms.comm[comm]) { // one rank
+        if (part != whole) hd_cuda_copy(h, stream, whole, part, (size_t)count * hd_cuda_dtype_bytes(dt));
+        return;
+    }
+    if (all_gather(x, stream, comm, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count)) hd_watch_collective(x, stream, comm);
+}
+
+void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
+    HdCuda *x = (HdCuda *)h;
+    if (x->failed || count == 0) return;
+    if (!x->comms.comm[comm]) {
+        if (part != whole) hd_cuda_copy(h, stream, part, whole, (size_t)count * hd_cuda_dtype_bytes(dt));
+        return;
+    }
+    if (reduce_scatter(x, stream, comm, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count)) hd_watch_collective(x, stream, comm);
+}

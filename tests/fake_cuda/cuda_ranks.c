@@ -1,0 +1,254 @@
+// Several ranks on pretended GPUs, each a process: usage cuda_ranks FAKES_FOLDER SCRATCH_FOLDER. What collectives compute, captured and
+// direct; ranks that cannot start, die, hang or see an error: every rank leaves soon, and one has said what happened.
+#include "runtime/launch.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char log_path[512], out_path[512], text[8192];
+static int failures;
+#define CHECK(x) ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
+#define REQUIRE(x) do { if (!(x)) { dprintf(2, "line %d: %s: %s\n", __LINE__, #x, hd_failure()); return 1; } } while (0)
+
+// --- a small program: a step counter; a vector of PART elements a rank is summed and handed round, in each of two functions
+enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, ARENA = 1 << 20, PART = 5 };
+static const HdSource sources[] = {{"k.cu", "bump"}};
+static const HdKernel kernels[] = {{"bump", 0, 0}};
+static const char *const streams[] = {"compute", "gather", "reduce"};
+static const HdAction actions[] = {{"record", "compute", "", "", 0, 0}, {"wait", "reduce", "", "", 0, 0}, {"reduce_scatter", "reduce", "blocks.0", "gpt.hd:3", 0, 0},
+                                   {"record", "reduce", "", "", 0, 0}, {"wait", "gather", "", "", 0, 0}, {"all_gather", "gather", "", "gpt.hd:4", 0, 0},
+                                   {"launch", "compute", "head", "", 0, 0}};
+static HdComm comms[3];
+extern const HdFunc test_funcs[];
+
+static void micro(HdExec *x) {
+    const HdFunc *f = &test_funcs[0];
+    uint64_t at = hd_device(x, COUNTER);
+    hd_action(x, f, 0);
+    hd_cuda_record(x, 0, 0);
+    hd_action(x, f, 1);
+    hd_cuda_wait(x, 2, 0);
+    hd_action(x, f, 2);
+    hd_cuda_reduce_scatter(x, 2, 1, HD_F32, hd_device(x, WHOLE), hd_device(x, SUM), PART);
+    hd_action(x, f, 3);
+    hd_cuda_record(x, 2, 1);
+    hd_action(x, f, 4);
+    hd_cuda_wait(x, 1, 1);
+    hd_action(x, f, 5);
+    hd_cuda_all_gather(x, 1, 0, HD_F32, hd_device(x, SUM), hd_device(x, ALL), PART);
+    hd_cuda_all_gather(x, 1, 2, HD_F32, hd_device(x, SUM), hd_device(x, SECOND), PART); // a group of one rank
+    hd_action(x, f, 6);
+    hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 32, 0}, 1, &at);
+}
+const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 7, .actions = actions}};
+
+static HdProgram program(int n) {
+    comms[0] = (HdComm){"comm.gather", HD_OVER_SHARD, n, 1};
+    comms[1] = (HdComm){"comm.reduce", HD_OVER_SHARD, n, 2};
+    comms[2] = (HdComm){"comm.outer", HD_OVER_REPLICATE, 1, 1};
+    return (HdProgram){.model = "Tiny", .source = "tiny.hd", .target = "cuda", .arch = "sm_90", .plan_hash = "0", .model_hash = "0", .report = "{}",
+                       .arena_bytes = ARENA, .loss = -1, .norm = -1, .step = COUNTER, .n_funcs = 1, .funcs = test_funcs, .backend = &hd_cuda_backend,
+                       .shard = n, .replicate = 1, .n_comms = 3, .comms = comms, .n_sources = 1, .n_kernels = 1, .sources = sources, .kernels = kernels,
+                       .n_streams = 3, .n_events = 2, .streams = streams};
+}
+
+static const HdBackend *const b = &hd_cuda_backend;
+
+// What a program does: returns the exit status; the speaker has told a failure. `trouble` comes in step 3, on rank 1 alone.
+typedef void Trouble(void);
+static bool use_graphs = true;
+
+static int give_up(HdWorld *w, HdExec *x) {
+    if (w->rank == w->speaker) dprintf(2, "error: %s\n", hd_failure());
+    w->fail(w, hd_failure());
+    if (x) b->close(x);
+    w->close(w);
+    return 3;
+}
+
+static bool step(HdWorld *w, HdExec *x, int i) {
+    float whole[8 * PART], sum[PART], all[8 * PART];
+    const int n = w->ranks;
+    for (int k = 0; k < n * PART; k++) whole[k] = (float)(100 * i + 10 * w->rank + k);
+    if (!b->write(x, WHOLE, whole, sizeof(float) * (size_t)(n * PART)) || !b->run(x, &test_funcs[0]) || !b->read(x, SUM, sum, sizeof sum) ||
+        !b->read(x, ALL, all, sizeof(float) * (size_t)(n * PART)))
+        return false;
+    for (int k = 0; k < n * PART; k++) {
+        const float expect = (float)(n * (100 * i + k) + 10 * n * (n - 1) / 2);
+        if (all[k] == expect && sum[k % PART] == (float)(n * (100 * i + w->rank * PART + k % PART) + 10 * n * (n - 1) / 2)) continue;
+        hd_fail("rank %d, step %d: element %d is %g, not %g", w->rank, i, k, (double)all[k], (double)expect);
+        return false;
+    }
+    return b->read(x, SECOND, all, sizeof sum) && !memcmp(all, sum, sizeof sum);
+}
+
+static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
+    HdWorld *w = hd_world_tcp(l, p);
+    REQUIRE(w);
+    HdExec *x = b->open(p, w, use_graphs, NULL);
+    if (!x) return give_up(w, x);
+    for (int i = 1; i <= 4; i++) {
+        w->at(w, "step", i);
+        if (i == 3 && w->rank == 1 && trouble) {
+            usleep(600000); // the others are waiting by now
+            trouble();
+        }
+        if (!step(w, x, i)) return give_up(w, x);
+    }
+    b->close(x);
+    w->close(w);
+    return 0;
+}
+
+static int started(int n, Trouble *trouble, double *seconds) { // its exit status; what it said is in `text`
+    struct timespec from, to;
+    int how = 0;
+    remove(log_path);
+    fflush(NULL);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    if (fork() == 0) {
+        const HdProgram p = program(n);
+        HdLaunch l;
+        if (!freopen(out_path, "w", stderr)) exit(9);
+        setvbuf(stderr, NULL, _IONBF, 0);
+        exit(hd_launch(&p, n, &l) ? train(&l, &p, trouble) : l.status);
+    }
+    wait(&how);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (seconds) *seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+    FILE *f = fopen(out_path, "r");
+    const size_t got = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[got] = 0;
+    if (f) fclose(f);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
+}
+
+static bool said(const char *part) {
+    if (strstr(text, part)) return true;
+    fprintf(stderr, "the ranks said: %s\n", text);
+    return false;
+}
+
+static int count_in_log(const char *part) {
+    FILE *f = fopen(log_path, "r");
+    char line[512];
+    int n = 0;
+    while (f && fgets(line, sizeof line, f)) n += strstr(line, part) != NULL;
+    if (f) fclose(f);
+    return n;
+}
+
+static int lines(void) {
+    int n = 0;
+    for (const char *c = text; *c; c++) n += *c == '\n';
+    return n;
+}
+
+static void collectives(void) {
+    for (int n = 1; n <= 4; n *= 2) {
+        CHECK(started(n, NULL, NULL) == 0 && said(""));
+        CHECK(text[0] == 0 && count_in_log("graph launch") == 4 * n && count_in_log("capture begins") == n);
+        CHECK(count_in_log("comm of") == (n > 1 ? 2 * n : 0) && count_in_log("comm finalized") == count_in_log("comm of"));
+    }
+    CHECK(count_in_log("at most 16 blocks") == 8);
+    setenv("HEDDLE_NCCL_CTAS", "4", 1);
+    use_graphs = false;
+    CHECK(started(4, NULL, NULL) == 0 && said(""));
+    CHECK(count_in_log("graph") == 0 && count_in_log("at most 4 blocks") == 8);
+}
+
+static void gpus(void) {
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    CHECK(started(2, NULL, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:00:00.0 of ") && lines() == 1);
+    setenv("FAKE_CUDA_DEVICES", "2", 1);
+    CHECK(started(3, NULL, NULL) == 3 && said("error: rank 2 is number 3 of this host, which has 2 GPUs: start at most one rank a GPU\n") && lines() == 1);
+}
+
+static void one_cannot_open(void) { // all fail, with one message
+    static const struct { const char *call, *words; } cases[] = {
+        {"cuModuleLoadData:1", "error: cannot load the kernels of k.cu"},
+        {"ncclCommInitRankConfig:1", "error: NCCL: cannot connect (comm.gather over 2 ranks): no error; a pretended failure\n"},
+        {"ncclGetUniqueId:1", "error: NCCL: cannot start (comm.gather over 2 ranks)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("FAKE_CUDA_FAIL", cases[i].call, 1);
+        CHECK(started(2, NULL, NULL) == 3 && said(cases[i].words) && lines() == 1);
+    }
+}
+
+static void die(void) { _exit(0); }
+static void linger(void) { usleep(600000); }
+static void hang(void) { sleep(60); }
+static void stop(void) { raise(SIGSTOP); }
+static void fail_captures(void) { setenv("FAKE_CUDA_FAIL", "cuGraphLaunch:1", 1); }
+
+static void a_rank_is_gone(void) {
+    double seconds;
+    CHECK(started(4, die, &seconds) == 3 && said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
+    CHECK(lines() == 1 && seconds < 15 && count_in_log("comm aborted") == 2 * 3);
+    setenv("HEDDLE_SILENCE_SECONDS", "2", 1);
+    CHECK(started(4, stop, &seconds) == 3 && said("error: rank 1 does not answer (for 2 s) at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
+    CHECK(lines() == 1 && seconds < 20);
+}
+
+static void a_rank_hangs(void) { // and lives: nothing moves
+    double seconds;
+    setenv("HEDDLE_STALL_SECONDS", "2", 1);
+    CHECK(started(4, hang, &seconds) == 3 && said("error: ") && said("no collective has completed for 2 s at step 3 (HEDDLE_STALL_SECONDS=N waits longer)"));
+    CHECK(said("; not completed: reduce_scatter blocks.0 (comm.reduce)") && lines() == 1 && seconds < 20);
+}
+
+static void a_rank_fails(void) { // it says itself what is wrong
+    CHECK(started(4, fail_captures, NULL) == 3 && said("error: rank 1: micro_only: cannot launch the graph: CUDA_ERROR_INJECTED (999: a pretended failure)\n") && lines() == 1);
+}
+
+static void nccl_reports_an_error(void) {
+    setenv("FAKE_NCCL_ERROR", "9", 1); // of the eight in the warm-up and the one after
+    CHECK(started(2, linger, NULL) == 3 && said("NCCL: ") && said("over 2 ranks") && said("remote process exited or there was a network error") && lines() == 1);
+}
+
+static void ranges(void) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/libnvtx_injection.so", getenv("HEDDLE_CUDA_PATH"));
+    setenv("NVTX_INJECTION64_PATH", path, 1);
+    CHECK(started(2, NULL, NULL) == 0 && said(""));
+    CHECK(count_in_log("range blocks.0 reduce_scatter") == 2 && count_in_log("range head launch") == 2 && count_in_log("range ends") == 2 * 7);
+}
+
+static void memory(void) {
+    setenv("HEDDLE_VERBOSE", "1", 1);
+    CHECK(started(2, NULL, NULL) == 0 && said("device memory of rank 0: 1.0 MiB planned, 1.0 MiB used (arena 1.0, context 0.0,") && said("device memory of rank 1: "));
+    CHECK(said("comms: 3 communicators by NCCL 2.28.9, rank 0 of 2"));
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    setenv("HEDDLE_CUDA_PATH", argv[1], 1);
+    setenv("FAKE_CUDA_DEVICES", "8", 1);
+    setenv("HEDDLE_CACHE", "off", 1);
+    setenv("HEDDLE_GRACE_SECONDS", "6", 1);
+    snprintf(log_path, sizeof log_path, "%s/cuda_ranks.log", argv[2]);
+    snprintf(out_path, sizeof out_path, "%s/cuda_ranks.out", argv[2]);
+    setenv("FAKE_CUDA_LOG", log_path, 1);
+    static const struct { const char *name; void (*run)(void); } scenarios[] = {
+        {"collectives", collectives}, {"gpus", gpus}, {"one_cannot_open", one_cannot_open}, {"a_rank_is_gone", a_rank_is_gone}, {"a_rank_hangs", a_rank_hangs},
+        {"a_rank_fails", a_rank_fails}, {"nccl_reports_an_error", nccl_reports_an_error}, {"ranges", ranges}, {"memory", memory}};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        fflush(stdout);
+        if (fork() == 0) {
+            alarm(120);
+            scenarios[i].run();
+            exit(failures != 0);
+        }
+        int status = 0;
+        wait(&status);
+        printf("%-30s %s\n", scenarios[i].name, status ? "FAILED" : "ok");
+        bad += status != 0;
+    }
+    return bad != 0;
+}

@@ -1,0 +1,116 @@
+// Collectives between processes of one host, through shared memory: what the real library does, in its order of addition, at the
+// speed of memcpy. The id of a communicator is the name of a file in /tmp. A call does its work when the stream gets to it, and waits
+// there for the other ranks, or for an abort.
+//
+//   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator
+#include "tests/fake_cuda/fake.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { ROOM = 64 << 20, MOST = 16, REMOTE_ERROR = 6 };
+typedef struct { atomic_int arrived, left; atomic_int turn; size_t part; char data[]; } Shared;
+struct NcCommState { Shared *s; int ranks, rank; atomic_int aborted; int error; char file[128]; };
+typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; int type; bool reduce; } Collective;
+
+NcResult fake_ncclGetVersion(int *v) { return *v = 22809, 0; }
+const char *fake_ncclGetErrorString(NcResult r) { return r == REMOTE_ERROR ? "remote process exited or there was a network error" : "no error"; }
+const char *fake_ncclGetLastError(NcComm c) { return (void)c, "a pretended failure"; }
+
+NcResult fake_ncclGetUniqueId(NcId *id) {
+    static int n;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "/tmp/heddle-fake-nccl-%ld-%d", (long)getpid(), n++);
+    return fake_call("ncclGetUniqueId") ? 3 : 0;
+}
+
+NcResult fake_ncclCommInitRankConfig(NcComm *comm, int ranks, NcId id, int rank, NcConfig *config) {
+    if (fake_call("ncclCommInitRankConfig") || config->magic != 0xcafebeef || config->blocking || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0) return 4;
+    NcComm c = calloc(1, sizeof *c);
+    const int fd = open(id.internal, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, ROOM) != 0) return 2;
+    c->s = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    c->ranks = ranks;
+    c->rank = rank;
+    snprintf(c->file, sizeof c->file, "%s", id.internal);
+    fake_log("comm of %d ranks, at most %d blocks", ranks, config->max_blocks);
+    return *comm = c, HD_ncclInProgress;
+}
+
+NcResult fake_ncclCommGetAsyncError(NcComm c, NcResult *r) { return *r = c->error, 0; }
+static NcResult end(NcComm c) {
+    unlink(c->file);
+    munmap(c->s, ROOM);
+    return free(c), 0;
+}
+NcResult fake_ncclCommDestroy(NcComm c) { return end(c); }
+NcResult fake_ncclCommFinalize(NcComm c) { return (void)c, fake_log("comm finalized"), 0; }
+NcResult fake_ncclCommAbort(NcComm c) { // a collective may still look at it
+    fake_log("comm aborted");
+    c->aborted = 1;
+    unlink(c->file);
+    return 0;
+}
+
+static bool meet(NcComm c) { // false: aborted
+    const int turn = c->s->turn;
+    if (atomic_fetch_add(&c->s->arrived, 1) + 1 == c->ranks) {
+        c->s->arrived = 0;
+        c->s->turn++;
+        return true;
+    }
+    while (c->s->turn == turn) {
+        if (c->aborted) return false;
+        usleep(20);
+    }
+    return true;
+}
+
+static void add(const Collective *k, const char *from, bool first) {
+    for (size_t i = 0; i < k->count; i++)
+        if (k->type == HD_ncclFloat32) ((float *)k->to)[i] = first ? ((const float *)from)[i] : ((float *)k->to)[i] + ((const float *)from)[i];
+        else ((double *)k->to)[i] = first ? ((const double *)from)[i] : ((double *)k->to)[i] + ((const double *)from)[i];
+}
+
+static void work(void *data) {
+    const Collective *k = data;
+    NcComm c = k->c;
+    const size_t mine = k->reduce ? k->bytes * (size_t)c->ranks : k->bytes;
+    if (mine * (size_t)c->ranks > ROOM - sizeof(Shared)) abort();
+    memcpy(c->s->data + (size_t)c->rank * mine, k->from, mine);
+    if (!meet(c)) return;
+    if (!k->reduce) memcpy(k->to, c->s->data, mine * (size_t)c->ranks);
+    for (int i = 1; k->reduce && i <= c->ranks; i++) // r+1, r+2, ..., r
+        add(k, c->s->data + (size_t)((c->rank + i) % c->ranks) * mine + (size_t)c->rank * k->bytes, i == 1);
+    meet(c);
+    static int n;
+    if (getenv("FAKE_NCCL_ERROR") && ++n == atoi(getenv("FAKE_NCCL_ERROR"))) c->error = REMOTE_ERROR;
+}
+
+static size_t width(NcType t) { return t == HD_ncclFloat64 ? 8 : t == HD_ncclFloat32 || t == HD_ncclInt32 ? 4 : t == HD_ncclUint8 ? 1 : 2; }
+
+static NcResult submit(Collective k, RtStream stream) {
+    static FakeSubmit *go;
+    void *f = go ? NULL : dlsym(RTLD_DEFAULT, "fake_submit");
+    if (!go && !f) f = dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_submit");
+    if (f) memcpy(&go, &f, sizeof f);
+    if (k.reduce && k.type != HD_ncclFloat32 && k.type != HD_ncclFloat64) return 4;
+    k.bytes = k.count * width(k.type);
+    return go((CuStream)stream, work, &k, sizeof k, "collective") ? 5 : 0;
+}
+
+NcResult fake_ncclAllGather(const void *part, void *whole, size_t count, NcType type, NcComm c, RtStream s) {
+    if (fake_call("ncclAllGather")) return 3;
+    return submit((Collective){.c = c, .from = part, .to = whole, .count = count, .type = type}, s);
+}
+NcResult fake_ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c, RtStream s) {
+    if (fake_call("ncclReduceScatter") || op != HD_ncclSum) return 3;
+    return submit((Collective){.c = c, .from = whole, .to = part, .count = count, .type = type, .reduce = true}, s);
+}
