@@ -2,8 +2,8 @@
 // block: every call is polled, with the other ranks in view, so that nothing here can hang. Sums go through reduce-scatter alone,
 // whose order NCCL keeps.
 //
-// Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice). NCCL's own variables are left alone but
-// for those that a plan relies on.
+// Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice); HEDDLE_SKIP_COLLECTIVES=1 (a step without
+// them, to see what they cost: the numbers mean nothing). NCCL's own variables are left alone but for those that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/world.h"
 #include <stdio.h>
@@ -154,6 +154,9 @@ bool hd_comms_open(HdCuda *x) {
         x->failed = false;
         return hd_cuda_fail(x, "%s", hd_failure()), false;
     }
+    const char *skip = getenv("HEDDLE_SKIP_COLLECTIVES");
+    x->comms.skip = skip && !strcmp(skip, "1");
+    if (x->comms.skip && w->rank == 0) fprintf(stderr, "note: HEDDLE_SKIP_COLLECTIVES=1: nothing is sent between the ranks, the numbers mean nothing\n");
     x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
     if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
     ok = own_gpu(x) && hd_watch_open(x);
@@ -197,7 +200,7 @@ void hd_comms_close(HdCuda *x) {
 
 void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t count) {
     HdCuda *x = (HdCuda *)h;
-    if (x->failed || count == 0) return;
+    if (x->failed || x->comms.skip || count == 0) return;
     if (!x->comms.comm[comm]) { // one rank
         if (part != whole) hd_cuda_copy(h, stream, whole, part, (size_t)count * hd_cuda_dtype_bytes(dt));
         return;
@@ -207,7 +210,7 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
 
 void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
     HdCuda *x = (HdCuda *)h;
-    if (x->failed || count == 0) return;
+    if (x->failed || x->comms.skip || count == 0) return;
     if (!x->comms.comm[comm]) {
         if (part != whole) hd_cuda_copy(h, stream, part, whole, (size_t)count * hd_cuda_dtype_bytes(dt));
         return;

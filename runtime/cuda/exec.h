@@ -51,7 +51,7 @@ typedef struct {
 typedef struct {
     NcComm *comm; // one a communicator of the program; NULL: of one rank
     pthread_mutex_t lock; // around every call of NCCL: the watchdog may abort at any time
-    bool aborted;
+    bool aborted, skip; // skip: collectives do nothing
 } HdComms;
 typedef struct HdWatch HdWatch;
 

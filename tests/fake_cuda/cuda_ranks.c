@@ -219,6 +219,12 @@ static void ranges(void) {
     CHECK(count_in_log("range blocks.0 reduce_scatter") == 2 && count_in_log("range head launch") == 2 && count_in_log("range ends") == 2 * 7);
 }
 
+static void skipped(void) { // to see what they cost: the numbers are wrong
+    setenv("HEDDLE_SKIP_COLLECTIVES", "1", 1);
+    CHECK(started(2, NULL, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: nothing is sent between the ranks, the numbers mean nothing\n"));
+    CHECK(said("element 0 is 0, not"));
+}
+
 static void memory(void) {
     setenv("HEDDLE_VERBOSE", "1", 1);
     CHECK(started(2, NULL, NULL) == 0 && said("device memory of rank 0: 1.0 MiB planned, 1.0 MiB used (arena 1.0, context 0.0,") && said("device memory of rank 1: "));
@@ -236,7 +242,7 @@ int main(int argc, char **argv) {
     setenv("FAKE_CUDA_LOG", log_path, 1);
     static const struct { const char *name; void (*run)(void); } scenarios[] = {
         {"collectives", collectives}, {"gpus", gpus}, {"one_cannot_open", one_cannot_open}, {"a_rank_is_gone", a_rank_is_gone}, {"a_rank_hangs", a_rank_hangs},
-        {"a_rank_fails", a_rank_fails}, {"nccl_reports_an_error", nccl_reports_an_error}, {"ranges", ranges}, {"memory", memory}};
+        {"a_rank_fails", a_rank_fails}, {"nccl_reports_an_error", nccl_reports_an_error}, {"ranges", ranges}, {"skipped", skipped}, {"memory", memory}};
     int bad = 0;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         fflush(stdout);
