@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Runs whose ranks are processes: the program of toy_ranks.c for 3 ranks, started by --ranks=3 and as launchers start it. Usage:
+processes.py TOY [CASE...], where TOY is its binary. Each case has a limit of time, and no process may be left behind.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from cli import Failed, Result, check, digest_of, read, text_file, write
+
+TOY = os.path.abspath(sys.argv[1])
+RANKS, BATCH, SEQ = 3, 2, 8
+QUICK = {"HEDDLE_SILENCE_SECONDS": "3", "HEDDLE_CONNECT_SECONDS": "5", "HEDDLE_GRACE_SECONDS": "3"}
+
+
+def environment(more=None):
+    kept = {k: v for k, v in os.environ.items() if not re.match(r"RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI|PMI|SLURM", k)}
+    return dict(kept, **QUICK, **(more or {}))
+
+
+def start(*args, env=None):
+    return subprocess.Popen([TOY, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(env), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
+def end(p, wait=40):
+    try:
+        out, err = p.communicate(timeout=wait)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        raise Failed(f"the run hangs: {' '.join(p.args)}")
+    return Result(p.args, p.returncode, out.decode(), err.decode())
+
+
+def nobody_left():
+    until = time.monotonic() + 5
+    while True:
+        left = [d for d in os.listdir("/proc") if d.isdigit() and link(f"/proc/{d}/exe") == TOY and link(f"/proc/{d}/cwd") == os.getcwd()]
+        if not left:
+            return
+        check(time.monotonic() < until, "processes are left:", left)
+        time.sleep(0.05)
+
+
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def run(*args, env=None):
+    r = end(start(f"--ranks={RANKS}", *args, env=env))
+    nobody_left()
+    return r
+
+
+def good(*args, **more):
+    r = run(*args, **more)
+    check(r.status == 0, "expected success:", r)
+    return r
+
+
+def one_error(r, *words, status=1):
+    check(r.status == status, f"expected exit {status}:", r)
+    errors = [l for l in r.err.splitlines() if "error" in l]
+    check(len(errors) == 1, "expected one line with an error:", r)
+    for w in words:
+        check(w in errors[0], f"the error does not say '{w}':", r)
+    return r
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def launched(*args, names=("RANK", "WORLD_SIZE", "LOCAL_RANK"), ranks=RANKS):
+    """As torchrun or mpirun starts them: a process a rank, told by the environment."""
+    port = free_port()
+    ps = [start(*args, env={**dict(zip(names, (str(r), str(ranks), str(r)))), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(ranks)]
+    results = [end(p) for p in ps]
+    nobody_left()
+    return results
+
+
+def case_runs():
+    text_file()
+    r = good("--data=data.txt", "--val=data.txt", "--steps=5", "--digest=a", "--log=log.jsonl", "--export=w")
+    check("on 3 ranks" in r.err and len(re.findall("^step 5/5 ", r.err, re.M)) == 1, "one rank tells:", r)
+    steps = [l for l in map(json.loads, read("log.jsonl").decode().splitlines()) if "loss" in l]
+    check([l["step"] for l in steps] == [1, 2, 3, 4, 5] and steps[4]["tokens"] == 5 * RANKS * BATCH * SEQ and steps[0]["ranks"] == RANKS, "the log:", steps)
+    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"), ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")):
+        rs = launched("--data=data.txt", "--val=data.txt", "--steps=5", "--digest=b", "--export=v", names=names)
+        check([r.status for r in rs] == [0] * RANKS and rs[0].err and not rs[1].err and not rs[2].err, "only rank 0 speaks:", *rs)
+        check(read("a") == read("b") and read("w") == read("v"), "started by", names[0], "it computes something else")
+
+
+def case_usage():
+    text_file()
+    one_error(run("--steps=1"), "--data", status=2)
+    one_error(end(start("--data=data.txt", "--steps=1", "--ranks=2")), "3 ranks", status=2)
+    one_error(end(start("--data=data.txt", "--steps=1")), "--ranks=3", status=2)
+    for args, words in ((("--bogus",), "--bogus"), (("--data=data.txt", "--steps=x"), "--steps=x"), (("--data=data.txt", "--steps=1", "--ranks=4"), "--ranks=4")):
+        rs = launched(*args)
+        check([r.status for r in rs] == [2] * RANKS and words in rs[0].err and not rs[1].err and not rs[2].err, "one rank tells of bad usage:", *rs)
+    rs = launched("--data=data.txt", "--steps=1", ranks=2)
+    check(all(r.status for r in rs) and "3 ranks" in rs[0].err and not rs[1].err, "the launched ranks are not those of the mesh:", *rs)
+    rs = launched("--help")
+    check("--data" in rs[0].out and not rs[1].out and not any(r.status for r in rs), "help is shown once:", *rs)
+
+
+def case_checkpoints():
+    text_file()
+    good("--data=data.txt", "--steps=6", "--digest=a")
+    good("--data=data.txt", "--steps=4", "--save=c", "--save-every=1")
+    good("--data=data.txt", "--steps=6", "--resume=c", "--digest=b")
+    check(digest_of("b")[0] == digest_of("a")[0][4:] and digest_of("a")[1] == digest_of("b")[1], "a resumed run differs")
+    check(sorted(os.listdir("c/step-4")) == [f"rank-{r}.safetensors" for r in range(RANKS)], "shards:", os.listdir("c/step-4"))
+    os.mkdir("c/step-5")
+    os.symlink("/dev/full", "c/step-5/rank-1.safetensors")
+    one_error(run("--data=data.txt", "--steps=5", "--resume=c", "--save=c"), "step-5/rank-1.safetensors", "No space left")
+    os.rename("c/step-4/rank-2.safetensors", "kept")
+    one_error(run("--data=data.txt", "--steps=5", "--resume=c"), "step-4/rank-2.safetensors", "No such file")
+    os.rename("kept", "c/step-4/rank-2.safetensors")
+    good("--data=data.txt", "--steps=5", "--resume=c")
+
+
+def case_bad_token_in_one_window():
+    seen = set()
+    for seed in range(5):
+        tokens = bytes(i % 200 for i in range(60 * SEQ + 1))
+        data = b"".join(bytes((t, 0)) for t in tokens)
+        write("a.bin", data[: 2 * 170] + b"\x2c\x01" + data[2 * 171 :])
+        r = one_error(run("--data=a.bin", "--steps=50", "--digest=d", "--save=c", f"--seed={seed}"), "a.bin: token 300 at position 170")
+        n = len(digest_of("d")[0])
+        seen.add(n)
+        check(not n or f"step {n}  saved" in r.err, "what was learnt before the bad token is not saved:", r)
+    check(len(seen) > 1, "all runs end at one place:", seen)
+
+
+def case_one_rank_fails():
+    text_file()
+    for rank in range(RANKS):
+        one_error(run("--data=data.txt", "--steps=50", "--digest=d", "--save=c", "--export=w", env={"TOY": f"{rank} 3 fail"}), "the device stopped in step 3")
+        check(not os.path.exists("w") and not os.path.exists("c/checkpoint.safetensors"), "a failed run leaves weights")
+
+
+def case_one_rank_is_gone():
+    text_file()
+    for rank in range(RANKS):
+        for kind in ("exit", "kill"):
+            t = time.monotonic()
+            r = run("--data=data.txt", "--steps=50", "--save=c", env={"TOY": f"{rank} 3 {kind}"})
+            check(r.status not in (0, 2) and f"rank {rank}" in r.err and time.monotonic() - t < 20, "nothing names the rank that is gone:", r)
+            check(r.err.count("error: ") <= 2, "more than a survivor and the first process tell of it:", r)
+    t = time.monotonic()
+    r = run("--data=data.txt", "--steps=50", env={"TOY": "1 3 stop"})
+    check(r.status == 1 and "rank 1 does not answer" in r.err and "step" in r.err and time.monotonic() - t < 20, "a rank that is silent:", r)
+
+
+def case_signals():
+    text_file()
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        if os.path.exists("s.jsonl"):
+            os.remove("s.jsonl")
+        p = start(f"--ranks={RANKS}", "--data=data.txt", "--steps=2000000000", "--log=s.jsonl", "--save=c", "--digest=d")
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not (os.path.exists("s.jsonl") and read("s.jsonl").count(b"\n") > 2):
+            time.sleep(0.005)
+        p.send_signal(kind)
+        r = end(p)
+        nobody_left()
+        done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
+        check(r.status == 128 + kind and done, f"expected exit {128 + kind}:", r)
+        check(len(digest_of("d")[0]) == int(done.group(1)) and f"step {done.group(1)}  saved" in r.err, "digest and checkpoint end elsewhere:", r)
+        shutil.rmtree("c")
+
+
+def main():
+    cases = [(n[5:], f) for n, f in globals().items() if n.startswith("case_") and (not sys.argv[2:] or n[5:] in sys.argv[2:])]
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = os.path.realpath(folder)
+        for name, case in cases:
+            os.mkdir(os.path.join(folder, name))
+            os.chdir(os.path.join(folder, name))
+            try:
+                case()
+            except (Failed, OSError, ValueError, KeyError, subprocess.SubprocessError) as e:
+                failed.append(name)
+                print(f"{name}: {type(e).__name__}: {e}\n")
+        os.chdir("/")
+    print(f"{len(cases)} cases, failed: {', '.join(failed) or 'none'}")
+    return 1 if failed or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
