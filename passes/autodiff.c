@@ -186,14 +186,11 @@ static bool check_loss(Module *m, const Func *loss) {
 }
 
 static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
-    VEC(const Symbol *) found = {0};
+    bool *found = HD_NEWN(scratch, bool, m->n_symbols + 1), ok = true; // by symbol id
     for (const Op *o = micro->first; o; o = o->next)
-        if (o->kind == OP_GRAD) hd_push(scratch, &found, hd_symbol_find(m, hd_word(&o->attrs, A_PARAM, "")));
-    bool ok = true;
+        if (o->kind == OP_GRAD) found[hd_symbol_find(m, hd_word(&o->attrs, A_PARAM, ""))->id] = true;
     for (const Symbol *s = m->symbols; s; s = s->next) {
-        int i = 0;
-        while (i < found.n && found.at[i] != s) i++;
-        if (s->kind != SYM_PARAM || i < found.n) continue;
+        if (s->kind != SYM_PARAM || found[s->id]) continue;
         hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it", s->name);
         ok = false;
     }

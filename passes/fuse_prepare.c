@@ -5,8 +5,9 @@
 //   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
 //   a product plus bias is added by each of its readers, or is the product's epilogue (fuse_biases.c)
 #include "passes/fuse.h"
+#include "passes/redirect.h"
 
-typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; } Prepare;
+typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; } Prepare; // n_values: that `uses` knows
 
 static Builder before(Op *o) {
     return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
@@ -15,6 +16,13 @@ static Builder before(Op *o) {
 static void refresh(Prepare *s) {
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
+    s->n_values = s->f->n_values;
+}
+
+// Every rule walks in program order, so that the readers of a value are still those of the last refresh when it is replaced.
+static void replace(Prepare *s, Value *old, Value *now) {
+    if (old->id < s->n_values) hd_redirect(&s->uses, old, now);
+    else hd_replace_uses(old, now);
 }
 
 static void set_out(Ctx *cx, Attrs *as, DType d) { hd_set_word(cx, as, A_OUT, hd_intern(cx, hd_dtype_text(d))); }
@@ -74,11 +82,11 @@ static void pack_attention(Prepare *s, Op *o) {
     if (!x || (grad && !join)) return;
     if (grad) {
         Op *p = packed(s, o, 4, (Value *[]){o->in[0], x, o->in[4], o->in[5]});
-        hd_replace_uses(join->out[0], p->out[0]);
+        replace(s, join->out[0], p->out[0]);
         hd_erase(join);
     } else {
         Op *p = packed(s, o, 1, &x);
-        for (int i = 0; i < 2; i++) hd_replace_uses(o->out[i], p->out[i]);
+        for (int i = 0; i < 2; i++) replace(s, o->out[i], p->out[i]);
     }
     hd_erase(o);
     hd_count(s->cx, "attention operands packed", 1);
@@ -109,7 +117,7 @@ static void simplify_lookup(Prepare *s, Op *o) {
         if (now->type != o->out[0]->type) now = hd_build1(&b, OP_RESHAPE, now, NULL, NULL, o->out[0]->type);
     }
     if (!now) return;
-    hd_replace_uses(o->out[0], now);
+    replace(s, o->out[0], now);
     hd_erase(o);
 }
 
@@ -147,9 +155,9 @@ static void fold_operands(Prepare *s, Op *o) {
 // --- sums
 static DType sum_dtype(const Value *v) { return v->type->dtype == TY_F64 ? TY_F64 : TY_F32; }
 
-static void replace_sum(Op *o, Value *now) {
+static void replace_sum(Prepare *s, Op *o, Value *now) {
     if (now->type != o->out[0]->type) HD_BUG("a sum changed its type");
-    hd_replace_uses(o->out[0], now);
+    replace(s, o->out[0], now);
     hd_erase(o);
 }
 
@@ -172,7 +180,7 @@ static void columns(Prepare *s, Op *o) {
     Attrs as = {0};
     set_out(s->m->cx, &as, d);
     Value *v = hd_build1(&b, OP_SUM_TO, o->in[0], NULL, &as, hd_type_with(s->m->cx, d, y));
-    replace_sum(o, cast_to(s, &b, v, y->dtype));
+    replace_sum(s, o, cast_to(s, &b, v, y->dtype));
 }
 
 // A sum over the last axis and others: rows first, by a row kernel, then one number a row.
@@ -196,7 +204,7 @@ static void rows_first(Prepare *s, Op *o) {
     hd_set_ints(s->m->cx, &as, A_AXES, n, others);
     set_out(s->m->cx, &as, o->out[0]->type->dtype);
     Value *rest = hd_build1(&b, o->kind, v, NULL, &as, NULL);
-    replace_sum(o, rest);
+    replace_sum(s, o, rest);
     rows_first(s, rest->def);
 }
 
@@ -213,7 +221,7 @@ static void sum_to_number(Prepare *s, Op *o) {
     Value *v = hd_build1(&b, OP_SUM, o->in[0], NULL, &as, NULL);
     Op *sum = v->def;
     if (v->type != y) v = hd_build1(&b, OP_RESHAPE, v, NULL, NULL, y);
-    replace_sum(o, v);
+    replace_sum(s, o, v);
     rows_first(s, sum);
 }
 
@@ -238,6 +246,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
         if (next && next->kind == OP_CONCAT) next = next->next;
         if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) pack_attention(&s, o);
     }
+    refresh(&s);
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         if (o->kind == OP_EMBEDDING || o->kind == OP_EMBEDDING_GRAD) simplify_lookup(&s, o);

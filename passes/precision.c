@@ -7,6 +7,7 @@
 //   %dw = matmul %x, %dy {ta} : f32[8,8]           %dw = matmul %x, %dy {ta, out = f32} : f32[8,8]
 // A second run changes nothing.
 #include "passes/pass.h"
+#include "passes/ptr_map.h"
 
 typedef struct {
     Module *m;
@@ -18,7 +19,8 @@ typedef struct {
     const Type **was;  // by id: their types
     Value **now;       // by id: the cast that stands for a parameter, or NULL
     Value **narrowed;  // by id: the value in the compute dtype
-    VEC(Value *) params; // the first cast of each parameter
+    VEC(Value *) params; // the first cast of each parameter,
+    PtrMap known;        // and where it is, by the parameter's name
     bool changed;
 } Lowering;
 
@@ -73,13 +75,14 @@ static const char *param_of(const Op *o) { return hd_word(&o->attrs, A_PARAM, ""
 static void lower_param(Lowering *l, Op *o) {
     Value *v = o->out[0];
     if (!wide(v)) return;
-    for (int i = 0; i < l->params.n; i++) // a parameter read again: the first cast serves
-        if (param_of(l->params.at[i]->def->in[0]->def) == param_of(o)) { // names are interned
-            l->now[v->id] = l->params.at[i];
-            hd_erase(o);
-            l->changed = true;
-            return;
-        }
+    int first = hd_ptr_get(&l->known, param_of(o)); // names are interned
+    if (first >= 0) {                               // a parameter read again: the first cast serves
+        l->now[v->id] = l->params.at[first];
+        hd_erase(o);
+        l->changed = true;
+        return;
+    }
+    hd_ptr_set(l->scratch, &l->known, param_of(o), l->params.n);
     Op *done = l->uses.count[v->id] == 1 ? l->uses.users[v->id][0] : NULL;
     if (done && done->kind == OP_CAST && done->out[0]->type->dtype == l->compute) {
         hd_push(l->scratch, &l->params, done->out[0]);

@@ -11,6 +11,7 @@
 // is kept, so that listing every block keeps the blocks' inputs and recomputes each block once. A copy is the same op on the same
 // bytes, so no result changes.
 #include "passes/pass.h"
+#include "passes/ptr_map.h"
 #include "passes/settings.h"
 #include <string.h>
 
@@ -19,6 +20,7 @@ typedef struct {
     PassCx *cx;
     Func *f;
     const Attr *paths;
+    PtrMap listed;        // path to its place in the list (the first one)
     bool *found;          // by listed path: some op stands there
     const char **regions; // by listed path
     const char **region;  // by op id: the region in which it is listed, or NULL
@@ -26,11 +28,6 @@ typedef struct {
     Value **again;        // by value id: its copy
     int copies;
 } Recompute;
-
-static bool stands_under(const char *path, const char *listed) {
-    size_t n = strlen(listed);
-    return path && !strncmp(path, listed, n) && (!path[n] || path[n] == '.');
-}
 
 // Weights and constants are storage, not saved values; neither is their cast or reshape.
 static bool is_storage(const Op *o) {
@@ -52,10 +49,11 @@ static const char *region_of_path(Ctx *cx, const char *path) {
 static const char *region_of(Recompute *s, const Op *o) {
     if (hd_has(&o->attrs, A_BWD) || !hd_op_is(o, TRAIT_PURE) || !o->loc.path) return NULL;
     const char *region = NULL;
-    for (int i = 0; i < s->paths->n; i++) {
-        if (!stands_under(o->loc.path, s->paths->strs[i])) continue;
+    for (size_t n = strcspn(o->loc.path, "."); n; n = o->loc.path[n] ? n + 1 + strcspn(o->loc.path + n + 1, ".") : 0) {
+        int i = hd_ptr_get(&s->listed, hd_internf(s->m->cx, "%.*s", (int)n, o->loc.path));
+        if (i < 0) continue;
         s->found[i] = true;
-        if (!region || strlen(s->regions[i]) < strlen(region)) region = s->regions[i];
+        if (!region) region = s->regions[i]; // the shortest path has the widest region
     }
     return region && !is_storage(o) ? region : NULL;
 }
@@ -110,12 +108,16 @@ Change hd_pass_recompute(Module *m, PassCx *cx) {
     if (!s.paths || !s.paths->n) return UNCHANGED;
     s.found = HD_NEWN(cx->scratch, bool, s.paths->n);
     s.regions = HD_NEWN(cx->scratch, const char *, s.paths->n);
-    for (int i = 0; i < s.paths->n; i++) s.regions[i] = region_of_path(m->cx, s.paths->strs[i]);
+    for (int i = 0; i < s.paths->n; i++) {
+        const char *path = hd_intern(m->cx, s.paths->strs[i]);
+        s.regions[i] = region_of_path(m->cx, path);
+        if (hd_ptr_get(&s.listed, path) < 0) hd_ptr_set(cx->scratch, &s.listed, path, i);
+    }
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && has_backward(s.f)) recompute_func(&s);
     int errors = m->cx->diags.errors;
     for (int i = 0; i < s.paths->n; i++)
-        if (!s.found[i])
+        if (!s.found[hd_ptr_get(&s.listed, hd_intern(m->cx, s.paths->strs[i]))])
             hd_error(m->cx, hd_symbol_find(m, "schedule")->span, "recompute %s: no operation of the forward pass stands there; name a module instance that computes something", s.paths->strs[i]);
     if (m->cx->diags.errors > errors) return FAILED;
     hd_count(cx, "ops recomputed", s.copies);
