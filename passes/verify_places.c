@@ -220,7 +220,10 @@ void hd_check_values(PlanCheck *c) {
         }
     }
     for (const Op *o = f->first; o; o = o->next) check_op(c, o, stored);
-    if (c->found.n > before) return; // what is live means little then
+}
+
+void hd_check_live(PlanCheck *c) {
+    const Func *f = c->f;
     Live live = hd_live(f, c->a);
     const Symbol *device = hd_symbol_find(c->m, "device");
     int64_t bound = device ? hd_int(&device->attrs, A_LOWER_BOUND_BYTES, c->arena_bytes) : 0;

@@ -48,6 +48,7 @@ void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_check_layout(PlanCheck *c);        // of the module: mesh, comms, buckets and what lies in them; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
+void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
 void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective belongs to
 void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
