@@ -124,6 +124,26 @@ def case_options_change_no_bit():
             check(train_digest("b", *option.split(), settings=settings, steps=STEPS) == whole, f"another digest with {option}")
 
 
+def case_profile():
+    """A process a rank and a thread a stream, each with its actions one after another; a collective is over on all ranks or on none."""
+    text_file()
+    for settings, ranks, streams in ((THREE, 3, ["compute", "gather", "reduce"]), (HYBRID, 4, ["compute", "gather", "reduce", "reduce_outer"])):
+        good("--data=data.txt", "--steps=2", "--profile=p.json", settings=settings)
+        events = json.loads(read("p.json"))["traceEvents"]
+        names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        check(names == {(r, t): name for r in range(ranks) for t, name in enumerate(streams)}, "ranks and streams of the profile:", names)
+        spans = [e for e in events if e["ph"] == "X"]
+        for key, name in names.items():
+            own = [e for e in spans if (e["pid"], e["tid"]) == key]
+            check(own and all(e["args"]["stream"] == name for e in own), f"actions of {name} on rank {key[0]}:", own[:1])
+            check(all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in zip(own, own[1:])), f"{name} of rank {key[0]} does two things at once")
+            check([e["name"] for e in own] == [e["name"] for e in spans if (e["pid"], e["tid"]) == (0, key[1])], "ranks do different things")
+        collectives = [[e for e in spans if e["pid"] == r and e["name"] in ("all_gather", "reduce_scatter") and e["tid"] == 1] for r in range(ranks)]
+        for same in zip(*collectives):
+            if ranks == 3: # one group: nobody is done before everybody has begun
+                check(max(e["ts"] for e in same) <= min(e["ts"] + e["dur"] for e in same) + 0.01, "a collective ended before a rank had come:", same)
+
+
 def case_strategies_agree():
     for shard in (2, 3):
         found = {s: train_digest("a", settings=mesh(shard, s), steps=STEPS) for s in STRATEGIES}
