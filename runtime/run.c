@@ -185,7 +185,7 @@ static bool look(Run *r, int64_t step, const float v[2]) { // all, with --check:
     const int bad = hd_world_most(r->w, !finite);
     if (bad <= 0) return !bad;
     char why[900];
-    if (all_ok(r, hd_state_check(r->x))) hd_fail("every parameter and gradient is finite");
+    if (all_ok(r, hd_state_check(r->x, true))) hd_fail("every parameter and gradient is finite");
     snprintf(why, sizeof why, "%s", hd_failure());
     hd_fail("step %lld: loss %g, gradient norm %g; %s", (long long)step, (double)v[0], (double)v[1], why);
     return all_ok(r, false);
@@ -336,7 +336,7 @@ static bool go(Run *r) { // all
     if (!all_ok(r, prepare(r))) return false;
     r->x = r->b->open(r->p, r->w, !o->no_graph && !o->profile, o->profile);
     if (!r->x || !all_ok(r, weights(r))) return false;
-    if (o->check && !all_ok(r, hd_state_check(r->x))) return false;
+    if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const double peak = r->b->peak_flops(r->x);
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &r->at, peak))) return false;
     tell_start(r);

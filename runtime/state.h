@@ -16,5 +16,6 @@ bool hd_state_export(HdExec *x, const char *path); // --export; all
 bool hd_state_save(HdExec *x, const char *dir, const Progress *at); // all
 bool hd_state_resume(HdExec *x, const char *dir, Progress *at);
 bool hd_state_hashes(HdExec *x, FILE *f); // all: a line a parameter on rank 0: name and 128-bit hash of its f32 bytes
-bool hd_state_check(HdExec *x); // names the first value here that is not finite: its parameter, unit, storage and rank
+// Names the first value here that is not finite: its parameter, unit, storage and rank, and after a step an action to look at.
+bool hd_state_check(HdExec *x, bool after_step);
 #endif

@@ -112,23 +112,45 @@ bool hd_state_hashes(HdExec *x, FILE *f) {
 static const struct { HdRole role; const char *text; } looked_at[] = {
     {HD_GRAD, "gradient of"}, {HD_MASTER, "parameter"}, {HD_MOMENT1, "first moment of"}, {HD_MOMENT2, "second moment of"}};
 
+// Where to look: the last action of a step that computes in the parameter's module, which is the one that makes its gradient or comes
+// right behind it; or the update of its unit. Empty where there is none.
+static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char *out, size_t size) {
+    const bool update = role != HD_GRAD;
+    const char *unit = p->buckets[q->bucket].name, *dot = strrchr(q->name, '.'), *path = update ? unit : q->name;
+    const size_t n = update ? strlen(unit) : dot ? (size_t)(dot - q->name) : 0;
+    for (int i = p->n_funcs - 1; i >= 0; i--) {
+        const HdFunc *f = &p->funcs[i];
+        for (int k = strcmp(f->name, "eval") ? f->n_actions - 1 : -1; k >= 0; k--) {
+            const HdAction *a = &f->actions[k];
+            const bool works = !strcmp(a->stream, "compute") && strcmp(a->op, "wait") != 0 && strcmp(a->op, "record") != 0;
+            if (!works || update != !strcmp(a->op, "adamw") || strlen(a->path) != n || strncmp(a->path, path, n) != 0) continue;
+            snprintf(out, size, "; see %s%s%s, action %d of @%s", a->op, *a->where ? " at " : "", a->where, k, f->name);
+            return;
+        }
+    }
+}
+
+typedef struct { int which; bool after_step; } Look;
+
 static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const HdParam *q = &x->program->params[k];
-    const int which = *(const int *)data;
+    const Look *look = data;
+    const int which = look->which;
     if (!x->program->backend->read(x, hd_place(x, q, looked_at[which].role, first), v, (size_t)n * 4)) return false;
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(v[i])) continue;
-        char rank[32] = "";
+        char rank[32] = "", action[300] = "";
+        if (look->after_step) tell_action(x->program, q, looked_at[which].role, action, sizeof action);
         if (x->world->ranks > 1) snprintf(rank, sizeof rank, ", on rank %d", x->world->rank);
-        hd_fail("%s %s (unit %s): element %lld is %g%s", looked_at[which].text, q->name, x->program->buckets[q->bucket].name, (long long)(first + i),
-                (double)v[i], rank);
+        hd_fail("%s %s (unit %s): element %lld is %g%s%s", looked_at[which].text, q->name, x->program->buckets[q->bucket].name, (long long)(first + i),
+                (double)v[i], rank, action);
         return false;
     }
     return true;
 }
 
-bool hd_state_check(HdExec *x) {
+bool hd_state_check(HdExec *x, bool after_step) {
     for (int i = 0; i < (int)(sizeof looked_at / sizeof *looked_at); i++)
-        if (!hd_each_piece(x, looked_at[i].role, check_piece, &i)) return false;
+        if (!hd_each_piece(x, looked_at[i].role, check_piece, &(Look){i, after_step})) return false;
     return true;
 }

@@ -92,10 +92,11 @@ static bool manifest_fits(const StFile *f, const HdProgram *p) {
 static bool read_layout(Source *s, const HdProgram *p) {
     const int64_t shards = count_of(&s->main, "shards", 1 << 20);
     s->folder = hd_st_meta(&s->main, "folder");
-    s->shards = (int)shards;
+    s->shards = (int)(shards > 0 ? shards : 0);
     bool ok = shards > 0 && s->folder && !strchr(s->folder, '/') && read_cuts(s);
-    s->shard = calloc(ok ? (size_t)shards : 1, sizeof *s->shard);
-    s->opened = calloc(ok ? (size_t)shards : 1, sizeof *s->opened);
+    if (!ok) s->shards = 0; // nothing to close
+    s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
+    s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);
     s->spot = calloc((size_t)p->n_params + 1, sizeof *s->spot);
     ok = ok && s->shard && s->opened && s->spot;
     for (int k = 0; ok && k < p->n_params; k++) ok = read_spot(s, &p->params[k], &s->spot[k]);

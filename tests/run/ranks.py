@@ -175,7 +175,7 @@ def case_check():
     dtype, shape, data = tensors["wte.weight"]  # finite, and too large to go on with
     write_tensors("x.safetensors", dict(tensors, **{"wte.weight": (dtype, shape, b"\xff\xff\x7f\x7f" * (len(data) // 4))}))
     for settings in (TWO, HYBRID):
-        bad(1, "step 1:", "element", "on rank", args=args + ["--save=c"], settings=settings)
+        bad(1, "step 1:", "element", "on rank", "; see ", " of @micro_only", args=args + ["--save=c"], settings=settings)
         check(not os.listdir("c"), "--check saves a state that is not finite:", os.listdir("c"))
 
 

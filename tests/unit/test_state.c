@@ -448,6 +448,48 @@ TEST(what_a_killed_save_has_left_harms_nobody) {
     clean();
 }
 
+// --- metadata of a checkpoint that is sound otherwise
+
+// Writes the manifest again, with another value of `key`, or without it, and a good checksum.
+static void change_manifest(const char *key, const char *value) {
+    StFile f;
+    StWriter w;
+    StMeta meta[64];
+    int n = 0;
+    CHECK(hd_st_open(&f, "kept") && f.n_meta < 64);
+    for (int i = 0; i < f.n_meta; i++)
+        if (strcmp(f.meta[i].key, key) != 0) meta[n++] = f.meta[i];
+        else if (value) meta[n++] = (StMeta){(char *)(uintptr_t)key, (char *)(uintptr_t)value};
+    CHECK(n == f.n_meta - !value);
+    CHECK(hd_st_create(&w, "c/checkpoint.safetensors", true));
+    hd_st_begin(&w, n, meta);
+    CHECK(hd_st_finish(&w));
+    hd_st_close(&f);
+}
+
+TEST(a_layout_that_makes_no_sense_is_refused) {
+    static const struct { const char *key, *value, *words; } cases[] = {
+        {"shards", "0", "makes no sense"}, {"shards", "-1", "makes no sense"}, {"shards", NULL, "makes no sense"}, {"shards", "1", "makes no sense"},
+        {"shards", "99999999999", "makes no sense"}, {"folder", "../c/step-2", "makes no sense"}, {"folder", NULL, "makes no sense"},
+        {"bucket 0", "24", "makes no sense"}, {"bucket 0", "24 0 root", "makes no sense"}, {"bucket 0", "x", "makes no sense"}, {"bucket 0", "9999999 1 root", "makes no sense"},
+        {"bucket 0", "20 10 root", "makes no sense"}, {"bucket 1", NULL, "makes no sense"}, {"bucket 0", "24 12 other", "does not hold all of 'other'"},
+        {"param norm", "0 22 [3]", "makes no sense"}, {"param norm", "2 0 [3]", "makes no sense"}, {"param norm", "0 [3]", "makes no sense"},
+        {"param norm", "0 21 [4]", "tensor 'norm' is [4], this model's is [3]"}, {"param norm", NULL, "no tensor 'norm'"}, {"step", "x", "no number"},
+        {"sequences", "-5", "no number"}, {"model_hash", "abd", "another model"}, {"heddle_checkpoint", "3", "no checkpoint"}, {"shard 1", "5 00", "another save"},
+        {"shard 0", NULL, "another save"}};
+    save_under(&meshes[6], 2);
+    CHECK(!rename("c/checkpoint.safetensors", "kept"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        change_manifest(cases[i].key, cases[i].value);
+        refused(&meshes[6], 2, "c/", cases[i].words);
+    }
+    change_manifest("sequences", "77");
+    char why[300];
+    CHECK(resume_under(&meshes[6], 2, why));
+    unlink("kept");
+    clean();
+}
+
 // --- values that are not finite
 
 static int bad_role, bad_param;
@@ -457,7 +499,7 @@ static void spoil(int role, int k, int64_t i, float *at) {
     if (role == bad_role && k == bad_param && i == bad_element) *at = NAN;
 }
 
-static bool check_all(Rank *r) { return hd_state_check(&r->x); }
+static bool check_all(Rank *r) { return hd_state_check(&r->x, false); }
 
 static bool spoil_all(Rank *r) {
     for (int role = 0; role < 4; role++) each_element(r, role, spoil);
