@@ -117,6 +117,13 @@ static bool read_settings(Fsdp *s) {
     return false;
 }
 
+static bool returns_loss(const Func *f) {
+    const Op *ret = f ? hd_return(f) : NULL;
+    if (!f || (ret && ret->n_in == 1 && hd_type_count(ret->in[0]->type) == 1 && hd_dtype_is_float(ret->in[0]->type->dtype))) return true;
+    hd_error(f->module->cx, f->span, "@%s must return one number, the loss", f->name);
+    return false;
+}
+
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
     Func *micro = hd_func_find(m, "micro"), *eval = hd_func_find(m, "eval");
@@ -124,7 +131,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
         hd_error(m->cx, (Span){0}, "there is no function @micro: run autodiff before fsdp");
         return FAILED;
     }
-    if (!read_settings(&s) || !hd_fsdp_place_buckets(&s) || !hd_fsdp_names_free(&s)) return FAILED;
+    if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s) || !hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     if (eval) {

@@ -47,7 +47,7 @@ bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all 
 // A transient buffer of a function; `b` NULL: of no bucket.
 Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *role, DType d, int64_t n);
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param); // of the parameter that a `param` or `grad` op names
-bool hd_fsdp_names_free(Fsdp *s);      // false after the error about a name that this pass needs
+bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
 Symbol *hd_fsdp_comm(Fsdp *s, Comm c); // declared when first asked for
 
 // --- building

@@ -182,7 +182,7 @@ static const struct { const char *name, *over, *on; } comms[N_COMMS] = {
     [COMM_WORLD] = {"comm.world", "world", "gather"},
 };
 
-bool hd_fsdp_names_free(Fsdp *s) {
+bool hd_fsdp_add_state(Fsdp *s) {
     static const char *const states[] = {"state.loss", "state.norm", "state.step"};
     Symbol **slots[] = {&s->loss, &s->norm, &s->step};
     for (int i = 0; i < 3; i++) {
