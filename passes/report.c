@@ -149,7 +149,7 @@ static void put_traffic_rows(const Traffics *list, const char *what, Out *o) {
 
 static void put_communication(const Facts *r, Out *o) {
     if (!r->kinds.n) return;
-    hd_printf(o, "\n%20s  %10s  %20s  a rank receives in a step (exposed: nothing to compute meanwhile)\n", "bytes", "times", "exposed");
+    hd_printf(o, "\n%20s  %10s  %20s  a rank receives in a step (exposed: no product can run meanwhile)\n", "bytes", "times", "exposed");
     put_traffic_rows(&r->kinds, "", o);
     put_traffic_rows(&r->streams, "stream ", o);
     hd_printf(o, "at most %d gathered units and %d whole gradients of units at once; %lld bytes of padding in %d buckets\n", r->gathered_max,

@@ -56,22 +56,6 @@ static bool is_action(const Op *o) {
     return !hd_is_alias(o) && o->kind != OP_RETURN && o->kind != OP_BEGIN && !(o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE));
 }
 
-// Most transient buffers of a role that are alive during one op of a function.
-static int most_alive(const Live *live, const Func *f, const char *role, Arena *a) {
-    int *change = HD_NEWN(a, int, f->n_ops + 2), now = 0, most = 0;
-    for (int i = 0; i < live->n; i++) {
-        const LiveItem *x = &live->at[i];
-        if (!x->buffer || strcmp(hd_word(&x->buffer->attrs, A_ROLE, ""), role) != 0) continue;
-        change[x->from]++;
-        change[x->to + 1]--;
-    }
-    for (int i = 0; i < f->n_ops; i++) {
-        now += change[i];
-        if (now > most) most = now;
-    }
-    return most;
-}
-
 static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     double flops, bytes;
     hd_cost_of_func(f, &flops, &bytes);
@@ -81,9 +65,6 @@ static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     r->graphs += runs > 0 && strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
     if (runs > 0) hd_report_traffic(f, runs, r, a);
     Live live = hd_live(f, a);
-    int gathered = most_alive(&live, f, "gathered", a), gradients = most_alive(&live, f, "gradient", a);
-    if (gathered > r->gathered_max) r->gathered_max = gathered;
-    if (gradients > r->transient_gradients) r->transient_gradients = gradients;
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
 }
 
@@ -121,7 +102,9 @@ Facts hd_report_facts(const Module *m, Arena *a) {
         if (f->is_kernel) r.kernels++;
         else add_function(&r, m, f, a);
     }
-    r.gradients_max += r.transient_gradients;
+    PlanMaxima most = hd_plan_maxima(m, a);
+    r.gathered_max = most.gathered_units;
+    r.gradients_max += most.live_gradients;
     if (r.at) r.gradient = find_gradients(r.at, a);
     for (int i = 0; i < r.live.n; i++)
         if (hd_report_at_peak(&r, i)) r.classes[hd_report_class(&r, i)] += r.live.at[i].bytes;

@@ -22,7 +22,7 @@ typedef struct {
     Live live;      // of it
     const bool *gradient; // its values on their way into a gradient buffer, by id
     int graphs, kernels, buckets;
-    int gathered_max, gradients_max, transient_gradients; // gathered units and whole gradients of units alive at once
+    int gathered_max, gradients_max; // gathered units and whole gradients of units alive at once
     int64_t parameters, actions, padding, shard, replicate;
     const char *strategy;
     double flops, model_flops;

@@ -1,10 +1,11 @@
-// What the ranks send each other in a step, and how much of it nothing can hide: a collective is exposed when no work of the compute
-// stream may run beside it under happens-before. Work is an op with floating-point operations; bytes are those that one rank receives.
+// What the ranks send each other in a step, and how much of it nothing can hide: a collective is exposed when no matrix product and no
+// attention may run beside it under happens-before (other work is too short to hide much). Bytes are those that one rank receives.
 #include "ir/cost.h"
 #include "passes/report_facts.h"
 #include <string.h>
 
 static bool is_collective(const Op *o) { return o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER; }
+static bool is_long(const Op *o) { return o->kind == OP_GEMM || o->kind == OP_BMM || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD; }
 
 static Traffic *of_name(Traffics *list, const char *name, Arena *a) {
     for (int i = 0; i < list->n; i++)
@@ -13,19 +14,16 @@ static Traffic *of_name(Traffics *list, const char *name, Arena *a) {
     return &list->at[list->n - 1];
 }
 
-typedef struct { const Op **at; int n; } Work; // ops of the compute stream that compute something, in order
+typedef struct { const Op **at; int n; } Work; // in order
 
 static Work find_work(const Func *f, Arena *a) {
     Work w = {HD_NEWN(a, const Op *, f->n_ops + 1), 0};
-    for (const Op *o = f->first; o; o = o->next) {
-        double flops, bytes;
-        hd_cost(o, &flops, &bytes);
-        if (flops > 0 && o->stream && strcmp(o->stream, "compute") == 0 && !is_collective(o)) w.at[w.n++] = o;
-    }
+    for (const Op *o = f->first; o; o = o->next)
+        if (is_long(o)) w.at[w.n++] = o;
     return w;
 }
 
-// Of the work in order: first what ends before the collective starts, last what starts after its end; beside it whatever is between.
+// All of it is on one stream: first what ends before the collective starts, then what may run beside it, last what starts after it.
 static bool has_company(const Clocks *c, const Work *w, const Op *o) {
     int lo = 0, hi = w->n;
     while (lo < hi) {
