@@ -98,8 +98,8 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
     if (all > l->most) l->most = all;
     if (bound >= 0 && settled > bound && !l->said) {
         const Op *last = l->c->ops[oldest->last];
-        hd_plan_wrong(l->c, b->begin, b->begin->span, "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s allows %lld: record an event on %s behind op %d and wait for it on %s before op %d", b->buffer->name,
-                      settled, oldest->buffer->name, hd_plan_op(l->c, last), by_writes ? "live_grads" : "prefetch", (long long)bound, last->stream, last->id, b->begin->stream, b->begin->id);
+        hd_plan_wrong(l->c, b->begin, b->begin->span, "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s = %lld allows %lld: record an event on %s behind op %d and wait for it on %s before op %d", b->buffer->name,
+                      settled, oldest->buffer->name, hd_plan_op(l->c, last), by_writes ? "live_grads" : "prefetch", (long long)(by_writes ? bound + 1 : bound), (long long)bound, last->stream, last->id, b->begin->stream, b->begin->id);
         l->said = true;
     }
     hd_push(l->c->a, &l->alive, index);

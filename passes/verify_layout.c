@@ -30,7 +30,8 @@ static void find_mesh(PlanCheck *c) {
     c->shard = mesh_axis(c, A_SHARD, "shard");
     c->replicate = mesh_axis(c, A_REPLICATE, "replicate");
     if (c->shard < 1 || c->replicate < 1 || c->shard > 1 << 20 || c->replicate > 1 << 20) {
-        hd_plan_wrong(c, NULL, (Span){0}, "a mesh of %lld x %lld ranks is none", (ll)c->shard, (ll)c->replicate);
+        const Symbol *schedule = hd_symbol_find(c->m, "schedule");
+        hd_plan_wrong(c, NULL, schedule ? schedule->span : (Span){0}, "a mesh of %lld x %lld ranks is none", (ll)c->shard, (ll)c->replicate);
         c->shard = c->replicate = 1;
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)

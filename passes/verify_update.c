@@ -62,7 +62,7 @@ void hd_flow_adamw(Flow *w, const Op *o) {
     for (int i = 2; i < 4; i++)
         if (hd_type_count(k->part[needs[i].part]->type) != hd_type_count(master->type))
             hd_plan_wrong(w->c, o, o->span, "updates @%s with @%s, which has another number of elements", master->name, k->part[needs[i].part]->name);
-    if (!check_gradient(w, o, gradient, k, m->parts)) return;
+    check_gradient(w, o, gradient, k, m->parts);
     if (!into && k->part[PART_COMPUTE] && hd_type_count(k->part[PART_COMPUTE]->type) == hd_type_count(master->type)) into = k->part[PART_COMPUTE];
     Held *g = hd_flow_held(w, into);
     if (g && (g->bucket != k || g->parts != m->parts)) hd_plan_wrong(w->c, o, o->span, "writes weights of bucket @%s into @%s, which does not hold the same elements", k->symbol->name, into->name);
