@@ -44,23 +44,39 @@ static void touch_into(const Op *o, Arena *a, Accesses *list, int64_t count) {
 
 static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
 
+// The buffers of every bucket that persist, by the bucket's symbol id.
+enum { N_ROLES = 5 };
+static const struct { const char *role; bool read, write; } adamw_parts[N_ROLES] = {
+    {"grad", true, false}, {"moment1", true, true}, {"moment2", true, true}, {"master", true, true}, {"compute", false, true}};
+typedef struct { const Symbol *part[N_ROLES]; } BucketBuffers;
+struct BucketIndex { const Module *m; int n_symbols; BucketBuffers *of; };
+
+static void index_buckets(const Module *m, Arena *a, Accesses *list) {
+    struct BucketIndex *x = HD_NEW(a, struct BucketIndex);
+    *x = (struct BucketIndex){m, m->n_symbols, HD_NEWN(a, BucketBuffers, m->n_symbols + 1)};
+    for (const Symbol *b = m->symbols; b; b = b->next) {
+        const char *bucket = b->kind == SYM_BUFFER ? hd_word(&b->attrs, A_BUCKET, NULL) : NULL, *role = bucket ? hd_word(&b->attrs, A_ROLE, "") : "";
+        const Symbol *of = bucket ? hd_symbol_find(m, bucket) : NULL;
+        for (int i = 0; of && i < N_ROLES; i++)
+            if (strcmp(role, adamw_parts[i].role) == 0) x->of[of->id].part[i] = b;
+    }
+    list->index = x;
+}
+
 // All of a shard or of the whole bucket: whatever the master weights are.
 static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
-    static const struct { const char *role; bool read, write; } parts[] = {
-        {"grad", true, false}, {"moment1", true, true}, {"moment2", true, true}, {"master", true, true}, {"compute", false, true}};
-    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
-    const Symbol *part[sizeof parts / sizeof *parts] = {NULL};
-    for (const Symbol *b = o->func->module->symbols; b; b = b->next) {
-        if (b->kind != SYM_BUFFER || strcmp(hd_word(&b->attrs, A_BUCKET, ""), bucket) != 0) continue;
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            if (strcmp(hd_word(&b->attrs, A_ROLE, ""), parts[i].role) == 0) part[i] = b;
-    }
+    const Module *m = o->func->module;
+    const Symbol *bucket = named(o, A_BUCKET);
+    if (!bucket) return;
+    if (!list->index || list->index->m != m || list->index->n_symbols != m->n_symbols) index_buckets(m, a, list);
+    BucketBuffers b = list->index->of[bucket->id];
+    const Symbol **part = b.part;
     if (hd_has(&o->attrs, A_BUFFER)) part[0] = named(o, A_BUFFER);
     if (hd_has(&o->attrs, A_INTO)) part[4] = named(o, A_INTO);
     else if (part[4] && part[3] && hd_type_count(part[4]->type) != hd_type_count(part[3]->type)) part[4] = NULL;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i].read) touch_whole(a, list, false, part[i]);
-        if (parts[i].write) touch_whole(a, list, true, part[i]);
+    for (int i = 0; i < N_ROLES; i++) {
+        if (adamw_parts[i].read) touch_whole(a, list, false, part[i]);
+        if (adamw_parts[i].write) touch_whole(a, list, true, part[i]);
     }
 }
 

@@ -15,7 +15,11 @@ typedef struct {
     const Symbol *buffer; // AT_BUFFER
     int64_t lo, hi;       // AT_BUFFER: bytes [lo, hi) of the buffer; AT_WORKSPACE: [0, size)
 } Access;
-typedef struct { Access *at; int n, cap; } Accesses;
+typedef struct {
+    Access *at;
+    int n, cap;
+    const struct BucketIndex *index; // of the module's buckets, made when an op first needs it: a list is for walks over one module
+} Accesses;
 
 // Fills `list` (emptied first) with what op `o` of a storage stage touches.
 void hd_accesses(const Op *o, Arena *a, Accesses *list);
