@@ -18,6 +18,9 @@ BytePos hd_bytes_cut(ByteMap *m, int64_t lo, int64_t hi);
 void hd_bytes_set(ByteMap *m, int64_t lo, int64_t hi, Cell cell);
 static inline bool hd_bytes_at_end(const ByteMap *m, BytePos p) { return p.block == m->blocks.n; }
 static inline Range *hd_bytes_range(const ByteMap *m, BytePos p) { return &m->blocks.at[p.block]->at[p.i]; }
+static inline bool hd_bytes_before(const ByteMap *m, BytePos p, int64_t at) {
+    return !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < at;
+}
 static inline BytePos hd_bytes_next(const ByteMap *m, BytePos p) {
     return p.i + 1 < m->blocks.at[p.block]->n ? (BytePos){p.block, p.i + 1} : (BytePos){p.block + 1, 0};
 }

@@ -11,6 +11,7 @@
 #include "passes/clocks.h"
 #include "passes/verify_plan.h"
 
+typedef long long ll;
 typedef struct {
     const Symbol *buffer;
     const Op *begin, *use, *write; // first access, first read, last write
@@ -98,8 +99,12 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
     if (all > l->most) l->most = all;
     if (bound >= 0 && settled > bound && !l->said) {
         const Op *last = l->c->ops[oldest->last];
-        hd_plan_wrong(l->c, b->begin, b->begin->span, "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s = %lld allows %lld: record an event on %s behind op %d and wait for it on %s before op %d", b->buffer->name,
-                      settled, oldest->buffer->name, hd_plan_op(l->c, last), by_writes ? "live_grads" : "prefetch", (long long)(by_writes ? bound + 1 : bound), (long long)bound, last->stream, last->id, b->begin->stream, b->begin->id);
+        const char *edge = hd_sprintf(l->c->a, "record an event on %s behind op %d and wait for it on %s before op %d", last->stream,
+                                      last->id, b->begin->stream, b->begin->id);
+        hd_plan_wrong(l->c, b->begin, b->begin->span,
+                      "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s = %lld allows %lld: %s",
+                      b->buffer->name, settled, oldest->buffer->name, hd_plan_op(l->c, last), by_writes ? "live_grads" : "prefetch",
+                      (ll)(by_writes ? bound + 1 : bound), (ll)bound, edge);
         l->said = true;
     }
     hd_push(l->c->a, &l->alive, index);
@@ -114,7 +119,8 @@ static int most_alive(PlanCheck *c, const Clocks *clocks, const char *role, int6
 
 static void count_alive(PlanCheck *c, PlanMaxima *most) {
     const Symbol *schedule = hd_symbol_find(c->m, "schedule");
-    int64_t prefetch = schedule ? hd_int(&schedule->attrs, A_PREFETCH, -1) : -1, live = schedule ? hd_int(&schedule->attrs, A_LIVE_GRADS, 0) : 0;
+    int64_t prefetch = schedule ? hd_int(&schedule->attrs, A_PREFETCH, -1) : -1;
+    int64_t live = schedule ? hd_int(&schedule->attrs, A_LIVE_GRADS, 0) : 0;
     Clocks clocks = hd_clocks(c->f, c->a);
     int gathered = most_alive(c, &clocks, "gathered", prefetch, false), gradients = most_alive(c, &clocks, "gradient", live - 1, true);
     if (gathered > most->gathered_units) most->gathered_units = gathered;

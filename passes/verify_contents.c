@@ -72,8 +72,11 @@ static const char *touches(const Run *r, const Access *x) {
 
 static void race(Run *r, const Op *o, const Access *x, int other, const char *does, int64_t lo, int64_t hi) {
     const Op *p = r->c->ops[other];
-    hd_plan_wrong(r->c, o, o->span, "%s bytes [0x%llx, 0x%llx) (%s) that %s %s, and nothing orders the two: record an event on %s behind op %d and wait for it on %s before op %d",
-                  x->write ? "writes" : "reads", (ll)lo, (ll)hi, touches(r, x), hd_plan_op(r->c, p), does, p->stream, p->id, o->stream, o->id);
+    hd_plan_wrong(r->c, o, o->span,
+                  "%s bytes [0x%llx, 0x%llx) (%s) that %s %s, and nothing orders the two: "
+                  "record an event on %s behind op %d and wait for it on %s before op %d",
+                  x->write ? "writes" : "reads", (ll)lo, (ll)hi, touches(r, x), hd_plan_op(r->c, p), does, p->stream, p->id, o->stream,
+                  o->id);
 }
 
 // The last reader of each stream: the ones before it on that stream have ended when it has.
@@ -95,12 +98,13 @@ static void read_bytes(Run *r, const Op *o, const Access *x) {
     if (b.lo >= b.hi) return;
     ByteMap *m = b.host ? &r->pinned : &r->device;
     bool said = false;
-    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < b.hi; p = hd_bytes_next(m, p)) {
+    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); hd_bytes_before(m, p, b.hi); p = hd_bytes_next(m, p)) {
         Cell *cell = &hd_bytes_range(m, p)->cell;
         int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (cell->holds != b.holds && !said) {
             const char *by = cell->writer >= 0 ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer])) : "";
-            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s", (ll)lo, (ll)hi, touches(r, x), content_name(r, cell->holds), by);
+            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s", (ll)lo, (ll)hi, touches(r, x),
+                          content_name(r, cell->holds), by);
             said = true;
         } else if (cell->writer >= 0 && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
             race(r, o, x, cell->writer, "writes", lo, hi);
@@ -121,11 +125,12 @@ static void write_bytes(Run *r, const Op *o, const Access *x) {
     if (b.lo >= b.hi) return;
     ByteMap *m = b.host ? &r->pinned : &r->device;
     bool said = false;
-    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !said && !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < b.hi; p = hd_bytes_next(m, p)) {
+    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !said && hd_bytes_before(m, p, b.hi); p = hd_bytes_next(m, p)) {
         const Cell *cell = &hd_bytes_range(m, p)->cell;
         int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (is_argument(r, cell->holds)) {
-            hd_plan_wrong(r->c, o, o->span, "writes %s over bytes [0x%llx, 0x%llx) of argument %s", touches(r, x), (ll)lo, (ll)hi, content_name(r, cell->holds));
+            hd_plan_wrong(r->c, o, o->span, "writes %s over bytes [0x%llx, 0x%llx) of argument %s", touches(r, x), (ll)lo, (ll)hi,
+                          content_name(r, cell->holds));
             said = true;
         }
         if (cell->writer >= 0 && cell->writer != o->id && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
@@ -149,7 +154,8 @@ static void follow_life(Run *r, const Op *o, const Access *x) {
     if (*began && *began != o && o->kind == OP_BEGIN)
         hd_plan_wrong(r->c, o, o->span, "begins the life of @%s, which %s has begun", x->buffer->name, hd_plan_op(r->c, *began));
     else if (!*began && !whole)
-        hd_plan_wrong(r->c, o, o->span, "%s part of transient buffer @%s, and no op before it begins the life of that buffer", x->write ? "writes" : "reads", x->buffer->name);
+        hd_plan_wrong(r->c, o, o->span, "%s part of transient buffer @%s, and no op before it begins the life of that buffer",
+                      x->write ? "writes" : "reads", x->buffer->name);
     if (!*began) *began = o;
 }
 
@@ -174,8 +180,10 @@ static void check_overlaps(Run *r, const Op *o) {
             const Access *y = &r->list.at[k];
             if (k == i || y->order || (y->write && k > i)) continue;
             Bytes by = bytes_of(r, o, y);
-            if (bx.host != by.host || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi || declared(o, x, bx, y, by)) continue;
-            hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes [0x%llx, 0x%llx)", touches(r, x), touches(r, y), y->write ? "writes too" : "still reads",
+            bool apart = bx.host != by.host || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi;
+            if (apart || declared(o, x, bx, y, by)) continue;
+            hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes [0x%llx, 0x%llx)", touches(r, x), touches(r, y),
+                          y->write ? "writes too" : "still reads",
                           (ll)(bx.lo > by.lo ? bx.lo : by.lo), (ll)(bx.hi < by.hi ? bx.hi : by.hi));
         }
     }
@@ -186,7 +194,8 @@ static void check_bounds(Run *r, const Op *o) {
     for (int i = 0; i < r->list.n; i++) {
         const Access *x = &r->list.at[i];
         if (x->at == AT_BUFFER && !x->order && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
-            hd_plan_wrong(r->c, o, o->span, "%s bytes [%lld, %lld) of buffer @%s, which has %lld", x->write ? "writes" : "reads", (ll)x->lo, (ll)x->hi, x->buffer->name, (ll)hd_type_bytes(x->buffer->type));
+            hd_plan_wrong(r->c, o, o->span, "%s bytes [%lld, %lld) of buffer @%s, which has %lld", x->write ? "writes" : "reads",
+                          (ll)x->lo, (ll)x->hi, x->buffer->name, (ll)hd_type_bytes(x->buffer->type));
     }
 }
 
@@ -195,7 +204,8 @@ static void check_store(Run *r, const Op *o) {
     if (!b || !hd_has(&o->attrs, A_INPLACE)) return;
     int64_t at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
     if (o->in[0]->place.offset != at)
-        hd_plan_wrong(r->c, o, o->span, "is in place, but %s is at 0x%llx and its bytes of @%s are at 0x%llx", hd_plan_value(r->c, o->in[0]), (ll)o->in[0]->place.offset, b->name, (ll)at);
+        hd_plan_wrong(r->c, o, o->span, "is in place, but %s is at 0x%llx and its bytes of @%s are at 0x%llx",
+                      hd_plan_value(r->c, o->in[0]), (ll)o->in[0]->place.offset, b->name, (ll)at);
 }
 
 // Bytes that the function finds filled: buffers, and its arguments.
@@ -210,10 +220,11 @@ static void check_buffer(Run *r, const Symbol *b) {
     ByteMap *m = b->place.host ? &r->pinned : &r->device;
     int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
     if (lo == hi) return;
-    for (BytePos p = hd_bytes_cut(m, lo, hi); !hd_bytes_at_end(m, p) && hd_bytes_range(m, p)->lo < hi; p = hd_bytes_next(m, p)) {
+    for (BytePos p = hd_bytes_cut(m, lo, hi); hd_bytes_before(m, p, hi); p = hd_bytes_next(m, p)) {
         const Cell *cell = &hd_bytes_range(m, p)->cell;
         if (cell->holds == content_of_buffer(b)) continue;
-        hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span, "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's", content_name(r, cell->holds),
+        hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span,
+                      "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's", content_name(r, cell->holds),
                       (ll)hd_bytes_range(m, p)->lo, (ll)hd_bytes_hi(m, p), b->name);
         return;
     }
@@ -225,7 +236,8 @@ static void check_used(Run *r, const Uses *uses) {
         int used = 0;
         for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id];
         bool effect = hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_GEMM;
-        if (o->n_out && !used && !effect && !hd_is_alias(o)) hd_plan_wrong(r->c, o, o->span, "makes %s, which nobody reads or stores", hd_plan_value(r->c, o->out[0]));
+        if (o->n_out && !used && !effect && !hd_is_alias(o)) hd_plan_wrong(r->c, o, o->span, "makes %s, which nobody reads or stores",
+            hd_plan_value(r->c, o->out[0]));
     }
 }
 
@@ -240,7 +252,9 @@ static bool in_bounds(Run *r) {
 
 void hd_check_contents(PlanCheck *c) {
     Cell nothing = {.writer = -1};
-    Run r = {.c = c, .clocks = hd_clocks(c->f, c->a), .device = hd_bytes(c->a, c->arena_bytes, nothing), .pinned = hd_bytes(c->a, c->pinned_bytes, nothing)};
+    Run r = {.c = c, .clocks = hd_clocks(c->f, c->a)};
+    r.device = hd_bytes(c->a, c->arena_bytes, nothing);
+    r.pinned = hd_bytes(c->a, c->pinned_bytes, nothing);
     r.symbol = HD_NEWN(c->a, const Symbol *, c->m->n_symbols + 1);
     r.began = HD_NEWN(c->a, const Op *, c->m->n_symbols + 1);
     find_contents(&r);
@@ -248,7 +262,10 @@ void hd_check_contents(PlanCheck *c) {
         r.symbol[s->id] = s;
         if (persists(s)) fill(&r, &s->place, hd_type_bytes(s->type), content_of_buffer(s));
     }
-    for (int i = 0; i < c->f->n_args; i++) fill(&r, &c->f->args[i]->place, hd_type_bytes(c->f->args[i]->type), r.content[c->f->args[i]->id]);
+    for (int i = 0; i < c->f->n_args; i++) {
+        const Value *v = c->f->args[i];
+        fill(&r, &v->place, hd_type_bytes(v->type), r.content[v->id]);
+    }
     if (!in_bounds(&r)) return; // the run would leave the arena
     for (const Op *o = c->f->first; o; o = o->next) {
         hd_accesses(o, c->a, &r.list);

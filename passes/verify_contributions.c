@@ -29,9 +29,12 @@ static void check_parameters(Flow *w, int *first, const Func *start) {
         if (!count) continue;
         int least, most;
         count_now(w, k, hd_int(&p->attrs, A_OFFSET, 0), count, &least, &most);
-        if (least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name, most ? "not all" : "nothing");
-        else if (least != most) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
-        else if (w->f != start && first[p->id] && least != first[p->id]) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s gets %d contributions to its gradient, and %d in @%s", p->name, least, first[p->id], start->name);
+        if (least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name,
+            most ? "not all" : "nothing");
+        else if (least != most) hd_plan_wrong(c, NULL, c->f->span,
+            "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
+        else if (w->f != start && first[p->id] && least != first[p->id]) hd_plan_wrong(c, NULL, c->f->span,
+            "parameter @%s gets %d contributions to its gradient, and %d in @%s", p->name, least, first[p->id], start->name);
         if (w->f == start) first[p->id] = least;
     }
 }
@@ -42,7 +45,8 @@ static void check_state(Flow *w, int *first, const Func *start) {
         Held *h = s->kind == SYM_BUFFER && strcmp(hd_word(&s->attrs, A_ROLE, ""), "state") == 0 ? hd_flow_held(w, s) : NULL;
         if (h && w->f == start) first[s->id] = h->writes;
         else if (h && first[s->id] && h->writes != first[s->id])
-            hd_plan_wrong(w->c, NULL, w->f->span, "writes buffer @%s %d times, where the first micro-batch does %d times", s->name, h->writes, first[s->id]);
+            hd_plan_wrong(w->c, NULL, w->f->span, "writes buffer @%s %d times, where the first micro-batch does %d times", s->name,
+                          h->writes, first[s->id]);
     }
 }
 
@@ -63,7 +67,9 @@ static void check_end(Flow *w) {
             for (int r = 0; h && r < h->map.v.n; r++) {
                 const Holding *was = &w->holdings.at[h->map.v.at[r].cell.holds];
                 if (was->kind == HOLDS_WEIGHTS && was->fresh) continue;
-                hd_plan_wrong(c, NULL, w->f->span, "ends the step with old weights in elements [%lld, %lld) of @%s, though %s has updated bucket @%s", (ll)h->map.v.at[r].lo, (ll)hd_range_hi(&h->map, r),
+                hd_plan_wrong(c, NULL, w->f->span,
+                              "ends the step with old weights in elements [%lld, %lld) of @%s, though %s has updated bucket @%s",
+                              (ll)h->map.v.at[r].lo, (ll)hd_range_hi(&h->map, r),
                               weights[j]->name, hd_plan_op(c, updated), k->symbol->name);
                 break;
             }
@@ -75,7 +81,8 @@ static void check_written(Flow *w) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         const char *role = hd_word(&s->attrs, A_ROLE, "");
         if (s->kind != SYM_BUFFER || (strcmp(role, "state") != 0 && strcmp(role, "grad") != 0)) continue;
-        if (hd_flow_held(w, s) && !w->held[s->id]->ever) hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
+        if (hd_flow_held(w, s) && !w->held[s->id]->ever) hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s",
+            s->name);
     }
 }
 

@@ -106,9 +106,13 @@ static void count_given(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
 static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h, int64_t lo, int64_t hi) {
     const BucketParts *k = h->bucket;
     if (!k) return true;
-    if (h->parts > 1) hd_plan_wrong(w->c, o, o->span, "writes what one rank has computed into @%s, which holds a part of the sum over ranks: only reduce_scatter makes one", s->name);
-    else if (!inside_param(k, lo, hi)) hd_plan_wrong(w->c, o, o->span, "writes elements [%lld, %lld) of @%s, which are not inside one parameter of bucket @%s", (ll)lo, (ll)hi, s->name, k->symbol->name);
-    else if (hd_flow_bucket(w, k)->updated) hd_plan_wrong(w->c, o, o->span, "contributes to the gradient of bucket @%s, which %s has updated", k->symbol->name, hd_plan_op(w->c, hd_flow_bucket(w, k)->updated));
+    if (h->parts > 1) hd_plan_wrong(w->c, o, o->span,
+        "writes what one rank has computed into @%s, which holds a part of the sum over ranks: only reduce_scatter makes one", s->name);
+    else if (!inside_param(k, lo, hi)) hd_plan_wrong(w->c, o, o->span,
+        "writes elements [%lld, %lld) of @%s, which are not inside one parameter of bucket @%s", (ll)lo, (ll)hi, s->name, k->symbol->name);
+    else if (hd_flow_bucket(w, k)->updated) hd_plan_wrong(w->c, o, o->span,
+        "contributes to the gradient of bucket @%s, which %s has updated", k->symbol->name,
+        hd_plan_op(w->c, hd_flow_bucket(w, k)->updated));
     else return true;
     return false;
 }
@@ -116,17 +120,23 @@ static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h,
 static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Holding *was, bool adds, ll lo, ll hi) {
     const char *by = was->by ? hd_plan_op(w->c, was->by) : "an earlier function";
     if (adds && was->kind == HOLDS_OLD)
-        hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s, which hold the last step's sum: the first contribution must overwrite", lo, hi, s->name);
+        hd_plan_wrong(w->c, o, o->span,
+                      "adds to elements [%lld, %lld) of @%s, which hold the last step's sum: the first contribution must overwrite", lo,
+                      hi, s->name);
     else if (adds && was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s, which hold no sum", lo, hi, s->name);
     else if (was->kind == HOLDS_SUM && was->taken)
-        hd_plan_wrong(w->c, o, o->span, "contributes to elements [%lld, %lld) of @%s behind %s, which has been summed over %s already", lo, hi, s->name, by, hd_flow_axes_text(was->taken));
+        hd_plan_wrong(w->c, o, o->span, "contributes to elements [%lld, %lld) of @%s behind %s, which has been summed over %s already", lo,
+                      hi, s->name, by, hd_flow_axes_text(was->taken));
     else if (adds && was->over)
-        hd_plan_wrong(w->c, o, o->span, "adds what one rank has computed to elements [%lld, %lld) of @%s, which are summed over %s", lo, hi, s->name, hd_flow_axes_text(was->over));
+        hd_plan_wrong(w->c, o, o->span, "adds what one rank has computed to elements [%lld, %lld) of @%s, which are summed over %s", lo,
+                      hi, s->name, hd_flow_axes_text(was->over));
     else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->by->func == w->f)
-        hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s", lo, hi, s->name, by);
+        hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s", lo, hi, s->name,
+                      by);
     else if (!adds && was->kind == HOLDS_SUM && was->count)
-        hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the sum of the micro-batches before", lo, hi, s->name);
+        hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the sum of the micro-batches before", lo,
+                      hi, s->name);
     else
         return false;
     return true;
@@ -152,7 +162,8 @@ static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_
 
 static bool same_bucket(Flow *w, const Op *o, const Symbol *from, const Held *h, const Symbol *to, const Held *g) {
     if (h->bucket == g->bucket) return true;
-    hd_plan_wrong(w->c, o, o->span, "moves @%s of %s to @%s of %s", from->name, h->bucket ? hd_sprintf(w->c->a, "bucket @%s", h->bucket->symbol->name) : "no bucket", to->name,
+    hd_plan_wrong(w->c, o, o->span, "moves @%s of %s to @%s of %s", from->name,
+                  h->bucket ? hd_sprintf(w->c->a, "bucket @%s", h->bucket->symbol->name) : "no bucket", to->name,
                   g->bucket ? hd_sprintf(w->c->a, "bucket @%s", g->bucket->symbol->name) : "no bucket");
     return false;
 }
@@ -174,13 +185,15 @@ static void add_sums(Flow *w, const Op *o, const Symbol *from, Held *h, const Sy
     cut_alike(h, g);
     cut_alike(g, h);
     for (int i = 0; i < g->map.v.n; i++) {
-        Holding in = *holding(w, h, i), was = *holding(w, g, i), now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
+        Holding in = *holding(w, h, i), was = *holding(w, g, i);
+        Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
         ll lo = (ll)g->map.v.at[i].lo, hi = (ll)hd_range_hi(&g->map, i);
         if (!adds) said = said || wrong_contribution(w, o, to, &was, false, lo, hi);
         else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, to, &was, true, lo, hi);
         else if (!said && was.taken) said = wrong_contribution(w, o, to, &was, true, lo, hi);
         else if (!said && was.over != in.over) {
-            hd_plan_wrong(w->c, o, o->span, "adds elements [%lld, %lld) of @%s, summed over %s, to those of @%s, summed over %s", lo, hi, from->name, hd_flow_axes_text(in.over), to->name, hd_flow_axes_text(was.over));
+            hd_plan_wrong(w->c, o, o->span, "adds elements [%lld, %lld) of @%s, summed over %s, to those of @%s, summed over %s", lo, hi,
+                          from->name, hd_flow_axes_text(in.over), to->name, hd_flow_axes_text(was.over));
             said = true;
         }
         g->map.v.at[i].cell.holds = hold(w, now);
@@ -213,7 +226,8 @@ static void zero(Flow *w, const Op *o, const Access *x) {
     int64_t size = hd_dtype_bytes(x->buffer->type->dtype), lo = x->lo / size, hi = x->hi / size;
     if (!h) return;
     if (h->parts > 1 && hi - lo != hd_type_count(x->buffer->type)) {
-        hd_plan_wrong(w->c, o, o->span, "clears some elements of @%s, which are others of bucket @%s on every rank", x->buffer->name, h->bucket->symbol->name);
+        hd_plan_wrong(w->c, o, o->span, "clears some elements of @%s, which are others of bucket @%s on every rank", x->buffer->name,
+                      h->bucket->symbol->name);
         return;
     }
     if (h->parts > 1) hi = h->size;
@@ -222,7 +236,8 @@ static void zero(Flow *w, const Op *o, const Access *x) {
     for (int i = first; i < end; i++) {
         const Holding *was = holding(w, h, i);
         if (was->kind != HOLDS_SUM || !was->count || said) continue;
-        hd_plan_wrong(w->c, o, o->span, "clears elements [%lld, %lld) of @%s and with them the contribution of %s", (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), x->buffer->name, hd_plan_op(w->c, was->by));
+        hd_plan_wrong(w->c, o, o->span, "clears elements [%lld, %lld) of @%s and with them the contribution of %s", (ll)h->map.v.at[i].lo,
+                      (ll)hd_range_hi(&h->map, i), x->buffer->name, hd_plan_op(w->c, was->by));
         said = true;
     }
     hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = hold(w, (Holding){.kind = HOLDS_SUM, .by = o})});
@@ -240,7 +255,8 @@ static int axis_of(const Symbol *comm) {
 static bool fits_axis(Flow *w, const Op *o, int axis, const Symbol *whole, const Held *of, const Symbol *part, const Held *in) {
     int64_t outer = axis == OVER_SHARD ? 1 : w->c->shard, inner = axis == OVER_SHARD ? w->c->shard : w->c->shard * w->c->replicate;
     if (axis != OVER_WORLD && of->parts == outer && in->parts == inner) return true;
-    hd_plan_wrong(w->c, o, o->span, "over %s goes between @%s and @%s, which are not the bucket's elements before and behind that axis", hd_flow_axes_text(axis), whole->name, part->name);
+    hd_plan_wrong(w->c, o, o->span, "over %s goes between @%s and @%s, which are not the bucket's elements before and behind that axis",
+                  hd_flow_axes_text(axis), whole->name, part->name);
     return false;
 }
 
@@ -248,9 +264,11 @@ static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, 
     const Holding *was = holding(w, h, i);
     ll lo = (ll)h->map.v.at[i].lo, hi = (ll)hd_range_hi(&h->map, i);
     if (was->kind != HOLDS_SUM && !(was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi)))
-        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name, was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name,
+                      was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
     else if ((was->over | was->taken) & axis)
-        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s over %s again, behind %s", lo, hi, from->name, hd_flow_axes_text(axis), hd_plan_op(w->c, was->by));
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s over %s again, behind %s", lo, hi, from->name,
+                      hd_flow_axes_text(axis), hd_plan_op(w->c, was->by));
     else
         return true;
     return false;
@@ -290,7 +308,8 @@ static void reduce_scatter(Flow *w, const Op *o) {
 static bool may_gather(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, int axis) {
     const Holding *was = holding(w, h, i);
     if (was->kind != HOLDS_SUM || !h->bucket || (was->over & axis)) return true;
-    hd_plan_wrong(w->c, o, o->span, "puts together elements [%lld, %lld) of @%s over %s, which have not been summed over %s", (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), from->name,
+    hd_plan_wrong(w->c, o, o->span, "puts together elements [%lld, %lld) of @%s over %s, which have not been summed over %s",
+                  (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), from->name,
                   hd_flow_axes_text(axis), hd_flow_axes_text(axis));
     return false;
 }
@@ -337,19 +356,23 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
     int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) : 0, hi = lo + hd_type_count(v->type);
     if (!h || !h->bucket || lo >= hi) return;
     if (h->parts > 1) {
-        hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds only a rank's part of bucket @%s", home.buffer->name, h->bucket->symbol->name);
+        hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds only a rank's part of bucket @%s", home.buffer->name,
+                      h->bucket->symbol->name);
         return;
     }
     if (h->bucket->items.n && !inside_param(h->bucket, lo, hi)) {
-        hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not inside one parameter", (ll)lo, (ll)hi, home.buffer->name);
+        hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not inside one parameter", (ll)lo, (ll)hi,
+                      home.buffer->name);
         return;
     }
     int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
     for (int i = first; i < end; i++) {
         const Holding *was = holding(w, h, i);
         if (was->kind == HOLDS_WEIGHTS && !was->fresh) continue;
-        if (was->kind == HOLDS_WEIGHTS) hd_plan_wrong(w->c, o, o->span, "reads weights from @%s behind the update by %s", home.buffer->name, hd_plan_op(w->c, was->by));
-        else hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds none%s%s", home.buffer->name, was->by ? " since " : "", was->by ? hd_plan_op(w->c, was->by) : "");
+        if (was->kind == HOLDS_WEIGHTS) hd_plan_wrong(w->c, o, o->span, "reads weights from @%s behind the update by %s",
+            home.buffer->name, hd_plan_op(w->c, was->by));
+        else hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds none%s%s", home.buffer->name, was->by ? " since " : "",
+                           was->by ? hd_plan_op(w->c, was->by) : "");
         return;
     }
 }

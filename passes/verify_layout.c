@@ -20,10 +20,13 @@ static void check_comm(PlanCheck *c, const Symbol *s) {
     const char *over = hd_word(&s->attrs, A_OVER, ""), *on = hd_word(&s->attrs, A_ON, "");
     bool inner = strcmp(over, "shard") == 0, outer = strcmp(over, "replicate") == 0;
     int64_t ranks = hd_int(&s->attrs, A_RANKS, 0), axis = inner ? c->shard : outer ? c->replicate : c->shard * c->replicate;
-    if (!inner && !outer && strcmp(over, "world") != 0) hd_plan_wrong(c, NULL, s->span, "comm @%s is over %s, which is no axis of the mesh", s->name, over);
-    else if (ranks != axis) hd_plan_wrong(c, NULL, s->span, "comm @%s has %lld ranks, but the mesh has %lld over %s", s->name, (ll)ranks, (ll)axis, over);
+    if (!inner && !outer && strcmp(over, "world") != 0) hd_plan_wrong(c, NULL, s->span,
+        "comm @%s is over %s, which is no axis of the mesh", s->name, over);
+    else if (ranks != axis) hd_plan_wrong(c, NULL, s->span, "comm @%s has %lld ranks, but the mesh has %lld over %s", s->name, (ll)ranks,
+        (ll)axis, over);
     const Symbol *stream = hd_symbol_find(c->m, on);
-    if (!stream || stream->kind != SYM_STREAM) hd_plan_wrong(c, NULL, s->span, "comm @%s is for stream %s, which the plan does not declare", s->name, on);
+    if (!stream || stream->kind != SYM_STREAM) hd_plan_wrong(c, NULL, s->span,
+        "comm @%s is for stream %s, which the plan does not declare", s->name, on);
 }
 
 static void find_mesh(PlanCheck *c) {
@@ -31,7 +34,8 @@ static void find_mesh(PlanCheck *c) {
     c->replicate = mesh_axis(c, A_REPLICATE, "replicate");
     if (c->shard < 1 || c->replicate < 1 || c->shard > 1 << 20 || c->replicate > 1 << 20) {
         const Symbol *schedule = hd_symbol_find(c->m, "schedule");
-        hd_plan_wrong(c, NULL, schedule ? schedule->span : (Span){0}, "a mesh of %lld x %lld ranks is none", (ll)c->shard, (ll)c->replicate);
+        hd_plan_wrong(c, NULL, schedule ? schedule->span : (Span){0}, "a mesh of %lld x %lld ranks is none", (ll)c->shard,
+                      (ll)c->replicate);
         c->shard = c->replicate = 1;
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)
@@ -61,7 +65,8 @@ static void join_bucket(PlanCheck *c, const Symbol *s) {
     if (s->kind == SYM_PARAM) {
         hd_push(c->a, &k->items, s);
     } else if (part >= 0 && !hd_has(&s->attrs, A_TRANSIENT)) {
-        if (k->part[part]) hd_plan_wrong(c, NULL, s->span, "buffers @%s and @%s are both the %s of bucket @%s", k->part[part]->name, s->name, hd_word(&s->attrs, A_ROLE, ""), of->name);
+        if (k->part[part]) hd_plan_wrong(c, NULL, s->span, "buffers @%s and @%s are both the %s of bucket @%s", k->part[part]->name,
+            s->name, hd_word(&s->attrs, A_ROLE, ""), of->name);
         k->part[part] = s;
     }
 }
@@ -96,11 +101,13 @@ static int64_t row_of(const Type *t) { return t->rank > 0 && t->dim[0] > 0 ? hd_
 static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int64_t lo, int64_t hi) {
     int64_t row = row_of(p->type), shard = k->size / c->shard;
     if (c->shard == 1 || lo >= hi || shard < 1) return;
-    if (lo % row) hd_plan_wrong(c, NULL, p->span, "parameter @%s starts at element %lld of @%s, not at a multiple of its rows of %lld", p->name, (ll)lo, k->symbol->name, (ll)row);
+    if (lo % row) hd_plan_wrong(c, NULL, p->span, "parameter @%s starts at element %lld of @%s, not at a multiple of its rows of %lld",
+                                p->name, (ll)lo, k->symbol->name, (ll)row);
     int64_t cut = (lo / shard + 1) * shard; // the first boundary behind lo; the next ones are a shard apart
     if (cut < hi && (cut - lo) % row == 0 && cut + shard < hi && shard % row != 0) cut += shard;
     if (cut < hi && (cut - lo) % row != 0)
-        hd_plan_wrong(c, NULL, p->span, "a row of parameter @%s, %lld elements, is cut at element %lld of @%s, where a shard ends", p->name, (ll)row, (ll)cut, k->symbol->name);
+        hd_plan_wrong(c, NULL, p->span, "a row of parameter @%s, %lld elements, is cut at element %lld of @%s, where a shard ends",
+                      p->name, (ll)row, (ll)cut, k->symbol->name);
 }
 
 static void check_items(PlanCheck *c, const BucketParts *k) {
@@ -110,15 +117,18 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
         int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), hi = lo + hd_type_count(p->type);
         bool decay = hd_has(&p->attrs, A_DECAY);
         used += hi - lo;
-        if (lo < 0 || hi > k->size) hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is outside bucket @%s of %lld", p->name, (ll)lo, (ll)hi, k->symbol->name, (ll)k->size);
+        if (lo < 0 || hi > k->size) hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is outside bucket @%s of %lld",
+            p->name, (ll)lo, (ll)hi, k->symbol->name, (ll)k->size);
         if (lo < hi && (decay ? hi > decayed : lo < decayed))
-            hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), %s weight decay, which @%s applies to [0, %lld)", p->name, (ll)lo, (ll)hi, decay ? "has" : "has no", k->symbol->name, (ll)decayed);
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), %s weight decay, which @%s applies to [0, %lld)",
+                          p->name, (ll)lo, (ll)hi, decay ? "has" : "has no", k->symbol->name, (ll)decayed);
         if (before && lo < hi && hd_int(&before->attrs, A_OFFSET, 0) + hd_type_count(before->type) > lo)
             hd_plan_wrong(c, NULL, p->span, "parameters @%s and @%s share elements of bucket @%s", before->name, p->name, k->symbol->name);
         check_rows(c, k, p, lo, hi);
     }
     int64_t padding = hd_int(&k->symbol->attrs, A_PADDING, k->size - used);
-    if (padding != k->size - used) hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s has %lld elements of padding and declares %lld", k->symbol->name, (ll)(k->size - used), (ll)padding);
+    if (padding != k->size - used) hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s has %lld elements of padding and declares %lld",
+        k->symbol->name, (ll)(k->size - used), (ll)padding);
 }
 
 // --- buffers of a bucket
@@ -133,9 +143,12 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
 static void check_sizes(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
     int64_t ranks = hd_int(&s->attrs, A_RANKS, c->shard), shard = hd_int(&s->attrs, A_SHARD, k->size / ranks);
-    if (ranks != c->shard) hd_plan_wrong(c, NULL, s->span, "bucket @%s is for %lld ranks, and the mesh has %lld over shard", s->name, (ll)ranks, (ll)c->shard);
-    else if (ranks * shard != k->size) hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name, (ll)k->size, (ll)ranks, (ll)shard);
-    else if (shard % c->replicate) hd_plan_wrong(c, NULL, s->span, "the shards of bucket @%s, %lld elements, do not divide by %lld replicas", s->name, (ll)shard, (ll)c->replicate);
+    if (ranks != c->shard) hd_plan_wrong(c, NULL, s->span, "bucket @%s is for %lld ranks, and the mesh has %lld over shard", s->name,
+        (ll)ranks, (ll)c->shard);
+    else if (ranks * shard != k->size) hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name,
+        (ll)k->size, (ll)ranks, (ll)shard);
+    else if (shard % c->replicate) hd_plan_wrong(c, NULL, s->span,
+        "the shards of bucket @%s, %lld elements, do not divide by %lld replicas", s->name, (ll)shard, (ll)c->replicate);
 }
 
 static void check_buffer(PlanCheck *c, const Symbol *s) {
@@ -149,11 +162,15 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
         return;
     }
     if (!parts || (persists && parts != 1 && parts != c->shard) || (whole && parts != 1))
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, neither the %lld of bucket @%s nor %s", s->name, (ll)n, (ll)k->size, k->symbol->name,
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, neither the %lld of bucket @%s nor %s", s->name, (ll)n, (ll)k->size,
+                      k->symbol->name,
                       whole ? "anything that a whole one may have" : "those of a rank");
     else if (parts > 1 && bytes % SHARD_ALIGN)
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s holds %lld bytes of bucket @%s on each rank, not a multiple of %d", s->name, (ll)bytes, k->symbol->name, SHARD_ALIGN);
-    if (wide && s->type->dtype != TY_F32) hd_plan_wrong(c, NULL, s->span, "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name, role, k->symbol->name, hd_dtype_text(s->type->dtype));
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s holds %lld bytes of bucket @%s on each rank, not a multiple of %d", s->name, (ll)bytes,
+                      k->symbol->name, SHARD_ALIGN);
+    if (wide && s->type->dtype != TY_F32) hd_plan_wrong(c, NULL, s->span,
+        "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name, role, k->symbol->name,
+        hd_dtype_text(s->type->dtype));
 }
 
 void hd_check_layout(PlanCheck *c) {

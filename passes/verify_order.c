@@ -1,5 +1,6 @@
 // Order: every event is recorded exactly once and waited for only after that; side streams start behind the function's start and are
-// done before its return, both on the stream of the return, so that functions stay in sequence and can be captured.
+// done before its return, both on the stream of the return, which is that of all functions, so that they stay in sequence and can be
+// captured.
 #include "passes/clocks.h"
 #include "passes/verify_plan.h"
 #include <stdlib.h>
@@ -34,13 +35,26 @@ static void check_events(PlanCheck *c) {
         const Op *earlier = record_of(records, n, event);
         if (earlier && earlier->id >= o->id) earlier = NULL;
         if (event < 0) hd_plan_wrong(c, o, o->span, "names event %lld; events count from 0", (long long)event);
-        if (o->kind == OP_WAIT && !earlier) hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records", (long long)event);
-        if (o->kind == OP_RECORD && earlier) hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event, hd_plan_op(c, earlier));
+        if (o->kind == OP_WAIT && !earlier) hd_plan_wrong(c, o, o->span,
+            "waits for event %lld, which no earlier op of the function records", (long long)event);
+        if (o->kind == OP_RECORD && earlier) hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event,
+            hd_plan_op(c, earlier));
     }
+}
+
+// All functions return on one stream, so that one has ended, side streams and all, when the next one starts.
+static void check_return(PlanCheck *c) {
+    const Func *f = c->m->funcs;
+    while (f->is_kernel) f = f->next;
+    const char *first = f->last->stream, *mine = c->f->last->stream;
+    if (first && mine && strcmp(first, mine) != 0)
+        hd_plan_wrong(c, c->f->last, c->f->last->span,
+                      "is on another stream than the return of @%s, on %s: nothing keeps the two functions apart", f->name, first);
 }
 
 void hd_check_order(PlanCheck *c) {
     check_events(c);
+    check_return(c);
     Clocks k = hd_clocks(c->f, c->a);
     if (k.n_streams <= 1) return;
     const Op *end = c->f->last;
@@ -54,8 +68,10 @@ void hd_check_order(PlanCheck *c) {
     for (int s = 0; s < k.n_streams; s++) {
         if (s == main) continue;
         if (first[s] && k.clock[first[s]->id * k.n_streams + main] == 0)
-            hd_plan_wrong(c, first[s], first[s]->span, "may start before the function does: stream %s waits for nothing that %s records", k.stream[s], k.stream[main]);
+            hd_plan_wrong(c, first[s], first[s]->span, "may start before the function does: stream %s waits for nothing that %s records",
+                          k.stream[s], k.stream[main]);
         if (!hd_before(&k, last[s]->id, end->id))
-            hd_plan_wrong(c, last[s], last[s]->span, "may run on after the return: %s waits for no later record of stream %s", k.stream[main], k.stream[s]);
+            hd_plan_wrong(c, last[s], last[s]->span, "may run on after the return: %s waits for no later record of stream %s",
+                          k.stream[main], k.stream[s]);
     }
 }

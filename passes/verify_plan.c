@@ -2,7 +2,7 @@
 // declarations of the finished text. What it proves, by the numbers of the project's list of invariants, in which file, and the test
 // under tests/lit/passes/verify-plan that breaks it (tests/unit/test_plan_mutants.c breaks plans everywhere and runs what gets through):
 //
-//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_layout, _places    places, ranks, contributions
+//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_layout, _places    places, ranks
 //   V2   no row of a parameter is cut where a shard ends                                verify_layout             ranks
 //   V3   a bucket is its shards, shards divide by replicas and start at 16 bytes        verify_layout             ranks
 //   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas
@@ -11,7 +11,7 @@
 //   V7   every byte that is read holds the value that is meant; weights are read whole, verify_contents, _flow    contents, order, weights
 //        inside one parameter, from before the update, gathered from their own bucket
 //   V8   a transient buffer begins before its first use, once, and is in one function   verify_contents, _places  transient
-//   V9   bytes get a new value only after every access to the old, by streams, events   verify_contents           contents, order, transient
+//   V9   bytes get a new value only after every access to the old, by streams, events   verify_contents           contents, order
 //   V10  a reader on another stream than its writer is ordered after it                 verify_contents           order
 //   V11  a reduction reads all contributions; none comes behind it                      verify_contents, _flow    order, reductions
 //   V12  whoever reuses bytes is ordered after everybody who used them                  verify_contents           transient

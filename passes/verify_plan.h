@@ -41,7 +41,9 @@ typedef struct {
 void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
 const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
-static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL; }
+static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
+    return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
+}
 // Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard or shard * replicate.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f

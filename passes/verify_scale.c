@@ -66,9 +66,11 @@ static void check_mean(PlanCheck *c, const Op *store) {
     double ranks = (double)(c->shard * c->replicate);
     Affine mean = trace(c, store->in[0], parts, 0);
     if (!parts->def || parts->def->kind != OP_VIEW || (double)hd_type_count(parts->type) != ranks || !mean.known || mean.constant != 0)
-        hd_plan_wrong(c, store, store->span, "stores %s as the loss of the step, which is no sum of the losses of the %g ranks", hd_plan_value(c, store->in[0]), ranks);
+        hd_plan_wrong(c, store, store->span, "stores %s as the loss of the step, which is no sum of the losses of the %g ranks",
+                      hd_plan_value(c, store->in[0]), ranks);
     else if (differ(mean.factor * ranks, 1))
-        hd_plan_wrong(c, store, store->span, "stores %g times the sum of the losses of %g ranks, which is not their mean", mean.factor, ranks);
+        hd_plan_wrong(c, store, store->span, "stores %g times the sum of the losses of %g ranks, which is not their mean", mean.factor,
+                      ranks);
 }
 
 void hd_check_scale(PlanCheck *c, const Func *f, bool last) {
@@ -88,6 +90,9 @@ void hd_check_scale(PlanCheck *c, const Func *f, bool last) {
     if (losses != 1 || !kept) return; // several losses: their weights are the model's business
     Affine seed = trace(c, loss->in[2], NULL, 0), share = trace(c, kept->in[0], loss->out[0], 0);
     if (!seed.known || !share.known || seed.factor != 0 || share.factor == 0 || !differ(seed.constant * ranks, share.factor)) return;
-    if (ranks == 1) hd_plan_wrong(c, loss, loss->span, "takes gradients of %g times the loss, but %s stores %g times the loss", seed.constant, hd_plan_op(c, kept), share.factor);
-    else hd_plan_wrong(c, loss, loss->span, "takes gradients of %g times the loss, but %s stores %g times the loss, of which the mean over %g ranks is kept", seed.constant, hd_plan_op(c, kept), share.factor, ranks);
+    if (ranks == 1) hd_plan_wrong(c, loss, loss->span, "takes gradients of %g times the loss, but %s stores %g times the loss",
+                                  seed.constant, hd_plan_op(c, kept), share.factor);
+    else hd_plan_wrong(c, loss, loss->span,
+                       "takes gradients of %g times the loss, but %s stores %g times the loss, of which the mean over %g ranks is kept",
+                       seed.constant, hd_plan_op(c, kept), share.factor, ranks);
 }

@@ -13,9 +13,13 @@ static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[
 static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, ll lo, ll hi) {
     int axes = hd_flow_axes(w->c);
     if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes) return true;
-    if (was->kind != HOLDS_SUM) hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %s", lo, hi, s->name, was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
-    else if (was->count != given) hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %d of the step's %d contributions, as %s left them", lo, hi, s->name, was->count, given, hd_plan_op(w->c, was->by));
-    else hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not summed over %s", lo, hi, s->name, hd_flow_axes_text(axes & ~was->over));
+    if (was->kind != HOLDS_SUM) hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %s", lo, hi, s->name,
+        was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
+    else if (was->count != given) hd_plan_wrong(w->c, o, o->span,
+        "reads elements [%lld, %lld) of @%s, which hold %d of the step's %d contributions, as %s left them", lo, hi, s->name, was->count,
+        given, hd_plan_op(w->c, was->by));
+    else hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not summed over %s", lo, hi, s->name,
+                       hd_flow_axes_text(axes & ~was->over));
     return false;
 }
 
@@ -29,7 +33,9 @@ static bool check_complete(Flow *w, const Op *o, const Symbol *s, Held *h) {
         for (int i = first; i < end; i++) {
             int64_t from = b->given.v.at[i].lo, to = hd_range_hi(&b->given, i);
             for (int j = hd_ranges_cut(&h->map, from, to, &last); j < last; j++)
-                if (!is_complete(w, o, s, holding(w, h, j), b->given.v.at[i].cell.holds, (ll)h->map.v.at[j].lo, (ll)hd_range_hi(&h->map, j))) return false;
+                if (!is_complete(w, o, s, holding(w, h, j), b->given.v.at[i].cell.holds, (ll)h->map.v.at[j].lo,
+                                 (ll)hd_range_hi(&h->map, j)))
+                    return false;
         }
     }
     return true;
@@ -40,7 +46,8 @@ static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketPa
     Held *h = hd_flow_held(w, s);
     if (!h) return true;
     if (h->bucket != k) hd_plan_wrong(w->c, o, o->span, "updates bucket @%s by @%s, which is not of that bucket", k->symbol->name, s->name);
-    else if (h->parts != parts) hd_plan_wrong(w->c, o, o->span, "reads @%s, 1/%lld of bucket @%s, where 1/%lld belongs", s->name, (ll)h->parts, k->symbol->name, (ll)parts);
+    else if (h->parts != parts) hd_plan_wrong(w->c, o, o->span, "reads @%s, 1/%lld of bucket @%s, where 1/%lld belongs", s->name,
+        (ll)h->parts, k->symbol->name, (ll)parts);
     else return check_complete(w, o, s, h);
     return false;
 }
@@ -49,23 +56,29 @@ void hd_flow_adamw(Flow *w, const Op *o) {
     BucketParts *k = hd_plan_bucket(w->c, named(w, o, A_BUCKET));
     if (!k || k->size == 0) return;
     BucketFlow *b = hd_flow_bucket(w, k);
-    if (b->updated) hd_plan_wrong(w->c, o, o->span, "updates bucket @%s a second time, after %s", k->symbol->name, hd_plan_op(w->c, b->updated));
+    if (b->updated) hd_plan_wrong(w->c, o, o->span, "updates bucket @%s a second time, after %s", k->symbol->name,
+                                  hd_plan_op(w->c, b->updated));
     b->updated = o;
-    static const struct { int part; const char *role; } needs[] = {{PART_GRAD, "grad"}, {PART_MASTER, "master"}, {PART_MOMENT1, "moment1"}, {PART_MOMENT2, "moment2"}};
+    static const struct { int part; const char *role; } needs[] = {
+        {PART_GRAD, "grad"}, {PART_MASTER, "master"}, {PART_MOMENT1, "moment1"}, {PART_MOMENT2, "moment2"}};
     const Symbol *gradient = hd_has(&o->attrs, A_BUFFER) ? named(w, o, A_BUFFER) : k->part[PART_GRAD], *into = named(w, o, A_INTO);
     int before = w->c->found.n;
     for (int i = 0; i < 4; i++)
-        if (!k->part[needs[i].part] && !(i == 0 && gradient)) hd_plan_wrong(w->c, o, o->span, "needs a buffer of bucket @%s with role %s", k->symbol->name, needs[i].role);
+        if (!k->part[needs[i].part] && !(i == 0 && gradient)) hd_plan_wrong(w->c, o, o->span, "needs a buffer of bucket @%s with role %s",
+            k->symbol->name, needs[i].role);
     if (w->c->found.n > before) return;
     const Symbol *master = k->part[PART_MASTER];
     Held *m = hd_flow_held(w, master);
     for (int i = 2; i < 4; i++)
         if (hd_type_count(k->part[needs[i].part]->type) != hd_type_count(master->type))
-            hd_plan_wrong(w->c, o, o->span, "updates @%s with @%s, which has another number of elements", master->name, k->part[needs[i].part]->name);
+            hd_plan_wrong(w->c, o, o->span, "updates @%s with @%s, which has another number of elements", master->name,
+                          k->part[needs[i].part]->name);
     check_gradient(w, o, gradient, k, m->parts);
-    if (!into && k->part[PART_COMPUTE] && hd_type_count(k->part[PART_COMPUTE]->type) == hd_type_count(master->type)) into = k->part[PART_COMPUTE];
+    const Symbol *compute = k->part[PART_COMPUTE];
+    if (!into && compute && hd_type_count(compute->type) == hd_type_count(master->type)) into = compute;
     Held *g = hd_flow_held(w, into);
-    if (g && (g->bucket != k || g->parts != m->parts)) hd_plan_wrong(w->c, o, o->span, "writes weights of bucket @%s into @%s, which does not hold the same elements", k->symbol->name, into->name);
+    if (g && (g->bucket != k || g->parts != m->parts)) hd_plan_wrong(w->c, o, o->span,
+        "writes weights of bucket @%s into @%s, which does not hold the same elements", k->symbol->name, into->name);
     Holding fresh = {.kind = HOLDS_WEIGHTS, .fresh = true, .by = o};
     hd_flow_set(w, m, fresh);
     if (g) hd_flow_set(w, g, fresh);
@@ -94,8 +107,10 @@ static void check_squares(Flow *w, const Op *o) {
     Held *h = hd_flow_held(w, home.buffer);
     int axes = hd_flow_axes(w->c) & OVER_SHARD;
     bool own = home.root && home.root->def && home.root->def->kind == OP_SQUARE_SUMS;
-    bool gathered = h && holding(w, h, 0)->kind == HOLDS_SQUARES && (holding(w, h, 0)->over & axes) == axes && hd_type_count(o->in[0]->type) == h->size;
-    if (axes ? !gathered : !own && !gathered) hd_plan_wrong(w->c, o, o->span, "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
+    const Holding *was = h ? holding(w, h, 0) : NULL;
+    bool gathered = was && was->kind == HOLDS_SQUARES && (was->over & axes) == axes && hd_type_count(o->in[0]->type) == h->size;
+    if (axes ? !gathered : !own && !gathered) hd_plan_wrong(w->c, o, o->span,
+        "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
 }
 
 void hd_flow_scalars(Flow *w, const Op *o) {
@@ -107,7 +122,8 @@ void hd_flow_scalars(Flow *w, const Op *o) {
         if (hd_float(&o->attrs, A_CLIP, 0) > 0) hd_plan_wrong(w->c, o, o->span, "clips by a gradient norm that it does not take");
     } else {
         const Value *v = w->homes[o->in[0]->id].root;
-        if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM)) hd_plan_wrong(w->c, o, o->span, "takes %s, which is no gradient norm", hd_plan_value(w->c, o->in[0]));
+        if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM)) hd_plan_wrong(w->c, o, o->span,
+            "takes %s, which is no gradient norm", hd_plan_value(w->c, o->in[0]));
     }
     Held *h = hd_flow_held(w, named(w, o, A_BUFFER));
     if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_SUM, .count = 1, .by = o});

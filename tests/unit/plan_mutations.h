@@ -4,7 +4,7 @@
 #include "passes/access.h"
 #include "tests/unit/plan_machine.h"
 
-typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL } MutationPlace;
+typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL, AT_COMM, AT_PARAM } MutationPlace;
 #define MUTATIONS(X) \
     X(MOVE_UP, "value 256 bytes up", AT_OP) X(MOVE_DOWN, "value 256 bytes down", AT_OP) X(MOVE_ONTO, "value onto another", AT_OP) \
     X(MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved", AT_BUFFER_SYMBOL) \
@@ -19,6 +19,7 @@ typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KER
     X(OTHER_BUFFER, "another buffer of the same type", AT_OP) X(OTHER_INTO, "into another buffer of the same type", AT_OP) \
     X(ACCUMULATE, "accumulate changed", AT_OP) X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP) X(RESIZE, "another size", AT_OP) \
     X(STREAM, "another stream", AT_OP) X(DECAYED, "decayed changed", AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET) \
+    X(GROUP, "axis, size or stream of a comm changed", AT_COMM) X(MOVE_PARAM, "parameter moved in its bucket", AT_PARAM) \
     X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(SCALE, "constant of a seed or a mean changed", AT_KERNEL)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
@@ -308,6 +309,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_INPLACE: return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD;
     case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
+    case MUTATE_STREAM: return true;
     default: return o->kind != OP_RETURN;
     }
 }
@@ -348,6 +350,11 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     }
 }
 
+static SymbolKind symbol_kind(MutationPlace at) {
+    static const SymbolKind kinds[] = {[AT_BUFFER_SYMBOL] = SYM_BUFFER, [AT_BUCKET] = SYM_BUCKET, [AT_COMM] = SYM_COMM, [AT_PARAM] = SYM_PARAM};
+    return at < sizeof kinds / sizeof *kinds && kinds[at] ? kinds[at] : N_SYMBOL_KINDS;
+}
+
 // The places of a kind of mutation, by number: ops of the plan's functions, symbols, arguments, kernels.
 static int find_places(Module *m, Mutation what, Arena *a, int **places) {
     MutationPlace at = mutation_info[what].at;
@@ -359,7 +366,7 @@ static int find_places(Module *m, Mutation what, Arena *a, int **places) {
         for (const Op *o = f->first; at == AT_OP && !f->is_kernel && o; o = o->next, n++)
             if (fits(o, what)) hd_push(a, &found, n);
     }
-    for (const Symbol *s = m->symbols; s; s = s->next) n += (at == AT_BUFFER_SYMBOL && s->kind == SYM_BUFFER) || (at == AT_BUCKET && s->kind == SYM_BUCKET);
+    for (const Symbol *s = m->symbols; s; s = s->next) n += s->kind == symbol_kind(at);
     if (at == AT_ARENA) n = 2;
     for (int i = 0; at != AT_OP && i < n; i++) hd_push(a, &found, i);
     *places = found.at;
@@ -368,11 +375,21 @@ static int find_places(Module *m, Mutation what, Arena *a, int **places) {
 
 // --- the rest of the module
 
+static void change_group(Module *m, Symbol *s, uint64_t random) {
+    static const char *const axes[] = {"shard", "replicate", "world"};
+    const char *axis = axes[random / 3 % 3];
+    if (random % 3 == 0 && strcmp(axis, hd_word(&s->attrs, A_OVER, "")) != 0) hd_set_word(m->cx, &s->attrs, A_OVER, hd_intern(m->cx, axis));
+    else if (random % 3 == 1) hd_set_word(m->cx, &s->attrs, A_ON, hd_intern(m->cx, "compute"));
+    else hd_set_int(m->cx, &s->attrs, A_RANKS, hd_int(&s->attrs, A_RANKS, 1) * 2);
+}
+
 static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
-    Symbol *s = nth_symbol(m, mutation_info[what].at == AT_BUCKET ? SYM_BUCKET : SYM_BUFFER, site);
+    Symbol *s = nth_symbol(m, symbol_kind(mutation_info[what].at), site);
     if (what == MUTATE_MOVE_BUFFER) move_buffer(m, s, s->place.offset + (random % 2 ? 256 : -256));
     else if (what == MUTATE_SWAP_BUFFERS) return swap_buffers(m, s, random);
     else if (what == MUTATE_DECAYED) hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
+    else if (what == MUTATE_MOVE_PARAM) hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
+    else if (what == MUTATE_GROUP) change_group(m, s, random);
     else if (what == MUTATE_SHARD_SIZE) {
         if (!hd_has(&s->attrs, A_SHARD)) return false;
         hd_set_int(m->cx, &s->attrs, A_SHARD, hd_int(&s->attrs, A_SHARD, 0) / 2);
