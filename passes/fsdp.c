@@ -67,11 +67,10 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
 
 static void specialise_micro(Fsdp *s, Func *micro) {
     Module *m = s->m;
-    Func *last;
+    const char *name = s->micro > 1 ? "micro_last" : "micro_only";
     find_first_uses(s, micro);
     if (s->micro > 1) micro_function(s, (StepFunc){hd_func_clone(m, micro, "micro_first"), .first = true});
-    last = micro_function(s, (StepFunc){hd_func_clone(m, micro, s->micro > 1 ? "micro_last" : "micro_only"), .first = s->micro == 1, .last = true});
-    hd_fsdp_update(s, last);
+    hd_fsdp_update(s, micro_function(s, (StepFunc){hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true}));
     if (s->micro > 2) micro_function(s, (StepFunc){.f = micro});
     else hd_func_remove(m, micro);
 }
@@ -131,7 +130,8 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
         hd_error(m->cx, (Span){0}, "there is no function @micro: run autodiff before fsdp");
         return FAILED;
     }
-    if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s) || !hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
+    if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
+    if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     if (eval) {

@@ -68,7 +68,8 @@ static int unit_number(Fsdp *s, const char *name) {
 static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_unit, const Symbol *p) {
     int i = hd_ptr_get(of_unit, unit);
     if (i < 0) {
-        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute, .loc = {unit, p->loc.file, p->loc.line}};
+        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute};
+        b.loc = (Loc){unit, p->loc.file, p->loc.line};
         hd_ptr_set(s->cx->scratch, of_unit, unit, i = s->buckets.n);
         hd_push(s->cx->scratch, &s->buckets, b);
     }
@@ -86,7 +87,8 @@ static bool collect(Fsdp *s) {
             const char *unit = hd_intern(cx, hd_word(&p->attrs, A_UNIT, root));
             if ((unit == root) != (last == 1)) continue;
             if (p->type->dtype != TY_F32) {
-                hd_error(cx, p->span, "parameter @%s is %s; parameters that are trained must be f32 (precision { compute = %s } makes the arithmetic narrower)",
+                hd_error(cx, p->span,
+                         "parameter @%s is %s; parameters that are trained must be f32 (precision { compute = %s } makes the arithmetic narrower)",
                          p->name, hd_type_text(cx, p->type), hd_dtype_text(p->type->dtype));
                 return false;
             }
@@ -112,7 +114,8 @@ static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, const char *part, const 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
     bool master_whole = s->strategy == FSDP_NONE, compute_whole = s->strategy != FSDP_ZERO3;
     b->master = add_buffer(s, b, "master", "master", TY_F32, master_whole);
-    if (b->weights != TY_F32 || master_whole != compute_whole) b->compute = add_buffer(s, b, "compute", "compute", b->weights, compute_whole);
+    if (b->weights != TY_F32 || master_whole != compute_whole)
+        b->compute = add_buffer(s, b, "compute", "compute", b->weights, compute_whole);
     b->grad = add_buffer(s, b, "grad", "grad", TY_F32, hd_fsdp_grad_is_whole(s));
     add_buffer(s, b, "m", "moment1", TY_F32, master_whole);
     add_buffer(s, b, "v", "moment2", TY_F32, master_whole);
@@ -123,7 +126,9 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     b->layout.items = b->items.at;
     b->layout.n = b->items.n;
     if (!hd_bucket_layout(&b->layout, s->shard, s->replicate, s->cx->scratch)) {
-        hd_error(cx, b->items.at[0].param->span, "no layout of unit %s fits %lld ranks: more than 2^58 elements, or rows whose sizes share no factors; split the unit or use fewer ranks",
+        hd_error(cx, b->items.at[0].param->span,
+                 "no layout of unit %s fits %lld ranks: more than 2^58 elements, or rows whose sizes share no factors; "
+                 "split the unit or use fewer ranks",
                  b->unit_name, (long long)s->ranks);
         return false;
     }
@@ -188,7 +193,8 @@ bool hd_fsdp_add_state(Fsdp *s) {
     for (int i = 0; i < 3; i++) {
         const Symbol *taken = hd_symbol_find(s->m, states[i]);
         if (taken) {
-            hd_error(s->m->cx, taken->span, "@%s is the name of what a step keeps for itself; rename the module or the parameter", states[i]);
+            hd_error(s->m->cx, taken->span, "@%s is the name of what a step keeps for itself; rename the module or the parameter",
+                     states[i]);
             return false;
         }
         *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);

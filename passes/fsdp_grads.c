@@ -104,7 +104,8 @@ static void zero_gaps(Grads *g, Builder *at, const FsdpBucket *b, Written *w) {
 // The buffers that must be reduced before one more begins: the oldest ones.
 static int drain(Grads *g, const char **names) {
     int n = 0;
-    for (; g->issued.n - g->drained >= g->s->live_grads; g->drained++) names[n++] = g->s->buckets.at[g->issued.at[g->drained]].gradient->name;
+    for (; g->issued.n - g->drained >= g->s->live_grads; g->drained++)
+        names[n++] = g->s->buckets.at[g->issued.at[g->drained]].gradient->name;
     return n;
 }
 

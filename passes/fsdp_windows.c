@@ -106,6 +106,11 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
     hd_push(x->s->cx->scratch, &x->uses, found);
 }
 
+// What a param op gives, as another shape or as it is stored: no use yet.
+static bool is_still_weight(const FsdpBucket *b, const Op *o) {
+    return hd_op_is(o, TRAIT_ALIAS) || (o->in[0]->def->kind == OP_PARAM && is_stored_cast(b, o));
+}
+
 static void find_windows(Windows *x) {
     for (Op *o = x->f->first; o; o = o->next) {
         const Symbol *p;
@@ -113,7 +118,7 @@ static void find_windows(Windows *x) {
         if (o->kind == OP_PARAM) {
             FsdpBucket *b = hd_fsdp_owner(x->s, o, &p);
             x->weights[o->out[0]->id] = (Weight){.bucket = b, .offset = hd_int(&p->attrs, A_OFFSET, 0), .window = -1};
-        } else if (from && from->bucket && (hd_op_is(o, TRAIT_ALIAS) || (o->in[0]->def->kind == OP_PARAM && is_stored_cast(from->bucket, o)))) {
+        } else if (from && from->bucket && is_still_weight(from->bucket, o)) {
             x->weights[o->out[0]->id] = *from;
         } else {
             for (int i = 0; i < o->n_in; i++)

@@ -192,7 +192,8 @@ static void check_weights(Test *t, const Run *r) {
         const Symbol *buffer = s->kind == SYM_PARAM ? part_of(r, s, "compute") : NULL;
         for (int64_t i = 0; buffer && i < hd_type_count(s->type); i++)
             for (int k = 0; k < r->ranks; k++) {
-                const double *at = element(r, k, buffer, hd_int(&s->attrs, A_OFFSET, 0) + i), want = hd_round(buffer->type->dtype, master(t, r, s, i));
+                const double *at = element(r, k, buffer, hd_int(&s->attrs, A_OFFSET, 0) + i);
+                const double want = hd_round(buffer->type->dtype, master(t, r, s, i));
                 t->compared++;
                 if (!at || *at == want) continue;
                 fail(t, "@%s[%lld]: rank %d computes with %a, not %a", s->name, (long long)i, k, *at, want);
@@ -227,7 +228,9 @@ static const Schedule schedules[] = {
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-static bool adds_like_none(const Schedule *s, const Mesh *mesh) { return mesh->micro == 1 || !strcmp(s->fsdp, "none") || !strcmp(s->fsdp, "zero1"); }
+static bool adds_like_none(const Schedule *s, const Mesh *mesh) {
+    return mesh->micro == 1 || !strcmp(s->fsdp, "none") || !strcmp(s->fsdp, "zero1");
+}
 
 static void check_mesh(Test *t, const Model *model, const Mesh *mesh) {
     char name[200];
@@ -240,8 +243,8 @@ static void check_mesh(Test *t, const Model *model, const Mesh *mesh) {
     double bound = strcmp(mesh->compute, "f32") ? 1e-3 : 2e-6;
     for (int i = 0; i < N_SCHEDULES && alone.l.m; i++) {
         const Schedule *s = &schedules[i];
-        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, %s, prefetch %d, live_grads %d%s", model->name, mesh->compute, mesh->shard,
-                 mesh->replicate, mesh->micro, s->fsdp, s->prefetch, s->live_grads, s->recompute ? ", recomputed" : "");
+        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, %s, prefetch %d, live_grads %d%s", model->name, mesh->compute,
+                 mesh->shard, mesh->replicate, mesh->micro, s->fsdp, s->prefetch, s->live_grads, s->recompute ? ", recomputed" : "");
         Run got = run(t, model, mesh, s, mesh->shard * mesh->replicate), *want = &first[!adds_like_none(s, mesh)];
         if (got.l.m) check_weights(t, &got);
         if (got.l.m) compare(t, want->l.m ? want : &alone, &got, want->l.m ? 0 : bound);
@@ -254,7 +257,8 @@ static void check_mesh(Test *t, const Model *model, const Mesh *mesh) {
 }
 
 int main(void) {
-    static const Mesh meshes[] = {{"f32", 2, 1, 1}, {"bf16", 2, 1, 3}, {"bf16", 3, 1, 1}, {"f32", 1, 2, 2}, {"bf16", 2, 2, 1}, {"f32", 2, 3, 2}, {"f32", 8, 1, 1}};
+    static const Mesh meshes[] = {{"f32", 2, 1, 1}, {"bf16", 2, 1, 3}, {"bf16", 3, 1, 1}, {"f32", 1, 2, 2},
+                                  {"bf16", 2, 2, 1}, {"f32", 2, 3, 2}, {"f32", 8, 1, 1}};
     Test t = {0};
     for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
         for (int i = 0; i < N_MODELS; i++) check_mesh(&t, &models[i], &meshes[k]);
