@@ -31,5 +31,4 @@ void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);       
 // Whether a file's tensor `name`, whose shape is the text `have` (NULL: it has none), is this parameter; false after hd_fail.
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have);
 bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name);
-void hd_forget_shards(const char *dir, const char *keep); // removes shard files of other checkpoints; keep NULL: all
 #endif

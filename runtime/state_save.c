@@ -214,8 +214,16 @@ static void remove_folder(const char *path) { // unless something else is in it
     rmdir(path);
 }
 
-void hd_forget_shards(const char *dir, const char *keep) {
-    DIR *d = opendir(dir);
+static bool on_disk(const char *dir) { // the names in a folder
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    const bool ok = fd >= 0 && (!fsync(fd) || errno == EINVAL);
+    if (!ok) hd_fail("cannot write the folder %s: %s", dir, strerror(errno));
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+static void forget_others(const char *dir, const char *keep) { // shard files of other checkpoints; keep NULL: all
+    DIR *d = on_disk(dir) ? opendir(dir) : NULL; // the new checkpoint has its name for good
     if (!d) return;
     for (const struct dirent *e; (e = readdir(d));) {
         char path[PATH];
@@ -224,14 +232,6 @@ void hd_forget_shards(const char *dir, const char *keep) {
     }
     remove_files(d, CHECKPOINT ".tmp."); // of processes that were killed
     closedir(d);
-}
-
-static bool on_disk(const char *dir) { // the names in a folder
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY);
-    const bool ok = fd >= 0 && (!fsync(fd) || errno == EINVAL);
-    if (!ok) hd_fail("cannot write the folder %s: %s", dir, strerror(errno));
-    if (fd >= 0) close(fd);
-    return ok;
 }
 
 static bool make(const char *dir) {
@@ -273,7 +273,7 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     if (ok) ok = hd_world_agree(w, w->rank != 0 || (on_disk(place) && on_disk(dir) && save_manifest(p, manifest, folder, at, all, p->shard)));
     free(all);
     if (w->rank != 0) return ok;
-    if (ok) hd_forget_shards(dir, folder);
+    if (ok) forget_others(dir, folder);
     else remove_folder(place);
     return ok;
 }
@@ -287,6 +287,6 @@ bool hd_state_save(HdExec *x, const char *dir, const Progress *at) {
     if (named && sharded) return save_shards(x, dir, path, at);
     if (!named || x->world->rank != 0) return named;
     if (!make(dir) || !save_whole(x, path, at)) return false;
-    hd_forget_shards(dir, NULL);
+    forget_others(dir, NULL);
     return true;
 }
