@@ -22,8 +22,12 @@
 #include <time.h>
 
 typedef enum { FOUND, NONE, STOPPED } Result;
-enum { N_RANKINGS = 6, N_STRATEGIES = 2, MOST_LOOKED_AT = 4 };
+enum { N_RANKINGS = 6, N_STRATEGIES = 3, MOST_LOOKED_AT = 4 };
 static const int64_t MOST_LISTED = 8 * 1000 * 1000; // members of sections, and neighbours of values: what the search keeps in memory
+
+// Which section to branch on: the one with the fewest choices among some whose score is least, the score being how many values may be
+// lowest there plus this weight times how low that is, as a part of the capacity. The last one all but goes by offset.
+static const struct { double weight; int looked_at; } strategies[N_STRATEGIES] = {{8, MOST_LOOKED_AT}, {1, 2}, {1000, 1}};
 
 typedef struct {
     int64_t size, align;
@@ -46,7 +50,7 @@ typedef struct {
     int64_t capacity, steps, nodes, node_limit;
     double until;                   // of the monotonic clock; 0: no limit
     bool late;
-    int strategy;                   // how the section to branch on is chosen
+    int strategy;
     Undo *trail;
     int n_trail, trail_size;
     Ints stack, queue;              // lists of waiting values and choices, one behind the other; work list of find_choices
@@ -211,10 +215,10 @@ static int find_choices(Search *s, int section) {
     return s->stack.n - base;
 }
 
-// How little there is to choose from in a section: its values that may be lowest there, and how low that is.
+// How little there is to choose from in a section; anything above `most` when it is no less than that.
 static double score_section(Search *s, int section, double most) {
     int64_t limit = s->capacity - s->rest[section];
-    double score = (s->strategy == 0 ? 8.0 : 1.0) * (double)limit / (double)s->capacity;
+    double score = strategies[s->strategy].weight * (double)limit / (double)s->capacity;
     for (int i = s->members[section]; i < s->members[section + 1] && score < most; i++) {
         const Box *b = &s->box[s->member[i]];
         score += !b->placed && lowest(b) <= limit;
@@ -243,7 +247,7 @@ static bool comes_before(const Box *a, const Box *b) { return a->low != b->low ?
 
 // The fewest choices among some promising sections, best value first, on the stack.
 static int choose(Search *s, int first, int end) {
-    int section[MOST_LOOKED_AT], n = best_sections(s, first, end, section, s->strategy == 0 ? MOST_LOOKED_AT : 2);
+    int section[MOST_LOOKED_AT], n = best_sections(s, first, end, section, strategies[s->strategy].looked_at);
     int best = 0, fewest = INT32_MAX, base = s->stack.n;
     for (int i = 0; i < n; i++) {
         int count = find_choices(s, section[i]);
