@@ -24,6 +24,9 @@ struct HdWorld {
     bool (*alive)(HdWorld *w);
     // Tells the watchdog what this rank is doing ("step 17"); cheap.
     void (*at)(HdWorld *w, const char *what, int64_t step);
+    // What a rank is waiting for, in words ("; not completed: ..."), for the message about a rank that is gone; asked from any thread
+    // until it is replaced (NULL: nothing). May itself be NULL: no rank can vanish.
+    void (*waiting)(HdWorld *w, void (*say)(void *of, char *out, size_t size), void *of);
     void (*close)(HdWorld *w);
 };
 

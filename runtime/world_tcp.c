@@ -52,6 +52,8 @@ typedef struct {
     atomic_llong step; // of this rank
     _Atomic(const char *) what;
     double silence;
+    void (*say_waiting)(void *of, char *out, size_t size);
+    void *waiting_of;
 } Tcp;
 
 static bool gone(Tcp *t) { // false after hd_fail
@@ -236,7 +238,16 @@ static void tcp_fail(HdWorld *w, const char *why) {
     Tcp *t = (Tcp *)w;
     char more[TEXT];
     if (w->rank == 0) add_slowest(t, why, more, sizeof more);
-    give_up(t, w->rank, 0, w->rank == 0 ? more : why);
+    const bool deaf = w->rank != 0 && hd_tcp_now() - t->peer->heard > 2; // then rank 0 will not speak for this one
+    give_up(t, w->rank, deaf ? w->rank : 0, w->rank == 0 ? more : why);
+}
+
+static void tcp_waiting(HdWorld *w, void (*say)(void *of, char *out, size_t size), void *of) {
+    Tcp *t = (Tcp *)w;
+    pthread_mutex_lock(&t->lock);
+    t->say_waiting = say;
+    t->waiting_of = of;
+    pthread_mutex_unlock(&t->lock);
 }
 
 static bool tcp_alive(HdWorld *w) { return !((Tcp *)w)->failed || gone((Tcp *)w); }
@@ -249,10 +260,13 @@ static void tcp_at(HdWorld *w, const char *what, int64_t step) {
 // --- the thread: signs of life, and what came
 
 static void lost(Tcp *t, const Peer *p, const char *how) {
-    char why[200];
+    char why[600];
     const int speaker = p->rank == 0 ? 1 : 0; // rank 0 is heard by all; without it the next one speaks
     snprintf(why, sizeof why, "rank %d %s%s%s", p->rank, how, p->what[0] ? " at " : " before its first step", p->what);
     if (p->what[0]) snprintf(why + strlen(why), sizeof why - strlen(why), " %lld", (long long)p->step);
+    pthread_mutex_lock(&t->lock);
+    if (t->say_waiting) t->say_waiting(t->waiting_of, why + strlen(why), sizeof why - strlen(why));
+    pthread_mutex_unlock(&t->lock);
     give_up(t, -1, speaker, why);
 }
 
@@ -491,7 +505,7 @@ HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
         return NULL;
     }
     t->head = (HdWorld){.rank = l->rank, .ranks = l->ranks, .local_rank = l->local_rank, .gather = tcp_gather, .send = tcp_send, .receive = tcp_receive,
-                        .fail = tcp_fail, .alive = tcp_alive, .at = tcp_at, .close = tcp_close};
+                        .fail = tcp_fail, .alive = tcp_alive, .at = tcp_at, .waiting = tcp_waiting, .close = tcp_close};
     t->peer = peers;
     t->n = l->rank ? 1 : l->ranks;
     t->wake[0] = t->wake[1] = -1;

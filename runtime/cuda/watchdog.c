@@ -4,7 +4,7 @@
 // device wakes up; a process that does not leave then is ended. Within half a minute of a death or a hang every rank has gone, and one
 // has said which rank, which step and which collective.
 //
-// Environment: HEDDLE_STALL_SECONDS (20: how long the device may take from one completed collective to the next).
+// Environment: HEDDLE_STALL_SECONDS (23, more than a silent rank is given: how long the device may take from one completed collective to the next).
 #include "runtime/cuda/comms.h"
 #include "runtime/tcp.h"
 #include "runtime/world.h"
@@ -34,7 +34,8 @@ struct HdWatch {
     double limit; // seconds
 };
 
-static void name_open_collective(const HdWatch *t, char *out, size_t size) { // "" when nothing is known to be open
+static void name_open_collective(void *of, char *out, size_t size) { // "" when nothing is known to be open
+    const HdWatch *t = of;
     const HdProgram *p = t->x->head.program;
     const uint32_t running = t->marks[RUNNING];
     out[0] = 0;
@@ -60,7 +61,7 @@ static bool own_words(const char *why) { // "rank 3: ...": it has said itself wh
 static void strike(HdWatch *t, const char *why, bool tell) {
     HdCuda *x = t->x;
     char open[300] = "";
-    if (!own_words(why)) name_open_collective(t, open, sizeof open);
+    if (!own_words(why) && !strstr(why, "not completed: ")) name_open_collective(t, open, sizeof open);
     snprintf(t->why, sizeof t->why, "%.1200s%s", why, open);
     t->broken = true;
     if (tell) x->head.world->fail(x->head.world, t->why);
@@ -132,7 +133,7 @@ bool hd_watch_open(HdCuda *x) {
     if (!t) return hd_cuda_fail(x, "out of host memory"), false;
     x->watch = t;
     t->x = x;
-    t->limit = hd_tcp_seconds("HEDDLE_STALL_SECONDS", 20);
+    t->limit = hd_tcp_seconds("HEDDLE_STALL_SECONDS", 23);
     t->calls = calloc((size_t)p->n_funcs + 1, sizeof *t->calls);
     t->number = calloc((size_t)p->n_comms, sizeof *t->number);
     bool ok = t->calls && t->number;
@@ -143,6 +144,7 @@ bool hd_watch_open(HdCuda *x) {
         return false;
     memset(marks, 0, sizeof(uint32_t) * (size_t)(DONE + p->n_comms));
     t->marks = marks;
+    if (x->head.world->waiting) x->head.world->waiting(x->head.world, name_open_collective, t);
     t->started = pthread_create(&t->thread, NULL, watch, t) == 0;
     return t->started || (hd_cuda_fail(x, "cannot start the watchdog"), false);
 }
@@ -204,6 +206,7 @@ void hd_watch_close(HdCuda *x) {
     if (!t) return;
     t->stop = true;
     if (t->started) pthread_join(t->thread, NULL);
+    if (x->head.world->waiting) x->head.world->waiting(x->head.world, NULL, NULL);
     if (t->marks) x->api.cuMemFreeHost((void *)(uintptr_t)t->marks);
     for (int i = 0; t->calls && i < x->head.program->n_funcs; i++) free(t->calls[i].call);
     free(t->calls);
