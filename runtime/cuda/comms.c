@@ -3,7 +3,8 @@
 // whose order NCCL keeps.
 //
 // Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice); HEDDLE_SKIP_COLLECTIVES=1 (a step without
-// them, to see what they cost: the numbers mean nothing). NCCL's own variables are left alone but for those that a plan relies on.
+// them, to see what they cost: copies of this rank's own part stand in for those of others, so that products still work on numbers of
+// the usual size and draw the usual power; the results mean nothing). NCCL's own variables are left alone but for those that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/world.h"
 #include <stdio.h>
@@ -143,7 +144,7 @@ bool hd_comms_open(HdCuda *x) {
     bool ok = !x->failed;
     if (!p->n_comms) return ok;
     setenv("NCCL_NVLS_ENABLE", "0", 1);           // sums in the network's switch have another order
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); // several communicators on one device: in the order of issue, which is that of the plan
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1); // the edges it makes between launches crash NCCL 2.28 itself inside a capture; events order what must be
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);       // connect at once, so that nothing does so inside a capture
     if (ok && !hd_cuda_load(&x->api, HD_LIB_NCCL)) {
         hd_cuda_fail(x, "%s", hd_failure());
@@ -200,7 +201,12 @@ void hd_comms_close(HdCuda *x) {
 
 void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t count) {
     HdCuda *x = (HdCuda *)h;
-    if (x->failed || x->comms.skip || count == 0) return;
+    if (x->failed || count == 0) return;
+    if (x->comms.skip) {
+        const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
+        for (int r = 0; r < h->program->comms[comm].ranks; r++) hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
+        return;
+    }
     if (!x->comms.comm[comm]) { // one rank
         if (part != whole) hd_cuda_copy(h, stream, whole, part, (size_t)count * hd_cuda_dtype_bytes(dt));
         return;
@@ -210,8 +216,8 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
 
 void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
     HdCuda *x = (HdCuda *)h;
-    if (x->failed || x->comms.skip || count == 0) return;
-    if (!x->comms.comm[comm]) {
+    if (x->failed || count == 0) return;
+    if (x->comms.skip || !x->comms.comm[comm]) {
         if (part != whole) hd_cuda_copy(h, stream, part, whole, (size_t)count * hd_cuda_dtype_bytes(dt));
         return;
     }
