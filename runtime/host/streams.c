@@ -55,7 +55,8 @@ void hd_host_wait(HdExec *x, int event) {
 // HEDDLE_DELAY=MICROSECONDS makes streams late at random, one action in two, so that an order that only happened to be shows.
 static long delay_limit(void) {
     const char *text = getenv("HEDDLE_DELAY");
-    return text ? strtol(text, NULL, 10) : 0;
+    const long limit = text ? strtol(text, NULL, 10) : 0;
+    return limit > 0 ? limit : 0;
 }
 
 static void delay(HostStream *s, long limit) {

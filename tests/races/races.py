@@ -2,6 +2,7 @@
 """Programs of several ranks under the thread sanitizer.
 
 races.py matrix SOURCES BUILD     the strategies over meshes: no report at all, and one digest for each mesh, accumulation and clipping
+races.py runs SOURCES BUILD       what else a run does: validation, checkpoints, checks, outputs, bad data, a signal
 races.py missing SOURCES BUILD    plans that lack one wait: what the sanitizer finds, verify-plan must have refused
 
 BUILD is the folder of the flavour `tsan`. Streams are made late at random (HEDDLE_DELAY), so that an order that only happens to be
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 
 mode, sources, build = sys.argv[1:4]
 bin_folder = os.path.join(build, "bin")
@@ -85,6 +87,41 @@ def matrix(pool):
     print(f"{len(todo)} programs, no report; {len(groups)} groups of equal results")
 
 
+# --- whole runs
+
+def quiet(status, name, *options):
+    code, text = command(path(name), *options)
+    if code != status or "ThreadSanitizer" in text:
+        raise RuntimeError(f"{name} {' '.join(options)}: exit {code}, not {status}\n{text[:6000]}")
+
+
+def stopped(name, data):
+    run = subprocess.Popen([path(name), data, "--steps=1000000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    limit = threading.Timer(120, run.kill)
+    limit.start()
+    for line in run.stdout:
+        if line.startswith("step "):
+            run.terminate()
+            break
+    text, _ = run.communicate()
+    limit.cancel()
+    if run.returncode != 128 + 15 or "ThreadSanitizer" in text:
+        raise RuntimeError(f"{name} stopped by a signal: exit {run.returncode}\n{text[:6000]}")
+
+
+def runs(_):
+    data = f"--data={path('tokens.txt')}"
+    for name, words in ("hybrid", settings(2, 2, "zero3")), ("narrow", settings(3, 1, "zero2", vocab=128)):
+        must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "-o", path(name), *words)
+    quiet(0, "hybrid", data, "--steps=4", f"--val={path('tokens.txt')}", "--val-every=2", f"--save={path('saved')}", "--save-every=2", "--check",
+          f"--profile={path('p.json')}", f"--log={path('log')}", f"--export={path('all.safetensors')}")
+    quiet(0, "hybrid", data, "--steps=6", f"--resume={path('saved')}")
+    quiet(0, "hybrid", data, "--steps=2", f"--init={path('all.safetensors')}")
+    stopped("hybrid", data)
+    quiet(1, "narrow", data, "--steps=100") # tokens outside the vocabulary, met by one rank first
+    print("no report")
+
+
 # --- plans that lack a wait
 
 FLAGS = os.environ.get("HOST_FLAGS", "").split()
@@ -133,9 +170,9 @@ def missing(pool):
 
 def main():
     with open(path("tokens.txt"), "wb") as f:
-        f.write(bytes((i * i // 7 + i) % 251 for i in range(4000)))
+        f.write(bytes((i * i // 7 + i) % (120 if i < 3000 else 251) for i in range(4000)))
     with concurrent.futures.ThreadPoolExecutor(max_workers=int(os.environ.get("JOBS", "2"))) as pool:
-        {"matrix": matrix, "missing": missing}[mode](pool)
+        {"matrix": matrix, "runs": runs, "missing": missing}[mode](pool)
 
 
 try:
