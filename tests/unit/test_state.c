@@ -486,6 +486,11 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
     change_manifest("sequences", "77");
     char why[300];
     CHECK(resume_under(&meshes[6], 2, why));
+    change_manifest("sequences", NULL); // of an older program: two steps of one rank's batch
+    Job j = {.at = {2, 5, 1000, 4}};
+    start(&j, &meshes[6]);
+    expect(&j, resume);
+    stop(&j);
     unlink("kept");
     clean();
 }
