@@ -297,7 +297,7 @@ static const char *plan_hash(Emit *e) {
 }
 
 // What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block, nothing of the
-// schedule and no name or line of the source.
+// schedule and no name or line of the source. How many micro-batches make a step is left out: who goes on with fewer ranks takes more.
 static const char *model_hash(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
@@ -306,7 +306,9 @@ static const char *model_hash(Emit *e) {
             hd_put_float(&text, hd_float(&s->attrs, A_STD, 0));
             hd_printf(&text, " %d\n", hd_has(&s->attrs, A_DECAY));
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
-            hd_print_attrs(&s->attrs, &text);
+            Attrs train = hd_attrs_copy(e->cx, &s->attrs);
+            hd_unset(&train, A_MICRO);
+            hd_print_attrs(&train, &text);
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "model")) {
             hd_puts(&text, hd_word(&s->attrs, A_FINGERPRINT, ""));
         }

@@ -295,6 +295,9 @@ static bool resume(Run *r) {
     if (rank_0(r) && r->data.map && r->at.data_tokens && r->at.data_tokens != r->data.count)
         fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: going on with other data\n", r->data.path,
                 (long long)r->data.count, (long long)r->at.data_tokens);
+    if (rank_0(r) && r->at.sequences != r->at.step * step_sequences(r->p))
+        fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, a step reads %lld from here on\n", (long long)r->at.sequences,
+                (long long)r->at.step, (long long)step_sequences(r->p));
     return true;
 }
 

@@ -212,6 +212,18 @@ def case_resume_under_another_mesh():
         shutil.rmtree("c")
 
 
+def case_fewer_ranks_take_more_micro_batches():
+    """Half the ranks, twice the micro-batches: the same batch a step, the same data, the same loss but for the order of sums."""
+    steps = train_digest("whole", steps=6, settings=FOUR)[0]
+    train_digest("first", "--save=c", steps=3, settings=FOUR)
+    for settings in (mesh(2, "zero3", "train.accumulate=2"), mesh(2, "none", "train.accumulate=2"), ("train.accumulate=4",)):
+        r = good("--data=data.txt", "--steps=6", "--resume=c", "--digest=second", settings=settings)
+        check("note:" not in r.err, "a batch of the same size is nothing to note:", r)
+        close_steps(steps[3:], digest_of("second")[0], "going on with fewer ranks changes the step:")
+    r = good("--data=data.txt", "--steps=4", "--resume=c", settings=TWO)
+    check("24 sequences in 3 steps, a step reads 4 from here on" in r.err, "nothing says that the batch is another:", r)
+
+
 def case_data_goes_on_under_another_mesh():
     """A resumed run reads on where the last one ended, however many ranks it has: the bad token comes at the same sequence."""
     tokens = [i % 200 for i in range(50 * SEQ + 1)]
