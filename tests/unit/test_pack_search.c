@@ -112,4 +112,39 @@ TEST(determinism_and_none) {
     CHECK_INT(hd_pack_search(3, aligned, offset, 19, STEPS, 0), 1);
 }
 
+// The least height of any packing of a few values: each in turn goes above all that it overlaps, in every order.
+static int64_t least_height(int n, unsigned placed, int64_t height, int64_t best) {
+    if (height >= best || placed == (1u << n) - 1) return height < best ? height : best;
+    for (int i = 0; i < n; i++) {
+        if (placed >> i & 1) continue;
+        int64_t at = 0, align = values[i].align;
+        for (int k = 0; k < n; k++) {
+            bool together = values[k].lower < values[i].upper && values[i].lower < values[k].upper;
+            if (together && placed >> k & 1 && again[k] > at) at = (again[k] + align - 1) / align * align;
+        }
+        again[i] = at + (values[i].size + align - 1) / align * align; // its end
+        best = least_height(n, placed | 1u << i, again[i] > height ? again[i] : height, best);
+    }
+    return best;
+}
+
+// Nothing is missed: the search finds a packing of the least height, and says that there is none below it.
+TEST(every_packing) {
+    state = 7;
+    int above_bound = 0;
+    for (int round = 0; round < 4000; round++) {
+        int n = 3 + (int)random_below(6), aligned = random_below(3) == 0;
+        for (int i = 0; i < n; i++) {
+            int64_t lower = random_below(6);
+            values[i] = (Interval){lower, lower + 1 + random_below(4), 1 + random_below(5), aligned ? INT64_C(1) << random_below(3) : 1};
+        }
+        int64_t best = least_height(n, 0, 0, INT64_MAX);
+        above_bound += best > hd_pack_lower_bound(n, values);
+        CHECK_INT(hd_pack_search(n, values, offset, best, STEPS, 0), 0);
+        CHECK(valid(n));
+        CHECK_INT(hd_pack_search(n, values, offset, best - 1, STEPS, 0), 1);
+    }
+    CHECK(above_bound > 0);
+}
+
 int main(int argc, char **argv) { return run_tests(argc, argv); }
