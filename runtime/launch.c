@@ -1,7 +1,7 @@
 // Which rank a process is. Launchers say it in the environment; without one, --ranks=N forks the ranks here and this process only
 // looks after them: it passes signals on, ends the others when one fails, and leaves no process behind.
 //
-// Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (5: how long the others have to leave once a rank has failed).
+// Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (3: how long the others have to leave once a rank has failed).
 #include "runtime/launch.h"
 #include "runtime/tcp.h"
 #include <arpa/inet.h>
@@ -157,7 +157,7 @@ static void reap(Family *f) {
 // The ranks are in process groups of their own, so that a signal reaches them through here alone. Once one has failed, the others
 // have some seconds to say why and to leave.
 static int look_after(Family *f, const sigset_t *watched) {
-    const double grace = hd_tcp_seconds("HEDDLE_GRACE_SECONDS", 5);
+    const double grace = hd_tcp_seconds("HEDDLE_GRACE_SECONDS", 3);
     while (f->left) {
         siginfo_t info;
         const int s = sigtimedwait(watched, &info, &(struct timespec){0, 200000000});

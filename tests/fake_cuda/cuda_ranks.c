@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,6 +112,7 @@ static int started(int n, Trouble *trouble, double *seconds) { // its exit statu
     fflush(NULL);
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); // a scenario that is too slow leaves nothing behind
         const HdProgram p = program(n);
         HdLaunch l;
         if (!freopen(out_path, "w", stderr)) exit(9);
