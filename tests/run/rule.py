@@ -6,12 +6,14 @@ usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [
 A class is a model, a mesh, a compute dtype, a number of micro-batches and an ownership (which parameters are one unit). Its programs
 differ in strategy, prefetch, live_grads, capture, recomputation and in how the units are written, and run straight through, without
 graphs, or resumed from a checkpoint that another program of the class wrote. Their digests (exact losses and norms of every step, a hash
-of every parameter) must be the same file, with one exception that arithmetic makes: with several micro-batches, none and zero1 add a
-rank's micro-batches first and then the ranks, zero2 and zero3 the ranks first; each pair agrees. Classes, and programs of a class,
-cover every pair of choices. In f32 the losses also agree with one rank on the same global batch, to a relative 1e-5.
+of every parameter) and the validation loss behind every step must be the same, with one exception that arithmetic makes: with several
+micro-batches, none and zero1 add a rank's micro-batches first and then the ranks, zero2 and zero3 the ranks first; each pair agrees.
+Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank on the same global batch, to a
+relative 1e-5.
 """
 import argparse
 import itertools
+import json
 import os
 import random
 import shlex
@@ -116,7 +118,7 @@ class Program:
 
     def train(self, partner):
         """`partner` wrote what a resumed program goes on from."""
-        options = [f"--steps={STEPS}", f"--digest={self.path('digest')}"]
+        options = [f"--steps={STEPS}", f"--digest={self.path('digest')}", f"--log={self.path('log')}", f"--val={T.data}", "--val-every=1", "--val-batches=2"]
         if self.mode == "no-graph":
             options.append("--no-graph")
         if self.mode == "resumed":
@@ -128,6 +130,9 @@ class Program:
         if self.run(*options):
             with open(self.path("digest")) as f:
                 self.digest = f.read().splitlines()
+            with open(self.path("log")) as f:  # the validation loss of step n belongs to line n of the digest
+                validations = {v["step"]: v["val_loss"] for v in map(json.loads, f) if "val_loss" in v}
+            self.digest = [f"{line} val {validations.get(int(line.split()[0]))!r}" if line[:1].isdigit() else line for line in self.digest]
 
 
 class T:
@@ -149,10 +154,10 @@ def call(command, program, cc=None):
 
 
 def make_classes(quick):
-    factors = (tuple(MODELS), MESHES, ("f32", "bf16"), (1, 3), ("0.5", "0"), (0, 1, 2))
+    factors = (tuple(MODELS), MESHES, ("f32", "bf16"), (1, 3), ("0.02", "0"), (0, 1, 2))
     rows = covering(factors, 1)
     if quick:
-        rows = [("uneven", (3, 1), "f32", 3, "0.5", 0)]
+        rows = [("uneven", (3, 1), "f32", 3, "0.02", 0)]
     return [Class(*row, seed=1 + i, few=quick) for i, row in enumerate(rows)]
 
 
