@@ -1,4 +1,4 @@
-// NCCL communicators, one for each of the program's, so that collectives on different streams never wait for one another. They do not
+// NCCL communicators, one for each stream and group of ranks, so that collectives on different streams never wait for one another. They do not
 // block: every call is polled, with the other ranks in view, so that nothing here can hang. Sums go through reduce-scatter alone,
 // whose order NCCL keeps.
 //
@@ -59,6 +59,16 @@ static int member(const HdProgram *p, const HdComm *c, int rank) {
 static int first_of_group(const HdProgram *p, const HdComm *c, int rank) {
     const int n = p->shard > 1 ? p->shard : 1;
     return c->over == HD_OVER_SHARD ? rank - rank % n : c->over == HD_OVER_REPLICATE ? rank % n : 0;
+}
+
+// Which of the program's communicators stands for number i: the first with the same ranks on the same stream. Its collectives have one
+// order then anyway, and every communicator costs hundreds of MiB of device memory.
+static int shared(const HdProgram *p, int i) {
+    const HdComm *c = &p->comms[i];
+    const bool one_axis = p->shard <= 1 || p->replicate <= 1; // that axis is the world
+    for (int j = 0; j < i; j++)
+        if (p->comms[j].stream == c->stream && p->comms[j].ranks == c->ranks && (p->comms[j].over == c->over || one_axis)) return j;
+    return i;
 }
 
 // A rank must have a GPU of its own; NCCL would say so less clearly.
@@ -140,7 +150,7 @@ static bool warm_up(HdCuda *x, int i) {
 bool hd_comms_open(HdCuda *x) {
     const HdProgram *p = x->head.program;
     struct HdWorld *w = x->head.world;
-    int version = 0;
+    int version = 0, n = 0;
     bool ok = !x->failed;
     if (!p->n_comms) return ok;
     setenv("NCCL_NVLS_ENABLE", "0", 1);           // sums in the network's switch have another order
@@ -162,7 +172,7 @@ bool hd_comms_open(HdCuda *x) {
     if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
     ok = own_gpu(x) && hd_watch_open(x);
     for (int i = 0; i < p->n_comms && ok; i++)
-        if (p->comms[i].ranks > 1) ok = connect_one(x, i) && warm_up(x, i);
+        if (p->comms[i].ranks > 1 && shared(p, i) == i) ok = connect_one(x, i) && warm_up(x, i), n++;
     if (!ok) w->fail(w, x->failure); // others may be waiting for this rank inside NCCL
     if (ok && !hd_world_barrier(w)) {
         hd_cuda_fail(x, "%s", hd_failure());
@@ -170,7 +180,7 @@ bool hd_comms_open(HdCuda *x) {
     }
     if (!ok) return false;
     if (x->verbose && x->api.ncclGetVersion(&version) == HD_ncclSuccess)
-        fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", p->n_comms, version / 10000, version / 100 % 100, version % 100, w->rank, w->ranks);
+        fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", n, version / 10000, version / 100 % 100, version % 100, w->rank, w->ranks);
     return true;
 }
 
@@ -207,19 +217,21 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
         for (int r = 0; r < h->program->comms[comm].ranks; r++) hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
         return;
     }
-    if (!x->comms.comm[comm]) { // one rank
+    const int own = shared(h->program, comm);
+    if (!x->comms.comm[own]) { // one rank
         if (part != whole) hd_cuda_copy(h, stream, whole, part, (size_t)count * hd_cuda_dtype_bytes(dt));
         return;
     }
-    if (all_gather(x, stream, comm, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count)) hd_watch_collective(x, stream, comm);
+    if (all_gather(x, stream, own, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count)) hd_watch_collective(x, stream, comm);
 }
 
 void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed || count == 0) return;
-    if (x->comms.skip || !x->comms.comm[comm]) {
+    const int own = shared(h->program, comm);
+    if (x->comms.skip || !x->comms.comm[own]) {
         if (part != whole) hd_cuda_copy(h, stream, part, whole, (size_t)count * hd_cuda_dtype_bytes(dt));
         return;
     }
-    if (reduce_scatter(x, stream, comm, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count)) hd_watch_collective(x, stream, comm);
+    if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count)) hd_watch_collective(x, stream, comm);
 }
