@@ -201,18 +201,20 @@ static void put_bucket(Emit *e, const Symbol *b) {
     const Symbol *compute = hd_emit_role(e, NULL, b->name, "compute", false);
     int64_t size = hd_type_count(b->type);
     int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other), v = role_offset(e, b, "moment2", &other);
-    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &own);
+    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &own), next = role_offset(e, b, "next", &other);
     hd_puts(e->c, "    {");
     hd_emit_string(e->c, b->name, "");
-    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %s},\n", ll(size), ll(hd_int(&b->attrs, A_SHARD, size)),
-              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c), yes(optimizer), yes(grad), yes(own));
+    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %s, %lld},\n", ll(size), ll(hd_int(&b->attrs, A_SHARD, size)),
+              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c), yes(optimizer),
+              yes(grad), yes(own), ll(next));
 }
 
 static int put_buckets(Emit *e) {
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUCKET) continue;
-        if (!n++) hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, moments, grad, compute; which are shards\n");
+        if (!n++) hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, moments, grad, compute; "
+                              "which are shards; bytes of next\n");
         put_bucket(e, s);
     }
     if (n) hd_puts(e->c, "};\n\n");

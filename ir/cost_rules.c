@@ -36,6 +36,7 @@ static Cost adamw(const Op *o) {
         if (s->kind != SYM_BUFFER || !s->type || strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) != 0) continue;
         const char *role = hd_word(&s->attrs, A_ROLE, "");
         bool grad = strcmp(role, "grad") == 0, compute = strcmp(role, "compute") == 0;
+        if (strcmp(role, "next") == 0) continue; // a gather's, behind the update
         if (hd_has(&s->attrs, A_TRANSIENT) || hd_has(&o->attrs, grad ? A_BUFFER : compute ? A_INTO : A_OUT)) continue;
         c.bytes += (grad || compute ? 1.0 : 2.0) * (double)hd_type_bytes(s->type);
         if (strcmp(role, "master") == 0) c.flops += 16.0 * (double)hd_type_count(s->type);

@@ -58,7 +58,7 @@ static void find_first_uses(Fsdp *s, const Func *f) {
 }
 
 static Func *micro_function(Fsdp *s, StepFunc step) {
-    hd_fsdp_weights(s, step.f);
+    hd_fsdp_weights(s, step.f, step.first);
     hd_fsdp_gradients(s, step);
     hd_fsdp_loss(s, step, s->micro);
     hd_renumber(step.f);
@@ -135,7 +135,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     if (eval) {
-        hd_fsdp_weights(&s, eval);
+        hd_fsdp_weights(&s, eval, false);
         hd_fsdp_loss(&s, (StepFunc){eval, .first = true, .last = true}, 1);
         hd_renumber(eval);
     }

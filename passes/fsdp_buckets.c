@@ -13,7 +13,8 @@
 //   zero1      shard           whole              whole where several micro-batches add up in it, else shard
 //   zero2      shard           whole              shard
 //   zero3      shard           shard              shard
-// Weights used in f32 need no copy of their own where the master weights are distributed in the same way (none, zero3).
+// Weights used in f32 need no copy of their own where the master weights are distributed in the same way (none, zero3). In zero3 the
+// buckets that a step reads first have a whole copy besides, @b.next, which the step before fills (fsdp_windows.c).
 #include "passes/fsdp.h"
 #include <string.h>
 
@@ -22,7 +23,7 @@ static bool is_free(const Fsdp *s, const char *name, const char *part) {
 }
 
 static bool bucket_name_free(const Fsdp *s, const char *name) {
-    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".m", ".v"};
+    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".m", ".v", ".next"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!is_free(s, name, parts[i])) return false;
     return true;
@@ -120,6 +121,8 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     add_buffer(s, b, "m", "moment1", TY_F32, master_whole);
     add_buffer(s, b, "v", "moment2", TY_F32, master_whole);
 }
+
+Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) { return b->next = add_buffer(s, b, "next", "next", b->weights, true); }
 
 static bool place(Fsdp *s, FsdpBucket *b) {
     Ctx *cx = s->m->cx;

@@ -14,7 +14,10 @@
 //
 // With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of reductions;
 // else units are updated in the order in which the forward pass uses them. Shards of weights that every rank holds whole (zero1,
-// zero2) are gathered unit by unit.
+// zero2) are gathered unit by unit. So are in zero3 those of the units that the next step starts with, for it to find:
+//
+//   adamw %1 {bucket = @root, ...};  all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
+//   adamw %1 {bucket = @b, ...}
 #include "passes/fsdp.h"
 #include <stdlib.h>
 
@@ -123,6 +126,7 @@ static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     if (s->ranks > 1) b->loc = k->loc;
     hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
     if (gathers) hd_fsdp_collective(s, b, OP_ALL_GATHER, fresh, k->compute, COMM_GATHER);
+    if (k->next) hd_fsdp_collective(s, b, OP_ALL_GATHER, k->compute ? k->compute : k->master, k->next, COMM_GATHER);
 }
 
 typedef struct { int used, bucket; } Turn;

@@ -14,6 +14,10 @@
 // prefetch = k: uses of one unit without another in between are a run. A window is gathered k runs before the run that it begins
 // with: behind the last use of the run before that one, and only when this use has ended. In a plain sequence of windows that is the
 // end of window j-k-1; around the head of a model the last block's window is open, and each of its two runs counts.
+//
+// The windows that have no such run before them would be gathered where a step starts, and nothing could run meanwhile. Where anything
+// is prefetched the step before does it, behind its optimizer (fsdp_update.c), into a buffer that persists, @b.next. What gives the
+// first step its weights, the runtime, fills it too.
 #include "passes/fsdp.h"
 #include "passes/redirect.h"
 
@@ -42,6 +46,7 @@ typedef struct {
     int *last_run;       // and its latest run
     int recent[2];       // the two units used last
     int *n_full;         // by bucket: gathered buffers so far
+    bool starts;         // the function starts a step
 } Windows;
 
 // A cast of a parameter to the dtype that its weights are stored in: the cast is in the storage.
@@ -131,6 +136,7 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
     Fsdp *s = x->s;
     for (int i = 0; i < w->n; i++) {
         FsdpBucket *k = w->bucket[i];
+        if (w->full[i]) continue;
         int *number = &x->n_full[k - s->buckets.at];
         w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "gathered", k->weights, k->layout.size);
         b->loc = k->loc;
@@ -145,6 +151,12 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
     }
 }
 
+// What the step before has gathered. A bucket's second window, where even that would be gathered at the start, gets its own.
+static void gathered_before(Windows *x, Window *w) {
+    for (int i = 0; i < w->n; i++)
+        if (!w->bucket[i]->next) w->full[i] = hd_fsdp_next(x->s, w->bucket[i]);
+}
+
 static void place_gathers(Windows *x) {
     Op *start = x->f->first;
     Op **behind = HD_NEWN(x->s->cx->scratch, Op *, x->runs.n + 1); // what stood behind each run's last use
@@ -154,6 +166,7 @@ static void place_gathers(Windows *x) {
         int64_t run = w->run - x->s->prefetch - 1;
         while (run >= 0 && x->runs.at[run].last->id >= w->first->id) run--; // one op uses weights of both
         Builder b = {.f = x->f, .before = run < 0 ? start : behind[run], .span = w->first->span, .bwd = hd_has(&w->first->attrs, A_BWD)};
+        if (run < 0 && x->starts && x->s->prefetch > 0) gathered_before(x, w);
         gather(x, &b, w, run < 0 ? NULL : &x->windows.at[x->runs.at[run].window]);
     }
 }
@@ -174,10 +187,10 @@ static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
     return k->made = hd_fsdp_view(x->s, &b, w->full[w->n > 1 && w->bucket[1] == k->bucket], k->offset, v->type);
 }
 
-static void gather_weights(Fsdp *s, Func *f) {
+static void gather_weights(Fsdp *s, Func *f, bool starts) {
     hd_renumber(f);
     Arena *a = s->cx->scratch;
-    Windows x = {.s = s, .f = f, .n_values = f->n_values, .recent = {-1, -1}};
+    Windows x = {.s = s, .f = f, .n_values = f->n_values, .recent = {-1, -1}, .starts = starts};
     x.weights = HD_NEWN(a, Weight, f->n_values + 1);
     x.current = HD_NEWN(a, int, s->n_units + 1);
     x.last_run = HD_NEWN(a, int, s->n_units + 1);
@@ -196,8 +209,8 @@ static void gather_weights(Fsdp *s, Func *f) {
     hd_count(s->cx, "windows of gathered weights", x.windows.n);
 }
 
-void hd_fsdp_weights(Fsdp *s, Func *f) {
-    if (s->strategy == FSDP_ZERO3) gather_weights(s, f);
+void hd_fsdp_weights(Fsdp *s, Func *f, bool starts) {
+    if (s->strategy == FSDP_ZERO3) gather_weights(s, f, starts);
     else params_to_views(s, f);
     hd_renumber(f);
 }

@@ -10,8 +10,9 @@ static int64_t round_up(int64_t n) { return (n + 255) & ~(int64_t)255; }
 
 static ReportClass class_of_buffer(const Symbol *s) {
     static const struct { const char *role; ReportClass c; } roles[] = {
-        {"compute", CLASS_WEIGHTS},     {"gathered", CLASS_WEIGHTS},  {"grad", CLASS_GRADIENTS},  {"gradient", CLASS_GRADIENTS},
-        {"moment1", CLASS_OPTIMIZER},   {"moment2", CLASS_OPTIMIZER}, {"state", CLASS_OPTIMIZER}, {"staging", CLASS_STAGING}};
+        {"compute", CLASS_WEIGHTS},    {"next", CLASS_WEIGHTS},      {"gathered", CLASS_WEIGHTS},
+        {"grad", CLASS_GRADIENTS},     {"gradient", CLASS_GRADIENTS}, {"moment1", CLASS_OPTIMIZER},
+        {"moment2", CLASS_OPTIMIZER},  {"state", CLASS_OPTIMIZER},   {"staging", CLASS_STAGING}};
     const char *role = hd_word(&s->attrs, A_ROLE, "");
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(roles[i].role, role) == 0) return roles[i].c;

@@ -1,7 +1,8 @@
 // Contributions: what the functions of a step do together. The micro-batches run one after another (a middle one stands for all middle
 // ones: what it does to sums of earlier micro-batches it does to each), then @update where there is one, and every op moves what the
 // buffers hold (verify_flow.c). Every parameter gets its gradient, whole and equally often in every micro-batch [V6]; so does the loss.
-// Every bucket is updated once in a step, from its complete gradient [V5], and the step leaves fresh weights wherever it found old ones.
+// Every bucket is updated once in a step, from its complete gradient [V5], and the step leaves fresh weights wherever it found old ones:
+// in the buffers of role next as well, for the next step to start with.
 // @eval is a step of its own, which only reads weights and keeps a loss.
 #include "passes/verify_flow.h"
 
@@ -61,8 +62,8 @@ static void check_end(Flow *w) {
             hd_plan_wrong(c, NULL, w->f->span, "no op updates bucket @%s", k->symbol->name);
             continue;
         }
-        const Symbol *weights[] = {k->part[PART_MASTER], k->part[PART_COMPUTE]};
-        for (int j = 0; j < 2; j++) {
+        const Symbol *weights[] = {k->part[PART_MASTER], k->part[PART_COMPUTE], k->part[PART_NEXT]};
+        for (int j = 0; j < 3; j++) {
             Held *h = hd_flow_held(w, weights[j]);
             for (int r = 0; h && r < h->map.v.n; r++) {
                 const Holding *was = &w->holdings.at[h->map.v.at[r].cell.holds];

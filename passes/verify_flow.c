@@ -45,9 +45,9 @@ static int hold(Flow *w, Holding h) {
 static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
 
 static bool holds_weights(const Symbol *s) {
-    static const char *const roles[] = {"compute", "master", "gathered"};
+    static const char *const roles[] = {"compute", "master", "next", "gathered"};
     const char *role = hd_word(&s->attrs, A_ROLE, "");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (strcmp(role, roles[i]) == 0) return true;
     return false;
 }

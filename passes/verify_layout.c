@@ -45,7 +45,7 @@ static void find_mesh(PlanCheck *c) {
 // --- which symbols belong together
 
 static int part_of_role(const char *role) {
-    static const char *const roles[N_PARTS] = {"master", "moment1", "moment2", "grad", "compute"};
+    static const char *const roles[N_PARTS] = {"master", "moment1", "moment2", "grad", "compute", "next"};
     for (int i = 0; i < N_PARTS; i++)
         if (strcmp(role, roles[i]) == 0) return i;
     return -1;
@@ -151,12 +151,21 @@ static void check_sizes(PlanCheck *c, const BucketParts *k) {
         "the shards of bucket @%s, %lld elements, do not divide by %lld replicas", s->name, (ll)shard, (ll)c->replicate);
 }
 
+// The runtime fills it with what it fills the compute weights with, and those are what is gathered into it.
+static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
+    const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
+    if (from && from->type->dtype != s->type->dtype)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s, next of bucket @%s, is %s, and the weights in @%s are %s", s->name, k->symbol->name,
+                      hd_dtype_text(s->type->dtype), from->name, hd_dtype_text(from->type->dtype));
+}
+
 static void check_buffer(PlanCheck *c, const Symbol *s) {
     const BucketParts *k = hd_plan_bucket(c, s);
     const char *role = hd_word(&s->attrs, A_ROLE, "");
     int64_t parts = hd_plan_parts(c, k, s), n = hd_type_count(s->type), bytes = hd_type_bytes(s->type);
-    bool persists = part_of_role(role) >= 0, whole = strcmp(role, "gathered") == 0 || strcmp(role, "gradient") == 0;
-    bool wide = persists ? strcmp(role, "compute") != 0 : strcmp(role, "gradient") == 0;
+    bool persists = part_of_role(role) >= 0, next = strcmp(role, "next") == 0;
+    bool whole = next || strcmp(role, "gathered") == 0 || strcmp(role, "gradient") == 0;
+    bool wide = persists ? strcmp(role, "compute") != 0 && !next : strcmp(role, "gradient") == 0;
     if (c->shard * c->replicate == 1 && n != k->size) {
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, (ll)n, k->symbol->name, (ll)k->size);
         return;
@@ -171,6 +180,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     if (wide && s->type->dtype != TY_F32) hd_plan_wrong(c, NULL, s->span,
         "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name, role, k->symbol->name,
         hd_dtype_text(s->type->dtype));
+    if (next) check_next(c, s, k);
 }
 
 void hd_check_layout(PlanCheck *c) {

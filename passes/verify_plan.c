@@ -7,6 +7,7 @@
 //   V3   a bucket is its shards, shards divide by replicas and start at 16 bytes        verify_layout             ranks
 //   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas
 //   V5   a step updates every element once, by buffers that exist                       verify_update, _contribs  contributions, weights
+//        and leaves fresh weights wherever it found old ones, for the next one too                             next
 //   V6   every element of a gradient gets as many contributions, in every micro-batch   verify_contributions      contributions
 //   V7   every byte that is read holds the value that is meant; weights are read whole, verify_contents, _flow    contents, order, weights
 //        inside one parameter, from before the update, gathered from their own bucket

@@ -7,7 +7,7 @@
 
 enum { HD_PIECE = 1 << 22 }; // elements moved at a time
 
-typedef enum { HD_MASTER, HD_MOMENT1, HD_MOMENT2, HD_GRAD, HD_COMPUTE } HdRole; // the first three are what a checkpoint holds
+typedef enum { HD_MASTER, HD_MOMENT1, HD_MOMENT2, HD_GRAD, HD_COMPUTE, HD_NEXT } HdRole; // the first three are what a checkpoint holds
 enum { HD_SAVED_ROLES = 3 };
 extern const char *const hd_role_prefix[HD_SAVED_ROLES]; // of a tensor's name in a checkpoint
 
@@ -19,11 +19,11 @@ HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // what a 
 HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // what this rank's storage has of it
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element); // byte offset of an element that it has
 
-// Calls fn for the elements of every parameter that `role` has here (HD_COMPUTE: of either the compute or the master weights), in canonical order.
+// Calls fn for the elements of every parameter that `role` has here (HD_COMPUTE: any of master, compute and next), in canonical order.
 typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 
-// Elements [first, first+n) of a parameter into the master and the compute weights, as far as they are here.
+// Elements [first, first+n) of a parameter into the master, compute and next weights, as far as they are here.
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
 
 bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size); // DIR/NAME; false after hd_fail: too long

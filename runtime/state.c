@@ -10,12 +10,13 @@ const char *const hd_role_prefix[HD_SAVED_ROLES] = {"", "moment1.", "moment2."};
 static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }
 
 int64_t hd_home(const HdBucket *b, HdRole role) {
-    const int64_t at[] = {[HD_MASTER] = b->master, [HD_MOMENT1] = b->moment1, [HD_MOMENT2] = b->moment2, [HD_GRAD] = b->grad, [HD_COMPUTE] = b->compute};
+    const int64_t at[] = {[HD_MASTER] = b->master, [HD_MOMENT1] = b->moment1, [HD_MOMENT2] = b->moment2, [HD_GRAD] = b->grad,
+                          [HD_COMPUTE] = b->compute, [HD_NEXT] = b->next};
     return at[role];
 }
 
 bool hd_sharded(const HdBucket *b, HdRole role) {
-    return role == HD_GRAD ? b->grad_sharded : role == HD_COMPUTE ? b->compute_sharded : b->optimizer_sharded;
+    return role == HD_GRAD ? b->grad_sharded : role == HD_COMPUTE ? b->compute_sharded : role != HD_NEXT && b->optimizer_sharded;
 }
 
 static HdSpan common(HdSpan a, HdSpan b) {
@@ -34,17 +35,18 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
     return hd_sharded(b, role) ? hd_shard_span(b, q, x->shard_index) : (HdSpan){0, q->count};
 }
 
-static int64_t element_bytes(const HdBucket *b, HdRole role) { return role == HD_COMPUTE && b->compute_dtype != HD_F32 ? 2 : 4; }
+static bool is_half(const HdBucket *b, HdRole role) { return (role == HD_COMPUTE || role == HD_NEXT) && b->compute_dtype != HD_F32; }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
     const HdBucket *b = bucket(x, q);
     const int64_t before = hd_sharded(b, role) ? x->shard_index * b->shard : 0;
-    return hd_home(b, role) + (q->at + element - before) * element_bytes(b, role);
+    return hd_home(b, role) + (q->at + element - before) * (is_half(b, role) ? 2 : 4);
 }
 
-static HdSpan weights_span(const HdExec *x, const HdParam *q) { // one of the two is whole, or both are the same shard
-    const HdSpan compute = hd_span(x, q, HD_COMPUTE), master = hd_span(x, q, HD_MASTER);
-    return compute.count > master.count ? compute : master;
+static HdSpan weights_span(const HdExec *x, const HdParam *q) { // of those that are here one is whole, or all are the same shard
+    const HdSpan s[] = {hd_span(x, q, HD_MASTER), hd_span(x, q, HD_COMPUTE), hd_span(x, q, HD_NEXT)};
+    const HdSpan most = s[1].count > s[0].count ? s[1] : s[0];
+    return s[2].count > most.count ? s[2] : most;
 }
 
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
@@ -101,14 +103,14 @@ static bool write_half(HdExec *x, HdDtype dtype, int64_t offset, const float *v,
 
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v) {
     const HdBucket *b = bucket(x, q);
-    for (int i = 0; i < 2; i++) {
-        const HdRole role = i ? HD_COMPUTE : HD_MASTER;
+    static const HdRole roles[] = {HD_MASTER, HD_COMPUTE, HD_NEXT};
+    for (int i = 0; i < 3; i++) {
+        const HdRole role = roles[i];
         const HdSpan here = common(hd_span(x, q, role), (HdSpan){first, n});
         if (!here.count) continue;
         const int64_t place = hd_place(x, q, role, here.first);
         const float *from = v + (here.first - first);
-        const bool half = role == HD_COMPUTE && b->compute_dtype != HD_F32;
-        if (half ? !write_half(x, b->compute_dtype, place, from, here.count) : !x->program->backend->write(x, place, from, (size_t)here.count * 4))
+        if (is_half(b, role) ? !write_half(x, b->compute_dtype, place, from, here.count) : !x->program->backend->write(x, place, from, (size_t)here.count * 4))
             return false;
     }
     return true;

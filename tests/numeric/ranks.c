@@ -98,10 +98,10 @@ static double *element(const Run *r, int rank, const Symbol *buffer, int64_t at)
 }
 
 static void fill(Run *r) {
-    static const char *const parts[] = {"master", "compute"};
+    static const char *const parts[] = {"master", "compute", "next"};
     for (int k = 0; k < r->ranks; k++) r->e[k] = hd_eval_new(r->l.m, EVAL_ROUNDED, r->l.arena);
     for (const Symbol *s = r->l.m->symbols; s; s = s->next)
-        for (int p = 0; s->kind == SYM_PARAM && p < 2; p++) {
+        for (int p = 0; s->kind == SYM_PARAM && p < 3; p++) {
             const Symbol *buffer = part_of(r, s, parts[p]);
             for (int64_t i = 0; buffer && i < hd_type_count(s->type); i++)
                 for (int k = 0; k < r->ranks; k++) {
@@ -187,19 +187,24 @@ static double master(Test *t, const Run *r, const Symbol *param, int64_t i) {
     return v;
 }
 
+static bool check_rounded(Test *t, const Run *r, const Symbol *s, const Symbol *buffer) {
+    for (int64_t i = 0; buffer && i < hd_type_count(s->type); i++)
+        for (int k = 0; k < r->ranks; k++) {
+            const double *at = element(r, k, buffer, hd_int(&s->attrs, A_OFFSET, 0) + i);
+            const double want = hd_round(buffer->type->dtype, master(t, r, s, i));
+            t->compared++;
+            if (!at || *at == want) continue;
+            fail(t, "@%s[%lld]: rank %d computes with %a in @%s, not %a", s->name, (long long)i, k, *at, buffer->name, want);
+            return false;
+        }
+    return true;
+}
+
 static void check_weights(Test *t, const Run *r) {
-    for (const Symbol *s = r->l.m->symbols; s; s = s->next) {
-        const Symbol *buffer = s->kind == SYM_PARAM ? part_of(r, s, "compute") : NULL;
-        for (int64_t i = 0; buffer && i < hd_type_count(s->type); i++)
-            for (int k = 0; k < r->ranks; k++) {
-                const double *at = element(r, k, buffer, hd_int(&s->attrs, A_OFFSET, 0) + i);
-                const double want = hd_round(buffer->type->dtype, master(t, r, s, i));
-                t->compared++;
-                if (!at || *at == want) continue;
-                fail(t, "@%s[%lld]: rank %d computes with %a, not %a", s->name, (long long)i, k, *at, want);
-                return;
-            }
-    }
+    for (const Symbol *s = r->l.m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM)
+            for (int p = 0; p < 2; p++)
+                if (!check_rounded(t, r, s, part_of(r, s, p ? "next" : "compute"))) return;
 }
 
 // bound 0: bit for bit

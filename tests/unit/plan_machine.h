@@ -325,15 +325,27 @@ static int mesh_axis(const Module *m, AttrId axis) {
     return schedule ? (int)hd_int(&schedule->attrs, axis, 1) : 1;
 }
 
+// What a buffer that persists starts with goes by a name: its own, but what a step starts with is what it computes with.
+static const char *content_name(const Module *m, const Symbol *s) {
+    const char *found = s->name;
+    for (const Symbol *t = m->symbols; t && !strcmp(hd_word(&s->attrs, A_ROLE, ""), "next"); t = t->next) {
+        const char *role = hd_word(&t->attrs, A_ROLE, "");
+        if (t->kind != SYM_BUFFER || strcmp(hd_word(&t->attrs, A_BUCKET, ""), hd_word(&s->attrs, A_BUCKET, ""))) continue;
+        if (!strcmp(role, "compute") || (!strcmp(role, "master") && found == s->name)) found = t->name;
+    }
+    return found;
+}
+
 static void fill_buffers(Machine *x) {
     for (const Symbol *s = x->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
         int64_t n, wide = hd_dtype_bytes(s->type->dtype) / 2;
         uint64_t *c = cells(x, s->place.offset, hd_type_bytes(s->type), &n);
         const Symbol *bucket = hd_has(&s->attrs, A_BUCKET) ? buffer_of_name(x, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
+        uint64_t content = hash_text(content_name(x->m, s));
         for (int64_t i = 0; i < n; i++) {
             int64_t at = bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
-            c[i] = mix(hash_text(s->name), (uint64_t)at);
+            c[i] = mix(content, (uint64_t)at);
         }
     }
 }

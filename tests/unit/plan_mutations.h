@@ -208,7 +208,8 @@ static bool record_earlier(Op *o) {
 
 static bool is_weights(const Symbol *s) {
     const char *role = hd_word(&s->attrs, A_ROLE, "");
-    return !hd_has(&s->attrs, A_BUCKET) || !strcmp(role, "compute") || !strcmp(role, "master") || !strcmp(role, "gathered");
+    return !hd_has(&s->attrs, A_BUCKET) || !strcmp(role, "compute") || !strcmp(role, "master") || !strcmp(role, "next") ||
+           !strcmp(role, "gathered");
 }
 
 static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool any_type, bool view) {

@@ -57,6 +57,8 @@ static void make_program(Program *m, const Mesh *mesh) {
         b->grad = at, at += 4 * (mesh->grad ? b->shard : b->size);
         b->compute = i || mesh->optimizer != mesh->compute ? at : -1; // f32: the master weights serve where both are cut alike
         if (b->compute >= 0) at += 4 * (mesh->compute ? b->shard : b->size);
+        b->next = mesh->compute && i != mesh->shard % 2 ? at : -1; // of one of the buckets, now of f32, now of bf16
+        if (b->next >= 0) at += 4 * b->size;
     }
     m->p.step = at;
     m->p.arena_bytes = at + 4;
@@ -155,18 +157,25 @@ static uint16_t rounded(float f) { // bf16
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-static void compute_is(Rank *r, float (*want)(int k, int64_t i)) { // the compute weights are the master's, rounded
+static void rounded_are(Rank *r, bool next, float (*want)(int k, int64_t i)) {
     for (int k = 0; k < N_PARAMS; k++) {
         const HdBucket *b = &r->x.program->buckets[params[k].bucket];
-        for (int64_t i = 0; b->compute >= 0 && i < params[k].count; i++) {
-            const int64_t e = params[k].at + i - (b->compute_sharded ? r->x.shard_index * b->shard : 0);
-            if (e < 0 || e >= (b->compute_sharded ? b->shard : b->size)) continue;
-            const char *base = r->x.base + b->compute;
+        const bool cut = b->compute_sharded && !next;
+        const int64_t home = next ? b->next : b->compute;
+        for (int64_t i = 0; home >= 0 && i < params[k].count; i++) {
+            const int64_t e = params[k].at + i - (cut ? r->x.shard_index * b->shard : 0);
+            if (e < 0 || e >= (cut ? b->shard : b->size)) continue;
+            const char *base = r->x.base + home;
             const float v = want(k, i);
             const uint16_t half = rounded(v);
             CHECK(b->compute_dtype == HD_F32 ? !memcmp(base + 4 * e, &v, 4) : !memcmp(base + 2 * e, &half, 2));
         }
     }
+}
+
+static void compute_is(Rank *r, float (*want)(int k, int64_t i)) { // what is computed with is the master's, rounded
+    rounded_are(r, false, want);
+    rounded_are(r, true, want);
 }
 
 static float want_initial(int k, int64_t i) { return initial[k][i]; }
