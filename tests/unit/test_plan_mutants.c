@@ -70,7 +70,7 @@ static void judge(const char *name, const char *text, uint64_t right, Mutation w
     hd_ctx_free(cx);
 }
 
-// At most `most` mutants of each kind, evenly spread over its places.
+// At most `most` mutants of each kind, evenly spread over its places, from the first to the last: the end of a step is for the next one.
 static void try_mutants(const char *name, const char *text, int most) {
     CHECK(text != NULL);
     if (!text) return;
@@ -83,7 +83,7 @@ static void try_mutants(const char *name, const char *text, int most) {
     Score score = {0};
     for (int what = 0; what < N_MUTATIONS; what++) {
         int *places, n = find_places(m, (Mutation)what, cx->arena, &places), tries = n < most ? n : most;
-        for (int i = 0; i < tries; i++) judge(name, text, right, (Mutation)what, places[(int)((int64_t)i * n / tries)], &score);
+        for (int i = 0; i < tries; i++) judge(name, text, right, (Mutation)what, places[tries > 1 ? (int)((int64_t)i * (n - 1) / (tries - 1)) : 0], &score);
     }
     hd_ctx_free(cx);
     printf("%-40s %5d mutants, %5d caught, %4d equal, %d excused\n", name, score.mutants, score.caught, score.same, score.excused);
