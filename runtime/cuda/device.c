@@ -93,9 +93,11 @@ void hd_device_tell_memory(HdCuda *x) {
     const HdMemory *m = &x->memory;
     const double mib = 1.0 / (1 << 20);
     const int64_t used = hd_device_used(x), rest = used - m->context - m->arena - m->libraries - m->comms;
-    fprintf(stderr, "device memory of rank %d: %.1f MiB planned, %.1f MiB used (arena %.1f, context %.1f, kernels and libraries %.1f, NCCL %.1f, graphs and the rest %.1f)\n",
-            x->head.world->rank, (double)x->head.program->arena_bytes * mib, (double)used * mib, (double)m->arena * mib, (double)m->context * mib,
-            (double)m->libraries * mib, (double)m->comms * mib, (double)rest * mib);
+    char line[400]; // at once: other ranks say theirs now
+    snprintf(line, sizeof line, "device memory of rank %d: %.1f MiB planned, %.1f MiB used (arena %.1f, context %.1f, kernels and libraries %.1f, NCCL %.1f, graphs and the rest %.1f)\n",
+             x->head.world->rank, (double)x->head.program->arena_bytes * mib, (double)used * mib, (double)m->arena * mib, (double)m->context * mib,
+             (double)m->libraries * mib, (double)m->comms * mib, (double)rest * mib);
+    fputs(line, stderr);
 }
 
 bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN work in it, too
