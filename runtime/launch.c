@@ -146,7 +146,7 @@ static void ended(Family *f, pid_t pid, int how) {
         fprintf(stderr, "error: rank %d (process %ld) was ended by signal %d (%s)\n", rank, (long)pid, WTERMSIG(how), strsignal(WTERMSIG(how)));
     if (!f->status) f->status = status;
     const bool asked = f->passed_on && status == 128 + f->passed_on; // the others stop on their own, and may still be saving
-    if (!asked && !f->failed_at) f->failed_at = hd_tcp_now();
+    if (!asked && f->failed_at == 0) f->failed_at = hd_tcp_now();
 }
 
 static void reap(Family *f) {
@@ -167,7 +167,7 @@ static int look_after(Family *f, const sigset_t *watched) {
             to_all(f, s);
         }
         reap(f);
-        if (f->left && f->failed_at && !f->killed && hd_tcp_now() - f->failed_at > grace) {
+        if (f->left && f->failed_at > 0 && !f->killed && hd_tcp_now() - f->failed_at > grace) {
             f->killed = true;
             to_all(f, SIGKILL);
         }

@@ -178,7 +178,7 @@ static Run run(Test *t, const Model *model, const Mesh *mesh, const Schedule *s,
 // --- what comes out
 static double master(Test *t, const Run *r, const Symbol *param, int64_t i) {
     const Symbol *s = part_of(r, param, "master");
-    double v = NAN;
+    double v = (double)NAN;
     for (int k = 0; k < r->ranks; k++) {
         const double *at = element(r, k, s, hd_int(&param->attrs, A_OFFSET, 0) + i);
         if (at && !isnan(v) && *at != v) fail(t, "@%s[%lld] is not the same on all ranks", param->name, (long long)i);
