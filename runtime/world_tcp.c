@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 20, FULL = 8 << 20, READ_AT_ONCE = 256 << 10, TEXT = HD_TCP_WHY, GATHER_TAG = 0x67617468 };
+enum { SETTLE_US = 300000, CHUNK = 1 << 20, FULL = 8 << 20, READ_AT_ONCE = 256 << 10, TEXT = HD_TCP_WHY, GATHER_TAG = 0x67617468 };
 enum { DATA, BEAT, FAIL, LEAVE };
 typedef struct { uint32_t kind, bytes; int64_t step; } Frame; // step: of BEAT; FAIL: the rank that tells it
 
@@ -265,7 +265,13 @@ static void lost(Tcp *t, const Peer *p, const char *how) {
     snprintf(why, sizeof why, "rank %d %s%s%s", p->rank, how, p->what[0] ? " at " : " before its first step", p->what);
     if (p->what[0]) snprintf(why + strlen(why), sizeof why - strlen(why), " %lld", (long long)p->step);
     pthread_mutex_lock(&t->lock);
-    if (t->say_waiting) t->say_waiting(t->waiting_of, why + strlen(why), sizeof why - strlen(why));
+    const bool asks = t->say_waiting != NULL;
+    pthread_mutex_unlock(&t->lock);
+    if (asks) usleep(SETTLE_US); // what this rank has under way goes on until it needs the one that is gone
+    pthread_mutex_lock(&t->lock);
+    const size_t n = strlen(why);
+    if (asks && t->say_waiting) t->say_waiting(t->waiting_of, why + n, sizeof why - n);
+    if (asks && !why[n]) snprintf(why + n, sizeof why - n, "; no collective was under way");
     pthread_mutex_unlock(&t->lock);
     give_up(t, -1, speaker, why);
 }

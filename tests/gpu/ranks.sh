@@ -127,7 +127,7 @@ failures() {
   build long $(mesh "$n" 1 zero3 1 2 1 bf16)
   wait
   local lost='^error: rank [0-9]+ died at step [0-9]+' mute='^error: rank [0-9]+ does not answer \(for 2[0-9] s\) at step [0-9]+'
-  one_failure kill-1 KILL 2 "$lost.*not completed: (all_gather|reduce_scatter)"
+  one_failure kill-1 KILL 2 "$lost; (not completed: (all_gather|reduce_scatter)|no collective was under way)"
   one_failure kill-0 KILL 1 "$lost"
   one_failure kill-1-direct KILL 2 "$lost" --no-graph
   one_failure stop-1 STOP 2 "$mute.*not completed: (all_gather|reduce_scatter)"
