@@ -65,6 +65,7 @@ static bool rank_0(const Run *r) { return r->w->rank == 0; }
 
 static void tell_failure(Run *r) {
     if (r->w->rank == r->w->speaker) fprintf(stderr, "%serror: %s\n", r->log.terminal ? "\r\x1b[K" : "", hd_failure());
+    if (!r->w->alive(r->w)) r->w->told = true;
     r->something_lost = true;
 }
 

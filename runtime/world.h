@@ -3,6 +3,7 @@
 // one rank alone (world.c), threads of one process (world_threads.c), processes over TCP (world_tcp.c).
 #ifndef RUNTIME_WORLD_H
 #define RUNTIME_WORLD_H
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,6 +13,7 @@ struct HdWorld {
     int rank, ranks;  // of the whole run
     int local_rank;   // among those of this host: which GPU
     int speaker;      // the rank that prints what concerns the whole run: 0, or once that is gone the lowest that lives
+    atomic_bool told; // it has said why the run ends: once is enough
     // all: `all` receives the ranks' bytes in order. false after hd_fail, which names the rank that is gone.
     bool (*gather)(HdWorld *w, const void *mine, size_t bytes, void *all);
     // to rank 0, and on rank 0 from rank `from`; in order, any size

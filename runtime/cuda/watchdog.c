@@ -105,7 +105,7 @@ static void last_seconds(HdWatch *t) { // of a run that was struck
     const struct HdWorld *w = t->x->head.world;
     while (!t->stop && hd_tcp_now() < until) usleep(20000);
     if (t->stop) return;
-    if (!t->told && w->rank == w->speaker) fprintf(stderr, "error: %s\n", t->why);
+    if (!t->told && !w->told && w->rank == w->speaker) fprintf(stderr, "error: %s\n", t->why);
     fflush(NULL);
     _exit(1);
 }
