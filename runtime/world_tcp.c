@@ -5,6 +5,7 @@
 // Environment: HEDDLE_CONNECT_SECONDS (120: until all ranks must be there), HEDDLE_SILENCE_SECONDS (20: after which a rank is dead).
 #define _GNU_SOURCE // pipe2
 #include "runtime/tcp.h"
+#include "runtime/queue.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,9 +19,7 @@
 
 enum { SETTLE_US = 300000, CHUNK = 1 << 20, FULL = 8 << 20, READ_AT_ONCE = 256 << 10, TEXT = HD_TCP_WHY, GATHER_TAG = 0x67617468 };
 enum { DATA, BEAT, FAIL, LEAVE };
-typedef struct { uint32_t kind, bytes; int64_t step; } Frame; // step: of BEAT; FAIL: the rank that tells it
-
-typedef struct { char *bytes; size_t capacity, first, used; } Queue; // a ring: bytes that came and that nobody has taken yet
+typedef struct { uint32_t kind, bytes; int64_t step; } Frame; // step: that the sender is at; FAIL: the rank that tells it
 
 typedef struct {
     int fd, rank; // fd -1: the connection has ended
@@ -45,9 +44,9 @@ typedef struct {
     pthread_mutex_t lock; // queues, peers' states, the failure
     pthread_cond_t changed;
     int wake[2];
-    atomic_bool failed, closing;
+    atomic_bool failed, closing, gathering; // gathering: this rank is in a gather
     bool told; // the failure was sent on
-    int from;  // the rank whose own words these are, or -1
+    int from;  // the rank whose own words `why` is, or -1
     char why[TEXT];
     atomic_llong step; // of this rank
     _Atomic(const char *) what;
@@ -82,47 +81,13 @@ static void give_up(Tcp *t, int from, int speaker, const char *why) {
     wake_up(t);
 }
 
-// --- the queue of what came
-
-static bool queue_put(Queue *q, const char *data, size_t n) {
-    if (q->used + n > q->capacity) {
-        size_t more = q->capacity ? q->capacity : 64 << 10;
-        while (more < q->used + n) more *= 2;
-        char *grown = malloc(more);
-        if (!grown) return false;
-        const size_t head = q->used < q->capacity - q->first ? q->used : q->capacity - q->first;
-        if (q->used) {
-            memcpy(grown, q->bytes + q->first, head);
-            memcpy(grown + head, q->bytes, q->used - head);
-        }
-        free(q->bytes);
-        *q = (Queue){grown, more, 0, q->used};
-    }
-    const size_t at = (q->first + q->used) % q->capacity, head = n < q->capacity - at ? n : q->capacity - at;
-    memcpy(q->bytes + at, data, head);
-    memcpy(q->bytes, data + head, n - head);
-    q->used += n;
-    return true;
-}
-
-static size_t queue_take(Queue *q, char *to, size_t n) {
-    if (n > q->used) n = q->used;
-    const size_t head = n < q->capacity - q->first ? n : q->capacity - q->first;
-    if (!n) return 0;
-    memcpy(to, q->bytes + q->first, head);
-    memcpy(to + head, q->bytes, n - head);
-    q->first = (q->first + n) % q->capacity;
-    q->used -= n;
-    return n;
-}
-
 static bool take(Tcp *t, Peer *p, void *data, size_t bytes) { // waits for the bytes; false after hd_fail
     char *to = data;
     bool was_full = false;
     pthread_mutex_lock(&t->lock);
     while (bytes && !t->failed) {
         was_full = was_full || p->queue.used >= FULL;
-        const size_t n = queue_take(&p->queue, to, bytes);
+        const size_t n = hd_queue_take(&p->queue, to, bytes);
         to += n;
         bytes -= n;
         if (n || !bytes) continue;
@@ -175,7 +140,7 @@ static bool put_frame(const Tcp *t, Peer *p, Frame f, const void *body) { // fal
 static bool put(Tcp *t, Peer *p, const void *data, size_t bytes) { // false after hd_fail
     const char *from = data;
     while (bytes) {
-        const Frame f = {DATA, bytes < CHUNK ? (uint32_t)bytes : CHUNK, 0};
+        const Frame f = {DATA, bytes < CHUNK ? (uint32_t)bytes : CHUNK, t->step};
         if (t->failed) return gone(t);
         if (!put_frame(t, p, f, from)) {
             char why[100];
@@ -200,8 +165,8 @@ static bool opening(Tcp *t, Peer *p, size_t bytes) {
     return gone(t);
 }
 
-static bool tcp_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
-    Tcp *t = (Tcp *)w;
+static bool gather(Tcp *t, const void *mine, size_t bytes, void *all) {
+    HdWorld *w = &t->head;
     const Opening o = {GATHER_TAG, 0, bytes};
     const size_t total = bytes * (size_t)w->ranks;
     if (t->failed) return gone(t);
@@ -212,6 +177,14 @@ static bool tcp_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
     for (int r = 1; r < w->ranks; r++)
         if (!put(t, &t->peer[r], &o, sizeof o) || !put(t, &t->peer[r], all, total)) return false;
     return true;
+}
+
+static bool tcp_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
+    Tcp *t = (Tcp *)w;
+    t->gathering = true;
+    const bool ok = gather(t, mine, bytes, all);
+    t->gathering = false;
+    return ok;
 }
 
 static bool tcp_send(HdWorld *w, const void *data, size_t bytes) { return put((Tcp *)w, ((Tcp *)w)->peer, data, bytes); }
@@ -245,8 +218,7 @@ static void tcp_fail(HdWorld *w, const char *why) {
 static void tcp_waiting(HdWorld *w, void (*say)(void *of, char *out, size_t size), void *of) {
     Tcp *t = (Tcp *)w;
     pthread_mutex_lock(&t->lock);
-    t->say_waiting = say;
-    t->waiting_of = of;
+    t->say_waiting = say, t->waiting_of = of;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -271,7 +243,9 @@ static void lost(Tcp *t, const Peer *p, const char *how) {
     pthread_mutex_lock(&t->lock);
     const size_t n = strlen(why);
     if (asks && t->say_waiting) t->say_waiting(t->waiting_of, why + n, sizeof why - n);
-    if (asks && !why[n]) snprintf(why + n, sizeof why - n, "; no collective was under way");
+    const char *what = t->what;
+    if (asks && !why[n] && t->gathering && what) snprintf(why + n, sizeof why - n, "; not completed: the ranks' agreement at %s %lld", what, (long long)t->step);
+    else if (asks && !why[n]) snprintf(why + n, sizeof why - n, "; nothing was under way on rank %d", t->head.rank);
     pthread_mutex_unlock(&t->lock);
     give_up(t, -1, speaker, why);
 }
@@ -319,13 +293,14 @@ static bool came(Tcp *t, Peer *p, const char *data, size_t n) { // false: not ou
             p->have = 0;
             p->left = p->frame.bytes;
             if (p->frame.kind > LEAVE || p->left > CHUNK) return false;
+            if (p->frame.kind == DATA) p->step = p->frame.step;
             if (!p->left) frame_ended(t, p);
             continue;
         }
         const size_t part = n < p->left ? n : p->left;
         if (p->frame.kind == DATA) {
             pthread_mutex_lock(&t->lock);
-            const bool ok = queue_put(&p->queue, data, part);
+            const bool ok = hd_queue_put(&p->queue, data, part);
             pthread_cond_broadcast(&t->changed);
             pthread_mutex_unlock(&t->lock);
             if (!ok) return false;
@@ -347,9 +322,7 @@ static void read_peer(Tcp *t, Peer *p, char *room) {
     if (n > 0) {
         p->heard = hd_tcp_now();
         if (!came(t, p, room, (size_t)n)) end_connection(t, p, "sent what no rank sends");
-    } else if (n == 0) {
-        end_connection(t, p, "died");
-    } else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
+    } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
         end_connection(t, p, "died");
     }
 }

@@ -1,25 +1,14 @@
 // Collectives, and what stands around them: the runtime's calls of NCCL, cleared stretches, the norm of gradients held in parts.
 #include "codegen/cuda/cuda.h"
-#include <string.h>
 
 static long long ll(int64_t v) { return (long long)v; }
-
-static int comm_index(const Emit *e, const Op *o) {
-    int n = 0;
-    for (const Symbol *s = e->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_COMM) continue;
-        if (!strcmp(s->name, hd_word(&o->attrs, A_COMM, ""))) return n;
-        n++;
-    }
-    HD_BUG("%s over a communicator that is not declared", hd_op_info(o->kind)->mnemonic);
-}
 
 // The part that a rank holds says how much each rank gives or gets; the whole is as many parts as there are ranks.
 static void put_collective(Emit *e, const Op *o, const char *call, AttrId part_at) {
     const char *from = hd_word(&o->attrs, A_BUFFER, ""), *to = hd_word(&o->attrs, A_INTO, "");
     const Symbol *part = hd_symbol_find(e->m, hd_word(&o->attrs, part_at, ""));
     if (!part || !part->type) HD_BUG("%s of no buffer", hd_op_info(o->kind)->mnemonic);
-    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), comm_index(e, o), hd_emit_dtype(part->type->dtype),
+    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), hd_emit_comm(e, o), hd_emit_dtype(part->type->dtype),
                  hd_cuda_device(e, hd_emit_buffer(e, o, from, 0)), hd_cuda_device(e, hd_emit_buffer(e, o, to, 0)), ll(hd_type_count(part->type)));
 }
 

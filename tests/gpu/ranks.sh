@@ -127,11 +127,11 @@ failures() {
   build long $(mesh "$n" 1 zero3 1 2 1 bf16)
   wait
   local lost='^error: rank [0-9]+ died at step [0-9]+' mute='^error: rank [0-9]+ does not answer \(for 2[0-9] s\) at step [0-9]+'
-  one_failure kill-1 KILL 2 "$lost; (not completed: (all_gather|reduce_scatter)|no collective was under way)"
-  one_failure kill-0 KILL 1 "$lost"
-  one_failure kill-1-direct KILL 2 "$lost" --no-graph
-  one_failure stop-1 STOP 2 "$mute.*not completed: (all_gather|reduce_scatter)"
-  one_failure stop-0 STOP 1 "$mute"
+  one_failure kill-1 KILL 2 "$lost.*; not completed: "
+  one_failure kill-0 KILL 1 "$lost.*; not completed: "
+  one_failure kill-1-direct KILL 2 "$lost.*; not completed: " --no-graph
+  one_failure stop-1 STOP 2 "$mute.*; not completed: "
+  one_failure stop-0 STOP 1 "$mute.*; not completed: "
   one_failure terminate TERM 2 'ended by signal|stopped by signal|died' # one rank alone is told to stop: all stop
   local to pid rc; to=$(log interrupt)
   "$work/long" --data="$work/text.txt" --ranks="$n" --steps=1000000 --save="$work/saved" > "$to" 2>&1 &
