@@ -4,7 +4,9 @@
 //
 // Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice); HEDDLE_SKIP_COLLECTIVES=1 (a step without
 // them, to see what they cost: copies of this rank's own part stand in for those of others, so that products still work on numbers of
-// the usual size and draw the usual power; the results mean nothing). NCCL's own variables are left alone but for those that a plan relies on.
+// the usual size and draw the usual power; the results mean nothing) or =large (those of a few numbers stay, the loss and the norm, so
+// that the ranks keep step: GPUs differ, and a run goes at the pace of the slowest). NCCL's own variables are left alone but for those
+// that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/world.h"
 #include <stdio.h>
@@ -12,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16 };
+enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, LARGE_BYTES = 64 << 10 };
 
 static const int nccl_type[] = {[HD_F32] = HD_ncclFloat32, [HD_BF16] = HD_ncclBfloat16, [HD_F16] = HD_ncclFloat16,
                                 [HD_F64] = HD_ncclFloat64, [HD_I32] = HD_ncclInt32, [HD_U8] = HD_ncclUint8};
@@ -166,8 +168,9 @@ bool hd_comms_open(HdCuda *x) {
         return hd_cuda_fail(x, "%s", hd_failure()), false;
     }
     const char *skip = getenv("HEDDLE_SKIP_COLLECTIVES");
-    x->comms.skip = skip && !strcmp(skip, "1");
-    if (x->comms.skip && w->rank == 0) fprintf(stderr, "note: HEDDLE_SKIP_COLLECTIVES=1: nothing is sent between the ranks, the numbers mean nothing\n");
+    const bool large = skip && !strcmp(skip, "large"), all = skip && !strcmp(skip, "1");
+    x->comms.skip_from = large ? LARGE_BYTES : all ? 0 : SIZE_MAX;
+    if (x->comms.skip_from < SIZE_MAX && w->rank == 0) fprintf(stderr, "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not send one another their parts, the numbers mean nothing\n", skip);
     x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
     if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
     ok = own_gpu(x) && hd_watch_open(x);
@@ -212,14 +215,14 @@ void hd_comms_close(HdCuda *x) {
 void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t count) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed || count == 0) return;
-    if (x->comms.skip) {
-        const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
+    const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
+    if (bytes >= x->comms.skip_from) {
         for (int r = 0; r < h->program->comms[comm].ranks; r++) hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
         return;
     }
     const int own = shared(h->program, comm);
     if (!x->comms.comm[own]) { // one rank
-        if (part != whole) hd_cuda_copy(h, stream, whole, part, (size_t)count * hd_cuda_dtype_bytes(dt));
+        if (part != whole) hd_cuda_copy(h, stream, whole, part, bytes);
         return;
     }
     if (all_gather(x, stream, own, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count)) hd_watch_collective(x, stream, comm);
@@ -228,9 +231,10 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
 void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed || count == 0) return;
+    const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
     const int own = shared(h->program, comm);
-    if (x->comms.skip || !x->comms.comm[own]) {
-        if (part != whole) hd_cuda_copy(h, stream, part, whole, (size_t)count * hd_cuda_dtype_bytes(dt));
+    if (bytes >= x->comms.skip_from || !x->comms.comm[own]) {
+        if (part != whole) hd_cuda_copy(h, stream, part, whole, bytes);
         return;
     }
     if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count)) hd_watch_collective(x, stream, comm);

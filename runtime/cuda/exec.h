@@ -51,7 +51,8 @@ typedef struct {
 typedef struct {
     NcComm *comm; // one a communicator of the program; NULL: of one rank
     pthread_mutex_t lock; // around every call of NCCL: the watchdog may abort at any time
-    bool aborted, skip; // skip: collectives do nothing
+    bool aborted;
+    size_t skip_from; // parts of so many bytes and more stay where they are: copies stand in for their collectives
 } HdComms;
 typedef struct HdWatch HdWatch;
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # GPT-2 1558M, zero3 over 1, 2, 4, ... GPUs of one host, B=16 T=1024 a rank, bf16: tokens/s per GPU beside one GPU and beside the same
-# plan with its collectives left out, exposed communication from a profile, memory planned and used; PyTorch FSDP2 in the same run.
+# plan with its collectives left out (rank 0 at its own pace, and all ranks at that of the slowest GPU), exposed communication from a
+# profile, memory planned and used, clock and power of GPU 0; PyTorch FSDP2 in the same run.
 #
 #   tests/bench/fsdp.sh [OUT]     logs in OUT (default: $OUT/fsdp, else build/fsdp); BUILD=build: where heddlec is
 #   RANKS="1 2 4" (those that the host has GPUs for), LAYERS=48 HEADS=25 DIM=1600, BATCH=16, STEPS=20, PREFETCH=1, LIVE=2, SETS="a=1 b=2",
@@ -23,20 +24,27 @@ open(sys.argv[1], "wb").write(b"".join(r.randrange(50257).to_bytes(2, "little") 
 P
 nvidia-smi --query-gpu=name,driver_version,clocks.sm --format=csv,noheader 2>/dev/null
 have=$(nvidia-smi -L 2>/dev/null | wc -l)
-# speed LOG: median step in ms, tokens/s of one rank
+# speed LOG: median step in ms, tokens/s of one rank, and how GPU 0 ran meanwhile
 speed() {
-  python3 - "$1" "$batch" <<'P'
+  python3 - "$1" "$batch" "${1%.jsonl}.smi" <<'P'
 import json, statistics, sys
 rows = [r for r in map(json.loads, open(sys.argv[1])) if "loss" in r]
 rows = rows[min(5, len(rows) // 2):]
 s = statistics.median(r["seconds"] for r in rows)
-print(f"{1e3 * s:.2f} ms a step (best {1e3 * min(r['seconds'] for r in rows):.2f}), {int(sys.argv[2]) * 1024 / s:,.0f} tokens/s a GPU, loss {rows[-1]['loss']:.4f}")
+print(f"{1e3 * s:.2f} ms a step (best {1e3 * min(r['seconds'] for r in rows):.2f}), {int(sys.argv[2]) * 1024 / s:,.0f} tokens/s a GPU, loss {rows[-1]['loss']:.4f}", end="")
+samples = [tuple(map(float, line.split(","))) for line in open(sys.argv[3]) if line.count(",") == 1]
+busy = [x for x in samples if x[1] > 0.8 * max(p for _, p in samples)] if samples else []
+print(f", {statistics.median(c for c, _ in busy):.0f} MHz at {statistics.median(p for _, p in busy):.0f} W" if busy else "")
 P
 }
 run() { # run RANKS LOG args...
   local ranks=$1 log=$2; shift 2
   rm -f "$out/$log.jsonl"
-  timeout -k 5 300 "$work/p$ranks" --data="$work/tokens.bin" $([ "$ranks" -gt 1 ] && echo --ranks="$ranks") "$@" > "$out/$log.log" 2>&1 || { echo "FAIL: $log: $(tail -2 "$out/$log.log" | cut -c1-400)"; return 1; }
+  nvidia-smi -i 0 --query-gpu=clocks.sm,power.draw --format=csv,noheader,nounits -lms 250 > "$out/$log.smi" 2>/dev/null &
+  local watcher=$! rc=0
+  timeout -k 5 300 "$work/p$ranks" --data="$work/tokens.bin" $([ "$ranks" -gt 1 ] && echo --ranks="$ranks") "$@" > "$out/$log.log" 2>&1 || rc=$?
+  kill "$watcher" 2>/dev/null
+  [ "$rc" = 0 ] || { echo "FAIL: $log: $(tail -2 "$out/$log.log" | cut -c1-400)"; return 1; }
 }
 for n in ${RANKS:-1 2 4 8}; do
   [ "$n" -le "$have" ] || continue
@@ -56,6 +64,7 @@ for line in open(sys.argv[1]):
 P
   if [ "$n" -gt 1 ]; then
     HEDDLE_SKIP_COLLECTIVES=1 run "$n" "silent$n" --steps="$steps" --log="$out/silent$n.jsonl" && echo "$n ranks, no communication: $(speed "$out/silent$n.jsonl")"
+    HEDDLE_SKIP_COLLECTIVES=large run "$n" "paced$n" --steps="$steps" --log="$out/paced$n.jsonl" && echo "$n ranks, none but the loss, so that all go at one pace: $(speed "$out/paced$n.jsonl")"
   fi
   run "$n" "profile$n" --steps=3 --profile="$work/trace$n.json" && grep -E '^(step |all_gather|reduce_scatter|wait|all )' "$out/profile$n.log" | sed "s/^/$n ranks, profile: /"
   gzip -c "$work/trace$n.json" > "$out/trace$n.json.gz" 2>/dev/null
