@@ -8,6 +8,7 @@
 // that the ranks keep step: GPUs differ, and a run goes at the pace of the slowest). NCCL's own variables are left alone but for those
 // that a plan relies on.
 #include "runtime/cuda/comms.h"
+#include "runtime/cuda/device.h"
 #include "runtime/world.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static int shared(const HdProgram *p, int i) {
     return i;
 }
 
-// A rank must have a GPU of its own; NCCL would say so less clearly.
+// A rank must have a GPU of its own, where that was not given up; NCCL would say so less clearly.
 static bool own_gpu(HdCuda *x) {
     typedef struct { char host[80], gpu[32]; } Place;
     struct HdWorld *w = x->head.world;
@@ -85,7 +86,7 @@ static bool own_gpu(HdCuda *x) {
     if (!ok) hd_cuda_fail(x, "%s", hd_failure());
     for (int b = 1; b < w->ranks && ok; b++)
         for (int a = 0; a < b && ok; a++)
-            if (mine.gpu[0] && !memcmp(&all[a], &all[b], sizeof *all)) {
+            if (mine.gpu[0] && !hd_device_shared() && !memcmp(&all[a], &all[b], sizeof *all)) {
                 hd_cuda_fail(x, "ranks %d and %d are both on GPU %s of %s: start at most one rank a GPU", a, b, all[b].gpu, all[b].host);
                 ok = false;
             }
@@ -171,6 +172,9 @@ bool hd_comms_open(HdCuda *x) {
     const bool large = skip && !strcmp(skip, "large"), all = skip && !strcmp(skip, "1");
     x->comms.skip_from = large ? LARGE_BYTES : all ? 0 : SIZE_MAX;
     if (x->comms.skip_from < SIZE_MAX && w->rank == 0) fprintf(stderr, "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not send one another their parts, the numbers mean nothing\n", skip);
+    if (hd_device_shared() && w->rank == 0)
+        fprintf(stderr, "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, tests/gpu/one_gpu has a stand-in "
+                        "that does not\n");
     x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
     if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
     ok = own_gpu(x) && hd_watch_open(x);

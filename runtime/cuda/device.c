@@ -1,4 +1,6 @@
 // The GPU: finding it, what it is called and can do; and the one failure an executor remembers.
+//
+// Environment: HEDDLE_SHARE_GPUS=1 (for tests: ranks take the GPUs of their host in turn, several to one if need be).
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/comms.h"
 #include "runtime/world.h"
@@ -58,6 +60,11 @@ bool hd_driver_open(HdCuda *x) {
     return false;
 }
 
+bool hd_device_shared(void) {
+    const char *share = getenv("HEDDLE_SHARE_GPUS");
+    return share && !strcmp(share, "1");
+}
+
 bool hd_device_open(HdCuda *x) {
     const HdCudaApi *api = &x->api;
     int count = 0;
@@ -67,7 +74,7 @@ bool hd_device_open(HdCuda *x) {
         return hd_cuda_fail(x, "no NVIDIA GPU can be used: %s; see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target=host",
                             r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)), false;
     // A launcher may show each rank one GPU, or all of the host to all of its ranks.
-    const int ordinal = count == 1 ? 0 : x->head.world->local_rank;
+    const int local = x->head.world->local_rank, ordinal = count == 1 ? 0 : hd_device_shared() ? local % count : local;
     if (ordinal >= count)
         return hd_cuda_fail(x, "rank %d is number %d of this host, which has %d GPUs: start at most one rank a GPU", x->head.world->rank, ordinal + 1, count), false;
     if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, ordinal), "cannot open the GPU") ||

@@ -5,6 +5,7 @@
 
 bool hd_driver_open(HdCuda *x);
 bool hd_device_open(HdCuda *x);     // this rank's GPU and what it can do
+bool hd_device_shared(void);        // ranks may share a GPU: HEDDLE_SHARE_GPUS=1
 int64_t hd_device_used(HdCuda *x);  // bytes of the device in use, the context's included; 0: not known
 void hd_device_tell_memory(HdCuda *x); // a line on stderr: planned, used, and by whom
 bool hd_device_enter(HdCuda *x);    // makes its primary context current

@@ -61,6 +61,29 @@ static void add_f64(const double *src, double *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] += src[i];
 }
 
+static void add_f32(const float *src, float *dst, int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] += src[i];
+}
+
+void hd_host_add(HdDtype dt, const void *src, void *dst, int64_t index, int64_t n) {
+    if (dt == HD_F32) {
+        add_f32((const float *)src + index, (float *)dst + index, n);
+        return;
+    }
+    if (dt == HD_F64) {
+        add_f64((const double *)src + index, (double *)dst + index, n);
+        return;
+    }
+    for (int64_t at = index, end = index + n; at < end; at += BLOCK) {
+        const int64_t part = end - at < BLOCK ? end - at : BLOCK;
+        float a[BLOCK], b[BLOCK];
+        hd_host_load(dt, src, at, part, a);
+        hd_host_load(dt, dst, at, part, b);
+        add_f32(a, b, part);
+        hd_host_store(dt, b, part, dst, at);
+    }
+}
+
 // Sums are f32 (f64 when both sides are).
 static void copy_block(HdDtype from, HdDtype to, int64_t at, int64_t n, const void *src, void *dst, bool accumulate) {
     if (from == HD_F64 && to == HD_F64 && accumulate) {

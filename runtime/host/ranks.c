@@ -166,29 +166,6 @@ void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size
     leave(m);
 }
 
-static void add_f64(const double *v, double *sum, int64_t n) {
-    for (int64_t i = 0; i < n; i++) sum[i] += v[i];
-}
-
-static void add_f32(const float *v, float *sum, int64_t n) {
-    for (int64_t i = 0; i < n; i++) sum[i] += v[i];
-}
-
-// sum += v in their dtype, rounded after each addition.
-static void add(HdDtype dt, const void *v, void *sum, int64_t at, int64_t n) {
-    if (dt == HD_F32) {
-        add_f32((const float *)v + at, (float *)sum + at, n);
-    } else if (dt == HD_F64) {
-        add_f64((const double *)v + at, (double *)sum + at, n);
-    } else {
-        float a[BLOCK], b[BLOCK];
-        hd_host_load(dt, v, at, n, a);
-        hd_host_load(dt, sum, at, n, b);
-        add_f32(a, b, n);
-        hd_host_store(dt, b, n, sum, at);
-    }
-}
-
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count) {
     const size_t bytes = (size_t)part_count * hd_host_bytes(dt);
     if (x->program->comms[comm].ranks == 1) {
@@ -202,7 +179,7 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
         const int64_t n = part_count - at < BLOCK ? part_count - at : BLOCK;
         const size_t size = hd_host_bytes(dt), start = (size_t)r * bytes;
         memcpy((char *)part + (size_t)at * size, (const char *)m->offer[(r + 1) % m->n].data + start + (size_t)at * size, (size_t)n * size);
-        for (int i = 2; i <= m->n; i++) add(dt, (const char *)m->offer[(r + i) % m->n].data + start, part, at, n);
+        for (int i = 2; i <= m->n; i++) hd_host_add(dt, (const char *)m->offer[(r + i) % m->n].data + start, part, at, n);
     }
     leave(m);
 }

@@ -2,10 +2,16 @@
 // It keeps the rules of capture that a program can break: work on a stream outside a running capture is an error, and every
 // stream that joined the capture has to come back to its origin.
 #include "tests/fake_cuda/fake.h"
+#include "tests/gpu/one_gpu/driver.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+// What only the stand-in for NCCL of tests/gpu/one_gpu uses.
+#define FN(result, name, symbol, params) result fake_##name params __asm__(symbol);
+#include "tests/gpu/one_gpu/driver.def"
 
 enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_IMAGE = 200, NOT_FOUND = 500, LAUNCH_FAILED = 719, UNJOINED = 904, ISOLATION = 905, INJECTED = 999 };
 #define CALL(name) \
@@ -128,6 +134,21 @@ static void do_words(void *d) {
 }
 CuResult fake_cuMemsetD32Async(CuPtr to, unsigned value, size_t count, CuStream s) {
     return fake_submit(s, do_words, &(Fill){(void *)(uintptr_t)to, 0, count, value}, sizeof(Fill), "fill");
+}
+
+CuResult fake_cuMemHostRegister(void *p, size_t bytes, unsigned flags) { return (void)p, (void)bytes, (void)flags, capture.graph ? ISOLATION : 0; }
+CuResult fake_cuMemHostUnregister(void *p) { return (void)p, 0; }
+CuResult fake_cuMemHostGetDevicePointer(CuPtr *d, void *p, unsigned flags) { return (void)flags, *d = (CuPtr)(uintptr_t)p, 0; }
+typedef struct { CuHostFn work; void *data; } HostCall;
+static void do_host_call(void *d) { ((HostCall *)d)->work(((HostCall *)d)->data); }
+CuResult fake_cuLaunchHostFunc(CuStream s, CuHostFn work, void *data) { return fake_submit(s, do_host_call, &(HostCall){work, data}, sizeof(HostCall), "host function"); }
+static void do_wait(void *d) {
+    const CuMemOp *op = d;
+    while ((int32_t)(*(volatile uint32_t *)(uintptr_t)op->wait.address - (uint32_t)op->wait.value) < 0) usleep(20);
+}
+CuResult fake_cuStreamBatchMemOp(CuStream s, unsigned count, CuMemOp *ops, unsigned flags) {
+    if (count != 1 || flags || ops->wait.operation != HD_CU_STREAM_MEM_OP_WAIT_VALUE_32 || ops->wait.flags != HD_CU_STREAM_WAIT_VALUE_GEQ) return INVALID;
+    return fake_submit(s, do_wait, ops, sizeof *ops, "memory operation");
 }
 
 CuResult fake_cuStreamCreateWithPriority(CuStream *s, unsigned flags, int priority) {

@@ -4,6 +4,8 @@
 //
 //   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator
 #include "tests/fake_cuda/fake.h"
+#include "runtime/host/scratch.h"
+#include "tests/gpu/one_gpu/sum.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -17,7 +19,7 @@
 enum { ROOM = 64 << 20, MOST = 16, REMOTE_ERROR = 6 };
 typedef struct { atomic_int arrived, left; atomic_int turn; size_t part; char data[]; } Shared;
 struct NcCommState { Shared *s; int ranks, rank; atomic_int aborted; int error; char file[128]; };
-typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; int type; bool reduce; } Collective;
+typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; HdDtype dt; bool reduce; } Collective;
 
 NcResult fake_ncclGetVersion(int *v) { return *v = 22809, 0; }
 const char *fake_ncclGetErrorString(NcResult r) { return r == REMOTE_ERROR ? "remote process exited or there was a network error" : "no error"; }
@@ -73,12 +75,6 @@ static bool meet(NcComm c) { // false: aborted
     return true;
 }
 
-static void add(const Collective *k, const char *from, bool first) {
-    for (size_t i = 0; i < k->count; i++)
-        if (k->type == HD_ncclFloat32) ((float *)k->to)[i] = first ? ((const float *)from)[i] : ((float *)k->to)[i] + ((const float *)from)[i];
-        else ((double *)k->to)[i] = first ? ((const double *)from)[i] : ((double *)k->to)[i] + ((const double *)from)[i];
-}
-
 static void work(void *data) {
     const Collective *k = data;
     NcComm c = k->c;
@@ -87,30 +83,27 @@ static void work(void *data) {
     memcpy(c->s->data + (size_t)c->rank * mine, k->from, mine);
     if (!meet(c)) return;
     if (!k->reduce) memcpy(k->to, c->s->data, mine * (size_t)c->ranks);
-    for (int i = 1; k->reduce && i <= c->ranks; i++) // r+1, r+2, ..., r
-        add(k, c->s->data + (size_t)((c->rank + i) % c->ranks) * mine + (size_t)c->rank * k->bytes, i == 1);
+    else sum_in_order(k->dt, c->s->data + (size_t)c->rank * k->bytes, mine, c->ranks, c->rank, k->count, k->to);
     meet(c);
     static int n;
     if (getenv("FAKE_NCCL_ERROR") && ++n == atoi(getenv("FAKE_NCCL_ERROR"))) c->error = REMOTE_ERROR;
 }
 
-static size_t width(NcType t) { return t == HD_ncclFloat64 ? 8 : t == HD_ncclFloat32 || t == HD_ncclInt32 ? 4 : t == HD_ncclUint8 ? 1 : 2; }
-
-static NcResult submit(Collective k, RtStream stream) {
+static NcResult submit(Collective k, NcType type, RtStream stream) {
     static FakeSubmit *go;
     void *f = go ? NULL : dlsym(RTLD_DEFAULT, "fake_submit");
     if (!go && !f) f = dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_submit");
     if (f) memcpy(&go, &f, sizeof f);
-    if (k.reduce && k.type != HD_ncclFloat32 && k.type != HD_ncclFloat64) return 4;
-    k.bytes = k.count * width(k.type);
+    if (!nccl_dtype(type, &k.dt) || (k.reduce && !nccl_sums(k.dt))) return 4;
+    k.bytes = k.count * hd_host_bytes(k.dt);
     return go((CuStream)stream, work, &k, sizeof k, "collective") ? 5 : 0;
 }
 
 NcResult fake_ncclAllGather(const void *part, void *whole, size_t count, NcType type, NcComm c, RtStream s) {
     if (fake_call("ncclAllGather")) return 3;
-    return submit((Collective){.c = c, .from = part, .to = whole, .count = count, .type = type}, s);
+    return submit((Collective){.c = c, .from = part, .to = whole, .count = count}, type, s);
 }
 NcResult fake_ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c, RtStream s) {
     if (fake_call("ncclReduceScatter") || op != HD_ncclSum) return 3;
-    return submit((Collective){.c = c, .from = whole, .to = part, .count = count, .type = type, .reduce = true}, s);
+    return submit((Collective){.c = c, .from = whole, .to = part, .count = count, .reduce = true}, type, s);
 }

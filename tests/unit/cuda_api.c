@@ -1,6 +1,7 @@
-// Compares every row of runtime/cuda/api.def with NVIDIA's own headers: function types, constants, struct sizes. Everything is
-// checked while compiling; built only where the headers are installed.
+// Compares every row of runtime/cuda/api.def, and of tests/gpu/one_gpu/driver.def, with NVIDIA's own headers: function types, constants,
+// struct sizes. Everything is checked while compiling; built only where the headers are installed.
 #include "runtime/cuda/api.h"
+#include "tests/gpu/one_gpu/driver.h"
 #include <stdio.h>
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #pragma GCC diagnostic ignored "-Wpedantic"
@@ -30,8 +31,16 @@ SAME_PLACE(NcConfig, max_blocks, ncclConfig_t, maxCTAs);
 SAME_PLACE(NcConfig, net, ncclConfig_t, netName);
 SAME_PLACE(NcConfig, split_share, ncclConfig_t, splitShare);
 
+SAME_SIZE(CuMemOp, CUstreamBatchMemOpParams);
+SAME_PLACE(CuMemOp, wait.operation, CUstreamBatchMemOpParams, waitValue.operation);
+SAME_PLACE(CuMemOp, wait.address, CUstreamBatchMemOpParams, waitValue.address);
+SAME_PLACE(CuMemOp, wait.value, CUstreamBatchMemOpParams, waitValue.value);
+SAME_PLACE(CuMemOp, wait.flags, CUstreamBatchMemOpParams, waitValue.flags);
+
 #define CONST(name, value) _Static_assert((int)(name) == (value) && HD_##name == (value), #name);
 #include "runtime/cuda/api.def"
+#define CONST(name, value) _Static_assert((int)(name) == (value) && HD_##name == (value), #name);
+#include "tests/gpu/one_gpu/driver.def"
 
 // From here on our type names mean theirs.
 #define CuResult CUresult
@@ -47,6 +56,8 @@ SAME_PLACE(NcConfig, split_share, ncclConfig_t, splitShare);
 #define CuGraphExec CUgraphExec
 #define CuGraphNode CUgraphNode
 #define CuModule CUmodule
+#define CuHostFn CUhostFn
+#define CuMemOp CUstreamBatchMemOpParams
 #define CuFunction CUfunction
 #define RtStream cudaStream_t
 #define NvResult nvrtcResult
@@ -80,6 +91,9 @@ SAME_PLACE(NcConfig, split_share, ncclConfig_t, splitShare);
 #define FN(lib, result, name, symbol, params) \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) params), "the type of " symbol);
 #include "runtime/cuda/api.def"
+#define FN(result, name, symbol, params) \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) params), "the type of " symbol);
+#include "tests/gpu/one_gpu/driver.def"
 
 int main(void) {
     puts("api.def agrees with the headers");
