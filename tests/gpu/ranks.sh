@@ -3,8 +3,12 @@
 # do not fit. Needs heddlec and libheddle_rt.a (BUILD=build: build/bin/heddlec, build/lib/libheddle_rt.a), a C compiler and N GPUs.
 #
 #   tests/gpu/ranks.sh N [OUT]        all parts with N ranks (2, 4, 8); logs in OUT (default: $OUT/ranksN, else build/gpu/ranksN)
-#   PARTS="matrix resume failures launchers start" chooses; JOBS=8 compilations at once; DTYPES="f32 bf16"; SETS="layers=2": more settings
+#   PARTS="matrix resume failures launchers start" chooses; JOBS=8 compilations at once; SETS="layers=2": more settings
+#   of the matrix: DTYPES="f32 bf16"; ACCUMULATE="1 3"; MODES="graph direct", or MODES=turns: the rows take the two in turn, which is half the runs
+#   ONE_GPU=1  the ranks share the GPUs there are, with the stand-in for NCCL of tests/gpu/one_gpu (checked first, part "stand_in");
+#              unless told otherwise PARTS="stand_in matrix resume", MODES=turns, and products are not timed (HEDDLE_TUNE=0)
 # On a machine of 2 GPUs:  tests/gpu/ranks.sh 2     of 4:  tests/gpu/ranks.sh 4     Some 4 minutes each.
+# 8 ranks on one GPU:  ONE_GPU=1 tests/gpu/ranks.sh 8
 # One line a check; "FAIL" where it did not hold. Exit status 0: all held.
 set -u
 cd "$(dirname "$0")/../.."
@@ -16,8 +20,13 @@ heddlec=$(realpath "${BUILD:-build}")/bin/heddlec
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export HEDDLE_CACHE=${HEDDLE_CACHE:-$work/cache}
-parts=" ${PARTS:-matrix resume failures launchers start} "
 bad=0
+one_gpu=${ONE_GPU:-0}
+if [ "$one_gpu" = 1 ]; then
+  PARTS=${PARTS:-stand_in matrix resume} MODES=${MODES:-turns}
+  export HEDDLE_SHARE_GPUS=1 HEDDLE_TUNE=${HEDDLE_TUNE:-0}
+fi
+parts=" ${PARTS:-matrix resume failures launchers start} "
 say() { printf '%-34s %s\n' "$1" "$2"; }
 fail() { say "$1" "FAIL: $2"; bad=1; }
 log() { echo "$out/$1.log"; }
@@ -39,11 +48,26 @@ run() {
 # mesh SHARD REPLICATE STRATEGY PREFETCH LIVE ACCUMULATE DTYPE: the settings of a program
 mesh() { echo "schedule.mesh.shard=$1 schedule.mesh.replicate=$2 schedule.fsdp=$3 schedule.fsdp.unit=Block schedule.prefetch=$4 schedule.live_grads=$5 train.accumulate=$6 train.precision.compute=$7 train.batch=4 ${SETS:-}"; }
 
+# --- a library that lets ranks share a GPU
+stand_in_build() {
+  local flags=(-std=gnu11 -O3 -Wall -Wextra -Wno-unknown-pragmas -I.)
+  mkdir -p "$work/nccl"
+  "${CC:-cc}" "${flags[@]}" -fPIC -shared -Wl,-soname,libnccl.so.2 tests/gpu/one_gpu/nccl.c tests/gpu/one_gpu/sum.c runtime/host/copy.c -o "$work/nccl/libnccl.so.2" -ldl -lpthread || exit 2
+  "${CC:-cc}" "${flags[@]}" tests/gpu/one_gpu/check.c "$(dirname "$heddlec")/../lib/libheddle_rt.a" -o "$work/one_gpu_check" -lm -ldl -lpthread || exit 2
+  export HEDDLE_CUDA_PATH=$work/nccl${HEDDLE_CUDA_PATH:+:$HEDDLE_CUDA_PATH}
+}
+stand_in() {
+  local line
+  if ! timeout -k 5 150 "$work/one_gpu_check" "$n" > "$(log stand-in)" 2>&1; then fail "stand-in for NCCL" "$(tail -3 "$(log stand-in)" | tr '\n' ' ')"; return; fi
+  while read -r line; do say "stand-in for NCCL" "$line"; done < "$(log stand-in)"
+}
+[ "$one_gpu" = 1 ] && stand_in_build
+
 # --- the same numbers from every strategy
 matrix_rows() { # name group: shard replicate strategy prefetch live accumulate
   local d m a s
   for d in ${DTYPES:-f32 bf16}; do
-    for a in 1 3; do
+    for a in ${ACCUMULATE:-1 3}; do
       for s in none zero1 zero2 zero3; do echo "$s-a$a-$d $n 1 $s 1 2 $a $d"; done
       for m in "0 1" "2 1" "3 3"; do echo "zero3-p${m% *}-l${m#* }-a$a-$d $n 1 zero3 $m $a $d"; done
       echo "zero2-l1-a$a-$d $n 1 zero2 0 1 $a $d"
@@ -57,14 +81,15 @@ group() { # which programs must agree: with one micro-batch all of a mesh; with 
   echo "$shard-$kind-a$a-$d"
 }
 matrix() {
-  local row name rest first g
+  local row name rest first g modes=${MODES:-graph direct} turn=direct
   declare -A of
   while read -r row; do read -r name rest <<< "$row"; build "$name" $(mesh $rest); done < <(matrix_rows)
   wait
   while read -r row; do
     read -r name rest <<< "$row"
     g=$(group $row)
-    for mode in graph direct; do
+    if [ "$turn" = graph ]; then turn=direct; else turn=graph; fi
+    for mode in ${modes/turns/$turn}; do
       local d=$out/$name.$mode.digest args=()
       [ $mode = direct ] && args=(--no-graph)
       if ! run "$name" "$name.$mode" --ranks="$n" --steps=4 --digest="$d" "${args[@]}"; then fail "$name $mode" "$(tail -1 "$(log "$name.$mode")" | cut -c1-300)"; continue; fi
@@ -75,9 +100,12 @@ matrix() {
     done
   done < <(matrix_rows)
   # and the host's ranks, within rounding
-  if "$heddlec" examples/tiny/tiny.hd $(for s in $(mesh "$n" 1 zero3 1 2 1 f32); do echo --set "$s"; done) -o "$work/host" > "$(log host.build)" 2>&1 &&
-    run host host --ranks="$n" --steps=4 --digest="$out/host.digest" && [ -f "$out/zero3-a1-f32.graph.digest" ]; then
-    if m=$(python3 tests/gpu/near.py "$out/host.digest" "$out/zero3-a1-f32.graph.digest" 2e-3); then say "host ranks" "$m"; else fail "host ranks" "$m"; fi
+  local like
+  for like in graph direct; do [ -f "$out/zero3-a1-f32.$like.digest" ] && break; done
+  if [ ! -f "$out/zero3-a1-f32.$like.digest" ]; then say "host ranks" "not compared: no run of zero3-a1-f32"
+  elif "$heddlec" examples/tiny/tiny.hd $(for s in $(mesh "$n" 1 zero3 1 2 1 f32); do echo --set "$s"; done) -o "$work/host" > "$(log host.build)" 2>&1 &&
+    run host host --ranks="$n" --steps=4 --digest="$out/host.digest"; then
+    if m=$(python3 tests/gpu/near.py "$out/host.digest" "$out/zero3-a1-f32.$like.digest" 2e-3); then say "host ranks" "$m"; else fail "host ranks" "$m"; fi
   else say "host ranks" "not compared: $(tail -1 "$(log host)" 2>/dev/null | cut -c1-200)"; fi
 }
 
@@ -191,12 +219,13 @@ s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.
   run plain port-in-use --ranks="$n" --steps=1; HEDDLE_PORT=$port run plain port-in-use --ranks="$n" --steps=1
   refused "port in use" "Address already in use" "$(log port-in-use)"
   kill $server; wait $server 2>/dev/null
+  [ "$one_gpu" = 1 ] && return
   to=$(log one-gpu)
   CUDA_VISIBLE_DEVICES=0 run plain one-gpu --ranks="$n" --steps=1
   refused "fewer GPUs than ranks" "both on GPU|GPUs: start at most" "$to"
 }
-for part in matrix resume launchers start failures; do
-  case $parts in *" $part "*) echo "== $part"; $part;; esac
+for part in stand_in matrix resume launchers start failures; do
+  case $parts in *" $part "*) echo "== $part"; SECONDS=0; $part; echo "== $part: $SECONDS s";; esac
 done
 [ $bad = 0 ] && echo "all held" || echo "some did not hold"
 exit $bad
