@@ -14,8 +14,9 @@ typedef struct {
 typedef VEC(CudaLaunch) CudaLaunches;
 
 // The launches, in order, that run a kernel function; names start with `name`. `widest`: the widest vector in elements that the
-// alignment of its operands allows (8, or 1 when an address is not a multiple of 16 bytes).
-CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Arena *a);
+// alignment of its operands allows (8, or 1 when an address is not a multiple of 16 bytes). shared: bytes of shared memory that a block
+// of the device can have.
+CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a);
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a);
 
 // --- the registry (module.c): CUDA text by pieces; equal text is there once, however many launches use it

@@ -45,6 +45,29 @@ static void combine_column(Rows *r, int i, int rounds) {
     if (s->groups > 1 && (i + 1 < r->p->columns.n || rounds > 1)) hd_rows_line(r, "__syncthreads();"); // before `columns` is written again
 }
 
+// A row that is there.
+static void open_row(Rows *r, const char *row) {
+    hd_rows_position(r, row);
+    if (r->s.ragged_rows) hd_rows_line(r, "if (row < %lld) {", ll(r->p->rows));
+}
+static void close_row(Rows *r) {
+    if (r->s.ragged_rows) hd_rows_line(r, "}");
+}
+
+// One row, whose operands have come while those before it were worked on.
+static void step_ahead(Rows *r, const char *row) {
+    hd_rows_line(r, "copies_wait<%d>();", r->s.ahead - 1);
+    hd_rows_declare_loads(r, false);
+    open_row(r, row);
+    hd_rows_put_loads(r, false);
+    close_row(r);
+    hd_rows_line(r, "fetch(n + %d);", r->s.ahead); // into the place that the row before this one has left
+    if (r->s.ragged_rows) hd_rows_line(r, "if (row < %lld) {", ll(r->p->rows));
+    hd_rows_put_row_values(r, 0);
+    hd_rows_passes(r);
+    close_row(r);
+}
+
 // The rows of one step of a strand: loads of `unroll` rows together, then the work on each.
 static void column_step(Rows *r, const char *first, int rows_apart) {
     const RowShape *s = &r->s;
@@ -54,15 +77,12 @@ static void column_step(Rows *r, const char *first, int rows_apart) {
             hd_rows_line(r, "#pragma unroll");
             hd_rows_line(r, "for (int u = 0; u < %d; u++) {", s->unroll);
         }
-        if (s->unroll > 1 || !part) {
-            hd_rows_position(r, s->unroll > 1 ? hd_sprintf(r->a, "%s + u * %d", first, rows_apart) : first);
-            if (s->ragged_rows) hd_rows_line(r, "if (row < %lld) {", ll(r->p->rows));
-        }
+        if (s->unroll > 1 || !part) open_row(r, s->unroll > 1 ? hd_sprintf(r->a, "%s + u * %d", first, rows_apart) : first);
         if (part == (s->unroll > 1)) hd_rows_put_row_values(r, 0);
         if (part) hd_rows_passes(r);
         else hd_rows_put_loads(r, false);
         if (s->unroll == 1 && !part) continue;
-        if (s->ragged_rows) hd_rows_line(r, "}");
+        close_row(r);
         if (s->unroll > 1) hd_rows_line(r, "}");
     }
 }
@@ -75,6 +95,10 @@ void hd_rows_put_columns(Rows *r) { // 64 rows a block
     if (s->kind == SHAPE_SLAB) hd_rows_line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
     else if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", s->vec);
     if (s->groups > 1) hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes); // a lane's columns: no bank conflicts
+    const int steps = HD_PARTIAL_ROWS / strands / s->unroll;
+    const char *block = hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS), *group = s->groups > 1 ? " + group" : "";
+    const char *later = rounds > 1 ? hd_sprintf(r->a, "n %% %d * %d + n / %d * %d", steps, strands, steps, s->groups) : hd_sprintf(r->a, "n * %d", strands);
+    hd_rows_open_ahead(r, hd_sprintf(r->a, "%s + %s%s", block, later, group), steps * rounds);
     hd_rows_declare_loads(r, true);
     hd_rows_put_loads(r, true);
     if (rounds > 1) {
@@ -84,9 +108,12 @@ void hd_rows_put_columns(Rows *r) { // 64 rows a block
     for (int i = 0; i < r->p->columns.n && !s->stream; i++)
         hd_rows_line(r, "float sum%d%s[%d] = {};", i, s->items > 1 ? hd_sprintf(r->a, "[%d]", s->items) : "", s->vec);
     hd_rows_line(r, "#pragma unroll 1");
-    hd_rows_line(r, "for (int step = 0; step < %d; step++) {", HD_PARTIAL_ROWS / strands / s->unroll);
-    const char *strand = rounds > 1 ? s->groups > 1 ? hd_sprintf(r->a, " + round * %d + group", s->groups) : " + round" : s->groups > 1 ? " + group" : "";
-    column_step(r, hd_sprintf(r->a, "%sblockIdx.x * %d + step * %d%s", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS, strands * s->unroll, strand), strands);
+    hd_rows_line(r, "for (int step = 0; step < %d; step++) {", steps);
+    const char *round = rounds <= 1 ? "" : s->groups > 1 ? hd_sprintf(r->a, " + round * %d", s->groups) : " + round";
+    const char *row = hd_sprintf(r->a, "%s + step * %d%s%s", block, strands * s->unroll, round, group);
+    if (s->ahead) hd_rows_line(r, rounds > 1 ? "const int n = round * %d + step;" : "const int n = step;", steps);
+    if (s->ahead) step_ahead(r, row);
+    else column_step(r, row, strands);
     hd_rows_line(r, "}");
     for (int i = 0; i < r->p->columns.n && !s->stream; i++) combine_column(r, i, rounds);
     if (rounds > 1) hd_rows_line(r, "}");

@@ -24,7 +24,6 @@ void hd_rows_line(Rows *r, const char *fmt, ...) {
 }
 
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
-static bool is_load(const RowNode *n) { return n->kind == NODE_LOAD || n->kind == NODE_GATHER; }
 static bool is_reduction(const RowNode *n) { return n->kind == NODE_SUM || n->kind == NODE_MAX; }
 
 // --- analysis: which passes need which nodes
@@ -44,7 +43,7 @@ static void cone(Rows *r, int i, unsigned *set, int place) {
     const RowNode *n = node(r, i);
     if (!hd_rows_each(n) || is_reduction(n) || set[i] >> place & 1) return;
     set[i] |= 1u << place;
-    if ((r->kept[i] && !place) || is_load(n)) return;
+    if ((r->kept[i] && !place) || hd_rows_is_load(n)) return;
     for (int k = 0; k < n->n_in; k++) cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->half) : place);
 }
 
@@ -88,7 +87,7 @@ static void analyse(Rows *r) {
             for (int i = 0; i < n; i++) {
                 if ((set[i] & 1) && r->first[i] < 0) r->first[i] = q;
                 if (set[i]) r->last[i] = q;
-                if (is_load(node(r, i))) r->raw[i] |= set[i];
+                if (hd_rows_is_load(node(r, i))) r->raw[i] |= set[i];
             }
         }
         for (int i = 0; i < n; i++) keep[i] = !round && !r->s.stream && node(r, i)->kind == NODE_EXPR && node(r, i)->cost >= 8 && r->first[i] >= 0 && r->last[i] > r->first[i];
@@ -98,18 +97,11 @@ static void analyse(Rows *r) {
 
 // --- names
 
-static const char *subscript(const Rows *r) { // of an array of loads: the row of the unrolled group, the vector of the row
-    return r->s.unroll > 1 ? r->s.items > 1 && !r->s.stream ? "[u][k]" : "[u]" : r->s.items > 1 && !r->s.stream ? "[k]" : "";
-}
-
-static const char *suffix(Rows *r, int place) { return place ? hd_sprintf(r->a, "p%d", place) : ""; }
-static const char *column_name(Rows *r, int place) { return place ? hd_sprintf(r->a, "col%d", place) : "col"; }
-
 // The operand `i` as text: an element's variable at a place, or the row's.
 static const char *operand(Rows *r, int i, int place, int pass) {
     const RowNode *n = node(r, i);
     if (r->kept[i] && !place && r->first[i] < pass && hd_rows_each(n)) return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
-    return hd_sprintf(r->a, "x%d%s", i, hd_rows_each(n) && !is_reduction(n) ? suffix(r, place) : "");
+    return hd_sprintf(r->a, "x%d%s", i, hd_rows_each(n) && !is_reduction(n) ? hd_rows_suffix(r, place) : "");
 }
 
 static const char *expression(Rows *r, int i, int place, int pass) {
@@ -119,29 +111,10 @@ static const char *expression(Rows *r, int i, int place, int pass) {
         if (*s != '$') { hd_putn(&t, s, 1); continue; }
         s++;
         if (*s == 'r') hd_puts(&t, "row");
-        else if (*s == 'c') hd_printf(&t, "(%s + j)", column_name(r, place));
+        else if (*s == 'c') hd_printf(&t, "(%s + j)", hd_rows_column(r, place));
         else hd_puts(&t, operand(r, n->in[*s - '0'], place, pass));
     }
     return t.text;
-}
-
-// Where an argument's or result's elements start for the current row and column.
-static const char *address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
-    const char *col = column_name(r, place);
-    switch (cls) {
-    case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
-    case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
-    case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
-    case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
-    default: return array;
-    }
-}
-
-static const char *load_address(Rows *r, int i, int place) {
-    const RowNode *n = node(r, i);
-    const char *array = hd_sprintf(r->a, "in%d", n->arg);
-    if (n->kind == NODE_LOAD) return address(r, array, n->cls, n->period, place);
-    return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), column_name(r, place));
 }
 
 // --- pieces of text
@@ -156,7 +129,7 @@ void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its f
     }
     if (r->s.ragged_cols) hd_rows_line(r, "if (col < %lld) {", ll(r->p->cols));
     for (int i = 1; i < r->n_places; i++) {
-        const char *from = column_name(r, r->place[i].from);
+        const char *from = hd_rows_column(r, r->place[i].from);
         long long half = ll(r->place[i].half);
         hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
     }
@@ -166,54 +139,12 @@ void hd_rows_close_items(Rows *r) {
     hd_rows_line(r, "}");
 }
 
-static bool hoisted(const Rows *r, int i) { // a load that is the same for every row of the block
-    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_COLUMN && r->p->columns.n && r->s.kind != SHAPE_LINEAR && !r->s.stream;
-}
-
-// Column vectors stay in the L1 cache: without column sums they are read where they are used, which spares registers.
-static bool held(const Rows *r, int i) { return !r->s.stream && (hoisted(r, i) || node(r, i)->cls != CLASS_COLUMN); }
-
-static const char *dims(const Rows *r, int i) {
-    bool u = r->s.unroll > 1 && !hoisted(r, i), k = r->s.items > 1;
-    return hd_sprintf(r->a, "%s%s", u ? hd_sprintf(r->a, "[%d]", r->s.unroll) : "", k ? hd_sprintf(r->a, "[%d]", r->s.items) : "");
-}
-static const char *index_text(const Rows *r, int i) {
-    if (!held(r, i)) return "";
-    if (hoisted(r, i)) return r->s.items > 1 ? "[k]" : "";
-    return subscript(r);
-}
-
-void hd_rows_declare_loads(Rows *r, bool hoist) {
-    for (int i = 0; i < r->p->nodes.n; i++) {
-        if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
-        for (int at = 0; at < r->n_places; at++)
-            if (r->raw[i] >> at & 1) hd_rows_line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at), dims(r, i));
-    }
-}
-
-static bool any_raw(const Rows *r, bool hoist) {
-    for (int i = 0; i < r->p->nodes.n; i++)
-        if (is_load(node(r, i)) && held(r, i) && hoisted(r, i) == hoist && r->raw[i]) return true;
-    return false;
-}
-
-void hd_rows_put_loads(Rows *r, bool hoist) {
-    if (!any_raw(r, hoist)) return;
-    hd_rows_open_items(r);
-    for (int i = 0; i < r->p->nodes.n; i++) {
-        if (!is_load(node(r, i)) || !held(r, i) || hoisted(r, i) != hoist) continue;
-        for (int at = 0; at < r->n_places; at++)
-            if (r->raw[i] >> at & 1) hd_rows_line(r, "raw%d%s%s.load(%s);", i, suffix(r, at), index_text(r, i), load_address(r, i, at));
-    }
-    hd_rows_close_items(r);
-}
-
 // Values of the whole row that are known before pass q and were not known before.
 void hd_rows_put_row_values(Rows *r, int q) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = node(r, i);
         if (!r->used[i] || hd_rows_each(n) || is_reduction(n) || n->phase != q) continue;
-        if (n->kind == NODE_LOAD) hd_rows_line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, load_address(r, i, 0));
+        if (n->kind == NODE_LOAD) hd_rows_line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, hd_rows_load_address(r, i, 0));
         else hd_rows_line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, 0, q));
     }
 }
@@ -226,7 +157,7 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
         if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
         const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0" : r->s.gy > 1 ? "blockIdx.y == 0 && lane == 0" : "lane == 0";
         hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane, st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
-             address(r, store_name(r, st), st->cls, 0, 0), st->node);
+             hd_rows_address(r, store_name(r, st), st->cls, 0, 0), st->node);
     }
 }
 
@@ -235,10 +166,10 @@ static void element_values(Rows *r, int q, const unsigned *set) {
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++) {
             const RowNode *n = node(r, i);
-            const char *p = suffix(r, at), *type = hd_cuda_compute(is_load(n) ? n->stored : n->dtype);
+            const char *p = hd_rows_suffix(r, at), *type = hd_cuda_compute(hd_rows_is_load(n) ? n->stored : n->dtype);
             bool keep = r->kept[i] && !at;
             if (!(set[i] >> at & 1) || (keep && r->first[i] < q)) continue;
-            if (is_load(n)) hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, index_text(r, i));
+            if (hd_rows_is_load(n)) hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, hd_rows_index(r, i));
             else if (n->kind == NODE_PARTNER) hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, operand(r, n->in[0], partner_place(r, at, n->half), q));
             else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
             if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
@@ -278,7 +209,7 @@ static void vector_stores(Rows *r, int q) {
         if (!stored_in(r, st, q)) continue;
         if (st->cls == CLASS_COLUMN) hd_rows_line(r, "if (row == 0)");
         if (st->cls == CLASS_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
-        hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, address(r, store_name(r, st), st->cls, st->period, 0), st->result);
+        hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, hd_rows_address(r, store_name(r, st), st->cls, st->period, 0), st->result);
     }
 }
 
@@ -305,9 +236,9 @@ static void pass(Rows *r, int q) {
     hd_rows_open_items(r);
     for (int i = 0; i < n; i++)
         for (int at = 0; at < r->n_places; at++)
-            if ((set[i] >> at & 1) && is_load(node(r, i)) && !held(r, i)) {
-                hd_rows_line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, suffix(r, at));
-                hd_rows_line(r, "raw%d%s.load(%s);", i, suffix(r, at), load_address(r, i, at));
+            if ((set[i] >> at & 1) && hd_rows_is_load(node(r, i)) && !hd_rows_held(r, i)) {
+                hd_rows_line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, hd_rows_suffix(r, at));
+                hd_rows_line(r, "raw%d%s.load(%s);", i, hd_rows_suffix(r, at), hd_rows_load_address(r, i, at));
             }
     for (int i = 0; i < r->p->stores.n; i++)
         if (stored_in(r, &r->p->stores.at[i], q)) hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
@@ -379,12 +310,12 @@ static void reductions(Rows *r, int q) {
 static void forget(Rows *r, int q) { // what pass q made from packed words is made again by later passes, not kept
     if (r->s.stream) return;
     bool any = false;
-    for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] & 1) && held(r, i) && r->last[i] > q;
+    for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] & 1) && hd_rows_held(r, i) && r->last[i] > q;
     if (!any) return;
     if (hd_rows_looped(r)) hd_rows_line(r, "#pragma unroll");
     hd_rows_line(r, hd_rows_looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
     for (int i = 0; i < r->p->nodes.n; i++)
-        if ((r->raw[i] & 1) && held(r, i) && r->last[i] > q) hd_rows_line(r, "raw%d%s.forget();", i, index_text(r, i));
+        if ((r->raw[i] & 1) && hd_rows_held(r, i) && r->last[i] > q) hd_rows_line(r, "raw%d%s.forget();", i, hd_rows_index(r, i));
     hd_rows_line(r, "}");
 }
 
@@ -466,7 +397,7 @@ static void signature(Rows *r, CudaLaunch *l) {
     hd_puts(r->o, ") {\n");
 }
 
-CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Arena *a) {
+CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a) {
     RowProgram p = hd_rows_build(kernel, name, a);
     Out o = hd_out(a);
     Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
@@ -475,6 +406,8 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, Aren
     analyse(&r);
     for (int i = 0; i < p.nodes.n; i++) r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
     for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
+    if (p.columns.n) hd_rows_look_ahead(&r, shared);
+    l.shared = (unsigned)hd_rows_shared(&r);
     for (int i = 0; i < p.globals.n; i++) hd_puts(&o, p.globals.at[i]);
     hd_printf(&o, "// %s.\n", hd_rows_describe(&p, &r.s, a));
     signature(&r, &l);

@@ -27,9 +27,20 @@ void hd_rows_line(Rows *r, const char *fmt, ...) __attribute__((format(printf, 2
 void hd_rows_open_items(Rows *r);
 void hd_rows_close_items(Rows *r);
 static inline bool hd_rows_looped(const Rows *r) { return r->s.items > 1; }
+// rows_loads.c: names of what an element reads at a place, its address, whether a thread keeps it in registers and at which subscript
+static inline bool hd_rows_is_load(const RowNode *n) { return n->kind == NODE_LOAD || n->kind == NODE_GATHER; }
+const char *hd_rows_suffix(Rows *r, int place);
+const char *hd_rows_column(Rows *r, int place);
+const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place);
+const char *hd_rows_load_address(Rows *r, int load, int place);
+bool hd_rows_held(const Rows *r, int load);
+const char *hd_rows_index(const Rows *r, int load);
 // Loads kept in registers; hoist: those that are the same for every row of the block.
 void hd_rows_declare_loads(Rows *r, bool hoist);
-void hd_rows_put_loads(Rows *r, bool hoist);
+void hd_rows_put_loads(Rows *r, bool hoist); // where rows are copied ahead: of iteration n
+void hd_rows_look_ahead(Rows *r, int64_t shared); // sets `ahead` where it can be; a block of the device has `shared` bytes at most
+int64_t hd_rows_shared(const Rows *r);            // bytes of shared memory for that
+void hd_rows_open_ahead(Rows *r, const char *row, int iterations); // defines fetch(n) and starts; `row`: that of iteration n, as text
 void hd_rows_position(Rows *r, const char *row);  // defines row and base
 void hd_rows_put_row_values(Rows *r, int pass);   // values of the whole row, first known before that pass
 void hd_rows_passes(Rows *r);                     // all passes over one row

@@ -48,12 +48,14 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
     return words + (int64_t)p->columns.n * elements + 2 * s->vec;
 }
 
-static void occupancy(const RowProgram *p, RowShape *s) {
+void hd_rows_occupancy(const RowProgram *p, RowShape *s) {
     static const struct { int64_t need; int budget; } steps[] = {{64, 64}, {84, 80}, {100, 96}, {148, 128}};
     int64_t need = registers(p, s);
     s->min_blocks = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !s->min_blocks; i++)
         if (need <= steps[i].need) s->min_blocks = 65536 / (steps[i].budget * s->threads);
+    const int64_t half = 65536 / 2 / s->threads / 8 * 8; // registers of a thread where two blocks share a multiprocessor
+    if (s->min_blocks < 2 && s->ahead && need <= half + 4) s->min_blocks = 2;
 }
 
 // Rows of a block at once, for column sums: 64 rows a block are few blocks, so each must keep many loads in flight.
@@ -118,18 +120,20 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     s.ragged_cols = cols % ((int64_t)s.lanes * s.vec * s.items) != 0;
     if (s.kind == SHAPE_SLAB) s.ragged_cols = cols % ((int64_t)s.lanes * s.vec) != 0;
     s.threads = s.lanes * s.groups;
-    occupancy(p, &s);
+    hd_rows_occupancy(p, &s);
     return s;
 }
 
 const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
     const char *size = hd_sprintf(a, "%lld rows x %lld columns", (long long)p->rows, (long long)p->cols);
+    const char *ahead = s->ahead ? hd_sprintf(a, "; %d of its rows on their way", s->ahead) : "";
     switch (s->kind) {
     case SHAPE_LINEAR: return hd_sprintf(a, "%lld elements, pointwise; %d a thread", (long long)(p->rows * p->cols), s->vec);
     case SHAPE_FLAT: return hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
-    case SHAPE_SLAB: return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread", size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec);
+    case SHAPE_SLAB:
+        return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread%s", size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec, ahead);
     default:
-        return hd_sprintf(a, "%s; %s a row, %d x %d elements a thread%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(a, "%d threads", s->lanes), s->items, s->vec,
-                          s->stream ? ", read again in every pass" : "");
+        return hd_sprintf(a, "%s; %s a row, %d x %d elements a thread%s%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(a, "%d threads", s->lanes), s->items, s->vec,
+                          s->stream ? ", read again in every pass" : "", ahead);
     }
 }

@@ -17,6 +17,7 @@ typedef struct {
     int items;  // vectors of a thread in a row
     int groups; // rows that a block works on at once
     int unroll; // rows whose loads a thread issues together
+    int ahead;  // rows on their way into shared memory while one is worked on
     bool stream; // rows too long for registers: every pass reads them again
     int threads, min_blocks;
     int64_t gx, gy;
@@ -24,6 +25,7 @@ typedef struct {
 } RowShape;
 
 RowShape hd_rows_shape(const RowProgram *p, int widest);
+void hd_rows_occupancy(const RowProgram *p, RowShape *s); // sets min_blocks from what the threads need
 const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a); // one line, for the comment above the kernel
 // For every node: it is evaluated once an element, not once a row.
 static inline bool hd_rows_each(const RowNode *n) { return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed; }

@@ -91,6 +91,22 @@ template <class T, int V> struct Raw {
     }
     __device__ __forceinline__ typename Compute<T>::type at(int j) const;
 };
+
+// Copies of 4, 8 or a multiple of 16 bytes into shared memory, under way while the thread goes on. commit ends a group of them; wait<N>
+// returns when all groups but the last N are there, for the thread that asked for them.
+template <int BYTES> __device__ __forceinline__ void copy_ahead(void *to, const void *from) {
+    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    if constexpr (BYTES % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < BYTES; i += 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at + i), "l"((const char *)from + i) : "memory");
+    } else {
+        static_assert(BYTES == 4 || BYTES == 8, "no such copy");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
+    }
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
 template <class T, int V> struct Lane; // element j of packed words
 template <int V> struct Lane<float, V> { static __device__ __forceinline__ float get(const unsigned *w, int j) { return __uint_as_float(w[j]); } };
 template <int V> struct Lane<int, V> { static __device__ __forceinline__ int get(const unsigned *w, int j) { return (int)w[j]; } };

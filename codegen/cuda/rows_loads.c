@@ -1,0 +1,161 @@
+// What a `rows` kernel reads: where it is, and how it gets into registers. Kernels with column sums go through many rows one behind the
+// other, a barrier each. They look ahead: while a row is worked on, copies of the next ones are on their way into shared memory
+// (cp.async, which takes no registers), each thread's operands into a place of its own, so that no barrier guards them.
+#include "codegen/cuda/rows_emit.h"
+
+static long long ll(int64_t v) { return (long long)v; }
+static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
+
+// --- names and addresses
+
+const char *hd_rows_suffix(Rows *r, int place) { return place ? hd_sprintf(r->a, "p%d", place) : ""; }
+const char *hd_rows_column(Rows *r, int place) { return place ? hd_sprintf(r->a, "col%d", place) : "col"; }
+
+// Where an argument's or result's elements start for the current row and column.
+const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
+    const char *col = hd_rows_column(r, place);
+    switch (cls) {
+    case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
+    case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
+    case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
+    case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
+    default: return array;
+    }
+}
+
+static bool row_values_ahead(const Rows *r, int i) { // one value a row, those of the block's rows read at its start
+    return r->s.ahead && node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_ROW && r->used[i];
+}
+
+const char *hd_rows_load_address(Rows *r, int i, int place) {
+    const RowNode *n = node(r, i);
+    const char *array = hd_sprintf(r->a, "in%d", n->arg);
+    if (row_values_ahead(r, i)) return hd_sprintf(r->a, "values%d + row %% %d", i, HD_PARTIAL_ROWS);
+    if (n->kind == NODE_LOAD) return hd_rows_address(r, array, n->cls, n->period, place);
+    return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), hd_rows_column(r, place));
+}
+
+// --- loads kept in registers
+
+static bool hoisted(const Rows *r, int i) { // a load that is the same for every row of the block
+    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_COLUMN && r->p->columns.n && r->s.kind != SHAPE_LINEAR && !r->s.stream;
+}
+
+// Column vectors stay in the L1 cache: without column sums they are read where they are used, which spares registers.
+bool hd_rows_held(const Rows *r, int i) { return !r->s.stream && (hoisted(r, i) || node(r, i)->cls != CLASS_COLUMN); }
+
+static bool wanted(const Rows *r, int i, int place, bool hoist) {
+    return hd_rows_is_load(node(r, i)) && hd_rows_held(r, i) && hoisted(r, i) == hoist && r->raw[i] >> place & 1;
+}
+
+static const char *dims(const Rows *r, int i) {
+    bool u = r->s.unroll > 1 && !hoisted(r, i), k = r->s.items > 1;
+    return hd_sprintf(r->a, "%s%s", u ? hd_sprintf(r->a, "[%d]", r->s.unroll) : "", k ? hd_sprintf(r->a, "[%d]", r->s.items) : "");
+}
+
+const char *hd_rows_index(const Rows *r, int i) { // the row of the unrolled group, the vector of the row
+    const bool k = r->s.items > 1;
+    if (!hd_rows_held(r, i)) return "";
+    return r->s.unroll > 1 && !hoisted(r, i) ? k ? "[u][k]" : "[u]" : k ? "[k]" : "";
+}
+
+void hd_rows_declare_loads(Rows *r, bool hoist) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        for (int at = 0; at < r->n_places; at++)
+            if (wanted(r, i, at, hoist)) hd_rows_line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, hd_rows_suffix(r, at), dims(r, i));
+}
+
+static bool any(const Rows *r, bool hoist) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        if (r->raw[i] && wanted(r, i, __builtin_ctz(r->raw[i]), hoist)) return true;
+    return false;
+}
+
+// --- rows ahead
+static int64_t vector_bytes(const Rows *r, int i) { return r->s.vec * hd_dtype_bytes(node(r, i)->stored); }
+
+// Bytes that a thread copies for a row; 0: nothing, or not everything can be copied that way.
+static int64_t row_bytes(const Rows *r) {
+    int64_t bytes = 0;
+    for (int i = 0; i < r->p->nodes.n; i++)
+        for (int at = 0; at < r->n_places; at++) {
+            if (!wanted(r, i, at, false)) continue;
+            if (node(r, i)->kind == NODE_GATHER || vector_bytes(r, i) % 4) return 0; // where it lies is read first; too short
+            bytes += vector_bytes(r, i) * r->s.items;
+        }
+    return bytes;
+}
+
+// Where iteration n's copy of a load is, as text. All are aligned, as every load takes a multiple of 4 x 32 bytes.
+static const char *place_of(Rows *r, int load, int at) {
+    int64_t offset = 0;
+    for (int i = 0; i < r->p->nodes.n; i++)
+        for (int p = 0; p < r->n_places; p++) {
+            if (!wanted(r, i, p, false)) continue;
+            if (i == load && p == at)
+                return hd_sprintf(r->a, "shared + n %% %d * %lld + %lld + %s * %lld", r->s.ahead + 1, ll(row_bytes(r) * r->s.threads), ll(offset),
+                                  r->s.items > 1 ? hd_sprintf(r->a, "(k * %d + threadIdx.x)", r->s.threads) : "threadIdx.x", ll(vector_bytes(r, i)));
+            offset += vector_bytes(r, i) * r->s.items * r->s.threads;
+        }
+    HD_BUG("a load that is not copied");
+}
+
+void hd_rows_look_ahead(Rows *r, int64_t shared) {
+    enum { MOST = 4, OTHER = 10 << 10 }; // rows in shared memory at once; what sums take of it
+    RowShape s = r->s;
+    s.unroll = 1;
+    const int64_t bytes = row_bytes(r) * s.threads, half = shared / 2 - OTHER;
+    if (s.stream || !bytes || half < 2 * bytes) return;
+    s.ahead = (int)(half / bytes < MOST ? half / bytes : MOST) - 1;
+    r->s = s;
+    hd_rows_occupancy(r->p, &r->s);
+}
+
+int64_t hd_rows_shared(const Rows *r) { return r->s.ahead ? (r->s.ahead + 1) * row_bytes(r) * r->s.threads : 0; }
+
+void hd_rows_open_ahead(Rows *r, const char *row, int iterations) {
+    const RowShape *s = &r->s;
+    if (!s->ahead) return;
+    hd_rows_line(r, "extern __shared__ __align__(16) unsigned char shared[];");
+    int values = 0;
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        if (!row_values_ahead(r, i)) continue;
+        const char *first = hd_sprintf(r->a, "%sblockIdx.x * %d + i", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS);
+        hd_rows_line(r, "__shared__ %s values%d[%d];", hd_cuda_type(node(r, i)->stored), i, HD_PARTIAL_ROWS);
+        hd_rows_line(r, "for (int i = threadIdx.x; i < %d; i += %d) {", HD_PARTIAL_ROWS, s->threads);
+        if (s->ragged_rows) hd_rows_line(r, "if (%s >= %lld) break;", first, ll(r->p->rows));
+        hd_rows_line(r, "values%d[i] = in%d[%s];", i, node(r, i)->arg, first);
+        hd_rows_line(r, "}");
+        values++;
+    }
+    if (values) hd_rows_line(r, "__syncthreads();");
+    hd_rows_line(r, "// What iteration n reads.");
+    hd_rows_line(r, "const auto fetch = [&](int n) {");
+    hd_rows_line(r, "if (n < %d) {", iterations);
+    hd_rows_position(r, row);
+    if (s->ragged_rows) hd_rows_line(r, "if (row < %lld) {", ll(r->p->rows));
+    hd_rows_open_items(r);
+    for (int i = 0; i < r->p->nodes.n; i++)
+        for (int at = 0; at < r->n_places; at++)
+            if (wanted(r, i, at, false)) hd_rows_line(r, "copy_ahead<%lld>(%s, %s);", ll(vector_bytes(r, i)), place_of(r, i, at), hd_rows_load_address(r, i, at));
+    hd_rows_close_items(r);
+    if (s->ragged_rows) hd_rows_line(r, "}");
+    hd_rows_line(r, "}");
+    hd_rows_line(r, "copies_commit();");
+    hd_rows_line(r, "};");
+    hd_rows_line(r, "#pragma unroll");
+    hd_rows_line(r, "for (int n = 0; n < %d; n++) fetch(n);", s->ahead);
+}
+
+void hd_rows_put_loads(Rows *r, bool hoist) {
+    const bool ahead = r->s.ahead && !hoist;
+    if (!any(r, hoist)) return;
+    hd_rows_open_items(r);
+    for (int i = 0; i < r->p->nodes.n; i++)
+        for (int at = 0; at < r->n_places; at++) {
+            if (!wanted(r, i, at, hoist)) continue;
+            const char *from = ahead ? hd_sprintf(r->a, "(const %s *)(%s)", hd_cuda_type(node(r, i)->stored), place_of(r, i, at)) : hd_rows_load_address(r, i, at);
+            hd_rows_line(r, "raw%d%s%s.load(%s);", i, hd_rows_suffix(r, at), hd_rows_index(r, i), from);
+        }
+    hd_rows_close_items(r);
+}
