@@ -1,5 +1,5 @@
 // fsdp: parameters become storage, and a program of one device becomes what one of shard x replicate ranks does. Every unit gets a
-// bucket (fsdp_buckets.c); reads of parameters become views, of storage that is always there or of gathered windows (fsdp_windows.c);
+// bucket (fsdp_buckets.c); reads of parameters become views, of storage that is always there or of what is gathered (fsdp_windows.c);
 // gradients become stores and reductions (fsdp_grads.c); and the functions of a step come out, with the optimizer (fsdp_update.c):
 //
 //   %w = param {param = @head.w} : f32[256,64]          %w = view {buffer = @root.compute, offset = 0} : bf16[256,64]
@@ -58,7 +58,7 @@ static void find_first_uses(Fsdp *s, const Func *f) {
 }
 
 static Func *micro_function(Fsdp *s, StepFunc step) {
-    hd_fsdp_weights(s, step.f, step.first);
+    hd_fsdp_weights(s, step);
     hd_fsdp_gradients(s, step);
     hd_fsdp_loss(s, step, s->micro);
     hd_renumber(step.f);
@@ -135,8 +135,9 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     if (eval) {
-        hd_fsdp_weights(&s, eval, false);
-        hd_fsdp_loss(&s, (StepFunc){eval, .first = true, .last = true}, 1);
+        StepFunc alone = {eval, .first = true, .last = true, .alone = true};
+        hd_fsdp_weights(&s, alone);
+        hd_fsdp_loss(&s, alone, 1);
         hd_renumber(eval);
     }
     return CHANGED;

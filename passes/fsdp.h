@@ -19,7 +19,8 @@ typedef struct {
     Bucket layout;
     VEC(BucketItem) items;
     Symbol *bucket, *master, *compute, *grad; // compute: NULL where the master weights serve
-    Symbol *next; // all of the weights, which a step leaves for the start of the one after it; NULL: that gathers them itself
+    Symbol *next; // all of the weights, kept from step to step; NULL: none
+    bool early;   // a step fills `next` behind its optimizer, for the one after it; else whoever reads it does
     Symbol *gradient; // in the function at hand: what ops write gradients to, and
     Symbol *reduced;  // where this rank's part of the sum over ranks is
 } FsdpBucket;
@@ -39,13 +40,14 @@ typedef struct {
     Symbol *loss, *norm, *step, *comms[N_COMMS]; // @state.*; comms: NULL until something uses them
 } Fsdp;
 
-// A function of a step: whether it is the first and the last of its step. @eval is both.
-typedef struct { Func *f; bool first, last; } StepFunc;
+// A function of a step: whether it is the first and the last of its step. @eval is both, and alone: it cannot know what ran before it.
+typedef struct { Func *f; bool first, last, alone; } StepFunc;
 
 // --- buckets
 bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
 bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
-Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declares it
+Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
+static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) { return b->compute ? b->compute : b->master; } // of its weights, where one is kept
 // A transient buffer of a function; `b` NULL: of no bucket.
 Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *role, DType d, int64_t n);
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param); // of the parameter that a `param` or `grad` op names
@@ -58,7 +60,7 @@ void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t of
 Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
 
 // --- passes over one function
-void hd_fsdp_weights(Fsdp *s, Func *f, bool starts); // starts: a step, so that the step before can have gathered for it
+void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
 void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches in what the loss is the mean of
 void hd_fsdp_update(Fsdp *s, Func *last); // last: the function that ends a step, where several ranks update; one rank has @update

@@ -8,13 +8,13 @@
 //
 // Units stand in the order in which they are declared, the root (what no unit owns) last. What a buffer holds, all elements or this
 // rank's shard, follows from the strategy alone:
-//              master, m, v    compute weights    gradient
-//   none       whole           whole              whole
-//   zero1      shard           whole              whole where several micro-batches add up in it, else shard
-//   zero2      shard           whole              shard
-//   zero3      shard           shard              shard
-// Weights used in f32 need no copy of their own where the master weights are distributed in the same way (none, zero3). In zero3 the
-// buckets that a step reads first have a whole copy besides, @b.next, which the step before fills (fsdp_windows.c).
+//              master, m, v, compute weights    all weights, @b.next                 gradient
+//   none       whole                            -                                    whole
+//   zero1      shard                            of every bucket                      whole where several micro-batches add up, else shard
+//   zero2      shard                            of every bucket                      shard
+//   zero3      shard                            of those that a step reads first     shard
+// Weights used in f32 need no compute weights beside the master weights. What the optimizer writes are master and compute weights;
+// @b.next is gathered from them, by the same step or by the one after it (fsdp_windows.c).
 #include "passes/fsdp.h"
 #include <string.h>
 
@@ -113,16 +113,18 @@ static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, const char *part, const 
 }
 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
-    bool master_whole = s->strategy == FSDP_NONE, compute_whole = s->strategy != FSDP_ZERO3;
-    b->master = add_buffer(s, b, "master", "master", TY_F32, master_whole);
-    if (b->weights != TY_F32 || master_whole != compute_whole)
-        b->compute = add_buffer(s, b, "compute", "compute", b->weights, compute_whole);
+    bool whole = s->strategy == FSDP_NONE;
+    b->master = add_buffer(s, b, "master", "master", TY_F32, whole);
+    if (b->weights != TY_F32) b->compute = add_buffer(s, b, "compute", "compute", b->weights, whole);
     b->grad = add_buffer(s, b, "grad", "grad", TY_F32, hd_fsdp_grad_is_whole(s));
-    add_buffer(s, b, "m", "moment1", TY_F32, master_whole);
-    add_buffer(s, b, "v", "moment2", TY_F32, master_whole);
+    add_buffer(s, b, "m", "moment1", TY_F32, whole);
+    add_buffer(s, b, "v", "moment2", TY_F32, whole);
 }
 
-Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) { return b->next = add_buffer(s, b, "next", "next", b->weights, true); }
+Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
+    if (!b->next) b->next = add_buffer(s, b, "next", "next", b->weights, true);
+    return b->next;
+}
 
 static bool place(Fsdp *s, FsdpBucket *b) {
     Ctx *cx = s->m->cx;

@@ -13,8 +13,9 @@
 //   %1 = view {buffer = @micro_only.norm.parts, offset = 0} : f64[4];  %2 = root_sum %1
 //
 // With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of reductions;
-// else units are updated in the order in which the forward pass uses them. Shards of weights that every rank holds whole (zero1,
-// zero2) are gathered unit by unit. So are in zero3 those of the units that the next step starts with, for it to find:
+// else units are updated in the order in which the forward pass uses them. AdamW writes the compute weights of what it updates. Where
+// these are shards, those of the units that the next step starts with are gathered behind it, while others are updated; the next step
+// gathers the rest while it computes (fsdp_windows.c):
 //
 //   adamw %1 {bucket = @root, ...};  all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
 //   adamw %1 {bucket = @b, ...}
@@ -113,20 +114,16 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
 
 static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     Ctx *cx = s->m->cx;
-    const Symbol *gradient = s->strategy == FSDP_NONE ? k->grad : k->reduced, *fresh = NULL;
-    bool gathers = s->strategy == FSDP_ZERO1 || s->strategy == FSDP_ZERO2;
-    if (gathers) fresh = k->weights == TY_F32 ? k->master : hd_fsdp_transient(s, b->f, k, "new", "staging", k->weights, k->layout.shard);
+    const Symbol *gradient = s->strategy == FSDP_NONE ? k->grad : k->reduced;
     Attrs as = {0};
     hd_set_word(cx, &as, A_BUCKET, k->bucket->name);
     if (gradient != k->grad) hd_set_word(cx, &as, A_BUFFER, gradient->name);
-    if (fresh && fresh != k->master) hd_set_word(cx, &as, A_INTO, fresh->name);
     set_betas(s, &as);
     hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, 1e-8));
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, 0.01));
     if (s->ranks > 1) b->loc = k->loc;
     hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
-    if (gathers) hd_fsdp_collective(s, b, OP_ALL_GATHER, fresh, k->compute, COMM_GATHER);
-    if (k->next) hd_fsdp_collective(s, b, OP_ALL_GATHER, k->compute ? k->compute : k->master, k->next, COMM_GATHER);
+    if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
 }
 
 typedef struct { int used, bucket; } Turn;

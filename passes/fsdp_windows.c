@@ -1,11 +1,11 @@
-// Where weights are read. Where every rank holds all of them (one rank, none, zero1, zero2) a parameter is a view of its storage:
+// Where weights are read. Where every rank updates all of them (one rank, none) a parameter is a view of its storage:
 //
 //   %w = param {param = @b.w} : f32[8,8]           %c = view {buffer = @b.compute, offset = 0} : bf16[8,8]
 //   %c = cast %w {out = bf16}                 ->
 //
-// In zero3 they are gathered for a while, the window, into a transient buffer of their own. The uses of a unit's weights in program
-// order (forward, backward, recomputed ops where they stand) fall into windows: a new one starts where two other units were used in
-// between, unless it would be gathered as soon as the one before ends (below). So the last block is gathered once for both
+// Else they are gathered. In zero3 for a while, the window, into a transient buffer of their own. The uses of a unit's weights in
+// program order (forward, backward, recomputed ops where they stand) fall into windows: a new one starts where two other units were
+// used in between, unless it would be gathered as soon as the one before ends (below). So the last block is gathered once for both
 // directions, a tied root once for the embedding and once around the head:
 //
 //   all_gather {buffer = @b.compute, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
@@ -18,6 +18,17 @@
 // The windows that have no such run before them would be gathered where a step starts, and nothing could run meanwhile. Where anything
 // is prefetched the step before does it, behind its optimizer (fsdp_update.c), into a buffer that persists, @b.next. What gives the
 // first step its weights, the runtime, fills it too.
+//
+// zero1 and zero2 keep all weights: a unit has one window, which never closes, and @b.next is what all functions read. The step before
+// fills those that a step uses in its first prefetch + 1 runs. All others a step gathers where it starts, in the order of their first
+// uses, so that the gather stream runs ahead of the forward pass and each unit waits for its own weights alone; they take no memory, so
+// none has to wait for a window to end. The step's other micro-batches find them. @eval, which cannot know whether a step came before,
+// gathers those others again:
+//
+//   all_gather {buffer = @b.compute, into = @b.next, comm = @comm.gather};  all_gather {buffer = @c.compute, into = @c.next, ...}
+//   %a = view {buffer = @a.next, offset = 0} : bf16[8,8]                     (gathered behind the optimizer of the step before)
+//   ...
+//   %b = view {buffer = @b.next, offset = 0} : bf16[8,8]
 #include "passes/fsdp.h"
 #include "passes/redirect.h"
 
@@ -46,7 +57,8 @@ typedef struct {
     int *last_run;       // and its latest run
     int recent[2];       // the two units used last
     int *n_full;         // by bucket: gathered buffers so far
-    bool starts;         // the function starts a step
+    StepFunc step;       // f
+    bool kept;           // windows never close: weights are gathered into what persists
 } Windows;
 
 // A cast of a parameter to the dtype that its weights are stored in: the cast is in the storage.
@@ -58,7 +70,6 @@ static bool is_stored_cast(const FsdpBucket *b, const Op *o) {
 static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
     const Symbol *p;
     const FsdpBucket *b = hd_fsdp_owner(s, o, &p);
-    const Symbol *wide = b->weights == TY_F32 && b->compute ? b->compute : b->master;
     int64_t offset = hd_int(&p->attrs, A_OFFSET, 0);
     Builder at = {.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
     Value *compute = NULL, *master = NULL, *v = o->out[0];
@@ -69,7 +80,7 @@ static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
             hd_redirect(uses, user->out[0], compute);
             hd_erase(user);
         } else if (!master) {
-            master = hd_fsdp_view(s, &at, wide, offset, p->type);
+            master = hd_fsdp_view(s, &at, b->master, offset, p->type);
         }
     }
     if (master) hd_redirect(uses, v, master);
@@ -94,7 +105,7 @@ static Window *open_window(Windows *x, int unit, Op *o) {
 
 static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
     int u = b->unit;
-    bool open = u == x->recent[0] || u == x->recent[1] || x->runs.n - x->last_run[u] - 1 <= x->s->prefetch;
+    bool open = x->kept || u == x->recent[0] || u == x->recent[1] || x->runs.n - x->last_run[u] - 1 <= x->s->prefetch;
     Window *w = x->last_run[u] >= 0 && open ? &x->windows.at[x->current[u]] : open_window(x, u, o);
     if (u != x->recent[0]) {
         Run fresh = {o, x->current[u]};
@@ -141,7 +152,7 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
         w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "gathered", k->weights, k->layout.size);
         b->loc = k->loc;
         Attrs as = {0};
-        hd_set_word(s->m->cx, &as, A_BUFFER, (k->compute ? k->compute : k->master)->name);
+        hd_set_word(s->m->cx, &as, A_BUFFER, hd_fsdp_shard(k)->name);
         hd_set_word(s->m->cx, &as, A_INTO, w->full[i]->name);
         hd_set_word(s->m->cx, &as, A_COMM, hd_fsdp_comm(s, COMM_GATHER)->name);
         const char *names[2];
@@ -153,8 +164,21 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
 
 // What the step before has gathered. A bucket's second window, where even that would be gathered at the start, gets its own.
 static void gathered_before(Windows *x, Window *w) {
-    for (int i = 0; i < w->n; i++)
-        if (!w->bucket[i]->next) w->full[i] = hd_fsdp_next(x->s, w->bucket[i]);
+    for (int i = 0; i < w->n; i++) {
+        if (w->bucket[i]->early) continue;
+        w->full[i] = hd_fsdp_next(x->s, w->bucket[i]);
+        w->bucket[i]->early = true;
+    }
+}
+
+// What is kept: gathered where a step starts, unless the step before has done it.
+static void gather_kept(Windows *x, Builder *b, Window *w) {
+    for (int i = 0; i < w->n; i++) {
+        FsdpBucket *k = w->bucket[i];
+        w->full[i] = hd_fsdp_next(x->s, k);
+        b->loc = k->loc;
+        if (x->step.first && !k->early) hd_fsdp_collective(x->s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
+    }
 }
 
 static void place_gathers(Windows *x) {
@@ -166,8 +190,9 @@ static void place_gathers(Windows *x) {
         int64_t run = w->run - x->s->prefetch - 1;
         while (run >= 0 && x->runs.at[run].last->id >= w->first->id) run--; // one op uses weights of both
         Builder b = {.f = x->f, .before = run < 0 ? start : behind[run], .span = w->first->span, .bwd = hd_has(&w->first->attrs, A_BWD)};
-        if (run < 0 && x->starts && x->s->prefetch > 0) gathered_before(x, w);
-        gather(x, &b, w, run < 0 ? NULL : &x->windows.at[x->runs.at[run].window]);
+        if (run < 0 && x->step.first && !x->step.alone && (x->kept || x->s->prefetch > 0)) gathered_before(x, w);
+        if (x->kept) b.before = start, gather_kept(x, &b, w);
+        else gather(x, &b, w, run < 0 ? NULL : &x->windows.at[x->runs.at[run].window]);
     }
 }
 
@@ -187,10 +212,11 @@ static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
     return k->made = hd_fsdp_view(x->s, &b, w->full[w->n > 1 && w->bucket[1] == k->bucket], k->offset, v->type);
 }
 
-static void gather_weights(Fsdp *s, Func *f, bool starts) {
+static void gather_weights(Fsdp *s, StepFunc step) {
+    Func *f = step.f;
     hd_renumber(f);
     Arena *a = s->cx->scratch;
-    Windows x = {.s = s, .f = f, .n_values = f->n_values, .recent = {-1, -1}, .starts = starts};
+    Windows x = {.s = s, .f = f, .n_values = f->n_values, .recent = {-1, -1}, .step = step, .kept = s->strategy != FSDP_ZERO3};
     x.weights = HD_NEWN(a, Weight, f->n_values + 1);
     x.current = HD_NEWN(a, int, s->n_units + 1);
     x.last_run = HD_NEWN(a, int, s->n_units + 1);
@@ -209,8 +235,8 @@ static void gather_weights(Fsdp *s, Func *f, bool starts) {
     hd_count(s->cx, "windows of gathered weights", x.windows.n);
 }
 
-void hd_fsdp_weights(Fsdp *s, Func *f, bool starts) {
-    if (s->strategy == FSDP_ZERO3) gather_weights(s, f, starts);
-    else params_to_views(s, f);
-    hd_renumber(f);
+void hd_fsdp_weights(Fsdp *s, StepFunc step) {
+    if (s->strategy == FSDP_NONE) params_to_views(s, step.f);
+    else gather_weights(s, step);
+    hd_renumber(step.f);
 }

@@ -1,8 +1,9 @@
 // Contributions: what the functions of a step do together. The micro-batches run one after another (a middle one stands for all middle
 // ones: what it does to sums of earlier micro-batches it does to each), then @update where there is one, and every op moves what the
 // buffers hold (verify_flow.c). Every parameter gets its gradient, whole and equally often in every micro-batch [V6]; so does the loss.
-// Every bucket is updated once in a step, from its complete gradient [V5], and the step leaves fresh weights wherever it found old ones:
-// in the buffers of role next as well, for the next step to start with.
+// Every bucket is updated once in a step, from its complete gradient [V5], and the step leaves fresh weights wherever it found old ones.
+// That goes for a buffer of role next, too, into which something is gathered behind the update; one that a step leaves behind holds stale
+// weights where the next step and @eval start, whatever ran before. Which it is, is read off the text; what follows is proved for each.
 // @eval is a step of its own, which only reads weights and keeps a loss.
 #include "passes/verify_flow.h"
 
@@ -64,7 +65,7 @@ static void check_end(Flow *w) {
         }
         const Symbol *weights[] = {k->part[PART_MASTER], k->part[PART_COMPUTE], k->part[PART_NEXT]};
         for (int j = 0; j < 3; j++) {
-            Held *h = hd_flow_held(w, weights[j]);
+            Held *h = weights[j] && !w->left[weights[j]->id] ? hd_flow_held(w, weights[j]) : NULL;
             for (int r = 0; h && r < h->map.v.n; r++) {
                 const Holding *was = &w->holdings.at[h->map.v.at[r].cell.holds];
                 if (was->kind == HOLDS_WEIGHTS && was->fresh) continue;
@@ -92,13 +93,33 @@ static const Func *function(const PlanCheck *c, const char *name) {
     return f && !f->is_kernel ? f : NULL;
 }
 
+enum { STEP_FUNCTIONS = 5 };
+static const char *const order[STEP_FUNCTIONS] = {"micro_only", "micro_first", "micro", "micro_last", "update"};
+
+// The buffers of role next that no op of a step gathers into behind the update of their bucket.
+static void find_left(Flow *w) {
+    PlanCheck *c = w->c;
+    bool *updated = HD_NEWN(c->a, bool, c->m->n_symbols + 1);
+    for (int i = 0; i < c->n_buckets; i++)
+        if (c->buckets[i].part[PART_NEXT]) w->left[c->buckets[i].part[PART_NEXT]->id] = true;
+    for (int i = 0; i < STEP_FUNCTIONS; i++) {
+        const Func *f = function(c, order[i]);
+        for (const Op *o = f ? f->first : NULL; o; o = o->next) {
+            const Symbol *s = hd_symbol_find(c->m, hd_word(&o->attrs, o->kind == OP_ADAMW ? A_BUCKET : A_INTO, ""));
+            const BucketParts *k = hd_plan_bucket(c, s);
+            if (k && o->kind == OP_ADAMW) updated[k->symbol->id] = true;
+            if (k && o->kind == OP_ALL_GATHER && updated[k->symbol->id]) w->left[s->id] = false;
+        }
+    }
+}
+
 void hd_check_contributions(PlanCheck *c) {
-    static const char *const order[] = {"micro_only", "micro_first", "micro", "micro_last", "update"};
     Flow w = hd_flow(c);
     const Func *start = NULL, *update = function(c, "update");
     int *first = HD_NEWN(c->a, int, c->m->n_symbols + 1), n = 0;
+    find_left(&w);
     for (int i = 0; i < 4; i++) w.steps |= function(c, order[i]) != NULL;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < STEP_FUNCTIONS; i++) {
         const Func *f = function(c, order[i]);
         bool micro = i < 4, last = i == 0 || i == 3;
         if (!f) continue;
@@ -118,6 +139,7 @@ void hd_check_contributions(PlanCheck *c) {
     const Func *eval = function(c, "eval");
     if (!eval) return;
     Flow e = hd_flow(c);
+    e.left = w.left;
     hd_plan_enter(c, eval);
     hd_flow_run(&e, eval, true);
     hd_check_scale(c, eval, true);

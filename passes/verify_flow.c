@@ -7,7 +7,8 @@
 //   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others add [V20]
 //   store of a buffer that holds a sum: the two sums are added; both must be reduced over the same axes
 //   reduce_scatter the sum over one axis more, dealt out over that axis; once for each element and axis [V22]
-//   all_gather     what was dealt out, put together again; weights come from the bucket they belong to [V7]
+//   all_gather     what was dealt out, put together again; weights come from the bucket they belong to, and those that the step before
+//                  has updated and left to be gathered, are gathered before anybody reads them [V7]
 //   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every axis [V5, V6]
 //
 // Contributions lie inside one parameter, so that padding only ever holds zeros. An op that reads weights reads them whole, inside one
@@ -18,7 +19,8 @@
 typedef long long ll;
 
 Flow hd_flow(PlanCheck *c) {
-    return (Flow){.c = c, .held = HD_NEWN(c->a, Held *, c->m->n_symbols + 1), .flow = HD_NEWN(c->a, BucketFlow, c->n_buckets + 1)};
+    return (Flow){.c = c, .held = HD_NEWN(c->a, Held *, c->m->n_symbols + 1), .flow = HD_NEWN(c->a, BucketFlow, c->n_buckets + 1),
+                  .left = HD_NEWN(c->a, bool, c->m->n_symbols + 1)};
 }
 
 int hd_flow_axes(const PlanCheck *c) { return (c->shard > 1 ? OVER_SHARD : 0) | (c->replicate > 1 ? OVER_REPLICATE : 0); }
@@ -60,7 +62,8 @@ Held *hd_flow_held(Flow *w, const Symbol *s) {
     h->bucket = hd_plan_bucket(w->c, s);
     h->parts = h->bucket ? hd_plan_parts(w->c, h->bucket, s) : 1;
     h->size = h->bucket ? h->bucket->size : hd_type_count(s->type);
-    Holding first = {.kind = hd_has(&s->attrs, A_TRANSIENT) ? HOLDS_NOTHING : h->bucket && holds_weights(s) ? HOLDS_WEIGHTS : HOLDS_OLD};
+    Holding first = {.kind = hd_has(&s->attrs, A_TRANSIENT) ? HOLDS_NOTHING : w->left[s->id] ? HOLDS_STALE :
+                             h->bucket && holds_weights(s) ? HOLDS_WEIGHTS : HOLDS_OLD};
     h->map = hd_ranges(w->c->a, h->size, (Cell){.writer = -1, .holds = hold(w, first)});
     return h;
 }
@@ -371,6 +374,9 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
         if (was->kind == HOLDS_WEIGHTS && !was->fresh) continue;
         if (was->kind == HOLDS_WEIGHTS) hd_plan_wrong(w->c, o, o->span, "reads weights from @%s behind the update by %s",
             home.buffer->name, hd_plan_op(w->c, was->by));
+        else if (was->kind == HOLDS_STALE) hd_plan_wrong(w->c, o, o->span,
+            "reads weights from @%s, which nobody has gathered since the step before updated bucket @%s: an all_gather into it belongs "
+            "before this op, or behind that update", home.buffer->name, h->bucket->symbol->name);
         else hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds none%s%s", home.buffer->name, was->by ? " since " : "",
                            was->by ? hd_plan_op(w->c, was->by) : "");
         return;

@@ -10,6 +10,7 @@ typedef enum {
     HOLDS_OLD,     // what the last step left
     HOLDS_SUM,     // `count` contributions of this step, added up; 0: zeros
     HOLDS_WEIGHTS, // of a bucket; `fresh`: after the optimizer
+    HOLDS_STALE,   // weights that a step before this one has updated, and nobody has gathered since
     HOLDS_SQUARES  // sums of squares of gradients
 } HoldsKind;
 enum { OVER_SHARD = 1, OVER_REPLICATE = 2, OVER_WORLD = 4 }; // axes of the mesh
@@ -45,6 +46,7 @@ typedef struct {
     const Home *homes; // of f
     bool last;         // f is the last micro-batch of a step, or @eval
     bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
+    bool *left;        // by symbol id: buffers of role next that a step leaves to the one after it to fill
     Held **held;       // by symbol id
     BucketFlow *flow;  // by bucket
     VEC(Holding) holdings;

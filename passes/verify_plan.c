@@ -7,10 +7,10 @@
 //   V3   a bucket is its shards, shards divide by replicas and start at 16 bytes        verify_layout             ranks
 //   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas
 //   V5   a step updates every element once, by buffers that exist                       verify_update, _contribs  contributions, weights
-//        and leaves fresh weights wherever it found old ones, for the next one too                             next
+//        and leaves fresh weights wherever it found old ones, or the next one gathers them                        next, kept
 //   V6   every element of a gradient gets as many contributions, in every micro-batch   verify_contributions      contributions
 //   V7   every byte that is read holds the value that is meant; weights are read whole, verify_contents, _flow    contents, order, weights
-//        inside one parameter, from before the update, gathered from their own bucket
+//        inside one parameter, from before the update, gathered from their own bucket                             next, kept
 //   V8   a transient buffer begins before its first use, once, and is in one function   verify_contents, _places  transient
 //   V9   bytes get a new value only after every access to the old, by streams, events   verify_contents           contents, order
 //   V10  a reader on another stream than its writer is ordered after it                 verify_contents           order

@@ -20,7 +20,7 @@ typedef struct {
     HdDtype compute_dtype;
     int64_t master, moment1, moment2, grad, compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
     bool optimizer_sharded, grad_sharded, compute_sharded; // which hold a shard; `optimizer`: master and moments
-    int64_t next; // byte offset of all of the weights as a step starts with them, in the compute dtype; -1: the step gathers them itself
+    int64_t next; // byte offset of all of the weights, gathered, in the compute dtype; -1: none that outlive a step
 } HdBucket;
 
 typedef struct { // a parameter, in canonical order

@@ -11,6 +11,7 @@ typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KER
     X(SWAP_BUFFERS, "two buffers change places", AT_BUFFER_SYMBOL) X(MOVE_ARGUMENT, "argument moved", AT_ARGUMENT) \
     X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op behind the next one", AT_OP) X(LATER, "op several places later", AT_OP) \
     X(EARLIER, "op several places earlier", AT_OP) X(SWAP_COLLECTIVES, "two collectives of a stream change places", AT_OP) \
+    X(TOO_LATE, "collective and its event behind the first use", AT_OP) \
     X(DROP_RECORD, "record dropped", AT_OP) X(DROP_WAIT, "wait dropped", AT_OP) X(DROP_EVENT, "record and its waits dropped", AT_OP) \
     X(SWAP_WAITS, "two waits change events", AT_OP) X(RECORD_EARLIER, "record before the op in front of it", AT_OP) X(DROP_COLLECTIVE, "collective dropped", AT_OP) \
     X(DOUBLE_COLLECTIVE, "collective twice", AT_OP) X(DROP_BEGIN, "begin dropped", AT_OP) X(DROP_ZERO, "zero dropped or shorter", AT_OP) \
@@ -151,6 +152,37 @@ static bool swap_collectives(Op *o) {
     hd_insert_before(o, p);
     hd_detach(o);
     hd_insert_after(behind ? behind : p, o);
+    hd_renumber(o->func);
+    return true;
+}
+
+static Op *event_op(Func *f, OpKind kind, int64_t event, const char *stream) {
+    Op *o = hd_op_new(f, kind, 0, NULL);
+    hd_set_int(f->module->cx, &o->attrs, A_EVENT, event);
+    o->stream = stream;
+    return o;
+}
+
+// Everybody waits for it as before, but for the first op that did: that one now comes first, and it waits for that one.
+static bool too_late(Op *o) {
+    Op *record = o->next;
+    while (record && (record->stream != o->stream || hd_is_alias(record))) record = record->next;
+    if (!is_collective(o) || !record || record->kind != OP_RECORD) return false;
+    Op *wait = record->next;
+    while (wait && !(wait->kind == OP_WAIT && hd_int(&wait->attrs, A_EVENT, -1) == hd_int(&record->attrs, A_EVENT, -1))) wait = wait->next;
+    Op *user = wait ? wait->next : NULL;
+    while (user && (user->stream != wait->stream || hd_is_alias(user) || hd_op_is(user, TRAIT_SYNC))) user = user->next;
+    if (!user || user->kind == OP_RETURN) return false;
+    int64_t event = 0;
+    for (const Op *p = o->func->first; p; p = p->next)
+        if (hd_int(&p->attrs, A_EVENT, -1) >= event) event = hd_int(&p->attrs, A_EVENT, -1) + 1;
+    Op *moved[] = {wait, record, o};
+    for (int i = 0; i < 3; i++) {
+        hd_detach(moved[i]);
+        hd_insert_after(user, moved[i]);
+    }
+    hd_insert_after(user, event_op(o->func, OP_WAIT, event, o->stream));
+    hd_insert_after(user, event_op(o->func, OP_RECORD, event, user->stream));
     hd_renumber(o->func);
     return true;
 }
@@ -298,7 +330,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_MOVE_UP: case MUTATE_MOVE_DOWN: case MUTATE_MOVE_ONTO: return o->n_out && !hd_is_alias(o);
     case MUTATE_MOVE_ALIAS: return hd_is_alias(o);
     case MUTATE_MOVE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
-    case MUTATE_SWAP_COLLECTIVES: case MUTATE_DROP_COLLECTIVE: case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_EXCHANGE: case MUTATE_COMM: return is_collective(o);
+    case MUTATE_SWAP_COLLECTIVES: case MUTATE_TOO_LATE: case MUTATE_DROP_COLLECTIVE: case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_EXCHANGE: case MUTATE_COMM: return is_collective(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_EVENT: case MUTATE_RECORD_EARLIER: return o->kind == OP_RECORD;
     case MUTATE_DROP_WAIT: case MUTATE_SWAP_WAITS: return o->kind == OP_WAIT;
     case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
@@ -331,6 +363,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_LATER: return move_later(o, 2 + (int)(random % 9));
     case MUTATE_EARLIER: return move_earlier(o, 2 + (int)(random % 9));
     case MUTATE_SWAP_COLLECTIVES: return swap_collectives(o);
+    case MUTATE_TOO_LATE: return too_late(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_WAIT: case MUTATE_DROP_COLLECTIVE: case MUTATE_DROP_BEGIN: case MUTATE_DROP_STORE:
     case MUTATE_DROP_UPDATE: return erase(o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);

@@ -14,7 +14,7 @@
 // --- a program: two units, of which the second has half-precision compute weights
 
 enum { MOST = 8, N_PARAMS = 5, N_BUCKETS = 2 };
-typedef struct { const char *name; int shard, replicate; bool optimizer, grad, compute; } Mesh; // which storages are shards
+typedef struct { const char *name; int shard, replicate; bool optimizer, grad, kept; } Mesh; // which storages are shards; all weights are kept
 
 static const HdParam params[N_PARAMS] = {
     {.name = "wte.weight", .rank = 2, .dim = {7, 3}, .count = 21, .init = HD_INIT_NORMAL, .std = 0.02, .bucket = 0, .at = 0},
@@ -46,7 +46,7 @@ static void make_program(Program *m, const Mesh *mesh) {
                          .n_buckets = N_BUCKETS, .buckets = m->bucket, .n_params = N_PARAMS, .params = params, .loss = -1, .norm = -1, .backend = &memory}};
     for (int i = 0; i < N_BUCKETS; i++) {
         HdBucket *b = &m->bucket[i];
-        *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad, .compute_sharded = mesh->compute};
+        *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad, .compute_sharded = mesh->optimizer};
         b->shard = (used[i] + mesh->shard - 1) / mesh->shard;
         b->size = b->shard * mesh->shard;
         b->compute_dtype = i ? HD_BF16 : HD_F32;
@@ -55,9 +55,9 @@ static void make_program(Program *m, const Mesh *mesh) {
         b->moment1 = at, at += optimizer;
         b->moment2 = at, at += optimizer;
         b->grad = at, at += 4 * (mesh->grad ? b->shard : b->size);
-        b->compute = i || mesh->optimizer != mesh->compute ? at : -1; // f32: the master weights serve where both are cut alike
-        if (b->compute >= 0) at += 4 * (mesh->compute ? b->shard : b->size);
-        b->next = mesh->compute && i != mesh->shard % 2 ? at : -1; // of one of the buckets, now of f32, now of bf16
+        b->compute = i ? at : -1; // f32: the master weights serve
+        if (b->compute >= 0) at += optimizer;
+        b->next = mesh->optimizer && (mesh->kept || i != mesh->shard % 2) ? at : -1; // zero3: of one of the buckets, now of f32, now of bf16
         if (b->next >= 0) at += 4 * b->size;
     }
     m->p.step = at;
@@ -65,9 +65,9 @@ static void make_program(Program *m, const Mesh *mesh) {
 }
 
 static const Mesh meshes[] = {
-    {"one rank", 1, 1, false, false, false}, {"none", 2, 1, false, false, false}, {"none of 3", 3, 1, false, false, false}, {"zero1", 3, 1, true, false, false},
-    {"zero2", 2, 1, true, true, false}, {"zero2 of 5", 5, 1, true, true, false}, {"zero3", 2, 1, true, true, true}, {"zero3 of 4", 4, 1, true, true, true},
-    {"zero3 of 8", 8, 1, true, true, true}, {"zero3 replicated", 3, 2, true, true, true}, {"zero1 replicated", 2, 2, true, false, false},
+    {"one rank", 1, 1, false, false, false}, {"none", 2, 1, false, false, false}, {"none of 3", 3, 1, false, false, false}, {"zero1", 3, 1, true, false, true},
+    {"zero2", 2, 1, true, true, true}, {"zero2 of 5", 5, 1, true, true, true}, {"zero3", 2, 1, true, true, false}, {"zero3 of 4", 4, 1, true, true, false},
+    {"zero3 of 8", 8, 1, true, true, false}, {"zero3 replicated", 3, 2, true, true, false}, {"zero1 replicated", 2, 2, true, false, true},
     {"none replicated", 1, 3, false, false, false}};
 enum { N_MESHES = sizeof meshes / sizeof *meshes };
 
