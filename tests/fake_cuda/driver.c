@@ -1,7 +1,9 @@
-// A driver that executes at once: device memory is host memory, streams run when called, a capture records and a graph replays.
+// A driver that executes at once: device memory is host memory, streams run when called, a capture records and a graph replays. With
+// FAKE_CUDA_ASYNC=1 streams run beside the program, and the branches of a graph beside each other (streams.h).
 // It keeps the rules of capture that a program can break: work on a stream outside a running capture is an error, and every
 // stream that joined the capture has to come back to its origin.
 #include "tests/fake_cuda/fake.h"
+#include "tests/fake_cuda/streams.h"
 #include "tests/gpu/one_gpu/driver.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,16 +19,18 @@ enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_IMAGE = 200, NOT_FOU
 #define CALL(name) \
     if (fake_call(name)) return INJECTED
 
-struct CuStreamState { bool captured; int work, joined; }; // counts of captured calls: made, and seen by the origin
-struct CuEventState { CuStream captured_on; int work; double time; };
-typedef struct Node { FakeWork *work; void *data; struct Node *next; } Node;
-struct CuGraphState { Node *first, *last; size_t n; };
-struct CuGraphExecState { CuGraph graph; };
+struct CuStreamState { bool captured; int work, joined, number; Queue *queue; }; // work, joined: captured calls made, and seen by the origin
+struct CuEventState { CuStream captured_on; int work; double time; Mark mark; size_t node; };
+// A node of a graph, on which of its streams. An event that is recorded or waited for is a node as well: `event` is that of the recording.
+typedef struct Node { FakeWork *work; void *data; size_t bytes; bool host; int stream; enum { WORK, RECORD, WAIT } kind; size_t event; struct Node *next; } Node;
+enum { MOST_STREAMS = 32 };
+struct CuGraphState { Node *first, *last; size_t n, events; int streams; };
+struct CuGraphExecState { CuGraph graph; Queue *queue[MOST_STREAMS]; };
 struct CuModuleState { const char *text; };
 struct CuFunctionState { char name[64]; int shared, params; };
 struct CuContextState { int unused; };
 
-static struct { CuGraph graph; CuStream origin; CuStream members[32]; int n_members; } capture;
+static struct { CuGraph graph; CuStream origin; CuStream members[MOST_STREAMS]; int n_members; } capture;
 static double clock_ms;
 static struct CuContextState the_context;
 static long long used;
@@ -38,10 +42,24 @@ static long long number(const char *name, long long otherwise) {
 
 void fake_tick(double ms) { clock_ms += ms; }
 
-CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes, const char *what) {
+static bool async(void) { return number("FAKE_CUDA_ASYNC", 0) != 0; }
+
+static Node *add_node(Node node) {
+    Node *n = malloc(sizeof *n);
+    *n = node;
+    if (capture.graph->last) capture.graph->last->next = n;
+    else capture.graph->first = n;
+    return capture.graph->last = n;
+}
+
+static CuResult submit(CuStream s, FakeWork *work, const void *data, size_t bytes, const char *what, bool host) {
     if (capture.graph && !s->captured) {
         fake_log("%s outside the capture", what);
         return ISOLATION;
+    }
+    if (!capture.graph && async()) {
+        queue_push(s->queue, work, data, bytes, host);
+        return 0;
     }
     if (!capture.graph) {
         void *copy = malloc(bytes + 1);
@@ -50,17 +68,14 @@ CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes,
         free(copy);
         return 0;
     }
-    Node *n = calloc(1, sizeof *n);
-    n->work = work;
-    n->data = malloc(bytes + 1);
+    Node *n = add_node((Node){.work = work, .data = malloc(bytes + 1), .bytes = bytes, .host = host, .stream = s->number});
     memcpy(n->data, data, bytes);
-    if (capture.graph->last) capture.graph->last->next = n;
-    else capture.graph->first = n;
-    capture.graph->last = n;
     capture.graph->n++;
     s->work++;
     return 0;
 }
+
+CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes, const char *what) { return submit(s, work, data, bytes, what, false); }
 
 CuResult fake_cuInit(unsigned flags) {
     (void)flags;
@@ -141,7 +156,9 @@ CuResult fake_cuMemHostUnregister(void *p) { return (void)p, 0; }
 CuResult fake_cuMemHostGetDevicePointer(CuPtr *d, void *p, unsigned flags) { return (void)flags, *d = (CuPtr)(uintptr_t)p, 0; }
 typedef struct { CuHostFn work; void *data; } HostCall;
 static void do_host_call(void *d) { ((HostCall *)d)->work(((HostCall *)d)->data); }
-CuResult fake_cuLaunchHostFunc(CuStream s, CuHostFn work, void *data) { return fake_submit(s, do_host_call, &(HostCall){work, data}, sizeof(HostCall), "host function"); }
+CuResult fake_cuLaunchHostFunc(CuStream s, CuHostFn work, void *data) {
+    return submit(s, do_host_call, &(HostCall){work, data}, sizeof(HostCall), "host function", true);
+}
 static void do_wait(void *d) {
     const CuMemOp *op = d;
     while ((int32_t)(*(volatile uint32_t *)(uintptr_t)op->wait.address - (uint32_t)op->wait.value) < 0) usleep(20);
@@ -153,27 +170,52 @@ CuResult fake_cuStreamBatchMemOp(CuStream s, unsigned count, CuMemOp *ops, unsig
 
 CuResult fake_cuStreamCreateWithPriority(CuStream *s, unsigned flags, int priority) {
     (void)flags, (void)priority;
-    return *s = calloc(1, sizeof **s), 0;
+    *s = calloc(1, sizeof **s);
+    if (async()) queue_is_stream((*s)->queue = queue_new());
+    return 0;
+}
+CuResult fake_cuStreamSynchronize(CuStream s) {
+    CALL("cuStreamSynchronize");
+    if (s->queue) queue_drain(s->queue);
+    return 0;
+}
+CuResult fake_cuCtxSynchronize(void) {
+    CALL("cuCtxSynchronize");
+    queue_drain(NULL);
+    return 0;
 }
 CuResult fake_cuStreamDestroy(CuStream s) { return free(s), 0; }
 CuResult fake_cuEventCreate(CuEvent *e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof **e), 0; }
 CuResult fake_cuEventDestroy(CuEvent e) { return free(e), 0; }
+typedef struct { Mark *mark; unsigned long n; } Point;
+static void do_reach(void *d) { mark_reach(((Point *)d)->mark, ((Point *)d)->n); }
+static void do_await(void *d) { mark_await(((Point *)d)->mark, ((Point *)d)->n); }
 CuResult fake_cuEventRecord(CuEvent e, CuStream s) {
     CALL("cuEventRecord");
     e->captured_on = s->captured ? s : NULL;
     e->work = s->work;
     e->time = clock_ms;
+    if (s->captured) add_node((Node){.kind = RECORD, .stream = s->number, .event = e->node = capture.graph->events++});
+    else if (s->queue) queue_push(s->queue, do_reach, &(Point){&e->mark, ++e->mark.asked}, sizeof(Point), false);
+    return 0;
+}
+CuResult fake_cuEventSynchronize(CuEvent e) {
+    CALL("cuEventSynchronize");
+    mark_await(&e->mark, e->mark.asked);
     return 0;
 }
 CuResult fake_cuStreamWaitEvent(CuStream s, CuEvent e, unsigned flags) {
     (void)flags;
+    if (!s->captured && !e->captured_on && s->queue) queue_push(s->queue, do_await, &(Point){&e->mark, e->mark.asked}, sizeof(Point), false);
     if (!capture.graph) return 0;
     if (!e->captured_on) return s->captured ? ISOLATION : 0;
     if (!s->captured) {
         s->captured = true;
         s->work = s->joined = 0;
         capture.members[capture.n_members++] = s;
+        s->number = capture.n_members;
     }
+    add_node((Node){.kind = WAIT, .stream = s->number, .event = e->node});
     if (s == capture.origin && e->work > e->captured_on->joined) e->captured_on->joined = e->work;
     s->work++; // a later join has to cover what this wait brought along
     return 0;
@@ -185,7 +227,7 @@ CuResult fake_cuStreamBeginCapture(CuStream s, CuCaptureMode mode) {
     fake_log("capture begins, mode %d", mode);
     capture.graph = calloc(1, sizeof *capture.graph);
     capture.origin = s;
-    capture.n_members = 0;
+    capture.n_members = s->number = 0;
     s->captured = true;
     return 0;
 }
@@ -196,6 +238,7 @@ CuResult fake_cuStreamEndCapture(CuStream s, CuGraph *g) {
         capture.members[i]->captured = false;
     }
     s->captured = false;
+    capture.graph->streams = capture.n_members + 1;
     *g = capture.graph;
     fake_log("capture ends: %zu nodes%s", capture.graph->n, r ? ", unjoined" : "");
     capture.graph = NULL;
@@ -206,15 +249,28 @@ CuResult fake_cuGraphInstantiateWithFlags(CuGraphExec *x, CuGraph g, unsigned lo
     CALL("cuGraphInstantiateWithFlags");
     *x = calloc(1, sizeof **x);
     (*x)->graph = g; // the graph itself is never freed, so the exec may keep it
+    for (int i = 0; i < g->streams && async(); i++) (*x)->queue[i] = queue_new();
     return 0;
 }
 CuResult fake_cuGraphExecDestroy(CuGraphExec x) { return free(x), 0; }
 CuResult fake_cuGraphGetNodes(CuGraph g, CuGraphNode *nodes, size_t *n) { return (void)nodes, *n = g->n, 0; }
+static void do_launch_graph(void *d) { // its streams start together and wait for each other as they did when captured
+    CuGraphExec x = *(CuGraphExec *)d;
+    Mark *reached = calloc(x->graph->events + 1, sizeof *reached);
+    for (Node *n = x->graph->first; n; n = n->next) {
+        Queue *q = x->queue[n->stream];
+        if (n->kind == WORK) queue_push(q, n->work, n->data, n->bytes, n->host);
+        else queue_push(q, n->kind == RECORD ? do_reach : do_await, &(Point){&reached[n->event], 1}, sizeof(Point), false);
+    }
+    for (int i = 0; i < x->graph->streams; i++) queue_drain(x->queue[i]);
+    free(reached);
+}
 CuResult fake_cuGraphLaunch(CuGraphExec x, CuStream s) {
     CALL("cuGraphLaunch");
-    (void)s;
     fake_log("graph launch");
-    for (Node *n = x->graph->first; n; n = n->next) n->work(n->data);
+    if (s->queue) queue_push(s->queue, do_launch_graph, &x, sizeof x, false);
+    for (Node *n = x->graph->first; n && !s->queue; n = n->next)
+        if (n->kind == WORK) n->work(n->data);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 // Checks the stand-in for NCCL by itself, before programs use it: one_gpu_check [RANKS]. Ranks are processes that take the GPUs in turn.
 // Every dtype, parts of one element and of several pieces; issued directly and replayed from a graph, on two communicators and two
-// streams; a rank that never comes; ranks that disagree. HEDDLE_CUDA_PATH says whose NCCL and whose driver: the real one on a GPU,
+// streams; a rank that does not come; ranks that disagree; what is refused. HEDDLE_CUDA_PATH says whose NCCL and whose driver: the real one on a GPU,
 // tests/fake_cuda without. One line a check; exit status 0: all held.
 #include "runtime/cuda/api.h"
 #include "runtime/heddle.h"
@@ -24,7 +24,7 @@ static const Type types[] = {{"f32", HD_ncclFloat32, 4}, {"bf16", HD_ncclBfloat1
                              {"f64", HD_ncclFloat64, 8}, {"i32", HD_ncclInt32, 4},     {"u8", HD_ncclUint8, 1}};
 enum { N_TYPES = 6, N_SUMMED = 4 };
 
-enum { OPENED, STUCK_DONE, SEEN, CLOSED, MEETINGS };
+enum { OPENED, GIVEN_UP, SEEN, MEETINGS };
 typedef struct { NcId id[COMMS]; atomic_int here[MEETINGS]; } Common; // `here`: how many have come to each meeting
 static Common *common;
 static HdCudaApi api;
@@ -32,7 +32,7 @@ static int ranks, rank;
 static CuStream stream[2];
 static NcComm comm[COMMS];
 static CuPtr part, gathered, whole, sum; // on the device: of all_gather, of reduce_scatter
-static char *host;             // of ranks x MOST elements
+static char *host;                       // of ranks x MOST elements
 
 static void __attribute__((noreturn)) stop(const char *what, const char *why) {
     fprintf(stderr, "rank %d: %s: %s\n", rank, what, why);
@@ -163,41 +163,68 @@ static bool replayed(void) {
     return ok;
 }
 
-typedef struct { int comm; size_t count; } Alone;
+// A collective that is issued alone, on a thread: a pretended driver may wait there, a real one waits in its stream.
+typedef struct { int comm; size_t count; pthread_t thread; atomic_bool done; } Alone;
 static CuContext context;
 
-static void *issue_alone(void *arg) { // a pretended driver waits here, a real one in its stream
-    const Alone *a = arg;
+static void *issue_alone(void *arg) {
+    Alone *a = arg;
     cu(api.cuCtxSetCurrent(context), "context");
     nc(api.ncclAllGather(pointer(part), pointer(gathered), a->count, HD_ncclFloat32, comm[a->comm], stream[0]), "ncclAllGather");
     cu(api.cuStreamSynchronize(stream[0]), "stream");
+    a->done = true;
     return NULL;
 }
 
-static bool stuck(void) { // the last rank never comes: an abort lets the others go
-    Alone a = {STUCK, 4};
-    pthread_t t;
+static bool waits_until_aborted(Alone *a) {
+    pthread_create(&a->thread, NULL, issue_alone, a);
+    usleep(300000);
+    const bool waits = !a->done;
+    nc(api.ncclCommAbort(comm[a->comm]), "ncclCommAbort");
+    pthread_join(a->thread, NULL);
+    return waits;
+}
+
+static bool aborted(void) { // the last rank comes when the others have given up: nothing completes, for anyone
+    Alone a = {.comm = STUCK, .count = 4};
+    bool ok = true;
     if (rank < ranks - 1) {
-        pthread_create(&t, NULL, issue_alone, &a);
-        usleep(300000);
-        nc(api.ncclCommAbort(comm[STUCK]), "ncclCommAbort");
-        pthread_join(t, NULL);
+        ok = waits_until_aborted(&a);
+        for (int i = 0; i < ranks; i++) issue_alone(&a); // whatever else is queued runs through, and nobody is counted
     }
-    meet(STUCK_DONE);
-    return true;
+    meet(GIVEN_UP);
+    if (rank == ranks - 1) ok = waits_until_aborted(&a);
+    return ok;
 }
 
 static bool disagree(void) {
-    Alone a = {DISAGREE, rank == 1 ? 5 : 4};
-    pthread_t t;
+    Alone a = {.comm = DISAGREE, .count = rank == 1 ? 5 : 4};
     NcResult r = HD_ncclSuccess;
-    pthread_create(&t, NULL, issue_alone, &a);
+    pthread_create(&a.thread, NULL, issue_alone, &a);
     while (r == HD_ncclSuccess && api.ncclCommGetAsyncError(comm[DISAGREE], &r) == HD_ncclSuccess) usleep(1000);
     const bool ok = !strcmp(api.ncclGetErrorString(r), "ranks disagree: rank 0 has come with all_gather of 4 f32, rank 1 with all_gather of 5 f32");
     meet(SEEN);
     nc(api.ncclCommAbort(comm[DISAGREE]), "ncclCommAbort");
-    pthread_join(t, NULL);
+    pthread_join(a.thread, NULL);
     return ok;
+}
+
+static bool said(NcResult r, const char *words) {
+    if (r != HD_ncclSuccess && strstr(api.ncclGetLastError(NULL), words)) return true;
+    fprintf(stderr, "rank %d: result %d, \"%s\", not \"%s\"\n", rank, r, api.ncclGetLastError(NULL), words);
+    return false;
+}
+
+static bool refused(void) {
+    void *from = pointer(whole), *to = pointer(sum);
+    NcComm none = NULL;
+    NcConfig config = {.size = sizeof config};
+    return said(api.ncclReduceScatter(from, to, 4, HD_ncclInt32, HD_ncclSum, comm[REDUCE], stream[1]), "type 2 is not one that can be summed here") &&
+           said(api.ncclAllGather(from, to, 4, 99, comm[GATHER], stream[0]), "type 99 is not one that can be gathered here") &&
+           said(api.ncclReduceScatter(from, to, 4, HD_ncclFloat32, 1, comm[REDUCE], stream[1]), "operation 1: only sums are done here") &&
+           said(api.ncclCommInitRankConfig(&none, 65, common->id[0], 0, &config), "rank 0 of 65; at most 64 ranks can share a GPU here") &&
+           said(api.ncclCommInitRankConfig(&none, ranks, (NcId){"/proc/0/fd/0"}, rank, &config),
+                "/proc/0/fd/0: No such file or directory; all ranks have to be processes of one host and one user");
 }
 
 // --- a rank
@@ -224,7 +251,7 @@ static void open_rank(void) {
 
 static int run(void) {
     static const struct { const char *name; bool (*check)(void); } checks[] = {
-        {"direct", direct}, {"replayed", replayed}, {"a rank that never comes", stuck}, {"ranks that disagree", disagree}};
+        {"direct", direct}, {"replayed", replayed}, {"aborted", aborted}, {"ranks that disagree", disagree}, {"refused", refused}};
     bool ok = true;
     alarm(SECONDS);
     open_rank();

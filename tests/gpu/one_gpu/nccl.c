@@ -9,7 +9,7 @@
 //   1  copy what this rank brings to its place
 //   2  a host function (arrive), which never waits, as one thread may run those of all streams: puts this rank's flag back to WAITING and
 //      counts the rank in. The last rank to come works out the result for all and sets all flags to GO.
-//   3  a memory operation that holds the stream until this rank's flag is GO (or ABORTED); it takes no part of the GPU
+//   3  a memory operation that holds the stream until this rank's flag is GO (or ABORTED); it takes nothing of the GPU
 //   4  copy this rank's part of the result to the device
 //
 // Why the same bytes can serve the next piece, the next collective and every replay of a graph, whose addresses and values are fixed:
@@ -63,6 +63,7 @@ typedef struct { // of a rank; its flag is in a cache line of its own
 typedef struct { // what the ranks share
     Seat seat[MOST];
     atomic_int arrived, disagrees; // disagrees: a rank that came with another piece than rank 0; 0: none
+    atomic_bool aborted;           // by some rank: no collective completes any more, as that rank's stream runs on and spoils its place
     _Alignas(4096) char place[];   // of ROOM bytes: one a rank, and the result
 } Shared;
 typedef struct Call { NcComm comm; Piece piece; struct Call *next; } Call; // what a host function gets; as old as the communicator
@@ -179,8 +180,10 @@ NcResult ncclCommDestroy(NcComm c) {
     return r;
 }
 
-// Lets this rank's stream go on, through all that is still queued; the memory stays, as the device may use it.
+// Lets this rank's stream go on, through all that is still queued; the other ranks wait until they abort, too. The memory stays, as the
+// device may use it.
 NcResult ncclCommAbort(NcComm c) {
+    atomic_store(&c->s->aborted, true);
     atomic_store(&c->s->seat[c->rank].flag, ABORTED);
     return HD_ncclSuccess;
 }
@@ -221,7 +224,8 @@ static void arrive(void *data) {
     const int ranks = k->comm->ranks;
     Seat *mine = &s->seat[k->comm->rank];
     uint32_t flag = GO;
-    if (!atomic_compare_exchange_strong(&mine->flag, &flag, WAITING) && flag == ABORTED) return; // nobody is to take it for one who has come
+    if (s->aborted) return;
+    atomic_compare_exchange_strong(&mine->flag, &flag, WAITING);
     mine->piece = k->piece;
     if (atomic_fetch_add(&s->arrived, 1) + 1 < ranks) return;
     atomic_store(&s->arrived, 0);
@@ -231,9 +235,10 @@ static void arrive(void *data) {
             return;
         }
     work_out(s, ranks, &k->piece);
+    if (s->aborted) return;
     for (int i = 0; i < ranks; i++) {
         flag = WAITING;
-        atomic_compare_exchange_strong(&s->seat[i].flag, &flag, GO); // unless it was aborted
+        atomic_compare_exchange_strong(&s->seat[i].flag, &flag, GO); // unless it is aborted just now
     }
 }
 
