@@ -7,6 +7,7 @@
 #include "ir/base/parts.h"
 #include "passes/manager_options.h"
 #include "passes/report.h"
+#include "passes/reproducer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,6 +244,8 @@ static int run(const Arguments *args, Arena *a) {
 }
 
 int main(int argc, char **argv) {
+    int narrowed;
+    if (hd_reproducer_main(argc, argv, &narrowed)) return narrowed;
     Arguments args = {.manager = hd_manager_args(), .target = "host", .emit = N_EMITS};
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help")) {

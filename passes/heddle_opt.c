@@ -193,6 +193,8 @@ static int run(const Arguments *args, Arena *a) {
 }
 
 int main(int argc, char **argv) {
+    int narrowed;
+    if (hd_reproducer_main(argc, argv, &narrowed)) return narrowed;
     Arguments args = {.manager = hd_manager_args(), .seconds = 60};
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help")) {

@@ -43,8 +43,8 @@ typedef struct Run {
     Arena *arena; // lives as long as the run
     struct PassCounter counters;
     double *seconds; // by pass of the pipeline
-    Arena *texts;    // holds `before` and the reproducer
-    Out before;      // the module before the pass at hand
+    Arena *texts;    // holds `before`
+    Out before;      // the module before the first pass; under verify_each, before the pass at hand
 } Run;
 
 static double now(void) {
@@ -130,24 +130,30 @@ static bool check_result(Run *r, int i, Change change) {
     return good;
 }
 
-// Renders what a crash in pass i would leave behind, unless the pass before it changed nothing in the module.
+// What a fault of pass i leaves behind: the text at hand, and the passes to run over it.
+static const Reproducer *reproducer_of(const Run *r, int i) {
+    int first = r->options->verify_each ? i : 0; // the pass that found the text as it is
+    Out head = hd_out(r->arena);
+    hd_puts(&head, HD_REPRODUCER_LINE);
+    hd_pipeline_print(r->p, first, &head);
+    hd_puts(&head, "\n");
+    if (first < i) hd_printf(&head, "// fails in pass %d, '%s'\n", i + 1, r->p->at[i].pass->name);
+    Reproducer *left = HD_NEW(r->arena, Reproducer);
+    *left = (Reproducer){head.text, head.n, r->before.text, r->before.n, first < i ? hd_sprintf(r->arena, "%d", i) : NULL};
+    return left;
+}
+
+// The text is rendered once, before the first pass: to print a module takes longer than most passes do. Under verify_each it is
+// rendered before every pass that finds another one, as a pass that says it changed nothing is held to it.
 static void arm(Run *r, int i, bool changed) {
     if (!r->options->reproducer && !r->options->verify_each) return;
-    Arena *old = r->texts;
-    r->texts = hd_arena_new();
-    Out reproducer = hd_out(r->texts);
-    hd_puts(&reproducer, HD_REPRODUCER_LINE);
-    hd_pipeline_print(r->p, i, &reproducer);
-    hd_puts(&reproducer, "\n");
-    if (changed) {
+    Arena *old = NULL;
+    if (i == 0 || (r->options->verify_each && changed)) {
+        old = r->texts;
+        r->texts = hd_arena_new();
         r->before = module_text(r->m, r->texts);
-    } else {
-        Out kept = hd_out(r->texts);
-        hd_putn(&kept, r->before.text, r->before.n);
-        r->before = kept;
     }
-    hd_putn(&reproducer, r->before.text, r->before.n);
-    if (r->options->reproducer) hd_reproducer_arm(reproducer.text, reproducer.n);
+    if (r->options->reproducer) hd_reproducer_arm(reproducer_of(r, i));
     hd_arena_free(old);
 }
 
@@ -227,9 +233,9 @@ bool hd_manager_run(Module *m, const Pipeline *p, const ManagerOptions *options)
         r.p = &cut;
     }
     r.seconds = HD_NEWN(r.arena, double, r.p->n + 1);
-    Change change = CHANGED; // nothing is rendered yet
+    Change change = CHANGED;
     for (int i = 0; good && i < r.p->n; i++) good = run_pass(&r, i, &change);
-    hd_reproducer_arm(NULL, 0);
+    hd_reproducer_arm(NULL);
     if (good && options->time_passes) print_times(&r);
     if (good && options->statistics) print_statistics(&r);
     hd_arena_free(r.texts);

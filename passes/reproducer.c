@@ -1,15 +1,17 @@
-// Reproducers. The text is rendered before a pass runs, because nothing can be rendered after a crash: the handler only opens,
-// writes and closes, on a stack of its own so that it also works when the crash was a stack overflow.
+// Reproducers: what runs in the process that fails. The text is rendered before a pass runs, because nothing can be rendered after a
+// crash: the handler only opens, writes, closes and starts a process, all of it async-signal-safe, on a stack of its own so that it
+// also works when the crash was a stack overflow.
 #include "passes/reproducer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // The one place with state outside a run: a signal handler can reach nothing else.
-static struct { const char *volatile text; volatile size_t n; } armed;
+static const Reproducer *volatile armed;
+static bool may_narrow;
 static char handler_stack[64 * 1024];
 static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { N_SIGNALS = sizeof signals / sizeof *signals, MAX_FILES = 1000 };
@@ -45,13 +47,28 @@ static int open_next(char *name) {
     return -1;
 }
 
+// Replaces the file by one with the IR before the failing pass, or leaves it alone. What the process says is of no use to the user.
+static void narrow(char *name, const char *passed) {
+    pid_t child = fork();
+    if (child < 0) return;
+    if (child == 0) {
+        char command[] = "heddle", option[] = HD_NARROW_OPTION, digits[16] = {0};
+        strncpy(digits, passed, sizeof digits - 1);
+        int nowhere = open("/dev/null", O_WRONLY);
+        if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
+        execv("/proc/self/exe", (char *[]){command, option, name, digits, NULL});
+        _exit(1);
+    }
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
+}
+
 void hd_reproducer_write(void) {
-    const char *text = armed.text;
-    if (!text) return;
-    armed.text = NULL;
+    const Reproducer *r = armed;
+    if (!r) return;
+    armed = NULL;
     char name[64];
     int file = open_next(name);
-    bool written = file >= 0 && write_all(file, text, armed.n);
+    bool written = file >= 0 && write_all(file, r->head, r->n_head) && write_all(file, r->text, r->n_text);
     if (file >= 0) close(file);
     if (!written) {
         say("heddle: no reproducer could be written to the current folder\n");
@@ -60,6 +77,7 @@ void hd_reproducer_write(void) {
     say("heddle: this is a fault of the compiler; to see it again run: heddle-opt --run-reproducer ");
     say(name);
     say("\n");
+    if (r->passed && may_narrow) narrow(name, r->passed);
 }
 
 static void crashed(int signal_number) {
@@ -68,16 +86,16 @@ static void crashed(int signal_number) {
     raise(signal_number);
 }
 
-void hd_reproducer_arm(const char *text, size_t n) {
-    bool was = armed.text != NULL;
-    armed.text = NULL;
-    armed.n = n;
-    armed.text = text;
-    if (was == (text != NULL)) return;
+void hd_reproducer_arm(const Reproducer *r) {
+    bool was = armed != NULL;
+    armed = r;
+    if (was == (r != NULL)) return;
     struct sigaction action = {.sa_flags = SA_ONSTACK};
-    action.sa_handler = text ? crashed : SIG_DFL;
+    action.sa_handler = r ? crashed : SIG_DFL;
     sigemptyset(&action.sa_mask);
     stack_t stack = {.ss_sp = handler_stack, .ss_size = sizeof handler_stack};
-    if (text) sigaltstack(&stack, NULL);
+    if (r) sigaltstack(&stack, NULL);
     for (int i = 0; i < N_SIGNALS; i++) sigaction(signals[i], &action, NULL);
 }
+
+void hd_reproducer_may_narrow(void) { may_narrow = true; }

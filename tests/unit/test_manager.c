@@ -132,24 +132,34 @@ TEST(misbehaving_passes_are_named) {
     hd_ctx_free(cx);
 }
 
-// Runs a pass in a child process in a folder of its own and reads the reproducer that the child leaves.
-static const char *reproducer_of(Arena *a, PassFn *fn, const ManagerOptions *options, int *status) {
+// Calls `fn` in a child process in a folder of its own and reads the reproducer that the child leaves, and nothing else.
+static const char *left_by(Arena *a, bool (*fn)(const void *), const void *data, int *status) {
     char folder[] = "unit_manager.XXXXXX";
     if (!mkdtemp(folder)) return NULL;
     pid_t child = fork();
     if (!child) {
         if (chdir(folder) || !freopen("/dev/null", "w", stderr)) _exit(9);
         for (int s = SIGABRT; s; s = s == SIGABRT ? SIGSEGV : 0) signal(s, SIG_DFL);
-        Ctx *cx = hd_ctx_new();
-        _exit(run(cx, fn, -1, NULL, 0, *options) ? 0 : 1);
+        _exit(fn(data) ? 0 : 1);
     }
     waitpid(child, status, 0);
     size_t n = 0;
     const char *path = hd_sprintf(a, "%s/heddle-reproducer-0.hir", folder);
     const char *got = hd_read_file(a, path, &n);
     remove(path);
-    remove(folder);
+    CHECK_INT(remove(folder), 0);
     return got;
+}
+
+typedef struct { PassFn *fn; const ManagerOptions *options; } Probe;
+static bool run_probe(const void *data) {
+    const Probe *p = data;
+    return run(hd_ctx_new(), p->fn, -1, NULL, 0, *p->options);
+}
+
+static const char *reproducer_of(Arena *a, PassFn *fn, const ManagerOptions *options, int *status) {
+    Probe p = {fn, options};
+    return left_by(a, run_probe, &p, status);
 }
 
 static const char expected[] = "// pipeline: probe,verify\nstage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n"
@@ -157,14 +167,65 @@ static const char expected[] = "// pipeline: probe,verify\nstage tensor\nfunc @f
 
 TEST(crashes_leave_a_reproducer) {
     Arena *a = hd_arena_new();
-    const ManagerOptions on = {.reproducer = true, .verify_each = true};
+    for (int each = 0; each < 2; each++) {
+        const ManagerOptions on = {.reproducer = true, .verify_each = each};
+        int status = 0;
+        CHECK_TEXT(reproducer_of(a, crash, &on, &status), expected);
+        CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
+        CHECK_TEXT(reproducer_of(a, fault, &on, &status), expected);
+        CHECK(!reproducer_of(a, refuse, &on, &status)); // an error of the user's is none of ours
+    }
+    const ManagerOptions checked = {.reproducer = true, .verify_each = true};
     int status = 0;
-    CHECK_TEXT(reproducer_of(a, crash, &on, &status), expected);
-    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
-    CHECK_TEXT(reproducer_of(a, fault, &on, &status), expected);
-    CHECK_TEXT(reproducer_of(a, leave_undefined, &on, &status), expected);
+    CHECK_TEXT(reproducer_of(a, leave_undefined, &checked, &status), expected);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    CHECK(!reproducer_of(a, refuse, &on, &status)); // an error of the user's is none of ours
+    hd_arena_free(a);
+}
+
+// cse, which changes the module, then a pass that fails under some name, then verify.
+typedef struct { const char *name; PassFn *fn; bool verify_each; Stage out; } Second;
+static bool run_second(const void *data) {
+    static const char twice[] = "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n  %2 = add %0, %1 : f32[4]\n"
+                                "  return %2\n}\n";
+    const Second *s = data;
+    Ctx *cx = hd_ctx_new();
+    Module *m = hd_parse_module(cx, twice, strlen(twice), hd_source_add(&cx->diags, "unit", twice, strlen(twice), 1));
+    PassInfo info = {s->name, 15, (int)s->out, "", "", s->fn};
+    PassCall calls[3] = {{.pass = hd_pass_find("cse")}, {.pass = &info}, {.pass = hd_pass_find("verify")}};
+    Pipeline p = {3, calls};
+    return hd_manager_run(m, &p, &(ManagerOptions){.reproducer = true, .verify_each = s->verify_each});
+}
+
+static const char one_exp[] = "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = add %0, %0 : f32[4]\n  return %1\n}\n";
+static const char two_exps[] = "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n"
+                               "  %2 = add %0, %1 : f32[4]\n  return %2\n}\n";
+
+static const char *second_of(Arena *a, Second s) {
+    int status = 0;
+    const char *got = left_by(a, run_second, &s, &status);
+    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
+    return got;
+}
+
+// The process that fails has only the text before the first pass. This test binary is a driver: another process of it knows cse, and
+// the name `dce`; there it is a pass that does not fail.
+TEST(a_process_of_its_own_narrows_the_reproducer) {
+    Arena *a = hd_arena_new();
+    const char *narrow = hd_sprintf(a, "// pipeline: dce,verify\n%s", one_exp);
+    CHECK_TEXT(second_of(a, (Second){"dce", crash, false, STAGE_TENSOR}), narrow);
+    CHECK_TEXT(second_of(a, (Second){"dce", fault, false, STAGE_TENSOR}), narrow);
+    CHECK_TEXT(second_of(a, (Second){"dce", forget_stage, false, STAGE_PLAN}), narrow); // not a crash
+    CHECK_TEXT(second_of(a, (Second){"dce", crash, true, STAGE_TENSOR}), narrow); // here the text was at hand
+    hd_arena_free(a);
+}
+
+// Another process cannot run `probe`, not even read the pipeline.
+TEST(what_cannot_be_narrowed_is_kept) {
+    Arena *a = hd_arena_new();
+    const char *wide = hd_sprintf(a, "// pipeline: cse,probe,verify\n// fails in pass 2, 'probe'\n%s", two_exps);
+    CHECK_TEXT(second_of(a, (Second){"probe", crash, false, STAGE_TENSOR}), wide);
+    CHECK_TEXT(second_of(a, (Second){"probe", fault, false, STAGE_TENSOR}), wide);
+    CHECK_TEXT(second_of(a, (Second){"probe", crash, true, STAGE_TENSOR}), hd_sprintf(a, "// pipeline: probe,verify\n%s", one_exp));
     hd_arena_free(a);
 }
 
@@ -180,4 +241,7 @@ TEST(no_reproducer_leaves_none) {
     hd_arena_free(a);
 }
 
-int main(int argc, char **argv) { return run_tests(argc, argv); }
+int main(int argc, char **argv) {
+    int narrowed;
+    return hd_reproducer_main(argc, argv, &narrowed) ? narrowed : run_tests(argc, argv);
+}
