@@ -149,7 +149,7 @@ void hd_paths_recompute(Front *f, Names *resolved) {
         bool computed = false;
         if (!resolve(f, paths->at[k], &places)) continue;
         for (int j = 0; j < places.n; j++) {
-            computed |= has_ops(f, places.at[j]);
+            computed = computed || has_ops(f, places.at[j]);
             add_path(f, resolved, places.at[j]);
         }
         if (!computed) hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there", hd_path_text(f,

@@ -7,26 +7,36 @@
 //   - a climb by single moves, where blame goes in circles;
 //   - the lower bound ends the search, or coming within 1/2048 of it: most training plans do at once;
 //   - what stays more than 1 % above it is searched for in earnest (pack_search.c).
-// The work is bounded by steps counted, not by a clock, so the result is the same on every machine.
+// The work is bounded by steps counted, not by a clock, so the result is the same on every machine. Steps are counted as if each value
+// were compared with every one placed before it.
 #include "passes/pack.h"
 #include "ir/base/out.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_ORDERS = 9 };
-static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: some 30 ms
+enum { N_ORDERS = 9, BLOCK = 64 };
+static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
 static const int64_t SEARCH_WORK = 64 * 1000 * 1000;  // of the tree search, all targets together: some 0.2 s
 enum { SEARCH_TRIES = 6 };
 
-typedef struct { int64_t lower, upper, start, end; } Placed; // kept sorted by start; all that the inner loop reads, in one place
+typedef struct { int64_t lower, upper, start, end; } Placed; // all that the inner loop reads, in one place
+// Placed values, sorted by start. What they have in common lets a value pass over most blocks with one look: nothing there is alive
+// together with it, or everything is and leaves no room. Over thousands of values this is what first fit costs.
+typedef struct {
+    int n;
+    int64_t first_lower, last_lower, first_upper, last_upper; // of their lives
+    int64_t end, gap;                                         // the highest end; the widest gap between them
+    Placed at[BLOCK];
+} Block;
 typedef struct {
     int n;
     const Interval *values;
     int64_t *size;       // rounded up to the alignment
     int64_t *offset, *best;
     int64_t height, target, work;
-    Placed *placed;
+    Block **blocks, *pool; // the first n_blocks of the pool, in order
+    int n_blocks;
     int *order;
     int64_t *key, *key2;
     int64_t *contention; // most bytes alive at one time of a value's life
@@ -34,39 +44,102 @@ typedef struct {
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
 
+static int64_t lesser(int64_t x, int64_t y) { return x < y ? x : y; }
+static int64_t greater(int64_t x, int64_t y) { return x > y ? x : y; }
+
+static void sum_up(Block *b) {
+    b->first_lower = b->first_upper = INT64_MAX;
+    b->last_lower = b->last_upper = b->end = INT64_MIN;
+    b->gap = 0;
+    for (int i = 0; i < b->n; i++) {
+        const Placed *w = &b->at[i];
+        if (i) b->gap = greater(b->gap, w->start - b->end);
+        b->first_lower = lesser(b->first_lower, w->lower);
+        b->last_lower = greater(b->last_lower, w->lower);
+        b->first_upper = lesser(b->first_upper, w->upper);
+        b->last_upper = greater(b->last_upper, w->upper);
+        b->end = greater(b->end, w->end);
+    }
+}
+
+// A new block at `at`.
+static Block *add_block(Packer *p, int at) {
+    Block *b = &p->pool[p->n_blocks];
+    memmove(&p->blocks[at + 1], &p->blocks[at], sizeof(Block *) * (size_t)(p->n_blocks++ - at));
+    b->n = 0;
+    return p->blocks[at] = b;
+}
+
+// Moves the upper half of a full block to a new one behind it.
+static void split(Packer *p, int at) {
+    Block *full = p->blocks[at], *upper = add_block(p, at + 1);
+    upper->n = BLOCK / 2;
+    full->n -= upper->n;
+    memcpy(upper->at, &full->at[full->n], sizeof(Placed) * (size_t)upper->n);
+    sum_up(full);
+    sum_up(upper);
+}
+
+// The last block that starts at or below an offset, or the first.
+static int block_of(const Packer *p, int64_t start) {
+    int lo = 0, hi = p->n_blocks;
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->blocks[mid]->at[0].start <= start) lo = mid;
+        else hi = mid;
+    }
+    return lo;
+}
+
+// Behind all that start at the same offset or below.
+static void insert(Packer *p, Placed v) {
+    if (!p->n_blocks) add_block(p, 0);
+    int k = block_of(p, v.start);
+    if (p->blocks[k]->n == BLOCK) {
+        split(p, k);
+        k = block_of(p, v.start);
+    }
+    Block *b = p->blocks[k];
+    int i = b->n++;
+    for (; i > 0 && b->at[i - 1].start > v.start; i--) b->at[i] = b->at[i - 1];
+    b->at[i] = v;
+    sum_up(b);
+}
+
 // Gives value v the lowest gap that holds it, or the tightest when `tight`.
-static void place(Packer *p, int v, int n_placed, bool tight) {
+static void place(Packer *p, int v, bool tight) {
     int64_t lower = p->values[v].lower, upper = p->values[v].upper, size = p->size[v], align = p->values[v].align;
     int64_t top = 0, at = -1, slack = INT64_MAX;
-    for (int i = 0; i < n_placed; i++) {
-        const Placed *w = &p->placed[i];
-        if (w->upper <= lower || w->lower >= upper) continue;
-        if (w->start - top >= size && w->start - top - size < slack) {
-            at = top;
-            if (!tight) break;
-            slack = w->start - top - size;
+    for (int k = 0; k < p->n_blocks && (at < 0 || tight); k++) {
+        const Block *b = p->blocks[k];
+        if (b->last_upper <= lower || b->first_lower >= upper) continue;
+        if (b->last_lower < upper && b->first_upper > lower && b->gap < size && b->at[0].start - top < size) {
+            top = greater(top, round_up(b->end, align));
+            continue;
         }
-        int64_t end = round_up(w->end, align);
-        if (end > top) top = end;
+        for (int i = 0; i < b->n; i++) {
+            const Placed *w = &b->at[i];
+            if (w->upper <= lower || w->lower >= upper) continue;
+            if (w->start - top >= size && w->start - top - size < slack) {
+                at = top;
+                if (!tight) break;
+                slack = w->start - top - size;
+            }
+            top = greater(top, round_up(w->end, align));
+        }
     }
     if (at < 0) at = top;
     p->offset[v] = at;
-    int lo = 0, hi = n_placed;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        if (p->placed[mid].start <= at) lo = mid + 1;
-        else hi = mid;
-    }
-    memmove(&p->placed[lo + 1], &p->placed[lo], sizeof(Placed) * (size_t)(n_placed - lo));
-    p->placed[lo] = (Placed){lower, upper, at, at + size};
+    insert(p, (Placed){lower, upper, at, at + size});
 }
 
 // Packs in p->order and keeps the packing when it is the lowest so far; returns its height.
 static int64_t pack_in_order(Packer *p, bool tight) {
     int64_t height = 0;
+    p->n_blocks = 0;
     for (int i = 0; i < p->n; i++) {
         int v = p->order[i];
-        place(p, v, i, tight);
+        place(p, v, tight);
         if (p->offset[v] + p->size[v] > height) height = p->offset[v] + p->size[v];
     }
     p->work -= (int64_t)p->n * p->n / 2 + p->n;
@@ -282,7 +355,9 @@ int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     p.size = HD_NEWN(a, int64_t, n);
     p.offset = HD_NEWN(a, int64_t, n);
     p.best = HD_NEWN(a, int64_t, n);
-    p.placed = HD_NEWN(a, Placed, n + 1);
+    int most_blocks = n / (BLOCK / 2) + 1; // all but one are half full at least
+    p.blocks = HD_NEWN(a, Block *, most_blocks);
+    p.pool = HD_NEWN(a, Block, most_blocks);
     p.order = HD_NEWN(a, int, n);
     p.key = HD_NEWN(a, int64_t, n);
     p.key2 = HD_NEWN(a, int64_t, n);

@@ -3,6 +3,7 @@
 #include "passes/pack.h"
 #include "tests/unit/check.h"
 #include <stdbool.h>
+#include <stdlib.h>
 #include <time.h>
 
 enum { MOST = 2400 };
@@ -60,6 +61,55 @@ TEST(capacity_and_determinism) {
     CHECK_INT(hd_pack(50, values, offset, hd_pack_height(50, values, offset)), 0);
     CHECK_INT(hd_pack(50, values, offset, hd_pack_lower_bound(50, values) - 1), 1);
     CHECK(valid(50));
+}
+
+static int by_offset(const void *x, const void *y) {
+    int64_t a = offset[*(const int *)x], b = offset[*(const int *)y];
+    return (a > b) - (a < b);
+}
+
+// The lowest offset that all others alive with v leave it; `order`: everybody, by offset.
+static int64_t lowest_for(int n, const int *order, int v) {
+    int64_t top = 0, align = values[v].align;
+    for (int k = 0; k < n; k++) {
+        const Interval *w = &values[order[k]];
+        if (order[k] == v || w->lower >= values[v].upper || values[v].lower >= w->upper) continue;
+        if (offset[order[k]] - top >= (values[v].size + align - 1) / align * align) break;
+        int64_t end = offset[order[k]] + (w->size + w->align - 1) / w->align * w->align;
+        end = (end + align - 1) / align * align;
+        if (end > top) top = end;
+    }
+    return top;
+}
+
+// First fit gives each value the lowest gap, and what is placed later makes none lower, however many there are. A capacity that
+// everything meets keeps the packing of the first order.
+TEST(first_fit_leaves_no_lower_gap) {
+    int order[MOST];
+    for (int round = 0; round < 8; round++) {
+        int n = round < 2 ? 30 + round * 8 : 1500, span = round % 2 ? 2000 : 200;
+        for (int i = 0; i < n; i++) {
+            int64_t lower = random_below(span), life = i % 5 ? 1 + random_below(6) : 1 + random_below(span);
+            values[i] = (Interval){lower, lower + life, 1 + random_below(i % 3 ? 100 : 3000), INT64_C(1) << (round % 3 ? 8 : random_below(9))};
+            order[i] = i;
+        }
+        CHECK_INT(hd_pack(n, values, offset, INT64_C(1) << 40), 0);
+        CHECK(valid(n));
+        qsort(order, (size_t)n, sizeof(int), by_offset);
+        for (int v = 0; v < n; v++) CHECK_INT(lowest_for(n, order, v), offset[v]);
+    }
+}
+
+// Below 200 values that are always alive there is room where others have died, however many.
+TEST(the_room_below_many_is_found) {
+    for (int dead = 1; dead < 200; dead++) {
+        for (int i = 0; i < dead; i++) values[i] = (Interval){0, 10, 512, 256};
+        for (int i = dead; i < dead + 200; i++) values[i] = (Interval){0, 20, 256, 256};
+        values[dead + 200] = (Interval){12, 15, 512 * dead - 256, 256};
+        CHECK_INT(hd_pack(dead + 201, values, offset, INT64_C(1) << 40), 0);
+        CHECK_INT(offset[dead], 512 * dead);
+        CHECK_INT(offset[dead + 200], 0);
+    }
 }
 
 // Forward and backward over many layers: per layer some values kept for the backward pass and some short ones on both ways.
