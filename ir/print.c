@@ -7,9 +7,10 @@ static void put_list(Out *o, const Attr *a, AttrKind k) {
     hd_puts(o, "[");
     for (int i = 0; i < a->n; i++) {
         if (i) hd_puts(o, ", ");
-        if (k == AK_INTS) hd_printf(o, "%lld", (long long)a->ints[i]);
+        if (k == AK_SYMS) hd_puts(o, "@");
+        if (k == AK_INTS) hd_put_int(o, a->ints[i]);
         else if (k == AK_FLOATS) hd_put_float(o, a->floats[i]);
-        else hd_printf(o, "%s%s", k == AK_SYMS ? "@" : "", a->strs[i]);
+        else hd_puts(o, a->strs[i]);
     }
     hd_puts(o, "]");
 }
@@ -19,15 +20,16 @@ void hd_print_attrs(const Attrs *as, Out *o) {
     for (int i = 0; i < as->n; i++) {
         const Attr *a = &as->at[i];
         const AttrInfo *info = hd_attr_info(a->id);
-        hd_printf(o, "%s%s", i ? ", " : "", info->text);
+        if (i) hd_puts(o, ", ");
+        hd_puts(o, info->text);
         if (info->kind == AK_FLAG) continue;
-        hd_puts(o, " = ");
+        hd_puts(o, info->kind == AK_SYM ? " = @" : " = ");
         switch (info->kind) {
-        case AK_INT: hd_printf(o, "%lld", (long long)a->i); break;
+        case AK_INT: hd_put_int(o, a->i); break;
         case AK_FLOAT: hd_put_float(o, a->f); break;
-        case AK_WORD: hd_puts(o, a->s); break;
+        case AK_WORD:
+        case AK_SYM: hd_puts(o, a->s); break;
         case AK_STR: hd_put_quoted(o, a->s); break;
-        case AK_SYM: hd_printf(o, "@%s", a->s); break;
         default: put_list(o, a, info->kind); break;
         }
     }
@@ -36,38 +38,51 @@ void hd_print_attrs(const Attrs *as, Out *o) {
 
 static void put_type(const Type *t, Out *o) {
     hd_puts(o, hd_dtype_text(t->dtype));
-    for (int i = 0; i < t->rank; i++) hd_printf(o, "%s%lld", i ? "," : "[", (long long)t->dim[i]);
+    for (int i = 0; i < t->rank; i++) {
+        hd_puts(o, i ? "," : "[");
+        hd_put_int(o, t->dim[i]);
+    }
     if (t->rank) hd_puts(o, "]");
 }
 
 static void put_place(const Place *p, Out *o) {
-    if (p->placed) hd_printf(o, " @%s0x%llx", p->host ? "host:" : "", (unsigned long long)p->offset);
+    if (!p->placed) return;
+    hd_puts(o, p->host ? " @host:0x" : " @0x");
+    hd_put_hex(o, (uint64_t)p->offset);
 }
 
 static void put_loc(const Loc *l, Out *o) {
     if (!l->path && !l->file) return;
-    hd_printf(o, " loc(%s", l->path ? l->path : "-");
+    hd_puts(o, " loc(");
+    hd_puts(o, l->path ? l->path : "-");
     if (l->file) {
         hd_puts(o, ", ");
         hd_put_quoted(o, l->file);
-        hd_printf(o, ", %d", l->line);
+        hd_puts(o, ", ");
+        hd_put_int(o, l->line);
     }
     hd_puts(o, ")");
 }
 
 static void put_value(const Printer *p, const Value *v) {
-    if (!v->def) hd_printf(p->o, "%%%s", v->name);
-    else hd_printf(p->o, "%%%d", p->number ? p->number[v->id] : v->id);
+    hd_puts(p->o, "%");
+    if (!v->def) hd_puts(p->o, v->name);
+    else hd_put_int(p->o, p->number ? p->number[v->id] : v->id);
 }
 
 static void put_op(const Printer *p, const Op *op) {
     Out *o = p->o;
-    if (op->stream) hd_printf(o, "[%s] ", op->stream);
+    if (op->stream) {
+        hd_puts(o, "[");
+        hd_puts(o, op->stream);
+        hd_puts(o, "] ");
+    }
     for (int i = 0; i < op->n_out; i++) {
         if (i) hd_puts(o, ", ");
         put_value(p, op->out[i]);
     }
-    hd_printf(o, "%s%s", op->n_out ? " = " : "", hd_op_info(op->kind)->mnemonic);
+    if (op->n_out) hd_puts(o, " = ");
+    hd_puts(o, hd_op_info(op->kind)->mnemonic);
     for (int i = 0; i < op->n_in; i++) {
         hd_puts(o, i ? ", " : " ");
         put_value(p, op->in[i]);

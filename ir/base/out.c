@@ -46,6 +46,20 @@ void hd_printf(Out *o, const char *fmt, ...) {
     va_end(ap);
 }
 
+static void put_digits(Out *o, uint64_t v, unsigned base) {
+    char digits[20], *s = digits + sizeof digits;
+    do *--s = "0123456789abcdef"[v % base];
+    while (v /= base);
+    hd_putn(o, s, (size_t)(digits + sizeof digits - s));
+}
+
+void hd_put_int(Out *o, int64_t v) {
+    if (v < 0) hd_putn(o, "-", 1);
+    put_digits(o, v < 0 ? -(uint64_t)v : (uint64_t)v, 10);
+}
+
+void hd_put_hex(Out *o, uint64_t v) { put_digits(o, v, 16); }
+
 void hd_put_float(Out *o, double v) {
     char buf[40];
     if (isnan(v)) { hd_puts(o, "nan"); return; }
@@ -60,12 +74,16 @@ void hd_put_float(Out *o, double v) {
 
 void hd_put_quoted(Out *o, const char *s) {
     hd_puts(o, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
+    for (;;) {
+        size_t plain = 0;
+        while ((unsigned char)s[plain] >= 32 && s[plain] != '"' && s[plain] != '\\') plain++;
+        hd_putn(o, s, plain);
+        s += plain;
+        if (!*s) break;
+        unsigned char c = (unsigned char)*s++;
         if (c == '"' || c == '\\') hd_printf(o, "\\%c", c);
         else if (c == '\n') hd_puts(o, "\\n");
-        else if (c < 32) hd_printf(o, "\\x%02x", c);
-        else hd_putn(o, s, 1);
+        else hd_printf(o, "\\x%02x", c);
     }
     hd_puts(o, "\"");
 }

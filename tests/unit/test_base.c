@@ -111,11 +111,29 @@ TEST(out_floats_read_back) {
     hd_arena_free(a);
 }
 
+TEST(out_numbers) {
+    Arena *a = hd_arena_new();
+    const int64_t ints[] = {0, 7, -7, 10, 1234567890, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        Out o = hd_out(a);
+        hd_put_int(&o, ints[i]);
+        CHECK_TEXT(o.text, hd_sprintf(a, "%" PRId64, ints[i]));
+        Out hex = hd_out(a);
+        hd_put_hex(&hex, (uint64_t)ints[i]);
+        CHECK_TEXT(hex.text, hd_sprintf(a, "%" PRIx64, (uint64_t)ints[i]));
+    }
+    hd_arena_free(a);
+}
+
 TEST(out_quotes) {
     Arena *a = hd_arena_new();
     Out o = hd_out(a);
     hd_put_quoted(&o, "a\"b\\c\n\x01");
     CHECK_TEXT(o.text, "\"a\\\"b\\\\c\\n\\x01\"");
+    Out plain = hd_out(a);
+    hd_put_quoted(&plain, "");
+    hd_put_quoted(&plain, "gr\xc3\xbc\xc3\x9f");
+    CHECK_TEXT(plain.text, "\"\"\"gr\xc3\xbc\xc3\x9f\"");
     hd_arena_free(a);
 }
 
