@@ -16,7 +16,7 @@ static void against_differences(Test *t, const Model *model) {
 // |gradient - exact| / |exact| over all parameters together.
 static double distance(Test *t, const Model *model, const char *compute, EvalMode mode) {
     Loaded exact = load(t, model, "train.precision.compute=f32", "simplify,autodiff");
-    Loaded other = load(t, model, compute, "simplify,autodiff,precision,simplify,cse,dce");
+    Loaded other = load(t, model, compute, "simplify,cse,autodiff,precision,simplify,cse,dce");
     double apart = 0, size = 0;
     if (exact.m && other.m) {
         fill_parameters(&exact, EVAL_EXACT);

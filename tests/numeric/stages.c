@@ -3,7 +3,7 @@
 // the order of sums differs between stages, so the bound is 1e-11 of the largest element.
 #include "tests/numeric/examples.h"
 
-static const char head[] = "simplify,autodiff,precision,simplify,cse,dce";
+static const char head[] = "simplify,cse,autodiff,precision,simplify,cse,dce";
 static const char *const tail[] = {"recompute", "fsdp", "fuse", "select", "schedule", "sync", "plan-memory", "verify-plan"};
 
 typedef struct { Loaded tensor; const char *setting; int micro; double loss, norm; } Reference;

@@ -71,7 +71,7 @@ static void near(Test *t, const char *what, double got, double want, double boun
 }
 
 static void check(Test *t, const char *heddlec, const char *folder, const char *compute, EvalMode mode, double bound) {
-    Loaded l = load(t, &model, compute, "simplify,autodiff,precision,simplify,cse,dce");
+    Loaded l = load(t, &model, compute, "simplify,cse,autodiff,precision,simplify,cse,dce");
     Out sets = hd_out(l.arena);
     for (int i = 0; model.sets[i]; i++) hd_printf(&sets, " --set %s", model.sets[i]);
     const char *program = hd_sprintf(l.arena, "%s/numeric_training_program", folder);
