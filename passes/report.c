@@ -58,6 +58,12 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     hd_printf(o, "  \"flops_per_step\": %.0f,\n", r->flops);
     if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
+    hd_puts(o, "  \"unproved\": [");
+    for (int i = 0; i < r->unproved.n; i++) {
+        if (i) hd_puts(o, ", ");
+        hd_put_quoted(o, r->unproved.at[i].text);
+    }
+    hd_puts(o, "],\n");
     hd_printf(o, "  \"verified\": %s\n}\n", r->verified ? "true" : "false");
 }
 
@@ -159,8 +165,10 @@ static void put_communication(const Facts *r, Out *o) {
 static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     int64_t ranks = r->shard * r->replicate;
     if (ranks > 1) hd_printf(o, "%lld ranks, shard %lld x replicate %lld, %s; of one rank:\n", (ll)ranks, (ll)r->shard, (ll)r->replicate, r->strategy);
-    hd_printf(o, "device memory  %lld bytes (%.2f GiB), lower bound %lld, gap %.2f %%; %s\n", (ll)r->peak, gib(r->peak), (ll)r->bound,
+    hd_printf(o, "device memory  %lld bytes (%.2f GiB), lower bound %lld, gap %.2f %%; %s", (ll)r->peak, gib(r->peak), (ll)r->bound,
               r->peak ? 100.0 * (double)(r->peak - r->bound) / (double)r->peak : 0.0, r->verified ? "verified" : "NOT VERIFIED");
+    for (int i = 0; i < r->unproved.n; i++) hd_printf(o, "; not proved: %s", r->unproved.at[i].text);
+    hd_puts(o, "\n");
     put_classes(r, o);
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);

@@ -111,6 +111,6 @@ Facts hd_report_facts(const Module *m, Arena *a) {
         if (hd_report_at_peak(&r, i)) r.classes[hd_report_class(&r, i)] += r.live.at[i].bytes;
     r.classes[CLASS_UNUSED] = r.peak;
     for (int i = 0; i < CLASS_UNUSED; i++) r.classes[CLASS_UNUSED] -= r.classes[i];
-    r.verified = hd_check_plan(m, a).n == 0;
+    r.verified = hd_check_plan(m, a, &r.unproved).n == 0;
     return r;
 }

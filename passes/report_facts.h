@@ -2,6 +2,7 @@
 #ifndef PASSES_REPORT_FACTS_H
 #define PASSES_REPORT_FACTS_H
 #include "passes/live.h"
+#include "passes/verify_plan.h"
 
 #define HD_REPORT_CLASSES(X) \
     X(SHARDS, "shards") X(OPTIMIZER, "optimizer") X(WEIGHTS, "weights") X(GRADIENTS, "gradients") X(ACTIVATIONS, "activations") \
@@ -28,6 +29,7 @@ typedef struct {
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     bool verified;
+    Findings unproved; // what the verifier can neither prove nor refute
 } Facts;
 
 Facts hd_report_facts(const Module *m, Arena *a);

@@ -55,10 +55,12 @@ static void check_state(Flow *w, int *first, const Func *start) {
 // Behind the last function of a step: every bucket is updated, and nobody is left with old weights.
 static void check_end(Flow *w) {
     PlanCheck *c = w->c;
+    bool alone = c->shard * c->replicate == 1 && strcmp(w->f->name, "update") != 0;
     for (int i = 0; i < c->n_buckets; i++) {
         const BucketParts *k = &c->buckets[i];
         const Op *updated = w->flow[i].updated;
         if (k->size == 0 || (!k->part[PART_GRAD] && !updated)) continue;
+        if (!updated && alone && !k->part[PART_MOMENT1]) continue; // a part of a plan, without an optimizer
         if (!updated) {
             hd_plan_wrong(c, NULL, w->f->span, "no op updates bucket @%s", k->symbol->name);
             continue;
@@ -117,6 +119,7 @@ void hd_check_contributions(PlanCheck *c) {
     Flow w = hd_flow(c);
     const Func *start = NULL, *update = function(c, "update");
     int *first = HD_NEWN(c->a, int, c->m->n_symbols + 1), n = 0;
+    KeptLoss kept[4] = {0};
     find_left(&w);
     for (int i = 0; i < 4; i++) w.steps |= function(c, order[i]) != NULL;
     for (int i = 0; i < STEP_FUNCTIONS; i++) {
@@ -130,18 +133,28 @@ void hd_check_contributions(PlanCheck *c) {
         if (micro) {
             check_parameters(&w, first, start);
             check_state(&w, first, start);
-            hd_check_scale(c, f, last);
+            kept[i] = hd_check_scale(c, f, last, true);
         }
-        if (f == update || (last && !update && c->shard * c->replicate > 1)) check_end(&w);
+        if (f == update || (last && !update)) check_end(&w);
     }
     c->f = NULL;
     if (n > 1 || (n && c->shard * c->replicate > 1)) check_written(&w);
     const Func *eval = function(c, "eval");
-    if (!eval) return;
+    if (!eval) {
+        bool any = false;
+        for (int i = 0; i < 4; i++) any |= kept[i].store != NULL;
+        if (any) hd_plan_unproved(c, NULL, "that micro-batches store their parts of the loss: there is no @eval, which stores all of it");
+        return;
+    }
     Flow e = hd_flow(c);
     e.left = w.left;
     hd_plan_enter(c, eval);
     hd_flow_run(&e, eval, true);
-    hd_check_scale(c, eval, true);
+    KeptLoss whole = hd_check_scale(c, eval, true, false);
+    for (int i = 0; i < 4; i++) {
+        if (!kept[i].f) continue;
+        hd_plan_enter(c, kept[i].f);
+        hd_check_share(c, &kept[i], &whole);
+    }
     c->f = NULL;
 }

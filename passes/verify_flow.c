@@ -324,6 +324,8 @@ static void all_gather(Flow *w, const Op *o) {
     int axis = axis_of(comm);
     if (!same_bucket(w, o, from, h, to, g)) return;
     if (h->bucket && !fits_axis(w, o, axis, to, g, from, h)) return;
+    if (h->bucket && holds_weights(from) && !holds_weights(to)) hd_plan_wrong(w->c, o, o->span,
+        "gathers weights into @%s, whose role is %s: what keeps track of weights would miss them", to->name, hd_word(&to->attrs, A_ROLE, "none"));
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     if (h->bucket) cut_alike(h, g);
     bool said = false;
@@ -355,7 +357,8 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
         hd_plan_wrong(w->c, o, o->span, "computes with @%s, which holds no weights", home.buffer->name);
         return;
     }
-    Held *h = home.buffer && holds_weights(home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
+    Held *h = home.buffer ? hd_flow_held(w, home.buffer) : NULL;
+    if (h && h->bucket && o->kind == OP_STORE && all_of_kind(w, h, HOLDS_SUM)) return; // a sum on its way: store() looks at it
     int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) : 0, hi = lo + hd_type_count(v->type);
     if (!h || !h->bucket || lo >= hi) return;
     if (h->parts > 1) {

@@ -3,7 +3,7 @@
 #ifndef PASSES_VERIFY_FLOW_H
 #define PASSES_VERIFY_FLOW_H
 #include "passes/range_map.h"
-#include "passes/verify_plan.h"
+#include "passes/verify_probe.h"
 
 typedef enum {
     HOLDS_NOTHING, // the life of a transient buffer has just begun
@@ -66,5 +66,13 @@ void hd_flow_norm(Flow *w, const Op *o);    // grad_norm, square_sums
 void hd_flow_scalars(Flow *w, const Op *o); // root_sum, step_scalars
 void hd_flow_set(Flow *w, Held *h, Holding what); // all of a buffer
 // verify_scale.c
-void hd_check_scale(PlanCheck *c, const Func *f, bool last);
+typedef struct { // in a probe
+    const Func *f;
+    const Op *store; // the last; NULL: none
+    double loss;
+    Leaf *leaves;    // that it is made of
+    int n;
+} KeptLoss;
+KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients);
+void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval);
 #endif

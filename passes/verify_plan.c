@@ -8,7 +8,8 @@
 //   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas
 //   V5   a step updates every element once, by buffers that exist                       verify_update, _contribs  contributions, weights
 //        and leaves fresh weights wherever it found old ones, or the next one gathers them                        next, kept
-//   V6   every element of a gradient gets as many contributions, in every micro-batch   verify_contributions      contributions
+//   V6   every element of a gradient gets as many contributions, in every micro-batch;  verify_contributions      contributions
+//        a step has the functions that its micro-batches need                           verify_settings           settings
 //   V7   every byte that is read holds the value that is meant; weights are read whole, verify_contents, _flow    contents, order, weights
 //        inside one parameter, from before the update, gathered from their own bucket                             next, kept
 //   V8   a transient buffer begins before its first use, once, and is in one function   verify_contents, _places  transient
@@ -25,12 +26,14 @@
 //        of a collective are always disjoint
 //   V19  events are recorded once, and before they are waited for; streams fork, join   verify_order              order
 //   V20  the first contribution of a step overwrites or adds to zeros, others add       verify_flow               contributions
-//   V21  the loss that is kept, over micro-batches and ranks, and the loss whose        verify_scale              contributions, norm_loss
-//        gradient is taken are scaled alike
+//   V21  the loss that is kept, over micro-batches and ranks, and the loss whose        verify_scale, _probe      scales, contributions,
+//        gradient is taken are scaled alike, in each of its terms; what cannot be                                 norm_loss, unproved
+//        followed is said to be unproved
 //   V22  every element is summed once over each axis, over replicas in the last         verify_flow, _update      reductions, replicas
 //        micro-batch alone; the norm counts it once
 //   V23  what adds up over micro-batches, ranks and steps is f32                        verify_layout             ranks
-//   V25  weight decay applies to exactly the parameters that ask for it                 verify_layout             contributions
+//   V25  weight decay applies to exactly the parameters that ask for it; the            verify_layout             contributions
+//        optimizer's settings are those of config @train, roles of buffers are known    verify_settings           settings
 //   V26  a group's collectives have one order: one stream, one text for all ranks       verify_collectives        transient
 //   V32  no wait is for a later op, so no collective waits for a later one              verify_order              order
 //   V33  sums over ranks are reduce_scatter's, of other sums the program's order        verify_flow, _contents    reductions, order
@@ -49,6 +52,17 @@ void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     const char *who = o ? hd_sprintf(c->a, "%s ", hd_plan_op(c, o)) : "";
     Finding f = {o ? o->span : span, hd_sprintf(c->a, "%s%s%s", in, who, what)};
     hd_push(c->a, &c->found, f);
+}
+
+// Once for an op's text: the functions of a step are copies of each other.
+void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text) {
+    const char *who = o ? hd_sprintf(c->a, "%s %s", hd_op_info(o->kind)->mnemonic, text) : text;
+    if (o && o->loc.file) who = hd_sprintf(c->a, "%s (%s, %s:%d) %s", hd_op_info(o->kind)->mnemonic, o->loc.path ? o->loc.path : "-", o->loc.file,
+                                           o->loc.line, text);
+    for (int i = 0; i < c->unproved.n; i++)
+        if (strcmp(c->unproved.at[i].text, who) == 0) return;
+    Finding f = {o ? o->span : (Span){0}, who};
+    hd_push(c->a, &c->unproved, f);
 }
 
 const char *hd_plan_op(const PlanCheck *c, const Op *o) {
@@ -72,10 +86,11 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
     c->number = number;
 }
 
-Findings hd_check_plan(const Module *m, Arena *a) {
+Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a};
     hd_check_places(&c);
     hd_check_layout(&c);
+    hd_check_settings(&c);
     if (c.found.n) return c.found; // later parts count on arenas and buffers
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
@@ -91,6 +106,7 @@ Findings hd_check_plan(const Module *m, Arena *a) {
     }
     c.f = NULL;
     if (!c.found.n) hd_check_contributions(&c);
+    if (unproved) *unproved = c.unproved;
     return c.found;
 }
 
@@ -99,7 +115,8 @@ Change hd_pass_verify_plan(Module *m, PassCx *cx) {
         if (!hd_return(f)) HD_BUG("@%s has no return", f->name);
         hd_renumber(f);
     }
-    Findings found = hd_check_plan(m, cx->scratch);
+    Findings unproved = {0}, found = hd_check_plan(m, cx->scratch, &unproved);
     for (int i = 0; i < found.n; i++) hd_error(m->cx, found.at[i].span, "%s", found.at[i].text);
+    for (int i = 0; i < unproved.n && !found.n; i++) hd_note(m->cx, unproved.at[i].span, "not proved: %s", unproved.at[i].text);
     return found.n ? FAILED : UNCHANGED;
 }

@@ -6,8 +6,8 @@
 typedef struct { Span span; const char *text; } Finding;
 typedef struct { Finding *at; int n, cap; } Findings;
 
-// Everything that is wrong with the plan; empty: nothing.
-Findings hd_check_plan(const Module *m, Arena *a);
+// Everything that is wrong with the plan; empty: nothing. `unproved`, unless NULL, is filled with what is neither shown to be right nor wrong.
+Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved);
 
 // How many units are gathered at once, and how many whole gradients of units alive, at most, whatever the streams do.
 typedef struct { int gathered_units, live_gradients; } PlanMaxima;
@@ -25,7 +25,7 @@ typedef struct { // a bucket and what belongs to it
 typedef struct {
     const Module *m;
     Arena *a;
-    Findings found;
+    Findings found, unproved;
     int64_t arena_bytes, pinned_bytes, persistent;
     const Symbol **buffers; // by offset
     int n_buffers;
@@ -39,6 +39,7 @@ typedef struct {
 } PlanCheck;
 
 void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text);
 const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
 const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
 static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
@@ -49,6 +50,7 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_check_layout(PlanCheck *c);        // of the module: mesh, comms, buckets and what lies in them; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
+void hd_check_settings(PlanCheck *c);      // of the module: functions of a step, settings of the optimizer, roles
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
 void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins

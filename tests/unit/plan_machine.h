@@ -68,6 +68,8 @@ static uint64_t key_of(const Op *o, Arena *a) {
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) hd_unset(&as, places[i]);
     Out t = hd_out(a);
     hd_print_attrs(&as, &t);
+    const Func *k = o->kind == OP_LAUNCH ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
+    for (const Op *x = k ? k->first : NULL; x; x = x->next) hd_print_op(x, &t);
     return mix(hash_text(hd_op_info(o->kind)->mnemonic), hash_text(t.text));
 }
 
@@ -378,6 +380,8 @@ static uint64_t run_plan(const Module *m, int order) {
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) add_function(&x, names[i], &instance);
     uint64_t h = run_order(&x, order);
+    const Symbol *train = hd_symbol_find(m, "train");
+    if (h && train) h = mix(h, (uint64_t)hd_int(&train->attrs, A_MICRO, 1)); // how often the runtime runs them
     for (int r = 0; h && r < x.ranks; r++) {
         use_rank(&x, r);
         for (const Symbol *s = m->symbols; s; s = s->next)

@@ -4,7 +4,7 @@
 #include "passes/access.h"
 #include "tests/unit/plan_machine.h"
 
-typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL, AT_COMM, AT_PARAM } MutationPlace;
+typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL, AT_COMM, AT_PARAM, AT_CONFIG } MutationPlace;
 #define MUTATIONS(X) \
     X(MOVE_UP, "value 256 bytes up", AT_OP) X(MOVE_DOWN, "value 256 bytes down", AT_OP) X(MOVE_ONTO, "value onto another", AT_OP) \
     X(MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved", AT_BUFFER_SYMBOL) \
@@ -21,7 +21,8 @@ typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KER
     X(ACCUMULATE, "accumulate changed", AT_OP) X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP) X(RESIZE, "another size", AT_OP) \
     X(STREAM, "another stream", AT_OP) X(DECAYED, "decayed changed", AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET) \
     X(GROUP, "axis, size or stream of a comm changed", AT_COMM) X(MOVE_PARAM, "parameter moved in its bucket", AT_PARAM) \
-    X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(SCALE, "constant of a seed or a mean changed", AT_KERNEL)
+    X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(SCALE, "scale of a gradient, a loss or a mean changed", AT_KERNEL) \
+    X(SETTING, "setting of the optimizer changed", AT_OP) X(MICRO, "number of micro-batches changed", AT_CONFIG) X(ROLE, "role of a buffer changed", AT_BUFFER_SYMBOL)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -306,6 +307,14 @@ static bool change_stream(Module *m, Op *o, uint64_t random) {
     return true;
 }
 
+static bool change_setting(Module *m, Op *o, uint64_t random) {
+    static const AttrId update[] = {A_EPS, A_WEIGHT_DECAY, A_BETAS}, scalars[] = {A_CLIP, A_LR_PEAK, A_BETAS};
+    AttrId at = (o->kind == OP_ADAMW ? update : scalars)[random % 3];
+    if (at == A_BETAS) hd_set_floats(m->cx, &o->attrs, at, 2, (const double[]){0.5, 0.75});
+    else hd_set_float(m->cx, &o->attrs, at, hd_float(&o->attrs, at, 0) * 2 + 1e-9);
+    return true;
+}
+
 static bool flip_accumulate(Module *m, Op *o) {
     if (hd_has(&o->attrs, A_ACCUMULATE)) hd_unset(&o->attrs, A_ACCUMULATE);
     else hd_set_flag(m->cx, &o->attrs, A_ACCUMULATE);
@@ -343,6 +352,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_STREAM: return true;
+    case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
     default: return o->kind != OP_RETURN;
     }
 }
@@ -380,13 +390,35 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_RETARGET: return retarget(m, o);
     case MUTATE_RESIZE: return resize(m, o);
     case MUTATE_STREAM: return change_stream(m, o, random);
+    case MUTATE_SETTING: return change_setting(m, o, random);
     default: return false;
     }
 }
 
+static bool all_scalars(const Func *f) {
+    const Op *ret = hd_return(f);
+    for (int i = 0; i < f->n_args; i++)
+        if (hd_type_count(f->args[i]->type) != 1) return false;
+    for (int i = 0; i < ret->n_in; i++)
+        if (hd_type_count(ret->in[i]->type) != 1) return false;
+    return true;
+}
+
+static int constants(const Func *f) {
+    int n = 0;
+    for (const Op *o = f->first; o; o = o->next) n += o->kind == OP_CONST;
+    return n;
+}
+
 static SymbolKind symbol_kind(MutationPlace at) {
-    static const SymbolKind kinds[] = {[AT_BUFFER_SYMBOL] = SYM_BUFFER, [AT_BUCKET] = SYM_BUCKET, [AT_COMM] = SYM_COMM, [AT_PARAM] = SYM_PARAM};
-    return at < sizeof kinds / sizeof *kinds && kinds[at] ? kinds[at] : N_SYMBOL_KINDS;
+    switch (at) {
+    case AT_BUFFER_SYMBOL: return SYM_BUFFER;
+    case AT_BUCKET: return SYM_BUCKET;
+    case AT_COMM: return SYM_COMM;
+    case AT_PARAM: return SYM_PARAM;
+    case AT_CONFIG: return SYM_CONFIG;
+    default: return N_SYMBOL_KINDS;
+    }
 }
 
 // The places of a kind of mutation, by number: ops of the plan's functions, symbols, arguments, kernels.
@@ -396,7 +428,7 @@ static int find_places(Module *m, Mutation what, Arena *a, int **places) {
     int n = 0;
     for (const Func *f = m->funcs; f; f = f->next) {
         if (at == AT_ARGUMENT && !f->is_kernel) n += f->n_args;
-        if (at == AT_KERNEL && f->is_kernel) n++;
+        for (int i = 0; at == AT_KERNEL && f->is_kernel && all_scalars(f) && i < constants(f); i++) n++;
         for (const Op *o = f->first; at == AT_OP && !f->is_kernel && o; o = o->next, n++)
             if (fits(o, what)) hd_push(a, &found, n);
     }
@@ -423,7 +455,16 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     else if (what == MUTATE_SWAP_BUFFERS) return swap_buffers(m, s, random);
     else if (what == MUTATE_DECAYED) hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
     else if (what == MUTATE_MOVE_PARAM) hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
-    else if (what == MUTATE_GROUP) change_group(m, s, random);
+    else if (what == MUTATE_MICRO) {
+        if (!hd_has(&s->attrs, A_MICRO)) return false;
+        hd_set_int(m->cx, &s->attrs, A_MICRO, hd_int(&s->attrs, A_MICRO, 1) + (random % 2 ? 1 : 2));
+    } else if (what == MUTATE_ROLE) {
+        static const char *const roles[] = {"gathered", "gradient", "staging", "state", "grad", "compute", "master", "cache"};
+        const char *role = roles[random % 8], *was = hd_word(&s->attrs, A_ROLE, "");
+        if (strcmp(role, was) == 0 || (strcmp(was, "next") == 0 && strcmp(role, "compute") == 0)) return false; // both are filled with weights
+        if (!hd_has(&s->attrs, A_BUCKET) && strncmp(s->name, "state.", 6) != 0) return false;
+        hd_set_word(m->cx, &s->attrs, A_ROLE, hd_intern(m->cx, role));
+    } else if (what == MUTATE_GROUP) change_group(m, s, random);
     else if (what == MUTATE_SHARD_SIZE) {
         if (!hd_has(&s->attrs, A_SHARD)) return false;
         hd_set_int(m->cx, &s->attrs, A_SHARD, hd_int(&s->attrs, A_SHARD, 0) / 2);
@@ -436,18 +477,14 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     return true;
 }
 
-// A constant other than 0 and 1 in a kernel that makes one number of one or none: the seed of the backward pass, a share of the loss.
+// A constant in a kernel of numbers: what the backward pass begins with, the weight of a loss, a micro-batch's share, the mean over ranks.
 static bool change_scale(Module *m, int site) {
-    Func *f = m->funcs;
-    for (; f; f = f->next)
-        if (f->is_kernel && site-- == 0) break;
-    Op *ret = f ? hd_return(f) : NULL;
-    if (!ret || ret->n_in != 1 || hd_type_count(ret->in[0]->type) != 1 || f->n_args > 1) return false;
-    for (Op *o = f->first; o; o = o->next) {
-        if (o->kind != OP_CONST) continue;
-        hd_set_float(m->cx, &o->attrs, A_VALUE, hd_float(&o->attrs, A_VALUE, 0) * 2);
-        return true;
-    }
+    for (Func *f = m->funcs; f; f = f->next)
+        for (Op *o = f->first; f->is_kernel && all_scalars(f) && o; o = o->next) {
+            if (o->kind != OP_CONST || site-- > 0) continue;
+            hd_set_float(m->cx, &o->attrs, A_VALUE, hd_float(&o->attrs, A_VALUE, 0) * 2);
+            return true;
+        }
     return false;
 }
 

@@ -44,7 +44,9 @@ static int orders_of(const Module *m) {
 static void complain(const char *name, const char *text, Mutation what, int site, Arena *a, Ctx *cx) {
     const Op *o = mutation_info[what].at == AT_OP ? nth_op(parse(cx, text), site) : NULL; // as it was
     Out t = hd_out(a);
+    const Symbol *s = symbol_kind(mutation_info[what].at) < N_SYMBOL_KINDS ? nth_symbol(parse(cx, text), symbol_kind(mutation_info[what].at), site) : NULL;
     if (o) hd_print_op(o, &t);
+    else if (s) hd_puts(&t, s->name);
     fprintf(stderr, "%s: mutant '%s' at %d (%s) passes verify-plan and computes something else\n", name, mutation_info[what].text, site, t.text ? t.text : "");
     test_failures++;
 }
@@ -54,7 +56,7 @@ static void judge(const char *name, const char *text, uint64_t right, Mutation w
     Module *m = parse(cx, text);
     if (mutate(m, what, site, mix((uint64_t)site, (uint64_t)what))) {
         Arena *a = hd_arena_new();
-        bool caught = !hd_verify(m) || hd_check_plan(m, a).n > 0, same = true;
+        bool caught = !hd_verify(m) || hd_check_plan(m, a, NULL).n > 0, same = true;
         for (int k = 0; !caught && same && k < orders_of(m); k++) same = run_plan(m, k) == right;
         bool excused = !caught && !same && other_program(nth_op(parse(cx, text), site), what);
         Score *of[] = {all, &scores[what]};
@@ -76,7 +78,7 @@ static void try_mutants(const char *name, const char *text, int most) {
     if (!text) return;
     Ctx *cx = hd_ctx_new();
     Module *m = parse(cx, text);
-    CHECK(m && hd_verify(m) && hd_check_plan(m, cx->arena).n == 0);
+    CHECK(m && hd_verify(m) && hd_check_plan(m, cx->arena, NULL).n == 0);
     uint64_t right = run_plan(m, 0);
     CHECK(right != 0);
     for (int k = 1; k < orders_of(m); k++) CHECK(run_plan(m, k) == right); // every order that the plan allows
@@ -118,6 +120,9 @@ static const Case cases[] = {
     {"zero3, bf16, units inside units", "gpt2", "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.fsdp.unit=Block,Mlp layers=2", SOME},
     {"zero3, own head, two micro-batches", "llama", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.fsdp.prefetch=2 layers=2", SOME},
     {"zero2, own head, 3 ranks", "llama", "schedule.fsdp=zero2 schedule.mesh.shard=3 layers=1", SOME},
+    {"two losses, three micro-batches", "losses", "train.accumulate=3", 16},
+    {"two losses, zero3, 2 ranks", "losses", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2", SOME},
+    {"two losses, bf16, zero1, 2 x 2 ranks", "losses", "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2", SOME},
     {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1", SOME},
 };
 
@@ -137,7 +142,8 @@ static const char *case_plan(Ctx *cx, const Case *c) {
     int n = split(cx->arena, small, sets, 0);
     n = split(cx->arena, "seq=4 vocab=16 train.batch=1 schedule.fsdp.unit=Block", sets, n);
     n = split(cx->arena, c->sets, sets, n);
-    return train_plan(cx, hd_sprintf(cx->arena, HEDDLE_SOURCE "/examples/%s/%s.hd", c->example, c->example), n, sets);
+    bool own = strcmp(c->example, "losses") == 0;
+    return train_plan(cx, hd_sprintf(cx->arena, own ? HEDDLE_SOURCE "/tests/unit/plans/%s.hd" : HEDDLE_SOURCE "/examples/%s/%s.hd", c->example, c->example), n, sets);
 }
 
 TEST(training) {
