@@ -18,12 +18,13 @@
 
 enum { DEFAULT_PORT = 29577, BAD_START = 2, MOST_RANKS = 4096 };
 
-typedef struct { const char *by, *rank, *ranks, *local; } Launcher;
-static const Launcher launchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}, // the second is there in a running step only
+typedef struct { const char *by, *rank, *ranks, *local, *here; } Launcher; // here: how many ranks are on this host
+enum { TORCHRUN, MPIRUN, MPIEXEC, SRUN, LAUNCHERS };
+static const Launcher launchers[LAUNCHERS] = {
+    [TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    [MPIRUN] = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    [MPIEXEC] = {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    [SRUN] = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL}, // the second is there in a running step only
 };
 
 static const char *env(const char *name) {
@@ -61,11 +62,22 @@ static int port_of_job(void) { // the same on all ranks of a job, and for anothe
     return any ? 20000 + (int)(h % 12000) : DEFAULT_PORT; // below the ports that systems hand out on their own
 }
 
-static bool find_rank_zero(HdLaunch *l) {
+static bool find_rank_zero(HdLaunch *l, const Launcher *by) { // false after a message
     const char *host = env("MASTER_ADDR"), *nodes = env("SLURM_STEP_NODELIST");
-    if (host) snprintf(l->host, sizeof l->host, "%s", host);
-    else if (nodes && !strcmp(l->by, "srun")) first_node(nodes, l->host, sizeof l->host);
-    else snprintf(l->host, sizeof l->host, "127.0.0.1");
+    int here = l->ranks;
+    if (by->here && env(by->here) && !number(by->here, 1, MOST_RANKS, &here)) return false;
+    if (host) {
+        snprintf(l->host, sizeof l->host, "%s", host);
+    } else if (nodes && by == &launchers[SRUN]) {
+        first_node(nodes, l->host, sizeof l->host);
+    } else if (here < l->ranks) {
+        if (l->rank == 0)
+            fprintf(stderr, "error: %s has started %d ranks, %d of them here, and does not tell where rank 0 is: give all of them MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n",
+                    l->by, l->ranks, here);
+        return false;
+    } else {
+        snprintf(l->host, sizeof l->host, "127.0.0.1");
+    }
     l->port = port_of_job();
     if (env("MASTER_PORT")) {
         if (!number("MASTER_PORT", 1, 65534, &l->port)) return false;
@@ -77,31 +89,35 @@ static bool find_rank_zero(HdLaunch *l) {
 
 // --- started by others
 
-static bool read_launcher(HdLaunch *l, bool *bad) {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const Launcher *by = &launchers[i];
-        if (!env(by->rank) || !env(by->ranks)) continue;
-        l->by = by->by;
-        *bad = !number(by->ranks, 1, MOST_RANKS, &l->ranks) || !number(by->rank, 0, l->ranks - 1, &l->rank);
-        l->local_rank = l->rank;
-        if (!*bad && env(by->local)) *bad = !number(by->local, 0, MOST_RANKS, &l->local_rank);
-        return true;
+static bool same(const char *a, const char *b) { return a && b && !strcmp(a, b); }
+
+static const Launcher *launcher(void) { // NULL: none
+    for (int i = 0; i < LAUNCHERS; i++) {
+        const Launcher *l = &launchers[i], *srun = &launchers[SRUN];
+        if (!env(l->rank) || !env(l->ranks)) continue;
+        // srun may speak PMI too, where it says neither which rank of the host this is nor where rank 0 is.
+        if (i == MPIEXEC && same(env(l->rank), env(srun->rank)) && same(env(l->ranks), env(srun->ranks))) continue;
+        return l;
     }
-    return false;
+    return NULL;
+}
+
+static bool read_launcher(HdLaunch *l, const Launcher *by) { // false after a message
+    l->by = by->by;
+    if (!number(by->ranks, 1, MOST_RANKS, &l->ranks) || !number(by->rank, 0, l->ranks - 1, &l->rank)) return false;
+    l->local_rank = l->rank;
+    return !env(by->local) || number(by->local, 0, MOST_RANKS, &l->local_rank);
 }
 
 const char *hd_launcher(int *rank, int *ranks) {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *text[] = {env(launchers[i].rank), env(launchers[i].ranks)};
-        if (!text[0] || !text[1]) continue;
-        char *end[2];
-        const long r = strtol(text[0], &end[0], 10), n = strtol(text[1], &end[1], 10);
-        if (*end[0] || *end[1] || r < 0 || r >= n || n > MOST_RANKS) return NULL;
-        *rank = (int)r;
-        *ranks = (int)n;
-        return launchers[i].by;
-    }
-    return NULL;
+    const Launcher *by = launcher();
+    if (!by) return NULL;
+    char *end[2];
+    const long r = strtol(env(by->rank), &end[0], 10), n = strtol(env(by->ranks), &end[1], 10);
+    if (*end[0] || *end[1] || r < 0 || r >= n || n > MOST_RANKS) return NULL;
+    *rank = (int)r;
+    *ranks = (int)n;
+    return by->by;
 }
 
 static int needed(const HdProgram *p) { return (p->shard > 1 ? p->shard : 1) * (p->replicate > 1 ? p->replicate : 1); }
@@ -184,7 +200,7 @@ static int listen_here(HdLaunch *l) { // -1 after a message
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&at, &size)) {
-        fprintf(stderr, "error: cannot listen at 127.0.0.1:%d: %s\n", port, strerror(errno));
+        fprintf(stderr, "error: cannot listen at 127.0.0.1:%d: %s%s\n", port, strerror(errno), port ? "; leave HEDDLE_PORT out, or choose another" : "");
         if (fd >= 0) close(fd);
         return -1;
     }
@@ -246,18 +262,17 @@ static bool start_ranks(HdLaunch *l) {
 }
 
 bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l) {
-    bool bad = false;
+    const Launcher *by = launcher();
     *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
-    const bool launched = read_launcher(l, &bad);
-    if (bad) return false;
-    if (launched && ranks > 1 && l->ranks == 1) { // an interactive shell on a cluster is a run of one rank
+    if (by && !read_launcher(l, by)) return false;
+    if (by && ranks > 1 && l->ranks == 1) { // an interactive shell on a cluster is a run of one rank
         *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
-    } else if (launched && ranks && ranks != l->ranks) {
+    } else if (by && ranks && ranks != l->ranks) {
         if (l->rank == 0) fprintf(stderr, "error: %s has started %d ranks, --ranks=%d says otherwise: leave it out\n", l->by, l->ranks, ranks);
         return false;
     }
     if (!fits(p, l->by ? l->ranks : ranks ? ranks : 1, l)) return false;
-    if (l->by) return l->ranks == 1 || find_rank_zero(l);
+    if (l->by) return l->ranks == 1 || find_rank_zero(l, by);
     if (ranks <= 1) return true;
     l->by = "--ranks";
     l->ranks = ranks;

@@ -13,7 +13,7 @@ typedef struct {
     int port;
     int listener;        // rank 0 of --ranks: the socket that listens there already; else -1
     int status;          // after false: what the process exits with
-    int speaker;         // the rank that tells why no world came about
+    int speaker;         // the rank that tells why no world came about; in a world, this one if it speaks for its host without rank 0
 } HdLaunch;
 
 // `ranks`: of --ranks, 0 when it was not given. Call it before the first call of CUDA and before any thread is started: with --ranks

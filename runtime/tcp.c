@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 1, HASH = 80 };
+enum { PROTOCOL = 1, HASH = 80, ONE_ADDRESS = 5 }; // the last: seconds before the next address of a name is tried
 typedef struct { char magic[8]; int32_t protocol, rank, ranks, unused; char hash[HASH]; } Greeting;
 typedef struct { char magic[8]; int32_t protocol, go; char why[HD_TCP_WHY]; } Answer;
 static const char magic[8] = "heddle.";
@@ -85,27 +85,27 @@ static void set_up(int fd) {
 
 static bool loopback(const char *host) { return !strcmp(host, "localhost") || !strncmp(host, "127.", 4); }
 
-static int open_listener(const HdLaunch *l) { // -1 after hd_fail
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    char port[16];
-    int fd = -1, why = EADDRNOTAVAIL;
-    const int yes = 1;
-    snprintf(port, sizeof port, "%d", l->port);
-    if (loopback(l->host)) hints.ai_family = AF_INET;
-    getaddrinfo(loopback(l->host) ? "127.0.0.1" : NULL, port, &hints, &list);
-    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-        if (fd < 0) continue;
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-        if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) break;
-        why = errno;
-        close(fd);
-        fd = -1;
-    }
-    if (list) freeaddrinfo(list);
+static int listen_at(const struct sockaddr *at, socklen_t size) { // -1 with errno
+    const int yes = 1, no = 0, fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (at->sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (bind(fd, at, size) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    const int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static int open_listener(const HdLaunch *l) { // for IPv4 and IPv6 alike, whichever the others find under its name; -1 after hd_fail
+    const bool here = loopback(l->host);
+    const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)l->port)};
+    const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)l->port), .sin_addr = {htonl(here ? INADDR_LOOPBACK : INADDR_ANY)}};
+    int fd = here ? -1 : listen_at((const struct sockaddr *)&any, sizeof any);
+    if (fd < 0 && (here || errno != EADDRINUSE)) fd = listen_at((const struct sockaddr *)&four, sizeof four); // there may be no IPv6
     if (fd < 0)
-        hd_fail("rank 0 cannot listen at port %d: %s%s", l->port, strerror(why),
-                why == EADDRINUSE ? "; another run may be using it: choose one with HEDDLE_PORT (or MASTER_PORT)" : "");
+        hd_fail("rank 0 cannot listen at port %d: %s%s", l->port, strerror(errno),
+                errno == EADDRINUSE ? "; another run may be using it: choose one with HEDDLE_PORT (or MASTER_PORT)" : "");
     return fd;
 }
 
@@ -198,21 +198,29 @@ static bool be_center(const HdLaunch *l, const HdProgram *p, int *fd) {
 
 // --- the others
 
-static int try_connect(const HdLaunch *l, double until) { // -1: not yet
+static int try_connect(const HdLaunch *l, double until, char *why, size_t size) { // -1 with the reason: not yet
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char port[16];
     int fd = -1;
     snprintf(port, sizeof port, "%d", l->port);
-    if (getaddrinfo(l->host, port, &hints, &list) != 0) return -1;
+    const int unknown = getaddrinfo(l->host, port, &hints, &list);
+    if (unknown) snprintf(why, size, "the name: %s", gai_strerror(unknown));
+    if (unknown) return -1;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
+        const double now = hd_tcp_now(), give_up = now + ONE_ADDRESS < until ? now + ONE_ADDRESS : until;
         int error = 0;
-        socklen_t size = sizeof error;
+        socklen_t bytes = sizeof error;
         fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol);
         if (fd < 0) continue;
         set_up(fd);
         bool ok = connect(fd, a->ai_addr, a->ai_addrlen) == 0;
-        if (!ok && errno == EINPROGRESS) ok = wait_for(fd, POLLOUT, until) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && !error;
+        if (!ok && errno == EINPROGRESS && wait_for(fd, POLLOUT, give_up)) {
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+            ok = !error;
+            errno = error;
+        }
         if (ok) break;
+        snprintf(why, size, "%s", strerror(errno));
         close(fd);
         fd = -1;
     }
@@ -227,16 +235,27 @@ static bool greet(const HdLaunch *l, const HdProgram *p, int fd, double until, A
     return hd_tcp_write(fd, &g, sizeof g, until) && hd_tcp_read(fd, a, sizeof *a, until) && !memcmp(a->magic, magic, sizeof magic);
 }
 
+static bool beside_zero(int fd) { // on its host, where a connection begins and ends at one address
+    struct sockaddr_storage here = {.ss_family = AF_UNSPEC}, there = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof here, m = sizeof there;
+    if (getsockname(fd, (struct sockaddr *)&here, &n) || getpeername(fd, (struct sockaddr *)&there, &m) || here.ss_family != there.ss_family) return false;
+    const struct sockaddr_in6 *six[] = {(struct sockaddr_in6 *)&here, (struct sockaddr_in6 *)&there};
+    const struct sockaddr_in *four[] = {(struct sockaddr_in *)&here, (struct sockaddr_in *)&there};
+    return here.ss_family == AF_INET ? four[0]->sin_addr.s_addr == four[1]->sin_addr.s_addr : !memcmp(&six[0]->sin6_addr, &six[1]->sin6_addr, sizeof six[0]->sin6_addr);
+}
+
 // A connection that ends without an answer was to somebody else, or to a run that is over: rank 0 may still be coming.
 static bool be_one(HdLaunch *l, const HdProgram *p, int *fd) {
     const double seconds = hd_tcp_seconds("HEDDLE_CONNECT_SECONDS", 120), until = hd_tcp_now() + seconds + 5;
     bool stranger = false;
+    char why[120] = "";
     while (hd_tcp_now() < until) {
         Answer a = {.go = 0};
-        const int one = try_connect(l, until);
+        const int one = try_connect(l, until, why, sizeof why);
         if (one >= 0 && greet(l, p, one, until, &a)) {
             if (a.go) {
                 fd[0] = one;
+                l->speaker = l->local_rank == (beside_zero(one) ? 1 : 0) ? l->rank : 0;
                 return true;
             }
             close(one);
@@ -248,9 +267,9 @@ static bool be_one(HdLaunch *l, const HdProgram *p, int *fd) {
         if (one >= 0) close(one);
         usleep(100000);
     }
-    l->speaker = 1; // nobody heard of rank 0
-    hd_fail("rank %d: %s at %s:%d within %.0f s: rank 0 of this run is not there (MASTER_ADDR, MASTER_PORT and HEDDLE_PORT say where)", l->rank,
-            stranger ? "no proper answer" : "nobody answers", l->host, l->port, seconds);
+    if (l->rank == 1 || l->local_rank == 0) l->speaker = l->rank; // nobody heard of rank 0: each host says so
+    hd_fail("rank %d: %s at %s:%d within %.0f s%s%s%s: rank 0 of this run is not there (MASTER_ADDR, MASTER_PORT and HEDDLE_PORT say where)", l->rank,
+            stranger ? "no proper answer" : "nobody answers", l->host, l->port, seconds, stranger ? "" : " (", stranger ? "" : why, stranger ? "" : ")");
     return false;
 }
 

@@ -12,7 +12,7 @@ typedef struct HdWorld HdWorld;
 struct HdWorld {
     int rank, ranks;  // of the whole run
     int local_rank;   // among those of this host: which GPU
-    int speaker;      // the rank that prints what concerns the whole run: 0, or once that is gone the lowest that lives
+    int speaker;      // the rank that prints what concerns the whole run: 0, or once that is gone the first of every host
     atomic_bool told; // it has said why the run ends: once is enough
     // all: `all` receives the ranks' bytes in order. false after hd_fail, which names the rank that is gone.
     bool (*gather)(HdWorld *w, const void *mine, size_t bytes, void *all);

@@ -46,6 +46,7 @@ typedef struct {
     int wake[2];
     atomic_bool failed, closing, gathering; // gathering: this rank is in a gather
     bool told; // the failure was sent on
+    int heir;  // speaks on this host when rank 0 is gone; 0: another
     int from;  // the rank whose own words `why` is, or -1
     char why[TEXT];
     atomic_llong step; // of this rank
@@ -233,9 +234,10 @@ static void tcp_at(HdWorld *w, const char *what, int64_t step) {
 
 static void lost(Tcp *t, const Peer *p, const char *how) {
     char why[600];
-    const int speaker = p->rank == 0 ? 1 : 0; // rank 0 is heard by all; without it the next one speaks
-    snprintf(why, sizeof why, "rank %d %s%s%s", p->rank, how, p->what[0] ? " at " : " before its first step", p->what);
-    if (p->what[0]) snprintf(why + strlen(why), sizeof why - strlen(why), " %lld", (long long)p->step);
+    const char *at = p->what[0] ? p->what : "step"; // a gather tells the step, and may have come before the first beat with the word
+    const int speaker = p->rank == 0 ? t->heir : 0; // rank 0 is heard by all; without it the first of each host speaks
+    if (p->what[0] || p->step) snprintf(why, sizeof why, "rank %d %s at %s %lld", p->rank, how, at, (long long)p->step);
+    else snprintf(why, sizeof why, "rank %d %s before its first step", p->rank, how);
     pthread_mutex_lock(&t->lock);
     const bool asks = t->say_waiting != NULL;
     pthread_mutex_unlock(&t->lock);
@@ -433,9 +435,7 @@ static void *watch(void *arg) {
         }
         if (end <= 0) find_silent(t, now);
     }
-    free(room);
-    free(fds);
-    free(who);
+    free(room), free(fds), free(who);
     return NULL;
 }
 
@@ -478,9 +478,7 @@ HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
     Peer *peers = calloc((size_t)l->ranks, sizeof *peers);
     if (!fd || !t || !peers || !hd_tcp_connect(l, p, fd)) {
         if (!fd || !t || !peers) hd_fail("out of memory");
-        free(fd);
-        free(t);
-        free(peers);
+        free(fd), free(t), free(peers);
         return NULL;
     }
     t->head = (HdWorld){.rank = l->rank, .ranks = l->ranks, .local_rank = l->local_rank, .gather = tcp_gather, .send = tcp_send, .receive = tcp_receive,
@@ -489,6 +487,7 @@ HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
     t->n = l->rank ? 1 : l->ranks;
     t->wake[0] = t->wake[1] = -1;
     t->from = -1;
+    t->heir = l->speaker;
     t->silence = hd_tcp_seconds("HEDDLE_SILENCE_SECONDS", 20);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);

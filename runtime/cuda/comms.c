@@ -76,11 +76,14 @@ static int shared(const HdProgram *p, int i) {
 
 // A rank must have a GPU of its own, where that was not given up; NCCL would say so less clearly.
 static bool own_gpu(HdCuda *x) {
-    typedef struct { char host[80], gpu[32]; } Place;
+    typedef struct { char host[80], boot[40], gpu[32]; } Place; // hosts may all have the same name
     struct HdWorld *w = x->head.world;
-    Place mine = {"", ""}, *all = calloc((size_t)w->ranks, sizeof *all);
+    Place mine = {"", "", ""}, *all = calloc((size_t)w->ranks, sizeof *all);
     if (!all) return hd_cuda_fail(x, "out of host memory"), false;
     gethostname(mine.host, sizeof mine.host - 1);
+    FILE *id = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (id && !fgets(mine.boot, sizeof mine.boot, id)) mine.boot[0] = 0;
+    if (id) fclose(id);
     x->api.cuDeviceGetPCIBusId(mine.gpu, sizeof mine.gpu, x->device);
     bool ok = w->gather(w, &mine, sizeof mine, all);
     if (!ok) hd_cuda_fail(x, "%s", hd_failure());

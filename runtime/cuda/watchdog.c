@@ -46,8 +46,8 @@ static void name_open_collective(void *of, char *out, size_t size) { // "" when 
         const Call *c = &calls->call[i];
         if (t->marks[DONE + c->comm] >= c->number) continue;
         const HdAction *a = &f->actions[c->action];
-        const bool named = a->path && *a->path;
-        snprintf(out, size, "; not completed: %s %s (%s)", a->op, named ? a->path : a->where ? a->where : "", p->comms[c->comm].name);
+        const char *of_what = a->path && *a->path ? a->path : a->where ? a->where : "";
+        snprintf(out, size, "; not completed: %s%s%s (%s)", a->op, *of_what ? " " : "", of_what, p->comms[c->comm].name);
         return;
     }
 }
