@@ -27,7 +27,8 @@ enum { MOST_STREAMS = 32 };
 struct CuGraphState { Node *first, *last; size_t n, events; int streams; };
 struct CuGraphExecState { CuGraph graph; Queue *queue[MOST_STREAMS]; };
 struct CuModuleState { const char *text; };
-struct CuFunctionState { char name[64]; int shared, params; };
+enum { MOST_ARGS = 32 };
+struct CuFunctionState { char name[64]; int shared, params, args; bool points[MOST_ARGS], writes[MOST_ARGS]; }; // args: of those that mix
 struct CuContextState { int unused; };
 
 static struct { CuGraph graph; CuStream origin; CuStream members[MOST_STREAMS]; int n_members; } capture;
@@ -283,12 +284,27 @@ CuResult fake_cuModuleLoadData(CuModule *m, const void *image) {
     fake_log("module loaded");
     return 0;
 }
+// The parameters of a kernel as its text declares them; a text that is no source declares none.
+static void read_parameters(CuFunction f, const char *text) {
+    const size_t n = strlen(f->name);
+    const char *at = strstr(text, f->name);
+    while (at && at[n] != '(') at = strstr(at + n, f->name);
+    if (!at) return;
+    for (at += n + 1; *at != ')' && f->args < MOST_ARGS; at += *at == ',') {
+        const size_t size = strcspn(at, ",)");
+        const char *star = memchr(at, '*', size), *fixed = strstr(at, "const ");
+        f->points[f->args] = star != NULL;
+        f->writes[f->args++] = star && !(fixed && fixed < star);
+        at += size;
+    }
+}
 CuResult fake_cuModuleGetFunction(CuFunction *f, CuModule m, const char *name) {
     if (m->text && !strstr(m->text, name)) return NOT_FOUND;
     *f = calloc(1, sizeof **f);
     snprintf((*f)->name, sizeof (*f)->name, "%s", name);
     const char *at = m->text ? strstr(m->text, name) + strlen(name) : "";
     (*f)->params = *at == '/' ? atoi(at + 1) : -1;
+    if (m->text && number("FAKE_CUDA_MIX", 0)) read_parameters(*f, m->text);
     return 0;
 }
 CuResult fake_cuFuncSetAttribute(CuFunction f, CuFuncAttribute a, int value) {
@@ -302,15 +318,32 @@ CuResult fake_cuFuncGetParamInfo(CuFunction f, size_t i, size_t *offset, size_t 
 }
 CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
 
-// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it. Others only log.
-typedef struct { CuFunction f; uint64_t arg; } Launch;
+// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it. Others only log; with FAKE_CUDA_MIX=1 the first word of all
+// that they write becomes a number that the first words of all their operands decide. So what a program computes depends on what every
+// rank has read, and on every collective before, though it means nothing.
+typedef struct { CuFunction f; uint64_t arg[MOST_ARGS]; } Launch;
+static void mix(const Launch *l) {
+    uint32_t h = 2166136261u, word;
+    for (int i = 0; i < l->f->args; i++) {
+        if (!l->f->points[i]) continue;
+        memcpy(&word, (void *)(uintptr_t)l->arg[i], sizeof word);
+        h = (h ^ word) * 16777619u;
+    }
+    for (int i = 0; i < l->f->args; i++) {
+        const float v = (float)(h >> 8) / (1 << 24);
+        if (l->f->writes[i]) memcpy((void *)(uintptr_t)l->arg[i], &v, sizeof v);
+    }
+}
 static void do_launch(void *d) {
     Launch *l = d;
-    int *p = (int *)(uintptr_t)l->arg;
+    int *p = (int *)(uintptr_t)l->arg[0];
     fake_tick(0.25);
     if (!strcmp(l->f->name, "bump")) *p += 1;
     else if (!strcmp(l->f->name, "twice")) *p *= 2;
-    else fake_log("kernel %s runs", l->f->name);
+    else {
+        fake_log("kernel %s runs", l->f->name);
+        mix(l);
+    }
 }
 CuResult fake_cuLaunchKernel(CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                              CuStream s, void **args, void **extra) {
@@ -318,7 +351,7 @@ CuResult fake_cuLaunchKernel(CuFunction f, unsigned gx, unsigned gy, unsigned gz
     CALL("cuLaunchKernel");
     if ((int)shared > f->shared || !gx || !gy || !gz || !bx || !by || !bz) return INVALID;
     Launch l = {.f = f};
-    memcpy(&l.arg, args[0], 8);
+    for (int i = 0; i < (f->args ? f->args : 1); i++) memcpy(&l.arg[i], args[i], 8);
     return fake_submit(s, do_launch, &l, sizeof l, f->name);
 }
 

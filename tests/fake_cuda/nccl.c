@@ -1,8 +1,8 @@
 // Collectives between processes of one host, through shared memory: what the real library does, in its order of addition, at the
-// speed of memcpy. The id of a communicator is the name of a file in /tmp. A call does its work when the stream gets to it, and waits
+// speed of memcpy. The id of a communicator is the name of a file. A call does its work when the stream gets to it, and waits
 // there for the other ranks, or for an abort.
 //
-//   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator
+//   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator;  FAKE_NCCL_FOLDER  of the files, else /tmp
 #include "tests/fake_cuda/fake.h"
 #include "runtime/host/scratch.h"
 #include "tests/gpu/one_gpu/sum.h"
@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ROOM = 64 << 20, MOST = 16, REMOTE_ERROR = 6 };
+enum { ROOM = 512 << 20, MOST = 16, REMOTE_ERROR = 6 };
 typedef struct { atomic_int arrived, left; atomic_int turn; size_t part; char data[]; } Shared;
 struct NcCommState { Shared *s; int ranks, rank; atomic_int aborted; int error; char file[128]; };
 typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; HdDtype dt; bool reduce; } Collective;
@@ -27,8 +27,9 @@ const char *fake_ncclGetLastError(NcComm c) { return (void)c, "a pretended failu
 
 NcResult fake_ncclGetUniqueId(NcId *id) {
     static int n;
+    const char *folder = getenv("FAKE_NCCL_FOLDER");
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "/tmp/heddle-fake-nccl-%ld-%d", (long)getpid(), n++);
+    snprintf(id->internal, sizeof id->internal, "%s/heddle-fake-nccl-%ld-%d", folder ? folder : "/tmp", (long)getpid(), n++);
     return fake_call("ncclGetUniqueId") ? 3 : 0;
 }
 
