@@ -197,16 +197,16 @@ static int64_t role_offset(Emit *e, const Symbol *bucket, const char *role, bool
 static const char *yes(bool b) { return b ? "true" : "false"; }
 
 static void put_bucket(Emit *e, const Symbol *b) {
-    bool optimizer, other, grad, own;
+    bool optimizer, other, grad;
     const Symbol *compute = hd_emit_role(e, NULL, b->name, "compute", false);
     int64_t size = hd_type_count(b->type);
     int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other), v = role_offset(e, b, "moment2", &other);
-    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &own), next = role_offset(e, b, "next", &other);
+    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &other), next = role_offset(e, b, "next", &other);
     hd_puts(e->c, "    {");
     hd_emit_string(e->c, b->name, "");
-    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %s, %lld},\n", ll(size), ll(hd_int(&b->attrs, A_SHARD, size)),
+    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n", ll(size), ll(hd_int(&b->attrs, A_SHARD, size)),
               hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c), yes(optimizer),
-              yes(grad), yes(own), ll(next));
+              yes(grad), ll(next));
 }
 
 static int put_buckets(Emit *e) {

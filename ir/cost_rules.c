@@ -27,17 +27,14 @@ static Cost cost_free(const Op *o) {
 static Cost adamw(const Op *o) {
     Cost c = {0, 0};
     const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
-    static const AttrId named[] = {A_BUFFER, A_INTO}; // instead of the bucket's own
-    for (int i = 0; i < 2; i++) {
-        const Symbol *s = symbol(o, named[i]);
-        if (s) c.bytes += (double)hd_type_bytes(s->type);
-    }
+    const Symbol *other = symbol(o, A_BUFFER); // instead of the bucket's own gradient
+    if (other) c.bytes += (double)hd_type_bytes(other->type);
     for (const Symbol *s = o->func->module->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) != 0) continue;
         const char *role = hd_word(&s->attrs, A_ROLE, "");
         bool grad = strcmp(role, "grad") == 0, compute = strcmp(role, "compute") == 0;
         if (strcmp(role, "next") == 0) continue; // a gather's, behind the update
-        if (hd_has(&s->attrs, A_TRANSIENT) || hd_has(&o->attrs, grad ? A_BUFFER : compute ? A_INTO : A_OUT)) continue;
+        if (hd_has(&s->attrs, A_TRANSIENT) || (grad && other)) continue;
         c.bytes += (grad || compute ? 1.0 : 2.0) * (double)hd_type_bytes(s->type);
         if (strcmp(role, "master") == 0) c.flops += 16.0 * (double)hd_type_count(s->type);
     }

@@ -83,9 +83,8 @@ const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     for (int k = 0; k < 3; k++) storage[k] = hd_eval_storage(e, hd_sprintf(e->arena, "%s.%s", bucket, roles[k])).data;
     storage[3] = hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, hd_sprintf(e->arena, "%s.grad", bucket))).data;
     int64_t n = hd_type_count(hd_eval_storage(e, hd_sprintf(e->arena, "%s.master", bucket)).type);
-    const char *compute = hd_word(&o->attrs, A_INTO, hd_sprintf(e->arena, "%s.compute", bucket));
-    const Symbol *into = hd_symbol_find(e->module, compute);
-    bool has_compute = into && hd_type_count(into->type) == n;
+    const char *compute = hd_sprintf(e->arena, "%s.compute", bucket);
+    bool has_compute = hd_symbol_find(e->module, compute) != NULL;
     double b1 = round32(e, betas[0]), b2 = round32(e, betas[1]), eps = round32(e, hd_float(&o->attrs, A_EPS, 0.0));
     double weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
     int64_t shards = n ? hd_type_count(symbol->type) / n : 1, decayed = hd_int(&symbol->attrs, A_DECAYED, 0);

@@ -119,9 +119,7 @@ const char *hd_rule_step_scalars(Rule *r) {
 
 const char *hd_rule_adamw(Rule *r) {
     if (!hd_rule_symbol(r, A_BUCKET, SYM_BUCKET)) WRONG("no bucket @%s", hd_word(&r->o->attrs, A_BUCKET, ""));
-    static const AttrId named[] = {A_BUFFER, A_INTO};
-    for (int i = 0; i < 2; i++)
-        if (hd_has(&r->o->attrs, named[i]) && !hd_rule_symbol(r, named[i], SYM_BUFFER)) WRONG("no buffer @%s", hd_word(&r->o->attrs, named[i], ""));
+    if (hd_has(&r->o->attrs, A_BUFFER) && !hd_rule_symbol(r, A_BUFFER, SYM_BUFFER)) WRONG("no buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
     if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));
     return NULL;
 }

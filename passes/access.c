@@ -72,8 +72,6 @@ static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
     BucketBuffers b = list->index->of[bucket->id];
     const Symbol **part = b.part;
     if (hd_has(&o->attrs, A_BUFFER)) part[0] = named(o, A_BUFFER);
-    if (hd_has(&o->attrs, A_INTO)) part[4] = named(o, A_INTO);
-    else if (part[4] && part[3] && hd_type_count(part[4]->type) != hd_type_count(part[3]->type)) part[4] = NULL;
     for (int i = 0; i < N_ROLES; i++) {
         if (adamw_parts[i].read) touch_whole(a, list, false, part[i]);
         if (adamw_parts[i].write) touch_whole(a, list, true, part[i]);

@@ -13,7 +13,7 @@
 //   zero1      shard                            of every bucket                      whole where several micro-batches add up, else shard
 //   zero2      shard                            of every bucket                      shard
 //   zero3      shard                            of those that a step reads first     shard
-// Weights used in f32 need no compute weights beside the master weights. What the optimizer writes are master and compute weights;
+// Weights used in f32 need no compute weights beside the master weights. The optimizer writes master and compute weights;
 // @b.next is gathered from them, by the same step or by the one after it (fsdp_windows.c).
 #include "passes/fsdp.h"
 #include <string.h>

@@ -151,6 +151,14 @@ static void check_sizes(PlanCheck *c, const BucketParts *k) {
         "the shards of bucket @%s, %lld elements, do not divide by %lld replicas", s->name, (ll)shard, (ll)c->replicate);
 }
 
+// What the optimizer writes beside the master weights.
+static void check_compute(PlanCheck *c, const Symbol *s, const BucketParts *k) {
+    const Symbol *master = k->part[PART_MASTER];
+    if (master && hd_type_count(master->type) != hd_type_count(s->type))
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, and the master weights in @%s, which are updated with it, %lld",
+                      s->name, (ll)hd_type_count(s->type), master->name, (ll)hd_type_count(master->type));
+}
+
 // The runtime fills it with what it fills the compute weights with, and those are what is gathered into it.
 static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
     const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
@@ -181,6 +189,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
         "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name, role, k->symbol->name,
         hd_dtype_text(s->type->dtype));
     if (next) check_next(c, s, k);
+    if (strcmp(role, "compute") == 0) check_compute(c, s, k);
 }
 
 void hd_check_layout(PlanCheck *c) {

@@ -5,7 +5,7 @@
 //   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_layout, _places    places, ranks
 //   V2   no row of a parameter is cut where a shard ends                                verify_layout             ranks
 //   V3   a bucket is its shards, shards divide by replicas and start at 16 bytes        verify_layout             ranks
-//   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas
+//   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas, weights
 //   V5   a step updates every element once, by buffers that exist                       verify_update, _contribs  contributions, weights
 //        and leaves fresh weights wherever it found old ones, or the next one gathers them                        next, kept
 //   V6   every element of a gradient gets as many contributions, in every micro-batch;  verify_contributions      contributions

@@ -61,7 +61,7 @@ void hd_flow_adamw(Flow *w, const Op *o) {
     b->updated = o;
     static const struct { int part; const char *role; } needs[] = {
         {PART_GRAD, "grad"}, {PART_MASTER, "master"}, {PART_MOMENT1, "moment1"}, {PART_MOMENT2, "moment2"}};
-    const Symbol *gradient = hd_has(&o->attrs, A_BUFFER) ? named(w, o, A_BUFFER) : k->part[PART_GRAD], *into = named(w, o, A_INTO);
+    const Symbol *gradient = hd_has(&o->attrs, A_BUFFER) ? named(w, o, A_BUFFER) : k->part[PART_GRAD];
     int before = w->c->found.n;
     for (int i = 0; i < 4; i++)
         if (!k->part[needs[i].part] && !(i == 0 && gradient)) hd_plan_wrong(w->c, o, o->span, "needs a buffer of bucket @%s with role %s",
@@ -74,11 +74,7 @@ void hd_flow_adamw(Flow *w, const Op *o) {
             hd_plan_wrong(w->c, o, o->span, "updates @%s with @%s, which has another number of elements", master->name,
                           k->part[needs[i].part]->name);
     check_gradient(w, o, gradient, k, m->parts);
-    const Symbol *compute = k->part[PART_COMPUTE];
-    if (!into && compute && hd_type_count(compute->type) == hd_type_count(master->type)) into = compute;
-    Held *g = hd_flow_held(w, into);
-    if (g && (g->bucket != k || g->parts != m->parts)) hd_plan_wrong(w->c, o, o->span,
-        "writes weights of bucket @%s into @%s, which does not hold the same elements", k->symbol->name, into->name);
+    Held *g = hd_flow_held(w, k->part[PART_COMPUTE]);
     Holding fresh = {.kind = HOLDS_WEIGHTS, .fresh = true, .by = o};
     hd_flow_set(w, m, fresh);
     if (g) hd_flow_set(w, g, fresh);

@@ -19,7 +19,7 @@ typedef struct {
     int64_t size, shard; // elements; equal where nothing is sharded
     HdDtype compute_dtype;
     int64_t master, moment1, moment2, grad, compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
-    bool optimizer_sharded, grad_sharded, compute_sharded; // which hold a shard; `optimizer`: master and moments
+    bool optimizer_sharded, grad_sharded; // which hold a shard; `optimizer`: master, moments and compute
     int64_t next; // byte offset of all of the weights, gathered, in the compute dtype; -1: none that outlive a step
 } HdBucket;
 

@@ -16,7 +16,7 @@ int64_t hd_home(const HdBucket *b, HdRole role) {
 }
 
 bool hd_sharded(const HdBucket *b, HdRole role) {
-    return role == HD_GRAD ? b->grad_sharded : role == HD_COMPUTE ? b->compute_sharded : role != HD_NEXT && b->optimizer_sharded;
+    return role == HD_GRAD ? b->grad_sharded : role != HD_NEXT && b->optimizer_sharded;
 }
 
 static HdSpan common(HdSpan a, HdSpan b) {

@@ -76,16 +76,15 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
     LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0", hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
-// The buffers of an update: gradient, master, moments and compute weights; those that the op names stand for the bucket's own. Compute
-// weights of another size than the master weights are gathered from elsewhere. false: one is missing, which was reported.
+// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute weights, if there
+// are any. false: one is missing, which was reported.
 static bool update_buffers(Emit *e, const Op *o, const Symbol *part[5]) {
     static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    const char *named[5] = {[0] = hd_word(&o->attrs, A_BUFFER, NULL), [4] = hd_word(&o->attrs, A_INTO, NULL)};
+    const char *gradient = hd_word(&o->attrs, A_BUFFER, NULL);
     for (int i = 0; i < 5; i++) {
-        part[i] = named[i] ? hd_symbol_find(e->m, named[i]) : hd_emit_role(e, o, hd_word(&o->attrs, A_BUCKET, ""), roles[i], i < 4);
+        part[i] = !i && gradient ? hd_symbol_find(e->m, gradient) : hd_emit_role(e, o, hd_word(&o->attrs, A_BUCKET, ""), roles[i], i < 4);
         if (i < 4 && !part[i]) return false;
     }
-    if (!named[4] && part[4] && hd_type_count(part[4]->type) != hd_type_count(part[1]->type)) part[4] = NULL;
     return true;
 }
 

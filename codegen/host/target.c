@@ -160,13 +160,12 @@ static void host_step_scalars(Emit *e, const Op *o) {
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_BUFFER, ""), 0))), f32(e, out(e, o, 0)));
 }
 
-// The buffers of an update: gradient, master, moments and compute weights; those named by the op take the place of the bucket's own.
-// Compute weights that are whole where the master weights are a shard are gathered by others.
+// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute weights, if there
+// are any.
 static void update_buffers(Emit *e, const Op *o, const char *bucket, const Symbol *s[5]) {
     static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    const char *named[] = {hd_word(&o->attrs, A_BUFFER, NULL), NULL, NULL, NULL, hd_word(&o->attrs, A_INTO, NULL)};
-    for (int i = 0; i < 5; i++) s[i] = named[i] ? hd_symbol_find(e->m, named[i]) : hd_emit_role(e, o, bucket, roles[i], i < 4);
-    if (!named[4] && s[4] && s[1] && hd_type_count(s[4]->type) != hd_type_count(s[1]->type)) s[4] = NULL;
+    const char *gradient = hd_word(&o->attrs, A_BUFFER, NULL);
+    for (int i = 0; i < 5; i++) s[i] = !i && gradient ? hd_symbol_find(e->m, gradient) : hd_emit_role(e, o, bucket, roles[i], i < 4);
 }
 
 static void host_adamw(Emit *e, const Op *o) {

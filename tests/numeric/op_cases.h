@@ -108,7 +108,7 @@ static const OpCase op_cases[] = {
                "  %1 = step_scalars %p {buffer = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = 0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
     {CASE_F32, "() -> f64[5], f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n  %1 = root_sum %0 : f32\n  return %0, %1\n}"},
     {CASE_F32, "() -> f32[8] {\n  %0 = step_scalars {buffer = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = 0.01} : f32[8]\n"
-               "  adamw %0 {bucket = @t, buffer = @t.v, into = @t.compute, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
+               "  adamw %0 {bucket = @t, buffer = @t.v, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
     {CASE_F32, "(%a: f32[30,40]) {\n  begin {buffer = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  store %a {into = @life, offset = 0}\n"
                "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into = @t.m, comm = @self}\n  return\n}"},

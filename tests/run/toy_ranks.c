@@ -109,7 +109,7 @@ static const HdBackend backend = {.name = "toy", .open = toy_open, .write = toy_
                                   .sync = toy_sync, .write_profile = toy_profile, .close = toy_close, .peak_flops = toy_peak, .device = toy_device};
 static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS}, {"targets", HD_I32, 2, {BATCH, SEQ}, TARGETS}};
 static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args}, {.name = "eval", .n_args = 2, .args = args}};
-static const HdBucket buckets[] = {{"root", SIZE, SHARD, HD_F32, MASTER, MOMENT1, MOMENT2, GRAD, -1, true, true, true, -1}};
+static const HdBucket buckets[] = {{"root", SIZE, SHARD, HD_F32, MASTER, MOMENT1, MOMENT2, GRAD, -1, true, true, -1}};
 static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 
 int main(int argc, char **argv) {

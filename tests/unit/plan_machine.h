@@ -108,8 +108,7 @@ static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *pa
 static void run_update(Machine *x, const Op *o) {
     const Symbol *bucket = buffer_of(x, o, A_BUCKET), *part[] = {NULL, bucket_part(x, o, "master"), bucket_part(x, o, "moment1"), bucket_part(x, o, "moment2"), NULL};
     part[0] = hd_has(&o->attrs, A_BUFFER) ? buffer_of(x, o, A_BUFFER) : bucket_part(x, o, "grad");
-    part[4] = hd_has(&o->attrs, A_INTO) ? buffer_of(x, o, A_INTO) : bucket_part(x, o, "compute");
-    if (!hd_has(&o->attrs, A_INTO) && part[4] && part[1] && hd_type_count(part[4]->type) != hd_type_count(part[1]->type)) part[4] = NULL;
+    part[4] = bucket_part(x, o, "compute");
     uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
     int64_t n[5] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
     for (int k = 0; k < 5; k++)

@@ -46,7 +46,7 @@ static void make_program(Program *m, const Mesh *mesh) {
                          .n_buckets = N_BUCKETS, .buckets = m->bucket, .n_params = N_PARAMS, .params = params, .loss = -1, .norm = -1, .backend = &memory}};
     for (int i = 0; i < N_BUCKETS; i++) {
         HdBucket *b = &m->bucket[i];
-        *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad, .compute_sharded = mesh->optimizer};
+        *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad};
         b->shard = (used[i] + mesh->shard - 1) / mesh->shard;
         b->size = b->shard * mesh->shard;
         b->compute_dtype = i ? HD_BF16 : HD_F32;
@@ -160,7 +160,7 @@ static uint16_t rounded(float f) { // bf16
 static void rounded_are(Rank *r, bool next, float (*want)(int k, int64_t i)) {
     for (int k = 0; k < N_PARAMS; k++) {
         const HdBucket *b = &r->x.program->buckets[params[k].bucket];
-        const bool cut = b->compute_sharded && !next;
+        const bool cut = b->optimizer_sharded && !next;
         const int64_t home = next ? b->next : b->compute;
         for (int64_t i = 0; home >= 0 && i < params[k].count; i++) {
             const int64_t e = params[k].at + i - (cut ? r->x.shard_index * b->shard : 0);
