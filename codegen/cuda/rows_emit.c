@@ -1,4 +1,4 @@
-// Prints a `rows` kernel as CUDA. A row is worked through in passes: pass q computes what needs q row reductions to be finished.
+// The work on one row of a `rows` kernel. It is worked through in passes: pass q computes what needs q row reductions to be finished.
 // Operands are loaded once and stay packed in registers; later passes compute from them again what is cheap, and keep what is
 // dear (exp, tanh).
 // Sums over a row have one order that depends on rows and columns alone, not on the shape that the kernel was given or on what was
@@ -9,19 +9,6 @@
 #include <string.h>
 
 static long long ll(int64_t v) { return (long long)v; }
-
-void hd_rows_line(Rows *r, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = hd_vsprintf(r->a, fmt, ap);
-    va_end(ap);
-    bool close = text[0] == '}';
-    if (close) r->depth--;
-    if (text[0] == '#') hd_printf(r->o, "%s\n", text);
-    else hd_printf(r->o, "%*s%s\n", 4 * r->depth, "", text);
-    size_t n = strlen(text);
-    if (n && text[n - 1] == '{') r->depth++;
-}
 
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
 static bool is_reduction(const RowNode *n) { return n->kind == NODE_SUM || n->kind == NODE_MAX; }
@@ -70,7 +57,7 @@ static void mark_used(Rows *r, int i) {
 }
 
 // Passes in which each node is evaluated. Dear nodes that two passes need are kept in registers, in a second round.
-static void analyse(Rows *r) {
+void hd_rows_analyse(Rows *r) {
     int n = r->p->nodes.n;
     r->used = HD_NEWN(r->a, bool, n + 1), r->kept = HD_NEWN(r->a, bool, n + 1), r->raw = HD_NEWN(r->a, unsigned, n + 1);
     r->first = HD_NEWN(r->a, int, n + 1), r->last = HD_NEWN(r->a, int, n + 1);
@@ -117,27 +104,7 @@ static const char *expression(Rows *r, int i, int place, int pass) {
     return t.text;
 }
 
-// --- pieces of text
-
-void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its first column
-    if (hd_rows_looped(r)) {
-        hd_rows_line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
-        hd_rows_line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
-        hd_rows_line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
-    } else {
-        hd_rows_line(r, "{");
-    }
-    if (r->s.ragged_cols) hd_rows_line(r, "if (col < %lld) {", ll(r->p->cols));
-    for (int i = 1; i < r->n_places; i++) {
-        const char *from = hd_rows_column(r, r->place[i].from);
-        long long half = ll(r->place[i].half);
-        hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
-    }
-}
-void hd_rows_close_items(Rows *r) {
-    if (r->s.ragged_cols) hd_rows_line(r, "}");
-    hd_rows_line(r, "}");
-}
+// --- passes
 
 // Values of the whole row that are known before pass q and were not known before.
 void hd_rows_put_row_values(Rows *r, int q) {
@@ -330,96 +297,4 @@ void hd_rows_passes(Rows *r) {
         reductions(r, q);
         if (q + 1 < r->p->phases) forget(r, q);
     }
-}
-
-void hd_rows_position(Rows *r, const char *row) {
-    bool wide = r->p->rows > 2000000000;
-    hd_rows_line(r, "const %s row = %s;", wide ? "i64" : "int", row);
-    if (r->offset) hd_rows_line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
-}
-
-// --- the shapes
-
-static void flat_body(Rows *r) {
-    int64_t total = r->p->rows * r->p->cols;
-    const char *t = total > 2000000000 ? "i64" : "int";
-    hd_rows_line(r, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
-    if (r->s.ragged_cols) hd_rows_line(r, "if (at >= %lld) return;", ll(total));
-    r->s.ragged_cols = false;
-    if (r->s.kind == SHAPE_LINEAR) {
-        hd_rows_line(r, "const %s col = at;", t);
-    } else {
-        hd_rows_position(r, hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
-        hd_rows_line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t, ll(r->p->cols));
-    }
-    hd_rows_put_row_values(r, 0);
-    hd_rows_declare_loads(r, false);
-    hd_rows_put_loads(r, false);
-    hd_rows_passes(r);
-}
-
-static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
-    if (r->s.groups > 1) {
-        hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
-        hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups) : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
-        if (r->s.ragged_rows) hd_rows_line(r, "if (row >= %lld) return;", ll(r->p->rows));
-    } else {
-        hd_rows_line(r, "const int lane = threadIdx.x;");
-        hd_rows_position(r, "blockIdx.x");
-    }
-    if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", r->s.vec);
-    hd_rows_put_row_values(r, 0);
-    hd_rows_declare_loads(r, false);
-    hd_rows_put_loads(r, false);
-    hd_rows_passes(r);
-}
-
-static void signature(Rows *r, CudaLaunch *l) {
-    hd_printf(r->o, "extern \"C\" __global__ void __launch_bounds__(%d%s) %s(", r->s.threads,
-              r->s.min_blocks ? hd_sprintf(r->a, ", %d", r->s.min_blocks) : "", r->name);
-    const Func *k = r->p->kernel;
-    const char *comma = "";
-    for (int i = 0; i < k->n_args; i++) {
-        hd_printf(r->o, "%sconst %s *in%d", comma, hd_cuda_type(k->args[i]->type->dtype), i);
-        hd_push(r->a, &l->args, ((CudaArg){CUDA_IN, i}));
-        comma = ", ";
-    }
-    for (int i = 0; i < r->p->stores.n; i++) {
-        const RowStore *st = &r->p->stores.at[i];
-        hd_printf(r->o, "%s%s *out%d", comma, hd_cuda_type(st->dtype), st->result);
-        hd_push(r->a, &l->args, ((CudaArg){CUDA_OUT, st->result}));
-        comma = ", ";
-    }
-    if (r->p->columns.n) {
-        hd_printf(r->o, "%sfloat *partials", comma);
-        hd_push(r->a, &l->args, ((CudaArg){CUDA_WORKSPACE, 0}));
-    }
-    hd_puts(r->o, ") {\n");
-}
-
-CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a) {
-    RowProgram p = hd_rows_build(kernel, name, a);
-    Out o = hd_out(a);
-    Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
-    CudaLaunches list = {0};
-    CudaLaunch l = {.name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
-    analyse(&r);
-    for (int i = 0; i < p.nodes.n; i++) r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
-    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
-    if (p.columns.n) hd_rows_look_ahead(&r, shared);
-    l.shared = (unsigned)hd_rows_shared(&r);
-    for (int i = 0; i < p.globals.n; i++) hd_puts(&o, p.globals.at[i]);
-    hd_printf(&o, "// %s.\n", hd_rows_describe(&p, &r.s, a));
-    signature(&r, &l);
-    if (r.s.kind == SHAPE_LINEAR || r.s.kind == SHAPE_FLAT) flat_body(&r);
-    else if (p.columns.n) hd_rows_put_columns(&r);
-    else simple_rows(&r);
-    hd_puts(&o, "}\n");
-    l.text = o.text;
-    hd_push(a, &list, l);
-    if (p.columns.n) {
-        CudaLaunch second = hd_rows_column_kernel(&r);
-        hd_push(a, &list, second);
-    }
-    return list;
 }

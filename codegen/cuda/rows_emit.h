@@ -22,29 +22,35 @@ typedef struct {
     bool offset;                       // some value has an element of its own for every row and column
 } Rows;
 
+// --- rows_text.c
 void hd_rows_line(Rows *r, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // a line, indented by its braces
+const char *hd_rows_suffix(Rows *r, int place); // of names of what an element reads at a place,
+const char *hd_rows_column(Rows *r, int place); // and the column there
+const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place);
 // For each vector of the row that a thread has, with `col` its first column.
 void hd_rows_open_items(Rows *r);
 void hd_rows_close_items(Rows *r);
 static inline bool hd_rows_looped(const Rows *r) { return r->s.items > 1; }
-// rows_loads.c: names of what an element reads at a place, its address, whether a thread keeps it in registers and at which subscript
+void hd_rows_position(Rows *r, const char *row); // defines row and base
+
+// --- rows_loads.c
 static inline bool hd_rows_is_load(const RowNode *n) { return n->kind == NODE_LOAD || n->kind == NODE_GATHER; }
-const char *hd_rows_suffix(Rows *r, int place);
-const char *hd_rows_column(Rows *r, int place);
-const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place);
 const char *hd_rows_load_address(Rows *r, int load, int place);
-bool hd_rows_held(const Rows *r, int load);
-const char *hd_rows_index(const Rows *r, int load);
+bool hd_rows_held(const Rows *r, int load);         // a thread keeps it in registers,
+const char *hd_rows_index(const Rows *r, int load); // at this subscript
 // Loads kept in registers; hoist: those that are the same for every row of the block.
 void hd_rows_declare_loads(Rows *r, bool hoist);
-void hd_rows_put_loads(Rows *r, bool hoist); // where rows are copied ahead: of iteration n
+void hd_rows_put_loads(Rows *r, bool hoist);      // where rows are copied ahead: of iteration n
 void hd_rows_look_ahead(Rows *r, int64_t shared); // sets `ahead` where it can be; a block of the device has `shared` bytes at most
 int64_t hd_rows_shared(const Rows *r);            // bytes of shared memory for that
 void hd_rows_open_ahead(Rows *r, const char *row, int iterations); // defines fetch(n) and starts; `row`: that of iteration n, as text
-void hd_rows_position(Rows *r, const char *row);  // defines row and base
-void hd_rows_put_row_values(Rows *r, int pass);   // values of the whole row, first known before that pass
-void hd_rows_passes(Rows *r);                     // all passes over one row
 
-void hd_rows_put_columns(Rows *r);                // the body of a kernel with column sums (rows_columns.c)
-CudaLaunch hd_rows_column_kernel(const Rows *r);  // its second kernel
+// --- rows_emit.c
+void hd_rows_analyse(Rows *r);                  // which passes compute what: before anything is printed
+void hd_rows_put_row_values(Rows *r, int pass); // values of the whole row, first known before that pass
+void hd_rows_passes(Rows *r);                   // all passes over one row
+
+// --- rows_columns.c
+void hd_rows_put_columns(Rows *r);               // the body of a kernel with column sums
+CudaLaunch hd_rows_column_kernel(const Rows *r); // its second kernel
 #endif

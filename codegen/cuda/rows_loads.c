@@ -6,23 +6,6 @@
 static long long ll(int64_t v) { return (long long)v; }
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
 
-// --- names and addresses
-
-const char *hd_rows_suffix(Rows *r, int place) { return place ? hd_sprintf(r->a, "p%d", place) : ""; }
-const char *hd_rows_column(Rows *r, int place) { return place ? hd_sprintf(r->a, "col%d", place) : "col"; }
-
-// Where an argument's or result's elements start for the current row and column.
-const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
-    const char *col = hd_rows_column(r, place);
-    switch (cls) {
-    case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
-    case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
-    case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
-    case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
-    default: return array;
-    }
-}
-
 static bool row_values_ahead(const Rows *r, int i) { // one value a row, those of the block's rows read at its start
     return r->s.ahead && node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_ROW && r->used[i];
 }

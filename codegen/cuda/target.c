@@ -2,13 +2,6 @@
 #include "codegen/cuda/cuda.h"
 #include <string.h>
 
-const char *hd_cuda_type(DType d) {
-    static const char *const text[] = {"float", "bf16", "f16", "double", "int", "unsigned char"};
-    return text[d];
-}
-
-const char *hd_cuda_compute(DType d) { return d == TY_F64 ? "double" : d == TY_I32 || d == TY_U8 ? "int" : "float"; }
-
 static bool aligned(Emit *e, const Op *o) { // every operand and result of a launch starts at a multiple of 16 bytes
     for (int i = 0; i < o->n_in; i++)
         if (hd_type_count(o->in[i]->type) > 1 && hd_emit_place(e, o->in[i]) % 16) return false;

@@ -1,0 +1,60 @@
+// Lines of a `rows` kernel's text, and the names that stand in all of them: rows, columns, places, addresses.
+#include "codegen/cuda/rows_emit.h"
+#include <stdio.h>
+#include <string.h>
+
+static long long ll(int64_t v) { return (long long)v; }
+
+void hd_rows_line(Rows *r, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = hd_vsprintf(r->a, fmt, ap);
+    va_end(ap);
+    bool close = text[0] == '}';
+    if (close) r->depth--;
+    if (text[0] == '#') hd_printf(r->o, "%s\n", text);
+    else hd_printf(r->o, "%*s%s\n", 4 * r->depth, "", text);
+    size_t n = strlen(text);
+    if (n && text[n - 1] == '{') r->depth++;
+}
+
+const char *hd_rows_suffix(Rows *r, int place) { return place ? hd_sprintf(r->a, "p%d", place) : ""; }
+const char *hd_rows_column(Rows *r, int place) { return place ? hd_sprintf(r->a, "col%d", place) : "col"; }
+
+// Where an argument's or result's elements start for the current row and column.
+const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
+    const char *col = hd_rows_column(r, place);
+    switch (cls) {
+    case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
+    case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
+    case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
+    case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
+    default: return array;
+    }
+}
+
+void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its first column
+    if (hd_rows_looped(r)) {
+        hd_rows_line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
+        hd_rows_line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
+        hd_rows_line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
+    } else {
+        hd_rows_line(r, "{");
+    }
+    if (r->s.ragged_cols) hd_rows_line(r, "if (col < %lld) {", ll(r->p->cols));
+    for (int i = 1; i < r->n_places; i++) {
+        const char *from = hd_rows_column(r, r->place[i].from);
+        long long half = ll(r->place[i].half);
+        hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
+    }
+}
+void hd_rows_close_items(Rows *r) {
+    if (r->s.ragged_cols) hd_rows_line(r, "}");
+    hd_rows_line(r, "}");
+}
+
+void hd_rows_position(Rows *r, const char *row) {
+    bool wide = r->p->rows > 2000000000;
+    hd_rows_line(r, "const %s row = %s;", wide ? "i64" : "int", row);
+    if (r->offset) hd_rows_line(r, "const i64 base = (i64)row * %lld;", ll(r->p->cols));
+}
