@@ -1,7 +1,8 @@
-// cuBLASLt for small products: column-major, f32 and f64, computed plainly, so that a test sees whether the row-major mapping is
+// cuBLASLt for small products: column-major, computed plainly, so that a test sees whether the row-major mapping is
 // right. Three algorithms of different speed; an algorithm is its number.
 #define _GNU_SOURCE
 #include "tests/fake_cuda/fake.h"
+#include "runtime/heddle_host.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -72,9 +73,19 @@ LtStatus fake_cublasLtMatmulAlgoCheck(LtHandle h, LtDesc d, LtLayout a, LtLayout
 }
 
 typedef struct { struct LtDescState d; struct LtLayoutState a, b, c; const void *pa, *pb; void *pc; double alpha, beta; int algo; } Product;
+static double get(LtType t, const void *p, int64_t i) {
+    if (t == HD_CUDA_R_64F) return ((const double *)p)[i];
+    if (t == HD_CUDA_R_32F) return (double)((const float *)p)[i];
+    const uint16_t half = ((const uint16_t *)p)[i];
+    return (double)(t == HD_CUDA_R_16BF ? hd_from_bf16(half) : hd_from_f16(half));
+}
+static void put(LtType t, void *p, int64_t i, double v) {
+    if (t == HD_CUDA_R_64F) ((double *)p)[i] = v;
+    else if (t == HD_CUDA_R_32F) ((float *)p)[i] = (float)v;
+    else ((uint16_t *)p)[i] = t == HD_CUDA_R_16BF ? hd_to_bf16((float)v) : hd_to_f16((float)v);
+}
 static double at(const struct LtLayoutState *l, const void *p, int64_t row, int64_t col, int64_t batch, int t) {
-    int64_t i = batch * l->stride + (t ? col + row * l->ld : row + col * l->ld);
-    return l->type == HD_CUDA_R_64F ? ((const double *)p)[i] : (double)((const float *)p)[i];
+    return get(l->type, p, batch * l->stride + (t ? col + row * l->ld : row + col * l->ld));
 }
 static void multiply(void *data) {
     Product *p = data;
@@ -86,11 +97,9 @@ static void multiply(void *data) {
                 double sum = 0;
                 for (int64_t i = 0; i < k; i++) sum += at(&p->a, p->pa, row, i, q, p->d.ta) * at(&p->b, p->pb, i, col, q, p->d.tb);
                 sum = p->alpha * sum + (p->beta != 0 ? p->beta * at(&p->c, p->pc, row, col, q, 0) : 0);
-                if (p->d.epilogue & 4) sum += p->c.type == HD_CUDA_R_64F ? ((const double *)p->d.bias)[row] : (double)((const float *)p->d.bias)[row];
+                if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
                 if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
-                int64_t j = q * p->c.stride + row + col * p->c.ld;
-                if (p->c.type == HD_CUDA_R_64F) ((double *)p->pc)[j] = sum;
-                else ((float *)p->pc)[j] = (float)sum;
+                put(p->c.type, p->pc, q * p->c.stride + row + col * p->c.ld, sum);
             }
     if (tick) tick(speed[p->algo]);
 }

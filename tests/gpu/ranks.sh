@@ -162,7 +162,8 @@ failures() {
   one_failure stop-0 STOP 1 "$mute.*; not completed: "
   one_failure terminate TERM 2 'ended by signal|stopped by signal|died' # one rank alone is told to stop: all stop
   local to pid rc; to=$(log interrupt)
-  "$work/long" --data="$work/text.txt" --ranks="$n" --steps=1000000 --save="$work/saved" > "$to" 2>&1 &
+  # a script's background jobs ignore this signal, and so would the program
+  env --default-signal=INT "$work/long" --data="$work/text.txt" --ranks="$n" --steps=1000000 --save="$work/saved" > "$to" 2>&1 &
   pid=$!
   first_step "$to" $pid || { fail "interrupt" "did not start"; return; }
   kill -INT $pid; wait $pid; rc=$?
