@@ -3,6 +3,7 @@
 #define TESTS_UNIT_PLAN_MUTATIONS_H
 #include "passes/access.h"
 #include "tests/unit/plan_machine.h"
+#include "tests/unit/plan_reorder.h"
 
 typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL, AT_COMM, AT_PARAM, AT_CONFIG } MutationPlace;
 #define MUTATIONS(X) \
@@ -105,135 +106,6 @@ static bool swap_buffers(Module *m, Symbol *s, uint64_t random) {
     if (s == t || a == b) return false;
     move_buffer(m, s, b);
     move_buffer(m, t, a);
-    return true;
-}
-
-// --- order
-
-static bool reads(const Op *o, const Op *def) {
-    for (int i = 0; i < o->n_in; i++)
-        if (o->in[i]->def == def) return true;
-    return false;
-}
-
-static bool may_pass(const Op *first, const Op *second) { return second && second->kind != OP_RETURN && first->kind != OP_RETURN && !reads(second, first); }
-
-static bool move_later(Op *o, int steps) {
-    int moved = 0;
-    while (moved < steps && may_pass(o, o->next)) {
-        Op *p = o->next;
-        hd_detach(o);
-        hd_insert_after(p, o);
-        moved++;
-    }
-    if (moved) hd_renumber(o->func);
-    return moved > 0;
-}
-
-static bool move_earlier(Op *o, int steps) {
-    int moved = 0;
-    while (moved < steps && o->prev && may_pass(o->prev, o)) {
-        Op *p = o->prev;
-        hd_detach(o);
-        hd_insert_before(p, o);
-        moved++;
-    }
-    if (moved) hd_renumber(o->func);
-    return moved > 0;
-}
-
-static bool is_collective(const Op *o) { return hd_has(&o->attrs, A_COMM); }
-
-static bool swap_collectives(Op *o) {
-    Op *p = o->next;
-    while (p && !(is_collective(p) && p->stream == o->stream)) p = p->next;
-    if (!is_collective(o) || !p) return false;
-    Op *behind = p->prev == o ? NULL : p->prev;
-    hd_detach(p);
-    hd_insert_before(o, p);
-    hd_detach(o);
-    hd_insert_after(behind ? behind : p, o);
-    hd_renumber(o->func);
-    return true;
-}
-
-static Op *event_op(Func *f, OpKind kind, int64_t event, const char *stream) {
-    Op *o = hd_op_new(f, kind, 0, NULL);
-    hd_set_int(f->module->cx, &o->attrs, A_EVENT, event);
-    o->stream = stream;
-    return o;
-}
-
-// Everybody waits for it as before, but for the first op that did: that one now comes first, and it waits for that one.
-static bool too_late(Op *o) {
-    Op *record = o->next;
-    while (record && (record->stream != o->stream || hd_is_alias(record))) record = record->next;
-    if (!is_collective(o) || !record || record->kind != OP_RECORD) return false;
-    Op *wait = record->next;
-    while (wait && !(wait->kind == OP_WAIT && hd_int(&wait->attrs, A_EVENT, -1) == hd_int(&record->attrs, A_EVENT, -1))) wait = wait->next;
-    Op *user = wait ? wait->next : NULL;
-    while (user && (user->stream != wait->stream || hd_is_alias(user) || hd_op_is(user, TRAIT_SYNC))) user = user->next;
-    if (!user || user->kind == OP_RETURN) return false;
-    int64_t event = 0;
-    for (const Op *p = o->func->first; p; p = p->next)
-        if (hd_int(&p->attrs, A_EVENT, -1) >= event) event = hd_int(&p->attrs, A_EVENT, -1) + 1;
-    Op *moved[] = {wait, record, o};
-    for (int i = 0; i < 3; i++) {
-        hd_detach(moved[i]);
-        hd_insert_after(user, moved[i]);
-    }
-    hd_insert_after(user, event_op(o->func, OP_WAIT, event, o->stream));
-    hd_insert_after(user, event_op(o->func, OP_RECORD, event, user->stream));
-    hd_renumber(o->func);
-    return true;
-}
-
-static bool erase(Op *o) {
-    Func *f = o->func;
-    if (o->n_out || o->kind == OP_RETURN) return false;
-    hd_erase(o);
-    hd_renumber(f);
-    return true;
-}
-
-static bool twice(Op *o) {
-    if (o->n_out || o->kind == OP_RETURN) return false;
-    hd_insert_after(o, hd_op_clone(o->func, o, o->in));
-    o->next->stream = o->stream;
-    hd_renumber(o->func);
-    return true;
-}
-
-static bool drop_event(Op *o) {
-    Func *f = o->func;
-    int64_t event = hd_int(&o->attrs, A_EVENT, -1);
-    for (Op *p = f->first, *next; p; p = next) {
-        next = p->next;
-        if ((p->kind == OP_RECORD || p->kind == OP_WAIT) && hd_int(&p->attrs, A_EVENT, -1) == event) hd_erase(p);
-    }
-    hd_renumber(f);
-    return true;
-}
-
-static bool swap_waits(Op *o) {
-    Op *p = o->next;
-    while (p && p->kind != OP_WAIT) p = p->next;
-    if (o->kind != OP_WAIT || !p) return false;
-    Ctx *cx = o->func->module->cx;
-    int64_t a = hd_int(&o->attrs, A_EVENT, -1), b = hd_int(&p->attrs, A_EVENT, -1);
-    hd_set_int(cx, &o->attrs, A_EVENT, b);
-    hd_set_int(cx, &p->attrs, A_EVENT, a);
-    return a != b;
-}
-
-// The op in front on the same stream is no longer in what the event says.
-static bool record_earlier(Op *o) {
-    Op *p = o->prev;
-    while (p && (p->stream != o->stream || hd_is_alias(p))) p = p->prev;
-    if (o->kind != OP_RECORD || !p) return false;
-    hd_detach(o);
-    hd_insert_before(p, o);
-    hd_renumber(o->func);
     return true;
 }
 
