@@ -1,0 +1,221 @@
+// Checkpoints of sharded state: whichever mesh wrote one, every mesh resumes from it; files that are missing, cut, changed or of another save are
+// refused by name; a save that fails or is killed leaves the older one.
+#include "runtime/safetensors.h"
+#include "tests/unit/state_ranks.h"
+#include <dirent.h>
+#include <sys/stat.h>
+
+static bool save(Rank *r) { return hd_state_save(&r->x, "c", &r->job->at); }
+
+static bool resume(Rank *r) {
+    Progress at;
+    if (!hd_state_resume(&r->x, "c", &at)) return false;
+    CHECK(at.step == r->job->at.step && at.seed == r->job->at.seed && at.data_tokens == r->job->at.data_tokens && at.sequences == r->job->at.sequences);
+    return true;
+}
+
+static void save_under(const Mesh *mesh, int64_t step) {
+    Job j = {.at = {step, 5, 1000, 77}};
+    start(&j, mesh);
+    expect(&j, train);
+    expect(&j, save);
+    stop(&j);
+}
+
+static bool resume_under(const Mesh *mesh, int64_t step, char why[300]) {
+    Job j = {.at = {step, 5, 1000, 77}};
+    start(&j, mesh);
+    const bool ok = on_ranks(&j, resume);
+    snprintf(why, 300, "%s", j.rank[0].why);
+    for (int r = 0; ok && r < j.ranks; r++) {
+        for (int role = 0; role < 3; role++) each_element(&j.rank[r], role, is_value);
+        compute_is(&j.rank[r], want_value);
+        int32_t got;
+        memcpy(&got, j.rank[r].x.base + j.program.p.step, 4);
+        CHECK_INT(got, step);
+    }
+    stop(&j);
+    return ok;
+}
+
+static int files_in(const char *dir) {
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (const struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+static void clean(void) { CHECK(!system("rm -rf c")); }
+
+TEST(every_checkpoint_resumes_under_every_mesh) {
+    for (int a = 0; a < N_MESHES; a++) {
+        save_under(&meshes[a], a + 1);
+        CHECK_INT(files_in("c"), meshes[a].optimizer ? 2 : 1); // what the last one left is gone
+        for (int b = 0; b < N_MESHES; b++) {
+            char why[300];
+            if (!resume_under(&meshes[b], a + 1, why)) CHECK_TEXT(why, "no failure");
+        }
+    }
+    clean();
+}
+
+TEST(saving_a_step_again_does_not_touch_its_first_save) {
+    char why[300];
+    for (int i = 0; i < 3; i++) {
+        save_under(&meshes[6], 4);
+        CHECK(!access(i % 2 ? "c/step-4.1/rank-1.safetensors" : "c/step-4/rank-1.safetensors", R_OK));
+        CHECK_INT(files_in("c"), 2);
+        CHECK(resume_under(&meshes[6], 4, why));
+    }
+    clean();
+}
+
+static void refused(const Mesh *mesh, int64_t step, const char *file, const char *words) {
+    char why[300];
+    const bool ok = resume_under(mesh, step, why);
+    if (ok || !strstr(why, file) || !strstr(why, words)) CHECK_TEXT(ok ? "resumed" : why, words);
+}
+
+static void write_bytes(const char *path, const char *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(bytes, 1, n, f) == n);
+    if (f) fclose(f);
+}
+
+TEST(shards_that_are_not_of_the_checkpoint) {
+    static char good[300000], other[300000];
+    const Mesh *two = &meshes[6], *four = &meshes[7];
+    const char *const path = "c/step-9/rank-1.safetensors";
+    save_under(two, 8);
+    const size_t m = slurp("c/step-8/rank-1.safetensors", other, sizeof other);
+    save_under(two, 9);
+    const size_t n = slurp(path, good, sizeof good);
+    CHECK(m > 50000 && n > 50000);
+
+    unlink(path);
+    for (int i = 0; i < N_MESHES; i++) refused(&meshes[i], 9, path, "No such file");
+    for (size_t cut = 0; cut < n; cut += n / 7) {
+        write_bytes(path, good, cut);
+        refused(two, 9, path, "");
+    }
+    write_bytes(path, other, m);
+    refused(four, 9, path, "is shard 1 of 2 of step 8");
+    CHECK(slurp("c/step-9/rank-0.safetensors", other, sizeof other) > 50000);
+    write_bytes(path, other, n);
+    refused(two, 9, path, "is shard 0 of 2 of step 9");
+    write_bytes(path, good, n);
+    for (size_t at = 0; at < n; at += n / 11) {
+        good[at] ^= 4;
+        write_bytes(path, good, n);
+        refused(two, 9, path, "");
+        good[at] ^= 4;
+    }
+    write_bytes(path, good, n);
+    char why[300];
+    CHECK(resume_under(four, 9, why));
+
+    CHECK(!rename("c/step-9/rank-1.safetensors", "kept")); // a save of the same step of the same model, but not this one
+    Job j = {.at = {9, 5, 1000, 77}};
+    start(&j, two);
+    expect(&j, init);
+    CHECK(!rename("c", "d"));
+    expect(&j, save);
+    stop(&j);
+    CHECK(!rename("c/step-9/rank-1.safetensors", "d/step-9/rank-1.safetensors"));
+    clean();
+    CHECK(!rename("d", "c"));
+    refused(two, 9, path, "another save");
+    CHECK(!rename("kept", path));
+    CHECK(resume_under(two, 9, why));
+    clean();
+}
+
+TEST(a_save_that_fails_on_one_rank_leaves_the_older_checkpoint) {
+    char why[300];
+    save_under(&meshes[7], 3);
+    for (int victim = 0; victim < 4; victim++) {
+        char path[60], want[120];
+        mkdir("c/step-5", 0777);
+        snprintf(path, sizeof path, "c/step-5/rank-%d.safetensors", victim);
+        if (symlink("/dev/full", path)) return;
+        Job j = {.at = {5, 5, 1000, 77}};
+        start(&j, &meshes[7]);
+        CHECK(!on_ranks(&j, save));
+        snprintf(want, sizeof want, "cannot write %s: No space left on device", path);
+        CHECK_TEXT(j.rank[0].why, want);
+        stop(&j);
+        CHECK_INT(files_in("c/step-5"), 1); // the link
+        CHECK(!unlink(path) && !rmdir("c/step-5"));
+        CHECK_INT(files_in("c"), 2);
+        CHECK(resume_under(&meshes[4], 3, why));
+    }
+    clean();
+}
+
+TEST(what_a_killed_save_has_left_harms_nobody) {
+    char why[300];
+    save_under(&meshes[6], 3);
+    mkdir("c/step-5", 0777);
+    write_bytes("c/step-5/rank-0.safetensors", "half", 4);
+    write_bytes("c/step-5/rank-1.safetensors.tmp.123", "half", 4);
+    write_bytes("c/checkpoint.safetensors.tmp.123", "half", 4);
+    CHECK(resume_under(&meshes[0], 3, why));
+    save_under(&meshes[6], 5);
+    CHECK(resume_under(&meshes[7], 5, why));
+    CHECK_INT(files_in("c"), 2);
+    CHECK_INT(files_in("c/step-5"), 2);
+    save_under(&meshes[0], 6);
+    CHECK(resume_under(&meshes[6], 6, why));
+    CHECK_INT(files_in("c"), 1);
+    clean();
+}
+
+// --- metadata of a checkpoint that is sound otherwise
+
+// Writes the manifest again, with another value of `key`, or without it, and a good checksum.
+static void change_manifest(const char *key, const char *value) {
+    StFile f;
+    StWriter w;
+    StMeta meta[64];
+    int n = 0;
+    CHECK(hd_st_open(&f, "kept") && f.n_meta < 64);
+    for (int i = 0; i < f.n_meta; i++)
+        if (strcmp(f.meta[i].key, key) != 0) meta[n++] = f.meta[i];
+        else if (value) meta[n++] = (StMeta){(char *)(uintptr_t)key, (char *)(uintptr_t)value};
+    CHECK(n == f.n_meta - !value);
+    CHECK(hd_st_create(&w, "c/checkpoint.safetensors", true));
+    hd_st_begin(&w, n, meta);
+    CHECK(hd_st_finish(&w));
+    hd_st_close(&f);
+}
+
+TEST(a_layout_that_makes_no_sense_is_refused) {
+    static const struct { const char *key, *value, *words; } cases[] = {
+        {"shards", "0", "makes no sense"}, {"shards", "-1", "makes no sense"}, {"shards", NULL, "makes no sense"}, {"shards", "1", "makes no sense"},
+        {"shards", "99999999999", "makes no sense"}, {"folder", "../c/step-2", "makes no sense"}, {"folder", NULL, "makes no sense"},
+        {"bucket 0", "24", "makes no sense"}, {"bucket 0", "24 0 root", "makes no sense"}, {"bucket 0", "x", "makes no sense"}, {"bucket 0", "9999999 1 root", "makes no sense"},
+        {"bucket 0", "20 10 root", "makes no sense"}, {"bucket 1", NULL, "makes no sense"}, {"bucket 0", "24 12 other", "does not hold all of 'other'"},
+        {"param norm", "0 22 [3]", "makes no sense"}, {"param norm", "2 0 [3]", "makes no sense"}, {"param norm", "0 [3]", "makes no sense"},
+        {"param norm", "0 21 [4]", "tensor 'norm' is [4], this model's is [3]"}, {"param norm", NULL, "no tensor 'norm'"}, {"step", "x", "no number"},
+        {"sequences", "-5", "no number"}, {"model_hash", "abd", "another model"}, {"heddle_checkpoint", "3", "no checkpoint"}, {"shard 1", "5 00", "another save"},
+        {"shard 0", NULL, "another save"}};
+    save_under(&meshes[6], 2);
+    CHECK(!rename("c/checkpoint.safetensors", "kept"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        change_manifest(cases[i].key, cases[i].value);
+        refused(&meshes[6], 2, "c/", cases[i].words);
+    }
+    change_manifest("sequences", "77");
+    char why[300];
+    CHECK(resume_under(&meshes[6], 2, why));
+    change_manifest("sequences", NULL); // of an older program: two steps of one rank's batch
+    Job j = {.at = {2, 5, 1000, 4}};
+    start(&j, &meshes[6]);
+    expect(&j, resume);
+    stop(&j);
+    unlink("kept");
+    clean();
+}
+
+int main(int argc, char **argv) { return run_state_tests(argc, argv); }
