@@ -69,6 +69,8 @@ bool hd_world_agree(HdWorld *w, bool ok) {
     return good;
 }
 
+bool hd_world_names_rank(const char *why) { return !strncmp(why, "rank ", 5) && why[5] >= '0' && why[5] <= '9'; }
+
 int hd_world_most(HdWorld *w, int v) {
     if (w->ranks == 1) return v;
     int *all = malloc(sizeof v * (size_t)w->ranks), most = v;

@@ -40,5 +40,6 @@ bool hd_world_barrier(HdWorld *w);                             // all
 bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes); // all: rank 0's bytes
 // all: true when `ok` on every rank. Else false with the failure of the lowest failed rank, so that each rank has the same message.
 bool hd_world_agree(HdWorld *w, bool ok);
+bool hd_world_names_rank(const char *why); // a failure that says itself whose it is: after an agreement every rank has the same words
 int hd_world_most(HdWorld *w, int v); // all: the largest v of all ranks; -1: a rank is gone
 #endif

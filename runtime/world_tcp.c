@@ -72,7 +72,7 @@ static void wake_up(Tcp *t) {
 static void give_up(Tcp *t, int from, int speaker, const char *why) {
     pthread_mutex_lock(&t->lock);
     if (!t->failed) {
-        t->from = from;
+        t->from = hd_world_names_rank(why) ? -1 : from;
         t->head.speaker = speaker;
         snprintf(t->why, sizeof t->why, "%s", why);
         t->failed = true;

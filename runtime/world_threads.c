@@ -37,7 +37,7 @@ static bool gone(const Shared *s) { // false after hd_fail
 
 static void give_up(Shared *s, int who, const char *why) { // the mutex is held; the first failure is the one that is told
     if (!s->failed) {
-        s->who = who;
+        s->who = hd_world_names_rank(why) ? -1 : who;
         snprintf(s->why, sizeof s->why, "%s", why);
         s->failed = true;
     }

@@ -156,6 +156,22 @@ TEST(a_failure_ends_gathers) { all_fail(gives_up_among_gathers, 0); }
 TEST(a_failure_ends_sends_and_receives) { all_fail(gives_up_while_others_send, 1); }
 TEST(a_failure_is_seen_by_polling) { all_fail(gives_up_while_others_poll, 0); }
 
+static bool passes_on_what_was_agreed(HdWorld *w) { // whoever is quickest tells it: the words say whose failure it is
+    if (!hd_world_barrier(w)) return false;
+    if (w->rank == victim) w->fail(w, "rank 0 has no GPU");
+    while (w->alive(w)) usleep(50);
+    return false;
+}
+
+TEST(a_failure_that_names_its_rank_is_told_as_it_is) {
+    for (victim = 1; victim < 3; victim++) {
+        Rank rank[MOST_RANKS];
+        on_ranks(3, passes_on_what_was_agreed, rank);
+        for (int r = 0; r < 3; r++)
+            if (rank[r].ok || r != victim) CHECK_TEXT(rank[r].ok ? "success" : rank[r].why, "rank 0 has no GPU");
+    }
+}
+
 static bool uneven(HdWorld *w) {
     char mine[2] = {0}, all[2 * MOST_RANKS];
     return w->gather(w, mine, w->rank == w->ranks - 1 ? 2 : 1, all);
