@@ -432,9 +432,9 @@ static void find_twins(Search *s, Sorted *sorted) {
         sorted[i] = (Sorted){{((int64_t)b->first << 32) | b->end, b->size, b->rank}, i};
     }
     qsort(sorted, (size_t)s->n, sizeof(Sorted), by_keys);
-    for (int i = 1; i < s->n; i++) {
-        const Sorted *x = &sorted[i - 1], *y = &sorted[i];
-        bool alike = x->key[0] == y->key[0] && x->key[1] == y->key[1] && s->box[x->id].align == s->box[y->id].align;
+    for (int i = 0; i < s->n; i++) {
+        const Sorted *y = &sorted[i], *x = i > 0 ? y - 1 : y;
+        bool alike = x != y && x->key[0] == y->key[0] && x->key[1] == y->key[1] && s->box[x->id].align == s->box[y->id].align;
         s->box[y->id].twin = alike ? x->id : -1;
     }
 }

@@ -112,6 +112,18 @@ TEST(determinism_and_none) {
     CHECK_INT(hd_pack_search(3, aligned, offset, 19, STEPS, 0), 1);
 }
 
+// A restart chains values that are alike anew, and keeps nothing of the chains before.
+TEST(alike_after_restarts) {
+    const Interval few[] = {{2, 3, 1, 1}, {4, 5, 1, 4}, {3, 4, 5, 4}, {0, 3, 1, 1}, {2, 4, 1, 1},
+                            {4, 6, 7, 2}, {2, 4, 1, 2}, {3, 6, 5, 1}, {4, 7, 5, 2}, {3, 4, 3, 1}};
+    CHECK_INT(hd_pack_search(10, few, offset, 23, STEPS, 0), 0);
+    CHECK_INT(hd_pack_height(10, few, offset), 23);
+    const Interval aligned[] = {{1, 4, 7, 2}, {4, 5, 7, 2}, {2, 3, 1, 4}, {2, 4, 3, 4}, {4, 6, 5, 2},
+                                {1, 3, 3, 4}, {2, 5, 1, 2}, {4, 6, 3, 1}, {3, 4, 1, 4}, {4, 6, 1, 4}};
+    CHECK_INT(hd_pack_search(10, aligned, offset, 23, STEPS, 0), 0);
+    CHECK_INT(hd_pack_height(10, aligned, offset), 23);
+}
+
 // The least height of any packing of a few values: each in turn goes above all that it overlaps, in every order.
 static int64_t least_height(int n, unsigned placed, int64_t height, int64_t best) {
     if (height >= best || placed == (1u << n) - 1) return height < best ? height : best;
