@@ -132,7 +132,8 @@ static void check_stream(PlanCheck *c, const Op *o) {
     const char *group = comm ? hd_word(&comm->attrs, A_ON, "") : NULL, *on = hd_word(&o->attrs, A_ON, NULL);
     if (!o->stream) return; // said before
     if (group && strcmp(group, o->stream) != 0)
-        hd_plan_wrong(c, o, o->span, "is a collective of @%s, whose order is that of stream %s", comm->name, group);
+        hd_plan_wrong(c, o, o->span, "is a collective of @%s, whose order is that of stream %s: it runs there, or it takes a comm of stream %s", comm->name, group,
+                      o->stream);
     if (on && strcmp(on, o->stream) != 0) hd_plan_wrong(c, o, o->span, "must run on stream %s", on);
 }
 

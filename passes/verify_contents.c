@@ -70,6 +70,30 @@ static const char *touches(const Run *r, const Access *x) {
     return hd_plan_value(r->c, x->value);
 }
 
+// With the buffer that a view looks at.
+static const char *owner(const Run *r, const Access *x) {
+    int holds = x->at == AT_VALUE ? r->content[x->value->id] : 0;
+    if (holds <= 0 || holds > r->c->m->n_symbols || !r->symbol[holds - 1]) return touches(r, x);
+    return hd_sprintf(r->c->a, "%s in buffer @%s", hd_plan_value(r->c, x->value), r->symbol[holds - 1]->name);
+}
+
+// Which op writes what a read should have found: the last one before it, else the next one behind it.
+static const char *maker(const Run *r, const Op *reader, Bytes b) {
+    const Op *before = NULL, *behind = NULL;
+    Accesses list = {0};
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        hd_accesses(o, r->c->a, &list);
+        for (int i = 0; i < list.n; i++) {
+            Bytes w = bytes_of(r, o, &list.at[i]);
+            if (!list.at[i].write || list.at[i].order || w.holds != b.holds || w.lo >= b.hi || b.lo >= w.hi) continue;
+            if (o->id < reader->id) before = o;
+            else if (o->id > reader->id && !behind) behind = o;
+        }
+    }
+    if (before) return hd_sprintf(r->c->a, "%s wrote them before", hd_plan_op(r->c, before));
+    return behind ? hd_sprintf(r->c->a, "%s writes them, behind it", hd_plan_op(r->c, behind)) : "no op of the function writes them";
+}
+
 static void race(Run *r, const Op *o, const Access *x, int other, const char *does, int64_t lo, int64_t hi) {
     const Op *p = r->c->ops[other];
     hd_plan_wrong(r->c, o, o->span,
@@ -103,8 +127,8 @@ static void read_bytes(Run *r, const Op *o, const Access *x) {
         int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (cell->holds != b.holds && !said) {
             const char *by = cell->writer >= 0 ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer])) : "";
-            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s", (ll)lo, (ll)hi, touches(r, x),
-                          content_name(r, cell->holds), by);
+            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s: %s", (ll)lo, (ll)hi, owner(r, x),
+                          content_name(r, cell->holds), by, maker(r, o, (Bytes){lo, hi, b.host, b.holds}));
             said = true;
         } else if (cell->writer >= 0 && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
             race(r, o, x, cell->writer, "writes", lo, hi);

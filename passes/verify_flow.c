@@ -380,8 +380,8 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
         else if (was->kind == HOLDS_STALE) hd_plan_wrong(w->c, o, o->span,
             "reads weights from @%s, which nobody has gathered since the step before updated bucket @%s: an all_gather into it belongs "
             "before this op, or behind that update", home.buffer->name, h->bucket->symbol->name);
-        else hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds none%s%s", home.buffer->name, was->by ? " since " : "",
-                           was->by ? hd_plan_op(w->c, was->by) : "");
+        else hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds none%s%s: an all_gather of bucket @%s into it belongs before op %d",
+                           home.buffer->name, was->by ? " since " : "", was->by ? hd_plan_op(w->c, was->by) : "", h->bucket->symbol->name, o->id);
         return;
     }
 }

@@ -35,8 +35,11 @@ static void check_events(PlanCheck *c) {
         const Op *earlier = record_of(records, n, event);
         if (earlier && earlier->id >= o->id) earlier = NULL;
         if (event < 0) hd_plan_wrong(c, o, o->span, "names event %lld; events count from 0", (long long)event);
-        if (o->kind == OP_WAIT && !earlier) hd_plan_wrong(c, o, o->span,
-            "waits for event %lld, which no earlier op of the function records", (long long)event);
+        if (o->kind == OP_WAIT && !earlier) {
+            const Op *later = record_of(records, n, event);
+            hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records: %s", (long long)event,
+                          later ? hd_sprintf(c->a, "%s does, behind it", hd_plan_op(c, later)) : "nor does a later one");
+        }
         if (o->kind == OP_RECORD && earlier) hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event,
             hd_plan_op(c, earlier));
     }
@@ -66,12 +69,14 @@ void hd_check_order(PlanCheck *c) {
         last[s] = o;
     }
     for (int s = 0; s < k.n_streams; s++) {
-        if (s == main) continue;
+        if (s == main || !*k.stream[s] || !*k.stream[main]) continue; // no stream: said before
         if (first[s] && k.clock[first[s]->id * k.n_streams + main] == 0)
-            hd_plan_wrong(c, first[s], first[s]->span, "may start before the function does: stream %s waits for nothing that %s records",
-                          k.stream[s], k.stream[main]);
+            hd_plan_wrong(c, first[s], first[s]->span, "may start before the function does: stream %s waits for nothing that %s records; "
+                          "wait on %s before op %d for an event that %s records",
+                          k.stream[s], k.stream[main], k.stream[s], first[s]->id, k.stream[main]);
         if (!hd_before(&k, last[s]->id, end->id))
-            hd_plan_wrong(c, last[s], last[s]->span, "may run on after the return: %s waits for no later record of stream %s",
-                          k.stream[main], k.stream[s]);
+            hd_plan_wrong(c, last[s], last[s]->span, "may run on after the return: %s waits for no later record of stream %s; "
+                          "record an event on %s behind op %d and wait for it on %s before op %d",
+                          k.stream[main], k.stream[s], k.stream[s], last[s]->id, k.stream[main], end->id);
     }
 }
