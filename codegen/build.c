@@ -1,4 +1,6 @@
-// Runs the C compiler and finds the runtime that a binary links.
+// Runs the C compiler and finds the runtime that a binary links. Headers and library must be those that this compiler was built with:
+// a program compiled with others may run, and compute nonsense.
+#define _GNU_SOURCE // memmem
 #include "codegen/build.h"
 #include <errno.h>
 #include <stdio.h>
@@ -12,6 +14,9 @@ enum { LEVELS = 6 }; // how far above the executable the runtime may lie
 
 typedef VEC(const char *) Words;
 typedef struct { const char *include, *archive; } Runtime;
+
+extern const unsigned char hd_interface[]; // runtime/interface.cmake: the text of heddle.h and heddle_host.h; the library holds it as well
+extern const unsigned long hd_interface_bytes;
 
 static void add_words(Ctx *cx, Words *w, const char *text) {
     while (*text) {
@@ -56,6 +61,31 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
     return false;
 }
 
+static bool append_file(const char *path, Out *o) { // false with errno
+    char buffer[65536];
+    size_t n;
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    while ((n = fread(buffer, 1, sizeof buffer, f)) > 0) hd_putn(o, buffer, n);
+    const bool good = !ferror(f);
+    fclose(f);
+    return good;
+}
+
+static bool is_ours(Ctx *cx, const Runtime *r) {
+    Arena *a = hd_arena_new();
+    Out headers = hd_out(a), archive = hd_out(a);
+    const bool read = append_file(hd_sprintf(a, "%s/heddle.h", r->include), &headers) && append_file(hd_sprintf(a, "%s/heddle_host.h", r->include), &headers) &&
+                      append_file(r->archive, &archive);
+    const char *other = NULL;
+    if (!read) hd_error(cx, (Span){0, 0}, "cannot read the runtime (%s, headers in %s): %s", r->archive, r->include, strerror(errno));
+    else if (headers.n != hd_interface_bytes || memcmp(headers.text, hd_interface, headers.n) != 0) other = hd_sprintf(cx->arena, "the headers in %s are", r->include);
+    else if (!memmem(archive.text, archive.n, hd_interface, hd_interface_bytes)) other = hd_sprintf(cx->arena, "%s is", r->archive);
+    if (other) hd_error(cx, (Span){0, 0}, "%s not what this heddlec was built with: build both again, or set HEDDLE_HOME to where they belong together", other);
+    hd_arena_free(a);
+    return read && !other;
+}
+
 // Runs a command and keeps what it prints. Returns its exit status, or -1 with errno when it could not be started.
 static int run(Ctx *cx, const Words *w, Out *said) {
     int ends[2];
@@ -94,7 +124,7 @@ static bool compile(Ctx *cx, const char *target, const char *options, const char
     const char *cc = getenv("CC");
     if (!cc || !*cc) cc = "cc";
     Runtime r;
-    if (!find_runtime(cx, &r)) return false;
+    if (!find_runtime(cx, &r) || !is_ours(cx, &r)) return false;
     Words w = {0};
     add_words(cx, &w, cc);
     add_words(cx, &w, "-std=gnu11");
