@@ -214,10 +214,10 @@ start() {
   refused "different binaries" "runs another program: plan" "$to"
   python3 -c "
 import socket, time
-s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); time.sleep(20)" &
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port)); s.listen(); time.sleep(100)" &
   server=$!
-  sleep 1
-  run plain port-in-use --ranks="$n" --steps=1; HEDDLE_PORT=$port run plain port-in-use --ranks="$n" --steps=1
+  until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
+  HEDDLE_PORT=$port run plain port-in-use --ranks="$n" --steps=1
   refused "port in use" "Address already in use" "$(log port-in-use)"
   kill $server; wait $server 2>/dev/null
   [ "$one_gpu" = 1 ] && return
