@@ -300,6 +300,17 @@ static const char *plan_hash(Emit *e) {
 
 // What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block, nothing of the
 // schedule and no name or line of the source. How many micro-batches make a step is left out: who goes on with fewer ranks takes more.
+static const char *train_text(Emit *e) {
+    Out text = hd_out(e->a);
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
+            Attrs train = hd_attrs_copy(e->cx, &s->attrs);
+            hd_unset(&train, A_MICRO);
+            hd_print_attrs(&train, &text);
+        }
+    return text.n ? text.text : "";
+}
+
 static const char *model_hash(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
@@ -308,9 +319,7 @@ static const char *model_hash(Emit *e) {
             hd_put_float(&text, hd_float(&s->attrs, A_STD, 0));
             hd_printf(&text, " %d\n", hd_has(&s->attrs, A_DECAY));
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
-            Attrs train = hd_attrs_copy(e->cx, &s->attrs);
-            hd_unset(&train, A_MICRO);
-            hd_print_attrs(&train, &text);
+            hd_puts(&text, train_text(e));
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "model")) {
             hd_puts(&text, hd_word(&s->attrs, A_FINGERPRINT, ""));
         }
@@ -357,6 +366,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     put_setting(e, "arch", A_ARCH);
     put_text(e, "plan_hash", plan_hash(e));
     put_text(e, "model_hash", model_hash(e));
+    put_text(e, "train", train_text(e));
     hd_printf(o, "    .report = report, .report_text = report_text,\n    .arena_bytes = %lld,\n", ll(device));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
               ll(micro), ll(setting_int(e, A_VOCAB, 0)));

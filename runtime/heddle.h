@@ -93,6 +93,7 @@ typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
     const char *plan_hash, *model_hash; // model_hash: parameters and training numbers, not the schedule: what a checkpoint must match
+    const char *train;                  // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: what a message names where that hash is another
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
     int64_t arena_bytes;
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens

@@ -3,6 +3,7 @@
 #include "runtime/random.h"
 #include "runtime/state.h"
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef struct { const HdParam *q; uint64_t seed, stream; int64_t first, count; float *out; } Fill;
@@ -64,7 +65,9 @@ bool hd_state_import(HdExec *x, const char *path) {
     const HdProgram *p = x->program;
     StFile f;
     if (!hd_st_open(&f, path)) return false;
-    bool ok = true;
+    const char *format = hd_st_meta(&f, "heddle_checkpoint");
+    bool ok = !format || strcmp(format, "2") != 0;
+    if (!ok) hd_fail("%s tells where the shards of a checkpoint lie and holds no weights itself: --resume=DIR --export=FILE writes them as one file", path);
     for (int k = 0; ok && k < p->n_params; k++) ok = hd_tensor_fits(&f, &p->params[k], p->params[k].name);
     ok = ok && hd_each_piece(x, HD_COMPUTE, import_piece, &f);
     hd_st_close(&f);

@@ -4,6 +4,7 @@
 #include "runtime/state.h"
 #include "runtime/world.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,47 @@ static bool file_fits(const StFile *f, const HdProgram *p) {
     return true;
 }
 
+// The next "name = value" of a list of settings, where commas within brackets separate nothing; false at its end.
+static bool next_setting(const char **at, const char **setting, int *n) {
+    const char *s = *at + strspn(*at, " {,");
+    int depth = 0;
+    *setting = s;
+    while (*s && *s != '}' && (*s != ',' || depth)) depth += (*s == '[') - (*s == ']'), s++;
+    *at = s;
+    *n = (int)(s - *setting);
+    return *n > 0;
+}
+
+static bool has_setting(const char *list, const char *setting, int n) {
+    const char *other;
+    int m;
+    while (next_setting(&list, &other, &m))
+        if (m == n && !memcmp(other, setting, (size_t)n)) return true;
+    return false;
+}
+
+// The settings of one list that are not in the other, as text.
+static const char *only_in(const char *list, const char *other, char *text, size_t size) {
+    const char *setting;
+    size_t used = 0;
+    int n;
+    text[0] = 0;
+    while (next_setting(&list, &setting, &n))
+        if (!has_setting(other, setting, n) && used + (size_t)n + 3 < size) used += (size_t)sprintf(text + used, "%s%.*s", used ? ", " : "", n, setting);
+    return text[0] ? text : "nothing like it";
+}
+
+static void tell_other(const StFile *f, const HdProgram *p, const char *model, const char *hash) {
+    const char *train = hd_st_meta(f, "train");
+    char theirs[400], ours[400];
+    if (train && p->train && strcmp(train, p->train) != 0)
+        hd_fail("%s was written by another train block: %s there, %s in this program; of that block only accumulate may be another", f->path,
+                only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours));
+    else
+        hd_fail("%s was written by another model%s (%s, hash %s; this program: %s, hash %s)", f->path, train && p->train ? "" : " or train block",
+                model ? model : "?", hash ? hash : "none", p->model, p->model_hash);
+}
+
 static bool acceptable(const StFile *f, const HdProgram *p) {
     const char *format = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"), *hash = hd_st_meta(f, "model_hash");
     const bool manifest = format && !strcmp(format, "2");
@@ -219,8 +261,7 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
         return false;
     }
     if (!hash || strcmp(hash, p->model_hash)) {
-        hd_fail("%s was written by another model or train block (%s, hash %s; this program: %s, hash %s)", f->path, model ? model : "?",
-                hash ? hash : "none", p->model, p->model_hash);
+        tell_other(f, p, model, hash);
         return false;
     }
     return true;

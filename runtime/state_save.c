@@ -60,6 +60,7 @@ static void add_common(Meta *m, const HdProgram *p, const char *format, const Pr
     add(m, "heddle_checkpoint", format);
     add(m, "model", p->model);
     add(m, "model_hash", p->model_hash);
+    add(m, "train", p->train ? p->train : "");
     add_number(m, "step", at->step);
     add_number(m, "seed", at->seed);
     add_number(m, "data_tokens", at->data_tokens);

@@ -445,7 +445,9 @@ def case_resume_other_model():
     args = ["--data=data.txt", "--steps=5", "--resume=c"]
     bad(1, "wte.weight", "[256,32]", "[256,16]", args=args, settings=("dim=16",))
     bad(1, "blocks.1", "no tensor", args=args, settings=("layers=2",))
-    bad(1, "train block", args=args, settings=("train.clip=0.5",))
+    bad(1, "train block", "clip = 1.0 there, clip = 0.5 in this program", args=args, settings=("train.clip=0.5",))
+    bad(1, "batch = 2 there, batch = 4 in this program", "only accumulate", args=args, settings=("train.batch=4",))
+    bad(1, "betas = [0.9, 0.98] there, betas = [0.9, 0.99] in", args=args, settings=("train.betas=0.9,0.99",))
     bad(1, "another model", args=args, settings=("heads=4",))  # of the same shapes
     good(*args, settings=("schedule.recompute=Block", "schedule.graph=none"))  # a schedule changes no bit
 
@@ -544,6 +546,7 @@ def case_init_refused():
     refused({"wte.weight": (dtype, [256 * 32], data)}, "wte.weight", "[8192]", "[256,32]")
     refused({"wte.weight": ("U8", [256, 32], bytes(8192))}, "wte.weight", "U8")
     bad(1, "nothing", "No such file", args=["--steps=0", "--init=nothing"])
+    bad(1, "error: . is a folder", args=["--steps=0", "--init=."])
     write_tensors("x.safetensors", dict(tensors, extra=("U8", [3], b"abc")), {"by": "another \"program\"\n"})
     good(*args)
     check(read("y.safetensors") == read("w.safetensors"), "a further tensor changes the weights")

@@ -261,6 +261,7 @@ def case_checkpoint_files():
     for rank in (0, 1):
         _, shard = tensors_of(f"{folder}/rank-{rank}.safetensors")
         check(shard["shard"] == str(rank) and shard["model_hash"] == meta["model_hash"], "a shard's metadata:", shard)
+    bad(1, "c/checkpoint.safetensors", "holds no weights itself", "--export", args=["--steps=0", "--init=c/checkpoint.safetensors"], settings=ONE)
     good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=ONE)  # and one rank goes on in the same folder
     check(os.listdir("c") == ["checkpoint.safetensors"], "shards stay when one file holds everything:", os.listdir("c"))
 
