@@ -342,8 +342,9 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
         bool known = strchr(sets[k]->name, '.') != NULL; // a setting of train or schedule
         for (int j = 0; j < names.n && !known; j++) known = !strcmp(names.at[j], sets[k]->name);
         if (known) continue;
-        hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name,
-                       hd_suggest(f, sets[k]->name, &names), hd_list_names(f, &names));
+        const char *setting = hd_setting_called(sets[k]->name), *hint = hd_suggest(f, sets[k]->name, &names);
+        if (setting && !*hint) hint = hd_sprintf(f->arena, "; did you mean '%s'?", setting);
+        hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name, hint, hd_list_names(f, &names));
         ok = false;
     }
     return ok;

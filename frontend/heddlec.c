@@ -82,6 +82,8 @@ static bool read_emit(const char *text, Emit *emit) {
     return bad_usage("--emit takes ast, ir, plan, c, cuda, report, table or binary, not", text);
 }
 
+static const char *const with_value[] = {"--emit", "--target", "--arch", "--device-memory", "--set", "-o"};
+
 static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i], *v;
@@ -106,7 +108,9 @@ static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
         } else if (!strcmp(arg, "--verify-diagnostics")) {
             args->verify_diagnostics = true;
         } else if (arg[0] == '-' && arg[1]) {
-            return bad_usage("no option is called (or its value is missing)", arg);
+            bool known = false;
+            for (size_t k = 0; k < sizeof with_value / sizeof *with_value; k++) known |= !strcmp(arg, with_value[k]);
+            return bad_usage(known ? "a value is missing after" : "no option is called", arg);
         } else if (args->input) {
             return bad_usage("more than one input file:", arg);
         } else {

@@ -49,6 +49,17 @@ static int find_row(const char *path) {
     return hits == 1 ? found : -1;
 }
 
+const char *hd_setting_called(const char *end) { // the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
+    const char *found = NULL;
+    for (int k = 0; k < N_ROWS; k++) {
+        const char *dot = strrchr(rows[k].path, '.');
+        if (!dot || strcmp(dot + 1, end) != 0) continue;
+        if (found) return NULL;
+        found = rows[k].path;
+    }
+    return found;
+}
+
 static void unknown_setting(Front *f, Span s, const char *path) {
     Names names = {0};
     const char *block = starts_with(path, "train") ? "train" : starts_with(path, "schedule") ? "schedule" : NULL;

@@ -104,9 +104,9 @@ char *hd_read_file(Arena *a, const char *path, size_t *n) {
     char buf[65536];
     size_t k;
     while ((k = fread(buf, 1, sizeof buf, f)) > 0) hd_putn(&o, buf, k);
-    int bad = ferror(f);
+    int bad = ferror(f) ? errno : 0;
     if (f != stdin) fclose(f);
-    if (bad) { errno = EIO; return NULL; }
+    if (bad) { errno = bad; return NULL; }
     *n = o.n;
     return o.text;
 }
