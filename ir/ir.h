@@ -16,7 +16,7 @@ typedef enum {
 } DType;
 
 typedef enum {
-#define ATTR(id, text, kind) A_##id,
+#define ATTR(id, text, kind, doc) A_##id,
 #include "ir/attrs.def"
 #undef ATTR
     N_ATTRS
@@ -162,7 +162,7 @@ typedef struct {
 const OpInfo *hd_op_info(OpKind k);
 bool hd_op_find(const char *mnemonic, OpKind *k);
 static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
-typedef struct { const char *text; AttrKind kind; } AttrInfo;
+typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);
 bool hd_attr_find(const char *text, AttrId *a);
 // 0: not allowed, 1: optional, 2: required, by a list as in ops.def.

@@ -37,7 +37,10 @@ void hd_list_ops(Out *o) {
 void hd_list_attrs(Out *o) {
     static const char *const kinds[] = {"flag", "integer", "number", "word", "text", "@name", "[integers]", "[numbers]", "[words]",
                                         "[@names]"};
-    for (int a = 0; a < N_ATTRS; a++) hd_printf(o, "%s : %s\n", hd_attr_info((AttrId)a)->text, kinds[hd_attr_info((AttrId)a)->kind]);
+    for (int a = 0; a < N_ATTRS; a++) {
+        const AttrInfo *info = hd_attr_info((AttrId)a);
+        hd_printf(o, "%s : %s\n    %s\n", info->text, kinds[info->kind], info->doc);
+    }
 }
 
 void hd_list_symbols(Out *o) {

@@ -27,7 +27,7 @@ static const OpInfo ops[] = {
 #undef P
 
 static const AttrInfo attrs[] = {
-#define ATTR(id, text, kind) {text, AK_##kind},
+#define ATTR(id, text, kind, doc) {text, AK_##kind, doc},
 #include "ir/attrs.def"
 #undef ATTR
 };
