@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md: every line that begins with `$ ` in a block of code, in order, in a folder of its own. Training takes two
+"""Runs the commands of README.md and ir/README.md: every line that begins with `$ ` in a block of code, in order, in a folder of its own. Training takes two
 steps; a command whose output is shown must print the lines of it that hold no figures of the machine.
 
 usage: readme.py HEDDLEC ROOT
@@ -49,7 +49,7 @@ def run(command, shown, folder, heddlec):
 
 def main():
     heddlec, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
-    text = (root / "README.md").read_text()
+    text = "".join((root / page).read_text() for page in ("README.md", "ir/README.md"))
     count = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(root / "examples", os.path.join(folder, "examples"))
