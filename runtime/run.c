@@ -107,8 +107,7 @@ static bool find_functions(Run *r) {
     const HdFunc *with_batch[] = {r->only, r->first, r->middle, r->last, r->eval};
     for (int i = 0; i < 5; i++)
         if (with_batch[i] && !takes_batch(p, with_batch[i])) {
-            hd_fail("@%s does not take (tokens: i32[%lld,%lld], targets): only such models can be trained from token files", with_batch[i]->name,
-                    (long long)p->batch, (long long)p->seq);
+            hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]), and a program trains on nothing else", p->model);
             return false;
         }
     return true;

@@ -452,6 +452,15 @@ def case_resume_other_model():
     good(*args, settings=("schedule.recompute=Block", "schedule.graph=none"))  # a schedule changes no bit
 
 
+def case_loss_of_other_batches():
+    """A model whose loss takes no tokens compiles, to be looked at; its program says why it does not train."""
+    write("f.hd", b"model F(dim = 8) { param w: [dim] = ones; fn loss(x: f32[batch, dim]) { return mean(x * w); } }")
+    subprocess.run([programs.compiler, "f.hd", "-o", "./f"], check=True)
+    r = subprocess.run(["./f", "--steps=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = r.stderr.decode()
+    check(r.returncode == 1 and said.count("\n") == 1 and "loss of model F does not take (tokens: i32[batch, seq]" in said, "it says:", said)
+
+
 def case_failed_save():
     old = make_checkpoint()
     for limit in (4096, len(old) // 2, len(old) - 8):  # the disk is full at another place
