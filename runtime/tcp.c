@@ -211,17 +211,16 @@ static int try_connect(const HdLaunch *l, double until, char *why, size_t size) 
         int error = 0;
         socklen_t bytes = sizeof error;
         fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol);
-        if (fd < 0) continue;
-        set_up(fd);
-        bool ok = connect(fd, a->ai_addr, a->ai_addrlen) == 0;
-        if (!ok && errno == EINPROGRESS && wait_for(fd, POLLOUT, give_up)) {
+        if (fd >= 0) set_up(fd);
+        bool ok = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0 && !ok && errno == EINPROGRESS && wait_for(fd, POLLOUT, give_up)) {
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
             ok = !error;
             errno = error;
         }
         if (ok) break;
         snprintf(why, size, "%s", strerror(errno));
-        close(fd);
+        if (fd >= 0) close(fd);
         fd = -1;
     }
     freeaddrinfo(list);
