@@ -47,16 +47,17 @@ static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
 
 static void check_role(PlanCheck *c, const Symbol *s) {
     static const char *const roles[] = {"compute", "next", "master", "grad", "moment1", "moment2", "state", "gathered", "gradient", "staging"};
+    enum { TRANSIENT = 7, ROLES = sizeof roles / sizeof *roles }; // the first of those that do not persist
     const char *role = hd_word(&s->attrs, A_ROLE, NULL);
     int i = 0;
-    while (role && i < 10 && strcmp(role, roles[i]) != 0) i++;
+    while (role && i < ROLES && strcmp(role, roles[i]) != 0) i++;
     if (!role) return;
-    if (i == 10) hd_plan_wrong(c, NULL, s->span, "buffer @%s has role %s, and no role has that name", s->name, role);
+    if (i == ROLES) hd_plan_wrong(c, NULL, s->span, "buffer @%s has role %s, and no role has that name", s->name, role);
     else if (strncmp(s->name, "state.", 6) == 0 && strcmp(role, "state") != 0)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has role %s: what is named state. has role state", s->name, role);
-    else if ((i >= 7) != hd_has(&s->attrs, A_TRANSIENT))
+    else if ((i >= TRANSIENT) != hd_has(&s->attrs, A_TRANSIENT))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has role %s, and it %s: gathered, gradient and staging are transient, other roles persist",
-                      s->name, role, i >= 7 ? "persists" : "is transient");
+                      s->name, role, i >= TRANSIENT ? "persists" : "is transient");
 }
 
 void hd_check_settings(PlanCheck *c) {
