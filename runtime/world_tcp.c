@@ -357,7 +357,8 @@ static void tell_failure(Tcp *t) { // to those who may not know it
     t->told = true;
     for (int i = 0; i < t->n; i++) {
         Peer *p = each(t, i);
-        if (!p || pthread_mutex_trylock(&p->writing) != 0) continue; // somebody is in the middle of a frame to it: it will see us go
+        if (!p) continue;
+        pthread_mutex_lock(&p->writing); // whoever writes to it is through in a moment: a run that has failed waits for no peer
         const Frame f = {FAIL, (uint32_t)strlen(text), t->head.speaker};
         const double until = hd_tcp_now() + 1;
         p->broken = p->broken || !hd_tcp_write(p->fd, &f, sizeof f, until) || !hd_tcp_write(p->fd, text, f.bytes, until);
