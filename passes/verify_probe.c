@@ -119,14 +119,14 @@ static double number_for(const Leaf *leaf) {
 // One element of result 0 of an op whose operands are x.
 static double element(const Op *o, const double *x) {
     const Type *t = o->out[0]->type, *from = o->n_in ? o->in[0]->type : NULL;
-    if (!hd_dtype_is_float(t->dtype) || hd_type_count(t) == 0) return NAN;
+    if (!hd_dtype_is_float(t->dtype) || hd_type_count(t) == 0) return (double)NAN;
     switch (o->kind) {
     case OP_CONST: return hd_float(&o->attrs, A_VALUE, 0);
     case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: case OP_REDUCE_MAX: return x[0];
     case OP_SUM: case OP_SUM_TO: return x[0] * (double)(hd_type_count(from) / hd_type_count(t));
     case OP_CONCAT:
         for (int i = 1; i < o->n_in; i++)
-            if (x[i] != x[0]) return NAN;
+            if (x[i] != x[0]) return (double)NAN;
         return x[0];
     case OP_LAYER_NORM_GRAD: case OP_RMS_NORM_GRAD: case OP_SOFTMAX_GRAD: case OP_ROPE: return x[0] == 0 ? 0 : (double)NAN;
     case OP_RELU_GRAD: case OP_SILU_GRAD: case OP_GELU_GRAD: case OP_GELU_ERF_GRAD:
@@ -140,10 +140,10 @@ static double element(const Op *o, const double *x) {
         break;
     default: break;
     }
-    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return NAN;
+    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return (double)NAN;
     double operand[3] = {0};
     for (int i = 0; i < o->n_in; i++) {
-        if (isnan(x[i])) return NAN;
+        if (isnan(x[i])) return (double)NAN;
         operand[i] = x[i];
     }
     return hd_eval_elt(o->kind, false, operand[0], operand[1], operand[2]);
