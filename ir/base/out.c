@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 Out hd_out(Arena *a) {
     Out o = {a, hd_alloc(a, 256), 0, 256};
@@ -94,6 +95,8 @@ int hd_write_file(const char *path, const char *text, size_t n) {
     size_t w = fwrite(text, 1, n, f);
     int e = w == n ? 0 : errno ? errno : EIO;
     if (fclose(f) && !e) e = errno;
+    struct stat st;
+    if (e && !lstat(path, &st) && S_ISREG(st.st_mode)) remove(path); // half a plan is worse than none
     return e;
 }
 

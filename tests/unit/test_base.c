@@ -3,8 +3,12 @@
 #include "ir/base/out.h"
 #include "ir/base/vec.h"
 #include "tests/unit/check.h"
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 TEST(arena_zeroes_and_aligns) {
     Arena *a = hd_arena_new();
@@ -148,6 +152,21 @@ TEST(files_round_trip) {
     CHECK(hd_read_file(a, "unit_base.tmp", &n) == NULL);
     CHECK(hd_write_file("no/such/folder", "", 0) != 0);
     hd_arena_free(a);
+}
+
+TEST(half_a_file_is_none) { // as on a full disk
+    static char text[8192];
+    struct rlimit old, few = {4096, 4096};
+    getrlimit(RLIMIT_FSIZE, &old);
+    few.rlim_max = old.rlim_max;
+    void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &few);
+    const int error = hd_write_file("unit_base.tmp", text, sizeof text);
+    setrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, was);
+    CHECK_INT(error, EFBIG);
+    CHECK(access("unit_base.tmp", F_OK) != 0);
+    CHECK(hd_write_file("/dev/full", text, sizeof text) == ENOSPC && access("/dev/full", F_OK) == 0); // no file of ours
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
