@@ -51,12 +51,19 @@ static bool bad_usage(const char *what, const char *arg) {
     return false;
 }
 
-// The value of `--name=value` or `--name value`; NULL when argv[*i] is another option.
-static const char *option(int argc, char **argv, int *i, const char *name) {
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n)) return NULL;
-    if (argv[*i][n] == '=') return argv[*i] + n + 1;
-    return !argv[*i][n] && *i + 1 < argc ? argv[++*i] : NULL;
+enum { WITH_EMIT, WITH_TARGET, WITH_ARCH, WITH_MEMORY, WITH_SET, WITH_OUTPUT, N_WITH_VALUE };
+static const char *const with_value[N_WITH_VALUE] = {"--emit", "--target", "--arch", "--device-memory", "--set", "-o"};
+
+// Which of these stands at argv[*i], as NAME=VALUE or NAME VALUE: *v is the value, NULL when it is missing. -1: none of them.
+static int option(int argc, char **argv, int *i, const char **v) {
+    for (int k = 0; k < N_WITH_VALUE; k++) {
+        const size_t n = strlen(with_value[k]);
+        const char *rest = argv[*i] + n;
+        if (strncmp(argv[*i], with_value[k], n) != 0 || (*rest && *rest != '=')) continue;
+        *v = *rest ? rest + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+        return k;
+    }
+    return -1;
 }
 
 static bool parse_size(const char *text, int64_t *bytes) {
@@ -82,35 +89,33 @@ static bool read_emit(const char *text, Emit *emit) {
     return bad_usage("--emit takes ast, ir, plan, c, cuda, report, table or binary, not", text);
 }
 
-static const char *const with_value[] = {"--emit", "--target", "--arch", "--device-memory", "--set", "-o"};
-
 static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
-        const char *arg = argv[i], *v;
+        const char *arg = argv[i], *v = NULL;
         OptionResult r = hd_manager_option(&args->manager, argc, argv, &i);
         if (r == OPTION_BAD) return false;
         if (r == OPTION_TAKEN) continue;
-        if ((v = option(argc, argv, &i, "--emit"))) {
+        const int k = option(argc, argv, &i, &v);
+        if (k >= 0 && !v) return bad_usage("a value is missing after", arg);
+        if (k == WITH_EMIT) {
             if (!read_emit(v, &args->emit)) return false;
-        } else if ((v = option(argc, argv, &i, "--target"))) {
+        } else if (k == WITH_TARGET) {
             args->target = v;
             if (strcmp(v, "host") && strcmp(v, "cuda")) return bad_usage("--target takes host or cuda, not", v);
-        } else if ((v = option(argc, argv, &i, "--arch"))) {
+        } else if (k == WITH_ARCH) {
             args->arch = v;
-        } else if ((v = option(argc, argv, &i, "--device-memory"))) {
+        } else if (k == WITH_MEMORY) {
             if (!parse_size(v, &args->memory_bytes)) return bad_usage("--device-memory takes a size such as 80GiB, not", v);
-        } else if ((v = option(argc, argv, &i, "--set"))) {
+        } else if (k == WITH_SET) {
             hd_push(a, &args->sets, (SetOption){v});
-        } else if ((v = option(argc, argv, &i, "-o"))) {
+        } else if (k == WITH_OUTPUT) {
             args->output = v;
         } else if (!strcmp(arg, "--split-input-file")) {
             args->split = true;
         } else if (!strcmp(arg, "--verify-diagnostics")) {
             args->verify_diagnostics = true;
         } else if (arg[0] == '-' && arg[1]) {
-            bool known = false;
-            for (size_t k = 0; k < sizeof with_value / sizeof *with_value; k++) known |= !strcmp(arg, with_value[k]);
-            return bad_usage(known ? "a value is missing after" : "no option is called", arg);
+            return bad_usage("no option is called", arg);
         } else if (args->input) {
             return bad_usage("more than one input file:", arg);
         } else {

@@ -84,7 +84,9 @@ static const char *place_of(Rows *r, int load, int at) {
 }
 
 void hd_rows_look_ahead(Rows *r, int64_t shared) {
-    enum { MOST = 4, OTHER = 10 << 10 }; // rows in shared memory at once; what sums take of it
+    // MOST: rows in shared memory at once. OTHER: what sums take of a block's half; those of rows beyond some 2500 columns take more, and
+    // then one block may have a multiprocessor to itself.
+    enum { MOST = 4, OTHER = 10 << 10 };
     RowShape s = r->s;
     s.unroll = 1;
     const int64_t bytes = row_bytes(r) * s.threads, half = shared / 2 - OTHER;
