@@ -31,19 +31,21 @@ double hd_tcp_seconds(const char *name, double otherwise) {
     return s > 0 ? s : otherwise;
 }
 
-static bool wait_for(int fd, short what, double until) { // false with errno
+static bool wait_unless(int fd, short what, double until, const atomic_bool *stop) { // false with errno
     for (;;) {
-        const double left = until - hd_tcp_now();
-        if (left <= 0) {
-            errno = ETIMEDOUT;
+        const double left = until - hd_tcp_now(), most = stop ? 0.1 : 1;
+        if (left <= 0 || (stop && *stop)) {
+            errno = left <= 0 ? ETIMEDOUT : ECANCELED;
             return false;
         }
         struct pollfd p = {fd, what, 0};
-        const int n = poll(&p, 1, left > 1 ? 1000 : (int)(left * 1e3) + 1);
+        const int n = poll(&p, 1, (int)((left > most ? most : left) * 1e3) + 1);
         if (n > 0) return true;
         if (n < 0 && errno != EINTR) return false;
     }
 }
+
+static bool wait_for(int fd, short what, double until) { return wait_unless(fd, what, until, NULL); }
 
 bool hd_tcp_read(int fd, void *data, size_t bytes, double until) {
     char *to = data;
@@ -62,19 +64,21 @@ bool hd_tcp_read(int fd, void *data, size_t bytes, double until) {
     return true;
 }
 
-bool hd_tcp_write(int fd, const void *data, size_t bytes, double until) {
+bool hd_tcp_write_unless(int fd, const void *data, size_t bytes, double until, const atomic_bool *stop) {
     const char *from = data;
     while (bytes) {
         const ssize_t n = send(fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             from += n;
             bytes -= (size_t)n;
-        } else if (errno != EINTR && ((errno != EAGAIN && errno != EWOULDBLOCK) || !wait_for(fd, POLLOUT, until))) {
+        } else if (errno != EINTR && ((errno != EAGAIN && errno != EWOULDBLOCK) || !wait_unless(fd, POLLOUT, until, stop))) {
             return false;
         }
     }
     return true;
 }
+
+bool hd_tcp_write(int fd, const void *data, size_t bytes, double until) { return hd_tcp_write_unless(fd, data, bytes, until, NULL); }
 
 static void set_up(int fd) {
     const int yes = 1;

@@ -2,6 +2,7 @@
 #ifndef RUNTIME_TCP_H
 #define RUNTIME_TCP_H
 #include "runtime/launch.h"
+#include <stdatomic.h>
 
 enum { HD_TCP_WHY = 1024 };
 
@@ -13,4 +14,6 @@ bool hd_tcp_connect(HdLaunch *l, const HdProgram *p, int *fd);
 // All the bytes by `until` (hd_tcp_now), else false with errno (ETIMEDOUT, ECONNRESET for an end).
 bool hd_tcp_read(int fd, void *data, size_t bytes, double until);
 bool hd_tcp_write(int fd, const void *data, size_t bytes, double until);
+// The same, but false with ECANCELED within 0.1 s of *stop where it has to wait.
+bool hd_tcp_write_unless(int fd, const void *data, size_t bytes, double until, const atomic_bool *stop);
 #endif

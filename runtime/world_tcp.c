@@ -108,31 +108,13 @@ static bool take(Tcp *t, Peer *p, void *data, size_t bytes) { // waits for the b
 
 // --- sending
 
-// All the bytes, as long as the run goes on: a peer that does not read is one that will be found dead. false with errno.
-static bool write_on(const Tcp *t, int fd, const void *data, size_t bytes) {
-    const char *from = data;
-    while (bytes) {
-        const ssize_t n = send(fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n >= 0) {
-            from += n;
-            bytes -= (size_t)n;
-            continue;
-        }
-        if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return false;
-        struct pollfd p = {fd, POLLOUT, 0};
-        poll(&p, 1, 100);
-        if (t->failed) {
-            errno = ECANCELED;
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool put_frame(const Tcp *t, Peer *p, Frame f, const void *body) { // false with errno
+// As long as the run goes on: a peer that does not read is one that will be found dead. false with errno.
+static bool put_frame(const Tcp *t, Peer *p, Frame f, const void *body) {
+    const double until = hd_tcp_now() + 1e9;
     pthread_mutex_lock(&p->writing);
     errno = ENOTCONN;
-    const bool ok = p->fd >= 0 && !p->broken && write_on(t, p->fd, &f, sizeof f) && write_on(t, p->fd, body, f.bytes);
+    const bool ok = p->fd >= 0 && !p->broken && hd_tcp_write_unless(p->fd, &f, sizeof f, until, &t->failed) &&
+                    hd_tcp_write_unless(p->fd, body, f.bytes, until, &t->failed);
     p->broken = !ok;
     pthread_mutex_unlock(&p->writing);
     return ok;
@@ -219,7 +201,8 @@ static void tcp_fail(HdWorld *w, const char *why) {
 static void tcp_waiting(HdWorld *w, void (*say)(void *of, char *out, size_t size), void *of) {
     Tcp *t = (Tcp *)w;
     pthread_mutex_lock(&t->lock);
-    t->say_waiting = say, t->waiting_of = of;
+    t->say_waiting = say;
+    t->waiting_of = of;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -436,7 +419,9 @@ static void *watch(void *arg) {
         }
         if (end <= 0) find_silent(t, now);
     }
-    free(room), free(fds), free(who);
+    free(room);
+    free(fds);
+    free(who);
     return NULL;
 }
 
@@ -479,7 +464,9 @@ HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
     Peer *peers = calloc((size_t)l->ranks, sizeof *peers);
     if (!fd || !t || !peers || !hd_tcp_connect(l, p, fd)) {
         if (!fd || !t || !peers) hd_fail("out of memory");
-        free(fd), free(t), free(peers);
+        free(fd);
+        free(t);
+        free(peers);
         return NULL;
     }
     t->head = (HdWorld){.rank = l->rank, .ranks = l->ranks, .local_rank = l->local_rank, .gather = tcp_gather, .send = tcp_send, .receive = tcp_receive,
