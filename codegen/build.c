@@ -1,5 +1,5 @@
-// Runs the C compiler and finds the runtime that a binary links. Headers and library must be those that this compiler was built with:
-// a program compiled with others may run, and compute nonsense.
+// Runs the C compiler and finds the runtime that a binary links. Headers and library must be those that this compiler
+// was built with: a program compiled with others may run, and compute nonsense.
 #define _GNU_SOURCE // memmem
 #include "codegen/build.h"
 #include <errno.h>
@@ -15,7 +15,8 @@ enum { LEVELS = 6 }; // how far above the executable the runtime may lie
 typedef VEC(const char *) Words;
 typedef struct { const char *include, *archive; } Runtime;
 
-extern const unsigned char hd_interface[]; // runtime/interface.cmake: the text of heddle.h and heddle_host.h; the library holds it as well
+extern const unsigned char
+    hd_interface[]; // runtime/interface.cmake: the text of heddle.h and heddle_host.h; the library holds it as well
 extern const unsigned long hd_interface_bytes;
 
 static void add_words(Ctx *cx, Words *w, const char *text) {
@@ -56,7 +57,8 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
     }
     if (header) r->include = folder_of(cx, header);
     if (header && r->archive) return true;
-    hd_error(cx, (Span){0, 0}, "cannot find %s %s %s: set HEDDLE_HOME to the folder of Heddle's sources, built in its folder build",
+    hd_error(cx, (Span){0, 0},
+             "cannot find %s %s %s: set HEDDLE_HOME to the folder of Heddle's sources, built in its folder build",
              header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
     return false;
 }
@@ -75,13 +77,22 @@ static bool append_file(const char *path, Out *o) { // false with errno
 static bool is_ours(Ctx *cx, const Runtime *r) {
     Arena *a = hd_arena_new();
     Out headers = hd_out(a), archive = hd_out(a);
-    const bool read = append_file(hd_sprintf(a, "%s/heddle.h", r->include), &headers) && append_file(hd_sprintf(a, "%s/heddle_host.h", r->include), &headers) &&
+    const bool read = append_file(hd_sprintf(a, "%s/heddle.h", r->include), &headers) &&
+                      append_file(hd_sprintf(a, "%s/heddle_host.h", r->include), &headers) &&
                       append_file(r->archive, &archive);
     const char *other = NULL;
-    if (!read) hd_error(cx, (Span){0, 0}, "cannot read the runtime (%s, headers in %s): %s", r->archive, r->include, strerror(errno));
-    else if (headers.n != hd_interface_bytes || memcmp(headers.text, hd_interface, headers.n) != 0) other = hd_sprintf(cx->arena, "the headers in %s are", r->include);
-    else if (!memmem(archive.text, archive.n, hd_interface, hd_interface_bytes)) other = hd_sprintf(cx->arena, "%s is", r->archive);
-    if (other) hd_error(cx, (Span){0, 0}, "%s not what this heddlec was built with: build both again, or set HEDDLE_HOME to where they belong together", other);
+    if (!read)
+        hd_error(cx, (Span){0, 0}, "cannot read the runtime (%s, headers in %s): %s", r->archive, r->include,
+                 strerror(errno));
+    else if (headers.n != hd_interface_bytes || memcmp(headers.text, hd_interface, headers.n) != 0)
+        other = hd_sprintf(cx->arena, "the headers in %s are", r->include);
+    else if (!memmem(archive.text, archive.n, hd_interface, hd_interface_bytes))
+        other = hd_sprintf(cx->arena, "%s is", r->archive);
+    if (other)
+        hd_error(cx, (Span){0, 0},
+                 "%s not what this heddlec was built with: build both again, or set HEDDLE_HOME to where they belong "
+                 "together",
+                 other);
     hd_arena_free(a);
     return read && !other;
 }
@@ -143,8 +154,11 @@ static bool compile(Ctx *cx, const char *target, const char *options, const char
     int status = run(cx, &w, &said);
     if (!status) return true;
     if (status < 0) hd_error(cx, (Span){0, 0}, "cannot start the C compiler %s: %s", cc, strerror(errno));
-    else if (status == 127) hd_error(cx, (Span){0, 0}, "cannot run the C compiler %s: install one, or set CC to one that is there", cc);
-    else hd_error(cx, (Span){0, 0}, "the C compiler %s failed on %s (exit status %d) and said:\n%s", cc, file, status, said.text);
+    else if (status == 127)
+        hd_error(cx, (Span){0, 0}, "cannot run the C compiler %s: install one, or set CC to one that is there", cc);
+    else
+        hd_error(cx, (Span){0, 0}, "the C compiler %s failed on %s (exit status %d) and said:\n%s", cc, file, status,
+                 said.text);
     return false;
 }
 
@@ -163,7 +177,9 @@ static bool write_and_compile(Ctx *cx, const char *target, const char *options, 
     return compile(cx, target, options, file, output);
 }
 
-bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary) { return write_and_compile(cx, target, "", c, binary); }
+bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary) {
+    return write_and_compile(cx, target, "", c, binary);
+}
 
 bool hd_build_shared(Ctx *cx, const char *target, const Out *c, const char *shared) {
     return write_and_compile(cx, target, "-fPIC -shared -DHEDDLE_NO_MAIN=hd_built_program", c, shared);

@@ -21,7 +21,9 @@ static void put_constant(Emit *e, const char *name, const char *text) {
 
 bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c, Out *cuda) {
     if (m->stage != STAGE_PLAN) {
-        hd_error(m->cx, (Span){0, 0}, "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first", hd_stage_text(m->stage));
+        hd_error(m->cx, (Span){0, 0},
+                 "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first",
+                 hd_stage_text(m->stage));
         return false;
     }
     const Target *t = find_target(m);
@@ -29,8 +31,8 @@ bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c
     Arena *scratch = hd_arena_new();
     Emit e = {.m = m, .cx = m->cx, .a = scratch, .target = t, .c = c, .cuda = cuda, .body = hd_out(scratch)};
     const Attr *model = hd_emit_setting(m, A_MODEL), *source = hd_emit_setting(m, A_SOURCE);
-    hd_printf(c, "// %s for target %s%s%s. Each planned function below issues one call an action.\n", model ? model->s : "A program", t->name,
-              source ? ", from " : "", source ? source->s : "");
+    hd_printf(c, "// %s for target %s%s%s. Each planned function below issues one call an action.\n",
+              model ? model->s : "A program", t->name, source ? ", from " : "", source ? source->s : "");
     hd_puts(c, "#include \"heddle.h\"\n");
     t->kernels(&e);
     put_constant(&e, "report", report);

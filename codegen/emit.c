@@ -60,7 +60,8 @@ static const char *describe(Emit *e, const Func *k) {
     const char *name[2] = {NULL, NULL};
     int n = 0;
     for (const Op *o = k->first; o; o = o->next)
-        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && o->kind != OP_RETURN && o->kind != OP_CONST && o->kind != OP_CAST && n < 2)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && o->kind != OP_RETURN && o->kind != OP_CONST &&
+            o->kind != OP_CAST && n < 2)
             name[n++] = hd_op_info(o->kind)->mnemonic;
     for (const Op *o = k->last; o && n < 2; o = o->prev)
         if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))
@@ -103,14 +104,16 @@ const Attr *hd_emit_setting(const Module *m, AttrId id) {
 
 int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element) {
     const Symbol *s = hd_symbol_find(e->m, buffer);
-    if (!s || s->kind != SYM_BUFFER || !s->type) HD_BUG("%s names no buffer: @%s", hd_op_info(user->kind)->mnemonic, buffer);
+    if (!s || s->kind != SYM_BUFFER || !s->type)
+        HD_BUG("%s names no buffer: @%s", hd_op_info(user->kind)->mnemonic, buffer);
     if (!s->place.placed || s->place.host) missing(e, s->span, hd_sprintf(e->a, "buffer @%s", buffer));
     return s->place.offset + element * hd_dtype_bytes(s->type->dtype);
 }
 
 const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role, bool required) {
     for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) && !strcmp(hd_word(&s->attrs, A_ROLE, ""), role))
+        if (s->kind == SYM_BUFFER && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) &&
+            !strcmp(hd_word(&s->attrs, A_ROLE, ""), role))
             return s;
     if (required) {
         hd_error(e->cx, user ? user->span : (Span){0, 0}, "bucket @%s has no buffer with role = %s", bucket, role);
@@ -122,16 +125,19 @@ const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const ch
 int64_t hd_emit_place(Emit *e, const Value *v) {
     if (v->place.placed && !v->place.host) return v->place.offset;
     const Op *d = v->def;
-    if (d && d->kind == OP_VIEW) return hd_emit_buffer(e, d, hd_word(&d->attrs, A_BUFFER, ""), hd_int(&d->attrs, A_OFFSET, 0));
+    if (d && d->kind == OP_VIEW)
+        return hd_emit_buffer(e, d, hd_word(&d->attrs, A_BUFFER, ""), hd_int(&d->attrs, A_OFFSET, 0));
     if (d && d->kind == OP_RESHAPE) return hd_emit_place(e, d->in[0]);
     missing(e, d ? d->span : v->func->span,
-            d ? hd_sprintf(e->a, "result %d of %s", v->index, hd_op_info(d->kind)->mnemonic) : hd_sprintf(e->a, "argument %%%s", v->name));
+            d ? hd_sprintf(e->a, "result %d of %s", v->index, hd_op_info(d->kind)->mnemonic)
+              : hd_sprintf(e->a, "argument %%%s", v->name));
     return 0;
 }
 
 int64_t hd_emit_workspace(Emit *e, const Op *o) {
     if (!hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)) return -1;
-    if (!hd_has(&o->attrs, A_WORKSPACE_AT)) missing(e, o->span, hd_sprintf(e->a, "the workspace of %s", hd_op_info(o->kind)->mnemonic));
+    if (!hd_has(&o->attrs, A_WORKSPACE_AT))
+        missing(e, o->span, hd_sprintf(e->a, "the workspace of %s", hd_op_info(o->kind)->mnemonic));
     return hd_int(&o->attrs, A_WORKSPACE_AT, 0);
 }
 
@@ -220,12 +226,16 @@ int hd_emit_gemm(Emit *e, const Op *o) {
         d = s->type->dtype;
     }
     const char *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
-    const char *epi = !strcmp(epilogue, "bias") ? "HD_EPI_BIAS" : !strcmp(epilogue, "bias_gelu") ? "HD_EPI_BIAS_GELU" : "HD_EPI_NONE";
+    const char *epi = !strcmp(epilogue, "bias")        ? "HD_EPI_BIAS"
+                      : !strcmp(epilogue, "bias_gelu") ? "HD_EPI_BIAS_GELU"
+                                                       : "HD_EPI_NONE";
     Out t = hd_out(e->a);
     hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld", (long long)m, (long long)n, (long long)k);
-    hd_printf(&t, "%s%s%s", ta ? ", .ta = true" : "", tb ? ", .tb = true" : "", hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
-    hd_printf(&t, ", .a = %s, .b = %s, .d = %s, .epilogue = %s, .batch = %lld, .workspace_bytes = %lld}", hd_emit_dtype(a->dtype),
-              hd_emit_dtype(b->dtype), hd_emit_dtype(d), epi, (long long)batch, (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
+    hd_printf(&t, "%s%s%s", ta ? ", .ta = true" : "", tb ? ", .tb = true" : "",
+              hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
+    hd_printf(&t, ", .a = %s, .b = %s, .d = %s, .epilogue = %s, .batch = %lld, .workspace_bytes = %lld}",
+              hd_emit_dtype(a->dtype), hd_emit_dtype(b->dtype), hd_emit_dtype(d), epi, (long long)batch,
+              (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
     return row(e, &e->gemms, t.text);
 }
 
@@ -237,12 +247,14 @@ int hd_emit_attention(Emit *e, const Op *o) {
     int64_t batch = q->rank == 3 ? q->dim[0] : 1, seq = q->rank >= 2 ? q->dim[q->rank - 2] : 1;
     double scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)size));
     Out t = hd_out(e->a);
-    hd_printf(&t, "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .size = %lld", (long long)batch, (long long)seq,
-              (long long)heads, (long long)kv, (long long)size);
+    hd_printf(&t, "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .size = %lld", (long long)batch,
+              (long long)seq, (long long)heads, (long long)kv, (long long)size);
     hd_printf(&t, ", .q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld", (long long)width,
-              (long long)(packed ? width : kv * size), (long long)(packed ? width : kv * size), (long long)(heads * size));
-    hd_printf(&t, "%s%s, .scale = %s, .dtype = %s, .workspace_bytes = %lld", hd_has(&o->attrs, A_CAUSAL) ? ", .causal = true" : "",
-              grad ? ", .grad = true" : "", hd_emit_number(e->a, (double)(float)scale, false), hd_emit_dtype(q->dtype),
+              (long long)(packed ? width : kv * size), (long long)(packed ? width : kv * size),
+              (long long)(heads * size));
+    hd_printf(&t, "%s%s, .scale = %s, .dtype = %s, .workspace_bytes = %lld",
+              hd_has(&o->attrs, A_CAUSAL) ? ", .causal = true" : "", grad ? ", .grad = true" : "",
+              hd_emit_number(e->a, (double)(float)scale, false), hd_emit_dtype(q->dtype),
               (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
     if (e->target->attention) hd_puts(&t, e->target->attention(e, o));
     hd_puts(&t, "}");
@@ -260,7 +272,8 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
     const Attr *betas = hd_attr(&o->attrs, A_BETAS);
     if (!betas || betas->n != 2) HD_BUG("%s needs two betas", hd_op_info(o->kind)->mnemonic);
     Out t = hd_out(e->a);
-    hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, betas->floats[0], true), hd_emit_number(e->a, betas->floats[1], true));
+    hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, betas->floats[0], true),
+              hd_emit_number(e->a, betas->floats[1], true));
     number(e, &t, o, A_CLIP, "clip");
     number(e, &t, o, A_EPS, "eps");
     number(e, &t, o, A_WEIGHT_DECAY, "weight_decay");
@@ -269,7 +282,11 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
     number(e, &t, o, A_LR_WARMUP, "lr_warmup");
     number(e, &t, o, A_LR_TOTAL, "lr_total");
     const char *lr = hd_word(&o->attrs, A_LR, NULL);
-    if (lr) hd_printf(&t, ", .lr_kind = %s", !strcmp(lr, "cosine") ? "HD_LR_COSINE" : !strcmp(lr, "linear") ? "HD_LR_LINEAR" : "HD_LR_CONSTANT");
+    if (lr)
+        hd_printf(&t, ", .lr_kind = %s",
+                  !strcmp(lr, "cosine")   ? "HD_LR_COSINE"
+                  : !strcmp(lr, "linear") ? "HD_LR_LINEAR"
+                                          : "HD_LR_CONSTANT");
     hd_puts(&t, "}");
     return row(e, &e->optimizers, t.text);
 }

@@ -1,5 +1,6 @@
-// What the emitters of all targets share: the state of one program being printed, addresses, tables and small text helpers.
-// A target is a `Target`: text before the functions, and one emitter an op; an emitter prints the statements of one action.
+// What the emitters of all targets share: the state of one program being printed, addresses, tables and small text
+// helpers. A target is a `Target`: text before the functions, and one emitter an op; an emitter prints the statements
+// of one action.
 #ifndef CODEGEN_EMIT_H
 #define CODEGEN_EMIT_H
 #include "ir/ir.h"
@@ -10,9 +11,10 @@ typedef void EmitOp(Emit *e, const Op *o);
 typedef struct Target {
     const char *name;             // as in config @target
     const char *backend;          // the runtime's HdBackend
-    void (*kernels)(Emit *e);     // prints every kernel function of the module: into e->c (host) or e->cuda and the tables
+    void (*kernels)(Emit *e); // prints every kernel function of the module: into e->c (host) or e->cuda and the tables
     const char *const *prologue;  // lines that open a planned function, NULL-terminated
-    bool stream_functions;        // a planned function is one C function a stream (HdFunc.run_stream), not one for all (HdFunc.run)
+    bool stream_functions;        // a planned function is one C function a stream (HdFunc.run_stream), not one for all
+                                  // (HdFunc.run)
     const char *start;            // a statement that opens main; may be NULL
     EmitOp *const *op;            // by OpKind; NULL: a plan for this target cannot hold the op
     void (*finish)(Emit *e);      // after the functions, before the tables; may be NULL
@@ -42,25 +44,28 @@ struct Emit {
 };
 
 // --- text
-void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...) __attribute__((format(printf, 3, 4))); // a statement and where it is from
+void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));                         // a statement and where it is from
 void hd_emit_string(Out *o, const char *text, const char *indent); // a C string literal, one line of `text` a line
 const char *hd_emit_ctype(DType d);                                 // "float", "uint16_t"
 const char *hd_emit_dtype(DType d);                                 // "HD_F32"
 const char *hd_emit_number(Arena *a, double v, bool f64);           // a C literal of that value
-const char *hd_emit_kernel_name(Emit *e, const Func *k);            // "k3_layer_norm": a C identifier, unique in the module
+const char *hd_emit_kernel_name(Emit *e, const Func *k); // "k3_layer_norm": a C identifier, unique in the module
 
 // --- where things are: byte offsets in the device arena. A missing place is reported and gives 0.
 int64_t hd_emit_place(Emit *e, const Value *v); // follows views and reshapes to their storage
 int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element);
-const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role, bool required); // a bucket's buffer
+const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role,
+                           bool required);       // a bucket's buffer
 int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none
 bool hd_emit_is_action(const Op *o);             // false: aliases, in-place stores, begin, return
 
 // --- rows of the program's tables; the same row is never there twice
-int hd_emit_gemm(Emit *e, const Op *o);      // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
+int hd_emit_gemm(Emit *e,
+                 const Op *o); // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
 int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars and adamw -> &optimizers[i]
-int hd_emit_streams(Emit *e);                    // how many there are: "compute" is 0, then the module's stream symbols in order
+int hd_emit_streams(Emit *e); // how many there are: "compute" is 0, then the module's stream symbols in order
 const char *hd_emit_stream_name(Emit *e, int stream);
 int hd_emit_stream_index(Emit *e, const char *stream);
 int hd_emit_stream(Emit *e, const Op *o);        // of an op

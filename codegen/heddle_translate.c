@@ -1,7 +1,8 @@
-// heddle-translate [--to=c|cuda] [--no-verify-plan] FILE.hir|-: prints the host program of a plan (c) or its CUDA text. A plan that has been
-// edited by hand is verified first, as one that the compiler made is; a test of code generation alone may leave that out.
+// heddle-translate [--to=c|cuda] [--no-verify-plan] FILE.hir|-: prints the host program of a plan (c) or its CUDA text.
+// A plan that has been edited by hand is verified first, as one that the compiler made is; a test of code generation
+// alone may leave that out.
 #include "codegen/codegen.h"
-#include "passes/manager.h"
+#include "passes/manager/manager.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

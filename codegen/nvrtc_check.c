@@ -1,5 +1,6 @@
-// nvrtc-check [--arch=sm_90] [--no-spills] FILE|-: compiles CUDA text with NVRTC, which needs no GPU, and prints what each kernel
-// uses. Exit status: 0 compiled, 1 compile errors (the log is on stderr) or spills with --no-spills, 2 usage, 77 no NVRTC here.
+// nvrtc-check [--arch=sm_90] [--no-spills] FILE|-: compiles CUDA text with NVRTC, which needs no GPU, and prints what
+// each kernel uses. Exit status: 0 compiled, 1 compile errors (the log is on stderr) or spills with --no-spills, 2
+// usage, 77 no NVRTC here.
 #include <dlfcn.h>
 #include <glob.h>
 #include <stdbool.h>
@@ -9,7 +10,8 @@
 
 typedef struct NvrtcProgram NvrtcProgram;
 typedef struct { // the part of NVRTC's API that is used here; 0 is success everywhere
-    int (*create)(NvrtcProgram **p, const char *text, const char *name, int n, const char *const *headers, const char *const *names);
+    int (*create)(NvrtcProgram **p, const char *text, const char *name, int n, const char *const *headers,
+                  const char *const *names);
     int (*compile)(NvrtcProgram *p, int n, const char *const *options);
     int (*log_size)(NvrtcProgram *p, size_t *n);
     int (*log)(NvrtcProgram *p, char *text);
@@ -48,9 +50,12 @@ static void *open_nvrtc(void) {
 static bool load(Nvrtc *n) {
     void *lib = open_nvrtc();
     if (!lib) return false;
-    struct { const char *name; void *at; } symbols[] = {
-        {"nvrtcCreateProgram", &n->create}, {"nvrtcCompileProgram", &n->compile}, {"nvrtcGetProgramLogSize", &n->log_size},
-        {"nvrtcGetProgramLog", &n->log}, {"nvrtcGetErrorString", &n->error}};
+    struct { const char *name; void *at;
+    } symbols[] = {{"nvrtcCreateProgram", &n->create},
+                   {"nvrtcCompileProgram", &n->compile},
+                   {"nvrtcGetProgramLogSize", &n->log_size},
+                   {"nvrtcGetProgramLog", &n->log},
+                   {"nvrtcGetErrorString", &n->error}};
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *f = dlsym(lib, symbols[i].name);
         if (!f) return false;
@@ -95,7 +100,8 @@ static int summary(const char *log) {
                 while (smem > p && smem[-1] >= '0' && smem[-1] <= '9') smem--;
                 shared = strtol(smem, NULL, 10);
             }
-            printf("%s: %d registers, %ld bytes of stack, %ld spilled, %ld shared\n", kernel, registers, stack, stores + loads, shared);
+            printf("%s: %d registers, %ld bytes of stack, %ld spilled, %ld shared\n", kernel, registers, stack,
+                   stores + loads, shared);
             spills += stores + loads > 0;
             stack = stores = loads = 0;
         }

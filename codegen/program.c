@@ -1,5 +1,5 @@
-// The program around the actions: tables of tensors, parameters, actions and functions, the HdProgram, and main. The same for
-// every target. Order of the text: tables that functions refer to, functions, tables that refer to functions.
+// The program around the actions: tables of tensors, parameters, actions and functions, the HdProgram, and main. The
+// same for every target. Order of the text: tables that functions refer to, functions, tables that refer to functions.
 #define XXH_INLINE_ALL
 #include "codegen/emit.h"
 #include "ir/cost.h"
@@ -55,7 +55,8 @@ static void open_body(Emit *e, const char *name) {
 
 static void put_action(Emit *e, const Op *p, int func, int index) {
     if (!e->target->op[p->kind]) {
-        hd_error(e->cx, p->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name, hd_op_info(p->kind)->mnemonic);
+        hd_error(e->cx, p->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name,
+                 hd_op_info(p->kind)->mnemonic);
         e->failed = true;
         return;
     }
@@ -174,9 +175,11 @@ static void put_funcs(Emit *e) {
         int results = r ? r->n_in : 0, actions = 0;
         for (const Op *p = f->first; p; p = p->next) actions += hd_emit_is_action(p);
         const char *graph = hd_word(&f->attrs, A_GRAPH, "none");
-        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, %s%s, %s},\n", f->name, f->n_args, results, actions,
-                  f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0", results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
-                  e->target->stream_functions ? "0, streams_" : "run_", hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", f->name),
+        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, %s%s, %s},\n", f->name, f->n_args, results,
+                  actions, f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0",
+                  results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
+                  e->target->stream_functions ? "0, streams_" : "run_",
+                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", f->name),
                   strcmp(graph, "none") != 0 ? "true" : "false");
     }
     hd_puts(e->c, "};\n\n");
@@ -200,21 +203,25 @@ static void put_bucket(Emit *e, const Symbol *b) {
     bool optimizer, other, grad;
     const Symbol *compute = hd_emit_role(e, NULL, b->name, "compute", false);
     int64_t size = hd_type_count(b->type);
-    int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other), v = role_offset(e, b, "moment2", &other);
-    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &other), next = role_offset(e, b, "next", &other);
+    int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other),
+            v = role_offset(e, b, "moment2", &other);
+    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &other),
+            next = role_offset(e, b, "next", &other);
     hd_puts(e->c, "    {");
     hd_emit_string(e->c, b->name, "");
-    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n", ll(size), ll(hd_int(&b->attrs, A_SHARD, size)),
-              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c), yes(optimizer),
-              yes(grad), ll(next));
+    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n", ll(size),
+              ll(hd_int(&b->attrs, A_SHARD, size)), hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master),
+              ll(m), ll(v), ll(g), ll(c), yes(optimizer), yes(grad), ll(next));
 }
 
 static int put_buckets(Emit *e) {
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUCKET) continue;
-        if (!n++) hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, moments, grad, compute; "
-                              "which are shards; bytes of next\n");
+        if (!n++)
+            hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, "
+                          "moments, grad, compute; "
+                          "which are shards; bytes of next\n");
         put_bucket(e, s);
     }
     if (n) hd_puts(e->c, "};\n\n");
@@ -232,7 +239,9 @@ static int bucket_index(const Emit *e, const char *name) {
 }
 
 static int put_comms(Emit *e) {
-    static const struct { const char *word, *text; } overs[] = {{"shard", "HD_OVER_SHARD"}, {"replicate", "HD_OVER_REPLICATE"}, {"world", "HD_OVER_WORLD"}};
+    static const struct {
+        const char *word, *text;
+    } overs[] = {{"shard", "HD_OVER_SHARD"}, {"replicate", "HD_OVER_REPLICATE"}, {"world", "HD_OVER_WORLD"}};
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_COMM) continue;
@@ -249,13 +258,20 @@ static int put_comms(Emit *e) {
 }
 
 static void put_param(Emit *e, const Symbol *p) {
-    static const struct { const char *word, *text; } inits[] = {
-        {"zeros", "HD_INIT_ZEROS"}, {"ones", "HD_INIT_ONES"}, {"const", "HD_INIT_CONST"}, {"normal", "HD_INIT_NORMAL"}, {"uniform", "HD_INIT_UNIFORM"}};
+    static const struct { const char *word, *text;
+    } inits[] = {{"zeros", "HD_INIT_ZEROS"},
+                 {"ones", "HD_INIT_ONES"},
+                 {"const", "HD_INIT_CONST"},
+                 {"normal", "HD_INIT_NORMAL"},
+                 {"uniform", "HD_INIT_UNIFORM"}};
     const char *bucket = hd_word(&p->attrs, A_BUCKET, NULL), *init = hd_word(&p->attrs, A_INIT, "zeros"), *text = NULL;
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
         if (!strcmp(inits[i].word, init)) text = inits[i].text;
     if (!bucket || !text) {
-        hd_error(e->cx, p->span, bucket ? "parameter @%s: unknown init %s" : "parameter @%s is in no bucket%.0s: run fsdp before codegen", p->name, init);
+        hd_error(e->cx, p->span,
+                 bucket ? "parameter @%s: unknown init %s"
+                        : "parameter @%s is in no bucket%.0s: run fsdp before codegen",
+                 p->name, init);
         e->failed = true;
         return;
     }
@@ -263,8 +279,9 @@ static void put_param(Emit *e, const Symbol *p) {
     hd_emit_string(e->c, p->name, "");
     hd_puts(e->c, ", ");
     put_dims(e->c, p->type);
-    hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text, hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true),
-              bucket_index(e, bucket), ll(hd_int(&p->attrs, A_OFFSET, 0)));
+    hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text,
+              hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true), bucket_index(e, bucket),
+              ll(hd_int(&p->attrs, A_OFFSET, 0)));
 }
 
 // Parameters in canonical order: by `index`, and by place in the text where that is equal.
@@ -273,7 +290,8 @@ static int put_params(Emit *e) {
     for (const Symbol *s = e->m->symbols; s; s = s->next)
         if (s->kind == SYM_PARAM) hd_push(e->a, &list, s);
     for (int i = 1; i < list.n; i++) // insertion sort: stable, and the list is almost always sorted
-        for (int k = i; k > 0 && hd_int(&list.at[k - 1]->attrs, A_INDEX, k - 1) > hd_int(&list.at[k]->attrs, A_INDEX, k); k--) {
+        for (int k = i;
+             k > 0 && hd_int(&list.at[k - 1]->attrs, A_INDEX, k - 1) > hd_int(&list.at[k]->attrs, A_INDEX, k); k--) {
             const Symbol *s = list.at[k];
             list.at[k] = list.at[k - 1];
             list.at[k - 1] = s;
@@ -298,8 +316,9 @@ static const char *plan_hash(Emit *e) {
     return hash(e->a, &text);
 }
 
-// What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block, nothing of the
-// schedule and no name or line of the source. How many micro-batches make a step is left out: who goes on with fewer ranks takes more.
+// What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block,
+// nothing of the schedule and no name or line of the source. How many micro-batches make a step is left out: who goes
+// on with fewer ranks takes more.
 static const char *train_text(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next)
@@ -368,18 +387,23 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     put_text(e, "model_hash", model_hash(e));
     put_text(e, "train", train_text(e));
     hd_printf(o, "    .report = report, .report_text = report_text,\n    .arena_bytes = %lld,\n", ll(device));
-    hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)),
-              ll(micro), ll(setting_int(e, A_VOCAB, 0)));
-    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro, ll(setting_int(e, A_SEED, 1)));
-    hd_printf(o, "    .shard = %lld, .replicate = %lld,\n", ll(setting_int(e, A_SHARD, 1)), ll(setting_int(e, A_REPLICATE, 1)));
-    hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0", n_buckets, n_buckets ? "buckets" : "0");
+    hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)),
+              ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
+    hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,
+              ll(setting_int(e, A_SEED, 1)));
+    hd_printf(o, "    .shard = %lld, .replicate = %lld,\n", ll(setting_int(e, A_SHARD, 1)),
+              ll(setting_int(e, A_REPLICATE, 1)));
+    hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
+              n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
-    hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")), ll(state_offset(e, "state.norm")),
-              ll(state_offset(e, "state.step")));
+    hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")),
+              ll(state_offset(e, "state.norm")), ll(state_offset(e, "state.step")));
     hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", n_funcs, e->target->backend);
-    hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n", e->sources.n, e->kernels.n,
-              e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0", e->gemms.n ? "gemms" : "0");
-    hd_printf(o, "    .n_streams = (int)(sizeof streams / sizeof *streams), .n_events = %d, .n_attentions = %d,\n", e->n_events, e->attentions.n);
+    hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
+              e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",
+              e->gemms.n ? "gemms" : "0");
+    hd_printf(o, "    .n_streams = (int)(sizeof streams / sizeof *streams), .n_events = %d, .n_attentions = %d,\n",
+              e->n_events, e->attentions.n);
     hd_printf(o, "    .streams = streams, .attentions = %s,\n};\n\n", e->attentions.n ? "attentions" : "0");
 }
 

@@ -1,5 +1,5 @@
-// Building and printing syntax trees. A tree deeper than HD_MAX_NESTING is reported by the parser and never walked, so the
-// recursion here and in the lowering is bounded.
+// Building and printing syntax trees. A tree deeper than HD_MAX_NESTING is reported by the parser and never walked, so
+// the recursion here and in the lowering is bounded.
 #include "frontend/ast.h"
 
 static const struct { const char *text, *label[4]; } kinds[] = {

@@ -1,4 +1,5 @@
-// The syntax tree: uniform nodes, so that building, printing and measuring are written once. ast.def says what each kind holds.
+// The syntax tree: uniform nodes, so that building, printing and measuring are written once. ast.def says what each
+// kind holds.
 #ifndef FRONTEND_AST_H
 #define FRONTEND_AST_H
 #include "ir/ir.h"
@@ -11,7 +12,21 @@ typedef enum {
 } NodeKind;
 
 typedef enum {
-    BIN_OR, BIN_AND, BIN_EQ, BIN_NE, BIN_LT, BIN_LE, BIN_GT, BIN_GE, BIN_ADD, BIN_SUB, BIN_MUL, BIN_DIV, BIN_REM, UN_NEG, UN_NOT
+    BIN_OR,
+    BIN_AND,
+    BIN_EQ,
+    BIN_NE,
+    BIN_LT,
+    BIN_LE,
+    BIN_GT,
+    BIN_GE,
+    BIN_ADD,
+    BIN_SUB,
+    BIN_MUL,
+    BIN_DIV,
+    BIN_REM,
+    UN_NEG,
+    UN_NOT
 } Operator;
 
 typedef struct Node Node;

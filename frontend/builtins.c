@@ -1,5 +1,5 @@
-// The functions of the language (builtins.def): arguments are bound, evaluated and checked by kind here; one short rule each makes
-// the ops.
+// The functions of the language (builtins.def): arguments are bound, evaluated and checked by kind here; one short rule
+// each makes the ops.
 #include "frontend/sema.h"
 
 enum { MAX_FORMALS = 8 };
@@ -67,14 +67,15 @@ static Val call_linear(Front *f, Args *a) {
     if (y.kind == VAL_BAD || !given(a, 2)) return y;
     int64_t out = type_at(a, 1)->dim[0];
     if (type_at(a, 2)->rank != 1 || type_at(a, 2)->dim[0] != out) {
-        hd_front_error(f, a->nodes[2]->span, "linear: the bias must be [%lld] for the weight %s, not %s", (long long)out,
-                       hd_type_text(f->cx, type_at(a, 1)), hd_type_text(f->cx, type_at(a, 2)));
+        hd_front_error(f, a->nodes[2]->span, "linear: the bias must be [%lld] for the weight %s, not %s",
+                       (long long)out, hd_type_text(f->cx, type_at(a, 1)), hd_type_text(f->cx, type_at(a, 2)));
         return bad;
     }
     return hd_emit_elementwise(f, a->span, OP_ADD, 2, (Val[]){y, a->v[2]});
 }
 
-// `transpose(b)` written as a factor becomes the product's flag; the op it made, which nobody else can read, is dropped.
+// `transpose(b)` written as a factor becomes the product's flag; the op it made, which nobody else can read, is
+// dropped.
 static bool fold_transpose(Front *f, Args *a, int k) {
     const Node *n = a->nodes[k];
     if (n->kind != N_CALL || n->a->kind != N_NAME || strcmp(n->a->name, "transpose") || n->n != 1) return false;
@@ -89,7 +90,9 @@ static Val call_matmul(Front *f, Args *a) {
     int ra = type_at(a, 0)->rank, rb = type_at(a, 1)->rank;
     bool batched = ra >= 3 && rb >= 3;
     if (ra < 2 || rb < 2 || (rb > 2 && !batched)) {
-        hd_front_error(f, a->span, "matmul: the factors must be [.., m, k] and [k, n], or both have the same three or more axes, not %s and %s",
+        hd_front_error(f, a->span,
+                       "matmul: the factors must be [.., m, k] and [k, n], or both have the same three or more axes, "
+                       "not %s and %s",
                        hd_type_text(f->cx, type_at(a, 0)), hd_type_text(f->cx, type_at(a, 1)));
         return bad;
     }
@@ -103,7 +106,8 @@ static Val call_transpose(Front *f, Args *a) {
     int rank = type_at(a, 0)->rank, n = given(a, 1) ? list_size(a->v[1]) : rank;
     int64_t perm[HD_MAX_RANK];
     if (rank < 2 || n != rank) {
-        hd_front_error(f, a->span, "transpose: %d axes cannot be permuted in %s", given(a, 1) ? n : 2, hd_type_text(f->cx, type_at(a, 0)));
+        hd_front_error(f, a->span, "transpose: %d axes cannot be permuted in %s", given(a, 1) ? n : 2,
+                       hd_type_text(f->cx, type_at(a, 0)));
         return bad;
     }
     for (int i = 0; i < n; i++) perm[i] = given(a, 1) ? list_at(a->v[1], i) : i < n - 2 ? i : 2 * n - 3 - i;
@@ -126,7 +130,8 @@ static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t *
     const char *t = hd_type_text(f->cx, type_at(a, 0));
     bool equal = parts.kind == VAL_INT;
     if (equal && (parts.i < 1 || parts.i > MAX_PARTS || whole % parts.i)) {
-        hd_front_error(f, a->nodes[1]->span, "split: %lld does not divide %lld, the axis of %s", (long long)parts.i, (long long)whole, t);
+        hd_front_error(f, a->nodes[1]->span, "split: %lld does not divide %lld, the axis of %s", (long long)parts.i,
+                       (long long)whole, t);
         return false;
     }
     *n = equal ? (int)parts.i : parts.n;
@@ -139,7 +144,8 @@ static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t *
         if (left < 0) break;
     }
     if (left == 0) return true;
-    hd_front_error(f, a->nodes[1]->span, "split: the sizes of the parts must be positive and add up to %lld, the axis of %s",
+    hd_front_error(f, a->nodes[1]->span,
+                   "split: the sizes of the parts must be positive and add up to %lld, the axis of %s",
                    (long long)whole, t);
     return false;
 }
@@ -147,7 +153,8 @@ static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t *
 static Val call_split(Front *f, Args *a) {
     int64_t axis, *sizes, start = 0;
     int n;
-    if (!axis_or_last(f, a, 2, type_at(a, 0), &axis) || !part_sizes(f, a, type_at(a, 0)->dim[axis], &n, &sizes)) return bad;
+    if (!axis_or_last(f, a, 2, type_at(a, 0), &axis) || !part_sizes(f, a, type_at(a, 0)->dim[axis], &n, &sizes))
+        return bad;
     Val *parts = HD_NEWN(f->arena, Val, n);
     for (int i = 0; i < n; start += sizes[i++]) {
         parts[i] = slice_at(f, a, axis, start, sizes[i]);
@@ -226,7 +233,8 @@ static Val reduce(Front *f, Args *a, OpKind k, int64_t *count) {
     *count = 1;
     for (int i = 0; i < n; i++) {
         int64_t axis;
-        if (!axis_of(f, given(a, 1) ? a->nodes[1]->span : a->span, t, given(a, 1) ? list_at(a->v[1], i) : i, &axis)) return bad;
+        if (!axis_of(f, given(a, 1) ? a->nodes[1]->span : a->span, t, given(a, 1) ? list_at(a->v[1], i) : i, &axis))
+            return bad;
         if (seen & 1u << axis) {
             hd_front_error(f, a->nodes[1]->span, "axis %lld is named twice", (long long)axis);
             return bad;
@@ -360,16 +368,18 @@ static bool has_kind(char kind, Val v) {
     }
 }
 
-static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *formal, char kind, const Node *n, Val *v) {
+static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *formal, char kind, const Node *n,
+                     Val *v) {
     *v = hd_lower_expr(f, scope, n);
     if (v->kind == VAL_BAD) return false;
     if (has_kind(kind, *v)) return true;
     if (v->inexact) {
-        hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld", formal->name, fn,
-                       (long long)v->den, (long long)v->num);
+        hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld", formal->name,
+                       fn, (long long)v->den, (long long)v->num);
         return false;
     }
-    hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind), hd_val_text(f, *v));
+    hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind),
+                   hd_val_text(f, *v));
     return false;
 }
 
@@ -410,7 +420,8 @@ Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *cal
     Args a = {.span = call->span, .scope = scope};
     int n = parse_formals(f, b->formals, formals, kinds), first = kinds[0] == '.', taken = 0;
     if (first && !gather(f, scope, call, &a, &taken)) return bad;
-    if (!hd_bind(f, call->span, name, n - first, formals + first, call->n - taken, call->kids + taken, a.nodes + first)) return bad;
+    if (!hd_bind(f, call->span, name, n - first, formals + first, call->n - taken, call->kids + taken, a.nodes + first))
+        return bad;
     bool ok = true;
     for (int i = first; i < n; i++)
         if (a.nodes[i]) ok &= eval_arg(f, scope, name, &formals[i], kinds[i], a.nodes[i], &a.v[i]);

@@ -1,5 +1,5 @@
-// Makes the tree of module instances: arguments, parameters (as `param` symbols in the order of declaration) and members. A
-// module sees its own arguments and those of the declarations around it; a module inside itself is an error.
+// Makes the tree of module instances: arguments, parameters (as `param` symbols in the order of declaration) and
+// members. A module sees its own arguments and those of the declarations around it; a module inside itself is an error.
 #include "frontend/sema.h"
 #include <math.h>
 
@@ -54,8 +54,8 @@ static void unknown_module(Front *f, const Instance *from, const Node *use) {
             if (i->members.at[k].decl->kind == N_MODULE) hd_push(f->arena, &names, i->members.at[k].name);
     add_modules(f, f->user, &names);
     add_modules(f, f->prelude, &names);
-    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names), hd_list_names(f,
-                   &names));
+    hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names),
+                   hd_list_names(f, &names));
 }
 
 static const char *join(Front *f, const char *path, const char *name) {
@@ -79,7 +79,8 @@ static bool declare(Front *f, Instance *i, const Node *decl) {
         return false;
     }
     if (reserved(i, decl) && decl->kind != N_MODULE) {
-        hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it", decl->name);
+        hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it",
+                       decl->name);
         return false;
     }
     Member m = {.name = decl->name, .decl = decl};
@@ -125,8 +126,12 @@ static bool init_value(Front *f, Instance *i, const Node *init, const char *what
 }
 
 static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
-    static const struct { const char *name, *word; bool number; } table[] = {
-        {"zeros", "zeros", false}, {"ones", "ones", false}, {"normal", "normal", true}, {"uniform", "uniform", true}, {"constant", "const", true}};
+    static const struct { const char *name, *word; bool number;
+    } table[] = {{"zeros", "zeros", false},
+                 {"ones", "ones", false},
+                 {"normal", "normal", true},
+                 {"uniform", "uniform", true},
+                 {"constant", "const", true}};
     const Node *name = init->kind == N_CALL ? init->a : init;
     for (size_t k = 0; name->kind == N_NAME && k < sizeof table / sizeof *table; k++) {
         if (strcmp(table[k].name, name->name)) continue;
@@ -167,7 +172,9 @@ static bool make_param(Front *f, Instance *i, Member *m) {
         return false;
     }
     Symbol *s = hd_symbol_add(f->module, SYM_PARAM, join(f, i->path, decl->name), t);
-    if (!s) HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name)); // members have distinct, unreserved names
+    if (!s)
+        HD_BUG("the name of parameter %s is taken",
+               join(f, i->path, decl->name)); // members have distinct, unreserved names
     if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
@@ -184,13 +191,16 @@ static bool make_instance(Front *f, Instance *i);
 static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, const Node *use) {
     const Node *formals = decl->c;
     const Node **slots = HD_NEWN(f->arena, const Node *, formals->n + 1);
-    if (!hd_bind_declared(f, use->span, hd_sprintf(f->arena, "module %s", decl->name), formals, use->n, use->kids, slots)) return false;
+    if (!hd_bind_declared(f, use->span, hd_sprintf(f->arena, "module %s", decl->name), formals, use->n, use->kids,
+                          slots))
+        return false;
     for (int k = 0; k < formals->n; k++) {
         Val v = slots[k] ? hd_lower_expr(f, from, slots[k]) : hd_lower_expr(f, i, formals->kids[k]->a);
         if (v.kind == VAL_BAD) return false;
         if (!hd_val_is_number(v)) {
-            hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span, "argument '%s' of module %s must be a number, not %s",
-                           formals->kids[k]->name, decl->name, hd_val_text(f, v));
+            hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span,
+                           "argument '%s' of module %s must be a number, not %s", formals->kids[k]->name, decl->name,
+                           hd_val_text(f, v));
             return false;
         }
         Binding b = {formals->kids[k]->name, v, formals->kids[k]->span};
@@ -204,7 +214,8 @@ static bool contains_itself(Front *f, const Instance *parent, const Node *decl, 
     while (outer && outer->decl != decl) outer = outer->parent;
     if (!outer) return false;
     const char *chain = decl->name;
-    for (const Instance *i = parent; i != outer->parent; i = i->parent) chain = hd_sprintf(f->arena, "%s -> %s", i->decl->name, chain);
+    for (const Instance *i = parent; i != outer->parent; i = i->parent)
+        chain = hd_sprintf(f->arena, "%s -> %s", i->decl->name, chain);
     hd_front_error(f, use->span, "module %s contains itself: %s", decl->name, chain);
     return true;
 }
@@ -259,7 +270,8 @@ static bool distinct_args(Front *f, const Node *decl) {
     for (int k = 0; k < args->n; k++)
         for (int j = 0; j < k; j++) {
             if (args->kids[j]->name != args->kids[k]->name) continue;
-            hd_front_error(f, args->kids[k]->span, "argument '%s' of %s is declared twice", args->kids[k]->name, decl->name);
+            hd_front_error(f, args->kids[k]->span, "argument '%s' of %s is declared twice", args->kids[k]->name,
+                           decl->name);
             return false;
         }
     return true;
@@ -296,7 +308,8 @@ static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, 
     if (set->a->n == 1) *v = hd_lower_expr(f, NULL, given);
     if (v->kind == VAL_BAD && set->a->n == 1) return false;
     if (set->a->n != 1 || !hd_val_is_number(*v) || (standard.kind == VAL_INT && v->kind != VAL_INT)) {
-        hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name, standard.kind == VAL_INT ? "an integer" : "a number",
+        hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name,
+                       standard.kind == VAL_INT ? "an integer" : "a number",
                        set->a->n == 1 ? hd_val_text(f, *v) : "a list");
         return false;
     }
@@ -306,7 +319,8 @@ static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, 
 
 static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
     if (!strcmp(arg->name, "batch")) {
-        hd_front_error(f, arg->span, "'batch' cannot be a model argument: it is given by the train block (train.batch)");
+        hd_front_error(f, arg->span,
+                       "'batch' cannot be a model argument: it is given by the train block (train.batch)");
         return false;
     }
     Val standard = {0};
@@ -314,11 +328,13 @@ static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
         standard = hd_lower_expr(f, f->root, arg->a);
         if (standard.kind == VAL_BAD) return false;
         if (!hd_val_is_number(standard)) {
-            hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name, hd_val_text(f, standard));
+            hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name,
+                           hd_val_text(f, standard));
             return false;
         }
     } else if (!set) {
-        hd_front_error(f, arg->span, "model argument '%s' has no value: write a default, or --set %s=...", arg->name, arg->name);
+        hd_front_error(f, arg->span, "model argument '%s' has no value: write a default, or --set %s=...", arg->name,
+                       arg->name);
         return false;
     }
     *v = standard;
@@ -344,7 +360,8 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
         if (known) continue;
         const char *setting = hd_setting_called(sets[k]->name), *hint = hd_suggest(f, sets[k]->name, &names);
         if (setting && !*hint) hint = hd_sprintf(f->arena, "; did you mean '%s'?", setting);
-        hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name, hint, hd_list_names(f, &names));
+        hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name, hint,
+                       hd_list_names(f, &names));
         ok = false;
     }
     return ok;

@@ -5,9 +5,9 @@
 #include "frontend/frontend.h"
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
-#include "passes/manager_options.h"
-#include "passes/report.h"
-#include "passes/reproducer.h"
+#include "passes/manager/manager_options.h"
+#include "passes/report/report.h"
+#include "passes/manager/reproducer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,16 +30,19 @@ typedef struct Arguments {
 static void usage(FILE *to) {
     Arena *a = hd_arena_new();
     Out o = hd_out(a);
-    hd_puts(&o, "usage: heddlec FILE.hd [OPTION]...\n"
-                "Compiles a model description into a training program.\n\n"
-                "  -o FILE                      write the result there (default: a binary named after the input, texts to standard output)\n"
-                "  --emit=KIND                  ast, ir, plan, c, cuda, report (JSON), table (the report to read) or binary\n"
-                "  --target=host|cuda           where the program runs (default: host)\n"
-                "  --arch=sm_90                 architecture of the cuda target\n"
-                "  --set KEY=VALUE              a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)\n"
-                "  --device-memory=SIZE         refuse a plan that needs more, such as 80GiB\n"
-                "  --split-input-file           the input is several files, separated by lines '// -----'\n"
-                "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n");
+    hd_puts(
+        &o,
+        "usage: heddlec FILE.hd [OPTION]...\n"
+        "Compiles a model description into a training program.\n\n"
+        "  -o FILE                      write the result there (default: a binary named after the input, texts to "
+        "standard output)\n"
+        "  --emit=KIND                  ast, ir, plan, c, cuda, report (JSON), table (the report to read) or binary\n"
+        "  --target=host|cuda           where the program runs (default: host)\n"
+        "  --arch=sm_90                 architecture of the cuda target\n"
+        "  --set KEY=VALUE              a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)\n"
+        "  --device-memory=SIZE         refuse a plan that needs more, such as 80GiB\n"
+        "  --split-input-file           the input is several files, separated by lines '// -----'\n"
+        "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n");
     hd_manager_usage(&o);
     hd_puts(&o, "  --help                       print this, and stop\n");
     fputs(o.text, to);
@@ -54,7 +57,8 @@ static bool bad_usage(const char *what, const char *arg) {
 enum { WITH_EMIT, WITH_TARGET, WITH_ARCH, WITH_MEMORY, WITH_SET, WITH_OUTPUT, N_WITH_VALUE };
 static const char *const with_value[N_WITH_VALUE] = {"--emit", "--target", "--arch", "--device-memory", "--set", "-o"};
 
-// Which of these stands at argv[*i], as NAME=VALUE or NAME VALUE: *v is the value, NULL when it is missing. -1: none of them.
+// Which of these stands at argv[*i], as NAME=VALUE or NAME VALUE: *v is the value, NULL when it is missing. -1: none of
+// them.
 static int option(int argc, char **argv, int *i, const char **v) {
     for (int k = 0; k < N_WITH_VALUE; k++) {
         const size_t n = strlen(with_value[k]);
@@ -67,8 +71,9 @@ static int option(int argc, char **argv, int *i, const char **v) {
 }
 
 static bool parse_size(const char *text, int64_t *bytes) {
-    static const struct { const char *unit; double factor; } units[] = {
-        {"", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    static const struct { const char *unit; double factor;
+    } units[] = {{"", 1},     {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+                 {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
     char *end;
     double v = strtod(text, &end);
     for (size_t k = 0; end != text && k < sizeof units / sizeof *units; k++) {
@@ -105,7 +110,8 @@ static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
         } else if (k == WITH_ARCH) {
             args->arch = v;
         } else if (k == WITH_MEMORY) {
-            if (!parse_size(v, &args->memory_bytes)) return bad_usage("--device-memory takes a size such as 80GiB, not", v);
+            if (!parse_size(v, &args->memory_bytes))
+                return bad_usage("--device-memory takes a size such as 80GiB, not", v);
         } else if (k == WITH_SET) {
             hd_push(a, &args->sets, (SetOption){v});
         } else if (k == WITH_OUTPUT) {
@@ -122,9 +128,12 @@ static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
             args->input = arg;
         }
     }
-    if (args->arch && strncmp(args->arch, "sm_", 3)) return bad_usage("--arch takes a name such as sm_90, not", args->arch);
-    if (args->emit == N_EMITS) args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand: to look at what they do
-    if (args->emit == EMIT_CUDA && strcmp(args->target, "cuda")) return bad_usage("--emit=cuda needs --target=cuda, not", args->target);
+    if (args->arch && strncmp(args->arch, "sm_", 3))
+        return bad_usage("--arch takes a name such as sm_90, not", args->arch);
+    if (args->emit == N_EMITS)
+        args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand: to look at what they do
+    if (args->emit == EMIT_CUDA && strcmp(args->target, "cuda"))
+        return bad_usage("--emit=cuda needs --target=cuda, not", args->target);
     return args->input || args->manager.print_pipeline || bad_usage("an input file is missing after", "heddlec");
 }
 
@@ -135,7 +144,8 @@ static void target_config(const Arguments *args, Module *m) {
     if (args->memory_bytes) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory_bytes);
 }
 
-// What runs: the pipeline asked for; else none for the IR of the front end, and the whole compilation for all that follows.
+// What runs: the pipeline asked for; else none for the IR of the front end, and the whole compilation for all that
+// follows.
 static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     const char *text = args->manager.pipeline;
     if (!text && args->emit > EMIT_IR) text = "train";
@@ -197,7 +207,8 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         return true;
     }
     if (m->stage != STAGE_PLAN) {
-        hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage), emits[args->emit]);
+        hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage),
+                 emits[args->emit]);
         return false;
     }
     return emit_program(args, m, start, out);
@@ -248,7 +259,9 @@ static int run(const Arguments *args, Arena *a) {
     if (args->emit == EMIT_BINARY && !out.n) return 0; // the binary is where it belongs
     if (args->output && strcmp(args->output, "-")) error = hd_write_file(args->output, out.text, out.n);
     else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) error = errno;
-    if (error) fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output", strerror(error));
+    if (error)
+        fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output",
+                strerror(error));
     return error ? EXIT_ERRORS : 0;
 }
 

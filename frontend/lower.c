@@ -1,5 +1,6 @@
-// Evaluates expressions and runs functions: `loss` is called once, at compile time, and the tensor operations it meets become the
-// ops of @loss. Within `let a = e` the ops of e carry the path of the instance and ".a", so that schedules can name them.
+// Evaluates expressions and runs functions: `loss` is called once, at compile time, and the tensor operations it meets
+// become the ops of @loss. Within `let a = e` the ops of e carry the path of the instance and ".a", so that schedules
+// can name them.
 #include "frontend/sema.h"
 #include <stdlib.h>
 
@@ -36,7 +37,8 @@ static Val unknown(Front *f, const Instance *scope, const Node *n) {
 
 static Val member_value(Front *f, Member *m, Span use) {
     if (m->decl->kind == N_MODULE) {
-        hd_front_error(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members", m->name, m->name);
+        hd_front_error(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members",
+                       m->name, m->name);
         return bad;
     }
     if (m->decl->kind != N_PARAM || !m->param) return m->value;
@@ -95,8 +97,8 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
     if (m) return member_value(f, m, n->span);
     Names names = {0};
     for (int k = 0; k < of.instance->members.n; k++) hd_push(f->arena, &names, of.instance->members.at[k].name);
-    hd_front_error(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name, hd_suggest(f, n->name, &names),
-                   hd_list_names(f, &names));
+    hd_front_error(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name,
+                   hd_suggest(f, n->name, &names), hd_list_names(f, &names));
     return bad;
 }
 
@@ -109,7 +111,9 @@ bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, in
         return true;
     }
     if (v.kind == VAL_BAD) return false;
-    if (v.inexact) hd_front_error(f, n->span, "%s must be an integer: %lld does not divide %lld", what, (long long)v.den, (long long)v.num);
+    if (v.inexact)
+        hd_front_error(f, n->span, "%s must be an integer: %lld does not divide %lld", what, (long long)v.den,
+                       (long long)v.num);
     else hd_front_error(f, n->span, "%s must be an integer, not %s", what, hd_val_text(f, v));
     return false;
 }
@@ -149,8 +153,8 @@ static bool check_type(Front *f, Instance *scope, const Node *formal, const char
     const Type *t = hd_lower_type(f, scope, declared->a, dt, "a tensor");
     if (!t) return false;
     if (v.kind == VAL_TENSOR && v.tensor->type == t) return true;
-    hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn, hd_type_text(f->cx, t),
-                   hd_val_text(f, v));
+    hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn,
+                   hd_type_text(f->cx, t), hd_val_text(f, v));
     return false;
 }
 
@@ -221,10 +225,12 @@ static Val *eval_args(Front *f, Instance *scope, const Node *fn, const Node *cal
 
 static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) {
     const Node *fn = forward_of(f, callee.repeat[0], call->span);
-    Val *args = fn ? eval_args(f, scope, fn, call, hd_sprintf(f->scratch, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
+    Val *args =
+        fn ? eval_args(f, scope, fn, call, hd_sprintf(f->scratch, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
     if (!args) return bad;
     if (fn->c->n < 1) {
-        hd_front_error(f, call->span, "repeated modules are called one on the result of the other: 'forward' of %s needs an argument",
+        hd_front_error(f, call->span,
+                       "repeated modules are called one on the result of the other: 'forward' of %s needs an argument",
                        callee.repeat[0]->decl->name);
         return bad;
     }
@@ -250,7 +256,8 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
     Val *args = eval_args(f, scope, fn, call, what);
     if (!args) return bad;
     if (!f->frame) {
-        hd_front_error(f, call->span, "'%s' cannot be called here: only numbers known at compile time may stand here", fn->name);
+        hd_front_error(f, call->span, "'%s' cannot be called here: only numbers known at compile time may stand here",
+                       fn->name);
         return bad;
     }
     return invoke(f, target, fn, call->span, args);
@@ -280,8 +287,8 @@ static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     if (v[0].kind == VAL_BAD || v[1].kind == VAL_BAD) return bad;
     if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
     if (n->op < BIN_ADD || n->op == BIN_REM) {
-        hd_front_error(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s", hd_operator_text(n->op),
-                       hd_val_text(f, v[0]), hd_val_text(f, v[1]));
+        hd_front_error(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s",
+                       hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
         return bad;
     }
     return hd_emit_elementwise(f, n->span, kinds[n->op], 2, v);
@@ -389,9 +396,11 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
         } else if (s->kind == N_WHEN) {
             flow = run_when(f, s, result);
         } else {
-            *result = s->n == 1 ? hd_lower_expr(f, f->frame->instance, s->kids[0]) : eval_list(f, f->frame->instance, s->n, s->kids);
+            *result = s->n == 1 ? hd_lower_expr(f, f->frame->instance, s->kids[0])
+                                : eval_list(f, f->frame->instance, s->n, s->kids);
             flow = result->kind == VAL_BAD ? FAILED : RETURNED;
-            if (k + 1 < block->n) hd_front_error(f, block->kids[k + 1]->span, "this stands after 'return' and is never reached");
+            if (k + 1 < block->n)
+                hd_front_error(f, block->kids[k + 1]->span, "this stands after 'return' and is never reached");
             hd_front_leave(f);
             return worst == FAILED ? FAILED : flow;
         }

@@ -1,5 +1,5 @@
-// The grammar. Actions only build tree nodes. After a syntax error the parser goes on behind the next `;` or `}`, so that one run
-// reports several.
+// The grammar. Actions only build tree nodes. After a syntax error the parser goes on behind the next `;` or `}`, so
+// that one run reports several.
 %require "3.8"
 %define api.pure full
 %define api.prefix {hd_yy}

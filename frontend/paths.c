@@ -1,5 +1,5 @@
-// Paths of schedules: `Block.mlp.act` starts at a module type and goes through members; its end may be the name of a `let`. It
-// stands for that place in every instance of the type.
+// Paths of schedules: `Block.mlp.act` starts at a module type and goes through members; its end may be the name of a
+// `let`. It stands for that place in every instance of the type.
 #include "frontend/sema.h"
 
 static void names_of_types(Front *f, Names *names) { // of the modules that have instances, each once
@@ -19,13 +19,15 @@ static bool find_instances(Front *f, Span s, const char *type, Instances *found)
     if (found->n) return true;
     Names names = {0};
     names_of_types(f, &names);
-    hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names), hd_list_names(f, &names));
+    hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names),
+                   hd_list_names(f, &names));
     return false;
 }
 
 // --- units
 
-// A module is one kind of unit, however often it has instances: naming it again can only be a slip. Units inside units are ordinary.
+// A module is one kind of unit, however often it has instances: naming it again can only be a slip. Units inside units
+// are ordinary.
 static bool named_before(Front *f, const Paths *units, int k) {
     for (int j = 0; j < k; j++) {
         if (hd_path_text(f, units->at[j]) != hd_path_text(f, units->at[k])) continue;
@@ -42,7 +44,8 @@ void hd_paths_units(Front *f) {
         Instances found = {0};
         const char *type = units->at[k]->kind == N_NAME ? units->at[k]->name : NULL;
         if (!type || type == f->model->name) {
-            hd_front_error(f, units->at[k]->span, "a unit is the name of a module such as Block, not '%s'", hd_path_text(f, units->at[k]));
+            hd_front_error(f, units->at[k]->span, "a unit is the name of a module such as Block, not '%s'",
+                           hd_path_text(f, units->at[k]));
             continue;
         }
         if (named_before(f, units, k) || !find_instances(f, units->at[k]->span, type, &found)) continue;
@@ -89,8 +92,9 @@ static void not_found(Front *f, const Instance *i, const Node *path) {
         if (i->members.at[k].decl->kind == N_MEMBER) hd_push(f->arena, &names, i->members.at[k].name);
     for (int k = 0; k < i->members.n; k++)
         if (i->members.at[k].decl->kind == N_FN) add_lets(f, i->members.at[k].decl->a, &names);
-    hd_front_error(f, path->span, "'%s' matches nothing: module %s has no member or 'let' called '%s'%s (it has: %s)", hd_path_text(f, path),
-                   i->decl->name, path->name, hd_suggest(f, path->name, &names), hd_list_names(f, &names));
+    hd_front_error(f, path->span, "'%s' matches nothing: module %s has no member or 'let' called '%s'%s (it has: %s)",
+                   hd_path_text(f, path), i->decl->name, path->name, hd_suggest(f, path->name, &names),
+                   hd_list_names(f, &names));
 }
 
 static void add_path(Front *f, Names *paths, const char *path) {
@@ -152,7 +156,8 @@ void hd_paths_recompute(Front *f, Names *resolved) {
             computed = computed || has_ops(f, places.at[j]);
             add_path(f, resolved, places.at[j]);
         }
-        if (!computed) hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there", hd_path_text(f,
-                                      paths->at[k]));
+        if (!computed)
+            hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there",
+                           hd_path_text(f, paths->at[k]));
     }
 }

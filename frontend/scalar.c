@@ -1,5 +1,5 @@
-// Numbers known at compile time: sizes, attributes, factors. Integers are exact and checked for overflow; an integer division with
-// a remainder gives a fraction, which is an error where an integer is needed.
+// Numbers known at compile time: sizes, attributes, factors. Integers are exact and checked for overflow; an integer
+// division with a remainder gives a fraction, which is an error where an integer is needed.
 #include "frontend/sema.h"
 #include <math.h>
 
@@ -8,7 +8,9 @@ Val hd_val_float(double v) { return (Val){.kind = VAL_FLOAT, .f = v}; }
 bool hd_val_is_number(Val v) { return v.kind == VAL_INT || v.kind == VAL_FLOAT; }
 double hd_val_number(Val v) { return v.kind == VAL_INT ? (double)v.i : v.f; }
 
-static const char *where(Front *f, const Instance *i) { return i->path[0] ? i->path : hd_sprintf(f->arena, "the model %s", i->decl->name); }
+static const char *where(Front *f, const Instance *i) {
+    return i->path[0] ? i->path : hd_sprintf(f->arena, "the model %s", i->decl->name);
+}
 
 const char *hd_val_text(Front *f, Val v) {
     Out o = hd_out(f->arena);
@@ -29,7 +31,8 @@ const char *hd_val_text(Front *f, Val v) {
 }
 
 static Val overflow(Front *f, Span s, Operator op, Val l, Val r) {
-    hd_front_error(f, s, "integer overflow: %lld %s %lld exceeds 64 bits", (long long)l.i, hd_operator_text(op), (long long)r.i);
+    hd_front_error(f, s, "integer overflow: %lld %s %lld exceeds 64 bits", (long long)l.i, hd_operator_text(op),
+                   (long long)r.i);
     return (Val){0};
 }
 
@@ -86,7 +89,8 @@ Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r) {
     }
     Val v = hd_val_float(op == BIN_ADD ? a + b : op == BIN_SUB ? a - b : op == BIN_MUL ? a * b : a / b);
     if (!isfinite(v.f)) {
-        hd_front_error(f, s, "%s %s %s is not a finite number", hd_val_text(f, l), hd_operator_text(op), hd_val_text(f, r));
+        hd_front_error(f, s, "%s %s %s is not a finite number", hd_val_text(f, l), hd_operator_text(op),
+                       hd_val_text(f, r));
         return (Val){0};
     }
     const Val *part = l.inexact ? &l : &r; // a fraction made by a division stays one, so that the division can be named
@@ -133,7 +137,8 @@ bool hd_scalar_op(OpKind k, Val a, Val b, Val *result) {
     };
     if (!scalar[k]) return false;
     double v = scalar[k](hd_val_number(a), hd_val_number(b));
-    bool whole = a.kind == VAL_INT && b.kind == VAL_INT && (k == OP_MAX || k == OP_MIN || k == OP_ABS) && fabs(v) < 0x1p53;
+    bool whole =
+        a.kind == VAL_INT && b.kind == VAL_INT && (k == OP_MAX || k == OP_MIN || k == OP_ABS) && fabs(v) < 0x1p53;
     *result = whole ? hd_val_int((int64_t)v) : hd_val_float(v);
     return true;
 }

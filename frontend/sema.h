@@ -1,13 +1,22 @@
-// What the files of the lowering share: the values an expression may have, the instances of modules, the frames of function calls.
-// Lowering is interpretation: module instances are made first (elaborate.c), then `loss` is called once and every tensor
-// operation it meets becomes an op (lower.c). All numbers are known at compile time.
+// What the files of the lowering share: the values an expression may have, the instances of modules, the frames of
+// function calls. Lowering is interpretation: module instances are made first (elaborate.c), then `loss` is called once
+// and every tensor operation it meets becomes an op (lower.c). All numbers are known at compile time.
 #ifndef FRONTEND_SEMA_H
 #define FRONTEND_SEMA_H
 #include "frontend/ast.h"
 #include "frontend/frontend.h"
 
 typedef struct Instance Instance;
-typedef enum { VAL_BAD, VAL_INT, VAL_FLOAT, VAL_LIST, VAL_TENSOR, VAL_INSTANCE, VAL_REPEAT, VAL_FN } ValKind; // BAD: already reported
+typedef enum {
+    VAL_BAD,
+    VAL_INT,
+    VAL_FLOAT,
+    VAL_LIST,
+    VAL_TENSOR,
+    VAL_INSTANCE,
+    VAL_REPEAT,
+    VAL_FN
+} ValKind; // BAD: already reported
 typedef struct Val Val;
 struct Val {
     ValKind kind;
@@ -21,13 +30,23 @@ struct Val {
         Instance *instance;
         Instance **repeat;
     };
-    union { const Node *fn; struct { int64_t num, den; }; }; // FN: of `instance`, which is NULL for a function of the file
+    union {
+        const Node *fn;
+        struct {
+            int64_t num, den;
+        };
+    }; // FN: of `instance`, which is NULL for a function of the file
 };
 
 typedef struct { const char *name; Val value; Span span; } Binding;
 typedef VEC(Binding) Bindings;
 
-typedef struct { const char *name; const Node *decl; Val value; Symbol *param; } Member; // `param`: a parameter, else `value`
+typedef struct {
+    const char *name;
+    const Node *decl;
+    Val value;
+    Symbol *param;
+} Member; // `param`: a parameter, else `value`
 
 struct Instance { // of a module, or of the model (path "")
     const char *path; // blocks.3.attn
@@ -73,14 +92,22 @@ typedef struct Front {
     struct Settings *settings;
 } Front;
 
-enum { MAX_INSTANCES = 30000, MAX_OPS = 500000, MAX_STEPS = 5000000, MAX_DEPTH = 1200, MAX_CALLS = 64, MAX_MODULE_DEPTH = 64 };
+enum {
+    MAX_INSTANCES = 30000,
+    MAX_OPS = 500000,
+    MAX_STEPS = 5000000,
+    MAX_DEPTH = 1200,
+    MAX_CALLS = 64,
+    MAX_MODULE_DEPTH = 64
+};
 
 // --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given once.
 void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 Span hd_front_site(const Front *f, Span s); // the place in the user's text
 int hd_front_line(const Front *f, Span s);
 bool hd_front_in_user(const Front *f, Span s);
-bool hd_front_enter(Front *f, Span s); // counts one evaluation and one level of depth; false (reported) beyond the limits
+bool hd_front_enter(Front *f,
+                    Span s); // counts one evaluation and one level of depth; false (reported) beyond the limits
 void hd_front_leave(Front *f);
 
 // --- scalar.c: numbers known at compile time
@@ -97,8 +124,10 @@ bool hd_val_truth(Front *f, Span s, Val v, bool *truth);
 // --- bind.c: arguments to formals
 typedef struct { const char *name; bool optional; } Formal;
 // Puts argument i of `args` (positional, then NAMED) at slots[k] of its formal. false after reporting.
-bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals, int n_args, Node *const *args, const Node **slots);
-bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals, int n_args, Node *const *args, const Node **slots);
+bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals, int n_args, Node *const *args,
+             const Node **slots);
+bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals, int n_args, Node *const *args,
+                      const Node **slots);
 
 // --- suggest.c
 typedef VEC(const char *) Names;
@@ -115,13 +144,15 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets);
 
 // --- lower.c: expressions and functions
 Val hd_lower_expr(Front *f, Instance *scope, const Node *n); // outside of functions `scope` gives the names
-bool hd_lower_hidden(Front *f, const Instance *scope, const char *name); // does the file give the name another meaning here?
+bool hd_lower_hidden(Front *f, const Instance *scope,
+                     const char *name); // does the file give the name another meaning here?
 bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);
 
 // --- emit.c: ops
-Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs, const Type *declared); // result 0; NULL after reporting
+Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs,
+               const Type *declared); // result 0; NULL after reporting
 Value *hd_emit_const(Front *f, Span s, double v, const Type *t);
 Value *hd_emit_tensor(Front *f, Span s, Val v);          // a tensor, or a number as a constant
 Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args);

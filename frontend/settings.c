@@ -1,9 +1,16 @@
-// The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the --set options;
-// a later layer replaces what an earlier one said. settings.def knows every setting; what it cannot execute yet is refused by name.
+// The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the
+// --set options; a later layer replaces what an earlier one said. settings.def knows every setting; what it cannot
+// execute yet is refused by name.
 #include "frontend/sema.h"
 
 typedef enum { KIND_INT, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
-static const struct Row { const char *path; Kind kind; AttrId attr; double low, high; const char *choices, *ready; } rows[] = {
+static const struct Row {
+    const char *path;
+    Kind kind;
+    AttrId attr;
+    double low, high;
+    const char *choices, *ready;
+} rows[] = {
 #define SETTING(path, kind, attr, low, high, choices, ready) {path, KIND_##kind, A_##attr, low, high, choices, ready},
 #include "frontend/settings.def"
 #undef SETTING
@@ -49,7 +56,8 @@ static int find_row(const char *path) {
     return hits == 1 ? found : -1;
 }
 
-const char *hd_setting_called(const char *end) { // the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
+const char *hd_setting_called(
+    const char *end) { // the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
     const char *found = NULL;
     for (int k = 0; k < N_ROWS; k++) {
         const char *dot = strrchr(rows[k].path, '.');
@@ -66,7 +74,8 @@ static void unknown_setting(Front *f, Span s, const char *path) {
     for (int k = 0; k < N_ROWS; k++)
         if (!block || starts_with(rows[k].path, block)) hd_push(f->arena, &names, rows[k].path);
     int elsewhere = find_row(path); // right name, wrong group
-    const char *hint = elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path) : hd_suggest(f, path, &names);
+    const char *hint = elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path)
+                                      : hd_suggest(f, path, &names);
     hd_front_error(f, s, "no setting '%s'%s (there are: %s)", path, hint, hd_list_names(f, &names));
 }
 
@@ -115,8 +124,9 @@ static bool wrong(Front *f, const struct Row *row, const Node *n, const char *ne
 // A number from low to high; an integer for INT. Names that are no arguments of the model are words, not numbers.
 static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
     bool integer = row->kind == KIND_INT, found = true;
-    const char *needed = integer ? hd_sprintf(f->arena, "an integer from %lld to %lld", (long long)row->low, (long long)row->high)
-                                 : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
+    const char *needed =
+        integer ? hd_sprintf(f->arena, "an integer from %lld to %lld", (long long)row->low, (long long)row->high)
+                : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
     if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
     if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
     *v = hd_lower_expr(f, f->root, n);
@@ -129,7 +139,8 @@ static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) 
 
 static bool one_value(Front *f, const struct Row *row, const Node *values, Span s, int n) {
     if (values && values->n == n) return true;
-    hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s", values ? values->n : 0);
+    hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s",
+                   values ? values->n : 0);
     return false;
 }
 
@@ -166,7 +177,8 @@ static bool read_word(Front *f, const struct Row *row, const Node *n, const char
         if (!strcmp(*word, "zero0")) *word = hd_intern(f->cx, "none"); // two names of one strategy
         return true;
     }
-    return wrong(f, row, n, hd_sprintf(f->arena, strchr(row->choices, ' ') ? "one of %s" : "%s", with_commas(f, row->choices)));
+    return wrong(f, row, n,
+                 hd_sprintf(f->arena, strchr(row->choices, ' ') ? "one of %s" : "%s", with_commas(f, row->choices)));
 }
 
 static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Paths *paths) {
@@ -208,7 +220,8 @@ static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node
     return true;
 }
 
-static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *s, const Node *values, Span at, int layer, bool more) {
+static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *s, const Node *values, Span at,
+                       int layer, bool more) {
     switch (row->kind) {
     case KIND_INT:
     case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
@@ -238,7 +251,8 @@ static bool apply(Front *f, Settings *set, int k, const Node *item, int layer) {
         return false;
     }
     s->layer = layer;
-    s->span = item->a && item->a->n ? (Span){item->a->kids[0]->span.lo, item->a->kids[item->a->n - 1]->span.hi} : item->span;
+    s->span =
+        item->a && item->a->n ? (Span){item->a->kids[0]->span.lo, item->a->kids[item->a->n - 1]->span.hi} : item->span;
     return read_value(f, set, &rows[k], s, item->a, item->span, layer, again && listed);
 }
 
@@ -285,7 +299,8 @@ static bool ready(Front *f, const struct Row *row, const Setting *s) {
                         : s->paths.n            ? hd_path_text(f, s->paths.at[0])
                                                 : "none";
     if (in_words(value, row->ready)) return true;
-    hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value, with_commas(f, row->ready));
+    hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value,
+                   with_commas(f, row->ready));
     return false;
 }
 
@@ -295,19 +310,21 @@ static bool check_mesh(Front *f, const Settings *set) {
     const Setting *shard = &set->at[row_of(A_SHARD)], *replicate = &set->at[row_of(A_REPLICATE)];
     int64_t ranks = shard->v.i * replicate->v.i;
     if (ranks <= MAX_RANKS) return true;
-    hd_front_error(f, replicate->layer > shard->layer || replicate->span.lo > shard->span.lo ? replicate->span : shard->span,
-                   "a mesh of %lld x %lld is %lld ranks; at most %d can run", (long long)shard->v.i, (long long)replicate->v.i,
-                   (long long)ranks, MAX_RANKS);
+    hd_front_error(
+        f, replicate->layer > shard->layer || replicate->span.lo > shard->span.lo ? replicate->span : shard->span,
+        "a mesh of %lld x %lld is %lld ranks; at most %d can run", (long long)shard->v.i, (long long)replicate->v.i,
+        (long long)ranks, MAX_RANKS);
     return false;
 }
 
 static bool check_rate(Front *f, const Settings *set) {
-    const Setting *rate = &set->at[row_of(A_LR)], *total = &set->at[row_of(A_LR_TOTAL)], *warmup = &set->at[row_of(A_LR_WARMUP)];
+    const Setting *rate = &set->at[row_of(A_LR)], *total = &set->at[row_of(A_LR_TOTAL)],
+                  *warmup = &set->at[row_of(A_LR_WARMUP)];
     const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
     if (!strcmp(rate->word, "constant")) return true;
     if (total->v.i < warmup->v.i || total->v.i < 1) {
-        hd_front_error(f, total->span, "the learning rate ends at step %lld, before its warmup of %lld steps does", (long long)total->v.i,
-                       (long long)warmup->v.i);
+        hd_front_error(f, total->span, "the learning rate ends at step %lld, before its warmup of %lld steps does",
+                       (long long)total->v.i, (long long)warmup->v.i);
         return false;
     }
     if (hd_val_number(floor_->v) <= hd_val_number(peak->v)) return true;

@@ -1,4 +1,5 @@
-// "did you mean": the nearest name by edit distance (insert, delete, replace, swap neighbours: optimal string alignment).
+// "did you mean": the nearest name by edit distance (insert, delete, replace, swap neighbours: optimal string
+// alignment).
 #include "frontend/sema.h"
 
 enum { LONGEST = 64 };

@@ -1,5 +1,5 @@
-// What an op costs by its shapes alone: floating-point operations, and bytes that must move between memory and the processor when
-// nothing is read twice. Reports, profiles and traces show it; no pass decides by it yet.
+// What an op costs by its shapes alone: floating-point operations, and bytes that must move between memory and the
+// processor when nothing is read twice. Reports, profiles and traces show it; no pass decides by it yet.
 #ifndef IR_COST_H
 #define IR_COST_H
 #include "ir/ir.h"

@@ -1,5 +1,5 @@
-// The cost column of ops.def: one rule a name. A multiplication and an addition count as two operations; exp, tanh and their like count
-// what ops.def says; causal attention counts the half that it computes.
+// The cost column of ops.def: one rule a name. A multiplication and an addition count as two operations; exp, tanh and
+// their like count what ops.def says; causal attention counts the half that it computes.
 #include "ir/cost.h"
 
 typedef struct { double flops, bytes; } Cost;
@@ -23,7 +23,8 @@ static Cost cost_free(const Op *o) {
     return (Cost){0, 0};
 }
 
-// AdamW: 16 operations an element; the gradient is read, master and moments are read and written, compute weights are written.
+// AdamW: 16 operations an element; the gradient is read, master and moments are read and written, compute weights are
+// written.
 static Cost adamw(const Op *o) {
     Cost c = {0, 0};
     const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
@@ -56,7 +57,9 @@ static Cost grad_norm(const Op *o) {
 static Cost cost_move(const Op *o) {
     Cost c = {0, operands_and_results(o)};
     switch (o->kind) {
-    case OP_EMBEDDING: c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type); break; // not the whole table
+    case OP_EMBEDDING:
+        c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type);
+        break; // not the whole table
     case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
     case OP_STORE: c.bytes *= hd_has(&o->attrs, A_INPLACE) ? 0.0 : hd_has(&o->attrs, A_ACCUMULATE) ? 3.0 : 2.0; break;
     case OP_ADAMW: return adamw(o);
@@ -86,7 +89,8 @@ static Cost cost_matmul(const Op *o) {
     double n = tb ? (double)hd_type_rows(b) / batches : (double)hd_type_cols(b);
     Cost c = {2.0 * batches * m * n * k, operands_and_results(o)};
     const Symbol *into = symbol(o, A_INTO);
-    if (into) c.bytes += batches * m * n * hd_dtype_bytes(into->type->dtype) * (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0);
+    if (into)
+        c.bytes += batches * m * n * hd_dtype_bytes(into->type->dtype) * (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0);
     if (o->n_in > 2) c.flops += batches * m * n; // bias
     return c;
 }
@@ -118,18 +122,26 @@ static double attention_flops(const Op *o, const Type *q, double products) {
     return hd_has(&o->attrs, A_CAUSAL) ? flops / 2 : flops;
 }
 
-static Cost cost_attention(const Op *o) { return (Cost){attention_flops(o, o->in[0]->type, 2), operands_and_results(o)}; }
-static Cost cost_attention_grad(const Op *o) { return (Cost){attention_flops(o, o->in[1]->type, 5), operands_and_results(o)}; }
+static Cost cost_attention(const Op *o) {
+    return (Cost){attention_flops(o, o->in[0]->type, 2), operands_and_results(o)};
+}
+static Cost cost_attention_grad(const Op *o) {
+    return (Cost){attention_flops(o, o->in[1]->type, 5), operands_and_results(o)};
+}
 
 // Bytes that cross the link of one rank: what it gets of the others, which is what it sends them in turn.
 static Cost cost_comm(const Op *o) {
-    const Symbol *part = symbol(o, o->kind == OP_ALL_GATHER ? A_BUFFER : A_INTO), *whole = symbol(o, o->kind == OP_ALL_GATHER ? A_INTO : A_BUFFER);
+    const Symbol *part = symbol(o, o->kind == OP_ALL_GATHER ? A_BUFFER : A_INTO),
+                 *whole = symbol(o, o->kind == OP_ALL_GATHER ? A_INTO : A_BUFFER);
     if (!part || !whole) return (Cost){0, 0};
     double moved = (double)hd_type_bytes(whole->type) - (double)hd_type_bytes(part->type);
-    return (Cost){o->kind == OP_REDUCE_SCATTER ? (double)hd_type_count(whole->type) - (double)hd_type_count(part->type) : 0, moved};
+    return (Cost){o->kind == OP_REDUCE_SCATTER ? (double)hd_type_count(whole->type) - (double)hd_type_count(part->type)
+                                               : 0,
+                  moved};
 }
 
-// A kernel computes all of its body and touches memory only at its operands and results; of a table it reads the rows it looks up.
+// A kernel computes all of its body and touches memory only at its operands and results; of a table it reads the rows
+// it looks up.
 static Cost cost_launch(const Op *o) {
     Cost c = {0, operands_and_results(o)};
     const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));

@@ -124,7 +124,8 @@ const Type *hd_type(Ctx *cx, DType dt, int rank, const int64_t *dim) {
     }
     TypeEntry **slot = &cx->types->slot[h % 512];
     for (TypeEntry *e = *slot; e; e = e->next)
-        if (e->type.dtype == dt && e->type.rank == rank && (!rank || !memcmp(e->type.dim, dim, sizeof *dim * (size_t)rank)))
+        if (e->type.dtype == dt && e->type.rank == rank &&
+            (!rank || !memcmp(e->type.dim, dim, sizeof *dim * (size_t)rank)))
             return &e->type;
     TypeEntry *e = HD_NEW(cx->arena, TypeEntry);
     e->type.dtype = dt;

@@ -1,6 +1,6 @@
-// The IR: a module of symbols (parameters, buckets, buffers, configuration) and functions; a function is a flat list of ops in
-// SSA form. One structure serves every stage; `heddle-opt --list-ops` says which op may occur where. Fields are public to read;
-// change them through the functions below. Everything lives on Ctx.arena.
+// The IR: a module of symbols (parameters, buckets, buffers, configuration) and functions; a function is a flat list of
+// ops in SSA form. One structure serves every stage; `heddle-opt --list-ops` says which op may occur where. Fields are
+// public to read; change them through the functions below. Everything lives on Ctx.arena.
 #ifndef IR_IR_H
 #define IR_IR_H
 #include "ir/base/arena.h"
@@ -52,7 +52,11 @@ enum { // orders of summation that are part of what a plan means: they size work
     HD_NORM_BLOCK = 4096  // gradient norm: sums of so many consecutive elements, then the sums in order
 };
 
-typedef struct Type { DType dtype; int rank; int64_t dim[HD_MAX_RANK]; } Type; // interned: equal types are equal pointers
+typedef struct Type {
+    DType dtype;
+    int rank;
+    int64_t dim[HD_MAX_RANK];
+} Type; // interned: equal types are equal pointers
 
 typedef struct { // one attribute; lists hold n elements
     AttrId id;
@@ -62,7 +66,10 @@ typedef struct { // one attribute; lists hold n elements
 typedef struct { int n, cap; Attr *at; } Attrs; // sorted by id
 
 typedef struct { bool placed, host; int64_t offset; } Place; // a byte offset in the device or the pinned host arena
-typedef struct { const char *path, *file; int line; } Loc;   // model instance (blocks.3.attn) and source line; NULL, NULL, 0: none
+typedef struct {
+    const char *path, *file;
+    int line;
+} Loc; // model instance (blocks.3.attn) and source line; NULL, NULL, 0: none
 
 typedef struct Op Op;
 typedef struct Func Func;
@@ -147,7 +154,8 @@ const char *hd_dtype_text(DType d);
 int hd_dtype_bytes(DType d);
 bool hd_dtype_is_float(DType d);
 bool hd_dtype_parse(const char *text, DType *d);
-const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b); // numpy; dtype of a; NULL when the shapes do not fit
+const Type *hd_type_broadcast(Ctx *cx, const Type *a,
+                              const Type *b); // numpy; dtype of a; NULL when the shapes do not fit
 
 // --- tables
 typedef struct {
@@ -204,8 +212,8 @@ Op *hd_return(const Func *f); // the return op, or NULL while there is none
 
 // --- ops. hd_op_new makes an op that stands nowhere yet and has no result types; hd_infer gives it its results.
 Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in);
-// Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n = 0: none).
-// Returns NULL, or what is wrong.
+// Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n =
+// 0: none). Returns NULL, or what is wrong.
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared);
 void hd_set_results(Op *o, int n, const Type *const *types); // what hd_infer does with the types it found
 void hd_append(Func *f, Op *o);
@@ -213,14 +221,16 @@ void hd_insert_before(Op *at, Op *o);
 void hd_insert_after(Op *at, Op *o);
 void hd_detach(Op *o);               // takes it out of its list; it can be inserted again
 void hd_erase(Op *o);                // detach for good
-Op *hd_op_clone(Func *f, const Op *o, Value *const *in); // same kind, attributes, loc and result types; inserted nowhere
+Op *hd_op_clone(Func *f, const Op *o,
+                Value *const *in); // same kind, attributes, loc and result types; inserted nowhere
 void hd_replace_uses(Value *old, Value *now);            // in every op of the function
 void hd_renumber(Func *f);                               // makes value and op ids dense and in program order again
 
 // Builds, types and inserts an op in one call; a type error here is a bug of the caller and stops the program.
 typedef struct { Func *f; Op *before; Loc loc; Span span; bool bwd; } Builder; // before == NULL: at the end
 Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared);
-Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared); // result 0; c may be NULL
+Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs,
+                 const Type *declared); // result 0; c may be NULL
 
 // --- uses: who reads a value
 typedef struct { int *count; Op ***users; } Uses; // by value id; an op that reads a value twice stands there twice

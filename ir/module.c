@@ -165,7 +165,8 @@ void hd_erase(Op *o) { hd_detach(o); }
 Op *hd_op_clone(Func *f, const Op *o, Value *const *in) {
     Op *c = hd_op_new(f, o->kind, o->n_in, in);
     const Type *types[HD_MAX_IN + HD_MAX_OUT];
-    if (o->n_out > (int)(sizeof types / sizeof *types)) HD_BUG("%s has %d results", hd_op_info(o->kind)->mnemonic, o->n_out);
+    if (o->n_out > (int)(sizeof types / sizeof *types))
+        HD_BUG("%s has %d results", hd_op_info(o->kind)->mnemonic, o->n_out);
     for (int i = 0; i < o->n_out; i++) types[i] = o->out[i]->type;
     hd_set_results(c, o->n_out, types);
     c->attrs = hd_attrs_copy(f->module->cx, &o->attrs);

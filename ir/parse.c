@@ -1,5 +1,5 @@
-// Reads the textual form of a module. Nothing is inferred or simplified: result types are taken as written and verify.c checks
-// them. An error skips to the next line, so that several are reported in one run.
+// Reads the textual form of a module. Nothing is inferred or simplified: result types are taken as written and verify.c
+// checks them. An error skips to the next line, so that several are reported in one run.
 #include "ir/ir.h"
 #include <ctype.h>
 #include <errno.h>
@@ -81,7 +81,8 @@ static const char *number_text(Parser *ps) {
     skip_blanks(ps);
     const char *lo = ps->p;
     if (ps->p < ps->end && *ps->p == '-') ps->p++;
-    while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '.' || ((*ps->p == '-' || *ps->p == '+') && (ps->p[-1] == 'e'))))
+    while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '.' ||
+                               ((*ps->p == '-' || *ps->p == '+') && (ps->p[-1] == 'e'))))
         ps->p++;
     if (ps->p == lo) FAIL(ps, lo, "expected a number");
     return hd_strndup(ps->scratch, lo, (size_t)(ps->p - lo));
@@ -327,7 +328,8 @@ static void arguments(Parser *ps) {
         const char *at = ps->p;
         expect(ps, "%");
         const char *name = word(ps, "an argument name");
-        if (isdigit((unsigned char)name[0])) FAIL(ps, at, "argument %%%s: names of arguments start with a letter", name);
+        if (isdigit((unsigned char)name[0]))
+            FAIL(ps, at, "argument %%%s: names of arguments start with a letter", name);
         expect(ps, ":");
         Value *v = hd_arg_add(ps->f, type(ps), name);
         v->place = place(ps);
@@ -427,7 +429,8 @@ static bool item(Parser *ps) {
 Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
     int errors = cx->diags.errors;
     Parser *ps = HD_NEW(cx->arena, Parser);
-    *ps = (Parser){.cx = cx, .m = hd_module_new(cx, STAGE_TENSOR), .text = text, .p = text, .end = text + len, .base = base};
+    *ps = (Parser){
+        .cx = cx, .m = hd_module_new(cx, STAGE_TENSOR), .text = text, .p = text, .end = text + len, .base = base};
     ps->scratch = hd_arena_new();
     ps->names = HD_NEWN(ps->scratch, NameEntry *, NAME_SLOTS);
     while (next_line(ps)) {

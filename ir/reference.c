@@ -7,9 +7,12 @@ static void list_count(Out *o, int n) {
 }
 
 static void list_traits(Out *o, unsigned traits) {
-    static const struct { unsigned bit; const char *text; } names[] = {
-        {TRAIT_PURE, "pure"}, {TRAIT_EFFECT, "effect"}, {TRAIT_COMMUTES, "commutes"}, {TRAIT_ELEMENTWISE, "elementwise"},
-        {TRAIT_ALIAS, "alias"}, {TRAIT_EXPLICIT, "explicit"}, {TRAIT_SOURCE, "source"}, {TRAIT_SYNC, "sync"},
+    static const struct { unsigned bit; const char *text;
+    } names[] = {
+        {TRAIT_PURE, "pure"},         {TRAIT_EFFECT, "effect"},
+        {TRAIT_COMMUTES, "commutes"}, {TRAIT_ELEMENTWISE, "elementwise"},
+        {TRAIT_ALIAS, "alias"},       {TRAIT_EXPLICIT, "explicit"},
+        {TRAIT_SOURCE, "source"},     {TRAIT_SYNC, "sync"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (traits & names[i].bit) hd_printf(o, " %s", names[i].text);
@@ -35,8 +38,8 @@ void hd_list_ops(Out *o) {
 }
 
 void hd_list_attrs(Out *o) {
-    static const char *const kinds[] = {"flag", "integer", "number", "word", "text", "@name", "[integers]", "[numbers]", "[words]",
-                                        "[@names]"};
+    static const char *const kinds[] = {"flag",  "integer",    "number",    "word",    "text",
+                                        "@name", "[integers]", "[numbers]", "[words]", "[@names]"};
     for (int a = 0; a < N_ATTRS; a++) {
         const AttrInfo *info = hd_attr_info((AttrId)a);
         hd_printf(o, "%s : %s\n    %s\n", info->text, kinds[info->kind], info->doc);

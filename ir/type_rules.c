@@ -9,7 +9,9 @@ static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked b
 }
 
 static const char *floating(Rule *r, int operand) {
-    if (!hd_dtype_is_float(IN(operand)->dtype)) WRONG("operand %d of %s must be floating point, not %s", operand, hd_op_info(r->o->kind)->mnemonic, TEXT(IN(operand)));
+    if (!hd_dtype_is_float(IN(operand)->dtype))
+        WRONG("operand %d of %s must be floating point, not %s", operand, hd_op_info(r->o->kind)->mnemonic,
+              TEXT(IN(operand)));
     return NULL;
 }
 
@@ -19,11 +21,13 @@ static const char *elementwise(Rule *r) {
     const Type *t = NULL;
     for (int i = 0; i < r->o->n_in; i++) {
         const Type *x = IN(i);
-        if (!hd_dtype_is_float(x->dtype)) WRONG("%s of %s: operands must be floating point", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
+        if (!hd_dtype_is_float(x->dtype))
+            WRONG("%s of %s: operands must be floating point", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
         if (!t) { t = x; continue; }
         // a rank-0 operand (a constant, a factor) adapts to the dtype of the other
         DType d = !t->rank && x->rank ? x->dtype : t->dtype;
-        if (t->rank && x->rank && t->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(t), TEXT(x));
+        if (t->rank && x->rank && t->dtype != x->dtype)
+            WRONG("operands have different element types: %s and %s", TEXT(t), TEXT(x));
         const Type *b = hd_type_broadcast(r->cx, t, x);
         if (!b) WRONG("shapes do not fit: %s and %s", TEXT(t), TEXT(x));
         t = shape_as(r, b, d);
@@ -52,7 +56,8 @@ const char *hd_rule_param(Rule *r) {
 
 const char *hd_rule_cast(Rule *r) {
     DType d;
-    if (!hd_dtype_parse(hd_word(&r->o->attrs, A_OUT, ""), &d)) WRONG("no element type '%s'", hd_word(&r->o->attrs, A_OUT, ""));
+    if (!hd_dtype_parse(hd_word(&r->o->attrs, A_OUT, ""), &d))
+        WRONG("no element type '%s'", hd_word(&r->o->attrs, A_OUT, ""));
     return hd_rule_give(r, shape_as(r, IN(0), d));
 }
 
@@ -60,15 +65,16 @@ const char *hd_rule_reshape(Rule *r) {
     const char *e = hd_rule_explicit(r);
     if (e) return e;
     if (r->out[0]->dtype != IN(0)->dtype || hd_type_count(r->out[0]) != hd_type_count(IN(0)))
-        WRONG("cannot reshape %s (%lld elements) to %s (%lld)", TEXT(IN(0)), (long long)hd_type_count(IN(0)), TEXT(r->out[0]),
-              (long long)hd_type_count(r->out[0]));
+        WRONG("cannot reshape %s (%lld elements) to %s (%lld)", TEXT(IN(0)), (long long)hd_type_count(IN(0)),
+              TEXT(r->out[0]), (long long)hd_type_count(r->out[0]));
     return NULL;
 }
 
 const char *hd_rule_broadcast(Rule *r) {
     const char *e = hd_rule_explicit(r);
     if (e) return e;
-    if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != r->out[0]) WRONG("cannot broadcast %s to %s", TEXT(IN(0)), TEXT(r->out[0]));
+    if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != r->out[0])
+        WRONG("cannot broadcast %s to %s", TEXT(IN(0)), TEXT(r->out[0]));
     return NULL;
 }
 
@@ -76,9 +82,11 @@ const char *hd_rule_sum_to(Rule *r) {
     const char *e = hd_rule_explicit(r);
     if (!e) e = floating(r, 0);
     if (e) return e;
-    if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) && hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
+    if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) &&
+        hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
         WRONG("%s does not broadcast to %s, so that cannot be summed to it", TEXT(r->out[0]), TEXT(IN(0)));
-    if (r->out[0]->dtype != out_dtype(r, IN(0)->dtype)) WRONG("result is %s; write out = %s", TEXT(r->out[0]), hd_dtype_text(r->out[0]->dtype));
+    if (r->out[0]->dtype != out_dtype(r, IN(0)->dtype))
+        WRONG("result is %s; write out = %s", TEXT(r->out[0]), hd_dtype_text(r->out[0]->dtype));
     return NULL;
 }
 
@@ -88,7 +96,8 @@ const char *hd_rule_transpose(Rule *r) {
     unsigned seen = 0;
     if (p->n != IN(0)->rank) WRONG("perm has %d entries for %s", p->n, TEXT(IN(0)));
     for (int i = 0; i < p->n; i++) {
-        if (p->ints[i] < 0 || p->ints[i] >= p->n || (seen & 1u << p->ints[i])) WRONG("perm is not a permutation of 0..%d", p->n - 1);
+        if (p->ints[i] < 0 || p->ints[i] >= p->n || (seen & 1u << p->ints[i]))
+            WRONG("perm is not a permutation of 0..%d", p->n - 1);
         seen |= 1u << p->ints[i];
         dim[i] = IN(0)->dim[p->ints[i]];
     }
@@ -101,11 +110,13 @@ static const char *check_axis(Rule *r, int64_t axis) {
 }
 
 const char *hd_rule_slice(Rule *r) {
-    int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0), start = hd_int(&r->o->attrs, A_START, 0), size = hd_int(&r->o->attrs, A_SIZE, 0);
+    int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0), start = hd_int(&r->o->attrs, A_START, 0),
+            size = hd_int(&r->o->attrs, A_SIZE, 0);
     const char *e = check_axis(r, axis);
     if (e) return e;
     if (start < 0 || size < 0 || start > IN(0)->dim[axis] - size)
-        WRONG("slice [%lld, %lld) is outside axis %lld of %s", (long long)start, (long long)(start + size), (long long)axis, TEXT(IN(0)));
+        WRONG("slice [%lld, %lld) is outside axis %lld of %s", (long long)start, (long long)(start + size),
+              (long long)axis, TEXT(IN(0)));
     Type t = *IN(0);
     t.dim[axis] = size;
     return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
@@ -148,22 +159,27 @@ const char *hd_rule_reduce(Rule *r) {
 }
 
 // m, n, k of a product of operands taken as matrices.
-static const char *product(Rule *r, int64_t rows_a, int64_t cols_a, int64_t rows_b, int64_t cols_b, int64_t *m, int64_t *n) {
+static const char *product(Rule *r, int64_t rows_a, int64_t cols_a, int64_t rows_b, int64_t cols_b, int64_t *m,
+                           int64_t *n) {
     bool ta = hd_has(&r->o->attrs, A_TA), tb = hd_has(&r->o->attrs, A_TB);
     int64_t ka = ta ? rows_a : cols_a, kb = tb ? cols_b : rows_b;
     *m = ta ? cols_a : rows_a;
     *n = tb ? rows_b : cols_b;
-    if (IN(0)->dtype != IN(1)->dtype) WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
+    if (IN(0)->dtype != IN(1)->dtype)
+        WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
     const char *e = floating(r, 0);
     if (e) return e;
-    if (ka != kb) WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", (long long)ka, (long long)kb, TEXT(IN(0)), TEXT(IN(1)));
+    if (ka != kb)
+        WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", (long long)ka, (long long)kb, TEXT(IN(0)),
+              TEXT(IN(1)));
     return NULL;
 }
 
 const char *hd_rule_matmul(Rule *r) {
     if (!IN(0)->rank || !IN(1)->rank) WRONG("matmul of a scalar: %s times %s", TEXT(IN(0)), TEXT(IN(1)));
     int64_t m, n;
-    const char *e = product(r, hd_type_rows(IN(0)), hd_type_cols(IN(0)), hd_type_rows(IN(1)), hd_type_cols(IN(1)), &m, &n);
+    const char *e =
+        product(r, hd_type_rows(IN(0)), hd_type_cols(IN(0)), hd_type_rows(IN(1)), hd_type_cols(IN(1)), &m, &n);
     if (e) return e;
     DType d = out_dtype(r, IN(0)->dtype);
     if (hd_has(&r->o->attrs, A_TA)) return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){m, n}));
@@ -178,7 +194,8 @@ const char *hd_rule_bmm(Rule *r) {
     for (int i = 0; fits && i < a->rank - 2; i++) fits = a->dim[i] == b->dim[i];
     if (!fits) WRONG("bmm needs two operands of rank 3 or more with equal leading axes: %s and %s", TEXT(a), TEXT(b));
     int64_t m, n;
-    const char *e = product(r, a->dim[a->rank - 2], a->dim[a->rank - 1], b->dim[a->rank - 2], b->dim[a->rank - 1], &m, &n);
+    const char *e =
+        product(r, a->dim[a->rank - 2], a->dim[a->rank - 1], b->dim[a->rank - 2], b->dim[a->rank - 1], &m, &n);
     if (e) return e;
     Type t = *a;
     t.dim[t.rank - 2] = m;
@@ -204,11 +221,14 @@ const char *hd_rule_embedding_grad(Rule *r) {
     if (e) return e;
     if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), (long long)hd_type_rows(IN(0)), TEXT(IN(1)));
-    if (r->out[0]->rank != 2 || r->out[0]->dim[1] != hd_type_cols(IN(0))) WRONG("rows of %s cannot be added to a table %s", TEXT(IN(0)), TEXT(r->out[0]));
+    if (r->out[0]->rank != 2 || r->out[0]->dim[1] != hd_type_cols(IN(0)))
+        WRONG("rows of %s cannot be added to a table %s", TEXT(IN(0)), TEXT(r->out[0]));
     return NULL;
 }
 
-static const Type *stats(Rule *r, const Type *x) { return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, x->rank - 1, x->dim); }
+static const Type *stats(Rule *r, const Type *x) {
+    return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, x->rank - 1, x->dim);
+}
 
 static const Type *column(Rule *r, const Type *x) {
     return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, 1, &x->dim[x->rank - 1]);
@@ -217,13 +237,15 @@ static const Type *column(Rule *r, const Type *x) {
 static const char *row_vector(Rule *r, const Type *x, int operand) {
     const Type *w = IN(operand);
     if (x->rank < 1) WRONG("%s needs at least one axis, not %s", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
-    if (w->rank != 1 || w->dim[0] != hd_type_cols(x)) WRONG("operand %d is %s; the last axis of %s has %lld", operand, TEXT(w), TEXT(x), (long long)hd_type_cols(x));
+    if (w->rank != 1 || w->dim[0] != hd_type_cols(x))
+        WRONG("operand %d is %s; the last axis of %s has %lld", operand, TEXT(w), TEXT(x), (long long)hd_type_cols(x));
     if (w->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(w));
     return floating(r, operand);
 }
 
 static const char *per_row(Rule *r, const Type *x, int operand) {
-    if (IN(operand) != stats(r, x)) WRONG("operand %d is %s; %s needs %s", operand, TEXT(IN(operand)), TEXT(x), TEXT(stats(r, x)));
+    if (IN(operand) != stats(r, x))
+        WRONG("operand %d is %s; %s needs %s", operand, TEXT(IN(operand)), TEXT(x), TEXT(stats(r, x)));
     return NULL;
 }
 
@@ -278,7 +300,8 @@ const char *hd_rule_same(Rule *r) {
 const char *hd_rule_rope(Rule *r) {
     int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1);
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
-    if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads)) WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
+    if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads))
+        WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
     const char *e = floating(r, 0);
     return e ? e : hd_rule_give(r, IN(0));
 }
@@ -290,7 +313,8 @@ static const char *attention_operands(Rule *r, int first, Type *q, Type *k) {
     const char *e = floating(r, first);
     if (e) return e;
     if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
-    if (heads < 1 || kv < 1 || heads % kv) WRONG("%lld heads cannot share %lld kv_heads: they do not divide", (long long)heads, (long long)kv);
+    if (heads < 1 || kv < 1 || heads % kv)
+        WRONG("%lld heads cannot share %lld kv_heads: they do not divide", (long long)heads, (long long)kv);
     bool packed = hd_has(&r->o->attrs, A_PACKED);
     int64_t parts = packed ? heads + 2 * kv : heads;
     if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), (long long)parts);
@@ -301,12 +325,15 @@ static const char *attention_operands(Rule *r, int first, Type *q, Type *k) {
     if (packed) return NULL;
     const Type *want = hd_type(r->cx, k->dtype, 3, k->dim);
     for (int i = 1; i < 3; i++)
-        if (IN(first + i) != want) WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(first + i)), (long long)kv, (long long)heads, TEXT(want));
+        if (IN(first + i) != want)
+            WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(first + i)),
+                  (long long)kv, (long long)heads, TEXT(want));
     return NULL;
 }
 
 static const Type *lse_type(Rule *r, const Type *q) {
-    return hd_type(r->cx, q->dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){q->dim[0], hd_int(&r->o->attrs, A_HEADS, 1), q->dim[1]});
+    return hd_type(r->cx, q->dtype == TY_F64 ? TY_F64 : TY_F32, 3,
+                   (int64_t[]){q->dim[0], hd_int(&r->o->attrs, A_HEADS, 1), q->dim[1]});
 }
 
 const char *hd_rule_attention(Rule *r) {
@@ -326,7 +353,8 @@ const char *hd_rule_attention_grad(Rule *r) {
     const char *e = attention_operands(r, 1, &q, &k);
     if (e) return e;
     const Type *o = hd_type(r->cx, q.dtype, 3, q.dim), *kt = hd_type(r->cx, k.dtype, 3, k.dim);
-    if (IN(0) != o || IN(n - 2) != o) WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(o));
+    if (IN(0) != o || IN(n - 2) != o)
+        WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(o));
     if (IN(n - 1) != lse_type(r, &q)) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(lse_type(r, &q)));
     if (packed) return hd_rule_give(r, IN(1));
     e = hd_rule_give(r, o);
@@ -336,8 +364,10 @@ const char *hd_rule_attention_grad(Rule *r) {
 
 const char *hd_rule_cross_entropy(Rule *r) {
     const Type *z = IN(0), *y = IN(1);
-    if (z->rank < 1 || !hd_dtype_is_float(z->dtype)) WRONG("logits must be floating point with a last axis, not %s", TEXT(z));
-    if (y != hd_type(r->cx, TY_I32, z->rank - 1, z->dim)) WRONG("logits %s need targets %s, not %s", TEXT(z), TEXT(hd_type(r->cx, TY_I32, z->rank - 1, z->dim)), TEXT(y));
+    if (z->rank < 1 || !hd_dtype_is_float(z->dtype))
+        WRONG("logits must be floating point with a last axis, not %s", TEXT(z));
+    if (y != hd_type(r->cx, TY_I32, z->rank - 1, z->dim))
+        WRONG("logits %s need targets %s, not %s", TEXT(z), TEXT(hd_type(r->cx, TY_I32, z->rank - 1, z->dim)), TEXT(y));
     return hd_rule_give(r, hd_type(r->cx, z->dtype == TY_F64 ? TY_F64 : TY_F32, 0, NULL));
 }
 
@@ -353,11 +383,14 @@ const char *hd_rule_launch(Rule *r) {
     if (!k || !k->is_kernel) WRONG("no kernel @%s", hd_word(&r->o->attrs, A_KERNEL, ""));
     if (k->n_args != r->o->n_in) WRONG("kernel @%s takes %d operands, not %d", k->name, k->n_args, r->o->n_in);
     for (int i = 0; i < k->n_args; i++)
-        if (k->args[i]->type != IN(i)) WRONG("operand %d of kernel @%s is %s, not %s", i, k->name, TEXT(k->args[i]->type), TEXT(IN(i)));
+        if (k->args[i]->type != IN(i))
+            WRONG("operand %d of kernel @%s is %s, not %s", i, k->name, TEXT(k->args[i]->type), TEXT(IN(i)));
     const Op *ret = hd_return(k);
-    if (!ret || ret->n_in != r->n_declared) WRONG("kernel @%s has %d results, %d written", k->name, ret ? ret->n_in : 0, r->n_declared);
+    if (!ret || ret->n_in != r->n_declared)
+        WRONG("kernel @%s has %d results, %d written", k->name, ret ? ret->n_in : 0, r->n_declared);
     for (int i = 0; i < ret->n_in; i++)
-        if (ret->in[i]->type != r->declared[i]) WRONG("result %d of kernel @%s is %s, not %s", i, k->name, TEXT(ret->in[i]->type), TEXT(r->declared[i]));
+        if (ret->in[i]->type != r->declared[i])
+            WRONG("result %d of kernel @%s is %s, not %s", i, k->name, TEXT(ret->in[i]->type), TEXT(r->declared[i]));
     return declared_all(r);
 }
 
@@ -368,10 +401,12 @@ const char *hd_rule_gemm(Rule *r) {
     int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1), m, n;
     if (batches < 1) WRONG("batches = %lld", (long long)batches);
     int64_t rows_a = hd_type_rows(IN(0)), rows_b = hd_type_rows(IN(1));
-    if (rows_a % batches || rows_b % batches) WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), (long long)batches);
+    if (rows_a % batches || rows_b % batches)
+        WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), (long long)batches);
     const char *e = product(r, rows_a / batches, hd_type_cols(IN(0)), rows_b / batches, hd_type_cols(IN(1)), &m, &n);
     if (e) return e;
-    if (n_in == 3 && (hd_type_count(IN(2)) != n || batches != 1)) WRONG("bias %s for %lld columns", TEXT(IN(2)), (long long)n);
+    if (n_in == 3 && (hd_type_count(IN(2)) != n || batches != 1))
+        WRONG("bias %s for %lld columns", TEXT(IN(2)), (long long)n);
     if (hd_has(&r->o->attrs, A_INTO)) {
         if (r->n_declared) return "a gemm into a buffer has no result";
         const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
@@ -380,7 +415,8 @@ const char *hd_rule_gemm(Rule *r) {
     }
     e = hd_rule_explicit(r);
     if (e) return e;
-    if (hd_type_count(r->out[0]) != batches * m * n || hd_type_cols(r->out[0]) != n) WRONG("product is %lld x %lld, result %s", (long long)(batches * m), (long long)n, TEXT(r->out[0]));
+    if (hd_type_count(r->out[0]) != batches * m * n || hd_type_cols(r->out[0]) != n)
+        WRONG("product is %lld x %lld, result %s", (long long)(batches * m), (long long)n, TEXT(r->out[0]));
     return NULL;
 }
 
@@ -400,7 +436,8 @@ static TypeRule *const rules[] = {
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
     const OpInfo *info = hd_op_info(o->kind);
     Ctx *cx = o->func->module->cx;
-    if (info->n_in >= 0 && o->n_in != info->n_in) return hd_internf(cx, "%s takes %d operands, not %d", info->mnemonic, info->n_in, o->n_in);
+    if (info->n_in >= 0 && o->n_in != info->n_in)
+        return hd_internf(cx, "%s takes %d operands, not %d", info->mnemonic, info->n_in, o->n_in);
     for (const char *p = info->attrs; *p;) { // required attributes, so that rules may read them
         size_t len = strcspn(p, " ");
         char name[40];

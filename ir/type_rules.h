@@ -1,11 +1,18 @@
-// Type rules: one short function for each name in the type column of the op table, from operands, attributes and (for EXPLICIT
-// ops) the written types to the types of the results. A rule returns NULL or what is wrong, saying both values. Only
-// ir/type_*.c include this.
+// Type rules: one short function for each name in the type column of the op table, from operands, attributes and (for
+// EXPLICIT ops) the written types to the types of the results. A rule returns NULL or what is wrong, saying both
+// values. Only ir/type_*.c include this.
 #ifndef IR_TYPE_RULES_H
 #define IR_TYPE_RULES_H
 #include "ir/ir.h"
 
-typedef struct { Ctx *cx; const Op *o; int n_declared; const Type *const *declared; int n; const Type *out[HD_MAX_IN]; } Rule;
+typedef struct {
+    Ctx *cx;
+    const Op *o;
+    int n_declared;
+    const Type *const *declared;
+    int n;
+    const Type *out[HD_MAX_IN];
+} Rule;
 typedef const char *TypeRule(Rule *r);
 
 #define ELT(...)
@@ -24,6 +31,7 @@ static inline const char *hd_rule_give(Rule *r, const Type *t) { // the type of 
     return NULL;
 }
 
-const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k);    // the symbol an attribute names, of this kind; else NULL
-const char *hd_rule_in_buffer(Rule *r, AttrId a, const Type *t); // as many elements as t has, from `offset` on, are in the buffer
+const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k); // the symbol an attribute names, of this kind; else NULL
+const char *hd_rule_in_buffer(Rule *r, AttrId a,
+                              const Type *t); // as many elements as t has, from `offset` on, are in the buffer
 #endif

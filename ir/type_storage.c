@@ -1,4 +1,5 @@
-// The type rules of ops on storage and of collectives: what they name must be there, be of the right kind and be large enough.
+// The type rules of ops on storage and of collectives: what they name must be there, be of the right kind and be large
+// enough.
 #include "ir/type_rules.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
@@ -10,7 +11,9 @@ const char *hd_rule_in_buffer(Rule *r, AttrId a, const Type *t) {
     const Symbol *s = hd_rule_symbol(r, a, SYM_BUFFER);
     if (!s) WRONG("no buffer @%s", hd_word(&r->o->attrs, a, ""));
     int64_t at = hd_int(&r->o->attrs, A_OFFSET, 0), n = hd_type_count(t);
-    if (at < 0 || n > hd_type_count(s->type) - at) WRONG("elements [%lld, %lld) are outside buffer @%s : %s", (long long)at, (long long)(at + n), s->name, TEXT(s->type));
+    if (at < 0 || n > hd_type_count(s->type) - at)
+        WRONG("elements [%lld, %lld) are outside buffer @%s : %s", (long long)at, (long long)(at + n), s->name,
+              TEXT(s->type));
     return NULL;
 }
 
@@ -27,7 +30,8 @@ const char *hd_rule_view(Rule *r) {
     if (!e) e = hd_rule_in_buffer(r, A_BUFFER, r->out[0]);
     if (e) return e;
     const Symbol *s = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
-    if (s->type->dtype != r->out[0]->dtype) WRONG("view %s of buffer @%s : %s", TEXT(r->out[0]), s->name, TEXT(s->type));
+    if (s->type->dtype != r->out[0]->dtype)
+        WRONG("view %s of buffer @%s : %s", TEXT(r->out[0]), s->name, TEXT(s->type));
     return NULL;
 }
 
@@ -60,7 +64,8 @@ const char *hd_rule_square_sums(Rule *r) {
     }
     const char *e = hd_rule_explicit(r);
     if (e) return e;
-    if (r->out[0] != hd_type(r->cx, TY_F64, 1, &n)) WRONG("the result is f64[%lld], not %s", (long long)n, TEXT(r->out[0]));
+    if (r->out[0] != hd_type(r->cx, TY_F64, 1, &n))
+        WRONG("the result is f64[%lld], not %s", (long long)n, TEXT(r->out[0]));
     return NULL;
 }
 
@@ -80,12 +85,15 @@ static const char *after_buffers(Rule *r) {
 
 // A collective between a part on every rank and the whole.
 static const char *collective(Rule *r, AttrId part_at, AttrId whole_at) {
-    const Symbol *comm = hd_rule_symbol(r, A_COMM, SYM_COMM), *part = hd_rule_symbol(r, part_at, SYM_BUFFER), *whole = hd_rule_symbol(r, whole_at, SYM_BUFFER);
+    const Symbol *comm = hd_rule_symbol(r, A_COMM, SYM_COMM), *part = hd_rule_symbol(r, part_at, SYM_BUFFER),
+                 *whole = hd_rule_symbol(r, whole_at, SYM_BUFFER);
     if (!comm) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
     if (!part || !whole) WRONG("no buffer @%s", hd_word(&r->o->attrs, part ? whole_at : part_at, ""));
     int64_t ranks = hd_int(&comm->attrs, A_RANKS, 0);
-    if (part->type->dtype != whole->type->dtype || ranks < 1 || hd_type_count(whole->type) % ranks || hd_type_count(whole->type) / ranks != hd_type_count(part->type))
-        WRONG("@%s : %s on each of %lld ranks does not make @%s : %s", part->name, TEXT(part->type), (long long)ranks, whole->name, TEXT(whole->type));
+    if (part->type->dtype != whole->type->dtype || ranks < 1 || hd_type_count(whole->type) % ranks ||
+        hd_type_count(whole->type) / ranks != hd_type_count(part->type))
+        WRONG("@%s : %s on each of %lld ranks does not make @%s : %s", part->name, TEXT(part->type), (long long)ranks,
+              whole->name, TEXT(whole->type));
     return after_buffers(r);
 }
 
@@ -113,13 +121,15 @@ const char *hd_rule_step_scalars(Rule *r) {
     const Symbol *s = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
     if (r->o->n_in > 1) WRONG("step_scalars takes the gradient norm or nothing, not %d operands", r->o->n_in);
     if (!s || s->type->dtype != TY_I32) WRONG("no i32 buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
-    if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32)) WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
+    if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32))
+        WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
     return hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
 }
 
 const char *hd_rule_adamw(Rule *r) {
     if (!hd_rule_symbol(r, A_BUCKET, SYM_BUCKET)) WRONG("no bucket @%s", hd_word(&r->o->attrs, A_BUCKET, ""));
-    if (hd_has(&r->o->attrs, A_BUFFER) && !hd_rule_symbol(r, A_BUFFER, SYM_BUFFER)) WRONG("no buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
+    if (hd_has(&r->o->attrs, A_BUFFER) && !hd_rule_symbol(r, A_BUFFER, SYM_BUFFER))
+        WRONG("no buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
     if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));
     return NULL;
 }

@@ -1,5 +1,5 @@
-// The generic verifier: what ops.def and symbols.def promise, checked on every op. Errors stand at the op's text where it was
-// parsed, else they name the function and print the op.
+// The generic verifier: what ops.def and symbols.def promise, checked on every op. Errors stand at the op's text where
+// it was parsed, else they name the function and print the op.
 #include "ir/ir.h"
 #include <string.h>
 
@@ -38,10 +38,13 @@ static void check_types(Verifier *v, Op *o) {
         wrong(v, o, e);
         return;
     }
-    if (o->n_out != n) wrong(v, o, hd_internf(cx, "%s has %d results, %d written", hd_op_info(o->kind)->mnemonic, o->n_out, n));
+    if (o->n_out != n)
+        wrong(v, o, hd_internf(cx, "%s has %d results, %d written", hd_op_info(o->kind)->mnemonic, o->n_out, n));
     for (int i = 0; i < n && i < o->n_out; i++) {
         if (o->out[i]->type != written[i])
-            wrong(v, o, hd_internf(cx, "result %d is %s, not %s", i, hd_type_text(cx, o->out[i]->type), hd_type_text(cx, written[i])));
+            wrong(v, o,
+                  hd_internf(cx, "result %d is %s, not %s", i, hd_type_text(cx, o->out[i]->type),
+                             hd_type_text(cx, written[i])));
         o->out[i]->type = written[i];
     }
     o->n_out = n; // as written: values that inference added or dropped are no part of the function
@@ -63,10 +66,13 @@ static void check_func(Verifier *v) {
             }
         unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
         if (!(info->stages & stages))
-            wrong(v, o, hd_internf(cx, "%s may not occur at stage %s", info->mnemonic, f->is_kernel ? "kernels (in a kernel)" : hd_stage_text(v->m->stage)));
+            wrong(v, o,
+                  hd_internf(cx, "%s may not occur at stage %s", info->mnemonic,
+                             f->is_kernel ? "kernels (in a kernel)" : hd_stage_text(v->m->stage)));
         check_attrs(v, o);
         if (ok) check_types(v, o);
-        if ((o->kind == OP_RETURN) != (o->next == NULL)) wrong(v, o, "return must be the last op, and the last op a return");
+        if ((o->kind == OP_RETURN) != (o->next == NULL))
+            wrong(v, o, "return must be the last op, and the last op a return");
         for (int i = 0; i < o->n_out; i++) {
             if (o->out[i]->id >= f->n_values || def[o->out[i]->id]) HD_BUG("value ids of @%s are not dense", f->name);
             def[o->out[i]->id] = o;
@@ -79,12 +85,15 @@ static void check_func(Verifier *v) {
 static bool is_table(const Func *k, const Value *v) { // rows of it are read by number: its size is free
     for (const Op *o = k->first; o; o = o->next) {
         if (o->n_in < 1 || o->in[0] != v) continue;
-        if (o->kind == OP_EMBEDDING || ((o->kind == OP_RESHAPE || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0]))) return true;
+        if (o->kind == OP_EMBEDDING ||
+            ((o->kind == OP_RESHAPE || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0])))
+            return true;
     }
     return false;
 }
 
-// Each value that enters or leaves a kernel over rows x cols is as large as that space or repeats over it: generated code indexes by it.
+// Each value that enters or leaves a kernel over rows x cols is as large as that space or repeats over it: generated
+// code indexes by it.
 static void check_space(Verifier *v) {
     const Func *k = v->f;
     Ctx *cx = v->m->cx;
@@ -92,21 +101,23 @@ static void check_space(Verifier *v) {
     if (!kind || strcmp(kind->s, "rows") != 0) return;
     int64_t space = 0;
     if (!r || !c || r->i < 0 || c->i < 0 || __builtin_mul_overflow(r->i, c->i, &space)) {
-        hd_error(cx, k->span, "kernel @%s of kind rows needs rows and cols that are not negative and whose product fits 64 bits", k->name);
+        hd_error(cx, k->span,
+                 "kernel @%s of kind rows needs rows and cols that are not negative and whose product fits 64 bits",
+                 k->name);
         return;
     }
     for (int i = 0; i < k->n_args; i++) {
         int64_t count = hd_type_count(k->args[i]->type);
         if (count && !is_table(k, k->args[i]) && space % count)
-            hd_error(cx, k->span, "kernel @%s: argument %d, %s, does not repeat over %lld rows of %lld", k->name, i, hd_type_text(cx, k->args[i]->type),
-                     (long long)r->i, (long long)c->i);
+            hd_error(cx, k->span, "kernel @%s: argument %d, %s, does not repeat over %lld rows of %lld", k->name, i,
+                     hd_type_text(cx, k->args[i]->type), (long long)r->i, (long long)c->i);
     }
     const Op *back = k->last;
     for (int i = 0; back && back->kind == OP_RETURN && i < back->n_in; i++) {
         int64_t count = hd_type_count(back->in[i]->type);
         if (count > 1 && space % count)
-            hd_error(cx, k->span, "kernel @%s: result %d, %s, does not fit %lld rows of %lld", k->name, i, hd_type_text(cx, back->in[i]->type), (long long)r->i,
-                     (long long)c->i);
+            hd_error(cx, k->span, "kernel @%s: result %d, %s, does not fit %lld rows of %lld", k->name, i,
+                     hd_type_text(cx, back->in[i]->type), (long long)r->i, (long long)c->i);
     }
 }
 
@@ -117,7 +128,8 @@ bool hd_verify(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next)
         for (int i = 0; i < s->attrs.n; i++)
             if (!hd_attr_allowed(hd_symbol_attrs(s->kind), s->attrs.at[i].id))
-                hd_error(cx, s->span, "%s @%s has no attribute '%s'", hd_symbol_keyword(s->kind), s->name, hd_attr_info(s->attrs.at[i].id)->text);
+                hd_error(cx, s->span, "%s @%s has no attribute '%s'", hd_symbol_keyword(s->kind), s->name,
+                         hd_attr_info(s->attrs.at[i].id)->text);
     for (const Symbol *s = m->symbols; s; s = s->next)
         if ((s->kind == SYM_PARAM || s->kind == SYM_BUCKET || s->kind == SYM_BUFFER) && !s->type)
             hd_error(cx, s->span, "%s @%s needs a type", hd_symbol_keyword(s->kind), s->name);

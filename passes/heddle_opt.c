@@ -1,12 +1,12 @@
-// heddle-opt: reads a .hir file, runs a textual pipeline over it and prints the result. The tool of every test of a pass.
-// Exit status: 0 done, 1 errors in the input or missing diagnostics, 2 bad usage.
+// heddle-opt: reads a .hir file, runs a textual pipeline over it and prints the result. The tool of every test of a
+// pass. Exit status: 0 done, 1 errors in the input or missing diagnostics, 2 bad usage.
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
 #include "ir/reference.h"
-#include "passes/manager_options.h"
-#include "passes/pack.h"
-#include "passes/report.h"
-#include "passes/reproducer.h"
+#include "passes/manager/manager_options.h"
+#include "passes/memory/pack.h"
+#include "passes/report/report.h"
+#include "passes/manager/reproducer.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,16 +35,20 @@ enum { N_LISTS = sizeof lists / sizeof *lists };
 static void usage(FILE *to) {
     Arena *a = hd_arena_new();
     Out o = hd_out(a);
-    hd_puts(&o, "usage: heddle-opt [FILE.hir|-] [OPTION]...\n"
-                "Reads a module, runs passes over it and prints it. Without --pass-pipeline it only checks and prints.\n\n");
-    hd_puts(&o, "  -o FILE                      write the module there, not to standard output\n"
-                "  --split-input-file           the input is several modules, separated by lines '// -----'\n"
-                "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n"
-                "  --run-reproducer             take the pipeline from the first line of the input\n"
-                "  --report=json|text           print what the plan costs, not the module\n"
-                "  --pack=FILE.csv              give the values of a file (columns id, lower, upper, size) offsets, and stop\n"
-                "  --capacity=BYTES             --pack: stop as soon as they fit; exit with 1 when no such packing is found\n"
-                "  --time-limit=SECONDS         --capacity: how long to search at most (default: 60)\n");
+    hd_puts(
+        &o,
+        "usage: heddle-opt [FILE.hir|-] [OPTION]...\n"
+        "Reads a module, runs passes over it and prints it. Without --pass-pipeline it only checks and prints.\n\n");
+    hd_puts(
+        &o,
+        "  -o FILE                      write the module there, not to standard output\n"
+        "  --split-input-file           the input is several modules, separated by lines '// -----'\n"
+        "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n"
+        "  --run-reproducer             take the pipeline from the first line of the input\n"
+        "  --report=json|text           print what the plan costs, not the module\n"
+        "  --pack=FILE.csv              give the values of a file (columns id, lower, upper, size) offsets, and stop\n"
+        "  --capacity=BYTES             --pack: stop as soon as they fit; exit with 1 when no such packing is found\n"
+        "  --time-limit=SECONDS         --capacity: how long to search at most (default: 60)\n");
     hd_manager_usage(&o);
     for (int i = 0; i < N_LISTS; i++) hd_printf(&o, "  %-28s %s\n", lists[i].name, lists[i].doc);
     hd_puts(&o, "  --help                       print this, and stop\n");
@@ -82,14 +86,16 @@ static bool read_arguments(Arguments *args, int argc, char **argv) {
         else if (!strncmp(arg, "--capacity=", 11)) {
             if (!read_count(arg + 11, &args->capacity)) return bad_usage("a number of bytes must follow the = of", arg);
         } else if (!strncmp(arg, "--time-limit=", 13)) {
-            if (!read_count(arg + 13, &args->seconds)) return bad_usage("a number of seconds must follow the = of", arg);
+            if (!read_count(arg + 13, &args->seconds))
+                return bad_usage("a number of seconds must follow the = of", arg);
         } else if (!strcmp(arg, "-o") && i + 1 < argc) args->output = argv[++i];
         else if (!strcmp(arg, "-o")) return bad_usage("a file name must follow", arg);
         else if (arg[0] == '-' && arg[1]) return bad_usage("no option is called", arg);
         else if (args->input) return bad_usage("more than one input file:", arg);
         else args->input = arg;
     }
-    if (args->run_reproducer && args->manager.pipeline) return bad_usage("--run-reproducer brings its own pipeline, not", args->manager.pipeline);
+    if (args->run_reproducer && args->manager.pipeline)
+        return bad_usage("--run-reproducer brings its own pipeline, not", args->manager.pipeline);
     return true;
 }
 
@@ -101,13 +107,15 @@ static const char *reproducer_pipeline(Ctx *cx, const char *text) {
 }
 
 // One module: parse, verify, run, print to `out`. false when it has errors.
-static bool process(Ctx *cx, const Arguments *args, const char *name, const char *text, size_t len, int first_line, Out *out) {
+static bool process(Ctx *cx, const Arguments *args, const char *name, const char *text, size_t len, int first_line,
+                    Out *out) {
     uint32_t base = hd_source_add(&cx->diags, name, text, len, first_line);
     const char *pipeline_text = args->run_reproducer ? reproducer_pipeline(cx, text) : args->manager.pipeline;
     Pipeline pipeline = {0};
     bool good = true;
     if (args->run_reproducer && !pipeline_text) {
-        hd_error(cx, (Span){0}, "'%s' is no reproducer: its first line does not start with '%s'", name, HD_REPRODUCER_LINE);
+        hd_error(cx, (Span){0}, "'%s' is no reproducer: its first line does not start with '%s'", name,
+                 HD_REPRODUCER_LINE);
         good = false;
     }
     if (pipeline_text) good = good && hd_pipeline_parse(cx, pipeline_text, &pipeline);
@@ -155,7 +163,9 @@ static bool pack(const Arguments *args, const char *path, const char *text, Out 
     int64_t height = 0, bound = 0;
     const char *wrong = hd_pack_csv(out->arena, text, args->capacity, (double)args->seconds, out, &height, &bound);
     if (wrong) fprintf(stderr, "%s: error: %s\n", path, wrong);
-    else fprintf(stderr, "height %lld, lower bound %lld, gap %.3f %%\n", (long long)height, (long long)bound, bound ? 100.0 * (double)(height - bound) / (double)bound : 0.0);
+    else
+        fprintf(stderr, "height %lld, lower bound %lld, gap %.3f %%\n", (long long)height, (long long)bound,
+                bound ? 100.0 * (double)(height - bound) / (double)bound : 0.0);
     if (wrong || !args->capacity || height <= args->capacity) return !wrong;
     fprintf(stderr, "%s: error: no packing into %lld bytes was found\n", path, (long long)args->capacity);
     return false;
@@ -188,7 +198,9 @@ static int run(const Arguments *args, Arena *a) {
     } else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) {
         error = errno;
     }
-    if (error) fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output", strerror(error));
+    if (error)
+        fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output",
+                strerror(error));
     return good && !error ? 0 : EXIT_ERRORS;
 }
 

@@ -1,5 +1,6 @@
-// What a pass is: a function from a module to a module. It keeps no state between runs, reads its options from PassCx, allocates
-// what lives on m->cx->arena and what does not on cx->scratch. Order, verification, dumps and timing belong to the manager.
+// What a pass is: a function from a module to a module. It keeps no state between runs, reads its options from PassCx,
+// allocates what lives on m->cx->arena and what does not on cx->scratch. Order, verification, dumps and timing belong
+// to the manager.
 #ifndef PASSES_PASS_H
 #define PASSES_PASS_H
 #include "ir/ir.h"

@@ -1,5 +1,6 @@
-// Token files and their order. The permutation is a four-round Feistel network over the smallest even number of bits that holds
-// the window count, walked until the value is in range (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains").
+// Token files and their order. The permutation is a four-round Feistel network over the smallest even number of bits
+// that holds the window count, walked until the value is in range (cycle walking: Black and Rogaway, "Ciphers with
+// arbitrary finite domains").
 #include "runtime/data.h"
 #include "runtime/heddle.h"
 #include "runtime/random.h"
@@ -17,7 +18,9 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && !strcmp(s + n - k, end);
 }
 
-static uint32_t word_at(const unsigned char *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+static uint32_t word_at(const unsigned char *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 
 static bool layout(Data *d) { // which of the three formats
     d->tokens = d->map;
@@ -36,14 +39,16 @@ static bool layout(Data *d) { // which of the three formats
             return false;
         }
         if (count > d->count) {
-            hd_fail("%s: the header says %u tokens, the file holds %lld: it is cut short", d->path, count, (long long)d->count);
+            hd_fail("%s: the header says %u tokens, the file holds %lld: it is cut short", d->path, count,
+                    (long long)d->count);
             return false;
         }
         d->count = count;
         return true;
     }
     if (d->map_bytes >= HEADER_BYTES && word_at(d->map) == WIDE_MAGIC) {
-        hd_fail("%s: tokens of 4 bytes (magic %d); tokens of 2 bytes are read (magic %d)", d->path, WIDE_MAGIC, HEADER_MAGIC);
+        hd_fail("%s: tokens of 4 bytes (magic %d); tokens of 2 bytes are read (magic %d)", d->path, WIDE_MAGIC,
+                HEADER_MAGIC);
         return false;
     }
     if (d->map_bytes % 2) {
@@ -81,7 +86,8 @@ bool hd_data_open(Data *d, const char *path, int64_t seq) {
     close(fd);
     if (!layout(d)) return false;
     if (d->count < seq + 1) {
-        hd_fail("%s holds %lld tokens; one sequence of %lld needs %lld", path, (long long)d->count, (long long)seq, (long long)seq + 1);
+        hd_fail("%s holds %lld tokens; one sequence of %lld needs %lld", path, (long long)d->count, (long long)seq,
+                (long long)seq + 1);
         return false;
     }
     return true;
@@ -118,7 +124,8 @@ bool hd_data_window(const Data *d, int64_t vocab, int64_t seq, int64_t index, in
         const unsigned char *p = d->tokens + (start + i) * d->width;
         int32_t t = d->width == 1 ? p[0] : p[0] | p[1] << 8;
         if (t >= vocab) {
-            hd_fail("%s: token %d at position %lld is outside the vocabulary of %lld", d->path, t, (long long)(start + i), (long long)vocab);
+            hd_fail("%s: token %d at position %lld is outside the vocabulary of %lld", d->path, t,
+                    (long long)(start + i), (long long)vocab);
             return false;
         }
         if (i < seq) tokens[i] = t;
@@ -127,7 +134,8 @@ bool hd_data_window(const Data *d, int64_t vocab, int64_t seq, int64_t index, in
     return true;
 }
 
-bool hd_data_batch(const Data *d, int64_t vocab, int64_t batch, int64_t seq, uint64_t seed, int64_t first, int32_t *tokens, int32_t *targets) {
+bool hd_data_batch(const Data *d, int64_t vocab, int64_t batch, int64_t seq, uint64_t seed, int64_t first,
+                   int32_t *tokens, int32_t *targets) {
     int64_t n = hd_data_windows(d, seq);
     for (int64_t b = 0; b < batch; b++) {
         int64_t s = first + b;

@@ -1,5 +1,6 @@
-// What a compiled program and the runtime say to each other. codegen prints an HdProgram and one C function for each planned
-// function; hd_main does the rest. All offsets are bytes into the one device arena. Nothing here depends on the compiler.
+// What a compiled program and the runtime say to each other. codegen prints an HdProgram and one C function for each
+// planned function; hd_main does the rest. All offsets are bytes into the one device arena. Nothing here depends on the
+// compiler.
 #ifndef RUNTIME_HEDDLE_H
 #define RUNTIME_HEDDLE_H
 #include <stdbool.h>
@@ -12,13 +13,14 @@ typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int6
 
 typedef enum { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_CONST, HD_INIT_NORMAL, HD_INIT_UNIFORM } HdInit;
 
-// The parameters of a unit as one flat vector of `size` elements. With several ranks each owns `shard` of them, in the order of its
-// number in the shard group. A storage holds either the whole or this rank's shard.
+// The parameters of a unit as one flat vector of `size` elements. With several ranks each owns `shard` of them, in the
+// order of its number in the shard group. A storage holds either the whole or this rank's shard.
 typedef struct {
     const char *name;
     int64_t size, shard; // elements; equal where nothing is sharded
     HdDtype compute_dtype;
-    int64_t master, moment1, moment2, grad, compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
+    int64_t master, moment1, moment2, grad,
+        compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
     bool optimizer_sharded, grad_sharded; // which hold a shard; `optimizer`: master, moments and compute
     int64_t next; // byte offset of all of the weights, gathered, in the compute dtype; -1: none that outlive a step
 } HdBucket;
@@ -54,7 +56,8 @@ typedef struct {
     bool graph;             // captured once, replayed after
 } HdFunc;
 
-typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored n x k
+typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored
+                 // n x k
     int64_t m, n, k;
     bool ta, tb, accumulate; // accumulate: d += a b
     HdDtype a, b, d;         // sums are f32 (f64 for f64)
@@ -66,7 +69,8 @@ enum { HD_EPI_NONE, HD_EPI_BIAS, HD_EPI_BIAS_GELU }; // bias: n values of d's dt
 
 typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;   // threads of a block; dynamic shared memory
 
-typedef struct { // attention over [batch, seq, heads*size] with row strides in elements; forward and backward are two descriptors
+typedef struct { // attention over [batch, seq, heads*size] with row strides in elements; forward and backward are two
+                 // descriptors
     int64_t batch, seq, heads, kv_heads, size;
     int64_t q_stride, k_stride, v_stride, o_stride; // of q/dq, k/dk, v/dv, o/do
     bool causal, grad;                              // grad: this one is for hd_*_attention_grad
@@ -81,8 +85,8 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     int kernel[3];
     HdGrid grid[3];
 } HdAttention;
-// ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is told once on
-// stderr. What cuDNN's repeatable backward needs: batch*heads*seq*4 (as above) + 1024
+// ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is told
+// once on stderr. What cuDNN's repeatable backward needs: batch*heads*seq*4 (as above) + 1024
 //   + batch*heads*seq*seq*2 + (kv_heads < heads ? 4*batch*heads*seq*size : 0); forward: 1024.
 enum { HD_ATTENTION_ANY, HD_ATTENTION_KERNEL };
 
@@ -92,8 +96,10 @@ typedef struct { const char *name; int source; int shared_bytes; } HdKernel; // 
 typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
-    const char *plan_hash, *model_hash; // model_hash: parameters and training numbers, not the schedule: what a checkpoint must match
-    const char *train;                  // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: what a message names where that hash is another
+    const char *plan_hash,
+        *model_hash; // model_hash: parameters and training numbers, not the schedule: what a checkpoint must match
+    const char
+        *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: what a message names where that hash is another
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
     int64_t arena_bytes;
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
@@ -108,15 +114,16 @@ typedef struct {
     const HdParam *params;
     int64_t loss, norm, step;           // byte offsets of @state.loss f32, @state.norm f32, @state.step i32; -1: absent
     int n_funcs;
-    const HdFunc *funcs;                // by name: micro_only | micro_first micro micro_last, update, eval; with several ranks the
-                                        // update is part of micro_only or micro_last and there is no function of its own
+    const HdFunc *funcs; // by name: micro_only | micro_first micro micro_last, update, eval; with several ranks the
+                         // update is part of micro_only or micro_last and there is no function of its
+                         // own
     const HdBackend *backend;
     int n_sources, n_kernels, n_gemms;
     const HdSource *sources;
     const HdKernel *kernels;
     const HdGemm *gemms;
-    // streams by index (0, "compute", is the one that copies and graphs go to), number of events (each recorded by one function),
-    // attention descriptors (hd_cuda_attention gets a pointer into this table)
+    // streams by index (0, "compute", is the one that copies and graphs go to), number of events (each recorded by one
+    // function), attention descriptors (hd_cuda_attention gets a pointer into this table)
     int n_streams, n_events, n_attentions;
     const char *const *streams;
     const HdAttention *attentions;
@@ -127,17 +134,20 @@ struct HdBackend {
     const char *name;
     bool synchronous; // `run` returns when the work is done: nothing is gained by issuing ahead
     bool threads;     // the ranks of a run are threads of one process; else each is a process
-    // all (world.h): NULL on failure; everything compiled, loaded and connected, memory zeroed. `w` outlives the executor.
+    // all (world.h): NULL on failure; everything compiled, loaded and connected, memory zeroed. `w` outlives the
+    // executor.
     HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, const char *profile);
-    bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);  // into the device arena; ordered before later runs
+    bool (*write)(HdExec *x, int64_t offset, const void *data,
+                  size_t bytes); // into the device arena; ordered before later runs
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous, unless said above
-    // Copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the oldest such copy.
+    // Copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the oldest
+    // such copy.
     bool (*post)(HdExec *x, int n, const int64_t *offsets, size_t bytes);
     bool (*collect)(HdExec *x, void *data);
     bool (*sync)(HdExec *x);
-    // Chrome trace of the last step run with profiling on, a process a rank and a thread a stream. Where ranks are threads, `all`: rank 0
-    // writes the file with every rank's events; else each rank writes its own.
+    // Chrome trace of the last step run with profiling on, a process a rank and a thread a stream. Where ranks are
+    // threads, `all`: rank 0 writes the file with every rank's events; else each rank writes its own.
     bool (*write_profile)(HdExec *x, const char *path);
     void (*close)(HdExec *x);
     double (*peak_flops)(HdExec *x); // dense rate for MFU; 0: unknown
@@ -149,9 +159,10 @@ extern const HdBackend hd_host_backend, hd_cuda_backend;
 struct HdExec {
     const HdProgram *program;
     struct HdWorld *world;
-    int shard_index;                                         // this rank's number in its shard group: world->rank % program->shard
+    int shard_index; // this rank's number in its shard group: world->rank % program->shard
     char *base;                                              // the device arena; host only
-    void (*on_action)(HdExec *x, const HdFunc *f, int index); // NULL unless profiling: the action `index` of f is issued next
+    void (*on_action)(HdExec *x, const HdFunc *f,
+                      int index); // NULL unless profiling: the action `index` of f is issued next
 };
 
 int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
@@ -164,31 +175,39 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
     if (x->on_action) x->on_action(x, f, index);
 }
 
-// Of `decayed` elements in front of a bucket, how many are among the `count` that this rank updates, all of them or its shard.
+// Of `decayed` elements in front of a bucket, how many are among the `count` that this rank updates, all of them or its
+// shard.
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded);
 
 // --- called by generated programs, target host
 void hd_host_start(char **argv); // first thing in main
 static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
-void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace);
-void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v, const void *o,
-                            const float *lse, void *dq, void *dk, void *dv, void *workspace);
-void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss,
-                           void *workspace);
+void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
+                       void *workspace);
+void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
+                            const void *o, const float *lse, void *dq, void *dk, void *dv, void *workspace);
+void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
+                           float *loss, void *workspace);
 // workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                                 const float *dloss, float *loss, void *dlogits, void *workspace);
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
                             float *out, bool accumulate);
-typedef struct { double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor; int64_t lr_warmup, lr_total; int lr_kind; } HdOptimizer;
+typedef struct {
+    double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor;
+    int64_t lr_warmup, lr_total;
+    int lr_kind;
+} HdOptimizer;
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
-// sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order, in f64. Generated
-// programs check that the compiler sized the workspace for the same blocks.
+// sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order,
+// in f64. Generated programs check that the compiler sized the workspace for the same blocks.
 enum { HD_HOST_NORM_BLOCK = 4096 };
-void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm, void *workspace); // workspace: a double a block
-// step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded to f32 once;
-// factor = clip > 0 && norm > clip ? clip / norm : 1. The learning rate of step t = 1, 2, ... (the same text as in ir/eval_update.c):
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm,
+                       void *workspace); // workspace: a double a block
+// step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded
+// to f32 once; factor = clip > 0 && norm > clip ? clip / norm : 1. The learning rate of step t = 1, 2, ... (the same
+// text as in ir/eval/update.c):
 //   t <= warmup:  peak t / warmup
 //   then, with p = min(1, (t - warmup) / max(1, total - warmup)):
 //   constant:     peak
@@ -198,14 +217,15 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
 // elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = clip factor * grad:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),  c1, c2 = scalars[2], scalars[3]
-void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m, float *v,
-                   void *compute, HdDtype compute_dtype, const float *scalars);
-void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums); // one a block, as hd_host_grad_norm adds
+void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
+                   float *v, void *compute, HdDtype compute_dtype, const float *scalars);
+void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts,
+                         double *sums); // one a block, as hd_host_grad_norm adds
 void hd_host_root_sum(int64_t n, const double *sums, float *norm);
 // Collectives of comm number `comm`: block until the whole group has met. `part` and `whole` do not overlap.
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);
-// They fail, for the whole run, when the ranks do not all come for the same action, or when a rank gives up. Rank r's part is whole's
-// part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.
+// They fail, for the whole run, when the ranks do not all come for the same action, or when a rank gives up. Rank r's
+// part is whole's part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
 void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
@@ -213,15 +233,20 @@ void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void
 
 // --- called by generated programs, target cuda. Failures are remembered and returned by the backend's next function.
 uint64_t hd_device(HdExec *x, int64_t offset); // device address
-void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const uint64_t *args); // 8 bytes an argument; narrower ones in the low bytes
-void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d, uint64_t workspace);
-void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o, uint64_t lse, uint64_t workspace);
-void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                            uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t workspace);
+void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n,
+                    const uint64_t *args); // 8 bytes an argument; narrower ones in the low bytes
+void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
+                  uint64_t workspace);
+void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
+                       uint64_t lse, uint64_t workspace);
+void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
+                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
+                            uint64_t workspace);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
 void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);
-void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t part_count);
+void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part,
+                            int64_t part_count);
 void hd_cuda_record(HdExec *x, int stream, int event);
 void hd_cuda_wait(HdExec *x, int stream, int event);
 #endif

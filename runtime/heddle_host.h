@@ -1,6 +1,7 @@
-// Inline helpers of generated host kernels and of runtime/host: conversions, ordered row reductions, vectorisable exp and tanh.
-// Everything here has one fixed order of operations, so results do not depend on threads, on the kernel it is inlined into, or on
-// what the compiler vectorises; that needs -ffp-contract=off, and fused multiply-adds where the machine has them are written out.
+// Inline helpers of generated host kernels and of runtime/host: conversions, ordered row reductions, vectorisable exp
+// and tanh. Everything here has one fixed order of operations, so results do not depend on threads, on the kernel it is
+// inlined into, or on what the compiler vectorises; that needs -ffp-contract=off, and fused multiply-adds where the
+// machine has them are written out.
 #ifndef RUNTIME_HEDDLE_HOST_H
 #define RUNTIME_HEDDLE_HOST_H
 #include <math.h>
@@ -57,7 +58,9 @@ static inline float hd_fma(float a, float b, float c) {
 }
 
 static inline float hd_exp(float x) {
-    const float bounded = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x; // the ends already give 0 and infinity; NaN stays
+    const float bounded = x < -104.0f ? -104.0f
+                          : x > 89.0f ? 89.0f
+                                      : x; // the ends already give 0 and infinity; NaN stays
     const float n = (bounded * 1.44269504088896341f + 12582912.0f) - 12582912.0f; // nearest integer
     const float r = hd_fma(n, 2.12194440e-4f, hd_fma(n, -0.693359375f, bounded));
     float p = 1.9875691500e-4f;

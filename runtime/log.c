@@ -46,7 +46,9 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
     bool warm = step > l->first_step + 1; // the first step carries warm-up
-    l->step_seconds = !warm ? took : l->step_seconds > 0 && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took : took;
+    l->step_seconds = !warm                                             ? took
+                      : l->step_seconds > 0 && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took
+                                                                        : took;
     l->last = now;
     const HdProgram *p = l->program;
     const int64_t tokens = p->batch * p->seq * p->micro * hd_ranks(p);
@@ -57,7 +59,8 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
         fprintf(l->json, "{\"step\": %lld", (long long)step);
         put_number(l->json, "loss", (double)loss);
         put_number(l->json, "grad_norm", (double)norm);
-        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took, (long long)(l->first_tokens + (step - l->first_step) * tokens));
+        fprintf(l->json, ", \"seconds\": %.6f, \"tokens\": %lld", took,
+                (long long)(l->first_tokens + (step - l->first_step) * tokens));
         put_number(l->json, "tokens_per_second", (double)tokens / took);
         if (mfu > 0) fprintf(l->json, ", \"mfu\": %.4f", mfu);
         fprintf(l->json, ", \"ranks\": %d}\n", hd_ranks(p));
@@ -67,9 +70,9 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     long left = lround((double)(l->last_step - step) * l->step_seconds);
     char mfu_text[32] = "";
     if (mfu > 0) snprintf(mfu_text, sizeof mfu_text, "  mfu %.1f%%", 100 * mfu);
-    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s%s  eta %ld:%02ld:%02ld%s", l->terminal ? "\r\x1b[K" : "", (long long)step,
-            (long long)l->last_step, (double)loss, (double)norm, rate, mfu_text, left / 3600, left / 60 % 60, left % 60,
-            l->terminal && step != l->last_step ? "" : "\n");
+    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s%s  eta %ld:%02ld:%02ld%s",
+            l->terminal ? "\r\x1b[K" : "", (long long)step, (long long)l->last_step, (double)loss, (double)norm, rate,
+            mfu_text, left / 3600, left / 60 % 60, left % 60, l->terminal && step != l->last_step ? "" : "\n");
 }
 
 void hd_log_restart(Log *l) { l->last = hd_now(); }

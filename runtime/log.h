@@ -2,7 +2,7 @@
 #ifndef RUNTIME_LOG_H
 #define RUNTIME_LOG_H
 #include "runtime/options.h"
-#include "runtime/state.h"
+#include "runtime/checkpoint/state.h"
 #include <stdio.h>
 
 typedef struct {
@@ -16,7 +16,8 @@ typedef struct {
     int64_t first_step, last_step, every, first_tokens; // first_tokens: read before the first step
 } Log;
 
-bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const Progress *at, double peak_flops); // false after hd_fail
+bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const Progress *at,
+                 double peak_flops); // false after hd_fail
 void hd_log_step(Log *l, int64_t step, float loss, float norm);
 void hd_log_val(Log *l, int64_t step, double loss);
 void hd_log_restart(Log *l); // validation and saving are over: the next step's time begins now

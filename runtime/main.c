@@ -1,5 +1,5 @@
 // hd_main: the command line of every compiled program, and the ranks it starts: one alone, threads, or processes.
-#include "runtime/launch.h"
+#include "runtime/world/launch.h"
 #include "runtime/run.h"
 #include <errno.h>
 #include <pthread.h>
@@ -62,7 +62,8 @@ static int run_one(const HdProgram *p, const Options *o, HdWorld *w) {
     return close_ranks(&rank, 1);
 }
 
-static int run_processes(const HdProgram *p, const Options *o) { // this one is a rank, or looks after those that it has started
+static int run_processes(const HdProgram *p,
+                         const Options *o) { // this one is a rank, or looks after those that it has started
     HdLaunch l;
     if (!hd_launch(p, (int)o->ranks, &l)) return l.status;
     hd_catch_signals();
@@ -85,7 +86,9 @@ int hd_main(int argc, char **argv, const HdProgram *p) {
     if (o.report || o.report_json) return rank ? 0 : print_report(o.report ? p->report_text : p->report);
     if (!p->backend->threads) return run_processes(p, &o);
     if (started > 1) {
-        if (!rank) fprintf(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n", launcher, started, p->target, n, n > 1 ? "s" : "");
+        if (!rank)
+            fprintf(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n",
+                    launcher, started, p->target, n, n > 1 ? "s" : "");
         return 2;
     }
     hd_catch_signals();

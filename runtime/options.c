@@ -55,12 +55,17 @@ static void usage(FILE *f, const char *argv0) {
     fprintf(f, "usage: %s --data=FILE --steps=N [options]\n", argv0);
     for (int i = 0; i < N_OPTIONS; i++) {
         char left[40];
-        snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] && *args[i] != '[' ? "=" : "", args[i] ? args[i] : "");
+        snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] && *args[i] != '[' ? "=" : "",
+                 args[i] ? args[i] : "");
         fprintf(f, "  %-20s %s\n", left, docs[i]);
     }
-    fputs("Interrupted or terminated, a program finishes its step, saves (with --save) and exits with 128 + the signal's number.\n"
-          "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, HEDDLE_CACHE=FOLDER|off,\n"
-          "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (tell every choice)\n", f);
+    fputs("Interrupted or terminated, a program finishes its step, saves (with --save) and exits with 128 + the "
+          "signal's number.\n"
+          "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
+          "HEDDLE_CACHE=FOLDER|off,\n"
+          "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (tell "
+          "every choice)\n",
+          f);
 }
 
 static bool silent; // another rank says it
@@ -77,7 +82,8 @@ static bool number(const char *name, const char *text, int64_t least, int64_t mo
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (*end || end == text || errno || n < least || n > most) {
-        say("error: --%s=%s: expected a whole number from %lld to %lld\n", name, text, (long long)least, (long long)most);
+        say("error: --%s=%s: expected a whole number from %lld to %lld\n", name, text, (long long)least,
+            (long long)most);
         return false;
     }
     *v = n;
@@ -85,9 +91,16 @@ static bool number(const char *name, const char *text, int64_t least, int64_t mo
 }
 
 static int set(Options *o, int id, const char *arg) { // 0 or 2
-    const char **text = id == OPT_DATA ? &o->data : id == OPT_VAL ? &o->val : id == OPT_LOG ? &o->log : id == OPT_DIGEST ? &o->digest :
-                        id == OPT_SAVE ? &o->save : id == OPT_RESUME ? &o->resume : id == OPT_INIT ? &o->init :
-                        id == OPT_EXPORT ? &o->export_to : id == OPT_PROFILE ? &o->profile : NULL;
+    const char **text = id == OPT_DATA      ? &o->data
+                        : id == OPT_VAL     ? &o->val
+                        : id == OPT_LOG     ? &o->log
+                        : id == OPT_DIGEST  ? &o->digest
+                        : id == OPT_SAVE    ? &o->save
+                        : id == OPT_RESUME  ? &o->resume
+                        : id == OPT_INIT    ? &o->init
+                        : id == OPT_EXPORT  ? &o->export_to
+                        : id == OPT_PROFILE ? &o->profile
+                                            : NULL;
     if (text) {
         if (!*arg) {
             say("error: --%s needs a file name\n", names[id]);
@@ -96,9 +109,14 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
         *text = arg;
         return 0;
     }
-    int64_t *n = id == OPT_STEPS ? &o->steps : id == OPT_SEED ? &o->seed : id == OPT_SAVE_EVERY ? &o->save_every :
-                 id == OPT_VAL_EVERY ? &o->val_every : id == OPT_VAL_BATCHES ? &o->val_batches : id == OPT_LOG_EVERY ? &o->log_every :
-                 id == OPT_RANKS ? &o->ranks : NULL;
+    int64_t *n = id == OPT_STEPS         ? &o->steps
+                 : id == OPT_SEED        ? &o->seed
+                 : id == OPT_SAVE_EVERY  ? &o->save_every
+                 : id == OPT_VAL_EVERY   ? &o->val_every
+                 : id == OPT_VAL_BATCHES ? &o->val_batches
+                 : id == OPT_LOG_EVERY   ? &o->log_every
+                 : id == OPT_RANKS       ? &o->ranks
+                                         : NULL;
     if (n) {
         const int64_t most = id == OPT_SEED ? INT64_MAX : INT32_MAX; // the device counts steps in 32 bits
         if (!number(names[id], arg, id == OPT_STEPS || id == OPT_SEED ? 0 : 1, most, n)) return 2;
@@ -140,11 +158,14 @@ static int combine(const Options *o, int argc, char **argv) {
     if (o->steps > 0 && !o->data) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
     if (o->save_every && !o->save) return refuse("--save-every needs --save=DIR", none, argv[0]);
     if (o->val_every && !o->val) return refuse("--val-every needs --val=FILE", none, argv[0]);
-    if (o->init && o->resume) return refuse("--init and --resume both say where the weights come from; give one", none, argv[0]);
+    if (o->init && o->resume)
+        return refuse("--init and --resume both say where the weights come from; give one", none, argv[0]);
     return 0;
 }
 
-static int takes_value(const char *arg) { return !arg ? no_argument : *arg == '[' ? optional_argument : required_argument; }
+static int takes_value(const char *arg) {
+    return !arg ? no_argument : *arg == '[' ? optional_argument : required_argument;
+}
 
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o) {
     const struct option longs[] = {
@@ -167,8 +188,8 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
     if (combine(o, argc, argv)) return 2;
     if (o->ranks && o->ranks != hd_ranks(p)) {
-        say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { shard = %d; replicate = %d; })\n", (long long)o->ranks,
-                hd_ranks(p), hd_ranks(p) == 1 ? "" : "s", p->shard, p->replicate);
+        say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { shard = %d; replicate = %d; })\n",
+            (long long)o->ranks, hd_ranks(p), hd_ranks(p) == 1 ? "" : "s", p->shard, p->replicate);
         return 2;
     }
     if (o->steps < 0) o->steps = 0;

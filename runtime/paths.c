@@ -1,5 +1,5 @@
-// Where a run writes, looked at before the first step: what cannot be written, or would overwrite what is read, is said while
-// nothing is lost yet.
+// Where a run writes, looked at before the first step: what cannot be written, or would overwrite what is read, is said
+// while nothing is lost yet.
 #include "runtime/options.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +52,8 @@ bool hd_paths_check(const Options *o) {
         for (int k = 0; k < N_READS + i; k++) {
             const Place *other = k < N_READS ? &reads[k] : &writes[k - N_READS];
             if (!other->path || !same_file(w->path, other->path)) continue;
-            hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option, w->option, w->path);
+            hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option, w->option,
+                    w->path);
             return false;
         }
         if (!writable(w)) return false;

@@ -31,9 +31,12 @@ static double ratio(double r, const double *num, const double *den, int n) { // 
 }
 
 double hd_normal_quantile(double p) {
-    static const double num0[] = {59.109374720, 159.29113202, 50.434271938, 3.3871327179}, den0[] = {67.187563600, 78.757757664, 17.895169469, 1.0};
-    static const double num1[] = {0.17023821103, 1.3067284816, 2.7568153900, 1.4234372777}, den1[] = {0.12021132975, 0.73700164250, 1.0};
-    static const double num2[] = {0.017337203997, 0.42868294337, 3.0812263860, 6.6579051150}, den2[] = {0.012258202635, 0.24197894225, 1.0};
+    static const double num0[] = {59.109374720, 159.29113202, 50.434271938, 3.3871327179},
+                        den0[] = {67.187563600, 78.757757664, 17.895169469, 1.0};
+    static const double num1[] = {0.17023821103, 1.3067284816, 2.7568153900, 1.4234372777},
+                        den1[] = {0.12021132975, 0.73700164250, 1.0};
+    static const double num2[] = {0.017337203997, 0.42868294337, 3.0812263860, 6.6579051150},
+                        den2[] = {0.012258202635, 0.24197894225, 1.0};
     double q = p - 0.5;
     if (fabs(q) <= 0.425) return q * ratio(0.180625 - q * q, num0, den0, 4);
     double r = sqrt(-log(q < 0 ? p : 1 - p));
@@ -43,7 +46,8 @@ double hd_normal_quantile(double p) {
     return q < 0 ? -a / b : a / b;
 }
 
-void hd_random_fill(uint64_t seed, uint64_t stream, int64_t first, int64_t count, int normal, double scale, float *out) {
+void hd_random_fill(uint64_t seed, uint64_t stream, int64_t first, int64_t count, int normal, double scale,
+                    float *out) {
     uint32_t r[4];
     int64_t block = -1;
     for (int64_t i = 0; i < count; i++) {

@@ -1,10 +1,11 @@
-// What one rank does. All ranks run this code in step: wherever one of them may find something the others cannot know (a bad token, a
-// full disk, a signal), they agree before anyone goes on, so that all go on, stop or fail at the same place. A failure between two
-// such places (of the device, say) is announced to the other ranks at the end of hd_run_rank, which wakes them wherever they wait.
+// What one rank does. All ranks run this code in step: wherever one of them may find something the others cannot know
+// (a bad token, a full disk, a signal), they agree before anyone goes on, so that all go on, stop or fail at the same
+// place. A failure between two such places (of the device, say) is announced to the other ranks at the end of
+// hd_run_rank, which wakes them wherever they wait.
 #include "runtime/run.h"
 #include "runtime/data.h"
 #include "runtime/log.h"
-#include "runtime/state.h"
+#include "runtime/checkpoint/state.h"
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ static atomic_int interrupted;
 
 static void on_signal(int s) { interrupted = s; }
 
-// The first of these signals ends the run after the step at hand, with everything saved; a second one ends it at once, unless it
-// only says once more that nobody reads our lines. A full disk is an error of the write.
+// The first of these signals ends the run after the step at hand, with everything saved; a second one ends it at once,
+// unless it only says once more that nobody reads our lines. A full disk is an error of the write.
 void hd_catch_signals(void) {
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     struct sigaction act = {.sa_handler = on_signal}, old;
@@ -45,7 +46,8 @@ void hd_catch_signals(void) {
 
 // --- what the ranks agree on
 
-static bool all_ok(Run *r, bool ok) { // all: true when it is true of every rank; else false after hd_fail, on every rank
+static bool all_ok(Run *r,
+                   bool ok) { // all: true when it is true of every rank; else false after hd_fail, on every rank
     const bool good = hd_world_agree(r->w, ok);
     r->agreed = !good;
     return good;
@@ -87,7 +89,9 @@ static const HdFunc *func(const HdProgram *p, const char *name) {
 static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
     if (f->n_args != 2) return false;
     for (int i = 0; i < 2; i++)
-        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch || f->args[i].dim[1] != p->seq) return false;
+        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch ||
+            f->args[i].dim[1] != p->seq)
+            return false;
     return true;
 }
 
@@ -107,7 +111,9 @@ static bool find_functions(Run *r) {
     const HdFunc *with_batch[] = {r->only, r->first, r->middle, r->last, r->eval};
     for (int i = 0; i < 5; i++)
         if (with_batch[i] && !takes_batch(p, with_batch[i])) {
-            hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]), and a program trains on nothing else", p->model);
+            hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]), and a "
+                    "program trains on nothing else",
+                    p->model);
             return false;
         }
     return true;
@@ -128,7 +134,9 @@ static bool read_step(Run *r, int64_t step) {
     const int64_t start = r->at.sequences + (step - r->at.step - 1) * step_sequences(p);
     for (int64_t m = 0; m < p->micro; m++) {
         const int64_t first = start + (m * r->w->ranks + r->w->rank) * p->batch, at = m * p->batch * p->seq;
-        if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at, r->targets + at)) return false;
+        if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at,
+                           r->targets + at))
+            return false;
     }
     return true;
 }
@@ -136,17 +144,20 @@ static bool read_step(Run *r, int64_t step) {
 static bool upload(Run *r, const HdFunc *f, int64_t m) { // each function has its arguments where its own plan puts them
     const int64_t n = r->p->batch * r->p->seq;
     const size_t bytes = (size_t)n * sizeof *r->tokens;
-    return r->b->write(r->x, f->args[0].offset, r->tokens + m * n, bytes) && r->b->write(r->x, f->args[1].offset, r->targets + m * n, bytes);
+    return r->b->write(r->x, f->args[0].offset, r->tokens + m * n, bytes) &&
+           r->b->write(r->x, f->args[1].offset, r->targets + m * n, bytes);
 }
 
 static bool issue_step(Run *r) { // asynchronous
     const HdProgram *p = r->p;
     for (int64_t m = 0; m < p->micro; m++)
         if (!upload(r, micro_func(r, m), m) || !r->b->run(r->x, micro_func(r, m))) return false;
-    return (!r->update || r->b->run(r->x, r->update)) && r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
+    return (!r->update || r->b->run(r->x, r->update)) &&
+           r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
 }
 
-// Batches in a validation: as many as the file fills, at most --val-batches, in equal numbers on every rank, at least one.
+// Batches in a validation: as many as the file fills, at most --val-batches, in equal numbers on every rank, at least
+// one.
 static int64_t val_rounds(const Run *r) {
     const int64_t windows = hd_data_windows(&r->val, r->p->seq), batches = (windows + r->p->batch - 1) / r->p->batch;
     const int64_t rounds = (batches < r->o->val_batches ? batches : r->o->val_batches) / r->w->ranks;
@@ -157,7 +168,8 @@ static bool read_val(Run *r, int64_t round) {
     const HdProgram *p = r->p;
     const int64_t first = (round * r->w->ranks + r->w->rank) * p->batch;
     for (int64_t b = 0; b < p->batch; b++)
-        if (!hd_data_window(&r->val, p->vocab, p->seq, first + b, r->tokens + b * p->seq, r->targets + b * p->seq)) return false;
+        if (!hd_data_window(&r->val, p->vocab, p->seq, first + b, r->tokens + b * p->seq, r->targets + b * p->seq))
+            return false;
     return true;
 }
 
@@ -173,14 +185,16 @@ static bool validate(Run *r, int64_t step) { // all
     for (int64_t i = 0; i < rounds; i++) {
         float loss; // the mean over the ranks
         if (!all_ok(r, read_val(r, i))) return false;
-        if (!upload(r, r->eval, 0) || !r->b->run(r->x, r->eval) || !r->b->read(r->x, r->p->loss, &loss, sizeof loss)) return false;
+        if (!upload(r, r->eval, 0) || !r->b->run(r->x, r->eval) || !r->b->read(r->x, r->p->loss, &loss, sizeof loss))
+            return false;
         sum += (double)loss;
     }
     hd_log_val(&r->log, step, sum / (double)rounds);
     return true;
 }
 
-static bool look(Run *r, int64_t step, const float v[2]) { // all, with --check: a loss or norm that is not finite has a cause
+static bool look(Run *r, int64_t step,
+                 const float v[2]) { // all, with --check: a loss or norm that is not finite has a cause
     const bool finite = v[0] - v[0] == 0 && v[1] - v[1] == 0;
     const int bad = hd_world_most(r->w, !finite);
     if (bad <= 0) return !bad;
@@ -215,7 +229,8 @@ static bool save(Run *r, int64_t step) { // all
 
 static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
 
-// all: what stands between two steps. A failed save is told and costs the run nothing else: the older checkpoint is still there.
+// all: what stands between two steps. A failed save is told and costs the run nothing else: the older checkpoint is
+// still there.
 static bool between(Run *r, int64_t step) {
     const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step);
     if (step == r->o->steps || (!val && !saves)) return true; // then it is done at the end
@@ -227,9 +242,9 @@ static bool between(Run *r, int64_t step) {
     return true;
 }
 
-// all. Where the device works on its own, one step is in flight behind the one being issued, so that reading the loss never leaves it
-// idle. With --check each step is looked at before the next one changes its gradients. `bad_data`: that is why it failed, and every
-// step before is finished.
+// all. Where the device works on its own, one step is in flight behind the one being issued, so that reading the loss
+// never leaves it idle. With --check each step is looked at before the next one changes its gradients. `bad_data`: that
+// is why it failed, and every step before is finished.
 static bool train(Run *r, int64_t *done, bool *bad_data) {
     const Options *o = r->o;
     const bool alone = r->b->synchronous || o->check;
@@ -259,12 +274,14 @@ static bool leave_behind(Run *r, int64_t step) {
     const Options *o = r->o;
     if (!decide(r, true)) return told(r, false);
     const bool nothing_new = r->stopped && step == r->at.step; // an older checkpoint may be worth more
-    const bool alive = (!o->save || nothing_new || told(r, save(r, step))) && // first: who sent a signal may not wait long
-                       (r->stopped || told(r, validate(r, step))) &&
-                       (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
-                       (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to)))) &&
-                       (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile))));
-    if (r->stopped && step < o->steps) hd_log_say(&r->log, "stopped by signal %d after step %lld", r->stopped, (long long)step);
+    const bool alive =
+        (!o->save || nothing_new || told(r, save(r, step))) && // first: who sent a signal may not wait long
+        (r->stopped || told(r, validate(r, step))) &&
+        (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
+        (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to)))) &&
+        (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile))));
+    if (r->stopped && step < o->steps)
+        hd_log_say(&r->log, "stopped by signal %d after step %lld", r->stopped, (long long)step);
     return alive;
 }
 
@@ -288,16 +305,16 @@ static bool work(Run *r) {
 static bool resume(Run *r) {
     if (!hd_state_resume(r->x, r->o->resume, &r->at)) return false;
     if (r->o->seed_given && r->o->seed != r->at.seed) {
-        hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and goes on with it; leave --seed out", (long long)r->o->seed,
-                r->o->resume, (long long)r->at.seed);
+        hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and goes on with it; leave --seed out",
+                (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
         return false;
     }
     if (rank_0(r) && r->data.map && r->at.data_tokens && r->at.data_tokens != r->data.count)
-        fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: going on with other data\n", r->data.path,
-                (long long)r->data.count, (long long)r->at.data_tokens);
+        fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: going on with other data\n",
+                r->data.path, (long long)r->data.count, (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * step_sequences(r->p))
-        fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, a step reads %lld from here on\n", (long long)r->at.sequences,
-                (long long)r->at.step, (long long)step_sequences(r->p));
+        fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, a step reads %lld from here on\n",
+                (long long)r->at.sequences, (long long)r->at.step, (long long)step_sequences(r->p));
     return true;
 }
 
@@ -326,10 +343,11 @@ static void tell_start(Run *r) {
     int64_t n = 0;
     char ranks[80] = "";
     for (int k = 0; k < p->n_params; k++) n += p->params[k].count;
-    if (r->w->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks (shard %d, replicate %d) of ", r->w->ranks, p->shard, p->replicate);
-    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step", p->model, p->source, ranks,
-               r->b->device(r->x), (long long)n, p->n_params, (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "",
-               (long long)(step_sequences(p) * p->seq));
+    if (r->w->ranks > 1)
+        snprintf(ranks, sizeof ranks, "%d ranks (shard %d, replicate %d) of ", r->w->ranks, p->shard, p->replicate);
+    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step",
+               p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
+               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(step_sequences(p) * p->seq));
     if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
         hd_log_say(&r->log, "the checkpoint is at step %lld already", (long long)r->at.step);
 }

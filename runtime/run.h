@@ -2,7 +2,7 @@
 #ifndef RUNTIME_RUN_H
 #define RUNTIME_RUN_H
 #include "runtime/options.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 
 typedef struct {
     HdExec *x;  // to be closed when every rank of this process has returned; NULL: it was never open

@@ -18,7 +18,7 @@ EDGES = {
     "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
 }
 # Readers of a finished plan that codegen may use as well.
-PLAN_READERS = {"passes/plan.h", "passes/workspace.h"}
+PLAN_READERS = {"passes/plan.h", "passes/select/workspace.h"}
 # Drivers only parse arguments and call: they see every layer.
 DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

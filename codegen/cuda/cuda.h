@@ -1,4 +1,5 @@
-// What the files of the CUDA target share: a piece of CUDA text with its launch, and the registry of kernels of a program.
+// What the files of the CUDA target share: a piece of CUDA text with its launch, and the registry of kernels of a
+// program.
 #ifndef CODEGEN_CUDA_CUDA_H
 #define CODEGEN_CUDA_CUDA_H
 #include "codegen/emit.h"
@@ -13,19 +14,24 @@ typedef struct {
 } CudaLaunch;
 typedef VEC(CudaLaunch) CudaLaunches;
 
-// The launches, in order, that run a kernel function; names start with `name`. `widest`: the widest vector in elements that the
-// alignment of its operands allows (8, or 1 when an address is not a multiple of 16 bytes). shared: bytes of shared memory that a block
-// of the device can have.
+// The launches, in order, that run a kernel function; names start with `name`. `widest`: the widest vector in elements
+// that the alignment of its operands allows (8, or 1 when an address is not a multiple of 16 bytes). shared: bytes of
+// shared memory that a block of the device can have.
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a);
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a);
 
 // --- the registry (module.c): CUDA text by pieces; equal text is there once, however many launches use it
 typedef struct { const char *text; int weight; bool alone; } CudaPiece; // alone: a translation unit of its own
 typedef struct { const char *base, *content; int number; } CudaName;
-typedef struct { VEC(CudaPiece) pieces; VEC(int) piece_of; VEC(CudaName) names; } CudaModule; // piece_of: by index into Emit.kernels
+typedef struct {
+    VEC(CudaPiece) pieces;
+    VEC(int) piece_of;
+    VEC(CudaName) names;
+} CudaModule; // piece_of: by index into Emit.kernels
 
 CudaModule *hd_cuda_module(Emit *e);
-// Index into HdProgram.kernels of kernel `name`, which `text` defines (with others, perhaps). shared: largest dynamic shared memory.
+// Index into HdProgram.kernels of kernel `name`, which `text` defines (with others, perhaps). shared: largest dynamic
+// shared memory.
 int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone);
 // A kernel name for that content: `base`, or base_2, base_3, ... where other contents have it already.
 const char *hd_cuda_name(Emit *e, const char *base, const char *content);
@@ -35,13 +41,14 @@ void hd_cuda_finish(Emit *e); // groups the pieces into translation units
 
 // A launch statement; `args` are the kernel's arguments as C expressions of uint64_t.
 typedef VEC(const char *) CudaArgs;
-void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared, const CudaArgs *args);
+void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared,
+                        const CudaArgs *args);
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 
 // --- emitters of library ops (library.c, optimizer.c, ranks.c, attention.c)
-EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad, hd_cuda_store, hd_cuda_grad_norm, hd_cuda_square_sums,
-    hd_cuda_root_sum, hd_cuda_step_scalars, hd_cuda_adamw, hd_cuda_all_gather_op, hd_cuda_reduce_scatter_op, hd_cuda_begin, hd_cuda_zero_op,
-    hd_cuda_attention_op, hd_cuda_attention_grad_op;
+EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad, hd_cuda_store, hd_cuda_grad_norm,
+    hd_cuda_square_sums, hd_cuda_root_sum, hd_cuda_step_scalars, hd_cuda_adamw, hd_cuda_all_gather_op,
+    hd_cuda_reduce_scatter_op, hd_cuda_begin, hd_cuda_zero_op, hd_cuda_attention_op, hd_cuda_attention_grad_op;
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 
 int64_t hd_cuda_shared_bytes(const Emit *e); // the most shared memory that a block of the architecture can have

@@ -1,19 +1,21 @@
-// Library ops that are fixed templates: cross entropy, embedding gradient, stores. Each emitter writes the template's parameters as
-// #define lines and one launch statement a kernel.
+// Library ops that are fixed templates: cross entropy, embedding gradient, stores. Each emitter writes the template's
+// parameters as #define lines and one launch statement a kernel.
 #include "codegen/cuda/cuda.h"
 #include <stdlib.h>
 #include <string.h>
 
 static long long ll(int64_t v) { return (long long)v; }
 
-static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy, unsigned block, unsigned shared, int n, const char *const *arg) {
+static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy, unsigned block,
+                   unsigned shared, int n, const char *const *arg) {
     CudaArgs args = {0};
     for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
     int at = hd_cuda_kernel(e, kernel, text, (int)shared, false);
     hd_cuda_put_launch(e, o, at, (unsigned[]){(unsigned)gx, (unsigned)gy, 1}, block, shared, &args);
 }
-#define LAUNCH(e, o, kernel, text, gx, gy, block, shared, ...) \
-    launch(e, o, kernel, text, gx, gy, block, shared, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
+#define LAUNCH(e, o, kernel, text, gx, gy, block, shared, ...)                                                         \
+    launch(e, o, kernel, text, gx, gy, block, shared, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),   \
+           (const char *[]){__VA_ARGS__})
 
 static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
@@ -21,7 +23,8 @@ static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd
 static int64_t workspace(Emit *e, const Op *o, int64_t bytes) {
     int64_t at = hd_emit_workspace(e, o), have = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
     if (have < bytes) {
-        hd_error(e->cx, o->span, "%s needs a workspace of %lld bytes and has %lld: run select before codegen", hd_op_info(o->kind)->mnemonic, ll(bytes), ll(have));
+        hd_error(e->cx, o->span, "%s needs a workspace of %lld bytes and has %lld: run select before codegen",
+                 hd_op_info(o->kind)->mnemonic, ll(bytes), ll(have));
         e->failed = true;
     }
     return at < 0 ? 0 : at;
@@ -30,7 +33,8 @@ static int64_t workspace(Emit *e, const Op *o, int64_t bytes) {
 // The target computes in f32 at most; f64 is for the evaluator and for the host.
 static bool in_f32(Emit *e, const Op *o, const Value *v) {
     if (v->type->dtype == TY_F32 || v->type->dtype == TY_BF16 || v->type->dtype == TY_F16) return true;
-    hd_error(e->cx, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic, hd_type_text(e->cx, v->type));
+    hd_error(e->cx, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic,
+             hd_type_text(e->cx, v->type));
     e->failed = true;
     return false;
 }
@@ -47,7 +51,8 @@ static int vector(DType d, int64_t cols, int n, const int64_t *address) {
 // --- what the device has, by architecture: KiB of shared memory of a block, and multiprocessors.
 typedef struct { int arch, shared_kib, processors; } Device;
 static Device device_of(const Emit *e) {
-    static const Device known[] = {{80, 163, 108}, {86, 99, 84}, {87, 163, 16}, {89, 99, 142}, {90, 227, 132}, {100, 227, 148}, {103, 227, 148}, {120, 99, 188}};
+    static const Device known[] = {{80, 163, 108}, {86, 99, 84},    {87, 163, 16},   {89, 99, 142},
+                                   {90, 227, 132}, {100, 227, 148}, {103, 227, 148}, {120, 99, 188}};
     const Attr *a = hd_emit_setting(e->m, A_ARCH);
     const char *digits = a ? strpbrk(a->s, "0123456789") : NULL;
     int arch = digits ? (int)strtol(digits, NULL, 10) : 90;
@@ -56,7 +61,8 @@ static Device device_of(const Emit *e) {
     return (Device){arch, 48, 100};
 }
 
-int64_t hd_cuda_shared_bytes(const Emit *e) { // what is not in the table is newer than sm_80, and those have 99 KiB or more
+int64_t
+hd_cuda_shared_bytes(const Emit *e) { // what is not in the table is newer than sm_80, and those have 99 KiB or more
     int kib = device_of(e).shared_kib;
     return 1024 * (int64_t)(kib < 99 ? 99 : kib);
 }
@@ -65,12 +71,13 @@ int64_t hd_cuda_shared_bytes(const Emit *e) { // what is not in the table is new
 
 typedef struct { int vec, threads, held; int64_t blocks; } CrossEntropyShape;
 
-// Threads and shared memory: two blocks a multiprocessor, so that one loads while the other computes; the whole row in shared memory
-// where it fits.
+// Threads and shared memory: two blocks a multiprocessor, so that one loads while the other computes; the whole row in
+// shared memory where it fits.
 static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int64_t cols, int vec) {
     Device dev = device_of(e);
     CrossEntropyShape s = {.vec = vec, .threads = 1024};
-    int64_t vectors = cols / vec, half = (dev.shared_kib - 3) / 2 * 1024ll, whole = (dev.shared_kib - 3) * 1024ll, least = INT64_MAX;
+    int64_t vectors = cols / vec, half = (dev.shared_kib - 3) / 2 * 1024ll, whole = (dev.shared_kib - 3) * 1024ll,
+            least = INT64_MAX;
     int resident = 2;
     if (vec * hd_dtype_bytes(d) == 16 && vectors * 16 <= half) {
         for (int t = 768; t >= 32; t -= 32) { // the fewest idle lanes; the most threads among those
@@ -99,15 +106,21 @@ static void cross_entropy(Emit *e, const Op *o, bool grad) {
     int64_t rows = hd_type_rows(z->type), cols = hd_type_cols(z->type), space = workspace(e, o, rows * 4);
     int64_t at[2] = {hd_emit_place(e, z), grad ? hd_emit_place(e, o->out[1]) : 0};
     CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, vector(d, cols, 2, at));
-    const char *name = hd_sprintf(e->a, "cross_entropy%s_%s_%lldx%lld%s", grad ? "_grad" : "", hd_dtype_text(d), ll(rows), ll(cols), s.vec == 1 && cols % 2 == 0 ? "_narrow" : "");
+    const char *name = hd_sprintf(e->a, "cross_entropy%s_%s_%lldx%lld%s", grad ? "_grad" : "", hd_dtype_text(d),
+                                  ll(rows), ll(cols), s.vec == 1 && cols % 2 == 0 ? "_narrow" : "");
     const char *mean = hd_sprintf(e->a, "%s_mean", name);
-    const char *text = hd_cuda_template(e, "cross_entropy",
-        hd_sprintf(e->a, "#define CE_ROWS_KERNEL %s\n#define CE_MEAN_KERNEL %s\n#define CE_T %s\n#define CE_ROWS %lld\n#define CE_COLS %lld\n"
-                         "#define CE_VEC %d\n#define CE_THREADS %d\n#define CE_HELD %d\n#define CE_GRAD %d\n",
+    const char *text = hd_cuda_template(
+        e, "cross_entropy",
+        hd_sprintf(e->a,
+                   "#define CE_ROWS_KERNEL %s\n#define CE_MEAN_KERNEL %s\n#define CE_T %s\n#define CE_ROWS "
+                   "%lld\n#define CE_COLS %lld\n"
+                   "#define CE_VEC %d\n#define CE_THREADS %d\n#define CE_HELD %d\n#define CE_GRAD %d\n",
                    name, mean, hd_cuda_type(d), ll(rows), ll(cols), s.vec, s.threads, s.held, grad));
     unsigned shared = (unsigned)(s.held * s.threads * 16);
     const char *losses = hd_cuda_device(e, space);
-    if (grad) LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[1]), losses);
+    if (grad)
+        LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]),
+               device(e, o->in[2]), device(e, o->out[1]), losses);
     else LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]), losses);
     LAUNCH(e, o, mean, text, 1, 1, 1024, 0, losses, device(e, o->out[0]));
 }
@@ -117,11 +130,13 @@ void hd_cuda_cross_entropy_grad(Emit *e, const Op *o) { cross_entropy(e, o, true
 
 // --- embedding gradient
 
-// The store right after an embedding gradient that alone reads it and adds it to a buffer: then the kernels add to the buffer
-// themselves, with the same roundings, instead of writing a table that is read again. NULL where it is not so.
+// The store right after an embedding gradient that alone reads it and adds it to a buffer: then the kernels add to the
+// buffer themselves, with the same roundings, instead of writing a table that is read again. NULL where it is not so.
 static const Op *added_by(const Emit *e, const Op *o) {
     const Op *s = o->next;
-    if (o->kind != OP_EMBEDDING_GRAD || !s || s->kind != OP_STORE || s->in[0] != o->out[0] || !hd_has(&s->attrs, A_ACCUMULATE)) return NULL;
+    if (o->kind != OP_EMBEDDING_GRAD || !s || s->kind != OP_STORE || s->in[0] != o->out[0] ||
+        !hd_has(&s->attrs, A_ACCUMULATE))
+        return NULL;
     const Symbol *buffer = hd_symbol_find(e->m, hd_word(&s->attrs, A_INTO, ""));
     for (const Op *u = s->next; u; u = u->next)
         for (int i = 0; i < u->n_in; i++)
@@ -136,9 +151,12 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
     int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_type_rows(o->out[0]->type);
     int64_t space = workspace(e, o, (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4);
     const Op *add = added_by(e, o);
-    int64_t at[2] = {hd_emit_place(e, dy), add ? hd_emit_buffer(e, add, hd_word(&add->attrs, A_INTO, ""), hd_int(&add->attrs, A_OFFSET, 0)) : hd_emit_place(e, o->out[0])};
+    int64_t at[2] = {hd_emit_place(e, dy),
+                     add ? hd_emit_buffer(e, add, hd_word(&add->attrs, A_INTO, ""), hd_int(&add->attrs, A_OFFSET, 0))
+                         : hd_emit_place(e, o->out[0])};
     int vec = vector(from, cols, 2, at);
-    const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from), ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
+    const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),
+                                  ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
     static const char *const part[] = {"count", "starts", "scatter", "rank", "few", "many"};
     static const char *const define[] = {"EG_COUNT", "EG_STARTS", "EG_SCATTER", "EG_RANK", "EG_FEW", "EG_MANY"};
     const char *name[6];
@@ -147,9 +165,12 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
         name[i] = hd_sprintf(e->a, "%s_%s", base, part[i]);
         hd_printf(&t, "#define %s %s\n", define[i], name[i]);
     }
-    hd_printf(&t, "#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_ROWS %lld\n#define EG_COLS %lld\n#define EG_VEC %d\n#define EG_ADD %d\n",
+    hd_printf(&t,
+              "#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_ROWS %lld\n#define EG_COLS "
+              "%lld\n#define EG_VEC %d\n#define EG_ADD %d\n",
               hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add != NULL);
-    const char *text = hd_cuda_template(e, "embedding_grad", t.text), *index = device(e, o->in[1]), *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, at[1]);
+    const char *text = hd_cuda_template(e, "embedding_grad", t.text), *index = device(e, o->in[1]),
+               *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, at[1]);
     int64_t blocks = up(n, 256), most = up(n, 16) < 256 ? up(n, 16) : 256;
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), w, ll((rows + 1) * 4));
     LAUNCH(e, o, name[0], text, blocks, 1, 256, 0, index, w);
@@ -172,14 +193,21 @@ void hd_cuda_store(Emit *e, const Op *o) {
     }
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
     DType from = x->type->dtype, to = buffer->type->dtype;
-    int64_t at[2] = {hd_emit_place(e, x), hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))}, n = hd_type_count(x->type);
+    int64_t at[2] = {hd_emit_place(e, x), hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))},
+            n = hd_type_count(x->type);
     if (from == to && !add) {
-        hd_emit_line(e, o, "hd_cuda_copy(x, %d, %s, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, at[1]), hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));
+        hd_emit_line(e, o, "hd_cuda_copy(x, %d, %s, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, at[1]),
+                     hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));
         return;
     }
     int vec = at[0] % 16 || at[1] % 16 ? 1 : hd_dtype_bytes(from) == 2 || hd_dtype_bytes(to) == 2 ? 8 : 4;
-    const char *name = hd_sprintf(e->a, "%s_%s_%s%s", add ? "add" : "convert", hd_dtype_text(from), hd_dtype_text(to), vec == 1 ? "_narrow" : "");
-    const char *text = hd_cuda_template(e, "store", hd_sprintf(e->a, "#define ST_KERNEL %s\n#define ST_FROM %s\n#define ST_TO %s\n#define ST_VEC %d\n#define ST_ADD %d\n",
-                                                               name, hd_cuda_type(from), hd_cuda_type(to), vec, add));
-    LAUNCH(e, o, name, text, up(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]), hd_cuda_device(e, at[1]), hd_sprintf(e->a, "%lld", ll(n)));
+    const char *name = hd_sprintf(e->a, "%s_%s_%s%s", add ? "add" : "convert", hd_dtype_text(from), hd_dtype_text(to),
+                                  vec == 1 ? "_narrow" : "");
+    const char *text = hd_cuda_template(
+        e, "store",
+        hd_sprintf(e->a,
+                   "#define ST_KERNEL %s\n#define ST_FROM %s\n#define ST_TO %s\n#define ST_VEC %d\n#define ST_ADD %d\n",
+                   name, hd_cuda_type(from), hd_cuda_type(to), vec, add));
+    LAUNCH(e, o, name, text, up(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]), hd_cuda_device(e, at[1]),
+           hd_sprintf(e->a, "%lld", ll(n)));
 }

@@ -1,14 +1,23 @@
-// `map` kernels: one movement, lookup or reduction. Every op becomes a strided walk: the output's axes, each with the distance
-// of its neighbours in the operand; axes that lie behind one another are merged. A thread makes one vector of the output; a
-// transpose of the innermost axis goes through shared memory in 32 x 32 tiles. Reductions add in the order of the operand
-// (one thread an output), or, where outputs are few, in a fixed tree of 256 threads.
+// `map` kernels: one movement, lookup or reduction. Every op becomes a strided walk: the output's axes, each with the
+// distance of its neighbours in the operand; axes that lie behind one another are merged. A thread makes one vector of
+// the output; a transpose of the innermost axis goes through shared memory in 32 x 32 tiles. Reductions add in the
+// order of the operand (one thread an output), or, where outputs are few, in a fixed tree of 256 threads.
 #include "codegen/cuda/cuda.h"
 #include <string.h>
 
 typedef struct { int64_t size, stride; } Axis;
 typedef struct { int n; Axis axis[HD_MAX_RANK]; int64_t base; } Walk; // outermost first
 
-typedef struct { const Func *k; const Op *o; const char *name; int widest; Arena *a; Out out; int depth; CudaLaunch l; } Map;
+typedef struct {
+    const Func *k;
+    const Op *o;
+    const char *name;
+    int widest;
+    Arena *a;
+    Out out;
+    int depth;
+    CudaLaunch l;
+} Map;
 
 static long long ll(int64_t v) { return (long long)v; }
 
@@ -38,7 +47,9 @@ static Walk movement(const Op *o) {
     strides(in, stride);
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     for (int i = 0; i < out->rank; i++) {
-        int from = o->kind == OP_TRANSPOSE ? (int)perm->ints[i] : o->kind == OP_BROADCAST ? i - (out->rank - in->rank) : i;
+        int from = o->kind == OP_TRANSPOSE   ? (int)perm->ints[i]
+                   : o->kind == OP_BROADCAST ? i - (out->rank - in->rank)
+                                             : i;
         bool repeated = from < 0 || (o->kind == OP_BROADCAST && in->dim[from] != out->dim[i]);
         push(&w, out->dim[i], repeated ? 0 : stride[from]);
     }
@@ -61,7 +72,8 @@ static void reduction(const Op *o, Walk *kept, Walk *reduced) {
     }
 }
 
-static int vector(const Map *m, const Walk *w, DType d) { // the widest vector whose elements are neighbours on both sides
+static int vector(const Map *m, const Walk *w,
+                  DType d) { // the widest vector whose elements are neighbours on both sides
     int v = 16 / hd_dtype_bytes(d);
     if (v > m->widest) v = m->widest;
     if (!w->n || w->axis[w->n - 1].stride != 1) return 1;
@@ -111,7 +123,8 @@ static void put_walk(Map *m, const Walk *w, const char *type, const char *at, co
     line(m, "%s %s_rest = %s, %s = %lld;", type, from, at, from, ll(w->base));
     for (int i = w->n - 1; i >= 0; i--) {
         const Axis *x = &w->axis[i];
-        const char *index = i ? hd_sprintf(m->a, "%s_rest %% %lld", from, ll(x->size)) : hd_sprintf(m->a, "%s_rest", from);
+        const char *index =
+            i ? hd_sprintf(m->a, "%s_rest %% %lld", from, ll(x->size)) : hd_sprintf(m->a, "%s_rest", from);
         if (x->stride == 1) line(m, "%s += %s;", from, index);
         else if (x->stride) line(m, "%s += %s * (%s)%lld;", from, index, type, ll(x->stride));
         if (i) line(m, "%s_rest /= %lld;", from, ll(x->size));
@@ -130,11 +143,13 @@ static void strided_copy(Map *m, const Walk *w) {
     line(m, "x.store(out + at);");
 }
 
-// The innermost axis of the output is far apart in the operand; axis `near` has neighbours there. Tiles of 32 x 32 of those two.
+// The innermost axis of the output is far apart in the operand; axis `near` has neighbours there. Tiles of 32 x 32 of
+// those two.
 static void tiled_transpose(Map *m, const Walk *w, int near) {
     const char *dtype = hd_cuda_type(m->o->out[0]->type->dtype);
     int last = w->n - 1;
-    int64_t across = (w->axis[last].size + 31) / 32, down = (w->axis[near].size + 31) / 32, others = 1, out_stride[HD_MAX_RANK], s = 1;
+    int64_t across = (w->axis[last].size + 31) / 32, down = (w->axis[near].size + 31) / 32, others = 1,
+            out_stride[HD_MAX_RANK], s = 1;
     for (int i = last; i >= 0; i--) out_stride[i] = s, s *= w->axis[i].size;
     signature(m, 256);
     line(m, "__shared__ %s tile[32][33];", dtype);
@@ -147,15 +162,17 @@ static void tiled_transpose(Map *m, const Walk *w, int near) {
     line(m, "i64 from = %lld, to = 0;", ll(w->base));
     for (int i = last - 1; i >= 0; i--) {
         if (i == near) continue;
-        line(m, "from += rest %% %lld * %lldll, to += rest %% %lld * %lldll, rest /= %lld;", ll(w->axis[i].size), ll(w->axis[i].stride), ll(w->axis[i].size),
-             ll(out_stride[i]), ll(w->axis[i].size));
+        line(m, "from += rest %% %lld * %lldll, to += rest %% %lld * %lldll, rest /= %lld;", ll(w->axis[i].size),
+             ll(w->axis[i].stride), ll(w->axis[i].size), ll(out_stride[i]), ll(w->axis[i].size));
         others *= w->axis[i].size;
     }
     line(m, "for (int i = y; i < 32; i += 8)");
-    line(m, "    if (a + i < %lld && b + x < %lld) tile[i][x] = in0[from + (a + i) * %lldll + b + x];", ll(w->axis[last].size), ll(w->axis[near].size), ll(w->axis[last].stride));
+    line(m, "    if (a + i < %lld && b + x < %lld) tile[i][x] = in0[from + (a + i) * %lldll + b + x];",
+         ll(w->axis[last].size), ll(w->axis[near].size), ll(w->axis[last].stride));
     line(m, "__syncthreads();");
     line(m, "for (int i = y; i < 32; i += 8)");
-    line(m, "    if (a + x < %lld && b + i < %lld) out[to + (b + i) * %lldll + a + x] = tile[x][i];", ll(w->axis[last].size), ll(w->axis[near].size), ll(out_stride[near]));
+    line(m, "    if (a + x < %lld && b + i < %lld) out[to + (b + i) * %lldll + a + x] = tile[x][i];",
+         ll(w->axis[last].size), ll(w->axis[near].size), ll(out_stride[near]));
     grid(m, across * down * others);
 }
 
@@ -164,7 +181,8 @@ static void move(Map *m) {
     int near = -1;
     for (int i = 0; i + 1 < w.n; i++)
         if (w.axis[i].stride == 1) near = i;
-    if (near >= 0 && w.axis[w.n - 1].stride > 1 && w.axis[near].size >= 8 && w.axis[w.n - 1].size >= 8) tiled_transpose(m, &w, near);
+    if (near >= 0 && w.axis[w.n - 1].stride > 1 && w.axis[near].size >= 8 && w.axis[w.n - 1].size >= 8)
+        tiled_transpose(m, &w, near);
     else strided_copy(m, &w);
 }
 
@@ -186,8 +204,9 @@ static void concat(Map *m) {
     line(m, "Raw<%s, %d> x;", hd_cuda_type(out->dtype), v);
     for (int i = 0; i < o->n_in; i++) {
         int64_t part = o->in[i]->type->dim[axis] * inner;
-        line(m, "%s%sx.load(in%d + outer * %lld + col - %lld);", i ? "else " : "", i + 1 < o->n_in ? hd_sprintf(m->a, "if (col < %lld) ", ll(start + part)) : "",
-             o->in[i]->index, ll(part), ll(start));
+        line(m, "%s%sx.load(in%d + outer * %lld + col - %lld);", i ? "else " : "",
+             i + 1 < o->n_in ? hd_sprintf(m->a, "if (col < %lld) ", ll(start + part)) : "", o->in[i]->index, ll(part),
+             ll(start));
         start += part;
     }
     line(m, "x.store(out + at);");
@@ -200,7 +219,8 @@ static void embedding(Map *m) {
     int v = vector(m, &w, out->dtype);
     open_threads(m, total, v, index_type(total, 0));
     line(m, "Raw<%s, %d> x;", hd_cuda_type(out->dtype), v);
-    line(m, "x.load(in%d + (i64)in%d[at / %lld] * %lld + at %% %lld);", m->o->in[0]->index, m->o->in[1]->index, ll(cols), ll(cols), ll(cols));
+    line(m, "x.load(in%d + (i64)in%d[at / %lld] * %lld + at %% %lld);", m->o->in[0]->index, m->o->in[1]->index,
+         ll(cols), ll(cols), ll(cols));
     line(m, "x.store(out + at);");
 }
 
@@ -217,13 +237,17 @@ static void put_reduce_loop(Map *m, const Walk *reduced, int v, const char *firs
     bool largest = m->o->kind == OP_REDUCE_MAX;
     const char *r = hd_cuda_compute(in->dtype);
     line(m, "%s acc[%d];", r, v);
-    line(m, largest ? "for (int j = 0; j < %d; j++) acc[j] = least<%s>();" : "for (int j = 0; j < %d; j++) acc[j] = 0;", v, r);
+    line(m, largest ? "for (int j = 0; j < %d; j++) acc[j] = least<%s>();" : "for (int j = 0; j < %d; j++) acc[j] = 0;",
+         v, r);
     line(m, "#pragma unroll 4");
     line(m, "for (i64 i = %s; i < %lld; i += %s) {", first, ll(count(reduced)), step);
     put_walk(m, reduced, "i64", "i", "far");
     line(m, "Raw<%s, %d> x;", hd_cuda_type(in->dtype), v);
     line(m, "x.load(in0 + from + far);");
-    line(m, largest ? "for (int j = 0; j < %d; j++) acc[j] = larger(x.at(j), acc[j]);" : "for (int j = 0; j < %d; j++) acc[j] += x.at(j);", v);
+    line(m,
+         largest ? "for (int j = 0; j < %d; j++) acc[j] = larger(x.at(j), acc[j]);"
+                 : "for (int j = 0; j < %d; j++) acc[j] += x.at(j);",
+         v);
     line(m, "}");
 }
 
@@ -266,7 +290,8 @@ CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena
     const Op *ret = hd_return(kernel), *o = ret && ret->n_in == 1 ? ret->in[0]->def : NULL;
     if (!o || kernel->first != o || o->next != ret) HD_BUG("kernel @%s of kind map is not one op", kernel->name);
     Map m = {.k = kernel, .o = o, .name = name, .widest = widest, .a = a, .out = hd_out(a), .l = {.name = name}};
-    hd_printf(&m.out, "// %s of %lld elements to %lld.\n", hd_op_info(o->kind)->mnemonic, o->n_in ? ll(hd_type_count(o->in[0]->type)) : 0, ll(hd_type_count(o->out[0]->type)));
+    hd_printf(&m.out, "// %s of %lld elements to %lld.\n", hd_op_info(o->kind)->mnemonic,
+              o->n_in ? ll(hd_type_count(o->in[0]->type)) : 0, ll(hd_type_count(o->out[0]->type)));
     switch (o->kind) {
     case OP_TRANSPOSE: case OP_SLICE: case OP_BROADCAST: move(&m); break;
     case OP_CONCAT: concat(&m); break;

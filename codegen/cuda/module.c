@@ -1,5 +1,5 @@
-// The CUDA text of a program: pieces are collected while the planned functions are printed, then grouped into translation units of
-// a few kernels each, so that NVRTC compiles them side by side.
+// The CUDA text of a program: pieces are collected while the planned functions are printed, then grouped into
+// translation units of a few kernels each, so that NVRTC compiles them side by side.
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/templates.h"
 #include <ctype.h>
@@ -79,7 +79,8 @@ const char *hd_cuda_template(Emit *e, const char *name, const char *defines) {
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
 
-// Prints `text` with the identifier `name` numbered: extern shared arrays are one object however many namespaces declare them.
+// Prints `text` with the identifier `name` numbered: extern shared arrays are one object however many namespaces
+// declare them.
 static void put_renamed(Out *o, const char *text, const char *name, int number) {
     const char *from = text;
     for (const char *s = text; (s = strstr(s, name)) != NULL;) {
@@ -131,12 +132,15 @@ void hd_cuda_finish(Emit *e) {
     if (e->cuda) hd_puts(e->cuda, whole.text);
 }
 
-const char *hd_cuda_device(Emit *e, int64_t offset) { return hd_sprintf(e->a, "hd_device(x, 0x%llx)", (unsigned long long)offset); }
+const char *hd_cuda_device(Emit *e, int64_t offset) {
+    return hd_sprintf(e->a, "hd_device(x, 0x%llx)", (unsigned long long)offset);
+}
 
-void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared, const CudaArgs *args) {
+void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared,
+                        const CudaArgs *args) {
     Out t = hd_out(e->a);
-    hd_printf(&t, "hd_cuda_launch(x, %d, %d, (HdGrid){%u, %u, %u, %u, %u}, %d, (const uint64_t[]){", hd_emit_stream(e, o), kernel, grid[0], grid[1],
-              grid[2], block, shared, args->n);
+    hd_printf(&t, "hd_cuda_launch(x, %d, %d, (HdGrid){%u, %u, %u, %u, %u}, %d, (const uint64_t[]){",
+              hd_emit_stream(e, o), kernel, grid[0], grid[1], grid[2], block, shared, args->n);
     for (int i = 0; i < args->n; i++) hd_printf(&t, "%s%s", i ? ", " : "", args->at[i]);
     hd_printf(&t, "}); // %s", e->kernels.at[kernel].name);
     if (o->loc.path) hd_printf(&t, " of %s", o->loc.path);

@@ -1,26 +1,33 @@
-// The parameter update: gradient norm, numbers of the step, AdamW. Sizes are kernel arguments, so that one kernel serves all buckets.
+// The parameter update: gradient norm, numbers of the step, AdamW. Sizes are kernel arguments, so that one kernel
+// serves all buckets.
 #include "codegen/cuda/cuda.h"
 #include <string.h>
 
 static long long ll(int64_t v) { return (long long)v; }
 static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, unsigned block, int n, const char *const *arg) {
+static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, unsigned block, int n,
+                   const char *const *arg) {
     CudaArgs args = {0};
     for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
-    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, 0, false), (unsigned[]){(unsigned)(gx > 0 ? gx : 1), 1, 1}, block, 0, &args);
+    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, 0, false), (unsigned[]){(unsigned)(gx > 0 ? gx : 1), 1, 1},
+                       block, 0, &args);
 }
-#define LAUNCH(e, o, kernel, text, gx, block, ...) \
-    launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
+#define LAUNCH(e, o, kernel, text, gx, block, ...)                                                                     \
+    launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),               \
+           (const char *[]){__VA_ARGS__})
 
 static const char *norm_text(Emit *e, bool narrow) {
     const char *tail = narrow ? "_narrow" : "";
-    return hd_cuda_template(e, "grad_norm", hd_sprintf(e->a, "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL grad_norm_total%s\n#define GN_VEC %d\n#define GN_BLOCK %d\n",
-                                                       tail, tail, narrow ? 1 : 4, HD_NORM_BLOCK));
+    return hd_cuda_template(e, "grad_norm",
+                            hd_sprintf(e->a,
+                                       "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL "
+                                       "grad_norm_total%s\n#define GN_VEC %d\n#define GN_BLOCK %d\n",
+                                       tail, tail, narrow ? 1 : 4, HD_NORM_BLOCK));
 }
 
-// The sum of squares of every block of the op's buffers, as f64 from `sums` on. Returns how many there are; launches nothing when
-// `sums` is below 0.
+// The sum of squares of every block of the op's buffers, as f64 from `sums` on. Returns how many there are; launches
+// nothing when `sums` is below 0.
 static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     int64_t done = 0;
@@ -28,15 +35,16 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
         const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
         int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = up(n, HD_NORM_BLOCK);
         if (blocks && sums >= 0)
-            LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", norm_text(e, at % 16 != 0), blocks, 256, hd_cuda_device(e, at),
-                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
+            LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", norm_text(e, at % 16 != 0), blocks,
+                   256, hd_cuda_device(e, at), hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
         done += blocks;
     }
     return done;
 }
 
 static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value *norm) {
-    LAUNCH(e, o, "grad_norm_total", norm_text(e, false), 1, 1024, hd_cuda_device(e, sums), hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
+    LAUNCH(e, o, "grad_norm_total", norm_text(e, false), 1, 1024, hd_cuda_device(e, sums),
+           hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
 }
 
 void hd_cuda_grad_norm(Emit *e, const Op *o) {
@@ -50,7 +58,9 @@ void hd_cuda_grad_norm(Emit *e, const Op *o) {
 
 void hd_cuda_square_sums(Emit *e, const Op *o) { put_block_sums(e, o, hd_emit_place(e, o->out[0])); }
 
-void hd_cuda_root_sum(Emit *e, const Op *o) { put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]); }
+void hd_cuda_root_sum(Emit *e, const Op *o) {
+    put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
+}
 
 static const char *number(Emit *e, double v, bool f64) {
     Out o = hd_out(e->a);
@@ -64,25 +74,32 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
     const Attrs *as = &o->attrs;
     const char *kind = hd_word(as, A_LR, "constant");
     const double *betas = hd_attr(as, A_BETAS)->floats;
-    const char *numbers = hd_sprintf(e->a, "#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
-                         "#define SS_CLIP %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
-                   !strcmp(kind, "linear") ? 1 : !strcmp(kind, "cosine") ? 2 : 0, number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
-                   number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true), number(e, hd_float(as, A_CLIP, 0), true),
-                   number(e, betas[0], true), number(e, betas[1], true));
+    const char *numbers = hd_sprintf(
+        e->a,
+        "#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
+        "#define SS_CLIP %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
+        !strcmp(kind, "linear")   ? 1
+        : !strcmp(kind, "cosine") ? 2
+                                  : 0,
+        number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
+        number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true),
+        number(e, hd_float(as, A_CLIP, 0), true), number(e, betas[0], true), number(e, betas[1], true));
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_BUFFER, ""), 0);
-    LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0", hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+    LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
+           hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
-// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute weights, if there
-// are any. false: one is missing, which was reported.
+// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute
+// weights, if there are any. false: one is missing, which was reported.
 static bool update_buffers(Emit *e, const Op *o, const Symbol *part[5]) {
     static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
     const char *gradient = hd_word(&o->attrs, A_BUFFER, NULL);
     for (int i = 0; i < 5; i++) {
-        part[i] = !i && gradient ? hd_symbol_find(e->m, gradient) : hd_emit_role(e, o, hd_word(&o->attrs, A_BUCKET, ""), roles[i], i < 4);
+        part[i] = !i && gradient ? hd_symbol_find(e->m, gradient)
+                                 : hd_emit_role(e, o, hd_word(&o->attrs, A_BUCKET, ""), roles[i], i < 4);
         if (i < 4 && !part[i]) return false;
     }
     return true;
@@ -102,14 +119,19 @@ void hd_cuda_adamw(Emit *e, const Op *o) {
     int64_t n = hd_type_count(part[1]->type);
     DType compute = part[4] ? part[4]->type->dtype : TY_F32;
     const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
-    const char *name = hd_sprintf(e->a, "adamw_%s%s%s", hd_dtype_text(compute), part[4] ? "" : "_master", narrow ? "_narrow" : "");
-    const char *numbers = hd_sprintf(e->a, "#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC %d\n#define AW_BETA1 %s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
-                   hd_cuda_type(compute), part[4] != NULL, narrow ? 1 : 4, number(e, betas[0], false), number(e, betas[1], false),
-                   number(e, hd_float(&o->attrs, A_EPS, 0), false), number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false));
+    const char *name =
+        hd_sprintf(e->a, "adamw_%s%s%s", hd_dtype_text(compute), part[4] ? "" : "_master", narrow ? "_narrow" : "");
+    const char *numbers = hd_sprintf(e->a,
+                                     "#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC %d\n#define AW_BETA1 "
+                                     "%s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
+                                     hd_cuda_type(compute), part[4] != NULL, narrow ? 1 : 4, number(e, betas[0], false),
+                                     number(e, betas[1], false), number(e, hd_float(&o->attrs, A_EPS, 0), false),
+                                     number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false));
     name = hd_cuda_name(e, name, numbers);
     const char *text = hd_cuda_template(e, "adamw", hd_sprintf(e->a, "#define AW_KERNEL %s\n%s", name, numbers));
     arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
-    arg[7] = hd_sprintf(e->a, n == hd_type_count(b->type) ? "%lld" : "(uint64_t)hd_decayed_here(x, %lld, %lld, true)", ll(decayed), ll(n));
+    arg[7] = hd_sprintf(e->a, n == hd_type_count(b->type) ? "%lld" : "(uint64_t)hd_decayed_here(x, %lld, %lld, true)",
+                        ll(decayed), ll(n));
     if (n) launch(e, o, name, text, up(n, narrow ? 256 : 1024), 256, 8, arg);
 }

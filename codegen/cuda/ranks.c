@@ -1,4 +1,5 @@
-// Collectives, and what stands around them: the runtime's calls of NCCL, cleared stretches, the norm of gradients held in parts.
+// Collectives, and what stands around them: the runtime's calls of NCCL, cleared stretches, the norm of gradients held
+// in parts.
 #include "codegen/cuda/cuda.h"
 
 static long long ll(int64_t v) { return (long long)v; }
@@ -8,8 +9,9 @@ static void put_collective(Emit *e, const Op *o, const char *call, AttrId part_a
     const char *from = hd_word(&o->attrs, A_BUFFER, ""), *to = hd_word(&o->attrs, A_INTO, "");
     const Symbol *part = hd_symbol_find(e->m, hd_word(&o->attrs, part_at, ""));
     if (!part || !part->type) HD_BUG("%s of no buffer", hd_op_info(o->kind)->mnemonic);
-    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), hd_emit_comm(e, o), hd_emit_dtype(part->type->dtype),
-                 hd_cuda_device(e, hd_emit_buffer(e, o, from, 0)), hd_cuda_device(e, hd_emit_buffer(e, o, to, 0)), ll(hd_type_count(part->type)));
+    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), hd_emit_comm(e, o),
+                 hd_emit_dtype(part->type->dtype), hd_cuda_device(e, hd_emit_buffer(e, o, from, 0)),
+                 hd_cuda_device(e, hd_emit_buffer(e, o, to, 0)), ll(hd_type_count(part->type)));
 }
 
 void hd_cuda_all_gather_op(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather", A_BUFFER); }
@@ -21,6 +23,7 @@ void hd_cuda_zero_op(Emit *e, const Op *o) {
     const char *into = hd_word(&o->attrs, A_INTO, "");
     const Symbol *s = hd_symbol_find(e->m, into);
     if (!s || !s->type) HD_BUG("zero of no buffer");
-    hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))),
+    hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o),
+                 hd_cuda_device(e, hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))),
                  ll(hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(s->type->dtype)));
 }

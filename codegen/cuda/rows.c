@@ -1,13 +1,19 @@
-// From the ops of a `rows` kernel to scalar nodes. Structured ops (norms, softmax, their gradients) are written here once, as sums,
-// maxima and expressions; everything after this file knows only those. Formulas are those of the evaluator: statistics by two
-// passes (mean, then variance), softmax with the maximum taken out.
+// From the ops of a `rows` kernel to scalar nodes. Structured ops (norms, softmax, their gradients) are written here
+// once, as sums, maxima and expressions; everything after this file knows only those. Formulas are those of the
+// evaluator: statistics by two passes (mean, then variance), softmax with the maximum taken out.
 #include "codegen/cuda/rows.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { RowProgram *p; Arena *a; const char *name; int *node_of; int *column_of; } Lowering; // by value id; -1: none
+typedef struct {
+    RowProgram *p;
+    Arena *a;
+    const char *name;
+    int *node_of;
+    int *column_of;
+} Lowering; // by value id; -1: none
 
 static DType compute_dtype(DType d) { return d == TY_F64 || d == TY_I32 ? d : d == TY_U8 ? TY_I32 : TY_F32; }
 
@@ -28,7 +34,9 @@ static int add(Lowering *l, RowNode n) {
 static void join(RowNode *n, const RowNode *x) {
     RowClass a = n->cls, b = x->cls;
     bool row = a == CLASS_ROW || b == CLASS_ROW, wide = a >= CLASS_COLUMN || b >= CLASS_COLUMN;
-    n->period = a == CLASS_PERIODIC && b == CLASS_PERIODIC && n->period != x->period ? 0 : b == CLASS_PERIODIC ? x->period : n->period;
+    n->period = a == CLASS_PERIODIC && b == CLASS_PERIODIC && n->period != x->period ? 0
+                : b == CLASS_PERIODIC                                                ? x->period
+                                                                                     : n->period;
     n->cls = row && wide ? CLASS_FULL : a > b ? a : b;
     if (n->cls == CLASS_PERIODIC && !n->period) n->cls = CLASS_FULL;
 }
@@ -41,7 +49,8 @@ static int expr(Lowering *l, DType d, int cost, const char *text, int n_in, cons
     }
     return add(l, n);
 }
-#define EXPR(d, cost, text, ...) expr(l, d, cost, text, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
+#define EXPR(d, cost, text, ...)                                                                                       \
+    expr(l, d, cost, text, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
 
 static int reduce(Lowering *l, NodeKind kind, int in) {
     RowNode n = {.kind = kind, .dtype = at(l, in)->dtype, .cls = CLASS_ROW, .n_in = 1, .in = {in}};
@@ -61,7 +70,8 @@ static const char *literal(Lowering *l, DType d, double v) {
     int digits = 1;
     do snprintf(text, sizeof text, "%.*g", digits, v); // the shortest text that reads back as the same number
     while (d == TY_F64 ? strtod(text, NULL) != v && ++digits <= 17 : strtof(text, NULL) != (float)v && ++digits <= 9);
-    return hd_sprintf(l->a, "%s%s%s%s%s", v < 0 ? "(" : "", text, strpbrk(text, ".e") ? "" : ".0", d == TY_F64 ? "" : "f", v < 0 ? ")" : "");
+    return hd_sprintf(l->a, "%s%s%s%s%s", v < 0 ? "(" : "", text, strpbrk(text, ".e") ? "" : ".0",
+                      d == TY_F64 ? "" : "f", v < 0 ? ")" : "");
 }
 
 // --- structured ops. Operands are nodes already; results are bound to the op's values.
@@ -129,7 +139,8 @@ static void softmax_grad(Lowering *l, const Op *o, const int *in) {
     l->node_of[o->out[0]->id] = EXPR(d, 2, "times($1, minus($0, $2))", in[0], in[1], dot);
 }
 
-// Frequencies in revolutions a position, each as the sum of two numbers, so that the angle of a far position keeps its precision.
+// Frequencies in revolutions a position, each as the sum of two numbers, so that the angle of a far position keeps its
+// precision.
 static void rope(Lowering *l, const Op *o, const int *in) {
     DType d = at(l, in[0])->dtype;
     const Type *t = o->in[0]->type;
@@ -138,18 +149,22 @@ static void rope(Lowering *l, const Op *o, const int *in) {
     const char *real = d == TY_F64 ? "double" : "float";
     char *table = hd_sprintf(l->a, "%s_turns%d", l->name, o->id);
     Out g = hd_out(l->a);
-    hd_printf(&g, "__device__ const %s %s[%lld] = { // revolutions a position: high and low part\n", real, table, (long long)(2 * half));
+    hd_printf(&g, "__device__ const %s %s[%lld] = { // revolutions a position: high and low part\n", real, table,
+              (long long)(2 * half));
     for (int64_t i = 0; i < half; i++) {
         double f = pow(theta, -2.0 * (double)i / (double)size) / (2 * 3.14159265358979323846);
         double high = d == TY_F64 ? f : (double)(float)f;
-        hd_printf(&g, "%s%s, %s%s", i % 4 ? " " : "    ", literal(l, d, high), literal(l, d, f - high), i % 4 == 3 || i + 1 == half ? ",\n" : ",");
+        hd_printf(&g, "%s%s, %s%s", i % 4 ? " " : "    ", literal(l, d, high), literal(l, d, f - high),
+                  i % 4 == 3 || i + 1 == half ? ",\n" : ",");
     }
     hd_puts(&g, "};\n");
     hd_push(l->a, &l->p->globals, g.text);
     RowNode n = {.kind = NODE_PARTNER, .dtype = d, .cls = CLASS_FULL, .half = half, .n_in = 1, .in = {in[0]}};
     int other = add(l, n);
-    int y = EXPR(d, 40, hd_sprintf(l->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", (long long)half, (long long)seq,
-                                   (long long)size, table, hd_has(&o->attrs, A_INVERSE) ? "true" : "false"), in[0], other);
+    int y = EXPR(d, 40,
+                 hd_sprintf(l->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", (long long)half,
+                            (long long)seq, (long long)size, table, hd_has(&o->attrs, A_INVERSE) ? "true" : "false"),
+                 in[0], other);
     at(l, y)->indexed = true;
     at(l, y)->cls = CLASS_FULL;
     l->node_of[o->out[0]->id] = y;
@@ -162,20 +177,23 @@ static void elementwise(Lowering *l, const Op *o, const int *in) {
     hd_printf(&t, "h_%s%s(", info->mnemonic, d == TY_F64 ? "_d" : "");
     for (int i = 0; i < o->n_in; i++) hd_printf(&t, "%s$%d", i ? ", " : "", i);
     hd_puts(&t, ")");
-    static const struct { OpKind kind; const char *text; } short_forms[] = {
-        {OP_ADD, "plus($0, $1)"}, {OP_SUB, "minus($0, $1)"}, {OP_MUL, "times($0, $1)"}, {OP_DIV, "$0 / $1"}, {OP_NEG, "-$0"}, {OP_SQUARE, "times($0, $0)"}};
+    static const struct { OpKind kind; const char *text;
+    } short_forms[] = {{OP_ADD, "plus($0, $1)"}, {OP_SUB, "minus($0, $1)"}, {OP_MUL, "times($0, $1)"},
+                       {OP_DIV, "$0 / $1"},      {OP_NEG, "-$0"},           {OP_SQUARE, "times($0, $0)"}};
     const char *text = t.text;
     for (size_t i = 0; i < sizeof short_forms / sizeof *short_forms; i++)
         if (short_forms[i].kind == o->kind) text = short_forms[i].text;
     l->node_of[o->out[0]->id] = expr(l, d, info->flops, text, o->n_in, in);
 }
 
-// Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, also one to the type a value has already.
+// Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, also one to the type a value has
+// already.
 static void cast(Lowering *l, const Op *o, const int *in) {
     DType to = o->out[0]->type->dtype, d = compute_dtype(to), from = at(l, in[0])->dtype;
     const char *type = to == TY_BF16 ? "bf16" : to == TY_F16 ? "f16" : to == TY_U8 ? "unsigned char" : NULL;
     int n = in[0];
-    if (d != from) n = EXPR(d, 1, hd_sprintf(l->a, "(%s)$0", d == TY_F64 ? "double" : d == TY_I32 ? "int" : "float"), n);
+    if (d != from)
+        n = EXPR(d, 1, hd_sprintf(l->a, "(%s)$0", d == TY_F64 ? "double" : d == TY_I32 ? "int" : "float"), n);
     bool exact = (at(l, n)->kind == NODE_LOAD || at(l, n)->kind == NODE_GATHER) && at(l, n)->stored == to;
     if (type && !exact) n = EXPR(d, 1, hd_sprintf(l->a, "widen(Narrow<%s>::from($0))", type), n);
     l->node_of[o->out[0]->id] = n;
@@ -187,7 +205,9 @@ static void sum_to(Lowering *l, const Op *o, const int *in) {
     if (n == hd_type_count(from)) l->node_of[o->out[0]->id] = in[0];
     else if (n == l->p->cols && hd_type_cols(to) == l->p->cols) column(l, o->out[0], in[0]);
     else if (n == l->p->rows) l->node_of[o->out[0]->id] = reduce(l, NODE_SUM, in[0]);
-    else HD_BUG("kernel @%s sums to %lld elements of %lld x %lld", l->p->kernel->name, (long long)n, (long long)l->p->rows, (long long)l->p->cols);
+    else
+        HD_BUG("kernel @%s sums to %lld elements of %lld x %lld", l->p->kernel->name, (long long)n,
+               (long long)l->p->rows, (long long)l->p->cols);
 }
 
 static void row_reduce(Lowering *l, const Op *o, const int *in) {
@@ -197,14 +217,21 @@ static void row_reduce(Lowering *l, const Op *o, const int *in) {
 
 static void embedding(Lowering *l, const Op *o, const int *in) {
     DType d = o->out[0]->type->dtype;
-    RowNode n = {.kind = NODE_GATHER, .dtype = compute_dtype(d), .stored = d, .cls = CLASS_FULL, .n_in = 1, .in = {in[1]}, .arg = o->in[0]->index};
+    RowNode n = {.kind = NODE_GATHER,
+                 .dtype = compute_dtype(d),
+                 .stored = d,
+                 .cls = CLASS_FULL,
+                 .n_in = 1,
+                 .in = {in[1]},
+                 .arg = o->in[0]->index};
     if (o->in[0]->def) HD_BUG("kernel @%s looks up a table that it computes", l->p->kernel->name);
     l->node_of[o->out[0]->id] = add(l, n);
 }
 
 static void constant(Lowering *l, const Op *o) {
     DType d = compute_dtype(o->out[0]->type->dtype);
-    RowNode n = {.kind = NODE_EXPR, .dtype = d, .cls = CLASS_SCALAR, .text = literal(l, d, hd_float(&o->attrs, A_VALUE, 0))};
+    RowNode n = {
+        .kind = NODE_EXPR, .dtype = d, .cls = CLASS_SCALAR, .text = literal(l, d, hd_float(&o->attrs, A_VALUE, 0))};
     l->node_of[o->out[0]->id] = add(l, n);
 }
 
@@ -212,7 +239,8 @@ static void lower_op(Lowering *l, const Op *o) {
     int in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) {
         in[i] = l->node_of[o->in[i]->id];
-        if (in[i] < 0 && !(o->kind == OP_EMBEDDING && i == 0)) HD_BUG("kernel @%s: %s reads a column sum", l->p->kernel->name, hd_op_info(o->kind)->mnemonic);
+        if (in[i] < 0 && !(o->kind == OP_EMBEDDING && i == 0))
+            HD_BUG("kernel @%s: %s reads a column sum", l->p->kernel->name, hd_op_info(o->kind)->mnemonic);
     }
     switch (o->kind) {
     case OP_CONST: constant(l, o); return;
@@ -229,7 +257,8 @@ static void lower_op(Lowering *l, const Op *o) {
     case OP_SOFTMAX_GRAD: softmax_grad(l, o, in); return;
     case OP_ROPE: rope(l, o, in); return;
     default:
-        if (!hd_op_info(o->kind)->meaning) HD_BUG("%s cannot stand in kernel @%s", hd_op_info(o->kind)->mnemonic, l->p->kernel->name);
+        if (!hd_op_info(o->kind)->meaning)
+            HD_BUG("%s cannot stand in kernel @%s", hd_op_info(o->kind)->mnemonic, l->p->kernel->name);
         elementwise(l, o, in);
     }
 }
@@ -243,14 +272,17 @@ static RowClass class_of(const RowProgram *p, const Type *t, int64_t *period) {
     if (last == p->cols && n == p->cols) return CLASS_COLUMN;
     if (last == p->cols && p->rows % (n / p->cols) == 0) { *period = n / p->cols; return CLASS_PERIODIC; }
     if (n == p->rows) return CLASS_ROW;
-    HD_BUG("kernel @%s: %lld elements do not lie in %lld rows of %lld", p->kernel->name, (long long)n, (long long)p->rows, (long long)p->cols);
+    HD_BUG("kernel @%s: %lld elements do not lie in %lld rows of %lld", p->kernel->name, (long long)n,
+           (long long)p->rows, (long long)p->cols);
 }
 
 static bool per_row_operand(const Op *o, int i) {
-    return (o->kind == OP_LAYER_NORM_GRAD && i >= 3) || (o->kind == OP_RMS_NORM_GRAD && i == 3) || (o->kind == OP_EMBEDDING && i == 1);
+    return (o->kind == OP_LAYER_NORM_GRAD && i >= 3) || (o->kind == OP_RMS_NORM_GRAD && i == 3) ||
+           (o->kind == OP_EMBEDDING && i == 1);
 }
 static bool per_column_operand(const Op *o, int i) {
-    return (o->kind == OP_LAYER_NORM && i >= 1) || (o->kind == OP_RMS_NORM && i == 1) || ((o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD) && i == 2);
+    return (o->kind == OP_LAYER_NORM && i >= 1) || (o->kind == OP_RMS_NORM && i == 1) ||
+           ((o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD) && i == 2);
 }
 
 static void load_argument(Lowering *l, const Value *v) {
@@ -279,14 +311,19 @@ static void bind_results(Lowering *l) {
             hd_push(l->a, &l->p->columns, c);
         } else {
             RowStore s = {.node = node, .result = i, .dtype = v->type->dtype};
-            s.cls = at(l, node)->cls == CLASS_ROW && hd_type_count(v->type) == l->p->rows ? CLASS_ROW : class_of(l->p, v->type, &s.period);
+            s.cls = at(l, node)->cls == CLASS_ROW && hd_type_count(v->type) == l->p->rows
+                        ? CLASS_ROW
+                        : class_of(l->p, v->type, &s.period);
             hd_push(l->a, &l->p->stores, s);
         }
     }
 }
 
 RowProgram hd_rows_build(const Func *kernel, const char *name, Arena *a) {
-    RowProgram p = {.kernel = kernel, .rows = hd_int(&kernel->attrs, A_ROWS, 1), .cols = hd_int(&kernel->attrs, A_COLS, 1), .phases = 1};
+    RowProgram p = {.kernel = kernel,
+                    .rows = hd_int(&kernel->attrs, A_ROWS, 1),
+                    .cols = hd_int(&kernel->attrs, A_COLS, 1),
+                    .phases = 1};
     Lowering l = {&p, a, name, HD_NEWN(a, int, kernel->n_values), HD_NEWN(a, int, kernel->n_values)};
     for (int i = 0; i < kernel->n_values; i++) l.node_of[i] = l.column_of[i] = -1;
     for (int i = 0; i < kernel->n_args; i++) load_argument(&l, kernel->args[i]);

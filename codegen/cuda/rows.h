@@ -1,5 +1,5 @@
-// The body of a `rows` kernel as a list of scalar nodes: what one element, one row or one column is made of. Built from the
-// kernel function by rows.c, printed as CUDA by rows_kernel.c and what it calls.
+// The body of a `rows` kernel as a list of scalar nodes: what one element, one row or one column is made of. Built from
+// the kernel function by rows.c, printed as CUDA by rows_kernel.c and what it calls.
 #ifndef CODEGEN_CUDA_ROWS_H
 #define CODEGEN_CUDA_ROWS_H
 #include "ir/ir.h"

@@ -1,18 +1,20 @@
-// Column sums of `rows` kernels, in one order that depends on rows and columns alone, so that a schedule changes no bit. A block
-// owns 64 consecutive rows; strand s = 0..7 adds rows s, s + 8, ..., s + 56 in this order, then the strands are added in order. A
-// block works on as many strands at once as it has groups. A second kernel adds the blocks' partial sums: 16 runs of consecutive
-// blocks, each in order, then the 16 sums in order.
+// Column sums of `rows` kernels, in one order that depends on rows and columns alone, so that a schedule changes no
+// bit. A block owns 64 consecutive rows; strand s = 0..7 adds rows s, s + 8, ..., s + 56 in this order, then the
+// strands are added in order. A block works on as many strands at once as it has groups. A second kernel adds the
+// blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums in order.
 #include "codegen/cuda/rows_emit.h"
 
 static long long ll(int64_t v) { return (long long)v; }
 
-// Adds the strands' sums of column result i in order: to those of earlier rounds, which lie in the partial sums, then group by
-// group. The last group writes.
+// Adds the strands' sums of column result i in order: to those of earlier rounds, which lie in the partial sums, then
+// group by group. The last group writes.
 static void combine_column(Rows *r, int i, int rounds) {
     const RowShape *s = &r->s;
     int width = s->vec * s->items, last = s->groups - 1;
-    const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : ""), *at = s->items > 1 ? hd_sprintf(r->a, "k * %d + j", s->vec) : "j";
-    const char *partial = hd_sprintf(r->a, "partials + %lldll + (i64)blockIdx.x * %lld + col", ll(i * s->gx * r->p->cols), ll(r->p->cols));
+    const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : ""),
+               *at = s->items > 1 ? hd_sprintf(r->a, "k * %d + j", s->vec) : "j";
+    const char *partial = hd_sprintf(r->a, "partials + %lldll + (i64)blockIdx.x * %lld + col",
+                                     ll(i * s->gx * r->p->cols), ll(r->p->cols));
     if (rounds > 1) {
         hd_rows_line(r, s->groups > 1 ? "if (round > 0 && group == 0) {" : "if (round > 0) {");
         hd_rows_open_items(r);
@@ -24,11 +26,13 @@ static void combine_column(Rows *r, int i, int rounds) {
         hd_rows_line(r, "}");
     }
     if (s->groups > 1) {
-        const char *one = s->items > 1 ? hd_sprintf(r->a, "sum%d[i / %d][i %% %d]", i, s->vec, s->vec) : hd_sprintf(r->a, "sum%d[i]", i);
+        const char *one = s->items > 1 ? hd_sprintf(r->a, "sum%d[i / %d][i %% %d]", i, s->vec, s->vec)
+                                       : hd_sprintf(r->a, "sum%d[i]", i);
         hd_rows_line(r, "for (int g = 0; g < %d; g++) {", last);
         hd_rows_line(r, "if (group == g) {");
         hd_rows_line(r, "#pragma unroll");
-        hd_rows_line(r, "for (int i = 0; i < %d; i++) columns[i][lane] = g ? plus(columns[i][lane], %s) : %s;", width, one, one);
+        hd_rows_line(r, "for (int i = 0; i < %d; i++) columns[i][lane] = g ? plus(columns[i][lane], %s) : %s;", width,
+                     one, one);
         hd_rows_line(r, "}");
         hd_rows_line(r, "__syncthreads();");
         hd_rows_line(r, "}");
@@ -42,7 +46,8 @@ static void combine_column(Rows *r, int i, int rounds) {
     hd_rows_line(r, "put<float, %d>(%s, %s);", s->vec, partial, x);
     hd_rows_close_items(r);
     if (s->groups > 1) hd_rows_line(r, "}");
-    if (s->groups > 1 && (i + 1 < r->p->columns.n || rounds > 1)) hd_rows_line(r, "__syncthreads();"); // before `columns` is written again
+    if (s->groups > 1 && (i + 1 < r->p->columns.n || rounds > 1))
+        hd_rows_line(r, "__syncthreads();"); // before `columns` is written again
 }
 
 // A row that is there.
@@ -77,7 +82,8 @@ static void column_step(Rows *r, const char *first, int rows_apart) {
             hd_rows_line(r, "#pragma unroll");
             hd_rows_line(r, "for (int u = 0; u < %d; u++) {", s->unroll);
         }
-        if (s->unroll > 1 || !part) open_row(r, s->unroll > 1 ? hd_sprintf(r->a, "%s + u * %d", first, rows_apart) : first);
+        if (s->unroll > 1 || !part)
+            open_row(r, s->unroll > 1 ? hd_sprintf(r->a, "%s + u * %d", first, rows_apart) : first);
         if (part == (s->unroll > 1)) hd_rows_put_row_values(r, 0);
         if (part) hd_rows_passes(r);
         else hd_rows_put_loads(r, false);
@@ -90,14 +96,20 @@ static void column_step(Rows *r, const char *first, int rows_apart) {
 void hd_rows_put_columns(Rows *r) { // 64 rows a block
     const RowShape *s = &r->s;
     int strands = s->stream ? 1 : 8, rounds = s->stream ? 1 : strands / s->groups;
-    if (s->groups > 1) hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", s->lanes, s->lanes);
+    if (s->groups > 1)
+        hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", s->lanes, s->lanes);
     else hd_rows_line(r, "const int lane = threadIdx.x;");
     if (s->kind == SHAPE_SLAB) hd_rows_line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
     else if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", s->vec);
-    if (s->groups > 1) hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes); // a lane's columns: no bank conflicts
+    if (s->groups > 1)
+        hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items,
+                     s->lanes); // a lane's columns: no bank conflicts
     const int steps = HD_PARTIAL_ROWS / strands / s->unroll;
-    const char *block = hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS), *group = s->groups > 1 ? " + group" : "";
-    const char *later = rounds > 1 ? hd_sprintf(r->a, "n %% %d * %d + n / %d * %d", steps, strands, steps, s->groups) : hd_sprintf(r->a, "n * %d", strands);
+    const char *block =
+                   hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS),
+               *group = s->groups > 1 ? " + group" : "";
+    const char *later = rounds > 1 ? hd_sprintf(r->a, "n %% %d * %d + n / %d * %d", steps, strands, steps, s->groups)
+                                   : hd_sprintf(r->a, "n * %d", strands);
     hd_rows_open_ahead(r, hd_sprintf(r->a, "%s + %s%s", block, later, group), steps * rounds);
     hd_rows_declare_loads(r, true);
     hd_rows_put_loads(r, true);
@@ -123,7 +135,11 @@ void hd_rows_put_columns(Rows *r) { // 64 rows a block
 CudaLaunch hd_rows_column_kernel(const Rows *r) {
     Out o = hd_out(r->a);
     int64_t blocks = r->s.gx, cols = r->p->cols, run = (blocks + 15) / 16;
-    CudaLaunch l = {.name = hd_sprintf(r->a, "%s_columns", r->name), .gx = (unsigned)((cols + 31) / 32), .gy = (unsigned)r->p->columns.n, .gz = 1, .block = 512};
+    CudaLaunch l = {.name = hd_sprintf(r->a, "%s_columns", r->name),
+                    .gx = (unsigned)((cols + 31) / 32),
+                    .gy = (unsigned)r->p->columns.n,
+                    .gz = 1,
+                    .block = 512};
     hd_printf(&o, "// Column sums of %s: %lld partial sums each.\n", r->name, ll(blocks));
     hd_printf(&o, "extern \"C\" __global__ void __launch_bounds__(512) %s(const float *partials", l.name);
     hd_push(r->a, &l.args, ((CudaArg){CUDA_WORKSPACE, 0}));
@@ -146,7 +162,8 @@ CudaLaunch hd_rows_column_kernel(const Rows *r) {
                   "#pragma unroll\n"
                   "    for (int i = 1; i < 16; i++) sum += runs[i][threadIdx.x];\n",
               ll(run), ll(run), ll(blocks), ll(blocks), ll(cols), ll(cols), ll(cols), ll(cols));
-    for (int i = 0; i < r->p->columns.n; i++) hd_printf(&o, "    if (blockIdx.y == %d) put1(out%d + col, sum);\n", i, i);
+    for (int i = 0; i < r->p->columns.n; i++)
+        hd_printf(&o, "    if (blockIdx.y == %d) put1(out%d + col, sum);\n", i, i);
     hd_puts(&o, "}\n");
     l.text = o.text;
     return l;

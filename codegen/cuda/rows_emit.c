@@ -1,9 +1,9 @@
-// The work on one row of a `rows` kernel. It is worked through in passes: pass q computes what needs q row reductions to be finished.
-// Operands are loaded once and stay packed in registers; later passes compute from them again what is cheap, and keep what is
-// dear (exp, tanh).
-// Sums over a row have one order that depends on rows and columns alone, not on the shape that the kernel was given or on what was
-// fused, so that a schedule changes no bit: the tree of templates/common.cu (only rows of more than 65536 columns, which are read
-// again in every pass, have another order). Column sums: rows_columns.c.
+// The work on one row of a `rows` kernel. It is worked through in passes: pass q computes what needs q row reductions
+// to be finished. Operands are loaded once and stay packed in registers; later passes compute from them again what is
+// cheap, and keep what is dear (exp, tanh). Sums over a row have one order that depends on rows and columns alone, not
+// on the shape that the kernel was given or on what was fused, so that a schedule changes no bit: the tree of
+// templates/common.cu (only rows of more than 65536 columns, which are read again in every pass, have another order).
+// Column sums: rows_columns.c.
 #include "codegen/cuda/rows_emit.h"
 #include <stdio.h>
 #include <string.h>
@@ -25,13 +25,15 @@ static int partner_place(Rows *r, int place, int64_t half) {
     return r->n_places++;
 }
 
-// Marks in `set`, a bit a place, what must be computed for element value `i` at `place`; stops at values of the whole row.
+// Marks in `set`, a bit a place, what must be computed for element value `i` at `place`; stops at values of the whole
+// row.
 static void cone(Rows *r, int i, unsigned *set, int place) {
     const RowNode *n = node(r, i);
     if (!hd_rows_each(n) || is_reduction(n) || set[i] >> place & 1) return;
     set[i] |= 1u << place;
     if ((r->kept[i] && !place) || hd_rows_is_load(n)) return;
-    for (int k = 0; k < n->n_in; k++) cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->half) : place);
+    for (int k = 0; k < n->n_in; k++)
+        cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->half) : place);
 }
 
 static int ready(const RowNode *n) { return n->phase + is_reduction(n); } // the pass before which it is known
@@ -77,7 +79,9 @@ void hd_rows_analyse(Rows *r) {
                 if (hd_rows_is_load(node(r, i))) r->raw[i] |= set[i];
             }
         }
-        for (int i = 0; i < n; i++) keep[i] = !round && !r->s.stream && node(r, i)->kind == NODE_EXPR && node(r, i)->cost >= 8 && r->first[i] >= 0 && r->last[i] > r->first[i];
+        for (int i = 0; i < n; i++)
+            keep[i] = !round && !r->s.stream && node(r, i)->kind == NODE_EXPR && node(r, i)->cost >= 8 &&
+                      r->first[i] >= 0 && r->last[i] > r->first[i];
         r->kept = round ? old : keep;
     }
 }
@@ -87,7 +91,8 @@ void hd_rows_analyse(Rows *r) {
 // The operand `i` as text: an element's variable at a place, or the row's.
 static const char *operand(Rows *r, int i, int place, int pass) {
     const RowNode *n = node(r, i);
-    if (r->kept[i] && !place && r->first[i] < pass && hd_rows_each(n)) return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
+    if (r->kept[i] && !place && r->first[i] < pass && hd_rows_each(n))
+        return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
     return hd_sprintf(r->a, "x%d%s", i, hd_rows_each(n) && !is_reduction(n) ? hd_rows_suffix(r, place) : "");
 }
 
@@ -111,7 +116,9 @@ void hd_rows_put_row_values(Rows *r, int q) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *n = node(r, i);
         if (!r->used[i] || hd_rows_each(n) || is_reduction(n) || n->phase != q) continue;
-        if (n->kind == NODE_LOAD) hd_rows_line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i, hd_rows_load_address(r, i, 0));
+        if (n->kind == NODE_LOAD)
+            hd_rows_line(r, "const %s x%d = widen(*(%s));", hd_cuda_compute(n->stored), i,
+                         hd_rows_load_address(r, i, 0));
         else hd_rows_line(r, "const %s x%d = %s;", hd_cuda_compute(n->dtype), i, expression(r, i, 0, q));
     }
 }
@@ -122,9 +129,12 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
-        const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0" : r->s.gy > 1 ? "blockIdx.y == 0 && lane == 0" : "lane == 0";
-        hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane, st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
-             hd_rows_address(r, store_name(r, st), st->cls, 0, 0), st->node);
+        const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0"
+                           : r->s.gy > 1                                        ? "blockIdx.y == 0 && lane == 0"
+                                                                                : "lane == 0";
+        hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane,
+                     st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
+                     hd_rows_address(r, store_name(r, st), st->cls, 0, 0), st->node);
     }
 }
 
@@ -136,8 +146,11 @@ static void element_values(Rows *r, int q, const unsigned *set) {
             const char *p = hd_rows_suffix(r, at), *type = hd_cuda_compute(hd_rows_is_load(n) ? n->stored : n->dtype);
             bool keep = r->kept[i] && !at;
             if (!(set[i] >> at & 1) || (keep && r->first[i] < q)) continue;
-            if (hd_rows_is_load(n)) hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, hd_rows_index(r, i));
-            else if (n->kind == NODE_PARTNER) hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, operand(r, n->in[0], partner_place(r, at, n->half), q));
+            if (hd_rows_is_load(n))
+                hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, hd_rows_index(r, i));
+            else if (n->kind == NODE_PARTNER)
+                hd_rows_line(r, "const %s x%d%s = %s;", type, i, p,
+                             operand(r, n->in[0], partner_place(r, at, n->half), q));
             else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
             if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
         }
@@ -164,9 +177,14 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
         const RowColumn *c = &r->p->columns.at[i];
         if (node(r, c->node)->phase != q) continue;
         const char *x = operand(r, c->node, 0, q);
-        if (r->s.stream) hd_rows_line(r, "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + (i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
-                              ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
-        else hd_rows_line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i, r->s.items > 1 ? "[k]" : "", x);
+        if (r->s.stream)
+            hd_rows_line(r,
+                         "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + "
+                         "(i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
+                         ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
+        else
+            hd_rows_line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i,
+                         r->s.items > 1 ? "[k]" : "", x);
     }
 }
 
@@ -176,7 +194,8 @@ static void vector_stores(Rows *r, int q) {
         if (!stored_in(r, st, q)) continue;
         if (st->cls == CLASS_COLUMN) hd_rows_line(r, "if (row == 0)");
         if (st->cls == CLASS_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
-        hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, hd_rows_address(r, store_name(r, st), st->cls, st->period, 0), st->result);
+        hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec,
+                     hd_rows_address(r, store_name(r, st), st->cls, st->period, 0), st->result);
     }
 }
 
@@ -204,28 +223,34 @@ static void pass(Rows *r, int q) {
     for (int i = 0; i < n; i++)
         for (int at = 0; at < r->n_places; at++)
             if ((set[i] >> at & 1) && hd_rows_is_load(node(r, i)) && !hd_rows_held(r, i)) {
-                hd_rows_line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, hd_rows_suffix(r, at));
+                hd_rows_line(r, "Raw<%s, %d> raw%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i,
+                             hd_rows_suffix(r, at));
                 hd_rows_line(r, "raw%d%s.load(%s);", i, hd_rows_suffix(r, at), hd_rows_load_address(r, i, at));
             }
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q)) hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result, r->s.vec);
+        if (stored_in(r, &r->p->stores.at[i], q))
+            hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result,
+                         r->s.vec);
     for (int i = 0; i < n; i++)
-        if (in_tree(r, i) && node(r, i)->phase == q) hd_rows_line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
+        if (in_tree(r, i) && node(r, i)->phase == q)
+            hd_rows_line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
     hd_rows_line(r, "#pragma unroll");
     hd_rows_line(r, "for (int j = 0; j < %d; j++) {", r->s.vec);
     element_values(r, q, set);
     accumulate(r, q);
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q)) hd_rows_line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, 0, q));
+        if (stored_in(r, &r->p->stores.at[i], q))
+            hd_rows_line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, 0, q));
     hd_rows_line(r, "}");
     for (int i = 0; i < n; i++)
-        if (in_tree(r, i) && node(r, i)->phase == q) hd_rows_line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
+        if (in_tree(r, i) && node(r, i)->phase == q)
+            hd_rows_line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
     vector_stores(r, q);
     hd_rows_close_items(r);
 }
 
-// The row's sums and maxima of pass q, the same bits in every thread of the row. The warps' sums of successive rows lie in two
-// places in turn, so that one barrier a row is enough.
+// The row's sums and maxima of pass q, the same bits in every thread of the row. The warps' sums of successive rows lie
+// in two places in turn, so that one barrier a row is enough.
 static void reductions(Rows *r, int q) {
     int warps = r->s.lanes / 32, chunks = warps * r->s.items, n = 0;
     bool row_loop = r->p->columns.n > 0;
@@ -250,14 +275,18 @@ static void reductions(Rows *r, int q) {
         if (in_tree(r, i)) {
             hd_rows_line(r, "if (lane %% 32 == 0) {");
             hd_rows_line(r, "#pragma unroll");
-            hd_rows_line(r, "for (int k = 0; k < %d; k++) warp%d%s[k * %d + lane / 32] = part%d[k];", r->s.items, i, place, warps, i);
+            hd_rows_line(r, "for (int k = 0; k < %d; k++) warp%d%s[k * %d + lane / 32] = part%d[k];", r->s.items, i,
+                         place, warps, i);
             hd_rows_line(r, "}");
         } else {
             hd_rows_line(r, "if (lane %% 32 == 0) warp%d%s[lane / 32] = acc%d;", i, place, i);
         }
     }
     if (warps == 1 || !n) return;
-    if (r->s.groups > 1) hd_rows_line(r, "asm volatile(\"bar.sync %%0, %d;\" ::\"r\"(group + 1) : \"memory\"); // the threads of this row", r->s.lanes);
+    if (r->s.groups > 1)
+        hd_rows_line(r,
+                     "asm volatile(\"bar.sync %%0, %d;\" ::\"r\"(group + 1) : \"memory\"); // the threads of this row",
+                     r->s.lanes);
     else hd_rows_line(r, "__syncthreads();");
     for (int i = 0; i < r->p->nodes.n; i++) {
         const RowNode *x = node(r, i);
@@ -269,7 +298,8 @@ static void reductions(Rows *r, int q) {
         }
         hd_rows_line(r, "%s x%d = warp%d%s[0];", t, i, i, place);
         hd_rows_line(r, "#pragma unroll");
-        if (x->kind == NODE_SUM) hd_rows_line(r, "for (int w = 1; w < %d; w++) x%d = plus(x%d, warp%d%s[w]);", warps, i, i, i, place);
+        if (x->kind == NODE_SUM)
+            hd_rows_line(r, "for (int w = 1; w < %d; w++) x%d = plus(x%d, warp%d%s[w]);", warps, i, i, i, place);
         else hd_rows_line(r, "for (int w = 1; w < %d; w++) x%d = larger(x%d, warp%d%s[w]);", warps, i, i, i, place);
     }
 }
@@ -282,13 +312,16 @@ static void forget(Rows *r, int q) { // what pass q made from packed words is ma
     if (hd_rows_looped(r)) hd_rows_line(r, "#pragma unroll");
     hd_rows_line(r, hd_rows_looped(r) ? "for (int k = 0; k < %d; k++) {" : "{", r->s.items);
     for (int i = 0; i < r->p->nodes.n; i++)
-        if ((r->raw[i] & 1) && hd_rows_held(r, i) && r->last[i] > q) hd_rows_line(r, "raw%d%s.forget();", i, hd_rows_index(r, i));
+        if ((r->raw[i] & 1) && hd_rows_held(r, i) && r->last[i] > q)
+            hd_rows_line(r, "raw%d%s.forget();", i, hd_rows_index(r, i));
     hd_rows_line(r, "}");
 }
 
 void hd_rows_passes(Rows *r) {
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (r->kept[i]) hd_rows_line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "", r->s.vec);
+        if (r->kept[i])
+            hd_rows_line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i,
+                         r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "", r->s.vec);
     for (int q = 0; q <= r->p->phases; q++) {
         if (q) hd_rows_put_row_values(r, q);
         row_stores(r, q);

@@ -12,8 +12,10 @@ static void flat_body(Rows *r) {
     if (r->s.kind == SHAPE_LINEAR) {
         hd_rows_line(r, "const %s col = at;", t);
     } else {
-        hd_rows_position(r, hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
-        hd_rows_line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t, ll(r->p->cols));
+        hd_rows_position(r,
+                         hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
+        hd_rows_line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t,
+                     ll(r->p->cols));
     }
     hd_rows_put_row_values(r, 0);
     hd_rows_declare_loads(r, false);
@@ -24,7 +26,8 @@ static void flat_body(Rows *r) {
 static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     if (r->s.groups > 1) {
         hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
-        hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups) : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
+        hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups)
+                                                    : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
         if (r->s.ragged_rows) hd_rows_line(r, "if (row >= %lld) return;", ll(r->p->rows));
     } else {
         hd_rows_line(r, "const int lane = threadIdx.x;");
@@ -65,9 +68,11 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int6
     Out o = hd_out(a);
     Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
     CudaLaunches list = {0};
-    CudaLaunch l = {.name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
+    CudaLaunch l = {
+        .name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
     hd_rows_analyse(&r);
-    for (int i = 0; i < p.nodes.n; i++) r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
+    for (int i = 0; i < p.nodes.n; i++)
+        r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
     for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
     if (p.columns.n) hd_rows_look_ahead(&r, shared);
     l.shared = (unsigned)hd_rows_shared(&r);

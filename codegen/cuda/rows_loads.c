@@ -1,6 +1,7 @@
-// What a `rows` kernel reads: where it is, and how it gets into registers. Kernels with column sums go through many rows one behind the
-// other, a barrier each. They look ahead: while a row is worked on, copies of the next ones are on their way into shared memory
-// (cp.async, which takes no registers), each thread's operands into a place of its own, so that no barrier guards them.
+// What a `rows` kernel reads: where it is, and how it gets into registers. Kernels with column sums go through many
+// rows one behind the other, a barrier each. They look ahead: while a row is worked on, copies of the next ones are on
+// their way into shared memory (cp.async, which takes no registers), each thread's operands into a place of its own, so
+// that no barrier guards them.
 #include "codegen/cuda/rows_emit.h"
 
 static long long ll(int64_t v) { return (long long)v; }
@@ -21,7 +22,8 @@ const char *hd_rows_load_address(Rows *r, int i, int place) {
 // --- loads kept in registers
 
 static bool hoisted(const Rows *r, int i) { // a load that is the same for every row of the block
-    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_COLUMN && r->p->columns.n && r->s.kind != SHAPE_LINEAR && !r->s.stream;
+    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_COLUMN && r->p->columns.n &&
+           r->s.kind != SHAPE_LINEAR && !r->s.stream;
 }
 
 // Column vectors stay in the L1 cache: without column sums they are read where they are used, which spares registers.
@@ -33,7 +35,8 @@ static bool wanted(const Rows *r, int i, int place, bool hoist) {
 
 static const char *dims(const Rows *r, int i) {
     bool u = r->s.unroll > 1 && !hoisted(r, i), k = r->s.items > 1;
-    return hd_sprintf(r->a, "%s%s", u ? hd_sprintf(r->a, "[%d]", r->s.unroll) : "", k ? hd_sprintf(r->a, "[%d]", r->s.items) : "");
+    return hd_sprintf(r->a, "%s%s", u ? hd_sprintf(r->a, "[%d]", r->s.unroll) : "",
+                      k ? hd_sprintf(r->a, "[%d]", r->s.items) : "");
 }
 
 const char *hd_rows_index(const Rows *r, int i) { // the row of the unrolled group, the vector of the row
@@ -45,7 +48,9 @@ const char *hd_rows_index(const Rows *r, int i) { // the row of the unrolled gro
 void hd_rows_declare_loads(Rows *r, bool hoist) {
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++)
-            if (wanted(r, i, at, hoist)) hd_rows_line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, hd_rows_suffix(r, at), dims(r, i));
+            if (wanted(r, i, at, hoist))
+                hd_rows_line(r, "Raw<%s, %d> raw%d%s%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i,
+                             hd_rows_suffix(r, at), dims(r, i));
 }
 
 static bool any(const Rows *r, bool hoist) {
@@ -63,7 +68,8 @@ static int64_t row_bytes(const Rows *r) {
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++) {
             if (!wanted(r, i, at, false)) continue;
-            if (node(r, i)->kind == NODE_GATHER || vector_bytes(r, i) % 4) return 0; // where it lies is read first; too short
+            if (node(r, i)->kind == NODE_GATHER || vector_bytes(r, i) % 4)
+                return 0; // where it lies is read first; too short
             bytes += vector_bytes(r, i) * r->s.items;
         }
     return bytes;
@@ -76,16 +82,19 @@ static const char *place_of(Rows *r, int load, int at) {
         for (int p = 0; p < r->n_places; p++) {
             if (!wanted(r, i, p, false)) continue;
             if (i == load && p == at)
-                return hd_sprintf(r->a, "shared + n %% %d * %lld + %lld + %s * %lld", r->s.ahead + 1, ll(row_bytes(r) * r->s.threads), ll(offset),
-                                  r->s.items > 1 ? hd_sprintf(r->a, "(k * %d + threadIdx.x)", r->s.threads) : "threadIdx.x", ll(vector_bytes(r, i)));
+                return hd_sprintf(r->a, "shared + n %% %d * %lld + %lld + %s * %lld", r->s.ahead + 1,
+                                  ll(row_bytes(r) * r->s.threads), ll(offset),
+                                  r->s.items > 1 ? hd_sprintf(r->a, "(k * %d + threadIdx.x)", r->s.threads)
+                                                 : "threadIdx.x",
+                                  ll(vector_bytes(r, i)));
             offset += vector_bytes(r, i) * r->s.items * r->s.threads;
         }
     HD_BUG("a load that is not copied");
 }
 
 void hd_rows_look_ahead(Rows *r, int64_t shared) {
-    // MOST: rows in shared memory at once. OTHER: what sums take of a block's half; those of rows beyond some 2500 columns take more, and
-    // then one block may have a multiprocessor to itself.
+    // MOST: rows in shared memory at once. OTHER: what sums take of a block's half; those of rows beyond some 2500
+    // columns take more, and then one block may have a multiprocessor to itself.
     enum { MOST = 4, OTHER = 10 << 10 };
     RowShape s = r->s;
     s.unroll = 1;
@@ -105,7 +114,8 @@ void hd_rows_open_ahead(Rows *r, const char *row, int iterations) {
     int values = 0;
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!row_values_ahead(r, i)) continue;
-        const char *first = hd_sprintf(r->a, "%sblockIdx.x * %d + i", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS);
+        const char *first =
+            hd_sprintf(r->a, "%sblockIdx.x * %d + i", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS);
         hd_rows_line(r, "__shared__ %s values%d[%d];", hd_cuda_type(node(r, i)->stored), i, HD_PARTIAL_ROWS);
         hd_rows_line(r, "for (int i = threadIdx.x; i < %d; i += %d) {", HD_PARTIAL_ROWS, s->threads);
         if (s->ragged_rows) hd_rows_line(r, "if (%s >= %lld) break;", first, ll(r->p->rows));
@@ -122,7 +132,9 @@ void hd_rows_open_ahead(Rows *r, const char *row, int iterations) {
     hd_rows_open_items(r);
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++)
-            if (wanted(r, i, at, false)) hd_rows_line(r, "copy_ahead<%lld>(%s, %s);", ll(vector_bytes(r, i)), place_of(r, i, at), hd_rows_load_address(r, i, at));
+            if (wanted(r, i, at, false))
+                hd_rows_line(r, "copy_ahead<%lld>(%s, %s);", ll(vector_bytes(r, i)), place_of(r, i, at),
+                             hd_rows_load_address(r, i, at));
     hd_rows_close_items(r);
     if (s->ragged_rows) hd_rows_line(r, "}");
     hd_rows_line(r, "}");
@@ -139,7 +151,9 @@ void hd_rows_put_loads(Rows *r, bool hoist) {
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++) {
             if (!wanted(r, i, at, hoist)) continue;
-            const char *from = ahead ? hd_sprintf(r->a, "(const %s *)(%s)", hd_cuda_type(node(r, i)->stored), place_of(r, i, at)) : hd_rows_load_address(r, i, at);
+            const char *from =
+                ahead ? hd_sprintf(r->a, "(const %s *)(%s)", hd_cuda_type(node(r, i)->stored), place_of(r, i, at))
+                      : hd_rows_load_address(r, i, at);
             hd_rows_line(r, "raw%d%s%s.load(%s);", i, hd_rows_suffix(r, at), hd_rows_index(r, i), from);
         }
     hd_rows_close_items(r);

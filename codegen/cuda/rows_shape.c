@@ -1,5 +1,5 @@
-// Chooses vectors, threads and registers of a `rows` kernel. Memory-bound work wants 16-byte accesses, several of them in flight a
-// thread, and registers few enough for half of the threads an SM can hold.
+// Chooses vectors, threads and registers of a `rows` kernel. Memory-bound work wants 16-byte accesses, several of them
+// in flight a thread, and registers few enough for half of the threads an SM can hold.
 #include "codegen/cuda/rows_shape.h"
 
 static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -11,10 +11,13 @@ static int narrowest(const RowProgram *p) {
     int bytes = 8;
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
-        if ((n->kind == NODE_LOAD || n->kind == NODE_GATHER) && vector_access(n->cls) && hd_dtype_bytes(n->stored) < bytes) bytes = hd_dtype_bytes(n->stored);
+        if ((n->kind == NODE_LOAD || n->kind == NODE_GATHER) && vector_access(n->cls) &&
+            hd_dtype_bytes(n->stored) < bytes)
+            bytes = hd_dtype_bytes(n->stored);
     }
     for (int i = 0; i < p->stores.n; i++)
-        if (vector_access(p->stores.at[i].cls) && hd_dtype_bytes(p->stores.at[i].dtype) < bytes) bytes = hd_dtype_bytes(p->stores.at[i].dtype);
+        if (vector_access(p->stores.at[i].cls) && hd_dtype_bytes(p->stores.at[i].dtype) < bytes)
+            bytes = hd_dtype_bytes(p->stores.at[i].dtype);
     return bytes < 2 ? 2 : bytes;
 }
 
@@ -42,7 +45,8 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
         const RowNode *n = &p->nodes.at[i];
         bool load = n->kind == NODE_LOAD || n->kind == NODE_GATHER;
         if (load && n->cls == CLASS_COLUMN && !p->columns.n) continue; // read where it is used
-        if (load && vector_access(n->cls) && !s->stream) words += up(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
+        if (load && vector_access(n->cls) && !s->stream)
+            words += up(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
         if (n->kind == NODE_EXPR && n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;
     }
     return words + (int64_t)p->columns.n * elements + 2 * s->vec;
@@ -54,7 +58,8 @@ void hd_rows_occupancy(const RowProgram *p, RowShape *s) {
     s->min_blocks = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !s->min_blocks; i++)
         if (need <= steps[i].need) s->min_blocks = 65536 / (steps[i].budget * s->threads);
-    const int64_t half = 65536 / 2 / s->threads / 8 * 8; // registers of a thread where two blocks share a multiprocessor
+    const int64_t half =
+        65536 / 2 / s->threads / 8 * 8; // registers of a thread where two blocks share a multiprocessor
     if (s->min_blocks < 2 && s->ahead && need <= half + 4) s->min_blocks = 2;
 }
 
@@ -67,8 +72,8 @@ static int row_groups(const RowProgram *p, const RowShape *s) {
     return groups;
 }
 
-// A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps. Column sums take registers for as long as the block
-// lives: a row is spread over more threads where a warp would need too many.
+// A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps. Column sums take registers for as long as
+// the block lives: a row is spread over more threads where a warp would need too many.
 static void spread(const RowProgram *p, RowShape *s) {
     int64_t cols = p->cols, warp_items = up(cols, 32 * s->vec);
     s->lanes = 32;
@@ -128,12 +133,15 @@ const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
     const char *size = hd_sprintf(a, "%lld rows x %lld columns", (long long)p->rows, (long long)p->cols);
     const char *ahead = s->ahead ? hd_sprintf(a, "; %d of its rows on their way", s->ahead) : "";
     switch (s->kind) {
-    case SHAPE_LINEAR: return hd_sprintf(a, "%lld elements, pointwise; %d a thread", (long long)(p->rows * p->cols), s->vec);
+    case SHAPE_LINEAR:
+        return hd_sprintf(a, "%lld elements, pointwise; %d a thread", (long long)(p->rows * p->cols), s->vec);
     case SHAPE_FLAT: return hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
     case SHAPE_SLAB:
-        return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread%s", size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec, ahead);
+        return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread%s",
+                          size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec, ahead);
     default:
-        return hd_sprintf(a, "%s; %s a row, %d x %d elements a thread%s%s", size, s->lanes == 32 ? "a warp" : hd_sprintf(a, "%d threads", s->lanes), s->items, s->vec,
+        return hd_sprintf(a, "%s; %s a row, %d x %d elements a thread%s%s", size,
+                          s->lanes == 32 ? "a warp" : hd_sprintf(a, "%d threads", s->lanes), s->items, s->vec,
                           s->stream ? ", read again in every pass" : "", ahead);
     }
 }

@@ -25,8 +25,11 @@ const char *hd_rows_column(Rows *r, int place) { return place ? hd_sprintf(r->a,
 const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
     const char *col = hd_rows_column(r, place);
     switch (cls) {
-    case CLASS_FULL: return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array) : hd_sprintf(r->a, "%s + base + %s", array, col);
-    case CLASS_PERIODIC: return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
+    case CLASS_FULL:
+        return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array)
+                                         : hd_sprintf(r->a, "%s + base + %s", array, col);
+    case CLASS_PERIODIC:
+        return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
     case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
     case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
     default: return array;
@@ -45,7 +48,8 @@ void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its f
     for (int i = 1; i < r->n_places; i++) {
         const char *from = hd_rows_column(r, r->place[i].from);
         long long half = ll(r->place[i].half);
-        hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from, 2 * half, half, half, half);
+        hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from,
+                     2 * half, half, half, half);
     }
 }
 void hd_rows_close_items(Rows *r) {

@@ -1,4 +1,5 @@
-// The CUDA target: how each op of a plan becomes statements of the C host program, and kernel functions become CUDA text.
+// The CUDA target: how each op of a plan becomes statements of the C host program, and kernel functions become CUDA
+// text.
 #include "codegen/cuda/cuda.h"
 #include <string.h>
 
@@ -22,7 +23,8 @@ static void kernels(Emit *e) {
     for (const Func *f = e->m->funcs; f; f = f->next) {
         if (!f->is_kernel) continue;
         CudaLaunches list = kernel_launches(e, f, true);
-        for (int i = 0; i < list.n; i++) hd_cuda_kernel(e, list.at[i].name, list.at[i].text, (int)list.at[i].shared, false);
+        for (int i = 0; i < list.n; i++)
+            hd_cuda_kernel(e, list.at[i].name, list.at[i].text, (int)list.at[i].shared, false);
     }
 }
 
@@ -34,9 +36,12 @@ static void put_kernel(Emit *e, const Op *o) {
         CudaArgs args = {0};
         for (int j = 0; j < l->args.n; j++) {
             CudaArg x = l->args.at[j];
-            int64_t at = x.kind == CUDA_IN ? hd_emit_place(e, o->in[x.index]) : x.kind == CUDA_OUT ? hd_emit_place(e, o->out[x.index]) : hd_emit_workspace(e, o);
+            int64_t at = x.kind == CUDA_IN    ? hd_emit_place(e, o->in[x.index])
+                         : x.kind == CUDA_OUT ? hd_emit_place(e, o->out[x.index])
+                                              : hd_emit_workspace(e, o);
             if (at < 0) {
-                hd_error(e->cx, o->span, "kernel @%s sums columns and needs workspace_bytes: run select before codegen", k->name);
+                hd_error(e->cx, o->span, "kernel @%s sums columns and needs workspace_bytes: run select before codegen",
+                         k->name);
                 e->failed = true;
             }
             hd_push(e->a, &args, hd_cuda_device(e, at));
@@ -87,5 +92,10 @@ static EmitOp *const ops[N_OPS] = {
     [OP_WAIT] = put_wait,
 };
 
-const Target hd_cuda_target = {.name = "cuda", .backend = "hd_cuda_backend", .kernels = kernels, .prologue = prologue, .op = ops, .finish = hd_cuda_finish,
+const Target hd_cuda_target = {.name = "cuda",
+                               .backend = "hd_cuda_backend",
+                               .kernels = kernels,
+                               .prologue = prologue,
+                               .op = ops,
+                               .finish = hd_cuda_finish,
                                .attention = hd_cuda_attention_fields};

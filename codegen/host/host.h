@@ -3,13 +3,15 @@
 #define CODEGEN_HOST_HOST_H
 #include "codegen/emit.h"
 
-int hd_host_launches(const Module *m, const Func *k, const Op **first); // how many launches a kernel has, and the first of them
+int hd_host_launches(const Module *m, const Func *k,
+                     const Op **first); // how many launches a kernel has, and the first of them
 // The operands that result 0 lies over in some launch of a kernel, not always the same one: bit i for operand i.
 uint64_t hd_host_overlays(Emit *e, const Func *k);
 void hd_host_rows(Emit *e, const Func *k); // kind = rows
 void hd_host_map(Emit *e, const Func *k);  // kind = map
 
-// The expression that reads a value of type d as float (f64: double, i32: int32_t), and the one that makes d of a value of type `from`.
+// The expression that reads a value of type d as float (f64: double, i32: int32_t), and the one that makes d of a value
+// of type `from`.
 const char *hd_host_load(Arena *a, DType d, const char *place);
 const char *hd_host_store(Arena *a, DType d, DType from, const char *value);
 const char *hd_host_compute_type(DType d);                 // "float", "double", "int32_t"

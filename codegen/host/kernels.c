@@ -19,7 +19,8 @@ const char *hd_host_store(Arena *a, DType d, DType from, const char *value) {
 
 static bool overlap(Emit *e, const Value *a, const Value *b, bool *same) {
     int64_t pa = hd_emit_place(e, a), pb = hd_emit_place(e, b);
-    *same = pa == pb && hd_type_bytes(a->type) == hd_type_bytes(b->type) && hd_dtype_bytes(a->type->dtype) == hd_dtype_bytes(b->type->dtype);
+    *same = pa == pb && hd_type_bytes(a->type) == hd_type_bytes(b->type) &&
+            hd_dtype_bytes(a->type->dtype) == hd_dtype_bytes(b->type->dtype);
     return pa < pb + hd_type_bytes(b->type) && pb < pa + hd_type_bytes(a->type);
 }
 
@@ -33,7 +34,9 @@ uint64_t hd_host_overlays(Emit *e, const Func *k) {
                     bool same;
                     if (!overlap(e, o->in[i], o->out[r], &same)) continue;
                     if (!same || r || i >= 64)
-                        HD_BUG("launch of @%s: result %d lies over operand %d in a way that rows cannot be computed in place", k->name, r, i);
+                        HD_BUG("launch of @%s: result %d lies over operand %d in a way that rows cannot be computed in "
+                               "place",
+                               k->name, r, i);
                     found |= (uint64_t)1 << i;
                 }
         }
@@ -44,7 +47,8 @@ int hd_host_launches(const Module *m, const Func *k, const Op **first) {
     int n = 0;
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if (o->kind == OP_LAUNCH && hd_func_find(m, hd_word(&o->attrs, A_KERNEL, "")) == k && !n++ && first) *first = o;
+            if (o->kind == OP_LAUNCH && hd_func_find(m, hd_word(&o->attrs, A_KERNEL, "")) == k && !n++ && first)
+                *first = o;
     return n;
 }
 
@@ -54,7 +58,8 @@ void hd_host_open(Emit *e, const Func *k, bool workspace) {
     const Op *l = NULL;
     int launches = hd_host_launches(e->m, k, &l), n_out = r ? r->n_in : 0;
     hd_puts(o, "//");
-    for (const Op *p = k->first; p && p->kind != OP_RETURN; p = p->next) hd_printf(o, "%s %s", p == k->first ? "" : ",", hd_op_info(p->kind)->mnemonic);
+    for (const Op *p = k->first; p && p->kind != OP_RETURN; p = p->next)
+        hd_printf(o, "%s %s", p == k->first ? "" : ",", hd_op_info(p->kind)->mnemonic);
     if (l && l->loc.path) hd_printf(o, "; %s", l->loc.path);
     if (launches > 1) hd_printf(o, " and %d more launches", launches - 1);
     hd_printf(o, "\nstatic void %s(", hd_emit_kernel_name(e, k));
@@ -62,7 +67,9 @@ void hd_host_open(Emit *e, const Func *k, bool workspace) {
     for (int i = 0; i < n_out; i++) hd_printf(o, "%svoid *q%d", i || k->n_args ? ", " : "", i);
     hd_printf(o, "%s) {\n", workspace ? ", void *workspace" : "");
     for (int i = 0; i < k->n_args; i++)
-        hd_printf(o, "    const %s *const a%d = p%d; // %s\n", hd_emit_ctype(k->args[i]->type->dtype), i, i, hd_type_text(e->cx, k->args[i]->type));
+        hd_printf(o, "    const %s *const a%d = p%d; // %s\n", hd_emit_ctype(k->args[i]->type->dtype), i, i,
+                  hd_type_text(e->cx, k->args[i]->type));
     for (int i = 0; i < n_out; i++)
-        hd_printf(o, "    %s *const r%d = q%d; // %s\n", hd_emit_ctype(r->in[i]->type->dtype), i, i, hd_type_text(e->cx, r->in[i]->type));
+        hd_printf(o, "    %s *const r%d = q%d; // %s\n", hd_emit_ctype(r->in[i]->type->dtype), i, i,
+                  hd_type_text(e->cx, r->in[i]->type));
 }

@@ -1,5 +1,6 @@
-// Prints kernel functions of kind map: one op that moves, makes or reduces elements, as a loop nest over its result. Every operand is
-// read through strides over the axes of the nest. Sums run in double, in row-major order of what is summed.
+// Prints kernel functions of kind map: one op that moves, makes or reduces elements, as a loop nest over its result.
+// Every operand is read through strides over the axes of the nest. Sums run in double, in row-major order of what is
+// summed.
 #include "codegen/host/host.h"
 
 enum { SMALL = 4096, BLOCK = 256 };
@@ -45,9 +46,11 @@ static const char *index_text(Arena *a, const Nest *n, const int64_t *stride, in
 }
 
 static void open_loops(Out *o, const Nest *n, int first, int last, bool parallel) {
-    if (parallel && last - first > 1) hd_printf(o, "#pragma omp parallel for collapse(%d) schedule(static)\n", last - first);
+    if (parallel && last - first > 1)
+        hd_printf(o, "#pragma omp parallel for collapse(%d) schedule(static)\n", last - first);
     else if (parallel && last > first) hd_puts(o, "#pragma omp parallel for schedule(static)\n");
-    for (int i = first; i < last; i++) hd_printf(o, "    for (int64_t i%d = 0; i%d < %lld; i%d++)\n", i, i, ll(n->size[i]), i);
+    for (int i = first; i < last; i++)
+        hd_printf(o, "    for (int64_t i%d = 0; i%d < %lld; i%d++)\n", i, i, ll(n->size[i]), i);
 }
 
 static bool is_large(const Nest *n) {
@@ -67,8 +70,11 @@ static void put_nest(Emit *e, const Nest *n, const char *statement) {
     hd_printf(e->c, "        %s\n%s", statement, outer < n->rank ? "    }\n" : "");
 }
 
-static void put_copy(Emit *e, const Nest *n, int operand, const int64_t *from, int64_t from_start, const int64_t *to, int64_t to_start) {
-    put_nest(e, n, hd_sprintf(e->a, "r0[%s] = a%d[%s];", index_text(e->a, n, to, to_start), operand, index_text(e->a, n, from, from_start)));
+static void put_copy(Emit *e, const Nest *n, int operand, const int64_t *from, int64_t from_start, const int64_t *to,
+                     int64_t to_start) {
+    put_nest(e, n,
+             hd_sprintf(e->a, "r0[%s] = a%d[%s];", index_text(e->a, n, to, to_start), operand,
+                        index_text(e->a, n, from, from_start)));
 }
 
 static void put_transpose(Emit *e, const Op *o) {
@@ -121,7 +127,9 @@ static void put_values(Emit *e, const Op *o, DType from, const char *value) {
     Nest n = nest_of(o->out[0]->type);
     int64_t to[HD_MAX_RANK];
     strides_of(o->out[0]->type, to);
-    put_nest(e, &n, hd_sprintf(e->a, "r0[%s] = %s;", index_text(e->a, &n, to, 0), hd_host_store(e->a, o->out[0]->type->dtype, from, value)));
+    put_nest(e, &n,
+             hd_sprintf(e->a, "r0[%s] = %s;", index_text(e->a, &n, to, 0),
+                        hd_host_store(e->a, o->out[0]->type->dtype, from, value)));
 }
 
 static void put_elementwise(Emit *e, const Op *o) {
@@ -144,13 +152,16 @@ static void put_cast(Emit *e, const Op *o) {
     int64_t from[HD_MAX_RANK];
     strides_of(o->in[0]->type, from);
     DType d = o->in[0]->type->dtype;
-    put_values(e, o, d == TY_F64 || d == TY_I32 ? d : TY_F32, hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index_text(e->a, &n, from, 0))));
+    put_values(e, o, d == TY_F64 || d == TY_I32 ? d : TY_F32,
+               hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index_text(e->a, &n, from, 0))));
 }
 
 static void put_embedding(Emit *e, const Op *o) {
     int64_t cols = hd_type_cols(o->out[0]->type), rows = hd_type_rows(o->out[0]->type);
     Nest n = {.rank = 2, .size = {rows, cols}};
-    put_nest(e, &n, hd_sprintf(e->a, "r0[i0 * %lld + i1] = a%d[(int64_t)a%d[i0] * %lld + i1];", ll(cols), arg(o, 0), arg(o, 1), ll(cols)));
+    put_nest(e, &n,
+             hd_sprintf(e->a, "r0[i0 * %lld + i1] = a%d[(int64_t)a%d[i0] * %lld + i1];", ll(cols), arg(o, 0), arg(o, 1),
+                        ll(cols)));
 }
 
 // --- reductions: axes of the operand are either kept (i0, i1, ...) or summed
@@ -182,22 +193,28 @@ static Nest select_axes(const Type *t, unsigned mask, int64_t *stride) {
     return n;
 }
 
-// The sum itself, over blocks of the last axis where that axis stays (so that memory is read in order), else one result at a time.
-static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *stride, const char *from, const char *to, const char *n, int64_t block) {
+// The sum itself, over blocks of the last axis where that axis stays (so that memory is read in order), else one result
+// at a time.
+static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *stride, const char *from, const char *to,
+                     const char *n, int64_t block) {
     Out *c = e->c, index = hd_out(e->a);
     DType d = o->in[0]->type->dtype;
     bool max = o->kind == OP_REDUCE_MAX;
-    hd_printf(c, "        double acc[%lld];\n        for (int64_t c = 0; c < %s; c++) acc[c] = %s;\n", ll(block), n, max ? "-(double)INFINITY" : "0");
+    hd_printf(c, "        double acc[%lld];\n        for (int64_t c = 0; c < %s; c++) acc[c] = %s;\n", ll(block), n,
+              max ? "-(double)INFINITY" : "0");
     hd_printf(&index, "%s + first + c", from);
     for (int i = 0; i < sum->rank; i++) {
         hd_printf(c, "        for (int64_t s%d = 0; s%d < %lld; s%d++)\n", i, i, ll(sum->size[i]), i);
         hd_printf(&index, " + s%d * %lld", i, ll(stride[i]));
     }
     hd_printf(c, "        for (int64_t c = 0; c < %s; c++) {\n", n);
-    hd_printf(c, "            const double v = (double)%s;\n", hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index.text)));
-    hd_puts(c, max ? "            acc[c] = (acc[c] > v || acc[c] != acc[c]) ? acc[c] : v;\n" : "            acc[c] += v;\n");
+    hd_printf(c, "            const double v = (double)%s;\n",
+              hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index.text)));
+    hd_puts(c, max ? "            acc[c] = (acc[c] > v || acc[c] != acc[c]) ? acc[c] : v;\n"
+                   : "            acc[c] += v;\n");
     hd_puts(c, "        }\n");
-    hd_printf(c, "        for (int64_t c = 0; c < %s; c++) r0[%s + first + c] = %s;\n", n, to, hd_host_store(e->a, o->out[0]->type->dtype, TY_F64, "acc[c]"));
+    hd_printf(c, "        for (int64_t c = 0; c < %s; c++) r0[%s + first + c] = %s;\n", n, to,
+              hd_host_store(e->a, o->out[0]->type->dtype, TY_F64, "acc[c]"));
 }
 
 static void put_reduction(Emit *e, const Op *o) {
@@ -221,7 +238,8 @@ static void put_reduction(Emit *e, const Op *o) {
     else hd_puts(e->c, "        const int64_t first = 0;\n");
     const char *n = hd_sprintf(e->a, "%lld", ll(block));
     if (width > BLOCK && width % BLOCK) {
-        hd_printf(e->c, "        const int64_t n = first + %d < %lld ? %d : %lld - first;\n", BLOCK, ll(width), BLOCK, ll(width));
+        hd_printf(e->c, "        const int64_t n = first + %d < %lld ? %d : %lld - first;\n", BLOCK, ll(width), BLOCK,
+                  ll(width));
         n = "n";
     }
     put_sums(e, o, &sum, sums, index_text(e->a, &outer, from, 0), index_text(e->a, &outer, to, 0), n, block);
@@ -239,7 +257,9 @@ void hd_host_map(Emit *e, const Func *k) {
     case OP_SLICE: put_slice(e, o); break;
     case OP_CONCAT: put_concat(e, o); break;
     case OP_BROADCAST: put_broadcast(e, o); break;
-    case OP_IOTA: put_values(e, o, TY_I32, hd_sprintf(e->a, o->out[0]->type->rank ? "i%d" : "0", o->out[0]->type->rank - 1)); break;
+    case OP_IOTA:
+        put_values(e, o, TY_I32, hd_sprintf(e->a, o->out[0]->type->rank ? "i%d" : "0", o->out[0]->type->rank - 1));
+        break;
     case OP_CONST: put_values(e, o, TY_F64, hd_emit_number(e->a, hd_float(&o->attrs, A_VALUE, 0), true)); break;
     case OP_CAST: put_cast(e, o); break;
     case OP_EMBEDDING: put_embedding(e, o); break;

@@ -1,5 +1,5 @@
-// A row kernel as cells: what one row computes, split into passes over its columns. row_lower.c makes the cells of each op,
-// row_passes.c decides passes and which values must be kept for the whole row, rows.c prints.
+// A row kernel as cells: what one row computes, split into passes over its columns. row_lower.c makes the cells of each
+// op, row_passes.c decides passes and which values must be kept for the whole row, rows.c prints.
 #ifndef CODEGEN_HOST_ROW_CELLS_H
 #define CODEGEN_HOST_ROW_CELLS_H
 #include "codegen/host/host.h"

@@ -1,8 +1,8 @@
 // Makes the cells of a row kernel: loads for its operands, then a few cells for every op of its body.
 //
-// What an operand is (full rows, rows that repeat, one row for all, one value a row, one value) follows from its type, except where
-// an op says it: statistics of a norm are one value a row and an embedding's operands are a table and indices even if their
-// last size happens to equal the number of columns.
+// What an operand is (full rows, rows that repeat, one row for all, one value a row, one value) follows from its type,
+// except where an op says it: statistics of a norm are one value a row and an embedding's operands are a table and
+// indices even if their last size happens to equal the number of columns.
 #include "codegen/host/row_cells.h"
 
 typedef enum { LIKE_TYPE, LIKE_ROW_VALUE, LIKE_INDEX, LIKE_TABLE } Like;
@@ -46,7 +46,8 @@ static int expr(RowKernel *rk, DType type, const char *s, int n, const int *in) 
     for (int i = 0; i < n; i++) add_in(rk, cell, in[i], false);
     return cell;
 }
-#define EXPR(rk, type, s, ...) expr(rk, type, s, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
+#define EXPR(rk, type, s, ...)                                                                                         \
+    expr(rk, type, s, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
 
 // A whole row is asked of a value that is the same in every column: spread it first.
 static int as_wide(RowKernel *rk, int cell) {
@@ -92,16 +93,23 @@ static int load_arg(RowKernel *rk, int i) {
     const char *place;
     CellKind kind = CELL_LOAD;
     if (like == LIKE_TABLE) return -1; // read by its embedding
-    if (count == 1 && cols * rk->rows != 1) { kind = CELL_NARROW; place = text(rk, "a%d[0]", i); }
-    else if (like == LIKE_INDEX && count != rk->rows) { kind = CELL_NARROW; place = text(rk, "a%d[r %% %lld]", i, ll(count)); }
-    else if (like != LIKE_TYPE || !t->rank || t->dim[t->rank - 1] != cols) {
-        if (count != rk->rows) HD_BUG("kernel @%s: operand %d has %lld values for %lld rows of %lld", rk->k->name, i, ll(count), ll(rk->rows), ll(cols));
+    if (count == 1 && cols * rk->rows != 1) { kind = CELL_NARROW; place = text(rk, "a%d[0]", i);
+    } else if (like == LIKE_INDEX && count != rk->rows) {
+        kind = CELL_NARROW;
+        place = text(rk, "a%d[r %% %lld]", i, ll(count));
+    } else if (like != LIKE_TYPE || !t->rank || t->dim[t->rank - 1] != cols) {
+        if (count != rk->rows)
+            HD_BUG("kernel @%s: operand %d has %lld values for %lld rows of %lld", rk->k->name, i, ll(count),
+                   ll(rk->rows), ll(cols));
         kind = CELL_NARROW;
         place = text(rk, "a%d[r]", i);
-    } else if (count == cols && rk->rows > 1) { place = text(rk, "a%d[c]", i); }
-    else if (count == cols * rk->rows) { place = text(rk, "a%d[r * %lld + c]", i, ll(cols)); }
-    else {
-        if (count % cols || rk->rows % (count / cols)) HD_BUG("kernel @%s: operand %d does not repeat over %lld rows", rk->k->name, i, ll(rk->rows));
+    } else if (count == cols && rk->rows > 1) {
+        place = text(rk, "a%d[c]", i);
+    } else if (count == cols * rk->rows) {
+        place = text(rk, "a%d[r * %lld + c]", i, ll(cols));
+    } else {
+        if (count % cols || rk->rows % (count / cols))
+            HD_BUG("kernel @%s: operand %d does not repeat over %lld rows", rk->k->name, i, ll(rk->rows));
         place = text(rk, "a%d[r %% %lld * %lld + c]", i, ll(count / cols), ll(cols));
     }
     int cell = add(rk, kind, t->dtype, hd_host_load(rk->e->a, t->dtype, place));
@@ -114,14 +122,16 @@ static RowStore store_of(RowKernel *rk, const Value *v, int result, bool column_
     int64_t count = hd_type_count(v->type);
     RowStore s = {.cell = rk->cell_of[v->id], .result = result, .column_sum = column_sum, .wide = true};
     if (column_sum) {
-        if (v->type->dtype != TY_F32 && v->type->dtype != TY_F64) HD_BUG("kernel @%s: a column sum is stored as %s", rk->k->name, hd_dtype_text(v->type->dtype));
+        if (v->type->dtype != TY_F32 && v->type->dtype != TY_F64)
+            HD_BUG("kernel @%s: a column sum is stored as %s", rk->k->name, hd_dtype_text(v->type->dtype));
         s.cell = as_wide(rk, s.cell);
         return s;
     }
     bool full_rows = v->type->rank && v->type->dim[v->type->rank - 1] == rk->cols && count % rk->cols == 0;
     if (!is_wide(rk, s.cell) && (count == rk->rows || !full_rows)) s.wide = false;
     s.period = s.wide ? count / rk->cols : count;
-    if (s.wide && count % rk->cols) HD_BUG("kernel @%s: result %d has %lld values for %lld columns", rk->k->name, result, ll(count), ll(rk->cols));
+    if (s.wide && count % rk->cols)
+        HD_BUG("kernel @%s: result %d has %lld values for %lld columns", rk->k->name, result, ll(count), ll(rk->cols));
     return s;
 }
 
@@ -130,7 +140,8 @@ static RowStore store_of(RowKernel *rk, const Value *v, int result, bool column_
 static int function(RowKernel *rk, const Op *o, const int *in) {
     static const char *const f[] = {"$0", "$0, $1", "$0, $1, $2"};
     bool f64 = o->out[0]->type->dtype == TY_F64;
-    return expr(rk, f64 ? TY_F64 : TY_F32, text(rk, "h_%s%s(%s)", hd_op_info(o->kind)->mnemonic, f64 ? "_d" : "", f[o->n_in - 1]), o->n_in, in);
+    return expr(rk, f64 ? TY_F64 : TY_F32,
+                text(rk, "h_%s%s(%s)", hd_op_info(o->kind)->mnemonic, f64 ? "_d" : "", f[o->n_in - 1]), o->n_in, in);
 }
 
 static int cast(RowKernel *rk, const Op *o, int in) {
@@ -143,7 +154,8 @@ static int cast(RowKernel *rk, const Op *o, int in) {
 
 static int embedding(RowKernel *rk, const Op *o, const int *in) {
     const Value *table = o->in[0];
-    if (table->def || table->func != rk->k) HD_BUG("kernel @%s: the table of an embedding must be an operand", rk->k->name);
+    if (table->def || table->func != rk->k)
+        HD_BUG("kernel @%s: the table of an embedding must be an operand", rk->k->name);
     const char *place = text(rk, "a%d[(int64_t)$0 * %lld + c]", table->index, ll(rk->cols));
     int cell = add(rk, CELL_LOAD, table->type->dtype, hd_host_load(rk->e->a, table->type->dtype, place));
     rk->cells.at[cell].operand = table->index;
@@ -160,12 +172,15 @@ static void norm(RowKernel *rk, const Op *o, const int *in, int out[]) {
     const char *root = t == TY_F64 ? "sqrt" : "sqrtf", *eps = literal(rk, hd_float(&o->attrs, A_EPS, 0), t);
     if (centred) {
         int mean = reduce(rk, t, text(rk, "hd_row_sum%s($0, %s) / %s", suffix(t), n, nf), in[0], -1, -1);
-        int rstd = reduce(rk, t, text(rk, "%s / %s(hd_row_spread%s($0, $1, %s) / %s + %s)", one, root, suffix(t), n, nf, eps), in[0], -1, mean);
+        int rstd =
+            reduce(rk, t, text(rk, "%s / %s(hd_row_spread%s($0, $1, %s) / %s + %s)", one, root, suffix(t), n, nf, eps),
+                   in[0], -1, mean);
         out[0] = EXPR(rk, t, "($0 - $1) * $2 * $3 + $4", in[0], mean, rstd, in[1], in[2]);
         out[1] = mean;
         out[2] = rstd;
     } else {
-        int r = reduce(rk, t, text(rk, "%s / %s(hd_row_dot%s($0, $1, %s) / %s + %s)", one, root, suffix(t), n, nf, eps), in[0], in[0], -1);
+        int r = reduce(rk, t, text(rk, "%s / %s(hd_row_dot%s($0, $1, %s) / %s + %s)", one, root, suffix(t), n, nf, eps),
+                       in[0], in[0], -1);
         out[0] = EXPR(rk, t, "$0 * $1 * $2", in[0], r, in[1]);
         out[1] = r;
     }
@@ -197,7 +212,9 @@ static int softmax(RowKernel *rk, const Op *o, int x) {
     int p;
     if (hd_has(&o->attrs, A_CAUSAL)) {
         int64_t steps = ty->dim[ty->rank - 2];
-        const char *visible = text(rk, steps <= rk->cols ? "r %% %lld + 1" : "(r %% %lld < %lld ? r %% %lld + 1 : %lld)", ll(steps), ll(rk->cols), ll(steps), ll(rk->cols));
+        const char *visible =
+            text(rk, steps <= rk->cols ? "r %% %lld + 1" : "(r %% %lld < %lld ? r %% %lld + 1 : %lld)", ll(steps),
+                 ll(rk->cols), ll(steps), ll(rk->cols));
         int m = reduce(rk, t, text(rk, "hd_row_max%s($0, %s)", s, visible), x, -1, -1);
         p = EXPR(rk, t, text(rk, "(c < %s ? %s($0 - $1) : %s)", visible, e, zero), x, m);
     } else {
@@ -222,8 +239,9 @@ static int rope(RowKernel *rk, const Op *o, int x) {
     const char *rates = text(rk, "double rate%d[%lld];\n    hd_rope_rates(rate%d, %lld, %s);", n, ll(half), n, ll(half),
                              hd_emit_number(rk->e->a, hd_float(&o->attrs, A_THETA, 10000), true));
     hd_push(rk->e->a, &rk->setup, rates);
-    int cell = add(rk, CELL_ROW, t, text(rk, "hd_row_rope%s($0, $$, %lld, %lld, r %% %lld, rate%d, %s);", suffix(t), ll(rk->cols), ll(half), ll(seq), n,
-                                         hd_has(&o->attrs, A_INVERSE) ? "-1" : "1"));
+    int cell = add(rk, CELL_ROW, t,
+                   text(rk, "hd_row_rope%s($0, $$, %lld, %lld, r %% %lld, rate%d, %s);", suffix(t), ll(rk->cols),
+                        ll(half), ll(seq), n, hd_has(&o->attrs, A_INVERSE) ? "-1" : "1"));
     return add_in(rk, cell, as_wide(rk, x), true);
 }
 
@@ -235,7 +253,8 @@ static int constant(RowKernel *rk, const Op *o) {
 
 static int iota(RowKernel *rk, const Op *o) { // read by an embedding it counts rows, else columns
     const Type *t = o->out[0]->type;
-    if (like_of(rk->k, o->out[0]) == LIKE_INDEX) return add(rk, CELL_NARROW, TY_I32, text(rk, "(int32_t)(r %% %lld)", ll(hd_type_cols(t))));
+    if (like_of(rk->k, o->out[0]) == LIKE_INDEX)
+        return add(rk, CELL_NARROW, TY_I32, text(rk, "(int32_t)(r %% %lld)", ll(hd_type_cols(t))));
     return add(rk, CELL_WIDE, t->dtype, text(rk, "(%s)c", hd_host_compute_type(t->dtype)));
 }
 
@@ -248,8 +267,8 @@ static int row_reduction(RowKernel *rk, const Op *o, int x) {
 static bool sums_columns(const Op *o) {
     if (o->kind != OP_SUM_TO) return false;
     const Type *in = o->in[0]->type, *out = o->out[0]->type;
-    return in->rank && out->rank && out->dim[out->rank - 1] == in->dim[in->rank - 1] && hd_type_count(out) == hd_type_cols(in) &&
-           hd_type_count(in) != hd_type_count(out);
+    return in->rank && out->rank && out->dim[out->rank - 1] == in->dim[in->rank - 1] &&
+           hd_type_count(out) == hd_type_cols(in) && hd_type_count(in) != hd_type_count(out);
 }
 
 static void lower_op(RowKernel *rk, const Op *o) {
@@ -269,7 +288,9 @@ static void lower_op(RowKernel *rk, const Op *o) {
     case OP_SOFTMAX_GRAD: out[0] = softmax_grad(rk, o, in); break;
     case OP_ROPE: out[0] = rope(rk, o, in[0]); break;
     case OP_SUM: case OP_REDUCE_MAX: out[0] = row_reduction(rk, o, in[0]); break;
-    case OP_SUM_TO: out[0] = sums_columns(o) || o->in[0]->type == o->out[0]->type ? in[0] : row_reduction(rk, o, in[0]); break;
+    case OP_SUM_TO:
+        out[0] = sums_columns(o) || o->in[0]->type == o->out[0]->type ? in[0] : row_reduction(rk, o, in[0]);
+        break;
     default: HD_BUG("%s cannot stand in a row kernel", hd_op_info(o->kind)->mnemonic);
     }
     for (int i = 0; i < o->n_out; i++) rk->cell_of[o->out[i]->id] = out[i];

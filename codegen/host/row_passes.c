@@ -1,10 +1,13 @@
-// Splits the cells of a row kernel into passes over the columns. A reduction needs its whole operand first, so what depends on it
-// comes a pass later. Values are computed as late as their first reader allows; a value that a later pass reads again is kept in a
-// row buffer, except loads, which are repeated. Where a result overlays an operand, that operand is read in the first pass only.
+// Splits the cells of a row kernel into passes over the columns. A reduction needs its whole operand first, so what
+// depends on it comes a pass later. Values are computed as late as their first reader allows; a value that a later pass
+// reads again is kept in a row buffer, except loads, which are repeated. Where a result overlays an operand, that
+// operand is read in the first pass only.
 #include "codegen/host/row_cells.h"
 
 static bool is_wide(const Cell *c) { return c->kind != CELL_NARROW; }
-static bool is_overlaid(const RowKernel *rk, const Cell *c) { return c->kind == CELL_LOAD && c->operand < 64 && (rk->overlays >> c->operand & 1); }
+static bool is_overlaid(const RowKernel *rk, const Cell *c) {
+    return c->kind == CELL_LOAD && c->operand < 64 && (rk->overlays >> c->operand & 1);
+}
 
 static void earliest(RowKernel *rk) {
     for (int i = 0; i < rk->cells.n; i++) {
@@ -21,7 +24,8 @@ static void earliest(RowKernel *rk) {
 static void mark_used(RowKernel *rk) {
     for (int i = 0; i < rk->stores.n; i++) rk->cells.at[rk->stores.at[i].cell].used = true;
     for (int i = rk->cells.n - 1; i >= 0; i--)
-        for (int k = 0; rk->cells.at[i].used && k < rk->cells.at[i].n_in; k++) rk->cells.at[rk->cells.at[i].in[k]].used = true;
+        for (int k = 0; rk->cells.at[i].used && k < rk->cells.at[i].n_in; k++)
+            rk->cells.at[rk->cells.at[i].in[k]].used = true;
 }
 
 // Moves wide cells to the pass of their first reader. Readers have larger indices, so one walk backwards is enough.

@@ -1,10 +1,14 @@
 // Prints kernel functions of kind rows: a parallel loop over rows, in it one loop over the columns for each pass.
 //
-// Rows are independent and every reduction has a fixed order, so results do not depend on the number of threads. Column sums go
-// through partial sums of HD_PARTIAL_ROWS rows each, which are then added in order (the launch's workspace holds them).
+// Rows are independent and every reduction has a fixed order, so results do not depend on the number of threads. Column
+// sums go through partial sums of HD_PARTIAL_ROWS rows each, which are then added in order (the launch's workspace
+// holds them).
 #include "codegen/host/row_cells.h"
 
-enum { STACK_BYTES = 64 * 1024, SMALL = 4096 }; // row buffers beyond this are thread-local; kernels below this run on one thread
+enum {
+    STACK_BYTES = 64 * 1024,
+    SMALL = 4096
+}; // row buffers beyond this are thread-local; kernels below this run on one thread
 
 static long long ll(int64_t v) { return (long long)v; }
 
@@ -28,7 +32,8 @@ static void put_narrow_store(RowKernel *rk, const RowStore *s, const char *pad) 
     const Func *k = rk->k;
     DType d = hd_return(k)->in[s->result]->type->dtype;
     const char *value = hd_host_store(rk->e->a, d, rk->cells.at[s->cell].type, hd_sprintf(rk->e->a, "v%d", s->cell));
-    if (s->period < rk->rows) hd_printf(rk->e->c, "%sif (r < %lld) r%d[r] = %s;\n", pad, ll(s->period), s->result, value);
+    if (s->period < rk->rows)
+        hd_printf(rk->e->c, "%sif (r < %lld) r%d[r] = %s;\n", pad, ll(s->period), s->result, value);
     else hd_printf(rk->e->c, "%sr%d[r] = %s;\n", pad, s->result, value);
 }
 
@@ -52,7 +57,8 @@ static void put_before(RowKernel *rk, int pass, const char *pad) {
 static void put_store(RowKernel *rk, const RowStore *s, int pass, const char *pad) {
     Out *o = rk->e->c;
     const Cell *c = &rk->cells.at[s->cell];
-    const char *v = hd_sprintf(rk->e->a, c->kind == CELL_ROW || (c->kept && c->pass < pass) ? "row%d[c]" : "v%d", s->cell);
+    const char *v =
+        hd_sprintf(rk->e->a, c->kind == CELL_ROW || (c->kept && c->pass < pass) ? "row%d[c]" : "v%d", s->cell);
     if (s->column_sum) {
         hd_printf(o, "%ssum%d[c] += %s;\n", pad, s->result, v);
         return;
@@ -100,7 +106,8 @@ static void put_pass(RowKernel *rk, int pass, bool *now, const char *pad, bool p
         if (c->kept && c->pass == pass) hd_printf(o, "%srow%d[c] = v%d;\n", in, i, i);
     }
     for (int i = 0; i < rk->stores.n; i++)
-        if (rk->stores.at[i].wide && rk->cells.at[rk->stores.at[i].cell].pass == pass) put_store(rk, &rk->stores.at[i], pass, in);
+        if (rk->stores.at[i].wide && rk->cells.at[rk->stores.at[i].cell].pass == pass)
+            put_store(rk, &rk->stores.at[i], pass, in);
     hd_printf(o, "%s}\n", pad);
 }
 
@@ -124,18 +131,20 @@ static void put_passes(RowKernel *rk, const char *pad, bool parallel) {
 
 static bool sums_in_f64(const RowKernel *rk) {
     for (int i = 0; i < rk->stores.n; i++)
-        if (rk->stores.at[i].column_sum && hd_return(rk->k)->in[rk->stores.at[i].result]->type->dtype == TY_F64) return true;
+        if (rk->stores.at[i].column_sum && hd_return(rk->k)->in[rk->stores.at[i].result]->type->dtype == TY_F64)
+            return true;
     return false;
 }
 
-// Column sums: blocks of HD_PARTIAL_ROWS rows, each with partial sums of its own in the workspace. f64 (tests) has no workspace: its blocks run
-// one after another and add to the result.
+// Column sums: blocks of HD_PARTIAL_ROWS rows, each with partial sums of its own in the workspace. f64 (tests) has no
+// workspace: its blocks run one after another and add to the result.
 static void put_blocks(RowKernel *rk, bool parallel) {
     Out *o = rk->e->c;
     int64_t blocks = (rk->rows + HD_PARTIAL_ROWS - 1) / HD_PARTIAL_ROWS, column = 0;
     bool f64 = sums_in_f64(rk);
     for (int i = 0; f64 && i < rk->stores.n; i++)
-        if (rk->stores.at[i].column_sum) hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(rk->cols), rk->stores.at[i].result);
+        if (rk->stores.at[i].column_sum)
+            hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(rk->cols), rk->stores.at[i].result);
     if (parallel && !f64) hd_puts(o, "#pragma omp parallel for schedule(static)\n");
     hd_printf(o, "    for (int64_t block = 0; block < %lld; block++) {\n", ll(blocks));
     put_buffers(rk, "        ");
@@ -143,26 +152,34 @@ static void put_blocks(RowKernel *rk, bool parallel) {
         if (!rk->stores.at[i].column_sum) continue;
         int n = rk->stores.at[i].result;
         if (f64) hd_printf(o, "        double sum%d[%lld];\n", n, ll(rk->cols));
-        else hd_printf(o, "        float *const sum%d = partial + (%lld + block) * %lld;\n", n, ll(blocks * column++), ll(rk->cols));
+        else
+            hd_printf(o, "        float *const sum%d = partial + (%lld + block) * %lld;\n", n, ll(blocks * column++),
+                      ll(rk->cols));
         hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) sum%d[c] = 0;\n", ll(rk->cols), n);
     }
-    hd_printf(o, "        const int64_t end = block * %d + %d < %lld ? block * %d + %d : %lld;\n", HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(rk->rows), HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(rk->rows));
+    hd_printf(o, "        const int64_t end = block * %d + %d < %lld ? block * %d + %d : %lld;\n", HD_PARTIAL_ROWS,
+              HD_PARTIAL_ROWS, ll(rk->rows), HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(rk->rows));
     hd_printf(o, "        for (int64_t r = block * %d; r < end; r++) {\n", HD_PARTIAL_ROWS);
     put_passes(rk, "            ", false);
     hd_puts(o, "        }\n");
     for (int i = 0; f64 && i < rk->stores.n; i++)
         if (rk->stores.at[i].column_sum)
-            hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) r%d[c] += sum%d[c];\n", ll(rk->cols), rk->stores.at[i].result, rk->stores.at[i].result);
+            hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) r%d[c] += sum%d[c];\n", ll(rk->cols),
+                      rk->stores.at[i].result, rk->stores.at[i].result);
     hd_puts(o, "    }\n");
     column = 0;
     for (int i = 0; !f64 && i < rk->stores.n; i++)
         if (rk->stores.at[i].column_sum)
-            hd_printf(o, "    hd_add_partials(partial + %lld, %lld, %lld, r%d);\n", ll(blocks * rk->cols * column++), ll(blocks), ll(rk->cols),
-                      rk->stores.at[i].result);
+            hd_printf(o, "    hd_add_partials(partial + %lld, %lld, %lld, r%d);\n", ll(blocks * rk->cols * column++),
+                      ll(blocks), ll(rk->cols), rk->stores.at[i].result);
 }
 
 void hd_host_rows(Emit *e, const Func *k) {
-    RowKernel rk = {.e = e, .k = k, .rows = hd_int(&k->attrs, A_ROWS, 1), .cols = hd_int(&k->attrs, A_COLS, 1), .overlays = hd_host_overlays(e, k)};
+    RowKernel rk = {.e = e,
+                    .k = k,
+                    .rows = hd_int(&k->attrs, A_ROWS, 1),
+                    .cols = hd_int(&k->attrs, A_COLS, 1),
+                    .overlays = hd_host_overlays(e, k)};
     hd_row_lower(&rk);
     hd_row_passes(&rk);
     bool column_sums = false, parallel = rk.rows * rk.cols >= SMALL;

@@ -3,7 +3,9 @@
 
 static long long ll(int64_t v) { return (long long)v; }
 
-static const char *at(Emit *e, int64_t offset) { return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset); }
+static const char *at(Emit *e, int64_t offset) {
+    return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
+}
 static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->in[i])); }
 static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->out[i])); }
 static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
@@ -12,7 +14,8 @@ static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_worksp
 static const char *needed_workspace(Emit *e, const Op *o) {
     int64_t offset = hd_emit_workspace(e, o);
     if (offset < 0) {
-        hd_error(e->cx, o->span, "%s has no workspace_bytes: run select before plan-memory", hd_op_info(o->kind)->mnemonic);
+        hd_error(e->cx, o->span, "%s has no workspace_bytes: run select before plan-memory",
+                 hd_op_info(o->kind)->mnemonic);
         e->failed = true;
     }
     return at(e, offset);
@@ -24,7 +27,9 @@ static void no_f64(Emit *e, const Op *o) {
     hd_error(e->cx, o->span, "target host has no %s in f64: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic);
     e->failed = true;
 }
-static const char *f32(Emit *e, const char *place) { return strcmp(place, "NULL") ? hd_sprintf(e->a, "(float *)(%s)", place) : place; }
+static const char *f32(Emit *e, const char *place) {
+    return strcmp(place, "NULL") ? hd_sprintf(e->a, "(float *)(%s)", place) : place;
+}
 static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
 
 // Where a gemm or store writes: into a buffer, or to its own result.
@@ -47,8 +52,8 @@ static void host_launch(Emit *e, const Op *o) {
 
 static void host_gemm(Emit *e, const Op *o) {
     int g = hd_emit_gemm(e, o);
-    hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1), o->n_in > 2 ? in(e, o, 2) : "NULL",
-                 destination(e, o), workspace(e, o));
+    hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1),
+                 o->n_in > 2 ? in(e, o, 2) : "NULL", destination(e, o), workspace(e, o));
 }
 
 // The three parts of one packed operand or result start at 0, heads*size and (heads+kv_heads)*size of each row.
@@ -69,7 +74,8 @@ static void parts(Emit *e, const Op *o, const Value *const *v, const char *text[
 static void small_heads(Emit *e, const Op *o, const Type *out) {
     int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(out) / heads;
     if (size <= 512) return;
-    hd_error(e->cx, o->span, "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda", ll(size));
+    hd_error(e->cx, o->span,
+             "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda", ll(size));
     e->failed = true;
 }
 
@@ -78,8 +84,8 @@ static void host_attention(Emit *e, const Op *o) {
     small_heads(e, o, o->out[0]->type);
     const char *q[3];
     parts(e, o, (const Value *const *)o->in, q);
-    hd_emit_line(e, o, "hd_host_attention(&attentions[%d], %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), q[0], q[1], q[2], out(e, o, 0),
-                 f32(e, out(e, o, 1)), workspace(e, o));
+    hd_emit_line(e, o, "hd_host_attention(&attentions[%d], %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), q[0],
+                 q[1], q[2], out(e, o, 0), f32(e, out(e, o, 1)), workspace(e, o));
 }
 
 static void host_attention_grad(Emit *e, const Op *o) {
@@ -88,8 +94,9 @@ static void host_attention_grad(Emit *e, const Op *o) {
     const char *q[3], *d[3];
     parts(e, o, (const Value *const *)o->in + 1, q);
     parts(e, o, (const Value *const *)o->out, d);
-    hd_emit_line(e, o, "hd_host_attention_grad(&attentions[%d], %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), in(e, o, 0), q[0],
-                 q[1], q[2], in(e, o, o->n_in - 2), f32(e, in(e, o, o->n_in - 1)), d[0], d[1], d[2], workspace(e, o));
+    hd_emit_line(e, o, "hd_host_attention_grad(&attentions[%d], %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);",
+                 hd_emit_attention(e, o), in(e, o, 0), q[0], q[1], q[2], in(e, o, o->n_in - 2),
+                 f32(e, in(e, o, o->n_in - 1)), d[0], d[1], d[2], workspace(e, o));
 }
 
 static const char *shape(Emit *e, const Type *t) {
@@ -98,34 +105,38 @@ static const char *shape(Emit *e, const Type *t) {
 
 static void host_cross_entropy(Emit *e, const Op *o) {
     no_f64(e, o);
-    hd_emit_line(e, o, "hd_host_cross_entropy(%s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), f32(e, out(e, o, 0)), needed_workspace(e, o));
+    hd_emit_line(e, o, "hd_host_cross_entropy(%s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0),
+                 i32(e, in(e, o, 1)), f32(e, out(e, o, 0)), needed_workspace(e, o));
 }
 
 static void host_cross_entropy_grad(Emit *e, const Op *o) {
     no_f64(e, o);
-    hd_emit_line(e, o, "hd_host_cross_entropy_grad(%s, %s, %s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)),
-                 f32(e, in(e, o, 2)), f32(e, out(e, o, 0)), out(e, o, 1), needed_workspace(e, o));
+    hd_emit_line(e, o, "hd_host_cross_entropy_grad(%s, %s, %s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0),
+                 i32(e, in(e, o, 1)), f32(e, in(e, o, 2)), f32(e, out(e, o, 0)), out(e, o, 1), needed_workspace(e, o));
 }
 
 static void host_embedding_grad(Emit *e, const Op *o) {
     no_f64(e, o);
     const Type *dy = o->in[0]->type, *table = o->out[0]->type;
     if (table->dtype != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(table->dtype));
-    hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, false);", hd_emit_dtype(dy->dtype), ll(hd_type_rows(dy)), ll(table->dim[0]),
-                 ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)), f32(e, out(e, o, 0)));
+    hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, false);", hd_emit_dtype(dy->dtype),
+                 ll(hd_type_rows(dy)), ll(table->dim[0]), ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)),
+                 f32(e, out(e, o, 0)));
 }
 
 static void host_store(Emit *e, const Op *o) {
     const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
     const Type *t = o->in[0]->type;
-    hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, %s);", hd_emit_dtype(t->dtype), hd_emit_dtype(s && s->type ? s->type->dtype : t->dtype),
-                 ll(hd_type_count(t)), in(e, o, 0), destination(e, o), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
+    hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, %s);", hd_emit_dtype(t->dtype),
+                 hd_emit_dtype(s && s->type ? s->type->dtype : t->dtype), ll(hd_type_count(t)), in(e, o, 0),
+                 destination(e, o), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
 }
 
 static void host_zero(Emit *e, const Op *o) {
     const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
     if (!s || !s->type) HD_BUG("zero of no buffer");
-    hd_emit_line(e, o, "memset(%s, 0, %lld);", destination(e, o), ll(hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(s->type->dtype)));
+    hd_emit_line(e, o, "memset(%s, 0, %lld);", destination(e, o),
+                 ll(hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(s->type->dtype)));
 }
 
 // "n, buffers, counts" of an op over gradient buffers.
@@ -137,7 +148,9 @@ static const char *gradients(Emit *e, const Op *o) {
         hd_printf(&buffers, "%s%s", i ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, list->strs[i], 0))));
         hd_printf(&counts, "%s%lld", i ? ", " : "", ll(hd_type_count(s->type)));
     }
-    hd_emit_line(e, o, "_Static_assert(HD_HOST_NORM_BLOCK == %d, \"the runtime is of another version than the compiler\");", HD_NORM_BLOCK);
+    hd_emit_line(e, o,
+                 "_Static_assert(HD_HOST_NORM_BLOCK == %d, \"the runtime is of another version than the compiler\");",
+                 HD_NORM_BLOCK);
     return hd_sprintf(e->a, "%d, (const float *[]){%s}, (const int64_t[]){%s}", list->n, buffers.text, counts.text);
 }
 
@@ -152,20 +165,23 @@ static void host_square_sums(Emit *e, const Op *o) {
 }
 
 static void host_root_sum(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_root_sum(%lld, (const double *)(%s), %s);", ll(hd_type_count(o->in[0]->type)), in(e, o, 0), f32(e, out(e, o, 0)));
+    hd_emit_line(e, o, "hd_host_root_sum(%lld, (const double *)(%s), %s);", ll(hd_type_count(o->in[0]->type)),
+                 in(e, o, 0), f32(e, out(e, o, 0)));
 }
 
 static void host_step_scalars(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o), o->n_in ? f32(e, in(e, o, 0)) : "NULL",
+    hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o),
+                 o->n_in ? f32(e, in(e, o, 0)) : "NULL",
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_BUFFER, ""), 0))), f32(e, out(e, o, 0)));
 }
 
-// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute weights, if there
-// are any.
+// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute
+// weights, if there are any.
 static void update_buffers(Emit *e, const Op *o, const char *bucket, const Symbol *s[5]) {
     static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
     const char *gradient = hd_word(&o->attrs, A_BUFFER, NULL);
-    for (int i = 0; i < 5; i++) s[i] = !i && gradient ? hd_symbol_find(e->m, gradient) : hd_emit_role(e, o, bucket, roles[i], i < 4);
+    for (int i = 0; i < 5; i++)
+        s[i] = !i && gradient ? hd_symbol_find(e->m, gradient) : hd_emit_role(e, o, bucket, roles[i], i < 4);
 }
 
 static void host_adamw(Emit *e, const Op *o) {
@@ -174,10 +190,13 @@ static void host_adamw(Emit *e, const Op *o) {
     if (!b || !b->type) HD_BUG("adamw of no bucket @%s", bucket);
     update_buffers(e, o, bucket, s);
     for (int i = 0; i < 5; i++) place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
-    int64_t whole = hd_type_count(b->type), n = s[1] ? hd_type_count(s[1]->type) : whole, decayed = hd_int(&b->attrs, A_DECAYED, 0);
-    const char *here = n == whole ? hd_sprintf(e->a, "%lld", ll(decayed)) : hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", ll(decayed), ll(n));
-    hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o), ll(n), here, f32(e, place[0]),
-                 f32(e, place[1]), f32(e, place[2]), f32(e, place[3]), place[4], hd_emit_dtype(s[4] ? s[4]->type->dtype : TY_F32), f32(e, in(e, o, 0)));
+    int64_t whole = hd_type_count(b->type), n = s[1] ? hd_type_count(s[1]->type) : whole,
+            decayed = hd_int(&b->attrs, A_DECAYED, 0);
+    const char *here = n == whole ? hd_sprintf(e->a, "%lld", ll(decayed))
+                                  : hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", ll(decayed), ll(n));
+    hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o),
+                 ll(n), here, f32(e, place[0]), f32(e, place[1]), f32(e, place[2]), f32(e, place[3]), place[4],
+                 hd_emit_dtype(s[4] ? s[4]->type->dtype : TY_F32), f32(e, in(e, o, 0)));
 }
 
 static const Symbol *collective_buffer(Emit *e, const Op *o, AttrId a) {
@@ -188,14 +207,16 @@ static const Symbol *collective_buffer(Emit *e, const Op *o, AttrId a) {
 
 static void host_all_gather(Emit *e, const Op *o) {
     const Symbol *part = collective_buffer(e, o, A_BUFFER), *whole = collective_buffer(e, o, A_INTO);
-    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", hd_emit_comm(e, o), at(e, hd_emit_buffer(e, o, part->name, 0)),
-                 at(e, hd_emit_buffer(e, o, whole->name, 0)), ll(hd_type_bytes(part->type)));
+    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", hd_emit_comm(e, o),
+                 at(e, hd_emit_buffer(e, o, part->name, 0)), at(e, hd_emit_buffer(e, o, whole->name, 0)),
+                 ll(hd_type_bytes(part->type)));
 }
 
 static void host_reduce_scatter(Emit *e, const Op *o) {
     const Symbol *whole = collective_buffer(e, o, A_BUFFER), *part = collective_buffer(e, o, A_INTO);
-    hd_emit_line(e, o, "hd_host_reduce_scatter(x, %d, %s, %s, %s, %lld);", hd_emit_comm(e, o), hd_emit_dtype(part->type->dtype),
-                 at(e, hd_emit_buffer(e, o, whole->name, 0)), at(e, hd_emit_buffer(e, o, part->name, 0)), ll(hd_type_count(part->type)));
+    hd_emit_line(e, o, "hd_host_reduce_scatter(x, %d, %s, %s, %s, %lld);", hd_emit_comm(e, o),
+                 hd_emit_dtype(part->type->dtype), at(e, hd_emit_buffer(e, o, whole->name, 0)),
+                 at(e, hd_emit_buffer(e, o, part->name, 0)), ll(hd_type_count(part->type)));
 }
 
 static void host_event(Emit *e, const Op *o) {
@@ -237,5 +258,10 @@ static EmitOp *const ops[N_OPS] = {
     [OP_WAIT] = host_event,
 };
 
-const Target hd_host_target = {.name = "host", .backend = "hd_host_backend", .kernels = kernels, .prologue = prologue, .stream_functions = true,
-                               .start = "hd_host_start(argv);", .op = ops};
+const Target hd_host_target = {.name = "host",
+                               .backend = "hd_host_backend",
+                               .kernels = kernels,
+                               .prologue = prologue,
+                               .stream_functions = true,
+                               .start = "hd_host_start(argv);",
+                               .op = ops};

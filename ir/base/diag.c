@@ -46,7 +46,8 @@ void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) {
 
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; } // UTF-8 continuation bytes take no column
 
-// The line around the place; of a long one only a window, so that a generated file or a binary one does not flood the terminal.
+// The line around the place; of a long one only a window, so that a generated file or a binary one does not flood the
+// terminal.
 static void quote(const Source *f, Span s, Out *o) {
     uint32_t at = s.lo - f->base, b = at, e = at;
     while (b > 0 && f->text[b - 1] != '\n') b--;

@@ -1,5 +1,5 @@
-// Matching of expected against collected diagnostics: each comment takes the first diagnostic of its severity and line that
-// holds its text and that no other comment took.
+// Matching of expected against collected diagnostics: each comment takes the first diagnostic of its severity and line
+// that holds its text and that no other comment took.
 #include "ir/base/expect.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -49,8 +49,8 @@ static int collect(const Source *src, Arena *a, ExpectedList *list, Out *o) {
         const char *close = NULL;
         if (read_line(&p, line, &e.line)) close = strstr(p + 2, "}}");
         if (!close || memchr(p, '\n', (size_t)(close - p))) {
-            hd_printf(o, "%s:%d: error: cannot read this expected-%s; write expected-%s @+1 {{text}}\n", src->name, line,
-                      severities[sev], severities[sev]);
+            hd_printf(o, "%s:%d: error: cannot read this expected-%s; write expected-%s @+1 {{text}}\n", src->name,
+                      line, severities[sev], severities[sev]);
             bad++;
             continue;
         }
@@ -82,7 +82,8 @@ int hd_expect_check(const Diags *d, uint32_t base, Out *o) {
         if (k < expected.n) {
             met[k] = true;
         } else if (g->sev != SEV_NOTE) {
-            if (line == LINE_UNKNOWN) hd_printf(o, "%s: unexpected %s without a place: %s\n", source->name, severities[g->sev], g->text);
+            if (line == LINE_UNKNOWN)
+                hd_printf(o, "%s: unexpected %s without a place: %s\n", source->name, severities[g->sev], g->text);
             else hd_printf(o, "%s:%d: unexpected %s: %s\n", source->name, line, severities[g->sev], g->text);
             bad++;
         }

@@ -6,7 +6,7 @@
 #define IR_BASE_EXPECT_H
 #include "ir/base/diag.h"
 
-// Compares the collected diagnostics with the comments of source `base`. Prints every missing and every unexpected one to `o`
-// (a note may go unmentioned) and returns how many there are.
+// Compares the collected diagnostics with the comments of source `base`. Prints every missing and every unexpected one
+// to `o` (a note may go unmentioned) and returns how many there are.
 int hd_expect_check(const Diags *d, uint32_t base, Out *o);
 #endif

@@ -1,4 +1,5 @@
-// Finds and opens NVIDIA's libraries. Invariant: a failure says which library, what it is for, every place looked at and what to do.
+// Finds and opens NVIDIA's libraries. Invariant: a failure says which library, what it is for, every place looked at
+// and what to do.
 #include "runtime/cuda/api.h"
 #include "runtime/heddle.h"
 #include <dlfcn.h>
@@ -85,15 +86,17 @@ static bool search(HdCudaApi *api, HdCudaLib lib, const char *name, Looked *look
         snprintf(dir, sizeof dir, "%s/lib64", home[i]);
         if (try_dir(api, lib, dir, strlen(dir), name, looked)) return true;
     }
-    static const char *const system[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
+    static const char *const system[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
+                                         "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
     for (int i = 0; i < 5; i++)
         if (access(system[i], F_OK) == 0 && try_dir(api, lib, system[i], strlen(system[i]), name, looked)) return true;
     if (lib == HD_LIB_DRIVER) return false;
     char local[512] = "";
     if (getenv("HOME")) snprintf(local, sizeof local, "%s/.local", getenv("HOME"));
-    return try_python(api, lib, getenv("VIRTUAL_ENV"), name, looked) || try_python(api, lib, getenv("CONDA_PREFIX"), name, looked) ||
-           try_python(api, lib, local, name, looked) || try_python(api, lib, "/usr/local", name, looked) ||
-           try_python(api, lib, "/usr", name, looked) || try_python(api, lib, "/opt/*", name, looked);
+    return try_python(api, lib, getenv("VIRTUAL_ENV"), name, looked) ||
+           try_python(api, lib, getenv("CONDA_PREFIX"), name, looked) || try_python(api, lib, local, name, looked) ||
+           try_python(api, lib, "/usr/local", name, looked) || try_python(api, lib, "/usr", name, looked) ||
+           try_python(api, lib, "/opt/*", name, looked);
 }
 
 static bool resolve(HdCudaApi *api, HdCudaLib lib) {
@@ -133,16 +136,16 @@ bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib) {
         p += n + (p[n] == ' ');
         bool of_toolkit = lib == HD_LIB_NVRTC || lib == HD_LIB_LT; // their major version is CUDA's
         if (of_toolkit && api->driver_version && major_of(name) > api->driver_version / 1000) {
-            note(&looked, "%s%s: passed over, the driver supports CUDA %d.%d only", looked.used ? "\n" : "", name, api->driver_version / 1000,
-                 api->driver_version % 1000 / 10);
+            note(&looked, "%s%s: passed over, the driver supports CUDA %d.%d only", looked.used ? "\n" : "", name,
+                 api->driver_version / 1000, api->driver_version % 1000 / 10);
             continue;
         }
         note(&looked, "%s%s:", looked.used ? "\n" : "", name);
         search(api, lib, name, &looked);
     }
     if (!api->handle[lib]) {
-        hd_fail("cannot find %s, needed for %s; looked for\n%s\n%s; or name its folder in HEDDLE_CUDA_PATH", l->names, l->need, looked.text,
-                l->cure);
+        hd_fail("cannot find %s, needed for %s; looked for\n%s\n%s; or name its folder in HEDDLE_CUDA_PATH", l->names,
+                l->need, looked.text, l->cure);
         return false;
     }
     if (!resolve(api, lib)) {
@@ -150,12 +153,14 @@ bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib) {
         api->handle[lib] = NULL;
         return false;
     }
-    if (lib == HD_LIB_DRIVER && api->cuDriverGetVersion(&api->driver_version) != HD_CUDA_SUCCESS) api->driver_version = 0;
+    if (lib == HD_LIB_DRIVER && api->cuDriverGetVersion(&api->driver_version) != HD_CUDA_SUCCESS)
+        api->driver_version = 0;
     return true;
 }
 
 void hd_cuda_unload(HdCudaApi *api) {
-    // The libraries keep threads and exit handlers of their own; closing them early gains nothing and can crash at exit.
+    // The libraries keep threads and exit handlers of their own; closing them early gains nothing and can crash at
+    // exit.
     memset(api->handle, 0, sizeof api->handle);
 }
 

@@ -59,9 +59,10 @@ typedef struct {
     int driver_version;        // 13000: the newest CUDA the driver supports; 0 until the driver is open
 } HdCudaApi;
 
-// Opens one library and fills its functions. False after hd_fail, which names the library, its purpose and every place looked at.
-// Libraries whose major version is above the driver's are passed over, so open DRIVER first.
+// Opens one library and fills its functions. False after hd_fail, which names the library, its purpose and every place
+// looked at. Libraries whose major version is above the driver's are passed over, so open DRIVER first.
 bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib);
 void hd_cuda_unload(HdCudaApi *api);
-const char *hd_cuda_error(const HdCudaApi *api, CuResult r); // "CUDA_ERROR_INVALID_VALUE (invalid argument)", in a buffer of the thread
+const char *hd_cuda_error(const HdCudaApi *api,
+                          CuResult r); // "CUDA_ERROR_INVALID_VALUE (invalid argument)", in a buffer of the thread
 #endif

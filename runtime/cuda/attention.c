@@ -1,5 +1,6 @@
-// Which attention runs: a cuDNN plan where the compiler asked for one and the library, the GPU and the workspace allow it, else the
-// program's own kernels. The decision is made once, before the first step, and told on stderr when it is not what was asked for.
+// Which attention runs: a cuDNN plan where the compiler asked for one and the library, the GPU and the workspace allow
+// it, else the program's own kernels. The decision is made once, before the first step, and told on stderr when it is
+// not what was asked for.
 #include "runtime/cuda/exec.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -16,13 +17,16 @@ struct HdAttentionBuild {
     char failure[512]; // one message for the whole program
 };
 
-static int64_t sum_bytes(const HdAttention *t) { return t->grad ? (t->batch * t->heads * t->seq * 4 + 255) & ~(int64_t)255 : 0; }
+static int64_t sum_bytes(const HdAttention *t) {
+    return t->grad ? (t->batch * t->heads * t->seq * 4 + 255) & ~(int64_t)255 : 0;
+}
 
 // Why this descriptor cannot go to cuDNN on this GPU, or NULL.
 static const char *unsuited(const HdCuda *x, const HdAttention *t) {
     if (t->dtype != HD_BF16 && t->dtype != HD_F16) return "it computes in bf16 and f16 only";
     if (t->size % 8 != 0 || t->size > 128) return "the head size is not a multiple of 8 up to 128";
-    // Known to give NaN in dq on sm_90 when seq is 64 above a multiple of 128; other odd lengths were broken under graph replay.
+    // Known to give NaN in dq on sm_90 when seq is 64 above a multiple of 128; other odd lengths were broken under
+    // graph replay.
     if (t->seq % 128 != 0) return "the sequence length is not a multiple of 128";
     if (x->cc_major < 8) return "the GPU is older than sm_80";
     if (t->grad && x->cc_major != 9) return "its backward is known to repeat bit for bit on sm_90 only";
@@ -34,7 +38,8 @@ static void build_all(HdAttentionBuild *b) {
     const HdProgram *p = x->head.program;
     char why[700];
     if (!hd_cuda_load(&x->api, HD_LIB_CUDNN)) {
-        snprintf(b->failure, sizeof b->failure, "cuDNN 9 is not installed (pip install nvidia-cudnn-cu13, or HEDDLE_CUDA_PATH)");
+        snprintf(b->failure, sizeof b->failure,
+                 "cuDNN 9 is not installed (pip install nvidia-cudnn-cu13, or HEDDLE_CUDA_PATH)");
         return;
     }
     // cuDNN compiles with the NVRTC that is loaded already: it may lie where the loader alone would not find it.
@@ -44,7 +49,8 @@ static void build_all(HdAttentionBuild *b) {
     }
     DnnStatus s = x->api.cudnnCreate(&x->attentions.handle);
     if (s != HD_CUDNN_STATUS_SUCCESS) {
-        snprintf(b->failure, sizeof b->failure, "cuDNN %.300s cannot start: %.150s", x->api.path[HD_LIB_CUDNN], x->api.cudnnGetErrorString(s));
+        snprintf(b->failure, sizeof b->failure, "cuDNN %.300s cannot start: %.150s", x->api.path[HD_LIB_CUDNN],
+                 x->api.cudnnGetErrorString(s));
         x->attentions.handle = NULL;
         return;
     }
@@ -55,11 +61,14 @@ static void build_all(HdAttentionBuild *b) {
         int64_t limit = t->workspace_bytes - sum_bytes(t);
         why[0] = 0;
         if (no) snprintf(why, sizeof why, "%s", no);
-        else if (limit < 0) snprintf(why, sizeof why, "the program gives %lld bytes of workspace", (long long)t->workspace_bytes);
-        else if (hd_cudnn_plan(&x->api, x->attentions.handle, NULL, t, limit, &x->attentions.states[i], why, sizeof why)) b->built++;
+        else if (limit < 0)
+            snprintf(why, sizeof why, "the program gives %lld bytes of workspace", (long long)t->workspace_bytes);
+        else if (hd_cudnn_plan(&x->api, x->attentions.handle, NULL, t, limit, &x->attentions.states[i], why,
+                               sizeof why))
+            b->built++;
         if (!x->attentions.states[i].plan && !b->failure[0])
-            snprintf(b->failure, sizeof b->failure, "cuDNN cannot do the %s of size %lld, length %lld: %.300s", t->grad ? "backward" : "forward",
-                     (long long)t->size, (long long)t->seq, why);
+            snprintf(b->failure, sizeof b->failure, "cuDNN cannot do the %s of size %lld, length %lld: %.300s",
+                     t->grad ? "backward" : "forward", (long long)t->size, (long long)t->seq, why);
     }
 }
 
@@ -91,12 +100,14 @@ HdAttentionBuild *hd_attention_start(HdCuda *x, HdCompile *c) {
         b->wanted = 0;
         snprintf(b->failure, sizeof b->failure, "HEDDLE_ATTENTION=kernel");
     }
-    if (choice && strcmp(choice, "kernel") != 0 && strcmp(choice, "cudnn") != 0) hd_cuda_fail(x, "HEDDLE_ATTENTION=%s: use cudnn (where possible, the default) or kernel", choice);
+    if (choice && strcmp(choice, "kernel") != 0 && strcmp(choice, "cudnn") != 0)
+        hd_cuda_fail(x, "HEDDLE_ATTENTION=%s: use cudnn (where possible, the default) or kernel", choice);
     if (b->wanted && !x->failed) b->threaded = pthread_create(&b->thread, NULL, run_build, b) == 0;
     return b;
 }
 
-static void execute(HdCuda *x, int stream, const HdAttention *t, const HdAttentionState *s, const uint64_t *pointers, uint64_t workspace) {
+static void execute(HdCuda *x, int stream, const HdAttention *t, const HdAttentionState *s, const uint64_t *pointers,
+                    uint64_t workspace) {
     char why[700];
     HdAttentions *a = &x->attentions;
     if (a->stream != x->streams[stream]) {
@@ -107,18 +118,21 @@ static void execute(HdCuda *x, int stream, const HdAttention *t, const HdAttenti
         }
         a->stream = x->streams[stream];
     }
-    if (!hd_cudnn_execute(&x->api, a->handle, s, t, pointers, workspace, why, sizeof why)) hd_cuda_fail(x, "cuDNN: %s", why);
+    if (!hd_cudnn_execute(&x->api, a->handle, s, t, pointers, workspace, why, sizeof why))
+        hd_cuda_fail(x, "cuDNN: %s", why);
 }
 
-// Runs a plan once, in the still unused arena and on whatever is there: its kernels load at their first launch, which must not be
-// inside a capture. q, k and v may share their place, as may dq, dk and dv.
+// Runs a plan once, in the still unused arena and on whatever is there: its kernels load at their first launch, which
+// must not be inside a capture. q, k and v may share their place, as may dq, dk and dv.
 static void run_once(HdCuda *x, const HdAttention *t, const HdAttentionState *s) {
     int64_t widest = t->q_stride > t->o_stride ? t->q_stride : t->o_stride;
     if (t->k_stride > widest) widest = t->k_stride;
     if (t->v_stride > widest) widest = t->v_stride;
-    int64_t matrix = (t->batch * t->seq * widest * 2 + 255) & ~(int64_t)255, rows = (t->batch * t->heads * t->seq * 4 + 255) & ~(int64_t)255;
+    int64_t matrix = (t->batch * t->seq * widest * 2 + 255) & ~(int64_t)255,
+            rows = (t->batch * t->heads * t->seq * 4 + 255) & ~(int64_t)255;
     if (4 * matrix + 2 * rows + s->workspace > x->head.program->arena_bytes) return; // never so in a planned program
-    CuPtr q = x->arena, o = q + (CuPtr)matrix, dout = o + (CuPtr)matrix, dq = dout + (CuPtr)matrix, lse = dq + (CuPtr)matrix, sum = lse + (CuPtr)rows;
+    CuPtr q = x->arena, o = q + (CuPtr)matrix, dout = o + (CuPtr)matrix, dq = dout + (CuPtr)matrix,
+          lse = dq + (CuPtr)matrix, sum = lse + (CuPtr)rows;
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, q, q, o, lse, dout, dq, dq, dq, sum};
     execute(x, 0, t, s, pointers, sum + (CuPtr)rows);
 }
@@ -129,7 +143,8 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
     if (b->threaded) pthread_join(b->thread, NULL);
     else if (b->wanted && !x->failed) run_build(b);
     if (!x->failed && b->wanted && b->built < b->wanted)
-        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built, b->wanted, b->failure);
+        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built,
+                b->wanted, b->failure);
     if (!x->failed && x->verbose && b->built)
         fprintf(stderr, "attention: %d plans by cuDNN %zu in %.0f ms\n", b->built, x->api.cudnnGetVersion(), b->ms);
     for (int i = 0; i < p->n_attentions && !x->failed; i++) {
@@ -140,7 +155,8 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
             continue;
         }
         for (int j = 0; j < (t->grad ? 3 : 1); j++)
-            if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels) hd_cuda_fail(x, "attention %d: no kernel, and %s", i, b->failure);
+            if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels)
+                hd_cuda_fail(x, "attention %d: no kernel, and %s", i, b->failure);
     }
     free(b);
     return !x->failed;
@@ -154,7 +170,8 @@ static const HdAttentionState *state_of(HdCuda *x, const HdAttention *t) {
     return NULL;
 }
 
-void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o, uint64_t lse, uint64_t workspace) {
+void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
+                       uint64_t lse, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     const uint64_t args[] = {q, k, v, o, lse};
@@ -163,8 +180,9 @@ void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, 
     else hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], 5, args);
 }
 
-void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                            uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t workspace) {
+void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
+                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
+                            uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     const uint64_t args[] = {dout, q, k, v, o, lse, dq, dk, dv, workspace};
@@ -176,7 +194,8 @@ void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_
 }
 
 void hd_attention_close(HdCuda *x) {
-    for (int i = 0; x->attentions.states && i < x->head.program->n_attentions; i++) hd_cudnn_free(&x->api, &x->attentions.states[i]);
+    for (int i = 0; x->attentions.states && i < x->head.program->n_attentions; i++)
+        hd_cudnn_free(&x->api, &x->attentions.states[i]);
     if (x->attentions.handle) x->api.cudnnDestroy(x->attentions.handle);
     free(x->attentions.states);
     memset(&x->attentions, 0, sizeof x->attentions);

@@ -1,9 +1,10 @@
 // Attention as cuDNN operation graphs, built through its C backend API.
 //
-// cuDNN recognises the fused kernel by the shape of the graph: the forward is two products around a spelled-out softmax, the
-// backward the usual recomputation. The backward leaves out the f32 accumulator of dq that cuDNN's own front end inserts: without
-// it each element of dq is summed by one block in one order, so results repeat bit for bit (at the price of a workspace for dS).
-// Builder functions do nothing after the first failure; `why` keeps cuDNN's explanation of it.
+// cuDNN recognises the fused kernel by the shape of the graph: the forward is two products around a spelled-out
+// softmax, the backward the usual recomputation. The backward leaves out the f32 accumulator of dq that cuDNN's own
+// front end inserts: without it each element of dq is summed by one block in one order, so results repeat bit for bit
+// (at the price of a workspace for dS). Builder functions do nothing after the first failure; `why` keeps cuDNN's
+// explanation of it.
 #include "runtime/cuda/exec.h"
 #include <math.h>
 #include <stdio.h>
@@ -104,7 +105,9 @@ static Dnn pointwise(Builder *b, int32_t mode, int32_t precision, int64_t axis, 
     return y;
 }
 
-static Dnn arithmetic(Builder *b, int32_t mode, Dnn x, Dnn other, Dnn y) { return pointwise(b, mode, f32, -1, x, other, NULL, y); }
+static Dnn arithmetic(Builder *b, int32_t mode, Dnn x, Dnn other, Dnn y) {
+    return pointwise(b, mode, f32, -1, x, other, NULL, y);
+}
 
 static Dnn product(Builder *b, Dnn x, Dnn y, Dnn out) {
     Dnn m = make(b, HD_CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -164,13 +167,16 @@ static Dnn mask(Builder *b, Dnn s) { // -inf where the key comes after the query
     Dnn row = pointwise(b, HD_CUDNN_POINTWISE_GEN_INDEX, f32, 2, s, NULL, NULL, temporary(b, i32, scores(t)));
     Dnn col = pointwise(b, HD_CUDNN_POINTWISE_GEN_INDEX, f32, 3, s, NULL, NULL, temporary(b, i32, scores(t)));
     Dnn seen = pointwise(b, HD_CUDNN_POINTWISE_CMP_GE, boolean, -1, row, col, NULL, temporary(b, boolean, scores(t)));
-    return pointwise(b, HD_CUDNN_POINTWISE_BINARY_SELECT, f32, -1, s, number(b, ID_NEG_INF), seen, temporary(b, f32, scores(t)));
+    return pointwise(b, HD_CUDNN_POINTWISE_BINARY_SELECT, f32, -1, s, number(b, ID_NEG_INF), seen,
+                     temporary(b, f32, scores(t)));
 }
 
 static void forward(Builder *b) {
     const HdAttention *t = b->t;
-    Shape q = in_memory(t, t->heads, t->q_stride), k = in_memory(t, t->kv_heads, t->k_stride), v = in_memory(t, t->kv_heads, t->v_stride);
-    Dnn s = product(b, operand(b, HD_SDPA_Q, b->half, q), operand(b, HD_SDPA_K, b->half, transposed(k)), temporary(b, f32, scores(t)));
+    Shape q = in_memory(t, t->heads, t->q_stride), k = in_memory(t, t->kv_heads, t->k_stride),
+          v = in_memory(t, t->kv_heads, t->v_stride);
+    Dnn s = product(b, operand(b, HD_SDPA_Q, b->half, q), operand(b, HD_SDPA_K, b->half, transposed(k)),
+                    temporary(b, f32, scores(t)));
     s = arithmetic(b, HD_CUDNN_POINTWISE_MUL, s, number(b, ID_SCALE), temporary(b, f32, scores(t)));
     s = mask(b, s);
     Dnn top = reduce(b, HD_CUDNN_REDUCE_TENSOR_MAX, s, temporary(b, f32, per_row(t)));
@@ -180,24 +186,30 @@ static void forward(Builder *b) {
     Dnn log = arithmetic(b, HD_CUDNN_POINTWISE_LOG, sum, NULL, temporary(b, f32, per_row(t)));
     arithmetic(b, HD_CUDNN_POINTWISE_ADD, top, log, operand(b, HD_SDPA_LSE, f32, per_row(t)));
     Dnn p = arithmetic(b, HD_CUDNN_POINTWISE_DIV, e, sum, temporary(b, b->half, scores(t)));
-    product(b, p, operand(b, HD_SDPA_V, b->half, v), operand(b, HD_SDPA_O, b->half, in_memory(t, t->heads, t->o_stride)));
+    product(b, p, operand(b, HD_SDPA_V, b->half, v),
+            operand(b, HD_SDPA_O, b->half, in_memory(t, t->heads, t->o_stride)));
 }
 
 // out = left x right, summed over the query heads that share a key head
 static void shared_product(Builder *b, Dnn left, Dnn right, Dnn out) {
     const HdAttention *t = b->t;
     if (t->heads == t->kv_heads) product(b, left, right, out);
-    else reduce(b, HD_CUDNN_REDUCE_TENSOR_ADD, product(b, left, right, temporary(b, b->half, dense(t->batch, t->heads, t->seq, t->size))), out);
+    else
+        reduce(b, HD_CUDNN_REDUCE_TENSOR_ADD,
+               product(b, left, right, temporary(b, b->half, dense(t->batch, t->heads, t->seq, t->size))), out);
 }
 
 static void backward(Builder *b) {
     const HdAttention *t = b->t;
-    Shape q = in_memory(t, t->heads, t->q_stride), k = in_memory(t, t->kv_heads, t->k_stride), v = in_memory(t, t->kv_heads, t->v_stride);
+    Shape q = in_memory(t, t->heads, t->q_stride), k = in_memory(t, t->kv_heads, t->k_stride),
+          v = in_memory(t, t->kv_heads, t->v_stride);
     Shape o = in_memory(t, t->heads, t->o_stride), s1 = per_row(t), ss = scores(t);
-    Dnn tq = operand(b, HD_SDPA_Q, b->half, q), tk = operand(b, HD_SDPA_K, b->half, transposed(k)), tv = operand(b, HD_SDPA_V, b->half, transposed(v));
+    Dnn tq = operand(b, HD_SDPA_Q, b->half, q), tk = operand(b, HD_SDPA_K, b->half, transposed(k)),
+        tv = operand(b, HD_SDPA_V, b->half, transposed(v));
     Dnn tdo = operand(b, HD_SDPA_DO, b->half, o), to = operand(b, HD_SDPA_O, b->half, o), scale = number(b, ID_SCALE);
 
-    Dnn x = arithmetic(b, HD_CUDNN_POINTWISE_MUL, tdo, to, temporary(b, f32, in_memory(t, t->heads, t->heads * t->size)));
+    Dnn x =
+        arithmetic(b, HD_CUDNN_POINTWISE_MUL, tdo, to, temporary(b, f32, in_memory(t, t->heads, t->heads * t->size)));
     x = reduce(b, HD_CUDNN_REDUCE_TENSOR_ADD, x, temporary(b, f32, s1));
     Dnn sum = arithmetic(b, HD_CUDNN_POINTWISE_MUL, x, number(b, ID_ONE), operand(b, HD_SDPA_SUM, f32, s1));
 
@@ -213,8 +225,9 @@ static void backward(Builder *b) {
     dp = arithmetic(b, HD_CUDNN_POINTWISE_MUL, dp, p, temporary(b, f32, ss));
     Dnn ds = arithmetic(b, HD_CUDNN_POINTWISE_MUL, dp, scale, temporary(b, f32, ss));
     shared_product(b, reshape(b, ds, temporary(b, b->half, transposed(ss))), tq, operand(b, HD_SDPA_DK, b->half, k));
-    // A reshape keeps the bytes: k again, with its own strides in memory. Under dense strides this form reads other elements and
-    // gives a wrong dq that repeats bit for bit (seen with 9.14 and 9.19; tests/gpu/runtime_check.c compares with plain loops).
+    // A reshape keeps the bytes: k again, with its own strides in memory. Under dense strides this form reads other
+    // elements and gives a wrong dq that repeats bit for bit (seen with 9.14 and 9.19; tests/gpu/runtime_check.c
+    // compares with plain loops).
     Dnn keys = reshape(b, tk, temporary(b, b->half, k));
     product(b, ds, keys, operand(b, HD_SDPA_DQ, b->half, q));
 }
@@ -235,18 +248,21 @@ static int configurations(Builder *b, Dnn graph, const char *device_json, Dnn *c
     set(b, h, HD_CUDNN_ATTR_ENGINEHEUR_MODE, HD_CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (device_json) {
         Dnn d = make(b, HD_CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-        set(b, d, HD_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, HD_CUDNN_TYPE_CHAR, (int64_t)strlen(device_json), device_json);
+        set(b, d, HD_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, HD_CUDNN_TYPE_CHAR, (int64_t)strlen(device_json),
+            device_json);
         finish(b, d, "device properties");
         set_descriptor(b, h, HD_CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, d);
     }
     finish(b, h, "heuristics");
     if (b->failed) return 0;
-    DnnStatus s = b->api->cudnnBackendGetAttribute(h, HD_CUDNN_ATTR_ENGINEHEUR_RESULTS, HD_CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL);
+    DnnStatus s = b->api->cudnnBackendGetAttribute(h, HD_CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                   HD_CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL);
     if (s != HD_CUDNN_STATUS_SUCCESS) fail(b, s, "heuristics");
     if (n > MAX_PLANS) n = MAX_PLANS;
     for (int i = 0; i < n; i++) configs[i] = make(b, HD_CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (b->failed || n == 0) return 0;
-    s = b->api->cudnnBackendGetAttribute(h, HD_CUDNN_ATTR_ENGINEHEUR_RESULTS, HD_CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n, configs);
+    s = b->api->cudnnBackendGetAttribute(h, HD_CUDNN_ATTR_ENGINEHEUR_RESULTS, HD_CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n,
+                                         configs);
     if (s != HD_CUDNN_STATUS_SUCCESS) fail(b, s, "heuristics");
     return (int)n;
 }
@@ -258,11 +274,14 @@ static bool first_plan(Builder *b, DnnHandle handle, Dnn *configs, int n, int64_
     for (int i = 0; i < n && !b->failed; i++) {
         Dnn p = NULL;
         int64_t got = 0, bytes = 0;
-        if (api->cudnnBackendCreateDescriptor(HD_CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p) != HD_CUDNN_STATUS_SUCCESS) break;
+        if (api->cudnnBackendCreateDescriptor(HD_CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p) !=
+            HD_CUDNN_STATUS_SUCCESS)
+            break;
         if (handle) set(b, p, HD_CUDNN_ATTR_EXECUTION_PLAN_HANDLE, HD_CUDNN_TYPE_HANDLE, 1, &handle);
         set_descriptor(b, p, HD_CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configs[i]);
         bool ok = !b->failed && api->cudnnBackendFinalize(p) == HD_CUDNN_STATUS_SUCCESS &&
-                  api->cudnnBackendGetAttribute(p, HD_CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, HD_CUDNN_TYPE_INT64, 1, &got, &bytes) == HD_CUDNN_STATUS_SUCCESS;
+                  api->cudnnBackendGetAttribute(p, HD_CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, HD_CUDNN_TYPE_INT64, 1,
+                                                &got, &bytes) == HD_CUDNN_STATUS_SUCCESS;
         if (ok && bytes <= limit) {
             out->plan = p;
             out->workspace = bytes;
@@ -272,14 +291,20 @@ static bool first_plan(Builder *b, DnnHandle handle, Dnn *configs, int n, int64_
         api->cudnnBackendDestroyDescriptor(p);
     }
     if (b->failed) return false;
-    if (smallest >= 0) snprintf(b->why, b->why_size, "its plans need %lld bytes of workspace or more, the program gives %lld", (long long)smallest, (long long)limit);
+    if (smallest >= 0)
+        snprintf(b->why, b->why_size, "its plans need %lld bytes of workspace or more, the program gives %lld",
+                 (long long)smallest, (long long)limit);
     else snprintf(b->why, b->why_size, "none of its %d configurations could be built", n);
     return false;
 }
 
-bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit, HdAttentionState *out,
-                   char *why, size_t why_size) {
-    Builder b = {.api = api, .t = t, .half = t->dtype == HD_F16 ? HD_CUDNN_DATA_HALF : HD_CUDNN_DATA_BFLOAT16, .next_id = FIRST_FREE_ID, .why = why,
+bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit,
+                   HdAttentionState *out, char *why, size_t why_size) {
+    Builder b = {.api = api,
+                 .t = t,
+                 .half = t->dtype == HD_F16 ? HD_CUDNN_DATA_HALF : HD_CUDNN_DATA_BFLOAT16,
+                 .next_id = FIRST_FREE_ID,
+                 .why = why,
                  .why_size = why_size};
     *out = (HdAttentionState){.plan = NULL};
     Dnn configs[MAX_PLANS] = {NULL};
@@ -299,8 +324,8 @@ void hd_cudnn_free(const HdCudaApi *api, HdAttentionState *s) {
     s->plan = NULL;
 }
 
-bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionState *s, const HdAttention *t, const uint64_t *pointers,
-                      uint64_t workspace, char *why, size_t why_size) {
+bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionState *s, const HdAttention *t,
+                      const uint64_t *pointers, uint64_t workspace, char *why, size_t why_size) {
     float scale = t->scale, lowest = -INFINITY, one = 1;
     int64_t ids[HD_SDPA_POINTERS + 3];
     void *places[HD_SDPA_POINTERS + 3], *scratch = (void *)(uintptr_t)workspace;

@@ -1,5 +1,6 @@
-// The on-disk cache. An entry is a header (magic, key, length, checksum) and the bytes; it is written under a temporary name and
-// then linked or renamed into place, so that a reader sees a whole entry or none. Invariant: what get returns is what put was given.
+// The on-disk cache. An entry is a header (magic, key, length, checksum) and the bytes; it is written under a temporary
+// name and then linked or renamed into place, so that a reader sees a whole entry or none. Invariant: what get returns
+// is what put was given.
 #include "runtime/cuda/cache.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,8 @@
 typedef struct { char magic[8]; HdKey key; uint64_t bytes; HdKey sum; } Header;
 static const char magic[8] = {'H', 'D', 'C', 'A', 'C', 'H', 'E', '1'};
 
-// Two lanes of FNV-1a (Fowler, Noll, Vo) with different starts, each step followed by a rotation that brings high bits down.
+// Two lanes of FNV-1a (Fowler, Noll, Vo) with different starts, each step followed by a rotation that brings high bits
+// down.
 void hd_key_start(HdKey *k) {
     k->word[0] = 0xcbf29ce484222325u;
     k->word[1] = 0x9ae16a3b2f90404fu;
@@ -40,7 +42,8 @@ static HdKey sum_of(const void *data, size_t bytes) {
 static void give_up(HdCache *c, const char *what, const char *path) {
     int why = errno;
     if (!atomic_exchange(&c->broken, true))
-        fprintf(stderr, "warning: %s %s: %s; going on without a cache (HEDDLE_CACHE names another folder, or off)\n", what, path, strerror(why));
+        fprintf(stderr, "warning: %s %s: %s; going on without a cache (HEDDLE_CACHE names another folder, or off)\n",
+                what, path, strerror(why));
 }
 
 static bool make_dirs(char *path) {
@@ -76,7 +79,8 @@ void hd_cache_open(HdCache *c) {
 bool hd_cache_usable(HdCache *c) { return c->dir[0] && !atomic_load(&c->broken); }
 
 static void path_of(const HdCache *c, char path[1024], const char *kind, HdKey key) {
-    snprintf(path, 1024, "%s/%s-%016llx%016llx", c->dir, kind, (unsigned long long)key.word[0], (unsigned long long)key.word[1]);
+    snprintf(path, 1024, "%s/%s-%016llx%016llx", c->dir, kind, (unsigned long long)key.word[0],
+             (unsigned long long)key.word[1]);
 }
 
 static void *read_entry(const char *path, HdKey key, size_t *bytes) {
@@ -85,8 +89,9 @@ static void *read_entry(const char *path, HdKey key, size_t *bytes) {
     char *data = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return NULL;
-    bool ok = fstat(fd, &st) == 0 && read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, magic, sizeof magic) &&
-              !memcmp(&h.key, &key, sizeof key) && (uint64_t)st.st_size == sizeof h + h.bytes && (data = malloc(h.bytes + 1)) != NULL;
+    bool ok = fstat(fd, &st) == 0 && read(fd, &h, sizeof h) == (ssize_t)sizeof h &&
+              !memcmp(h.magic, magic, sizeof magic) && !memcmp(&h.key, &key, sizeof key) &&
+              (uint64_t)st.st_size == sizeof h + h.bytes && (data = malloc(h.bytes + 1)) != NULL;
     for (size_t got = 0; ok && got < h.bytes;) {
         ssize_t n = read(fd, data + got, h.bytes - got);
         ok = n > 0;
@@ -125,7 +130,8 @@ static bool write_all(int fd, const void *data, size_t bytes) {
     return true;
 }
 
-static bool write_temporary(HdCache *c, char temporary[1088], const char *path, HdKey key, const void *data, size_t bytes) {
+static bool write_temporary(HdCache *c, char temporary[1088], const char *path, HdKey key, const void *data,
+                            size_t bytes) {
     Header h = {.key = key, .bytes = bytes, .sum = sum_of(data, bytes)};
     memcpy(h.magic, magic, sizeof magic);
     snprintf(temporary, 1088, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&c->serial, 1u));
@@ -141,7 +147,8 @@ void hd_cache_put(HdCache *c, const char *kind, HdKey key, const void *data, siz
     char path[1024], temporary[1088];
     if (!hd_cache_usable(c)) return;
     path_of(c, path, kind, key);
-    if (!write_temporary(c, temporary, path, key, data, bytes) || rename(temporary, path) != 0) give_up(c, "cannot write", path);
+    if (!write_temporary(c, temporary, path, key, data, bytes) || rename(temporary, path) != 0)
+        give_up(c, "cannot write", path);
 }
 
 void hd_cache_settle(HdCache *c, const char *kind, HdKey key, void *data, size_t bytes) {

@@ -13,7 +13,8 @@ typedef struct {
     atomic_uint serial;   // makes temporary names unique within the process
 } HdCache;
 
-// $HEDDLE_CACHE ("off": none), else $XDG_CACHE_HOME/heddle, else $HOME/.cache/heddle. Warns on stderr when it cannot be written.
+// $HEDDLE_CACHE ("off": none), else $XDG_CACHE_HOME/heddle, else $HOME/.cache/heddle. Warns on stderr when it cannot be
+// written.
 void hd_cache_open(HdCache *c);
 bool hd_cache_usable(HdCache *c);
 void hd_key_start(HdKey *k);

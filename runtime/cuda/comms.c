@@ -1,15 +1,15 @@
-// NCCL communicators, one for each stream and group of ranks, so that collectives on different streams never wait for one another. They do not
-// block: every call is polled, with the other ranks in view, so that nothing here can hang. Sums go through reduce-scatter alone,
-// whose order NCCL keeps.
+// NCCL communicators, one for each stream and group of ranks, so that collectives on different streams never wait for
+// one another. They do not block: every call is polled, with the other ranks in view, so that nothing here can hang.
+// Sums go through reduce-scatter alone, whose order NCCL keeps.
 //
-// Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice); HEDDLE_SKIP_COLLECTIVES=1 (a step without
-// them, to see what they cost: copies of this rank's own part stand in for those of others, so that products still work on numbers of
-// the usual size and draw the usual power; the results mean nothing) or =large (those of a few numbers stay, the loss and the norm, so
-// that the ranks keep step: GPUs differ, and a run goes at the pace of the slowest). NCCL's own variables are left alone but for those
-// that a plan relies on.
+// Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice); HEDDLE_SKIP_COLLECTIVES=1
+// (a step without them, to see what they cost: copies of this rank's own part stand in for those of others, so that
+// products still work on numbers of the usual size and draw the usual power; the results mean nothing) or =large (those
+// of a few numbers stay, the loss and the norm, so that the ranks keep step: GPUs differ, and a run goes at the pace of
+// the slowest). NCCL's own variables are left alone but for those that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static const int nccl_type[] = {[HD_F32] = HD_ncclFloat32, [HD_BF16] = HD_ncclBf
 
 static bool nccl_failed(HdCuda *x, NcResult r, const char *what, const HdComm *c) {
     const char *more = x->api.ncclGetLastError(NULL);
-    hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, c->ranks, x->api.ncclGetErrorString(r), more && *more ? "; " : "", more ? more : "");
+    hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, c->ranks, x->api.ncclGetErrorString(r),
+                 more && *more ? "; " : "", more ? more : "");
     return false;
 }
 
@@ -46,7 +47,10 @@ static bool settle(HdCuda *x, int i, NcResult r, const char *what, double second
         leave(x);
         if (asked != HD_ncclSuccess || r != HD_ncclInProgress) break;
         if (now - start > 2 && !w->alive(w)) return hd_cuda_fail(x, "%s", hd_failure()), false;
-        if (now - start > seconds * 1e3) return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): not done after %.0f s", what, c->name, c->ranks, seconds), false;
+        if (now - start > seconds * 1e3)
+            return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): not done after %.0f s", what, c->name, c->ranks,
+                                seconds),
+                   false;
         if (now - start > 2) usleep(200);
     }
     return r == HD_ncclSuccess || nccl_failed(x, r, what, c);
@@ -64,13 +68,15 @@ static int first_of_group(const HdProgram *p, const HdComm *c, int rank) {
     return c->over == HD_OVER_SHARD ? rank - rank % n : c->over == HD_OVER_REPLICATE ? rank % n : 0;
 }
 
-// Which of the program's communicators stands for number i: the first with the same ranks on the same stream. Its collectives have one
-// order then anyway, and every communicator costs hundreds of MiB of device memory.
+// Which of the program's communicators stands for number i: the first with the same ranks on the same stream. Its
+// collectives have one order then anyway, and every communicator costs hundreds of MiB of device memory.
 static int shared(const HdProgram *p, int i) {
     const HdComm *c = &p->comms[i];
     const bool one_axis = p->shard <= 1 || p->replicate <= 1; // that axis is the world
     for (int j = 0; j < i; j++)
-        if (p->comms[j].stream == c->stream && p->comms[j].ranks == c->ranks && (p->comms[j].over == c->over || one_axis)) return j;
+        if (p->comms[j].stream == c->stream && p->comms[j].ranks == c->ranks &&
+            (p->comms[j].over == c->over || one_axis))
+            return j;
     return i;
 }
 
@@ -90,7 +96,8 @@ static bool own_gpu(HdCuda *x) {
     for (int b = 1; b < w->ranks && ok; b++)
         for (int a = 0; a < b && ok; a++)
             if (mine.gpu[0] && !hd_device_shared() && !memcmp(&all[a], &all[b], sizeof *all)) {
-                hd_cuda_fail(x, "ranks %d and %d are both on GPU %s of %s: start at most one rank a GPU", a, b, all[b].gpu, all[b].host);
+                hd_cuda_fail(x, "ranks %d and %d are both on GPU %s of %s: start at most one rank a GPU", a, b,
+                             all[b].gpu, all[b].host);
                 ok = false;
             }
     free(all);
@@ -100,8 +107,15 @@ static bool own_gpu(HdCuda *x) {
 static NcConfig config(void) {
     const char *text = getenv("HEDDLE_NCCL_CTAS");
     const int most = text ? atoi(text) : DEFAULT_CTAS, undefined = HD_NCCL_CONFIG_UNDEF_INT;
-    return (NcConfig){.size = sizeof(NcConfig), .magic = 0xcafebeef, .version = 21800, .blocking = 0, .cluster = undefined, .min_blocks = undefined,
-                      .max_blocks = most > 0 ? most : undefined, .split_share = undefined, .unused = undefined};
+    return (NcConfig){.size = sizeof(NcConfig),
+                      .magic = 0xcafebeef,
+                      .version = 21800,
+                      .blocking = 0,
+                      .cluster = undefined,
+                      .min_blocks = undefined,
+                      .max_blocks = most > 0 ? most : undefined,
+                      .split_share = undefined,
+                      .unused = undefined};
 }
 
 static bool connect_one(HdCuda *x, int i) {
@@ -120,7 +134,8 @@ static bool connect_one(HdCuda *x, int i) {
     }
     if (ok) {
         r = x->api.ncclCommInitRankConfig(&x->comms.comm[i], c->ranks, all[first], member(p, c, w->rank), &conf);
-        ok = x->comms.comm[i] ? settle(x, i, r, "cannot connect", INIT_SECONDS) : nccl_failed(x, r, "cannot connect", c);
+        ok =
+            x->comms.comm[i] ? settle(x, i, r, "cannot connect", INIT_SECONDS) : nccl_failed(x, r, "cannot connect", c);
     }
     free(all);
     return ok;
@@ -135,7 +150,8 @@ static bool all_gather(HdCuda *x, int stream, int comm, HdDtype dt, const void *
 
 static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const void *whole, void *part, size_t count) {
     if (!enter(x)) return false;
-    const NcResult r = x->api.ncclReduceScatter(whole, part, count, nccl_type[dt], HD_ncclSum, x->comms.comm[comm], x->streams[stream]);
+    const NcResult r = x->api.ncclReduceScatter(whole, part, count, nccl_type[dt], HD_ncclSum, x->comms.comm[comm],
+                                                x->streams[stream]);
     leave(x);
     return settle(x, comm, r, "reduce_scatter", ISSUE_SECONDS);
 }
@@ -149,7 +165,9 @@ static bool warm_up(HdCuda *x, int i) {
     void *one = (void *)(uintptr_t)x->arena, *whole = (void *)(uintptr_t)(x->arena + (CuPtr)part);
     const size_t counts[] = {part > 0 ? 1 : 0, (size_t)part / 4};
     for (int k = 0; k < 2; k++)
-        if (counts[k] && (!all_gather(x, c->stream, i, HD_F32, one, whole, counts[k]) || !reduce_scatter(x, c->stream, i, HD_F32, whole, one, counts[k]))) return false;
+        if (counts[k] && (!all_gather(x, c->stream, i, HD_F32, one, whole, counts[k]) ||
+                          !reduce_scatter(x, c->stream, i, HD_F32, whole, one, counts[k])))
+            return false;
     return hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[c->stream]), "first collectives");
 }
 
@@ -160,7 +178,8 @@ bool hd_comms_open(HdCuda *x) {
     bool ok = !x->failed;
     if (!p->n_comms) return ok;
     setenv("NCCL_NVLS_ENABLE", "0", 1);           // sums in the network's switch have another order
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1); // the edges it makes between launches crash NCCL 2.28 itself inside a capture; events order what must be
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0",
+           1); // the edges it makes between launches crash NCCL 2.28 itself inside a capture; events order what must be
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);       // connect at once, so that nothing does so inside a capture
     if (ok && !hd_cuda_load(&x->api, HD_LIB_NCCL)) {
         hd_cuda_fail(x, "%s", hd_failure());
@@ -174,9 +193,14 @@ bool hd_comms_open(HdCuda *x) {
     const char *skip = getenv("HEDDLE_SKIP_COLLECTIVES");
     const bool large = skip && !strcmp(skip, "large"), all = skip && !strcmp(skip, "1");
     x->comms.skip_from = large ? LARGE_BYTES : all ? 0 : SIZE_MAX;
-    if (x->comms.skip_from < SIZE_MAX && w->rank == 0) fprintf(stderr, "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not send one another their parts, the numbers mean nothing\n", skip);
+    if (x->comms.skip_from < SIZE_MAX && w->rank == 0)
+        fprintf(stderr,
+                "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not send one another their parts, the numbers mean "
+                "nothing\n",
+                skip);
     if (hd_device_shared() && w->rank == 0)
-        fprintf(stderr, "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, tests/gpu/one_gpu has a stand-in "
+        fprintf(stderr, "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, "
+                        "tests/gpu/one_gpu has a stand-in "
                         "that does not\n");
     x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
     if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
@@ -190,7 +214,8 @@ bool hd_comms_open(HdCuda *x) {
     }
     if (!ok) return false;
     if (x->verbose && x->api.ncclGetVersion(&version) == HD_ncclSuccess)
-        fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", n, version / 10000, version / 100 % 100, version % 100, w->rank, w->ranks);
+        fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", n, version / 10000,
+                version / 100 % 100, version % 100, w->rank, w->ranks);
     return true;
 }
 
@@ -209,7 +234,9 @@ void hd_comms_close(HdCuda *x) {
         // Ends what is outstanding; the other ranks do the same now. What goes wrong here harms nobody any more.
         NcResult r = x->api.ncclCommFinalize(x->comms.comm[i]);
         const double until = hd_cuda_now_ms() + 5e3;
-        while (r == HD_ncclInProgress && hd_cuda_now_ms() < until && x->api.ncclCommGetAsyncError(x->comms.comm[i], &r) == HD_ncclSuccess) usleep(200);
+        while (r == HD_ncclInProgress && hd_cuda_now_ms() < until &&
+               x->api.ncclCommGetAsyncError(x->comms.comm[i], &r) == HD_ncclSuccess)
+            usleep(200);
         if (r == HD_ncclSuccess) x->api.ncclCommDestroy(x->comms.comm[i]);
         else x->api.ncclCommAbort(x->comms.comm[i]);
     }
@@ -224,7 +251,8 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
     if (x->failed || count == 0) return;
     const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
     if (bytes >= x->comms.skip_from) {
-        for (int r = 0; r < h->program->comms[comm].ranks; r++) hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
+        for (int r = 0; r < h->program->comms[comm].ranks; r++)
+            hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
         return;
     }
     const int own = shared(h->program, comm);
@@ -232,7 +260,8 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
         if (part != whole) hd_cuda_copy(h, stream, whole, part, bytes);
         return;
     }
-    if (all_gather(x, stream, own, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count)) hd_watch_collective(x, stream, comm);
+    if (all_gather(x, stream, own, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count))
+        hd_watch_collective(x, stream, comm);
 }
 
 void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
@@ -244,5 +273,6 @@ void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_
         if (part != whole) hd_cuda_copy(h, stream, part, whole, bytes);
         return;
     }
-    if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count)) hd_watch_collective(x, stream, comm);
+    if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count))
+        hd_watch_collective(x, stream, comm);
 }

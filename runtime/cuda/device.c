@@ -3,7 +3,7 @@
 // Environment: HEDDLE_SHARE_GPUS=1 (for tests: ranks take the GPUs of their host in turn, several to one if need be).
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/comms.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +42,9 @@ void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     if (x->func && x->action >= 0 && x->action < x->func->n_actions) {
         const HdAction *a = &x->func->actions[x->action];
         bool somewhere = a->where && *a->where, named = a->path && *a->path;
-        snprintf(x->failure, sizeof x->failure, "%s%s%s%s%s (action %d of %s, stream %s): %s", somewhere ? a->where : "", somewhere ? ": " : "",
-                 a->op, named ? " in " : "", named ? a->path : "", x->action, x->func->name, a->stream, what);
+        snprintf(x->failure, sizeof x->failure, "%s%s%s%s%s (action %d of %s, stream %s): %s",
+                 somewhere ? a->where : "", somewhere ? ": " : "", a->op, named ? " in " : "", named ? a->path : "",
+                 x->action, x->func->name, a->stream, what);
     } else if (x->func) {
         snprintf(x->failure, sizeof x->failure, "%s: %s", x->func->name, what);
     } else {
@@ -71,23 +72,39 @@ bool hd_device_open(HdCuda *x) {
     CuResult r = api->cuInit(0);
     if (r == HD_CUDA_SUCCESS) r = api->cuDeviceGetCount(&count);
     if (r != HD_CUDA_SUCCESS || count == 0)
-        return hd_cuda_fail(x, "no NVIDIA GPU can be used: %s; see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target=host",
-                            r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)), false;
+        return hd_cuda_fail(x,
+                            "no NVIDIA GPU can be used: %s; see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with "
+                            "--target=host",
+                            r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)),
+               false;
     // A launcher may show each rank one GPU, or all of the host to all of its ranks.
     const int local = x->head.world->local_rank, ordinal = count == 1 ? 0 : hd_device_shared() ? local % count : local;
     if (ordinal >= count)
-        return hd_cuda_fail(x, "rank %d is number %d of this host, which has %d GPUs: start at most one rank a GPU", x->head.world->rank, ordinal + 1, count), false;
+        return hd_cuda_fail(x, "rank %d is number %d of this host, which has %d GPUs: start at most one rank a GPU",
+                            x->head.world->rank, ordinal + 1, count),
+               false;
     if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, ordinal), "cannot open the GPU") ||
-        !hd_cuda_ok(x, api->cuDeviceGetName(x->device_name, sizeof x->device_name, x->device), "cannot read the GPU's name") ||
-        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->cc_major, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, x->device), "attribute") ||
-        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->cc_minor, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, x->device), "attribute") ||
-        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->sms, HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, x->device), "attribute") ||
-        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->shared_limit, HD_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, x->device), "attribute"))
+        !hd_cuda_ok(x, api->cuDeviceGetName(x->device_name, sizeof x->device_name, x->device),
+                    "cannot read the GPU's name") ||
+        !hd_cuda_ok(x,
+                    api->cuDeviceGetAttribute(&x->cc_major, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, x->device),
+                    "attribute") ||
+        !hd_cuda_ok(x,
+                    api->cuDeviceGetAttribute(&x->cc_minor, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, x->device),
+                    "attribute") ||
+        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->sms, HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, x->device),
+                    "attribute") ||
+        !hd_cuda_ok(x,
+                    api->cuDeviceGetAttribute(&x->shared_limit,
+                                              HD_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, x->device),
+                    "attribute"))
         return false;
     int built = arch_number(x->head.program->arch), have = 10 * x->cc_major + x->cc_minor;
     if (built > have)
-        return hd_cuda_fail(x, "this program was built for sm_%d, the GPU (%s) is sm_%d; compile it again with --arch=sm_%d", built, x->device_name,
-                            have, have), false;
+        return hd_cuda_fail(
+                   x, "this program was built for sm_%d, the GPU (%s) is sm_%d; compile it again with --arch=sm_%d",
+                   built, x->device_name, have, have),
+               false;
     return true;
 }
 
@@ -101,9 +118,12 @@ void hd_device_tell_memory(HdCuda *x) {
     const double mib = 1.0 / (1 << 20);
     const int64_t used = hd_device_used(x), rest = used - m->context - m->arena - m->libraries - m->comms;
     char line[400]; // at once: other ranks say theirs now
-    snprintf(line, sizeof line, "device memory of rank %d: %.1f MiB planned, %.1f MiB used (arena %.1f, context %.1f, kernels and libraries %.1f, NCCL %.1f, graphs and the rest %.1f)\n",
-             x->head.world->rank, (double)x->head.program->arena_bytes * mib, (double)used * mib, (double)m->arena * mib, (double)m->context * mib,
-             (double)m->libraries * mib, (double)m->comms * mib, (double)rest * mib);
+    snprintf(line, sizeof line,
+             "device memory of rank %d: %.1f MiB planned, %.1f MiB used (arena %.1f, context %.1f, kernels and "
+             "libraries %.1f, NCCL %.1f, graphs and the rest %.1f)\n",
+             x->head.world->rank, (double)x->head.program->arena_bytes * mib, (double)used * mib,
+             (double)m->arena * mib, (double)m->context * mib, (double)m->libraries * mib, (double)m->comms * mib,
+             (double)rest * mib);
     fputs(line, stderr);
 }
 
@@ -111,7 +131,8 @@ bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN wor
     size_t total = 0;
     if (!hd_cuda_ok(x, x->api.cuDeviceTotalMem(&total, x->device), "cannot read the GPU's memory")) return false;
     x->memory.total = (int64_t)total;
-    return hd_cuda_ok(x, x->api.cuDevicePrimaryCtxRetain(&x->context, x->device), "cannot create a context on the GPU") &&
+    return hd_cuda_ok(x, x->api.cuDevicePrimaryCtxRetain(&x->context, x->device),
+                      "cannot create a context on the GPU") &&
            hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context");
 }
 
@@ -125,17 +146,22 @@ bool hd_device_allocate(HdCuda *x) {
     x->arena = 0;
     if (r != HD_CUDA_ERROR_OUT_OF_MEMORY) return hd_cuda_ok(x, r, "cannot allocate device memory");
     const double gib = 1.0 / (1 << 30);
-    hd_cuda_fail(x, "the program needs %lld bytes (%.2f GiB) of device memory, %s has %.2f GiB free of %.2f; lower train.batch, recompute more, "
-                 "or see who else uses the GPU (nvidia-smi)", (long long)bytes, (double)bytes * gib, x->device_name, (double)spare * gib, (double)total * gib);
+    hd_cuda_fail(x,
+                 "the program needs %lld bytes (%.2f GiB) of device memory, %s has %.2f GiB free of %.2f; lower "
+                 "train.batch, recompute more, "
+                 "or see who else uses the GPU (nvidia-smi)",
+                 (long long)bytes, (double)bytes * gib, x->device_name, (double)spare * gib, (double)total * gib);
     return false;
 }
 
-// Dense bf16 rates by the vendor's data sheets; the first name found in the device's wins, so the longer ones stand first.
+// Dense bf16 rates by the vendor's data sheets; the first name found in the device's wins, so the longer ones stand
+// first.
 double hd_cuda_peak_flops(HdExec *h) {
-    static const struct { const char *name; double rate; } known[] = {
-        {"GB200", 2500e12}, {"B200", 2250e12}, {"B100", 1800e12},  {"H200", 989e12}, {"H100 PCIe", 756e12}, {"H100 NVL", 835e12},
-        {"H100", 989e12},   {"H800", 989e12},  {"GH200", 989e12},  {"H20", 148e12},  {"A100", 312e12},      {"A800", 312e12},
-        {"A30", 165e12},    {"A40", 149.7e12}, {"L40S", 362e12},   {"L40", 181e12},  {"L4", 121e12}};
+    static const struct { const char *name; double rate;
+    } known[] = {{"GB200", 2500e12},   {"B200", 2250e12}, {"B100", 1800e12}, {"H200", 989e12},  {"H100 PCIe", 756e12},
+                 {"H100 NVL", 835e12}, {"H100", 989e12},  {"H800", 989e12},  {"GH200", 989e12}, {"H20", 148e12},
+                 {"A100", 312e12},     {"A800", 312e12},  {"A30", 165e12},   {"A40", 149.7e12}, {"L40S", 362e12},
+                 {"L40", 181e12},      {"L4", 121e12}};
     const char *name = ((HdCuda *)h)->device_name;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(name, known[i].name)) return known[i].rate;

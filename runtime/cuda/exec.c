@@ -1,16 +1,17 @@
 // The CUDA executor: opens everything a program needs, then issues its functions, directly or as captured graphs.
 //
-// Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses GEMM
-// algorithms. Invariants: nothing is loaded, compiled or allocated after open; a function is a barrier (its streams start after
-// the compute stream and join it at the end), captured or not; the first failure is remembered and everything after it is a no-op.
+// Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses
+// GEMM algorithms. Invariants: nothing is loaded, compiled or allocated after open; a function is a barrier (its
+// streams start after the compute stream and join it at the end), captured or not; the first failure is remembered and
+// everything after it is a no-op.
 //
-// Environment: HEDDLE_CUDA_PATH (folders with NVIDIA's libraries), HEDDLE_CACHE (a folder, or off), HEDDLE_TUNE=0 (matrix products
-// as the heuristic would have them), HEDDLE_ATTENTION=kernel (the program's own), HEDDLE_SYNC=1 (wait after every action: finds the
-// one that fails), HEDDLE_VERBOSE=1 (what start-up did, every choice, register counts).
+// Environment: HEDDLE_CUDA_PATH (folders with NVIDIA's libraries), HEDDLE_CACHE (a folder, or off), HEDDLE_TUNE=0
+// (matrix products as the heuristic would have them), HEDDLE_ATTENTION=kernel (the program's own), HEDDLE_SYNC=1 (wait
+// after every action: finds the one that fails), HEDDLE_VERBOSE=1 (what start-up did, every choice, register counts).
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,20 +41,27 @@ static bool open_streams(HdCuda *x) {
     const HdCudaApi *api = &x->api;
     int least = 0, greatest = 0;
     x->n_streams = p->n_streams > 0 ? p->n_streams : 1;
-    if (x->n_streams > HD_MAX_STREAMS) return hd_cuda_fail(x, "%d streams; the limit is %d", x->n_streams, HD_MAX_STREAMS), false;
+    if (x->n_streams > HD_MAX_STREAMS)
+        return hd_cuda_fail(x, "%d streams; the limit is %d", x->n_streams, HD_MAX_STREAMS), false;
     if (!hd_cuda_ok(x, api->cuCtxGetStreamPriorityRange(&least, &greatest), "stream priorities")) return false;
     for (int i = 0; i < x->n_streams; i++) // communication and copies go first: they are short and others wait for them
-        if (!hd_cuda_ok(x, api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, i == 0 ? least : greatest), "cannot create a stream") ||
+        if (!hd_cuda_ok(
+                x,
+                api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, i == 0 ? least : greatest),
+                "cannot create a stream") ||
             !hd_cuda_ok(x, api->cuEventCreate(&x->joins[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
             return false;
-    if (!hd_cuda_ok(x, api->cuEventCreate(&x->fork, HD_CU_EVENT_DISABLE_TIMING), "cannot create an event")) return false;
+    if (!hd_cuda_ok(x, api->cuEventCreate(&x->fork, HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
+        return false;
     x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
     x->event_run = calloc((size_t)p->n_events + 1, sizeof *x->event_run);
     x->execs = calloc((size_t)p->n_funcs + 1, sizeof *x->execs);
     x->capture_failures = calloc((size_t)p->n_funcs + 1, 1);
-    if (!x->events || !x->event_run || !x->execs || !x->capture_failures) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!x->events || !x->event_run || !x->execs || !x->capture_failures)
+        return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_events; i++)
-        if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event")) return false;
+        if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
+            return false;
     return true;
 }
 
@@ -115,7 +123,8 @@ static bool open_all(HdCuda *x) {
     ok = hd_comms_open(x) && ok;
     x->memory.comms = hd_device_used(x) - before;
     t = tell(x, t, "communicators");
-    ok = ok && hd_cuda_ok(x, x->api.cuMemsetD8Async(x->arena, 0, (size_t)p->arena_bytes, x->streams[0]), "cannot clear device memory");
+    ok = ok && hd_cuda_ok(x, x->api.cuMemsetD8Async(x->arena, 0, (size_t)p->arena_bytes, x->streams[0]),
+                          "cannot clear device memory");
     return ok && hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "cannot clear device memory");
 }
 
@@ -184,7 +193,8 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
 static void fork_streams(HdCuda *x) {
     if (x->n_streams < 2) return;
     hd_cuda_ok(x, x->api.cuEventRecord(x->fork, x->streams[0]), "fork");
-    for (int i = 1; i < x->n_streams && !x->failed; i++) hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[i], x->fork, 0), "fork");
+    for (int i = 1; i < x->n_streams && !x->failed; i++)
+        hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[i], x->fork, 0), "fork");
 }
 
 static void join_streams(HdCuda *x) {
@@ -213,16 +223,22 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
     CuGraph graph = NULL;
     double start = hd_cuda_now_ms();
     size_t nodes = 0;
-    if (!hd_cuda_ok(x, api->cuStreamBeginCapture(x->streams[0], HD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cannot start a capture")) return false;
+    if (!hd_cuda_ok(x, api->cuStreamBeginCapture(x->streams[0], HD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                    "cannot start a capture"))
+        return false;
     issue(x, f);
-    CuResult r = api->cuStreamEndCapture(x->streams[0], &graph); // also after a failure: the stream must not stay in capture
+    CuResult r =
+        api->cuStreamEndCapture(x->streams[0], &graph); // also after a failure: the stream must not stay in capture
     x->action = -1;
     *exec = NULL;
-    bool ok = !x->failed && hd_cuda_ok(x, r, "cannot capture this function as a graph") &&
-              hd_cuda_ok(x, api->cuGraphInstantiateWithFlags(exec, graph, HD_CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY), "cannot instantiate a graph") &&
-              hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
+    bool ok =
+        !x->failed && hd_cuda_ok(x, r, "cannot capture this function as a graph") &&
+        hd_cuda_ok(x, api->cuGraphInstantiateWithFlags(exec, graph, HD_CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
+                   "cannot instantiate a graph") &&
+        hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
     if (ok && x->verbose && api->cuGraphGetNodes(graph, NULL, &nodes) == HD_CUDA_SUCCESS)
-        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes, hd_cuda_now_ms() - start);
+        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes,
+                hd_cuda_now_ms() - start);
     if (graph) api->cuGraphDestroy(graph);
     if (!ok && *exec) {
         api->cuGraphExecDestroy(*exec);
@@ -231,9 +247,9 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
     return ok;
 }
 
-// The function's graph, captured at its first run. A capture executes nothing, so when it fails (a library loads a kernel late, say)
-// the function can still be issued directly; it is captured again at the next run and, if that fails, too, never after. Collectives
-// are captured by all ranks or by none.
+// The function's graph, captured at its first run. A capture executes nothing, so when it fails (a library loads a
+// kernel late, say) the function can still be issued directly; it is captured again at the next run and, if that fails,
+// too, never after. Collectives are captured by all ranks or by none.
 static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
     const HdProgram *p = x->head.program;
     if (!x->graphs || !f->graph || f < p->funcs || f >= p->funcs + p->n_funcs) return NULL;
@@ -256,7 +272,8 @@ static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
     }
     if (ok) return x->execs[i];
     x->capture_failures[i]++;
-    fprintf(stderr, "note: %s; %s\n", x->failure, x->capture_failures[i] == 2 ? "going on without this graph" : "running it directly this once");
+    fprintf(stderr, "note: %s; %s\n", x->failure,
+            x->capture_failures[i] == 2 ? "going on without this graph" : "running it directly this once");
     x->failed = false;
     return NULL;
 }
@@ -310,10 +327,11 @@ void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const
         return;
     }
     for (int i = 0; i < n; i++) pointers[i] = (void *)(uintptr_t)&args[i];
-    CuResult r = x->api.cuLaunchKernel(x->modules.functions[kernel], grid.gx, grid.gy, grid.gz, grid.block, 1, 1, grid.shared, x->streams[stream], pointers, NULL);
+    CuResult r = x->api.cuLaunchKernel(x->modules.functions[kernel], grid.gx, grid.gy, grid.gz, grid.block, 1, 1,
+                                       grid.shared, x->streams[stream], pointers, NULL);
     if (r != HD_CUDA_SUCCESS)
-        hd_cuda_fail(x, "kernel %s of (%u, %u, %u) blocks of %u threads with %u bytes of shared memory: %s", k->name, grid.gx, grid.gy, grid.gz,
-                     grid.block, grid.shared, hd_cuda_error(&x->api, r));
+        hd_cuda_fail(x, "kernel %s of (%u, %u, %u) blocks of %u threads with %u bytes of shared memory: %s", k->name,
+                     grid.gx, grid.gy, grid.gz, grid.block, grid.shared, hd_cuda_error(&x->api, r));
 }
 
 void hd_cuda_zero(HdExec *h, int stream, uint64_t d, size_t bytes) {
@@ -334,7 +352,8 @@ void hd_cuda_record(HdExec *h, int stream, int event) {
 
 void hd_cuda_wait(HdExec *h, int stream, int event) {
     HdCuda *x = (HdCuda *)h;
-    // Recorded by an earlier function (or never): the barrier between functions has covered it, and a capture may not refer to it.
+    // Recorded by an earlier function (or never): the barrier between functions has covered it, and a capture may not
+    // refer to it.
     if (x->failed || x->event_run[event] != x->run) return;
     hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[stream], x->events[event], 0), "wait");
 }

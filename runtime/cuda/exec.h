@@ -40,7 +40,12 @@ typedef struct {
 } HdGemms;
 
 enum { HD_DNN_PARTS = 160 };
-typedef struct { Dnn plan; int64_t workspace; int n_parts; Dnn parts[HD_DNN_PARTS]; } HdAttentionState; // plan NULL: the generated kernels
+typedef struct {
+    Dnn plan;
+    int64_t workspace;
+    int n_parts;
+    Dnn parts[HD_DNN_PARTS];
+} HdAttentionState; // plan NULL: the generated kernels
 typedef struct HdAttentionBuild HdAttentionBuild;
 typedef struct {
     DnnHandle handle;
@@ -56,7 +61,9 @@ typedef struct {
 } HdComms;
 typedef struct HdWatch HdWatch;
 
-typedef struct { int64_t total, context, arena, libraries, comms; } HdMemory; // bytes of the device; how much each part took
+typedef struct {
+    int64_t total, context, arena, libraries, comms;
+} HdMemory; // bytes of the device; how much each part took
 
 typedef struct HdProfile HdProfile;
 
@@ -106,7 +113,8 @@ double hd_cuda_now_ms(void);
 const char *hd_cuda_dtype_name(HdDtype t);
 size_t hd_cuda_dtype_bytes(HdDtype t);
 
-// module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by it.
+// module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by
+// it.
 HdCompile *hd_compile_start(HdCuda *x);
 bool hd_compile_ready(HdCompile *c); // waits until NVRTC is open; false when it cannot be
 bool hd_compile_join(HdCuda *x, HdCompile *c); // also after a failure elsewhere: frees c
@@ -117,19 +125,32 @@ bool hd_gemms_open(HdCuda *x);
 void hd_gemms_close(HdCuda *x);
 
 // attention.c
-HdAttentionBuild *hd_attention_start(HdCuda *x, HdCompile *c); // NULL: nothing to build; cuDNN uses the NVRTC that c opens
+HdAttentionBuild *hd_attention_start(HdCuda *x,
+                                     HdCompile *c); // NULL: nothing to build; cuDNN uses the NVRTC that c opens
 bool hd_attention_join(HdCuda *x, HdAttentionBuild *b);
 void hd_attention_close(HdCuda *x);
 
-// attention_cudnn.c: a plan of at most `limit` bytes of workspace. Either a handle or the JSON description of a device. NULL plan
-// with the reason in `why`.
-bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit, HdAttentionState *out,
-                   char *why, size_t why_size);
+// attention_cudnn.c: a plan of at most `limit` bytes of workspace. Either a handle or the JSON description of a device.
+// NULL plan with the reason in `why`.
+bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit,
+                   HdAttentionState *out, char *why, size_t why_size);
 void hd_cudnn_free(const HdCudaApi *api, HdAttentionState *s);
-bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionState *s, const HdAttention *t, const uint64_t *pointers,
-                      uint64_t workspace, char *why, size_t why_size);
+bool hd_cudnn_execute(const HdCudaApi *api, DnnHandle handle, const HdAttentionState *s, const HdAttention *t,
+                      const uint64_t *pointers, uint64_t workspace, char *why, size_t why_size);
 // the order of `pointers`
-enum { HD_SDPA_Q, HD_SDPA_K, HD_SDPA_V, HD_SDPA_O, HD_SDPA_LSE, HD_SDPA_DO, HD_SDPA_DQ, HD_SDPA_DK, HD_SDPA_DV, HD_SDPA_SUM, HD_SDPA_POINTERS };
+enum {
+    HD_SDPA_Q,
+    HD_SDPA_K,
+    HD_SDPA_V,
+    HD_SDPA_O,
+    HD_SDPA_LSE,
+    HD_SDPA_DO,
+    HD_SDPA_DQ,
+    HD_SDPA_DK,
+    HD_SDPA_DV,
+    HD_SDPA_SUM,
+    HD_SDPA_POINTERS
+};
 
 // nvtx.c
 bool hd_nvtx_open(void); // whether a profiler wants ranges

@@ -1,9 +1,9 @@
 // Matrix products through cuBLASLt, and the choice of an algorithm for each.
 //
 // cuBLASLt thinks in columns: the row-major d (m x n) = a b is its d' (n x m) = b' a', so our b is its first operand.
-// Every algorithm repeats bit for bit, but two algorithms differ; so a choice, once timed, is kept on disk and found again by every
-// later run and by every other process (the first writer wins). Where nothing can be kept, the heuristic's first answer is taken
-// without timing: results never depend on a stopwatch that is read twice.
+// Every algorithm repeats bit for bit, but two algorithms differ; so a choice, once timed, is kept on disk and found
+// again by every later run and by every other process (the first writer wins). Where nothing can be kept, the
+// heuristic's first answer is taken without timing: results never depend on a stopwatch that is read twice.
 #include "runtime/cuda/exec.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +30,9 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 
 static void describe(const HdGemm *g, char *text, size_t size) {
     static const char *const epilogues[] = {"", " + bias", " + bias, gelu"};
-    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k, g->ta ? " ta" : "",
-             g->tb ? " tb" : "", hd_cuda_dtype_name(g->a), hd_cuda_dtype_name(g->b), hd_cuda_dtype_name(g->d), g->accumulate ? " +=" : "", epilogues[g->epilogue]);
+    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
+             g->ta ? " ta" : "", g->tb ? " tb" : "", hd_cuda_dtype_name(g->a), hd_cuda_dtype_name(g->b),
+             hd_cuda_dtype_name(g->d), g->accumulate ? " +=" : "", epilogues[g->epilogue]);
     if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
 }
 
@@ -39,30 +40,50 @@ static bool layout(HdCuda *x, LtLayout *out, HdDtype t, int64_t rows, int64_t co
     const HdCudaApi *api = &x->api;
     int32_t count = (int32_t)batch;
     int64_t stride = rows * cols;
-    if (!lt_ok(x, api->cublasLtMatrixLayoutCreate(out, lt_type(t), (uint64_t)rows, (uint64_t)cols, rows), "layout")) return false;
+    if (!lt_ok(x, api->cublasLtMatrixLayoutCreate(out, lt_type(t), (uint64_t)rows, (uint64_t)cols, rows), "layout"))
+        return false;
     if (batch <= 1) return true;
-    return lt_ok(x, api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), "batch count") &&
-           lt_ok(x, api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride), "batch stride");
+    return lt_ok(
+               x,
+               api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+               "batch count") &&
+           lt_ok(x,
+                 api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                       sizeof stride),
+                 "batch stride");
 }
 
 static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     const HdCudaApi *api = &x->api;
-    static const uint32_t epilogues[] = {HD_CUBLASLT_EPILOGUE_DEFAULT, HD_CUBLASLT_EPILOGUE_BIAS, HD_CUBLASLT_EPILOGUE_GELU_BIAS};
+    static const uint32_t epilogues[] = {HD_CUBLASLT_EPILOGUE_DEFAULT, HD_CUBLASLT_EPILOGUE_BIAS,
+                                         HD_CUBLASLT_EPILOGUE_GELU_BIAS};
     bool wide = g->d == HD_F64;
     // COMPUTE_32F on f32 operands multiplies in plain f32: TF32 is a compute type of its own
     LtCompute compute = wide ? HD_CUBLAS_COMPUTE_64F : HD_CUBLAS_COMPUTE_32F;
     int32_t op_first = g->tb ? HD_CUBLAS_OP_T : HD_CUBLAS_OP_N, op_second = g->ta ? HD_CUBLAS_OP_T : HD_CUBLAS_OP_N;
     CuPtr bias = 256; // only its alignment is read before the first call
-    if (!lt_ok(x, api->cublasLtMatmulDescCreate(&s->desc, compute, wide ? HD_CUDA_R_64F : HD_CUDA_R_32F), "descriptor") ||
-        !lt_ok(x, api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first), "transpose") ||
-        !lt_ok(x, api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second), "transpose") ||
-        !lt_ok(x, api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[g->epilogue], sizeof *epilogues), "epilogue"))
+    if (!lt_ok(x, api->cublasLtMatmulDescCreate(&s->desc, compute, wide ? HD_CUDA_R_64F : HD_CUDA_R_32F),
+               "descriptor") ||
+        !lt_ok(x,
+               api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first),
+               "transpose") ||
+        !lt_ok(
+            x,
+            api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second),
+            "transpose") ||
+        !lt_ok(x,
+               api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[g->epilogue],
+                                                   sizeof *epilogues),
+               "epilogue"))
         return false;
     if (g->epilogue != HD_EPI_NONE &&
-        !lt_ok(x, api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "bias"))
+        !lt_ok(x,
+               api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+               "bias"))
         return false;
     return layout(x, &s->b, g->b, g->tb ? g->k : g->n, g->tb ? g->n : g->k, g->batch) &&
-           layout(x, &s->a, g->a, g->ta ? g->m : g->k, g->ta ? g->k : g->m, g->batch) && layout(x, &s->d, g->d, g->n, g->m, g->batch);
+           layout(x, &s->a, g->a, g->ta ? g->m : g->k, g->ta ? g->k : g->m, g->batch) &&
+           layout(x, &s->d, g->d, g->n, g->m, g->batch);
 }
 
 static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, unsigned align, int wanted, LtHeuristic *out) {
@@ -75,10 +96,15 @@ static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, unsigned
     uint32_t bytes = align;
     int got = 0;
     bool ok = lt_ok(x, api->cublasLtMatmulPreferenceCreate(&preference), "preference") &&
-              lt_ok(x, api->cublasLtMatmulPreferenceSetAttribute(preference, HD_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace), "workspace limit");
+              lt_ok(x,
+                    api->cublasLtMatmulPreferenceSetAttribute(preference, HD_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                              &workspace, sizeof workspace),
+                    "workspace limit");
     for (int i = 0; i < 4 && ok; i++)
-        ok = lt_ok(x, api->cublasLtMatmulPreferenceSetAttribute(preference, aligned[i], &bytes, sizeof bytes), "alignment");
-    if (ok && api->cublasLtMatmulAlgoGetHeuristic(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, preference, wanted, out, &got) != HD_CUBLAS_STATUS_SUCCESS)
+        ok = lt_ok(x, api->cublasLtMatmulPreferenceSetAttribute(preference, aligned[i], &bytes, sizeof bytes),
+                   "alignment");
+    if (ok && api->cublasLtMatmulAlgoGetHeuristic(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, preference, wanted,
+                                                  out, &got) != HD_CUBLAS_STATUS_SUCCESS)
         got = 0;
     if (preference) api->cublasLtMatmulPreferenceDestroy(preference);
     int kept = 0;
@@ -87,13 +113,16 @@ static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, unsigned
     return kept;
 }
 
-static LtStatus issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, CuStream stream, CuPtr a, CuPtr b, CuPtr d, CuPtr workspace) {
+static LtStatus issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, CuStream stream, CuPtr a,
+                      CuPtr b, CuPtr d, CuPtr workspace) {
     static const float one = 1, zero = 0;
     static const double wide_one = 1, wide_zero = 0;
     const void *alpha = g->d == HD_F64 ? (const void *)&wide_one : &one;
-    const void *beta = g->d == HD_F64 ? (g->accumulate ? &wide_one : &wide_zero) : (const void *)(g->accumulate ? &one : &zero);
-    return x->api.cublasLtMatmul(x->gemms.handle, s->desc, alpha, (const void *)b, s->b, (const void *)a, s->a, beta, (const void *)d, s->d,
-                                 (void *)d, s->d, algo, (void *)workspace, (size_t)g->workspace_bytes, stream);
+    const void *beta =
+        g->d == HD_F64 ? (g->accumulate ? &wide_one : &wide_zero) : (const void *)(g->accumulate ? &one : &zero);
+    return x->api.cublasLtMatmul(x->gemms.handle, s->desc, alpha, (const void *)b, s->b, (const void *)a, s->a, beta,
+                                 (const void *)d, s->d, (void *)d, s->d, algo, (void *)workspace,
+                                 (size_t)g->workspace_bytes, stream);
 }
 
 // Places for one product's operands in the (still unused) arena; false when they do not fit.
@@ -101,8 +130,10 @@ typedef struct { CuPtr a, b, bias, d, workspace; } Scratch;
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
 static int64_t lay_out(const HdCuda *x, const HdGemm *g, Scratch *s) {
-    int64_t at = 0, size[5] = {batches(g) * g->m * g->k * (int64_t)hd_cuda_dtype_bytes(g->a), batches(g) * g->k * g->n * (int64_t)hd_cuda_dtype_bytes(g->b),
-                               g->n * (int64_t)hd_cuda_dtype_bytes(g->d), batches(g) * g->m * g->n * (int64_t)hd_cuda_dtype_bytes(g->d), g->workspace_bytes};
+    int64_t at = 0, size[5] = {batches(g) * g->m * g->k * (int64_t)hd_cuda_dtype_bytes(g->a),
+                               batches(g) * g->k * g->n * (int64_t)hd_cuda_dtype_bytes(g->b),
+                               g->n * (int64_t)hd_cuda_dtype_bytes(g->d),
+                               batches(g) * g->m * g->n * (int64_t)hd_cuda_dtype_bytes(g->d), g->workspace_bytes};
     CuPtr *place[5] = {&s->a, &s->b, &s->bias, &s->d, &s->workspace};
     for (int i = 0; i < 5; i++) {
         *place[i] = x->arena + (CuPtr)at;
@@ -112,8 +143,10 @@ static int64_t lay_out(const HdCuda *x, const HdGemm *g, Scratch *s) {
 }
 
 static bool set_bias(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr bias) {
-    return g->epilogue == HD_EPI_NONE ||
-           lt_ok(x, x->api.cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "bias");
+    return g->epilogue == HD_EPI_NONE || lt_ok(x,
+                                               x->api.cublasLtMatmulDescSetAttribute(
+                                                   s->desc, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+                                               "bias");
 }
 
 // Small random numbers in every float format: the power a product draws, and so its speed, depends on the data.
@@ -127,18 +160,21 @@ static bool fill_scratch(HdCuda *x, int64_t bytes) {
         host[i] = (uint16_t)(0x3c00u | (seed >> 16 & 0x83ffu)); // bf16: 2^-7 .. 2, f16: 1 .. 2, signs at random
     }
     int64_t have = bytes < BLOCK ? bytes : BLOCK;
-    bool ok = hd_cuda_ok(x, x->api.cuMemcpyHtoDAsync(x->arena, host, (size_t)have, x->streams[0]), "cannot fill the tuning scratch") &&
+    bool ok = hd_cuda_ok(x, x->api.cuMemcpyHtoDAsync(x->arena, host, (size_t)have, x->streams[0]),
+                         "cannot fill the tuning scratch") &&
               hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "cannot fill the tuning scratch");
     for (; ok && have < bytes; have *= 2) {
         int64_t more = bytes - have < have ? bytes - have : have;
-        ok = hd_cuda_ok(x, x->api.cuMemcpyDtoDAsync(x->arena + (CuPtr)have, x->arena, (size_t)more, x->streams[0]), "cannot fill the tuning scratch");
+        ok = hd_cuda_ok(x, x->api.cuMemcpyDtoDAsync(x->arena + (CuPtr)have, x->arena, (size_t)more, x->streams[0]),
+                        "cannot fill the tuning scratch");
     }
     free(host);
     return ok;
 }
 
 // Mean time of `repeats` runs; a negative number when the algorithm cannot run.
-static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at, CuEvent start, CuEvent end, int repeats) {
+static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at,
+                       CuEvent start, CuEvent end, int repeats) {
     const HdCudaApi *api = &x->api;
     CuStream stream = x->streams[0];
     float ms = -1;
@@ -151,8 +187,10 @@ static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
     return ms / (float)repeats;
 }
 
-// One run loads the kernel, one tells whether the algorithm is worth measuring beside `best` (0: none yet), REPEATS measure it.
-static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at, CuEvent start, CuEvent end, float best) {
+// One run loads the kernel, one tells whether the algorithm is worth measuring beside `best` (0: none yet), REPEATS
+// measure it.
+static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at,
+                       CuEvent start, CuEvent end, float best) {
     if (time_runs(x, g, s, algo, at, start, end, 1) < 0) return -1;
     float once = time_runs(x, g, s, algo, at, start, end, 1);
     if (once < 0 || (best > 0 && once > best * 1.3f)) return once;
@@ -162,9 +200,10 @@ static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
 static HdKey key_of(const HdCuda *x, const HdGemm *g) {
     char text[512];
     HdKey k;
-    int n = snprintf(text, sizeof text, "cublasLt %zu|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u", x->api.cublasLtGetVersion(),
-                     x->device_name, x->sms, (long long)g->m, (long long)g->n, (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a, (int)g->b,
-                     (int)g->d, g->epilogue, (long long)batches(g), (long long)g->workspace_bytes, assumed_align);
+    int n = snprintf(text, sizeof text, "cublasLt %zu|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u",
+                     x->api.cublasLtGetVersion(), x->device_name, x->sms, (long long)g->m, (long long)g->n,
+                     (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a, (int)g->b, (int)g->d, g->epilogue,
+                     (long long)batches(g), (long long)g->workspace_bytes, assumed_align);
     hd_key_start(&k);
     hd_key_add(&k, text, (size_t)n);
     return k;
@@ -175,7 +214,8 @@ static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
     size_t bytes = 0;
     Kept *kept = hd_cache_get(&x->cache, "gemm", key, &bytes);
     bool ok = kept && bytes == sizeof *kept &&
-              x->api.cublasLtMatmulAlgoCheck(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, &kept->algo, &check) == HD_CUBLAS_STATUS_SUCCESS &&
+              x->api.cublasLtMatmulAlgoCheck(x->gemms.handle, s->desc, s->b, s->a, s->d, s->d, &kept->algo, &check) ==
+                  HD_CUBLAS_STATUS_SUCCESS &&
               check.workspace <= (size_t)g->workspace_bytes;
     if (ok) {
         s->algo = kept->algo;
@@ -187,12 +227,16 @@ static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
 }
 
 // The fastest of the heuristic's candidates, settled with other processes through the cache.
-static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const Scratch *at, CuEvent start, CuEvent end, Policy policy) {
+static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const Scratch *at, CuEvent start, CuEvent end,
+                   Policy policy) {
     LtHeuristic found[CANDIDATES];
     char text[160];
     describe(g, text, sizeof text);
     s->candidates = heuristics(x, g, s, assumed_align, CANDIDATES, found);
-    if (s->candidates == 0) return hd_cuda_fail(x, "cuBLASLt has no algorithm for gemm %s in %lld bytes of workspace", text, (long long)g->workspace_bytes), false;
+    if (s->candidates == 0)
+        return hd_cuda_fail(x, "cuBLASLt has no algorithm for gemm %s in %lld bytes of workspace", text,
+                            (long long)g->workspace_bytes),
+               false;
     for (int i = 0; i < s->candidates && policy.time; i++) {
         float ms = time_algo(x, g, s, &found[i].algo, at, start, end, s->ms);
         if (ms > 0 && (s->ms <= 0 || ms < s->ms)) {
@@ -214,9 +258,12 @@ static void report(HdCuda *x, int i, const HdGemm *g, const HdGemmState *s) {
     char text[160];
     describe(g, text, sizeof text);
     x->api.cublasLtMatmulAlgoConfigGetAttribute(&s->algo, HD_CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written);
-    x->api.cublasLtMatmulAlgoConfigGetAttribute(&s->algo, HD_CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
-    x->api.cublasLtMatmulAlgoConfigGetAttribute(&s->algo, HD_CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &written);
-    fprintf(stderr, "gemm %2d %-56s algorithm %d tile %u split-k %u workspace %zu", i, text, id, tile, split, s->workspace);
+    x->api.cublasLtMatmulAlgoConfigGetAttribute(&s->algo, HD_CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile,
+                                                &written);
+    x->api.cublasLtMatmulAlgoConfigGetAttribute(&s->algo, HD_CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
+                                                &written);
+    fprintf(stderr, "gemm %2d %-56s algorithm %d tile %u split-k %u workspace %zu", i, text, id, tile, split,
+            s->workspace);
     if (s->chosen < 0) fprintf(stderr, ", remembered\n");
     else if (s->ms > 0)
         fprintf(stderr, ", %d of %d, %.3f ms, %.0f TFLOP/s\n", s->chosen, s->candidates, (double)s->ms,
@@ -250,7 +297,9 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, CuEv
     policy.time = policy.time && fits;
     bool remembered = policy.keep && recall(x, g, s, keys[i]);
     if (!remembered && !choose(x, g, s, keys[i], &at, start, end, policy)) return false;
-    if (fits && !lt_ok(x, issue(x, g, s, &s->algo, x->streams[0], at.a, at.b, at.d, at.workspace), "first run of a matrix product")) return false;
+    if (fits && !lt_ok(x, issue(x, g, s, &s->algo, x->streams[0], at.a, at.b, at.d, at.workspace),
+                       "first run of a matrix product"))
+        return false;
     if (x->verbose) report(x, i, g, s);
     return true;
 }
@@ -285,14 +334,17 @@ bool hd_gemms_open(HdCuda *x) {
         int64_t need = lay_out(x, &p->gemms[i], &at);
         if (need > scratch && need <= p->arena_bytes) scratch = need;
     }
-    ok = ok && (scratch == 0 || fill_scratch(x, scratch)) && hd_cuda_ok(x, api->cuEventCreate(&start, HD_CU_EVENT_DEFAULT), "event") &&
+    ok = ok && (scratch == 0 || fill_scratch(x, scratch)) &&
+         hd_cuda_ok(x, api->cuEventCreate(&start, HD_CU_EVENT_DEFAULT), "event") &&
          hd_cuda_ok(x, api->cuEventCreate(&end, HD_CU_EVENT_DEFAULT), "event");
     bool keep = !(tune && !strcmp(tune, "0")) && hd_cache_usable(&x->cache);
     double begin = hd_cuda_now_ms();
     for (int i = 0; i < p->n_gemms && ok; i++)
-        ok = prepare(x, order, i, keys, start, end, (Policy){.keep = keep, .time = keep && hd_cuda_now_ms() - begin < tuning_budget_ms});
+        ok = prepare(x, order, i, keys, start, end,
+                     (Policy){.keep = keep, .time = keep && hd_cuda_now_ms() - begin < tuning_budget_ms});
     ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products");
-    if (ok && x->verbose) fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
+    if (ok && x->verbose)
+        fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
     if (start) api->cuEventDestroy(start);
     if (end) api->cuEventDestroy(end);
     free(keys);
@@ -300,7 +352,8 @@ bool hd_gemms_open(HdCuda *x) {
     return ok;
 }
 
-void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d, uint64_t workspace) {
+void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
+                  uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed) return;
     const HdGemm *g = &x->head.program->gemms[gemm];

@@ -1,5 +1,6 @@
-// Kernels: the program's CUDA text goes through NVRTC on a few threads, the cubins through the on-disk cache, and everything is
-// loaded before the first step (a kernel that loads lazily inside a stream capture, or beside a running collective, can hang).
+// Kernels: the program's CUDA text goes through NVRTC on a few threads, the cubins through the on-disk cache, and
+// everything is loaded before the first step (a kernel that loads lazily inside a stream capture, or beside a running
+// collective, can hang).
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // dladdr
 #endif
@@ -43,12 +44,15 @@ bool hd_compile_ready(HdCompile *c) {
             c->error = format("%s%s%s", hd_failure(), "", "");
         } else {
             api->nvrtcVersion(&c->nv_major, &c->nv_minor);
-            // Sources are free of headers; should one include cuda_fp8.h or the like, the toolkit's own folder is beside its library.
+            // Sources are free of headers; should one include cuda_fp8.h or the like, the toolkit's own folder is
+            // beside its library.
             const char *slash = strrchr(api->path[HD_LIB_NVRTC], '/');
             Dl_info info;
             void *symbol;
             memcpy(&symbol, &api->nvrtcVersion, sizeof symbol);
-            const char *file = slash ? api->path[HD_LIB_NVRTC] : dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "";
+            const char *file = slash                                     ? api->path[HD_LIB_NVRTC]
+                               : dladdr(symbol, &info) && info.dli_fname ? info.dli_fname
+                                                                         : "";
             slash = strrchr(file, '/');
             snprintf(c->include[0], sizeof c->include[0], "-I%.*s/../include", slash ? (int)(slash - file) : 0, file);
             snprintf(c->include[1], sizeof c->include[1], "-I/usr/local/cuda/include");
@@ -79,12 +83,13 @@ static void compile(HdCompile *c, const HdSource *s, Unit *u, int n, const char 
     if (r != HD_NVRTC_SUCCESS) {
         size_t bytes = 0;
         char *log = NULL;
-        if (program && api->nvrtcGetProgramLogSize(program, &bytes) == HD_NVRTC_SUCCESS && (log = calloc(bytes + 1, 1)) != NULL)
+        if (program && api->nvrtcGetProgramLogSize(program, &bytes) == HD_NVRTC_SUCCESS &&
+            (log = calloc(bytes + 1, 1)) != NULL)
             api->nvrtcGetProgramLog(program, log);
         u->error = format("cannot compile %s: %s\n%s", s->name, api->nvrtcGetErrorString(r), log ? log : "");
         free(log);
-    } else if (api->nvrtcGetCUBINSize(program, &u->bytes) != HD_NVRTC_SUCCESS || !u->bytes || !(u->cubin = malloc(u->bytes)) ||
-               api->nvrtcGetCUBIN(program, u->cubin) != HD_NVRTC_SUCCESS) {
+    } else if (api->nvrtcGetCUBINSize(program, &u->bytes) != HD_NVRTC_SUCCESS || !u->bytes ||
+               !(u->cubin = malloc(u->bytes)) || api->nvrtcGetCUBIN(program, u->cubin) != HD_NVRTC_SUCCESS) {
         u->error = format("no device code came out of %s for %s%s", s->name, c->arch, "");
     }
     if (program) api->nvrtcDestroyProgram(&program);
@@ -127,7 +132,8 @@ HdCompile *hd_compile_start(HdCuda *x) {
     c->n = p->n_sources;
     pthread_mutex_init(&c->lock, NULL);
     // Architecture-specific features (wgmma, setmaxnreg) exist under the 'a' names only, from 9.0 on.
-    snprintf(c->arch, sizeof c->arch, "--gpu-architecture=sm_%d%d%s", x->cc_major, x->cc_minor, x->cc_major >= 9 ? "a" : "");
+    snprintf(c->arch, sizeof c->arch, "--gpu-architecture=sm_%d%d%s", x->cc_major, x->cc_minor,
+             x->cc_major >= 9 ? "a" : "");
     int wanted = cores < 1 ? 1 : cores > c->n ? c->n : (int)cores;
     while (c->n_threads < wanted && pthread_create(&c->threads[c->n_threads], NULL, worker, c) == 0) c->n_threads++;
     return c;
@@ -149,13 +155,17 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
     x->modules.modules = calloc((size_t)p->n_sources + 1, sizeof *x->modules.modules);
     x->modules.functions = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.functions);
     x->modules.n_params = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.n_params);
-    if (!x->modules.modules || !x->modules.functions || !x->modules.n_params) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!x->modules.modules || !x->modules.functions || !x->modules.n_params)
+        return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_sources; i++) {
         CuResult r = api->cuModuleLoadData(&x->modules.modules[i], c->units[i].cubin);
         if (r != HD_CUDA_SUCCESS)
-            return hd_cuda_fail(x, "cannot load the kernels of %s, compiled by NVRTC %d.%d for %s: %s; the driver supports CUDA %d.%d",
-                                p->sources[i].name, c->nv_major, c->nv_minor, c->arch, hd_cuda_error(api, r), api->driver_version / 1000,
-                                api->driver_version % 1000 / 10), false;
+            return hd_cuda_fail(x,
+                                "cannot load the kernels of %s, compiled by NVRTC %d.%d for %s: %s; the driver "
+                                "supports CUDA %d.%d",
+                                p->sources[i].name, c->nv_major, c->nv_minor, c->arch, hd_cuda_error(api, r),
+                                api->driver_version / 1000, api->driver_version % 1000 / 10),
+                   false;
         x->modules.n_modules = i + 1;
     }
     for (int i = 0; i < p->n_kernels; i++) {
@@ -163,21 +173,25 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
         CuFunction f = NULL;
         CuResult r = api->cuModuleGetFunction(&f, x->modules.modules[k->source], k->name);
         if (r != HD_CUDA_SUCCESS)
-            return hd_cuda_fail(x, "kernel %s is not in %s: %s", k->name, p->sources[k->source].name, hd_cuda_error(api, r)), false;
+            return hd_cuda_fail(x, "kernel %s is not in %s: %s", k->name, p->sources[k->source].name,
+                                hd_cuda_error(api, r)),
+                   false;
         if (api->cuFuncLoad) r = api->cuFuncLoad(f);
         int fixed = 0, local = 0, registers = 0;
         if (r == HD_CUDA_SUCCESS) r = api->cuFuncGetAttribute(&fixed, HD_CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f);
         if (r == HD_CUDA_SUCCESS && k->shared_bytes + fixed > x->shared_limit)
-            return hd_cuda_fail(x, "kernel %s needs %d bytes of shared memory, %s has %d for a block", k->name, k->shared_bytes + fixed,
-                                x->device_name, x->shared_limit), false;
+            return hd_cuda_fail(x, "kernel %s needs %d bytes of shared memory, %s has %d for a block", k->name,
+                                k->shared_bytes + fixed, x->device_name, x->shared_limit),
+                   false;
         if (r == HD_CUDA_SUCCESS && k->shared_bytes > 0)
             r = api->cuFuncSetAttribute(f, HD_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, k->shared_bytes);
-        if (r != HD_CUDA_SUCCESS) return hd_cuda_fail(x, "cannot prepare kernel %s: %s", k->name, hd_cuda_error(api, r)), false;
+        if (r != HD_CUDA_SUCCESS)
+            return hd_cuda_fail(x, "cannot prepare kernel %s: %s", k->name, hd_cuda_error(api, r)), false;
         if (x->verbose) {
             api->cuFuncGetAttribute(&local, HD_CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f);
             api->cuFuncGetAttribute(&registers, HD_CU_FUNC_ATTRIBUTE_NUM_REGS, f);
-            fprintf(stderr, "kernel %-40s %3d registers, %5d B shared, %4d B local%s\n", k->name, registers, fixed + k->shared_bytes, local,
-                    local ? " (spills)" : "");
+            fprintf(stderr, "kernel %-40s %3d registers, %5d B shared, %4d B local%s\n", k->name, registers,
+                    fixed + k->shared_bytes, local, local ? " (spills)" : "");
         }
         x->modules.functions[i] = f;
         x->modules.n_params[i] = count_params(api, f);
@@ -201,8 +215,8 @@ bool hd_compile_join(HdCuda *x, HdCompile *c) {
         cached += c->units[i].cached;
     }
     if (!x->failed && x->verbose)
-        fprintf(stderr, "kernels: %d sources for %s by NVRTC %d.%d, %d from the cache, %.0f ms on %d threads\n", c->n, c->arch + 19, c->nv_major,
-                c->nv_minor, cached, total, c->n_threads);
+        fprintf(stderr, "kernels: %d sources for %s by NVRTC %d.%d, %d from the cache, %.0f ms on %d threads\n", c->n,
+                c->arch + 19, c->nv_major, c->nv_minor, cached, total, c->n_threads);
     bool ok = !x->failed && load_kernels(x, c);
     for (int i = 0; i < c->n; i++) {
         free(c->units[i].cubin);

@@ -1,13 +1,20 @@
-// Ranges for profilers, named after unit and action. A profiler that wants them (Nsight Systems, Nsight Compute) names a library in
-// NVTX_INJECTION64_PATH; it fills a table of functions that a program would otherwise get from NVIDIA's headers (NVTX 3, detail/nvtxTypes.h,
-// whose numbers these are). Without such a library nothing happens, and nothing is linked.
+// Ranges for profilers, named after unit and action. A profiler that wants them (Nsight Systems, Nsight Compute) names
+// a library in NVTX_INJECTION64_PATH; it fills a table of functions that a program would otherwise get from NVIDIA's
+// headers (NVTX 3, detail/nvtxTypes.h, whose numbers these are). Without such a library nothing happens, and nothing is
+// linked.
 #include "runtime/cuda/exec.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { CALLBACKS = 1, VERSION_INFO = 3, VERSION = 3 };                    // tables that the library asks for
-enum { CORE = 1, RANGE_PUSH = 9, RANGE_POP = 11, MODULES = 7, MOST = 16 }; // modules of functions: core, CUDA, OpenCL, CUDA runtime, domains, sync
+enum {
+    CORE = 1,
+    RANGE_PUSH = 9,
+    RANGE_POP = 11,
+    MODULES = 7,
+    MOST = 16
+}; // modules of functions: core, CUDA, OpenCL, CUDA runtime, domains, sync
 typedef void (*Function)(void);
 typedef struct { size_t size; int (*functions)(int module, Function ***table, unsigned *n); } Callbacks;
 typedef struct { size_t size; uint32_t version, reserved; void (*library)(uint32_t version); } VersionInfo;

@@ -1,11 +1,11 @@
 // Device time of every action of a step, from a pair of events around each; a Chrome trace and a summary by kind of op.
 //
-// Actions of one stream follow one another, so the event that ends one may stand where the next begins. With profiling on,
-// functions are issued directly: an event inside a captured graph could not be read. The recording covers one step: it starts
-// afresh at the first function after the one that updates. With several ranks each writes a file of its own, and rank 0 tells the
-// summary; what the compute stream spends in waits is the communication that nothing hides.
+// Actions of one stream follow one another, so the event that ends one may stand where the next begins. With profiling
+// on, functions are issued directly: an event inside a captured graph could not be read. The recording covers one step:
+// it starts afresh at the first function after the one that updates. With several ranks each writes a file of its own,
+// and rank 0 tells the summary; what the compute stream spends in waits is the communication that nothing hides.
 #include "runtime/cuda/exec.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ struct HdProfile {
     Span *spans; // events are kept for the next step
     int n, capacity;
     bool complete, open; // complete: the step's `update` was seen; open: spans[n - 1] has no end yet
-    bool recording, has_update; // has_update: the program has a function of that name; else the last micro-batch updates
+    bool recording,
+        has_update; // has_update: the program has a function of that name; else the last micro-batch updates
     CuEvent origin;
 };
 
@@ -29,7 +30,8 @@ HdProfile *hd_profile_open(HdCuda *x) {
         p = NULL;
     }
     const HdProgram *program = x->head.program;
-    for (int i = 0; p && i < program->n_funcs; i++) p->has_update = p->has_update || !strcmp(program->funcs[i].name, "update");
+    for (int i = 0; p && i < program->n_funcs; i++)
+        p->has_update = p->has_update || !strcmp(program->funcs[i].name, "update");
     return p;
 }
 
@@ -91,7 +93,8 @@ void hd_profile_end(HdCuda *x) {
     if (!p->recording || x->failed) return;
     end_span(x);
     const char *name = x->func->name;
-    p->complete = !strcmp(name, "update") || (!p->has_update && (!strcmp(name, "micro_only") || !strcmp(name, "micro_last")));
+    p->complete =
+        !strcmp(name, "update") || (!p->has_update && (!strcmp(name, "micro_only") || !strcmp(name, "micro_last")));
 }
 
 static void write_text(FILE *f, const char *s) { // the inside of a JSON string
@@ -129,8 +132,9 @@ static void print_summary(HdCuda *x, Kind *kinds, int n) {
     for (int i = 0; i < n; i++) {
         const Kind *k = &kinds[i];
         double rate = k->us > 0 ? k->flops / k->us * 1e-6 : 0;
-        fprintf(stderr, "%-24s %6d %10.1f %5.1f%% %9.1f %5.1f%% %8.0f\n", k->op, k->count, k->us, total > 0 ? 100 * k->us / total : 0, rate,
-                peak > 0 ? 100e12 * rate / peak : 0, k->us > 0 ? k->bytes / k->us * 1e-3 : 0);
+        fprintf(stderr, "%-24s %6d %10.1f %5.1f%% %9.1f %5.1f%% %8.0f\n", k->op, k->count, k->us,
+                total > 0 ? 100 * k->us / total : 0, rate, peak > 0 ? 100e12 * rate / peak : 0,
+                k->us > 0 ? k->bytes / k->us * 1e-3 : 0);
     }
     fprintf(stderr, "%-24s %6s %10.1f\n", "all", "", total);
 }
@@ -158,7 +162,8 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     write_text(f, program->plan_hash);
     fprintf(f, "\"}, \"traceEvents\": [\n");
     for (int i = 0; i < program->n_streams; i++) {
-        fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", rank, i);
+        fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", rank,
+                i);
         write_text(f, program->streams[i]);
         fprintf(f, "\"}},\n");
     }
@@ -166,7 +171,8 @@ bool hd_profile_write(HdCuda *x, const char *path) {
         const Span *s = &p->spans[i];
         const HdAction *a = &s->func->actions[s->index];
         float from = 0, took = 0; // milliseconds, in steps of half a microsecond
-        if (x->api.cuEventElapsedTime(&from, p->origin, s->start) != HD_CUDA_SUCCESS || x->api.cuEventElapsedTime(&took, s->start, s->end) != HD_CUDA_SUCCESS)
+        if (x->api.cuEventElapsedTime(&from, p->origin, s->start) != HD_CUDA_SUCCESS ||
+            x->api.cuEventElapsedTime(&took, s->start, s->end) != HD_CUDA_SUCCESS)
             continue;
         double us = (double)took * 1e3;
         add_kind(kinds, &n_kinds, KINDS, a, us);
@@ -175,7 +181,8 @@ bool hd_profile_write(HdCuda *x, const char *path) {
             waited += us;
             waits++;
         }
-        fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank, s->stream, (double)from * 1e3, us);
+        fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank,
+                s->stream, (double)from * 1e3, us);
         write_text(f, a->op);
         fprintf(f, "\", \"cat\": \"");
         write_text(f, s->func->name);
@@ -185,8 +192,9 @@ bool hd_profile_write(HdCuda *x, const char *path) {
         write_text(f, a->where);
         fprintf(f, "\", \"stream\": \"");
         write_text(f, a->stream);
-        fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n", s->index, a->flops * 1e-9,
-                a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0, us > 0 ? a->bytes / us * 1e-3 : 0);
+        fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n",
+                s->index, a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0,
+                us > 0 ? a->bytes / us * 1e-3 : 0);
     }
     fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d: ", rank, rank);
     write_text(f, x->device_name);
@@ -196,7 +204,9 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     if (!ok) return hd_fail("cannot write %s", path), false;
     if (rank == 0) {
         print_summary(x, kinds, n_kinds);
-        if (waits) fprintf(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n", last * 1e-3, waited * 1e-3, waits);
+        if (waits)
+            fprintf(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n",
+                    last * 1e-3, waited * 1e-3, waits);
     }
     return true;
 }

@@ -1,5 +1,6 @@
-// Bytes between host and device. All copies are asynchronous, through pinned memory, on the compute stream, so that they keep
-// their place in the order of work; the host waits only for a staging slot whose copy is still running, or in read and collect.
+// Bytes between host and device. All copies are asynchronous, through pinned memory, on the compute stream, so that
+// they keep their place in the order of work; the host waits only for a staging slot whose copy is still running, or in
+// read and collect.
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
 #include <stdio.h>
@@ -9,8 +10,10 @@
 bool hd_transfer_open(HdCuda *x) {
     const HdCudaApi *api = &x->api;
     void *stages = NULL, *posts = NULL;
-    if (!hd_cuda_ok(x, api->cuMemHostAlloc(&stages, (size_t)HD_STAGES * HD_STAGE_BYTES, HD_CU_MEMHOSTALLOC_PORTABLE), "cannot allocate pinned host memory") ||
-        !hd_cuda_ok(x, api->cuMemHostAlloc(&posts, (size_t)HD_POSTS * HD_POST_BYTES, HD_CU_MEMHOSTALLOC_PORTABLE), "cannot allocate pinned host memory")) {
+    if (!hd_cuda_ok(x, api->cuMemHostAlloc(&stages, (size_t)HD_STAGES * HD_STAGE_BYTES, HD_CU_MEMHOSTALLOC_PORTABLE),
+                    "cannot allocate pinned host memory") ||
+        !hd_cuda_ok(x, api->cuMemHostAlloc(&posts, (size_t)HD_POSTS * HD_POST_BYTES, HD_CU_MEMHOSTALLOC_PORTABLE),
+                    "cannot allocate pinned host memory")) {
         if (stages) api->cuMemFreeHost(stages);
         return false;
     }
@@ -35,8 +38,10 @@ void hd_transfer_close(HdCuda *x) {
 // Every entry from outside: an earlier failure stays one, and the calling thread gets the context.
 static bool enter(HdCuda *x, int64_t offset, size_t bytes) {
     x->func = NULL;
-    if (hd_watch_good(x) && (offset < 0 || offset > x->head.program->arena_bytes || bytes > (size_t)(x->head.program->arena_bytes - offset)))
-        hd_cuda_fail(x, "%zu bytes at offset %lld are outside the arena of %lld bytes", bytes, (long long)offset, (long long)x->head.program->arena_bytes);
+    if (hd_watch_good(x) && (offset < 0 || offset > x->head.program->arena_bytes ||
+                             bytes > (size_t)(x->head.program->arena_bytes - offset)))
+        hd_cuda_fail(x, "%zu bytes at offset %lld are outside the arena of %lld bytes", bytes, (long long)offset,
+                     (long long)x->head.program->arena_bytes);
     if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) return true;
     hd_fail("%s", x->failure);
     return false;
@@ -80,13 +85,17 @@ bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes) {
         for (; issued < n_chunks && issued < done + HD_STAGES; issued++) {
             size_t at = issued * HD_STAGE_BYTES, n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
             int i = slot[issued % HD_STAGES] = take_stage(x);
-            if (i < 0 || !hd_cuda_ok(x, x->api.cuMemcpyDtoHAsync(x->stage[i].host, x->arena + (CuPtr)offset + at, n, x->streams[0]), "copy from the GPU") ||
+            if (i < 0 ||
+                !hd_cuda_ok(x,
+                            x->api.cuMemcpyDtoHAsync(x->stage[i].host, x->arena + (CuPtr)offset + at, n, x->streams[0]),
+                            "copy from the GPU") ||
                 !hd_cuda_ok(x, x->api.cuEventRecord(x->stage[i].done, x->streams[0]), "copy from the GPU"))
                 return leave(x, false);
         }
         size_t at = done * HD_STAGE_BYTES, n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
         int i = slot[done % HD_STAGES];
-        if (!hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") || !hd_watch_good(x)) return leave(x, false);
+        if (!hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") || !hd_watch_good(x))
+            return leave(x, false);
         memcpy((char *)data + at, x->stage[i].host, n);
     }
     return true;
@@ -97,10 +106,15 @@ bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes) {
     unsigned i = x->posted % HD_POSTS;
     if (!enter(x, 0, 0)) return false;
     if (x->posted - x->collected == HD_POSTS) hd_cuda_fail(x, "more than %d posts wait to be collected", HD_POSTS);
-    if (n < 0 || bytes > HD_POST_BYTES || (size_t)n * bytes > HD_POST_BYTES) hd_cuda_fail(x, "a post of %d x %zu bytes; the limit is %d", n, bytes, HD_POST_BYTES);
+    if (n < 0 || bytes > HD_POST_BYTES || (size_t)n * bytes > HD_POST_BYTES)
+        hd_cuda_fail(x, "a post of %d x %zu bytes; the limit is %d", n, bytes, HD_POST_BYTES);
     for (int j = 0; j < n && !x->failed; j++)
-        hd_cuda_ok(x, x->api.cuMemcpyDtoHAsync(x->post[i].host + (size_t)j * bytes, x->arena + (CuPtr)offsets[j], bytes, x->streams[0]), "copy from the GPU");
-    if (x->failed || !hd_cuda_ok(x, x->api.cuEventRecord(x->post[i].done, x->streams[0]), "copy from the GPU")) return leave(x, false);
+        hd_cuda_ok(x,
+                   x->api.cuMemcpyDtoHAsync(x->post[i].host + (size_t)j * bytes, x->arena + (CuPtr)offsets[j], bytes,
+                                            x->streams[0]),
+                   "copy from the GPU");
+    if (x->failed || !hd_cuda_ok(x, x->api.cuEventRecord(x->post[i].done, x->streams[0]), "copy from the GPU"))
+        return leave(x, false);
     x->post[i].bytes = (size_t)n * bytes;
     x->posted++;
     return true;
@@ -111,7 +125,11 @@ bool hd_cuda_collect(HdExec *h, void *data) {
     unsigned i = x->collected % HD_POSTS;
     if (!enter(x, 0, 0)) return false;
     if (x->posted == x->collected) hd_cuda_fail(x, "nothing was posted");
-    if (x->failed || !hd_cuda_ok(x, x->api.cuEventSynchronize(x->post[i].done), "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed") || !hd_watch_good(x)) return leave(x, false);
+    if (x->failed ||
+        !hd_cuda_ok(x, x->api.cuEventSynchronize(x->post[i].done),
+                    "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed") ||
+        !hd_watch_good(x))
+        return leave(x, false);
     memcpy(data, x->post[i].host, x->post[i].bytes);
     x->collected++;
     return true;

@@ -1,13 +1,14 @@
-// The watchdog: a thread that ends a run when a rank is gone, when NCCL reports an error, or when nothing has moved for too long. The
-// device itself marks what it has completed, in pinned host memory: a few bytes behind every collective, captured with it, so that the
-// words are right whatever the host has issued ahead. When it strikes, it aborts the communicators, so that whoever waits for the
-// device wakes up; a process that does not leave then is ended. Within half a minute of a death or a hang every rank has gone, and one
-// has said which rank, which step and which collective.
+// The watchdog: a thread that ends a run when a rank is gone, when NCCL reports an error, or when nothing has moved for
+// too long. The device itself marks what it has completed, in pinned host memory: a few bytes behind every collective,
+// captured with it, so that the words are right whatever the host has issued ahead. When it strikes, it aborts the
+// communicators, so that whoever waits for the device wakes up; a process that does not leave then is ended. Within
+// half a minute of a death or a hang every rank has gone, and one has said which rank, which step and which collective.
 //
-// Environment: HEDDLE_STALL_SECONDS (23, more than a silent rank is given: how long the device may take from one completed collective to the next).
+// Environment: HEDDLE_STALL_SECONDS (23, more than a silent rank is given: how long the device may take from one
+// completed collective to the next).
 #include "runtime/cuda/comms.h"
-#include "runtime/tcp.h"
-#include "runtime/world.h"
+#include "runtime/world/rendezvous.h"
+#include "runtime/world/world.h"
 #include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -47,7 +48,8 @@ static void name_open_collective(void *of, char *out, size_t size) { // "" when 
         if (t->marks[DONE + c->comm] >= c->number) continue;
         const HdAction *a = &f->actions[c->action];
         const char *of_what = a->path && *a->path ? a->path : a->where ? a->where : "";
-        snprintf(out, size, "; not completed: %s%s%s (%s)", a->op, *of_what ? " " : "", of_what, p->comms[c->comm].name);
+        snprintf(out, size, "; not completed: %s%s%s (%s)", a->op, *of_what ? " " : "", of_what,
+                 p->comms[c->comm].name);
         return;
     }
 }
@@ -82,7 +84,9 @@ static bool nccl_error(HdWatch *t, char *why, size_t size) {
         NcResult r = HD_ncclSuccess;
         if (!x->comms.comm[i] || x->api.ncclCommGetAsyncError(x->comms.comm[i], &r) != HD_ncclSuccess) continue;
         bad = r != HD_ncclSuccess && r != HD_ncclInProgress;
-        if (bad) snprintf(why, size, "NCCL: %s over %d ranks: %s", p->comms[i].name, p->comms[i].ranks, x->api.ncclGetErrorString(r));
+        if (bad)
+            snprintf(why, size, "NCCL: %s over %d ranks: %s", p->comms[i].name, p->comms[i].ranks,
+                     x->api.ncclGetErrorString(r));
     }
     pthread_mutex_unlock(&x->comms.lock);
     return bad;
@@ -96,7 +100,8 @@ static bool stalled(HdWatch *t, Movement *m, char *why, size_t size) {
     for (int i = 0; i < DONE + t->x->head.program->n_comms; i++) sum = sum * 31 + t->marks[i];
     if (t->marks[RUNNING] == 0 || sum != m->sum) *m = (Movement){sum, now};
     if (now - m->since < t->limit) return false;
-    snprintf(why, size, "no collective has completed for %.0f s at step %u (HEDDLE_STALL_SECONDS=N waits longer)", now - m->since, t->marks[STEP] + 1);
+    snprintf(why, size, "no collective has completed for %.0f s at step %u (HEDDLE_STALL_SECONDS=N waits longer)",
+             now - m->since, t->marks[STEP] + 1);
     return true;
 }
 
@@ -118,7 +123,8 @@ static void *watch(void *arg) {
     for (int round = 0; !t->stop; round++, usleep(20000)) {
         const bool alive = w->alive(w);
         if (!alive) snprintf(why, sizeof why, "%s", hd_failure());
-        if (alive && (t->quiet || round % 8 || (!nccl_error(t, why, sizeof why) && !stalled(t, &m, why, sizeof why)))) continue;
+        if (alive && (t->quiet || round % 8 || (!nccl_error(t, why, sizeof why) && !stalled(t, &m, why, sizeof why))))
+            continue;
         strike(t, why, alive);
         last_seconds(t);
         break;
@@ -137,9 +143,12 @@ bool hd_watch_open(HdCuda *x) {
     t->calls = calloc((size_t)p->n_funcs + 1, sizeof *t->calls);
     t->number = calloc((size_t)p->n_comms, sizeof *t->number);
     bool ok = t->calls && t->number;
-    for (int i = 0; i < p->n_funcs && ok; i++) ok = (t->calls[i].call = calloc((size_t)p->funcs[i].n_actions + 1, sizeof(Call))) != NULL;
+    for (int i = 0; i < p->n_funcs && ok; i++)
+        ok = (t->calls[i].call = calloc((size_t)p->funcs[i].n_actions + 1, sizeof(Call))) != NULL;
     if (!ok) return hd_cuda_fail(x, "out of host memory"), false;
-    if (!hd_cuda_ok(x, x->api.cuMemHostAlloc(&marks, sizeof(uint32_t) * (size_t)(DONE + p->n_comms), HD_CU_MEMHOSTALLOC_PORTABLE | HD_CU_MEMHOSTALLOC_DEVICEMAP),
+    if (!hd_cuda_ok(x,
+                    x->api.cuMemHostAlloc(&marks, sizeof(uint32_t) * (size_t)(DONE + p->n_comms),
+                                          HD_CU_MEMHOSTALLOC_PORTABLE | HD_CU_MEMHOSTALLOC_DEVICEMAP),
                     "cannot allocate pinned host memory"))
         return false;
     memset(marks, 0, sizeof(uint32_t) * (size_t)(DONE + p->n_comms));
@@ -149,7 +158,9 @@ bool hd_watch_open(HdCuda *x) {
     return t->started || (hd_cuda_fail(x, "cannot start the watchdog"), false);
 }
 
-static CuPtr mark(const HdWatch *t, int word) { return (CuPtr)(uintptr_t)&t->marks[word]; } // pinned memory has one address for both
+static CuPtr mark(const HdWatch *t, int word) {
+    return (CuPtr)(uintptr_t)&t->marks[word];
+} // pinned memory has one address for both
 
 void hd_watch_begin(HdCuda *x, const HdFunc *f) {
     HdWatch *t = x->watch;
@@ -159,7 +170,11 @@ void hd_watch_begin(HdCuda *x, const HdFunc *f) {
     if (!t->func) return;
     t->calls[f - p->funcs].n = 0;
     memset(t->number, 0, (size_t)p->n_comms * sizeof *t->number);
-    if (p->step >= 0) hd_cuda_ok(x, x->api.cuMemcpyDtoHAsync((void *)(uintptr_t)mark(t, STEP), x->arena + (CuPtr)p->step, sizeof(uint32_t), x->streams[0]), "mark");
+    if (p->step >= 0)
+        hd_cuda_ok(x,
+                   x->api.cuMemcpyDtoHAsync((void *)(uintptr_t)mark(t, STEP), x->arena + (CuPtr)p->step,
+                                            sizeof(uint32_t), x->streams[0]),
+                   "mark");
     hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, DONE), 0, (size_t)p->n_comms, x->streams[0]), "mark");
     hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, RUNNING), (unsigned)(f - p->funcs) + 1, 1, x->streams[0]), "mark");
 }
@@ -178,7 +193,8 @@ void hd_watch_collective(HdCuda *x, int stream, int comm) {
 
 void hd_watch_end(HdCuda *x) {
     HdWatch *t = x->watch;
-    if (t && t->func && !x->failed) hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, RUNNING), 0, 1, x->streams[0]), "mark");
+    if (t && t->func && !x->failed)
+        hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, RUNNING), 0, 1, x->streams[0]), "mark");
 }
 
 const char *hd_watch_why(HdCuda *x) {

@@ -1,13 +1,18 @@
-// Attention in blocks of 64 queries by 64 keys (the online softmax of FlashAttention): no matrix of seq x seq is ever stored.
+// Attention in blocks of 64 queries by 64 keys (the online softmax of FlashAttention): no matrix of seq x seq is ever
+// stored.
 //
-// Backward recomputes the probabilities from the log-sum-exp, once for the gradient of the queries (a block of queries owns it) and
-// once for those of keys and values (a block of keys owns them), so no two threads add to one place and every sum has one order.
+// Backward recomputes the probabilities from the log-sum-exp, once for the gradient of the queries (a block of queries
+// owns it) and once for those of keys and values (a block of keys owns them), so no two threads add to one place and
+// every sum has one order.
 #include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
 
 enum { ROWS = 64, MAX_SIZE = HD_HOST_MAX_HEAD };
 
-typedef struct { float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE], sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS]; } Scratch;
+typedef struct {
+    float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE],
+        sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS];
+} Scratch;
 static _Thread_local _Alignas(64) Scratch scratch;
 
 typedef struct { int64_t first, n; } Block;                  // consecutive positions of one sequence
@@ -21,19 +26,24 @@ static Block block_at(int64_t index, int64_t seq) {
 static int64_t blocks_of(const HdAttention *t) { return (t->seq + ROWS - 1) / ROWS; }
 
 // f32 is read in place, other dtypes through the buffer.
-static Rows load(const HdAttention *t, const void *src, int64_t stride, int64_t batch, int64_t head, Block b, float *buffer) {
+static Rows load(const HdAttention *t, const void *src, int64_t stride, int64_t batch, int64_t head, Block b,
+                 float *buffer) {
     const int64_t start = (batch * t->seq + b.first) * stride + head * t->size;
     if (t->dtype == HD_F32) return (Rows){(const float *)src + start, stride};
     for (int64_t r = 0; r < b.n; r++) hd_host_load(t->dtype, src, start + r * stride, t->size, buffer + r * t->size);
     return (Rows){buffer, t->size};
 }
 
-static void store(const HdAttention *t, void *dst, int64_t stride, int64_t batch, int64_t head, Block b, const float *src) {
-    for (int64_t r = 0; r < b.n; r++) hd_host_store(t->dtype, src + r * t->size, t->size, dst, (batch * t->seq + b.first + r) * stride + head * t->size);
+static void store(const HdAttention *t, void *dst, int64_t stride, int64_t batch, int64_t head, Block b,
+                  const float *src) {
+    for (int64_t r = 0; r < b.n; r++)
+        hd_host_store(t->dtype, src + r * t->size, t->size, dst,
+                      (batch * t->seq + b.first + r) * stride + head * t->size);
 }
 
 // d (m x n) = alpha a b + beta d. ta: a is stored k x m; tb: b is stored n x k.
-static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b, float beta, float *d, int64_t stride) {
+static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, Rows a, Rows b, float beta,
+                    float *d, int64_t stride) {
     hd_host_product(&(HostProduct){ta, tb, m, n, k, a.stride, b.stride, stride}, alpha, a.at, b.at, beta, d);
 }
 
@@ -41,10 +51,12 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
 static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, float *s) {
     product(false, true, q.n, k.n, t->size, t->scale, qx, kx, 0, s, ROWS);
     for (int64_t i = 0; t->causal && i < q.n; i++)
-        for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++) s[i * ROWS + j] = -INFINITY;
+        for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++)
+            s[i * ROWS + j] = -INFINITY;
 }
 
-static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp, const void *vp, void *op, float *lse) {
+static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp,
+                          const void *vp, void *op, float *lse) {
     Scratch *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
     float top[ROWS], total[ROWS];
@@ -58,7 +70,8 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
         scores(t, q, k, qx, kx, x->s);
         for (int64_t i = 0; i < q.n; i++) {
             float *s = x->s + i * ROWS;
-            const float m = hd_row_max(s, k.n), now = (top[i] > m || top[i] != top[i]) ? top[i] : m, shrink = hd_exp(top[i] - now);
+            const float m = hd_row_max(s, k.n), now = (top[i] > m || top[i] != top[i]) ? top[i] : m,
+                        shrink = hd_exp(top[i] - now);
             for (int64_t j = 0; j < k.n; j++) s[j] = hd_exp(s[j] - now);
             total[i] = total[i] * shrink + hd_row_sum(s, k.n);
             top[i] = now;
@@ -73,15 +86,22 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
     store(t, op, t->o_stride, batch, head, q, x->sum);
 }
 
-void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse, void *workspace) {
+void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
+                       void *workspace) {
     (void)workspace;
     const int64_t n = blocks_of(t), work = t->batch * t->heads * n;
     hd_host_blas_start();
 #pragma omp parallel for schedule(static, 1) if (work > 1)
-    for (int64_t i = 0; i < work; i++) forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse);
+    for (int64_t i = 0; i < work; i++)
+        forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse);
 }
 
-typedef struct { const HdAttention *t; const void *dout, *q, *k, *v, *o; const float *lse; void *dq, *dk, *dv; } Backward;
+typedef struct {
+    const HdAttention *t;
+    const void *dout, *q, *k, *v, *o;
+    const float *lse;
+    void *dq, *dk, *dv;
+} Backward;
 
 typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(dout * o) of row i
 
@@ -90,12 +110,14 @@ static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q
     Scratch *x = &scratch;
     const Rows o = load(t, w->o, t->o_stride, batch, head, q, x->q); // in q's buffer, for a moment
     out->dout = load(t, w->dout, t->o_stride, batch, head, q, x->o);
-    for (int64_t i = 0; i < q.n; i++) out->delta[i] = hd_row_dot(out->dout.at + i * out->dout.stride, o.at + i * o.stride, t->size);
+    for (int64_t i = 0; i < q.n; i++)
+        out->delta[i] = hd_row_dot(out->dout.at + i * out->dout.stride, o.at + i * o.stride, t->size);
     out->q = load(t, w->q, t->q_stride, batch, head, q, x->q);
 }
 
 // x->p = probabilities, x->s = scale p (dout v^T - delta), the gradient of q k^T.
-static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx, Rows vx) {
+static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx,
+                          Rows vx) {
     const HdAttention *t = w->t;
     Scratch *x = &scratch;
     const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
@@ -119,7 +141,8 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
     for (int64_t b = 0; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
-        const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k), vx = load(t, w->v, t->v_stride, batch, kv, k, x->v);
+        const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k),
+                   vx = load(t, w->v, t->v_stride, batch, kv, k, x->v);
         probabilities(w, batch, head, q, k, &qs, kx, vx);
         product(false, false, q.n, t->size, k.n, 1, (Rows){x->s, ROWS}, kx, 1, x->sum, t->size);
     }
@@ -146,8 +169,8 @@ static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
     store(t, w->dv, t->v_stride, batch, kv, k, x->sum2);
 }
 
-void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v, const void *o, const float *lse, void *dq,
-                            void *dk, void *dv, void *workspace) {
+void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
+                            const void *o, const float *lse, void *dq, void *dk, void *dv, void *workspace) {
     (void)workspace;
     const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv};
     const int64_t n = blocks_of(t), queries = t->batch * t->heads * n, keys = t->batch * t->kv_heads * n;
@@ -155,8 +178,10 @@ void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *
 #pragma omp parallel if (queries > 1)
     {
 #pragma omp for schedule(static, 1) nowait
-        for (int64_t i = 0; i < queries; i++) query_grad(&w, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq));
+        for (int64_t i = 0; i < queries; i++)
+            query_grad(&w, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq));
 #pragma omp for schedule(static, 1)
-        for (int64_t i = 0; i < keys; i++) key_grad(&w, i / (t->kv_heads * n), i / n % t->kv_heads, block_at(i % n, t->seq));
+        for (int64_t i = 0; i < keys; i++)
+            key_grad(&w, i / (t->kv_heads * n), i / n % t->kv_heads, block_at(i % n, t->seq));
     }
 }

@@ -1,5 +1,5 @@
-// The host executor: one zeroed arena a rank, actions run by a thread a stream (streams.c; each action is parallel inside). Copies asked
-// for by `post` are made at once and queued for `collect`.
+// The host executor: one zeroed arena a rank, actions run by a thread a stream (streams.c; each action is parallel
+// inside). Copies asked for by `post` are made at once and queued for `collect`.
 #include "runtime/host/host.h"
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 
 // --- memory and work
 
-// The cores are shared out among the ranks' compute streams. A thread sets this for the parallel regions that it opens itself.
+// The cores are shared out among the ranks' compute streams. A thread sets this for the parallel regions that it opens
+// itself.
 static int share_cores(int ranks) {
 #ifdef _OPENMP
     const int all = omp_get_max_threads(), share = all / ranks > 1 ? all / ranks : 1;
@@ -31,20 +32,26 @@ static void find_device(Host *h, int threads) {
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "model name : %63[^\n]", name) == 1) break;
     if (f) fclose(f);
-    snprintf(h->device, sizeof h->device, "%s, %d thread%s%s", name, threads, threads == 1 ? "" : "s", h->head.world->ranks > 1 ? " a rank" : "");
+    snprintf(h->device, sizeof h->device, "%s, %d thread%s%s", name, threads, threads == 1 ? "" : "s",
+             h->head.world->ranks > 1 ? " a rank" : "");
 }
 
 static bool find_memory(Host *h, const HdProgram *p, int ranks) {
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page > 0 && p->arena_bytes / page > pages / ranks) {
-        if (ranks == 1) hd_fail("out of memory: the program needs %lld bytes, this machine has %lld", (long long)p->arena_bytes, (long long)(pages * page));
-        else hd_fail("out of memory: the program needs %lld bytes on each of %d ranks, this machine has %lld", (long long)p->arena_bytes, ranks, (long long)(pages * page));
+        if (ranks == 1)
+            hd_fail("out of memory: the program needs %lld bytes, this machine has %lld", (long long)p->arena_bytes,
+                    (long long)(pages * page));
+        else
+            hd_fail("out of memory: the program needs %lld bytes on each of %d ranks, this machine has %lld",
+                    (long long)p->arena_bytes, ranks, (long long)(pages * page));
         return false;
     }
     h->bytes = (size_t)(p->arena_bytes > 0 ? p->arena_bytes : 1);
     void *m = mmap(NULL, h->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); // zeroed
     if (m == MAP_FAILED) {
-        hd_fail("out of memory: cannot allocate an arena of %lld bytes: %s", (long long)p->arena_bytes, strerror(errno));
+        hd_fail("out of memory: cannot allocate an arena of %lld bytes: %s", (long long)p->arena_bytes,
+                strerror(errno));
         return false;
     }
     madvise(m, h->bytes, MADV_HUGEPAGE); // fewer faults in the first step where the system has large pages
@@ -155,6 +162,18 @@ static double host_peak_flops(HdExec *x) {
 static const char *host_device(HdExec *x) { return hd_host_of(x)->device; }
 
 const HdBackend hd_host_backend = {
-    .name = "host", .synchronous = true, .threads = true, .open = host_open, .write = host_write, .read = host_read, .run = hd_host_run, .post = host_post, .collect = host_collect,
-    .sync = host_sync, .write_profile = hd_host_write_profile, .close = host_close, .peak_flops = host_peak_flops, .device = host_device,
+    .name = "host",
+    .synchronous = true,
+    .threads = true,
+    .open = host_open,
+    .write = host_write,
+    .read = host_read,
+    .run = hd_host_run,
+    .post = host_post,
+    .collect = host_collect,
+    .sync = host_sync,
+    .write_profile = hd_host_write_profile,
+    .close = host_close,
+    .peak_flops = host_peak_flops,
+    .device = host_device,
 };

@@ -1,7 +1,9 @@
-// Products by OpenBLAS, told once to use no threads of its own: ours share the tiles, and its threads would be shared by all ranks.
+// Products by OpenBLAS, told once to use no threads of its own: ours share the tiles, and its threads would be shared
+// by all ranks.
 //
-// A race detector cannot look into OpenBLAS, and would take the locks inside it for an order between ranks. So where there is one,
-// products are plain loops that it does not watch, and the rows that they read and write are announced to it.
+// A race detector cannot look into OpenBLAS, and would take the locks inside it for an order between ranks. So where
+// there is one, products are plain loops that it does not watch, and the rows that they read and write are announced to
+// it.
 #include "runtime/host/blas.h"
 
 #ifndef HEDDLE_TSAN
@@ -31,13 +33,13 @@ void hd_host_blas_start(void) {
 static CBLAS_TRANSPOSE transposed(bool t) { return t ? CblasTrans : CblasNoTrans; }
 
 void hd_host_product(const HostProduct *p, float alpha, const float *a, const float *b, float beta, float *d) {
-    cblas_sgemm(CblasRowMajor, transposed(p->ta), transposed(p->tb), (int)p->m, (int)p->n, (int)p->k, alpha, a, (int)p->a_stride, b, (int)p->b_stride, beta, d,
-                (int)p->d_stride);
+    cblas_sgemm(CblasRowMajor, transposed(p->ta), transposed(p->tb), (int)p->m, (int)p->n, (int)p->k, alpha, a,
+                (int)p->a_stride, b, (int)p->b_stride, beta, d, (int)p->d_stride);
 }
 
 void hd_host_product_f64(const HostProduct *p, const double *a, const double *b, double beta, double *d) {
-    cblas_dgemm(CblasRowMajor, transposed(p->ta), transposed(p->tb), (int)p->m, (int)p->n, (int)p->k, 1.0, a, (int)p->a_stride, b, (int)p->b_stride, beta, d,
-                (int)p->d_stride);
+    cblas_dgemm(CblasRowMajor, transposed(p->ta), transposed(p->tb), (int)p->m, (int)p->n, (int)p->k, 1.0, a,
+                (int)p->a_stride, b, (int)p->b_stride, beta, d, (int)p->d_stride);
 }
 
 #else
@@ -49,7 +51,8 @@ extern void __tsan_write_range(void *at, long bytes);
 typedef void Announce(void *at, long bytes);
 
 static void rows(Announce *announce, const void *at, int64_t n, int64_t width, int64_t stride, size_t size) {
-    for (int64_t i = 0; n > 0 && width > 0 && i < n; i++) announce((char *)(uintptr_t)at + (size_t)(i * stride) * size, (long)((size_t)width * size));
+    for (int64_t i = 0; n > 0 && width > 0 && i < n; i++)
+        announce((char *)(uintptr_t)at + (size_t)(i * stride) * size, (long)((size_t)width * size));
 }
 
 static void announce(const HostProduct *p, const void *a, const void *b, bool reads_d, void *d, size_t size) {

@@ -1,5 +1,5 @@
-// Single-threaded matrix products of dense rows: d (m x n) = alpha a b + beta d. ta: a is stored k x m; tb: b is stored n x k. Safe to call
-// from any number of threads at once.
+// Single-threaded matrix products of dense rows: d (m x n) = alpha a b + beta d. ta: a is stored k x m; tb: b is stored
+// n x k. Safe to call from any number of threads at once.
 #ifndef RUNTIME_HOST_BLAS_H
 #define RUNTIME_HOST_BLAS_H
 #include <stdbool.h>

@@ -106,5 +106,6 @@ static void copy_block(HdDtype from, HdDtype to, int64_t at, int64_t n, const vo
 
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate) {
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
-    for (int64_t at = 0; at < count; at += BLOCK) copy_block(from, to, at, count - at < BLOCK ? count - at : BLOCK, src, dst, accumulate);
+    for (int64_t at = 0; at < count; at += BLOCK)
+        copy_block(from, to, at, count - at < BLOCK ? count - at : BLOCK, src, dst, accumulate);
 }

@@ -1,8 +1,8 @@
 // Matrix products in tiles of fixed size that threads share: each tile is one single-threaded call whose order of
 // additions depends on the shape alone, so results do not depend on the number of threads.
 //
-// f32 operands are read in place. Half-precision operands are converted a block at a time into a tile of scratch memory, and the
-// sums stay in f32 until the whole inner dimension is done.
+// f32 operands are read in place. Half-precision operands are converted a block at a time into a tile of scratch
+// memory, and the sums stay in f32 until the whole inner dimension is done.
 #include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
 
@@ -17,13 +17,14 @@ typedef struct { int64_t batch, row, col, rows, cols; } Tile; // of d
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A block of a stored matrix with `width` columns, as dense floats: `rows` x `cols` from (row, col) on.
-static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t width, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                          float *buffer, int64_t *stride) {
+static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t width, int64_t row, int64_t col,
+                          int64_t rows, int64_t cols, float *buffer, int64_t *stride) {
     if (d == HD_F32) {
         *stride = width;
         return (const float *)matrix + start + row * width + col;
     }
-    for (int64_t r = 0; r < rows; r++) hd_host_load(d, matrix, start + (row + r) * width + col, cols, buffer + r * cols);
+    for (int64_t r = 0; r < rows; r++)
+        hd_host_load(d, matrix, start + (row + r) * width + col, cols, buffer + r * cols);
     *stride = cols;
     return buffer;
 }
@@ -44,7 +45,8 @@ static void finish_row(const Product *p, float *row, int64_t col, int64_t cols) 
 
 static void run_tile(const Product *p, const Tile *t) {
     const HdGemm *g = p->g;
-    const int64_t a0 = t->batch * g->m * g->k, b0 = t->batch * g->k * g->n, d0 = t->batch * g->m * g->n + t->row * g->n + t->col;
+    const int64_t a0 = t->batch * g->m * g->k, b0 = t->batch * g->k * g->n,
+                  d0 = t->batch * g->m * g->n + t->row * g->n + t->col;
     const bool in_place = g->d == HD_F32, whole = g->a == HD_F32 && g->b == HD_F32;
     float *const d = in_place ? (float *)p->d + d0 : scratch.d;
     const int64_t d_stride = in_place ? g->n : t->cols, step = whole ? g->k : TILE_K;
@@ -56,7 +58,8 @@ static void run_tile(const Product *p, const Tile *t) {
                                : block(g->a, p->a, a0, g->k, t->row, k, t->rows, n, scratch.a, &a_stride);
         const float *b = g->tb ? block(g->b, p->b, b0, g->k, t->col, k, t->cols, n, scratch.b, &b_stride)
                                : block(g->b, p->b, b0, g->n, k, t->col, n, t->cols, scratch.b, &b_stride);
-        hd_host_product(&(HostProduct){g->ta, g->tb, t->rows, t->cols, n, a_stride, b_stride, d_stride}, 1.0f, a, b, beta, d);
+        hd_host_product(&(HostProduct){g->ta, g->tb, t->rows, t->cols, n, a_stride, b_stride, d_stride}, 1.0f, a, b,
+                        beta, d);
     }
     for (int64_t r = 0; r < t->rows; r++) {
         float *row = d + r * d_stride;
@@ -82,14 +85,17 @@ static void run_tile_f64(const Product *p, const Tile *t) {
     for (int64_t r = 0; g->epilogue != HD_EPI_NONE && r < t->rows; r++)
         for (int64_t c = 0; c < t->cols; c++) {
             const double x = d[r * g->n + c] + bias[t->col + c];
-            d[r * g->n + c] = g->epilogue == HD_EPI_BIAS ? x : 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+            d[r * g->n + c] = g->epilogue == HD_EPI_BIAS
+                                  ? x
+                                  : 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
         }
 }
 
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace) {
     (void)workspace; // its tiles are smaller than what other targets need, and one set a thread
     const Product p = {g, a, b, bias, d};
-    const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N, tiles = g->batch * down * across;
+    const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N,
+                  tiles = g->batch * down * across;
     hd_host_blas_start();
 #pragma omp parallel for schedule(static) if ((double)g->m * (double)g->n * (double)g->k * (double)g->batch > 32768.0)
     for (int64_t i = 0; i < tiles; i++) {

@@ -1,12 +1,13 @@
-// The host executor from inside: one for each rank, with a worker thread for each stream beside the first. Ranks of a run are threads
-// of one process and meet in collectives (ranks.c).
+// The host executor from inside: one for each rank, with a worker thread for each stream beside the first. Ranks of a
+// run are threads of one process and meet in collectives (ranks.c).
 //
-// What one thread may see of another goes through atomics only: an event orders what its record and its wait say and nothing
-// else, so that a race detector sees a missing event as the race it is. That is why nothing here takes a common lock.
+// What one thread may see of another goes through atomics only: an event orders what its record and its wait say and
+// nothing else, so that a race detector sees a missing event as the race it is. That is why nothing here takes a common
+// lock.
 #ifndef RUNTIME_HOST_HOST_H
 #define RUNTIME_HOST_HOST_H
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -63,7 +64,8 @@ HostStream *hd_host_stream(HdExec *x); // the one of this executor that the call
 // ranks.c
 bool hd_host_team_open(Host *h);  // all: gives every executor of the run the same team
 void hd_host_team_close(Host *h); // gives the arena back, when nobody can be reading it any more
-bool hd_host_team_ok(Host *h);    // whether all collectives of this rank took place; else false after hd_fail with what ended the run
+bool hd_host_team_ok(
+    Host *h); // whether all collectives of this rank took place; else false after hd_fail with what ended the run
 Host *hd_host_team_member(Host *h, int rank);
 
 // profile.c

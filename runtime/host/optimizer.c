@@ -14,7 +14,9 @@ static double square_sum(const float *x, int64_t n) {
 static int64_t block_sums(const float *x, int64_t count, double *sums) {
     const int64_t blocks = (count + HD_HOST_NORM_BLOCK - 1) / HD_HOST_NORM_BLOCK;
 #pragma omp parallel for schedule(static) if (blocks > 16)
-    for (int64_t i = 0; i < blocks; i++) sums[i] = square_sum(x + i * HD_HOST_NORM_BLOCK, i < blocks - 1 ? HD_HOST_NORM_BLOCK : count - i * HD_HOST_NORM_BLOCK);
+    for (int64_t i = 0; i < blocks; i++)
+        sums[i] = square_sum(x + i * HD_HOST_NORM_BLOCK,
+                             i < blocks - 1 ? HD_HOST_NORM_BLOCK : count - i * HD_HOST_NORM_BLOCK);
     return blocks;
 }
 
@@ -61,7 +63,8 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
 
 typedef struct { float lr, clip, c1, c2, b1, b2, n1, n2, eps; } Numbers;
 
-static void adamw_block(const Numbers *s, float decay, int64_t n, const float *grad, float *master, float *m, float *v) {
+static void adamw_block(const Numbers *s, float decay, int64_t n, const float *grad, float *master, float *m,
+                        float *v) {
     for (int64_t i = 0; i < n; i++) {
         const float g = grad[i] * s->clip;
         m[i] = s->b1 * m[i] + s->n1 * g;
@@ -71,14 +74,16 @@ static void adamw_block(const Numbers *s, float decay, int64_t n, const float *g
     }
 }
 
-void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m, float *v, void *compute,
-                   HdDtype compute_dtype, const float *scalars) {
+void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
+                   float *v, void *compute, HdDtype compute_dtype, const float *scalars) {
     enum { BLOCK = 4096 };
     const float b1 = (float)o->beta1, b2 = (float)o->beta2;
     const Numbers s = {scalars[0], scalars[1], scalars[2], scalars[3], b1, b2, 1.0f - b1, 1.0f - b2, (float)o->eps};
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (int64_t at = 0; at < count; at += BLOCK) {
-        const int64_t end = at + BLOCK < count ? at + BLOCK : count, middle = decayed < at ? at : decayed > end ? end : decayed;
+        const int64_t end = at + BLOCK < count ? at + BLOCK : count, middle = decayed < at    ? at
+                                                                              : decayed > end ? end
+                                                                                              : decayed;
         adamw_block(&s, (float)o->weight_decay, middle - at, grad + at, master + at, m + at, v + at);
         adamw_block(&s, 0.0f, end - middle, grad + middle, master + middle, m + middle, v + middle);
         if (compute && compute != (void *)master) hd_host_store(compute_dtype, master + at, end - at, compute, at);

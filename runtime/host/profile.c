@@ -1,4 +1,5 @@
-// Profiles: when each action of the last step began and ended, as a Chrome trace with a process a rank and a thread a stream.
+// Profiles: when each action of the last step began and ended, as a Chrome trace with a process a rank and a thread a
+// stream.
 #include "runtime/host/host.h"
 #include <errno.h>
 #include <stdio.h>
@@ -42,7 +43,8 @@ static void put_json(FILE *f, const char *text) {
 }
 
 static void put_name(FILE *f, const char *what, int rank, int stream, const char *name) {
-    fprintf(f, "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", what, rank, stream);
+    fprintf(f, "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", what, rank,
+            stream);
     put_json(f, name);
     fputs("\"}},\n", f);
 }
@@ -51,8 +53,8 @@ static void put_event(FILE *f, const HostEvent *e, int rank, int stream, double 
     const HdAction *a = &e->f->actions[e->index];
     fputs("{\"ph\": \"X\", \"name\": \"", f);
     put_json(f, a->op);
-    fprintf(f, "\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"path\": \"", e->f->name, rank, stream,
-            1e6 * (e->start - start), 1e6 * (e->end - e->start));
+    fprintf(f, "\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"path\": \"",
+            e->f->name, rank, stream, 1e6 * (e->start - start), 1e6 * (e->end - e->start));
     put_json(f, a->path);
     fputs("\", \"where\": \"", f);
     put_json(f, a->where);

@@ -1,9 +1,11 @@
-// The ranks of a run as threads of one process: their collectives. A communicator has one meeting place for each of its groups. A rank
-// comes with what it brings, waits until all are there, reads what the others brought, and leaves when all have read.
+// The ranks of a run as threads of one process: their collectives. A communicator has one meeting place for each of its
+// groups. A rank comes with what it brings, waits until all are there, reads what the others brought, and leaves when
+// all have read.
 //
-// The word of a meeting place counts who has come: bits 0-15 how many, bits 16-30 how often all were there, bit 31 that somebody never
-// will. A meeting that is incomplete when that bit is set never takes place, for anybody; one that is complete is finished by
-// everybody, whatever has failed meanwhile. So nobody is left waiting, and nobody reads memory that its owner has given up.
+// The word of a meeting place counts who has come: bits 0-15 how many, bits 16-30 how often all were there, bit 31 that
+// somebody never will. A meeting that is incomplete when that bit is set never takes place, for anybody; one that is
+// complete is finished by everybody, whatever has failed meanwhile. So nobody is left waiting, and nobody reads memory
+// that its owner has given up.
 #include "runtime/host/host.h"
 #include "runtime/host/scratch.h"
 #include <sched.h>
@@ -12,7 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PATIENCE = 100, BLOCK = 4096 }; // milliseconds between two looks at whether the other ranks live; elements summed at a time
+enum {
+    PATIENCE = 100,
+    BLOCK = 4096
+}; // milliseconds between two looks at whether the other ranks live; elements summed at a time
 #define FAILED 0x80000000u
 #define TIMES 0x7fff0000u
 #define ONCE 0x10000u
@@ -42,7 +47,8 @@ static void cancel(Meeting *m) {
     hd_host_wake(&m->come);
 }
 
-// The first failure is that of the run: everybody who waits wakes, and every rank that still needs the others fails with this text.
+// The first failure is that of the run: everybody who waits wakes, and every rank that still needs the others fails
+// with this text.
 static void team_fail(Team *t, const char *text) {
     bool first = false;
     if (!atomic_compare_exchange_strong(&t->failed, &first, true)) return;
@@ -66,14 +72,17 @@ static void break_rank(Host *h, const Meeting *m) {
 }
 
 bool hd_host_team_ok(Host *h) {
-    if (!atomic_load_explicit(&h->broken, memory_order_relaxed)) return true; // all streams have ended: nobody changes it now
+    if (!atomic_load_explicit(&h->broken, memory_order_relaxed))
+        return true; // all streams have ended: nobody changes it now
     hd_fail("%s", h->why);
     return false;
 }
 
 // --- meeting places
 
-typedef struct { int n, mine, first, step, number; } Group; // ranks first, first + step, ...; `mine`: which of them this one is
+typedef struct {
+    int n, mine, first, step, number;
+} Group; // ranks first, first + step, ...; `mine`: which of them this one is
 
 static Group group_of(const HdExec *x, int over, int rank) {
     const HdProgram *p = x->program;
@@ -83,7 +92,8 @@ static Group group_of(const HdExec *x, int over, int rank) {
     return (Group){shard * replicate, rank, 0, 1, 0};
 }
 
-// Counts this rank in and wakes the others when it is the last. Returns the word as it was; with FAILED in it, nothing was done.
+// Counts this rank in and wakes the others when it is the last. Returns the word as it was; with FAILED in it, nothing
+// was done.
 static uint32_t count_in(_Atomic uint32_t *word, int n) {
     uint32_t now = atomic_load_explicit(word, memory_order_acquire), next;
     do {
@@ -119,8 +129,9 @@ static void leave(Meeting *m) {
 
 static void describe(char *text, size_t size, const Offer *o) {
     const HdAction *a = o->f ? &o->f->actions[o->action] : NULL;
-    snprintf(text, size, "rank %d with %s of %zu bytes, action %d of @%s%s%s%s", o->rank, o->kind, o->bytes, o->action, o->f ? o->f->name : "?",
-             a && *a->path ? " (" : "", a && *a->path ? a->path : "", a && *a->path ? ")" : "");
+    snprintf(text, size, "rank %d with %s of %zu bytes, action %d of @%s%s%s%s", o->rank, o->kind, o->bytes, o->action,
+             o->f ? o->f->name : "?", a && *a->path ? " (" : "", a && *a->path ? a->path : "",
+             a && *a->path ? ")" : "");
 }
 
 // All must have come for the same thing; everybody looks, and everybody sees the same.
@@ -131,7 +142,8 @@ static bool agree(Host *h, const Meeting *m, int comm) {
         char first[300], second[300], text[800];
         describe(first, sizeof first, a);
         describe(second, sizeof second, b);
-        snprintf(text, sizeof text, "ranks disagree in communicator %s: %s, %s", h->head.program->comms[comm].name, first, second);
+        snprintf(text, sizeof text, "ranks disagree in communicator %s: %s, %s", h->head.program->comms[comm].name,
+                 first, second);
         team_fail(h->team, text);
         return false;
     }
@@ -146,7 +158,8 @@ static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, si
     const int rank = x->world->rank;
     const Group g = group_of(x, x->program->comms[comm].over, rank);
     Meeting *m = &t->meeting[comm * t->ranks + g.number];
-    if (atomic_load_explicit(&h->broken, memory_order_relaxed)) return NULL; // others may still read what was offered here
+    if (atomic_load_explicit(&h->broken, memory_order_relaxed))
+        return NULL; // others may still read what was offered here
     m->offer[g.mine] = (Offer){kind, s->at_func, s->at_action, rank, bytes, data};
     if (come(t, m, x->world) && agree(h, m, comm)) return m;
     break_rank(h, m);
@@ -178,8 +191,10 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
     for (int64_t at = 0; at < part_count; at += BLOCK) { // a block stays in the cache while all ranks are added
         const int64_t n = part_count - at < BLOCK ? part_count - at : BLOCK;
         const size_t size = hd_host_bytes(dt), start = (size_t)r * bytes;
-        memcpy((char *)part + (size_t)at * size, (const char *)m->offer[(r + 1) % m->n].data + start + (size_t)at * size, (size_t)n * size);
-        for (int i = 2; i <= m->n; i++) hd_host_add(dt, (const char *)m->offer[(r + i) % m->n].data + start, part, at, n);
+        memcpy((char *)part + (size_t)at * size,
+               (const char *)m->offer[(r + 1) % m->n].data + start + (size_t)at * size, (size_t)n * size);
+        for (int i = 2; i <= m->n; i++)
+            hd_host_add(dt, (const char *)m->offer[(r + i) % m->n].data + start, part, at, n);
     }
     leave(m);
 }
@@ -230,7 +245,8 @@ bool hd_host_team_open(Host *h) {
     const HdProgram *p = h->head.program;
     for (int i = 0; i < p->n_comms; i++)
         if (p->comms[i].ranks != group_of(&h->head, p->comms[i].over, 0).n) {
-            hd_fail("communicator %s is for %d ranks, which is not its part of the mesh", p->comms[i].name, p->comms[i].ranks);
+            hd_fail("communicator %s is for %d ranks, which is not its part of the mesh", p->comms[i].name,
+                    p->comms[i].ranks);
             return false;
         }
     if (w->ranks == 1) return true;
@@ -255,7 +271,8 @@ void hd_host_team_close(Host *h) {
     }
     const int rank = h->head.world->rank;
     if (!atomic_load_explicit(&h->broken, memory_order_relaxed))
-        snprintf(h->why, sizeof h->why, "rank %d has left the run%s%.1000s", rank, *hd_failure() ? ": " : "", hd_failure());
+        snprintf(h->why, sizeof h->why, "rank %d has left the run%s%.1000s", rank, *hd_failure() ? ": " : "",
+                 hd_failure());
     for (int c = 0; c < h->head.program->n_comms; c++) { // who needs this rank will not meet it
         Meeting *m = &t->meeting[c * t->ranks + group_of(&h->head, h->head.program->comms[c].over, rank).number];
         int nobody = -1;

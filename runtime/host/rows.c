@@ -1,4 +1,5 @@
-// Cross entropy with its gradient, and the gradient of an embedding. Sums over rows run in a fixed order on any number of threads.
+// Cross entropy with its gradient, and the gradient of an embedding. Sums over rows run in a fixed order on any number
+// of threads.
 #include "runtime/host/scratch.h"
 
 enum { PIECE = 1024, COLUMNS = 32 };
@@ -20,7 +21,8 @@ static float log_sum(HdDtype dt, const void *logits, int64_t row, int64_t vocab,
     return top + logf(sum);
 }
 
-static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits, int32_t wanted, float lse, float scale, void *dlogits) {
+static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits, int32_t wanted, float lse, float scale,
+                     void *dlogits) {
     float x[PIECE];
     for (int64_t at = 0; at < vocab; at += PIECE) {
         const int64_t n = vocab - at < PIECE ? vocab - at : PIECE;
@@ -31,8 +33,8 @@ static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits,
     }
 }
 
-static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss, void *dlogits,
-                          float *losses) {
+static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
+                          const float *dloss, float *loss, void *dlogits, float *losses) {
     const float scale = dloss ? *dloss / (float)rows : 0.0f; // before the loss is written: the two may share bytes
 #pragma omp parallel for schedule(static) if (rows * vocab > 16384)
     for (int64_t r = 0; r < rows; r++) {
@@ -46,16 +48,18 @@ static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *l
     *loss = (float)(total / (double)rows);
 }
 
-void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, float *loss, void *workspace) {
+void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
+                           float *loss, void *workspace) {
     cross_entropy(dt, rows, vocab, logits, targets, NULL, loss, NULL, workspace);
 }
 
-void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets, const float *dloss, float *loss,
-                                void *dlogits, void *workspace) {
+void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
+                                const float *dloss, float *loss, void *dlogits, void *workspace) {
     cross_entropy(dt, rows, vocab, logits, targets, dloss, loss, dlogits, workspace);
 }
 
-void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index, float *out, bool accumulate) {
+void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
+                            float *out, bool accumulate) {
 #pragma omp parallel for schedule(static) if (rows * cols > 16384)
     for (int64_t first = 0; first < cols; first += COLUMNS) {
         const int64_t n = cols - first < COLUMNS ? cols - first : COLUMNS;

@@ -1,7 +1,8 @@
-// Streams and events. The first stream of a plan runs on the rank's own thread, every other one on a thread that is started once and
-// sleeps between runs. A run ends when all its streams have ended.
+// Streams and events. The first stream of a plan runs on the rank's own thread, every other one on a thread that is
+// started once and sleeps between runs. A run ends when all its streams have ended.
 //
-// An event is the number of the run in which it was last recorded: it needs no reset, and a wait is over when that is the run at hand.
+// An event is the number of the run in which it was last recorded: it needs no reset, and a wait is over when that is
+// the run at hand.
 #include "runtime/host/host.h"
 #include <linux/futex.h>
 #include <stdio.h>
@@ -52,7 +53,8 @@ void hd_host_wait(HdExec *x, int event) {
 
 // --- what is known of the action at hand
 
-// HEDDLE_DELAY=MICROSECONDS makes streams late at random, one action in two, so that an order that only happened to be shows.
+// HEDDLE_DELAY=MICROSECONDS makes streams late at random, one action in two, so that an order that only happened to be
+// shows.
 static long delay_limit(void) {
     const char *text = getenv("HEDDLE_DELAY");
     const long limit = text ? strtol(text, NULL, 10) : 0;
@@ -71,7 +73,8 @@ static void begin_action(HdExec *x, const HdFunc *f, int index) {
     s->at_func = f;
     s->at_action = index;
     if (s->host->delay) delay(s, s->host->delay);
-    if (s->host->profiling && strcmp(f->name, "eval") != 0) hd_host_begin_event(s, f, index); // validation is no part of a step
+    if (s->host->profiling && strcmp(f->name, "eval") != 0)
+        hd_host_begin_event(s, f, index); // validation is no part of a step
 }
 
 // --- threads
@@ -144,6 +147,7 @@ bool hd_host_run(HdExec *x, const HdFunc *f) {
     if (f->run_stream[0]) f->run_stream[0](x);
     hd_host_end_event(h->stream);
     for (int i = 1; i < h->n_streams; i++)
-        if (f->run_stream[i]) wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
+        if (f->run_stream[i])
+            wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
     return hd_host_team_ok(h);
 }

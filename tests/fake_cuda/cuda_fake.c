@@ -1,6 +1,7 @@
-// The CUDA runtime on pretended libraries: usage cuda_fake FAKES_FOLDER SCRATCH_FOLDER. Each scenario runs in a process of its own.
+// The CUDA runtime on pretended libraries: usage cuda_fake FAKES_FOLDER SCRATCH_FOLDER. Each scenario runs in a process
+// of its own.
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,15 +15,18 @@ static const char *scratch;
 static char log_path[512], cache_path[512];
 static int failures;
 
-#define CHECK(x) ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
+#define CHECK(x)                                                                                                       \
+    ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
 
 // --- a small program: a counter at 0, three streams, two kernels with a meaning
 enum { COUNTER = 0, SPARE = 256, DATA = 4096, ARENA = 16 << 20 };
 static const HdSource sources[] = {{"k.cu", "bump twice"}, {"other.cu", "other"}};
 static const HdKernel kernels[] = {{"bump", 0, 0}, {"twice", 0, 0}, {"other", 1, 1000}};
 static const char *const streams[] = {"compute", "side", "third"};
-static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20}, {"record", "compute", "", "", 0, 0},
-                                   {"wait", "side", "", "", 0, 0}, {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6}};
+static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20},
+                                   {"record", "compute", "", "", 0, 0},
+                                   {"wait", "side", "", "", 0, 0},
+                                   {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6}};
 static const HdGrid one = {1, 1, 1, 32, 0};
 
 static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another stream
@@ -40,7 +44,8 @@ static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another 
     hd_cuda_launch(x, 1, 1, one, 1, &at);
 }
 
-static void update(HdExec *x) { // waits for an event of the function before; its side stream is joined by the barrier only
+static void
+update(HdExec *x) { // waits for an event of the function before; its side stream is joined by the barrier only
     uint64_t at = hd_device(x, COUNTER);
     hd_cuda_wait(x, 2, 0);
     hd_cuda_launch(x, 2, 0, one, 1, &at);
@@ -58,9 +63,27 @@ const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true,
                              {.name = "wrong", .run = big_launch, .n_actions = 4, .actions = actions}};
 
 static HdProgram program(void) {
-    return (HdProgram){.model = "Tiny", .source = "tiny.hd", .target = "cuda", .arch = "sm_90", .plan_hash = "0", .model_hash = "0", .report = "{}",
-                       .arena_bytes = ARENA, .loss = -1, .norm = -1, .step = -1, .n_funcs = 3, .funcs = test_funcs, .backend = &hd_cuda_backend,
-                       .n_sources = 2, .n_kernels = 3, .sources = sources, .kernels = kernels, .n_streams = 3, .n_events = 1, .streams = streams};
+    return (HdProgram){.model = "Tiny",
+                       .source = "tiny.hd",
+                       .target = "cuda",
+                       .arch = "sm_90",
+                       .plan_hash = "0",
+                       .model_hash = "0",
+                       .report = "{}",
+                       .arena_bytes = ARENA,
+                       .loss = -1,
+                       .norm = -1,
+                       .step = -1,
+                       .n_funcs = 3,
+                       .funcs = test_funcs,
+                       .backend = &hd_cuda_backend,
+                       .n_sources = 2,
+                       .n_kernels = 3,
+                       .sources = sources,
+                       .kernels = kernels,
+                       .n_streams = 3,
+                       .n_events = 1,
+                       .streams = streams};
 }
 
 static const HdBackend *const b = &hd_cuda_backend;
@@ -101,7 +124,8 @@ static void graphs_replay(void) {
     for (int i = 0; i < 3; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));
     CHECK(counter(x) == 21); // c -> 2 (c + 1) + 1, three times from 0
     CHECK(count_in_log("capture begins, mode 1") == 2);
-    CHECK(count_in_log("capture ends: 2 nodes") == 1 && count_in_log("capture ends: 1 nodes") == 1 && count_in_log("unjoined") == 0);
+    CHECK(count_in_log("capture ends: 2 nodes") == 1 && count_in_log("capture ends: 1 nodes") == 1 &&
+          count_in_log("unjoined") == 0);
     CHECK(count_in_log("graph launch") == 6);
     CHECK(!strcmp(b->device(x), "NVIDIA H200 (pretended)") && b->peak_flops(x) == 989e12);
     b->close(x);
@@ -124,7 +148,8 @@ static void sync_finds_the_action(void) {
     b->close(x);
     setenv("FAKE_CUDA_FAIL", "cuCtxSynchronize:1", 1); // the first wait stands behind action 0
     x = opened(&p, true);
-    CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream compute): the GPU stopped"));
+    CHECK(!b->run(x, &test_funcs[0]) &&
+          failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream compute): the GPU stopped"));
     b->close(x);
 }
 
@@ -158,7 +183,9 @@ static int files_in_cache(const char *kind, bool damage) {
     char command[1200];
     int n = 0;
     if (damage) {
-        snprintf(command, sizeof command, "for f in %s/%s-*; do printf x | dd of=$f bs=1 seek=70 conv=notrunc 2>/dev/null; done", cache_path, kind);
+        snprintf(command, sizeof command,
+                 "for f in %s/%s-*; do printf x | dd of=$f bs=1 seek=70 conv=notrunc 2>/dev/null; done", cache_path,
+                 kind);
         CHECK(system(command) == 0);
     }
     snprintf(command, sizeof command, "ls %s | grep -c '^%s-[0-9a-f]*$'", cache_path, kind);
@@ -171,7 +198,8 @@ static int files_in_cache(const char *kind, bool damage) {
 static void cache(void) {
     HdProgram p = program();
     b->close(opened(&p, true));
-    CHECK(count_in_log("compile k.cu for sm_90a") == 1 && count_in_log("compile") == 2 && files_in_cache("cubin", false) == 2);
+    CHECK(count_in_log("compile k.cu for sm_90a") == 1 && count_in_log("compile") == 2 &&
+          files_in_cache("cubin", false) == 2);
     b->close(opened(&p, true));
     CHECK(count_in_log("compile") == 2);
     CHECK(files_in_cache("cubin", true) == 2); // a byte of each payload is changed
@@ -190,12 +218,17 @@ static void cache(void) {
 }
 
 // --- matrix products
-static double reference(const HdGemm *g, const double *a, const double *m, const double *bias, int64_t q, int64_t i, int64_t j, double old) {
+static double reference(const HdGemm *g, const double *a, const double *m, const double *bias, int64_t q, int64_t i,
+                        int64_t j, double old) {
     double sum = 0;
-    for (int64_t l = 0; l < g->k; l++) sum += a[q * g->m * g->k + (g->ta ? l * g->m + i : i * g->k + l)] * m[q * g->k * g->n + (g->tb ? j * g->k + l : l * g->n + j)];
+    for (int64_t l = 0; l < g->k; l++)
+        sum += a[q * g->m * g->k + (g->ta ? l * g->m + i : i * g->k + l)] *
+               m[q * g->k * g->n + (g->tb ? j * g->k + l : l * g->n + j)];
     if (g->accumulate) sum += old;
     if (g->epilogue != HD_EPI_NONE) sum += bias[j];
-    return g->epilogue == HD_EPI_BIAS_GELU ? 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum))) : sum;
+    return g->epilogue == HD_EPI_BIAS_GELU
+               ? 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)))
+               : sum;
 }
 
 static void put(HdExec *x, int64_t at, HdDtype t, const double *v, int n) {
@@ -215,11 +248,23 @@ static HdGemm gemms[N_GEMMS];
 static int fill_gemms(void) {
     int n = 0;
     for (int i = 0; i < 16; i++)
-        gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .ta = i & 1, .tb = i >> 1 & 1, .accumulate = i >> 2 & 1, .batch = i >> 3 & 1 ? 2 : 1,
-                              .a = HD_F32, .b = HD_F32, .d = HD_F32, .workspace_bytes = 256};
-    gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .tb = true, .batch = 1, .epilogue = HD_EPI_BIAS, .a = HD_F32, .b = HD_F32, .d = HD_F32};
-    gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .batch = 1, .epilogue = HD_EPI_BIAS_GELU, .a = HD_F32, .b = HD_F32, .d = HD_F32};
-    gemms[n++] = (HdGemm){.m = 3, .n = 4, .k = 5, .ta = true, .accumulate = true, .a = HD_F64, .b = HD_F64, .d = HD_F64}; // batch 0 is 1
+        gemms[n++] = (HdGemm){.m = 3,
+                              .n = 4,
+                              .k = 5,
+                              .ta = i & 1,
+                              .tb = i >> 1 & 1,
+                              .accumulate = i >> 2 & 1,
+                              .batch = i >> 3 & 1 ? 2 : 1,
+                              .a = HD_F32,
+                              .b = HD_F32,
+                              .d = HD_F32,
+                              .workspace_bytes = 256};
+    gemms[n++] = (HdGemm){
+        .m = 3, .n = 4, .k = 5, .tb = true, .batch = 1, .epilogue = HD_EPI_BIAS, .a = HD_F32, .b = HD_F32, .d = HD_F32};
+    gemms[n++] = (HdGemm){
+        .m = 3, .n = 4, .k = 5, .batch = 1, .epilogue = HD_EPI_BIAS_GELU, .a = HD_F32, .b = HD_F32, .d = HD_F32};
+    gemms[n++] = (HdGemm){
+        .m = 3, .n = 4, .k = 5, .ta = true, .accumulate = true, .a = HD_F64, .b = HD_F64, .d = HD_F64}; // batch 0 is 1
     return n;
 }
 
@@ -246,7 +291,8 @@ static void products(void) {
             put(x, at + 1024, g->b, m, (int)(batch * g->k * g->n));
             put(x, at + 2048, g->d, bias, 4);
             put(x, at + 3072, g->d, old, (int)(batch * g->m * g->n));
-            hd_cuda_gemm(x, 0, i, hd_device(x, at), hd_device(x, at + 1024), hd_device(x, at + 2048), hd_device(x, at + 3072), hd_device(x, 0));
+            hd_cuda_gemm(x, 0, i, hd_device(x, at), hd_device(x, at + 1024), hd_device(x, at + 2048),
+                         hd_device(x, at + 3072), hd_device(x, 0));
             get(x, at + 3072, g->d, got, (int)(batch * g->m * g->n));
             for (int64_t q = 0; q < batch; q++)
                 for (int64_t r = 0; r < g->m; r++)
@@ -262,9 +308,11 @@ static void products(void) {
 static void choices_are_remembered(void) {
     HdProgram p = with_gemms();
     b->close(opened(&p, true));
-    CHECK(count_in_log("heuristic") == p.n_gemms && count_in_log("check") == 0 && files_in_cache("gemm", false) == p.n_gemms);
+    CHECK(count_in_log("heuristic") == p.n_gemms && count_in_log("check") == 0 &&
+          files_in_cache("gemm", false) == p.n_gemms);
     b->close(opened(&p, true));
-    CHECK(count_in_log("heuristic") == p.n_gemms && count_in_log("check of algorithm 1") == p.n_gemms); // 1 is the fastest
+    CHECK(count_in_log("heuristic") == p.n_gemms &&
+          count_in_log("check of algorithm 1") == p.n_gemms); // 1 is the fastest
     CHECK(files_in_cache("gemm", true) == p.n_gemms);
     b->close(opened(&p, true));
     CHECK(count_in_log("heuristic") == 2 * p.n_gemms);
@@ -288,9 +336,11 @@ static void open_fails_clearly(void) {
     no_open("FAKE_CUDA_DEVICES", "0", &p, "no NVIDIA GPU can be used");
     no_open("FAKE_CUDA_CC", "80", &p, "built for sm_90, the GPU (NVIDIA H200 (pretended)) is sm_80");
     no_open("FAKE_CUDA_MEMORY", "1000000", &p, "needs 16777216 bytes (0.02 GiB) of device memory");
-    no_open("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1", &p, "cannot create a context on the GPU: CUDA_ERROR_INJECTED (999: a pretended failure)");
+    no_open("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1", &p,
+            "cannot create a context on the GPU: CUDA_ERROR_INJECTED (999: a pretended failure)");
     no_open("FAKE_CUDA_FAIL", "cuModuleLoadData:1", &p, "cannot load the kernels of k.cu");
-    no_open("FAKE_CUDA_FAIL", "cublasLtMatmulAlgoGetHeuristic:1", &p, "cuBLASLt has no algorithm for gemm 3 x 4 x 5 f32,f32->f32");
+    no_open("FAKE_CUDA_FAIL", "cublasLtMatmulAlgoGetHeuristic:1", &p,
+            "cuBLASLt has no algorithm for gemm 3 x 4 x 5 f32,f32->f32");
     HdSource bad[] = {{"bad.cu", "#error bump twice"}, {"other.cu", "other"}};
     p.sources = bad;
     no_open(NULL, NULL, &p, "cannot compile bad.cu: NVRTC_ERROR_COMPILATION\nk.cu(1): error: this is the log");
@@ -316,7 +366,8 @@ static void run_fails_clearly(void) {
     HdSource picky[] = {{"k.cu", "bump/2 twice"}, {"other.cu", "other"}};
     p.sources = picky;
     x = opened(&p, false);
-    CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream compute): kernel bump takes 2 arguments, the program gives 1"));
+    CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream "
+                                                    "compute): kernel bump takes 2 arguments, the program gives 1"));
     b->close(x);
     setenv("FAKE_CUDA_FAIL", "cuEventRecord:1", 1);
     x = opened(&p, false);
@@ -325,7 +376,8 @@ static void run_fails_clearly(void) {
 }
 
 static void failed_captures_run_directly(void) {
-    static const char *const cases[] = {"cuStreamBeginCapture:1", "cuLaunchKernel:2", "cuGraphInstantiateWithFlags:1", "cuGraphUpload:1"};
+    static const char *const cases[] = {"cuStreamBeginCapture:1", "cuLaunchKernel:2", "cuGraphInstantiateWithFlags:1",
+                                        "cuGraphUpload:1"};
     HdProgram p = program();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         remove(log_path);
@@ -351,7 +403,8 @@ static void profile(void) {
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     if (f) fclose(f);
     text[n] = 0;
-    CHECK(strstr(text, "\"name\": \"launch\", \"cat\": \"micro_only\", \"args\": {\"path\": \"blocks.\\\"0\\\"\", \"where\": \"gpt.hd:14\", \"stream\": \"side\", \"action\": 3"));
+    CHECK(strstr(text, "\"name\": \"launch\", \"cat\": \"micro_only\", \"args\": {\"path\": \"blocks.\\\"0\\\"\", "
+                       "\"where\": \"gpt.hd:14\", \"stream\": \"side\", \"action\": 3"));
     CHECK(strstr(text, "\"dur\": 250.000") && strstr(text, "\"tid\": 1"));
     char command[700];
     snprintf(command, sizeof command, "python3 -m json.tool %s >/dev/null", path);
@@ -360,8 +413,24 @@ static void profile(void) {
 }
 
 static void attention(void) { // the pretended cuDNN has no engine: the program's kernels run, three for the backward
-    HdAttention list[] = {{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .dtype = HD_BF16, .workspace_bytes = 1024, .kernel = {2, -1, -1}, .grid = {{1, 1, 1, 32, 1000}}},
-                          {.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .dtype = HD_BF16, .grad = true, .workspace_bytes = 1 << 20, .kernel = {2, 2, 2},
+    HdAttention list[] = {{.batch = 1,
+                           .seq = 128,
+                           .heads = 2,
+                           .kv_heads = 2,
+                           .size = 64,
+                           .dtype = HD_BF16,
+                           .workspace_bytes = 1024,
+                           .kernel = {2, -1, -1},
+                           .grid = {{1, 1, 1, 32, 1000}}},
+                          {.batch = 1,
+                           .seq = 128,
+                           .heads = 2,
+                           .kv_heads = 2,
+                           .size = 64,
+                           .dtype = HD_BF16,
+                           .grad = true,
+                           .workspace_bytes = 1 << 20,
+                           .kernel = {2, 2, 2},
                            .grid = {{1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}}}};
     HdProgram p = program();
     p.n_attentions = 2;
@@ -373,13 +442,38 @@ static void attention(void) { // the pretended cuDNN has no engine: the program'
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 4);
     b->close(x);
     list[1].kernel[1] = -1;
-    no_open(NULL, NULL, &p, "attention 1: no kernel, and cuDNN cannot do the forward of size 64, length 128: none of its 0 configurations");
+    no_open(
+        NULL, NULL, &p,
+        "attention 1: no kernel, and cuDNN cannot do the forward of size 64, length 128: none of its 0 configurations");
 }
 
-static HdAttention plans[] = {{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .q_stride = 128, .k_stride = 128, .v_stride = 128,
-                               .o_stride = 128, .causal = true, .dtype = HD_BF16, .workspace_bytes = 1024, .kernel = {-1, -1, -1}},
-                              {.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .q_stride = 128, .k_stride = 128, .v_stride = 128,
-                               .o_stride = 128, .causal = true, .grad = true, .dtype = HD_BF16, .workspace_bytes = 1024 + 250, .kernel = {2, 2, 2},
+static HdAttention plans[] = {{.batch = 1,
+                               .seq = 128,
+                               .heads = 2,
+                               .kv_heads = 2,
+                               .size = 64,
+                               .q_stride = 128,
+                               .k_stride = 128,
+                               .v_stride = 128,
+                               .o_stride = 128,
+                               .causal = true,
+                               .dtype = HD_BF16,
+                               .workspace_bytes = 1024,
+                               .kernel = {-1, -1, -1}},
+                              {.batch = 1,
+                               .seq = 128,
+                               .heads = 2,
+                               .kv_heads = 2,
+                               .size = 64,
+                               .q_stride = 128,
+                               .k_stride = 128,
+                               .v_stride = 128,
+                               .o_stride = 128,
+                               .causal = true,
+                               .grad = true,
+                               .dtype = HD_BF16,
+                               .workspace_bytes = 1024 + 250,
+                               .kernel = {2, 2, 2},
                                .grid = {{1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}}}};
 
 static void both_attentions(HdExec *x) {
@@ -396,8 +490,10 @@ static void attention_plans(void) {
     p.n_funcs = 1;
     setenv("FAKE_CUDNN_ENGINES", "1", 1); // plans of 100 bytes for the forward, 200 for the backward
     HdExec *x = opened(&p, true);
-    CHECK(count_in_log("attention plan 1 runs") == 1 && count_in_log("attention plan 2 runs") == 1); // once, before any capture
-    CHECK(b->run(x, f) && b->run(x, f) && count_in_log("attention plan 1 runs") == 3 && count_in_log("capture ends: 2 nodes") == 1);
+    CHECK(count_in_log("attention plan 1 runs") == 1 &&
+          count_in_log("attention plan 2 runs") == 1); // once, before any capture
+    CHECK(b->run(x, f) && b->run(x, f) && count_in_log("attention plan 1 runs") == 3 &&
+          count_in_log("capture ends: 2 nodes") == 1);
     b->close(x);
     plans[1].workspace_bytes = 1024 + 150; // now the backward's plan does not fit, and the kernels take over
     x = opened(&p, true);
@@ -415,10 +511,20 @@ int main(int argc, char **argv) {
     snprintf(cache_path, sizeof cache_path, "%s/fake_cuda.cache", scratch);
     setenv("FAKE_CUDA_LOG", log_path, 1);
     setenv("HEDDLE_CACHE", cache_path, 1);
-    static const struct { const char *name; void (*run)(void); } scenarios[] = {
-        {"graphs_replay", graphs_replay}, {"direct_is_the_same", direct_is_the_same}, {"sync_finds_the_action", sync_finds_the_action}, {"copies", copies}, {"cache", cache}, {"products", products},
-        {"choices_are_remembered", choices_are_remembered}, {"open_fails_clearly", open_fails_clearly}, {"run_fails_clearly", run_fails_clearly},
-        {"failed_captures_run_directly", failed_captures_run_directly}, {"profile", profile}, {"attention", attention}, {"attention_plans", attention_plans}};
+    static const struct { const char *name; void (*run)(void);
+    } scenarios[] = {{"graphs_replay", graphs_replay},
+                     {"direct_is_the_same", direct_is_the_same},
+                     {"sync_finds_the_action", sync_finds_the_action},
+                     {"copies", copies},
+                     {"cache", cache},
+                     {"products", products},
+                     {"choices_are_remembered", choices_are_remembered},
+                     {"open_fails_clearly", open_fails_clearly},
+                     {"run_fails_clearly", run_fails_clearly},
+                     {"failed_captures_run_directly", failed_captures_run_directly},
+                     {"profile", profile},
+                     {"attention", attention},
+                     {"attention_plans", attention_plans}};
     int bad = 0;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         char command[1200];

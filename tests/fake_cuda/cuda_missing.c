@@ -1,7 +1,7 @@
-// A program for the GPU on a machine without NVIDIA's libraries: the message says what is missing, what for, where it was looked for
-// and what to do. Usage: cuda_missing SCRATCH_FOLDER.
+// A program for the GPU on a machine without NVIDIA's libraries: the message says what is missing, what for, where it
+// was looked for and what to do. Usage: cuda_missing SCRATCH_FOLDER.
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

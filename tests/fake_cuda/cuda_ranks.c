@@ -1,7 +1,8 @@
-// Several ranks on pretended GPUs, each a process: usage cuda_ranks FAKES_FOLDER SCRATCH_FOLDER [ONE_GPU_FOLDER]. What collectives compute, captured and
-// direct; ranks that cannot start, die, hang or see an error: every rank leaves soon, and one has said what happened. With a third folder, only
-// what the stand-in for NCCL there does, whose ranks share GPUs.
-#include "runtime/launch.h"
+// Several ranks on pretended GPUs, each a process: usage cuda_ranks FAKES_FOLDER SCRATCH_FOLDER [ONE_GPU_FOLDER]. What
+// collectives compute, captured and direct; ranks that cannot start, die, hang or see an error: every rank leaves soon,
+// and one has said what happened. With a third folder, only what the stand-in for NCCL there does, whose ranks share
+// GPUs.
+#include "runtime/world/launch.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 static char log_path[512], out_path[512], text[8192];
 static int failures;
-#define CHECK(x) ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
+#define CHECK(x)                                                                                                       \
+    ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
 #define REQUIRE(x) do { if (!(x)) { dprintf(2, "line %d: %s: %s\n", __LINE__, #x, hd_failure()); return 1; } } while (0)
 
 // --- a small program: a step counter; a vector of PART elements a rank is summed and handed round, in each of two functions
@@ -21,8 +23,12 @@ enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, ARENA
 static const HdSource sources[] = {{"k.cu", "bump"}};
 static const HdKernel kernels[] = {{"bump", 0, 0}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
-static const HdAction actions[] = {{"record", "compute", "", "", 0, 0}, {"wait", "reduce", "", "", 0, 0}, {"reduce_scatter", "reduce", "blocks.0", "gpt.hd:3", 0, 0},
-                                   {"record", "reduce", "", "", 0, 0}, {"wait", "gather", "", "", 0, 0}, {"all_gather", "gather", "", "gpt.hd:4", 0, 0},
+static const HdAction actions[] = {{"record", "compute", "", "", 0, 0},
+                                   {"wait", "reduce", "", "", 0, 0},
+                                   {"reduce_scatter", "reduce", "blocks.0", "gpt.hd:3", 0, 0},
+                                   {"record", "reduce", "", "", 0, 0},
+                                   {"wait", "gather", "", "", 0, 0},
+                                   {"all_gather", "gather", "", "gpt.hd:4", 0, 0},
                                    {"launch", "compute", "head", "", 0, 0}};
 static HdComm comms[3];
 extern const HdFunc test_funcs[];
@@ -52,15 +58,37 @@ static HdProgram program(int n) {
     comms[0] = (HdComm){"comm.gather", HD_OVER_SHARD, n, 1};
     comms[1] = (HdComm){"comm.reduce", HD_OVER_SHARD, n, 2};
     comms[2] = (HdComm){"comm.outer", HD_OVER_REPLICATE, 1, 1};
-    return (HdProgram){.model = "Tiny", .source = "tiny.hd", .target = "cuda", .arch = "sm_90", .plan_hash = "0", .model_hash = "0", .report = "{}",
-                       .arena_bytes = ARENA, .loss = -1, .norm = -1, .step = COUNTER, .n_funcs = 1, .funcs = test_funcs, .backend = &hd_cuda_backend,
-                       .shard = n, .replicate = 1, .n_comms = 3, .comms = comms, .n_sources = 1, .n_kernels = 1, .sources = sources, .kernels = kernels,
-                       .n_streams = 3, .n_events = 2, .streams = streams};
+    return (HdProgram){.model = "Tiny",
+                       .source = "tiny.hd",
+                       .target = "cuda",
+                       .arch = "sm_90",
+                       .plan_hash = "0",
+                       .model_hash = "0",
+                       .report = "{}",
+                       .arena_bytes = ARENA,
+                       .loss = -1,
+                       .norm = -1,
+                       .step = COUNTER,
+                       .n_funcs = 1,
+                       .funcs = test_funcs,
+                       .backend = &hd_cuda_backend,
+                       .shard = n,
+                       .replicate = 1,
+                       .n_comms = 3,
+                       .comms = comms,
+                       .n_sources = 1,
+                       .n_kernels = 1,
+                       .sources = sources,
+                       .kernels = kernels,
+                       .n_streams = 3,
+                       .n_events = 2,
+                       .streams = streams};
 }
 
 static const HdBackend *const b = &hd_cuda_backend;
 
-// What a program does: returns the exit status; the speaker has told a failure. `trouble` comes in step 3, on rank 1 alone.
+// What a program does: returns the exit status; the speaker has told a failure. `trouble` comes in step 3, on rank 1
+// alone.
 typedef void Trouble(void);
 static bool use_graphs = true;
 
@@ -76,12 +104,14 @@ static bool step(HdWorld *w, HdExec *x, int i) {
     float whole[8 * PART], sum[PART], all[8 * PART];
     const int n = w->ranks;
     for (int k = 0; k < n * PART; k++) whole[k] = (float)(100 * i + 10 * w->rank + k);
-    if (!b->write(x, WHOLE, whole, sizeof(float) * (size_t)(n * PART)) || !b->run(x, &test_funcs[0]) || !b->read(x, SUM, sum, sizeof sum) ||
-        !b->read(x, ALL, all, sizeof(float) * (size_t)(n * PART)))
+    if (!b->write(x, WHOLE, whole, sizeof(float) * (size_t)(n * PART)) || !b->run(x, &test_funcs[0]) ||
+        !b->read(x, SUM, sum, sizeof sum) || !b->read(x, ALL, all, sizeof(float) * (size_t)(n * PART)))
         return false;
     for (int k = 0; k < n * PART; k++) {
         const float expect = (float)(n * (100 * i + k) + 10 * n * (n - 1) / 2);
-        if (all[k] == expect && sum[k % PART] == (float)(n * (100 * i + w->rank * PART + k % PART) + 10 * n * (n - 1) / 2)) continue;
+        if (all[k] == expect &&
+            sum[k % PART] == (float)(n * (100 * i + w->rank * PART + k % PART) + 10 * n * (n - 1) / 2))
+            continue;
         hd_fail("rank %d, step %d: element %d is %g, not %g", w->rank, i, k, (double)all[k], (double)expect);
         return false;
     }
@@ -155,7 +185,8 @@ static void collectives(void) {
     for (int n = 1; n <= 4; n *= 2) {
         CHECK(started(n, NULL, NULL) == 0 && said(""));
         CHECK(text[0] == 0 && count_in_log("graph launch") == 4 * n && count_in_log("capture begins") == n);
-        CHECK(count_in_log("comm of") == (n > 1 ? 2 * n : 0) && count_in_log("comm finalized") == count_in_log("comm of"));
+        CHECK(count_in_log("comm of") == (n > 1 ? 2 * n : 0) &&
+              count_in_log("comm finalized") == count_in_log("comm of"));
     }
     CHECK(count_in_log("at most 16 blocks") == 8);
     setenv("HEDDLE_NCCL_CTAS", "4", 1);
@@ -168,13 +199,17 @@ static void gpus(void) {
     setenv("FAKE_CUDA_DEVICES", "1", 1);
     CHECK(started(2, NULL, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:00:00.0 of ") && lines() == 1);
     setenv("FAKE_CUDA_DEVICES", "2", 1);
-    CHECK(started(3, NULL, NULL) == 3 && said("error: rank 2 is number 3 of this host, which has 2 GPUs: start at most one rank a GPU\n") && lines() == 1);
+    CHECK(started(3, NULL, NULL) == 3 &&
+          said("error: rank 2 is number 3 of this host, which has 2 GPUs: start at most one rank a GPU\n") &&
+          lines() == 1);
 }
 
 static void one_cannot_open(void) { // all fail, with one message
-    static const struct { const char *call, *words; } cases[] = {
+    static const struct { const char *call, *words;
+    } cases[] = {
         {"cuModuleLoadData:1", "error: cannot load the kernels of k.cu"},
-        {"ncclCommInitRankConfig:1", "error: NCCL: cannot connect (comm.gather over 2 ranks): no error; a pretended failure\n"},
+        {"ncclCommInitRankConfig:1",
+         "error: NCCL: cannot connect (comm.gather over 2 ranks): no error; a pretended failure\n"},
         {"ncclGetUniqueId:1", "error: NCCL: cannot start (comm.gather over 2 ranks)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -191,27 +226,34 @@ static void fail_captures(void) { setenv("FAKE_CUDA_FAIL", "cuGraphLaunch:1", 1)
 
 static void a_rank_is_gone(void) {
     double seconds;
-    CHECK(started(4, die, &seconds) == 3 && said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
+    CHECK(started(4, die, &seconds) == 3 &&
+          said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
     CHECK(lines() == 1 && seconds < 15 && count_in_log("comm aborted") == 2 * 3);
     setenv("HEDDLE_SILENCE_SECONDS", "2", 1);
-    CHECK(started(4, stop, &seconds) == 3 && said("error: rank 1 does not answer (for ") && said(" s) at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
+    CHECK(started(4, stop, &seconds) == 3 && said("error: rank 1 does not answer (for ") &&
+          said(" s) at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
     CHECK(lines() == 1 && seconds < 20);
 }
 
 static void a_rank_hangs(void) { // and lives: nothing moves
     double seconds;
     setenv("HEDDLE_STALL_SECONDS", "2", 1);
-    CHECK(started(4, hang, &seconds) == 3 && said("error: ") && said("no collective has completed for 2 s at step 3 (HEDDLE_STALL_SECONDS=N waits longer)"));
+    CHECK(started(4, hang, &seconds) == 3 && said("error: ") &&
+          said("no collective has completed for 2 s at step 3 (HEDDLE_STALL_SECONDS=N waits longer)"));
     CHECK(said("; not completed: reduce_scatter blocks.0 (comm.reduce)") && lines() == 1 && seconds < 20);
 }
 
 static void a_rank_fails(void) { // it says itself what is wrong
-    CHECK(started(4, fail_captures, NULL) == 3 && said("error: rank 1: micro_only: cannot launch the graph: CUDA_ERROR_INJECTED (999: a pretended failure)\n") && lines() == 1);
+    CHECK(
+        started(4, fail_captures, NULL) == 3 &&
+        said("error: rank 1: micro_only: cannot launch the graph: CUDA_ERROR_INJECTED (999: a pretended failure)\n") &&
+        lines() == 1);
 }
 
 static void nccl_reports_an_error(void) {
     setenv("FAKE_NCCL_ERROR", "9", 1); // of the eight in the warm-up and the one after
-    CHECK(started(2, linger, NULL) == 3 && said("NCCL: ") && said("over 2 ranks") && said("remote process exited or there was a network error") && lines() == 1);
+    CHECK(started(2, linger, NULL) == 3 && said("NCCL: ") && said("over 2 ranks") &&
+          said("remote process exited or there was a network error") && lines() == 1);
 }
 
 static void ranges(void) {
@@ -219,12 +261,14 @@ static void ranges(void) {
     snprintf(path, sizeof path, "%s/libnvtx_injection.so", getenv("HEDDLE_CUDA_PATH"));
     setenv("NVTX_INJECTION64_PATH", path, 1);
     CHECK(started(2, NULL, NULL) == 0 && said(""));
-    CHECK(count_in_log("range blocks.0 reduce_scatter") == 2 && count_in_log("range head launch") == 2 && count_in_log("range ends") == 2 * 7);
+    CHECK(count_in_log("range blocks.0 reduce_scatter") == 2 && count_in_log("range head launch") == 2 &&
+          count_in_log("range ends") == 2 * 7);
 }
 
 static void skipped(void) { // to see what they cost: its own part stands for the others'
     setenv("HEDDLE_SKIP_COLLECTIVES", "1", 1);
-    CHECK(started(2, NULL, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: the ranks do not send one another their parts, the numbers mean nothing\n"));
+    CHECK(started(2, NULL, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: the ranks do not send one another "
+                                              "their parts, the numbers mean nothing\n"));
     CHECK(said(", not 210")); // whichever rank finds out first: 100 on rank 0, 110 on rank 1
     setenv("HEDDLE_SKIP_COLLECTIVES", "large", 1); // these have a few numbers each
     CHECK(started(2, NULL, NULL) == 0 && said("note: HEDDLE_SKIP_COLLECTIVES=large: "));
@@ -232,11 +276,14 @@ static void skipped(void) { // to see what they cost: its own part stands for th
 
 static void memory(void) {
     setenv("HEDDLE_VERBOSE", "1", 1);
-    CHECK(started(2, NULL, NULL) == 0 && said("device memory of rank 0: 1.0 MiB planned, 1.0 MiB used (arena 1.0, context 0.0,") && said("device memory of rank 1: "));
+    CHECK(started(2, NULL, NULL) == 0 &&
+          said("device memory of rank 0: 1.0 MiB planned, 1.0 MiB used (arena 1.0, context 0.0,") &&
+          said("device memory of rank 1: "));
     CHECK(said("comms: 2 communicators by NCCL 2.28.9, rank 0 of 2"));
 }
 
-static const char sharing[] = "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, tests/gpu/one_gpu has a stand-in that does not\n";
+static const char sharing[] = "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, "
+                              "tests/gpu/one_gpu has a stand-in that does not\n";
 
 static void one_gpu(void) { // for 2, 4 and 8 ranks; three GPUs for four
     setenv("HEDDLE_SHARE_GPUS", "1", 1);
@@ -253,16 +300,25 @@ static void one_gpu_failures(void) { // the streams of those that are left are l
     double seconds;
     setenv("FAKE_CUDA_DEVICES", "1", 1);
     setenv("HEDDLE_SHARE_GPUS", "1", 1);
-    CHECK(started(4, die, &seconds) == 3 && said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
+    CHECK(started(4, die, &seconds) == 3 &&
+          said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
     CHECK(lines() == 2 && seconds < 15);
     setenv("HEDDLE_STALL_SECONDS", "2", 1);
-    CHECK(started(4, hang, &seconds) == 3 && said("no collective has completed for 2 s at step 3") && lines() == 2 && seconds < 20);
+    CHECK(started(4, hang, &seconds) == 3 && said("no collective has completed for 2 s at step 3") && lines() == 2 &&
+          seconds < 20);
 }
 
 typedef struct { const char *name; void (*run)(void); } Scenario;
-static const Scenario with_nccl[] = {
-    {"collectives", collectives}, {"gpus", gpus}, {"one_cannot_open", one_cannot_open}, {"a_rank_is_gone", a_rank_is_gone}, {"a_rank_hangs", a_rank_hangs},
-    {"a_rank_fails", a_rank_fails}, {"nccl_reports_an_error", nccl_reports_an_error}, {"ranges", ranges}, {"skipped", skipped}, {"memory", memory}};
+static const Scenario with_nccl[] = {{"collectives", collectives},
+                                     {"gpus", gpus},
+                                     {"one_cannot_open", one_cannot_open},
+                                     {"a_rank_is_gone", a_rank_is_gone},
+                                     {"a_rank_hangs", a_rank_hangs},
+                                     {"a_rank_fails", a_rank_fails},
+                                     {"nccl_reports_an_error", nccl_reports_an_error},
+                                     {"ranges", ranges},
+                                     {"skipped", skipped},
+                                     {"memory", memory}};
 static const Scenario with_stand_in[] = {{"one_gpu", one_gpu}, {"one_gpu_failures", one_gpu_failures}};
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-// cuDNN that starts but knows no engine, so that programs have to fall back to their own kernels; or, with FAKE_CUDNN_ENGINES=n, one
-// whose n configurations need 100, 200, ... bytes of workspace and whose executions only log.
+// cuDNN that starts but knows no engine, so that programs have to fall back to their own kernels; or, with
+// FAKE_CUDNN_ENGINES=n, one whose n configurations need 100, 200, ... bytes of workspace and whose executions only log.
 #define _GNU_SOURCE
 #include "tests/fake_cuda/fake.h"
 #include <dlfcn.h>
@@ -33,7 +33,8 @@ DnnStatus fake_cudnnBackendSetAttribute(Dnn d, DnnAttribute name, DnnType type, 
     if (name == HD_CUDNN_ATTR_VARIANT_PACK_WORKSPACE) memcpy(&x->workspace, values, 8);
     return 0;
 }
-DnnStatus fake_cudnnBackendGetAttribute(Dnn d, DnnAttribute name, DnnType type, int64_t wanted, int64_t *got, void *values) {
+DnnStatus fake_cudnnBackendGetAttribute(Dnn d, DnnAttribute name, DnnType type, int64_t wanted, int64_t *got,
+                                        void *values) {
     const char *engines = getenv("FAKE_CUDNN_ENGINES");
     (void)type;
     *got = name == HD_CUDNN_ATTR_ENGINEHEUR_RESULTS ? (engines ? atoi(engines) : 0) : 1;

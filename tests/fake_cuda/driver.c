@@ -1,7 +1,7 @@
-// A driver that executes at once: device memory is host memory, streams run when called, a capture records and a graph replays. With
-// FAKE_CUDA_ASYNC=1 streams run beside the program, and the branches of a graph beside each other (streams.h).
-// It keeps the rules of capture that a program can break: work on a stream outside a running capture is an error, and every
-// stream that joined the capture has to come back to its origin.
+// A driver that executes at once: device memory is host memory, streams run when called, a capture records and a graph
+// replays. With FAKE_CUDA_ASYNC=1 streams run beside the program, and the branches of a graph beside each other
+// (streams.h). It keeps the rules of capture that a program can break: work on a stream outside a running capture is an
+// error, and every stream that joined the capture has to come back to its origin.
 #include "tests/fake_cuda/fake.h"
 #include "tests/fake_cuda/streams.h"
 #include "tests/gpu/one_gpu/driver.h"
@@ -15,20 +15,48 @@
 #define FN(result, name, symbol, params) result fake_##name params __asm__(symbol);
 #include "tests/gpu/one_gpu/driver.def"
 
-enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_IMAGE = 200, NOT_FOUND = 500, LAUNCH_FAILED = 719, UNJOINED = 904, ISOLATION = 905, INJECTED = 999 };
+enum {
+    INVALID = 1,
+    OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
+    BAD_IMAGE = 200,
+    NOT_FOUND = 500,
+    LAUNCH_FAILED = 719,
+    UNJOINED = 904,
+    ISOLATION = 905,
+    INJECTED = 999
+};
 #define CALL(name) \
     if (fake_call(name)) return INJECTED
 
-struct CuStreamState { bool captured; int work, joined, number; Queue *queue; }; // work, joined: captured calls made, and seen by the origin
+struct CuStreamState {
+    bool captured;
+    int work, joined, number;
+    Queue *queue;
+}; // work, joined: captured calls made, and seen by the origin
 struct CuEventState { CuStream captured_on; int work; double time; Mark mark; size_t node; };
-// A node of a graph, on which of its streams. An event that is recorded or waited for is a node as well: `event` is that of the recording.
-typedef struct Node { FakeWork *work; void *data; size_t bytes; bool host; int stream; enum { WORK, RECORD, WAIT } kind; size_t event; struct Node *next; } Node;
+// A node of a graph, on which of its streams. An event that is recorded or waited for is a node as well: `event` is
+// that of the recording.
+typedef struct Node {
+    FakeWork *work;
+    void *data;
+    size_t bytes;
+    bool host;
+    int stream;
+    enum { WORK, RECORD, WAIT } kind;
+    size_t event;
+    struct Node *next;
+} Node;
 enum { MOST_STREAMS = 32 };
 struct CuGraphState { Node *first, *last; size_t n, events; int streams; };
 struct CuGraphExecState { CuGraph graph; Queue *queue[MOST_STREAMS]; };
 struct CuModuleState { const char *text; };
 enum { MOST_ARGS = 32 };
-struct CuFunctionState { char name[64]; int shared, params, args; bool points[MOST_ARGS], writes[MOST_ARGS]; }; // args: of those that mix
+struct CuFunctionState {
+    char name[64];
+    int shared, params, args;
+    bool points[MOST_ARGS], writes[MOST_ARGS];
+}; // args: of those that mix
 struct CuContextState { int unused; };
 
 static struct { CuGraph graph; CuStream origin; CuStream members[MOST_STREAMS]; int n_members; } capture;
@@ -69,14 +97,17 @@ static CuResult submit(CuStream s, FakeWork *work, const void *data, size_t byte
         free(copy);
         return 0;
     }
-    Node *n = add_node((Node){.work = work, .data = malloc(bytes + 1), .bytes = bytes, .host = host, .stream = s->number});
+    Node *n =
+        add_node((Node){.work = work, .data = malloc(bytes + 1), .bytes = bytes, .host = host, .stream = s->number});
     memcpy(n->data, data, bytes);
     capture.graph->n++;
     s->work++;
     return 0;
 }
 
-CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes, const char *what) { return submit(s, work, data, bytes, what, false); }
+CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes, const char *what) {
+    return submit(s, work, data, bytes, what, false);
+}
 
 CuResult fake_cuInit(unsigned flags) {
     (void)flags;
@@ -84,18 +115,33 @@ CuResult fake_cuInit(unsigned flags) {
     return number("FAKE_CUDA_DEVICES", 1) ? 0 : NO_DEVICE;
 }
 CuResult fake_cuDriverGetVersion(int *v) { return *v = (int)number("FAKE_CUDA_DRIVER", 13000), 0; }
-CuResult fake_cuGetErrorName(CuResult e, const char **t) { return *t = e == INJECTED ? "CUDA_ERROR_INJECTED" : e == UNJOINED ? "CUDA_ERROR_STREAM_CAPTURE_UNJOINED" : "CUDA_ERROR", 0; }
+CuResult fake_cuGetErrorName(CuResult e, const char **t) {
+    return *t = e == INJECTED   ? "CUDA_ERROR_INJECTED"
+                : e == UNJOINED ? "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
+                                : "CUDA_ERROR",
+           0;
+}
 CuResult fake_cuGetErrorString(CuResult e, const char **t) { return (void)e, *t = "a pretended failure", 0; }
 CuResult fake_cuDeviceGetCount(int *n) { return *n = (int)number("FAKE_CUDA_DEVICES", 1), 0; }
-CuResult fake_cuDeviceGet(CuDevice *d, int ordinal) { return *d = ordinal, ordinal < number("FAKE_CUDA_DEVICES", 1) ? 0 : INVALID; }
-CuResult fake_cuDeviceGetPCIBusId(char *text, int size, CuDevice d) { return snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)d), 0; }
-CuResult fake_cuDeviceTotalMem(size_t *bytes, CuDevice d) { return (void)d, *bytes = (size_t)number("FAKE_CUDA_MEMORY", 1 << 28), 0; }
-CuResult fake_cuDeviceGetName(char *name, int size, CuDevice d) { return (void)d, snprintf(name, (size_t)size, "NVIDIA H200 (pretended)"), 0; }
+CuResult fake_cuDeviceGet(CuDevice *d, int ordinal) {
+    return *d = ordinal, ordinal < number("FAKE_CUDA_DEVICES", 1) ? 0 : INVALID;
+}
+CuResult fake_cuDeviceGetPCIBusId(char *text, int size, CuDevice d) {
+    return snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)d), 0;
+}
+CuResult fake_cuDeviceTotalMem(size_t *bytes, CuDevice d) {
+    return (void)d, *bytes = (size_t)number("FAKE_CUDA_MEMORY", 1 << 28), 0;
+}
+CuResult fake_cuDeviceGetName(char *name, int size, CuDevice d) {
+    return (void)d, snprintf(name, (size_t)size, "NVIDIA H200 (pretended)"), 0;
+}
 CuResult fake_cuDeviceGetAttribute(int *v, CuDeviceAttribute a, CuDevice d) {
     int cc = (int)number("FAKE_CUDA_CC", 90);
     (void)d;
-    *v = a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? cc / 10 : a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? cc % 10
-       : a == HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 : 232448;
+    *v = a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? cc / 10
+         : a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? cc % 10
+         : a == HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT     ? 132
+                                                                : 232448;
     return 0;
 }
 CuResult fake_cuDevicePrimaryCtxRetain(CuContext *c, CuDevice d) {
@@ -138,7 +184,8 @@ CuResult fake_cuMemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream s) 
     return fake_submit(s, do_copy, &(Copy){to, (void *)(uintptr_t)from, bytes}, sizeof(Copy), "copy");
 }
 CuResult fake_cuMemcpyDtoDAsync(CuPtr to, CuPtr from, size_t bytes, CuStream s) {
-    return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes}, sizeof(Copy), "copy");
+    return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes}, sizeof(Copy),
+                       "copy");
 }
 typedef struct { void *to; unsigned char value; size_t count; unsigned word; } Fill;
 static void do_fill(void *d) { memset(((Fill *)d)->to, ((Fill *)d)->value, ((Fill *)d)->count); }
@@ -152,9 +199,13 @@ CuResult fake_cuMemsetD32Async(CuPtr to, unsigned value, size_t count, CuStream 
     return fake_submit(s, do_words, &(Fill){(void *)(uintptr_t)to, 0, count, value}, sizeof(Fill), "fill");
 }
 
-CuResult fake_cuMemHostRegister(void *p, size_t bytes, unsigned flags) { return (void)p, (void)bytes, (void)flags, capture.graph ? ISOLATION : 0; }
+CuResult fake_cuMemHostRegister(void *p, size_t bytes, unsigned flags) {
+    return (void)p, (void)bytes, (void)flags, capture.graph ? ISOLATION : 0;
+}
 CuResult fake_cuMemHostUnregister(void *p) { return (void)p, 0; }
-CuResult fake_cuMemHostGetDevicePointer(CuPtr *d, void *p, unsigned flags) { return (void)flags, *d = (CuPtr)(uintptr_t)p, 0; }
+CuResult fake_cuMemHostGetDevicePointer(CuPtr *d, void *p, unsigned flags) {
+    return (void)flags, *d = (CuPtr)(uintptr_t)p, 0;
+}
 typedef struct { CuHostFn work; void *data; } HostCall;
 static void do_host_call(void *d) { ((HostCall *)d)->work(((HostCall *)d)->data); }
 CuResult fake_cuLaunchHostFunc(CuStream s, CuHostFn work, void *data) {
@@ -165,7 +216,9 @@ static void do_wait(void *d) {
     while ((int32_t)(*(volatile uint32_t *)(uintptr_t)op->wait.address - (uint32_t)op->wait.value) < 0) usleep(20);
 }
 CuResult fake_cuStreamBatchMemOp(CuStream s, unsigned count, CuMemOp *ops, unsigned flags) {
-    if (count != 1 || flags || ops->wait.operation != HD_CU_STREAM_MEM_OP_WAIT_VALUE_32 || ops->wait.flags != HD_CU_STREAM_WAIT_VALUE_GEQ) return INVALID;
+    if (count != 1 || flags || ops->wait.operation != HD_CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+        ops->wait.flags != HD_CU_STREAM_WAIT_VALUE_GEQ)
+        return INVALID;
     return fake_submit(s, do_wait, ops, sizeof *ops, "memory operation");
 }
 
@@ -207,7 +260,8 @@ CuResult fake_cuEventSynchronize(CuEvent e) {
 }
 CuResult fake_cuStreamWaitEvent(CuStream s, CuEvent e, unsigned flags) {
     (void)flags;
-    if (!s->captured && !e->captured_on && s->queue) queue_push(s->queue, do_await, &(Point){&e->mark, e->mark.asked}, sizeof(Point), false);
+    if (!s->captured && !e->captured_on && s->queue)
+        queue_push(s->queue, do_await, &(Point){&e->mark, e->mark.asked}, sizeof(Point), false);
     if (!capture.graph) return 0;
     if (!e->captured_on) return s->captured ? ISOLATION : 0;
     if (!s->captured) {
@@ -261,7 +315,9 @@ static void do_launch_graph(void *d) { // its streams start together and wait fo
     for (Node *n = x->graph->first; n; n = n->next) {
         Queue *q = x->queue[n->stream];
         if (n->kind == WORK) queue_push(q, n->work, n->data, n->bytes, n->host);
-        else queue_push(q, n->kind == RECORD ? do_reach : do_await, &(Point){&reached[n->event], 1}, sizeof(Point), false);
+        else
+            queue_push(q, n->kind == RECORD ? do_reach : do_await, &(Point){&reached[n->event], 1}, sizeof(Point),
+                       false);
     }
     for (int i = 0; i < x->graph->streams; i++) queue_drain(x->queue[i]);
     free(reached);
@@ -318,9 +374,9 @@ CuResult fake_cuFuncGetParamInfo(CuFunction f, size_t i, size_t *offset, size_t 
 }
 CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
 
-// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it. Others only log; with FAKE_CUDA_MIX=1 the first word of all
-// that they write becomes a number that the first words of all their operands decide. So what a program computes depends on what every
-// rank has read, and on every collective before, though it means nothing.
+// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it. Others only log; with FAKE_CUDA_MIX=1 the
+// first word of all that they write becomes a number that the first words of all their operands decide. So what a
+// program computes depends on what every rank has read, and on every collective before, though it means nothing.
 typedef struct { CuFunction f; uint64_t arg[MOST_ARGS]; } Launch;
 static void mix(const Launch *l) {
     uint32_t h = 2166136261u, word;
@@ -345,8 +401,8 @@ static void do_launch(void *d) {
         mix(l);
     }
 }
-CuResult fake_cuLaunchKernel(CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                             CuStream s, void **args, void **extra) {
+CuResult fake_cuLaunchKernel(CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned shared, CuStream s, void **args, void **extra) {
     (void)extra;
     CALL("cuLaunchKernel");
     if ((int)shared > f->shared || !gx || !gy || !gz || !bx || !by || !bz) return INVALID;

@@ -1,5 +1,6 @@
-// Stand-ins for NVIDIA's libraries, so that the CUDA runtime can be tested on a machine without a GPU. Every function of
-// runtime/cuda/api.def exists: it logs its name and succeeds (stubs.c); driver.c, nvrtc.c and lt.c give the ones that matter a meaning.
+// Stand-ins for NVIDIA's libraries, so that the CUDA runtime can be tested on a machine without a GPU. Every function
+// of runtime/cuda/api.def exists: it logs its name and succeeds (stubs.c); driver.c, nvrtc.c and lt.c give the ones
+// that matter a meaning.
 //
 //   FAKE_CUDA_LOG=FILE        one line a call of interest
 //   FAKE_CUDA_FAIL=name:k     the k-th call of `name` fails
@@ -17,8 +18,8 @@
 int fake_call(const char *name);  // counts and logs; not 0: this call has to fail
 void fake_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-// Of the driver, for the other libraries (found with dlsym): runs `work(data)` now, or at each replay when `stream` is being
-// captured; data is copied.
+// Of the driver, for the other libraries (found with dlsym): runs `work(data)` now, or at each replay when `stream` is
+// being captured; data is copied.
 typedef void FakeWork(void *data);
 typedef CuResult FakeSubmit(CuStream stream, FakeWork *work, const void *data, size_t bytes, const char *what);
 typedef void FakeTick(double ms); // lets device time pass

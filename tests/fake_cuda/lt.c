@@ -15,7 +15,9 @@ struct LtPreferenceState { uint64_t workspace; uint32_t align; };
 static const double speed[3] = {3, 1, 2};
 
 size_t fake_cublasLtGetVersion(void) { return 130100; }
-const char *fake_cublasLtGetStatusString(LtStatus s) { return s ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_SUCCESS"; }
+const char *fake_cublasLtGetStatusString(LtStatus s) {
+    return s ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_SUCCESS";
+}
 LtStatus fake_cublasLtCreate(LtHandle *h) { return *h = calloc(1, sizeof **h), 0; }
 LtStatus fake_cublasLtDestroy(LtHandle h) { return free(h), 0; }
 LtStatus fake_cublasLtMatmulDescCreate(LtDesc *d, LtCompute compute, LtType scale) {
@@ -26,8 +28,11 @@ LtStatus fake_cublasLtMatmulDescCreate(LtDesc *d, LtCompute compute, LtType scal
 }
 LtStatus fake_cublasLtMatmulDescDestroy(LtDesc d) { return free(d), 0; }
 LtStatus fake_cublasLtMatmulDescSetAttribute(LtDesc d, LtDescAttribute a, const void *v, size_t bytes) {
-    void *to = a == HD_CUBLASLT_MATMUL_DESC_TRANSA ? (void *)&d->ta : a == HD_CUBLASLT_MATMUL_DESC_TRANSB ? (void *)&d->tb
-             : a == HD_CUBLASLT_MATMUL_DESC_EPILOGUE ? (void *)&d->epilogue : a == HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&d->bias : NULL;
+    void *to = a == HD_CUBLASLT_MATMUL_DESC_TRANSA         ? (void *)&d->ta
+               : a == HD_CUBLASLT_MATMUL_DESC_TRANSB       ? (void *)&d->tb
+               : a == HD_CUBLASLT_MATMUL_DESC_EPILOGUE     ? (void *)&d->epilogue
+               : a == HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&d->bias
+                                                           : NULL;
     return to ? memcpy(to, v, bytes), 0 : 7;
 }
 LtStatus fake_cublasLtMatrixLayoutCreate(LtLayout *l, LtType type, uint64_t rows, uint64_t cols, int64_t ld) {
@@ -44,7 +49,8 @@ LtStatus fake_cublasLtMatrixLayoutSetAttribute(LtLayout l, LtLayoutAttribute a, 
 }
 LtStatus fake_cublasLtMatmulPreferenceCreate(LtPreference *p) { return *p = calloc(1, sizeof **p), 0; }
 LtStatus fake_cublasLtMatmulPreferenceDestroy(LtPreference p) { return free(p), 0; }
-LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceAttribute a, const void *v, size_t bytes) {
+LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceAttribute a, const void *v,
+                                                   size_t bytes) {
     if (a == HD_CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) memcpy(&p->workspace, v, bytes);
     else memcpy(&p->align, v, bytes);
     return 0;
@@ -52,10 +58,13 @@ LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceA
 static int64_t contracted(LtDesc d, LtLayout a) { return d->ta ? a->rows : a->cols; }
 static LtStatus fits(LtDesc d, LtLayout a, LtLayout b, LtLayout c) {
     int64_t m = d->ta ? a->cols : a->rows, n = d->tb ? b->rows : b->cols, k = d->tb ? b->cols : b->rows;
-    return m == c->rows && n == c->cols && k == contracted(d, a) && a->ld >= a->rows && b->ld >= b->rows && c->ld >= c->rows ? 0 : 7;
+    return m == c->rows && n == c->cols && k == contracted(d, a) && a->ld >= a->rows && b->ld >= b->rows &&
+                   c->ld >= c->rows
+               ? 0
+               : 7;
 }
-LtStatus fake_cublasLtMatmulAlgoGetHeuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout dd, LtPreference p, int wanted,
-                                             LtHeuristic *out, int *got) {
+LtStatus fake_cublasLtMatmulAlgoGetHeuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout dd,
+                                             LtPreference p, int wanted, LtHeuristic *out, int *got) {
     (void)h, (void)dd;
     if (fake_call("cublasLtMatmulAlgoGetHeuristic") || fits(d, a, b, c)) return 7;
     fake_log("heuristic, align %u", p->align);
@@ -65,14 +74,22 @@ LtStatus fake_cublasLtMatmulAlgoGetHeuristic(LtHandle h, LtDesc d, LtLayout a, L
     }
     return 0;
 }
-LtStatus fake_cublasLtMatmulAlgoCheck(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout dd, const LtAlgo *algo, LtHeuristic *r) {
+LtStatus fake_cublasLtMatmulAlgoCheck(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout dd,
+                                      const LtAlgo *algo, LtHeuristic *r) {
     (void)h, (void)dd;
     memset(r, 0, sizeof *r);
     fake_log("check of algorithm %d", (int)algo->data[0]);
     return algo->data[0] < 3 ? fits(d, a, b, c) : 7;
 }
 
-typedef struct { struct LtDescState d; struct LtLayoutState a, b, c; const void *pa, *pb; void *pc; double alpha, beta; int algo; } Product;
+typedef struct {
+    struct LtDescState d;
+    struct LtLayoutState a, b, c;
+    const void *pa, *pb;
+    void *pc;
+    double alpha, beta;
+    int algo;
+} Product;
 static double get(LtType t, const void *p, int64_t i) {
     if (t == HD_CUDA_R_64F) return ((const double *)p)[i];
     if (t == HD_CUDA_R_32F) return (double)((const float *)p)[i];
@@ -95,16 +112,19 @@ static void multiply(void *data) {
         for (int64_t col = 0; col < p->c.cols; col++)
             for (int64_t row = 0; row < p->c.rows; row++) {
                 double sum = 0;
-                for (int64_t i = 0; i < k; i++) sum += at(&p->a, p->pa, row, i, q, p->d.ta) * at(&p->b, p->pb, i, col, q, p->d.tb);
+                for (int64_t i = 0; i < k; i++)
+                    sum += at(&p->a, p->pa, row, i, q, p->d.ta) * at(&p->b, p->pb, i, col, q, p->d.tb);
                 sum = p->alpha * sum + (p->beta != 0 ? p->beta * at(&p->c, p->pc, row, col, q, 0) : 0);
                 if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
-                if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
+                if (p->d.epilogue & 32)
+                    sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
                 put(p->c.type, p->pc, q * p->c.stride + row + col * p->c.ld, sum);
             }
     if (tick) tick(speed[p->algo]);
 }
-LtStatus fake_cublasLtMatmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la, const void *b, LtLayout lb, const void *beta,
-                             const void *c, LtLayout lc, void *dd, LtLayout ld, const LtAlgo *algo, void *workspace, size_t bytes, RtStream s) {
+LtStatus fake_cublasLtMatmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la, const void *b,
+                             LtLayout lb, const void *beta, const void *c, LtLayout lc, void *dd, LtLayout ld,
+                             const LtAlgo *algo, void *workspace, size_t bytes, RtStream s) {
     (void)h, (void)c, (void)ld, (void)workspace, (void)bytes;
     FakeSubmit *submit = (FakeSubmit *)dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_submit");
     if (fake_call("cublasLtMatmul")) return 7;

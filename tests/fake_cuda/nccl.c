@@ -1,6 +1,6 @@
-// Collectives between processes of one host, through shared memory: what the real library does, in its order of addition, at the
-// speed of memcpy. The id of a communicator is the name of a file. A call does its work when the stream gets to it, and waits
-// there for the other ranks, or for an abort.
+// Collectives between processes of one host, through shared memory: what the real library does, in its order of
+// addition, at the speed of memcpy. The id of a communicator is the name of a file. A call does its work when the
+// stream gets to it, and waits there for the other ranks, or for an abort.
 //
 //   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator;  FAKE_NCCL_FOLDER  of the files, else /tmp
 #include "tests/fake_cuda/fake.h"
@@ -22,19 +22,24 @@ struct NcCommState { Shared *s; int ranks, rank; atomic_int aborted; int error; 
 typedef struct { NcComm c; const char *from; char *to; size_t bytes, count; HdDtype dt; bool reduce; } Collective;
 
 NcResult fake_ncclGetVersion(int *v) { return *v = 22809, 0; }
-const char *fake_ncclGetErrorString(NcResult r) { return r == REMOTE_ERROR ? "remote process exited or there was a network error" : "no error"; }
+const char *fake_ncclGetErrorString(NcResult r) {
+    return r == REMOTE_ERROR ? "remote process exited or there was a network error" : "no error";
+}
 const char *fake_ncclGetLastError(NcComm c) { return (void)c, "a pretended failure"; }
 
 NcResult fake_ncclGetUniqueId(NcId *id) {
     static int n;
     const char *folder = getenv("FAKE_NCCL_FOLDER");
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "%s/heddle-fake-nccl-%ld-%d", folder ? folder : "/tmp", (long)getpid(), n++);
+    snprintf(id->internal, sizeof id->internal, "%s/heddle-fake-nccl-%ld-%d", folder ? folder : "/tmp", (long)getpid(),
+             n++);
     return fake_call("ncclGetUniqueId") ? 3 : 0;
 }
 
 NcResult fake_ncclCommInitRankConfig(NcComm *comm, int ranks, NcId id, int rank, NcConfig *config) {
-    if (fake_call("ncclCommInitRankConfig") || config->magic != 0xcafebeef || config->blocking || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0) return 4;
+    if (fake_call("ncclCommInitRankConfig") || config->magic != 0xcafebeef || config->blocking ||
+        strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
+        return 4;
     NcComm c = calloc(1, sizeof *c);
     const int fd = open(id.internal, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || ftruncate(fd, ROOM) != 0) return 2;
@@ -104,7 +109,8 @@ NcResult fake_ncclAllGather(const void *part, void *whole, size_t count, NcType 
     if (fake_call("ncclAllGather")) return 3;
     return submit((Collective){.c = c, .from = part, .to = whole, .count = count}, type, s);
 }
-NcResult fake_ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c, RtStream s) {
+NcResult fake_ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c,
+                                RtStream s) {
     if (fake_call("ncclReduceScatter") || op != HD_ncclSum) return 3;
     return submit((Collective){.c = c, .from = whole, .to = part, .count = count, .reduce = true}, type, s);
 }

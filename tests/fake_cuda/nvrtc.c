@@ -1,5 +1,5 @@
-// A compiler whose device code is the text itself; "#error" in it fails. With FAKE_CUDA_MIX=1 it is the preprocessed text, in which
-// the driver finds the kernels' parameters.
+// A compiler whose device code is the text itself; "#error" in it fails. With FAKE_CUDA_MIX=1 it is the preprocessed
+// text, in which the driver finds the kernels' parameters.
 #define _GNU_SOURCE
 #include "tests/fake_cuda/fake.h"
 #include <stdbool.h>
@@ -12,7 +12,8 @@ struct NvProgramState { char *text, *name, arch[48]; bool bad; };
 
 NvResult fake_nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0, 0; }
 const char *fake_nvrtcGetErrorString(NvResult r) { return r ? "NVRTC_ERROR_COMPILATION" : "NVRTC_SUCCESS"; }
-NvResult fake_nvrtcCreateProgram(NvProgram *p, const char *text, const char *name, int n, const char *const *h, const char *const *names) {
+NvResult fake_nvrtcCreateProgram(NvProgram *p, const char *text, const char *name, int n, const char *const *h,
+                                 const char *const *names) {
     (void)n, (void)h, (void)names;
     *p = calloc(1, sizeof **p);
     (*p)->text = strdup(text);
@@ -52,7 +53,9 @@ NvResult fake_nvrtcCompileProgram(NvProgram p, int n, const char *const *option)
 }
 static const char complaint[] = "k.cu(1): error: this is the log";
 NvResult fake_nvrtcGetProgramLogSize(NvProgram p, size_t *n) { return (void)p, *n = sizeof complaint, 0; }
-NvResult fake_nvrtcGetProgramLog(NvProgram p, char *log) { return (void)p, memcpy(log, complaint, sizeof complaint), 0; }
+NvResult fake_nvrtcGetProgramLog(NvProgram p, char *log) {
+    return (void)p, memcpy(log, complaint, sizeof complaint), 0;
+}
 NvResult fake_nvrtcGetCUBINSize(NvProgram p, size_t *n) { return *n = strlen(p->text) + strlen(p->arch) + 12, 0; }
 NvResult fake_nvrtcGetCUBIN(NvProgram p, char *out) {
     snprintf(out, strlen(p->text) + strlen(p->arch) + 12, "FAKECUBIN %s\n%s", p->arch, p->text);

@@ -29,7 +29,8 @@ int fake_call(const char *name) {
     return ++count == atoi(colon + 1);
 }
 
-#define DEFINE(result, name, params) __attribute__((weak)) result fake_##name params { return (result)(size_t)(fake_call(#name) ? 999 : 0); }
+#define DEFINE(result, name, params)                                                                                   \
+    __attribute__((weak)) result fake_##name params { return (result)(size_t)(fake_call(#name) ? 999 : 0); }
 #define SKIP(result, name, params)
 #ifdef FAKE_DRIVER
 #define OF_DRIVER DEFINE

@@ -1,6 +1,7 @@
-// Any text: the .hir parser and the verifier report errors or accept it; what they accept prints, parses again and prints to the
-// same bytes, autodiff and precision accept or refuse its loss, and the clean-up passes keep it valid and compute the same bits.
-#include "passes/manager.h"
+// Any text: the .hir parser and the verifier report errors or accept it; what they accept prints, parses again and
+// prints to the same bytes, autodiff and precision accept or refuse its loss, and the clean-up passes keep it valid and
+// compute the same bits.
+#include "passes/manager/manager.h"
 #include "tests/fuzz/values.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static void check_round_trip(const Out *once) {
     Ctx *cx = hd_ctx_new();
     Module *m = parse(cx, once->text, once->n);
     if (!m || !hd_verify(m)) fail("the printed module does not parse and verify", cx, once->text);
-    if (strcmp(print(m, cx->arena).text, once->text) != 0) fail("the printed module prints differently", cx, once->text);
+    if (strcmp(print(m, cx->arena).text, once->text) != 0)
+        fail("the printed module prints differently", cx, once->text);
     hd_ctx_free(cx);
 }
 

@@ -1,5 +1,5 @@
-// Runs a fuzz target over the files of folders and of their folders, without libFuzzer: what fuzzing once found stays found in
-// every build. Parts of a text between lines `// -----` are inputs of their own.
+// Runs a fuzz target over the files of folders and of their folders, without libFuzzer: what fuzzing once found stays
+// found in every build. Parts of a text between lines `// -----` are inputs of their own.
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>

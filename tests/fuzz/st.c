@@ -1,8 +1,8 @@
-// Any bytes as a safetensors file: it is refused with a message, or every tensor lies in the file, has a name that finds it, and its
-// values can be read, as can the metadata and the checksum.
+// Any bytes as a safetensors file: it is refused with a message, or every tensor lies in the file, has a name that
+// finds it, and its values can be read, as can the metadata and the checksum.
 #define _GNU_SOURCE // memfd_create
 #include "runtime/heddle.h"
-#include "runtime/safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +36,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (hd_st_open(&f, path)) {
         for (int i = 0; i < f.n; i++) {
             const StTensor *t = &f.tensors[i];
-            expect(t->begin >= 0 && t->begin <= t->end && (size_t)t->end <= f.data_bytes, "a tensor lies outside the file");
+            expect(t->begin >= 0 && t->begin <= t->end && (size_t)t->end <= f.data_bytes,
+                   "a tensor lies outside the file");
             expect(hd_st_find(&f, t->name) != NULL, "a tensor is not found by its name");
             read_values(&f, t);
         }
-        for (int i = 0; i < f.n_meta; i++) expect(hd_st_meta(&f, f.meta[i].key) != NULL, "metadata is not found by its key");
+        for (int i = 0; i < f.n_meta; i++)
+            expect(hd_st_meta(&f, f.meta[i].key) != NULL, "metadata is not found by its key");
         hd_st_checksum_ok(&f);
         hd_st_close(&f);
     } else {

@@ -1,6 +1,6 @@
 // Evaluation of whole modules on made-up inputs.
 #include "tests/fuzz/values.h"
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include <math.h>
 
 enum { MOST_OPS = 128, MOST_ELEMENTS = 4096, MOST_WORK = 1 << 20 };

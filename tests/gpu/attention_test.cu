@@ -1,7 +1,7 @@
 // Attention kernels against a double-precision reference on the CPU, and their times. Built with nvcc on a GPU machine:
 //   nvcc -arch=sm_90 -O2 -include HEAD.h tests/gpu/attention_test.cu   (HEAD.h: the macros of codegen/cuda/templates/attention.cu)
-// Prints the relative error ||out - ref|| / ||ref|| of o, lse, dq, dk, dv for one (batch, head), then milliseconds; exit 1 when an
-// error exceeds the bound (bf16 2e-2, f32 2e-5: the rounding of the inputs' dtype through two products).
+// Prints the relative error ||out - ref|| / ||ref|| of o, lse, dq, dk, dv for one (batch, head), then milliseconds;
+// exit 1 when an error exceeds the bound (bf16 2e-2, f32 2e-5: the rounding of the inputs' dtype through two products).
 #ifdef ATT_ANY
 #include "codegen/cuda/templates/attention_any.cu"
 #define ROWS 8

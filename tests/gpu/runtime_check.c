@@ -1,8 +1,8 @@
-// The CUDA runtime on a real GPU, without the compiler: products of every kind against plain loops, cuDNN attention forward and
-// backward against plain loops and against itself, kernels on several streams captured and not, copies. A few seconds; exit 1
-// when something is off. Built everywhere, run by tests/gpu/run.sh.
+// The CUDA runtime on a real GPU, without the compiler: products of every kind against plain loops, cuDNN attention
+// forward and backward against plain loops and against itself, kernels on several streams captured and not, copies. A
+// few seconds; exit 1 when something is off. Built everywhere, run by tests/gpu/run.sh.
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static uint16_t to_f16(double v) {
     unsigned sign = v < 0 ? 0x8000u : 0;
     if (a < 0x1p-14) return (uint16_t)(sign | (unsigned)nearbyint(a * 0x1p24));
     int e = ilogb(a);
-    return (uint16_t)(sign | (((unsigned)(e + 15) << 10) + (unsigned)nearbyint(ldexp(a, 10 - e)) - 1024u)); // a carry goes into the exponent
+    return (uint16_t)(sign | (((unsigned)(e + 15) << 10) + (unsigned)nearbyint(ldexp(a, 10 - e)) -
+                              1024u)); // a carry goes into the exponent
 }
 static double from_f16(uint16_t h) {
     int e = h >> 10 & 31, m = h & 1023;
@@ -101,7 +102,8 @@ static void add_gemm(HdGemm g) {
 static void product(HdExec *x, int i, int64_t shift) {
     const HdGemm *g = &gemms[i];
     size_t q = g->batch > 1 ? (size_t)g->batch : 1, na = q * M * K, nb = q * K * N, nd = q * M * N;
-    double *a = numbers(g->a, na), *m = numbers(g->b, nb), *bias = numbers(g->d, N), *old = numbers(g->d, nd), *want = malloc(nd * sizeof *want);
+    double *a = numbers(g->a, na), *m = numbers(g->b, nb), *bias = numbers(g->d, N), *old = numbers(g->d, nd),
+           *want = malloc(nd * sizeof *want);
     int64_t at[5] = {1 << 20, 2 << 20, 3 << 20, 4 << 20, 8 << 20};
     for (int j = 0; j < 4; j++) at[j] += shift * (int64_t)width(g->a);
     if (shift) at[2] = (3 << 20) + shift * (int64_t)width(g->d), at[3] = (4 << 20) + shift * (int64_t)width(g->d);
@@ -112,30 +114,116 @@ static void product(HdExec *x, int i, int64_t shift) {
     for (size_t e = 0; e < nd; e++) {
         size_t batch = e / (M * N), r = e / N % M, c = e % N;
         double sum = g->accumulate ? old[e] : 0;
-        for (size_t l = 0; l < K; l++) sum += a[batch * M * K + (g->ta ? l * M + r : r * K + l)] * m[batch * K * N + (g->tb ? c * K + l : l * N + c)];
+        for (size_t l = 0; l < K; l++)
+            sum +=
+                a[batch * M * K + (g->ta ? l * M + r : r * K + l)] * m[batch * K * N + (g->tb ? c * K + l : l * N + c)];
         if (g->epilogue != HD_EPI_NONE) sum += bias[c];
-        if (g->epilogue == HD_EPI_BIAS_GELU) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
+        if (g->epilogue == HD_EPI_BIAS_GELU)
+            sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
         want[e] = sum;
     }
-    hd_cuda_gemm(x, 0, i, hd_device(x, at[0]), hd_device(x, at[1]), hd_device(x, at[2]), hd_device(x, at[3]), hd_device(x, at[4]));
+    hd_cuda_gemm(x, 0, i, hd_device(x, at[0]), hd_device(x, at[1]), hd_device(x, at[2]), hd_device(x, at[3]),
+                 hd_device(x, at[4]));
     double *got = get(x, at[3], g->d, nd), worst = off(got, want, nd);
     double allowed = g->d == HD_F64 ? 1e-12 : g->d == HD_F32 ? 1e-5 : g->d == HD_F16 ? 2e-3 : 8e-3;
     if (!(worst < allowed)) {
         failures++;
-        printf("FAIL product %d (ta %d tb %d += %d batch %lld epilogue %d dtypes %d %d shift %lld): off by %g\n", i, g->ta, g->tb, g->accumulate,
-               (long long)g->batch, g->epilogue, (int)g->a, (int)g->d, (long long)shift, worst);
+        printf("FAIL product %d (ta %d tb %d += %d batch %lld epilogue %d dtypes %d %d shift %lld): off by %g\n", i,
+               g->ta, g->tb, g->accumulate, (long long)g->batch, g->epilogue, (int)g->a, (int)g->d, (long long)shift,
+               worst);
     }
     free(a), free(m), free(bias), free(old), free(want), free(got);
 }
 
 // --- attention
 static HdAttention attentions[] = {
-    {.batch = 2, .seq = 256, .heads = 4, .kv_heads = 4, .size = 64, .q_stride = 768, .k_stride = 768, .v_stride = 768, .o_stride = 256, .causal = true, .scale = 0.125f, .dtype = HD_BF16, .workspace_bytes = 1024, .kernel = {-1, -1, -1}},
-    {.batch = 2, .seq = 256, .heads = 4, .kv_heads = 4, .size = 64, .q_stride = 768, .k_stride = 768, .v_stride = 768, .o_stride = 256, .causal = true, .grad = true, .scale = 0.125f, .dtype = HD_BF16, .workspace_bytes = 8 << 20, .kernel = {-1, -1, -1}},
-    {.batch = 1, .seq = 384, .heads = 4, .kv_heads = 2, .size = 128, .q_stride = 512, .k_stride = 256, .v_stride = 256, .o_stride = 512, .causal = true, .scale = 0.08838835f, .dtype = HD_F16, .workspace_bytes = 1024, .kernel = {-1, -1, -1}},
-    {.batch = 1, .seq = 384, .heads = 4, .kv_heads = 2, .size = 128, .q_stride = 512, .k_stride = 256, .v_stride = 256, .o_stride = 512, .causal = true, .grad = true, .scale = 0.08838835f, .dtype = HD_F16, .workspace_bytes = 8 << 20, .kernel = {-1, -1, -1}},
-    {.batch = 2, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .q_stride = 128, .k_stride = 128, .v_stride = 128, .o_stride = 128, .causal = false, .scale = 0.125f, .dtype = HD_BF16, .workspace_bytes = 1024, .kernel = {-1, -1, -1}},
-    {.batch = 2, .seq = 128, .heads = 2, .kv_heads = 2, .size = 64, .q_stride = 128, .k_stride = 128, .v_stride = 128, .o_stride = 128, .causal = false, .grad = true, .scale = 0.125f, .dtype = HD_BF16, .workspace_bytes = 8 << 20, .kernel = {-1, -1, -1}},
+    {.batch = 2,
+     .seq = 256,
+     .heads = 4,
+     .kv_heads = 4,
+     .size = 64,
+     .q_stride = 768,
+     .k_stride = 768,
+     .v_stride = 768,
+     .o_stride = 256,
+     .causal = true,
+     .scale = 0.125f,
+     .dtype = HD_BF16,
+     .workspace_bytes = 1024,
+     .kernel = {-1, -1, -1}},
+    {.batch = 2,
+     .seq = 256,
+     .heads = 4,
+     .kv_heads = 4,
+     .size = 64,
+     .q_stride = 768,
+     .k_stride = 768,
+     .v_stride = 768,
+     .o_stride = 256,
+     .causal = true,
+     .grad = true,
+     .scale = 0.125f,
+     .dtype = HD_BF16,
+     .workspace_bytes = 8 << 20,
+     .kernel = {-1, -1, -1}},
+    {.batch = 1,
+     .seq = 384,
+     .heads = 4,
+     .kv_heads = 2,
+     .size = 128,
+     .q_stride = 512,
+     .k_stride = 256,
+     .v_stride = 256,
+     .o_stride = 512,
+     .causal = true,
+     .scale = 0.08838835f,
+     .dtype = HD_F16,
+     .workspace_bytes = 1024,
+     .kernel = {-1, -1, -1}},
+    {.batch = 1,
+     .seq = 384,
+     .heads = 4,
+     .kv_heads = 2,
+     .size = 128,
+     .q_stride = 512,
+     .k_stride = 256,
+     .v_stride = 256,
+     .o_stride = 512,
+     .causal = true,
+     .grad = true,
+     .scale = 0.08838835f,
+     .dtype = HD_F16,
+     .workspace_bytes = 8 << 20,
+     .kernel = {-1, -1, -1}},
+    {.batch = 2,
+     .seq = 128,
+     .heads = 2,
+     .kv_heads = 2,
+     .size = 64,
+     .q_stride = 128,
+     .k_stride = 128,
+     .v_stride = 128,
+     .o_stride = 128,
+     .causal = false,
+     .scale = 0.125f,
+     .dtype = HD_BF16,
+     .workspace_bytes = 1024,
+     .kernel = {-1, -1, -1}},
+    {.batch = 2,
+     .seq = 128,
+     .heads = 2,
+     .kv_heads = 2,
+     .size = 64,
+     .q_stride = 128,
+     .k_stride = 128,
+     .v_stride = 128,
+     .o_stride = 128,
+     .causal = false,
+     .grad = true,
+     .scale = 0.125f,
+     .dtype = HD_BF16,
+     .workspace_bytes = 8 << 20,
+     .kernel = {-1, -1, -1}},
 };
 
 typedef struct { double *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv; } Ref;
@@ -143,8 +231,10 @@ typedef struct { double *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv; } Ref;
 // One query row of one head: probabilities, output, and its share of the gradients.
 static void reference_row(const HdAttention *t, Ref *r, int64_t bt, int64_t h, int64_t i, double *p) {
     int64_t D = t->size, hk = h / (t->heads / t->kv_heads), last = t->causal ? i + 1 : t->seq;
-    const double *q = r->q + (bt * t->seq + i) * t->q_stride + h * D, *dout = r->dout + (bt * t->seq + i) * t->o_stride + h * D;
-    double *o = r->o + (bt * t->seq + i) * t->o_stride + h * D, *dq = r->dq + (bt * t->seq + i) * t->q_stride + h * D, top = -HUGE_VAL, sum = 0, delta = 0;
+    const double *q = r->q + (bt * t->seq + i) * t->q_stride + h * D,
+                 *dout = r->dout + (bt * t->seq + i) * t->o_stride + h * D;
+    double *o = r->o + (bt * t->seq + i) * t->o_stride + h * D, *dq = r->dq + (bt * t->seq + i) * t->q_stride + h * D,
+           top = -HUGE_VAL, sum = 0, delta = 0;
     for (int64_t j = 0; j < last; j++) {
         const double *k = r->k + (bt * t->seq + j) * t->k_stride + hk * D;
         p[j] = 0;
@@ -161,8 +251,10 @@ static void reference_row(const HdAttention *t, Ref *r, int64_t bt, int64_t h, i
     }
     for (int64_t d = 0; d < D; d++) delta += dout[d] * o[d];
     for (int64_t j = 0; j < last; j++) {
-        const double *k = r->k + (bt * t->seq + j) * t->k_stride + hk * D, *v = r->v + (bt * t->seq + j) * t->v_stride + hk * D;
-        double *dk = r->dk + (bt * t->seq + j) * t->k_stride + hk * D, *dv = r->dv + (bt * t->seq + j) * t->v_stride + hk * D, dp = 0;
+        const double *k = r->k + (bt * t->seq + j) * t->k_stride + hk * D,
+                     *v = r->v + (bt * t->seq + j) * t->v_stride + hk * D;
+        double *dk = r->dk + (bt * t->seq + j) * t->k_stride + hk * D,
+               *dv = r->dv + (bt * t->seq + j) * t->v_stride + hk * D, dp = 0;
         for (int64_t d = 0; d < D; d++) dp += dout[d] * v[d];
         double ds = p[j] * (dp - delta) * (double)t->scale;
         for (int64_t d = 0; d < D; d++) {
@@ -185,10 +277,15 @@ static bool repeats(HdExec *x, int64_t at, size_t bytes, void **first) {
 static void attention(HdExec *x, int i) {
     const HdAttention *t = &attentions[i], *g = &attentions[i + 1];
     bool packed = t->q_stride == 3 * t->heads * t->size;
-    size_t rows = (size_t)(t->batch * t->seq), nq = rows * (size_t)t->q_stride, nk = rows * (size_t)t->k_stride, no = rows * (size_t)t->o_stride;
+    size_t rows = (size_t)(t->batch * t->seq), nq = rows * (size_t)t->q_stride, nk = rows * (size_t)t->k_stride,
+           no = rows * (size_t)t->o_stride;
     size_t nl = (size_t)(t->batch * t->heads * t->seq);
     int64_t part = packed ? t->heads * t->size : 0; // elements from q to k to v in a packed row
-    Ref r = {.q = numbers(t->dtype, nq), .dout = numbers(t->dtype, no), .o = calloc(no, 8), .lse = calloc(nl, 8), .dq = calloc(nq, 8)};
+    Ref r = {.q = numbers(t->dtype, nq),
+             .dout = numbers(t->dtype, no),
+             .o = calloc(no, 8),
+             .lse = calloc(nl, 8),
+             .dq = calloc(nq, 8)};
     r.k = packed ? r.q + part : numbers(t->dtype, nk);
     r.v = packed ? r.q + 2 * part : numbers(t->dtype, nk);
     r.dk = packed ? r.dq + part : calloc(nk, 8);
@@ -198,37 +295,46 @@ static void attention(HdExec *x, int i) {
         for (int64_t h = 0; h < t->heads; h++)
             for (int64_t row = 0; row < t->seq; row++) reference_row(t, &r, bt, h, row, p);
     enum { MIB = 1 << 20 };
-    int64_t w = (int64_t)width(t->dtype), q = MIB, k = packed ? q + part * w : 2 * MIB, v = packed ? q + 2 * part * w : 3 * MIB;
-    int64_t o = 4 * MIB, dout = 5 * MIB, lse = 6 * MIB, dq = 7 * MIB, dk = packed ? dq + part * w : 8 * MIB, dv = packed ? dq + 2 * part * w : 9 * MIB, ws = 16 * MIB;
+    int64_t w = (int64_t)width(t->dtype), q = MIB, k = packed ? q + part * w : 2 * MIB,
+            v = packed ? q + 2 * part * w : 3 * MIB;
+    int64_t o = 4 * MIB, dout = 5 * MIB, lse = 6 * MIB, dq = 7 * MIB, dk = packed ? dq + part * w : 8 * MIB,
+            dv = packed ? dq + 2 * part * w : 9 * MIB, ws = 16 * MIB;
     put(x, q, t->dtype, r.q, nq);
     if (!packed) put(x, k, t->dtype, r.k, nk), put(x, v, t->dtype, r.v, nk);
     put(x, dout, t->dtype, r.dout, no);
     void *first[4] = {NULL};
     bool same = true;
     for (int n = 0; n < 3; n++) {
-        hd_cuda_attention(x, 0, t, hd_device(x, q), hd_device(x, k), hd_device(x, v), hd_device(x, o), hd_device(x, lse), hd_device(x, ws));
-        hd_cuda_attention_grad(x, 0, g, hd_device(x, dout), hd_device(x, q), hd_device(x, k), hd_device(x, v), hd_device(x, o), hd_device(x, lse),
-                               hd_device(x, dq), hd_device(x, dk), hd_device(x, dv), hd_device(x, ws));
-        same = repeats(x, o, no * (size_t)w, &first[0]) && repeats(x, dq, nq * (size_t)w, &first[1]) && repeats(x, packed ? dq : dk, (packed ? nq : nk) * (size_t)w, &first[2]) &&
+        hd_cuda_attention(x, 0, t, hd_device(x, q), hd_device(x, k), hd_device(x, v), hd_device(x, o),
+                          hd_device(x, lse), hd_device(x, ws));
+        hd_cuda_attention_grad(x, 0, g, hd_device(x, dout), hd_device(x, q), hd_device(x, k), hd_device(x, v),
+                               hd_device(x, o), hd_device(x, lse), hd_device(x, dq), hd_device(x, dk), hd_device(x, dv),
+                               hd_device(x, ws));
+        same = repeats(x, o, no * (size_t)w, &first[0]) && repeats(x, dq, nq * (size_t)w, &first[1]) &&
+               repeats(x, packed ? dq : dk, (packed ? nq : nk) * (size_t)w, &first[2]) &&
                repeats(x, packed ? dq : dv, (packed ? nq : nk) * (size_t)w, &first[3]) && same;
     }
     double *go = get(x, o, t->dtype, no), *gl = get(x, lse, HD_F32, nl), *gq = get(x, dq, t->dtype, nq);
     double *gk = packed ? NULL : get(x, dk, t->dtype, nk), *gv = packed ? NULL : get(x, dv, t->dtype, nk);
-    double e[5] = {off(go, r.o, no), off(gl, r.lse, nl), off(gq, r.dq, nq), packed ? 0 : off(gk, r.dk, nk), packed ? 0 : off(gv, r.dv, nk)};
+    double e[5] = {off(go, r.o, no), off(gl, r.lse, nl), off(gq, r.dq, nq), packed ? 0 : off(gk, r.dk, nk),
+                   packed ? 0 : off(gv, r.dv, nk)};
     bool good = same && e[0] < 1e-2 && e[1] < 1e-3 && e[2] < 2e-2 && e[3] < 2e-2 && e[4] < 2e-2;
-    printf("%s attention %d%s: o %.2g, lse %.2g, %s %.2g, dk %.2g, dv %.2g, %s\n", good ? "ok  " : "FAIL", i, packed ? " (packed)" : "", e[0], e[1],
-           packed ? "dqkv" : "dq", e[2], e[3], e[4], same ? "repeats bit for bit" : "does NOT repeat");
+    printf("%s attention %d%s: o %.2g, lse %.2g, %s %.2g, dk %.2g, dv %.2g, %s\n", good ? "ok  " : "FAIL", i,
+           packed ? " (packed)" : "", e[0], e[1], packed ? "dqkv" : "dq", e[2], e[3], e[4],
+           same ? "repeats bit for bit" : "does NOT repeat");
     failures += !good;
 }
 
 // --- kernels, streams, graphs
-static const HdSource sources[] = {
-    {"bump.cu", "extern \"C\" __global__ void bump(int *p, int by, double *sum, double x) { extern __shared__ int s[]; s[threadIdx.x] = by; __syncthreads();\n"
-                "  if (threadIdx.x == 0) { *p += s[blockDim.x - 1]; *sum += x; } }\n"},
-    {"twice.cu", "extern \"C\" __global__ void twice(int *p) { *p *= 2; }\n"}};
+static const HdSource sources[] = {{"bump.cu", "extern \"C\" __global__ void bump(int *p, int by, double *sum, double "
+                                               "x) { extern __shared__ int s[]; s[threadIdx.x] = by; __syncthreads();\n"
+                                               "  if (threadIdx.x == 0) { *p += s[blockDim.x - 1]; *sum += x; } }\n"},
+                                   {"twice.cu", "extern \"C\" __global__ void twice(int *p) { *p *= 2; }\n"}};
 static const HdKernel kernels[] = {{"bump", 0, 100000}, {"twice", 1, 0}};
 static const char *const streams[] = {"compute", "side"};
-static const HdAction actions[] = {{"launch", "compute", "a", "x.hd:1", 0, 0}, {"launch", "side", "b", "x.hd:2", 0, 0}, {"gemm", "compute", "c", "x.hd:3", 2. * M * N * K, 0}};
+static const HdAction actions[] = {{"launch", "compute", "a", "x.hd:1", 0, 0},
+                                   {"launch", "side", "b", "x.hd:2", 0, 0},
+                                   {"gemm", "compute", "c", "x.hd:3", 2. * M *N *K, 0}};
 enum { COUNTER = 0, SUM = 256 };
 
 static void step(HdExec *x);
@@ -246,7 +352,8 @@ static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, th
     hd_cuda_record(x, 1, 1);
     hd_cuda_wait(x, 0, 1);
     hd_action(x, funcs, 2);
-    hd_cuda_gemm(x, 0, 0, hd_device(x, 1 << 20), hd_device(x, 2 << 20), 0, hd_device(x, 4 << 20), hd_device(x, 8 << 20));
+    hd_cuda_gemm(x, 0, 0, hd_device(x, 1 << 20), hd_device(x, 2 << 20), 0, hd_device(x, 4 << 20),
+                 hd_device(x, 8 << 20));
     hd_cuda_copy(x, 0, hd_device(x, 12 << 20), hd_device(x, 4 << 20), 1024);
     hd_cuda_zero(x, 0, hd_device(x, 4 << 20), 512);
 }
@@ -271,7 +378,14 @@ static void functions(const HdProgram *p, bool graphs, const char *profile) {
 int main(int argc, char **argv) {
     HdDtype all[] = {HD_F32, HD_BF16, HD_F16, HD_F64};
     for (int t = 0; t < 4; t++)
-        for (int i = 0; i < 8; i++) add_gemm((HdGemm){.ta = i & 1, .tb = i >> 1 & 1, .accumulate = i >> 2, .batch = 1, .a = all[t], .b = all[t], .d = all[t]});
+        for (int i = 0; i < 8; i++)
+            add_gemm((HdGemm){.ta = i & 1,
+                              .tb = i >> 1 & 1,
+                              .accumulate = i >> 2,
+                              .batch = 1,
+                              .a = all[t],
+                              .b = all[t],
+                              .d = all[t]});
     add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
     add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS_GELU, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
     add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS, .batch = 1, .a = HD_F32, .b = HD_F32, .d = HD_F32});
@@ -280,9 +394,28 @@ int main(int argc, char **argv) {
     add_gemm((HdGemm){.ta = true, .accumulate = true, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_F32});
     add_gemm((HdGemm){.tb = true, .batch = 3, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
     add_gemm((HdGemm){.ta = true, .batch = 2, .a = HD_F32, .b = HD_F32, .d = HD_F32});
-    HdProgram p = {.model = "Check", .source = "x.hd", .target = "cuda", .arch = "sm_80", .plan_hash = "0", .model_hash = "0", .report = "{}",
-                   .arena_bytes = 64 << 20, .loss = -1, .norm = -1, .step = -1, .n_funcs = 1, .funcs = funcs, .backend = b, .n_sources = 2,
-                   .n_kernels = 2, .n_gemms = n_gemms, .sources = sources, .kernels = kernels, .gemms = gemms, .n_streams = 2, .n_events = 2,
+    HdProgram p = {.model = "Check",
+                   .source = "x.hd",
+                   .target = "cuda",
+                   .arch = "sm_80",
+                   .plan_hash = "0",
+                   .model_hash = "0",
+                   .report = "{}",
+                   .arena_bytes = 64 << 20,
+                   .loss = -1,
+                   .norm = -1,
+                   .step = -1,
+                   .n_funcs = 1,
+                   .funcs = funcs,
+                   .backend = b,
+                   .n_sources = 2,
+                   .n_kernels = 2,
+                   .n_gemms = n_gemms,
+                   .sources = sources,
+                   .kernels = kernels,
+                   .gemms = gemms,
+                   .n_streams = 2,
+                   .n_events = 2,
                    .streams = streams};
     functions(&p, true, NULL);
     functions(&p, false, NULL);

@@ -1,8 +1,9 @@
-// The example models in a small size, with parameters and a batch filled in: the whole-model cases of the numeric tests.
+// The example models in a small size, with parameters and a batch filled in: the whole-model cases of the numeric
+// tests.
 #ifndef TESTS_NUMERIC_EXAMPLES_H
 #define TESTS_NUMERIC_EXAMPLES_H
 #include "frontend/frontend.h"
-#include "passes/manager.h"
+#include "passes/manager/manager.h"
 #include "tests/numeric/harness.h"
 #include <stdlib.h>
 
@@ -45,8 +46,8 @@ static Loaded load(Test *t, const Model *model, const char *setting, const char 
     return l;
 }
 
-// The k-th element of parameter `index`: weights around 0, those that start at 1 around 1. The same in every stage and dtype: on
-// a lattice of 1/64, which is exact in bf16.
+// The k-th element of parameter `index`: weights around 0, those that start at 1 around 1. The same in every stage and
+// dtype: on a lattice of 1/64, which is exact in bf16.
 static double parameter(const Symbol *s, int64_t k) {
     uint64_t state = (uint64_t)hd_int(&s->attrs, A_INDEX, 0) * 1000003u + (uint64_t)k;
     double one = strcmp(hd_word(&s->attrs, A_INIT, "zeros"), "ones") == 0;
@@ -58,7 +59,8 @@ static void fill_batch(Loaded *l, const Func *f) {
     double vocab = (double)hd_int(&hd_config(l->m, "model")->attrs, A_VOCAB, 2);
     for (int i = 0; i < f->n_args; i++) {
         l->in[i] = hd_tensor(l->arena, f->args[i]->type);
-        for (int64_t k = 0, n = hd_type_count(l->in[i].type); k < n; k++) l->in[i].data[k] = floor(uniform(&state, 0, vocab));
+        for (int64_t k = 0, n = hd_type_count(l->in[i].type); k < n; k++)
+            l->in[i].data[k] = floor(uniform(&state, 0, vocab));
     }
 }
 

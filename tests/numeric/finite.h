@@ -1,8 +1,8 @@
 // Gradients against finite differences of the evaluator.
 //
-// Bound: a difference of fourth order with h = 1e-3 has a truncation error of h^4/30 times the fifth derivative (about 1e-12 for the
-// values used here) and a rounding error of 2^-52 |loss| / h (about 1e-13), so 1e-8 of the parameter's largest gradient is far
-// above both, and far below the smallest error that a wrong rule could make.
+// Bound: a difference of fourth order with h = 1e-3 has a truncation error of h^4/30 times the fifth derivative (about
+// 1e-12 for the values used here) and a rounding error of 2^-52 |loss| / h (about 1e-13), so 1e-8 of the parameter's
+// largest gradient is far above both, and far below the smallest error that a wrong rule could make.
 #ifndef TESTS_NUMERIC_FINITE_H
 #define TESTS_NUMERIC_FINITE_H
 #include "tests/numeric/harness.h"
@@ -23,7 +23,8 @@ static double difference(Test *t, Eval *e, const Func *f, const Tensor *in, doub
 }
 
 // At most `samples` elements of each parameter are compared.
-static inline void compare(Test *t, Eval *e, const Module *m, const Tensor *in, double micro, int samples, uint64_t *state) {
+static inline void compare(Test *t, Eval *e, const Module *m, const Tensor *in, double micro, int samples,
+                           uint64_t *state) {
     const Func *eval = hd_func_find(m, "eval"), *backward = hd_func_find(m, "micro");
     double forward = loss_at(t, e, eval, in), loss = loss_at(t, e, backward, in);
     if (!(fabs(forward - loss) <= 1e-14 * fabs(forward))) fail(t, "@eval gives %.17g, @micro %.17g", forward, loss);
@@ -38,7 +39,8 @@ static inline void compare(Test *t, Eval *e, const Module *m, const Tensor *in, 
             int64_t i = n <= samples ? k : (int64_t)uniform(state, 0, (double)n);
             double want = difference(t, e, eval, in, &p.data[i], STEP) / micro;
             t->compared++;
-            if (!(fabs(g.data[i] - want) <= BOUND * largest)) fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", s->name, (long long)i, g.data[i], want);
+            if (!(fabs(g.data[i] - want) <= BOUND * largest))
+                fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", s->name, (long long)i, g.data[i], want);
         }
     }
 }

@@ -1,75 +1,126 @@
-// Every gradient rule of the op table against finite differences of the evaluator. Pointwise ops get their cases from the table,
-// the others from the list below; an op with a gradient that no case uses fails the test.
+// Every gradient rule of the op table against finite differences of the evaluator. Pointwise ops get their cases from
+// the table, the others from the list below; an op with a gradient that no case uses fails the test.
 #include "tests/numeric/finite.h"
 
-// Structured ops: parameters @a, @b, @c in. `loss` makes @loss of %y. A case is text so that it reads as the printed IR.
+// Structured ops: parameters @a, @b, @c in. `loss` makes @loss of %y. A case is text so that it reads as the printed
+// IR.
 static const char *const cases[] = {
-    "cast", "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = cast %0 {out = f64} : f64[3,4]\n",
-    "reshape", "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = reshape %0 : f32[2,6]\n",
-    "broadcast", "param @a : f32[3,1]\n---\n%0 = param {param = @a} : f32[3,1]\n%y = broadcast %0 : f32[2,3,4]\n",
-    "transpose", "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = transpose %0 {perm = [2, 0, 1]} : f32[4,2,3]\n",
+    "cast",
+    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = cast %0 {out = f64} : f64[3,4]\n",
+    "reshape",
+    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = reshape %0 : f32[2,6]\n",
+    "broadcast",
+    "param @a : f32[3,1]\n---\n%0 = param {param = @a} : f32[3,1]\n%y = broadcast %0 : f32[2,3,4]\n",
+    "transpose",
+    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = transpose %0 {perm = [2, 0, 1]} : "
+    "f32[4,2,3]\n",
     // one slice that leaves both ends, slices with a gap, slices that overlap, slices of two axes
-    "slice", "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = slice %0 {axis = 1, start = 1, size = 3} : f32[3,3]\n",
-    "slice", "param @a : f32[6,2]\n---\n%0 = param {param = @a} : f32[6,2]\n%1 = square %0 : f32[6,2]\n"
-             "%2 = slice %1 {axis = 0, start = 0, size = 2} : f32[2,2]\n%3 = slice %1 {axis = 0, start = 2, size = 2} : f32[2,2]\n"
-             "%4 = slice %1 {axis = 0, start = 4, size = 2} : f32[2,2]\n%5 = mul %2, %3 : f32[2,2]\n%y = mul %5, %4 : f32[2,2]\n",
-    "slice", "param @a : f32[6,2]\n---\n%0 = param {param = @a} : f32[6,2]\n%1 = square %0 : f32[6,2]\n"
-             "%2 = slice %1 {axis = 0, start = 3, size = 2} : f32[2,2]\n%3 = slice %1 {axis = 0, start = 1, size = 2} : f32[2,2]\n"
-             "%4 = slice %1 {axis = 0, start = 2, size = 2} : f32[2,2]\n%5 = slice %1 {axis = 1, start = 1, size = 1} : f32[6,1]\n"
-             "%6 = slice %5 {axis = 0, start = 0, size = 2} : f32[2,1]\n%7 = mul %2, %3 : f32[2,2]\n%8 = mul %7, %4 : f32[2,2]\n"
-             "%9 = mul %8, %6 : f32[2,2]\n%y = mul %9, %2 : f32[2,2]\n",
-    "concat", "param @a : f32[2,3]\nparam @b : f32[2,1]\n---\n%0 = param {param = @a} : f32[2,3]\n%1 = param {param = @b} : f32[2,1]\n"
-              "%2 = const {value = 2} : f32[2,2]\n%y = concat %0, %2, %1 {axis = 1} : f32[2,6]\n",
-    "sum", "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [0, 2]} : f32[3]\n",
-    "sum", "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [1], keep} : f32[2,1,4]\n",
-    "matmul", "param @a : f32[3,4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = param {param = @b} : f32[4,5]\n"
-              "%y = matmul %0, %1 : f32[3,5]\n",
-    "matmul", "param @a : f32[2,3,4]\nparam @b : f32[5,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} : f32[5,4]\n"
-              "%y = matmul %0, %1 {tb} : f32[2,3,5]\n",
-    "matmul", "param @a : f32[2,2,3]\nparam @b : f32[2,2,5]\n---\n%0 = param {param = @a} : f32[2,2,3]\n%1 = param {param = @b} : f32[2,2,5]\n"
-              "%y = matmul %0, %1 {ta} : f32[3,5]\n",
-    "matmul", "param @a : f32[4,3]\nparam @b : f32[5,4]\n---\n%0 = param {param = @a} : f32[4,3]\n%1 = param {param = @b} : f32[5,4]\n"
-              "%y = matmul %0, %1 {ta, tb} : f32[3,5]\n",
-    "matmul", "param @a : f32[4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[4]\n%1 = param {param = @b} : f32[4,5]\n"
-              "%y = matmul %0, %1 : f32[5]\n",
-    "bmm", "param @a : f32[2,3,4]\nparam @b : f32[2,4,5]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} : f32[2,4,5]\n"
-           "%y = bmm %0, %1 : f32[2,3,5]\n",
-    "bmm", "param @a : f32[2,3,4]\nparam @b : f32[2,5,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} : f32[2,5,4]\n"
-           "%y = bmm %0, %1 {tb} : f32[2,3,5]\n",
-    "bmm", "param @a : f32[2,2,4,3]\nparam @b : f32[2,2,4,5]\n---\n%0 = param {param = @a} : f32[2,2,4,3]\n"
-           "%1 = param {param = @b} : f32[2,2,4,5]\n%y = bmm %0, %1 {ta} : f32[2,2,3,5]\n",
-    "bmm", "param @a : f32[2,4,3]\nparam @b : f32[2,5,4]\n---\n%0 = param {param = @a} : f32[2,4,3]\n%1 = param {param = @b} : f32[2,5,4]\n"
-           "%y = bmm %0, %1 {ta, tb} : f32[2,3,5]\n",
-    "embedding", "param @a : f32[7,3]\n---\n%0 = param {param = @a} : f32[7,3]\n%y = embedding %0, %t : f32[2,4,3]\n",
-    "layer_norm", "param @a : f32[2,3,5]\nparam @b : f32[5]\nparam @c : f32[5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n"
-                  "%1 = param {param = @b} : f32[5]\n%2 = param {param = @c} : f32[5]\n"
-                  "%y, %m, %s = layer_norm %0, %1, %2 {eps = 1e-05} : f32[2,3,5], f32[2,3], f32[2,3]\n",
-    "rms_norm", "param @a : f32[2,3,5]\nparam @b : f32[5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n%1 = param {param = @b} : f32[5]\n"
-                "%y, %s = rms_norm %0, %1 {eps = 1e-05} : f32[2,3,5], f32[2,3]\n",
-    "softmax", "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = softmax %0 : f32[3,5]\n",
-    "softmax", "param @a : f32[2,4,4]\n---\n%0 = param {param = @a} : f32[2,4,4]\n%y = softmax %0 {causal} : f32[2,4,4]\n",
-    "rope", "param @a : f32[2,3,8]\n---\n%0 = param {param = @a} : f32[2,3,8]\n%y = rope %0 {heads = 2, theta = 10000} : f32[2,3,8]\n",
-    "rope", "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = rope %0 {heads = 1, theta = 100, inverse} : f32[3,4]\n",
-    "attention", "param @a : f32[2,4,6]\nparam @b : f32[2,4,6]\nparam @c : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n"
-                 "%1 = param {param = @b} : f32[2,4,6]\n%2 = param {param = @c} : f32[2,4,6]\n"
-                 "%y, %s = attention %0, %1, %2 {heads = 2, causal} : f32[2,4,6], f32[2,2,4]\n",
-    "attention", "param @a : f32[1,3,8]\nparam @b : f32[1,3,4]\nparam @c : f32[1,3,4]\n---\n%0 = param {param = @a} : f32[1,3,8]\n"
-                 "%1 = param {param = @b} : f32[1,3,4]\n%2 = param {param = @c} : f32[1,3,4]\n"
-                 "%y, %s = attention %0, %1, %2 {heads = 4, kv_heads = 2, scale = 0.3} : f32[1,3,8], f32[1,4,3]\n",
-    "attention", "param @a : f32[2,3,16]\n---\n%0 = param {param = @a} : f32[2,3,16]\n"
-                 "%y, %s = attention %0 {heads = 4, kv_heads = 2, causal, packed} : f32[2,3,8], f32[2,4,3]\n",
-    "cross_entropy", "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%y = cross_entropy %0, %t : f32\n",
+    "slice",
+    "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = slice %0 {axis = 1, start = 1, size = 3} : "
+    "f32[3,3]\n",
+    "slice",
+    "param @a : f32[6,2]\n---\n%0 = param {param = @a} : f32[6,2]\n%1 = square %0 : f32[6,2]\n"
+    "%2 = slice %1 {axis = 0, start = 0, size = 2} : f32[2,2]\n%3 = slice %1 {axis = 0, start = 2, size = 2} : "
+    "f32[2,2]\n"
+    "%4 = slice %1 {axis = 0, start = 4, size = 2} : f32[2,2]\n%5 = mul %2, %3 : f32[2,2]\n%y = mul %5, %4 : "
+    "f32[2,2]\n",
+    "slice",
+    "param @a : f32[6,2]\n---\n%0 = param {param = @a} : f32[6,2]\n%1 = square %0 : f32[6,2]\n"
+    "%2 = slice %1 {axis = 0, start = 3, size = 2} : f32[2,2]\n%3 = slice %1 {axis = 0, start = 1, size = 2} : "
+    "f32[2,2]\n"
+    "%4 = slice %1 {axis = 0, start = 2, size = 2} : f32[2,2]\n%5 = slice %1 {axis = 1, start = 1, size = 1} : "
+    "f32[6,1]\n"
+    "%6 = slice %5 {axis = 0, start = 0, size = 2} : f32[2,1]\n%7 = mul %2, %3 : f32[2,2]\n%8 = mul %7, %4 : f32[2,2]\n"
+    "%9 = mul %8, %6 : f32[2,2]\n%y = mul %9, %2 : f32[2,2]\n",
+    "concat",
+    "param @a : f32[2,3]\nparam @b : f32[2,1]\n---\n%0 = param {param = @a} : f32[2,3]\n%1 = param {param = @b} : "
+    "f32[2,1]\n"
+    "%2 = const {value = 2} : f32[2,2]\n%y = concat %0, %2, %1 {axis = 1} : f32[2,6]\n",
+    "sum",
+    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [0, 2]} : f32[3]\n",
+    "sum",
+    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [1], keep} : f32[2,1,4]\n",
+    "matmul",
+    "param @a : f32[3,4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = param {param = @b} : "
+    "f32[4,5]\n"
+    "%y = matmul %0, %1 : f32[3,5]\n",
+    "matmul",
+    "param @a : f32[2,3,4]\nparam @b : f32[5,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} : "
+    "f32[5,4]\n"
+    "%y = matmul %0, %1 {tb} : f32[2,3,5]\n",
+    "matmul",
+    "param @a : f32[2,2,3]\nparam @b : f32[2,2,5]\n---\n%0 = param {param = @a} : f32[2,2,3]\n%1 = param {param = @b} "
+    ": f32[2,2,5]\n"
+    "%y = matmul %0, %1 {ta} : f32[3,5]\n",
+    "matmul",
+    "param @a : f32[4,3]\nparam @b : f32[5,4]\n---\n%0 = param {param = @a} : f32[4,3]\n%1 = param {param = @b} : "
+    "f32[5,4]\n"
+    "%y = matmul %0, %1 {ta, tb} : f32[3,5]\n",
+    "matmul",
+    "param @a : f32[4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[4]\n%1 = param {param = @b} : "
+    "f32[4,5]\n"
+    "%y = matmul %0, %1 : f32[5]\n",
+    "bmm",
+    "param @a : f32[2,3,4]\nparam @b : f32[2,4,5]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} "
+    ": f32[2,4,5]\n"
+    "%y = bmm %0, %1 : f32[2,3,5]\n",
+    "bmm",
+    "param @a : f32[2,3,4]\nparam @b : f32[2,5,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} "
+    ": f32[2,5,4]\n"
+    "%y = bmm %0, %1 {tb} : f32[2,3,5]\n",
+    "bmm",
+    "param @a : f32[2,2,4,3]\nparam @b : f32[2,2,4,5]\n---\n%0 = param {param = @a} : f32[2,2,4,3]\n"
+    "%1 = param {param = @b} : f32[2,2,4,5]\n%y = bmm %0, %1 {ta} : f32[2,2,3,5]\n",
+    "bmm",
+    "param @a : f32[2,4,3]\nparam @b : f32[2,5,4]\n---\n%0 = param {param = @a} : f32[2,4,3]\n%1 = param {param = @b} "
+    ": f32[2,5,4]\n"
+    "%y = bmm %0, %1 {ta, tb} : f32[2,3,5]\n",
+    "embedding",
+    "param @a : f32[7,3]\n---\n%0 = param {param = @a} : f32[7,3]\n%y = embedding %0, %t : f32[2,4,3]\n",
+    "layer_norm",
+    "param @a : f32[2,3,5]\nparam @b : f32[5]\nparam @c : f32[5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n"
+    "%1 = param {param = @b} : f32[5]\n%2 = param {param = @c} : f32[5]\n"
+    "%y, %m, %s = layer_norm %0, %1, %2 {eps = 1e-05} : f32[2,3,5], f32[2,3], f32[2,3]\n",
+    "rms_norm",
+    "param @a : f32[2,3,5]\nparam @b : f32[5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n%1 = param {param = @b} : "
+    "f32[5]\n"
+    "%y, %s = rms_norm %0, %1 {eps = 1e-05} : f32[2,3,5], f32[2,3]\n",
+    "softmax",
+    "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = softmax %0 : f32[3,5]\n",
+    "softmax",
+    "param @a : f32[2,4,4]\n---\n%0 = param {param = @a} : f32[2,4,4]\n%y = softmax %0 {causal} : f32[2,4,4]\n",
+    "rope",
+    "param @a : f32[2,3,8]\n---\n%0 = param {param = @a} : f32[2,3,8]\n%y = rope %0 {heads = 2, theta = 10000} : "
+    "f32[2,3,8]\n",
+    "rope",
+    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = rope %0 {heads = 1, theta = 100, inverse} : "
+    "f32[3,4]\n",
+    "attention",
+    "param @a : f32[2,4,6]\nparam @b : f32[2,4,6]\nparam @c : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n"
+    "%1 = param {param = @b} : f32[2,4,6]\n%2 = param {param = @c} : f32[2,4,6]\n"
+    "%y, %s = attention %0, %1, %2 {heads = 2, causal} : f32[2,4,6], f32[2,2,4]\n",
+    "attention",
+    "param @a : f32[1,3,8]\nparam @b : f32[1,3,4]\nparam @c : f32[1,3,4]\n---\n%0 = param {param = @a} : f32[1,3,8]\n"
+    "%1 = param {param = @b} : f32[1,3,4]\n%2 = param {param = @c} : f32[1,3,4]\n"
+    "%y, %s = attention %0, %1, %2 {heads = 4, kv_heads = 2, scale = 0.3} : f32[1,3,8], f32[1,4,3]\n",
+    "attention",
+    "param @a : f32[2,3,16]\n---\n%0 = param {param = @a} : f32[2,3,16]\n"
+    "%y, %s = attention %0 {heads = 4, kv_heads = 2, causal, packed} : f32[2,3,8], f32[2,4,3]\n",
+    "cross_entropy",
+    "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%y = cross_entropy %0, %t : f32\n",
     // the loss is used on its own way, so that it cannot come out of cross_entropy_grad
-    "cross_entropy", "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%1 = cross_entropy %0, %t : f32\n"
-                     "%y = square %1 : f32\n",
+    "cross_entropy",
+    "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%1 = cross_entropy %0, %t : f32\n"
+    "%y = square %1 : f32\n",
     // two losses of which the second needs the first's value, and a parameter read in three places
-    "param", "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%1 = square %0 : f32[2,4,6]\n"
-             "%2 = cross_entropy %1, %t : f32\n%3 = param {param = @a} : f32[2,4,6]\n%4 = cross_entropy %3, %t : f32\n"
-             "%y = mul %2, %4 : f32\n",
+    "param",
+    "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%1 = square %0 : f32[2,4,6]\n"
+    "%2 = cross_entropy %1, %t : f32\n%3 = param {param = @a} : f32[2,4,6]\n%4 = cross_entropy %3, %t : f32\n"
+    "%y = mul %2, %4 : f32\n",
 };
 
-// Parameter k has its values on a lattice of its own, so that no two operands of max, min or relu come within reach of the
-// difference's step of each other or of zero.
+// Parameter k has its values on a lattice of its own, so that no two operands of max, min or relu come within reach of
+// the difference's step of each other or of zero.
 static void fill(Tensor t, uint64_t *state, bool positive, int k) {
     for (int64_t i = 0, n = hd_type_count(t.type); i < n; i++) {
         if (!hd_dtype_is_float(t.type->dtype)) t.data[i] = floor(uniform(state, 0, 6));
@@ -144,14 +195,17 @@ static void pointwise_case(Test *t, OpKind k, int n, const char *a_shape, const 
 
 static void pointwise(Test *t, OpKind k, int n) {
     t->name = hd_op_info(k)->mnemonic;
-    t->positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV; // away from where they have no derivative
+    t->positive =
+        k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV; // away from where they have no derivative
     if (n == 1) {
         pointwise_case(t, k, 1, "3,4", "", "3,4");
         pointwise_case(t, k, 1, "", "", "");
     } else {
-        static const char *const shapes[][3] = {{"3,4", "3,4", "3,4"}, {"2,3,4", "4", "2,3,4"}, {"3,1", "1,4", "3,4"},
-                                                {"", "3,4", "3,4"},    {"4", "", "4"},          {"4", "2,1,1", "2,1,4"}};
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) pointwise_case(t, k, 2, shapes[i][0], shapes[i][1], shapes[i][2]);
+        static const char *const shapes[][3] = {{"3,4", "3,4", "3,4"}, {"2,3,4", "4", "2,3,4"},
+                                                {"3,1", "1,4", "3,4"}, {"", "3,4", "3,4"},
+                                                {"4", "", "4"},        {"4", "2,1,1", "2,1,4"}};
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            pointwise_case(t, k, 2, shapes[i][0], shapes[i][1], shapes[i][2]);
     }
     t->positive = false;
 }

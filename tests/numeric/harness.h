@@ -1,7 +1,7 @@
 // What the numeric tests share: failures, random numbers, running a function.
 #ifndef TESTS_NUMERIC_HARNESS_H
 #define TESTS_NUMERIC_HARNESS_H
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "passes/pass.h"
 #include <math.h>
 #include <stdio.h>

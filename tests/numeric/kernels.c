@@ -1,7 +1,8 @@
-// The contract of kernel functions, on what fuse makes of random functions: a code generator knows a value by its type (full,
-// periodic, one a column, one a row, scalar) and by the op that made it. Here every pointwise op of every kernel is read that way and
-// compared, element by element, with what numpy broadcasting says; and the rules about results, tables and map kernels are checked.
-#include "passes/manager.h"
+// The contract of kernel functions, on what fuse makes of random functions: a code generator knows a value by its type
+// (full, periodic, one a column, one a row, scalar) and by the op that made it. Here every pointwise op of every kernel
+// is read that way and compared, element by element, with what numpy broadcasting says; and the rules about results,
+// tables and map kernels are checked.
+#include "passes/manager/manager.h"
 #include "tests/numeric/random_graph.h"
 #include <stdlib.h>
 
@@ -62,8 +63,8 @@ static void check_pointwise(Checker *c, const Op *o) {
                 int64_t want = by_broadcasting(y->type, o->in[i]->type, by_class(c, y, row, col));
                 c->t->compared++;
                 if (by_class(c, o->in[i], row, col) == want) continue;
-                fail(c->t, "@%s: operand %d of %s is read at element %lld, not %lld", c->k->name, i, hd_op_info(o->kind)->mnemonic,
-                     (long long)by_class(c, o->in[i], row, col), (long long)want);
+                fail(c->t, "@%s: operand %d of %s is read at element %lld, not %lld", c->k->name, i,
+                     hd_op_info(o->kind)->mnemonic, (long long)by_class(c, o->in[i], row, col), (long long)want);
                 return;
             }
 }
@@ -82,12 +83,16 @@ static void check_rows(Checker *c) {
         if (hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST) check_pointwise(c, o);
         if (o->kind == OP_RESHAPE) check_reshape(c, o);
         for (int i = 0; i < o->n_in && o->kind != OP_RETURN; i++)
-            if (column_result(o->in[i])) fail(c->t, "@%s: %s reads a sum over rows", c->k->name, hd_op_info(o->kind)->mnemonic);
+            if (column_result(o->in[i]))
+                fail(c->t, "@%s: %s reads a sum over rows", c->k->name, hd_op_info(o->kind)->mnemonic);
         bool table = o->kind == OP_EMBEDDING || o->kind == OP_LAYER_NORM || o->kind == OP_RMS_NORM;
         for (int i = o->kind != OP_EMBEDDING; table && i < o->n_in; i++)
-            if (o->in[i]->def) fail(c->t, "@%s: operand %d of %s is made inside", c->k->name, i, hd_op_info(o->kind)->mnemonic);
+            if (o->in[i]->def)
+                fail(c->t, "@%s: operand %d of %s is made inside", c->k->name, i, hd_op_info(o->kind)->mnemonic);
         for (int i = 0; i < o->n_out; i++)
-            if (class_of(c, o->out[i]) == NO_CLASS) fail(c->t, "@%s: %s has no place in the rows", c->k->name, hd_type_text(c->k->module->cx, o->out[i]->type));
+            if (class_of(c, o->out[i]) == NO_CLASS)
+                fail(c->t, "@%s: %s has no place in the rows", c->k->name,
+                     hd_type_text(c->k->module->cx, o->out[i]->type));
     }
 }
 
@@ -123,7 +128,8 @@ static void run_seed(Test *t, uint64_t seed) {
         if (f->is_kernel) check_kernel(t, f);
         else
             for (const Op *o = f->first; o; o = o->next)
-                if (hd_op_is(o, TRAIT_ELEMENTWISE) && o->kind != OP_ADD) fail(t, "%s is in no kernel", hd_op_info(o->kind)->mnemonic);
+                if (hd_op_is(o, TRAIT_ELEMENTWISE) && o->kind != OP_ADD)
+                    fail(t, "%s is in no kernel", hd_op_info(o->kind)->mnemonic);
     if (t->failures != failures) {
         hd_print_module(g.m, &text);
         fprintf(stderr, "%s", text.text);
@@ -141,8 +147,10 @@ int main(int argc, char **argv) { // kernels [FIRST_SEED COUNT]
         t.name = name;
         run_seed(&t, seed);
     }
-    static const OpKind rows[] = {OP_LAYER_NORM, OP_LAYER_NORM_GRAD, OP_RMS_NORM, OP_RMS_NORM_GRAD, OP_SOFTMAX, OP_SOFTMAX_GRAD, OP_ROPE, OP_EMBEDDING,
-                                  OP_SUM, OP_SUM_TO, OP_REDUCE_MAX, OP_CAST, OP_RESHAPE, OP_TRANSPOSE, OP_BROADCAST};
+    static const OpKind rows[] = {OP_LAYER_NORM, OP_LAYER_NORM_GRAD, OP_RMS_NORM,   OP_RMS_NORM_GRAD,
+                                  OP_SOFTMAX,    OP_SOFTMAX_GRAD,    OP_ROPE,       OP_EMBEDDING,
+                                  OP_SUM,        OP_SUM_TO,          OP_REDUCE_MAX, OP_CAST,
+                                  OP_RESHAPE,    OP_TRANSPOSE,       OP_BROADCAST};
     t.name = "coverage";
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!t.covered[rows[i]]) fail(&t, "no kernel has a %s", hd_op_info(rows[i])->mnemonic);

@@ -1,4 +1,5 @@
-// Whole models: sampled gradients against finite differences, and the gradient of every compute dtype against the exact one.
+// Whole models: sampled gradients against finite differences, and the gradient of every compute dtype against the exact
+// one.
 #include "tests/numeric/finite.h"
 #include "tests/numeric/examples.h"
 
@@ -32,7 +33,8 @@ static double distance(Test *t, const Model *model, const char *compute, EvalMod
                 size += a.data[i] * a.data[i];
             }
         }
-        printf("%s, %s: loss %.6f (exact %.6f), gradient off by %.2g\n", t->name, compute, got, want, sqrt(apart / size));
+        printf("%s, %s: loss %.6f (exact %.6f), gradient off by %.2g\n", t->name, compute, got, want,
+               sqrt(apart / size));
     }
     unload(&exact);
     unload(&other);
@@ -44,17 +46,21 @@ int main(void) {
     for (int i = 0; i < N_MODELS; i++) {
         t.name = models[i].name;
         against_differences(&t, &models[i]);
-        // A value that passes through n roundings of relative size u (2^-25 for f32, 2^-12 for f16, 2^-9 for bf16) is off by about
-        // u sqrt(n); n is near 40 in two layers, and cancellation in the residual stream costs a little more: 16 u.
-        static const struct { const char *compute; EvalMode mode; double bound; } rows[] = {
+        // A value that passes through n roundings of relative size u (2^-25 for f32, 2^-12 for f16, 2^-9 for bf16) is
+        // off by about u sqrt(n); n is near 40 in two layers, and cancellation in the residual stream costs a little
+        // more: 16 u.
+        static const struct { const char *compute; EvalMode mode; double bound;
+        } rows[] = {
             {"train.precision.compute=f32", EVAL_ROUNDED, 16 * 0x1p-25},
             {"train.precision.compute=f16", EVAL_ROUNDED, 16 * 0x1p-12},
             {"train.precision.compute=bf16", EVAL_ROUNDED, 16 * 0x1p-9},
-            {"train.precision.compute=bf16", EVAL_EXACT, 1e-12}, // the casts alone change nothing: the parameters are exact in bf16
+            {"train.precision.compute=bf16", EVAL_EXACT,
+             1e-12}, // the casts alone change nothing: the parameters are exact in bf16
         };
         for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
             double off = distance(&t, &models[i], rows[k].compute, rows[k].mode);
-            if (!(off <= rows[k].bound)) fail(&t, "%s: gradient off by %.3g, more than %.3g", rows[k].compute, off, rows[k].bound);
+            if (!(off <= rows[k].bound))
+                fail(&t, "%s: gradient off by %.3g, more than %.3g", rows[k].compute, off, rows[k].bound);
         }
     }
     printf("%d gradient elements compared, %d failures\n", t.compared, t.failures);

@@ -1,11 +1,19 @@
-// One or more functions for every op that computes something. `$` stands for the dtype, `#` for that of statistics (f64 for f64, else
-// f32). An argument's name says what it holds: i<n>: integers below n; p...: positive numbers; s...: numbers of size 0.1; else -2 .. 2.
-// Shapes are chosen to meet the loops' corner cases: sizes that no vector length divides, one row, one column, the last size equal to
-// the number of rows or columns, more than one block of 64 rows, more than one tile.
+// One or more functions for every op that computes something. `$` stands for the dtype, `#` for that of statistics (f64
+// for f64, else f32). An argument's name says what it holds: i<n>: integers below n; p...: positive numbers; s...:
+// numbers of size 0.1; else -2 .. 2. Shapes are chosen to meet the loops' corner cases: sizes that no vector length
+// divides, one row, one column, the last size equal to the number of rows or columns, more than one block of 64 rows,
+// more than one tile.
 #ifndef TESTS_NUMERIC_OP_CASES_H
 #define TESTS_NUMERIC_OP_CASES_H
 
-enum { CASE_F32 = 1, CASE_BF16 = 2, CASE_F16 = 4, CASE_F64 = 8, CASE_TRAIN = CASE_F32 | CASE_BF16 | CASE_F16, CASE_ALL = 15 };
+enum {
+    CASE_F32 = 1,
+    CASE_BF16 = 2,
+    CASE_F16 = 4,
+    CASE_F64 = 8,
+    CASE_TRAIN = CASE_F32 | CASE_BF16 | CASE_F16,
+    CASE_ALL = 15
+};
 typedef struct { int dtypes; const char *text; } OpCase;
 
 // Buffers that storage ops read and write; every case starts from the same random contents.
@@ -25,92 +33,150 @@ static const char *const op_buffers =
 static const OpCase op_cases[] = {
     // movement
     {CASE_ALL, "(%a: $[37,65]) -> f32[37,65] {\n  %0 = cast %a {out = f32} : f32[37,65]\n  return %0\n}"},
-    {CASE_F32 | CASE_F64, "(%a: $[37,65]) -> bf16[37,65], f16[37,65] {\n  %0 = cast %a {out = bf16} : bf16[37,65]\n  %1 = cast %a {out = f16} : f16[37,65]\n  return %0, %1\n}"},
-    {CASE_BF16, "(%a: f32[37,65]) -> f32[37,65] {\n  %0 = square %a : f32[37,65]\n  %1 = cast %0 {out = bf16} : bf16[37,65]\n  %2 = cast %1 {out = f32} : f32[37,65]\n  %3 = sub %0, %2 : f32[37,65]\n  return %3\n}"},
+    {CASE_F32 | CASE_F64, "(%a: $[37,65]) -> bf16[37,65], f16[37,65] {\n  %0 = cast %a {out = bf16} : bf16[37,65]\n  "
+                          "%1 = cast %a {out = f16} : f16[37,65]\n  return %0, %1\n}"},
+    {CASE_BF16, "(%a: f32[37,65]) -> f32[37,65] {\n  %0 = square %a : f32[37,65]\n  %1 = cast %0 {out = bf16} : "
+                "bf16[37,65]\n  %2 = cast %1 {out = f32} : f32[37,65]\n  %3 = sub %0, %2 : f32[37,65]\n  return %3\n}"},
     {CASE_TRAIN, "(%i90: i32[37]) -> $[37] {\n  %0 = cast %i90 {out = $} : $[37]\n  return %0\n}"},
     {CASE_TRAIN, "(%a: $[4,3,5]) -> $[4,15] {\n  %0 = neg %a : $[4,3,5]\n  %1 = reshape %0 : $[4,15]\n  return %1\n}"},
     {CASE_ALL, "(%a: $[5,1,7]) -> $[3,5,6,7] {\n  %0 = broadcast %a : $[3,5,6,7]\n  return %0\n}"},
     {CASE_ALL, "(%a: $[9]) -> $[70,9] {\n  %0 = broadcast %a : $[70,9]\n  return %0\n}"},
     {CASE_ALL, "(%a: $[3,4,5]) -> $[5,3,4] {\n  %0 = transpose %a {perm = [2, 0, 1]} : $[5,3,4]\n  return %0\n}"},
     {CASE_TRAIN, "(%a: $[70,130]) -> $[130,70] {\n  %0 = transpose %a {perm = [1, 0]} : $[130,70]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[2,3,4,8]) -> $[2,4,3,8] {\n  %0 = transpose %a {perm = [0, 2, 1, 3]} : $[2,4,3,8]\n  return %0\n}"},
-    {CASE_ALL, "(%a: $[4,9,6]) -> $[4,3,6], $[4,9,2] {\n  %0 = slice %a {axis = 1, start = 5, size = 3} : $[4,3,6]\n  %1 = slice %a {axis = 2, start = 1, size = 2} : $[4,9,2]\n  return %0, %1\n}"},
-    {CASE_ALL, "(%a: $[3,4], %b: $[3,1], %c: $[3,7]) -> $[3,16] {\n  %0 = concat %a, %b, %c, %a {axis = 1} : $[3,16]\n  return %0\n}"},
+    {CASE_TRAIN,
+     "(%a: $[2,3,4,8]) -> $[2,4,3,8] {\n  %0 = transpose %a {perm = [0, 2, 1, 3]} : $[2,4,3,8]\n  return %0\n}"},
+    {CASE_ALL, "(%a: $[4,9,6]) -> $[4,3,6], $[4,9,2] {\n  %0 = slice %a {axis = 1, start = 5, size = 3} : $[4,3,6]\n  "
+               "%1 = slice %a {axis = 2, start = 1, size = 2} : $[4,9,2]\n  return %0, %1\n}"},
+    {CASE_ALL, "(%a: $[3,4], %b: $[3,1], %c: $[3,7]) -> $[3,16] {\n  %0 = concat %a, %b, %c, %a {axis = 1} : $[3,16]\n "
+               " return %0\n}"},
     {CASE_ALL, "(%a: $[2,5], %b: $[3,5]) -> $[5,5] {\n  %0 = concat %a, %b {axis = 0} : $[5,5]\n  return %0\n}"},
     {CASE_TRAIN, "(%a: $[6,33]) -> $[6,33] {\n  %0 = iota : $[33]\n  %1 = add %a, %0 : $[6,33]\n  return %1\n}"},
-    {CASE_F32, "() -> i32[40], f32[3,40] {\n  %0 = iota : i32[40]\n  %1 = const {value = 2.5} : f32[3,40]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%a: $[6,33]) -> $[6,33] {\n  %0 = const {value = 0.3} : $\n  %1 = mul %a, %0 : $[6,33]\n  return %1\n}"},
+    {CASE_F32,
+     "() -> i32[40], f32[3,40] {\n  %0 = iota : i32[40]\n  %1 = const {value = 2.5} : f32[3,40]\n  return %0, %1\n}"},
+    {CASE_TRAIN,
+     "(%a: $[6,33]) -> $[6,33] {\n  %0 = const {value = 0.3} : $\n  %1 = mul %a, %0 : $[6,33]\n  return %1\n}"},
     {CASE_ALL, "(%t: $[50,24], %i50: i32[3,7]) -> $[3,7,24] {\n  %0 = embedding %t, %i50 : $[3,7,24]\n  return %0\n}"},
-    {CASE_TRAIN, "(%t: $[50,24], %p: $[16,24], %i50: i32[4,16]) -> $[4,16,24] {\n  %0 = embedding %t, %i50 : $[4,16,24]\n  %1 = iota : i32[16]\n  %2 = embedding %p, %1 : $[16,24]\n  %3 = add %0, %2 : $[4,16,24]\n  return %3\n}"},
+    {CASE_TRAIN,
+     "(%t: $[50,24], %p: $[16,24], %i50: i32[4,16]) -> $[4,16,24] {\n  %0 = embedding %t, %i50 : $[4,16,24]\n  %1 = "
+     "iota : i32[16]\n  %2 = embedding %p, %1 : $[16,24]\n  %3 = add %0, %2 : $[4,16,24]\n  return %3\n}"},
     // the number of columns is also the number of positions
-    {CASE_TRAIN, "(%t: $[50,16], %i50: i32[4,16], %i9: i32[16], %u: $[9,16]) -> $[4,16,16] {\n  %0 = embedding %t, %i50 : $[4,16,16]\n  %1 = embedding %u, %i9 : $[16,16]\n  %2 = add %0, %1 : $[4,16,16]\n  return %2\n}"},
-    {CASE_TRAIN, "(%a: $[200,24], %i50: i32[200]) -> f32[50,24] {\n  %0 = embedding_grad %a, %i50 {out = f32} : f32[50,24]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[700,40], %i3: i32[700]) -> f32[5,40] {\n  %0 = embedding_grad %a, %i3 {out = f32} : f32[5,40]\n  return %0\n}"},
+    {CASE_TRAIN,
+     "(%t: $[50,16], %i50: i32[4,16], %i9: i32[16], %u: $[9,16]) -> $[4,16,16] {\n  %0 = embedding %t, %i50 : "
+     "$[4,16,16]\n  %1 = embedding %u, %i9 : $[16,16]\n  %2 = add %0, %1 : $[4,16,16]\n  return %2\n}"},
+    {CASE_TRAIN, "(%a: $[200,24], %i50: i32[200]) -> f32[50,24] {\n  %0 = embedding_grad %a, %i50 {out = f32} : "
+                 "f32[50,24]\n  return %0\n}"},
+    {CASE_TRAIN, "(%a: $[700,40], %i3: i32[700]) -> f32[5,40] {\n  %0 = embedding_grad %a, %i3 {out = f32} : "
+                 "f32[5,40]\n  return %0\n}"},
     // sums
-    {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6], $[5,6,1] {\n  %0 = sum %a {axes = [2]} : $[5,6]\n  %1 = sum %a {axes = [2], keep} : $[5,6,1]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%a: $[5,6,70]) -> f32[5,70], f32 {\n  %0 = sum %a {axes = [1], out = f32} : f32[5,70]\n  %1 = sum %a {axes = [0, 1, 2], out = f32} : f32\n  return %0, %1\n}"},
+    {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6], $[5,6,1] {\n  %0 = sum %a {axes = [2]} : $[5,6]\n  %1 = sum %a {axes = [2], "
+               "keep} : $[5,6,1]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%a: $[5,6,70]) -> f32[5,70], f32 {\n  %0 = sum %a {axes = [1], out = f32} : f32[5,70]\n  %1 = sum "
+                 "%a {axes = [0, 1, 2], out = f32} : f32\n  return %0, %1\n}"},
     {CASE_ALL, "(%a: $[3,300,5]) -> $[300] {\n  %0 = sum %a {axes = [0, 2]} : $[300]\n  return %0\n}"},
-    {CASE_ALL, "(%a: $[5,70]) -> $[5], $[70] {\n  %0 = reduce_max %a {axes = [1]} : $[5]\n  %1 = reduce_max %a {axes = [0]} : $[70]\n  return %0, %1\n}"},
+    {CASE_ALL, "(%a: $[5,70]) -> $[5], $[70] {\n  %0 = reduce_max %a {axes = [1]} : $[5]\n  %1 = reduce_max %a {axes = "
+               "[0]} : $[70]\n  return %0, %1\n}"},
     {CASE_TRAIN, "(%a: $[200,70]) -> f32[70] {\n  %0 = sum_to %a {out = f32} : f32[70]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[3,100,70], %b: $[70]) -> $[3,100,70], f32[70] {\n  %0 = mul %a, %b : $[3,100,70]\n  %1 = sum_to %0 {out = f32} : f32[70]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%a: $[3,20,70]) -> $[1,20,70], $[20,70], $[3,20,1] {\n  %0 = sum_to %a : $[1,20,70]\n  %1 = sum_to %a : $[20,70]\n  %2 = sum_to %a : $[3,20,1]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%a: $[3,100,70], %b: $[70]) -> $[3,100,70], f32[70] {\n  %0 = mul %a, %b : $[3,100,70]\n  %1 = "
+                 "sum_to %0 {out = f32} : f32[70]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%a: $[3,20,70]) -> $[1,20,70], $[20,70], $[3,20,1] {\n  %0 = sum_to %a : $[1,20,70]\n  %1 = sum_to "
+                 "%a : $[20,70]\n  %2 = sum_to %a : $[3,20,1]\n  return %0, %1, %2\n}"},
     // products
     {CASE_ALL, "(%a: $[33,20], %b: $[20,17]) -> $[33,17] {\n  %0 = matmul %a, %b : $[33,17]\n  return %0\n}"},
-    {CASE_ALL, "(%a: $[3,11,20], %b: $[17,20]) -> $[3,11,17] {\n  %0 = matmul %a, %b {tb} : $[3,11,17]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[150,33], %b: $[150,40]) -> f32[33,40] {\n  %0 = matmul %a, %b {ta, out = f32} : f32[33,40]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[48,33], %b: $[40,48]) -> $[33,40] {\n  %0 = matmul %a, %b {ta, tb} : $[33,40]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[200,600], %b: $[520,600]) -> $[200,520] {\n  %0 = matmul %a, %b {tb} : $[200,520]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[40,24], %b: $[32,24], %c: $[32]) -> $[40,32] {\n  %0 = matmul %a, %b {tb} : $[40,32]\n  %1 = add %0, %c : $[40,32]\n  return %1\n}"},
-    {CASE_TRAIN, "(%a: $[40,24], %b: $[32,24], %c: $[32]) -> $[40,32] {\n  %0 = matmul %a, %b {tb} : $[40,32]\n  %1 = add %0, %c : $[40,32]\n  %2 = gelu %1 : $[40,32]\n  return %2\n}"},
+    {CASE_ALL,
+     "(%a: $[3,11,20], %b: $[17,20]) -> $[3,11,17] {\n  %0 = matmul %a, %b {tb} : $[3,11,17]\n  return %0\n}"},
+    {CASE_TRAIN, "(%a: $[150,33], %b: $[150,40]) -> f32[33,40] {\n  %0 = matmul %a, %b {ta, out = f32} : f32[33,40]\n  "
+                 "return %0\n}"},
+    {CASE_TRAIN,
+     "(%a: $[48,33], %b: $[40,48]) -> $[33,40] {\n  %0 = matmul %a, %b {ta, tb} : $[33,40]\n  return %0\n}"},
+    {CASE_TRAIN,
+     "(%a: $[200,600], %b: $[520,600]) -> $[200,520] {\n  %0 = matmul %a, %b {tb} : $[200,520]\n  return %0\n}"},
+    {CASE_TRAIN, "(%a: $[40,24], %b: $[32,24], %c: $[32]) -> $[40,32] {\n  %0 = matmul %a, %b {tb} : $[40,32]\n  %1 = "
+                 "add %0, %c : $[40,32]\n  return %1\n}"},
+    {CASE_TRAIN, "(%a: $[40,24], %b: $[32,24], %c: $[32]) -> $[40,32] {\n  %0 = matmul %a, %b {tb} : $[40,32]\n  %1 = "
+                 "add %0, %c : $[40,32]\n  %2 = gelu %1 : $[40,32]\n  return %2\n}"},
     {CASE_ALL, "(%a: $[3,4,7], %b: $[3,7,5]) -> $[3,4,5] {\n  %0 = bmm %a, %b : $[3,4,5]\n  return %0\n}"},
-    {CASE_TRAIN, "(%a: $[2,3,8,4], %b: $[2,3,5,8]) -> $[2,3,4,5] {\n  %0 = bmm %a, %b {ta, tb} : $[2,3,4,5]\n  return %0\n}"},
+    {CASE_TRAIN,
+     "(%a: $[2,3,8,4], %b: $[2,3,5,8]) -> $[2,3,4,5] {\n  %0 = bmm %a, %b {ta, tb} : $[2,3,4,5]\n  return %0\n}"},
     // rows
-    {CASE_ALL, "(%x: $[2,33,40], %w: $[40], %b: $[40]) -> $[2,33,40], #[2,33], #[2,33] {\n  %0, %1, %2 = layer_norm %x, %w, %b {eps = 1e-05} : $[2,33,40], #[2,33], #[2,33]\n  return %0, %1, %2\n}"},
-    {CASE_TRAIN, "(%x: $[4,16,16], %w: $[16], %b: $[16], %d: $[4,16,16]) -> $[4,16,16], f32[4,16], f32[4,16], $[4,16,16] {\n  %0, %1, %2 = layer_norm %x, %w, %b {eps = 1e-05} : $[4,16,16], f32[4,16], f32[4,16]\n  %3 = add %0, %d : $[4,16,16]\n  return %0, %1, %2, %3\n}"},
-    {CASE_ALL, "(%d: $[150,40], %x: $[150,40], %w: $[40], %s: #[150], %p: #[150]) -> $[150,40], #[40], #[40] {\n  %0, %1, %2 = layer_norm_grad %d, %x, %w, %s, %p : $[150,40], #[40], #[40]\n  return %0, %1, %2\n}"},
-    {CASE_TRAIN, "(%d: $[4,16,16], %x: $[4,16,16], %w: $[16], %s: f32[4,16], %p: f32[4,16], %e: $[4,16,16]) -> $[4,16,16], f32[16], f32[16] {\n  %0, %1, %2 = layer_norm_grad %d, %x, %w, %s, %p : $[4,16,16], f32[16], f32[16]\n  %3 = add %0, %e : $[4,16,16]\n  return %3, %1, %2\n}"},
-    {CASE_ALL, "(%x: $[66,40], %w: $[40]) -> $[66,40], #[66] {\n  %0, %1 = rms_norm %x, %w {eps = 1e-06} : $[66,40], #[66]\n  return %0, %1\n}"},
-    {CASE_ALL, "(%d: $[130,40], %x: $[130,40], %w: $[40], %p: #[130]) -> $[130,40], #[40] {\n  %0, %1 = rms_norm_grad %d, %x, %w, %p : $[130,40], #[40]\n  return %0, %1\n}"},
+    {CASE_ALL, "(%x: $[2,33,40], %w: $[40], %b: $[40]) -> $[2,33,40], #[2,33], #[2,33] {\n  %0, %1, %2 = layer_norm "
+               "%x, %w, %b {eps = 1e-05} : $[2,33,40], #[2,33], #[2,33]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%x: $[4,16,16], %w: $[16], %b: $[16], %d: $[4,16,16]) -> $[4,16,16], f32[4,16], f32[4,16], "
+                 "$[4,16,16] {\n  %0, %1, %2 = layer_norm %x, %w, %b {eps = 1e-05} : $[4,16,16], f32[4,16], "
+                 "f32[4,16]\n  %3 = add %0, %d : $[4,16,16]\n  return %0, %1, %2, %3\n}"},
+    {CASE_ALL, "(%d: $[150,40], %x: $[150,40], %w: $[40], %s: #[150], %p: #[150]) -> $[150,40], #[40], #[40] {\n  %0, "
+               "%1, %2 = layer_norm_grad %d, %x, %w, %s, %p : $[150,40], #[40], #[40]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%d: $[4,16,16], %x: $[4,16,16], %w: $[16], %s: f32[4,16], %p: f32[4,16], %e: $[4,16,16]) -> "
+                 "$[4,16,16], f32[16], f32[16] {\n  %0, %1, %2 = layer_norm_grad %d, %x, %w, %s, %p : $[4,16,16], "
+                 "f32[16], f32[16]\n  %3 = add %0, %e : $[4,16,16]\n  return %3, %1, %2\n}"},
+    {CASE_ALL, "(%x: $[66,40], %w: $[40]) -> $[66,40], #[66] {\n  %0, %1 = rms_norm %x, %w {eps = 1e-06} : $[66,40], "
+               "#[66]\n  return %0, %1\n}"},
+    {CASE_ALL, "(%d: $[130,40], %x: $[130,40], %w: $[40], %p: #[130]) -> $[130,40], #[40] {\n  %0, %1 = rms_norm_grad "
+               "%d, %x, %w, %p : $[130,40], #[40]\n  return %0, %1\n}"},
     {CASE_ALL, "(%x: $[20,50]) -> $[20,50] {\n  %0 = softmax %x : $[20,50]\n  return %0\n}"},
     {CASE_TRAIN, "(%x: $[3,40,40]) -> $[3,40,40] {\n  %0 = softmax %x {causal} : $[3,40,40]\n  return %0\n}"},
     {CASE_TRAIN, "(%x: $[2,5,9]) -> $[2,5,9] {\n  %0 = softmax %x {causal} : $[2,5,9]\n  return %0\n}"},
     {CASE_TRAIN, "(%x: $[2,3000]) -> $[2,3000] {\n  %0 = softmax %x : $[2,3000]\n  return %0\n}"},
-    {CASE_F32, "(%x: $[3,20011]) -> $[3,20011], $[3] {\n  %0 = softmax %x : $[3,20011]\n  %1 = sum %x {axes = [1]} : $[3]\n  return %0, %1\n}"},
+    {CASE_F32, "(%x: $[3,20011]) -> $[3,20011], $[3] {\n  %0 = softmax %x : $[3,20011]\n  %1 = sum %x {axes = [1]} : "
+               "$[3]\n  return %0, %1\n}"},
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
-    {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : $[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%q: $[2,70,48], %k: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48]) -> $[2,70,48], f32[2,3,70], $[2,70,48], $[2,70,48], $[2,70,48] {\n"
+    {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : "
+               "$[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%q: $[2,70,48], %k: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48]) -> $[2,70,48], f32[2,3,70], "
+                 "$[2,70,48], $[2,70,48], $[2,70,48] {\n"
                  "  %0, %1 = attention %q, %k, %v {heads = 3, causal} : $[2,70,48], f32[2,3,70]\n"
-                 "  %2, %3, %4 = attention_grad %d, %q, %k, %v, %0, %1 {heads = 3, causal} : $[2,70,48], $[2,70,48], $[2,70,48]\n  return %0, %1, %2, %3, %4\n}"},
-    {CASE_TRAIN, "(%q: $[1,150,64], %k: $[1,150,32], %v: $[1,150,32], %d: $[1,150,64]) -> $[1,150,64], f32[1,4,150], $[1,150,64], $[1,150,32], $[1,150,32] {\n"
+                 "  %2, %3, %4 = attention_grad %d, %q, %k, %v, %0, %1 {heads = 3, causal} : $[2,70,48], $[2,70,48], "
+                 "$[2,70,48]\n  return %0, %1, %2, %3, %4\n}"},
+    {CASE_TRAIN, "(%q: $[1,150,64], %k: $[1,150,32], %v: $[1,150,32], %d: $[1,150,64]) -> $[1,150,64], f32[1,4,150], "
+                 "$[1,150,64], $[1,150,32], $[1,150,32] {\n"
                  "  %0, %1 = attention %q, %k, %v {heads = 4, kv_heads = 2, scale = 0.2} : $[1,150,64], f32[1,4,150]\n"
-                 "  %2, %3, %4 = attention_grad %d, %q, %k, %v, %0, %1 {heads = 4, kv_heads = 2, scale = 0.2} : $[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2, %3, %4\n}"},
+                 "  %2, %3, %4 = attention_grad %d, %q, %k, %v, %0, %1 {heads = 4, kv_heads = 2, scale = 0.2} : "
+                 "$[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2, %3, %4\n}"},
     {CASE_TRAIN, "(%x: $[2,65,128], %d: $[2,65,64]) -> $[2,65,64], $[2,65,128] {\n"
                  "  %0, %1 = attention %x {heads = 4, kv_heads = 2, causal, packed} : $[2,65,64], f32[2,4,65]\n"
-                 "  %2 = attention_grad %d, %x, %0, %1 {heads = 4, kv_heads = 2, causal, packed} : $[2,65,128]\n  return %0, %2\n}"},
+                 "  %2 = attention_grad %d, %x, %0, %1 {heads = 4, kv_heads = 2, causal, packed} : $[2,65,128]\n  "
+                 "return %0, %2\n}"},
     // the gradient alone, with one o and lse on both sides: nothing of the forward's last bit in it
-    {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %o: $[2,70,48], %p: f32[2,3,70]) -> $[2,70,48], $[2,70,48], $[2,70,48] {\n"
-                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 3, causal} : $[2,70,48], $[2,70,48], $[2,70,48]\n  return %0, %1, %2\n}"},
-    {CASE_TRAIN, "(%sq: $[1,150,64], %sk: $[1,150,32], %v: $[1,150,32], %d: $[1,150,64], %o: $[1,150,64], %p: f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
-                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, scale = 0.2} : $[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %o: $[2,70,48], %p: f32[2,3,70]) "
+                 "-> $[2,70,48], $[2,70,48], $[2,70,48] {\n"
+                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 3, causal} : $[2,70,48], $[2,70,48], "
+                 "$[2,70,48]\n  return %0, %1, %2\n}"},
+    {CASE_TRAIN, "(%sq: $[1,150,64], %sk: $[1,150,32], %v: $[1,150,32], %d: $[1,150,64], %o: $[1,150,64], %p: "
+                 "f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
+                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, scale = 0.2} : "
+                 "$[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
     {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32 {\n  %0 = cross_entropy %z, %i70 : f32\n  return %0\n}"},
-    {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, %i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, "
+                 "%i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},
     // storage and the update
-    {CASE_F32, "(%a: f32[30,40]) {\n  %0 = square %a : f32[30,40]\n  store %0 {into = @t.grad, offset = 100}\n  return\n}"},
+    {CASE_F32,
+     "(%a: f32[30,40]) {\n  %0 = square %a : f32[30,40]\n  store %0 {into = @t.grad, offset = 100}\n  return\n}"},
     {CASE_F32, "(%a: f32[30,40]) {\n  store %a {into = @t.grad, offset = 3000, accumulate}\n  return\n}"},
-    {CASE_BF16, "(%a: bf16[30,40], %b: bf16[30,50]) {\n  %0 = matmul %a, %b {ta, out = f32} : f32[40,50]\n  store %0 {into = @t.grad, offset = 64}\n  %1 = matmul %b, %a {ta, out = f32} : f32[50,40]\n  store %1 {into = @t.grad, offset = 2500, accumulate}\n  return\n}"},
-    {CASE_F32, "(%a: f32[30,40], %b: f32[30,50]) {\n  %0 = matmul %a, %b {ta} : f32[40,50]\n  store %0 {into = @t.grad, offset = 0, accumulate}\n  return\n}"},
-    {CASE_BF16, "(%a: bf16[20,30]) -> bf16[20,30] {\n  %0 = view {buffer = @half, offset = 0} : bf16[20,30]\n  %1 = mul %0, %a : bf16[20,30]\n  return %1\n}"},
+    {CASE_BF16, "(%a: bf16[30,40], %b: bf16[30,50]) {\n  %0 = matmul %a, %b {ta, out = f32} : f32[40,50]\n  store %0 "
+                "{into = @t.grad, offset = 64}\n  %1 = matmul %b, %a {ta, out = f32} : f32[50,40]\n  store %1 {into = "
+                "@t.grad, offset = 2500, accumulate}\n  return\n}"},
+    {CASE_F32, "(%a: f32[30,40], %b: f32[30,50]) {\n  %0 = matmul %a, %b {ta} : f32[40,50]\n  store %0 {into = "
+               "@t.grad, offset = 0, accumulate}\n  return\n}"},
+    {CASE_BF16, "(%a: bf16[20,30]) -> bf16[20,30] {\n  %0 = view {buffer = @half, offset = 0} : bf16[20,30]\n  %1 = "
+                "mul %0, %a : bf16[20,30]\n  return %1\n}"},
     {CASE_F32, "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n"
-               "  %1 = step_scalars %0 {buffer = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
+               "  %1 = step_scalars %0 {buffer = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, "
+               "lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
                "  adamw %1 {bucket = @t, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
-               "  %0 = step_scalars %p {buffer = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = 0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"
-               "  %1 = step_scalars %p {buffer = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = 0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
-    {CASE_F32, "() -> f64[5], f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n  %1 = root_sum %0 : f32\n  return %0, %1\n}"},
-    {CASE_F32, "() -> f32[8] {\n  %0 = step_scalars {buffer = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = 0.01} : f32[8]\n"
-               "  adamw %0 {bucket = @t, buffer = @t.v, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
+               "  %0 = step_scalars %p {buffer = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = 0.01, "
+               "lr_warmup = 2, lr_total = 50} : f32[8]\n"
+               "  %1 = step_scalars %p {buffer = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = "
+               "0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
+    {CASE_F32, "() -> f64[5], f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n  %1 = root_sum %0 : "
+               "f32\n  return %0, %1\n}"},
+    {CASE_F32,
+     "() -> f32[8] {\n  %0 = step_scalars {buffer = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
+     "0.01} : f32[8]\n"
+     "  adamw %0 {bucket = @t, buffer = @t.v, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
-    {CASE_F32, "(%a: f32[30,40]) {\n  begin {buffer = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  store %a {into = @life, offset = 0}\n"
-               "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into = @t.m, comm = @self}\n  return\n}"},
+    {CASE_F32, "(%a: f32[30,40]) {\n  begin {buffer = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "
+               "store %a {into = @life, offset = 0}\n"
+               "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into "
+               "= @t.m, comm = @self}\n  return\n}"},
 };
 #endif

@@ -1,13 +1,14 @@
-// Every op of the table on a real target: small functions go through the pipeline `infer`, codegen and the C compiler as one program,
-// run, and are compared with the evaluator's run of the same plan. Pointwise ops get their cases from the table, others from
-// op_cases.h; an op without a case fails. Memory is poisoned before each case, so an element nobody wrote is a NaN.
-// On a machine without a compiler: --build=FILE.so beforehand elsewhere, --load=FILE.so there, with the same other options.
+// Every op of the table on a real target: small functions go through the pipeline `infer`, codegen and the C compiler
+// as one program, run, and are compared with the evaluator's run of the same plan. Pointwise ops get their cases from
+// the table, others from op_cases.h; an op without a case fails. Memory is poisoned before each case, so an element
+// nobody wrote is a NaN. On a machine without a compiler: --build=FILE.so beforehand elsewhere, --load=FILE.so there,
+// with the same other options.
 //   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
 #include "codegen/build.h"
 #include "codegen/codegen.h"
-#include "passes/manager.h"
+#include "passes/manager/manager.h"
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include "tests/numeric/harness.h"
 #include "tests/numeric/op_cases.h"
 #include <dlfcn.h>
@@ -36,7 +37,12 @@ static Bound bound_of(DType d, const Func *f, const char *target) {
     return found;
 }
 
-typedef struct { const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load; bool verbose; int n_only; char **only; } Options;
+typedef struct {
+    const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load;
+    bool verbose;
+    int n_only;
+    char **only;
+} Options;
 
 // --- the module's text
 
@@ -44,7 +50,9 @@ static const char *dtype_names[] = {"f32", "bf16", "f16", "f64"};
 
 static void put_case(Out *o, const Options *opt, int *n, const char *text, int dtype) {
     int number = (*n)++;
-    if (opt->dtypes && !strstr(hd_sprintf(o->arena, ",%s,", opt->dtypes), hd_sprintf(o->arena, ",%s,", dtype_names[dtype]))) return;
+    if (opt->dtypes &&
+        !strstr(hd_sprintf(o->arena, ",%s,", opt->dtypes), hd_sprintf(o->arena, ",%s,", dtype_names[dtype])))
+        return;
     hd_printf(o, "func @c%d_%s", number, dtype_names[dtype]);
     for (const char *s = text; *s; s++) {
         if (*s == '$') hd_puts(o, dtype_names[dtype]);
@@ -54,18 +62,23 @@ static void put_case(Out *o, const Options *opt, int *n, const char *text, int d
     hd_puts(o, "\n");
 }
 
-// A pointwise op over full rows, and mixed with everything that broadcasts: columns, one value a row, rows that repeat, a scalar.
+// A pointwise op over full rows, and mixed with everything that broadcasts: columns, one value a row, rows that repeat,
+// a scalar.
 static void put_pointwise(Out *o, const Options *opt, int *n, OpKind k) {
     Arena *a = o->arena;
-    static const char *const shapes[][2] = {{"[37,65]", "[37,65]"}, {"[37,65]", "[65]"}, {"[37,65]", "[37,1]"}, {"[3,5,65]", "[5,65]"}, {"[5000]", ""}, {"[65]", "[9,65]"}};
+    static const char *const shapes[][2] = {{"[37,65]", "[37,65]"}, {"[37,65]", "[65]"}, {"[37,65]", "[37,1]"},
+                                            {"[3,5,65]", "[5,65]"}, {"[5000]", ""},      {"[65]", "[9,65]"}};
     const OpInfo *info = hd_op_info(k);
     bool positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV;
     bool shapes_too = k == OP_SUB || k == OP_SILU_GRAD; // loops do not depend on the op: two of them see every shape
     for (int s = 0; s < (shapes_too ? 6 : 1); s++) {
         const char *big = s == 5 ? shapes[s][1] : shapes[s][0], *p = positive ? "p" : "a";
-        const char *text = info->n_in == 1
-            ? hd_sprintf(a, "(%%%s0: $%s) -> $%s {\n  %%0 = %s %%%s0 : $%s\n  return %%0\n}", p, big, big, info->mnemonic, p, big)
-            : hd_sprintf(a, "(%%%s0: $%s, %%%s1: $%s) -> $%s {\n  %%0 = %s %%%s0, %%%s1 : $%s\n  return %%0\n}", p, shapes[s][0], p, shapes[s][1], big, info->mnemonic, p, p, big);
+        const char *text =
+            info->n_in == 1
+                ? hd_sprintf(a, "(%%%s0: $%s) -> $%s {\n  %%0 = %s %%%s0 : $%s\n  return %%0\n}", p, big, big,
+                             info->mnemonic, p, big)
+                : hd_sprintf(a, "(%%%s0: $%s, %%%s1: $%s) -> $%s {\n  %%0 = %s %%%s0, %%%s1 : $%s\n  return %%0\n}", p,
+                             shapes[s][0], p, shapes[s][1], big, info->mnemonic, p, p, big);
         for (int d = 0; d < 4; d++)
             if (d == 0 || (d == 3 && !s) || k == OP_SUB || k == OP_GELU) put_case(o, opt, n, text, d);
     }
@@ -74,7 +87,8 @@ static void put_pointwise(Out *o, const Options *opt, int *n, OpKind k) {
 static const char *module_text(Arena *a, const Options *opt) {
     Out o = hd_out(a);
     int n = 0;
-    hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n%s", opt->target, opt->arch ? ", arch = " : "", opt->arch ? opt->arch : "", op_buffers);
+    hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n%s", opt->target, opt->arch ? ", arch = " : "",
+              opt->arch ? opt->arch : "", op_buffers);
     for (int k = 0; k < N_OPS; k++)
         if (hd_op_info((OpKind)k)->traits & TRAIT_ELEMENTWISE) put_pointwise(&o, opt, &n, (OpKind)k);
     for (size_t i = 0; i < sizeof op_cases / sizeof *op_cases; i++)
@@ -131,7 +145,8 @@ static double decode(DType d, const char *bytes, int64_t i) {
         return (double)f;
     case TY_F16:
         memcpy(&h, bytes + 2 * i, 2);
-        if ((h & 0x7c00) == 0x7c00) return h & 0x3ff ? (double)NAN : (h & 0x8000 ? -(double)INFINITY : (double)INFINITY);
+        if ((h & 0x7c00) == 0x7c00)
+            return h & 0x3ff ? (double)NAN : (h & 0x8000 ? -(double)INFINITY : (double)INFINITY);
         b = (uint32_t)(h & 0x7fff) << 13 | (uint32_t)(h & 0x8000) << 16;
         memcpy(&f, &b, 4);
         return (double)(f * 0x1p112f);
@@ -153,13 +168,22 @@ static void fill(const char *name, Tensor t, uint64_t *seed) {
 // Does a function read or write storage?
 static bool has_storage(const Func *f) {
     for (const Op *o = f->first; o; o = o->next)
-        if (hd_op_is(o, TRAIT_SOURCE) || (hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_RETURN && !(o->kind == OP_GEMM && o->n_out))) return true;
+        if (hd_op_is(o, TRAIT_SOURCE) ||
+            (hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_RETURN && !(o->kind == OP_GEMM && o->n_out)))
+            return true;
     return false;
 }
 
 // --- running
 
-typedef struct { Test *t; const Options *opt; Module *m; const HdProgram *p; HdExec *x; const char *(*failure)(void); } Run;
+typedef struct {
+    Test *t;
+    const Options *opt;
+    Module *m;
+    const HdProgram *p;
+    HdExec *x;
+    const char *(*failure)(void);
+} Run;
 
 static bool put_tensor(Run *r, int64_t offset, Tensor t) {
     size_t bytes = (size_t)hd_type_bytes(t.type);
@@ -182,16 +206,19 @@ static void compare(Run *r, const Func *f, const char *what, int64_t offset, Ten
     double largest = 0, worst = 0;
     for (int64_t i = 0; i < n; i++) largest = isfinite(want.data[i]) ? fmax(largest, fabs(want.data[i])) : largest;
     for (int64_t i = 0; i < n; i++) {
-        double got = decode(d, raw, i), off = fabs(got - want.data[i]), allowed = bound.relative * fabs(want.data[i]) + bound.of_largest * largest;
+        double got = decode(d, raw, i), off = fabs(got - want.data[i]),
+               allowed = bound.relative * fabs(want.data[i]) + bound.of_largest * largest;
         r->t->compared++;
         bool same = got == want.data[i] || (isnan(got) && isnan(want.data[i]));
         if (!same && !(off <= allowed)) {
-            fail(r->t, "%s[%lld] of %s is %.9g, not %.9g (off by %.3g, allowed %.3g)", what, (long long)i, hd_type_text(r->m->cx, want.type), got, want.data[i], off, allowed);
+            fail(r->t, "%s[%lld] of %s is %.9g, not %.9g (off by %.3g, allowed %.3g)", what, (long long)i,
+                 hd_type_text(r->m->cx, want.type), got, want.data[i], off, allowed);
             return;
         }
         if (!same && allowed > 0) worst = fmax(worst, off / allowed);
     }
-    if (r->opt->verbose) printf("%s %s %s: %.2f of the bound\n", r->t->name, what, hd_type_text(r->m->cx, want.type), worst);
+    if (r->opt->verbose)
+        printf("%s %s %s: %.2f of the bound\n", r->t->name, what, hd_type_text(r->m->cx, want.type), worst);
 }
 
 static bool poison(Run *r) {
@@ -236,9 +263,11 @@ static void run_case(Run *r, const Func *f) {
     if (wrong) fail(r->t, "evaluator: %s", wrong);
     else if (ok && !r->p->backend->run(r->x, hf)) fail(r->t, "%s", r->failure());
     else if (ok) {
-        for (int i = 0; i < hf->n_results; i++) compare(r, f, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
+        for (int i = 0; i < hf->n_results; i++)
+            compare(r, f, hd_sprintf(a, "result %d", i), hf->results[i].offset, out[i]);
         for (const Symbol *s = r->m->symbols; storage && s; s = s->next)
-            if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT)) compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name));
+            if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT))
+                compare(r, f, s->name, s->place.offset, hd_eval_storage(e, s->name));
     }
     hd_arena_free(a);
     r->t->arena = keep;
@@ -258,7 +287,10 @@ static void run_cases(Run *r) {
 // --- coverage
 
 // Ops that no target computes: they are gone before a plan, or order streams.
-static bool exempt(const OpInfo *info) { return info->stages == 1u << STAGE_TENSOR || (info->stages & ~(1u << STAGE_SHARDED)) == 1u << STAGE_TENSOR || info->traits & TRAIT_SYNC; }
+static bool exempt(const OpInfo *info) {
+    return info->stages == 1u << STAGE_TENSOR || (info->stages & ~(1u << STAGE_SHARDED)) == 1u << STAGE_TENSOR ||
+           info->traits & TRAIT_SYNC;
+}
 
 static void cover(Test *t, const Module *m) {
     for (const Func *f = m->funcs; f; f = f->next)
@@ -268,7 +300,8 @@ static void cover(Test *t, const Module *m) {
 static void check_coverage(Test *t) {
     t->name = "coverage";
     for (int k = 0; k < N_OPS; k++)
-        if (!t->covered[k] && !exempt(hd_op_info((OpKind)k))) fail(t, "no case computes %s: add one to op_cases.h", hd_op_info((OpKind)k)->mnemonic);
+        if (!t->covered[k] && !exempt(hd_op_info((OpKind)k)))
+            fail(t, "no case computes %s: add one to op_cases.h", hd_op_info((OpKind)k)->mnemonic);
 }
 
 // --- the program

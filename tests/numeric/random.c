@@ -1,12 +1,13 @@
-// Random functions mean the same before and after passes: the evaluator runs both. In f64 only the order of sums may differ; in f32
-// constants are folded with f32 roundings. Their gradients are compared with finite differences. An op that no function used fails
-// the test.
-#include "passes/manager.h"
+// Random functions mean the same before and after passes: the evaluator runs both. In f64 only the order of sums may
+// differ; in f32 constants are folded with f32 roundings. Their gradients are compared with finite differences. An op
+// that no function used fails the test.
+#include "passes/manager/manager.h"
 #include "tests/numeric/finite.h"
 #include "tests/numeric/random_graph.h"
 #include <stdlib.h>
 
-static const char *const pipelines[] = {"simplify,cse,dce", "fuse,select", "simplify,cse,dce,fuse,select,schedule,sync,plan-memory,verify-plan"};
+static const char *const pipelines[] = {"simplify,cse,dce", "fuse,select",
+                                        "simplify,cse,dce,fuse,select,schedule,sync,plan-memory,verify-plan"};
 
 static Tensor *results(Test *t, const Graph *g, const Func *f) {
     Eval *e = hd_eval_new(g->m, EVAL_EXACT, g->arena);
@@ -61,7 +62,8 @@ static bool run_seed(Test *t, uint64_t seed, const char *pipeline) {
 }
 
 // --- gradients
-// Makes a loss of the results: the sum of their elements, and something of every parameter, so that each has a gradient.
+// Makes a loss of the results: the sum of their elements, and something of every parameter, so that each has a
+// gradient.
 static void sum_results(Graph *g) {
     Op *ret = hd_return(g->f);
     Builder b = {.f = g->f, .before = ret};
@@ -107,13 +109,14 @@ static Step random_step(Test *t, Ctx *cx, uint64_t seed, DType dtype, const char
     }
     for (const Symbol *p_ = s.g.m->symbols; p_; p_ = p_->next)
         if (p_->kind == SYM_PARAM)
-            for (int64_t k = 0; k < hd_type_count(p_->type); k++) hd_eval_storage(s.e, p_->name).data[k] = uniform(&state, -1, 1);
+            for (int64_t k = 0; k < hd_type_count(p_->type); k++)
+                hd_eval_storage(s.e, p_->name).data[k] = uniform(&state, -1, 1);
     s.loss = loss_at(t, s.e, micro, s.in);
     return s;
 }
 
-// One element of each parameter; it is skipped where the difference is not that of a smooth function: two step sizes disagree (a
-// kink of max, relu or abs).
+// One element of each parameter; it is skipped where the difference is not that of a smooth function: two step sizes
+// disagree (a kink of max, relu or abs).
 static void compare_gradients(Test *t, Step *s, int *skipped) {
     const Func *eval = hd_func_find(s->g.m, "eval");
     for (const Symbol *p = s->g.m->symbols; p; p = p->next) {
@@ -124,13 +127,15 @@ static void compare_gradients(Test *t, Step *s, int *skipped) {
         double scale = fmax(1, fmax(fabs(want), fabs(s->loss)));
         t->compared++;
         if (fabs(want - check) > 1e-8 * scale) ++*skipped;
-        else if (!(fabs(got - want) <= 1e-7 * scale)) fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", p->name, (long long)i, got, want);
+        else if (!(fabs(got - want) <= 1e-7 * scale))
+            fail(t, "@%s[%lld]: gradient %.12g, difference %.12g", p->name, (long long)i, got, want);
     }
 }
 
 // Where nothing rounds, a lower compute dtype changes no bit of meaning.
 static void compare_dtypes(Test *t, const Step *low, const Step *full) {
-    if (!(fabs(low->loss - full->loss) <= 1e-9 * fmax(1, fabs(full->loss)))) fail(t, "the loss is %.15g, not %.15g", low->loss, full->loss);
+    if (!(fabs(low->loss - full->loss) <= 1e-9 * fmax(1, fabs(full->loss))))
+        fail(t, "the loss is %.15g, not %.15g", low->loss, full->loss);
     for (const Symbol *p = full->g.m->symbols; p; p = p->next) {
         if (p->kind != SYM_PARAM) continue;
         Tensor got = hd_eval_gradient(low->e, p->name), want = hd_eval_gradient(full->e, p->name);
@@ -171,10 +176,12 @@ int main(int argc, char **argv) { // random [FIRST_SEED COUNT]
         run_gradient_seed(&t, seed, &skipped);
     }
     t.name = "ops.def";
-    if (skipped * 20 > t.compared - before) fail(&t, "%d of %d differences are not smooth", skipped, t.compared - before);
+    if (skipped * 20 > t.compared - before)
+        fail(&t, "%d of %d differences are not smooth", skipped, t.compared - before);
     Graph all = {0};
     for (int k = 0; k < N_OPS; k++)
-        if (usable(&all, (OpKind)k) && !t.covered[k] && count >= 300) fail(&t, "no random function uses %s", hd_op_info((OpKind)k)->mnemonic);
+        if (usable(&all, (OpKind)k) && !t.covered[k] && count >= 300)
+            fail(&t, "no random function uses %s", hd_op_info((OpKind)k)->mnemonic);
     printf("%d elements compared, %d failures\n", t.compared, t.failures);
     return t.failures != 0;
 }

@@ -1,5 +1,5 @@
-// Random functions at stage tensor: an op of the table, random operands and attributes; what the type rule refuses is thrown away.
-// Values that can grow pass through tanh before others read them, so that results stay comparable.
+// Random functions at stage tensor: an op of the table, random operands and attributes; what the type rule refuses is
+// thrown away. Values that can grow pass through tanh before others read them, so that results stay comparable.
 #ifndef TESTS_NUMERIC_RANDOM_GRAPH_H
 #define TESTS_NUMERIC_RANDOM_GRAPH_H
 #include "tests/numeric/harness.h"
@@ -25,11 +25,14 @@ static const Type *random_type(Graph *g, DType d) {
     return hd_type(g->m->cx, d, rank, dim);
 }
 
-// Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, and those of other stages.
+// Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, and those of other
+// stages.
 static bool usable(const Graph *g, OpKind k) {
-    static const OpKind left_out[] = {OP_EXP, OP_LOG, OP_SQRT, OP_RSQRT, OP_DIV, OP_STEP, OP_SIGN, OP_GE, OP_PARAM, OP_GRAD, OP_RETURN};
+    static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
+                                      OP_SIGN, OP_GE,  OP_PARAM, OP_GRAD,  OP_RETURN};
     static const bool smooth[N_OPS] = {
-#define ELT(id, mnemonic, n, traits, grad, ...) [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o',
+#define ELT(id, mnemonic, n, traits, grad, ...)                                                                        \
+    [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o',
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, eval, grad, ...) \
     [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o' || n_in == 0,
 #include "ir/ops.def"
@@ -75,7 +78,8 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
         hd_set_ints(cx, &o->attrs, id, t ? t->rank : 0, ints);
         break;
     case A_OUT:
-        if (!optional || (o->kind != OP_CAST && t->dtype == TY_F32)) hd_set_word(cx, &o->attrs, id, hd_dtype_text(g->dtype));
+        if (!optional || (o->kind != OP_CAST && t->dtype == TY_F32))
+            hd_set_word(cx, &o->attrs, id, hd_dtype_text(g->dtype));
         break;
     default:
         if (hd_attr_info(id)->kind == AK_FLAG) hd_set_flag(cx, &o->attrs, id);
@@ -107,14 +111,17 @@ static const Type *random_declared(Graph *g, const Op *o) {
 
 // Indices are 0 and 1, as arguments or as an iota: the table must have those rows.
 static bool indices_fit(const Op *o) {
-    if (o->kind != OP_EMBEDDING && o->kind != OP_EMBEDDING_GRAD && o->kind != OP_CROSS_ENTROPY && o->kind != OP_CROSS_ENTROPY_GRAD) return true;
+    if (o->kind != OP_EMBEDDING && o->kind != OP_EMBEDDING_GRAD && o->kind != OP_CROSS_ENTROPY &&
+        o->kind != OP_CROSS_ENTROPY_GRAD)
+        return true;
     const Type *t = o->kind == OP_EMBEDDING_GRAD ? o->out[0]->type : o->in[0]->type;
     return (o->kind == OP_EMBEDDING || o->kind == OP_EMBEDDING_GRAD ? t->dim[0] : hd_type_cols(t)) >= 2;
 }
 
 static bool grows(OpKind k) {
-    return k == OP_MUL || k == OP_SQUARE || k == OP_MATMUL || k == OP_BMM || k == OP_SUM || k == OP_SUM_TO || k == OP_IOTA || k == OP_ADD ||
-           k == OP_SUB || k == OP_CROSS_ENTROPY || k == OP_LAYER_NORM || k == OP_RMS_NORM || k > OP_MATMUL;
+    return k == OP_MUL || k == OP_SQUARE || k == OP_MATMUL || k == OP_BMM || k == OP_SUM || k == OP_SUM_TO ||
+           k == OP_IOTA || k == OP_ADD || k == OP_SUB || k == OP_CROSS_ENTROPY || k == OP_LAYER_NORM ||
+           k == OP_RMS_NORM || k > OP_MATMUL;
 }
 
 // attention_grad fits its attention only: one that the function has, with the output as its gradient.
@@ -181,8 +188,14 @@ static void add_operand(Graph *g, const Type *t, int index) {
 }
 
 // A function @name of `n_ops` ops over six operands. It returns every value that nothing reads, up to `n_results`.
-static Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DType dtype, bool gradients, int n_ops, int n_results) {
-    Graph g = {.m = hd_module_new(cx, STAGE_TENSOR), .state = seed, .dtype = dtype, .arena = a, .differentiable = gradients, .params = gradients};
+static Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DType dtype, bool gradients, int n_ops,
+                          int n_results) {
+    Graph g = {.m = hd_module_new(cx, STAGE_TENSOR),
+               .state = seed,
+               .dtype = dtype,
+               .arena = a,
+               .differentiable = gradients,
+               .params = gradients};
     g.f = hd_func_add(g.m, name, false);
     for (int i = 0; i < 5; i++) add_operand(&g, random_type(&g, dtype), i);
     add_operand(&g, random_type(&g, TY_I32), 5);
@@ -197,7 +210,8 @@ static Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DT
     VEC(Value *) results = {0};
     for (const Op *o = g.f->first; o; o = o->next)
         for (int i = 0; i < o->n_out && results.n < n_results; i++)
-            if (!uses.count[o->out[i]->id] && hd_dtype_is_float(o->out[i]->type->dtype) && (!gradients || i == 0)) hd_push(a, &results, o->out[i]);
+            if (!uses.count[o->out[i]->id] && hd_dtype_is_float(o->out[i]->type->dtype) && (!gradients || i == 0))
+                hd_push(a, &results, o->out[i]);
     hd_append(g.f, hd_op_new(g.f, OP_RETURN, results.n, results.at));
     hd_renumber(g.f);
     return g;

@@ -1,5 +1,5 @@
-// Several ranks train as one: the functions after `select` run on all ranks in step, for every strategy, and after two steps master
-// weights, the loss and the gradient norm are the same
+// Several ranks train as one: the functions after `select` run on all ranks in step, for every strategy, and after two
+// steps master weights, the loss and the gradient norm are the same
 //   bit for bit between the strategies that add in the same order: none and zero1, zero2 and zero3, all four where a step has one
 //   micro-batch; whatever is prefetched, drained or recomputed,
 //   and near those of one rank that takes all the micro-batches by itself: only the order of sums differs.
@@ -10,8 +10,8 @@ enum { MAX_RANKS = 8, STEPS = 2 };
 typedef struct { const char *compute; int shard, replicate, micro; } Mesh;
 typedef struct { const char *fsdp; int prefetch, live_grads; bool recompute; } Schedule;
 
-// What the examples have not: bf16 arithmetic that reads a parameter in f32 as well, a tied weight in one-op units, units of unequal
-// size, one with fewer elements than ranks.
+// What the examples have not: bf16 arithmetic that reads a parameter in f32 as well, a tied weight in one-op units,
+// units of unequal size, one with fewer elements than ranks.
 static const char odd_text[] =
     "stage tensor\n"
     "config @model {model = \"odd\", batch = 2, seq = 4, vocab = 7}\n"
@@ -194,7 +194,8 @@ static bool check_rounded(Test *t, const Run *r, const Symbol *s, const Symbol *
             const double want = hd_round(buffer->type->dtype, master(t, r, s, i));
             t->compared++;
             if (!at || *at == want) continue;
-            fail(t, "@%s[%lld]: rank %d computes with %a in @%s, not %a", s->name, (long long)i, k, *at, buffer->name, want);
+            fail(t, "@%s[%lld]: rank %d computes with %a in @%s, not %a", s->name, (long long)i, k, *at, buffer->name,
+                 want);
             return false;
         }
     return true;
@@ -222,14 +223,16 @@ static void compare(Test *t, const Run *want, const Run *got, double bound) {
         const Symbol *mine = hd_symbol_find(got->l.m, s->name);
         int failures = t->failures;
         for (int64_t i = 0; i < hd_type_count(s->type) && t->failures == failures; i++)
-            number(t, hd_sprintf(got->l.arena, "@%s[%lld]", s->name, (long long)i), master(t, got, mine, i), master(t, want, s, i), bound);
+            number(t, hd_sprintf(got->l.arena, "@%s[%lld]", s->name, (long long)i), master(t, got, mine, i),
+                   master(t, want, s, i), bound);
     }
 }
 
 // --- the matrix
 static const Schedule schedules[] = {
-    {"none", 1, 2, false},  {"zero1", 1, 2, false}, {"zero2", 1, 2, false}, {"zero3", 1, 2, false}, {"zero3", 0, 1, false},
-    {"zero3", 3, 3, false}, {"zero2", 0, 1, true},  {"zero3", 2, 1, true},  {"none", 0, 2, true},
+    {"none", 1, 2, false},  {"zero1", 1, 2, false}, {"zero2", 1, 2, false},
+    {"zero3", 1, 2, false}, {"zero3", 0, 1, false}, {"zero3", 3, 3, false},
+    {"zero2", 0, 1, true},  {"zero3", 2, 1, true},  {"none", 0, 2, true},
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
@@ -242,14 +245,17 @@ static void check_mesh(Test *t, const Model *model, const Mesh *mesh) {
     t->name = name;
     snprintf(name, sizeof name, "%s, %s, one rank", model->name, mesh->compute);
     Mesh one = {mesh->compute, 1, 1, mesh->micro * mesh->shard * mesh->replicate};
-    Run alone = run(t, model, &one, &schedules[0], mesh->shard * mesh->replicate), first[2] = {{.ranks = 0}, {.ranks = 0}};
-    // Every micro-batch computes the same on one rank; what differs is the order in which their f32 gradients add up. In bf16 a weight
-    // near the middle of two values may then round to the other one, which is 2^-8 of it in the second step.
+    Run alone = run(t, model, &one, &schedules[0], mesh->shard * mesh->replicate),
+        first[2] = {{.ranks = 0}, {.ranks = 0}};
+    // Every micro-batch computes the same on one rank; what differs is the order in which their f32 gradients add up.
+    // In bf16 a weight near the middle of two values may then round to the other one, which is 2^-8 of it in the second
+    // step.
     double bound = strcmp(mesh->compute, "f32") ? 1e-3 : 2e-6;
     for (int i = 0; i < N_SCHEDULES && alone.l.m; i++) {
         const Schedule *s = &schedules[i];
-        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, %s, prefetch %d, live_grads %d%s", model->name, mesh->compute,
-                 mesh->shard, mesh->replicate, mesh->micro, s->fsdp, s->prefetch, s->live_grads, s->recompute ? ", recomputed" : "");
+        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, %s, prefetch %d, live_grads %d%s",
+                 model->name, mesh->compute, mesh->shard, mesh->replicate, mesh->micro, s->fsdp, s->prefetch,
+                 s->live_grads, s->recompute ? ", recomputed" : "");
         Run got = run(t, model, mesh, s, mesh->shard * mesh->replicate), *want = &first[!adds_like_none(s, mesh)];
         if (got.l.m) check_weights(t, &got);
         if (got.l.m) compare(t, want->l.m ? want : &alone, &got, want->l.m ? 0 : bound);

@@ -1,5 +1,5 @@
-// A schedule never changes a bit: with every value rounded to its dtype, losses and gradients of a step after fuse and select are
-// compared, bit for bit, between random sets of recomputed modules (and none), in f32 and in bf16.
+// A schedule never changes a bit: with every value rounded to its dtype, losses and gradients of a step after fuse and
+// select are compared, bit for bit, between random sets of recomputed modules (and none), in f32 and in bf16.
 #include "tests/numeric/examples.h"
 
 static const char head[] = "simplify,cse,autodiff,precision,simplify,cse,dce", tail[] = "recompute,fsdp,fuse,select";
@@ -75,7 +75,8 @@ static bool step(Test *t, Loaded *l) {
 
 static void compare(Test *t, const Loaded *want, const Loaded *got) {
     for (const Symbol *s = want->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || (strcmp(hd_word(&s->attrs, A_ROLE, ""), "grad") && strcmp(s->name, "state.loss"))) continue;
+        if (s->kind != SYM_BUFFER || (strcmp(hd_word(&s->attrs, A_ROLE, ""), "grad") && strcmp(s->name, "state.loss")))
+            continue;
         Tensor a = hd_eval_storage(want->e, s->name), b = hd_eval_storage(got->e, s->name);
         for (int64_t i = 0; i < hd_type_count(a.type); i++) {
             t->compared++;
@@ -87,7 +88,8 @@ static void compare(Test *t, const Loaded *want, const Loaded *got) {
 }
 
 int main(void) {
-    static const char *const settings[] = {"train.precision.compute=f32", "train.precision.compute=bf16", "train.accumulate=3"};
+    static const char *const settings[] = {"train.precision.compute=f32", "train.precision.compute=bf16",
+                                           "train.accumulate=3"};
     Test t = {0};
     for (int i = 0; i < N_MODELS; i++)
         for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {

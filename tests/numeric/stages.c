@@ -1,10 +1,12 @@
-// A step of training means the same after every pass: the evaluator runs the functions of each stage on the same parameters and
-// batch, and losses, gradients and updated parameters are compared with what autodiff says at stage tensor. In exact arithmetic only
-// the order of sums differs between stages, so the bound is 1e-11 of the largest element.
+// A step of training means the same after every pass: the evaluator runs the functions of each stage on the same
+// parameters and batch, and losses, gradients and updated parameters are compared with what autodiff says at stage
+// tensor. In exact arithmetic only the order of sums differs between stages, so the bound is 1e-11 of the largest
+// element.
 #include "tests/numeric/examples.h"
 
 static const char head[] = "simplify,cse,autodiff,precision,simplify,cse,dce";
-static const char *const tail[] = {"recompute", "fsdp", "fuse", "select", "schedule", "sync", "plan-memory", "verify-plan"};
+static const char *const tail[] = {"recompute", "fsdp", "fuse",        "select",
+                                   "schedule",  "sync", "plan-memory", "verify-plan"};
 
 typedef struct { Loaded tensor; const char *setting; int micro; double loss, norm; } Reference;
 
@@ -58,17 +60,20 @@ static void near(Test *t, const char *what, int64_t n, const double *got, const 
     }
 }
 
-// One AdamW step from zero moments: the direction is g/c / (|g|/c' + eps) with the bias corrections in place, so near sign(g).
+// One AdamW step from zero moments: the direction is g/c / (|g|/c' + eps) with the bias corrections in place, so near
+// sign(g).
 static void check_update(Test *t, const Reference *r, Loaded *l) {
     const Attrs *train = &hd_config(l->m, "train")->attrs;
     double clip = hd_float(train, A_CLIP, 0), factor = clip > 0 && r->norm > clip ? clip / r->norm : 1;
-    double rate = hd_float(train, A_LR_PEAK, 0) / (double)hd_int(train, A_LR_WARMUP, 1), eps = hd_float(train, A_EPS, 1e-8);
+    double rate = hd_float(train, A_LR_PEAK, 0) / (double)hd_int(train, A_LR_WARMUP, 1),
+           eps = hd_float(train, A_EPS, 1e-8);
     run_func(t, l, "update");
     near(t, "@state.norm", 1, hd_eval_storage(l->e, "state.norm").data, &r->norm);
     for (const Symbol *s = l->m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM) continue;
         int64_t n = hd_type_count(s->type);
-        double *want = HD_NEWN(l->arena, double, n), decay = hd_has(&s->attrs, A_DECAY) ? hd_float(train, A_WEIGHT_DECAY, 0) : 0;
+        double *want = HD_NEWN(l->arena, double, n),
+               decay = hd_has(&s->attrs, A_DECAY) ? hd_float(train, A_WEIGHT_DECAY, 0) : 0;
         const double *gradient = hd_eval_gradient(r->tensor.e, s->name).data;
         for (int64_t i = 0; i < n; i++) {
             double p = parameter(s, i), g = factor * gradient[i];
@@ -94,12 +99,16 @@ static void check_stage(Test *t, const Model *model, const Reference *r, const c
         }
         fill_batch(&l, hd_func_find(l.m, "eval"));
         for (int i = 0; i < r->micro; i++)
-            run_func(t, &l, r->micro == 1 ? "micro_only" : i == 0 ? "micro_first" : i < r->micro - 1 ? "micro" : "micro_last");
+            run_func(t, &l,
+                     r->micro == 1      ? "micro_only"
+                     : i == 0           ? "micro_first"
+                     : i < r->micro - 1 ? "micro"
+                                        : "micro_last");
         near(t, "@state.loss", 1, hd_eval_storage(l.e, "state.loss").data, &r->loss);
         for (const Symbol *s = l.m->symbols; s; s = s->next)
             if (s->kind == SYM_PARAM)
-                near(t, hd_sprintf(l.arena, "the gradient of @%s", s->name), hd_type_count(s->type), in_bucket(t, &l, s, "grad"),
-                     hd_eval_gradient(r->tensor.e, s->name).data);
+                near(t, hd_sprintf(l.arena, "the gradient of @%s", s->name), hd_type_count(s->type),
+                     in_bucket(t, &l, s, "grad"), hd_eval_gradient(r->tensor.e, s->name).data);
         run_func(t, &l, "eval");
         near(t, "@state.loss of @eval", 1, hd_eval_storage(l.e, "state.loss").data, &r->loss);
         check_update(t, r, &l);
@@ -108,7 +117,8 @@ static void check_stage(Test *t, const Model *model, const Reference *r, const c
 }
 
 int main(void) {
-    static const char *const settings[] = {"train.precision.compute=f32", "train.precision.compute=bf16", "train.accumulate=3"};
+    static const char *const settings[] = {"train.precision.compute=f32", "train.precision.compute=bf16",
+                                           "train.accumulate=3"};
     Test t = {0};
     for (int i = 0; i < N_MODELS; i++)
         for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {

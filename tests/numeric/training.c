@@ -1,6 +1,6 @@
-// The compiled program against the evaluator, on a real step in the middle of a training run: the program trains three steps and
-// exports its weights; from those the evaluator computes the loss and the gradient norm of step four, and the program, which trains
-// four steps, must report the same.
+// The compiled program against the evaluator, on a real step in the middle of a training run: the program trains three
+// steps and exports its weights; from those the evaluator computes the loss and the gradient norm of step four, and the
+// program, which trains four steps, must report the same.
 //   numeric_training HEDDLEC FOLDER   (the compiler; a folder for what it makes)
 #include "runtime/data.h"
 #include "runtime/heddle.h"
@@ -8,7 +8,8 @@
 
 enum { STEPS = 3 };
 static const char data[] = "examples/gpt2/gpt2.hd"; // any bytes
-static const Model model = {"tiny", "examples/tiny/tiny.hd", {"layers=2", "heads=2", "dim=32", "seq=16", "train.batch=4", NULL}};
+static const Model model = {
+    "tiny", "examples/tiny/tiny.hd", {"layers=2", "heads=2", "dim=32", "seq=16", "train.batch=4", NULL}};
 
 static bool shell(Test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool shell(Test *t, const char *fmt, ...) {
@@ -75,9 +76,11 @@ static void check(Test *t, const char *heddlec, const char *folder, const char *
     Out sets = hd_out(l.arena);
     for (int i = 0; model.sets[i]; i++) hd_printf(&sets, " --set %s", model.sets[i]);
     const char *program = hd_sprintf(l.arena, "%s/numeric_training_program", folder);
-    bool ran = l.m && shell(t, "%s %s%s --set %s -o %s", heddlec, model.file, sets.text, compute, program) &&
-               shell(t, "%s --data=%s --steps=%d --export=%s.weights > %s.log 2>&1", program, data, STEPS, program, program) &&
-               shell(t, "%s --data=%s --steps=%d --digest=%s.digest > %s.log 2>&1", program, data, STEPS + 1, program, program);
+    bool ran =
+        l.m && shell(t, "%s %s%s --set %s -o %s", heddlec, model.file, sets.text, compute, program) &&
+        shell(t, "%s --data=%s --steps=%d --export=%s.weights > %s.log 2>&1", program, data, STEPS, program, program) &&
+        shell(t, "%s --data=%s --steps=%d --digest=%s.digest > %s.log 2>&1", program, data, STEPS + 1, program,
+              program);
     if (ran) {
         l.e = hd_eval_new(l.m, mode, l.arena);
         const Func *micro = hd_func_find(l.m, "micro");
@@ -92,7 +95,8 @@ static void check(Test *t, const char *heddlec, const char *folder, const char *
             size_t size;
             const char *digest = hd_read_file(l.arena, hd_sprintf(l.arena, "%s.digest", program), &size);
             const char *line = digest ? strstr(digest, hd_sprintf(l.arena, "\n%d ", STEPS + 1)) : NULL;
-            if (!line || sscanf(line, "%*d %la %la", &got_loss, &got_norm) != 2) fail(t, "the digest lacks step %d", STEPS + 1);
+            if (!line || sscanf(line, "%*d %la %la", &got_loss, &got_norm) != 2)
+                fail(t, "the digest lacks step %d", STEPS + 1);
             near(t, "loss", got_loss, loss, bound);
             near(t, "norm", got_norm, sqrt(norm), bound);
         }
@@ -105,8 +109,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s HEDDLEC FOLDER\n", argv[0]);
         return 2;
     }
-    // f32: sums of a few thousand terms in other orders, 2^-24 sqrt(4096) with room for cancellation. bf16: both round to bf16, but
-    // kernels keep what they hold themselves in f32; 2^-9 a rounding, some twenty of them (see models.c).
+    // f32: sums of a few thousand terms in other orders, 2^-24 sqrt(4096) with room for cancellation. bf16: both round
+    // to bf16, but kernels keep what they hold themselves in f32; 2^-9 a rounding, some twenty of them (see models.c).
     Test t = {.name = "f32"};
     check(&t, argv[1], argv[2], "train.precision.compute=f32", EVAL_EXACT, 1e-5);
     t.name = "bf16";

@@ -1,8 +1,9 @@
-// A compiled program by hand whose ranks are processes, without a GPU: memory for a device, the world's gather for collectives. Its
-// state is sharded, its loss the mean over the ranks of what they read. TOY="RANK STEP KIND" has one rank fail in a step: `fail` as a
-// device does, `exit`, `kill`, or `stop` (it lives, and nothing more is heard from it).
+// A compiled program by hand whose ranks are processes, without a GPU: memory for a device, the world's gather for
+// collectives. Its state is sharded, its loss the mean over the ranks of what they read. TOY="RANK STEP KIND" has one
+// rank fail in a step: `fail` as a device does, `exit`, `kill`, or `stop` (it lives, and nothing more is heard from
+// it).
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,18 @@
 #define TOY_RANKS 3
 #endif
 enum { BATCH = 2, SEQ = 8, SHARD = 700, SIZE = SHARD * TOY_RANKS, W = SIZE - 5 };
-enum { TOKENS = 0, TARGETS = TOKENS + 4 * BATCH * SEQ, LOSS = TARGETS + 4 * BATCH * SEQ, NORM = LOSS + 4, STEP = NORM + 4, MASTER = STEP + 8,
-       MOMENT1 = MASTER + 4 * SHARD, MOMENT2 = MOMENT1 + 4 * SHARD, GRAD = MOMENT2 + 4 * SHARD, ARENA = GRAD + 4 * SHARD };
+enum {
+    TOKENS = 0,
+    TARGETS = TOKENS + 4 * BATCH * SEQ,
+    LOSS = TARGETS + 4 * BATCH * SEQ,
+    NORM = LOSS + 4,
+    STEP = NORM + 4,
+    MASTER = STEP + 8,
+    MOMENT1 = MASTER + 4 * SHARD,
+    MOMENT2 = MOMENT1 + 4 * SHARD,
+    GRAD = MOMENT2 + 4 * SHARD,
+    ARENA = GRAD + 4 * SHARD
+};
 
 typedef struct { HdExec head; char arena[ARENA]; float posted[8]; int first, count, steps; } Toy;
 
@@ -22,7 +33,8 @@ static void misbehave(Toy *t, bool *ok) {
     int rank, step;
     char kind[8];
     const char *text = getenv("TOY");
-    if (!text || sscanf(text, "%d %d %7s", &rank, &step, kind) != 3 || rank != t->head.world->rank || step != t->steps) return;
+    if (!text || sscanf(text, "%d %d %7s", &rank, &step, kind) != 3 || rank != t->head.world->rank || step != t->steps)
+        return;
     if (!strcmp(kind, "exit")) _exit(3);
     if (!strcmp(kind, "kill")) raise(SIGKILL);
     if (!strcmp(kind, "stop")) raise(SIGSTOP);
@@ -105,16 +117,51 @@ static const char *toy_device(HdExec *x) {
     return "no device";
 }
 
-static const HdBackend backend = {.name = "toy", .open = toy_open, .write = toy_write, .read = toy_read, .run = toy_run, .post = toy_post, .collect = toy_collect,
-                                  .sync = toy_sync, .write_profile = toy_profile, .close = toy_close, .peak_flops = toy_peak, .device = toy_device};
-static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS}, {"targets", HD_I32, 2, {BATCH, SEQ}, TARGETS}};
-static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args}, {.name = "eval", .n_args = 2, .args = args}};
+static const HdBackend backend = {.name = "toy",
+                                  .open = toy_open,
+                                  .write = toy_write,
+                                  .read = toy_read,
+                                  .run = toy_run,
+                                  .post = toy_post,
+                                  .collect = toy_collect,
+                                  .sync = toy_sync,
+                                  .write_profile = toy_profile,
+                                  .close = toy_close,
+                                  .peak_flops = toy_peak,
+                                  .device = toy_device};
+static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS},
+                                {"targets", HD_I32, 2, {BATCH, SEQ}, TARGETS}};
+static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args},
+                               {.name = "eval", .n_args = 2, .args = args}};
 static const HdBucket buckets[] = {{"root", SIZE, SHARD, HD_F32, MASTER, MOMENT1, MOMENT2, GRAD, -1, true, true, -1}};
 static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 
 int main(int argc, char **argv) {
-    const HdProgram p = {.model = "Toy", .source = "toy_ranks.c", .target = "toy", .arch = "", .plan_hash = "1", .model_hash = "2", .report = "{}\n", .report_text = "\n",
-                         .arena_bytes = ARENA, .batch = BATCH, .seq = SEQ, .micro = 1, .vocab = 256, .seed = 1, .shard = TOY_RANKS, .replicate = 1, .n_buckets = 1,
-                         .buckets = buckets, .n_params = 1, .params = params, .loss = LOSS, .norm = NORM, .step = STEP, .n_funcs = 2, .funcs = funcs, .backend = &backend};
+    const HdProgram p = {.model = "Toy",
+                         .source = "toy_ranks.c",
+                         .target = "toy",
+                         .arch = "",
+                         .plan_hash = "1",
+                         .model_hash = "2",
+                         .report = "{}\n",
+                         .report_text = "\n",
+                         .arena_bytes = ARENA,
+                         .batch = BATCH,
+                         .seq = SEQ,
+                         .micro = 1,
+                         .vocab = 256,
+                         .seed = 1,
+                         .shard = TOY_RANKS,
+                         .replicate = 1,
+                         .n_buckets = 1,
+                         .buckets = buckets,
+                         .n_params = 1,
+                         .params = params,
+                         .loss = LOSS,
+                         .norm = NORM,
+                         .step = STEP,
+                         .n_funcs = 2,
+                         .funcs = funcs,
+                         .backend = &backend};
     return hd_main(argc, argv, &p);
 }

@@ -1,5 +1,5 @@
-// Compares every row of runtime/cuda/api.def, and of tests/gpu/one_gpu/driver.def, with NVIDIA's own headers: function types, constants,
-// struct sizes. Everything is checked while compiling; built only where the headers are installed.
+// Compares every row of runtime/cuda/api.def, and of tests/gpu/one_gpu/driver.def, with NVIDIA's own headers: function
+// types, constants, struct sizes. Everything is checked while compiling; built only where the headers are installed.
 #include "runtime/cuda/api.h"
 #include "tests/gpu/one_gpu/driver.h"
 #include <stdio.h>

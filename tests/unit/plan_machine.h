@@ -1,13 +1,18 @@
-// A machine that runs finished plans on symbols instead of numbers, all ranks in step: the memory of a rank is cells of two bytes, each
-// holding a hash, and an op writes hashes of what it is and of what it read. Collectives move cells between the ranks' memories. Two
-// plans whose buffers and results end with equal hashes compute the same, whatever their ops mean; a byte read from the wrong place, too
-// early or too late changes the hash. Streams run in any order that their events allow, functions one behind the other on each stream as
-// the runtime issues them, so a race shows as a difference between two orders. Sums commute here: their order is not a plan's to prove.
+// A machine that runs finished plans on symbols instead of numbers, all ranks in step: the memory of a rank is cells of
+// two bytes, each holding a hash, and an op writes hashes of what it is and of what it read. Collectives move cells
+// between the ranks' memories. Two plans whose buffers and results end with equal hashes compute the same, whatever
+// their ops mean; a byte read from the wrong place, too early or too late changes the hash. Streams run in any order
+// that their events allow, functions one behind the other on each stream as the runtime issues them, so a race shows as
+// a difference between two orders. Sums commute here: their order is not a plan's to prove.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
 #include "ir/ir.h"
 
-typedef struct { const Func *f; const Op *op; int func, instance, stream, wait_for; } Step; // op == NULL: the runtime fills the arguments
+typedef struct {
+    const Func *f;
+    const Op *op;
+    int func, instance, stream, wait_for;
+} Step; // op == NULL: the runtime fills the arguments
 typedef struct { Step *at; int n, cap; } Steps;
 enum { MOST_STREAMS = 8 };
 typedef struct {
@@ -63,7 +68,9 @@ static void scribble(Machine *x, int64_t at, int64_t bytes) {
 }
 
 static uint64_t key_of(const Op *o, Arena *a) {
-    static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_INTO, A_ACCUMULATE, A_EVENT, A_BUFFER, A_BUFFERS, A_BUCKET, A_COMM, A_AFTER, A_ON};
+    static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_INTO, A_ACCUMULATE,
+                                    A_EVENT,   A_BUFFER,       A_BUFFERS,         A_BUCKET, A_COMM, A_AFTER,
+                                    A_ON};
     Attrs as = hd_attrs_copy(o->func->module->cx, &o->attrs);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) hd_unset(&as, places[i]);
     Out t = hd_out(a);
@@ -74,7 +81,9 @@ static uint64_t key_of(const Op *o, Arena *a) {
 }
 
 static const Symbol *buffer_of_name(Machine *x, const char *name) { return hd_symbol_find(x->m, name); }
-static const Symbol *buffer_of(Machine *x, const Op *o, AttrId a) { return buffer_of_name(x, hd_word(&o->attrs, a, "")); }
+static const Symbol *buffer_of(Machine *x, const Op *o, AttrId a) {
+    return buffer_of_name(x, hd_word(&o->attrs, a, ""));
+}
 
 static void put(uint64_t *c, uint64_t v, bool add) { *c = add ? *c + v : v; }
 
@@ -83,7 +92,8 @@ static void write_into(Machine *x, const Op *o, int64_t bytes, const Value *from
     const Symbol *b = buffer_of(x, o, A_INTO);
     int64_t n, m, at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
     uint64_t *to = cells(x, at, bytes, &n), *in = from ? cells(x, from->place.offset, bytes, &m) : NULL;
-    for (int64_t i = 0; i < n; i++) put(&to[i], in ? (m ? in[i] : fresh(x)) : mix(key, (uint64_t)i), hd_has(&o->attrs, A_ACCUMULATE));
+    for (int64_t i = 0; i < n; i++)
+        put(&to[i], in ? (m ? in[i] : fresh(x)) : mix(key, (uint64_t)i), hd_has(&o->attrs, A_ACCUMULATE));
 }
 
 static bool overlaps(const Value *v, const Value *w) {
@@ -106,14 +116,17 @@ static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *pa
 }
 
 static void run_update(Machine *x, const Op *o) {
-    const Symbol *bucket = buffer_of(x, o, A_BUCKET), *part[] = {NULL, bucket_part(x, o, "master"), bucket_part(x, o, "moment1"), bucket_part(x, o, "moment2"), NULL};
+    const Symbol *bucket = buffer_of(x, o, A_BUCKET),
+                 *part[] = {NULL, bucket_part(x, o, "master"), bucket_part(x, o, "moment1"),
+                            bucket_part(x, o, "moment2"), NULL};
     part[0] = hd_has(&o->attrs, A_BUFFER) ? buffer_of(x, o, A_BUFFER) : bucket_part(x, o, "grad");
     part[4] = bucket_part(x, o, "compute");
     uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
     int64_t n[5] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
     for (int k = 0; k < 5; k++)
         if (part[k]) c[k] = cells(x, part[k]->place.offset, hd_type_bytes(part[k]->type), &n[k]);
-    int64_t decayed = hd_int(&bucket->attrs, A_DECAYED, 0), wide = part[4] ? hd_dtype_bytes(part[4]->type->dtype) / 2 : 1;
+    int64_t decayed = hd_int(&bucket->attrs, A_DECAYED, 0),
+            wide = part[4] ? hd_dtype_bytes(part[4]->type->dtype) / 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         uint64_t h = mix(scalars, position(x, bucket, part[1], i) < decayed);
         for (int k = 0; k < 4; k++)
@@ -167,7 +180,8 @@ static void run_collective(Machine *x, const Op *o) {
                 continue;
             }
             out[i] = 0;
-            for (int k = 0; k < g.n; k++) out[i] += g.mine * m + i < n ? in[g.first + k * g.step][g.mine * m + i] : fresh(x);
+            for (int k = 0; k < g.n; k++)
+                out[i] += g.mine * m + i < n ? in[g.first + k * g.step][g.mine * m + i] : fresh(x);
         }
     }
 }
@@ -178,10 +192,12 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (workspace > 0) scribble(x, at, workspace);
     for (int i = 0; i < o->n_in; i++) key = mix(key, digest_value(x, o->in[i]));
     if (o->kind == OP_RETURN) x->result = o->n_in ? mix(x->result, key) : x->result;
-    if (o->kind == OP_STORE && !hd_has(&o->attrs, A_INPLACE)) write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
+    if (o->kind == OP_STORE && !hd_has(&o->attrs, A_INPLACE))
+        write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
     if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) {
         const Type *a = o->in[0]->type, *b = o->in[1]->type;
-        int64_t k = hd_int(&o->attrs, A_BATCHES, 1), rows = hd_has(&o->attrs, A_TA) ? hd_type_cols(a) : hd_type_rows(a) / k;
+        int64_t k = hd_int(&o->attrs, A_BATCHES, 1),
+                rows = hd_has(&o->attrs, A_TA) ? hd_type_cols(a) : hd_type_rows(a) / k;
         int64_t cols = hd_has(&o->attrs, A_TB) ? hd_type_rows(b) / k : hd_type_cols(b);
         write_into(x, o, k * rows * cols * hd_dtype_bytes(buffer_of(x, o, A_INTO)->type->dtype), NULL, key);
     }
@@ -200,13 +216,16 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (o->kind == OP_ZERO) {
         const Symbol *b = buffer_of(x, o, A_INTO);
         int64_t n, size = hd_dtype_bytes(b->type->dtype);
-        uint64_t *c = cells(x, b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * size, hd_int(&o->attrs, A_SIZE, 0) * size, &n);
+        uint64_t *c =
+            cells(x, b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * size, hd_int(&o->attrs, A_SIZE, 0) * size, &n);
         for (int64_t i = 0; i < n; i++) c[i] = 0;
     }
     for (int i = 0; i < o->n_out; i++) {
         const Value *v = o->out[i];
         bool torn = false; // written while it is read
-        for (int k = 0; k < o->n_in; k++) torn |= overlaps(v, o->in[k]) && !(hd_int(&o->attrs, A_INPLACE, -1) >= 0 && v->place.offset == o->in[k]->place.offset);
+        for (int k = 0; k < o->n_in; k++)
+            torn |= overlaps(v, o->in[k]) &&
+                    !(hd_int(&o->attrs, A_INPLACE, -1) >= 0 && v->place.offset == o->in[k]->place.offset);
         int64_t n;
         uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n);
         for (int64_t j = 0; j < n; j++) c[j] = torn ? fresh(x) : mix(mix(key, (uint64_t)i), (uint64_t)j);
@@ -217,14 +236,16 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
 // What the runtime reads after a function.
 static void read_state(Machine *x) {
     for (const Symbol *b = x->m->symbols; b; b = b->next)
-        if (b->kind == SYM_BUFFER && !strcmp(hd_word(&b->attrs, A_ROLE, ""), "state")) x->result = mix(x->result, digest(x, b->place.offset, hd_type_bytes(b->type)));
+        if (b->kind == SYM_BUFFER && !strcmp(hd_word(&b->attrs, A_ROLE, ""), "state"))
+            x->result = mix(x->result, digest(x, b->place.offset, hd_type_bytes(b->type)));
 }
 
 static void fill_arguments(Machine *x, const Step *s) {
     for (int i = 0; i < s->f->n_args; i++) {
         const Value *v = s->f->args[i];
         int64_t n;
-        uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n), h = mix(mix(hash_text(v->name), (uint64_t)s->instance), (uint64_t)x->rank);
+        uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n),
+                 h = mix(mix(hash_text(v->name), (uint64_t)s->instance), (uint64_t)x->rank);
         for (int64_t j = 0; j < n; j++) c[j] = mix(h, (uint64_t)j);
     }
 }
@@ -268,14 +289,19 @@ static void add_function(Machine *x, const char *name, int *instance) {
         Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1};
         hd_push(x->a, &x->steps, fill);
         for (const Op *o = f->first; o; o = o->next) {
-            Step s = {f, o, i, fill.instance, stream_number(x, o->stream), o->kind == OP_WAIT ? record_before(x, o, start) : -1};
+            Step s = {f,
+                      o,
+                      i,
+                      fill.instance,
+                      stream_number(x, o->stream),
+                      o->kind == OP_WAIT ? record_before(x, o, start) : -1};
             hd_push(x->a, &x->steps, s);
         }
     }
 }
 
-// Orders: 0 program order; 1 whoever is furthest ahead; then for each stream one in which it runs only when nobody else can, and one
-// in which it runs whenever it can; then random ones.
+// Orders: 0 program order; 1 whoever is furthest ahead; then for each stream one in which it runs only when nobody else
+// can, and one in which it runs whenever it can; then random ones.
 static int choose(const Machine *x, const int *ready, int n, int order, uint64_t *random) {
     int best = ready[0], last = ready[0], stream = (order - 2) / 2;
     for (int i = 1; i < n; i++) {
@@ -326,12 +352,14 @@ static int mesh_axis(const Module *m, AttrId axis) {
     return schedule ? (int)hd_int(&schedule->attrs, axis, 1) : 1;
 }
 
-// What a buffer that persists starts with goes by a name: its own, but what a step starts with is what it computes with.
+// What a buffer that persists starts with goes by a name: its own, but what a step starts with is what it computes
+// with.
 static const char *content_name(const Module *m, const Symbol *s) {
     const char *found = s->name;
     for (const Symbol *t = m->symbols; t && !strcmp(hd_word(&s->attrs, A_ROLE, ""), "next"); t = t->next) {
         const char *role = hd_word(&t->attrs, A_ROLE, "");
-        if (t->kind != SYM_BUFFER || strcmp(hd_word(&t->attrs, A_BUCKET, ""), hd_word(&s->attrs, A_BUCKET, ""))) continue;
+        if (t->kind != SYM_BUFFER || strcmp(hd_word(&t->attrs, A_BUCKET, ""), hd_word(&s->attrs, A_BUCKET, "")))
+            continue;
         if (!strcmp(role, "compute") || (!strcmp(role, "master") && found == s->name)) found = t->name;
     }
     return found;
@@ -345,7 +373,8 @@ static void fill_buffers(Machine *x) {
         const Symbol *bucket = hd_has(&s->attrs, A_BUCKET) ? buffer_of_name(x, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
         uint64_t content = hash_text(content_name(x->m, s));
         for (int64_t i = 0; i < n; i++) {
-            int64_t at = bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
+            int64_t at =
+                bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
             c[i] = mix(content, (uint64_t)at);
         }
     }
@@ -384,7 +413,8 @@ static uint64_t run_plan(const Module *m, int order) {
     for (int r = 0; h && r < x.ranks; r++) {
         use_rank(&x, r);
         for (const Symbol *s = m->symbols; s; s = s->next)
-            if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT)) h = mix(h, digest(&x, s->place.offset, hd_type_bytes(s->type)));
+            if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT))
+                h = mix(h, digest(&x, s->place.offset, hd_type_bytes(s->type)));
     }
     hd_arena_free(x.a);
     return h;

@@ -1,29 +1,58 @@
 // One change to a finished plan, of one of many kinds. X(id, text, place): `place` is what it changes one of.
 #ifndef TESTS_UNIT_PLAN_MUTATIONS_H
 #define TESTS_UNIT_PLAN_MUTATIONS_H
-#include "passes/access.h"
+#include "passes/analysis/access.h"
 #include "tests/unit/plan_machine.h"
 #include "tests/unit/plan_reorder.h"
 
-typedef enum { AT_OP, AT_BUFFER_SYMBOL, AT_BUCKET, AT_ARGUMENT, AT_ARENA, AT_KERNEL, AT_COMM, AT_PARAM, AT_CONFIG } MutationPlace;
-#define MUTATIONS(X) \
-    X(MOVE_UP, "value 256 bytes up", AT_OP) X(MOVE_DOWN, "value 256 bytes down", AT_OP) X(MOVE_ONTO, "value onto another", AT_OP) \
-    X(MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved", AT_BUFFER_SYMBOL) \
-    X(SWAP_BUFFERS, "two buffers change places", AT_BUFFER_SYMBOL) X(MOVE_ARGUMENT, "argument moved", AT_ARGUMENT) \
-    X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op behind the next one", AT_OP) X(LATER, "op several places later", AT_OP) \
-    X(EARLIER, "op several places earlier", AT_OP) X(SWAP_COLLECTIVES, "two collectives of a stream change places", AT_OP) \
-    X(TOO_LATE, "collective and its event behind the first use", AT_OP) \
-    X(DROP_RECORD, "record dropped", AT_OP) X(DROP_WAIT, "wait dropped", AT_OP) X(DROP_EVENT, "record and its waits dropped", AT_OP) \
-    X(SWAP_WAITS, "two waits change events", AT_OP) X(RECORD_EARLIER, "record before the op in front of it", AT_OP) X(DROP_COLLECTIVE, "collective dropped", AT_OP) \
-    X(DOUBLE_COLLECTIVE, "collective twice", AT_OP) X(DROP_BEGIN, "begin dropped", AT_OP) X(DROP_ZERO, "zero dropped or shorter", AT_OP) \
-    X(DROP_STORE, "store or sum dropped", AT_OP) X(DOUBLE_STORE, "store or sum twice", AT_OP) X(DROP_UPDATE, "optimizer's op dropped", AT_OP) \
-    X(DOUBLE_UPDATE, "optimizer's op twice", AT_OP) X(COMM, "another comm", AT_OP) X(EXCHANGE, "operands of a collective exchanged", AT_OP) \
-    X(OTHER_BUFFER, "another buffer of the same type", AT_OP) X(OTHER_INTO, "into another buffer of the same type", AT_OP) \
-    X(ACCUMULATE, "accumulate changed", AT_OP) X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP) X(RESIZE, "another size", AT_OP) \
-    X(STREAM, "another stream", AT_OP) X(DECAYED, "decayed changed", AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET) \
-    X(GROUP, "axis, size or stream of a comm changed", AT_COMM) X(MOVE_PARAM, "parameter moved in its bucket", AT_PARAM) \
-    X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(SCALE, "scale of a gradient, a loss or a mean changed", AT_KERNEL) \
-    X(SETTING, "setting of the optimizer changed", AT_OP) X(MICRO, "number of micro-batches changed", AT_CONFIG) X(ROLE, "role of a buffer changed", AT_BUFFER_SYMBOL)
+typedef enum {
+    AT_OP,
+    AT_BUFFER_SYMBOL,
+    AT_BUCKET,
+    AT_ARGUMENT,
+    AT_ARENA,
+    AT_KERNEL,
+    AT_COMM,
+    AT_PARAM,
+    AT_CONFIG
+} MutationPlace;
+#define MUTATIONS(X)                                                                                                   \
+    X(MOVE_UP, "value 256 bytes up", AT_OP)                                                                            \
+    X(MOVE_DOWN, "value 256 bytes down", AT_OP) X(MOVE_ONTO, "value onto another", AT_OP) X(                           \
+        MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved",   \
+                                                                                        AT_BUFFER_SYMBOL)              \
+        X(SWAP_BUFFERS, "two buffers change places", AT_BUFFER_SYMBOL) X(MOVE_ARGUMENT, "argument moved", AT_ARGUMENT) \
+            X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op behind the next one", AT_OP) X(       \
+                LATER, "op several places later",                                                                      \
+                AT_OP) X(EARLIER, "op several places earlier",                                                         \
+                         AT_OP) X(SWAP_COLLECTIVES, "two collectives of a stream change places",                       \
+                                  AT_OP) X(TOO_LATE, "collective and its event behind the first use", AT_OP)           \
+                X(DROP_RECORD, "record dropped", AT_OP) X(DROP_WAIT, "wait dropped", AT_OP) X(                         \
+                    DROP_EVENT, "record and its waits dropped", AT_OP) X(SWAP_WAITS, "two waits change events", AT_OP) \
+                    X(RECORD_EARLIER, "record before the op in front of it",                                           \
+                      AT_OP) X(DROP_COLLECTIVE, "collective dropped",                                                  \
+                               AT_OP) X(DOUBLE_COLLECTIVE, "collective twice", AT_OP)                                  \
+                        X(DROP_BEGIN, "begin dropped", AT_OP) X(DROP_ZERO, "zero dropped or shorter", AT_OP)           \
+                            X(DROP_STORE, "store or sum dropped", AT_OP) X(DOUBLE_STORE, "store or sum twice", AT_OP)  \
+                                X(DROP_UPDATE, "optimizer's op dropped",                                               \
+                                  AT_OP) X(DOUBLE_UPDATE, "optimizer's op twice",                                      \
+                                           AT_OP) X(COMM, "another comm", AT_OP)                                       \
+                                    X(EXCHANGE, "operands of a collective exchanged",                                  \
+                                      AT_OP) X(OTHER_BUFFER, "another buffer of the same type",                        \
+                                               AT_OP) X(OTHER_INTO, "into another buffer of the same type", AT_OP)     \
+                                        X(ACCUMULATE, "accumulate changed", AT_OP)                                     \
+                                            X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP)  \
+                                                X(RESIZE, "another size", AT_OP) X(STREAM, "another stream", AT_OP) X( \
+                                                    DECAYED, "decayed changed",                                        \
+                                                    AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET)   \
+                                                    X(GROUP, "axis, size or stream of a comm changed", AT_COMM) X(     \
+                                                        MOVE_PARAM, "parameter moved in its bucket", AT_PARAM)         \
+                                                        X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(  \
+                                                            SCALE, "scale of a gradient, a loss or a mean changed",    \
+                                                            AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
+                                                                         AT_OP)                                        \
+                                                            X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
+                                                                X(ROLE, "role of a buffer changed", AT_BUFFER_SYMBOL)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -79,7 +108,10 @@ static const Op *other_op(const Op *o, uint64_t random) {
 static bool move_workspace(Op *o, uint64_t random) {
     int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
     const Op *other = other_op(o, random);
-    hd_set_int(o->func->module->cx, &o->attrs, A_WORKSPACE_AT, other->n_out ? other->out[0]->place.offset : random % 2 ? at + 256 : at - 256);
+    hd_set_int(o->func->module->cx, &o->attrs, A_WORKSPACE_AT,
+               other->n_out ? other->out[0]->place.offset
+               : random % 2 ? at + 256
+                            : at - 256);
     return true;
 }
 
@@ -113,8 +145,8 @@ static bool swap_buffers(Module *m, Symbol *s, uint64_t random) {
 
 static bool is_weights(const Symbol *s) {
     const char *role = hd_word(&s->attrs, A_ROLE, "");
-    return !hd_has(&s->attrs, A_BUCKET) || !strcmp(role, "compute") || !strcmp(role, "master") || !strcmp(role, "next") ||
-           !strcmp(role, "gathered");
+    return !hd_has(&s->attrs, A_BUCKET) || !strcmp(role, "compute") || !strcmp(role, "master") ||
+           !strcmp(role, "next") || !strcmp(role, "gathered");
 }
 
 static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool any_type, bool view) {
@@ -122,7 +154,8 @@ static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool 
     int n = 0;
     for (const Symbol *t = m->symbols; s && t && n < 64; t = t->next) {
         if (t == s || t->kind != s->kind || (!any_type && t->type != s->type)) continue;
-        if (view && is_weights(s) && is_weights(t)) continue; // equal layers with each other's weights: another model, not another plan
+        if (view && is_weights(s) && is_weights(t))
+            continue; // equal layers with each other's weights: another model, not another plan
         names[n++] = t->name;
     }
     return n ? names[random % (uint64_t)n] : NULL;
@@ -155,7 +188,8 @@ static bool change_inplace(Op *o, uint64_t random) {
     Ctx *cx = o->func->module->cx;
     if (hd_has(&o->attrs, A_INPLACE) && random % 2) hd_unset(&o->attrs, A_INPLACE);
     else if (hd_has(&o->attrs, A_INPLACE)) hd_set_int(cx, &o->attrs, A_INPLACE, hd_int(&o->attrs, A_INPLACE, 0) + 1);
-    else if (o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD) hd_set_int(cx, &o->attrs, A_INPLACE, 0);
+    else if (o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD)
+        hd_set_int(cx, &o->attrs, A_INPLACE, 0);
     else return false;
     return true;
 }
@@ -211,16 +245,27 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_MOVE_UP: case MUTATE_MOVE_DOWN: case MUTATE_MOVE_ONTO: return o->n_out && !hd_is_alias(o);
     case MUTATE_MOVE_ALIAS: return hd_is_alias(o);
     case MUTATE_MOVE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
-    case MUTATE_SWAP_COLLECTIVES: case MUTATE_TOO_LATE: case MUTATE_DROP_COLLECTIVE: case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_EXCHANGE: case MUTATE_COMM: return is_collective(o);
+    case MUTATE_SWAP_COLLECTIVES:
+    case MUTATE_TOO_LATE:
+    case MUTATE_DROP_COLLECTIVE:
+    case MUTATE_DOUBLE_COLLECTIVE:
+    case MUTATE_EXCHANGE:
+    case MUTATE_COMM:
+        return is_collective(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_EVENT: case MUTATE_RECORD_EARLIER: return o->kind == OP_RECORD;
     case MUTATE_DROP_WAIT: case MUTATE_SWAP_WAITS: return o->kind == OP_WAIT;
     case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
     case MUTATE_DROP_ZERO: return o->kind == OP_ZERO;
-    case MUTATE_DROP_STORE: case MUTATE_DOUBLE_STORE: case MUTATE_ACCUMULATE: return o->kind == OP_STORE || (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO));
+    case MUTATE_DROP_STORE:
+    case MUTATE_DOUBLE_STORE:
+    case MUTATE_ACCUMULATE:
+        return o->kind == OP_STORE || (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO));
     case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: return o->kind == OP_ADAMW;
     case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER) && o->kind != OP_STEP_SCALARS;
     case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);
-    case MUTATE_INPLACE: return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD;
+    case MUTATE_INPLACE:
+        return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_STORE || o->kind == OP_LAUNCH ||
+               o->kind == OP_CROSS_ENTROPY_GRAD;
     case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_STREAM: return true;
@@ -237,7 +282,8 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_MOVE_DOWN: return move_storage(v, v->place.offset - 256);
     case MUTATE_MOVE_ONTO: {
         const Op *other = other_op(o, random);
-        return other->n_out && other != o && other->out[0]->place.offset != v->place.offset && move_storage(v, other->out[0]->place.offset);
+        return other->n_out && other != o && other->out[0]->place.offset != v->place.offset &&
+               move_storage(v, other->out[0]->place.offset);
     }
     case MUTATE_MOVE_ALIAS: return (o->out[0]->place.offset += (random % 2) ? 256 : -64), true;
     case MUTATE_MOVE_WORKSPACE: return move_workspace(o, random);
@@ -246,7 +292,11 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_EARLIER: return move_earlier(o, 2 + (int)(random % 9));
     case MUTATE_SWAP_COLLECTIVES: return swap_collectives(o);
     case MUTATE_TOO_LATE: return too_late(o);
-    case MUTATE_DROP_RECORD: case MUTATE_DROP_WAIT: case MUTATE_DROP_COLLECTIVE: case MUTATE_DROP_BEGIN: case MUTATE_DROP_STORE:
+    case MUTATE_DROP_RECORD:
+    case MUTATE_DROP_WAIT:
+    case MUTATE_DROP_COLLECTIVE:
+    case MUTATE_DROP_BEGIN:
+    case MUTATE_DROP_STORE:
     case MUTATE_DROP_UPDATE: return erase(o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
     case MUTATE_DROP_EVENT: return drop_event(o);
@@ -316,7 +366,8 @@ static int find_places(Module *m, Mutation what, Arena *a, int **places) {
 static void change_group(Module *m, Symbol *s, uint64_t random) {
     static const char *const axes[] = {"shard", "replicate", "world"};
     const char *axis = axes[random / 3 % 3];
-    if (random % 3 == 0 && strcmp(axis, hd_word(&s->attrs, A_OVER, "")) != 0) hd_set_word(m->cx, &s->attrs, A_OVER, hd_intern(m->cx, axis));
+    if (random % 3 == 0 && strcmp(axis, hd_word(&s->attrs, A_OVER, "")) != 0)
+        hd_set_word(m->cx, &s->attrs, A_OVER, hd_intern(m->cx, axis));
     else if (random % 3 == 1) hd_set_word(m->cx, &s->attrs, A_ON, hd_intern(m->cx, "compute"));
     else hd_set_int(m->cx, &s->attrs, A_RANKS, hd_int(&s->attrs, A_RANKS, 1) * 2);
 }
@@ -325,15 +376,19 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     Symbol *s = nth_symbol(m, symbol_kind(mutation_info[what].at), site);
     if (what == MUTATE_MOVE_BUFFER) move_buffer(m, s, s->place.offset + (random % 2 ? 256 : -256));
     else if (what == MUTATE_SWAP_BUFFERS) return swap_buffers(m, s, random);
-    else if (what == MUTATE_DECAYED) hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
-    else if (what == MUTATE_MOVE_PARAM) hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
+    else if (what == MUTATE_DECAYED)
+        hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
+    else if (what == MUTATE_MOVE_PARAM)
+        hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
     else if (what == MUTATE_MICRO) {
         if (!hd_has(&s->attrs, A_MICRO)) return false;
         hd_set_int(m->cx, &s->attrs, A_MICRO, hd_int(&s->attrs, A_MICRO, 1) + (random % 2 ? 1 : 2));
     } else if (what == MUTATE_ROLE) {
-        static const char *const roles[] = {"gathered", "gradient", "staging", "state", "grad", "compute", "master", "cache"};
+        static const char *const roles[] = {"gathered", "gradient", "staging", "state",
+                                            "grad",     "compute",  "master",  "cache"};
         const char *role = roles[random % 8], *was = hd_word(&s->attrs, A_ROLE, "");
-        if (strcmp(role, was) == 0 || (strcmp(was, "next") == 0 && strcmp(role, "compute") == 0)) return false; // both are filled with weights
+        if (strcmp(role, was) == 0 || (strcmp(was, "next") == 0 && strcmp(role, "compute") == 0))
+            return false; // both are filled with weights
         if (!hd_has(&s->attrs, A_BUCKET) && strncmp(s->name, "state.", 6) != 0) return false;
         hd_set_word(m->cx, &s->attrs, A_ROLE, hd_intern(m->cx, role));
     } else if (what == MUTATE_GROUP) change_group(m, s, random);
@@ -349,7 +404,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     return true;
 }
 
-// A constant in a kernel of numbers: what the backward pass begins with, the weight of a loss, a micro-batch's share, the mean over ranks.
+// A constant in a kernel of numbers: what the backward pass begins with, the weight of a loss, a micro-batch's share,
+// the mean over ranks.
 static bool change_scale(Module *m, int site) {
     for (Func *f = m->funcs; f; f = f->next)
         for (Op *o = f->first; f->is_kernel && all_scalars(f) && o; o = o->next) {

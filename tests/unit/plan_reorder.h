@@ -1,7 +1,7 @@
 // Changes to a plan's order: ops, collectives and events that come earlier, later, twice or not at all.
 #ifndef TESTS_UNIT_PLAN_REORDER_H
 #define TESTS_UNIT_PLAN_REORDER_H
-#include "passes/access.h"
+#include "passes/analysis/access.h"
 
 static bool reads(const Op *o, const Op *def) {
     for (int i = 0; i < o->n_in; i++)
@@ -9,7 +9,9 @@ static bool reads(const Op *o, const Op *def) {
     return false;
 }
 
-static bool may_pass(const Op *first, const Op *second) { return second && second->kind != OP_RETURN && first->kind != OP_RETURN && !reads(second, first); }
+static bool may_pass(const Op *first, const Op *second) {
+    return second && second->kind != OP_RETURN && first->kind != OP_RETURN && !reads(second, first);
+}
 
 static bool move_later(Op *o, int steps) {
     int moved = 0;
@@ -63,7 +65,8 @@ static bool too_late(Op *o) {
     while (record && (record->stream != o->stream || hd_is_alias(record))) record = record->next;
     if (!is_collective(o) || !record || record->kind != OP_RECORD) return false;
     Op *wait = record->next;
-    while (wait && !(wait->kind == OP_WAIT && hd_int(&wait->attrs, A_EVENT, -1) == hd_int(&record->attrs, A_EVENT, -1))) wait = wait->next;
+    while (wait && !(wait->kind == OP_WAIT && hd_int(&wait->attrs, A_EVENT, -1) == hd_int(&record->attrs, A_EVENT, -1)))
+        wait = wait->next;
     Op *user = wait ? wait->next : NULL;
     while (user && (user->stream != wait->stream || hd_is_alias(user) || hd_op_is(user, TRAIT_SYNC))) user = user->next;
     if (!user || user->kind == OP_RETURN) return false;

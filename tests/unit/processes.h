@@ -1,8 +1,8 @@
-// For tests of runs whose ranks are processes: starts one as a user would, with what its environment says, and catches what it prints.
-// A program is nothing but its mesh; what a rank does is a function of the test.
+// For tests of runs whose ranks are processes: starts one as a user would, with what its environment says, and catches
+// what it prints. A program is nothing but its mesh; what a rank does is a function of the test.
 #ifndef TESTS_UNIT_PROCESSES_H
 #define TESTS_UNIT_PROCESSES_H
-#include "runtime/launch.h"
+#include "runtime/world/launch.h"
 #include "tests/unit/check.h"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static HdProgram program(int shard, int replicate) { return (HdProgram){.shard = shard, .replicate = replicate, .plan_hash = "0123456789abcdef"}; }
+static HdProgram program(int shard, int replicate) {
+    return (HdProgram){.shard = shard, .replicate = replicate, .plan_hash = "0123456789abcdef"};
+}
 
 typedef int Work(HdLaunch *l, const HdProgram *p); // what a rank does -> its exit status
 typedef struct { int status; double seconds; char text[4096]; } Outcome;
@@ -84,8 +86,20 @@ static inline int lines(const char *text) {
 }
 
 static int run_process_tests(int argc, char **argv) { // of a process that no launcher has started
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HEDDLE_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID",
-                                        "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"};
+    static const char *const names[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "HEDDLE_PORT",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "PMI_RANK",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "PMIX_NAMESPACE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
     setenv("HEDDLE_GRACE_SECONDS", "1.5", 1);
     return run_tests(argc, argv);

@@ -1,9 +1,10 @@
-// For tests of state over shards: a program without functions, whose arena is plain memory, under many meshes and strategies; its ranks, as
-// threads; and what every element should be. What a rank holds, what comes out whole, and what goes through checkpoints may depend on no mesh.
+// For tests of state over shards: a program without functions, whose arena is plain memory, under many meshes and
+// strategies; its ranks, as threads; and what every element should be. What a rank holds, what comes out whole, and
+// what goes through checkpoints may depend on no mesh.
 #ifndef TESTS_UNIT_STATE_RANKS_H
 #define TESTS_UNIT_STATE_RANKS_H
-#include "runtime/state.h"
-#include "runtime/world.h"
+#include "runtime/checkpoint/state.h"
+#include "runtime/world/world.h"
 #include "tests/unit/check.h"
 #include <math.h>
 #include <pthread.h>
@@ -13,12 +14,30 @@
 // --- a program: two units, of which the second has half-precision compute weights
 
 enum { MOST = 8, N_PARAMS = 5, N_BUCKETS = 2 };
-typedef struct { const char *name; int shard, replicate; bool optimizer, grad, kept; } Mesh; // which storages are shards; all weights are kept
+typedef struct {
+    const char *name;
+    int shard, replicate;
+    bool optimizer, grad, kept;
+} Mesh; // which storages are shards; all weights are kept
 
 static const HdParam params[N_PARAMS] = {
-    {.name = "wte.weight", .rank = 2, .dim = {7, 3}, .count = 21, .init = HD_INIT_NORMAL, .std = 0.02, .bucket = 0, .at = 0},
+    {.name = "wte.weight",
+     .rank = 2,
+     .dim = {7, 3},
+     .count = 21,
+     .init = HD_INIT_NORMAL,
+     .std = 0.02,
+     .bucket = 0,
+     .at = 0},
     {.name = "norm", .rank = 1, .dim = {3}, .count = 3, .init = HD_INIT_ONES, .bucket = 0, .at = 21},
-    {.name = "block.w", .rank = 2, .dim = {300, 41}, .count = 12300, .init = HD_INIT_UNIFORM, .std = 0.5, .bucket = 1, .at = 2},
+    {.name = "block.w",
+     .rank = 2,
+     .dim = {300, 41},
+     .count = 12300,
+     .init = HD_INIT_UNIFORM,
+     .std = 0.5,
+     .bucket = 1,
+     .at = 2},
     {.name = "block.scale", .rank = 0, .count = 1, .init = HD_INIT_CONST, .std = 3, .bucket = 1, .at = 0},
     {.name = "block.b", .rank = 1, .dim = {5}, .count = 5, .init = HD_INIT_NORMAL, .std = 1, .bucket = 1, .at = 12302}};
 static const int64_t used[N_BUCKETS] = {24, 12307}; // elements, padding not counted
@@ -41,8 +60,20 @@ static const HdBackend memory = {.name = "memory", .threads = true, .write = mem
 
 static inline void make_program(Program *m, const Mesh *mesh) {
     int64_t at = 0;
-    *m = (Program){.p = {.model = "Toy", .model_hash = "abc", .batch = 2, .seq = 4, .micro = 1, .shard = mesh->shard, .replicate = mesh->replicate,
-                         .n_buckets = N_BUCKETS, .buckets = m->bucket, .n_params = N_PARAMS, .params = params, .loss = -1, .norm = -1, .backend = &memory}};
+    *m = (Program){.p = {.model = "Toy",
+                         .model_hash = "abc",
+                         .batch = 2,
+                         .seq = 4,
+                         .micro = 1,
+                         .shard = mesh->shard,
+                         .replicate = mesh->replicate,
+                         .n_buckets = N_BUCKETS,
+                         .buckets = m->bucket,
+                         .n_params = N_PARAMS,
+                         .params = params,
+                         .loss = -1,
+                         .norm = -1,
+                         .backend = &memory}};
     for (int i = 0; i < N_BUCKETS; i++) {
         HdBucket *b = &m->bucket[i];
         *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad};
@@ -56,18 +87,27 @@ static inline void make_program(Program *m, const Mesh *mesh) {
         b->grad = at, at += 4 * (mesh->grad ? b->shard : b->size);
         b->compute = i ? at : -1; // f32: the master weights serve
         if (b->compute >= 0) at += optimizer;
-        b->next = mesh->optimizer && (mesh->kept || i != mesh->shard % 2) ? at : -1; // zero3: of one of the buckets, now of f32, now of bf16
+        b->next = mesh->optimizer && (mesh->kept || i != mesh->shard % 2)
+                      ? at
+                      : -1; // zero3: of one of the buckets, now of f32, now of bf16
         if (b->next >= 0) at += 4 * b->size;
     }
     m->p.step = at;
     m->p.arena_bytes = at + 4;
 }
 
-static const Mesh meshes[] = {
-    {"one rank", 1, 1, false, false, false}, {"none", 2, 1, false, false, false}, {"none of 3", 3, 1, false, false, false}, {"zero1", 3, 1, true, false, true},
-    {"zero2", 2, 1, true, true, true}, {"zero2 of 5", 5, 1, true, true, true}, {"zero3", 2, 1, true, true, false}, {"zero3 of 4", 4, 1, true, true, false},
-    {"zero3 of 8", 8, 1, true, true, false}, {"zero3 replicated", 3, 2, true, true, false}, {"zero1 replicated", 2, 2, true, false, true},
-    {"none replicated", 1, 3, false, false, false}};
+static const Mesh meshes[] = {{"one rank", 1, 1, false, false, false},
+                              {"none", 2, 1, false, false, false},
+                              {"none of 3", 3, 1, false, false, false},
+                              {"zero1", 3, 1, true, false, true},
+                              {"zero2", 2, 1, true, true, true},
+                              {"zero2 of 5", 5, 1, true, true, true},
+                              {"zero3", 2, 1, true, true, false},
+                              {"zero3 of 4", 4, 1, true, true, false},
+                              {"zero3 of 8", 8, 1, true, true, false},
+                              {"zero3 replicated", 3, 2, true, true, false},
+                              {"zero1 replicated", 2, 2, true, false, true},
+                              {"none replicated", 1, 3, false, false, false}};
 enum { N_MESHES = sizeof meshes / sizeof *meshes };
 
 // --- running all ranks of a mesh
@@ -96,7 +136,8 @@ static inline void start(Job *j, const Mesh *mesh) {
     j->ranks = mesh->shard * mesh->replicate;
     HdWorld *w = j->ranks > 1 ? hd_world_threads(j->ranks) : hd_world_alone();
     for (int r = 0; r < j->ranks; r++)
-        j->rank[r] = (Rank){{&j->program.p, &w[r], r % mesh->shard, calloc(1, (size_t)j->program.p.arena_bytes), NULL}, j, false, ""};
+        j->rank[r] = (Rank){
+            {&j->program.p, &w[r], r % mesh->shard, calloc(1, (size_t)j->program.p.arena_bytes), NULL}, j, false, ""};
 }
 
 static inline bool on_ranks(Job *j, bool (*work)(Rank *r)) { // the same outcome on all
@@ -127,9 +168,13 @@ static inline void expect(Job *j, bool (*work)(Rank *r)) {
 
 // --- what every element should be, and what it is
 
-static inline float value(int role, int64_t k, int64_t i) { return (float)(role + 1) + 0.001f * (float)k + 0.0001f * (float)i; } // of some training
+static inline float value(int role, int64_t k, int64_t i) {
+    return (float)(role + 1) + 0.001f * (float)k + 0.0001f * (float)i;
+} // of some training
 
-static inline int64_t storage(const HdBucket *b, int role) { return role == 0 ? b->master : role == 1 ? b->moment1 : role == 2 ? b->moment2 : b->grad; }
+static inline int64_t storage(const HdBucket *b, int role) {
+    return role == 0 ? b->master : role == 1 ? b->moment1 : role == 2 ? b->moment2 : b->grad;
+}
 
 // Calls fn for each element of the storage of a rank that is a parameter's, with its address.
 static inline void each_element(Rank *r, int role, void (*fn)(int role, int k, int64_t i, float *at)) {
@@ -139,7 +184,8 @@ static inline void each_element(Rank *r, int role, void (*fn)(int role, int k, i
         const bool cut = role == 3 ? b->grad_sharded : b->optimizer_sharded;
         for (int64_t i = 0; i < params[k].count; i++) {
             const int64_t e = params[k].at + i - (cut ? r->x.shard_index * b->shard : 0);
-            if (e >= 0 && e < (cut ? b->shard : b->size)) fn(role, k, i, (float *)(void *)(r->x.base + storage(b, role)) + e);
+            if (e >= 0 && e < (cut ? b->shard : b->size))
+                fn(role, k, i, (float *)(void *)(r->x.base + storage(b, role)) + e);
         }
     }
 }
@@ -169,7 +215,8 @@ static inline void rounded_are(Rank *r, bool next, float (*want)(int k, int64_t 
     }
 }
 
-static inline void compute_is(Rank *r, float (*want)(int k, int64_t i)) { // what is computed with is the master's, rounded
+static inline void compute_is(Rank *r,
+                              float (*want)(int k, int64_t i)) { // what is computed with is the master's, rounded
     rounded_are(r, false, want);
     rounded_are(r, true, want);
 }

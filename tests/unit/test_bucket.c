@@ -1,5 +1,5 @@
 // Bucket layouts: the invariants on random parameters for 1 to 8 ranks, and the cases that have a known answer.
-#include "passes/bucket.h"
+#include "passes/fsdp/bucket_layout.h"
 #include "tests/unit/check.h"
 
 static uint64_t next_random(uint64_t *s) { return (*s = *s * 6364136223846793005u + 1442695040888963407u) >> 33; }
@@ -37,7 +37,8 @@ TEST(random_layouts) {
         int64_t ranks = 1 + (int64_t)(next_random(&seed) % 8), replicas = 1 + (int64_t)(next_random(&seed) % 5);
         for (int i = 0; i < b.n; i++) {
             int64_t row = rows[next_random(&seed) % 11];
-            b.items[i] = (BucketItem){.row = row, .count = row * (int64_t)(next_random(&seed) % 40), .decay = next_random(&seed) % 2};
+            b.items[i] = (BucketItem){
+                .row = row, .count = row * (int64_t)(next_random(&seed) % 40), .decay = next_random(&seed) % 2};
         }
         CHECK(hd_bucket_layout(&b, ranks, replicas, a));
         check_layout(&b);
@@ -47,10 +48,12 @@ TEST(random_layouts) {
 
 TEST(one_rank_pads_to_the_alignment_only) {
     Arena *a = hd_arena_new();
-    BucketItem items[] = {{.row = 1, .count = 7}, {.row = 5, .count = 35, .decay = true}, {.row = 3, .count = 3, .decay = true}};
+    BucketItem items[] = {
+        {.row = 1, .count = 7}, {.row = 5, .count = 35, .decay = true}, {.row = 3, .count = 3, .decay = true}};
     Bucket b = {.items = items, .n = 3};
     CHECK(hd_bucket_layout(&b, 1, 1, a));
-    CHECK(items[0].row == 5 && items[0].offset == 0 && items[1].row == 3 && items[1].offset == 64 && items[2].offset == 96);
+    CHECK(items[0].row == 5 && items[0].offset == 0 && items[1].row == 3 && items[1].offset == 64 &&
+          items[2].offset == 96);
     CHECK(b.size == 128 && b.decayed == 96 && b.padding == 128 - 45);
     hd_arena_free(a);
 }

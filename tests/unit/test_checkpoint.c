@@ -1,6 +1,6 @@
-// Checkpoints of sharded state: whichever mesh wrote one, every mesh resumes from it; files that are missing, cut, changed or of another save are
-// refused by name; a save that fails or is killed leaves the older one.
-#include "runtime/safetensors.h"
+// Checkpoints of sharded state: whichever mesh wrote one, every mesh resumes from it; files that are missing, cut,
+// changed or of another save are refused by name; a save that fails or is killed leaves the older one.
+#include "runtime/checkpoint/safetensors.h"
 #include "tests/unit/state_ranks.h"
 #include <dirent.h>
 #include <sys/stat.h>
@@ -10,7 +10,8 @@ static bool save(Rank *r) { return hd_state_save(&r->x, "c", &r->job->at); }
 static bool resume(Rank *r) {
     Progress at;
     if (!hd_state_resume(&r->x, "c", &at)) return false;
-    CHECK(at.step == r->job->at.step && at.seed == r->job->at.seed && at.data_tokens == r->job->at.data_tokens && at.sequences == r->job->at.sequences);
+    CHECK(at.step == r->job->at.step && at.seed == r->job->at.seed && at.data_tokens == r->job->at.data_tokens &&
+          at.sequences == r->job->at.sequences);
     return true;
 }
 
@@ -115,7 +116,8 @@ TEST(shards_that_are_not_of_the_checkpoint) {
     char why[300];
     CHECK(resume_under(four, 9, why));
 
-    CHECK(!rename("c/step-9/rank-1.safetensors", "kept")); // a save of the same step of the same model, but not this one
+    CHECK(
+        !rename("c/step-9/rank-1.safetensors", "kept")); // a save of the same step of the same model, but not this one
     Job j = {.at = {9, 5, 1000, 77}};
     start(&j, two);
     expect(&j, init);
@@ -191,15 +193,32 @@ static void change_manifest(const char *key, const char *value) {
 }
 
 TEST(a_layout_that_makes_no_sense_is_refused) {
-    static const struct { const char *key, *value, *words; } cases[] = {
-        {"shards", "0", "makes no sense"}, {"shards", "-1", "makes no sense"}, {"shards", NULL, "makes no sense"}, {"shards", "1", "makes no sense"},
-        {"shards", "99999999999", "makes no sense"}, {"folder", "../c/step-2", "makes no sense"}, {"folder", NULL, "makes no sense"},
-        {"bucket 0", "24", "makes no sense"}, {"bucket 0", "24 0 root", "makes no sense"}, {"bucket 0", "x", "makes no sense"}, {"bucket 0", "9999999 1 root", "makes no sense"},
-        {"bucket 0", "20 10 root", "makes no sense"}, {"bucket 1", NULL, "makes no sense"}, {"bucket 0", "24 12 other", "does not hold all of 'other'"},
-        {"param norm", "0 22 [3]", "makes no sense"}, {"param norm", "2 0 [3]", "makes no sense"}, {"param norm", "0 [3]", "makes no sense"},
-        {"param norm", "0 21 [4]", "tensor 'norm' is [4], this model's is [3]"}, {"param norm", NULL, "no tensor 'norm'"}, {"step", "x", "no number"},
-        {"sequences", "-5", "no number"}, {"model_hash", "abd", "another model"}, {"heddle_checkpoint", "3", "no checkpoint"}, {"shard 1", "5 00", "another save"},
-        {"shard 0", NULL, "another save"}};
+    static const struct { const char *key, *value, *words;
+    } cases[] = {{"shards", "0", "makes no sense"},
+                 {"shards", "-1", "makes no sense"},
+                 {"shards", NULL, "makes no sense"},
+                 {"shards", "1", "makes no sense"},
+                 {"shards", "99999999999", "makes no sense"},
+                 {"folder", "../c/step-2", "makes no sense"},
+                 {"folder", NULL, "makes no sense"},
+                 {"bucket 0", "24", "makes no sense"},
+                 {"bucket 0", "24 0 root", "makes no sense"},
+                 {"bucket 0", "x", "makes no sense"},
+                 {"bucket 0", "9999999 1 root", "makes no sense"},
+                 {"bucket 0", "20 10 root", "makes no sense"},
+                 {"bucket 1", NULL, "makes no sense"},
+                 {"bucket 0", "24 12 other", "does not hold all of 'other'"},
+                 {"param norm", "0 22 [3]", "makes no sense"},
+                 {"param norm", "2 0 [3]", "makes no sense"},
+                 {"param norm", "0 [3]", "makes no sense"},
+                 {"param norm", "0 21 [4]", "tensor 'norm' is [4], this model's is [3]"},
+                 {"param norm", NULL, "no tensor 'norm'"},
+                 {"step", "x", "no number"},
+                 {"sequences", "-5", "no number"},
+                 {"model_hash", "abd", "another model"},
+                 {"heddle_checkpoint", "3", "no checkpoint"},
+                 {"shard 1", "5 00", "another save"},
+                 {"shard 0", NULL, "another save"}};
     save_under(&meshes[6], 2);
     CHECK(!rename("c/checkpoint.safetensors", "kept"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,15 +1,24 @@
-// The host executor with several streams and ranks, driven by programs written here: events, collectives bit for bit, and what happens
-// when ranks disagree, fail or leave. Nothing may hang: an alarm ends the test.
+// The host executor with several streams and ranks, driven by programs written here: events, collectives bit for bit,
+// and what happens when ranks disagree, fail or leave. Nothing may hang: an alarm ends the test.
 #include "runtime/heddle.h"
 #include "runtime/heddle_host.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include "tests/unit/check.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 8, MAX_COUNT = 9000, SLOT = 8 * MAX_COUNT * MAX_RANKS, PART = 0, WHOLE = SLOT, GATHERED = 2 * SLOT, REDUCED = 3 * SLOT, NUMBERS = 4 * SLOT,
-       ARENA = 4 * SLOT + 64 * 8 };
+enum {
+    MAX_RANKS = 8,
+    MAX_COUNT = 9000,
+    SLOT = 8 * MAX_COUNT * MAX_RANKS,
+    PART = 0,
+    WHOLE = SLOT,
+    GATHERED = 2 * SLOT,
+    REDUCED = 3 * SLOT,
+    NUMBERS = 4 * SLOT,
+    ARENA = 4 * SLOT + 64 * 8
+};
 
 static const HdComm comms[] = {
     {"shards", HD_OVER_SHARD, 0, 1}, {"replicas", HD_OVER_REPLICATE, 0, 2}, {"all", HD_OVER_WORLD, 0, 1}};
@@ -24,7 +33,8 @@ static size_t size_of(HdDtype d) { return d == HD_F64 ? 8 : d == HD_F32 ? 4 : 2;
 static void both_gather(HdExec *x) {
     char *const base = hd_base(x);
     hd_action(x, &funcs[0], 0);
-    hd_host_all_gather(x, collective.comm, base + PART, base + GATHERED, (size_t)collective.count * size_of(collective.dtype));
+    hd_host_all_gather(x, collective.comm, base + PART, base + GATHERED,
+                       (size_t)collective.count * size_of(collective.dtype));
     hd_action(x, &funcs[0], 1);
     hd_host_record(x, 0);
 }
@@ -76,23 +86,35 @@ static void other_gather(HdExec *x) { // meets those of `both` in one communicat
     hd_host_reduce_scatter(x, collective.comm, HD_F32, base + WHOLE, base + REDUCED, 5);
 }
 
-static const HdAction both_actions[] = {{"all_gather", "gather", "blocks.0", "a.hd:1", 0, 0}, {"record", "gather", "", "", 0, 0},
-                                        {"wait", "reduce", "", "", 0, 0}, {"reduce_scatter", "reduce", "blocks.1", "a.hd:2", 0, 0}};
-static const HdAction ring_actions[] = {{"launch", "compute", "", "", 0, 0}, {"record", "compute", "", "", 0, 0}, {"launch", "gather", "", "", 0, 0},
-                                        {"launch", "reduce", "", "", 0, 0}, {"wait", "compute", "", "", 0, 0}, {"launch", "compute", "", "", 0, 0}};
+static const HdAction both_actions[] = {{"all_gather", "gather", "blocks.0", "a.hd:1", 0, 0},
+                                        {"record", "gather", "", "", 0, 0},
+                                        {"wait", "reduce", "", "", 0, 0},
+                                        {"reduce_scatter", "reduce", "blocks.1", "a.hd:2", 0, 0}};
+static const HdAction ring_actions[] = {{"launch", "compute", "", "", 0, 0}, {"record", "compute", "", "", 0, 0},
+                                        {"launch", "gather", "", "", 0, 0},  {"launch", "reduce", "", "", 0, 0},
+                                        {"wait", "compute", "", "", 0, 0},   {"launch", "compute", "", "", 0, 0}};
 static const HdAction other_actions[] = {{"reduce_scatter", "gather", "blocks.2", "a.hd:3", 0, 0}};
 static void (*const both_streams[])(HdExec *) = {NULL, both_gather, both_reduce};
 static void (*const ring_streams[])(HdExec *) = {ring_compute, ring_gather, ring_reduce};
 static void (*const other_streams[])(HdExec *) = {NULL, other_gather, NULL};
-static const HdFunc funcs[] = {{.name = "both", .n_actions = 4, .actions = both_actions, .run_stream = both_streams},
-                               {.name = "micro_only", .n_actions = 6, .actions = ring_actions, .run_stream = ring_streams},
-                               {.name = "other", .n_actions = 1, .actions = other_actions, .run_stream = other_streams}};
+static const HdFunc funcs[] = {
+    {.name = "both", .n_actions = 4, .actions = both_actions, .run_stream = both_streams},
+    {.name = "micro_only", .n_actions = 6, .actions = ring_actions, .run_stream = ring_streams},
+    {.name = "other", .n_actions = 1, .actions = other_actions, .run_stream = other_streams}};
 
 // --- ranks as threads
 
 typedef struct Rank Rank;
 typedef void Job(Rank *r);
-struct Rank { HdProgram program; HdWorld *world; HdExec *x; Job *job; const char *profile; int failures; char why[1200]; };
+struct Rank {
+    HdProgram program;
+    HdWorld *world;
+    HdExec *x;
+    Job *job;
+    const char *profile;
+    int failures;
+    char why[1200];
+};
 
 static bool run(Rank *r, int func) {
     const bool ok = hd_host_backend.run(r->x, &funcs[func]);
@@ -123,8 +145,17 @@ static void on_ranks(Rank *r, int shard, int replicate, Job *job, const char *pr
     CHECK(w != NULL);
     for (int i = 0; i < n; i++) {
         r[i] = (Rank){.world = w + i, .job = job, .profile = profile};
-        r[i].program = (HdProgram){.arena_bytes = ARENA, .shard = shard, .replicate = replicate, .n_comms = 3, .comms = own, .n_funcs = 3, .funcs = funcs,
-                                   .backend = &hd_host_backend, .n_streams = 3, .n_events = 3, .streams = streams};
+        r[i].program = (HdProgram){.arena_bytes = ARENA,
+                                   .shard = shard,
+                                   .replicate = replicate,
+                                   .n_comms = 3,
+                                   .comms = own,
+                                   .n_funcs = 3,
+                                   .funcs = funcs,
+                                   .backend = &hd_host_backend,
+                                   .n_streams = 3,
+                                   .n_events = 3,
+                                   .streams = streams};
         CHECK(!pthread_create(&thread[i], NULL, rank_main, &r[i]));
     }
     for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
@@ -151,7 +182,8 @@ static void put(HdDtype d, void *at, int64_t i, double v) {
 static void *brings(int rank, int what, int64_t count) {
     uint32_t state = (uint32_t)(rank * 2 + what) * 2654435761u + 7u;
     char *data = calloc((size_t)count + 1, 8);
-    for (int64_t i = 0; data && i < count; i++) put(collective.dtype, data, i, ((double)noise(&state) - 2147483648.0) / 1e8 * (noise(&state) >> 28 ? 1 : 1e-4));
+    for (int64_t i = 0; data && i < count; i++)
+        put(collective.dtype, data, i, ((double)noise(&state) - 2147483648.0) / 1e8 * (noise(&state) >> 28 ? 1 : 1e-4));
     return data;
 }
 
@@ -172,7 +204,9 @@ static void expect_gathered(Rank *r, int n) {
     char *got = malloc(bytes + 1);
     for (int i = 0; i < n; i++) {
         void *want = brings(member(r, i), 0, collective.count);
-        if (!hd_host_backend.read(r->x, GATHERED + (int64_t)((size_t)i * bytes), got, bytes) || memcmp(got, want, bytes)) r->failures++;
+        if (!hd_host_backend.read(r->x, GATHERED + (int64_t)((size_t)i * bytes), got, bytes) ||
+            memcmp(got, want, bytes))
+            r->failures++;
         free(want);
     }
     free(got);
@@ -186,11 +220,16 @@ static void expect_reduced(Rank *r, int n, int mine) {
         void *theirs = brings(member(r, (mine + k) % n), 1, count * n);
         for (int64_t i = 0; i < count; i++) { // in f64 the sum of two of these is exact, so there is one rounding
             const double v = value_of(d, theirs, mine * count + i);
-            put(d, want, i, k == 1 ? v : d == HD_F64 ? value_of(d, want, i) + v : (double)((float)value_of(d, want, i) + (float)v));
+            put(d, want, i,
+                k == 1        ? v
+                : d == HD_F64 ? value_of(d, want, i) + v
+                              : (double)((float)value_of(d, want, i) + (float)v));
         }
         free(theirs);
     }
-    if (!hd_host_backend.read(r->x, REDUCED, got, (size_t)count * size_of(d)) || memcmp(got, want, (size_t)count * size_of(d))) r->failures++;
+    if (!hd_host_backend.read(r->x, REDUCED, got, (size_t)count * size_of(d)) ||
+        memcmp(got, want, (size_t)count * size_of(d)))
+        r->failures++;
     free(got);
     free(want);
 }
@@ -220,7 +259,8 @@ static void expect_collectives(int shard, int replicate, int comm) {
             collective.count = counts[c];
             on_ranks(r, shard, replicate, collectives, NULL);
             if (test_failures > before)
-                fprintf(stderr, "shard %d, replicate %d, comm %s, dtype %d, %d elements: %s\n", shard, replicate, comms[comm].name, d, (int)counts[c], r[0].why);
+                fprintf(stderr, "shard %d, replicate %d, comm %s, dtype %d, %d elements: %s\n", shard, replicate,
+                        comms[comm].name, d, (int)counts[c], r[0].why);
         }
 }
 
@@ -273,8 +313,10 @@ TEST(ranks_that_disagree_are_named) {
     collective.count = 10;
     on_ranks(r, 3, 1, disagree, NULL);
     for (int i = 0; i < 3; i++)
-        CHECK_TEXT(r[i].why, "ranks disagree in communicator shards: rank 0 with all_gather of 40 bytes, action 0 of @both (blocks.0), "
-                             "rank 1 with reduce_scatter of 20 bytes, action 0 of @other (blocks.2)");
+        CHECK_TEXT(
+            r[i].why,
+            "ranks disagree in communicator shards: rank 0 with all_gather of 40 bytes, action 0 of @both (blocks.0), "
+            "rank 1 with reduce_scatter of 20 bytes, action 0 of @other (blocks.2)");
 }
 
 static void one_gives_up(Rank *r) {

@@ -6,27 +6,41 @@
 
 static int say_who(HdLaunch *l, const HdProgram *p) {
     (void)p;
-    printf("%d of %d, local %d, by %s, at %s:%d\n", l->rank, l->ranks, l->local_rank, l->by ? l->by : "nobody", l->host, l->port);
+    printf("%d of %d, local %d, by %s, at %s:%d\n", l->rank, l->ranks, l->local_rank, l->by ? l->by : "nobody", l->host,
+           l->port);
     return 0;
 }
 
 TEST(environments) {
-    static const struct { const char *environment, *text; } cases[] = {
-        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=2000", "3 of 8, local 1, by torchrun, at 10.0.0.1:2000\n"},
-        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=2000 TORCHELASTIC_USE_AGENT_STORE=True", "3 of 8, local 1, by torchrun, at h:2001\n"},
+    static const struct { const char *environment, *text;
+    } cases[] = {
+        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=2000",
+         "3 of 8, local 1, by torchrun, at 10.0.0.1:2000\n"},
+        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=2000 TORCHELASTIC_USE_AGENT_STORE=True",
+         "3 of 8, local 1, by torchrun, at h:2001\n"},
         {"RANK=3 WORLD_SIZE=8 MASTER_PORT=2000 HEDDLE_PORT=77", "3 of 8, local 3, by torchrun, at 127.0.0.1:77\n"},
-        {"OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=3", "7 of 8, local 3, by mpirun, at 127.0.0.1:29577\n"},
+        {"OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=3",
+         "7 of 8, local 3, by mpirun, at 127.0.0.1:29577\n"},
         {"PMI_RANK=2 PMI_SIZE=8 MPI_LOCALRANKID=2", "2 of 8, local 2, by mpiexec, at 127.0.0.1:29577\n"},
-        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu[07-08,12] HEDDLE_PORT=9", "5 of 8, local 1, by srun, at gpu07:9\n"},
-        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NODELIST=a1,b2 MASTER_PORT=9", "5 of 8, local 5, by srun, at a1:9\n"},
-        {"PMI_RANK=5 PMI_SIZE=8 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=a1,b2 HEDDLE_PORT=9", "5 of 8, local 1, by srun, at a1:9\n"},
-        {"PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 MASTER_ADDR=a1 HEDDLE_PORT=9", "5 of 8, local 1, by mpiexec, at a1:9\n"},
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu[07-08,12] HEDDLE_PORT=9",
+         "5 of 8, local 1, by srun, at gpu07:9\n"},
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NODELIST=a1,b2 MASTER_PORT=9",
+         "5 of 8, local 5, by srun, at a1:9\n"},
+        {"PMI_RANK=5 PMI_SIZE=8 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=a1,b2 "
+         "HEDDLE_PORT=9",
+         "5 of 8, local 1, by srun, at a1:9\n"},
+        {"PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 "
+         "MASTER_ADDR=a1 HEDDLE_PORT=9",
+         "5 of 8, local 1, by mpiexec, at a1:9\n"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4",
-         "error: mpirun has started 8 ranks, 4 of them here, and does not tell where rank 0 is: give all of them MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n"},
-        {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4", ""}, // rank 0 says it
+         "error: mpirun has started 8 ranks, 4 of them here, and does not tell where rank 0 is: give all of them "
+         "MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n"},
+        {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4",
+         ""}, // rank 0 says it
         {"RANK=8 WORLD_SIZE=8", "error: the environment says RANK=8: expected a number from 0 to 7\n"},
         {"RANK=x WORLD_SIZE=8", "error: the environment says RANK=x: expected a number from 0 to 7\n"},
-        {"RANK=1 WORLD_SIZE=8 MASTER_PORT=70000", "error: the environment says MASTER_PORT=70000: expected a number from 1 to 65534\n"},
+        {"RANK=1 WORLD_SIZE=8 MASTER_PORT=70000",
+         "error: the environment says MASTER_PORT=70000: expected a number from 1 to 65534\n"},
     };
     const HdProgram p = program(4, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -49,20 +63,24 @@ TEST(one_rank_needs_nobody) {
     CHECK_TEXT(started(&p, 0, "A=1", say_who).text, "0 of 1, local 0, by nobody, at :0\n");
     CHECK_TEXT(started(&old, 1, "RANK=0", say_who).text, "0 of 1, local 0, by nobody, at :0\n");
     CHECK_TEXT(started(&p, 0, "RANK=0 WORLD_SIZE=1", say_who).text, "0 of 1, local 0, by torchrun, at :0\n");
-    CHECK_TEXT(started(&p, 0, "SLURM_PROCID=0 SLURM_NTASKS=4", say_who).text, "0 of 1, local 0, by nobody, at :0\n"); // a batch script, no step
+    CHECK_TEXT(started(&p, 0, "SLURM_PROCID=0 SLURM_NTASKS=4", say_who).text,
+               "0 of 1, local 0, by nobody, at :0\n"); // a batch script, no step
 }
 
 TEST(wrong_number_of_ranks) {
     const HdProgram p = program(4, 2), one = program(1, 1);
     Outcome o = started(&p, 2, "A=1", say_who);
-    CHECK_TEXT(o.text, "error: the program is compiled for 8 ranks (mesh 4 x 2), 2 were started: use --ranks=8 on one host, mpirun -n 8, "
+    CHECK_TEXT(o.text, "error: the program is compiled for 8 ranks (mesh 4 x 2), 2 were started: use --ranks=8 on one "
+                       "host, mpirun -n 8, "
                        "srun -n 8, or torchrun --no-python --nproc-per-node=8\n");
     CHECK_INT(o.status, 2);
     CHECK_HAS(started(&p, 0, "A=1", say_who).text, "compiled for 8 ranks (mesh 4 x 2), 1 was started: use --ranks=8");
     CHECK_HAS(started(&p, 0, "RANK=0 WORLD_SIZE=3", say_who).text, "3 were started by torchrun: use");
     CHECK_TEXT(started(&p, 0, "RANK=1 WORLD_SIZE=3", say_who).text, ""); // rank 0 says it
-    CHECK_HAS(started(&one, 4, "A=1", say_who).text, "compiled for 1 rank (mesh 1 x 1), 4 were started: start one, or compile it with --set shard=4");
-    CHECK_TEXT(started(&p, 8, "RANK=0 WORLD_SIZE=3", say_who).text, "error: torchrun has started 3 ranks, --ranks=8 says otherwise: leave it out\n");
+    CHECK_HAS(started(&one, 4, "A=1", say_who).text,
+              "compiled for 1 rank (mesh 1 x 1), 4 were started: start one, or compile it with --set shard=4");
+    CHECK_TEXT(started(&p, 8, "RANK=0 WORLD_SIZE=3", say_who).text,
+               "error: torchrun has started 3 ranks, --ranks=8 says otherwise: leave it out\n");
 }
 
 // --- ranks started here

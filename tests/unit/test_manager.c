@@ -1,7 +1,7 @@
 // Pipelines as text, and what the manager does about passes that misbehave.
-#include "passes/manager.h"
-#include "passes/manager_options.h"
-#include "passes/reproducer.h"
+#include "passes/manager/manager.h"
+#include "passes/manager/manager_options.h"
+#include "passes/manager/reproducer.h"
 #include "tests/unit/check.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -91,7 +91,9 @@ static Change fault(Module *m, PassCx *cx) {
 
 static const char text[] = "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  return %0\n}\n";
 
-static Module *module(Ctx *cx) { return hd_parse_module(cx, text, strlen(text), hd_source_add(&cx->diags, "unit", text, strlen(text), 1)); }
+static Module *module(Ctx *cx) {
+    return hd_parse_module(cx, text, strlen(text), hd_source_add(&cx->diags, "unit", text, strlen(text), 1));
+}
 
 static bool run(Ctx *cx, PassFn *fn, int out, PassOption *options, int n, ManagerOptions manager) {
     PassInfo info = {"probe", 15, out, "size:int mode:word", "", fn};
@@ -112,7 +114,9 @@ TEST(options_reach_the_pass) {
     hd_ctx_free(cx);
 }
 
-static const char *last_error(const Ctx *cx) { return cx->diags.list.n ? cx->diags.list.at[cx->diags.list.n - 1].text : ""; }
+static const char *last_error(const Ctx *cx) {
+    return cx->diags.list.n ? cx->diags.list.at[cx->diags.list.n - 1].text : "";
+}
 
 TEST(misbehaving_passes_are_named) {
     Ctx *cx = hd_ctx_new();
@@ -122,7 +126,8 @@ TEST(misbehaving_passes_are_named) {
     CHECK_TEXT(cx->diags.list.at[0].text, "operand 0 is not defined before this op");
     cx->diags.list.n = 0;
     CHECK(!run(cx, append_after_return, -1, NULL, 0, checked));
-    CHECK_TEXT(cx->diags.list.at[1].text, "in @f: %2 = neg %x : f32[4]: return must be the last op, and the last op a return");
+    CHECK_TEXT(cx->diags.list.at[1].text,
+               "in @f: %2 = neg %x : f32[4]: return must be the last op, and the last op a return");
     CHECK(!run(cx, lie, -1, NULL, 0, checked));
     CHECK_TEXT(last_error(cx), "pass 'probe' changed the module but says that it did not");
     CHECK(!run(cx, forget_stage, STAGE_PLAN, NULL, 0, checked));
@@ -132,7 +137,8 @@ TEST(misbehaving_passes_are_named) {
     hd_ctx_free(cx);
 }
 
-// Calls `fn` in a child process in a folder of its own and reads the reproducer that the child leaves, and nothing else.
+// Calls `fn` in a child process in a folder of its own and reads the reproducer that the child leaves, and nothing
+// else.
 static const char *left_by(Arena *a, bool (*fn)(const void *), const void *data, int *status) {
     char folder[] = "unit_manager.XXXXXX";
     if (!mkdtemp(folder)) return NULL;
@@ -185,8 +191,9 @@ TEST(crashes_leave_a_reproducer) {
 // cse, which changes the module, then a pass that fails under some name, then verify.
 typedef struct { const char *name; PassFn *fn; bool verify_each; Stage out; } Second;
 static bool run_second(const void *data) {
-    static const char twice[] = "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n  %2 = add %0, %1 : f32[4]\n"
-                                "  return %2\n}\n";
+    static const char twice[] =
+        "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n  %2 = add %0, %1 : f32[4]\n"
+        "  return %2\n}\n";
     const Second *s = data;
     Ctx *cx = hd_ctx_new();
     Module *m = hd_parse_module(cx, twice, strlen(twice), hd_source_add(&cx->diags, "unit", twice, strlen(twice), 1));
@@ -196,9 +203,11 @@ static bool run_second(const void *data) {
     return hd_manager_run(m, &p, &(ManagerOptions){.reproducer = true, .verify_each = s->verify_each});
 }
 
-static const char one_exp[] = "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = add %0, %0 : f32[4]\n  return %1\n}\n";
-static const char two_exps[] = "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n"
-                               "  %2 = add %0, %1 : f32[4]\n  return %2\n}\n";
+static const char one_exp[] = "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = add %0, "
+                              "%0 : f32[4]\n  return %1\n}\n";
+static const char two_exps[] =
+    "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n"
+    "  %2 = add %0, %1 : f32[4]\n  return %2\n}\n";
 
 static const char *second_of(Arena *a, Second s) {
     int status = 0;
@@ -207,8 +216,8 @@ static const char *second_of(Arena *a, Second s) {
     return got;
 }
 
-// The process that fails has only the text before the first pass. This test binary is a driver: another process of it knows cse, and
-// the name `dce`; there it is a pass that does not fail.
+// The process that fails has only the text before the first pass. This test binary is a driver: another process of it
+// knows cse, and the name `dce`; there it is a pass that does not fail.
 TEST(a_process_of_its_own_narrows_the_reproducer) {
     Arena *a = hd_arena_new();
     const char *narrow = hd_sprintf(a, "// pipeline: dce,verify\n%s", one_exp);
@@ -225,7 +234,8 @@ TEST(what_cannot_be_narrowed_is_kept) {
     const char *wide = hd_sprintf(a, "// pipeline: cse,probe,verify\n// fails in pass 2, 'probe'\n%s", two_exps);
     CHECK_TEXT(second_of(a, (Second){"probe", crash, false, STAGE_TENSOR}), wide);
     CHECK_TEXT(second_of(a, (Second){"probe", fault, false, STAGE_TENSOR}), wide);
-    CHECK_TEXT(second_of(a, (Second){"probe", crash, true, STAGE_TENSOR}), hd_sprintf(a, "// pipeline: probe,verify\n%s", one_exp));
+    CHECK_TEXT(second_of(a, (Second){"probe", crash, true, STAGE_TENSOR}),
+               hd_sprintf(a, "// pipeline: probe,verify\n%s", one_exp));
     hd_arena_free(a);
 }
 

@@ -1,6 +1,6 @@
-// Packing: values alive together never share bytes, alignments hold, no packing is below the lower bound, and those of training
-// (long lives that nest, short ones between) come within 1 % of it.
-#include "passes/pack.h"
+// Packing: values alive together never share bytes, alignments hold, no packing is below the lower bound, and those of
+// training (long lives that nest, short ones between) come within 1 % of it.
+#include "passes/memory/pack.h"
 #include "tests/unit/check.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static bool valid(int n) {
         if (offset[i] < 0 || offset[i] % values[i].align) return false;
         for (int k = 0; k < i; k++) {
             bool together = values[i].lower < values[k].upper && values[k].lower < values[i].upper;
-            if (together && offset[i] < offset[k] + values[k].size && offset[k] < offset[i] + values[i].size) return false;
+            if (together && offset[i] < offset[k] + values[k].size && offset[k] < offset[i] + values[i].size)
+                return false;
         }
     }
     return true;
@@ -44,7 +45,8 @@ TEST(random_values) {
         int n = 1 + (int)random_below(80);
         for (int i = 0; i < n; i++) {
             int64_t lower = random_below(40);
-            values[i] = (Interval){lower, lower + 1 + random_below(round % 2 ? 40 : 5), random_below(1000), INT64_C(1) << random_below(9)};
+            values[i] = (Interval){lower, lower + 1 + random_below(round % 2 ? 40 : 5), random_below(1000),
+                                   INT64_C(1) << random_below(9)};
         }
         hd_pack(n, values, offset, 0);
         CHECK(valid(n));
@@ -82,15 +84,16 @@ static int64_t lowest_for(int n, const int *order, int v) {
     return top;
 }
 
-// First fit gives each value the lowest gap, and what is placed later makes none lower, however many there are. A capacity that
-// everything meets keeps the packing of the first order.
+// First fit gives each value the lowest gap, and what is placed later makes none lower, however many there are. A
+// capacity that everything meets keeps the packing of the first order.
 TEST(first_fit_leaves_no_lower_gap) {
     int order[MOST];
     for (int round = 0; round < 8; round++) {
         int n = round < 2 ? 30 + round * 8 : 1500, span = round % 2 ? 2000 : 200;
         for (int i = 0; i < n; i++) {
             int64_t lower = random_below(span), life = i % 5 ? 1 + random_below(6) : 1 + random_below(span);
-            values[i] = (Interval){lower, lower + life, 1 + random_below(i % 3 ? 100 : 3000), INT64_C(1) << (round % 3 ? 8 : random_below(9))};
+            values[i] = (Interval){lower, lower + life, 1 + random_below(i % 3 ? 100 : 3000),
+                                   INT64_C(1) << (round % 3 ? 8 : random_below(9))};
             order[i] = i;
         }
         CHECK_INT(hd_pack(n, values, offset, INT64_C(1) << 40), 0);
@@ -112,7 +115,8 @@ TEST(the_room_below_many_is_found) {
     }
 }
 
-// Forward and backward over many layers: per layer some values kept for the backward pass and some short ones on both ways.
+// Forward and backward over many layers: per layer some values kept for the backward pass and some short ones on both
+// ways.
 TEST(training) {
     int n = 0, time_now = 0, layers = 200;
     int start[200][6];
@@ -124,7 +128,8 @@ TEST(training) {
     for (int l = layers - 1; l >= 0; l--)
         for (int k = 5; k >= 0; k--) {
             time_now++;
-            if (n < MOST && k < 4) values[n++] = (Interval){start[l][k], time_now + 1, 2000 + 512 * k + 4096 * (k == 2), 256};
+            if (n < MOST && k < 4)
+                values[n++] = (Interval){start[l][k], time_now + 1, 2000 + 512 * k + 4096 * (k == 2), 256};
             if (n < MOST && k >= 4) values[n++] = (Interval){time_now, time_now + 3, 20000, 256};
         }
     CHECK_INT(n, MOST);
@@ -138,21 +143,35 @@ TEST(training) {
     CHECK(seconds < 2); // 50 ms where nothing else runs
 }
 
-// What several ranks add: weights gathered for each layer on both ways and gradients reduced, two of each live in turn, beside the
-// inputs of all layers, kept until their backward, and what one layer computes. Sizes in units of 3072 bytes, times of one layer.
+// What several ranks add: weights gathered for each layer on both ways and gradients reduced, two of each live in turn,
+// beside the inputs of all layers, kept until their backward, and what one layer computes. Sizes in units of 3072
+// bytes, times of one layer.
 TEST(sharded_training) {
-    enum { LAYERS = 80, FORWARD = 26, BACKWARD = 50, FULL = 4736, GRADIENT = 9472, WIDE = 256, HIDDEN = 192, NARROW = 64 };
-    static const Interval forward[] = {{0, 50, FULL, 0}, {5, 9, NARROW, 0}, {8, 10, HIDDEN, 0}, {9, 12, NARROW, 0}, {11, 16, NARROW, 0},
-                                       {15, 18, NARROW, 0}, {15, 24, NARROW, 0}, {17, 22, WIDE, 0}};
+    enum {
+        LAYERS = 80,
+        FORWARD = 26,
+        BACKWARD = 50,
+        FULL = 4736,
+        GRADIENT = 9472,
+        WIDE = 256,
+        HIDDEN = 192,
+        NARROW = 64
+    };
+    static const Interval forward[] = {{0, 50, FULL, 0},    {5, 9, NARROW, 0},   {8, 10, HIDDEN, 0},
+                                       {9, 12, NARROW, 0},  {11, 16, NARROW, 0}, {15, 18, NARROW, 0},
+                                       {15, 24, NARROW, 0}, {17, 22, WIDE, 0}};
     static const Interval backward[] = {
-        {0, 92, GRADIENT, 0}, {6, 35, NARROW, 0}, {9, 34, HIDDEN, 0}, {10, 34, NARROW, 0}, {12, 17, NARROW, 0}, {16, 24, NARROW, 0},
-        {16, 28, NARROW, 0}, {18, 23, WIDE, 0}, {20, 23, WIDE, 0}, {22, 25, WIDE, 0}, {22, 27, WIDE, 0}, {26, 28, NARROW, 0},
-        {27, 39, NARROW, 0}, {32, 34, NARROW, 0}, {33, 38, HIDDEN, 0}, {37, 39, NARROW, 0}, {38, 78, NARROW, 0}, {41, 139, FULL, 0}};
+        {0, 92, GRADIENT, 0}, {6, 35, NARROW, 0},  {9, 34, HIDDEN, 0},  {10, 34, NARROW, 0}, {12, 17, NARROW, 0},
+        {16, 24, NARROW, 0},  {16, 28, NARROW, 0}, {18, 23, WIDE, 0},   {20, 23, WIDE, 0},   {22, 25, WIDE, 0},
+        {22, 27, WIDE, 0},    {26, 28, NARROW, 0}, {27, 39, NARROW, 0}, {32, 34, NARROW, 0}, {33, 38, HIDDEN, 0},
+        {37, 39, NARROW, 0},  {38, 78, NARROW, 0}, {41, 139, FULL, 0}};
     int n = 0, middle = 30 + LAYERS * FORWARD, end = middle + LAYERS * BACKWARD;
     for (int l = 0; l < LAYERS; l++) {
         int f = 12 + l * FORWARD, b = middle + (LAYERS - 1 - l) * BACKWARD;
-        for (size_t k = 0; k < sizeof forward / sizeof *forward; k++) values[n++] = (Interval){f + forward[k].lower, f + forward[k].upper, forward[k].size, 1};
-        for (size_t k = 0; k < sizeof backward / sizeof *backward; k++) values[n++] = (Interval){b + backward[k].lower, b + backward[k].upper, backward[k].size, 1};
+        for (size_t k = 0; k < sizeof forward / sizeof *forward; k++)
+            values[n++] = (Interval){f + forward[k].lower, f + forward[k].upper, forward[k].size, 1};
+        for (size_t k = 0; k < sizeof backward / sizeof *backward; k++)
+            values[n++] = (Interval){b + backward[k].lower, b + backward[k].upper, backward[k].size, 1};
         values[n++] = (Interval){f + 21, b + 39, NARROW, 1};
     }
     values[n++] = (Interval){middle - 10, end + 60, 3328, 1};

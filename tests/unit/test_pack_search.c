@@ -1,6 +1,7 @@
-// The tree search of packing, on instances with a known packing and no slack at any time, or little: a rectangle of time and bytes, cut
-// in two again and again, each cut from side to side. Only a packing that leaves no byte unused at any time fits.
-#include "passes/pack.h"
+// The tree search of packing, on instances with a known packing and no slack at any time, or little: a rectangle of
+// time and bytes, cut in two again and again, each cut from side to side. Only a packing that leaves no byte unused at
+// any time fits.
+#include "passes/memory/pack.h"
 #include "tests/unit/check.h"
 #include <stdbool.h>
 
@@ -49,7 +50,8 @@ static bool valid(int n) {
         if (offset[i] < 0 || offset[i] % values[i].align) return false;
         for (int k = 0; k < i; k++) {
             bool together = values[i].lower < values[k].upper && values[k].lower < values[i].upper;
-            if (together && offset[i] < offset[k] + values[k].size && offset[k] < offset[i] + values[i].size) return false;
+            if (together && offset[i] < offset[k] + values[k].size && offset[k] < offset[i] + values[i].size)
+                return false;
         }
     }
     return true;
@@ -70,7 +72,8 @@ TEST(no_slack) {
         }
 }
 
-// A little slack leaves many more packings, and many more ways to fail late: one piece in `parts` is left out, or gets half its bytes.
+// A little slack leaves many more packings, and many more ways to fail late: one piece in `parts` is left out, or gets
+// half its bytes.
 static int loosen(int n, int parts, bool out) {
     int left = 0;
     for (int i = 0; i < n; i++) {
@@ -149,7 +152,8 @@ TEST(every_packing) {
         int n = 3 + (int)random_below(6), aligned = random_below(3) == 0;
         for (int i = 0; i < n; i++) {
             int64_t lower = random_below(6);
-            values[i] = (Interval){lower, lower + 1 + random_below(4), 1 + random_below(5), aligned ? INT64_C(1) << random_below(3) : 1};
+            values[i] = (Interval){lower, lower + 1 + random_below(4), 1 + random_below(5),
+                                   aligned ? INT64_C(1) << random_below(3) : 1};
         }
         int64_t best = least_height(n, 0, 0, INT64_MAX);
         above_bound += best > hd_pack_lower_bound(n, values);

@@ -1,9 +1,10 @@
-// verify-plan against mutants. Plans that are right are changed in one place (plan_mutations.h). A mutant that verify-plan lets through
-// must compute what the plan computed, on every rank and in every order tried (plan_machine.h). Excused are only changes that make a
-// right plan of another program, which no verifier of plans can know: see other_program.
+// verify-plan against mutants. Plans that are right are changed in one place (plan_mutations.h). A mutant that
+// verify-plan lets through must compute what the plan computed, on every rank and in every order tried
+// (plan_machine.h). Excused are only changes that make a right plan of another program, which no verifier of plans can
+// know: see other_program.
 #include "frontend/frontend.h"
-#include "passes/manager.h"
-#include "passes/verify_plan.h"
+#include "passes/manager/manager.h"
+#include "passes/verify/verify_plan.h"
 #include "tests/unit/check.h"
 #include "tests/unit/plan_mutations.h"
 
@@ -28,8 +29,8 @@ static const char *plan_text(Ctx *cx, Module *m, const char *pipeline) {
     return o.text;
 }
 
-// The same program but for whole contributions: one more or less addition to a gradient that other contributions still cover, where
-// there is one micro-batch, so that no other one shows how many there are.
+// The same program but for whole contributions: one more or less addition to a gradient that other contributions still
+// cover, where there is one micro-batch, so that no other one shows how many there are.
 static bool other_program(const Op *o, Mutation what) {
     if (what != MUTATE_DROP_STORE && what != MUTATE_DOUBLE_STORE) return false;
     return o && hd_has(&o->attrs, A_ACCUMULATE) && strcmp(o->func->name, "micro_only") == 0;
@@ -44,10 +45,13 @@ static int orders_of(const Module *m) {
 static void complain(const char *name, const char *text, Mutation what, int site, Arena *a, Ctx *cx) {
     const Op *o = mutation_info[what].at == AT_OP ? nth_op(parse(cx, text), site) : NULL; // as it was
     Out t = hd_out(a);
-    const Symbol *s = symbol_kind(mutation_info[what].at) < N_SYMBOL_KINDS ? nth_symbol(parse(cx, text), symbol_kind(mutation_info[what].at), site) : NULL;
+    const Symbol *s = symbol_kind(mutation_info[what].at) < N_SYMBOL_KINDS
+                          ? nth_symbol(parse(cx, text), symbol_kind(mutation_info[what].at), site)
+                          : NULL;
     if (o) hd_print_op(o, &t);
     else if (s) hd_puts(&t, s->name);
-    fprintf(stderr, "%s: mutant '%s' at %d (%s) passes verify-plan and computes something else\n", name, mutation_info[what].text, site, t.text ? t.text : "");
+    fprintf(stderr, "%s: mutant '%s' at %d (%s) passes verify-plan and computes something else\n", name,
+            mutation_info[what].text, site, t.text ? t.text : "");
     test_failures++;
 }
 
@@ -72,7 +76,8 @@ static void judge(const char *name, const char *text, uint64_t right, Mutation w
     hd_ctx_free(cx);
 }
 
-// At most `most` mutants of each kind, evenly spread over its places, from the first to the last: the end of a step is for the next one.
+// At most `most` mutants of each kind, evenly spread over its places, from the first to the last: the end of a step is
+// for the next one.
 static void try_mutants(const char *name, const char *text, int most) {
     CHECK(text != NULL);
     if (!text) return;
@@ -85,10 +90,13 @@ static void try_mutants(const char *name, const char *text, int most) {
     Score score = {0};
     for (int what = 0; what < N_MUTATIONS; what++) {
         int *places, n = find_places(m, (Mutation)what, cx->arena, &places), tries = n < most ? n : most;
-        for (int i = 0; i < tries; i++) judge(name, text, right, (Mutation)what, places[tries > 1 ? (int)((int64_t)i * (n - 1) / (tries - 1)) : 0], &score);
+        for (int i = 0; i < tries; i++)
+            judge(name, text, right, (Mutation)what, places[tries > 1 ? (int)((int64_t)i * (n - 1) / (tries - 1)) : 0],
+                  &score);
     }
     hd_ctx_free(cx);
-    printf("%-40s %5d mutants, %5d caught, %4d equal, %d excused\n", name, score.mutants, score.caught, score.same, score.excused);
+    printf("%-40s %5d mutants, %5d caught, %4d equal, %d excused\n", name, score.mutants, score.caught, score.same,
+           score.excused);
     CHECK(score.caught > score.mutants / 2);
     CHECK(score.excused <= 4);
 }
@@ -108,22 +116,34 @@ static const Case cases[] = {
     {"one rank", "tiny", "", 16},
     {"one rank, three micro-batches", "tiny", "train.accumulate=3", 16},
     {"none, 2 ranks", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 layers=2", SOME},
-    {"none, 2 x 2 ranks, four micro-batches", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=4", SOME},
+    {"none, 2 x 2 ranks, four micro-batches", "tiny",
+     "schedule.fsdp=none schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=4", SOME},
     {"zero1, 3 ranks, no clipping", "tiny", "schedule.fsdp=zero1 schedule.mesh.shard=3 train.clip=0 layers=2", SOME},
-    {"zero1, 2 ranks, two micro-batches", "tiny", "schedule.fsdp=zero1 schedule.mesh.shard=2 train.accumulate=2 layers=2", SOME},
-    {"zero2, 2 ranks, two micro-batches, no clipping", "tiny", "schedule.fsdp=zero2 schedule.mesh.shard=2 train.accumulate=2 train.clip=0 layers=2", SOME},
-    {"zero2, 2 x 2 ranks", "tiny", "schedule.fsdp=zero2 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=2", SOME},
+    {"zero1, 2 ranks, two micro-batches", "tiny",
+     "schedule.fsdp=zero1 schedule.mesh.shard=2 train.accumulate=2 layers=2", SOME},
+    {"zero2, 2 ranks, two micro-batches, no clipping", "tiny",
+     "schedule.fsdp=zero2 schedule.mesh.shard=2 train.accumulate=2 train.clip=0 layers=2", SOME},
+    {"zero2, 2 x 2 ranks", "tiny", "schedule.fsdp=zero2 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=2",
+     SOME},
     {"zero2, replicas only", "tiny", "schedule.fsdp=zero2 schedule.mesh.replicate=2 train.accumulate=2", SOME},
     {"zero3, 2 ranks", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3", SOME},
-    {"zero3, 4 ranks, no clipping, prefetch 0", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=4 train.clip=0 schedule.fsdp.prefetch=0 schedule.fsdp.live_grads=1 layers=2", SOME},
-    {"zero3, 2 x 2 ranks, three micro-batches", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=3 layers=2", SOME},
-    {"zero3, bf16, units inside units", "gpt2", "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.fsdp.unit=Block,Mlp layers=2", SOME},
-    {"zero3, own head, two micro-batches", "llama", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.fsdp.prefetch=2 layers=2", SOME},
+    {"zero3, 4 ranks, no clipping, prefetch 0", "tiny",
+     "schedule.fsdp=zero3 schedule.mesh.shard=4 train.clip=0 schedule.fsdp.prefetch=0 schedule.fsdp.live_grads=1 "
+     "layers=2",
+     SOME},
+    {"zero3, 2 x 2 ranks, three micro-batches", "tiny",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=3 layers=2", SOME},
+    {"zero3, bf16, units inside units", "gpt2",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.fsdp.unit=Block,Mlp layers=2", SOME},
+    {"zero3, own head, two micro-batches", "llama",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.fsdp.prefetch=2 layers=2", SOME},
     {"zero2, own head, 3 ranks", "llama", "schedule.fsdp=zero2 schedule.mesh.shard=3 layers=1", SOME},
     {"two losses, three micro-batches", "losses", "train.accumulate=3", 16},
     {"two losses, zero3, 2 ranks", "losses", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2", SOME},
-    {"two losses, bf16, zero1, 2 x 2 ranks", "losses", "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2", SOME},
-    {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1", SOME},
+    {"two losses, bf16, zero1, 2 x 2 ranks", "losses",
+     "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2", SOME},
+    {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1",
+     SOME},
 };
 
 static int split(Arena *a, const char *text, SetOption *sets, int n) {
@@ -143,7 +163,11 @@ static const char *case_plan(Ctx *cx, const Case *c) {
     n = split(cx->arena, "seq=4 vocab=16 train.batch=1 schedule.fsdp.unit=Block", sets, n);
     n = split(cx->arena, c->sets, sets, n);
     bool own = strcmp(c->example, "losses") == 0;
-    return train_plan(cx, hd_sprintf(cx->arena, own ? HEDDLE_SOURCE "/tests/unit/plans/%s.hd" : HEDDLE_SOURCE "/examples/%s/%s.hd", c->example, c->example), n, sets);
+    return train_plan(cx,
+                      hd_sprintf(cx->arena,
+                                 own ? HEDDLE_SOURCE "/tests/unit/plans/%s.hd" : HEDDLE_SOURCE "/examples/%s/%s.hd",
+                                 c->example, c->example),
+                      n, sets);
 }
 
 TEST(training) {
@@ -159,7 +183,8 @@ TEST(three_streams) {
     size_t n = 0;
     const char *text = hd_read_file(cx->arena, HEDDLE_SOURCE "/tests/unit/plans/streams.hir", &n);
     CHECK(text != NULL);
-    if (text) try_mutants("streams written by hand", plan_text(cx, parse(cx, text), "sync,plan-memory,verify-plan"), 16);
+    if (text)
+        try_mutants("streams written by hand", plan_text(cx, parse(cx, text), "sync,plan-memory,verify-plan"), 16);
     hd_ctx_free(cx);
 }
 
@@ -168,7 +193,8 @@ int main(int argc, char **argv) {
     Score all = {0};
     for (int i = 0; i < N_MUTATIONS; i++) {
         const Score *s = &scores[i];
-        printf("%-46s %5d mutants, %5d caught, %4d equal, %d excused\n", mutation_info[i].text, s->mutants, s->caught, s->same, s->excused);
+        printf("%-46s %5d mutants, %5d caught, %4d equal, %d excused\n", mutation_info[i].text, s->mutants, s->caught,
+               s->same, s->excused);
         all.mutants += s->mutants;
         all.caught += s->caught;
         all.same += s->same;

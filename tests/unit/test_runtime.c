@@ -2,7 +2,7 @@
 #include "runtime/data.h"
 #include "runtime/heddle.h"
 #include "runtime/random.h"
-#include "runtime/safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "tests/unit/check.h"
 #include <math.h>
 #include <stdlib.h>
@@ -21,14 +21,16 @@ TEST(philox_known_answers) { // of the reference implementation, for all-zero an
 
 TEST(quantile_inverts_the_distribution) {
     for (int i = 0; i < 4000; i++) {
-        double p = i < 3000 ? (i + 0.5) / 3000 : pow(2, -(i - 2999) / 32.0 - 1); // the middle, then the tail down to 2^-32
+        double p =
+            i < 3000 ? (i + 0.5) / 3000 : pow(2, -(i - 2999) / 32.0 - 1); // the middle, then the tail down to 2^-32
         double x = hd_normal_quantile(p), back = 0.5 * erfc(-x * 0.70710678118654752);
         CHECK(fabs(back - p) <= 2e-6 * p * (1 + fabs(x)));
         if (p > 1e-6) CHECK(fabs(hd_normal_quantile(1 - p) + x) <= 1e-6 * (1 + fabs(x)));
     }
     CHECK(hd_normal_quantile(0.5) == 0);
     CHECK(fabs(hd_normal_quantile(0.975) - 1.959963985) < 2e-7);
-    double least = hd_normal_quantile(0.5 * 0x1p-32), most = hd_normal_quantile(((double)UINT32_MAX + 0.5) * 0x1p-32); // what fills use
+    double least = hd_normal_quantile(0.5 * 0x1p-32),
+           most = hd_normal_quantile(((double)UINT32_MAX + 0.5) * 0x1p-32); // what fills use
     CHECK(isfinite(least) && isfinite(most) && least < -6 && most > 6);
 }
 
@@ -98,7 +100,8 @@ static void expect_epochs(int64_t windows) { // of sequences of one token; every
 }
 
 TEST(order_is_a_permutation) {
-    static const int64_t windows[] = {1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 100, 255, 256, 257, 1000, 4095, 4096, 4097, 5000};
+    static const int64_t windows[] = {1,  2,   3,   4,   5,   7,    15,   16,   17,   63,  64,
+                                      65, 100, 255, 256, 257, 1000, 4095, 4096, 4097, 5000};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) expect_epochs(windows[i]);
 }
 
@@ -194,18 +197,40 @@ static bool accepted(const char *header, size_t data) {
 
 TEST(headers) {
     static const char *const good[] = {
-        "{}", " { } ", "{\"__metadata__\":{}}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}",
+        "{}",
+        " { } ",
+        "{\"__metadata__\":{}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}",
         "{\"a\":{\"data_offsets\":[2,4],\"dtype\":\"BF16\",\"shape\":[]}, \"__metadata__\":{\"k\":\"v\"}}\n ",
-        "{\"\\u0061\\n\\\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}}", "{\"a\":{\"dtype\":\"F999\",\"shape\":[7],\"data_offsets\":[0,1]}}"};
+        "{\"\\u0061\\n\\\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}}",
+        "{\"a\":{\"dtype\":\"F999\",\"shape\":[7],\"data_offsets\":[0,1]}}"};
     static const char *const bad[] = {
-        "", "{", "}", "[]", "{}x", "{\"a\"}", "{\"a\":}", "{\"a\":1}", "{\"a\":{}}", "{\"a", "{\"a\\", "{\"a\\\"", "{\"\\u12\":{}}", "{\"\\q\":{}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
+        "",
+        "{",
+        "}",
+        "[]",
+        "{}x",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1}",
+        "{\"a\":{}}",
+        "{\"a",
+        "{\"a\\",
+        "{\"a\\\"",
+        "{\"\\u12\":{}}",
+        "{\"\\q\":{}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,1],\"data_offsets\":[0,0]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]}}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[18446744073709551612,0]}}", "{\"__metadata__\":{\"k\":1}}", "{\"__metadata__\":{\"k\"}}"};
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[18446744073709551612,0]}}",
+        "{\"__metadata__\":{\"k\":1}}",
+        "{\"__metadata__\":{\"k\"}}"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         if (!accepted(good[i], 4)) CHECK_TEXT(good[i], "accepted");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -218,7 +243,9 @@ TEST(half_precision_is_read_exactly) {
     for (int brain = 0; brain < 2; brain++) {
         memset(bytes, ' ', 88);
         for (int i = 0; i < 8; i++) bytes[i] = i ? 0 : 80;
-        int n = snprintf((char *)bytes + 8, 80, "{\"h\":{\"dtype\":\"%s\",\"shape\":[65536],\"data_offsets\":[0,131072]}}", brain ? "BF16" : "F16");
+        int n =
+            snprintf((char *)bytes + 8, 80, "{\"h\":{\"dtype\":\"%s\",\"shape\":[65536],\"data_offsets\":[0,131072]}}",
+                     brain ? "BF16" : "F16");
         bytes[8 + n] = ' ';
         for (int i = 0; i < 65536; i++) {
             bytes[88 + 2 * i] = (unsigned char)i;
@@ -230,7 +257,8 @@ TEST(half_precision_is_read_exactly) {
         const int fraction = brain ? 7 : 10, bias = brain ? 127 : 15, top = brain ? 255 : 31;
         for (int i = 0; i < 65536; i++) {
             int e = (i & 0x7fff) >> fraction, m = i & ((1 << fraction) - 1);
-            double want = e == top ? ((double)(m ? NAN : INFINITY)) : ldexp(m + (e ? 1 << fraction : 0), (e ? e : 1) - bias - fraction);
+            double want = e == top ? ((double)(m ? NAN : INFINITY))
+                                   : ldexp(m + (e ? 1 << fraction : 0), (e ? e : 1) - bias - fraction);
             if (isnan(want)) CHECK(isnan(v[i]));
             else CHECK((double)v[i] == (i & 0x8000 ? -want : want) && !signbit(v[i]) == !(i & 0x8000));
         }
@@ -259,7 +287,9 @@ int main(int argc, char **argv) {
     char folder[] = "runtime_XXXXXX";
     if (!mkdtemp(folder) || chdir(folder)) return 1;
     int status = run_tests(argc, argv);
-    static const char *const made[] = {"order.bin", "order.txt", "round.safetensors", "whole.safetensors", "changed.safetensors", "header.safetensors", "half.safetensors"};
+    static const char *const made[] = {"order.bin",         "order.txt",           "round.safetensors",
+                                       "whole.safetensors", "changed.safetensors", "header.safetensors",
+                                       "half.safetensors"};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) unlink(made[i]);
     if (chdir("..") || rmdir(folder)) return 1;
     return status;

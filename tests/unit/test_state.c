@@ -1,5 +1,6 @@
-// State over shards: initial values, digests, exports and imports, and values that are not finite, the same under every mesh.
-#include "runtime/safetensors.h"
+// State over shards: initial values, digests, exports and imports, and values that are not finite, the same under every
+// mesh.
+#include "runtime/checkpoint/safetensors.h"
 #include "tests/unit/state_ranks.h"
 
 // --- the values that training begins with
@@ -120,9 +121,11 @@ static bool spoil_all(Rank *r) {
 }
 
 TEST(a_value_that_is_not_finite_is_named_with_its_unit_storage_and_rank) {
-    static const struct { int role, param; int64_t element; const char *text; } cases[] = {
-        {3, 0, 20, "gradient of wte.weight (unit root): element 20 is nan"}, {0, 4, 4, "parameter block.b (unit block): element 4 is nan"},
-        {1, 2, 6000, "first moment of block.w (unit block): element 6000 is nan"}, {2, 3, 0, "second moment of block.scale (unit block): element 0 is nan"}};
+    static const struct { int role, param; int64_t element; const char *text;
+    } cases[] = {{3, 0, 20, "gradient of wte.weight (unit root): element 20 is nan"},
+                 {0, 4, 4, "parameter block.b (unit block): element 4 is nan"},
+                 {1, 2, 6000, "first moment of block.w (unit block): element 6000 is nan"},
+                 {2, 3, 0, "second moment of block.scale (unit block): element 0 is nan"}};
     for (int i = 0; i < N_MESHES; i++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             char want[200];
@@ -134,7 +137,8 @@ TEST(a_value_that_is_not_finite_is_named_with_its_unit_storage_and_rank) {
             CHECK(!on_ranks(&j, check_all));
             const HdBucket *b = &j.program.p.buckets[params[bad_param].bucket];
             const bool cut = bad_role == 3 ? b->grad_sharded : b->optimizer_sharded;
-            snprintf(want, sizeof want, "%s, on rank %d", cases[c].text, cut ? (int)((params[bad_param].at + bad_element) / b->shard) : 0);
+            snprintf(want, sizeof want, "%s, on rank %d", cases[c].text,
+                     cut ? (int)((params[bad_param].at + bad_element) / b->shard) : 0);
             CHECK_TEXT(j.rank[0].why, j.ranks > 1 ? want : cases[c].text);
             stop(&j);
         }

@@ -1,6 +1,7 @@
-// The ranks of one process: gathers, bytes to rank 0, agreement, and failures that wake everybody. An alarm ends a test that hangs.
+// The ranks of one process: gathers, bytes to rank 0, agreement, and failures that wake everybody. An alarm ends a test
+// that hangs.
 #include "runtime/heddle.h"
-#include "runtime/world.h"
+#include "runtime/world/world.h"
 #include "tests/unit/check.h"
 #include <pthread.h>
 #include <stdlib.h>

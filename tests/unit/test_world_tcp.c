@@ -1,5 +1,5 @@
-// The world that processes form over TCP: gathers, bytes to rank 0, ranks that give up, die, fall silent or are of another program, and
-// worlds that do not come about.
+// The world that processes form over TCP: gathers, bytes to rank 0, ranks that give up, die, fall silent or are of
+// another program, and worlds that do not come about.
 #include "tests/unit/processes.h"
 #include <arpa/inet.h>
 #include <signal.h>
@@ -100,7 +100,8 @@ static int one_dies(HdLaunch *l, const HdProgram *p) {
     HdWorld *w = hd_world_tcp(l, p);
     REQUIRE(w);
     w->at(w, "step", 17);
-    const bool met = hd_world_barrier(w); // tells the step, as a beat does; of those that are slow to leave it, one may be gone again
+    const bool met = hd_world_barrier(
+        w); // tells the step, as a beat does; of those that are slow to leave it, one may be gone again
     if (w->rank == 2) _exit(0);           // not a failure that the first process sees
     if (!met) return report(w);
     return until_failure(w);
@@ -144,7 +145,8 @@ TEST(failures_are_told_once) {
     pid_t pid[CASES];
     int fd[CASES];
     const double from = now();
-    for (int i = 0; i < CASES; i++) pid[i] = begin(&p, 4, "HEDDLE_SILENCE_SECONDS=2", cases[i].work, fd[i] = text_file());
+    for (int i = 0; i < CASES; i++)
+        pid[i] = begin(&p, 4, "HEDDLE_SILENCE_SECONDS=2", cases[i].work, fd[i] = text_file());
     for (int i = 0; i < CASES; i++) {
         Outcome o;
         finish(&o, pid[i], fd[i]);
@@ -156,8 +158,8 @@ TEST(failures_are_told_once) {
     CHECK(now() - from < 20);
 }
 
-// What the others had under way: nothing of their own. On rank 0, which says it, the first thread is then in the gather, where alone it
-// sleeps after `entering`.
+// What the others had under way: nothing of their own. On rank 0, which says it, the first thread is then in the
+// gather, where alone it sleeps after `entering`.
 static atomic_bool entering;
 
 static bool sleeps(void) { // the first thread of this process
@@ -242,7 +244,8 @@ TEST(another_program_is_refused) {
     const HdProgram p = program(4, 1);
     const Outcome o = started(&p, 4, "A=1", other_hash);
     CHECK_INT(o.status, 4);
-    CHECK_TEXT(o.text, "error: rank 2 runs another program: plan fedcba9876543210, rank 0 has plan 0123456789abcdef; start the same binary on every rank\n");
+    CHECK_TEXT(o.text, "error: rank 2 runs another program: plan fedcba9876543210, rank 0 has plan 0123456789abcdef; "
+                       "start the same binary on every rank\n");
     CHECK(o.seconds < 10);
 }
 
@@ -266,7 +269,8 @@ static int taken_port(int *port) { // a stranger listens there
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof at;
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 4) || getsockname(fd, (struct sockaddr *)&at, &size)) exit(1);
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 4) || getsockname(fd, (struct sockaddr *)&at, &size))
+        exit(1);
     *port = ntohs(at.sin_port);
     return fd;
 }
@@ -279,12 +283,17 @@ TEST(a_port_in_use) {
     snprintf(environment, sizeof environment, "RANK=0 WORLD_SIZE=2 MASTER_PORT=%d", port);
     Outcome o = started(&p, 0, environment, connect_only);
     CHECK_INT(o.status, 4);
-    snprintf(text, sizeof text, "error: rank 0 cannot listen at port %d: Address already in use; another run may be using it: choose one with HEDDLE_PORT (or MASTER_PORT)\n", port);
+    snprintf(text, sizeof text,
+             "error: rank 0 cannot listen at port %d: Address already in use; another run may be using it: choose one "
+             "with HEDDLE_PORT (or MASTER_PORT)\n",
+             port);
     CHECK_TEXT(o.text, text);
     snprintf(environment, sizeof environment, "HEDDLE_PORT=%d", port);
     o = started(&p, 2, environment, connect_only);
     CHECK_INT(o.status, 1);
-    snprintf(text, sizeof text, "error: cannot listen at 127.0.0.1:%d: Address already in use; leave HEDDLE_PORT out, or choose another\n", port);
+    snprintf(text, sizeof text,
+             "error: cannot listen at 127.0.0.1:%d: Address already in use; leave HEDDLE_PORT out, or choose another\n",
+             port);
     CHECK_TEXT(o.text, text);
     close(fd);
 }
@@ -298,11 +307,14 @@ static int no_sockets(HdLaunch *l, const HdProgram *p) {
     return status;
 }
 
-// Rank 1 without a rank 0: a stranger accepts and says nothing; nobody listens; it gets no socket. All at once, as they mostly wait.
+// Rank 1 without a rank 0: a stranger accepts and says nothing; nobody listens; it gets no socket. All at once, as they
+// mostly wait.
 TEST(nobody_is_rank_zero) {
     const HdProgram p = program(2, 1);
-    static const struct { Work *work; const char *what, *why; } cases[] = {
-        {connect_only, "no proper answer", ""}, {connect_only, "nobody answers", " (Connection refused)"}, {no_sockets, "nobody answers", " (Too many open files)"}};
+    static const struct { Work *work; const char *what, *why;
+    } cases[] = {{connect_only, "no proper answer", ""},
+                 {connect_only, "nobody answers", " (Connection refused)"},
+                 {no_sockets, "nobody answers", " (Too many open files)"}};
     enum { CASES = sizeof cases / sizeof *cases };
     char environment[200], text[300];
     int port[CASES], fd[CASES];
@@ -310,14 +322,17 @@ TEST(nobody_is_rank_zero) {
     const int stranger = taken_port(&port[0]);
     for (int i = 1; i < CASES; i++) close(taken_port(&port[i]));
     for (int i = 0; i < CASES; i++) {
-        snprintf(environment, sizeof environment, "RANK=1 WORLD_SIZE=2 MASTER_PORT=%d HEDDLE_CONNECT_SECONDS=1", port[i]);
+        snprintf(environment, sizeof environment, "RANK=1 WORLD_SIZE=2 MASTER_PORT=%d HEDDLE_CONNECT_SECONDS=1",
+                 port[i]);
         pid[i] = begin(&p, 0, environment, cases[i].work, fd[i] = text_file());
     }
     for (int i = 0; i < CASES; i++) {
         Outcome o;
         finish(&o, pid[i], fd[i]);
         CHECK_INT(o.status, 4);
-        snprintf(text, sizeof text, "error: rank 1: %s at 127.0.0.1:%d within 1 s%s: rank 0 of this run is not there (MASTER_ADDR, MASTER_PORT and HEDDLE_PORT say where)\n",
+        snprintf(text, sizeof text,
+                 "error: rank 1: %s at 127.0.0.1:%d within 1 s%s: rank 0 of this run is not there (MASTER_ADDR, "
+                 "MASTER_PORT and HEDDLE_PORT say where)\n",
                  cases[i].what, port[i], cases[i].why);
         CHECK_TEXT(o.text, text);
     }
@@ -326,7 +341,8 @@ TEST(nobody_is_rank_zero) {
 
 static int stranger_first(HdLaunch *l, const HdProgram *p) {
     if (l->rank == 1) { // someone scans ports before rank 1 comes
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons((uint16_t)l->port)};
+        struct sockaddr_in at = {
+            .sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons((uint16_t)l->port)};
         const int fd = socket(AF_INET, SOCK_STREAM, 0);
         if (connect(fd, (struct sockaddr *)&at, sizeof at) || write(fd, "GET / HTTP/1.1\r\n\r\n", 18) != 18) return 1;
         close(fd);

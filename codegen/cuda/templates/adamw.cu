@@ -1,9 +1,9 @@
-// AdamW over a bucket. Rounded f32 arithmetic, operation by operation, in the order of ir/eval_update.c; no fused multiply-add, so
-// that both targets give the same bits:
+// AdamW over a bucket. Rounded f32 arithmetic, operation by operation, in the order of ir/eval/update.c; no fused
+// multiply-add, so that both targets give the same bits:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),  g = clip factor * gradient
-// Written before this text: AW_KERNEL (name), AW_T (type of the compute weights), AW_COMPUTE (1: they are apart from the master
-// weights), AW_VEC (4, or 1 where a buffer is not aligned), AW_BETA1, AW_BETA2, AW_EPS, AW_DECAY (f32 literals).
-// Grid (ceil(count / (256 * AW_VEC)), 1, 1), 256 threads. Elements [0, decayed) decay.
+// Written before this text: AW_KERNEL (name), AW_T (type of the compute weights), AW_COMPUTE (1: they are apart from
+// the master weights), AW_VEC (4, or 1 where a buffer is not aligned), AW_BETA1, AW_BETA2, AW_EPS, AW_DECAY (f32
+// literals). Grid (ceil(count / (256 * AW_VEC)), 1, 1), 256 threads. Elements [0, decayed) decay.
 #ifndef AW_ONCE
 #define AW_ONCE
 struct AdamwStep { float rate, factor, c1, c2; };

@@ -1,7 +1,7 @@
-// Attention for head sizes that are multiples of 16 up to 128, in bf16 or f16, on tensor cores (mma.sync, sm_80 and later).
-// Forward: online softmax over key tiles (Dao, "FlashAttention-2", 2023); no T x T tensor. Backward: three kernels, all of them
-// deterministic: row sums of dout*o; dk and dv by key tile; dq by query tile. The scores are computed twice so that no two blocks
-// ever add to the same bytes.
+// Attention for head sizes that are multiples of 16 up to 128, in bf16 or f16, on tensor cores (mma.sync, sm_80 and
+// later). Forward: online softmax over key tiles (Dao, "FlashAttention-2", 2023); no T x T tensor. Backward: three
+// kernels, all of them deterministic: row sums of dout*o; dk and dv by key tile; dq by query tile. The scores are
+// computed twice so that no two blocks ever add to the same bytes.
 //
 // Written before this text by the compiler:
 //   ATT_FWD, ATT_DELTA, ATT_DKV, ATT_DQ  names of the kernels
@@ -10,8 +10,8 @@
 //   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
 //   ATT_F16                              defined for f16, else bf16
 //   ATT_LAUNCH                           how the compiler launches them, compared below
-// Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1).
-// Threads: ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a row of 2*(D+8):
+// Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:
+// ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a row of 2*(D+8):
 // ATT_FWD (128+4*64) rows, ATT_DKV (2*64+4*64) rows + 1024, ATT_DQ (2*128+4*64) rows.
 typedef unsigned short att_t;
 typedef unsigned int u32;
@@ -118,7 +118,8 @@ __device__ __forceinline__ u32 att_at_bt(const att_t *s, int row, int col) { // 
     return att_shared(s + (row + (l & 15)) * ATT_LD + col + (l >> 4) * 8);
 }
 
-// A warp's 16 x ATT_D accumulators, times `factor` per row half, through its own shared rows to global memory in 16-byte pieces.
+// A warp's 16 x ATT_D accumulators, times `factor` per row half, through its own shared rows to global memory in
+// 16-byte pieces.
 __device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], float f0, float f1, att_t *s, att_t *to, long long stride, int row) {
     int l = threadIdx.x & 31;
     __syncwarp();
@@ -275,8 +276,8 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, c
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
 
-// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are computed
-// transposed (keys are rows), so that the products with dout and q take them straight from registers.
+// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are
+// computed transposed (keys are rows), so that the products with dout and q take them straight from registers.
 extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
     extern __shared__ __align__(16) att_t shared[];
     att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;

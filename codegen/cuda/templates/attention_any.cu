@@ -1,10 +1,11 @@
-// Attention for every dtype and head size (up to 256) on the ordinary arithmetic units: what f32 and odd head sizes run, and the
-// reference for attention.cu. A warp owns a query (forward, dq) or a key (dkv); lanes are the 32 rows of the tile it walks over.
-// Deterministic: every sum has one owner and one order. The same names, macros and arguments as attention.cu, and
+// Attention for every dtype and head size (up to 256) on the ordinary arithmetic units: what f32 and odd head sizes
+// run, and the reference for attention.cu. A warp owns a query (forward, dq) or a key (dkv); lanes are the 32 rows of
+// the tile it walks over. Deterministic: every sum has one owner and one order. The same names, macros and arguments as
+// attention.cu, and
 //   ATT_ELEM  0 f32, 1 bf16, 2 f16, 3 f64
 //   ATT_LAUNCH  the shared bytes of a launch, compared below
-// Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256 threads.
-// Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
+// Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256
+// threads. Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
 #if ATT_ELEM == 3
 typedef double att_real;
 typedef double att_t;

@@ -1,5 +1,6 @@
-// Device helpers that stand at the top of every CUDA translation unit. Header-free: NVRTC compiles it without an include path.
-// Storage types are converted to f32 (f64 stays f64) when loaded and rounded to nearest even once, when stored.
+// Device helpers that stand at the top of every CUDA translation unit. Header-free: NVRTC compiles it without an
+// include path. Storage types are converted to f32 (f64 stays f64) when loaded and rounded to nearest even once, when
+// stored.
 typedef long long i64;
 typedef unsigned long long u64;
 struct bf16 { unsigned short bits; };
@@ -42,7 +43,8 @@ template <> struct Narrow<f16> {
     }
 };
 
-// V consecutive elements as they lie in memory: moved as 16-byte words where they are that long, kept packed in registers.
+// V consecutive elements as they lie in memory: moved as 16-byte words where they are that long, kept packed in
+// registers.
 template <class T, int V> struct Raw {
     static const int bytes = (int)sizeof(T) * V, words = (bytes + 3) / 4;
     unsigned w[words];
@@ -83,8 +85,8 @@ template <class T, int V> struct Raw {
 #pragma unroll
         for (int i = 0; i < words; i++) w[i] = 0;
     }
-    // Tells the compiler that the words may have changed, so that values made from them are made again instead of being kept:
-    // packed words are half the registers of the floats.
+    // Tells the compiler that the words may have changed, so that values made from them are made again instead of being
+    // kept: packed words are half the registers of the floats.
     __device__ __forceinline__ void forget() {
 #pragma unroll
         for (int i = 0; i < words; i++) asm volatile("" : "+r"(w[i]));
@@ -92,8 +94,8 @@ template <class T, int V> struct Raw {
     __device__ __forceinline__ typename Compute<T>::type at(int j) const;
 };
 
-// Copies of 4, 8 or a multiple of 16 bytes into shared memory, under way while the thread goes on. commit ends a group of them; wait<N>
-// returns when all groups but the last N are there, for the thread that asked for them.
+// Copies of 4, 8 or a multiple of 16 bytes into shared memory, under way while the thread goes on. commit ends a group
+// of them; wait<N> returns when all groups but the last N are there, for the thread that asked for them.
 template <int BYTES> __device__ __forceinline__ void copy_ahead(void *to, const void *from) {
     const unsigned at = (unsigned)__cvta_generic_to_shared(to);
     if constexpr (BYTES % 16 == 0) {
@@ -192,9 +194,10 @@ __device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
-// The sum of a row is one fixed tree, however the row lies over threads: neighbours are added, then neighbouring pairs, up to runs
-// of 256 elements; the runs are added in order. A thread adds its V elements (tree), a warp its 32 V (warp_sum: a butterfly, so
-// every lane ends with the same bits), and runs of a warp's sums make the rest (join_chunks); what is missing at the end is 0.
+// The sum of a row is one fixed tree, however the row lies over threads: neighbours are added, then neighbouring pairs,
+// up to runs of 256 elements; the runs are added in order. A thread adds its V elements (tree), a warp its 32 V
+// (warp_sum: a butterfly, so every lane ends with the same bits), and runs of a warp's sums make the rest
+// (join_chunks); what is missing at the end is 0.
 template <class R, int V> __device__ __forceinline__ R tree(R (&e)[V]) {
 #pragma unroll
     for (int d = 1; d < V; d *= 2)
@@ -243,8 +246,8 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
 // 1 / (1 + e^-x): within 3 units in the last place of f32 for |x| < 16, a relative error below 1e-5 beyond.
 __device__ __forceinline__ float fast_sigmoid(float x) { return fast_reciprocal(1.0f + fast_exp2(-1.4426950408889634f * x)); }
 
-// Rotary embedding of one element: x at index i of its head, `other` the element half a head away. `turns` holds, for each
-// frequency, revolutions a position as a high and a low part.
+// Rotary embedding of one element: x at index i of its head, `other` the element half a head away. `turns` holds, for
+// each frequency, revolutions a position as a high and a low part.
 __device__ __forceinline__ void sincos_turns(float f, float *s, float *c) { sincospif(2.0f * f, s, c); }
 __device__ __forceinline__ void sincos_turns(double f, double *s, double *c) { sincospi(2.0 * f, s, c); }
 template <int half, class R> __device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {

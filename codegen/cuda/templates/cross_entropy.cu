@@ -1,8 +1,9 @@
-// Mean cross entropy of logits against targets, and its gradient: dlogits = dloss / rows * (softmax(logits) - onehot(target)).
-// A block takes row after row. Its threads copy their own 16-byte vectors of the row into shared memory (asynchronously: no
-// registers, no barriers), scan them once for the largest logit and the sum of exponentials, combine both over the block, and
-// write the gradient from the same copies, each of which is replaced by that of the block's next row as soon as it is used.
-// So logits are read once and may be overwritten. What exceeds shared memory is read a second time.
+// Mean cross entropy of logits against targets, and its gradient: dlogits = dloss / rows * (softmax(logits) -
+// onehot(target)). A block takes row after row. Its threads copy their own 16-byte vectors of the row into shared
+// memory (asynchronously: no registers, no barriers), scan them once for the largest logit and the sum of exponentials,
+// combine both over the block, and write the gradient from the same copies, each of which is replaced by that of the
+// block's next row as soon as it is used. So logits are read once and may be overwritten. What exceeds shared memory is
+// read a second time.
 //
 // Written before this text by the compiler:
 //   CE_ROWS_KERNEL, CE_MEAN_KERNEL  names

@@ -1,18 +1,18 @@
-// Gradient of an embedding table: row v is the sum of dy's rows whose index is v, added in order of position; no atomics on floats,
-// so the bits never change. Positions are sorted by index first: integer counts (atomic, the result does not depend on order),
-// starts, positions in any order, then each position's rank among the positions of its index.
-// Rows with at most EG_LIGHT positions are added by a warp in order. Others are spread over 16 warps: warp w adds positions w,
-// w + 16, ... of the sorted list in order, then the warps' sums are added in the order of w.
+// Gradient of an embedding table: row v is the sum of dy's rows whose index is v, added in order of position; no
+// atomics on floats, so the bits never change. Positions are sorted by index first: integer counts (atomic, the result
+// does not depend on order), starts, positions in any order, then each position's rank among the positions of its
+// index. Rows with at most EG_LIGHT positions are added by a warp in order. Others are spread over 16 warps: warp w
+// adds positions w, w + 16, ... of the sorted list in order, then the warps' sums are added in the order of w.
 //
 // Written before this text by the compiler:
 //   EG_COUNT, EG_STARTS, EG_SCATTER, EG_RANK, EG_FEW, EG_MANY  names, in the order of launch
 //   EG_T, EG_OUT     types of dy and of the table's gradient
 //   EG_N, EG_ROWS, EG_COLS   positions, rows and columns of the table
 //   EG_VEC           elements a lane moves at once;  EG_ADD  1: added to what is there, else absent rows become zero
-// Integers of the workspace: counts[EG_ROWS] and n_many (both zeroed before EG_COUNT), starts[EG_ROWS + 1], many[EG_N / 16 + 1],
-// loose[EG_N], sorted[EG_N].
-// Grids: EG_COUNT, EG_SCATTER, EG_RANK ceil(EG_N / 256) blocks of 256; EG_STARTS one block of 1024; EG_FEW ceil(EG_ROWS / 8) blocks
-// of 256; EG_MANY (ceil(EG_COLS / (32 * EG_VEC)), up to 256, 1) blocks of 512.
+// Integers of the workspace: counts[EG_ROWS] and n_many (both zeroed before EG_COUNT), starts[EG_ROWS + 1], many[EG_N /
+// 16 + 1], loose[EG_N], sorted[EG_N]. Grids: EG_COUNT, EG_SCATTER, EG_RANK ceil(EG_N / 256) blocks of 256; EG_STARTS
+// one block of 1024; EG_FEW ceil(EG_ROWS / 8) blocks of 256; EG_MANY (ceil(EG_COLS / (32 * EG_VEC)), up to 256, 1)
+// blocks of 512.
 #ifndef EG_ONCE
 #define EG_ONCE
 #define EG_LIGHT 16

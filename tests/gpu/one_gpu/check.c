@@ -1,7 +1,8 @@
-// Checks the stand-in for NCCL by itself, before programs use it: one_gpu_check [RANKS]. Ranks are processes that take the GPUs in turn.
-// Every dtype, parts of one element and of several pieces; issued directly and replayed from a graph, on two communicators and two
-// streams; a rank that does not come; ranks that disagree; what is refused. HEDDLE_CUDA_PATH says whose NCCL and whose driver: the real one on a GPU,
-// tests/fake_cuda without. One line a check; exit status 0: all held.
+// Checks the stand-in for NCCL by itself, before programs use it: one_gpu_check [RANKS]. Ranks are processes that take
+// the GPUs in turn. Every dtype, parts of one element and of several pieces; issued directly and replayed from a graph,
+// on two communicators and two streams; a rank that does not come; ranks that disagree; what is refused.
+// HEDDLE_CUDA_PATH says whose NCCL and whose driver: the real one on a GPU, tests/fake_cuda without. One line a check;
+// exit status 0: all held.
 #include "runtime/cuda/api.h"
 #include "runtime/heddle.h"
 #include "runtime/heddle_host.h"
@@ -52,7 +53,9 @@ static void meet(int i) {
 
 // --- numbers: what rank r brings as element i of round k, and the sum in the order of the owner
 
-static double number(int r, size_t i, int k) { return (double)((i * 37 + (size_t)r * 101 + (size_t)k * 13) % 97) * 0.37 + (double)(r + 1) / 7; }
+static double number(int r, size_t i, int k) {
+    return (double)((i * 37 + (size_t)r * 101 + (size_t)k * 13) % 97) * 0.37 + (double)(r + 1) / 7;
+}
 
 static void put(int type, void *at, size_t i, double v) {
     const float f = (float)v;
@@ -67,7 +70,9 @@ static void put(int type, void *at, size_t i, double v) {
 static double rounded(int type, double v) {
     const float f = (float)v;
     if (type == HD_ncclFloat64) return v;
-    return type == HD_ncclFloat32 ? (double)f : type == HD_ncclBfloat16 ? (double)hd_round_bf16(f) : (double)hd_round_f16(f);
+    return type == HD_ncclFloat32    ? (double)f
+           : type == HD_ncclBfloat16 ? (double)hd_round_bf16(f)
+                                     : (double)hd_round_f16(f);
 }
 
 // Element i of the whole, summed by this rank, then `times` - 1 times the sum of what all ranks then have alike.
@@ -94,9 +99,11 @@ static bool right(const Type *t, size_t n, bool reduce, int k, int times) {
     cu(api.cuMemcpyDtoHAsync(host, reduce ? sum : gathered, all * t->bytes, stream[reduce]), "copy");
     cu(api.cuStreamSynchronize(stream[reduce]), "copy");
     for (size_t i = 0; i < all; i++) {
-        put(t->type, &want, 0, reduce ? expected(t->type, (size_t)rank * n + i, k, times) : number((int)(i / n), i % n, k));
+        put(t->type, &want, 0,
+            reduce ? expected(t->type, (size_t)rank * n + i, k, times) : number((int)(i / n), i % n, k));
         if (!memcmp(&want, host + i * t->bytes, t->bytes)) continue;
-        fprintf(stderr, "rank %d: %s of %zu %s, round %d: element %zu is wrong\n", rank, reduce ? "reduce_scatter" : "all_gather", n, t->name, k, i);
+        fprintf(stderr, "rank %d: %s of %zu %s, round %d: element %zu is wrong\n", rank,
+                reduce ? "reduce_scatter" : "all_gather", n, t->name, k, i);
         return false;
     }
     return true;
@@ -107,7 +114,8 @@ static void gather(const Type *t, size_t n, CuPtr from, CuPtr to) {
     nc(api.ncclAllGather(pointer(from), pointer(to), n, t->type, comm[GATHER], stream[0]), "ncclAllGather");
 }
 static void reduce_scatter(const Type *t, size_t n) {
-    nc(api.ncclReduceScatter(pointer(whole), pointer(sum), n, t->type, HD_ncclSum, comm[REDUCE], stream[1]), "ncclReduceScatter");
+    nc(api.ncclReduceScatter(pointer(whole), pointer(sum), n, t->type, HD_ncclSum, comm[REDUCE], stream[1]),
+       "ncclReduceScatter");
 }
 
 // --- checks
@@ -127,8 +135,8 @@ static bool direct(void) {
     return ok;
 }
 
-// A graph of three collectives on two streams, an odd number, so that a replay does not begin where the last one did: the sum of `whole`,
-// and what becomes of it handed round, twice, into `whole`.
+// A graph of three collectives on two streams, an odd number, so that a replay does not begin where the last one did:
+// the sum of `whole`, and what becomes of it handed round, twice, into `whole`.
 static bool replayed_of(const Type *t, size_t n) {
     CuGraph graph = NULL;
     CuGraphExec exec = NULL;
@@ -159,7 +167,8 @@ static bool replayed_of(const Type *t, size_t n) {
 static bool replayed(void) {
     bool ok = true;
     for (int i = 0; i < N_TYPES; i++) // not f16: sums of sums leave its range
-        for (int c = 0; c < N_COUNTS && ok && i < N_SUMMED && types[i].type != HD_ncclFloat16; c++) ok = replayed_of(&types[i], counts[c]);
+        for (int c = 0; c < N_COUNTS && ok && i < N_SUMMED && types[i].type != HD_ncclFloat16; c++)
+            ok = replayed_of(&types[i], counts[c]);
     return ok;
 }
 
@@ -170,7 +179,8 @@ static CuContext context;
 static void *issue_alone(void *arg) {
     Alone *a = arg;
     cu(api.cuCtxSetCurrent(context), "context");
-    nc(api.ncclAllGather(pointer(part), pointer(gathered), a->count, HD_ncclFloat32, comm[a->comm], stream[0]), "ncclAllGather");
+    nc(api.ncclAllGather(pointer(part), pointer(gathered), a->count, HD_ncclFloat32, comm[a->comm], stream[0]),
+       "ncclAllGather");
     cu(api.cuStreamSynchronize(stream[0]), "stream");
     a->done = true;
     return NULL;
@@ -202,7 +212,9 @@ static bool disagree(void) {
     NcResult r = HD_ncclSuccess;
     pthread_create(&a.thread, NULL, issue_alone, &a);
     while (r == HD_ncclSuccess && api.ncclCommGetAsyncError(comm[DISAGREE], &r) == HD_ncclSuccess) usleep(1000);
-    const bool ok = !strcmp(api.ncclGetErrorString(r), "ranks disagree: rank 0 has come with all_gather of 4 f32, rank 1 with all_gather of 5 f32");
+    const bool ok =
+        !strcmp(api.ncclGetErrorString(r),
+                "ranks disagree: rank 0 has come with all_gather of 4 f32, rank 1 with all_gather of 5 f32");
     meet(SEEN);
     nc(api.ncclCommAbort(comm[DISAGREE]), "ncclCommAbort");
     pthread_join(a.thread, NULL);
@@ -219,10 +231,14 @@ static bool refused(void) {
     void *from = pointer(whole), *to = pointer(sum);
     NcComm none = NULL;
     NcConfig config = {.size = sizeof config};
-    return said(api.ncclReduceScatter(from, to, 4, HD_ncclInt32, HD_ncclSum, comm[REDUCE], stream[1]), "type 2 is not one that can be summed here") &&
-           said(api.ncclAllGather(from, to, 4, 99, comm[GATHER], stream[0]), "type 99 is not one that can be gathered here") &&
-           said(api.ncclReduceScatter(from, to, 4, HD_ncclFloat32, 1, comm[REDUCE], stream[1]), "operation 1: only sums are done here") &&
-           said(api.ncclCommInitRankConfig(&none, 65, common->id[0], 0, &config), "rank 0 of 65; at most 64 ranks can share a GPU here") &&
+    return said(api.ncclReduceScatter(from, to, 4, HD_ncclInt32, HD_ncclSum, comm[REDUCE], stream[1]),
+                "type 2 is not one that can be summed here") &&
+           said(api.ncclAllGather(from, to, 4, 99, comm[GATHER], stream[0]),
+                "type 99 is not one that can be gathered here") &&
+           said(api.ncclReduceScatter(from, to, 4, HD_ncclFloat32, 1, comm[REDUCE], stream[1]),
+                "operation 1: only sums are done here") &&
+           said(api.ncclCommInitRankConfig(&none, 65, common->id[0], 0, &config),
+                "rank 0 of 65; at most 64 ranks can share a GPU here") &&
            said(api.ncclCommInitRankConfig(&none, ranks, (NcId){"/proc/0/fd/0"}, rank, &config),
                 "/proc/0/fd/0: No such file or directory; all ranks have to be processes of one host and one user");
 }
@@ -241,17 +257,25 @@ static void open_rank(void) {
     cu(api.cuDevicePrimaryCtxRetain(&context, device), "context");
     cu(api.cuCtxSetCurrent(context), "context");
     for (int i = 0; i < 2; i++) cu(api.cuStreamCreateWithPriority(&stream[i], HD_CU_STREAM_NON_BLOCKING, 0), "stream");
-    for (int i = 0; i < 4; i++) cu(api.cuMemAlloc((CuPtr *[]){&part, &sum, &gathered, &whole}[i], i < 2 ? sizeof(double) * MOST : all), "memory");
+    for (int i = 0; i < 4; i++)
+        cu(api.cuMemAlloc((CuPtr *[]){&part, &sum, &gathered, &whole}[i], i < 2 ? sizeof(double) * MOST : all),
+           "memory");
     cu(api.cuMemHostAlloc((void **)&host, all, HD_CU_MEMHOSTALLOC_PORTABLE), "memory");
     for (int i = 0; i < COMMS && rank == 0; i++) nc(api.ncclGetUniqueId(&common->id[i]), "ncclGetUniqueId");
     meet(OPENED);
-    config.min_blocks = config.max_blocks = config.cluster = config.split_share = config.unused = HD_NCCL_CONFIG_UNDEF_INT;
-    for (int i = 0; i < COMMS; i++) nc(api.ncclCommInitRankConfig(&comm[i], ranks, common->id[i], rank, &config), "ncclCommInitRankConfig");
+    config.min_blocks = config.max_blocks = config.cluster = config.split_share = config.unused =
+        HD_NCCL_CONFIG_UNDEF_INT;
+    for (int i = 0; i < COMMS; i++)
+        nc(api.ncclCommInitRankConfig(&comm[i], ranks, common->id[i], rank, &config), "ncclCommInitRankConfig");
 }
 
 static int run(void) {
-    static const struct { const char *name; bool (*check)(void); } checks[] = {
-        {"direct", direct}, {"replayed", replayed}, {"aborted", aborted}, {"ranks that disagree", disagree}, {"refused", refused}};
+    static const struct { const char *name; bool (*check)(void);
+    } checks[] = {{"direct", direct},
+                  {"replayed", replayed},
+                  {"aborted", aborted},
+                  {"ranks that disagree", disagree},
+                  {"refused", refused}};
     bool ok = true;
     alarm(SECONDS);
     open_rank();

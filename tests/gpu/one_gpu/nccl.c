@@ -1,26 +1,30 @@
-// A stand-in for NCCL that lets ranks share a GPU, which NCCL refuses: a program of 8 ranks runs on one GPU, for tests and for finding
-// errors, at the speed of the host's memory. It has the functions of NCCL that runtime/cuda/api.def names, and adds up in NCCL's order
-// (sum.h). All ranks are processes of one host and one user. Put the folder of its libnccl.so.2 first in HEDDLE_CUDA_PATH and set
-// HEDDLE_SHARE_GPUS=1; tests/gpu/ranks.sh does so with ONE_GPU=1.
+// A stand-in for NCCL that lets ranks share a GPU, which NCCL refuses: a program of 8 ranks runs on one GPU, for tests
+// and for finding errors, at the speed of the host's memory. It has the functions of NCCL that runtime/cuda/api.def
+// names, and adds up in NCCL's order (sum.h). All ranks are processes of one host and one user. Put the folder of its
+// libnccl.so.2 first in HEDDLE_CUDA_PATH and set HEDDLE_SHARE_GPUS=1; tests/gpu/ranks.sh does so with ONE_GPU=1.
 //
-// A communicator is a piece of memory that all its ranks share and that the GPU can reach: a place of ROOM bytes for what each rank
-// brings, one for the result, and a flag a rank. A collective is cut into pieces that fit; a piece is four things on the stream, which
-// are issued or captured alike:
+// A communicator is a piece of memory that all its ranks share and that the GPU can reach: a place of ROOM bytes for
+// what each rank brings, one for the result, and a flag a rank. A collective is cut into pieces that fit; a piece is
+// four things on the stream, which are issued or captured alike:
 //   1  copy what this rank brings to its place
 //   2  a host function (arrive), which never waits, as one thread may run those of all streams: puts this rank's flag back to WAITING and
 //      counts the rank in. The last rank to come works out the result for all and sets all flags to GO.
 //   3  a memory operation that holds the stream until this rank's flag is GO (or ABORTED); it takes nothing of the GPU
 //   4  copy this rank's part of the result to the device
 //
-// Why the same bytes can serve the next piece, the next collective and every replay of a graph, whose addresses and values are fixed:
-// the collectives of a communicator follow each other on a rank (NCCL demands that, too), so on every rank the order is 1 2 3 4 1 2 3 4.
-//   - A rank overwrites its place (the next 1) when it has passed 3, that is when the flags were set, that is when the result was
-//     complete and nobody reads the places any more.
-//   - The result is overwritten (in a next 2) when all ranks have come again, each of them behind its own 4: all have read it.
-//   - A flag is put back (2) behind the 3 that waited for it, and before this rank is counted; it is set again only when all are counted.
+// Why the same bytes can serve the next piece, the next collective and every replay of a graph, whose addresses and
+// values are fixed: the collectives of a communicator follow each other on a rank (NCCL demands that, too), so on every
+// rank the order is 1 2 3 4 1 2 3 4.
+//   - A rank overwrites its place (the next 1) when it has passed 3, that is when the flags were set, that is when the
+//     result was complete and nobody reads the places any more.
+//   - The result is overwritten (in a next 2) when all ranks have come again, each of them behind its own 4: all have
+//     read it.
+//   - A flag is put back (2) behind the 3 that waited for it, and before this rank is counted; it is set again only
+//     when all are counted.
 //   - The counter is zeroed by the last to come, before any flag is set; nobody comes again before that.
 //
-// Graphs and memory operations: NCCL captures cuStreamBatchMemOp itself (its collectives by copy engines), so the driver allows it.
+// Graphs and memory operations: NCCL captures cuStreamBatchMemOp itself (its collectives by copy engines), so the
+// driver allows it.
 #define _GNU_SOURCE
 #include "tests/gpu/one_gpu/driver.h"
 #include "tests/gpu/one_gpu/sum.h"
@@ -38,7 +42,7 @@
 #include <unistd.h>
 
 enum { ROOM = 4 << 20, MOST = 64, VERSION = 21800 };
-enum { WAITING, GO, ABORTED };                                                              // the device waits for a flag >= GO
+enum { WAITING, GO, ABORTED }; // the device waits for a flag >= GO
 enum { CUDA_FAILED = 1, SYSTEM_FAILED = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 }; // results of NCCL
 
 // The names it exports, with the types of api.def.
@@ -63,10 +67,15 @@ typedef struct { // of a rank; its flag is in a cache line of its own
 typedef struct { // what the ranks share
     Seat seat[MOST];
     atomic_int arrived, disagrees; // disagrees: a rank that came with another piece than rank 0; 0: none
-    atomic_bool aborted;           // by some rank: no collective completes any more, as that rank's stream runs on and spoils its place
+    atomic_bool
+        aborted; // by some rank: no collective completes any more, as that rank's stream runs on and spoils its place
     _Alignas(4096) char place[];   // of ROOM bytes: one a rank, and the result
 } Shared;
-typedef struct Call { NcComm comm; Piece piece; struct Call *next; } Call; // what a host function gets; as old as the communicator
+typedef struct Call {
+    NcComm comm;
+    Piece piece;
+    struct Call *next;
+} Call; // what a host function gets; as old as the communicator
 struct NcCommState { Shared *s; CuPtr flag; int ranks, rank, file; size_t bytes; Call *calls; };
 
 static _Thread_local char words[400]; // of this thread's last failure
@@ -82,7 +91,8 @@ static NcResult __attribute__((format(printf, 2, 3))) failed(NcResult r, const c
 static NcResult checked(CuResult r, const char *what) {
     const char *name = NULL;
     if (r == HD_CUDA_SUCCESS) return HD_ncclSuccess;
-    return failed(CUDA_FAILED, "%s: %s (%d)", what, driver.cuGetErrorName(r, &name) == HD_CUDA_SUCCESS && name ? name : "unknown CUDA error", r);
+    return failed(CUDA_FAILED, "%s: %s (%d)", what,
+                  driver.cuGetErrorName(r, &name) == HD_CUDA_SUCCESS && name ? name : "unknown CUDA error", r);
 }
 
 static const char *missing; // of the driver's functions
@@ -103,12 +113,16 @@ static void open_driver(void) {
 NcResult ncclGetVersion(int *version) { return *version = VERSION, HD_ncclSuccess; }
 const char *ncclGetErrorString(NcResult r) {
     if (r == INVALID_USAGE && words[0]) return words; // what the watchdog tells
-    return r == HD_ncclSuccess ? "no error" : r == CUDA_FAILED ? "a CUDA call failed" : r == SYSTEM_FAILED ? "a system call failed"
-         : r == INVALID_ARGUMENT ? "invalid argument" : "invalid usage";
+    return r == HD_ncclSuccess     ? "no error"
+           : r == CUDA_FAILED      ? "a CUDA call failed"
+           : r == SYSTEM_FAILED    ? "a system call failed"
+           : r == INVALID_ARGUMENT ? "invalid argument"
+                                   : "invalid usage";
 }
 const char *ncclGetLastError(NcComm c) { return (void)c, words; }
 
-// Memory without a name, which the others find at the process that made it: nothing is left behind, whoever dies, and /dev/shm may be small.
+// Memory without a name, which the others find at the process that made it: nothing is left behind, whoever dies, and
+// /dev/shm may be small.
 NcResult ncclGetUniqueId(NcId *id) {
     memset(id, 0, sizeof *id);
     const int file = memfd_create("heddle-one-gpu", MFD_CLOEXEC);
@@ -137,12 +151,16 @@ static void forget(NcComm c) {
 static NcResult connect_to(NcComm c, const char *path) {
     CuPtr device = 0;
     const int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0) return failed(SYSTEM_FAILED, "%s: %s; all ranks have to be processes of one host and one user", path, strerror(errno));
+    if (file < 0)
+        return failed(SYSTEM_FAILED, "%s: %s; all ranks have to be processes of one host and one user", path,
+                      strerror(errno));
     c->bytes = sizeof(Shared) + (size_t)(c->ranks + 1) * ROOM;
-    void *s = ftruncate(file, (off_t)c->bytes) == 0 ? mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    void *s = ftruncate(file, (off_t)c->bytes) == 0 ? mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                                                    : MAP_FAILED;
     const int why = errno;
     close(file);
-    if (s == MAP_FAILED) return failed(SYSTEM_FAILED, "cannot map %zu bytes of shared memory: %s", c->bytes, strerror(why));
+    if (s == MAP_FAILED)
+        return failed(SYSTEM_FAILED, "cannot map %zu bytes of shared memory: %s", c->bytes, strerror(why));
     c->s = s;
     const unsigned flags = HD_CU_MEMHOSTREGISTER_PORTABLE | HD_CU_MEMHOSTREGISTER_DEVICEMAP;
     NcResult r = checked(driver.cuMemHostRegister(s, c->bytes, flags), "cuMemHostRegister");
@@ -180,8 +198,8 @@ NcResult ncclCommDestroy(NcComm c) {
     return r;
 }
 
-// Lets this rank's stream go on, through all that is still queued; the other ranks wait until they abort, too. The memory stays, as the
-// device may use it.
+// Lets this rank's stream go on, through all that is still queued; the other ranks wait until they abort, too. The
+// memory stays, as the device may use it.
 NcResult ncclCommAbort(NcComm c) {
     atomic_store(&c->s->aborted, true);
     atomic_store(&c->s->seat[c->rank].flag, ABORTED);
@@ -189,7 +207,8 @@ NcResult ncclCommAbort(NcComm c) {
 }
 
 static void describe(char *text, size_t size, const Piece *p) {
-    static const char *const names[] = {[HD_F32] = "f32", [HD_BF16] = "bf16", [HD_F16] = "f16", [HD_F64] = "f64", [HD_I32] = "i32", [HD_U8] = "u8"};
+    static const char *const names[] = {
+        [HD_F32] = "f32", [HD_BF16] = "bf16", [HD_F16] = "f16", [HD_F64] = "f64", [HD_I32] = "i32", [HD_U8] = "u8"};
     snprintf(text, size, "%s of %zu %s", p->reduce ? "reduce_scatter" : "all_gather", p->count, names[p->dt]);
 }
 
@@ -216,7 +235,9 @@ static void work_out(Shared *s, int ranks, const Piece *p) {
         else memcpy(result, place(s, i), part);
 }
 
-static bool same(const Piece *a, const Piece *b) { return a->dt == b->dt && a->reduce == b->reduce && a->count == b->count; }
+static bool same(const Piece *a, const Piece *b) {
+    return a->dt == b->dt && a->reduce == b->reduce && a->count == b->count;
+}
 
 static void arrive(void *data) {
     const Call *k = data;
@@ -267,7 +288,8 @@ static NcResult copy(Strips s, bool in, CuStream stream) {
 
 static NcResult meet(NcComm c, Piece p, CuStream stream) {
     const int operation = HD_CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    CuMemOp until = {.wait = {.operation = operation, .address = c->flag, .value = GO, .flags = HD_CU_STREAM_WAIT_VALUE_GEQ}};
+    CuMemOp until = {
+        .wait = {.operation = operation, .address = c->flag, .value = GO, .flags = HD_CU_STREAM_WAIT_VALUE_GEQ}};
     Call *k = call_of(c, p);
     if (!k) return failed(SYSTEM_FAILED, "out of memory");
     const NcResult r = checked(driver.cuLaunchHostFunc(stream, arrive, k), "cuLaunchHostFunc");
@@ -286,7 +308,8 @@ static NcResult issue(NcComm c, bool reduce, const void *from, void *to, size_t 
         const CuPtr first = (CuPtr)(uintptr_t)from + at * size, last = (CuPtr)(uintptr_t)to + at * size;
         char *mine = place(c->s, c->rank), *result = place(c->s, c->ranks);
         const Strips one_in = {mine, first, n, n, 1}, all_in = {mine, first, n, count * size, c->ranks};
-        const Strips one_out = {result + (size_t)c->rank * n, last, n, n, 1}, all_out = {result, last, n, count * size, c->ranks};
+        const Strips one_out = {result + (size_t)c->rank * n, last, n, n, 1},
+                     all_out = {result, last, n, count * size, c->ranks};
         r = copy(reduce ? all_in : one_in, true, stream);
         if (r == HD_ncclSuccess) r = meet(c, p, stream);
         if (r == HD_ncclSuccess) r = copy(reduce ? one_out : all_out, false, stream);
@@ -297,7 +320,8 @@ static NcResult issue(NcComm c, bool reduce, const void *from, void *to, size_t 
 NcResult ncclAllGather(const void *part, void *whole, size_t count, NcType type, NcComm c, RtStream stream) {
     return issue(c, false, part, whole, count, type, (CuStream)stream);
 }
-NcResult ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c, RtStream stream) {
+NcResult ncclReduceScatter(const void *whole, void *part, size_t count, NcType type, NcOp op, NcComm c,
+                           RtStream stream) {
     if (op != HD_ncclSum) return failed(INVALID_ARGUMENT, "operation %d: only sums are done here", op);
     return issue(c, true, whole, part, count, type, (CuStream)stream);
 }

@@ -1,0 +1,188 @@
+// The entry of the front end, and what all its parts use to report errors.
+#include "frontend/frontend.h"
+#include "frontend/parser.h"
+#include "frontend/builtin_modules.h"
+#include "frontend/sema.h"
+
+// --- places
+
+bool hd_front_in_user(const Front *f, Span s) { return s.lo >= f->base && s.lo <= f->base + f->len; }
+
+static bool in_prelude(const Front *f, Span s) {
+    const Source *p = &f->cx->diags.sources.at[0];
+    for (int k = 0; k < f->cx->diags.sources.n; k++)
+        if (f->cx->diags.sources.at[k].text == hd_prelude) p = &f->cx->diags.sources.at[k];
+    return p->text == hd_prelude && s.lo >= p->base && s.lo <= p->base + p->len;
+}
+
+Span hd_front_site(const Front *f, Span s) {
+    if (!in_prelude(f, s)) return s;
+    for (const Frame *x = f->frame; x; x = x->caller)
+        if (hd_front_in_user(f, x->call)) return x->call;
+    return f->use;
+}
+
+int hd_front_line(const Front *f, Span s) {
+    s = hd_front_site(f, s);
+    if (!hd_front_in_user(f, s)) return 0;
+    int lo = 0, hi = f->lines.n; // the last line that begins at or before the place
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if (f->lines.at[mid] <= s.lo - f->base) lo = mid;
+        else hi = mid;
+    }
+    return f->first_line + lo;
+}
+
+// --- errors
+
+void hd_front_error(Front *f, Span s, const char *fmt, ...) {
+    enum { MANY = 100 };
+    if (f->stop) return;
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = hd_vsprintf(f->arena, fmt, ap);
+    va_end(ap);
+    s = hd_front_site(f, s);
+    const Diags *d = &f->cx->diags;
+    for (int k = 0; k < d->list.n; k++) // the same line in another instance
+        if (d->list.at[k].span.lo == s.lo && d->list.at[k].span.hi == s.hi && !strcmp(d->list.at[k].text, text)) return;
+    hd_error(f->cx, s, "%s", text);
+    const Frame *x = f->frame;
+    while (x && x->caller && !hd_front_in_user(f, x->call)) x = x->caller;
+    if (x && x->caller && x->call.lo != s.lo) hd_note(f->cx, x->call, "in '%s' of %s, called from here", x->fn->name,
+                                                      x->instance ? x->instance->decl->name : "the file");
+    if (d->errors >= MANY) f->stop = true;
+}
+
+bool hd_front_enter(Front *f, Span s) {
+    if (f->stop || f->unwind) return false;
+    if (++f->steps > MAX_STEPS) hd_front_error(f, s, "the model takes more than %d evaluations", MAX_STEPS);
+    else if (f->depth >= MAX_DEPTH) hd_front_error(f, s, "calls and expressions nest more than %d deep", MAX_DEPTH);
+    else {
+        f->depth++;
+        return true;
+    }
+    f->stop = true;
+    return false;
+}
+
+void hd_front_leave(Front *f) { f->depth--; }
+
+// --- the file as a whole
+
+static bool check_name(Front *f, const Node *block, const char *what) {
+    if (block->name == f->model->name) return true;
+    hd_front_error(f, block->span, "%s of '%s', but the model is '%s'", what, block->name, f->model->name);
+    return false;
+}
+
+static bool check_items(Front *f) {
+    const Node *file = f->user;
+    bool ok = true;
+    for (int k = 0; k < file->n; k++) {
+        const Node *n = file->kids[k];
+        for (int j = 0; j < k; j++) {
+            const Node *m = file->kids[j];
+            bool block = n->kind == N_TRAIN || n->kind == N_SCHEDULE || n->kind == N_MODEL;
+            if (m->kind != n->kind || (m->name != n->name && !block)) continue;
+            hd_front_error(f, n->span, block ? "a file has one %s; '%s' is another" : "%s '%s' is declared twice",
+                           n->kind == N_TRAIN      ? "train block"
+                           : n->kind == N_SCHEDULE ? "schedule block"
+                           : n->kind == N_MODEL    ? "model"
+                           : n->kind == N_FN       ? "function"
+                                                   : "module",
+                           n->name);
+            hd_note(f->cx, m->span, "first here");
+            ok = false;
+        }
+        if (n->kind == N_MODEL && !f->model) f->model = n;
+    }
+    if (!f->model) {
+        hd_front_error(f, (Span){f->base, f->base},
+                       "no model in this file: it needs 'model NAME(...)' with a function 'loss'");
+        return false;
+    }
+    for (int k = 0; k < file->n; k++) {
+        if (file->kids[k]->kind == N_TRAIN) ok &= check_name(f, file->kids[k], "train block");
+        if (file->kids[k]->kind == N_SCHEDULE) ok &= check_name(f, file->kids[k], "schedule block");
+    }
+    return ok;
+}
+
+static void find_lines(Front *f, const char *text) {
+    hd_push(f->arena, &f->lines, 0);
+    for (uint32_t k = 0; k < f->len; k++)
+        if (text[k] == '\n') hd_push(f->arena, &f->lines, k + 1);
+}
+
+// Which parameters, by index, the result of @loss depends on.
+static bool *reached_params(Front *f) {
+    bool *live = HD_NEWN(f->scratch, bool, f->func->n_values + 1),
+         *reached = HD_NEWN(f->scratch, bool, f->params.n + 1);
+    for (const Op *o = f->func->last; o; o = o->prev) {
+        bool needed = o->kind == OP_RETURN;
+        for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
+        for (int k = 0; k < o->n_in && needed; k++) live[o->in[k]->id] = true;
+        if (needed && o->kind == OP_PARAM)
+            reached[hd_int(&hd_symbol_find(f->module, hd_word(&o->attrs, A_PARAM, ""))->attrs, A_INDEX, 0)] = true;
+    }
+    return reached;
+}
+
+// A parameter without a gradient would train to nothing: it is a mistake of the model.
+static bool all_reached(Front *f) {
+    const bool *reached = reached_params(f);
+    bool ok = true;
+    for (int k = 0; k < f->params.n; k++) {
+        if (reached[k]) continue;
+        hd_front_error(f, f->params.at[k]->span, "the loss does not depend on parameter '%s'", f->params.at[k]->name);
+        ok = false;
+    }
+    return ok;
+}
+
+static bool lower(Front *f, Node *const *sets, int n_sets) {
+    if (!check_items(f) || !hd_bind_model_args(f, sets, n_sets)) return false;
+    f->settings = hd_settings_read(f, sets, n_sets);
+    if (!f->settings) return false;
+    f->batch = hd_settings_batch(f);
+    hd_config(f->module, "model"); // configs stand before the parameters
+    hd_config(f->module, "train");
+    hd_config(f->module, "schedule");
+    if (!hd_elaborate(f)) return false;
+    hd_paths_units(f);
+    if (!hd_lower_loss(f) || !all_reached(f)) return false;
+    hd_settings_emit(f);
+    hd_facts_emit(f);
+    return true;
+}
+
+Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets,
+                         int n_sets) {
+    Front f = {
+        .cx = cx, .arena = cx->arena, .file = hd_intern(cx, name), .len = (uint32_t)len, .first_line = first_line};
+    int errors = cx->diags.errors;
+    f.prelude = hd_parse_source(cx, PARSE_FILE, "prelude", hd_prelude, strlen(hd_prelude), 1);
+    if (!f.prelude) HD_BUG("the prelude does not parse");
+    f.user = hd_parse_source(cx, PARSE_FILE, f.file, text, len, first_line);
+    f.base = cx->diags.sources.at[cx->diags.sources.n - 1].base;
+    Node **options = HD_NEWN(cx->arena, Node *, n_sets + 1);
+    for (int k = 0; k < n_sets; k++)
+        options[k] = hd_parse_source(cx, PARSE_SET, "--set", sets[k].text, strlen(sets[k].text), 1);
+    if (cx->diags.errors > errors) return NULL;
+    find_lines(&f, text);
+    f.module = hd_module_new(cx, STAGE_TENSOR);
+    f.scratch = hd_arena_new();
+    bool ok = lower(&f, options, n_sets);
+    hd_arena_free(f.scratch);
+    return ok && cx->diags.errors == errors ? f.module : NULL;
+}
+
+Module *hd_frontend(Ctx *cx, const char *name, const char *text, size_t len, const SetOption *sets, int n_sets) {
+    return hd_frontend_part(cx, name, text, len, 1, sets, n_sets);
+}
+
+const Node *hd_frontend_ast(Ctx *cx, const char *name, const char *text, size_t len, int first_line) {
+    return hd_parse_source(cx, PARSE_FILE, name, text, len, first_line);
+}

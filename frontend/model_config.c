@@ -1,0 +1,90 @@
+// What a program must know of its model, as config @model: name and source, the length of its sequences, the bound of
+// its tokens, the floating-point work of a micro-batch, and a fingerprint of what is computed. All of it is read off
+// @loss; arguments called `vocab` and `seq` may narrow it.
+#include "frontend/sema.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+// --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of the matrix products and of
+// attention (half of it when causal), three times the forward pass; recomputation does not count.
+
+static double product(const Op *o) {
+    const Type *a = o->in[0]->type, *c = o->out[0]->type;
+    double inner = (double)(hd_has(&o->attrs, A_TA) ? (o->kind == OP_BMM ? a->dim[a->rank - 2] : hd_type_rows(a))
+                                                    : hd_type_cols(a));
+    return 2.0 * (double)hd_type_count(c) * inner;
+}
+
+static double attention(const Op *o) { // q k' and p v
+    const Type *q = o->in[0]->type;
+    double all = 4.0 * (double)hd_type_count(q) * (double)q->dim[1];
+    return hd_has(&o->attrs, A_CAUSAL) ? all / 2 : all;
+}
+
+static int64_t model_flops(const Func *f) {
+    double forward = 0;
+    for (const Op *o = f->first; o; o = o->next) {
+        if (o->kind == OP_MATMUL || o->kind == OP_BMM) forward += product(o);
+        if (o->kind == OP_ATTENTION) forward += attention(o);
+    }
+    return 3 * forward < 9e18 ? (int64_t)(3 * forward) : INT64_MAX;
+}
+
+// --- tokens
+
+static bool is_argument(const Value *v) {
+    while (v->def && (v->def->kind == OP_RESHAPE || v->def->kind == OP_TRANSPOSE || v->def->kind == OP_SLICE))
+        v = v->def->in[0];
+    return !v->def;
+}
+
+// The smallest table or row of logits that an argument indexes: a token beyond it would read past the end. 0: none
+// does.
+static int64_t token_bound(const Func *f) {
+    int64_t bound = 0;
+    for (const Op *o = f->first; o; o = o->next) {
+        bool indexes = (o->kind == OP_EMBEDDING || o->kind == OP_CROSS_ENTROPY) && is_argument(o->in[1]);
+        if (!indexes) continue;
+        int64_t n = o->kind == OP_EMBEDDING ? o->in[0]->type->dim[0] : hd_type_cols(o->in[0]->type);
+        if (!bound || n < bound) bound = n;
+    }
+    return bound;
+}
+
+static int64_t model_arg(const Front *f, const char *name) { // 0: no such integer
+    for (int k = 0; k < f->root->args.n; k++) {
+        const Binding *b = &f->root->args.at[k];
+        if (b->value.kind == VAL_INT && !strcmp(b->name, name)) return b->value.i;
+    }
+    return 0;
+}
+
+// --- identity: two models whose parameters have the same shapes may still differ, in a number of heads or in an activation
+
+static const char *fingerprint(const Front *f) {
+    Out text = hd_out(f->cx->arena);
+    for (int i = 0; i < f->func->n_args; i++) hd_printf(&text, "%s\n", hd_type_text(f->cx, f->func->args[i]->type));
+    for (const Op *o = f->func->first; o; o = o->next) {
+        hd_printf(&text, "%s", hd_op_info(o->kind)->mnemonic);
+        for (int i = 0; i < o->n_in; i++) hd_printf(&text, " %d", o->in[i]->id);
+        hd_print_attrs(&o->attrs, &text);
+        for (int i = 0; i < o->n_out; i++)
+            hd_printf(&text, " %d: %s", o->out[i]->id, hd_type_text(f->cx, o->out[i]->type));
+        hd_puts(&text, "\n");
+    }
+    XXH128_hash_t h = XXH3_128bits(text.text, text.n);
+    return hd_sprintf(f->cx->arena, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+void hd_facts_emit(Front *f) {
+    Attrs *attrs = &hd_config(f->module, "model")->attrs;
+    hd_set_word(f->cx, attrs, A_MODEL, f->model->name);
+    hd_set_word(f->cx, attrs, A_SOURCE, f->file);
+    int64_t vocab = model_arg(f, "vocab"), bound = token_bound(f->func);
+    if (bound && (vocab < 1 || bound < vocab)) vocab = bound;
+    if (vocab > 0) hd_set_int(f->cx, attrs, A_VOCAB, vocab);
+    const Type *tokens = f->func->n_args ? f->func->args[0]->type : NULL;
+    if (tokens && tokens->dtype == TY_I32 && tokens->rank == 2) hd_set_int(f->cx, attrs, A_SEQ, tokens->dim[1]);
+    hd_set_int(f->cx, attrs, A_MODEL_FLOPS, model_flops(f->func));
+    hd_set_word(f->cx, attrs, A_FINGERPRINT, fingerprint(f));
+}

@@ -1,4 +1,0 @@
-#ifndef FRONTEND_PRELUDE_H
-#define FRONTEND_PRELUDE_H
-extern const char hd_prelude[]; // what every model can use, and the values of settings that a file leaves out
-#endif

@@ -1,0 +1,71 @@
+// What collectives mean, and the marks of storage. Ranks run in step (hd_eval_ranks), so that a collective reads what
+// every rank of its group has: nobody writes it during that op.
+#include "ir/eval/rules.h"
+
+typedef struct { int n, mine, first, step; } Group; // ranks first, first + step, ...; `mine`: which of them this one is
+
+static bool group_of(const Eval *e, const Op *o, Group *g) {
+    const Symbol *comm = hd_symbol_find(e->module, hd_word(&o->attrs, A_COMM, ""));
+    const char *over = hd_word(&comm->attrs, A_OVER, "world");
+    int n = (int)hd_int(&comm->attrs, A_RANKS, 1), all = e->ranks ? e->n_ranks : 1;
+    if (n < 1 || all % n) return false;
+    if (strcmp(over, "shard") == 0) *g = (Group){n, e->rank % n, e->rank - e->rank % n, 1};
+    else if (strcmp(over, "replicate") == 0) *g = (Group){n, e->rank / (all / n), e->rank % (all / n), all / n};
+    else *g = (Group){n, e->rank, 0, 1};
+    return strcmp(over, "world") != 0 || n == all;
+}
+
+static Eval *member(Eval *e, const Group *g, int i) { return e->ranks ? e->ranks[g->first + i * g->step] : e; }
+
+static const char *wrong_group(Eval *e, const Op *o) {
+    return hd_eval_wrong(e, "comm @%s does not fit a run of %d ranks", hd_word(&o->attrs, A_COMM, ""),
+                         e->ranks ? e->n_ranks : 1);
+}
+
+const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)in, (void)out;
+    Group g;
+    if (!group_of(e, o, &g)) return wrong_group(e, o);
+    Tensor whole = hd_eval_storage(e, hd_word(&o->attrs, A_INTO, ""));
+    int64_t count = hd_type_count(whole.type) / g.n;
+    for (int i = 0; i < g.n; i++) {
+        Tensor part = hd_eval_storage(member(e, &g, i), hd_word(&o->attrs, A_BUFFER, ""));
+        memcpy(whole.data + i * count, part.data, sizeof(double) * (size_t)count);
+    }
+    return NULL;
+}
+
+const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)in, (void)out;
+    Group g;
+    if (!group_of(e, o, &g)) return wrong_group(e, o);
+    Tensor part = hd_eval_storage(e, hd_word(&o->attrs, A_INTO, ""));
+    int64_t count = hd_type_count(part.type);
+    for (int64_t k = 0; k < count; k++) {
+        double sum = 0;
+        for (int i = 1; i <= g.n; i++) {
+            double v = hd_eval_storage(member(e, &g, (g.mine + i) % g.n), hd_word(&o->attrs, A_BUFFER, ""))
+                           .data[g.mine * count + k];
+            sum = i == 1 ? v : e->mode == EVAL_EXACT ? sum + v : hd_round(part.type->dtype, sum + v);
+        }
+        part.data[k] = sum;
+    }
+    return NULL;
+}
+
+// Reading what nobody wrote shows as NaN.
+const char *hd_eval_begin(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)in, (void)out;
+    Tensor t = hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, ""));
+    for (int64_t i = 0, n = hd_type_count(t.type); i < n; i++) t.data[i] = __builtin_nan("");
+    return NULL;
+}
+
+const char *hd_eval_zero(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)in, (void)out;
+    int64_t n = hd_int(&o->attrs, A_SIZE, 0);
+    double *at = hd_eval_range(e, hd_word(&o->attrs, A_INTO, ""), hd_int(&o->attrs, A_OFFSET, 0), n);
+    if (!at) return hd_eval_wrong(e, "the elements are outside @%s", hd_word(&o->attrs, A_INTO, ""));
+    memset(at, 0, sizeof *at * (size_t)n);
+    return NULL;
+}

@@ -1,0 +1,192 @@
+// What reductions and the ops over the last axis mean. Sums run in f64 in row-major order, so that they are a reference
+// for every order of summation.
+#include "ir/eval/rules.h"
+#include <math.h>
+
+// --- reductions
+// Steps of the result along the axes of the operand: 0 where the axis is reduced.
+static Steps reduced_steps(const Op *o, const Type *t) {
+    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    Steps s = {{0}};
+    int64_t step = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        bool reduced = false;
+        for (int k = 0; k < axes->n; k++) reduced |= axes->ints[k] == i;
+        s.at[i] = reduced ? 0 : step;
+        step *= reduced ? 1 : t->dim[i];
+    }
+    return s;
+}
+
+const char *hd_eval_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    Steps s = reduced_steps(o, in[0].type);
+    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
+        out->data[hd_eval_source(in[0].type, &s, i)] += in[0].data[i];
+    return NULL;
+}
+
+const char *hd_eval_reduce_max(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    Steps s = reduced_steps(o, in[0].type);
+    for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = -(double)INFINITY;
+    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) {
+        double *m = &out->data[hd_eval_source(in[0].type, &s, i)], v = in[0].data[i];
+        if (v > *m || isnan(v)) *m = isnan(*m) ? *m : v;
+    }
+    return NULL;
+}
+
+const char *hd_eval_sum_to(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e, (void)o;
+    Steps s = hd_eval_steps(in[0].type, out->type);
+    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
+        out->data[hd_eval_source(in[0].type, &s, i)] += in[0].data[i];
+    return NULL;
+}
+
+// --- normalisations
+const char *hd_eval_layer_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = in[0].data + r * n;
+        double mean = 0, variance = 0;
+        for (int64_t i = 0; i < n; i++) mean += x[i];
+        mean /= (double)n;
+        for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean);
+        double rstd = 1.0 / sqrt(variance / (double)n + hd_float(&o->attrs, A_EPS, 0.0));
+        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = (x[i] - mean) * rstd * in[1].data[i] + in[2].data[i];
+        out[1].data[r] = mean;
+        out[2].data[r] = rstd;
+    }
+    return NULL;
+}
+
+// With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)),  dw = sum dy h,  db = sum dy.
+const char *hd_eval_layer_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e, (void)o;
+    int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = in[0].data + r * n, *x = in[1].data + r * n, *w = in[2].data;
+        double mean = in[3].data[r], rstd = in[4].data[r], g_mean = 0, gh_mean = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double h = (x[i] - mean) * rstd;
+            g_mean += dy[i] * w[i] / (double)n;
+            gh_mean += dy[i] * w[i] * h / (double)n;
+            out[1].data[i] += dy[i] * h;
+            out[2].data[i] += dy[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            out[0].data[r * n + i] = rstd * (dy[i] * w[i] - g_mean - (x[i] - mean) * rstd * gh_mean);
+    }
+    return NULL;
+}
+
+const char *hd_eval_rms_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = in[0].data + r * n;
+        double square = 0;
+        for (int64_t i = 0; i < n; i++) square += x[i] * x[i];
+        double rrms = 1.0 / sqrt(square / (double)n + hd_float(&o->attrs, A_EPS, 0.0));
+        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = x[i] * rrms * in[1].data[i];
+        out[1].data[r] = rrms;
+    }
+    return NULL;
+}
+
+// With h = x rrms and g = dy w:  dx = rrms (g - h mean(g h)),  dw = sum dy h.
+const char *hd_eval_rms_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e, (void)o;
+    int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = in[0].data + r * n, *x = in[1].data + r * n, *w = in[2].data;
+        double rrms = in[3].data[r], gh_mean = 0;
+        for (int64_t i = 0; i < n; i++) {
+            gh_mean += dy[i] * w[i] * x[i] * rrms / (double)n;
+            out[1].data[i] += dy[i] * x[i] * rrms;
+        }
+        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = rrms * (dy[i] * w[i] - x[i] * rrms * gh_mean);
+    }
+    return NULL;
+}
+
+// --- softmax and the loss
+// log of the sum of exp over x[0 .. n-1]; the largest element is taken out first, so that nothing overflows.
+static double log_sum_exp(const double *x, int64_t n) {
+    double top = -(double)INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) top = x[i] > top || isnan(x[i]) ? x[i] : top;
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - top);
+    return top + log(sum);
+}
+
+const char *hd_eval_softmax(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    const Type *t = in[0].type;
+    int64_t n = hd_type_cols(t), rows = hd_type_rows(t);
+    bool causal = hd_has(&o->attrs, A_CAUSAL);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t row = causal ? r % t->dim[t->rank - 2] : n, count = row + 1 < n ? row + 1 : n;
+        const double *x = in[0].data + r * n;
+        double lse = log_sum_exp(x, count);
+        for (int64_t i = 0; i < count; i++) out[0].data[r * n + i] = exp(x[i] - lse);
+    }
+    return NULL;
+}
+
+const char *hd_eval_softmax_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e, (void)o;
+    int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = in[0].data + r * n, *y = in[1].data + r * n;
+        double dot = 0;
+        for (int64_t i = 0; i < n; i++) dot += dy[i] * y[i];
+        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = y[i] * (dy[i] - dot);
+    }
+    return NULL;
+}
+
+// The mean of -log softmax(logits)[target]; where dlogits is wanted, dlogits = dloss / rows (softmax(logits) -
+// onehot(target)).
+static const char *loss_rows(Eval *e, Tensor logits, Tensor targets, double *loss, double dloss, double *dlogits) {
+    int64_t n = hd_type_cols(logits.type), rows = hd_type_rows(logits.type);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *z = logits.data + r * n, target = targets.data[r];
+        if (!(target >= 0 && target < (double)n))
+            return hd_eval_wrong(e, "target %g at position %lld is outside a vocabulary of %lld", target, (long long)r,
+                                 (long long)n);
+        double lse = log_sum_exp(z, n);
+        *loss += (lse - z[(int64_t)target]) / (double)rows;
+        for (int64_t i = 0; dlogits && i < n; i++)
+            dlogits[r * n + i] = dloss / (double)rows * (exp(z[i] - lse) - (i == (int64_t)target ? 1.0 : 0.0));
+    }
+    return NULL;
+}
+
+const char *hd_eval_cross_entropy(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)o;
+    return loss_rows(e, in[0], in[1], out[0].data, 0.0, NULL);
+}
+
+const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)o;
+    return loss_rows(e, in[0], in[1], out[0].data, in[2].data[0], out[1].data);
+}
+
+// Position p of a sequence turns the pair (i, i + size/2) of each head by the angle p theta^(-2i/size).
+const char *hd_eval_rope(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    const Type *t = in[0].type;
+    int64_t width = hd_type_cols(t), seq = t->dim[t->rank - 2], size = width / hd_int(&o->attrs, A_HEADS, 1),
+            half = size / 2;
+    double theta = hd_float(&o->attrs, A_THETA, 10000.0), turn = hd_has(&o->attrs, A_INVERSE) ? -1.0 : 1.0;
+    for (int64_t at = 0, n = hd_type_count(t); at < n; at++) {
+        int64_t position = at / width % seq, i = at % width % size;
+        double angle = turn * (double)position * pow(theta, -2.0 * (double)(i % half) / (double)size);
+        double other = i < half ? -in[0].data[at + half] : in[0].data[at - half];
+        out[0].data[at] = in[0].data[at] * cos(angle) + other * sin(angle);
+    }
+    return NULL;
+}

@@ -1,0 +1,36 @@
+// The evaluator's rules: one function for each name in the eval column of the op table. Results are allocated and
+// zeroed before a rule runs, and rounded to their dtype after it. Only ir/eval*.c includes this.
+#ifndef IR_EVAL_RULES_H
+#define IR_EVAL_RULES_H
+#include "ir/eval/eval.h"
+
+struct Stored { const char *name; Tensor value, grad; };
+struct Eval {
+    const Module *module;
+    EvalMode mode;
+    Arena *arena;
+    int depth; // of kernel launches
+    Eval *const *ranks; // all ranks of a run in step; NULL: this is the only one
+    int rank, n_ranks;
+    VEC(struct Stored) stored;
+};
+
+typedef const char *EvalRule(Eval *e, const Op *o, const Tensor *in, Tensor *out); // NULL, or what is wrong
+
+#define ELT(...)
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, eval, grad, cost, doc) EvalRule hd_eval_##eval;
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+
+struct Stored *hd_eval_stored(Eval *e, const char *symbol);
+// The elements from `offset` on of a symbol's storage; NULL when fewer than `count` are left.
+double *hd_eval_range(Eval *e, const char *symbol, int64_t offset, int64_t count);
+const char *hd_eval_wrong(Eval *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+// Element steps of `operand` along the axes of `result`: 0 where numpy broadcasting repeats it.
+typedef struct { int64_t at[HD_MAX_RANK]; } Steps;
+Steps hd_eval_steps(const Type *result, const Type *operand);
+int64_t hd_eval_source(const Type *result, const Steps *s,
+                       int64_t index); // the operand's element behind that of the result
+#endif

@@ -1,0 +1,111 @@
+// What the ops of the parameter update mean: the norm of all gradients, the numbers of one step, AdamW. Rounded
+// arithmetic is f32, operation by operation in the order written here (rounding a double operation to float gives the
+// float operation).
+#include "ir/eval/rules.h"
+#include <math.h>
+
+static double round32(const Eval *e, double v) { return e->mode == EVAL_EXACT ? v : (double)(float)v; }
+
+// Blocks of HD_NORM_BLOCK elements are summed in order, then the blocks in order, buffer after buffer.
+const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)in;
+    const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
+    double total = 0;
+    for (int k = 0; k < buffers->n; k++) {
+        Tensor t = hd_eval_storage(e, buffers->strs[k]);
+        for (int64_t i = 0, n = hd_type_count(t.type); i < n;) {
+            double sum = 0;
+            for (int64_t end = i + HD_NORM_BLOCK < n ? i + HD_NORM_BLOCK : n; i < end; i++)
+                sum += t.data[i] * t.data[i];
+            total += sum;
+        }
+    }
+    out->data[0] = sqrt(total);
+    return NULL;
+}
+
+const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)in;
+    const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
+    int64_t at = 0;
+    for (int k = 0; k < buffers->n; k++) {
+        Tensor t = hd_eval_storage(e, buffers->strs[k]);
+        for (int64_t i = 0, n = hd_type_count(t.type); i < n; at++)
+            for (int64_t end = i + HD_NORM_BLOCK < n ? i + HD_NORM_BLOCK : n; i < end; i++)
+                out->data[at] += t.data[i] * t.data[i];
+    }
+    return NULL;
+}
+
+const char *hd_eval_root_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e, (void)o;
+    double total = 0;
+    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) total += in[0].data[i];
+    out->data[0] = sqrt(total);
+    return NULL;
+}
+
+// The learning rate of step t, counted from 1. In f64; the result is rounded to f32 once.
+//   t <= warmup:  peak t / warmup
+//   then, with p = min(1, (t - warmup) / max(1, total - warmup)):
+//   constant:     peak
+//   linear:       floor + (peak - floor) (1 - p)
+//   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
+static double learning_rate(const Attrs *as, double t) {
+    double peak = hd_float(as, A_LR_PEAK, 0.0), floor_rate = hd_float(as, A_LR_FLOOR, 0.0);
+    double warmup = (double)hd_int(as, A_LR_WARMUP, 0), total = (double)hd_int(as, A_LR_TOTAL, 0);
+    const char *kind = hd_word(as, A_LR, "constant");
+    if (t <= warmup) return peak * t / warmup;
+    double p = fmin(1.0, (t - warmup) / fmax(1.0, total - warmup));
+    if (strcmp(kind, "linear") == 0) return floor_rate + (peak - floor_rate) * (1.0 - p);
+    if (strcmp(kind, "cosine") == 0)
+        return floor_rate + (peak - floor_rate) * (1.0 + cos(3.14159265358979323846 * p)) / 2.0;
+    return peak;
+}
+
+const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    double *step = hd_eval_range(e, hd_word(&o->attrs, A_BUFFER, ""), 0, 1);
+    if (!step) return hd_eval_wrong(e, "the step counter has no element");
+    double t = *step += 1, clip = hd_float(&o->attrs, A_CLIP, 0.0), norm = o->n_in ? in[0].data[0] : 0;
+    const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
+    out->data[0] = learning_rate(&o->attrs, t);
+    out->data[1] = clip > 0 && norm > clip ? clip / norm : 1.0;
+    out->data[2] = 1.0 - pow(betas[0], t);
+    out->data[3] = 1.0 - pow(betas[1], t);
+    out->data[4] = t;
+    return NULL;
+}
+
+// m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor *
+// gradient.
+const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)out;
+    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
+    const Symbol *symbol = hd_symbol_find(e->module, bucket);
+    const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;
+    double *storage[4];
+    static const char *const roles[4] = {"master", "m", "v", "grad"};
+    for (int k = 0; k < 3; k++) storage[k] = hd_eval_storage(e, hd_sprintf(e->arena, "%s.%s", bucket, roles[k])).data;
+    storage[3] = hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, hd_sprintf(e->arena, "%s.grad", bucket))).data;
+    int64_t n = hd_type_count(hd_eval_storage(e, hd_sprintf(e->arena, "%s.master", bucket)).type);
+    const char *compute = hd_sprintf(e->arena, "%s.compute", bucket);
+    bool has_compute = hd_symbol_find(e->module, compute) != NULL;
+    double b1 = round32(e, betas[0]), b2 = round32(e, betas[1]), eps = round32(e, hd_float(&o->attrs, A_EPS, 0.0));
+    double weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
+    int64_t shards = n ? hd_type_count(symbol->type) / n : 1, decayed = hd_int(&symbol->attrs, A_DECAYED, 0);
+    if (shards > 1) decayed -= n * (e->rank % shards); // this rank has elements from there on
+    for (int64_t i = 0; i < n; i++) {
+        double *p = &storage[0][i], *m = &storage[1][i], *v = &storage[2][i];
+        double g = round32(e, storage[3][i] * scalars[1]), decay = i < decayed ? weight_decay : 0.0;
+        *m = round32(e, round32(e, b1 * *m) + round32(e, round32(e, 1.0 - b1) * g));
+        *v = round32(e, round32(e, b2 * *v) + round32(e, round32(e, round32(e, 1.0 - b2) * g) * g));
+        double root = round32(e, sqrt(round32(e, *v / scalars[3])));
+        double direction = round32(e, round32(e, *m / scalars[2]) / round32(e, root + eps));
+        *p = round32(e, *p - round32(e, scalars[0] * round32(e, direction + round32(e, decay * *p))));
+        if (has_compute) {
+            Tensor c = hd_eval_storage(e, compute);
+            c.data[i] = e->mode == EVAL_EXACT ? *p : hd_round(c.type->dtype, *p);
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,164 @@
+// What ops touch, and where values live. See access.h.
+#include "passes/analysis/access.h"
+
+static void touch_value(Arena *a, Accesses *list, bool write, int index, const Value *v) {
+    Access x = {.at = AT_VALUE, .write = write, .index = index, .value = v};
+    hd_push(a, list, x);
+}
+
+static void touch_buffer(Arena *a, Accesses *list, bool write, const Symbol *b, int64_t lo, int64_t hi) {
+    if (!b || lo == hi) return;
+    Access x = {.at = AT_BUFFER, .write = write, .buffer = b, .lo = lo, .hi = hi};
+    hd_push(a, list, x);
+}
+
+static void touch_whole(Arena *a, Accesses *list, bool write, const Symbol *b) {
+    if (b && b->type) touch_buffer(a, list, write, b, 0, hd_type_bytes(b->type));
+}
+
+const Symbol *hd_bucket_buffer(const Module *m, const char *bucket, const char *role) {
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER) continue;
+        if (strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) == 0 && strcmp(hd_word(&s->attrs, A_ROLE, ""), role) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+// Elements that a gemm writes: the product of its flattened operands, once for each batch.
+static int64_t gemm_count(const Op *o) {
+    const Type *a = o->in[0]->type, *b = o->in[1]->type;
+    int64_t batches = hd_int(&o->attrs, A_BATCHES, 1);
+    int64_t m = hd_has(&o->attrs, A_TA) ? hd_type_cols(a) : hd_type_rows(a) / batches;
+    int64_t n = hd_has(&o->attrs, A_TB) ? hd_type_rows(b) / batches : hd_type_cols(b);
+    return batches * m * n;
+}
+
+// Ops with `into`: `count` elements of the buffer from `offset` on are written, and read first when they are
+// accumulated.
+static void touch_into(const Op *o, Arena *a, Accesses *list, int64_t count) {
+    const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
+    if (!b || !b->type) return;
+    int64_t size = hd_dtype_bytes(b->type->dtype), lo = hd_int(&o->attrs, A_OFFSET, 0) * size, hi = lo + count * size;
+    if (hd_has(&o->attrs, A_ACCUMULATE)) touch_buffer(a, list, false, b, lo, hi);
+    touch_buffer(a, list, true, b, lo, hi);
+}
+
+static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
+
+// The buffers of every bucket that persist, by the bucket's symbol id.
+enum { N_ROLES = 5 };
+static const struct { const char *role; bool read, write;
+} adamw_parts[N_ROLES] = {{"grad", true, false},
+                          {"moment1", true, true},
+                          {"moment2", true, true},
+                          {"master", true, true},
+                          {"compute", false, true}};
+typedef struct { const Symbol *part[N_ROLES]; } BucketBuffers;
+struct BucketIndex { const Module *m; int n_symbols; BucketBuffers *of; };
+
+static void index_buckets(const Module *m, Arena *a, Accesses *list) {
+    struct BucketIndex *x = HD_NEW(a, struct BucketIndex);
+    *x = (struct BucketIndex){m, m->n_symbols, HD_NEWN(a, BucketBuffers, m->n_symbols + 1)};
+    for (const Symbol *b = m->symbols; b; b = b->next) {
+        const char *bucket = b->kind == SYM_BUFFER ? hd_word(&b->attrs, A_BUCKET, NULL) : NULL,
+                   *role = bucket ? hd_word(&b->attrs, A_ROLE, "") : "";
+        const Symbol *of = bucket ? hd_symbol_find(m, bucket) : NULL;
+        for (int i = 0; of && i < N_ROLES; i++)
+            if (strcmp(role, adamw_parts[i].role) == 0) x->of[of->id].part[i] = b;
+    }
+    list->index = x;
+}
+
+// All of a shard or of the whole bucket: whatever the master weights are.
+static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
+    const Module *m = o->func->module;
+    const Symbol *bucket = named(o, A_BUCKET);
+    if (!bucket) return;
+    if (!list->index || list->index->m != m || list->index->n_symbols != m->n_symbols) index_buckets(m, a, list);
+    BucketBuffers b = list->index->of[bucket->id];
+    const Symbol **part = b.part;
+    if (hd_has(&o->attrs, A_BUFFER)) part[0] = named(o, A_BUFFER);
+    for (int i = 0; i < N_ROLES; i++) {
+        if (adamw_parts[i].read) touch_whole(a, list, false, part[i]);
+        if (adamw_parts[i].write) touch_whole(a, list, true, part[i]);
+    }
+}
+
+void hd_accesses(const Op *o, Arena *a, Accesses *list) {
+    const Module *m = o->func->module;
+    list->n = 0;
+    if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
+    for (int i = 0; i < o->n_in; i++) touch_value(a, list, false, i, o->in[i]);
+    if (o->kind == OP_STORE) touch_into(o, a, list, hd_type_count(o->in[0]->type));
+    if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) touch_into(o, a, list, gemm_count(o));
+    if (o->kind == OP_ADAMW) touch_adamw(o, a, list);
+    if (o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) {
+        touch_whole(a, list, false, named(o, A_BUFFER));
+        touch_whole(a, list, true, named(o, A_INTO));
+    }
+    if (o->kind == OP_BEGIN) touch_whole(a, list, true, named(o, A_BUFFER));
+    if (o->kind == OP_ZERO) touch_into(o, a, list, hd_int(&o->attrs, A_SIZE, 0));
+    const Attr *after = hd_attr(&o->attrs, A_AFTER);
+    for (int i = 0; after && i < after->n; i++) {
+        int first = list->n;
+        touch_whole(a, list, true, hd_symbol_find(m, after->strs[i]));
+        if (list->n > first) list->at[first].order = true;
+    }
+    if (o->kind == OP_GRAD_NORM || o->kind == OP_SQUARE_SUMS) {
+        const Attr *names = hd_attr(&o->attrs, A_BUFFERS);
+        for (int i = 0; names && i < names->n; i++) touch_whole(a, list, false, hd_symbol_find(m, names->strs[i]));
+    }
+    if (o->kind == OP_STEP_SCALARS) {
+        const Symbol *counter = hd_symbol_find(m, hd_word(&o->attrs, A_BUFFER, ""));
+        touch_whole(a, list, false, counter);
+        touch_whole(a, list, true, counter);
+    }
+    int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
+    if (workspace > 0) {
+        Access x = {.at = AT_WORKSPACE, .write = true, .hi = workspace};
+        hd_push(a, list, x);
+    }
+    for (int i = 0; i < o->n_out; i++) touch_value(a, list, true, i, o->out[i]);
+}
+
+int hd_inplace_result(const Op *o) {
+    if (!hd_has(&o->attrs, A_INPLACE)) return -1;
+    return o->kind == OP_CROSS_ENTROPY_GRAD ? 1 : o->kind == OP_LAUNCH ? 0 : -1;
+}
+
+bool hd_launch_may_overwrite(const Op *o, int k) {
+    if (o->kind != OP_LAUNCH || k < 0 || k >= o->n_in || o->n_out < 1) return false;
+    const Func *f = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    if (!f || strcmp(hd_word(&f->attrs, A_KIND, ""), "rows") != 0) return false;
+    int64_t points = hd_int(&f->attrs, A_ROWS, 0) * hd_int(&f->attrs, A_COLS, 0);
+    if (hd_type_count(o->in[k]->type) != points || hd_type_count(o->out[0]->type) != points) return false;
+    if (hd_type_bytes(o->in[k]->type) != hd_type_bytes(o->out[0]->type)) return false;
+    for (const Op *b = f->first; b; b = b->next) {
+        bool pointwise = hd_op_is(b, TRAIT_ELEMENTWISE) || b->kind == OP_CAST || b->kind == OP_CONST ||
+                         b->kind == OP_RESHAPE || b->kind == OP_RETURN;
+        if (!pointwise) return false;
+    }
+    return true;
+}
+
+static Home home_of_result(const Op *o, int i, const Home *homes) {
+    Home own = {.root = o->out[i]};
+    if (hd_op_is(o, TRAIT_SOURCE)) {
+        const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_BUFFER, ""));
+        if (!b || !b->type) return own;
+        return (Home){.buffer = b, .at = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype)};
+    }
+    if (hd_op_is(o, TRAIT_ALIAS)) return homes[o->in[0]->id];
+    if (i != hd_inplace_result(o)) return own;
+    int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
+    return k >= 0 && k < o->n_in ? homes[o->in[k]->id] : own;
+}
+
+Home *hd_homes(const Func *f, Arena *a) {
+    Home *homes = HD_NEWN(a, Home, f->n_values + 1);
+    for (int i = 0; i < f->n_args; i++) homes[f->args[i]->id] = (Home){.root = f->args[i]};
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++) homes[o->out[i]->id] = home_of_result(o, i, homes);
+    return homes;
+}

@@ -1,0 +1,22 @@
+// What is live when, read from a finished plan: the transient storages of a function and the op during which they take
+// the most.
+#ifndef PASSES_ANALYSIS_LIVE_H
+#define PASSES_ANALYSIS_LIVE_H
+#include "passes/memory/lifetimes.h"
+
+typedef struct {
+    const Value *value;   // NULL: the workspace of op `by`, or a transient buffer
+    const Symbol *buffer; // the transient buffer, or NULL
+    const Op *by;         // the op that makes it, or begins its life; NULL: an argument
+    int64_t bytes;        // rounded up to the 256 bytes of a place
+    int from,
+        to; // no other storage may have its bytes during ops from .. to: its life, and what happens-before adds to it
+} LiveItem;
+typedef struct {
+    int n;
+    LiveItem *at;
+    int64_t peak;   // most bytes live during one op
+    const Op *during;
+} Live;
+Live hd_live(const Func *f, Arena *a);
+#endif

@@ -1,0 +1,25 @@
+// The layout of a bucket: where each parameter of a unit lies in the unit's one flat vector, for any number of ranks.
+#ifndef PASSES_FSDP_BUCKET_LAYOUT_H
+#define PASSES_FSDP_BUCKET_LAYOUT_H
+#include "ir/ir.h"
+
+enum { HD_BUCKET_ALIGN = 32 }; // elements: 64 bytes of bf16, 128 of f32; vector loads and collectives want this
+
+typedef struct {
+    Symbol *param;
+    int64_t count, row, offset;
+    bool decay;
+} BucketItem; // row: elements no boundary may cut
+typedef struct {
+    BucketItem *items; // in layout order once laid out
+    int n;
+    int64_t ranks, replicas;
+    int64_t size, shard; // elements of the whole and of one rank
+    int64_t decayed;     // the elements in front of it belong to parameters with weight decay, or to nobody
+    int64_t padding;     // elements that belong to nobody
+} Bucket;
+
+// Lays out items given in declaration order for `ranks` ranks that share it, in each of `replicas` groups. false when
+// the padded size has no sensible value (row sizes without common factors).
+bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch);
+#endif

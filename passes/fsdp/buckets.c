@@ -1,0 +1,235 @@
+// Buckets and their storage: which parameters share one flat vector, where each lies, and which buffers there are. With
+// two ranks, zero3 and bf16, a unit of 96 elements whose bias is used in f32 as well:
+//
+//   param @b.w : f32[8,8] {unit = b}             bucket @b : f32[64] {unit = b, ranks = 2, shard = 32, ...}
+//   param @b.c : f32[32] {unit = b}        ->    buffer @b.master : f32[32]   @b.compute : bf16[32]   @b.grad, @b.m, @b.v : f32[32]
+//                                                bucket @b.f32 : f32[64] {unit = b, ranks = 2, shard = 32, ...}
+//                                                buffer @b.f32.master : f32[32]   @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
+//
+// Units stand in the order in which they are declared, the root (what no unit owns) last. What a buffer holds, all
+// elements or this rank's shard, follows from the strategy alone:
+//              master, m, v, compute weights    all weights, @b.next                 gradient
+//   none       whole                            -                                    whole
+//   zero1      shard                            of every bucket                      whole where several micro-batches add up, else shard
+//   zero2      shard                            of every bucket                      shard
+//   zero3      shard                            of those that a step reads first     shard
+// Weights used in f32 need no compute weights beside the master weights. The optimizer writes master and compute
+// weights; @b.next is gathered from them, by the same step or by the one after it (windows.c).
+#include "passes/fsdp/fsdp.h"
+#include <string.h>
+
+static bool is_free(const Fsdp *s, const char *name, const char *part) {
+    return !hd_symbol_find(s->m, hd_internf(s->m->cx, "%s%s", name, part));
+}
+
+static bool bucket_name_free(const Fsdp *s, const char *name) {
+    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".m", ".v", ".next"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!is_free(s, name, parts[i])) return false;
+    return true;
+}
+
+static int64_t row_size(const Type *t) {
+    int64_t n = 1;
+    for (int i = 1; i < t->rank; i++) n *= t->dim[i];
+    return n ? n : 1;
+}
+
+static Symbol *add_symbol(Fsdp *s, SymbolKind kind, const char *name, DType d, int64_t n) {
+    const Type *t = hd_type(s->m->cx, d, 1, &n);
+    Symbol *y = t ? hd_symbol_add(s->m, kind, name, t) : NULL;
+    if (!y) HD_BUG("cannot add @%s", name);
+    return y;
+}
+
+// --- which parameters share a bucket
+// Parameters that something reads in another dtype than the compute dtype, by symbol. One rank has both kinds of
+// weights in one bucket; what is gathered is gathered in one dtype.
+static PtrMap wide_params(Fsdp *s) {
+    PtrMap wide = {0};
+    for (Func *f = s->m->funcs; f && s->compute != TY_F32 && s->ranks > 1; f = f->next) {
+        if (f->is_kernel) continue;
+        for (const Op *o = f->first; o; o = o->next)
+            for (int i = 0; i < o->n_in; i++) {
+                const Op *def = o->in[i]->def;
+                if (!def || def->kind != OP_PARAM || (o->kind == OP_CAST && o->out[0]->type->dtype == s->compute))
+                    continue;
+                hd_ptr_set(s->cx->scratch, &wide, hd_symbol_find(s->m, hd_word(&def->attrs, A_PARAM, "")), 1);
+            }
+    }
+    return wide;
+}
+
+static int unit_number(Fsdp *s, const char *name) {
+    int u = hd_ptr_get(&s->units, name);
+    if (u < 0) hd_ptr_set(s->cx->scratch, &s->units, name, u = s->n_units++);
+    return u;
+}
+
+// The bucket of a unit for one kind of parameters; made when it is the first of them.
+static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_unit, const Symbol *p) {
+    int i = hd_ptr_get(of_unit, unit);
+    if (i < 0) {
+        FsdpBucket b = {.unit_name = unit, .unit = unit_number(s, unit), .weights = wide ? TY_F32 : s->compute};
+        b.loc = (Loc){unit, p->loc.file, p->loc.line};
+        hd_ptr_set(s->cx->scratch, of_unit, unit, i = s->buckets.n);
+        hd_push(s->cx->scratch, &s->buckets, b);
+    }
+    return &s->buckets.at[i];
+}
+
+// Collects the parameters of each bucket; the root's come last. false after an error.
+static bool collect(Fsdp *s) {
+    Ctx *cx = s->m->cx;
+    const char *root = hd_intern(cx, "root");
+    PtrMap wide = wide_params(s), of_unit[2] = {{0}};
+    for (int last = 0; last < 2; last++)
+        for (Symbol *p = s->m->symbols; p; p = p->next) {
+            if (p->kind != SYM_PARAM) continue;
+            const char *unit = hd_intern(cx, hd_word(&p->attrs, A_UNIT, root));
+            if ((unit == root) != (last == 1)) continue;
+            if (p->type->dtype != TY_F32) {
+                hd_error(cx, p->span,
+                         "parameter @%s is %s; parameters that are trained must be f32 (precision { compute = %s } "
+                         "makes the arithmetic narrower)",
+                         p->name, hd_type_text(cx, p->type), hd_dtype_text(p->type->dtype));
+                return false;
+            }
+            bool is_wide = hd_ptr_get(&wide, p) > 0;
+            FsdpBucket *b = bucket_of(s, unit, is_wide, &of_unit[is_wide], p);
+            BucketItem item = {.param = p,
+                               .count = hd_type_count(p->type),
+                               .row = row_size(p->type),
+                               .decay = hd_has(&p->attrs, A_DECAY)};
+            hd_push(s->cx->scratch, &b->items, item);
+        }
+    if (!s->buckets.n) hd_error(cx, (Span){0}, "the module has no parameters: there is nothing to train");
+    return s->buckets.n > 0;
+}
+
+// --- storage
+bool hd_fsdp_grad_is_whole(const Fsdp *s) {
+    return s->strategy == FSDP_NONE || (s->strategy == FSDP_ZERO1 && s->micro > 1);
+}
+
+static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, const char *part, const char *role, DType d, bool whole) {
+    Symbol *y = add_symbol(s, SYM_BUFFER, hd_internf(s->m->cx, "%s.%s", b->name, part), d,
+                           whole ? b->layout.size : b->layout.shard);
+    hd_set_word(s->m->cx, &y->attrs, A_ROLE, hd_intern(s->m->cx, role));
+    hd_set_word(s->m->cx, &y->attrs, A_BUCKET, b->bucket->name);
+    return y;
+}
+
+static void add_buffers(Fsdp *s, FsdpBucket *b) {
+    bool whole = s->strategy == FSDP_NONE;
+    b->master = add_buffer(s, b, "master", "master", TY_F32, whole);
+    if (b->weights != TY_F32) b->compute = add_buffer(s, b, "compute", "compute", b->weights, whole);
+    b->grad = add_buffer(s, b, "grad", "grad", TY_F32, hd_fsdp_grad_is_whole(s));
+    add_buffer(s, b, "m", "moment1", TY_F32, whole);
+    add_buffer(s, b, "v", "moment2", TY_F32, whole);
+}
+
+Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
+    if (!b->next) b->next = add_buffer(s, b, "next", "next", b->weights, true);
+    return b->next;
+}
+
+static bool place(Fsdp *s, FsdpBucket *b) {
+    Ctx *cx = s->m->cx;
+    b->layout.items = b->items.at;
+    b->layout.n = b->items.n;
+    if (!hd_bucket_layout(&b->layout, s->shard, s->replicate, s->cx->scratch)) {
+        hd_error(cx, b->items.at[0].param->span,
+                 "no layout of unit %s fits %lld ranks: more than 2^58 elements, or rows whose sizes share no factors; "
+                 "split the unit or use fewer ranks",
+                 b->unit_name, (long long)s->ranks);
+        return false;
+    }
+    b->name = s->ranks > 1 && b->weights != s->compute ? hd_internf(cx, "%s.f32", b->unit_name) : b->unit_name;
+    while (!bucket_name_free(s, b->name)) b->name = hd_internf(cx, "%s.bucket", b->name);
+    b->bucket = add_symbol(s, SYM_BUCKET, b->name, TY_F32, b->layout.size);
+    hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
+    hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
+    hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);
+    if (s->shard > 1) {
+        hd_set_int(cx, &b->bucket->attrs, A_RANKS, s->shard);
+        hd_set_int(cx, &b->bucket->attrs, A_SHARD, b->layout.shard);
+    }
+    add_buffers(s, b);
+    for (int i = 0; i < b->layout.n; i++) {
+        hd_set_word(cx, &b->layout.items[i].param->attrs, A_BUCKET, b->bucket->name);
+        hd_set_int(cx, &b->layout.items[i].param->attrs, A_OFFSET, b->layout.items[i].offset);
+    }
+    hd_count(s->cx, "elements of padding", b->layout.padding);
+    return true;
+}
+
+bool hd_fsdp_place_buckets(Fsdp *s) {
+    if (!collect(s)) return false;
+    for (int i = 0; i < s->buckets.n; i++) {
+        if (!place(s, &s->buckets.at[i])) return false;
+        hd_ptr_set(s->cx->scratch, &s->by_name, s->buckets.at[i].bucket->name, i);
+    }
+    hd_count(s->cx, "buckets", s->buckets.n);
+    return true;
+}
+
+FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param) {
+    *param = hd_symbol_find(s->m, hd_word(&o->attrs, A_PARAM, ""));
+    int b = *param ? hd_ptr_get(&s->by_name, hd_word(&(*param)->attrs, A_BUCKET, "")) : -1;
+    if (b < 0) HD_BUG("@%s is in no bucket", hd_word(&o->attrs, A_PARAM, "?"));
+    return &s->buckets.at[b];
+}
+
+Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *role, DType d,
+                          int64_t n) {
+    Ctx *cx = s->m->cx;
+    const char *name = b ? hd_internf(cx, "%s.%s.%s", f->name, b->name, part) : hd_internf(cx, "%s.%s", f->name, part);
+    while (!is_free(s, name, "")) name = hd_internf(cx, "%s.buffer", name);
+    Symbol *y = add_symbol(s, SYM_BUFFER, name, d, n);
+    hd_set_word(cx, &y->attrs, A_ROLE, hd_intern(cx, role));
+    if (b) hd_set_word(cx, &y->attrs, A_BUCKET, b->bucket->name);
+    hd_set_flag(cx, &y->attrs, A_TRANSIENT);
+    return y;
+}
+
+// --- names that the runtime and the plan count on
+static const struct { const char *name, *over, *on; } comms[N_COMMS] = {
+    [COMM_GATHER] = {"comm.gather", "shard", "gather"},
+    [COMM_REDUCE] = {"comm.reduce", "shard", "reduce"},
+    [COMM_OUTER] = {"comm.outer", "replicate", "reduce_outer"},
+    [COMM_WORLD] = {"comm.world", "world", "gather"},
+};
+
+bool hd_fsdp_add_state(Fsdp *s) {
+    static const char *const states[] = {"state.loss", "state.norm", "state.step"};
+    Symbol **slots[] = {&s->loss, &s->norm, &s->step};
+    for (int i = 0; i < 3; i++) {
+        const Symbol *taken = hd_symbol_find(s->m, states[i]);
+        if (taken) {
+            hd_error(s->m->cx, taken->span,
+                     "@%s is the name of what a step keeps for itself; rename the module or the parameter", states[i]);
+            return false;
+        }
+        *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);
+        hd_set_word(s->m->cx, &(*slots[i])->attrs, A_ROLE, hd_intern(s->m->cx, "state"));
+    }
+    for (int i = 0; i < N_COMMS && s->ranks > 1; i++) {
+        const Symbol *taken = hd_symbol_find(s->m, comms[i].name);
+        if (!taken) continue;
+        hd_error(s->m->cx, taken->span, "@%s is the name of a group of ranks; rename the module or the parameter",
+                 comms[i].name);
+        return false;
+    }
+    return true;
+}
+
+Symbol *hd_fsdp_comm(Fsdp *s, Comm c) {
+    Ctx *cx = s->m->cx;
+    if (s->comms[c]) return s->comms[c];
+    Symbol *y = s->comms[c] = hd_symbol_add(s->m, SYM_COMM, hd_intern(cx, comms[c].name), NULL);
+    hd_set_int(cx, &y->attrs, A_RANKS, c == COMM_WORLD ? s->ranks : c == COMM_OUTER ? s->replicate : s->shard);
+    hd_set_word(cx, &y->attrs, A_OVER, hd_intern(cx, comms[c].over));
+    hd_set_word(cx, &y->attrs, A_ON, hd_intern(cx, comms[c].on));
+    return y;
+}

@@ -1,0 +1,153 @@
+// fsdp: parameters become storage, and a program of one device becomes what one of shard x replicate ranks does. Every
+// unit gets a bucket (buckets.c); reads of parameters become views, of storage that is always there or of what is
+// gathered (windows.c); gradients become stores and reductions (gradients.c); and the functions of a step come out,
+// with the optimizer (update.c):
+//
+//   %w = param {param = @head.w} : f32[256,64]          %w = view {buffer = @root.compute, offset = 0} : bf16[256,64]
+//   %c = cast %w {out = bf16}                     ->
+//   grad %dw {param = @head.w}                          store %dw {into = @root.grad, offset = 0}          (first contribution)
+//
+// @micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones between), @micro_last.
+// Where a step starts, the first contribution to a parameter overwrites; every other one accumulates in program order.
+// @eval stores its loss where they do. The result of a step does not depend on the strategy, bit for bit: every element
+// is owned by the rank that the layout names, every sum over ranks is a reduce_scatter, and gradients of micro-batches
+// add up in their order.
+#include "passes/fsdp/fsdp.h"
+#include "passes/settings.h"
+#include <string.h>
+
+// --- building
+void hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c) {
+    Attrs as = {0};
+    hd_set_word(s->m->cx, &as, A_BUFFER, from->name);
+    hd_set_word(s->m->cx, &as, A_INTO, into->name);
+    hd_set_word(s->m->cx, &as, A_COMM, hd_fsdp_comm(s, c)->name);
+    hd_build(b, k, 0, NULL, &as, NULL);
+}
+
+void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate) {
+    Ctx *cx = s->m->cx;
+    if (v->type->dtype != into->type->dtype) {
+        Attrs as = {0};
+        hd_set_word(cx, &as, A_OUT, hd_intern(cx, hd_dtype_text(into->type->dtype)));
+        v = hd_build1(b, OP_CAST, v, NULL, &as, NULL);
+    }
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_INTO, into->name);
+    hd_set_int(cx, &as, A_OFFSET, offset);
+    if (accumulate) hd_set_flag(cx, &as, A_ACCUMULATE);
+    hd_build(b, OP_STORE, 1, &v, &as, NULL);
+}
+
+Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape) {
+    Attrs as = {0};
+    hd_set_word(s->m->cx, &as, A_BUFFER, buffer->name);
+    hd_set_int(s->m->cx, &as, A_OFFSET, offset);
+    return hd_build1(b, OP_VIEW, NULL, NULL, &as, hd_type_with(s->m->cx, buffer->type->dtype, shape));
+}
+
+// --- the functions of a step
+// Notes at which op of the step each bucket is used first.
+static void find_first_uses(Fsdp *s, const Func *f) {
+    for (int i = 0; i < s->buckets.n; i++) s->buckets.at[i].used = INT32_MAX;
+    int at = 0;
+    for (const Op *o = f->first; o; o = o->next, at++) {
+        const Symbol *p;
+        if (o->kind != OP_PARAM) continue;
+        FsdpBucket *b = hd_fsdp_owner(s, o, &p);
+        if (at < b->used) b->used = at;
+    }
+}
+
+static Func *micro_function(Fsdp *s, StepFunc step) {
+    hd_fsdp_weights(s, step);
+    hd_fsdp_gradients(s, step);
+    hd_fsdp_loss(s, step, s->micro);
+    hd_renumber(step.f);
+    return step.f;
+}
+
+static void specialise_micro(Fsdp *s, Func *micro) {
+    Module *m = s->m;
+    const char *name = s->micro > 1 ? "micro_last" : "micro_only";
+    find_first_uses(s, micro);
+    if (s->micro > 1) micro_function(s, (StepFunc){hd_func_clone(m, micro, "micro_first"), .first = true});
+    hd_fsdp_update(s,
+                   micro_function(s, (StepFunc){hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true}));
+    if (s->micro > 2) micro_function(s, (StepFunc){.f = micro});
+    else hd_func_remove(m, micro);
+}
+
+// --- settings
+static bool read_strategy(Fsdp *s) {
+    static const struct { const char *word; Strategy is; } words[] = {
+        {"none", FSDP_NONE}, {"zero0", FSDP_NONE}, {"zero1", FSDP_ZERO1}, {"zero2", FSDP_ZERO2}, {"zero3", FSDP_ZERO3}};
+    const char *word = hd_word(s->schedule, A_FSDP, "none");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i].word)) continue;
+        s->strategy = s->shard > 1 ? words[i].is : FSDP_NONE; // one rank has everything
+        return true;
+    }
+    return false;
+}
+
+static bool read_settings(Fsdp *s) {
+    Ctx *cx = s->m->cx;
+    Span mesh = hd_symbol_find(s->m, "schedule") ? hd_symbol_find(s->m, "schedule")->span : (Span){0};
+    s->shard = hd_int(s->schedule, A_SHARD, 1);
+    s->replicate = hd_int(s->schedule, A_REPLICATE, 1);
+    s->prefetch = hd_int(s->schedule, A_PREFETCH, 1);
+    s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, 2);
+    s->micro = hd_int(s->train, A_MICRO, 1);
+    const char *compute = hd_word(s->train, A_COMPUTE, "f32"), *optimizer = hd_word(s->train, A_OPTIMIZER, "adamw");
+    if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
+        hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
+    else if (strcmp(optimizer, "adamw"))
+        hd_error(cx, (Span){0}, "optimizer = %s: only adamw is known", optimizer);
+    else if (s->micro < 1)
+        hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
+    else if (s->shard < 1 || s->replicate < 1 || __builtin_mul_overflow(s->shard, s->replicate, &s->ranks) ||
+             s->ranks > INT32_MAX)
+        hd_error(cx, mesh,
+                 "a mesh of %lld x %lld ranks is none: both sizes start at 1, and there are at most 2^31 - 1 ranks",
+                 (long long)s->shard, (long long)s->replicate);
+    else if (s->prefetch < 0 || s->live_grads < 1)
+        hd_error(cx, mesh,
+                 "prefetch = %lld, live_grads = %lld: at least 0 units are gathered ahead, and 1 gradient is live",
+                 (long long)s->prefetch, (long long)s->live_grads);
+    else if (!read_strategy(s))
+        hd_error(cx, mesh, "fsdp = %s: the strategies are none, zero1, zero2 and zero3",
+                 hd_word(s->schedule, A_FSDP, ""));
+    else
+        return true;
+    return false;
+}
+
+static bool returns_loss(const Func *f) {
+    const Op *ret = f ? hd_return(f) : NULL;
+    if (!f ||
+        (ret && ret->n_in == 1 && hd_type_count(ret->in[0]->type) == 1 && hd_dtype_is_float(ret->in[0]->type->dtype)))
+        return true;
+    hd_error(f->module->cx, f->span, "@%s must return one number, the loss", f->name);
+    return false;
+}
+
+Change hd_pass_fsdp(Module *m, PassCx *cx) {
+    Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
+    Func *micro = hd_func_find(m, "micro"), *eval = hd_func_find(m, "eval");
+    if (!micro) {
+        hd_error(m->cx, (Span){0}, "there is no function @micro: run autodiff before fsdp");
+        return FAILED;
+    }
+    if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
+    if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
+    m->stage = STAGE_SHARDED;
+    specialise_micro(&s, micro);
+    if (eval) {
+        StepFunc alone = {eval, .first = true, .last = true, .alone = true};
+        hd_fsdp_weights(&s, alone);
+        hd_fsdp_loss(&s, alone, 1);
+        hd_renumber(eval);
+    }
+    return CHANGED;
+}

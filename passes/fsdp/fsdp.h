@@ -1,0 +1,80 @@
+// What the files of the pass `fsdp` share. buckets: layout and symbols; windows: where weights are gathered and read;
+// grads: where gradients are written and reduced; update: loss, norm and optimizer. The order of the calls stands in
+// fsdp.c.
+#ifndef PASSES_FSDP_FSDP_H
+#define PASSES_FSDP_FSDP_H
+#include "passes/fsdp/bucket_layout.h"
+#include "passes/pass.h"
+#include "passes/analysis/ptr_map.h"
+
+typedef enum {
+    FSDP_NONE,
+    FSDP_ZERO1,
+    FSDP_ZERO2,
+    FSDP_ZERO3
+} Strategy; // how much is sharded: each shards what those before do
+typedef enum { COMM_GATHER, COMM_REDUCE, COMM_OUTER, COMM_WORLD, N_COMMS } Comm;
+
+// The parameters of one unit that are used in one dtype. Elements: layout.size in all, layout.shard of them on each
+// rank.
+typedef struct {
+    const char *unit_name, *name;
+    int unit;      // units are numbered in the order of their first parameter
+    DType weights; // what its parameters are used as
+    Loc loc;       // for the ops that move it as a whole
+    int used;      // by the op of @micro at this position first
+    Bucket layout;
+    VEC(BucketItem) items;
+    Symbol *bucket, *master, *compute, *grad; // compute: NULL where the master weights serve
+    Symbol *next; // all of the weights, kept from step to step; NULL: none
+    bool early;   // a step fills `next` behind its optimizer, for the one after it; else whoever reads it does
+    Symbol *gradient; // in the function at hand: what ops write gradients to, and
+    Symbol *reduced;  // where this rank's part of the sum over ranks is
+} FsdpBucket;
+
+typedef struct {
+    Module *m;
+    PassCx *cx;
+    const Attrs *train, *schedule;
+    Strategy strategy;
+    DType compute;
+    int64_t shard, replicate, ranks; // ranks = shard * replicate
+    int64_t micro, prefetch, live_grads;
+    VEC(FsdpBucket) buckets;
+    VEC(int) reduced; // buckets in the order in which the function at hand reduces their gradients
+    int n_units;
+    PtrMap units, by_name; // unit names to units, names of buckets to buckets
+    Symbol *loss, *norm, *step, *comms[N_COMMS]; // @state.*; comms: NULL until something uses them
+} Fsdp;
+
+// A function of a step: whether it is the first and the last of its step. @eval is both, and alone: it cannot know what
+// ran before it.
+typedef struct { Func *f; bool first, last, alone; } StepFunc;
+
+// --- buckets
+bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
+bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
+Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
+static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) {
+    return b->compute ? b->compute : b->master;
+} // of its weights, where one is kept
+// A transient buffer of a function; `b` NULL: of no bucket.
+Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *role, DType d,
+                          int64_t n);
+FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o,
+                          const Symbol **param); // of the parameter that a `param` or `grad` op names
+bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
+Symbol *hd_fsdp_comm(Fsdp *s, Comm c); // declared when first asked for
+
+// --- building
+void hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c);
+void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate);
+Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
+
+// --- passes over one function
+void hd_fsdp_weights(Fsdp *s, StepFunc f);
+void hd_fsdp_gradients(Fsdp *s, StepFunc f);
+void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches in what the loss is the mean of
+void hd_fsdp_update(
+    Fsdp *s, Func *last); // last: the function that ends a step, where several ranks update; one rank has @update
+#endif

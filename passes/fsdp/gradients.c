@@ -1,0 +1,203 @@
+// Where gradients are written and reduced. `grad` ops become stores, each at its place. Where gradients add up locally
+// (one rank, none, zero1 with several micro-batches) they go to the persistent buffer: a step's first contribution
+// overwrites, every other adds.
+//
+//   grad %dw {param = @b.w}                   ->   store %dw {into = @b.grad, offset = 0}
+//
+// Else a micro-batch writes all of a unit's gradient into a transient buffer, which is reduced behind the last write:
+//
+//                                                  begin {buffer = @micro.b.gradient, after = [...]}
+//   %dw = matmul ...                               zero {into = @micro.b.gradient, offset = 64, size = 32}   (what no gradient covers)
+//   grad %dw {param = @b.w}                   ->   %dw = matmul ...
+//                                                  store %dw {into = @micro.b.gradient, offset = 0}
+//                                                  reduce_scatter {buffer = @micro.b.gradient, into = @b.grad, comm = @comm.reduce}
+//
+// in micro-batches behind the first into staging, from where the reduce stream adds it to @b.grad. All sums over ranks
+// are reduce_scatter, whose order is known: what a strategy gathers afterwards was added by the same op as in every
+// other one. Replicas add up their shards once, behind the last micro-batch, in the same way.
+//
+// live_grads = k: a buffer begins only when all but k - 1 of those whose reduction was issued before are reduced. A
+// buffer that is still being written, like that of a root whose embedding is tied to its head, does not count.
+#include "passes/fsdp/fsdp.h"
+#include <stdlib.h>
+
+typedef struct { int64_t lo, hi; } Range;
+
+typedef struct { // of a bucket, in the function at hand
+    Op *first, *last; // stores
+    VEC(Range) covered; // by first contributions
+} Written;
+
+typedef struct {
+    Fsdp *s;
+    StepFunc f;
+    bool whole;       // stores go to the persistent buffer
+    Written *written; // by bucket
+    VEC(Op *) stores; // in program order,
+    VEC(int) bucket;  // and whose
+    VEC(int) issued;  // buckets whose reductions were issued, in this order,
+    int drained;      // and how many of them some buffer has waited for
+} Grads;
+
+// --- stores
+static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
+    Fsdp *s = g->s;
+    const Symbol *p;
+    FsdpBucket *b = hd_fsdp_owner(s, o, &p);
+    Written *w = &g->written[b - s->buckets.at];
+    bool again = hd_ptr_get(seen, p) >= 0;
+    int64_t offset = hd_int(&p->attrs, A_OFFSET, 0);
+    Range covered = {offset, offset + hd_type_count(p->type)};
+    hd_ptr_set(s->cx->scratch, seen, p, 1);
+    if (!again) hd_push(s->cx->scratch, &w->covered, covered);
+    Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = true};
+    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !g->f.first));
+    w->last = o->prev;
+    if (!w->first) w->first = w->last;
+    hd_push(s->cx->scratch, &g->stores, w->last);
+    hd_push(s->cx->scratch, &g->bucket, (int)(b - s->buckets.at));
+    hd_erase(o);
+}
+
+static void store_contributions(Grads *g) {
+    Fsdp *s = g->s;
+    PtrMap seen = {0};
+    VEC(Op *) grads = {0};
+    for (Op *o = g->f.f->first; o; o = o->next)
+        if (o->kind == OP_GRAD) hd_push(s->cx->scratch, &grads, o);
+    for (int i = 0; i < s->buckets.n; i++) {
+        FsdpBucket *b = &s->buckets.at[i];
+        b->gradient = g->whole ? b->grad : NULL;
+    }
+    for (int i = 0; i < grads.n; i++) {
+        const Symbol *p;
+        FsdpBucket *b = hd_fsdp_owner(s, grads.at[i], &p);
+        if (!b->gradient) b->gradient = hd_fsdp_transient(s, g->f.f, b, "gradient", "gradient", TY_F32, b->layout.size);
+        store_contribution(g, grads.at[i], &seen);
+    }
+}
+
+// --- the life of a transient buffer
+static int by_start(const void *a, const void *b) {
+    const Range *x = a, *y = b;
+    return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+static void zero_range(Grads *g, Builder *at, const Symbol *buffer, int64_t lo, int64_t hi) {
+    Attrs as = {0};
+    if (lo >= hi) return;
+    hd_set_word(g->s->m->cx, &as, A_INTO, buffer->name);
+    hd_set_int(g->s->m->cx, &as, A_OFFSET, lo);
+    hd_set_int(g->s->m->cx, &as, A_SIZE, hi - lo);
+    hd_build(at, OP_ZERO, 0, NULL, &as, NULL);
+}
+
+static void zero_gaps(Grads *g, Builder *at, const FsdpBucket *b, Written *w) {
+    int64_t end = 0;
+    qsort(w->covered.at, (size_t)w->covered.n, sizeof *w->covered.at, by_start);
+    for (int i = 0; i < w->covered.n; i++) {
+        zero_range(g, at, b->gradient, end, w->covered.at[i].lo);
+        end = w->covered.at[i].hi;
+    }
+    zero_range(g, at, b->gradient, end, b->layout.size);
+}
+
+// The buffers that must be reduced before one more begins: the oldest ones.
+static int drain(Grads *g, const char **names) {
+    int n = 0;
+    for (; g->issued.n - g->drained >= g->s->live_grads; g->drained++)
+        names[n++] = g->s->buckets.at[g->issued.at[g->drained]].gradient->name;
+    return n;
+}
+
+// Before the product that is written first, when it stands right there: the product will write into the buffer itself.
+static Op *before_first_write(const Op *store) {
+    Op *def = store->in[0]->def;
+    return def && def == store->prev && (def->kind == OP_MATMUL || def->kind == OP_BMM) ? def : (Op *)(uintptr_t)store;
+}
+
+static void begin(Grads *g, int bucket) {
+    Fsdp *s = g->s;
+    FsdpBucket *b = &s->buckets.at[bucket];
+    Written *w = &g->written[bucket];
+    const char **names = HD_NEWN(s->cx->scratch, const char *, g->issued.n - g->drained + 1);
+    int n = drain(g, names);
+    Builder at = {
+        .f = g->f.f, .before = before_first_write(w->first), .loc = b->loc, .span = w->first->span, .bwd = true};
+    Attrs as = {0};
+    hd_set_word(s->m->cx, &as, A_BUFFER, b->gradient->name);
+    if (n) hd_set_words(s->m->cx, &as, A_AFTER, n, names);
+    hd_build(&at, OP_BEGIN, 0, NULL, &as, NULL);
+    zero_gaps(g, &at, b, w);
+}
+
+// --- reductions
+static Symbol *staging(Grads *g, const FsdpBucket *b, const char *part, int64_t n) {
+    return hd_fsdp_transient(g->s, g->f.f, b, part, "staging", TY_F32, n);
+}
+
+// Every replica adds up its part of the shard, and all of them get the whole shard back.
+static void reduce_outer(Grads *g, Builder *at, const FsdpBucket *b) {
+    Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / g->s->replicate);
+    hd_fsdp_collective(g->s, at, OP_REDUCE_SCATTER, b->reduced, part, COMM_OUTER);
+    hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, COMM_OUTER);
+}
+
+static void add_to_shard(Grads *g, Builder *at, const FsdpBucket *b, const Symbol *part) {
+    Value *v = hd_fsdp_view(g->s, at, part, 0, part->type);
+    hd_fsdp_store(g->s, at, v, b->grad, 0, true);
+    hd_set_word(g->s->m->cx, &at->before->prev->attrs, A_ON, hd_intern(g->s->m->cx, "reduce"));
+}
+
+// Behind the last write to a bucket's gradient. `reduced` is where the sum of the step ends up, in its last function.
+static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
+    Fsdp *s = g->s;
+    b->reduced = b->grad;
+    if (g->whole && !g->f.last) return;
+    if (s->shard > 1) {
+        bool direct = !g->whole && g->f.first;
+        Symbol *into = direct ? b->grad : staging(g, b, "shard", b->layout.shard);
+        hd_fsdp_collective(s, at, OP_REDUCE_SCATTER, b->gradient, into, COMM_REDUCE);
+        if (g->whole) b->reduced = into;
+        else if (!direct) add_to_shard(g, at, b, into);
+    }
+    if (!g->f.last) return;
+    if (s->replicate > 1) reduce_outer(g, at, b);
+    if (s->strategy == FSDP_NONE && b->reduced != b->grad)
+        hd_fsdp_collective(s, at, OP_ALL_GATHER, b->reduced, b->grad, COMM_GATHER);
+}
+
+static void reduce_all(Grads *g) {
+    Fsdp *s = g->s;
+    for (int i = 0; i < g->stores.n; i++) {
+        int k = g->bucket.at[i];
+        FsdpBucket *b = &s->buckets.at[k];
+        const Written *w = &g->written[k];
+        if (!g->whole && g->stores.at[i] == w->first) begin(g, k);
+        if (g->stores.at[i] != w->last) continue;
+        Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span, .bwd = true};
+        reduce(g, b, &at);
+        hd_push(s->cx->scratch, &g->issued, k);
+        hd_push(s->cx->scratch, &s->reduced, k);
+    }
+    Op *end = hd_return(g->f.f);
+    for (int i = 0; i < s->buckets.n;
+         i++) { // without a gradient, in a function that somebody wrote by hand: zeros everywhere
+        FsdpBucket *b = &s->buckets.at[i];
+        if (g->written[i].last) continue;
+        Builder at = {.f = g->f.f, .before = end, .loc = b->loc, .span = end->span, .bwd = true};
+        b->reduced = b->grad;
+        if (g->whole) reduce(g, b, &at);
+        hd_push(s->cx->scratch, &s->reduced, i);
+    }
+}
+
+void hd_fsdp_gradients(Fsdp *s, StepFunc f) {
+    Grads g = {.s = s,
+               .f = f,
+               .whole = hd_fsdp_grad_is_whole(s),
+               .written = HD_NEWN(s->cx->scratch, Written, s->buckets.n + 1)};
+    store_contributions(&g);
+    s->reduced.n = 0;
+    if (s->ranks > 1) reduce_all(&g);
+}

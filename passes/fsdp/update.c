@@ -1,0 +1,164 @@
+// The end of a step: the mean loss, the gradient norm, AdamW. One rank has a function of its own for the norm and the
+// optimizer:
+//
+//   func @update() {
+//     %0 = grad_norm {buffers = [@b.grad, @root.grad]};  store %0 {into = @state.norm, offset = 0}
+//     %1 = step_scalars %0 {...};  adamw %1 {bucket = @b, ...};  adamw %1 {bucket = @root, ...}
+//   }
+//
+// With several ranks these ops stand behind the last micro-batch, so that the optimizer of a unit runs while the next
+// unit is reduced or gathered. Every rank adds up the squares of its shards; the sums of all are gathered and added in
+// the order of ranks:
+//
+//   %0 = square_sums {buffers = [@b.grad, @root.grad]} : f64[2];  store %0 {into = @micro_only.norm.part, offset = 0}
+//   all_gather {buffer = @micro_only.norm.part, into = @micro_only.norm.parts, comm = @comm.gather}
+//   %1 = view {buffer = @micro_only.norm.parts, offset = 0} : f64[4];  %2 = root_sum %1
+//
+// With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of
+// reductions; else units are updated in the order in which the forward pass uses them. AdamW writes the compute weights
+// of what it updates. Where these are shards, those of the units that the next step starts with are gathered behind it,
+// while others are updated; the next step gathers the rest while it computes (windows.c):
+//
+//   adamw %1 {bucket = @root, ...};  all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
+//   adamw %1 {bucket = @b, ...}
+#include "passes/fsdp/fsdp.h"
+#include <stdlib.h>
+
+// --- the loss
+// What several ranks have in one number each, as its mean.
+static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Func *f) {
+    Ctx *cx = s->m->cx;
+    Symbol *parts = hd_fsdp_transient(s, f, NULL, "loss.parts", "staging", TY_F32, s->ranks);
+    hd_fsdp_collective(s, b, OP_ALL_GATHER, number, parts, COMM_WORLD);
+    Attrs as = {0};
+    hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
+    Value *sum = hd_build1(b, OP_SUM, hd_fsdp_view(s, b, parts, 0, parts->type), NULL, &as, NULL);
+    as = (Attrs){0};
+    hd_set_float(cx, &as, A_VALUE, 1.0 / (double)s->ranks);
+    Value *scale = hd_build1(b, OP_CONST, NULL, NULL, &as, sum->type);
+    hd_fsdp_store(s, b, hd_build1(b, OP_MUL, sum, scale, NULL, NULL), number, 0, false);
+}
+
+// The loss of micro-batch i of `micro` adds loss/micro to @state.loss, which therefore ends as the mean over the step.
+void hd_fsdp_loss(Fsdp *s, StepFunc step, int64_t micro) {
+    Func *f = step.f;
+    Op *ret = hd_return(f);
+    Builder b = {.f = f, .before = ret, .loc = ret->loc, .span = ret->span};
+    Value *v = ret->in[0];
+    if (micro > 1) {
+        Attrs as = {0};
+        hd_set_float(s->m->cx, &as, A_VALUE, 1.0 / (double)micro);
+        Value *scale = hd_build1(&b, OP_CONST, NULL, NULL, &as, hd_type(s->m->cx, v->type->dtype, 0, NULL));
+        v = hd_build1(&b, OP_MUL, v, scale, NULL, NULL);
+    }
+    hd_fsdp_store(s, &b, v, s->loss, 0, !step.first);
+    if (s->ranks > 1 && step.last) mean_over_ranks(s, &b, s->loss, f);
+    hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
+    hd_erase(ret);
+}
+
+// --- the norm
+static Value *norm_of_one_rank(Fsdp *s, Builder *b) {
+    const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n);
+    for (int i = 0; i < s->buckets.n; i++) grads[i] = s->buckets.at[i].grad->name;
+    Attrs as = {0};
+    hd_set_words(s->m->cx, &as, A_BUFFERS, s->buckets.n, grads);
+    return hd_build1(b, OP_GRAD_NORM, NULL, NULL, &as, NULL);
+}
+
+static Value *norm_of_ranks(Fsdp *s, Builder *b) {
+    Ctx *cx = s->m->cx;
+    const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n);
+    int64_t n = 0;
+    for (int i = 0; i < s->buckets.n; i++) {
+        const Symbol *part = s->buckets.at[i].reduced;
+        grads[i] = part->name;
+        n += (hd_type_count(part->type) + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK;
+    }
+    Attrs as = {0};
+    hd_set_words(cx, &as, A_BUFFERS, s->buckets.n, grads);
+    Value *sums = hd_build1(b, OP_SQUARE_SUMS, NULL, NULL, &as, hd_type(cx, TY_F64, 1, &n));
+    if (s->shard > 1) {
+        Symbol *part = hd_fsdp_transient(s, b->f, NULL, "norm.part", "staging", TY_F64, n);
+        Symbol *parts = hd_fsdp_transient(s, b->f, NULL, "norm.parts", "staging", TY_F64, n * s->shard);
+        hd_fsdp_store(s, b, sums, part, 0, false);
+        hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, COMM_GATHER);
+        sums = hd_fsdp_view(s, b, parts, 0, parts->type);
+    }
+    return hd_build1(b, OP_ROOT_SUM, sums, NULL, NULL, NULL);
+}
+
+static Value *norm(Fsdp *s, Builder *b) {
+    Value *v = s->ranks > 1 ? norm_of_ranks(s, b) : norm_of_one_rank(s, b);
+    hd_fsdp_store(s, b, v, s->norm, 0, false);
+    return v;
+}
+
+// --- AdamW
+static void set_betas(const Fsdp *s, Attrs *as) {
+    const Attr *betas = hd_attr(s->train, A_BETAS);
+    hd_set_floats(s->m->cx, as, A_BETAS, 2, betas && betas->n == 2 ? betas->floats : (const double[]){0.9, 0.999});
+}
+
+static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
+    Ctx *cx = s->m->cx;
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_BUFFER, s->step->name);
+    hd_set_float(cx, &as, A_CLIP, hd_float(s->train, A_CLIP, 0));
+    set_betas(s, &as);
+    hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));
+    hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, 1e-3));
+    static const AttrId schedule[] = {A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL};
+    for (int i = 0; i < 3; i++)
+        if (hd_has(s->train, schedule[i])) hd_set_attr(cx, &as, hd_attr(s->train, schedule[i]));
+    return hd_build1(b, OP_STEP_SCALARS, norm, NULL, &as, NULL);
+}
+
+static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
+    Ctx *cx = s->m->cx;
+    const Symbol *gradient = s->strategy == FSDP_NONE ? k->grad : k->reduced;
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_BUCKET, k->bucket->name);
+    if (gradient != k->grad) hd_set_word(cx, &as, A_BUFFER, gradient->name);
+    set_betas(s, &as);
+    hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, 1e-8));
+    hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, 0.01));
+    if (s->ranks > 1) b->loc = k->loc;
+    hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
+    if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
+}
+
+typedef struct { int used, bucket; } Turn;
+
+static int by_use(const void *a, const void *b) {
+    const Turn *x = a, *y = b;
+    return x->used != y->used ? (x->used < y->used ? -1 : 1) : x->bucket - y->bucket;
+}
+
+// Buckets in the order in which the forward pass of a step uses them.
+static const Turn *forward_order(Fsdp *s) {
+    Turn *turns = HD_NEWN(s->cx->scratch, Turn, s->buckets.n);
+    for (int i = 0; i < s->buckets.n; i++) turns[i] = (Turn){s->buckets.at[i].used, i};
+    qsort(turns, (size_t)s->buckets.n, sizeof *turns, by_use);
+    return turns;
+}
+
+void hd_fsdp_update(Fsdp *s, Func *last) {
+    bool clips = hd_float(s->train, A_CLIP, 0) > 0;
+    Func *f = s->ranks > 1 ? last : hd_func_add(s->m, "update", false);
+    if (!f) HD_BUG("the name @update is taken");
+    Builder b = {.f = f, .before = hd_return(f)};
+    if (s->ranks == 1) {
+        Value *scalars = step_scalars(s, &b, norm(s, &b));
+        for (int i = 0; i < s->buckets.n; i++) adamw(s, &b, &s->buckets.at[i], scalars);
+        hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
+    } else {
+        Value *scalars = step_scalars(s, &b, clips ? norm(s, &b) : NULL);
+        const Turn *turns = forward_order(s);
+        for (int i = 0; i < s->buckets.n; i++)
+            adamw(s, &b, &s->buckets.at[clips ? turns[i].bucket : s->reduced.at[i]], scalars);
+        b.loc = (Loc){0};
+        if (!clips) norm(s, &b);
+    }
+    hd_renumber(f);
+}

@@ -1,0 +1,256 @@
+// Where weights are read. Where every rank updates all of them (one rank, none) a parameter is a view of its storage:
+//
+//   %w = param {param = @b.w} : f32[8,8]           %c = view {buffer = @b.compute, offset = 0} : bf16[8,8]
+//   %c = cast %w {out = bf16}                 ->
+//
+// Else they are gathered. In zero3 for a while, the window, into a transient buffer of their own. The uses of a unit's
+// weights in program order (forward, backward, recomputed ops where they stand) fall into windows: a new one starts
+// where two other units were used in between, unless it would be gathered as soon as the one before ends (below). So
+// the last block is gathered once for both directions, a tied root once for the embedding and once around the head:
+//
+//   all_gather {buffer = @b.compute, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
+//   %c = view {buffer = @micro.b.full0, offset = 0} : bf16[8,8]          (directly before its first use in the window)
+//
+// prefetch = k: uses of one unit without another in between are a run. A window is gathered k runs before the run that
+// it begins with: behind the last use of the run before that one, and only when this use has ended. In a plain sequence
+// of windows that is the end of window j-k-1; around the head of a model the last block's window is open, and each of
+// its two runs counts.
+//
+// The windows that have no such run before them would be gathered where a step starts, and nothing could run meanwhile.
+// Where anything is prefetched the step before does it, behind its optimizer (update.c), into a buffer that persists,
+// @b.next. What gives the first step its weights, the runtime, fills it too.
+//
+// zero1 and zero2 keep all weights: a unit has one window, which never closes, and @b.next is what all functions read.
+// The step before fills those that a step uses in its first prefetch + 1 runs. All others a step gathers where it
+// starts, in the order of their first uses, so that the gather stream runs ahead of the forward pass and each unit
+// waits for its own weights alone; they take no memory, so none has to wait for a window to end. The step's other
+// micro-batches find them. @eval, which cannot know whether a step came before, gathers those others again:
+//
+//   all_gather {buffer = @b.compute, into = @b.next, comm = @comm.gather};  all_gather {buffer = @c.compute, into = @c.next, ...}
+//   %a = view {buffer = @a.next, offset = 0} : bf16[8,8]                     (gathered behind the optimizer of the step before)
+//   ...
+//   %b = view {buffer = @b.next, offset = 0} : bf16[8,8]
+#include "passes/fsdp/fsdp.h"
+#include "passes/analysis/redirect.h"
+
+typedef struct {
+    int unit;
+    Op *first;          // use
+    int run;            // that it begins with
+    int n;              // buckets of the unit that are used: of the compute dtype, of f32
+    FsdpBucket *bucket[2];
+    Symbol *full[2];
+} Window;
+
+typedef struct {
+    FsdpBucket *bucket;
+    int64_t offset;
+    Value *made;
+    int window;
+} Weight; // made: what stands for it in that window
+typedef struct { Op *op; int operand, window; } Use;
+typedef struct { Op *last; int window; } Run;
+
+typedef struct {
+    Fsdp *s;
+    Func *f;
+    int n_values;
+    Weight *weights;     // by value id; bucket: NULL for what is no weight
+    VEC(Window) windows; // in the order of their first uses
+    VEC(Use) uses;
+    VEC(Run) runs;
+    int *current;        // by unit: its latest window,
+    int *last_run;       // and its latest run
+    int recent[2];       // the two units used last
+    int *n_full;         // by bucket: gathered buffers so far
+    StepFunc step;       // f
+    bool kept;           // windows never close: weights are gathered into what persists
+} Windows;
+
+// A cast of a parameter to the dtype that its weights are stored in: the cast is in the storage.
+static bool is_stored_cast(const FsdpBucket *b, const Op *o) {
+    return o->kind == OP_CAST && b->weights != TY_F32 && o->out[0]->type->dtype == b->weights;
+}
+
+// --- weights that are always there
+static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
+    const Symbol *p;
+    const FsdpBucket *b = hd_fsdp_owner(s, o, &p);
+    int64_t offset = hd_int(&p->attrs, A_OFFSET, 0);
+    Builder at = {.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
+    Value *compute = NULL, *master = NULL, *v = o->out[0];
+    for (int i = 0; i < uses->count[v->id]; i++) {
+        Op *user = uses->users[v->id][i];
+        if (is_stored_cast(b, user)) {
+            if (!compute) compute = hd_fsdp_view(s, &at, b->compute, offset, p->type);
+            hd_redirect(uses, user->out[0], compute);
+            hd_erase(user);
+        } else if (!master) {
+            master = hd_fsdp_view(s, &at, b->master, offset, p->type);
+        }
+    }
+    if (master) hd_redirect(uses, v, master);
+    hd_erase(o);
+}
+
+static void params_to_views(Fsdp *s, Func *f) {
+    Uses uses = hd_uses(f, s->cx->scratch);
+    VEC(Op *) params = {0};
+    for (Op *o = f->first; o; o = o->next)
+        if (o->kind == OP_PARAM) hd_push(s->cx->scratch, &params, o);
+    for (int i = 0; i < params.n; i++) param_to_views(s, &uses, params.at[i]);
+}
+
+// --- windows
+static Window *open_window(Windows *x, int unit, Op *o) {
+    x->current[unit] = x->windows.n;
+    Window fresh = {.unit = unit, .first = o, .run = x->runs.n};
+    hd_push(x->s->cx->scratch, &x->windows, fresh);
+    return &x->windows.at[x->windows.n - 1];
+}
+
+static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
+    int u = b->unit;
+    bool open = x->kept || u == x->recent[0] || u == x->recent[1] || x->runs.n - x->last_run[u] - 1 <= x->s->prefetch;
+    Window *w = x->last_run[u] >= 0 && open ? &x->windows.at[x->current[u]] : open_window(x, u, o);
+    if (u != x->recent[0]) {
+        Run fresh = {o, x->current[u]};
+        hd_push(x->s->cx->scratch, &x->runs, fresh);
+        x->recent[1] = x->recent[0];
+        x->recent[0] = u;
+    }
+    x->runs.at[x->runs.n - 1].last = o;
+    x->last_run[u] = x->runs.n - 1;
+    bool known = false;
+    for (int i = 0; i < w->n; i++) known |= w->bucket[i] == b;
+    if (!known) w->bucket[w->n++] = b;
+    Use found = {o, operand, (int)(w - x->windows.at)};
+    hd_push(x->s->cx->scratch, &x->uses, found);
+}
+
+// What a param op gives, as another shape or as it is stored: no use yet.
+static bool is_still_weight(const FsdpBucket *b, const Op *o) {
+    return hd_op_is(o, TRAIT_ALIAS) || (o->in[0]->def->kind == OP_PARAM && is_stored_cast(b, o));
+}
+
+static void find_windows(Windows *x) {
+    for (Op *o = x->f->first; o; o = o->next) {
+        const Symbol *p;
+        Weight *from = o->n_in ? &x->weights[o->in[0]->id] : NULL;
+        if (o->kind == OP_PARAM) {
+            FsdpBucket *b = hd_fsdp_owner(x->s, o, &p);
+            x->weights[o->out[0]->id] = (Weight){.bucket = b, .offset = hd_int(&p->attrs, A_OFFSET, 0), .window = -1};
+        } else if (from && from->bucket && is_still_weight(from->bucket, o)) {
+            x->weights[o->out[0]->id] = *from;
+        } else {
+            for (int i = 0; i < o->n_in; i++)
+                if (x->weights[o->in[i]->id].bucket) use(x, o, i, x->weights[o->in[i]->id].bucket);
+        }
+    }
+}
+
+static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
+    Fsdp *s = x->s;
+    for (int i = 0; i < w->n; i++) {
+        FsdpBucket *k = w->bucket[i];
+        if (w->full[i]) continue;
+        int *number = &x->n_full[k - s->buckets.at];
+        w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "gathered", k->weights,
+                                       k->layout.size);
+        b->loc = k->loc;
+        Attrs as = {0};
+        hd_set_word(s->m->cx, &as, A_BUFFER, hd_fsdp_shard(k)->name);
+        hd_set_word(s->m->cx, &as, A_INTO, w->full[i]->name);
+        hd_set_word(s->m->cx, &as, A_COMM, hd_fsdp_comm(s, COMM_GATHER)->name);
+        const char *names[2];
+        for (int j = 0; after && j < after->n; j++) names[j] = after->full[j]->name;
+        if (after) hd_set_words(s->m->cx, &as, A_AFTER, after->n, names);
+        hd_build(b, OP_ALL_GATHER, 0, NULL, &as, NULL);
+    }
+}
+
+// What the step before has gathered. A bucket's second window, where even that would be gathered at the start, gets its
+// own.
+static void gathered_before(Windows *x, Window *w) {
+    for (int i = 0; i < w->n; i++) {
+        if (w->bucket[i]->early) continue;
+        w->full[i] = hd_fsdp_next(x->s, w->bucket[i]);
+        w->bucket[i]->early = true;
+    }
+}
+
+// What is kept: gathered where a step starts, unless the step before has done it.
+static void gather_kept(Windows *x, Builder *b, Window *w) {
+    for (int i = 0; i < w->n; i++) {
+        FsdpBucket *k = w->bucket[i];
+        w->full[i] = hd_fsdp_next(x->s, k);
+        b->loc = k->loc;
+        if (x->step.first && !k->early)
+            hd_fsdp_collective(x->s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
+    }
+}
+
+static void place_gathers(Windows *x) {
+    Op *start = x->f->first;
+    Op **behind = HD_NEWN(x->s->cx->scratch, Op *, x->runs.n + 1); // what stood behind each run's last use
+    for (int i = 0; i < x->runs.n; i++) behind[i] = x->runs.at[i].last->next;
+    for (int j = 0; j < x->windows.n; j++) {
+        Window *w = &x->windows.at[j];
+        int64_t run = w->run - x->s->prefetch - 1;
+        while (run >= 0 && x->runs.at[run].last->id >= w->first->id) run--; // one op uses weights of both
+        Builder b = {.f = x->f,
+                     .before = run < 0 ? start : behind[run],
+                     .span = w->first->span,
+                     .bwd = hd_has(&w->first->attrs, A_BWD)};
+        if (run < 0 && x->step.first && !x->step.alone && (x->kept || x->s->prefetch > 0)) gathered_before(x, w);
+        if (x->kept) b.before = start, gather_kept(x, &b, w);
+        else gather(x, &b, w, run < 0 ? NULL : &x->windows.at[x->runs.at[run].window]);
+    }
+}
+
+// What stands for a weight in a window, made before `at` when nobody has asked for it yet.
+static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
+    Weight *k = &x->weights[v->id];
+    if (k->window == window) return k->made;
+    const Window *w = &x->windows.at[window];
+    k->window = window;
+    if (hd_op_is(v->def, TRAIT_ALIAS)) {
+        Value *in = weight_in(x, window, v->def->in[0], at);
+        Op *again = hd_op_clone(x->f, v->def, &in);
+        hd_insert_before(at, again);
+        return k->made = again->out[0];
+    }
+    Builder b = {.f = x->f, .before = at, .loc = at->loc, .span = at->span, .bwd = hd_has(&at->attrs, A_BWD)};
+    return k->made = hd_fsdp_view(x->s, &b, w->full[w->n > 1 && w->bucket[1] == k->bucket], k->offset, v->type);
+}
+
+static void gather_weights(Fsdp *s, StepFunc step) {
+    Func *f = step.f;
+    hd_renumber(f);
+    Arena *a = s->cx->scratch;
+    Windows x = {
+        .s = s, .f = f, .n_values = f->n_values, .recent = {-1, -1}, .step = step, .kept = s->strategy != FSDP_ZERO3};
+    x.weights = HD_NEWN(a, Weight, f->n_values + 1);
+    x.current = HD_NEWN(a, int, s->n_units + 1);
+    x.last_run = HD_NEWN(a, int, s->n_units + 1);
+    for (int i = 0; i < s->n_units; i++) x.last_run[i] = -1;
+    x.n_full = HD_NEWN(a, int, s->buckets.n + 1);
+    find_windows(&x);
+    place_gathers(&x);
+    for (int i = 0; i < x.uses.n; i++) {
+        Use *u = &x.uses.at[i];
+        u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
+    }
+    for (Op *o = f->last, *prev; o; o = prev) { // what the views replace: nobody reads it any more
+        prev = o->prev;
+        if (o->n_out && o->out[0]->id < x.n_values && o->out[0]->def == o && x.weights[o->out[0]->id].bucket)
+            hd_erase(o);
+    }
+    hd_count(s->cx, "windows of gathered weights", x.windows.n);
+}
+
+void hd_fsdp_weights(Fsdp *s, StepFunc step) {
+    if (s->strategy == FSDP_NONE) params_to_views(s, step.f);
+    else gather_weights(s, step);
+    hd_renumber(step.f);
+}

@@ -1,0 +1,27 @@
+// fuse: values become kernels. Pointwise chains, row operations (norms, softmax, rope, their gradients), lookups and
+// column sums are grouped into kernel functions of kind `rows`; movement and other sums become kernels of kind `map`,
+// one op each; products, attention, cross entropy and storage stay as they are.
+//
+//   %t = add %p, %b                        kernel @k0(%x0: .., %x1: .., ..) -> .. with {kind = rows, rows = R, cols = C} {
+//   %h = add %x, %t                 ->       %0 = add %x0, %x1  ...  return %1, %2, %3, %4 }
+//   %y, %m, %r = layer_norm %h, ..         %h, %y, %m, %r = launch %p, %b, %x, .. {kernel = @k0}
+//
+// A kernel of kind rows runs over R rows of C columns. Its values are full [.., C], periodic [T, C] (row r reads row r
+// % T), one number a column [C], one number a row ([.., 1], or the last axis dropped), or scalar. Sums over rows
+// (sum_to [C], the weight gradients of norms) are results only. Every op of a kernel gives the value that it would give
+// outside: a value of 16 bits that the same kernel reads again is rounded first (`cast`), so what is fused with what
+// never changes a bit of the result.
+#include "passes/fuse/fuse.h"
+
+Change hd_pass_fuse(Module *m, PassCx *cx) {
+    KernelTable *kernels = hd_fuse_kernels(cx->scratch);
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        Fusion s = {.m = m, .cx = cx, .f = f};
+        hd_fuse_prepare(m, f, cx);
+        hd_fuse_group(&s);
+        hd_fuse_emit(&s, kernels);
+    }
+    m->stage = STAGE_KERNELS;
+    return CHANGED;
+}

@@ -1,0 +1,51 @@
+// What the files of the pass `fuse` share. prepare: the forms that grouping counts on, biases among them; storage: what
+// may not move past what; groups: which ops make one kernel, and where it stands; emit: kernel functions and launches.
+#ifndef PASSES_FUSE_FUSE_H
+#define PASSES_FUSE_FUSE_H
+#include "passes/pass.h"
+#include "passes/fuse/row_space.h"
+
+typedef struct { int after, before; } Bounds; // ids of ops that a kernel stands behind and in front of
+
+typedef struct {
+    RowSpace space;
+    double pos;      // where the kernel stands in the new order of the function
+    VEC(Op *) ops;   // in program order
+    bool gone;       // merged into another group
+    Bounds bounds;   // by the storage that it reads
+} Group;
+
+// Ops by id; values by id. Ids are dense and in program order when grouping starts.
+typedef struct {
+    Module *m;
+    PassCx *cx;
+    Func *f;
+    Uses uses;
+    VEC(Group) groups;
+    int *group;      // by op: its group, or -1
+    double *pos;     // by op that is in no group
+    Bounds *bounds;  // by op
+    bool *busy;      // by position: an op was moved to just before it
+} Fusion;
+
+void hd_fuse_prepare(Module *m, Func *f, PassCx *cx);
+Bounds *hd_fuse_bounds(const Func *f, Arena *a);
+void hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a);
+bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses,
+                              Arena *a); // by value: a bias that its product's gemm adds
+void hd_fuse_group(Fusion *s);
+bool hd_fuse_read_outside(const Fusion *s, const Value *v, int g); // by an op that is not in group g
+typedef struct KernelTable KernelTable; // kernels by their text
+KernelTable *hd_fuse_kernels(Arena *scratch);
+void hd_fuse_emit(Fusion *s, KernelTable *kernels);
+
+// The value whose bytes v is: reshapes outside of kernels cost nothing.
+static inline Value *hd_fuse_base(Value *v) {
+    while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
+    return v;
+}
+// Values that are there whenever they are wanted.
+static inline bool hd_fuse_is_source(const Value *v) {
+    return !v->def || v->def->kind == OP_CONST || v->def->kind == OP_VIEW;
+}
+#endif

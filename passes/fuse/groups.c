@@ -1,0 +1,341 @@
+// Which ops make one kernel. Greedy, in program order: each op joins the group that saves most bytes moved, among the
+// producers of its operands and, from the second sweep on, the earlier readers of its large operands (a horizontal
+// merge). A kernel stands at the position of its first or of its last op; both keep the list of kernels and other ops a
+// valid order, so no search for cycles is needed:
+//   late (at the last):   nobody between reads what the first part makes;
+//   early (at the first): nothing between makes what the last part reads, or it can be moved up in front.
+// A merge must not make the values that live across the ops in between larger than before (but for a fraction of what
+// it saves): memory is worth more than one read.
+#include "passes/fuse/fuse.h"
+#include "passes/fuse/gemm_bias.h"
+
+enum { MAX_OPS = 48, MAX_INPUTS = 32, MAX_HOISTED = 4, SLACK = 8 };
+
+typedef struct {
+    int into;      // the group that stays
+    double pos;
+    int64_t saved; // bytes moved; 0: no merge
+    int n_hoisted;
+    Op *hoisted[MAX_HOISTED];
+} Merge;
+
+typedef VEC(Value *) Values;
+
+static double pos_of(const Fusion *s, const Op *o) {
+    return s->group[o->id] >= 0 ? s->groups.at[s->group[o->id]].pos : s->pos[o->id];
+}
+
+static void add_once(Fusion *s, Values *v, Value *x) {
+    for (int i = 0; i < v->n; i++)
+        if (v->at[i] == x) return;
+    hd_push(s->cx->scratch, v, x);
+}
+
+static bool in_either(const Fusion *s, const Op *o, int a, int b) {
+    return o && s->group[o->id] >= 0 && (s->group[o->id] == a || s->group[o->id] == b);
+}
+
+// Values that the groups read and do not make (by base, without constants).
+static void inputs_of(Fusion *s, int g, int also, Values *v) {
+    const Group *k = &s->groups.at[g];
+    for (int i = 0; i < k->ops.n; i++)
+        for (int j = 0; j < k->ops.at[i]->n_in; j++) {
+            Value *base = hd_fuse_base(k->ops.at[i]->in[j]);
+            if (in_either(s, base->def, g, also) || (base->def && base->def->kind == OP_CONST)) continue;
+            add_once(s, v, base);
+        }
+}
+
+typedef struct { bool outside, before, after; } Readers; // of a value, but for groups a and b: any, before q, from q on
+
+static void readers_of(const Fusion *s, const Value *v, int a, int b, double q, Readers *r) {
+    for (int i = 0; i < s->uses.count[v->id]; i++) {
+        const Op *u = s->uses.users[v->id][i];
+        if (u->kind == OP_RESHAPE) {
+            readers_of(s, u->out[0], a, b, q, r);
+        } else if (!in_either(s, u, a, b)) {
+            r->outside = true;
+            if (pos_of(s, u) < q) r->before = true;
+            else r->after = true;
+        }
+    }
+}
+
+bool hd_fuse_read_outside(const Fusion *s, const Value *v, int g) {
+    Readers r = {0};
+    readers_of(s, v, g, -1, 0, &r);
+    return r.outside;
+}
+
+static Readers readers(const Fusion *s, const Value *v, int a, int b, double q) {
+    Readers r = {0};
+    readers_of(s, v, a, b, q, &r);
+    return r;
+}
+
+static bool all_fit(const Group *g, RowSpace s) {
+    for (int i = 0; i < g->ops.n; i++)
+        if (!hd_row_fits(g->ops.at[i], s)) return false;
+    return true;
+}
+
+static bool same_class(const Value *a, const Value *b, RowSpace s) {
+    return a->type == b->type ||
+           (hd_row_class(a->type, s) == hd_row_class(b->type, s) && hd_row_class(a->type, s) != ROW_NONE);
+}
+
+// Where a batch has as many rows as columns, [rows] read by a pointwise op means columns: then it must come from
+// outside.
+static bool reads_as_stat(const Op *o, int i, const Value *base, RowSpace s) {
+    if (!hd_row_is_stat(base) || hd_row_reads_stat(o, i) || s.rows == 1 || s.cols == 1) return true;
+    return hd_row_class(o->in[i]->type, s) == ROW_STAT && hd_row_class(base->type, s) == ROW_STAT;
+}
+
+// What one part reads of the other must be readable inside a kernel.
+static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSpace space) {
+    for (int i = 0; i < reader->ops.n; i++)
+        for (int j = 0; j < reader->ops.at[i]->n_in; j++) {
+            const Op *o = reader->ops.at[i];
+            Value *v = o->in[j], *base = hd_fuse_base(v);
+            if (!base->def || s->group[base->def->id] != maker) continue;
+            if (hd_row_external(o, j) || hd_row_is_column(base) || !same_class(v, base, space) ||
+                !reads_as_stat(o, j, base, space))
+                return false;
+        }
+    return true;
+}
+
+// Whether anything runs between two positions.
+static bool work_between(const Fusion *s, double p, double q) {
+    for (int i = (int)p + 1; i < (int)q; i++)
+        if (s->busy[i]) return true;
+    return false;
+}
+
+static int64_t outputs_bytes(Fusion *s, int g, int a, int b, int *count) {
+    int64_t n = 0;
+    const Group *k = &s->groups.at[g];
+    for (int i = 0; i < k->ops.n; i++)
+        for (int j = 0; j < k->ops.at[i]->n_out; j++)
+            if (readers(s, k->ops.at[i]->out[j], a, b, 0).outside) {
+                n += hd_type_bytes(k->ops.at[i]->out[j]->type);
+                ++*count;
+            }
+    return n;
+}
+
+// Bytes that a merge does not move any more: operands read once instead of twice, values that nobody else reads.
+static int64_t bytes_saved(Fusion *s, int a, int b, const Values *in_a, const Values *in_b) {
+    int64_t n = 0;
+    for (int i = 0; i < in_b->n; i++) {
+        const Value *v = in_b->at[i];
+        bool shared = v->def && s->group[v->def->id] == a;
+        for (int j = 0; j < in_a->n && !shared; j++) shared = in_a->at[j] == v;
+        if (shared) n += hd_type_bytes(v->type);
+    }
+    int count = 0;
+    return n + outputs_bytes(s, a, a, -1, &count) - outputs_bytes(s, a, a, b, &count);
+}
+
+// Late: group a (at p) moves to q. `more`: what lives across the ops in between and did not before.
+static bool late(Fusion *s, int a, int b, const Values *in_a, int64_t slack, bool work) {
+    double q = s->groups.at[b].pos;
+    int64_t more = 0;
+    const Group *k = &s->groups.at[a];
+    for (int i = 0; i < k->ops.n; i++)
+        for (int j = 0; j < k->ops.at[i]->n_out; j++) {
+            const Value *v = k->ops.at[i]->out[j];
+            if (readers(s, v, a, b, q).before) return false;
+            if (readers(s, v, a, -1, q).outside) more -= hd_type_bytes(v->type);
+        }
+    for (int i = 0; i < in_a->n; i++)
+        if (!hd_fuse_is_source(in_a->at[i]) && !readers(s, in_a->at[i], a, -1, q).after)
+            more += hd_type_bytes(in_a->at[i]->type);
+    return !work || more <= slack;
+}
+
+// An op between p and q that makes an operand of group b: it can be moved up when all that it reads is there before p.
+static bool hoist(Fusion *s, Op *o, double p, Merge *m) {
+    for (int i = 0; i < m->n_hoisted; i++)
+        if (m->hoisted[i] == o) return true;
+    if (s->group[o->id] >= 0 || !hd_op_is(o, TRAIT_PURE) || (o->kind != OP_MATMUL && o->kind != OP_BMM) ||
+        m->n_hoisted == MAX_HOISTED)
+        return false;
+    if (s->bounds[o->id].after >= p) return false;
+    for (int i = 0; i < o->n_in; i++) {
+        Value *v = hd_fuse_base(o->in[i]);
+        if (!hd_fuse_is_source(v) && pos_of(s, v->def) >= p) return false;
+    }
+    m->hoisted[m->n_hoisted++] = o;
+    return true;
+}
+
+// Early: group b (at q) moves to p.
+static bool early(Fusion *s, int a, int b, const Values *in_b, int64_t slack, bool work, Merge *m) {
+    double p = s->groups.at[a].pos, q = s->groups.at[b].pos;
+    int count = 0;
+    int64_t more = outputs_bytes(s, b, b, -1, &count);
+    m->n_hoisted = 0;
+    for (int i = 0; i < in_b->n; i++) {
+        Value *v = in_b->at[i];
+        if (hd_fuse_is_source(v)) continue;
+        bool mine = s->group[v->def->id] == a;
+        bool moved = !mine && pos_of(s, v->def) > p;
+        if (moved && !hoist(s, v->def, p, m)) return false;
+        bool stays = readers(s, v, b, mine ? a : -1, q).after;
+        if (moved && stays) more += hd_type_bytes(v->type);
+        if (!moved && !stays) more -= hd_type_bytes(v->type);
+    }
+    return !work || more <= slack;
+}
+
+// What is computed again for the backward pass must not join the forward pass: it would be kept, not computed again.
+static bool mixes_passes(const Group *a, const Group *b) {
+    bool again = false, forward = false;
+    for (int k = 0; k < 2; k++) {
+        const Group *g = k ? b : a;
+        for (int i = 0; i < g->ops.n; i++) {
+            again |= hd_has(&g->ops.at[i]->attrs, A_RECOMPUTED);
+            forward |= !hd_has(&g->ops.at[i]->attrs, A_BWD);
+        }
+    }
+    return again && forward;
+}
+
+// a stands before b.
+static Merge plan_merge(Fusion *s, int a, int b) {
+    Merge m = {0};
+    Group *ga = &s->groups.at[a], *gb = &s->groups.at[b];
+    if (ga->ops.n + gb->ops.n > MAX_OPS || mixes_passes(ga, gb)) return m;
+    RowSpace space = ga->space;
+    if (!all_fit(gb, space)) {
+        space = gb->space;
+        if (!all_fit(ga, space)) return m;
+    }
+    if (!wiring_allows(s, gb, a, space) || !wiring_allows(s, ga, b, space)) return m;
+    ArenaMark mark = hd_arena_mark(s->cx->scratch);
+    Values in_a = {0}, in_b = {0}, all = {0};
+    inputs_of(s, a, a, &in_a);
+    inputs_of(s, b, b, &in_b);
+    inputs_of(s, a, b, &all);
+    inputs_of(s, b, a, &all);
+    int outputs = 0;
+    outputs_bytes(s, a, a, b, &outputs);
+    outputs_bytes(s, b, a, b, &outputs);
+    int64_t saved = bytes_saved(s, a, b, &in_a, &in_b);
+    if (saved > 0 && all.n <= MAX_INPUTS && outputs <= HD_MAX_OUT) {
+        bool work = work_between(s, ga->pos, gb->pos);
+        if (ga->pos > gb->bounds.after && early(s, a, b, &in_b, saved / SLACK, work, &m)) {
+            m.pos = ga->pos;
+            m.saved = saved;
+        } else if (gb->pos < ga->bounds.before && late(s, a, b, &in_a, saved / SLACK, work)) {
+            m.pos = gb->pos;
+            m.n_hoisted = 0;
+            m.saved = saved;
+        }
+    }
+    hd_arena_rewind(s->cx->scratch, mark);
+    m.into = a;
+    return m;
+}
+
+static void apply_merge(Fusion *s, const Merge *m, int a, int b) {
+    Group *ga = &s->groups.at[a], *gb = &s->groups.at[b];
+    RowSpace space = all_fit(gb, ga->space) ? ga->space : gb->space;
+    VEC(Op *) ops = {0};
+    for (int i = 0, j = 0; i < ga->ops.n || j < gb->ops.n;) {
+        bool first = j == gb->ops.n || (i < ga->ops.n && ga->ops.at[i]->id < gb->ops.at[j]->id);
+        hd_push(s->cx->scratch, &ops, first ? ga->ops.at[i++] : gb->ops.at[j++]);
+    }
+    s->busy[(int)ga->pos] = s->busy[(int)gb->pos] = false;
+    ga->ops.n = ga->ops.cap = 0;
+    for (int i = 0; i < ops.n; i++) {
+        hd_push(s->cx->scratch, &ga->ops, ops.at[i]);
+        s->group[ops.at[i]->id] = a;
+    }
+    ga->space = space;
+    ga->pos = m->pos;
+    if (gb->bounds.after > ga->bounds.after) ga->bounds.after = gb->bounds.after;
+    if (gb->bounds.before < ga->bounds.before) ga->bounds.before = gb->bounds.before;
+    gb->gone = true;
+    s->busy[(int)ga->pos] = true;
+    for (int i = 0; i < m->n_hoisted; i++) {
+        s->busy[m->hoisted[i]->id] = false;
+        s->pos[m->hoisted[i]->id] = m->pos - 0.5; // equal positions: in program order
+    }
+}
+
+static void consider(Fusion *s, const Op *o, const Op *other, Merge *best, int *a, int *b) {
+    int g = s->group[o->id], h = other ? s->group[other->id] : -1;
+    if (h < 0 || h == g || h == *a || h == *b) return;
+    bool first = s->groups.at[h].pos < s->groups.at[g].pos;
+    Merge m = plan_merge(s, first ? h : g, first ? g : h);
+    if (m.saved <= best->saved) return;
+    *best = m;
+    *a = first ? h : g;
+    *b = first ? g : h;
+}
+
+// Earlier readers of a value, through reshapes.
+static void consider_readers(Fusion *s, const Op *o, const Value *v, Merge *best, int *a, int *b) {
+    for (int i = 0; i < s->uses.count[v->id]; i++) {
+        const Op *u = s->uses.users[v->id][i];
+        if (u->kind == OP_RESHAPE) consider_readers(s, o, u->out[0], best, a, b);
+        else if (u != o && u->id < o->id) consider(s, o, u, best, a, b);
+    }
+}
+
+static void join(Fusion *s, const Op *o, bool horizontal) {
+    for (;;) {
+        Merge best = {0};
+        int a = -1, b = -1;
+        for (int i = 0; i < o->n_in; i++) {
+            Value *v = hd_fuse_base(o->in[i]);
+            if (v->def && v->def->kind == OP_CONST) continue;
+            consider(s, o, v->def, &best, &a, &b);
+            RowClass c = hd_row_class(o->in[i]->type, s->groups.at[s->group[o->id]].space);
+            if (horizontal && (c == ROW_FULL || c == ROW_PERIODIC)) consider_readers(s, o, v, &best, &a, &b);
+        }
+        if (!best.saved) return;
+        apply_merge(s, &best, a, b);
+    }
+}
+
+// Whether values that live across an op take room while something computes.
+static bool computes(const Op *o) {
+    switch (o->kind) {
+    case OP_VIEW:
+    case OP_CONST:
+    case OP_RESHAPE:
+    case OP_ALL_GATHER: // on streams of their own
+    case OP_REDUCE_SCATTER:
+    case OP_BEGIN:
+    case OP_ZERO: return false;
+    default: return true;
+    }
+}
+
+void hd_fuse_group(Fusion *s) {
+    Arena *a = s->cx->scratch;
+    int n = s->f->n_ops;
+    s->uses = hd_uses(s->f, a);
+    s->group = HD_NEWN(a, int, n + 1);
+    s->pos = HD_NEWN(a, double, n + 1);
+    s->busy = HD_NEWN(a, bool, n + 2);
+    s->bounds = hd_fuse_bounds(s->f, a);
+    const bool *epilogue = hd_fuse_epilogue_biases(s->f, &s->uses, a);
+    for (Op *o = s->f->first; o; o = o->next) {
+        s->pos[o->id] = o->id;
+        s->group[o->id] = -1;
+        s->busy[o->id] = computes(o);
+        Group g = {.pos = o->id, .bounds = s->bounds[o->id]};
+        int product = hd_gemm_bias(o, &s->uses);
+        if (!hd_row_natural(o, &g.space) || (product >= 0 && epilogue[o->in[1 - product]->id])) continue;
+        hd_push(a, &g.ops, o);
+        s->group[o->id] = s->groups.n;
+        hd_push(a, &s->groups, g);
+    }
+    for (int sweep = 0; sweep < 3; sweep++)
+        for (const Op *o = s->f->first; o; o = o->next)
+            if (s->group[o->id] >= 0) join(s, o, sweep > 0);
+}

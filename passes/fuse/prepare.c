@@ -1,0 +1,280 @@
+// The forms that grouping counts on. None of them changes a value:
+//   attention over the parts of one value reads that value          (packed)
+//   a table looked up by 0, 1, 2, ... is the table itself            (its first rows)
+//   pointwise operands broadcast as a row kernel can, or explicitly
+//   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
+//   a product plus bias is added by each of its readers, or is the product's epilogue (biases.c)
+#include "passes/fuse/fuse.h"
+#include "passes/analysis/redirect.h"
+
+typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; } Prepare; // n_values: that `uses` knows
+
+static Builder before(Op *o) {
+    return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
+}
+
+static void refresh(Prepare *s) {
+    hd_renumber(s->f);
+    s->uses = hd_uses(s->f, s->cx->scratch);
+    s->n_values = s->f->n_values;
+}
+
+// Every rule walks in program order, so that the readers of a value are still those of the last refresh when it is
+// replaced.
+static void replace(Prepare *s, Value *old, Value *now) {
+    if (old->id < s->n_values) hd_redirect(&s->uses, old, now);
+    else hd_replace_uses(old, now);
+}
+
+static void set_out(Ctx *cx, Attrs *as, DType d) { hd_set_word(cx, as, A_OUT, hd_intern(cx, hd_dtype_text(d))); }
+
+static Value *cast_to(Prepare *s, Builder *b, Value *v, DType d) {
+    if (v->type->dtype == d) return v;
+    Attrs as = {0};
+    set_out(s->m->cx, &as, d);
+    return hd_build1(b, OP_CAST, v, NULL, &as, NULL);
+}
+
+// --- attention
+// The value of which q, k, v are the three parts in order, or NULL.
+static Value *packed_source(const Op *o, int first) {
+    Value *x = NULL;
+    int64_t at = 0;
+    for (int i = first; i < first + 3; i++) {
+        const Op *part = o->in[i]->def;
+        if (!part || part->kind != OP_SLICE || (x && part->in[0] != x)) return NULL;
+        x = part->in[0];
+        if (x->type->rank != 3 || hd_int(&part->attrs, A_AXIS, 0) != 2 || hd_int(&part->attrs, A_START, 0) != at)
+            return NULL;
+        at += part->out[0]->type->dim[2];
+    }
+    return at == x->type->dim[2] ? x : NULL;
+}
+
+// The concat of all results in order, when nobody else reads them.
+static Op *packed_result(const Prepare *s, const Op *grad) {
+    Op *join = NULL;
+    for (int i = 0; i < 3; i++) {
+        const Value *v = grad->out[i];
+        if (s->uses.count[v->id] != 1) return NULL;
+        Op *user = s->uses.users[v->id][0];
+        if (user->kind != OP_CONCAT || user->n_in != 3 || user->in[i] != v || hd_int(&user->attrs, A_AXIS, 0) != 2 ||
+            (join && join != user))
+            return NULL;
+        join = user;
+    }
+    return join;
+}
+
+static Op *packed(Prepare *s, Op *o, int n_in, Value *const *in) {
+    Op *p = hd_op_new(s->f, o->kind, n_in, in);
+    p->attrs = hd_attrs_copy(s->m->cx, &o->attrs);
+    hd_set_flag(s->m->cx, &p->attrs, A_PACKED);
+    p->loc = o->loc;
+    p->span = o->span;
+    const char *e = hd_infer(p, 0, NULL);
+    if (e) HD_BUG("packed %s: %s", hd_op_info(o->kind)->mnemonic, e);
+    hd_insert_before(o, p);
+    return p;
+}
+
+static void pack_attention(Prepare *s, Op *o) {
+    if (hd_has(&o->attrs, A_PACKED)) return;
+    bool grad = o->kind == OP_ATTENTION_GRAD;
+    Value *x = packed_source(o, grad);
+    Op *join = x && grad ? packed_result(s, o) : NULL;
+    if (!x || (grad && !join)) return;
+    if (grad) {
+        Op *p = packed(s, o, 4, (Value *[]){o->in[0], x, o->in[4], o->in[5]});
+        replace(s, join->out[0], p->out[0]);
+        hd_erase(join);
+    } else {
+        Op *p = packed(s, o, 1, &x);
+        for (int i = 0; i < 2; i++) replace(s, o->out[i], p->out[i]);
+    }
+    hd_erase(o);
+    hd_count(s->cx, "attention operands packed", 1);
+}
+
+// --- lookups by position
+static Value *first_rows(Prepare *s, Op *o, Value *table, const Type *t) {
+    Builder b = before(o);
+    if (table->type == t) return table;
+    if (table->def && table->def->kind == OP_VIEW) return hd_build1(&b, OP_VIEW, NULL, NULL, &table->def->attrs, t);
+    Attrs as = {0};
+    hd_set_int(s->m->cx, &as, A_AXIS, 0);
+    hd_set_int(s->m->cx, &as, A_START, 0);
+    hd_set_int(s->m->cx, &as, A_SIZE, t->dim[0]);
+    return hd_build1(&b, OP_SLICE, table, NULL, &as, NULL);
+}
+
+static bool counts_up(const Value *index) {
+    return index->def && index->def->kind == OP_IOTA && index->type->rank == 1;
+}
+
+static void simplify_lookup(Prepare *s, Op *o) {
+    Value *now = NULL;
+    if (!counts_up(o->in[1])) return;
+    if (o->kind == OP_EMBEDDING) {
+        if (o->in[1]->type->dim[0] <= o->in[0]->type->dim[0]) now = first_rows(s, o, o->in[0], o->out[0]->type);
+    } else if (hd_type_count(o->in[0]->type) == hd_type_count(o->out[0]->type)) { // every row of the table exactly once
+        Builder b = before(o);
+        now = cast_to(s, &b, o->in[0], o->out[0]->type->dtype);
+        if (now->type != o->out[0]->type) now = hd_build1(&b, OP_RESHAPE, now, NULL, NULL, o->out[0]->type);
+    }
+    if (!now) return;
+    replace(s, o->out[0], now);
+    hd_erase(o);
+}
+
+// --- broadcasting
+// The shape of a pointwise result over these operands is still that of `o`.
+static bool keeps_shape(Prepare *s, const Op *o) {
+    const Type *t = o->in[0]->type;
+    for (int i = 1; t && i < o->n_in; i++) t = hd_type_broadcast(s->m->cx, t, o->in[i]->type);
+    return t && hd_type_with(s->m->cx, o->out[0]->type->dtype, t) == o->out[0]->type;
+}
+
+// An explicit broadcast is not needed where its reader broadcasts anyway.
+static void unfold_broadcasts(Prepare *s, Op *o) {
+    for (int i = 0; i < o->n_in; i++) {
+        const Op *wide = o->in[i]->def;
+        if (!wide || wide->kind != OP_BROADCAST) continue;
+        Value *was = o->in[i];
+        RowSpace space;
+        o->in[i] = wide->in[0];
+        if (!keeps_shape(s, o) || !hd_row_natural(o, &space)) o->in[i] = was;
+    }
+}
+
+// What cannot be read in place is broadcast explicitly.
+static void fold_operands(Prepare *s, Op *o) {
+    RowSpace space;
+    if (hd_row_natural(o, &space)) return;
+    Builder b = before(o);
+    for (int i = 0; i < o->n_in; i++) {
+        const Type *t = hd_type_with(s->m->cx, o->in[i]->type->dtype, o->out[0]->type);
+        if (o->in[i]->type != t && hd_type_count(o->in[i]->type) != 1)
+            o->in[i] = hd_build1(&b, OP_BROADCAST, o->in[i], NULL, NULL, t);
+    }
+}
+
+// --- sums
+static DType sum_dtype(const Value *v) { return v->type->dtype == TY_F64 ? TY_F64 : TY_F32; }
+
+static void replace_sum(Prepare *s, Op *o, Value *now) {
+    if (now->type != o->out[0]->type) HD_BUG("a sum changed its type");
+    replace(s, o->out[0], now);
+    hd_erase(o);
+}
+
+static bool all_but_last(const Op *o) {
+    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    int rank = o->in[0]->type->rank, n = 0;
+    for (int i = 0; i < axes->n; i++) n += axes->ints[i] != rank - 1;
+    return rank > 1 && axes->n == rank - 1 && n == rank - 1;
+}
+
+// Column sums are sum_to in f32, cast afterwards.
+static void columns(Prepare *s, Op *o) {
+    const Type *x = o->in[0]->type, *y = o->out[0]->type;
+    if (!hd_dtype_is_float(x->dtype) || !x->rank || hd_type_cols(x) == 1 || hd_type_count(y) != hd_type_cols(x) ||
+        hd_type_rows(x) == 1)
+        return;
+    bool to = o->kind == OP_SUM_TO && hd_type_cols(y) == hd_type_cols(x);
+    if (!to && !(o->kind == OP_SUM && all_but_last(o))) return;
+    DType d = sum_dtype(o->in[0]);
+    if (to && y->dtype == d) return;
+    Builder b = before(o);
+    Attrs as = {0};
+    set_out(s->m->cx, &as, d);
+    Value *v = hd_build1(&b, OP_SUM_TO, o->in[0], NULL, &as, hd_type_with(s->m->cx, d, y));
+    replace_sum(s, o, cast_to(s, &b, v, y->dtype));
+}
+
+// A sum over the last axis and others: rows first, by a row kernel, then one number a row.
+static void rows_first(Prepare *s, Op *o) {
+    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    int rank = o->in[0]->type->rank;
+    bool last = false;
+    for (int i = 0; i < axes->n; i++) last |= axes->ints[i] == rank - 1;
+    if (!last || axes->n < 2 || !hd_dtype_is_float(o->in[0]->type->dtype)) return;
+    int64_t others[HD_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < axes->n; i++)
+        if (axes->ints[i] != rank - 1) others[n++] = axes->ints[i];
+    Builder b = before(o);
+    Attrs as = {0};
+    hd_set_ints(s->m->cx, &as, A_AXES, 1, (int64_t[]){rank - 1});
+    set_out(s->m->cx, &as, sum_dtype(o->in[0]));
+    bool keep = hd_has(&o->attrs, A_KEEP);
+    if (keep) hd_set_flag(s->m->cx, &as, A_KEEP);
+    Value *v = hd_build1(&b, o->kind, o->in[0], NULL, &as, NULL);
+    hd_set_ints(s->m->cx, &as, A_AXES, n, others);
+    set_out(s->m->cx, &as, o->out[0]->type->dtype);
+    Value *rest = hd_build1(&b, o->kind, v, NULL, &as, NULL);
+    replace_sum(s, o, rest);
+    rows_first(s, rest->def);
+}
+
+// sum_to one number is a sum over all axes.
+static void sum_to_number(Prepare *s, Op *o) {
+    const Type *x = o->in[0]->type, *y = o->out[0]->type;
+    if (hd_type_count(y) != 1 || x->rank < 2 || hd_type_count(x) == 1) return;
+    Builder b = before(o);
+    Attrs as = {0};
+    int64_t axes[HD_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) axes[i] = i;
+    hd_set_ints(s->m->cx, &as, A_AXES, x->rank, axes);
+    set_out(s->m->cx, &as, y->dtype);
+    Value *v = hd_build1(&b, OP_SUM, o->in[0], NULL, &as, NULL);
+    Op *sum = v->def;
+    if (v->type != y) v = hd_build1(&b, OP_RESHAPE, v, NULL, NULL, y);
+    replace_sum(s, o, v);
+    rows_first(s, sum);
+}
+
+static void remove_dead(Prepare *s) {
+    refresh(s);
+    for (Op *o = s->f->last, *prev; o; o = prev) {
+        prev = o->prev;
+        bool dead = hd_op_is(o, TRAIT_PURE);
+        for (int i = 0; i < o->n_out; i++) dead &= s->uses.count[o->out[i]->id] == 0;
+        if (!dead) continue;
+        for (int i = 0; i < o->n_in; i++) s->uses.count[o->in[i]->id]--;
+        hd_erase(o);
+    }
+    refresh(s);
+}
+
+void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
+    Prepare s = {.m = m, .f = f, .cx = cx};
+    refresh(&s);
+    for (Op *o = f->first, *next; o; o = next) { // gradients first: they stand behind, and go away with their concat
+        next = o->next;
+        if (next && next->kind == OP_CONCAT) next = next->next;
+        if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) pack_attention(&s, o);
+    }
+    refresh(&s);
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind == OP_EMBEDDING || o->kind == OP_EMBEDDING_GRAD) simplify_lookup(&s, o);
+    }
+    remove_dead(&s);
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind == OP_SUM_TO) sum_to_number(&s, o);
+        else if (o->kind == OP_SUM || o->kind == OP_REDUCE_MAX) rows_first(&s, o);
+    }
+    refresh(&s);
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind == OP_SUM_TO || o->kind == OP_SUM) columns(&s, o);
+        else if (hd_op_is(o, TRAIT_ELEMENTWISE)) unfold_broadcasts(&s, o);
+    }
+    for (Op *o = f->first; o; o = o->next)
+        if (hd_op_is(o, TRAIT_ELEMENTWISE)) fold_operands(&s, o);
+    remove_dead(&s);
+    hd_fuse_add_for_readers(f, &s.uses, cx->scratch);
+    remove_dead(&s);
+}

@@ -1,0 +1,118 @@
+#include "passes/fuse/row_space.h"
+
+static int64_t last_axis(const Type *t) { return t->rank ? t->dim[t->rank - 1] : 1; }
+
+RowClass hd_row_class(const Type *t, RowSpace s) {
+    int64_t n = hd_type_count(t), last = last_axis(t);
+    if (last == s.cols && n == s.rows * s.cols) return ROW_FULL;
+    if (n == 1) return ROW_SCALAR;
+    if (last == s.cols && n == s.cols) return ROW_COLUMN;
+    if (last == s.cols && n % s.cols == 0 && s.rows % (n / s.cols) == 0) return ROW_PERIODIC;
+    return n == s.rows ? ROW_STAT : ROW_NONE;
+}
+
+static RowSpace space_of(const Type *t) { return (RowSpace){hd_type_rows(t), last_axis(t)}; }
+static bool pointwise(const Op *o) { return hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST; }
+
+// Whether an operand of a pointwise op reaches the elements of the result in one of the ways that a row kernel knows.
+// (A middle axis of size 1, as in [B,1,C] against [B,T,C], is not one of them.)
+static bool operand_fits(const Type *t, const Type *result, RowSpace s) {
+    RowClass c = hd_row_class(t, s);
+    int lead = 0;
+    switch (c) {
+    case ROW_NONE: return false;
+    case ROW_SCALAR:
+    case ROW_COLUMN: return true;
+    case ROW_STAT: // the same shape but for a last axis of 1
+        if (t->rank != result->rank) return false;
+        for (int i = 0; i + 1 < t->rank; i++)
+            if (t->dim[i] != result->dim[i]) return false;
+        return last_axis(t) == 1;
+    default: // the last axes of the result, behind ones
+        while (lead < t->rank && t->dim[lead] == 1) lead++;
+        for (int i = lead; i < t->rank; i++)
+            if (t->dim[i] != result->dim[result->rank - t->rank + i]) return false;
+        return true;
+    }
+}
+
+static bool only_last_axis(const Op *o) {
+    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    return axes->n == 1 && axes->ints[0] == o->in[0]->type->rank - 1;
+}
+
+bool hd_row_natural(const Op *o, RowSpace *s) {
+    const Type *t = NULL;
+    if (pointwise(o)) {
+        t = o->out[0]->type;
+        *s = space_of(t);
+        for (int i = 0; i < o->n_in; i++)
+            if (!operand_fits(o->in[i]->type, t, *s)) return false;
+        return hd_type_count(t) > 0;
+    }
+    switch (o->kind) {
+    case OP_SUM:
+    case OP_REDUCE_MAX:
+        if (!only_last_axis(o)) return false;
+        t = o->in[0]->type;
+        break;
+    case OP_SUM_TO: {
+        t = o->in[0]->type;
+        const Type *r = o->out[0]->type;
+        if (!t->rank || last_axis(r) != last_axis(t) || hd_type_count(r) != last_axis(t) || last_axis(t) == 1)
+            return false;
+        if (r->dtype != TY_F32 && r->dtype != TY_F64) return false;
+        break;
+    }
+    case OP_EMBEDDING: t = o->out[0]->type; break;
+    case OP_LAYER_NORM:
+    case OP_RMS_NORM:
+    case OP_SOFTMAX:
+    case OP_SOFTMAX_GRAD:
+    case OP_ROPE: t = o->in[0]->type; break;
+    case OP_LAYER_NORM_GRAD:
+    case OP_RMS_NORM_GRAD: t = o->in[1]->type; break;
+    default: return false;
+    }
+    *s = space_of(t);
+    return hd_type_count(t) > 0;
+}
+
+bool hd_row_fits(const Op *o, RowSpace s) {
+    RowSpace own;
+    if (!hd_row_natural(o, &own)) return false;
+    if (own.rows == s.rows && own.cols == s.cols) return true;
+    if (!pointwise(o) || hd_row_class(o->out[0]->type, s) != ROW_STAT) return false;
+    for (int i = 0; i < o->n_in; i++) {
+        RowClass c = hd_row_class(o->in[i]->type, s);
+        if (c != ROW_STAT && c != ROW_SCALAR) return false;
+    }
+    return true;
+}
+
+bool hd_row_external(const Op *o, int i) {
+    switch (o->kind) {
+    case OP_EMBEDDING: return true;
+    case OP_LAYER_NORM:
+    case OP_RMS_NORM: return i > 0;
+    case OP_LAYER_NORM_GRAD:
+    case OP_RMS_NORM_GRAD: return i == 2;
+    default: return false;
+    }
+}
+
+bool hd_row_is_column(const Value *v) {
+    if (!v->def) return false;
+    if (v->def->kind == OP_SUM_TO) return true;
+    return (v->def->kind == OP_LAYER_NORM_GRAD || v->def->kind == OP_RMS_NORM_GRAD) && v->index > 0;
+}
+
+bool hd_row_is_stat(const Value *v) {
+    if (!v->def) return false;
+    OpKind k = v->def->kind;
+    return k == OP_SUM || k == OP_REDUCE_MAX || ((k == OP_LAYER_NORM || k == OP_RMS_NORM) && v->index > 0);
+}
+
+bool hd_row_reads_stat(const Op *o, int i) {
+    return (o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD) && i > 2;
+}

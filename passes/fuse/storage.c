@@ -1,0 +1,67 @@
+// Storage that a function writes, and what that means for the ops that read it: one that reads a view stays behind the
+// last write to the buffer in front of it, and in front of the next one. Kernels may stand anywhere in between:
+//
+//   all_gather {into = @g, ...}                          after
+//   %0 = view {buffer = @g, ...};  %1 = exp %0           an op with these bounds
+//   store %2 {into = @g, ...}                            before
+//
+// So a gathered weight ties its readers to its window and to nothing else. What waits for a buffer (`after`) counts as
+// a write: a reader that moved behind it would keep the buffer alive for longer than the schedule allows.
+#include "passes/analysis/access.h"
+#include "passes/fuse/fuse.h"
+#include "passes/analysis/ptr_map.h"
+
+typedef VEC(int) Writes; // ids of ops, in program order
+
+typedef struct { Arena *a; PtrMap buffers; VEC(Writes) of_buffer; Writes of_any; } Written;
+
+static void note_write(Written *w, const Symbol *buffer, int op) {
+    int k = hd_ptr_get(&w->buffers, buffer);
+    if (k < 0) {
+        hd_ptr_set(w->a, &w->buffers, buffer, k = w->of_buffer.n);
+        hd_push(w->a, &w->of_buffer, (Writes){0});
+    }
+    Writes *list = &w->of_buffer.at[k];
+    if (!list->n || list->at[list->n - 1] != op) hd_push(w->a, list, op);
+}
+
+static void find_writes(Written *w, const Func *f) {
+    Accesses list = {0};
+    for (const Op *o = f->first; o; o = o->next) {
+        if (o->kind == OP_ADAMW) hd_push(w->a, &w->of_any, o->id); // all of a bucket, and it stands among its like
+        if (hd_is_pure(o) || o->kind == OP_ADAMW) continue;
+        hd_accesses(o, w->a, &list);
+        for (int i = 0; i < list.n; i++)
+            if (list.at[i].at == AT_BUFFER && list.at[i].write) note_write(w, list.at[i].buffer, o->id);
+    }
+}
+
+static void bound(const Writes *w, int op, Bounds *b) {
+    int lo = 0, hi = w->n; // the first write behind `op`
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (w->at[mid] <= op) lo = mid + 1;
+        else hi = mid;
+    }
+    if (lo < w->n && w->at[lo] < b->before) b->before = w->at[lo];
+    while (lo > 0 && w->at[lo - 1] == op) lo--;
+    if (lo > 0 && w->at[lo - 1] > b->after) b->after = w->at[lo - 1];
+}
+
+Bounds *hd_fuse_bounds(const Func *f, Arena *a) {
+    Written w = {.a = a};
+    find_writes(&w, f);
+    Bounds *bounds = HD_NEWN(a, Bounds, f->n_ops + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        Bounds *b = &bounds[o->id];
+        *b = (Bounds){-1, f->n_ops};
+        for (int i = 0; i < o->n_in; i++) {
+            const Op *view = hd_fuse_base(o->in[i])->def;
+            if (!view || view->kind != OP_VIEW) continue;
+            int k = hd_ptr_get(&w.buffers, hd_symbol_find(f->module, hd_word(&view->attrs, A_BUFFER, "")));
+            if (k >= 0) bound(&w.of_buffer.at[k], o->id, b);
+            bound(&w.of_any, o->id, b);
+        }
+    }
+    return bounds;
+}

@@ -1,0 +1,35 @@
+// The registry of passes and the textual form of pipelines:
+//   pipeline = item { "," item };  item = name [ "{" key "=" value { "," key "=" value } "}" ]
+// A name is a pass or a named pipeline, which stands for its passes.
+#ifndef PASSES_MANAGER_PIPELINE_H
+#define PASSES_MANAGER_PIPELINE_H
+#include "passes/pass.h"
+
+typedef struct PassInfo {
+    const char *name;
+    unsigned in; // bit 1 << Stage
+    int out;     // a Stage, or -1: the stage it found
+    const char *options, *doc;
+    PassFn *run;
+} PassInfo;
+
+typedef struct { const char *key, *value; int64_t number; } PassOption;
+typedef struct PassCall {
+    const PassInfo *pass;
+    int n_options;
+    PassOption *options;
+    Span span;
+} PassCall;
+typedef struct { int n; PassCall *at; } Pipeline;
+
+int hd_pass_count(void);
+const PassInfo *hd_pass_at(int i);
+const PassInfo *hd_pass_find(const char *name); // NULL: no such pass
+
+// Both report what is wrong and return false.
+bool hd_pipeline_parse(Ctx *cx, const char *text, Pipeline *p);
+bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from); // may each pass work on the stage that it will find?
+
+void hd_pipeline_print(const Pipeline *p, int first, Out *o); // from pass `first` on; reads back as the same pipeline
+void hd_pipeline_list(Out *o);                                // the reference of passes and pipelines, from the tables
+#endif

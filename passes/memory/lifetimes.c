@@ -1,0 +1,234 @@
+// Storages, sharing and lifetimes of a planned function. See lifetimes.h.
+#include "passes/memory/lifetimes.h"
+
+static int leader(const Lifetimes *l, int id) {
+    while (l->storage[id].leader != id) id = l->storage[id].leader;
+    return id;
+}
+
+Storage *hd_storage_of(const Lifetimes *l, const Value *v) {
+    const Value *root = l->homes[v->id].root;
+    if (!root || !root->def) return NULL;
+    return &l->storage[leader(l, root->id)];
+}
+
+Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b) {
+    return l->slots[b->id] ? &l->storage[l->slots[b->id]] : NULL;
+}
+
+// A slot for every transient buffer. Returns the number of storages.
+static int find_slots(Lifetimes *l, Arena *a) {
+    const Module *m = l->f->module;
+    int *slots = HD_NEWN(a, int, m->n_symbols + 1), n = l->f->n_values;
+    if (!n) n = 1; // 0 says that there is none
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_BUFFER && s->type && hd_has(&s->attrs, A_TRANSIENT)) slots[s->id] = n++;
+    l->slots = slots;
+    return n;
+}
+
+// Notes that an op accesses a storage. Returns whether the access starts it: nothing is known to come before it.
+static bool touch(Lifetimes *l, Arena *a, Storage *s, int op) {
+    if (!s || (s->touches && s->touches->op == op)) return false;
+    bool starts = !s->touches || (l->clocks.n_streams > 1 && !hd_before(&l->clocks, s->from, op));
+    Touch *t = HD_NEW(a, Touch);
+    *t = (Touch){op, s->touches};
+    s->touches = t;
+    if (op < s->from) s->from = op;
+    if (op > s->to) s->to = op;
+    return starts;
+}
+
+static void touch_all(Lifetimes *l, Arena *a, const Op *o, const Accesses *list) {
+    bool starts = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0 || o->n_out > 0;
+    for (int i = 0; i < list->n; i++) {
+        const Access *x = &list->at[i];
+        const Symbol *b = x->at == AT_VALUE                 ? l->homes[x->value->id].buffer
+                          : x->at == AT_BUFFER && !x->order ? x->buffer
+                                                            : NULL;
+        if (x->at == AT_VALUE) touch(l, a, hd_storage_of(l, x->value), o->id);
+        if (b && touch(l, a, hd_storage_of_buffer(l, b), o->id)) starts = true;
+    }
+    if (starts) hd_push(a, &l->starts[l->clocks.stream_of[o->id]], o->id);
+}
+
+Lifetimes hd_lifetimes(const Func *f, Arena *a) {
+    Lifetimes l = {.f = f, .homes = hd_homes(f, a), .clocks = hd_clocks(f, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1)};
+    l.n_storages = find_slots(&l, a);
+    l.storage = HD_NEWN(a, Storage, l.n_storages + 1);
+    l.starts = HD_NEWN(a, OpIds, l.clocks.n_streams + 1);
+    l.last = HD_NEWN(a, int, l.clocks.n_streams + 1);
+    for (int i = 0; i < l.n_storages; i++) l.storage[i] = (Storage){.leader = i, .from = f->n_ops};
+    for (const Symbol *s = f->module->symbols; s; s = s->next) {
+        if (!l.slots[s->id]) continue;
+        l.storage[l.slots[s->id]].bytes = hd_type_bytes(s->type);
+        l.storage[l.slots[s->id]].transient = s;
+    }
+    Accesses list = {0};
+    for (Op *o = f->first; o; o = o->next) {
+        l.ops[o->id] = o;
+        for (int i = 0; i < o->n_out; i++)
+            if (l.homes[o->out[i]->id].root == o->out[i])
+                l.storage[o->out[i]->id].bytes = hd_type_bytes(o->out[i]->type);
+        if (hd_is_alias(o)) continue;
+        hd_accesses(o, a, &list);
+        touch_all(&l, a, o, &list);
+        Storage *s = o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) ? hd_storage_of(&l, o->in[0]) : NULL;
+        if (!s) continue;
+        s->buffer = hd_symbol_find(f->module, hd_word(&o->attrs, A_INTO, ""));
+        s->at =
+            s->buffer && s->buffer->type ? hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->buffer->type->dtype) : 0;
+    }
+    return l;
+}
+
+// --- stores in place
+
+// Accesses of buffers, views resolved: what else reads or writes the bytes that a store is to own early. By symbol id,
+// in program order.
+typedef struct { int op; int64_t lo, hi; } BufferTouch;
+typedef VEC(BufferTouch) BufferTouches;
+
+static BufferTouches *find_buffer_touches(const Lifetimes *l, Arena *a) {
+    BufferTouches *all = HD_NEWN(a, BufferTouches, l->f->module->n_symbols + 1);
+    Accesses list = {0};
+    for (const Op *o = l->f->first; o; o = o->next) {
+        hd_accesses(o, a, &list);
+        for (int i = 0; i < list.n; i++) {
+            const Access *x = &list.at[i];
+            const Home h =
+                x->at == AT_VALUE ? l->homes[x->value->id] : (Home){.buffer = x->order ? NULL : x->buffer, .at = x->lo};
+            if (!h.buffer) continue;
+            BufferTouch t = {o->id, h.at, x->at == AT_VALUE ? h.at + hd_type_bytes(x->value->type) : x->hi};
+            hd_push(a, &all[h.buffer->id], t);
+        }
+    }
+    return all;
+}
+
+// Whether every other access of the bytes ends before `def` starts, or starts after `store` has ended.
+static bool bytes_free(const Lifetimes *l, const BufferTouches *all, int64_t lo, int64_t hi, int def, int store) {
+    bool one_stream = l->clocks.n_streams == 1;
+    int i = 0;
+    if (one_stream) { // accesses before `def` are harmless: start behind them
+        int end = all->n;
+        while (i < end) {
+            int mid = i + (end - i) / 2;
+            if (all->at[mid].op < def) i = mid + 1;
+            else end = mid;
+        }
+    }
+    for (; i < all->n; i++) {
+        const BufferTouch *t = &all->at[i];
+        if (one_stream && t->op > store) break;
+        if (t->op == store || t->hi <= lo || t->lo >= hi) continue;
+        if (!hd_before(&l->clocks, t->op, def) && !hd_before(&l->clocks, store, t->op)) return false;
+    }
+    return true;
+}
+
+// Whether a buffer's life has begun when `def` starts: always, but for a transient one.
+static bool has_begun(const Lifetimes *l, const Symbol *b, int def) {
+    const Storage *s = hd_storage_of_buffer(l, b);
+    return !s || hd_before(&l->clocks, s->from, def);
+}
+
+// The k-th operand is the only way to the storage, and all of it.
+static bool owns(const Lifetimes *l, const Storage *s, const Value *v, int user) {
+    if (!s || s->buffer || s->bytes == 0 || s->bytes != hd_type_bytes(v->type)) return false;
+    const Op *def = l->homes[v->id].root->def;
+    for (const Touch *t = s->touches; t; t = t->next)
+        if (t->op != user && t->op != def->id) return false;
+    return true;
+}
+
+static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
+    if (hd_has(&o->attrs, A_ACCUMULATE) || hd_has(&o->attrs, A_INPLACE)) return;
+    Storage *s = hd_storage_of(l, o->in[0]);
+    if (!owns(l, s, o->in[0], o->id)) return;
+    const Op *def = l->homes[o->in[0]->id].root->def;
+    const Symbol *b = hd_symbol_find(l->f->module, hd_word(&o->attrs, A_INTO, ""));
+    if (!b || !b->type || b->type->dtype != o->in[0]->type->dtype || def->kind == OP_STORE) return;
+    int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
+    if (lo % 16 != 0) return; // kernels and libraries may write 16 bytes at a time
+    if (hi > hd_type_bytes(b->type) || !has_begun(l, b, def->id) || !bytes_free(l, &all[b->id], lo, hi, def->id, o->id))
+        return;
+    s->buffer = b;
+    s->at = lo;
+    hd_set_int(l->f->module->cx, &o->attrs, A_INPLACE, 0);
+    l->stored++;
+}
+
+// --- launches in place
+
+static bool dies_at(const Lifetimes *l, const Storage *s, const Op *o) {
+    if (s->to != o->id) return false;
+    for (const Touch *t = s->touches; t; t = t->next)
+        if (t->op != o->id && !hd_before(&l->clocks, t->op, o->id)) return false;
+    return true;
+}
+
+static bool may_overwrite(const Lifetimes *l, const Op *o, int k) {
+    Storage *s = hd_storage_of(l, o->in[k]);
+    if (!s || s->buffer || s->bytes != hd_type_bytes(o->in[k]->type) || !dies_at(l, s, o)) return false;
+    for (int i = 0; i < o->n_in; i++) // the same storage as another operand could be read at another element
+        if (i != k && hd_storage_of(l, o->in[i]) == s && !hd_launch_may_overwrite(o, i)) return false;
+    return true;
+}
+
+static void launch_in_place(Lifetimes *l, Op *o) {
+    if (o->kind != OP_LAUNCH || o->n_out < 1 || hd_has(&o->attrs, A_INPLACE)) return;
+    Storage *mine = hd_storage_of(l, o->out[0]);
+    if (!mine || mine->buffer || mine->bytes == 0 || mine->from != o->id) return;
+    for (int k = 0; k < o->n_in; k++) {
+        if (!hd_launch_may_overwrite(o, k) || !may_overwrite(l, o, k)) continue;
+        Storage *old = hd_storage_of(l, o->in[k]);
+        hd_set_int(l->f->module->cx, &o->attrs, A_INPLACE, k);
+        mine->leader = leader(l, l->homes[o->in[k]->id].root->id);
+        Touch *last = mine->touches;
+        while (last->next) last = last->next;
+        last->next = old->touches;
+        old->touches = mine->touches;
+        if (mine->to > old->to) old->to = mine->to;
+        l->overwritten++;
+        return;
+    }
+}
+
+void hd_share_storage(Lifetimes *l, Arena *a) {
+    const BufferTouches *all = find_buffer_touches(l, a);
+    for (Op *o = l->f->first; o; o = o->next)
+        if (o->kind == OP_STORE) store_in_place(l, all, o);
+    for (Op *o = l->f->first; o; o = o->next) launch_in_place(l, o);
+}
+
+// --- ends
+
+// Whether everything up to the last accesses, by stream, has ended when `op` starts.
+static bool ordered(const Lifetimes *l, int op) {
+    int n = l->clocks.n_streams;
+    for (int t = 0; t < n; t++)
+        if (l->clocks.clock[op * n + t] < l->last[t]) return false;
+    return true;
+}
+
+int hd_storage_end(const Lifetimes *l, const Storage *s) {
+    int n = l->clocks.n_streams, end = s->to + 1;
+    if (n <= 1) return end;
+    for (int t = 0; t < n; t++) l->last[t] = 0;
+    for (const Touch *t = s->touches; t; t = t->next) {
+        int stream = l->clocks.stream_of[t->op];
+        if (l->clocks.place[t->op] > l->last[stream]) l->last[stream] = l->clocks.place[t->op];
+    }
+    for (int t = 0; t < n; t++) { // the last op of each stream that starts a storage and may run before s is done
+        const OpIds *starts = &l->starts[t];
+        int lo = 0, hi = starts->n;
+        while (lo < hi) {
+            int mid = lo + (hi - lo) / 2;
+            if (ordered(l, starts->at[mid])) hi = mid;
+            else lo = mid + 1;
+        }
+        if (lo > 0 && starts->at[lo - 1] + 1 > end) end = starts->at[lo - 1] + 1;
+    }
+    return end;
+}

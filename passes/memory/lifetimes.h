@@ -1,0 +1,48 @@
+// The storages of a planned function: results of ops, and the transient buffers that the function uses; which values
+// share one, whose bytes it takes, when it is alive. plan-memory decides here what shares (in-place results, stores
+// that need no copy) before it packs.
+#ifndef PASSES_MEMORY_LIFETIMES_H
+#define PASSES_MEMORY_LIFETIMES_H
+#include "passes/analysis/access.h"
+#include "passes/analysis/clocks.h"
+
+typedef struct Touch { int op; struct Touch *next; } Touch;
+typedef struct {
+    int leader;           // the storage it was merged into; its own index: not merged
+    int64_t bytes;        // 0: no bytes of the shared region (an argument, a view)
+    int from, to;         // ops of its first and last access, in program order
+    Touch *touches;       // every op that reads or writes it
+    const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on
+    int64_t at;
+    const Symbol *transient; // it is this buffer; NULL: the result of an op
+} Storage;
+
+typedef VEC(int) OpIds;
+
+typedef struct {
+    const Func *f;
+    Home *homes;
+    Clocks clocks;
+    Op **ops;          // by op id
+    Storage *storage;  // by value id of a root; then transient buffers
+    int n_storages;
+    const int *slots;  // by symbol id: the storage of a transient buffer that the function uses; 0: none
+    OpIds *starts;     // by stream: its ops that start a storage or use a workspace, in order
+    int *last;         // scratch of hd_storage_end, by stream
+    int stored, overwritten; // stores made in place, launches that overwrite an operand
+} Lifetimes;
+
+// Also of a finished plan: what is in place there is in place here.
+Lifetimes hd_lifetimes(const Func *f, Arena *a);
+// The storage of a value; NULL when the value is an argument or a view. That of a transient buffer; NULL: the function
+// uses it nowhere.
+Storage *hd_storage_of(const Lifetimes *l, const Value *v);
+Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b);
+// Gives results that are only stored the bytes they are stored to (`inplace` on the store), and results of pointwise
+// launches the bytes of an operand that dies there (`inplace` on the launch).
+void hd_share_storage(Lifetimes *l, Arena *a);
+// The first op in program order that may take over the storage's bytes: every access of the storage has ended before
+// that op and every later one that starts a storage or uses a workspace. n_ops: none may. One stream: the op after the
+// last access. Clocks grow along a stream, so a binary search in each stream finds it.
+int hd_storage_end(const Lifetimes *l, const Storage *s);
+#endif

@@ -1,0 +1,389 @@
+// Packing of lifetimes into bytes. Four ideas together:
+//   - first fit in a good order: each value goes to the lowest gap (or the tightest one) among the values placed before
+//     it; which order is best depends on the program, so several are tried: by the contention of a value's life, which
+//     mostly packs at once what is tight first, and by size, life, area, start, end;
+//   - blame: values that stick out above the target go to the front of the order and everything is packed again
+//     (squeaky-wheel optimisation, Joslin & Clements 1999; TVM's hill climb does the like), keeping the best packing
+//     seen;
+//   - a climb by single moves, where blame goes in circles;
+//   - the lower bound ends the search, or coming within 1/2048 of it: most training plans do at once;
+//   - what stays more than 1 % above it is searched for in earnest (pack_search.c).
+// The work is bounded by steps counted, not by a clock, so the result is the same on every machine. Steps are counted
+// as if each value were compared with every one placed before it.
+#include "passes/memory/pack.h"
+#include "ir/base/out.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_ORDERS = 9, BLOCK = 64 };
+static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
+static const int64_t SEARCH_WORK = 64 * 1000 * 1000;  // of the tree search, all targets together: some 0.2 s
+enum { SEARCH_TRIES = 6 };
+
+typedef struct { int64_t lower, upper, start, end; } Placed; // all that the inner loop reads, in one place
+// Placed values, sorted by start. What they have in common lets a value pass over most blocks with one look: nothing
+// there is alive together with it, or everything is and leaves no room. Over thousands of values this is what first fit
+// costs.
+typedef struct {
+    int n;
+    int64_t first_lower, last_lower, first_upper, last_upper; // of their lives
+    int64_t end, gap;                                         // the highest end; the widest gap between them
+    Placed at[BLOCK];
+} Block;
+typedef struct {
+    int n;
+    const Interval *values;
+    int64_t *size;       // rounded up to the alignment
+    int64_t *offset, *best;
+    int64_t height, target, work;
+    Block **blocks, *pool; // the first n_blocks of the pool, in order
+    int n_blocks;
+    int *order;
+    int64_t *key, *key2;
+    int64_t *contention; // most bytes alive at one time of a value's life
+} Packer;
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
+
+static int64_t lesser(int64_t x, int64_t y) { return x < y ? x : y; }
+static int64_t greater(int64_t x, int64_t y) { return x > y ? x : y; }
+
+static void sum_up(Block *b) {
+    b->first_lower = b->first_upper = INT64_MAX;
+    b->last_lower = b->last_upper = b->end = INT64_MIN;
+    b->gap = 0;
+    for (int i = 0; i < b->n; i++) {
+        const Placed *w = &b->at[i];
+        if (i) b->gap = greater(b->gap, w->start - b->end);
+        b->first_lower = lesser(b->first_lower, w->lower);
+        b->last_lower = greater(b->last_lower, w->lower);
+        b->first_upper = lesser(b->first_upper, w->upper);
+        b->last_upper = greater(b->last_upper, w->upper);
+        b->end = greater(b->end, w->end);
+    }
+}
+
+// A new block at `at`.
+static Block *add_block(Packer *p, int at) {
+    Block *b = &p->pool[p->n_blocks];
+    memmove(&p->blocks[at + 1], &p->blocks[at], sizeof(Block *) * (size_t)(p->n_blocks++ - at));
+    b->n = 0;
+    return p->blocks[at] = b;
+}
+
+// Moves the upper half of a full block to a new one behind it.
+static void split(Packer *p, int at) {
+    Block *full = p->blocks[at], *upper = add_block(p, at + 1);
+    upper->n = BLOCK / 2;
+    full->n -= upper->n;
+    memcpy(upper->at, &full->at[full->n], sizeof(Placed) * (size_t)upper->n);
+    sum_up(full);
+    sum_up(upper);
+}
+
+// The last block that starts at or below an offset, or the first.
+static int block_of(const Packer *p, int64_t start) {
+    int lo = 0, hi = p->n_blocks;
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->blocks[mid]->at[0].start <= start) lo = mid;
+        else hi = mid;
+    }
+    return lo;
+}
+
+// Behind all that start at the same offset or below.
+static void insert(Packer *p, Placed v) {
+    if (!p->n_blocks) add_block(p, 0);
+    int k = block_of(p, v.start);
+    if (p->blocks[k]->n == BLOCK) {
+        split(p, k);
+        k = block_of(p, v.start);
+    }
+    Block *b = p->blocks[k];
+    int i = b->n++;
+    for (; i > 0 && b->at[i - 1].start > v.start; i--) b->at[i] = b->at[i - 1];
+    b->at[i] = v;
+    sum_up(b);
+}
+
+// Gives value v the lowest gap that holds it, or the tightest when `tight`.
+static void place(Packer *p, int v, bool tight) {
+    int64_t lower = p->values[v].lower, upper = p->values[v].upper, size = p->size[v], align = p->values[v].align;
+    int64_t top = 0, at = -1, slack = INT64_MAX;
+    for (int k = 0; k < p->n_blocks && (at < 0 || tight); k++) {
+        const Block *b = p->blocks[k];
+        if (b->last_upper <= lower || b->first_lower >= upper) continue;
+        if (b->last_lower < upper && b->first_upper > lower && b->gap < size && b->at[0].start - top < size) {
+            top = greater(top, round_up(b->end, align));
+            continue;
+        }
+        for (int i = 0; i < b->n; i++) {
+            const Placed *w = &b->at[i];
+            if (w->upper <= lower || w->lower >= upper) continue;
+            if (w->start - top >= size && w->start - top - size < slack) {
+                at = top;
+                if (!tight) break;
+                slack = w->start - top - size;
+            }
+            top = greater(top, round_up(w->end, align));
+        }
+    }
+    if (at < 0) at = top;
+    p->offset[v] = at;
+    insert(p, (Placed){lower, upper, at, at + size});
+}
+
+// Packs in p->order and keeps the packing when it is the lowest so far; returns its height.
+static int64_t pack_in_order(Packer *p, bool tight) {
+    int64_t height = 0;
+    p->n_blocks = 0;
+    for (int i = 0; i < p->n; i++) {
+        int v = p->order[i];
+        place(p, v, tight);
+        if (p->offset[v] + p->size[v] > height) height = p->offset[v] + p->size[v];
+    }
+    p->work -= (int64_t)p->n * p->n / 2 + p->n;
+    if (height < p->height) {
+        p->height = height;
+        memcpy(p->best, p->offset, sizeof(int64_t) * (size_t)p->n);
+    }
+    return height;
+}
+
+// Bottom-up merge sort of the order by descending key, then descending key2: stable, so equal keys keep the order they
+// had.
+static void sort_order(Packer *p, int *scratch) {
+    for (int width = 1; width < p->n; width *= 2) {
+        for (int lo = 0; lo < p->n; lo += 2 * width) {
+            int mid = lo + width < p->n ? lo + width : p->n, hi = lo + 2 * width < p->n ? lo + 2 * width : p->n;
+            int a = lo, b = mid;
+            for (int k = lo; k < hi; k++) {
+                bool left = a < mid;
+                if (left && b < hi) {
+                    int x = p->order[a], y = p->order[b];
+                    left = p->key[x] > p->key[y] || (p->key[x] == p->key[y] && p->key2[x] >= p->key2[y]);
+                }
+                scratch[k] = left ? p->order[a++] : p->order[b++];
+            }
+        }
+        memcpy(p->order, scratch, sizeof(int) * (size_t)p->n);
+    }
+}
+
+typedef struct { int64_t at, change; int value; } Event; // bytes that come alive or die; `value` comes alive, or -1
+
+static int by_time(const void *x, const void *y) {
+    const Event *a = x, *b = y;
+    if (a->at != b->at) return a->at < b->at ? -1 : 1;
+    if ((a->value < 0) != (b->value < 0)) return a->value < 0 ? -1 : 1; // ends before starts: lifetimes are half open
+    return a->value < b->value ? -1 : a->value > b->value;
+}
+
+static int find_events(Event *events, int n, const Interval *values) {
+    int n_events = 0;
+    for (int i = 0; i < n; i++) {
+        if (values[i].lower >= values[i].upper) continue;
+        int64_t size = round_up(values[i].size, values[i].align);
+        events[n_events++] = (Event){values[i].lower, size, i};
+        events[n_events++] = (Event){values[i].upper, -size, -1};
+    }
+    qsort(events, (size_t)n_events, sizeof(Event), by_time);
+    return n_events;
+}
+
+// The first of n times that is not before `at`.
+static int first_from(const int64_t *times, int n, int64_t at) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (times[mid] < at) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo;
+}
+
+// The times at which lives start are enough: only there more bytes come alive. The most among consecutive ones comes
+// from a table of the most among 1, 2, 4, ... of them.
+static void find_contention(Packer *p, Arena *a) {
+    Event *events = HD_NEWN(a, Event, 2 * p->n + 1);
+    int n_events = find_events(events, p->n, p->values), n = 0, levels = 1;
+    int64_t *times = HD_NEWN(a, int64_t, p->n + 1), live = 0;
+    while (1 << levels <= p->n) levels++;
+    int64_t **most = HD_NEWN(a, int64_t *, levels);
+    for (int k = 0; k < levels; k++) most[k] = HD_NEWN(a, int64_t, p->n + 1);
+    for (int i = 0; i < n_events; i++) {
+        live += events[i].change;
+        if (events[i].value < 0) continue;
+        if (!n || times[n - 1] != events[i].at) times[n++] = events[i].at;
+        most[0][n - 1] = live;
+    }
+    for (int k = 1; k < levels; k++)
+        for (int i = 0; i + (1 << k) <= n; i++) {
+            int64_t left = most[k - 1][i], right = most[k - 1][i + (1 << (k - 1))];
+            most[k][i] = left > right ? left : right;
+        }
+    for (int i = 0; i < p->n; i++) {
+        int from = first_from(times, n, p->values[i].lower), to = first_from(times, n, p->values[i].upper), k = 0;
+        if (from >= to) continue;
+        while (2 << k <= to - from) k++;
+        int64_t left = most[k][from], right = most[k][to - (1 << k)];
+        p->contention[i] = left > right ? left : right;
+    }
+}
+
+static void choose_order(Packer *p, int which, int *scratch) {
+    for (int i = 0; i < p->n; i++) {
+        const Interval *v = &p->values[i];
+        int64_t life = v->upper - v->lower, size = p->size[i];
+        int64_t area = size > INT64_MAX / (life + 1) ? INT64_MAX : size * life;
+        const int64_t keys[N_ORDERS][2] = {{p->contention[i], size},
+                                           {p->contention[i], life},
+                                           {p->contention[i], area},
+                                           {size, life},
+                                           {life, size},
+                                           {area, size},
+                                           {-v->lower, life},
+                                           {v->upper, life},
+                                           {-v->upper, -life}};
+        p->key[i] = keys[which][0];
+        p->key2[i] = keys[which][1];
+        p->order[i] = i;
+    }
+    sort_order(p, scratch);
+}
+
+// Moves the values that end above `level` to the front, keeping the order among both parts. false: there is none behind
+// the front.
+static bool blame(Packer *p, int64_t level, int *scratch) {
+    int n = 0, front = 0;
+    for (int i = 0; i < p->n; i++) {
+        int v = p->order[i];
+        if (p->offset[v] + p->size[v] <= level) continue;
+        if (i != n) front++;
+        scratch[n++] = v;
+    }
+    if (!front) return false;
+    for (int i = 0; i < p->n; i++) {
+        int v = p->order[i];
+        if (p->offset[v] + p->size[v] <= level) scratch[n++] = v;
+    }
+    memcpy(p->order, scratch, sizeof(int) * (size_t)p->n);
+    return true;
+}
+
+// Moves one value, mostly one of those that end highest, to another place of the order; keeps the move unless the
+// packing grows. Ties are kept, so the search drifts over plateaus. The generator is seeded alike every time.
+static void climb(Packer *p, int64_t height, bool tight, int64_t until, int *saved) {
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    while (p->height > p->target && p->work > until) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint64_t pick = random >> 33;
+        int from = (int)(pick % (uint64_t)p->n);
+        if (pick & 0x40000000) // the next one from there on that sticks out
+            for (int k = 0; k < p->n && p->offset[p->order[from]] + p->size[p->order[from]] < height; k++)
+                from = (from + 1) % p->n;
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        int to = (int)((random >> 33) % (uint64_t)p->n), v = p->order[from];
+        memcpy(saved, p->order, sizeof(int) * (size_t)p->n);
+        if (to < from) memmove(&p->order[to + 1], &p->order[to], sizeof(int) * (size_t)(from - to));
+        else memmove(&p->order[from], &p->order[from + 1], sizeof(int) * (size_t)(to - from));
+        p->order[to] = v;
+        int64_t now = pack_in_order(p, tight);
+        if (now <= height) height = now;
+        else memcpy(p->order, saved, sizeof(int) * (size_t)p->n);
+    }
+}
+
+static void search(Packer *p, int *scratch) {
+    int64_t height[N_ORDERS][2];
+    for (int i = 0; i < N_ORDERS; i++) {
+        for (int tight = 0; tight < 2; tight++) {
+            choose_order(p, i, scratch);
+            height[i][tight] = pack_in_order(p, tight);
+            if (p->height <= p->target || p->work <= 0) return;
+        }
+    }
+    // improve from each start in turn, best first, with an equal share of the work that is left
+    bool done[N_ORDERS][2] = {{false}};
+    int64_t share = p->work / 6;
+    for (int round = 0; round < 2 * N_ORDERS && p->work > 0; round++) {
+        int bi = -1, bt = 0;
+        for (int i = 0; i < N_ORDERS; i++)
+            for (int t = 0; t < 2; t++)
+                if (!done[i][t] && (bi < 0 || height[i][t] < height[bi][bt])) bi = i, bt = t;
+        done[bi][bt] = true;
+        choose_order(p, bi, scratch);
+        int64_t h = pack_in_order(p, bt), until = p->work - share;
+        while (p->height > p->target && p->work > until + share / 2 && p->work > 0) {
+            int64_t level = h - 1 < p->height - 1 ? h - 1 : p->height - 1;
+            if (level < p->target) level = p->target;
+            if (!blame(p, level, scratch)) break;
+            h = pack_in_order(p, bt);
+        }
+        climb(p, h, bt, until > 0 ? until : 0, scratch);
+        if (p->height <= p->target) return;
+    }
+}
+
+int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset) {
+    int64_t height = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t end = offset[i] + round_up(values[i].size, values[i].align);
+        if (values[i].size > 0 && end > height) height = end;
+    }
+    return height;
+}
+
+int64_t hd_pack_lower_bound(int n, const Interval *values) {
+    Arena *a = hd_arena_new();
+    Event *events = HD_NEWN(a, Event, 2 * n + 1);
+    int n_events = find_events(events, n, values);
+    int64_t live = 0, most = 0;
+    for (int i = 0; i < n_events; i++) {
+        live += events[i].change;
+        if (live > most) most = live;
+    }
+    hd_arena_free(a);
+    return most;
+}
+
+// Searches for lower packings than the best one: at the target first, then halfway between what was found and what was
+// not.
+static void search_deeper(Packer *p, int64_t bound) {
+    int64_t below = bound, at = p->target;
+    for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
+        if (hd_pack_search(p->n, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
+        else p->height = hd_pack_height(p->n, p->values, p->best);
+        at = below + (p->height - below) / 2;
+    }
+}
+
+int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
+    if (n == 0) return 0;
+    Arena *a = hd_arena_new();
+    int64_t bound = hd_pack_lower_bound(n, values);
+    Packer p = {.n = n,
+                .values = values,
+                .height = INT64_MAX,
+                .target = capacity > bound ? capacity : bound + bound / 2048,
+                .work = WORK};
+    p.size = HD_NEWN(a, int64_t, n);
+    p.offset = HD_NEWN(a, int64_t, n);
+    p.best = HD_NEWN(a, int64_t, n);
+    int most_blocks = n / (BLOCK / 2) + 1; // all but one are half full at least
+    p.blocks = HD_NEWN(a, Block *, most_blocks);
+    p.pool = HD_NEWN(a, Block, most_blocks);
+    p.order = HD_NEWN(a, int, n);
+    p.key = HD_NEWN(a, int64_t, n);
+    p.key2 = HD_NEWN(a, int64_t, n);
+    p.contention = HD_NEWN(a, int64_t, n);
+    for (int i = 0; i < n; i++) p.size[i] = round_up(values[i].size, values[i].align);
+    find_contention(&p, a);
+    search(&p, HD_NEWN(a, int, n));
+    search_deeper(&p, bound);
+    memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
+    hd_arena_free(a);
+    return capacity > 0 && p.height > capacity;
+}

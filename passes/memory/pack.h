@@ -1,0 +1,29 @@
+// Packing: byte offsets for values whose lifetimes are known (dynamic storage allocation, NP-hard). Values whose
+// lifetimes overlap get disjoint bytes. Also reads and writes the CSV files of the MiniMalloc benchmarks.
+#ifndef PASSES_MEMORY_PACK_H
+#define PASSES_MEMORY_PACK_H
+#include "ir/base/arena.h"
+#include <stdint.h>
+
+typedef struct { int64_t lower, upper, size, align; } Interval; // alive in [lower, upper); align: a power of two
+
+// Fills offset[0..n). Stops as soon as everything fits into `capacity`; 0: packs as tightly as it finds. Returns 0, or
+// 1 when the best packing found is larger than the capacity.
+int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity);
+// Searches for a packing into `capacity` (pack_search.c): within `steps` steps of inner loops, counted so that equal
+// inputs give equal packings, and within `seconds` unless that is 0. Returns 0, or 1 when there is none or none was
+// found; then `offset` stays as it was.
+int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds);
+// No packing is smaller: the most bytes alive at one time, each size rounded up to its alignment.
+int64_t hd_pack_lower_bound(int n, const Interval *values);
+// Bytes that a packing takes.
+int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset);
+
+// Packs the values of a CSV text with a header naming the columns id, lower, upper, size (any order; more columns are
+// kept out) and writes the same with a column `offset`. Returns NULL, or what is wrong with the text. height and bound
+// may be NULL. With a capacity it searches until everything fits, until no packing can exist, or for `seconds` (0: no
+// limit).
+struct Out;
+const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, double seconds, struct Out *out, int64_t *height,
+                        int64_t *bound);
+#endif

@@ -1,0 +1,88 @@
+// What the files of the packing search share. search: the tree; sections: what the values are to it, found once, and
+// their ranks, found for each restart; conflict: why a branch ends.
+#ifndef PASSES_MEMORY_PACK_SEARCH_H
+#define PASSES_MEMORY_PACK_SEARCH_H
+#include "passes/memory/pack.h"
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { N_RANKINGS = 6 };
+
+typedef struct {
+    int64_t size, align;
+    int64_t low, later; // the lowest offset left to it; while it sleeps, a lower one than it can get
+    int under;          // the placed value whose top `low` is, or -1
+    int conflict; // while it sleeps: where in `sets` stands why its branch failed, and why nothing below `later` is
+                  // left to it
+    int first, end;     // sections in which it is alive
+    int rank, twin;     // twin: the value just like it that must be placed before, or -1
+    bool placed, asleep;
+} Box;
+typedef enum { SET_PLACED, SET_LOW, SET_LATER, SET_ASLEEP } ChangeKind;
+typedef struct { ChangeKind kind; int at, other; int64_t was; } Undo; // other: what `under` or `conflict` was
+typedef struct { int n, size; int *at; } Ints;
+typedef struct { int n, size; uint64_t *at; } Words;
+
+typedef struct { int64_t key[3]; int id; } Sorted; // ascending by keys, then by id
+
+typedef struct {
+    int n, n_sections;
+    Box *box;
+    int64_t *offset;
+    int64_t *rest, *full, *fails;   // by section: bytes not yet placed; of all its values; branches that it ended
+    int *member, *members;          // members of section s: member[members[s] .. members[s + 1])
+    int *neighbour, *neighbours;    // values that overlap value v, likewise
+    int64_t capacity, steps, nodes, node_limit;
+    Sorted *sorted;                 // for ranking
+    double until;                   // of the monotonic clock; 0: no limit
+    bool late;
+    int strategy;
+    Undo *trail;
+    int n_trail, trail_size;
+    Ints stack, queue; // lists of waiting values and choices, one behind the other; work list of find_choices
+    int64_t *most;                  // find_choices: the highest offset at which a value of the set may lie
+    int *in_set, *touched;          // marks: the run of find_choices, the placement
+    int run, placements;
+    int64_t *key;                   // section_holds: the lowest places of what waits in a section, ascending
+    int words;                      // of a set of values, one bit each
+    uint64_t *conflict;             // of the branch that ended last
+    Words sets;                     // a stack of sets
+    int *blamed, blames;            // marks: the run of blaming
+} Search;
+
+static inline int64_t hd_round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
+
+static inline int64_t hd_lowest(const Box *b) { return b->asleep ? b->later : b->low; }
+
+static inline void *hd_grow(void *at, int *size, int n, size_t each) {
+    if (n <= *size) return at;
+    while (*size < n) *size = *size ? 2 * *size : 1024;
+    at = realloc(at, (size_t)*size * each);
+    if (!at) abort();
+    return at;
+}
+
+// Sections, their members and the neighbours of values; false: too many to keep.
+bool hd_sections_find(Search *s, const Interval *values, Arena *a);
+// Ranks the values in one of N_RANKINGS ways, and chains those that are alike in the order of their ranks.
+void hd_sections_rank(Search *s, const Interval *values, int which);
+// The values that take part, by their first section; returns how many.
+int hd_sections_list(Search *s, int *list);
+
+// A conflict is a set of values: placed ones and waiting ones. In any packing of these alone that keeps each placed one
+// below those of them placed after it and those waiting, something exceeds the capacity. So it holds as long as its
+// placed values are placed.
+static inline void hd_conflict_add(Search *s, int v) { s->conflict[v >> 6] |= UINT64_C(1) << (v & 63); }
+static inline bool hd_conflict_has(const Search *s, int v) { return s->conflict[v >> 6] >> (v & 63) & 1; }
+void hd_conflict_empty(Search *s);
+// Pushes a copy of it; returns where that stands.
+int hd_conflict_push(Search *s);
+void hd_conflict_unite(Search *s, int pushed);      // adds a pushed one to it
+void hd_conflict_unite_into(Search *s, int pushed); // and the other way
+// Adds a waiting value to the conflict, with why it lies no lower: what it rests on, and that on, down to the ground.
+// What has been blamed since `blames` went up is not looked at again.
+void hd_conflict_blame(Search *s, int v);
+// Blames those neighbours of v that are in the conflict and whose lowest place is above `most`, or with `tops`, whose
+// lowest top is. Returns whether there was one.
+bool hd_conflict_blame_neighbours(Search *s, int v, int64_t most, bool tops);
+#endif

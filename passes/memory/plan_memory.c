@@ -1,0 +1,276 @@
+// plan-memory: an address for every buffer, value and workspace of a plan; the arena is their sum.
+//   [0, persistent)  buffers that persist, in the order declared;
+//   from there on    one region that all functions use in turn, since they run one after another: first the arguments, at the same
+//                    place in every function (the runtime feeds one address), then the function's own storages, packed (pack.h):
+//                    results, workspaces, and its transient buffers. A transient buffer belongs to one function.
+// Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a
+// multiple of 256 bytes but those inside buffers.
+//
+// Lifetimes are intervals of program order, extended until happens-before allows reuse (hd_storage_end): every access
+// of a storage has ended before any op at or behind its interval's end that starts another one. Of two storages with
+// disjoint intervals the later one starts with such an op, and all its other accesses follow that op, so the two may
+// share bytes in every order that the streams allow. The lower bound is the most bytes in these intervals at one place
+// of program order; no packing of them is smaller. It is above what happens-before alone would ask for only where a
+// storage's interval reaches over one that starts in order behind it, because a third, in between or later, does not:
+// then two streams run so far apart that program order shows lives side by side that are not.
+//   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
+//   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
+#include "passes/memory/lifetimes.h"
+#include "passes/memory/pack.h"
+#include "passes/pass.h"
+
+enum { ALIGN = 256 };
+
+typedef struct {
+    const char *name;
+    const Type *type;
+    int64_t offset;
+} Slot; // an argument, by name, in every function that has it
+
+typedef struct {
+    Module *m;
+    Arena *a;
+    int64_t persistent;
+    VEC(Slot) slots;
+    int64_t top, bound; // of all functions so far: bytes of the arena, and the least that any packing needs
+    const Func *peak;   // whose live bytes are `bound`
+    const Op *peak_op;
+    const Func **user;  // by symbol id: the function that uses a transient buffer
+} Planner;
+
+static int64_t round_up(int64_t n) { return (n + ALIGN - 1) & ~(int64_t)(ALIGN - 1); }
+
+static void place_buffers(Planner *p) {
+    for (Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type || hd_has(&s->attrs, A_TRANSIENT)) continue;
+        s->place = (Place){.placed = true, .offset = p->persistent};
+        p->persistent += round_up(hd_type_bytes(s->type));
+    }
+    p->top = p->bound = p->persistent;
+}
+
+// Equal names and types share a slot; slots are laid out in the order in which they are first seen.
+static int64_t argument_slot(Planner *p, const Value *v) {
+    int64_t at = p->persistent;
+    for (int i = 0; i < p->slots.n; i++) {
+        const Slot *s = &p->slots.at[i];
+        if (s->type == v->type && v->name && strcmp(s->name, v->name) == 0) return s->offset;
+        at = s->offset + round_up(hd_type_bytes(s->type));
+    }
+    Slot s = {v->name ? v->name : "", v->type, at};
+    hd_push(p->a, &p->slots, s);
+    return at;
+}
+
+// The first byte behind the arguments of a function.
+static int64_t place_arguments(Planner *p, Func *f) {
+    int64_t top = p->persistent;
+    for (int i = 0; i < f->n_args; i++) {
+        Value *v = f->args[i];
+        v->place = (Place){.placed = true, .offset = argument_slot(p, v)};
+        int64_t end = v->place.offset + round_up(hd_type_bytes(v->type));
+        if (end > top) top = end;
+    }
+    return top;
+}
+
+// Two arguments of one function with one name would share a slot; the parser lets none through.
+static void check_names(const Func *f) {
+    for (int i = 0; i < f->n_args; i++)
+        for (int k = 0; k < i; k++)
+            if (f->args[i]->name && f->args[k]->name && strcmp(f->args[i]->name, f->args[k]->name) == 0)
+                HD_BUG("@%s has two arguments %%%s", f->name, f->args[i]->name);
+}
+
+typedef struct { Interval *interval; int64_t *offset; int n; Storage **storage; Op **workspace; } Region;
+
+static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
+    r->interval[r->n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, ALIGN};
+    r->storage[r->n++] = s;
+}
+
+static Region find_intervals(const Lifetimes *l, Arena *a) {
+    int most = l->n_storages + l->f->n_ops;
+    Region r = {HD_NEWN(a, Interval, most), HD_NEWN(a, int64_t, most), 0, HD_NEWN(a, Storage *, most),
+                HD_NEWN(a, Op *, most)};
+    for (Op *o = l->f->first; o; o = o->next) {
+        for (int i = 0; i < o->n_out; i++) {
+            Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
+            if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0) add_storage(&r, l, s);
+        }
+        int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
+        if (workspace <= 0) continue;
+        Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
+        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, ALIGN};
+        r.workspace[r.n++] = o;
+    }
+    for (int i = l->f->n_values; i < l->n_storages; i++)
+        if (l->storage[i].transient && l->storage[i].touches) add_storage(&r, l, &l->storage[i]);
+    return r;
+}
+
+static void place_values(Planner *p, const Lifetimes *l, int64_t base, const Region *r) {
+    for (int i = 0; i < r->n; i++) {
+        if (r->storage[i]) r->storage[i]->at = base + r->offset[i];
+        else hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
+    }
+    for (Symbol *s = p->m->symbols; s; s = s->next)
+        if (p->user[s->id] == l->f) s->place = (Place){.placed = true, .offset = hd_storage_of_buffer(l, s)->at};
+    for (Op *o = l->f->first; o; o = o->next) {
+        for (int i = 0; i < o->n_out; i++) {
+            Value *v = o->out[i];
+            Home h = l->homes[v->id];
+            const Storage *s = hd_storage_of(l, v);
+            int64_t at = h.buffer ? h.buffer->place.offset + h.at : h.root->place.offset;
+            if (s) at = s->buffer ? s->buffer->place.offset + s->at : s->at;
+            v->place = (Place){.placed = true, .offset = s && s->bytes == 0 && !s->buffer ? base : at};
+        }
+    }
+}
+
+// The op during which the most bytes are live, and how many.
+static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op **at) {
+    int n = l->f->n_ops;
+    int64_t *change = HD_NEWN(a, int64_t, n + 2), live = 0, most = -1;
+    for (int i = 0; i < r->n; i++) {
+        change[r->interval[i].lower] += round_up(r->interval[i].size);
+        change[r->interval[i].upper] -= round_up(r->interval[i].size);
+    }
+    for (int i = 0; i < n; i++) {
+        live += change[i];
+        if (live > most) most = live, *at = l->ops[i];
+    }
+    return most < 0 ? 0 : most;
+}
+
+// Transient buffers of the function become its own. false after reporting one that another function uses too.
+static bool own_buffers(Planner *p, const Lifetimes *l) {
+    for (int i = l->f->n_values; i < l->n_storages; i++) {
+        const Symbol *s = l->storage[i].transient;
+        if (!s || !l->storage[i].touches) continue;
+        if (p->user[s->id]) {
+            hd_error(p->m->cx, s->span, "buffer @%s is transient, but both @%s and @%s use it", s->name,
+                     p->user[s->id]->name, l->f->name);
+            return false;
+        }
+        p->user[s->id] = l->f;
+    }
+    return true;
+}
+
+// A transient buffer that no function uses, or that they leave without bytes: an address all the same.
+static void place_unused(Planner *p) {
+    for (Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type || p->user[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
+        s->place = (Place){.placed = true, .offset = p->persistent};
+        int64_t end = p->persistent + round_up(hd_type_bytes(s->type));
+        if (end > p->top) p->top = end;
+        if (end > p->bound) p->bound = end;
+    }
+}
+
+typedef struct {
+    Func *f;
+    int64_t base, live;
+    Lifetimes l;
+    Region r;
+    bool done;
+} Work; // what a function asks of the region
+
+static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
+    *w = (Work){.f = f, .base = place_arguments(p, f), .l = hd_lifetimes(f, p->a)};
+    if (!own_buffers(p, &w->l)) return false;
+    hd_share_storage(&w->l, p->a);
+    w->r = find_intervals(&w->l, p->a);
+    const Op *at = f->first;
+    w->live = w->base + find_peak(&w->l, &w->r, p->a, &at);
+    if (w->live > p->bound || !p->peak) {
+        p->bound = w->live > p->bound ? w->live : p->bound;
+        p->peak = f;
+        p->peak_op = at;
+    }
+    hd_count(cx, "stores made in place", w->l.stored);
+    hd_count(cx, "launches that overwrite an operand", w->l.overwritten);
+    return true;
+}
+
+// The function that needs most goes first: below its top nothing is gained in the others, and packing them is quick.
+static void pack_functions(Planner *p, Work *work, int n) {
+    for (int k = 0; k < n; k++) {
+        Work *w = NULL;
+        for (int i = 0; i < n; i++)
+            if (!work[i].done && (!w || work[i].live > w->live)) w = &work[i];
+        w->done = true;
+        hd_pack(w->r.n, w->r.interval, w->r.offset, p->top > w->base ? p->top - w->base : 0);
+        int64_t top = w->base + hd_pack_height(w->r.n, w->r.interval, w->r.offset);
+        if (top > p->top) p->top = top;
+        place_values(p, &w->l, w->base, &w->r);
+    }
+}
+
+static const char *origin(const Planner *p, const Op *o) {
+    if (!o) return "nothing";
+    const char *mnemonic = hd_op_info(o->kind)->mnemonic;
+    if (!o->loc.path && !o->loc.file) return mnemonic;
+    return hd_sprintf(p->a, "%s (%s, %s:%d)", mnemonic, o->loc.path ? o->loc.path : "", o->loc.file ? o->loc.file : "",
+                      o->loc.line);
+}
+
+// --device-memory: says how much is needed, by whom, and what would fit. Transient bytes grow with the batch.
+static bool fits(const Planner *p) {
+    const Symbol *target = NULL, *train = NULL;
+    for (const Symbol *s = p->m->symbols; s; s = s->next) {
+        if (s->kind == SYM_CONFIG && strcmp(s->name, "target") == 0) target = s;
+        if (s->kind == SYM_CONFIG && strcmp(s->name, "train") == 0) train = s;
+    }
+    const Attr *limit = target ? hd_attr(&target->attrs, A_DEVICE_MEMORY_BYTES) : NULL;
+    if (!limit || p->top <= limit->i) return true;
+    int64_t transient = p->top - p->persistent, room = limit->i - p->persistent;
+    int64_t batch = train ? hd_int(&train->attrs, A_BATCH, 0) : 0;
+    hd_error(p->m->cx, target->span, "the plan takes %lld bytes of device memory and only %lld are allowed",
+             (long long)p->top, (long long)limit->i);
+    hd_note(p->m->cx, (Span){0},
+            "%lld bytes are parameters, gradients and optimizer state; %lld more are live in @%s during %s",
+            (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(p, p->peak_op));
+    int64_t best = room > 0 && transient > 0 ? (int64_t)((double)batch * ((double)room / (double)transient)) : 0;
+    if (room <= 0) hd_note(p->m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
+    else if (best >= 1 && best < batch)
+        hd_note(p->m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best,
+                (long long)batch);
+    else hd_note(p->m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
+    return false;
+}
+
+static void declare_arena(const Planner *p) {
+    Module *m = p->m;
+    Symbol *s = hd_symbol_find(m, "device");
+    if (!s) s = hd_symbol_add(m, SYM_ARENA, "device", NULL);
+    hd_set_int(m->cx, &s->attrs, A_BYTES, p->top);
+    hd_set_int(m->cx, &s->attrs, A_LOWER_BOUND_BYTES, p->bound);
+    hd_set_int(m->cx, &s->attrs, A_PERSISTENT_BYTES, p->persistent);
+    if (p->peak) hd_set_word(m->cx, &s->attrs, A_PEAK_AT, p->peak->name);
+}
+
+Change hd_pass_plan_memory(Module *m, PassCx *cx) {
+    Planner p = {.m = m, .a = cx->scratch, .user = HD_NEWN(cx->scratch, const Func *, m->n_symbols + 1)};
+    const Symbol *taken = hd_symbol_find(m, "device");
+    if (taken && taken->kind != SYM_ARENA) {
+        hd_error(m->cx, taken->span, "@device names the device's memory in every plan; this %s needs another name",
+                 hd_symbol_keyword(taken->kind));
+        return FAILED;
+    }
+    place_buffers(&p);
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) check_names(f);
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) hd_renumber(f), place_arguments(&p, f);
+    int n = 0, n_functions = 0;
+    for (const Func *f = m->funcs; f; f = f->next) n_functions += !f->is_kernel;
+    Work *work = HD_NEWN(p.a, Work, n_functions + 1);
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel && !prepare(&p, f, &work[n++], cx)) return FAILED;
+    pack_functions(&p, work, n);
+    place_unused(&p);
+    declare_arena(&p);
+    return fits(&p) ? CHANGED : FAILED;
+}

@@ -1,0 +1,121 @@
+// The numbers of a report. Bytes are those of the moment at which most are live: what persists, and what is live in the
+// function and op that hold the peak; `unused` is what packing and alignment leave over, so the classes add up to the
+// arena.
+#include "passes/report/facts.h"
+#include "ir/cost.h"
+#include "passes/settings.h"
+#include "passes/verify/verify_plan.h"
+#include <string.h>
+
+static int64_t round_up(int64_t n) { return (n + 255) & ~(int64_t)255; }
+
+static ReportClass class_of_buffer(const Symbol *s) {
+    static const struct { const char *role; ReportClass c; } roles[] = {
+        {"compute", CLASS_WEIGHTS},    {"next", CLASS_WEIGHTS},      {"gathered", CLASS_WEIGHTS},
+        {"grad", CLASS_GRADIENTS},     {"gradient", CLASS_GRADIENTS}, {"moment1", CLASS_OPTIMIZER},
+        {"moment2", CLASS_OPTIMIZER},  {"state", CLASS_OPTIMIZER},   {"staging", CLASS_STAGING}};
+    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(roles[i].role, role) == 0) return roles[i].c;
+    return CLASS_SHARDS;
+}
+
+// By value id: whether a value is a gradient, on its way into a gradient buffer. Gradients of activations are
+// activations' work.
+static const bool *find_gradients(const Func *f, Arena *a) {
+    bool *on_the_way = HD_NEWN(a, bool, f->n_values + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        if (o->kind != OP_STORE) continue;
+        const Value *in = o->in[0];
+        while (in->def && hd_op_is(in->def, TRAIT_ALIAS)) in = in->def->in[0];
+        const Symbol *b = hd_symbol_find(f->module, hd_word(&o->attrs, A_INTO, ""));
+        on_the_way[in->id] |= b && class_of_buffer(b) == CLASS_GRADIENTS;
+    }
+    return on_the_way;
+}
+
+ReportClass hd_report_class(const Facts *r, int i) {
+    const LiveItem *x = &r->live.at[i];
+    if (x->buffer) return class_of_buffer(x->buffer);
+    return !x->value ? CLASS_WORKSPACES : r->gradient[x->value->id] ? CLASS_GRADIENTS : CLASS_ACTIVATIONS;
+}
+
+bool hd_report_at_peak(const Facts *r, int i) {
+    return r->live.during && r->live.during->id >= r->live.at[i].from && r->live.during->id <= r->live.at[i].to;
+}
+
+// How often a step runs a function; 0: it is no part of a step.
+static int64_t runs_per_step(const Module *m, const Func *f) {
+    int64_t micro = hd_int(hd_settings(m, "train"), A_MICRO, 1);
+    if (strcmp(f->name, "micro") == 0) return micro > 2 ? micro - 2 : 0;
+    static const char *const once[] = {"micro_only", "micro_first", "micro_last", "update"};
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++)
+        if (strcmp(f->name, once[i]) == 0) return 1;
+    return 0;
+}
+
+// Whether the program does something for an op: not for aliases, the return, and stores whose operand is already there.
+static bool is_action(const Op *o) {
+    return !hd_is_alias(o) && o->kind != OP_RETURN && o->kind != OP_BEGIN &&
+           !(o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE));
+}
+
+static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
+    double flops, bytes;
+    hd_cost_of_func(f, &flops, &bytes);
+    int64_t runs = runs_per_step(m, f);
+    r->flops += flops * (double)runs;
+    for (const Op *o = f->first; o; o = o->next) r->actions += is_action(o) ? runs : 0;
+    r->graphs += runs > 0 && strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
+    if (runs > 0) hd_report_traffic(f, runs, r, a);
+    Live live = hd_live(f, a);
+    if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
+}
+
+// A gradient buffer of a bucket that holds the whole of it, as the buffer of a rank's shard does not.
+static bool is_whole_gradient(const Module *m, const Symbol *s) {
+    const Symbol *bucket = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
+    return class_of_buffer(s) == CLASS_GRADIENTS &&
+           (!bucket || !bucket->type || hd_type_count(s->type) == hd_type_count(bucket->type));
+}
+
+static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
+    if (s->kind == SYM_PARAM && s->type) r->parameters += hd_type_count(s->type);
+    if (s->kind == SYM_ARENA && strcmp(s->name, "host") == 0) r->pinned = hd_int(&s->attrs, A_BYTES, 0);
+    if (s->kind == SYM_ARENA && strcmp(s->name, "device") == 0) {
+        r->peak = hd_int(&s->attrs, A_BYTES, 0);
+        r->bound = hd_int(&s->attrs, A_LOWER_BOUND_BYTES, 0);
+        r->persistent = hd_int(&s->attrs, A_PERSISTENT_BYTES, 0);
+    }
+    if (s->kind == SYM_BUCKET && s->type) {
+        r->buckets++;
+        r->padding += hd_int(&s->attrs, A_PADDING, 0) * hd_dtype_bytes(s->type->dtype);
+    }
+    if (s->kind != SYM_BUFFER || !s->type || s->place.host || hd_has(&s->attrs, A_TRANSIENT)) return;
+    r->classes[class_of_buffer(s)] += round_up(hd_type_bytes(s->type));
+    r->gradients_max += is_whole_gradient(m, s);
+}
+
+Facts hd_report_facts(const Module *m, Arena *a) {
+    const Attrs *train = hd_settings(m, "train"), *schedule = hd_settings(m, "schedule");
+    Facts r = {.model_flops =
+                   (double)hd_int(hd_settings(m, "model"), A_MODEL_FLOPS, 0) * (double)hd_int(train, A_MICRO, 1),
+               .shard = hd_int(schedule, A_SHARD, 1),
+               .replicate = hd_int(schedule, A_REPLICATE, 1),
+               .strategy = hd_word(schedule, A_FSDP, "none")};
+    for (const Symbol *s = m->symbols; s; s = s->next) add_symbol(&r, m, s);
+    for (const Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) r.kernels++;
+        else add_function(&r, m, f, a);
+    }
+    PlanMaxima most = hd_plan_maxima(m, a);
+    r.gathered_max = most.gathered_units;
+    r.gradients_max += most.live_gradients;
+    if (r.at) r.gradient = find_gradients(r.at, a);
+    for (int i = 0; i < r.live.n; i++)
+        if (hd_report_at_peak(&r, i)) r.classes[hd_report_class(&r, i)] += r.live.at[i].bytes;
+    r.classes[CLASS_UNUSED] = r.peak;
+    for (int i = 0; i < CLASS_UNUSED; i++) r.classes[CLASS_UNUSED] -= r.classes[i];
+    r.verified = hd_check_plan(m, a, &r.unproved).n == 0;
+    return r;
+}

@@ -1,0 +1,41 @@
+// The numbers of a report, computed from the finished plan alone.
+#ifndef PASSES_REPORT_FACTS_H
+#define PASSES_REPORT_FACTS_H
+#include "passes/analysis/live.h"
+#include "passes/verify/verify_plan.h"
+
+#define HD_REPORT_CLASSES(X) \
+    X(SHARDS, "shards") X(OPTIMIZER, "optimizer") X(WEIGHTS, "weights") X(GRADIENTS, "gradients") X(ACTIVATIONS, "activations") \
+    X(WORKSPACES, "workspaces") X(STAGING, "staging") X(UNUSED, "unused")
+typedef enum {
+#define X(id, text) CLASS_##id,
+    HD_REPORT_CLASSES(X)
+#undef X
+    N_CLASSES
+} ReportClass;
+
+typedef struct { const char *name; int64_t count, bytes, exposed; } Traffic; // of one rank and step
+typedef struct { Traffic *at; int n, cap; } Traffics;
+
+typedef struct {
+    int64_t peak, bound, persistent, pinned, classes[N_CLASSES];
+    const Func *at; // the function that holds the peak
+    Live live;      // of it
+    const bool *gradient; // its values on their way into a gradient buffer, by id
+    int graphs, kernels, buckets;
+    int gathered_max, gradients_max; // gathered units and whole gradients of units alive at once
+    int64_t parameters, actions, padding, shard, replicate;
+    const char *strategy;
+    double flops, model_flops;
+    Traffics kinds, streams; // collectives by kind; by the stream they run on
+    bool verified;
+    Findings unproved; // what the verifier can neither prove nor refute
+} Facts;
+
+Facts hd_report_facts(const Module *m, Arena *a);
+// Of live item i of the function at the peak: what it is, and whether it is alive during the peak's op.
+ReportClass hd_report_class(const Facts *r, int i);
+bool hd_report_at_peak(const Facts *r, int i);
+// Adds the collectives of a function that runs `runs` times a step.
+void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a);
+#endif

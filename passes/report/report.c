@@ -1,0 +1,195 @@
+// The two forms of the report. The numbers come from facts.c and traffic.c.
+#include "passes/report/report.h"
+#include "passes/report/facts.h"
+#include <string.h>
+
+typedef long long ll;
+
+static const char *const class_text[] = {
+#define X(id, text) text,
+    HD_REPORT_CLASSES(X)
+#undef X
+};
+
+// --- JSON
+
+static void put_int(Out *o, const char *key, int64_t v) { hd_printf(o, "  \"%s\": %lld,\n", key, (ll)v); }
+
+static void put_string(Out *o, const char *key, const char *s) {
+    hd_printf(o, "  \"%s\": ", key);
+    hd_put_quoted(o, s);
+    hd_puts(o, ",\n");
+}
+
+static void put_traffics(Out *o, const char *key, const Traffics *list) {
+    hd_printf(o, "  \"%s\": {", key);
+    for (int i = 0; i < list->n; i++) {
+        const Traffic *t = &list->at[i];
+        hd_printf(o, "%s\"%s\": {\"count\": %lld, \"bytes\": %lld, \"exposed_bytes\": %lld}", i ? ", " : "", t->name,
+                  (ll)t->count, (ll)t->bytes, (ll)t->exposed);
+    }
+    hd_puts(o, "},\n");
+}
+
+static void put_json(const Facts *r, double seconds, Out *o) {
+    hd_puts(o, "{\n");
+    put_int(o, "ranks", r->shard * r->replicate);
+    hd_printf(o, "  \"mesh\": {\"shard\": %lld, \"replicate\": %lld},\n", (ll)r->shard, (ll)r->replicate);
+    put_string(o, "strategy", r->strategy);
+    put_int(o, "parameters", r->parameters);
+    put_int(o, "buckets", r->buckets);
+    put_int(o, "padding_bytes", r->padding);
+    put_int(o, "peak_bytes", r->peak);
+    put_int(o, "lower_bound_bytes", r->bound);
+    put_int(o, "persistent_bytes", r->persistent);
+    put_int(o, "transient_bytes", r->peak - r->persistent);
+    put_int(o, "host_pinned_bytes", r->pinned);
+    put_string(o, "peak_at", r->at ? r->at->name : "");
+    hd_puts(o, "  \"classes\": {");
+    for (int i = 0; i < N_CLASSES; i++) hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", class_text[i], (ll)r->classes[i]);
+    hd_puts(o, "},\n");
+    put_traffics(o, "collectives", &r->kinds);
+    put_traffics(o, "streams", &r->streams);
+    put_int(o, "gathered_units_max", r->gathered_max);
+    put_int(o, "live_grad_buffers_max", r->gradients_max);
+    put_int(o, "graphs", r->graphs);
+    put_int(o, "kernels", r->kernels);
+    put_int(o, "actions_per_step", r->actions);
+    hd_printf(o, "  \"flops_per_step\": %.0f,\n", r->flops);
+    if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
+    if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
+    hd_puts(o, "  \"unproved\": [");
+    for (int i = 0; i < r->unproved.n; i++) {
+        if (i) hd_puts(o, ", ");
+        hd_put_quoted(o, r->unproved.at[i].text);
+    }
+    hd_puts(o, "],\n");
+    hd_printf(o, "  \"verified\": %s\n}\n", r->verified ? "true" : "false");
+}
+
+// --- text
+
+static double gib(int64_t bytes) { return (double)bytes / (double)(1 << 30); }
+
+static const char *action(Arena *a, const Op *o) {
+    if (!o) return "argument";
+    const char *name = hd_op_info(o->kind)->mnemonic;
+    const Func *k = o->kind == OP_LAUNCH ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
+    return k ? hd_sprintf(a, "%s @%s", name, k->name) : name;
+}
+
+static const char *place(Arena *a, const Op *o) { // "  gpt2.hd:14"
+    return o && o->loc.file ? hd_sprintf(a, "  %s:%d", o->loc.file, o->loc.line) : "";
+}
+
+// blocks.0.mlp and blocks.1.mlp: blocks.*.mlp
+static const char *join_paths(Arena *a, const char *x, const char *y) {
+    Out o = hd_out(a);
+    while (*x && *y) {
+        size_t n = strcspn(x, "."), m = strcspn(y, ".");
+        if (n == m && strncmp(x, y, n) == 0) hd_putn(&o, x, n);
+        else hd_puts(&o, "*");
+        x += n;
+        y += m;
+        if (*x && *y) hd_puts(&o, "."), x++, y++;
+    }
+    if ((*x || *y) && !(o.n && o.text[o.n - 1] == '*')) hd_puts(&o, "*");
+    return o.text;
+}
+
+static void put_classes(const Facts *r, Out *o) {
+    hd_printf(o, "\n%20s  %7s  class\n", "bytes", "share");
+    for (int i = 0; i < N_CLASSES; i++)
+        if (r->classes[i])
+            hd_printf(o, "%20lld  %5.1f %%  %s\n", (ll)r->classes[i],
+                      r->peak ? 100.0 * (double)r->classes[i] / (double)r->peak : 0.0, class_text[i]);
+    hd_printf(o, "%20lld  100.0 %%  in all\n", (ll)r->peak);
+    if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", (ll)r->pinned);
+}
+
+// What is live at the peak and was made by the same line of the model in the same way, in all instances together.
+typedef struct { ReportClass c; const char *action, *place, *path; int64_t bytes; int n; } Holder;
+typedef VEC(Holder) Holders;
+
+static void add_holder(Holders *all, const Facts *r, int i, Arena *a) {
+    const LiveItem *x = &r->live.at[i];
+    const char *path = x->by && x->by->loc.path ? x->by->loc.path : "";
+    Holder h = {hd_report_class(r, i), action(a, x->by), place(a, x->by), path, x->bytes, 1};
+    if (x->buffer) h.action = hd_sprintf(a, "%s buffer", hd_word(&x->buffer->attrs, A_ROLE, "transient"));
+    if (x->buffer && hd_has(&x->buffer->attrs, A_BUCKET))
+        h.path = hd_word(&x->buffer->attrs, A_BUCKET, ""), h.place = "";
+    for (int k = 0; k < all->n; k++) {
+        Holder *old = &all->at[k];
+        if (old->c != h.c || strcmp(old->action, h.action) != 0 || strcmp(old->place, h.place) != 0) continue;
+        old->path = join_paths(a, old->path, h.path);
+        old->bytes += h.bytes;
+        old->n++;
+        return;
+    }
+    hd_push(a, all, h);
+}
+
+static void put_holders(const Facts *r, Arena *a, Out *o) {
+    enum { MOST = 16 };
+    Holders all = {0};
+    for (int i = 0; i < r->live.n; i++)
+        if (hd_report_at_peak(r, i)) add_holder(&all, r, i, a);
+    const Op *during = r->live.during;
+    hd_printf(o, "\npeak in @%s during op %d: [%s] %s  %s%s; live then:\n", r->at->name, during->id,
+              during->stream ? during->stream : "", action(a, during), during->loc.path ? during->loc.path : "",
+              place(a, during));
+    for (int k = 0; k < MOST && k < all.n; k++) {
+        int best = k; // the largest of the rest, moved to k
+        for (int i = k; i < all.n; i++)
+            if (all.at[i].bytes > all.at[best].bytes) best = i;
+        Holder h = all.at[best];
+        for (int i = best; i > k; i--) all.at[i] = all.at[i - 1];
+        all.at[k] = h;
+        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", (ll)h.bytes, h.n, class_text[h.c], h.action, h.path, h.place);
+    }
+    if (all.n > MOST) hd_printf(o, "%20s  and %d smaller kinds\n", "", all.n - MOST);
+}
+
+static void put_traffic_rows(const Traffics *list, const char *what, Out *o) {
+    for (int i = 0; i < list->n; i++) {
+        const Traffic *t = &list->at[i];
+        hd_printf(o, "%20lld  %10lld  %20lld  %s%s\n", (ll)t->bytes, (ll)t->count, (ll)t->exposed, what, t->name);
+    }
+}
+
+static void put_communication(const Facts *r, Out *o) {
+    if (!r->kinds.n) return;
+    hd_printf(o, "\n%20s  %10s  %20s  a rank receives in a step (exposed: no product can run meanwhile)\n", "bytes",
+              "times", "exposed");
+    put_traffic_rows(&r->kinds, "", o);
+    put_traffic_rows(&r->streams, "stream ", o);
+    hd_printf(
+        o, "at most %d gathered units and %d whole gradients of units at once; %lld bytes of padding in %d buckets\n",
+        r->gathered_max, r->gradients_max, (ll)r->padding, r->buckets);
+}
+
+static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
+    int64_t ranks = r->shard * r->replicate;
+    if (ranks > 1)
+        hd_printf(o, "%lld ranks, shard %lld x replicate %lld, %s; of one rank:\n", (ll)ranks, (ll)r->shard,
+                  (ll)r->replicate, r->strategy);
+    hd_printf(o, "device memory  %lld bytes (%.2f GiB), lower bound %lld, gap %.2f %%; %s", (ll)r->peak, gib(r->peak),
+              (ll)r->bound, r->peak ? 100.0 * (double)(r->peak - r->bound) / (double)r->peak : 0.0,
+              r->verified ? "verified" : "NOT VERIFIED");
+    for (int i = 0; i < r->unproved.n; i++) hd_printf(o, "; not proved: %s", r->unproved.at[i].text);
+    hd_puts(o, "\n");
+    put_classes(r, o);
+    if (r->at && r->live.during) put_holders(r, a, o);
+    put_communication(r, o);
+    hd_printf(o, "\n%d kernels, %d captured functions, %.4g floating-point operations a step\n", r->kernels, r->graphs,
+              r->flops);
+    if (seconds >= 0) hd_printf(o, "compiled in %.3f s\n", seconds);
+}
+
+void hd_report(const Module *m, double seconds, Out *json, Out *text) {
+    Arena *a = hd_arena_new();
+    Facts r = hd_report_facts(m, a);
+    if (json) put_json(&r, seconds, json);
+    if (text) put_text(&r, seconds, a, text);
+    hd_arena_free(a);
+}

@@ -1,0 +1,62 @@
+// What the ranks send each other in a step, and how much of it nothing can hide: a collective is exposed when no matrix
+// product and no attention may run beside it under happens-before (other work is too short to hide much). Bytes are
+// those that one rank receives.
+#include "ir/cost.h"
+#include "passes/report/facts.h"
+#include <string.h>
+
+static bool is_collective(const Op *o) { return o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER; }
+static bool is_long(const Op *o) {
+    return o->kind == OP_GEMM || o->kind == OP_BMM || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD;
+}
+
+static Traffic *of_name(Traffics *list, const char *name, Arena *a) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->at[i].name, name) == 0) return &list->at[i];
+    hd_push(a, list, (Traffic){.name = name});
+    return &list->at[list->n - 1];
+}
+
+typedef struct { const Op **at; int n; } Work; // in order
+
+static Work find_work(const Func *f, Arena *a) {
+    Work w = {HD_NEWN(a, const Op *, f->n_ops + 1), 0};
+    for (const Op *o = f->first; o; o = o->next)
+        if (is_long(o)) w.at[w.n++] = o;
+    return w;
+}
+
+// All of it is on one stream: first what ends before the collective starts, then what may run beside it, last what
+// starts after it.
+static bool has_company(const Clocks *c, const Work *w, const Op *o) {
+    int lo = 0, hi = w->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (hd_before(c, w->at[mid]->id, o->id)) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo < w->n && !hd_before(c, o->id, w->at[lo]->id);
+}
+
+static void count(Traffics *list, const char *name, int64_t runs, int64_t bytes, bool exposed, Arena *a) {
+    Traffic *t = of_name(list, name, a);
+    t->count += runs;
+    t->bytes += runs * bytes;
+    t->exposed += exposed ? runs * bytes : 0;
+}
+
+void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a) {
+    bool any = false;
+    for (const Op *o = f->first; o; o = o->next) any |= is_collective(o);
+    if (!any || runs == 0) return;
+    Clocks clocks = hd_clocks(f, a);
+    Work work = find_work(f, a);
+    for (const Op *o = f->first; o; o = o->next) {
+        if (!is_collective(o)) continue;
+        double flops, bytes;
+        hd_cost(o, &flops, &bytes);
+        bool exposed = !has_company(&clocks, &work, o);
+        count(&r->kinds, hd_op_info(o->kind)->mnemonic, runs, (int64_t)bytes, exposed, a);
+        count(&r->streams, o->stream ? o->stream : "compute", runs, (int64_t)bytes, exposed, a);
+    }
+}

@@ -1,0 +1,364 @@
+// Orders of a function's ops in which storage lives short. Storages are the results of ops and the transient buffers
+// that the function uses. Two local moves change program order:
+//   sink:  an op whose results wait long for their first user moves down to it, when the storage that this keeps alive for longer
+//          is smaller than what it delays (a tie moves recomputed ops: they exist to be late);
+//   hoist: an op that ends the life of more storage than it makes moves up behind the last op it depends on, so that a weight
+//          gradient frees its operands before the next activation gradient is allocated.
+// The result replaces program order only where its peak is lower, or equal with less storage live on average: memory
+// never gets worse.
+//
+// Nor does overlap. Only ops of the main stream move, and neither does a wait come earlier nor an op that another
+// stream waits for later: of the ops that wait for one op of another stream the first stays first, of those that it
+// waits for the last stays last, and both keep their places. Ops of other streams then stand behind the last op they
+// depend on, in their streams' order: that is where they may start, so it is from there that their buffers take memory.
+// Each step is linear in ops, uses and dependences.
+#include "passes/schedule/schedule.h"
+#include "passes/analysis/deps.h"
+
+typedef struct { int from, to; } Edge;
+typedef struct { int *start, *at; } Lists; // of i: at[start[i]] .. at[start[i + 1] - 1]
+
+typedef struct {
+    const Func *f;
+    Arena *a;
+    Op **ops;        // by op id
+    bool *side;      // by op id: runs on another stream than the main one
+    bool *waits, *awaited; // by op id: the first that waits for an op of another stream; the last that one of another
+                           // stream waits for
+    Lists pred, succ;      // of ops, by op id
+    int n_storages;  // roots by value id, then transient buffers
+    int64_t *bytes;  // by storage; 0: an argument, a result that goes straight to its buffer
+    Lists made;      // storages that an op makes: its results, and the buffers whose first access it is
+    Lists used;      // storages that an op uses and does not make, each once
+    Lists users;     // ops that use a storage and do not make it, in program order
+} Graph;
+
+typedef struct { int64_t peak; double total; } Cost; // most bytes live at once; their sum over all ops
+
+static Lists lists_of(Arena *a, int n, const Edge *edge, int n_edges) {
+    Lists l = {HD_NEWN(a, int, n + 2), HD_NEWN(a, int, n_edges + 1)};
+    for (int i = 0; i < n_edges; i++) l.start[edge[i].from + 2]++;
+    for (int i = 0; i < n; i++) l.start[i + 2] += l.start[i + 1];
+    for (int i = 0; i < n_edges; i++) l.at[l.start[edge[i].from + 1]++] = edge[i].to;
+    return l;
+}
+
+static Lists reversed(Arena *a, int n, int n_to, const Lists *l) {
+    Edge *edge = HD_NEWN(a, Edge, l->start[n] + 1);
+    for (int i = 0, k = 0; i < n; i++)
+        for (; k < l->start[i + 1]; k++) edge[k] = (Edge){l->at[k], i};
+    return lists_of(a, n_to, edge, l->start[n]);
+}
+
+// --- storages
+
+// A result that is only stored, and not added, is written in place by plan-memory.
+static const Op *only_store(const Value *v, const Uses *uses) {
+    const Op *user = uses->count[v->id] == 1 ? uses->users[v->id][0] : NULL;
+    return user && user->kind == OP_STORE && !hd_has(&user->attrs, A_ACCUMULATE) ? user : NULL;
+}
+
+// The storage behind an access: a root's or a transient buffer's; -1: none that this function owns.
+static int storage_of(const Graph *g, const Access *x, const Home *homes, const int *slots) {
+    const Home h =
+        x->at == AT_VALUE ? homes[x->value->id] : (Home){.buffer = x->at == AT_BUFFER && !x->order ? x->buffer : NULL};
+    if (h.root) return g->bytes[h.root->id] ? h.root->id : -1;
+    return h.buffer && slots[h.buffer->id] ? g->f->n_values + slots[h.buffer->id] - 1 : -1;
+}
+
+// A slot for every transient buffer, by symbol id, counted from 1.
+static int *find_slots(Graph *g, const Uses *uses) {
+    const Func *f = g->f;
+    int *slots = HD_NEWN(g->a, int, f->module->n_symbols + 1), n = 0;
+    for (const Symbol *s = f->module->symbols; s; s = s->next)
+        if (s->kind == SYM_BUFFER && s->type && hd_has(&s->attrs, A_TRANSIENT)) slots[s->id] = ++n;
+    g->n_storages = f->n_values + n;
+    g->bytes = HD_NEWN(g->a, int64_t, g->n_storages + 1);
+    for (const Symbol *s = f->module->symbols; s; s = s->next)
+        if (slots[s->id]) g->bytes[f->n_values + slots[s->id] - 1] = hd_type_bytes(s->type);
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++)
+            if (!only_store(o->out[i], uses)) g->bytes[o->out[i]->id] = hd_type_bytes(o->out[i]->type);
+    return slots;
+}
+
+static void find_storage(Graph *g, const Uses *uses) {
+    const Func *f = g->f;
+    const Home *homes = hd_homes(f, g->a);
+    const int *slots = find_slots(g, uses);
+    int *maker = HD_NEWN(g->a, int, g->n_storages + 1), *seen = HD_NEWN(g->a, int, g->n_storages + 1); // ops, plus 1
+    VEC(Edge) made = {0}, used = {0};
+    Accesses list = {0};
+    for (const Op *o = f->first; o; o = o->next) {
+        hd_accesses(o, g->a, &list);
+        for (int i = 0; i < list.n; i++) {
+            int s = storage_of(g, &list.at[i], homes, slots);
+            if (s < 0 || seen[s] == o->id + 1) continue;
+            seen[s] = o->id + 1;
+            Edge e = {o->id, s};
+            if (maker[s]) hd_push(g->a, &used, e);
+            else hd_push(g->a, &made, e);
+            if (!maker[s]) maker[s] = o->id + 1;
+        }
+    }
+    g->made = lists_of(g->a, f->n_ops, made.at, made.n);
+    g->used = lists_of(g->a, f->n_ops, used.at, used.n);
+    g->users = reversed(g->a, f->n_ops, g->n_storages, &g->used);
+}
+
+// --- dependences
+
+typedef VEC(Edge) Edges;
+
+// What keeps overlap (see above), as edges: around each op of another stream, the first op that waits for it comes
+// before the other such ops, and the last one that it waits for behind the other ones.
+static void keep_overlap(Graph *g, Edges *edges) {
+    for (int y = 0; y < g->f->n_ops; y++) {
+        if (!g->side[y]) continue;
+        int first = -1, last = -1;
+        for (int k = g->succ.start[y]; k < g->succ.start[y + 1]; k++) {
+            int o = g->succ.at[k];
+            if (!g->side[o] && (first < 0 || o < first)) first = o;
+        }
+        for (int k = g->pred.start[y]; k < g->pred.start[y + 1]; k++) {
+            int o = g->pred.at[k];
+            if (!g->side[o] && o > last) last = o;
+        }
+        for (int k = g->succ.start[y]; k < g->succ.start[y + 1]; k++) {
+            Edge e = {g->succ.at[k], first};
+            if (!g->side[e.from] && e.from != first) hd_push(g->a, edges, e);
+        }
+        for (int k = g->pred.start[y]; k < g->pred.start[y + 1]; k++) {
+            Edge e = {last, g->pred.at[k]};
+            if (!g->side[e.to] && e.to != last) hd_push(g->a, edges, e);
+        }
+        if (first >= 0) g->waits[first] = true;
+        if (last >= 0) g->awaited[last] = true;
+    }
+}
+
+// An op whose result goes straight to a buffer stays behind what its store must follow, if it stood there: else the
+// bytes would not be free yet, and the result would need bytes of its own.
+static void keep_in_place(Graph *g, const Uses *uses, Edges *edges) {
+    for (const Op *o = g->f->first; o; o = o->next) {
+        const Op *store = o->n_out == 1 && !hd_is_alias(o) ? only_store(o->out[0], uses) : NULL;
+        for (int k = store ? g->pred.start[store->id] : 0; store && k < g->pred.start[store->id + 1]; k++) {
+            Edge e = {o->id, g->pred.at[k]};
+            if (e.to < o->id) hd_push(g->a, edges, e);
+        }
+    }
+}
+
+static void find_dependences(Graph *g, const Uses *uses) {
+    int n = g->f->n_ops;
+    Deps deps = hd_deps(g->f, g->a);
+    Edges edges = {0}; // from an op to one that it follows
+    for (int i = 0; i < n; i++)
+        for (int k = deps.start[i]; k < deps.start[i + 1]; k++) {
+            Edge e = {i, deps.pred[k]};
+            hd_push(g->a, &edges, e);
+        }
+    g->pred = lists_of(g->a, n, edges.at, edges.n);
+    g->succ = reversed(g->a, n, n, &g->pred);
+    keep_overlap(g, &edges);
+    keep_in_place(g, uses, &edges);
+    g->pred = lists_of(g->a, n, edges.at, edges.n);
+    g->succ = reversed(g->a, n, n, &g->pred);
+}
+
+// --- costs
+
+static int64_t made_by(const Graph *g, int op) {
+    int64_t n = 0;
+    for (int k = g->made.start[op]; k < g->made.start[op + 1]; k++) n += g->bytes[g->made.at[k]];
+    return n;
+}
+
+static Cost cost_of(const Graph *g, const int *order, int n) {
+    int *left = HD_NEWN(g->a, int, g->n_storages + 1);
+    for (int i = 0; i < g->n_storages; i++) left[i] = g->users.start[i + 1] - g->users.start[i];
+    Cost c = {0};
+    int64_t live = 0;
+    for (int i = 0; i < n; i++) {
+        int o = order[i];
+        live += made_by(g, o);
+        int64_t during = live + hd_int(&g->ops[o]->attrs, A_WORKSPACE_BYTES, 0);
+        if (during > c.peak) c.peak = during;
+        c.total += (double)during;
+        for (int k = g->used.start[o]; k < g->used.start[o + 1]; k++)
+            if (--left[g->used.at[k]] == 0) live -= g->bytes[g->used.at[k]];
+        for (int k = g->made.start[o]; k < g->made.start[o + 1]; k++)
+            if (!left[g->made.at[k]]) live -= g->bytes[g->made.at[k]];
+    }
+    return c;
+}
+
+// --- moves
+
+// An order under moves: a doubly linked list of op ids with labels that grow along it, so that two places compare in
+// one step. When two labels have no room between them all are dealt out again.
+typedef struct { int first, *next, *prev; int64_t *label; } Line;
+enum { LABEL_STEP = 1 << 20 };
+
+static void deal_labels(Line *l) {
+    int64_t k = 0;
+    for (int i = l->first; i >= 0; i = l->next[i]) l->label[i] = k += LABEL_STEP;
+}
+
+static Line line_of(const Graph *g, const int *order, int n) {
+    size_t ids = (size_t)g->f->n_ops + 1;
+    Line l = {n ? order[0] : -1, HD_NEWN(g->a, int, ids), HD_NEWN(g->a, int, ids), HD_NEWN(g->a, int64_t, ids)};
+    for (int i = 0; i < n; i++) {
+        l.next[order[i]] = i + 1 < n ? order[i + 1] : -1;
+        l.prev[order[i]] = i ? order[i - 1] : -1;
+    }
+    deal_labels(&l);
+    l.label[g->f->last->id] = INT64_MAX; // the return
+    return l;
+}
+
+static void move_behind(Line *l, int op, int to) { // to == -1: to the front
+    if (l->prev[op] >= 0) l->next[l->prev[op]] = l->next[op];
+    else l->first = l->next[op];
+    if (l->next[op] >= 0) l->prev[l->next[op]] = l->prev[op];
+    int after = to >= 0 ? l->next[to] : l->first;
+    l->prev[op] = to;
+    l->next[op] = after;
+    if (to >= 0) l->next[to] = op;
+    else l->first = op;
+    if (after >= 0) l->prev[after] = op;
+    int64_t lo = to >= 0 ? l->label[to] : 0, hi = after >= 0 ? l->label[after] : lo + 2 * (int64_t)LABEL_STEP;
+    if (hi - lo < 2) deal_labels(l);
+    else l->label[op] = lo + (hi - lo) / 2;
+}
+
+// Whether an op other than `o` behind `label` uses the storage. Late users stand last, so the answer mostly comes at
+// once.
+static bool used_behind(const Graph *g, int storage, int o, const Line *l, int64_t label) {
+    for (int k = g->users.start[storage + 1] - 1; k >= g->users.start[storage]; k--)
+        if (g->users.at[k] != o && l->label[g->users.at[k]] > label) return true;
+    return false;
+}
+
+// Bytes of the storages that `o` uses and that, without it, nobody uses behind `label`.
+static int64_t ends_at(const Graph *g, int o, const Line *l, int64_t label) {
+    int64_t n = 0;
+    for (int k = g->used.start[o]; k < g->used.start[o + 1]; k++)
+        if (!used_behind(g, g->used.at[k], o, l, label)) n += g->bytes[g->used.at[k]];
+    return n;
+}
+
+static bool wants_down(const Graph *g, int o, const Line *l, int to) {
+    int64_t made = made_by(g, o);
+    if (!made) return false;
+    int64_t kept = ends_at(g, o, l, l->label[to] - 1);
+    return kept < made || (kept == made && hd_has(&g->ops[o]->attrs, A_RECOMPUTED));
+}
+
+static void sink(const Graph *g, Line *l) {
+    int last = l->first, stop = g->f->last->id;
+    while (last >= 0 && l->next[last] >= 0) last = l->next[last];
+    for (int op = last, before; op >= 0; op = before) {
+        before = l->prev[op];
+        if (g->side[op] || g->awaited[op]) continue;
+        int to = -1;
+        for (int k = g->succ.start[op]; k < g->succ.start[op + 1]; k++)
+            if (to < 0 || l->label[g->succ.at[k]] < l->label[to]) to = g->succ.at[k];
+        if (to < 0 || to == stop || l->next[op] == to || !wants_down(g, op, l, to)) continue;
+        move_behind(l, op, l->prev[to]);
+    }
+}
+
+static void hoist(const Graph *g, Line *l) {
+    int *tail =
+        HD_NEWN(g->a, int, g->f->n_ops + 1); // the op moved last behind an op, plus 1: moved ops keep their order
+    for (int op = l->first, after; op >= 0; op = after) {
+        after = l->next[op];
+        if (g->side[op] || g->waits[op]) continue;
+        int to = -1;
+        for (int k = g->pred.start[op]; k < g->pred.start[op + 1]; k++)
+            if (to < 0 || l->label[g->pred.at[k]] > l->label[to]) to = g->pred.at[k];
+        if (to < 0 || l->next[to] == op || ends_at(g, op, l, l->label[to]) <= made_by(g, op)) continue;
+        int behind = tail[to] ? tail[to] - 1 : to;
+        tail[to] = op + 1;
+        if (l->next[behind] != op) move_behind(l, op, behind);
+    }
+}
+
+// --- other streams
+
+typedef struct { const char *stream; VEC(int) ops; int next; } Queue;
+typedef VEC(Queue) Queues;
+
+static Queue *queue_of(const Graph *g, Queues *queues, int op) {
+    for (int i = 0; i < queues->n; i++)
+        if (queues->at[i].stream == g->ops[op]->stream) return &queues->at[i];
+    Queue q = {.stream = g->ops[op]->stream};
+    hd_push(g->a, queues, q);
+    return &queues->at[queues->n - 1];
+}
+
+// Puts every op of another stream behind the last op that it, or an op before it on its stream, depends on.
+static const int *advance_side_ops(const Graph *g, const int *order, int n) {
+    Queues queues = {0};
+    for (int i = 0; i < n; i++)
+        if (g->side[order[i]]) {
+            Queue *q = queue_of(g, &queues, order[i]);
+            hd_push(g->a, &q->ops, order[i]);
+        }
+    if (!queues.n) return order;
+    bool *placed = HD_NEWN(g->a, bool, g->f->n_ops + 1);
+    int *out = HD_NEWN(g->a, int, n + 1), n_out = 0;
+    for (int i = -1; i < n; i++) { // -1: before the first op
+        if (i >= 0 && g->side[order[i]]) continue;
+        if (i >= 0) placed[out[n_out++] = order[i]] = true;
+        for (int k = 0; k < queues.n; k++) {
+            Queue *q = &queues.at[k];
+            bool ready = q->next < q->ops.n;
+            for (int e = ready ? g->pred.start[q->ops.at[q->next]] : 0;
+                 ready && e < g->pred.start[q->ops.at[q->next] + 1]; e++)
+                ready = placed[g->pred.at[e]];
+            if (!ready) continue;
+            placed[out[n_out++] = q->ops.at[q->next++]] = true;
+            k = -1; // it may have been what another waits for
+        }
+    }
+    if (n_out != n) HD_BUG("@%s: an op of another stream follows a later one", g->f->name);
+    return out;
+}
+
+static const int *order_of_line(const Graph *g, const Line *l, int n) {
+    int *out = HD_NEWN(g->a, int, n + 1), k = 0;
+    for (int i = l->first; i >= 0; i = l->next[i]) out[k++] = i;
+    return advance_side_ops(g, out, n);
+}
+
+static bool better(Cost a, Cost b) { return a.peak < b.peak || (a.peak == b.peak && a.total < b.total); }
+
+Order hd_find_order(const Func *f, const char *main, Arena *a) {
+    Graph g = {.f = f, .a = a, .ops = HD_NEWN(a, Op *, f->n_ops + 1), .side = HD_NEWN(a, bool, f->n_ops + 1),
+               .waits = HD_NEWN(a, bool, f->n_ops + 1), .awaited = HD_NEWN(a, bool, f->n_ops + 1)};
+    int n = 0, *given = HD_NEWN(a, int, f->n_ops + 1);
+    for (Op *o = f->first; o; o = o->next) {
+        g.ops[o->id] = o;
+        g.side[o->id] = strcmp(o->stream, main) != 0;
+        if (!hd_is_alias(o) && o->kind != OP_RETURN) given[n++] = o->id;
+    }
+    Uses uses = hd_uses(f, a);
+    find_storage(&g, &uses);
+    find_dependences(&g, &uses);
+    const int *start = advance_side_ops(&g, given, n), *best = start;
+    Cost before = cost_of(&g, start, n), least = before;
+    for (int i = 0; i < 2;
+         i++) { // which move goes first matters: an op moved down may have been what kept another from moving up
+        Line line = line_of(&g, start, n);
+        for (int k = 0; k < 2; k++) {
+            if (i == k) sink(&g, &line);
+            else hoist(&g, &line);
+            const int *moved = order_of_line(&g, &line, n);
+            Cost c = cost_of(&g, moved, n);
+            if (better(c, least)) best = moved, least = c;
+        }
+    }
+    return (Order){n, best, before.peak - least.peak};
+}

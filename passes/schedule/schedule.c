@@ -1,0 +1,105 @@
+// schedule: from what is computed to when and where. Every op gets a stream: a collective that of its communicator, an
+// op with `on` the one it names, all others @compute. Every function gets one total order (order.c), in which alias ops
+// stand before their first user. Dependences (deps.h) keep reads and writes of buffers in their order, so sums are
+// added in the order written.
+//   %1 = gemm %x, %w : bf16[8,64]                                 ->  [compute] %1 = gemm %x, %w : bf16[8,64]
+//   all_gather {buffer = @a.master, into = @w, comm = @comm.gather}    [gather] all_gather {...}
+#include "passes/schedule/schedule.h"
+#include "passes/analysis/access.h"
+#include "passes/pass.h"
+
+static const char *const MAIN = "compute";
+
+static const char *stream_of(const Op *o) {
+    const Symbol *comm = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_COMM, ""));
+    return hd_word(comm ? &comm->attrs : &o->attrs, A_ON, MAIN);
+}
+
+static void place(Op *o, Func *f, bool *placed);
+
+static void emit_aliases(const Op *o, Func *f, bool *placed) {
+    for (int i = 0; i < o->n_in; i++)
+        if (o->in[i]->def && hd_is_alias(o->in[i]->def)) place(o->in[i]->def, f, placed);
+}
+
+static void place(Op *o, Func *f, bool *placed) {
+    if (placed[o->id]) return;
+    placed[o->id] = true;
+    emit_aliases(o, f, placed);
+    hd_detach(o);
+    hd_append(f, o);
+}
+
+static bool reorder(Func *f, const Order *order, Arena *a) {
+    int n_ops = f->n_ops;
+    Op **ops = HD_NEWN(a, Op *, n_ops + 1), *end = f->last;
+    bool *placed = HD_NEWN(a, bool, n_ops + 1), changed = false;
+    for (Op *o = f->first; o; o = o->next) ops[o->id] = o;
+    for (int i = 0; i < order->n; i++) place(ops[order->op[i]], f, placed);
+    for (int i = 0; i < n_ops; i++) // aliases that only the return reads, or nobody
+        if (ops[i] != end) place(ops[i], f, placed);
+    hd_detach(end);
+    hd_append(f, end);
+    int i = 0;
+    for (const Op *o = f->first; o; o = o->next) changed |= o->id != i++;
+    hd_renumber(f);
+    return changed;
+}
+
+static bool schedule_function(Func *f, PassCx *cx) {
+    hd_renumber(f);
+    const char *main = hd_intern(f->module->cx, MAIN);
+    for (Op *o = f->first; o; o = o->next) o->stream = hd_intern(f->module->cx, hd_is_alias(o) ? main : stream_of(o));
+    Order order = hd_find_order(f, main, cx->scratch);
+    hd_count(cx, "bytes off the peaks of functions", order.saved);
+    return reorder(f, &order, cx->scratch);
+}
+
+static bool declare_stream(Module *m, const char *name) {
+    const Symbol *s = hd_symbol_find(m, name);
+    if (!s) s = hd_symbol_add(m, SYM_STREAM, name, NULL);
+    if (s && s->kind == SYM_STREAM) return true;
+    const Func *f = s ? NULL : hd_func_find(m, name);
+    hd_error(m->cx,
+             s   ? s->span
+             : f ? f->span
+                 : (Span){0},
+             "@%s names a stream of this plan; this %s needs another name", name,
+             s ? hd_symbol_keyword(s->kind) : "function");
+    return false;
+}
+
+// Declares the streams that ops run on: the main one, the others in order of first use.
+static bool declare_streams(Module *m) {
+    if (!declare_stream(m, MAIN)) return false;
+    const char *last = NULL;
+    for (const Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        for (const Op *o = f->first; o; o = o->next) {
+            if (o->stream != last && !declare_stream(m, o->stream)) return false;
+            last = o->stream;
+        }
+    }
+    return true;
+}
+
+Change hd_pass_schedule(Module *m, PassCx *cx) {
+    const char *graph = hd_word(&hd_config(m, "schedule")->attrs, A_GRAPH, "none");
+    if (strcmp(graph, "none") != 0 && strcmp(graph, "step") != 0) {
+        hd_error(m->cx, hd_config(m, "schedule")->span,
+                 "schedule.graph is %s; this version captures whole steps: step or none", graph);
+        return FAILED;
+    }
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        if (!hd_return(f)) {
+            hd_error(m->cx, f->span, "@%s has no return", f->name);
+            return FAILED;
+        }
+        hd_count(cx, "functions reordered", schedule_function(f, cx));
+        hd_set_word(m->cx, &f->attrs, A_GRAPH, graph);
+    }
+    if (!declare_streams(m)) return FAILED;
+    m->stage = STAGE_PLAN;
+    return CHANGED;
+}

@@ -1,0 +1,15 @@
+// The order of one function. See order.c.
+#ifndef PASSES_SCHEDULE_SCHEDULE_H
+#define PASSES_SCHEDULE_SCHEDULE_H
+#include "ir/ir.h"
+
+typedef struct {
+    int n;
+    const int *op;
+    int64_t saved;
+} Order; // ids of the ops that do work, and the bytes by which its peak is lower
+
+// The best order found for a function whose ids are dense and whose ops have their streams; ops on other streams than
+// `main` stand as early as what they depend on allows.
+Order hd_find_order(const Func *f, const char *main, Arena *a);
+#endif

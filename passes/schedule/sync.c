@@ -1,0 +1,156 @@
+// sync: an event for every dependence between streams that nothing else implies, and for no other. The walk in program
+// order keeps for each stream how far it has certainly seen the others (vector clocks); of the ops that the next one
+// depends on, the last of each other stream matters, and of those only the ones that no other wait covers. That is the
+// transitive reduction, so no event can go. A function begins and ends on the stream of its return: other streams fork
+// from it and join it, as stream capture asks, so functions stay in sequence whatever streams they use. One record
+// serves all its waits. With one stream nothing is inserted.
+//   [gather] %g = ...                  [gather] %g = ...
+//   [compute] %y = gemm %g, %x   ->    [gather] record {event = 0}
+//                                      [compute] wait {event = 0}
+//                                      [compute] %y = gemm %g, %x
+#include "passes/analysis/deps.h"
+#include "passes/pass.h"
+
+typedef struct { int op, on; } Edge; // `op` waits for `on`; on == -1: for the function's start
+typedef struct {
+    Func *f;
+    Arena *a;
+    const char **stream;
+    int n, main;      // streams; the one of the return
+    int *stream_of, *place, *after; // by op id; `after`: clock when the op has ended, n each
+    int *now;         // [stream * n + stream]
+    int *last;        // by stream: its last op so far; -1: none
+    int *by_place;    // scratch: the op that is wanted of each stream
+    VEC(Edge) edges;
+} Sync;
+
+static bool find_streams(Sync *s) {
+    VEC(const char *) names = {0};
+    for (const Op *o = s->f->first; o; o = o->next) {
+        if (!o->stream) return false;
+        int i = 0;
+        while (i < names.n && strcmp(names.at[i], o->stream) != 0) i++;
+        if (i == names.n) hd_push(s->a, &names, o->stream);
+        s->stream_of[o->id] = i;
+    }
+    s->stream = names.at;
+    s->n = names.n;
+    s->main = s->stream_of[s->f->last->id];
+    return true;
+}
+
+static void join(int *into, const int *from, int n) {
+    for (int i = 0; i < n; i++)
+        if (from[i] > into[i]) into[i] = from[i];
+}
+
+// Waits for the wanted ops (one a stream at most) that are neither seen yet nor covered by another wanted one.
+static void wait_for(Sync *s, int op) {
+    int *mine = s->now + s->stream_of[op] * s->n;
+    for (int t = 0; t < s->n; t++) {
+        int on = s->by_place[t];
+        if (on < 0 || s->place[on] <= mine[t]) continue;
+        bool covered = false;
+        for (int u = 0; u < s->n; u++)
+            covered |= u != t && s->by_place[u] >= 0 && s->after[s->by_place[u] * s->n + t] >= s->place[on];
+        if (covered) continue;
+        Edge e = {op, on};
+        hd_push(s->a, &s->edges, e);
+    }
+    for (int t = 0; t < s->n; t++)
+        if (s->by_place[t] >= 0) join(mine, s->after + s->by_place[t] * s->n, s->n);
+}
+
+static void find_edges(Sync *s, const Deps *deps) {
+    for (const Op *o = s->f->first; o; o = o->next) {
+        int own = s->stream_of[o->id], *mine = s->now + own * s->n;
+        for (int t = 0; t < s->n; t++) s->by_place[t] = -1;
+        for (int k = deps->start[o->id]; k < deps->start[o->id + 1]; k++) {
+            int on = deps->pred[k], t = s->stream_of[on];
+            if (t != own && (s->by_place[t] < 0 || s->place[on] > s->place[s->by_place[t]])) s->by_place[t] = on;
+        }
+        if (!o->next) // the return: every stream has joined
+            for (int t = 0; t < s->n; t++)
+                if (t != own) s->by_place[t] = s->last[t];
+        wait_for(s, o->id);
+        if (own != s->main && s->last[own] < 0 && mine[s->main] == 0) { // fork: not even the function's start was seen
+            Edge e = {o->id, -1};
+            hd_push(s->a, &s->edges, e);
+            mine[s->main] = 1;
+        }
+        s->place[o->id] = ++mine[own];
+        s->last[own] = o->id;
+        memcpy(s->after + o->id * s->n, mine, sizeof(int) * (size_t)s->n);
+    }
+}
+
+static Op *sync_op(Sync *s, OpKind kind, int64_t event, const char *stream) {
+    Op *o = hd_op_new(s->f, kind, 0, NULL);
+    hd_set_int(s->f->module->cx, &o->attrs, A_EVENT, event);
+    const char *wrong = hd_infer(o, 0, NULL);
+    if (wrong) HD_BUG("%s: %s", hd_op_info(kind)->mnemonic, wrong);
+    o->stream = stream;
+    return o;
+}
+
+static void insert(Sync *s) {
+    Op **ops = HD_NEWN(s->a, Op *, s->f->n_ops + 1);
+    int64_t *event = HD_NEWN(s->a, int64_t, s->f->n_ops + 1); // by op id: its event plus 1
+    for (Op *o = s->f->first; o; o = o->next) ops[o->id] = o;
+    int64_t n = 0, start = -1;
+    for (int i = 0; i < s->edges.n; i++) {
+        Edge e = s->edges.at[i];
+        if (e.on < 0 && start < 0) {
+            start = n++;
+            hd_insert_before(s->f->first, sync_op(s, OP_RECORD, start, s->stream[s->main]));
+        }
+        if (e.on >= 0 && !event[e.on]) {
+            event[e.on] = ++n;
+            Op *r = sync_op(s, OP_RECORD, n - 1, ops[e.on]->stream);
+            r->loc = ops[e.on]->loc;
+            hd_insert_after(ops[e.on], r);
+        }
+        Op *w = sync_op(s, OP_WAIT, e.on < 0 ? start : event[e.on] - 1, ops[e.op]->stream);
+        w->loc = ops[e.op]->loc;
+        hd_insert_before(ops[e.op], w);
+    }
+    hd_renumber(s->f);
+}
+
+static int sync_function(Func *f, Arena *a) {
+    hd_renumber(f);
+    int n_ops = f->n_ops + 1;
+    Sync s = {.f = f, .a = a, .stream_of = HD_NEWN(a, int, n_ops), .place = HD_NEWN(a, int, n_ops)};
+    if (!find_streams(&s)) return -1;
+    if (s.n == 1) return 0;
+    s.after = HD_NEWN(a, int, (int64_t)n_ops * s.n);
+    s.now = HD_NEWN(a, int, (int64_t)s.n * s.n);
+    s.last = HD_NEWN(a, int, s.n);
+    s.by_place = HD_NEWN(a, int, s.n);
+    for (int i = 0; i < s.n; i++) s.last[i] = -1;
+    s.now[s.main * s.n + s.main] = 1; // the function's start counts as the first op of its stream
+    Deps deps = hd_deps(f, a);
+    find_edges(&s, &deps);
+    insert(&s);
+    return s.edges.n;
+}
+
+Change hd_pass_sync(Module *m, PassCx *cx) {
+    bool changed = false;
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel || !f->last) continue;
+        for (const Op *o = f->first; o; o = o->next)
+            if (hd_op_is(o, TRAIT_SYNC)) {
+                hd_error(m->cx, o->span, "@%s already has events; sync decides on all of them", f->name);
+                return FAILED;
+            }
+        int n = sync_function(f, cx->scratch);
+        if (n < 0) {
+            hd_error(m->cx, f->span, "an op of @%s has no stream: run schedule first", f->name);
+            return FAILED;
+        }
+        hd_count(cx, "waits", n);
+        changed |= n > 0;
+    }
+    return changed ? CHANGED : UNCHANGED;
+}

@@ -1,0 +1,83 @@
+// Workspace formulas. Each says in its comment what lives there; all results are multiples of 256 bytes so that
+// workspaces can be placed one after another.
+#include "passes/select/workspace.h"
+
+enum { CUBLASLT_BYTES = 32 << 20 };
+
+static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper. host: nothing, narrower factors are
+// converted a tile at a time in memory of each thread.
+static int64_t gemm_bytes(bool cuda) { return cuda ? CUBLASLT_BYTES : 0; }
+
+// Partial sums of a kernel's column results: one f32 row for each HD_PARTIAL_ROWS of the iteration space (see
+// passes/fuse/fuse.c).
+static int64_t launch_bytes(const Op *o) {
+    const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    const Op *ret = k ? hd_return(k) : NULL;
+    int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
+    for (int i = 0; ret && i < ret->n_in; i++) {
+        const Op *d = ret->in[i]->def;
+        if (!d) continue;
+        bool norm_grad = (d->kind == OP_LAYER_NORM_GRAD || d->kind == OP_RMS_NORM_GRAD) && ret->in[i]->index > 0;
+        if (norm_grad || (d->kind == OP_SUM_TO && hd_type_count(ret->in[i]->type) == cols &&
+                          hd_word(&k->attrs, A_KIND, "")[0] == 'r'))
+            n += blocks(rows, HD_PARTIAL_ROWS) * cols * 4;
+    }
+    return n;
+}
+
+static const Value *attention_query(const Op *o) { return o->in[o->kind == OP_ATTENTION_GRAD]; }
+
+// rowsum(dout * o), f32 [batch, heads, seq]; the forward needs none.
+static int64_t attention_bytes(const Op *o) {
+    const Type *q = attention_query(o)->type;
+    return o->kind == OP_ATTENTION_GRAD ? q->dim[0] * hd_int(&o->attrs, A_HEADS, 1) * q->dim[1] * 4 : 0;
+}
+
+int64_t hd_workspace_cudnn(const Op *o) {
+    const Type *q = attention_query(o)->type;
+    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads), batch = q->dim[0],
+            seq = q->dim[1];
+    int64_t size = q->dim[2] / (hd_has(&o->attrs, A_PACKED) ? heads + 2 * kv : heads);
+    if (o->kind == OP_ATTENTION) return 1024;
+    // The sums above, what every plan asks for, the matrix of the repeatable backward, and dk, dv before heads share
+    // them.
+    int64_t n =
+        attention_bytes(o) + 1024 + batch * heads * seq * seq * 2 + (kv < heads ? 4 * batch * heads * seq * size : 0);
+    return round_up(n, 256);
+}
+
+// Sort of the positions by index on the device, in integers (see codegen/cuda/templates/embedding_grad.cu): counts and
+// starts by row of the table, rows with many positions, positions before and after the sort.
+static int64_t embedding_grad_bytes(const Op *o) {
+    int64_t rows = hd_type_rows(o->out[0]->type), n = hd_type_count(o->in[1]->type);
+    return (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4;
+}
+
+static int64_t grad_norm_bytes(const Op *o) { // one f64 partial sum for each block of each buffer
+    int64_t n = 0;
+    const Attr *b = hd_attr(&o->attrs, A_BUFFERS);
+    for (int i = 0; i < b->n; i++)
+        n += blocks(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), HD_NORM_BLOCK);
+    return n * 8;
+}
+
+int64_t hd_workspace_bytes(const Op *o, bool cuda) {
+    int64_t n = 0;
+    switch (o->kind) {
+    case OP_GEMM: n = gemm_bytes(cuda); break;
+    case OP_LAUNCH: n = launch_bytes(o); break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: n = attention_bytes(o); break;
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_GRAD:
+        n = hd_type_rows(o->in[0]->type) * 4;
+        break; // a loss for each row, for the mean in order
+    case OP_EMBEDDING_GRAD: n = cuda ? embedding_grad_bytes(o) : 0; break;
+    case OP_GRAD_NORM: n = grad_norm_bytes(o); break;
+    default: break;
+    }
+    return round_up(n, 256);
+}

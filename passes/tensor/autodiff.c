@@ -1,0 +1,239 @@
+// Reverse mode. `@loss` becomes `@eval`; `@micro` is a copy of it followed by its backward pass, in reverse program
+// order:
+//   func @loss(%x, %y) { %w = param @w; %z = matmul %x, %w; %l = cross_entropy %z, %y; return %l }
+//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/(micro*ranks) {bwd}
+//                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}; %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}
+//                         return %l }
+// Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own,
+// made as soon as it is known, so that a weight gradient never waits for the end of the pass.
+#include "passes/tensor/autodiff.h"
+#include "passes/pass.h"
+#include "passes/settings.h"
+
+bool hd_grad_wanted(const Autodiff *d, const Value *v) { return v->id < d->n_forward && d->active[v->id]; }
+
+static Value *fit(Autodiff *d, Value *dv, const Type *t) {
+    Ctx *cx = d->b.f->module->cx;
+    const Type *same = hd_type_with(cx, dv->type->dtype, t);
+    if (dv->type != same) dv = hd_build1(&d->b, OP_SUM_TO, dv, NULL, NULL, same);
+    if (dv->type == t) return dv;
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_OUT, hd_dtype_text(t->dtype));
+    return hd_build1(&d->b, OP_CAST, dv, NULL, &as, NULL);
+}
+
+void hd_grad_add(Autodiff *d, Value *v, Value *contribution) {
+    if (!hd_grad_wanted(d, v)) return;
+    Value *dv = fit(d, contribution, v->type), **sum = &d->grad[v->id];
+    if (v->def->kind == OP_PARAM) {
+        Attrs as = {0};
+        hd_set_word(d->b.f->module->cx, &as, A_PARAM, hd_word(&v->def->attrs, A_PARAM, ""));
+        hd_build(&d->b, OP_GRAD, 1, &dv, &as, NULL);
+    } else {
+        *sum = *sum ? hd_build1(&d->b, OP_ADD, *sum, dv, NULL, NULL) : dv;
+    }
+}
+
+// --- slices
+static int64_t start_of(const Piece *p) { return hd_int(&p->slice->attrs, A_START, 0); }
+static int64_t end_of(const Piece *p) { return start_of(p) + hd_int(&p->slice->attrs, A_SIZE, 0); }
+static int64_t axis_of(const Piece *p) { return hd_int(&p->slice->attrs, A_AXIS, 0); }
+
+static Value *zeros(Autodiff *d, const Type *like, int64_t axis, int64_t size) {
+    Type t = *like;
+    t.dim[axis] = size;
+    Attrs as = {0};
+    hd_set_float(d->b.f->module->cx, &as, A_VALUE, 0.0);
+    return hd_build1(&d->b, OP_CONST, NULL, NULL, &as, hd_type(d->b.f->module->cx, t.dtype, t.rank, t.dim));
+}
+
+// Takes a set of disjoint pieces along one axis off the list and gives their concat, with zeros where no slice was.
+static void give_pieces(Autodiff *d, Value *v, Sliced *s) {
+    int64_t axis = axis_of(&s->pieces.at[0]), at = 0, size = v->type->dim[axis];
+    VEC(Value *) parts = {0};
+    while (at < size) {
+        int next = -1; // the first piece from `at` on; the earliest slice where several start together
+        for (int i = 0; i < s->pieces.n; i++) {
+            const Piece *p = &s->pieces.at[i];
+            if (axis_of(p) == axis && start_of(p) >= at && end_of(p) > at &&
+                (next < 0 || start_of(p) <= start_of(&s->pieces.at[next])))
+                next = i;
+        }
+        int64_t gap_end = next < 0 ? size : start_of(&s->pieces.at[next]);
+        if (gap_end > at) hd_push(d->scratch, &parts, zeros(d, v->type, axis, gap_end - at));
+        at = gap_end;
+        if (next < 0) break;
+        hd_push(d->scratch, &parts, s->pieces.at[next].grad);
+        at = end_of(&s->pieces.at[next]);
+        for (int i = next + 1; i < s->pieces.n; i++) s->pieces.at[i - 1] = s->pieces.at[i];
+        s->pieces.n--;
+    }
+    Attrs as = {0};
+    hd_set_int(d->b.f->module->cx, &as, A_AXIS, axis);
+    hd_grad_add(d, v, parts.n == 1 ? parts.at[0] : hd_build(&d->b, OP_CONCAT, parts.n, parts.at, &as, NULL)->out[0]);
+}
+
+static void end_slice(Autodiff *d, const Op *o) {
+    Sliced *s = &d->sliced[o->in[0]->id];
+    if (--s->slices_left > 0) return;
+    while (s->pieces.n) give_pieces(d, o->in[0], s);
+}
+
+// --- the walk
+static void find_active(Autodiff *d, const Func *f) {
+    for (const Op *o = f->first; o; o = o->next) {
+        bool active = o->kind == OP_PARAM;
+        for (int i = 0; i < o->n_in; i++) active |= d->active[o->in[i]->id];
+        for (int i = 0; i < o->n_out; i++)
+            d->active[o->out[i]->id] =
+                active && hd_dtype_is_float(o->out[i]->type->dtype) && hd_grad_rule(o->kind) != hd_grad_zero;
+        if (o->kind == OP_SLICE) d->sliced[o->in[0]->id].slices_left++;
+    }
+}
+
+// false after reporting that the gradient cannot pass
+static bool walk_op(Autodiff *d, const Op *o) {
+    Ctx *cx = o->func->module->cx;
+    const char *name = hd_op_info(o->kind)->mnemonic;
+    for (int i = 1; i < o->n_out; i++)
+        if (d->grad[o->out[i]->id]) {
+            hd_error(cx, o->span, "the loss depends on result %d of %s; only result 0 has a gradient", i, name);
+            return false;
+        }
+    Value *dy = o->n_out ? d->grad[o->out[0]->id] : NULL;
+    if (dy && hd_grad_rule(o->kind) == hd_grad_none) {
+        hd_error(cx, o->span, "the loss depends on a parameter through %s, which has no gradient", name);
+        return false;
+    }
+    d->b.loc = o->loc;
+    d->b.span = o->span;
+    if (dy) hd_grad_rule(o->kind)(d, o, dy);
+    if (o->kind == OP_SLICE) end_slice(d, o);
+    return true;
+}
+
+static bool backward(Func *f, Arena *scratch, double seed) {
+    Op *ret = hd_return(f);
+    Value *loss = ret->in[0];
+    Autodiff d = {.b = {.f = f, .before = ret, .bwd = true}, .scratch = scratch, .n_forward = f->n_values};
+    d.active = HD_NEWN(scratch, bool, f->n_values);
+    d.grad = HD_NEWN(scratch, Value *, f->n_values);
+    d.sliced = HD_NEWN(scratch, Sliced, f->n_values);
+    find_active(&d, f);
+    if (!hd_grad_wanted(&d, loss)) return true; // every parameter is reported
+    Op *last = ret->prev;
+    Attrs as = {0};
+    hd_set_float(f->module->cx, &as, A_VALUE, seed);
+    d.b.loc = loss->def->loc;
+    d.b.span = loss->def->span;
+    hd_grad_add(&d, loss, hd_build1(&d.b, OP_CONST, NULL, NULL, &as, loss->type));
+    for (Op *o = last; o; o = o->prev)
+        if (!walk_op(&d, o)) return false;
+    return true;
+}
+
+// --- the loss out of cross_entropy_grad
+// cross_entropy_grad computes the loss as well. Where its inputs do not need the forward loss, the forward op goes:
+// logits are then read by one op only, which may write their gradient in their place. Ops that read the loss move
+// behind it.
+static void fuse_loss(Op *forward, Op *grad, Arena *scratch) {
+    Func *f = forward->func;
+    bool *late = HD_NEWN(scratch, bool, f->n_values);
+    VEC(Op *) moved = {0};
+    late[forward->out[0]->id] = true;
+    for (Op *o = forward->next; o != grad->next; o = o->next) {
+        bool reads = false;
+        for (int i = 0; i < o->n_in; i++) reads |= late[o->in[i]->id];
+        if (!reads) continue;
+        if (o == grad || !hd_op_is(o, TRAIT_PURE)) return;
+        for (int i = 0; i < o->n_out; i++) late[o->out[i]->id] = true;
+        hd_push(scratch, &moved, o);
+    }
+    Op *at = grad;
+    for (int i = 0; i < moved.n; i++) {
+        hd_detach(moved.at[i]);
+        hd_insert_after(at, moved.at[i]);
+        at = moved.at[i];
+    }
+    hd_replace_uses(forward->out[0], grad->out[0]);
+    hd_erase(forward);
+}
+
+static void fuse_losses(Func *f, Arena *scratch) {
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind != OP_CROSS_ENTROPY) continue;
+        Op *grad = o->next;
+        while (grad && !(grad->kind == OP_CROSS_ENTROPY_GRAD && grad->in[0] == o->in[0] && grad->in[1] == o->in[1]))
+            grad = grad->next;
+        if (grad) fuse_loss(o, grad, scratch);
+    }
+}
+
+// --- the pass
+static bool check_loss(Module *m, const Func *loss) {
+    if (!loss) {
+        hd_error(m->cx, (Span){0, 0}, "there is no function @loss to differentiate");
+        return false;
+    }
+    if (hd_func_find(m, "eval") || hd_func_find(m, "micro")) {
+        hd_error(m->cx, loss->span, "autodiff makes @eval and @micro of @loss, but one of them is there already");
+        return false;
+    }
+    const Op *ret = hd_return(loss);
+    if (!ret || ret->n_in != 1 || ret->in[0]->type->rank != 0 || !hd_dtype_is_float(ret->in[0]->type->dtype)) {
+        hd_error(m->cx, loss->span, "@loss must return one number, not %s",
+                 !ret || ret->n_in == 0 ? "nothing"
+                 : ret->n_in > 1        ? "several values"
+                                        : hd_type_text(m->cx, ret->in[0]->type));
+        return false;
+    }
+    return true;
+}
+
+static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
+    bool *found = HD_NEWN(scratch, bool, m->n_symbols + 1), ok = true; // by symbol id
+    for (const Op *o = micro->first; o; o = o->next)
+        if (o->kind == OP_GRAD) found[hd_symbol_find(m, hd_word(&o->attrs, A_PARAM, ""))->id] = true;
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_PARAM || found[s->id]) continue;
+        hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it",
+                 s->name);
+        ok = false;
+    }
+    return ok;
+}
+
+// A step minimises the mean over every micro-batch of every rank, so each adds its share: gradients are then summed,
+// never divided.
+static bool find_share(const Module *m, double *share) {
+    static const struct {
+        const char *block;
+        AttrId attr;
+    } factors[] = {{"train", A_MICRO}, {"schedule", A_SHARD}, {"schedule", A_REPLICATE}};
+    double count = 1;
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        int64_t n = hd_int(hd_settings(m, factors[i].block), factors[i].attr, 1);
+        if (n < 1) {
+            hd_error(m->cx, hd_symbol_find(m, factors[i].block)->span, "%s is %lld; it must be at least 1",
+                     hd_attr_info(factors[i].attr)->text, (long long)n);
+            return false;
+        }
+        count *= (double)n;
+    }
+    *share = 1.0 / count;
+    return true;
+}
+
+Change hd_pass_autodiff(Module *m, PassCx *cx) {
+    Func *loss = hd_func_find(m, "loss");
+    if (!check_loss(m, loss)) return FAILED;
+    double share;
+    if (!find_share(m, &share)) return FAILED;
+    Func *f = hd_func_clone(m, loss, "micro");
+    loss->name = hd_intern(m->cx, "eval");
+    if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
+    fuse_losses(f, cx->scratch);
+    hd_renumber(f);
+    return CHANGED;
+}

@@ -1,0 +1,30 @@
+// Between the reverse walk (autodiff.c) and the gradient rules (grad_rules.c).
+#ifndef PASSES_TENSOR_AUTODIFF_H
+#define PASSES_TENSOR_AUTODIFF_H
+#include "ir/ir.h"
+
+typedef struct { const Op *slice; Value *grad; } Piece;
+typedef struct {
+    VEC(Piece) pieces;
+    int slices_left;
+} Sliced; // of one value: what its slices got, slices not yet walked over
+
+typedef struct Autodiff {
+    Builder b; // places ops before the return of @micro, with the place and the flag of the forward op's backward
+    Arena *scratch;
+    int n_forward; // values of the forward pass have ids below this
+    bool *active;  // by id: a parameter reaches it through differentiable ops
+    Value **grad;  // by id: the sum of the contributions so far
+    Sliced *sliced; // by id
+} Autodiff;
+
+// Adds the contributions that the gradient `dy` of o's first result makes to o's operands.
+typedef void GradRule(Autodiff *d, const Op *o, Value *dy);
+GradRule *hd_grad_rule(OpKind k);
+GradRule hd_grad_none,
+    hd_grad_zero; // the rules of ops without a gradient, and of those whose gradient is zero everywhere
+
+bool hd_grad_wanted(const Autodiff *d, const Value *v);
+// A contribution to v's gradient; it is summed over broadcast axes and cast where its type is not v's.
+void hd_grad_add(Autodiff *d, Value *v, Value *contribution);
+#endif

@@ -1,0 +1,270 @@
+// Local simplification: one walk in program order; each op is rewritten by the rules of simplify.def until none
+// applies. Operands are simplified before the ops that read them, so one walk is enough.
+//   %1 = neg %0        %3 = matmul %x, %w {tb}
+//   %2 = neg %1    ->
+//   %t = transpose %w {perm = [1, 0]}
+//   %3 = matmul %2, %t
+// What stops being used stays for dce.
+#include "ir/eval/eval.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct {
+    Func *f;
+    Arena *scratch;
+    VEC(Value *) now; // by value id: what stands in its place, or NULL
+    VEC(int) uses;    // by value id: at most so many readers
+    Op *next;         // where the walk goes on
+} Simplifier;
+
+static Value *current(const Simplifier *s, Value *v) {
+    return v->id < s->now.n && s->now.at[v->id] ? s->now.at[v->id] : v;
+}
+static Op *producer(const Value *v, OpKind k) { return v->def && v->def->kind == k ? v->def : NULL; }
+
+// --- patterns
+static bool is_any(const Value *v) { return v != NULL; }
+static bool is_none(const Value *v) { return v == NULL; }
+static bool is_constant(const Value *v) { return v && producer(v, OP_CONST); }
+static bool is_variable(const Value *v) { return v && !producer(v, OP_CONST); }
+static bool is_neg(const Value *v) { return v && producer(v, OP_NEG); }
+static bool is_reshape(const Value *v) { return v && producer(v, OP_RESHAPE); }
+static bool is_broadcast(const Value *v) { return v && producer(v, OP_BROADCAST); }
+static bool is_transpose(const Value *v) { return v && producer(v, OP_TRANSPOSE); }
+static bool is_slice(const Value *v) { return v && producer(v, OP_SLICE); }
+static bool is_iota(const Value *v) { return v && producer(v, OP_IOTA); }
+static bool is_matmul(const Value *v) { return v && producer(v, OP_MATMUL); }
+
+static double constant_of(const Value *v) { return hd_round(v->type->dtype, hd_float(&v->def->attrs, A_VALUE, 0)); }
+static bool is_zero(const Value *v) { return is_constant(v) && constant_of(v) == 0; }
+static bool is_one(const Value *v) { return is_constant(v) && constant_of(v) == 1; }
+
+static bool is_power_of_two(const Value *v) { // whose inverse is a normal number of every dtype: exact to multiply by
+    int exponent;
+    return is_constant(v) && isfinite(constant_of(v)) && fabs(frexp(constant_of(v), &exponent)) == 0.5 &&
+           abs(exponent - 1) <= 14;
+}
+
+static bool is_widening(const Value *v) { // a cast that loses nothing
+    const Op *o = v ? producer(v, OP_CAST) : NULL;
+    if (!o || !hd_dtype_is_float(o->in[0]->type->dtype)) return false;
+    DType from = o->in[0]->type->dtype, to = v->type->dtype;
+    return from == to || to == TY_F64 || (to == TY_F32 && from != TY_F64);
+}
+
+// --- rules: the value that takes the place of the op's result; the result itself when the op was rewritten in place; or NULL
+static Value *take_left(Simplifier *s, Op *o) {
+    (void)s;
+    return o->in[0]->type == o->out[0]->type ? o->in[0] : NULL;
+}
+
+static Value *take_inner(Simplifier *s, Op *o) {
+    (void)s;
+    return o->in[0]->def->in[0];
+}
+
+static Value *skip_inner(Simplifier *s, Op *o) {
+    (void)s;
+    o->in[0] = o->in[0]->def->in[0];
+    return o->out[0];
+}
+
+// Every row in order, as learned positions are read: 0, 1, .. of a table that has no more.
+static Value *take_table(Simplifier *s, Op *o) {
+    return o->in[1]->type->rank == 1 ? take_left(s, o) : NULL;
+}
+
+// Gives the op other operands when its result type stays; undoes it otherwise.
+static bool retarget(Op *o, Value *left, Value *right, const Attrs *attrs) {
+    Op *probe = hd_op_new(o->func, o->kind, 2, (Value *[]){left, right});
+    probe->attrs = attrs ? *attrs : o->attrs;
+    if (hd_infer(probe, 0, NULL) || probe->n_out != 1 || probe->out[0]->type != o->out[0]->type) return false;
+    o->in[0] = left;
+    o->in[1] = right;
+    o->attrs = probe->attrs;
+    return true;
+}
+
+static Value *swap(Simplifier *s, Op *o) {
+    (void)s;
+    return retarget(o, o->in[1], o->in[0], NULL) ? o->out[0] : NULL;
+}
+
+static Builder builder_at(Op *o) {
+    return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
+}
+
+static Value *constant(Op *o, const Type *t, double value) {
+    Builder b = builder_at(o);
+    Attrs attrs = {0};
+    hd_set_float(o->func->module->cx, &attrs, A_VALUE, value);
+    return hd_build1(&b, OP_CONST, NULL, NULL, &attrs, t);
+}
+
+static Value *refill(Simplifier *s, Op *o) { // the op only moves or converts equal elements
+    (void)s;
+    return constant(o, o->out[0]->type, hd_round(o->out[0]->type->dtype, constant_of(o->in[0])));
+}
+
+static Value *multiply_by_inverse(Simplifier *s, Op *o) {
+    (void)s;
+    Builder b = builder_at(o);
+    Value *inverse = constant(o, o->in[1]->type, 1 / constant_of(o->in[1]));
+    return hd_build1(&b, OP_MUL, o->in[0], inverse, NULL, NULL);
+}
+
+static Value *drop_identity(Simplifier *s, Op *o) {
+    (void)s;
+    const Attr *perm = hd_attr(&o->attrs, A_PERM);
+    for (int i = 0; i < perm->n; i++)
+        if (perm->ints[i] != i) return NULL;
+    return o->in[0];
+}
+
+static Value *compose_transposes(Simplifier *s, Op *o) {
+    (void)s;
+    const Op *inner = o->in[0]->def;
+    const Attr *first = hd_attr(&inner->attrs, A_PERM), *second = hd_attr(&o->attrs, A_PERM);
+    int64_t perm[HD_MAX_RANK];
+    for (int i = 0; i < second->n; i++) perm[i] = first->ints[second->ints[i]];
+    hd_set_ints(o->func->module->cx, &o->attrs, A_PERM, second->n, perm);
+    o->in[0] = inner->in[0];
+    return o->out[0];
+}
+
+static Value *compose_slices(Simplifier *s, Op *o) {
+    (void)s;
+    const Op *inner = o->in[0]->def;
+    if (hd_int(&inner->attrs, A_AXIS, 0) != hd_int(&o->attrs, A_AXIS, 0)) return NULL;
+    int64_t start = hd_int(&inner->attrs, A_START, 0) + hd_int(&o->attrs, A_START, 0);
+    hd_set_int(o->func->module->cx, &o->attrs, A_START, start);
+    o->in[0] = inner->in[0];
+    return o->out[0];
+}
+
+static bool swaps_two_axes(const Op *o) { // [1, 0]
+    return o->kind == OP_TRANSPOSE && o->in[0]->type->rank == 2 && hd_attr(&o->attrs, A_PERM)->ints[0] == 1;
+}
+
+static void set_flag(Ctx *cx, Attrs *attrs, AttrId id, bool on) {
+    if (on) hd_set_flag(cx, attrs, id);
+    else hd_unset(attrs, id);
+}
+
+// A transposed matrix operand: the product reads it the other way round.
+static Value *absorb(Op *o, int side) {
+    const Op *t = o->in[side]->def;
+    AttrId flag = side ? A_TB : A_TA;
+    if (!swaps_two_axes(t)) return NULL;
+    Ctx *cx = o->func->module->cx;
+    Attrs attrs = hd_attrs_copy(cx, &o->attrs);
+    set_flag(cx, &attrs, flag, !hd_has(&o->attrs, flag));
+    return retarget(o, side ? o->in[0] : t->in[0], side ? t->in[0] : o->in[1], &attrs) ? o->out[0] : NULL;
+}
+
+static Value *absorb_left(Simplifier *s, Op *o) {
+    (void)s;
+    return absorb(o, 0);
+}
+
+static Value *absorb_right(Simplifier *s, Op *o) {
+    (void)s;
+    return absorb(o, 1);
+}
+
+// (a b)^T = b^T a^T, where nobody else reads a b.
+static Value *transpose_product(Simplifier *s, Op *o) {
+    const Op *product = o->in[0]->def;
+    if (!swaps_two_axes(o) || s->uses.at[product->out[0]->id] != 1) return NULL;
+    Ctx *cx = o->func->module->cx;
+    Op *fresh = hd_op_new(o->func, OP_MATMUL, 2, (Value *[]){product->in[1], product->in[0]});
+    fresh->attrs = hd_attrs_copy(cx, &product->attrs);
+    set_flag(cx, &fresh->attrs, A_TA, !hd_has(&product->attrs, A_TB));
+    set_flag(cx, &fresh->attrs, A_TB, !hd_has(&product->attrs, A_TA));
+    fresh->loc = product->loc;
+    fresh->span = product->span;
+    if (hd_infer(fresh, 0, NULL) || fresh->out[0]->type != o->out[0]->type) return NULL;
+    hd_insert_before(o, fresh);
+    return fresh->out[0];
+}
+
+// A pointwise op of constants, computed as the evaluator and both targets compute it.
+static Value *fold(Op *o) {
+    double x[3] = {0};
+    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return NULL;
+    for (int i = 0; i < o->n_in; i++) {
+        if (!is_constant(o->in[i])) return NULL;
+        x[i] = constant_of(o->in[i]);
+    }
+    DType d = o->out[0]->type->dtype;
+    return constant(o, o->out[0]->type, hd_round(d, hd_eval_elt(o->kind, d != TY_F64, x[0], x[1], x[2])));
+}
+
+typedef struct {
+    OpKind op;
+    bool (*left)(const Value *), (*right)(const Value *);
+    Value *(*apply)(Simplifier *, Op *);
+} Rule;
+static const Rule rules[] = {
+#define RULE(op, left, right, rule) {OP_##op, is_##left, is_##right, rule},
+#include "passes/tensor/simplify.def"
+#undef RULE
+};
+
+static Value *apply_rules(Simplifier *s, Op *o) {
+    Value *v = fold(o);
+    const Value *left = o->n_in > 0 ? o->in[0] : NULL, *right = o->n_in > 1 ? o->in[1] : NULL;
+    for (size_t i = 0; !v && i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].op == o->kind && rules[i].left(left) && rules[i].right(right)) v = rules[i].apply(s, o);
+    return v;
+}
+
+// Grows the tables to the values that rules made; those stand for `old` and have no more readers than it had.
+static void grow(Simplifier *s, const Value *old) {
+    int uses = old && old->id < s->uses.n ? s->uses.at[old->id] : 0;
+    while (s->now.n < s->f->n_values) {
+        hd_push(s->scratch, &s->now, NULL);
+        hd_push(s->scratch, &s->uses, uses);
+    }
+}
+
+static int simplify_op(Simplifier *s, Op *o) {
+    int fired = 0;
+    for (int i = 0; i < o->n_in; i++) o->in[i] = current(s, o->in[i]);
+    for (;;) {
+        Value *old = o->n_out == 1 ? o->out[0] : NULL, *v = old ? apply_rules(s, o) : NULL;
+        grow(s, old);
+        if (!v) return fired;
+        fired++;
+        if (v == old) continue;
+        s->now.at[old->id] = v;
+        hd_erase(o);
+        if (!v->def || v->def->next != s->next) return fired;
+        o = v->def; // a new op in its place: more rules may apply
+    }
+}
+
+static int simplify_func(Func *f, Arena *scratch) {
+    int fired = 0;
+    Simplifier s = {.f = f, .scratch = scratch};
+    Uses uses = hd_uses(f, scratch);
+    for (int i = 0; i < f->n_values; i++) {
+        hd_push(scratch, &s.now, NULL);
+        hd_push(scratch, &s.uses, uses.count[i]);
+    }
+    for (Op *o = f->first; o; o = s.next) {
+        s.next = o->next;
+        fired += simplify_op(&s, o);
+    }
+    hd_renumber(f);
+    return fired;
+}
+
+Change hd_pass_simplify(Module *m, PassCx *cx) {
+    int fired = 0;
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) fired += simplify_func(f, cx->scratch);
+    hd_count(cx, "rules applied", fired);
+    return fired ? CHANGED : UNCHANGED;
+}

@@ -1,0 +1,171 @@
+// Collectives and what bounds them. Every collective of a group runs on the stream that the group names, so the group
+// has one order, the program's; the plan is one text for all ranks, so the order is the same on every rank [V26]. A
+// wait is for an event that an earlier op records (verify_order), so no collective waits for a later one and streams
+// never wait in a circle [V32].
+//
+// How many transient buffers of a role are alive at once, whatever the streams do: a buffer A is gone when another, B,
+// begins, if all accesses of A happen before the op that begins B. At the moment when most are alive let B be the one
+// that begins last in the program; the others have begun before it and are not gone. So the most is 1 + the number of
+// those, for the worst B. Two bounds are proved:
+//   gathered weights  when a unit is gathered, at most `prefetch` others are alive whose last use stands before its first one [V13]
+//   gradients         when one begins, at most `live_grads` - 1 others are alive whose last write stands before it [V14]
+// What is left out of the count is open: a root whose embedding is tied to its head is used, or written, across all the
+// others.
+#include "passes/analysis/clocks.h"
+#include "passes/verify/verify_plan.h"
+
+typedef long long ll;
+typedef struct {
+    const Symbol *buffer;
+    const Op *begin, *use, *write; // first access, first read, last write
+    int last;                      // id of the last access
+    int *last_on;                  // by stream: id of the last access there; -1: none
+} Life;
+typedef struct {
+    PlanCheck *c;
+    const Func *f;
+    Clocks clocks;
+    const char *role;
+    int *slot;         // by symbol id: its place in `lives`, plus 1
+    VEC(Life) lives;   // in the order in which they begin
+    VEC(int) alive;    // of those
+    bool one_stream;   // all begin on one stream, so that who is gone stays gone
+    int most;
+    bool said;
+} Lives;
+
+static void access_buffer(Lives *l, const Op *o, const Symbol *b, bool write) {
+    if (!hd_has(&b->attrs, A_TRANSIENT) || strcmp(hd_word(&b->attrs, A_ROLE, ""), l->role) != 0) return;
+    if (!l->slot[b->id]) {
+        Life fresh = {.buffer = b, .begin = o, .last_on = HD_NEWN(l->c->a, int, l->clocks.n_streams)};
+        for (int s = 0; s < l->clocks.n_streams; s++) fresh.last_on[s] = -1;
+        hd_push(l->c->a, &l->lives, fresh);
+        l->slot[b->id] = l->lives.n;
+    }
+    Life *x = &l->lives.at[l->slot[b->id] - 1];
+    if (write) x->write = o;
+    else if (!x->use) x->use = o;
+    x->last = x->last_on[l->clocks.stream_of[o->id]] = o->id;
+}
+
+static void find_lives(Lives *l) {
+    const Home *homes = hd_homes(l->f, l->c->a);
+    Accesses list = {0};
+    for (const Op *o = l->f->first; o; o = o->next) {
+        hd_accesses(o, l->c->a, &list);
+        for (int i = 0; i < list.n; i++) {
+            const Access *x = &list.at[i];
+            const Symbol *b = x->order ? NULL : x->at == AT_VALUE ? homes[x->value->id].buffer : x->buffer;
+            if (b) access_buffer(l, o, b, x->write);
+        }
+    }
+}
+
+static bool is_gone(const Lives *l, const Life *a, const Life *b) {
+    for (int s = 0; s < l->clocks.n_streams; s++)
+        if (a->last_on[s] >= 0 && !hd_before(&l->clocks, a->last_on[s], b->begin->id)) return false;
+    return true;
+}
+
+static const char *unit_of(const Lives *l, const Life *x) {
+    const BucketParts *k = hd_plan_bucket(l->c, x->buffer);
+    return k ? hd_word(&k->symbol->attrs, A_UNIT, k->symbol->name) : x->buffer->name;
+}
+
+// Buckets of one unit, for weights of different dtypes, are gathered together and count as one: whether an earlier one
+// stands for it.
+static bool counts(const Lives *l, int i, const Life *b) {
+    const Life *x = &l->lives.at[l->alive.at[i]];
+    if (hd_plan_bucket(l->c, x->buffer) != hd_plan_bucket(l->c, b->buffer) && unit_of(l, x) == unit_of(l, b))
+        return false;
+    for (int k = 0; k < i; k++) {
+        const Life *y = &l->lives.at[l->alive.at[k]];
+        if (hd_plan_bucket(l->c, x->buffer) != hd_plan_bucket(l->c, y->buffer) && unit_of(l, x) == unit_of(l, y))
+            return false;
+    }
+    return true;
+}
+
+static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
+    const Life *b = &l->lives.at[index], *oldest = NULL;
+    int n = 0, all = 1, settled = 0;
+    l->one_stream &= l->clocks.stream_of[b->begin->id] == l->clocks.stream_of[l->lives.at[0].begin->id];
+    for (int i = 0; i < l->alive.n; i++)
+        if (!l->one_stream || !is_gone(l, &l->lives.at[l->alive.at[i]], b)) l->alive.at[n++] = l->alive.at[i];
+    l->alive.n = n;
+    for (int i = 0; i < n; i++) {
+        const Life *x = &l->lives.at[l->alive.at[i]];
+        if (!counts(l, i, b) || (!l->one_stream && is_gone(l, x, b))) continue;
+        all++;
+        const Op *until = by_writes ? b->begin : b->use;
+        if (!until || (by_writes ? x->write->id : x->last) >= until->id) continue;
+        settled++;
+        if (!oldest) oldest = x;
+    }
+    if (all > l->most) l->most = all;
+    if (bound >= 0 && settled > bound && !l->said) {
+        const Op *last = l->c->ops[oldest->last];
+        const char *edge = hd_sprintf(l->c->a, "record an event on %s behind op %d and wait for it on %s before op %d",
+                                      last->stream, last->id, b->begin->stream, b->begin->id);
+        hd_plan_wrong(
+            l->c, b->begin, b->begin->span,
+            "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s = %lld allows %lld: %s",
+            b->buffer->name, settled, oldest->buffer->name, hd_plan_op(l->c, last),
+            by_writes ? "live_grads" : "prefetch", (ll)(by_writes ? bound + 1 : bound), (ll)bound, edge);
+        l->said = true;
+    }
+    hd_push(l->c->a, &l->alive, index);
+}
+
+static int most_alive(PlanCheck *c, const Clocks *clocks, const char *role, int64_t bound, bool by_writes) {
+    Lives l = {.c = c,
+               .f = c->f,
+               .clocks = *clocks,
+               .role = role,
+               .slot = HD_NEWN(c->a, int, c->m->n_symbols + 1),
+               .one_stream = true};
+    find_lives(&l);
+    for (int i = 0; i < l.lives.n; i++) begin(&l, i, bound, by_writes);
+    return l.most;
+}
+
+static void count_alive(PlanCheck *c, PlanMaxima *most) {
+    const Symbol *schedule = hd_symbol_find(c->m, "schedule");
+    int64_t prefetch = schedule ? hd_int(&schedule->attrs, A_PREFETCH, -1) : -1;
+    int64_t live = schedule ? hd_int(&schedule->attrs, A_LIVE_GRADS, 0) : 0;
+    Clocks clocks = hd_clocks(c->f, c->a);
+    int gathered = most_alive(c, &clocks, "gathered", prefetch, false),
+        gradients = most_alive(c, &clocks, "gradient", live - 1, true);
+    if (gathered > most->gathered_units) most->gathered_units = gathered;
+    if (gradients > most->live_gradients) most->live_gradients = gradients;
+}
+
+static void check_stream(PlanCheck *c, const Op *o) {
+    const Symbol *comm = hd_has(&o->attrs, A_COMM) ? hd_symbol_find(c->m, hd_word(&o->attrs, A_COMM, "")) : NULL;
+    const char *group = comm ? hd_word(&comm->attrs, A_ON, "") : NULL, *on = hd_word(&o->attrs, A_ON, NULL);
+    if (!o->stream) return; // said before
+    if (group && strcmp(group, o->stream) != 0)
+        hd_plan_wrong(
+            c, o, o->span,
+            "is a collective of @%s, whose order is that of stream %s: it runs there, or it takes a comm of stream %s",
+            comm->name, group, o->stream);
+    if (on && strcmp(on, o->stream) != 0) hd_plan_wrong(c, o, o->span, "must run on stream %s", on);
+}
+
+void hd_check_streams(PlanCheck *c) {
+    for (const Op *o = c->f->first; o; o = o->next) check_stream(c, o);
+}
+
+void hd_check_alive(PlanCheck *c) {
+    PlanMaxima most = {0};
+    count_alive(c, &most);
+}
+
+PlanMaxima hd_plan_maxima(const Module *m, Arena *a) {
+    PlanCheck c = {.m = m, .a = a};
+    PlanMaxima most = {0};
+    hd_check_layout(&c);
+    for (const Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) hd_plan_enter(&c, f), count_alive(&c, &most);
+    return most;
+}

@@ -1,0 +1,323 @@
+// Contents: runs a function abstractly over a map from bytes to what they hold. Program order is one order that the
+// streams allow; it stands for all of them once every access is shown to be ordered after the accesses it conflicts
+// with, so both are checked together: a read must find its value in every byte, and must come after the op that wrote
+// it; a write must come after the op that wrote the bytes before and after every op that has read them since. A value
+// that takes over the bytes of another (in place) is another content.
+//
+// A transient buffer holds nothing that is known until its life begins: with `begin`, after which its bytes are
+// undefined, or with an op that writes all of it. Nothing of it is left at the function's end. A collective reads a
+// rank's own bytes only while that rank's own op runs, so that what holds for one rank's streams holds for all ranks.
+// `after` is a wish, not an order: it is not looked at.
+#include "passes/analysis/byte_map.h"
+#include "passes/analysis/clocks.h"
+#include "passes/verify/verify_plan.h"
+
+typedef long long ll;
+typedef struct { int64_t lo, hi; bool host; int holds; } Bytes; // what an access touches, and what is or will be there
+
+// Contents are numbers: 0 nothing, then the symbols (buffers), then the values of the function; below 0: a buffer that
+// has just begun.
+typedef struct {
+    PlanCheck *c;
+    Clocks clocks;
+    ByteMap device, pinned;
+    const Symbol **symbol; // by id
+    const Op **began;      // by symbol id: the op with which the life of a transient buffer begins
+    int *content;          // by value id
+    Accesses list;
+} Run;
+
+static int content_of_buffer(const Symbol *b) { return b->id + 1; }
+static int content_of_value(const Run *r, const Value *v) { return 1 + r->c->m->n_symbols + v->id; }
+
+static const char *content_name(const Run *r, int holds) {
+    int id = holds - 1 - r->c->m->n_symbols;
+    if (holds == 0) return "nothing yet";
+    if (holds < 0) return hd_sprintf(r->c->a, "nothing since the life of @%s began", r->symbol[-holds - 1]->name);
+    if (id < 0) return hd_sprintf(r->c->a, "buffer @%s", r->symbol[holds - 1]->name);
+    for (int i = 0; i < r->c->f->n_args; i++)
+        if (r->c->f->args[i]->id == id) return hd_plan_value(r->c, r->c->f->args[i]);
+    return hd_sprintf(r->c->a, "%%%d", r->c->number[id]);
+}
+
+static void find_contents(Run *r) {
+    const Func *f = r->c->f;
+    r->content = HD_NEWN(r->c->a, int, f->n_values + 1);
+    for (int i = 0; i < f->n_args; i++) r->content[f->args[i]->id] = content_of_value(r, f->args[i]);
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++) {
+            int id = o->out[i]->id;
+            const Symbol *b =
+                hd_op_is(o, TRAIT_SOURCE) ? hd_symbol_find(r->c->m, hd_word(&o->attrs, A_BUFFER, "")) : NULL;
+            if (hd_op_is(o, TRAIT_SOURCE)) r->content[id] = b ? content_of_buffer(b) : 0;
+            else r->content[id] = hd_op_is(o, TRAIT_ALIAS) ? r->content[o->in[0]->id] : content_of_value(r, o->out[i]);
+        }
+}
+
+static Bytes bytes_of(const Run *r, const Op *o, const Access *x) {
+    if (x->at == AT_WORKSPACE) {
+        int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
+        return (Bytes){at, at + x->hi, false, 0};
+    }
+    if (x->at == AT_BUFFER) {
+        int64_t at = x->buffer->place.offset;
+        int holds = content_of_buffer(x->buffer);
+        return (Bytes){at + x->lo, at + x->hi, x->buffer->place.host, o->kind == OP_BEGIN ? -holds : holds};
+    }
+    int64_t at = x->value->place.offset;
+    return (Bytes){at, at + hd_type_bytes(x->value->type), x->value->place.host, r->content[x->value->id]};
+}
+
+static const char *touches(const Run *r, const Access *x) {
+    if (x->at == AT_WORKSPACE) return "its workspace";
+    if (x->at == AT_BUFFER) return hd_sprintf(r->c->a, "buffer @%s", x->buffer->name);
+    return hd_plan_value(r->c, x->value);
+}
+
+// With the buffer that a view looks at.
+static const char *owner(const Run *r, const Access *x) {
+    int holds = x->at == AT_VALUE ? r->content[x->value->id] : 0;
+    if (holds <= 0 || holds > r->c->m->n_symbols || !r->symbol[holds - 1]) return touches(r, x);
+    return hd_sprintf(r->c->a, "%s in buffer @%s", hd_plan_value(r->c, x->value), r->symbol[holds - 1]->name);
+}
+
+// Which op writes what a read should have found: the last one before it, else the next one behind it.
+static const char *maker(const Run *r, const Op *reader, Bytes b) {
+    const Op *before = NULL, *behind = NULL;
+    Accesses list = {0};
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        hd_accesses(o, r->c->a, &list);
+        for (int i = 0; i < list.n; i++) {
+            Bytes w = bytes_of(r, o, &list.at[i]);
+            if (!list.at[i].write || list.at[i].order || w.holds != b.holds || w.lo >= b.hi || b.lo >= w.hi) continue;
+            if (o->id < reader->id) before = o;
+            else if (o->id > reader->id && !behind) behind = o;
+        }
+    }
+    if (before) return hd_sprintf(r->c->a, "%s wrote them before", hd_plan_op(r->c, before));
+    return behind ? hd_sprintf(r->c->a, "%s writes them, behind it", hd_plan_op(r->c, behind))
+                  : "no op of the function writes them";
+}
+
+static void race(Run *r, const Op *o, const Access *x, int other, const char *does, int64_t lo, int64_t hi) {
+    const Op *p = r->c->ops[other];
+    hd_plan_wrong(r->c, o, o->span,
+                  "%s bytes [0x%llx, 0x%llx) (%s) that %s %s, and nothing orders the two: "
+                  "record an event on %s behind op %d and wait for it on %s before op %d",
+                  x->write ? "writes" : "reads", (ll)lo, (ll)hi, touches(r, x), hd_plan_op(r->c, p), does, p->stream,
+                  p->id, o->stream, o->id);
+}
+
+// The last reader of each stream: the ones before it on that stream have ended when it has.
+static Reader *add_reader(Run *r, const Reader *list, int op) {
+    Reader *now = HD_NEW(r->c->a, Reader);
+    *now = (Reader){op, NULL};
+    for (; list; list = list->next) {
+        if (r->clocks.stream_of[list->op] == r->clocks.stream_of[op]) continue;
+        Reader *copy = HD_NEW(r->c->a, Reader);
+        *copy = (Reader){list->op, now->next};
+        now->next = copy;
+    }
+    return now;
+}
+
+// One finding an access is enough.
+static void read_bytes(Run *r, const Op *o, const Access *x) {
+    Bytes b = bytes_of(r, o, x);
+    if (b.lo >= b.hi) return;
+    ByteMap *m = b.host ? &r->pinned : &r->device;
+    bool said = false;
+    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); hd_bytes_before(m, p, b.hi); p = hd_bytes_next(m, p)) {
+        Cell *cell = &hd_bytes_range(m, p)->cell;
+        int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
+        if (cell->holds != b.holds && !said) {
+            const char *by = cell->writer >= 0
+                                 ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer]))
+                                 : "";
+            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s: %s", (ll)lo, (ll)hi,
+                          owner(r, x), content_name(r, cell->holds), by, maker(r, o, (Bytes){lo, hi, b.host, b.holds}));
+            said = true;
+        } else if (cell->writer >= 0 && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
+            race(r, o, x, cell->writer, "writes", lo, hi);
+            said = true;
+        }
+        if (!cell->readers || cell->readers->op != o->id) cell->readers = add_reader(r, cell->readers, o->id);
+    }
+}
+
+static bool is_argument(const Run *r, int holds) {
+    for (int i = 0; i < r->c->f->n_args; i++)
+        if (content_of_value(r, r->c->f->args[i]) == holds) return true;
+    return false;
+}
+
+static void write_bytes(Run *r, const Op *o, const Access *x) {
+    Bytes b = bytes_of(r, o, x);
+    if (b.lo >= b.hi) return;
+    ByteMap *m = b.host ? &r->pinned : &r->device;
+    bool said = false;
+    for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !said && hd_bytes_before(m, p, b.hi); p = hd_bytes_next(m, p)) {
+        const Cell *cell = &hd_bytes_range(m, p)->cell;
+        int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
+        if (is_argument(r, cell->holds)) {
+            hd_plan_wrong(r->c, o, o->span, "writes %s over bytes [0x%llx, 0x%llx) of argument %s", touches(r, x),
+                          (ll)lo, (ll)hi, content_name(r, cell->holds));
+            said = true;
+        }
+        if (cell->writer >= 0 && cell->writer != o->id && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
+            race(r, o, x, cell->writer, "writes", lo, hi);
+            said = true;
+        }
+        for (const Reader *reader = cell->readers; reader && !said; reader = reader->next) {
+            if (reader->op == o->id || hd_before(&r->clocks, reader->op, o->id)) continue;
+            race(r, o, x, reader->op, "reads", lo, hi);
+            said = true;
+        }
+    }
+    hd_bytes_set(m, b.lo, b.hi, (Cell){.writer = o->id, .holds = b.holds});
+}
+
+// The life of a transient buffer begins before anything else happens to it, and once.
+static void follow_life(Run *r, const Op *o, const Access *x) {
+    if (x->at != AT_BUFFER || !hd_has(&x->buffer->attrs, A_TRANSIENT)) return;
+    const Op **began = &r->began[x->buffer->id];
+    bool whole = x->write && x->lo == 0 && x->hi == hd_type_bytes(x->buffer->type);
+    if (*began && *began != o && o->kind == OP_BEGIN)
+        hd_plan_wrong(r->c, o, o->span, "begins the life of @%s, which %s has begun", x->buffer->name,
+                      hd_plan_op(r->c, *began));
+    else if (!*began && !whole)
+        hd_plan_wrong(r->c, o, o->span,
+                      "%s part of transient buffer @%s, and no op before it begins the life of that buffer",
+                      x->write ? "writes" : "reads", x->buffer->name);
+    if (!*began) *began = o;
+}
+
+// Whether an op may touch the same bytes twice in this way: a buffer that it updates where it stands, a result in place
+// of its operand, a store that finds its operand already there.
+static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, Bytes by) {
+    if (bx.lo != by.lo || bx.hi != by.hi) return false;
+    if (x->at == AT_BUFFER && y->at == AT_BUFFER)
+        return x->buffer == y->buffer && x->write != y->write && !hd_has(&o->attrs, A_COMM);
+    const Access *read = x->write ? y : x, *write = x->write ? x : y;
+    if (read->write || read->at != AT_VALUE) return false;
+    if (o->kind == OP_STORE) return write->at == AT_BUFFER && hd_has(&o->attrs, A_INPLACE);
+    if (write->at != AT_VALUE || write->index != hd_inplace_result(o)) return false;
+    return read->index == hd_int(&o->attrs, A_INPLACE, -1) ||
+           (o->kind == OP_LAUNCH && hd_launch_may_overwrite(o, read->index));
+}
+
+static void check_overlaps(Run *r, const Op *o) {
+    for (int i = 0; i < r->list.n; i++) {
+        const Access *x = &r->list.at[i];
+        if (!x->write || x->order) continue;
+        Bytes bx = bytes_of(r, o, x);
+        for (int k = 0; k < r->list.n; k++) {
+            const Access *y = &r->list.at[k];
+            if (k == i || y->order || (y->write && k > i)) continue;
+            Bytes by = bytes_of(r, o, y);
+            bool apart = bx.host != by.host || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi;
+            if (apart || declared(o, x, bx, y, by)) continue;
+            hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes [0x%llx, 0x%llx)", touches(r, x),
+                          touches(r, y), y->write ? "writes too" : "still reads", (ll)(bx.lo > by.lo ? bx.lo : by.lo),
+                          (ll)(bx.hi < by.hi ? bx.hi : by.hi));
+        }
+    }
+}
+
+// Writes and reads of buffers stay inside them.
+static void check_bounds(Run *r, const Op *o) {
+    for (int i = 0; i < r->list.n; i++) {
+        const Access *x = &r->list.at[i];
+        if (x->at == AT_BUFFER && !x->order && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
+            hd_plan_wrong(r->c, o, o->span, "%s bytes [%lld, %lld) of buffer @%s, which has %lld",
+                          x->write ? "writes" : "reads", (ll)x->lo, (ll)x->hi, x->buffer->name,
+                          (ll)hd_type_bytes(x->buffer->type));
+    }
+}
+
+static void check_store(Run *r, const Op *o) {
+    const Symbol *b = hd_symbol_find(r->c->m, hd_word(&o->attrs, A_INTO, ""));
+    if (!b || !hd_has(&o->attrs, A_INPLACE)) return;
+    int64_t at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
+    if (o->in[0]->place.offset != at)
+        hd_plan_wrong(r->c, o, o->span, "is in place, but %s is at 0x%llx and its bytes of @%s are at 0x%llx",
+                      hd_plan_value(r->c, o->in[0]), (ll)o->in[0]->place.offset, b->name, (ll)at);
+}
+
+// Bytes that the function finds filled: buffers, and its arguments.
+static void fill(Run *r, const Place *p, int64_t bytes, int holds) {
+    if (bytes > 0)
+        hd_bytes_set(p->host ? &r->pinned : &r->device, p->offset, p->offset + bytes,
+                     (Cell){.writer = -1, .holds = holds});
+}
+
+static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
+
+// At the end every buffer that persists must be whole again: a result made inside it has been stored.
+static void check_buffer(Run *r, const Symbol *b) {
+    ByteMap *m = b->place.host ? &r->pinned : &r->device;
+    int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
+    if (lo == hi) return;
+    for (BytePos p = hd_bytes_cut(m, lo, hi); hd_bytes_before(m, p, hi); p = hd_bytes_next(m, p)) {
+        const Cell *cell = &hd_bytes_range(m, p)->cell;
+        if (cell->holds == content_of_buffer(b)) continue;
+        hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span,
+                      "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's",
+                      content_name(r, cell->holds), (ll)hd_bytes_range(m, p)->lo, (ll)hd_bytes_hi(m, p), b->name);
+        return;
+    }
+}
+
+// An op all of whose results nobody reads has lost its user: dead ops are removed long before a plan.
+static void check_used(Run *r, const Uses *uses) {
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        int used = 0;
+        for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id];
+        bool effect = hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_GEMM;
+        if (o->n_out && !used && !effect && !hd_is_alias(o))
+            hd_plan_wrong(r->c, o, o->span, "makes %s, which nobody reads or stores", hd_plan_value(r->c, o->out[0]));
+    }
+}
+
+static bool in_bounds(Run *r) {
+    int before = r->c->found.n;
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        hd_accesses(o, r->c->a, &r->list);
+        check_bounds(r, o);
+    }
+    return r->c->found.n == before;
+}
+
+void hd_check_contents(PlanCheck *c) {
+    Cell nothing = {.writer = -1};
+    Run r = {.c = c, .clocks = hd_clocks(c->f, c->a)};
+    r.device = hd_bytes(c->a, c->arena_bytes, nothing);
+    r.pinned = hd_bytes(c->a, c->pinned_bytes, nothing);
+    r.symbol = HD_NEWN(c->a, const Symbol *, c->m->n_symbols + 1);
+    r.began = HD_NEWN(c->a, const Op *, c->m->n_symbols + 1);
+    find_contents(&r);
+    for (const Symbol *s = c->m->symbols; s; s = s->next) {
+        r.symbol[s->id] = s;
+        if (persists(s)) fill(&r, &s->place, hd_type_bytes(s->type), content_of_buffer(s));
+    }
+    for (int i = 0; i < c->f->n_args; i++) {
+        const Value *v = c->f->args[i];
+        fill(&r, &v->place, hd_type_bytes(v->type), r.content[v->id]);
+    }
+    if (!in_bounds(&r)) return; // the run would leave the arena
+    for (const Op *o = c->f->first; o; o = o->next) {
+        hd_accesses(o, c->a, &r.list);
+        check_overlaps(&r, o);
+        if (o->kind == OP_STORE) check_store(&r, o);
+        for (int i = 0; i < r.list.n; i++)
+            if (!r.list.at[i].order) follow_life(&r, o, &r.list.at[i]);
+        for (int i = 0; i < r.list.n; i++)
+            if (!r.list.at[i].write) read_bytes(&r, o, &r.list.at[i]);
+        for (int i = 0; i < r.list.n; i++)
+            if (r.list.at[i].write && !r.list.at[i].order) write_bytes(&r, o, &r.list.at[i]);
+    }
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (persists(s)) check_buffer(&r, s);
+    Uses uses = hd_uses(c->f, c->a);
+    check_used(&r, &uses);
+}

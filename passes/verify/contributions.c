@@ -1,0 +1,167 @@
+// Contributions: what the functions of a step do together. The micro-batches run one after another (a middle one stands
+// for all middle ones: what it does to sums of earlier micro-batches it does to each), then @update where there is one,
+// and every op moves what the buffers hold (flow.c). Every parameter gets its gradient, whole and equally often in
+// every micro-batch [V6]; so does the loss. Every bucket is updated once in a step, from its complete gradient [V5],
+// and the step leaves fresh weights wherever it found old ones. That goes for a buffer of role next, too, into which
+// something is gathered behind the update; one that a step leaves behind holds stale weights where the next step and
+// @eval start, whatever ran before. Which it is, is read off the text; what follows is proved for each. @eval is a step
+// of its own, which only reads weights and keeps a loss.
+#include "passes/verify/flow.h"
+
+typedef long long ll;
+
+// The least and the most contributions of the function at hand to elements [from, from + count) of a bucket.
+static void count_now(Flow *w, const BucketParts *k, int64_t from, int64_t count, int *least, int *most) {
+    BucketFlow *b = hd_flow_bucket(w, k);
+    int end, first = hd_ranges_cut(&b->now, from, from + count, &end);
+    *least = INT32_MAX;
+    *most = 0;
+    for (int i = first; i < end; i++) {
+        int n = b->now.v.at[i].cell.holds;
+        if (n < *least) *least = n;
+        if (n > *most) *most = n;
+    }
+}
+
+// `first`: by parameter's symbol id, contributions in the first micro-batch, of function `start`.
+static void check_parameters(Flow *w, int *first, const Func *start) {
+    PlanCheck *c = w->c;
+    for (const Symbol *p = c->m->symbols; p; p = p->next) {
+        BucketParts *k = p->kind == SYM_PARAM ? hd_plan_bucket(c, p) : NULL;
+        int64_t count = k ? hd_type_count(p->type) : 0;
+        if (!count) continue;
+        int least, most;
+        count_now(w, k, hd_int(&p->attrs, A_OFFSET, 0), count, &least, &most);
+        if (least == 0) hd_plan_wrong(c, NULL, c->f->span, "parameter @%s: %s of its gradient is written", p->name,
+            most ? "not all" : "nothing");
+        else if (least != most) hd_plan_wrong(c, NULL, c->f->span,
+            "parameter @%s: some elements of its gradient get %d contributions and some %d", p->name, least, most);
+        else if (w->f != start && first[p->id] && least != first[p->id])
+            hd_plan_wrong(c, NULL, c->f->span, "parameter @%s gets %d contributions to its gradient, and %d in @%s",
+                          p->name, least, first[p->id], start->name);
+        if (w->f == start) first[p->id] = least;
+    }
+}
+
+// State that the first micro-batch writes, as the loss, every other one writes as often.
+static void check_state(Flow *w, int *first, const Func *start) {
+    for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
+        Held *h =
+            s->kind == SYM_BUFFER && strcmp(hd_word(&s->attrs, A_ROLE, ""), "state") == 0 ? hd_flow_held(w, s) : NULL;
+        if (h && w->f == start) first[s->id] = h->writes;
+        else if (h && first[s->id] && h->writes != first[s->id])
+            hd_plan_wrong(w->c, NULL, w->f->span,
+                          "writes buffer @%s %d times, where the first micro-batch does %d times", s->name, h->writes,
+                          first[s->id]);
+    }
+}
+
+// Behind the last function of a step: every bucket is updated, and nobody is left with old weights.
+static void check_end(Flow *w) {
+    PlanCheck *c = w->c;
+    bool alone = c->shard * c->replicate == 1 && strcmp(w->f->name, "update") != 0;
+    for (int i = 0; i < c->n_buckets; i++) {
+        const BucketParts *k = &c->buckets[i];
+        const Op *updated = w->flow[i].updated;
+        if (k->size == 0 || (!k->part[PART_GRAD] && !updated)) continue;
+        if (!updated && alone && !k->part[PART_MOMENT1]) continue; // a part of a plan, without an optimizer
+        if (!updated) {
+            hd_plan_wrong(c, NULL, w->f->span, "no op updates bucket @%s", k->symbol->name);
+            continue;
+        }
+        const Symbol *weights[] = {k->part[PART_MASTER], k->part[PART_COMPUTE], k->part[PART_NEXT]};
+        for (int j = 0; j < 3; j++) {
+            Held *h = weights[j] && !w->left[weights[j]->id] ? hd_flow_held(w, weights[j]) : NULL;
+            for (int r = 0; h && r < h->map.v.n; r++) {
+                const Holding *was = &w->holdings.at[h->map.v.at[r].cell.holds];
+                if (was->kind == HOLDS_WEIGHTS && was->fresh) continue;
+                hd_plan_wrong(
+                    c, NULL, w->f->span,
+                    "ends the step with old weights in elements [%lld, %lld) of @%s, though %s has updated bucket @%s",
+                    (ll)h->map.v.at[r].lo, (ll)hd_range_hi(&h->map, r), weights[j]->name, hd_plan_op(c, updated),
+                    k->symbol->name);
+                break;
+            }
+        }
+    }
+}
+
+static void check_written(Flow *w) {
+    for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
+        const char *role = hd_word(&s->attrs, A_ROLE, "");
+        if (s->kind != SYM_BUFFER || (strcmp(role, "state") != 0 && strcmp(role, "grad") != 0)) continue;
+        if (hd_flow_held(w, s) && !w->held[s->id]->ever)
+            hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
+    }
+}
+
+static const Func *function(const PlanCheck *c, const char *name) {
+    const Func *f = hd_func_find(c->m, name);
+    return f && !f->is_kernel ? f : NULL;
+}
+
+enum { STEP_FUNCTIONS = 5 };
+static const char *const order[STEP_FUNCTIONS] = {"micro_only", "micro_first", "micro", "micro_last", "update"};
+
+// The buffers of role next that no op of a step gathers into behind the update of their bucket.
+static void find_left(Flow *w) {
+    PlanCheck *c = w->c;
+    bool *updated = HD_NEWN(c->a, bool, c->m->n_symbols + 1);
+    for (int i = 0; i < c->n_buckets; i++)
+        if (c->buckets[i].part[PART_NEXT]) w->left[c->buckets[i].part[PART_NEXT]->id] = true;
+    for (int i = 0; i < STEP_FUNCTIONS; i++) {
+        const Func *f = function(c, order[i]);
+        for (const Op *o = f ? f->first : NULL; o; o = o->next) {
+            const Symbol *s = hd_symbol_find(c->m, hd_word(&o->attrs, o->kind == OP_ADAMW ? A_BUCKET : A_INTO, ""));
+            const BucketParts *k = hd_plan_bucket(c, s);
+            if (k && o->kind == OP_ADAMW) updated[k->symbol->id] = true;
+            if (k && o->kind == OP_ALL_GATHER && updated[k->symbol->id]) w->left[s->id] = false;
+        }
+    }
+}
+
+void hd_check_contributions(PlanCheck *c) {
+    Flow w = hd_flow(c);
+    const Func *start = NULL, *update = function(c, "update");
+    int *first = HD_NEWN(c->a, int, c->m->n_symbols + 1), n = 0;
+    KeptLoss kept[4] = {0};
+    find_left(&w);
+    for (int i = 0; i < 4; i++) w.steps |= function(c, order[i]) != NULL;
+    for (int i = 0; i < STEP_FUNCTIONS; i++) {
+        const Func *f = function(c, order[i]);
+        bool micro = i < 4, last = i == 0 || i == 3;
+        if (!f) continue;
+        hd_plan_enter(c, f);
+        n++;
+        if (micro && !start) start = f;
+        hd_flow_run(&w, f, last || !micro);
+        if (micro) {
+            check_parameters(&w, first, start);
+            check_state(&w, first, start);
+            kept[i] = hd_check_scale(c, f, last, true);
+        }
+        if (f == update || (last && !update)) check_end(&w);
+    }
+    c->f = NULL;
+    if (n > 1 || (n && c->shard * c->replicate > 1)) check_written(&w);
+    const Func *eval = function(c, "eval");
+    if (!eval) {
+        bool any = false;
+        for (int i = 0; i < 4; i++) any |= kept[i].store != NULL;
+        if (any)
+            hd_plan_unproved(
+                c, NULL, "that micro-batches store their parts of the loss: there is no @eval, which stores all of it");
+        return;
+    }
+    Flow e = hd_flow(c);
+    e.left = w.left;
+    hd_plan_enter(c, eval);
+    hd_flow_run(&e, eval, true);
+    KeptLoss whole = hd_check_scale(c, eval, true, false);
+    for (int i = 0; i < 4; i++) {
+        if (!kept[i].f) continue;
+        hd_plan_enter(c, kept[i].f);
+        hd_check_share(c, &kept[i], &whole);
+    }
+    c->f = NULL;
+}

@@ -1,0 +1,461 @@
+// Flow: what every element of every buffer holds while the functions of a step run one after another, as far as
+// training is concerned: weights before or after the update, or a sum of so many of this step's contributions, reduced
+// over these axes of the mesh. In a plan without races (verify_contents) program order shows what all orders do.
+//
+//   begin          nothing
+//   zero           an empty sum
+//   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others add [V20]
+//   store of a buffer that holds a sum: the two sums are added; both must be reduced over the same axes
+//   reduce_scatter the sum over one axis more, dealt out over that axis; once for each element and axis [V22]
+//   all_gather     what was dealt out, put together again; weights come from the bucket they belong to, and those that the step before
+//                  has updated and left to be gathered, are gathered before anybody reads them [V7]
+//   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every axis [V5, V6]
+//
+// Contributions lie inside one parameter, so that padding only ever holds zeros. An op that reads weights reads them
+// whole, inside one parameter, as they were before the update. There is no op that reduces but reduce_scatter, and
+// contributions to one element are added in the order of the program: the order of every sum is that of the text [V33].
+#include "passes/verify/flow.h"
+
+typedef long long ll;
+
+Flow hd_flow(PlanCheck *c) {
+    return (Flow){.c = c,
+                  .held = HD_NEWN(c->a, Held *, c->m->n_symbols + 1),
+                  .flow = HD_NEWN(c->a, BucketFlow, c->n_buckets + 1),
+                  .left = HD_NEWN(c->a, bool, c->m->n_symbols + 1)};
+}
+
+int hd_flow_axes(const PlanCheck *c) {
+    return (c->shard > 1 ? OVER_SHARD : 0) | (c->replicate > 1 ? OVER_REPLICATE : 0);
+}
+
+const char *hd_flow_axes_text(int axes) {
+    static const char *const text[] = {"nothing", "shard", "replicate", "shard and replicate"};
+    return axes & OVER_WORLD ? "world" : text[axes];
+}
+
+BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k) {
+    BucketFlow *b = &w->flow[k - w->c->buckets];
+    Cell none = {.writer = -1};
+    if (!b->used) b->given = hd_ranges(w->c->a, k->size, none);
+    if (!b->used_now) b->now = hd_ranges(w->c->a, k->size, none);
+    b->used = b->used_now = true;
+    return b;
+}
+
+static int hold(Flow *w, Holding h) {
+    hd_push(w->c->a, &w->holdings, h);
+    return w->holdings.n - 1;
+}
+
+static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
+
+static bool holds_weights(const Symbol *s) {
+    static const char *const roles[] = {"compute", "master", "next", "gathered"};
+    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(role, roles[i]) == 0) return true;
+    return false;
+}
+
+Held *hd_flow_held(Flow *w, const Symbol *s) {
+    if (!s || s->kind != SYM_BUFFER || !s->type || hd_type_count(s->type) == 0) return NULL;
+    Held *h = w->held[s->id];
+    if (h) return h;
+    h = w->held[s->id] = HD_NEW(w->c->a, Held);
+    h->bucket = hd_plan_bucket(w->c, s);
+    h->parts = h->bucket ? hd_plan_parts(w->c, h->bucket, s) : 1;
+    h->size = h->bucket ? h->bucket->size : hd_type_count(s->type);
+    Holding first = {.kind = hd_has(&s->attrs, A_TRANSIENT) ? HOLDS_NOTHING : w->left[s->id] ? HOLDS_STALE :
+                             h->bucket && holds_weights(s) ? HOLDS_WEIGHTS : HOLDS_OLD};
+    h->map = hd_ranges(w->c->a, h->size, (Cell){.writer = -1, .holds = hold(w, first)});
+    return h;
+}
+
+void hd_flow_set(Flow *w, Held *h, Holding what) {
+    int end, first = hd_ranges_cut(&h->map, 0, h->size, &end);
+    hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = hold(w, what)});
+    h->ever = true;
+}
+
+static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
+    return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
+}
+
+// The parameter that elements [lo, hi) of a bucket have to do with; NULL: none, they are padding.
+static const Symbol *param_at(const BucketParts *k, int64_t lo, int64_t hi) {
+    int a = 0, b = k->items.n; // the first that ends behind lo
+    while (a < b) {
+        int mid = a + (b - a) / 2;
+        const Symbol *p = k->items.at[mid];
+        if (hd_int(&p->attrs, A_OFFSET, 0) + hd_type_count(p->type) <= lo) a = mid + 1;
+        else b = mid;
+    }
+    return a < k->items.n && hd_int(&k->items.at[a]->attrs, A_OFFSET, 0) < hi ? k->items.at[a] : NULL;
+}
+
+static bool inside_param(const BucketParts *k, int64_t lo, int64_t hi) {
+    const Symbol *p = param_at(k, lo, hi);
+    int64_t from = p ? hd_int(&p->attrs, A_OFFSET, 0) : 0;
+    return p && lo >= from && hi <= from + hd_type_count(p->type);
+}
+
+// --- contributions
+
+static void count_given(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
+    BucketFlow *b = hd_flow_bucket(w, k);
+    RangeMap *maps[] = {&b->given, &b->now};
+    for (int m = 0; m < 2; m++) {
+        int end, first = hd_ranges_cut(maps[m], lo, hi, &end);
+        for (int i = first; i < end; i++) maps[m]->v.at[i].cell.holds++;
+    }
+}
+
+// Whether a contribution of one rank may go to these elements at all.
+static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h, int64_t lo, int64_t hi) {
+    const BucketParts *k = h->bucket;
+    if (!k) return true;
+    if (h->parts > 1)
+        hd_plan_wrong(w->c, o, o->span,
+                      "writes what one rank has computed into @%s, which holds a part of the sum over ranks: only "
+                      "reduce_scatter makes one",
+                      s->name);
+    else if (!inside_param(k, lo, hi))
+        hd_plan_wrong(w->c, o, o->span,
+                      "writes elements [%lld, %lld) of @%s, which are not inside one parameter of bucket @%s", (ll)lo,
+                      (ll)hi, s->name, k->symbol->name);
+    else if (hd_flow_bucket(w, k)->updated) hd_plan_wrong(w->c, o, o->span,
+        "contributes to the gradient of bucket @%s, which %s has updated", k->symbol->name,
+        hd_plan_op(w->c, hd_flow_bucket(w, k)->updated));
+    else return true;
+    return false;
+}
+
+static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Holding *was, bool adds, ll lo, ll hi) {
+    const char *by = was->by ? hd_plan_op(w->c, was->by) : "an earlier function";
+    if (adds && was->kind == HOLDS_OLD)
+        hd_plan_wrong(w->c, o, o->span,
+                      "adds to elements [%lld, %lld) of @%s, which hold the last step's sum: the first contribution "
+                      "must overwrite",
+                      lo, hi, s->name);
+    else if (adds && was->kind != HOLDS_SUM)
+        hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s, which hold no sum", lo, hi, s->name);
+    else if (was->kind == HOLDS_SUM && was->taken)
+        hd_plan_wrong(w->c, o, o->span,
+                      "contributes to elements [%lld, %lld) of @%s behind %s, which has been summed over %s already",
+                      lo, hi, s->name, by, hd_flow_axes_text(was->taken));
+    else if (adds && was->over)
+        hd_plan_wrong(w->c, o, o->span,
+                      "adds what one rank has computed to elements [%lld, %lld) of @%s, which are summed over %s", lo,
+                      hi, s->name, hd_flow_axes_text(was->over));
+    else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->by->func == w->f)
+        hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s",
+                      lo, hi, s->name, by);
+    else if (!adds && was->kind == HOLDS_SUM && was->count)
+        hd_plan_wrong(w->c, o, o->span,
+                      "overwrites elements [%lld, %lld) of @%s and with them the sum of the micro-batches before", lo,
+                      hi, s->name);
+    else
+        return false;
+    return true;
+}
+
+static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_t hi) {
+    Held *h = hd_flow_held(w, s);
+    if (!h || lo >= hi || !may_contribute(w, o, s, h, lo, hi)) return;
+    bool adds = hd_has(&o->attrs, A_ACCUMULATE), said = false;
+    int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
+    for (int i = first; i < end; i++) {
+        Holding was = *holding(w, h, i);
+        if (!said) said = wrong_contribution(w, o, s, &was, adds, (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i));
+        Holding now = {.kind = HOLDS_SUM, .count = (was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o};
+        h->map.v.at[i].cell.holds = hold(w, now);
+    }
+    if (h->bucket) count_given(w, h->bucket, lo, hi);
+    h->writes++;
+    h->ever = true;
+}
+
+// --- one buffer added to another
+
+static bool same_bucket(Flow *w, const Op *o, const Symbol *from, const Held *h, const Symbol *to, const Held *g) {
+    if (h->bucket == g->bucket) return true;
+    hd_plan_wrong(w->c, o, o->span, "moves @%s of %s to @%s of %s", from->name,
+                  h->bucket ? hd_sprintf(w->c->a, "bucket @%s", h->bucket->symbol->name) : "no bucket", to->name,
+                  g->bucket ? hd_sprintf(w->c->a, "bucket @%s", g->bucket->symbol->name) : "no bucket");
+    return false;
+}
+
+// Walks two maps side by side: cuts `g` where `h` is cut. Both have the same positions.
+static void cut_alike(const Held *h, Held *g) {
+    int end;
+    for (int i = 0; i < h->map.v.n; i++) hd_ranges_cut(&g->map, h->map.v.at[i].lo, hd_range_hi(&h->map, i), &end);
+}
+
+static void add_sums(Flow *w, const Op *o, const Symbol *from, Held *h, const Symbol *to, Held *g) {
+    bool adds = hd_has(&o->attrs, A_ACCUMULATE), said = false;
+    int64_t n = hd_type_count(from->type);
+    if (!same_bucket(w, o, from, h, to, g)) return;
+    if (h->parts != g->parts || hd_type_count(o->in[0]->type) != n || hd_int(&o->attrs, A_OFFSET, 0) != 0 ||
+        hd_type_count(to->type) != n) {
+        hd_plan_wrong(w->c, o, o->span, "adds up @%s and @%s, which do not hold the same elements of their bucket",
+                      from->name, to->name);
+        return;
+    }
+    cut_alike(h, g);
+    cut_alike(g, h);
+    for (int i = 0; i < g->map.v.n; i++) {
+        Holding in = *holding(w, h, i), was = *holding(w, g, i);
+        Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
+        ll lo = (ll)g->map.v.at[i].lo, hi = (ll)hd_range_hi(&g->map, i);
+        if (!adds) said = said || wrong_contribution(w, o, to, &was, false, lo, hi);
+        else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, to, &was, true, lo, hi);
+        else if (!said && was.taken) said = wrong_contribution(w, o, to, &was, true, lo, hi);
+        else if (!said && was.over != in.over) {
+            hd_plan_wrong(w->c, o, o->span,
+                          "adds elements [%lld, %lld) of @%s, summed over %s, to those of @%s, summed over %s", lo, hi,
+                          from->name, hd_flow_axes_text(in.over), to->name, hd_flow_axes_text(was.over));
+            said = true;
+        }
+        g->map.v.at[i].cell.holds = hold(w, now);
+    }
+    g->writes++;
+    g->ever = true;
+}
+
+static bool all_of_kind(Flow *w, const Held *h, HoldsKind kind) {
+    for (int i = 0; i < h->map.v.n; i++)
+        if (holding(w, h, i)->kind != kind) return false;
+    return true;
+}
+
+static void store(Flow *w, const Op *o, const Access *x) {
+    const Home home = w->homes[o->in[0]->id];
+    const Op *def = home.root ? home.root->def : NULL;
+    Held *from = hd_flow_held(w, home.buffer), *to = hd_flow_held(w, x->buffer);
+    int64_t size = hd_dtype_bytes(x->buffer->type->dtype), lo = x->lo / size, hi = x->hi / size;
+    if (!to) return;
+    if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, o, home.buffer, from, x->buffer, to);
+    else if (def && def->kind == OP_SQUARE_SUMS) hd_flow_set(w, to, (Holding){.kind = HOLDS_SQUARES, .by = o});
+    else if (!to->bucket && all_of_kind(w, to, HOLDS_SUM) && (holding(w, to, 0)->taken & OVER_WORLD) &&
+             !hd_has(&o->attrs, A_ACCUMULATE))
+        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = OVER_WORLD, .by = o}); // the mean over ranks: scale.c
+    else contribute(w, o, x->buffer, lo, hi);
+}
+
+static void zero(Flow *w, const Op *o, const Access *x) {
+    Held *h = hd_flow_held(w, x->buffer);
+    int64_t size = hd_dtype_bytes(x->buffer->type->dtype), lo = x->lo / size, hi = x->hi / size;
+    if (!h) return;
+    if (h->parts > 1 && hi - lo != hd_type_count(x->buffer->type)) {
+        hd_plan_wrong(w->c, o, o->span, "clears some elements of @%s, which are others of bucket @%s on every rank",
+                      x->buffer->name, h->bucket->symbol->name);
+        return;
+    }
+    if (h->parts > 1) hi = h->size;
+    bool said = false;
+    int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
+    for (int i = first; i < end; i++) {
+        const Holding *was = holding(w, h, i);
+        if (was->kind != HOLDS_SUM || !was->count || said) continue;
+        hd_plan_wrong(w->c, o, o->span, "clears elements [%lld, %lld) of @%s and with them the contribution of %s",
+                      (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), x->buffer->name, hd_plan_op(w->c, was->by));
+        said = true;
+    }
+    hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = hold(w, (Holding){.kind = HOLDS_SUM, .by = o})});
+}
+
+// --- collectives
+
+static int axis_of(const Symbol *comm) {
+    const char *over = hd_word(&comm->attrs, A_OVER, "");
+    return strcmp(over, "shard") == 0 ? OVER_SHARD : strcmp(over, "replicate") == 0 ? OVER_REPLICATE : OVER_WORLD;
+}
+
+// A collective between the whole of something and its parts over one axis: the whole is in one piece on the inner axis,
+// a shard on the outer, as the layout says.
+static bool fits_axis(Flow *w, const Op *o, int axis, const Symbol *whole, const Held *of, const Symbol *part,
+                      const Held *in) {
+    int64_t outer = axis == OVER_SHARD ? 1 : w->c->shard,
+            inner = axis == OVER_SHARD ? w->c->shard : w->c->shard * w->c->replicate;
+    if (axis != OVER_WORLD && of->parts == outer && in->parts == inner) return true;
+    hd_plan_wrong(w->c, o, o->span,
+                  "over %s goes between @%s and @%s, which are not the bucket's elements before and behind that axis",
+                  hd_flow_axes_text(axis), whole->name, part->name);
+    return false;
+}
+
+static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, int axis) {
+    const Holding *was = holding(w, h, i);
+    ll lo = (ll)h->map.v.at[i].lo, hi = (ll)hd_range_hi(&h->map, i);
+    if (was->kind != HOLDS_SUM && !(was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi)))
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name,
+                      was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
+    else if ((was->over | was->taken) & axis)
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s over %s again, behind %s", lo, hi,
+                      from->name, hd_flow_axes_text(axis), hd_plan_op(w->c, was->by));
+    else
+        return true;
+    return false;
+}
+
+static void reduce_scatter(Flow *w, const Op *o) {
+    const Symbol *from = named(w, o, A_BUFFER), *to = named(w, o, A_INTO), *comm = named(w, o, A_COMM);
+    Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
+    if (!h || !g || !comm) return;
+    int axis = axis_of(comm);
+    if (!same_bucket(w, o, from, h, to, g)) return;
+    if (!h->bucket) {
+        hd_plan_wrong(w->c, o, o->span, "sums @%s, which belongs to no bucket", from->name);
+        return;
+    }
+    if (!fits_axis(w, o, axis, from, h, to, g)) return;
+    if (axis == OVER_REPLICATE && !w->last) {
+        hd_plan_wrong(w->c, o, o->span, "sums over replicas, which only the last micro-batch of a step does");
+        return;
+    }
+    hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
+    cut_alike(h, g);
+    bool said = false;
+    for (int i = 0; i < h->map.v.n; i++) {
+        if (!said) said = !may_reduce(w, o, from, h, i, axis);
+        Holding was = *holding(w, h, i), now = was;
+        was.taken |= axis;
+        was.by = o;
+        now.over |= axis;
+        now.taken = 0;
+        now.by = o;
+        h->map.v.at[i].cell.holds = hold(w, was);
+        g->map.v.at[i].cell.holds = hold(w, now);
+    }
+}
+
+static bool may_gather(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, int axis) {
+    const Holding *was = holding(w, h, i);
+    if (was->kind != HOLDS_SUM || !h->bucket || (was->over & axis)) return true;
+    hd_plan_wrong(w->c, o, o->span,
+                  "puts together elements [%lld, %lld) of @%s over %s, which have not been summed over %s",
+                  (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), from->name, hd_flow_axes_text(axis),
+                  hd_flow_axes_text(axis));
+    return false;
+}
+
+static void all_gather(Flow *w, const Op *o) {
+    const Symbol *from = named(w, o, A_BUFFER), *to = named(w, o, A_INTO), *comm = named(w, o, A_COMM);
+    Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
+    if (!h || !g || !comm) return;
+    int axis = axis_of(comm);
+    if (!same_bucket(w, o, from, h, to, g)) return;
+    if (h->bucket && !fits_axis(w, o, axis, to, g, from, h)) return;
+    if (h->bucket && holds_weights(from) && !holds_weights(to))
+        hd_plan_wrong(w->c, o, o->span,
+                      "gathers weights into @%s, whose role is %s: what keeps track of weights would miss them",
+                      to->name, hd_word(&to->attrs, A_ROLE, "none"));
+    hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
+    if (h->bucket) cut_alike(h, g);
+    bool said = false;
+    for (int i = 0; i < h->map.v.n; i++) {
+        if (!said) said = !may_gather(w, o, from, h, i, axis);
+        Holding was = *holding(w, h, i), now = was;
+        if (!h->bucket) was.taken |= axis, now.over |= axis;
+        now.by = o;
+        h->map.v.at[i].cell.holds = hold(w, was);
+        if (h->bucket || i == 0) g->map.v.at[i].cell.holds = hold(w, now);
+    }
+}
+
+// --- reads of weights
+
+// What only the optimizer and reductions may read of a bucket.
+static bool is_kept_apart(const Symbol *s) {
+    static const char *const roles[] = {"grad", "gradient", "moment1", "moment2"};
+    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    for (int i = 0; i < 4; i++)
+        if (strcmp(role, roles[i]) == 0) return true;
+    return false;
+}
+
+static void read_weights(Flow *w, const Op *o, const Value *v) {
+    Home home = w->homes[v->id];
+    Held *kept = home.buffer && is_kept_apart(home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
+    if (kept && kept->bucket && !(o->kind == OP_STORE && all_of_kind(w, kept, HOLDS_SUM))) {
+        hd_plan_wrong(w->c, o, o->span, "computes with @%s, which holds no weights", home.buffer->name);
+        return;
+    }
+    Held *h = home.buffer ? hd_flow_held(w, home.buffer) : NULL;
+    if (h && h->bucket && o->kind == OP_STORE && all_of_kind(w, h, HOLDS_SUM))
+        return; // a sum on its way: store() looks at it
+    int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) : 0, hi = lo + hd_type_count(v->type);
+    if (!h || !h->bucket || lo >= hi) return;
+    if (h->parts > 1) {
+        hd_plan_wrong(w->c, o, o->span, "reads weights from @%s, which holds only a rank's part of bucket @%s",
+                      home.buffer->name, h->bucket->symbol->name);
+        return;
+    }
+    if (h->bucket->items.n && !inside_param(h->bucket, lo, hi)) {
+        hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not inside one parameter",
+                      (ll)lo, (ll)hi, home.buffer->name);
+        return;
+    }
+    int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
+    for (int i = first; i < end; i++) {
+        const Holding *was = holding(w, h, i);
+        if (was->kind == HOLDS_WEIGHTS && !was->fresh) continue;
+        if (was->kind == HOLDS_WEIGHTS)
+            hd_plan_wrong(w->c, o, o->span, "reads weights from @%s behind the update by %s", home.buffer->name,
+                          hd_plan_op(w->c, was->by));
+        else if (was->kind == HOLDS_STALE)
+            hd_plan_wrong(w->c, o, o->span,
+                          "reads weights from @%s, which nobody has gathered since the step before updated bucket @%s: "
+                          "an all_gather into it belongs "
+                          "before this op, or behind that update",
+                          home.buffer->name, h->bucket->symbol->name);
+        else
+            hd_plan_wrong(w->c, o, o->span,
+                          "reads weights from @%s, which holds none%s%s: an all_gather of bucket @%s into it belongs "
+                          "before op %d",
+                          home.buffer->name, was->by ? " since " : "", was->by ? hd_plan_op(w->c, was->by) : "",
+                          h->bucket->symbol->name, o->id);
+        return;
+    }
+}
+
+// --- the walk
+
+static void run_op(Flow *w, const Op *o) {
+    if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
+    for (int i = 0; i < o->n_in; i++) read_weights(w, o, o->in[i]);
+    switch (o->kind) {
+    case OP_REDUCE_SCATTER: reduce_scatter(w, o); return;
+    case OP_ALL_GATHER: all_gather(w, o); return;
+    case OP_ADAMW: hd_flow_adamw(w, o); return;
+    case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); return;
+    case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); return;
+    case OP_BEGIN: {
+        Held *h = hd_flow_held(w, named(w, o, A_BUFFER));
+        if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_NOTHING, .by = o});
+        return;
+    }
+    default: break;
+    }
+    if (!hd_has(&o->attrs, A_INTO)) return;
+    hd_accesses(o, w->c->a, &w->list);
+    for (int i = 0; i < w->list.n; i++) {
+        const Access *x = &w->list.at[i];
+        if (x->at != AT_BUFFER || !x->write || x->order) continue;
+        int64_t size = hd_dtype_bytes(x->buffer->type->dtype);
+        if (o->kind == OP_STORE) store(w, o, x);
+        else if (o->kind == OP_ZERO) zero(w, o, x);
+        else contribute(w, o, x->buffer, x->lo / size, x->hi / size);
+    }
+}
+
+void hd_flow_run(Flow *w, const Func *f, bool last) {
+    w->f = f;
+    w->last = last;
+    w->homes = hd_homes(f, w->c->a);
+    for (int i = 0; i < w->c->n_buckets; i++) w->flow[i].used_now = false;
+    for (int i = 0; i < w->c->m->n_symbols; i++)
+        if (w->held[i]) w->held[i]->writes = 0;
+    for (const Op *o = f->first; o; o = o->next) run_op(w, o);
+}

@@ -1,0 +1,78 @@
+// What the buffers of a plan hold while the functions of a step run one after another: the state that flow.c keeps, and
+// the questions that contributions.c asks.
+#ifndef PASSES_VERIFY_FLOW_H
+#define PASSES_VERIFY_FLOW_H
+#include "passes/analysis/range_map.h"
+#include "passes/verify/probe.h"
+
+typedef enum {
+    HOLDS_NOTHING, // the life of a transient buffer has just begun
+    HOLDS_OLD,     // what the last step left
+    HOLDS_SUM,     // `count` contributions of this step, added up; 0: zeros
+    HOLDS_WEIGHTS, // of a bucket; `fresh`: after the optimizer
+    HOLDS_STALE,   // weights that a step before this one has updated, and nobody has gathered since
+    HOLDS_SQUARES  // sums of squares of gradients
+} HoldsKind;
+enum { OVER_SHARD = 1, OVER_REPLICATE = 2, OVER_WORLD = 4 }; // axes of the mesh
+typedef struct {
+    HoldsKind kind;
+    int count;
+    int over;     // axes over which a sum has been reduced, over which squares and losses have been gathered
+    int taken;    // axes over which somebody has reduced it or gathered it since
+    bool fresh;
+    const Op *by; // who wrote it last
+} Holding;
+
+// The elements of a buffer. Where ranks hold parts of a bucket, positions are those of the bucket: the same op runs on
+// every rank, so that the parts of all ranks together are one vector.
+typedef struct {
+    BucketParts *bucket; // NULL: none
+    int64_t parts;       // of the bucket; 1: a rank holds all of it
+    int64_t size;        // positions
+    RangeMap map;        // Cell.holds: index of a Holding
+    int writes;          // contributions in the function at hand, by op
+    bool ever;           // somebody wrote it
+} Held;
+
+typedef struct {
+    const Op *updated;   // the optimizer's op; NULL: not yet in this step
+    RangeMap given, now; // contributions so far in this step, in the function at hand; Cell.holds: how many
+    bool used, used_now; // whether the maps are there
+} BucketFlow;
+
+typedef struct {
+    PlanCheck *c;
+    const Func *f;
+    const Home *homes; // of f
+    bool last;         // f is the last micro-batch of a step, or @eval
+    bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
+    bool *left;        // by symbol id: buffers of role next that a step leaves to the one after it to fill
+    Held **held;       // by symbol id
+    BucketFlow *flow;  // by bucket
+    VEC(Holding) holdings;
+    Accesses list;
+} Flow;
+
+Flow hd_flow(PlanCheck *c);
+void hd_flow_run(Flow *w, const Func *f, bool last); // the next function of the step
+Held *hd_flow_held(Flow *w, const Symbol *s);        // NULL: a buffer without elements
+BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k);
+int hd_flow_axes(const PlanCheck *c);                // the axes of the mesh that have more than one rank
+const char *hd_flow_axes_text(int axes);
+
+// update.c
+void hd_flow_adamw(Flow *w, const Op *o);
+void hd_flow_norm(Flow *w, const Op *o);    // grad_norm, square_sums
+void hd_flow_scalars(Flow *w, const Op *o); // root_sum, step_scalars
+void hd_flow_set(Flow *w, Held *h, Holding what); // all of a buffer
+// scale.c
+typedef struct { // in a probe
+    const Func *f;
+    const Op *store; // the last; NULL: none
+    double loss;
+    Leaf *leaves;    // that it is made of
+    int n;
+} KeptLoss;
+KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients);
+void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval);
+#endif

@@ -1,0 +1,225 @@
+// Layout: the mesh and its groups of ranks, buckets, the parameters in a bucket and the buffers that hold it. Of a
+// bucket of `size` elements a rank holds all, its shard (size / shard, the same piece on every replica) or, on the way
+// through the sum over replicas, its part of the shard: element e of part r' of shard r is element r * size/shard + r'
+// * size/shard/replicate + e of the bucket. The inner axis deals out first and is put together last, so that gathering
+// undoes what scattering did [V4].
+#include "passes/verify/verify_plan.h"
+#include <stdlib.h>
+
+enum { SHARD_ALIGN = 16 }; // bytes: what collectives and vector loads want a shard to start at
+typedef long long ll;
+
+static int64_t mesh_axis(const PlanCheck *c, AttrId setting, const char *over) {
+    const Symbol *schedule = hd_symbol_find(c->m, "schedule");
+    if (schedule && hd_has(&schedule->attrs, setting)) return hd_int(&schedule->attrs, setting, 1);
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (s->kind == SYM_COMM && strcmp(hd_word(&s->attrs, A_OVER, ""), over) == 0)
+            return hd_int(&s->attrs, A_RANKS, 1);
+    return 1;
+}
+
+static void check_comm(PlanCheck *c, const Symbol *s) {
+    const char *over = hd_word(&s->attrs, A_OVER, ""), *on = hd_word(&s->attrs, A_ON, "");
+    bool inner = strcmp(over, "shard") == 0, outer = strcmp(over, "replicate") == 0;
+    int64_t ranks = hd_int(&s->attrs, A_RANKS, 0), axis = inner   ? c->shard
+                                                          : outer ? c->replicate
+                                                                  : c->shard * c->replicate;
+    if (!inner && !outer && strcmp(over, "world") != 0) hd_plan_wrong(c, NULL, s->span,
+        "comm @%s is over %s, which is no axis of the mesh", s->name, over);
+    else if (ranks != axis)
+        hd_plan_wrong(c, NULL, s->span, "comm @%s has %lld ranks, but the mesh has %lld over %s", s->name, (ll)ranks,
+                      (ll)axis, over);
+    const Symbol *stream = hd_symbol_find(c->m, on);
+    if (!stream || stream->kind != SYM_STREAM) hd_plan_wrong(c, NULL, s->span,
+        "comm @%s is for stream %s, which the plan does not declare", s->name, on);
+}
+
+static void find_mesh(PlanCheck *c) {
+    c->shard = mesh_axis(c, A_SHARD, "shard");
+    c->replicate = mesh_axis(c, A_REPLICATE, "replicate");
+    if (c->shard < 1 || c->replicate < 1 || c->shard > 1 << 20 || c->replicate > 1 << 20) {
+        const Symbol *schedule = hd_symbol_find(c->m, "schedule");
+        hd_plan_wrong(c, NULL, schedule ? schedule->span : (Span){0}, "a mesh of %lld x %lld ranks is none",
+                      (ll)c->shard, (ll)c->replicate);
+        c->shard = c->replicate = 1;
+    }
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (s->kind == SYM_COMM) check_comm(c, s);
+}
+
+// --- which symbols belong together
+
+static int part_of_role(const char *role) {
+    static const char *const roles[N_PARTS] = {"master", "moment1", "moment2", "grad", "compute", "next"};
+    for (int i = 0; i < N_PARTS; i++)
+        if (strcmp(role, roles[i]) == 0) return i;
+    return -1;
+}
+
+static void join_bucket(PlanCheck *c, const Symbol *s) {
+    const char *name = hd_word(&s->attrs, A_BUCKET, NULL);
+    const Symbol *of = name ? hd_symbol_find(c->m, name) : NULL;
+    if (!name) return;
+    if (!of || of->kind != SYM_BUCKET) {
+        hd_plan_wrong(c, NULL, s->span, "%s @%s is of bucket @%s, which the plan does not have",
+                      hd_symbol_keyword(s->kind), s->name, name);
+        return;
+    }
+    BucketParts *k = hd_plan_bucket(c, of);
+    c->bucket_of[s->id] = c->bucket_of[of->id];
+    int part = part_of_role(hd_word(&s->attrs, A_ROLE, ""));
+    if (s->kind == SYM_PARAM) {
+        hd_push(c->a, &k->items, s);
+    } else if (part >= 0 && !hd_has(&s->attrs, A_TRANSIENT)) {
+        if (k->part[part])
+            hd_plan_wrong(c, NULL, s->span, "buffers @%s and @%s are both the %s of bucket @%s", k->part[part]->name,
+                          s->name, hd_word(&s->attrs, A_ROLE, ""), of->name);
+        k->part[part] = s;
+    }
+}
+
+static int by_offset(const void *a, const void *b) {
+    const Symbol *p = *(const Symbol *const *)a, *q = *(const Symbol *const *)b;
+    int64_t x = hd_int(&p->attrs, A_OFFSET, 0), y = hd_int(&q->attrs, A_OFFSET, 0);
+    return x != y ? (x < y ? -1 : 1) : p->id - q->id;
+}
+
+static void find_buckets(PlanCheck *c) {
+    for (const Symbol *s = c->m->symbols; s; s = s->next) c->n_buckets += s->kind == SYM_BUCKET;
+    c->buckets = HD_NEWN(c->a, BucketParts, c->n_buckets + 1);
+    c->bucket_of = HD_NEWN(c->a, int, c->m->n_symbols + 1);
+    int n = 0;
+    for (const Symbol *s = c->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUCKET) continue;
+        c->buckets[n] = (BucketParts){.symbol = s, .size = s->type ? hd_type_count(s->type) : 0};
+        c->bucket_of[s->id] = ++n;
+    }
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM || s->kind == SYM_BUFFER) join_bucket(c, s);
+    for (int i = 0; i < n; i++)
+        if (c->buckets[i].items.n)
+            qsort(c->buckets[i].items.at, (size_t)c->buckets[i].items.n, sizeof(Symbol *), by_offset);
+}
+
+// --- parameters in a bucket
+
+// Elements that no boundary between ranks may cut: those of one index along the first axis.
+static int64_t row_of(const Type *t) { return t->rank > 0 && t->dim[0] > 0 ? hd_type_count(t) / t->dim[0] : 1; }
+
+static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int64_t lo, int64_t hi) {
+    int64_t row = row_of(p->type), shard = k->size / c->shard;
+    if (c->shard == 1 || lo >= hi || shard < 1) return;
+    if (lo % row)
+        hd_plan_wrong(c, NULL, p->span,
+                      "parameter @%s starts at element %lld of @%s, not at a multiple of its rows of %lld", p->name,
+                      (ll)lo, k->symbol->name, (ll)row);
+    int64_t cut = (lo / shard + 1) * shard; // the first boundary behind lo; the next ones are a shard apart
+    if (cut < hi && (cut - lo) % row == 0 && cut + shard < hi && shard % row != 0) cut += shard;
+    if (cut < hi && (cut - lo) % row != 0)
+        hd_plan_wrong(c, NULL, p->span,
+                      "a row of parameter @%s, %lld elements, is cut at element %lld of @%s, where a shard ends",
+                      p->name, (ll)row, (ll)cut, k->symbol->name);
+}
+
+static void check_items(PlanCheck *c, const BucketParts *k) {
+    int64_t decayed = hd_int(&k->symbol->attrs, A_DECAYED, 0), used = 0;
+    for (int i = 0; i < k->items.n; i++) {
+        const Symbol *p = k->items.at[i], *before = i ? k->items.at[i - 1] : NULL;
+        int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), hi = lo + hd_type_count(p->type);
+        bool decay = hd_has(&p->attrs, A_DECAY);
+        used += hi - lo;
+        if (lo < 0 || hi > k->size)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is outside bucket @%s of %lld",
+                          p->name, (ll)lo, (ll)hi, k->symbol->name, (ll)k->size);
+        if (lo < hi && (decay ? hi > decayed : lo < decayed))
+            hd_plan_wrong(c, NULL, p->span,
+                          "parameter @%s, elements [%lld, %lld), %s weight decay, which @%s applies to [0, %lld)",
+                          p->name, (ll)lo, (ll)hi, decay ? "has" : "has no", k->symbol->name, (ll)decayed);
+        if (before && lo < hi && hd_int(&before->attrs, A_OFFSET, 0) + hd_type_count(before->type) > lo)
+            hd_plan_wrong(c, NULL, p->span, "parameters @%s and @%s share elements of bucket @%s", before->name,
+                          p->name, k->symbol->name);
+        check_rows(c, k, p, lo, hi);
+    }
+    int64_t padding = hd_int(&k->symbol->attrs, A_PADDING, k->size - used);
+    if (padding != k->size - used)
+        hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s has %lld elements of padding and declares %lld",
+                      k->symbol->name, (ll)(k->size - used), (ll)padding);
+}
+
+// --- buffers of a bucket
+
+int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b) {
+    int64_t n = hd_type_count(b->type), parts[] = {1, c->shard, c->shard * c->replicate};
+    for (int i = 0; i < 3; i++)
+        if (k->size % parts[i] == 0 && n == k->size / parts[i]) return parts[i];
+    return 0;
+}
+
+static void check_sizes(PlanCheck *c, const BucketParts *k) {
+    const Symbol *s = k->symbol;
+    int64_t ranks = hd_int(&s->attrs, A_RANKS, c->shard), shard = hd_int(&s->attrs, A_SHARD, k->size / ranks);
+    if (ranks != c->shard)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s is for %lld ranks, and the mesh has %lld over shard", s->name,
+                      (ll)ranks, (ll)c->shard);
+    else if (ranks * shard != k->size)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name, (ll)k->size,
+                      (ll)ranks, (ll)shard);
+    else if (shard % c->replicate)
+        hd_plan_wrong(c, NULL, s->span, "the shards of bucket @%s, %lld elements, do not divide by %lld replicas",
+                      s->name, (ll)shard, (ll)c->replicate);
+}
+
+// What the optimizer writes beside the master weights.
+static void check_compute(PlanCheck *c, const Symbol *s, const BucketParts *k) {
+    const Symbol *master = k->part[PART_MASTER];
+    if (master && hd_type_count(master->type) != hd_type_count(s->type))
+        hd_plan_wrong(c, NULL, s->span,
+                      "buffer @%s has %lld elements, and the master weights in @%s, which are updated with it, %lld",
+                      s->name, (ll)hd_type_count(s->type), master->name, (ll)hd_type_count(master->type));
+}
+
+// The runtime fills it with what it fills the compute weights with, and those are what is gathered into it.
+static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
+    const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
+    if (from && from->type->dtype != s->type->dtype)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s, next of bucket @%s, is %s, and the weights in @%s are %s", s->name,
+                      k->symbol->name, hd_dtype_text(s->type->dtype), from->name, hd_dtype_text(from->type->dtype));
+}
+
+static void check_buffer(PlanCheck *c, const Symbol *s) {
+    const BucketParts *k = hd_plan_bucket(c, s);
+    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    int64_t parts = hd_plan_parts(c, k, s), n = hd_type_count(s->type), bytes = hd_type_bytes(s->type);
+    bool persists = part_of_role(role) >= 0, next = strcmp(role, "next") == 0;
+    bool whole = next || strcmp(role, "gathered") == 0 || strcmp(role, "gradient") == 0;
+    bool wide = persists ? strcmp(role, "compute") != 0 && !next : strcmp(role, "gradient") == 0;
+    if (c->shard * c->replicate == 1 && n != k->size) {
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, (ll)n,
+                      k->symbol->name, (ll)k->size);
+        return;
+    }
+    if (!parts || (persists && parts != 1 && parts != c->shard) || (whole && parts != 1))
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, neither the %lld of bucket @%s nor %s", s->name,
+                      (ll)n, (ll)k->size, k->symbol->name,
+                      whole ? "anything that a whole one may have" : "those of a rank");
+    else if (parts > 1 && bytes % SHARD_ALIGN)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s holds %lld bytes of bucket @%s on each rank, not a multiple of %d",
+                      s->name, (ll)bytes, k->symbol->name, SHARD_ALIGN);
+    if (wide && s->type->dtype != TY_F32)
+        hd_plan_wrong(c, NULL, s->span,
+                      "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,
+                      role, k->symbol->name, hd_dtype_text(s->type->dtype));
+    if (next) check_next(c, s, k);
+    if (strcmp(role, "compute") == 0) check_compute(c, s, k);
+}
+
+void hd_check_layout(PlanCheck *c) {
+    find_mesh(c);
+    find_buckets(c);
+    for (int i = 0; i < c->n_buckets; i++) {
+        check_items(c, &c->buckets[i]);
+        check_sizes(c, &c->buckets[i]);
+    }
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (s->kind == SYM_BUFFER && s->type && c->bucket_of[s->id]) check_buffer(c, s);
+}

@@ -1,0 +1,88 @@
+// Order: every event is recorded exactly once and waited for only after that; side streams start behind the function's
+// start and are done before its return, both on the stream of the return, which is that of all functions, so that they
+// stay in sequence and can be captured.
+#include "passes/analysis/clocks.h"
+#include "passes/verify/verify_plan.h"
+#include <stdlib.h>
+
+typedef struct { int64_t event; const Op *op; } Record;
+
+static int by_event(const void *a, const void *b) {
+    const Record *x = a, *y = b;
+    return x->event != y->event ? (x->event < y->event ? -1 : 1) : x->op->id - y->op->id;
+}
+
+// The first op that records an event, or NULL.
+static const Op *record_of(const Record *records, int n, int64_t event) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (records[mid].event < event) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo < n && records[lo].event == event ? records[lo].op : NULL;
+}
+
+static void check_events(PlanCheck *c) {
+    Record *records = HD_NEWN(c->a, Record, c->f->n_ops + 1);
+    int n = 0;
+    for (const Op *o = c->f->first; o; o = o->next)
+        if (o->kind == OP_RECORD) records[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
+    qsort(records, (size_t)n, sizeof *records, by_event);
+    for (const Op *o = c->f->first; o; o = o->next) {
+        if (!hd_op_is(o, TRAIT_SYNC)) continue;
+        int64_t event = hd_int(&o->attrs, A_EVENT, -1);
+        const Op *earlier = record_of(records, n, event);
+        if (earlier && earlier->id >= o->id) earlier = NULL;
+        if (event < 0) hd_plan_wrong(c, o, o->span, "names event %lld; events count from 0", (long long)event);
+        if (o->kind == OP_WAIT && !earlier) {
+            const Op *later = record_of(records, n, event);
+            hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records: %s",
+                          (long long)event,
+                          later ? hd_sprintf(c->a, "%s does, behind it", hd_plan_op(c, later))
+                                : "nor does a later one");
+        }
+        if (o->kind == OP_RECORD && earlier)
+            hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event,
+                          hd_plan_op(c, earlier));
+    }
+}
+
+// All functions return on one stream, so that one has ended, side streams and all, when the next one starts.
+static void check_return(PlanCheck *c) {
+    const Func *f = c->m->funcs;
+    while (f->is_kernel) f = f->next;
+    const char *first = f->last->stream, *mine = c->f->last->stream;
+    if (first && mine && strcmp(first, mine) != 0)
+        hd_plan_wrong(c, c->f->last, c->f->last->span,
+                      "is on another stream than the return of @%s, on %s: nothing keeps the two functions apart",
+                      f->name, first);
+}
+
+void hd_check_order(PlanCheck *c) {
+    check_events(c);
+    check_return(c);
+    Clocks k = hd_clocks(c->f, c->a);
+    if (k.n_streams <= 1) return;
+    const Op *end = c->f->last;
+    int main = k.stream_of[end->id];
+    const Op **first = HD_NEWN(c->a, const Op *, k.n_streams), **last = HD_NEWN(c->a, const Op *, k.n_streams);
+    for (const Op *o = c->f->first; o; o = o->next) {
+        int s = k.stream_of[o->id];
+        if (!first[s] && o->kind != OP_WAIT && !hd_is_alias(o)) first[s] = o;
+        last[s] = o;
+    }
+    for (int s = 0; s < k.n_streams; s++) {
+        if (s == main || !*k.stream[s] || !*k.stream[main]) continue; // no stream: said before
+        if (first[s] && k.clock[first[s]->id * k.n_streams + main] == 0)
+            hd_plan_wrong(c, first[s], first[s]->span,
+                          "may start before the function does: stream %s waits for nothing that %s records; "
+                          "wait on %s before op %d for an event that %s records",
+                          k.stream[s], k.stream[main], k.stream[s], first[s]->id, k.stream[main]);
+        if (!hd_before(&k, last[s]->id, end->id))
+            hd_plan_wrong(c, last[s], last[s]->span,
+                          "may run on after the return: %s waits for no later record of stream %s; "
+                          "record an event on %s behind op %d and wait for it on %s before op %d",
+                          k.stream[main], k.stream[s], k.stream[s], last[s]->id, k.stream[main], end->id);
+    }
+}

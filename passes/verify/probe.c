@@ -1,0 +1,227 @@
+// Probes (probe.h). Sums multiply by how many elements they add, other pointwise work computes one element by the op
+// table's meaning. An op that does not take equal elements to equal ones has no number, and nothing that reads it; but
+// 0 times anything is 0, so that a gradient that does not begin here stays 0 whatever it passes through.
+#include "passes/verify/probe.h"
+#include "ir/eval/eval.h"
+#include <math.h>
+
+Probe hd_probe(PlanCheck *c, const Func *f) {
+    int n = f->n_values + 1;
+    return (Probe){.c = c,
+                   .f = f,
+                   .homes = hd_homes(f, c->a),
+                   .wanted = HD_NEWN(c->a, bool, n),
+                   .leaf = HD_NEWN(c->a, int, n),
+                   .at = HD_NEWN(c->a, double, n)};
+}
+
+void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
+
+// --- leaves
+
+static bool is_inner(const Op *o) {
+    return o && (o->kind == OP_LAUNCH || o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE || o->kind == OP_SLICE ||
+                 o->kind == OP_CONCAT);
+}
+
+// Where a weight stands, as elements of its bucket: whichever buffer holds it, kept or gathered.
+static bool weight_at(const Probe *p, const Value *v, Leaf *leaf) {
+    const Home *home = &p->homes[v->id];
+    if (!home->buffer) return false;
+    const BucketParts *k = hd_plan_bucket(p->c, home->buffer);
+    leaf->home = k ? k->symbol : home->buffer;
+    leaf->at = home->at / hd_dtype_bytes(home->buffer->type->dtype);
+    return true;
+}
+
+static bool product_at(const Probe *p, const Op *o, Leaf *leaf) {
+    if (o->kind != OP_GEMM || o->n_out != 1 || hd_has(&o->attrs, A_BATCHES)) return false;
+    const char *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
+    return strcmp(epilogue, "bias_gelu") != 0 && (weight_at(p, o->in[1], leaf) || weight_at(p, o->in[0], leaf));
+}
+
+static int64_t number_of(const char *text) {
+    uint64_t h = 14695981039346656037u;
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return (int64_t)(h >> 8);
+}
+
+static int64_t argument(const Value *v) { // 0: none
+    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    return v->def ? 0 : number_of(v->name);
+}
+
+const Op *hd_probe_maker(const Value *v) {
+    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    return v->def;
+}
+
+Leaf hd_probe_leaf(const Probe *p, const Value *v) {
+    const Op *o = v->def;
+    Leaf leaf = {.kind = LEAF_OTHER, .value = v};
+    if (!o) {
+        leaf.kind = LEAF_ARGUMENT;
+        leaf.at = argument(v);
+    } else if ((o->kind == OP_CROSS_ENTROPY || o->kind == OP_CROSS_ENTROPY_GRAD) && v->index == 0) {
+        const Op *logits = hd_probe_maker(o->in[0]);
+        leaf.kind = LEAF_LOSS;
+        leaf.target = argument(o->in[1]);
+        if (!logits) leaf.at = argument(o->in[0]);
+        else if (!product_at(p, logits, &leaf)) leaf.at = hd_type_count(o->in[0]->type);
+    } else if (hd_has(&o->attrs, A_BWD) && !hd_has(&o->attrs, A_RECOMPUTED) && !hd_op_is(o, TRAIT_SOURCE)) {
+        leaf.kind = LEAF_GRADIENT;
+    } else if (product_at(p, o, &leaf)) {
+        leaf.kind = LEAF_PRODUCT;
+    } else if (hd_op_is(o, TRAIT_SOURCE) && weight_at(p, v, &leaf)) {
+        leaf.kind = LEAF_WEIGHT;
+    } else {
+        leaf.at = number_of(hd_op_info(o->kind)->mnemonic);
+    }
+    return leaf;
+}
+
+bool hd_probe_same(const Leaf *x, const Leaf *y) {
+    return x->kind == y->kind && x->home == y->home && x->at == y->at && x->target == y->target;
+}
+
+int hd_probe_find(const Probe *p, Leaf like) {
+    for (int i = 0; i < p->leaves.n; i++)
+        if (hd_probe_same(&p->leaves.at[i], &like)) return i;
+    return -1;
+}
+
+static void find_leaf(Probe *p, const Value *v) {
+    if (!p->wanted[v->id] || is_inner(v->def)) return;
+    Leaf leaf = hd_probe_leaf(p, v);
+    int i = hd_probe_find(p, leaf);
+    if (i < 0) {
+        i = p->leaves.n;
+        hd_push(p->c->a, &p->leaves, leaf);
+    }
+    p->leaf[v->id] = i + 1;
+}
+
+void hd_probe_prepare(Probe *p) {
+    for (const Op *o = p->f->last; o; o = o->prev)
+        for (int i = 0; is_inner(o) && i < o->n_out; i++)
+            for (int k = 0; p->wanted[o->out[i]->id] && k < o->n_in; k++) p->wanted[o->in[k]->id] = true;
+    for (int i = 0; i < p->f->n_args; i++) find_leaf(p, p->f->args[i]);
+    for (const Op *o = p->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++) find_leaf(p, o->out[i]);
+}
+
+// --- a run
+
+// Different for different leaves, between 1/2 and 3/2: no scale hides behind a 0, a 1 or a square root of less than 0.
+static double number_for(const Leaf *leaf) {
+    if (leaf->kind == LEAF_GRADIENT) return 0;
+    uint64_t h = (uint64_t)(leaf->at ^ leaf->target) * 0x9e3779b97f4a7c15u + (uint64_t)leaf->kind * 0xbf58476d1ce4e5b9u;
+    if (leaf->home) h ^= (uint64_t)number_of(leaf->home->name);
+    h = (h ^ (h >> 31)) * 0x94d049bb133111ebu;
+    return 0.5 + (double)(h >> 11) / 9007199254740992.0;
+}
+
+// One element of result 0 of an op whose operands are x.
+static double element(const Op *o, const double *x) {
+    const Type *t = o->out[0]->type, *from = o->n_in ? o->in[0]->type : NULL;
+    if (!hd_dtype_is_float(t->dtype) || hd_type_count(t) == 0) return (double)NAN;
+    switch (o->kind) {
+    case OP_CONST: return hd_float(&o->attrs, A_VALUE, 0);
+    case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: case OP_REDUCE_MAX: return x[0];
+    case OP_SUM: case OP_SUM_TO: return x[0] * (double)(hd_type_count(from) / hd_type_count(t));
+    case OP_CONCAT:
+        for (int i = 1; i < o->n_in; i++)
+            if (x[i] != x[0]) return (double)NAN;
+        return x[0];
+    case OP_LAYER_NORM_GRAD:
+    case OP_RMS_NORM_GRAD:
+    case OP_SOFTMAX_GRAD:
+    case OP_ROPE:
+        return x[0] == 0 ? 0 : (double)NAN;
+    case OP_RELU_GRAD: case OP_SILU_GRAD: case OP_GELU_GRAD: case OP_GELU_ERF_GRAD:
+        if (x[1] == 0) return 0;
+        break;
+    case OP_MUL:
+        if (x[0] == 0 || x[1] == 0) return 0;
+        break;
+    case OP_DIV:
+        if (x[0] == 0) return 0;
+        break;
+    default: break;
+    }
+    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return (double)NAN;
+    double operand[3] = {0};
+    for (int i = 0; i < o->n_in; i++) {
+        if (isnan(x[i])) return (double)NAN;
+        operand[i] = x[i];
+    }
+    return hd_eval_elt(o->kind, false, operand[0], operand[1], operand[2]);
+}
+
+// All results get what result 0 gets, which is right for those of more than one: they are unknown, or gradients of 0.
+static void compute(const Probe *p, const Op *o, double *at) {
+    double *x = HD_NEWN(p->c->a, double, o->n_in + 2);
+    for (int i = 0; i < o->n_in; i++) x[i] = at[o->in[i]->id];
+    double y = o->n_out ? element(o, x) : (double)NAN;
+    for (int i = 0; i < o->n_out; i++) at[o->out[i]->id] = y;
+}
+
+static void launch(Probe *p, const Op *o) {
+    const Func *k = hd_func_find(p->c->m, hd_word(&o->attrs, A_KERNEL, ""));
+    const Op *ret = k && k->n_args == o->n_in ? hd_return(k) : NULL;
+    double *at = ret ? HD_NEWN(p->c->a, double, k->n_values + 1) : NULL;
+    for (int i = 0; ret && i < o->n_in; i++) at[k->args[i]->id] = p->at[o->in[i]->id];
+    for (const Op *x = ret ? k->first : NULL; x != ret; x = x->next) compute(p, x, at);
+    for (int i = 0; i < o->n_out; i++) p->at[o->out[i]->id] = ret && i < ret->n_in ? at[ret->in[i]->id] : (double)NAN;
+}
+
+static bool any_wanted(const Probe *p, const Op *o) {
+    for (int i = 0; i < o->n_out; i++)
+        if (p->wanted[o->out[i]->id]) return true;
+    return false;
+}
+
+static void place(Probe *p, const Value *v, int moved, double by) {
+    int leaf = p->leaf[v->id] - 1;
+    if (leaf >= 0) p->at[v->id] = number_for(&p->leaves.at[leaf]) + (leaf == moved ? by : 0);
+}
+
+static void run_op(Probe *p, const Op *o, int moved, double by) {
+    if (!any_wanted(p, o)) return;
+    if (o->kind == OP_LAUNCH) launch(p, o);
+    else if (is_inner(o)) compute(p, o, p->at);
+    for (int i = 0; i < o->n_out; i++) place(p, o->out[i], moved, by);
+}
+
+void hd_probe_run(Probe *p, int moved, double by) {
+    for (int i = 0; i < p->f->n_args; i++) place(p, p->f->args[i], moved, by);
+    for (const Op *o = p->f->first; o; o = o->next) run_op(p, o, moved, by);
+}
+
+// What is cut off hides how the loss depends on what it is made of.
+static void find_hidden(Probe *p) {
+    bool *hidden = HD_NEWN(p->c->a, bool, p->f->n_values + 1);
+    for (const Op *o = p->f->last; o; o = o->prev)
+        for (int i = 0; is_inner(o) && i < o->n_out; i++)
+            for (int k = 0; (hidden[o->out[i]->id] || p->leaf[o->out[i]->id]) && k < o->n_in; k++) {
+                int leaf = p->leaf[o->in[k]->id] - 1;
+                hidden[o->in[k]->id] = true;
+                if (leaf >= 0) p->leaves.at[leaf].hidden = true;
+            }
+}
+
+void hd_probe_cut(Probe *p) {
+    for (int i = 0; i < p->f->n_args; i++) place(p, p->f->args[i], -1, 0);
+    for (const Op *o = p->f->first; o; o = o->next) {
+        run_op(p, o, -1, 0);
+        for (int i = 0; i < o->n_out; i++) {
+            const Value *v = o->out[i];
+            if (!p->wanted[v->id] || !isnan(p->at[v->id])) continue;
+            Leaf leaf = {.kind = LEAF_OTHER, .at = v->id, .value = v, .cut = true};
+            hd_push(p->c->a, &p->leaves, leaf);
+            p->leaf[v->id] = p->leaves.n;
+            place(p, v, -1, 0);
+        }
+    }
+    find_hidden(p);
+}

@@ -1,0 +1,267 @@
+// Scales: the loss that is kept is scaled like the loss whose gradient is taken, and the mean over ranks is one [V21].
+// Where the loss begins, at every cross_entropy, product and weight that the launches of the loss read, the gradient
+// that sets out there must be the derivative of what is stored, by a probe (probe.h) that moves one of these leaves and
+// looks at the loss. Whether what a micro-batch stores is a micro-batch's part of the loss is compared with @eval,
+// which stores all of it. What cannot be followed, as a softmax between the last product and the loss, is unproved, and
+// said to be.
+#include "passes/settings.h"
+#include "passes/verify/flow.h"
+#include "passes/verify/probe.h"
+#include <math.h>
+
+typedef struct { bool known; double constant, factor; } Affine;
+
+static Affine affine_op(const Op *o, Affine a, Affine b) {
+    Affine no = {0};
+    if (!a.known || (o->n_in > 1 && !b.known)) return no;
+    switch (o->kind) {
+    case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: return a;
+    case OP_SUM: { // of each element
+        int64_t n = hd_type_count(o->out[0]->type);
+        return (Affine){n > 0, n ? a.constant * (double)(hd_type_count(o->in[0]->type) / n) : 0, a.factor};
+    }
+    case OP_NEG: return (Affine){true, -a.constant, -a.factor};
+    case OP_ADD: return (Affine){true, a.constant + b.constant, a.factor + b.factor};
+    case OP_SUB: return (Affine){true, a.constant - b.constant, a.factor - b.factor};
+    case OP_MUL:
+        if (a.factor != 0 && b.factor != 0) return no;
+        return (Affine){true, a.constant * b.constant, a.factor * b.constant + b.factor * a.constant};
+    case OP_DIV:
+        return b.factor != 0 || b.constant == 0 ? no : (Affine){true, a.constant / b.constant, a.factor / b.constant};
+    default: return no;
+    }
+}
+
+// The result of a kernel as a function of its argument `of`; unknown when it depends on another or is not affine.
+static Affine kernel_result(PlanCheck *c, const Func *k, int result, int of) {
+    const Op *ret = k ? hd_return(k) : NULL;
+    if (!ret || result >= ret->n_in) return (Affine){0};
+    Affine *at = HD_NEWN(c->a, Affine, k->n_values + 1);
+    if (of >= 0 && of < k->n_args) at[k->args[of]->id] = (Affine){true, 0, 1};
+    for (const Op *o = k->first; o != ret; o = o->next) {
+        if (o->n_out != 1) continue;
+        if (o->kind == OP_CONST) at[o->out[0]->id] = (Affine){true, hd_float(&o->attrs, A_VALUE, 0), 0};
+        else if (o->n_in == 1 || o->n_in == 2)
+            at[o->out[0]->id] = affine_op(o, at[o->in[0]->id], at[o->in[o->n_in - 1]->id]);
+    }
+    return at[ret->in[result]->id];
+}
+
+// v = constant + factor * source, through reshapes and launches of kernels with one argument or none.
+static Affine trace(PlanCheck *c, const Value *v, const Value *source, int depth) {
+    if (v == source) return (Affine){true, 0, 1};
+    const Op *o = v->def;
+    if (!o || depth > 16) return (Affine){0};
+    if (hd_op_is(o, TRAIT_ALIAS)) return trace(c, o->in[0], source, depth + 1);
+    if (o->kind != OP_LAUNCH || o->n_in > 1) return (Affine){0};
+    Affine k = kernel_result(c, hd_func_find(c->m, hd_word(&o->attrs, A_KERNEL, "")), v->index, 0);
+    if (!k.known || k.factor == 0 || o->n_in == 0) return k;
+    Affine in = trace(c, o->in[0], source, depth + 1);
+    return (Affine){in.known, k.constant + k.factor * in.constant, k.factor * in.factor};
+}
+
+static bool differ(double a, double b) { return fabs(a - b) > 1e-6 * fabs(b); }
+
+// What one operand of launches and aliases was made of in the end: a view, or a value of another op.
+static const Value *source_of(const Value *v) {
+    while (v->def && v->def->n_in == 1 && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_LAUNCH))
+        v = v->def->in[0];
+    return v;
+}
+
+// The mean over ranks: every rank's loss once, times 1 / ranks.
+static void check_mean(PlanCheck *c, const Op *store) {
+    const Value *parts = source_of(store->in[0]);
+    double ranks = (double)(c->shard * c->replicate);
+    Affine mean = trace(c, store->in[0], parts, 0);
+    if (!parts->def || parts->def->kind != OP_VIEW || (double)hd_type_count(parts->type) != ranks || !mean.known ||
+        mean.constant != 0)
+        hd_plan_wrong(c, store, store->span,
+                      "stores %s as the loss of the step, which is no sum of the losses of the %g ranks",
+                      hd_plan_value(c, store->in[0]), ranks);
+    else if (differ(mean.factor * ranks, 1))
+        hd_plan_wrong(c, store, store->span,
+                      "stores %g times the sum of the losses of %g ranks, which is not their mean", mean.factor, ranks);
+}
+
+// --- where gradients begin
+
+typedef VEC(const Op *) Ops;
+typedef struct {
+    PlanCheck *c;
+    Probe p;
+    bool cut;              // the loss moves with something that cannot be followed
+    Ops stores, gradients; // of the loss, but for the mean over ranks; what may begin or end a gradient
+} Scales;
+
+static Scales find_ops(PlanCheck *c, const Func *f, bool with_mean, const Op **mean) {
+    Scales s = {.c = c, .p = hd_probe(c, f)};
+    for (const Op *o = f->first; o; o = o->next) {
+        const char *into = hd_word(&o->attrs, A_INTO, "");
+        if (o->kind == OP_STORE && strcmp(into, "state.loss") == 0) hd_push(c->a, &s.stores, o);
+        else if (o->kind == OP_CROSS_ENTROPY_GRAD || ((o->kind == OP_STORE || o->kind == OP_GEMM) && *into))
+            hd_push(c->a, &s.gradients, o);
+    }
+    *mean = with_mean && s.stores.n > 1 ? s.stores.at[--s.stores.n] : NULL;
+    return s;
+}
+
+// The gradient of a product's result is an operand of the product that makes its weight's gradient, the one that gives
+// its rows.
+static const Value *rows_of(const Scales *s, const Op *product, const Op *weights) {
+    bool second = s->p.homes[product->in[1]->id].buffer != NULL; // the weight
+    return weights->in[(second ? hd_has(&product->attrs, A_TB) : !hd_has(&product->attrs, A_TA)) ? 0 : 1];
+}
+
+// The value in `o` with which the gradient of a leaf begins, where it does.
+static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
+    if (o->kind == OP_CROSS_ENTROPY_GRAD) {
+        Leaf of = hd_probe_leaf(&s->p, o->out[0]);
+        return hd_probe_same(&of, leaf) ? o->in[2] : NULL;
+    }
+    const BucketParts *k = hd_plan_bucket(s->c, hd_symbol_find(s->c->m, hd_word(&o->attrs, A_INTO, "")));
+    if (!k || k->symbol != leaf->home || hd_int(&o->attrs, A_OFFSET, 0) != leaf->at) return NULL;
+    const Op *maker = o->kind == OP_STORE ? hd_probe_maker(o->in[0]) : o;
+    if (!maker || hd_op_is(maker, TRAIT_SOURCE)) return NULL; // the sum of a buffer, added to another
+    if (leaf->kind == LEAF_WEIGHT)
+        return o->kind == OP_STORE ? o->in[0] : NULL; // what a product adds is the product's leaf
+    return leaf->kind == LEAF_PRODUCT && maker->kind == OP_GEMM ? rows_of(s, leaf->value->def, maker) : NULL;
+}
+
+// --- the loss of one function
+
+static double loss(const Scales *s) {
+    double sum = 0;
+    for (int i = 0; i < s->stores.n; i++) sum += s->p.at[s->stores.at[i]->in[0]->id];
+    return sum;
+}
+
+// By how much the loss moves for a small move of all elements of a leaf.
+static double derivative(Scales *s, int leaf) {
+    const double step = 1.0 / 8192;
+    hd_probe_run(&s->p, leaf, step);
+    double up = loss(s);
+    hd_probe_run(&s->p, leaf, -step);
+    return (up - loss(s)) / (2 * step);
+}
+
+// Constants of 16 bits have been rounded, and there may be a few of them.
+static bool agree(double a, double b, const Value *v, const Value *w) {
+    double most = hd_dtype_bytes(v->type->dtype) < 4 || hd_dtype_bytes(w->type->dtype) < 4 ? 1.0 / 64 : 1e-6;
+    return fabs(a - b) <= most * fabs(b) || fabs(a - b) < 1e-12;
+}
+
+static const char *of_ranks(const PlanCheck *c) {
+    int64_t ranks = c->shard * c->replicate;
+    return ranks > 1 ? hd_sprintf(c->a, ", of which the mean over %lld ranks is kept", (long long)ranks) : "";
+}
+
+static void check_leaf(Scales *s, int i, double moves) {
+    PlanCheck *c = s->c;
+    Leaf leaf = s->p.leaves.at[i];
+    const Op *last = s->stores.at[s->stores.n - 1], *from = NULL;
+    double ranks = (double)(c->shard * c->replicate), taken = 0;
+    const Value *by = leaf.value;
+    for (int k = 0; k < s->gradients.n; k++) {
+        const Value *v = begin(s, s->gradients.at[k], &leaf);
+        if (!v) continue;
+        from = s->gradients.at[k], by = v;
+        taken += s->p.at[v->id] * (double)hd_type_count(v->type);
+    }
+    const char *what = leaf.value->def ? hd_plan_op(c, leaf.value->def) : "";
+    if (leaf.hidden && s->cut) return; // said of what hides it
+    if (leaf.kind == LEAF_OTHER ? moves == 0 : agree(taken * ranks, moves, leaf.value, by)) return;
+    if (isnan(taken) || isnan(moves) || leaf.kind == LEAF_OTHER)
+        hd_plan_unproved(c, leaf.value->def, "is part of the loss, and the scale of its gradient cannot be followed");
+    else if (!from)
+        hd_plan_wrong(c, leaf.value->def, c->f->span,
+                      "is part of the loss that %s stores, and no op takes its gradient", hd_plan_op(c, last));
+    else if (leaf.kind == LEAF_LOSS)
+        hd_plan_wrong(c, from, from->span, "takes gradients of %g times the loss, but %s stores %g times the loss%s",
+                      taken, hd_plan_op(c, last), moves, of_ranks(c));
+    else
+        hd_plan_wrong(c, from, from->span,
+                      "takes %s for the gradient of %s, whose elements add up to %g in a probe, but the loss that %s "
+                      "stores moves by %g%s",
+                      hd_plan_value(c, by), what, taken, hd_plan_op(c, last), moves, of_ranks(c));
+}
+
+static void check_unkept(Scales *s) {
+    for (int k = 0; k < s->gradients.n; k++) {
+        const Op *o = s->gradients.at[k];
+        if (o->kind != OP_CROSS_ENTROPY_GRAD || hd_probe_find(&s->p, hd_probe_leaf(&s->p, o->out[0])) >= 0) continue;
+        hd_plan_wrong(
+            s->c, o, o->span,
+            "takes the gradient of a loss that is not in the loss of the step: no store into @state.loss reads it");
+    }
+}
+
+static void check_gradients(Scales *s, KeptLoss *kept) {
+    PlanCheck *c = s->c;
+    int n = kept->n;
+    double *moves = HD_NEWN(c->a, double, n + 1);
+    for (int i = 0; i < n; i++) {
+        moves[i] = derivative(s, i);
+        s->cut |= kept->leaves[i].cut && moves[i] != 0;
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < s->gradients.n; k++) {
+            const Value *v = begin(s, s->gradients.at[k], &kept->leaves[i]);
+            if (v) hd_probe_want(&s->p, v);
+        }
+    hd_probe_prepare(&s->p);
+    hd_probe_run(&s->p, -1, 0);
+    for (int i = 0; i < n; i++)
+        if (kept->leaves[i].kind != LEAF_ARGUMENT && kept->leaves[i].kind != LEAF_GRADIENT) check_leaf(s, i, moves[i]);
+}
+
+KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) {
+    bool several = c->shard * c->replicate > 1;
+    const Op *mean;
+    Scales s = find_ops(c, f, last && several, &mean);
+    KeptLoss kept = {.f = f};
+    if (mean) check_mean(c, mean);
+    else if (s.stores.n && last && several)
+        hd_plan_wrong(c, s.stores.at[0], s.stores.at[0]->span,
+                      "keeps the loss of one rank: no op behind it stores the mean over %lld ranks",
+                      (long long)(c->shard * c->replicate));
+    for (int i = 0; i < s.stores.n; i++) hd_probe_want(&s.p, s.stores.at[i]->in[0]);
+    hd_probe_prepare(&s.p);
+    hd_probe_cut(&s.p);
+    kept.store = s.stores.n ? s.stores.at[s.stores.n - 1] : NULL;
+    kept.loss = kept.store ? loss(&s) : 0;
+    kept.leaves = HD_NEWN(c->a, Leaf, s.p.leaves.n + 1);
+    kept.n = s.p.leaves.n;
+    for (int i = 0; i < kept.n; i++) kept.leaves[i] = s.p.leaves.at[i];
+    if (!gradients) return kept;
+    check_unkept(&s);
+    if (kept.store) check_gradients(&s, &kept);
+    else if (s.gradients.n)
+        hd_plan_unproved(c, NULL, "the scale of any gradient: no op of a micro-batch stores a loss into @state.loss");
+    return kept;
+}
+
+// --- the loss of a step
+
+static bool same_leaves(const KeptLoss *a, const KeptLoss *b) {
+    for (int i = 0; i < a->n; i++) {
+        bool found = false;
+        for (int k = 0; k < b->n; k++) found |= hd_probe_same(&a->leaves[i], &b->leaves[k]);
+        if (!found) return false;
+    }
+    return a->n == b->n;
+}
+
+// What one micro-batch keeps, times how many a step has, is what @eval keeps of the same numbers.
+void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
+    int64_t n = hd_int(hd_settings(c->m, "train"), A_MICRO, 1);
+    if (!micro->store || !eval->store) return;
+    const Value *v = micro->store->in[0];
+    if (!same_leaves(micro, eval))
+        hd_plan_unproved(c, micro->store, "stores a loss that cannot be compared with what @eval stores");
+    else if (!agree(micro->loss * (double)n, eval->loss, v, v))
+        hd_plan_wrong(
+            c, micro->store, micro->store->span,
+            "stores %g of the loss that @eval stores, and a step has %lld micro-batches: each stores 1 / %lld",
+            micro->loss / eval->loss, (long long)n, (long long)n);
+}

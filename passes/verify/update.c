@@ -1,0 +1,139 @@
+// The end of a step in the flow (flow.h): the optimizer reads a gradient that has every contribution of the step,
+// summed over every axis of the mesh, for the same elements as the weights it updates, once for every bucket; the norm
+// is that of all such gradients, each counted once over all ranks.
+#include "passes/verify/flow.h"
+
+typedef long long ll;
+
+static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
+    return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
+}
+
+static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
+
+// Whether elements of a parameter hold all contributions so far, summed over all ranks; says what is missing.
+static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, ll lo, ll hi) {
+    int axes = hd_flow_axes(w->c);
+    if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes) return true;
+    if (was->kind != HOLDS_SUM)
+        hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %s", lo, hi, s->name,
+                      was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
+    else if (was->count != given)
+        hd_plan_wrong(
+            w->c, o, o->span,
+            "reads elements [%lld, %lld) of @%s, which hold %d of the step's %d contributions, as %s left them", lo, hi,
+            s->name, was->count, given, hd_plan_op(w->c, was->by));
+    else
+        hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not summed over %s", lo, hi,
+                      s->name, hd_flow_axes_text(axes & ~was->over));
+    return false;
+}
+
+static bool check_complete(Flow *w, const Op *o, const Symbol *s, Held *h) {
+    BucketFlow *b = hd_flow_bucket(w, h->bucket);
+    for (int k = 0; w->steps && k < h->bucket->items.n; k++) {
+        const Symbol *p = h->bucket->items.at[k];
+        int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), hi = lo + hd_type_count(p->type);
+        if (lo >= hi) continue;
+        int end, first = hd_ranges_cut(&b->given, lo, hi, &end), last;
+        for (int i = first; i < end; i++) {
+            int64_t from = b->given.v.at[i].lo, to = hd_range_hi(&b->given, i);
+            for (int j = hd_ranges_cut(&h->map, from, to, &last); j < last; j++)
+                if (!is_complete(w, o, s, holding(w, h, j), b->given.v.at[i].cell.holds, (ll)h->map.v.at[j].lo,
+                                 (ll)hd_range_hi(&h->map, j)))
+                    return false;
+        }
+    }
+    return true;
+}
+
+// A gradient of bucket `k` that has as many parts as its master weights, or `parts`.
+static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketParts *k, int64_t parts) {
+    Held *h = hd_flow_held(w, s);
+    if (!h) return true;
+    if (h->bucket != k)
+        hd_plan_wrong(w->c, o, o->span, "updates bucket @%s by @%s, which is not of that bucket", k->symbol->name,
+                      s->name);
+    else if (h->parts != parts)
+        hd_plan_wrong(w->c, o, o->span, "reads @%s, 1/%lld of bucket @%s, where 1/%lld belongs", s->name, (ll)h->parts,
+                      k->symbol->name, (ll)parts);
+    else return check_complete(w, o, s, h);
+    return false;
+}
+
+void hd_flow_adamw(Flow *w, const Op *o) {
+    BucketParts *k = hd_plan_bucket(w->c, named(w, o, A_BUCKET));
+    if (!k || k->size == 0) return;
+    BucketFlow *b = hd_flow_bucket(w, k);
+    if (b->updated) hd_plan_wrong(w->c, o, o->span, "updates bucket @%s a second time, after %s", k->symbol->name,
+                                  hd_plan_op(w->c, b->updated));
+    b->updated = o;
+    static const struct { int part; const char *role; } needs[] = {
+        {PART_GRAD, "grad"}, {PART_MASTER, "master"}, {PART_MOMENT1, "moment1"}, {PART_MOMENT2, "moment2"}};
+    const Symbol *gradient = hd_has(&o->attrs, A_BUFFER) ? named(w, o, A_BUFFER) : k->part[PART_GRAD];
+    int before = w->c->found.n;
+    for (int i = 0; i < 4; i++)
+        if (!k->part[needs[i].part] && !(i == 0 && gradient))
+            hd_plan_wrong(w->c, o, o->span, "needs a buffer of bucket @%s with role %s", k->symbol->name,
+                          needs[i].role);
+    if (w->c->found.n > before) return;
+    const Symbol *master = k->part[PART_MASTER];
+    Held *m = hd_flow_held(w, master);
+    for (int i = 2; i < 4; i++)
+        if (hd_type_count(k->part[needs[i].part]->type) != hd_type_count(master->type))
+            hd_plan_wrong(w->c, o, o->span, "updates @%s with @%s, which has another number of elements", master->name,
+                          k->part[needs[i].part]->name);
+    check_gradient(w, o, gradient, k, m->parts);
+    Held *g = hd_flow_held(w, k->part[PART_COMPUTE]);
+    Holding fresh = {.kind = HOLDS_WEIGHTS, .fresh = true, .by = o};
+    hd_flow_set(w, m, fresh);
+    if (g) hd_flow_set(w, g, fresh);
+}
+
+// The squares of all gradients, each element on one rank of the shard group: where every rank has all of them, none is
+// to add them up.
+void hd_flow_norm(Flow *w, const Op *o) {
+    PlanCheck *c = w->c;
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    int *times = HD_NEWN(c->a, int, c->m->n_symbols + 1); // by symbol id of the gradient that persists
+    for (int i = 0; list && i < list->n; i++) {
+        const Symbol *s = hd_symbol_find(c->m, list->strs[i]);
+        BucketParts *k = hd_plan_bucket(c, s);
+        const Symbol *grad = k ? k->part[PART_GRAD] : s;
+        if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? c->shard : 1)) return;
+        if (grad) times[grad->id]++;
+    }
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (s->kind == SYM_BUFFER && strcmp(hd_word(&s->attrs, A_ROLE, ""), "grad") == 0 && times[s->id] != 1)
+            hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
+}
+
+// root_sum: of the squares of this rank, where it is alone in its shard group, else of those of all its ranks.
+static void check_squares(Flow *w, const Op *o) {
+    Home home = w->homes[o->in[0]->id];
+    Held *h = hd_flow_held(w, home.buffer);
+    int axes = hd_flow_axes(w->c) & OVER_SHARD;
+    bool own = home.root && home.root->def && home.root->def->kind == OP_SQUARE_SUMS;
+    const Holding *was = h ? holding(w, h, 0) : NULL;
+    bool gathered =
+        was && was->kind == HOLDS_SQUARES && (was->over & axes) == axes && hd_type_count(o->in[0]->type) == h->size;
+    if (axes ? !gathered : !own && !gathered) hd_plan_wrong(w->c, o, o->span,
+        "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
+}
+
+void hd_flow_scalars(Flow *w, const Op *o) {
+    if (o->kind == OP_ROOT_SUM) {
+        check_squares(w, o);
+        return;
+    }
+    if (o->n_in == 0) {
+        if (hd_float(&o->attrs, A_CLIP, 0) > 0)
+            hd_plan_wrong(w->c, o, o->span, "clips by a gradient norm that it does not take");
+    } else {
+        const Value *v = w->homes[o->in[0]->id].root;
+        if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM))
+            hd_plan_wrong(w->c, o, o->span, "takes %s, which is no gradient norm", hd_plan_value(w->c, o->in[0]));
+    }
+    Held *h = hd_flow_held(w, named(w, o, A_BUFFER));
+    if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_SUM, .count = 1, .by = o});
+}

@@ -1,0 +1,129 @@
+// verify-plan: the proof that stands between a plan and its execution. It believes no pass: only the ops, places,
+// streams, events and declarations of the finished text. What it proves, by the numbers of the project's list of
+// invariants, in which file, and the test under tests/lit/passes/verify-plan that breaks it
+// (tests/unit/test_plan_mutants.c breaks plans everywhere and runs what gets through):
+//
+//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_layout, _places    places, ranks
+//   V2   no row of a parameter is cut where a shard ends                                verify_layout             ranks
+//   V3   a bucket is its shards, shards divide by replicas and start at 16 bytes        verify_layout             ranks
+//   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas, weights
+//   V5   a step updates every element once, by buffers that exist                       verify_update, _contribs  contributions, weights
+//        and leaves fresh weights wherever it found old ones, or the next one gathers them                        next, kept
+//   V6   every element of a gradient gets as many contributions, in every micro-batch;  verify_contributions      contributions
+//        a step has the functions that its micro-batches need                           verify_settings           settings
+//   V7   every byte that is read holds the value that is meant; weights are read whole, verify_contents, _flow    contents, order, weights
+//        inside one parameter, from before the update, gathered from their own bucket                             next, kept
+//   V8   a transient buffer begins before its first use, once, and is in one function   verify_contents, _places  transient
+//   V9   bytes get a new value only after every access to the old, by streams, events   verify_contents           contents, order
+//   V10  a reader on another stream than its writer is ordered after it                 verify_contents           order
+//   V11  a reduction reads all contributions; none comes behind it                      verify_contents, _flow    order, reductions
+//   V12  whoever reuses bytes is ordered after everybody who used them                  verify_contents           transient
+//   V13  at most `prefetch` units are gathered before they are needed                   verify_collectives        bounds
+//   V14  no moment has more bytes live than the declared bound, nor that than the       verify_places             places
+//        arena; at most `live_grads` gradients of units wait for their reduction        verify_collectives        bounds
+//   V15  an argument has one address in all functions and is not overwritten            verify_places, _contents  places, contents
+//   V16  every value, buffer and workspace lies inside its arena                        verify_places             places, transient
+//   V17  results and operands are disjoint, or declared in place and legally so; those  verify_places, _contents  contents, transient
+//        of a collective are always disjoint
+//   V19  events are recorded once, and before they are waited for; streams fork, join   verify_order              order
+//   V20  the first contribution of a step overwrites or adds to zeros, others add       verify_flow               contributions
+//   V21  the loss that is kept, over micro-batches and ranks, and the loss whose        verify_scale, _probe      scales, contributions,
+//        gradient is taken are scaled alike, in each of its terms; what cannot be                                 norm_loss, unproved
+//        followed is said to be unproved
+//   V22  every element is summed once over each axis, over replicas in the last         verify_flow, _update      reductions, replicas
+//        micro-batch alone; the norm counts it once
+//   V23  what adds up over micro-batches, ranks and steps is f32                        verify_layout             ranks
+//   V25  weight decay applies to exactly the parameters that ask for it; the            verify_layout             contributions
+//        optimizer's settings are those of config @train, roles of buffers are known    verify_settings           settings
+//   V26  a group's collectives have one order: one stream, one text for all ranks       verify_collectives        transient
+//   V32  no wait is for a later op, so no collective waits for a later one              verify_order              order
+//   V33  sums over ranks are reduce_scatter's, of other sums the program's order        verify_flow, _contents    reductions, order
+//
+// V18, V30 and V31 hold by the ops that a plan may have: none of them runs on the host or draws numbers, and the step's
+// numbers are a value on the device. V24 is the runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload,
+// of which plans have none yet.
+#include "passes/verify/verify_plan.h"
+#include "passes/pass.h"
+
+void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const char *what = hd_vsprintf(c->a, fmt, ap);
+    va_end(ap);
+    const char *in = c->f ? hd_sprintf(c->a, "in @%s: ", c->f->name) : "";
+    const char *who = o ? hd_sprintf(c->a, "%s ", hd_plan_op(c, o)) : "";
+    Finding f = {o ? o->span : span, hd_sprintf(c->a, "%s%s%s", in, who, what)};
+    hd_push(c->a, &c->found, f);
+}
+
+// Once for an op's text: the functions of a step are copies of each other.
+void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text) {
+    const char *who = o ? hd_sprintf(c->a, "%s %s", hd_op_info(o->kind)->mnemonic, text) : text;
+    if (o && o->loc.file)
+        who = hd_sprintf(c->a, "%s (%s, %s:%d) %s", hd_op_info(o->kind)->mnemonic, o->loc.path ? o->loc.path : "-",
+                         o->loc.file, o->loc.line, text);
+    for (int i = 0; i < c->unproved.n; i++)
+        if (strcmp(c->unproved.at[i].text, who) == 0) return;
+    Finding f = {o ? o->span : (Span){0}, who};
+    hd_push(c->a, &c->unproved, f);
+}
+
+const char *hd_plan_op(const PlanCheck *c, const Op *o) {
+    const char *text =
+        hd_sprintf(c->a, "op %d [%s] %s", o->id, o->stream ? o->stream : "no stream", hd_op_info(o->kind)->mnemonic);
+    if (o->loc.file)
+        return hd_sprintf(c->a, "%s (%s, %s:%d)", text, o->loc.path ? o->loc.path : "-", o->loc.file, o->loc.line);
+    return o->loc.path ? hd_sprintf(c->a, "%s (%s)", text, o->loc.path) : text;
+}
+
+const char *hd_plan_value(const PlanCheck *c, const Value *v) {
+    return v->def ? hd_sprintf(c->a, "%%%d", c->number[v->id]) : hd_sprintf(c->a, "%%%s", v->name);
+}
+
+void hd_plan_enter(PlanCheck *c, const Func *f) {
+    c->f = f;
+    c->ops = HD_NEWN(c->a, Op *, f->n_ops + 1);
+    int *number = HD_NEWN(c->a, int, f->n_values + 1), n = 0;
+    for (Op *o = f->first; o; o = o->next) {
+        c->ops[o->id] = o;
+        for (int i = 0; i < o->n_out; i++) number[o->out[i]->id] = n++;
+    }
+    c->number = number;
+}
+
+Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
+    PlanCheck c = {.m = m, .a = a};
+    hd_check_places(&c);
+    hd_check_layout(&c);
+    hd_check_settings(&c);
+    if (c.found.n) return c.found; // later parts count on arenas and buffers
+    for (const Func *f = m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        int before = c.found.n;
+        hd_plan_enter(&c, f);
+        hd_check_values(&c);
+        hd_check_order(&c);
+        hd_check_streams(&c);
+        if (c.found.n > before) continue; // what is ordered and what is not means little then
+        hd_check_contents(&c);
+        hd_check_live(
+            &c); // behind the races: without an event too much is alive at once, but that is not what is wrong
+        hd_check_alive(&c);
+    }
+    c.f = NULL;
+    if (!c.found.n) hd_check_contributions(&c);
+    if (unproved) *unproved = c.unproved;
+    return c.found;
+}
+
+Change hd_pass_verify_plan(Module *m, PassCx *cx) {
+    for (Func *f = m->funcs; f; f = f->next) {
+        if (!hd_return(f)) HD_BUG("@%s has no return", f->name);
+        hd_renumber(f);
+    }
+    Findings unproved = {0}, found = hd_check_plan(m, cx->scratch, &unproved);
+    for (int i = 0; i < found.n; i++) hd_error(m->cx, found.at[i].span, "%s", found.at[i].text);
+    for (int i = 0; i < unproved.n && !found.n; i++)
+        hd_note(m->cx, unproved.at[i].span, "not proved: %s", unproved.at[i].text);
+    return found.n ? FAILED : UNCHANGED;
+}

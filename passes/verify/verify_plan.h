@@ -1,0 +1,64 @@
+// The plan's verifier: reads a finished plan and nothing else, and proves that its places, streams and events keep
+// every value whole.
+#ifndef PASSES_VERIFY_VERIFY_PLAN_H
+#define PASSES_VERIFY_VERIFY_PLAN_H
+#include "passes/analysis/access.h"
+
+typedef struct { Span span; const char *text; } Finding;
+typedef struct { Finding *at; int n, cap; } Findings;
+
+// Everything that is wrong with the plan; empty: nothing. `unproved`, unless NULL, is filled with what is neither shown
+// to be right nor wrong.
+Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved);
+
+// How many units are gathered at once, and how many whole gradients of units alive, at most, whatever the streams do.
+typedef struct { int gathered_units, live_gradients; } PlanMaxima;
+PlanMaxima hd_plan_maxima(const Module *m, Arena *a);
+
+// --- the parts, each in a file of its own
+enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_COMPUTE, PART_NEXT, N_PARTS };
+typedef struct { // a bucket and what belongs to it
+    const Symbol *symbol;
+    int64_t size;                 // elements
+    const Symbol *part[N_PARTS];  // buffers that persist; NULL: none
+    VEC(const Symbol *) items;    // parameters, by offset
+} BucketParts;
+
+typedef struct {
+    const Module *m;
+    Arena *a;
+    Findings found, unproved;
+    int64_t arena_bytes, pinned_bytes, persistent;
+    const Symbol **buffers; // by offset
+    int n_buffers;
+    int64_t shard, replicate; // the mesh: rank = replica * shard + place in the shard group
+    BucketParts *buckets;
+    int n_buckets;
+    int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
+    const Func *f;          // the function under check
+    Op **ops;               // of it, by op id
+    const int *number;      // of it, by value id: the number in the text
+} PlanCheck;
+
+void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text);
+const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
+const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
+static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
+    return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
+}
+// Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard
+// or shard * replicate.
+int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
+void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
+void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and what lies in them; fills the tables above
+void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
+void hd_check_settings(PlanCheck *c);      // of the module: functions of a step, settings of the optimizer, roles
+void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
+void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
+void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
+void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective belongs to
+void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
+void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races
+void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
+#endif

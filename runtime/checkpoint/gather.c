@@ -1,0 +1,162 @@
+// Whole parameters in canonical order, on rank 0: the owners of shards send it their pieces. What comes out does not
+// depend on the mesh or on who held what. And the search for values that are not finite, which every rank makes in what
+// it holds.
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/state.h"
+#include "runtime/world/world.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static bool read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
+    if (x->program->backend->read(x, hd_place(x, q, role, first), v, (size_t)n * 4)) return true;
+    x->world->fail(x->world, hd_failure()); // others wait for these bytes
+    return false;
+}
+
+// all: elements [first, first+n) of a parameter to rank 0. Shard s comes from rank s, which is the first replica's.
+static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
+    const HdBucket *b = &x->program->buckets[q->bucket];
+    HdWorld *w = x->world;
+    if (!hd_sharded(b, role)) return w->rank != 0 || read_floats(x, q, role, first, n, v);
+    const int64_t lowest = (q->at + first) / b->shard, highest = (q->at + first + n - 1) / b->shard;
+    for (int s = (int)lowest; s <= (int)highest; s++) {
+        if (w->rank != 0 && w->rank != s) continue;
+        const HdSpan has = hd_shard_span(b, q, s);
+        const int64_t from = has.first > first ? has.first : first;
+        const int64_t end = has.first + has.count < first + n ? has.first + has.count : first + n;
+        float *at = v + (from - first);
+        const size_t bytes = (size_t)(end - from) * sizeof *v;
+        if (w->rank == s && !read_floats(x, q, role, from, end - from, at)) return false;
+        if (s != 0 && !(w->rank ? w->send(w, at, bytes) : w->receive(w, s, at, bytes))) return false;
+    }
+    return true;
+}
+
+// all: fn sees every element of every parameter, on rank 0, until it returns false; the pieces are moved to their end
+// all the same, so that no rank is left waiting.
+static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
+    const HdProgram *p = x->program;
+    float *v = malloc(sizeof *v * HD_PIECE);
+    bool ok = v != NULL;
+    if (!ok) {
+        hd_fail("out of memory");
+        x->world->fail(x->world, hd_failure());
+    }
+    for (int k = 0; v && k < p->n_params; k++)
+        for (int64_t at = 0; at < p->params[k].count; at += HD_PIECE) {
+            const int64_t left = p->params[k].count - at, n = left < HD_PIECE ? left : HD_PIECE;
+            if (!collect(x, &p->params[k], role, at, n, v)) {
+                free(v);
+                return false;
+            }
+            ok = ok && (x->world->rank != 0 || fn(x, k, at, n, v, data));
+        }
+    free(v);
+    return ok;
+}
+
+// --- one file of weights
+
+static bool export_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    (void)x, (void)k, (void)first;
+    StWriter *w = data;
+    hd_st_put(w, v, (size_t)n * 4);
+    return !w->failed;
+}
+
+static bool begin_export(const HdProgram *p, StWriter *w, const char *path) {
+    StMeta meta[] = {{(char *)"format", (char *)"pt"}, {(char *)"model", (char *)(uintptr_t)p->model}};
+    if (!hd_st_create(w, path, false)) return false; // other programs expect parameters and nothing else
+    for (int k = 0; k < p->n_params; k++) hd_st_declare(w, p->params[k].name, p->params[k].rank, p->params[k].dim);
+    hd_st_begin(w, 2, meta);
+    return true;
+}
+
+bool hd_state_export(HdExec *x, const char *path) {
+    StWriter w = {0};
+    const bool writer = x->world->rank == 0;
+    if (!hd_world_agree(x->world, !writer || begin_export(x->program, &w, path))) return false;
+    const bool ok = stream(x, HD_MASTER, export_piece, &w);
+    if (!writer) return ok;
+    if (!ok) w.failed = true; // the message is already there
+    return hd_st_finish(&w);
+}
+
+// --- a hash of each parameter
+
+typedef struct { FILE *f; XXH3_state_t *state; } Hashing;
+
+static bool hash_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    Hashing *h = data;
+    const HdParam *q = &x->program->params[k];
+    if (!first) XXH3_128bits_reset(h->state);
+    XXH3_128bits_update(h->state, v, (size_t)n * 4);
+    if (first + n < q->count) return true;
+    XXH128_hash_t d = XXH3_128bits_digest(h->state);
+    fprintf(h->f, "param %s %016llx%016llx\n", q->name, (unsigned long long)d.high64, (unsigned long long)d.low64);
+    return true;
+}
+
+bool hd_state_hashes(HdExec *x, FILE *f) {
+    Hashing h = {f, XXH3_createState()};
+    if (!h.state) hd_fail("out of memory");
+    const bool ok = hd_world_agree(x->world, h.state != NULL) && stream(x, HD_MASTER, hash_piece, &h);
+    XXH3_freeState(h.state);
+    return ok;
+}
+
+// --- values that are not finite
+
+static const struct { HdRole role; const char *text;
+} looked_at[] = {{HD_GRAD, "gradient of"},
+                 {HD_MASTER, "parameter"},
+                 {HD_MOMENT1, "first moment of"},
+                 {HD_MOMENT2, "second moment of"}};
+
+// Where to look: the last action of a step that computes in the parameter's module, which is the one that makes its
+// gradient or comes right behind it; or the update of its unit. Empty where there is none.
+static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char *out, size_t size) {
+    const bool update = role != HD_GRAD;
+    const char *unit = p->buckets[q->bucket].name, *dot = strrchr(q->name, '.'), *path = update ? unit : q->name;
+    const size_t n = update ? strlen(unit) : dot ? (size_t)(dot - q->name) : 0;
+    for (int i = p->n_funcs - 1; i >= 0; i--) {
+        const HdFunc *f = &p->funcs[i];
+        for (int k = strcmp(f->name, "eval") ? f->n_actions - 1 : -1; k >= 0; k--) {
+            const HdAction *a = &f->actions[k];
+            const bool works =
+                !strcmp(a->stream, "compute") && strcmp(a->op, "wait") != 0 && strcmp(a->op, "record") != 0;
+            if (!works || update != !strcmp(a->op, "adamw") || strlen(a->path) != n || strncmp(a->path, path, n) != 0)
+                continue;
+            snprintf(out, size, "; see %s%s%s, action %d of @%s", a->op, *a->where ? " at " : "", a->where, k, f->name);
+            return;
+        }
+    }
+}
+
+typedef struct { int which; bool after_step; } Look;
+
+static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    const HdParam *q = &x->program->params[k];
+    const Look *look = data;
+    const int which = look->which;
+    if (!x->program->backend->read(x, hd_place(x, q, looked_at[which].role, first), v, (size_t)n * 4)) return false;
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(v[i])) continue;
+        char rank[32] = "", action[300] = "";
+        if (look->after_step) tell_action(x->program, q, looked_at[which].role, action, sizeof action);
+        if (x->world->ranks > 1) snprintf(rank, sizeof rank, ", on rank %d", x->world->rank);
+        hd_fail("%s %s (unit %s): element %lld is %g%s%s", looked_at[which].text, q->name,
+                x->program->buckets[q->bucket].name, (long long)(first + i), (double)v[i], rank, action);
+        return false;
+    }
+    return true;
+}
+
+bool hd_state_check(HdExec *x, bool after_step) {
+    for (int i = 0; i < (int)(sizeof looked_at / sizeof *looked_at); i++)
+        if (!hd_each_piece(x, looked_at[i].role, check_piece, &(Look){i, after_step})) return false;
+    return true;
+}

@@ -1,0 +1,45 @@
+// Parameters by the pieces that a rank holds. A bucket's storage is the whole or this rank's shard of it; a shard and a
+// parameter have one range of elements in common, which may be empty. Everything moves in pieces of a bounded size.
+#ifndef RUNTIME_CHECKPOINT_PIECES_H
+#define RUNTIME_CHECKPOINT_PIECES_H
+#include "runtime/heddle.h"
+#include "runtime/checkpoint/safetensors.h"
+
+enum { HD_PIECE = 1 << 22 }; // elements moved at a time
+
+typedef enum {
+    HD_MASTER,
+    HD_MOMENT1,
+    HD_MOMENT2,
+    HD_GRAD,
+    HD_COMPUTE,
+    HD_NEXT
+} HdRole; // the first three are what a checkpoint holds
+enum { HD_SAVED_ROLES = 3 };
+extern const char *const hd_role_prefix[HD_SAVED_ROLES]; // of a tensor's name in a checkpoint
+
+typedef struct { int64_t first, count; } HdSpan; // elements of a parameter
+
+int64_t hd_home(const HdBucket *b, HdRole role); // byte offset of its storage; -1: none
+bool hd_sharded(const HdBucket *b, HdRole role);
+HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // what a shard has of a parameter
+HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // what this rank's storage has of it
+int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role,
+                 int64_t element); // byte offset of an element that it has
+
+// Calls fn for the elements of every parameter that `role` has here (HD_COMPUTE: any of master, compute and next), in
+// canonical order.
+typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE
+bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
+
+// Elements [first, first+n) of a parameter into the master, compute and next weights, as far as they are here.
+bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
+
+bool hd_checkpoint_path(const char *dir, const char *name, char *path,
+                        size_t size); // DIR/NAME; false after hd_fail: too long
+void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);            // [2,3]
+// Whether a file's tensor `name`, whose shape is the text `have` (NULL: it has none), is this parameter; false after
+// hd_fail.
+bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have);
+bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name);
+#endif

@@ -1,0 +1,307 @@
+// Going on from a checkpoint, of whatever mesh and strategy: every rank reads what it holds from wherever it was put
+// (save.c). A file is checked as a whole before anything of it is used.
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/state.h"
+#include "runtime/world/world.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH = 4096 };
+
+typedef struct { int bucket; int64_t at; } Spot; // where a parameter of this program lies in the checkpoint's buckets
+typedef struct { const char *name; int64_t size, shard; } Cut; // a bucket of the checkpoint
+
+typedef struct {
+    StFile main;    // everything, or the manifest
+    const char *dir, *folder; // NULL: everything is in `main`
+    int shards, n_cuts;
+    StFile *shard;  // opened when the first element of it is needed
+    bool *opened;
+    Spot *spot;     // by parameter
+    Cut *cut;
+} Source;
+
+// --- numbers in metadata
+
+static bool take_number(const char **text, int64_t most, int64_t *v) { // and the blank behind it
+    char *end;
+    if (!*text || **text < '0' || **text > '9') return false;
+    errno = 0;
+    const long long n = strtoll(*text, &end, 10);
+    if (errno || n > most || (*end && *end != ' ')) return false;
+    *v = n;
+    *text = *end ? end + 1 : end;
+    return true;
+}
+
+static int64_t count_of(const StFile *f, const char *key, int64_t most) { // -1: absent or no such number
+    const char *text = hd_st_meta(f, key);
+    int64_t v;
+    return take_number(&text, most, &v) && !*text ? v : -1;
+}
+
+static int64_t sequences_of(const StFile *f, const HdProgram *p) { // older checkpoints of one rank do not tell
+    if (hd_st_meta(f, "sequences")) return count_of(f, "sequences", INT64_MAX);
+    return count_of(f, "step", INT32_MAX) * p->batch * p->micro;
+}
+
+// --- the manifest
+
+static const char *meta_of(const StFile *f, const char *kind, const char *name) {
+    char key[600];
+    snprintf(key, sizeof key, "%s %s", kind, name);
+    return hd_st_meta(f, key);
+}
+
+static const char *meta_number(const StFile *f, const char *kind, int number) {
+    char name[24];
+    snprintf(name, sizeof name, "%d", number);
+    return meta_of(f, kind, name);
+}
+
+static bool read_cuts(Source *s) {
+    while (meta_number(&s->main, "bucket", s->n_cuts)) s->n_cuts++;
+    s->cut = calloc((size_t)s->n_cuts + 1, sizeof *s->cut);
+    for (int i = 0; s->cut && i < s->n_cuts; i++) {
+        Cut *c = &s->cut[i];
+        const char *text = meta_number(&s->main, "bucket", i);
+        if (!take_number(&text, INT64_MAX / 8, &c->size) || !take_number(&text, INT64_MAX / 8, &c->shard) ||
+            !c->shard || !*text)
+            return false;
+        if ((c->size - 1) / c->shard >= s->shards) return false;
+        c->name = text;
+    }
+    return s->cut != NULL;
+}
+
+static bool read_spot(Source *s, const HdParam *q, Spot *spot) { // its shape is known to fit
+    const char *text = meta_of(&s->main, "param", q->name);
+    int64_t bucket;
+    if (!take_number(&text, s->n_cuts - 1, &bucket) || !take_number(&text, INT64_MAX / 8, &spot->at)) return false;
+    spot->bucket = (int)bucket;
+    return spot->at <= s->cut[bucket].size - q->count;
+}
+
+static bool manifest_fits(const StFile *f, const HdProgram *p) {
+    for (int k = 0; k < p->n_params; k++) {
+        const char *text = meta_of(f, "param", p->params[k].name), *shape = text ? strchr(text, '[') : NULL;
+        if (!hd_shape_fits(f->path, &p->params[k], p->params[k].name, shape)) return false;
+    }
+    return true;
+}
+
+static bool read_layout(Source *s, const HdProgram *p) {
+    const int64_t shards = count_of(&s->main, "shards", 1 << 20);
+    s->folder = hd_st_meta(&s->main, "folder");
+    s->shards = (int)(shards > 0 ? shards : 0);
+    bool ok = shards > 0 && s->folder && !strchr(s->folder, '/') && read_cuts(s);
+    if (!ok) s->shards = 0; // nothing to close
+    s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
+    s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);
+    s->spot = calloc((size_t)p->n_params + 1, sizeof *s->spot);
+    ok = ok && s->shard && s->opened && s->spot;
+    for (int k = 0; ok && k < p->n_params; k++) ok = read_spot(s, &p->params[k], &s->spot[k]);
+    if (!ok) hd_fail("%s: its layout of shards makes no sense", s->main.path);
+    return ok;
+}
+
+// --- shards
+
+static bool same_meta(const StFile *a, const StFile *b, const char *key) {
+    const char *x = hd_st_meta(a, key), *y = hd_st_meta(b, key);
+    return x && y && !strcmp(x, y);
+}
+
+static bool belongs(const Source *s, const StFile *f, const char *path, int number) {
+    static const char *const keys[] = {"model_hash", "step", "seed", "shards"};
+    bool same = count_of(f, "shard", INT32_MAX) == number;
+    for (size_t i = 0; same && i < sizeof keys / sizeof *keys; i++) same = same_meta(&s->main, f, keys[i]);
+    if (same) return true;
+    const char *shard = hd_st_meta(f, "shard"), *shards = hd_st_meta(f, "shards"), *step = hd_st_meta(f, "step");
+    if (shard && shards && step)
+        hd_fail("%s is shard %s of %s of step %s: %s needs shard %d of %d of step %s of one and the same run", path,
+                shard, shards, step, s->main.path, number, s->shards, hd_st_meta(&s->main, "step"));
+    else hd_fail("%s is no shard of a checkpoint", path);
+    return false;
+}
+
+static bool as_written(const Source *s, const StFile *f, const char *path,
+                       int number) { // the file that the manifest tells of, unchanged
+    char want[80];
+    if (f->data_bytes < 16 || !hd_st_checksum_ok(f)) {
+        hd_fail("%s is damaged: its checksum does not match its contents", path);
+        return false;
+    }
+    int n = snprintf(want, sizeof want, "%lld ", (long long)f->map_bytes);
+    for (int i = 0; i < 16; i++)
+        n += snprintf(want + n, sizeof want - (size_t)n, "%02x", f->data[f->data_bytes - 16 + (size_t)i]);
+    const char *told = meta_number(&s->main, "shard", number);
+    if (told && !strcmp(told, want)) return true;
+    hd_fail("%s is of another save than %s: it is not the file that was written with it", path, s->main.path);
+    return false;
+}
+
+static StFile *open_shard(Source *s, int number) {
+    char folder[PATH], name[40], path[PATH];
+    StFile *f = &s->shard[number];
+    if (s->opened[number]) return f;
+    snprintf(name, sizeof name, "rank-%d.safetensors", number);
+    if (!hd_checkpoint_path(s->dir, s->folder, folder, sizeof folder) ||
+        !hd_checkpoint_path(folder, name, path, sizeof path))
+        return NULL;
+    if (!hd_st_open(f, path)) return NULL;
+    s->opened[number] = true;
+    f->path = NULL; // it lies in this frame
+    return belongs(s, f, path, number) && as_written(s, f, path, number) ? f : NULL;
+}
+
+// Elements [at, at+n) of a bucket of the checkpoint that lie in one shard.
+static bool shard_floats(Source *s, int role, const Cut *c, int64_t at, int64_t n, float *out) {
+    char name[512];
+    StFile *f = open_shard(s, (int)(at / c->shard));
+    if (!f) return false;
+    snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], c->name);
+    const StTensor *t = hd_st_find(f, name);
+    const int64_t first = at % c->shard;
+    if (t && t->rank == 1 && first + n <= t->dim[0] && hd_st_floats(f, t, first, n, out)) return true;
+    hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->folder, (int)(at / c->shard), name);
+    return false;
+}
+
+// --- reading
+
+static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first, int64_t n, float *out) {
+    if (!s->folder) {
+        char name[512];
+        snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], p->params[k].name);
+        if (hd_st_floats(&s->main, hd_st_find(&s->main, name), first, n, out)) return true;
+        hd_fail("%s: tensor '%s' is not F32", s->main.path, name);
+        return false;
+    }
+    const Cut *c = &s->cut[s->spot[k].bucket];
+    for (int64_t at = s->spot[k].at + first, end = at + n, part; at < end; at += part, out += part) {
+        part = c->shard - at % c->shard;
+        if (part > end - at) part = end - at;
+        if (!shard_floats(s, role, c, at, part, out)) return false;
+    }
+    return true;
+}
+
+typedef struct { Source *s; int role; } Resume;
+
+static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    const Resume *r = data;
+    const HdParam *q = &x->program->params[k];
+    if (!floats(r->s, x->program, r->role, k, first, n, v)) return false;
+    if (r->role == HD_MASTER) return hd_put_weights(x, q, first, n, v);
+    return x->program->backend->write(x, hd_place(x, q, (HdRole)r->role, first), v, (size_t)n * 4);
+}
+
+static bool file_fits(const StFile *f, const HdProgram *p) {
+    for (int k = 0; k < p->n_params; k++)
+        for (int r = 0; r < HD_SAVED_ROLES; r++) {
+            char name[512];
+            snprintf(name, sizeof name, "%s%s", hd_role_prefix[r], p->params[k].name);
+            if (!hd_tensor_fits(f, &p->params[k], name)) return false;
+        }
+    return true;
+}
+
+// The next "name = value" of a list of settings, where commas within brackets separate nothing; false at its end.
+static bool next_setting(const char **at, const char **setting, int *n) {
+    const char *s = *at + strspn(*at, " {,");
+    int depth = 0;
+    *setting = s;
+    while (*s && *s != '}' && (*s != ',' || depth)) depth += (*s == '[') - (*s == ']'), s++;
+    *at = s;
+    *n = (int)(s - *setting);
+    return *n > 0;
+}
+
+static bool has_setting(const char *list, const char *setting, int n) {
+    const char *other;
+    int m;
+    while (next_setting(&list, &other, &m))
+        if (m == n && !memcmp(other, setting, (size_t)n)) return true;
+    return false;
+}
+
+// The settings of one list that are not in the other, as text.
+static const char *only_in(const char *list, const char *other, char *text, size_t size) {
+    const char *setting;
+    size_t used = 0;
+    int n;
+    text[0] = 0;
+    while (next_setting(&list, &setting, &n))
+        if (!has_setting(other, setting, n) && used + (size_t)n + 3 < size)
+            used += (size_t)sprintf(text + used, "%s%.*s", used ? ", " : "", n, setting);
+    return text[0] ? text : "nothing like it";
+}
+
+static void tell_other(const StFile *f, const HdProgram *p, const char *model, const char *hash) {
+    const char *train = hd_st_meta(f, "train");
+    char theirs[400], ours[400];
+    if (train && p->train && strcmp(train, p->train) != 0)
+        hd_fail("%s was written by another train block: %s there, %s in this program; of that block only accumulate "
+                "may be another",
+                f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours));
+    else
+        hd_fail("%s was written by another model%s (%s, hash %s; this program: %s, hash %s)", f->path,
+                train && p->train ? "" : " or train block", model ? model : "?", hash ? hash : "none", p->model,
+                p->model_hash);
+}
+
+static bool acceptable(const StFile *f, const HdProgram *p) {
+    const char *format = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"),
+               *hash = hd_st_meta(f, "model_hash");
+    const bool manifest = format && !strcmp(format, "2");
+    if (!format || (!manifest && strcmp(format, "1") != 0)) {
+        hd_fail("%s is no checkpoint of this program (to start from its weights, use --init)", f->path);
+        return false;
+    }
+    if (!hd_st_checksum_ok(f)) {
+        hd_fail("%s is damaged: its checksum does not match its contents", f->path);
+        return false;
+    }
+    if (!(manifest ? manifest_fits(f, p) : file_fits(f, p))) return false;
+    if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 ||
+        count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0) {
+        hd_fail("%s: its step, seed, data_tokens or sequences is no number this program can go on from", f->path);
+        return false;
+    }
+    if (!hash || strcmp(hash, p->model_hash)) {
+        tell_other(f, p, model, hash);
+        return false;
+    }
+    return true;
+}
+
+static bool read_state(HdExec *x, Source *s, Progress *at) {
+    const HdProgram *p = x->program;
+    if (!acceptable(&s->main, p)) return false;
+    if (!strcmp(hd_st_meta(&s->main, "heddle_checkpoint"), "2") && !read_layout(s, p)) return false;
+    for (int r = 0; r < HD_SAVED_ROLES; r++)
+        if (!hd_each_piece(x, r == HD_MASTER ? HD_COMPUTE : (HdRole)r, resume_piece, &(Resume){s, r})) return false;
+    *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
+                     count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p)};
+    const int32_t step = (int32_t)at->step;
+    return p->step < 0 || p->backend->write(x, p->step, &step, sizeof step);
+}
+
+bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
+    char path[PATH];
+    Source s = {.dir = dir};
+    if (!hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path) || !hd_st_open(&s.main, path))
+        return false;
+    const bool ok = read_state(x, &s, at);
+    for (int i = 0; s.opened && i < s.shards; i++)
+        if (s.opened[i]) hd_st_close(&s.shard[i]);
+    hd_st_close(&s.main);
+    free(s.shard);
+    free(s.opened);
+    free(s.spot);
+    free(s.cut);
+    return ok;
+}

@@ -1,0 +1,283 @@
+// Reading safetensors: a small strict JSON reader for the header's fixed grammar, every offset checked against the
+// file.
+#include "runtime/heddle.h"
+#include "runtime/checkpoint/safetensors.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+typedef struct { const char *p, *end; StFile *f; } Json;
+
+static void blanks(Json *j) {
+    while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\t' || *j->p == '\r')) j->p++;
+}
+
+static bool take(Json *j, char c) {
+    blanks(j);
+    if (j->p == j->end || *j->p != c) return false;
+    j->p++;
+    return true;
+}
+
+static int hex4(const char *p) {
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        const char *digits = "0123456789abcdef", *d = strchr(digits, p[i] | 32);
+        if (!p[i] || !d) return -1;
+        v = v * 16 + (int)(d - digits);
+    }
+    return v;
+}
+
+static char unescaped(Json *j, const char *end) { // what follows a backslash; 0: malformed
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char c = *j->p++, *known = c ? strchr(from, c) : NULL;
+    if (known) return to[known - from];
+    if (c != 'u' || end - j->p < 4) return 0;
+    int u = hex4(j->p);
+    j->p += 4;
+    return u <= 0 ? 0 : u < 128 ? (char)u : '?'; // names are ASCII in practice
+}
+
+static char *string(Json *j) { // malloc'ed; NULL: not a string
+    if (!take(j, '"')) return NULL;
+    const char *end = j->p;
+    while (end < j->end && *end != '"') end += *end == '\\' && j->end - end > 1 ? 2 : 1;
+    if (end >= j->end) return NULL;
+    char *s = malloc((size_t)(end - j->p) + 1), *o = s;
+    if (!s) return NULL;
+    for (; j->p < end; o++) {
+        const bool escape = *j->p == '\\';
+        if (escape) j->p++;
+        *o = escape ? unescaped(j, end) : *j->p++;
+        if (*o) continue;
+        free(s);
+        return NULL;
+    }
+    j->p++;
+    *o = 0;
+    return s;
+}
+
+static bool integer(Json *j, int64_t *v) {
+    blanks(j);
+    char buf[24];
+    size_t n = 0;
+    while (j->p < j->end && *j->p >= '0' && *j->p <= '9' && n < sizeof buf - 1) buf[n++] = *j->p++;
+    buf[n] = 0;
+    errno = 0;
+    *v = strtoll(buf, NULL, 10);
+    return n && !errno;
+}
+
+static int integers(Json *j, int64_t *v, int most) { // [a, b]: how many; -1: malformed
+    int n = 0;
+    if (!take(j, '[')) return -1;
+    if (take(j, ']')) return 0;
+    do {
+        if (n == most || !integer(j, &v[n++])) return -1;
+    } while (take(j, ','));
+    return take(j, ']') ? n : -1;
+}
+
+static void *grow(void *p, int n, size_t size) { // room for one more
+    return (n & (n - 1)) == 0 ? realloc(p, size * (size_t)(n ? 2 * n : 1)) : p;
+}
+
+static bool metadata(Json *j) {
+    if (!take(j, '{')) return false;
+    if (take(j, '}')) return true;
+    do {
+        StFile *f = j->f;
+        StMeta *grown = grow(f->meta, f->n_meta, sizeof *grown);
+        if (!grown) return false;
+        f->meta = grown;
+        StMeta *m = &f->meta[f->n_meta];
+        *m = (StMeta){string(j), NULL};
+        f->n_meta++;
+        if (!m->key || !take(j, ':') || !(m->value = string(j))) return false;
+    } while (take(j, ','));
+    return take(j, '}');
+}
+
+static int64_t width(const char *dtype) {
+    static const struct { const char *name; int64_t bytes;
+    } widths[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2},    {"I64", 8},
+                  {"I32", 4}, {"I16", 2}, {"I8", 1},  {"U8", 1},      {"BOOL", 1},
+                  {"U16", 2}, {"U32", 4}, {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        if (!strcmp(dtype, widths[i].name)) return widths[i].bytes;
+    return 0;
+}
+
+static bool consistent(const StFile *f, const StTensor *t) {
+    int64_t bytes = width(t->dtype);
+    for (int i = 0; i < t->rank; i++) {
+        if (t->dim[i] && bytes > INT64_MAX / 2 / t->dim[i]) return false;
+        bytes *= t->dim[i];
+    }
+    return t->begin >= 0 && t->begin <= t->end && t->end <= (int64_t)f->data_bytes &&
+           (t->end - t->begin == bytes || !width(t->dtype));
+}
+
+static bool tensor(Json *j, StTensor *t) {
+    if (!take(j, '{')) return false;
+    int64_t range[2] = {-1, -1};
+    do {
+        char *key = string(j);
+        bool ok = key && take(j, ':');
+        if (ok && !strcmp(key, "dtype")) {
+            char *d = string(j);
+            ok = d && strlen(d) < sizeof t->dtype;
+            if (ok) strcpy(t->dtype, d);
+            free(d);
+        } else if (ok && !strcmp(key, "shape")) {
+            t->rank = integers(j, t->dim, 8);
+            ok = t->rank >= 0;
+        } else if (ok && !strcmp(key, "data_offsets")) {
+            ok = integers(j, range, 2) == 2;
+        } else {
+            ok = false;
+        }
+        free(key);
+        if (!ok) return false;
+    } while (take(j, ','));
+    t->begin = range[0];
+    t->end = range[1];
+    return take(j, '}') && consistent(j->f, t);
+}
+
+static bool entry(Json *j) { // "name": tensor, or the metadata
+    StFile *f = j->f;
+    char *name = string(j);
+    if (!name || !take(j, ':')) {
+        free(name);
+        return false;
+    }
+    if (!strcmp(name, "__metadata__")) {
+        free(name);
+        return metadata(j);
+    }
+    StTensor *grown = grow(f->tensors, f->n, sizeof *grown);
+    if (!grown) {
+        free(name);
+        return false;
+    }
+    f->tensors = grown;
+    f->tensors[f->n] = (StTensor){.name = name};
+    return tensor(j, &f->tensors[f->n++]);
+}
+
+static bool header(Json *j) {
+    if (!take(j, '{')) return false;
+    if (!take(j, '}')) {
+        do {
+            if (!entry(j)) return false;
+        } while (take(j, ','));
+        if (!take(j, '}')) return false;
+    }
+    blanks(j);
+    return j->p == j->end;
+}
+
+bool hd_st_open(StFile *f, const char *path) {
+    *f = (StFile){.path = path};
+    int fd = open(path, O_RDONLY | O_NONBLOCK); // a pipe is refused below, not waited for
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st)) {
+        hd_fail("cannot read %s: %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
+        return false;
+    }
+    f->map_bytes = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+    void *m = f->map_bytes ? mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    close(fd);
+    f->map = m == MAP_FAILED ? NULL : m;
+    uint64_t n = 0;
+    if (f->map_bytes >= 8)
+        for (int i = 7; i >= 0; i--) n = n << 8 | f->map[i];
+    if (!f->map || f->map_bytes < 8 || n > f->map_bytes - 8) {
+        if (S_ISDIR(st.st_mode)) hd_fail("%s is a folder and no safetensors file", path);
+        else hd_fail("%s is no safetensors file, or is cut short inside its header", path);
+        hd_st_close(f);
+        return false;
+    }
+    f->data = f->map + 8 + n;
+    f->data_bytes = f->map_bytes - 8 - (size_t)n;
+    Json j = {(const char *)f->map + 8, (const char *)f->data, f};
+    if (!header(&j)) {
+        hd_fail("%s: malformed header near byte %lld, or data cut short", path,
+                (long long)(j.p - (const char *)f->map));
+        hd_st_close(f);
+        return false;
+    }
+    return true;
+}
+
+void hd_st_close(StFile *f) {
+    if (f->map) munmap((void *)(uintptr_t)f->map, f->map_bytes);
+    for (int i = 0; i < f->n; i++) free(f->tensors[i].name);
+    for (int i = 0; i < f->n_meta; i++) {
+        free(f->meta[i].key);
+        free(f->meta[i].value);
+    }
+    free(f->tensors);
+    free(f->meta);
+    *f = (StFile){0};
+}
+
+const StTensor *hd_st_find(const StFile *f, const char *name) {
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(f->tensors[i].name, name)) return &f->tensors[i];
+    return NULL;
+}
+
+const char *hd_st_meta(const StFile *f, const char *key) {
+    for (int i = 0; i < f->n_meta; i++)
+        if (!strcmp(f->meta[i].key, key)) return f->meta[i].value;
+    return NULL;
+}
+
+static float from_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023, bits;
+    float f;
+    if (!e) { // zero or subnormal: m * 2^-24
+        f = (float)m * 0x1p-24f;
+        return sign ? -f : f;
+    }
+    bits = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+bool hd_st_floats(const StFile *f, const StTensor *t, int64_t first, int64_t count, float *out) {
+    const unsigned char *p = f->data + t->begin;
+    if (!strcmp(t->dtype, "F32")) {
+        memcpy(out, p + first * 4, (size_t)count * 4);
+        return true;
+    }
+    bool bf16 = !strcmp(t->dtype, "BF16");
+    if (!bf16 && strcmp(t->dtype, "F16")) return false;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t h;
+        memcpy(&h, p + (first + i) * 2, 2);
+        uint32_t bits = (uint32_t)h << 16;
+        if (bf16) memcpy(&out[i], &bits, 4);
+        else out[i] = from_f16(h);
+    }
+    return true;
+}
+
+bool hd_st_checksum_ok(const StFile *f) {
+    const StTensor *t = hd_st_find(f, "__checksum__");
+    if (!t || t->end - t->begin != 16 || t->end != (int64_t)f->data_bytes) return false;
+    XXH128_canonical_t c;
+    XXH128_canonicalFromHash(&c, XXH3_128bits(f->map, f->map_bytes - 16));
+    return !memcmp(c.digest, f->data + t->begin, 16);
+}

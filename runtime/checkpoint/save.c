@@ -1,0 +1,304 @@
+// Checkpoints. DIR/checkpoint.safetensors is the checkpoint, and takes the place of the older one in one rename. Where
+// nothing is sharded it holds everything. Else it is a manifest: it names a folder beside it with a file of every
+// shard, and tells the size and checksum of each file, where every bucket is cut and where every parameter lies in its
+// bucket. A folder that the checkpoint does not name is what an interrupted save has left, or will be removed at once;
+// the next save clears it away.
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/state.h"
+#include "runtime/world/world.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECKPOINT "checkpoint.safetensors"
+enum { PATH = 4096, NUMBER = 24, FOLDER = 64 };
+
+bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size) {
+    if ((size_t)snprintf(path, size, "%s/%s", dir, name) < size) return true;
+    hd_fail("the folder's name has %zu bytes; at most %zu are possible", strlen(dir), size - strlen(name) - 2);
+    return false;
+}
+
+// --- metadata: keys and values that are made one by one
+
+typedef struct { StMeta *at; int n, capacity; bool failed; } Meta;
+
+static void add(Meta *m, const char *key, const char *value) {
+    if (m->n == m->capacity) {
+        const int capacity = m->capacity ? 2 * m->capacity : 32;
+        StMeta *grown = realloc(m->at, sizeof *grown * (size_t)capacity);
+        if (!grown) {
+            m->failed = true;
+            return;
+        }
+        m->at = grown;
+        m->capacity = capacity;
+    }
+    m->at[m->n] = (StMeta){strdup(key), strdup(value)};
+    if (!m->at[m->n].key || !m->at[m->n].value) m->failed = true;
+    m->n++;
+}
+
+static void add_number(Meta *m, const char *key, int64_t v) {
+    char text[NUMBER];
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    add(m, key, text);
+}
+
+static void release(Meta *m) {
+    for (int i = 0; i < m->n; i++) {
+        free(m->at[i].key);
+        free(m->at[i].value);
+    }
+    free(m->at);
+}
+
+static void add_common(Meta *m, const HdProgram *p, const char *format, const Progress *at) {
+    add(m, "heddle_checkpoint", format);
+    add(m, "model", p->model);
+    add(m, "model_hash", p->model_hash);
+    add(m, "train", p->train ? p->train : "");
+    add_number(m, "step", at->step);
+    add_number(m, "seed", at->seed);
+    add_number(m, "data_tokens", at->data_tokens);
+    add_number(m, "sequences", at->sequences);
+}
+
+// --- one file that holds everything
+
+typedef struct { StWriter *w; HdRole role; } Whole;
+
+static bool save_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
+    const Whole *s = data;
+    if (!x->program->backend->read(x, hd_place(x, &x->program->params[k], s->role, first), v, (size_t)n * 4))
+        return false;
+    hd_st_put(s->w, v, (size_t)n * 4);
+    return !s->w->failed;
+}
+
+static bool begin(StWriter *w, Meta *m) { // after the declarations
+    if (m->failed) w->failed = true;
+    hd_st_begin(w, m->n, m->at);
+    release(m);
+    return !w->failed;
+}
+
+static bool save_whole(HdExec *x, const char *path, const Progress *at) {
+    const HdProgram *p = x->program;
+    StWriter w = {0};
+    Meta m = {0};
+    if (!hd_st_create(&w, path, true)) return false;
+    for (int r = 0; r < HD_SAVED_ROLES; r++)
+        for (int k = 0; k < p->n_params; k++) {
+            char name[512];
+            snprintf(name, sizeof name, "%s%s", hd_role_prefix[r], p->params[k].name);
+            hd_st_declare(&w, name, p->params[k].rank, p->params[k].dim);
+        }
+    add_common(&m, p, "1", at);
+    bool ok = begin(&w, &m);
+    for (int r = 0; ok && r < HD_SAVED_ROLES; r++)
+        ok = hd_each_piece(x, (HdRole)r, save_piece, &(Whole){&w, (HdRole)r});
+    if (!ok) w.failed = true; // the message is already there
+    return hd_st_finish(&w);
+}
+
+// --- a folder of shards and a manifest
+
+typedef struct { int64_t bytes; unsigned char digest[16]; } Written; // a file, as the manifest tells of it
+
+// Elements of a bucket that a shard's file holds: its shard without the padding behind the last, or all of an unsharded
+// bucket in the first.
+static int64_t held(const HdBucket *b, int shard) {
+    if (!b->optimizer_sharded) return shard ? 0 : b->size;
+    const int64_t left = b->size - shard * b->shard;
+    return left < 0 ? 0 : left < b->shard ? left : b->shard;
+}
+
+static bool put_shard(HdExec *x, StWriter *w, int shard) { // buckets one after another, flat
+    const HdProgram *p = x->program;
+    float *v = malloc(sizeof *v * HD_PIECE);
+    if (!v) hd_fail("out of memory");
+    bool ok = v != NULL;
+    for (int r = 0; r < HD_SAVED_ROLES; r++)
+        for (int i = 0; i < p->n_buckets; i++) {
+            const int64_t count = held(&p->buckets[i], shard), home = hd_home(&p->buckets[i], (HdRole)r);
+            for (int64_t at = 0; ok && at < count; at += HD_PIECE) {
+                const int64_t n = count - at < HD_PIECE ? count - at : HD_PIECE;
+                ok = p->backend->read(x, home + at * 4, v, (size_t)n * 4);
+                if (ok) hd_st_put(w, v, (size_t)n * 4);
+                ok = ok && !w->failed;
+            }
+        }
+    free(v);
+    return ok;
+}
+
+static bool save_shard(HdExec *x, const char *path, const Progress *at, Written *written) {
+    const HdProgram *p = x->program;
+    const int shard = x->shard_index;
+    StWriter w = {0};
+    Meta m = {0};
+    if (!hd_st_create(&w, path, true)) return false;
+    for (int r = 0; r < HD_SAVED_ROLES; r++)
+        for (int i = 0; i < p->n_buckets; i++) {
+            char name[512];
+            const int64_t count = held(&p->buckets[i], shard);
+            snprintf(name, sizeof name, "%s%s", hd_role_prefix[r], p->buckets[i].name);
+            if (count) hd_st_declare(&w, name, 1, &count);
+        }
+    add_common(&m, p, "shard", at);
+    add_number(&m, "shard", shard);
+    add_number(&m, "shards", p->shard);
+    if (!begin(&w, &m) || !put_shard(x, &w, shard)) w.failed = true; // the message is already there
+    const bool ok = hd_st_finish(&w);
+    written->bytes = w.written;
+    memcpy(written->digest, w.digest, sizeof written->digest);
+    return ok;
+}
+
+static void add_layout(Meta *m, const HdProgram *p) {
+    char key[600], value[300], shape[96];
+    for (int i = 0; i < p->n_buckets; i++) {
+        const HdBucket *b = &p->buckets[i];
+        snprintf(key, sizeof key, "bucket %d", i);
+        snprintf(value, sizeof value, "%lld %lld %s", (long long)b->size,
+                 (long long)(b->optimizer_sharded ? b->shard : b->size), b->name);
+        add(m, key, value);
+    }
+    for (int k = 0; k < p->n_params; k++) {
+        const HdParam *q = &p->params[k];
+        hd_shape_text(shape, sizeof shape, q->rank, q->dim);
+        snprintf(key, sizeof key, "param %s", q->name);
+        snprintf(value, sizeof value, "%d %lld %s", q->bucket, (long long)q->at, shape);
+        add(m, key, value);
+    }
+}
+
+static bool save_manifest(const HdProgram *p, const char *path, const char *folder, const Progress *at,
+                          const Written *file, int n_files) {
+    StWriter w = {0};
+    Meta m = {0};
+    if (!hd_st_create(&w, path, true)) return false;
+    add_common(&m, p, "2", at);
+    add(&m, "folder", folder);
+    add_number(&m, "shards", n_files);
+    for (int s = 0; s < n_files; s++) {
+        char key[32], value[80];
+        int n = snprintf(value, sizeof value, "%lld ", (long long)file[s].bytes);
+        for (int i = 0; i < 16; i++) n += snprintf(value + n, sizeof value - (size_t)n, "%02x", file[s].digest[i]);
+        snprintf(key, sizeof key, "shard %d", s);
+        add(&m, key, value);
+    }
+    add_layout(&m, p);
+    begin(&w, &m);
+    return hd_st_finish(&w);
+}
+
+// --- folders
+
+static bool begins(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
+
+static void remove_files(DIR *d, const char *beginning) { // plain files; a link is somebody's own
+    struct stat st;
+    rewinddir(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        if (begins(e->d_name, beginning) && !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) &&
+            S_ISREG(st.st_mode))
+            unlinkat(dirfd(d), e->d_name, 0);
+}
+
+static void empty_folder(const char *path) { // of shard files
+    DIR *d = opendir(path);
+    if (!d) return;
+    remove_files(d, "rank-");
+    closedir(d);
+}
+
+static void remove_folder(const char *path) { // unless something else is in it
+    empty_folder(path);
+    rmdir(path);
+}
+
+static bool on_disk(const char *dir) { // the names in a folder
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    const bool ok = fd >= 0 && (!fsync(fd) || errno == EINVAL);
+    if (!ok) hd_fail("cannot write the folder %s: %s", dir, strerror(errno));
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+static void forget_others(const char *dir, const char *keep) { // shard files of other checkpoints; keep NULL: all
+    DIR *d = on_disk(dir) ? opendir(dir) : NULL; // the new checkpoint has its name for good
+    if (!d) return;
+    for (const struct dirent *e; (e = readdir(d));) {
+        char path[PATH];
+        if (!begins(e->d_name, "step-") || (keep && !strcmp(e->d_name, keep))) continue;
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path) remove_folder(path);
+    }
+    remove_files(d, CHECKPOINT ".tmp."); // of processes that were killed
+    closedir(d);
+}
+
+static bool make(const char *dir) {
+    if (!mkdir(dir, 0777) || errno == EEXIST) return true;
+    hd_fail("cannot make the folder %s: %s", dir, strerror(errno));
+    return false;
+}
+
+// A folder that the checkpoint at hand, if there is one, does not need: step-N, or step-N.1 when that is the one it
+// names.
+static bool choose_folder(const char *dir, const char *manifest, int64_t step, char name[FOLDER]) {
+    StFile old;
+    char path[PATH];
+    snprintf(name, FOLDER, "step-%lld", (long long)step);
+    if (!make(dir)) return false;
+    if (hd_st_open(&old, manifest)) {
+        const char *used = hd_st_meta(&old, "folder");
+        if (used && !strcmp(used, name)) snprintf(name, FOLDER, "step-%lld.1", (long long)step);
+        hd_st_close(&old);
+    }
+    if (!hd_checkpoint_path(dir, name, path, sizeof path) || !make(path)) return false;
+    empty_folder(path);
+    return true;
+}
+
+// all. Every shard is on the disk before the manifest takes its name.
+static bool save_shards(HdExec *x, const char *dir, const char *manifest, const Progress *at) {
+    HdWorld *w = x->world;
+    const HdProgram *p = x->program;
+    const bool writes = w->rank < p->shard; // the first replica
+    char folder[FOLDER] = "", place[PATH], path[PATH], name[FOLDER];
+    if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
+    if (!hd_world_broadcast(w, folder, sizeof folder)) return false;
+    snprintf(name, sizeof name, "rank-%d.safetensors", w->rank);
+    Written mine = {0}, *all = calloc((size_t)w->ranks, sizeof *all);
+    if (!all) hd_fail("out of memory");
+    bool ok = all && hd_checkpoint_path(dir, folder, place, sizeof place - FOLDER) &&
+              hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));
+    ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
+    if (ok)
+        ok = hd_world_agree(w, w->rank != 0 || (on_disk(place) && on_disk(dir) &&
+                                                save_manifest(p, manifest, folder, at, all, p->shard)));
+    free(all);
+    if (w->rank != 0) return ok;
+    if (ok) forget_others(dir, folder);
+    else remove_folder(place);
+    return ok;
+}
+
+bool hd_state_save(HdExec *x, const char *dir, const Progress *at) {
+    const HdProgram *p = x->program;
+    char path[PATH];
+    bool sharded = false;
+    for (int i = 0; i < p->n_buckets; i++) sharded |= p->buckets[i].optimizer_sharded;
+    const bool named = hd_checkpoint_path(dir, CHECKPOINT, path, sizeof path); // the same on all ranks
+    if (named && sharded) return save_shards(x, dir, path, at);
+    if (!named || x->world->rank != 0) return named;
+    if (!make(dir) || !save_whole(x, path, at)) return false;
+    forget_others(dir, NULL);
+    return true;
+}

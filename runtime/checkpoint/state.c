@@ -1,0 +1,146 @@
+// Which elements of a parameter a rank holds, where, and how they are written.
+#include "runtime/checkpoint/state.h"
+#include "runtime/checkpoint/pieces.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const hd_role_prefix[HD_SAVED_ROLES] = {"", "moment1.", "moment2."};
+
+static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }
+
+int64_t hd_home(const HdBucket *b, HdRole role) {
+    const int64_t at[] = {[HD_MASTER] = b->master, [HD_MOMENT1] = b->moment1, [HD_MOMENT2] = b->moment2,
+                          [HD_GRAD] = b->grad,     [HD_COMPUTE] = b->compute, [HD_NEXT] = b->next};
+    return at[role];
+}
+
+bool hd_sharded(const HdBucket *b, HdRole role) {
+    return role == HD_GRAD ? b->grad_sharded : role != HD_NEXT && b->optimizer_sharded;
+}
+
+static HdSpan common(HdSpan a, HdSpan b) {
+    const int64_t first = a.first > b.first ? a.first : b.first;
+    const int64_t end = a.first + a.count < b.first + b.count ? a.first + a.count : b.first + b.count;
+    return end > first ? (HdSpan){first, end - first} : (HdSpan){0, 0};
+}
+
+HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard) {
+    return common((HdSpan){0, q->count}, (HdSpan){shard * b->shard - q->at, b->shard});
+}
+
+HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
+    const HdBucket *b = bucket(x, q);
+    if (hd_home(b, role) < 0) return (HdSpan){0, 0};
+    return hd_sharded(b, role) ? hd_shard_span(b, q, x->shard_index) : (HdSpan){0, q->count};
+}
+
+static bool is_half(const HdBucket *b, HdRole role) {
+    return (role == HD_COMPUTE || role == HD_NEXT) && b->compute_dtype != HD_F32;
+}
+
+int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
+    const HdBucket *b = bucket(x, q);
+    const int64_t before = hd_sharded(b, role) ? x->shard_index * b->shard : 0;
+    return hd_home(b, role) + (q->at + element - before) * (is_half(b, role) ? 2 : 4);
+}
+
+static HdSpan weights_span(const HdExec *x,
+                           const HdParam *q) { // of those that are here one is whole, or all are the same shard
+    const HdSpan s[] = {hd_span(x, q, HD_MASTER), hd_span(x, q, HD_COMPUTE), hd_span(x, q, HD_NEXT)};
+    const HdSpan most = s[1].count > s[0].count ? s[1] : s[0];
+    return s[2].count > most.count ? s[2] : most;
+}
+
+bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
+    const HdProgram *p = x->program;
+    float *v = malloc(sizeof *v * HD_PIECE);
+    bool ok = v != NULL;
+    if (!ok) hd_fail("out of memory");
+    for (int k = 0; ok && k < p->n_params; k++) {
+        const HdSpan s = role == HD_COMPUTE ? weights_span(x, &p->params[k]) : hd_span(x, &p->params[k], role);
+        for (int64_t at = 0; ok && at < s.count; at += HD_PIECE) {
+            const int64_t n = s.count - at;
+            ok = fn(x, k, s.first + at, n < HD_PIECE ? n : HD_PIECE, v, data);
+        }
+    }
+    free(v);
+    return ok;
+}
+
+// --- weights
+
+static uint16_t to_bf16(float f) { // round to nearest even; NaN stays NaN
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+static uint16_t to_f16(float f) { // round to nearest even
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint16_t sign = (uint16_t)(u >> 16 & 0x8000);
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u) return (uint16_t)(sign | 0x7e00);
+    if (u >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); // rounds past the largest, 65504
+    if (u < 0x38800000u) {                                  // subnormal: a multiple of 2^-24
+        float a;
+        memcpy(&a, &u, 4);
+        return (uint16_t)(sign | (uint16_t)lrintf(a * 0x1p24f));
+    }
+    return (uint16_t)(sign | (uint16_t)((u + 0xfffu + (u >> 13 & 1) - 0x38000000u) >> 13));
+}
+
+static bool write_half(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n) {
+    uint16_t *h = malloc((size_t)n * 2);
+    if (!h) {
+        hd_fail("out of memory");
+        return false;
+    }
+    for (int64_t i = 0; i < n; i++) h[i] = dtype == HD_BF16 ? to_bf16(v[i]) : to_f16(v[i]);
+    const bool ok = x->program->backend->write(x, offset, h, (size_t)n * 2);
+    free(h);
+    return ok;
+}
+
+bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v) {
+    const HdBucket *b = bucket(x, q);
+    static const HdRole roles[] = {HD_MASTER, HD_COMPUTE, HD_NEXT};
+    for (int i = 0; i < 3; i++) {
+        const HdRole role = roles[i];
+        const HdSpan here = common(hd_span(x, q, role), (HdSpan){first, n});
+        if (!here.count) continue;
+        const int64_t place = hd_place(x, q, role, here.first);
+        const float *from = v + (here.first - first);
+        if (is_half(b, role) ? !write_half(x, b->compute_dtype, place, from, here.count)
+                             : !x->program->backend->write(x, place, from, (size_t)here.count * 4))
+            return false;
+    }
+    return true;
+}
+
+// --- shapes
+
+void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim) {
+    size_t n = (size_t)snprintf(buf, size, "[");
+    for (int i = 0; i < rank && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%lld", i ? "," : "", (long long)dim[i]);
+    if (n < size) snprintf(buf + n, size - n, "]");
+}
+
+bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have) {
+    char want[96];
+    hd_shape_text(want, sizeof want, q->rank, q->dim);
+    if (have && !strcmp(have, want)) return true;
+    if (have) hd_fail("%s: tensor '%s' is %s, this model's is %s", path, name, have, want);
+    else hd_fail("%s has no tensor '%s' %s: it is of another model", path, name, want);
+    return false;
+}
+
+bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name) {
+    const StTensor *t = hd_st_find(f, name);
+    char have[200];
+    if (t) hd_shape_text(have, sizeof have, t->rank, t->dim);
+    return hd_shape_fits(f->path, q, name, t ? have : NULL);
+}

@@ -1,0 +1,297 @@
+// Which rank a process is. Launchers say it in the environment; without one, --ranks=N forks the ranks here and this
+// process only looks after them: it passes signals on, ends the others when one fails, and leaves no process behind.
+//
+// Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (3: how long the others have to leave once a
+// rank has failed).
+#include "runtime/world/launch.h"
+#include "runtime/world/rendezvous.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEFAULT_PORT = 29577, BAD_START = 2, MOST_RANKS = 4096 };
+
+typedef struct { const char *by, *rank, *ranks, *local, *here; } Launcher; // here: how many ranks are on this host
+enum { TORCHRUN, MPIRUN, MPIEXEC, SRUN, LAUNCHERS };
+static const Launcher launchers[LAUNCHERS] = {
+    [TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    [MPIRUN] = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    [MPIEXEC] = {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    [SRUN] = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+              NULL}, // the second is there in a running step only
+};
+
+static const char *env(const char *name) {
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
+static bool number(const char *name, long least, long most, int *v) { // false after a message
+    const char *text = env(name);
+    char *end;
+    const long n = strtol(text, &end, 10);
+    if (*end || end == text || n < least || n > most) {
+        fprintf(stderr, "error: the environment says %s=%s: expected a number from %ld to %ld\n", name, text, least,
+                most);
+        return false;
+    }
+    *v = (int)n;
+    return true;
+}
+
+// --- where rank 0 is
+
+// "node[03-07,9],other" -> "node03"
+static void first_node(const char *list, char *out, size_t size) {
+    const size_t stem = strcspn(list, ",[");
+    const char *in = list[stem] == '[' ? list + stem + 1 : "";
+    snprintf(out, size, "%.*s%.*s", (int)stem, list, (int)strcspn(in, ",-]"), in);
+}
+
+static int port_of_job(void) { // the same on all ranks of a job, and for another job probably another
+    static const char *const names[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                                        "PBS_JOBID",    "LSB_JOBID"};
+    uint32_t h = 2166136261u;
+    bool any = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (const char *c = env(names[i]); c && *c; c++, any = true) h = (h ^ (unsigned char)*c) * 16777619u;
+    return any ? 20000 + (int)(h % 12000) : DEFAULT_PORT; // below the ports that systems hand out on their own
+}
+
+static bool find_rank_zero(HdLaunch *l, const Launcher *by) { // false after a message
+    const char *host = env("MASTER_ADDR"), *nodes = env("SLURM_STEP_NODELIST");
+    int here = l->ranks;
+    if (by->here && env(by->here) && !number(by->here, 1, MOST_RANKS, &here)) return false;
+    if (host) {
+        snprintf(l->host, sizeof l->host, "%s", host);
+    } else if (nodes && by == &launchers[SRUN]) {
+        first_node(nodes, l->host, sizeof l->host);
+    } else if (here < l->ranks) {
+        if (l->rank == 0)
+            fprintf(stderr,
+                    "error: %s has started %d ranks, %d of them here, and does not tell where rank 0 is: give all of "
+                    "them MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n",
+                    l->by, l->ranks, here);
+        return false;
+    } else {
+        snprintf(l->host, sizeof l->host, "127.0.0.1");
+    }
+    l->port = port_of_job();
+    if (env("MASTER_PORT")) {
+        if (!number("MASTER_PORT", 1, 65534, &l->port)) return false;
+        const char *agent = env("TORCHELASTIC_USE_AGENT_STORE"); // then torchrun itself listens at MASTER_PORT
+        if (agent && !strcmp(agent, "True")) l->port++;
+    }
+    return !env("HEDDLE_PORT") || number("HEDDLE_PORT", 1, 65535, &l->port);
+}
+
+// --- started by others
+
+static bool same(const char *a, const char *b) { return a && b && !strcmp(a, b); }
+
+static const Launcher *launcher(void) { // NULL: none
+    for (int i = 0; i < LAUNCHERS; i++) {
+        const Launcher *l = &launchers[i], *srun = &launchers[SRUN];
+        if (!env(l->rank) || !env(l->ranks)) continue;
+        // srun may speak PMI too, where it says neither which rank of the host this is nor where rank 0 is.
+        if (i == MPIEXEC && same(env(l->rank), env(srun->rank)) && same(env(l->ranks), env(srun->ranks))) continue;
+        return l;
+    }
+    return NULL;
+}
+
+static bool read_launcher(HdLaunch *l, const Launcher *by) { // false after a message
+    l->by = by->by;
+    if (!number(by->ranks, 1, MOST_RANKS, &l->ranks) || !number(by->rank, 0, l->ranks - 1, &l->rank)) return false;
+    l->local_rank = l->rank;
+    return !env(by->local) || number(by->local, 0, MOST_RANKS, &l->local_rank);
+}
+
+const char *hd_launcher(int *rank, int *ranks) {
+    const Launcher *by = launcher();
+    if (!by) return NULL;
+    char *end[2];
+    const long r = strtol(env(by->rank), &end[0], 10), n = strtol(env(by->ranks), &end[1], 10);
+    if (*end[0] || *end[1] || r < 0 || r >= n || n > MOST_RANKS) return NULL;
+    *rank = (int)r;
+    *ranks = (int)n;
+    return by->by;
+}
+
+static int needed(const HdProgram *p) { return (p->shard > 1 ? p->shard : 1) * (p->replicate > 1 ? p->replicate : 1); }
+
+static bool fits(const HdProgram *p, int ranks, const HdLaunch *l) { // false after a message from rank 0
+    const int want = needed(p);
+    if (ranks == want) return true;
+    if (l->rank != 0) return false;
+    fprintf(stderr, "error: the program is compiled for %d rank%s (mesh %d x %d), %d %s started%s%s: ", want,
+            want == 1 ? "" : "s", p->shard > 1 ? p->shard : 1, p->replicate > 1 ? p->replicate : 1, ranks,
+            ranks == 1 ? "was" : "were", l->by ? " by " : "", l->by ? l->by : "");
+    if (want == 1) fprintf(stderr, "start one, or compile it with --set shard=%d\n", ranks);
+    else
+        fprintf(stderr,
+                "use --ranks=%d on one host, mpirun -n %d, srun -n %d, or torchrun --no-python --nproc-per-node=%d\n",
+                want, want, want, want);
+    return false;
+}
+
+// --- started here
+
+typedef struct {
+    int ranks;
+    pid_t *pid;        // 0: ended
+    int left, status;  // of the first that failed
+    int passed_on;     // the last signal from outside
+    double passed_at, failed_at; // seconds; 0: not
+    bool killed;
+} Family;
+
+static void to_all(const Family *f, int sig) {
+    for (int r = 0; r < f->ranks; r++)
+        if (f->pid[r] > 0) kill(f->pid[r], sig);
+}
+
+static void ended(Family *f, pid_t pid, int how) {
+    int rank = 0;
+    while (rank < f->ranks && f->pid[rank] != pid) rank++;
+    if (rank == f->ranks) return; // not one of ours
+    f->pid[rank] = 0;
+    f->left--;
+    const int status = WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
+    if (!status) return;
+    if (WIFSIGNALED(how) && !f->killed)
+        fprintf(stderr, "error: rank %d (process %ld) was ended by signal %d (%s)\n", rank, (long)pid, WTERMSIG(how),
+                strsignal(WTERMSIG(how)));
+    if (!f->status) f->status = status;
+    const bool asked =
+        f->passed_on && status == 128 + f->passed_on; // the others stop on their own, and may still be saving
+    if (!asked && f->failed_at == 0) f->failed_at = hd_tcp_now();
+}
+
+static void reap(Family *f) {
+    int how;
+    for (pid_t pid; f->left && (pid = waitpid(-1, &how, WNOHANG)) > 0;) ended(f, pid, how);
+}
+
+// The ranks are in process groups of their own, so that a signal reaches them through here alone. Once one has failed,
+// the others have some seconds to say why and to leave.
+static int look_after(Family *f, const sigset_t *watched) {
+    const double grace = hd_tcp_seconds("HEDDLE_GRACE_SECONDS", 3);
+    while (f->left) {
+        siginfo_t info;
+        const int s = sigtimedwait(watched, &info, &(struct timespec){0, 200000000});
+        if (s > 0 && s != SIGCHLD &&
+            !(s == f->passed_on && hd_tcp_now() - f->passed_at < 0.5)) { // `timeout` and others send it twice
+            f->passed_on = s;
+            f->passed_at = hd_tcp_now();
+            to_all(f, s);
+        }
+        reap(f);
+        if (f->left && f->failed_at > 0 && !f->killed && hd_tcp_now() - f->failed_at > grace) {
+            f->killed = true;
+            to_all(f, SIGKILL);
+        }
+    }
+    return f->status;
+}
+
+static int listen_here(HdLaunch *l) { // -1 after a message
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    int port = 0;
+    if (env("HEDDLE_PORT") && !number("HEDDLE_PORT", 1, 65535, &port)) return -1;
+    at.sin_port = htons((uint16_t)port);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, SOMAXCONN) ||
+        getsockname(fd, (struct sockaddr *)&at, &size)) {
+        fprintf(stderr, "error: cannot listen at 127.0.0.1:%d: %s%s\n", port, strerror(errno),
+                port ? "; leave HEDDLE_PORT out, or choose another" : "");
+        if (fd >= 0) close(fd);
+        return -1;
+    }
+    snprintf(l->host, sizeof l->host, "127.0.0.1");
+    l->port = ntohs(at.sin_port);
+    return fd;
+}
+
+static void be_rank(HdLaunch *l, int rank, pid_t parent, const sigset_t *before) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // nobody outlives the process that looks after all
+    if (getppid() != parent) _exit(1);
+    setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, before, NULL);
+    l->rank = l->local_rank = rank;
+    if (rank != 0) {
+        close(l->listener);
+        l->listener = -1;
+    }
+}
+
+static bool start_ranks(HdLaunch *l) {
+    Family f = {.ranks = l->ranks, .pid = calloc((size_t)l->ranks, sizeof *f.pid)};
+    sigset_t watched, before;
+    const pid_t self = getpid();
+    l->status = 1;
+    l->listener = f.pid ? listen_here(l) : -1;
+    if (l->listener < 0) {
+        free(f.pid);
+        return false;
+    }
+    static const int passed[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
+    sigemptyset(&watched);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) sigaddset(&watched, passed[i]);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    signal(SIGCHLD, SIG_DFL); // an ignored one would not be waited for
+    fflush(NULL);
+    for (int r = 0; r < l->ranks; r++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            free(f.pid);
+            be_rank(l, r, self, &before);
+            return true;
+        }
+        if (pid < 0) {
+            fprintf(stderr, "error: cannot start rank %d: %s\n", r, strerror(errno));
+            f.status = 1;
+            f.failed_at = 1; // long ago
+            break;
+        }
+        f.pid[r] = pid;
+        f.left++;
+    }
+    close(l->listener);
+    l->listener = -1;
+    l->status = look_after(&f, &watched);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    free(f.pid);
+    return false;
+}
+
+bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l) {
+    const Launcher *by = launcher();
+    *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
+    if (by && !read_launcher(l, by)) return false;
+    if (by && ranks > 1 && l->ranks == 1) { // an interactive shell on a cluster is a run of one rank
+        *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
+    } else if (by && ranks && ranks != l->ranks) {
+        if (l->rank == 0)
+            fprintf(stderr, "error: %s has started %d ranks, --ranks=%d says otherwise: leave it out\n", l->by,
+                    l->ranks, ranks);
+        return false;
+    }
+    if (!fits(p, l->by ? l->ranks : ranks ? ranks : 1, l)) return false;
+    if (l->by) return l->ranks == 1 || find_rank_zero(l, by);
+    if (ranks <= 1) return true;
+    l->by = "--ranks";
+    l->ranks = ranks;
+    return start_ranks(l);
+}

@@ -1,0 +1,98 @@
+// A run of one rank, and what every kind of run builds on gather.
+#include "runtime/world/world.h"
+#include "runtime/heddle.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool alone_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
+    (void)w;
+    if (bytes) memmove(all, mine, bytes);
+    return true;
+}
+
+static bool alone_send(HdWorld *w, const void *data, size_t bytes) {
+    (void)w, (void)data, (void)bytes;
+    hd_fail("rank 0 sends to itself");
+    return false;
+}
+
+static bool alone_receive(HdWorld *w, int from, void *data, size_t bytes) {
+    (void)w, (void)data, (void)bytes;
+    hd_fail("there is no rank %d to receive from", from);
+    return false;
+}
+
+static void alone_fail(HdWorld *w, const char *why) { (void)w, (void)why; }
+static bool alone_alive(HdWorld *w) { return w != NULL; }
+static void alone_at(HdWorld *w, const char *what, int64_t step) { (void)w, (void)what, (void)step; }
+static void alone_close(HdWorld *w) { (void)w; }
+
+HdWorld *hd_world_alone(void) {
+    static HdWorld w = {.ranks = 1,
+                        .gather = alone_gather,
+                        .send = alone_send,
+                        .receive = alone_receive,
+                        .fail = alone_fail,
+                        .alive = alone_alive,
+                        .at = alone_at,
+                        .close = alone_close};
+    return &w;
+}
+
+bool hd_world_barrier(HdWorld *w) { return w->gather(w, NULL, 0, NULL); }
+
+bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes) {
+    char *all = malloc((size_t)w->ranks * bytes + 1);
+    if (!all) {
+        hd_fail("out of memory");
+        w->fail(w, hd_failure());
+        return false;
+    }
+    const bool ok = w->gather(w, data, bytes, all);
+    if (ok) memcpy(data, all, bytes);
+    free(all);
+    return ok;
+}
+
+bool hd_world_agree(HdWorld *w, bool ok) {
+    enum { TEXT = 900 };
+    if (w->ranks == 1) return ok;
+    char mine[TEXT + 1] = {0}, *all = calloc((size_t)w->ranks, sizeof mine);
+    if (!all) {
+        hd_fail("out of memory");
+        w->fail(w, hd_failure());
+        return false;
+    }
+    mine[0] = (char)ok;
+    if (!ok) strncpy(mine + 1, hd_failure(), TEXT - 1);
+    bool good = w->gather(w, mine, sizeof mine, all);
+    for (int r = 0; good && r < w->ranks; r++)
+        if (!all[(size_t)r * sizeof mine]) {
+            hd_fail("%s", all + (size_t)r * sizeof mine + 1);
+            good = false;
+        }
+    free(all);
+    return good;
+}
+
+bool hd_world_names_rank(const char *why) { return !strncmp(why, "rank ", 5) && why[5] >= '0' && why[5] <= '9'; }
+
+int hd_world_most(HdWorld *w, int v) {
+    if (w->ranks == 1) return v;
+    int *all = malloc(sizeof v * (size_t)w->ranks), most = v;
+    if (!all) {
+        hd_fail("out of memory");
+        w->fail(w, hd_failure());
+        return -1;
+    }
+    const bool ok = w->gather(w, &v, sizeof v, all);
+    for (int r = 0; ok && r < w->ranks; r++)
+        if (all[r] > most) most = all[r];
+    free(all);
+    return ok ? most : -1;
+}
+
+int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded) {
+    if (sharded) decayed -= count * x->shard_index;
+    return decayed < 0 ? 0 : decayed > count ? count : decayed;
+}
