@@ -3,10 +3,9 @@
 #define XXH_INLINE_ALL
 #include "codegen/emit.h"
 #include "ir/cost.h"
+#include "ir/base/ints.h"
 #include <ctype.h>
 #include <xxhash.h>
-
-static long long ll(int64_t v) { return (long long)v; }
 
 static void put_dims(Out *o, const Type *t) {
     hd_printf(o, "%d, {", t ? t->rank : 0);

@@ -2,6 +2,7 @@
 // else the kernels that stand here: templates/attention.cu on tensor cores, templates/attention_any.cu for f32 and odd
 // head sizes.
 #include "codegen/cuda/cuda.h"
+#include "ir/base/ints.h"
 #include <math.h>
 #include <string.h>
 
@@ -28,9 +29,6 @@ static void parts(Emit *e, const Shape *s, Value *const *v, int64_t *at) {
         at[i] =
             s->packed ? hd_emit_place(e, v[0]) + (i ? s->heads + (i - 1) * s->kv : 0) * bytes : hd_emit_place(e, v[i]);
 }
-
-static long long ll(int64_t v) { return (long long)v; }
-static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum {
     QUERIES = 128,
@@ -59,21 +57,21 @@ typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t
 // to compare.
 static const char *fast_parts(Emit *e, const Shape *s, Part part[4]) {
     int64_t row = 2 * (s->size + 8);
-    part[0] = (Part){"forward", up(s->seq, QUERIES),       s->heads,
+    part[0] = (Part){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,
                      s->batch,  s->size <= 64 ? 128 : 256, (QUERIES + 4 * TILE) * row};
-    part[1] = (Part){"delta", up(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (Part){"dkv", up(s->seq, KEYS), s->kv, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
-    part[3] = (Part){"dq", up(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
+    part[1] = (Part){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
+    part[2] = (Part){"dkv", hd_ceil_div(s->seq, KEYS), s->kv, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
+    part[3] = (Part){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
 }
 
 static const char *any_parts(Emit *e, const Shape *s, Part part[4]) {
     int64_t shared = any_shared(s);
-    part[0] = (Part){"forward", up(s->seq, 8), s->heads, s->batch, 256, shared};
-    part[1] = (Part){"delta", up(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (Part){"dkv", up(s->seq, 8), s->kv, s->batch, 256, shared};
-    part[3] = (Part){"dq", up(s->seq, 8), s->heads, s->batch, 256, shared};
+    part[0] = (Part){"forward", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
+    part[1] = (Part){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
+    part[2] = (Part){"dkv", hd_ceil_div(s->seq, 8), s->kv, s->batch, 256, shared};
+    part[3] = (Part){"dq", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
     return hd_sprintf(e->a, "#define ATT_LAUNCH %lld\n", ll(shared));
 }
 

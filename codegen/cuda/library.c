@@ -1,10 +1,9 @@
 // Library ops that are fixed templates: cross entropy, embedding gradient, stores. Each emitter writes the template's
 // parameters as #define lines and one launch statement a kernel.
 #include "codegen/cuda/cuda.h"
+#include "ir/base/ints.h"
 #include <stdlib.h>
 #include <string.h>
-
-static long long ll(int64_t v) { return (long long)v; }
 
 static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy, unsigned block,
                    unsigned shared, int n, const char *const *arg) {
@@ -17,7 +16,6 @@ static void launch(Emit *e, const Op *o, const char *kernel, const char *text, i
     launch(e, o, kernel, text, gx, gy, block, shared, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),   \
            (const char *[]){__VA_ARGS__})
 
-static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
 
 static int64_t workspace(Emit *e, const Op *o, int64_t bytes) {
@@ -81,7 +79,7 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
     int resident = 2;
     if (vec * hd_dtype_bytes(d) == 16 && vectors * 16 <= half) {
         for (int t = 768; t >= 32; t -= 32) { // the fewest idle lanes; the most threads among those
-            int64_t items = up(vectors, t), waste = items * t - vectors;
+            int64_t items = hd_ceil_div(vectors, t), waste = items * t - vectors;
             if (items > 16 || items * t * 16 > half || waste >= least || (t < 384 && vectors > 4 * 384)) continue;
             least = waste, s.threads = t, s.held = (int)items;
         }
@@ -90,7 +88,7 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
         if (resident > 2048 / s.threads) resident = 2048 / s.threads;
         if (resident > 16) resident = 16;
     } else if (vec * hd_dtype_bytes(d) == 16) {
-        int64_t items = up(vectors, s.threads), fit = whole / (16 * s.threads);
+        int64_t items = hd_ceil_div(vectors, s.threads), fit = whole / (16 * s.threads);
         s.held = (int)(items < fit ? items : fit);
         resident = 1;
     }
@@ -171,14 +169,14 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
               hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add != NULL);
     const char *text = hd_cuda_template(e, "embedding_grad", t.text), *index = device(e, o->in[1]),
                *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, at[1]);
-    int64_t blocks = up(n, 256), most = up(n, 16) < 256 ? up(n, 16) : 256;
+    int64_t blocks = hd_ceil_div(n, 256), most = hd_ceil_div(n, 16) < 256 ? hd_ceil_div(n, 16) : 256;
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), w, ll((rows + 1) * 4));
     LAUNCH(e, o, name[0], text, blocks, 1, 256, 0, index, w);
     LAUNCH(e, o, name[1], text, 1, 1, 1024, 0, w);
     LAUNCH(e, o, name[2], text, blocks, 1, 256, 0, index, w);
     LAUNCH(e, o, name[3], text, blocks, 1, 256, 0, index, w);
-    LAUNCH(e, o, name[4], text, up(rows, 8), 1, 256, 0, device(e, dy), out, w);
-    LAUNCH(e, o, name[5], text, up(cols, 32 * vec), most, 512, 0, device(e, dy), out, w);
+    LAUNCH(e, o, name[4], text, hd_ceil_div(rows, 8), 1, 256, 0, device(e, dy), out, w);
+    LAUNCH(e, o, name[5], text, hd_ceil_div(cols, 32 * vec), most, 512, 0, device(e, dy), out, w);
 }
 
 // --- stores
@@ -208,6 +206,6 @@ void hd_cuda_store(Emit *e, const Op *o) {
         hd_sprintf(e->a,
                    "#define ST_KERNEL %s\n#define ST_FROM %s\n#define ST_TO %s\n#define ST_VEC %d\n#define ST_ADD %d\n",
                    name, hd_cuda_type(from), hd_cuda_type(to), vec, add));
-    LAUNCH(e, o, name, text, up(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]), hd_cuda_device(e, at[1]),
+    LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]), hd_cuda_device(e, at[1]),
            hd_sprintf(e->a, "%lld", ll(n)));
 }

@@ -3,6 +3,7 @@
 // the output; a transpose of the innermost axis goes through shared memory in 32 x 32 tiles. Reductions add in the
 // order of the operand (one thread an output), or, where outputs are few, in a fixed tree of 256 threads.
 #include "codegen/cuda/cuda.h"
+#include "ir/base/ints.h"
 #include <string.h>
 
 typedef struct { int64_t size, stride; } Axis;
@@ -18,8 +19,6 @@ typedef struct {
     int depth;
     CudaLaunch l;
 } Map;
-
-static long long ll(int64_t v) { return (long long)v; }
 
 static void strides(const Type *t, int64_t *stride) {
     int64_t s = 1;

@@ -1,10 +1,8 @@
 // The parameter update: gradient norm, numbers of the step, AdamW. Sizes are kernel arguments, so that one kernel
 // serves all buckets.
 #include "codegen/cuda/cuda.h"
+#include "ir/base/ints.h"
 #include <string.h>
-
-static long long ll(int64_t v) { return (long long)v; }
-static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, unsigned block, int n,
                    const char *const *arg) {
@@ -33,7 +31,7 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
     int64_t done = 0;
     for (int i = 0; i < list->n; i++) {
         const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
-        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = up(n, HD_NORM_BLOCK);
+        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = hd_ceil_div(n, HD_NORM_BLOCK);
         if (blocks && sums >= 0)
             LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", norm_text(e, at % 16 != 0), blocks,
                    256, hd_cuda_device(e, at), hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
@@ -133,5 +131,5 @@ void hd_cuda_adamw(Emit *e, const Op *o) {
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
     arg[7] = hd_sprintf(e->a, n == hd_type_count(b->type) ? "%lld" : "(uint64_t)hd_decayed_here(x, %lld, %lld, true)",
                         ll(decayed), ll(n));
-    if (n) launch(e, o, name, text, up(n, narrow ? 256 : 1024), 256, 8, arg);
+    if (n) launch(e, o, name, text, hd_ceil_div(n, narrow ? 256 : 1024), 256, 8, arg);
 }

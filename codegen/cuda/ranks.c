@@ -1,8 +1,7 @@
 // Collectives, and what stands around them: the runtime's calls of NCCL, cleared stretches, the norm of gradients held
 // in parts.
 #include "codegen/cuda/cuda.h"
-
-static long long ll(int64_t v) { return (long long)v; }
+#include "ir/base/ints.h"
 
 // The part that a rank holds says how much each rank gives or gets; the whole is as many parts as there are ranks.
 static void put_collective(Emit *e, const Op *o, const char *call, AttrId part_at) {

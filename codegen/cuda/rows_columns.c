@@ -3,8 +3,7 @@
 // strands are added in order. A block works on as many strands at once as it has groups. A second kernel adds the
 // blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums in order.
 #include "codegen/cuda/rows_emit.h"
-
-static long long ll(int64_t v) { return (long long)v; }
+#include "ir/base/ints.h"
 
 // Adds the strands' sums of column result i in order: to those of earlier rounds, which lie in the partial sums, then
 // group by group. The last group writes.

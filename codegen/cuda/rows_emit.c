@@ -5,10 +5,9 @@
 // templates/common.cu (only rows of more than 65536 columns, which are read again in every pass, have another order).
 // Column sums: rows_columns.c.
 #include "codegen/cuda/rows_emit.h"
+#include "ir/base/ints.h"
 #include <stdio.h>
 #include <string.h>
-
-static long long ll(int64_t v) { return (long long)v; }
 
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
 static bool is_reduction(const RowNode *n) { return n->kind == NODE_SUM || n->kind == NODE_MAX; }

@@ -1,7 +1,6 @@
 // A `rows` kernel as a whole: its signature, its body in one of the shapes of rows_shape.h, and its launches.
 #include "codegen/cuda/rows_emit.h"
-
-static long long ll(int64_t v) { return (long long)v; }
+#include "ir/base/ints.h"
 
 static void flat_body(Rows *r) {
     int64_t total = r->p->rows * r->p->cols;

@@ -3,8 +3,8 @@
 // their way into shared memory (cp.async, which takes no registers), each thread's operands into a place of its own, so
 // that no barrier guards them.
 #include "codegen/cuda/rows_emit.h"
+#include "ir/base/ints.h"
 
-static long long ll(int64_t v) { return (long long)v; }
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
 
 static bool row_values_ahead(const Rows *r, int i) { // one value a row, those of the block's rows read at its start

@@ -1,8 +1,7 @@
 // Chooses vectors, threads and registers of a `rows` kernel. Memory-bound work wants 16-byte accesses, several of them
 // in flight a thread, and registers few enough for half of the threads an SM can hold.
 #include "codegen/cuda/rows_shape.h"
-
-static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+#include "ir/base/ints.h"
 
 static bool vector_access(RowClass c) { return c >= CLASS_COLUMN; }
 
@@ -46,7 +45,7 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
         bool load = n->kind == NODE_LOAD || n->kind == NODE_GATHER;
         if (load && n->cls == CLASS_COLUMN && !p->columns.n) continue; // read where it is used
         if (load && vector_access(n->cls) && !s->stream)
-            words += up(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
+            words += hd_ceil_div(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
         if (n->kind == NODE_EXPR && n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;
     }
     return words + (int64_t)p->columns.n * elements + 2 * s->vec;
@@ -66,7 +65,7 @@ void hd_rows_occupancy(const RowProgram *p, RowShape *s) {
 // Rows of a block at once, for column sums: 64 rows a block are few blocks, so each must keep many loads in flight.
 static int row_groups(const RowProgram *p, const RowShape *s) {
     if (!p->columns.n || s->stream) return 1;
-    bool few = up(p->rows, HD_PARTIAL_ROWS) < 264;
+    bool few = hd_ceil_div(p->rows, HD_PARTIAL_ROWS) < 264;
     int most = few && registers(p, s) <= 64 ? 1024 : 512, groups = 8;
     while (groups > 1 && groups * s->lanes > most) groups /= 2;
     return groups;
@@ -75,18 +74,18 @@ static int row_groups(const RowProgram *p, const RowShape *s) {
 // A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps. Column sums take registers for as long as
 // the block lives: a row is spread over more threads where a warp would need too many.
 static void spread(const RowProgram *p, RowShape *s) {
-    int64_t cols = p->cols, warp_items = up(cols, 32 * s->vec);
+    int64_t cols = p->cols, warp_items = hd_ceil_div(cols, 32 * s->vec);
     s->lanes = 32;
     s->items = (int)warp_items;
     s->groups = 8;
     if (warp_items * s->vec <= 40 && (!p->columns.n || registers(p, s) <= 148)) return;
     int64_t most = cols <= 8192 ? 8 : cols <= 16384 ? 16 : 32;
-    s->items = (int)up(cols, 32 * s->vec * most);
-    s->lanes = 32 * (int)up(cols, (int64_t)32 * s->vec * s->items);
+    s->items = (int)hd_ceil_div(cols, 32 * s->vec * most);
+    s->lanes = 32 * (int)hd_ceil_div(cols, (int64_t)32 * s->vec * s->items);
     if (s->items * s->vec > 64) {
         s->stream = true;
         s->lanes = 1024;
-        s->items = (int)up(cols, (int64_t)s->lanes * s->vec);
+        s->items = (int)hd_ceil_div(cols, (int64_t)s->lanes * s->vec);
     }
     s->groups = row_groups(p, s);
 }
@@ -106,19 +105,19 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     switch (s.kind) {
     case SHAPE_LINEAR: case SHAPE_FLAT:
         s.threads = 256;
-        s.gx = up(total, (int64_t)s.threads * s.vec);
+        s.gx = hd_ceil_div(total, (int64_t)s.threads * s.vec);
         s.ragged_cols = total % ((int64_t)s.threads * s.vec) != 0;
         s.min_blocks = 4;
         return s;
     case SHAPE_SLAB:
         s.unroll = has(p, NODE_GATHER) ? 1 : 4;
-        s.gx = up(rows, HD_PARTIAL_ROWS);
-        s.gy = up(cols, (int64_t)s.lanes * s.vec);
+        s.gx = hd_ceil_div(rows, HD_PARTIAL_ROWS);
+        s.gy = hd_ceil_div(cols, (int64_t)s.lanes * s.vec);
         s.ragged_rows = rows % HD_PARTIAL_ROWS != 0;
         break;
     case SHAPE_ROW:
         spread(p, &s);
-        s.gx = up(rows, columns ? HD_PARTIAL_ROWS : s.groups);
+        s.gx = hd_ceil_div(rows, columns ? HD_PARTIAL_ROWS : s.groups);
         s.ragged_rows = rows % (columns ? HD_PARTIAL_ROWS : s.groups) != 0;
         break;
     }

@@ -1,9 +1,8 @@
 // Lines of a `rows` kernel's text, and the names that stand in all of them: rows, columns, places, addresses.
 #include "codegen/cuda/rows_emit.h"
+#include "ir/base/ints.h"
 #include <stdio.h>
 #include <string.h>
-
-static long long ll(int64_t v) { return (long long)v; }
 
 void hd_rows_line(Rows *r, const char *fmt, ...) {
     va_list ap;

@@ -2,6 +2,7 @@
 // Every operand is read through strides over the axes of the nest. Sums run in double, in row-major order of what is
 // summed.
 #include "codegen/host/host.h"
+#include "ir/base/ints.h"
 
 enum { SMALL = 4096, BLOCK = 256 };
 
@@ -9,8 +10,6 @@ typedef struct { // a loop nest over `rank` axes named i0, i1, ...
     int rank;
     int64_t size[HD_MAX_RANK];
 } Nest;
-
-static long long ll(int64_t v) { return (long long)v; }
 
 // The kernel's operand behind an operand of its op.
 static int arg(const Op *o, int i) {

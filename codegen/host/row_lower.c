@@ -4,6 +4,7 @@
 // except where an op says it: statistics of a norm are one value a row and an embedding's operands are a table and
 // indices even if their last size happens to equal the number of columns.
 #include "codegen/host/row_cells.h"
+#include "ir/base/ints.h"
 
 typedef enum { LIKE_TYPE, LIKE_ROW_VALUE, LIKE_INDEX, LIKE_TABLE } Like;
 
@@ -15,8 +16,6 @@ static const char *text(RowKernel *rk, const char *fmt, ...) {
     va_end(ap);
     return s;
 }
-
-static long long ll(int64_t v) { return (long long)v; }
 
 // --- adding cells
 

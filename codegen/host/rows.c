@@ -4,13 +4,12 @@
 // sums go through partial sums of HD_PARTIAL_ROWS rows each, which are then added in order (the launch's workspace
 // holds them).
 #include "codegen/host/row_cells.h"
+#include "ir/base/ints.h"
 
 enum {
     STACK_BYTES = 64 * 1024,
     SMALL = 4096
 }; // row buffers beyond this are thread-local; kernels below this run on one thread
-
-static long long ll(int64_t v) { return (long long)v; }
 
 // Replaces $i and $$ of a cell's text.
 static void put_text(RowKernel *rk, int cell, int pass) {

@@ -1,7 +1,6 @@
 // The host target: how each op of a plan becomes a statement of C.
 #include "codegen/host/host.h"
-
-static long long ll(int64_t v) { return (long long)v; }
+#include "ir/base/ints.h"
 
 static const char *at(Emit *e, int64_t offset) {
     return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);

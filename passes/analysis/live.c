@@ -1,11 +1,10 @@
 // Live transient bytes of a planned function. See live.h.
 #include "passes/analysis/live.h"
-
-static int64_t round_up(int64_t n) { return (n + 255) & ~(int64_t)255; }
+#include "ir/base/ints.h"
 
 static void add(Live *live, const Lifetimes *l, const Value *v, const Storage *s) {
     live->at[live->n++] =
-        (LiveItem){v, s->transient, l->ops[s->from], round_up(s->bytes), s->from, hd_storage_end(l, s) - 1};
+        (LiveItem){v, s->transient, l->ops[s->from], hd_align(s->bytes), s->from, hd_storage_end(l, s) - 1};
 }
 
 Live hd_live(const Func *f, Arena *a) {
@@ -13,7 +12,7 @@ Live hd_live(const Func *f, Arena *a) {
     Live live = {.at = HD_NEWN(a, LiveItem, l.n_storages + f->n_ops + 1), .during = f->first};
     for (int i = 0; i < f->n_args; i++)
         live.at[live.n++] =
-            (LiveItem){f->args[i], NULL, NULL, round_up(hd_type_bytes(f->args[i]->type)), 0, f->n_ops - 1};
+            (LiveItem){f->args[i], NULL, NULL, hd_align(hd_type_bytes(f->args[i]->type)), 0, f->n_ops - 1};
     for (const Op *o = f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             const Storage *s = hd_storage_of(&l, o->out[i]);
@@ -23,7 +22,7 @@ Live hd_live(const Func *f, Arena *a) {
         int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
         if (workspace <= 0) continue;
         Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
-        live.at[live.n++] = (LiveItem){NULL, NULL, o, round_up(workspace), o->id, hd_storage_end(&l, &alone) - 1};
+        live.at[live.n++] = (LiveItem){NULL, NULL, o, hd_align(workspace), o->id, hd_storage_end(&l, &alone) - 1};
     }
     for (int i = f->n_values; i < l.n_storages; i++)
         if (l.storage[i].transient && l.storage[i].touches) add(&live, &l, NULL, &l.storage[i]);

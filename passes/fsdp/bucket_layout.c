@@ -5,6 +5,7 @@
 // that no row is cut. With replicas a shard divides into equal parts of whole 16 bytes, one for each replica to add up;
 // rows do not matter there.
 #include "passes/fsdp/bucket_layout.h"
+#include "ir/base/ints.h"
 
 static int64_t gcd(int64_t a, int64_t b) {
     while (b) {
@@ -19,8 +20,6 @@ static int64_t lcm(int64_t a, int64_t b) { // 0: does not fit
     int64_t r;
     return __builtin_mul_overflow(a / gcd(a, b), b, &r) || r > (int64_t)1 << 50 ? 0 : r;
 }
-
-static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch) {
     BucketItem *sorted = HD_NEWN(scratch, BucketItem, b->n + 1);
@@ -39,16 +38,16 @@ bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch
             grid = grid ? lcm(grid, item->row) : 0;
             if (!step || !grid) return false;
         }
-        item->offset = round_up(end, step);
+        item->offset = hd_round_up(end, step);
         end = item->offset + item->count;
         used += item->count;
-        if (item->decay) b->decayed = round_up(end, HD_BUCKET_ALIGN);
+        if (item->decay) b->decayed = hd_round_up(end, HD_BUCKET_ALIGN);
         b->items[i] = *item;
     }
     if (!grid) return false;
     b->ranks = ranks;
     b->replicas = replicas;
-    b->shard = round_up((end + ranks - 1) / ranks, grid);
+    b->shard = hd_round_up((end + ranks - 1) / ranks, grid);
     if (b->shard > ((int64_t)1 << 58) / ranks) return false;
     b->size = b->shard * ranks;
     b->padding = b->size - used;

@@ -12,6 +12,7 @@
 // as if each value were compared with every one placed before it.
 #include "passes/memory/pack.h"
 #include "ir/base/out.h"
+#include "ir/base/ints.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +44,6 @@ typedef struct {
     int64_t *key, *key2;
     int64_t *contention; // most bytes alive at one time of a value's life
 } Packer;
-
-static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
 
 static int64_t lesser(int64_t x, int64_t y) { return x < y ? x : y; }
 static int64_t greater(int64_t x, int64_t y) { return x > y ? x : y; }
@@ -116,7 +115,7 @@ static void place(Packer *p, int v, bool tight) {
         const Block *b = p->blocks[k];
         if (b->last_upper <= lower || b->first_lower >= upper) continue;
         if (b->last_lower < upper && b->first_upper > lower && b->gap < size && b->at[0].start - top < size) {
-            top = greater(top, round_up(b->end, align));
+            top = greater(top, hd_align_to(b->end, align));
             continue;
         }
         for (int i = 0; i < b->n; i++) {
@@ -127,7 +126,7 @@ static void place(Packer *p, int v, bool tight) {
                 if (!tight) break;
                 slack = w->start - top - size;
             }
-            top = greater(top, round_up(w->end, align));
+            top = greater(top, hd_align_to(w->end, align));
         }
     }
     if (at < 0) at = top;
@@ -185,7 +184,7 @@ static int find_events(Event *events, int n, const Interval *values) {
     int n_events = 0;
     for (int i = 0; i < n; i++) {
         if (values[i].lower >= values[i].upper) continue;
-        int64_t size = round_up(values[i].size, values[i].align);
+        int64_t size = hd_align_to(values[i].size, values[i].align);
         events[n_events++] = (Event){values[i].lower, size, i};
         events[n_events++] = (Event){values[i].upper, -size, -1};
     }
@@ -330,7 +329,7 @@ static void search(Packer *p, int *scratch) {
 int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset) {
     int64_t height = 0;
     for (int i = 0; i < n; i++) {
-        int64_t end = offset[i] + round_up(values[i].size, values[i].align);
+        int64_t end = offset[i] + hd_align_to(values[i].size, values[i].align);
         if (values[i].size > 0 && end > height) height = end;
     }
     return height;
@@ -379,7 +378,7 @@ int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     p.key = HD_NEWN(a, int64_t, n);
     p.key2 = HD_NEWN(a, int64_t, n);
     p.contention = HD_NEWN(a, int64_t, n);
-    for (int i = 0; i < n; i++) p.size[i] = round_up(values[i].size, values[i].align);
+    for (int i = 0; i < n; i++) p.size[i] = hd_align_to(values[i].size, values[i].align);
     find_contention(&p, a);
     search(&p, HD_NEWN(a, int, n));
     search_deeper(&p, bound);

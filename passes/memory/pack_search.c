@@ -125,7 +125,7 @@ static bool place(Search *s, int v) {
         u->asleep = false;
         if (u->low >= top) continue;
         note(s, SET_LOW, s->neighbour[i], u->low, u->under);
-        u->low = hd_round_up(top, u->align);
+        u->low = hd_align_to(top, u->align);
         u->under = v;
     }
     s->steps -= s->neighbours[v + 1] - s->neighbours[v];
@@ -150,7 +150,7 @@ static bool put_to_sleep(Search *s, int v) {
     note(s, SET_LATER, v, b->later, b->conflict);
     note(s, SET_ASLEEP, v, 0, 0);
     b->conflict = hd_conflict_push(s);
-    b->later = later > b->low ? hd_round_up(later, b->align) : b->low;
+    b->later = later > b->low ? hd_align_to(later, b->align) : b->low;
     b->asleep = true;
     s->placements++;
     s->steps -= s->neighbours[v + 1] - s->neighbours[v];

@@ -3,6 +3,7 @@
 #ifndef PASSES_MEMORY_PACK_SEARCH_H
 #define PASSES_MEMORY_PACK_SEARCH_H
 #include "passes/memory/pack.h"
+#include "ir/base/ints.h"
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -49,8 +50,6 @@ typedef struct {
     Words sets;                     // a stack of sets
     int *blamed, blames;            // marks: the run of blaming
 } Search;
-
-static inline int64_t hd_round_up(int64_t n, int64_t to) { return (n + to - 1) & ~(to - 1); }
 
 static inline int64_t hd_lowest(const Box *b) { return b->asleep ? b->later : b->low; }
 

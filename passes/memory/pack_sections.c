@@ -19,7 +19,7 @@ static int64_t find_sections(Search *s, Arena *a, const Interval *values) {
     int n = 0, section = -1;
     for (int i = 0; i < s->n; i++) {
         s->box[i] = (Box){
-            .size = hd_round_up(values[i].size, values[i].align), .align = values[i].align, .under = -1, .twin = -1};
+            .size = hd_align_to(values[i].size, values[i].align), .align = values[i].align, .under = -1, .twin = -1};
         if (values[i].size <= 0 || values[i].lower >= values[i].upper) continue;
         events[n++] = (Sorted){{values[i].lower, 1, 0}, i};
         events[n++] = (Sorted){{values[i].upper, 0, 0}, i}; // ends before starts: lives are half open

@@ -18,8 +18,7 @@
 #include "passes/memory/lifetimes.h"
 #include "passes/memory/pack.h"
 #include "passes/pass.h"
-
-enum { ALIGN = 256 };
+#include "ir/base/ints.h"
 
 typedef struct {
     const char *name;
@@ -38,13 +37,11 @@ typedef struct {
     const Func **user;  // by symbol id: the function that uses a transient buffer
 } Planner;
 
-static int64_t round_up(int64_t n) { return (n + ALIGN - 1) & ~(int64_t)(ALIGN - 1); }
-
 static void place_buffers(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || hd_has(&s->attrs, A_TRANSIENT)) continue;
         s->place = (Place){.placed = true, .offset = p->persistent};
-        p->persistent += round_up(hd_type_bytes(s->type));
+        p->persistent += hd_align(hd_type_bytes(s->type));
     }
     p->top = p->bound = p->persistent;
 }
@@ -55,7 +52,7 @@ static int64_t argument_slot(Planner *p, const Value *v) {
     for (int i = 0; i < p->slots.n; i++) {
         const Slot *s = &p->slots.at[i];
         if (s->type == v->type && v->name && strcmp(s->name, v->name) == 0) return s->offset;
-        at = s->offset + round_up(hd_type_bytes(s->type));
+        at = s->offset + hd_align(hd_type_bytes(s->type));
     }
     Slot s = {v->name ? v->name : "", v->type, at};
     hd_push(p->a, &p->slots, s);
@@ -68,7 +65,7 @@ static int64_t place_arguments(Planner *p, Func *f) {
     for (int i = 0; i < f->n_args; i++) {
         Value *v = f->args[i];
         v->place = (Place){.placed = true, .offset = argument_slot(p, v)};
-        int64_t end = v->place.offset + round_up(hd_type_bytes(v->type));
+        int64_t end = v->place.offset + hd_align(hd_type_bytes(v->type));
         if (end > top) top = end;
     }
     return top;
@@ -85,7 +82,7 @@ static void check_names(const Func *f) {
 typedef struct { Interval *interval; int64_t *offset; int n; Storage **storage; Op **workspace; } Region;
 
 static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
-    r->interval[r->n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, ALIGN};
+    r->interval[r->n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, HD_ALIGN};
     r->storage[r->n++] = s;
 }
 
@@ -101,7 +98,7 @@ static Region find_intervals(const Lifetimes *l, Arena *a) {
         int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
         if (workspace <= 0) continue;
         Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
-        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, ALIGN};
+        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, HD_ALIGN};
         r.workspace[r.n++] = o;
     }
     for (int i = l->f->n_values; i < l->n_storages; i++)
@@ -133,8 +130,8 @@ static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op
     int n = l->f->n_ops;
     int64_t *change = HD_NEWN(a, int64_t, n + 2), live = 0, most = -1;
     for (int i = 0; i < r->n; i++) {
-        change[r->interval[i].lower] += round_up(r->interval[i].size);
-        change[r->interval[i].upper] -= round_up(r->interval[i].size);
+        change[r->interval[i].lower] += hd_align(r->interval[i].size);
+        change[r->interval[i].upper] -= hd_align(r->interval[i].size);
     }
     for (int i = 0; i < n; i++) {
         live += change[i];
@@ -163,7 +160,7 @@ static void place_unused(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || p->user[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
         s->place = (Place){.placed = true, .offset = p->persistent};
-        int64_t end = p->persistent + round_up(hd_type_bytes(s->type));
+        int64_t end = p->persistent + hd_align(hd_type_bytes(s->type));
         if (end > p->top) p->top = end;
         if (end > p->bound) p->bound = end;
     }

@@ -5,9 +5,8 @@
 #include "ir/cost.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/base/ints.h"
 #include <string.h>
-
-static int64_t round_up(int64_t n) { return (n + 255) & ~(int64_t)255; }
 
 static ReportClass class_of_buffer(const Symbol *s) {
     static const struct { const char *role; ReportClass c; } roles[] = {
@@ -92,7 +91,7 @@ static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
         r->padding += hd_int(&s->attrs, A_PADDING, 0) * hd_dtype_bytes(s->type->dtype);
     }
     if (s->kind != SYM_BUFFER || !s->type || s->place.host || hd_has(&s->attrs, A_TRANSIENT)) return;
-    r->classes[class_of_buffer(s)] += round_up(hd_type_bytes(s->type));
+    r->classes[class_of_buffer(s)] += hd_align(hd_type_bytes(s->type));
     r->gradients_max += is_whole_gradient(m, s);
 }
 

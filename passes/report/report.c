@@ -1,9 +1,8 @@
 // The two forms of the report. The numbers come from facts.c and traffic.c.
 #include "passes/report/report.h"
 #include "passes/report/facts.h"
+#include "ir/base/ints.h"
 #include <string.h>
-
-typedef long long ll;
 
 static const char *const class_text[] = {
 #define X(id, text) text,
@@ -13,7 +12,7 @@ static const char *const class_text[] = {
 
 // --- JSON
 
-static void put_int(Out *o, const char *key, int64_t v) { hd_printf(o, "  \"%s\": %lld,\n", key, (ll)v); }
+static void put_int(Out *o, const char *key, int64_t v) { hd_printf(o, "  \"%s\": %lld,\n", key, ll(v)); }
 
 static void put_string(Out *o, const char *key, const char *s) {
     hd_printf(o, "  \"%s\": ", key);
@@ -26,7 +25,7 @@ static void put_traffics(Out *o, const char *key, const Traffics *list) {
     for (int i = 0; i < list->n; i++) {
         const Traffic *t = &list->at[i];
         hd_printf(o, "%s\"%s\": {\"count\": %lld, \"bytes\": %lld, \"exposed_bytes\": %lld}", i ? ", " : "", t->name,
-                  (ll)t->count, (ll)t->bytes, (ll)t->exposed);
+                  ll(t->count), ll(t->bytes), ll(t->exposed));
     }
     hd_puts(o, "},\n");
 }
@@ -34,7 +33,7 @@ static void put_traffics(Out *o, const char *key, const Traffics *list) {
 static void put_json(const Facts *r, double seconds, Out *o) {
     hd_puts(o, "{\n");
     put_int(o, "ranks", r->shard * r->replicate);
-    hd_printf(o, "  \"mesh\": {\"shard\": %lld, \"replicate\": %lld},\n", (ll)r->shard, (ll)r->replicate);
+    hd_printf(o, "  \"mesh\": {\"shard\": %lld, \"replicate\": %lld},\n", ll(r->shard), ll(r->replicate));
     put_string(o, "strategy", r->strategy);
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
@@ -46,7 +45,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_int(o, "host_pinned_bytes", r->pinned);
     put_string(o, "peak_at", r->at ? r->at->name : "");
     hd_puts(o, "  \"classes\": {");
-    for (int i = 0; i < N_CLASSES; i++) hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", class_text[i], (ll)r->classes[i]);
+    for (int i = 0; i < N_CLASSES; i++) hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", class_text[i], ll(r->classes[i]));
     hd_puts(o, "},\n");
     put_traffics(o, "collectives", &r->kinds);
     put_traffics(o, "streams", &r->streams);
@@ -101,10 +100,10 @@ static void put_classes(const Facts *r, Out *o) {
     hd_printf(o, "\n%20s  %7s  class\n", "bytes", "share");
     for (int i = 0; i < N_CLASSES; i++)
         if (r->classes[i])
-            hd_printf(o, "%20lld  %5.1f %%  %s\n", (ll)r->classes[i],
+            hd_printf(o, "%20lld  %5.1f %%  %s\n", ll(r->classes[i]),
                       r->peak ? 100.0 * (double)r->classes[i] / (double)r->peak : 0.0, class_text[i]);
-    hd_printf(o, "%20lld  100.0 %%  in all\n", (ll)r->peak);
-    if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", (ll)r->pinned);
+    hd_printf(o, "%20lld  100.0 %%  in all\n", ll(r->peak));
+    if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", ll(r->pinned));
 }
 
 // What is live at the peak and was made by the same line of the model in the same way, in all instances together.
@@ -145,7 +144,7 @@ static void put_holders(const Facts *r, Arena *a, Out *o) {
         Holder h = all.at[best];
         for (int i = best; i > k; i--) all.at[i] = all.at[i - 1];
         all.at[k] = h;
-        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", (ll)h.bytes, h.n, class_text[h.c], h.action, h.path, h.place);
+        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", ll(h.bytes), h.n, class_text[h.c], h.action, h.path, h.place);
     }
     if (all.n > MOST) hd_printf(o, "%20s  and %d smaller kinds\n", "", all.n - MOST);
 }
@@ -153,7 +152,7 @@ static void put_holders(const Facts *r, Arena *a, Out *o) {
 static void put_traffic_rows(const Traffics *list, const char *what, Out *o) {
     for (int i = 0; i < list->n; i++) {
         const Traffic *t = &list->at[i];
-        hd_printf(o, "%20lld  %10lld  %20lld  %s%s\n", (ll)t->bytes, (ll)t->count, (ll)t->exposed, what, t->name);
+        hd_printf(o, "%20lld  %10lld  %20lld  %s%s\n", ll(t->bytes), ll(t->count), ll(t->exposed), what, t->name);
     }
 }
 
@@ -165,16 +164,16 @@ static void put_communication(const Facts *r, Out *o) {
     put_traffic_rows(&r->streams, "stream ", o);
     hd_printf(
         o, "at most %d gathered units and %d whole gradients of units at once; %lld bytes of padding in %d buckets\n",
-        r->gathered_max, r->gradients_max, (ll)r->padding, r->buckets);
+        r->gathered_max, r->gradients_max, ll(r->padding), r->buckets);
 }
 
 static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     int64_t ranks = r->shard * r->replicate;
     if (ranks > 1)
-        hd_printf(o, "%lld ranks, shard %lld x replicate %lld, %s; of one rank:\n", (ll)ranks, (ll)r->shard,
-                  (ll)r->replicate, r->strategy);
-    hd_printf(o, "device memory  %lld bytes (%.2f GiB), lower bound %lld, gap %.2f %%; %s", (ll)r->peak, gib(r->peak),
-              (ll)r->bound, r->peak ? 100.0 * (double)(r->peak - r->bound) / (double)r->peak : 0.0,
+        hd_printf(o, "%lld ranks, shard %lld x replicate %lld, %s; of one rank:\n", ll(ranks), ll(r->shard),
+                  ll(r->replicate), r->strategy);
+    hd_printf(o, "device memory  %lld bytes (%.2f GiB), lower bound %lld, gap %.2f %%; %s", ll(r->peak), gib(r->peak),
+              ll(r->bound), r->peak ? 100.0 * (double)(r->peak - r->bound) / (double)r->peak : 0.0,
               r->verified ? "verified" : "NOT VERIFIED");
     for (int i = 0; i < r->unproved.n; i++) hd_printf(o, "; not proved: %s", r->unproved.at[i].text);
     hd_puts(o, "\n");

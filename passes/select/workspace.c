@@ -1,10 +1,10 @@
 // Workspace formulas. Each says in its comment what lives there; all results are multiples of 256 bytes so that
 // workspaces can be placed one after another.
 #include "passes/select/workspace.h"
+#include "ir/base/ints.h"
 
 enum { CUBLASLT_BYTES = 32 << 20 };
 
-static int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 // cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper. host: nothing, narrower factors are
@@ -46,7 +46,7 @@ int64_t hd_workspace_cudnn(const Op *o) {
     // them.
     int64_t n =
         attention_bytes(o) + 1024 + batch * heads * seq * seq * 2 + (kv < heads ? 4 * batch * heads * seq * size : 0);
-    return round_up(n, 256);
+    return hd_round_up(n, 256);
 }
 
 // Sort of the positions by index on the device, in integers (see codegen/cuda/templates/embedding_grad.cu): counts and
@@ -79,5 +79,5 @@ int64_t hd_workspace_bytes(const Op *o, bool cuda) {
     case OP_GRAD_NORM: n = grad_norm_bytes(o); break;
     default: break;
     }
-    return round_up(n, 256);
+    return hd_round_up(n, 256);
 }

@@ -13,8 +13,8 @@
 // others.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/base/ints.h"
 
-typedef long long ll;
 typedef struct {
     const Symbol *buffer;
     const Op *begin, *use, *write; // first access, first read, last write
@@ -111,7 +111,7 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
             l->c, b->begin, b->begin->span,
             "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s = %lld allows %lld: %s",
             b->buffer->name, settled, oldest->buffer->name, hd_plan_op(l->c, last),
-            by_writes ? "live_grads" : "prefetch", (ll)(by_writes ? bound + 1 : bound), (ll)bound, edge);
+            by_writes ? "live_grads" : "prefetch", ll(by_writes ? bound + 1 : bound), ll(bound), edge);
         l->said = true;
     }
     hd_push(l->c->a, &l->alive, index);

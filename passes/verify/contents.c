@@ -11,8 +11,8 @@
 #include "passes/analysis/byte_map.h"
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/base/ints.h"
 
-typedef long long ll;
 typedef struct { int64_t lo, hi; bool host; int holds; } Bytes; // what an access touches, and what is or will be there
 
 // Contents are numbers: 0 nothing, then the symbols (buffers), then the values of the function; below 0: a buffer that
@@ -104,7 +104,7 @@ static void race(Run *r, const Op *o, const Access *x, int other, const char *do
     hd_plan_wrong(r->c, o, o->span,
                   "%s bytes [0x%llx, 0x%llx) (%s) that %s %s, and nothing orders the two: "
                   "record an event on %s behind op %d and wait for it on %s before op %d",
-                  x->write ? "writes" : "reads", (ll)lo, (ll)hi, touches(r, x), hd_plan_op(r->c, p), does, p->stream,
+                  x->write ? "writes" : "reads", ll(lo), ll(hi), touches(r, x), hd_plan_op(r->c, p), does, p->stream,
                   p->id, o->stream, o->id);
 }
 
@@ -134,7 +134,7 @@ static void read_bytes(Run *r, const Op *o, const Access *x) {
             const char *by = cell->writer >= 0
                                  ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer]))
                                  : "";
-            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s: %s", (ll)lo, (ll)hi,
+            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s: %s", ll(lo), ll(hi),
                           owner(r, x), content_name(r, cell->holds), by, maker(r, o, (Bytes){lo, hi, b.host, b.holds}));
             said = true;
         } else if (cell->writer >= 0 && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
@@ -161,7 +161,7 @@ static void write_bytes(Run *r, const Op *o, const Access *x) {
         int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (is_argument(r, cell->holds)) {
             hd_plan_wrong(r->c, o, o->span, "writes %s over bytes [0x%llx, 0x%llx) of argument %s", touches(r, x),
-                          (ll)lo, (ll)hi, content_name(r, cell->holds));
+                          ll(lo), ll(hi), content_name(r, cell->holds));
             said = true;
         }
         if (cell->writer >= 0 && cell->writer != o->id && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
@@ -218,8 +218,8 @@ static void check_overlaps(Run *r, const Op *o) {
             bool apart = bx.host != by.host || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi;
             if (apart || declared(o, x, bx, y, by)) continue;
             hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes [0x%llx, 0x%llx)", touches(r, x),
-                          touches(r, y), y->write ? "writes too" : "still reads", (ll)(bx.lo > by.lo ? bx.lo : by.lo),
-                          (ll)(bx.hi < by.hi ? bx.hi : by.hi));
+                          touches(r, y), y->write ? "writes too" : "still reads", ll(bx.lo > by.lo ? bx.lo : by.lo),
+                          ll(bx.hi < by.hi ? bx.hi : by.hi));
         }
     }
 }
@@ -230,8 +230,8 @@ static void check_bounds(Run *r, const Op *o) {
         const Access *x = &r->list.at[i];
         if (x->at == AT_BUFFER && !x->order && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
             hd_plan_wrong(r->c, o, o->span, "%s bytes [%lld, %lld) of buffer @%s, which has %lld",
-                          x->write ? "writes" : "reads", (ll)x->lo, (ll)x->hi, x->buffer->name,
-                          (ll)hd_type_bytes(x->buffer->type));
+                          x->write ? "writes" : "reads", ll(x->lo), ll(x->hi), x->buffer->name,
+                          ll(hd_type_bytes(x->buffer->type)));
     }
 }
 
@@ -241,7 +241,7 @@ static void check_store(Run *r, const Op *o) {
     int64_t at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
     if (o->in[0]->place.offset != at)
         hd_plan_wrong(r->c, o, o->span, "is in place, but %s is at 0x%llx and its bytes of @%s are at 0x%llx",
-                      hd_plan_value(r->c, o->in[0]), (ll)o->in[0]->place.offset, b->name, (ll)at);
+                      hd_plan_value(r->c, o->in[0]), ll(o->in[0]->place.offset), b->name, ll(at));
 }
 
 // Bytes that the function finds filled: buffers, and its arguments.
@@ -263,7 +263,7 @@ static void check_buffer(Run *r, const Symbol *b) {
         if (cell->holds == content_of_buffer(b)) continue;
         hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span,
                       "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's",
-                      content_name(r, cell->holds), (ll)hd_bytes_range(m, p)->lo, (ll)hd_bytes_hi(m, p), b->name);
+                      content_name(r, cell->holds), ll(hd_bytes_range(m, p)->lo), ll(hd_bytes_hi(m, p)), b->name);
         return;
     }
 }

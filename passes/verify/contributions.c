@@ -7,8 +7,7 @@
 // @eval start, whatever ran before. Which it is, is read off the text; what follows is proved for each. @eval is a step
 // of its own, which only reads weights and keeps a loss.
 #include "passes/verify/flow.h"
-
-typedef long long ll;
+#include "ir/base/ints.h"
 
 // The least and the most contributions of the function at hand to elements [from, from + count) of a bucket.
 static void count_now(Flow *w, const BucketParts *k, int64_t from, int64_t count, int *least, int *most) {
@@ -78,7 +77,7 @@ static void check_end(Flow *w) {
                 hd_plan_wrong(
                     c, NULL, w->f->span,
                     "ends the step with old weights in elements [%lld, %lld) of @%s, though %s has updated bucket @%s",
-                    (ll)h->map.v.at[r].lo, (ll)hd_range_hi(&h->map, r), weights[j]->name, hd_plan_op(c, updated),
+                    ll(h->map.v.at[r].lo), ll(hd_range_hi(&h->map, r)), weights[j]->name, hd_plan_op(c, updated),
                     k->symbol->name);
                 break;
             }

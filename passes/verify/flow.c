@@ -15,8 +15,7 @@
 // whole, inside one parameter, as they were before the update. There is no op that reduces but reduce_scatter, and
 // contributions to one element are added in the order of the program: the order of every sum is that of the text [V33].
 #include "passes/verify/flow.h"
-
-typedef long long ll;
+#include "ir/base/ints.h"
 
 Flow hd_flow(PlanCheck *c) {
     return (Flow){.c = c,
@@ -122,8 +121,8 @@ static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h,
                       s->name);
     else if (!inside_param(k, lo, hi))
         hd_plan_wrong(w->c, o, o->span,
-                      "writes elements [%lld, %lld) of @%s, which are not inside one parameter of bucket @%s", (ll)lo,
-                      (ll)hi, s->name, k->symbol->name);
+                      "writes elements [%lld, %lld) of @%s, which are not inside one parameter of bucket @%s", ll(lo),
+                      ll(hi), s->name, k->symbol->name);
     else if (hd_flow_bucket(w, k)->updated) hd_plan_wrong(w->c, o, o->span,
         "contributes to the gradient of bucket @%s, which %s has updated", k->symbol->name,
         hd_plan_op(w->c, hd_flow_bucket(w, k)->updated));
@@ -131,7 +130,7 @@ static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h,
     return false;
 }
 
-static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Holding *was, bool adds, ll lo, ll hi) {
+static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Holding *was, bool adds, long long lo, long long hi) {
     const char *by = was->by ? hd_plan_op(w->c, was->by) : "an earlier function";
     if (adds && was->kind == HOLDS_OLD)
         hd_plan_wrong(w->c, o, o->span,
@@ -167,7 +166,7 @@ static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_
     int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
     for (int i = first; i < end; i++) {
         Holding was = *holding(w, h, i);
-        if (!said) said = wrong_contribution(w, o, s, &was, adds, (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i));
+        if (!said) said = wrong_contribution(w, o, s, &was, adds, ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)));
         Holding now = {.kind = HOLDS_SUM, .count = (was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o};
         h->map.v.at[i].cell.holds = hold(w, now);
     }
@@ -207,7 +206,7 @@ static void add_sums(Flow *w, const Op *o, const Symbol *from, Held *h, const Sy
     for (int i = 0; i < g->map.v.n; i++) {
         Holding in = *holding(w, h, i), was = *holding(w, g, i);
         Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
-        ll lo = (ll)g->map.v.at[i].lo, hi = (ll)hd_range_hi(&g->map, i);
+        long long lo = ll(g->map.v.at[i].lo), hi = ll(hd_range_hi(&g->map, i));
         if (!adds) said = said || wrong_contribution(w, o, to, &was, false, lo, hi);
         else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, to, &was, true, lo, hi);
         else if (!said && was.taken) said = wrong_contribution(w, o, to, &was, true, lo, hi);
@@ -259,7 +258,7 @@ static void zero(Flow *w, const Op *o, const Access *x) {
         const Holding *was = holding(w, h, i);
         if (was->kind != HOLDS_SUM || !was->count || said) continue;
         hd_plan_wrong(w->c, o, o->span, "clears elements [%lld, %lld) of @%s and with them the contribution of %s",
-                      (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), x->buffer->name, hd_plan_op(w->c, was->by));
+                      ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), x->buffer->name, hd_plan_op(w->c, was->by));
         said = true;
     }
     hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = hold(w, (Holding){.kind = HOLDS_SUM, .by = o})});
@@ -287,7 +286,7 @@ static bool fits_axis(Flow *w, const Op *o, int axis, const Symbol *whole, const
 
 static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, int axis) {
     const Holding *was = holding(w, h, i);
-    ll lo = (ll)h->map.v.at[i].lo, hi = (ll)hd_range_hi(&h->map, i);
+    long long lo = ll(h->map.v.at[i].lo), hi = ll(hd_range_hi(&h->map, i));
     if (was->kind != HOLDS_SUM && !(was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi)))
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name,
                       was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
@@ -335,7 +334,7 @@ static bool may_gather(Flow *w, const Op *o, const Symbol *from, const Held *h, 
     if (was->kind != HOLDS_SUM || !h->bucket || (was->over & axis)) return true;
     hd_plan_wrong(w->c, o, o->span,
                   "puts together elements [%lld, %lld) of @%s over %s, which have not been summed over %s",
-                  (ll)h->map.v.at[i].lo, (ll)hd_range_hi(&h->map, i), from->name, hd_flow_axes_text(axis),
+                  ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), from->name, hd_flow_axes_text(axis),
                   hd_flow_axes_text(axis));
     return false;
 }
@@ -394,7 +393,7 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
     }
     if (h->bucket->items.n && !inside_param(h->bucket, lo, hi)) {
         hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not inside one parameter",
-                      (ll)lo, (ll)hi, home.buffer->name);
+                      ll(lo), ll(hi), home.buffer->name);
         return;
     }
     int end, first = hd_ranges_cut(&h->map, lo, hi, &end);

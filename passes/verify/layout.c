@@ -4,11 +4,10 @@
 // * size/shard/replicate + e of the bucket. The inner axis deals out first and is put together last, so that gathering
 // undoes what scattering did [V4].
 #include "passes/verify/verify_plan.h"
+#include "ir/base/ints.h"
 #include <stdlib.h>
 
 enum { SHARD_ALIGN = 16 }; // bytes: what collectives and vector loads want a shard to start at
-typedef long long ll;
-
 static int64_t mesh_axis(const PlanCheck *c, AttrId setting, const char *over) {
     const Symbol *schedule = hd_symbol_find(c->m, "schedule");
     if (schedule && hd_has(&schedule->attrs, setting)) return hd_int(&schedule->attrs, setting, 1);
@@ -27,8 +26,8 @@ static void check_comm(PlanCheck *c, const Symbol *s) {
     if (!inner && !outer && strcmp(over, "world") != 0) hd_plan_wrong(c, NULL, s->span,
         "comm @%s is over %s, which is no axis of the mesh", s->name, over);
     else if (ranks != axis)
-        hd_plan_wrong(c, NULL, s->span, "comm @%s has %lld ranks, but the mesh has %lld over %s", s->name, (ll)ranks,
-                      (ll)axis, over);
+        hd_plan_wrong(c, NULL, s->span, "comm @%s has %lld ranks, but the mesh has %lld over %s", s->name, ll(ranks),
+                      ll(axis), over);
     const Symbol *stream = hd_symbol_find(c->m, on);
     if (!stream || stream->kind != SYM_STREAM) hd_plan_wrong(c, NULL, s->span,
         "comm @%s is for stream %s, which the plan does not declare", s->name, on);
@@ -40,7 +39,7 @@ static void find_mesh(PlanCheck *c) {
     if (c->shard < 1 || c->replicate < 1 || c->shard > 1 << 20 || c->replicate > 1 << 20) {
         const Symbol *schedule = hd_symbol_find(c->m, "schedule");
         hd_plan_wrong(c, NULL, schedule ? schedule->span : (Span){0}, "a mesh of %lld x %lld ranks is none",
-                      (ll)c->shard, (ll)c->replicate);
+                      ll(c->shard), ll(c->replicate));
         c->shard = c->replicate = 1;
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)
@@ -112,13 +111,13 @@ static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int6
     if (lo % row)
         hd_plan_wrong(c, NULL, p->span,
                       "parameter @%s starts at element %lld of @%s, not at a multiple of its rows of %lld", p->name,
-                      (ll)lo, k->symbol->name, (ll)row);
+                      ll(lo), k->symbol->name, ll(row));
     int64_t cut = (lo / shard + 1) * shard; // the first boundary behind lo; the next ones are a shard apart
     if (cut < hi && (cut - lo) % row == 0 && cut + shard < hi && shard % row != 0) cut += shard;
     if (cut < hi && (cut - lo) % row != 0)
         hd_plan_wrong(c, NULL, p->span,
                       "a row of parameter @%s, %lld elements, is cut at element %lld of @%s, where a shard ends",
-                      p->name, (ll)row, (ll)cut, k->symbol->name);
+                      p->name, ll(row), ll(cut), k->symbol->name);
 }
 
 static void check_items(PlanCheck *c, const BucketParts *k) {
@@ -130,11 +129,11 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
         used += hi - lo;
         if (lo < 0 || hi > k->size)
             hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is outside bucket @%s of %lld",
-                          p->name, (ll)lo, (ll)hi, k->symbol->name, (ll)k->size);
+                          p->name, ll(lo), ll(hi), k->symbol->name, ll(k->size));
         if (lo < hi && (decay ? hi > decayed : lo < decayed))
             hd_plan_wrong(c, NULL, p->span,
                           "parameter @%s, elements [%lld, %lld), %s weight decay, which @%s applies to [0, %lld)",
-                          p->name, (ll)lo, (ll)hi, decay ? "has" : "has no", k->symbol->name, (ll)decayed);
+                          p->name, ll(lo), ll(hi), decay ? "has" : "has no", k->symbol->name, ll(decayed));
         if (before && lo < hi && hd_int(&before->attrs, A_OFFSET, 0) + hd_type_count(before->type) > lo)
             hd_plan_wrong(c, NULL, p->span, "parameters @%s and @%s share elements of bucket @%s", before->name,
                           p->name, k->symbol->name);
@@ -143,7 +142,7 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
     int64_t padding = hd_int(&k->symbol->attrs, A_PADDING, k->size - used);
     if (padding != k->size - used)
         hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s has %lld elements of padding and declares %lld",
-                      k->symbol->name, (ll)(k->size - used), (ll)padding);
+                      k->symbol->name, ll(k->size - used), ll(padding));
 }
 
 // --- buffers of a bucket
@@ -160,13 +159,13 @@ static void check_sizes(PlanCheck *c, const BucketParts *k) {
     int64_t ranks = hd_int(&s->attrs, A_RANKS, c->shard), shard = hd_int(&s->attrs, A_SHARD, k->size / ranks);
     if (ranks != c->shard)
         hd_plan_wrong(c, NULL, s->span, "bucket @%s is for %lld ranks, and the mesh has %lld over shard", s->name,
-                      (ll)ranks, (ll)c->shard);
+                      ll(ranks), ll(c->shard));
     else if (ranks * shard != k->size)
-        hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name, (ll)k->size,
-                      (ll)ranks, (ll)shard);
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name, ll(k->size),
+                      ll(ranks), ll(shard));
     else if (shard % c->replicate)
         hd_plan_wrong(c, NULL, s->span, "the shards of bucket @%s, %lld elements, do not divide by %lld replicas",
-                      s->name, (ll)shard, (ll)c->replicate);
+                      s->name, ll(shard), ll(c->replicate));
 }
 
 // What the optimizer writes beside the master weights.
@@ -175,7 +174,7 @@ static void check_compute(PlanCheck *c, const Symbol *s, const BucketParts *k) {
     if (master && hd_type_count(master->type) != hd_type_count(s->type))
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s has %lld elements, and the master weights in @%s, which are updated with it, %lld",
-                      s->name, (ll)hd_type_count(s->type), master->name, (ll)hd_type_count(master->type));
+                      s->name, ll(hd_type_count(s->type)), master->name, ll(hd_type_count(master->type)));
 }
 
 // The runtime fills it with what it fills the compute weights with, and those are what is gathered into it.
@@ -194,17 +193,17 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     bool whole = next || strcmp(role, "gathered") == 0 || strcmp(role, "gradient") == 0;
     bool wide = persists ? strcmp(role, "compute") != 0 && !next : strcmp(role, "gradient") == 0;
     if (c->shard * c->replicate == 1 && n != k->size) {
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, (ll)n,
-                      k->symbol->name, (ll)k->size);
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, ll(n),
+                      k->symbol->name, ll(k->size));
         return;
     }
     if (!parts || (persists && parts != 1 && parts != c->shard) || (whole && parts != 1))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, neither the %lld of bucket @%s nor %s", s->name,
-                      (ll)n, (ll)k->size, k->symbol->name,
+                      ll(n), ll(k->size), k->symbol->name,
                       whole ? "anything that a whole one may have" : "those of a rank");
     else if (parts > 1 && bytes % SHARD_ALIGN)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s holds %lld bytes of bucket @%s on each rank, not a multiple of %d",
-                      s->name, (ll)bytes, k->symbol->name, SHARD_ALIGN);
+                      s->name, ll(bytes), k->symbol->name, SHARD_ALIGN);
     if (wide && s->type->dtype != TY_F32)
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,

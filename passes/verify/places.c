@@ -3,9 +3,7 @@
 // stored there. A transient buffer is used in one function, where verify_contents follows who has its bytes when.
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
-
-enum { ALIGN = 256 };
-typedef long long ll;
+#include "ir/base/ints.h"
 
 static void check_arenas(PlanCheck *c) {
     const Symbol *device = NULL;
@@ -23,9 +21,9 @@ static void check_arenas(PlanCheck *c) {
     c->persistent = hd_int(&device->attrs, A_PERSISTENT_BYTES, 0);
     if (bound > c->arena_bytes)
         hd_plan_wrong(c, NULL, device->span, "arena @device: a lower bound of %lld bytes is above its %lld bytes",
-                      (ll)bound, (ll)c->arena_bytes);
+                      ll(bound), ll(c->arena_bytes));
     if (c->persistent > c->arena_bytes) hd_plan_wrong(c, NULL, device->span,
-        "arena @device: %lld persistent bytes are more than its %lld bytes", (ll)c->persistent, (ll)c->arena_bytes);
+        "arena @device: %lld persistent bytes are more than its %lld bytes", ll(c->persistent), ll(c->arena_bytes));
 }
 
 static int64_t buffer_end(const Symbol *s) { return s->place.offset + hd_type_bytes(s->type); }
@@ -45,16 +43,16 @@ static void check_buffers(PlanCheck *c) {
         int64_t top = s->place.host ? c->pinned_bytes : transient ? c->arena_bytes : c->persistent;
         if (lo < 0 || bytes > top - lo) {
             hd_plan_wrong(c, NULL, s->span, "buffer @%s at [0x%llx, 0x%llx) is outside the %lld %sbytes of its arena",
-                          s->name, (ll)lo, (unsigned long long)lo + (unsigned long long)bytes, (ll)top,
+                          s->name, ll(lo), (unsigned long long)lo + (unsigned long long)bytes, ll(top),
                           transient ? "" : "persistent ");
             continue;
         }
-        if (lo % ALIGN)
+        if (lo % HD_ALIGN)
             hd_plan_wrong(c, NULL, s->span, "buffer @%s at 0x%llx does not start at a multiple of %d bytes", s->name,
-                          (ll)lo, ALIGN);
+                          ll(lo), HD_ALIGN);
         if (transient && lo < c->persistent)
             hd_plan_wrong(c, NULL, s->span, "transient buffer @%s at 0x%llx is among the %lld bytes that persist",
-                          s->name, (ll)lo, (ll)c->persistent);
+                          s->name, ll(lo), ll(c->persistent));
         if (s->place.host || transient) continue;
         int i = c->n_buffers++;
         for (; i > 0 && c->buffers[i - 1]->place.offset > lo; i--) c->buffers[i] = c->buffers[i - 1];
@@ -64,7 +62,7 @@ static void check_buffers(PlanCheck *c) {
         const Symbol *p = c->buffers[i - 1], *s = c->buffers[i];
         if (buffer_end(p) > s->place.offset)
             hd_plan_wrong(c, NULL, s->span, "buffers @%s [0x%llx, 0x%llx) and @%s [0x%llx, 0x%llx) overlap", p->name,
-                          (ll)p->place.offset, (ll)buffer_end(p), s->name, (ll)s->place.offset, (ll)buffer_end(s));
+                          ll(p->place.offset), ll(buffer_end(p)), s->name, ll(s->place.offset), ll(buffer_end(s)));
     }
 }
 
@@ -97,7 +95,7 @@ static void check_arguments(PlanCheck *c) {
                     const Value *v = f->args[i], *w = g->args[k];
                     if (v->name == w->name && v->type == w->type && v->place.offset != w->place.offset)
                         hd_plan_wrong(c, NULL, f->span, "argument %%%s is at 0x%llx in @%s and at 0x%llx in @%s",
-                                      v->name, (ll)v->place.offset, f->name, (ll)w->place.offset, g->name);
+                                      v->name, ll(v->place.offset), f->name, ll(w->place.offset), g->name);
                 }
     }
 }
@@ -124,8 +122,8 @@ static const Symbol *buffer_under(const PlanCheck *c, int64_t lo, int64_t hi) {
 static bool in_arena(PlanCheck *c, const Op *o, const char *what, int64_t lo, int64_t bytes, bool host) {
     int64_t top = host ? c->pinned_bytes : c->arena_bytes;
     if (lo >= 0 && bytes <= top - lo) return true;
-    hd_plan_wrong(c, o, c->f->span, "has %s at [0x%llx, 0x%llx), outside the arena of %lld bytes", what, (ll)lo,
-                  (unsigned long long)lo + (unsigned long long)bytes, (ll)top);
+    hd_plan_wrong(c, o, c->f->span, "has %s at [0x%llx, 0x%llx), outside the arena of %lld bytes", what, ll(lo),
+                  (unsigned long long)lo + (unsigned long long)bytes, ll(top));
     return false;
 }
 
@@ -143,16 +141,16 @@ static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *s
     if (stored[v->id].root) {
         if (lo != stored[v->id].at)
             hd_plan_wrong(c, o, v->func->span, "has %s at 0x%llx, but the store in place puts it at 0x%llx", name,
-                          (ll)lo, (ll)stored[v->id].at);
+                          ll(lo), ll(stored[v->id].at));
         return;
     }
     const Symbol *b = buffer_under(c, lo, lo + bytes);
     if (b)
         hd_plan_wrong(c, o, v->func->span,
                       "has %s at [0x%llx, 0x%llx), inside buffer @%s, and no store in place puts it there", name,
-                      (ll)lo, (ll)(lo + bytes), b->name);
-    if (lo % ALIGN)
-        hd_plan_wrong(c, o, v->func->span, "has %s at 0x%llx, not a multiple of %d bytes", name, (ll)lo, ALIGN);
+                      ll(lo), ll(lo + bytes), b->name);
+    if (lo % HD_ALIGN)
+        hd_plan_wrong(c, o, v->func->span, "has %s at 0x%llx, not a multiple of %d bytes", name, ll(lo), HD_ALIGN);
 }
 
 static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored) {
@@ -167,11 +165,11 @@ static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored)
         if (!b || b->kind != SYM_BUFFER) return;
         int64_t from = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
         if (from < 0 || from + hd_type_bytes(v->type) > hd_type_bytes(b->type)) hd_plan_wrong(c, o, o->span,
-            "looks at bytes [%lld, %lld) of buffer @%s of %lld", (ll)from, (ll)(from + hd_type_bytes(v->type)), b->name,
-            (ll)hd_type_bytes(b->type));
+            "looks at bytes [%lld, %lld) of buffer @%s of %lld", ll(from), ll(from + hd_type_bytes(v->type)), b->name,
+            ll(hd_type_bytes(b->type)));
         if (at != b->place.offset + from || v->place.host != b->place.host)
             hd_plan_wrong(c, o, o->span, "has %s at 0x%llx, but that part of @%s is at 0x%llx", hd_plan_value(c, v),
-                          (ll)at, b->name, (ll)(b->place.offset + from));
+                          ll(at), b->name, ll(b->place.offset + from));
         return;
     }
     int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
@@ -183,10 +181,10 @@ static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored)
     }
     if (at != of->place.offset || v->place.host != of->place.host)
         hd_plan_wrong(c, o, o->span, "has %s at 0x%llx, but it is the same storage as %s at 0x%llx",
-                      hd_plan_value(c, v), (ll)at, hd_plan_value(c, of), (ll)of->place.offset);
+                      hd_plan_value(c, v), ll(at), hd_plan_value(c, of), ll(of->place.offset));
     if (hd_type_bytes(v->type) > hd_type_bytes(of->type))
         hd_plan_wrong(c, o, o->span, "has %s of %lld bytes in the %lld bytes of %s", hd_plan_value(c, v),
-                      (ll)hd_type_bytes(v->type), (ll)hd_type_bytes(of->type), hd_plan_value(c, of));
+                      ll(hd_type_bytes(v->type)), ll(hd_type_bytes(of->type)), hd_plan_value(c, of));
 }
 
 static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
@@ -198,21 +196,21 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
     if (hd_has(&o->attrs, A_INPLACE) && o->kind != OP_STORE) {
         int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
         if (k < 0 || k >= o->n_in)
-            hd_plan_wrong(c, o, o->span, "is in place of operand %lld and has %d", (ll)k, o->n_in);
+            hd_plan_wrong(c, o, o->span, "is in place of operand %lld and has %d", ll(k), o->n_in);
         else if (o->kind == OP_LAUNCH && !hd_launch_may_overwrite(o, (int)k)) hd_plan_wrong(c, o, o->span,
-            "writes over its operand %lld, but its kernel does not read and write that one element by element", (ll)k);
+            "writes over its operand %lld, but its kernel does not read and write that one element by element", ll(k));
     }
     int64_t bytes = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), at = hd_int(&o->attrs, A_WORKSPACE_AT, -1);
     if (bytes <= 0) return;
     if (!hd_has(&o->attrs, A_WORKSPACE_AT))
-        hd_plan_wrong(c, o, o->span, "needs a workspace of %lld bytes and has no address for it", (ll)bytes);
+        hd_plan_wrong(c, o, o->span, "needs a workspace of %lld bytes and has no address for it", ll(bytes));
     else if (in_arena(c, o, "its workspace", at, bytes, false)) {
         const Symbol *b = buffer_under(c, at, at + bytes);
         if (b)
-            hd_plan_wrong(c, o, o->span, "has its workspace at [0x%llx, 0x%llx), inside buffer @%s", (ll)at,
-                          (ll)(at + bytes), b->name);
-        if (at % ALIGN)
-            hd_plan_wrong(c, o, o->span, "has its workspace at 0x%llx, not a multiple of %d bytes", (ll)at, ALIGN);
+            hd_plan_wrong(c, o, o->span, "has its workspace at [0x%llx, 0x%llx), inside buffer @%s", ll(at),
+                          ll(at + bytes), b->name);
+        if (at % HD_ALIGN)
+            hd_plan_wrong(c, o, o->span, "has its workspace at 0x%llx, not a multiple of %d bytes", ll(at), HD_ALIGN);
     }
 }
 
@@ -259,7 +257,7 @@ void hd_check_values(PlanCheck *c) {
             int64_t lo = v->place.offset, hi = lo + hd_type_bytes(v->type), at = f->args[k]->place.offset;
             if (lo < at + hd_type_bytes(f->args[k]->type) && at < hi)
                 hd_plan_wrong(c, NULL, f->span, "arguments %%%s and %%%s overlap in [0x%llx, 0x%llx)", f->args[k]->name,
-                              v->name, (ll)(lo > at ? lo : at), (ll)hi);
+                              v->name, ll(lo > at ? lo : at), ll(hi));
         }
     }
     for (const Op *o = f->first; o; o = o->next) check_op(c, o, stored);
@@ -272,5 +270,5 @@ void hd_check_live(PlanCheck *c) {
     int64_t bound = device ? hd_int(&device->attrs, A_LOWER_BOUND_BYTES, c->arena_bytes) : 0;
     if (c->persistent + live.peak > bound)
         hd_plan_wrong(c, live.during, f->span, "has %lld bytes live, more than the declared lower bound of %lld",
-                      (ll)(c->persistent + live.peak), (ll)bound);
+                      ll(c->persistent + live.peak), ll(bound));
 }

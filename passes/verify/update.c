@@ -2,8 +2,7 @@
 // summed over every axis of the mesh, for the same elements as the weights it updates, once for every bucket; the norm
 // is that of all such gradients, each counted once over all ranks.
 #include "passes/verify/flow.h"
-
-typedef long long ll;
+#include "ir/base/ints.h"
 
 static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
     return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
@@ -12,7 +11,7 @@ static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
 static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
 
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; says what is missing.
-static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, ll lo, ll hi) {
+static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo, long long hi) {
     int axes = hd_flow_axes(w->c);
     if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes) return true;
     if (was->kind != HOLDS_SUM)
@@ -39,8 +38,8 @@ static bool check_complete(Flow *w, const Op *o, const Symbol *s, Held *h) {
         for (int i = first; i < end; i++) {
             int64_t from = b->given.v.at[i].lo, to = hd_range_hi(&b->given, i);
             for (int j = hd_ranges_cut(&h->map, from, to, &last); j < last; j++)
-                if (!is_complete(w, o, s, holding(w, h, j), b->given.v.at[i].cell.holds, (ll)h->map.v.at[j].lo,
-                                 (ll)hd_range_hi(&h->map, j)))
+                if (!is_complete(w, o, s, holding(w, h, j), b->given.v.at[i].cell.holds, ll(h->map.v.at[j].lo),
+                                 ll(hd_range_hi(&h->map, j))))
                     return false;
         }
     }
@@ -55,8 +54,8 @@ static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketPa
         hd_plan_wrong(w->c, o, o->span, "updates bucket @%s by @%s, which is not of that bucket", k->symbol->name,
                       s->name);
     else if (h->parts != parts)
-        hd_plan_wrong(w->c, o, o->span, "reads @%s, 1/%lld of bucket @%s, where 1/%lld belongs", s->name, (ll)h->parts,
-                      k->symbol->name, (ll)parts);
+        hd_plan_wrong(w->c, o, o->span, "reads @%s, 1/%lld of bucket @%s, where 1/%lld belongs", s->name, ll(h->parts),
+                      k->symbol->name, ll(parts));
     else return check_complete(w, o, s, h);
     return false;
 }
