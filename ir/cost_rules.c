@@ -95,23 +95,6 @@ static Cost cost_matmul(const Op *o) {
     return c;
 }
 
-static Cost cost_row(const Op *o) {
-    double each = 0; // operations an element of the widest operand
-    switch (o->kind) {
-    case OP_LAYER_NORM: each = 8; break;
-    case OP_LAYER_NORM_GRAD: each = 16; break;
-    case OP_RMS_NORM: each = 5; break;
-    case OP_RMS_NORM_GRAD: each = 11; break;
-    case OP_SOFTMAX: each = 12; break;
-    case OP_SOFTMAX_GRAD: each = 5; break;
-    case OP_ROPE: each = 3; break;
-    case OP_CROSS_ENTROPY: each = 10; break;
-    case OP_CROSS_ENTROPY_GRAD: each = 13; break;
-    default: HD_BUG("%s has no cost by row", hd_op_info(o->kind)->mnemonic);
-    }
-    return (Cost){each * count(o->in[0]), operands_and_results(o)};
-}
-
 // Products of [seq x size] by [size x seq] and back: two forward, five backward (scores again, dv, dp, dq, dk).
 static double attention_flops(const Op *o, const Type *q, double products) {
     int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
@@ -159,16 +142,23 @@ static Cost cost_elementwise(const Op *o) {
     return (Cost){(double)hd_op_info(o->kind)->flops * count(o->out[0]), operands_and_results(o)};
 }
 
-static Cost (*const rules[])(const Op *) = {
-#define ELT(id, ...) cost_elementwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, eval, grad, cost, ...) cost_##cost,
+static Cost per_element(const Op *o);
+#define cost_each(n) per_element, .each = n
+static const struct { Cost (*rule)(const Op *); int each; } rules[] = {
+#define ELT(id, ...) {.rule = cost_elementwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, ...)        \
+    {.rule = cost_##cost},
 #include "ir/ops.def"
 #undef ELT
 #undef OP
 };
 
+static Cost per_element(const Op *o) {
+    return (Cost){rules[o->kind].each * count(o->in[0]), operands_and_results(o)};
+}
+
 void hd_cost(const Op *o, double *flops, double *bytes) {
-    Cost c = rules[o->kind](o);
+    Cost c = rules[o->kind].rule(o);
     *flops = c.flops;
     *bytes = c.bytes;
 }

@@ -163,12 +163,17 @@ typedef struct {
     int n_in, n_out; // -1: any number
     const char *attrs;
     unsigned stages, traits; // stages: bit 1 << Stage
+    const char *classes;     // of operands and results, as in ops.def
+    bool row;                // kernels of kind rows can compute it
     const char *meaning;     // ELEMENTWISE: C text over a, b, c; else NULL
     int flops;               // ELEMENTWISE: per element
     const char *doc;
 } OpInfo;
 const OpInfo *hd_op_info(OpKind k);
 bool hd_op_find(const char *mnemonic, OpKind *k);
+// The letter of operand i, and of v among the results of its op (see ops.def); 'd' where the row names none.
+char hd_operand_class(const Op *o, int i);
+char hd_result_class(const Value *v);
 static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
 typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);

@@ -14,9 +14,9 @@
 #define SYNC TRAIT_SYNC
 static const OpInfo ops[] = {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
-    {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), #meaning, flops, "pointwise"},
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, type, eval, grad, cost, doc)                              \
-    {mnemonic, n_in, n_out, attrs, stages, traits, 0, 0, doc},
+    {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, #meaning, flops, "pointwise"},
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, doc)                \
+    {mnemonic, n_in, n_out, attrs, stages, traits, classes, #row[0] != 'n', 0, 0, doc},
 #include "ir/ops.def"
 #undef ELT
 #undef OP
@@ -46,6 +46,30 @@ const char *hd_symbol_attrs(SymbolKind k) { return symbols[k].attrs; }
 const char *hd_stage_text(Stage s) {
     static const char *const text[] = {"tensor", "sharded", "kernels", "plan"};
     return text[s];
+}
+
+// Letter i of n in a list that ends at '-' or the end; a letter with * is repeated as often as n asks.
+static char letter(const char *list, int n, int i) {
+    int listed = 0, star = -1;
+    for (const char *s = list; *s && *s != '-'; s += 1 + (s[1] == '*'))
+        if (*s != ' ') {
+            if (s[1] == '*') star = listed;
+            listed++;
+        }
+    const int more = star < 0 ? 0 : n - listed;
+    for (const char *s = list; *s && *s != '-'; s++) {
+        if (*s == ' ' || *s == '*') continue;
+        i -= star-- == 0 ? 1 + more : 1;
+        if (i < 0) return *s;
+    }
+    return 'd';
+}
+
+char hd_operand_class(const Op *o, int i) { return letter(ops[o->kind].classes, o->n_in, i); }
+
+char hd_result_class(const Value *v) {
+    const char *results = v->def ? strchr(ops[v->def->kind].classes, '>') : NULL;
+    return results ? letter(results + 1, v->def->n_out, v->index) : 'd';
 }
 
 bool hd_op_find(const char *mnemonic, OpKind *k) {

@@ -87,7 +87,7 @@ static bool same_class(const Value *a, const Value *b, RowSpace s) {
 // Where a batch has as many rows as columns, [rows] read by a pointwise op means columns: then it must come from
 // outside.
 static bool reads_as_stat(const Op *o, int i, const Value *base, RowSpace s) {
-    if (!hd_row_is_stat(base) || hd_row_reads_stat(o, i) || s.rows == 1 || s.cols == 1) return true;
+    if (hd_result_class(base) != 's' || hd_operand_class(o, i) == 's' || s.rows == 1 || s.cols == 1) return true;
     return hd_row_class(o->in[i]->type, s) == ROW_STAT && hd_row_class(base->type, s) == ROW_STAT;
 }
 
@@ -98,7 +98,7 @@ static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSp
             const Op *o = reader->ops.at[i];
             Value *v = o->in[j], *base = hd_fuse_base(v);
             if (!base->def || s->group[base->def->id] != maker) continue;
-            if (hd_row_external(o, j) || hd_row_is_column(base) || !same_class(v, base, space) ||
+            if (hd_row_external(o, j) || hd_result_class(base) == 'c' || !same_class(v, base, space) ||
                 !reads_as_stat(o, j, base, space))
                 return false;
         }

@@ -50,30 +50,14 @@ bool hd_row_natural(const Op *o, RowSpace *s) {
             if (!operand_fits(o->in[i]->type, t, *s)) return false;
         return hd_type_count(t) > 0;
     }
-    switch (o->kind) {
-    case OP_SUM:
-    case OP_REDUCE_MAX:
-        if (!only_last_axis(o)) return false;
-        t = o->in[0]->type;
-        break;
-    case OP_SUM_TO: {
-        t = o->in[0]->type;
-        const Type *r = o->out[0]->type;
-        if (!t->rank || last_axis(r) != last_axis(t) || hd_type_count(r) != last_axis(t) || last_axis(t) == 1)
-            return false;
-        if (r->dtype != TY_F32 && r->dtype != TY_F64) return false;
-        break;
-    }
-    case OP_EMBEDDING: t = o->out[0]->type; break;
-    case OP_LAYER_NORM:
-    case OP_RMS_NORM:
-    case OP_SOFTMAX:
-    case OP_SOFTMAX_GRAD:
-    case OP_ROPE: t = o->in[0]->type; break;
-    case OP_LAYER_NORM_GRAD:
-    case OP_RMS_NORM_GRAD: t = o->in[1]->type; break;
-    default: return false;
-    }
+    const OpInfo *info = hd_op_info(o->kind);
+    if (!info->row || !*info->classes || (hd_has(&o->attrs, A_AXES) && !only_last_axis(o))) return false;
+    const Type *r = o->out[0]->type;
+    t = hd_operand_class(o, 0) == 'd' ? o->in[0]->type : r;
+    if (o->kind == OP_SUM_TO &&
+        (!t->rank || last_axis(r) != last_axis(t) || hd_type_count(r) != last_axis(t) || last_axis(t) == 1 ||
+         (r->dtype != TY_F32 && r->dtype != TY_F64)))
+        return false;
     *s = space_of(t);
     return hd_type_count(t) > 0;
 }
@@ -91,28 +75,6 @@ bool hd_row_fits(const Op *o, RowSpace s) {
 }
 
 bool hd_row_external(const Op *o, int i) {
-    switch (o->kind) {
-    case OP_EMBEDDING: return true;
-    case OP_LAYER_NORM:
-    case OP_RMS_NORM: return i > 0;
-    case OP_LAYER_NORM_GRAD:
-    case OP_RMS_NORM_GRAD: return i == 2;
-    default: return false;
-    }
-}
-
-bool hd_row_is_column(const Value *v) {
-    if (!v->def) return false;
-    if (v->def->kind == OP_SUM_TO) return true;
-    return (v->def->kind == OP_LAYER_NORM_GRAD || v->def->kind == OP_RMS_NORM_GRAD) && v->index > 0;
-}
-
-bool hd_row_is_stat(const Value *v) {
-    if (!v->def) return false;
-    OpKind k = v->def->kind;
-    return k == OP_SUM || k == OP_REDUCE_MAX || ((k == OP_LAYER_NORM || k == OP_RMS_NORM) && v->index > 0);
-}
-
-bool hd_row_reads_stat(const Op *o, int i) {
-    return (o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD) && i > 2;
+    const char c = hd_operand_class(o, i);
+    return c == 'w' || c == 't' || c == 'i';
 }

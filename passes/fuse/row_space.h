@@ -22,7 +22,4 @@ bool hd_row_natural(const Op *o, RowSpace *s);
 bool hd_row_fits(const Op *o, RowSpace s);
 // Whether operand i must come from outside of the kernel: tables, indices, weights of norms.
 bool hd_row_external(const Op *o, int i);
-bool hd_row_is_column(const Value *v); // the result of a sum over rows, which no op of the same kernel may read
-bool hd_row_is_stat(const Value *v);          // one number a row, whatever its shape looks like
-bool hd_row_reads_stat(const Op *o, int i);   // operand i is one number a row, whatever its shape looks like
 #endif

@@ -18,11 +18,8 @@ static int64_t launch_bytes(const Op *o) {
     const Op *ret = k ? hd_return(k) : NULL;
     int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
     for (int i = 0; ret && i < ret->n_in; i++) {
-        const Op *d = ret->in[i]->def;
-        if (!d) continue;
-        bool norm_grad = (d->kind == OP_LAYER_NORM_GRAD || d->kind == OP_RMS_NORM_GRAD) && ret->in[i]->index > 0;
-        if (norm_grad || (d->kind == OP_SUM_TO && hd_type_count(ret->in[i]->type) == cols &&
-                          hd_word(&k->attrs, A_KIND, "")[0] == 'r'))
+        if (hd_result_class(ret->in[i]) == 'c' && hd_type_count(ret->in[i]->type) == cols &&
+            hd_word(&k->attrs, A_KIND, "")[0] == 'r')
             n += blocks(rows, HD_PARTIAL_ROWS) * cols * 4;
     }
     return n;

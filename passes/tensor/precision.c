@@ -97,13 +97,8 @@ static void lower_param(Lowering *l, Op *o) {
 // --- operands
 // Operands that an op defines as f32 whatever its other operands are.
 static bool stays_wide(const Op *o, int i) {
-    switch (o->kind) {
-    case OP_LAYER_NORM_GRAD: return i >= 3;             // mean, 1/std
-    case OP_RMS_NORM_GRAD: return i == 3;               // 1/rms
-    case OP_ATTENTION_GRAD: return i == o->n_in - 1;    // log-sum-exp
-    case OP_CROSS_ENTROPY_GRAD: return i == 2;          // dloss
-    default: return hd_op_is(o, TRAIT_ELEMENTWISE) && o->in[i]->type->rank == 0; // adapts to the others
-    }
+    if (hd_op_is(o, TRAIT_ELEMENTWISE)) return o->in[i]->type->rank == 0; // adapts to the others
+    return hd_operand_class(o, i) == 's';
 }
 
 // Where operands of both dtypes meet, the f32 ones are lowered; scalars among themselves are raised.
