@@ -437,6 +437,7 @@ bool hd_lower_loss(Front *f) {
         return false;
     }
     f->func = hd_func_add(f->module, "loss", false);
+    hd_set_kind(f->cx, &f->func->attrs, KIND_LOSS);
     f->func->span = m->decl->span;
     const Node *formals = m->decl->c;
     Val *args = HD_NEWN(f->arena, Val, formals->n + 1);

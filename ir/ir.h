@@ -40,6 +40,14 @@ typedef enum {
     N_SYMBOL_KINDS
 } SymbolKind;
 
+typedef enum {
+    KIND_NONE,
+#define KIND(id, text, of, doc) KIND_##id,
+#include "ir/kinds.def"
+#undef KIND
+    N_KINDS
+} KindId;
+
 typedef enum { STAGE_TENSOR, STAGE_SHARDED, STAGE_KERNELS, STAGE_PLAN, N_STAGES } Stage;
 
 enum { // traits of ops (see ops.def)
@@ -183,6 +191,9 @@ int hd_attr_allowed(const char *list, AttrId a);
 const char *hd_symbol_keyword(SymbolKind k);
 const char *hd_symbol_attrs(SymbolKind k);
 const char *hd_stage_text(Stage s);
+KindId hd_kind(const Attrs *as);                       // what the attribute `kind` says; NONE: nothing that is known
+void hd_set_kind(Ctx *cx, Attrs *as, KindId k);
+bool hd_kind_fits(const Attrs *as, const char *of);  // a kind of that keyword's, or none at all
 bool hd_is_pure(const Op *o); // PURE, or a gemm that writes to no buffer
 
 // --- attributes (of op->attrs, func->attrs, symbol->attrs)
@@ -210,6 +221,9 @@ Symbol *hd_symbol_find(const Module *m, const char *name);
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);
+// NULL: there is none. false: after the error about a second one.
+bool hd_func_of_kind(const Module *m, KindId k, Func **f);
+const char *hd_free_name(const Module *m, const char *name); // of no symbol and no function: `name`, or one like it
 void hd_func_remove(Module *m, Func *f);
 Func *hd_func_clone(Module *m, const Func *f, const char *name); // ops, arguments and attributes
 Value *hd_arg_add(Func *f, const Type *t, const char *name);

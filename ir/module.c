@@ -61,6 +61,25 @@ Func *hd_func_find(const Module *m, const char *name) {
     return NULL;
 }
 
+bool hd_func_of_kind(const Module *m, KindId k, Func **f) {
+    *f = NULL;
+    for (Func *g = m->funcs; g; g = g->next) {
+        if (hd_kind(&g->attrs) != k) continue;
+        if (*f)
+            hd_error(m->cx, g->span, "@%s and @%s are both of kind %s, and only one function can be", (*f)->name,
+                     g->name, hd_word(&g->attrs, A_KIND, ""));
+        if (*f) return false;
+        *f = g;
+    }
+    return true;
+}
+
+const char *hd_free_name(const Module *m, const char *name) {
+    const char *free = name;
+    for (int i = 2; hd_symbol_find(m, free) || hd_func_find(m, free); i++) free = hd_internf(m->cx, "%s.%d", name, i);
+    return free;
+}
+
 Func *hd_func_add(Module *m, const char *name, bool is_kernel) {
     if (hd_func_find(m, name) || hd_symbol_find(m, name)) return NULL;
     Func *f = HD_NEW(m->cx->arena, Func);

@@ -38,6 +38,26 @@ static const struct { const char *keyword, *attrs; } symbols[] = {
 #undef SYMBOL
 };
 
+static const struct { const char *text, *of; } kinds[] = {
+    {"", ""},
+#define KIND(id, text, of, doc) {text, of},
+#include "ir/kinds.def"
+#undef KIND
+};
+
+KindId hd_kind(const Attrs *as) {
+    const char *word = hd_word(as, A_KIND, "");
+    int k = N_KINDS - 1;
+    while (k && strcmp(kinds[k].text, word)) k--;
+    return (KindId)k;
+}
+
+void hd_set_kind(Ctx *cx, Attrs *as, KindId k) { hd_set_word(cx, as, A_KIND, hd_intern(cx, kinds[k].text)); }
+
+bool hd_kind_fits(const Attrs *as, const char *of) {
+    return !hd_has(as, A_KIND) || !strcmp(kinds[hd_kind(as)].of, of);
+}
+
 const OpInfo *hd_op_info(OpKind k) { return &ops[k]; }
 const AttrInfo *hd_attr_info(AttrId a) { return &attrs[a]; }
 const char *hd_symbol_keyword(SymbolKind k) { return symbols[k].keyword; }

@@ -97,8 +97,8 @@ static bool is_table(const Func *k, const Value *v) { // rows of it are read by 
 static void check_space(Verifier *v) {
     const Func *k = v->f;
     Ctx *cx = v->m->cx;
-    const Attr *kind = hd_attr(&k->attrs, A_KIND), *r = hd_attr(&k->attrs, A_ROWS), *c = hd_attr(&k->attrs, A_COLS);
-    if (!kind || strcmp(kind->s, "rows") != 0) return;
+    const Attr *r = hd_attr(&k->attrs, A_ROWS), *c = hd_attr(&k->attrs, A_COLS);
+    if (hd_kind(&k->attrs) != KIND_ROWS) return;
     int64_t space = 0;
     if (!r || !c || r->i < 0 || c->i < 0 || __builtin_mul_overflow(r->i, c->i, &space)) {
         hd_error(cx, k->span,
@@ -137,6 +137,9 @@ bool hd_verify(const Module *m) {
         for (const Func *f = m->funcs; f; f = f->next) {
             v.f = f;
             int before = cx->diags.errors;
+            const char *of = f->is_kernel ? "kernel" : "func";
+            if (!hd_kind_fits(&f->attrs, of))
+                hd_error(cx, f->span, "@%s: no %s is of kind %s", f->name, of, hd_word(&f->attrs, A_KIND, ""));
             check_func(&v);
             if (f->is_kernel && cx->diags.errors == before) check_space(&v);
         }

@@ -12,11 +12,11 @@ static bool aligned(Emit *e, const Op *o) { // every operand and result of a lau
 }
 
 static CudaLaunches kernel_launches(Emit *e, const Func *k, bool wide) {
-    const char *name = hd_emit_kernel_name(e, k), *kind = hd_word(&k->attrs, A_KIND, "");
+    const char *name = hd_emit_kernel_name(e, k);
     if (!wide) name = hd_sprintf(e->a, "%s_narrow", name);
-    if (!strcmp(kind, "rows")) return hd_cuda_rows(k, name, wide ? 8 : 1, hd_cuda_shared_bytes(e), e->a);
-    if (!strcmp(kind, "map")) return hd_cuda_map(k, name, wide ? 8 : 1, e->a);
-    HD_BUG("kernel @%s has kind = %s", k->name, kind);
+    if (hd_kind(&k->attrs) == KIND_ROWS) return hd_cuda_rows(k, name, wide ? 8 : 1, hd_cuda_shared_bytes(e), e->a);
+    if (hd_kind(&k->attrs) == KIND_MAP) return hd_cuda_map(k, name, wide ? 8 : 1, e->a);
+    HD_BUG("kernel @%s has no kind", k->name);
 }
 
 static void kernels(Emit *e) {

@@ -317,6 +317,6 @@ void hd_row_lower(RowKernel *rk) {
 bool hd_host_has_column_sums(const Func *k) {
     const Op *r = hd_return(k);
     for (int i = 0; r && i < r->n_in; i++)
-        if (column_result(r->in[i])) return !strcmp(hd_word(&k->attrs, A_KIND, "rows"), "rows");
+        if (column_result(r->in[i])) return hd_kind(&k->attrs) != KIND_MAP;
     return false;
 }

@@ -228,8 +228,7 @@ static void kernels(Emit *e) {
     hd_puts(e->c, "\n");
     for (const Func *k = e->m->funcs; k; k = k->next) {
         if (!k->is_kernel || !hd_host_launches(e->m, k, NULL)) continue;
-        const char *kind = hd_word(&k->attrs, A_KIND, "rows");
-        if (!strcmp(kind, "map")) hd_host_map(e, k);
+        if (hd_kind(&k->attrs) == KIND_MAP) hd_host_map(e, k);
         else hd_host_rows(e, k);
     }
 }

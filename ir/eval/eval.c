@@ -159,7 +159,7 @@ static const char *run_op(Eval *e, const Op *o, Tensor *values) {
     for (int i = 0; i < o->n_in; i++) in[i] = values[o->in[i]->id];
     for (int i = 0; i < o->n_out; i++) out[i] = hd_tensor(e->arena, o->out[i]->type);
     const char *wrong = rules[o->kind](e, o, in, out);
-    bool wide = o->func->is_kernel && o->kind != OP_CAST && strcmp(hd_word(&o->func->attrs, A_KIND, ""), "rows") == 0;
+    bool wide = o->func->is_kernel && o->kind != OP_CAST && hd_kind(&o->func->attrs) == KIND_ROWS;
     for (int i = 0; i < o->n_out; i++) {
         DType d = out[i].type->dtype;
         if (wide && hd_dtype_is_float(d) && d != TY_F64) d = TY_F32;

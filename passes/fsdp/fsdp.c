@@ -69,9 +69,10 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
 
 static void specialise_micro(Fsdp *s, Func *micro) {
     Module *m = s->m;
-    const char *name = s->micro > 1 ? "micro_last" : "micro_only";
+    const char *name = hd_free_name(m, s->micro > 1 ? "micro_last" : "micro_only");
     find_first_uses(s, micro);
-    if (s->micro > 1) micro_function(s, (StepFunc){hd_func_clone(m, micro, "micro_first"), .first = true});
+    if (s->micro > 1)
+        micro_function(s, (StepFunc){hd_func_clone(m, micro, hd_free_name(m, "micro_first")), .first = true});
     hd_fsdp_update(s,
                    micro_function(s, (StepFunc){hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true}));
     if (s->micro > 2) micro_function(s, (StepFunc){.f = micro});
@@ -134,9 +135,10 @@ static bool returns_loss(const Func *f) {
 
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
-    Func *micro = hd_func_find(m, "micro"), *eval = hd_func_find(m, "eval");
+    Func *micro, *eval;
+    if (!hd_func_of_kind(m, KIND_MICRO, &micro) || !hd_func_of_kind(m, KIND_EVAL, &eval)) return FAILED;
     if (!micro) {
-        hd_error(m->cx, (Span){0}, "there is no function @micro: run autodiff before fsdp");
+        hd_error(m->cx, (Span){0}, "there is no function of kind micro: run autodiff before fsdp");
         return FAILED;
     }
     if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;

@@ -145,8 +145,8 @@ static const Turn *forward_order(Fsdp *s) {
 
 void hd_fsdp_update(Fsdp *s, Func *last) {
     bool clips = hd_float(s->train, A_CLIP, 0) > 0;
-    Func *f = s->ranks > 1 ? last : hd_func_add(s->m, "update", false);
-    if (!f) HD_BUG("the name @update is taken");
+    Func *f = s->ranks > 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
+    if (f != last) hd_set_kind(s->m->cx, &f->attrs, KIND_UPDATE);
     Builder b = {.f = f, .before = hd_return(f)};
     if (s->ranks == 1) {
         Value *scalars = step_scalars(s, &b, norm(s, &b));

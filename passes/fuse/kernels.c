@@ -39,12 +39,12 @@ static uint64_t hash_text(const char *s) { // FNV-1a
     return h;
 }
 
-static Kernel open_kernel(Emitter *e, const char *kind) {
+static Kernel open_kernel(Emitter *e, KindId kind) {
     Module *m = e->s->m;
     Kernel k = {0};
     do k.k = hd_func_add(m, hd_internf(m->cx, "k%d", e->kernels->n), true);
     while (!k.k && ++e->kernels->n);
-    hd_set_word(m->cx, &k.k->attrs, A_KIND, hd_intern(m->cx, kind));
+    hd_set_kind(m->cx, &k.k->attrs, kind);
     return k;
 }
 
@@ -197,7 +197,7 @@ static const Op *face_of(const Group *g) {
 
 static void emit_group(Emitter *e, int id) {
     const Group *g = &e->s->groups.at[id];
-    Kernel k = open_kernel(e, "rows");
+    Kernel k = open_kernel(e, KIND_ROWS);
     bool bwd = true, recomputed = true;
     set_space(e, k.k, g->space);
     for (int i = 0; i < g->ops.n; i++) {
@@ -209,14 +209,14 @@ static void emit_group(Emitter *e, int id) {
 }
 
 static void emit_map(Emitter *e, const Op *o) {
-    Kernel k = open_kernel(e, "map");
+    Kernel k = open_kernel(e, KIND_MAP);
     kernel_op(e, &k, -1, o);
     launch(e, &k, o, hd_has(&o->attrs, A_BWD), hd_has(&o->attrs, A_RECOMPUTED));
 }
 
 // A constant that something other than a kernel reads.
 static void emit_constant(Emitter *e, Value *v) {
-    Kernel k = open_kernel(e, "rows");
+    Kernel k = open_kernel(e, KIND_ROWS);
     set_space(e, k.k, (RowSpace){hd_type_rows(v->type), hd_type_cols(v->type)});
     give_result(e, &k, v, constant(e, &k, v));
     launch(e, &k, v->def, hd_has(&v->def->attrs, A_BWD), false);

@@ -19,7 +19,7 @@ static int64_t launch_bytes(const Op *o) {
     int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
     for (int i = 0; ret && i < ret->n_in; i++) {
         if (hd_result_class(ret->in[i]) == 'c' && hd_type_count(ret->in[i]->type) == cols &&
-            hd_word(&k->attrs, A_KIND, "")[0] == 'r')
+            hd_kind(&k->attrs) == KIND_ROWS)
             n += blocks(rows, HD_PARTIAL_ROWS) * cols * 4;
     }
     return n;

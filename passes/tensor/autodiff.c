@@ -1,5 +1,5 @@
-// Reverse mode. `@loss` becomes `@eval`; `@micro` is a copy of it followed by its backward pass, in reverse program
-// order:
+// Reverse mode. The function of kind loss becomes that of kind eval; the one of kind micro is a copy of it followed by
+// its backward pass, in reverse program order:
 //   func @loss(%x, %y) { %w = param @w; %z = matmul %x, %w; %l = cross_entropy %z, %y; return %l }
 //   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/(micro*ranks) {bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}; %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}
@@ -172,17 +172,20 @@ static void fuse_losses(Func *f, Arena *scratch) {
 
 // --- the pass
 static bool check_loss(Module *m, const Func *loss) {
+    Func *eval, *micro;
+    if (!hd_func_of_kind(m, KIND_EVAL, &eval) || !hd_func_of_kind(m, KIND_MICRO, &micro)) return false;
     if (!loss) {
-        hd_error(m->cx, (Span){0, 0}, "there is no function @loss to differentiate");
+        hd_error(m->cx, (Span){0, 0}, "there is no function of kind loss to differentiate");
         return false;
     }
-    if (hd_func_find(m, "eval") || hd_func_find(m, "micro")) {
-        hd_error(m->cx, loss->span, "autodiff makes @eval and @micro of @loss, but one of them is there already");
+    if (eval || micro) {
+        hd_error(m->cx, loss->span, "autodiff makes functions of kind eval and micro of @%s, but @%s is one already",
+                 loss->name, (eval ? eval : micro)->name);
         return false;
     }
     const Op *ret = hd_return(loss);
     if (!ret || ret->n_in != 1 || ret->in[0]->type->rank != 0 || !hd_dtype_is_float(ret->in[0]->type->dtype)) {
-        hd_error(m->cx, loss->span, "@loss must return one number, not %s",
+        hd_error(m->cx, loss->span, "@%s must return one number, not %s", loss->name,
                  !ret || ret->n_in == 0 ? "nothing"
                  : ret->n_in > 1        ? "several values"
                                         : hd_type_text(m->cx, ret->in[0]->type));
@@ -226,12 +229,14 @@ static bool find_share(const Module *m, double *share) {
 }
 
 Change hd_pass_autodiff(Module *m, PassCx *cx) {
-    Func *loss = hd_func_find(m, "loss");
-    if (!check_loss(m, loss)) return FAILED;
+    Func *loss;
+    if (!hd_func_of_kind(m, KIND_LOSS, &loss) || !check_loss(m, loss)) return FAILED;
     double share;
     if (!find_share(m, &share)) return FAILED;
-    Func *f = hd_func_clone(m, loss, "micro");
-    loss->name = hd_intern(m->cx, "eval");
+    Func *f = hd_func_clone(m, loss, hd_free_name(m, "micro"));
+    hd_set_kind(m->cx, &f->attrs, KIND_MICRO);
+    loss->name = hd_intern(m->cx, hd_free_name(m, "eval"));
+    hd_set_kind(m->cx, &loss->attrs, KIND_EVAL);
     if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
     hd_renumber(f);

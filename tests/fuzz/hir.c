@@ -53,7 +53,9 @@ static void check_gradient(const Out *once) {
     Pipeline p = {0};
     ManagerOptions options = {.verify_each = true};
     const Symbol *train = m ? hd_symbol_find(m, "train") : NULL;
-    if (m && m->stage == STAGE_TENSOR && hd_func_find(m, "loss") && (!train || train->kind == SYM_CONFIG)) {
+    Func *loss;
+    if (m && m->stage == STAGE_TENSOR && hd_func_of_kind(m, KIND_LOSS, &loss) && loss &&
+        (!train || train->kind == SYM_CONFIG)) {
         hd_set_word(cx, &hd_config(m, "train")->attrs, A_COMPUTE, "bf16");
         bool ok = hd_pipeline_parse(cx, "autodiff,precision,simplify,cse,dce", &p) && hd_manager_run(m, &p, &options);
         if (!ok && !cx->diags.errors) fail("the gradient fails without an error", cx, once->text);

@@ -165,7 +165,7 @@ static void put_loss(Out *o, const char *body, const char *shape, const char *dt
     for (const char *c = shape; *c; c++) rank += *c == ',' || c == shape;
     hd_printf(o, "func @loss(%s", targets ? "%t: i32[2,4]" : "");
     if (rank) hd_printf(o, "%s%%r: %s[%s]", targets ? ", " : "", dtype, shape);
-    hd_printf(o, ") -> %s {\n%s", dtype, body);
+    hd_printf(o, ") -> %s with {kind = loss} {\n%s", dtype, body);
     if (!rank) {
         hd_printf(o, "return %%y\n}\n");
         return;

@@ -91,6 +91,7 @@ static Step random_step(Test *t, Ctx *cx, uint64_t seed, DType dtype, const char
     Step s = {.g = random_graph(cx, t->arena, "loss", seed, dtype, true, 15, 4), .text = hd_out(t->arena)};
     hd_set_word(cx, &hd_config(s.g.m, "train")->attrs, A_COMPUTE, compute);
     sum_results(&s.g);
+    hd_set_kind(cx, &s.g.m->funcs->attrs, KIND_LOSS);
     hd_print_module(s.g.m, &s.text);
     Pipeline p;
     ManagerOptions options = {.verify_each = true};

@@ -20,7 +20,7 @@ static const char odd_text[] =
     "param @a.w : f32[6,6] {init = normal, decay, unit = a, index = 1}\n"
     "param @a.s : f32[6] {init = ones, unit = a, index = 2}\n"
     "param @c.b : f32[6] {init = zeros, unit = c, index = 3}\n"
-    "func @loss(%tokens: i32[2,4], %targets: i32[2,4]) -> f32 {\n"
+    "func @loss(%tokens: i32[2,4], %targets: i32[2,4]) -> f32 with {kind = loss} {\n"
     "  %0 = param {param = @e} : f32[7,6]\n"
     "  %1 = cast %0 {out = bf16} : bf16[7,6]\n"
     "  %2 = embedding %1, %tokens : bf16[2,4,6] loc(blocks.0)\n"
