@@ -1,5 +1,7 @@
 // Text helpers, addresses and table rows shared by the emitters.
 #include "codegen/emit.h"
+#include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -207,58 +209,50 @@ static int row(Emit *e, void *table, const char *text) {
 }
 
 int hd_emit_gemm(Emit *e, const Op *o) {
-    const Type *a = o->in[0]->type, *b = o->in[1]->type;
-    bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB);
-    int64_t batch = 1;
-    if (o->kind == OP_BMM)
-        for (int i = 0; i + 2 < a->rank; i++) batch *= a->dim[i];
-    batch = hd_int(&o->attrs, A_BATCHES, batch);
-    if (batch < 1) batch = 1;
-    int64_t ar = hd_type_rows(a) / batch, ac = hd_type_cols(a), br = hd_type_rows(b) / batch, bc = hd_type_cols(b);
-    int64_t m = ta ? ac : ar, k = ta ? ar : ac, n = tb ? br : bc;
-    if (k != (tb ? bc : br)) HD_BUG("gemm inner sizes differ: %lld and %lld", (long long)k, (long long)(tb ? bc : br));
-    DType d = a->dtype;
-    if (o->n_out) {
-        d = o->out[0]->type->dtype;
-    } else {
-        const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
-        if (!s || !s->type) HD_BUG("gemm writes to no known buffer");
-        d = s->type->dtype;
-    }
+    Product p = hd_product(o);
+    const Symbol *into = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
+    if (!o->n_out && (!into || !into->type)) HD_BUG("gemm writes to no known buffer");
+    DType d = o->n_out ? o->out[0]->type->dtype : into->type->dtype;
     const char *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
     const char *epi = !strcmp(epilogue, "bias")        ? "HD_EPI_BIAS"
                       : !strcmp(epilogue, "bias_gelu") ? "HD_EPI_BIAS_GELU"
                                                        : "HD_EPI_NONE";
     Out t = hd_out(e->a);
-    hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld", (long long)m, (long long)n, (long long)k);
-    hd_printf(&t, "%s%s%s", ta ? ", .ta = true" : "", tb ? ", .tb = true" : "",
-              hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
+    hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld%s%s%s", ll(p.m), ll(p.n), ll(p.k), p.ta ? ", .ta = true" : "",
+              p.tb ? ", .tb = true" : "", hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");
     hd_printf(&t, ", .a = %s, .b = %s, .d = %s, .epilogue = %s, .batch = %lld, .workspace_bytes = %lld}",
-              hd_emit_dtype(a->dtype), hd_emit_dtype(b->dtype), hd_emit_dtype(d), epi, (long long)batch,
-              (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
+              hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->in[1]->type->dtype), hd_emit_dtype(d), epi,
+              ll(p.batches < 1 ? 1 : p.batches), ll(hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)));
     return row(e, &e->gemms, t.text);
 }
 
 int hd_emit_attention(Emit *e, const Op *o) {
-    bool grad = o->kind == OP_ATTENTION_GRAD, packed = hd_has(&o->attrs, A_PACKED);
-    const Type *q = o->in[grad]->type; // q, or packed q, k, v
-    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
-    int64_t size = hd_type_cols(q) / (packed ? heads + 2 * kv : heads), width = hd_type_cols(q);
-    int64_t batch = q->rank == 3 ? q->dim[0] : 1, seq = q->rank >= 2 ? q->dim[q->rank - 2] : 1;
-    double scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)size));
+    AttentionShape s = hd_attention_shape(o);
     Out t = hd_out(e->a);
-    hd_printf(&t, "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .size = %lld", (long long)batch,
-              (long long)seq, (long long)heads, (long long)kv, (long long)size);
-    hd_printf(&t, ", .q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld", (long long)width,
-              (long long)(packed ? width : kv * size), (long long)(packed ? width : kv * size),
-              (long long)(heads * size));
-    hd_printf(&t, "%s%s, .scale = %s, .dtype = %s, .workspace_bytes = %lld",
-              hd_has(&o->attrs, A_CAUSAL) ? ", .causal = true" : "", grad ? ", .grad = true" : "",
-              hd_emit_number(e->a, (double)(float)scale, false), hd_emit_dtype(q->dtype),
-              (long long)hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
+    hd_printf(&t, "{.batch = %lld, .seq = %lld, .heads = %lld, .kv_heads = %lld, .size = %lld", ll(s.batch), ll(s.seq),
+              ll(s.heads), ll(s.kv_heads), ll(s.size));
+    hd_printf(&t, ", .q_stride = %lld, .k_stride = %lld, .v_stride = %lld, .o_stride = %lld", ll(s.q_stride),
+              ll(s.kv_stride), ll(s.kv_stride), ll(s.o_stride));
+    hd_printf(&t, "%s%s, .scale = %s, .dtype = %s, .workspace_bytes = %lld", s.causal ? ", .causal = true" : "",
+              s.grad ? ", .grad = true" : "", hd_emit_number(e->a, (double)(float)s.scale, false),
+              hd_emit_dtype(s.dtype), ll(hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)));
     if (e->target->attention) hd_puts(&t, e->target->attention(e, o));
     hd_puts(&t, "}");
     return row(e, &e->attentions, t.text);
+}
+
+int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]) {
+    AttentionShape s = hd_attention_shape(o);
+    Value *const *groups[2] = {o->in + s.grad, o->out}; // q, k, v; and, of the backward pass, their gradients
+    int n = 0;
+    if (s.grad) at[n++] = hd_emit_place(e, o->in[0]);
+    for (int g = 0; g <= s.grad; g++) {
+        for (int i = 0; i < 3; i++)
+            at[n++] = hd_emit_place(e, groups[g][s.packed ? 0 : i]) + s.part[i] * hd_dtype_bytes(s.dtype);
+        Value *const *between = s.grad ? o->in + o->n_in - 2 : o->out; // o and the log-sum-exp
+        for (int i = 0; i < 2 && !g; i++) at[n++] = hd_emit_place(e, between[i]);
+    }
+    return n;
 }
 
 static void number(Emit *e, Out *t, const Op *o, AttrId id, const char *field) {

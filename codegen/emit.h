@@ -64,6 +64,8 @@ bool hd_emit_is_action(const Op *o);             // false: aliases, in-place sto
 int hd_emit_gemm(Emit *e,
                  const Op *o); // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
+// The addresses q, k, v, o, log-sum-exp of attention; do, q, k, v, o, log-sum-exp, dq, dk, dv of attention_grad.
+int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]); // how many there are
 int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars and adamw -> &optimizers[i]
 int hd_emit_streams(Emit *e); // how many there are: "compute" is 0, then the module's stream symbols in order
 const char *hd_emit_stream_name(Emit *e, int stream);

@@ -1,6 +1,7 @@
 // The cost column of ops.def: one rule a name. A multiplication and an addition count as two operations; exp, tanh and
 // their like count what ops.def says; causal attention counts the half that it computes.
 #include "ir/cost.h"
+#include "ir/shapes.h"
 
 typedef struct { double flops, bytes; } Cost;
 
@@ -78,38 +79,20 @@ static Cost cost_move(const Op *o) {
 static Cost cost_sum(const Op *o) { return (Cost){count(o->in[0]), operands_and_results(o)}; }
 
 static Cost cost_matmul(const Op *o) {
-    const Type *a = o->in[0]->type, *b = o->in[1]->type;
-    double batches = 1;
-    if (o->kind == OP_BMM)
-        for (int i = 0; i + 2 < a->rank; i++) batches *= (double)a->dim[i];
-    batches = (double)hd_int(&o->attrs, A_BATCHES, (int64_t)batches);
-    bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB);
-    double m = ta ? (double)hd_type_cols(a) : (double)hd_type_rows(a) / batches;
-    double k = ta ? (double)hd_type_rows(a) / batches : (double)hd_type_cols(a);
-    double n = tb ? (double)hd_type_rows(b) / batches : (double)hd_type_cols(b);
-    Cost c = {2.0 * batches * m * n * k, operands_and_results(o)};
+    Product p = hd_product(o);
+    double results = (double)p.batches * (double)p.m * (double)p.n;
+    Cost c = {2.0 * results * (double)p.k, operands_and_results(o)};
     const Symbol *into = symbol(o, A_INTO);
-    if (into)
-        c.bytes += batches * m * n * hd_dtype_bytes(into->type->dtype) * (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0);
-    if (o->n_in > 2) c.flops += batches * m * n; // bias
+    if (into) c.bytes += results * hd_dtype_bytes(into->type->dtype) * (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0);
+    if (o->n_in > 2) c.flops += results; // bias
     return c;
 }
 
 // Products of [seq x size] by [size x seq] and back: two forward, five backward (scores again, dv, dp, dq, dk).
-static double attention_flops(const Op *o, const Type *q, double products) {
-    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
-    double width = (double)hd_type_cols(q);
-    if (hd_has(&o->attrs, A_PACKED)) width *= (double)heads / (double)(heads + 2 * kv);
-    double seq = q->rank >= 2 ? (double)q->dim[q->rank - 2] : 1;
-    double flops = products * 2.0 * (double)hd_type_rows(q) * width * seq;
-    return hd_has(&o->attrs, A_CAUSAL) ? flops / 2 : flops;
-}
-
 static Cost cost_attention(const Op *o) {
-    return (Cost){attention_flops(o, o->in[0]->type, 2), operands_and_results(o)};
-}
-static Cost cost_attention_grad(const Op *o) {
-    return (Cost){attention_flops(o, o->in[1]->type, 5), operands_and_results(o)};
+    AttentionShape s = hd_attention_shape(o);
+    double flops = (s.grad ? 5 : 2) * 2.0 * (double)(s.batch * s.seq * s.heads * s.size) * (double)s.seq;
+    return (Cost){s.causal ? flops / 2 : flops, operands_and_results(o)};
 }
 
 // Bytes that cross the link of one rank: what it gets of the others, which is what it sends them in turn.

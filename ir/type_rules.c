@@ -1,5 +1,7 @@
 // The type rules of tensor ops and kernels; those of storage and ranks are in type_storage.c.
 #include "ir/type_rules.h"
+#include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked by the verifier
     const char *w = hd_word(&r->o->attrs, A_OUT, NULL);
@@ -158,33 +160,26 @@ const char *hd_rule_reduce(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, out_dtype(r, IN(0)->dtype), rank, dim));
 }
 
-// m, n, k of a product of operands taken as matrices.
-static const char *product(Rule *r, int64_t rows_a, int64_t cols_a, int64_t rows_b, int64_t cols_b, int64_t *m,
-                           int64_t *n) {
-    bool ta = hd_has(&r->o->attrs, A_TA), tb = hd_has(&r->o->attrs, A_TB);
-    int64_t ka = ta ? rows_a : cols_a, kb = tb ? cols_b : rows_b;
-    *m = ta ? cols_a : rows_a;
-    *n = tb ? rows_b : cols_b;
+static const char *product(Rule *r, Product *p) {
+    *p = hd_product(r->o);
     if (IN(0)->dtype != IN(1)->dtype)
         WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
     const char *e = floating(r, 0);
     if (e) return e;
-    if (ka != kb)
-        WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", (long long)ka, (long long)kb, TEXT(IN(0)),
-              TEXT(IN(1)));
+    if (p->k != p->b_k)
+        WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", ll(p->k), ll(p->b_k), TEXT(IN(0)), TEXT(IN(1)));
     return NULL;
 }
 
 const char *hd_rule_matmul(Rule *r) {
     if (!IN(0)->rank || !IN(1)->rank) WRONG("matmul of a scalar: %s times %s", TEXT(IN(0)), TEXT(IN(1)));
-    int64_t m, n;
-    const char *e =
-        product(r, hd_type_rows(IN(0)), hd_type_cols(IN(0)), hd_type_rows(IN(1)), hd_type_cols(IN(1)), &m, &n);
+    Product p;
+    const char *e = product(r, &p);
     if (e) return e;
     DType d = out_dtype(r, IN(0)->dtype);
-    if (hd_has(&r->o->attrs, A_TA)) return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){m, n}));
+    if (p.ta) return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){p.m, p.n}));
     Type t = *IN(0);
-    t.dim[t.rank - 1] = n;
+    t.dim[t.rank - 1] = p.n;
     return hd_rule_give(r, hd_type(r->cx, d, t.rank, t.dim));
 }
 
@@ -193,13 +188,12 @@ const char *hd_rule_bmm(Rule *r) {
     bool fits = a->rank == b->rank && a->rank >= 3;
     for (int i = 0; fits && i < a->rank - 2; i++) fits = a->dim[i] == b->dim[i];
     if (!fits) WRONG("bmm needs two operands of rank 3 or more with equal leading axes: %s and %s", TEXT(a), TEXT(b));
-    int64_t m, n;
-    const char *e =
-        product(r, a->dim[a->rank - 2], a->dim[a->rank - 1], b->dim[a->rank - 2], b->dim[a->rank - 1], &m, &n);
+    Product p;
+    const char *e = product(r, &p);
     if (e) return e;
     Type t = *a;
-    t.dim[t.rank - 2] = m;
-    t.dim[t.rank - 1] = n;
+    t.dim[t.rank - 2] = p.m;
+    t.dim[t.rank - 1] = p.n;
     return hd_rule_give(r, hd_type(r->cx, out_dtype(r, a->dtype), t.rank, t.dim));
 }
 
@@ -306,60 +300,54 @@ const char *hd_rule_rope(Rule *r) {
     return e ? e : hd_rule_give(r, IN(0));
 }
 
-// Checks q, k, v (or packed qkv) from operand `first` on; q's shape in *q, sizes of k.
-static const char *attention_operands(Rule *r, int first, Type *q, Type *k) {
-    int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1), kv = hd_int(&r->o->attrs, A_KV_HEADS, heads);
-    const Type *x = IN(first);
-    const char *e = floating(r, first);
+// Checks q, k, v (or packed q, k, v); gives the types of q (also that of o), of k and of the log-sum-exp.
+typedef struct {
+    const Type *q, *k, *lse;
+} AttentionTypes;
+static const char *attention_operands(Rule *r, AttentionTypes *t) {
+    const Attrs *as = &r->o->attrs;
+    bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
+    int n = (packed ? 1 : 3) + (grad ? 3 : 0);
+    if (r->o->n_in != n) WRONG("%s takes %d operands, not %d", hd_op_info(r->o->kind)->mnemonic, n, r->o->n_in);
+    int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
+    const Type *x = IN(grad);
+    const char *e = floating(r, grad);
     if (e) return e;
     if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
     if (heads < 1 || kv < 1 || heads % kv)
-        WRONG("%lld heads cannot share %lld kv_heads: they do not divide", (long long)heads, (long long)kv);
-    bool packed = hd_has(&r->o->attrs, A_PACKED);
+        WRONG("%lld heads cannot share %lld kv_heads: they do not divide", ll(heads), ll(kv));
     int64_t parts = packed ? heads + 2 * kv : heads;
-    if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), (long long)parts);
-    int64_t size = x->dim[2] / parts;
-    *q = *k = *x;
-    q->dim[2] = heads * size;
-    k->dim[2] = kv * size;
-    if (packed) return NULL;
-    const Type *want = hd_type(r->cx, k->dtype, 3, k->dim);
-    for (int i = 1; i < 3; i++)
-        if (IN(first + i) != want)
-            WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(first + i)),
-                  (long long)kv, (long long)heads, TEXT(want));
+    if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
+    AttentionShape s = hd_attention_shape(r->o);
+    t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
+    t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});
+    t->lse = hd_type(r->cx, s.dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){s.batch, heads, s.seq});
+    for (int i = 1; i < 3 && !packed; i++)
+        if (IN(grad + i) != t->k)
+            WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(grad + i)),
+                  ll(kv), ll(heads), TEXT(t->k));
     return NULL;
 }
 
-static const Type *lse_type(Rule *r, const Type *q) {
-    return hd_type(r->cx, q->dtype == TY_F64 ? TY_F64 : TY_F32, 3,
-                   (int64_t[]){q->dim[0], hd_int(&r->o->attrs, A_HEADS, 1), q->dim[1]});
-}
-
 const char *hd_rule_attention(Rule *r) {
-    bool packed = hd_has(&r->o->attrs, A_PACKED);
-    if (r->o->n_in != (packed ? 1 : 3)) WRONG("attention takes %d operands, not %d", packed ? 1 : 3, r->o->n_in);
-    Type q, k;
-    const char *e = attention_operands(r, 0, &q, &k);
-    if (!e) e = hd_rule_give(r, hd_type(r->cx, q.dtype, 3, q.dim));
-    return e ? e : hd_rule_give(r, lse_type(r, &q));
+    AttentionTypes t;
+    const char *e = attention_operands(r, &t);
+    if (!e) e = hd_rule_give(r, t.q);
+    return e ? e : hd_rule_give(r, t.lse);
 }
 
 const char *hd_rule_attention_grad(Rule *r) {
-    bool packed = hd_has(&r->o->attrs, A_PACKED);
-    int n = packed ? 4 : 6;
-    if (r->o->n_in != n) WRONG("attention_grad takes %d operands, not %d", n, r->o->n_in);
-    Type q, k;
-    const char *e = attention_operands(r, 1, &q, &k);
+    AttentionTypes t;
+    int n = r->o->n_in;
+    const char *e = attention_operands(r, &t);
     if (e) return e;
-    const Type *o = hd_type(r->cx, q.dtype, 3, q.dim), *kt = hd_type(r->cx, k.dtype, 3, k.dim);
-    if (IN(0) != o || IN(n - 2) != o)
-        WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(o));
-    if (IN(n - 1) != lse_type(r, &q)) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(lse_type(r, &q)));
-    if (packed) return hd_rule_give(r, IN(1));
-    e = hd_rule_give(r, o);
-    if (!e) e = hd_rule_give(r, kt);
-    return e ? e : hd_rule_give(r, kt);
+    if (IN(0) != t.q || IN(n - 2) != t.q)
+        WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(t.q));
+    if (IN(n - 1) != t.lse) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(t.lse));
+    if (hd_has(&r->o->attrs, A_PACKED)) return hd_rule_give(r, IN(1));
+    e = hd_rule_give(r, t.q);
+    if (!e) e = hd_rule_give(r, t.k);
+    return e ? e : hd_rule_give(r, t.k);
 }
 
 const char *hd_rule_cross_entropy(Rule *r) {
@@ -398,25 +386,26 @@ const char *hd_rule_gemm(Rule *r) {
     const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
     int n_in = strcmp(epi, "none") ? 3 : 2;
     if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
-    int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1), m, n;
-    if (batches < 1) WRONG("batches = %lld", (long long)batches);
-    int64_t rows_a = hd_type_rows(IN(0)), rows_b = hd_type_rows(IN(1));
-    if (rows_a % batches || rows_b % batches)
-        WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), (long long)batches);
-    const char *e = product(r, rows_a / batches, hd_type_cols(IN(0)), rows_b / batches, hd_type_cols(IN(1)), &m, &n);
+    int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
+    if (batches < 1) WRONG("batches = %lld", ll(batches));
+    if (hd_type_rows(IN(0)) % batches || hd_type_rows(IN(1)) % batches)
+        WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), ll(batches));
+    Product p;
+    const char *e = product(r, &p);
     if (e) return e;
-    if (n_in == 3 && (hd_type_count(IN(2)) != n || batches != 1))
-        WRONG("bias %s for %lld columns", TEXT(IN(2)), (long long)n);
+    int64_t rows = batches * p.m;
+    if (n_in == 3 && (hd_type_count(IN(2)) != p.n || batches != 1))
+        WRONG("bias %s for %lld columns", TEXT(IN(2)), ll(p.n));
     if (hd_has(&r->o->attrs, A_INTO)) {
         if (r->n_declared) return "a gemm into a buffer has no result";
         const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
-        const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){batches * m, n});
+        const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){rows, p.n});
         return t ? hd_rule_in_buffer(r, A_INTO, t) : "result too large";
     }
     e = hd_rule_explicit(r);
     if (e) return e;
-    if (hd_type_count(r->out[0]) != batches * m * n || hd_type_cols(r->out[0]) != n)
-        WRONG("product is %lld x %lld, result %s", (long long)(batches * m), (long long)n, TEXT(r->out[0]));
+    if (hd_type_count(r->out[0]) != rows * p.n || hd_type_cols(r->out[0]) != p.n)
+        WRONG("product is %lld x %lld, result %s", ll(rows), ll(p.n), TEXT(r->out[0]));
     return NULL;
 }
 

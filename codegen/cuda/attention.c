@@ -3,90 +3,66 @@
 // head sizes.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
-#include <math.h>
+#include "ir/shapes.h"
 #include <string.h>
-
-typedef struct {
-    bool grad, packed;
-    DType dtype;
-    int64_t batch, seq, heads, kv, size, row;
-} Shape; // row: elements of a row of q
-
-static Shape shape_of(const Op *o) {
-    Shape s = {.grad = o->kind == OP_ATTENTION_GRAD, .packed = hd_has(&o->attrs, A_PACKED)};
-    const Type *q = o->in[s.grad]->type;
-    s.dtype = q->dtype;
-    s.batch = q->dim[0], s.seq = q->dim[1], s.row = q->dim[2];
-    s.heads = hd_int(&o->attrs, A_HEADS, 1), s.kv = hd_int(&o->attrs, A_KV_HEADS, s.heads);
-    s.size = s.row / (s.packed ? s.heads + 2 * s.kv : s.heads);
-    return s;
-}
-
-// q, k, v from value `first` on, or the three parts of one packed value, as device addresses.
-static void parts(Emit *e, const Shape *s, Value *const *v, int64_t *at) {
-    int64_t bytes = hd_dtype_bytes(s->dtype) * s->size;
-    for (int i = 0; i < 3; i++)
-        at[i] =
-            s->packed ? hd_emit_place(e, v[0]) + (i ? s->heads + (i - 1) * s->kv : 0) * bytes : hd_emit_place(e, v[i]);
-}
 
 enum {
     QUERIES = 128,
     KEYS = 64,
     TILE = 64
 }; // on tensor cores: rows of a block of forward and dq, of dkv; of a tile it walks over
-static int64_t fast_shared(const Shape *s) {
+static int64_t fast_shared(const AttentionShape *s) {
     return (2 * QUERIES + 4 * TILE) * 2 * (s->size + 8);
 } // of dq, which needs most
-static int64_t any_shared(const Shape *s) {
+static int64_t any_shared(const AttentionShape *s) {
     return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
 }
 
-static bool tensor_cores(Emit *e, const Op *o, const Shape *s) { // 16-byte rows of heads, mma.sync
+static bool tensor_cores(Emit *e, const Op *o, const AttentionShape *s) { // 16-byte rows of heads, mma.sync
     if ((s->dtype != TY_BF16 && s->dtype != TY_F16) || s->size % 16 || s->size > 128 ||
         fast_shared(s) > hd_cuda_shared_bytes(e))
         return false;
-    int64_t at[3];
-    parts(e, s, o->in + s->grad, at);
-    return !(at[0] % 16 || at[1] % 16 || at[2] % 16);
+    int64_t at[9];
+    hd_emit_attention_operands(e, o, at);
+    const int64_t *q = at + s->grad;
+    return !(q[0] % 16 || q[1] % 16 || q[2] % 16);
 }
 
 typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } Part;
 
 // How the kernels for tensor cores are launched. They state the same sizes in their own terms, so they are given these
 // to compare.
-static const char *fast_parts(Emit *e, const Shape *s, Part part[4]) {
+static const char *fast_parts(Emit *e, const AttentionShape *s, Part part[4]) {
     int64_t row = 2 * (s->size + 8);
     part[0] = (Part){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,
                      s->batch,  s->size <= 64 ? 128 : 256, (QUERIES + 4 * TILE) * row};
     part[1] = (Part){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (Part){"dkv", hd_ceil_div(s->seq, KEYS), s->kv, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
+    part[2] = (Part){"dkv", hd_ceil_div(s->seq, KEYS), s->kv_heads, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
     part[3] = (Part){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
 }
 
-static const char *any_parts(Emit *e, const Shape *s, Part part[4]) {
+static const char *any_parts(Emit *e, const AttentionShape *s, Part part[4]) {
     int64_t shared = any_shared(s);
     part[0] = (Part){"forward", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
     part[1] = (Part){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (Part){"dkv", hd_ceil_div(s->seq, 8), s->kv, s->batch, 256, shared};
+    part[2] = (Part){"dkv", hd_ceil_div(s->seq, 8), s->kv_heads, s->batch, 256, shared};
     part[3] = (Part){"dq", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
     return hd_sprintf(e->a, "#define ATT_LAUNCH %lld\n", ll(shared));
 }
 
-static const char *defines(Emit *e, const Op *o, const Shape *s, bool fast, const char *base) {
+static const char *defines(Emit *e, const AttentionShape *s, bool fast, const char *base) {
     Out t = hd_out(e->a);
     static const char *const part[] = {"FWD", "DELTA", "DKV", "DQ"}, *const word[] = {"forward", "delta", "dkv", "dq"};
     for (int i = 0; i < 4; i++) hd_printf(&t, "#define ATT_%s %s_%s\n", part[i], base, word[i]);
-    int64_t other = s->packed ? s->row : s->kv * s->size;
     hd_printf(&t,
               "#define ATT_B %lld\n#define ATT_T %lld\n#define ATT_H %lld\n#define ATT_KV %lld\n#define ATT_D %lld\n",
-              ll(s->batch), ll(s->seq), ll(s->heads), ll(s->kv), ll(s->size));
-    hd_printf(&t, "#define ATT_QS %lld\n#define ATT_KS %lld\n#define ATT_VS %lld\n#define ATT_OS %lld\n", ll(s->row),
-              ll(other), ll(other), ll(s->heads * s->size));
-    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_SCALE %s\n", hd_has(&o->attrs, A_CAUSAL),
-              hd_emit_number(e->a, (double)(float)hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)s->size)), false));
+              ll(s->batch), ll(s->seq), ll(s->heads), ll(s->kv_heads), ll(s->size));
+    hd_printf(&t, "#define ATT_QS %lld\n#define ATT_KS %lld\n#define ATT_VS %lld\n#define ATT_OS %lld\n",
+              ll(s->q_stride), ll(s->kv_stride), ll(s->kv_stride), ll(s->o_stride));
+    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_SCALE %s\n", s->causal,
+              hd_emit_number(e->a, (double)(float)s->scale, false));
     if (fast && s->dtype == TY_F16) hd_puts(&t, "#define ATT_F16 1\n");
     if (!fast)
         hd_printf(&t, "#define ATT_ELEM %d\n",
@@ -98,7 +74,7 @@ static const char *defines(Emit *e, const Op *o, const Shape *s, bool fast, cons
 }
 
 const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
-    Shape s = shape_of(o);
+    AttentionShape s = hd_attention_shape(o);
     bool fast = tensor_cores(e, o, &s);
     if (!fast && any_shared(&s) > hd_cuda_shared_bytes(e)) {
         hd_error(e->cx, o->span,
@@ -108,13 +84,13 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
         e->failed = true;
     }
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any",
-                                  hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv), ll(s.size),
-                                  s.packed ? "_packed" : "", hd_has(&o->attrs, A_CAUSAL) ? "_causal" : "");
+                                  hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
+                                  ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     base = hd_cuda_name(e, base, hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false));
     Part part[4];
     const char *launch = fast ? fast_parts(e, &s, part) : any_parts(e, &s, part);
     const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any",
-                                        hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
+                                        hd_sprintf(e->a, "%s%s", defines(e, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
         const Part *p = &part[i];
@@ -142,20 +118,9 @@ static const char *workspace(Emit *e, const Op *o) {
 }
 
 void hd_cuda_attention_op(Emit *e, const Op *o) {
-    Shape s = shape_of(o);
-    int64_t at[5];
-    parts(e, &s, o->in, at);
-    at[3] = hd_emit_place(e, o->out[0]), at[4] = hd_emit_place(e, o->out[1]);
-    hd_emit_line(e, o, "hd_cuda_attention(x, %d, &attentions[%d]%s, %s);", hd_emit_stream(e, o),
-                 hd_emit_attention(e, o), list(e, 5, at), workspace(e, o));
-}
-
-void hd_cuda_attention_grad_op(Emit *e, const Op *o) {
-    Shape s = shape_of(o);
-    int64_t at[9] = {hd_emit_place(e, o->in[0])};
-    parts(e, &s, o->in + 1, at + 1);
-    at[4] = hd_emit_place(e, o->in[o->n_in - 2]), at[5] = hd_emit_place(e, o->in[o->n_in - 1]);
-    parts(e, &s, o->out, at + 6);
-    hd_emit_line(e, o, "hd_cuda_attention_grad(x, %d, &attentions[%d]%s, %s);", hd_emit_stream(e, o),
-                 hd_emit_attention(e, o), list(e, 9, at), workspace(e, o));
+    int64_t at[9];
+    int n = hd_emit_attention_operands(e, o, at);
+    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s);",
+                 o->kind == OP_ATTENTION_GRAD ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
+                 list(e, n, at), workspace(e, o));
 }

@@ -1,6 +1,7 @@
 // The host target: how each op of a plan becomes a statement of C.
 #include "codegen/host/host.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 static const char *at(Emit *e, int64_t offset) {
     return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
@@ -55,47 +56,22 @@ static void host_gemm(Emit *e, const Op *o) {
                  o->n_in > 2 ? in(e, o, 2) : "NULL", destination(e, o), workspace(e, o));
 }
 
-// The three parts of one packed operand or result start at 0, heads*size and (heads+kv_heads)*size of each row.
-static void parts(Emit *e, const Op *o, const Value *const *v, const char *text[3]) {
-    int64_t base = hd_emit_place(e, v[0]);
-    if (!hd_has(&o->attrs, A_PACKED)) {
-        for (int i = 0; i < 3; i++) text[i] = at(e, hd_emit_place(e, v[i]));
-        return;
-    }
-    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
-    int64_t size = hd_type_cols(v[0]->type) / (heads + 2 * kv) * hd_dtype_bytes(v[0]->type->dtype);
-    text[0] = at(e, base);
-    text[1] = at(e, base + heads * size);
-    text[2] = at(e, base + (heads + kv) * size);
-}
-
 // The runtime's tiles hold heads of up to 512.
-static void small_heads(Emit *e, const Op *o, const Type *out) {
-    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), size = hd_type_cols(out) / heads;
-    if (size <= 512) return;
-    hd_error(e->cx, o->span,
-             "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda", ll(size));
-    e->failed = true;
-}
-
 static void host_attention(Emit *e, const Op *o) {
+    AttentionShape s = hd_attention_shape(o);
+    int64_t place[9];
+    Out t = hd_out(e->a);
     no_f64(e, o);
-    small_heads(e, o, o->out[0]->type);
-    const char *q[3];
-    parts(e, o, (const Value *const *)o->in, q);
-    hd_emit_line(e, o, "hd_host_attention(&attentions[%d], %s, %s, %s, %s, %s, %s);", hd_emit_attention(e, o), q[0],
-                 q[1], q[2], out(e, o, 0), f32(e, out(e, o, 1)), workspace(e, o));
-}
-
-static void host_attention_grad(Emit *e, const Op *o) {
-    no_f64(e, o);
-    small_heads(e, o, o->in[0]->type);
-    const char *q[3], *d[3];
-    parts(e, o, (const Value *const *)o->in + 1, q);
-    parts(e, o, (const Value *const *)o->out, d);
-    hd_emit_line(e, o, "hd_host_attention_grad(&attentions[%d], %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);",
-                 hd_emit_attention(e, o), in(e, o, 0), q[0], q[1], q[2], in(e, o, o->n_in - 2),
-                 f32(e, in(e, o, o->n_in - 1)), d[0], d[1], d[2], workspace(e, o));
+    if (s.size > 512) {
+        hd_error(e->cx, o->span,
+                 "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda",
+                 ll(s.size));
+        e->failed = true;
+    }
+    int n = hd_emit_attention_operands(e, o, place), lse = s.grad ? 5 : 4;
+    for (int i = 0; i < n; i++) hd_printf(&t, ", %s", i == lse ? f32(e, at(e, place[i])) : at(e, place[i]));
+    hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
+                 t.text, workspace(e, o));
 }
 
 static const char *shape(Emit *e, const Type *t) {
@@ -239,7 +215,7 @@ static EmitOp *const ops[N_OPS] = {
     [OP_GEMM] = host_gemm,
     [OP_BMM] = host_gemm,
     [OP_ATTENTION] = host_attention,
-    [OP_ATTENTION_GRAD] = host_attention_grad,
+    [OP_ATTENTION_GRAD] = host_attention,
     [OP_CROSS_ENTROPY] = host_cross_entropy,
     [OP_CROSS_ENTROPY_GRAD] = host_cross_entropy_grad,
     [OP_EMBEDDING_GRAD] = host_embedding_grad,

@@ -1,57 +1,36 @@
 // What matrix products and attention mean.
 #include "ir/eval/rules.h"
+#include "ir/shapes.h"
 #include <math.h>
 
-typedef struct {
-    int64_t m, n, k;
-    bool ta, tb;
-} Shape; // d (m x n) += a (m x k) b (k x n), each stored transposed where said
-
-static void product(Shape s, const double *a, const double *b, double *d) {
-    for (int64_t i = 0; i < s.m; i++)
-        for (int64_t j = 0; j < s.n; j++) {
+static void product(const Product *s, const double *a, const double *b, double *d) {
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < s->n; j++) {
             double sum = 0;
-            for (int64_t p = 0; p < s.k; p++)
-                sum += (s.ta ? a[p * s.m + i] : a[i * s.k + p]) * (s.tb ? b[j * s.k + p] : b[p * s.n + j]);
-            d[i * s.n + j] += sum;
+            for (int64_t p = 0; p < s->k; p++)
+                sum += (s->ta ? a[p * s->m + i] : a[i * s->k + p]) * (s->tb ? b[j * s->k + p] : b[p * s->n + j]);
+            d[i * s->n + j] += sum;
         }
 }
 
-// The shape of a product whose operands are flattened to `batches` matrices one after another.
-static Shape shape_of(const Op *o, int64_t batches) {
-    bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB);
-    int64_t a_rows = hd_type_rows(o->in[0]->type) / batches, a_cols = hd_type_cols(o->in[0]->type);
-    int64_t b_rows = hd_type_rows(o->in[1]->type) / batches, b_cols = hd_type_cols(o->in[1]->type);
-    return (Shape){ta ? a_cols : a_rows, tb ? b_rows : b_cols, ta ? a_rows : a_cols, ta, tb};
-}
-
-static void products(const Op *o, int64_t batches, const Tensor *in, double *d) {
-    Shape s = shape_of(o, batches);
-    for (int64_t i = 0; i < batches; i++)
-        product(s, in[0].data + i * s.m * s.k, in[1].data + i * s.k * s.n, d + i * s.m * s.n);
+static void products(const Product *s, const Tensor *in, double *d) {
+    for (int64_t i = 0; i < s->batches; i++)
+        product(s, in[0].data + i * s->m * s->k, in[1].data + i * s->k * s->n, d + i * s->m * s->n);
 }
 
 const char *hd_eval_matmul(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     (void)e;
-    products(o, 1, in, out->data);
-    return NULL;
-}
-
-const char *hd_eval_bmm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
-    int64_t batches = 1;
-    for (int i = 0; i < in[0].type->rank - 2; i++) batches *= in[0].type->dim[i];
-    if (batches > 0) products(o, batches, in, out->data);
+    Product s = hd_product(o);
+    products(&s, in, out->data);
     return NULL;
 }
 
 const char *hd_eval_gemm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    int64_t batches = hd_int(&o->attrs, A_BATCHES, 1);
-    Shape s = shape_of(o, batches);
+    Product s = hd_product(o);
     const char *into = hd_word(&o->attrs, A_INTO, NULL), *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
-    int64_t n = batches * s.m * s.n;
+    int64_t n = s.batches * s.m * s.n;
     double *d = HD_NEWN(e->arena, double, n + 1);
-    products(o, batches, in, d);
+    products(&s, in, d);
     for (int64_t i = 0; i < n; i++) {
         if (strcmp(epilogue, "none") != 0) d[i] += in[2].data[i % s.n];
         if (strcmp(epilogue, "bias_gelu") == 0) d[i] = hd_eval_elt(OP_GELU, e->mode == EVAL_ROUNDED, d[i], 0, 0);
@@ -76,31 +55,17 @@ typedef struct {
     double *to;
     int64_t stride;
 } Part; // of q, k, v or a gradient: row stride in elements
-typedef struct { int64_t batch, q_seq, k_seq, heads, kv_heads, size; double scale; bool causal, packed; } Heads;
-
-static Heads heads_of(const Op *o, const Type *q, const Type *k) {
-    Heads h = {.batch = q->dim[0], .q_seq = q->dim[1], .k_seq = k->dim[1]};
-    h.heads = hd_int(&o->attrs, A_HEADS, 1);
-    h.kv_heads = hd_int(&o->attrs, A_KV_HEADS, h.heads);
-    h.packed = hd_has(&o->attrs, A_PACKED);
-    h.size = q->dim[2] / (h.packed ? h.heads + 2 * h.kv_heads : h.heads);
-    h.scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)h.size));
-    h.causal = hd_has(&o->attrs, A_CAUSAL);
-    return h;
-}
-
 // q, k and v (or their gradients): three tensors, or three parts of one tensor's rows.
-static void parts_of(const Heads *h, const Tensor *t, Part part[3]) {
-    int64_t first[3] = {0, h->heads * h->size, (h->heads + h->kv_heads) * h->size};
+static void parts_of(const AttentionShape *h, const Tensor *t, Part part[3]) {
     for (int i = 0; i < 3; i++) {
         const Tensor *from = h->packed ? t : t + i;
-        double *data = from->data + (h->packed ? first[i] : 0);
+        double *data = from->data + h->part[i];
         part[i] = (Part){data, data, from->type->dim[2]};
     }
 }
 
 // Where head `head` of row `row` of batch `b` begins.
-static int64_t row_at(const Part *p, const Heads *h, int64_t seq, int64_t b, int64_t row, int64_t head) {
+static int64_t row_at(const Part *p, const AttentionShape *h, int64_t seq, int64_t b, int64_t row, int64_t head) {
     return (b * seq + row) * p->stride + head * h->size;
 }
 
@@ -110,29 +75,31 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
-static int64_t visible(const Heads *h, int64_t row) { return h->causal && row + 1 < h->k_seq ? row + 1 : h->k_seq; }
+static int64_t visible(const AttentionShape *h, int64_t row) {
+    return h->causal && row + 1 < h->seq ? row + 1 : h->seq;
+}
 
 const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    Heads h = heads_of(o, in[0].type, in[hd_has(&o->attrs, A_PACKED) ? 0 : 1].type);
+    AttentionShape h = hd_attention_shape(o);
     Part p[3], po = {out[0].data, out[0].data, h.heads * h.size};
     parts_of(&h, in, p);
-    double *score = HD_NEWN(e->arena, double, h.k_seq + 1);
+    double *score = HD_NEWN(e->arena, double, h.seq + 1);
     for (int64_t b = 0; b < h.batch; b++)
         for (int64_t head = 0; head < h.heads; head++)
-            for (int64_t i = 0; i < h.q_seq; i++) {
+            for (int64_t i = 0; i < h.seq; i++) {
                 int64_t kv = head / (h.heads / h.kv_heads), n = visible(&h, i);
-                const double *q = p[0].at + row_at(&p[0], &h, h.q_seq, b, i, head);
-                double top = -(double)INFINITY, sum = 0, *y = po.to + row_at(&po, &h, h.q_seq, b, i, head);
+                const double *q = p[0].at + row_at(&p[0], &h, h.seq, b, i, head);
+                double top = -(double)INFINITY, sum = 0, *y = po.to + row_at(&po, &h, h.seq, b, i, head);
                 for (int64_t j = 0; j < n; j++) {
-                    score[j] = h.scale * dot(q, p[1].at + row_at(&p[1], &h, h.k_seq, b, j, kv), h.size);
+                    score[j] = h.scale * dot(q, p[1].at + row_at(&p[1], &h, h.seq, b, j, kv), h.size);
                     top = fmax(top, score[j]);
                 }
                 for (int64_t j = 0; j < n; j++) sum += exp(score[j] - top);
                 for (int64_t j = 0; j < n; j++) {
-                    const double *v = p[2].at + row_at(&p[2], &h, h.k_seq, b, j, kv);
+                    const double *v = p[2].at + row_at(&p[2], &h, h.seq, b, j, kv);
                     for (int64_t c = 0; c < h.size; c++) y[c] += exp(score[j] - top) / sum * v[c];
                 }
-                out[1].data[(b * h.heads + head) * h.q_seq + i] = top + log(sum);
+                out[1].data[(b * h.heads + head) * h.seq + i] = top + log(sum);
             }
     return NULL;
 }
@@ -142,22 +109,22 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
     (void)e;
     bool packed = hd_has(&o->attrs, A_PACKED);
     const Tensor *result = in + (packed ? 2 : 4), *lse = result + 1;
-    Heads h = heads_of(o, in[1].type, in[packed ? 1 : 2].type);
+    AttentionShape h = hd_attention_shape(o);
     Part p[3], d[3], po = {result->data, NULL, h.heads * h.size}, pdo = {in[0].data, NULL, h.heads * h.size};
     parts_of(&h, in + 1, p);
     parts_of(&h, out, d);
     for (int64_t b = 0; b < h.batch; b++)
         for (int64_t head = 0; head < h.heads; head++)
-            for (int64_t i = 0; i < h.q_seq; i++) {
-                int64_t kv = head / (h.heads / h.kv_heads), q_at = row_at(&p[0], &h, h.q_seq, b, i, head);
-                int64_t o_at = row_at(&po, &h, h.q_seq, b, i, head), dq_at = row_at(&d[0], &h, h.q_seq, b, i, head);
+            for (int64_t i = 0; i < h.seq; i++) {
+                int64_t kv = head / (h.heads / h.kv_heads), q_at = row_at(&p[0], &h, h.seq, b, i, head);
+                int64_t o_at = row_at(&po, &h, h.seq, b, i, head), dq_at = row_at(&d[0], &h, h.seq, b, i, head);
                 const double *q = p[0].at + q_at, *dout = pdo.at + o_at;
                 double delta = dot(dout, po.at + o_at, h.size);
                 for (int64_t j = 0; j < visible(&h, i); j++) {
-                    int64_t k_at = row_at(&p[1], &h, h.k_seq, b, j, kv), v_at = row_at(&p[2], &h, h.k_seq, b, j, kv);
-                    int64_t dk_at = row_at(&d[1], &h, h.k_seq, b, j, kv), dv_at = row_at(&d[2], &h, h.k_seq, b, j, kv);
+                    int64_t k_at = row_at(&p[1], &h, h.seq, b, j, kv), v_at = row_at(&p[2], &h, h.seq, b, j, kv);
+                    int64_t dk_at = row_at(&d[1], &h, h.seq, b, j, kv), dv_at = row_at(&d[2], &h, h.seq, b, j, kv);
                     const double *k = p[1].at + k_at;
-                    double prob = exp(h.scale * dot(q, k, h.size) - lse->data[(b * h.heads + head) * h.q_seq + i]);
+                    double prob = exp(h.scale * dot(q, k, h.size) - lse->data[(b * h.heads + head) * h.seq + i]);
                     double ds = h.scale * prob * (dot(dout, p[2].at + v_at, h.size) - delta);
                     for (int64_t c = 0; c < h.size; c++) {
                         d[0].to[dq_at + c] += ds * k[c];

@@ -1,5 +1,6 @@
 // What ops touch, and where values live. See access.h.
 #include "passes/analysis/access.h"
+#include "ir/shapes.h"
 
 static void touch_value(Arena *a, Accesses *list, bool write, int index, const Value *v) {
     Access x = {.at = AT_VALUE, .write = write, .index = index, .value = v};
@@ -23,15 +24,6 @@ const Symbol *hd_bucket_buffer(const Module *m, const char *bucket, const char *
             return s;
     }
     return NULL;
-}
-
-// Elements that a gemm writes: the product of its flattened operands, once for each batch.
-static int64_t gemm_count(const Op *o) {
-    const Type *a = o->in[0]->type, *b = o->in[1]->type;
-    int64_t batches = hd_int(&o->attrs, A_BATCHES, 1);
-    int64_t m = hd_has(&o->attrs, A_TA) ? hd_type_cols(a) : hd_type_rows(a) / batches;
-    int64_t n = hd_has(&o->attrs, A_TB) ? hd_type_rows(b) / batches : hd_type_cols(b);
-    return batches * m * n;
 }
 
 // Ops with `into`: `count` elements of the buffer from `offset` on are written, and read first when they are
@@ -91,7 +83,10 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
     for (int i = 0; i < o->n_in; i++) touch_value(a, list, false, i, o->in[i]);
     if (o->kind == OP_STORE) touch_into(o, a, list, hd_type_count(o->in[0]->type));
-    if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) touch_into(o, a, list, gemm_count(o));
+    if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) {
+        Product p = hd_product(o);
+        touch_into(o, a, list, p.batches * p.m * p.n);
+    }
     if (o->kind == OP_ADAMW) touch_adamw(o, a, list);
     if (o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) {
         touch_whole(a, list, false, named(o, A_BUFFER));

@@ -5,6 +5,7 @@
 //   %s = add %p, %b                    ->
 //   %dw = matmul %dy, %x {ta}
 //   store %dw {into = @g, offset = 0}        gemm %dy, %x {ta, into = @g, offset = 0}
+#include "ir/shapes.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"
 #include "passes/analysis/redirect.h"
@@ -24,11 +25,7 @@ static Op *gemm_of(Select *s, const Op *p, const Value *bias) {
     static const AttrId kept[] = {A_TA, A_TB, A_BWD, A_RECOMPUTED};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (hd_has(&p->attrs, kept[i])) hd_set_flag(cx, &g->attrs, kept[i]);
-    if (p->kind == OP_BMM) {
-        int64_t batches = 1;
-        for (int i = 0; i < p->in[0]->type->rank - 2; i++) batches *= p->in[0]->type->dim[i];
-        hd_set_int(cx, &g->attrs, A_BATCHES, batches);
-    }
+    if (p->kind == OP_BMM) hd_set_int(cx, &g->attrs, A_BATCHES, hd_product(p).batches);
     if (bias) hd_set_word(cx, &g->attrs, A_EPILOGUE, hd_intern(cx, "bias"));
     return g;
 }
@@ -118,11 +115,9 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
 
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
-    const Type *q = o->in[o->kind == OP_ATTENTION_GRAD]->type;
-    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads);
-    int64_t size = q->dim[2] / (hd_has(&o->attrs, A_PACKED) ? heads + 2 * kv : heads);
-    bool fits = s->cuda && (q->dtype == TY_BF16 || q->dtype == TY_F16) && q->dim[1] % 128 == 0 &&
-                (size == 64 || size == 128) && hd_workspace_cudnn(o) <= s->attention_limit;
+    AttentionShape t = hd_attention_shape(o);
+    bool fits = s->cuda && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 &&
+                (t.size == 64 || t.size == 128) && hd_workspace_cudnn(o) <= s->attention_limit;
     hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, fits ? "cudnn" : "generated"));
     int64_t bytes = fits ? hd_workspace_cudnn(o) : hd_workspace_bytes(o, s->cuda);
     if (bytes) hd_set_int(cx, &o->attrs, A_WORKSPACE_BYTES, bytes);

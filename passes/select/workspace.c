@@ -2,6 +2,7 @@
 // workspaces can be placed one after another.
 #include "passes/select/workspace.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 enum { CUBLASLT_BYTES = 32 << 20 };
 
@@ -25,25 +26,20 @@ static int64_t launch_bytes(const Op *o) {
     return n;
 }
 
-static const Value *attention_query(const Op *o) { return o->in[o->kind == OP_ATTENTION_GRAD]; }
-
 // rowsum(dout * o), f32 [batch, heads, seq]; the forward needs none.
 static int64_t attention_bytes(const Op *o) {
-    const Type *q = attention_query(o)->type;
-    return o->kind == OP_ATTENTION_GRAD ? q->dim[0] * hd_int(&o->attrs, A_HEADS, 1) * q->dim[1] * 4 : 0;
+    AttentionShape s = hd_attention_shape(o);
+    return s.grad ? s.batch * s.heads * s.seq * 4 : 0;
 }
 
 int64_t hd_workspace_cudnn(const Op *o) {
-    const Type *q = attention_query(o)->type;
-    int64_t heads = hd_int(&o->attrs, A_HEADS, 1), kv = hd_int(&o->attrs, A_KV_HEADS, heads), batch = q->dim[0],
-            seq = q->dim[1];
-    int64_t size = q->dim[2] / (hd_has(&o->attrs, A_PACKED) ? heads + 2 * kv : heads);
-    if (o->kind == OP_ATTENTION) return 1024;
+    AttentionShape s = hd_attention_shape(o);
+    if (!s.grad) return 1024;
     // The sums above, what every plan asks for, the matrix of the repeatable backward, and dk, dv before heads share
     // them.
-    int64_t n =
-        attention_bytes(o) + 1024 + batch * heads * seq * seq * 2 + (kv < heads ? 4 * batch * heads * seq * size : 0);
-    return hd_round_up(n, 256);
+    int64_t matrix = s.batch * s.heads * s.seq * s.seq * 2,
+            shared = s.kv_heads < s.heads ? 4 * s.batch * s.heads * s.seq * s.size : 0;
+    return hd_round_up(attention_bytes(o) + 1024 + matrix + shared, 256);
 }
 
 // Sort of the positions by index on the device, in integers (see codegen/cuda/templates/embedding_grad.cu): counts and

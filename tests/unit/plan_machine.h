@@ -6,6 +6,7 @@
 // a difference between two orders. Sums commute here: their order is not a plan's to prove.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
+#include "ir/shapes.h"
 #include "ir/ir.h"
 
 typedef struct {
@@ -195,11 +196,8 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (o->kind == OP_STORE && !hd_has(&o->attrs, A_INPLACE))
         write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
     if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) {
-        const Type *a = o->in[0]->type, *b = o->in[1]->type;
-        int64_t k = hd_int(&o->attrs, A_BATCHES, 1),
-                rows = hd_has(&o->attrs, A_TA) ? hd_type_cols(a) : hd_type_rows(a) / k;
-        int64_t cols = hd_has(&o->attrs, A_TB) ? hd_type_rows(b) / k : hd_type_cols(b);
-        write_into(x, o, k * rows * cols * hd_dtype_bytes(buffer_of(x, o, A_INTO)->type->dtype), NULL, key);
+        Product p = hd_product(o);
+        write_into(x, o, p.batches * p.m * p.n * hd_dtype_bytes(buffer_of(x, o, A_INTO)->type->dtype), NULL, key);
     }
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; list && i < list->n; i++) {

@@ -1,0 +1,37 @@
+// See shapes.h.
+#include "ir/shapes.h"
+#include <math.h>
+
+Product hd_product(const Op *o) {
+    const Type *a = o->in[0]->type, *b = o->in[1]->type;
+    Product p = {
+        .batches = hd_int(&o->attrs, A_BATCHES, 1), .ta = hd_has(&o->attrs, A_TA), .tb = hd_has(&o->attrs, A_TB)};
+    int64_t a_rows, b_rows, a_cols = hd_type_cols(a), b_cols = hd_type_cols(b);
+    if (o->kind == OP_BMM) {
+        for (int i = 0; i < a->rank - 2; i++) p.batches *= a->dim[i];
+        a_rows = a->dim[a->rank - 2], b_rows = b->dim[b->rank - 2];
+    } else {
+        a_rows = hd_type_rows(a) / p.batches, b_rows = hd_type_rows(b) / p.batches;
+    }
+    p.m = p.ta ? a_cols : a_rows;
+    p.k = p.ta ? a_rows : a_cols;
+    p.n = p.tb ? b_rows : b_cols;
+    p.b_k = p.tb ? b_cols : b_rows;
+    return p;
+}
+
+AttentionShape hd_attention_shape(const Op *o) {
+    AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD,
+                        .packed = hd_has(&o->attrs, A_PACKED),
+                        .causal = hd_has(&o->attrs, A_CAUSAL),
+                        .heads = hd_int(&o->attrs, A_HEADS, 1)};
+    const Type *q = o->in[s.grad]->type; // or packed q, k, v
+    s.kv_heads = hd_int(&o->attrs, A_KV_HEADS, s.heads);
+    s.dtype = q->dtype, s.batch = q->dim[0], s.seq = q->dim[1], s.q_stride = q->dim[2];
+    s.size = s.q_stride / (s.packed ? s.heads + 2 * s.kv_heads : s.heads);
+    s.o_stride = s.heads * s.size;
+    s.kv_stride = s.packed ? s.q_stride : s.kv_heads * s.size;
+    if (s.packed) s.part[1] = s.heads * s.size, s.part[2] = (s.heads + s.kv_heads) * s.size;
+    s.scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)s.size));
+    return s;
+}

@@ -1,0 +1,23 @@
+// The sizes of matrix products and of attention, from an op's operands and attributes. Type rules, evaluator, costs,
+// passes and code generators all ask here.
+#ifndef IR_SHAPES_H
+#define IR_SHAPES_H
+#include "ir/ir.h"
+
+// d (m x n) = a (m x k) b (k x n), `batches` times one after another; ta, tb: a, b are stored transposed.
+typedef struct {
+    int64_t batches, m, n, k, b_k;
+    bool ta, tb;
+} Product;                       // b_k: k as b has it; equal once the types are checked
+Product hd_product(const Op *o); // of matmul, bmm, gemm
+
+typedef struct {
+    bool grad, packed, causal;
+    DType dtype;
+    int64_t batch, seq, heads, kv_heads, size; // size: elements of a head
+    int64_t q_stride, kv_stride, o_stride;     // elements from one position to the next
+    int64_t part[3]; // first element of q, k, v (and of their gradients) in a row of their operand
+    double scale;
+} AttentionShape;
+AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
+#endif
