@@ -1,24 +1,27 @@
-// heddle-translate [--to=c|cuda] [--no-verify-plan] FILE.hir|-: prints the host program of a plan (c) or its CUDA text.
-// A plan that has been edited by hand is verified first, as one that the compiler made is; a test of code generation
+// heddle-translate: prints the host program of a plan, or its CUDA text. A plan that has been edited by hand is verified first, as one that the compiler made is; a test of code generation
 // alone may leave that out.
 #include "codegen/codegen.h"
+#include "ir/base/args.h"
 #include "passes/manager/manager.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef struct { const char *to, *path; bool verify; } Args;
+enum { TO_C, TO_CUDA };
+typedef struct { const char *path; int to; bool verify; } Args;
 
-static bool parse_args(int argc, char **argv, Args *args) {
-    *args = (Args){.to = "c", .verify = true};
-    bool bad = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strncmp(argv[i], "--to=", 5)) args->to = argv[i] + 5;
-        else if (!strcmp(argv[i], "--no-verify-plan")) args->verify = false;
-        else if (args->path || (argv[i][0] == '-' && argv[i][1])) bad = true;
-        else args->path = argv[i];
-    }
-    return !bad && args->path && (!strcmp(args->to, "c") || !strcmp(args->to, "cuda"));
+static const ArgRow rows[] = {
+    {"FILE.hir|-", NULL, 0, ARG_INPUT, offsetof(Args, path), NULL},
+    {"--to", "c|cuda", 0, ARG_WORD, offsetof(Args, to), "print the host program (the default) or its CUDA text"},
+    {"--no-verify-plan", NULL, 0, ARG_OFF, offsetof(Args, verify), "leave the plan unchecked"},
+};
+
+static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, or the exit status
+    const ArgGroup group = HD_ARG_GROUP(rows, 0);
+    const Tool tool = {"heddle-translate", "prints the program of a plan", "Prints the program of a plan, the last IR.",
+                       &group, 1};
+    const int status = hd_args_read(&tool, a, argc, argv, args);
+    return status != -1 || args->path ? status : hd_args_bad(&tool, "an input file is missing after", tool.name);
 }
 
 // A module of another stage has no plan to verify: codegen says so.
@@ -28,27 +31,28 @@ static bool verify(Module *m) {
     return m->stage != STAGE_PLAN || (hd_pipeline_parse(m->cx, "verify-plan", &p) && hd_manager_run(m, &p, &options));
 }
 
-int main(int argc, char **argv) {
-    Args args;
-    if (!parse_args(argc, argv, &args)) {
-        fprintf(stderr, "usage: heddle-translate [--to=c|cuda] [--no-verify-plan] FILE.hir|-\n");
-        return 2;
-    }
-    Ctx *cx = hd_ctx_new();
+static int run(const Args *args, Ctx *cx) {
     size_t n = 0;
-    char *text = hd_read_file(cx->arena, args.path, &n);
+    char *text = hd_read_file(cx->arena, args->path, &n);
     if (!text) {
-        fprintf(stderr, "%s: %s\n", args.path, strerror(errno));
-        return 2;
+        fprintf(stderr, "error: cannot read '%s': %s\n", args->path, strerror(errno));
+        return 1;
     }
-    uint32_t base = hd_source_add(&cx->diags, args.path, text, n, 1);
+    uint32_t base = hd_source_add(&cx->diags, args->path, text, n, 1);
     Module *m = hd_parse_module(cx, text, n, base);
-    Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
-    bool ok = m && hd_verify(m) && (!args.verify || verify(m)) && hd_codegen_c(m, "", "", &c, &cuda);
-    if (ok) fputs(strcmp(args.to, "c") ? cuda.text : c.text, stdout);
-    Out errors = hd_out(cx->arena);
+    Out c = hd_out(cx->arena), cuda = hd_out(cx->arena), errors = hd_out(cx->arena);
+    bool ok = m && hd_verify(m) && (!args->verify || verify(m)) && hd_codegen_c(m, "", "", &c, &cuda);
+    if (ok) fputs(args->to == TO_C ? c.text : cuda.text, stdout);
     hd_diags_print(&cx->diags, &errors);
     fputs(errors.text, stderr);
-    hd_ctx_free(cx);
     return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    Args args = {.verify = true};
+    Ctx *cx = hd_ctx_new();
+    int status = read_arguments(&args, cx->arena, argc, argv);
+    if (status == -1) status = run(&args, cx);
+    hd_ctx_free(cx);
+    return status;
 }

@@ -1,9 +1,8 @@
-// nvrtc-check [--arch=sm_90] [--no-spills] FILE|-: compiles CUDA text with NVRTC, which needs no GPU, and prints what
-// each kernel uses. Exit status: 0 compiled, 1 compile errors (the log is on stderr) or spills with --no-spills, 2
-// usage, 77 no NVRTC here.
+// nvrtc-check: compiles CUDA text with NVRTC, which needs no GPU, and prints what each kernel uses. Exit status: 0
+// compiled, 1 compile errors (the log is on stderr) or spills with --no-spills, 2 usage, 77 no NVRTC here.
+#include "ir/base/args.h"
 #include <dlfcn.h>
 #include <glob.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,19 +108,31 @@ static int summary(const char *log) {
     return spills;
 }
 
+typedef struct { const char *arch, *path; bool no_spills; } Args;
+static const ArgRow rows[] = {
+    {"FILE|-", NULL, 0, ARG_INPUT, offsetof(Args, path), NULL},
+    {"--arch", "sm_90", 0, ARG_TEXT, offsetof(Args, arch), "architecture to compile for (default: sm_90)"},
+    {"--no-spills", NULL, 0, ARG_ON, offsetof(Args, no_spills), "exit with 1 when a kernel spills registers"},
+    {"HEDDLE_CUDA_PATH", NULL, 0, ARG_ENVIRONMENT, 0, "folder with NVIDIA's libraries"},
+};
+
+static int read_arguments(Args *args, int argc, char **argv) { // -1, or the exit status
+    const ArgGroup group = HD_ARG_GROUP(rows, 0);
+    const Tool tool = {"nvrtc-check", "compiles CUDA text with NVRTC",
+                       "Compiles CUDA text with NVRTC, which needs no GPU, and prints what each kernel uses. Exits with "
+                       "77 where there is no NVRTC.",
+                       &group, 1};
+    Arena *a = hd_arena_new();
+    const int status = hd_args_read(&tool, a, argc, argv, args);
+    hd_arena_free(a);
+    return status != -1 || args->path ? status : hd_args_bad(&tool, "an input file is missing after", tool.name);
+}
+
 int main(int argc, char **argv) {
-    const char *arch = "sm_90", *path = NULL;
-    bool no_spills = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strncmp(argv[i], "--arch=", 7)) arch = argv[i] + 7;
-        else if (!strcmp(argv[i], "--no-spills")) no_spills = true;
-        else if (argv[i][0] == '-' && argv[i][1]) path = NULL, i = argc;
-        else path = argv[i];
-    }
-    if (!path) {
-        fprintf(stderr, "usage: nvrtc-check [--arch=sm_90] [--no-spills] FILE|-\n");
-        return 2;
-    }
+    Args args = {.arch = "sm_90"};
+    const int usage = read_arguments(&args, argc, argv);
+    if (usage != -1) return usage;
+    const char *path = args.path;
     FILE *f = strcmp(path, "-") ? fopen(path, "rb") : stdin;
     char *text = f ? read_all(f) : NULL;
     if (!text) {
@@ -134,7 +145,7 @@ int main(int argc, char **argv) {
         return 77;
     }
     char target[64];
-    snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
+    snprintf(target, sizeof target, "--gpu-architecture=%s", args.arch);
     NvrtcProgram *p = NULL;
     int status = nvrtc.create(&p, text, path, 0, NULL, NULL);
     if (!status) status = nvrtc.compile(p, 3, (const char *const[]){target, "--ptxas-options=-v", "--std=c++17"});
@@ -148,6 +159,6 @@ int main(int argc, char **argv) {
     int spills = log ? summary(log) : 0;
     free(log);
     free(text);
-    if (no_spills && spills) fprintf(stderr, "nvrtc-check: %d kernels spill registers\n", spills);
-    return no_spills && spills ? 1 : 0;
+    if (args.no_spills && spills) fprintf(stderr, "nvrtc-check: %d kernels spill registers\n", spills);
+    return args.no_spills && spills ? 1 : 0;
 }

@@ -14,134 +14,67 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
-typedef enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_TABLE, EMIT_BINARY, N_EMITS } Emit;
-static const char *const emits[N_EMITS] = {"ast", "ir", "plan", "c", "cuda", "report", "table", "binary"};
+enum { EXIT_ERRORS = 1 };
+enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_TABLE, EMIT_BINARY, N_EMITS }; // as in rows
 
 typedef struct Arguments {
     ManagerArgs manager;
-    const char *input, *output, *target, *arch, *memory;
-    int64_t memory_bytes;
-    Emit emit;
-    VEC(SetOption) sets;
+    const char *input, *output, *arch;
+    int64_t memory;
+    int emit, target;
+    ArgList sets;
     bool split, verify_diagnostics;
 } Arguments;
 
-static void usage(FILE *to) {
-    Arena *a = hd_arena_new();
-    Out o = hd_out(a);
-    hd_puts(
-        &o,
-        "usage: heddlec FILE.hd [OPTION]...\n"
-        "Compiles a model description into a training program.\n\n"
-        "  -o FILE                      write the result there (default: a binary named after the input, texts to "
-        "standard output)\n"
-        "  --emit=KIND                  ast, ir, plan, c, cuda, report (JSON), table (the report to read) or binary\n"
-        "  --target=host|cuda           where the program runs (default: host)\n"
-        "  --arch=sm_90                 architecture of the cuda target\n"
-        "  --set KEY=VALUE              a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)\n"
-        "  --device-memory=SIZE         refuse a plan that needs more, such as 80GiB\n"
-        "  --split-input-file           the input is several files, separated by lines '// -----'\n"
-        "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n");
-    hd_manager_usage(&o);
-    hd_puts(&o, "  --help                       print this, and stop\n");
-    fputs(o.text, to);
-    hd_arena_free(a);
+#define FIELD(f) offsetof(Arguments, f)
+static const ArgRow rows[] = {
+    {"FILE.hd", NULL, 0, ARG_INPUT, FIELD(input), NULL},
+    {"--output", "FILE", 'o', ARG_TEXT, FIELD(output),
+     "write the result there (default: a binary named after the input, texts to standard output)"},
+    {"--emit", "ast|ir|plan|c|cuda|report|table|binary", 0, ARG_WORD, FIELD(emit),
+     "what to write; report is JSON, table is the report to read (default: binary)"},
+    {"--target", "host|cuda", 0, ARG_WORD, FIELD(target), "where the program runs (default: host)"},
+    {"--arch", "sm_90", 0, ARG_TEXT, FIELD(arch), "architecture of the cuda target"},
+    {"--set", "KEY=VALUE", 0, ARG_LIST, FIELD(sets),
+     "a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)"},
+    {"--device-memory", "SIZE", 0, ARG_SIZE, FIELD(memory), "refuse a plan that needs more, such as 80GiB"},
+    {"--split-input-file", NULL, 0, ARG_ON, FIELD(split),
+     "the input is several files, separated by lines '// -----'"},
+    {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
+     "compare what is reported with the comments // expected-error @+1 {{text}}"},
+    {"CC", NULL, 0, ARG_ENVIRONMENT, 0, "the C compiler, with options if need be (default: cc)"},
+    {"HEDDLE_HOME", NULL, 0, ARG_ENVIRONMENT, 0,
+     "folder of the runtime that programs link (default: found from where heddlec is)"},
+};
+
+static const char *word(const Arguments *args, Arena *a, size_t field) { // of --emit or --target
+    const ArgRow *r = rows;
+    while (r->kind != ARG_WORD || r->field != field) r++;
+    return hd_args_word(a, r, *(const int *)(const void *)((const char *)args + field));
 }
 
-static bool bad_usage(const char *what, const char *arg) {
-    fprintf(stderr, "error: %s '%s'; heddlec --help lists the options\n", what, arg);
-    return false;
-}
-
-enum { WITH_EMIT, WITH_TARGET, WITH_ARCH, WITH_MEMORY, WITH_SET, WITH_OUTPUT, N_WITH_VALUE };
-static const char *const with_value[N_WITH_VALUE] = {"--emit", "--target", "--arch", "--device-memory", "--set", "-o"};
-
-// Which of these stands at argv[*i], as NAME=VALUE or NAME VALUE: *v is the value, NULL when it is missing. -1: none of
-// them.
-static int option(int argc, char **argv, int *i, const char **v) {
-    for (int k = 0; k < N_WITH_VALUE; k++) {
-        const size_t n = strlen(with_value[k]);
-        const char *rest = argv[*i] + n;
-        if (strncmp(argv[*i], with_value[k], n) != 0 || (*rest && *rest != '=')) continue;
-        *v = *rest ? rest + 1 : *i + 1 < argc ? argv[++*i] : NULL;
-        return k;
-    }
-    return -1;
-}
-
-static bool parse_size(const char *text, int64_t *bytes) {
-    static const struct { const char *unit; double factor;
-    } units[] = {{"", 1},     {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
-                 {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
-    char *end;
-    double v = strtod(text, &end);
-    for (size_t k = 0; end != text && k < sizeof units / sizeof *units; k++) {
-        double total = v * units[k].factor;
-        if (strcmp(end, units[k].unit) || !(total >= 1 && total < 0x1p60)) continue;
-        *bytes = (int64_t)total;
-        return true;
-    }
-    return false;
-}
-
-static bool read_emit(const char *text, Emit *emit) {
-    for (int k = 0; k < N_EMITS; k++)
-        if (!strcmp(emits[k], text)) {
-            *emit = (Emit)k;
-            return true;
-        }
-    return bad_usage("--emit takes ast, ir, plan, c, cuda, report, table or binary, not", text);
-}
-
-static bool read_arguments(Arguments *args, Arena *a, int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        const char *arg = argv[i], *v = NULL;
-        OptionResult r = hd_manager_option(&args->manager, argc, argv, &i);
-        if (r == OPTION_BAD) return false;
-        if (r == OPTION_TAKEN) continue;
-        const int k = option(argc, argv, &i, &v);
-        if (k >= 0 && !v) return bad_usage("a value is missing after", arg);
-        if (k == WITH_EMIT) {
-            if (!read_emit(v, &args->emit)) return false;
-        } else if (k == WITH_TARGET) {
-            args->target = v;
-            if (strcmp(v, "host") && strcmp(v, "cuda")) return bad_usage("--target takes host or cuda, not", v);
-        } else if (k == WITH_ARCH) {
-            args->arch = v;
-        } else if (k == WITH_MEMORY) {
-            if (!parse_size(v, &args->memory_bytes))
-                return bad_usage("--device-memory takes a size such as 80GiB, not", v);
-        } else if (k == WITH_SET) {
-            hd_push(a, &args->sets, (SetOption){v});
-        } else if (k == WITH_OUTPUT) {
-            args->output = v;
-        } else if (!strcmp(arg, "--split-input-file")) {
-            args->split = true;
-        } else if (!strcmp(arg, "--verify-diagnostics")) {
-            args->verify_diagnostics = true;
-        } else if (arg[0] == '-' && arg[1]) {
-            return bad_usage("no option is called", arg);
-        } else if (args->input) {
-            return bad_usage("more than one input file:", arg);
-        } else {
-            args->input = arg;
-        }
-    }
+static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { // -1, or the exit status
+    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_manager_rows(FIELD(manager))};
+    const Tool tool = {"heddlec", "compiles a model description into a training program",
+                       "Compiles a model description into a training program.", groups, 2};
+    const int status = hd_args_read(&tool, a, argc, argv, args);
+    if (status != -1) return status;
     if (args->arch && strncmp(args->arch, "sm_", 3))
-        return bad_usage("--arch takes a name such as sm_90, not", args->arch);
+        return hd_args_bad(&tool, "--arch takes a name such as sm_90, not", args->arch);
     if (args->emit == N_EMITS)
         args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand: to look at what they do
-    if (args->emit == EMIT_CUDA && strcmp(args->target, "cuda"))
-        return bad_usage("--emit=cuda needs --target=cuda, not", args->target);
-    return args->input || args->manager.print_pipeline || bad_usage("an input file is missing after", "heddlec");
+    if (args->emit == EMIT_CUDA && !args->target)
+        return hd_args_bad(&tool, "--emit=cuda needs --target=cuda, not", "host");
+    if (!args->input && !args->manager.print_pipeline)
+        return hd_args_bad(&tool, "an input file is missing after", "heddlec");
+    return -1;
 }
 
 static void target_config(const Arguments *args, Module *m) {
     Attrs *attrs = &hd_config(m, "target")->attrs;
-    hd_set_word(m->cx, attrs, A_TARGET, args->target);
-    if (!strcmp(args->target, "cuda")) hd_set_word(m->cx, attrs, A_ARCH, args->arch ? args->arch : "sm_90");
-    if (args->memory_bytes) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory_bytes);
+    hd_set_word(m->cx, attrs, A_TARGET, word(args, m->cx->arena, FIELD(target)));
+    if (args->target) hd_set_word(m->cx, attrs, A_ARCH, args->arch ? args->arch : "sm_90");
+    if (args->memory) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory);
 }
 
 // What runs: the pipeline asked for; else none for the IR of the front end, and the whole compilation for all that
@@ -178,7 +111,8 @@ static bool emit_program(const Arguments *args, Module *m, double start, Out *ou
     hd_report(m, -1, &report, &table); // no times in programs: equal inputs make equal ones
     Out c = hd_out(a), cuda = hd_out(a);
     if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
-    if (args->emit == EMIT_BINARY) return hd_build_binary(m->cx, args->target, &c, binary_name(args, a));
+    if (args->emit == EMIT_BINARY)
+        return hd_build_binary(m->cx, word(args, a, FIELD(target)), &c, binary_name(args, a));
     const Out *text = args->emit == EMIT_C ? &c : &cuda;
     hd_putn(out, text->text, text->n);
     return true;
@@ -198,7 +132,9 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         hd_puts(out, "\n");
         return true;
     }
-    Module *m = hd_frontend_part(cx, args->input, text, len, first_line, args->sets.at, args->sets.n);
+    VEC(SetOption) sets = {0};
+    for (int i = 0; i < args->sets.n; i++) hd_push(cx->arena, &sets, (SetOption){args->sets.at[i]});
+    Module *m = hd_frontend_part(cx, args->input, text, len, first_line, sets.at, sets.n);
     if (!m) return false;
     target_config(args, m);
     if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
@@ -208,7 +144,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
     }
     if (m->stage != STAGE_PLAN) {
         hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage),
-                 emits[args->emit]);
+                 word(args, cx->arena, FIELD(emit)));
         return false;
     }
     return emit_program(args, m, start, out);
@@ -268,14 +204,10 @@ static int run(const Arguments *args, Arena *a) {
 int main(int argc, char **argv) {
     int narrowed;
     if (hd_reproducer_main(argc, argv, &narrowed)) return narrowed;
-    Arguments args = {.manager = hd_manager_args(), .target = "host", .emit = N_EMITS};
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help")) {
-            usage(stdout);
-            return 0;
-        }
+    Arguments args = {.manager = hd_manager_args(), .emit = N_EMITS};
     Arena *a = hd_arena_new();
-    int status = read_arguments(&args, a, argc, argv) ? run(&args, a) : EXIT_USAGE;
+    int status = read_arguments(&args, a, argc, argv);
+    if (status == -1) status = run(&args, a);
     hd_arena_free(a);
     return status;
 }

@@ -12,91 +12,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXIT_ERRORS = 1, EXIT_USAGE = 2 };
+enum { EXIT_ERRORS = 1 };
 
 typedef struct Arguments {
     ManagerArgs manager;
     const char *input, *output; // "-": standard input and output
     const char *pack;           // --pack: a CSV file
     int64_t capacity, seconds;  // --time-limit
-    bool json, table;           // --report: instead of the module
+    int report;                 // instead of the module
     bool split, verify_diagnostics, run_reproducer;
-    void (*list)(Out *);
+    bool list[4];
 } Arguments;
+enum { REPORT_JSON, REPORT_TEXT, NO_REPORT };
 
-static const struct { const char *name; void (*list)(Out *); const char *doc; } lists[] = {
-    {"--list-ops", hd_list_ops, "print the reference of ops, and stop"},
-    {"--list-attrs", hd_list_attrs, "print the reference of attributes, and stop"},
-    {"--list-symbols", hd_list_symbols, "print the reference of symbols, and stop"},
-    {"--list-passes", hd_pipeline_list, "print the reference of passes and pipelines, and stop"},
-};
+#define FIELD(f) offsetof(Arguments, f)
+static void (*const lists[])(Out *) = {hd_list_ops, hd_list_attrs, hd_list_symbols, hd_pipeline_list};
 enum { N_LISTS = sizeof lists / sizeof *lists };
+static const ArgRow rows[] = {
+    {"[FILE.hir|-]", NULL, 0, ARG_INPUT, FIELD(input), NULL},
+    {"--output", "FILE", 'o', ARG_TEXT, FIELD(output), "write the module there, not to standard output"},
+    {"--split-input-file", NULL, 0, ARG_ON, FIELD(split),
+     "the input is several modules, separated by lines '// -----'"},
+    {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
+     "compare what is reported with the comments // expected-error @+1 {{text}}"},
+    {"--run-reproducer", NULL, 0, ARG_ON, FIELD(run_reproducer), "take the pipeline from the first line of the input"},
+    {"--report", "json|text", 0, ARG_WORD, FIELD(report), "print what the plan costs, not the module"},
+    {"--pack", "FILE.csv", 0, ARG_TEXT, FIELD(pack),
+     "give the values of a file (columns id, lower, upper, size) offsets, and stop"},
+    {"--capacity", "BYTES", 0, ARG_COUNT, FIELD(capacity),
+     "--pack: stop as soon as they fit; exit with 1 when no such packing is found"},
+    {"--time-limit", "SECONDS", 0, ARG_COUNT, FIELD(seconds),
+     "--capacity: how long to search at most (default: 60)"},
+    {"--list-ops", NULL, 0, ARG_ON, FIELD(list[0]), "print the reference of ops, and stop"},
+    {"--list-attrs", NULL, 0, ARG_ON, FIELD(list[1]), "print the reference of attributes, and stop"},
+    {"--list-symbols", NULL, 0, ARG_ON, FIELD(list[2]), "print the reference of symbols, and stop"},
+    {"--list-passes", NULL, 0, ARG_ON, FIELD(list[3]), "print the reference of passes and pipelines, and stop"},
+};
 
-static void usage(FILE *to) {
-    Arena *a = hd_arena_new();
-    Out o = hd_out(a);
-    hd_puts(
-        &o,
-        "usage: heddle-opt [FILE.hir|-] [OPTION]...\n"
-        "Reads a module, runs passes over it and prints it. Without --pass-pipeline it only checks and prints.\n\n");
-    hd_puts(
-        &o,
-        "  -o FILE                      write the module there, not to standard output\n"
-        "  --split-input-file           the input is several modules, separated by lines '// -----'\n"
-        "  --verify-diagnostics         compare what is reported with the comments // expected-error @+1 {{text}}\n"
-        "  --run-reproducer             take the pipeline from the first line of the input\n"
-        "  --report=json|text           print what the plan costs, not the module\n"
-        "  --pack=FILE.csv              give the values of a file (columns id, lower, upper, size) offsets, and stop\n"
-        "  --capacity=BYTES             --pack: stop as soon as they fit; exit with 1 when no such packing is found\n"
-        "  --time-limit=SECONDS         --capacity: how long to search at most (default: 60)\n");
-    hd_manager_usage(&o);
-    for (int i = 0; i < N_LISTS; i++) hd_printf(&o, "  %-28s %s\n", lists[i].name, lists[i].doc);
-    hd_puts(&o, "  --help                       print this, and stop\n");
-    fputs(o.text, to);
-    hd_arena_free(a);
-}
-
-static bool bad_usage(const char *what, const char *arg) {
-    fprintf(stderr, "error: %s '%s'; heddle-opt --help lists the options\n", what, arg);
-    return false;
-}
-
-static bool read_count(const char *text, int64_t *n) {
-    char *end;
-    errno = 0;
-    *n = strtoll(text, &end, 10);
-    return end != text && !*end && errno == 0 && *n > 0;
-}
-
-static bool read_arguments(Arguments *args, int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        const char *arg = argv[i];
-        OptionResult r = hd_manager_option(&args->manager, argc, argv, &i);
-        if (r == OPTION_BAD) return false;
-        if (r == OPTION_TAKEN) continue;
-        int list = 0;
-        while (list < N_LISTS && strcmp(lists[list].name, arg) != 0) list++;
-        if (list < N_LISTS) args->list = lists[list].list;
-        else if (!strcmp(arg, "--split-input-file")) args->split = true;
-        else if (!strcmp(arg, "--verify-diagnostics")) args->verify_diagnostics = true;
-        else if (!strcmp(arg, "--run-reproducer")) args->run_reproducer = true;
-        else if (!strcmp(arg, "--report=json")) args->json = true;
-        else if (!strcmp(arg, "--report=text")) args->table = true;
-        else if (!strncmp(arg, "--pack=", 7)) args->pack = arg + 7;
-        else if (!strncmp(arg, "--capacity=", 11)) {
-            if (!read_count(arg + 11, &args->capacity)) return bad_usage("a number of bytes must follow the = of", arg);
-        } else if (!strncmp(arg, "--time-limit=", 13)) {
-            if (!read_count(arg + 13, &args->seconds))
-                return bad_usage("a number of seconds must follow the = of", arg);
-        } else if (!strcmp(arg, "-o") && i + 1 < argc) args->output = argv[++i];
-        else if (!strcmp(arg, "-o")) return bad_usage("a file name must follow", arg);
-        else if (arg[0] == '-' && arg[1]) return bad_usage("no option is called", arg);
-        else if (args->input) return bad_usage("more than one input file:", arg);
-        else args->input = arg;
-    }
-    if (args->run_reproducer && args->manager.pipeline)
-        return bad_usage("--run-reproducer brings its own pipeline, not", args->manager.pipeline);
-    return true;
+static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { // -1, or the exit status
+    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_manager_rows(FIELD(manager))};
+    const Tool tool = {"heddle-opt", "runs passes over the IR of Heddle",
+                       "Reads a module, runs passes over it and prints it. Without --pass-pipeline it only checks and "
+                       "prints.",
+                       groups, 2};
+    const int status = hd_args_read(&tool, a, argc, argv, args);
+    if (status == -1 && args->run_reproducer && args->manager.pipeline)
+        return hd_args_bad(&tool, "--run-reproducer brings its own pipeline, not", args->manager.pipeline);
+    return status;
 }
 
 // The pipeline in the first line of a reproducer, or NULL.
@@ -136,7 +98,8 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     hd_diags_print(&cx->diags, &diagnostics);
     fputs(diagnostics.text, stderr);
     if (!good) return false;
-    if (args->json || args->table) hd_report(m, -1, args->json ? out : NULL, args->json ? NULL : out);
+    const bool json = args->report == REPORT_JSON;
+    if (args->report != NO_REPORT) hd_report(m, -1, json ? out : NULL, json ? NULL : out);
     else hd_print_module(m, out);
     return true;
 }
@@ -174,8 +137,10 @@ static bool pack(const Arguments *args, const char *path, const char *text, Out 
 static int run(const Arguments *args, Arena *a) {
     Out out = hd_out(a);
     bool good = true;
-    if (args->list) {
-        args->list(&out);
+    int list = 0;
+    while (list < N_LISTS && !args->list[list]) list++;
+    if (list < N_LISTS) {
+        lists[list](&out);
     } else {
         size_t len = 0;
         const char *path = args->pack ? args->pack : args->input ? args->input : "-";
@@ -207,15 +172,10 @@ static int run(const Arguments *args, Arena *a) {
 int main(int argc, char **argv) {
     int narrowed;
     if (hd_reproducer_main(argc, argv, &narrowed)) return narrowed;
-    Arguments args = {.manager = hd_manager_args(), .seconds = 60};
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help")) {
-            usage(stdout);
-            return 0;
-        }
-    if (!read_arguments(&args, argc, argv)) return EXIT_USAGE;
+    Arguments args = {.manager = hd_manager_args(), .seconds = 60, .report = NO_REPORT};
     Arena *a = hd_arena_new();
-    int status = run(&args, a);
+    int status = read_arguments(&args, a, argc, argv);
+    if (status == -1) status = run(&args, a);
     hd_arena_free(a);
     return status;
 }

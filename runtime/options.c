@@ -1,5 +1,6 @@
 // Command line of a compiled program. One row per option; the help text is made from the rows.
 #include "runtime/options.h"
+#include "version.h"
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -27,7 +28,8 @@
     X(CHECK, "check", NULL, "stop at the first NaN or infinity and name the parameter")                                \
     X(PROFILE, "profile", "FILE", "time every action of the last step: Chrome trace JSON")                             \
     X(REPORT, "report", "[=json]", "print what the plan takes and stop: a text, or JSON")                              \
-    X(HELP, "help", NULL, "this text")
+    X(HELP, "help", NULL, "this text (-h)")                                                                            \
+    X(VERSION, "version", NULL, "the version of Heddle that this program was made with")
 
 enum {
 #define X(id, name, arg, doc) OPT_##id,
@@ -177,9 +179,10 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
     silent = !speaks;
     optind = 1;
     opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, ":", longs, NULL)) != -1;) {
-        if (id == OPT_HELP) {
-            if (speaks) usage(stdout, argv[0]);
+    for (int id; (id = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
+        if (id == OPT_HELP || id == 'h' || id == OPT_VERSION) {
+            if (speaks && id == OPT_VERSION) printf("%s, target %s, Heddle " HEDDLE_VERSION "\n", p->model, p->target);
+            else if (speaks) usage(stdout, argv[0]);
             return 1;
         }
         if (id == '?' || id == ':') return refuse_option(id, argv);

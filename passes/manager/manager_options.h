@@ -1,6 +1,7 @@
 // The command-line options of the pass manager, the same in heddlec and heddle-opt.
 #ifndef PASSES_MANAGER_MANAGER_OPTIONS_H
 #define PASSES_MANAGER_MANAGER_OPTIONS_H
+#include "ir/base/args.h"
 #include "passes/manager/manager.h"
 
 typedef struct ManagerArgs {
@@ -10,10 +11,5 @@ typedef struct ManagerArgs {
 } ManagerArgs;
 
 ManagerArgs hd_manager_args(void);
-
-typedef enum { OPTION_OTHER, OPTION_TAKEN, OPTION_BAD } OptionResult;
-// Reads argv[*i] when it is one of ours; a value may follow `=` or be the next argument, which is then skipped as well.
-// OPTION_BAD after saying on stderr what is wrong with it.
-OptionResult hd_manager_option(ManagerArgs *args, int argc, char *const *argv, int *i);
-void hd_manager_usage(Out *o); // one line an option
+ArgGroup hd_manager_rows(size_t base); // base: offset of the ManagerArgs in the tool's arguments
 #endif

@@ -242,10 +242,11 @@ TEST(what_cannot_be_narrowed_is_kept) {
 TEST(no_reproducer_leaves_none) {
     Arena *a = hd_arena_new();
     ManagerArgs args = hd_manager_args();
-    char *const argv[] = {"heddle-opt", "--no-reproducer"};
-    int i = 1, status = 0;
+    const ArgGroup group = hd_manager_rows(0);
+    char *argv[] = {"heddle-opt", "--no-reproducer"};
+    int status = 0;
     CHECK(args.options.reproducer);
-    CHECK(hd_manager_option(&args, 2, argv, &i) == OPTION_TAKEN);
+    CHECK_INT(hd_args_read(&(Tool){.name = "heddle-opt", .groups = &group, .n_groups = 1}, a, 2, argv, &args), -1);
     CHECK(!reproducer_of(a, crash, &args.options, &status));
     CHECK(WIFSIGNALED(status) || WEXITSTATUS(status));
     hd_arena_free(a);
