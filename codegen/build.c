@@ -15,8 +15,7 @@ enum { LEVELS = 6 }; // how far above the executable the runtime may lie
 typedef VEC(const char *) Words;
 typedef struct { const char *include, *archive; } Runtime;
 
-extern const unsigned char
-    hd_interface[]; // runtime/interface.cmake: the text of heddle.h and heddle_host.h; the library holds it as well
+extern const unsigned char hd_interface[]; // runtime/interface.cmake: the headers' text, which the library holds, too
 extern const unsigned long hd_interface_bytes;
 
 static void add_words(Ctx *cx, Words *w, const char *text) {
@@ -77,9 +76,9 @@ static bool append_file(const char *path, Out *o) { // false with errno
 static bool is_ours(Ctx *cx, const Runtime *r) {
     Arena *a = hd_arena_new();
     Out headers = hd_out(a), archive = hd_out(a);
-    const bool read = append_file(hd_sprintf(a, "%s/heddle.h", r->include), &headers) &&
-                      append_file(hd_sprintf(a, "%s/heddle_host.h", r->include), &headers) &&
-                      append_file(r->archive, &archive);
+    static const char *const names[] = {"dtypes.def", "heddle.h", "heddle_host.h"};
+    bool read = append_file(r->archive, &archive);
+    for (int i = 0; i < 3; i++) read = read && append_file(hd_sprintf(a, "%s/%s", r->include, names[i]), &headers);
     const char *other = NULL;
     if (!read)
         hd_error(cx, (Span){0, 0}, "cannot read the runtime (%s, headers in %s): %s", r->archive, r->include,

@@ -38,16 +38,6 @@ void hd_emit_string(Out *o, const char *text, const char *indent) {
     hd_puts(o, "\"");
 }
 
-const char *hd_emit_ctype(DType d) {
-    static const char *const text[] = {"float", "uint16_t", "uint16_t", "double", "int32_t", "uint8_t"};
-    return text[d];
-}
-
-const char *hd_emit_dtype(DType d) {
-    static const char *const text[] = {"HD_F32", "HD_BF16", "HD_F16", "HD_F64", "HD_I32", "HD_U8"};
-    return text[d];
-}
-
 const char *hd_emit_number(Arena *a, double v, bool f64) {
     if (isnan(v)) return f64 ? "(double)NAN" : "NAN";
     if (isinf(v)) return hd_sprintf(a, "%s%sINFINITY", v < 0 ? "-" : "", f64 ? "(double)" : "");

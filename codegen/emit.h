@@ -47,8 +47,8 @@ struct Emit {
 void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));                         // a statement and where it is from
 void hd_emit_string(Out *o, const char *text, const char *indent); // a C string literal, one line of `text` a line
-const char *hd_emit_ctype(DType d);                                 // "float", "uint16_t"
-const char *hd_emit_dtype(DType d);                                 // "HD_F32"
+static inline const char *hd_emit_ctype(DType d) { return hd_dtype_info(d)->c; }        // "float", "uint16_t"
+static inline const char *hd_emit_dtype(DType d) { return hd_dtype_info(d)->constant; } // "HD_F32"
 const char *hd_emit_number(Arena *a, double v, bool f64);           // a C literal of that value
 const char *hd_emit_kernel_name(Emit *e, const Func *k); // "k3_layer_norm": a C identifier, unique in the module
 

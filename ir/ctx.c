@@ -9,9 +9,10 @@ struct Interned { StrEntry **slot; uint32_t cap, n; };
 typedef struct TypeEntry { struct TypeEntry *next; Type type; } TypeEntry;
 struct TypeTable { TypeEntry *slot[512]; };
 
-static const struct { const char *text; int bytes; bool is_float; } dtypes[] = {
-#define DTYPE(id, text, bytes, is_float) {text, bytes, is_float},
-#include "ir/types.def"
+static const DTypeInfo dtypes[] = {
+#define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, ...)                                    \
+    {#text, bytes, mantissa, exponent, largest, TY_##computed, "HD_" #id, #c, #cuda},
+#include "runtime/dtypes.def"
 #undef DTYPE
 };
 
@@ -153,9 +154,7 @@ int64_t hd_type_rows(const Type *t) {
     return n;
 }
 
-const char *hd_dtype_text(DType d) { return dtypes[d].text; }
-int hd_dtype_bytes(DType d) { return dtypes[d].bytes; }
-bool hd_dtype_is_float(DType d) { return dtypes[d].is_float; }
+const DTypeInfo *hd_dtype_info(DType d) { return &dtypes[d]; }
 
 bool hd_dtype_parse(const char *text, DType *d) {
     for (int i = 0; i < N_DTYPES; i++)

@@ -9,8 +9,8 @@
 #include "ir/base/vec.h"
 
 typedef enum {
-#define DTYPE(id, text, bytes, is_float) TY_##id,
-#include "ir/types.def"
+#define DTYPE(id, ...) TY_##id,
+#include "runtime/dtypes.def"
 #undef DTYPE
     N_DTYPES
 } DType;
@@ -158,9 +158,18 @@ int64_t hd_type_bytes(const Type *t);
 int64_t hd_type_rows(const Type *t); // product of all dimensions but the last (1 for rank 0 and 1)
 int64_t hd_type_cols(const Type *t); // the last dimension (1 for rank 0)
 const char *hd_type_text(Ctx *cx, const Type *t);
-const char *hd_dtype_text(DType d);
-int hd_dtype_bytes(DType d);
-bool hd_dtype_is_float(DType d);
+typedef struct { // a row of runtime/dtypes.def
+    const char *text;
+    int bytes, mantissa, exponent;
+    double largest;
+    DType computed;
+    const char *constant, *c, *cuda; // "HD_BF16", "uint16_t", "bf16"
+} DTypeInfo;
+const DTypeInfo *hd_dtype_info(DType d);
+static inline const char *hd_dtype_text(DType d) { return hd_dtype_info(d)->text; }
+static inline int hd_dtype_bytes(DType d) { return hd_dtype_info(d)->bytes; }
+static inline bool hd_dtype_is_float(DType d) { return hd_dtype_info(d)->exponent > 0; }
+static inline DType hd_dtype_computed(DType d) { return hd_dtype_info(d)->computed; }
 bool hd_dtype_parse(const char *text, DType *d);
 const Type *hd_type_broadcast(Ctx *cx, const Type *a,
                               const Type *b); // numpy; dtype of a; NULL when the shapes do not fit

@@ -135,7 +135,12 @@ static const Type *type(Parser *ps) {
     DType d;
     int64_t dim[HD_MAX_RANK];
     int rank = 0;
-    if (!hd_dtype_parse(name, &d)) FAIL(ps, lo, "no element type '%s'; there are f32, bf16, f16, f64, i32, u8", name);
+#define DTYPE(id, text, ...) ", " #text
+    static const char known[] =
+#include "runtime/dtypes.def"
+        ;
+#undef DTYPE
+    if (!hd_dtype_parse(name, &d)) FAIL(ps, lo, "no element type '%s'; there are %s", name, known + 2);
     if (accept(ps, "[")) {
         do {
             if (rank == HD_MAX_RANK) FAIL(ps, lo, "more than %d axes", HD_MAX_RANK);

@@ -7,7 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum { HD_F32, HD_BF16, HD_F16, HD_F64, HD_I32, HD_U8 } HdDtype; // the order of ir/types.def
+typedef enum {
+#define DTYPE(id, ...) HD_##id,
+#include "dtypes.def" // beside this file wherever that is installed
+#undef DTYPE
+} HdDtype;
 
 typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int64_t offset; } HdTensor;
 

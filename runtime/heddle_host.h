@@ -45,6 +45,15 @@ static inline uint16_t hd_to_f16(float f) {
     return (uint16_t)(sign | (magnitude >= 0x477ff000u ? large : finite));
 }
 
+static inline float hd_from_f32(float f) { return f; }
+static inline float hd_to_f32(float f) { return f; }
+static inline float hd_from_f64(double d) { return (float)d; }
+static inline double hd_to_f64(float f) { return (double)f; }
+static inline float hd_from_i32(int32_t i) { return (float)i; }
+static inline int32_t hd_to_i32(float f) { return (int32_t)f; }
+static inline float hd_from_u8(uint8_t i) { return (float)i; }
+static inline uint8_t hd_to_u8(float f) { return (uint8_t)f; }
+
 static inline float hd_round_bf16(float f) { return hd_from_bf16(hd_to_bf16(f)); }
 static inline float hd_round_f16(float f) { return hd_from_f16(hd_to_f16(f)); }
 

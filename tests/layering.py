@@ -18,7 +18,11 @@ EDGES = {
     "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
 }
 # Readers of a finished plan that codegen may use as well.
+# What the compiler and the runtime share, beside the runtime that stands alone: a table of element types.
+SHARED = {"runtime/dtypes.def"}
 PLAN_READERS = {"passes/plan.h", "passes/select/workspace.h"}
+# A header that is installed names what is installed beside it without a folder.
+BESIDE = {"runtime/heddle.h": {"dtypes.def"}}
 # Drivers only parse arguments and call: they see every layer.
 DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -48,10 +52,10 @@ def check(root):
         for included, line in includes:
             target = included.split("/")[0]
             if os.path.basename(included) in generated or not os.path.exists(os.path.join(root, included)):
-                if "/" not in included and os.path.exists(os.path.join(root, os.path.dirname(path), included)):
+                if "/" not in included and included not in BESIDE.get(path, ()) and os.path.exists(os.path.join(root, os.path.dirname(path), included)):
                     errors.append(f'{path}:{line}: "{included}" must be named from the root: "{os.path.dirname(path)}/{included}"')
                 continue
-            if path in DRIVERS or target in EDGES[folder]:
+            if path in DRIVERS or target in EDGES[folder] or (folder == "ir" and included in SHARED):
                 continue
             if folder == "codegen" and included in PLAN_READERS:
                 continue

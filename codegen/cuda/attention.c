@@ -64,12 +64,7 @@ static const char *defines(Emit *e, const AttentionShape *s, bool fast, const ch
     hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_SCALE %s\n", s->causal,
               hd_emit_number(e->a, (double)(float)s->scale, false));
     if (fast && s->dtype == TY_F16) hd_puts(&t, "#define ATT_F16 1\n");
-    if (!fast)
-        hd_printf(&t, "#define ATT_ELEM %d\n",
-                  s->dtype == TY_BF16  ? 1
-                  : s->dtype == TY_F16 ? 2
-                  : s->dtype == TY_F64 ? 3
-                                       : 0);
+    if (!fast) hd_printf(&t, "#define ATT_ELEM %s\n", hd_cuda_type(s->dtype));
     return t.text;
 }
 

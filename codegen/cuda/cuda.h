@@ -52,6 +52,6 @@ EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 
 int64_t hd_cuda_shared_bytes(const Emit *e); // the most shared memory that a block of the architecture can have
-const char *hd_cuda_type(DType d);    // the stored type: "bf16", "float"
-const char *hd_cuda_compute(DType d); // the type in which it is computed: "float", "double", "int"
+static inline const char *hd_cuda_type(DType d) { return hd_dtype_info(d)->cuda; } // the stored type: "bf16", "float"
+static inline const char *hd_cuda_compute(DType d) { return hd_cuda_type(hd_dtype_computed(d)); }
 #endif

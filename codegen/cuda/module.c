@@ -7,13 +7,6 @@
 
 enum { UNIT_WEIGHT = 6 }; // kernels of a translation unit
 
-const char *hd_cuda_type(DType d) {
-    static const char *const text[] = {"float", "bf16", "f16", "double", "int", "unsigned char"};
-    return text[d];
-}
-
-const char *hd_cuda_compute(DType d) { return d == TY_F64 ? "double" : d == TY_I32 || d == TY_U8 ? "int" : "float"; }
-
 CudaModule *hd_cuda_module(Emit *e) {
     if (!e->state) e->state = HD_NEW(e->a, CudaModule);
     return e->state;

@@ -15,8 +15,6 @@ typedef struct {
     int *column_of;
 } Lowering; // by value id; -1: none
 
-static DType compute_dtype(DType d) { return d == TY_F64 || d == TY_I32 ? d : d == TY_U8 ? TY_I32 : TY_F32; }
-
 static RowNode *at(Lowering *l, int node) { return &l->p->nodes.at[node]; }
 
 static int add(Lowering *l, RowNode n) {
@@ -172,7 +170,7 @@ static void rope(Lowering *l, const Op *o, const int *in) {
 
 static void elementwise(Lowering *l, const Op *o, const int *in) {
     const OpInfo *info = hd_op_info(o->kind);
-    DType d = compute_dtype(o->out[0]->type->dtype);
+    DType d = hd_dtype_computed(o->out[0]->type->dtype);
     Out t = hd_out(l->a);
     hd_printf(&t, "h_%s%s(", info->mnemonic, d == TY_F64 ? "_d" : "");
     for (int i = 0; i < o->n_in; i++) hd_printf(&t, "%s$%d", i ? ", " : "", i);
@@ -189,13 +187,11 @@ static void elementwise(Lowering *l, const Op *o, const int *in) {
 // Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, also one to the type a value has
 // already.
 static void cast(Lowering *l, const Op *o, const int *in) {
-    DType to = o->out[0]->type->dtype, d = compute_dtype(to), from = at(l, in[0])->dtype;
-    const char *type = to == TY_BF16 ? "bf16" : to == TY_F16 ? "f16" : to == TY_U8 ? "unsigned char" : NULL;
+    DType to = o->out[0]->type->dtype, d = hd_dtype_computed(to), from = at(l, in[0])->dtype;
     int n = in[0];
-    if (d != from)
-        n = EXPR(d, 1, hd_sprintf(l->a, "(%s)$0", d == TY_F64 ? "double" : d == TY_I32 ? "int" : "float"), n);
+    if (d != from) n = EXPR(d, 1, hd_sprintf(l->a, "(%s)$0", hd_dtype_info(d)->cuda), n);
     bool exact = (at(l, n)->kind == NODE_LOAD || at(l, n)->kind == NODE_GATHER) && at(l, n)->stored == to;
-    if (type && !exact) n = EXPR(d, 1, hd_sprintf(l->a, "widen(Narrow<%s>::from($0))", type), n);
+    if (d != to && !exact) n = EXPR(d, 1, hd_sprintf(l->a, "widen(Narrow<%s>::from($0))", hd_dtype_info(to)->cuda), n);
     l->node_of[o->out[0]->id] = n;
 }
 
@@ -218,7 +214,7 @@ static void row_reduce(Lowering *l, const Op *o, const int *in) {
 static void embedding(Lowering *l, const Op *o, const int *in) {
     DType d = o->out[0]->type->dtype;
     RowNode n = {.kind = NODE_GATHER,
-                 .dtype = compute_dtype(d),
+                 .dtype = hd_dtype_computed(d),
                  .stored = d,
                  .cls = CLASS_FULL,
                  .n_in = 1,
@@ -229,7 +225,7 @@ static void embedding(Lowering *l, const Op *o, const int *in) {
 }
 
 static void constant(Lowering *l, const Op *o) {
-    DType d = compute_dtype(o->out[0]->type->dtype);
+    DType d = hd_dtype_computed(o->out[0]->type->dtype);
     RowNode n = {
         .kind = NODE_EXPR, .dtype = d, .cls = CLASS_SCALAR, .text = literal(l, d, hd_float(&o->attrs, A_VALUE, 0))};
     l->node_of[o->out[0]->id] = add(l, n);
@@ -296,7 +292,8 @@ static void load_argument(Lowering *l, const Value *v) {
                 else element = true;
             }
     if (table && !row && !col && !element) return; // reached through its gather only
-    RowNode n = {.kind = NODE_LOAD, .dtype = compute_dtype(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
+    RowNode n = {
+        .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
     n.cls = row ? CLASS_ROW : col ? CLASS_COLUMN : class_of(l->p, v->type, &n.period);
     l->node_of[v->id] = add(l, n);
 }

@@ -1,18 +1,14 @@
 // What both kinds of host kernels share, and the order in which they are printed.
 #include "codegen/host/host.h"
 
-const char *hd_host_compute_type(DType d) { return d == TY_F64 ? "double" : d == TY_I32 ? "int32_t" : "float"; }
+static bool converted(DType d) { return hd_dtype_is_float(d) && hd_dtype_computed(d) != d; }
 
 const char *hd_host_load(Arena *a, DType d, const char *place) {
-    if (d == TY_BF16) return hd_sprintf(a, "hd_from_bf16(%s)", place);
-    if (d == TY_F16) return hd_sprintf(a, "hd_from_f16(%s)", place);
-    return place;
+    return converted(d) ? hd_sprintf(a, "hd_from_%s(%s)", hd_dtype_text(d), place) : place;
 }
 
 const char *hd_host_store(Arena *a, DType d, DType from, const char *value) {
-    const char *narrow = from == TY_F32 ? "" : "(float)";
-    if (d == TY_BF16) return hd_sprintf(a, "hd_to_bf16(%s%s)", narrow, value);
-    if (d == TY_F16) return hd_sprintf(a, "hd_to_f16(%s%s)", narrow, value);
+    if (converted(d)) return hd_sprintf(a, "hd_to_%s(%s%s)", hd_dtype_text(d), from == TY_F32 ? "" : "(float)", value);
     if (d == from) return value;
     return hd_sprintf(a, "(%s)%s", hd_emit_ctype(d), value);
 }

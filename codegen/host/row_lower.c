@@ -19,10 +19,8 @@ static const char *text(RowKernel *rk, const char *fmt, ...) {
 
 // --- adding cells
 
-static DType compute_type(DType d) { return d == TY_F64 || d == TY_I32 ? d : TY_F32; }
-
 static int add(RowKernel *rk, CellKind kind, DType type, const char *s) {
-    Cell c = {.kind = kind, .type = compute_type(type), .text = s, .operand = -1};
+    Cell c = {.kind = kind, .type = hd_dtype_computed(type), .text = s, .operand = -1};
     hd_push(rk->e->a, &rk->cells, c);
     return rk->cells.n - 1;
 }
@@ -145,9 +143,9 @@ static int function(RowKernel *rk, const Op *o, const int *in) {
 
 static int cast(RowKernel *rk, const Op *o, int in) {
     DType to = o->out[0]->type->dtype, from = rk->cells.at[in].type;
-    if (to == TY_BF16) return EXPR(rk, TY_F32, from == TY_F32 ? "hd_round_bf16($0)" : "hd_round_bf16((float)$0)", in);
-    if (to == TY_F16) return EXPR(rk, TY_F32, from == TY_F32 ? "hd_round_f16($0)" : "hd_round_f16((float)$0)", in);
-    if (compute_type(to) == from) return in;
+    if (hd_dtype_is_float(to) && hd_dtype_computed(to) != to)
+        return EXPR(rk, TY_F32, text(rk, "hd_round_%s(%s$0)", hd_dtype_text(to), from == TY_F32 ? "" : "(float)"), in);
+    if (hd_dtype_computed(to) == from) return in;
     return EXPR(rk, to, text(rk, "(%s)$0", hd_host_compute_type(to)), in);
 }
 
@@ -165,7 +163,7 @@ static const char *suffix(DType t) { return t == TY_F64 ? "_d" : ""; }
 static const char *literal(RowKernel *rk, double v, DType t) { return hd_emit_number(rk->e->a, v, t == TY_F64); }
 
 static void norm(RowKernel *rk, const Op *o, const int *in, int out[]) {
-    DType t = compute_type(o->in[0]->type->dtype);
+    DType t = hd_dtype_computed(o->in[0]->type->dtype);
     bool centred = o->kind == OP_LAYER_NORM;
     const char *n = text(rk, "%lld", ll(rk->cols)), *nf = literal(rk, (double)rk->cols, t), *one = literal(rk, 1, t);
     const char *root = t == TY_F64 ? "sqrt" : "sqrtf", *eps = literal(rk, hd_float(&o->attrs, A_EPS, 0), t);
@@ -186,7 +184,7 @@ static void norm(RowKernel *rk, const Op *o, const int *in, int out[]) {
 }
 
 static void norm_grad(RowKernel *rk, const Op *o, const int *in, int out[]) { // dy, x, weight, [mean,] 1/std
-    DType t = compute_type(o->in[0]->type->dtype);
+    DType t = hd_dtype_computed(o->in[0]->type->dtype);
     bool centred = o->kind == OP_LAYER_NORM_GRAD;
     const char *n = text(rk, "%lld", ll(rk->cols)), *nf = literal(rk, (double)rk->cols, t), *s = suffix(t);
     int rstd = in[centred ? 4 : 3];
@@ -205,7 +203,7 @@ static void norm_grad(RowKernel *rk, const Op *o, const int *in, int out[]) { //
 
 static int softmax(RowKernel *rk, const Op *o, int x) {
     const Type *ty = o->in[0]->type;
-    DType t = compute_type(ty->dtype);
+    DType t = hd_dtype_computed(ty->dtype);
     const char *s = suffix(t), *e = t == TY_F64 ? "exp" : "hd_exp", *zero = literal(rk, 0, t);
     x = as_wide(rk, x);
     int p;
@@ -225,14 +223,14 @@ static int softmax(RowKernel *rk, const Op *o, int x) {
 }
 
 static int softmax_grad(RowKernel *rk, const Op *o, const int *in) { // dy, y
-    DType t = compute_type(o->in[0]->type->dtype);
+    DType t = hd_dtype_computed(o->in[0]->type->dtype);
     int s = reduce(rk, t, text(rk, "hd_row_dot%s($0, $1, %lld)", suffix(t), ll(rk->cols)), in[0], in[1], -1);
     return EXPR(rk, t, "$0 * ($1 - $2)", in[1], in[0], s);
 }
 
 static int rope(RowKernel *rk, const Op *o, int x) {
     const Type *ty = o->in[0]->type;
-    DType t = compute_type(ty->dtype);
+    DType t = hd_dtype_computed(ty->dtype);
     int64_t half = rk->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, seq = ty->dim[ty->rank - 2];
     int n = rk->setup.n;
     const char *rates = text(rk, "double rate%d[%lld];\n    hd_rope_rates(rate%d, %lld, %s);", n, ll(half), n, ll(half),
@@ -247,7 +245,7 @@ static int rope(RowKernel *rk, const Op *o, int x) {
 static int constant(RowKernel *rk, const Op *o) {
     DType d = o->out[0]->type->dtype;
     double v = hd_float(&o->attrs, A_VALUE, 0);
-    return add(rk, CELL_NARROW, d, d == TY_I32 ? text(rk, "%lld", (long long)v) : literal(rk, v, compute_type(d)));
+    return add(rk, CELL_NARROW, d, d == TY_I32 ? text(rk, "%lld", (long long)v) : literal(rk, v, hd_dtype_computed(d)));
 }
 
 static int iota(RowKernel *rk, const Op *o) { // read by an embedding it counts rows, else columns
@@ -258,7 +256,7 @@ static int iota(RowKernel *rk, const Op *o) { // read by an embedding it counts 
 }
 
 static int row_reduction(RowKernel *rk, const Op *o, int x) {
-    DType t = compute_type(o->in[0]->type->dtype);
+    DType t = hd_dtype_computed(o->in[0]->type->dtype);
     const char *name = o->kind == OP_REDUCE_MAX ? "hd_row_max" : "hd_row_sum";
     return reduce(rk, t, text(rk, "%s%s($0, %lld)", name, suffix(t), ll(rk->cols)), x, -1, -1);
 }

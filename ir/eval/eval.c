@@ -42,26 +42,17 @@ double hd_eval_elt(OpKind k, bool f32, double a, double b, double c) {
 }
 
 // --- rounding
-// To `bits` significant bits, with subnormals below 2^(min_exponent - 1), ties to even (the default rounding of
-// nearbyint).
-static double round_bits(double v, int bits, int min_exponent, double largest) {
-    if (!isfinite(v) || v == 0.0) return v;
-    int exponent;
-    frexp(v, &exponent);
-    int unit = (exponent > min_exponent ? exponent : min_exponent) - bits;
-    double r = ldexp(nearbyint(ldexp(v, -unit)), unit);
-    return fabs(r) > largest ? copysign((double)INFINITY, v) : r;
-}
-
 double hd_round(DType d, double v) {
-    switch (d) {
-    case TY_F32: return (double)(float)v;
-    case TY_BF16: return round_bits(v, 8, -125, 0x1.fep127);
-    case TY_F16: return round_bits(v, 11, -13, 65504.0);
-    case TY_I32:
-    case TY_U8: return trunc(v);
-    default: return v;
-    }
+    if (d == TY_F64) return v;
+    if (d == TY_F32) return (double)(float)v;
+    const DTypeInfo *t = hd_dtype_info(d);
+    if (!t->exponent) return trunc(v);
+    if (!isfinite(v) || v == 0.0) return v;
+    int exponent, least = 3 - (1 << (t->exponent - 1)); // of a normal number, as frexp counts
+    frexp(v, &exponent);
+    int unit = (exponent > least ? exponent : least) - (t->mantissa + 1);
+    double r = ldexp(nearbyint(ldexp(v, -unit)), unit); // ties to even: the default rounding of nearbyint
+    return fabs(r) > t->largest ? copysign((double)INFINITY, v) : r;
 }
 
 static void round_tensor(const Eval *e, DType d, Tensor t) {

@@ -1,6 +1,6 @@
 // Reading safetensors: a small strict JSON reader for the header's fixed grammar, every offset checked against the
 // file.
-#include "runtime/heddle.h"
+#include "runtime/dtypes.h"
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -106,13 +106,19 @@ static bool metadata(Json *j) {
     return take(j, '}');
 }
 
+static const HdDtypeInfo *known(const char *dtype) {
+    for (int i = 0; i < HD_DTYPES; i++)
+        if (!strcmp(dtype, hd_dtypes[i].safetensors)) return &hd_dtypes[i];
+    return NULL;
+}
+
 static int64_t width(const char *dtype) {
     static const struct { const char *name; int64_t bytes;
-    } widths[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2},    {"I64", 8},
-                  {"I32", 4}, {"I16", 2}, {"I8", 1},  {"U8", 1},      {"BOOL", 1},
-                  {"U16", 2}, {"U32", 4}, {"U64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        if (!strcmp(dtype, widths[i].name)) return widths[i].bytes;
+    } others[] = {{"I64", 8}, {"U64", 8},  {"U32", 4},     {"I16", 2},    {"U16", 2},
+                  {"I8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    if (known(dtype)) return (int64_t)known(dtype)->bytes;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(dtype, others[i].name)) return others[i].bytes;
     return 0;
 }
 
@@ -244,33 +250,10 @@ const char *hd_st_meta(const StFile *f, const char *key) {
     return NULL;
 }
 
-static float from_f16(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023, bits;
-    float f;
-    if (!e) { // zero or subnormal: m * 2^-24
-        f = (float)m * 0x1p-24f;
-        return sign ? -f : f;
-    }
-    bits = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 bool hd_st_floats(const StFile *f, const StTensor *t, int64_t first, int64_t count, float *out) {
-    const unsigned char *p = f->data + t->begin;
-    if (!strcmp(t->dtype, "F32")) {
-        memcpy(out, p + first * 4, (size_t)count * 4);
-        return true;
-    }
-    bool bf16 = !strcmp(t->dtype, "BF16");
-    if (!bf16 && strcmp(t->dtype, "F16")) return false;
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t h;
-        memcpy(&h, p + (first + i) * 2, 2);
-        uint32_t bits = (uint32_t)h << 16;
-        if (bf16) memcpy(&out[i], &bits, 4);
-        else out[i] = from_f16(h);
-    }
+    const HdDtypeInfo *d = known(t->dtype);
+    if (!d || !d->fits_f32) return false;
+    hd_load_f32((HdDtype)(d - hd_dtypes), f->data + t->begin, first, count, out);
     return true;
 }
 

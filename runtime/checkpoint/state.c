@@ -1,6 +1,7 @@
 // Which elements of a parameter a rank holds, where, and how they are written.
 #include "runtime/checkpoint/state.h"
 #include "runtime/checkpoint/pieces.h"
+#include "runtime/dtypes.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,14 +36,14 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
     return hd_sharded(b, role) ? hd_shard_span(b, q, x->shard_index) : (HdSpan){0, q->count};
 }
 
-static bool is_half(const HdBucket *b, HdRole role) {
-    return (role == HD_COMPUTE || role == HD_NEXT) && b->compute_dtype != HD_F32;
+static HdDtype dtype_of(const HdBucket *b, HdRole role) {
+    return role == HD_COMPUTE || role == HD_NEXT ? b->compute_dtype : HD_F32;
 }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
     const HdBucket *b = bucket(x, q);
     const int64_t before = hd_sharded(b, role) ? x->shard_index * b->shard : 0;
-    return hd_home(b, role) + (q->at + element - before) * (is_half(b, role) ? 2 : 4);
+    return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[dtype_of(b, role)].bytes;
 }
 
 static HdSpan weights_span(const HdExec *x,
@@ -70,37 +71,14 @@ bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
 
 // --- weights
 
-static uint16_t to_bf16(float f) { // round to nearest even; NaN stays NaN
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 64);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-
-static uint16_t to_f16(float f) { // round to nearest even
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    uint16_t sign = (uint16_t)(u >> 16 & 0x8000);
-    u &= 0x7fffffffu;
-    if (u > 0x7f800000u) return (uint16_t)(sign | 0x7e00);
-    if (u >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); // rounds past the largest, 65504
-    if (u < 0x38800000u) {                                  // subnormal: a multiple of 2^-24
-        float a;
-        memcpy(&a, &u, 4);
-        return (uint16_t)(sign | (uint16_t)lrintf(a * 0x1p24f));
-    }
-    return (uint16_t)(sign | (uint16_t)((u + 0xfffu + (u >> 13 & 1) - 0x38000000u) >> 13));
-}
-
-static bool write_half(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n) {
-    uint16_t *h = malloc((size_t)n * 2);
-    if (!h) {
-        hd_fail("out of memory");
-        return false;
-    }
-    for (int64_t i = 0; i < n; i++) h[i] = dtype == HD_BF16 ? to_bf16(v[i]) : to_f16(v[i]);
-    const bool ok = x->program->backend->write(x, offset, h, (size_t)n * 2);
-    free(h);
+static bool write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, int64_t n) {
+    const size_t bytes = (size_t)n * hd_dtypes[dtype].bytes;
+    if (dtype == HD_F32) return x->program->backend->write(x, offset, v, bytes);
+    void *narrow = malloc(bytes);
+    if (!narrow) return hd_fail("out of memory"), false;
+    hd_store_f32(dtype, v, n, narrow, 0);
+    const bool ok = x->program->backend->write(x, offset, narrow, bytes);
+    free(narrow);
     return ok;
 }
 
@@ -113,9 +91,7 @@ bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const
         if (!here.count) continue;
         const int64_t place = hd_place(x, q, role, here.first);
         const float *from = v + (here.first - first);
-        if (is_half(b, role) ? !write_half(x, b->compute_dtype, place, from, here.count)
-                             : !x->program->backend->write(x, place, from, (size_t)here.count * 4))
-            return false;
+        if (!write_as(x, dtype_of(b, role), place, from, here.count)) return false;
     }
     return true;
 }

@@ -17,9 +17,6 @@
 
 enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, LARGE_BYTES = 64 << 10 };
 
-static const int nccl_type[] = {[HD_F32] = HD_ncclFloat32, [HD_BF16] = HD_ncclBfloat16, [HD_F16] = HD_ncclFloat16,
-                                [HD_F64] = HD_ncclFloat64, [HD_I32] = HD_ncclInt32, [HD_U8] = HD_ncclUint8};
-
 static bool nccl_failed(HdCuda *x, NcResult r, const char *what, const HdComm *c) {
     const char *more = x->api.ncclGetLastError(NULL);
     hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, c->ranks, x->api.ncclGetErrorString(r),
@@ -143,14 +140,15 @@ static bool connect_one(HdCuda *x, int i) {
 
 static bool all_gather(HdCuda *x, int stream, int comm, HdDtype dt, const void *part, void *whole, size_t count) {
     if (!enter(x)) return false;
-    const NcResult r = x->api.ncclAllGather(part, whole, count, nccl_type[dt], x->comms.comm[comm], x->streams[stream]);
+    const NcResult r =
+        x->api.ncclAllGather(part, whole, count, hd_dtypes[dt].nccl, x->comms.comm[comm], x->streams[stream]);
     leave(x);
     return settle(x, comm, r, "all_gather", ISSUE_SECONDS);
 }
 
 static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const void *whole, void *part, size_t count) {
     if (!enter(x)) return false;
-    const NcResult r = x->api.ncclReduceScatter(whole, part, count, nccl_type[dt], HD_ncclSum, x->comms.comm[comm],
+    const NcResult r = x->api.ncclReduceScatter(whole, part, count, hd_dtypes[dt].nccl, HD_ncclSum, x->comms.comm[comm],
                                                 x->streams[stream]);
     leave(x);
     return settle(x, comm, r, "reduce_scatter", ISSUE_SECONDS);
@@ -249,7 +247,7 @@ void hd_comms_close(HdCuda *x) {
 void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t count) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed || count == 0) return;
-    const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
+    const size_t bytes = (size_t)count * hd_dtypes[dt].bytes;
     if (bytes >= x->comms.skip_from) {
         for (int r = 0; r < h->program->comms[comm].ranks; r++)
             hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
@@ -267,7 +265,7 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
 void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_t whole, uint64_t part, int64_t count) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed || count == 0) return;
-    const size_t bytes = (size_t)count * hd_cuda_dtype_bytes(dt);
+    const size_t bytes = (size_t)count * hd_dtypes[dt].bytes;
     const int own = shared(h->program, comm);
     if (bytes >= x->comms.skip_from || !x->comms.comm[own]) {
         if (part != whole) hd_cuda_copy(h, stream, part, whole, bytes);

@@ -16,16 +16,6 @@ double hd_cuda_now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-const char *hd_cuda_dtype_name(HdDtype t) {
-    static const char *const names[] = {"f32", "bf16", "f16", "f64", "i32", "u8"};
-    return names[t];
-}
-
-size_t hd_cuda_dtype_bytes(HdDtype t) {
-    static const size_t bytes[] = {4, 2, 2, 8, 4, 1};
-    return bytes[t];
-}
-
 void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     char what[4000];
     va_list ap;

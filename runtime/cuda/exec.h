@@ -3,7 +3,7 @@
 #define RUNTIME_CUDA_EXEC_H
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cache.h"
-#include "runtime/heddle.h"
+#include "runtime/dtypes.h"
 #include <pthread.h>
 
 enum {
@@ -110,8 +110,6 @@ static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
     return false;
 }
 double hd_cuda_now_ms(void);
-const char *hd_cuda_dtype_name(HdDtype t);
-size_t hd_cuda_dtype_bytes(HdDtype t);
 
 // module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by
 // it.

@@ -18,10 +18,6 @@ static int64_t batches(const HdGemm *g) { return g->batch > 1 ? g->batch : 1; }
 
 typedef struct { LtAlgo algo; uint64_t workspace; } Kept; // the cache entry
 
-static LtType lt_type(HdDtype t) {
-    return t == HD_BF16 ? HD_CUDA_R_16BF : t == HD_F16 ? HD_CUDA_R_16F : t == HD_F64 ? HD_CUDA_R_64F : HD_CUDA_R_32F;
-}
-
 static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
     if (s == HD_CUBLAS_STATUS_SUCCESS) return true;
     hd_cuda_fail(x, "cuBLASLt: %s: %s", what, x->api.cublasLtGetStatusString(s));
@@ -31,8 +27,8 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 static void describe(const HdGemm *g, char *text, size_t size) {
     static const char *const epilogues[] = {"", " + bias", " + bias, gelu"};
     snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
-             g->ta ? " ta" : "", g->tb ? " tb" : "", hd_cuda_dtype_name(g->a), hd_cuda_dtype_name(g->b),
-             hd_cuda_dtype_name(g->d), g->accumulate ? " +=" : "", epilogues[g->epilogue]);
+             g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
+             g->accumulate ? " +=" : "", epilogues[g->epilogue]);
     if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
 }
 
@@ -40,7 +36,8 @@ static bool layout(HdCuda *x, LtLayout *out, HdDtype t, int64_t rows, int64_t co
     const HdCudaApi *api = &x->api;
     int32_t count = (int32_t)batch;
     int64_t stride = rows * cols;
-    if (!lt_ok(x, api->cublasLtMatrixLayoutCreate(out, lt_type(t), (uint64_t)rows, (uint64_t)cols, rows), "layout"))
+    if (!lt_ok(x, api->cublasLtMatrixLayoutCreate(out, hd_dtypes[t].cuda, (uint64_t)rows, (uint64_t)cols, rows),
+               "layout"))
         return false;
     if (batch <= 1) return true;
     return lt_ok(
@@ -130,10 +127,10 @@ typedef struct { CuPtr a, b, bias, d, workspace; } Scratch;
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
 static int64_t lay_out(const HdCuda *x, const HdGemm *g, Scratch *s) {
-    int64_t at = 0, size[5] = {batches(g) * g->m * g->k * (int64_t)hd_cuda_dtype_bytes(g->a),
-                               batches(g) * g->k * g->n * (int64_t)hd_cuda_dtype_bytes(g->b),
-                               g->n * (int64_t)hd_cuda_dtype_bytes(g->d),
-                               batches(g) * g->m * g->n * (int64_t)hd_cuda_dtype_bytes(g->d), g->workspace_bytes};
+    int64_t at = 0,
+            size[5] = {batches(g) * g->m * g->k * (int64_t)hd_dtypes[g->a].bytes,
+                       batches(g) * g->k * g->n * (int64_t)hd_dtypes[g->b].bytes, g->n * (int64_t)hd_dtypes[g->d].bytes,
+                       batches(g) * g->m * g->n * (int64_t)hd_dtypes[g->d].bytes, g->workspace_bytes};
     CuPtr *place[5] = {&s->a, &s->b, &s->bias, &s->d, &s->workspace};
     for (int i = 0; i < 5; i++) {
         *place[i] = x->arena + (CuPtr)at;

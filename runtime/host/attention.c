@@ -30,15 +30,15 @@ static Rows load(const HdAttention *t, const void *src, int64_t stride, int64_t 
                  float *buffer) {
     const int64_t start = (batch * t->seq + b.first) * stride + head * t->size;
     if (t->dtype == HD_F32) return (Rows){(const float *)src + start, stride};
-    for (int64_t r = 0; r < b.n; r++) hd_host_load(t->dtype, src, start + r * stride, t->size, buffer + r * t->size);
+    for (int64_t r = 0; r < b.n; r++) hd_load_f32(t->dtype, src, start + r * stride, t->size, buffer + r * t->size);
     return (Rows){buffer, t->size};
 }
 
 static void store(const HdAttention *t, void *dst, int64_t stride, int64_t batch, int64_t head, Block b,
                   const float *src) {
     for (int64_t r = 0; r < b.n; r++)
-        hd_host_store(t->dtype, src + r * t->size, t->size, dst,
-                      (batch * t->seq + b.first + r) * stride + head * t->size);
+        hd_store_f32(t->dtype, src + r * t->size, t->size, dst,
+                     (batch * t->seq + b.first + r) * stride + head * t->size);
 }
 
 // d (m x n) = alpha a b + beta d. ta: a is stored k x m; tb: b is stored n x k.

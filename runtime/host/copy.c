@@ -1,61 +1,7 @@
-// Copies and conversions between dtypes, rounding to nearest even.
+// Copies and sums over dtypes, rounding to nearest even.
 #include "runtime/host/scratch.h"
 
 enum { BLOCK = 4096 };
-
-size_t hd_host_bytes(HdDtype d) {
-    static const size_t bytes[] = {4, 2, 2, 8, 4, 1};
-    return bytes[d];
-}
-
-void hd_host_load(HdDtype from, const void *src, int64_t index, int64_t n, float *dst) {
-    switch (from) {
-    case HD_F32: memcpy(dst, (const float *)src + index, (size_t)n * sizeof(float)); break;
-    case HD_BF16: {
-        const uint16_t *s = (const uint16_t *)src + index;
-        for (int64_t i = 0; i < n; i++) dst[i] = hd_from_bf16(s[i]);
-        break;
-    }
-    case HD_F16: {
-        const uint16_t *s = (const uint16_t *)src + index;
-        for (int64_t i = 0; i < n; i++) dst[i] = hd_from_f16(s[i]);
-        break;
-    }
-    case HD_F64: {
-        const double *s = (const double *)src + index;
-        for (int64_t i = 0; i < n; i++) dst[i] = (float)s[i];
-        break;
-    }
-    case HD_I32: {
-        const int32_t *s = (const int32_t *)src + index;
-        for (int64_t i = 0; i < n; i++) dst[i] = (float)s[i];
-        break;
-    }
-    case HD_U8: break;
-    }
-}
-
-void hd_host_store(HdDtype to, const float *src, int64_t n, void *dst, int64_t index) {
-    switch (to) {
-    case HD_F32: memcpy((float *)dst + index, src, (size_t)n * sizeof(float)); break;
-    case HD_BF16: {
-        uint16_t *d = (uint16_t *)dst + index;
-        for (int64_t i = 0; i < n; i++) d[i] = hd_to_bf16(src[i]);
-        break;
-    }
-    case HD_F16: {
-        uint16_t *d = (uint16_t *)dst + index;
-        for (int64_t i = 0; i < n; i++) d[i] = hd_to_f16(src[i]);
-        break;
-    }
-    case HD_F64: {
-        double *d = (double *)dst + index;
-        for (int64_t i = 0; i < n; i++) d[i] = (double)src[i];
-        break;
-    }
-    case HD_I32: case HD_U8: break;
-    }
-}
 
 static void add_f64(const double *src, double *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) dst[i] += src[i];
@@ -77,10 +23,10 @@ void hd_host_add(HdDtype dt, const void *src, void *dst, int64_t index, int64_t 
     for (int64_t at = index, end = index + n; at < end; at += BLOCK) {
         const int64_t part = end - at < BLOCK ? end - at : BLOCK;
         float a[BLOCK], b[BLOCK];
-        hd_host_load(dt, src, at, part, a);
-        hd_host_load(dt, dst, at, part, b);
+        hd_load_f32(dt, src, at, part, a);
+        hd_load_f32(dt, dst, at, part, b);
         add_f32(a, b, part);
-        hd_host_store(dt, b, part, dst, at);
+        hd_store_f32(dt, b, part, dst, at);
     }
 }
 
@@ -91,17 +37,17 @@ static void copy_block(HdDtype from, HdDtype to, int64_t at, int64_t n, const vo
         return;
     }
     if (from == to && !accumulate) {
-        const size_t size = hd_host_bytes(from);
+        const size_t size = hd_dtypes[from].bytes;
         memcpy((char *)dst + (size_t)at * size, (const char *)src + (size_t)at * size, (size_t)n * size);
         return;
     }
     float x[BLOCK], y[BLOCK];
-    hd_host_load(from, src, at, n, x);
+    hd_load_f32(from, src, at, n, x);
     if (accumulate) {
-        hd_host_load(to, dst, at, n, y);
+        hd_load_f32(to, dst, at, n, y);
         for (int64_t i = 0; i < n; i++) x[i] = y[i] + x[i];
     }
-    hd_host_store(to, x, n, dst, at);
+    hd_store_f32(to, x, n, dst, at);
 }
 
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate) {

@@ -23,8 +23,7 @@ static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t 
         *stride = width;
         return (const float *)matrix + start + row * width + col;
     }
-    for (int64_t r = 0; r < rows; r++)
-        hd_host_load(d, matrix, start + (row + r) * width + col, cols, buffer + r * cols);
+    for (int64_t r = 0; r < rows; r++) hd_load_f32(d, matrix, start + (row + r) * width + col, cols, buffer + r * cols);
     *stride = cols;
     return buffer;
 }
@@ -36,7 +35,7 @@ static float gelu(float a) { // the meaning of gelu in the op table
 static void finish_row(const Product *p, float *row, int64_t col, int64_t cols) {
     if (p->g->epilogue == HD_EPI_NONE) return;
     float bias[TILE_N];
-    hd_host_load(p->g->d, p->bias, col, cols, bias);
+    hd_load_f32(p->g->d, p->bias, col, cols, bias);
     if (p->g->epilogue == HD_EPI_BIAS_GELU)
         for (int64_t c = 0; c < cols; c++) row[c] = gelu(row[c] + bias[c]);
     else
@@ -68,10 +67,10 @@ static void run_tile(const Product *p, const Tile *t) {
         if (in_place) continue;
         if (g->accumulate) {
             float old[TILE_N];
-            hd_host_load(g->d, p->d, d0 + r * g->n, t->cols, old);
+            hd_load_f32(g->d, p->d, d0 + r * g->n, t->cols, old);
             for (int64_t c = 0; c < t->cols; c++) row[c] = old[c] + row[c];
         }
-        hd_host_store(g->d, row, t->cols, p->d, d0 + r * g->n);
+        hd_store_f32(g->d, row, t->cols, p->d, d0 + r * g->n);
     }
 }
 

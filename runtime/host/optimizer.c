@@ -86,6 +86,6 @@ void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const f
                                                                                               : decayed;
         adamw_block(&s, (float)o->weight_decay, middle - at, grad + at, master + at, m + at, v + at);
         adamw_block(&s, 0.0f, end - middle, grad + middle, master + middle, m + middle, v + middle);
-        if (compute && compute != (void *)master) hd_host_store(compute_dtype, master + at, end - at, compute, at);
+        if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master + at, end - at, compute, at);
     }
 }

@@ -180,7 +180,7 @@ void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size
 }
 
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count) {
-    const size_t bytes = (size_t)part_count * hd_host_bytes(dt);
+    const size_t bytes = (size_t)part_count * hd_dtypes[dt].bytes;
     if (x->program->comms[comm].ranks == 1) {
         memcpy(part, whole, bytes);
         return;
@@ -190,7 +190,7 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
     const int r = group_of(x, x->program->comms[comm].over, x->world->rank).mine;
     for (int64_t at = 0; at < part_count; at += BLOCK) { // a block stays in the cache while all ranks are added
         const int64_t n = part_count - at < BLOCK ? part_count - at : BLOCK;
-        const size_t size = hd_host_bytes(dt), start = (size_t)r * bytes;
+        const size_t size = hd_dtypes[dt].bytes, start = (size_t)r * bytes;
         memcpy((char *)part + (size_t)at * size,
                (const char *)m->offer[(r + 1) % m->n].data + start + (size_t)at * size, (size_t)n * size);
         for (int i = 2; i <= m->n; i++)

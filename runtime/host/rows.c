@@ -9,7 +9,7 @@ static float log_sum(HdDtype dt, const void *logits, int64_t row, int64_t vocab,
     float x[PIECE], top = -INFINITY, sum = 0;
     for (int64_t at = 0; at < vocab; at += PIECE) {
         const int64_t n = vocab - at < PIECE ? vocab - at : PIECE;
-        hd_host_load(dt, logits, row * vocab + at, n, x);
+        hd_load_f32(dt, logits, row * vocab + at, n, x);
         const float m = hd_row_max(x, n);
         if (wanted >= at && wanted < at + n) *target = x[wanted - at];
         const float now = (top > m || top != top) ? top : m; // NaN wins
@@ -26,10 +26,10 @@ static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits,
     float x[PIECE];
     for (int64_t at = 0; at < vocab; at += PIECE) {
         const int64_t n = vocab - at < PIECE ? vocab - at : PIECE;
-        hd_host_load(dt, logits, row * vocab + at, n, x);
+        hd_load_f32(dt, logits, row * vocab + at, n, x);
         for (int64_t i = 0; i < n; i++) x[i] = hd_exp(x[i] - lse) * scale;
         if (wanted >= at && wanted < at + n) x[wanted - at] -= scale;
-        hd_host_store(dt, x, n, dlogits, row * vocab + at);
+        hd_store_f32(dt, x, n, dlogits, row * vocab + at);
     }
 }
 
@@ -66,7 +66,7 @@ void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t col
         for (int64_t v = 0; !accumulate && v < vocab; v++) memset(out + v * cols + first, 0, (size_t)n * sizeof(float));
         for (int64_t r = 0; r < rows; r++) {
             float x[COLUMNS], *sum = out + index[r] * cols + first;
-            hd_host_load(dt, dy, r * cols + first, n, x);
+            hd_load_f32(dt, dy, r * cols + first, n, x);
             for (int64_t c = 0; c < n; c++) sum[c] += x[c];
         }
     }

@@ -101,7 +101,7 @@ static NcResult submit(Collective k, NcType type, RtStream stream) {
     if (!go && !f) f = dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_submit");
     if (f) memcpy(&go, &f, sizeof f);
     if (!nccl_dtype(type, &k.dt) || (k.reduce && !nccl_sums(k.dt))) return 4;
-    k.bytes = k.count * hd_host_bytes(k.dt);
+    k.bytes = k.count * hd_dtypes[k.dt].bytes;
     return go((CuStream)stream, work, &k, sizeof k, "collective") ? 5 : 0;
 }
 

@@ -19,15 +19,15 @@ while read -r b h kv t d c kind elem; do
   echo -n "$kind $elem: "
   "$out/att_$b$h$t$d$kind$elem" || bad=1
 done <<'LIST'
-32 12 12 1024 64 1 mma 1
-4 32 8 1024 64 1 mma 1
-2 16 8 1000 128 1 mma 1
-1 2 1 200 32 0 mma 1
-2 4 2 77 16 1 mma 1
-1 3 3 130 80 1 mma 1
-2 12 12 256 64 1 any 0
-1 4 2 77 20 1 any 0
-1 2 2 90 10 0 any 1
-1 2 1 50 256 1 any 3
+32 12 12 1024 64 1 mma bf16
+4 32 8 1024 64 1 mma bf16
+2 16 8 1000 128 1 mma bf16
+1 2 1 200 32 0 mma bf16
+2 4 2 77 16 1 mma bf16
+1 3 3 130 80 1 mma bf16
+2 12 12 256 64 1 any float
+1 4 2 77 20 1 any float
+1 2 2 90 10 0 any bf16
+1 2 1 50 256 1 any double
 LIST
 exit ${bad:-0}

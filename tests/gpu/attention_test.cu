@@ -3,6 +3,7 @@
 // Prints the relative error ||out - ref|| / ||ref|| of o, lse, dq, dk, dv for one (batch, head), then milliseconds;
 // exit 1 when an error exceeds the bound (bf16 2e-2, f32 2e-5: the rounding of the inputs' dtype through two products).
 #ifdef ATT_ANY
+#include "codegen/cuda/templates/common.cu"
 #include "codegen/cuda/templates/attention_any.cu"
 #define ROWS 8
 #define KROWS 8
@@ -29,14 +30,13 @@ typedef float lse_t;
 #include <string.h>
 #include <vector>
 #define CU(x) do { cudaError_t e_ = (x); if (e_) { printf("%d: %s: %s\n", __LINE__, #x, cudaGetErrorString(e_)); exit(1); } } while (0)
-static att_t narrow(float f) {
-    if (sizeof(att_t) == 2) { unsigned u; memcpy(&u, &f, 4); u += 0x7fff + (u >> 16 & 1); return (att_t)(u >> 16); }
-    return (att_t)f;
-}
-static double wide(att_t h) {
-    if (sizeof(att_t) == 2) { unsigned u = (unsigned)h << 16; float f; memcpy(&f, &u, 4); return f; }
-    return (double)h;
-}
+static void put(float &h, float f) { h = f; }
+static void put(double &h, float f) { h = f; }
+template <class T> static void put(T &h, float f) { unsigned u; memcpy(&u, &f, 4); u = (u + 0x7fff + (u >> 16 & 1)) >> 16; memcpy(&h, &u, 2); } // bf16
+static att_t narrow(float f) { att_t h; put(h, f); return h; }
+static double wide(float h) { return h; }
+static double wide(double h) { return h; }
+template <class T> static double wide(T h) { unsigned u = 0; memcpy((char *)&u + 2, &h, 2); float f; memcpy(&f, &u, 4); return f; }
 struct Buf { att_t *d; std::vector<att_t> h; };
 static Buf make(size_t n, float amp) {
     Buf b; b.h.resize(n);

@@ -52,7 +52,7 @@ mesh() { echo "schedule.mesh.shard=$1 schedule.mesh.replicate=$2 schedule.fsdp=$
 stand_in_build() {
   local flags=(-std=gnu11 -O3 -Wall -Wextra -Wno-unknown-pragmas -I.)
   mkdir -p "$work/nccl"
-  "${CC:-cc}" "${flags[@]}" -fPIC -shared -Wl,-soname,libnccl.so.2 tests/gpu/one_gpu/nccl.c tests/gpu/one_gpu/sum.c runtime/host/copy.c -o "$work/nccl/libnccl.so.2" -ldl -lpthread || exit 2
+  "${CC:-cc}" "${flags[@]}" -fPIC -shared -Wl,-soname,libnccl.so.2 tests/gpu/one_gpu/nccl.c tests/gpu/one_gpu/sum.c runtime/host/copy.c runtime/dtypes.c -o "$work/nccl/libnccl.so.2" -ldl -lpthread || exit 2
   "${CC:-cc}" "${flags[@]}" tests/gpu/one_gpu/check.c "$(dirname "$heddlec")/../lib/libheddle_rt.a" -o "$work/one_gpu_check" -lm -ldl -lpthread || exit 2
   export HEDDLE_CUDA_PATH=$work/nccl${HEDDLE_CUDA_PATH:+:$HEDDLE_CUDA_PATH}
 }

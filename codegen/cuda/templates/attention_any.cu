@@ -2,49 +2,18 @@
 // run, and the reference for attention.cu. A warp owns a query (forward, dq) or a key (dkv); lanes are the 32 rows of
 // the tile it walks over. Deterministic: every sum has one owner and one order. The same names, macros and arguments as
 // attention.cu, and
-//   ATT_ELEM  0 f32, 1 bf16, 2 f16, 3 f64
+//   ATT_ELEM  the element type: float, bf16, f16, double
 //   ATT_LAUNCH  the shared bytes of a launch, compared below
 // Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256
 // threads. Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
-#if ATT_ELEM == 3
-typedef double att_real;
-typedef double att_t;
-#else
-typedef float att_real;
-#if ATT_ELEM == 0
-typedef float att_t;
-#else
-typedef unsigned short att_t;
-#endif
-#endif
+typedef ATT_ELEM att_t;
+typedef Compute<att_t>::type att_real;
 #define ATT_GROUP (ATT_H / ATT_KV)
 #define ATT_OWN ((ATT_D + 31) / 32) // head elements of a lane
 #define ATT_ROW (ATT_D + 1)
 #ifdef ATT_LAUNCH
 static_assert(ATT_LAUNCH == (2 * 32 * ATT_ROW + 8 * 2 * ATT_D) * sizeof(att_real), "shared memory");
 #endif
-
-__device__ __forceinline__ att_real att_get(const att_t *p) {
-#if ATT_ELEM == 1
-    return __uint_as_float((unsigned)*p << 16);
-#elif ATT_ELEM == 2
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(*p));
-    return f;
-#else
-    return *p;
-#endif
-}
-
-__device__ __forceinline__ void att_put(att_t *p, att_real v) { // to nearest even
-#if ATT_ELEM == 1
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(*p) : "f"(v));
-#elif ATT_ELEM == 2
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(*p) : "f"(v));
-#else
-    *p = v;
-#endif
-}
 
 __device__ __forceinline__ att_real att_sum(att_real v) {
 #pragma unroll
@@ -55,12 +24,12 @@ __device__ __forceinline__ att_real att_sum(att_real v) {
 __device__ __forceinline__ void att_tile(att_real *to, const att_t *from, long long stride, int row) { // 32 rows, zeroes past the end
     for (int i = threadIdx.x; i < 32 * ATT_D; i += 256) {
         int r = i / ATT_D, c = i % ATT_D;
-        to[r * ATT_ROW + c] = row + r < ATT_T ? att_get(from + (long long)(row + r) * stride + c) : (att_real)0;
+        to[r * ATT_ROW + c] = row + r < ATT_T ? widen(from[(long long)(row + r) * stride + c]) : (att_real)0;
     }
 }
 
 __device__ __forceinline__ void att_own(att_real *to, const att_t *from, bool inside) { // one row of this warp
-    for (int d = threadIdx.x & 31; d < ATT_D; d += 32) to[d] = inside ? att_get(from + d) : (att_real)0;
+    for (int d = threadIdx.x & 31; d < ATT_D; d += 32) to[d] = inside ? widen(from[d]) : (att_real)0;
 }
 
 __device__ __forceinline__ att_real att_dot(const att_real *a, const att_real *b) {
@@ -106,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(256) ATT_FWD(const att_t *q, const 
     if (row >= ATT_T) return;
 #pragma unroll
     for (int i = 0; i < ATT_OWN; i++)
-        if (l + 32 * i < ATT_D) att_put(o + (first + row) * ATT_OS + h * ATT_D + l + 32 * i, acc[i] / sum);
+        if (l + 32 * i < ATT_D) o[(first + row) * ATT_OS + h * ATT_D + l + 32 * i] = Narrow<att_t>::from(acc[i] / sum);
     if (!l) lse[((long long)b * ATT_H + h) * ATT_T + row] = top + log(sum);
 }
 
@@ -117,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, c
     long long bt = row / ATT_H;
     int h = (int)(row % ATT_H);
     att_real s = 0;
-    for (int d = l; d < ATT_D; d += 32) s += att_get(dout + bt * ATT_OS + h * ATT_D + d) * att_get(o + bt * ATT_OS + h * ATT_D + d);
+    for (int d = l; d < ATT_D; d += 32) s += widen(dout[bt * ATT_OS + h * ATT_D + d]) * widen(o[bt * ATT_OS + h * ATT_D + d]);
     s = att_sum(s);
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
@@ -155,8 +124,8 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, con
 #pragma unroll
     for (int i = 0; i < ATT_OWN; i++)
         if (l + 32 * i < ATT_D) {
-            att_put(dk + (first + row) * ATT_KS + g * ATT_D + l + 32 * i, ak[i] * (att_real)ATT_SCALE);
-            att_put(dv + (first + row) * ATT_VS + g * ATT_D + l + 32 * i, av[i]);
+            dk[(first + row) * ATT_KS + g * ATT_D + l + 32 * i] = Narrow<att_t>::from(ak[i] * (att_real)ATT_SCALE);
+            dv[(first + row) * ATT_VS + g * ATT_D + l + 32 * i] = Narrow<att_t>::from(av[i]);
         }
 }
 
@@ -188,5 +157,5 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, cons
     if (row >= ATT_T) return;
 #pragma unroll
     for (int i = 0; i < ATT_OWN; i++)
-        if (l + 32 * i < ATT_D) att_put(dq + (first + row) * ATT_QS + h * ATT_D + l + 32 * i, acc[i] * (att_real)ATT_SCALE);
+        if (l + 32 * i < ATT_D) dq[(first + row) * ATT_QS + h * ATT_D + l + 32 * i] = Narrow<att_t>::from(acc[i] * (att_real)ATT_SCALE);
 }

@@ -207,9 +207,7 @@ NcResult ncclCommAbort(NcComm c) {
 }
 
 static void describe(char *text, size_t size, const Piece *p) {
-    static const char *const names[] = {
-        [HD_F32] = "f32", [HD_BF16] = "bf16", [HD_F16] = "f16", [HD_F64] = "f64", [HD_I32] = "i32", [HD_U8] = "u8"};
-    snprintf(text, size, "%s of %zu %s", p->reduce ? "reduce_scatter" : "all_gather", p->count, names[p->dt]);
+    snprintf(text, size, "%s of %zu %s", p->reduce ? "reduce_scatter" : "all_gather", p->count, hd_dtypes[p->dt].name);
 }
 
 NcResult ncclCommGetAsyncError(NcComm c, NcResult *r) {
@@ -228,7 +226,7 @@ NcResult ncclCommGetAsyncError(NcComm c, NcResult *r) {
 static char *place(const Shared *s, int i) { return (char *)s->place + (size_t)i * ROOM; }
 
 static void work_out(Shared *s, int ranks, const Piece *p) {
-    const size_t part = p->count * hd_host_bytes(p->dt);
+    const size_t part = p->count * hd_dtypes[p->dt].bytes;
     char *result = place(s, ranks);
     for (int i = 0; i < ranks; i++, result += part)
         if (p->reduce) sum_in_order(p->dt, place(s, 0) + (size_t)i * part, ROOM, ranks, i, p->count, result);
@@ -300,7 +298,7 @@ static NcResult issue(NcComm c, bool reduce, const void *from, void *to, size_t 
     HdDtype dt;
     if (!nccl_dtype(type, &dt) || (reduce && !nccl_sums(dt)))
         return failed(INVALID_ARGUMENT, "type %d is not one that can be %s here", type, reduce ? "summed" : "gathered");
-    const size_t size = hd_host_bytes(dt), most = (size_t)ROOM / (size_t)c->ranks / size;
+    const size_t size = hd_dtypes[dt].bytes, most = (size_t)ROOM / (size_t)c->ranks / size;
     NcResult r = HD_ncclSuccess;
     for (size_t at = 0; at < count && r == HD_ncclSuccess; at += most) {
         const Piece p = {dt, reduce, count - at < most ? count - at : most};

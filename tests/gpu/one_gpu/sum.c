@@ -4,21 +4,16 @@
 enum { BLOCK = 4096 }; // elements that stay in the cache while all ranks are added
 
 bool nccl_dtype(NcType type, HdDtype *dt) {
-    switch (type) {
-    case HD_ncclFloat32: return *dt = HD_F32, true;
-    case HD_ncclBfloat16: return *dt = HD_BF16, true;
-    case HD_ncclFloat16: return *dt = HD_F16, true;
-    case HD_ncclFloat64: return *dt = HD_F64, true;
-    case HD_ncclInt32: return *dt = HD_I32, true;
-    case HD_ncclUint8: return *dt = HD_U8, true;
-    default: return false;
-    }
+    int i = 0;
+    while (i < HD_DTYPES && hd_dtypes[i].nccl != (int)type) i++;
+    *dt = (HdDtype)i;
+    return i < HD_DTYPES;
 }
 
 bool nccl_sums(HdDtype dt) { return dt == HD_F32 || dt == HD_BF16 || dt == HD_F16 || dt == HD_F64; }
 
 void sum_in_order(HdDtype dt, const void *from, size_t stride, int ranks, int owner, size_t count, void *to) {
-    const size_t size = hd_host_bytes(dt);
+    const size_t size = hd_dtypes[dt].bytes;
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
         for (int i = 1; i <= ranks; i++) {
