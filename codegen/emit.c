@@ -102,16 +102,11 @@ int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t elem
     return s->place.offset + element * hd_dtype_bytes(s->type->dtype);
 }
 
-const Symbol *hd_emit_role(Emit *e, const Op *user, const char *bucket, const char *role, bool required) {
-    for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) &&
-            !strcmp(hd_word(&s->attrs, A_ROLE, ""), role))
-            return s;
-    if (required) {
-        hd_error(e->cx, user ? user->span : (Span){0, 0}, "bucket @%s has no buffer with role = %s", bucket, role);
-        e->failed = true;
-    }
-    return NULL;
+const char *hd_emit_decayed(Emit *e, const Op *o) {
+    long long decayed = hd_int(&o->attrs, A_DECAYED, 0);
+    const Symbol *part = hd_symbol_find(e->m, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""));
+    if (hd_int(&o->attrs, A_RANKS, 1) == 1) return hd_sprintf(e->a, "%lld", decayed);
+    return hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", decayed, (long long)hd_type_count(part->type));
 }
 
 int64_t hd_emit_place(Emit *e, const Value *v) {

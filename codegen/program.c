@@ -185,8 +185,16 @@ static void put_funcs(Emit *e) {
 }
 
 // A bucket's storage with a role; `sharded`: it holds one rank's shard. -1: there is none.
+static const Symbol *with_role(Emit *e, const Symbol *bucket, const char *role) {
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_BUFFER && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket->name) &&
+            !strcmp(hd_word(&s->attrs, A_ROLE, ""), role))
+            return s;
+    return NULL;
+}
+
 static int64_t role_offset(Emit *e, const Symbol *bucket, const char *role, bool *sharded) {
-    const Symbol *s = hd_emit_role(e, NULL, bucket->name, role, false);
+    const Symbol *s = with_role(e, bucket, role);
     *sharded = s && hd_type_count(s->type) != hd_type_count(bucket->type);
     if (!s) return -1;
     if (!s->place.placed || s->place.host) {
@@ -200,7 +208,7 @@ static const char *yes(bool b) { return b ? "true" : "false"; }
 
 static void put_bucket(Emit *e, const Symbol *b) {
     bool optimizer, other, grad;
-    const Symbol *compute = hd_emit_role(e, NULL, b->name, "compute", false);
+    const Symbol *compute = with_role(e, b, "compute");
     int64_t size = hd_type_count(b->type);
     int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other),
             v = role_offset(e, b, "moment2", &other);

@@ -24,21 +24,16 @@ static Cost cost_free(const Op *o) {
     return (Cost){0, 0};
 }
 
-// AdamW: 16 operations an element; the gradient is read, master and moments are read and written, compute weights are
-// written.
+// AdamW: 16 operations an element; the gradient is read, master weights and moments are read and written, weights
+// are written.
 static Cost adamw(const Op *o) {
+    static const struct { AttrId part; double times; } parts[] = {
+        {A_GRADIENT, 1}, {A_MOMENT1, 2}, {A_MOMENT2, 2}, {A_MASTER_WEIGHTS, 2}, {A_WEIGHTS, 1}};
     Cost c = {0, 0};
-    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
-    const Symbol *other = symbol(o, A_BUFFER); // instead of the bucket's own gradient
-    if (other) c.bytes += (double)hd_type_bytes(other->type);
-    for (const Symbol *s = o->func->module->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || !s->type || strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) != 0) continue;
-        const char *role = hd_word(&s->attrs, A_ROLE, "");
-        bool grad = strcmp(role, "grad") == 0, compute = strcmp(role, "compute") == 0;
-        if (strcmp(role, "next") == 0) continue; // a gather's, behind the update
-        if (hd_has(&s->attrs, A_TRANSIENT) || (grad && other)) continue;
-        c.bytes += (grad || compute ? 1.0 : 2.0) * (double)hd_type_bytes(s->type);
-        if (strcmp(role, "master") == 0) c.flops += 16.0 * (double)hd_type_count(s->type);
+    for (int i = 0; i < 5; i++) {
+        const Symbol *s = symbol(o, parts[i].part);
+        c.bytes += s ? parts[i].times * (double)hd_type_bytes(s->type) : 0;
+        if (s && parts[i].part == A_MASTER_WEIGHTS) c.flops = 16.0 * (double)hd_type_count(s->type);
     }
     return c;
 }

@@ -127,9 +127,20 @@ const char *hd_rule_step_scalars(Rule *r) {
 }
 
 const char *hd_rule_adamw(Rule *r) {
-    if (!hd_rule_symbol(r, A_BUCKET, SYM_BUCKET)) WRONG("no bucket @%s", hd_word(&r->o->attrs, A_BUCKET, ""));
-    if (hd_has(&r->o->attrs, A_BUFFER) && !hd_rule_symbol(r, A_BUFFER, SYM_BUFFER))
-        WRONG("no buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
+    static const AttrId parts[] = {A_MASTER_WEIGHTS, A_GRADIENT, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
+    const Symbol *first = NULL;
+    for (int i = 0; i < 5; i++) {
+        const Symbol *s = hd_rule_symbol(r, parts[i], SYM_BUFFER);
+        if (i == 4 && !hd_has(&r->o->attrs, A_WEIGHTS)) break;
+        if (!s) WRONG("no buffer @%s", hd_word(&r->o->attrs, parts[i], ""));
+        if (!i) first = s;
+        if (i == 4 ? !hd_dtype_is_float(s->type->dtype) : s->type->dtype != TY_F32)
+            WRONG("@%s : %s is not %s", s->name, TEXT(s->type), i == 4 ? "floating point" : "f32");
+        if (hd_type_count(s->type) != hd_type_count(first->type))
+            WRONG("@%s : %s updates @%s : %s", s->name, TEXT(s->type), first->name, TEXT(first->type));
+    }
+    if (hd_int(&r->o->attrs, A_DECAYED, 0) < 0 || hd_int(&r->o->attrs, A_RANKS, 1) < 1)
+        return "decayed must not be negative, and ranks starts at 1";
     if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));
     return NULL;
 }

@@ -90,26 +90,14 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
            hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
-// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute
-// weights, if there are any. false: one is missing, which was reported.
-static bool update_buffers(Emit *e, const Op *o, const Symbol *part[5]) {
-    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    const char *gradient = hd_word(&o->attrs, A_BUFFER, NULL);
-    for (int i = 0; i < 5; i++) {
-        part[i] = !i && gradient ? hd_symbol_find(e->m, gradient)
-                                 : hd_emit_role(e, o, hd_word(&o->attrs, A_BUCKET, ""), roles[i], i < 4);
-        if (i < 4 && !part[i]) return false;
-    }
-    return true;
-}
-
 void hd_cuda_adamw(Emit *e, const Op *o) {
-    const Symbol *b = hd_symbol_find(e->m, hd_word(&o->attrs, A_BUCKET, "")), *part[5];
-    int64_t at[5], decayed = hd_int(&b->attrs, A_DECAYED, 0);
+    static const AttrId parts[5] = {A_GRADIENT, A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
+    const Symbol *part[5];
+    int64_t at[5];
     const char *arg[8];
     bool narrow = false;
-    if (!update_buffers(e, o, part)) return;
     for (int i = 0; i < 5; i++) {
+        part[i] = hd_symbol_find(e->m, hd_word(&o->attrs, parts[i], ""));
         at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
         narrow |= at[i] % 16 != 0;
         arg[i] = hd_cuda_device(e, at[i]);
@@ -129,7 +117,6 @@ void hd_cuda_adamw(Emit *e, const Op *o) {
     const char *text = hd_cuda_template(e, "adamw", hd_sprintf(e->a, "#define AW_KERNEL %s\n%s", name, numbers));
     arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
-    arg[7] = hd_sprintf(e->a, n == hd_type_count(b->type) ? "%lld" : "(uint64_t)hd_decayed_here(x, %lld, %lld, true)",
-                        ll(decayed), ll(n));
+    arg[7] = hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
     if (n) launch(e, o, name, text, hd_ceil_div(n, narrow ? 256 : 1024), 256, 8, arg);
 }

@@ -150,28 +150,18 @@ static void host_step_scalars(Emit *e, const Op *o) {
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_BUFFER, ""), 0))), f32(e, out(e, o, 0)));
 }
 
-// The buffers of an update: gradient, where the op names one instead of the bucket's own, master, moments and compute
-// weights, if there are any.
-static void update_buffers(Emit *e, const Op *o, const char *bucket, const Symbol *s[5]) {
-    static const char *const roles[] = {"grad", "master", "moment1", "moment2", "compute"};
-    const char *gradient = hd_word(&o->attrs, A_BUFFER, NULL);
-    for (int i = 0; i < 5; i++)
-        s[i] = !i && gradient ? hd_symbol_find(e->m, gradient) : hd_emit_role(e, o, bucket, roles[i], i < 4);
-}
-
 static void host_adamw(Emit *e, const Op *o) {
-    const char *bucket = hd_word(&o->attrs, A_BUCKET, ""), *place[5];
-    const Symbol *b = hd_symbol_find(e->m, bucket), *s[5];
-    if (!b || !b->type) HD_BUG("adamw of no bucket @%s", bucket);
-    update_buffers(e, o, bucket, s);
-    for (int i = 0; i < 5; i++) place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
-    int64_t whole = hd_type_count(b->type), n = s[1] ? hd_type_count(s[1]->type) : whole,
-            decayed = hd_int(&b->attrs, A_DECAYED, 0);
-    const char *here = n == whole ? hd_sprintf(e->a, "%lld", ll(decayed))
-                                  : hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", ll(decayed), ll(n));
+    static const AttrId parts[5] = {A_GRADIENT, A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
+    const char *place[5];
+    const Symbol *s[5];
+    for (int i = 0; i < 5; i++) {
+        s[i] = hd_symbol_find(e->m, hd_word(&o->attrs, parts[i], ""));
+        place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
+    }
     hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o),
-                 ll(n), here, f32(e, place[0]), f32(e, place[1]), f32(e, place[2]), f32(e, place[3]), place[4],
-                 hd_emit_dtype(s[4] ? s[4]->type->dtype : TY_F32), f32(e, in(e, o, 0)));
+                 ll(hd_type_count(s[1]->type)), hd_emit_decayed(e, o), f32(e, place[0]), f32(e, place[1]),
+                 f32(e, place[2]), f32(e, place[3]), place[4], hd_emit_dtype(s[4] ? s[4]->type->dtype : TY_F32),
+                 f32(e, in(e, o, 0)));
 }
 
 static const Symbol *collective_buffer(Emit *e, const Op *o, AttrId a) {

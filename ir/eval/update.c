@@ -80,30 +80,26 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
 // gradient.
 const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     (void)out;
-    const char *bucket = hd_word(&o->attrs, A_BUCKET, "");
-    const Symbol *symbol = hd_symbol_find(e->module, bucket);
+    static const AttrId parts[] = {A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_GRADIENT};
     const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;
-    double *storage[4];
-    static const char *const roles[4] = {"master", "m", "v", "grad"};
-    for (int k = 0; k < 3; k++) storage[k] = hd_eval_storage(e, hd_sprintf(e->arena, "%s.%s", bucket, roles[k])).data;
-    storage[3] = hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, hd_sprintf(e->arena, "%s.grad", bucket))).data;
-    int64_t n = hd_type_count(hd_eval_storage(e, hd_sprintf(e->arena, "%s.master", bucket)).type);
-    const char *compute = hd_sprintf(e->arena, "%s.compute", bucket);
-    bool has_compute = hd_symbol_find(e->module, compute) != NULL;
+    Tensor part[4];
+    for (int k = 0; k < 4; k++) part[k] = hd_eval_storage(e, hd_word(&o->attrs, parts[k], ""));
+    const char *weights = hd_word(&o->attrs, A_WEIGHTS, NULL);
+    int64_t n = hd_type_count(part[0].type);
     double b1 = round32(e, betas[0]), b2 = round32(e, betas[1]), eps = round32(e, hd_float(&o->attrs, A_EPS, 0.0));
     double weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
-    int64_t shards = n ? hd_type_count(symbol->type) / n : 1, decayed = hd_int(&symbol->attrs, A_DECAYED, 0);
-    if (shards > 1) decayed -= n * (e->rank % shards); // this rank has elements from there on
+    // this rank has the elements from there on
+    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * (e->rank % hd_int(&o->attrs, A_RANKS, 1));
     for (int64_t i = 0; i < n; i++) {
-        double *p = &storage[0][i], *m = &storage[1][i], *v = &storage[2][i];
-        double g = round32(e, storage[3][i] * scalars[1]), decay = i < decayed ? weight_decay : 0.0;
+        double *p = &part[0].data[i], *m = &part[1].data[i], *v = &part[2].data[i];
+        double g = round32(e, part[3].data[i] * scalars[1]), decay = i < decayed ? weight_decay : 0.0;
         *m = round32(e, round32(e, b1 * *m) + round32(e, round32(e, 1.0 - b1) * g));
         *v = round32(e, round32(e, b2 * *v) + round32(e, round32(e, round32(e, 1.0 - b2) * g) * g));
         double root = round32(e, sqrt(round32(e, *v / scalars[3])));
         double direction = round32(e, round32(e, *m / scalars[2]) / round32(e, root + eps));
         *p = round32(e, *p - round32(e, scalars[0] * round32(e, direction + round32(e, decay * *p))));
-        if (has_compute) {
-            Tensor c = hd_eval_storage(e, compute);
+        if (weights) {
+            Tensor c = hd_eval_storage(e, weights);
             c.data[i] = e->mode == EVAL_EXACT ? *p : hd_round(c.type->dtype, *p);
         }
     }

@@ -17,15 +17,6 @@ static void touch_whole(Arena *a, Accesses *list, bool write, const Symbol *b) {
     if (b && b->type) touch_buffer(a, list, write, b, 0, hd_type_bytes(b->type));
 }
 
-const Symbol *hd_bucket_buffer(const Module *m, const char *bucket, const char *role) {
-    for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER) continue;
-        if (strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket) == 0 && strcmp(hd_word(&s->attrs, A_ROLE, ""), role) == 0)
-            return s;
-    }
-    return NULL;
-}
-
 // Ops with `into`: `count` elements of the buffer from `offset` on are written, and read first when they are
 // accumulated.
 static void touch_into(const Op *o, Arena *a, Accesses *list, int64_t count) {
@@ -38,42 +29,16 @@ static void touch_into(const Op *o, Arena *a, Accesses *list, int64_t count) {
 
 static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
 
-// The buffers of every bucket that persist, by the bucket's symbol id.
-enum { N_ROLES = 5 };
-static const struct { const char *role; bool read, write;
-} adamw_parts[N_ROLES] = {{"grad", true, false},
-                          {"moment1", true, true},
-                          {"moment2", true, true},
-                          {"master", true, true},
-                          {"compute", false, true}};
-typedef struct { const Symbol *part[N_ROLES]; } BucketBuffers;
-struct BucketIndex { const Module *m; int n_symbols; BucketBuffers *of; };
-
-static void index_buckets(const Module *m, Arena *a, Accesses *list) {
-    struct BucketIndex *x = HD_NEW(a, struct BucketIndex);
-    *x = (struct BucketIndex){m, m->n_symbols, HD_NEWN(a, BucketBuffers, m->n_symbols + 1)};
-    for (const Symbol *b = m->symbols; b; b = b->next) {
-        const char *bucket = b->kind == SYM_BUFFER ? hd_word(&b->attrs, A_BUCKET, NULL) : NULL,
-                   *role = bucket ? hd_word(&b->attrs, A_ROLE, "") : "";
-        const Symbol *of = bucket ? hd_symbol_find(m, bucket) : NULL;
-        for (int i = 0; of && i < N_ROLES; i++)
-            if (strcmp(role, adamw_parts[i].role) == 0) x->of[of->id].part[i] = b;
-    }
-    list->index = x;
-}
-
-// All of a shard or of the whole bucket: whatever the master weights are.
 static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
-    const Module *m = o->func->module;
-    const Symbol *bucket = named(o, A_BUCKET);
-    if (!bucket) return;
-    if (!list->index || list->index->m != m || list->index->n_symbols != m->n_symbols) index_buckets(m, a, list);
-    BucketBuffers b = list->index->of[bucket->id];
-    const Symbol **part = b.part;
-    if (hd_has(&o->attrs, A_BUFFER)) part[0] = named(o, A_BUFFER);
-    for (int i = 0; i < N_ROLES; i++) {
-        if (adamw_parts[i].read) touch_whole(a, list, false, part[i]);
-        if (adamw_parts[i].write) touch_whole(a, list, true, part[i]);
+    static const struct { AttrId part; bool read, write; } parts[] = {{A_GRADIENT, true, false},
+                                                                      {A_MOMENT1, true, true},
+                                                                      {A_MOMENT2, true, true},
+                                                                      {A_MASTER_WEIGHTS, true, true},
+                                                                      {A_WEIGHTS, false, true}};
+    for (int i = 0; i < 5; i++) {
+        const Symbol *b = named(o, parts[i].part);
+        if (parts[i].read) touch_whole(a, list, false, b);
+        if (parts[i].write) touch_whole(a, list, true, b);
     }
 }
 

@@ -15,18 +15,10 @@ typedef struct {
     const Symbol *buffer; // AT_BUFFER
     int64_t lo, hi;       // AT_BUFFER: bytes [lo, hi) of the buffer; AT_WORKSPACE: [0, size)
 } Access;
-typedef struct {
-    Access *at;
-    int n, cap;
-    const struct BucketIndex
-        *index; // of the module's buckets, made when an op first needs it: a list is for walks over one module
-} Accesses;
+typedef VEC(Access) Accesses;
 
 // Fills `list` (emptied first) with what op `o` of a storage stage touches.
 void hd_accesses(const Op *o, Arena *a, Accesses *list);
-
-// The buffer of a bucket with a role (ROLE's words: compute, master, grad, moment1, moment2), or NULL.
-const Symbol *hd_bucket_buffer(const Module *m, const char *bucket, const char *role);
 
 // Alias ops do no work: their result is storage that something else filled.
 static inline bool hd_is_alias(const Op *o) { return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE); }

@@ -125,8 +125,8 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     b->master = add_buffer(s, b, "master", "master", TY_F32, whole);
     if (b->weights != TY_F32) b->compute = add_buffer(s, b, "compute", "compute", b->weights, whole);
     b->grad = add_buffer(s, b, "grad", "grad", TY_F32, hd_fsdp_grad_is_whole(s));
-    add_buffer(s, b, "m", "moment1", TY_F32, whole);
-    add_buffer(s, b, "v", "moment2", TY_F32, whole);
+    b->moment1 = add_buffer(s, b, "m", "moment1", TY_F32, whole);
+    b->moment2 = add_buffer(s, b, "v", "moment2", TY_F32, whole);
 }
 
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {

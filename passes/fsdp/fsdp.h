@@ -25,7 +25,7 @@ typedef struct {
     int used;      // by the op of @micro at this position first
     Bucket layout;
     VEC(BucketItem) items;
-    Symbol *bucket, *master, *compute, *grad; // compute: NULL where the master weights serve
+    Symbol *bucket, *master, *compute, *grad, *moment1, *moment2; // compute: NULL where the master weights serve
     Symbol *next; // all of the weights, kept from step to step; NULL: none
     bool early;   // a step fills `next` behind its optimizer, for the one after it; else whoever reads it does
     Symbol *gradient; // in the function at hand: what ops write gradients to, and

@@ -3,7 +3,7 @@
 //
 //   func @update() {
 //     %0 = grad_norm {buffers = [@b.grad, @root.grad]};  store %0 {into = @state.norm, offset = 0}
-//     %1 = step_scalars %0 {...};  adamw %1 {bucket = @b, ...};  adamw %1 {bucket = @root, ...}
+//     %1 = step_scalars %0 {...};  adamw %1 {master_weights = @b.master, ...};  adamw %1 {...}
 //   }
 //
 // With several ranks these ops stand behind the last micro-batch, so that the optimizer of a unit runs while the next
@@ -19,8 +19,8 @@
 // of what it updates. Where these are shards, those of the units that the next step starts with are gathered behind it,
 // while others are updated; the next step gathers the rest while it computes (windows.c):
 //
-//   adamw %1 {bucket = @root, ...};  all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
-//   adamw %1 {bucket = @b, ...}
+//   adamw %1 {weights = @root.compute, ...};  all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
+//   adamw %1 {weights = @b.compute, ...}
 #include "passes/fsdp/fsdp.h"
 #include <stdlib.h>
 
@@ -116,10 +116,14 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
 
 static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     Ctx *cx = s->m->cx;
-    const Symbol *gradient = s->strategy == FSDP_NONE ? k->grad : k->reduced;
     Attrs as = {0};
-    hd_set_word(cx, &as, A_BUCKET, k->bucket->name);
-    if (gradient != k->grad) hd_set_word(cx, &as, A_BUFFER, gradient->name);
+    hd_set_word(cx, &as, A_GRADIENT, (s->strategy == FSDP_NONE ? k->grad : k->reduced)->name);
+    hd_set_word(cx, &as, A_MOMENT1, k->moment1->name);
+    hd_set_word(cx, &as, A_MOMENT2, k->moment2->name);
+    hd_set_word(cx, &as, A_MASTER_WEIGHTS, k->master->name);
+    if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
+    hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
+    if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, s->shard);
     set_betas(s, &as);
     hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, 1e-8));
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, 0.01));

@@ -44,7 +44,7 @@ static void note_effect(Sharing *s, const Op *o) {
     if (hd_is_pure(o) || o->kind == OP_RETURN || o->kind == OP_GRAD || o->kind == OP_GRAD_NORM ||
         o->kind == OP_SQUARE_SUMS || hd_op_is(o, TRAIT_SYNC))
         return;
-    if (o->kind == OP_ADAMW) { // several buffers of its bucket, whichever it names besides
+    if (o->kind == OP_ADAMW) { // several buffers
         s->all_versions++;
         return;
     }

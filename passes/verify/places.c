@@ -68,11 +68,11 @@ static void check_buffers(PlanCheck *c) {
 
 // A transient buffer belongs to one function.
 static void check_users(PlanCheck *c) {
-    static const AttrId names[] = {A_BUFFER, A_INTO, A_BUFFERS};
+    static const AttrId names[] = {A_BUFFER, A_INTO, A_GRADIENT, A_BUFFERS};
     const Func **user = HD_NEWN(c->a, const Func *, c->m->n_symbols + 1);
     for (const Func *f = c->m->funcs; f; f = f->next)
         for (const Op *o = f->first; o && !f->is_kernel; o = o->next)
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < 4; i++) {
                 const Attr *at = hd_attr(&o->attrs, names[i]);
                 for (int k = 0; at && k < (names[i] == A_BUFFERS ? at->n : 1); k++) {
                     const Symbol *s = hd_symbol_find(c->m, names[i] == A_BUFFERS ? at->strs[k] : at->s);

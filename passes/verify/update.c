@@ -60,30 +60,42 @@ static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketPa
     return false;
 }
 
+// The optimizer's own buffers are those of the bucket, each in its place; its gradient may be another sum.
+static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
+    static const struct { AttrId at; int part; } own[] = {
+        {A_MOMENT1, PART_MOMENT1}, {A_MOMENT2, PART_MOMENT2}, {A_MASTER_WEIGHTS, PART_MASTER}, {A_WEIGHTS, PART_COMPUTE}};
+    int before = w->c->found.n;
+    const Symbol *master = named(w, o, A_MASTER_WEIGHTS), *bucket = k->symbol;
+    for (int i = 0; i < 4; i++) {
+        const Symbol *s = named(w, o, own[i].at), *is = k->part[own[i].part];
+        if (s != is)
+            hd_plan_wrong(w->c, o, o->span, "has %s = %s, and that of bucket @%s is %s", hd_attr_info(own[i].at)->text,
+                          s ? s->name : "nothing", bucket->name, is ? is->name : "nothing");
+    }
+    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), ranks = hd_int(&o->attrs, A_RANKS, 1),
+            parts = hd_plan_parts(w->c, k, master);
+    if (decayed != hd_int(&bucket->attrs, A_DECAYED, 0) || ranks != parts)
+        hd_plan_wrong(w->c, o, o->span,
+                      "decays the first %lld elements in %lld parts, and bucket @%s the first %lld, in %lld parts",
+                      ll(decayed), ll(ranks), bucket->name, ll(hd_int(&bucket->attrs, A_DECAYED, 0)), ll(parts));
+    return w->c->found.n == before;
+}
+
 void hd_flow_adamw(Flow *w, const Op *o) {
-    BucketParts *k = hd_plan_bucket(w->c, named(w, o, A_BUCKET));
-    if (!k || k->size == 0) return;
+    const Symbol *master = named(w, o, A_MASTER_WEIGHTS);
+    BucketParts *k = hd_plan_bucket(w->c, master);
+    if (!k) {
+        hd_plan_wrong(w->c, o, o->span, "updates @%s, which is of no bucket", hd_word(&o->attrs, A_MASTER_WEIGHTS, ""));
+        return;
+    }
+    if (k->size == 0) return;
     BucketFlow *b = hd_flow_bucket(w, k);
     if (b->updated) hd_plan_wrong(w->c, o, o->span, "updates bucket @%s a second time, after %s", k->symbol->name,
                                   hd_plan_op(w->c, b->updated));
     b->updated = o;
-    static const struct { int part; const char *role; } needs[] = {
-        {PART_GRAD, "grad"}, {PART_MASTER, "master"}, {PART_MOMENT1, "moment1"}, {PART_MOMENT2, "moment2"}};
-    const Symbol *gradient = hd_has(&o->attrs, A_BUFFER) ? named(w, o, A_BUFFER) : k->part[PART_GRAD];
-    int before = w->c->found.n;
-    for (int i = 0; i < 4; i++)
-        if (!k->part[needs[i].part] && !(i == 0 && gradient))
-            hd_plan_wrong(w->c, o, o->span, "needs a buffer of bucket @%s with role %s", k->symbol->name,
-                          needs[i].role);
-    if (w->c->found.n > before) return;
-    const Symbol *master = k->part[PART_MASTER];
-    Held *m = hd_flow_held(w, master);
-    for (int i = 2; i < 4; i++)
-        if (hd_type_count(k->part[needs[i].part]->type) != hd_type_count(master->type))
-            hd_plan_wrong(w->c, o, o->span, "updates @%s with @%s, which has another number of elements", master->name,
-                          k->part[needs[i].part]->name);
-    check_gradient(w, o, gradient, k, m->parts);
-    Held *g = hd_flow_held(w, k->part[PART_COMPUTE]);
+    if (!check_operands(w, o, k)) return;
+    Held *m = hd_flow_held(w, master), *g = hd_flow_held(w, k->part[PART_COMPUTE]);
+    check_gradient(w, o, named(w, o, A_GRADIENT), k, m->parts);
     Holding fresh = {.kind = HOLDS_WEIGHTS, .fresh = true, .by = o};
     hd_flow_set(w, m, fresh);
     if (g) hd_flow_set(w, g, fresh);

@@ -71,7 +71,8 @@ static void scribble(Machine *x, int64_t at, int64_t bytes) {
 static uint64_t key_of(const Op *o, Arena *a) {
     static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_INTO, A_ACCUMULATE,
                                     A_EVENT,   A_BUFFER,       A_BUFFERS,         A_BUCKET, A_COMM, A_AFTER,
-                                    A_ON};
+                                    A_ON,      A_DECAYED,      A_RANKS,           A_GRADIENT, A_MOMENT1, A_MOMENT2,
+                                    A_MASTER_WEIGHTS, A_WEIGHTS};
     Attrs as = hd_attrs_copy(o->func->module->cx, &o->attrs);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) hd_unset(&as, places[i]);
     Out t = hd_out(a);
@@ -102,14 +103,6 @@ static bool overlaps(const Value *v, const Value *w) {
     return a < b + hd_type_bytes(w->type) && b < a + hd_type_bytes(v->type);
 }
 
-static const Symbol *bucket_part(Machine *x, const Op *o, const char *role) {
-    for (const Symbol *s = x->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT) && !strcmp(hd_word(&s->attrs, A_ROLE, ""), role) &&
-            !strcmp(hd_word(&s->attrs, A_BUCKET, ""), hd_word(&o->attrs, A_BUCKET, "")))
-            return s;
-    return NULL;
-}
-
 // Element i of what a rank has of a bucket is this one of the bucket.
 static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *part, int64_t i) {
     int64_t size = hd_type_count(bucket->type), n = hd_type_count(part->type);
@@ -117,19 +110,16 @@ static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *pa
 }
 
 static void run_update(Machine *x, const Op *o) {
-    const Symbol *bucket = buffer_of(x, o, A_BUCKET),
-                 *part[] = {NULL, bucket_part(x, o, "master"), bucket_part(x, o, "moment1"),
-                            bucket_part(x, o, "moment2"), NULL};
-    part[0] = hd_has(&o->attrs, A_BUFFER) ? buffer_of(x, o, A_BUFFER) : bucket_part(x, o, "grad");
-    part[4] = bucket_part(x, o, "compute");
+    const Symbol *part[] = {buffer_of(x, o, A_GRADIENT), buffer_of(x, o, A_MASTER_WEIGHTS), buffer_of(x, o, A_MOMENT1),
+                            buffer_of(x, o, A_MOMENT2), buffer_of(x, o, A_WEIGHTS)};
     uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
     int64_t n[5] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
     for (int k = 0; k < 5; k++)
         if (part[k]) c[k] = cells(x, part[k]->place.offset, hd_type_bytes(part[k]->type), &n[k]);
-    int64_t decayed = hd_int(&bucket->attrs, A_DECAYED, 0),
+    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), first = x->rank % hd_int(&o->attrs, A_RANKS, 1) * count,
             wide = part[4] ? hd_dtype_bytes(part[4]->type->dtype) / 2 : 1;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t h = mix(scalars, position(x, bucket, part[1], i) < decayed);
+        uint64_t h = mix(scalars, first + i < decayed);
         for (int k = 0; k < 4; k++)
             for (int j = 0; j < 2; j++) h = mix(h, 2 * i + j < n[k] ? c[k][2 * i + j] : fresh(x));
         for (int k = 1; k < 4; k++)

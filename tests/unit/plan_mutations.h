@@ -52,7 +52,10 @@ typedef enum {
                                                             AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
                                                                          AT_OP)                                        \
                                                             X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
-                                                                X(ROLE, "role of a buffer changed", AT_BUFFER_SYMBOL)
+                                                                X(ROLE, "role of a buffer changed", AT_BUFFER_SYMBOL) \
+    X(OTHER_PART, "another buffer for the optimizer", AT_OP)                                                           \
+    X(SWAP_PARTS, "two buffers of the optimizer change places", AT_OP)                                                 \
+    X(EXTENT, "decayed elements or parts of the optimizer's op changed", AT_OP)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -184,6 +187,24 @@ static bool exchange(Op *o) {
 
 // --- one op
 
+static const AttrId update_parts[] = {A_GRADIENT, A_MOMENT1, A_MOMENT2, A_MASTER_WEIGHTS, A_WEIGHTS};
+
+static bool swap_parts(Op *o, uint64_t random) {
+    AttrId p = update_parts[random % 5], q = update_parts[random / 5 % 5];
+    if (p == q || !hd_has(&o->attrs, p) || !hd_has(&o->attrs, q)) return false;
+    const char *a = hd_word(&o->attrs, p, ""), *b = hd_word(&o->attrs, q, "");
+    hd_set_word(o->func->module->cx, &o->attrs, p, b);
+    hd_set_word(o->func->module->cx, &o->attrs, q, a);
+    return true;
+}
+
+static bool change_extent(Op *o, uint64_t random) {
+    AttrId at = random % 2 ? A_RANKS : A_DECAYED;
+    int64_t is = hd_int(&o->attrs, at, at == A_RANKS);
+    hd_set_int(o->func->module->cx, &o->attrs, at, at == A_RANKS ? is == 1 ? 2 : 1 : is / 2 + (random / 2 % 2 ? 512 : 0));
+    return true;
+}
+
 static bool change_inplace(Op *o, uint64_t random) {
     Ctx *cx = o->func->module->cx;
     if (hd_has(&o->attrs, A_INPLACE) && random % 2) hd_unset(&o->attrs, A_INPLACE);
@@ -260,7 +281,9 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DOUBLE_STORE:
     case MUTATE_ACCUMULATE:
         return o->kind == OP_STORE || (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO));
-    case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: return o->kind == OP_ADAMW;
+    case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: case MUTATE_OTHER_PART: case MUTATE_SWAP_PARTS:
+    case MUTATE_EXTENT:
+        return o->kind == OP_ADAMW;
     case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER) && o->kind != OP_STEP_SCALARS;
     case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);
     case MUTATE_INPLACE:
@@ -307,6 +330,9 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_EXCHANGE: return exchange(o);
     case MUTATE_OTHER_BUFFER: return rename_attr(m, o, A_BUFFER, random);
     case MUTATE_OTHER_INTO: return rename_attr(m, o, A_INTO, random);
+    case MUTATE_OTHER_PART: return rename_attr(m, o, update_parts[random % 5], random / 5);
+    case MUTATE_SWAP_PARTS: return swap_parts(o, random);
+    case MUTATE_EXTENT: return change_extent(o, random);
     case MUTATE_ACCUMULATE: return flip_accumulate(m, o);
     case MUTATE_INPLACE: return change_inplace(o, random);
     case MUTATE_RETARGET: return retarget(m, o);
