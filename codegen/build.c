@@ -1,11 +1,12 @@
 // Runs the C compiler and finds the runtime that a binary links. Headers and library must be those that this compiler
 // was built with: a program compiled with others may run, and compute nonsense.
-#define _GNU_SOURCE // memmem
+#define _GNU_SOURCE // memmem, memfd_create
 #include "codegen/build.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 enum { LEVELS = 6 }; // how far above the executable the runtime may lie
 
 typedef VEC(const char *) Words;
-typedef struct { const char *include, *archive; } Runtime;
+typedef struct {
+    const char *include, *archive;
+} Runtime;
 
 extern const unsigned char hd_interface[]; // runtime/interface.cmake: the headers' text, which the library holds, too
 extern const unsigned long hd_interface_bytes;
@@ -96,13 +99,27 @@ static bool is_ours(Ctx *cx, const Runtime *r) {
     return read && !other;
 }
 
-// Runs a command and keeps what it prints. Returns its exit status, or -1 with errno when it could not be started.
-static int run(Ctx *cx, const Words *w, Out *said) {
+// The program's text as a file without a name: nothing of it is left, whatever happens. NULL with errno.
+static FILE *nameless(const char *name, const Out *c) {
+    const int memory = memfd_create(name, MFD_CLOEXEC);
+    FILE *f = memory >= 0 ? fdopen(memory, "w+") : NULL;
+    if (!f) return NULL;
+    fprintf(f, "#line 1 \"%s\"\n", name);
+    const bool good = fwrite(c->text, 1, c->n, f) == c->n && !fflush(f) && lseek(fileno(f), 0, SEEK_SET) == 0;
+    if (good) return f;
+    fclose(f);
+    return NULL;
+}
+
+// Runs a command that reads `in`, and keeps what it prints. Returns its exit status, or -1 with errno when it could not
+// be started.
+static int run(Ctx *cx, const Words *w, FILE *in, Out *said) {
     int ends[2];
     if (pipe(ends)) return -1;
     const char **argv = HD_NEWN(cx->arena, const char *, w->n + 1);
     for (int i = 0; i < w->n; i++) argv[i] = w->at[i];
-    fflush(NULL);
+    fflush(stdout);
+    fflush(stderr);
     pid_t pid = fork();
     if (pid < 0) {
         close(ends[0]);
@@ -110,6 +127,7 @@ static int run(Ctx *cx, const Words *w, Out *said) {
         return -1;
     }
     if (!pid) {
+        dup2(fileno(in), 0);
         dup2(ends[1], 1);
         dup2(ends[1], 2);
         close(ends[0]);
@@ -129,57 +147,72 @@ static int run(Ctx *cx, const Words *w, Out *said) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static bool compile(Ctx *cx, const char *target, const char *options, const char *file, const char *output) {
-    bool host = !strcmp(target, "host");
-    const char *cc = getenv("CC");
-    if (!cc || !*cc) cc = "cc";
-    Runtime r;
-    if (!find_runtime(cx, &r) || !is_ours(cx, &r)) return false;
+static Words command(Ctx *cx, const Build *b, const Runtime *r, const char *cc, const char *options) {
+    const bool host = !strcmp(b->target, "host");
     Words w = {0};
     add_words(cx, &w, cc);
     add_words(cx, &w, "-std=gnu11");
     add_words(cx, &w, host ? HEDDLE_HOST_FLAGS : "-O2");
     add_words(cx, &w, options);
     hd_push(cx->arena, &w, "-I");
-    hd_push(cx->arena, &w, r.include);
+    hd_push(cx->arena, &w, r->include);
     hd_push(cx->arena, &w, "-o");
-    hd_push(cx->arena, &w, output);
-    hd_push(cx->arena, &w, file);
-    hd_push(cx->arena, &w, r.archive);
+    hd_push(cx->arena, &w, b->output);
+    add_words(cx, &w, "-x c - -x none");
+    hd_push(cx->arena, &w, r->archive);
     if (host) add_words(cx, &w, HEDDLE_HOST_LIBS);
     add_words(cx, &w, "-lm -lpthread -ldl");
     add_words(cx, &w, HEDDLE_LINK_FLAGS);
+    return w;
+}
+
+static bool compile(Ctx *cx, const Build *b, const char *options, const char *name, FILE *text) {
+    const char *cc = getenv("CC");
+    if (!cc || !*cc) cc = "cc";
+    Runtime r;
+    if (!find_runtime(cx, &r) || !is_ours(cx, &r)) return false;
+    const Words w = command(cx, b, &r, cc, options);
+    for (int i = 0; b->verbose && i < w.n; i++) fprintf(stderr, "%s%s", w.at[i], i + 1 < w.n ? " " : "\n");
     Out said = hd_out(cx->arena);
-    int status = run(cx, &w, &said);
+    const int status = run(cx, &w, text, &said);
     if (!status) return true;
-    if (status < 0) hd_error(cx, (Span){0, 0}, "cannot start the C compiler %s: %s", cc, strerror(errno));
+    if (status < 0)
+        hd_error(cx, (Span){0, 0}, "cannot start the C compiler %s: %s", cc, strerror(errno));
     else if (status == 127)
         hd_error(cx, (Span){0, 0}, "cannot run the C compiler %s: install one, or set CC to one that is there", cc);
     else
-        hd_error(cx, (Span){0, 0}, "the C compiler %s failed on %s (exit status %d) and said:\n%s", cc, file, status,
-                 said.text);
+        hd_error(cx, (Span){0, 0},
+                 "the C compiler %s failed on %s (exit status %d; --save-temps keeps it) and said:\n%s", cc, name,
+                 status, said.text);
     return false;
 }
 
-static bool write_and_compile(Ctx *cx, const char *target, const char *options, const Out *c, const char *output) {
+static bool cannot_write(Ctx *cx, const char *path, const char *why) {
+    hd_error(cx, (Span){0, 0}, "cannot write %s: %s", path, why);
+    return false;
+}
+
+static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     struct stat st;
-    if (!stat(output, &st) && S_ISDIR(st.st_mode)) {
-        hd_error(cx, (Span){0, 0}, "cannot write %s: it is a folder; give the name of a file with -o", output);
-        return false;
+    const char *slash = strrchr(b->output, '/');
+    const char *name = hd_sprintf(cx->arena, "%s.c", slash ? slash + 1 : b->output), *folder = folder_of(cx, b->output);
+    if (!stat(b->output, &st) && S_ISDIR(st.st_mode))
+        return cannot_write(cx, b->output, "it is a folder; give the name of a file with -o");
+    if (access(folder, F_OK)) return cannot_write(cx, b->output, strerror(errno));
+    if (b->save_temps) {
+        const char *kept = hd_sprintf(cx->arena, "%s.c", b->output);
+        const int e = hd_write_file(kept, c->text, c->n);
+        if (e) return cannot_write(cx, kept, strerror(e));
     }
-    const char *file = hd_sprintf(cx->arena, "%s.c", output);
-    int e = hd_write_file(file, c->text, c->n);
-    if (e) {
-        hd_error(cx, (Span){0, 0}, "cannot write %s: %s", file, strerror(e));
-        return false;
-    }
-    return compile(cx, target, options, file, output);
+    FILE *text = nameless(name, c);
+    if (!text) return cannot_write(cx, name, strerror(errno)); // out of memory
+    const bool good = compile(cx, b, options, name, text);
+    fclose(text);
+    return good;
 }
 
-bool hd_build_binary(Ctx *cx, const char *target, const Out *c, const char *binary) {
-    return write_and_compile(cx, target, "", c, binary);
-}
+bool hd_build_binary(Ctx *cx, const Build *b, const Out *c) { return build(cx, b, "", c); }
 
-bool hd_build_shared(Ctx *cx, const char *target, const Out *c, const char *shared) {
-    return write_and_compile(cx, target, "-fPIC -shared -DHEDDLE_NO_MAIN=hd_built_program", c, shared);
+bool hd_build_shared(Ctx *cx, const Build *b, const Out *c) {
+    return build(cx, b, "-fPIC -shared -DHEDDLE_NO_MAIN=hd_built_program", c);
 }

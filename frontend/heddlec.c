@@ -23,7 +23,7 @@ typedef struct Arguments {
     int64_t memory;
     int emit, target;
     ArgList sets;
-    bool split, verify_diagnostics;
+    bool split, verify_diagnostics, save_temps, verbose;
 } Arguments;
 
 #define FIELD(f) offsetof(Arguments, f)
@@ -42,6 +42,8 @@ static const ArgRow rows[] = {
      "the input is several files, separated by lines '// -----'"},
     {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
      "compare what is reported with the comments // expected-error @+1 {{text}}"},
+    {"--save-temps", NULL, 0, ARG_ON, FIELD(save_temps), "leave the C text of a binary beside it, in BINARY.c"},
+    {"--verbose", NULL, 'v', ARG_ON, FIELD(verbose), "print the command that builds the binary"},
     {"CC", NULL, 0, ARG_ENVIRONMENT, 0, "the C compiler, with options if need be (default: cc)"},
     {"HEDDLE_HOME", NULL, 0, ARG_ENVIRONMENT, 0,
      "folder of the runtime that programs link (default: found from where heddlec is)"},
@@ -112,7 +114,8 @@ static bool emit_program(const Arguments *args, Module *m, double start, Out *ou
     Out c = hd_out(a), cuda = hd_out(a);
     if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
     if (args->emit == EMIT_BINARY)
-        return hd_build_binary(m->cx, word(args, a, FIELD(target)), &c, binary_name(args, a));
+        return hd_build_binary(
+            m->cx, &(Build){word(args, a, FIELD(target)), binary_name(args, a), args->save_temps, args->verbose}, &c);
     const Out *text = args->emit == EMIT_C ? &c : &cuda;
     hd_putn(out, text->text, text->n);
     return true;
@@ -190,15 +193,9 @@ static int run(const Arguments *args, Arena *a) {
         return EXIT_ERRORS;
     }
     Out out = hd_out(a);
-    int error = 0;
     if (!process_parts(args, text, len, &out)) return EXIT_ERRORS;
     if (args->emit == EMIT_BINARY && !out.n) return 0; // the binary is where it belongs
-    if (args->output && strcmp(args->output, "-")) error = hd_write_file(args->output, out.text, out.n);
-    else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) error = errno;
-    if (error)
-        fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output",
-                strerror(error));
-    return error ? EXIT_ERRORS : 0;
+    return hd_args_write(args->output, &out) ? 0 : EXIT_ERRORS;
 }
 
 int main(int argc, char **argv) {

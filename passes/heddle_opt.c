@@ -37,7 +37,7 @@ static const ArgRow rows[] = {
      "compare what is reported with the comments // expected-error @+1 {{text}}"},
     {"--run-reproducer", NULL, 0, ARG_ON, FIELD(run_reproducer), "take the pipeline from the first line of the input"},
     {"--report", "json|text", 0, ARG_WORD, FIELD(report), "print what the plan costs, not the module"},
-    {"--pack", "FILE.csv", 0, ARG_TEXT, FIELD(pack),
+    {"--pack", "FILE.csv", 0, ARG_FILE, FIELD(pack),
      "give the values of a file (columns id, lower, upper, size) offsets, and stop"},
     {"--capacity", "BYTES", 0, ARG_COUNT, FIELD(capacity),
      "--pack: stop as soon as they fit; exit with 1 when no such packing is found"},
@@ -157,16 +157,8 @@ static int run(const Arguments *args, Arena *a) {
         const char *name = strcmp(path, "-") ? path : "<stdin>";
         good = args->pack ? pack(args, name, text, &out) : process_parts(args, name, text, len, &out);
     }
-    int error = 0;
-    if (args->output && strcmp(args->output, "-")) {
-        if (good) error = hd_write_file(args->output, out.text, out.n);
-    } else if (fwrite(out.text, 1, out.n, stdout) != out.n || fflush(stdout)) {
-        error = errno;
-    }
-    if (error)
-        fprintf(stderr, "error: cannot write '%s': %s\n", args->output ? args->output : "standard output",
-                strerror(error));
-    return good && !error ? 0 : EXIT_ERRORS;
+    const bool to_file = args->output && strcmp(args->output, "-") != 0; // keeps what it has where the input is wrong
+    return ((to_file && !good) || hd_args_write(args->output, &out)) && good ? 0 : EXIT_ERRORS;
 }
 
 int main(int argc, char **argv) {

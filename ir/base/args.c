@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int hd_args_bad(const Tool *t, const char *what, const char *arg) {
     fprintf(stderr, "error: %s '%s'; %s --help lists the options\n", what, arg, t->name);
@@ -87,6 +88,7 @@ static int keep(const Tool *t, Arena *a, const ArgRow *r, const char *value, voi
         break;
     case ARG_TEXT:
     case ARG_ANY_TEXT:
+    case ARG_FILE:
         memcpy(field, &value, sizeof value);
         break;
     case ARG_ON:
@@ -156,9 +158,42 @@ static int take_input(const Tool *t, const char *arg, void *into) {
     return hd_args_bad(t, "no option is called", arg);
 }
 
+static const char *text_at(const ArgRow *r, const void *into, size_t base) {
+    return *(const char *const *)(const void *)((const char *)into + base + r->field);
+}
+
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
+}
+
+static int keep_inputs(const Tool *t, const void *into) {
+    size_t base = 0;
+    const char *output = NULL, *input;
+    const ArgRow *r;
+    for (int i = 0; (r = hd_args_row(t, i, &base)); i++)
+        if (r->letter == 'o') output = text_at(r, into, base);
+    for (int i = 0; output && (r = hd_args_row(t, i, &base)); i++)
+        if ((r->kind == ARG_INPUT || r->kind == ARG_FILE) && (input = text_at(r, into, base)) &&
+            same_file(input, output))
+            return hd_args_bad(t, "the output would overwrite the input", input);
+    return -1;
+}
+
 int hd_args_read(const Tool *t, Arena *a, int argc, char **argv, void *into) {
     int status = -1;
     for (int i = 1; i < argc && status == -1; i++)
         status = argv[i][0] == '-' && argv[i][1] ? take(t, a, argc, argv, &i, into) : take_input(t, argv[i], into);
-    return status;
+    return status == -1 ? keep_inputs(t, into) : status;
+}
+
+bool hd_args_write(const char *path, const Out *text) {
+    const bool to_file = path && strcmp(path, "-") != 0;
+    int error = 0;
+    if (to_file)
+        error = hd_write_file(path, text->text, text->n);
+    else if (fwrite(text->text, 1, text->n, stdout) != text->n || fflush(stdout))
+        error = errno;
+    if (error) fprintf(stderr, "error: cannot write '%s': %s\n", to_file ? path : "standard output", strerror(error));
+    return !error;
 }

@@ -10,6 +10,7 @@ typedef enum {
     ARG_ON, ARG_OFF, // bool
     ARG_TEXT,        // const char *, not empty
     ARG_ANY_TEXT,    // const char *, which may be empty
+    ARG_FILE,        // const char *: a file that is read
     ARG_LIST,        // ArgList: the option may be repeated
     ARG_COUNT,       // int64_t, at least 1
     ARG_SIZE,        // int64_t: bytes, written like 80GiB
@@ -36,10 +37,13 @@ typedef struct {
 
 #define HD_ARG_GROUP(rows, base) {rows, sizeof rows / sizeof *rows, base}
 
-// Fills the fields of `into`, which hold the defaults. -1: go on; else the exit status: 0 after printing what --help
+// Fills the fields of `into`, which hold the defaults. Refuses an --output that is one of the files read, by whatever
+// name. -1: go on; else the exit status: 0 after printing what --help
 // and its like ask for, 2 after saying on stderr what is wrong.
 int hd_args_read(const Tool *t, Arena *a, int argc, char **argv, void *into);
 int hd_args_bad(const Tool *t, const char *what, const char *arg); // says so on stderr; returns 2
+// Writes to a file; NULL or "-": standard output. false after saying on stderr why not.
+bool hd_args_write(const char *path, const Out *text);
 const char *hd_args_word(Arena *a, const ArgRow *r, int word);     // of an ARG_WORD
 
 // args_pages.c

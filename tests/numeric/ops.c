@@ -330,7 +330,7 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt) {
 
 static bool build_program(Ctx *cx, const Run *r, const char *path) {
     Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
-    return hd_codegen_c(r->m, "", "", &c, &cuda) && hd_build_shared(cx, r->opt->target, &c, path);
+    return hd_codegen_c(r->m, "", "", &c, &cuda) && hd_build_shared(cx, &(Build){.target = r->opt->target, .output = path}, &c);
 }
 
 static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
