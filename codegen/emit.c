@@ -198,10 +198,7 @@ int hd_emit_gemm(Emit *e, const Op *o) {
     const Symbol *into = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
     if (!o->n_out && (!into || !into->type)) HD_BUG("gemm writes to no known buffer");
     DType d = o->n_out ? o->out[0]->type->dtype : into->type->dtype;
-    const char *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
-    const char *epi = !strcmp(epilogue, "bias")        ? "HD_EPI_BIAS"
-                      : !strcmp(epilogue, "bias_gelu") ? "HD_EPI_BIAS_GELU"
-                                                       : "HD_EPI_NONE";
+    const char *epi = strcmp(hd_word(&o->attrs, A_EPILOGUE, "none"), "bias") ? "HD_EPI_NONE" : "HD_EPI_BIAS";
     Out t = hd_out(e->a);
     hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld%s%s%s", ll(p.m), ll(p.n), ll(p.k), p.ta ? ", .ta = true" : "",
               p.tb ? ", .tb = true" : "", hd_has(&o->attrs, A_ACCUMULATE) ? ", .accumulate = true" : "");

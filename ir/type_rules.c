@@ -385,6 +385,7 @@ const char *hd_rule_launch(Rule *r) {
 const char *hd_rule_gemm(Rule *r) {
     const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
     int n_in = strcmp(epi, "none") ? 3 : 2;
+    if (n_in == 3 && strcmp(epi, "bias")) WRONG("gemm has no epilogue %s: none or bias", epi);
     if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
     int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
     if (batches < 1) WRONG("batches = %lld", ll(batches));

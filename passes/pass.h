@@ -15,9 +15,8 @@ typedef struct PassCx {
 } PassCx;
 typedef Change PassFn(Module *m, PassCx *cx);
 
-// The value of an option that the pass's row declares with this kind; `otherwise` when the pipeline does not give it.
+// The value of an option that the pass's row declares; `otherwise` when the pipeline does not give it.
 int64_t hd_option_int(const PassCx *cx, const char *key, int64_t otherwise);
-const char *hd_option_word(const PassCx *cx, const char *key, const char *otherwise);
 // Adds n to a number that --pass-statistics prints, e.g. hd_count(cx, "ops removed", 3).
 void hd_count(PassCx *cx, const char *what, int64_t n);
 

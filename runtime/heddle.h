@@ -69,7 +69,7 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
     int64_t workspace_bytes;
 } HdGemm;
-enum { HD_EPI_NONE, HD_EPI_BIAS, HD_EPI_BIAS_GELU }; // bias: n values of d's dtype
+enum { HD_EPI_NONE, HD_EPI_BIAS }; // bias: n values of d's dtype
 
 typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;   // threads of a block; dynamic shared memory
 

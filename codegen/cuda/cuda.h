@@ -48,7 +48,7 @@ const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 // --- emitters of library ops (library.c, optimizer.c, ranks.c, attention.c)
 EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad, hd_cuda_store, hd_cuda_grad_norm,
     hd_cuda_square_sums, hd_cuda_root_sum, hd_cuda_step_scalars, hd_cuda_adamw, hd_cuda_all_gather_op,
-    hd_cuda_reduce_scatter_op, hd_cuda_begin, hd_cuda_zero_op, hd_cuda_attention_op;
+    hd_cuda_reduce_scatter_op, hd_cuda_zero_op, hd_cuda_attention_op;
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 
 int64_t hd_cuda_shared_bytes(const Emit *e); // the most shared memory that a block of the architecture can have

@@ -16,8 +16,6 @@ static void put_collective(Emit *e, const Op *o, const char *call, AttrId part_a
 void hd_cuda_all_gather_op(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather", A_BUFFER); }
 void hd_cuda_reduce_scatter_op(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_reduce_scatter", A_INTO); }
 
-void hd_cuda_begin(Emit *e, const Op *o) { hd_emit_line(e, o, "// @%s begins", hd_word(&o->attrs, A_BUFFER, "")); }
-
 void hd_cuda_zero_op(Emit *e, const Op *o) {
     const char *into = hd_word(&o->attrs, A_INTO, "");
     const Symbol *s = hd_symbol_find(e->m, into);

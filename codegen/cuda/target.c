@@ -84,7 +84,6 @@ static EmitOp *const ops[N_OPS] = {
     [OP_ROOT_SUM] = hd_cuda_root_sum,
     [OP_ALL_GATHER] = hd_cuda_all_gather_op,
     [OP_REDUCE_SCATTER] = hd_cuda_reduce_scatter_op,
-    [OP_BEGIN] = hd_cuda_begin,
     [OP_ZERO] = hd_cuda_zero_op,
     [OP_STEP_SCALARS] = hd_cuda_step_scalars,
     [OP_ADAMW] = hd_cuda_adamw,

@@ -27,14 +27,11 @@ const char *hd_eval_matmul(Eval *e, const Op *o, const Tensor *in, Tensor *out) 
 
 const char *hd_eval_gemm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
-    const char *into = hd_word(&o->attrs, A_INTO, NULL), *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
+    const char *into = hd_word(&o->attrs, A_INTO, NULL);
     int64_t n = s.batches * s.m * s.n;
     double *d = HD_NEWN(e->arena, double, n + 1);
     products(&s, in, d);
-    for (int64_t i = 0; i < n; i++) {
-        if (strcmp(epilogue, "none") != 0) d[i] += in[2].data[i % s.n];
-        if (strcmp(epilogue, "bias_gelu") == 0) d[i] = hd_eval_elt(OP_GELU, e->mode == EVAL_ROUNDED, d[i], 0, 0);
-    }
+    for (int64_t i = 0; i < n && o->n_in > 2; i++) d[i] += in[2].data[i % s.n];
     if (!into) {
         memcpy(out->data, d, sizeof(double) * (size_t)n);
         return NULL;

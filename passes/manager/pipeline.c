@@ -75,16 +75,16 @@ static const char *read_word(Reader *r, const char *what) {
     return NULL;
 }
 
-// The kind of an option in a row's list: 'i', 'w', or 0 when it is not declared.
-static char option_kind(const char *list, const char *key) {
+// Whether a row's list, "key:int other:int", declares an option.
+static bool has_option(const char *list, const char *key) {
     size_t n = strlen(key);
     for (const char *s = list; *s;) {
         size_t len = strcspn(s, " ");
-        if (len > n && !strncmp(s, key, n) && s[n] == ':') return s[n + 1];
+        if (len > n && !strncmp(s, key, n) && s[n] == ':') return true;
         s += len;
         s += strspn(s, " ");
     }
-    return 0;
+    return false;
 }
 
 static bool read_number(const char *text, int64_t *n) {
@@ -100,8 +100,7 @@ static bool read_option(Reader *r, const PassInfo *pass, PassOption *option) {
     const char *from = r->at;
     if (!(option->key = read_word(r, "the name of an option"))) return false;
     Span key_span = span_of(r, from, r->at);
-    char kind = option_kind(pass->options, option->key);
-    if (!kind) {
+    if (!has_option(pass->options, option->key)) {
         hd_error(r->cx, key_span, "pass '%s' has no option '%s'; it has %s", pass->name, option->key,
                  *pass->options ? pass->options : "none");
         return false;
@@ -113,7 +112,7 @@ static bool read_option(Reader *r, const PassInfo *pass, PassOption *option) {
     skip_spaces(r);
     from = r->at;
     if (!(option->value = read_word(r, "the value of an option"))) return false;
-    if (kind == 'i' && !read_number(option->value, &option->number)) {
+    if (!read_number(option->value, &option->number)) {
         hd_error(r->cx, span_of(r, from, r->at), "option '%s' of pass '%s' is a whole number, not '%s'", option->key,
                  pass->name, option->value);
         return false;
@@ -253,21 +252,11 @@ void hd_pipeline_list(Out *o) {
         hd_printf(o, "pipeline %s : %s\n    %s\n", pipelines[i].name, pipelines[i].text, pipelines[i].doc);
 }
 
-static const PassOption *find_option(const PassCx *cx, const char *key, char kind) {
-    const PassCall *c = cx->call;
-    if (option_kind(c->pass->options, key) != kind)
-        HD_BUG("pass '%s' reads option '%s', which its row in passes.def does not declare so", c->pass->name, key);
-    for (int i = 0; i < c->n_options; i++)
-        if (!strcmp(c->options[i].key, key)) return &c->options[i];
-    return NULL;
-}
-
 int64_t hd_option_int(const PassCx *cx, const char *key, int64_t otherwise) {
-    const PassOption *o = find_option(cx, key, 'i');
-    return o ? o->number : otherwise;
-}
-
-const char *hd_option_word(const PassCx *cx, const char *key, const char *otherwise) {
-    const PassOption *o = find_option(cx, key, 'w');
-    return o ? o->value : otherwise;
+    const PassCall *c = cx->call;
+    if (!has_option(c->pass->options, key))
+        HD_BUG("pass '%s' reads option '%s', which its row in passes.def does not declare", c->pass->name, key);
+    for (int i = 0; i < c->n_options; i++)
+        if (!strcmp(c->options[i].key, key)) return c->options[i].number;
+    return otherwise;
 }

@@ -36,8 +36,7 @@ static bool weight_at(const Probe *p, const Value *v, Leaf *leaf) {
 
 static bool product_at(const Probe *p, const Op *o, Leaf *leaf) {
     if (o->kind != OP_GEMM || o->n_out != 1 || hd_has(&o->attrs, A_BATCHES)) return false;
-    const char *epilogue = hd_word(&o->attrs, A_EPILOGUE, "none");
-    return strcmp(epilogue, "bias_gelu") != 0 && (weight_at(p, o->in[1], leaf) || weight_at(p, o->in[0], leaf));
+    return weight_at(p, o->in[1], leaf) || weight_at(p, o->in[0], leaf);
 }
 
 static int64_t number_of(const char *text) {

@@ -25,7 +25,7 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 }
 
 static void describe(const HdGemm *g, char *text, size_t size) {
-    static const char *const epilogues[] = {"", " + bias", " + bias, gelu"};
+    static const char *const epilogues[] = {"", " + bias"};
     snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
              g->accumulate ? " +=" : "", epilogues[g->epilogue]);
@@ -52,8 +52,7 @@ static bool layout(HdCuda *x, LtLayout *out, HdDtype t, int64_t rows, int64_t co
 
 static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     const HdCudaApi *api = &x->api;
-    static const uint32_t epilogues[] = {HD_CUBLASLT_EPILOGUE_DEFAULT, HD_CUBLASLT_EPILOGUE_BIAS,
-                                         HD_CUBLASLT_EPILOGUE_GELU_BIAS};
+    static const uint32_t epilogues[] = {HD_CUBLASLT_EPILOGUE_DEFAULT, HD_CUBLASLT_EPILOGUE_BIAS};
     bool wide = g->d == HD_F64;
     // COMPUTE_32F on f32 operands multiplies in plain f32: TF32 is a compute type of its own
     LtCompute compute = wide ? HD_CUBLAS_COMPUTE_64F : HD_CUBLAS_COMPUTE_32F;

@@ -28,18 +28,11 @@ static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t 
     return buffer;
 }
 
-static float gelu(float a) { // the meaning of gelu in the op table
-    return 0.5f * a * (1.0f + hd_tanh(0.7978845608028654f * (a + 0.044715f * a * a * a)));
-}
-
 static void finish_row(const Product *p, float *row, int64_t col, int64_t cols) {
     if (p->g->epilogue == HD_EPI_NONE) return;
     float bias[TILE_N];
     hd_load_f32(p->g->d, p->bias, col, cols, bias);
-    if (p->g->epilogue == HD_EPI_BIAS_GELU)
-        for (int64_t c = 0; c < cols; c++) row[c] = gelu(row[c] + bias[c]);
-    else
-        for (int64_t c = 0; c < cols; c++) row[c] += bias[c];
+    for (int64_t c = 0; c < cols; c++) row[c] += bias[c];
 }
 
 static void run_tile(const Product *p, const Tile *t) {

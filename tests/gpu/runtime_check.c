@@ -118,8 +118,6 @@ static void product(HdExec *x, int i, int64_t shift) {
             sum +=
                 a[batch * M * K + (g->ta ? l * M + r : r * K + l)] * m[batch * K * N + (g->tb ? c * K + l : l * N + c)];
         if (g->epilogue != HD_EPI_NONE) sum += bias[c];
-        if (g->epilogue == HD_EPI_BIAS_GELU)
-            sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
         want[e] = sum;
     }
     hd_cuda_gemm(x, 0, i, hd_device(x, at[0]), hd_device(x, at[1]), hd_device(x, at[2]), hd_device(x, at[3]),
@@ -387,9 +385,7 @@ int main(int argc, char **argv) {
                               .b = all[t],
                               .d = all[t]});
     add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
-    add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS_GELU, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
     add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS, .batch = 1, .a = HD_F32, .b = HD_F32, .d = HD_F32});
-    add_gemm((HdGemm){.tb = true, .epilogue = HD_EPI_BIAS_GELU, .batch = 1, .a = HD_F32, .b = HD_F32, .d = HD_F32});
     add_gemm((HdGemm){.ta = true, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_F32});
     add_gemm((HdGemm){.ta = true, .accumulate = true, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_F32});
     add_gemm((HdGemm){.tb = true, .batch = 3, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
