@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh machine to a trained model: installs, builds, compiles examples/tiny and trains it on this project's own text.
+# From a fresh machine to a trained model: installs, builds, compiles examples/tiny and trains it on this project's own
+# text.
 set -euo pipefail
 cd "$(dirname "$0")"
 . tests/install.sh
@@ -25,7 +26,8 @@ echo "== compiling examples/tiny for $target"
 build/bin/heddlec examples/tiny/tiny.hd --target=$target -o build/bin/tiny
 
 echo "== training"
-build/bin/tiny --data=build/demo/train.txt --val=build/demo/val.txt --steps="${STEPS:-300}" --log=build/demo/log.jsonl --save=build/demo/checkpoint
+build/bin/tiny --data=build/demo/train.txt --val=build/demo/val.txt --steps="${STEPS:-300}" --log=build/demo/log.jsonl \
+  --save=build/demo/checkpoint
 
 python3 - <<'PY'
 import json, math, collections
@@ -43,8 +45,9 @@ cat <<'TEXT'
 What to try next:
   build/bin/tiny --data=build/demo/train.txt --steps=400 --resume=build/demo/checkpoint   go on, bit for bit
   build/bin/tiny --report                                                                what the plan holds, in bytes
-  build/bin/heddlec examples/tiny/tiny.hd --emit=plan --print-ir-dir=build/demo/ir -o build/demo/plan.hir   every stage, a file each
-  build/bin/heddlec examples/gpt2/gpt2.hd --target=cuda --emit=report                    will GPT-2 fit? before anything runs
+  build/bin/heddlec examples/tiny/tiny.hd --emit=plan --print-ir-dir=build/demo/ir -o build/demo/plan.hir
+                                                                                         every stage, a file each
+  build/bin/heddlec examples/gpt2/gpt2.hd --target=cuda --emit=report                    will GPT-2 fit?
   build/bin/heddlec examples/tiny/tiny.hd --set layers=6 --set dim=192 -o build/bin/mine  your own size
-  frontend/LANGUAGE.md                                                                   the language, to write your own model
+  frontend/LANGUAGE.md                                                                   the language
 TEXT

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test: the sources' rules, lit, units, numerics and examples in an optimised build;
-# the quick ones again under the address and undefined-behaviour sanitizers; what has threads under the thread sanitizer; the fuzzers
-# for SECONDS_EACH (60). Quiet unless something fails. Logs are in build/log.
+# Installs what is missing, builds, and runs every test: the sources' rules, lit, units, numerics and examples in an
+# optimised build; the quick ones again under the address and undefined-behaviour sanitizers; what has threads under the
+# thread sanitizer; the fuzzers for SECONDS_EACH (60). Quiet unless something fails. Logs are in build/log.
 set -euo pipefail
 cd "$(dirname "$0")"
 . tests/install.sh
 need_to_build
 need 'command -v g++' g++
 need 'command -v clang' clang
-need 'ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a 2>/dev/null | grep -q .' libclang-rt-14-dev
+need 'ls /usr/lib/{llvm-*/lib/,}clang/*/lib/linux/libclang_rt.fuzzer-*.a 2>/dev/null | grep -q .' libclang-rt-14-dev
 need 'ls /usr/lib/llvm-*/bin/FileCheck | grep -q .' llvm-14-tools
 need 'python3 -m pip --version' python3-pip
 install_missing

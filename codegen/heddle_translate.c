@@ -1,5 +1,5 @@
-// heddle-translate: prints the host program of a plan, or its CUDA text. A plan that has been edited by hand is verified first, as one that the compiler made is; a test of code generation
-// alone may leave that out.
+// heddle-translate: prints the host program of a plan, or its CUDA text. A plan that has been edited by hand is
+// verified first, as one that the compiler made is; a test of code generation alone may leave that out.
 #include "codegen/codegen.h"
 #include "ir/base/args.h"
 #include "passes/manager/manager.h"

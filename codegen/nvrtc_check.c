@@ -118,10 +118,11 @@ static const ArgRow rows[] = {
 
 static int read_arguments(Args *args, int argc, char **argv) { // -1, or the exit status
     const ArgGroup group = HD_ARG_GROUP(rows, 0);
-    const Tool tool = {"nvrtc-check", "compiles CUDA text with NVRTC",
-                       "Compiles CUDA text with NVRTC, which needs no GPU, and prints what each kernel uses. Exits with "
-                       "77 where there is no NVRTC.",
-                       &group, 1};
+    const Tool tool = {
+        "nvrtc-check", "compiles CUDA text with NVRTC",
+        "Compiles CUDA text with NVRTC, which needs no GPU, and prints what each kernel uses. Exits with "
+        "77 where there is no NVRTC.",
+        &group, 1};
     Arena *a = hd_arena_new();
     const int status = hd_args_read(&tool, a, argc, argv, args);
     hd_arena_free(a);

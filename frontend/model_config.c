@@ -6,8 +6,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-// --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of the matrix products and of
-// attention (half of it when causal), three times the forward pass; recomputation does not count.
+// --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of the matrix
+// products and of attention (half of it when causal), three times the forward pass; recomputation does not count.
 
 static int64_t model_flops(const Func *f) {
     double forward = 0, flops, bytes;
@@ -48,7 +48,8 @@ static int64_t model_arg(const Front *f, const char *name) { // 0: no such integ
     return 0;
 }
 
-// --- identity: two models whose parameters have the same shapes may still differ, in a number of heads or in an activation
+// --- identity: two models whose parameters have the same shapes may still differ, in a number of heads or in an
+// activation
 
 static const char *fingerprint(const Front *f) {
     Out text = hd_out(f->cx->arena);

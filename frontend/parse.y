@@ -46,6 +46,8 @@ static Node *make(Parser *p, NodeKind kind, Span s, const char *name, Node *a, N
     return n;
 }
 
+static Node *group(Parser *p, Span s, Node *kids) { return make(p, N_BLOCK, s, NULL, NULL, NULL, NULL, kids); }
+
 static Node *list(Parser *p, Span s) { return hd_ast_node(p->arena, N_LIST, s); }
 
 static Node *list_of(Parser *p, Span s, Node *first) {
@@ -87,7 +89,8 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 
 %token END 0 "end of the text"
 %token START_FILE "a file" START_SET "a setting"
-%token MODEL "'model'" MODULE "'module'" PARAM "'param'" FN "'fn'" LET "'let'" RETURN "'return'" REPEAT "'repeat'" IF "'if'" ELSE "'else'"
+%token MODEL "'model'" MODULE "'module'" PARAM "'param'" FN "'fn'" LET "'let'" RETURN "'return'"
+%token REPEAT "'repeat'" IF "'if'" ELSE "'else'"
 %token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name"
 %token <i> INT "an integer"
 %token <f> FLOAT "a number"
@@ -103,8 +106,9 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %precedence UNARY
 %precedence '(' '.'
 
-%type <node> file item module arguments argument_list argument members member instance param marks fn when else type dims
-%type <node> block statements statement names values train schedule settings setting call_arguments call_list call_argument expr
+%type <node> file item module arguments argument_list argument members member instance param marks fn when else type
+%type <node> dims block statements statement names values train schedule settings setting call_arguments call_list
+%type <node> call_argument expr
 %type <node> fn_arguments fn_argument_list fn_argument set
 %type <name> path
 
@@ -120,7 +124,8 @@ file: %empty            { $$ = make(p, N_FILE, @$, NULL, NULL, NULL, NULL, NULL)
 item: MODEL NAME arguments '{' members '}'   { $$ = make(p, N_MODEL, @NAME, $NAME, NULL, NULL, $arguments, $members); }
     | module | fn | train | schedule
     ;
-module: MODULE NAME arguments '{' members '}' { $$ = make(p, N_MODULE, @NAME, $NAME, NULL, NULL, $arguments, $members); }
+module: MODULE NAME arguments '{' members '}'
+      { $$ = make(p, N_MODULE, @NAME, $NAME, NULL, NULL, $arguments, $members); }
     | MODULE error '{' members '}'            { $$ = make(p, N_MODULE, @1, "", NULL, NULL, list(p, @1), $members); }
     ;
 
@@ -141,12 +146,14 @@ members: %empty                   { $$ = list(p, @$); }
     ;
 member: module | param | fn
     | NAME '=' instance ';'       { $$ = $instance; $$->name = $NAME; $$->span = @NAME; }
-    | IF expr '{' members '}'     { $$ = make(p, N_WHEN, @1, NULL, $expr, make(p, N_BLOCK, @members, NULL, NULL, NULL, NULL, $members), NULL, NULL); }
+    | IF expr '{' members '}'     { $$ = make(p, N_WHEN, @1, NULL, $expr, group(p, @members, $members), NULL, NULL); }
     | IF expr '{' members '}' ELSE '{' members[other] '}'
-      { $$ = make(p, N_WHEN, @1, NULL, $expr, make(p, N_BLOCK, @4, NULL, NULL, NULL, NULL, $4), make(p, N_BLOCK, @other, NULL, NULL, NULL, NULL, $other), NULL); }
+      { $$ = make(p, N_WHEN, @1, NULL, $expr, group(p, @4, $4), group(p, @other, $other), NULL); }
     ;
-instance: NAME call_arguments                  { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, NULL, NULL, $call_arguments); $$->text = $NAME; }
-    | REPEAT '(' expr ')' NAME call_arguments  { $$ = make(p, N_MEMBER, @NAME, NULL, $expr, NULL, NULL, $call_arguments); $$->text = $NAME; }
+instance: NAME call_arguments
+      { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, NULL, NULL, $call_arguments); $$->text = $NAME; }
+    | REPEAT '(' expr ')' NAME call_arguments
+      { $$ = make(p, N_MEMBER, @NAME, NULL, $expr, NULL, NULL, $call_arguments); $$->text = $NAME; }
     ;
 param: PARAM NAME ':' dims '=' expr marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $dims, $expr, NULL, $marks); }
     ;
@@ -236,7 +243,8 @@ expr: INT                         { $$ = integer(p, @$, $1); }
     | expr '(' ')'                { $$ = make(p, N_CALL, @1, NULL, $1, NULL, NULL, NULL); }
     | expr '(' call_list ')'      { $$ = make(p, N_CALL, @1, NULL, $1, NULL, NULL, $3); }
     | expr '.' NAME               { $$ = make(p, N_DOT, @$, $3, $1, NULL, NULL, NULL); }
-    | expr '.' INT                { $$ = make(p, N_DOT, @$, hd_internf(p->cx, "%lld", (long long)$3), $1, NULL, NULL, NULL); }
+    | expr '.' INT
+      { $$ = make(p, N_DOT, @$, hd_internf(p->cx, "%lld", (long long)$3), $1, NULL, NULL, NULL); }
     | '-' expr %prec UNARY        { $$ = unary(p, @$, UN_NEG, $2); }
     | '!' expr %prec UNARY        { $$ = unary(p, @$, UN_NOT, $2); }
     | expr '+' expr               { $$ = binary(p, @$, BIN_ADD, $1, $3); }
@@ -267,7 +275,8 @@ void hd_parse_error(Parser *p, Span s, const char *fmt, ...) {
 
 static bool is_operator(yysymbol_kind_t k) {
     switch ((int)k) {
-    case YYSYMBOL_OR: case YYSYMBOL_AND: case YYSYMBOL_EQ: case YYSYMBOL_NE: case YYSYMBOL_LE: case YYSYMBOL_GE: return true;
+    case YYSYMBOL_OR: case YYSYMBOL_AND: case YYSYMBOL_EQ: case YYSYMBOL_NE: case YYSYMBOL_LE: case YYSYMBOL_GE:
+        return true;
     default: break;
     }
     const char *s = yysymbol_name(k);

@@ -101,7 +101,8 @@ enum {
     MAX_MODULE_DEPTH = 64
 };
 
-// --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given once.
+// --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given
+// once.
 void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 Span hd_front_site(const Front *f, Span s); // the place in the user's text
 int hd_front_line(const Front *f, Span s);

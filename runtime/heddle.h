@@ -220,7 +220,8 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 // norm NULL: factor 1.
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
 // elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = clip factor * grad:
-//   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),  c1, c2 = scalars[2], scalars[3]
+//   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),
+//   c1, c2 = scalars[2], scalars[3]
 void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
                    float *v, void *compute, HdDtype compute_dtype, const float *scalars);
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts,

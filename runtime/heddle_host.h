@@ -96,7 +96,7 @@ static inline float hd_tanh(float x) {
 }
 
 // --- reductions of a row: 16 (8 for double) running values, element c into value c % 16, then added pairwise
-#define HD_ROW_REDUCTION(NAME, T, LANES, PARAMS, START, TERM, JOIN)                                                      \
+#define HD_ROW_REDUCTION(NAME, T, LANES, PARAMS, START, TERM, JOIN)                                                    \
     static inline T NAME PARAMS {                                                                                      \
         T lane[LANES];                                                                                                 \
         int64_t c = 0;                                                                                                 \
@@ -106,7 +106,7 @@ static inline float hd_tanh(float x) {
                 const T a = lane[i], b = TERM(c + i);                                                                  \
                 lane[i] = JOIN;                                                                                        \
             }                                                                                                          \
-        for (int i = 0; i < LANES && c < n; c++, i++) {                                                                             \
+        for (int i = 0; i < LANES && c < n; c++, i++) {                                                                \
             const T a = lane[i], b = TERM(c);                                                                          \
             lane[i] = JOIN;                                                                                            \
         }                                                                                                              \
@@ -130,13 +130,14 @@ HD_ROW_REDUCTION(hd_row_dot_d, double, 8, (const double *v, const double *w, int
 HD_ROW_REDUCTION(hd_row_spread_d, double, 8, (const double *v, double mean, int64_t n), 0.0, HD_TERM_SQUARE, a + b)
 HD_ROW_REDUCTION(hd_row_max_d, double, 8, (const double *v, int64_t n), -(double)INFINITY, HD_TERM, HD_LARGER)
 
-// --- rotary embedding of one row of cols = heads x size: halves of a head turn by position * rate[i]; sign -1 turns back
+// --- rotary embedding of one row of cols = heads x size: halves of a head turn by position * rate[i]; sign -1: back
 static inline void hd_rope_rates(double *rate, int64_t half, double theta) {
     for (int64_t i = 0; i < half; i++) rate[i] = pow(theta, -(double)i / (double)half);
 }
 
 #define HD_ROW_ROPE(NAME, T)                                                                                           \
-    static inline void NAME(const T *x, T *y, int64_t cols, int64_t half, int64_t position, const double *rate, double sign) { \
+    static inline void NAME(const T *x, T *y, int64_t cols, int64_t half, int64_t position, const double *rate,        \
+                            double sign) {                                                                             \
         for (int64_t i = 0; i < half; i++) {                                                                           \
             const double angle = (double)position * rate[i];                                                           \
             const T c = (T)cos(angle), s = (T)(sign * sin(angle));                                                     \

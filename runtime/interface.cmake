@@ -1,6 +1,8 @@
-# The text of the headers that programs are compiled with, as C: cmake -DOUT=file.c -DFILES="a.h;b.h" -P interface.cmake. The compiler
-# and the runtime library both hold it, so that heddlec notices headers or a library that are not its own (codegen/build.c).
-set(text "// Made by runtime/interface.cmake.\nextern const unsigned char hd_interface[];\nextern const unsigned long hd_interface_bytes;\n")
+# The text of the headers that programs are compiled with, as C: cmake -DOUT=file.c -DFILES="a.h;b.h" -P
+# interface.cmake. The compiler and the runtime library both hold it, so that heddlec notices headers or a library that
+# are not its own (codegen/build.c).
+set(text "// Made by runtime/interface.cmake.\n")
+string(APPEND text "extern const unsigned char hd_interface[];\nextern const unsigned long hd_interface_bytes;\n")
 string(APPEND text "const unsigned char hd_interface[] = {\n")
 foreach(file ${FILES})
   file(READ ${file} hex HEX)

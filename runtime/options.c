@@ -12,9 +12,9 @@
     X(DATA, "data", "FILE", "training tokens: .txt (bytes), .bin (raw u16, or u16 behind a 1 KiB header)")             \
     X(VAL, "val", "FILE", "validation tokens")                                                                         \
     X(STEPS, "steps", "N", "train until step N")                                                                       \
-    X(RANKS, "ranks", "N", "ranks on this host: as many as the mesh of the program has")                                               \
+    X(RANKS, "ranks", "N", "ranks on this host: as many as the mesh of the program has")                               \
     X(SEED, "seed", "N", "seed of initial weights and data order (default: the train block's)")                        \
-    X(LOG, "log", "FILE", "one JSON line a step; with --resume, added to the file")                                                                      \
+    X(LOG, "log", "FILE", "one JSON line a step; with --resume, added to the file")                                    \
     X(DIGEST, "digest", "FILE", "exact loss and gradient norm per step, a hash per parameter")                         \
     X(SAVE, "save", "DIR", "write a checkpoint at the end")                                                            \
     X(SAVE_EVERY, "save-every", "N", "... and every N steps")                                                          \

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What compiling costs: the GPT-3 175B shape through every pass, verify-plan included, within 1 s of one core and 1 GiB; twice the
-layers at most 2.3 times the time; the number of ranks does not matter.
+"""What compiling costs: the GPT-3 175B shape through every pass, verify-plan included, within 1 s of one core and 1
+GiB; twice the layers at most 2.3 times the time; the number of ranks does not matter.
 
 usage: compile_scale.py HEDDLEC ROOT
 
-Times are processor time, user and system together: the kernel counts their sum exactly, but splits it by what it meets at its ticks, of
-which a compile has about ten. The best of several runs counts, taken in turns so that a busy machine slows all alike; where they miss a
-limit, more runs are taken, and the best of all counts. Times are only held to seconds where heddlec is an optimised build: under
-sanitizers set HEDDLE_SCALE_SLACK=20, say.
+Times are processor time, user and system together: the kernel counts their sum exactly, but splits it by what it meets
+at its ticks, of which a compile has about ten. The best of several runs counts, taken in turns so that a busy machine
+slows all alike; where they miss a limit, more runs are taken, and the best of all counts. Times are only held to
+seconds where heddlec is an optimised build: under sanitizers set HEDDLE_SCALE_SLACK=20, say.
 """
 import os
 import sys

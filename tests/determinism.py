@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The compiler is a function of its input: each example, compiled twice with address randomisation and different environments and
-folders, gives the same bytes in every stage, in the C and in the CUDA text. Usage: determinism.py ROOT BIN
+"""The compiler is a function of its input: each example, compiled twice with address randomisation and different
+environments and folders, gives the same bytes in every stage, in the C and in the CUDA text. Usage: determinism.py ROOT
+BIN
 """
 import os
 import subprocess
@@ -14,7 +15,8 @@ def compile_once(compiler, path, target, emit, folder, padding):
     stages = os.path.join(folder, "stages")
     env = dict(os.environ, PADDING="x" * padding)  # moves the stack
     r = subprocess.run(
-        [compiler, path, f"--target={target}", f"--emit={emit}", f"--print-ir-dir={stages}", "-o", out], capture_output=True, env=env
+        [compiler, path, f"--target={target}", f"--emit={emit}", f"--print-ir-dir={stages}", "-o",
+         out], capture_output=True, env=env
     )
     if r.returncode:
         return {"error": r.stderr}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every message a user can get has a test: of each message's text in the sources, one stretch between its %s and %d must occur in
-some file under tests/. Usage: diagnostics.py ROOT [--list]
+"""Every message a user can get has a test: of each message's text in the sources, one stretch between its %s and %d
+must occur in some file under tests/. Usage: diagnostics.py ROOT [--list]
 
 Messages are the string literals in calls of the functions named in CALLS, and literals that type rules return.
 """
@@ -10,7 +10,8 @@ import sys
 
 FOLDERS = ("ir", "frontend", "passes", "codegen")
 # calls whose first string literal is a message
-CALLS = re.compile(r"\b(hd_plan_wrong|hd_plan_unproved|hd_error|hd_note|hd_front_error|hd_parse_error|hd_diag_add|FAIL|WRONG|wrong|hd_args_bad|error_at|fail_at|complain)\s*\(")
+CALLS = re.compile(r"\b(hd_plan_wrong|hd_plan_unproved|hd_error|hd_note|hd_front_error|hd_parse_error|hd_diag_add|"
+                   r"FAIL|WRONG|wrong|hd_args_bad|error_at|fail_at|complain)\s*\(")
 RETURNS = re.compile(r'^\s*(?:if .*)?return "', re.M)  # type rules
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+|\.\*)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z%]")
@@ -78,11 +79,13 @@ def messages(root):
                 path = os.path.join(where, name)
                 text = strip_comments(open(path, encoding="utf-8").read())
                 for m in CALLS.finditer(text):
-                    if text[text.rfind("\n", 0, m.start()) + 1 : m.start()].lstrip().startswith(("#define", "static", "void", "bool", "int", "_Noreturn")):
+                    before = text[text.rfind("\n", 0, m.start()) + 1 : m.start()].lstrip()
+                    if before.startswith(("#define", "static", "void", "bool", "int", "_Noreturn")):
                         continue  # the function itself
                     groups = joined_literals(text[m.end() : arguments_end(text, m.end())])
                     if groups:
-                        yield path, text.count("\n", 0, m.start()) + 1, max(groups, key=len) if "?" in text[m.end() : m.end() + 60] else pick(groups)
+                        chosen = max(groups, key=len) if "?" in text[m.end() : m.end() + 60] else pick(groups)
+                        yield path, text.count("\n", 0, m.start()) + 1, chosen
                 if name in ("type_rules.c", "type_rules.h", "type_storage.c"):
                     for m in RETURNS.finditer(text):
                         literal = LITERAL.search(text, m.start())
@@ -112,7 +115,8 @@ def shown(parts, tests):
     for left, right in zip(parts, parts[1:]):
         left = left[-20:].lstrip()
         for end in (right[:1], right[:6].rstrip()):
-            if len(left) + len(end) >= SHORTEST - 2 and re.search(re.escape(left) + r"[^\n]{1,60}?" + re.escape(end), tests):
+            shown_as = re.escape(left) + r"[^\n]{1,60}?" + re.escape(end)
+            if len(left) + len(end) >= SHORTEST - 2 and re.search(shown_as, tests):
                 return True
     return False
 
@@ -122,7 +126,8 @@ def main():
     corpus = []
     for where, folders, files in os.walk(os.path.join(root, "tests")):
         folders.sort()
-        corpus += [open(os.path.join(where, f), encoding="utf-8", errors="replace").read() for f in sorted(files) if not f.endswith((".py", ".cmake"))]
+        corpus += [open(os.path.join(where, f), encoding="utf-8", errors="replace").read() for f in sorted(files)
+                   if not f.endswith((".py", ".cmake"))]
     tests = "\n".join(corpus)
     total = untested = 0
     for path, line, message in messages(root):

@@ -1,5 +1,5 @@
-"""Compiles every ```hd block of the language's reference with `heddlec --emit=ir` (a block is a whole file), and checks that the
-reference names every function that a model can call.
+"""Compiles every ```hd block of the language's reference with `heddlec --emit=ir` (a block is a whole file), and checks
+that the reference names every function that a model can call.
 
 usage: docs_examples.py HEDDLEC SOURCE_ROOT
 """
@@ -16,7 +16,8 @@ def compile_block(heddlec, name, text):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "example.hd"
         path.write_text(text)
-        done = subprocess.run([heddlec, "--emit=ir", str(path), "-o", str(path) + ".hir"], capture_output=True, text=True)
+        done = subprocess.run([heddlec, "--emit=ir", str(path), "-o", str(path) + ".hir"], capture_output=True,
+                              text=True)
     if done.returncode:
         print(f"{name}: does not compile\n{done.stderr}")
     return done.returncode == 0

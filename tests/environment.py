@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The table of environment variables in runtime/README.md: a row for every HEDDLE_ name that the compiler or the runtime reads, with its default
-where that is a number in the source, and no other row. Usage: environment.py ROOT
+"""The table of environment variables in runtime/README.md: a row for every HEDDLE_ name that the compiler or the
+runtime reads, with its default where that is a number in the source, and no other row. Usage: environment.py ROOT
 """
 import pathlib
 import re
@@ -8,7 +8,8 @@ import sys
 
 FOLDERS = ("ir", "frontend", "passes", "codegen", "runtime")
 ROW = re.compile(r"^\| `(HEDDLE_[A-Z_]+)` \| (.*?) \| ", re.M)
-READ = re.compile(r'\w\("(HEDDLE_[A-Z_]+)"(?:, (\d+)\))?')  # a name that a function is given, and the number it falls back to
+# a name that a function is given, and the number it falls back to
+READ = re.compile(r'\w\("(HEDDLE_[A-Z_]+)"(?:, (\d+)\))?')
 
 
 def main():
@@ -20,7 +21,8 @@ def main():
             read.setdefault(name, path.relative_to(root))
             if default and table.get(name, default) != default:
                 errors.append(f"{name}: the table says {table[name]}, {path.relative_to(root)} {default}")
-    errors += [f"{name}: {path} reads it, runtime/README.md has no row" for name, path in read.items() if name not in table]
+    errors += [f"{name}: {path} reads it, runtime/README.md has no row" for name, path in read.items()
+               if name not in table]
     errors += [f"{name}: runtime/README.md has a row, nothing reads it" for name in table if name not in read]
     errors += ["a variable has two rows"] if len(rows) != len(table) else []
     print("\n".join(errors + [f"{len(read)} variables, {len(errors)} errors"]))

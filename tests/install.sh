@@ -1,4 +1,5 @@
-# Sourced by demo.sh and test.sh: installs what is missing, with apt where there is apt, and says what to install elsewhere.
+# Sourced by demo.sh and test.sh: installs what is missing, with apt where there is apt, and says what to install
+# elsewhere.
 #   need 'a command that succeeds when it is there' package...
 #   install_missing
 missing=()
@@ -30,5 +31,6 @@ need_to_build() {
   need 'command -v bison' bison
   need 'command -v python3' python3
   need 'test -e /usr/include/xxhash.h' libxxhash-dev
-  need 'ls /usr/lib/*/libopenblas.so /usr/lib*/libopenblas.so /usr/local/lib/libopenblas.so 2>/dev/null | grep -q .' libopenblas-dev
+  need 'ls /usr/lib/*/libopenblas.so /usr/lib*/libopenblas.so /usr/local/lib/libopenblas.so 2>/dev/null | grep -q .' \
+    libopenblas-dev
 }

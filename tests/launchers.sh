@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# One program for the GPU, on the pretended libraries of tests/fake_cuda, as launchers start it: 2 and 4 ranks end with one digest,
-# whoever has started them and on however many hosts; when a rank is killed, the others leave, and one says which and at which step.
+# One program for the GPU, on the pretended libraries of tests/fake_cuda, as launchers start it: 2 and 4 ranks end with
+# one digest, whoever has started them and on however many hosts; when a rank is killed, the others leave, and one says
+# which and at which step.
 #
 #   usage: tests/launchers.sh BUILD [CASE...]      all cases when none is named; status 77: none of them can run here
 #
-# Cases: ranks (--ranks), torchrun (its variables), mpirun (Open MPI), mpiexec (MPICH), srun and srun_pmi2 (Slurm's daemons, started
-# here), and across two hosts, which are network namespaces with a cable between them: hosts (torchrun's variables), mpirun_hosts,
-# mpiexec_hosts, srun_hosts, srun_pmi2_hosts. A case that lacks its launcher says so: apt-get install openmpi-bin mpich slurm-wlm munge iproute2
+# Cases: ranks (--ranks), torchrun (its variables), mpirun (Open MPI), mpiexec (MPICH), srun and srun_pmi2 (Slurm's
+# daemons, started here), and across two hosts, which are network namespaces with a cable between them: hosts
+# (torchrun's variables), mpirun_hosts, mpiexec_hosts, srun_hosts, srun_pmi2_hosts. A case that lacks its launcher says
+# so: apt-get install openmpi-bin mpich slurm-wlm munge iproute2
 set -uo pipefail
 build=$(realpath "${1:?usage: tests/launchers.sh BUILD [CASE...]}")
 shift
@@ -19,7 +21,8 @@ name=launchers failed=0 ran=0 slurm= two=
 work=${LAUNCHERS_WORK:-$(mktemp -d "${TMPDIR:-/tmp}/heddle-launchers-XXXXXX")} # the second: inside the namespaces
 cd "$work" || exit 1
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT HEDDLE_PORT "${!SLURM@}" "${!OMPI@}" "${!PMI@}" "${!PMIX@}"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT HEDDLE_PORT "${!SLURM@}" "${!OMPI@}" \
+  "${!PMI@}" "${!PMIX@}"
 export HEDDLE_CUDA_PATH=$build/fake_cuda FAKE_CUDA_DEVICES=4 FAKE_CUDA_MIX=1 FAKE_NCCL_FOLDER=$work
 export HEDDLE_CACHE=off HEDDLE_CONNECT_SECONDS=15 HEDDLE_SILENCE_SECONDS=4
 
@@ -36,7 +39,8 @@ skip() { # WORDS
 
 have() { # COMMAND... PACKAGE: else the case is skipped
   local c
-  for c in "${@:1:$#-1}"; do command -v "$c" >/dev/null || { skip "there is no $c (apt-get install ${*: -1})"; return 1; }; done
+  for c in "${@:1:$#-1}"; do command -v "$c" >/dev/null ||
+    { skip "there is no $c (apt-get install ${*: -1})"; return 1; }; done
 }
 
 clean_up() {
@@ -51,8 +55,9 @@ trap clean_up EXIT
 compile() { # for 2 and for 4 ranks; with 4, each axis of the mesh has two
   local n
   for n in 2 4; do
-    [ -x p$n ] || "$build/bin/heddlec" "$root/examples/tiny/tiny.hd" --target=cuda --set layers=1 --set dim=32 --set heads=2 --set seq=16 --set train.batch=2 \
-      --set schedule.mesh.shard=2 --set schedule.mesh.replicate=$((n / 2)) --set schedule.fsdp=zero3 --set schedule.fsdp.unit=Block -o p$n || exit 1
+    [ -x p$n ] || "$build/bin/heddlec" "$root/examples/tiny/tiny.hd" --target=cuda --set layers=1 --set dim=32 \
+      --set heads=2 --set seq=16 --set train.batch=2 --set schedule.mesh.shard=2 \
+      --set schedule.mesh.replicate=$((n / 2)) --set schedule.fsdp=zero3 --set schedule.fsdp.unit=Block -o p$n || exit 1
   done
 }
 
@@ -66,7 +71,8 @@ processes() { # of our programs, in the order of their start
 process_of() { # RANK: by what its launcher told it; --ranks tells nothing, and forks them in order
   local p
   for p in $(processes); do
-    tr '\0' '\n' <"/proc/$p/environ" | grep -qE "^(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=$1$" && echo "$p" && return
+    tr '\0' '\n' <"/proc/$p/environ" | grep -qE "^(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=$1$" &&
+      echo "$p" && return
   done
   processes | sed -n "$(($1 + 2))p"
 }
@@ -113,7 +119,8 @@ start_torchrun() {
   local r started=()
   free_port
   for ((r = 0; r < $1; r++)); do
-    RANK=$r WORLD_SIZE=$1 LOCAL_RANK=$r LOCAL_WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$work/p$1" "${@:2}" &
+    RANK=$r WORLD_SIZE=$1 LOCAL_RANK=$r LOCAL_WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$work/p$1" \
+      "${@:2}" &
     started+=($!)
   done
   wait_all "${started[@]}"
@@ -155,8 +162,10 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 END
   for host in "$@"; do echo "NodeName=${host%=*} NodeAddr=${host#*=} CPUs=$((8 / $#))"; done >>"$slurm/slurm.conf"
   export SLURM_CONF=$slurm/slurm.conf
-  munged --force --key-file="$slurm/key" --socket="$slurm/socket" --pid-file="$slurm/munged.pid" --log-file="$slurm/munged.log" --seed-file="$slurm/seed" &&
-    slurmctld -c && slurmd -N "$(hostname)" && { [ $# = 1 ] || on_two slurmd -N two; } || { skip "Slurm does not start: $(tail -n 3 "$slurm"/*.log)"; return 1; }
+  munged --force --key-file="$slurm/key" --socket="$slurm/socket" --pid-file="$slurm/munged.pid" \
+    --log-file="$slurm/munged.log" --seed-file="$slurm/seed" &&
+    slurmctld -c && slurmd -N "$(hostname)" && { [ $# = 1 ] || on_two slurmd -N two; } ||
+      { skip "Slurm does not start: $(tail -n 3 "$slurm"/*.log)"; return 1; }
   local until=$((SECONDS + 20))
   until [ "$(sinfo -h -o %T,%D 2>/dev/null)" = "idle,$#" ]; do
     sleep 0.2
@@ -176,7 +185,8 @@ stop_slurm() {
 
 same_digest() { # RANKS STARTER
   if [ ! -s "digest$1" ]; then
-    FAKE_CUDA_DEVICES=4 start_ranks "$1" --data="$data" --steps=8 --digest="digest$1" >out 2>&1 || { fail "--ranks=$1 fails"; return; }
+    FAKE_CUDA_DEVICES=4 start_ranks "$1" --data="$data" --steps=8 --digest="digest$1" >out 2>&1 ||
+      { fail "--ranks=$1 fails"; return; }
   fi
   rm -f digest out.two
   "$2" "$1" --data="$data" --steps=8 --digest="$work/digest" >out 2>&1 &
@@ -196,7 +206,8 @@ begin() { # RANKS STARTER: in the background, as $!, until it has taken some ste
 }
 
 says_once() { # PATTERN [FILE]: an error of a rank, and no other
-  [ "$(grep -c '^error: rank' "${2:-out}")" = 1 ] && grep -qE "^error: $1" "${2:-out}" || fail "expected one error, of this form: $1"
+  [ "$(grep -c '^error: rank' "${2:-out}")" = 1 ] && grep -qE "^error: $1" "${2:-out}" ||
+    fail "expected one error, of this form: $1"
 }
 
 ends() { # PROCESS: after a rank was lost
@@ -211,7 +222,8 @@ killed() { # RANKS STARTER RANK
   case $2 in
     *mpiexec*) ;; # MPICH kills the others at once
     start_ranks) # and the process that looks after the ranks has its own word
-      grep -q "^error: rank $3 (process [0-9]*) was ended by signal 9 (Killed)" out || fail "the first process does not tell"
+      grep -q "^error: rank $3 (process [0-9]*) was ended by signal 9 (Killed)" out ||
+        fail "the first process does not tell"
       sed -i '/^error: rank .* was ended by signal/d' out
       says_once "rank $3 died at step [0-9]+; " ;;
     *) says_once "rank $3 died at step [0-9]+; " ;;
@@ -230,8 +242,10 @@ case_ranks() { check start_ranks; }
 case_torchrun() { check start_torchrun; }
 case_mpirun() { have "$openmpi" openmpi-bin && check start_mpirun; }
 case_mpiexec() { have mpiexec.hydra mpich && check start_mpiexec; }
-case_srun() { have munged slurmctld slurmd srun "slurm-wlm munge" && start_slurm "$(hostname)=127.0.0.1" && check start_srun; }
-case_srun_pmi2() { have munged slurmctld slurmd srun "slurm-wlm munge" && start_slurm "$(hostname)=127.0.0.1" && check start_srun_pmi2; }
+case_srun() { have munged slurmctld slurmd srun "slurm-wlm munge" && start_slurm "$(hostname)=127.0.0.1" &&
+  check start_srun; }
+case_srun_pmi2() { have munged slurmctld slurmd srun "slurm-wlm munge" && start_slurm "$(hostname)=127.0.0.1" &&
+  check start_srun_pmi2; }
 
 # --- two hosts: `one` is where this runs, `two` is reached by on_two
 
@@ -242,7 +256,8 @@ inside() { # CASE: once more in namespaces of its own, in which its user may do 
   [ "$(id -u)" = 0 ] || user=(--user --map-root-user)
   have ip unshare nsenter "iproute2 util-linux" || return
   unshare "${user[@]}" --net --uts --mount true 2>/dev/null || { skip "no network namespaces here"; return; }
-  LAUNCHERS_WORK=$work unshare "${user[@]}" --net --uts --mount --fork --kill-child "$root/tests/launchers.sh" "$build" "$1"
+  LAUNCHERS_WORK=$work unshare "${user[@]}" --net --uts --mount --fork --kill-child "$root/tests/launchers.sh" \
+    "$build" "$1"
   case $? in 0) ;; 77) ran=$((ran - 1)) ;; *) failed=1 ;; esac
 }
 
@@ -274,7 +289,8 @@ start_hosts() {
   [ -n "$taken" ] && port=$taken || free_port
   : >out.two
   for ((r = 0; r < $1; r++)); do
-    variables=(RANK=$r WORLD_SIZE="$1" LOCAL_RANK=$((r % half)) LOCAL_WORLD_SIZE=$half MASTER_ADDR="$master" MASTER_PORT="$port")
+    variables=(RANK=$r WORLD_SIZE="$1" LOCAL_RANK=$((r % half)) LOCAL_WORLD_SIZE=$half MASTER_ADDR="$master" \
+      MASTER_PORT="$port")
     if [ $r -lt $half ]; then env "${variables[@]}" "$work/p$1" "${@:2}" &
     else on_two env "${variables[@]}" "$work/p$1" "${@:2}" 2>>out.two &
     fi
@@ -314,29 +330,40 @@ case_hosts() {
   python3 -c 'import socket, time; s = socket.socket(); s.bind(("", 29999)); s.listen(); time.sleep(60)' &
   local stranger=$!
   until (exec 3<>/dev/tcp/127.0.0.1/29999) 2>/dev/null; do sleep 0.05; done
-  no_run "rank 0 cannot listen at port 29999: Address already in use; " "rank 2: no proper answer at 10.77.0.1:29999 within 1 s"
+  no_run "rank 0 cannot listen at port 29999: Address already in use; " \
+    "rank 2: no proper answer at 10.77.0.1:29999 within 1 s"
   kill $stranger
   taken= master=10.99.0.1
-  no_run "rank 1, 2, 3 of 4 did not come to 10.99.0.1:[0-9]+ within 1 s" "rank 2: nobody answers at 10.99.0.1:[0-9]+ within 1 s \(Network is unreachable\)"
+  no_run "rank 1, 2, 3 of 4 did not come to 10.99.0.1:[0-9]+ within 1 s" \
+    "rank 2: nobody answers at 10.99.0.1:[0-9]+ within 1 s \(Network is unreachable\)"
   master=10.77.0.99
-  no_run "rank 1, 2, 3 of 4 did not come to 10.77.0.99:[0-9]+ within 1 s" "rank 2: nobody answers at 10.77.0.99:[0-9]+ within 1 s \("
+  no_run "rank 1, 2, 3 of 4 did not come to 10.77.0.99:[0-9]+ within 1 s" \
+    "rank 2: nobody answers at 10.77.0.99:[0-9]+ within 1 s \("
   master=three
-  no_run "rank 1, 2, 3 of 4 did not come to three:[0-9]+ within 1 s" "rank 2: nobody answers at three:[0-9]+ within 1 s \(the name: "
+  no_run "rank 1, 2, 3 of 4 did not come to three:[0-9]+ within 1 s" \
+    "rank 2: nobody answers at three:[0-9]+ within 1 s \(the name: "
 }
 
 agent() { # what a launcher takes for ssh
-  printf '#!/bin/bash\nwhile [ "$1" != two ]; do shift; done\nshift\nexec nsenter -t %s --net --uts --mount --wd="%s" bash -c "$*"\n' "$two" "$work" >agent
+  {
+    echo '#!/bin/bash'
+    echo 'while [ "$1" != two ]; do shift; done; shift'
+    printf 'exec nsenter -t %s --net --uts --mount --wd="%s" bash -c "$*"\n' "$two" "$work"
+  } >agent
   chmod +x agent
 }
 
-passed_on=(HEDDLE_CUDA_PATH FAKE_CUDA_DEVICES FAKE_CUDA_MIX FAKE_NCCL_FOLDER HEDDLE_CACHE HEDDLE_CONNECT_SECONDS HEDDLE_SILENCE_SECONDS)
+passed_on=(HEDDLE_CUDA_PATH FAKE_CUDA_DEVICES FAKE_CUDA_MIX FAKE_NCCL_FOLDER HEDDLE_CACHE HEDDLE_CONNECT_SECONDS \
+  HEDDLE_SILENCE_SECONDS)
 start_mpirun_hosts() {
   local v options=()
   for v in "${passed_on[@]}" ${master:+MASTER_ADDR=$master}; do options+=(-x "$v"); done
-  "$openmpi" --allow-run-as-root -mca plm_rsh_agent "$work/agent" -host "one:$(($1 / 2)),two:$(($1 / 2))" "${options[@]}" -n "$1" "$work/p$1" "${@:2}"
+  "$openmpi" --allow-run-as-root -mca plm_rsh_agent "$work/agent" -host "one:$(($1 / 2)),two:$(($1 / 2))" \
+    "${options[@]}" -n "$1" "$work/p$1" "${@:2}"
 }
 start_mpiexec_hosts() {
-  mpiexec.hydra -launcher ssh -launcher-exec "$work/agent" -hosts one,two -ppn $(($1 / 2)) ${master:+-genv MASTER_ADDR $master} -n "$1" "$work/p$1" "${@:2}"
+  mpiexec.hydra -launcher ssh -launcher-exec "$work/agent" -hosts one,two -ppn $(($1 / 2)) \
+    ${master:+-genv MASTER_ADDR $master} -n "$1" "$work/p$1" "${@:2}"
 }
 start_srun_hosts() { srun --mpi=none -N 2 --ntasks-per-node=$(($1 / 2)) -n "$1" "$work/p$1" "${@:2}"; }
 start_srun_pmi2_hosts() { srun --mpi=pmi2 -N 2 --ntasks-per-node=$(($1 / 2)) -n "$1" "$work/p$1" "${@:2}"; }
@@ -355,7 +382,9 @@ check_mpi_hosts() { # STARTER LAUNCHER: it does not tell where rank 0 is
   master=
   "$1" 4 --data="$data" --steps=8 >out 2>&1 &
   finish $! 20 && fail "status 0"
-  [ "$(grep -c '^error: ' out)" = 1 ] && grep -q "^error: $2 has started 4 ranks, 2 of them here, and does not tell where rank 0 is: give all of them MASTER_ADDR=HOST" out || fail "expected: MASTER_ADDR"
+  local line="error: $2 has started 4 ranks, 2 of them here, and does not tell where rank 0 is"
+  [ "$(grep -c '^error: ' out)" = 1 ] && grep -q "^$line: give all of them MASTER_ADDR=HOST" out ||
+    fail "expected: MASTER_ADDR"
 }
 
 case_mpirun_hosts() {
@@ -388,7 +417,8 @@ for name in "$@"; do
   "case_$name"
   [ -z "$slurm" ] || stop_slurm
   [ $failed = 0 ] || any_failed=1
-  [ $ran != $before ] || [ -n "${LAUNCHERS_WORK:-}" ] || echo "$name: $([ $failed = 0 ] && echo ok || echo FAILED), $((SECONDS - from)) s"
+  [ $ran != $before ] || [ -n "${LAUNCHERS_WORK:-}" ] ||
+    echo "$name: $([ $failed = 0 ] && echo ok || echo FAILED), $((SECONDS - from)) s"
 done
 [ $any_failed = 0 ] || exit 1
 [ $ran -gt 0 ] || exit 77

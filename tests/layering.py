@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Layering, read off the #include lines: an edge between folders that the table lacks is an error.
 
-Also: a header's guard is its path, a .c that has a header of its own includes it first, and every include names the path from the
-project's root. Usage: layering.py ROOT
+Also: a header's guard is its path, a .c that has a header of its own includes it first, and every include names the
+path from the project's root. Usage: layering.py ROOT
 """
 import os
 import re
@@ -52,14 +52,16 @@ def check(root):
         for included, line in includes:
             target = included.split("/")[0]
             if os.path.basename(included) in generated or not os.path.exists(os.path.join(root, included)):
-                if "/" not in included and included not in BESIDE.get(path, ()) and os.path.exists(os.path.join(root, os.path.dirname(path), included)):
-                    errors.append(f'{path}:{line}: "{included}" must be named from the root: "{os.path.dirname(path)}/{included}"')
+                beside = os.path.join(os.path.dirname(path), included)
+                if "/" not in included and included not in BESIDE.get(path, ()) and os.path.exists(f"{root}/{beside}"):
+                    errors.append(f'{path}:{line}: "{included}" must be named from the root: "{beside}"')
                 continue
             if path in DRIVERS or target in EDGES[folder] or (folder == "ir" and included in SHARED):
                 continue
             if folder == "codegen" and included in PLAN_READERS:
                 continue
-            errors.append(f'{path}:{line}: {folder} may not include "{included}"; it may include {", ".join(sorted(EDGES[folder]))}')
+            allowed = ", ".join(sorted(EDGES[folder]))
+            errors.append(f'{path}:{line}: {folder} may not include "{included}"; it may include {allowed}')
         header = path[:-2] + ".h"
         if path.endswith(".c") and os.path.exists(os.path.join(root, header)) and includes and includes[0][0] != header:
             errors.append(f'{path}:{includes[0][1]}: the first include must be its own header "{header}"')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every CUDA text of the examples compiles for every architecture, and no kernel spills registers: tests/nvrtc.sh BUILD. Exit 77
-# (skipped) where NVRTC is not installed.
+# Every CUDA text of the examples compiles for every architecture, and no kernel spills registers: tests/nvrtc.sh BUILD.
+# Exit 77 (skipped) where NVRTC is not installed.
 set -u
 cd "$(dirname "$0")/.."
 bin=$(realpath "${1:-build}")/bin
@@ -11,11 +11,13 @@ while read -r name source settings; do
   [ -n "$name" ] || continue
   sets=""; for s in $settings; do sets="$sets --set $s"; done
   for arch in sm_80 sm_90 sm_100; do
-    if ! "$bin/heddlec" "$source" --target=cuda --arch=$arch $sets --emit=cuda -o "$work/$name.cu"; then echo "$name $arch: no CUDA text"; bad=1; continue; fi
+    if ! "$bin/heddlec" "$source" --target=cuda --arch=$arch $sets --emit=cuda -o "$work/$name.cu"; then
+      echo "$name $arch: no CUDA text"; bad=1; continue; fi
     "$bin/nvrtc-check" --arch=$arch --no-spills "$work/$name.cu" > "$work/log" 2> "$work/errors"
     rc=$?
     [ $rc = 77 ] && { cat "$work/errors"; exit 77; }
-    if [ $rc = 0 ]; then echo "$name $arch: $(wc -l < "$work/log") kernels"; else echo "$name $arch: FAIL"; head -20 "$work/errors"; grep -v ' 0 spilled' "$work/log"; bad=1; fi
+    if [ $rc = 0 ]; then echo "$name $arch: $(wc -l < "$work/log") kernels"; else
+      echo "$name $arch: FAIL"; head -20 "$work/errors"; grep -v ' 0 spilled' "$work/log"; bad=1; fi
   done
 done <<'LIST'
 tiny examples/tiny/tiny.hd

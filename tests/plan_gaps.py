@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The memory of every plan is within 1 % of the most bytes alive at one time: examples of all sizes, both targets, with and without
-recomputation, several micro-batches and batches, every strategy over 2, 8 and 1024 ranks. usage: plan_gaps.py <heddlec> <source folder>"""
+"""The memory of every plan is within 1 % of the most bytes alive at one time: examples of all sizes, both targets, with
+and without recomputation, several micro-batches and batches, every strategy over 2, 8 and 1024 ranks. usage:
+plan_gaps.py <heddlec> <source folder>"""
 import concurrent.futures, itertools, re, subprocess, sys
 
 LIMIT = 0.01
 SIZES = {
     "tiny": [{}, {"train.batch": 7}],
-    "gpt2": [{"layers": l, "heads": h, "dim": d} for l, h, d in ((12, 12, 768), (24, 16, 1024), (36, 20, 1280), (48, 25, 1600))]
+    "gpt2": [{"layers": l, "heads": h, "dim": d} for l, h,
+             d in ((12, 12, 768), (24, 16, 1024), (36, 20, 1280), (48, 25, 1600))]
     + [{"layers": 2, "train.batch": 3}, {"layers": 5, "seq": 256, "train.batch": 12}],
     "llama": [{}, {"train.batch": 3}, {"layers": 5, "seq": 256}],
 }
@@ -15,12 +17,14 @@ RECOMPUTE = ["none", "Block.mlp.act", "Block"]
 GPT3 = {"layers": 96, "heads": 96, "dim": 12288, "seq": 2048}
 SHARDED = [("tiny", {})] + [("gpt2", size) for size in SIZES["gpt2"][:4]]
 SHARDED += [("gpt2", GPT3)]
-BARE = {"train.batch": 1, "schedule.recompute": "Block"}  # hardly an activation hides the weights and gradients that come and go
+# hardly an activation hides the weights and gradients that come and go
+BARE = {"train.batch": 1, "schedule.recompute": "Block"}
 
 
 def gap(heddlec, source, example, settings, target):
     """(what was compiled, its gap, what went wrong or None)"""
-    command = [heddlec, f"{source}/examples/{example}/{example}.hd", "--emit=plan", f"--target={target}", "--stop-after=plan-memory"]
+    command = [heddlec, f"{source}/examples/{example}/{example}.hd", "--emit=plan", f"--target={target}",
+               "--stop-after=plan-memory"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     name = " ".join([example, target] + [f"{k}={v}" for k, v in settings.items()])
@@ -45,15 +49,20 @@ def grid_of_one():
 
 def grid_of_many():
     strategies = ("none", "zero1", "zero2", "zero3")
-    for (example, size), strategy, ranks, accumulate, target in itertools.product(SHARDED, strategies, (2, 8, 1024), (1, 4), ("host", "cuda")):
+    choices = itertools.product(SHARDED, strategies, (2, 8, 1024), (1, 4), ("host", "cuda"))
+    for (example, size), strategy, ranks, accumulate, target in choices:
         settings = {"schedule.fsdp": strategy, "schedule.mesh.shard": ranks, "train.accumulate": accumulate}
         yield example, dict(size, **settings), target
-    for size, strategy, target in itertools.product(({}, dict(GPT3, layers=48), GPT3), ("zero2", "zero3"), ("host", "cuda")):
-        yield "gpt2", dict(size, **BARE, **{"schedule.fsdp": strategy, "schedule.mesh.shard": 1024, "train.accumulate": 2}), target
+    for size, strategy, target in itertools.product(({}, dict(GPT3, layers=48), GPT3), ("zero2", "zero3"),
+                                                    ("host", "cuda")):
+        yield "gpt2", dict(size, **BARE, **{"schedule.fsdp": strategy, "schedule.mesh.shard": 1024,
+                                            "train.accumulate": 2}), target
     for strategy in strategies:  # two axes, and depths of prefetch and drain
-        yield "gpt2", {"schedule.fsdp": strategy, "schedule.mesh.shard": 4, "schedule.mesh.replicate": 2, "train.accumulate": 2}, "cuda"
+        yield "gpt2", {"schedule.fsdp": strategy, "schedule.mesh.shard": 4, "schedule.mesh.replicate": 2,
+                       "train.accumulate": 2}, "cuda"
         for depth in (0, 3):
-            yield "gpt2", {"schedule.fsdp": strategy, "schedule.mesh.shard": 4, "schedule.prefetch": depth, "schedule.live_grads": max(depth, 1)}, "cuda"
+            yield "gpt2", {"schedule.fsdp": strategy, "schedule.mesh.shard": 4, "schedule.prefetch": depth,
+                           "schedule.live_grads": max(depth, 1)}, "cuda"
 
 
 def main():

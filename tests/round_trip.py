@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""print(parse(text)) is stable: every .hir in the tree, and every stage of every example, prints, parses and prints to the same bytes.
+"""print(parse(text)) is stable: every .hir in the tree, and every stage of every example, prints, parses and prints to
+the same bytes.
 
 A .hir that is there for its errors (it says so: expected-error, or `not heddle-opt`) is left out.
 Usage: round_trip.py ROOT BIN (the folder of heddle-opt and heddlec)
@@ -45,7 +46,8 @@ def examples(root, compiler, tool, errors):
         for target in ("host", "cuda"):
             with tempfile.TemporaryDirectory() as stages:
                 r = subprocess.run(
-                    [compiler, path, f"--target={target}", "--emit=plan", f"--print-ir-dir={stages}", "-o", os.path.join(stages, "plan.out")],
+                    [compiler, path, f"--target={target}", "--emit=plan", f"--print-ir-dir={stages}", "-o",
+                     os.path.join(stages, "plan.out")],
                     capture_output=True,
                 )
                 if r.returncode:
@@ -55,7 +57,8 @@ def examples(root, compiler, tool, errors):
                     text = open(stage, "rb").read()
                     printed, why = opt(tool, text)
                     if printed != text:
-                        errors.append(f"{path}: {target}: {os.path.basename(stage)} prints differently after parsing\n{why}")
+                        name = os.path.basename(stage)
+                        errors.append(f"{path}: {target}: {name} prints differently after parsing\n{why}")
                     done += 1
     return done
 

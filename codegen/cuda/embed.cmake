@@ -1,4 +1,5 @@
-# Turns the templates into C: cmake -DOUT=file.c -DFILES="a.cu;b.cu" -P embed.cmake. Bytes as numbers: no limit on string lengths.
+# Turns the templates into C: cmake -DOUT=file.c -DFILES="a.cu;b.cu" -P embed.cmake. Bytes as numbers: no limit on
+# string lengths.
 set(text "// Made by codegen/cuda/embed.cmake from codegen/cuda/templates.\n#include \"codegen/cuda/templates.h\"\n")
 set(rows "")
 foreach(file ${FILES})

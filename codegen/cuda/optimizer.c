@@ -31,7 +31,8 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
     int64_t done = 0;
     for (int i = 0; i < list->n; i++) {
         const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
-        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type), blocks = hd_ceil_div(n, HD_NORM_BLOCK);
+        int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type),
+                blocks = hd_ceil_div(n, HD_NORM_BLOCK);
         if (blocks && sums >= 0)
             LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", norm_text(e, at % 16 != 0), blocks,
                    256, hd_cuda_device(e, at), hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));

@@ -259,7 +259,7 @@ static void lower_op(Lowering *l, const Op *o) {
     }
 }
 
-// --- classes by type; what reads a value decides where the type alone does not (a row statistic whose last axis is as long as a row)
+// --- classes by type; where the type leaves two, the reader of the value decides (a row statistic as long as a row)
 static RowClass class_of(const RowProgram *p, const Type *t, int64_t *period) {
     int64_t n = hd_type_count(t), last = hd_type_cols(t);
     *period = 0;

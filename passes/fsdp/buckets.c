@@ -1,16 +1,16 @@
 // Buckets and their storage: which parameters share one flat vector, where each lies, and which buffers there are. With
 // two ranks, zero3 and bf16, a unit of 96 elements whose bias is used in f32 as well:
 //
-//   param @b.w : f32[8,8] {unit = b}             bucket @b : f32[64] {unit = b, ranks = 2, shard = 32, ...}
-//   param @b.c : f32[32] {unit = b}        ->    buffer @b.master : f32[32]   @b.compute : bf16[32]   @b.grad, @b.m, @b.v : f32[32]
-//                                                bucket @b.f32 : f32[64] {unit = b, ranks = 2, shard = 32, ...}
-//                                                buffer @b.f32.master : f32[32]   @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
+//   param @b.w : f32[8,8] {unit = b}          bucket @b : f32[64] {unit = b, ranks = 2, shard = 32, ...}
+//   param @b.c : f32[32] {unit = b}     ->    buffer @b.master, @b.grad, @b.m, @b.v : f32[32]   @b.compute : bf16[32]
+//                                             bucket @b.f32 : f32[64] {unit = b, ranks = 2, shard = 32, ...}
+//                                             buffer @b.f32.master, @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
 //
 // Units stand in the order in which they are declared, the root (what no unit owns) last. What a buffer holds, all
 // elements or this rank's shard, follows from the strategy alone:
 //              master, m, v, compute weights    all weights, @b.next                 gradient
 //   none       whole                            -                                    whole
-//   zero1      shard                            of every bucket                      whole where several micro-batches add up, else shard
+//   zero1      shard                            of every bucket                      shard; whole if accumulate > 1
 //   zero2      shard                            of every bucket                      shard
 //   zero3      shard                            of those that a step reads first     shard
 // Weights used in f32 need no compute weights beside the master weights. The optimizer writes master and compute

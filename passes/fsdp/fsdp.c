@@ -5,7 +5,7 @@
 //
 //   %w = param {param = @head.w} : f32[256,64]          %w = view {buffer = @root.compute, offset = 0} : bf16[256,64]
 //   %c = cast %w {out = bf16}                     ->
-//   grad %dw {param = @head.w}                          store %dw {into = @root.grad, offset = 0}          (first contribution)
+//   grad %dw {param = @head.w}                          store %dw {into = @root.grad, offset = 0}  (first contribution)
 //
 // @micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones between), @micro_last.
 // Where a step starts, the first contribution to a parameter overwrites; every other one accumulates in program order.

@@ -7,10 +7,12 @@
 // Else a micro-batch writes all of a unit's gradient into a transient buffer, which is reduced behind the last write:
 //
 //                                                  begin {buffer = @micro.b.gradient, after = [...]}
-//   %dw = matmul ...                               zero {into = @micro.b.gradient, offset = 64, size = 32}   (what no gradient covers)
+//                                                  zero {into = @micro.b.gradient, offset = 64, size = 32}
+//                                                  (what no gradient covers)
+//   %dw = matmul ...
 //   grad %dw {param = @b.w}                   ->   %dw = matmul ...
 //                                                  store %dw {into = @micro.b.gradient, offset = 0}
-//                                                  reduce_scatter {buffer = @micro.b.gradient, into = @b.grad, comm = @comm.reduce}
+//                                                  reduce_scatter {buffer = @micro.b.gradient, into = @b.grad, ...}
 //
 // in micro-batches behind the first into staging, from where the reduce stream adds it to @b.grad. All sums over ranks
 // are reduce_scatter, whose order is known: what a strategy gathers afterwards was added by the same op as in every

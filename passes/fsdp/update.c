@@ -19,8 +19,8 @@
 // of what it updates. Where these are shards, those of the units that the next step starts with are gathered behind it,
 // while others are updated; the next step gathers the rest while it computes (windows.c):
 //
-//   adamw %1 {weights = @root.compute, ...};  all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
-//   adamw %1 {weights = @b.compute, ...}
+//   adamw %1 {weights = @root.compute, ...};  all_gather {buffer = @root.compute, into = @root.next, comm =
+//   @comm.gather} adamw %1 {weights = @b.compute, ...}
 #include "passes/fsdp/fsdp.h"
 #include <stdlib.h>
 

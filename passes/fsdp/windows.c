@@ -26,8 +26,9 @@
 // waits for its own weights alone; they take no memory, so none has to wait for a window to end. The step's other
 // micro-batches find them. @eval, which cannot know whether a step came before, gathers those others again:
 //
-//   all_gather {buffer = @b.compute, into = @b.next, comm = @comm.gather};  all_gather {buffer = @c.compute, into = @c.next, ...}
-//   %a = view {buffer = @a.next, offset = 0} : bf16[8,8]                     (gathered behind the optimizer of the step before)
+//   all_gather {buffer = @b.compute, into = @b.next, comm = @comm.gather}
+//   all_gather {buffer = @c.compute, into = @c.next, comm = @comm.gather}
+//   %a = view {buffer = @a.next, offset = 0} : bf16[8,8]     (gathered after the optimizer of the step before)
 //   ...
 //   %b = view {buffer = @b.next, offset = 0} : bf16[8,8]
 #include "passes/fsdp/fsdp.h"

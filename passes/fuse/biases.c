@@ -1,7 +1,10 @@
 // Biases of matrix products. Either every reader of a sum product + bias is row work and adds for itself, so that only
 // the product is ever stored, or the sum is the product's epilogue:
 //
-//   %s = add %p, %b;  %h = gelu %s;  %d = mul %s, %g       ->   %s1 = add %p, %b;  %h = gelu %s1;  %s2 = add %p, %b;  %d = mul %s2, %g
+//   %s = add %p, %b                %s1 = add %p, %b
+//   %h = gelu %s            ->     %h = gelu %s1
+//   %d = mul %s, %g                %s2 = add %p, %b
+//                                  %d = mul %s2, %g
 //
 // The two round differently, so the choice is one for all sums with the same bias, and does not ask where the bias is
 // stored: a recomputed sum, and one under another schedule, have the bits of the first one. A bias that was gathered

@@ -2,7 +2,7 @@
 // column sums are grouped into kernel functions of kind `rows`; movement and other sums become kernels of kind `map`,
 // one op each; products, attention, cross entropy and storage stay as they are.
 //
-//   %t = add %p, %b                        kernel @k0(%x0: .., %x1: .., ..) -> .. with {kind = rows, rows = R, cols = C} {
+//   %t = add %p, %b                        kernel @k0(%x0: .., %x1: ..) -> .. with {kind = rows, rows = R, cols = C} {
 //   %h = add %x, %t                 ->       %0 = add %x0, %x1  ...  return %1, %2, %3, %4 }
 //   %y, %m, %r = layer_norm %h, ..         %h, %y, %m, %r = launch %p, %b, %x, .. {kernel = @k0}
 //

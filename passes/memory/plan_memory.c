@@ -1,8 +1,9 @@
 // plan-memory: an address for every buffer, value and workspace of a plan; the arena is their sum.
 //   [0, persistent)  buffers that persist, in the order declared;
-//   from there on    one region that all functions use in turn, since they run one after another: first the arguments, at the same
-//                    place in every function (the runtime feeds one address), then the function's own storages, packed (pack.h):
-//                    results, workspaces, and its transient buffers. A transient buffer belongs to one function.
+//   from there on    one region that all functions use in turn, since they run one after another: first the arguments,
+//                    at the same place in every function (the runtime feeds one address), then the function's own
+//                    storages, packed (pack.h): results, workspaces, and its transient buffers. A transient buffer
+//                    belongs to one function.
 // Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a
 // multiple of 256 bytes but those inside buffers.
 //

@@ -4,9 +4,9 @@
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
 
-#define HD_REPORT_CLASSES(X) \
-    X(SHARDS, "shards") X(OPTIMIZER, "optimizer") X(WEIGHTS, "weights") X(GRADIENTS, "gradients") X(ACTIVATIONS, "activations") \
-    X(WORKSPACES, "workspaces") X(STAGING, "staging") X(UNUSED, "unused")
+#define HD_REPORT_CLASSES(X)                                                                                           \
+    X(SHARDS, "shards") X(OPTIMIZER, "optimizer") X(WEIGHTS, "weights") X(GRADIENTS, "gradients")                      \
+    X(ACTIVATIONS, "activations") X(WORKSPACES, "workspaces") X(STAGING, "staging") X(UNUSED, "unused")
 typedef enum {
 #define X(id, text) CLASS_##id,
     HD_REPORT_CLASSES(X)

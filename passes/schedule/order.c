@@ -1,9 +1,9 @@
 // Orders of a function's ops in which storage lives short. Storages are the results of ops and the transient buffers
 // that the function uses. Two local moves change program order:
-//   sink:  an op whose results wait long for their first user moves down to it, when the storage that this keeps alive for longer
-//          is smaller than what it delays (a tie moves recomputed ops: they exist to be late);
-//   hoist: an op that ends the life of more storage than it makes moves up behind the last op it depends on, so that a weight
-//          gradient frees its operands before the next activation gradient is allocated.
+//   sink:  an op whose results wait long for their first user moves down to it, when the storage that this keeps alive
+//          for longer is smaller than what it delays (a tie moves recomputed ops: they exist to be late);
+//   hoist: an op that ends the life of more storage than it makes moves up behind the last op it depends on, so that a
+//          weight gradient frees its operands before the next activation gradient is allocated.
 // The result replaces program order only where its peak is lower, or equal with less storage live on average: memory
 // never gets worse.
 //

@@ -2,8 +2,8 @@
 // its backward pass, in reverse program order:
 //   func @loss(%x, %y) { %w = param @w; %z = matmul %x, %w; %l = cross_entropy %z, %y; return %l }
 //   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/(micro*ranks) {bwd}
-//                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}; %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}
-//                         return %l }
+//                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}
+//                         %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}; return %l }
 // Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own,
 // made as soon as it is known, so that a weight gradient never waits for the end of the pass.
 #include "passes/tensor/autodiff.h"

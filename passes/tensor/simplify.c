@@ -53,7 +53,7 @@ static bool is_widening(const Value *v) { // a cast that loses nothing
     return from == to || to == TY_F64 || (to == TY_F32 && from != TY_F64);
 }
 
-// --- rules: the value that takes the place of the op's result; the result itself when the op was rewritten in place; or NULL
+// --- rules: each returns the value that replaces the op's result, the result itself where it rewrote the op, or NULL
 static Value *take_left(Simplifier *s, Op *o) {
     (void)s;
     return o->in[0]->type == o->out[0]->type ? o->in[0] : NULL;

@@ -7,8 +7,9 @@
 // begins, if all accesses of A happen before the op that begins B. At the moment when most are alive let B be the one
 // that begins last in the program; the others have begun before it and are not gone. So the most is 1 + the number of
 // those, for the worst B. Two bounds are proved:
-//   gathered weights  when a unit is gathered, at most `prefetch` others are alive whose last use stands before its first one [V13]
-//   gradients         when one begins, at most `live_grads` - 1 others are alive whose last write stands before it [V14]
+//   gathered weights  when a unit is gathered, at most `prefetch` others are alive whose last use is before its first
+//                     one [V13]
+//   gradients         when one begins, at most `live_grads` - 1 others are alive whose last write is before it [V14]
 // What is left out of the count is open: a root whose embedding is tied to its head is used, or written, across all the
 // others.
 #include "passes/analysis/clocks.h"

@@ -111,7 +111,8 @@ static void find_left(Flow *w) {
     for (int i = 0; i < STEP_FUNCTIONS; i++) {
         const Func *f = function(c, order[i]);
         for (const Op *o = f ? f->first : NULL; o; o = o->next) {
-            const Symbol *s = hd_symbol_find(c->m, hd_word(&o->attrs, o->kind == OP_ADAMW ? A_MASTER_WEIGHTS : A_INTO, ""));
+            const Symbol *s =
+                hd_symbol_find(c->m, hd_word(&o->attrs, o->kind == OP_ADAMW ? A_MASTER_WEIGHTS : A_INTO, ""));
             const BucketParts *k = hd_plan_bucket(c, s);
             if (k && o->kind == OP_ADAMW) updated[k->symbol->id] = true;
             if (k && o->kind == OP_ALL_GATHER && updated[k->symbol->id]) w->left[s->id] = false;

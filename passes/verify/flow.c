@@ -4,12 +4,14 @@
 //
 //   begin          nothing
 //   zero           an empty sum
-//   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others add [V20]
+//   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others
+//                  add [V20]
 //   store of a buffer that holds a sum: the two sums are added; both must be reduced over the same axes
 //   reduce_scatter the sum over one axis more, dealt out over that axis; once for each element and axis [V22]
-//   all_gather     what was dealt out, put together again; weights come from the bucket they belong to, and those that the step before
-//                  has updated and left to be gathered, are gathered before anybody reads them [V7]
-//   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every axis [V5, V6]
+//   all_gather     what was dealt out, put together again; weights come from their own bucket, and those that the step
+//                  before has updated but not gathered are gathered before anybody reads them [V7]
+//   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every
+//                  axis [V5, V6]
 //
 // Contributions lie inside one parameter, so that padding only ever holds zeros. An op that reads weights reads them
 // whole, inside one parameter, as they were before the update. There is no op that reduces but reduce_scatter, and
@@ -130,7 +132,8 @@ static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h,
     return false;
 }
 
-static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Holding *was, bool adds, long long lo, long long hi) {
+static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Holding *was, bool adds, long long lo,
+                               long long hi) {
     const char *by = was->by ? hd_plan_op(w->c, was->by) : "an earlier function";
     if (adds && was->kind == HOLDS_OLD)
         hd_plan_wrong(w->c, o, o->span,

@@ -11,7 +11,8 @@ static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
 static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
 
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; says what is missing.
-static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo, long long hi) {
+static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo,
+                        long long hi) {
     int axes = hd_flow_axes(w->c);
     if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes) return true;
     if (was->kind != HOLDS_SUM)
@@ -62,8 +63,11 @@ static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketPa
 
 // The optimizer's own buffers are those of the bucket, each in its place; its gradient may be another sum.
 static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
-    static const struct { AttrId at; int part; } own[] = {
-        {A_MOMENT1, PART_MOMENT1}, {A_MOMENT2, PART_MOMENT2}, {A_MASTER_WEIGHTS, PART_MASTER}, {A_WEIGHTS, PART_COMPUTE}};
+    static const struct { AttrId at; int part;
+    } own[] = {{A_MOMENT1, PART_MOMENT1},
+               {A_MOMENT2, PART_MOMENT2},
+               {A_MASTER_WEIGHTS, PART_MASTER},
+               {A_WEIGHTS, PART_COMPUTE}};
     int before = w->c->found.n;
     const Symbol *master = named(w, o, A_MASTER_WEIGHTS), *bucket = k->symbol;
     for (int i = 0; i < 4; i++) {

@@ -3,41 +3,57 @@
 // invariants, in which file, and the test under tests/lit/passes/verify-plan that breaks it
 // (tests/unit/test_plan_mutants.c breaks plans everywhere and runs what gets through):
 //
-//   V1   parameters lie inside their bucket and are disjoint, as buffers in the arena   verify_layout, _places    places, ranks
-//   V2   no row of a parameter is cut where a shard ends                                verify_layout             ranks
-//   V3   a bucket is its shards, shards divide by replicas and start at 16 bytes        verify_layout             ranks
-//   V4   what a rank holds of a bucket is all, its shard or its part of the shard       verify_layout, _flow      ranks, replicas, weights
-//   V5   a step updates every element once, by buffers that exist                       verify_update, _contribs  contributions, weights
-//        and leaves fresh weights wherever it found old ones, or the next one gathers them                        next, kept
-//   V6   every element of a gradient gets as many contributions, in every micro-batch;  verify_contributions      contributions
-//        a step has the functions that its micro-batches need                           verify_settings           settings
-//   V7   every byte that is read holds the value that is meant; weights are read whole, verify_contents, _flow    contents, order, weights
-//        inside one parameter, from before the update, gathered from their own bucket                             next, kept
-//   V8   a transient buffer begins before its first use, once, and is in one function   verify_contents, _places  transient
-//   V9   bytes get a new value only after every access to the old, by streams, events   verify_contents           contents, order
-//   V10  a reader on another stream than its writer is ordered after it                 verify_contents           order
-//   V11  a reduction reads all contributions; none comes behind it                      verify_contents, _flow    order, reductions
-//   V12  whoever reuses bytes is ordered after everybody who used them                  verify_contents           transient
-//   V13  at most `prefetch` units are gathered before they are needed                   verify_collectives        bounds
-//   V14  no moment has more bytes live than the declared bound, nor that than the       verify_places             places
-//        arena; at most `live_grads` gradients of units wait for their reduction        verify_collectives        bounds
-//   V15  an argument has one address in all functions and is not overwritten            verify_places, _contents  places, contents
-//   V16  every value, buffer and workspace lies inside its arena                        verify_places             places, transient
-//   V17  results and operands are disjoint, or declared in place and legally so; those  verify_places, _contents  contents, transient
-//        of a collective are always disjoint
-//   V19  events are recorded once, and before they are waited for; streams fork, join   verify_order              order
-//   V20  the first contribution of a step overwrites or adds to zeros, others add       verify_flow               contributions
-//   V21  the loss that is kept, over micro-batches and ranks, and the loss whose        verify_scale, _probe      scales, contributions,
-//        gradient is taken are scaled alike, in each of its terms; what cannot be                                 norm_loss, unproved
-//        followed is said to be unproved
-//   V22  every element is summed once over each axis, over replicas in the last         verify_flow, _update      reductions, replicas
-//        micro-batch alone; the norm counts it once
-//   V23  what adds up over micro-batches, ranks and steps is f32                        verify_layout             ranks
-//   V25  weight decay applies to exactly the parameters that ask for it; the            verify_layout             contributions
-//        optimizer's settings are those of config @train, roles of buffers are known    verify_settings           settings
-//   V26  a group's collectives have one order: one stream, one text for all ranks       verify_collectives        transient
-//   V32  no wait is for a later op, so no collective waits for a later one              verify_order              order
-//   V33  sums over ranks are reduce_scatter's, of other sums the program's order        verify_flow, _contents    reductions, order
+// V1  parameters lie inside their bucket and are disjoint, as buffers   layout, places         places, ranks
+//     in the arena
+// V2  no row of a parameter is cut where a shard ends                   layout                 ranks
+// V3  a bucket is its shards, shards divide by replicas and start at    layout                 ranks
+//     16 bytes
+// V4  what a rank holds of a bucket is all, its shard or its part of    layout, flow           ranks, replicas, weights
+//     the shard
+// V5  a step updates every element once, by buffers that exist and      update, contributions  contributions, weights,
+//     leaves fresh weights wherever it found old ones, or the next one                         next, kept
+//     gathers them
+// V6  every element of a gradient gets as many contributions, in every  contributions,         contributions, settings
+//     micro-batch; a step has the functions that its micro-batches      settings
+//     need
+// V7  every byte that is read holds the value that is meant; weights    contents, flow         contents, order,
+//     are read whole, inside one parameter, from before the update,                            weights, next, kept
+//     gathered from their own bucket
+// V8  a transient buffer begins before its first use, once, and is in   contents, places       transient
+//     one function
+// V9  bytes get a new value only after every access to the old, by      contents               contents, order
+//     streams, events
+// V10 a reader on another stream than its writer is ordered after it    contents               order
+// V11 a reduction reads all contributions; none comes behind it         contents, flow         order, reductions
+// V12 whoever reuses bytes is ordered after everybody who used them     contents               transient
+// V13 at most `prefetch` units are gathered before they are needed      collectives            bounds
+// V14 no moment has more bytes live than the declared bound, nor that   places, collectives    places, bounds
+//     than the arena; at most `live_grads` gradients of units wait for
+//     their reduction
+// V15 an argument has one address in all functions and is not           places, contents       places, contents
+//     overwritten
+// V16 every value, buffer and workspace lies inside its arena           places                 places, transient
+// V17 results and operands are disjoint, or declared in place and       places, contents       contents, transient
+//     legally so; those of a collective are always disjoint
+// V19 events are recorded once, and before they are waited for;         order                  order
+//     streams fork, join
+// V20 the first contribution of a step overwrites or adds to zeros,     flow                   contributions
+//     others add
+// V21 the loss that is kept, over micro-batches and ranks, and the      scale, probe           scales, contributions,
+//     loss whose gradient is taken are scaled alike, in each of its                            norm_loss, unproved
+//     terms; what cannot be followed is said to be unproved
+// V22 every element is summed once over each axis, over replicas in     flow, update           reductions, replicas
+//     the last micro-batch alone; the norm counts it once
+// V23 what adds up over micro-batches, ranks and steps is f32           layout                 ranks
+// V25 weight decay applies to exactly the parameters that ask for it;   layout, settings       contributions, settings
+//     the optimizer's settings are those of config @train, roles of
+//     buffers are known
+// V26 a group's collectives have one order: one stream, one text for    collectives            transient
+//     all ranks
+// V32 no wait is for a later op, so no collective waits for a later     order                  order
+//     one
+// V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
+//     program's order
 //
 // V18, V30 and V31 hold by the ops that a plan may have: none of them runs on the host or draws numbers, and the step's
 // numbers are a value on the device. V24 is the runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload,

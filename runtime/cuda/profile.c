@@ -139,6 +139,23 @@ static void print_summary(HdCuda *x, Kind *kinds, int n) {
     fprintf(stderr, "%-24s %6s %10.1f\n", "all", "", total);
 }
 
+static void write_span(FILE *f, int rank, const Span *s, double from, double us) {
+    const HdAction *a = &s->func->actions[s->index];
+    fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank, s->stream,
+            from, us);
+    write_text(f, a->op);
+    fprintf(f, "\", \"cat\": \"");
+    write_text(f, s->func->name);
+    fprintf(f, "\", \"args\": {\"path\": \"");
+    write_text(f, a->path);
+    fprintf(f, "\", \"where\": \"");
+    write_text(f, a->where);
+    fprintf(f, "\", \"stream\": \"");
+    write_text(f, a->stream);
+    fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n", s->index,
+            a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0, us > 0 ? a->bytes / us * 1e-3 : 0);
+}
+
 bool hd_profile_write(HdCuda *x, const char *path) {
     const HdProfile *p = x->profile;
     const HdProgram *program = x->head.program;
@@ -181,20 +198,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
             waited += us;
             waits++;
         }
-        fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank,
-                s->stream, (double)from * 1e3, us);
-        write_text(f, a->op);
-        fprintf(f, "\", \"cat\": \"");
-        write_text(f, s->func->name);
-        fprintf(f, "\", \"args\": {\"path\": \"");
-        write_text(f, a->path);
-        fprintf(f, "\", \"where\": \"");
-        write_text(f, a->where);
-        fprintf(f, "\", \"stream\": \"");
-        write_text(f, a->stream);
-        fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n",
-                s->index, a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0,
-                us > 0 ? a->bytes / us * 1e-3 : 0);
+        write_span(f, rank, s, (double)from * 1e3, us);
     }
     fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d: ", rank, rank);
     write_text(f, x->device_name);

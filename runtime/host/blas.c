@@ -64,15 +64,18 @@ static void announce(const HostProduct *p, const void *a, const void *b, bool re
 
 void hd_host_blas_start(void) {}
 
-#define PRODUCT(NAME, T)                                                                                                                     \
-    __attribute__((no_sanitize("thread"))) static void NAME(const HostProduct *p, T alpha, const T *a, const T *b, T beta, T *d) {           \
-        for (int64_t i = 0; i < p->m; i++)                                                                                                   \
-            for (int64_t j = 0; j < p->n; j++) {                                                                                             \
-                T sum = 0;                                                                                                                   \
-                for (int64_t k = 0; k < p->k; k++) sum += a[p->ta ? k * p->a_stride + i : i * p->a_stride + k] * b[p->tb ? j * p->b_stride + k : k * p->b_stride + j]; \
-                T *const to = d + i * p->d_stride + j;                                                                                       \
-                *to = alpha * sum + (beta == 0 ? 0 : beta * *to);                                                                            \
-            }                                                                                                                                \
+#define PRODUCT(NAME, T)                                                                                               \
+    __attribute__((no_sanitize("thread"))) static void NAME(const HostProduct *p, T alpha, const T *a, const T *b,     \
+                                                            T beta, T *d) {                                            \
+        for (int64_t i = 0; i < p->m; i++)                                                                             \
+            for (int64_t j = 0; j < p->n; j++) {                                                                       \
+                T sum = 0;                                                                                             \
+                for (int64_t k = 0; k < p->k; k++)                                                                     \
+                    sum += a[p->ta ? k * p->a_stride + i : i * p->a_stride + k] *                                      \
+                           b[p->tb ? j * p->b_stride + k : k * p->b_stride + j];                                       \
+                T *const to = d + i * p->d_stride + j;                                                                 \
+                *to = alpha * sum + (beta == 0 ? 0 : beta * *to);                                                      \
+            }                                                                                                          \
     }
 PRODUCT(loops_f32, float)
 PRODUCT(loops_f64, double)

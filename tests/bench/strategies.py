@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The table of strategies in README.md, from the compiler's own reports: GPT-2 1558M on 8 ranks, what one rank holds and receives.
+"""The table of strategies in README.md, from the compiler's own reports: GPT-2 1558M on 8 ranks, what one rank holds
+and receives.
 
 usage: tests/bench/strategies.py HEDDLEC [--check=README.md | --bless=README.md]
 
-Prints the table; --check compares it with the one in a file, --bless writes it there. It stands between the lines BEGIN and END.
+Prints the table; --check compares it with the one in a file, --bless writes it there. It stands between the lines BEGIN
+and END.
 """
 import json
 import pathlib
@@ -28,9 +30,11 @@ ROWS = (  # what stands in the first column, and what it sets beside MODEL
     ("`zero2`, `accumulate = 4`", {"fsdp": "zero2", "accumulate": 4}),
     ("`zero3`, `accumulate = 4`", {"fsdp": "zero3", "accumulate": 4}),
 )
-PATHS = {"fsdp": "schedule.fsdp", "unit": "schedule.fsdp.unit", "prefetch": "schedule.fsdp.prefetch", "live_grads": "schedule.fsdp.live_grads",
+PATHS = {"fsdp": "schedule.fsdp", "unit": "schedule.fsdp.unit", "prefetch": "schedule.fsdp.prefetch",
+         "live_grads": "schedule.fsdp.live_grads",
          "shard": "schedule.mesh.shard", "replicate": "schedule.mesh.replicate", "accumulate": "train.accumulate"}
-HEAD = ("| strategy | peak | master weights and optimizer | weights | gradients | received in a step | of it exposed |\n"
+HEAD = ("| strategy | peak | master weights and optimizer | weights | gradients |"
+        " received in a step | of it exposed |\n"
         "| --- | --- | --- | --- | --- | --- | --- |\n")
 BEGIN, END = "<!-- tests/bench/strategies.py: begin -->\n", "<!-- tests/bench/strategies.py: end -->\n"
 GIB = float(1 << 30)
@@ -50,7 +54,8 @@ def row(name, r):
     if not r["verified"]:
         sys.exit(f"{name}: the plan is not verified")
     c, moved = r["classes"], r["collectives"].values()
-    gib = [r["peak_bytes"], c["shards"] + c["optimizer"], c["weights"], c["gradients"], sum(m["bytes"] for m in moved), sum(m["exposed_bytes"] for m in moved)]
+    gib = [r["peak_bytes"], c["shards"] + c["optimizer"], c["weights"], c["gradients"], sum(m["bytes"] for m in moved),
+           sum(m["exposed_bytes"] for m in moved)]
     return f"| {name} | " + " | ".join(f"{bytes_ / GIB:.2f}" for bytes_ in gib) + " |\n"
 
 
@@ -70,7 +75,8 @@ def main():
         return 0
     if old == table:
         return 0
-    print(f"{path} has another table than the compiler's reports give; run {sys.argv[0]} HEDDLEC --bless={path}\n{table}", end="")
+    print(f"{path} has another table than the compiler's reports give; run {sys.argv[0]} HEDDLEC --bless={path}")
+    print(table, end="")
     return 1
 
 

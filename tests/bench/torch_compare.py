@@ -51,7 +51,8 @@ def read_safetensors(path):
         if name.startswith("__"):
             continue
         lo, hi = t["data_offsets"]
-        out[name] = torch.from_numpy(np.frombuffer(raw[8 + n + lo:8 + n + hi], dtype=np.float32).reshape(t["shape"]).copy())
+        out[name] = torch.from_numpy(np.frombuffer(raw[8 + n + lo:8 + n + hi],
+                                                   dtype=np.float32).reshape(t["shape"]).copy())
     return out
 
 
@@ -94,8 +95,9 @@ def main():
         sets = [f"{k}={cfg[k]}" for k in SMALL]
         sets += [f"train.batch={cfg['batch']}", f"train.precision.compute={a.compute}", f"train.lr={cfg['lr']}",
                  f"train.optimizer.lr.warmup={cfg['warmup']}"]
-        subprocess.run([os.path.join(a.build, "bin", "heddlec"), os.path.join(here, "examples/gpt2/gpt2.hd"), "-o", program,
-                        "--target=" + ("cuda" if a.device == "cuda" else "host")] + [f"--set={s}" for s in sets], check=True)
+        target = "cuda" if a.device == "cuda" else "host"
+        subprocess.run([os.path.join(a.build, "bin", "heddlec"), os.path.join(here, "examples/gpt2/gpt2.hd"),
+                        "-o", program, f"--target={target}"] + [f"--set={s}" for s in sets], check=True)
     B, T, seed, total, floor = cfg["batch"], cfg["seq"], 1234, 20000, 6e-5
     rng = np.random.default_rng(0)
     # tokens with structure to learn: a noisy counting sequence
@@ -113,7 +115,8 @@ def main():
     w = {k: t.to(dev).requires_grad_() for k, t in read_safetensors(init).items()}
     decay = [p for p in w.values() if p.dim() >= 2]
     rest = [p for p in w.values() if p.dim() < 2]
-    opt = torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=rest, weight_decay=0.0)], lr=1.0, betas=(0.9, 0.95), eps=1e-8)
+    opt = torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=rest, weight_decay=0.0)], lr=1.0,
+                            betas=(0.9, 0.95), eps=1e-8)
     n = (len(tokens) - 1) // T
     worst = worst_norm = 0.0
     for step in range(1, a.steps + 1):
@@ -129,16 +132,22 @@ def main():
         for p in w.values():
             p.grad.mul_(scale)
         t = step
-        lr = cfg["lr"] * t / cfg["warmup"] if t < cfg["warmup"] else floor + 0.5 * (cfg["lr"] - floor) * (1 + math.cos(math.pi * (t - cfg["warmup"]) / (total - cfg["warmup"])))
+        if t < cfg["warmup"]:
+            lr = cfg["lr"] * t / cfg["warmup"]
+        else:
+            turn = math.pi * (t - cfg["warmup"]) / (total - cfg["warmup"])
+            lr = floor + 0.5 * (cfg["lr"] - floor) * (1 + math.cos(turn))
         for g in opt.param_groups:
             g["lr"] = lr
         opt.step()
         worst = max(worst, abs(ours[step - 1][0] - float(loss)) / abs(float(loss)))
         worst_norm = max(worst_norm, abs(ours[step - 1][1] - float(norm)) / float(norm))
         if step in (1, a.steps) or step % 10 == 0:
-            print(f"step {step}: heddle {ours[step - 1][0]:.6f} torch {float(loss):.6f}; norm {ours[step - 1][1]:.5f} {float(norm):.5f}")
+            print(f"step {step}: heddle {ours[step - 1][0]:.6f} torch {float(loss):.6f}; "
+                  f"norm {ours[step - 1][1]:.5f} {float(norm):.5f}")
     bound = 1e-4 if a.compute == "f32" else 1e-2
-    print(f"| {a.device} | {a.compute} | torch {torch.__version__} | {a.steps} steps | largest relative difference of the loss {worst:.2e} (bound {bound:.0e}) | of the gradient norm {worst_norm:.2e} |")
+    print(f"| {a.device} | {a.compute} | torch {torch.__version__} | {a.steps} steps | largest relative difference of "
+          f"the loss {worst:.2e} (bound {bound:.0e}) | of the gradient norm {worst_norm:.2e} |")
     return 0 if worst <= bound else 1
 
 

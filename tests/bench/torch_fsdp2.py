@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """GPT-2 under PyTorch FSDP2, to stand beside the same model, batch and mesh compiled by heddlec.
 
-usage: torchrun --standalone --nproc-per-node=8 tests/bench/torch_fsdp2.py [--size=1558M] [--batch=16] [--seq=1024] [--steps=20]
-           [--warmup=6] [--accumulate=1] [--compile=block|all|none] [--reshard=1|0] [--prefetch=K] [--dtype=bf16|f32] [--device=cuda|cpu]
+usage: torchrun --standalone --nproc-per-node=8 tests/bench/torch_fsdp2.py [--size=1558M] [--batch=16] [--seq=1024]
+           [--steps=20] [--warmup=6] [--accumulate=1] [--compile=block|all|none] [--reshard=1|0] [--prefetch=K]
+           [--dtype=bf16|f32] [--device=cuda|cpu]
 
-fully_shard on every block and on the model, mixed precision with f32 reduction, f32 master weights and fused AdamW with clipping:
-what `fsdp zero3 { unit Block; }` is here (--reshard=0 keeps the weights after the forward pass). --compile=block gives each block
-to torch.compile, --compile=all the final norm, head and loss as well. --prefetch=K gathers K blocks ahead by name; 0 leaves it to
-FSDP2's own order. Random tokens. Rank 0 prints one JSON line; times are of whole steps, by events on the GPU.
+fully_shard on every block and on the model, mixed precision with f32 reduction, f32 master weights and fused AdamW with
+clipping: what `fsdp zero3 { unit Block; }` is here (--reshard=0 keeps the weights after the forward pass).
+--compile=block gives each block to torch.compile, --compile=all the final norm, head and loss as well. --prefetch=K
+gathers K blocks ahead by name; 0 leaves it to FSDP2's own order. Random tokens. Rank 0 prints one JSON line; times are
+of whole steps, by events on the GPU.
 """
 import argparse
 import json
@@ -54,7 +56,8 @@ try:
 except ImportError as e:
     sys.exit(f"error: this needs PyTorch 2.6 or later, with torch.distributed.fsdp.fully_shard: {e}")
 if "RANK" not in os.environ:
-    sys.exit("error: start it with torchrun, for example torchrun --standalone --nproc-per-node=2 " + " ".join(sys.argv))
+    sys.exit("error: start it with torchrun, for example torchrun --standalone --nproc-per-node=2 "
+             + " ".join(sys.argv))
 
 
 class Block(nn.Module):
@@ -206,8 +209,9 @@ def main():
     ms = statistics.median(times)
     slowest = torch.tensor([ms], device=device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    result = dict(program="pytorch fsdp2", torch=torch.__version__, size=ARGS.size, parameters=count, ranks=ranks, batch=ARGS.batch, seq=ARGS.seq,
-                  accumulate=ARGS.accumulate, compile=ARGS.compile, reshard=ARGS.reshard, prefetch=ARGS.prefetch, dtype=ARGS.dtype,
+    result = dict(program="pytorch fsdp2", torch=torch.__version__, size=ARGS.size, parameters=count, ranks=ranks,
+                  batch=ARGS.batch, seq=ARGS.seq, accumulate=ARGS.accumulate, compile=ARGS.compile,
+                  reshard=ARGS.reshard, prefetch=ARGS.prefetch, dtype=ARGS.dtype,
                   step_ms=round(float(slowest), 3), best_ms=round(min(times), 3),
                   tokens_per_second_per_gpu=round(ARGS.batch * ARGS.seq * ARGS.accumulate / float(slowest) * 1e3),
                   first_step_seconds=round(first_step, 2), first_loss=first_loss, loss=float(loss))

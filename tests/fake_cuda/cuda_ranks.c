@@ -18,7 +18,8 @@ static int failures;
     ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
 #define REQUIRE(x) do { if (!(x)) { dprintf(2, "line %d: %s: %s\n", __LINE__, #x, hd_failure()); return 1; } } while (0)
 
-// --- a small program: a step counter; a vector of PART elements a rank is summed and handed round, in each of two functions
+// --- a small program: a step counter; a vector of PART elements a rank is summed and handed round, in each of two
+// functions
 enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, ARENA = 1 << 20, PART = 5 };
 static const HdSource sources[] = {{"k.cu", "bump"}};
 static const HdKernel kernels[] = {{"bump", 0, 0}};

@@ -2,7 +2,8 @@
 // addition, at the speed of memcpy. The id of a communicator is the name of a file. A call does its work when the
 // stream gets to it, and waits there for the other ranks, or for an abort.
 //
-//   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator;  FAKE_NCCL_FOLDER  of the files, else /tmp
+//   FAKE_NCCL_ERROR=k   the k-th collective of a process leaves an error in its communicator
+//   FAKE_NCCL_FOLDER    the folder of the files, else /tmp
 #include "tests/fake_cuda/fake.h"
 #include "runtime/host/scratch.h"
 #include "tests/gpu/one_gpu/sum.h"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs one libFuzzer target for some seconds: run.py ROOT TARGET CORPUS SECONDS [--keep]
 
-It starts from the saved corpus, from every test and example of that kind, and from a dictionary of the words in the tables. A
-finding is printed whole and saved as build/.../fuzz/<target>/crash-*; fix it and add it to the corpus. --keep adds to the saved
-corpus what this run reached and the corpus does not.
+It starts from the saved corpus, from every test and example of that kind, and from a dictionary of the words in the
+tables. A finding is printed whole and saved as build/.../fuzz/<target>/crash-*; fix it and add it to the corpus. --keep
+adds to the saved corpus what this run reached and the corpus does not.
 """
 import os
 import re
@@ -62,7 +62,8 @@ def main():
         seeds(root, suffix, inputs)
         shutil.copytree(corpus, inputs, dirs_exist_ok=True)
         run = subprocess.run(
-            [target, f"-dict={words}", f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2560", f"-max_len={LONGEST}",
+            [target, f"-dict={words}", f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2560",
+             f"-max_len={LONGEST}",
              "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/", inputs],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )

@@ -11,11 +11,14 @@ while read -r b h kv t d c kind elem; do
   scale=$(python3 -c "print(repr($d ** -0.5) + 'f')")
   {
     for n in FWD DELTA DKV DQ; do echo "#define ATT_$n att_$(echo $n | tr A-Z a-z)"; done
-    echo "#define ATT_B $b"; echo "#define ATT_H $h"; echo "#define ATT_KV $kv"; echo "#define ATT_T $t"; echo "#define ATT_D $d"; echo "#define ATT_CAUSAL $c"; echo "#define ATT_SCALE $scale"
-    echo "#define ATT_QS $((h * d))"; echo "#define ATT_KS $((kv * d))"; echo "#define ATT_VS $((kv * d))"; echo "#define ATT_OS $((h * d))"
+    echo "#define ATT_B $b"; echo "#define ATT_H $h"; echo "#define ATT_KV $kv"; echo "#define ATT_T $t"
+    echo "#define ATT_D $d"; echo "#define ATT_CAUSAL $c"; echo "#define ATT_SCALE $scale"
+    echo "#define ATT_QS $((h * d))"; echo "#define ATT_KS $((kv * d))"; echo "#define ATT_VS $((kv * d))"
+    echo "#define ATT_OS $((h * d))"
     [ "$kind" = any ] && { echo "#define ATT_ANY"; echo "#define ATT_ELEM $elem"; }
   } > "$out/head_$b$h$t$d$kind$elem.h"
-  nvcc -std=c++17 -arch=$arch -O2 -I. -include "$out/head_$b$h$t$d$kind$elem.h" tests/gpu/attention_test.cu -o "$out/att_$b$h$t$d$kind$elem" 2>&1 | grep -E "error" && bad=1
+  nvcc -std=c++17 -arch=$arch -O2 -I. -include "$out/head_$b$h$t$d$kind$elem.h" tests/gpu/attention_test.cu -o \
+    "$out/att_$b$h$t$d$kind$elem" 2>&1 | grep -E "error" && bad=1
   echo -n "$kind $elem: "
   "$out/att_$b$h$t$d$kind$elem" || bad=1
 done <<'LIST'

@@ -1,5 +1,6 @@
 // Attention kernels against a double-precision reference on the CPU, and their times. Built with nvcc on a GPU machine:
-//   nvcc -arch=sm_90 -O2 -include HEAD.h tests/gpu/attention_test.cu   (HEAD.h: the macros of codegen/cuda/templates/attention.cu)
+//   nvcc -arch=sm_90 -O2 -include HEAD.h tests/gpu/attention_test.cu
+// HEAD.h has the macros of codegen/cuda/templates/attention.cu.
 // Prints the relative error ||out - ref|| / ||ref|| of o, lse, dq, dk, dv for one (batch, head), then milliseconds;
 // exit 1 when an error exceeds the bound (bf16 2e-2, f32 2e-5: the rounding of the inputs' dtype through two products).
 #ifdef ATT_ANY
@@ -29,14 +30,32 @@ typedef float lse_t;
 #include <stdlib.h>
 #include <string.h>
 #include <vector>
-#define CU(x) do { cudaError_t e_ = (x); if (e_) { printf("%d: %s: %s\n", __LINE__, #x, cudaGetErrorString(e_)); exit(1); } } while (0)
+#define CU(x)                                                                                                          \
+    do {                                                                                                               \
+        cudaError_t e_ = (x);                                                                                          \
+        if (e_) {                                                                                                      \
+            printf("%d: %s: %s\n", __LINE__, #x, cudaGetErrorString(e_));                                              \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
 static void put(float &h, float f) { h = f; }
 static void put(double &h, float f) { h = f; }
-template <class T> static void put(T &h, float f) { unsigned u; memcpy(&u, &f, 4); u = (u + 0x7fff + (u >> 16 & 1)) >> 16; memcpy(&h, &u, 2); } // bf16
+template <class T> static void put(T &h, float f) {
+    unsigned u;
+    memcpy(&u, &f, 4);
+    u = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    memcpy(&h, &u, 2);
+} // bf16
 static att_t narrow(float f) { att_t h; put(h, f); return h; }
 static double wide(float h) { return h; }
 static double wide(double h) { return h; }
-template <class T> static double wide(T h) { unsigned u = 0; memcpy((char *)&u + 2, &h, 2); float f; memcpy(&f, &u, 4); return f; }
+template <class T> static double wide(T h) {
+    unsigned u = 0;
+    memcpy((char *)&u + 2, &h, 2);
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
 struct Buf { att_t *d; std::vector<att_t> h; };
 static Buf make(size_t n, float amp) {
     Buf b; b.h.resize(n);
@@ -51,12 +70,19 @@ static double err(const std::vector<double> &ref, const std::vector<double> &got
 }
 int main() {
     const int B = ATT_B, T = ATT_T, H = ATT_H, KV = ATT_KV, D = ATT_D;
-    Buf q = make((size_t)B * T * ATT_QS, 1), k = make((size_t)B * T * ATT_KS, 1), v = make((size_t)B * T * ATT_VS, 1), dout = make((size_t)B * T * ATT_OS, 1);
-    Buf o = make((size_t)B * T * ATT_OS, 0), dq = make((size_t)B * T * ATT_QS, 0), dk = make((size_t)B * T * ATT_KS, 0), dv = make((size_t)B * T * ATT_VS, 0);
-    lse_t *lse, *delta; CU(cudaMalloc(&lse, sizeof(lse_t) * B * H * T)); CU(cudaMalloc(&delta, sizeof(lse_t) * B * H * T));
+    Buf q = make((size_t)B * T * ATT_QS, 1), k = make((size_t)B * T * ATT_KS, 1), v = make((size_t)B * T * ATT_VS, 1),
+        dout = make((size_t)B * T * ATT_OS, 1);
+    Buf o = make((size_t)B * T * ATT_OS, 0), dq = make((size_t)B * T * ATT_QS, 0), dk = make((size_t)B * T * ATT_KS, 0),
+        dv = make((size_t)B * T * ATT_VS, 0);
+    lse_t *lse, *delta;
+    CU(cudaMalloc(&lse, sizeof(lse_t) * B * H * T));
+    CU(cudaMalloc(&delta, sizeof(lse_t) * B * H * T));
     CU(cudaMemset(o.d, 0xff, o.h.size() * sizeof(att_t))); CU(cudaMemset(dq.d, 0xff, dq.h.size() * sizeof(att_t)));
-    CU(cudaFuncSetAttribute(ATT_FWD, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_FWD)); CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV)); CU(cudaFuncSetAttribute(ATT_DQ, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
-    dim3 gf((T + ROWS - 1) / ROWS, H, B), gk((T + KROWS - 1) / KROWS, KV, B), gd((unsigned)(((long long)B * T * H + 7) / 8));
+    CU(cudaFuncSetAttribute(ATT_FWD, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_FWD));
+    CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));
+    CU(cudaFuncSetAttribute(ATT_DQ, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
+    dim3 gf((T + ROWS - 1) / ROWS, H, B), gk((T + KROWS - 1) / KROWS, KV, B),
+        gd((unsigned)(((long long)B * T * H + 7) / 8));
     auto fwd = [&] { ATT_FWD<<<gf, FWD_THREADS, SH_FWD>>>(q.d, k.d, v.d, o.d, lse); };
     auto d1 = [&] { ATT_DELTA<<<gd, 256>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
     auto d2 = [&] { ATT_DKV<<<gk, KTHREADS, SH_DKV>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
@@ -64,34 +90,81 @@ int main() {
     fwd(); d1(); d2(); d3(); CU(cudaGetLastError()); CU(cudaDeviceSynchronize());
     auto fetch = [&](Buf &b) { CU(cudaMemcpy(b.h.data(), b.d, b.h.size() * sizeof(att_t), cudaMemcpyDeviceToHost)); };
     fetch(o); fetch(dq); fetch(dk); fetch(dv);
-    std::vector<lse_t> hl((size_t)B * H * T); CU(cudaMemcpy(hl.data(), lse, hl.size() * sizeof(lse_t), cudaMemcpyDeviceToHost));
+    std::vector<lse_t> hl((size_t)B * H * T);
+    CU(cudaMemcpy(hl.data(), lse, hl.size() * sizeof(lse_t), cudaMemcpyDeviceToHost));
     int b = B - 1, g = KV - 1, G = H / KV;
-    std::vector<double> rk((size_t)T * D), rv((size_t)T * D), gk_((size_t)T * D), gv((size_t)T * D), ro, go, rl, gl, rq, gq;
+    std::vector<double> rk((size_t)T * D), rv((size_t)T * D), gk_((size_t)T * D), gv((size_t)T * D), ro, go, rl, gl, rq,
+        gq;
     for (int h = g * G; h < (g + 1) * G; h++)
         for (int i = 0; i < T; i++) {
             std::vector<double> s(T), p(T), oo(D), dq_(D); double mx = -1e300, sum = 0; int n = ATT_CAUSAL ? i + 1 : T;
-            auto Q = [&](int d) { return wide(q.h[((size_t)b * T + i) * ATT_QS + h * D + d]); }; auto K = [&](int j, int d) { return wide(k.h[((size_t)b * T + j) * ATT_KS + g * D + d]); };
-            auto V = [&](int j, int d) { return wide(v.h[((size_t)b * T + j) * ATT_VS + g * D + d]); }; auto DO = [&](int d) { return wide(dout.h[((size_t)b * T + i) * ATT_OS + h * D + d]); };
-            for (int j = 0; j < n; j++) { double a = 0; for (int d = 0; d < D; d++) a += Q(d) * K(j, d); s[j] = a * ATT_SCALE; if (s[j] > mx) mx = s[j]; }
+            auto Q = [&](int d) { return wide(q.h[((size_t)b * T + i) * ATT_QS + h * D + d]); };
+            auto K = [&](int j, int d) { return wide(k.h[((size_t)b * T + j) * ATT_KS + g * D + d]); };
+            auto V = [&](int j, int d) { return wide(v.h[((size_t)b * T + j) * ATT_VS + g * D + d]); };
+            auto DO = [&](int d) { return wide(dout.h[((size_t)b * T + i) * ATT_OS + h * D + d]); };
+            for (int j = 0; j < n; j++) {
+                double a = 0;
+                for (int d = 0; d < D; d++) a += Q(d) * K(j, d);
+                s[j] = a * ATT_SCALE;
+                if (s[j] > mx) mx = s[j];
+            }
             for (int j = 0; j < n; j++) sum += p[j] = exp(s[j] - mx);
             double delta_ = 0;
             for (int j = 0; j < n; j++) { p[j] /= sum; for (int d = 0; d < D; d++) oo[d] += p[j] * V(j, d); }
             for (int d = 0; d < D; d++) delta_ += DO(d) * oo[d];
-            for (int j = 0; j < n; j++) { double dp = 0; for (int d = 0; d < D; d++) dp += DO(d) * V(j, d); double z = p[j] * (dp - delta_);
-                for (int d = 0; d < D; d++) { dq_[d] += z * K(j, d) * ATT_SCALE; rk[(size_t)j * D + d] += z * Q(d) * ATT_SCALE; rv[(size_t)j * D + d] += p[j] * DO(d); } }
-            for (int d = 0; d < D; d++) { ro.push_back(oo[d]); go.push_back(wide(o.h[((size_t)b * T + i) * ATT_OS + h * D + d])); rq.push_back(dq_[d]); gq.push_back(wide(dq.h[((size_t)b * T + i) * ATT_QS + h * D + d])); }
+            for (int j = 0; j < n; j++) {
+                double dp = 0;
+                for (int d = 0; d < D; d++) dp += DO(d) * V(j, d);
+                double z = p[j] * (dp - delta_);
+                for (int d = 0; d < D; d++) {
+                    dq_[d] += z * K(j, d) * ATT_SCALE;
+                    rk[(size_t)j * D + d] += z * Q(d) * ATT_SCALE;
+                    rv[(size_t)j * D + d] += p[j] * DO(d);
+                }
+            }
+            for (int d = 0; d < D; d++) {
+                ro.push_back(oo[d]);
+                go.push_back(wide(o.h[((size_t)b * T + i) * ATT_OS + h * D + d]));
+                rq.push_back(dq_[d]);
+                gq.push_back(wide(dq.h[((size_t)b * T + i) * ATT_QS + h * D + d]));
+            }
             rl.push_back(mx + log(sum)); gl.push_back((double)hl[((size_t)b * H + h) * T + i]);
         }
-    for (int j = 0; j < T; j++) for (int d = 0; d < D; d++) { gk_[(size_t)j * D + d] = wide(dk.h[((size_t)b * T + j) * ATT_KS + g * D + d]); gv[(size_t)j * D + d] = wide(dv.h[((size_t)b * T + j) * ATT_VS + g * D + d]); }
-    double e[5] = {err(ro, go), err(rl, gl), err(rq, gq), err(rk, gk_), err(rv, gv)}, bound = sizeof(att_t) == 2 ? 2e-2 : 2e-5; bool bad = false;
-    printf("B%d H%d/%d T%d D%d causal%d: errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", B, H, KV, T, D, ATT_CAUSAL, e[0], e[1], e[2], e[3], e[4]);
+    for (int j = 0; j < T; j++)
+        for (int d = 0; d < D; d++) {
+            gk_[(size_t)j * D + d] = wide(dk.h[((size_t)b * T + j) * ATT_KS + g * D + d]);
+            gv[(size_t)j * D + d] = wide(dv.h[((size_t)b * T + j) * ATT_VS + g * D + d]);
+        }
+    double e[5] = {err(ro, go), err(rl, gl), err(rq, gq), err(rk, gk_), err(rv, gv)},
+           bound = sizeof(att_t) == 2 ? 2e-2 : 2e-5;
+    bool bad = false;
+    printf("B%d H%d/%d T%d D%d causal%d: errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", B, H, KV, T, D, ATT_CAUSAL,
+           e[0], e[1], e[2], e[3], e[4]);
     for (double x : e) bad |= !(x < bound);
-    std::vector<att_t> again = dq.h, again_k = dk.h; d1(); d2(); d3(); CU(cudaDeviceSynchronize()); fetch(dq); fetch(dk);
-    bool same = !memcmp(again.data(), dq.h.data(), again.size() * sizeof(att_t)) && !memcmp(again_k.data(), dk.h.data(), again_k.size() * sizeof(att_t));
+    std::vector<att_t> again = dq.h, again_k = dk.h;
+    d1();
+    d2();
+    d3();
+    CU(cudaDeviceSynchronize());
+    fetch(dq);
+    fetch(dk);
+    bool same = !memcmp(again.data(), dq.h.data(), again.size() * sizeof(att_t)) &&
+                !memcmp(again_k.data(), dk.h.data(), again_k.size() * sizeof(att_t));
     cudaEvent_t t0, t1; cudaEventCreate(&t0); cudaEventCreate(&t1); float ms[4];
-    auto timed = [&](auto f) { f(); cudaEventRecord(t0); for (int i = 0; i < 10; i++) f(); cudaEventRecord(t1); cudaEventSynchronize(t1); float x; cudaEventElapsedTime(&x, t0, t1); return x / 10; };
+    auto timed = [&](auto f) {
+        f();
+        cudaEventRecord(t0);
+        for (int i = 0; i < 10; i++) f();
+        cudaEventRecord(t1);
+        cudaEventSynchronize(t1);
+        float x;
+        cudaEventElapsedTime(&x, t0, t1);
+        return x / 10;
+    };
     ms[0] = timed(fwd); ms[1] = timed(d1); ms[2] = timed(d2); ms[3] = timed(d3);
     double fl = 4.0 * B * H * T * (double)T * D * (ATT_CAUSAL ? .5 : 1);
-    printf("; repeat %s; fwd %.3f ms (%.0f TFLOP/s) delta %.3f dkv %.3f dq %.3f: bwd %.3f ms (%.0f)%s\n", same ? "bitwise" : "DIFFERS", ms[0], fl / ms[0] / 1e9, ms[1], ms[2], ms[3], ms[1] + ms[2] + ms[3], 2.5 * fl / (ms[1] + ms[2] + ms[3]) / 1e9, bad || !same ? "  WRONG" : "");
+    printf("; repeat %s; fwd %.3f ms (%.0f TFLOP/s) delta %.3f dkv %.3f dq %.3f: bwd %.3f ms (%.0f)%s\n",
+           same ? "bitwise" : "DIFFERS", ms[0], fl / ms[0] / 1e9, ms[1], ms[2], ms[3], ms[1] + ms[2] + ms[3],
+           2.5 * fl / (ms[1] + ms[2] + ms[3]) / 1e9, bad || !same ? "  WRONG" : "");
     return bad || !same;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""near.py A B TOLERANCE: do two digests tell the same losses and gradient norms, relatively to TOLERANCE (norms: ten times)?"""
+"""near.py A B TOLERANCE: do two digests tell the same losses and gradient norms, relatively to TOLERANCE (norms: ten
+times)?"""
 import math
 import sys
 
@@ -21,7 +22,8 @@ if n == 0:
 worst = [0.0, 0.0]
 for x, y in zip(a, b):
     for i in range(2):
-        off = abs(x[i] - y[i]) / max(abs(x[i]), abs(y[i]), 1e-30) if math.isfinite(x[i]) and math.isfinite(y[i]) else math.inf
+        off = abs(x[i] - y[i]) / max(abs(x[i]), abs(y[i]),
+                                     1e-30) if math.isfinite(x[i]) and math.isfinite(y[i]) else math.inf
         worst[i] = max(worst[i], off)
 ok = worst[0] <= tolerance and worst[1] <= 10 * tolerance
 print("%d steps, loss off by %.2g, norm by %.2g; first %.6f and %.6f" % (n, worst[0], worst[1], a[0][0], b[0][0]))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every op's CUDA kernels against the evaluator, on a GPU: tests/gpu/ops.sh [BUILD]. Needs the build folder and a C compiler.
+# Every op's CUDA kernels against the evaluator, on a GPU: tests/gpu/ops.sh [BUILD]. Needs the build folder and a C
+# compiler.
 set -u
 cd "$(dirname "$0")/../.."
 build=$(realpath "${1:-build}")

@@ -373,7 +373,7 @@ static void functions(const HdProgram *p, bool graphs, const char *profile) {
     b->close(x);
 }
 
-int main(int argc, char **argv) {
+static void add_gemms(void) {
     HdDtype all[] = {HD_F32, HD_BF16, HD_F16, HD_F64};
     for (int t = 0; t < 4; t++)
         for (int i = 0; i < 8; i++)
@@ -390,6 +390,10 @@ int main(int argc, char **argv) {
     add_gemm((HdGemm){.ta = true, .accumulate = true, .batch = 1, .a = HD_BF16, .b = HD_BF16, .d = HD_F32});
     add_gemm((HdGemm){.tb = true, .batch = 3, .a = HD_BF16, .b = HD_BF16, .d = HD_BF16});
     add_gemm((HdGemm){.ta = true, .batch = 2, .a = HD_F32, .b = HD_F32, .d = HD_F32});
+}
+
+int main(int argc, char **argv) {
+    add_gemms();
     HdProgram p = {.model = "Check",
                    .source = "x.hd",
                    .target = "cuda",

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Two versions of Heddle on the same GPUs in one run: the same bits, and how fast each is.
 #
-#   tests/gpu/versions.sh BEFORE AFTER [OUT]     folders of Heddle with runtime/*.h, build/bin/heddlec, build/lib, examples/
+#   tests/gpu/versions.sh BEFORE AFTER [OUT]
+# BEFORE and AFTER are folders of Heddle with runtime/*.h, build/bin/heddlec, build/lib and examples/.
 #
-# RANKS="1 2" (those that the host has GPUs for); SPEED="gpt2 fsdp llama", empty to leave timing out; ROUNDS=3; STEPS=40;
-# BITS=0 leaves the bitwise part out. AFTER_SETS="train.reduce=each": more settings that only AFTER knows.
+# RANKS="1 2" (those that the host has GPUs for); SPEED="gpt2 fsdp llama", empty to leave timing out; ROUNDS=3;
+# STEPS=40; BITS=0 leaves the bitwise part out. AFTER_SETS="train.reduce=each": more settings that only AFTER knows.
 # Programs run in turns (before, after, before, ...), so that a GPU that becomes warm slows both down. One line a check,
 # "FAIL" where bits differ; exit status 0: all bits are equal. Times are for a person to judge.
 set -u
@@ -22,7 +23,8 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | s
 python3 - "$work" <<'P'
 import random, sys
 r = random.Random(0)
-open(sys.argv[1] + "/tokens.bin", "wb").write(b"".join(r.randrange(32000).to_bytes(2, "little") for _ in range(1 << 21)))
+tokens = b"".join(r.randrange(32000).to_bytes(2, "little") for _ in range(1 << 21))
+open(sys.argv[1] + "/tokens.bin", "wb").write(tokens)
 open(sys.argv[1] + "/small.txt", "wb").write(bytes(r.randrange(256) for _ in range(400000)))
 P
 say() { printf '%-44s %s\n' "$1" "$2"; }
@@ -35,8 +37,9 @@ build() {
   for which in before after; do
     local more=()
     if [ $which = after ]; then for s in ${AFTER_SETS:-}; do more+=(--set "$s"); done; fi
-    ( cd "${!which}" && build/bin/heddlec "examples/$source" --target=cuda --arch="${ARCH:-sm_90}" "${sets[@]}" "${more[@]}" \
-        -o "$work/$name.$which" > "$out/$name.$which.build" 2>&1 || { say "$name" "FAIL: $which does not build"; head -3 "$out/$name.$which.build"; } ) &
+    ( cd "${!which}" && build/bin/heddlec "examples/$source" --target=cuda --arch="${ARCH:-sm_90}" "${sets[@]}" \
+      "${more[@]}" -o "$work/$name.$which" > "$out/$name.$which.build" 2>&1 ||
+      { say "$name" "FAIL: $which does not build"; head -3 "$out/$name.$which.build"; } ) &
     while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-8}" ]; do wait -n; done
   done
 }
@@ -52,7 +55,8 @@ bits() {
     for a in 1 3; do
       local common="train.precision.compute=$d train.accumulate=$a train.batch=4"
       if [ "$n" = 1 ]; then
-        rows+=("tiny-$d-a$a tiny/tiny.hd $common" "gpt2-$d-a$a gpt2/gpt2.hd vocab=256 layers=3 heads=4 dim=256 seq=256 $common")
+        rows+=("tiny-$d-a$a tiny/tiny.hd $common" \
+          "gpt2-$d-a$a gpt2/gpt2.hd vocab=256 layers=3 heads=4 dim=256 seq=256 $common")
         rows+=("llama-$d-a$a llama/llama.hd vocab=256 layers=2 heads=4 kv_heads=2 dim=256 hidden=512 seq=128 $common")
         rows+=("recompute-$d-a$a tiny/tiny.hd schedule.recompute=Block.mlp.act,Block.ln1 $common")
       else
@@ -70,10 +74,12 @@ bits() {
   for row in "${rows[@]}"; do
     read -r name source settings <<< "$row"
     for which in before after; do
-      run "$name" $which --data="$work/small.txt" --steps=6 --digest="$work/$name.$which.digest" $([ "$n" = 1 ] || echo "--ranks=$n") ||
+      run "$name" $which --data="$work/small.txt" --steps=6 --digest="$work/$name.$which.digest" $([ "$n" = 1 ] ||
+        echo "--ranks=$n") ||
         { say "$name" "FAIL: $which does not run"; tail -2 "$out/$name.$which.log"; bad=1; }
     done
-    if cmp -s "$work/$name.before.digest" "$work/$name.after.digest"; then say "$name" "same bits"; else say "$name" "FAIL: other bits"; bad=1; fi
+    if cmp -s "$work/$name.before.digest" "$work/$name.after.digest"; then say "$name" "same bits"; else
+      say "$name" "FAIL: other bits"; bad=1; fi
   done
 }
 
@@ -85,7 +91,8 @@ speed() {
   wait
   for round in $(seq "${ROUNDS:-3}"); do
     for which in before after; do
-      run "$name" $which --data="$work/tokens.bin" --steps="${STEPS:-40}" --log="$out/$name.$which.$round.jsonl" $([ "$n" = 1 ] || echo "--ranks=$n") ||
+      run "$name" $which --data="$work/tokens.bin" --steps="${STEPS:-40}" --log="$out/$name.$which.$round.jsonl" \
+        $([ "$n" = 1 ] || echo "--ranks=$n") ||
         { say "$name" "FAIL: $which does not run"; tail -3 "$out/$name.$which.log"; bad=1; return; }
     done
   done
@@ -97,8 +104,9 @@ def median(which, r):
     return statistics.median(x["seconds"] for x in rows[len(rows) // 4:])
 before, after = ([median(w, r) for r in range(1, rounds + 1)] for w in ("before", "after"))
 b, a = statistics.median(before), statistics.median(after)
+rounds = " ".join(f"{1e3 * x:.2f}/{1e3 * y:.2f}" for x, y in zip(before, after))
 print(f"{name:<44} before {1e3 * b:.2f} ms, after {1e3 * a:.2f} ms: {100 * (a / b - 1):+.2f} % "
-      f"({batch * seq / a:,.0f} tokens/s a GPU; rounds {' '.join(f'{1e3 * x:.2f}/{1e3 * y:.2f}' for x, y in zip(before, after))})")
+      f"({batch * seq / a:,.0f} tokens/s a GPU; rounds {rounds})")
 P
 }
 
@@ -110,7 +118,8 @@ for s in ${SPEED-gpt2 fsdp}; do
   case $s in
     gpt2) speed gpt2-124m-b32 1 32 1024 gpt2/gpt2.hd ;;
     llama) speed llama-1b-b4 1 4 4096 llama/llama.hd layers=16 heads=32 kv_heads=8 dim=2048 hidden=8192 seq=4096 ;;
-    fsdp) [ "$have" -ge 2 ] && speed gpt2-1558m-zero3-2 2 16 1024 gpt2/gpt2.hd layers=48 heads=25 dim=1600 schedule.mesh.shard=2 \
+    fsdp) [ "$have" -ge 2 ] &&
+      speed gpt2-1558m-zero3-2 2 16 1024 gpt2/gpt2.hd layers=48 heads=25 dim=1600 schedule.mesh.shard=2 \
         schedule.fsdp=zero3 schedule.fsdp.unit=Block schedule.prefetch=1 schedule.live_grads=2 ;;
   esac
 done

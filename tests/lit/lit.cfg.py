@@ -44,6 +44,7 @@ try:
         config.available_features.add("gpu")
 except (OSError, subprocess.TimeoutExpired):
     pass
-nvrtc = glob.glob("/usr/local/cuda*/lib64/libnvrtc.so*") + glob.glob(os.path.join(root, "build", "nvrtc", "nvidia", "*", "lib", "libnvrtc.so*"))
+nvrtc = glob.glob("/usr/local/cuda*/lib64/libnvrtc.so*")
+nvrtc += glob.glob(os.path.join(root, "build", "nvrtc", "nvidia", "*", "lib", "libnvrtc.so*"))
 if nvrtc:
     config.available_features.add("nvrtc")

@@ -237,7 +237,7 @@ int main(void) {
     t.name = "ops.def";
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     if (HAS_GRADIENT(grad) && !t.covered[OP_##id]) fail(&t, "no gradient case uses %s", mnemonic);
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...)                                    \
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...)                      \
     if (HAS_GRADIENT(grad) && !t.covered[OP_##id]) fail(&t, "no gradient case uses %s", mnemonic);
 #include "ir/ops.def"
     printf("%d gradient elements compared, %d failures\n", t.compared, t.failures);

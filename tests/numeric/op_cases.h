@@ -158,11 +158,12 @@ static const OpCase op_cases[] = {
                "@t.grad, offset = 0, accumulate}\n  return\n}"},
     {CASE_BF16, "(%a: bf16[20,30]) -> bf16[20,30] {\n  %0 = view {buffer = @half, offset = 0} : bf16[20,30]\n  %1 = "
                 "mul %0, %a : bf16[20,30]\n  return %1\n}"},
-    {CASE_F32, "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n"
-               "  %1 = step_scalars %0 {buffer = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, "
-               "lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
-               "  adamw %1 {gradient = @t.grad, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
-               "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
+    {CASE_F32,
+     "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n"
+     "  %1 = step_scalars %0 {buffer = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, "
+     "lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
+     "  adamw %1 {gradient = @t.grad, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
+     "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
                "  %0 = step_scalars %p {buffer = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = 0.01, "
                "lr_warmup = 2, lr_total = 50} : f32[8]\n"
@@ -174,7 +175,7 @@ static const OpCase op_cases[] = {
      "() -> f32[8] {\n  %0 = step_scalars {buffer = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
      "0.01} : f32[8]\n"
      "  adamw %0 {gradient = @t.v, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
-               "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
+     "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
     {CASE_F32, "(%a: f32[30,40]) {\n  begin {buffer = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "
                "store %a {into = @life, offset = 0}\n"

@@ -3,7 +3,8 @@
 // the table, others from op_cases.h; an op without a case fails. Memory is poisoned before each case, so an element
 // nobody wrote is a NaN. On a machine without a compiler: --build=FILE.so beforehand elsewhere, --load=FILE.so there,
 // with the same other options.
-//   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64] [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
+//   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64]
+//   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--verbose] [CASE...]
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "passes/manager/manager.h"
@@ -330,7 +331,8 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt) {
 
 static bool build_program(Ctx *cx, const Run *r, const char *path) {
     Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
-    return hd_codegen_c(r->m, "", "", &c, &cuda) && hd_build_shared(cx, &(Build){.target = r->opt->target, .output = path}, &c);
+    return hd_codegen_c(r->m, "", "", &c, &cuda) &&
+           hd_build_shared(cx, &(Build){.target = r->opt->target, .output = path}, &c);
 }
 
 static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {

@@ -1,7 +1,7 @@
 // Several ranks train as one: the functions after `select` run on all ranks in step, for every strategy, and after two
 // steps master weights, the loss and the gradient norm are the same
-//   bit for bit between the strategies that add in the same order: none and zero1, zero2 and zero3, all four where a step has one
-//   micro-batch; whatever is prefetched, drained or recomputed,
+//   bit for bit between the strategies that add in the same order: none and zero1, zero2 and zero3, all four where a
+//   step has one micro-batch; whatever is prefetched, drained or recomputed,
 //   and near those of one rank that takes all the micro-batches by itself: only the order of sums differs.
 // On every rank the weights that the model reads are the master weights rounded once.
 #include "tests/numeric/examples.h"

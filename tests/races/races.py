@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Programs of several ranks under the thread sanitizer.
 
-races.py matrix SOURCES BUILD     the strategies over meshes: no report at all, and one digest for each mesh, accumulation and clipping
+races.py matrix SOURCES BUILD     the strategies over meshes: no report, and one digest for each mesh, accumulation
+                                  and clipping
 races.py runs SOURCES BUILD       what else a run does: validation, checkpoints, checks, outputs, bad data, a signal
-races.py missing SOURCES BUILD    plans that lack one wait: what the sanitizer finds, verify-plan must have refused
+races.py missing SOURCES BUILD    plans that lack one wait: verify-plan must refuse whatever the sanitizer reports
 
-BUILD is the folder of the flavour `tsan`. Streams are made late at random (HEDDLE_DELAY), so that an order that only happens to be
-does not pass for one that is promised.
+BUILD is the folder of the flavour `tsan`. Streams are made late at random (HEDDLE_DELAY), so that an order that only
+happens to be does not pass for one that is promised.
 """
 import collections
 import concurrent.futures
@@ -58,11 +59,15 @@ def cases():
     for (shard, replicate), strategy, micro in itertools.product([(2, 1), (4, 1), (2, 2)], strategies, [1, 3]):
         # with several micro-batches none and zero1 add them up before ranks, zero2 and zero3 after
         early = micro > 1 and strategy in ("zero2", "zero3")
-        yield (shard, replicate, micro, early, "f32"), shard * replicate, settings(shard, replicate, strategy, train__accumulate=micro)
+        choice = settings(shard, replicate, strategy, train__accumulate=micro)
+        yield (shard, replicate, micro, early, "f32"), shard * replicate, choice
     for prefetch, live, micro in itertools.product([0, 2], [1, 2], [1, 3]):
-        yield (2, 1, micro, micro > 1, "f32"), 2, settings(2, 1, "zero3", train__accumulate=micro, schedule__prefetch=prefetch, schedule__live_grads=live)
+        choice = settings(2, 1, "zero3", train__accumulate=micro, schedule__prefetch=prefetch,
+                          schedule__live_grads=live)
+        yield (2, 1, micro, micro > 1, "f32"), 2, choice
     for strategy in strategies:
-        yield (3, 1, 1, False, "bf16, no clipping"), 3, settings(3, 1, strategy, train__precision__compute="bf16", train__clip=0)
+        choice = settings(3, 1, strategy, train__precision__compute="bf16", train__clip=0)
+        yield (3, 1, 1, False, "bf16, no clipping"), 3, choice
 
 
 def run_case(number, case):
@@ -83,7 +88,8 @@ def matrix(pool):
         groups[group].setdefault(digest, []).append(words)
     for group, digests in groups.items():
         if len(digests) != 1:
-            raise RuntimeError(f"{group}: {len(digests)} different results, such as {[' '.join(w[0]) for w in digests.values()]}")
+            examples = [" ".join(w[0]) for w in digests.values()]
+            raise RuntimeError(f"{group}: {len(digests)} different results, such as {examples}")
     print(f"{len(todo)} programs, no report; {len(groups)} groups of equal results")
 
 
@@ -96,7 +102,8 @@ def quiet(status, name, *options):
 
 
 def stopped(name, data):
-    run = subprocess.Popen([path(name), data, "--steps=1000000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    run = subprocess.Popen([path(name), data, "--steps=1000000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           text=True, env=environment)
     limit = threading.Timer(120, run.kill)
     limit.start()
     for line in run.stdout:
@@ -113,7 +120,8 @@ def runs(_):
     data = f"--data={path('tokens.txt')}"
     for name, words in ("hybrid", settings(2, 2, "zero3")), ("narrow", settings(3, 1, "zero2", vocab=128)):
         must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "-o", path(name), *words)
-    quiet(0, "hybrid", data, "--steps=4", f"--val={path('tokens.txt')}", "--val-every=2", f"--save={path('saved')}", "--save-every=2", "--check",
+    quiet(0, "hybrid", data, "--steps=4", f"--val={path('tokens.txt')}", "--val-every=2", f"--save={path('saved')}",
+          "--save-every=2", "--check",
           f"--profile={path('p.json')}", f"--log={path('log')}", f"--export={path('all.safetensors')}")
     quiet(0, "hybrid", data, "--steps=6", f"--resume={path('saved')}")
     quiet(0, "hybrid", data, "--steps=2", f"--init={path('all.safetensors')}")
@@ -131,7 +139,8 @@ def build_plan(plan, program):
     text = must("heddle-translate", os.path.join(bin_folder, "heddle-translate"), "--no-verify-plan", "--to=c", plan)
     with open(program + ".c", "w") as f:
         f.write(text)
-    must("cc", os.environ.get("CC", "cc"), "-std=gnu11", *FLAGS, "-O1", "-I", os.path.join(sources, "runtime"), "-o", program, program + ".c",
+    must("cc", os.environ.get("CC", "cc"), "-std=gnu11", *FLAGS, "-O1", "-I", os.path.join(sources, "runtime"), "-o",
+         program, program + ".c",
          os.path.join(build, "lib/libheddle_rt.a"), "-fsanitize=thread", "-lm", "-lpthread", "-ldl")
 
 
@@ -150,7 +159,8 @@ def without(lines, at):
 
 
 def missing(pool):
-    plan = must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "--emit=plan", *settings(2, 1, "zero3"))
+    plan = must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "--emit=plan",
+                *settings(2, 1, "zero3"))
     lines = plan.splitlines(True)
     start = next(i for i, l in enumerate(lines) if l.startswith("func @micro_only"))
     end = next(i for i in range(start, len(lines)) if lines[i].startswith("}"))
@@ -163,7 +173,8 @@ def missing(pool):
         both += race and "nothing orders the two: record an event on" in refused
         refusals += bool(refused)
         races += race
-    print(f"{len(waits)} waits; without one of them {refusals} plans are refused, {races} race, {both} of them with the edge named")
+    print(f"{len(waits)} waits; without one of them {refusals} plans are refused, {races} race, "
+          f"{both} of them with the edge named")
     if both < 10:
         raise RuntimeError("too few plans race with the missing edge named")
 

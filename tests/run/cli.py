@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The command line of compiled programs: options, data formats, logs, digests, checkpoints, exports, failures and signals, on a
-model small enough to run in milliseconds. Usage: cli.py ROOT HEDDLEC [CASE...]
+"""The command line of compiled programs: options, data formats, logs, digests, checkpoints, exports, failures and
+signals, on a model small enough to run in milliseconds. Usage: cli.py ROOT HEDDLEC [CASE...]
 
-Each function case_* is a case; it fails by an exception whose text says what was expected. What writes to a full device goes
-through a link, so that a program that replaces its target replaces the link.
+Each function case_* is a case; it fails by an exception whose text says what was expected. What writes to a full device
+goes through a link, so that a program that replaces its target replaces the link.
 """
 import array
 import contextlib
@@ -67,7 +67,8 @@ def run(*args, settings=(), env=None, limit=None, wait=60, stdout=subprocess.PIP
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     command = [programs.get(*settings)] + [str(a) for a in args]
-    r = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})),
+    r = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                       env=dict(os.environ, **(env or {})),
                        preexec_fn=prepare, timeout=wait)
     return Result(command, r.returncode, (r.stdout or b"").decode(errors="replace"), r.stderr.decode(errors="replace"))
 
@@ -171,7 +172,8 @@ def full_device(name="full"):
 
 def case_help():
     r = good("--help")
-    for option in ("data", "val", "steps", "ranks", "seed", "log", "digest", "save", "save-every", "resume", "init", "export", "no-graph",
+    for option in ("data", "val", "steps", "ranks", "seed", "log", "digest", "save", "save-every", "resume", "init",
+                   "export", "no-graph",
                    "check", "profile", "report", "val-every", "val-batches", "log-every"):
         check(re.search(rf"^  --{option}[ =\[]", r.out, re.M), f"--help does not tell of --{option}:", r)
     check(not r.err, "--help writes to stderr:", r)
@@ -258,7 +260,8 @@ def case_token_outside():
         r = bad(1, "777", args=["--data=a.bin", "--steps=100", "--save=kept", "--digest=digest", f"--seed={seed}"])
         steps, _ = digest_of("digest")
         learnt = max(learnt, len(steps))
-        check(not steps or f"step {len(steps)}  saved" in r.err, "what was learnt before the bad token is not saved:", r)
+        check(not steps or f"step {len(steps)}  saved" in r.err, "what was learnt before the bad token is not saved:",
+              r)
     check(learnt, "every run begins with the bad token")
 
 
@@ -277,10 +280,12 @@ def case_log():
     check([l["step"] for l in steps] == [1, 2, 3, 4], "steps in the log:", lines)
     check([l["step"] for l in vals] == [2, 4], "validations in the log:", lines)
     for l in steps:
-        check({"step", "loss", "grad_norm", "seconds", "tokens", "tokens_per_second"} <= set(l), "a field is missing:", l)
+        check({"step", "loss", "grad_norm", "seconds", "tokens", "tokens_per_second"} <= set(l), "a field is missing:",
+              l)
         check(4 < l["loss"] < 7 and l["grad_norm"] > 0 and l["seconds"] > 0, "odd values:", l)
         check(l["tokens"] == l["step"] * 2 * SEQ, "tokens so far:", l)
-        check(abs(l["tokens_per_second"] * l["seconds"] / (2 * SEQ) - 1) < 0.1, "tokens a second do not match the seconds:", l)
+        check(abs(l["tokens_per_second"] * l["seconds"] / (2 * SEQ) - 1) < 0.1,
+              "tokens a second do not match the seconds:", l)
         check(l["ranks"] == 1, "ranks:", l)
     check(all(4 < l["val_loss"] < 7 for l in vals), "odd validation:", vals)
 
@@ -301,13 +306,15 @@ def case_log_every():
 
 def case_report():
     r = good("--report")
-    for part in ("device memory ", "verified", "share  class", "activations", "peak in @micro_only during op", "kernels"):
+    for part in ("device memory ", "verified", "share  class", "activations", "peak in @micro_only during op",
+                 "kernels"):
         check(part in r.out, f"--report says nothing of {part!r}:", r.out)
     bad(2, "--report=xml", "json", args=["--report=xml"])
     r = good("--report=json")
     report = json.loads(r.out)
-    for key in ("peak_bytes", "lower_bound_bytes", "persistent_bytes", "transient_bytes", "host_pinned_bytes", "classes", "collectives",
-                "gathered_units_max", "live_grad_buffers_max", "ranks", "mesh", "strategy", "graphs", "kernels", "flops_per_step", "verified"):
+    for key in ("peak_bytes", "lower_bound_bytes", "persistent_bytes", "transient_bytes", "host_pinned_bytes",
+                "classes", "collectives", "gathered_units_max", "live_grad_buffers_max", "ranks", "mesh", "strategy",
+                "graphs", "kernels", "flops_per_step", "verified"):
         check(key in report, f"--report=json has no {key}:", sorted(report))
     check(report["verified"] is True, "the report says that the plan is not verified")
     with open(full_device(), "wb") as full:
@@ -323,14 +330,17 @@ def case_profile():
         streams = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
         spans = [e for e in events if e["ph"] == "X"]
         source = subprocess.run([programs.compiler, os.path.join(programs.root, "examples/tiny/tiny.hd"), "--emit=plan"]
-                                + [a for s in SMALL for a in ("--set", s)], stdout=subprocess.PIPE, check=True).stdout.decode()
+                                + [a for s in SMALL for a in ("--set", s)],
+                                stdout=subprocess.PIPE, check=True).stdout.decode()
         actions = 0
         for name, body in re.findall(r"^func @(\w+)\(.*?\{\n(.*?)^\}", source, re.M | re.S):
             if name in ("micro_only", "update"):
                 actions += sum("= view" not in l and "return" not in l for l in re.findall(r"^  \[.*", body, re.M))
-        check(spans and {e["cat"] for e in spans} == {"micro_only", "update"}, "functions in the profile:", {e["cat"] for e in spans})
+        check(spans and {e["cat"] for e in spans} == {"micro_only", "update"}, "functions in the profile:",
+              {e["cat"] for e in spans})
         for e in spans:
-            check(e["name"] and "path" in e["args"] and streams.get(e["tid"]) == e["args"]["stream"], "an event without name, path or stream:", e)
+            check(e["name"] and "path" in e["args"] and streams.get(e["tid"]) == e["args"]["stream"],
+                  "an event without name, path or stream:", e)
             check(e["dur"] >= 0 and e["ts"] >= 0, "an event's time:", e)
         check(any(e["args"]["path"] == "blocks.0.attn" for e in spans), "no event names blocks.0.attn")
         check(len(spans) <= actions, f"{len(spans)} events for {actions} actions of a step")
@@ -345,10 +355,12 @@ def case_digest():
     steps, params = train_digest("a")
     check([s.split()[0] for s in steps] == [str(i + 1) for i in range(STEPS)], "steps of the digest:", steps)
     check(params[0].startswith("param wte.weight ") and len(params) == 16, "parameters of the digest:", params)
-    same = {"again": {}, "one thread": {"env": {"OMP_NUM_THREADS": "1"}}, "two threads": {"env": {"OMP_NUM_THREADS": "2"}}}
+    same = {"again": {}, "one thread": {"env": {"OMP_NUM_THREADS": "1"}},
+            "two threads": {"env": {"OMP_NUM_THREADS": "2"}}}
     for name, more in same.items():
         check(train_digest("b", **more) == (steps, params), f"another digest: {name}")
-    for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json", "--save=c --save-every=2"):
+    for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json",
+                   "--save=c --save-every=2"):
         check(train_digest("b", *option.split()) == (steps, params), f"another digest with {option}")
 
 
@@ -395,7 +407,8 @@ def case_resume_accumulated():
     settings = ("train.batch=1", "train.accumulate=4")
     steps, params = train_digest("whole", settings=settings, steps=5)
     train_digest("first", "--save=c", settings=settings, steps=2)
-    check(train_digest("second", "--resume=c", settings=settings, steps=5) == (steps[2:], params), "accumulated steps do not resume exactly")
+    check(train_digest("second", "--resume=c", settings=settings, steps=5) == (steps[2:], params),
+          "accumulated steps do not resume exactly")
 
 
 def case_save_every():
@@ -418,12 +431,14 @@ def case_resume_refused():
     args = ["--data=data.txt", "--steps=5", "--resume=bad"]
     bad(1, "nowhere/checkpoint", "No such file", args=["--data=data.txt", "--steps=5", "--resume=nowhere"])
     (n,) = struct.unpack_from("<Q", data)
-    for size in (0, 3, 8, 9, 8 + n // 2, 8 + n - 1, 8 + n, 8 + n + 100, len(data) // 2, len(data) - 17, len(data) - 16, len(data) - 1):
+    for size in (0, 3, 8, 9, 8 + n // 2, 8 + n - 1, 8 + n, 8 + n + 100, len(data) // 2, len(data) - 17, len(data) - 16,
+                 len(data) - 1):
         write(path, data[:size])
         bad(1, path, args=args)
     write(path, data + b"x")
     bad(1, path, "damaged", args=args)
-    for at in list(range(8)) + list(range(8, 8 + n, 97)) + [8 + n, 8 + n + 1234, len(data) - 20, len(data) - 16, len(data) - 1]:
+    for at in list(range(8)) + list(range(8, 8 + n, 97)) + [8 + n, 8 + n + 1234, len(data) - 20, len(data) - 16,
+                                                            len(data) - 1]:
         for bit in (1, 128):
             flipped = bytearray(data)
             flipped[at] ^= bit
@@ -461,18 +476,22 @@ def case_loss_of_other_batches():
     subprocess.run([programs.compiler, "f.hd", "-o", "./f"], check=True)
     r = subprocess.run(["./f", "--steps=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     said = r.stderr.decode()
-    check(r.returncode == 1 and said.count("\n") == 1 and "loss of model F does not take (tokens: i32[batch, seq]" in said, "it says:", said)
+    check(r.returncode == 1 and said.count("\n") == 1
+          and "loss of model F does not take (tokens: i32[batch, seq]" in said, "it says:", said)
 
 
 def case_failed_save():
     old = make_checkpoint()
     for limit in (4096, len(old) // 2, len(old) - 8):  # the disk is full at another place
-        r = bad(1, "c/checkpoint.safetensors", "File too large", args=["--data=data.txt", "--steps=5", "--resume=c", "--save=c"], limit=limit)
+        r = bad(1, "c/checkpoint.safetensors", "File too large",
+                args=["--data=data.txt", "--steps=5", "--resume=c", "--save=c"], limit=limit)
         check("step 5/5" in r.err, "the run did not go on to its end:", r)
-        check(read("c/checkpoint.safetensors") == old, f"the old checkpoint changed when the disk was full after {limit} bytes")
+        check(read("c/checkpoint.safetensors") == old,
+              f"the old checkpoint changed when the disk was full after {limit} bytes")
         check(os.listdir("c") == ["checkpoint.safetensors"], "a temporary file stays:", os.listdir("c"))
     r = run("--data=data.txt", "--steps=5", "--resume=c", "--save=c", "--save-every=1", limit=4096)
-    check(r.status == 1 and "step 5/5" in r.err and "step 4/5" in r.err, "a save that fails on the way ends the run:", r)
+    check(r.status == 1 and "step 5/5" in r.err and "step 4/5" in r.err, "a save that fails on the way ends the run:",
+          r)
     good("--data=data.txt", "--steps=5", "--resume=c", "--save=c")
 
 
@@ -516,11 +535,13 @@ def case_export_init():
     check(digest_of("b") == ([], digest_of("a")[1]), "exported weights read back as others")
     check(read("w.safetensors") == read("again.safetensors"), "exported again, the weights differ")
     tensors, meta = tensors_of("w.safetensors")
-    check(tensors["wte.weight"][:2] == ("F32", [256, 32]) and len(tensors) == 16 and meta.get("format") == "pt", "exported:", list(tensors), meta)
+    check(tensors["wte.weight"][:2] == ("F32", [256, 32]) and len(tensors) == 16 and meta.get("format") == "pt",
+          "exported:", list(tensors), meta)
     check(all(dtype == "F32" for dtype, _, _ in tensors.values()), "an exported tensor is not F32")
     os.symlink("w.safetensors", "link")
     good("--steps=0", "--export=link", "--seed=9")
-    check(os.path.islink("link") and read("w.safetensors") != read("again.safetensors"), "an export through a link replaces the link")
+    check(os.path.islink("link") and read("w.safetensors") != read("again.safetensors"),
+          "an export through a link replaces the link")
 
 
 def case_init_other_dtypes():
@@ -532,7 +553,8 @@ def case_init_other_dtypes():
         half[name] = ("F16", shape, struct.pack(f"<{len(values)}e", *values))
         short[name] = ("BF16", shape, b"".join(data[i + 2 : i + 4] for i in range(0, len(data), 4)))
     for kind, unpacked in ((half, lambda d: struct.unpack(f"<{len(d) // 2}e", d)),
-                           (short, lambda d: struct.unpack(f"<{len(d) // 2}f", b"".join(b"\0\0" + d[i : i + 2] for i in range(0, len(d), 2))))):
+                           (short, lambda d: struct.unpack(f"<{len(d) // 2}f", b"".join(
+                               b"\0\0" + d[i : i + 2] for i in range(0, len(d), 2))))):
         write_tensors("in.safetensors", kind)
         good("--steps=0", "--init=in.safetensors", "--export=out.safetensors")
         out, _ = tensors_of("out.safetensors")
@@ -572,14 +594,18 @@ def case_check():
         dtype, shape, data = tensors[name]
         data = data[: 4 * at] + struct.pack("<f", float(value)) + data[4 * at + 4 :]
         write_tensors("x.safetensors", dict(tensors, **{name: (dtype, shape, data)}))
-        bad(1, f"parameter {name}", f"element {at}", shown, args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check"])
-        good("--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest")  # not asked: not looked
+        bad(1, f"parameter {name}", f"element {at}", shown,
+            args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check"])
+        # not asked: not looked
+        good("--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest")
         line = json.loads(read("log.jsonl").decode().splitlines()[0])
         check(line["loss"] is None, "JSON has no NaN:", line)
     good("--data=data.txt", "--steps=3", "--check")
     dtype, shape, data = tensors["wte.weight"]  # finite, and too large to go on with
-    write_tensors("x.safetensors", dict(tensors, **{"wte.weight": (dtype, shape, struct.pack("<f", 3e38) * (len(data) // 4))}))
-    r = bad(1, "step 1: loss", "gradient of wte.weight (unit root): element", "; see ", "tiny.hd:30, action ", " of @micro_only",
+    write_tensors("x.safetensors",
+                  dict(tensors, **{"wte.weight": (dtype, shape, struct.pack("<f", 3e38) * (len(data) // 4))}))
+    r = bad(1, "step 1: loss", "gradient of wte.weight (unit root): element", "; see ", "tiny.hd:30, action ",
+            " of @micro_only",
             args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check", "--save=c"])
     check(not os.path.exists("c/checkpoint.safetensors"), "--check saves a state that is not finite:", r)
 
@@ -618,7 +644,8 @@ def case_signals():
         done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
         check(done, "nothing says that the run was stopped:", r)
         lines = read("signal.jsonl").decode().splitlines()
-        check(json.loads(lines[-1])["step"] == int(done.group(1)) == len(lines), "the log ends elsewhere:", lines[-1], done.group(0))
+        check(json.loads(lines[-1])["step"] == int(done.group(1)) == len(lines), "the log ends elsewhere:", lines[-1],
+              done.group(0))
         _, meta = tensors_of("c/checkpoint.safetensors")
         check(meta["step"] == done.group(1), "the checkpoint is of another step:", meta, done.group(0))
         steps, params = digest_of("d")
@@ -630,7 +657,8 @@ def case_signals():
 
 def case_reader_goes_away():
     text_file()
-    p = subprocess.Popen([programs.get(), "--data=data.txt", "--steps=2000000000", "--log-every=1", "--save=c"], stderr=subprocess.PIPE,
+    p = subprocess.Popen([programs.get(), "--data=data.txt", "--steps=2000000000", "--log-every=1", "--save=c"],
+                         stderr=subprocess.PIPE,
                          preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
     p.stderr.readline()
     p.stderr.close()
@@ -639,13 +667,15 @@ def case_reader_goes_away():
     except subprocess.TimeoutExpired:
         p.kill()
         raise Failed("the run goes on when nobody reads its lines")
-    check(status == 128 + signal.SIGPIPE and os.path.exists("c/checkpoint.safetensors"), "nobody reads the lines: exit", status)
+    check(status == 128 + signal.SIGPIPE and os.path.exists("c/checkpoint.safetensors"), "nobody reads the lines: exit",
+          status)
 
 
 def main(functions):
     global programs
     root, compiler = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    cases = [(n[5:], f) for n, f in functions.items() if n.startswith("case_") and (not sys.argv[3:] or n[5:] in sys.argv[3:])]
+    cases = [(n[5:], f) for n, f in functions.items() if n.startswith("case_")
+             and (not sys.argv[3:] or n[5:] in sys.argv[3:])]
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(root, compiler, folder)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs whose ranks are processes: the program of toy_ranks.c for 3 ranks, started by --ranks=3 and as launchers start it. Usage:
-processes.py TOY [CASE...], where TOY is its binary. Each case has a limit of time, and no process may be left behind.
+"""Runs whose ranks are processes: the program of toy_ranks.c for 3 ranks, started by --ranks=3 and as launchers start
+it. Usage: processes.py TOY [CASE...], where TOY is its binary. Each case has a limit of time, and no process may be
+left behind.
 """
 import json
 import os
@@ -21,12 +22,14 @@ QUICK = {"HEDDLE_SILENCE_SECONDS": "3", "HEDDLE_CONNECT_SECONDS": "5", "HEDDLE_G
 
 
 def environment(more=None):
-    kept = {k: v for k, v in os.environ.items() if not re.match(r"RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI|PMI|SLURM", k)}
+    kept = {k: v for k, v in os.environ.items()
+            if not re.match(r"RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI|PMI|SLURM", k)}
     return dict(kept, **QUICK, **(more or {}))
 
 
 def start(*args, env=None):
-    return subprocess.Popen([TOY, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(env), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    return subprocess.Popen([TOY, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(env),
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def end(p, wait=40):
@@ -41,7 +44,8 @@ def end(p, wait=40):
 def nobody_left():
     until = time.monotonic() + 5
     while True:
-        left = [d for d in os.listdir("/proc") if d.isdigit() and link(f"/proc/{d}/exe") == TOY and link(f"/proc/{d}/cwd") == os.getcwd()]
+        left = [d for d in os.listdir("/proc") if d.isdigit() and link(f"/proc/{d}/exe") == TOY
+                and link(f"/proc/{d}/cwd") == os.getcwd()]
         if not left:
             return
         check(time.monotonic() < until, "processes are left:", left)
@@ -85,7 +89,8 @@ def free_port():
 def launched(*args, names=("RANK", "WORLD_SIZE", "LOCAL_RANK"), ranks=RANKS):
     """As torchrun or mpirun starts them: a process a rank, told by the environment."""
     port = free_port()
-    ps = [start(*args, env={**dict(zip(names, (str(r), str(ranks), str(r)))), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(ranks)]
+    ps = [start(*args, env={**dict(zip(names, (str(r), str(ranks), str(r)))), "MASTER_ADDR": "127.0.0.1",
+                            "MASTER_PORT": port}) for r in range(ranks)]
     results = [end(p) for p in ps]
     nobody_left()
     return results
@@ -96,10 +101,14 @@ def case_runs():
     r = good("--data=data.txt", "--val=data.txt", "--steps=5", "--digest=a", "--log=log.jsonl", "--export=w")
     check("on 3 ranks" in r.err and len(re.findall("^step 5/5 ", r.err, re.M)) == 1, "one rank tells:", r)
     steps = [l for l in map(json.loads, read("log.jsonl").decode().splitlines()) if "loss" in l]
-    check([l["step"] for l in steps] == [1, 2, 3, 4, 5] and steps[4]["tokens"] == 5 * RANKS * BATCH * SEQ and steps[0]["ranks"] == RANKS, "the log:", steps)
-    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"), ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")):
+    check([l["step"] for l in steps] == [1, 2, 3, 4, 5] and steps[4]["tokens"] == 5 * RANKS * BATCH * SEQ
+          and steps[0]["ranks"] == RANKS, "the log:", steps)
+    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+                  ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+                  ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")):
         rs = launched("--data=data.txt", "--val=data.txt", "--steps=5", "--digest=b", "--export=v", names=names)
-        check([r.status for r in rs] == [0] * RANKS and rs[0].err and not rs[1].err and not rs[2].err, "only rank 0 speaks:", *rs)
+        check([r.status for r in rs] == [0] * RANKS and rs[0].err and not rs[1].err and not rs[2].err,
+              "only rank 0 speaks:", *rs)
         check(read("a") == read("b") and read("w") == read("v"), "started by", names[0], "it computes something else")
 
 
@@ -108,11 +117,14 @@ def case_usage():
     one_error(run("--steps=1"), "--data", status=2)
     one_error(end(start("--data=data.txt", "--steps=1", "--ranks=2")), "3 ranks", status=2)
     one_error(end(start("--data=data.txt", "--steps=1")), "--ranks=3", status=2)
-    for args, words in ((("--bogus",), "--bogus"), (("--data=data.txt", "--steps=x"), "--steps=x"), (("--data=data.txt", "--steps=1", "--ranks=4"), "--ranks=4")):
+    for args, words in ((("--bogus",), "--bogus"), (("--data=data.txt", "--steps=x"), "--steps=x"),
+                        (("--data=data.txt", "--steps=1", "--ranks=4"), "--ranks=4")):
         rs = launched(*args)
-        check([r.status for r in rs] == [2] * RANKS and words in rs[0].err and not rs[1].err and not rs[2].err, "one rank tells of bad usage:", *rs)
+        check([r.status for r in rs] == [2] * RANKS and words in rs[0].err and not rs[1].err and not rs[2].err,
+              "one rank tells of bad usage:", *rs)
     rs = launched("--data=data.txt", "--steps=1", ranks=2)
-    check(all(r.status for r in rs) and "3 ranks" in rs[0].err and not rs[1].err, "the launched ranks are not those of the mesh:", *rs)
+    check(all(r.status for r in rs) and "3 ranks" in rs[0].err and not rs[1].err,
+          "the launched ranks are not those of the mesh:", *rs)
     rs = launched("--help")
     check("--data" in rs[0].out and not rs[1].out and not any(r.status for r in rs), "help is shown once:", *rs)
 
@@ -122,11 +134,14 @@ def case_checkpoints():
     good("--data=data.txt", "--steps=6", "--digest=a")
     good("--data=data.txt", "--steps=4", "--save=c", "--save-every=1")
     good("--data=data.txt", "--steps=6", "--resume=c", "--digest=b")
-    check(digest_of("b")[0] == digest_of("a")[0][4:] and digest_of("a")[1] == digest_of("b")[1], "a resumed run differs")
-    check(sorted(os.listdir("c/step-4")) == [f"rank-{r}.safetensors" for r in range(RANKS)], "shards:", os.listdir("c/step-4"))
+    check(digest_of("b")[0] == digest_of("a")[0][4:] and digest_of("a")[1] == digest_of("b")[1],
+          "a resumed run differs")
+    check(sorted(os.listdir("c/step-4")) == [f"rank-{r}.safetensors" for r in range(RANKS)], "shards:",
+          os.listdir("c/step-4"))
     os.mkdir("c/step-5")
     os.symlink("/dev/full", "c/step-5/rank-1.safetensors")
-    one_error(run("--data=data.txt", "--steps=5", "--resume=c", "--save=c"), "step-5/rank-1.safetensors", "No space left")
+    one_error(run("--data=data.txt", "--steps=5", "--resume=c", "--save=c"), "step-5/rank-1.safetensors",
+              "No space left")
     os.rename("c/step-4/rank-2.safetensors", "kept")
     one_error(run("--data=data.txt", "--steps=5", "--resume=c"), "step-4/rank-2.safetensors", "No such file")
     os.rename("kept", "c/step-4/rank-2.safetensors")
@@ -139,7 +154,8 @@ def case_bad_token_in_one_window():
         tokens = bytes(i % 200 for i in range(60 * SEQ + 1))
         data = b"".join(bytes((t, 0)) for t in tokens)
         write("a.bin", data[: 2 * 170] + b"\x2c\x01" + data[2 * 171 :])
-        r = one_error(run("--data=a.bin", "--steps=50", "--digest=d", "--save=c", f"--seed={seed}"), "a.bin: token 300 at position 170")
+        r = one_error(run("--data=a.bin", "--steps=50", "--digest=d", "--save=c", f"--seed={seed}"),
+                      "a.bin: token 300 at position 170")
         n = len(digest_of("d")[0])
         seen.add(n)
         check(not n or f"step {n}  saved" in r.err, "what was learnt before the bad token is not saved:", r)
@@ -149,7 +165,8 @@ def case_bad_token_in_one_window():
 def case_one_rank_fails():
     text_file()
     for rank in range(RANKS):
-        one_error(run("--data=data.txt", "--steps=50", "--digest=d", "--save=c", "--export=w", env={"TOY": f"{rank} 3 fail"}), "the device stopped in step 3")
+        one_error(run("--data=data.txt", "--steps=50", "--digest=d", "--save=c", "--export=w",
+                      env={"TOY": f"{rank} 3 fail"}), "the device stopped in step 3")
         check(not os.path.exists("w") and not os.path.exists("c/checkpoint.safetensors"), "a failed run leaves weights")
 
 
@@ -159,11 +176,13 @@ def case_one_rank_is_gone():
         for kind in ("exit", "kill"):
             t = time.monotonic()
             r = run("--data=data.txt", "--steps=50", "--save=c", env={"TOY": f"{rank} 3 {kind}"})
-            check(r.status not in (0, 2) and f"rank {rank}" in r.err and time.monotonic() - t < 20, "nothing names the rank that is gone:", r)
+            check(r.status not in (0, 2) and f"rank {rank}" in r.err and time.monotonic() - t < 20,
+                  "nothing names the rank that is gone:", r)
             check(r.err.count("error: ") <= 2, "more than a survivor and the first process tell of it:", r)
     t = time.monotonic()
     r = run("--data=data.txt", "--steps=50", env={"TOY": "1 3 stop"})
-    check(r.status == 1 and "rank 1 does not answer" in r.err and "step" in r.err and time.monotonic() - t < 20, "a rank that is silent:", r)
+    check(r.status == 1 and "rank 1 does not answer" in r.err and "step" in r.err and time.monotonic() - t < 20,
+          "a rank that is silent:", r)
 
 
 def case_signals():
@@ -171,7 +190,8 @@ def case_signals():
     for kind in (signal.SIGINT, signal.SIGTERM):
         if os.path.exists("s.jsonl"):
             os.remove("s.jsonl")
-        p = start(f"--ranks={RANKS}", "--data=data.txt", "--steps=2000000000", "--log=s.jsonl", "--save=c", "--digest=d")
+        p = start(f"--ranks={RANKS}", "--data=data.txt", "--steps=2000000000", "--log=s.jsonl", "--save=c",
+                  "--digest=d")
         until = time.monotonic() + 30
         while time.monotonic() < until and not (os.path.exists("s.jsonl") and read("s.jsonl").count(b"\n") > 2):
             time.sleep(0.005)
@@ -180,12 +200,14 @@ def case_signals():
         nobody_left()
         done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
         check(r.status == 128 + kind and done, f"expected exit {128 + kind}:", r)
-        check(len(digest_of("d")[0]) == int(done.group(1)) and f"step {done.group(1)}  saved" in r.err, "digest and checkpoint end elsewhere:", r)
+        check(len(digest_of("d")[0]) == int(done.group(1)) and f"step {done.group(1)}  saved" in r.err,
+              "digest and checkpoint end elsewhere:", r)
         shutil.rmtree("c")
 
 
 def main():
-    cases = [(n[5:], f) for n, f in globals().items() if n.startswith("case_") and (not sys.argv[2:] or n[5:] in sys.argv[2:])]
+    cases = [(n[5:], f) for n, f in globals().items() if n.startswith("case_")
+             and (not sys.argv[2:] or n[5:] in sys.argv[2:])]
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         folder = os.path.realpath(folder)

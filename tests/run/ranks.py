@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Programs of several ranks (threads, target host): what all ranks do together, and what one of them meets alone. Usage:
-ranks.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. Every run has a limit of time: a hang is a failure.
+"""Programs of several ranks (threads, target host): what all ranks do together, and what one of them meets alone.
+Usage: ranks.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. Every run has a limit of time: a hang is a failure.
 """
 import json
 import os
@@ -13,7 +13,8 @@ import sys
 import time
 
 import cli
-from cli import SEQ, bad, check, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write, write_tensors
+from cli import (SEQ, bad, check, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write,
+                 write_tensors)
 
 STEPS = 4
 STRATEGIES = ("none", "zero1", "zero2", "zero3")
@@ -45,20 +46,26 @@ def case_ranks_option():
     text_file()
     for settings, ranks in ((TWO, 2), (THREE, 3), (HYBRID, 4)):
         whole = train_digest("a", steps=2, settings=settings)
-        check(train_digest("b", f"--ranks={ranks}", steps=2, settings=settings) == whole, f"--ranks={ranks} is what the program has anyway")
+        check(train_digest("b", f"--ranks={ranks}", steps=2, settings=settings) == whole,
+              f"--ranks={ranks} is what the program has anyway")
         for other in (1, ranks + 1):
-            bad(2, f"--ranks={other}", f"{ranks} ranks", args=["--data=data.txt", "--steps=1", f"--ranks={other}"], settings=settings)
+            bad(2, f"--ranks={other}", f"{ranks} ranks", args=["--data=data.txt", "--steps=1", f"--ranks={other}"],
+                settings=settings)
 
 
 def case_launched_as_processes():
-    """The ranks of this target are threads: a launcher's many processes would each be the whole run. One of them says so."""
+    """The ranks of this target are threads: a launcher's many processes would each be the whole run. One of them says
+    so."""
     text_file()
     for settings in (ONE, TWO):
-        for names in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+        for names in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                      ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             for rank in ("0", "1"):
-                r = cli.run("--data=data.txt", "--steps=1", "--log=log.jsonl", settings=settings, env=dict(zip(names, (rank, "2"))))
+                r = cli.run("--data=data.txt", "--steps=1", "--log=log.jsonl", settings=settings,
+                            env=dict(zip(names, (rank, "2"))))
                 check(r.status == 2 and not os.path.exists("log.jsonl"), "expected exit 2 and no run:", r)
-                check((r.err.count("error: ") == 1 and "threads" in r.err) if rank == "0" else not r.err, "one rank says why:", r)
+                check((r.err.count("error: ") == 1 and "threads" in r.err) if rank == "0" else not r.err,
+                      "one rank says why:", r)
             r = cli.run("--bogus", settings=settings, env=dict(zip(names, ("1", "2"))))
             check(r.status == 2 and not r.err, "bad usage is told by rank 0 alone:", r)
         good("--data=data.txt", "--steps=1", settings=settings, env={"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"})
@@ -72,10 +79,12 @@ def case_log():
         check(len(re.findall(r"^step 3/3 ", r.err, re.M)) == 1, "one rank tells:", r)
         lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
         steps = [l for l in lines if "loss" in l]
-        check([l["step"] for l in steps] == [1, 2, 3] and sum("val_loss" in l for l in lines) == 1, "lines of the log:", lines)
+        check([l["step"] for l in steps] == [1, 2, 3] and sum("val_loss" in l for l in lines) == 1, "lines of the log:",
+              lines)
         for l in steps:
             check(l["ranks"] == ranks and l["tokens"] == l["step"] * ranks * 2 * SEQ, "ranks and tokens:", l)
-            check(abs(l["tokens_per_second"] * l["seconds"] / (ranks * 2 * SEQ) - 1) < 0.1, "tokens a second are of all ranks:", l)
+            check(abs(l["tokens_per_second"] * l["seconds"] / (ranks * 2 * SEQ) - 1) < 0.1,
+                  "tokens a second are of all ranks:", l)
 
 
 # --- what is computed
@@ -90,8 +99,10 @@ def close_steps(a, b, what, loss=1e-5, norm=1e-4):
 def case_one_batch_on_more_ranks():
     """The ranks' batches are those that one rank reads as one: the same data, the same loss."""
     whole = train_digest("a", settings=("train.batch=4",), steps=STEPS)[0]
-    for settings in (mesh(2, "zero3", "train.batch=2"), mesh(4, "zero2", "train.batch=1"), mesh(2, "zero1", "train.batch=1", replicate=2)):
-        close_steps(whole, train_digest("b", settings=settings, steps=STEPS)[0], "one batch on more ranks changes the step:")
+    for settings in (mesh(2, "zero3", "train.batch=2"), mesh(4, "zero2", "train.batch=1"),
+                     mesh(2, "zero1", "train.batch=1", replicate=2)):
+        close_steps(whole, train_digest("b", settings=settings, steps=STEPS)[0],
+                    "one batch on more ranks changes the step:")
     parts = train_digest("c", settings=("train.batch=2", "train.accumulate=2"), steps=STEPS)[0]
     for strategy in STRATEGIES:
         more = train_digest("d", settings=mesh(2, strategy, "train.batch=1", "train.accumulate=2"), steps=STEPS)[0]
@@ -111,7 +122,8 @@ def case_validation():
         one = untrained(ONE, batches)
         for settings in (TWO, FOUR, HYBRID):
             other = untrained(settings, batches)
-            check(abs(one - other) <= 1e-6 * one, f"{batches} batches: validation loss", one, "and on more ranks", other)
+            check(abs(one - other) <= 1e-6 * one, f"{batches} batches: validation loss", one, "and on more ranks",
+                  other)
     check(abs(untrained(THREE, 8) - untrained(ONE, 6)) < 1e-6 * 6, "8 batches on 3 ranks are not the first 6")
     check(untrained(FOUR, 1) == untrained(FOUR, 4), "every rank validates at least one batch")
 
@@ -120,28 +132,38 @@ def case_options_change_no_bit():
     text_file()
     for settings in (TWO, HYBRID):
         whole = train_digest("a", settings=settings, steps=STEPS)
-        for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json", "--save=c --save-every=2"):
-            check(train_digest("b", *option.split(), settings=settings, steps=STEPS) == whole, f"another digest with {option}")
+        for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json",
+                       "--save=c --save-every=2"):
+            check(train_digest("b", *option.split(), settings=settings, steps=STEPS) == whole,
+                  f"another digest with {option}")
 
 
 def case_profile():
-    """A process a rank and a thread a stream, each with its actions one after another; a collective is over on all ranks or on none."""
+    """A process a rank and a thread a stream, each with its actions one after another; a collective is over on all
+    ranks or on none."""
     text_file()
-    for settings, ranks, streams in ((THREE, 3, ["compute", "gather", "reduce"]), (HYBRID, 4, ["compute", "gather", "reduce", "reduce_outer"])):
+    for settings, ranks, streams in ((THREE, 3, ["compute", "gather", "reduce"]),
+                                     (HYBRID, 4, ["compute", "gather", "reduce", "reduce_outer"])):
         good("--data=data.txt", "--steps=2", "--profile=p.json", settings=settings)
         events = json.loads(read("p.json"))["traceEvents"]
         names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        check(names == {(r, t): name for r in range(ranks) for t, name in enumerate(streams)}, "ranks and streams of the profile:", names)
+        check(names == {(r, t): name for r in range(ranks) for t, name in enumerate(streams)},
+              "ranks and streams of the profile:", names)
         spans = [e for e in events if e["ph"] == "X"]
         for key, name in names.items():
             own = [e for e in spans if (e["pid"], e["tid"]) == key]
-            check(own and all(e["args"]["stream"] == name for e in own), f"actions of {name} on rank {key[0]}:", own[:1])
-            check(all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in zip(own, own[1:])), f"{name} of rank {key[0]} does two things at once")
-            check([e["name"] for e in own] == [e["name"] for e in spans if (e["pid"], e["tid"]) == (0, key[1])], "ranks do different things")
-        collectives = [[e for e in spans if e["pid"] == r and e["name"] in ("all_gather", "reduce_scatter") and e["tid"] == 1] for r in range(ranks)]
+            check(own and all(e["args"]["stream"] == name for e in own), f"actions of {name} on rank {key[0]}:",
+                  own[:1])
+            check(all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in zip(own, own[1:])),
+                  f"{name} of rank {key[0]} does two things at once")
+            check([e["name"] for e in own] == [e["name"] for e in spans if (e["pid"], e["tid"]) == (0, key[1])],
+                  "ranks do different things")
+        collectives = [[e for e in spans if e["pid"] == r and e["name"] in ("all_gather", "reduce_scatter")
+                        and e["tid"] == 1] for r in range(ranks)]
         for same in zip(*collectives):
             if ranks == 3: # one group: nobody is done before everybody has begun
-                check(max(e["ts"] for e in same) <= min(e["ts"] + e["dur"] for e in same) + 0.01, "a collective ended before a rank had come:", same)
+                check(max(e["ts"] for e in same) <= min(e["ts"] + e["dur"] for e in same) + 0.01,
+                      "a collective ended before a rank had come:", same)
 
 
 def case_strategies_agree():
@@ -169,13 +191,16 @@ def case_check():
     tensors, _ = tensors_of("w.safetensors")
     dtype, shape, data = tensors["blocks.0.mlp.fc.weight"]
     at = len(data) // 4 - 1  # the last element is not rank 0's
-    write_tensors("x.safetensors", dict(tensors, **{"blocks.0.mlp.fc.weight": (dtype, shape, data[: 4 * at] + b"\0\0\xc0\x7f")}))
+    write_tensors("x.safetensors",
+                  dict(tensors, **{"blocks.0.mlp.fc.weight": (dtype, shape, data[: 4 * at] + b"\0\0\xc0\x7f")}))
     args = ["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check"]
     bad(1, "parameter blocks.0.mlp.fc.weight", f"element {at} is nan", "unit ", "on rank ", args=args, settings=mesh(4))
     dtype, shape, data = tensors["wte.weight"]  # finite, and too large to go on with
-    write_tensors("x.safetensors", dict(tensors, **{"wte.weight": (dtype, shape, b"\xff\xff\x7f\x7f" * (len(data) // 4))}))
+    write_tensors("x.safetensors",
+                  dict(tensors, **{"wte.weight": (dtype, shape, b"\xff\xff\x7f\x7f" * (len(data) // 4))}))
     for settings in (TWO, HYBRID):
-        bad(1, "step 1:", "element", "on rank", "; see ", " of @micro_only", args=args + ["--save=c"], settings=settings)
+        bad(1, "step 1:", "element", "on rank", "; see ", " of @micro_only", args=args + ["--save=c"],
+            settings=settings)
         check(not os.listdir("c"), "--check saves a state that is not finite:", os.listdir("c"))
 
 
@@ -186,7 +211,8 @@ def case_resume_is_exact():
     for settings in (TWO, mesh(3, "zero1"), HYBRID, mesh(2, "zero2", "train.accumulate=3", "train.batch=1")):
         steps, params = train_digest("whole", steps=5, settings=settings)
         train_digest("first", "--save=c", steps=2, settings=settings)
-        check(train_digest("second", "--resume=c", steps=5, settings=settings) == (steps[2:], params), "a resumed run differs:", settings)
+        check(train_digest("second", "--resume=c", steps=5, settings=settings) == (steps[2:], params),
+              "a resumed run differs:", settings)
         shutil.rmtree("c")
 
 
@@ -195,7 +221,8 @@ def case_resume_under_another_strategy():
     steps, params = train_digest("whole", steps=5, settings=mesh(2, "none"))
     for first, second in (("zero3", "none"), ("none", "zero3"), ("zero1", "zero2"), ("zero2", "zero1")):
         train_digest("first", "--save=c", steps=2, settings=mesh(2, first))
-        check(train_digest("second", "--resume=c", steps=5, settings=mesh(2, second)) == (steps[2:], params), first, "then", second, "differs")
+        check(train_digest("second", "--resume=c", steps=5, settings=mesh(2, second)) == (steps[2:], params), first,
+              "then", second, "differs")
 
 
 def case_resume_under_another_mesh():
@@ -213,10 +240,12 @@ def case_resume_under_another_mesh():
 
 
 def case_fewer_ranks_take_more_micro_batches():
-    """Half the ranks, twice the micro-batches: the same batch a step, the same data, the same loss but for the order of sums."""
+    """Half the ranks, twice the micro-batches: the same batch a step, the same data, the same loss but for the order of
+    sums."""
     steps = train_digest("whole", steps=6, settings=FOUR)[0]
     train_digest("first", "--save=c", steps=3, settings=FOUR)
-    for settings in (mesh(2, "zero3", "train.accumulate=2"), mesh(2, "none", "train.accumulate=2"), ("train.accumulate=4",)):
+    for settings in (mesh(2, "zero3", "train.accumulate=2"), mesh(2, "none", "train.accumulate=2"),
+                     ("train.accumulate=4",)):
         r = good("--data=data.txt", "--steps=6", "--resume=c", "--digest=second", settings=settings)
         check("note:" not in r.err, "a batch of the same size is nothing to note:", r)
         close_steps(steps[3:], digest_of("second")[0], "going on with fewer ranks changes the step:")
@@ -225,7 +254,8 @@ def case_fewer_ranks_take_more_micro_batches():
 
 
 def case_data_goes_on_under_another_mesh():
-    """A resumed run reads on where the last one ended, however many ranks it has: the bad token comes at the same sequence."""
+    """A resumed run reads on where the last one ended, however many ranks it has: the bad token comes at the same
+    sequence."""
     tokens = [i % 200 for i in range(50 * SEQ + 1)]
     tokens[23 * SEQ + 5] = 300
     write("a.bin", words_of(tokens))
@@ -240,7 +270,8 @@ def case_data_goes_on_under_another_mesh():
         good("--data=a.bin", "--steps=2", "--save=c", "--resume=c", "--log=log.jsonl", settings=mesh(2, "zero1"))  # 8
         check(json.loads(read("log.jsonl").splitlines()[-1])["tokens"] == 8 * SEQ, "tokens so far:", read("log.jsonl"))
         bad(1, "300", args=["--data=a.bin", "--steps=100", "--resume=c", "--digest=d"])
-        check(8 + 2 * len(digest_of("d")[0]) == before, "the data does not go on where it ended:", len(digest_of("d")[0]), before)
+        check(8 + 2 * len(digest_of("d")[0]) == before, "the data does not go on where it ended:",
+              len(digest_of("d")[0]), before)
         shutil.rmtree("c")
     check(tested, "no seed reads far enough")
 
@@ -256,13 +287,16 @@ def case_checkpoint_files():
     check(re.findall(r"^step (\d+)  saved", r.err, re.M) == ["2", "4", "5"], "saved at:", r)
     folder, meta = shards_of("c")
     check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-5"], "older shards stay:", os.listdir("c"))
-    check(sorted(os.listdir(folder)) == ["rank-0.safetensors", "rank-1.safetensors"], "only the first replica writes:", os.listdir(folder))
+    check(sorted(os.listdir(folder)) == ["rank-0.safetensors", "rank-1.safetensors"], "only the first replica writes:",
+          os.listdir(folder))
     check(meta["step"] == "5" and meta["shards"] == "2" and meta["model"] == "Tiny", "the manifest:", meta)
     for rank in (0, 1):
         _, shard = tensors_of(f"{folder}/rank-{rank}.safetensors")
         check(shard["shard"] == str(rank) and shard["model_hash"] == meta["model_hash"], "a shard's metadata:", shard)
-    bad(1, "c/checkpoint.safetensors", "holds no weights itself", "--export", args=["--steps=0", "--init=c/checkpoint.safetensors"], settings=ONE)
-    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=ONE)  # and one rank goes on in the same folder
+    bad(1, "c/checkpoint.safetensors", "holds no weights itself", "--export",
+        args=["--steps=0", "--init=c/checkpoint.safetensors"], settings=ONE)
+    # and one rank goes on in the same folder
+    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=ONE)
     check(os.listdir("c") == ["checkpoint.safetensors"], "shards stay when one file holds everything:", os.listdir("c"))
 
 
@@ -317,7 +351,8 @@ def case_full_disk_on_one_rank():
     for rank in (0, 2, 3):
         os.mkdir("c/step-4")
         os.symlink("/dev/full", f"c/step-4/rank-{rank}.safetensors")
-        r = one_error(cli.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", "--save-every=1", settings=FOUR),
+        r = one_error(cli.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", "--save-every=1",
+                              settings=FOUR),
                       f"step-4/rank-{rank}.safetensors", "No space left")
         check("step 3  saved" in r.err and "step 4  saved" not in r.err, "saved steps:", r)
         os.remove(f"c/step-4/rank-{rank}.safetensors")
@@ -338,11 +373,13 @@ def case_outputs_on_a_full_disk():
     text_file()
     full = cli.full_device()
     for option in ("log", "digest", "export", "profile"):
-        r = bad(1, full, "No space left", args=["--data=data.txt", "--steps=2", f"--{option}={full}", "--save=c"], settings=TWO)
+        r = bad(1, full, "No space left", args=["--data=data.txt", "--steps=2", f"--{option}={full}", "--save=c"],
+                settings=TWO)
         check("step 2  saved" in r.err, "the run is lost with one of its outputs:", r)
         shutil.rmtree("c")
     for option in ("log", "digest", "export", "profile"):
-        r = bad(1, f"--{option}", "No such file", args=["--data=data.txt", "--steps=2", f"--{option}=none/x"], settings=TWO)
+        r = bad(1, f"--{option}", "No such file", args=["--data=data.txt", "--steps=2", f"--{option}=none/x"],
+                settings=TWO)
         check("step 1" not in r.err, "told after training, not before:", r)
 
 
@@ -366,7 +403,8 @@ def case_killed_while_it_saves():
         p.kill()
         p.communicate()
         os.remove(f"c/step-4/rank-{rank}.safetensors")
-        check(train_digest("rest", "--resume=c", steps=6, settings=TWO) == (whole[0][2:], whole[1]), "the older checkpoint is lost")
+        check(train_digest("rest", "--resume=c", steps=6, settings=TWO) == (whole[0][2:], whole[1]),
+              "the older checkpoint is lost")
         os.makedirs("c/step-4", exist_ok=True)
         shutil.rmtree("c/step-4")
     good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=THREE)
@@ -380,7 +418,8 @@ def case_killed_at_any_moment():
     good("--data=data.txt", "--steps=1", "--save=c", settings=TWO)
     seen = set()
     for i in range(12):
-        p = start("--data=data.txt", "--steps=1000000", "--resume=c", "--save=c", "--save-every=1", settings=(TWO, THREE)[i % 2])
+        p = start("--data=data.txt", "--steps=1000000", "--resume=c", "--save=c", "--save-every=1",
+                  settings=(TWO, THREE)[i % 2])
         time.sleep(0.05 + 0.1 * chance.random())
         p.kill()
         p.communicate()
@@ -410,11 +449,13 @@ def case_bad_token_in_one_window():
             steps, _ = digest_of("d")
             check(len(steps) == sequences // ranks, "stopped after", len(steps), "steps, not", sequences // ranks)
             learnt.add(len(steps))
-            check(not steps or f"step {len(steps)}  saved" in r.err, "what was learnt before the bad token is not saved:", r)
+            check(not steps or f"step {len(steps)}  saved" in r.err,
+                  "what was learnt before the bad token is not saved:", r)
     check(len(learnt) > 2, "all runs end at one place:", learnt)
     text_file()
     for settings in (TWO, mesh(4, "none")):
-        bad(1, "300", "275", args=["--data=data.txt", "--val=a.bin", "--steps=2", "--val-batches=100"], settings=settings)
+        bad(1, "300", "275", args=["--data=data.txt", "--val=a.bin", "--steps=2", "--val-batches=100"],
+            settings=settings)
 
 
 def case_signals():
@@ -425,7 +466,8 @@ def case_signals():
         done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
         check(done, "nothing says that the run was stopped:", r)
         steps, params = digest_of("d")
-        check(len(steps) == int(done.group(1)) == int(shards_of("c")[1]["step"]), "digest and checkpoint end elsewhere:", len(steps), done.group(0))
+        check(len(steps) == int(done.group(1)) == int(shards_of("c")[1]["step"]),
+              "digest and checkpoint end elsewhere:", len(steps), done.group(0))
         good("--steps=0", "--init=w.safetensors", "--digest=e")
         check(digest_of("e")[1] == params, "the export is of another state")
         good("--data=data.txt", f"--steps={len(steps) + 1}", "--resume=c", settings=settings)

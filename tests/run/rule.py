@@ -3,13 +3,13 @@
 
 usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [--list]
 
-A class is a model, a mesh, a compute dtype, a number of micro-batches and an ownership (which parameters are one unit). Its programs
-differ in strategy, prefetch, live_grads, capture, recomputation and in how the units are written, and run straight through, without
-graphs, or resumed from a checkpoint that another program of the class wrote. Their digests (exact losses and norms of every step, a hash
-of every parameter) and the validation loss behind every step must be the same, with one exception that arithmetic makes: with several
-micro-batches, none and zero1 add a rank's micro-batches first and then the ranks, zero2 and zero3 the ranks first; each pair agrees.
-Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank on the same global batch, to a
-relative 1e-5.
+A class is a model, a mesh, a compute dtype, a number of micro-batches and an ownership (which parameters are one unit).
+Its programs differ in strategy, prefetch, live_grads, capture, recomputation and in how the units are written, and run
+straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their digests
+(exact losses and norms of every step, a hash of every parameter) and the validation loss behind every step must be the
+same, with one exception that arithmetic makes: with several micro-batches, none and zero1 add a rank's micro-batches
+first and then the ranks, zero2 and zero3 the ranks first; each pair agrees. Classes, and programs of a class, cover
+every pair of choices. In f32 the losses also agree with one rank on the same global batch, to a relative 1e-5.
 """
 import argparse
 import itertools
@@ -43,9 +43,11 @@ MODES = ("straight", "no-graph", "resumed")
 
 
 def covering(factors, seed, first=None):
-    """Few combinations in which every pair of choices of every two factors occurs: greedy, the best of some random candidates."""
+    """Few combinations in which every pair of choices of every two factors occurs: greedy, the best of some random
+    candidates."""
     rng = random.Random(seed)
-    missing = {((a, x), (b, y)) for a, b in itertools.combinations(range(len(factors)), 2) for x in factors[a] for y in factors[b]}
+    missing = {((a, x), (b, y)) for a, b in itertools.combinations(range(len(factors)), 2) for x in factors[a]
+               for y in factors[b]}
     pairs = lambda row: {((a, row[a]), (b, row[b])) for a, b in itertools.combinations(range(len(row)), 2)}
     rows = [first] if first else []
     for row in rows:
@@ -71,9 +73,11 @@ class Class:
         self.model, self.mesh, self.compute, self.accumulate = model, mesh, compute, accumulate
         self.ranks = mesh[0] * mesh[1]
         self.spellings = m["units"][units % len(m["units"])]
-        self.name = f"{model}-{mesh[0]}x{mesh[1]}-{compute}-accumulate{accumulate}-clip{clip}-{self.spellings[0].replace(',', '+')}"
+        units = self.spellings[0].replace(",", "+")
+        self.name = f"{model}-{mesh[0]}x{mesh[1]}-{compute}-accumulate{accumulate}-clip{clip}-{units}"
         self.sets = [f"{k}={v}" for k, v in m["sets"].items()]
-        self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.clip={clip}", "train.lr=1e-2", "train.warmup=0"]
+        self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.clip={clip}",
+                      "train.lr=1e-2", "train.warmup=0"]
         self.file = m["file"]
         self.optimised = seed % 3 == 0  # the others are built in half the time
         factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), ("step", "none"), m["recompute"], (0, 1), MODES)
@@ -92,12 +96,14 @@ class Program:
         self.ranks = 1 if alone else c.ranks
         shard, replicate = (1, 1) if alone else c.mesh
         self.sets = c.sets + [
-            f"train.batch={BATCH * c.ranks if alone else BATCH}", f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}",
-            f"schedule.fsdp={strategy}", f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
+            f"train.batch={BATCH * c.ranks if alone else BATCH}",
+            f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}", f"schedule.fsdp={strategy}",
+            f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
         # who must agree: with one micro-batch or one rank everybody
         self.group = 0 if c.accumulate == 1 or c.ranks == 1 or strategy in ("none", "zero1") else 1
-        self.text = f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} recompute={recompute} unit={c.spellings[spelling]} {mode}"
+        self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} recompute={recompute} "
+                     f"unit={c.spellings[spelling]} {mode}")
         self.wrong = None
         self.digest = []
 
@@ -118,7 +124,8 @@ class Program:
 
     def train(self, partner):
         """`partner` wrote what a resumed program goes on from."""
-        options = [f"--steps={STEPS}", f"--digest={self.path('digest')}", f"--log={self.path('log')}", f"--val={T.data}", "--val-every=1", "--val-batches=2"]
+        options = [f"--steps={STEPS}", f"--digest={self.path('digest')}", f"--log={self.path('log')}",
+                   f"--val={T.data}", "--val-every=1", "--val-batches=2"]
         if self.mode == "no-graph":
             options.append("--no-graph")
         if self.mode == "resumed":
@@ -132,7 +139,8 @@ class Program:
                 self.digest = f.read().splitlines()
             with open(self.path("log")) as f:  # the validation loss of step n belongs to line n of the digest
                 validations = {v["step"]: v["val_loss"] for v in map(json.loads, f) if "val_loss" in v}
-            self.digest = [f"{line} val {validations.get(int(line.split()[0]))!r}" if line[:1].isdigit() else line for line in self.digest]
+            self.digest = [f"{line} val {validations.get(int(line.split()[0]))!r}" if line[:1].isdigit() else line
+                           for line in self.digest]
 
 
 class T:
@@ -143,7 +151,8 @@ class T:
 def call(command, program, cc=None):
     env = dict(os.environ, CC=cc) if cc else None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL,
+                              env=env)
     except subprocess.TimeoutExpired:
         program.wrong = f"no end within {TIMEOUT} s\n  {shlex.join(command)}"
         return False
@@ -189,14 +198,16 @@ def judge_class(c):
             continue
         expected = reference.digest[SAVED:] if p.mode == "resumed" else reference.digest
         if p.digest != expected:
-            wrong.append(f"{p.text}: {first_difference(p.digest, expected)}, as {reference.text} has it\n  {p.path('bin')}\n  {reference.path('bin')}")
+            wrong.append(f"{p.text}: {first_difference(p.digest, expected)}, as {reference.text} has it\n"
+                         f"  {p.path('bin')}\n  {reference.path('bin')}")
     if c.alone and c.alone.wrong:
         wrong.append(f"one rank: {c.alone.wrong}")
     for p in references.values() if c.alone and not c.alone.wrong else ():
         for many, one in zip(p.digest[:STEPS], c.alone.digest[:STEPS]):
             (loss, norm), (loss1, norm1) = numbers(many), numbers(one)
             if not abs(loss - loss1) <= 1e-5 * abs(loss1) or not abs(norm - norm1) <= 1e-4 * abs(norm1):
-                wrong.append(f"{p.text}: loss {loss!r} and norm {norm!r} in step {many.split()[0]}; one rank has {loss1!r} and {norm1!r}")
+                wrong.append(f"{p.text}: loss {loss!r} and norm {norm!r} in step {many.split()[0]}; "
+                             f"one rank has {loss1!r} and {norm1!r}")
                 break
     c.references = references
     return wrong
@@ -220,9 +231,11 @@ def judge_test(classes):
         if len(digests) == 2:
             apart += digests[0] != digests[1]
             together += digests[0] == digests[1]
-    print(f"several micro-batches on several ranks: none = zero1 and zero2 = zero3 differ from each other in {apart} of {apart + together} classes")
+    print("several micro-batches on several ranks: none = zero1 and zero2 = zero3 differ from each other in "
+          f"{apart} of {apart + together} classes")
     if together and not apart:
-        wrong.append("adding micro-batches before ranks makes no difference in any class: say so, and test that all strategies agree")
+        wrong.append("adding micro-batches before ranks makes no difference in any class: "
+                     "say so, and test that all strategies agree")
     return wrong
 
 

@@ -34,7 +34,8 @@ static int test_failures;
     do {                                                                                                               \
         int64_t got_ = (got), want_ = (want);                                                                          \
         if (got_ != want_) {                                                                                           \
-            fprintf(stderr, "%s:%d: failed: %s is %" PRId64 ", not %" PRId64 "\n", __FILE__, __LINE__, #got, got_, want_); \
+            fprintf(stderr, "%s:%d: failed: %s is %" PRId64 ", not %" PRId64 "\n", __FILE__, __LINE__, #got, got_,     \
+                    want_);                                                                                            \
             test_failures++;                                                                                           \
         }                                                                                                              \
     } while (0)
@@ -43,7 +44,8 @@ static int test_failures;
     do {                                                                                                               \
         const char *got_ = (got), *want_ = (want);                                                                     \
         if (!got_ || strcmp(got_, want_) != 0) {                                                                       \
-            fprintf(stderr, "%s:%d: failed: %s is\n  %s\nnot\n  %s\n", __FILE__, __LINE__, #got, got_ ? got_ : "NULL", want_); \
+            fprintf(stderr, "%s:%d: failed: %s is\n  %s\nnot\n  %s\n", __FILE__, __LINE__, #got, got_ ? got_ : "NULL", \
+                    want_);                                                                                            \
             test_failures++;                                                                                           \
         }                                                                                                              \
     } while (0)

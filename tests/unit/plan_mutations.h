@@ -201,7 +201,8 @@ static bool swap_parts(Op *o, uint64_t random) {
 static bool change_extent(Op *o, uint64_t random) {
     AttrId at = random % 2 ? A_RANKS : A_DECAYED;
     int64_t is = hd_int(&o->attrs, at, at == A_RANKS);
-    hd_set_int(o->func->module->cx, &o->attrs, at, at == A_RANKS ? is == 1 ? 2 : 1 : is / 2 + (random / 2 % 2 ? 512 : 0));
+    hd_set_int(o->func->module->cx, &o->attrs, at,
+               at == A_RANKS ? is == 1 ? 2 : 1 : is / 2 + (random / 2 % 2 ? 512 : 0));
     return true;
 }
 

@@ -238,15 +238,16 @@ TEST(kernels_and_buffers) { // a launch, a gemm with an epilogue, a gemm and a s
     end(&r);
 }
 
-static const char update[] = "stage kernels\nbuffer @root.master : f32[2]\nbuffer "
-                             "@root.grad : f32[2]\nbuffer @root.m : f32[2]\n"
-                             "buffer @root.v : f32[2]\nbuffer @state.step : i32[1]\n"
-                             "func @f() -> f32, f32[8] {\n%0 = grad_norm {buffers = [@root.grad]} : f32\n"
-                             "%1 = step_scalars %0 {buffer = @state.step, clip = 1.0, betas = [0.5, 0.75], lr = "
-                             "cosine, lr_peak = 0.5, lr_floor = 0.1, "
-                             "lr_warmup = 2, lr_total = 4} : f32[8]\nadamw %1 {gradient = @root.grad, moment1 = "
-                             "@root.m, moment2 = @root.v, master_weights = @root.master, decayed = 1, betas = [0.5, 0.75], "
-                             "eps = 1e-30, weight_decay = 0.1}\nreturn %0, %1\n}\n";
+static const char update[] =
+    "stage kernels\nbuffer @root.master : f32[2]\nbuffer "
+    "@root.grad : f32[2]\nbuffer @root.m : f32[2]\n"
+    "buffer @root.v : f32[2]\nbuffer @state.step : i32[1]\n"
+    "func @f() -> f32, f32[8] {\n%0 = grad_norm {buffers = [@root.grad]} : f32\n"
+    "%1 = step_scalars %0 {buffer = @state.step, clip = 1.0, betas = [0.5, 0.75], lr = "
+    "cosine, lr_peak = 0.5, lr_floor = 0.1, "
+    "lr_warmup = 2, lr_total = 4} : f32[8]\nadamw %1 {gradient = @root.grad, moment1 = "
+    "@root.m, moment2 = @root.v, master_weights = @root.master, decayed = 1, betas = [0.5, 0.75], "
+    "eps = 1e-30, weight_decay = 0.1}\nreturn %0, %1\n}\n";
 
 TEST(the_update) {
     Run r = run(update, NULL);

@@ -19,7 +19,8 @@ typedef unsigned int u32;
 #define ATT_BM 128                 // rows of a block: 128 queries (forward, dq) or keys (dkv)
 #define ATT_BN 64                  // rows of the tile it walks over
 #define ATT_LD (ATT_D + 8)         // a shared row; the 16 bytes of padding keep ldmatrix free of bank conflicts
-#define ATT_KV_WARPS 4             // dkv: small blocks, so that three of them share a multiprocessor (H200: 0.46 against 0.59 ms)
+// dkv: small blocks, so that three of them share a multiprocessor (H200: 0.46 against 0.59 ms)
+#define ATT_KV_WARPS 4
 #define ATT_KM (16 * ATT_KV_WARPS) // its keys
 #if ATT_D <= 64
 #define ATT_KEEP                   // dkv: fragments of k and v stay in registers (0.44 against 0.46 ms)
@@ -35,7 +36,8 @@ typedef unsigned int u32;
 #ifdef ATT_LAUNCH
 constexpr int att_launch[] = ATT_LAUNCH; // rows of forward and dq, of dkv; threads of both; shared bytes of all three
 static_assert(att_launch[0] == ATT_BM && att_launch[1] == ATT_KM, "the compiler's grid is for other blocks");
-static_assert(att_launch[2] == 32 * ATT_FWD_WARPS && att_launch[3] == 32 * ATT_KV_WARPS, "the compiler's blocks have other threads");
+static_assert(att_launch[2] == 32 * ATT_FWD_WARPS && att_launch[3] == 32 * ATT_KV_WARPS,
+              "the compiler's blocks have other threads");
 static_assert(att_launch[4] == 2 * (ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_FWD");
 static_assert(att_launch[5] == 2 * (2 * ATT_KM + 4 * ATT_BN) * ATT_LD + 4 * 4 * ATT_BN, "shared memory of ATT_DKV");
 static_assert(att_launch[6] == 2 * (2 * ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_DQ");
@@ -43,19 +45,26 @@ static_assert(att_launch[6] == 2 * (2 * ATT_BM + 4 * ATT_BN) * ATT_LD, "shared m
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
-__device__ __forceinline__ void att_cp16(u32 to, const void *from, bool inside) { // zeroes where there is nothing to read
+// zeroes where there is nothing to read
+__device__ __forceinline__ void att_cp16(u32 to, const void *from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
 
 __device__ __forceinline__ void att_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void att_wait(void) { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+template <int N> __device__ __forceinline__ void att_wait(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 
 __device__ __forceinline__ void att_ldm(u32 (&r)[4], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
 }
 
 __device__ __forceinline__ void att_ldm_t(u32 (&r)[4], u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
 }
 
 #ifdef ATT_F16
@@ -95,7 +104,8 @@ __device__ __forceinline__ float att_float(att_t h) {
 }
 
 // Rows [row, row + ROWS) of one head into shared memory; rows at or past ATT_T are zeroes.
-template <int ROWS, int THREADS> __device__ __forceinline__ void att_load(att_t *to, const att_t *from, long long stride, int row) {
+template <int ROWS, int THREADS>
+__device__ __forceinline__ void att_load(att_t *to, const att_t *from, long long stride, int row) {
     constexpr int CHUNKS = ATT_D / 8;
     for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
         int r = i / CHUNKS, c = i % CHUNKS * 8;
@@ -120,7 +130,8 @@ __device__ __forceinline__ u32 att_at_bt(const att_t *s, int row, int col) { // 
 
 // A warp's 16 x ATT_D accumulators, times `factor` per row half, through its own shared rows to global memory in
 // 16-byte pieces.
-__device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], float f0, float f1, att_t *s, att_t *to, long long stride, int row) {
+__device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], float f0, float f1, att_t *s, att_t *to,
+                                          long long stride, int row) {
     int l = threadIdx.x & 31;
     __syncwarp();
 #pragma unroll
@@ -137,14 +148,16 @@ __device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], flo
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32) ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse) {
+extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
+    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse) {
     extern __shared__ __align__(16) att_t shared[];
     constexpr int THREADS = ATT_FWD_WARPS * 32;
     att_t *sq = shared, *sk = sq + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
     int qb = ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x; // long rows first
     int h = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
     int q0 = qb * ATT_BM, w0 = warp * 16 * ATT_MT;
-    const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D, *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
+    const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D,
+                *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
     int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN;
     att_load<ATT_BM, THREADS>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
     att_load<ATT_BN, THREADS>(sk, kh, ATT_KS, 0);
@@ -190,7 +203,8 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32) ATT_FWD(const a
                     for (int n = 0; n < ATT_BN / 8; n++)
 #pragma unroll
                         for (int e = 0; e < 4; e++) {
-                            int col = k0 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + m * 16 + (l >> 2) + (e >> 1) * 8;
+                            int col = k0 + n * 8 + (l & 3) * 2 + (e & 1),
+                                row = q0 + w0 + m * 16 + (l >> 2) + (e >> 1) * 8;
                             if ((ATT_CAUSAL && col > row) || col >= ATT_T) s[m][n][e] = -__int_as_float(0x7f800000);
                         }
                 }
@@ -252,14 +266,18 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32) ATT_FWD(const a
             total += __shfl_xor_sync(~0u, total, 2);
             f[r] = 1.f / total;
             int row = q0 + w0 + m * 16 + (l >> 2) + r * 8;
-            if ((l & 3) == 0 && row < ATT_T) lse[((long long)b * ATT_H + h) * ATT_T + row] = top[m][r] * ATT_SCALE + __logf(total);
+            if ((l & 3) == 0 && row < ATT_T)
+                lse[((long long)b * ATT_H + h) * ATT_T + row] = top[m][r] * ATT_SCALE + __logf(total);
         }
-        att_write(acc[m], f[0], f[1], sq + (w0 + m * 16) * ATT_LD, o + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, q0 + w0 + m * 16);
+        att_write(acc[m], f[0], f[1], sq + (w0 + m * 16) * ATT_LD, o + (long long)b * ATT_T * ATT_OS + h * ATT_D,
+                  ATT_OS, q0 + w0 + m * 16);
     }
 }
 
 // delta[b][h][t] = sum over the head of dout * o. One warp a row.
-extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, float *delta) {
+extern "C" __global__ void __launch_bounds__(256)
+    ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
+              att_t *dq, att_t *dk, att_t *dv, float *delta) {
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
     if (row >= (long long)ATT_B * ATT_T * ATT_H) return;
@@ -278,7 +296,9 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, c
 
 // dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are
 // computed transposed (keys are rows), so that the products with dout and q take them straight from registers.
-extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
+    ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
+            att_t *dq, att_t *dk, att_t *dv, const float *delta) {
     extern __shared__ __align__(16) att_t shared[];
     att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
     float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
@@ -289,8 +309,10 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const at
     att_load<ATT_KM, ATT_KV_WARPS * 32>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
     auto fetch = [&](int step) {
         int h = g * ATT_GROUP + step / tiles, row = (first + step % tiles) * ATT_BN, at = step & 1;
-        att_load<ATT_BN, ATT_KV_WARPS * 32>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, row);
-        att_load<ATT_BN, ATT_KV_WARPS * 32>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, row);
+        att_load<ATT_BN, ATT_KV_WARPS * 32>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D,
+                                            ATT_QS, row);
+        att_load<ATT_BN, ATT_KV_WARPS * 32>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D,
+                                            ATT_OS, row);
         if (threadIdx.x < ATT_BN) {
             int r = row + threadIdx.x;
             long long i = ((long long)b * ATT_H + h) * ATT_T + r;
@@ -348,7 +370,8 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const at
             for (int n = 0; n < 4; n++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i, row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
+                    int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
+                        row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
                     float w = out ? 0.f : att_exp2(s[n][e] * factor - tl[i]);
                     s[n][e] = w;
@@ -356,8 +379,10 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const at
                 }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                u32 w[4] = {att_pack(s[2 * j][0], s[2 * j][1]), att_pack(s[2 * j][2], s[2 * j][3]), att_pack(s[2 * j + 1][0], s[2 * j + 1][1]), att_pack(s[2 * j + 1][2], s[2 * j + 1][3])};
-                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]), att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
+                u32 w[4] = {att_pack(s[2 * j][0], s[2 * j][1]), att_pack(s[2 * j][2], s[2 * j][3]),
+                            att_pack(s[2 * j + 1][0], s[2 * j + 1][1]), att_pack(s[2 * j + 1][2], s[2 * j + 1][3])};
+                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]),
+                            att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
 #pragma unroll
                 for (int n = 0; n < ATT_KSTEPS; n++) {
                     u32 bd[4], bq[4];
@@ -374,18 +399,22 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32) ATT_DKV(const at
     }
     att_wait<0>();
     __syncthreads();
-    att_write(ak, ATT_SCALE, ATT_SCALE, sk + w0 * ATT_LD, dk + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0 + w0);
+    att_write(ak, ATT_SCALE, ATT_SCALE, sk + w0 * ATT_LD, dk + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS,
+              k0 + w0);
     att_write(av, 1.f, 1.f, sv + w0 * ATT_LD, dv + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0 + w0);
 }
 
 // dq of 128 queries: a warp holds 16 of them and walks over the keys.
-extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse, att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+extern "C" __global__ void __launch_bounds__(256)
+    ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
+           att_t *dq, att_t *dk, att_t *dv, const float *delta) {
     extern __shared__ __align__(16) att_t shared[];
     att_t *sq = shared, *sd = sq + ATT_BM * ATT_LD, *sk = sd + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
     int qb = ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
     int h = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
     int q0 = qb * ATT_BM, w0 = warp * 16;
-    const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D, *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
+    const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D,
+                *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
     int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN;
     att_load<ATT_BM, 256>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
     att_load<ATT_BM, 256>(sd, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, q0);
@@ -442,7 +471,8 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, cons
                 }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]), att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
+                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]),
+                            att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
 #pragma unroll
                 for (int n = 0; n < ATT_KSTEPS; n++) {
                     u32 bk[4];
@@ -456,5 +486,6 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, cons
     }
     att_wait<0>();
     __syncthreads();
-    att_write(acc, ATT_SCALE, ATT_SCALE, sq + w0 * ATT_LD, dq + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0 + w0);
+    att_write(acc, ATT_SCALE, ATT_SCALE, sq + w0 * ATT_LD, dq + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS,
+              q0 + w0);
 }

@@ -21,7 +21,8 @@ __device__ __forceinline__ att_real att_sum(att_real v) {
     return v;
 }
 
-__device__ __forceinline__ void att_tile(att_real *to, const att_t *from, long long stride, int row) { // 32 rows, zeroes past the end
+// 32 rows, zeroes past the end
+__device__ __forceinline__ void att_tile(att_real *to, const att_t *from, long long stride, int row) {
     for (int i = threadIdx.x; i < 32 * ATT_D; i += 256) {
         int r = i / ATT_D, c = i % ATT_D;
         to[r * ATT_ROW + c] = row + r < ATT_T ? widen(from[(long long)(row + r) * stride + c]) : (att_real)0;
@@ -38,7 +39,8 @@ __device__ __forceinline__ att_real att_dot(const att_real *a, const att_real *b
     return s;
 }
 
-extern "C" __global__ void __launch_bounds__(256) ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, att_real *lse) {
+extern "C" __global__ void __launch_bounds__(256)
+    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, att_real *lse) {
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
     att_real *sk = shared, *sv = sk + 32 * ATT_ROW, *sq = sv + 32 * ATT_ROW + warp * 2 * ATT_D;
@@ -53,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(256) ATT_FWD(const att_t *q, const 
         __syncthreads();
         int col = k0 + l;
         bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
-        att_real s = out ? (att_real)-__int_as_float(0x7f800000) : att_dot(sq, sk + l * ATT_ROW) * (att_real)ATT_SCALE, mx = s;
+        att_real s = out ? (att_real)-__int_as_float(0x7f800000) : att_dot(sq, sk + l * ATT_ROW) * (att_real)ATT_SCALE,
+                 mx = s;
 #pragma unroll
         for (int w = 16; w; w >>= 1) {
             att_real other = __shfl_xor_sync(~0u, mx, w);
@@ -79,22 +82,28 @@ extern "C" __global__ void __launch_bounds__(256) ATT_FWD(const att_t *q, const 
     if (!l) lse[((long long)b * ATT_H + h) * ATT_T + row] = top + log(sum);
 }
 
-extern "C" __global__ void __launch_bounds__(256) ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse, att_t *dq, att_t *dk, att_t *dv, att_real *delta) {
+extern "C" __global__ void __launch_bounds__(256)
+    ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
+              att_t *dq, att_t *dk, att_t *dv, att_real *delta) {
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
     if (row >= (long long)ATT_B * ATT_T * ATT_H) return;
     long long bt = row / ATT_H;
     int h = (int)(row % ATT_H);
     att_real s = 0;
-    for (int d = l; d < ATT_D; d += 32) s += widen(dout[bt * ATT_OS + h * ATT_D + d]) * widen(o[bt * ATT_OS + h * ATT_D + d]);
+    for (int d = l; d < ATT_D; d += 32)
+        s += widen(dout[bt * ATT_OS + h * ATT_D + d]) * widen(o[bt * ATT_OS + h * ATT_D + d]);
     s = att_sum(s);
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
 
-extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse, att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
+extern "C" __global__ void __launch_bounds__(256)
+    ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
+            att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, g = blockIdx.y, b = blockIdx.z;
-    att_real *sq = shared, *sd = sq + 32 * ATT_ROW, *own_k = sd + 32 * ATT_ROW + warp * 2 * ATT_D, *own_v = own_k + ATT_D;
+    att_real *sq = shared, *sd = sq + 32 * ATT_ROW, *own_k = sd + 32 * ATT_ROW + warp * 2 * ATT_D,
+             *own_v = own_k + ATT_D;
     long long first = (long long)b * ATT_T;
     att_own(own_k, k + (first + row) * ATT_KS + g * ATT_D, row < ATT_T);
     att_own(own_v, v + (first + row) * ATT_VS + g * ATT_D, row < ATT_T);
@@ -129,14 +138,18 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DKV(const att_t *dout, con
         }
 }
 
-extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse, att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
+extern "C" __global__ void __launch_bounds__(256)
+    ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
+           att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
-    att_real *sk = shared, *sv = sk + 32 * ATT_ROW, *own_q = sv + 32 * ATT_ROW + warp * 2 * ATT_D, *own_d = own_q + ATT_D;
+    att_real *sk = shared, *sv = sk + 32 * ATT_ROW, *own_q = sv + 32 * ATT_ROW + warp * 2 * ATT_D,
+             *own_d = own_q + ATT_D;
     long long first = (long long)b * ATT_T, at = ((long long)b * ATT_H + h) * ATT_T + row;
     att_own(own_q, q + (first + row) * ATT_QS + h * ATT_D, row < ATT_T);
     att_own(own_d, dout + (first + row) * ATT_OS + h * ATT_D, row < ATT_T);
-    att_real row_lse = row < ATT_T ? lse[at] : (att_real)0, row_delta = row < ATT_T ? delta[at] : (att_real)0, acc[ATT_OWN] = {};
+    att_real row_lse = row < ATT_T ? lse[at] : (att_real)0, row_delta = row < ATT_T ? delta[at] : (att_real)0,
+             acc[ATT_OWN] = {};
     int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T;
     for (int k0 = 0; k0 < last; k0 += 32) {
         __syncthreads();
@@ -157,5 +170,6 @@ extern "C" __global__ void __launch_bounds__(256) ATT_DQ(const att_t *dout, cons
     if (row >= ATT_T) return;
 #pragma unroll
     for (int i = 0; i < ATT_OWN; i++)
-        if (l + 32 * i < ATT_D) dq[(first + row) * ATT_QS + h * ATT_D + l + 32 * i] = Narrow<att_t>::from(acc[i] * (att_real)ATT_SCALE);
+        if (l + 32 * i < ATT_D)
+            dq[(first + row) * ATT_QS + h * ATT_D + l + 32 * i] = Narrow<att_t>::from(acc[i] * (att_real)ATT_SCALE);
 }

@@ -27,7 +27,9 @@ template <class T> struct Narrow;
 template <> struct Narrow<float> { static __device__ __forceinline__ float from(float x) { return x; } };
 template <> struct Narrow<double> { static __device__ __forceinline__ double from(double x) { return x; } };
 template <> struct Narrow<int> { static __device__ __forceinline__ int from(int x) { return x; } };
-template <> struct Narrow<unsigned char> { static __device__ __forceinline__ unsigned char from(int x) { return (unsigned char)x; } };
+template <> struct Narrow<unsigned char> {
+    static __device__ __forceinline__ unsigned char from(int x) { return (unsigned char)x; }
+};
 template <> struct Narrow<bf16> {
     static __device__ __forceinline__ bf16 from(float x) {
         bf16 y;
@@ -70,7 +72,8 @@ template <class T, int V> struct Raw {
     __device__ __forceinline__ void store(T *p) const {
         if constexpr (bytes % 16 == 0) {
 #pragma unroll
-            for (int i = 0; i < bytes / 16; i++) ((uint4 *)p)[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
+            for (int i = 0; i < bytes / 16; i++)
+                ((uint4 *)p)[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
         } else if constexpr (bytes == 8) {
             *(uint2 *)p = make_uint2(w[0], w[1]);
         } else if constexpr (bytes == 4) {
@@ -100,23 +103,35 @@ template <int BYTES> __device__ __forceinline__ void copy_ahead(void *to, const 
     const unsigned at = (unsigned)__cvta_generic_to_shared(to);
     if constexpr (BYTES % 16 == 0) {
 #pragma unroll
-        for (int i = 0; i < BYTES; i += 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at + i), "l"((const char *)from + i) : "memory");
+        for (int i = 0; i < BYTES; i += 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at + i), "l"((const char *)from + i)
+                         : "memory");
     } else {
         static_assert(BYTES == 4 || BYTES == 8, "no such copy");
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
     }
 }
 __device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+template <int N> __device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 
 template <class T, int V> struct Lane; // element j of packed words
-template <int V> struct Lane<float, V> { static __device__ __forceinline__ float get(const unsigned *w, int j) { return __uint_as_float(w[j]); } };
-template <int V> struct Lane<int, V> { static __device__ __forceinline__ int get(const unsigned *w, int j) { return (int)w[j]; } };
+template <int V> struct Lane<float, V> {
+    static __device__ __forceinline__ float get(const unsigned *w, int j) { return __uint_as_float(w[j]); }
+};
+template <int V> struct Lane<int, V> {
+    static __device__ __forceinline__ int get(const unsigned *w, int j) { return (int)w[j]; }
+};
 template <int V> struct Lane<double, V> {
-    static __device__ __forceinline__ double get(const unsigned *w, int j) { return __hiloint2double((int)w[2 * j + 1], (int)w[2 * j]); }
+    static __device__ __forceinline__ double get(const unsigned *w, int j) {
+        return __hiloint2double((int)w[2 * j + 1], (int)w[2 * j]);
+    }
 };
 template <int V> struct Lane<unsigned char, V> {
-    static __device__ __forceinline__ int get(const unsigned *w, int j) { return (int)(w[j / 4] >> (8 * (j % 4)) & 255u); }
+    static __device__ __forceinline__ int get(const unsigned *w, int j) {
+        return (int)(w[j / 4] >> (8 * (j % 4)) & 255u);
+    }
 };
 template <int V> struct Lane<bf16, V> {
     static __device__ __forceinline__ float get(const unsigned *w, int j) {
@@ -129,7 +144,9 @@ template <int V> struct Lane<f16, V> {
         return widen(x);
     }
 };
-template <class T, int V> __device__ __forceinline__ typename Compute<T>::type Raw<T, V>::at(int j) const { return Lane<T, V>::get(w, j); }
+template <class T, int V> __device__ __forceinline__ typename Compute<T>::type Raw<T, V>::at(int j) const {
+    return Lane<T, V>::get(w, j);
+}
 
 // Rounds V computed values to T and packs them.
 template <class T, int V> struct Pack;
@@ -154,7 +171,8 @@ template <int V> struct Pack<unsigned char, V> {
 template <int V> struct Pack<double, V> {
     static __device__ __forceinline__ void put(unsigned *w, const double *x) {
 #pragma unroll
-        for (int j = 0; j < V; j++) w[2 * j] = (unsigned)__double2loint(x[j]), w[2 * j + 1] = (unsigned)__double2hiint(x[j]);
+        for (int j = 0; j < V; j++)
+            w[2 * j] = (unsigned)__double2loint(x[j]), w[2 * j + 1] = (unsigned)__double2hiint(x[j]);
     }
 };
 template <int V> struct Pack<bf16, V> {
@@ -163,7 +181,8 @@ template <int V> struct Pack<bf16, V> {
             w[0] = Narrow<bf16>::from(x[0]).bits;
         } else {
 #pragma unroll
-            for (int j = 0; j < V / 2; j++) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+            for (int j = 0; j < V / 2; j++)
+                asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
         }
     }
 };
@@ -173,7 +192,8 @@ template <int V> struct Pack<f16, V> {
             w[0] = Narrow<f16>::from(x[0]).bits;
         } else {
 #pragma unroll
-            for (int j = 0; j < V / 2; j++) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+            for (int j = 0; j < V / 2; j++)
+                asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
         }
     }
 };
@@ -210,7 +230,8 @@ template <class R> __device__ __forceinline__ R warp_sum(R x) {
     for (int d = 1; d < 32; d *= 2) x = plus(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
 }
-template <int V, int n, class R> __device__ __forceinline__ R join_chunks(const R *chunk) { // n sums of 32 V elements each
+// n sums of 32 V elements each
+template <int V, int n, class R> __device__ __forceinline__ R join_chunks(const R *chunk) {
     const int run = 8 / V;
     R total = 0;
 #pragma unroll
@@ -244,13 +265,16 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
     return y;
 }
 // 1 / (1 + e^-x): within 3 units in the last place of f32 for |x| < 16, a relative error below 1e-5 beyond.
-__device__ __forceinline__ float fast_sigmoid(float x) { return fast_reciprocal(1.0f + fast_exp2(-1.4426950408889634f * x)); }
+__device__ __forceinline__ float fast_sigmoid(float x) {
+    return fast_reciprocal(1.0f + fast_exp2(-1.4426950408889634f * x));
+}
 
 // Rotary embedding of one element: x at index i of its head, `other` the element half a head away. `turns` holds, for
 // each frequency, revolutions a position as a high and a low part.
 __device__ __forceinline__ void sincos_turns(float f, float *s, float *c) { sincospif(2.0f * f, s, c); }
 __device__ __forceinline__ void sincos_turns(double f, double *s, double *c) { sincospi(2.0 * f, s, c); }
-template <int half, class R> __device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {
+template <int half, class R>
+__device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {
     const int k = i < half ? i : i - half;
     const R high = __ldg(turns + 2 * k), low = __ldg(turns + 2 * k + 1);
     const R at = (R)position, turn = times(at, high), rest = fused(at, low, fused(at, high, -turn));

@@ -18,7 +18,8 @@ struct CrossEntropyStat { float top, sum; }; // the largest logit; sum of exp(lo
 
 __device__ __forceinline__ CrossEntropyStat ce_join(CrossEntropyStat a, CrossEntropyStat b) {
     const float top = fmaxf(a.top, b.top);
-    return {top, a.sum * fast_exp2((a.top - top) * 1.4426950408889634f) + b.sum * fast_exp2((b.top - top) * 1.4426950408889634f)};
+    return {top, a.sum * fast_exp2((a.top - top) * 1.4426950408889634f) +
+                     b.sum * fast_exp2((b.top - top) * 1.4426950408889634f)};
 }
 
 template <class T, int cols, int vec, int threads, int held> struct CrossEntropy {
@@ -29,7 +30,10 @@ template <class T, int cols, int vec, int threads, int held> struct CrossEntropy
     __device__ __forceinline__ void fetch(const T *row, int i) const {
         const int v = i * threads + (int)threadIdx.x;
         if (row && v < vectors)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(copies + v)), "l"(row + (i64)v * vec) : "memory");
+            asm volatile(
+                "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(copies + v)),
+                "l"(row + (i64)v * vec)
+                : "memory");
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
     __device__ __forceinline__ Raw<T, vec> copy(int i) const { // this thread's own copy, once its group has arrived
@@ -49,7 +53,8 @@ template <class T, int cols, int vec, int threads, int held> struct CrossEntropy
     }
     template <int i> __device__ __forceinline__ void scan_copies(CrossEntropyStat &s, const T *next, bool grad) const {
         if constexpr (i < held) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(held - 1) : "memory"); // all but the newest held-1 groups: vector i is here
+            // all but the newest held-1 groups: vector i is here
+            asm volatile("cp.async.wait_group %0;" ::"n"(held - 1) : "memory");
             if (i * threads + (int)threadIdx.x < vectors) add(s, copy(i));
             if (!grad) fetch(next, i);
             else asm volatile("cp.async.commit_group;" ::: "memory"); // keeps the count: one group for each vector

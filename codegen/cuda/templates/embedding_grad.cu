@@ -116,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(256) EG_FEW(const EG_T *dy, EG_OUT 
 
 extern "C" __global__ void __launch_bounds__(512) EG_MANY(const EG_T *dy, EG_OUT *out, int *workspace) {
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, col = (blockIdx.x * 32 + lane) * EG_VEC, rows = *w.n_many;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, col = (blockIdx.x * 32 + lane) * EG_VEC,
+              rows = *w.n_many;
     __shared__ float sums[16][EG_VEC][32];
     for (int m = blockIdx.y; m < rows; m += gridDim.y) {
         const int v = w.many[m], first = w.starts[v], last = w.starts[v + 1];

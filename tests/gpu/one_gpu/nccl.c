@@ -7,8 +7,9 @@
 // what each rank brings, one for the result, and a flag a rank. A collective is cut into pieces that fit; a piece is
 // four things on the stream, which are issued or captured alike:
 //   1  copy what this rank brings to its place
-//   2  a host function (arrive), which never waits, as one thread may run those of all streams: puts this rank's flag back to WAITING and
-//      counts the rank in. The last rank to come works out the result for all and sets all flags to GO.
+//   2  a host function (arrive), which never waits, as one thread may run those of all streams: puts this rank's flag
+//      back to WAITING and counts the rank in. The last rank to come works out the result for all and sets all flags to
+//      GO.
 //   3  a memory operation that holds the stream until this rank's flag is GO (or ABORTED); it takes nothing of the GPU
 //   4  copy this rank's part of the result to the device
 //
