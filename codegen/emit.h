@@ -77,6 +77,7 @@ const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symb
 // --- the pointwise functions (prelude.c): h_gelu for f32, h_gelu_d for f64, for the ops that the module's kernels use
 typedef enum { PRELUDE_HOST, PRELUDE_CUDA } PreludeKind;
 void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o);
+void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64); // the target's name of exp, sqrt, ..
 
 // --- the program around the functions (program.c)
 void hd_program_functions(Emit *e); // into e->body

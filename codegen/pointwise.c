@@ -11,7 +11,7 @@ static const MathName math_names[] = { // name in ops.def, host f32, CUDA f32, f
     {"erf", "erff", "erff", "erf"},       {"fabs", "fabsf", "fabsf", "fabs"},
 };
 
-static void put_identifier(Out *o, const char *s, size_t n, PreludeKind kind, bool f64) {
+void hd_emit_math(Out *o, const char *s, size_t n, PreludeKind kind, bool f64) {
     for (size_t i = 0; i < sizeof math_names / sizeof *math_names; i++) {
         const MathName *m = &math_names[i];
         if (strlen(m->name) != n || strncmp(m->name, s, n) != 0) continue;
@@ -35,7 +35,7 @@ static void put_meaning(Out *o, const char *meaning, PreludeKind kind, bool f64)
         } else if (isalpha((unsigned char)*s)) {
             size_t n = 1;
             while (isalnum((unsigned char)s[n]) || s[n] == '_') n++;
-            put_identifier(o, s, n, kind, f64);
+            hd_emit_math(o, s, n, kind, f64);
             s += n;
         } else {
             hd_putn(o, s++, 1);

@@ -32,7 +32,7 @@ static void cone(Rows *r, int i, unsigned *set, int place) {
     set[i] |= 1u << place;
     if ((r->kept[i] && !place) || hd_rows_is_load(n)) return;
     for (int k = 0; k < n->n_in; k++)
-        cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->half) : place);
+        cone(r, n->in[k], set, n->kind == NODE_PARTNER ? partner_place(r, place, n->turn.half) : place);
 }
 
 static int ready(const RowNode *n) { return n->phase + is_reduction(n); } // the pass before which it is known
@@ -79,8 +79,7 @@ void hd_rows_analyse(Rows *r) {
             }
         }
         for (int i = 0; i < n; i++)
-            keep[i] = !round && !r->s.stream && node(r, i)->kind == NODE_EXPR && node(r, i)->cost >= 8 &&
-                      r->first[i] >= 0 && r->last[i] > r->first[i];
+            keep[i] = !round && !r->s.stream && node(r, i)->cost >= 8 && r->first[i] >= 0 && r->last[i] > r->first[i];
         r->kept = round ? old : keep;
     }
 }
@@ -101,9 +100,18 @@ static const char *expression(Rows *r, int i, int place, int pass) {
     for (const char *s = n->text; *s; s++) {
         if (*s != '$') { hd_putn(&t, s, 1); continue; }
         s++;
-        if (*s == 'r') hd_puts(&t, "row");
-        else if (*s == 'c') hd_printf(&t, "(%s + j)", hd_rows_column(r, place));
-        else hd_puts(&t, operand(r, n->in[*s - '0'], place, pass));
+        switch (*s) {
+        case 'r': hd_puts(&t, "row"); break;
+        case 'c': hd_printf(&t, "(%s + j)", hd_rows_column(r, place)); break;
+        case 'n': hd_puts(&t, hd_rows_literal(r->a, n->dtype, (double)r->p->cols)); break;
+        case 'e': hd_puts(&t, hd_rows_literal(r->a, n->dtype, n->number)); break;
+        case 'l': hd_printf(&t, "least<%s>()", hd_cuda_compute(n->dtype)); break;
+        case 't': hd_puts(&t, hd_cuda_compute(n->dtype)); break;
+        case 'q':
+            hd_printf(&t, "widen(Narrow<%s>::from(%s))", hd_cuda_type(n->stored), operand(r, n->in[0], place, pass));
+            break;
+        default: hd_puts(&t, operand(r, n->in[*s - '0'], place, pass));
+        }
     }
     return t.text;
 }
@@ -149,7 +157,7 @@ static void element_values(Rows *r, int q, const unsigned *set) {
                 hd_rows_line(r, "const %s x%d%s = raw%d%s%s.at(j);", type, i, p, i, p, hd_rows_index(r, i));
             else if (n->kind == NODE_PARTNER)
                 hd_rows_line(r, "const %s x%d%s = %s;", type, i, p,
-                             operand(r, n->in[0], partner_place(r, at, n->half), q));
+                             operand(r, n->in[0], partner_place(r, at, n->turn.half), q));
             else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
             if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
         }

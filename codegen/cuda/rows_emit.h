@@ -34,6 +34,8 @@ void hd_rows_close_items(Rows *r);
 static inline bool hd_rows_looped(const Rows *r) { return r->s.items > 1; }
 void hd_rows_position(Rows *r, const char *row); // defines row and base
 
+const char *hd_rows_literal(Arena *a, DType d, double v); // of the compute type
+
 // --- rows_loads.c
 static inline bool hd_rows_is_load(const RowNode *n) { return n->kind == NODE_LOAD || n->kind == NODE_GATHER; }
 const char *hd_rows_load_address(Rows *r, int load, int place);

@@ -1,6 +1,25 @@
 // A `rows` kernel as a whole: its signature, its body in one of the shapes of rows_shape.h, and its launches.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
+#include <math.h>
+
+// Rotations read a table: frequencies in revolutions a position, each as the sum of two numbers, so that the angle of a
+// far position keeps its precision.
+static void put_turns(Rows *r, RowNode *n) {
+    const RowTurn *t = &n->turn;
+    const char *table = hd_sprintf(r->a, "%s_turns%d", r->name, t->id);
+    hd_printf(r->o, "__device__ const %s %s[%lld] = { // revolutions a position: high and low part\n",
+              hd_cuda_compute(n->dtype), table, ll(2 * t->half));
+    for (int64_t i = 0; i < t->half; i++) {
+        double f = pow(t->theta, -2.0 * (double)i / (double)(2 * t->half)) / (2 * 3.14159265358979323846);
+        double high = n->dtype == TY_F64 ? f : (double)(float)f;
+        hd_printf(r->o, "%s%s, %s%s", i % 4 ? " " : "    ", hd_rows_literal(r->a, n->dtype, high),
+                  hd_rows_literal(r->a, n->dtype, f - high), i % 4 == 3 || i + 1 == t->half ? ",\n" : ",");
+    }
+    hd_puts(r->o, "};\n");
+    n->text = hd_sprintf(r->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", ll(t->half), ll(t->seq),
+                         ll(2 * t->half), table, t->inverse ? "true" : "false");
+}
 
 static void flat_body(Rows *r) {
     int64_t total = r->p->rows * r->p->cols;
@@ -63,7 +82,7 @@ static void signature(Rows *r, CudaLaunch *l) {
 }
 
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a) {
-    RowProgram p = hd_rows_build(kernel, name, a);
+    RowProgram p = hd_rows_build(kernel, true, a);
     Out o = hd_out(a);
     Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
     CudaLaunches list = {0};
@@ -75,7 +94,8 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int6
     for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
     if (p.columns.n) hd_rows_look_ahead(&r, shared);
     l.shared = (unsigned)hd_rows_shared(&r);
-    for (int i = 0; i < p.globals.n; i++) hd_puts(&o, p.globals.at[i]);
+    for (int i = 0; i < p.nodes.n; i++)
+        if (p.nodes.at[i].kind == NODE_TURN) put_turns(&r, &p.nodes.at[i]);
     hd_printf(&o, "// %s.\n", hd_rows_describe(&p, &r.s, a));
     signature(&r, &l);
     if (r.s.kind == SHAPE_LINEAR || r.s.kind == SHAPE_FLAT) flat_body(&r);

@@ -46,7 +46,7 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
         if (load && n->cls == CLASS_COLUMN && !p->columns.n) continue; // read where it is used
         if (load && vector_access(n->cls) && !s->stream)
             words += hd_ceil_div(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
-        if (n->kind == NODE_EXPR && n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;
+        if (n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;
     }
     return words + (int64_t)p->columns.n * elements + 2 * s->vec;
 }
@@ -99,7 +99,7 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     if (s.vec > widest) s.vec = widest;
     while (s.vec > 1 && (s.kind == SHAPE_LINEAR ? total : cols) % s.vec) s.vec /= 2;
     for (int i = 0; i < p->nodes.n; i++)
-        while (p->nodes.at[i].half % s.vec) s.vec /= 2; // a vector's partners are a vector
+        while (p->nodes.at[i].turn.half % s.vec) s.vec /= 2; // a vector's partners are a vector
     if (reduces || columns)
         while (s.vec > 1 && cols < 32 * s.vec) s.vec /= 2;
     switch (s.kind) {

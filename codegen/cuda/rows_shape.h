@@ -1,7 +1,7 @@
 // How a `rows` kernel is spread over threads.
 #ifndef CODEGEN_CUDA_ROWS_SHAPE_H
 #define CODEGEN_CUDA_ROWS_SHAPE_H
-#include "codegen/cuda/rows.h"
+#include "codegen/rows/rows.h"
 
 typedef enum {
     SHAPE_LINEAR, // pointwise over all elements, whatever their row
@@ -28,8 +28,4 @@ RowShape hd_rows_shape(const RowProgram *p, int widest);
 void hd_rows_occupancy(const RowProgram *p, RowShape *s); // sets min_blocks from what the threads need
 const char *hd_rows_describe(const RowProgram *p, const RowShape *s,
                              Arena *a); // one line, for the comment above the kernel
-// For every node: it is evaluated once an element, not once a row.
-static inline bool hd_rows_each(const RowNode *n) {
-    return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed;
-}
 #endif

@@ -1,7 +1,9 @@
 // Lines of a `rows` kernel's text, and the names that stand in all of them: rows, columns, places, addresses.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void hd_rows_line(Rows *r, const char *fmt, ...) {
@@ -15,6 +17,18 @@ void hd_rows_line(Rows *r, const char *fmt, ...) {
     else hd_printf(r->o, "%*s%s\n", 4 * r->depth, "", text);
     size_t n = strlen(text);
     if (n && text[n - 1] == '{') r->depth++;
+}
+
+const char *hd_rows_literal(Arena *a, DType d, double v) {
+    if (isnan(v)) return d == TY_F64 ? "__longlong_as_double(0x7ff8000000000000ll)" : "__int_as_float(0x7fc00000)";
+    if (isinf(v)) return hd_sprintf(a, v < 0 ? "least<%s>()" : "(-least<%s>())", d == TY_F64 ? "double" : "float");
+    if (d == TY_I32) return hd_sprintf(a, "%lld", (long long)v);
+    char text[340];
+    int digits = 1;
+    do snprintf(text, sizeof text, "%.*g", digits, v); // the shortest text that reads back as the same number
+    while (d == TY_F64 ? strtod(text, NULL) != v && ++digits <= 17 : strtof(text, NULL) != (float)v && ++digits <= 9);
+    return hd_sprintf(a, "%s%s%s%s%s", v < 0 ? "(" : "", text, strpbrk(text, ".e") ? "" : ".0",
+                      d == TY_F64 ? "" : "f", v < 0 ? ")" : "");
 }
 
 const char *hd_rows_suffix(Rows *r, int place) { return place ? hd_sprintf(r->a, "p%d", place) : ""; }

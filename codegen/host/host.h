@@ -16,5 +16,5 @@ const char *hd_host_load(Arena *a, DType d, const char *place);
 const char *hd_host_store(Arena *a, DType d, DType from, const char *value);
 static inline const char *hd_host_compute_type(DType d) { return hd_emit_ctype(hd_dtype_computed(d)); }
 void hd_host_open(Emit *e, const Func *k, bool workspace); // comment, signature and typed parameters: a0.. and r0..
-bool hd_host_has_column_sums(const Func *k);                // its launches have a workspace for partial sums
+bool hd_host_has_column_sums(const Func *k); // its launches have a workspace for partial sums
 #endif

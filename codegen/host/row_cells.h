@@ -1,8 +1,9 @@
-// A row kernel as cells: what one row computes, split into passes over its columns. row_lower.c makes the cells of each
-// op, row_passes.c decides passes and which values must be kept for the whole row, rows.c prints.
+// A row kernel as cells: what one row computes, split into passes over its columns. row_cells.c makes a cell of each
+// node of the kernel, row_passes.c decides passes and which values must be kept for the whole row, rows.c prints.
 #ifndef CODEGEN_HOST_ROW_CELLS_H
 #define CODEGEN_HOST_ROW_CELLS_H
 #include "codegen/host/host.h"
+#include "codegen/rows/rows.h"
 
 typedef enum {
     CELL_NARROW, // one value a row (or for all rows)
@@ -17,32 +18,22 @@ typedef struct Cell {
     DType type;       // TY_F32, TY_F64 or TY_I32: what it is computed in
     const char *text; // C with $0, $1, ...: operands; $$: the cell's own row; c and r are column and row
     int n_in, in[CELL_MAX_IN];
-    unsigned whole;   // bit i: operand i is the row as a pointer, not its value at c
-    int operand;      // CELL_LOAD: which kernel operand it reads
-    int pass;         // the pass that computes it; narrow: it is there before that pass begins
-    bool kept;        // its row stands in a buffer
+    unsigned whole; // bit i: operand i is the row as a pointer, not its value at c
+    int operand;    // CELL_LOAD: which kernel operand it reads
+    int pass;       // the pass that computes it; narrow: it is there before that pass begins
+    bool kept;      // its row stands in a buffer
     bool used;
 } Cell;
 
-typedef struct RowStore { // a result: the cell goes to r<result>
-    int cell, result;
-    bool column_sum; // added up over the rows
-    bool wide;       // one value a column, else one a row
-    int64_t period;  // rows from here on would repeat what is stored already
-} RowStore;
-
 typedef struct RowKernel {
     Emit *e;
-    const Func *k;
-    int64_t rows, cols;
+    const RowProgram *p;
     uint64_t overlays; // bit i: operand i lies under result 0 in some launch
     VEC(Cell) cells;
-    VEC(RowStore) stores;
     VEC(const char *) setup; // statements before the rows
-    int *cell_of;            // value id -> cell
     int n_passes;
 } RowKernel;
 
-void hd_row_lower(RowKernel *rk);
+void hd_row_cells(RowKernel *rk);
 void hd_row_passes(RowKernel *rk);
 #endif

@@ -22,7 +22,8 @@ static void earliest(RowKernel *rk) {
 }
 
 static void mark_used(RowKernel *rk) {
-    for (int i = 0; i < rk->stores.n; i++) rk->cells.at[rk->stores.at[i].cell].used = true;
+    for (int i = 0; i < rk->p->stores.n; i++) rk->cells.at[rk->p->stores.at[i].node].used = true;
+    for (int i = 0; i < rk->p->columns.n; i++) rk->cells.at[rk->p->columns.at[i].node].used = true;
     for (int i = rk->cells.n - 1; i >= 0; i--)
         for (int k = 0; rk->cells.at[i].used && k < rk->cells.at[i].n_in; k++)
             rk->cells.at[rk->cells.at[i].in[k]].used = true;
@@ -32,7 +33,10 @@ static void mark_used(RowKernel *rk) {
 static void sink(RowKernel *rk) {
     int *latest = HD_NEWN(rk->e->a, int, rk->cells.n + 1);
     for (int i = 0; i < rk->cells.n; i++) latest[i] = -1;
-    for (int i = 0; i < rk->stores.n; i++) latest[rk->stores.at[i].cell] = rk->cells.at[rk->stores.at[i].cell].pass;
+    for (int i = 0; i < rk->p->stores.n; i++)
+        latest[rk->p->stores.at[i].node] = rk->cells.at[rk->p->stores.at[i].node].pass;
+    for (int i = 0; i < rk->p->columns.n; i++)
+        latest[rk->p->columns.at[i].node] = rk->cells.at[rk->p->columns.at[i].node].pass;
     for (int i = rk->cells.n - 1; i >= 0; i--) {
         Cell *c = &rk->cells.at[i];
         if (!c->used) continue;

@@ -16,24 +16,32 @@ static void put_text(RowKernel *rk, int cell, int pass) {
     Out *o = rk->e->c;
     const Cell *c = &rk->cells.at[cell];
     for (const char *s = c->text; *s; s++) {
-        if (*s != '$') { hd_putn(o, s, 1); continue; }
+        if (*s != '$') {
+            hd_putn(o, s, 1);
+            continue;
+        }
         s++;
-        if (*s == '$') { hd_printf(o, "row%d", cell); continue; }
+        if (*s == '$') {
+            hd_printf(o, "row%d", cell);
+            continue;
+        }
         int i = *s - '0', in = c->in[i];
         const Cell *x = &rk->cells.at[in];
-        if (c->whole >> i & 1) hd_printf(o, "row%d", in);
-        else if (x->kind == CELL_ROW || (x->kept && x->pass < pass)) hd_printf(o, "row%d[c]", in);
-        else hd_printf(o, "v%d", in);
+        if (c->whole >> i & 1)
+            hd_printf(o, "row%d", in);
+        else if (x->kind == CELL_ROW || (x->kept && x->pass < pass))
+            hd_printf(o, "row%d[c]", in);
+        else
+            hd_printf(o, "v%d", in);
     }
 }
 
+static bool is_wide(const RowStore *s) { return s->cls >= CLASS_COLUMN; }
+
 static void put_narrow_store(RowKernel *rk, const RowStore *s, const char *pad) {
-    const Func *k = rk->k;
-    DType d = hd_return(k)->in[s->result]->type->dtype;
-    const char *value = hd_host_store(rk->e->a, d, rk->cells.at[s->cell].type, hd_sprintf(rk->e->a, "v%d", s->cell));
-    if (s->period < rk->rows)
-        hd_printf(rk->e->c, "%sif (r < %lld) r%d[r] = %s;\n", pad, ll(s->period), s->result, value);
-    else hd_printf(rk->e->c, "%sr%d[r] = %s;\n", pad, s->result, value);
+    const char *value =
+        hd_host_store(rk->e->a, s->dtype, rk->cells.at[s->node].type, hd_sprintf(rk->e->a, "v%d", s->node));
+    hd_printf(rk->e->c, "%s%sr%d[r] = %s;\n", pad, s->cls == CLASS_SCALAR ? "if (r < 1) " : "", s->result, value);
 }
 
 // Narrow cells and whole-row statements that come before a pass.
@@ -46,27 +54,29 @@ static void put_before(RowKernel *rk, int pass, const char *pad) {
         if (c->kind == CELL_NARROW) hd_printf(o, "const %s v%d = ", hd_host_compute_type(c->type), i);
         put_text(rk, i, pass);
         hd_puts(o, c->kind == CELL_NARROW ? ";\n" : "\n");
-        for (int k = 0; k < rk->stores.n; k++) {
-            const RowStore *s = &rk->stores.at[k];
-            if (s->cell == i && !s->wide) put_narrow_store(rk, s, pad);
+        for (int k = 0; k < rk->p->stores.n; k++) {
+            const RowStore *s = &rk->p->stores.at[k];
+            if (s->node == i && !is_wide(s)) put_narrow_store(rk, s, pad);
         }
     }
 }
 
+// The value of a cell at a column.
+static const char *value_at(RowKernel *rk, int cell, int pass) {
+    const Cell *c = &rk->cells.at[cell];
+    return hd_sprintf(rk->e->a, c->kind == CELL_ROW || (c->kept && c->pass < pass) ? "row%d[c]" : "v%d", cell);
+}
+
 static void put_store(RowKernel *rk, const RowStore *s, int pass, const char *pad) {
     Out *o = rk->e->c;
-    const Cell *c = &rk->cells.at[s->cell];
-    const char *v =
-        hd_sprintf(rk->e->a, c->kind == CELL_ROW || (c->kept && c->pass < pass) ? "row%d[c]" : "v%d", s->cell);
-    if (s->column_sum) {
-        hd_printf(o, "%ssum%d[c] += %s;\n", pad, s->result, v);
-        return;
-    }
-    const char *value = hd_host_store(rk->e->a, hd_return(rk->k)->in[s->result]->type->dtype, c->type, v);
+    const char *value = hd_host_store(rk->e->a, s->dtype, rk->cells.at[s->node].type, value_at(rk, s->node, pass));
+    const int64_t rows = s->cls == CLASS_COLUMN ? 1 : s->cls == CLASS_PERIODIC ? s->period : rk->p->rows;
     hd_puts(o, pad);
-    if (s->period < rk->rows) hd_printf(o, "if (r < %lld) ", ll(s->period));
-    if (s->period == 1) hd_printf(o, "r%d[c] = %s;\n", s->result, value);
-    else hd_printf(o, "r%d[r * %lld + c] = %s;\n", s->result, ll(rk->cols), value);
+    if (rows < rk->p->rows) hd_printf(o, "if (r < %lld) ", ll(rows));
+    if (rows == 1)
+        hd_printf(o, "r%d[c] = %s;\n", s->result, value);
+    else
+        hd_printf(o, "r%d[r * %lld + c] = %s;\n", s->result, ll(rk->p->cols), value);
 }
 
 // Marks what the loop of a pass must compute: its own wide cells, and earlier loads that they read again.
@@ -84,10 +94,9 @@ static bool cells_of_pass(RowKernel *rk, int pass, bool *now) {
             if (in->kind == CELL_LOAD && !in->kept && !(c->whole >> k & 1)) now[c->in[k]] = true;
         }
     }
-    for (int i = 0; i < rk->stores.n; i++) {
-        const RowStore *s = &rk->stores.at[i];
-        if (s->wide && rk->cells.at[s->cell].pass == pass) any = true;
-    }
+    for (int i = 0; i < rk->p->stores.n; i++)
+        any |= is_wide(&rk->p->stores.at[i]) && rk->cells.at[rk->p->stores.at[i].node].pass == pass;
+    for (int i = 0; i < rk->p->columns.n; i++) any |= rk->cells.at[rk->p->columns.at[i].node].pass == pass;
     return any;
 }
 
@@ -95,7 +104,7 @@ static void put_pass(RowKernel *rk, int pass, bool *now, const char *pad, bool p
     Out *o = rk->e->c;
     const char *in = hd_sprintf(rk->e->a, "%s    ", pad);
     hd_printf(o, "#pragma omp %ssimd%s\n", parallel ? "parallel for " : "", parallel ? " schedule(static)" : "");
-    hd_printf(o, "%sfor (int64_t c = 0; c < %lld; c++) {\n", pad, ll(rk->cols));
+    hd_printf(o, "%sfor (int64_t c = 0; c < %lld; c++) {\n", pad, ll(rk->p->cols));
     for (int i = 0; i < rk->cells.n; i++) {
         const Cell *c = &rk->cells.at[i];
         if (!now[i]) continue;
@@ -104,20 +113,24 @@ static void put_pass(RowKernel *rk, int pass, bool *now, const char *pad, bool p
         hd_puts(o, ";\n");
         if (c->kept && c->pass == pass) hd_printf(o, "%srow%d[c] = v%d;\n", in, i, i);
     }
-    for (int i = 0; i < rk->stores.n; i++)
-        if (rk->stores.at[i].wide && rk->cells.at[rk->stores.at[i].cell].pass == pass)
-            put_store(rk, &rk->stores.at[i], pass, in);
+    for (int i = 0; i < rk->p->stores.n; i++)
+        if (is_wide(&rk->p->stores.at[i]) && rk->cells.at[rk->p->stores.at[i].node].pass == pass)
+            put_store(rk, &rk->p->stores.at[i], pass, in);
+    for (int i = 0; i < rk->p->columns.n; i++)
+        if (rk->cells.at[rk->p->columns.at[i].node].pass == pass)
+            hd_printf(o, "%ssum%d[c] += %s;\n", in, rk->p->columns.at[i].result,
+                      value_at(rk, rk->p->columns.at[i].node, pass));
     hd_printf(o, "%s}\n", pad);
 }
 
 static void put_buffers(RowKernel *rk, const char *pad) {
     int64_t bytes = 0;
     for (int i = 0; i < rk->cells.n; i++)
-        if (rk->cells.at[i].used && rk->cells.at[i].kept) bytes += rk->cols * 8;
+        if (rk->cells.at[i].used && rk->cells.at[i].kept) bytes += rk->p->cols * 8;
     for (int i = 0; i < rk->cells.n; i++)
         if (rk->cells.at[i].used && rk->cells.at[i].kept)
             hd_printf(rk->e->c, "%s%s%s row%d[%lld];\n", pad, bytes > STACK_BYTES ? "static _Thread_local " : "",
-                      hd_host_compute_type(rk->cells.at[i].type), i, ll(rk->cols));
+                      hd_host_compute_type(rk->cells.at[i].type), i, ll(rk->p->cols));
 }
 
 static void put_passes(RowKernel *rk, const char *pad, bool parallel) {
@@ -129,9 +142,8 @@ static void put_passes(RowKernel *rk, const char *pad, bool parallel) {
 }
 
 static bool sums_in_f64(const RowKernel *rk) {
-    for (int i = 0; i < rk->stores.n; i++)
-        if (rk->stores.at[i].column_sum && hd_return(rk->k)->in[rk->stores.at[i].result]->type->dtype == TY_F64)
-            return true;
+    for (int i = 0; i < rk->p->columns.n; i++)
+        if (rk->p->columns.at[i].dtype == TY_F64) return true;
     return false;
 }
 
@@ -139,64 +151,66 @@ static bool sums_in_f64(const RowKernel *rk) {
 // workspace: its blocks run one after another and add to the result.
 static void put_blocks(RowKernel *rk, bool parallel) {
     Out *o = rk->e->c;
-    int64_t blocks = (rk->rows + HD_PARTIAL_ROWS - 1) / HD_PARTIAL_ROWS, column = 0;
+    const RowProgram *p = rk->p;
+    const int64_t blocks = hd_ceil_div(p->rows, HD_PARTIAL_ROWS);
     bool f64 = sums_in_f64(rk);
-    for (int i = 0; f64 && i < rk->stores.n; i++)
-        if (rk->stores.at[i].column_sum)
-            hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(rk->cols), rk->stores.at[i].result);
+    for (int i = 0; f64 && i < p->columns.n; i++)
+        hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(p->cols), p->columns.at[i].result);
     if (parallel && !f64) hd_puts(o, "#pragma omp parallel for schedule(static)\n");
     hd_printf(o, "    for (int64_t block = 0; block < %lld; block++) {\n", ll(blocks));
     put_buffers(rk, "        ");
-    for (int i = 0; i < rk->stores.n; i++) {
-        if (!rk->stores.at[i].column_sum) continue;
-        int n = rk->stores.at[i].result;
-        if (f64) hd_printf(o, "        double sum%d[%lld];\n", n, ll(rk->cols));
+    for (int i = 0; i < p->columns.n; i++) {
+        const int n = p->columns.at[i].result;
+        if (f64)
+            hd_printf(o, "        double sum%d[%lld];\n", n, ll(p->cols));
         else
-            hd_printf(o, "        float *const sum%d = partial + (%lld + block) * %lld;\n", n, ll(blocks * column++),
-                      ll(rk->cols));
-        hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) sum%d[c] = 0;\n", ll(rk->cols), n);
+            hd_printf(o, "        float *const sum%d = partial + (%lld + block) * %lld;\n", n, ll(blocks * i),
+                      ll(p->cols));
+        hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) sum%d[c] = 0;\n", ll(p->cols), n);
     }
     hd_printf(o, "        const int64_t end = block * %d + %d < %lld ? block * %d + %d : %lld;\n", HD_PARTIAL_ROWS,
-              HD_PARTIAL_ROWS, ll(rk->rows), HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(rk->rows));
+              HD_PARTIAL_ROWS, ll(p->rows), HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(p->rows));
     hd_printf(o, "        for (int64_t r = block * %d; r < end; r++) {\n", HD_PARTIAL_ROWS);
     put_passes(rk, "            ", false);
     hd_puts(o, "        }\n");
-    for (int i = 0; f64 && i < rk->stores.n; i++)
-        if (rk->stores.at[i].column_sum)
-            hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) r%d[c] += sum%d[c];\n", ll(rk->cols),
-                      rk->stores.at[i].result, rk->stores.at[i].result);
+    for (int i = 0; f64 && i < p->columns.n; i++)
+        hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) r%d[c] += sum%d[c];\n", ll(p->cols),
+                  p->columns.at[i].result, p->columns.at[i].result);
     hd_puts(o, "    }\n");
-    column = 0;
-    for (int i = 0; !f64 && i < rk->stores.n; i++)
-        if (rk->stores.at[i].column_sum)
-            hd_printf(o, "    hd_add_partials(partial + %lld, %lld, %lld, r%d);\n", ll(blocks * rk->cols * column++),
-                      ll(blocks), ll(rk->cols), rk->stores.at[i].result);
+    for (int i = 0; !f64 && i < p->columns.n; i++)
+        hd_printf(o, "    hd_add_partials(partial + %lld, %lld, %lld, r%d);\n", ll(blocks * p->cols * i), ll(blocks),
+                  ll(p->cols), p->columns.at[i].result);
+}
+
+bool hd_host_has_column_sums(const Func *k) {
+    const Op *r = hd_return(k);
+    for (int i = 0; r && i < r->n_in; i++)
+        if (hd_rows_sums_columns(r->in[i])) return hd_kind(&k->attrs) != KIND_MAP;
+    return false;
 }
 
 void hd_host_rows(Emit *e, const Func *k) {
-    RowKernel rk = {.e = e,
-                    .k = k,
-                    .rows = hd_int(&k->attrs, A_ROWS, 1),
-                    .cols = hd_int(&k->attrs, A_COLS, 1),
-                    .overlays = hd_host_overlays(e, k)};
-    hd_row_lower(&rk);
+    const RowProgram p = hd_rows_build(k, false, e->a);
+    RowKernel rk = {.e = e, .p = &p, .overlays = hd_host_overlays(e, k)};
+    hd_row_cells(&rk);
     hd_row_passes(&rk);
-    bool column_sums = false, parallel = rk.rows * rk.cols >= SMALL;
-    for (int i = 0; i < rk.stores.n; i++) column_sums = column_sums || rk.stores.at[i].column_sum;
+    const bool column_sums = p.columns.n > 0, parallel = p.rows * p.cols >= SMALL;
     hd_host_open(e, k, column_sums);
-    if (column_sums && sums_in_f64(&rk)) hd_puts(e->c, "    (void)workspace;\n");
-    else if (column_sums) hd_puts(e->c, "    float *const partial = workspace;\n");
+    if (column_sums && sums_in_f64(&rk))
+        hd_puts(e->c, "    (void)workspace;\n");
+    else if (column_sums)
+        hd_puts(e->c, "    float *const partial = workspace;\n");
     for (int i = 0; i < rk.setup.n; i++) hd_printf(e->c, "    %s\n", rk.setup.at[i]);
     if (column_sums) {
         put_blocks(&rk, parallel);
-    } else if (rk.rows == 1 && rk.n_passes == 1) {
+    } else if (p.rows == 1 && rk.n_passes == 1) {
         hd_puts(e->c, "    const int64_t r = 0;\n");
         put_buffers(&rk, "    ");
         put_passes(&rk, "    ", parallel);
         hd_puts(e->c, "    (void)r;\n");
     } else {
         if (parallel) hd_puts(e->c, "#pragma omp parallel for schedule(static)\n");
-        hd_printf(e->c, "    for (int64_t r = 0; r < %lld; r++) {\n", ll(rk.rows));
+        hd_printf(e->c, "    for (int64_t r = 0; r < %lld; r++) {\n", ll(p.rows));
         put_buffers(&rk, "        ");
         put_passes(&rk, "        ", false);
         hd_puts(e->c, "    }\n");

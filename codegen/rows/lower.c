@@ -1,0 +1,327 @@
+// From the ops of a `rows` kernel to scalar nodes. Each op is written here once, as sums, maxima and expressions; the
+// printers know only those. A structured op has the rule that its row of ir/ops.def names, row_<rule>. Formulas are
+// those of the evaluator: statistics by two passes (mean, then variance), softmax with the maximum taken out.
+#include "codegen/rows/rows.h"
+
+typedef struct {
+    RowProgram *p;
+    Arena *a;
+    int *node_of;   // by value id; -1: none
+    int *column_of; // of what is summed over the rows
+} Lowering;
+
+typedef void RowRule(Lowering *l, const Op *o, const int *in); // in: the nodes of the operands
+
+const char hd_rows_product[] = "times($0, $1)", hd_rows_difference[] = "minus($0, $1)";
+
+static RowNode *at(Lowering *l, int node) { return &l->p->nodes.at[node]; }
+static void result(Lowering *l, const Op *o, int i, int node) { l->node_of[o->out[i]->id] = node; }
+static void column(Lowering *l, const Op *o, int i, int node) { l->column_of[o->out[i]->id] = node; }
+
+static int add(Lowering *l, RowNode n) {
+    for (int i = 0; i < n.n_in; i++) {
+        const RowNode *x = at(l, n.in[i]);
+        int after = x->phase + (x->kind == NODE_SUM || x->kind == NODE_MAX);
+        if (after > n.phase) n.phase = after;
+    }
+    if (n.phase + 1 > l->p->phases) l->p->phases = n.phase + 1;
+    hd_push(l->a, &l->p->nodes, n);
+    return l->p->nodes.n - 1;
+}
+
+// The class of a value computed from two others.
+static void join(RowNode *n, const RowNode *x) {
+    RowClass a = n->cls, b = x->cls;
+    bool row = a == CLASS_ROW || b == CLASS_ROW, wide = a >= CLASS_COLUMN || b >= CLASS_COLUMN;
+    n->period = a == CLASS_PERIODIC && b == CLASS_PERIODIC && n->period != x->period ? 0
+                : b == CLASS_PERIODIC                                                ? x->period
+                                                                                     : n->period;
+    n->cls = row && wide ? CLASS_FULL : a > b ? a : b;
+    if (n->cls == CLASS_PERIODIC && !n->period) n->cls = CLASS_FULL;
+}
+
+// d == N_DTYPES: in the type of the first operand.
+static int expr(Lowering *l, DType d, int cost, const char *text, int n_in, const int *in) {
+    RowNode n = {
+        .kind = NODE_EXPR, .dtype = d == N_DTYPES ? at(l, in[0])->dtype : d, .cost = cost, .text = text, .n_in = n_in};
+    for (int i = 0; i < n_in; i++) {
+        n.in[i] = in[i];
+        join(&n, at(l, in[i]));
+    }
+    return add(l, n);
+}
+#define EXPR(cost, text, ...) EXPR_IN(N_DTYPES, cost, text, __VA_ARGS__)
+#define EXPR_IN(d, cost, text, ...)                                                                                    \
+    expr(l, d, cost, text, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[]){__VA_ARGS__})
+static int times(Lowering *l, int a, int b) { return EXPR(1, hd_rows_product, a, b); }
+static int minus(Lowering *l, int a, int b) { return EXPR(1, hd_rows_difference, a, b); }
+
+static int spread(Lowering *l, int in) { // a value of the row at every column, for what reads whole rows
+    if (hd_rows_each(at(l, in))) return in;
+    int n = EXPR(0, "$0", in);
+    at(l, n)->cls = CLASS_FULL;
+    return n;
+}
+
+static int reduce(Lowering *l, NodeKind kind, int in) {
+    in = spread(l, in);
+    RowNode n = {.kind = kind, .dtype = at(l, in)->dtype, .cls = CLASS_ROW, .n_in = 1, .in = {in}};
+    return add(l, n);
+}
+static int sum(Lowering *l, int in) { return reduce(l, NODE_SUM, in); }
+static int mean(Lowering *l, int in) {
+    int s = sum(l, in);
+    return EXPR(1, "$0 / $n", s);
+}
+
+// --- row ops
+
+static void row_none(Lowering *l, const Op *o, const int *in) {
+    (void)in;
+    HD_BUG("%s cannot be computed in kernel @%s", hd_op_info(o->kind)->mnemonic, l->p->kernel->name);
+}
+
+static int rstd(Lowering *l, int square, const Op *o) { // 1 / sqrt(mean + eps)
+    int s = sum(l, square), r = EXPR(4, "1 / sqrt(plus($0 / $n, $e))", s);
+    at(l, r)->number = hd_float(&o->attrs, A_EPS, 0);
+    return r;
+}
+
+static void row_layer_norm(Lowering *l, const Op *o, const int *in) { // x, weight, bias
+    int m = mean(l, in[0]), away = minus(l, in[0], m), r = rstd(l, times(l, away, away), o);
+    result(l, o, 0, EXPR(3, "fused(times($0, $1), $2, $3)", away, r, in[1], in[2]));
+    result(l, o, 1, m);
+    result(l, o, 2, r);
+}
+
+// With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)), dw = sum dy h, db = sum dy.
+static void row_layer_norm_grad(Lowering *l, const Op *o, const int *in) { // dy, x, weight, mean, rstd
+    int h = EXPR(2, "times(minus($0, $1), $2)", in[1], in[3], in[4]), g = times(l, in[0], in[2]);
+    int g_mean = mean(l, g), gh_mean = mean(l, times(l, g, h));
+    result(l, o, 0, EXPR(4, "times($0, fused(-$3, $4, minus($1, $2)))", in[4], g, g_mean, h, gh_mean));
+    column(l, o, 1, times(l, in[0], h));
+    column(l, o, 2, in[0]);
+}
+
+static void row_rms_norm(Lowering *l, const Op *o, const int *in) { // x, weight
+    int r = rstd(l, times(l, in[0], in[0]), o);
+    result(l, o, 0, EXPR(2, "times(times($0, $1), $2)", in[0], r, in[1]));
+    result(l, o, 1, r);
+}
+
+// With h = x r and g = dy w: dx = r (g - h mean(g h)), dw = sum dy h.
+static void row_rms_norm_grad(Lowering *l, const Op *o, const int *in) { // dy, x, weight, r
+    int h = times(l, in[1], in[3]), g = times(l, in[0], in[2]), gh_mean = mean(l, times(l, g, h));
+    result(l, o, 0, EXPR(3, "times($0, fused(-$2, $3, $1))", in[3], g, h, gh_mean));
+    column(l, o, 1, times(l, in[0], h));
+}
+
+static void row_softmax(Lowering *l, const Op *o, const int *in) {
+    int x = in[0];
+    if (hd_has(&o->attrs, A_CAUSAL)) {
+        const Type *t = o->in[0]->type;
+        x = EXPR(1, hd_sprintf(l->a, "$c <= (int)($r %% %lld) ? $0 : $l", (long long)t->dim[t->rank - 2]), x);
+        at(l, x)->indexed = true;
+        at(l, x)->cls = CLASS_FULL;
+    }
+    int e = EXPR(9, "exp(minus($0, $1))", x, reduce(l, NODE_MAX, x)), s = sum(l, e);
+    result(l, o, 0, l->p->reciprocal ? times(l, e, EXPR(4, "1 / $0", s)) : EXPR(1, "$0 / $1", e, s));
+}
+
+static void row_softmax_grad(Lowering *l, const Op *o, const int *in) { // dy, y
+    int dot = sum(l, times(l, in[0], in[1]));
+    result(l, o, 0, EXPR(2, "times($1, minus($0, $2))", in[0], in[1], dot));
+}
+
+static void row_rope(Lowering *l, const Op *o, const int *in) {
+    const Type *t = o->in[0]->type;
+    int x = spread(l, in[0]);
+    RowNode n = {.kind = NODE_PARTNER, .dtype = at(l, x)->dtype, .cls = CLASS_FULL, .n_in = 1, .in = {x}};
+    n.turn = (RowTurn){l->p->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, t->dim[t->rank - 2],
+                       hd_float(&o->attrs, A_THETA, 10000.0), hd_has(&o->attrs, A_INVERSE), o->id};
+    n.in[1] = add(l, n);
+    n.kind = NODE_TURN;
+    n.n_in = 2;
+    n.cost = 40;
+    n.indexed = true;
+    result(l, o, 0, add(l, n));
+}
+
+static void row_sum_to(Lowering *l, const Op *o, const int *in) {
+    const Type *from = o->in[0]->type, *to = o->out[0]->type;
+    if (hd_rows_sums_columns(o->out[0]))
+        column(l, o, 0, in[0]);
+    else if (hd_type_count(to) == hd_type_count(from))
+        result(l, o, 0, in[0]);
+    else if (hd_type_count(to) == l->p->rows)
+        result(l, o, 0, sum(l, in[0]));
+    else
+        HD_BUG("kernel @%s sums to %lld elements of %lld x %lld", l->p->kernel->name, (long long)hd_type_count(to),
+               (long long)l->p->rows, (long long)l->p->cols);
+}
+
+static void reduced(Lowering *l, const Op *o, NodeKind kind, int in) {
+    bool wide = hd_type_count(o->in[0]->type) != hd_type_count(o->out[0]->type);
+    result(l, o, 0, wide ? reduce(l, kind, in) : in);
+}
+static void row_sum(Lowering *l, const Op *o, const int *in) { reduced(l, o, NODE_SUM, in[0]); }
+static void row_largest(Lowering *l, const Op *o, const int *in) { reduced(l, o, NODE_MAX, in[0]); }
+
+// --- elements
+
+static void row_embedding(Lowering *l, const Op *o, const int *in) {
+    DType d = o->out[0]->type->dtype;
+    if (o->in[0]->def) HD_BUG("kernel @%s looks up a table that it computes", l->p->kernel->name);
+    RowNode n = {.kind = NODE_GATHER, .dtype = hd_dtype_computed(d), .stored = d, .cls = CLASS_FULL, .n_in = 1};
+    n.in[0] = in[1];
+    n.arg = o->in[0]->index;
+    result(l, o, 0, add(l, n));
+}
+
+static void row_constant(Lowering *l, const Op *o, const int *in) {
+    (void)in;
+    RowNode n = {.kind = NODE_EXPR, .dtype = hd_dtype_computed(o->out[0]->type->dtype), .text = "$e"};
+    n.number = hd_float(&o->attrs, A_VALUE, 0);
+    result(l, o, 0, add(l, n));
+}
+
+static void row_same(Lowering *l, const Op *o, const int *in) { result(l, o, 0, in[0]); }
+
+// Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, also one to the type a value has
+// already.
+static void row_cast(Lowering *l, const Op *o, const int *in) {
+    DType to = o->out[0]->type->dtype, d = hd_dtype_computed(to);
+    int n = in[0];
+    if (d != at(l, n)->dtype) n = EXPR_IN(d, 1, "($t)$0", n);
+    bool exact = (at(l, n)->kind == NODE_LOAD || at(l, n)->kind == NODE_GATHER) && at(l, n)->stored == to;
+    if (to != d && !exact) {
+        n = EXPR_IN(d, 1, "$q", n);
+        at(l, n)->stored = to;
+    }
+    result(l, o, 0, n);
+}
+
+static void row_elementwise(Lowering *l, const Op *o, const int *in) {
+    static const struct {
+        OpKind kind;
+        const char *text;
+    } short_forms[] = {{OP_ADD, "plus($0, $1)"},  {OP_SUB, hd_rows_difference},
+                       {OP_MUL, hd_rows_product}, {OP_DIV, "$0 / $1"},
+                       {OP_NEG, "-$0"},           {OP_SQUARE, "times($0, $0)"}};
+    static const char *const operands[] = {"$0", "$0, $1", "$0, $1, $2"};
+    const OpInfo *info = hd_op_info(o->kind);
+    DType d = hd_dtype_computed(o->out[0]->type->dtype);
+    const char *text = hd_sprintf(l->a, "h_%s%s(%s)", info->mnemonic, d == TY_F64 ? "_d" : "", operands[o->n_in - 1]);
+    for (size_t i = 0; i < sizeof short_forms / sizeof *short_forms; i++)
+        if (short_forms[i].kind == o->kind) text = short_forms[i].text;
+    result(l, o, 0, expr(l, d, info->flops, text, o->n_in, in));
+}
+
+static void lower_op(Lowering *l, const Op *o) {
+    static RowRule *const rules[N_OPS] = {
+#define ELT(id, ...) row_elementwise,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, ...) row_##row,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+    };
+    int in[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) {
+        in[i] = l->node_of[o->in[i]->id];
+        if (in[i] < 0 && hd_operand_class(o, i) != 't')
+            HD_BUG("kernel @%s: %s reads a column sum", l->p->kernel->name, hd_op_info(o->kind)->mnemonic);
+    }
+    rules[o->kind](l, o, in);
+}
+
+// --- classes by type; what reads a value decides where the type alone does not (a row statistic whose last axis is as
+// long as a row)
+static RowClass class_of(const RowProgram *p, const Type *t, int64_t *period) {
+    int64_t n = hd_type_count(t), last = hd_type_cols(t);
+    *period = 0;
+    if (n == p->rows * p->cols) return CLASS_FULL;
+    if (n == 1) return CLASS_SCALAR;
+    if (last == p->cols && n == p->cols) return CLASS_COLUMN;
+    if (last == p->cols && p->rows % (n / p->cols) == 0) {
+        *period = n / p->cols;
+        return CLASS_PERIODIC;
+    }
+    if (n == p->rows) return CLASS_ROW;
+    HD_BUG("kernel @%s: %lld elements do not lie in %lld rows of %lld", p->kernel->name, (long long)n,
+           (long long)p->rows, (long long)p->cols);
+}
+
+typedef struct {
+    bool row, column, table, element;
+} Read; // as what a value is read
+
+static void find_reads(const RowProgram *p, const Value *v, Read *read) {
+    for (const Op *o = p->kernel->first; o; o = o->next)
+        for (int i = 0; i < o->n_in; i++) {
+            if (o->in[i] != v) continue;
+            const char c = hd_operand_class(o, i);
+            if (c == 't')
+                read->table = true;
+            else if (c == 'i' || c == 's')
+                read->row = true;
+            else if (c == 'w')
+                read->column = true;
+            else if (o->kind == OP_RESHAPE)
+                find_reads(p, o->out[0], read);
+            else
+                read->element = true;
+            if (o->kind == OP_RESHAPE && hd_type_count(v->type) == p->rows && hd_type_cols(o->out[0]->type) == 1)
+                read->row = true;
+        }
+}
+
+static void load_argument(Lowering *l, const Value *v) {
+    Read read = {0};
+    find_reads(l->p, v, &read);
+    if (read.table && !read.row && !read.column && !read.element) return; // reached through its gather only
+    RowNode n = {
+        .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
+    n.cls = read.row ? CLASS_ROW : read.column ? CLASS_COLUMN : class_of(l->p, v->type, &n.period);
+    l->node_of[v->id] = add(l, n);
+}
+
+bool hd_rows_sums_columns(const Value *v) {
+    if (hd_result_class(v) != 'c') return false;
+    const Type *in = v->def->in[0]->type;
+    return v->def->kind != OP_SUM_TO || (hd_type_cols(v->type) == hd_type_cols(in) &&
+                                         hd_type_count(v->type) == hd_type_cols(in) && hd_type_rows(in) > 1);
+}
+
+static void bind_results(Lowering *l) {
+    const Op *ret = hd_return(l->p->kernel);
+    for (int i = 0; i < ret->n_in; i++) {
+        const Value *v = ret->in[i];
+        int node = l->node_of[v->id];
+        if (node < 0) {
+            RowColumn c = {l->column_of[v->id], i, v->type->dtype};
+            if (c.dtype != TY_F32 && c.dtype != TY_F64)
+                HD_BUG("kernel @%s: a column sum is stored as %s", l->p->kernel->name, hd_dtype_text(c.dtype));
+            hd_push(l->a, &l->p->columns, c);
+        } else {
+            RowStore s = {.node = node, .result = i, .dtype = v->type->dtype};
+            s.cls = at(l, node)->cls == CLASS_ROW && hd_type_count(v->type) == l->p->rows
+                        ? CLASS_ROW
+                        : class_of(l->p, v->type, &s.period);
+            hd_push(l->a, &l->p->stores, s);
+        }
+    }
+}
+
+RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a) {
+    RowProgram p = {.kernel = kernel,
+                    .rows = hd_int(&kernel->attrs, A_ROWS, 1),
+                    .cols = hd_int(&kernel->attrs, A_COLS, 1),
+                    .phases = 1,
+                    .reciprocal = reciprocal};
+    Lowering l = {&p, a, HD_NEWN(a, int, kernel->n_values), HD_NEWN(a, int, kernel->n_values)};
+    for (int i = 0; i < kernel->n_values; i++) l.node_of[i] = l.column_of[i] = -1;
+    for (int i = 0; i < kernel->n_args; i++) load_argument(&l, kernel->args[i]);
+    for (const Op *o = kernel->first; o && o->kind != OP_RETURN; o = o->next) lower_op(&l, o);
+    bind_results(&l);
+    return p;
+}

@@ -1,0 +1,75 @@
+// The body of a `rows` kernel as a list of scalar nodes: what one element, one row or one column is made of. Lowered
+// from the kernel function once (lower.c) and printed by each target: loops over columns (host/rows.c), warps and
+// blocks with a row in registers (cuda/rows_kernel.c).
+#ifndef CODEGEN_ROWS_ROWS_H
+#define CODEGEN_ROWS_ROWS_H
+#include "ir/ir.h"
+
+// How a value lies in the iteration space of rows x cols, from one value for all to one for each element.
+typedef enum { CLASS_SCALAR, CLASS_ROW, CLASS_COLUMN, CLASS_PERIODIC, CLASS_FULL } RowClass;
+
+typedef enum {
+    NODE_LOAD,    // element of argument `arg`
+    NODE_GATHER,  // element of row in[0] of the table that is argument `arg`
+    NODE_EXPR,    // `text` over in[]
+    NODE_PARTNER, // in[0] at the column half a head away (rotary embedding)
+    NODE_TURN,    // in[0] and its partner in[1], rotated as `turn` says
+    NODE_SUM,     // over the row
+    NODE_MAX      // over the row
+} NodeKind;
+
+typedef struct {
+    int64_t half, seq; // columns to the other half of a head; positions
+    double theta;
+    bool inverse;
+    int id; // of the op
+} RowTurn;
+
+// `text` of an expression is a call: plus(a, b), minus, times, fused(a, b, c) = a * b + c with one rounding where the
+// target has that, /, exp, log, sqrt, the functions of the pointwise ops, and
+//   $0 .. $4 operands    $r row    $c column    $n number of columns    $e `number`    $l minus infinity
+//   $t the type it is computed in               $q operand 0 rounded to `stored`
+typedef struct {
+    NodeKind kind;
+    RowClass cls;
+    DType dtype;  // in which it is computed: f32, f64 or i32
+    DType stored; // LOAD, GATHER: the argument's
+    int phase;    // how many row reductions, one after another, must be finished before it is known
+    int arg, n_in, in[5];
+    int64_t period; // CLASS_PERIODIC: rows of its type
+    RowTurn turn;   // PARTNER, TURN
+    int cost;       // operations of an element
+    bool indexed;   // the text names $r or $c
+    double number;
+    const char *text;
+} RowNode;
+
+typedef struct {
+    int node, result;
+    DType dtype;
+    RowClass cls;
+    int64_t period;
+} RowStore;
+typedef struct {
+    int node, result;
+    DType dtype;
+} RowColumn; // a column sum
+
+typedef struct {
+    const Func *kernel;
+    int64_t rows, cols;
+    int phases;      // passes over a row: 1 + the longest chain of row reductions
+    bool reciprocal; // a row is divided by one number as times its reciprocal, which differs in the last bit
+    VEC(RowNode) nodes;
+    VEC(RowStore) stores;
+    VEC(RowColumn) columns;
+} RowProgram;
+
+RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a);
+bool hd_rows_sums_columns(const Value *v); // a result of a kernel of kind rows: it is added up over the rows
+extern const char hd_rows_product[], hd_rows_difference[]; // texts that a printer knows again
+// The values of an element, not of a row.
+static inline bool hd_rows_each(const RowNode *n) {
+    return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed;
+}
+#endif
