@@ -1,27 +1,46 @@
-// heddle-translate: prints the host program of a plan, or its CUDA text. A plan that has been edited by hand is
-// verified first, as one that the compiler made is; a test of code generation alone may leave that out.
+// heddle-translate: makes a program of a plan, or prints its text. A plan that has been edited by hand is verified
+// first, as one that the compiler made is; a test of code generation alone may leave that out.
+#include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "ir/base/args.h"
 #include "passes/manager/manager.h"
+#include "passes/report/report.h"
+#include "passes/settings.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { TO_C, TO_CUDA };
-typedef struct { const char *path; int to; bool verify; } Args;
+enum { TO_C, TO_CUDA, TO_BINARY, N_TO };
+typedef struct {
+    const char *path, *output;
+    int to;
+    bool verify, save_temps, verbose;
+} Args;
 
 static const ArgRow rows[] = {
     {"FILE.hir|-", NULL, 0, ARG_INPUT, offsetof(Args, path), NULL},
-    {"--to", "c|cuda", 0, ARG_WORD, offsetof(Args, to), "print the host program (the default) or its CUDA text"},
+    {"--output", "FILE", 'o', ARG_TEXT, offsetof(Args, output),
+     "write the result there (texts: else to standard output)"},
+    {"--to", "c|cuda|binary", 0, ARG_WORD, offsetof(Args, to),
+     "what to make: the host program's text, its CUDA text, or the program (default: binary with -o, else c)"},
     {"--no-verify-plan", NULL, 0, ARG_OFF, offsetof(Args, verify), "leave the plan unchecked"},
+    {"--save-temps", NULL, 0, ARG_ON, offsetof(Args, save_temps),
+     "leave the C text of a binary beside it, in BINARY.c"},
+    {"--verbose", NULL, 'v', ARG_ON, offsetof(Args, verbose), "print the command that builds the binary"},
+    {"CC", NULL, 0, ARG_ENVIRONMENT, 0, "the C compiler, with options if need be (default: cc)"},
 };
 
 static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, or the exit status
     const ArgGroup group = HD_ARG_GROUP(rows, 0);
-    const Tool tool = {"heddle-translate", "prints the program of a plan", "Prints the program of a plan, the last IR.",
-                       &group, 1};
+    const Tool tool = {"heddle-translate", "makes a program of a plan",
+                       "Makes a program of a plan, the last IR, or prints its text.", &group, 1};
     const int status = hd_args_read(&tool, a, argc, argv, args);
-    return status != -1 || args->path ? status : hd_args_bad(&tool, "an input file is missing after", tool.name);
+    if (status != -1) return status;
+    if (!args->path) return hd_args_bad(&tool, "an input file is missing after", tool.name);
+    if (args->to == N_TO) args->to = args->output ? TO_BINARY : TO_C;
+    return args->to != TO_BINARY || args->output
+               ? -1
+               : hd_args_bad(&tool, "a binary needs a file: -o FILE after", "--to=binary");
 }
 
 // A module of another stage has no plan to verify: codegen says so.
@@ -29,6 +48,17 @@ static bool verify(Module *m) {
     Pipeline p = {0};
     ManagerOptions options = hd_manager_defaults();
     return m->stage != STAGE_PLAN || (hd_pipeline_parse(m->cx, "verify-plan", &p) && hd_manager_run(m, &p, &options));
+}
+
+static bool make(const Args *args, Module *m, Out *text) {
+    Arena *a = m->cx->arena;
+    Out report = hd_out(a), table = hd_out(a), c = hd_out(a), cuda = hd_out(a);
+    if (m->stage == STAGE_PLAN) hd_report(m, -1, &report, &table); // as heddlec has it: one plan makes one program
+    if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
+    *text = args->to == TO_CUDA ? cuda : c;
+    const char *target = hd_word(hd_settings(m, "target"), A_TARGET, "host");
+    return args->to != TO_BINARY ||
+           hd_build_binary(m->cx, &(Build){target, args->output, args->save_temps, args->verbose}, &c);
 }
 
 static int run(const Args *args, Ctx *cx) {
@@ -40,16 +70,15 @@ static int run(const Args *args, Ctx *cx) {
     }
     uint32_t base = hd_source_add(&cx->diags, args->path, text, n, 1);
     Module *m = hd_parse_module(cx, text, n, base);
-    Out c = hd_out(cx->arena), cuda = hd_out(cx->arena), errors = hd_out(cx->arena);
-    bool ok = m && hd_verify(m) && (!args->verify || verify(m)) && hd_codegen_c(m, "", "", &c, &cuda);
-    if (ok) fputs(args->to == TO_C ? c.text : cuda.text, stdout);
+    Out made = {0}, errors = hd_out(cx->arena);
+    const bool good = m && hd_verify(m) && (!args->verify || verify(m)) && make(args, m, &made);
     hd_diags_print(&cx->diags, &errors);
     fputs(errors.text, stderr);
-    return ok ? 0 : 1;
+    return good && (args->to == TO_BINARY || hd_args_write(args->output, &made)) ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
-    Args args = {.verify = true};
+    Args args = {.to = N_TO, .verify = true};
     Ctx *cx = hd_ctx_new();
     int status = read_arguments(&args, cx->arena, argc, argv);
     if (status == -1) status = run(&args, cx);

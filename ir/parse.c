@@ -1,6 +1,7 @@
 // Reads the textual form of a module. Nothing is inferred or simplified: result types are taken as written and verify.c
 // checks them. An error skips to the next line, so that several are reported in one run.
 #include "ir/ir.h"
+#include "ir/base/text_kind.h"
 #include <ctype.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -433,6 +434,12 @@ static bool item(Parser *ps) {
 
 Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
     int errors = cx->diags.errors;
+    size_t at;
+    const char *wrong = hd_text_wrong(text, len, TEXT_IR, &at);
+    if (wrong) {
+        hd_error(cx, (Span){base + (uint32_t)at, base + (uint32_t)at}, "%s", wrong);
+        return NULL;
+    }
     Parser *ps = HD_NEW(cx->arena, Parser);
     *ps = (Parser){
         .cx = cx, .m = hd_module_new(cx, STAGE_TENSOR), .text = text, .p = text, .end = text + len, .base = base};
