@@ -71,7 +71,18 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
 } HdGemm;
 enum { HD_EPI_NONE, HD_EPI_BIAS }; // bias: n values of d's dtype
 
-typedef struct { unsigned gx, gy, gz, block, shared; } HdGrid;   // threads of a block; dynamic shared memory
+typedef struct {
+    unsigned gx, gy, gz, block, shared; // blocks; threads of a block; its dynamic shared memory
+    unsigned cluster[3];                // blocks of a cluster, as the grid counts them; 0: there are none
+} HdGrid;
+
+// An argument of a kernel: a word (an address, or a narrower value in its low bytes), or `bytes` at `data`, as a tensor
+// map is.
+typedef struct {
+    uint64_t word;
+    const void *data;
+    size_t bytes;
+} HdArg;
 
 typedef struct { // attention over [batch, seq, heads*size] with row strides in elements; forward and backward are two
                  // descriptors
@@ -238,8 +249,7 @@ void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void
 
 // --- called by generated programs, target cuda. Failures are remembered and returned by the backend's next function.
 uint64_t hd_device(HdExec *x, int64_t offset); // device address
-void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n,
-                    const uint64_t *args); // 8 bytes an argument; narrower ones in the low bytes
+void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const HdArg *args);
 void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
                   uint64_t workspace);
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,

@@ -39,10 +39,12 @@ const char *hd_cuda_name(Emit *e, const char *base, const char *content);
 const char *hd_cuda_template(Emit *e, const char *name, const char *defines);
 void hd_cuda_finish(Emit *e); // groups the pieces into translation units
 
-// A launch statement; `args` are the kernel's arguments as C expressions of uint64_t.
+// A launch statement; `args` are the kernel's arguments: C expressions of uint64_t, or "{.data = ..., .bytes = ...}".
 typedef VEC(const char *) CudaArgs;
-void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared,
-                        const CudaArgs *args);
+typedef struct {
+    unsigned gx, gy, gz, block, shared, cluster[3];
+} CudaGrid; // HdGrid
+void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, const CudaArgs *args);
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 
 // --- emitters of library ops (library.c, optimizer.c, ranks.c, attention.c)

@@ -10,7 +10,7 @@ static void launch(Emit *e, const Op *o, const char *kernel, const char *text, i
     CudaArgs args = {0};
     for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
     int at = hd_cuda_kernel(e, kernel, text, (int)shared, false);
-    hd_cuda_put_launch(e, o, at, (unsigned[]){(unsigned)gx, (unsigned)gy, 1}, block, shared, &args);
+    hd_cuda_put_launch(e, o, at, &(CudaGrid){(unsigned)gx, (unsigned)gy, 1, block, shared, {0}}, &args);
 }
 #define LAUNCH(e, o, kernel, text, gx, gy, block, shared, ...)                                                         \
     launch(e, o, kernel, text, gx, gy, block, shared, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),   \

@@ -129,13 +129,16 @@ const char *hd_cuda_device(Emit *e, int64_t offset) {
     return hd_sprintf(e->a, "hd_device(x, 0x%llx)", (unsigned long long)offset);
 }
 
-void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const unsigned grid[3], unsigned block, unsigned shared,
-                        const CudaArgs *args) {
+void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, const CudaArgs *args) {
     Out t = hd_out(e->a);
-    hd_printf(&t, "hd_cuda_launch(x, %d, %d, (HdGrid){%u, %u, %u, %u, %u}, %d, (const uint64_t[]){",
-              hd_emit_stream(e, o), kernel, grid[0], grid[1], grid[2], block, shared, args->n);
-    for (int i = 0; i < args->n; i++) hd_printf(&t, "%s%s", i ? ", " : "", args->at[i]);
-    hd_printf(&t, "}); // %s", e->kernels.at[kernel].name);
+    const unsigned *c = grid->cluster;
+    hd_printf(&t, "hd_cuda_launch(x, %d, %d, (HdGrid){%u, %u, %u, %u, %u", hd_emit_stream(e, o), kernel, grid->gx,
+              grid->gy, grid->gz, grid->block, grid->shared);
+    if (c[0]) hd_printf(&t, ", {%u, %u, %u}", c[0], c[1], c[2]);
+    hd_printf(&t, "}, %d, (const HdArg[]){ ", args->n);
+    for (int i = 0; i < args->n; i++)
+        hd_printf(&t, *args->at[i] == '{' ? "%s%s" : "%s{%s}", i ? ", " : "", args->at[i]);
+    hd_printf(&t, " }); // %s", e->kernels.at[kernel].name);
     if (o->loc.path) hd_printf(&t, " of %s", o->loc.path);
     if (o->loc.file) hd_printf(&t, " %s:%d", o->loc.file, o->loc.line);
     hd_emit_line(e, NULL, "%s", t.text);

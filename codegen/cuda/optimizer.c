@@ -8,8 +8,8 @@ static void launch(Emit *e, const Op *o, const char *kernel, const char *text, i
                    const char *const *arg) {
     CudaArgs args = {0};
     for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
-    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, 0, false), (unsigned[]){(unsigned)(gx > 0 ? gx : 1), 1, 1},
-                       block, 0, &args);
+    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, 0, false),
+                       &(CudaGrid){(unsigned)(gx > 0 ? gx : 1), 1, 1, block, 0, {0}}, &args);
 }
 #define LAUNCH(e, o, kernel, text, gx, block, ...)                                                                     \
     launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),               \

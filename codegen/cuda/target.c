@@ -47,7 +47,7 @@ static void put_kernel(Emit *e, const Op *o) {
             hd_push(e->a, &args, hd_cuda_device(e, at));
         }
         int kernel = hd_cuda_kernel(e, l->name, l->text, (int)l->shared, false);
-        hd_cuda_put_launch(e, o, kernel, (unsigned[]){l->gx, l->gy, l->gz}, l->block, l->shared, &args);
+        hd_cuda_put_launch(e, o, kernel, &(CudaGrid){l->gx, l->gy, l->gz, l->block, l->shared, {0}}, &args);
     }
 }
 

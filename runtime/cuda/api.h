@@ -17,6 +17,19 @@ typedef struct CuGraphExecState *CuGraphExec;
 typedef struct CuGraphNodeState *CuGraphNode;
 typedef struct CuModuleState *CuModule;
 typedef struct CuFunctionState *CuFunction;
+typedef struct {
+    int id;
+    unsigned unused;
+    struct {
+        unsigned x, y, z, pad[13];
+    } cluster;
+} CuLaunchAttribute;
+typedef struct {
+    unsigned gx, gy, gz, bx, by, bz, shared;
+    CuStream stream;
+    CuLaunchAttribute *attributes;
+    unsigned n_attributes;
+} CuLaunch;
 typedef int NvResult;
 typedef struct NvProgramState *NvProgram;
 typedef int LtStatus, LtCompute, LtType, LtDescAttribute, LtLayoutAttribute, LtPreferenceAttribute, LtConfigAttribute;

@@ -174,10 +174,12 @@ void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, 
                        uint64_t lse, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
-    const uint64_t args[] = {q, k, v, o, lse};
     if (!s) return;
-    if (s->plan) execute(x, stream, t, s, args, workspace);
-    else hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], 5, args);
+    if (s->plan)
+        execute(x, stream, t, s, (const uint64_t[]){q, k, v, o, lse}, workspace);
+    else
+        hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], 5,
+                       (const HdArg[]){{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}});
 }
 
 void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
@@ -185,7 +187,8 @@ void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_
                             uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
-    const uint64_t args[] = {dout, q, k, v, o, lse, dq, dk, dv, workspace};
+    const HdArg args[] = {{.word = dout}, {.word = q},  {.word = k},  {.word = v},  {.word = o},
+                          {.word = lse},  {.word = dq}, {.word = dk}, {.word = dv}, {.word = workspace}};
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, k, v, o, lse, dout, dq, dk, dv, workspace};
     if (!s) return;
     if (s->plan) execute(x, stream, t, s, pointers, workspace + (uint64_t)sum_bytes(t));

@@ -311,27 +311,46 @@ static bool cuda_write_profile(HdExec *h, const char *path) {
 
 uint64_t hd_device(HdExec *h, int64_t offset) { return ((HdCuda *)h)->arena + (CuPtr)offset; }
 
-void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const uint64_t *args) {
+// Where the arguments are, or false where they are not what the kernel takes.
+static bool gather_args(HdCuda *x, int kernel, int n, const HdArg *args, void **at) {
+    const char *name = x->head.program->kernels[kernel].name;
+    const HdParams *want = &x->modules.params[kernel];
+    if (n > HD_MAX_ARGS)
+        return hd_cuda_fail(x, "kernel %s has %d arguments; the limit is %d", name, n, HD_MAX_ARGS), false;
+    if (want->n >= 0 && want->n != n)
+        return hd_cuda_fail(x, "kernel %s takes %d arguments, the program gives %d", name, want->n, n), false;
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = args[i].data ? args[i].bytes : sizeof args[i].word;
+        if (want->n >= 0 && (args[i].data ? want->bytes[i] != bytes : want->bytes[i] > bytes))
+            return hd_cuda_fail(x, "argument %d of kernel %s has %d bytes, the program gives %zu", i, name,
+                                want->bytes[i], bytes),
+                   false;
+        at[i] = (void *)(uintptr_t)(args[i].data ? args[i].data : &args[i].word);
+    }
+    return true;
+}
+
+void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const HdArg *args) {
     HdCuda *x = (HdCuda *)h;
-    enum { MAX_ARGS = 512 };
-    void *pointers[MAX_ARGS];
-    if (x->failed) return;
-    const HdKernel *k = &x->head.program->kernels[kernel];
-    if (n > MAX_ARGS) {
-        hd_cuda_fail(x, "kernel %s has %d arguments; the limit is %d", k->name, n, MAX_ARGS);
-        return;
-    }
-    int expected = x->modules.n_params[kernel];
-    if (expected >= 0 && expected != n) {
-        hd_cuda_fail(x, "kernel %s takes %d arguments, the program gives %d", k->name, expected, n);
-        return;
-    }
-    for (int i = 0; i < n; i++) pointers[i] = (void *)(uintptr_t)&args[i];
-    CuResult r = x->api.cuLaunchKernel(x->modules.functions[kernel], grid.gx, grid.gy, grid.gz, grid.block, 1, 1,
-                                       grid.shared, x->streams[stream], pointers, NULL);
+    void *at[HD_MAX_ARGS];
+    if (x->failed || !gather_args(x, kernel, n, args, at)) return;
+    const unsigned *c = grid.cluster;
+    CuLaunchAttribute cluster = {.id = HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .cluster = {c[0], c[1], c[2], {0}}};
+    const CuLaunch launch = {.gx = grid.gx,
+                             .gy = grid.gy,
+                             .gz = grid.gz,
+                             .bx = grid.block,
+                             .by = 1,
+                             .bz = 1,
+                             .shared = grid.shared,
+                             .stream = x->streams[stream],
+                             .attributes = &cluster,
+                             .n_attributes = c[0] ? 1 : 0};
+    CuResult r = x->api.cuLaunchKernelEx(&launch, x->modules.functions[kernel], at, NULL);
     if (r != HD_CUDA_SUCCESS)
-        hd_cuda_fail(x, "kernel %s of (%u, %u, %u) blocks of %u threads with %u bytes of shared memory: %s", k->name,
-                     grid.gx, grid.gy, grid.gz, grid.block, grid.shared, hd_cuda_error(&x->api, r));
+        hd_cuda_fail(x, "kernel %s of (%u, %u, %u) blocks of %u threads with %u bytes of shared memory%s: %s",
+                     x->head.program->kernels[kernel].name, grid.gx, grid.gy, grid.gz, grid.block, grid.shared,
+                     c[0] ? " in clusters" : "", hd_cuda_error(&x->api, r));
 }
 
 void hd_cuda_zero(HdExec *h, int stream, uint64_t d, size_t bytes) {

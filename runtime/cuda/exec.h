@@ -14,11 +14,17 @@ enum {
     HD_POST_BYTES = 4096,
 };
 
+typedef struct { // what a kernel takes: a launch with less would make the driver read past its arguments
+    int n;       // -1: the driver is too old to tell
+    unsigned short *bytes;
+} HdParams;
+enum { HD_MAX_ARGS = 512 };
+
 typedef struct { // kernels compiled from the program's sources
     int n_modules;
     CuModule *modules;
     CuFunction *functions; // one a kernel
-    int *n_params;         // how many parameters each has; -1: the driver is too old to tell
+    HdParams *params;
 } HdModules;
 
 typedef struct HdCompile HdCompile; // a running compilation of all sources

@@ -139,14 +139,14 @@ HdCompile *hd_compile_start(HdCuda *x) {
     return c;
 }
 
-// A launch with too few arguments would make the driver read past them, so the count is checked at each. -1: unknown.
-static int count_params(const HdCudaApi *api, CuFunction f) {
+static HdParams params_of(const HdCudaApi *api, CuFunction f) {
     size_t offset, bytes;
-    enum { TOO_MANY = 4096 };
-    int n = 0;
-    if (!api->cuFuncGetParamInfo) return -1;
-    while (n < TOO_MANY && api->cuFuncGetParamInfo(f, (size_t)n, &offset, &bytes) == HD_CUDA_SUCCESS) n++;
-    return n < TOO_MANY ? n : -1;
+    HdParams p = {.n = 0, .bytes = calloc(HD_MAX_ARGS, sizeof *p.bytes)};
+    if (!api->cuFuncGetParamInfo || !p.bytes) p.n = HD_MAX_ARGS;
+    while (p.n < HD_MAX_ARGS && api->cuFuncGetParamInfo(f, (size_t)p.n, &offset, &bytes) == HD_CUDA_SUCCESS)
+        p.bytes[p.n++] = (unsigned short)bytes;
+    if (p.n == HD_MAX_ARGS) p.n = -1;
+    return p;
 }
 
 static bool load_kernels(HdCuda *x, HdCompile *c) {
@@ -154,8 +154,8 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
     const HdCudaApi *api = &x->api;
     x->modules.modules = calloc((size_t)p->n_sources + 1, sizeof *x->modules.modules);
     x->modules.functions = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.functions);
-    x->modules.n_params = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.n_params);
-    if (!x->modules.modules || !x->modules.functions || !x->modules.n_params)
+    x->modules.params = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.params);
+    if (!x->modules.modules || !x->modules.functions || !x->modules.params)
         return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_sources; i++) {
         CuResult r = api->cuModuleLoadData(&x->modules.modules[i], c->units[i].cubin);
@@ -194,7 +194,7 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
                     fixed + k->shared_bytes, local, local ? " (spills)" : "");
         }
         x->modules.functions[i] = f;
-        x->modules.n_params[i] = count_params(api, f);
+        x->modules.params[i] = params_of(api, f);
     }
     return true;
 }
@@ -234,6 +234,7 @@ void hd_modules_close(HdCuda *x) {
     for (int i = 0; i < x->modules.n_modules; i++) x->api.cuModuleUnload(x->modules.modules[i]);
     free(x->modules.modules);
     free(x->modules.functions);
-    free(x->modules.n_params);
+    for (int i = 0; x->modules.params && i < x->head.program->n_kernels; i++) free(x->modules.params[i].bytes);
+    free(x->modules.params);
     memset(&x->modules, 0, sizeof x->modules);
 }

@@ -20,17 +20,17 @@ static int failures;
 
 // --- a small program: a counter at 0, three streams, two kernels with a meaning
 enum { COUNTER = 0, SPARE = 256, DATA = 4096, ARENA = 16 << 20 };
-static const HdSource sources[] = {{"k.cu", "bump twice"}, {"other.cu", "other"}};
-static const HdKernel kernels[] = {{"bump", 0, 0}, {"twice", 0, 0}, {"other", 1, 1000}};
+static const HdSource sources[] = {{"k.cu", "bump twice tiled/3:8:128:4"}, {"other.cu", "other"}};
+static const HdKernel kernels[] = {{"bump", 0, 0}, {"twice", 0, 0}, {"other", 1, 1000}, {"tiled", 0, 200000}};
 static const char *const streams[] = {"compute", "side", "third"};
 static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20},
                                    {"record", "compute", "", "", 0, 0},
                                    {"wait", "side", "", "", 0, 0},
                                    {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6}};
-static const HdGrid one = {1, 1, 1, 32, 0};
+static const HdGrid one = {1, 1, 1, 32, 0, {0}};
 
 static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another stream
-    uint64_t at = hd_device(x, COUNTER);
+    const HdArg at = {.word = hd_device(x, COUNTER)};
     static const HdFunc *self;
     extern const HdFunc test_funcs[];
     self = &test_funcs[0];
@@ -46,21 +46,30 @@ static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another 
 
 static void
 update(HdExec *x) { // waits for an event of the function before; its side stream is joined by the barrier only
-    uint64_t at = hd_device(x, COUNTER);
+    const HdArg at = {.word = hd_device(x, COUNTER)};
     hd_cuda_wait(x, 2, 0);
     hd_cuda_launch(x, 2, 0, one, 1, &at);
 }
 
 static void big_launch(HdExec *x) {
-    uint64_t at = hd_device(x, SPARE);
+    const HdArg at = {.word = hd_device(x, SPARE)};
     extern const HdFunc test_funcs[];
     hd_action(x, &test_funcs[2], 3);
-    hd_cuda_launch(x, 0, 2, (HdGrid){1, 1, 1, 32, 2000}, 1, &at); // more shared memory than declared
+    hd_cuda_launch(x, 0, 2, (HdGrid){1, 1, 1, 32, 2000, {0}}, 1, &at); // more shared memory than declared
+}
+
+// What a kernel with tensor maps takes: 128 bytes by value, blocks in clusters, much shared memory.
+static size_t tiled_bytes = 128;
+static void tiled(HdExec *x) {
+    static const _Alignas(64) unsigned char map[128] = {[0] = 1, [127] = 2};
+    const HdArg args[] = {{.word = hd_device(x, SPARE)}, {.data = map, .bytes = tiled_bytes}, {.word = 7}};
+    hd_cuda_launch(x, 0, 3, (HdGrid){4, 2, 1, 128, 200000, {2, 1, 1}}, 3, args);
 }
 
 const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 4, .actions = actions},
                              {.name = "update", .run = update, .graph = true},
-                             {.name = "wrong", .run = big_launch, .n_actions = 4, .actions = actions}};
+                             {.name = "wrong", .run = big_launch, .n_actions = 4, .actions = actions},
+                             {.name = "tiled", .run = tiled, .graph = true}};
 
 static HdProgram program(void) {
     return (HdProgram){.model = "Tiny",
@@ -74,11 +83,11 @@ static HdProgram program(void) {
                        .loss = -1,
                        .norm = -1,
                        .step = -1,
-                       .n_funcs = 3,
+                       .n_funcs = 4,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,
                        .n_sources = 2,
-                       .n_kernels = 3,
+                       .n_kernels = 4,
                        .sources = sources,
                        .kernels = kernels,
                        .n_streams = 3,
@@ -115,6 +124,22 @@ static int counter(HdExec *x) {
     int v = -1;
     CHECK(b->read(x, COUNTER, &v, sizeof v));
     return v;
+}
+
+static void launches_carry_anything(void) {
+    HdProgram p = program();
+    HdExec *x = opened(&p, true);
+    tiled_bytes = 128;
+    CHECK(b->run(x, &test_funcs[3]) && b->run(x, &test_funcs[3]) && b->sync(x));
+    CHECK(count_in_log(
+              "tiled: 4 x 2 blocks of 128, clusters of 2 x 1 x 1, 200000 shared, arguments 8 128 4, map 1 2, then 7") ==
+          1); // at its capture
+    CHECK(count_in_log("kernel tiled runs") == 2);
+    b->close(x);
+    x = opened(&p, false);
+    tiled_bytes = 64;
+    CHECK(!b->run(x, &test_funcs[3]) && failed_with("argument 1 of kernel tiled has 128 bytes, the program gives 64"));
+    b->close(x);
 }
 
 static void graphs_replay(void) {
@@ -340,7 +365,7 @@ static void open_fails_clearly(void) {
     p.sources = bad;
     no_open(NULL, NULL, &p, "cannot compile bad.cu: NVRTC_ERROR_COMPILATION\nk.cu(1): error: this is the log");
     p.sources = sources;
-    HdKernel absent[] = {{"bump", 0, 0}, {"absent", 0, 0}, {"other", 1, 1000}};
+    HdKernel absent[] = {{"bump", 0, 0}, {"absent", 0, 0}, {"other", 1, 1000}, {"tiled", 0, 200000}};
     p.kernels = absent;
     no_open(NULL, NULL, &p, "kernel absent is not in k.cu");
     absent[1] = (HdKernel){"twice", 0, 300000};
@@ -358,7 +383,7 @@ static void run_fails_clearly(void) {
     setenv("FAKE_CUDA_FAIL", "cuGraphLaunch:1", 1);
     CHECK(!b->run(x, &test_funcs[0]) && failed_with("micro_only: cannot launch the graph: CUDA_ERROR_INJECTED"));
     b->close(x);
-    HdSource picky[] = {{"k.cu", "bump/2 twice"}, {"other.cu", "other"}};
+    HdSource picky[] = {{"k.cu", "bump/2 twice tiled"}, {"other.cu", "other"}};
     p.sources = picky;
     x = opened(&p, false);
     CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream "
@@ -371,7 +396,7 @@ static void run_fails_clearly(void) {
 }
 
 static void failed_captures_run_directly(void) {
-    static const char *const cases[] = {"cuStreamBeginCapture:1", "cuLaunchKernel:2", "cuGraphInstantiateWithFlags:1",
+    static const char *const cases[] = {"cuStreamBeginCapture:1", "cuLaunchKernelEx:2", "cuGraphInstantiateWithFlags:1",
                                         "cuGraphUpload:1"};
     HdProgram p = program();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -507,7 +532,8 @@ int main(int argc, char **argv) {
     setenv("FAKE_CUDA_LOG", log_path, 1);
     setenv("HEDDLE_CACHE", cache_path, 1);
     static const struct { const char *name; void (*run)(void);
-    } scenarios[] = {{"graphs_replay", graphs_replay},
+    } scenarios[] = {{"launches_carry_anything", launches_carry_anything},
+                     {"graphs_replay", graphs_replay},
                      {"direct_is_the_same", direct_is_the_same},
                      {"sync_finds_the_action", sync_finds_the_action},
                      {"copies", copies},

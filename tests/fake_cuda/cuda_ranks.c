@@ -51,7 +51,7 @@ static void micro(HdExec *x) {
     hd_cuda_all_gather(x, 1, 0, HD_F32, hd_device(x, SUM), hd_device(x, ALL), PART);
     hd_cuda_all_gather(x, 1, 2, HD_F32, hd_device(x, SUM), hd_device(x, SECOND), PART); // a group of one rank
     hd_action(x, f, 6);
-    hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 32, 0}, 1, &at);
+    hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 32, 0, {0}}, 1, &(HdArg){.word = at});
 }
 const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 7, .actions = actions}};
 

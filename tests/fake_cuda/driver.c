@@ -54,7 +54,7 @@ struct CuModuleState { const char *text; };
 enum { MOST_ARGS = 32 };
 struct CuFunctionState {
     char name[64];
-    int shared, params, args;
+    int shared, params, args, bytes[4]; // bytes: of the first parameters, where the source tells
     bool points[MOST_ARGS], writes[MOST_ARGS];
 }; // args: of those that mix
 struct CuContextState { int unused; };
@@ -359,7 +359,8 @@ CuResult fake_cuModuleGetFunction(CuFunction *f, CuModule m, const char *name) {
     *f = calloc(1, sizeof **f);
     snprintf((*f)->name, sizeof (*f)->name, "%s", name);
     const char *at = m->text ? strstr(m->text, name) + strlen(name) : "";
-    (*f)->params = *at == '/' ? atoi(at + 1) : -1;
+    (*f)->params = *at == '/' ? (int)strtol(at + 1, (char **)&at, 10) : -1;
+    for (int i = 0; i < 4 && *at == ':'; i++) (*f)->bytes[i] = (int)strtol(at + 1, (char **)&at, 10);
     if (m->text && number("FAKE_CUDA_MIX", 0)) read_parameters(*f, m->text);
     return 0;
 }
@@ -367,9 +368,11 @@ CuResult fake_cuFuncSetAttribute(CuFunction f, CuFuncAttribute a, int value) {
     if (a == HD_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) f->shared = value;
     return 0;
 }
-// "name/3" in a source: the kernel has three parameters; otherwise any number will do.
+// "name/3" in a source: the kernel has three parameters, "name/3:8:128:4" of so many bytes; otherwise any number will
+// do.
 CuResult fake_cuFuncGetParamInfo(CuFunction f, size_t i, size_t *offset, size_t *bytes) {
-    (void)offset, (void)bytes;
+    *offset = 0;
+    *bytes = i < 4 && f->bytes[i] ? (size_t)f->bytes[i] : 8;
     return f->params < 0 || i < (size_t)f->params ? 0 : INVALID;
 }
 CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
@@ -401,14 +404,28 @@ static void do_launch(void *d) {
         mix(l);
     }
 }
-CuResult fake_cuLaunchKernel(CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                             unsigned shared, CuStream s, void **args, void **extra) {
+// What came with a launch in a cluster, whose second argument is a block of bytes.
+static void log_cluster(const CuLaunch *c, CuFunction f, void **args) {
+    const CuLaunchAttribute *a = c->attributes;
+    const unsigned char *map = args[1];
+    fake_log("%s: %u x %u blocks of %u, clusters of %u x %u x %u, %u shared, arguments %d %d %d, map %d %d, then %d",
+             f->name, c->gx, c->gy, c->bx, a->cluster.x, a->cluster.y, a->cluster.z, c->shared, f->bytes[0],
+             f->bytes[1], f->bytes[2], map[0], map[f->bytes[1] - 1], *(int *)args[2]);
+}
+CuResult fake_cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **args, void **extra) {
     (void)extra;
-    CALL("cuLaunchKernel");
-    if ((int)shared > f->shared || !gx || !gy || !gz || !bx || !by || !bz) return INVALID;
+    CALL("cuLaunchKernelEx");
+    if ((int)c->shared > f->shared || !c->gx || !c->gy || !c->gz || !c->bx || !c->by || !c->bz) return INVALID;
+    if (c->n_attributes) {
+        const CuLaunchAttribute *a = c->attributes;
+        if (a->id != HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION || !a->cluster.x || c->gx % a->cluster.x ||
+            !a->cluster.y || c->gy % a->cluster.y || !a->cluster.z || c->gz % a->cluster.z)
+            return INVALID;
+        log_cluster(c, f, args);
+    }
     Launch l = {.f = f};
     for (int i = 0; i < (f->args ? f->args : 1); i++) memcpy(&l.arg[i], args[i], 8);
-    return fake_submit(s, do_launch, &l, sizeof l, f->name);
+    return fake_submit(c->stream, do_launch, &l, sizeof l, f->name);
 }
 
 // The real NVRTC asks the driver for this where there is one.

@@ -1,7 +1,7 @@
 // The CUDA runtime on a real GPU, without the compiler: products of every kind against plain loops, cuDNN attention
 // forward and backward against plain loops and against itself, kernels on several streams captured and not, copies. A
 // few seconds; exit 1 when something is off. Built everywhere, run by tests/gpu/run.sh.
-#include "runtime/heddle.h"
+#include "runtime/cuda/exec.h"
 #include "runtime/world/world.h"
 #include <math.h>
 #include <stdio.h>
@@ -338,15 +338,15 @@ enum { COUNTER = 0, SUM = 256 };
 static void step(HdExec *x);
 static const HdFunc funcs[] = {{.name = "micro_only", .run = step, .graph = true, .n_actions = 3, .actions = actions}};
 static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, then a product on the first
-    double half = 0.5;
-    uint64_t args[4] = {hd_device(x, COUNTER), 3, hd_device(x, SUM), 0}, at = args[0];
-    memcpy(&args[3], &half, 8);
+    const double half = 0.5;
+    const HdArg at = {.word = hd_device(x, COUNTER)};
+    const HdArg args[] = {at, {.word = 3}, {.word = hd_device(x, SUM)}, {.data = &half, .bytes = sizeof half}};
     hd_action(x, funcs, 0);
-    hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 256, 100000}, 4, args);
+    hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 256, 100000, {0}}, 4, args);
     hd_cuda_record(x, 0, 0);
     hd_cuda_wait(x, 1, 0);
     hd_action(x, funcs, 1);
-    hd_cuda_launch(x, 1, 1, (HdGrid){1, 1, 1, 1, 0}, 1, &at);
+    hd_cuda_launch(x, 1, 1, (HdGrid){1, 1, 1, 1, 0, {0}}, 1, &at);
     hd_cuda_record(x, 1, 1);
     hd_cuda_wait(x, 0, 1);
     hd_action(x, funcs, 2);
@@ -371,6 +371,46 @@ static void functions(const HdProgram *p, bool graphs, const char *profile) {
     CHECK(b->read(x, SUM, &sum, 8) && sum == 10);
     if (profile) CHECK(b->write_profile(x, profile));
     b->close(x);
+}
+
+// --- what kernels with tensor maps take: 128 bytes by value, clusters of two blocks that read each other's shared
+// memory, more than 48 KiB of it
+static const HdSource cluster_sources[] = {
+    {"pairs.cu",
+     "struct __align__(64) Map { unsigned char byte[128]; };\n"
+     "extern \"C\" __global__ void pairs(int *out, const __grid_constant__ Map map, int bias) {\n"
+     "  extern __shared__ int s[];\n"
+     "  unsigned rank, ranks, theirs, mine = (unsigned)__cvta_generic_to_shared(s + 24999); int v;\n"
+     "  asm(\"mov.u32 %0, %%cluster_ctarank;\" : \"=r\"(rank));\n"
+     "  asm(\"mov.u32 %0, %%cluster_nctarank;\" : \"=r\"(ranks));\n"
+     "  if (threadIdx.x == 0) s[24999] = map.byte[blockIdx.x] + map.byte[127 - blockIdx.x] + bias;\n"
+     "  asm volatile(\"barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\" ::: \"memory\");\n"
+     "  asm(\"mapa.shared::cluster.u32 %0, %1, %2;\" : \"=r\"(theirs) : \"r\"(mine), \"r\"(rank ^ 1));\n"
+     "  asm volatile(\"ld.shared::cluster.s32 %0, [%1];\" : \"=r\"(v) : \"r\"(theirs) : \"memory\");\n"
+     "  if (threadIdx.x == 0) out[blockIdx.x] = v * 100 + (int)(rank * 10 + ranks);\n"
+     "  asm volatile(\"barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\" ::: \"memory\"); }\n"}};
+static const HdKernel cluster_kernels[] = {{"pairs", 0, 100000}};
+static _Alignas(64) unsigned char map[128];
+static void pairs(HdExec *x) {
+    const HdArg args[] = {{.word = hd_device(x, SUM)}, {.data = map, .bytes = sizeof map}, {.word = 7}};
+    hd_cuda_launch(x, 0, 0, (HdGrid){6, 1, 1, 64, 100000, {2, 1, 1}}, 3, args);
+}
+static const HdFunc cluster_funcs[] = {{.name = "micro_only", .run = pairs, .graph = true}};
+
+static void clusters(HdProgram p, bool graphs) {
+    p.sources = cluster_sources;
+    p.kernels = cluster_kernels;
+    p.funcs = cluster_funcs;
+    p.n_sources = p.n_kernels = 1;
+    p.n_gemms = 0;
+    for (int i = 0; i < 128; i++) map[i] = (unsigned char)(i * 7 + 1);
+    HdExec *x = b->open(&p, hd_world_alone(), graphs, NULL);
+    CHECK(x);
+    int got[6];
+    CHECK(x && b->run(x, cluster_funcs) && b->read(x, SUM, got, sizeof got));
+    for (int i = 0; i < 6 && !failures; i++)
+        CHECK(got[i] == (map[i ^ 1] + map[127 - (i ^ 1)] + 7) * 100 + i % 2 * 10 + 2);
+    if (x) b->close(x);
 }
 
 static void add_gemms(void) {
@@ -423,6 +463,11 @@ int main(int argc, char **argv) {
     printf("%s kernels, streams, graphs, copies\n", failures ? "FAIL" : "ok  ");
     HdExec *x = b->open(&p, hd_world_alone(), true, NULL);
     CHECK(x);
+    if (x && ((HdCuda *)x)->cc_major >= 9) {
+        clusters(p, true);
+        clusters(p, false);
+        printf("%s clusters, arguments of 128 bytes\n", failures ? "FAIL" : "ok  ");
+    }
     for (int i = 0; x && i < n_gemms; i++) {
         product(x, i, 0);
         if (gemms[i].epilogue == HD_EPI_NONE) product(x, i, 1);

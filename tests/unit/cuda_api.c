@@ -23,6 +23,13 @@ SAME_SIZE(DnnStatus, cudnnStatus_t);
 SAME_PLACE(LtHeuristic, workspace, cublasLtMatmulHeuristicResult_t, workspaceSize);
 SAME_PLACE(LtHeuristic, state, cublasLtMatmulHeuristicResult_t, state);
 SAME_PLACE(LtHeuristic, waves, cublasLtMatmulHeuristicResult_t, wavesCount);
+SAME_SIZE(CuLaunch, CUlaunchConfig);
+SAME_PLACE(CuLaunch, shared, CUlaunchConfig, sharedMemBytes);
+SAME_PLACE(CuLaunch, stream, CUlaunchConfig, hStream);
+SAME_PLACE(CuLaunch, attributes, CUlaunchConfig, attrs);
+SAME_PLACE(CuLaunch, n_attributes, CUlaunchConfig, numAttrs);
+SAME_SIZE(CuLaunchAttribute, CUlaunchAttribute);
+SAME_PLACE(CuLaunchAttribute, cluster, CUlaunchAttribute, value.clusterDim);
 SAME_SIZE(NcId, ncclUniqueId);
 SAME_SIZE(NcResult, ncclResult_t);
 SAME_PLACE(NcConfig, magic, ncclConfig_t, magic);
@@ -59,6 +66,7 @@ SAME_PLACE(CuMemOp, wait.flags, CUstreamBatchMemOpParams, waitValue.flags);
 #define CuHostFn CUhostFn
 #define CuMemOp CUstreamBatchMemOpParams
 #define CuFunction CUfunction
+#define CuLaunch CUlaunchConfig
 #define RtStream cudaStream_t
 #define NvResult nvrtcResult
 #define NvProgram nvrtcProgram
