@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include "codegen/emit.h"
 #include "ir/cost.h"
+#include "ir/mesh.h"
 #include "ir/base/ints.h"
 #include <ctype.h>
 #include <xxhash.h>
@@ -246,22 +247,26 @@ static int bucket_index(const Emit *e, const char *name) {
 }
 
 static int put_comms(Emit *e) {
-    static const struct {
-        const char *word, *text;
-    } overs[] = {{"shard", "HD_OVER_SHARD"}, {"replicate", "HD_OVER_REPLICATE"}, {"world", "HD_OVER_WORLD"}};
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind != SYM_COMM) continue;
-        const char *over = overs[2].text, *on = hd_word(&s->attrs, A_ON, "compute");
-        for (size_t i = 0; i < sizeof overs / sizeof *overs; i++)
-            if (!strcmp(overs[i].word, hd_word(&s->attrs, A_OVER, ""))) over = overs[i].text;
-        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, over, ranks, stream\n");
+        const char *on = hd_word(&s->attrs, A_ON, "compute");
+        Axes over = hd_axes(&s->attrs, A_OVER);
+        if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream\n");
         hd_puts(e->c, "    {");
         hd_emit_string(e->c, s->name, "");
-        hd_printf(e->c, ", %s, %lld, %d},\n", over, ll(hd_int(&s->attrs, A_RANKS, 1)), hd_emit_stream_index(e, on));
+        hd_printf(e->c, ", %u, %d}, // over %s\n", over, hd_emit_stream_index(e, on), hd_axes_text(e->a, over));
     }
     if (n) hd_puts(e->c, "};\n\n");
     return n;
+}
+
+static void put_axes(Emit *e) {
+    Mesh mesh = hd_mesh(e->m);
+    hd_puts(e->c, "static const HdAxis axes[] = { // name, ranks, splits parameters\n");
+    for (int a = 0; a < N_AXES; a++)
+        hd_printf(e->c, "    {\"%s\", %lld, %s},\n", hd_axis_name(a), ll(mesh.size[a]), yes(HD_SPLIT_AXES >> a & 1));
+    hd_puts(e->c, "};\n\n");
 }
 
 static void put_param(Emit *e, const Symbol *p) {
@@ -398,8 +403,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
               ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,
               ll(setting_int(e, A_SEED, 1)));
-    hd_printf(o, "    .shard = %lld, .replicate = %lld,\n", ll(setting_int(e, A_SHARD, 1)),
-              ll(setting_int(e, A_REPLICATE, 1)));
+    hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
@@ -417,6 +421,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
 void hd_program_main(Emit *e) {
     put_funcs(e);
     int n_params = put_params(e);
+    put_axes(e);
     int n_buckets = put_buckets(e), n_comms = put_comms(e);
     put_program(e, n_params, n_buckets, n_comms);
     hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\nint main(int argc, char **argv) {\n");

@@ -30,7 +30,11 @@ const char hd_prelude[] =
     "  optimizer adamw { lr = constant(3e-4); betas = 0.9, 0.95; eps = 1e-8; weight_decay = 0.1; }\n"
     "}\n"
     "schedule defaults {\n"
-    "  mesh { shard = 1; replicate = 1; }\n"
+    "  mesh { "
+#define AXIS(id, name, rule, doc) name " = 1; "
+#include "ir/axes.def"
+#undef AXIS
+    "}\n"
     "  fsdp none { unit none; prefetch = 1; live_grads = 2; }\n"
     "  recompute none;\n"
     "  offload none { fraction = 1.0; }\n"

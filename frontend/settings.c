@@ -2,6 +2,7 @@
 // --set options; a later layer replaces what an earlier one said. settings.def knows every setting; what it cannot
 // execute yet is refused by name.
 #include "frontend/sema.h"
+#include "ir/mesh.h"
 
 typedef enum { KIND_INT, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
 static const struct Row {
@@ -304,16 +305,23 @@ static bool ready(Front *f, const struct Row *row, const Setting *s) {
     return false;
 }
 
-enum { MAX_RANKS = 65536 };
+static Mesh mesh_of(const Settings *set) { // the rows of the axes are one after another, in their order
+    Mesh mesh;
+    for (int a = 0; a < N_AXES; a++) mesh.size[a] = set->at[row_of(A_MESH) + a].v.i;
+    return mesh;
+}
 
 static bool check_mesh(Front *f, const Settings *set) {
-    const Setting *shard = &set->at[row_of(A_SHARD)], *replicate = &set->at[row_of(A_REPLICATE)];
-    int64_t ranks = shard->v.i * replicate->v.i;
-    if (ranks <= MAX_RANKS) return true;
-    hd_front_error(
-        f, replicate->layer > shard->layer || replicate->span.lo > shard->span.lo ? replicate->span : shard->span,
-        "a mesh of %lld x %lld is %lld ranks; at most %d can run", (long long)shard->v.i, (long long)replicate->v.i,
-        (long long)ranks, MAX_RANKS);
+    const Setting *axes = &set->at[row_of(A_MESH)], *last = axes; // last: given
+    Mesh mesh = mesh_of(set);
+    double ranks = 1;
+    for (int a = 0; a < N_AXES; a++) {
+        ranks *= (double)mesh.size[a];
+        if (axes[a].layer > last->layer || axes[a].span.lo > last->span.lo) last = &axes[a];
+    }
+    if (ranks <= HD_MAX_RANKS) return true;
+    hd_front_error(f, last->span, "a mesh of %s is %.0f ranks; at most %d can run",
+                   hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
     return false;
 }
 
@@ -365,12 +373,16 @@ static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Path
 
 void hd_settings_emit(Front *f) {
     Attrs *train = &hd_config(f->module, "train")->attrs, *schedule = &hd_config(f->module, "schedule")->attrs;
+    Mesh mesh = mesh_of(f->settings);
+    hd_set_mesh(f->cx, schedule, &mesh);
     for (int k = 0; k < N_ROWS; k++) {
         const struct Row *row = &rows[k];
         const Setting *s = &f->settings->at[k];
         Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
         switch (row->kind) {
-        case KIND_INT: hd_set_int(f->cx, attrs, row->attr, s->v.i); break;
+        case KIND_INT:
+            if (row->attr != A_MESH) hd_set_int(f->cx, attrs, row->attr, s->v.i);
+            break;
         case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
         case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;
         case KIND_PATHS: emit_paths(f, attrs, row, &s->paths); break;

@@ -1,6 +1,7 @@
 // The type rules of ops on storage and of collectives: what they name must be there, be of the right kind and be large
 // enough.
 #include "ir/type_rules.h"
+#include "ir/mesh.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
     const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, a, ""));
@@ -89,8 +90,9 @@ static const char *collective(Rule *r, AttrId part_at, AttrId whole_at) {
                  *whole = hd_rule_symbol(r, whole_at, SYM_BUFFER);
     if (!comm) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
     if (!part || !whole) WRONG("no buffer @%s", hd_word(&r->o->attrs, part ? whole_at : part_at, ""));
-    int64_t ranks = hd_int(&comm->attrs, A_RANKS, 0);
-    if (part->type->dtype != whole->type->dtype || ranks < 1 || hd_type_count(whole->type) % ranks ||
+    Mesh mesh = hd_mesh(r->o->func->module);
+    int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&comm->attrs, A_OVER));
+    if (part->type->dtype != whole->type->dtype || hd_type_count(whole->type) % ranks ||
         hd_type_count(whole->type) / ranks != hd_type_count(part->type))
         WRONG("@%s : %s on each of %lld ranks does not make @%s : %s", part->name, TEXT(part->type), (long long)ranks,
               whole->name, TEXT(whole->type));

@@ -1,6 +1,6 @@
 // The generic verifier: what ops.def and symbols.def promise, checked on every op. Errors stand at the op's text where
 // it was parsed, else they name the function and print the op.
-#include "ir/ir.h"
+#include "ir/mesh.h"
 #include <string.h>
 
 typedef struct { const Module *m; const Func *f; Arena *scratch; } Verifier;
@@ -133,6 +133,7 @@ bool hd_verify(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next)
         if ((s->kind == SYM_PARAM || s->kind == SYM_BUCKET || s->kind == SYM_BUFFER) && !s->type)
             hd_error(cx, s->span, "%s @%s needs a type", hd_symbol_keyword(s->kind), s->name);
+    hd_mesh_check(m);
     if (cx->diags.errors == errors)
         for (const Func *f = m->funcs; f; f = f->next) {
             v.f = f;

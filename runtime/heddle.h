@@ -39,8 +39,8 @@ typedef struct { // a parameter, in canonical order
     int64_t at; // its first element there
 } HdParam;
 
-typedef struct { const char *name; int over, ranks, stream; } HdComm; // a group of ranks with collectives of its own
-enum { HD_OVER_SHARD, HD_OVER_REPLICATE, HD_OVER_WORLD };
+typedef struct { const char *name; int ranks; bool splits; } HdAxis; // splits: parameters are dealt out over it
+typedef struct { const char *name; unsigned over; int stream; } HdComm; // of the groups over a set of axes (mesh.h)
 
 typedef struct { // one line of the plan, for profiles, errors and traces
     const char *op, *stream, *path, *where; // "gemm", "compute", "blocks.3.mlp", "gpt2.hd:14"
@@ -120,8 +120,8 @@ typedef struct {
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half
     int64_t seed;                       // train.seed: what --seed replaces
-    int shard, replicate;               // the mesh; the run has shard * replicate ranks
-    int n_comms;
+    int n_axes, n_comms;
+    const HdAxis *axes;                 // of the mesh, the innermost first; those that split before the others
     const HdComm *comms;
     int n_buckets;
     const HdBucket *buckets;
@@ -174,7 +174,7 @@ extern const HdBackend hd_host_backend, hd_cuda_backend;
 struct HdExec {
     const HdProgram *program;
     struct HdWorld *world;
-    int shard_index; // this rank's number in its shard group: world->rank % program->shard
+    int shard_index; // this rank's number among those that share a copy of the parameters
     char *base;                                              // the device arena; host only
     void (*on_action)(HdExec *x, const HdFunc *f,
                       int index); // NULL unless profiling: the action `index` of f is issued next

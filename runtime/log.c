@@ -1,5 +1,6 @@
 // Progress for people, JSON lines for programs, the digest for cmp.
 #include "runtime/log.h"
+#include "runtime/mesh.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>

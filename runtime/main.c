@@ -1,4 +1,5 @@
 // hd_main: the command line of every compiled program, and the ranks it starts: one alone, threads, or processes.
+#include "runtime/mesh.h"
 #include "runtime/world/launch.h"
 #include "runtime/run.h"
 #include <errno.h>

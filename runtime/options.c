@@ -1,5 +1,6 @@
 // Command line of a compiled program. One row per option; the help text is made from the rows.
 #include "runtime/options.h"
+#include "runtime/mesh.h"
 #include "version.h"
 #include <errno.h>
 #include <getopt.h>
@@ -191,8 +192,9 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
     if (combine(o, argc, argv)) return 2;
     if (o->ranks && o->ranks != hd_ranks(p)) {
-        say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { shard = %d; replicate = %d; })\n",
-            (long long)o->ranks, hd_ranks(p), hd_ranks(p) == 1 ? "" : "s", p->shard, p->replicate);
+        char mesh[HD_MESH_TEXT];
+        say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { %s; })\n", (long long)o->ranks,
+            hd_ranks(p), hd_ranks(p) == 1 ? "" : "s", hd_mesh_say(p, " = ", "; ", mesh, sizeof mesh));
         return 2;
     }
     if (o->steps < 0) o->steps = 0;

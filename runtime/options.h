@@ -11,8 +11,5 @@ typedef struct {
 
 // 0: go on; 1: done (help was printed); 2: bad usage, already said, where this rank speaks.
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o);
-static inline int hd_ranks(const HdProgram *p) {
-    return (p->shard > 1 ? p->shard : 1) * (p->replicate > 1 ? p->replicate : 1);
-} // of a run
 bool hd_paths_check(const Options *o); // false after hd_fail: an output cannot be written, or is an input as well
 #endif

@@ -6,6 +6,7 @@
 #include "runtime/data.h"
 #include "runtime/log.h"
 #include "runtime/checkpoint/state.h"
+#include "runtime/mesh.h"
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -341,10 +342,10 @@ static bool prepare(Run *r) { // before anything slow
 static void tell_start(Run *r) {
     const HdProgram *p = r->p;
     int64_t n = 0;
-    char ranks[80] = "";
+    char ranks[HD_MESH_TEXT + 40] = "", mesh[HD_MESH_TEXT];
     for (int k = 0; k < p->n_params; k++) n += p->params[k].count;
     if (r->w->ranks > 1)
-        snprintf(ranks, sizeof ranks, "%d ranks (shard %d, replicate %d) of ", r->w->ranks, p->shard, p->replicate);
+        snprintf(ranks, sizeof ranks, "%d ranks (%s) of ", r->w->ranks, hd_mesh_say(p, " ", ", ", mesh, sizeof mesh));
     hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step",
                p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
                (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(step_sequences(p) * p->seq));

@@ -24,8 +24,7 @@ void hd_eval_clear_gradients(Eval *e);
 // the inputs (a wrong type, an index outside its table).
 const char *hd_eval(Eval *e, const Func *f, const Tensor *in, Tensor *out);
 // Runs a function on n ranks in step, op by op: e[r] is the storage of rank r, in[r] and out[r] its arguments and
-// results. Rank r is number r % shard of its shard group and r / shard of its replica group, with the sizes that the
-// module's comms declare.
+// results. The ranks are numbered along the mesh of the module (ir/mesh.h).
 const char *hd_eval_ranks(Eval *const *e, int n, const Func *f, const Tensor *const *in, Tensor *const *out);
 
 // Rounds to the nearest value of a dtype, ties to even; overflow gives an infinity as the hardware does. Integers:

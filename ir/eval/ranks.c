@@ -1,21 +1,21 @@
 // What collectives mean, and the marks of storage. Ranks run in step (hd_eval_ranks), so that a collective reads what
 // every rank of its group has: nobody writes it during that op.
 #include "ir/eval/rules.h"
+#include "ir/mesh.h"
 
-typedef struct { int n, mine, first, step; } Group; // ranks first, first + step, ...; `mine`: which of them this one is
+typedef struct { Mesh mesh; Axes over; int n, mine; } Group; // `mine`: which of its n ranks this one is
 
 static bool group_of(const Eval *e, const Op *o, Group *g) {
     const Symbol *comm = hd_symbol_find(e->module, hd_word(&o->attrs, A_COMM, ""));
-    const char *over = hd_word(&comm->attrs, A_OVER, "world");
-    int n = (int)hd_int(&comm->attrs, A_RANKS, 1), all = e->ranks ? e->n_ranks : 1;
-    if (n < 1 || all % n) return false;
-    if (strcmp(over, "shard") == 0) *g = (Group){n, e->rank % n, e->rank - e->rank % n, 1};
-    else if (strcmp(over, "replicate") == 0) *g = (Group){n, e->rank / (all / n), e->rank % (all / n), all / n};
-    else *g = (Group){n, e->rank, 0, 1};
-    return strcmp(over, "world") != 0 || n == all;
+    *g = (Group){.mesh = hd_mesh(e->module), .over = hd_axes(&comm->attrs, A_OVER)};
+    g->n = (int)hd_mesh_ranks(&g->mesh, g->over);
+    g->mine = (int)hd_mesh_number(&g->mesh, g->over, e->rank);
+    return hd_mesh_ranks(&g->mesh, HD_ALL_AXES) == (e->ranks ? e->n_ranks : 1);
 }
 
-static Eval *member(Eval *e, const Group *g, int i) { return e->ranks ? e->ranks[g->first + i * g->step] : e; }
+static Eval *member(Eval *e, const Group *g, int i) {
+    return e->ranks ? e->ranks[hd_mesh_member(&g->mesh, g->over, e->rank, i)] : e;
+}
 
 static const char *wrong_group(Eval *e, const Op *o) {
     return hd_eval_wrong(e, "comm @%s does not fit a run of %d ranks", hd_word(&o->attrs, A_COMM, ""),

@@ -138,7 +138,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     Ctx *cx = s->m->cx;
     b->layout.items = b->items.at;
     b->layout.n = b->items.n;
-    if (!hd_bucket_layout(&b->layout, s->shard, s->replicate, s->cx->scratch)) {
+    if (!hd_bucket_layout(&b->layout, s->shard, s->copies, s->cx->scratch)) {
         hd_error(cx, b->items.at[0].param->span,
                  "no layout of unit %s fits %lld ranks: more than 2^58 elements, or rows whose sizes share no factors; "
                  "split the unit or use fewer ranks",
@@ -194,11 +194,11 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
 }
 
 // --- names that the runtime and the plan count on
-static const struct { const char *name, *over, *on; } comms[N_COMMS] = {
-    [COMM_GATHER] = {"comm.gather", "shard", "gather"},
-    [COMM_REDUCE] = {"comm.reduce", "shard", "reduce"},
-    [COMM_OUTER] = {"comm.outer", "replicate", "reduce_outer"},
-    [COMM_WORLD] = {"comm.world", "world", "gather"},
+static const struct { const char *name, *on; Axes over; } comms[N_COMMS] = {
+    [COMM_GATHER] = {"comm.gather", "gather", HD_SPLIT_AXES},
+    [COMM_REDUCE] = {"comm.reduce", "reduce", HD_SPLIT_AXES},
+    [COMM_OUTER] = {"comm.outer", "reduce_outer", HD_COPY_AXES},
+    [COMM_WORLD] = {"comm.world", "gather", HD_ALL_AXES},
 };
 
 bool hd_fsdp_add_state(Fsdp *s) {
@@ -228,8 +228,7 @@ Symbol *hd_fsdp_comm(Fsdp *s, Comm c) {
     Ctx *cx = s->m->cx;
     if (s->comms[c]) return s->comms[c];
     Symbol *y = s->comms[c] = hd_symbol_add(s->m, SYM_COMM, hd_intern(cx, comms[c].name), NULL);
-    hd_set_int(cx, &y->attrs, A_RANKS, c == COMM_WORLD ? s->ranks : c == COMM_OUTER ? s->replicate : s->shard);
-    hd_set_word(cx, &y->attrs, A_OVER, hd_intern(cx, comms[c].over));
+    hd_set_axes(cx, &y->attrs, A_OVER, comms[c].over);
     hd_set_word(cx, &y->attrs, A_ON, hd_intern(cx, comms[c].on));
     return y;
 }

@@ -1,4 +1,4 @@
-// fsdp: parameters become storage, and a program of one device becomes what one of shard x replicate ranks does. Every
+// fsdp: parameters become storage, and a program of one device becomes what one rank of a mesh does. Every
 // unit gets a bucket (buckets.c); reads of parameters become views, of storage that is always there or of what is
 // gathered (windows.c); gradients become stores and reductions (gradients.c); and the functions of a step come out,
 // with the optimizer (update.c):
@@ -94,9 +94,12 @@ static bool read_strategy(Fsdp *s) {
 
 static bool read_settings(Fsdp *s) {
     Ctx *cx = s->m->cx;
-    Span mesh = hd_symbol_find(s->m, "schedule") ? hd_symbol_find(s->m, "schedule")->span : (Span){0};
-    s->shard = hd_int(s->schedule, A_SHARD, 1);
-    s->replicate = hd_int(s->schedule, A_REPLICATE, 1);
+    const Symbol *block = hd_symbol_find(s->m, "schedule");
+    Span schedule = block ? block->span : (Span){0};
+    s->mesh = hd_mesh(s->m);
+    s->shard = hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES);
+    s->copies = hd_mesh_ranks(&s->mesh, HD_COPY_AXES);
+    s->ranks = s->shard * s->copies;
     s->prefetch = hd_int(s->schedule, A_PREFETCH, 1);
     s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, 2);
     s->micro = hd_int(s->train, A_MICRO, 1);
@@ -107,17 +110,12 @@ static bool read_settings(Fsdp *s) {
         hd_error(cx, (Span){0}, "optimizer = %s: only adamw is known", optimizer);
     else if (s->micro < 1)
         hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
-    else if (s->shard < 1 || s->replicate < 1 || __builtin_mul_overflow(s->shard, s->replicate, &s->ranks) ||
-             s->ranks > INT32_MAX)
-        hd_error(cx, mesh,
-                 "a mesh of %lld x %lld ranks is none: both sizes start at 1, and there are at most 2^31 - 1 ranks",
-                 (long long)s->shard, (long long)s->replicate);
     else if (s->prefetch < 0 || s->live_grads < 1)
-        hd_error(cx, mesh,
+        hd_error(cx, schedule,
                  "prefetch = %lld, live_grads = %lld: at least 0 units are gathered ahead, and 1 gradient is live",
                  (long long)s->prefetch, (long long)s->live_grads);
     else if (!read_strategy(s))
-        hd_error(cx, mesh, "fsdp = %s: the strategies are none, zero1, zero2 and zero3",
+        hd_error(cx, schedule, "fsdp = %s: the strategies are none, zero1, zero2 and zero3",
                  hd_word(s->schedule, A_FSDP, ""));
     else
         return true;

@@ -3,6 +3,7 @@
 // fsdp.c.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
+#include "ir/mesh.h"
 #include "passes/fsdp/bucket_layout.h"
 #include "passes/pass.h"
 #include "passes/analysis/ptr_map.h"
@@ -38,7 +39,8 @@ typedef struct {
     const Attrs *train, *schedule;
     Strategy strategy;
     DType compute;
-    int64_t shard, replicate, ranks; // ranks = shard * replicate
+    Mesh mesh;
+    int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
     int64_t micro, prefetch, live_grads;
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the function at hand reduces their gradients

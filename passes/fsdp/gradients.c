@@ -140,7 +140,7 @@ static Symbol *staging(Grads *g, const FsdpBucket *b, const char *part, int64_t 
 
 // Every replica adds up its part of the shard, and all of them get the whole shard back.
 static void reduce_outer(Grads *g, Builder *at, const FsdpBucket *b) {
-    Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / g->s->replicate);
+    Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / g->s->copies);
     hd_fsdp_collective(g->s, at, OP_REDUCE_SCATTER, b->reduced, part, COMM_OUTER);
     hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, COMM_OUTER);
 }
@@ -164,7 +164,7 @@ static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
         else if (!direct) add_to_shard(g, at, b, into);
     }
     if (!g->f.last) return;
-    if (s->replicate > 1) reduce_outer(g, at, b);
+    if (s->copies > 1) reduce_outer(g, at, b);
     if (s->strategy == FSDP_NONE && b->reduced != b->grad)
         hd_fsdp_collective(s, at, OP_ALL_GATHER, b->reduced, b->grad, COMM_GATHER);
 }

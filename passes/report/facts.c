@@ -99,9 +99,9 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     const Attrs *train = hd_settings(m, "train"), *schedule = hd_settings(m, "schedule");
     Facts r = {.model_flops =
                    (double)hd_int(hd_settings(m, "model"), A_MODEL_FLOPS, 0) * (double)hd_int(train, A_MICRO, 1),
-               .shard = hd_int(schedule, A_SHARD, 1),
-               .replicate = hd_int(schedule, A_REPLICATE, 1),
+               .mesh = hd_mesh(m),
                .strategy = hd_word(schedule, A_FSDP, "none")};
+    r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
     for (const Symbol *s = m->symbols; s; s = s->next) add_symbol(&r, m, s);
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) r.kernels++;

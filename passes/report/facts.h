@@ -1,6 +1,7 @@
 // The numbers of a report, computed from the finished plan alone.
 #ifndef PASSES_REPORT_FACTS_H
 #define PASSES_REPORT_FACTS_H
+#include "ir/mesh.h"
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
 
@@ -24,7 +25,8 @@ typedef struct {
     const bool *gradient; // its values on their way into a gradient buffer, by id
     int graphs, kernels, buckets;
     int gathered_max, gradients_max; // gathered units and whole gradients of units alive at once
-    int64_t parameters, actions, padding, shard, replicate;
+    int64_t parameters, actions, padding, ranks;
+    Mesh mesh;
     const char *strategy;
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on

@@ -32,8 +32,11 @@ static void put_traffics(Out *o, const char *key, const Traffics *list) {
 
 static void put_json(const Facts *r, double seconds, Out *o) {
     hd_puts(o, "{\n");
-    put_int(o, "ranks", r->shard * r->replicate);
-    hd_printf(o, "  \"mesh\": {\"shard\": %lld, \"replicate\": %lld},\n", ll(r->shard), ll(r->replicate));
+    put_int(o, "ranks", r->ranks);
+    hd_puts(o, "  \"mesh\": {");
+    for (int i = 0; i < N_AXES; i++)
+        hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", hd_axis_name(i), ll(r->mesh.size[i]));
+    hd_puts(o, "},\n");
     put_string(o, "strategy", r->strategy);
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
@@ -168,10 +171,8 @@ static void put_communication(const Facts *r, Out *o) {
 }
 
 static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
-    int64_t ranks = r->shard * r->replicate;
-    if (ranks > 1)
-        hd_printf(o, "%lld ranks, shard %lld x replicate %lld, %s; of one rank:\n", ll(ranks), ll(r->shard),
-                  ll(r->replicate), r->strategy);
+    if (r->ranks > 1)
+        hd_printf(o, "%lld ranks, %s, %s; of one rank:\n", ll(r->ranks), hd_mesh_text(a, &r->mesh, true), r->strategy);
     hd_printf(o, "device memory  %lld bytes (%.2f GiB), lower bound %lld, gap %.2f %%; %s", ll(r->peak), gib(r->peak),
               ll(r->bound), r->peak ? 100.0 * (double)(r->peak - r->bound) / (double)r->peak : 0.0,
               r->verified ? "verified" : "NOT VERIFIED");

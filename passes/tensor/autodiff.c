@@ -7,6 +7,7 @@
 // Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own,
 // made as soon as it is known, so that a weight gradient never waits for the end of the pass.
 #include "passes/tensor/autodiff.h"
+#include "ir/mesh.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 
@@ -210,22 +211,12 @@ static bool check_parameters(const Module *m, const Func *micro, Arena *scratch)
 // A step minimises the mean over every micro-batch of every rank, so each adds its share: gradients are then summed,
 // never divided.
 static bool find_share(const Module *m, double *share) {
-    static const struct {
-        const char *block;
-        AttrId attr;
-    } factors[] = {{"train", A_MICRO}, {"schedule", A_SHARD}, {"schedule", A_REPLICATE}};
-    double count = 1;
-    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
-        int64_t n = hd_int(hd_settings(m, factors[i].block), factors[i].attr, 1);
-        if (n < 1) {
-            hd_error(m->cx, hd_symbol_find(m, factors[i].block)->span, "%s is %lld; it must be at least 1",
-                     hd_attr_info(factors[i].attr)->text, (long long)n);
-            return false;
-        }
-        count *= (double)n;
-    }
-    *share = 1.0 / count;
-    return true;
+    int64_t micro = hd_int(hd_settings(m, "train"), A_MICRO, 1);
+    Mesh mesh = hd_mesh(m);
+    *share = 1.0 / ((double)micro * (double)hd_mesh_ranks(&mesh, HD_ALL_AXES));
+    if (micro < 1)
+        hd_error(m->cx, hd_symbol_find(m, "train")->span, "micro is %lld; it must be at least 1", (long long)micro);
+    return micro >= 1;
 }
 
 Change hd_pass_autodiff(Module *m, PassCx *cx) {

@@ -58,7 +58,7 @@ static void check_state(Flow *w, int *first, const Func *start) {
 // Behind the last function of a step: every bucket is updated, and nobody is left with old weights.
 static void check_end(Flow *w) {
     PlanCheck *c = w->c;
-    bool alone = c->shard * c->replicate == 1 && strcmp(w->f->name, "update") != 0;
+    bool alone = c->ranks == 1 && strcmp(w->f->name, "update") != 0;
     for (int i = 0; i < c->n_buckets; i++) {
         const BucketParts *k = &c->buckets[i];
         const Op *updated = w->flow[i].updated;
@@ -143,7 +143,7 @@ void hd_check_contributions(PlanCheck *c) {
         if (f == update || (last && !update)) check_end(&w);
     }
     c->f = NULL;
-    if (n > 1 || (n && c->shard * c->replicate > 1)) check_written(&w);
+    if (n > 1 || (n && c->ranks > 1)) check_written(&w);
     const Func *eval = function(c, "eval");
     if (!eval) {
         bool any = false;

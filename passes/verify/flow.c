@@ -26,15 +26,6 @@ Flow hd_flow(PlanCheck *c) {
                   .left = HD_NEWN(c->a, bool, c->m->n_symbols + 1)};
 }
 
-int hd_flow_axes(const PlanCheck *c) {
-    return (c->shard > 1 ? OVER_SHARD : 0) | (c->replicate > 1 ? OVER_REPLICATE : 0);
-}
-
-const char *hd_flow_axes_text(int axes) {
-    static const char *const text[] = {"nothing", "shard", "replicate", "shard and replicate"};
-    return axes & OVER_WORLD ? "world" : text[axes];
-}
-
 BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k) {
     BucketFlow *b = &w->flow[k - w->c->buckets];
     Cell none = {.writer = -1};
@@ -43,6 +34,9 @@ BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k) {
     b->used = b->used_now = true;
     return b;
 }
+
+// A sum has been taken over these axes, and they are all that have more than one rank.
+static bool everywhere(const Flow *w, Axes taken) { return taken && !(hd_mesh_live(&w->c->mesh) & ~taken); }
 
 static int hold(Flow *w, Holding h) {
     hd_push(w->c->a, &w->holdings, h);
@@ -145,11 +139,11 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
     else if (was->kind == HOLDS_SUM && was->taken)
         hd_plan_wrong(w->c, o, o->span,
                       "contributes to elements [%lld, %lld) of @%s behind %s, which has been summed over %s already",
-                      lo, hi, s->name, by, hd_flow_axes_text(was->taken));
+                      lo, hi, s->name, by, hd_axes_text(w->c->a, was->taken));
     else if (adds && was->over)
         hd_plan_wrong(w->c, o, o->span,
                       "adds what one rank has computed to elements [%lld, %lld) of @%s, which are summed over %s", lo,
-                      hi, s->name, hd_flow_axes_text(was->over));
+                      hi, s->name, hd_axes_text(w->c->a, was->over));
     else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->by->func == w->f)
         hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s",
                       lo, hi, s->name, by);
@@ -216,7 +210,7 @@ static void add_sums(Flow *w, const Op *o, const Symbol *from, Held *h, const Sy
         else if (!said && was.over != in.over) {
             hd_plan_wrong(w->c, o, o->span,
                           "adds elements [%lld, %lld) of @%s, summed over %s, to those of @%s, summed over %s", lo, hi,
-                          from->name, hd_flow_axes_text(in.over), to->name, hd_flow_axes_text(was.over));
+                          from->name, hd_axes_text(w->c->a, in.over), to->name, hd_axes_text(w->c->a, was.over));
             said = true;
         }
         g->map.v.at[i].cell.holds = hold(w, now);
@@ -239,9 +233,9 @@ static void store(Flow *w, const Op *o, const Access *x) {
     if (!to) return;
     if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, o, home.buffer, from, x->buffer, to);
     else if (def && def->kind == OP_SQUARE_SUMS) hd_flow_set(w, to, (Holding){.kind = HOLDS_SQUARES, .by = o});
-    else if (!to->bucket && all_of_kind(w, to, HOLDS_SUM) && (holding(w, to, 0)->taken & OVER_WORLD) &&
+    else if (!to->bucket && all_of_kind(w, to, HOLDS_SUM) && everywhere(w, holding(w, to, 0)->taken) &&
              !hd_has(&o->attrs, A_ACCUMULATE))
-        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = OVER_WORLD, .by = o}); // the mean over ranks: scale.c
+        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_ALL_AXES, .by = o}); // the mean over ranks: scale.c
     else contribute(w, o, x->buffer, lo, hi);
 }
 
@@ -269,33 +263,30 @@ static void zero(Flow *w, const Op *o, const Access *x) {
 
 // --- collectives
 
-static int axis_of(const Symbol *comm) {
-    const char *over = hd_word(&comm->attrs, A_OVER, "");
-    return strcmp(over, "shard") == 0 ? OVER_SHARD : strcmp(over, "replicate") == 0 ? OVER_REPLICATE : OVER_WORLD;
-}
-
-// A collective between the whole of something and its parts over one axis: the whole is in one piece on the inner axis,
-// a shard on the outer, as the layout says.
-static bool fits_axis(Flow *w, const Op *o, int axis, const Symbol *whole, const Held *of, const Symbol *part,
+// A collective between the whole of something and its parts over one kind of axes: the whole is a bucket where the axes
+// split, and a shard where they copy, as the layout says.
+static bool fits_axes(Flow *w, const Op *o, Axes over, const Symbol *whole, const Held *of, const Symbol *part,
                       const Held *in) {
-    int64_t outer = axis == OVER_SHARD ? 1 : w->c->shard,
-            inner = axis == OVER_SHARD ? w->c->shard : w->c->shard * w->c->replicate;
-    if (axis != OVER_WORLD && of->parts == outer && in->parts == inner) return true;
+    const PlanCheck *c = w->c;
+    Axes live = hd_mesh_live(&c->mesh), those = over & live;
+    bool splits = those == (HD_SPLIT_AXES & live), copies = those == (HD_COPY_AXES & live);
+    if (splits && of->parts == 1 && in->parts == c->shard) return true;
+    if (copies && of->parts == c->shard && in->parts == c->ranks) return true;
     hd_plan_wrong(w->c, o, o->span,
                   "over %s goes between @%s and @%s, which are not the bucket's elements before and behind that axis",
-                  hd_flow_axes_text(axis), whole->name, part->name);
+                  hd_axes_text(c->a, over), whole->name, part->name);
     return false;
 }
 
-static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, int axis) {
+static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, Axes over) {
     const Holding *was = holding(w, h, i);
     long long lo = ll(h->map.v.at[i].lo), hi = ll(hd_range_hi(&h->map, i));
     if (was->kind != HOLDS_SUM && !(was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi)))
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name,
                       was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
-    else if ((was->over | was->taken) & axis)
+    else if ((was->over | was->taken) & over)
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s over %s again, behind %s", lo, hi,
-                      from->name, hd_flow_axes_text(axis), hd_plan_op(w->c, was->by));
+                      from->name, hd_axes_text(w->c->a, over), hd_plan_op(w->c, was->by));
     else
         return true;
     return false;
@@ -305,26 +296,27 @@ static void reduce_scatter(Flow *w, const Op *o) {
     const Symbol *from = named(w, o, A_BUFFER), *to = named(w, o, A_INTO), *comm = named(w, o, A_COMM);
     Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
     if (!h || !g || !comm) return;
-    int axis = axis_of(comm);
+    Axes over = hd_axes(&comm->attrs, A_OVER);
     if (!same_bucket(w, o, from, h, to, g)) return;
     if (!h->bucket) {
         hd_plan_wrong(w->c, o, o->span, "sums @%s, which belongs to no bucket", from->name);
         return;
     }
-    if (!fits_axis(w, o, axis, from, h, to, g)) return;
-    if (axis == OVER_REPLICATE && !w->last) {
-        hd_plan_wrong(w->c, o, o->span, "sums over replicas, which only the last micro-batch of a step does");
+    if (!fits_axes(w, o, over, from, h, to, g)) return;
+    if ((over & HD_COPY_AXES & hd_mesh_live(&w->c->mesh)) && !w->last) {
+        hd_plan_wrong(w->c, o, o->span,
+                      "sums over copies of the parameters, which only the last micro-batch of a step does");
         return;
     }
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     cut_alike(h, g);
     bool said = false;
     for (int i = 0; i < h->map.v.n; i++) {
-        if (!said) said = !may_reduce(w, o, from, h, i, axis);
+        if (!said) said = !may_reduce(w, o, from, h, i, over);
         Holding was = *holding(w, h, i), now = was;
-        was.taken |= axis;
+        was.taken |= over;
         was.by = o;
-        now.over |= axis;
+        now.over |= over;
         now.taken = 0;
         now.by = o;
         h->map.v.at[i].cell.holds = hold(w, was);
@@ -332,13 +324,13 @@ static void reduce_scatter(Flow *w, const Op *o) {
     }
 }
 
-static bool may_gather(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, int axis) {
+static bool may_gather(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, Axes over) {
     const Holding *was = holding(w, h, i);
-    if (was->kind != HOLDS_SUM || !h->bucket || (was->over & axis)) return true;
+    if (was->kind != HOLDS_SUM || !h->bucket || (was->over & over)) return true;
     hd_plan_wrong(w->c, o, o->span,
                   "puts together elements [%lld, %lld) of @%s over %s, which have not been summed over %s",
-                  ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), from->name, hd_flow_axes_text(axis),
-                  hd_flow_axes_text(axis));
+                  ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), from->name, hd_axes_text(w->c->a, over),
+                  hd_axes_text(w->c->a, over));
     return false;
 }
 
@@ -346,9 +338,9 @@ static void all_gather(Flow *w, const Op *o) {
     const Symbol *from = named(w, o, A_BUFFER), *to = named(w, o, A_INTO), *comm = named(w, o, A_COMM);
     Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
     if (!h || !g || !comm) return;
-    int axis = axis_of(comm);
+    Axes over = hd_axes(&comm->attrs, A_OVER);
     if (!same_bucket(w, o, from, h, to, g)) return;
-    if (h->bucket && !fits_axis(w, o, axis, to, g, from, h)) return;
+    if (h->bucket && !fits_axes(w, o, over, to, g, from, h)) return;
     if (h->bucket && holds_weights(from) && !holds_weights(to))
         hd_plan_wrong(w->c, o, o->span,
                       "gathers weights into @%s, whose role is %s: what keeps track of weights would miss them",
@@ -357,9 +349,9 @@ static void all_gather(Flow *w, const Op *o) {
     if (h->bucket) cut_alike(h, g);
     bool said = false;
     for (int i = 0; i < h->map.v.n; i++) {
-        if (!said) said = !may_gather(w, o, from, h, i, axis);
+        if (!said) said = !may_gather(w, o, from, h, i, over);
         Holding was = *holding(w, h, i), now = was;
-        if (!h->bucket) was.taken |= axis, now.over |= axis;
+        if (!h->bucket) was.taken |= over, now.over |= over;
         now.by = o;
         h->map.v.at[i].cell.holds = hold(w, was);
         if (h->bucket || i == 0) g->map.v.at[i].cell.holds = hold(w, now);

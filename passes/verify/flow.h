@@ -13,12 +13,11 @@ typedef enum {
     HOLDS_STALE,   // weights that a step before this one has updated, and nobody has gathered since
     HOLDS_SQUARES  // sums of squares of gradients
 } HoldsKind;
-enum { OVER_SHARD = 1, OVER_REPLICATE = 2, OVER_WORLD = 4 }; // axes of the mesh
 typedef struct {
     HoldsKind kind;
     int count;
-    int over;     // axes over which a sum has been reduced, over which squares and losses have been gathered
-    int taken;    // axes over which somebody has reduced it or gathered it since
+    Axes over;    // axes over which a sum has been reduced, over which squares and losses have been gathered
+    Axes taken;   // axes over which somebody has reduced it or gathered it since
     bool fresh;
     const Op *by; // who wrote it last
 } Holding;
@@ -57,8 +56,6 @@ Flow hd_flow(PlanCheck *c);
 void hd_flow_run(Flow *w, const Func *f, bool last); // the next function of the step
 Held *hd_flow_held(Flow *w, const Symbol *s);        // NULL: a buffer without elements
 BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k);
-int hd_flow_axes(const PlanCheck *c);                // the axes of the mesh that have more than one rank
-const char *hd_flow_axes_text(int axes);
 
 // update.c
 void hd_flow_adamw(Flow *w, const Op *o);

@@ -1,49 +1,24 @@
-// Layout: the mesh and its groups of ranks, buckets, the parameters in a bucket and the buffers that hold it. Of a
-// bucket of `size` elements a rank holds all, its shard (size / shard, the same piece on every replica) or, on the way
-// through the sum over replicas, its part of the shard: element e of part r' of shard r is element r * size/shard + r'
-// * size/shard/replicate + e of the bucket. The inner axis deals out first and is put together last, so that gathering
-// undoes what scattering did [V4].
+// Layout: the mesh, buckets, the parameters in a bucket and the buffers that hold it. Of a bucket of `size` elements a
+// rank holds all, its shard (size / shard, the same piece in every copy) or, on the way through the sum over copies,
+// its part of the shard: element e of part r' of shard r is element r * size/shard + r' * size/shard/copies + e of the
+// bucket. The axes that split deal out first and are put together last, so that gathering undoes what scattering did
+// [V4].
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include <stdlib.h>
 
 enum { SHARD_ALIGN = 16 }; // bytes: what collectives and vector loads want a shard to start at
-static int64_t mesh_axis(const PlanCheck *c, AttrId setting, const char *over) {
-    const Symbol *schedule = hd_symbol_find(c->m, "schedule");
-    if (schedule && hd_has(&schedule->attrs, setting)) return hd_int(&schedule->attrs, setting, 1);
-    for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_COMM && strcmp(hd_word(&s->attrs, A_OVER, ""), over) == 0)
-            return hd_int(&s->attrs, A_RANKS, 1);
-    return 1;
-}
-
-static void check_comm(PlanCheck *c, const Symbol *s) {
-    const char *over = hd_word(&s->attrs, A_OVER, ""), *on = hd_word(&s->attrs, A_ON, "");
-    bool inner = strcmp(over, "shard") == 0, outer = strcmp(over, "replicate") == 0;
-    int64_t ranks = hd_int(&s->attrs, A_RANKS, 0), axis = inner   ? c->shard
-                                                          : outer ? c->replicate
-                                                                  : c->shard * c->replicate;
-    if (!inner && !outer && strcmp(over, "world") != 0) hd_plan_wrong(c, NULL, s->span,
-        "comm @%s is over %s, which is no axis of the mesh", s->name, over);
-    else if (ranks != axis)
-        hd_plan_wrong(c, NULL, s->span, "comm @%s has %lld ranks, but the mesh has %lld over %s", s->name, ll(ranks),
-                      ll(axis), over);
-    const Symbol *stream = hd_symbol_find(c->m, on);
-    if (!stream || stream->kind != SYM_STREAM) hd_plan_wrong(c, NULL, s->span,
-        "comm @%s is for stream %s, which the plan does not declare", s->name, on);
-}
-
 static void find_mesh(PlanCheck *c) {
-    c->shard = mesh_axis(c, A_SHARD, "shard");
-    c->replicate = mesh_axis(c, A_REPLICATE, "replicate");
-    if (c->shard < 1 || c->replicate < 1 || c->shard > 1 << 20 || c->replicate > 1 << 20) {
-        const Symbol *schedule = hd_symbol_find(c->m, "schedule");
-        hd_plan_wrong(c, NULL, schedule ? schedule->span : (Span){0}, "a mesh of %lld x %lld ranks is none",
-                      ll(c->shard), ll(c->replicate));
-        c->shard = c->replicate = 1;
+    c->mesh = hd_mesh(c->m);
+    c->shard = hd_mesh_ranks(&c->mesh, HD_SPLIT_AXES);
+    c->copies = hd_mesh_ranks(&c->mesh, HD_COPY_AXES);
+    c->ranks = c->shard * c->copies;
+    for (const Symbol *s = c->m->symbols; s; s = s->next) {
+        const char *on = s->kind == SYM_COMM ? hd_word(&s->attrs, A_ON, "") : "compute";
+        const Symbol *stream = hd_symbol_find(c->m, on);
+        if (s->kind == SYM_COMM && (!stream || stream->kind != SYM_STREAM))
+            hd_plan_wrong(c, NULL, s->span, "comm @%s is for stream %s, which the plan does not declare", s->name, on);
     }
-    for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_COMM) check_comm(c, s);
 }
 
 // --- which symbols belong together
@@ -148,7 +123,7 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
 // --- buffers of a bucket
 
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b) {
-    int64_t n = hd_type_count(b->type), parts[] = {1, c->shard, c->shard * c->replicate};
+    int64_t n = hd_type_count(b->type), parts[] = {1, c->shard, c->ranks};
     for (int i = 0; i < 3; i++)
         if (k->size % parts[i] == 0 && n == k->size / parts[i]) return parts[i];
     return 0;
@@ -163,9 +138,9 @@ static void check_sizes(PlanCheck *c, const BucketParts *k) {
     else if (ranks * shard != k->size)
         hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name, ll(k->size),
                       ll(ranks), ll(shard));
-    else if (shard % c->replicate)
+    else if (shard % c->copies)
         hd_plan_wrong(c, NULL, s->span, "the shards of bucket @%s, %lld elements, do not divide by %lld replicas",
-                      s->name, ll(shard), ll(c->replicate));
+                      s->name, ll(shard), ll(c->copies));
 }
 
 // What the optimizer writes beside the master weights.
@@ -192,7 +167,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     bool persists = part_of_role(role) >= 0, next = strcmp(role, "next") == 0;
     bool whole = next || strcmp(role, "gathered") == 0 || strcmp(role, "gradient") == 0;
     bool wide = persists ? strcmp(role, "compute") != 0 && !next : strcmp(role, "gradient") == 0;
-    if (c->shard * c->replicate == 1 && n != k->size) {
+    if (c->ranks == 1 && n != k->size) {
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, ll(n),
                       k->symbol->name, ll(k->size));
         return;

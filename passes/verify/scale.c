@@ -72,7 +72,7 @@ static const Value *source_of(const Value *v) {
 // The mean over ranks: every rank's loss once, times 1 / ranks.
 static void check_mean(PlanCheck *c, const Op *store) {
     const Value *parts = source_of(store->in[0]);
-    double ranks = (double)(c->shard * c->replicate);
+    double ranks = (double)c->ranks;
     Affine mean = trace(c, store->in[0], parts, 0);
     if (!parts->def || parts->def->kind != OP_VIEW || (double)hd_type_count(parts->type) != ranks || !mean.known ||
         mean.constant != 0)
@@ -152,7 +152,7 @@ static bool agree(double a, double b, const Value *v, const Value *w) {
 }
 
 static const char *of_ranks(const PlanCheck *c) {
-    int64_t ranks = c->shard * c->replicate;
+    int64_t ranks = c->ranks;
     return ranks > 1 ? hd_sprintf(c->a, ", of which the mean over %lld ranks is kept", (long long)ranks) : "";
 }
 
@@ -160,7 +160,7 @@ static void check_leaf(Scales *s, int i, double moves) {
     PlanCheck *c = s->c;
     Leaf leaf = s->p.leaves.at[i];
     const Op *last = s->stores.at[s->stores.n - 1], *from = NULL;
-    double ranks = (double)(c->shard * c->replicate), taken = 0;
+    double ranks = (double)c->ranks, taken = 0;
     const Value *by = leaf.value;
     for (int k = 0; k < s->gradients.n; k++) {
         const Value *v = begin(s, s->gradients.at[k], &leaf);
@@ -216,7 +216,7 @@ static void check_gradients(Scales *s, KeptLoss *kept) {
 }
 
 KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) {
-    bool several = c->shard * c->replicate > 1;
+    bool several = c->ranks > 1;
     const Op *mean;
     Scales s = find_ops(c, f, last && several, &mean);
     KeptLoss kept = {.f = f};
@@ -224,7 +224,7 @@ KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) 
     else if (s.stores.n && last && several)
         hd_plan_wrong(c, s.stores.at[0], s.stores.at[0]->span,
                       "keeps the loss of one rank: no op behind it stores the mean over %lld ranks",
-                      (long long)(c->shard * c->replicate));
+                      (long long)c->ranks);
     for (int i = 0; i < s.stores.n; i++) hd_probe_want(&s.p, s.stores.at[i]->in[0]);
     hd_probe_prepare(&s.p);
     hd_probe_cut(&s.p);

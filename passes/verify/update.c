@@ -13,7 +13,7 @@ static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; says what is missing.
 static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo,
                         long long hi) {
-    int axes = hd_flow_axes(w->c);
+    Axes axes = hd_mesh_live(&w->c->mesh);
     if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes) return true;
     if (was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %s", lo, hi, s->name,
@@ -25,7 +25,7 @@ static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *wa
             s->name, was->count, given, hd_plan_op(w->c, was->by));
     else
         hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not summed over %s", lo, hi,
-                      s->name, hd_flow_axes_text(axes & ~was->over));
+                      s->name, hd_axes_text(w->c->a, axes & ~was->over));
     return false;
 }
 
@@ -127,7 +127,7 @@ void hd_flow_norm(Flow *w, const Op *o) {
 static void check_squares(Flow *w, const Op *o) {
     Home home = w->homes[o->in[0]->id];
     Held *h = hd_flow_held(w, home.buffer);
-    int axes = hd_flow_axes(w->c) & OVER_SHARD;
+    Axes axes = hd_mesh_live(&w->c->mesh) & HD_SPLIT_AXES;
     bool own = home.root && home.root->def && home.root->def->kind == OP_SQUARE_SUMS;
     const Holding *was = h ? holding(w, h, 0) : NULL;
     bool gathered =

@@ -2,6 +2,7 @@
 // every value whole.
 #ifndef PASSES_VERIFY_VERIFY_PLAN_H
 #define PASSES_VERIFY_VERIFY_PLAN_H
+#include "ir/mesh.h"
 #include "passes/analysis/access.h"
 
 typedef struct { Span span; const char *text; } Finding;
@@ -31,7 +32,8 @@ typedef struct {
     int64_t arena_bytes, pinned_bytes, persistent;
     const Symbol **buffers; // by offset
     int n_buffers;
-    int64_t shard, replicate; // the mesh: rank = replica * shard + place in the shard group
+    Mesh mesh;
+    int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
     BucketParts *buckets;
     int n_buckets;
     int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
@@ -48,7 +50,7 @@ static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) {
     return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
 }
 // Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard
-// or shard * replicate.
+// or all ranks.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and what lies in them; fills the tables above

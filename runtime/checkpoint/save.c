@@ -5,6 +5,7 @@
 // the next save clears it away.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
+#include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include <dirent.h>
 #include <errno.h>
@@ -152,7 +153,7 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, Written 
         }
     add_common(&m, p, "shard", at);
     add_number(&m, "shard", shard);
-    add_number(&m, "shards", p->shard);
+    add_number(&m, "shards", hd_shards(p));
     if (!begin(&w, &m) || !put_shard(x, &w, shard)) w.failed = true; // the message is already there
     const bool ok = hd_st_finish(&w);
     written->bytes = w.written;
@@ -270,7 +271,7 @@ static bool choose_folder(const char *dir, const char *manifest, int64_t step, c
 static bool save_shards(HdExec *x, const char *dir, const char *manifest, const Progress *at) {
     HdWorld *w = x->world;
     const HdProgram *p = x->program;
-    const bool writes = w->rank < p->shard; // the first replica
+    const bool writes = w->rank < hd_shards(p); // the first copy
     char folder[FOLDER] = "", place[PATH], path[PATH], name[FOLDER];
     if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
     if (!hd_world_broadcast(w, folder, sizeof folder)) return false;
@@ -282,7 +283,7 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
     if (ok)
         ok = hd_world_agree(w, w->rank != 0 || (on_disk(place) && on_disk(dir) &&
-                                                save_manifest(p, manifest, folder, at, all, p->shard)));
+                                                save_manifest(p, manifest, folder, at, all, hd_shards(p))));
     free(all);
     if (w->rank != 0) return ok;
     if (ok) forget_others(dir, folder);

@@ -9,6 +9,7 @@
 // the slowest). NCCL's own variables are left alone but for those that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
+#include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,12 @@
 
 enum { INIT_SECONDS = 120, ISSUE_SECONDS = 60, WARM_BYTES = 4 << 20, DEFAULT_CTAS = 16, LARGE_BYTES = 64 << 10 };
 
+static int ranks_of(const HdProgram *p, const HdComm *c) { return hd_group_ranks(p, c->over); }
+
 static bool nccl_failed(HdCuda *x, NcResult r, const char *what, const HdComm *c) {
     const char *more = x->api.ncclGetLastError(NULL);
-    hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, c->ranks, x->api.ncclGetErrorString(r),
-                 more && *more ? "; " : "", more ? more : "");
+    hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, ranks_of(x->head.program, c),
+                 x->api.ncclGetErrorString(r), more && *more ? "; " : "", more ? more : "");
     return false;
 }
 
@@ -45,35 +48,20 @@ static bool settle(HdCuda *x, int i, NcResult r, const char *what, double second
         if (asked != HD_ncclSuccess || r != HD_ncclInProgress) break;
         if (now - start > 2 && !w->alive(w)) return hd_cuda_fail(x, "%s", hd_failure()), false;
         if (now - start > seconds * 1e3)
-            return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): not done after %.0f s", what, c->name, c->ranks,
-                                seconds),
+            return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): not done after %.0f s", what, c->name,
+                                ranks_of(x->head.program, c), seconds),
                    false;
         if (now - start > 2) usleep(200);
     }
     return r == HD_ncclSuccess || nccl_failed(x, r, what, c);
 }
 
-// --- groups: the members of a communicator in their order
-
-static int member(const HdProgram *p, const HdComm *c, int rank) {
-    const int n = p->shard > 1 ? p->shard : 1;
-    return c->over == HD_OVER_SHARD ? rank % n : c->over == HD_OVER_REPLICATE ? rank / n : rank;
-}
-
-static int first_of_group(const HdProgram *p, const HdComm *c, int rank) {
-    const int n = p->shard > 1 ? p->shard : 1;
-    return c->over == HD_OVER_SHARD ? rank - rank % n : c->over == HD_OVER_REPLICATE ? rank % n : 0;
-}
-
 // Which of the program's communicators stands for number i: the first with the same ranks on the same stream. Its
 // collectives have one order then anyway, and every communicator costs hundreds of MiB of device memory.
 static int shared(const HdProgram *p, int i) {
     const HdComm *c = &p->comms[i];
-    const bool one_axis = p->shard <= 1 || p->replicate <= 1; // that axis is the world
-    for (int j = 0; j < i; j++)
-        if (p->comms[j].stream == c->stream && p->comms[j].ranks == c->ranks &&
-            (p->comms[j].over == c->over || one_axis))
-            return j;
+    for (int j = 0; j < i; j++) // the same axes, but for those of one rank
+        if (p->comms[j].stream == c->stream && !((p->comms[j].over ^ c->over) & hd_live_axes(p))) return j;
     return i;
 }
 
@@ -119,7 +107,7 @@ static bool connect_one(HdCuda *x, int i) {
     const HdProgram *p = x->head.program;
     const HdComm *c = &p->comms[i];
     struct HdWorld *w = x->head.world;
-    const int first = first_of_group(p, c, w->rank);
+    const int first = hd_group_member(p, c->over, w->rank, 0);
     NcId mine = {{0}}, *all = calloc((size_t)w->ranks, sizeof *all);
     NcConfig conf = config();
     if (!all) return hd_cuda_fail(x, "out of host memory"), false;
@@ -130,7 +118,8 @@ static bool connect_one(HdCuda *x, int i) {
         ok = false;
     }
     if (ok) {
-        r = x->api.ncclCommInitRankConfig(&x->comms.comm[i], c->ranks, all[first], member(p, c, w->rank), &conf);
+        r = x->api.ncclCommInitRankConfig(&x->comms.comm[i], ranks_of(p, c), all[first],
+                                           hd_group_number(p, c->over, w->rank), &conf);
         ok =
             x->comms.comm[i] ? settle(x, i, r, "cannot connect", INIT_SECONDS) : nccl_failed(x, r, "cannot connect", c);
     }
@@ -158,7 +147,7 @@ static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const vo
 static bool warm_up(HdCuda *x, int i) {
     const HdProgram *p = x->head.program;
     const HdComm *c = &p->comms[i];
-    int64_t part = p->arena_bytes / (c->ranks + 1) / 256 * 256;
+    int64_t part = p->arena_bytes / (ranks_of(p, c) + 1) / 256 * 256;
     if (part > WARM_BYTES) part = WARM_BYTES;
     void *one = (void *)(uintptr_t)x->arena, *whole = (void *)(uintptr_t)(x->arena + (CuPtr)part);
     const size_t counts[] = {part > 0 ? 1 : 0, (size_t)part / 4};
@@ -204,7 +193,7 @@ bool hd_comms_open(HdCuda *x) {
     if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
     ok = own_gpu(x) && hd_watch_open(x);
     for (int i = 0; i < p->n_comms && ok; i++)
-        if (p->comms[i].ranks > 1 && shared(p, i) == i) ok = connect_one(x, i) && warm_up(x, i), n++;
+        if (ranks_of(p, &p->comms[i]) > 1 && shared(p, i) == i) ok = connect_one(x, i) && warm_up(x, i), n++;
     if (!ok) w->fail(w, x->failure); // others may be waiting for this rank inside NCCL
     if (ok && !hd_world_barrier(w)) {
         hd_cuda_fail(x, "%s", hd_failure());
@@ -249,7 +238,7 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
     if (x->failed || count == 0) return;
     const size_t bytes = (size_t)count * hd_dtypes[dt].bytes;
     if (bytes >= x->comms.skip_from) {
-        for (int r = 0; r < h->program->comms[comm].ranks; r++)
+        for (int r = 0; r < ranks_of(h->program, &h->program->comms[comm]); r++)
             hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
         return;
     }

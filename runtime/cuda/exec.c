@@ -11,6 +11,7 @@
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
+#include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -170,7 +171,7 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
     if (!x) return hd_fail("out of host memory"), NULL;
     x->head.program = p;
     x->head.world = w;
-    x->head.shard_index = w->rank % (p->shard ? p->shard : 1);
+    x->head.shard_index = w->rank % hd_shards(p);
     x->head.on_action = on_action;
     x->action = -1;
     pthread_mutex_init(&x->comms.lock, NULL);

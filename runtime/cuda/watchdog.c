@@ -7,6 +7,7 @@
 // Environment: HEDDLE_STALL_SECONDS (23, more than a silent rank is given: how long the device may take from one
 // completed collective to the next).
 #include "runtime/cuda/comms.h"
+#include "runtime/mesh.h"
 #include "runtime/world/rendezvous.h"
 #include "runtime/world/world.h"
 #include <ctype.h>
@@ -85,7 +86,7 @@ static bool nccl_error(HdWatch *t, char *why, size_t size) {
         if (!x->comms.comm[i] || x->api.ncclCommGetAsyncError(x->comms.comm[i], &r) != HD_ncclSuccess) continue;
         bad = r != HD_ncclSuccess && r != HD_ncclInProgress;
         if (bad)
-            snprintf(why, size, "NCCL: %s over %d ranks: %s", p->comms[i].name, p->comms[i].ranks,
+            snprintf(why, size, "NCCL: %s over %d ranks: %s", p->comms[i].name, hd_group_ranks(p, p->comms[i].over),
                      x->api.ncclGetErrorString(r));
     }
     pthread_mutex_unlock(&x->comms.lock);

@@ -1,6 +1,7 @@
 // The host executor: one zeroed arena a rank, actions run by a thread a stream (streams.c; each action is parallel
 // inside). Copies asked for by `post` are made at once and queued for `collect`.
 #include "runtime/host/host.h"
+#include "runtime/mesh.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,9 +73,8 @@ static void host_close(HdExec *x) {
 }
 
 static bool start(Host *h, const HdProgram *p, HdWorld *w) {
-    const int mesh = (p->shard > 0 ? p->shard : 1) * (p->replicate > 0 ? p->replicate : 1);
-    if (mesh != w->ranks) {
-        hd_fail("the program is for %d ranks, the run has %d", mesh, w->ranks);
+    if (hd_ranks(p) != w->ranks) {
+        hd_fail("the program is for %d ranks, the run has %d", hd_ranks(p), w->ranks);
         return false;
     }
     find_device(h, share_cores(w->ranks));
@@ -87,7 +87,7 @@ static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
     if (h) {
         h->head.program = p;
         h->head.world = w;
-        h->head.shard_index = w->rank % (p->shard > 0 ? p->shard : 1);
+        h->head.shard_index = w->rank % hd_shards(p);
         h->profiling = profile != NULL;
     } else {
         hd_fail("out of memory: cannot start the host executor");

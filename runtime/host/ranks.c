@@ -8,6 +8,7 @@
 // that its owner has given up.
 #include "runtime/host/host.h"
 #include "runtime/host/scratch.h"
+#include "runtime/mesh.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,16 +81,14 @@ bool hd_host_team_ok(Host *h) {
 
 // --- meeting places
 
-typedef struct {
-    int n, mine, first, step, number;
-} Group; // ranks first, first + step, ...; `mine`: which of them this one is
-
-static Group group_of(const HdExec *x, int over, int rank) {
-    const HdProgram *p = x->program;
-    const int shard = p->shard > 0 ? p->shard : 1, replicate = p->replicate > 0 ? p->replicate : 1;
-    if (over == HD_OVER_SHARD) return (Group){shard, rank % shard, rank - rank % shard, 1, rank / shard};
-    if (over == HD_OVER_REPLICATE) return (Group){replicate, rank / shard, rank % shard, shard, rank % shard};
-    return (Group){shard * replicate, rank, 0, 1, 0};
+static int ranks_of(const HdExec *x, int comm) { return hd_group_ranks(x->program, x->program->comms[comm].over); }
+static int number_in(const HdExec *x, int comm) { // of this rank in its group
+    return hd_group_number(x->program, x->program->comms[comm].over, x->world->rank);
+}
+static Meeting *place_of(HdExec *x, int comm) { // groups are numbered along the axes that a communicator is not over
+    const Team *t = hd_host_of(x)->team;
+    const int group = hd_group_number(x->program, ~x->program->comms[comm].over, x->world->rank);
+    return &t->meeting[comm * t->ranks + group];
 }
 
 // Counts this rank in and wakes the others when it is the last. Returns the word as it was; with FAILED in it, nothing
@@ -156,11 +155,10 @@ static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, si
     Team *t = h->team;
     const HostStream *s = hd_host_stream(x);
     const int rank = x->world->rank;
-    const Group g = group_of(x, x->program->comms[comm].over, rank);
-    Meeting *m = &t->meeting[comm * t->ranks + g.number];
+    Meeting *m = place_of(x, comm);
     if (atomic_load_explicit(&h->broken, memory_order_relaxed))
         return NULL; // others may still read what was offered here
-    m->offer[g.mine] = (Offer){kind, s->at_func, s->at_action, rank, bytes, data};
+    m->offer[number_in(x, comm)] = (Offer){kind, s->at_func, s->at_action, rank, bytes, data};
     if (come(t, m, x->world) && agree(h, m, comm)) return m;
     break_rank(h, m);
     return NULL;
@@ -169,7 +167,7 @@ static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, si
 // --- collectives
 
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes) {
-    if (x->program->comms[comm].ranks == 1) {
+    if (ranks_of(x, comm) == 1) {
         memcpy(whole, part, part_bytes);
         return;
     }
@@ -181,13 +179,13 @@ void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size
 
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count) {
     const size_t bytes = (size_t)part_count * hd_dtypes[dt].bytes;
-    if (x->program->comms[comm].ranks == 1) {
+    if (ranks_of(x, comm) == 1) {
         memcpy(part, whole, bytes);
         return;
     }
     Meeting *m = meet(x, comm, "reduce_scatter", whole, bytes);
     if (!m) return;
-    const int r = group_of(x, x->program->comms[comm].over, x->world->rank).mine;
+    const int r = number_in(x, comm);
     for (int64_t at = 0; at < part_count; at += BLOCK) { // a block stays in the cache while all ranks are added
         const int64_t n = part_count - at < BLOCK ? part_count - at : BLOCK;
         const size_t size = hd_dtypes[dt].bytes, start = (size_t)r * bytes;
@@ -230,7 +228,7 @@ static Team *new_team(const Host *h) {
     bool ok = t->host && t->meeting;
     for (int i = 0; ok && i < t->n_meetings; i++) {
         Meeting *m = &t->meeting[i];
-        m->n = group_of(&h->head, p->comms[i / t->ranks].over, 0).n;
+        m->n = ranks_of(&h->head, i / t->ranks);
         m->left = -1;
         m->offer = calloc((size_t)m->n, sizeof *m->offer);
         ok = m->offer != NULL;
@@ -242,13 +240,6 @@ static Team *new_team(const Host *h) {
 
 bool hd_host_team_open(Host *h) {
     HdWorld *w = h->head.world;
-    const HdProgram *p = h->head.program;
-    for (int i = 0; i < p->n_comms; i++)
-        if (p->comms[i].ranks != group_of(&h->head, p->comms[i].over, 0).n) {
-            hd_fail("communicator %s is for %d ranks, which is not its part of the mesh", p->comms[i].name,
-                    p->comms[i].ranks);
-            return false;
-        }
     if (w->ranks == 1) return true;
     Team *own = w->rank ? NULL : new_team(h), **all = malloc(sizeof(Team *) * (size_t)w->ranks);
     bool ok = all && w->gather(w, &own, sizeof own, all);
@@ -274,7 +265,7 @@ void hd_host_team_close(Host *h) {
         snprintf(h->why, sizeof h->why, "rank %d has left the run%s%.1000s", rank, *hd_failure() ? ": " : "",
                  hd_failure());
     for (int c = 0; c < h->head.program->n_comms; c++) { // who needs this rank will not meet it
-        Meeting *m = &t->meeting[c * t->ranks + group_of(&h->head, h->head.program->comms[c].over, rank).number];
+        Meeting *m = place_of(&h->head, c);
         int nobody = -1;
         atomic_compare_exchange_strong(&m->left, &nobody, rank);
         cancel(m);

@@ -4,6 +4,7 @@
 // Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (3: how long the others have to leave once a
 // rank has failed).
 #include "runtime/world/launch.h"
+#include "runtime/mesh.h"
 #include "runtime/world/rendezvous.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -127,14 +128,13 @@ const char *hd_launcher(int *rank, int *ranks) {
     return by->by;
 }
 
-static int needed(const HdProgram *p) { return (p->shard > 1 ? p->shard : 1) * (p->replicate > 1 ? p->replicate : 1); }
-
 static bool fits(const HdProgram *p, int ranks, const HdLaunch *l) { // false after a message from rank 0
-    const int want = needed(p);
+    const int want = hd_ranks(p);
+    char mesh[HD_MESH_TEXT];
     if (ranks == want) return true;
     if (l->rank != 0) return false;
-    fprintf(stderr, "error: the program is compiled for %d rank%s (mesh %d x %d), %d %s started%s%s: ", want,
-            want == 1 ? "" : "s", p->shard > 1 ? p->shard : 1, p->replicate > 1 ? p->replicate : 1, ranks,
+    fprintf(stderr, "error: the program is compiled for %d rank%s (mesh %s), %d %s started%s%s: ", want,
+            want == 1 ? "" : "s", hd_mesh_say(p, " ", " x ", mesh, sizeof mesh), ranks,
             ranks == 1 ? "was" : "were", l->by ? " by " : "", l->by ? l->by : "");
     if (want == 1) fprintf(stderr, "start one, or compile it with --set shard=%d\n", ranks);
     else

@@ -32,6 +32,7 @@ static const HdAction actions[] = {{"record", "compute", "", "", 0, 0},
                                    {"all_gather", "gather", "", "gpt.hd:4", 0, 0},
                                    {"launch", "compute", "head", "", 0, 0}};
 static HdComm comms[3];
+static HdAxis axes[2];
 extern const HdFunc test_funcs[];
 
 static void micro(HdExec *x) {
@@ -56,9 +57,11 @@ static void micro(HdExec *x) {
 const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 7, .actions = actions}};
 
 static HdProgram program(int n) {
-    comms[0] = (HdComm){"comm.gather", HD_OVER_SHARD, n, 1};
-    comms[1] = (HdComm){"comm.reduce", HD_OVER_SHARD, n, 2};
-    comms[2] = (HdComm){"comm.outer", HD_OVER_REPLICATE, 1, 1};
+    comms[0] = (HdComm){"comm.gather", 1, 1};
+    comms[1] = (HdComm){"comm.reduce", 1, 2};
+    comms[2] = (HdComm){"comm.outer", 2, 1};
+    axes[0] = (HdAxis){"shard", n, true};
+    axes[1] = (HdAxis){"replicate", 1, false};
     return (HdProgram){.model = "Tiny",
                        .source = "tiny.hd",
                        .target = "cuda",
@@ -73,8 +76,8 @@ static HdProgram program(int n) {
                        .n_funcs = 1,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,
-                       .shard = n,
-                       .replicate = 1,
+                       .n_axes = 2,
+                       .axes = axes,
                        .n_comms = 3,
                        .comms = comms,
                        .n_sources = 1,

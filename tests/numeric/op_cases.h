@@ -28,7 +28,7 @@ static const char *const op_buffers =
     "buffer @half : bf16[600] {role = state}\n"
     "buffer @step : i32[1] {role = state}\n"
     "buffer @life : f32[5000] {role = gradient, transient}\n"
-    "comm @self {ranks = 1, over = shard, on = compute}\n";
+    "comm @self {over = [shard], on = compute}\n";
 
 static const OpCase op_cases[] = {
     // movement

@@ -4,10 +4,11 @@
 //   step has one micro-batch; whatever is prefetched, drained or recomputed,
 //   and near those of one rank that takes all the micro-batches by itself: only the order of sums differs.
 // On every rank the weights that the model reads are the master weights rounded once.
+#include "ir/mesh.h"
 #include "tests/numeric/examples.h"
 
 enum { MAX_RANKS = 8, STEPS = 2 };
-typedef struct { const char *compute; int shard, replicate, micro; } Mesh;
+typedef struct { const char *compute; int shard, replicate, micro; } Setup;
 typedef struct { const char *fsdp; int prefetch, live_grads; bool recompute; } Schedule;
 
 // What the examples have not: bf16 arithmetic that reads a parameter in f32 as well, a tied weight in one-op units,
@@ -54,7 +55,7 @@ static Loaded parse_odd(Test *t) {
 
 typedef struct { Loaded l; int ranks; Eval *e[MAX_RANKS]; double loss, norm, eval; } Run; // l.m: NULL after a failure
 
-static void set_schedule(Run *r, const Mesh *mesh, const Schedule *s) {
+static void set_schedule(Run *r, const Setup *mesh, const Schedule *s) {
     Ctx *cx = r->l.cx;
     Attrs *schedule = &hd_config(r->l.m, "schedule")->attrs, *train = &hd_config(r->l.m, "train")->attrs;
     hd_set_word(cx, train, A_COMPUTE, hd_intern(cx, mesh->compute));
@@ -62,8 +63,7 @@ static void set_schedule(Run *r, const Mesh *mesh, const Schedule *s) {
     hd_set_float(cx, train, A_LR_PEAK, 0.05);
     hd_set_int(cx, train, A_LR_WARMUP, 0);
     hd_set_float(cx, train, A_EPS, 1e-3);     // a gradient that is 0 but for rounding must not become a step
-    hd_set_int(cx, schedule, A_SHARD, mesh->shard);
-    hd_set_int(cx, schedule, A_REPLICATE, mesh->replicate);
+    hd_set_mesh(cx, schedule, &(Mesh){.size = {[AXIS_SHARD] = mesh->shard, [AXIS_REPLICATE] = mesh->replicate}});
     hd_set_word(cx, schedule, A_FSDP, hd_intern(cx, s->fsdp));
     hd_set_int(cx, schedule, A_PREFETCH, s->prefetch);
     hd_set_int(cx, schedule, A_LIVE_GRADS, s->live_grads);
@@ -91,7 +91,8 @@ static const Symbol *part_of(const Run *r, const Symbol *param, const char *part
 
 // Where an element of a bucket is in one of its buffers on a rank; NULL: another rank of the shard group has it.
 static double *element(const Run *r, int rank, const Symbol *buffer, int64_t at) {
-    int64_t shard = hd_int(&hd_config(r->l.m, "schedule")->attrs, A_SHARD, 1), n = hd_type_count(buffer->type);
+    Mesh mesh = hd_mesh(r->l.m);
+    int64_t shard = hd_mesh_ranks(&mesh, HD_SPLIT_AXES), n = hd_type_count(buffer->type);
     int64_t size = hd_type_count(hd_symbol_find(r->l.m, hd_word(&buffer->attrs, A_BUCKET, ""))->type);
     if (n != size && at / n != rank % shard) return NULL;
     return hd_eval_storage(r->e[rank], buffer->name).data + (n == size ? at : at % n);
@@ -164,7 +165,7 @@ static bool train(Test *t, Run *r, int micro, int batches) {
 }
 
 // batches: of one evaluation
-static Run run(Test *t, const Model *model, const Mesh *mesh, const Schedule *s, int batches) {
+static Run run(Test *t, const Model *model, const Setup *mesh, const Schedule *s, int batches) {
     Run r = {.ranks = mesh->shard * mesh->replicate};
     r.l = model->file ? load(t, model, "schedule.fsdp.unit=Block", "simplify") : parse_odd(t);
     if (r.l.m) set_schedule(&r, mesh, s);
@@ -236,15 +237,15 @@ static const Schedule schedules[] = {
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-static bool adds_like_none(const Schedule *s, const Mesh *mesh) {
+static bool adds_like_none(const Schedule *s, const Setup *mesh) {
     return mesh->micro == 1 || !strcmp(s->fsdp, "none") || !strcmp(s->fsdp, "zero1");
 }
 
-static void check_mesh(Test *t, const Model *model, const Mesh *mesh) {
+static void check_mesh(Test *t, const Model *model, const Setup *mesh) {
     char name[200];
     t->name = name;
     snprintf(name, sizeof name, "%s, %s, one rank", model->name, mesh->compute);
-    Mesh one = {mesh->compute, 1, 1, mesh->micro * mesh->shard * mesh->replicate};
+    Setup one = {mesh->compute, 1, 1, mesh->micro * mesh->shard * mesh->replicate};
     Run alone = run(t, model, &one, &schedules[0], mesh->shard * mesh->replicate),
         first[2] = {{.ranks = 0}, {.ranks = 0}};
     // Every micro-batch computes the same on one rank; what differs is the order in which their f32 gradients add up.
@@ -268,7 +269,7 @@ static void check_mesh(Test *t, const Model *model, const Mesh *mesh) {
 }
 
 int main(void) {
-    static const Mesh meshes[] = {{"f32", 2, 1, 1}, {"bf16", 2, 1, 3}, {"bf16", 3, 1, 1}, {"f32", 1, 2, 2},
+    static const Setup meshes[] = {{"f32", 2, 1, 1}, {"bf16", 2, 1, 3}, {"bf16", 3, 1, 1}, {"f32", 1, 2, 2},
                                   {"bf16", 2, 2, 1}, {"f32", 2, 3, 2}, {"f32", 8, 1, 1}};
     Test t = {0};
     for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {

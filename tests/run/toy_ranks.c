@@ -3,6 +3,7 @@
 // rank fail in a step: `fail` as a device does, `exit`, `kill`, or `stop` (it lives, and nothing more is heard from
 // it).
 #include "runtime/heddle.h"
+#include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include <signal.h>
 #include <stdio.h>
@@ -72,7 +73,7 @@ static HdExec *toy_open(const HdProgram *p, HdWorld *w, bool use_graphs, const c
     if (!t) return NULL;
     t->head.program = p;
     t->head.world = w;
-    t->head.shard_index = w->rank % p->shard;
+    t->head.shard_index = w->rank % hd_shards(p);
     return &t->head;
 }
 
@@ -151,8 +152,8 @@ int main(int argc, char **argv) {
                          .micro = 1,
                          .vocab = 256,
                          .seed = 1,
-                         .shard = TOY_RANKS,
-                         .replicate = 1,
+                         .n_axes = 1,
+                         .axes = (const HdAxis[]){{"shard", TOY_RANKS, true}},
                          .n_buckets = 1,
                          .buckets = buckets,
                          .n_params = 1,

@@ -6,8 +6,8 @@
 // a difference between two orders. Sums commute here: their order is not a plan's to prove.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
+#include "ir/mesh.h"
 #include "ir/shapes.h"
-#include "ir/ir.h"
 
 typedef struct {
     const Func *f;
@@ -19,7 +19,8 @@ enum { MOST_STREAMS = 8 };
 typedef struct {
     const Module *m;
     Arena *a;
-    int shard, replicate, ranks;
+    Mesh mesh;
+    int ranks;
     uint64_t **memory;        // by rank
     int rank;                 // the one that runs now
     uint64_t *cell;           // its memory
@@ -106,7 +107,7 @@ static bool overlaps(const Value *v, const Value *w) {
 // Element i of what a rank has of a bucket is this one of the bucket.
 static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *part, int64_t i) {
     int64_t size = hd_type_count(bucket->type), n = hd_type_count(part->type);
-    return n == size ? i : x->rank % x->shard * n + i;
+    return n == size ? i : hd_mesh_number(&x->mesh, HD_SPLIT_AXES, x->rank) * n + i;
 }
 
 static void run_update(Machine *x, const Op *o) {
@@ -132,15 +133,6 @@ static void run_update(Machine *x, const Op *o) {
 
 // --- collectives: every rank reads before any writes
 
-typedef struct { int n, mine, first, step; } Group;
-
-static Group group_of(const Machine *x, const Symbol *comm, int rank) {
-    const char *over = hd_word(&comm->attrs, A_OVER, "world");
-    if (!strcmp(over, "shard")) return (Group){x->shard, rank % x->shard, rank - rank % x->shard, 1};
-    if (!strcmp(over, "replicate")) return (Group){x->replicate, rank / x->shard, rank % x->shard, x->shard};
-    return (Group){x->ranks, rank, 0, 1};
-}
-
 static void use_rank(Machine *x, int rank) {
     x->rank = rank;
     x->cell = x->memory[rank];
@@ -155,24 +147,25 @@ static uint64_t *copy_of(Machine *x, const Symbol *b, int64_t *n) {
 static void run_collective(Machine *x, const Op *o) {
     const Symbol *from = buffer_of(x, o, A_BUFFER), *into = buffer_of(x, o, A_INTO), *comm = buffer_of(x, o, A_COMM);
     uint64_t **in = HD_NEWN(x->a, uint64_t *, x->ranks);
-    int64_t n = 0, m;
+    Axes over = hd_axes(&comm->attrs, A_OVER);
+    int64_t n = 0, m, ranks = hd_mesh_ranks(&x->mesh, over);
     for (int r = 0; r < x->ranks; r++) {
         use_rank(x, r);
         in[r] = copy_of(x, from, &n);
     }
     for (int r = 0; r < x->ranks; r++) {
-        Group g = group_of(x, comm, r);
+        int64_t mine = hd_mesh_number(&x->mesh, over, r);
         use_rank(x, r);
         uint64_t *out = cells(x, into->place.offset, hd_type_bytes(into->type), &m);
         for (int64_t i = 0; i < m; i++) {
             if (o->kind == OP_ALL_GATHER) {
-                int64_t who = n ? i / n : g.n;
-                out[i] = who < g.n ? in[g.first + (int)who * g.step][i % n] : fresh(x);
+                int64_t who = n ? i / n : ranks;
+                out[i] = who < ranks ? in[hd_mesh_member(&x->mesh, over, r, who)][i % n] : fresh(x);
                 continue;
             }
             out[i] = 0;
-            for (int k = 0; k < g.n; k++)
-                out[i] += g.mine * m + i < n ? in[g.first + k * g.step][g.mine * m + i] : fresh(x);
+            for (int k = 0; k < ranks; k++)
+                out[i] += mine * m + i < n ? in[hd_mesh_member(&x->mesh, over, r, k)][mine * m + i] : fresh(x);
         }
     }
 }
@@ -335,11 +328,6 @@ static uint64_t run_order(Machine *x, int order) {
     return x->result ? x->result : 1;
 }
 
-static int mesh_axis(const Module *m, AttrId axis) {
-    const Symbol *schedule = hd_symbol_find(m, "schedule");
-    return schedule ? (int)hd_int(&schedule->attrs, axis, 1) : 1;
-}
-
 // What a buffer that persists starts with goes by a name: its own, but what a step starts with is what it computes
 // with.
 static const char *content_name(const Module *m, const Symbol *s) {
@@ -370,9 +358,9 @@ static void fill_buffers(Machine *x) {
 
 // What a plan computes in two steps and an evaluation, in one of the orders that its streams allow: 0 is program order.
 static uint64_t run_plan(const Module *m, int order) {
-    Machine x = {.m = m, .a = hd_arena_new(), .shard = mesh_axis(m, A_SHARD), .replicate = mesh_axis(m, A_REPLICATE)};
+    Machine x = {.m = m, .a = hd_arena_new(), .mesh = hd_mesh(m)};
     const Symbol *arena = hd_symbol_find(m, "device");
-    x.ranks = x.shard * x.replicate;
+    x.ranks = (int)hd_mesh_ranks(&x.mesh, HD_ALL_AXES);
     x.n_cells = hd_int(&arena->attrs, A_BYTES, 0) / 2;
     x.memory = HD_NEWN(x.a, uint64_t *, x.ranks);
     for (const Func *f = m->funcs; f; f = f->next) x.n_funcs += !f->is_kernel;

@@ -45,7 +45,7 @@ typedef enum {
                                                 X(RESIZE, "another size", AT_OP) X(STREAM, "another stream", AT_OP) X( \
                                                     DECAYED, "decayed changed",                                        \
                                                     AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET)   \
-                                                    X(GROUP, "axis, size or stream of a comm changed", AT_COMM) X(     \
+                                                    X(GROUP, "axes or stream of a comm changed", AT_COMM) X(     \
                                                         MOVE_PARAM, "parameter moved in its bucket", AT_PARAM)         \
                                                         X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(  \
                                                             SCALE, "scale of a gradient, a loss or a mean changed",    \
@@ -390,13 +390,9 @@ static int find_places(Module *m, Mutation what, Arena *a, int **places) {
 
 // --- the rest of the module
 
-static void change_group(Module *m, Symbol *s, uint64_t random) {
-    static const char *const axes[] = {"shard", "replicate", "world"};
-    const char *axis = axes[random / 3 % 3];
-    if (random % 3 == 0 && strcmp(axis, hd_word(&s->attrs, A_OVER, "")) != 0)
-        hd_set_word(m->cx, &s->attrs, A_OVER, hd_intern(m->cx, axis));
-    else if (random % 3 == 1) hd_set_word(m->cx, &s->attrs, A_ON, hd_intern(m->cx, "compute"));
-    else hd_set_int(m->cx, &s->attrs, A_RANKS, hd_int(&s->attrs, A_RANKS, 1) * 2);
+static void change_group(Module *m, Symbol *s, unsigned random) {
+    if (random % 3 == 1) hd_set_word(m->cx, &s->attrs, A_ON, hd_intern(m->cx, "compute"));
+    else hd_set_axes(m->cx, &s->attrs, A_OVER, (hd_axes(&s->attrs, A_OVER) + random / 3 % 2) % HD_ALL_AXES + 1);
 }
 
 static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
@@ -418,7 +414,7 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
             return false; // both are filled with weights
         if (!hd_has(&s->attrs, A_BUCKET) && strncmp(s->name, "state.", 6) != 0) return false;
         hd_set_word(m->cx, &s->attrs, A_ROLE, hd_intern(m->cx, role));
-    } else if (what == MUTATE_GROUP) change_group(m, s, random);
+    } else if (what == MUTATE_GROUP) change_group(m, s, (unsigned)random);
     else if (what == MUTATE_SHARD_SIZE) {
         if (!hd_has(&s->attrs, A_SHARD)) return false;
         hd_set_int(m->cx, &s->attrs, A_SHARD, hd_int(&s->attrs, A_SHARD, 0) / 2);

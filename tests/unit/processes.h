@@ -11,7 +11,11 @@
 #include <unistd.h>
 
 static HdProgram program(int shard, int replicate) {
-    return (HdProgram){.shard = shard, .replicate = replicate, .plan_hash = "0123456789abcdef"};
+    static HdAxis of[33][9][2]; // by mesh: they outlive the program
+    HdAxis *axes = of[shard][replicate];
+    axes[0] = (HdAxis){"shard", shard, true};
+    axes[1] = (HdAxis){"replicate", replicate, false};
+    return (HdProgram){.n_axes = 2, .axes = axes, .plan_hash = "0123456789abcdef"};
 }
 
 typedef int Work(HdLaunch *l, const HdProgram *p); // what a rank does -> its exit status

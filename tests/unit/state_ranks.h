@@ -42,7 +42,7 @@ static const HdParam params[N_PARAMS] = {
     {.name = "block.b", .rank = 1, .dim = {5}, .count = 5, .init = HD_INIT_NORMAL, .std = 1, .bucket = 1, .at = 12302}};
 static const int64_t used[N_BUCKETS] = {24, 12307}; // elements, padding not counted
 
-typedef struct { HdProgram p; HdBucket bucket[N_BUCKETS]; } Program;
+typedef struct { HdProgram p; HdAxis axes[2]; HdBucket bucket[N_BUCKETS]; } Program;
 
 static inline bool memory_write(HdExec *x, int64_t offset, const void *data, size_t bytes) {
     CHECK(offset >= 0 && offset + (int64_t)bytes <= x->program->arena_bytes);
@@ -60,13 +60,14 @@ static const HdBackend memory = {.name = "memory", .threads = true, .write = mem
 
 static inline void make_program(Program *m, const Mesh *mesh) {
     int64_t at = 0;
-    *m = (Program){.p = {.model = "Toy",
+    *m = (Program){.axes = {{"shard", mesh->shard, true}, {"replicate", mesh->replicate, false}},
+                   .p = {.model = "Toy",
                          .model_hash = "abc",
                          .batch = 2,
                          .seq = 4,
                          .micro = 1,
-                         .shard = mesh->shard,
-                         .replicate = mesh->replicate,
+                         .n_axes = 2,
+                         .axes = m->axes,
                          .n_buckets = N_BUCKETS,
                          .buckets = m->bucket,
                          .n_params = N_PARAMS,

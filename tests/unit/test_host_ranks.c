@@ -1,6 +1,7 @@
 // The host executor with several streams and ranks, driven by programs written here: events, collectives bit for bit,
 // and what happens when ranks disagree, fail or leave. Nothing may hang: an alarm ends the test.
 #include "runtime/heddle.h"
+#include "runtime/mesh.h"
 #include "runtime/heddle_host.h"
 #include "runtime/world/world.h"
 #include "tests/unit/check.h"
@@ -21,7 +22,7 @@ enum {
 };
 
 static const HdComm comms[] = {
-    {"shards", HD_OVER_SHARD, 0, 1}, {"replicas", HD_OVER_REPLICATE, 0, 2}, {"all", HD_OVER_WORLD, 0, 1}};
+    {"shards", 1, 1}, {"replicas", 2, 2}, {"all", 3, 1}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
 static const HdFunc funcs[3];
 
@@ -136,20 +137,16 @@ static void *rank_main(void *p) {
 static void on_ranks(Rank *r, int shard, int replicate, Job *job, const char *profile) {
     const int n = shard * replicate;
     pthread_t thread[MAX_RANKS];
-    HdComm own[3];
-    memcpy(own, comms, sizeof own);
-    own[0].ranks = shard;
-    own[1].ranks = replicate;
-    own[2].ranks = n;
+    const HdAxis axes[] = {{"shard", shard, true}, {"replicate", replicate, false}};
     HdWorld *alone = hd_world_alone(), *w = n > 1 ? hd_world_threads(n) : alone;
     CHECK(w != NULL);
     for (int i = 0; i < n; i++) {
         r[i] = (Rank){.world = w + i, .job = job, .profile = profile};
         r[i].program = (HdProgram){.arena_bytes = ARENA,
-                                   .shard = shard,
-                                   .replicate = replicate,
+                                   .n_axes = 2,
+                                   .axes = axes,
                                    .n_comms = 3,
-                                   .comms = own,
+                                   .comms = comms,
                                    .n_funcs = 3,
                                    .funcs = funcs,
                                    .backend = &hd_host_backend,
@@ -195,7 +192,7 @@ static void fill(Rank *r, int64_t offset, int what, int64_t count) {
 
 // Rank i of this rank's group, as a rank of the run.
 static int member(const Rank *r, int i) {
-    const int rank = r->world->rank, shard = r->program.shard;
+    const int rank = r->world->rank, shard = hd_shards(&r->program);
     return collective.comm == 0 ? rank - rank % shard + i : collective.comm == 1 ? rank % shard + i * shard : i;
 }
 
@@ -236,8 +233,8 @@ static void expect_reduced(Rank *r, int n, int mine) {
 
 static void collectives(Rank *r) {
     const HdProgram *p = &r->program;
-    const int rank = r->world->rank, n = p->comms[collective.comm].ranks;
-    const int mine = collective.comm == 0 ? rank % p->shard : collective.comm == 1 ? rank / p->shard : rank;
+    const int rank = r->world->rank, n = hd_group_ranks(p, p->comms[collective.comm].over), shard = hd_shards(p);
+    const int mine = collective.comm == 0 ? rank % shard : collective.comm == 1 ? rank / shard : rank;
     fill(r, PART, 0, collective.count);
     fill(r, WHOLE, 1, collective.count * n);
     for (int again = 0; again < 3; again++) {
@@ -362,13 +359,10 @@ static void nothing(Rank *r) { (void)r; }
 
 TEST(a_mesh_of_another_size_is_refused) {
     Rank r = {.world = hd_world_alone(), .job = nothing};
-    r.program = (HdProgram){.shard = 4, .arena_bytes = 64};
+    const HdAxis four = {"shard", 4, true};
+    r.program = (HdProgram){.n_axes = 1, .axes = &four, .arena_bytes = 64};
     rank_main(&r);
     CHECK_TEXT(r.why, "the program is for 4 ranks, the run has 1");
-    const HdComm wrong = {"odd", HD_OVER_SHARD, 2, 0};
-    r.program = (HdProgram){.shard = 1, .arena_bytes = 64, .n_comms = 1, .comms = &wrong};
-    rank_main(&r);
-    CHECK_TEXT(r.why, "communicator odd is for 2 ranks, which is not its part of the mesh");
     r.program = (HdProgram){.arena_bytes = INT64_MAX / 2};
     rank_main(&r);
     CHECK(strstr(r.why, "out of memory: the program needs 4611686018427387903 bytes, this machine has"));

@@ -70,15 +70,15 @@ TEST(one_rank_needs_nobody) {
 TEST(wrong_number_of_ranks) {
     const HdProgram p = program(4, 2), one = program(1, 1);
     Outcome o = started(&p, 2, "A=1", say_who);
-    CHECK_TEXT(o.text, "error: the program is compiled for 8 ranks (mesh 4 x 2), 2 were started: use --ranks=8 on one "
-                       "host, mpirun -n 8, "
+    CHECK_TEXT(o.text, "error: the program is compiled for 8 ranks (mesh shard 4 x replicate 2), 2 were started: use "
+                       "--ranks=8 on one host, mpirun -n 8, "
                        "srun -n 8, or torchrun --no-python --nproc-per-node=8\n");
     CHECK_INT(o.status, 2);
-    CHECK_HAS(started(&p, 0, "A=1", say_who).text, "compiled for 8 ranks (mesh 4 x 2), 1 was started: use --ranks=8");
+    CHECK_HAS(started(&p, 0, "A=1", say_who).text, "(mesh shard 4 x replicate 2), 1 was started: use --ranks=8");
     CHECK_HAS(started(&p, 0, "RANK=0 WORLD_SIZE=3", say_who).text, "3 were started by torchrun: use");
     CHECK_TEXT(started(&p, 0, "RANK=1 WORLD_SIZE=3", say_who).text, ""); // rank 0 says it
     CHECK_HAS(started(&one, 4, "A=1", say_who).text,
-              "compiled for 1 rank (mesh 1 x 1), 4 were started: start one, or compile it with --set shard=4");
+              "1 rank (mesh shard 1 x replicate 1), 4 were started: start one, or compile it with --set shard=4");
     CHECK_TEXT(started(&p, 8, "RANK=0 WORLD_SIZE=3", say_who).text,
                "error: torchrun has started 3 ranks, --ranks=8 says otherwise: leave it out\n");
 }

@@ -1,0 +1,140 @@
+// The mesh: what a module says of it, and which ranks form a group.
+#include "ir/mesh.h"
+#include "ir/base/ints.h"
+
+static const char *const names[] = {
+#define AXIS(id, name, rule, doc) name,
+#include "ir/axes.def"
+#undef AXIS
+};
+
+const char *hd_axis_name(int axis) { return names[axis]; }
+
+static int axis_called(const char *name) {
+    int a = 0;
+    while (a < N_AXES && strcmp(names[a], name) != 0) a++;
+    return a;
+}
+
+// --- attributes
+
+Mesh hd_mesh(const Module *m) {
+    Mesh mesh;
+    for (int a = 0; a < N_AXES; a++) mesh.size[a] = 1;
+    const Symbol *schedule = hd_symbol_find(m, "schedule");
+    const Attr *list = schedule ? hd_attr(&schedule->attrs, A_MESH) : NULL;
+    const Attr *sizes = schedule ? hd_attr(&schedule->attrs, A_SIZES) : NULL;
+    for (int i = 0; list && sizes && i < list->n && i < sizes->n; i++) {
+        int a = axis_called(list->strs[i]);
+        if (a < N_AXES) mesh.size[a] = sizes->ints[i];
+    }
+    return mesh;
+}
+
+void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh) {
+    hd_set_words(cx, as, A_MESH, N_AXES, names);
+    hd_set_ints(cx, as, A_SIZES, N_AXES, mesh->size);
+}
+
+Axes hd_axes(const Attrs *as, AttrId id) {
+    const Attr *list = hd_attr(as, id);
+    Axes axes = 0;
+    for (int i = 0; list && i < list->n; i++) axes |= 1u << axis_called(list->strs[i]);
+    return axes & HD_ALL_AXES;
+}
+
+void hd_set_axes(Ctx *cx, Attrs *as, AttrId id, Axes axes) {
+    const char *list[N_AXES];
+    int n = 0;
+    for (int a = 0; a < N_AXES; a++)
+        if (axes >> a & 1) list[n++] = names[a];
+    hd_set_words(cx, as, id, n, list);
+}
+
+const char *hd_axes_text(Arena *arena, Axes axes) {
+    Out o = hd_out(arena);
+    for (int a = 0; a < N_AXES; a++)
+        if (axes >> a & 1) hd_printf(&o, "%s%s", o.n ? " and " : "", names[a]);
+    return o.n ? o.text : "no axis";
+}
+
+const char *hd_mesh_text(Arena *arena, const Mesh *mesh, bool named) {
+    Out o = hd_out(arena);
+    for (int a = 0; a < N_AXES; a++)
+        hd_printf(&o, "%s%s%s%lld", a ? " x " : "", named ? names[a] : "", named ? " " : "", ll(mesh->size[a]));
+    return o.text;
+}
+
+// --- groups
+
+int64_t hd_mesh_ranks(const Mesh *mesh, Axes over) {
+    int64_t n = 1;
+    for (int a = 0; a < N_AXES; a++) n *= over >> a & 1 ? mesh->size[a] : 1;
+    return n;
+}
+
+int64_t hd_mesh_number(const Mesh *mesh, Axes over, int64_t rank) {
+    int64_t number = 0, step = 1;
+    for (int a = 0; a < N_AXES; rank /= mesh->size[a++]) {
+        if (!(over >> a & 1)) continue;
+        number += rank % mesh->size[a] * step;
+        step *= mesh->size[a];
+    }
+    return number;
+}
+
+int64_t hd_mesh_member(const Mesh *mesh, Axes over, int64_t rank, int64_t i) {
+    int64_t member = 0, step = 1;
+    for (int a = 0; a < N_AXES; a++) {
+        int64_t n = mesh->size[a], *from = over >> a & 1 ? &i : NULL;
+        member += (from ? *from : rank) % n * step;
+        if (from) *from /= n;
+        rank /= n;
+        step *= n;
+    }
+    return member;
+}
+
+Axes hd_mesh_live(const Mesh *mesh) {
+    Axes live = 0;
+    for (int a = 0; a < N_AXES; a++) live |= (mesh->size[a] > 1 ? 1u : 0u) << a;
+    return live;
+}
+
+// --- checks
+
+static bool check_list(const Module *m, const Symbol *s, const Attr *list) {
+    for (int i = 0; i < list->n; i++) {
+        int a = axis_called(list->strs[i]);
+        bool again = i && a <= axis_called(list->strs[i - 1]);
+        if (a < N_AXES && !again) continue;
+        hd_error(m->cx, s->span, "%s @%s: %s %s %s; the axes are, in this order, %s", hd_symbol_keyword(s->kind),
+                 s->name, hd_attr_info(list->id)->text, a < N_AXES ? "has no place here for axis" : "names no axis:",
+                 list->strs[i], hd_axes_text(m->cx->arena, HD_ALL_AXES));
+        return false;
+    }
+    return true;
+}
+
+static void check_sizes(const Module *m, const Symbol *s, const Attr *list, const Attr *sizes) {
+    if (!list || !sizes || list->n != sizes->n) {
+        hd_error(m->cx, s->span, "the mesh has %d axes and %d sizes", list ? list->n : 0, sizes ? sizes->n : 0);
+        return;
+    }
+    Mesh mesh = hd_mesh(m);
+    int64_t ranks = 1;
+    for (int a = 0; a < N_AXES; a++)
+        ranks = mesh.size[a] < 1 || mesh.size[a] > HD_MAX_RANKS / ranks ? HD_MAX_RANKS + 1 : ranks * mesh.size[a];
+    if (ranks > HD_MAX_RANKS)
+        hd_error(m->cx, s->span, "a mesh of %s ranks is none: sizes start at 1, and there are at most %d ranks",
+                 hd_mesh_text(m->cx->arena, &mesh, false), HD_MAX_RANKS);
+}
+
+void hd_mesh_check(const Module *m) {
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        const Attr *mesh = hd_attr(&s->attrs, A_MESH), *sizes = hd_attr(&s->attrs, A_SIZES);
+        const Attr *over = hd_attr(&s->attrs, A_OVER);
+        if ((!over || check_list(m, s, over)) && (!mesh || check_list(m, s, mesh)) && (mesh || sizes))
+            check_sizes(m, s, mesh, sizes);
+    }
+}

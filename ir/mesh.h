@@ -1,0 +1,41 @@
+// The mesh of ranks: each rank has a coordinate along every axis of axes.def. Ranks that differ only along a set of
+// axes form a group, in which they are numbered with the innermost axis of the set running fastest.
+#ifndef IR_MESH_H
+#define IR_MESH_H
+#include "ir/ir.h"
+
+enum { HD_AXIS_COPY, HD_AXIS_SPLIT }; // the rules of axes.def
+enum {
+#define AXIS(id, name, rule, doc) AXIS_##id,
+#include "ir/axes.def"
+#undef AXIS
+    N_AXES
+};
+typedef unsigned Axes; // a set of axes: bit 1 << AXIS_*
+enum {
+    HD_ALL_AXES = (1 << N_AXES) - 1,
+    HD_SPLIT_AXES = 0
+#define AXIS(id, name, rule, doc) | HD_AXIS_##rule << AXIS_##id
+#include "ir/axes.def"
+#undef AXIS
+    ,
+    HD_COPY_AXES = HD_ALL_AXES & ~HD_SPLIT_AXES,
+    HD_MAX_RANKS = 1 << 16
+};
+_Static_assert((HD_SPLIT_AXES & (HD_SPLIT_AXES + 1)) == 0, "the axes that split come first");
+typedef struct { int64_t size[N_AXES]; } Mesh; // ranks along each axis
+
+const char *hd_axis_name(int axis);
+Mesh hd_mesh(const Module *m);                          // of config @schedule; axes that it does not list have one rank
+void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh); // `mesh` and `sizes`
+const char *hd_mesh_text(Arena *a, const Mesh *mesh, bool names); // "4 x 2", "shard 4 x replicate 2"
+int64_t hd_mesh_ranks(const Mesh *mesh, Axes over);     // in a group over a set of axes
+int64_t hd_mesh_number(const Mesh *mesh, Axes over, int64_t rank);           // of a rank in its group
+int64_t hd_mesh_member(const Mesh *mesh, Axes over, int64_t rank, int64_t i); // rank i of the group of `rank`
+Axes hd_mesh_live(const Mesh *mesh);                    // the axes with more than one rank
+
+Axes hd_axes(const Attrs *as, AttrId id); // of a list of names; unknown ones are left out: hd_verify refuses them
+void hd_set_axes(Ctx *cx, Attrs *as, AttrId id, Axes axes);
+const char *hd_axes_text(Arena *a, Axes axes); // "shard and replicate"
+void hd_mesh_check(const Module *m); // reports what is wrong with the mesh and every list of axes
+#endif

@@ -1,0 +1,55 @@
+// Which ranks form a group.
+#include "runtime/mesh.h"
+#include <stdio.h>
+
+int hd_group_ranks(const HdProgram *p, unsigned over) {
+    int n = 1;
+    for (int a = 0; a < p->n_axes; a++) n *= over >> a & 1 ? p->axes[a].ranks : 1;
+    return n;
+}
+
+int hd_group_number(const HdProgram *p, unsigned over, int rank) {
+    int number = 0, step = 1;
+    for (int a = 0; a < p->n_axes; rank /= p->axes[a++].ranks) {
+        if (!(over >> a & 1)) continue;
+        number += rank % p->axes[a].ranks * step;
+        step *= p->axes[a].ranks;
+    }
+    return number;
+}
+
+int hd_group_member(const HdProgram *p, unsigned over, int rank, int i) {
+    int member = 0, step = 1;
+    for (int a = 0; a < p->n_axes; a++) {
+        const int n = p->axes[a].ranks;
+        int *from = over >> a & 1 ? &i : NULL;
+        member += (from ? *from : rank) % n * step;
+        if (from) *from /= n;
+        rank /= n;
+        step *= n;
+    }
+    return member;
+}
+
+int hd_ranks(const HdProgram *p) { return hd_group_ranks(p, ~0u); }
+
+int hd_shards(const HdProgram *p) {
+    int n = 1;
+    for (int a = 0; a < p->n_axes; a++) n *= p->axes[a].splits ? p->axes[a].ranks : 1;
+    return n;
+}
+
+unsigned hd_live_axes(const HdProgram *p) {
+    unsigned axes = 0;
+    for (int a = 0; a < p->n_axes; a++) axes |= (p->axes[a].ranks > 1 ? 1u : 0u) << a;
+    return axes;
+}
+
+const char *hd_mesh_say(const HdProgram *p, const char *assigns, const char *between, char *out, size_t size) {
+    size_t n = 0;
+    *out = 0;
+    for (int a = 0; a < p->n_axes && n < size; a++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s%s%d", a ? between : "", p->axes[a].name, assigns,
+                              p->axes[a].ranks);
+    return out;
+}
