@@ -44,8 +44,9 @@ static char *folder_of(Ctx *cx, const char *path) {
 }
 
 static bool find_runtime(Ctx *cx, Runtime *r) {
-    static const char *const headers[] = {"runtime/heddle.h", "include/heddle.h", NULL};
-    static const char *const libraries[] = {"lib/libheddle_rt.a", "build/lib/libheddle_rt.a", NULL};
+    static const char *const headers[] = {"runtime/heddle.h", HEDDLE_INCLUDEDIR "/heddle/heddle.h", NULL};
+    static const char *const libraries[] = {HEDDLE_LIBDIR "/libheddle_rt.a", "lib/libheddle_rt.a",
+                                            "build/lib/libheddle_rt.a", NULL};
     const char *home = getenv("HEDDLE_HOME"), *header = NULL;
     char self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -60,7 +61,8 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
     if (header) r->include = folder_of(cx, header);
     if (header && r->archive) return true;
     hd_error(cx, (Span){0, 0},
-             "cannot find %s %s %s: set HEDDLE_HOME to the folder of Heddle's sources, built in its folder build",
+             "cannot find %s %s %s: set HEDDLE_HOME to where Heddle is installed, or to its sources, built in their "
+             "folder build",
              header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
     return false;
 }
