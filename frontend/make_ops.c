@@ -52,7 +52,7 @@ Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args) {
     bool numbers = true;
     for (int i = 0; i < n; i++) numbers &= hd_val_is_number(args[i]);
     if (numbers) {
-        hd_scalar_op(k, args[0], args[n - 1], &result);
+        hd_scalar_op(k, n, args, &result);
         if (result.kind == VAL_INT || isfinite(result.f)) return result;
         hd_front_error(f, s, "%s of %s is not a finite number", hd_op_info(k)->mnemonic, hd_val_text(f, args[0]));
         return (Val){0};

@@ -120,15 +120,15 @@ Val hd_scalar_unary(Front *f, Span s, Operator op, Val v) {
 // The meaning column of ops.def at f64: what `sqrt(2*layers)` is at compile time is what the op computes at run time.
 #define R(x) ((double)(x))
 #define ELT(id, mnemonic, n_in, traits, grad, flops, meaning)                                                          \
-    static double scalar_##id(double a, double b) { (void)b; return meaning; }
+    static double scalar_##id(double a, double b, double c) { (void)b, (void)c; return meaning; }
 #define OP(...)
 #include "ir/ops.def"
 #undef ELT
 #undef OP
 #undef R
 
-bool hd_scalar_op(OpKind k, Val a, Val b, Val *result) {
-    static double (*const scalar[N_OPS])(double, double) = {
+bool hd_scalar_op(OpKind k, int n, const Val *args, Val *result) {
+    static double (*const scalar[N_OPS])(double, double, double) = {
 #define ELT(id, ...) [OP_##id] = scalar_##id,
 #define OP(...)
 #include "ir/ops.def"
@@ -136,7 +136,8 @@ bool hd_scalar_op(OpKind k, Val a, Val b, Val *result) {
 #undef OP
     };
     if (!scalar[k]) return false;
-    double v = scalar[k](hd_val_number(a), hd_val_number(b));
+    const Val a = args[0], b = args[n > 1], c = args[n > 2 ? 2 : 0];
+    double v = scalar[k](hd_val_number(a), hd_val_number(b), hd_val_number(c));
     bool whole =
         a.kind == VAL_INT && b.kind == VAL_INT && (k == OP_MAX || k == OP_MIN || k == OP_ABS) && fabs(v) < 0x1p53;
     *result = whole ? hd_val_int((int64_t)v) : hd_val_float(v);

@@ -119,7 +119,7 @@ double hd_val_number(Val v);
 const char *hd_val_text(Front *f, Val v); // "the integer 3", "a tensor f32[8,64]", ...
 Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r);
 Val hd_scalar_unary(Front *f, Span s, Operator op, Val v);
-bool hd_scalar_op(OpKind k, Val a, Val b, Val *result); // an elementwise op on numbers
+bool hd_scalar_op(OpKind k, int n, const Val *args, Val *result); // an elementwise op on n numbers
 bool hd_val_truth(Front *f, Span s, Val v, bool *truth);
 
 // --- bind.c: arguments to formals
