@@ -70,6 +70,14 @@ static void choice(Autodiff *d, const Op *o, Value *dy, Value *first) {
 }
 static void grad_max(Autodiff *d, const Op *o, Value *dy) { choice(d, o, dy, two(d, OP_GE, A, B)); }
 static void grad_min(Autodiff *d, const Op *o, Value *dy) { choice(d, o, dy, two(d, OP_GE, B, A)); }
+static Value *where(Autodiff *d, Value *test, Value *yes, Value *no) {
+    return hd_build(&d->b, OP_WHERE, 3, (Value *[]){test, yes, no}, NULL, NULL)->out[0];
+}
+// Exactly 0 reaches the operand that is not taken, whatever dy is.
+static void grad_where(Autodiff *d, const Op *o, Value *dy) {
+    if (wants(d, B)) give(d, B, where(d, A, dy, number(d, 0, dy)));
+    if (wants(d, o->in[2])) give(d, o->in[2], where(d, A, number(d, 0, dy), dy));
+}
 static void grad_neg(Autodiff *d, const Op *o, Value *dy) { give(d, A, one(d, OP_NEG, dy)); }
 static void grad_abs(Autodiff *d, const Op *o, Value *dy) { give(d, A, mul(d, dy, one(d, OP_SIGN, A))); }
 static void grad_square(Autodiff *d, const Op *o, Value *dy) { give(d, A, mul(d, dy, mul(d, number(d, 2, A), A))); }

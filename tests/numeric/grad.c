@@ -40,6 +40,16 @@ static const char *const cases[] = {
     "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [0, 2]} : f32[3]\n",
     "sum",
     "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [1], keep} : f32[2,1,4]\n",
+    "where",
+    "param @a : f32[3,4]\nparam @b : f32[4]\nparam @c : f32[3,1]\n---\n%0 = param {param = @a} : f32[3,4]\n"
+    "%1 = param {param = @b} : f32[4]\n%2 = param {param = @c} : f32[3,1]\n%3 = lt %0, %1 : f32[3,4]\n"
+    "%4 = square %0 : f32[3,4]\n%5 = where %3, %4, %2 : f32[3,4]\n%6 = le %5, %0 : f32[3,4]\n"
+    "%y = where %6, %1, %5 : f32[3,4]\n",
+    // the logarithm of a negative number is not taken: no NaN reaches its operand
+    "where",
+    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = const {value = 0} : f32\n"
+    "%2 = gt %0, %1 : f32[3,4]\n%3 = const {value = 1} : f32\n%4 = where %2, %0, %3 : f32[3,4]\n"
+    "%5 = log %4 : f32[3,4]\n%y = where %2, %5, %0 : f32[3,4]\n",
     "matmul",
     "param @a : f32[3,4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = param {param = @b} : "
     "f32[4,5]\n"
@@ -228,7 +238,7 @@ int main(void) {
     Test t = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += 2) structured(&t, cases[i], cases[i + 1]);
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
-    if (HAS_GRADIENT(grad)) pointwise(&t, OP_##id, n);
+    if (HAS_GRADIENT(grad) && n < 3) pointwise(&t, OP_##id, n);
 #define OP(id, ...)
 #define HAS_GRADIENT(grad) (strcmp(#grad, "none") != 0 && strcmp(#grad, "zero") != 0)
 #include "ir/ops.def"

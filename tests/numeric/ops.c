@@ -72,6 +72,7 @@ static void put_pointwise(Out *o, const Options *opt, int *n, OpKind k) {
     const OpInfo *info = hd_op_info(k);
     bool positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV;
     bool shapes_too = k == OP_SUB || k == OP_SILU_GRAD; // loops do not depend on the op: two of them see every shape
+    if (info->n_in > 2) return; // op_cases.h has them
     for (int s = 0; s < (shapes_too ? 6 : 1); s++) {
         const char *big = s == 5 ? shapes[s][1] : shapes[s][0], *p = positive ? "p" : "a";
         const char *text =
