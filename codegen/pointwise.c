@@ -9,6 +9,7 @@ static const MathName math_names[] = { // name in ops.def, host f32, CUDA f32, f
     {"exp", "hd_exp", "expf", "exp"},     {"log", "logf", "logf", "log"},     {"sqrt", "sqrtf", "sqrtf", "sqrt"},
     {"sin", "sinf", "sinf", "sin"},       {"cos", "cosf", "cosf", "cos"},     {"tanh", "hd_tanh", "tanhf", "tanh"},
     {"erf", "erff", "erff", "erf"},       {"fabs", "fabsf", "fabsf", "fabs"},
+    {"pow", "powf", "powf", "pow"},
 };
 
 void hd_emit_math(Out *o, const char *s, size_t n, PreludeKind kind, bool f64) {

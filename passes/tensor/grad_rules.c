@@ -78,6 +78,18 @@ static void grad_where(Autodiff *d, const Op *o, Value *dy) {
     if (wants(d, B)) give(d, B, where(d, A, dy, number(d, 0, dy)));
     if (wants(d, o->in[2])) give(d, o->in[2], where(d, A, number(d, 0, dy), dy));
 }
+// d/da = b a^(b-1), 0 where b is 0; d/db = a^b log a, 0 where a is 0 and b >= 0.
+static void grad_pow(Autodiff *d, const Op *o, Value *dy) {
+    Value *zero = number(d, 0, dy);
+    if (wants(d, A)) {
+        Value *slope = mul(d, B, two(d, OP_POW, A, two(d, OP_SUB, B, number(d, 1, B))));
+        give(d, A, mul(d, dy, where(d, B, slope, zero)));
+    }
+    if (wants(d, B)) {
+        Value *flat = mul(d, two(d, OP_EQ, A, zero), two(d, OP_GE, B, zero));
+        give(d, B, mul(d, dy, where(d, flat, zero, mul(d, Y, one(d, OP_LOG, A)))));
+    }
+}
 static void grad_neg(Autodiff *d, const Op *o, Value *dy) { give(d, A, one(d, OP_NEG, dy)); }
 static void grad_abs(Autodiff *d, const Op *o, Value *dy) { give(d, A, mul(d, dy, one(d, OP_SIGN, A))); }
 static void grad_square(Autodiff *d, const Op *o, Value *dy) { give(d, A, mul(d, dy, mul(d, number(d, 2, A), A))); }

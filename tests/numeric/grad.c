@@ -40,6 +40,12 @@ static const char *const cases[] = {
     "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [0, 2]} : f32[3]\n",
     "sum",
     "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [1], keep} : f32[2,1,4]\n",
+    // a base of 0, and an exponent of 0
+    "pow",
+    "param @a : f32[3,4]\nparam @b : f32[4]\n---\n%0 = param {param = @a} : f32[3,4]\n"
+    "%1 = param {param = @b} : f32[4]\n%2 = relu %0 : f32[3,4]\n%3 = square %1 : f32[4]\n"
+    "%4 = const {value = 1.5} : f32\n%5 = add %3, %4 : f32[4]\n%6 = pow %2, %5 : f32[3,4]\n"
+    "%7 = const {value = 0} : f32\n%8 = pow %2, %7 : f32[3,4]\n%y = add %6, %8 : f32[3,4]\n",
     "where",
     "param @a : f32[3,4]\nparam @b : f32[4]\nparam @c : f32[3,1]\n---\n%0 = param {param = @a} : f32[3,4]\n"
     "%1 = param {param = @b} : f32[4]\n%2 = param {param = @c} : f32[3,1]\n%3 = lt %0, %1 : f32[3,4]\n"
@@ -205,8 +211,8 @@ static void pointwise_case(Test *t, OpKind k, int n, const char *a_shape, const 
 
 static void pointwise(Test *t, OpKind k, int n) {
     t->name = hd_op_info(k)->mnemonic;
-    t->positive =
-        k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV; // away from where they have no derivative
+    t->positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV ||
+                  k == OP_POW; // away from where they have no derivative
     if (n == 1) {
         pointwise_case(t, k, 1, "3,4", "", "3,4");
         pointwise_case(t, k, 1, "", "", "");

@@ -68,8 +68,10 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%a: $[700,40], %i3: i32[700]) -> f32[5,40] {\n  %0 = embedding_grad %a, %i3 {out = f32} : "
                  "f32[5,40]\n  return %0\n}"},
     // choices: one operand is taken, whatever the other is
-    {CASE_ALL, "(%a: $[37,65], %b: $[37,65], %c: $[65]) -> $[37,65], $[37,65] {\n  %0 = lt %a, %b : $[37,65]\n  %1 = where %0, %a, %c : $[37,65]\n"
-               "  %2 = log %a : $[37,65]\n  %3 = const {value = 0} : $\n  %4 = gt %a, %3 : $[37,65]\n  %5 = where %4, %2, %3 : $[37,65]\n  return %1, %5\n}"},
+    {CASE_ALL,
+     "(%a: $[37,65], %b: $[37,65], %c: $[65]) -> $[37,65], $[37,65] {\n  %0 = lt %a, %b : $[37,65]\n  "
+     "%1 = where %0, %a, %c : $[37,65]\n  %2 = log %a : $[37,65]\n  %3 = const {value = 0} : $\n  "
+     "%4 = gt %a, %3 : $[37,65]\n  %5 = where %4, %2, %3 : $[37,65]\n  return %1, %5\n}"},
     // sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6], $[5,6,1] {\n  %0 = sum %a {axes = [2]} : $[5,6]\n  %1 = sum %a {axes = [2], "
                "keep} : $[5,6,1]\n  return %0, %1\n}"},

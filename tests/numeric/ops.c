@@ -70,7 +70,7 @@ static void put_pointwise(Out *o, const Options *opt, int *n, OpKind k) {
     static const char *const shapes[][2] = {{"[37,65]", "[37,65]"}, {"[37,65]", "[65]"}, {"[37,65]", "[37,1]"},
                                             {"[3,5,65]", "[5,65]"}, {"[5000]", ""},      {"[65]", "[9,65]"}};
     const OpInfo *info = hd_op_info(k);
-    bool positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV;
+    bool positive = k == OP_LOG || k == OP_SQRT || k == OP_RSQRT || k == OP_DIV || k == OP_POW;
     bool shapes_too = k == OP_SUB || k == OP_SILU_GRAD; // loops do not depend on the op: two of them see every shape
     if (info->n_in > 2) return; // op_cases.h has them
     for (int s = 0; s < (shapes_too ? 6 : 1); s++) {
