@@ -61,7 +61,7 @@ static bool layout(Data *d) { // which of the three formats
 
 bool hd_data_open(Data *d, const char *path, int64_t seq) {
     *d = (Data){.path = path};
-    int fd = open(path, O_RDONLY | O_NONBLOCK); // a pipe is refused below, not waited for
+    int fd = open(path, O_RDONLY | O_NONBLOCK); // open() must not wait for a pipe, which is refused below
     struct stat st;
     if (fd < 0 || fstat(fd, &st)) {
         hd_fail("cannot read %s: %s", path, strerror(errno));

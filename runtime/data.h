@@ -17,8 +17,8 @@ typedef struct {
 // fit.
 bool hd_data_open(Data *d, const char *path, int64_t seq); // false after hd_fail
 void hd_data_close(Data *d);
-// Sequences first, first+1, ...: `batch` windows of seq+1 tokens. Every epoch visits each window of the file once in an
-// order of its own (a keyed permutation), so the position in the data is a sequence number and nothing else.
+// Sequences first, first+1, ...: `batch` windows of seq+1 tokens. Every epoch visits each window of the file once, in
+// its own order (a keyed permutation), so a sequence number is the whole position in the data.
 bool hd_data_batch(const Data *d, int64_t vocab, int64_t batch, int64_t seq, uint64_t seed, int64_t first_sequence,
                    int32_t *tokens, int32_t *targets);
 // Window number `index` in file order, wrapping at the end: for validation.

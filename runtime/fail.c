@@ -1,4 +1,4 @@
-// The one pending failure message of a thread: what hd_fail remembered last.
+// The pending failure message of a thread: the last one given to hd_fail.
 #include "runtime/heddle.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What a compiled program and the runtime say to each other. codegen prints an HdProgram and one C function for each
+// The interface between a compiled program and the runtime. codegen prints an HdProgram and one C function for each
 // planned function; hd_main does the rest. All offsets are bytes into the one device arena. Nothing here depends on the
 // compiler.
 #ifndef RUNTIME_HEDDLE_H
@@ -9,7 +9,7 @@
 
 typedef enum {
 #define DTYPE(id, ...) HD_##id,
-#include "dtypes.def" // beside this file wherever that is installed
+#include "dtypes.def" // next to this file wherever that is installed
 #undef DTYPE
 } HdDtype;
 
@@ -17,16 +17,16 @@ typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int6
 
 typedef enum { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_CONST, HD_INIT_NORMAL, HD_INIT_UNIFORM } HdInit;
 
-// The parameters of a unit as one flat vector of `size` elements. With several ranks each owns `shard` of them, in the
-// order of its number in the shard group. A storage holds either the whole or this rank's shard.
+// The parameters of a unit as one flat vector of `size` elements. Each rank owns `shard` of them, in the order of its
+// number in the shard group. A storage holds either all elements or this rank's shard.
 typedef struct {
     const char *name;
     int64_t size, shard; // elements; equal where nothing is sharded
     HdDtype compute_dtype;
     int64_t master, moment1, moment2, grad,
         compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
-    bool optimizer_sharded, grad_sharded; // which hold a shard; `optimizer`: master, moments and compute
-    int64_t next; // byte offset of all of the weights, gathered, in the compute dtype; -1: none that outlive a step
+    bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, moments and compute
+    int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
 } HdBucket;
 
 typedef struct { // a parameter, in canonical order
@@ -57,7 +57,7 @@ typedef struct {
     void (*run)(HdExec *x); // issues every action in plan order; target cuda
     // target host: issues the actions of one stream, by stream index; NULL: it has none in this function
     void (*const *run_stream)(HdExec *x);
-    bool graph;             // captured once, replayed after
+    bool graph;             // captured once, then replayed
 } HdFunc;
 
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored
@@ -92,7 +92,7 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     float scale;
     HdDtype dtype;
     int64_t workspace_bytes;
-    // target cuda: what runs where the library does not. Indices into HdProgram.kernels; -1: no such kernel.
+    // target cuda: the kernels for what the library does not run. Indices into HdProgram.kernels; -1: no such kernel.
     //   forward  kernel[0](q, k, v, o, lse)
     //   backward kernel[0..2], in this order, each with (dout, q, k, v, o, lse, dq, dk, dv, workspace); the first
     //   batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32 [batch, heads, seq].
@@ -100,9 +100,9 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     int kernel[3];
     HdGrid grid[3];
 } HdAttention;
-// ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is told
-// once on stderr. What cuDNN's repeatable backward needs: batch*heads*seq*4 (as above) + 1024
-//   + batch*heads*seq*seq*2 + (kv_heads < heads ? 4*batch*heads*seq*size : 0); forward: 1024.
+// ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is
+// reported once on stderr. cuDNN's repeatable backward needs batch*heads*seq*4 (as above) + 1024
+//   + batch*heads*seq*seq*2 + (kv_heads < heads ? 4*batch*heads*seq*size : 0) bytes, the forward 1024.
 enum { HD_ATTENTION_ANY, HD_ATTENTION_KERNEL };
 
 typedef struct { const char *name, *text; } HdSource; // a CUDA translation unit
@@ -112,9 +112,9 @@ typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
     const char *plan_hash,
-        *model_hash; // model_hash: parameters and training numbers, not the schedule: what a checkpoint must match
+        *model_hash; // model_hash: of parameters and training numbers, not of the schedule: a checkpoint must match it
     const char
-        *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: what a message names where that hash is another
+        *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: for the message when that hash differs
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
     int64_t arena_bytes;
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
@@ -147,22 +147,22 @@ typedef struct {
 // How a target does things. Functions return false after describing the failure with hd_fail.
 struct HdBackend {
     const char *name;
-    bool synchronous; // `run` returns when the work is done: nothing is gained by issuing ahead
+    bool synchronous; // `run` returns when the work is done: issuing ahead would gain nothing
     bool threads;     // the ranks of a run are threads of one process; else each is a process
-    // all (world.h): NULL on failure; everything compiled, loaded and connected, memory zeroed. `w` outlives the
+    // all (world.h): NULL on failure. Everything is compiled, loaded and connected, memory is zeroed. `w` outlives the
     // executor.
     HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, const char *profile);
     bool (*write)(HdExec *x, int64_t offset, const void *data,
                   size_t bytes); // into the device arena; ordered before later runs
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous, unless said above
-    // Copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the oldest
-    // such copy.
+    // post copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the
+    // oldest such copy.
     bool (*post)(HdExec *x, int n, const int64_t *offsets, size_t bytes);
     bool (*collect)(HdExec *x, void *data);
     bool (*sync)(HdExec *x);
-    // Chrome trace of the last step run with profiling on, a process a rank and a thread a stream. Where ranks are
-    // threads, `all`: rank 0 writes the file with every rank's events; else each rank writes its own.
+    // Chrome trace of the last step run with profiling on, with one process per rank and one thread per stream. Where
+    // ranks are threads, `all`: rank 0 writes the file with every rank's events; else each rank writes its own.
     bool (*write_profile)(HdExec *x, const char *path);
     void (*close)(HdExec *x);
     double (*peak_flops)(HdExec *x); // dense rate for MFU; 0: unknown
@@ -170,7 +170,7 @@ struct HdBackend {
 };
 extern const HdBackend hd_host_backend, hd_cuda_backend;
 
-// What every backend's own executor begins with.
+// Every backend's executor begins with this.
 struct HdExec {
     const HdProgram *program;
     struct HdWorld *world;
@@ -181,7 +181,7 @@ struct HdExec {
 };
 
 int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
-// Remembers one message (printf form); hd_failure() gives it back. Thread-local.
+// Keeps one message (printf form), which hd_failure() returns. Thread-local.
 void hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *hd_failure(void);
 
@@ -190,8 +190,8 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
     if (x->on_action) x->on_action(x, f, index);
 }
 
-// Of `decayed` elements in front of a bucket, how many are among the `count` that this rank updates, all of them or its
-// shard.
+// The number of elements with weight decay among the `count` that this rank updates: all of the bucket, whose first
+// `decayed` have it, or its shard.
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded);
 
 // --- called by generated programs, target host
@@ -238,16 +238,16 @@ void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const f
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts,
                          double *sums); // one a block, as hd_host_grad_norm adds
 void hd_host_root_sum(int64_t n, const double *sums, float *norm);
-// Collectives of comm number `comm`: block until the whole group has met. `part` and `whole` do not overlap.
+// Collectives of communicator `comm`: block until the whole group has met. `part` and `whole` do not overlap.
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);
-// They fail, for the whole run, when the ranks do not all come for the same action, or when a rank gives up. Rank r's
+// They fail, for the whole run, when the ranks do not all come for the same action or when a rank gives up. Rank r's
 // part is whole's part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
 void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
-// --- called by generated programs, target cuda. Failures are remembered and returned by the backend's next function.
+// --- called by generated programs, target cuda. The backend's next function returns a failure of these.
 uint64_t hd_device(HdExec *x, int64_t offset); // device address
 void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const HdArg *args);
 void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,

@@ -1,7 +1,7 @@
 // Inline helpers of generated host kernels and of runtime/host: conversions, ordered row reductions, vectorisable exp
-// and tanh. Everything here has one fixed order of operations, so results do not depend on threads, on the kernel it is
-// inlined into, or on what the compiler vectorises; that needs -ffp-contract=off, and fused multiply-adds where the
-// machine has them are written out.
+// and tanh. Every helper has one fixed order of operations, so results do not depend on threads, on the kernel it is
+// inlined into, or on what the compiler vectorises. That needs -ffp-contract=off; where the machine has fused
+// multiply-adds they are written out.
 #ifndef RUNTIME_HEDDLE_HOST_H
 #define RUNTIME_HEDDLE_HOST_H
 #include <math.h>
@@ -39,7 +39,7 @@ static inline float hd_from_f16(uint16_t h) {
 static inline uint16_t hd_to_f16(float f) {
     const uint32_t b = hd_bits_of(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    const uint32_t subnormal = hd_bits_of(hd_float_of(magnitude) + 0.5f) - 0x3f000000u; // the adder rounds to 2^-24
+    const uint32_t subnormal = hd_bits_of(hd_float_of(magnitude) + 0.5f) - 0x3f000000u; // the addition rounds to 2^-24
     const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
     const uint32_t large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
     return (uint16_t)(sign | (magnitude >= 0x477ff000u ? large : finite));

@@ -34,7 +34,7 @@ bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, cons
     return open_file(&l->json, o->log, o->resume ? "a" : "w") && open_file(&l->digest, o->digest, "w");
 }
 
-static void flush_json(Log *l) { // a line is there as soon as it is told
+static void flush_json(Log *l) { // a line can be read as soon as it is written
     if (fflush(l->json) && !l->json_error) l->json_error = errno;
 }
 
@@ -46,7 +46,7 @@ static void put_number(FILE *f, const char *name, double v) { // JSON has no NaN
 void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     if (!l->speaks) return;
     double now = hd_now(), took = now - l->last;
-    bool warm = step > l->first_step + 1; // the first step carries warm-up
+    bool warm = step > l->first_step + 1; // the first step includes warm-up
     l->step_seconds = !warm                                             ? took
                       : l->step_seconds > 0 && step > l->first_step + 2 ? 0.9 * l->step_seconds + 0.1 * took
                                                                         : took;

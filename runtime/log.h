@@ -1,4 +1,4 @@
-// What a run tells: lines or one moving line on a terminal, JSON lines, the digest.
+// What a run prints: lines, or one changing line on a terminal; JSON lines; the digest.
 #ifndef RUNTIME_LOG_H
 #define RUNTIME_LOG_H
 #include "runtime/options.h"
@@ -8,7 +8,7 @@
 typedef struct {
     FILE *json, *digest;
     const HdProgram *program;
-    bool speaks; // rank 0; the others tell nothing
+    bool speaks; // rank 0; the others print nothing
     const char *json_path, *digest_path;
     bool terminal;
     int json_error; // errno of its first failed write

@@ -31,7 +31,7 @@ static int tell(void) {
     return 1;
 }
 
-// Rank 0 runs on this thread. No rank's memory goes before every rank has returned: others may be reading it.
+// Rank 0 runs on this thread. No rank's memory is freed before every rank has returned: others may be reading it.
 static int run_threads(const HdProgram *p, const Options *o, int n) {
     HdWorld *w = hd_world_threads(n);
     Rank *rank = calloc((size_t)n, sizeof *rank);
@@ -64,7 +64,7 @@ static int run_one(const HdProgram *p, const Options *o, HdWorld *w) {
 }
 
 static int run_processes(const HdProgram *p,
-                         const Options *o) { // this one is a rank, or looks after those that it has started
+                         const Options *o) { // this process is a rank, or looks after those that it has started
     HdLaunch l;
     if (!hd_launch(p, (int)o->ranks, &l)) return l.status;
     hd_catch_signals();

@@ -1,5 +1,5 @@
-// Where a run writes, looked at before the first step: what cannot be written, or would overwrite what is read, is said
-// while nothing is lost yet.
+// Checks, before the first step, the files that a run writes: an output that cannot be written, or would overwrite an
+// input, is reported before any work can be lost.
 #include "runtime/options.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Counter-based random numbers: the value depends on (key, stream, index) alone, never on who asks first.
+// Counter-based random numbers: a value depends on (key, stream, index) alone.
 #ifndef RUNTIME_RANDOM_H
 #define RUNTIME_RANDOM_H
 #include <stdint.h>

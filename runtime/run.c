@@ -1,7 +1,7 @@
-// What one rank does. All ranks run this code in step: wherever one of them may find something the others cannot know
-// (a bad token, a full disk, a signal), they agree before anyone goes on, so that all go on, stop or fail at the same
-// place. A failure between two such places (of the device, say) is announced to the other ranks at the end of
-// hd_run_rank, which wakes them wherever they wait.
+// What one rank does. All ranks run this code in step. Wherever one of them may meet something that the others cannot
+// know (a bad token, a full disk, a signal), all agree before any goes on, so that all continue, stop or fail at the
+// same place. A failure between two such places, such as one of the device, is announced to the other ranks at the end
+// of hd_run_rank, which wakes them wherever they wait.
 #include "runtime/run.h"
 #include "runtime/data.h"
 #include "runtime/log.h"
@@ -24,17 +24,17 @@ typedef struct {
     Progress at;
     const HdFunc *only, *first, *middle, *last, *update, *eval;
     double t0;
-    int stopped;         // the signal that ends the run, on whichever rank it came; 0: none
-    bool agreed;         // the failure at hand is known to every rank
-    bool something_lost; // a save or another output failed, which was told
+    int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
+    bool agreed;         // every rank knows of the present failure
+    bool something_lost; // a save or another output failed, which was reported
 } Run;
 
 static atomic_int interrupted;
 
 static void on_signal(int s) { interrupted = s; }
 
-// The first of these signals ends the run after the step at hand, with everything saved; a second one ends it at once,
-// unless it only says once more that nobody reads our lines. A full disk is an error of the write.
+// The first of these signals ends the run after the present step, with everything saved. A second one ends it at once,
+// unless it only repeats that nobody reads the output. A full disk is reported as an error of the write.
 void hd_catch_signals(void) {
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     struct sigaction act = {.sa_handler = on_signal}, old;
@@ -48,15 +48,15 @@ void hd_catch_signals(void) {
 // --- what the ranks agree on
 
 static bool all_ok(Run *r,
-                   bool ok) { // all: true when it is true of every rank; else false after hd_fail, on every rank
+                   bool ok) { // all: true when it is true on every rank; else false after hd_fail, on every rank
     const bool good = hd_world_agree(r->w, ok);
     r->agreed = !good;
     return good;
 }
 
-// all: whether everybody goes on, also after a signal that came to any of them (`stopped`). false as all_ok.
+// all: whether every rank continues; a signal on any of them ends the run (`stopped`). false as all_ok.
 static bool decide(Run *r, bool ok) {
-    enum { NOT_OK = 1 << 20 }; // more than any signal's number
+    enum { NOT_OK = 1 << 20 }; // above any signal's number
     const int most = hd_world_most(r->w, ok ? interrupted : NOT_OK);
     if (most < 0) return false;
     if (most == NOT_OK) return all_ok(r, ok);
@@ -72,10 +72,10 @@ static void tell_failure(Run *r) {
     r->something_lost = true;
 }
 
-static bool told(Run *r, bool ok) { // a failure that leaves the run going, unless it is that of another rank's end
+static bool told(Run *r, bool ok) { // a failure that does not end the run, unless it is that of a lost rank
     if (ok) return true;
     tell_failure(r);
-    r->agreed = false; // so much for this one
+    r->agreed = false; // forget this one
     return r->w->alive(r->w);
 }
 
@@ -129,7 +129,7 @@ static const HdFunc *micro_func(const Run *r, int64_t m) {
 
 static int64_t step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_ranks(p); }
 
-// What this rank reads in a step. Sequences are dealt in order: to micro-batches, in each to the ranks.
+// What this rank reads in a step. Sequences are dealt in order: first to micro-batches, within each to the ranks.
 static bool read_step(Run *r, int64_t step) {
     const HdProgram *p = r->p;
     const int64_t start = r->at.sequences + (step - r->at.step - 1) * step_sequences(p);
@@ -142,7 +142,7 @@ static bool read_step(Run *r, int64_t step) {
     return true;
 }
 
-static bool upload(Run *r, const HdFunc *f, int64_t m) { // each function has its arguments where its own plan puts them
+static bool upload(Run *r, const HdFunc *f, int64_t m) { // each function has its arguments at addresses of its own plan
     const int64_t n = r->p->batch * r->p->seq;
     const size_t bytes = (size_t)n * sizeof *r->tokens;
     return r->b->write(r->x, f->args[0].offset, r->tokens + m * n, bytes) &&
@@ -157,8 +157,8 @@ static bool issue_step(Run *r) { // asynchronous
            r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
 }
 
-// Batches in a validation: as many as the file fills, at most --val-batches, in equal numbers on every rank, at least
-// one.
+// Number of batches in a validation: as many as fill the file, at most --val-batches, the same number on every rank and
+// at least one.
 static int64_t val_rounds(const Run *r) {
     const int64_t windows = hd_data_windows(&r->val, r->p->seq), batches = (windows + r->p->batch - 1) / r->p->batch;
     const int64_t rounds = (batches < r->o->val_batches ? batches : r->o->val_batches) / r->w->ranks;
@@ -195,7 +195,7 @@ static bool validate(Run *r, int64_t step) { // all
 }
 
 static bool look(Run *r, int64_t step,
-                 const float v[2]) { // all, with --check: a loss or norm that is not finite has a cause
+                 const float v[2]) { // all, with --check: finds the cause of a loss or norm that is not finite
     const bool finite = v[0] - v[0] == 0 && v[1] - v[1] == 0;
     const int bad = hd_world_most(r->w, !finite);
     if (bad <= 0) return !bad;
@@ -206,7 +206,7 @@ static bool look(Run *r, int64_t step,
     return all_ok(r, false);
 }
 
-static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and tells it
+static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
     float v[2];
     if (!r->b->collect(r->x, v)) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
@@ -230,11 +230,11 @@ static bool save(Run *r, int64_t step) { // all
 
 static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
 
-// all: what stands between two steps. A failed save is told and costs the run nothing else: the older checkpoint is
-// still there.
+// all: what happens between two steps. A failed save is reported and has no other effect: the older checkpoint is still
+// there.
 static bool between(Run *r, int64_t step) {
     const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step);
-    if (step == r->o->steps || (!val && !saves)) return true; // then it is done at the end
+    if (step == r->o->steps || (!val && !saves)) return true; // it is done at the end
     if (!decide(r, true)) return false;
     if (r->stopped) return true; // likewise
     if (val && !validate(r, step)) return false;
@@ -243,9 +243,9 @@ static bool between(Run *r, int64_t step) {
     return true;
 }
 
-// all. Where the device works on its own, one step is in flight behind the one being issued, so that reading the loss
-// never leaves it idle. With --check each step is looked at before the next one changes its gradients. `bad_data`: that
-// is why it failed, and every step before is finished.
+// all. Where the device works on its own, one step runs while the next is being issued, so that reading the loss never
+// leaves it idle. With --check each step is examined before the next one changes its gradients. `bad_data`: the failure
+// is bad data, and every earlier step is finished.
 static bool train(Run *r, int64_t *done, bool *bad_data) {
     const Options *o = r->o;
     const bool alone = r->b->synchronous || o->check;
@@ -270,13 +270,13 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
 
 // --- before and after
 
-// all: after the last step, everything that was asked for, also when one of them fails.
+// all: after the last step, writes everything that was asked for, even when some of it fails.
 static bool leave_behind(Run *r, int64_t step) {
     const Options *o = r->o;
     if (!decide(r, true)) return told(r, false);
     const bool nothing_new = r->stopped && step == r->at.step; // an older checkpoint may be worth more
     const bool alive =
-        (!o->save || nothing_new || told(r, save(r, step))) && // first: who sent a signal may not wait long
+        (!o->save || nothing_new || told(r, save(r, step))) && // first, since whoever sent a signal may not wait long
         (r->stopped || told(r, validate(r, step))) &&
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
         (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to)))) &&
@@ -286,12 +286,12 @@ static bool leave_behind(Run *r, int64_t step) {
     return alive;
 }
 
-// all: trains, and leaves things behind. When the data turns out to be bad, what was learnt until then is saved.
+// all: trains and writes the outputs. When the data turns out to be bad, the state before it is saved.
 static bool work(Run *r) {
     int64_t done = r->at.step;
     bool bad_data = false;
     if (train(r, &done, &bad_data)) {
-        if (!leave_behind(r, done)) r->agreed = true; // it was told
+        if (!leave_behind(r, done)) r->agreed = true; // it was reported
         return true;
     }
     if (!bad_data || !r->o->save || done == r->at.step) return false;
@@ -365,7 +365,7 @@ static bool go(Run *r) { // all
     return work(r);
 }
 
-// What this rank met that the others do not know of yet ends them too.
+// A failure that the other ranks do not know of ends them too.
 static void announce(Run *r) {
     char why[900];
     snprintf(why, sizeof why, "%s", hd_failure());
@@ -380,7 +380,7 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
         tell_failure(&r);
     }
     if (!hd_log_close(&r.log)) tell_failure(&r);
-    enum { LOST = 1 << 20 }; // more than any signal's number
+    enum { LOST = 1 << 20 }; // above any signal's number
     const int end = hd_world_most(w, r.something_lost ? LOST : interrupted);
     if (end < 0 && !r.something_lost) tell_failure(&r);
     hd_data_close(&r.data);

@@ -1,6 +1,5 @@
-// Whole parameters in canonical order, on rank 0: the owners of shards send it their pieces. What comes out does not
-// depend on the mesh or on who held what. And the search for values that are not finite, which every rank makes in what
-// it holds.
+// Whole parameters in canonical order, on rank 0: the owners of shards send it their pieces. The bytes do not depend on
+// the mesh. Also the search for values that are not finite, which every rank does in its own storage.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
@@ -35,8 +34,8 @@ static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int
     return true;
 }
 
-// all: fn sees every element of every parameter, on rank 0, until it returns false; the pieces are moved to their end
-// all the same, so that no rank is left waiting.
+// all: fn sees every element of every parameter, on rank 0, until it returns false. The pieces are sent to the end all
+// the same, so that no rank waits for ever.
 static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
     float *v = malloc(sizeof *v * HD_PIECE);
@@ -81,7 +80,7 @@ bool hd_state_export(HdExec *x, const char *path) {
     if (!hd_world_agree(x->world, !writer || begin_export(x->program, &w, path))) return false;
     const bool ok = stream(x, HD_MASTER, export_piece, &w);
     if (!writer) return ok;
-    if (!ok) w.failed = true; // the message is already there
+    if (!ok) w.failed = true; // hd_fail was called already
     return hd_st_finish(&w);
 }
 
@@ -116,8 +115,8 @@ static const struct { HdRole role; const char *text;
                  {HD_MOMENT1, "first moment of"},
                  {HD_MOMENT2, "second moment of"}};
 
-// Where to look: the last action of a step that computes in the parameter's module, which is the one that makes its
-// gradient or comes right behind it; or the update of its unit. Empty where there is none.
+// Where to look: the last action of a step that computes in the parameter's module, which makes the gradient or follows
+// it directly; or the update of its unit. Empty where there is none.
 static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char *out, size_t size) {
     const bool update = role != HD_GRAD;
     const char *unit = p->buckets[q->bucket].name, *dot = strrchr(q->name, '.'), *path = update ? unit : q->name;

@@ -19,7 +19,7 @@ static void *fill(void *arg) {
     return NULL;
 }
 
-static void fill_parallel(Fill all) { // the values do not depend on how the work is cut
+static void fill_parallel(Fill all) { // the values are the same however the work is divided
     enum { MOST = 16 };
     Fill part[MOST];
     pthread_t thread[MOST];

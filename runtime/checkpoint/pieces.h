@@ -1,5 +1,6 @@
-// Parameters by the pieces that a rank holds. A bucket's storage is the whole or this rank's shard of it; a shard and a
-// parameter have one range of elements in common, which may be empty. Everything moves in pieces of a bounded size.
+// The part of each parameter that a rank holds. A bucket's storage is the whole bucket or this rank's shard of it; a
+// shard and a parameter have one range of elements in common, which may be empty. Data moves in pieces of a bounded
+// size.
 #ifndef RUNTIME_CHECKPOINT_PIECES_H
 #define RUNTIME_CHECKPOINT_PIECES_H
 #include "runtime/heddle.h"
@@ -14,7 +15,7 @@ typedef enum {
     HD_GRAD,
     HD_COMPUTE,
     HD_NEXT
-} HdRole; // the first three are what a checkpoint holds
+} HdRole; // a checkpoint holds the first three
 enum { HD_SAVED_ROLES = 3 };
 extern const char *const hd_role_prefix[HD_SAVED_ROLES]; // of a tensor's name in a checkpoint
 
@@ -22,23 +23,24 @@ typedef struct { int64_t first, count; } HdSpan; // elements of a parameter
 
 int64_t hd_home(const HdBucket *b, HdRole role); // byte offset of its storage; -1: none
 bool hd_sharded(const HdBucket *b, HdRole role);
-HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // what a shard has of a parameter
-HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // what this rank's storage has of it
+HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // the range that a shard has of a parameter
+HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // the range that this rank's storage has
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role,
-                 int64_t element); // byte offset of an element that it has
+                 int64_t element); // byte offset of element `element`, which it has
 
-// Calls fn for the elements of every parameter that `role` has here (HD_COMPUTE: any of master, compute and next), in
-// canonical order.
+// Calls fn for the elements of every parameter that this rank has of `role` (HD_COMPUTE: any of master, compute and
+// next), in canonical order.
 typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 
-// Elements [first, first+n) of a parameter into the master, compute and next weights, as far as they are here.
+// Stores elements [first, first+n) of a parameter in the master, compute and next weights, as far as this rank has
+// them.
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
 
 bool hd_checkpoint_path(const char *dir, const char *name, char *path,
                         size_t size); // DIR/NAME; false after hd_fail: too long
 void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);            // [2,3]
-// Whether a file's tensor `name`, whose shape is the text `have` (NULL: it has none), is this parameter; false after
+// Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have);
 bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name);

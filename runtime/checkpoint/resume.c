@@ -1,5 +1,5 @@
-// Going on from a checkpoint, of whatever mesh and strategy: every rank reads what it holds from wherever it was put
-// (save.c). A file is checked as a whole before anything of it is used.
+// Resuming from a checkpoint of any mesh and strategy: every rank reads the elements it holds from whichever file has
+// them (save.c). A file is checked as a whole before anything in it is used.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
@@ -10,14 +10,14 @@
 
 enum { PATH = 4096 };
 
-typedef struct { int bucket; int64_t at; } Spot; // where a parameter of this program lies in the checkpoint's buckets
+typedef struct { int bucket; int64_t at; } Spot; // where a parameter of this program is in the checkpoint's buckets
 typedef struct { const char *name; int64_t size, shard; } Cut; // a bucket of the checkpoint
 
 typedef struct {
     StFile main;    // everything, or the manifest
     const char *dir, *folder; // NULL: everything is in `main`
     int shards, n_cuts;
-    StFile *shard;  // opened when the first element of it is needed
+    StFile *shard;  // opened when its first element is needed
     bool *opened;
     Spot *spot;     // by parameter
     Cut *cut;
@@ -25,7 +25,7 @@ typedef struct {
 
 // --- numbers in metadata
 
-static bool take_number(const char **text, int64_t most, int64_t *v) { // and the blank behind it
+static bool take_number(const char **text, int64_t most, int64_t *v) { // and the blank after it
     char *end;
     if (!*text || **text < '0' || **text > '9') return false;
     errno = 0;
@@ -42,7 +42,7 @@ static int64_t count_of(const StFile *f, const char *key, int64_t most) { // -1:
     return take_number(&text, most, &v) && !*text ? v : -1;
 }
 
-static int64_t sequences_of(const StFile *f, const HdProgram *p) { // older checkpoints of one rank do not tell
+static int64_t sequences_of(const StFile *f, const HdProgram *p) { // older checkpoints of one rank do not say
     if (hd_st_meta(f, "sequences")) return count_of(f, "sequences", INT64_MAX);
     return count_of(f, "step", INT32_MAX) * p->batch * p->micro;
 }
@@ -128,7 +128,7 @@ static bool belongs(const Source *s, const StFile *f, const char *path, int numb
 }
 
 static bool as_written(const Source *s, const StFile *f, const char *path,
-                       int number) { // the file that the manifest tells of, unchanged
+                       int number) { // the file is the one in the manifest, unchanged
     char want[80];
     if (f->data_bytes < 16 || !hd_st_checksum_ok(f)) {
         hd_fail("%s is damaged: its checksum does not match its contents", path);
@@ -153,7 +153,7 @@ static StFile *open_shard(Source *s, int number) {
         return NULL;
     if (!hd_st_open(f, path)) return NULL;
     s->opened[number] = true;
-    f->path = NULL; // it lies in this frame
+    f->path = NULL; // inside this range
     return belongs(s, f, path, number) && as_written(s, f, path, number) ? f : NULL;
 }
 
@@ -209,7 +209,7 @@ static bool file_fits(const StFile *f, const HdProgram *p) {
     return true;
 }
 
-// The next "name = value" of a list of settings, where commas within brackets separate nothing; false at its end.
+// The next "name = value" of a list of settings; commas within brackets do not separate settings. False at the end.
 static bool next_setting(const char **at, const char **setting, int *n) {
     const char *s = *at + strspn(*at, " {,");
     int depth = 0;
@@ -228,7 +228,7 @@ static bool has_setting(const char *list, const char *setting, int n) {
     return false;
 }
 
-// The settings of one list that are not in the other, as text.
+// The settings of one list that the other lacks, as text.
 static const char *only_in(const char *list, const char *other, char *text, size_t size) {
     const char *setting;
     size_t used = 0;

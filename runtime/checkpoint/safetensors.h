@@ -30,9 +30,9 @@ const char *hd_st_meta(const StFile *f, const char *key); // NULL: absent
 // Element i.. of an F32, BF16 or F16 tensor as f32. false: another dtype.
 bool hd_st_floats(const StFile *f, const StTensor *t, int64_t first, int64_t count, float *out);
 
-// Writing: declare all tensors and metadata, then the data in the same order. With a checksum, a last tensor
-// "__checksum__" of 16 bytes holds XXH3-128 of everything before its data, the header included; files for others go
-// without.
+// Writing: declare all tensors and metadata, then pass the data in the same order. With a checksum, a last tensor
+// "__checksum__" of 16 bytes holds XXH3-128 of everything before its data, the header included; exported files have
+// none.
 typedef struct {
     FILE *file;
     char *header, *path, *temporary;
@@ -46,7 +46,7 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum);
 void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim); // F32
 void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta);
 void hd_st_put(StWriter *w, const void *data, size_t bytes);
-// Syncs and renames to the final name; on any failure removes the temporary file and leaves an older file as it was.
+// Syncs and renames to the final name. On any failure it removes the temporary file and leaves an older file as it was.
 bool hd_st_finish(StWriter *w);
 bool hd_st_checksum_ok(const StFile *f); // false also when there is none
 #endif

@@ -35,7 +35,7 @@ static int hex4(const char *p) {
     return v;
 }
 
-static char unescaped(Json *j, const char *end) { // what follows a backslash; 0: malformed
+static char unescaped(Json *j, const char *end) { // the escaped character; 0: malformed
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char c = *j->p++, *known = c ? strchr(from, c) : NULL;
     if (known) return to[known - from];
@@ -194,7 +194,7 @@ static bool header(Json *j) {
 
 bool hd_st_open(StFile *f, const char *path) {
     *f = (StFile){.path = path};
-    int fd = open(path, O_RDONLY | O_NONBLOCK); // a pipe is refused below, not waited for
+    int fd = open(path, O_RDONLY | O_NONBLOCK); // open() must not wait for a pipe, which is refused below
     struct stat st;
     if (fd < 0 || fstat(fd, &st)) {
         hd_fail("cannot read %s: %s", path, strerror(errno));

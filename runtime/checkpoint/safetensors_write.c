@@ -1,4 +1,4 @@
-// Writing safetensors under a temporary name, and renaming when everything is on the disk. A link is followed: its
+// Writes safetensors under a temporary name, which it renames once everything is on the disk. A link is followed: its
 // target is replaced. Devices and pipes cannot be replaced; they are written in place.
 #include "runtime/heddle.h"
 #include "runtime/checkpoint/safetensors.h"

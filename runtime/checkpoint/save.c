@@ -1,8 +1,8 @@
-// Checkpoints. DIR/checkpoint.safetensors is the checkpoint, and takes the place of the older one in one rename. Where
-// nothing is sharded it holds everything. Else it is a manifest: it names a folder beside it with a file of every
-// shard, and tells the size and checksum of each file, where every bucket is cut and where every parameter lies in its
-// bucket. A folder that the checkpoint does not name is what an interrupted save has left, or will be removed at once;
-// the next save clears it away.
+// Checkpoints. DIR/checkpoint.safetensors is the checkpoint; one rename replaces the older one. Where nothing is
+// sharded it holds everything. Otherwise it is a manifest: it names a folder beside it with one file for each shard,
+// and holds the size and checksum of each file, where every bucket is cut, and where every parameter is in its bucket.
+// A folder that the checkpoint does not name was left by an interrupted save or is about to be removed; the next save
+// removes it.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/mesh.h"
@@ -24,7 +24,7 @@ bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t si
     return false;
 }
 
-// --- metadata: keys and values that are made one by one
+// --- metadata: keys and values made one at a time
 
 typedef struct { StMeta *at; int n, capacity; bool failed; } Meta;
 
@@ -103,16 +103,16 @@ static bool save_whole(HdExec *x, const char *path, const Progress *at) {
     bool ok = begin(&w, &m);
     for (int r = 0; ok && r < HD_SAVED_ROLES; r++)
         ok = hd_each_piece(x, (HdRole)r, save_piece, &(Whole){&w, (HdRole)r});
-    if (!ok) w.failed = true; // the message is already there
+    if (!ok) w.failed = true; // hd_fail was called already
     return hd_st_finish(&w);
 }
 
 // --- a folder of shards and a manifest
 
-typedef struct { int64_t bytes; unsigned char digest[16]; } Written; // a file, as the manifest tells of it
+typedef struct { int64_t bytes; unsigned char digest[16]; } Written; // a file as the manifest describes it
 
-// Elements of a bucket that a shard's file holds: its shard without the padding behind the last, or all of an unsharded
-// bucket in the first.
+// The elements of a bucket in a shard's file: its shard without the padding at the end, or in the first file all of an
+// unsharded bucket.
 static int64_t held(const HdBucket *b, int shard) {
     if (!b->optimizer_sharded) return shard ? 0 : b->size;
     const int64_t left = b->size - shard * b->shard;
@@ -203,7 +203,7 @@ static bool save_manifest(const HdProgram *p, const char *path, const char *fold
 
 static bool begins(const char *text, const char *with) { return !strncmp(text, with, strlen(with)); }
 
-static void remove_files(DIR *d, const char *beginning) { // plain files; a link is somebody's own
+static void remove_files(DIR *d, const char *beginning) { // plain files only: a link belongs to the user
     struct stat st;
     rewinddir(d);
     for (const struct dirent *e; (e = readdir(d));)
@@ -232,8 +232,9 @@ static bool on_disk(const char *dir) { // the names in a folder
     return ok;
 }
 
-static void forget_others(const char *dir, const char *keep) { // shard files of other checkpoints; keep NULL: all
-    DIR *d = on_disk(dir) ? opendir(dir) : NULL; // the new checkpoint has its name for good
+// removes the shard files of other checkpoints; keep NULL: of all
+static void forget_others(const char *dir, const char *keep) {
+    DIR *d = on_disk(dir) ? opendir(dir) : NULL; // the new checkpoint has its final name
     if (!d) return;
     for (const struct dirent *e; (e = readdir(d));) {
         char path[PATH];
@@ -250,8 +251,8 @@ static bool make(const char *dir) {
     return false;
 }
 
-// A folder that the checkpoint at hand, if there is one, does not need: step-N, or step-N.1 when that is the one it
-// names.
+// The name of a folder that the present checkpoint, if any, does not need: step-N, or step-N.1 where the checkpoint
+// names step-N.
 static bool choose_folder(const char *dir, const char *manifest, int64_t step, char name[FOLDER]) {
     StFile old;
     char path[PATH];
@@ -267,7 +268,7 @@ static bool choose_folder(const char *dir, const char *manifest, int64_t step, c
     return true;
 }
 
-// all. Every shard is on the disk before the manifest takes its name.
+// all. Every shard is on the disk before the manifest gets its final name.
 static bool save_shards(HdExec *x, const char *dir, const char *manifest, const Progress *at) {
     HdWorld *w = x->world;
     const HdProgram *p = x->program;

@@ -1,4 +1,4 @@
-// Which elements of a parameter a rank holds, where, and how they are written.
+// Which elements of a parameter a rank holds, where they are, and how they are written.
 #include "runtime/checkpoint/state.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/dtypes.h"
@@ -47,7 +47,7 @@ int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element
 }
 
 static HdSpan weights_span(const HdExec *x,
-                           const HdParam *q) { // of those that are here one is whole, or all are the same shard
+                           const HdParam *q) { // of the buffers that are here one is whole, or all are the same shard
     const HdSpan s[] = {hd_span(x, q, HD_MASTER), hd_span(x, q, HD_COMPUTE), hd_span(x, q, HD_NEXT)};
     const HdSpan most = s[1].count > s[0].count ? s[1] : s[0];
     return s[2].count > most.count ? s[2] : most;

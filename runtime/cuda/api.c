@@ -1,5 +1,5 @@
-// Finds and opens NVIDIA's libraries. Invariant: a failure says which library, what it is for, every place looked at
-// and what to do.
+// Finds and opens NVIDIA's libraries. A failure names the library, its purpose, every place that was searched and what
+// to do.
 #include "runtime/cuda/api.h"
 #include "runtime/heddle.h"
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ static const Library libraries[HD_N_LIBS] = {
 #include "runtime/cuda/api.def"
 };
 
-// Where a library may be, most wanted first; "" is the loader's own search. `looked` collects what was tried.
+// Where a library may be, most wanted first; "" is the loader's own search. `looked` collects the places tried.
 typedef struct { char text[3000]; size_t used; } Looked;
 
 static void __attribute__((format(printf, 2, 3))) note(Looked *l, const char *fmt, ...) {
@@ -60,7 +60,7 @@ static bool try_glob(HdCudaApi *api, HdCudaLib lib, const char *pattern, const c
     return found;
 }
 
-// pip installs the libraries as nvidia/<package>/lib below a site-packages (Debian: dist-packages) folder
+// pip installs the libraries as nvidia/<package>/lib in a site-packages (Debian: dist-packages) folder
 static bool try_python(HdCudaApi *api, HdCudaLib lib, const char *prefix, const char *name, Looked *looked) {
     char pattern[512];
     if (!prefix || !*prefix) return false;

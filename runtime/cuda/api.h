@@ -45,7 +45,7 @@ typedef void *Dnn; // a descriptor
 typedef int NcResult, NcType, NcOp;
 typedef struct NcCommState *NcComm;
 typedef struct { char internal[128]; } NcId;
-typedef struct { // as of NCCL 2.18; newer libraries take what follows as not given
+typedef struct { // as of NCCL 2.18; a newer library takes later fields as not given
     size_t size;
     unsigned magic, version;
     int blocking, cluster, min_blocks, max_blocks;
@@ -73,7 +73,7 @@ typedef struct {
 } HdCudaApi;
 
 // Opens one library and fills its functions. False after hd_fail, which names the library, its purpose and every place
-// looked at. Libraries whose major version is above the driver's are passed over, so open DRIVER first.
+// searched. Libraries whose major version is above the driver's are skipped, so open DRIVER first.
 bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib);
 void hd_cuda_unload(HdCudaApi *api);
 const char *hd_cuda_error(const HdCudaApi *api,

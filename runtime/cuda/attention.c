@@ -1,6 +1,6 @@
 // Which attention runs: a cuDNN plan where the compiler asked for one and the library, the GPU and the workspace allow
-// it, else the program's own kernels. The decision is made once, before the first step, and told on stderr when it is
-// not what was asked for.
+// it, else the program's own kernels. This is decided once, before the first step; a difference from what was asked for
+// is reported on stderr.
 #include "runtime/cuda/exec.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -42,7 +42,8 @@ static void build_all(HdAttentionBuild *b) {
                  "cuDNN 9 is not installed (pip install nvidia-cudnn-cu13, or HEDDLE_CUDA_PATH)");
         return;
     }
-    // cuDNN compiles with the NVRTC that is loaded already: it may lie where the loader alone would not find it.
+    // cuDNN compiles with the NVRTC that is already loaded, which may be in a place where the loader alone would not
+    // find it.
     if ((b->compile && !hd_compile_ready(b->compile)) || x->api.cuCtxSetCurrent(x->context) != HD_CUDA_SUCCESS) {
         snprintf(b->failure, sizeof b->failure, "cuDNN has neither compiler nor context");
         return;
@@ -122,15 +123,16 @@ static void execute(HdCuda *x, int stream, const HdAttention *t, const HdAttenti
         hd_cuda_fail(x, "cuDNN: %s", why);
 }
 
-// Runs a plan once, in the still unused arena and on whatever is there: its kernels load at their first launch, which
-// must not be inside a capture. q, k and v may share their place, as may dq, dk and dv.
+// Runs a plan once in the arena, which is still unused, on whatever bytes are there: a kernel is loaded at its first
+// launch, which must not happen inside a capture. q, k and v may share their place, as may dq, dk and dv.
 static void run_once(HdCuda *x, const HdAttention *t, const HdAttentionState *s) {
     int64_t widest = t->q_stride > t->o_stride ? t->q_stride : t->o_stride;
     if (t->k_stride > widest) widest = t->k_stride;
     if (t->v_stride > widest) widest = t->v_stride;
     int64_t matrix = (t->batch * t->seq * widest * 2 + 255) & ~(int64_t)255,
             rows = (t->batch * t->heads * t->seq * 4 + 255) & ~(int64_t)255;
-    if (4 * matrix + 2 * rows + s->workspace > x->head.program->arena_bytes) return; // never so in a planned program
+    // cannot happen in a planned program
+    if (4 * matrix + 2 * rows + s->workspace > x->head.program->arena_bytes) return;
     CuPtr q = x->arena, o = q + (CuPtr)matrix, dout = o + (CuPtr)matrix, dq = dout + (CuPtr)matrix,
           lse = dq + (CuPtr)matrix, sum = lse + (CuPtr)rows;
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, q, q, o, lse, dout, dq, dq, dq, sum};

@@ -1,10 +1,10 @@
 // Attention as cuDNN operation graphs, built through its C backend API.
 //
-// cuDNN recognises the fused kernel by the shape of the graph: the forward is two products around a spelled-out
-// softmax, the backward the usual recomputation. The backward leaves out the f32 accumulator of dq that cuDNN's own
-// front end inserts: without it each element of dq is summed by one block in one order, so results repeat bit for bit
-// (at the price of a workspace for dS). Builder functions do nothing after the first failure; `why` keeps cuDNN's
-// explanation of it.
+// cuDNN recognises the fused kernel by the shape of the graph: the forward is two products around a softmax written out
+// as operations, the backward the usual recomputation. The backward leaves out the f32 accumulator of dq that cuDNN's
+// own front end inserts. Without it one block sums each element of dq in one order, so results repeat bit for bit; the
+// price is a workspace for dS. Builder functions do nothing after the first failure; `why` keeps cuDNN's explanation of
+// it.
 #include "runtime/cuda/exec.h"
 #include <math.h>
 #include <stdio.h>
@@ -225,7 +225,7 @@ static void backward(Builder *b) {
     dp = arithmetic(b, HD_CUDNN_POINTWISE_MUL, dp, p, temporary(b, f32, ss));
     Dnn ds = arithmetic(b, HD_CUDNN_POINTWISE_MUL, dp, scale, temporary(b, f32, ss));
     shared_product(b, reshape(b, ds, temporary(b, b->half, transposed(ss))), tq, operand(b, HD_SDPA_DK, b->half, k));
-    // A reshape keeps the bytes: k again, with its own strides in memory. Under dense strides this form reads other
+    // A reshape keeps the bytes: k again, with its own strides in memory. With dense strides this form reads other
     // elements and gives a wrong dq that repeats bit for bit (seen with 9.14 and 9.19; tests/gpu/runtime_check.c
     // compares with plain loops).
     Dnn keys = reshape(b, tk, temporary(b, b->half, k));
@@ -311,7 +311,7 @@ bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_js
     (t->grad ? backward : forward)(&b);
     int n = configurations(&b, graph_of(&b, handle), device_json, configs);
     bool ok = first_plan(&b, handle, configs, n, limit, out);
-    // Whether a plan copies the descriptors it was made from is not documented, so they live as long as it does.
+    // cuDNN does not document whether a plan copies the descriptors it was made from, so they live as long as the plan.
     out->n_parts = b.n_made;
     memcpy(out->parts, b.made, sizeof b.made);
     if (!ok) hd_cudnn_free(api, out);

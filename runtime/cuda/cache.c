@@ -1,6 +1,5 @@
-// The on-disk cache. An entry is a header (magic, key, length, checksum) and the bytes; it is written under a temporary
-// name and then linked or renamed into place, so that a reader sees a whole entry or none. Invariant: what get returns
-// is what put was given.
+// The on-disk cache. An entry is a header (magic, key, length, checksum) and the bytes. It is written under a temporary
+// name and then linked or renamed into place, so that a reader sees a whole entry or none.
 #include "runtime/cuda/cache.h"
 #include <errno.h>
 #include <fcntl.h>

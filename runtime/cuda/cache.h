@@ -9,7 +9,7 @@
 typedef struct { uint64_t word[2]; } HdKey;
 typedef struct {
     char dir[768];        // "" when there is no usable folder
-    atomic_bool broken;   // a write failed: told once, then the program goes on without
+    atomic_bool broken;   // a write failed: reported once; the program continues without the cache
     atomic_uint serial;   // makes temporary names unique within the process
 } HdCache;
 
@@ -18,10 +18,10 @@ typedef struct {
 void hd_cache_open(HdCache *c);
 bool hd_cache_usable(HdCache *c);
 void hd_key_start(HdKey *k);
-void hd_key_add(HdKey *k, const void *data, size_t bytes); // the length counts, too
+void hd_key_add(HdKey *k, const void *data, size_t bytes); // the length is hashed, too
 // The entry's bytes (to be freed), or NULL: absent, cut short or damaged.
 void *hd_cache_get(HdCache *c, const char *kind, HdKey key, size_t *bytes);
 void hd_cache_put(HdCache *c, const char *kind, HdKey key, const void *data, size_t bytes);
-// As put, but the first writer wins: when a sound entry of the same size is there already, `data` becomes that one.
+// As put, but the first writer wins: if an intact entry of the same size exists already, `data` becomes that entry.
 void hd_cache_settle(HdCache *c, const char *kind, HdKey key, void *data, size_t bytes);
 #endif

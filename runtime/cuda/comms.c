@@ -1,12 +1,14 @@
 // NCCL communicators, one for each stream and group of ranks, so that collectives on different streams never wait for
-// one another. They do not block: every call is polled, with the other ranks in view, so that nothing here can hang.
-// Sums go through reduce-scatter alone, whose order NCCL keeps.
+// each other. They do not block: every call is polled while the other ranks are watched, so that nothing here can hang.
+// Sums use reduce-scatter only, whose order NCCL keeps.
 //
-// Environment: HEDDLE_NCCL_CTAS (16: at most so many blocks a collective; 0: NCCL's choice); HEDDLE_SKIP_COLLECTIVES=1
-// (a step without them, to see what they cost: copies of this rank's own part stand in for those of others, so that
-// products still work on numbers of the usual size and draw the usual power; the results mean nothing) or =large (those
-// of a few numbers stay, the loss and the norm, so that the ranks keep step: GPUs differ, and a run goes at the pace of
-// the slowest). NCCL's own variables are left alone but for those that a plan relies on.
+// Environment:
+//   HEDDLE_NCCL_CTAS          at most so many blocks a collective (16); 0: NCCL's choice
+//   HEDDLE_SKIP_COLLECTIVES   1: steps without collectives, to measure what they cost. Copies of this rank's own part
+//                             replace the others', so that products work on numbers of the usual size and draw the
+//                             usual power; the results mean nothing. large: the collectives of a few numbers (loss,
+//                             norm) stay, so that all ranks run at the pace of the slowest GPU.
+// NCCL's own variables are left alone except those that a plan relies on.
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
 #include "runtime/mesh.h"
@@ -27,7 +29,7 @@ static bool nccl_failed(HdCuda *x, NcResult r, const char *what, const HdComm *c
     return false;
 }
 
-// Communicators are touched with the lock held, and only while they are whole.
+// Communicators are used only with the lock held, and only while they are intact.
 static bool enter(HdCuda *x) {
     pthread_mutex_lock(&x->comms.lock);
     if (!x->comms.aborted) return true;
@@ -65,9 +67,9 @@ static int shared(const HdProgram *p, int i) {
     return i;
 }
 
-// A rank must have a GPU of its own, where that was not given up; NCCL would say so less clearly.
+// Every rank must have a GPU of its own unless sharing was allowed; NCCL's message would be less clear.
 static bool own_gpu(HdCuda *x) {
-    typedef struct { char host[80], boot[40], gpu[32]; } Place; // hosts may all have the same name
+    typedef struct { char host[80], boot[40], gpu[32]; } Place; // different hosts may have the same name
     struct HdWorld *w = x->head.world;
     Place mine = {"", "", ""}, *all = calloc((size_t)w->ranks, sizeof *all);
     if (!all) return hd_cuda_fail(x, "out of host memory"), false;
@@ -143,7 +145,7 @@ static bool reduce_scatter(HdCuda *x, int stream, int comm, HdDtype dt, const vo
     return settle(x, comm, r, "reduce_scatter", ISSUE_SECONDS);
 }
 
-// Buffers and connections come with the first use of each kind; none may come later, inside a capture.
+// NCCL makes buffers and connections at the first use of each kind; none may be made later, inside a capture.
 static bool warm_up(HdCuda *x, int i) {
     const HdProgram *p = x->head.program;
     const HdComm *c = &p->comms[i];
@@ -166,14 +168,15 @@ bool hd_comms_open(HdCuda *x) {
     if (!p->n_comms) return ok;
     setenv("NCCL_NVLS_ENABLE", "0", 1);           // sums in the network's switch have another order
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0",
-           1); // the edges it makes between launches crash NCCL 2.28 itself inside a capture; events order what must be
+           // the edges it adds between launches crash NCCL 2.28 inside a capture; events give the order that is needed
+           1);
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);       // connect at once, so that nothing does so inside a capture
     if (ok && !hd_cuda_load(&x->api, HD_LIB_NCCL)) {
         hd_cuda_fail(x, "%s", hd_failure());
         ok = false;
     }
     if (!ok) hd_fail("%s", x->failure);
-    if (!hd_world_agree(w, ok)) { // a rank that fails elsewhere must not be waited for
+    if (!hd_world_agree(w, ok)) { // do not wait for a rank that fails elsewhere
         x->failed = false;
         return hd_cuda_fail(x, "%s", hd_failure()), false;
     }
@@ -218,7 +221,7 @@ void hd_comms_close(HdCuda *x) {
     if (x->failed && !x->comms.aborted) hd_comms_abort(x);
     for (int i = 0; i < x->head.program->n_comms && !x->comms.aborted; i++) {
         if (!x->comms.comm[i]) continue;
-        // Ends what is outstanding; the other ranks do the same now. What goes wrong here harms nobody any more.
+        // Aborts what is outstanding, as all ranks do now. Errors no longer matter here.
         NcResult r = x->api.ncclCommFinalize(x->comms.comm[i]);
         const double until = hd_cuda_now_ms() + 5e3;
         while (r == HD_ncclInProgress && hd_cuda_now_ms() < until &&

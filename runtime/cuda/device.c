@@ -1,4 +1,4 @@
-// The GPU: finding it, what it is called and can do; and the one failure an executor remembers.
+// The GPU: finding it, its name and abilities; and the first failure of an executor, which is the one it keeps.
 //
 // Environment: HEDDLE_SHARE_GPUS=1 (for tests: ranks take the GPUs of their host in turn, several to one if need be).
 #include "runtime/cuda/device.h"
@@ -24,7 +24,7 @@ void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     x->failed = true;
-    const char *ended = hd_watch_why(x); // then whatever fails is a consequence
+    const char *ended = hd_watch_why(x); // any later failure is a consequence
     if (ended) {
         snprintf(x->failure, sizeof x->failure, "%s", ended);
         return;
@@ -67,7 +67,7 @@ bool hd_device_open(HdCuda *x) {
                             "--target=host",
                             r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)),
                false;
-    // A launcher may show each rank one GPU, or all of the host to all of its ranks.
+    // A launcher may show each rank one GPU, or show every rank all GPUs of the host.
     const int local = x->head.world->local_rank, ordinal = count == 1 ? 0 : hd_device_shared() ? local % count : local;
     if (ordinal >= count)
         return hd_cuda_fail(x, "rank %d is number %d of this host, which has %d GPUs: start at most one rank a GPU",
@@ -98,7 +98,7 @@ bool hd_device_open(HdCuda *x) {
     return true;
 }
 
-int64_t hd_device_used(HdCuda *x) { // bytes; by everybody who uses the device
+int64_t hd_device_used(HdCuda *x) { // bytes in use on the device by all processes
     size_t spare = 0, total = 0;
     return x->context && x->api.cuMemGetInfo(&spare, &total) == HD_CUDA_SUCCESS ? x->memory.total - (int64_t)spare : 0;
 }
@@ -107,7 +107,7 @@ void hd_device_tell_memory(HdCuda *x) {
     const HdMemory *m = &x->memory;
     const double mib = 1.0 / (1 << 20);
     const int64_t used = hd_device_used(x), rest = used - m->context - m->arena - m->libraries - m->comms;
-    char line[400]; // at once: other ranks say theirs now
+    char line[400]; // at once: other ranks print theirs now
     snprintf(line, sizeof line,
              "device memory of rank %d: %.1f MiB planned, %.1f MiB used (arena %.1f, context %.1f, kernels and "
              "libraries %.1f, NCCL %.1f, graphs and the rest %.1f)\n",
@@ -144,8 +144,8 @@ bool hd_device_allocate(HdCuda *x) {
     return false;
 }
 
-// Dense bf16 rates by the vendor's data sheets; the first name found in the device's wins, so the longer ones stand
-// first.
+// Dense bf16 rates from the vendor's data sheets. The first row that occurs in the device's name counts, so longer
+// names come first.
 double hd_cuda_peak_flops(HdExec *h) {
     static const struct { const char *name; double rate;
     } known[] = {{"GB200", 2500e12},   {"B200", 2250e12}, {"B100", 1800e12}, {"H200", 989e12},  {"H100 PCIe", 756e12},

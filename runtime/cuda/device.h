@@ -7,7 +7,7 @@ bool hd_driver_open(HdCuda *x);
 bool hd_device_open(HdCuda *x);     // this rank's GPU and what it can do
 bool hd_device_shared(void);        // ranks may share a GPU: HEDDLE_SHARE_GPUS=1
 int64_t hd_device_used(HdCuda *x);  // bytes of the device in use, the context's included; 0: not known
-void hd_device_tell_memory(HdCuda *x); // a line on stderr: planned, used, and by whom
+void hd_device_tell_memory(HdCuda *x); // a line on stderr: bytes planned and used, by user
 bool hd_device_enter(HdCuda *x);    // makes its primary context current
 bool hd_device_allocate(HdCuda *x); // the arena, not yet cleared
 double hd_cuda_peak_flops(HdExec *h);

@@ -1,13 +1,17 @@
 // The CUDA executor: opens everything a program needs, then issues its functions, directly or as captured graphs.
 //
 // Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses
-// GEMM algorithms. Invariants: nothing is loaded, compiled or allocated after open; a function is a barrier (its
-// streams start after the compute stream and join it at the end), captured or not; the first failure is remembered and
-// everything after it is a no-op.
+// GEMM algorithms. Nothing is loaded, compiled or allocated after open. A function is a barrier, captured or not: its
+// streams start after the compute stream and join it at the end. The first failure is kept; after it every call does
+// nothing.
 //
-// Environment: HEDDLE_CUDA_PATH (folders with NVIDIA's libraries), HEDDLE_CACHE (a folder, or off), HEDDLE_TUNE=0
-// (matrix products as the heuristic would have them), HEDDLE_ATTENTION=kernel (the program's own), HEDDLE_SYNC=1 (wait
-// after every action: finds the one that fails), HEDDLE_VERBOSE=1 (what start-up did, every choice, register counts).
+// Environment:
+//   HEDDLE_CUDA_PATH   folders with NVIDIA's libraries
+//   HEDDLE_CACHE       a folder, or off
+//   HEDDLE_TUNE        0: matrix products take the heuristic's first choice
+//   HEDDLE_ATTENTION   kernel: the program's own kernels
+//   HEDDLE_SYNC        1: wait after every action, to find the one that fails
+//   HEDDLE_VERBOSE     1: print what start-up did, every choice, register counts
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
@@ -45,7 +49,8 @@ static bool open_streams(HdCuda *x) {
     if (x->n_streams > HD_MAX_STREAMS)
         return hd_cuda_fail(x, "%d streams; the limit is %d", x->n_streams, HD_MAX_STREAMS), false;
     if (!hd_cuda_ok(x, api->cuCtxGetStreamPriorityRange(&least, &greatest), "stream priorities")) return false;
-    for (int i = 0; i < x->n_streams; i++) // communication and copies go first: they are short and others wait for them
+    // communication and copies have priority: they are short and others wait for them
+    for (int i = 0; i < x->n_streams; i++)
         if (!hd_cuda_ok(
                 x,
                 api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, i == 0 ? least : greatest),
@@ -72,7 +77,7 @@ static double tell(const HdCuda *x, double since, const char *what) {
     return now;
 }
 
-// cuBLASLt is half a gigabyte: it is opened while the driver starts.
+// cuBLASLt is half a gigabyte: a thread opens it while the driver starts.
 typedef struct { HdCuda *x; pthread_t thread; bool started, ok; char why[4096]; } Prefetch;
 
 static void *prefetch(void *arg) {
@@ -98,7 +103,7 @@ static bool open_all(HdCuda *x) {
     lt.started = p->n_gemms && pthread_create(&lt.thread, NULL, prefetch, &lt) == 0;
     if (!hd_device_open(x)) {
         if (lt.started) pthread_join(lt.thread, NULL);
-        return hd_comms_open(x); // the other ranks hear that there is none
+        return hd_comms_open(x); // tells the other ranks that there is no executor here
     }
     t = tell(x, t, "driver and device");
     HdCompile *compile = p->n_sources ? hd_compile_start(x) : NULL;
@@ -248,9 +253,9 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
     return ok;
 }
 
-// The function's graph, captured at its first run. A capture executes nothing, so when it fails (a library loads a
-// kernel late, say) the function can still be issued directly; it is captured again at the next run and, if that fails,
-// too, never after. Collectives are captured by all ranks or by none.
+// The function's graph, captured at its first run. A capture executes nothing, so when it fails (for example because a
+// library loads a kernel late) the function is issued directly. It is captured again at the next run; if that fails
+// too, never again. Either all ranks capture collectives or none does.
 static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
     const HdProgram *p = x->head.program;
     if (!x->graphs || !f->graph || f < p->funcs || f >= p->funcs + p->n_funcs) return NULL;
@@ -265,7 +270,7 @@ static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
             x->api.cuGraphExecDestroy(x->execs[i]);
             x->execs[i] = NULL;
         }
-        if (!x->head.world->alive(x->head.world)) { // a rank is gone: there is nothing to go on with
+        if (!x->head.world->alive(x->head.world)) { // a rank is gone: the run cannot continue
             x->failed = false;
             hd_cuda_fail(x, "%s", hd_failure());
             return NULL;
@@ -372,8 +377,8 @@ void hd_cuda_record(HdExec *h, int stream, int event) {
 
 void hd_cuda_wait(HdExec *h, int stream, int event) {
     HdCuda *x = (HdCuda *)h;
-    // Recorded by an earlier function (or never): the barrier between functions has covered it, and a capture may not
-    // refer to it.
+    // Recorded by an earlier function (or never): the barrier between functions orders it, and a capture may not refer
+    // to it.
     if (x->failed || x->event_run[event] != x->run) return;
     hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[stream], x->events[event], 0), "wait");
 }

@@ -1,4 +1,4 @@
-// The CUDA executor's own view of itself, shared by runtime/cuda/*.c only.
+// The CUDA executor's inside, for runtime/cuda/*.c only.
 #ifndef RUNTIME_CUDA_EXEC_H
 #define RUNTIME_CUDA_EXEC_H
 #include "runtime/cuda/api.h"
@@ -33,10 +33,10 @@ typedef struct {
     LtDesc desc;
     LtLayout a, b, d;
     LtAlgo algo;
-    size_t workspace;       // what algo needs
-    LtAlgo loose;           // for operands not aligned to 16 bytes; found when first needed
-    unsigned loose_align;   // 0: not looked for
-    int candidates, chosen; // -1: remembered from the cache
+    size_t workspace;       // needed by algo
+    LtAlgo loose;           // for operands not aligned to 16 bytes; chosen when first needed
+    unsigned loose_align;   // 0: not chosen yet
+    int candidates, chosen; // -1: from the cache
     float ms;               // of the choice; 0: not timed
 } HdGemmState;
 
@@ -60,10 +60,10 @@ typedef struct {
 } HdAttentions;
 
 typedef struct {
-    NcComm *comm; // one a communicator of the program; NULL: of one rank
+    NcComm *comm; // one for each communicator of the program; NULL: of one rank
     pthread_mutex_t lock; // around every call of NCCL: the watchdog may abort at any time
     bool aborted;
-    size_t skip_from; // parts of so many bytes and more stay where they are: copies stand in for their collectives
+    size_t skip_from; // collectives of at least so many bytes are replaced by copies
 } HdComms;
 typedef struct HdWatch HdWatch;
 
@@ -96,8 +96,8 @@ typedef struct {
     HdComms comms;
     HdWatch *watch;
     HdMemory memory;
-    bool nvtx, range; // ranges are wanted; one is open
-    CuGraphExec *execs; // one a function, NULL until captured
+    bool nvtx, range; // a profiler wants ranges; a range is open
+    CuGraphExec *execs; // one for each function, NULL until captured
     unsigned char *capture_failures;
     const HdFunc *func; // being issued, and its action: for messages
     int action;
@@ -108,7 +108,7 @@ typedef struct {
     HdProfile *profile;
 } HdCuda;
 
-// Remembers the first failure with the action that was being issued; everything after it does nothing.
+// Keeps the first failure with the action that was being issued; every later call does nothing.
 void hd_cuda_fail(HdCuda *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
     if (r == HD_CUDA_SUCCESS) return true;
@@ -117,14 +117,13 @@ static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
 }
 double hd_cuda_now_ms(void);
 
-// module.c: starts the compilation on threads of its own; join loads the result. start needs cc_*; NVRTC is opened by
-// it.
+// module.c: starts the compilation on threads of its own; join loads the result. start needs cc_* and opens NVRTC.
 HdCompile *hd_compile_start(HdCuda *x);
 bool hd_compile_ready(HdCompile *c); // waits until NVRTC is open; false when it cannot be
 bool hd_compile_join(HdCuda *x, HdCompile *c); // also after a failure elsewhere: frees c
 void hd_modules_close(HdCuda *x);
 
-// gemm.c: choices for every product of the program, timed in the arena's memory (left dirty)
+// gemm.c: chooses algorithms for every product of the program, timed in the arena's memory, which is left dirty
 bool hd_gemms_open(HdCuda *x);
 void hd_gemms_close(HdCuda *x);
 
@@ -134,8 +133,8 @@ HdAttentionBuild *hd_attention_start(HdCuda *x,
 bool hd_attention_join(HdCuda *x, HdAttentionBuild *b);
 void hd_attention_close(HdCuda *x);
 
-// attention_cudnn.c: a plan of at most `limit` bytes of workspace. Either a handle or the JSON description of a device.
-// NULL plan with the reason in `why`.
+// attention_cudnn.c: a plan of at most `limit` bytes of workspace, from either a handle or the JSON description of a
+// device. NULL plan with the reason in `why`.
 bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit,
                    HdAttentionState *out, char *why, size_t why_size);
 void hd_cudnn_free(const HdCudaApi *api, HdAttentionState *s);

@@ -1,16 +1,16 @@
 // Matrix products through cuBLASLt, and the choice of an algorithm for each.
 //
-// cuBLASLt thinks in columns: the row-major d (m x n) = a b is its d' (n x m) = b' a', so our b is its first operand.
-// Every algorithm repeats bit for bit, but two algorithms differ; so a choice, once timed, is kept on disk and found
-// again by every later run and by every other process (the first writer wins). Where nothing can be kept, the
-// heuristic's first answer is taken without timing: results never depend on a stopwatch that is read twice.
+// cuBLASLt stores matrices by columns: the row-major d (m x n) = a b is its d' (n x m) = b' a', so our b is its first
+// operand. Every algorithm repeats bit for bit, but two algorithms differ. So a choice, once timed, is kept on disk and
+// used by every later run and every other process (the first writer wins). Where nothing can be kept, the heuristic's
+// first answer is taken without timing: results never depend on timing twice.
 #include "runtime/cuda/exec.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CANDIDATES = 8, REPEATS = 3 };
-static const double tuning_budget_ms = 2500; // what comes after that takes (and keeps) the heuristic's first
+static const double tuning_budget_ms = 2500; // seconds; after that the heuristic's first is taken, and kept
 static const unsigned assumed_align = 16;
 
 typedef struct { bool keep, time; } Policy; // keep: choices are read from and written to the cache
@@ -121,7 +121,7 @@ static LtStatus issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const Lt
                                  (size_t)g->workspace_bytes, stream);
 }
 
-// Places for one product's operands in the (still unused) arena; false when they do not fit.
+// Places for one product's operands in the arena, which is still unused; false when they do not fit.
 typedef struct { CuPtr a, b, bias, d, workspace; } Scratch;
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
@@ -145,7 +145,7 @@ static bool set_bias(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr bia
                                                "bias");
 }
 
-// Small random numbers in every float format: the power a product draws, and so its speed, depends on the data.
+// Small random numbers in every float format: the power that a product draws, and so its speed, depends on the data.
 static bool fill_scratch(HdCuda *x, int64_t bytes) {
     enum { BLOCK = 4 << 20 };
     uint16_t *host = malloc(BLOCK);
@@ -183,7 +183,7 @@ static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
     return ms / (float)repeats;
 }
 
-// One run loads the kernel, one tells whether the algorithm is worth measuring beside `best` (0: none yet), REPEATS
+// One run loads the kernel, one shows whether the algorithm is worth measuring against `best` (0: none yet), REPEATS
 // measure it.
 static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at,
                        CuEvent start, CuEvent end, float best) {
@@ -222,7 +222,7 @@ static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
     return ok;
 }
 
-// The fastest of the heuristic's candidates, settled with other processes through the cache.
+// The fastest of the heuristic's candidates, agreed on with other processes through the cache.
 static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const Scratch *at, CuEvent start, CuEvent end,
                    Policy policy) {
     LtHeuristic found[CANDIDATES];
@@ -302,7 +302,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, CuEv
 
 static double work(const HdGemm *g) { return (double)batches(g) * (double)g->m * (double)g->n * (double)g->k; }
 
-// The largest products first, so that those the budget does not reach are the ones that matter least; ties by index.
+// The largest products first, so that those the budget does not reach matter least; ties by index.
 static void sort_by_work(const HdProgram *p, int *order) {
     for (int i = 0; i < p->n_gemms; i++) {
         int j = i;

@@ -1,6 +1,6 @@
-// Kernels: the program's CUDA text goes through NVRTC on a few threads, the cubins through the on-disk cache, and
-// everything is loaded before the first step (a kernel that loads lazily inside a stream capture, or beside a running
-// collective, can hang).
+// Kernels: NVRTC compiles the program's CUDA text on a few threads, the on-disk cache keeps the cubins, and everything
+// is loaded before the first step. A kernel that is loaded inside a stream capture, or beside a running collective, can
+// hang.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // dladdr
 #endif
@@ -44,8 +44,8 @@ bool hd_compile_ready(HdCompile *c) {
             c->error = format("%s%s%s", hd_failure(), "", "");
         } else {
             api->nvrtcVersion(&c->nv_major, &c->nv_minor);
-            // Sources are free of headers; should one include cuda_fp8.h or the like, the toolkit's own folder is
-            // beside its library.
+            // Sources include no headers; should one include cuda_fp8.h or the like, the toolkit's folder is next to
+            // its library.
             const char *slash = strrchr(api->path[HD_LIB_NVRTC], '/');
             Dl_info info;
             void *symbol;
@@ -70,7 +70,7 @@ static HdKey key_of(const HdCompile *c, const HdSource *s, int n, const char *co
     hd_key_add(&k, version, (size_t)snprintf(version, sizeof version, "nvrtc %d.%d", c->nv_major, c->nv_minor));
     for (int i = 0; i < n; i++)
         if (strncmp(options[i], "-I", 2) != 0) hd_key_add(&k, options[i], strlen(options[i]));
-    hd_key_add(&k, s->name, strlen(s->name)); // it is in the line information and in messages
+    hd_key_add(&k, s->name, strlen(s->name)); // the name occurs in line information and messages
     hd_key_add(&k, s->text, strlen(s->text));
     return k;
 }
@@ -202,7 +202,7 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
 bool hd_compile_join(HdCuda *x, HdCompile *c) {
     if (!c) return !x->failed;
     pthread_mutex_lock(&c->lock);
-    if (x->failed) c->next = c->n; // no use for the rest
+    if (x->failed) c->next = c->n; // the rest cannot be used
     pthread_mutex_unlock(&c->lock);
     if (c->n && !c->n_threads && !x->failed) worker(c); // no thread could be started
     for (int i = 0; i < c->n_threads; i++) pthread_join(c->threads[i], NULL);

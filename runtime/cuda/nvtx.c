@@ -1,7 +1,7 @@
 // Ranges for profilers, named after unit and action. A profiler that wants them (Nsight Systems, Nsight Compute) names
-// a library in NVTX_INJECTION64_PATH; it fills a table of functions that a program would otherwise get from NVIDIA's
-// headers (NVTX 3, detail/nvtxTypes.h, whose numbers these are). Without such a library nothing happens, and nothing is
-// linked.
+// a library in NVTX_INJECTION64_PATH. The library fills a table of functions that a program would otherwise get from
+// NVIDIA's headers (NVTX 3, detail/nvtxTypes.h, which defines these numbers). Without such a library nothing happens.
+// Nothing is linked.
 #include "runtime/cuda/exec.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ typedef struct { size_t size; uint32_t version, reserved; void (*library)(uint32
 
 static Function slot[MODULES][MOST], *slots[MODULES][MOST];
 
-static int functions_of(int module, Function ***table, unsigned *n) { // a library takes all modules or stays away
+static int functions_of(int module, Function ***table, unsigned *n) { // a library supports all modules or none
     static const unsigned sizes[MODULES] = {0, 16, 9, 15, 7, 16, 7};
     if (module < CORE || module >= MODULES) return 0;
     *table = slots[module];

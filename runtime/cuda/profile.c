@@ -1,9 +1,9 @@
 // Device time of every action of a step, from a pair of events around each; a Chrome trace and a summary by kind of op.
 //
-// Actions of one stream follow one another, so the event that ends one may stand where the next begins. With profiling
-// on, functions are issued directly: an event inside a captured graph could not be read. The recording covers one step:
-// it starts afresh at the first function after the one that updates. With several ranks each writes a file of its own,
-// and rank 0 tells the summary; what the compute stream spends in waits is the communication that nothing hides.
+// Actions of one stream run one after another, so one event can end an action and begin the next. With profiling on,
+// functions are issued directly: an event inside a captured graph could not be read. The recording covers one step: it
+// starts again at the first function after the one that updates. Each rank writes a file of its own, and rank 0 prints
+// the summary; the time that the compute stream spends in waits is exposed communication.
 #include "runtime/cuda/exec.h"
 #include "runtime/world/world.h"
 #include <stdio.h>

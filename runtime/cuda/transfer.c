@@ -1,5 +1,5 @@
 // Bytes between host and device. All copies are asynchronous, through pinned memory, on the compute stream, so that
-// they keep their place in the order of work; the host waits only for a staging slot whose copy is still running, or in
+// they keep their place in the order of work. The host waits only for a staging slot whose copy is still running, or in
 // read and collect.
 #include "runtime/cuda/comms.h"
 #include "runtime/cuda/device.h"
@@ -35,7 +35,7 @@ void hd_transfer_close(HdCuda *x) {
     if (x->post[0].host) x->api.cuMemFreeHost(x->post[0].host);
 }
 
-// Every entry from outside: an earlier failure stays one, and the calling thread gets the context.
+// Begins every call from outside: an earlier failure stays, and the calling thread gets the context.
 static bool enter(HdCuda *x, int64_t offset, size_t bytes) {
     x->func = NULL;
     if (hd_watch_good(x) && (offset < 0 || offset > x->head.program->arena_bytes ||

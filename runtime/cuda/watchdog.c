@@ -1,10 +1,11 @@
 // The watchdog: a thread that ends a run when a rank is gone, when NCCL reports an error, or when nothing has moved for
-// too long. The device itself marks what it has completed, in pinned host memory: a few bytes behind every collective,
-// captured with it, so that the words are right whatever the host has issued ahead. When it strikes, it aborts the
-// communicators, so that whoever waits for the device wakes up; a process that does not leave then is ended. Within
-// half a minute of a death or a hang every rank has gone, and one has said which rank, which step and which collective.
+// too long. The device itself marks what it has completed, in pinned host memory: a few bytes after every collective,
+// captured with it, so that the marks are right however far ahead the host issues. To end the run it aborts the
+// communicators, so that whoever waits for the device wakes up; it kills a process that does not exit then. Within half
+// a minute of a death or a hang every rank has exited, and one has reported which rank, which step and which
+// collective.
 //
-// Environment: HEDDLE_STALL_SECONDS (23, more than a silent rank is given: how long the device may take from one
+// Environment: HEDDLE_STALL_SECONDS (23, more than the limit for a silent rank: how long the device may take from one
 // completed collective to the next).
 #include "runtime/cuda/comms.h"
 #include "runtime/mesh.h"
@@ -28,8 +29,8 @@ struct HdWatch {
     pthread_t thread;
     bool started;
     volatile uint32_t *marks;
-    Calls *calls;     // a function
-    unsigned *number; // a communicator: of its last collective in the function being issued
+    Calls *calls;     // one for each function
+    unsigned *number; // for each communicator: its last collective in the function being issued
     const HdFunc *func;
     atomic_bool broken, told, quiet, stop;
     char why[1600];
@@ -55,7 +56,7 @@ static void name_open_collective(void *of, char *out, size_t size) { // "" when 
     }
 }
 
-static bool own_words(const char *why) { // "rank 3: ...": it has said itself what is wrong
+static bool own_words(const char *why) { // "rank 3: ...": that rank's own message
     if (strncmp(why, "rank ", 5) != 0) return false;
     for (why += 5; isdigit((unsigned char)*why); why++) continue;
     return *why == ':';
@@ -97,7 +98,7 @@ typedef struct { uint32_t sum; double since; } Movement;
 
 static bool stalled(HdWatch *t, Movement *m, char *why, size_t size) {
     const double now = hd_tcp_now();
-    uint32_t sum = 0; // of words that only grow in a step: the same sum is the same place
+    uint32_t sum = 0; // these words only grow within a step: the same sum means the same place
     for (int i = 0; i < DONE + t->x->head.program->n_comms; i++) sum = sum * 31 + t->marks[i];
     if (t->marks[RUNNING] == 0 || sum != m->sum) *m = (Movement){sum, now};
     if (now - m->since < t->limit) return false;
@@ -106,7 +107,7 @@ static bool stalled(HdWatch *t, Movement *m, char *why, size_t size) {
     return true;
 }
 
-static void last_seconds(HdWatch *t) { // of a run that was struck
+static void last_seconds(HdWatch *t) { // of a run that was ended
     const double until = hd_tcp_now() + LEAVE_SECONDS;
     const struct HdWorld *w = t->x->head.world;
     while (!t->stop && hd_tcp_now() < until) usleep(20000);
@@ -207,7 +208,7 @@ const char *hd_watch_why(HdCuda *x) {
 
 bool hd_watch_good(HdCuda *x) {
     if (x->failed || !x->watch || !x->watch->broken) return !x->failed;
-    hd_cuda_fail(x, "this run was ended"); // which takes the watchdog's words
+    hd_cuda_fail(x, "this run was ended"); // which reports the watchdog's message
     return false;
 }
 

@@ -1,9 +1,9 @@
 // Attention in blocks of 64 queries by 64 keys (the online softmax of FlashAttention): no matrix of seq x seq is ever
 // stored.
 //
-// Backward recomputes the probabilities from the log-sum-exp, once for the gradient of the queries (a block of queries
-// owns it) and once for those of keys and values (a block of keys owns them), so no two threads add to one place and
-// every sum has one order.
+// Backward recomputes the probabilities from the log-sum-exp: once for the gradient of the queries, where a thread owns
+// a block of queries, and once for those of keys and values, where it owns a block of keys. So no two threads add to
+// one place and every sum has one order.
 #include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
 
@@ -47,7 +47,7 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
     hd_host_product(&(HostProduct){ta, tb, m, n, k, a.stride, b.stride, stride}, alpha, a.at, b.at, beta, d);
 }
 
-// s = scale q k^T with what a causal query must not see at -infinity.
+// s = scale q k^T, with -infinity where a causal query must not look.
 static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, float *s) {
     product(false, true, q.n, k.n, t->size, t->scale, qx, kx, 0, s, ROWS);
     for (int64_t i = 0; t->causal && i < q.n; i++)
@@ -108,7 +108,7 @@ typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(do
 static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q, Queries *out) {
     const HdAttention *t = w->t;
     Scratch *x = &scratch;
-    const Rows o = load(t, w->o, t->o_stride, batch, head, q, x->q); // in q's buffer, for a moment
+    const Rows o = load(t, w->o, t->o_stride, batch, head, q, x->q); // in q's buffer, temporarily
     out->dout = load(t, w->dout, t->o_stride, batch, head, q, x->o);
     for (int64_t i = 0; i < q.n; i++)
         out->delta[i] = hd_row_dot(out->dout.at + i * out->dout.stride, o.at + i * o.stride, t->size);

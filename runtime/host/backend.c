@@ -1,5 +1,5 @@
-// The host executor: one zeroed arena a rank, actions run by a thread a stream (streams.c; each action is parallel
-// inside). Copies asked for by `post` are made at once and queued for `collect`.
+// The host executor: one zeroed arena per rank, and one thread per stream that runs its actions (streams.c), each
+// parallel inside. Copies asked for by `post` are made at once and queued for `collect`.
 #include "runtime/host/host.h"
 #include "runtime/mesh.h"
 #include <errno.h>
@@ -14,8 +14,7 @@
 
 // --- memory and work
 
-// The cores are shared out among the ranks' compute streams. A thread sets this for the parallel regions that it opens
-// itself.
+// The ranks' compute streams share the cores. A thread sets this for the parallel regions that it opens itself.
 static int share_cores(int ranks) {
 #ifdef _OPENMP
     const int all = omp_get_max_threads(), share = all / ranks > 1 ? all / ranks : 1;
@@ -55,7 +54,7 @@ static bool find_memory(Host *h, const HdProgram *p, int ranks) {
                 strerror(errno));
         return false;
     }
-    madvise(m, h->bytes, MADV_HUGEPAGE); // fewer faults in the first step where the system has large pages
+    madvise(m, h->bytes, MADV_HUGEPAGE); // fewer page faults in the first step where the system has large pages
     h->head.base = m;
     return true;
 }
@@ -156,7 +155,7 @@ static bool host_sync(HdExec *x) {
 
 static double host_peak_flops(HdExec *x) {
     (void)x;
-    return 0; // depends on clocks and instruction sets: no honest number
+    return 0; // it depends on clocks and instruction sets
 }
 
 static const char *host_device(HdExec *x) { return hd_host_of(x)->device; }

@@ -1,9 +1,8 @@
-// Products by OpenBLAS, told once to use no threads of its own: ours share the tiles, and its threads would be shared
-// by all ranks.
+// Products by OpenBLAS, set once to use no threads of its own: our threads share the tiles, and all ranks would share
+// OpenBLAS's.
 //
-// A race detector cannot look into OpenBLAS, and would take the locks inside it for an order between ranks. So where
-// there is one, products are plain loops that it does not watch, and the rows that they read and write are announced to
-// it.
+// A race detector cannot see into OpenBLAS and would take its locks for an order between ranks. So under one, products
+// are plain loops that it does not watch, and the rows they read and write are announced to it.
 #include "runtime/host/blas.h"
 
 #ifndef HEDDLE_TSAN
@@ -19,7 +18,7 @@ static void one_thread(void) {
 #ifdef _OPENMP
     const int ours = omp_get_max_threads();
     openblas_set_num_threads(1);
-    omp_set_num_threads(ours); // where OpenBLAS is built on OpenMP, it has set ours
+    omp_set_num_threads(ours); // an OpenBLAS built on OpenMP has changed ours
 #else
     openblas_set_num_threads(1);
 #endif

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct { bool ta, tb; int64_t m, n, k, a_stride, b_stride, d_stride; } HostProduct;
-void hd_host_blas_start(void); // before products are made by several threads
+void hd_host_blas_start(void); // call it before several threads compute products
 void hd_host_product(const HostProduct *p, float alpha, const float *a, const float *b, float beta, float *d);
 void hd_host_product_f64(const HostProduct *p, const double *a, const double *b, double beta, double *d); // alpha is 1
 #endif

@@ -1,8 +1,8 @@
-// Matrix products in tiles of fixed size that threads share: each tile is one single-threaded call whose order of
+// Matrix products in tiles of fixed size that threads share. Each tile is one single-threaded call whose order of
 // additions depends on the shape alone, so results do not depend on the number of threads.
 //
 // f32 operands are read in place. Half-precision operands are converted a block at a time into a tile of scratch
-// memory, and the sums stay in f32 until the whole inner dimension is done.
+// memory; sums stay in f32 until the whole inner dimension is done.
 #include "runtime/host/blas.h"
 #include "runtime/host/scratch.h"
 
@@ -84,7 +84,7 @@ static void run_tile_f64(const Product *p, const Tile *t) {
 }
 
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace) {
-    (void)workspace; // its tiles are smaller than what other targets need, and one set a thread
+    (void)workspace; // its tiles are smaller than those of other targets, one set for each thread
     const Product p = {g, a, b, bias, d};
     const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N,
                   tiles = g->batch * down * across;

@@ -1,9 +1,8 @@
-// The host executor from inside: one for each rank, with a worker thread for each stream beside the first. Ranks of a
-// run are threads of one process and meet in collectives (ranks.c).
+// The host executor's inside: one executor for each rank, with a worker thread for each stream but the first. The ranks
+// of a run are threads of one process and meet in collectives (ranks.c).
 //
-// What one thread may see of another goes through atomics only: an event orders what its record and its wait say and
-// nothing else, so that a race detector sees a missing event as the race it is. That is why nothing here takes a common
-// lock.
+// Threads exchange information through atomics only: an event orders its record before its wait and nothing else, so
+// that a race detector sees a missing event as the race it is. That is why nothing here takes a common lock.
 #ifndef RUNTIME_HOST_HOST_H
 #define RUNTIME_HOST_HOST_H
 #include "runtime/heddle.h"
@@ -22,8 +21,8 @@ typedef struct {
     pthread_t thread;
     bool started;
     _Atomic uint32_t go, done; // number of the run that it may begin, and of the one that it has ended; futexes
-    const HdFunc *f;           // what `go` is about; NULL: the end
-    const HdFunc *at_func;     // the action at hand, known where the run has several streams or ranks
+    const HdFunc *f;           // the function to run; NULL: the thread ends
+    const HdFunc *at_func;     // the present action, kept where the run has several streams or ranks
     int at_action;
     HostEvent *events; // of the last step, when profiling
     int n_events, cap_events;
@@ -45,13 +44,13 @@ struct Host {
     uint32_t run;               // runs so far
     _Atomic uint32_t *reached;  // by event: the last run in which it was recorded; futexes
     Team *team;                 // NULL: one rank
-    atomic_bool broken;         // a collective of this rank did not take place, because of `why`
+    atomic_bool broken;         // a collective of this rank failed, because of `why`
     char why[1200];
 };
 
 static inline Host *hd_host_of(HdExec *x) { return (Host *)(void *)x; }
 
-// futex: sleeps while *word == value (or less long), wakes all who sleep. They order nothing by themselves.
+// Futex: sleeps while *word == value (at most the given time); wakes all that sleep. They order nothing by themselves.
 void hd_host_sleep(_Atomic uint32_t *word, uint32_t value, long milliseconds); // 0: for ever
 void hd_host_wake(_Atomic uint32_t *word);
 
@@ -59,13 +58,14 @@ void hd_host_wake(_Atomic uint32_t *word);
 bool hd_host_streams_open(Host *h); // false after hd_fail
 void hd_host_streams_close(Host *h);
 bool hd_host_run(HdExec *x, const HdFunc *f);
-HostStream *hd_host_stream(HdExec *x); // the one of this executor that the calling thread runs
+HostStream *hd_host_stream(HdExec *x); // the executor's stream that the calling thread runs
 
 // ranks.c
 bool hd_host_team_open(Host *h);  // all: gives every executor of the run the same team
-void hd_host_team_close(Host *h); // gives the arena back, when nobody can be reading it any more
+void hd_host_team_close(Host *h); // frees the arena when no rank can be reading it any more
 bool hd_host_team_ok(
-    Host *h); // whether all collectives of this rank took place; else false after hd_fail with what ended the run
+    // whether all collectives of this rank succeeded; else false after hd_fail with the reason that ended the run
+    Host *h);
 Host *hd_host_team_member(Host *h, int rank);
 
 // profile.c

@@ -1,4 +1,4 @@
-// The update: gradient norm, numbers of one step, AdamW. Arithmetic and its order are those of the reference evaluator.
+// The update: gradient norm, the scalars of a step, AdamW. The arithmetic and its order are the reference evaluator's.
 #include "runtime/host/scratch.h"
 
 static double square_sum(const float *x, int64_t n) {
@@ -10,7 +10,7 @@ static double square_sum(const float *x, int64_t n) {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-// One sum a block. Returns how many.
+// One sum per block. Returns their number.
 static int64_t block_sums(const float *x, int64_t count, double *sums) {
     const int64_t blocks = (count + HD_HOST_NORM_BLOCK - 1) / HD_HOST_NORM_BLOCK;
 #pragma omp parallel for schedule(static) if (blocks > 16)

@@ -1,5 +1,5 @@
-// Profiles: when each action of the last step began and ended, as a Chrome trace with a process a rank and a thread a
-// stream.
+// Profiles: the begin and end of each action of the last step, as a Chrome trace with a process per rank and a thread
+// per stream.
 #include "runtime/host/host.h"
 #include <errno.h>
 #include <stdio.h>
@@ -113,6 +113,6 @@ static bool write_all(Host *h, const char *path) {
 
 bool hd_host_write_profile(HdExec *x, const char *path) {
     HdWorld *w = x->world;
-    if (!hd_world_barrier(w)) return false; // nobody is in a step any more
+    if (!hd_world_barrier(w)) return false; // no rank is in a step any more
     return hd_world_agree(w, w->rank || write_all(hd_host_of(x), path));
 }

@@ -1,11 +1,11 @@
 // The ranks of a run as threads of one process: their collectives. A communicator has one meeting place for each of its
-// groups. A rank comes with what it brings, waits until all are there, reads what the others brought, and leaves when
-// all have read.
+// groups. A rank arrives with its data, waits until all are there, reads the others' data, and leaves when all have
+// read.
 //
-// The word of a meeting place counts who has come: bits 0-15 how many, bits 16-30 how often all were there, bit 31 that
-// somebody never will. A meeting that is incomplete when that bit is set never takes place, for anybody; one that is
-// complete is finished by everybody, whatever has failed meanwhile. So nobody is left waiting, and nobody reads memory
-// that its owner has given up.
+// The word of a meeting place counts arrivals: bits 0-15 how many have come, bits 16-30 how often all were there, bit
+// 31 that a rank never will come. A meeting that is incomplete when that bit is set takes place for nobody; a complete
+// one is finished by everybody, whatever fails meanwhile. So no rank waits for ever, and none reads memory whose owner
+// has freed it.
 #include "runtime/host/host.h"
 #include "runtime/host/scratch.h"
 #include "runtime/mesh.h"
@@ -36,7 +36,7 @@ struct Team {
     int ranks, n_meetings;
     Host **host;           // by rank
     Meeting *meeting;      // by communicator and group: [comm * ranks + group]
-    _Atomic int members;   // who have not closed
+    _Atomic int members;   // ranks that have not closed
     atomic_bool failed, told; // `told`: the text can be read
     char text[sizeof(((Host *)0)->why)];
 };
@@ -48,8 +48,8 @@ static void cancel(Meeting *m) {
     hd_host_wake(&m->come);
 }
 
-// The first failure is that of the run: everybody who waits wakes, and every rank that still needs the others fails
-// with this text.
+// The first failure is that of the run: all that wait wake, and every rank that still needs the others fails with this
+// text.
 static void team_fail(Team *t, const char *text) {
     bool first = false;
     if (!atomic_compare_exchange_strong(&t->failed, &first, true)) return;
@@ -58,14 +58,14 @@ static void team_fail(Team *t, const char *text) {
     for (int i = 0; i < t->n_meetings; i++) cancel(&t->meeting[i]);
 }
 
-// A collective at this place did not happen: remembers why, the first time.
+// A collective at this place did not happen: keeps the reason, the first time.
 static void break_rank(Host *h, const Meeting *m) {
     Team *t = h->team;
     const int left = atomic_load_explicit(&m->left, memory_order_acquire);
     bool first = false;
     if (!atomic_compare_exchange_strong(&h->broken, &first, true)) return;
     if (atomic_load_explicit(&t->failed, memory_order_acquire)) {
-        while (!atomic_load_explicit(&t->told, memory_order_acquire)) sched_yield(); // somebody is writing it
+        while (!atomic_load_explicit(&t->told, memory_order_acquire)) sched_yield(); // another thread is writing it
         snprintf(h->why, sizeof h->why, "%s", t->text);
     } else {
         snprintf(h->why, sizeof h->why, "%s", left < 0 ? "a collective was cancelled" : t->host[left]->why);
@@ -74,7 +74,7 @@ static void break_rank(Host *h, const Meeting *m) {
 
 bool hd_host_team_ok(Host *h) {
     if (!atomic_load_explicit(&h->broken, memory_order_relaxed))
-        return true; // all streams have ended: nobody changes it now
+        return true; // all streams have ended: it no longer changes
     hd_fail("%s", h->why);
     return false;
 }
@@ -91,7 +91,7 @@ static Meeting *place_of(HdExec *x, int comm) { // groups are numbered along the
     return &t->meeting[comm * t->ranks + group];
 }
 
-// Counts this rank in and wakes the others when it is the last. Returns the word as it was; with FAILED in it, nothing
+// Counts this rank in and wakes the others when it is the last. Returns the previous word; with FAILED in it, nothing
 // was done.
 static uint32_t count_in(_Atomic uint32_t *word, int n) {
     uint32_t now = atomic_load_explicit(word, memory_order_acquire), next;
@@ -116,7 +116,7 @@ static bool come(Team *t, Meeting *m, HdWorld *w) {
     return false;
 }
 
-// Waits until all n have read. They are all there, so that needs nothing but time.
+// Waits until all n have read. All of them are there, so this always ends.
 static void leave(Meeting *m) {
     const uint32_t then = count_in(&m->gone, m->n);
     for (;;) {
@@ -133,7 +133,7 @@ static void describe(char *text, size_t size, const Offer *o) {
              a && *a->path ? ")" : "");
 }
 
-// All must have come for the same thing; everybody looks, and everybody sees the same.
+// All must have come for the same action; every rank checks, and every rank sees the same.
 static bool agree(Host *h, const Meeting *m, int comm) {
     for (int i = 1; i < m->n; i++) {
         const Offer *a = &m->offer[0], *b = &m->offer[i];
@@ -149,7 +149,7 @@ static bool agree(Host *h, const Meeting *m, int comm) {
     return true;
 }
 
-// Comes to the meeting place of a communicator. NULL: it did not take place, and this rank has failed.
+// Arrives at the meeting place of a communicator. NULL: the meeting did not take place, and this rank has failed.
 static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, size_t bytes) {
     Host *h = hd_host_of(x);
     Team *t = h->team;
@@ -246,14 +246,14 @@ bool hd_host_team_open(Host *h) {
     if (ok && all[0]) h->team = all[0];
     else if (ok || !all) hd_fail("out of memory: cannot start %d ranks", w->ranks);
     free(all);
-    if (!ok) return false; // others may know the team: it is lost
+    if (!ok) return false; // other ranks may know the team: it is leaked
     if (h->team) h->team->host[w->rank] = h;
-    return hd_world_barrier(w) && h->team; // every rank is entered before anyone works or closes
+    return hd_world_barrier(w) && h->team; // every rank has entered before any works or closes
 }
 
 Host *hd_host_team_member(Host *h, int rank) { return h->team ? h->team->host[rank] : h; }
 
-// Others may still read this rank's memory: the last one to close gives everything back.
+// Others may still read this rank's memory: the last one to close frees everything.
 void hd_host_team_close(Host *h) {
     Team *t = h->team;
     if (!t) {

@@ -35,7 +35,8 @@ static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits,
 
 static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                           const float *dloss, float *loss, void *dlogits, float *losses) {
-    const float scale = dloss ? *dloss / (float)rows : 0.0f; // before the loss is written: the two may share bytes
+    // before the loss is written: both may be in the same bytes
+    const float scale = dloss ? *dloss / (float)rows : 0.0f;
 #pragma omp parallel for schedule(static) if (rows * vocab > 16384)
     for (int64_t r = 0; r < rows; r++) {
         float target = NAN;

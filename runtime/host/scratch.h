@@ -1,5 +1,5 @@
-// Sizes of the fixed tiles in which the host runtime works. They depend on nothing but these numbers, so results do not
-// depend on how many threads share the tiles.
+// Sizes of the fixed tiles in which the host runtime works. They are constants, so results do not depend on how many
+// threads share the tiles.
 #ifndef RUNTIME_HOST_SCRATCH_H
 #define RUNTIME_HOST_SCRATCH_H
 #include "runtime/dtypes.h"

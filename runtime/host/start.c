@@ -1,5 +1,5 @@
-// OpenMP's threads spin at barriers by default, which costs an order of magnitude when other work shares the cores. The
-// policy is read from the environment before main, so a program that finds none starts itself again with one.
+// OpenMP's threads spin at barriers by default, which is ten times slower when other work shares the cores. The policy
+// is read from the environment before main, so a program that finds none sets one and executes itself again.
 #include "runtime/heddle.h"
 #include <stdlib.h>
 #include <unistd.h>

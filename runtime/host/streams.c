@@ -1,8 +1,8 @@
 // Streams and events. The first stream of a plan runs on the rank's own thread, every other one on a thread that is
 // started once and sleeps between runs. A run ends when all its streams have ended.
 //
-// An event is the number of the run in which it was last recorded: it needs no reset, and a wait is over when that is
-// the run at hand.
+// An event is the number of the run in which it was last recorded. It needs no reset; a wait ends when that is the
+// present run.
 #include "runtime/host/host.h"
 #include <linux/futex.h>
 #include <stdio.h>
@@ -51,10 +51,9 @@ void hd_host_wait(HdExec *x, int event) {
     wait_for(&h->reached[event], h->run);
 }
 
-// --- what is known of the action at hand
+// --- the action being run
 
-// HEDDLE_DELAY=MICROSECONDS makes streams late at random, one action in two, so that an order that only happened to be
-// shows.
+// HEDDLE_DELAY=MICROSECONDS delays streams at random, one action in two, to show where an order held only by chance.
 static long delay_limit(void) {
     const char *text = getenv("HEDDLE_DELAY");
     const long limit = text ? strtol(text, NULL, 10) : 0;
@@ -74,7 +73,7 @@ static void begin_action(HdExec *x, const HdFunc *f, int index) {
     s->at_action = index;
     if (s->host->delay) delay(s, s->host->delay);
     if (s->host->profiling && strcmp(f->name, "eval") != 0)
-        hd_host_begin_event(s, f, index); // validation is no part of a step
+        hd_host_begin_event(s, f, index); // validation is not part of a step
 }
 
 // --- threads
@@ -82,7 +81,7 @@ static void begin_action(HdExec *x, const HdFunc *f, int index) {
 static void *work(void *p) {
     HostStream *s = here = p;
 #ifdef _OPENMP
-    omp_set_num_threads(1); // copies and collectives; the cores belong to the compute streams
+    omp_set_num_threads(1); // copies and collectives: the cores are for the compute streams
 #endif
     for (uint32_t run = 1;; run++) {
         wait_for(&s->go, run);

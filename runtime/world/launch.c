@@ -1,7 +1,7 @@
-// Which rank a process is. Launchers say it in the environment; without one, --ranks=N forks the ranks here and this
-// process only looks after them: it passes signals on, ends the others when one fails, and leaves no process behind.
+// Which rank a process is. Launchers say it in the environment. Without one, --ranks=N forks the ranks here, and this
+// process only looks after them: it passes signals on, ends the others when one fails, and leaves no process running.
 //
-// Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (3: how long the others have to leave once a
+// Environment: HEDDLE_PORT (where rank 0 listens), HEDDLE_GRACE_SECONDS (3: how long the others have to exit once a
 // rank has failed).
 #include "runtime/world/launch.h"
 #include "runtime/mesh.h"
@@ -20,7 +20,7 @@
 
 enum { DEFAULT_PORT = 29577, BAD_START = 2, MOST_RANKS = 4096 };
 
-typedef struct { const char *by, *rank, *ranks, *local, *here; } Launcher; // here: how many ranks are on this host
+typedef struct { const char *by, *rank, *ranks, *local, *here; } Launcher; // number of ranks on this host
 enum { TORCHRUN, MPIRUN, MPIEXEC, SRUN, LAUNCHERS };
 static const Launcher launchers[LAUNCHERS] = {
     [TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -28,7 +28,7 @@ static const Launcher launchers[LAUNCHERS] = {
                 "OMPI_COMM_WORLD_LOCAL_SIZE"},
     [MPIEXEC] = {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     [SRUN] = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-              NULL}, // the second is there in a running step only
+              NULL}, // the second is set in a running step only
 };
 
 static const char *env(const char *name) {
@@ -58,14 +58,14 @@ static void first_node(const char *list, char *out, size_t size) {
     snprintf(out, size, "%.*s%.*s", (int)stem, list, (int)strcspn(in, ",-]"), in);
 }
 
-static int port_of_job(void) { // the same on all ranks of a job, and for another job probably another
+static int port_of_job(void) { // the same on all ranks of a job; another job probably gets another
     static const char *const names[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
                                         "PBS_JOBID",    "LSB_JOBID"};
     uint32_t h = 2166136261u;
     bool any = false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (const char *c = env(names[i]); c && *c; c++, any = true) h = (h ^ (unsigned char)*c) * 16777619u;
-    return any ? 20000 + (int)(h % 12000) : DEFAULT_PORT; // below the ports that systems hand out on their own
+    return any ? 20000 + (int)(h % 12000) : DEFAULT_PORT; // below the ports that systems assign by themselves
 }
 
 static bool find_rank_zero(HdLaunch *l, const Launcher *by) { // false after a message
@@ -89,13 +89,13 @@ static bool find_rank_zero(HdLaunch *l, const Launcher *by) { // false after a m
     l->port = port_of_job();
     if (env("MASTER_PORT")) {
         if (!number("MASTER_PORT", 1, 65534, &l->port)) return false;
-        const char *agent = env("TORCHELASTIC_USE_AGENT_STORE"); // then torchrun itself listens at MASTER_PORT
+        const char *agent = env("TORCHELASTIC_USE_AGENT_STORE"); // torchrun itself listens at MASTER_PORT
         if (agent && !strcmp(agent, "True")) l->port++;
     }
     return !env("HEDDLE_PORT") || number("HEDDLE_PORT", 1, 65535, &l->port);
 }
 
-// --- started by others
+// --- started by a launcher
 
 static bool same(const char *a, const char *b) { return a && b && !strcmp(a, b); }
 
@@ -103,7 +103,7 @@ static const Launcher *launcher(void) { // NULL: none
     for (int i = 0; i < LAUNCHERS; i++) {
         const Launcher *l = &launchers[i], *srun = &launchers[SRUN];
         if (!env(l->rank) || !env(l->ranks)) continue;
-        // srun may speak PMI too, where it says neither which rank of the host this is nor where rank 0 is.
+        // srun may also set PMI's variables, without the rank on this host and without the place of rank 0.
         if (i == MPIEXEC && same(env(l->rank), env(srun->rank)) && same(env(l->ranks), env(srun->ranks))) continue;
         return l;
     }
@@ -144,11 +144,11 @@ static bool fits(const HdProgram *p, int ranks, const HdLaunch *l) { // false af
     return false;
 }
 
-// --- started here
+// --- started by --ranks
 
 typedef struct {
     int ranks;
-    pid_t *pid;        // 0: ended
+    pid_t *pid;        // 0: exited
     int left, status;  // of the first that failed
     int passed_on;     // the last signal from outside
     double passed_at, failed_at; // seconds; 0: not
@@ -173,7 +173,7 @@ static void ended(Family *f, pid_t pid, int how) {
                 strsignal(WTERMSIG(how)));
     if (!f->status) f->status = status;
     const bool asked =
-        f->passed_on && status == 128 + f->passed_on; // the others stop on their own, and may still be saving
+        f->passed_on && status == 128 + f->passed_on; // the others stop by themselves, and may still be saving
     if (!asked && f->failed_at == 0) f->failed_at = hd_tcp_now();
 }
 
@@ -182,8 +182,8 @@ static void reap(Family *f) {
     for (pid_t pid; f->left && (pid = waitpid(-1, &how, WNOHANG)) > 0;) ended(f, pid, how);
 }
 
-// The ranks are in process groups of their own, so that a signal reaches them through here alone. Once one has failed,
-// the others have some seconds to say why and to leave.
+// The ranks are in process groups of their own, so that only this process passes signals on to them. Once one has
+// failed, the others have some seconds to report why and to exit.
 static int look_after(Family *f, const sigset_t *watched) {
     const double grace = hd_tcp_seconds("HEDDLE_GRACE_SECONDS", 3);
     while (f->left) {
@@ -225,7 +225,7 @@ static int listen_here(HdLaunch *l) { // -1 after a message
 }
 
 static void be_rank(HdLaunch *l, int rank, pid_t parent, const sigset_t *before) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // nobody outlives the process that looks after all
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // no process outlives this one
     if (getppid() != parent) _exit(1);
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, before, NULL);
@@ -250,7 +250,7 @@ static bool start_ranks(HdLaunch *l) {
     sigemptyset(&watched);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) sigaddset(&watched, passed[i]);
     sigprocmask(SIG_BLOCK, &watched, &before);
-    signal(SIGCHLD, SIG_DFL); // an ignored one would not be waited for
+    signal(SIGCHLD, SIG_DFL); // an ignored SIGCHLD could not be waited for
     fflush(NULL);
     for (int r = 0; r < l->ranks; r++) {
         const pid_t pid = fork();
@@ -280,7 +280,7 @@ bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l) {
     const Launcher *by = launcher();
     *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
     if (by && !read_launcher(l, by)) return false;
-    if (by && ranks > 1 && l->ranks == 1) { // an interactive shell on a cluster is a run of one rank
+    if (by && ranks > 1 && l->ranks == 1) { // an interactive shell on a cluster runs a single rank
         *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
     } else if (by && ranks && ranks != l->ranks) {
         if (l->rank == 0)

@@ -1,6 +1,6 @@
-// How the ranks of a run meet. Rank 0 listens; every other rank comes with a greeting: its rank, how many there are,
-// what program it runs. Rank 0 answers once all are there, or with the reason why there will be no run; it lets
-// strangers go.
+// How the ranks of a run meet. Rank 0 listens. Every other rank connects and sends a greeting: its rank, the number of
+// ranks, the program it runs. Rank 0 answers once all have come, or with the reason why there will be no run; it
+// ignores strangers.
 #include "runtime/world/rendezvous.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -106,7 +106,7 @@ static int listen_at(const struct sockaddr *at, socklen_t size) { // -1 with err
 }
 
 static int open_listener(
-    const HdLaunch *l) { // for IPv4 and IPv6 alike, whichever the others find under its name; -1 after hd_fail
+    const HdLaunch *l) { // for IPv4 and IPv6, whichever the others resolve its name to; -1 after hd_fail
     const bool here = loopback(l->host);
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)l->port)};
     const struct sockaddr_in four = {.sin_family = AF_INET,
@@ -164,7 +164,7 @@ static void missing(const HdLaunch *l, const int *fd, double seconds, char *why)
              seconds);
 }
 
-// `why` says why there will be no run; then the ranks that still come within some seconds are told at once instead of
+// `why` says why there will be no run. Ranks that still connect within some seconds get this answer at once instead of
 // waiting in vain.
 static bool gather_ranks(const HdLaunch *l, const HdProgram *p, int listener, int *fd, char *why) {
     const double seconds = hd_tcp_seconds("HEDDLE_CONNECT_SECONDS", 120);
@@ -257,7 +257,7 @@ static bool greet(const HdLaunch *l, const HdProgram *p, int fd, double until, A
            !memcmp(a->magic, magic, sizeof magic);
 }
 
-static bool beside_zero(int fd) { // on its host, where a connection begins and ends at one address
+static bool beside_zero(int fd) { // on its host, where both ends of a connection have one address
     struct sockaddr_storage here = {.ss_family = AF_UNSPEC}, there = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof here, m = sizeof there;
     if (getsockname(fd, (struct sockaddr *)&here, &n) || getpeername(fd, (struct sockaddr *)&there, &m) ||
@@ -269,7 +269,7 @@ static bool beside_zero(int fd) { // on its host, where a connection begins and 
                                      : !memcmp(&six[0]->sin6_addr, &six[1]->sin6_addr, sizeof six[0]->sin6_addr);
 }
 
-// A connection that ends without an answer was to somebody else, or to a run that is over: rank 0 may still be coming.
+// A connection that closes without an answer was to somebody else, or to a run that is over: rank 0 may still come.
 static bool be_one(HdLaunch *l, const HdProgram *p, int *fd) {
     const double seconds = hd_tcp_seconds("HEDDLE_CONNECT_SECONDS", 120), until = hd_tcp_now() + seconds + 5;
     bool stranger = false;
@@ -292,7 +292,7 @@ static bool be_one(HdLaunch *l, const HdProgram *p, int *fd) {
         if (one >= 0) close(one);
         usleep(100000);
     }
-    if (l->rank == 1 || l->local_rank == 0) l->speaker = l->rank; // nobody heard of rank 0: each host says so
+    if (l->rank == 1 || l->local_rank == 0) l->speaker = l->rank; // nobody reached rank 0: each host reports it
     hd_fail("rank %d: %s at %s:%d within %.0f s%s%s%s: rank 0 of this run is not there (MASTER_ADDR, MASTER_PORT and "
             "HEDDLE_PORT say where)",
             l->rank, stranger ? "no proper answer" : "nobody answers", l->host, l->port, seconds, stranger ? "" : " (",

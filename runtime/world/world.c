@@ -1,4 +1,4 @@
-// A run of one rank, and what every kind of run builds on gather.
+// A run of one rank, and the functions that every kind of world builds on gather.
 #include "runtime/world/world.h"
 #include "runtime/heddle.h"
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-// A world of processes. Every connection is a stream of frames; a thread of this file's own reads them all, shows the
-// others four times a second that this rank lives, and finds out when one of them does not: its connection ends, or
-// nothing was heard from it for too long. The first failure is the one that is told; rank 0 passes it on, so that all
-// ranks have the same words.
+// A world of processes. Every connection is a stream of frames. A thread of this file reads them all, shows the other
+// ranks four times a second that this one lives, and detects a rank that does not: its connection ends, or nothing was
+// received from it for too long. The first failure is the one that is reported; rank 0 passes it on, so that all ranks
+// have the same words.
 //
-// Environment: HEDDLE_CONNECT_SECONDS (120: until all ranks must be there), HEDDLE_SILENCE_SECONDS (20: after which a
-// rank is dead).
+// Environment: HEDDLE_CONNECT_SECONDS (120: time for all ranks to connect), HEDDLE_SILENCE_SECONDS (20: a rank silent
+// for longer is dead).
 #define _GNU_SOURCE // pipe2
 #include "runtime/world/rendezvous.h"
 #include "runtime/world/queue.h"
@@ -31,35 +31,35 @@ enum { DATA, BEAT, FAIL, LEAVE };
 typedef struct {
     uint32_t kind, bytes;
     int64_t step;
-} Frame; // step: that the sender is at; FAIL: the rank that tells it
+} Frame; // step: the sender's; FAIL: the rank that failed
 
 typedef struct {
     int fd, rank; // fd -1: the connection has ended
     pthread_mutex_t writing;
     Queue queue;
     Frame frame;        // being read
-    size_t have;        // bytes of its head, then of a short text
+    size_t have;        // bytes read of its head, then of a short text
     uint32_t left;      // bytes of its body still to come
     char text[TEXT];
     bool left_run;      // it said that it is done
-    bool broken;        // a frame to it was given up half way: nothing can follow
+    bool broken;        // a frame to it was cut short: nothing can follow
     double heard;
-    char what[40];      // what it was doing at its last sign of life
+    char what[40];      // what it did at its last sign of life
     int64_t step;
 } Peer;
 
 typedef struct {
     HdWorld head;
     Peer *peer; // rank 0: by rank; else peer[0] is rank 0
-    int n;      // of them, with a gap at 0 on rank 0
+    int n;      // number of peers, with a gap at 0 on rank 0
     pthread_t thread;
-    pthread_mutex_t lock; // queues, peers' states, the failure
+    pthread_mutex_t lock; // guards queues, peers' states, the failure
     pthread_cond_t changed;
     int wake[2];
     atomic_bool failed, closing, gathering; // gathering: this rank is in a gather
-    bool told; // the failure was sent on
-    int heir;  // speaks on this host when rank 0 is gone; 0: another
-    int from;  // the rank whose own words `why` is, or -1
+    bool told; // the failure was sent to the others
+    int heir;  // this rank reports for its host when rank 0 is gone; 0: another does
+    int from;  // the rank that worded `why` itself, or -1
     char why[TEXT];
     atomic_llong step; // of this rank
     _Atomic(const char *) what;
@@ -78,7 +78,7 @@ static bool gone(Tcp *t) { // false after hd_fail
 
 static void wake_up(Tcp *t) {
     const char c = 0;
-    if (write(t->wake[1], &c, 1) < 0) return; // full: it will wake anyway
+    if (write(t->wake[1], &c, 1) < 0) return; // the pipe is full: the thread will wake anyway
 }
 
 static void give_up(Tcp *t, int from, int speaker, const char *why) {
@@ -120,7 +120,7 @@ static bool take(Tcp *t, Peer *p, void *data, size_t bytes) { // waits for the b
 
 // --- sending
 
-// As long as the run goes on: a peer that does not read is one that will be found dead. false with errno.
+// Sends while the run continues: a peer that does not read will be found dead. false with errno.
 static bool put_frame(const Tcp *t, Peer *p, Frame f, const void *body) {
     const double until = hd_tcp_now() + 1e9;
     pthread_mutex_lock(&p->writing);
@@ -150,7 +150,7 @@ static bool put(Tcp *t, Peer *p, const void *data, size_t bytes) { // false afte
     return true;
 }
 
-typedef struct { uint32_t tag, unused; uint64_t bytes; } Opening; // of a gather: the ranks have come to the same one
+typedef struct { uint32_t tag, unused; uint64_t bytes; } Opening; // of a gather: the ranks are at the same one
 
 static bool opening(Tcp *t, Peer *p, size_t bytes) {
     Opening o;
@@ -191,8 +191,8 @@ static bool tcp_send(HdWorld *w, const void *data, size_t bytes) {
 static bool tcp_receive(HdWorld *w, int from, void *data, size_t bytes) {
     return take((Tcp *)w, &((Tcp *)w)->peer[from], data, bytes);
 }
-// On rank 0, which hears of everybody: who has come least far, when that says something about a run that stands still.
-// Peers' states are the reading thread's; a torn word costs nothing here.
+// On rank 0, which hears from everybody: the rank that is furthest behind, if that explains a run that does not move.
+// Peers' states belong to the reading thread; a torn word does no harm here.
 static void add_slowest(const Tcp *t, const char *why, char *out, size_t size) {
     const Peer *slowest = NULL;
     int64_t least = t->step, most = t->step;
@@ -214,7 +214,7 @@ static void tcp_fail(HdWorld *w, const char *why) {
     Tcp *t = (Tcp *)w;
     char more[TEXT];
     if (w->rank == 0) add_slowest(t, why, more, sizeof more);
-    const bool deaf = w->rank != 0 && hd_tcp_now() - t->peer->heard > 2; // then rank 0 will not speak for this one
+    const bool deaf = w->rank != 0 && hd_tcp_now() - t->peer->heard > 2; // rank 0 will not report for this one
     give_up(t, w->rank, deaf ? w->rank : 0, w->rank == 0 ? more : why);
 }
 
@@ -233,19 +233,19 @@ static void tcp_at(HdWorld *w, const char *what, int64_t step) {
     ((Tcp *)w)->step = step;
 }
 
-// --- the thread: signs of life, and what came
+// --- the thread: signs of life, and frames that arrive
 
 static void lost(Tcp *t, const Peer *p, const char *how) {
     char why[600];
     const char *at =
-        p->what[0] ? p->what : "step"; // a gather tells the step, and may have come before the first beat with the word
-    const int speaker = p->rank == 0 ? t->heir : 0; // rank 0 is heard by all; without it the first of each host speaks
+        p->what[0] ? p->what : "step"; // a gather says the step, and may arrive before the first beat that says it
+    const int speaker = p->rank == 0 ? t->heir : 0; // everybody hears rank 0; without it the first of each host reports
     if (p->what[0] || p->step) snprintf(why, sizeof why, "rank %d %s at %s %lld", p->rank, how, at, (long long)p->step);
     else snprintf(why, sizeof why, "rank %d %s before its first step", p->rank, how);
     pthread_mutex_lock(&t->lock);
     const bool asks = t->say_waiting != NULL;
     pthread_mutex_unlock(&t->lock);
-    if (asks) usleep(SETTLE_US); // what this rank has under way goes on until it needs the one that is gone
+    if (asks) usleep(SETTLE_US); // work under way on this rank continues until it needs the one that is gone
     pthread_mutex_lock(&t->lock);
     const size_t n = strlen(why);
     if (asks && t->say_waiting) t->say_waiting(t->waiting_of, why + n, sizeof why - n);
@@ -334,12 +334,12 @@ static void read_peer(Tcp *t, Peer *p, char *room) {
     }
 }
 
-static Peer *each(Tcp *t, int i) { // the i-th connection that is still there, or NULL
+static Peer *each(Tcp *t, int i) { // the i-th connection that is still open, or NULL
     Peer *p = &t->peer[i];
     return p->fd >= 0 && p->rank != t->head.rank ? p : NULL;
 }
 
-// Never waits for a peer that does not read: what is on its way to it is as good a sign of life.
+// Never waits for a peer that does not read: data on its way to that peer is as good a sign of life.
 static void beat(Tcp *t) {
     struct { Frame f; char what[40]; } b = {.f = {BEAT, 0, t->step}};
     const char *what = t->what;
@@ -356,7 +356,7 @@ static void beat(Tcp *t) {
     }
 }
 
-static void tell_failure(Tcp *t) { // to those who may not know it
+static void tell_failure(Tcp *t) { // sent to those that may not know it
     char text[TEXT + 20];
     if (t->from >= 0 && t->head.rank == 0) snprintf(text, sizeof text, "rank %d: %s", t->from, t->why);
     else snprintf(text, sizeof text, "%s", t->why);
@@ -365,7 +365,7 @@ static void tell_failure(Tcp *t) { // to those who may not know it
         Peer *p = each(t, i);
         if (!p) continue;
         pthread_mutex_lock(
-            &p->writing); // whoever writes to it is through in a moment: a run that has failed waits for no peer
+            &p->writing); // whoever is writing to it will soon be done: a run that has failed waits for no peer
         const Frame f = {FAIL, (uint32_t)strlen(text), t->head.speaker};
         const double until = hd_tcp_now() + 1;
         p->broken =
@@ -378,7 +378,7 @@ static void find_silent(Tcp *t, double now) {
     for (int i = 0; i < t->n; i++) {
         Peer *p = each(t, i);
         char how[60];
-        // The others leave it to rank 0 to say who is silent, and judge only rank 0, a little later.
+        // The others leave it to rank 0 to name the silent rank, and judge only rank 0, a little later.
         if (!p || p->left_run || t->failed || now - p->heard < t->silence + (t->head.rank ? 1 : 0)) continue;
         snprintf(how, sizeof how, "does not answer (for %.0f s)", now - p->heard);
         lost(t, p, how);
@@ -394,7 +394,8 @@ static void leave(Tcp *t) {
     }
 }
 
-static int poll_all(Tcp *t, struct pollfd *fds, int *who) { // what to read from; full queues wait, and count as heard
+// what to read from; a connection with a full queue waits, and counts as heard
+static int poll_all(Tcp *t, struct pollfd *fds, int *who) {
     const double now = hd_tcp_now();
     int n = 0;
     fds[n++] = (struct pollfd){t->wake[0], POLLIN, 0};
@@ -430,7 +431,7 @@ static void *watch(void *arg) {
                 if (fds[k].revents) read_peer(t, &t->peer[who[k]], room);
         }
         const double now = hd_tcp_now();
-        if (now - last > 2) // this process itself was stopped: the others had no chance to be heard
+        if (now - last > 2) // this process itself was stopped, so the others had no chance to be heard
             for (int i = 0; i < t->n; i++) t->peer[i].heard = now;
         last = now;
         if (t->failed && !t->told) tell_failure(t);

@@ -1,6 +1,6 @@
-// The ranks of one process, a thread each. One mutex guards everything they share and one condition wakes everybody. A
-// gather copies through a box of this file's own and a receive copies while the mutex is held, so that no rank ever
-// touches the memory of another that has returned, with a failure or without.
+// The ranks of one process, one thread each. One mutex guards everything they share and one condition wakes everybody.
+// A gather copies through a buffer of this file, and a receive copies while the mutex is held, so that no rank ever
+// touches the memory of another that has already returned.
 #include "runtime/heddle.h"
 #include "runtime/world/world.h"
 #include <pthread.h>
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { const char *data; size_t bytes; } Letter; // what a rank has sent and rank 0 not yet taken
+typedef struct { const char *data; size_t bytes; } Letter; // bytes that a rank has sent and rank 0 has not yet read
 
 typedef struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int ranks, open;     // open: ranks that have not closed
-    // A gather: the ranks that have come to it, and how many gathers are complete. A rank can be one gather ahead of
-    // another that still reads the last one, and no more: two boxes, taken in turn.
+    // A gather: the ranks that have come to it, and how many gathers are complete. A rank can be at most one gather
+    // ahead of another that still reads the previous one, so two boxes taken in turn are enough.
     int arrived;
     unsigned long complete;
     struct { char *bytes; size_t capacity, part; } box[2];
@@ -36,7 +36,7 @@ static bool gone(const Shared *s) { // false after hd_fail
 }
 
 static void give_up(Shared *s, int who,
-                    const char *why) { // the mutex is held; the first failure is the one that is told
+                    const char *why) { // the mutex is held; the first failure is the one reported
     if (!s->failed) {
         s->who = hd_world_names_rank(why) ? -1 : who;
         snprintf(s->why, sizeof s->why, "%s", why);
@@ -77,7 +77,7 @@ static bool meet(Shared *s, int rank, const void *mine, size_t bytes, void *all)
         pthread_cond_broadcast(&s->changed);
     }
     while (s->complete == turn && !s->failed) pthread_cond_wait(&s->changed, &s->mutex);
-    if (s->complete == turn) return gone(s); // a gather that is complete stays good
+    if (s->complete == turn) return gone(s); // a complete gather stays valid
     if (bytes) memcpy(all, s->box[box].bytes, bytes * (size_t)s->ranks);
     return true;
 }
@@ -133,12 +133,12 @@ static void threads_fail(HdWorld *w, const char *why) {
 
 static bool threads_alive(HdWorld *w) {
     const Shared *s = shared_of(w);
-    return !s->failed || gone(s); // who and why stay as they are once `failed` is set
+    return !s->failed || gone(s); // who and why do not change once `failed` is set
 }
 
 static void threads_at(HdWorld *w, const char *what, int64_t step) {
     (void)w, (void)what, (void)step;
-} // a thread does not vanish
+} // a thread cannot vanish
 
 static void release(Shared *s) {
     pthread_cond_destroy(&s->changed);
