@@ -39,7 +39,7 @@ static bool layout(Data *d) { // which of the three formats
             return false;
         }
         if (count > d->count) {
-            hd_fail("%s: the header says %u tokens, the file holds %lld: it is cut short", d->path, count,
+            hd_fail("%s: the header says %u tokens but the file holds %lld: it is cut short", d->path, count,
                     (long long)d->count);
             return false;
         }
@@ -47,12 +47,12 @@ static bool layout(Data *d) { // which of the three formats
         return true;
     }
     if (d->map_bytes >= HEADER_BYTES && word_at(d->map) == WIDE_MAGIC) {
-        hd_fail("%s: tokens of 4 bytes (magic %d); tokens of 2 bytes are read (magic %d)", d->path, WIDE_MAGIC,
-                HEADER_MAGIC);
+        hd_fail("%s: its tokens have 4 bytes (magic %d); only tokens of 2 bytes (magic %d) can be read", d->path,
+                WIDE_MAGIC, HEADER_MAGIC);
         return false;
     }
     if (d->map_bytes % 2) {
-        hd_fail("%s: %zu bytes are no whole number of u16 tokens", d->path, d->map_bytes);
+        hd_fail("%s: %zu bytes are not a whole number of u16 tokens", d->path, d->map_bytes);
         return false;
     }
     d->count = (int64_t)d->map_bytes / 2;

@@ -19,7 +19,7 @@
     X(DIGEST, "digest", "FILE", "exact loss and gradient norm per step, a hash per parameter")                         \
     X(SAVE, "save", "DIR", "write a checkpoint at the end")                                                            \
     X(SAVE_EVERY, "save-every", "N", "... and every N steps")                                                          \
-    X(RESUME, "resume", "DIR", "go on from a checkpoint, bit for bit")                                                 \
+    X(RESUME, "resume", "DIR", "continue from a checkpoint, bit for bit")                                              \
     X(INIT, "init", "FILE", "start from the weights of a safetensors file")                                            \
     X(EXPORT, "export", "FILE", "write the weights as one safetensors file")                                           \
     X(VAL_EVERY, "val-every", "N", "validation loss every N steps (default: at the end)")                              \
@@ -28,7 +28,7 @@
     X(NO_GRAPH, "no-graph", NULL, "issue every action instead of replaying captured graphs")                           \
     X(CHECK, "check", NULL, "stop at the first NaN or infinity and name the parameter")                                \
     X(PROFILE, "profile", "FILE", "time every action of the last step: Chrome trace JSON")                             \
-    X(REPORT, "report", "[=json]", "print what the plan takes and stop: a text, or JSON")                              \
+    X(REPORT, "report", "[=json]", "print the memory that the plan takes and stop: text, or JSON")                     \
     X(HELP, "help", NULL, "this text (-h)")                                                                            \
     X(VERSION, "version", NULL, "the version of Heddle that this program was made with")
 
@@ -66,7 +66,7 @@ static void usage(FILE *f, const char *argv0) {
           "signal's number.\n"
           "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
           "HEDDLE_CACHE=FOLDER|off,\n"
-          "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (tell "
+          "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (print "
           "every choice)\n",
           f);
 }

@@ -112,8 +112,8 @@ static bool find_functions(Run *r) {
     const HdFunc *with_batch[] = {r->only, r->first, r->middle, r->last, r->eval};
     for (int i = 0; i < 5; i++)
         if (with_batch[i] && !takes_batch(p, with_batch[i])) {
-            hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]), and a "
-                    "program trains on nothing else",
+            hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]); a "
+                    "program can train on nothing else",
                     p->model);
             return false;
         }
@@ -306,15 +306,15 @@ static bool work(Run *r) {
 static bool resume(Run *r) {
     if (!hd_state_resume(r->x, r->o->resume, &r->at)) return false;
     if (r->o->seed_given && r->o->seed != r->at.seed) {
-        hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and goes on with it; leave --seed out",
+        hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed out",
                 (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
         return false;
     }
     if (rank_0(r) && r->data.map && r->at.data_tokens && r->at.data_tokens != r->data.count)
-        fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: going on with other data\n",
+        fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
                 r->data.path, (long long)r->data.count, (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * step_sequences(r->p))
-        fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, a step reads %lld from here on\n",
+        fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld\n",
                 (long long)r->at.sequences, (long long)r->at.step, (long long)step_sequences(r->p));
     return true;
 }
@@ -350,7 +350,7 @@ static void tell_start(Run *r) {
                p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
                (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(step_sequences(p) * p->seq));
     if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
-        hd_log_say(&r->log, "the checkpoint is at step %lld already", (long long)r->at.step);
+        hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
 }
 
 static bool go(Run *r) { // all

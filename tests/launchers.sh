@@ -382,7 +382,7 @@ check_mpi_hosts() { # STARTER LAUNCHER: it does not tell where rank 0 is
   master=
   "$1" 4 --data="$data" --steps=8 >out 2>&1 &
   finish $! 20 && fail "status 0"
-  local line="error: $2 has started 4 ranks, 2 of them here, and does not tell where rank 0 is"
+  local line="error: $2 has started 4 ranks, 2 of them here, and does not say where rank 0 is"
   [ "$(grep -c '^error: ' out)" = 1 ] && grep -q "^$line: give all of them MASTER_ADDR=HOST" out ||
     fail "expected: MASTER_ADDR"
 }

@@ -68,7 +68,7 @@ bool hd_state_import(HdExec *x, const char *path) {
     const char *format = hd_st_meta(&f, "heddle_checkpoint");
     bool ok = !format || strcmp(format, "2") != 0;
     if (!ok)
-        hd_fail("%s tells where the shards of a checkpoint lie and holds no weights itself: --resume=DIR --export=FILE "
+        hd_fail("%s lists the shards of a checkpoint and holds no weights itself: --resume=DIR --export=FILE "
                 "writes them as one file",
                 path);
     for (int k = 0; ok && k < p->n_params; k++) ok = hd_tensor_fits(&f, &p->params[k], p->params[k].name);

@@ -103,7 +103,7 @@ static bool read_layout(Source *s, const HdProgram *p) {
     s->spot = calloc((size_t)p->n_params + 1, sizeof *s->spot);
     ok = ok && s->shard && s->opened && s->spot;
     for (int k = 0; ok && k < p->n_params; k++) ok = read_spot(s, &p->params[k], &s->spot[k]);
-    if (!ok) hd_fail("%s: its layout of shards makes no sense", s->main.path);
+    if (!ok) hd_fail("%s: its layout of shards is inconsistent", s->main.path);
     return ok;
 }
 
@@ -121,9 +121,9 @@ static bool belongs(const Source *s, const StFile *f, const char *path, int numb
     if (same) return true;
     const char *shard = hd_st_meta(f, "shard"), *shards = hd_st_meta(f, "shards"), *step = hd_st_meta(f, "step");
     if (shard && shards && step)
-        hd_fail("%s is shard %s of %s of step %s: %s needs shard %d of %d of step %s of one and the same run", path,
+        hd_fail("%s is shard %s of %s of step %s: %s needs shard %d of %d of step %s of the same run", path,
                 shard, shards, step, s->main.path, number, s->shards, hd_st_meta(&s->main, "step"));
-    else hd_fail("%s is no shard of a checkpoint", path);
+    else hd_fail("%s is not a shard of a checkpoint", path);
     return false;
 }
 
@@ -139,7 +139,7 @@ static bool as_written(const Source *s, const StFile *f, const char *path,
         n += snprintf(want + n, sizeof want - (size_t)n, "%02x", f->data[f->data_bytes - 16 + (size_t)i]);
     const char *told = meta_number(&s->main, "shard", number);
     if (told && !strcmp(told, want)) return true;
-    hd_fail("%s is of another save than %s: it is not the file that was written with it", path, s->main.path);
+    hd_fail("%s is from another save than %s", path, s->main.path);
     return false;
 }
 
@@ -244,8 +244,7 @@ static void tell_other(const StFile *f, const HdProgram *p, const char *model, c
     const char *train = hd_st_meta(f, "train");
     char theirs[400], ours[400];
     if (train && p->train && strcmp(train, p->train) != 0)
-        hd_fail("%s was written by another train block: %s there, %s in this program; of that block only accumulate "
-                "may be another",
+        hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate may differ",
                 f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours));
     else
         hd_fail("%s was written by another model%s (%s, hash %s; this program: %s, hash %s)", f->path,
@@ -258,7 +257,7 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
                *hash = hd_st_meta(f, "model_hash");
     const bool manifest = format && !strcmp(format, "2");
     if (!format || (!manifest && strcmp(format, "1") != 0)) {
-        hd_fail("%s is no checkpoint of this program (to start from its weights, use --init)", f->path);
+        hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
         return false;
     }
     if (!hd_st_checksum_ok(f)) {
@@ -268,7 +267,8 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
     if (!(manifest ? manifest_fits(f, p) : file_fits(f, p))) return false;
     if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 ||
         count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0) {
-        hd_fail("%s: its step, seed, data_tokens or sequences is no number this program can go on from", f->path);
+        hd_fail("%s: its step, seed, data_tokens or sequences is not a number that this program can continue from",
+                f->path);
         return false;
     }
     if (!hash || strcmp(hash, p->model_hash)) {

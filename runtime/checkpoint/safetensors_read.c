@@ -209,8 +209,8 @@ bool hd_st_open(StFile *f, const char *path) {
     if (f->map_bytes >= 8)
         for (int i = 7; i >= 0; i--) n = n << 8 | f->map[i];
     if (!f->map || f->map_bytes < 8 || n > f->map_bytes - 8) {
-        if (S_ISDIR(st.st_mode)) hd_fail("%s is a folder and no safetensors file", path);
-        else hd_fail("%s is no safetensors file, or is cut short inside its header", path);
+        if (S_ISDIR(st.st_mode)) hd_fail("%s is a folder, not a safetensors file", path);
+        else hd_fail("%s is not a safetensors file, or is cut short inside its header", path);
         hd_st_close(f);
         return false;
     }

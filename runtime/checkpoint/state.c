@@ -110,7 +110,7 @@ bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const c
     hd_shape_text(want, sizeof want, q->rank, q->dim);
     if (have && !strcmp(have, want)) return true;
     if (have) hd_fail("%s: tensor '%s' is %s, this model's is %s", path, name, have, want);
-    else hd_fail("%s has no tensor '%s' %s: it is of another model", path, name, want);
+    else hd_fail("%s has no tensor '%s' %s: it belongs to another model", path, name, want);
     return false;
 }
 

@@ -136,7 +136,7 @@ bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib) {
         p += n + (p[n] == ' ');
         bool of_toolkit = lib == HD_LIB_NVRTC || lib == HD_LIB_LT; // their major version is CUDA's
         if (of_toolkit && api->driver_version && major_of(name) > api->driver_version / 1000) {
-            note(&looked, "%s%s: passed over, the driver supports CUDA %d.%d only", looked.used ? "\n" : "", name,
+            note(&looked, "%s%s: skipped, the driver supports CUDA %d.%d only", looked.used ? "\n" : "", name,
                  api->driver_version / 1000, api->driver_version % 1000 / 10);
             continue;
         }

@@ -63,7 +63,7 @@ static void build_all(HdAttentionBuild *b) {
         why[0] = 0;
         if (no) snprintf(why, sizeof why, "%s", no);
         else if (limit < 0)
-            snprintf(why, sizeof why, "the program gives %lld bytes of workspace", (long long)t->workspace_bytes);
+            snprintf(why, sizeof why, "the program provides %lld bytes of workspace", (long long)t->workspace_bytes);
         else if (hd_cudnn_plan(&x->api, x->attentions.handle, NULL, t, limit, &x->attentions.states[i], why,
                                sizeof why))
             b->built++;

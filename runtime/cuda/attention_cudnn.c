@@ -292,7 +292,7 @@ static bool first_plan(Builder *b, DnnHandle handle, Dnn *configs, int n, int64_
     }
     if (b->failed) return false;
     if (smallest >= 0)
-        snprintf(b->why, b->why_size, "its plans need %lld bytes of workspace or more, the program gives %lld",
+        snprintf(b->why, b->why_size, "its plans need %lld bytes of workspace or more, the program provides %lld",
                  (long long)smallest, (long long)limit);
     else snprintf(b->why, b->why_size, "none of its %d configurations could be built", n);
     return false;

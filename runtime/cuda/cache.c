@@ -41,7 +41,7 @@ static HdKey sum_of(const void *data, size_t bytes) {
 static void give_up(HdCache *c, const char *what, const char *path) {
     int why = errno;
     if (!atomic_exchange(&c->broken, true))
-        fprintf(stderr, "warning: %s %s: %s; going on without a cache (HEDDLE_CACHE names another folder, or off)\n",
+        fprintf(stderr, "warning: %s %s: %s; continuing without a cache (HEDDLE_CACHE names another folder, or off)\n",
                 what, path, strerror(why));
 }
 

@@ -185,7 +185,7 @@ bool hd_comms_open(HdCuda *x) {
     x->comms.skip_from = large ? LARGE_BYTES : all ? 0 : SIZE_MAX;
     if (x->comms.skip_from < SIZE_MAX && w->rank == 0)
         fprintf(stderr,
-                "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not send one another their parts, the numbers mean "
+                "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not exchange their parts, the numbers mean "
                 "nothing\n",
                 skip);
     if (hd_device_shared() && w->rank == 0)

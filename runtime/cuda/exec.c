@@ -279,7 +279,7 @@ static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
     if (ok) return x->execs[i];
     x->capture_failures[i]++;
     fprintf(stderr, "note: %s; %s\n", x->failure,
-            x->capture_failures[i] == 2 ? "going on without this graph" : "running it directly this once");
+            x->capture_failures[i] == 2 ? "continuing without this graph" : "running it directly this once");
     x->failed = false;
     return NULL;
 }
@@ -324,11 +324,11 @@ static bool gather_args(HdCuda *x, int kernel, int n, const HdArg *args, void **
     if (n > HD_MAX_ARGS)
         return hd_cuda_fail(x, "kernel %s has %d arguments; the limit is %d", name, n, HD_MAX_ARGS), false;
     if (want->n >= 0 && want->n != n)
-        return hd_cuda_fail(x, "kernel %s takes %d arguments, the program gives %d", name, want->n, n), false;
+        return hd_cuda_fail(x, "kernel %s takes %d arguments, the program passes %d", name, want->n, n), false;
     for (int i = 0; i < n; i++) {
         const size_t bytes = args[i].data ? args[i].bytes : sizeof args[i].word;
         if (want->n >= 0 && (args[i].data ? want->bytes[i] != bytes : want->bytes[i] > bytes))
-            return hd_cuda_fail(x, "argument %d of kernel %s has %d bytes, the program gives %zu", i, name,
+            return hd_cuda_fail(x, "argument %d of kernel %s has %d bytes, the program passes %zu", i, name,
                                 want->bytes[i], bytes),
                    false;
         at[i] = (void *)(uintptr_t)(args[i].data ? args[i].data : &args[i].word);

@@ -79,7 +79,7 @@ static bool find_rank_zero(HdLaunch *l, const Launcher *by) { // false after a m
     } else if (here < l->ranks) {
         if (l->rank == 0)
             fprintf(stderr,
-                    "error: %s has started %d ranks, %d of them here, and does not tell where rank 0 is: give all of "
+                    "error: %s has started %d ranks, %d of them here, and does not say where rank 0 is: give all of "
                     "them MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n",
                     l->by, l->ranks, here);
         return false;

@@ -328,7 +328,7 @@ static void read_peer(Tcp *t, Peer *p, char *room) {
     const ssize_t n = recv(p->fd, room, READ_AT_ONCE, MSG_DONTWAIT);
     if (n > 0) {
         p->heard = hd_tcp_now();
-        if (!came(t, p, room, (size_t)n)) end_connection(t, p, "sent what no rank sends");
+        if (!came(t, p, room, (size_t)n)) end_connection(t, p, "sent something that no rank sends");
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
         end_connection(t, p, "died");
     }

@@ -138,7 +138,7 @@ static void launches_carry_anything(void) {
     b->close(x);
     x = opened(&p, false);
     tiled_bytes = 64;
-    CHECK(!b->run(x, &test_funcs[3]) && failed_with("argument 1 of kernel tiled has 128 bytes, the program gives 64"));
+    CHECK(!b->run(x, &test_funcs[3]) && failed_with("argument 1 of kernel tiled has 128 bytes, the program passes 64"));
     b->close(x);
 }
 
@@ -387,7 +387,7 @@ static void run_fails_clearly(void) {
     p.sources = picky;
     x = opened(&p, false);
     CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream "
-                                                    "compute): kernel bump takes 2 arguments, the program gives 1"));
+                                                    "compute): kernel bump takes 2 arguments, the program passes 1"));
     b->close(x);
     setenv("FAKE_CUDA_FAIL", "cuEventRecord:1", 1);
     x = opened(&p, false);

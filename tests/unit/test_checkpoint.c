@@ -213,10 +213,10 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
                  {"param norm", "0 [3]", "makes no sense"},
                  {"param norm", "0 21 [4]", "tensor 'norm' is [4], this model's is [3]"},
                  {"param norm", NULL, "no tensor 'norm'"},
-                 {"step", "x", "no number"},
-                 {"sequences", "-5", "no number"},
+                 {"step", "x", "not a number"},
+                 {"sequences", "-5", "not a number"},
                  {"model_hash", "abd", "another model"},
-                 {"heddle_checkpoint", "3", "no checkpoint"},
+                 {"heddle_checkpoint", "3", "not a checkpoint"},
                  {"shard 1", "5 00", "another save"},
                  {"shard 0", NULL, "another save"}};
     save_under(&meshes[6], 2);

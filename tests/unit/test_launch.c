@@ -33,7 +33,7 @@ TEST(environments) {
          "MASTER_ADDR=a1 HEDDLE_PORT=9",
          "5 of 8, local 1, by mpiexec, at a1:9\n"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4",
-         "error: mpirun has started 8 ranks, 4 of them here, and does not tell where rank 0 is: give all of them "
+         "error: mpirun has started 8 ranks, 4 of them here, and does not say where rank 0 is: give all of them "
          "MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n"},
         {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4",
          ""}, // rank 0 says it
