@@ -1,5 +1,5 @@
-// The functions of the language (builtins.def): arguments are bound, evaluated and checked by kind here; one short rule
-// each makes the ops.
+// The functions of the language (builtins.def). Arguments are bound, evaluated and checked by kind here; one short rule
+// per function makes the ops.
 #include "frontend/sema.h"
 
 enum { MAX_FORMALS = 8 };
@@ -74,12 +74,12 @@ static Val call_linear(Front *f, Args *a) {
     return hd_emit_elementwise(f, a->span, OP_ADD, 2, (Val[]){y, a->v[2]});
 }
 
-// `transpose(b)` written as a factor becomes the product's flag; the op it made, which nobody else can read, is
+// `transpose(b)` written as a factor becomes the product's flag. The op it made, which nothing else can read, is
 // dropped.
 static bool fold_transpose(Front *f, Args *a, int k) {
     const Node *n = a->nodes[k];
     if (n->kind != N_CALL || n->a->kind != N_NAME || strcmp(n->a->name, "transpose") || n->n != 1) return false;
-    if (hd_lower_hidden(f, a->scope, n->a->name)) return false; // a function of the file, called transpose
+    if (hd_lower_hidden(f, a->scope, n->a->name)) return false; // a function of the file that is called transpose
     Op *def = a->v[k].tensor->def;
     a->v[k].tensor = def->in[0];
     hd_erase(def);
@@ -224,7 +224,7 @@ static Val call_size(Front *f, Args *a) {
     return axis_or_last(f, a, 1, type_at(a, 0), &axis) ? hd_val_int(type_at(a, 0)->dim[axis]) : bad;
 }
 
-// Reduces over the axes given; *count is how many elements each result comes from.
+// Reduces over the given axes; *count is the number of elements that make one result.
 static Val reduce(Front *f, Args *a, OpKind k, int64_t *count) {
     const Type *t = type_at(a, 0);
     int64_t axes[HD_MAX_RANK];

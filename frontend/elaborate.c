@@ -32,7 +32,7 @@ const Node *hd_find_fn(const Front *f, const char *name) {
     return n ? n : find_item(f->prelude, N_FN, name);
 }
 
-// The declaration of a module as seen from `i`, and the instance it stands in.
+// The declaration of a module as seen from `i`, and the instance that contains it.
 static const Node *find_module(const Front *f, Instance *i, const char *name, Instance **lexical) {
     for (*lexical = i; *lexical; *lexical = (*lexical)->lexical) {
         const Member *m = hd_find_member(*lexical, name);

@@ -64,7 +64,7 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
     if (args->arch && strncmp(args->arch, "sm_", 3))
         return hd_args_bad(&tool, "--arch takes a name such as sm_90, not", args->arch);
     if (args->emit == N_EMITS)
-        args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand: to look at what they do
+        args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand, to look at what they do
     if (args->emit == EMIT_CUDA && !args->target)
         return hd_args_bad(&tool, "--emit=cuda needs --target=cuda, not", "host");
     if (!args->input && !args->manager.print_pipeline)
@@ -79,8 +79,7 @@ static void target_config(const Arguments *args, Module *m) {
     if (args->memory) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory);
 }
 
-// What runs: the pipeline asked for; else none for the IR of the front end, and the whole compilation for all that
-// follows.
+// The pipeline to run: the one asked for; none for the IR of the front end; otherwise the whole compilation.
 static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     const char *text = args->manager.pipeline;
     if (!text && args->emit > EMIT_IR) text = "train";
@@ -101,7 +100,7 @@ static const char *binary_name(const Arguments *args, Arena *a) {
     return dot && dot > base ? hd_strndup(a, base, (size_t)(dot - base)) : hd_sprintf(a, "%s.out", base);
 }
 
-// From a plan on: its report, the text of the program, or the program.
+// What can be made of a plan: its report, the text of the program, or the program.
 static bool emit_program(const Arguments *args, Module *m, double start, Out *out) {
     Arena *a = m->cx->arena;
     Out report = hd_out(a), table = hd_out(a);
@@ -153,7 +152,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
     return emit_program(args, m, start, out);
 }
 
-// One text: compile it and say what is wrong with it. false when it has errors, or not those that it expects.
+// Compiles one text and prints its diagnostics. False when it has errors, or not the expected ones.
 static bool process(const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
     Ctx *cx = hd_ctx_new();
     Out said = hd_out(out->arena);
@@ -194,7 +193,7 @@ static int run(const Arguments *args, Arena *a) {
     }
     Out out = hd_out(a);
     if (!process_parts(args, text, len, &out)) return EXIT_ERRORS;
-    if (args->emit == EMIT_BINARY && !out.n) return 0; // the binary is where it belongs
+    if (args->emit == EMIT_BINARY && !out.n) return 0; // the place where the binary is wanted
     return hd_args_write(args->output, &out) ? 0 : EXIT_ERRORS;
 }
 

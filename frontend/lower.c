@@ -271,7 +271,7 @@ static Val eval_call_in(Front *f, Instance *scope, const Node *n) {
     return unknown(f, scope, n->a);
 }
 
-// What a call needs while it runs goes with it; what it returns lives on.
+// Memory that a call needs while it runs is freed with it; what it returns stays.
 static Val eval_call(Front *f, Instance *scope, const Node *n) {
     ArenaMark mark = hd_arena_mark(f->scratch);
     Val v = eval_call_in(f, scope, n);

@@ -1,4 +1,5 @@
-// Makes ops of @loss. A type error of an op is the user's: it is reported at the expression, with the rule's own words.
+// Makes ops of @loss. A type error of an op is the user's: it is reported at the expression, in the words of the type
+// rule.
 #include "frontend/sema.h"
 #include <math.h>
 

@@ -1,13 +1,13 @@
 // What a program must know of its model, as config @model: name and source, the length of its sequences, the bound of
-// its tokens, the floating-point work of a micro-batch, and a fingerprint of what is computed. All of it is read off
+// its tokens, the floating-point work of a micro-batch, and a fingerprint of the computation. All of it is derived from
 // @loss; arguments called `vocab` and `seq` may narrow it.
 #include "frontend/sema.h"
 #include "ir/cost.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-// --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of the matrix
-// products and of attention (half of it when causal), three times the forward pass; recomputation does not count.
+// --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of matrix products
+// and of attention (half of it when causal), three times the forward pass; recomputation does not count.
 
 static int64_t model_flops(const Func *f) {
     double forward = 0, flops, bytes;
@@ -27,8 +27,7 @@ static bool is_argument(const Value *v) {
     return !v->def;
 }
 
-// The smallest table or row of logits that an argument indexes: a token beyond it would read past the end. 0: none
-// does.
+// The smallest table or row of logits that an argument indexes: a larger token would read past its end. 0: none.
 static int64_t token_bound(const Func *f) {
     int64_t bound = 0;
     for (const Op *o = f->first; o; o = o->next) {
@@ -48,7 +47,7 @@ static int64_t model_arg(const Front *f, const char *name) { // 0: no such integ
     return 0;
 }
 
-// --- identity: two models whose parameters have the same shapes may still differ, in a number of heads or in an
+// --- identity: two models whose parameters have the same shapes may still differ in a number of heads or in an
 // activation
 
 static const char *fingerprint(const Front *f) {

@@ -1,5 +1,5 @@
-// The grammar. Actions only build tree nodes. After a syntax error the parser goes on behind the next `;` or `}`, so
-// that one run reports several.
+// The grammar. Actions only build tree nodes. After a syntax error the parser continues after the next `;` or `}`, so
+// that one run reports several errors.
 %require "3.8"
 %define api.pure full
 %define api.prefix {hd_yy}
@@ -283,7 +283,7 @@ static bool is_operator(yysymbol_kind_t k) {
     return s[0] == '\'' && strchr("+-*/%<>?(.", s[1]) && s[1];
 }
 
-// What could stand here; operators, where there are several, count as one thing.
+// What could be here; operators, where there are several, count as one thing.
 static int expected_names(const yypcontext_t *at, const char **names) {
     yysymbol_kind_t expected[YYNTOKENS];
     int n = yypcontext_expected_tokens(at, expected, YYNTOKENS), kept = 0, operators = 0;

@@ -10,11 +10,11 @@ typedef struct Parser {
     Arena *arena;
     ParseWhat what;
     const char *text;
-    bool started;       // the token that says `what` was given out
+    bool started;       // the token for this choice was handed out
     uint32_t base, pos; // of the source; bytes scanned
-    uint32_t comment;   // where the open /* stands
+    uint32_t comment;   // where the open /* is
     int errors;
-    bool too_deep, cut; // reported: nests too deep, ends within a comment
+    bool too_deep, cut; // reported: nested too deep, ends within a comment
     void *scanner;
     Node *result;
 } Parser;

@@ -1,5 +1,5 @@
-// Paths of schedules: `Block.mlp.act` starts at a module type and goes through members; its end may be the name of a
-// `let`. It stands for that place in every instance of the type.
+// Paths of schedules: `Block.mlp.act` starts at a module type and goes through members; it may end with the name of a
+// `let`. It means that place in every instance of the type.
 #include "frontend/sema.h"
 
 static void names_of_types(Front *f, Names *names) { // of the modules that have instances, each once
@@ -26,7 +26,7 @@ static bool find_instances(Front *f, Span s, const char *type, Instances *found)
 
 // --- units
 
-// A module is one kind of unit, however often it has instances: naming it again can only be a slip. Units inside units
+// A module is one kind of unit, however many instances it has: naming it twice can only be a slip. Units inside units
 // are ordinary.
 static bool named_before(Front *f, const Paths *units, int k) {
     for (int j = 0; j < k; j++) {

@@ -93,7 +93,7 @@ Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r) {
                        hd_val_text(f, r));
         return (Val){0};
     }
-    const Val *part = l.inexact ? &l : &r; // a fraction made by a division stays one, so that the division can be named
+    const Val *part = l.inexact ? &l : &r; // a fraction stays one, so that a message can name the division
     v.inexact = part->inexact;
     if (v.inexact) v.num = part->num, v.den = part->den;
     return v;
@@ -117,7 +117,7 @@ Val hd_scalar_unary(Front *f, Span s, Operator op, Val v) {
     return v;
 }
 
-// The meaning column of ops.def at f64: what `sqrt(2*layers)` is at compile time is what the op computes at run time.
+// The meaning column of ops.def in f64: `sqrt(2*layers)` gives at compile time what the op computes at run time.
 #define R(x) ((double)(x))
 #define ELT(id, mnemonic, n_in, traits, grad, flops, meaning)                                                          \
     static double scalar_##id(double a, double b, double c) { (void)b, (void)c; return meaning; }

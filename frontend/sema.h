@@ -74,7 +74,7 @@ typedef struct Front {
     Arena *scratch; // of calls: rewound when they end
     Module *module;
     const char *file;
-    uint32_t base, len;  // of the user's source; spans outside it lie in the prelude or in a --set
+    uint32_t base, len;  // of the user's source; spans outside it are in the prelude or in a --set
     VEC(uint32_t) lines; // where lines begin
     int first_line;
     const Node *user, *prelude, *model;
@@ -86,7 +86,7 @@ typedef struct Front {
     Frame *frame;
     Span use;     // the user's text that is being elaborated
     bool stop;    // a limit was passed: every evaluation ends at once
-    bool unwind;  // a recursion without end: evaluations end at once up to the statement of 'loss' that began it
+    bool unwind;  // a recursion without end: evaluations end at once, up to the statement of 'loss' that began it
     int depth;    // of active evaluations
     int64_t steps; // evaluations so far
     struct Settings *settings;
@@ -101,7 +101,7 @@ enum {
     MAX_MODULE_DEPTH = 64
 };
 
-// --- front.c: errors. A place in the prelude is reported where the user's text calls it; the same message is given
+// --- frontend.c: errors. A place in the prelude is reported where the user's text calls it; each message is given
 // once.
 void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 Span hd_front_site(const Front *f, Span s); // the place in the user's text

@@ -1,6 +1,6 @@
 // The train and schedule blocks. Three layers are applied in order: the prelude's defaults, the file's blocks, the
-// --set options; a later layer replaces what an earlier one said. settings.def knows every setting; what it cannot
-// execute yet is refused by name.
+// --set options; a later layer replaces settings of an earlier one. settings.def lists every setting; a value that
+// cannot be executed yet is refused by name.
 #include "frontend/sema.h"
 #include "ir/mesh.h"
 
@@ -19,7 +19,7 @@ static const struct Row {
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 typedef struct { // the value of one row
-    int layer; // that gave it: 1 defaults, 2 the file, 3 and up a --set
+    int layer; // the layer that gave it: 1 defaults, 2 the file, 3 and up a --set
     Span span;
     Val v;            // INT, FLOAT
     double pair[2];   // PAIR
@@ -42,7 +42,7 @@ static bool starts_with(const char *s, const char *block) {
     return !strncmp(s, block, n) && s[n] == '.';
 }
 
-// `train.lr` stands for `train.optimizer.lr`: the whole path, or the block and an end that only one row has.
+// `train.lr` means `train.optimizer.lr`: the whole path, or the block and an end that only one row has.
 static int find_row(const char *path) {
     int found = -1, hits = 0;
     const char *dot = strchr(path, '.');
@@ -122,7 +122,7 @@ static bool wrong(Front *f, const struct Row *row, const Node *n, const char *ne
     return false;
 }
 
-// A number from low to high; an integer for INT. Names that are no arguments of the model are words, not numbers.
+// A number from low to high; an integer for INT. Names that are not arguments of the model are words, not numbers.
 static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
     bool integer = row->kind == KIND_INT, found = true;
     const char *needed =
@@ -160,7 +160,7 @@ static bool is_module_path(const Front *f, const Node *n) {
     return n->kind == N_NAME && (declares_module(f->user, n->name) || declares_module(f->prelude, n->name));
 }
 
-// `graph Block.attn, Head;`: a list of modules where one of a few words could stand.
+// `graph Block.attn, Head;`: a list of modules in place of one of a few words.
 static bool read_modules(Front *f, const struct Row *row, const Node *values, const char **word) {
     if (row->high == 0 || !values) return false;
     Out list = hd_out(f->arena);
@@ -206,7 +206,7 @@ static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node
         hd_front_error(f, n->span, "%s needs argument 'total', the step at which it ends", n->a->name);
         return false;
     }
-    bool keep = !call && layer >= 3; // --set train.lr=3e-4 moves the peak of what the file says
+    bool keep = !call && layer >= 3; // --set train.lr=3e-4 changes the peak of the file's schedule
     if (!keep) rate->word = call ? n->a->name : "constant";
     for (int k = 0; k < 4; k++) {
         int at = row_of(attrs[k]);
@@ -257,7 +257,7 @@ static bool apply(Front *f, Settings *set, int k, const Node *item, int layer) {
     return read_value(f, set, &rows[k], s, item->a, item->span, layer, again && listed);
 }
 
-// `precision { compute = bf16; }`, `fsdp zero3 { ... }`: the name of a group is a part of the path of what it holds.
+// `precision { compute = bf16; }`, `fsdp zero3 { ... }`: the name of a group is part of the path of its settings.
 static bool read_items(Front *f, Settings *set, const char *prefix, const Node *block, int layer) {
     bool ok = true;
     for (int k = 0; k < block->n; k++) {

@@ -1,7 +1,7 @@
 // Attribute lists: sorted by id, so that equal lists print alike; values live on the context's arena.
 #include "ir/ir.h"
 
-static int find(const Attrs *as, AttrId id) { // where it stands, or where it would
+static int find(const Attrs *as, AttrId id) { // its index, or the index where it would be
     int i = 0;
     while (i < as->n && as->at[i].id < id) i++;
     return i;

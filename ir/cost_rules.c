@@ -1,5 +1,5 @@
-// The cost column of ops.def: one rule a name. A multiplication and an addition count as two operations; exp, tanh and
-// their like count what ops.def says; causal attention counts the half that it computes.
+// The cost column of ops.def: one rule per name. A multiplication and an addition count as two operations; ops.def says
+// what exp, tanh and the like count; causal attention counts the half that it computes.
 #include "ir/cost.h"
 #include "ir/shapes.h"
 
@@ -90,7 +90,7 @@ static Cost cost_attention(const Op *o) {
     return (Cost){s.causal ? flops / 2 : flops, operands_and_results(o)};
 }
 
-// Bytes that cross the link of one rank: what it gets of the others, which is what it sends them in turn.
+// Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.
 static Cost cost_comm(const Op *o) {
     const Symbol *part = symbol(o, o->kind == OP_ALL_GATHER ? A_BUFFER : A_INTO),
                  *whole = symbol(o, o->kind == OP_ALL_GATHER ? A_INTO : A_BUFFER);
@@ -101,8 +101,8 @@ static Cost cost_comm(const Op *o) {
                   moved};
 }
 
-// A kernel computes all of its body and touches memory only at its operands and results; of a table it reads the rows
-// it looks up.
+// A kernel computes its whole body and touches memory only at its operands and results; of a table it reads the rows
+// that it looks up.
 static Cost cost_launch(const Op *o) {
     Cost c = {0, operands_and_results(o)};
     const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));

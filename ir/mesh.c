@@ -1,4 +1,4 @@
-// The mesh: what a module says of it, and which ranks form a group.
+// The mesh: how a module declares it, and which ranks form a group.
 #include "ir/mesh.h"
 #include "ir/base/ints.h"
 

@@ -1,5 +1,5 @@
-// Reads the textual form of a module. Nothing is inferred or simplified: result types are taken as written and verify.c
-// checks them. An error skips to the next line, so that several are reported in one run.
+// Reads the textual form of a module. It infers and simplifies nothing: result types are taken as written and verify.c
+// checks them. After an error it skips to the next line, so that one run reports several.
 #include "ir/ir.h"
 #include "ir/base/text_kind.h"
 #include <ctype.h>
@@ -17,7 +17,7 @@ typedef struct {
     jmp_buf line; // recovery point: an error gives up the line
     NameEntry **names; // values of the function being read, by interned name
     Func *f;
-    bool broken; // a line of this function was given up: names it would have defined are missing
+    bool broken; // a line of this function was skipped: names that it would have defined are missing
 } Parser;
 enum { NAME_SLOTS = 4096 };
 
@@ -45,7 +45,7 @@ static void skip_line(Parser *ps) {
     if (ps->p < ps->end) ps->p++;
 }
 
-static bool next_line(Parser *ps) { // to the first character of the next line that holds something
+static bool next_line(Parser *ps) { // to the first character of the next line that is not blank
     while (ps->p < ps->end && at_line_end(ps)) skip_line(ps);
     return ps->p < ps->end;
 }
@@ -344,7 +344,7 @@ static void arguments(Parser *ps) {
     expect(ps, ")");
 }
 
-static bool function(Parser *ps, bool is_kernel) { // false: give up the rest of the text
+static bool function(Parser *ps, bool is_kernel) { // false: the rest of the text is skipped
     const Type *results[HD_MAX_IN];
     volatile int n_results = 0;
     memset(ps->names, 0, sizeof *ps->names * NAME_SLOTS);

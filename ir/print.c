@@ -1,4 +1,4 @@
-// The textual form. parse.c reads exactly this; values are numbered in program order whatever their ids are.
+// The textual form, exactly as parse.c reads it; values are numbered in program order whatever their ids are.
 #include "ir/ir.h"
 
 typedef struct { Out *o; const int *number; } Printer; // number: by value id; NULL: the id itself

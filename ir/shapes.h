@@ -1,5 +1,5 @@
 // The sizes of matrix products and of attention, from an op's operands and attributes. Type rules, evaluator, costs,
-// passes and code generators all ask here.
+// passes and code generators use these.
 #ifndef IR_SHAPES_H
 #define IR_SHAPES_H
 #include "ir/ir.h"
@@ -8,7 +8,7 @@
 typedef struct {
     int64_t batches, m, n, k, b_k;
     bool ta, tb;
-} Product;                       // b_k: k as b has it; equal once the types are checked
+} Product;                       // b_k: k according to b; equal once the types are checked
 Product hd_product(const Op *o); // of matmul, bmm, gemm
 
 typedef struct {

@@ -1,4 +1,4 @@
-// What ops.def, attrs.def and symbols.def say, as look-up tables.
+// ops.def, attrs.def and symbols.def as look-up tables.
 #include "ir/ir.h"
 
 #define T (1u << STAGE_TENSOR)
@@ -68,7 +68,7 @@ const char *hd_stage_text(Stage s) {
     return text[s];
 }
 
-// Letter i of n in a list that ends at '-' or the end; a letter with * is repeated as often as n asks.
+// Letter i of n in a list that ends at '-' or the end; a letter with * repeats as often as n needs.
 static char letter(const char *list, int n, int i) {
     int listed = 0, star = -1;
     for (const char *s = list; *s && *s != '-'; s += 1 + (s[1] == '*'))

@@ -1,5 +1,5 @@
-// The type rules of ops on storage and of collectives: what they name must be there, be of the right kind and be large
-// enough.
+// The type rules of ops on storage and of collectives: the symbols that they name must exist, be of the right kind and
+// be large enough.
 #include "ir/type_rules.h"
 #include "ir/mesh.h"
 

@@ -1,5 +1,5 @@
-// The generic verifier: what ops.def and symbols.def promise, checked on every op. Errors stand at the op's text where
-// it was parsed, else they name the function and print the op.
+// The generic verifier: checks on every op what ops.def and symbols.def declare. Errors point at the op's text where it
+// was parsed; otherwise they name the function and print the op.
 #include "ir/mesh.h"
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void check_types(Verifier *v, Op *o) {
     int n = o->n_out < HD_MAX_IN ? o->n_out : HD_MAX_IN;
     for (int i = 0; i < n; i++) written[i] = o->out[i]->type;
     Ctx *cx = v->m->cx;
-    const char *e = hd_infer(o, n, written); // checks; what it makes of the results is undone below
+    const char *e = hd_infer(o, n, written); // checks; its effect on the results is undone below
     if (e) {
         wrong(v, o, e);
         return;
@@ -47,7 +47,7 @@ static void check_types(Verifier *v, Op *o) {
                              hd_type_text(cx, written[i])));
         o->out[i]->type = written[i];
     }
-    o->n_out = n; // as written: values that inference added or dropped are no part of the function
+    o->n_out = n; // as written: values that inference added or dropped do not count
 }
 
 static void check_func(Verifier *v) {
@@ -82,7 +82,7 @@ static void check_func(Verifier *v) {
     if (!f->first) hd_error(cx, f->span, "function @%s is empty: it needs a return", f->name);
 }
 
-static bool is_table(const Func *k, const Value *v) { // rows of it are read by number: its size is free
+static bool is_table(const Func *k, const Value *v) { // its rows are read by number: its size is free
     for (const Op *o = k->first; o; o = o->next) {
         if (o->n_in < 1 || o->in[0] != v) continue;
         if (o->kind == OP_EMBEDDING ||
@@ -92,8 +92,8 @@ static bool is_table(const Func *k, const Value *v) { // rows of it are read by 
     return false;
 }
 
-// Each value that enters or leaves a kernel over rows x cols is as large as that space or repeats over it: generated
-// code indexes by it.
+// Each value that enters or leaves a kernel over rows x cols must be as large as that space or repeat over it:
+// generated code indexes by it.
 static void check_space(Verifier *v) {
     const Func *k = v->f;
     Ctx *cx = v->m->cx;

@@ -61,7 +61,7 @@ static const char *or_list(Arena *a, const char *words) { // a|b|c -> a, b or c
     return o.text;
 }
 
-// Keeps an option's value, NULL for one that takes none, in its field.
+// Stores an option's value in its field; NULL for an option without one.
 static int keep(const Tool *t, Arena *a, const ArgRow *r, const char *value, void *field) {
     const bool on = r->kind == ARG_ON;
     int64_t n = 0;
@@ -115,7 +115,7 @@ static int print(const Tool *t, Arena *a, const ArgRow *r, const char *value) {
     return fflush(stdout) ? 1 : 0;
 }
 
-// The row of --name, --name=value, -n or -n=value; *value is what follows '=', else NULL.
+// The row of --name, --name=value, -n or -n=value; *value is the text after '=', else NULL.
 static const ArgRow *find(const Tool *t, const char *arg, size_t *base, const char **value) {
     const size_t n = strcspn(arg, "=");
     const ArgRow *r;

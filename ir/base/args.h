@@ -1,4 +1,4 @@
-// The command line of a tool as a table. Reading it, --help, the man page and the completions of shells are made from
+// The command line of a tool as a table. The reader, --help, the man page and the completions of shells are made from
 // the same rows. Every tool also takes --help, --version, --print-man and --print-completion.
 #ifndef IR_BASE_ARGS_H
 #define IR_BASE_ARGS_H
@@ -30,19 +30,18 @@ typedef struct {
 } ArgRow;
 typedef struct { const ArgRow *rows; int n; size_t base; } ArgGroup; // base: offset of the struct that holds the fields
 typedef struct {
-    const char *name, *brief, *about; // of one line; of a paragraph
+    const char *name, *brief, *about; // one line; a paragraph
     const ArgGroup *groups;
     int n_groups;
 } Tool;
 
 #define HD_ARG_GROUP(rows, base) {rows, sizeof rows / sizeof *rows, base}
 
-// Fills the fields of `into`, which hold the defaults. Refuses an --output that is one of the files read, by whatever
-// name. -1: go on; else the exit status: 0 after printing what --help
-// and its like ask for, 2 after saying on stderr what is wrong.
+// Fills the fields of `into`, which hold the defaults. Refuses an --output that is also read, by whatever name. -1:
+// continue; else the exit status: 0 after printing what --help and its like ask for, 2 after an error on stderr.
 int hd_args_read(const Tool *t, Arena *a, int argc, char **argv, void *into);
-int hd_args_bad(const Tool *t, const char *what, const char *arg); // says so on stderr; returns 2
-// Writes to a file; NULL or "-": standard output. false after saying on stderr why not.
+int hd_args_bad(const Tool *t, const char *what, const char *arg); // prints it on stderr; returns 2
+// Writes to a file; NULL or "-": standard output. False after an error on stderr.
 bool hd_args_write(const char *path, const Out *text);
 const char *hd_args_word(Arena *a, const ArgRow *r, int word);     // of an ARG_WORD
 

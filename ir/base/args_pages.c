@@ -1,4 +1,4 @@
-// What a tool's table of options says (args.h): help, a man page, completions for bash, zsh and fish.
+// The pages made from a tool's table of options (args.h): help, a man page, completions for bash, zsh and fish.
 #include "ir/base/args.h"
 #include "version.h"
 #include <string.h>
@@ -67,7 +67,7 @@ void hd_args_help(const Tool *t, Out *o) {
     help_rows(t, false, o);
 }
 
-// Text for troff: a hyphen is a minus sign there, and neither a dot nor a quote may begin a line.
+// Text for troff: a hyphen is a minus sign there, and no line may begin with a dot or a quote.
 static void put_troff(Out *o, const char *s) {
     for (bool begins = true; *s; begins = *s++ == '\n') {
         if (begins && (*s == '.' || *s == '\'')) hd_puts(o, "\\&");

@@ -81,7 +81,7 @@ void hd_diags_print(const Diags *d, Out *o) {
     for (int i = 0; i < d->list.n; i++) {
         const Diag *g = &d->list.at[i];
         if (g->sev == SEV_ERROR) hidden = ++errors > MAX_PRINTED;
-        if (hidden) continue; // notes of a hidden error are hidden with it
+        if (hidden) continue; // the notes of a hidden error are hidden too
         const Source *f;
         int line, col;
         bool placed = hd_locate(d, g->span, &f, &line, &col);

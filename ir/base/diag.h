@@ -2,7 +2,7 @@
 //   file:line:col: error: message
 //     the quoted line
 //         ^~~~
-// Messages start in lower case, end without a full stop, say both values and the way out.
+// Messages start in lower case, end without a full stop, and say both values and what to do.
 #ifndef IR_BASE_DIAG_H
 #define IR_BASE_DIAG_H
 #include "ir/base/arena.h"
@@ -21,7 +21,7 @@ typedef struct Diags {
     Arena *arena;
     VEC(Source) sources;
     VEC(Diag) list;
-    int errors; // how many errors were reported, printed or not
+    int errors; // number of errors reported, printed or not
 } Diags;
 
 // A source of `len` bytes under `name`; text must outlive the Diags. Returns the base of its spans. `first_line` is the

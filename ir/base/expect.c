@@ -1,5 +1,5 @@
-// Matching of expected against collected diagnostics: each comment takes the first diagnostic of its severity and line
-// that holds its text and that no other comment took.
+// Matches expected against collected diagnostics: each comment takes the first diagnostic of its severity and line that
+// contains its text and that no other comment took.
 #include "ir/base/expect.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { LINE_UNKNOWN = 0 };
 typedef struct { Severity sev; int line, at_line; const char *text; } Expected;
 typedef VEC(Expected) ExpectedList;
 
-// Reads what stands between the severity and {{: nothing, "@+1", "@-1", "@unknown", "@line 7".
+// Reads the text between the severity and {{: nothing, "@+1", "@-1", "@unknown", "@line 7".
 static bool read_line(const char **s, int here, int *line) {
     while (**s == ' ') ++*s;
     *line = here;
@@ -43,7 +43,7 @@ static int collect(const Source *src, Arena *a, ExpectedList *list, Out *o) {
         const char *p = s + strlen(mark);
         int sev = 0;
         while (sev < 3 && strncmp(p, severities[sev], strlen(severities[sev])) != 0) sev++;
-        if (sev == 3) continue; // prose
+        if (sev == 3) continue; // ordinary text
         p += strlen(severities[sev]);
         Expected e = {.sev = (Severity)sev, .at_line = line};
         const char *close = NULL;

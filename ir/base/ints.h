@@ -1,4 +1,4 @@
-// Integers: the argument of a %lld, division and rounding upwards. All take n >= 0 and step > 0.
+// Integers: the argument of a %lld, division rounded up, rounding up. All take n >= 0 and step > 0.
 #ifndef IR_BASE_INTS_H
 #define IR_BASE_INTS_H
 #include <stdint.h>

@@ -96,7 +96,7 @@ int hd_write_file(const char *path, const char *text, size_t n) {
     int e = w == n ? 0 : errno ? errno : EIO;
     if (fclose(f) && !e) e = errno;
     struct stat st;
-    if (e && !lstat(path, &st) && S_ISREG(st.st_mode)) remove(path); // half a plan is worse than none
+    if (e && !lstat(path, &st) && S_ISREG(st.st_mode)) remove(path); // half a plan would be worse than none
     return e;
 }
 

@@ -10,7 +10,7 @@ Out hd_out(Arena *a);                        // text is always NUL-terminated
 void hd_puts(Out *o, const char *s);
 void hd_putn(Out *o, const char *s, size_t n);
 void hd_printf(Out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void hd_put_int(Out *o, int64_t v);          // these two: of what modules print most, without a format to read
+void hd_put_int(Out *o, int64_t v);          // these two print most of a module, without a format to interpret
 void hd_put_hex(Out *o, uint64_t v);
 void hd_put_float(Out *o, double v);         // shortest decimal text that reads back as the same double
 void hd_put_quoted(Out *o, const char *s);   // "..." with \" \\ \n \xHH escapes

@@ -1,4 +1,4 @@
-// Finding the separators of an input made of several parts.
+// Finds the separators in an input of several parts.
 #include "ir/base/parts.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Inputs made of several parts, for tests: separated by lines that are exactly `// -----`.
+// Inputs of several parts, for tests: lines that are exactly `// -----` separate them.
 #ifndef IR_BASE_PARTS_H
 #define IR_BASE_PARTS_H
 #include <stddef.h>
@@ -6,5 +6,5 @@
 const char *hd_part_end(const char *s,
                         const char *end); // of the part that begins at s: its separator, or the end of the text
 const char *hd_part_next(const char *separator, const char *end,
-                         int *line); // the begin of the next part; *line moves to its line
+                         int *line); // the start of the next part; *line moves to its line
 #endif

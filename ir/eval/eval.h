@@ -1,5 +1,5 @@
 // The reference evaluator: naive loops that define what each op means. Both targets, every pass and every gradient are
-// checked against it. Elements are doubles whatever their dtype; `mode` says how the arithmetic rounds.
+// checked against it. Elements are doubles whatever their dtype; `mode` says how arithmetic rounds.
 #ifndef IR_EVAL_EVAL_H
 #define IR_EVAL_EVAL_H
 #include "ir/ir.h"
@@ -17,7 +17,7 @@ Eval *hd_eval_new(const Module *m, EvalMode mode, Arena *a);
 Tensor hd_tensor(Arena *a, const Type *t); // zeroed
 // The elements of a parameter or buffer, to read and to write. The symbol must exist and have a type.
 Tensor hd_eval_storage(Eval *e, const char *symbol);
-// What `grad` ops added up for a parameter; data is NULL when there was none.
+// The sum of the operands of `grad` ops for a parameter; data is NULL when there was none.
 Tensor hd_eval_gradient(Eval *e, const char *param);
 void hd_eval_clear_gradients(Eval *e);
 // Runs a function. `in` has one tensor an argument; `out` receives one a result. Returns NULL, or what is wrong with

@@ -1,4 +1,4 @@
-// What ops mean that move elements without arithmetic: constants, shapes, rows by index, parameters and buffers.
+// The meaning of ops that move elements without arithmetic: constants, shapes, rows by index, parameters and buffers.
 #include "ir/eval/rules.h"
 
 const char *hd_eval_fill(Eval *e, const Op *o, const Tensor *in, Tensor *out) {

@@ -1,4 +1,4 @@
-// What matrix products and attention mean.
+// The meaning of matrix products and attention.
 #include "ir/eval/rules.h"
 #include "ir/shapes.h"
 #include <math.h>

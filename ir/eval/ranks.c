@@ -1,5 +1,5 @@
-// What collectives mean, and the marks of storage. Ranks run in step (hd_eval_ranks), so that a collective reads what
-// every rank of its group has: nobody writes it during that op.
+// The meaning of collectives and of the ops that mark storage. Ranks run in step (hd_eval_ranks), so a collective can
+// read every rank of its group: nothing writes during that op.
 #include "ir/eval/rules.h"
 #include "ir/mesh.h"
 
@@ -53,7 +53,7 @@ const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tenso
     return NULL;
 }
 
-// Reading what nobody wrote shows as NaN.
+// Storage that was never written reads as NaN.
 const char *hd_eval_begin(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     (void)in, (void)out;
     Tensor t = hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, ""));

@@ -1,5 +1,5 @@
-// What reductions and the ops over the last axis mean. Sums run in f64 in row-major order, so that they are a reference
-// for every order of summation.
+// The meaning of reductions and of the ops over the last axis. Sums run in f64 in row-major order, so that they are a
+// reference for every order of summation.
 #include "ir/eval/rules.h"
 #include <math.h>
 

@@ -1,4 +1,4 @@
-// What the ops of the parameter update mean: the norm of all gradients, the numbers of one step, AdamW. Rounded
+// The meaning of the ops of the parameter update: the norm of all gradients, the scalars of a step, AdamW. Rounded
 // arithmetic is f32, operation by operation in the order written here (rounding a double operation to float gives the
 // float operation).
 #include "ir/eval/rules.h"
