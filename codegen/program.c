@@ -185,36 +185,23 @@ static void put_funcs(Emit *e) {
     hd_puts(e->c, "};\n\n");
 }
 
-// A bucket's storage with a role; `sharded`: it holds one rank's shard. -1: there is none.
-static const Symbol *with_role(Emit *e, const Symbol *bucket, const char *role) {
-    for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && !strcmp(hd_word(&s->attrs, A_BUCKET, ""), bucket->name) &&
-            !strcmp(hd_word(&s->attrs, A_ROLE, ""), role))
-            return s;
-    return NULL;
-}
-
-static int64_t role_offset(Emit *e, const Symbol *bucket, const char *role, bool *sharded) {
-    const Symbol *s = with_role(e, bucket, role);
+// Where a buffer that a bucket names is; -1: there is none. `sharded`: it holds one rank's shard.
+static int64_t part_offset(Emit *e, const Symbol *bucket, AttrId part, bool *sharded) {
+    const Symbol *s = hd_symbol_find(e->m, hd_word(&bucket->attrs, part, ""));
     *sharded = s && hd_type_count(s->type) != hd_type_count(bucket->type);
-    if (!s) return -1;
-    if (!s->place.placed || s->place.host) {
-        hd_error(e->cx, s->span, "buffer @%s has no address: run plan-memory before codegen", s->name);
-        e->failed = true;
-    }
-    return s->place.offset;
+    return s ? hd_emit_buffer(e, NULL, s->name, 0) : -1;
 }
 
 static const char *yes(bool b) { return b ? "true" : "false"; }
 
 static void put_bucket(Emit *e, const Symbol *b) {
     bool optimizer, other, grad;
-    const Symbol *compute = with_role(e, b, "compute");
+    const Symbol *compute = hd_symbol_find(e->m, hd_word(&b->attrs, A_WEIGHTS, ""));
     int64_t size = hd_type_count(b->type);
-    int64_t master = role_offset(e, b, "master", &optimizer), m = role_offset(e, b, "moment1", &other),
-            v = role_offset(e, b, "moment2", &other);
-    int64_t g = role_offset(e, b, "grad", &grad), c = role_offset(e, b, "compute", &other),
-            next = role_offset(e, b, "next", &other);
+    int64_t master = part_offset(e, b, A_MASTER_WEIGHTS, &optimizer), m = part_offset(e, b, A_MOMENT1, &other),
+            v = part_offset(e, b, A_MOMENT2, &other);
+    int64_t g = part_offset(e, b, A_GRADIENT, &grad), c = part_offset(e, b, A_WEIGHTS, &other),
+            next = part_offset(e, b, A_NEXT, &other);
     hd_puts(e->c, "    {");
     hd_emit_string(e->c, b->name, "");
     hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n", ll(size),

@@ -112,25 +112,29 @@ bool hd_fsdp_grad_is_whole(const Fsdp *s) {
     return s->strategy == FSDP_NONE || (s->strategy == FSDP_ZERO1 && s->micro > 1);
 }
 
-static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, const char *part, const char *role, DType d, bool whole) {
-    Symbol *y = add_symbol(s, SYM_BUFFER, hd_internf(s->m->cx, "%s.%s", b->name, part), d,
+// A buffer that keeps the bucket, which names it as `at`.
+static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *part, const char *class, DType d,
+                          bool whole) {
+    Ctx *cx = s->m->cx;
+    Symbol *y = add_symbol(s, SYM_BUFFER, hd_internf(cx, "%s.%s", b->name, part), d,
                            whole ? b->layout.size : b->layout.shard);
-    hd_set_word(s->m->cx, &y->attrs, A_ROLE, hd_intern(s->m->cx, role));
-    hd_set_word(s->m->cx, &y->attrs, A_BUCKET, b->bucket->name);
+    hd_set_word(cx, &y->attrs, A_CLASS, class);
+    hd_set_word(cx, &y->attrs, A_BUCKET, b->bucket->name);
+    hd_set_word(cx, &b->bucket->attrs, at, y->name);
     return y;
 }
 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
     bool whole = s->strategy == FSDP_NONE;
-    b->master = add_buffer(s, b, "master", "master", TY_F32, whole);
-    if (b->weights != TY_F32) b->compute = add_buffer(s, b, "compute", "compute", b->weights, whole);
-    b->grad = add_buffer(s, b, "grad", "grad", TY_F32, hd_fsdp_grad_is_whole(s));
-    b->moment1 = add_buffer(s, b, "m", "moment1", TY_F32, whole);
-    b->moment2 = add_buffer(s, b, "v", "moment2", TY_F32, whole);
+    b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
+    if (b->weights != TY_F32) b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
+    b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s));
+    b->moment1 = add_buffer(s, b, A_MOMENT1, "m", "optimizer", TY_F32, whole);
+    b->moment2 = add_buffer(s, b, A_MOMENT2, "v", "optimizer", TY_F32, whole);
 }
 
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
-    if (!b->next) b->next = add_buffer(s, b, "next", "next", b->weights, true);
+    if (!b->next) b->next = add_buffer(s, b, A_NEXT, "next", "weights", b->weights, true);
     return b->next;
 }
 
@@ -181,13 +185,13 @@ FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param) {
     return &s->buckets.at[b];
 }
 
-Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *role, DType d,
+Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *class, DType d,
                           int64_t n) {
     Ctx *cx = s->m->cx;
     const char *name = b ? hd_internf(cx, "%s.%s.%s", f->name, b->name, part) : hd_internf(cx, "%s.%s", f->name, part);
     while (!is_free(s, name, "")) name = hd_internf(cx, "%s.buffer", name);
     Symbol *y = add_symbol(s, SYM_BUFFER, name, d, n);
-    hd_set_word(cx, &y->attrs, A_ROLE, hd_intern(cx, role));
+    hd_set_word(cx, &y->attrs, A_CLASS, class);
     if (b) hd_set_word(cx, &y->attrs, A_BUCKET, b->bucket->name);
     hd_set_flag(cx, &y->attrs, A_TRANSIENT);
     return y;
@@ -212,7 +216,7 @@ bool hd_fsdp_add_state(Fsdp *s) {
             return false;
         }
         *slots[i] = add_symbol(s, SYM_BUFFER, hd_intern(s->m->cx, states[i]), i == 2 ? TY_I32 : TY_F32, 1);
-        hd_set_word(s->m->cx, &(*slots[i])->attrs, A_ROLE, hd_intern(s->m->cx, "state"));
+        hd_set_word(s->m->cx, &(*slots[i])->attrs, A_CLASS, "optimizer");
     }
     for (int i = 0; i < N_COMMS && s->ranks > 1; i++) {
         const Symbol *taken = hd_symbol_find(s->m, comms[i].name);

@@ -61,7 +61,7 @@ static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) {
     return b->compute ? b->compute : b->master;
 } // of its weights, where one is kept
 // A transient buffer of a function; `b` NULL: of no bucket.
-Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *role, DType d,
+Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *class, DType d,
                           int64_t n);
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o,
                           const Symbol **param); // of the parameter that a `param` or `grad` op names

@@ -74,7 +74,8 @@ static void store_contributions(Grads *g) {
     for (int i = 0; i < grads.n; i++) {
         const Symbol *p;
         FsdpBucket *b = hd_fsdp_owner(s, grads.at[i], &p);
-        if (!b->gradient) b->gradient = hd_fsdp_transient(s, g->f.f, b, "gradient", "gradient", TY_F32, b->layout.size);
+        if (!b->gradient)
+            b->gradient = hd_fsdp_transient(s, g->f.f, b, "gradient", "gradients", TY_F32, b->layout.size);
         store_contribution(g, grads.at[i], &seen);
     }
 }

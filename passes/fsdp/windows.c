@@ -156,7 +156,7 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
         FsdpBucket *k = w->bucket[i];
         if (w->full[i]) continue;
         int *number = &x->n_full[k - s->buckets.at];
-        w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "gathered", k->weights,
+        w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "weights", k->weights,
                                        k->layout.size);
         b->loc = k->loc;
         Attrs as = {0};

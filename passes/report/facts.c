@@ -8,14 +8,16 @@
 #include "ir/base/ints.h"
 #include <string.h>
 
+const char *const hd_report_class_text[N_CLASSES] = {
+#define X(id, text) text,
+    HD_REPORT_CLASSES(X)
+#undef X
+};
+
 static ReportClass class_of_buffer(const Symbol *s) {
-    static const struct { const char *role; ReportClass c; } roles[] = {
-        {"compute", CLASS_WEIGHTS},    {"next", CLASS_WEIGHTS},      {"gathered", CLASS_WEIGHTS},
-        {"grad", CLASS_GRADIENTS},     {"gradient", CLASS_GRADIENTS}, {"moment1", CLASS_OPTIMIZER},
-        {"moment2", CLASS_OPTIMIZER},  {"state", CLASS_OPTIMIZER},   {"staging", CLASS_STAGING}};
-    const char *role = hd_word(&s->attrs, A_ROLE, "");
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(roles[i].role, role) == 0) return roles[i].c;
+    const char *class = hd_word(&s->attrs, A_CLASS, "");
+    for (int i = 0; i < N_CLASSES; i++)
+        if (strcmp(hd_report_class_text[i], class) == 0) return (ReportClass)i;
     return CLASS_SHARDS;
 }
 

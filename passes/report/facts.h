@@ -14,6 +14,7 @@ typedef enum {
 #undef X
     N_CLASSES
 } ReportClass;
+extern const char *const hd_report_class_text[N_CLASSES];
 
 typedef struct { const char *name; int64_t count, bytes, exposed; } Traffic; // of one rank and step
 typedef struct { Traffic *at; int n, cap; } Traffics;

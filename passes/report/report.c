@@ -4,12 +4,6 @@
 #include "ir/base/ints.h"
 #include <string.h>
 
-static const char *const class_text[] = {
-#define X(id, text) text,
-    HD_REPORT_CLASSES(X)
-#undef X
-};
-
 // --- JSON
 
 static void put_int(Out *o, const char *key, int64_t v) { hd_printf(o, "  \"%s\": %lld,\n", key, ll(v)); }
@@ -48,7 +42,8 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_int(o, "host_pinned_bytes", r->pinned);
     put_string(o, "peak_at", r->at ? r->at->name : "");
     hd_puts(o, "  \"classes\": {");
-    for (int i = 0; i < N_CLASSES; i++) hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", class_text[i], ll(r->classes[i]));
+    for (int i = 0; i < N_CLASSES; i++)
+        hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", hd_report_class_text[i], ll(r->classes[i]));
     hd_puts(o, "},\n");
     put_traffics(o, "collectives", &r->kinds);
     put_traffics(o, "streams", &r->streams);
@@ -104,7 +99,7 @@ static void put_classes(const Facts *r, Out *o) {
     for (int i = 0; i < N_CLASSES; i++)
         if (r->classes[i])
             hd_printf(o, "%20lld  %5.1f %%  %s\n", ll(r->classes[i]),
-                      r->peak ? 100.0 * (double)r->classes[i] / (double)r->peak : 0.0, class_text[i]);
+                      r->peak ? 100.0 * (double)r->classes[i] / (double)r->peak : 0.0, hd_report_class_text[i]);
     hd_printf(o, "%20lld  100.0 %%  in all\n", ll(r->peak));
     if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", ll(r->pinned));
 }
@@ -117,7 +112,7 @@ static void add_holder(Holders *all, const Facts *r, int i, Arena *a) {
     const LiveItem *x = &r->live.at[i];
     const char *path = x->by && x->by->loc.path ? x->by->loc.path : "";
     Holder h = {hd_report_class(r, i), action(a, x->by), place(a, x->by), path, x->bytes, 1};
-    if (x->buffer) h.action = hd_sprintf(a, "%s buffer", hd_word(&x->buffer->attrs, A_ROLE, "transient"));
+    if (x->buffer) h.action = "transient buffer";
     if (x->buffer && hd_has(&x->buffer->attrs, A_BUCKET))
         h.path = hd_word(&x->buffer->attrs, A_BUCKET, ""), h.place = "";
     for (int k = 0; k < all->n; k++) {
@@ -147,7 +142,8 @@ static void put_holders(const Facts *r, Arena *a, Out *o) {
         Holder h = all.at[best];
         for (int i = best; i > k; i--) all.at[i] = all.at[i - 1];
         all.at[k] = h;
-        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", ll(h.bytes), h.n, class_text[h.c], h.action, h.path, h.place);
+        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", ll(h.bytes), h.n, hd_report_class_text[h.c],
+                  h.action, h.path, h.place);
     }
     if (all.n > MOST) hd_printf(o, "%20s  and %d smaller kinds\n", "", all.n - MOST);
 }

@@ -3,7 +3,7 @@
 // wait is for an event that an earlier op records (verify_order), so no collective waits for a later one and streams
 // never wait in a circle [V32].
 //
-// How many transient buffers of a role are alive at once, whatever the streams do: a buffer A is gone when another, B,
+// How many transient buffers of a class are alive at once, whatever the streams do: a buffer A is gone when another, B,
 // begins, if all accesses of A happen before the op that begins B. At the moment when most are alive let B be the one
 // that begins last in the program; the others have begun before it and are not gone. So the most is 1 + the number of
 // those, for the worst B. Two bounds are proved:
@@ -26,7 +26,7 @@ typedef struct {
     PlanCheck *c;
     const Func *f;
     Clocks clocks;
-    const char *role;
+    const char *class;
     int *slot;         // by symbol id: its place in `lives`, plus 1
     VEC(Life) lives;   // in the order in which they begin
     VEC(int) alive;    // of those
@@ -36,7 +36,7 @@ typedef struct {
 } Lives;
 
 static void access_buffer(Lives *l, const Op *o, const Symbol *b, bool write) {
-    if (!hd_has(&b->attrs, A_TRANSIENT) || strcmp(hd_word(&b->attrs, A_ROLE, ""), l->role) != 0) return;
+    if (!hd_has(&b->attrs, A_TRANSIENT) || strcmp(hd_word(&b->attrs, A_CLASS, ""), l->class) != 0) return;
     if (!l->slot[b->id]) {
         Life fresh = {.buffer = b, .begin = o, .last_on = HD_NEWN(l->c->a, int, l->clocks.n_streams)};
         for (int s = 0; s < l->clocks.n_streams; s++) fresh.last_on[s] = -1;
@@ -118,11 +118,11 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
     hd_push(l->c->a, &l->alive, index);
 }
 
-static int most_alive(PlanCheck *c, const Clocks *clocks, const char *role, int64_t bound, bool by_writes) {
+static int most_alive(PlanCheck *c, const Clocks *clocks, const char *class, int64_t bound, bool by_writes) {
     Lives l = {.c = c,
                .f = c->f,
                .clocks = *clocks,
-               .role = role,
+               .class = class,
                .slot = HD_NEWN(c->a, int, c->m->n_symbols + 1),
                .one_stream = true};
     find_lives(&l);
@@ -135,8 +135,8 @@ static void count_alive(PlanCheck *c, PlanMaxima *most) {
     int64_t prefetch = schedule ? hd_int(&schedule->attrs, A_PREFETCH, -1) : -1;
     int64_t live = schedule ? hd_int(&schedule->attrs, A_LIVE_GRADS, 0) : 0;
     Clocks clocks = hd_clocks(c->f, c->a);
-    int gathered = most_alive(c, &clocks, "gathered", prefetch, false),
-        gradients = most_alive(c, &clocks, "gradient", live - 1, true);
+    int gathered = most_alive(c, &clocks, "weights", prefetch, false),
+        gradients = most_alive(c, &clocks, "gradients", live - 1, true);
     if (gathered > most->gathered_units) most->gathered_units = gathered;
     if (gradients > most->live_gradients) most->live_gradients = gradients;
 }

@@ -2,7 +2,7 @@
 // for all middle ones: what it does to sums of earlier micro-batches it does to each), then @update where there is one,
 // and every op moves what the buffers hold (flow.c). Every parameter gets its gradient, whole and equally often in
 // every micro-batch [V6]; so does the loss. Every bucket is updated once in a step, from its complete gradient [V5],
-// and the step leaves fresh weights wherever it found old ones. That goes for a buffer of role next, too, into which
+// and the step leaves fresh weights wherever it found old ones. That goes for the `next` of a bucket, too, into which
 // something is gathered behind the update; one that a step leaves behind holds stale weights where the next step and
 // @eval start, whatever ran before. Which it is, is read off the text; what follows is proved for each. @eval is a step
 // of its own, which only reads weights and keeps a loss.
@@ -42,11 +42,16 @@ static void check_parameters(Flow *w, int *first, const Func *start) {
     }
 }
 
+// What a step keeps beside the buckets: the loss, the norm, how many steps there were.
+static bool is_state(const Symbol *s) {
+    return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_BUCKET) &&
+           strcmp(hd_word(&s->attrs, A_CLASS, ""), "optimizer") == 0;
+}
+
 // State that the first micro-batch writes, as the loss, every other one writes as often.
 static void check_state(Flow *w, int *first, const Func *start) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
-        Held *h =
-            s->kind == SYM_BUFFER && strcmp(hd_word(&s->attrs, A_ROLE, ""), "state") == 0 ? hd_flow_held(w, s) : NULL;
+        Held *h = is_state(s) ? hd_flow_held(w, s) : NULL;
         if (h && w->f == start) first[s->id] = h->writes;
         else if (h && first[s->id] && h->writes != first[s->id])
             hd_plan_wrong(w->c, NULL, w->f->span,
@@ -87,8 +92,7 @@ static void check_end(Flow *w) {
 
 static void check_written(Flow *w) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
-        const char *role = hd_word(&s->attrs, A_ROLE, "");
-        if (s->kind != SYM_BUFFER || (strcmp(role, "state") != 0 && strcmp(role, "grad") != 0)) continue;
+        if (!is_state(s) && w->c->part_of[s->id] != PART_GRAD) continue;
         if (hd_flow_held(w, s) && !w->held[s->id]->ever)
             hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
     }
@@ -102,7 +106,7 @@ static const Func *function(const PlanCheck *c, const char *name) {
 enum { STEP_FUNCTIONS = 5 };
 static const char *const order[STEP_FUNCTIONS] = {"micro_only", "micro_first", "micro", "micro_last", "update"};
 
-// The buffers of role next that no op of a step gathers into behind the update of their bucket.
+// The `next` buffers that no op of a step gathers into after the update of their bucket.
 static void find_left(Flow *w) {
     PlanCheck *c = w->c;
     bool *updated = HD_NEWN(c->a, bool, c->m->n_symbols + 1);

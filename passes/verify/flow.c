@@ -45,14 +45,6 @@ static int hold(Flow *w, Holding h) {
 
 static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
 
-static bool holds_weights(const Symbol *s) {
-    static const char *const roles[] = {"compute", "master", "next", "gathered"};
-    const char *role = hd_word(&s->attrs, A_ROLE, "");
-    for (int i = 0; i < 4; i++)
-        if (strcmp(role, roles[i]) == 0) return true;
-    return false;
-}
-
 Held *hd_flow_held(Flow *w, const Symbol *s) {
     if (!s || s->kind != SYM_BUFFER || !s->type || hd_type_count(s->type) == 0) return NULL;
     Held *h = w->held[s->id];
@@ -62,7 +54,7 @@ Held *hd_flow_held(Flow *w, const Symbol *s) {
     h->parts = h->bucket ? hd_plan_parts(w->c, h->bucket, s) : 1;
     h->size = h->bucket ? h->bucket->size : hd_type_count(s->type);
     Holding first = {.kind = hd_has(&s->attrs, A_TRANSIENT) ? HOLDS_NOTHING : w->left[s->id] ? HOLDS_STALE :
-                             h->bucket && holds_weights(s) ? HOLDS_WEIGHTS : HOLDS_OLD};
+                             h->bucket && hd_plan_is_weights(w->c, s) ? HOLDS_WEIGHTS : HOLDS_OLD};
     h->map = hd_ranges(w->c->a, h->size, (Cell){.writer = -1, .holds = hold(w, first)});
     return h;
 }
@@ -341,10 +333,10 @@ static void all_gather(Flow *w, const Op *o) {
     Axes over = hd_axes(&comm->attrs, A_OVER);
     if (!same_bucket(w, o, from, h, to, g)) return;
     if (h->bucket && !fits_axes(w, o, over, to, g, from, h)) return;
-    if (h->bucket && holds_weights(from) && !holds_weights(to))
+    if (h->bucket && hd_plan_is_weights(w->c, from) && !hd_plan_is_weights(w->c, to))
         hd_plan_wrong(w->c, o, o->span,
-                      "gathers weights into @%s, whose role is %s: what keeps track of weights would miss them",
-                      to->name, hd_word(&to->attrs, A_ROLE, "none"));
+                      "gathers weights into @%s, whose class is %s: a bound on weights would miss them",
+                      to->name, hd_word(&to->attrs, A_CLASS, "none"));
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     if (h->bucket) cut_alike(h, g);
     bool said = false;
@@ -361,17 +353,15 @@ static void all_gather(Flow *w, const Op *o) {
 // --- reads of weights
 
 // What only the optimizer and reductions may read of a bucket.
-static bool is_kept_apart(const Symbol *s) {
-    static const char *const roles[] = {"grad", "gradient", "moment1", "moment2"};
-    const char *role = hd_word(&s->attrs, A_ROLE, "");
-    for (int i = 0; i < 4; i++)
-        if (strcmp(role, roles[i]) == 0) return true;
-    return false;
+static bool is_kept_apart(const Flow *w, const Symbol *s) {
+    int part = w->c->part_of[s->id];
+    return part == PART_GRAD || part == PART_MOMENT1 || part == PART_MOMENT2 ||
+           (hd_has(&s->attrs, A_TRANSIENT) && strcmp(hd_word(&s->attrs, A_CLASS, ""), "gradients") == 0);
 }
 
 static void read_weights(Flow *w, const Op *o, const Value *v) {
     Home home = w->homes[v->id];
-    Held *kept = home.buffer && is_kept_apart(home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
+    Held *kept = home.buffer && is_kept_apart(w, home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
     if (kept && kept->bucket && !(o->kind == OP_STORE && all_of_kind(w, kept, HOLDS_SUM))) {
         hd_plan_wrong(w->c, o, o->span, "computes with @%s, which holds no weights", home.buffer->name);
         return;

@@ -45,7 +45,7 @@ typedef struct {
     const Home *homes; // of f
     bool last;         // f is the last micro-batch of a step, or @eval
     bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
-    bool *left;        // by symbol id: buffers of role next that a step leaves to the one after it to fill
+    bool *left;        // by symbol id: `next` buffers that a step leaves to the one after it to fill
     Held **held;       // by symbol id
     BucketFlow *flow;  // by bucket
     VEC(Holding) holdings;

@@ -23,12 +23,12 @@ static void find_mesh(PlanCheck *c) {
 
 // --- which symbols belong together
 
-static int part_of_role(const char *role) {
-    static const char *const roles[N_PARTS] = {"master", "moment1", "moment2", "grad", "compute", "next"};
-    for (int i = 0; i < N_PARTS; i++)
-        if (strcmp(role, roles[i]) == 0) return i;
-    return -1;
-}
+static const struct { AttrId at; const char *class; bool weights; } part_info[N_PARTS] = {
+    [PART_MASTER] = {A_MASTER_WEIGHTS, "shards", true}, [PART_MOMENT1] = {A_MOMENT1, "optimizer", false},
+    [PART_MOMENT2] = {A_MOMENT2, "optimizer", false},   [PART_GRAD] = {A_GRADIENT, "gradients", false},
+    [PART_COMPUTE] = {A_WEIGHTS, "weights", true},      [PART_NEXT] = {A_NEXT, "weights", true}};
+
+const char *hd_plan_part_text(int part) { return hd_attr_info(part_info[part].at)->text; }
 
 static void join_bucket(PlanCheck *c, const Symbol *s) {
     const char *name = hd_word(&s->attrs, A_BUCKET, NULL);
@@ -39,17 +39,36 @@ static void join_bucket(PlanCheck *c, const Symbol *s) {
                       hd_symbol_keyword(s->kind), s->name, name);
         return;
     }
-    BucketParts *k = hd_plan_bucket(c, of);
     c->bucket_of[s->id] = c->bucket_of[of->id];
-    int part = part_of_role(hd_word(&s->attrs, A_ROLE, ""));
-    if (s->kind == SYM_PARAM) {
-        hd_push(c->a, &k->items, s);
-    } else if (part >= 0 && !hd_has(&s->attrs, A_TRANSIENT)) {
-        if (k->part[part])
-            hd_plan_wrong(c, NULL, s->span, "buffers @%s and @%s are both the %s of bucket @%s", k->part[part]->name,
-                          s->name, hd_word(&s->attrs, A_ROLE, ""), of->name);
-        k->part[part] = s;
+    if (s->kind == SYM_PARAM) hd_push(c->a, &hd_plan_bucket(c, of)->items, s);
+}
+
+// The buffers that a bucket names: each is of that bucket, persists and is one part of it.
+static void name_parts(PlanCheck *c, BucketParts *k) {
+    for (int i = 0; i < N_PARTS; i++) {
+        const char *name = hd_word(&k->symbol->attrs, part_info[i].at, NULL);
+        const Symbol *s = name ? hd_symbol_find(c->m, name) : NULL;
+        if (!name) continue;
+        if (!s || s->kind != SYM_BUFFER || hd_plan_bucket(c, s) != k || hd_has(&s->attrs, A_TRANSIENT)) {
+            hd_plan_wrong(c, NULL, k->symbol->span,
+                          "bucket @%s has %s = @%s, which is no buffer that keeps this bucket",
+                          k->symbol->name, hd_plan_part_text(i), name);
+            continue;
+        }
+        if (c->part_of[s->id] != N_PARTS)
+            hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is both the %s and the %s of bucket @%s", s->name,
+                          hd_plan_part_text(c->part_of[s->id]), hd_plan_part_text(i), k->symbol->name);
+        if (strcmp(hd_word(&s->attrs, A_CLASS, part_info[i].class), part_info[i].class) != 0)
+            hd_plan_wrong(c, NULL, s->span, "buffer @%s, the %s of bucket @%s, has class %s, not %s", s->name,
+                          hd_plan_part_text(i), k->symbol->name, hd_word(&s->attrs, A_CLASS, ""), part_info[i].class);
+        k->part[i] = s;
+        c->part_of[s->id] = i;
     }
+}
+
+bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s) {
+    if (c->part_of[s->id] != N_PARTS) return part_info[c->part_of[s->id]].weights;
+    return hd_has(&s->attrs, A_TRANSIENT) && strcmp(hd_word(&s->attrs, A_CLASS, ""), "weights") == 0;
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -62,6 +81,7 @@ static void find_buckets(PlanCheck *c) {
     for (const Symbol *s = c->m->symbols; s; s = s->next) c->n_buckets += s->kind == SYM_BUCKET;
     c->buckets = HD_NEWN(c->a, BucketParts, c->n_buckets + 1);
     c->bucket_of = HD_NEWN(c->a, int, c->m->n_symbols + 1);
+    c->part_of = HD_NEWN(c->a, int, c->m->n_symbols + 1);
     int n = 0;
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUCKET) continue;
@@ -69,7 +89,8 @@ static void find_buckets(PlanCheck *c) {
         c->bucket_of[s->id] = ++n;
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_PARAM || s->kind == SYM_BUFFER) join_bucket(c, s);
+        if (c->part_of[s->id] = N_PARTS, s->kind == SYM_PARAM || s->kind == SYM_BUFFER) join_bucket(c, s);
+    for (int i = 0; i < n; i++) name_parts(c, &c->buckets[i]);
     for (int i = 0; i < n; i++)
         if (c->buckets[i].items.n)
             qsort(c->buckets[i].items.at, (size_t)c->buckets[i].items.n, sizeof(Symbol *), by_offset);
@@ -162,17 +183,22 @@ static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
 
 static void check_buffer(PlanCheck *c, const Symbol *s) {
     const BucketParts *k = hd_plan_bucket(c, s);
-    const char *role = hd_word(&s->attrs, A_ROLE, "");
+    const char *class = hd_word(&s->attrs, A_CLASS, "");
+    int part = c->part_of[s->id];
     int64_t parts = hd_plan_parts(c, k, s), n = hd_type_count(s->type), bytes = hd_type_bytes(s->type);
-    bool persists = part_of_role(role) >= 0, next = strcmp(role, "next") == 0;
-    bool whole = next || strcmp(role, "gathered") == 0 || strcmp(role, "gradient") == 0;
-    bool wide = persists ? strcmp(role, "compute") != 0 && !next : strcmp(role, "gradient") == 0;
+    bool transient = hd_has(&s->attrs, A_TRANSIENT), kept = part != N_PARTS;
+    bool gradient = transient && strcmp(class, "gradients") == 0;
+    bool whole = part == PART_NEXT || gradient || (transient && strcmp(class, "weights") == 0);
+    bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT : gradient;
+    if (!kept && !transient)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s persists, and its bucket @%s does not name it", s->name,
+                      k->symbol->name);
     if (c->ranks == 1 && n != k->size) {
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, ll(n),
                       k->symbol->name, ll(k->size));
         return;
     }
-    if (!parts || (persists && parts != 1 && parts != c->shard) || (whole && parts != 1))
+    if (!parts || (kept && parts != 1 && parts != c->shard) || (whole && parts != 1))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, neither the %lld of bucket @%s nor %s", s->name,
                       ll(n), ll(k->size), k->symbol->name,
                       whole ? "anything that a whole one may have" : "those of a rank");
@@ -182,9 +208,9 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     if (wide && s->type->dtype != TY_F32)
         hd_plan_wrong(c, NULL, s->span,
                       "buffer @%s, %s of bucket @%s, is %s: what adds up over micro-batches and steps is f32", s->name,
-                      role, k->symbol->name, hd_dtype_text(s->type->dtype));
-    if (next) check_next(c, s, k);
-    if (strcmp(role, "compute") == 0) check_compute(c, s, k);
+                      kept ? hd_plan_part_text(part) : "gradient", k->symbol->name, hd_dtype_text(s->type->dtype));
+    if (part == PART_NEXT) check_next(c, s, k);
+    if (part == PART_COMPUTE) check_compute(c, s, k);
 }
 
 void hd_check_layout(PlanCheck *c) {

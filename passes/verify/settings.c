@@ -1,6 +1,6 @@
 // Settings: the functions of a step are those that as many micro-batches need, the optimizer's ops do what config
-// @train says, and every buffer has a role that is known, since what a buffer may hold, and who may read it, goes by
-// its role.
+// @train says, and every buffer has a class that is known: reports and the bounds on gathered weights and on gradients
+// go by it.
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 
@@ -49,29 +49,30 @@ static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
     }
 }
 
-static void check_role(PlanCheck *c, const Symbol *s) {
-    static const char *const roles[] = {"compute", "next",  "master",   "grad",     "moment1",
-                                        "moment2", "state", "gathered", "gradient", "staging"};
-    enum { TRANSIENT = 7, ROLES = sizeof roles / sizeof *roles }; // the first of those that do not persist
-    const char *role = hd_word(&s->attrs, A_ROLE, NULL);
+static void check_class(PlanCheck *c, const Symbol *s) {
+    static const struct { const char *class; bool kept, transient; } classes[] = {{"shards", true, false},
+                                                                                  {"optimizer", true, false},
+                                                                                  {"weights", true, true},
+                                                                                  {"gradients", true, true},
+                                                                                  {"staging", false, true}};
+    enum { CLASSES = sizeof classes / sizeof *classes };
+    const char *class = hd_word(&s->attrs, A_CLASS, NULL);
+    bool transient = hd_has(&s->attrs, A_TRANSIENT);
     int i = 0;
-    while (role && i < ROLES && strcmp(role, roles[i]) != 0) i++;
-    if (!role) return;
-    if (i == ROLES) hd_plan_wrong(c, NULL, s->span, "buffer @%s has role %s, and no role has that name", s->name, role);
-    else if (strncmp(s->name, "state.", 6) == 0 && strcmp(role, "state") != 0)
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s has role %s: what is named state. has role state", s->name, role);
-    else if ((i >= TRANSIENT) != hd_has(&s->attrs, A_TRANSIENT))
-        hd_plan_wrong(
-            c, NULL, s->span,
-            "buffer @%s has role %s, and it %s: gathered, gradient and staging are transient, other roles persist",
-            s->name, role, i >= TRANSIENT ? "persists" : "is transient");
+    while (class && i < CLASSES && strcmp(class, classes[i].class) != 0) i++;
+    if (!class) return;
+    if (i == CLASSES)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has class %s, and no class has that name", s->name, class);
+    else if (transient ? !classes[i].transient : !classes[i].kept)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has class %s, and it %s", s->name, class,
+                      transient ? "is transient" : "persists");
 }
 
 void hd_check_settings(PlanCheck *c) {
     const Attrs *train = hd_settings(c->m, "train");
     check_functions(c, train);
     for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER) check_role(c, s);
+        if (s->kind == SYM_BUFFER) check_class(c, s);
     for (const Func *f = c->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         hd_plan_enter(c, f);

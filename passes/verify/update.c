@@ -116,10 +116,15 @@ void hd_flow_norm(Flow *w, const Op *o) {
         BucketParts *k = hd_plan_bucket(c, s);
         const Symbol *grad = k ? k->part[PART_GRAD] : s;
         if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? c->shard : 1)) return;
+        Held *h = k || !w->steps ? NULL : hd_flow_held(w, s);
+        for (int j = 0; h && j < h->map.v.n; j++) {
+            const Holding *was = holding(w, h, j);
+            if (!is_complete(w, o, s, was, was->count, ll(h->map.v.at[j].lo), ll(hd_range_hi(&h->map, j)))) return;
+        }
         if (grad) times[grad->id]++;
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && strcmp(hd_word(&s->attrs, A_ROLE, ""), "grad") == 0 && times[s->id] != 1)
+        if (c->part_of[s->id] == PART_GRAD && times[s->id] != 1)
             hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
 }
 

@@ -46,7 +46,7 @@
 //     the last micro-batch alone; the norm counts it once
 // V23 what adds up over micro-batches, ranks and steps is f32           layout                 ranks
 // V25 weight decay applies to exactly the parameters that ask for it;   layout, settings       contributions, settings
-//     the optimizer's settings are those of config @train, roles of
+//     the optimizer's settings are those of config @train, classes of
 //     buffers are known
 // V26 a group's collectives have one order: one stream, one text for    collectives            transient
 //     all ranks

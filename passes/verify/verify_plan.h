@@ -37,6 +37,7 @@ typedef struct {
     BucketParts *buckets;
     int n_buckets;
     int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
+    int *part_of;           // by symbol id, of buffers: which part of its bucket it is; N_PARTS: none
     const Func *f;          // the function under check
     Op **ops;               // of it, by op id
     const int *number;      // of it, by value id: the number in the text
@@ -52,10 +53,12 @@ static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) {
 // Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard
 // or all ranks.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
+const char *hd_plan_part_text(int part);                        // "moment1"
+bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and what lies in them; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
-void hd_check_settings(PlanCheck *c);      // of the module: functions of a step, settings of the optimizer, roles
+void hd_check_settings(PlanCheck *c);      // of the module: functions of a step, settings of the optimizer, classes
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
 void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins

@@ -19,15 +19,15 @@ typedef struct { int dtypes; const char *text; } OpCase;
 // Buffers that storage ops read and write; every case starts from the same random contents.
 static const char *const op_buffers =
     "bucket @t : f32[5000] {decayed = 3001}\n"
-    "buffer @t.master : f32[5000] {role = master, bucket = @t}\n"
-    "buffer @t.grad : f32[5000] {role = grad, bucket = @t}\n"
-    "buffer @t.m : f32[5000] {role = moment1, bucket = @t}\n"
-    "buffer @t.v : f32[5000] {role = moment2, bucket = @t}\n"
-    "buffer @t.compute : bf16[5000] {role = compute, bucket = @t}\n"
-    "buffer @u.grad : f32[9001] {role = grad}\n"
-    "buffer @half : bf16[600] {role = state}\n"
-    "buffer @step : i32[1] {role = state}\n"
-    "buffer @life : f32[5000] {role = gradient, transient}\n"
+    "buffer @t.master : f32[5000] {class = shards, bucket = @t}\n"
+    "buffer @t.grad : f32[5000] {class = gradients, bucket = @t}\n"
+    "buffer @t.m : f32[5000] {class = optimizer, bucket = @t}\n"
+    "buffer @t.v : f32[5000] {class = optimizer, bucket = @t}\n"
+    "buffer @t.compute : bf16[5000] {class = weights, bucket = @t}\n"
+    "buffer @u.grad : f32[9001] {class = gradients}\n"
+    "buffer @half : bf16[600] {class = optimizer}\n"
+    "buffer @step : i32[1] {class = optimizer}\n"
+    "buffer @life : f32[5000] {class = gradients, transient}\n"
     "comm @self {over = [shard], on = compute}\n";
 
 static const OpCase op_cases[] = {

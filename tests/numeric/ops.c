@@ -253,7 +253,7 @@ static void run_case(Run *r, const Func *f) {
     for (const Symbol *s = r->m->symbols; storage && ok && s; s = s->next) {
         if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
         Tensor t = hd_eval_storage(e, s->name);
-        fill(strcmp(hd_word(&s->attrs, A_ROLE, ""), "moment2") ? s->name : "p", t, &seed);
+        fill(strcmp(s->name, "t.v") ? s->name : "p", t, &seed);
         ok = put_tensor(r, s->place.offset, t);
     }
     for (int i = 0; ok && i < f->n_args; i++) {

@@ -75,7 +75,8 @@ static bool step(Test *t, Loaded *l) {
 
 static void compare(Test *t, const Loaded *want, const Loaded *got) {
     for (const Symbol *s = want->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER || (strcmp(hd_word(&s->attrs, A_ROLE, ""), "grad") && strcmp(s->name, "state.loss")))
+        bool gradient = !hd_has(&s->attrs, A_TRANSIENT) && !strcmp(hd_word(&s->attrs, A_CLASS, ""), "gradients");
+        if (s->kind != SYM_BUFFER || (!gradient && strcmp(s->name, "state.loss")))
             continue;
         Tensor a = hd_eval_storage(want->e, s->name), b = hd_eval_storage(got->e, s->name);
         for (int64_t i = 0; i < hd_type_count(a.type); i++) {

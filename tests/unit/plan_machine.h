@@ -217,7 +217,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
 // What the runtime reads after a function.
 static void read_state(Machine *x) {
     for (const Symbol *b = x->m->symbols; b; b = b->next)
-        if (b->kind == SYM_BUFFER && !strcmp(hd_word(&b->attrs, A_ROLE, ""), "state"))
+        if (b->kind == SYM_BUFFER && !hd_has(&b->attrs, A_BUCKET) && !hd_has(&b->attrs, A_TRANSIENT))
             x->result = mix(x->result, digest(x, b->place.offset, hd_type_bytes(b->type)));
 }
 
@@ -331,14 +331,9 @@ static uint64_t run_order(Machine *x, int order) {
 // What a buffer that persists starts with goes by a name: its own, but what a step starts with is what it computes
 // with.
 static const char *content_name(const Module *m, const Symbol *s) {
-    const char *found = s->name;
-    for (const Symbol *t = m->symbols; t && !strcmp(hd_word(&s->attrs, A_ROLE, ""), "next"); t = t->next) {
-        const char *role = hd_word(&t->attrs, A_ROLE, "");
-        if (t->kind != SYM_BUFFER || strcmp(hd_word(&t->attrs, A_BUCKET, ""), hd_word(&s->attrs, A_BUCKET, "")))
-            continue;
-        if (!strcmp(role, "compute") || (!strcmp(role, "master") && found == s->name)) found = t->name;
-    }
-    return found;
+    const Symbol *k = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
+    if (!k || hd_word(&k->attrs, A_NEXT, NULL) != s->name) return s->name;
+    return hd_word(&k->attrs, A_WEIGHTS, hd_word(&k->attrs, A_MASTER_WEIGHTS, s->name));
 }
 
 static void fill_buffers(Machine *x) {

@@ -52,10 +52,12 @@ typedef enum {
                                                             AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
                                                                          AT_OP)                                        \
                                                             X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
-                                                                X(ROLE, "role of a buffer changed", AT_BUFFER_SYMBOL) \
+    X(CLASS, "class of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(OTHER_PART, "another buffer for the optimizer", AT_OP)                                                           \
     X(SWAP_PARTS, "two buffers of the optimizer change places", AT_OP)                                                 \
-    X(EXTENT, "decayed elements or parts of the optimizer's op changed", AT_OP)
+    X(EXTENT, "decayed elements or parts of the optimizer's op changed", AT_OP)                                        \
+    X(OTHER_KEPT, "another buffer, or none, in a bucket", AT_BUCKET)                                                   \
+    X(SWAP_KEPT, "two buffers of a bucket change places", AT_BUCKET)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -146,10 +148,10 @@ static bool swap_buffers(Module *m, Symbol *s, uint64_t random) {
 
 // --- names
 
-static bool is_weights(const Symbol *s) {
-    const char *role = hd_word(&s->attrs, A_ROLE, "");
-    return !hd_has(&s->attrs, A_BUCKET) || !strcmp(role, "compute") || !strcmp(role, "master") ||
-           !strcmp(role, "next") || !strcmp(role, "gathered");
+static bool is_weights(Module *m, const Symbol *s) {
+    const Symbol *k = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
+    return !k || !strcmp(hd_word(&s->attrs, A_CLASS, ""), "weights") ||
+           s->name == hd_word(&k->attrs, A_MASTER_WEIGHTS, NULL);
 }
 
 static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool any_type, bool view) {
@@ -157,7 +159,7 @@ static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool 
     int n = 0;
     for (const Symbol *t = m->symbols; s && t && n < 64; t = t->next) {
         if (t == s || t->kind != s->kind || (!any_type && t->type != s->type)) continue;
-        if (view && is_weights(s) && is_weights(t))
+        if (view && is_weights(m, s) && is_weights(m, t))
             continue; // equal layers with each other's weights: another model, not another plan
         names[n++] = t->name;
     }
@@ -187,14 +189,14 @@ static bool exchange(Op *o) {
 
 // --- one op
 
-static const AttrId update_parts[] = {A_GRADIENT, A_MOMENT1, A_MOMENT2, A_MASTER_WEIGHTS, A_WEIGHTS};
+static const AttrId kept_parts[] = {A_GRADIENT, A_MOMENT1, A_MOMENT2, A_MASTER_WEIGHTS, A_WEIGHTS, A_NEXT};
 
-static bool swap_parts(Op *o, uint64_t random) {
-    AttrId p = update_parts[random % 5], q = update_parts[random / 5 % 5];
-    if (p == q || !hd_has(&o->attrs, p) || !hd_has(&o->attrs, q)) return false;
-    const char *a = hd_word(&o->attrs, p, ""), *b = hd_word(&o->attrs, q, "");
-    hd_set_word(o->func->module->cx, &o->attrs, p, b);
-    hd_set_word(o->func->module->cx, &o->attrs, q, a);
+static bool swap_words(Ctx *cx, Attrs *as, const AttrId *parts, uint64_t n, uint64_t random) {
+    AttrId p = parts[random % n], q = parts[random / n % n];
+    if (p == q || !hd_has(as, p) || !hd_has(as, q)) return false;
+    const char *a = hd_word(as, p, ""), *b = hd_word(as, q, "");
+    hd_set_word(cx, as, p, b);
+    hd_set_word(cx, as, q, a);
     return true;
 }
 
@@ -331,8 +333,8 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_EXCHANGE: return exchange(o);
     case MUTATE_OTHER_BUFFER: return rename_attr(m, o, A_BUFFER, random);
     case MUTATE_OTHER_INTO: return rename_attr(m, o, A_INTO, random);
-    case MUTATE_OTHER_PART: return rename_attr(m, o, update_parts[random % 5], random / 5);
-    case MUTATE_SWAP_PARTS: return swap_parts(o, random);
+    case MUTATE_OTHER_PART: return rename_attr(m, o, kept_parts[random % 5], random / 5);
+    case MUTATE_SWAP_PARTS: return swap_words(m->cx, &o->attrs, kept_parts, 5, random);
     case MUTATE_EXTENT: return change_extent(o, random);
     case MUTATE_ACCUMULATE: return flip_accumulate(m, o);
     case MUTATE_INPLACE: return change_inplace(o, random);
@@ -406,14 +408,19 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     else if (what == MUTATE_MICRO) {
         if (!hd_has(&s->attrs, A_MICRO)) return false;
         hd_set_int(m->cx, &s->attrs, A_MICRO, hd_int(&s->attrs, A_MICRO, 1) + (random % 2 ? 1 : 2));
-    } else if (what == MUTATE_ROLE) {
-        static const char *const roles[] = {"gathered", "gradient", "staging", "state",
-                                            "grad",     "compute",  "master",  "cache"};
-        const char *role = roles[random % 8], *was = hd_word(&s->attrs, A_ROLE, "");
-        if (strcmp(role, was) == 0 || (strcmp(was, "next") == 0 && strcmp(role, "compute") == 0))
-            return false; // both are filled with weights
-        if (!hd_has(&s->attrs, A_BUCKET) && strncmp(s->name, "state.", 6) != 0) return false;
-        hd_set_word(m->cx, &s->attrs, A_ROLE, hd_intern(m->cx, role));
+    } else if (what == MUTATE_CLASS) {
+        static const char *const classes[] = {"weights", "gradients", "staging", "shards", "optimizer", "cache"};
+        const char *class = classes[random % 6];
+        if (!strcmp(class, hd_word(&s->attrs, A_CLASS, ""))) return false;
+        hd_set_word(m->cx, &s->attrs, A_CLASS, class);
+    } else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, 6, random);
+    else if (what == MUTATE_OTHER_KEPT) {
+        AttrId at = kept_parts[random % 6];
+        const Symbol *is = hd_symbol_find(m, hd_word(&s->attrs, at, ""));
+        const char *name = is ? other_name(m, is, random / 6, random / 6 % 2, false) : NULL;
+        if (name) hd_set_word(m->cx, &s->attrs, at, name);
+        else if (is) hd_unset(&s->attrs, at);
+        else return false;
     } else if (what == MUTATE_GROUP) change_group(m, s, (unsigned)random);
     else if (what == MUTATE_SHARD_SIZE) {
         if (!hd_has(&s->attrs, A_SHARD)) return false;
