@@ -121,6 +121,14 @@ int64_t hd_emit_place(Emit *e, const Value *v) {
     return 0;
 }
 
+int64_t hd_emit_destination(Emit *e, const Op *o, DType *d) {
+    const char *into = hd_word(&o->attrs, A_INTO, NULL);
+    const Symbol *s = into ? hd_symbol_find(e->m, into) : NULL;
+    if (into ? !s || !s->type : !o->n_out) HD_BUG("%s writes to no known buffer", hd_op_info(o->kind)->mnemonic);
+    *d = into ? s->type->dtype : o->out[0]->type->dtype;
+    return into ? hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0)) : hd_emit_place(e, o->out[0]);
+}
+
 int64_t hd_emit_workspace(Emit *e, const Op *o) {
     if (!hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)) return -1;
     if (!hd_has(&o->attrs, A_WORKSPACE_AT))
@@ -195,9 +203,8 @@ static int row(Emit *e, void *table, const char *text) {
 
 int hd_emit_gemm(Emit *e, const Op *o) {
     Product p = hd_product(o);
-    const Symbol *into = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
-    if (!o->n_out && (!into || !into->type)) HD_BUG("gemm writes to no known buffer");
-    DType d = o->n_out ? o->out[0]->type->dtype : into->type->dtype;
+    DType d;
+    hd_emit_destination(e, o, &d);
     const char *epi = strcmp(hd_word(&o->attrs, A_EPILOGUE, "none"), "bias") ? "HD_EPI_NONE" : "HD_EPI_BIAS";
     Out t = hd_out(e->a);
     hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld%s%s%s", ll(p.m), ll(p.n), ll(p.k), p.ta ? ", .ta = true" : "",

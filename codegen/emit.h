@@ -55,7 +55,9 @@ const char *hd_emit_kernel_name(Emit *e, const Func *k); // "k3_layer_norm": a C
 // --- where things are: byte offsets in the device arena. A missing place is reported and gives 0.
 int64_t hd_emit_place(Emit *e, const Value *v); // follows views and reshapes to their storage
 int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element);
-int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none
+int64_t hd_emit_destination(Emit *e, const Op *o,
+                            DType *d);             // result 0, or the part of a buffer written instead; d: its dtype
+int64_t hd_emit_workspace(Emit *e, const Op *o);   // -1: none
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
 bool hd_emit_is_action(const Op *o);             // false: aliases, in-place stores, begin, return
 

@@ -50,22 +50,30 @@ static Cost grad_norm(const Op *o) {
     return c;
 }
 
+// Of an op that writes to a buffer instead of giving a result; what it adds to is read as well.
+static double into_bytes(const Op *o) {
+    const Symbol *into = symbol(o, A_INTO);
+    return into ? (double)(hd_into_count(o) * hd_dtype_bytes(into->type->dtype)) *
+                      (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0)
+                : 0;
+}
+
 static Cost cost_move(const Op *o) {
     Cost c = {0, operands_and_results(o)};
     switch (o->kind) {
     case OP_EMBEDDING:
         c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type);
         break; // not the whole table
-    case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
+    case OP_EMBEDDING_GRAD:
+        c.flops = count(o->in[0]), c.bytes += into_bytes(o);
+        break;
     case OP_STORE: c.bytes *= hd_has(&o->attrs, A_INPLACE) ? 0.0 : hd_has(&o->attrs, A_ACCUMULATE) ? 3.0 : 2.0; break;
     case OP_ADAMW: return adamw(o);
     case OP_GRAD_NORM:
     case OP_SQUARE_SUMS: return grad_norm(o);
-    case OP_ZERO: {
-        const Symbol *into = symbol(o, A_INTO);
-        c.bytes = into ? (double)hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(into->type->dtype) : 0;
+    case OP_ZERO:
+        c.bytes = into_bytes(o);
         break;
-    }
     default: break;
     }
     return c;
@@ -77,8 +85,7 @@ static Cost cost_matmul(const Op *o) {
     Product p = hd_product(o);
     double results = (double)p.batches * (double)p.m * (double)p.n;
     Cost c = {2.0 * results * (double)p.k, operands_and_results(o)};
-    const Symbol *into = symbol(o, A_INTO);
-    if (into) c.bytes += results * hd_dtype_bytes(into->type->dtype) * (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0);
+    c.bytes += into_bytes(o);
     if (o->n_in > 2) c.flops += results; // bias
     return c;
 }

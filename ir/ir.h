@@ -203,7 +203,7 @@ const char *hd_stage_text(Stage s);
 KindId hd_kind(const Attrs *as);                       // what the attribute `kind` says; NONE: nothing that is known
 void hd_set_kind(Ctx *cx, Attrs *as, KindId k);
 bool hd_kind_fits(const Attrs *as, const char *of);  // a kind of that keyword's, or none at all
-bool hd_is_pure(const Op *o); // PURE, or a gemm that writes to no buffer
+bool hd_is_pure(const Op *o);                        // PURE or gemm, and writes to no buffer
 
 // --- attributes (of op->attrs, func->attrs, symbol->attrs)
 const Attr *hd_attr(const Attrs *as, AttrId id); // NULL: absent

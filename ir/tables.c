@@ -123,7 +123,4 @@ int hd_attr_allowed(const char *list, AttrId a) {
     return 0;
 }
 
-bool hd_is_pure(const Op *o) {
-    if (o->kind == OP_GEMM) return !hd_has(&o->attrs, A_INTO);
-    return hd_op_is(o, TRAIT_PURE);
-}
+bool hd_is_pure(const Op *o) { return (hd_op_is(o, TRAIT_PURE) || o->kind == OP_GEMM) && !hd_has(&o->attrs, A_INTO); }

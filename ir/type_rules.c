@@ -209,13 +209,24 @@ const char *hd_rule_embedding(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));
 }
 
+// What an op writes into its buffer instead of giving a result: a matrix there.
+static const char *into_buffer(Rule *r, int64_t rows, int64_t cols) {
+    if (r->n_declared) WRONG("%s into a buffer has no result", hd_op_info(r->o->kind)->mnemonic);
+    const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
+    const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){rows, cols});
+    return t ? hd_rule_in_buffer(r, A_INTO, t) : "result too large";
+}
+
 const char *hd_rule_embedding_grad(Rule *r) {
-    const char *e = hd_rule_explicit(r);
-    if (!e) e = floating(r, 0);
+    int64_t cols = hd_type_cols(IN(0)), rows = hd_int(&r->o->attrs, A_ROWS, -1);
+    const char *e = floating(r, 0);
     if (e) return e;
     if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
-        WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), (long long)hd_type_rows(IN(0)), TEXT(IN(1)));
-    if (r->out[0]->rank != 2 || r->out[0]->dim[1] != hd_type_cols(IN(0)))
+        WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), ll(hd_type_rows(IN(0))), TEXT(IN(1)));
+    if (hd_has(&r->o->attrs, A_INTO)) return rows < 0 ? "a table in a buffer needs rows" : into_buffer(r, rows, cols);
+    e = hd_rule_explicit(r);
+    if (e) return e;
+    if (r->out[0]->rank != 2 || r->out[0]->dim[1] != cols)
         WRONG("rows of %s cannot be added to a table %s", TEXT(IN(0)), TEXT(r->out[0]));
     return NULL;
 }
@@ -397,12 +408,7 @@ const char *hd_rule_gemm(Rule *r) {
     int64_t rows = batches * p.m;
     if (n_in == 3 && (hd_type_count(IN(2)) != p.n || batches != 1))
         WRONG("bias %s for %lld columns", TEXT(IN(2)), ll(p.n));
-    if (hd_has(&r->o->attrs, A_INTO)) {
-        if (r->n_declared) return "a gemm into a buffer has no result";
-        const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
-        const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){rows, p.n});
-        return t ? hd_rule_in_buffer(r, A_INTO, t) : "result too large";
-    }
+    if (hd_has(&r->o->attrs, A_INTO)) return into_buffer(r, rows, p.n);
     e = hd_rule_explicit(r);
     if (e) return e;
     if (hd_type_count(r->out[0]) != rows * p.n || hd_type_cols(r->out[0]) != p.n)

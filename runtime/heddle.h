@@ -207,8 +207,9 @@ void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *
 // workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                                 const float *dloss, float *loss, void *dlogits, void *workspace);
+// workspace: vocab + rows integers.
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
-                            float *out, bool accumulate);
+                            float *out, bool accumulate, void *workspace);
 typedef struct {
     double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor;
     int64_t lr_warmup, lr_total;

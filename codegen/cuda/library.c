@@ -2,6 +2,7 @@
 // parameters as #define lines and one launch statement a kernel.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,30 +129,14 @@ void hd_cuda_cross_entropy_grad(Emit *e, const Op *o) { cross_entropy(e, o, true
 
 // --- embedding gradient
 
-// The store right after an embedding gradient that alone reads it and adds it to a buffer: then the kernels add to the
-// buffer themselves, with the same roundings, instead of writing a table that is read again. NULL where it is not so.
-static const Op *added_by(const Emit *e, const Op *o) {
-    const Op *s = o->next;
-    if (o->kind != OP_EMBEDDING_GRAD || !s || s->kind != OP_STORE || s->in[0] != o->out[0] ||
-        !hd_has(&s->attrs, A_ACCUMULATE))
-        return NULL;
-    const Symbol *buffer = hd_symbol_find(e->m, hd_word(&s->attrs, A_INTO, ""));
-    for (const Op *u = s->next; u; u = u->next)
-        for (int i = 0; i < u->n_in; i++)
-            if (u->in[i] == o->out[0]) return NULL;
-    return buffer->type->dtype == o->out[0]->type->dtype ? s : NULL;
-}
-
 void hd_cuda_embedding_grad(Emit *e, const Op *o) {
     const Value *dy = o->in[0];
     if (!in_f32(e, o, dy)) return;
-    DType from = dy->type->dtype, to = o->out[0]->type->dtype;
-    int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_type_rows(o->out[0]->type);
+    DType from = dy->type->dtype, to;
+    int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_table_rows(o);
     int64_t space = workspace(e, o, (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4);
-    const Op *add = added_by(e, o);
-    int64_t at[2] = {hd_emit_place(e, dy),
-                     add ? hd_emit_buffer(e, add, hd_word(&add->attrs, A_INTO, ""), hd_int(&add->attrs, A_OFFSET, 0))
-                         : hd_emit_place(e, o->out[0])};
+    int64_t at[2] = {hd_emit_place(e, dy), hd_emit_destination(e, o, &to)};
+    bool add = hd_has(&o->attrs, A_ACCUMULATE);
     int vec = vector(from, cols, 2, at);
     const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),
                                   ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
@@ -166,7 +151,7 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
     hd_printf(&t,
               "#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_ROWS %lld\n#define EG_COLS "
               "%lld\n#define EG_VEC %d\n#define EG_ADD %d\n",
-              hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add != NULL);
+              hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add);
     const char *text = hd_cuda_template(e, "embedding_grad", t.text), *index = device(e, o->in[1]),
                *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, at[1]);
     int64_t blocks = hd_ceil_div(n, 256), most = hd_ceil_div(n, 16) < 256 ? hd_ceil_div(n, 16) : 256;
@@ -182,17 +167,10 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
 // --- stores
 
 void hd_cuda_store(Emit *e, const Op *o) {
-    const char *into = hd_word(&o->attrs, A_INTO, "");
-    const Symbol *buffer = hd_symbol_find(e->m, into);
     const Value *x = o->in[0];
-    if (o->prev && added_by(e, o->prev) == o) {
-        hd_emit_line(e, o, "// the embedding gradient's kernels have added to @%s", into);
-        return;
-    }
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
-    DType from = x->type->dtype, to = buffer->type->dtype;
-    int64_t at[2] = {hd_emit_place(e, x), hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))},
-            n = hd_type_count(x->type);
+    DType from = x->type->dtype, to;
+    int64_t at[2] = {hd_emit_place(e, x), hd_emit_destination(e, o, &to)}, n = hd_type_count(x->type);
     if (from == to && !add) {
         hd_emit_line(e, o, "hd_cuda_copy(x, %d, %s, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, at[1]),
                      hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));

@@ -32,10 +32,9 @@ static const char *f32(Emit *e, const char *place) {
 }
 static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
 
-// Where a gemm or store writes: into a buffer, or to its own result.
 static const char *destination(Emit *e, const Op *o) {
-    const char *into = hd_word(&o->attrs, A_INTO, NULL);
-    return into ? at(e, hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0))) : out(e, o, 0);
+    DType d;
+    return at(e, hd_emit_destination(e, o, &d));
 }
 
 static void host_launch(Emit *e, const Op *o) {
@@ -92,11 +91,13 @@ static void host_cross_entropy_grad(Emit *e, const Op *o) {
 
 static void host_embedding_grad(Emit *e, const Op *o) {
     no_f64(e, o);
-    const Type *dy = o->in[0]->type, *table = o->out[0]->type;
-    if (table->dtype != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(table->dtype));
-    hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, false);", hd_emit_dtype(dy->dtype),
-                 ll(hd_type_rows(dy)), ll(table->dim[0]), ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)),
-                 f32(e, out(e, o, 0)));
+    const Type *dy = o->in[0]->type;
+    DType d;
+    const char *to = at(e, hd_emit_destination(e, o, &d));
+    if (d != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(d));
+    hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, %s, %s);", hd_emit_dtype(dy->dtype),
+                 ll(hd_type_rows(dy)), ll(hd_table_rows(o)), ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)),
+                 f32(e, to), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", needed_workspace(e, o));
 }
 
 static void host_store(Emit *e, const Op *o) {

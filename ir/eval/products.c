@@ -27,23 +27,11 @@ const char *hd_eval_matmul(Eval *e, const Op *o, const Tensor *in, Tensor *out) 
 
 const char *hd_eval_gemm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
-    const char *into = hd_word(&o->attrs, A_INTO, NULL);
     int64_t n = s.batches * s.m * s.n;
-    double *d = HD_NEWN(e->arena, double, n + 1);
+    double *d = o->n_out ? out->data : HD_NEWN(e->arena, double, n + 1);
     products(&s, in, d);
     for (int64_t i = 0; i < n && o->n_in > 2; i++) d[i] += in[2].data[i % s.n];
-    if (!into) {
-        memcpy(out->data, d, sizeof(double) * (size_t)n);
-        return NULL;
-    }
-    double *to = hd_eval_range(e, into, hd_int(&o->attrs, A_OFFSET, 0), n);
-    if (!to) return hd_eval_wrong(e, "it leaves @%s", into);
-    DType dtype = hd_eval_storage(e, into).type->dtype;
-    for (int64_t i = 0; i < n; i++) {
-        double v = hd_has(&o->attrs, A_ACCUMULATE) ? to[i] + d[i] : d[i];
-        to[i] = e->mode == EVAL_EXACT ? v : hd_round(dtype, v);
-    }
-    return NULL;
+    return o->n_out ? NULL : hd_eval_into(e, o, d);
 }
 
 // --- attention

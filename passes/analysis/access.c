@@ -17,12 +17,12 @@ static void touch_whole(Arena *a, Accesses *list, bool write, const Symbol *b) {
     if (b && b->type) touch_buffer(a, list, write, b, 0, hd_type_bytes(b->type));
 }
 
-// Ops with `into`: `count` elements of the buffer from `offset` on are written, and read first when they are
-// accumulated.
-static void touch_into(const Op *o, Arena *a, Accesses *list, int64_t count) {
+// Elements of the buffer `into` from `offset` on are written, and read first when they are accumulated.
+static void touch_into(const Op *o, Arena *a, Accesses *list) {
     const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
     if (!b || !b->type) return;
-    int64_t size = hd_dtype_bytes(b->type->dtype), lo = hd_int(&o->attrs, A_OFFSET, 0) * size, hi = lo + count * size;
+    int64_t size = hd_dtype_bytes(b->type->dtype), lo = hd_int(&o->attrs, A_OFFSET, 0) * size,
+            hi = lo + hd_into_count(o) * size;
     if (hd_has(&o->attrs, A_ACCUMULATE)) touch_buffer(a, list, false, b, lo, hi);
     touch_buffer(a, list, true, b, lo, hi);
 }
@@ -47,18 +47,13 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
     list->n = 0;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
     for (int i = 0; i < o->n_in; i++) touch_value(a, list, false, i, o->in[i]);
-    if (o->kind == OP_STORE) touch_into(o, a, list, hd_type_count(o->in[0]->type));
-    if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) {
-        Product p = hd_product(o);
-        touch_into(o, a, list, p.batches * p.m * p.n);
-    }
     if (o->kind == OP_ADAMW) touch_adamw(o, a, list);
     if (o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) {
         touch_whole(a, list, false, named(o, A_BUFFER));
         touch_whole(a, list, true, named(o, A_INTO));
-    }
+    } else if (hd_has(&o->attrs, A_INTO))
+        touch_into(o, a, list);
     if (o->kind == OP_BEGIN) touch_whole(a, list, true, named(o, A_BUFFER));
-    if (o->kind == OP_ZERO) touch_into(o, a, list, hd_int(&o->attrs, A_SIZE, 0));
     const Attr *after = hd_attr(&o->attrs, A_AFTER);
     for (int i = 0; after && i < after->n; i++) {
         int first = list->n;

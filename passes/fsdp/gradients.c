@@ -6,11 +6,10 @@
 //
 // Else a micro-batch writes all of a unit's gradient into a transient buffer, which is reduced behind the last write:
 //
-//                                                  begin {buffer = @micro.b.gradient, after = [...]}
+//   %dw = matmul ...                               %dw = matmul ...
+//   grad %dw {param = @b.w}                   ->   begin {buffer = @micro.b.gradient, after = [...]}
 //                                                  zero {into = @micro.b.gradient, offset = 64, size = 32}
 //                                                  (what no gradient covers)
-//   %dw = matmul ...
-//   grad %dw {param = @b.w}                   ->   %dw = matmul ...
 //                                                  store %dw {into = @micro.b.gradient, offset = 0}
 //                                                  reduce_scatter {buffer = @micro.b.gradient, into = @b.grad, ...}
 //
@@ -113,20 +112,13 @@ static int drain(Grads *g, const char **names) {
     return n;
 }
 
-// Before the product that is written first, when it stands right there: the product will write into the buffer itself.
-static Op *before_first_write(const Op *store) {
-    Op *def = store->in[0]->def;
-    return def && def == store->prev && (def->kind == OP_MATMUL || def->kind == OP_BMM) ? def : (Op *)(uintptr_t)store;
-}
-
 static void begin(Grads *g, int bucket) {
     Fsdp *s = g->s;
     FsdpBucket *b = &s->buckets.at[bucket];
     Written *w = &g->written[bucket];
     const char **names = HD_NEWN(s->cx->scratch, const char *, g->issued.n - g->drained + 1);
     int n = drain(g, names);
-    Builder at = {
-        .f = g->f.f, .before = before_first_write(w->first), .loc = b->loc, .span = w->first->span, .bwd = true};
+    Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span, .bwd = true};
     Attrs as = {0};
     hd_set_word(s->m->cx, &as, A_BUFFER, b->gradient->name);
     if (n) hd_set_words(s->m->cx, &as, A_AFTER, n, names);

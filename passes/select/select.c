@@ -5,6 +5,8 @@
 //   %s = add %p, %b                    ->
 //   %dw = matmul %dy, %x {ta}
 //   store %dw {into = @g, offset = 0}        gemm %dy, %x {ta, into = @g, offset = 0}
+//   %dt = embedding_grad %dy, %i
+//   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 #include "ir/shapes.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"
@@ -35,36 +37,57 @@ static void must_infer(Op *o, const Type *t) {
     if (e) HD_BUG("%s: %s", hd_op_info(o->kind)->mnemonic, e);
 }
 
-static bool overlaps(const Attrs *as, AttrId where, const char *buffer, int64_t from, int64_t count, int64_t n) {
-    if (!hd_has(as, where) || strcmp(hd_word(as, where, ""), buffer)) return false;
-    int64_t at = hd_int(as, A_OFFSET, 0);
-    return at < from + count && from < at + n;
+static bool overlaps(const Op *o, int64_t count, int64_t from, int64_t to) {
+    int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
+    return at < to && from < at + count;
 }
 
-// Whether `store` may happen at `early` already: nothing in between reads or writes those elements.
+// Whether `store` may happen at `early` already: nothing in between names those elements.
 static bool may_move_up(const Op *early, const Op *store) {
     const char *into = hd_word(&store->attrs, A_INTO, "");
-    int64_t from = hd_int(&store->attrs, A_OFFSET, 0), count = hd_type_count(store->in[0]->type);
-    for (const Op *o = store->prev; o != early; o = o->prev) {
-        if (o->kind == OP_VIEW && overlaps(&o->attrs, A_BUFFER, into, from, count, hd_type_count(o->out[0]->type)))
-            return false;
-        if (o->kind == OP_STORE && overlaps(&o->attrs, A_INTO, into, from, count, hd_type_count(o->in[0]->type)))
-            return false;
-        if (o->kind == OP_GEMM && overlaps(&o->attrs, A_INTO, into, from, count, INT64_MAX / 2)) return false;
-        if (o->kind == OP_ADAMW || o->kind == OP_GRAD_NORM || o->kind == OP_SQUARE_SUMS) return false;
-        if (o->kind == OP_ZERO && overlaps(&o->attrs, A_INTO, into, from, count, hd_int(&o->attrs, A_SIZE, 0)))
-            return false;
-        bool whole = o->kind == OP_BEGIN || o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER;
-        if (whole && (!strcmp(hd_word(&o->attrs, A_INTO, ""), into) || !strcmp(hd_word(&o->attrs, A_BUFFER, ""), into)))
-            return false;
-    }
+    int64_t from = hd_int(&store->attrs, A_OFFSET, 0), to = from + hd_into_count(store);
+    for (const Op *o = store->prev; o != early; o = o->prev)
+        for (int i = 0; i < o->attrs.n; i++) {
+            const Attr *a = &o->attrs.at[i];
+            AttrKind kind = hd_attr_info(a->id)->kind;
+            bool named = kind == AK_SYM && !strcmp(a->s, into);
+            for (int k = 0; kind == AK_SYMS && a->id != A_AFTER && k < a->n; k++) named |= !strcmp(a->strs[k], into);
+            if (!named) continue;
+            bool part = hd_has(&o->attrs, A_OFFSET); // all others name the whole buffer
+            int64_t count = !part ? 0 : o->kind == OP_VIEW ? hd_type_count(o->out[0]->type) : hd_into_count(o);
+            if (!part || overlaps(o, count, from, to)) return false;
+        }
     return true;
 }
 
+// `g` writes the bytes that `store` would write, and the store goes.
+static void fold_store(Select *s, Op *p, Op *g, Op *store) {
+    static const AttrId kept[] = {A_INTO, A_OFFSET, A_ACCUMULATE};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (hd_has(&store->attrs, kept[i])) hd_set_attr(s->m->cx, &g->attrs, hd_attr(&store->attrs, kept[i]));
+    must_infer(g, NULL);
+    hd_insert_before(may_move_up(p, store) ? p : store, g);
+    hd_erase(store);
+    hd_count(s->cx, "stores folded", 1);
+}
+
+static Op *only_user(const Select *s, const Value *v) {
+    return s->uses.count[v->id] == 1 ? s->uses.users[v->id][0] : NULL;
+}
+
+static void select_embedding_grad(Select *s, Op *p) {
+    Op *store = only_user(s, p->out[0]);
+    if (!store || store->kind != OP_STORE) return;
+    Op *g = hd_op_new(s->f, OP_EMBEDDING_GRAD, 2, p->in);
+    g->loc = p->loc, g->span = p->span, g->attrs = hd_attrs_copy(s->m->cx, &p->attrs);
+    hd_set_int(s->m->cx, &g->attrs, A_ROWS, hd_table_rows(p));
+    fold_store(s, p, g, store);
+    hd_erase(p);
+}
+
 static void select_product(Select *s, Op *p) {
-    Ctx *cx = s->m->cx;
     Value *v = p->out[0];
-    Op *user = s->uses.count[v->id] == 1 ? s->uses.users[v->id][0] : NULL;
+    Op *user = only_user(s, v);
     int product = user ? hd_gemm_bias(user, &s->uses) : -1;
     if (product >= 0) {
         Op *g = gemm_of(s, p, user->in[1 - product]);
@@ -75,14 +98,7 @@ static void select_product(Select *s, Op *p) {
         hd_erase(user);
         hd_count(s->cx, "bias epilogues", 1);
     } else if (user && user->kind == OP_STORE) {
-        Op *g = gemm_of(s, p, NULL);
-        hd_set_word(cx, &g->attrs, A_INTO, hd_word(&user->attrs, A_INTO, NULL));
-        hd_set_int(cx, &g->attrs, A_OFFSET, hd_int(&user->attrs, A_OFFSET, 0));
-        if (hd_has(&user->attrs, A_ACCUMULATE)) hd_set_flag(cx, &g->attrs, A_ACCUMULATE);
-        must_infer(g, NULL);
-        hd_insert_before(may_move_up(p, user) ? p : user, g);
-        hd_erase(user);
-        hd_count(s->cx, "stores folded", 1);
+        fold_store(s, p, gemm_of(s, p, NULL), user);
     } else {
         Op *g = gemm_of(s, p, NULL);
         must_infer(g, v->type);
@@ -123,16 +139,22 @@ static void select_attention(Select *s, Op *o) {
     if (bytes) hd_set_int(cx, &o->attrs, A_WORKSPACE_BYTES, bytes);
 }
 
+static bool has_destination(const Op *o) { // a result that may be written straight into a buffer
+    return o->kind == OP_MATMUL || o->kind == OP_BMM || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
+}
+
 static void select_func(Select *s) {
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
     for (Op *o = s->f->first, *next; o; o = next) {
         next = o->next;
-        if (o->kind != OP_MATMUL && o->kind != OP_BMM) continue;
-        bool folds = next && next->kind != OP_MATMUL &&
-                     next->kind != OP_BMM; // the only reader may go with it; a product is its own
-        if (folds && s->uses.count[o->out[0]->id] == 1 && s->uses.users[o->out[0]->id][0] == next) next = next->next;
-        select_product(s, o);
+        if (!has_destination(o)) continue;
+        // The only reader may go with it, but for one that is selected itself.
+        if (next && !has_destination(next) && only_user(s, o->out[0]) == next) next = next->next;
+        if (o->kind == OP_EMBEDDING_GRAD)
+            select_embedding_grad(s, o);
+        else
+            select_product(s, o);
     }
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);

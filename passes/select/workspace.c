@@ -42,11 +42,12 @@ int64_t hd_workspace_cudnn(const Op *o) {
     return hd_round_up(attention_bytes(o) + 1024 + matrix + shared, 256);
 }
 
-// Sort of the positions by index on the device, in integers (see codegen/cuda/templates/embedding_grad.cu): counts and
-// starts by row of the table, rows with many positions, positions before and after the sort.
-static int64_t embedding_grad_bytes(const Op *o) {
-    int64_t rows = hd_type_rows(o->out[0]->type), n = hd_type_count(o->in[1]->type);
-    return (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4;
+// Positions by index, in integers. host: the first position of each row of the table, and the next of each position.
+// cuda, for a sort (see codegen/cuda/templates/embedding_grad.cu): counts and starts by row of the table, rows with
+// many positions, positions before and after the sort.
+static int64_t embedding_grad_bytes(const Op *o, bool cuda) {
+    int64_t rows = hd_table_rows(o), n = hd_type_count(o->in[1]->type);
+    return (cuda ? 2 * rows + 2 + n / 16 + 1 + 2 * n : rows + n) * 4;
 }
 
 static int64_t grad_norm_bytes(const Op *o) { // one f64 partial sum for each block of each buffer
@@ -68,7 +69,9 @@ int64_t hd_workspace_bytes(const Op *o, bool cuda) {
     case OP_CROSS_ENTROPY_GRAD:
         n = hd_type_rows(o->in[0]->type) * 4;
         break; // a loss for each row, for the mean in order
-    case OP_EMBEDDING_GRAD: n = cuda ? embedding_grad_bytes(o) : 0; break;
+    case OP_EMBEDDING_GRAD:
+        n = embedding_grad_bytes(o, cuda);
+        break;
     case OP_GRAD_NORM: n = grad_norm_bytes(o); break;
     default: break;
     }

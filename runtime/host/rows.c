@@ -60,15 +60,22 @@ void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const v
 }
 
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
-                            float *out, bool accumulate) {
-#pragma omp parallel for schedule(static) if (rows * cols > 16384)
-    for (int64_t first = 0; first < cols; first += COLUMNS) {
-        const int64_t n = cols - first < COLUMNS ? cols - first : COLUMNS;
-        for (int64_t v = 0; !accumulate && v < vocab; v++) memset(out + v * cols + first, 0, (size_t)n * sizeof(float));
-        for (int64_t r = 0; r < rows; r++) {
-            float x[COLUMNS], *sum = out + index[r] * cols + first;
-            hd_load_f32(dt, dy, r * cols + first, n, x);
-            for (int64_t c = 0; c < n; c++) sum[c] += x[c];
-        }
+                            float *out, bool accumulate, void *workspace) {
+    int32_t *first = workspace, *next = first + vocab; // positions of each row of the table, in order; -1: none
+    memset(first, 0xff, (size_t)vocab * sizeof *first);
+    for (int64_t r = rows - 1; r >= 0; r--) {
+        next[r] = first[index[r]];
+        first[index[r]] = (int32_t)r;
     }
+#pragma omp parallel for schedule(static, 64) if (rows * cols > 16384)
+    for (int64_t v = 0; v < vocab; v++)
+        for (int64_t col = 0; col < cols && (first[v] >= 0 || !accumulate); col += COLUMNS) {
+            const int64_t n = cols - col < COLUMNS ? cols - col : COLUMNS;
+            float sum[COLUMNS] = {0}, x[COLUMNS], *to = out + v * cols + col;
+            for (int32_t r = first[v]; r >= 0; r = next[r]) {
+                hd_load_f32(dt, dy, r * cols + col, n, x);
+                for (int64_t c = 0; c < n; c++) sum[c] += x[c];
+            }
+            for (int64_t c = 0; c < n; c++) to[c] = accumulate ? to[c] + sum[c] : sum[c];
+        }
 }

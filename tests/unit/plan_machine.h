@@ -178,10 +178,8 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (o->kind == OP_RETURN) x->result = o->n_in ? mix(x->result, key) : x->result;
     if (o->kind == OP_STORE && !hd_has(&o->attrs, A_INPLACE))
         write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
-    if (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) {
-        Product p = hd_product(o);
-        write_into(x, o, p.batches * p.m * p.n * hd_dtype_bytes(buffer_of(x, o, A_INTO)->type->dtype), NULL, key);
-    }
+    if ((o->kind == OP_GEMM || o->kind == OP_EMBEDDING_GRAD) && hd_has(&o->attrs, A_INTO))
+        write_into(x, o, hd_into_count(o) * hd_dtype_bytes(buffer_of(x, o, A_INTO)->type->dtype), NULL, key);
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; list && i < list->n; i++) {
         const Symbol *b = hd_symbol_find(x->m, list->strs[i]);
