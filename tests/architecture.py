@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""ARCHITECTURE.md is true: every file and folder it names exists, and every dump it quotes is printed now.
+
+A block of code that begins with ```NAME quotes lines of the file NAME that the document's command writes, or of what
+--emit=... prints. `...` stands for any text. Numbers of values, kernels and addresses are not compared.
+Usage: architecture.py HEDDLEC ROOT
+"""
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+QUOTED = re.compile(r"^```(\S+)\n(.*?)^```$", re.S | re.M)
+COMMAND = re.compile(r"^\$ build/bin/heddlec (.*)$", re.M)
+PATH = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:md|c|h|l|y|def|py))`")
+TREES = ("frontend", "ir", "passes", "codegen", "runtime", "tests", "examples")
+NUMBER = re.compile(r"%\d+|@k\d+|\bk\d+(?=_)|0x[0-9a-f]+|(?<=offset = )\d+|(?<=\(x, )\d+, \d+")
+
+
+def missing_paths(text, root):
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+    known = {name for tree in TREES for _, _, names in os.walk(root / tree) for name in names}
+    for path in sorted(set(PATH.findall(prose))):
+        if path.startswith("ir/") and path.endswith(".hir"):
+            continue  # an output of the command
+        if not (root / path).exists() and ("/" in path or path not in known):
+            yield f"{path} does not exist"
+
+
+def same(quoted, printed):
+    parts = [re.escape(NUMBER.sub("N", p)) for p in quoted.strip().split("...")]
+    return re.search(".*".join(parts), NUMBER.sub("N", printed)) is not None
+
+
+def wrong_quotes(text, heddlec, root):
+    arguments = shlex.split(COMMAND.search(text).group(1))
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(root / "examples", os.path.join(folder, "examples"))
+        subprocess.run([heddlec, *arguments], cwd=folder, check=True)
+        for name, lines in QUOTED.findall(text):
+            if name.startswith("--"):
+                kept = [a for a in arguments if a.startswith(("examples/", "--target", "--arch"))]
+                output = subprocess.run([heddlec, *kept, name, "-o", "-"], cwd=folder, check=True, capture_output=True,
+                                        text=True).stdout
+            else:
+                output = pathlib.Path(folder, name).read_text()
+            for line in lines.splitlines():
+                if not any(same(line, printed) for printed in output.splitlines()):
+                    yield f"{name} has no line like\n{line}"
+
+
+def main():
+    heddlec, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
+    text = (root / "ARCHITECTURE.md").read_text()
+    source = (root / "examples/tiny/tiny.hd").read_text()
+    errors = [*missing_paths(text, root), *wrong_quotes(text, heddlec, root)]
+    if "fn forward(x) { return proj(gelu(fc(x))); }" not in source.splitlines()[13]:
+        errors.append("line 14 of examples/tiny/tiny.hd is another one")
+    if len(text.splitlines()) > 250:
+        errors.append("ARCHITECTURE.md has more than 250 lines")
+    print("\n".join(errors))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
