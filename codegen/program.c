@@ -1,12 +1,10 @@
 // The program around the actions: tables of tensors, parameters, actions and functions, the HdProgram, and main. The
 // same for every target. Order of the text: tables that functions refer to, functions, tables that refer to functions.
-#define XXH_INLINE_ALL
 #include "codegen/emit.h"
 #include "ir/cost.h"
 #include "ir/mesh.h"
 #include "ir/base/ints.h"
 #include <ctype.h>
-#include <xxhash.h>
 
 static void put_dims(Out *o, const Type *t) {
     hd_printf(o, "%d, {", t ? t->rank : 0);
@@ -257,7 +255,8 @@ static void put_axes(Emit *e) {
 }
 
 static void put_param(Emit *e, const Symbol *p) {
-    static const struct { const char *word, *text;
+    static const struct {
+        const char *word, *text;
     } inits[] = {{"zeros", "HD_INIT_ZEROS"},
                  {"ones", "HD_INIT_ONES"},
                  {"const", "HD_INIT_CONST"},
@@ -304,15 +303,10 @@ static int put_params(Emit *e) {
 
 // --- the program
 
-static const char *hash(Arena *a, const Out *text) {
-    XXH128_hash_t h = XXH3_128bits(text->text, text->n);
-    return hd_sprintf(a, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
-}
-
 static const char *plan_hash(Emit *e) {
     Out text = hd_out(e->a);
     hd_print_module(e->m, &text);
-    return hash(e->a, &text);
+    return hd_hash(e->a, text.text, text.n);
 }
 
 // What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block,
@@ -331,6 +325,7 @@ static const char *train_text(Emit *e) {
 
 static const char *model_hash(Emit *e) {
     Out text = hd_out(e->a);
+    const char *fingerprint = "";
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
         if (s->kind == SYM_PARAM) {
             hd_printf(&text, "%s %s %s", s->name, hd_type_text(e->cx, s->type), hd_word(&s->attrs, A_INIT, ""));
@@ -339,10 +334,12 @@ static const char *model_hash(Emit *e) {
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
             hd_puts(&text, train_text(e));
         } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "model")) {
-            hd_puts(&text, hd_word(&s->attrs, A_FINGERPRINT, ""));
+            fingerprint = hd_word(&s->attrs, A_FINGERPRINT, "");
+            hd_puts(&text, fingerprint);
         }
     }
-    return hash(e->a, &text);
+    return hd_sprintf(e->a, "%s%s", strncmp(fingerprint, "edited", 6) ? "" : "edited-",
+                      hd_hash(e->a, text.text, text.n));
 }
 
 static int64_t setting_int(const Emit *e, AttrId id, int64_t otherwise) {
@@ -371,7 +368,8 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     int64_t device = 0, micro = setting_int(e, A_MICRO, 1);
     int n_funcs = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_ARENA && strcmp(s->name, "host") != 0) device = hd_int(&s->attrs, A_BYTES, 0);
+        if (s->kind == SYM_ARENA && strcmp(s->name, "host") != 0)
+            device = hd_int(&s->attrs, A_BYTES, 0);
         else if (s->kind == SYM_ARENA && hd_int(&s->attrs, A_BYTES, 0)) {
             hd_error(e->cx, s->span, "arena @%s: no target has pinned host memory yet", s->name);
             e->failed = true;

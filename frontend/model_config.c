@@ -1,10 +1,8 @@
 // What a program must know of its model, as config @model: name and source, the length of its sequences, the bound of
-// its tokens, the floating-point work of a micro-batch, and a fingerprint of the computation. All of it is derived from
-// @loss; arguments called `vocab` and `seq` may narrow it.
+// its tokens, and the floating-point work of a micro-batch. All of it is derived from @loss; arguments called `vocab`
+// and `seq` may narrow it.
 #include "frontend/sema.h"
 #include "ir/cost.h"
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 // --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of matrix products
 // and of attention (half of it when causal), three times the forward pass; recomputation does not count.
@@ -47,24 +45,6 @@ static int64_t model_arg(const Front *f, const char *name) { // 0: no such integ
     return 0;
 }
 
-// --- identity: two models whose parameters have the same shapes may still differ in a number of heads or in an
-// activation
-
-static const char *fingerprint(const Front *f) {
-    Out text = hd_out(f->cx->arena);
-    for (int i = 0; i < f->func->n_args; i++) hd_printf(&text, "%s\n", hd_type_text(f->cx, f->func->args[i]->type));
-    for (const Op *o = f->func->first; o; o = o->next) {
-        hd_printf(&text, "%s", hd_op_info(o->kind)->mnemonic);
-        for (int i = 0; i < o->n_in; i++) hd_printf(&text, " %d", o->in[i]->id);
-        hd_print_attrs(&o->attrs, &text);
-        for (int i = 0; i < o->n_out; i++)
-            hd_printf(&text, " %d: %s", o->out[i]->id, hd_type_text(f->cx, o->out[i]->type));
-        hd_puts(&text, "\n");
-    }
-    XXH128_hash_t h = XXH3_128bits(text.text, text.n);
-    return hd_sprintf(f->cx->arena, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
-}
-
 void hd_facts_emit(Front *f) {
     Attrs *attrs = &hd_config(f->module, "model")->attrs;
     hd_set_word(f->cx, attrs, A_MODEL, f->model->name);
@@ -75,5 +55,4 @@ void hd_facts_emit(Front *f) {
     const Type *tokens = f->func->n_args ? f->func->args[0]->type : NULL;
     if (tokens && tokens->dtype == TY_I32 && tokens->rank == 2) hd_set_int(f->cx, attrs, A_SEQ, tokens->dim[1]);
     hd_set_int(f->cx, attrs, A_MODEL_FLOPS, model_flops(f->func));
-    hd_set_word(f->cx, attrs, A_FINGERPRINT, fingerprint(f));
 }

@@ -266,6 +266,8 @@ Uses hd_uses(const Func *f, Arena *a);
 
 // --- text
 void hd_print_module(const Module *m, Out *o);
+const char *hd_fingerprint(const Module *m);     // of config @model; NULL: none
+const char *hd_seal(const Module *m, Arena *a);  // hash of what is printed before the seal
 void hd_print_func(const Func *f, Out *o);
 void hd_print_op(const Op *o, Out *out); // one line, no newline; numbers values by Value.id
 void hd_print_attrs(const Attrs *as, Out *o);

@@ -17,6 +17,7 @@ typedef struct {
     jmp_buf line; // recovery point: an error gives up the line
     NameEntry **names; // values of the function being read, by interned name
     Func *f;
+    const char *seal; // NULL: none
     bool broken; // a line of this function was skipped: names that it would have defined are missing
 } Parser;
 enum { NAME_SLOTS = 4096 };
@@ -414,6 +415,11 @@ static bool item(Parser *ps) {
     skip_blanks(ps);
     const char *lo = ps->p, *w = word(ps, "'stage', a symbol or a function");
     if (!strcmp(w, "func") || !strcmp(w, "kernel")) return function(ps, w[0] == 'k');
+    if (!strcmp(w, "seal")) {
+        ps->seal = word(ps, "a hash");
+        end_of_line(ps);
+        return true;
+    }
     if (!strcmp(w, "stage")) {
         const char *name = word(ps, "a stage");
         for (int i = 0; i < N_STAGES; i++)
@@ -430,6 +436,15 @@ static bool item(Parser *ps) {
             return true;
         }
     FAIL(ps, lo, "unexpected '%s'; expected stage, func, kernel, config, param, bucket, buffer, arena or stream", w);
+}
+
+// A module whose text was changed after it was printed computes what only that text says.
+static void check_seal(Parser *ps) {
+    if (!hd_fingerprint(ps->m)) return;
+    const char *seal = hd_seal(ps->m, ps->scratch);
+    if (ps->seal && !strcmp(ps->seal, seal)) return;
+    Symbol *model = hd_symbol_find(ps->m, "model");
+    hd_set_word(ps->cx, &model->attrs, A_FINGERPRINT, hd_sprintf(ps->scratch, "edited %s", seal));
 }
 
 Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
@@ -450,6 +465,7 @@ Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
         else if (!item(ps)) break;
         else skip_line(ps);
     }
+    if (cx->diags.errors == errors) check_seal(ps);
     hd_arena_free(ps->scratch);
     ps->scratch = NULL;
     return cx->diags.errors == errors ? ps->m : NULL;

@@ -136,7 +136,7 @@ void hd_print_func(const Func *f, Out *o) {
     hd_arena_free(scratch);
 }
 
-void hd_print_module(const Module *m, Out *o) {
+static void put_module(const Module *m, Out *o) {
     hd_printf(o, "stage %s\n", hd_stage_text(m->stage));
     for (const Symbol *s = m->symbols; s; s = s->next) {
         hd_printf(o, "%s @%s", hd_symbol_keyword(s->kind), s->name);
@@ -153,4 +153,21 @@ void hd_print_module(const Module *m, Out *o) {
         hd_puts(o, "\n");
     }
     for (const Func *f = m->funcs; f; f = f->next) hd_print_func(f, o);
+}
+
+const char *hd_fingerprint(const Module *m) {
+    const Symbol *model = hd_symbol_find(m, "model");
+    return model && model->kind == SYM_CONFIG ? hd_word(&model->attrs, A_FINGERPRINT, NULL) : NULL;
+}
+
+const char *hd_seal(const Module *m, Arena *a) {
+    Out o = hd_out(a);
+    put_module(m, &o);
+    return hd_hash(a, o.text, o.n);
+}
+
+void hd_print_module(const Module *m, Out *o) {
+    const size_t start = o->n;
+    put_module(m, o);
+    if (hd_fingerprint(m)) hd_printf(o, "seal %s\n", hd_hash(o->arena, o->text + start, o->n - start));
 }

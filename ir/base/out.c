@@ -1,11 +1,13 @@
 // Text sink, exact float printing, whole-file reading and writing.
 #include "ir/base/out.h"
+#define XXH_INLINE_ALL
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 Out hd_out(Arena *a) {
     Out o = {a, hd_alloc(a, 256), 0, 256};
@@ -87,6 +89,11 @@ void hd_put_quoted(Out *o, const char *s) {
         else hd_printf(o, "\\x%02x", c);
     }
     hd_puts(o, "\"");
+}
+
+const char *hd_hash(Arena *a, const char *text, size_t n) {
+    const XXH128_hash_t h = XXH3_128bits(text, n);
+    return hd_sprintf(a, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
 }
 
 int hd_write_file(const char *path, const char *text, size_t n) {

@@ -14,6 +14,7 @@ void hd_put_int(Out *o, int64_t v);          // these two print most of a module
 void hd_put_hex(Out *o, uint64_t v);
 void hd_put_float(Out *o, double v);         // shortest decimal text that reads back as the same double
 void hd_put_quoted(Out *o, const char *s);   // "..." with \" \\ \n \xHH escapes
+const char *hd_hash(Arena *a, const char *text, size_t n); // 32 hexadecimal digits
 int hd_write_file(const char *path, const char *text, size_t n); // 0, or errno: then no part of it is left
 char *hd_read_file(Arena *a, const char *path, size_t *n);       // NULL with errno set; "-" is standard input
 #endif

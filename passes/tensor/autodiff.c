@@ -219,11 +219,31 @@ static bool find_share(const Module *m, double *share) {
     return micro >= 1;
 }
 
+// Two models whose parameters have the same shapes may still differ, in a number of heads or in an activation: the loss
+// that is differentiated tells them apart. Names and lines of its text do not count.
+static void set_fingerprint(Module *m, Func *loss, Arena *a) {
+    Symbol *model = hd_symbol_find(m, "model");
+    if (!model || model->kind != SYM_CONFIG) return;
+    Out text = hd_out(a);
+    hd_renumber(loss);
+    for (int i = 0; i < loss->n_args; i++) hd_printf(&text, "%s\n", hd_type_text(m->cx, loss->args[i]->type));
+    for (const Op *o = loss->first; o; o = o->next) {
+        hd_printf(&text, "%s", hd_op_info(o->kind)->mnemonic);
+        for (int i = 0; i < o->n_in; i++) hd_printf(&text, " %d", o->in[i]->id);
+        hd_print_attrs(&o->attrs, &text);
+        for (int i = 0; i < o->n_out; i++)
+            hd_printf(&text, " %d: %s", o->out[i]->id, hd_type_text(m->cx, o->out[i]->type));
+        hd_puts(&text, "\n");
+    }
+    hd_set_word(m->cx, &model->attrs, A_FINGERPRINT, hd_hash(a, text.text, text.n));
+}
+
 Change hd_pass_autodiff(Module *m, PassCx *cx) {
     Func *loss;
     if (!hd_func_of_kind(m, KIND_LOSS, &loss) || !check_loss(m, loss)) return FAILED;
     double share;
     if (!find_share(m, &share)) return FAILED;
+    set_fingerprint(m, loss, cx->scratch);
     Func *f = hd_func_clone(m, loss, hd_free_name(m, "micro"));
     hd_set_kind(m->cx, &f->attrs, KIND_MICRO);
     loss->name = hd_intern(m->cx, hd_free_name(m, "eval"));

@@ -208,5 +208,11 @@ Change hd_pass_precision(Module *m, PassCx *cx) {
     bool changed = false;
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) changed |= lower_func(m, f, compute, cx->scratch);
+    const char *exact = hd_fingerprint(m);
+    if (changed && exact) { // what is rounded is another model
+        const char *rounded = hd_sprintf(cx->scratch, "%s in %s", exact, word);
+        hd_set_word(m->cx, &hd_config(m, "model")->attrs, A_FINGERPRINT,
+                    hd_hash(cx->scratch, rounded, strlen(rounded)));
+    }
     return changed ? CHANGED : UNCHANGED;
 }

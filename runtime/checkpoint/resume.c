@@ -240,12 +240,18 @@ static const char *only_in(const char *list, const char *other, char *text, size
     return text[0] ? text : "nothing like it";
 }
 
+static bool edited(const char *hash) { return hash && !strncmp(hash, "edited", 6); }
+
 static void tell_other(const StFile *f, const HdProgram *p, const char *model, const char *hash) {
     const char *train = hd_st_meta(f, "train");
     char theirs[400], ours[400];
     if (train && p->train && strcmp(train, p->train) != 0)
         hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate may differ",
                 f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours));
+    else if (edited(hash) || edited(p->model_hash))
+        hd_fail("%s was written by another program: the IR of %s was edited by hand (hash %s; this program: "
+                "%s)",
+                f->path, edited(p->model_hash) ? "this one" : "that one", hash ? hash : "none", p->model_hash);
     else
         hd_fail("%s was written by another model%s (%s, hash %s; this program: %s, hash %s)", f->path,
                 train && p->train ? "" : " or train block", model ? model : "?", hash ? hash : "none", p->model,
