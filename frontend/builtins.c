@@ -1,6 +1,7 @@
 // The functions of the language (builtins.def). Arguments are bound, evaluated and checked by kind here; one short rule
 // per function makes the ops.
 #include "frontend/sema.h"
+#include <stdlib.h>
 
 enum { MAX_FORMALS = 8 };
 typedef struct { // a call: values by formal, BAD where absent
@@ -54,7 +55,7 @@ static const Type *shape_of(Front *f, const Args *a, int k, DType dt) {
     return t;
 }
 
-// --- rules: one for each row of builtins.def
+// --- rules: one for each BUILTIN row of builtins.def
 
 static Val call_linear(Front *f, Args *a) {
     if (type_at(a, 1)->rank != 2) {
@@ -224,20 +225,20 @@ static Val call_size(Front *f, Args *a) {
     return axis_or_last(f, a, 1, type_at(a, 0), &axis) ? hd_val_int(type_at(a, 0)->dim[axis]) : bad;
 }
 
-// Reduces over the given axes; *count is the number of elements that make one result.
-static Val reduce(Front *f, Args *a, OpKind k, int64_t *count) {
+// The axes that argument k names, in order, or all; *count is how many elements they hold.
+static bool axes_of(Front *f, const Args *a, int k, Attrs *attrs, int64_t *count) {
     const Type *t = type_at(a, 0);
     int64_t axes[HD_MAX_RANK];
-    int n = given(a, 1) ? list_size(a->v[1]) : t->rank;
+    int n = given(a, k) ? list_size(a->v[k]) : t->rank;
     unsigned seen = 0;
     *count = 1;
     for (int i = 0; i < n; i++) {
         int64_t axis;
-        if (!axis_of(f, given(a, 1) ? a->nodes[1]->span : a->span, t, given(a, 1) ? list_at(a->v[1], i) : i, &axis))
-            return bad;
+        if (!axis_of(f, given(a, k) ? a->nodes[k]->span : a->span, t, given(a, k) ? list_at(a->v[k], i) : i, &axis))
+            return false;
         if (seen & 1u << axis) {
-            hd_front_error(f, a->nodes[1]->span, "axis %lld is named twice", (long long)axis);
-            return bad;
+            hd_front_error(f, a->nodes[k]->span, "axis %lld is named twice", (long long)axis);
+            return false;
         }
         seen |= 1u << axis;
         *count *= t->dim[axis];
@@ -245,26 +246,18 @@ static Val reduce(Front *f, Args *a, OpKind k, int64_t *count) {
     n = 0;
     for (int i = 0; i < t->rank; i++)
         if (seen & 1u << i) axes[n++] = i;
-    Attrs attrs = {0};
-    hd_set_ints(f->cx, &attrs, A_AXES, n, axes);
-    if (given(a, 2) && a->v[2].i) hd_set_flag(f->cx, &attrs, A_KEEP);
-    return emit(f, a, k, 1, &attrs);
+    hd_set_ints(f->cx, attrs, A_AXES, n, axes);
+    return true;
 }
-
-static Val call_sum(Front *f, Args *a) { return reduce(f, a, OP_SUM, &(int64_t){0}); }
-static Val call_reduce_max(Front *f, Args *a) { return reduce(f, a, OP_REDUCE_MAX, &(int64_t){0}); }
 
 static Val call_mean(Front *f, Args *a) {
+    Attrs attrs = {0};
     int64_t count;
-    Val total = reduce(f, a, OP_SUM, &count);
+    if (!axes_of(f, a, 1, &attrs, &count)) return bad;
+    if (given(a, 2) && a->v[2].i) hd_set_flag(f->cx, &attrs, A_KEEP);
+    Val total = emit(f, a, OP_SUM, 1, &attrs);
     if (total.kind == VAL_BAD) return bad;
     return hd_emit_elementwise(f, a->span, OP_MUL, 2, (Val[]){total, hd_val_float(1.0 / (double)count)});
-}
-
-static Val call_softmax(Front *f, Args *a) {
-    Attrs attrs = {0};
-    if (given(a, 1) && a->v[1].i) hd_set_flag(f->cx, &attrs, A_CAUSAL);
-    return emit(f, a, OP_SOFTMAX, 1, &attrs);
 }
 
 static Val call_attention(Front *f, Args *a) {
@@ -276,27 +269,13 @@ static Val call_attention(Front *f, Args *a) {
     return emit(f, a, OP_ATTENTION, 3, &attrs);
 }
 
-static Val call_rope(Front *f, Args *a) {
-    Attrs attrs = {0};
-    hd_set_int(f->cx, &attrs, A_HEADS, a->v[1].i);
-    hd_set_float(f->cx, &attrs, A_THETA, given(a, 2) ? hd_val_number(a->v[2]) : 10000.0);
-    return emit(f, a, OP_ROPE, 1, &attrs);
-}
-
-static Val norm(Front *f, Args *a, OpKind k, int operands) {
-    Attrs attrs = {0};
-    hd_set_float(f->cx, &attrs, A_EPS, given(a, operands) ? hd_val_number(a->v[operands]) : 1e-5);
-    return emit(f, a, k, operands, &attrs);
-}
-static Val call_layer_norm(Front *f, Args *a) { return norm(f, a, OP_LAYER_NORM, 3); }
-static Val call_rms_norm(Front *f, Args *a) { return norm(f, a, OP_RMS_NORM, 2); }
-static Val call_embedding(Front *f, Args *a) { return emit(f, a, OP_EMBEDDING, 2, NULL); }
-static Val call_cross_entropy(Front *f, Args *a) { return emit(f, a, OP_CROSS_ENTROPY, 2, NULL); }
-
+// rule == NULL: the op of that name
 static const struct Builtin { const char *name, *formals; Val (*rule)(Front *, Args *); } builtins[] = {
 #define BUILTIN(name, formals, doc) {#name, formals, call_##name},
+#define CALL(name, formals, doc) {#name, formals, NULL},
 #include "frontend/builtins.def"
 #undef BUILTIN
+#undef CALL
 };
 enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
@@ -325,17 +304,50 @@ void hd_builtin_names(Front *f, Names *names) {
         if (callable_op((OpKind)k)) hd_push(f->arena, names, hd_op_info((OpKind)k)->mnemonic);
 }
 
-// "t:x l:axes?" -> formals and their kinds.
-static int parse_formals(Front *f, const char *text, Formal *formals, char *kinds) {
+typedef struct { char kind; const char *value; } Kind; // of a formal; its default, or NULL
+
+// "t:x l:axes? f:eps=1e-5" -> formals and their kinds.
+static int parse_formals(Front *f, const char *text, Formal *formals, Kind *kinds) {
     int n = 0;
     for (const char *s = text; *s; n++) {
-        const char *name = strchr(s, ':') + 1, *end = name + strcspn(name, " ");
-        kinds[n] = s[0];
-        formals[n].optional = end[-1] == '?';
-        formals[n].name = hd_strndup(f->arena, name, (size_t)(end - name) - formals[n].optional);
-        s = *end ? end + 1 : end;
+        const char *name = strchr(s, ':') + 1, *end = name + strcspn(name, "?= ");
+        kinds[n] = (Kind){s[0], *end == '=' ? end + 1 : NULL};
+        formals[n] = (Formal){hd_strndup(f->arena, name, (size_t)(end - name)), *end == '?' || *end == '='};
+        s = end + strcspn(end, " ");
+        s += *s == ' ';
     }
     return n;
+}
+
+// The op that has the function's name.
+static Val call_op(Front *f, Args *a, const char *name, int n, const Formal *formals, const Kind *kinds) {
+    OpKind op;
+    Attrs attrs = {0};
+    AttrId id;
+    int operands = 0;
+    int64_t n_axes, axis;
+    if (!hd_op_find(name, &op)) HD_BUG("no op is called %s", name);
+    for (int i = 0; i < n; i++) {
+        if (kinds[i].kind == 't' || kinds[i].kind == 'x') {
+            operands++;
+            continue;
+        }
+        if (!hd_attr_find(formals[i].name, &id)) HD_BUG("no attribute is called %s", formals[i].name);
+        if (id == A_AXES) {
+            if (!axes_of(f, a, i, &attrs, &n_axes)) return bad;
+        } else if (id == A_AXIS) {
+            if (!axis_or_last(f, a, i, type_at(a, 0), &axis)) return bad;
+            hd_set_int(f->cx, &attrs, id, axis);
+        } else if (kinds[i].kind == 'b') {
+            if (given(a, i) && a->v[i].i) hd_set_flag(f->cx, &attrs, id);
+        } else if (kinds[i].kind == 'f') {
+            if (given(a, i)) hd_set_float(f->cx, &attrs, id, hd_val_number(a->v[i]));
+            else if (kinds[i].value) hd_set_float(f->cx, &attrs, id, strtod(kinds[i].value, NULL));
+        } else if (given(a, i)) {
+            hd_set_int(f->cx, &attrs, id, a->v[i].i);
+        }
+    }
+    return emit(f, a, op, operands, &attrs);
 }
 
 static bool is_ints(Val v) {
@@ -416,14 +428,15 @@ Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *cal
     OpKind k;
     if (!b) return hd_op_find(name, &k) ? call_elementwise(f, scope, k, call) : bad;
     Formal formals[MAX_FORMALS];
-    char kinds[MAX_FORMALS];
+    Kind kinds[MAX_FORMALS];
     Args a = {.span = call->span, .scope = scope};
-    int n = parse_formals(f, b->formals, formals, kinds), first = kinds[0] == '.', taken = 0;
+    int n = parse_formals(f, b->formals, formals, kinds), first = kinds[0].kind == '.', taken = 0;
     if (first && !gather(f, scope, call, &a, &taken)) return bad;
     if (!hd_bind(f, call->span, name, n - first, formals + first, call->n - taken, call->kids + taken, a.nodes + first))
         return bad;
     bool ok = true;
     for (int i = first; i < n; i++)
-        if (a.nodes[i]) ok &= eval_arg(f, scope, name, &formals[i], kinds[i], a.nodes[i], &a.v[i]);
-    return ok ? b->rule(f, &a) : bad;
+        if (a.nodes[i]) ok &= eval_arg(f, scope, name, &formals[i], kinds[i].kind, a.nodes[i], &a.v[i]);
+    if (!ok) return bad;
+    return b->rule ? b->rule(f, &a) : call_op(f, &a, name, n, formals, kinds);
 }

@@ -25,7 +25,7 @@ def compile_block(heddlec, name, text):
 
 def functions(root):
     """The names of builtins.def, and of the elementwise ops that are not gradients."""
-    names = re.findall(r"^BUILTIN\((\w+)", (root / "frontend/builtins.def").read_text(), re.M)
+    names = re.findall(r"^(?:BUILTIN|CALL)\((\w+)", (root / "frontend/builtins.def").read_text(), re.M)
     ops = re.findall(r'^ELT\(\w+,\s*"(\w+)"', (root / "ir/ops.def").read_text(), re.M)
     return names + [op for op in ops if not op.endswith("_grad")]
 
