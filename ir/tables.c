@@ -87,10 +87,12 @@ static char letter(const char *list, int n, int i) {
 
 char hd_operand_class(const Op *o, int i) { return letter(ops[o->kind].classes, o->n_in, i); }
 
-char hd_result_class(const Value *v) {
-    const char *results = v->def ? strchr(ops[v->def->kind].classes, '>') : NULL;
-    return results ? letter(results + 1, v->def->n_out, v->index) : 'd';
+char hd_class_of_result(OpKind k, int i) {
+    const char *results = strchr(ops[k].classes, '>');
+    return results ? letter(results + 1, ops[k].n_out, i) : 'd';
 }
+
+char hd_result_class(const Value *v) { return v->def ? hd_class_of_result(v->def->kind, v->index) : 'd'; }
 
 bool hd_op_find(const char *mnemonic, OpKind *k) {
     for (int i = 0; i < N_OPS; i++)

@@ -232,61 +232,38 @@ const char *hd_rule_embedding_grad(Rule *r) {
 }
 
 static const Type *stats(Rule *r, const Type *x) {
-    return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, x->rank - 1, x->dim);
+    const bool keep = hd_has(&r->o->attrs, A_KEEP);
+    Type t = *x;
+    t.dim[x->rank - 1] = 1;
+    return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, x->rank - !keep, t.dim);
 }
 
-static const Type *column(Rule *r, const Type *x) {
-    return hd_type(r->cx, x->dtype == TY_F64 ? TY_F64 : TY_F32, 1, &x->dim[x->rank - 1]);
-}
-
-static const char *row_vector(Rule *r, const Type *x, int operand) {
+static const char *weight(Rule *r, const Type *x, int operand) {
     const Type *w = IN(operand);
-    if (x->rank < 1) WRONG("%s needs at least one axis, not %s", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
     if (w->rank != 1 || w->dim[0] != hd_type_cols(x))
         WRONG("operand %d is %s; the last axis of %s has %lld", operand, TEXT(w), TEXT(x), (long long)hd_type_cols(x));
     if (w->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(w));
-    return floating(r, operand);
-}
-
-static const char *per_row(Rule *r, const Type *x, int operand) {
-    if (IN(operand) != stats(r, x))
-        WRONG("operand %d is %s; %s needs %s", operand, TEXT(IN(operand)), TEXT(x), TEXT(stats(r, x)));
     return NULL;
 }
 
-const char *hd_rule_layer_norm(Rule *r) {
+// An op over the last axis, by the classes of its row: data are like operand 0, weights one number a column, statistics
+// one number a row in f32, column sums f32 as well.
+const char *hd_rule_rows(Rule *r) {
     const Type *x = IN(0);
-    const char *e = row_vector(r, x, 1);
-    if (!e) e = row_vector(r, x, 2);
-    if (!e) e = hd_rule_give(r, x);
-    if (!e) e = hd_rule_give(r, stats(r, x));
-    return e ? e : hd_rule_give(r, stats(r, x));
-}
-
-const char *hd_rule_layer_norm_grad(Rule *r) {
-    const Type *x = IN(1);
-    if (IN(0) != x) WRONG("dy is %s, x is %s", TEXT(IN(0)), TEXT(x));
-    const char *e = row_vector(r, x, 2);
-    if (!e) e = per_row(r, x, 3);
-    if (!e) e = per_row(r, x, 4);
-    if (!e) e = hd_rule_give(r, x);
-    if (!e) e = hd_rule_give(r, column(r, x));
-    return e ? e : hd_rule_give(r, column(r, x));
-}
-
-const char *hd_rule_rms_norm(Rule *r) {
-    const char *e = row_vector(r, IN(0), 1);
-    if (!e) e = hd_rule_give(r, IN(0));
-    return e ? e : hd_rule_give(r, stats(r, IN(0)));
-}
-
-const char *hd_rule_rms_norm_grad(Rule *r) {
-    const Type *x = IN(1);
-    if (IN(0) != x) WRONG("dy is %s, x is %s", TEXT(IN(0)), TEXT(x));
-    const char *e = row_vector(r, x, 2);
-    if (!e) e = per_row(r, x, 3);
-    if (!e) e = hd_rule_give(r, x);
-    return e ? e : hd_rule_give(r, column(r, x));
+    if (x->rank < 1) WRONG("%s needs at least one axis, not %s", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
+    const Type *row = stats(r, x), *column = hd_type(r->cx, row->dtype, 1, &x->dim[x->rank - 1]);
+    const char *e = floating(r, 0);
+    for (int i = 1; i < r->o->n_in && !e; i++) {
+        const char c = hd_operand_class(r->o, i);
+        if (c == 'w') e = weight(r, x, i);
+        else if (c == 's' && IN(i) != row) WRONG("operand %d is %s; %s needs %s", i, TEXT(IN(i)), TEXT(x), TEXT(row));
+        else if (c == 'd' && IN(i) != x) WRONG("operands differ: %s and %s", TEXT(x), TEXT(IN(i)));
+    }
+    for (int i = 0; i < hd_op_info(r->o->kind)->n_out && !e; i++) {
+        const char c = hd_class_of_result(r->o->kind, i);
+        e = hd_rule_give(r, c == 's' ? row : c == 'c' ? column : x);
+    }
+    return e;
 }
 
 const char *hd_rule_softmax(Rule *r) {
@@ -294,12 +271,6 @@ const char *hd_rule_softmax(Rule *r) {
     if (e) return e;
     if (IN(0)->rank < 1 + hd_has(&r->o->attrs, A_CAUSAL)) WRONG("softmax needs more axes than %s has", TEXT(IN(0)));
     return hd_rule_give(r, IN(0));
-}
-
-const char *hd_rule_same(Rule *r) {
-    if (IN(0) != IN(1)) WRONG("operands differ: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
-    const char *e = floating(r, 0);
-    return e ? e : hd_rule_give(r, IN(0));
 }
 
 const char *hd_rule_rope(Rule *r) {
