@@ -150,12 +150,27 @@ static void grad_concat(Autodiff *d, const Op *o, Value *dy) {
     }
 }
 
-static void grad_sum(Autodiff *d, const Op *o, Value *dy) {
+// What the op has reduced, or its gradient, with axes of 1 where the operand has its own.
+static Value *with_axes(Autodiff *d, const Op *o, Value *v) {
     const Attr *axes = hd_attr(&o->attrs, A_AXES);
     Type kept = *A->type;
     for (int i = 0; i < axes->n; i++) kept.dim[axes->ints[i]] = 1;
-    Value *v = reshaped(d, cast(d, dy, A->type->dtype), hd_type(cx_of(d), kept.dtype, kept.rank, kept.dim));
+    return reshaped(d, cast(d, v, A->type->dtype), hd_type(cx_of(d), kept.dtype, kept.rank, kept.dim));
+}
+
+static void grad_sum(Autodiff *d, const Op *o, Value *dy) {
+    Value *v = with_axes(d, o, dy);
     give(d, A, v->type == A->type ? v : hd_build1(&d->b, OP_BROADCAST, v, NULL, NULL, A->type));
+}
+
+// Equal maxima share dy evenly, as those of PyTorch's amax.
+static void grad_reduce_max(Autodiff *d, const Op *o, Value *dy) {
+    Value *largest = two(d, OP_EQ, A, with_axes(d, o, Y));
+    Attrs as = {0};
+    hd_set_attr(cx_of(d), &as, hd_attr(&o->attrs, A_AXES));
+    hd_set_flag(cx_of(d), &as, A_KEEP);
+    Value *count = hd_build1(&d->b, OP_SUM, largest, NULL, &as, NULL);
+    give(d, A, mul(d, largest, two(d, OP_DIV, with_axes(d, o, dy), count)));
 }
 
 static void grad_embedding(Autodiff *d, const Op *o, Value *dy) {

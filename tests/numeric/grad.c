@@ -56,6 +56,18 @@ static const char *const cases[] = {
     "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = const {value = 0} : f32\n"
     "%2 = gt %0, %1 : f32[3,4]\n%3 = const {value = 1} : f32\n%4 = where %2, %0, %3 : f32[3,4]\n"
     "%5 = log %4 : f32[3,4]\n%y = where %2, %5, %0 : f32[3,4]\n",
+    "reduce_max",
+    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = const {value = 0.01} : f32\n"
+    "%2 = iota : f32[24]\n%3 = mul %2, %1 : f32[24]\n%4 = reshape %3 : f32[2,3,4]\n%5 = add %0, %4 : f32[2,3,4]\n"
+    "%y = reduce_max %5 {axes = [0, 2]} : f32[3]\n",
+    "reduce_max",
+    "param @a : f32[5,7]\n---\n%0 = param {param = @a} : f32[5,7]\n%1 = const {value = 0.01} : f32\n"
+    "%2 = iota : f32[7]\n%3 = mul %2, %1 : f32[7]\n%4 = add %0, %3 : f32[5,7]\n"
+    "%y = reduce_max %4 {axes = [1], keep} : f32[5,1]\n",
+    // elements that are always equal share the gradient: their sum moves as the one they are made of
+    "reduce_max",
+    "param @a : f32[5,1]\n---\n%0 = param {param = @a} : f32[5,1]\n%1 = broadcast %0 : f32[5,7]\n"
+    "%y = reduce_max %1 {axes = [1]} : f32[5]\n",
     "matmul",
     "param @a : f32[3,4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = param {param = @b} : "
     "f32[4,5]\n"

@@ -43,7 +43,7 @@ static bool usable(const Graph *g, OpKind k) {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         if (left_out[i] == k) return false;
     const OpInfo *info = hd_op_info(k);
-    return (info->stages & 1u << STAGE_TENSOR) && (!g->differentiable || smooth[k]);
+    return (info->stages & 1u << STAGE_TENSOR) && (!g->differentiable || (smooth[k] && k != OP_REDUCE_MAX));
 }
 
 static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
