@@ -1,5 +1,5 @@
-// heddle-opt: reads a .hir file, runs a textual pipeline over it and prints the result. The tool of every test of a
-// pass. Exit status: 0 done, 1 errors in the input or missing diagnostics, 2 bad usage.
+// heddle-opt: reads a .hir file, runs a textual pipeline over it and prints the result. Every test of a pass uses it.
+// Exit status: 0 done, 1 errors in the input or missing diagnostics, 2 bad usage.
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
 #include "ir/reference.h"
@@ -121,7 +121,7 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
     }
 }
 
-// --pack: false after reporting that the text is no such table, or that the values do not fit.
+// --pack: false after reporting that the text is not such a table, or that the values do not fit.
 static bool pack(const Arguments *args, const char *path, const char *text, Out *out) {
     int64_t height = 0, bound = 0;
     const char *wrong = hd_pack_csv(out->arena, text, args->capacity, (double)args->seconds, out, &height, &bound);
@@ -157,7 +157,7 @@ static int run(const Arguments *args, Arena *a) {
         const char *name = strcmp(path, "-") ? path : "<stdin>";
         good = args->pack ? pack(args, name, text, &out) : process_parts(args, name, text, len, &out);
     }
-    const bool to_file = args->output && strcmp(args->output, "-") != 0; // keeps what it has where the input is wrong
+    const bool to_file = args->output && strcmp(args->output, "-") != 0; // keeps its errors where the input is wrong
     return ((to_file && !good) || hd_args_write(args->output, &out)) && good ? 0 : EXIT_ERRORS;
 }
 

@@ -1,5 +1,5 @@
-// What a pass is: a function from a module to a module. It keeps no state between runs, reads its options from PassCx,
-// allocates what lives on m->cx->arena and what does not on cx->scratch. Order, verification, dumps and timing belong
+// A pass is a function from a module to a module. It keeps no state between runs and reads its options from PassCx.
+// What stays is allocated on m->cx->arena, everything else on cx->scratch. Order, verification, dumps and timing belong
 // to the manager.
 #ifndef PASSES_PASS_H
 #define PASSES_PASS_H
@@ -9,7 +9,7 @@ typedef enum { UNCHANGED, CHANGED, FAILED } Change; // FAILED: errors were repor
 
 struct PassCall;
 typedef struct PassCx {
-    Arena *scratch;              // gone after the pass
+    Arena *scratch;              // freed after the pass
     const struct PassCall *call; // the pass and its options in this run
     struct PassCounter *counters;
 } PassCx;

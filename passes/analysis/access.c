@@ -17,7 +17,7 @@ static void touch_whole(Arena *a, Accesses *list, bool write, const Symbol *b) {
     if (b && b->type) touch_buffer(a, list, write, b, 0, hd_type_bytes(b->type));
 }
 
-// Elements of the buffer `into` from `offset` on are written, and read first when they are accumulated.
+// Elements of the buffer `into` from `offset` on are written; an op that accumulates reads them first.
 static void touch_into(const Op *o, Arena *a, Accesses *list) {
     const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
     if (!b || !b->type) return;

@@ -33,7 +33,7 @@ static BytePos find(const ByteMap *m, int64_t at) {
     return p;
 }
 
-// Two half-full blocks of a full one.
+// Splits a full block into two half-full ones.
 static void split(ByteMap *m, int block) {
     ByteBlock *b = m->blocks.at[block], *upper = HD_NEW(m->arena, ByteBlock);
     upper->n = b->n / 2;

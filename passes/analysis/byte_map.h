@@ -1,6 +1,6 @@
-// What stands where in an arena: a partition of [0, top) into ranges with one cell each, for maps of many thousand
-// ranges of which an access touches few. The ranges stand in blocks of bounded size; finding one costs a binary search,
-// cutting and merging move what is in one block. For maps of a few ranges range_map.h is simpler.
+// The contents of an arena: a partition of [0, top) into ranges with one cell each, for maps of many thousand ranges of
+// which an access touches few. Ranges are kept in blocks of bounded size: finding one is a binary search; cutting and
+// merging move only one block. For maps of a few ranges range_map.h is simpler.
 #ifndef PASSES_ANALYSIS_BYTE_MAP_H
 #define PASSES_ANALYSIS_BYTE_MAP_H
 #include "passes/analysis/range_map.h"
@@ -12,7 +12,8 @@ typedef struct { VEC(ByteBlock *) blocks; int64_t top; Arena *arena; } ByteMap;
 typedef struct { int block, i; } BytePos;
 
 ByteMap hd_bytes(Arena *a, int64_t top, Cell all);
-// Cuts at both ends, so that [lo, hi) is made of whole ranges, and gives the first of them. Needs 0 <= lo < hi <= top.
+// Cuts at both ends, so that [lo, hi) consists of whole ranges, and returns the first of them. Needs 0 <= lo < hi <=
+// top.
 BytePos hd_bytes_cut(ByteMap *m, int64_t lo, int64_t hi);
 // Makes [lo, hi) one range with this cell.
 void hd_bytes_set(ByteMap *m, int64_t lo, int64_t hi, Cell cell);

@@ -1,6 +1,6 @@
-// Happens-before of a plan's function: ops of one stream run in order; a wait goes on when its event's record has been
-// reached. Vector clocks (Fidge, Mattern 1988): for each op, how far every other stream has certainly come when it
-// starts.
+// Happens-before in a function of a plan: ops of one stream run in order; a wait continues when its event has been
+// recorded. Vector clocks (Fidge, Mattern 1988): for each op, how many ops of every other stream have certainly ended
+// when it starts.
 #ifndef PASSES_ANALYSIS_CLOCKS_H
 #define PASSES_ANALYSIS_CLOCKS_H
 #include "ir/ir.h"
@@ -12,7 +12,7 @@ typedef struct {
     const int *place;     // by op id: 1, 2, ... in its stream
     const int *clock;     // [op id * n_streams + stream]: ops of that stream that have ended when the op starts
 } Clocks;
-// Needs dense ids and a stream for every op. Waits for events that no earlier op records add nothing.
+// Needs dense ids and a stream for every op. A wait for an event that no earlier op records adds nothing.
 Clocks hd_clocks(const Func *f, Arena *a);
 // Whether op a has certainly ended before op b starts.
 static inline bool hd_before(const Clocks *c, int a, int b) {

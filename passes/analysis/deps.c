@@ -1,5 +1,5 @@
 // Dependences from reads and writes. Storage with an owner in the function is one cell; buffers are ranges of bytes,
-// since stores and views touch parts. An edge is left out only where another one implies it directly (a writer behind a
+// since stores and views touch parts. An edge is left out only where another edge implies it directly (a writer after a
 // reader of the same cell).
 #include "passes/analysis/deps.h"
 #include "passes/analysis/range_map.h"
@@ -8,7 +8,7 @@ typedef struct {
     Arena *a;
     const Home *homes;
     Cell *cells;         // by value id: the storage of a root
-    RangeMap **maps;     // by symbol id: what stands in a buffer; NULL until the function touches it
+    RangeMap **maps;     // by symbol id: the contents of a buffer; NULL until the function touches it
     int *seen;           // by op id: the op that already depends on it, plus 1
     VEC(int) pred;
     int op;
@@ -45,7 +45,7 @@ static RangeMap *map_of(Walk *w, const Symbol *b) {
     return *m;
 }
 
-// `after`: behind every earlier access, without being one.
+// `after`: follows every earlier access without being one.
 static void follow_cell(Walk *w, const Cell *c) {
     if (!c->readers) depend(w, c->writer);
     for (const Reader *r = c->readers; r; r = r->next) depend(w, r->op);
@@ -59,7 +59,7 @@ static void follow_buffer(Walk *w, const Symbol *b) {
 static void touch_range(Walk *w, const Symbol *b, int64_t lo, int64_t hi, bool write) {
     RangeMap *m = map_of(w, b);
     if (hi > m->top) hi = m->top;
-    if (lo < 0 || lo >= hi) return; // out of the buffer: the verifier of the input says so
+    if (lo < 0 || lo >= hi) return; // outside the buffer: the verifier of the input reports it
     int end, first = hd_ranges_cut(m, lo, hi, &end);
     for (int i = first; i < end; i++) {
         if (write) write_cell(w, &m->v.at[i].cell);

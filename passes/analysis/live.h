@@ -1,5 +1,5 @@
 // What is live when, read from a finished plan: the transient storages of a function and the op during which they take
-// the most.
+// the most bytes.
 #ifndef PASSES_ANALYSIS_LIVE_H
 #define PASSES_ANALYSIS_LIVE_H
 #include "passes/memory/lifetimes.h"
@@ -10,7 +10,7 @@ typedef struct {
     const Op *by;         // the op that makes it, or begins its life; NULL: an argument
     int64_t bytes;        // rounded up to the 256 bytes of a place
     int from,
-        to; // no other storage may have its bytes during ops from .. to: its life, and what happens-before adds to it
+        to; // no other storage may have its bytes during ops from .. to: its lifetime, extended by happens-before
 } LiveItem;
 typedef struct {
     int n;

@@ -1,5 +1,5 @@
-// A map from pointers (symbols, interned names) to small numbers: open addressing, on an arena. What is not in it is
-// -1. Nothing ever walks it, so that no order depends on addresses.
+// A map from pointers (symbols, interned names) to small numbers: open addressing, on an arena. A missing key gives -1.
+// Nothing iterates over it, so no order depends on addresses.
 #ifndef PASSES_ANALYSIS_PTR_MAP_H
 #define PASSES_ANALYSIS_PTR_MAP_H
 #include "ir/base/arena.h"

@@ -1,4 +1,4 @@
-// Ranges of bytes and what stands there. See range_map.h.
+// Ranges of bytes and their contents. See range_map.h.
 #include "passes/analysis/range_map.h"
 
 RangeMap hd_ranges(Arena *a, int64_t top, Cell all) {

@@ -1,5 +1,5 @@
-// What stands where: a partition of [0, top) into ranges with one cell each. Sorted array; cutting costs a binary
-// search and a move, which for the few thousand ranges of a plan is faster than any tree.
+// The contents of a buffer: a partition of [0, top) into ranges with one cell each, as a sorted array. Cutting costs a
+// binary search and a move, which is faster than a tree for the few thousand ranges of a plan.
 #ifndef PASSES_ANALYSIS_RANGE_MAP_H
 #define PASSES_ANALYSIS_RANGE_MAP_H
 #include "ir/base/vec.h"
@@ -7,7 +7,7 @@
 
 typedef struct Reader { int op; struct Reader *next; } Reader;
 typedef struct {
-    int writer;      // op that wrote it last; -1: nobody yet
+    int writer;      // the op that wrote it last; -1: none yet
     int holds;       // what it wrote: a number that only the user of the map understands
     Reader *readers; // since then, latest first
 } Cell;
@@ -15,7 +15,7 @@ typedef struct { int64_t lo; Cell cell; } Range; // up to the next range's lo
 typedef struct { VEC(Range) v; int64_t top; Arena *arena; } RangeMap;
 
 RangeMap hd_ranges(Arena *a, int64_t top, Cell all);
-// Cuts so that [lo, hi) is made of whole ranges: v.at[first] to v.at[end - 1]. Needs 0 <= lo < hi <= top.
+// Cuts so that [lo, hi) consists of whole ranges: v.at[first] to v.at[end - 1]. Needs 0 <= lo < hi <= top.
 int hd_ranges_cut(RangeMap *m, int64_t lo, int64_t hi, int *end);
 // Makes [first, end) one range with this cell.
 void hd_ranges_set(RangeMap *m, int first, int end, Cell cell);

@@ -1,5 +1,5 @@
-// Replaces a value in all its readers through a table of uses: the cost is that of the uses, not of the function. The
-// table keeps describing the old value.
+// Replaces a value in all its readers through a table of uses, at the cost of the uses rather than of the function. The
+// table still describes the old value.
 #ifndef PASSES_ANALYSIS_REDIRECT_H
 #define PASSES_ANALYSIS_REDIRECT_H
 #include "ir/ir.h"

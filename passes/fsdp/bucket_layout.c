@@ -1,9 +1,9 @@
 // Bucket layout. Parameters with weight decay come first, then the others, each kind in declaration order, so that the
-// optimizer needs one boundary and no per-parameter table. Invariants (a verifier may re-check them from the symbols
-// alone): items are disjoint and inside the bucket; every item starts at a multiple of HD_BUCKET_ALIGN; with more than
-// one rank every item also starts at a multiple of its row size and a rank's shard is a multiple of every row size, so
-// that no row is cut. With replicas a shard divides into equal parts of whole 16 bytes, one for each replica to add up;
-// rows do not matter there.
+// optimizer needs one boundary and no table of parameters. Invariants, which can be checked from the symbols alone:
+// items are disjoint and inside the bucket; every item starts at a multiple of HD_BUCKET_ALIGN; with more than one rank
+// every item also starts at a multiple of its row size, and a rank's shard is a multiple of every row size, so that no
+// row is cut. With replicas a shard divides into equal parts of whole 16 bytes, one for each replica to add up; rows
+// may be cut there.
 #include "passes/fsdp/bucket_layout.h"
 #include "ir/base/ints.h"
 
@@ -28,7 +28,8 @@ bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch
         for (int i = 0; i < b->n; i++)
             if (b->items[i].decay == (decay == 1)) sorted[n++] = b->items[i];
     int64_t end = 0, used = 0,
-            grid = lcm(HD_BUCKET_ALIGN, 4 * replicas); // grid: the unit in which ranks own elements; 4 f32 are 16 bytes
+            // grid: ranks own elements in multiples of it; 4 f32 are 16 bytes
+            grid = lcm(HD_BUCKET_ALIGN, 4 * replicas);
     b->decayed = 0;
     for (int i = 0; i < n; i++) {
         BucketItem *item = &sorted[i];

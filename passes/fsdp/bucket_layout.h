@@ -1,4 +1,4 @@
-// The layout of a bucket: where each parameter of a unit lies in the unit's one flat vector, for any number of ranks.
+// The layout of a bucket: where each parameter of a unit is in the unit's one flat vector, for any number of ranks.
 #ifndef PASSES_FSDP_BUCKET_LAYOUT_H
 #define PASSES_FSDP_BUCKET_LAYOUT_H
 #include "ir/ir.h"
@@ -15,11 +15,11 @@ typedef struct {
     int n;
     int64_t ranks, replicas;
     int64_t size, shard; // elements of the whole and of one rank
-    int64_t decayed;     // the elements in front of it belong to parameters with weight decay, or to nobody
-    int64_t padding;     // elements that belong to nobody
+    int64_t decayed;     // the elements before it belong to parameters with weight decay, or are padding
+    int64_t padding;     // padding
 } Bucket;
 
-// Lays out items given in declaration order for `ranks` ranks that share it, in each of `replicas` groups. false when
-// the padded size has no sensible value (row sizes without common factors).
+// Lays out items given in declaration order for `ranks` ranks that share it, in each of `replicas` groups. False when
+// no sensible padded size exists (row sizes without common factors).
 bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch);
 #endif

@@ -1,4 +1,4 @@
-// Buckets and their storage: which parameters share one flat vector, where each lies, and which buffers there are. With
+// Buckets and their storage: which parameters share one flat vector, where each is, and which buffers there are. With
 // two ranks, zero3 and bf16, a unit of 96 elements whose bias is used in f32 as well:
 //
 //   param @b.w : f32[8,8] {unit = b}          bucket @b : f32[64] {unit = b, ranks = 2, shard = 32, ...}
@@ -6,15 +6,15 @@
 //                                             bucket @b.f32 : f32[64] {unit = b, ranks = 2, shard = 32, ...}
 //                                             buffer @b.f32.master, @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
 //
-// Units stand in the order in which they are declared, the root (what no unit owns) last. What a buffer holds, all
-// elements or this rank's shard, follows from the strategy alone:
+// Units are in the order of their declaration, the root (what no unit owns) last. The strategy alone decides whether a
+// buffer holds all elements or this rank's shard:
 //              master, m, v, compute weights    all weights, @b.next                 gradient
 //   none       whole                            -                                    whole
 //   zero1      shard                            of every bucket                      shard; whole if accumulate > 1
 //   zero2      shard                            of every bucket                      shard
 //   zero3      shard                            of those that a step reads first     shard
-// Weights used in f32 need no compute weights beside the master weights. The optimizer writes master and compute
-// weights; @b.next is gathered from them, by the same step or by the one after it (windows.c).
+// Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
+// weights; @b.next is gathered from them, by the same step or by the next one (windows.c).
 #include "passes/fsdp/fsdp.h"
 #include <string.h>
 
@@ -42,9 +42,8 @@ static Symbol *add_symbol(Fsdp *s, SymbolKind kind, const char *name, DType d, i
     return y;
 }
 
-// --- which parameters share a bucket
-// Parameters that something reads in another dtype than the compute dtype, by symbol. One rank has both kinds of
-// weights in one bucket; what is gathered is gathered in one dtype.
+// --- which parameters share a bucket Parameters that are read in another dtype than the compute dtype, by symbol. On
+// one rank both kinds share a bucket; gathered weights must have one dtype.
 static PtrMap wide_params(Fsdp *s) {
     PtrMap wide = {0};
     for (Func *f = s->m->funcs; f && s->compute != TY_F32 && s->ranks > 1; f = f->next) {
@@ -66,7 +65,7 @@ static int unit_number(Fsdp *s, const char *name) {
     return u;
 }
 
-// The bucket of a unit for one kind of parameters; made when it is the first of them.
+// The bucket of a unit for one kind of parameters; made for the first of them.
 static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_unit, const Symbol *p) {
     int i = hd_ptr_get(of_unit, unit);
     if (i < 0) {
@@ -197,7 +196,7 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
     return y;
 }
 
-// --- names that the runtime and the plan count on
+// --- names that the runtime and the plan rely on
 static const struct { const char *name, *on; Axes over; } comms[N_COMMS] = {
     [COMM_GATHER] = {"comm.gather", "gather", HD_SPLIT_AXES},
     [COMM_REDUCE] = {"comm.reduce", "reduce", HD_SPLIT_AXES},

@@ -1,17 +1,17 @@
-// fsdp: parameters become storage, and a program of one device becomes what one rank of a mesh does. Every
-// unit gets a bucket (buckets.c); reads of parameters become views, of storage that is always there or of what is
-// gathered (windows.c); gradients become stores and reductions (gradients.c); and the functions of a step come out,
-// with the optimizer (update.c):
+// fsdp: parameters become storage, and a program of one device becomes the program of one rank of a mesh. Every unit
+// gets a bucket (buckets.c). Reads of parameters become views of storage that is always there or of gathered weights
+// (windows.c). Gradients become stores and reductions (gradients.c). The functions of a step are made, with the
+// optimizer (update.c):
 //
 //   %w = param {param = @head.w} : f32[256,64]          %w = view {buffer = @root.compute, offset = 0} : bf16[256,64]
 //   %c = cast %w {out = bf16}                     ->
 //   grad %dw {param = @head.w}                          store %dw {into = @root.grad, offset = 0}  (first contribution)
 //
 // @micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones between), @micro_last.
-// Where a step starts, the first contribution to a parameter overwrites; every other one accumulates in program order.
-// @eval stores its loss where they do. The result of a step does not depend on the strategy, bit for bit: every element
-// is owned by the rank that the layout names, every sum over ranks is a reduce_scatter, and gradients of micro-batches
-// add up in their order.
+// At the start of a step the first contribution to a parameter overwrites; every other one accumulates in program
+// order. @eval stores its loss where they do. The result of a step does not depend on the strategy, bit for bit: the
+// layout says which rank owns an element, every sum over ranks is a reduce_scatter, and gradients of micro-batches are
+// added in their order.
 #include "passes/fsdp/fsdp.h"
 #include "passes/settings.h"
 #include <string.h>
@@ -46,8 +46,7 @@ Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, c
     return hd_build1(b, OP_VIEW, NULL, NULL, &as, hd_type_with(s->m->cx, buffer->type->dtype, shape));
 }
 
-// --- the functions of a step
-// Notes at which op of the step each bucket is used first.
+// --- the functions of a step Records the op of the step that uses each bucket first.
 static void find_first_uses(Fsdp *s, const Func *f) {
     for (int i = 0; i < s->buckets.n; i++) s->buckets.at[i].used = INT32_MAX;
     int at = 0;

@@ -1,6 +1,5 @@
-// What the files of the pass `fsdp` share. buckets: layout and symbols; windows: where weights are gathered and read;
-// grads: where gradients are written and reduced; update: loss, norm and optimizer. The order of the calls stands in
-// fsdp.c.
+// Shared by the files of the pass `fsdp`. buckets: layout and symbols; windows: where weights are gathered and read;
+// gradients: where gradients are written and reduced; update: loss, norm and optimizer. fsdp.c calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
 #include "ir/mesh.h"
@@ -13,23 +12,22 @@ typedef enum {
     FSDP_ZERO1,
     FSDP_ZERO2,
     FSDP_ZERO3
-} Strategy; // how much is sharded: each shards what those before do
+} Strategy; // what is sharded: each strategy shards what the ones before it do, and more
 typedef enum { COMM_GATHER, COMM_REDUCE, COMM_OUTER, COMM_WORLD, N_COMMS } Comm;
 
-// The parameters of one unit that are used in one dtype. Elements: layout.size in all, layout.shard of them on each
-// rank.
+// The parameters of one unit that are used in one dtype. Elements: layout.size in all, layout.shard on each rank.
 typedef struct {
     const char *unit_name, *name;
     int unit;      // units are numbered in the order of their first parameter
     DType weights; // what its parameters are used as
     Loc loc;       // for the ops that move it as a whole
-    int used;      // by the op of @micro at this position first
+    int used;      // first used by the op of @micro at this position
     Bucket layout;
     VEC(BucketItem) items;
     Symbol *bucket, *master, *compute, *grad, *moment1, *moment2; // compute: NULL where the master weights serve
     Symbol *next; // all of the weights, kept from step to step; NULL: none
-    bool early;   // a step fills `next` behind its optimizer, for the one after it; else whoever reads it does
-    Symbol *gradient; // in the function at hand: what ops write gradients to, and
+    bool early;   // a step fills `next` after its optimizer, for the next step; else the function that reads it does
+    Symbol *gradient; // in the present function: where ops write gradients, and
     Symbol *reduced;  // where this rank's part of the sum over ranks is
 } FsdpBucket;
 
@@ -43,14 +41,14 @@ typedef struct {
     int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
     int64_t micro, prefetch, live_grads;
     VEC(FsdpBucket) buckets;
-    VEC(int) reduced; // buckets in the order in which the function at hand reduces their gradients
+    VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units;
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
     Symbol *loss, *norm, *step, *comms[N_COMMS]; // @state.*; comms: NULL until something uses them
 } Fsdp;
 
-// A function of a step: whether it is the first and the last of its step. @eval is both, and alone: it cannot know what
-// ran before it.
+// A function of a step: whether it is the first and the last of its step. @eval is both: it cannot know what ran before
+// it.
 typedef struct { Func *f; bool first, last, alone; } StepFunc;
 
 // --- buckets
@@ -76,7 +74,7 @@ Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, c
 // --- passes over one function
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
-void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches in what the loss is the mean of
+void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of
 void hd_fsdp_update(
     Fsdp *s, Func *last); // last: the function that ends a step, where several ranks update; one rank has @update
 #endif

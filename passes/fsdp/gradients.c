@@ -1,10 +1,11 @@
-// Where gradients are written and reduced. `grad` ops become stores, each at its place. Where gradients add up locally
-// (one rank, none, zero1 with several micro-batches) they go to the persistent buffer: a step's first contribution
-// overwrites, every other adds.
+// Where gradients are written and reduced. `grad` ops become stores, each at its place. Where gradients add up on one
+// rank (one rank, none, zero1 with several micro-batches) they go to the persistent buffer: a step's first contribution
+// overwrites, every other one adds.
 //
 //   grad %dw {param = @b.w}                   ->   store %dw {into = @b.grad, offset = 0}
 //
-// Else a micro-batch writes all of a unit's gradient into a transient buffer, which is reduced behind the last write:
+// Otherwise a micro-batch writes all of a unit's gradient into a transient buffer, which is reduced after the last
+// write:
 //
 //   %dw = matmul ...                               %dw = matmul ...
 //   grad %dw {param = @b.w}                   ->   begin {buffer = @micro.b.gradient, after = [...]}
@@ -13,18 +14,19 @@
 //                                                  store %dw {into = @micro.b.gradient, offset = 0}
 //                                                  reduce_scatter {buffer = @micro.b.gradient, into = @b.grad, ...}
 //
-// in micro-batches behind the first into staging, from where the reduce stream adds it to @b.grad. All sums over ranks
-// are reduce_scatter, whose order is known: what a strategy gathers afterwards was added by the same op as in every
-// other one. Replicas add up their shards once, behind the last micro-batch, in the same way.
+// In every micro-batch but the first the sum goes into staging, and the reduce stream adds it to @b.grad. All sums over
+// ranks are reduce_scatter, whose order is known, so every strategy adds in the same order. Replicas add up their
+// shards once, after the last micro-batch, in the same way.
 //
-// live_grads = k: a buffer begins only when all but k - 1 of those whose reduction was issued before are reduced. A
-// buffer that is still being written, like that of a root whose embedding is tied to its head, does not count.
+// live_grads = k: a buffer begins only when all but k - 1 of the gradients whose reduction was issued before are
+// reduced. A buffer that is still being written, like that of a root whose embedding is tied to its head, does not
+// count.
 #include "passes/fsdp/fsdp.h"
 #include <stdlib.h>
 
 typedef struct { int64_t lo, hi; } Range;
 
-typedef struct { // of a bucket, in the function at hand
+typedef struct { // of a bucket, in the present function
     Op *first, *last; // stores
     VEC(Range) covered; // by first contributions
 } Written;
@@ -35,7 +37,7 @@ typedef struct {
     bool whole;       // stores go to the persistent buffer
     Written *written; // by bucket
     VEC(Op *) stores; // in program order,
-    VEC(int) bucket;  // and whose
+    VEC(int) bucket;  // and of which bucket
     VEC(int) issued;  // buckets whose reductions were issued, in this order,
     int drained;      // and how many of them some buffer has waited for
 } Grads;
@@ -104,7 +106,7 @@ static void zero_gaps(Grads *g, Builder *at, const FsdpBucket *b, Written *w) {
     zero_range(g, at, b->gradient, end, b->layout.size);
 }
 
-// The buffers that must be reduced before one more begins: the oldest ones.
+// The buffers that must be reduced before another one begins: the oldest ones.
 static int drain(Grads *g, const char **names) {
     int n = 0;
     for (; g->issued.n - g->drained >= g->s->live_grads; g->drained++)
@@ -144,7 +146,7 @@ static void add_to_shard(Grads *g, Builder *at, const FsdpBucket *b, const Symbo
     hd_set_word(g->s->m->cx, &at->before->prev->attrs, A_ON, hd_intern(g->s->m->cx, "reduce"));
 }
 
-// Behind the last write to a bucket's gradient. `reduced` is where the sum of the step ends up, in its last function.
+// Called after the last write to a bucket's gradient. `reduced` is where the step's sum ends up, in its last function.
 static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
     Fsdp *s = g->s;
     b->reduced = b->grad;
@@ -177,7 +179,7 @@ static void reduce_all(Grads *g) {
     }
     Op *end = hd_return(g->f.f);
     for (int i = 0; i < s->buckets.n;
-         i++) { // without a gradient, in a function that somebody wrote by hand: zeros everywhere
+         i++) { // no gradient, in a function written by hand: zeros everywhere
         FsdpBucket *b = &s->buckets.at[i];
         if (g->written[i].last) continue;
         Builder at = {.f = g->f.f, .before = end, .loc = b->loc, .span = end->span, .bwd = true};

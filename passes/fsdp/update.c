@@ -6,8 +6,8 @@
 //     %1 = step_scalars %0 {...};  adamw %1 {master_weights = @b.master, ...};  adamw %1 {...}
 //   }
 //
-// With several ranks these ops stand behind the last micro-batch, so that the optimizer of a unit runs while the next
-// unit is reduced or gathered. Every rank adds up the squares of its shards; the sums of all are gathered and added in
+// With several ranks these ops follow the last micro-batch, so that the optimizer of a unit runs while the next unit is
+// reduced or gathered. Every rank adds up the squares of its shards; the sums of all ranks are gathered and added in
 // the order of ranks:
 //
 //   %0 = square_sums {buffers = [@b.grad, @root.grad]} : f64[2];  store %0 {into = @micro_only.norm.part, offset = 0}
@@ -15,17 +15,17 @@
 //   %1 = view {buffer = @micro_only.norm.parts, offset = 0} : f64[4];  %2 = root_sum %1
 //
 // With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of
-// reductions; else units are updated in the order in which the forward pass uses them. AdamW writes the compute weights
-// of what it updates. Where these are shards, those of the units that the next step starts with are gathered behind it,
-// while others are updated; the next step gathers the rest while it computes (windows.c):
+// reductions. Otherwise units are updated in the order in which the forward pass uses them. AdamW also writes the
+// compute weights of its elements. Where these are shards, the units that the next step starts with are gathered right
+// after it, while others are updated; the next step gathers the rest while it computes (windows.c):
 //
-//   adamw %1 {weights = @root.compute, ...};  all_gather {buffer = @root.compute, into = @root.next, comm =
-//   @comm.gather} adamw %1 {weights = @b.compute, ...}
+//   adamw %1 {weights = @root.compute, ...}
+//   all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
+//   adamw %1 {weights = @b.compute, ...}
 #include "passes/fsdp/fsdp.h"
 #include <stdlib.h>
 
-// --- the loss
-// What several ranks have in one number each, as its mean.
+// --- the loss The mean of a number that each rank has.
 static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Func *f) {
     Ctx *cx = s->m->cx;
     Symbol *parts = hd_fsdp_transient(s, f, NULL, "loss.parts", "staging", TY_F32, s->ranks);

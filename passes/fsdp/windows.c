@@ -3,28 +3,29 @@
 //   %w = param {param = @b.w} : f32[8,8]           %c = view {buffer = @b.compute, offset = 0} : bf16[8,8]
 //   %c = cast %w {out = bf16}                 ->
 //
-// Else they are gathered. In zero3 for a while, the window, into a transient buffer of their own. The uses of a unit's
-// weights in program order (forward, backward, recomputed ops where they stand) fall into windows: a new one starts
-// where two other units were used in between, unless it would be gathered as soon as the one before ends (below). So
-// the last block is gathered once for both directions, a tied root once for the embedding and once around the head:
+// Otherwise they are gathered. In zero3 a unit's weights are gathered into a transient buffer for a part of the
+// function, a window. The uses of a unit's weights, in program order, are divided into windows: forward, backward, and
+// recomputed ops where they are placed. A new window starts after uses of two other units, unless it would be gathered
+// as soon as the previous one ends (below). So the last block is gathered once for both directions, and a tied root
+// once for the embedding and once around the head:
 //
 //   all_gather {buffer = @b.compute, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
 //   %c = view {buffer = @micro.b.full0, offset = 0} : bf16[8,8]          (directly before its first use in the window)
 //
-// prefetch = k: uses of one unit without another in between are a run. A window is gathered k runs before the run that
-// it begins with: behind the last use of the run before that one, and only when this use has ended. In a plain sequence
-// of windows that is the end of window j-k-1; around the head of a model the last block's window is open, and each of
-// its two runs counts.
+// prefetch = k: a run is a series of uses of one unit without a use of another in between. A window is gathered k runs
+// before its first run: after the last use of the run before that one, and only when this use has ended. In a plain
+// sequence of windows that is the end of window j-k-1. Around the head of a model the last block's window is open, and
+// each of its two runs counts.
 //
-// The windows that have no such run before them would be gathered where a step starts, and nothing could run meanwhile.
-// Where anything is prefetched the step before does it, behind its optimizer (update.c), into a buffer that persists,
-// @b.next. What gives the first step its weights, the runtime, fills it too.
+// Windows without such an earlier run would be gathered where a step starts, when nothing else could run. With prefetch
+// > 0 the previous step gathers them, after its optimizer (update.c), into a buffer that persists, @b.next. The runtime
+// fills it before the first step.
 //
-// zero1 and zero2 keep all weights: a unit has one window, which never closes, and @b.next is what all functions read.
-// The step before fills those that a step uses in its first prefetch + 1 runs. All others a step gathers where it
-// starts, in the order of their first uses, so that the gather stream runs ahead of the forward pass and each unit
-// waits for its own weights alone; they take no memory, so none has to wait for a window to end. The step's other
-// micro-batches find them. @eval, which cannot know whether a step came before, gathers those others again:
+// zero1 and zero2 keep all weights: a unit has one window, which never closes, and all functions read @b.next. The
+// previous step fills the units that a step uses in its first prefetch + 1 runs. A step gathers all others at its
+// start, in the order of their first uses, so that the gather stream runs ahead of the forward pass and each unit waits
+// only for its own weights. They take no memory, so none has to wait for the end of a window. The step's other
+// micro-batches find them gathered. @eval cannot know whether a step came before it, so it gathers those others again:
 //
 //   all_gather {buffer = @b.compute, into = @b.next, comm = @comm.gather}
 //   all_gather {buffer = @c.compute, into = @c.next, comm = @comm.gather}
@@ -48,7 +49,7 @@ typedef struct {
     int64_t offset;
     Value *made;
     int window;
-} Weight; // made: what stands for it in that window
+} Weight; // made: its replacement in that window
 typedef struct { Op *op; int operand, window; } Use;
 typedef struct { Op *last; int window; } Run;
 
@@ -56,7 +57,7 @@ typedef struct {
     Fsdp *s;
     Func *f;
     int n_values;
-    Weight *weights;     // by value id; bucket: NULL for what is no weight
+    Weight *weights;     // by value id; bucket: NULL for a value that is not a weight
     VEC(Window) windows; // in the order of their first uses
     VEC(Use) uses;
     VEC(Run) runs;
@@ -68,7 +69,7 @@ typedef struct {
     bool kept;           // windows never close: weights are gathered into what persists
 } Windows;
 
-// A cast of a parameter to the dtype that its weights are stored in: the cast is in the storage.
+// A cast of a parameter to the dtype in which its weights are stored: the storage replaces the cast.
 static bool is_stored_cast(const FsdpBucket *b, const Op *o) {
     return o->kind == OP_CAST && b->weights != TY_F32 && o->out[0]->type->dtype == b->weights;
 }
@@ -129,7 +130,7 @@ static void use(Windows *x, Op *o, int operand, FsdpBucket *b) {
     hd_push(x->s->cx->scratch, &x->uses, found);
 }
 
-// What a param op gives, as another shape or as it is stored: no use yet.
+// The result of a param op, reshaped or cast to its stored dtype: not a use yet.
 static bool is_still_weight(const FsdpBucket *b, const Op *o) {
     return hd_op_is(o, TRAIT_ALIAS) || (o->in[0]->def->kind == OP_PARAM && is_stored_cast(b, o));
 }
@@ -170,8 +171,8 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
     }
 }
 
-// What the step before has gathered. A bucket's second window, where even that would be gathered at the start, gets its
-// own.
+// Weights gathered by the previous step. A bucket's second window, even if it would be gathered at the start, gets a
+// buffer of its own.
 static void gathered_before(Windows *x, Window *w) {
     for (int i = 0; i < w->n; i++) {
         if (w->bucket[i]->early) continue;
@@ -180,7 +181,7 @@ static void gathered_before(Windows *x, Window *w) {
     }
 }
 
-// What is kept: gathered where a step starts, unless the step before has done it.
+// Weights that are kept: gathered where a step starts, unless the previous step has done it.
 static void gather_kept(Windows *x, Builder *b, Window *w) {
     for (int i = 0; i < w->n; i++) {
         FsdpBucket *k = w->bucket[i];
@@ -193,7 +194,7 @@ static void gather_kept(Windows *x, Builder *b, Window *w) {
 
 static void place_gathers(Windows *x) {
     Op *start = x->f->first;
-    Op **behind = HD_NEWN(x->s->cx->scratch, Op *, x->runs.n + 1); // what stood behind each run's last use
+    Op **behind = HD_NEWN(x->s->cx->scratch, Op *, x->runs.n + 1); // the op before each run's last use
     for (int i = 0; i < x->runs.n; i++) behind[i] = x->runs.at[i].last->next;
     for (int j = 0; j < x->windows.n; j++) {
         Window *w = &x->windows.at[j];
@@ -209,7 +210,7 @@ static void place_gathers(Windows *x) {
     }
 }
 
-// What stands for a weight in a window, made before `at` when nobody has asked for it yet.
+// The replacement of a weight in a window, made before `at` when it is first asked for.
 static Value *weight_in(Windows *x, int window, Value *v, Op *at) {
     Weight *k = &x->weights[v->id];
     if (k->window == window) return k->made;
@@ -242,7 +243,7 @@ static void gather_weights(Fsdp *s, StepFunc step) {
         Use *u = &x.uses.at[i];
         u->op->in[u->operand] = weight_in(&x, u->window, u->op->in[u->operand], u->op);
     }
-    for (Op *o = f->last, *prev; o; o = prev) { // what the views replace: nobody reads it any more
+    for (Op *o = f->last, *prev; o; o = prev) { // replaced by the views: nothing reads it any more
         prev = o->prev;
         if (o->n_out && o->out[0]->id < x.n_values && o->out[0]->def == o && x.weights[o->out[0]->id].bucket)
             hd_erase(o);

@@ -1,15 +1,14 @@
-// Biases of matrix products. Either every reader of a sum product + bias is row work and adds for itself, so that only
-// the product is ever stored, or the sum is the product's epilogue:
+// Biases of matrix products. Either every reader of a sum product + bias is row work and does the addition itself, so
+// that only the product is stored, or the sum is the product's epilogue:
 //
 //   %s = add %p, %b                %s1 = add %p, %b
 //   %h = gelu %s            ->     %h = gelu %s1
 //   %d = mul %s, %g                %s2 = add %p, %b
 //                                  %d = mul %s2, %g
 //
-// The two round differently, so the choice is one for all sums with the same bias, and does not ask where the bias is
-// stored: a recomputed sum, and one under another schedule, have the bits of the first one. A bias that was gathered
-// for a while is read from the window that is open where its reader stands; a reader outside of all windows reads the
-// sum that was stored.
+// The two round differently, so one choice is made for all sums with the same bias, wherever the bias is stored: a
+// recomputed sum, or one under another schedule, has the bits of the first one. A reader takes a gathered bias from the
+// window that is open at that reader; a reader outside of all windows reads the stored sum.
 #include "passes/fuse/fuse.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/analysis/ptr_map.h"
@@ -31,7 +30,7 @@ static bool readers_can_add(const Value *sum, const Uses *uses) {
 typedef struct {
     int bucket, value;
     int64_t offset;
-} Stored; // a bias: a part of some bucket, whichever buffer has it now
+} Stored; // a bias: a part of some bucket, in whichever buffer
 
 static int by_place(const void *a, const void *b) {
     const Stored *x = a, *y = b;
@@ -40,7 +39,7 @@ static int by_place(const void *a, const void *b) {
     return x->value - y->value;
 }
 
-// A number for what a view is a part of: the bucket, or the buffer when it is of no bucket.
+// A number for the storage that a view is part of: the bucket, or the buffer when it has no bucket.
 static int owner_of(const Module *m, const Op *view, PtrMap *numbers, Arena *a) {
     const char *name = hd_word(&view->attrs, A_BUFFER, "");
     const Symbol *buffer = hd_symbol_find(m, name);
@@ -115,7 +114,7 @@ static Gathered find_gathered(const Func *f, Arena *a) {
     return g;
 }
 
-// Where `bias` is at op `u`: itself, a view of the window that is open there, or NULL: in no window.
+// The bias at op `u`: itself, a view of the window that is open there, or NULL: in no window.
 static Value *bias_at(const Gathered *g, Value *bias, Op *u) {
     const Op *view = hd_fuse_base(bias)->def;
     int own = view && view->kind == OP_VIEW ? hd_ptr_get(&g->buffers, hd_word(&view->attrs, A_BUFFER, "")) : -1;
@@ -134,7 +133,7 @@ static Value *bias_at(const Gathered *g, Value *bias, Op *u) {
     return hd_build1(&b, OP_VIEW, NULL, NULL, &as, bias->type);
 }
 
-// --- one addition for each reader; those of one kernel are one again there
+// --- one addition for each reader; readers in one kernel share one again
 static void add_for_each_reader(const Gathered *g, const Uses *uses, Op *add, int product) {
     Ctx *cx = g->m->cx;
     int id = add->out[0]->id;
@@ -157,7 +156,7 @@ static void add_for_each_reader(const Gathered *g, const Uses *uses, Op *add, in
 void hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a) {
     const bool *epilogue = hd_fuse_epilogue_biases(f, uses, a);
     Gathered g = find_gathered(f, a);
-    VEC(Op *) adds = {0}; // without those that are made here
+    VEC(Op *) adds = {0}; // without those made here
     for (Op *o = f->first; o; o = o->next)
         if (o->kind == OP_ADD) hd_push(a, &adds, o);
     for (int i = 0; i < adds.n; i++) {

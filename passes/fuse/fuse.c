@@ -7,10 +7,10 @@
 //   %y, %m, %r = layer_norm %h, ..         %h, %y, %m, %r = launch %p, %b, %x, .. {kernel = @k0}
 //
 // A kernel of kind rows runs over R rows of C columns. Its values are full [.., C], periodic [T, C] (row r reads row r
-// % T), one number a column [C], one number a row ([.., 1], or the last axis dropped), or scalar. Sums over rows
+// % T), one number per column [C], one number per row ([.., 1], or the last axis dropped), or scalar. Sums over rows
 // (sum_to [C], the weight gradients of norms) are results only. Every op of a kernel gives the value that it would give
-// outside: a value of 16 bits that the same kernel reads again is rounded first (`cast`), so what is fused with what
-// never changes a bit of the result.
+// outside: a 16-bit value that the same kernel reads again is rounded first (`cast`), so fusion never changes a bit of
+// the result.
 #include "passes/fuse/fuse.h"
 
 Change hd_pass_fuse(Module *m, PassCx *cx) {

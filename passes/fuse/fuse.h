@@ -1,15 +1,16 @@
-// What the files of the pass `fuse` share. prepare: the forms that grouping counts on, biases among them; storage: what
-// may not move past what; groups: which ops make one kernel, and where it stands; emit: kernel functions and launches.
+// Shared by the files of the pass `fuse`. prepare: the forms that grouping relies on, biases among them; storage: which
+// ops may not move past which; groups: which ops make one kernel, and its position; kernels: kernel functions and
+// launches.
 #ifndef PASSES_FUSE_FUSE_H
 #define PASSES_FUSE_FUSE_H
 #include "passes/pass.h"
 #include "passes/fuse/row_space.h"
 
-typedef struct { int after, before; } Bounds; // ids of ops that a kernel stands behind and in front of
+typedef struct { int after, before; } Bounds; // ids of the ops that a kernel must follow and precede
 
 typedef struct {
     RowSpace space;
-    double pos;      // where the kernel stands in the new order of the function
+    double pos;      // the kernel's position in the new order of the function
     VEC(Op *) ops;   // in program order
     bool gone;       // merged into another group
     Bounds bounds;   // by the storage that it reads
@@ -44,7 +45,7 @@ static inline Value *hd_fuse_base(Value *v) {
     while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
     return v;
 }
-// Values that are there whenever they are wanted.
+// Values that are available wherever they are wanted.
 static inline bool hd_fuse_is_source(const Value *v) {
     return !v->def || v->def->kind == OP_CONST || v->def->kind == OP_VIEW;
 }

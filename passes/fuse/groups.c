@@ -1,11 +1,11 @@
 // Which ops make one kernel. Greedy, in program order: each op joins the group that saves most bytes moved, among the
 // producers of its operands and, from the second sweep on, the earlier readers of its large operands (a horizontal
-// merge). A kernel stands at the position of its first or of its last op; both keep the list of kernels and other ops a
+// merge). A kernel takes the position of its first or of its last op. Both keep the list of kernels and other ops a
 // valid order, so no search for cycles is needed:
-//   late (at the last):   nobody between reads what the first part makes;
-//   early (at the first): nothing between makes what the last part reads, or it can be moved up in front.
-// A merge must not make the values that live across the ops in between larger than before (but for a fraction of what
-// it saves): memory is worth more than one read.
+//   late (at the last):   no op in between reads a result of the first part;
+//   early (at the first): no op in between makes an operand of the last part, or that op can move before the kernel.
+// A merge must not make the values that live across the ops in between larger than before (except for a fraction of
+// what it saves): memory is worth more than one read.
 #include "passes/fuse/fuse.h"
 #include "passes/fuse/gemm_bias.h"
 
@@ -35,7 +35,7 @@ static bool in_either(const Fusion *s, const Op *o, int a, int b) {
     return o && s->group[o->id] >= 0 && (s->group[o->id] == a || s->group[o->id] == b);
 }
 
-// Values that the groups read and do not make (by base, without constants).
+// Values that the groups read but do not make (by base, without constants).
 static void inputs_of(Fusion *s, int g, int also, Values *v) {
     const Group *k = &s->groups.at[g];
     for (int i = 0; i < k->ops.n; i++)
@@ -46,7 +46,8 @@ static void inputs_of(Fusion *s, int g, int also, Values *v) {
         }
 }
 
-typedef struct { bool outside, before, after; } Readers; // of a value, but for groups a and b: any, before q, from q on
+// of a value, other than groups a and b: any, before q, from q on
+typedef struct { bool outside, before, after; } Readers;
 
 static void readers_of(const Fusion *s, const Value *v, int a, int b, double q, Readers *r) {
     for (int i = 0; i < s->uses.count[v->id]; i++) {
@@ -85,13 +86,13 @@ static bool same_class(const Value *a, const Value *b, RowSpace s) {
 }
 
 // Where a batch has as many rows as columns, [rows] read by a pointwise op means columns: then it must come from
-// outside.
+// outside the kernel.
 static bool reads_as_stat(const Op *o, int i, const Value *base, RowSpace s) {
     if (hd_result_class(base) != 's' || hd_operand_class(o, i) == 's' || s.rows == 1 || s.cols == 1) return true;
     return hd_row_class(o->in[i]->type, s) == ROW_STAT && hd_row_class(base->type, s) == ROW_STAT;
 }
 
-// What one part reads of the other must be readable inside a kernel.
+// A value that one part makes and the other reads must be readable inside a kernel.
 static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSpace space) {
     for (int i = 0; i < reader->ops.n; i++)
         for (int j = 0; j < reader->ops.at[i]->n_in; j++) {
@@ -124,7 +125,7 @@ static int64_t outputs_bytes(Fusion *s, int g, int a, int b, int *count) {
     return n;
 }
 
-// Bytes that a merge does not move any more: operands read once instead of twice, values that nobody else reads.
+// Bytes that a merge saves: operands read once instead of twice, values that nothing else reads.
 static int64_t bytes_saved(Fusion *s, int a, int b, const Values *in_a, const Values *in_b) {
     int64_t n = 0;
     for (int i = 0; i < in_b->n; i++) {
@@ -137,7 +138,7 @@ static int64_t bytes_saved(Fusion *s, int a, int b, const Values *in_a, const Va
     return n + outputs_bytes(s, a, a, -1, &count) - outputs_bytes(s, a, a, b, &count);
 }
 
-// Late: group a (at p) moves to q. `more`: what lives across the ops in between and did not before.
+// Late: group a (at p) moves to q. `more`: new values that live across the ops in between.
 static bool late(Fusion *s, int a, int b, const Values *in_a, int64_t slack, bool work) {
     double q = s->groups.at[b].pos;
     int64_t more = 0;
@@ -154,7 +155,7 @@ static bool late(Fusion *s, int a, int b, const Values *in_a, int64_t slack, boo
     return !work || more <= slack;
 }
 
-// An op between p and q that makes an operand of group b: it can be moved up when all that it reads is there before p.
+// An op between p and q that makes an operand of group b: it can be moved up when all its operands exist before p.
 static bool hoist(Fusion *s, Op *o, double p, Merge *m) {
     for (int i = 0; i < m->n_hoisted; i++)
         if (m->hoisted[i] == o) return true;
@@ -189,7 +190,7 @@ static bool early(Fusion *s, int a, int b, const Values *in_b, int64_t slack, bo
     return !work || more <= slack;
 }
 
-// What is computed again for the backward pass must not join the forward pass: it would be kept, not computed again.
+// An op that is recomputed for the backward pass must not join the forward pass: its value would be kept.
 static bool mixes_passes(const Group *a, const Group *b) {
     bool again = false, forward = false;
     for (int k = 0; k < 2; k++) {

@@ -1,5 +1,5 @@
-// Groups become kernel functions and launches; the function is put together again in the order of their positions.
-// Kernels with the same text are one, so that a deep model has no more kernels than a shallow one.
+// Groups become kernel functions and launches, and the function is rebuilt in the order of their positions. Kernels
+// with the same text are one, so that a deep model has no more kernels than a shallow one.
 #include "ir/eval/eval.h"
 #include "passes/fuse/fuse.h"
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct {
     KernelTable *kernels;
     Value **base;    // by value id: hd_fuse_base, before operands change
     Value **now;     // by value id: the value in the new order of the function
-    Value **inside;  // by value id, for the kernel at hand: its value there
+    Value **inside;  // by value id, for the present kernel: its value there
     Value **rounded; // ... rounded to its dtype
     VEC(int) touched;
 } Emitter;
@@ -28,7 +28,7 @@ typedef struct {
     Func *k;
     VEC(Value *) args, results; // of the launch, as the function knows them
     VEC(Value *) returned;      // as the kernel knows them
-    VEC(Value *) twins;         // values of the function that are the same in the kernel as an earlier result,
+    VEC(Value *) twins;         // values of the function that equal an earlier result in the kernel,
     VEC(int) twin_of;           // and which
 } Kernel;
 
@@ -48,7 +48,7 @@ static Kernel open_kernel(Emitter *e, KindId kind) {
     return k;
 }
 
-// Gives the name of the kernel: this one, or an earlier one with the same text.
+// Returns the name of the kernel: this one, or an earlier one with the same text.
 static const char *close_kernel(Emitter *e, Kernel *k) {
     Builder b = {.f = k->k};
     hd_build(&b, OP_RETURN, k->returned.n, k->returned.at, NULL, NULL);
@@ -83,7 +83,7 @@ static Value *argument(Emitter *e, Kernel *k, Value *v) {
     return hd_arg_add(k->k, v->type, hd_internf(e->s->m->cx, "x%d", k->args.n - 1));
 }
 
-// What an op of the kernel reads of another: the value as its dtype holds it.
+// The value that one op of the kernel reads of another: rounded to its dtype.
 static Value *reread(Emitter *e, Kernel *k, const Value *v) {
     DType d = v->type->dtype;
     OpKind kind = v->def->kind;
@@ -186,7 +186,7 @@ static void set_space(Emitter *e, Func *k, RowSpace s) {
     hd_set_int(e->s->m->cx, &k->attrs, A_COLS, s.cols);
 }
 
-// The op that a group is known by: its last row operation, or else its last op.
+// The op that names a group: its last row operation, or else its last op.
 static const Op *face_of(const Group *g) {
     for (int i = g->ops.n - 1; i >= 0; i--)
         if (!hd_op_is(g->ops.at[i], TRAIT_ELEMENTWISE) && g->ops.at[i]->kind != OP_CAST &&
@@ -222,7 +222,7 @@ static void emit_constant(Emitter *e, Value *v) {
     launch(e, &k, v->def, hd_has(&v->def->attrs, A_BWD), false);
 }
 
-// A value in the new order; views, reshapes and constants are put there when they are first wanted.
+// A value in the new order; views, reshapes and constants are inserted when they are first wanted.
 static Value *value_now(Emitter *e, Value *v) {
     if (!v->def || e->now[v->id]) return v->def ? e->now[v->id] : v;
     Op *o = v->def;

@@ -1,4 +1,4 @@
-// The forms that grouping counts on. None of them changes a value:
+// The forms that grouping relies on. None of them changes a value:
 //   attention over the parts of one value reads that value          (packed)
 //   a table looked up by 0, 1, 2, ... is the table itself            (its first rows)
 //   pointwise operands broadcast as a row kernel can, or explicitly
@@ -51,7 +51,7 @@ static Value *packed_source(const Op *o, int first) {
     return at == x->type->dim[2] ? x : NULL;
 }
 
-// The concat of all results in order, when nobody else reads them.
+// The concat of all results in order, when nothing else reads them.
 static Op *packed_result(const Prepare *s, const Op *grad) {
     Op *join = NULL;
     for (int i = 0; i < 3; i++) {
@@ -250,7 +250,7 @@ static void remove_dead(Prepare *s) {
 void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     Prepare s = {.m = m, .f = f, .cx = cx};
     refresh(&s);
-    for (Op *o = f->first, *next; o; o = next) { // gradients first: they stand behind, and go away with their concat
+    for (Op *o = f->first, *next; o; o = next) { // gradients first: they come later and disappear with their concat
         next = o->next;
         if (next && next->kind == OP_CONCAT) next = next->next;
         if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) pack_attention(&s, o);

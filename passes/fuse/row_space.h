@@ -1,5 +1,5 @@
-// The iteration space of a row kernel, rows x columns, and what the values of an op are in it. This is the contract of
-// kernel functions (passes/fuse/fuse.c) seen from the type side.
+// The iteration space of a row kernel, rows x columns, and how the values of an op fit into it: the contract of kernel
+// functions (passes/fuse/fuse.c) in terms of types.
 #ifndef PASSES_FUSE_ROW_SPACE_H
 #define PASSES_FUSE_ROW_SPACE_H
 #include "ir/ir.h"
@@ -7,7 +7,7 @@
 typedef struct { int64_t rows, cols; } RowSpace;
 
 typedef enum {
-    ROW_NONE,     // has no place in the space
+    ROW_NONE,     // does not fit into the space
     ROW_SCALAR,   // one number
     ROW_STAT,     // one number a row: [.., 1], or the last axis dropped
     ROW_COLUMN,   // one number a column: [C]
@@ -16,9 +16,9 @@ typedef enum {
 } RowClass;
 
 RowClass hd_row_class(const Type *t, RowSpace s);
-// The space that an op has by itself. false: it is no op of row kernels, or not in this form.
+// The space that an op has by itself. False: row kernels cannot compute it, or not in this form.
 bool hd_row_natural(const Op *o, RowSpace *s);
-// Whether an op can stand in a kernel over s: in its own space, or as arithmetic on one number a row.
+// Whether an op can be part of a kernel over s: in its own space, or as arithmetic on one number per row.
 bool hd_row_fits(const Op *o, RowSpace s);
 // Whether operand i must come from outside of the kernel: tables, indices, weights of norms.
 bool hd_row_external(const Op *o, int i);

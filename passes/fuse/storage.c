@@ -1,12 +1,12 @@
-// Storage that a function writes, and what that means for the ops that read it: one that reads a view stays behind the
-// last write to the buffer in front of it, and in front of the next one. Kernels may stand anywhere in between:
+// Storage that a function writes, and its effect on the ops that read it: an op that reads a view stays after the last
+// write to the buffer before it, and before the next one. Kernels may be placed anywhere in between:
 //
 //   all_gather {into = @g, ...}                          after
 //   %0 = view {buffer = @g, ...};  %1 = exp %0           an op with these bounds
 //   store %2 {into = @g, ...}                            before
 //
-// So a gathered weight ties its readers to its window and to nothing else. What waits for a buffer (`after`) counts as
-// a write: a reader that moved behind it would keep the buffer alive for longer than the schedule allows.
+// So a gathered weight ties its readers to its window and to nothing else. Waiting for a buffer (`after`) counts as a
+// write: a reader that moved past it would keep the buffer alive for longer than the schedule allows.
 #include "passes/analysis/access.h"
 #include "passes/fuse/fuse.h"
 #include "passes/analysis/ptr_map.h"

@@ -1,4 +1,4 @@
-// The pass manager. One loop runs a pipeline; everything that watches the passes hangs on it.
+// The pass manager. One loop runs a pipeline and does everything around the passes.
 #include "passes/manager/manager.h"
 #include "passes/manager/reproducer.h"
 #include <errno.h>
@@ -44,7 +44,7 @@ typedef struct Run {
     struct PassCounter counters;
     double *seconds; // by pass of the pipeline
     Arena *texts;    // holds `before`
-    Out before;      // the module before the first pass; under verify_each, before the pass at hand
+    Out before;      // the module before the first pass; under verify_each, before the present pass
 } Run;
 
 static double now(void) {
@@ -63,8 +63,8 @@ static bool names(const char *list, const char *name) {
     return false;
 }
 
-// Every name of a comma-separated list is a pass of the pipeline, so that a misspelt flag cannot silently print
-// nothing.
+// Checks that every name of a comma-separated list is a pass of the pipeline, so that a misspelt flag does not silently
+// print nothing.
 static bool check_names(const Run *r, const char *flag, const char *list) {
     Ctx *cx = r->m->cx;
     for (const char *s = list; s && *s;) {
@@ -108,8 +108,8 @@ static bool dump_file(const Run *r, const char *name) {
     return !error;
 }
 
-// A pass whose result does not verify, or that left another stage than its row says, is a bug of ours, but the user
-// gets the verifier's words and a reproducer instead of an abort.
+// A pass whose result does not verify, or that left another stage than its row says, is a bug of the compiler. The user
+// gets the verifier's message and a reproducer instead of an abort.
 static bool check_result(Run *r, int i, Change change) {
     const PassInfo *pass = r->p->at[i].pass;
     Ctx *cx = r->m->cx;
@@ -132,9 +132,9 @@ static bool check_result(Run *r, int i, Change change) {
     return good;
 }
 
-// What a fault of pass i leaves behind: the text at hand, and the passes to run over it.
+// The reproducer for a fault of pass i: the present text, and the passes to run on it.
 static const Reproducer *reproducer_of(const Run *r, int i) {
-    int first = r->options->verify_each ? i : 0; // the pass that found the text as it is
+    int first = r->options->verify_each ? i : 0; // the pass before which the text was rendered
     Out head = hd_out(r->arena);
     hd_puts(&head, HD_REPRODUCER_LINE);
     hd_pipeline_print(r->p, first, &head);
@@ -146,9 +146,8 @@ static const Reproducer *reproducer_of(const Run *r, int i) {
     return left;
 }
 
-// The text is rendered once, before the first pass: to print a module takes longer than most passes do. Under
-// verify_each it is rendered before every pass that finds another one, as a pass that says it changed nothing is held
-// to it.
+// The text is rendered once, before the first pass: printing a module takes longer than most passes do. Under
+// verify_each it is rendered before every pass whose input changed, and a pass that reports no change is checked.
 static void arm(Run *r, int i, bool changed) {
     if (!r->options->reproducer && !r->options->verify_each) return;
     Arena *old = NULL;

@@ -1,4 +1,4 @@
-// Runs a pipeline over a module: checks, dumps, timing, statistics and reproducers, so that none of it lives in a pass.
+// Runs a pipeline over a module: checks, dumps, timing, statistics and reproducers, so that no pass has to.
 #ifndef PASSES_MANAGER_MANAGER_H
 #define PASSES_MANAGER_MANAGER_H
 #include "passes/manager/pipeline.h"
@@ -16,6 +16,6 @@ typedef struct ManagerOptions {
 ManagerOptions hd_manager_defaults(void);
 
 // Checks the pipeline and the options against each other and against the stage of the module, then runs it. Dumps go to
-// stderr. false after reporting errors; the module is then of no use.
+// stderr. False after reporting errors; the module is unusable then.
 bool hd_manager_run(Module *m, const Pipeline *p, const ManagerOptions *options);
 #endif

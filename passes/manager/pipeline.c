@@ -46,7 +46,7 @@ typedef struct {
     const char *text, *at;
     uint32_t base;
     Calls *calls;
-    int n_known; // pipelines that may be named here: those before the one that is being expanded
+    int n_known; // pipelines that may be named here: those before the one being expanded
 } Reader;
 
 static Span span_of(const Reader *r, const char *from, const char *to) {
@@ -207,7 +207,7 @@ static const char *stages_text(Ctx *cx, unsigned stages) {
 }
 
 bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from) {
-    int maker = -1; // the pass that made the stage at hand
+    int maker = -1; // the pass that made the present stage
     for (int i = 0; i < p->n; i++) {
         const PassInfo *pass = p->at[i].pass;
         if (!(pass->in >> from & 1)) {

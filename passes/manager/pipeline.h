@@ -8,7 +8,7 @@
 typedef struct PassInfo {
     const char *name;
     unsigned in; // bit 1 << Stage
-    int out;     // a Stage, or -1: the stage it found
+    int out;     // a Stage, or -1: the same as before
     const char *options, *doc;
     PassFn *run;
 } PassInfo;
@@ -26,9 +26,9 @@ int hd_pass_count(void);
 const PassInfo *hd_pass_at(int i);
 const PassInfo *hd_pass_find(const char *name); // NULL: no such pass
 
-// Both report what is wrong and return false.
+// Both report errors and return false.
 bool hd_pipeline_parse(Ctx *cx, const char *text, Pipeline *p);
-bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from); // may each pass work on the stage that it will find?
+bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from); // can each pass work on the stage it gets?
 
 void hd_pipeline_print(const Pipeline *p, int first, Out *o); // from pass `first` on; reads back as the same pipeline
 void hd_pipeline_list(Out *o);                                // the reference of passes and pipelines, from the tables

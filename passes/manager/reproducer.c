@@ -1,6 +1,6 @@
-// Reproducers: what runs in the process that fails. The text is rendered before a pass runs, because nothing can be
-// rendered after a crash: the handler only opens, writes, closes and starts a process, all of it async-signal-safe, on
-// a stack of its own so that it also works when the crash was a stack overflow.
+// Reproducers, in the process that fails. The text is rendered before a pass runs, because nothing can be rendered
+// after a crash. The handler only opens, writes, closes and starts a process, all async-signal-safe, on a stack of its
+// own so that it also works after a stack overflow.
 #include "passes/manager/reproducer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The one place with state outside a run: a signal handler can reach nothing else.
+// The only state outside a run: a signal handler can reach nothing else.
 static const Reproducer *volatile armed;
 static bool may_narrow;
 static char handler_stack[64 * 1024];
@@ -17,7 +17,7 @@ static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { N_SIGNALS = sizeof signals / sizeof *signals, MAX_FILES = 1000 };
 
 static void say(const char *s) {
-    if (write(STDERR_FILENO, s, strlen(s)) < 0) return; // nowhere left to complain
+    if (write(STDERR_FILENO, s, strlen(s)) < 0) return; // nowhere left to report it
 }
 
 static bool write_all(int file, const char *s, size_t n) {
@@ -47,8 +47,8 @@ static int open_next(char *name) {
     return -1;
 }
 
-// Replaces the file by one with the IR before the failing pass, or leaves it alone. What the process says is of no use
-// to the user.
+// Replaces the file by one with the IR before the failing pass, or leaves it alone. The output of that process is not
+// shown.
 static void narrow(char *name, const char *passed) {
     pid_t child = fork();
     if (child < 0) return;

@@ -1,5 +1,5 @@
-// Reproducers: what runs in the process that a failing one starts. It reads FILE, runs the passes before the failing
-// one over its module and writes the rest of the pipeline over the module that they leave. See reproducer.h.
+// Reproducers, in the process that a failing one starts. It reads FILE, runs the passes before the failing one and
+// writes the rest of the pipeline with the module that results. See reproducer.h.
 //   // pipeline: simplify,cse,dce       // pipeline: dce
 //   // fails in pass 3, 'dce'       ->  func @f() { ... }   what simplify and cse made of it
 //   func @f() { ... }

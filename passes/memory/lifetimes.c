@@ -27,7 +27,7 @@ static int find_slots(Lifetimes *l, Arena *a) {
     return n;
 }
 
-// Notes that an op accesses a storage. Returns whether the access starts it: nothing is known to come before it.
+// Records that an op accesses a storage. Returns whether the access starts it: no other is known to come before it.
 static bool touch(Lifetimes *l, Arena *a, Storage *s, int op) {
     if (!s || (s->touches && s->touches->op == op)) return false;
     bool starts = !s->touches || (l->clocks.n_streams > 1 && !hd_before(&l->clocks, s->from, op));
@@ -84,8 +84,8 @@ Lifetimes hd_lifetimes(const Func *f, Arena *a) {
 
 // --- stores in place
 
-// Accesses of buffers, views resolved: what else reads or writes the bytes that a store is to own early. By symbol id,
-// in program order.
+// Accesses of buffers, views resolved: the other reads and writes of the bytes that a storage is to get early. By
+// symbol id, in program order.
 typedef struct { int op; int64_t lo, hi; } BufferTouch;
 typedef VEC(BufferTouch) BufferTouches;
 
@@ -110,7 +110,7 @@ static BufferTouches *find_buffer_touches(const Lifetimes *l, Arena *a) {
 static bool bytes_free(const Lifetimes *l, const BufferTouches *all, int64_t lo, int64_t hi, int def, int store) {
     bool one_stream = l->clocks.n_streams == 1;
     int i = 0;
-    if (one_stream) { // accesses before `def` are harmless: start behind them
+    if (one_stream) { // accesses before `def` are harmless: it starts after them
         int end = all->n;
         while (i < end) {
             int mid = i + (end - i) / 2;
@@ -133,7 +133,7 @@ static bool has_begun(const Lifetimes *l, const Symbol *b, int def) {
     return !s || hd_before(&l->clocks, s->from, def);
 }
 
-// The k-th operand is the only way to the storage, and all of it.
+// The k-th operand is the only way to the storage, and covers all of it.
 static bool owns(const Lifetimes *l, const Storage *s, const Value *v, int user) {
     if (!s || s->buffer || s->bytes == 0 || s->bytes != hd_type_bytes(v->type)) return false;
     const Op *def = l->homes[v->id].root->def;

@@ -1,6 +1,6 @@
 // The storages of a planned function: results of ops, and the transient buffers that the function uses; which values
-// share one, whose bytes it takes, when it is alive. plan-memory decides here what shares (in-place results, stores
-// that need no copy) before it packs.
+// share one, whose bytes it takes, when it is alive. plan-memory uses this to decide what shares bytes (results in
+// place, stores that need no copy) before it packs.
 #ifndef PASSES_MEMORY_LIFETIMES_H
 #define PASSES_MEMORY_LIFETIMES_H
 #include "passes/analysis/access.h"
@@ -32,17 +32,17 @@ typedef struct {
     int stored, overwritten; // stores made in place, launches that overwrite an operand
 } Lifetimes;
 
-// Also of a finished plan: what is in place there is in place here.
+// Also for a finished plan: what is in place there is in place here.
 Lifetimes hd_lifetimes(const Func *f, Arena *a);
-// The storage of a value; NULL when the value is an argument or a view. That of a transient buffer; NULL: the function
-// uses it nowhere.
+// The storage of a value; NULL when the value is an argument or a view. The storage of a transient buffer; NULL: the
+// function does not use it.
 Storage *hd_storage_of(const Lifetimes *l, const Value *v);
 Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b);
 // Gives results that are only stored the bytes they are stored to (`inplace` on the store), and results of pointwise
 // launches the bytes of an operand that dies there (`inplace` on the launch).
 void hd_share_storage(Lifetimes *l, Arena *a);
 // The first op in program order that may take over the storage's bytes: every access of the storage has ended before
-// that op and every later one that starts a storage or uses a workspace. n_ops: none may. One stream: the op after the
-// last access. Clocks grow along a stream, so a binary search in each stream finds it.
+// that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one stream: the
+// op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.
 int hd_storage_end(const Lifetimes *l, const Storage *s);
 #endif

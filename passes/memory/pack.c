@@ -1,14 +1,13 @@
-// Packing of lifetimes into bytes. Four ideas together:
-//   - first fit in a good order: each value goes to the lowest gap (or the tightest one) among the values placed before
-//     it; which order is best depends on the program, so several are tried: by the contention of a value's life, which
-//     mostly packs at once what is tight first, and by size, life, area, start, end;
-//   - blame: values that stick out above the target go to the front of the order and everything is packed again
-//     (squeaky-wheel optimisation, Joslin & Clements 1999; TVM's hill climb does the like), keeping the best packing
-//     seen;
-//   - a climb by single moves, where blame goes in circles;
-//   - the lower bound ends the search, or coming within 1/2048 of it: most training plans do at once;
-//   - what stays more than 1 % above it is searched for in earnest (pack_search.c).
-// The work is bounded by steps counted, not by a clock, so the result is the same on every machine. Steps are counted
+// Packs lifetimes into bytes. The ideas:
+// - first fit in a good order: each value goes to the lowest gap (or the tightest one) among the values placed before
+//   it. The best order depends on the program, so several are tried: by the contention of a value's life, which mostly
+//   packs at once what is tight first, and by size, life, area, start, end;
+// - blame: values that end above the target go to the front of the order and everything is packed again (squeaky-wheel
+//   optimisation, Joslin & Clements 1999; TVM's hill climb is similar), keeping the best packing seen;
+// - a climb by single moves, where blame goes in circles;
+// - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
+// - what stays more than 1 % above it goes to a tree search (pack_search.c).
+// The work is bounded by counted steps, not by a clock, so the result is the same on every machine. Steps are counted
 // as if each value were compared with every one placed before it.
 #include "passes/memory/pack.h"
 #include "ir/base/out.h"
@@ -22,10 +21,9 @@ static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop
 static const int64_t SEARCH_WORK = 64 * 1000 * 1000;  // of the tree search, all targets together: some 0.2 s
 enum { SEARCH_TRIES = 6 };
 
-typedef struct { int64_t lower, upper, start, end; } Placed; // all that the inner loop reads, in one place
-// Placed values, sorted by start. What they have in common lets a value pass over most blocks with one look: nothing
-// there is alive together with it, or everything is and leaves no room. Over thousands of values this is what first fit
-// costs.
+typedef struct { int64_t lower, upper, start, end; } Placed; // everything the inner loop reads, in one place
+// Placed values, sorted by start. Their common facts let a value skip most blocks at once: no value there is alive
+// together with it, or all are and leave no room. Over thousands of values this is the cost of first fit.
 typedef struct {
     int n;
     int64_t first_lower, last_lower, first_upper, last_upper; // of their lives
@@ -71,7 +69,7 @@ static Block *add_block(Packer *p, int at) {
     return p->blocks[at] = b;
 }
 
-// Moves the upper half of a full block to a new one behind it.
+// Moves the upper half of a full block to a new one after it.
 static void split(Packer *p, int at) {
     Block *full = p->blocks[at], *upper = add_block(p, at + 1);
     upper->n = BLOCK / 2;
@@ -92,7 +90,7 @@ static int block_of(const Packer *p, int64_t start) {
     return lo;
 }
 
-// Behind all that start at the same offset or below.
+// After all that start at the same offset or below.
 static void insert(Packer *p, Placed v) {
     if (!p->n_blocks) add_block(p, 0);
     int k = block_of(p, v.start);
@@ -253,8 +251,8 @@ static void choose_order(Packer *p, int which, int *scratch) {
     sort_order(p, scratch);
 }
 
-// Moves the values that end above `level` to the front, keeping the order among both parts. false: there is none behind
-// the front.
+// Moves the values that end above `level` to the front, keeping the order within both parts. False: every one is at the
+// front already.
 static bool blame(Packer *p, int64_t level, int *scratch) {
     int n = 0, front = 0;
     for (int i = 0; i < p->n; i++) {
@@ -272,8 +270,8 @@ static bool blame(Packer *p, int64_t level, int *scratch) {
     return true;
 }
 
-// Moves one value, mostly one of those that end highest, to another place of the order; keeps the move unless the
-// packing grows. Ties are kept, so the search drifts over plateaus. The generator is seeded alike every time.
+// Moves one value, mostly one of those that end highest, to another place in the order; keeps the move unless the
+// packing grows. Ties are kept, so the search drifts over plateaus. The generator always has the same seed.
 static void climb(Packer *p, int64_t height, bool tight, int64_t until, int *saved) {
     uint64_t random = 0x9e3779b97f4a7c15u;
     while (p->height > p->target && p->work > until) {
@@ -304,7 +302,7 @@ static void search(Packer *p, int *scratch) {
             if (p->height <= p->target || p->work <= 0) return;
         }
     }
-    // improve from each start in turn, best first, with an equal share of the work that is left
+    // Improves each start in turn, best first, with an equal share of the remaining work.
     bool done[N_ORDERS][2] = {{false}};
     int64_t share = p->work / 6;
     for (int round = 0; round < 2 * N_ORDERS && p->work > 0; round++) {
@@ -348,8 +346,8 @@ int64_t hd_pack_lower_bound(int n, const Interval *values) {
     return most;
 }
 
-// Searches for lower packings than the best one: at the target first, then halfway between what was found and what was
-// not.
+// Searches for lower packings than the best one: at the target first, then halfway between sizes that were found and
+// sizes that were not.
 static void search_deeper(Packer *p, int64_t bound) {
     int64_t below = bound, at = p->target;
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {

@@ -19,10 +19,10 @@ int64_t hd_pack_lower_bound(int n, const Interval *values);
 // Bytes that a packing takes.
 int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset);
 
-// Packs the values of a CSV text with a header naming the columns id, lower, upper, size (any order; more columns are
-// kept out) and writes the same with a column `offset`. Returns NULL, or what is wrong with the text. height and bound
-// may be NULL. With a capacity it searches until everything fits, until no packing can exist, or for `seconds` (0: no
-// limit).
+// Packs the values of a CSV text with a header that names the columns id, lower, upper, size (any order; other columns
+// are ignored) and writes the same with a column `offset`. Returns NULL, or what is wrong with the text. height and
+// bound may be NULL. With a capacity it searches until everything fits, until no packing can exist, or for `seconds`
+// (0: no limit).
 struct Out;
 const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, double seconds, struct Out *out, int64_t *height,
                         int64_t *bound);

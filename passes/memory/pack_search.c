@@ -1,25 +1,26 @@
-// Packing into a given capacity by search, for what orders and climbs (pack.c) leave open: instances whose fullest
-// times have little or no slack. Values are placed bottom up: in any packing, moved down as far as it goes, every value
-// rests on another one or at 0, so placing each at the lowest offset that those below it leave (`low`) reaches it,
-// whatever order keeps the lower of two overlapping values first. The search uses that freedom:
-//   - a section is a time at which a maximal set of values is alive. The lowest value still to come in section k lies
-//     at most at capacity - rest(k), where rest(k) is what is still to come there. So the next placement may be sought
-//     among the values that can be that one, and those that can lie below them (`find_choices`): all of a section's
-//     choices are a branching that misses nothing;
-//   - branches start where the choices are fewest, so a place that nothing can fill ends the branch at once, wherever
-//     it is;
-//   - placements that do not overlap commute: a value whose branch failed sleeps, and is no choice again, until a value
-//     that overlaps it has been placed (sleep sets, Godefroid 1996). Until then its place lies above some value that it
-//     overlaps (`later`);
-//   - where a section cannot hold what waits there, each value above its lowest place, the branch ends (section
-//     inference, as all but the next of the following after Moffitt, "MiniMalloc", ASPLOS 2023); sections that ended
-//     many branches come first in later ranks;
-//   - a branch that ends has a conflict: values that alone rule out every packing. A placement that is not among them
-//     is undone at once, without a look at its other choices (conflict-directed backjumping, Prosser 1993);
-//   - a value whose place nobody else can use is placed at once; values alike in life and size are placed in one order;
-//   - what is unplaced falls apart into spans of time that share no value; they are solved one by one;
-//   - restarts in several orders of rank, with limits that double.
-// The work is bounded by steps counted, so equal inputs give equal packings; a limit in seconds is for tools only.
+// Packing into a given capacity by search, for instances that orders and climbs (pack.c) leave open: those whose
+// fullest times have little or no slack. Values are placed bottom up. In any packing, moved down as far as it goes,
+// every value rests on another one or at 0. So placing each value at the lowest offset that those below it leave
+// (`low`) reaches that packing, in any order that places the lower of two overlapping values first. The search uses
+// that freedom:
+// - a section is a time at which a maximal set of values is alive. The lowest value still to come in section k is at
+//   most at capacity - rest(k), where rest(k) is the size of all that are still to come there. So the next placement
+//   can be chosen among the values that can be that one and those that can be below them (`find_choices`): all choices
+//   of a section together miss no packing;
+// - branches start where the choices are fewest, so a place that nothing can fill ends the branch at once;
+// - placements that do not overlap commute: a value whose branch failed sleeps, and is no choice again, until a value
+//   that overlaps it has been placed (sleep sets, Godefroid 1996). Until then its place is above some value that it
+//   overlaps (`later`);
+// - where a section cannot hold its waiting values, each above its lowest place, the branch ends (section inference,
+//   which like most of the following ideas is after Moffitt, "MiniMalloc", ASPLOS 2023); sections that ended many
+//   branches come first in later rankings;
+// - a branch that ends has a conflict: values that alone rule out every packing. A placement that is not among them is
+//   undone at once, without trying its other choices (conflict-directed backjumping, Prosser 1993);
+// - a value whose place no other value can use is placed at once; values of equal life and size are placed in one
+//   order;
+// - unplaced values that fall into spans of time without a common value are solved span by span;
+// - restarts in several rankings, with limits that double.
+// The work is bounded by counted steps, so equal inputs give equal packings; a limit in seconds is for tools only.
 #define _POSIX_C_SOURCE 200809L
 #include "passes/memory/pack_search.h"
 #include <string.h>
@@ -28,9 +29,9 @@
 typedef enum { FOUND, NONE, STOPPED } Result;
 enum { N_STRATEGIES = 3, MOST_LOOKED_AT = 4 };
 
-// Which section to branch on: the one with the fewest choices among some whose score is least, the score being how many
-// values may be lowest there plus this weight times how low that is, as a part of the capacity. The last one all but
-// goes by offset.
+// Which section to branch on: the one with the fewest choices among some with the least score. The score is the number
+// of values that may be lowest there plus this weight times how low that is, as a part of the capacity. The last one
+// counts almost only the offset.
 static const struct {
     double weight;
     int looked_at;
@@ -69,11 +70,11 @@ static void take_back(Search *s, int to) {
     }
 }
 
-// Whether what waits in a section fits there, stacked in the order of lowest places.
+// Whether the waiting values of a section fit there, stacked in the order of lowest places.
 static bool section_holds(Search *s, int section) {
     if (s->rest[section] == 0) return true;
     int *at = s->member + s->members[section], m = s->members[section + 1] - s->members[section], n = 0;
-    for (int i = 0; i < m; i++) { // those that wait come to the front, sorted; most are already
+    for (int i = 0; i < m; i++) { // waiting values come to the front, sorted; most are already
         int v = at[i], k = n;
         if (s->box[v].placed) continue;
         int64_t low = hd_lowest(&s->box[v]);
@@ -85,7 +86,7 @@ static bool section_holds(Search *s, int section) {
     }
     s->steps -= m;
     int64_t top = 0;
-    int resting = 0; // the first of those that cannot sink, as they stand on each other or at their lowest places
+    int resting = 0; // the first of those that cannot sink, as they rest on each other or at their lowest places
     for (int i = 0; i < n; i++) {
         if (s->key[i] > top) top = s->key[i], resting = i;
         top += s->box[at[i]].size;
@@ -107,8 +108,8 @@ static bool sections_hold(Search *s, const Box *b) {
     return true;
 }
 
-// Places value v at its lowest offset; what overlaps it wakes up and moves above it. false: a section cannot hold the
-// rest.
+// Places value v at its lowest offset; values that overlap it wake up and move above it. False: a section cannot hold
+// the rest.
 static bool place(Search *s, int v) {
     Box *b = &s->box[v];
     int64_t top = b->low + b->size;
@@ -135,7 +136,7 @@ static bool place(Search *s, int v) {
     return true;
 }
 
-// The branch of v has failed, with v in its conflict: it sleeps. false: then nothing fits any more.
+// The branch of v has failed, with v in its conflict: it sleeps. False: nothing fits any more.
 static bool put_to_sleep(Search *s, int v) {
     Box *b = &s->box[v];
     int64_t later = INT64_MAX;
@@ -157,7 +158,7 @@ static bool put_to_sleep(Search *s, int v) {
     return sections_hold(s, b);
 }
 
-// --- where to go on
+// --- where to continue
 
 static bool may_be_next(const Search *s, const Box *b) { return !b->asleep && (b->twin < 0 || s->box[b->twin].placed); }
 
@@ -173,9 +174,9 @@ static void add_to_set(Search *s, int v, int64_t most) {
     push(&s->queue, v);
 }
 
-// Values one of which is placed next, in every packing that this branch can reach: pushes them and returns how many.
-// The lowest value still to come in the section is at capacity - rest or below; if it is not the next, then because of
-// values that lie below it.
+// Pushes values one of which is placed next in every packing that this branch can reach, and returns their number. The
+// lowest value still to come in the section is at capacity - rest or below; if it is not next, then values below it
+// are.
 static int find_choices(Search *s, int section) {
     int base = s->stack.n;
     s->run++;
@@ -197,7 +198,7 @@ static int find_choices(Search *s, int section) {
     return s->stack.n - base;
 }
 
-// How little there is to choose from in a section; anything above `most` when it is no less than that.
+// A score, lower for fewer choices in a section; anything above `most` when it is no less than that.
 static double score_section(Search *s, int section, double most) {
     int64_t limit = s->capacity - s->rest[section];
     double score = strategies[s->strategy].weight * (double)limit / (double)s->capacity;
@@ -246,8 +247,8 @@ static int choose(Search *s, int first, int end, int *chosen) {
     return count;
 }
 
-// Adds to the conflict of all choices of a section why there were no others: what waits there, what could lie below
-// that, and why every other value of the conflict could not.
+// Adds to the conflict why a section had no other choices: its waiting values, what could be below them, and why every
+// other value of the conflict could not.
 static void blame_choices(Search *s, int section) {
     int base = s->stack.n;
     find_choices(s, section);
@@ -272,8 +273,8 @@ static void blame_choices(Search *s, int section) {
     }
 }
 
-// A value of the list whose place nobody else can use: the space from its lowest offset to its top lies below all that
-// it overlaps.
+// A value of the list whose place no other value can use: the space from its lowest offset to its top is below all that
+// overlap it.
 static int find_forced(Search *s, int list, int n) {
     for (int i = 0; i < n; i++) {
         int v = s->stack.at[list + i], k = s->neighbours[v], end = s->neighbours[v + 1];
@@ -292,7 +293,7 @@ static int find_forced(Search *s, int list, int n) {
 
 static Result solve(Search *s, int list, int n);
 
-// The values of the list that wait, split where no value is alive on both sides; each part is solved.
+// The waiting values of the list, split where no value is alive on both sides; each part is solved.
 static Result solve_parts(Search *s, int list, int n) {
     int start = s->stack.n, m = 0;
     for (int i = 0; i < n; i++)
@@ -315,7 +316,8 @@ static Result branch(Search *s, int v, int list, int n) {
     return r;
 }
 
-// A value whose place nobody else can use goes there. Its conflict is that of what follows, and why the place is free.
+// Places a value whose place no other value can use. Its conflict is that of the rest, and the reason why the place is
+// free.
 static Result branch_forced(Search *s, int v, int list, int n) {
     const Box *b = &s->box[v];
     if (b->asleep) {
@@ -331,8 +333,8 @@ static Result branch_forced(Search *s, int v, int list, int n) {
     return NONE;
 }
 
-// Places the n values of one span of time, sorted by their first section. What is found stays in `offset`; the marks
-// are taken back either way.
+// Places the n values of one span of time, sorted by their first section. A packing that is found stays in `offset`;
+// the marks are undone either way.
 static Result solve(Search *s, int list, int n) {
     s->steps -= n;
     if (s->steps <= 0 || s->late || ++s->nodes > s->node_limit) return STOPPED;
@@ -345,7 +347,7 @@ static Result solve(Search *s, int list, int n) {
     int section, n_choices = choose(s, first, end, &section);
     hd_conflict_empty(s);
     int all = hd_conflict_push(s); // of all choices so far
-    bool whole = true;             // it takes them all to end this branch
+    bool whole = true;             // the branch ends only when all of them fail
     Result r = NONE;
     for (int i = 0; i < n_choices && r == NONE && whole; i++) {
         int v = s->stack.at[base + i];

@@ -1,5 +1,5 @@
-// What the files of the packing search share. search: the tree; sections: what the values are to it, found once, and
-// their ranks, found for each restart; conflict: why a branch ends.
+// Shared by the files of the packing search. search: the tree; sections: facts about the values, found once, and their
+// rankings, found for each restart; conflict: why a branch ends.
 #ifndef PASSES_MEMORY_PACK_SEARCH_H
 #define PASSES_MEMORY_PACK_SEARCH_H
 #include "passes/memory/pack.h"
@@ -11,16 +11,16 @@ enum { N_RANKINGS = 6 };
 
 typedef struct {
     int64_t size, align;
-    int64_t low, later; // the lowest offset left to it; while it sleeps, a lower one than it can get
+    int64_t low, later; // its lowest possible offset; while it sleeps, lower than it can get
     int under;          // the placed value whose top `low` is, or -1
-    int conflict; // while it sleeps: where in `sets` stands why its branch failed, and why nothing below `later` is
-                  // left to it
+    int conflict; // while it sleeps: index in `sets` of why its branch failed, and why nothing below `later` is
+                  // possible
     int first, end;     // sections in which it is alive
-    int rank, twin;     // twin: the value just like it that must be placed before, or -1
+    int rank, twin;     // twin: the equal value that must be placed before, or -1
     bool placed, asleep;
 } Box;
 typedef enum { SET_PLACED, SET_LOW, SET_LATER, SET_ASLEEP } ChangeKind;
-typedef struct { ChangeKind kind; int at, other; int64_t was; } Undo; // other: what `under` or `conflict` was
+typedef struct { ChangeKind kind; int at, other; int64_t was; } Undo; // other: the previous `under` or `conflict`
 typedef struct { int n, size; int *at; } Ints;
 typedef struct { int n, size; uint64_t *at; } Words;
 
@@ -40,7 +40,7 @@ typedef struct {
     int strategy;
     Undo *trail;
     int n_trail, trail_size;
-    Ints stack, queue; // lists of waiting values and choices, one behind the other; work list of find_choices
+    Ints stack, queue; // lists of waiting values and choices, one after another; work list of find_choices
     int64_t *most;                  // find_choices: the highest offset at which a value of the set may lie
     int *in_set, *touched;          // marks: the run of find_choices, the placement
     int run, placements;
@@ -68,20 +68,20 @@ void hd_sections_rank(Search *s, const Interval *values, int which);
 // The values that take part, by their first section; returns how many.
 int hd_sections_list(Search *s, int *list);
 
-// A conflict is a set of values: placed ones and waiting ones. In any packing of these alone that keeps each placed one
-// below those of them placed after it and those waiting, something exceeds the capacity. So it holds as long as its
-// placed values are placed.
+// A conflict is a set of placed and waiting values. In any packing of these alone that keeps each placed value below
+// the waiting ones and below those placed after it, something exceeds the capacity. So the conflict holds as long as
+// its placed values are placed.
 static inline void hd_conflict_add(Search *s, int v) { s->conflict[v >> 6] |= UINT64_C(1) << (v & 63); }
 static inline bool hd_conflict_has(const Search *s, int v) { return s->conflict[v >> 6] >> (v & 63) & 1; }
 void hd_conflict_empty(Search *s);
-// Pushes a copy of it; returns where that stands.
+// Pushes a copy of it; returns its index.
 int hd_conflict_push(Search *s);
 void hd_conflict_unite(Search *s, int pushed);      // adds a pushed one to it
 void hd_conflict_unite_into(Search *s, int pushed); // and the other way
-// Adds a waiting value to the conflict, with why it lies no lower: what it rests on, and that on, down to the ground.
-// What has been blamed since `blames` went up is not looked at again.
+// Adds a waiting value to the conflict, with the reason why it is no lower: the value it rests on, what that rests on,
+// and so on to the ground. Values blamed since `blames` went up are not visited again.
 void hd_conflict_blame(Search *s, int v);
-// Blames those neighbours of v that are in the conflict and whose lowest place is above `most`, or with `tops`, whose
-// lowest top is. Returns whether there was one.
+// Blames those neighbours of v that are in the conflict and whose lowest place (with `tops`: lowest top) is above
+// `most`. Returns whether there was one.
 bool hd_conflict_blame_neighbours(Search *s, int v, int64_t most, bool tops);
 #endif

@@ -1,8 +1,8 @@
-// What the values are to the packing search: sections, neighbours, ranks. See pack_search.h.
+// Facts about the values for the packing search: sections, neighbours, ranks. See pack_search.h.
 #include "passes/memory/pack_search.h"
 
 static const int64_t MOST_LISTED =
-    8 * 1000 * 1000; // members of sections, and neighbours of values: what the search keeps in memory
+    8 * 1000 * 1000; // members of sections and neighbours of values that the search keeps in memory
 
 static int by_keys(const void *x, const void *y) {
     const Sorted *a = x, *b = y;
@@ -11,8 +11,8 @@ static int by_keys(const void *x, const void *y) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-// A section stands where a start is followed by an end: the values alive there are a maximal set, and two values
-// overlap when they share a section. Values without bytes or without a life stay out. Returns the sum of the sections'
+// A section is where a start is followed by an end: the values alive there are a maximal set, and two values overlap
+// when they share a section. Values without bytes or without a life take no part. Returns the sum of the sections'
 // sizes.
 static int64_t find_sections(Search *s, Arena *a, const Interval *values) {
     Sorted *events = HD_NEWN(a, Sorted, 2 * s->n + 1);
@@ -98,10 +98,10 @@ static void rank_boxes(Search *s, const Interval *values, int which) {
     }
     qsort(sorted, (size_t)s->n, sizeof(Sorted), by_keys);
     for (int i = 0; i < s->n; i++) s->box[sorted[i].id].rank = i;
-    for (int k = 0; k < s->n_sections; k++) s->fails[k] /= 2; // what failed lately counts most
+    for (int k = 0; k < s->n_sections; k++) s->fails[k] /= 2; // recent failures count most
 }
 
-// Chains values that are alike in the order of their ranks.
+// Chains equal values in the order of their ranks.
 static void find_twins(Search *s) {
     Sorted *sorted = s->sorted;
     for (int i = 0; i < s->n; i++) {

@@ -8,12 +8,11 @@
 // multiple of 256 bytes but those inside buffers.
 //
 // Lifetimes are intervals of program order, extended until happens-before allows reuse (hd_storage_end): every access
-// of a storage has ended before any op at or behind its interval's end that starts another one. Of two storages with
-// disjoint intervals the later one starts with such an op, and all its other accesses follow that op, so the two may
-// share bytes in every order that the streams allow. The lower bound is the most bytes in these intervals at one place
-// of program order; no packing of them is smaller. It is above what happens-before alone would ask for only where a
-// storage's interval reaches over one that starts in order behind it, because a third, in between or later, does not:
-// then two streams run so far apart that program order shows lives side by side that are not.
+// of a storage has ended before any op, at the interval's end or later, that starts another storage. Of two storages
+// with disjoint intervals, the later one starts with such an op and all its other accesses follow that op, so the two
+// may share bytes in every order that the streams allow. The lower bound is the most bytes in these intervals at one
+// place of program order; no packing of them is smaller. Happens-before alone could allow less in one case: two streams
+// run so far apart that program order shows lives side by side that never are.
 //   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
 #include "passes/memory/lifetimes.h"
@@ -60,7 +59,7 @@ static int64_t argument_slot(Planner *p, const Value *v) {
     return at;
 }
 
-// The first byte behind the arguments of a function.
+// The first byte after the arguments of a function.
 static int64_t place_arguments(Planner *p, Func *f) {
     int64_t top = p->persistent;
     for (int i = 0; i < f->n_args; i++) {
@@ -72,7 +71,7 @@ static int64_t place_arguments(Planner *p, Func *f) {
     return top;
 }
 
-// Two arguments of one function with one name would share a slot; the parser lets none through.
+// Two arguments of one function with one name would share a slot; the parser rejects them.
 static void check_names(const Func *f) {
     for (int i = 0; i < f->n_args; i++)
         for (int k = 0; k < i; k++)
@@ -141,7 +140,7 @@ static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op
     return most < 0 ? 0 : most;
 }
 
-// Transient buffers of the function become its own. false after reporting one that another function uses too.
+// Transient buffers of the function become its own. False after reporting one that another function also uses.
 static bool own_buffers(Planner *p, const Lifetimes *l) {
     for (int i = l->f->n_values; i < l->n_storages; i++) {
         const Symbol *s = l->storage[i].transient;
@@ -156,7 +155,7 @@ static bool own_buffers(Planner *p, const Lifetimes *l) {
     return true;
 }
 
-// A transient buffer that no function uses, or that they leave without bytes: an address all the same.
+// A transient buffer that is used in no function, or gets no bytes there, has an address all the same.
 static void place_unused(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || p->user[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
@@ -173,7 +172,7 @@ typedef struct {
     Lifetimes l;
     Region r;
     bool done;
-} Work; // what a function asks of the region
+} Work; // the bytes that a function needs in the region
 
 static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
     *w = (Work){.f = f, .base = place_arguments(p, f), .l = hd_lifetimes(f, p->a)};
@@ -192,7 +191,7 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
     return true;
 }
 
-// The function that needs most goes first: below its top nothing is gained in the others, and packing them is quick.
+// The function that needs most goes first: below its top the others gain nothing, and packing them is quick.
 static void pack_functions(Planner *p, Work *work, int n) {
     for (int k = 0; k < n; k++) {
         Work *w = NULL;
@@ -214,7 +213,8 @@ static const char *origin(const Planner *p, const Op *o) {
                       o->loc.line);
 }
 
-// --device-memory: says how much is needed, by whom, and what would fit. Transient bytes grow with the batch.
+// --device-memory: reports how much is needed, by which function, and what would fit. Transient bytes grow with the
+// batch.
 static bool fits(const Planner *p) {
     const Symbol *target = NULL, *train = NULL;
     for (const Symbol *s = p->m->symbols; s; s = s->next) {

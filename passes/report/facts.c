@@ -1,5 +1,5 @@
-// The numbers of a report. Bytes are those of the moment at which most are live: what persists, and what is live in the
-// function and op that hold the peak; `unused` is what packing and alignment leave over, so the classes add up to the
+// The numbers of a report. Bytes are those of the moment at which most are live: persistent bytes, and bytes live in
+// the function and op that hold the peak. `unused` is lost to packing and alignment, so the classes add up to the
 // arena.
 #include "passes/report/facts.h"
 #include "ir/cost.h"
@@ -21,8 +21,8 @@ static ReportClass class_of_buffer(const Symbol *s) {
     return CLASS_SHARDS;
 }
 
-// By value id: whether a value is a gradient, on its way into a gradient buffer. Gradients of activations are
-// activations' work.
+// By value id: whether a value is a gradient on its way into a gradient buffer. Gradients of activations count as
+// activations.
 static const bool *find_gradients(const Func *f, Arena *a) {
     bool *on_the_way = HD_NEWN(a, bool, f->n_values + 1);
     for (const Op *o = f->first; o; o = o->next) {
@@ -45,7 +45,7 @@ bool hd_report_at_peak(const Facts *r, int i) {
     return r->live.during && r->live.during->id >= r->live.at[i].from && r->live.during->id <= r->live.at[i].to;
 }
 
-// How often a step runs a function; 0: it is no part of a step.
+// How often a step runs a function; 0: it is not part of a step.
 static int64_t runs_per_step(const Module *m, const Func *f) {
     int64_t micro = hd_int(hd_settings(m, "train"), A_MICRO, 1);
     if (strcmp(f->name, "micro") == 0) return micro > 2 ? micro - 2 : 0;
@@ -73,7 +73,7 @@ static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
 }
 
-// A gradient buffer of a bucket that holds the whole of it, as the buffer of a rank's shard does not.
+// A gradient buffer that holds a whole bucket, unlike the buffer of a rank's shard.
 static bool is_whole_gradient(const Module *m, const Symbol *s) {
     const Symbol *bucket = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
     return class_of_buffer(s) == CLASS_GRADIENTS &&

@@ -36,7 +36,7 @@ typedef struct {
 } Facts;
 
 Facts hd_report_facts(const Module *m, Arena *a);
-// Of live item i of the function at the peak: what it is, and whether it is alive during the peak's op.
+// Live item i of the function at the peak: its class, and whether it is alive during the peak's op.
 ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.

@@ -104,7 +104,7 @@ static void put_classes(const Facts *r, Out *o) {
     if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", ll(r->pinned));
 }
 
-// What is live at the peak and was made by the same line of the model in the same way, in all instances together.
+// Groups what is live at the peak by the line of the model and the op that made it, over all instances.
 typedef struct { ReportClass c; const char *action, *place, *path; int64_t bytes; int n; } Holder;
 typedef VEC(Holder) Holders;
 

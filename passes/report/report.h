@@ -4,7 +4,7 @@
 #define PASSES_REPORT_REPORT_H
 #include "ir/ir.h"
 
-// The module must be a plan with addresses. `seconds`: how long the compilation took; negative: not said. Either text
+// The module must be a plan with addresses. `seconds`: duration of the compilation; negative: not printed. Either text
 // may be NULL.
 void hd_report(const Module *m, double seconds, Out *json, Out *text);
 #endif

@@ -1,4 +1,4 @@
-// What the ranks send each other in a step, and how much of it nothing can hide: a collective is exposed when no matrix
+// The bytes that ranks exchange in a step, and how many of them are exposed: a collective is exposed when no matrix
 // product and no attention may run beside it under happens-before (other work is too short to hide much). Bytes are
 // those that one rank receives.
 #include "ir/cost.h"
@@ -26,8 +26,8 @@ static Work find_work(const Func *f, Arena *a) {
     return w;
 }
 
-// All of it is on one stream: first what ends before the collective starts, then what may run beside it, last what
-// starts after it.
+// All ops of one stream: first those that end before the collective starts, then those that may run beside it, then
+// those that start after it.
 static bool has_company(const Clocks *c, const Work *w, const Op *o) {
     int lo = 0, hi = w->n;
     while (lo < hi) {

@@ -1,17 +1,16 @@
-// Orders of a function's ops in which storage lives short. Storages are the results of ops and the transient buffers
-// that the function uses. Two local moves change program order:
-//   sink:  an op whose results wait long for their first user moves down to it, when the storage that this keeps alive
-//          for longer is smaller than what it delays (a tie moves recomputed ops: they exist to be late);
-//   hoist: an op that ends the life of more storage than it makes moves up behind the last op it depends on, so that a
-//          weight gradient frees its operands before the next activation gradient is allocated.
-// The result replaces program order only where its peak is lower, or equal with less storage live on average: memory
-// never gets worse.
+// Orders of a function's ops in which storage is live for a short time. Storages are the results of ops and the
+// transient buffers that the function uses. Two local moves change program order:
+//   sink:  an op whose results wait long for their first user moves down to it, if the storage that this keeps alive
+//          for longer is smaller than the storage it delays (on a tie recomputed ops move: they are meant to be late);
+//   hoist: an op that ends the life of more storage than it makes moves up, right after the last op it depends on, so
+//          that a weight gradient frees its operands before the next activation gradient is allocated.
+// The result replaces program order only where its peak is lower, or equal with less storage live on average.
 //
-// Nor does overlap. Only ops of the main stream move, and neither does a wait come earlier nor an op that another
-// stream waits for later: of the ops that wait for one op of another stream the first stays first, of those that it
-// waits for the last stays last, and both keep their places. Ops of other streams then stand behind the last op they
-// depend on, in their streams' order: that is where they may start, so it is from there that their buffers take memory.
-// Each step is linear in ops, uses and dependences.
+// Overlap does not get worse either. Only ops of the main stream move. A wait never comes earlier, and an op that
+// another stream waits for never comes later: of the ops that wait for one op of another stream the first stays first,
+// of the ops that it waits for the last stays last, and both keep their places. Ops of other streams are then placed
+// directly after the last op they depend on, in their streams' order. They may start there, so their buffers take
+// memory from there on. Each step is linear in ops, uses and dependences.
 #include "passes/schedule/schedule.h"
 #include "passes/analysis/deps.h"
 
@@ -23,11 +22,11 @@ typedef struct {
     Arena *a;
     Op **ops;        // by op id
     bool *side;      // by op id: runs on another stream than the main one
-    bool *waits, *awaited; // by op id: the first that waits for an op of another stream; the last that one of another
+    bool *waits, *awaited; // by op id: the first that waits for an op of another stream; the last that an op of another
                            // stream waits for
     Lists pred, succ;      // of ops, by op id
     int n_storages;  // roots by value id, then transient buffers
-    int64_t *bytes;  // by storage; 0: an argument, a result that goes straight to its buffer
+    int64_t *bytes;  // by storage; 0: an argument, a result that is written straight to its buffer
     Lists made;      // storages that an op makes: its results, and the buffers whose first access it is
     Lists used;      // storages that an op uses and does not make, each once
     Lists users;     // ops that use a storage and do not make it, in program order
@@ -58,7 +57,7 @@ static const Op *only_store(const Value *v, const Uses *uses) {
     return user && user->kind == OP_STORE && !hd_has(&user->attrs, A_ACCUMULATE) ? user : NULL;
 }
 
-// The storage behind an access: a root's or a transient buffer's; -1: none that this function owns.
+// The storage that an access touches: a root's or a transient buffer's; -1: none that this function owns.
 static int storage_of(const Graph *g, const Access *x, const Home *homes, const int *slots) {
     const Home h =
         x->at == AT_VALUE ? homes[x->value->id] : (Home){.buffer = x->at == AT_BUFFER && !x->order ? x->buffer : NULL};
@@ -110,8 +109,8 @@ static void find_storage(Graph *g, const Uses *uses) {
 
 typedef VEC(Edge) Edges;
 
-// What keeps overlap (see above), as edges: around each op of another stream, the first op that waits for it comes
-// before the other such ops, and the last one that it waits for behind the other ones.
+// The conditions that keep overlap (see above), as edges: around each op of another stream, the first op that waits for
+// it comes before the other waiting ops, and the last op that it waits for comes after the others.
 static void keep_overlap(Graph *g, Edges *edges) {
     for (int y = 0; y < g->f->n_ops; y++) {
         if (!g->side[y]) continue;
@@ -137,8 +136,8 @@ static void keep_overlap(Graph *g, Edges *edges) {
     }
 }
 
-// An op whose result goes straight to a buffer stays behind what its store must follow, if it stood there: else the
-// bytes would not be free yet, and the result would need bytes of its own.
+// An op whose result is written straight to a buffer stays after the ops that its store must follow, if it was after
+// them before: otherwise the bytes would not be free yet, and the result would need bytes of its own.
 static void keep_in_place(Graph *g, const Uses *uses, Edges *edges) {
     for (const Op *o = g->f->first; o; o = o->next) {
         const Op *store = o->n_out == 1 && !hd_is_alias(o) ? only_store(o->out[0], uses) : NULL;
@@ -195,8 +194,8 @@ static Cost cost_of(const Graph *g, const int *order, int n) {
 
 // --- moves
 
-// An order under moves: a doubly linked list of op ids with labels that grow along it, so that two places compare in
-// one step. When two labels have no room between them all are dealt out again.
+// An order that can change: a doubly linked list of op ids with labels that grow along it, so that two positions
+// compare in one step. When there is no room between two labels, all are assigned again.
 typedef struct { int first, *next, *prev; int64_t *label; } Line;
 enum { LABEL_STEP = 1 << 20 };
 
@@ -232,15 +231,15 @@ static void move_behind(Line *l, int op, int to) { // to == -1: to the front
     else l->label[op] = lo + (hi - lo) / 2;
 }
 
-// Whether an op other than `o` behind `label` uses the storage. Late users stand last, so the answer mostly comes at
-// once.
+// Whether an op other than `o` after `label` uses the storage. Late users are last in the list, so the answer mostly
+// comes at once.
 static bool used_behind(const Graph *g, int storage, int o, const Line *l, int64_t label) {
     for (int k = g->users.start[storage + 1] - 1; k >= g->users.start[storage]; k--)
         if (g->users.at[k] != o && l->label[g->users.at[k]] > label) return true;
     return false;
 }
 
-// Bytes of the storages that `o` uses and that, without it, nobody uses behind `label`.
+// Bytes of the storages that `o` uses and that no other op uses after `label`.
 static int64_t ends_at(const Graph *g, int o, const Line *l, int64_t label) {
     int64_t n = 0;
     for (int k = g->used.start[o]; k < g->used.start[o + 1]; k++)
@@ -271,7 +270,8 @@ static void sink(const Graph *g, Line *l) {
 
 static void hoist(const Graph *g, Line *l) {
     int *tail =
-        HD_NEWN(g->a, int, g->f->n_ops + 1); // the op moved last behind an op, plus 1: moved ops keep their order
+        // the op that was last moved after an op, plus 1: moved ops keep their order
+        HD_NEWN(g->a, int, g->f->n_ops + 1);
     for (int op = l->first, after; op >= 0; op = after) {
         after = l->next[op];
         if (g->side[op] || g->waits[op]) continue;
@@ -298,7 +298,7 @@ static Queue *queue_of(const Graph *g, Queues *queues, int op) {
     return &queues->at[queues->n - 1];
 }
 
-// Puts every op of another stream behind the last op that it, or an op before it on its stream, depends on.
+// Places every op of another stream after the last op that it, or an op before it on its stream, depends on.
 static const int *advance_side_ops(const Graph *g, const int *order, int n) {
     Queues queues = {0};
     for (int i = 0; i < n; i++)
@@ -320,7 +320,7 @@ static const int *advance_side_ops(const Graph *g, const int *order, int n) {
                 ready = placed[g->pred.at[e]];
             if (!ready) continue;
             placed[out[n_out++] = q->ops.at[q->next++]] = true;
-            k = -1; // it may have been what another waits for
+            k = -1; // it may have been waited for by another
         }
     }
     if (n_out != n) HD_BUG("@%s: an op of another stream follows a later one", g->f->name);
@@ -350,7 +350,7 @@ Order hd_find_order(const Func *f, const char *main, Arena *a) {
     const int *start = advance_side_ops(&g, given, n), *best = start;
     Cost before = cost_of(&g, start, n), least = before;
     for (int i = 0; i < 2;
-         i++) { // which move goes first matters: an op moved down may have been what kept another from moving up
+         i++) { // the order of the moves matters: an op that moved down may have kept another from moving up
         Line line = line_of(&g, start, n);
         for (int k = 0; k < 2; k++) {
             if (i == k) sink(&g, &line);

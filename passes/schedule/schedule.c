@@ -1,6 +1,6 @@
-// schedule: from what is computed to when and where. Every op gets a stream: a collective that of its communicator, an
-// op with `on` the one it names, all others @compute. Every function gets one total order (order.c), in which alias ops
-// stand before their first user. Dependences (deps.h) keep reads and writes of buffers in their order, so sums are
+// schedule: assigns each op a stream and a position. A collective runs on the stream of its communicator, an op with
+// `on` on the one it names, every other op on @compute. Every function gets one total order (order.c), in which alias
+// ops come before their first user. Dependences (deps.h) keep reads and writes of buffers in their order, so sums are
 // added in the order written.
 //   %1 = gemm %x, %w : bf16[8,64]                                 ->  [compute] %1 = gemm %x, %w : bf16[8,64]
 //   all_gather {buffer = @a.master, into = @w, comm = @comm.gather}    [gather] all_gather {...}
@@ -36,7 +36,7 @@ static bool reorder(Func *f, const Order *order, Arena *a) {
     bool *placed = HD_NEWN(a, bool, n_ops + 1), changed = false;
     for (Op *o = f->first; o; o = o->next) ops[o->id] = o;
     for (int i = 0; i < order->n; i++) place(ops[order->op[i]], f, placed);
-    for (int i = 0; i < n_ops; i++) // aliases that only the return reads, or nobody
+    for (int i = 0; i < n_ops; i++) // aliases that only the return reads, or that are not read
         if (ops[i] != end) place(ops[i], f, placed);
     hd_detach(end);
     hd_append(f, end);

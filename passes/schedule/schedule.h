@@ -7,9 +7,9 @@ typedef struct {
     int n;
     const int *op;
     int64_t saved;
-} Order; // ids of the ops that do work, and the bytes by which its peak is lower
+} Order; // ids of the ops that do work, and the number of bytes by which its peak is lower
 
-// The best order found for a function whose ids are dense and whose ops have their streams; ops on other streams than
-// `main` stand as early as what they depend on allows.
+// The best order found for a function whose ids are dense and whose ops have their streams; ops of other streams than
+// `main` come as early as their dependences allow.
 Order hd_find_order(const Func *f, const char *main, Arena *a);
 #endif

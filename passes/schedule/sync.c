@@ -1,9 +1,9 @@
-// sync: an event for every dependence between streams that nothing else implies, and for no other. The walk in program
-// order keeps for each stream how far it has certainly seen the others (vector clocks); of the ops that the next one
-// depends on, the last of each other stream matters, and of those only the ones that no other wait covers. That is the
-// transitive reduction, so no event can go. A function begins and ends on the stream of its return: other streams fork
-// from it and join it, as stream capture asks, so functions stay in sequence whatever streams they use. One record
-// serves all its waits. With one stream nothing is inserted.
+// sync: an event for every dependence between streams that nothing else implies, and no other event. The walk in
+// program order keeps for each stream how far it has certainly seen the others (vector clocks). Of the ops that the
+// next op depends on, only the last of each other stream matters, and only if no other wait covers it. That is the
+// transitive reduction, so no event can be removed. A function begins and ends on the stream of its return: other
+// streams fork from it and join it, as stream capture requires, so functions stay in sequence whatever streams they
+// use. One record serves all its waits. With one stream nothing is inserted.
 //   [gather] %g = ...                  [gather] %g = ...
 //   [compute] %y = gemm %g, %x   ->    [gather] record {event = 0}
 //                                      [compute] wait {event = 0}
@@ -20,7 +20,7 @@ typedef struct {
     int *stream_of, *place, *after; // by op id; `after`: clock when the op has ended, n each
     int *now;         // [stream * n + stream]
     int *last;        // by stream: its last op so far; -1: none
-    int *by_place;    // scratch: the op that is wanted of each stream
+    int *by_place;    // scratch: the op to wait for on each stream
     VEC(Edge) edges;
 } Sync;
 
@@ -44,7 +44,7 @@ static void join(int *into, const int *from, int n) {
         if (from[i] > into[i]) into[i] = from[i];
 }
 
-// Waits for the wanted ops (one a stream at most) that are neither seen yet nor covered by another wanted one.
+// Waits for the wanted ops (at most one per stream) that are not seen yet and not covered by another wanted one.
 static void wait_for(Sync *s, int op) {
     int *mine = s->now + s->stream_of[op] * s->n;
     for (int t = 0; t < s->n; t++) {

@@ -1,5 +1,5 @@
-// select: matrix products become gemm, with what belongs to them (a bias that no kernel took, the buffer that the
-// result is stored to); library ops get their implementation and workspace.
+// select: matrix products become gemm, together with a bias that no kernel took and the buffer that the result is
+// stored to; library ops get their implementation and workspace.
 //
 //   %p = matmul %x, %w {tb}                  %s = gemm %x, %w, %b {tb, epilogue = bias}
 //   %s = add %p, %b                    ->
@@ -17,7 +17,7 @@
 
 typedef struct { Module *m; PassCx *cx; Func *f; Uses uses; bool cuda; int64_t attention_limit; } Select;
 
-// The gemm for a product, standing nowhere yet.
+// The gemm for a product, not inserted yet.
 static Op *gemm_of(Select *s, const Op *p, const Value *bias) {
     Ctx *cx = s->m->cx;
     Value *in[3] = {p->in[0], p->in[1], (Value *)(uintptr_t)bias};
@@ -42,7 +42,7 @@ static bool overlaps(const Op *o, int64_t count, int64_t from, int64_t to) {
     return at < to && from < at + count;
 }
 
-// Whether `store` may happen at `early` already: nothing in between names those elements.
+// Whether `store` may already happen at `early`: no op in between names those elements.
 static bool may_move_up(const Op *early, const Op *store) {
     const char *into = hd_word(&store->attrs, A_INTO, "");
     int64_t from = hd_int(&store->attrs, A_OFFSET, 0), to = from + hd_into_count(store);
@@ -108,7 +108,7 @@ static void select_product(Select *s, Op *p) {
     hd_erase(p);
 }
 
-// The value whose bytes v is a part of.
+// The value that v shares its bytes with.
 static const Value *storage_of(const Value *v) {
     while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
     return v;
@@ -122,7 +122,7 @@ static bool read_after(const Select *s, const Value *v, const Op *o) {
     return false;
 }
 
-// dlogits may take the place of the logits when those are a value of this function that nobody reads afterwards.
+// dlogits may overwrite the logits when these are a value of this function that nothing reads afterwards.
 static void select_cross_entropy_grad(Select *s, Op *o) {
     const Value *base = storage_of(o->in[0]);
     if (o->in[0]->type == o->out[1]->type && base->def && !hd_op_is(base->def, TRAIT_SOURCE) && !read_after(s, base, o))

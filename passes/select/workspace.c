@@ -1,4 +1,4 @@
-// Workspace formulas. Each says in its comment what lives there; all results are multiples of 256 bytes so that
+// Workspace formulas. A comment at each says what the bytes are for; all results are multiples of 256 bytes, so that
 // workspaces can be placed one after another.
 #include "passes/select/workspace.h"
 #include "ir/base/ints.h"
@@ -8,8 +8,8 @@ enum { CUBLASLT_BYTES = 32 << 20 };
 
 static int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper. host: nothing, narrower factors are
-// converted a tile at a time in memory of each thread.
+// cuda: the workspace offered to cuBLASLt, whose documentation asks for 32 MiB on Hopper. host: none, since narrower
+// factors are converted a tile at a time in memory of each thread.
 static int64_t gemm_bytes(bool cuda) { return cuda ? CUBLASLT_BYTES : 0; }
 
 // Partial sums of a kernel's column results: one f32 row for each HD_PARTIAL_ROWS of the iteration space (see
@@ -35,8 +35,8 @@ static int64_t attention_bytes(const Op *o) {
 int64_t hd_workspace_cudnn(const Op *o) {
     AttentionShape s = hd_attention_shape(o);
     if (!s.grad) return 1024;
-    // The sums above, what every plan asks for, the matrix of the repeatable backward, and dk, dv before heads share
-    // them.
+    // The sums above, the bytes that every plan needs, the matrix of the repeatable backward, and dk and dv before
+    // heads share them.
     int64_t matrix = s.batch * s.heads * s.seq * s.seq * 2,
             shared = s.kv_heads < s.heads ? 4 * s.batch * s.heads * s.seq * s.size : 0;
     return hd_round_up(attention_bytes(o) + 1024 + matrix + shared, 256);

@@ -1,4 +1,4 @@
-// Scratch memory of the ops that need some: one formula an op, so that planner, code and runtime agree on it.
+// Scratch memory of ops: one formula per op, so that planner, code and runtime agree.
 #ifndef PASSES_SELECT_WORKSPACE_H
 #define PASSES_SELECT_WORKSPACE_H
 #include "ir/ir.h"

@@ -48,7 +48,8 @@ static Value *zeros(Autodiff *d, const Type *like, int64_t axis, int64_t size) {
     return hd_build1(&d->b, OP_CONST, NULL, NULL, &as, hd_type(d->b.f->module->cx, t.dtype, t.rank, t.dim));
 }
 
-// Takes a set of disjoint pieces along one axis off the list and gives their concat, with zeros where no slice was.
+// Removes a set of disjoint pieces along one axis from the list and returns their concat, with zeros where no slice
+// was.
 static void give_pieces(Autodiff *d, Value *v, Sliced *s) {
     int64_t axis = axis_of(&s->pieces.at[0]), at = 0, size = v->type->dim[axis];
     VEC(Value *) parts = {0};
@@ -133,10 +134,9 @@ static bool backward(Func *f, Arena *scratch, double seed) {
     return true;
 }
 
-// --- the loss out of cross_entropy_grad
-// cross_entropy_grad computes the loss as well. Where its inputs do not need the forward loss, the forward op goes:
-// logits are then read by one op only, which may write their gradient in their place. Ops that read the loss move
-// behind it.
+// --- the loss out of cross_entropy_grad cross_entropy_grad also computes the loss. Where its inputs do not need the
+// forward loss, the forward op is removed. Then one op alone reads the logits and may overwrite them with their
+// gradient. Ops that read the loss move after it.
 static void fuse_loss(Op *forward, Op *grad, Arena *scratch) {
     Func *f = forward->func;
     bool *late = HD_NEWN(scratch, bool, f->n_values);
@@ -208,7 +208,7 @@ static bool check_parameters(const Module *m, const Func *micro, Arena *scratch)
     return ok;
 }
 
-// A step minimises the mean over every micro-batch of every rank, so each adds its share: gradients are then summed,
+// A step minimises the mean over every micro-batch of every rank. Each adds its share, so gradients are only summed,
 // never divided.
 static bool find_share(const Module *m, double *share) {
     int64_t micro = hd_int(hd_settings(m, "train"), A_MICRO, 1);

@@ -1,4 +1,4 @@
-// Between the reverse walk (autodiff.c) and the gradient rules (grad_rules.c).
+// The interface between the reverse walk (autodiff.c) and the gradient rules (grad_rules.c).
 #ifndef PASSES_TENSOR_AUTODIFF_H
 #define PASSES_TENSOR_AUTODIFF_H
 #include "ir/ir.h"
@@ -7,10 +7,10 @@ typedef struct { const Op *slice; Value *grad; } Piece;
 typedef struct {
     VEC(Piece) pieces;
     int slices_left;
-} Sliced; // of one value: what its slices got, slices not yet walked over
+} Sliced; // of one value: gradients of its slices that the walk has not used yet
 
 typedef struct Autodiff {
-    Builder b; // places ops before the return of @micro, with the place and the flag of the forward op's backward
+    Builder b; // inserts ops before the return of @micro, with the place of the forward op and the flag `bwd`
     Arena *scratch;
     int n_forward; // values of the forward pass have ids below this
     bool *active;  // by id: a parameter reaches it through differentiable ops
@@ -25,6 +25,6 @@ GradRule hd_grad_none,
     hd_grad_zero; // the rules of ops without a gradient, and of those whose gradient is zero everywhere
 
 bool hd_grad_wanted(const Autodiff *d, const Value *v);
-// A contribution to v's gradient; it is summed over broadcast axes and cast where its type is not v's.
+// Adds a contribution to v's gradient; it is summed over broadcast axes and cast where its type is not v's.
 void hd_grad_add(Autodiff *d, Value *v, Value *contribution);
 #endif

@@ -1,12 +1,12 @@
-// Common subexpressions: one walk in program order with a hash table of the pure ops seen so far; a later equal op is
+// Common subexpressions: one walk in program order with a hash table of the pure ops so far; a later equal op is
 // replaced by the earlier one.
 //   %1 = mul %a, %b         %1 = mul %a, %b
 //   %2 = mul %b, %a    ->   return %1, %1
 //   return %1, %2
-// Equal: same kind, operands (in either order where the op commutes), attributes and result types, `bwd` aside. A
-// recomputed op equals only recomputed ones: sharing it with its original would undo what the schedule asked for. A
-// buffer has a version that every write to it raises, and an op that reads the buffer through a view equals only ops
-// that read the same version.
+// Equal ops have the same kind, operands (in either order where the op commutes), attributes and result types, apart
+// from `bwd`. A recomputed op equals only recomputed ones: sharing it with its original would undo the schedule's
+// request. A buffer has a version that every write to it increases; an op that reads the buffer through a view equals
+// only ops that read the same version.
 #include "passes/pass.h"
 
 typedef struct Entry { struct Entry *next; Op *op; uint64_t version; } Entry;
@@ -16,8 +16,8 @@ typedef struct {
     Arena *scratch;
     Entry **slots;
     uint32_t n_slots; // a power of two
-    Value **now;      // by value id: what stands in its place, or NULL
-    const Symbol **source; // by value id: the buffer whose bytes it is, or NULL
+    Value **now;      // by value id: its replacement, or NULL
+    const Symbol **source; // by value id: the buffer whose bytes it shares, or NULL
     struct BufferVersion { const Symbol *buffer; uint64_t n; } *versions;
     int n_versions;
     uint64_t all_versions; // writes that reach any number of buffers
@@ -39,7 +39,7 @@ static uint64_t version_of(const Sharing *s, const Symbol *buffer) {
     return s->all_versions;
 }
 
-// Which bytes an op writes, by its attributes; an effect that names none may write them all.
+// The bytes that an op writes, by its attributes; an effect that names none may write any.
 static void note_effect(Sharing *s, const Op *o) {
     if (hd_is_pure(o) || o->kind == OP_RETURN || o->kind == OP_GRAD || o->kind == OP_GRAD_NORM ||
         o->kind == OP_SQUARE_SUMS || hd_op_is(o, TRAIT_SYNC))
@@ -59,7 +59,7 @@ static void note_sources(Sharing *s, const Op *o) {
     else if (hd_op_is(o, TRAIT_ALIAS)) s->source[o->out[0]->id] = s->source[o->in[0]->id];
 }
 
-// Grows with every write to a buffer that the op reads, so that equal sums mean equal bytes.
+// Grows with every write to a buffer that the op reads: an equal sum means equal bytes.
 static uint64_t version_read(const Sharing *s, const Op *o) {
     uint64_t sum = 0;
     for (int i = 0; i < o->n_in; i++)

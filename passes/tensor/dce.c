@@ -1,6 +1,6 @@
 // Dead code: one walk from the end of each function. An op is needed when it has an effect or a needed op reads one of
-// its results; in SSA order all readers of a value have been seen when its definition is reached. Then kernels that no
-// launch names. Symbols stay: a parameter that nobody reads is still part of the model.
+// its results; in SSA order all readers of a value come after its definition. Then kernels that no launch names are
+// removed. Symbols stay: an unread parameter is still part of the model.
 #include "passes/pass.h"
 #include <stdlib.h>
 

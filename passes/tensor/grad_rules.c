@@ -1,5 +1,6 @@
 // One gradient rule for each name in the grad column of the op table: dy is the gradient of the first result, `give`
-// adds what reaches an operand. A rule asks `wants` before it builds anything, so that constants and data cost nothing.
+// adds a contribution to an operand. A rule asks `wants` before it builds anything, so that constants and data cost
+// nothing.
 #include "passes/tensor/autodiff.h"
 
 #define A (o->in[0])
@@ -62,7 +63,7 @@ static void grad_div(Autodiff *d, const Op *o, Value *dy) {
     if (wants(d, A)) give(d, A, da);
     if (wants(d, B)) give(d, B, one(d, OP_NEG, mul(d, da, Y)));
 }
-// Where two operands are equal the first one gets the whole gradient, as it is the one that is taken.
+// Where two operands are equal the first one is the result, so it gets the whole gradient.
 static void choice(Autodiff *d, const Op *o, Value *dy, Value *first) {
     Value *da = mul(d, dy, first);
     if (wants(d, A)) give(d, A, da);
@@ -73,7 +74,7 @@ static void grad_min(Autodiff *d, const Op *o, Value *dy) { choice(d, o, dy, two
 static Value *where(Autodiff *d, Value *test, Value *yes, Value *no) {
     return hd_build(&d->b, OP_WHERE, 3, (Value *[]){test, yes, no}, NULL, NULL)->out[0];
 }
-// Exactly 0 reaches the operand that is not taken, whatever dy is.
+// Exactly 0 reaches the operand that is not chosen, whatever dy is.
 static void grad_where(Autodiff *d, const Op *o, Value *dy) {
     if (wants(d, B)) give(d, B, where(d, A, dy, number(d, 0, dy)));
     if (wants(d, o->in[2])) give(d, o->in[2], where(d, A, number(d, 0, dy), dy));
@@ -132,7 +133,7 @@ static void grad_transpose(Autodiff *d, const Op *o, Value *dy) {
     give(d, A, hd_build1(&d->b, OP_TRANSPOSE, dy, NULL, &as, NULL));
 }
 
-// Kept until the last slice of the same value has been seen: slices that cover it become one concat.
+// Kept until the last slice of the same value is seen: slices that cover the value become one concat.
 static void grad_slice(Autodiff *d, const Op *o, Value *dy) {
     if (hd_type_count(Y->type))
         hd_push(d->scratch, &d->sliced[A->id].pieces, ((Piece){o, cast(d, dy, A->type->dtype)}));

@@ -1,7 +1,7 @@
 // Lowers arithmetic to the compute dtype of `config @train`. Parameters stay f32 and are cast where they are read, once
-// a function; everything computed from them takes the compute dtype by inferring types again. f32 stay: what an op
-// defines as f32 (statistics, log-sum-exp, the loss), scalars, data until it meets a lowered value, and the gradients
-// of parameters, which are made in f32 by the op that sums them (`out = f32`).
+// in each function; everything computed from them takes the compute dtype when types are inferred again. Some values
+// stay f32: those that an op defines as f32 (statistics, log-sum-exp, the loss), scalars, data until it meets a lowered
+// value, and the gradients of parameters, which the op that sums them makes in f32 (`out = f32`).
 //   %w = param @w : f32[8,8]                       %w = param @w : f32[8,8];  %c = cast %w {out = bf16} : bf16[8,8]
 //   %y = matmul %x, %w : f32[4,8]          ->      %y = matmul %x, %c : bf16[4,8]
 //   %dw = matmul %x, %dy {ta} : f32[8,8]           %dw = matmul %x, %dy {ta, out = f32} : f32[8,8]
@@ -14,10 +14,10 @@ typedef struct {
     Func *f;
     Arena *scratch;
     DType compute;
-    int n_before;      // values that stood in the function before the pass have ids below this
+    int n_before;      // values that were in the function before the pass have ids below this
     Uses uses;         // of those values, before the pass
     const Type **was;  // by id: their types
-    Value **now;       // by id: the cast that stands for a parameter, or NULL
+    Value **now;       // by id: the cast that replaces a parameter, or NULL
     Value **narrowed;  // by id: the value in the compute dtype
     VEC(Value *) params; // the first cast of each parameter,
     PtrMap known;        // and where it is, by the parameter's name
@@ -52,7 +52,7 @@ static Value *cast_before(Lowering *l, Op *at, Value *v, DType dtype) {
     return c->out[0];
 }
 
-// The value in the compute dtype for `at` and every op after it. A constant is written anew instead of cast.
+// The value in the compute dtype for `at` and every later op. A constant is written anew instead of cast.
 static Value *narrow(Lowering *l, Op *at, Value *v) {
     Value **known = v->id < l->n_before ? &l->narrowed[v->id] : NULL, *made;
     if (known && *known) return *known;
@@ -126,7 +126,8 @@ static bool for_grads_only(const Lowering *l, const Value *v) { // read once, or
 
 static bool is_sum(const Op *o) { return o->kind == OP_SUM || o->kind == OP_SUM_TO || o->kind == OP_EMBEDDING_GRAD; }
 
-// v in f32 for `at`: made so by the op that computes it where that can be and nothing else reads it, else cast.
+// v in f32 for `at`: made in f32 by the op that computes it, where that is possible and nothing else reads it; else
+// cast.
 static Value *widen(Lowering *l, Op *at, Value *v) {
     if (wide(v)) return v;
     Op *o = v->def;
@@ -147,7 +148,7 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
 static void infer_again(Lowering *l, Op *o) {
     const Type *before = o->n_out ? o->out[0]->type : NULL, *declared = NULL;
     if (hd_op_is(o, TRAIT_EXPLICIT)) {
-        if (o->kind == OP_CONST || o->kind == OP_IOTA) return; // lowered by what reads them
+        if (o->kind == OP_CONST || o->kind == OP_IOTA) return; // the ops that read them lower them
         declared = before;
         if (!hd_has(&o->attrs, A_OUT)) declared = hd_type_with(l->m->cx, o->in[0]->type->dtype, before);
     }

@@ -1,5 +1,5 @@
-// recompute: what the schedule lists is not kept for the backward pass but computed again, just before the backward
-// pass first needs it:
+// recompute: values that the schedule lists are not kept for the backward pass but computed again, just before the
+// backward pass first needs them:
 //
 //   %h = gelu %p                   loc(blocks.0.mlp.act)        %h = gelu %p
 //   ...                                                   ->    ...
@@ -7,8 +7,8 @@
 //                                                               %dw = matmul %dy, %h2 {ta, bwd}
 //
 // A listed path names a module instance and everything inside it. Operands are recomputed as well if they are listed
-// and belong to the same region, the innermost instance of a repeated module (blocks.3 for blocks.3.mlp.act); what one
-// region hands to another is kept, so that listing every block keeps the blocks' inputs and recomputes each block once.
+// and belong to the same region, the innermost instance of a repeated module (blocks.3 for blocks.3.mlp.act). A value
+// that leaves its region is kept, so that listing every block keeps the blocks' inputs and recomputes each block once.
 // A copy is the same op on the same bytes, so no result changes.
 #include "passes/pass.h"
 #include "passes/analysis/ptr_map.h"
@@ -21,15 +21,15 @@ typedef struct {
     Func *f;
     const Attr *paths;
     PtrMap listed;        // path to its place in the list (the first one)
-    bool *found;          // by listed path: some op stands there
+    bool *found;          // by listed path: it contains some op
     const char **regions; // by listed path
     const char **region;  // by op id: the region in which it is listed, or NULL
-    bool *kept;           // by value id: enters another region, so it is there anyway
+    bool *kept;           // by value id: enters another region, so it is kept anyway
     Value **again;        // by value id: its copy
     int copies;
 } Recompute;
 
-// Weights and constants are storage, not saved values; neither is their cast or reshape.
+// Weights and constants are storage, not saved values; so are their casts and reshapes.
 static bool is_storage(const Op *o) {
     if (o->kind == OP_CAST || o->kind == OP_RESHAPE) return o->in[0]->def && is_storage(o->in[0]->def);
     return o->n_in == 0;
@@ -58,7 +58,7 @@ static const char *region_of(Recompute *s, const Op *o) {
     return region && !is_storage(o) ? region : NULL;
 }
 
-// The value as the backward pass reads it: itself, or a copy of its op that stands before `at`.
+// The value as the backward pass reads it: itself, or a copy of its op that is placed before `at`.
 static Value *value_again(Recompute *s, Value *v, Op *at) {
     if (!v->def || !s->region[v->def->id] || s->kept[v->id]) return v;
     if (s->again[v->id]) return s->again[v->id];

@@ -4,7 +4,7 @@
 //   %2 = neg %1    ->
 //   %t = transpose %w {perm = [1, 0]}
 //   %3 = matmul %2, %t
-// What stops being used stays for dce.
+// Ops that are no longer used are left for dce.
 #include "ir/eval/eval.h"
 #include "passes/pass.h"
 #include <math.h>
@@ -13,9 +13,9 @@
 typedef struct {
     Func *f;
     Arena *scratch;
-    VEC(Value *) now; // by value id: what stands in its place, or NULL
+    VEC(Value *) now; // by value id: its replacement, or NULL
     VEC(int) uses;    // by value id: at most so many readers
-    Op *next;         // where the walk goes on
+    Op *next;         // where the walk continues
 } Simplifier;
 
 static Value *current(const Simplifier *s, Value *v) {
@@ -70,7 +70,7 @@ static Value *skip_inner(Simplifier *s, Op *o) {
     return o->out[0];
 }
 
-// Every row in order, as learned positions are read: 0, 1, .. of a table that has no more.
+// Reads every row of a table in order, as learned positions are read: 0, 1, ... to its end.
 static Value *take_table(Simplifier *s, Op *o) {
     return o->in[1]->type->rank == 1 ? take_left(s, o) : NULL;
 }
@@ -220,7 +220,7 @@ static Value *apply_rules(Simplifier *s, Op *o) {
     return v;
 }
 
-// Grows the tables to the values that rules made; those stand for `old` and have no more readers than it had.
+// Grows the tables for the values that rules made; those replace `old` and have no more readers than it had.
 static void grow(Simplifier *s, const Value *old) {
     int uses = old && old->id < s->uses.n ? s->uses.at[old->id] : 0;
     while (s->now.n < s->f->n_values) {

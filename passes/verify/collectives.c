@@ -1,17 +1,16 @@
-// Collectives and what bounds them. Every collective of a group runs on the stream that the group names, so the group
-// has one order, the program's; the plan is one text for all ranks, so the order is the same on every rank [V26]. A
-// wait is for an event that an earlier op records (verify_order), so no collective waits for a later one and streams
-// never wait in a circle [V32].
+// Collectives and their bounds. Every collective of a group runs on the group's stream, so the group has one order,
+// that of the program. All ranks run the same text, so every rank has this order [V26]. A wait is for an event that an
+// earlier op records (verify_order), so no collective waits for a later one, and streams never wait in a circle [V32].
 //
-// How many transient buffers of a class are alive at once, whatever the streams do: a buffer A is gone when another, B,
-// begins, if all accesses of A happen before the op that begins B. At the moment when most are alive let B be the one
-// that begins last in the program; the others have begun before it and are not gone. So the most is 1 + the number of
+// The number of transient buffers of a class that are alive at once, however the streams run: buffer A is gone when
+// buffer B begins if all accesses of A happen before the op that begins B. When most buffers are alive, let B be the
+// one that begins last in the program; the others began earlier and are not gone. So the maximum is 1 + the number of
 // those, for the worst B. Two bounds are proved:
 //   gathered weights  when a unit is gathered, at most `prefetch` others are alive whose last use is before its first
 //                     one [V13]
 //   gradients         when one begins, at most `live_grads` - 1 others are alive whose last write is before it [V14]
-// What is left out of the count is open: a root whose embedding is tied to its head is used, or written, across all the
-// others.
+// Buffers still in use are not counted: a root whose embedding is tied to its head is used, or written, throughout the
+// function.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
@@ -27,10 +26,10 @@ typedef struct {
     const Func *f;
     Clocks clocks;
     const char *class;
-    int *slot;         // by symbol id: its place in `lives`, plus 1
+    int *slot;         // by symbol id: its index in `lives`, plus 1
     VEC(Life) lives;   // in the order in which they begin
     VEC(int) alive;    // of those
-    bool one_stream;   // all begin on one stream, so that who is gone stays gone
+    bool one_stream;   // all begin on one stream, so a buffer that is gone stays gone
     int most;
     bool said;
 } Lives;
@@ -73,8 +72,8 @@ static const char *unit_of(const Lives *l, const Life *x) {
     return k ? hd_word(&k->symbol->attrs, A_UNIT, k->symbol->name) : x->buffer->name;
 }
 
-// Buckets of one unit, for weights of different dtypes, are gathered together and count as one: whether an earlier one
-// stands for it.
+// Buckets of one unit, for weights of different dtypes, are gathered together and count as one: whether an earlier
+// bucket of its unit was counted.
 static bool counts(const Lives *l, int i, const Life *b) {
     const Life *x = &l->lives.at[l->alive.at[i]];
     if (hd_plan_bucket(l->c, x->buffer) != hd_plan_bucket(l->c, b->buffer) && unit_of(l, x) == unit_of(l, b))
@@ -144,7 +143,7 @@ static void count_alive(PlanCheck *c, PlanMaxima *most) {
 static void check_stream(PlanCheck *c, const Op *o) {
     const Symbol *comm = hd_has(&o->attrs, A_COMM) ? hd_symbol_find(c->m, hd_word(&o->attrs, A_COMM, "")) : NULL;
     const char *group = comm ? hd_word(&comm->attrs, A_ON, "") : NULL, *on = hd_word(&o->attrs, A_ON, NULL);
-    if (!o->stream) return; // said before
+    if (!o->stream) return; // already reported
     if (group && strcmp(group, o->stream) != 0)
         hd_plan_wrong(
             c, o, o->span,

@@ -1,19 +1,20 @@
-// Contents: runs a function abstractly over a map from bytes to what they hold. Program order is one order that the
-// streams allow; it stands for all of them once every access is shown to be ordered after the accesses it conflicts
-// with, so both are checked together: a read must find its value in every byte, and must come after the op that wrote
-// it; a write must come after the op that wrote the bytes before and after every op that has read them since. A value
-// that takes over the bytes of another (in place) is another content.
+// Contents: runs a function abstractly over a map from bytes to their contents. Program order is one order that the
+// streams allow. It represents all of them once every access is ordered after the accesses that it conflicts with, so
+// two things are checked together. A read must find its value in every byte and come after the op that wrote it. A
+// write must come after the op that wrote the bytes before and after every op that has read them since. A value that
+// takes over the bytes of another (in place) is a new content.
 //
-// A transient buffer holds nothing that is known until its life begins: with `begin`, after which its bytes are
+// The contents of a transient buffer are unknown until its life begins: with `begin`, after which its bytes are
 // undefined, or with an op that writes all of it. Nothing of it is left at the function's end. A collective reads a
-// rank's own bytes only while that rank's own op runs, so that what holds for one rank's streams holds for all ranks.
-// `after` is a wish, not an order: it is not looked at.
+// rank's own bytes only while that rank's own op runs, so what holds for one rank's streams holds for all ranks.
+// `after` does not order anything; it is ignored here.
 #include "passes/analysis/byte_map.h"
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 
-typedef struct { int64_t lo, hi; bool host; int holds; } Bytes; // what an access touches, and what is or will be there
+// what an access touches, and its contents now or afterwards
+typedef struct { int64_t lo, hi; bool host; int holds; } Bytes;
 
 // Contents are numbers: 0 nothing, then the symbols (buffers), then the values of the function; below 0: a buffer that
 // has just begun.
@@ -74,14 +75,14 @@ static const char *touches(const Run *r, const Access *x) {
     return hd_plan_value(r->c, x->value);
 }
 
-// With the buffer that a view looks at.
+// Adds the buffer that a view refers to.
 static const char *owner(const Run *r, const Access *x) {
     int holds = x->at == AT_VALUE ? r->content[x->value->id] : 0;
     if (holds <= 0 || holds > r->c->m->n_symbols || !r->symbol[holds - 1]) return touches(r, x);
     return hd_sprintf(r->c->a, "%s in buffer @%s", hd_plan_value(r->c, x->value), r->symbol[holds - 1]->name);
 }
 
-// Which op writes what a read should have found: the last one before it, else the next one behind it.
+// The op that writes what a read should have found: the last one before the read, else the first one after it.
 static const char *maker(const Run *r, const Op *reader, Bytes b) {
     const Op *before = NULL, *behind = NULL;
     Accesses list = {0};
@@ -108,7 +109,7 @@ static void race(Run *r, const Op *o, const Access *x, int other, const char *do
                   p->id, o->stream, o->id);
 }
 
-// The last reader of each stream: the ones before it on that stream have ended when it has.
+// The last reader of each stream: when it has ended, so have the earlier ones of that stream.
 static Reader *add_reader(Run *r, const Reader *list, int op) {
     Reader *now = HD_NEW(r->c->a, Reader);
     *now = (Reader){op, NULL};
@@ -121,7 +122,7 @@ static Reader *add_reader(Run *r, const Reader *list, int op) {
     return now;
 }
 
-// One finding an access is enough.
+// One error per access is enough.
 static void read_bytes(Run *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
@@ -177,7 +178,7 @@ static void write_bytes(Run *r, const Op *o, const Access *x) {
     hd_bytes_set(m, b.lo, b.hi, (Cell){.writer = o->id, .holds = b.holds});
 }
 
-// The life of a transient buffer begins before anything else happens to it, and once.
+// The life of a transient buffer begins once, before any other access.
 static void follow_life(Run *r, const Op *o, const Access *x) {
     if (x->at != AT_BUFFER || !hd_has(&x->buffer->attrs, A_TRANSIENT)) return;
     const Op **began = &r->began[x->buffer->id];
@@ -192,8 +193,8 @@ static void follow_life(Run *r, const Op *o, const Access *x) {
     if (!*began) *began = o;
 }
 
-// Whether an op may touch the same bytes twice in this way: a buffer that it updates where it stands, a result in place
-// of its operand, a store that finds its operand already there.
+// Whether an op may touch the same bytes twice in this way: a buffer that it updates in place, a result in the place of
+// its operand, a store that finds its operand already there.
 static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, Bytes by) {
     if (bx.lo != by.lo || bx.hi != by.hi) return false;
     if (x->at == AT_BUFFER && y->at == AT_BUFFER)
@@ -253,7 +254,7 @@ static void fill(Run *r, const Place *p, int64_t bytes, int holds) {
 
 static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
 
-// At the end every buffer that persists must be whole again: a result made inside it has been stored.
+// At the end every buffer that persists must be whole again: results made in its bytes have been stored.
 static void check_buffer(Run *r, const Symbol *b) {
     ByteMap *m = b->place.host ? &r->pinned : &r->device;
     int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
@@ -268,7 +269,7 @@ static void check_buffer(Run *r, const Symbol *b) {
     }
 }
 
-// An op all of whose results nobody reads has lost its user: dead ops are removed long before a plan.
+// An op whose results are all unread has lost its user: dead ops are removed long before a plan.
 static void check_used(Run *r, const Uses *uses) {
     for (const Op *o = r->c->f->first; o; o = o->next) {
         int used = 0;

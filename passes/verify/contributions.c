@@ -1,15 +1,16 @@
-// Contributions: what the functions of a step do together. The micro-batches run one after another (a middle one stands
-// for all middle ones: what it does to sums of earlier micro-batches it does to each), then @update where there is one,
-// and every op moves what the buffers hold (flow.c). Every parameter gets its gradient, whole and equally often in
-// every micro-batch [V6]; so does the loss. Every bucket is updated once in a step, from its complete gradient [V5],
-// and the step leaves fresh weights wherever it found old ones. That goes for the `next` of a bucket, too, into which
-// something is gathered behind the update; one that a step leaves behind holds stale weights where the next step and
-// @eval start, whatever ran before. Which it is, is read off the text; what follows is proved for each. @eval is a step
-// of its own, which only reads weights and keeps a loss.
+// Contributions: the functions of a step as a whole. Micro-batches run one after another, then @update where there is
+// one. One middle micro-batch represents all of them: it treats the sums of every earlier micro-batch alike. @eval is a
+// step of its own, which only reads weights and stores a loss. Each op changes what the buffers hold (flow.c). Proved
+// are:
+// - every parameter gets its whole gradient, equally often in every micro-batch [V6], and so does the loss;
+// - every bucket is updated once in a step, from its complete gradient [V5];
+// - a step leaves fresh weights wherever it found old ones. This also holds for the `next` of a bucket into which
+//   something is gathered after the update. A `next` that a step leaves stale must be gathered before it is read in the
+//   next step and in @eval, whatever ran before. The text shows which kind it is.
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 
-// The least and the most contributions of the function at hand to elements [from, from + count) of a bucket.
+// The least and the most contributions of the present function to elements [from, from + count) of a bucket.
 static void count_now(Flow *w, const BucketParts *k, int64_t from, int64_t count, int *least, int *most) {
     BucketFlow *b = hd_flow_bucket(w, k);
     int end, first = hd_ranges_cut(&b->now, from, from + count, &end);
@@ -48,7 +49,7 @@ static bool is_state(const Symbol *s) {
            strcmp(hd_word(&s->attrs, A_CLASS, ""), "optimizer") == 0;
 }
 
-// State that the first micro-batch writes, as the loss, every other one writes as often.
+// State that the first micro-batch writes, such as the loss, is written equally often by every other one.
 static void check_state(Flow *w, int *first, const Func *start) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         Held *h = is_state(s) ? hd_flow_held(w, s) : NULL;
@@ -60,7 +61,7 @@ static void check_state(Flow *w, int *first, const Func *start) {
     }
 }
 
-// Behind the last function of a step: every bucket is updated, and nobody is left with old weights.
+// After the last function of a step: every bucket is updated, and no buffer has old weights.
 static void check_end(Flow *w) {
     PlanCheck *c = w->c;
     bool alone = c->ranks == 1 && strcmp(w->f->name, "update") != 0;

@@ -1,7 +1,6 @@
-// Flow: what every element of every buffer holds while the functions of a step run one after another, as far as
-// training is concerned: weights before or after the update, or a sum of so many of this step's contributions, reduced
-// over these axes of the mesh. In a plan without races (verify_contents) program order shows what all orders do.
-//
+// Flow: what every element of every buffer holds while the functions of a step run one after another: weights before or
+// after the update, or a sum of a number of this step's contributions, reduced over certain axes of the mesh. In a plan
+// without races (verify_contents) program order gives the result of every order.
 //   begin          nothing
 //   zero           an empty sum
 //   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others
@@ -13,9 +12,9 @@
 //   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every
 //                  axis [V5, V6]
 //
-// Contributions lie inside one parameter, so that padding only ever holds zeros. An op that reads weights reads them
-// whole, inside one parameter, as they were before the update. There is no op that reduces but reduce_scatter, and
-// contributions to one element are added in the order of the program: the order of every sum is that of the text [V33].
+// Contributions are inside one parameter, so padding always holds zeros. An op that reads weights reads them whole,
+// inside one parameter, as they were before the update. Only reduce_scatter reduces, and contributions to one element
+// are added in program order: the text fixes the order of every sum [V33].
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 
@@ -35,7 +34,7 @@ BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k) {
     return b;
 }
 
-// A sum has been taken over these axes, and they are all that have more than one rank.
+// Whether a sum is reduced over these axes, and no other axis has more than one rank.
 static bool everywhere(const Flow *w, Axes taken) { return taken && !(hd_mesh_live(&w->c->mesh) & ~taken); }
 
 static int hold(Flow *w, Holding h) {
@@ -69,9 +68,9 @@ static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
     return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
 }
 
-// The parameter that elements [lo, hi) of a bucket have to do with; NULL: none, they are padding.
+// The parameter that contains elements [lo, hi) of a bucket; NULL: none, they are padding.
 static const Symbol *param_at(const BucketParts *k, int64_t lo, int64_t hi) {
-    int a = 0, b = k->items.n; // the first that ends behind lo
+    int a = 0, b = k->items.n; // the first that ends after lo
     while (a < b) {
         int mid = a + (b - a) / 2;
         const Symbol *p = k->items.at[mid];
@@ -98,7 +97,7 @@ static void count_given(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
     }
 }
 
-// Whether a contribution of one rank may go to these elements at all.
+// Whether these elements may receive a contribution of one rank.
 static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h, int64_t lo, int64_t hi) {
     const BucketParts *k = h->bucket;
     if (!k) return true;
@@ -174,7 +173,7 @@ static bool same_bucket(Flow *w, const Op *o, const Symbol *from, const Held *h,
     return false;
 }
 
-// Walks two maps side by side: cuts `g` where `h` is cut. Both have the same positions.
+// Cuts `g` wherever `h` is cut. Both maps have the same positions.
 static void cut_alike(const Held *h, Held *g) {
     int end;
     for (int i = 0; i < h->map.v.n; i++) hd_ranges_cut(&g->map, h->map.v.at[i].lo, hd_range_hi(&h->map, i), &end);
@@ -255,8 +254,8 @@ static void zero(Flow *w, const Op *o, const Access *x) {
 
 // --- collectives
 
-// A collective between the whole of something and its parts over one kind of axes: the whole is a bucket where the axes
-// split, and a shard where they copy, as the layout says.
+// A collective between a whole and its parts over axes of one kind: the whole is a bucket where the axes split and a
+// shard where they copy, as the layout says.
 static bool fits_axes(Flow *w, const Op *o, Axes over, const Symbol *whole, const Held *of, const Symbol *part,
                       const Held *in) {
     const PlanCheck *c = w->c;
@@ -352,7 +351,7 @@ static void all_gather(Flow *w, const Op *o) {
 
 // --- reads of weights
 
-// What only the optimizer and reductions may read of a bucket.
+// Only the optimizer and reductions may read this part of a bucket.
 static bool is_kept_apart(const Flow *w, const Symbol *s) {
     int part = w->c->part_of[s->id];
     return part == PART_GRAD || part == PART_MOMENT1 || part == PART_MOMENT2 ||
@@ -368,7 +367,7 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
     }
     Held *h = home.buffer ? hd_flow_held(w, home.buffer) : NULL;
     if (h && h->bucket && o->kind == OP_STORE && all_of_kind(w, h, HOLDS_SUM))
-        return; // a sum on its way: store() looks at it
+        return; // a sum to be added elsewhere: store() checks it
     int64_t lo = h ? home.at / hd_dtype_bytes(home.buffer->type->dtype) : 0, hi = lo + hd_type_count(v->type);
     if (!h || !h->bucket || lo >= hi) return;
     if (h->parts > 1) {

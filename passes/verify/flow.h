@@ -1,5 +1,5 @@
-// What the buffers of a plan hold while the functions of a step run one after another: the state that flow.c keeps, and
-// the questions that contributions.c asks.
+// The contents of a plan's buffers while the functions of a step run one after another: the state that flow.c keeps,
+// and the queries that contributions.c makes.
 #ifndef PASSES_VERIFY_FLOW_H
 #define PASSES_VERIFY_FLOW_H
 #include "passes/analysis/range_map.h"
@@ -7,35 +7,35 @@
 
 typedef enum {
     HOLDS_NOTHING, // the life of a transient buffer has just begun
-    HOLDS_OLD,     // what the last step left
+    HOLDS_OLD,     // left by the previous step
     HOLDS_SUM,     // `count` contributions of this step, added up; 0: zeros
     HOLDS_WEIGHTS, // of a bucket; `fresh`: after the optimizer
-    HOLDS_STALE,   // weights that a step before this one has updated, and nobody has gathered since
+    HOLDS_STALE,   // weights that an earlier step updated and that were not gathered since
     HOLDS_SQUARES  // sums of squares of gradients
 } HoldsKind;
 typedef struct {
     HoldsKind kind;
     int count;
     Axes over;    // axes over which a sum has been reduced, over which squares and losses have been gathered
-    Axes taken;   // axes over which somebody has reduced it or gathered it since
+    Axes taken;   // axes over which an op has reduced it or gathered it since
     bool fresh;
-    const Op *by; // who wrote it last
+    const Op *by; // the op that wrote it last
 } Holding;
 
 // The elements of a buffer. Where ranks hold parts of a bucket, positions are those of the bucket: the same op runs on
-// every rank, so that the parts of all ranks together are one vector.
+// every rank, so the parts of all ranks together are one vector.
 typedef struct {
     BucketParts *bucket; // NULL: none
     int64_t parts;       // of the bucket; 1: a rank holds all of it
     int64_t size;        // positions
     RangeMap map;        // Cell.holds: index of a Holding
-    int writes;          // contributions in the function at hand, by op
-    bool ever;           // somebody wrote it
+    int writes;          // contributions in the present function, by op
+    bool ever;           // some op wrote it
 } Held;
 
 typedef struct {
     const Op *updated;   // the optimizer's op; NULL: not yet in this step
-    RangeMap given, now; // contributions so far in this step, in the function at hand; Cell.holds: how many
+    RangeMap given, now; // contributions so far in this step, in the present function; Cell.holds: how many
     bool used, used_now; // whether the maps are there
 } BucketFlow;
 

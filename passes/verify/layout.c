@@ -7,7 +7,7 @@
 #include "ir/base/ints.h"
 #include <stdlib.h>
 
-enum { SHARD_ALIGN = 16 }; // bytes: what collectives and vector loads want a shard to start at
+enum { SHARD_ALIGN = 16 }; // bytes: collectives and vector loads want a shard to start at a multiple
 static void find_mesh(PlanCheck *c) {
     c->mesh = hd_mesh(c->m);
     c->shard = hd_mesh_ranks(&c->mesh, HD_SPLIT_AXES);
@@ -98,7 +98,7 @@ static void find_buckets(PlanCheck *c) {
 
 // --- parameters in a bucket
 
-// Elements that no boundary between ranks may cut: those of one index along the first axis.
+// The number of elements that no boundary between ranks may cut: those of one index along the first axis.
 static int64_t row_of(const Type *t) { return t->rank > 0 && t->dim[0] > 0 ? hd_type_count(t) / t->dim[0] : 1; }
 
 static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int64_t lo, int64_t hi) {
@@ -108,7 +108,7 @@ static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int6
         hd_plan_wrong(c, NULL, p->span,
                       "parameter @%s starts at element %lld of @%s, not at a multiple of its rows of %lld", p->name,
                       ll(lo), k->symbol->name, ll(row));
-    int64_t cut = (lo / shard + 1) * shard; // the first boundary behind lo; the next ones are a shard apart
+    int64_t cut = (lo / shard + 1) * shard; // the first boundary after lo; the next ones are a shard apart
     if (cut < hi && (cut - lo) % row == 0 && cut + shard < hi && shard % row != 0) cut += shard;
     if (cut < hi && (cut - lo) % row != 0)
         hd_plan_wrong(c, NULL, p->span,
@@ -164,7 +164,7 @@ static void check_sizes(PlanCheck *c, const BucketParts *k) {
                       s->name, ll(shard), ll(c->copies));
 }
 
-// What the optimizer writes beside the master weights.
+// The buffer that the optimizer writes besides the master weights.
 static void check_compute(PlanCheck *c, const Symbol *s, const BucketParts *k) {
     const Symbol *master = k->part[PART_MASTER];
     if (master && hd_type_count(master->type) != hd_type_count(s->type))
@@ -173,7 +173,7 @@ static void check_compute(PlanCheck *c, const Symbol *s, const BucketParts *k) {
                       s->name, ll(hd_type_count(s->type)), master->name, ll(hd_type_count(master->type)));
 }
 
-// The runtime fills it with what it fills the compute weights with, and those are what is gathered into it.
+// The runtime fills it at the start with the compute weights, which are also what is gathered into it.
 static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
     const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
     if (from && from->type->dtype != s->type->dtype)

@@ -1,6 +1,6 @@
-// Order: every event is recorded exactly once and waited for only after that; side streams start behind the function's
-// start and are done before its return, both on the stream of the return, which is that of all functions, so that they
-// stay in sequence and can be captured.
+// Order: every event is recorded exactly once and waited for only after that. Side streams start after the function's
+// start and end before its return, both on the stream of the return, which is the same for all functions, so that
+// functions run in sequence and can be captured.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void check_events(PlanCheck *c) {
     }
 }
 
-// All functions return on one stream, so that one has ended, side streams and all, when the next one starts.
+// All functions return on one stream, so that one has ended on all its streams when the next one starts.
 static void check_return(PlanCheck *c) {
     const Func *f = c->m->funcs;
     while (f->is_kernel) f = f->next;
@@ -73,7 +73,7 @@ void hd_check_order(PlanCheck *c) {
         last[s] = o;
     }
     for (int s = 0; s < k.n_streams; s++) {
-        if (s == main || !*k.stream[s] || !*k.stream[main]) continue; // no stream: said before
+        if (s == main || !*k.stream[s] || !*k.stream[main]) continue; // no stream: already reported
         if (first[s] && k.clock[first[s]->id * k.n_streams + main] == 0)
             hd_plan_wrong(c, first[s], first[s]->span,
                           "may start before the function does: stream %s waits for nothing that %s records; "

@@ -1,6 +1,6 @@
-// Places: arenas and buffers of the module; values and workspaces of a function. Everything lies inside its arena,
-// buffers that persist are disjoint from each other and from what does not, and no value lies in one but those that are
-// stored there. A transient buffer is used in one function, where verify_contents follows who has its bytes when.
+// Places: arenas and buffers of the module; values and workspaces of a function. Everything is inside its arena.
+// Buffers that persist are disjoint from each other and from everything else, except for values that are stored in
+// them. A transient buffer is used in one function, where verify_contents follows its bytes.
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
@@ -85,7 +85,7 @@ static void check_users(PlanCheck *c) {
             }
 }
 
-// An argument of one name and type has one address in all functions, so that whoever calls them can write it once.
+// An argument of one name and type has one address in all functions, so that the caller can write it once.
 static void check_arguments(PlanCheck *c) {
     for (const Func *f = c->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
@@ -110,7 +110,7 @@ void hd_check_places(PlanCheck *c) {
 // --- values of one function
 
 static const Symbol *buffer_under(const PlanCheck *c, int64_t lo, int64_t hi) {
-    int a = 0, b = c->n_buffers; // the first buffer that ends behind lo
+    int a = 0, b = c->n_buffers; // the first buffer that ends after lo
     while (a < b) {
         int mid = a + (b - a) / 2;
         if (buffer_end(c->buffers[mid]) <= lo) a = mid + 1;
@@ -131,7 +131,7 @@ static void value_in_arena(PlanCheck *c, const Op *o, const Value *v) {
     in_arena(c, o, hd_plan_value(c, v), v->place.offset, hd_type_bytes(v->type), v->place.host);
 }
 
-// The buffer bytes that a value may be in because a store in place puts it there.
+// The bytes of a buffer that a value may be in because a store in place puts it there.
 typedef struct { const Value *root; int64_t at; } Stored;
 
 static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *stored) {
@@ -214,7 +214,7 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
     }
 }
 
-// Where stores in place put the storages they name.
+// The places of storages that are stored in place.
 static Stored *find_stored(PlanCheck *c, const Home *homes) {
     Stored *stored = HD_NEWN(c->a, Stored, c->f->n_values + 1);
     for (const Op *o = c->f->first; o; o = o->next) {

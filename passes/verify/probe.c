@@ -1,6 +1,6 @@
-// Probes (probe.h). Sums multiply by how many elements they add, other pointwise work computes one element by the op
-// table's meaning. An op that does not take equal elements to equal ones has no number, and nothing that reads it; but
-// 0 times anything is 0, so that a gradient that does not begin here stays 0 whatever it passes through.
+// Probes (probe.h). Sums multiply by the number of elements that they add; other pointwise work computes one element by
+// the op table's meaning. An op that does not map equal elements to equal ones has no number, nor has anything that
+// reads it. But 0 times anything is 0, so a gradient that does not begin here stays 0 through every op.
 #include "passes/verify/probe.h"
 #include "ir/eval/eval.h"
 #include <math.h>
@@ -24,7 +24,7 @@ static bool is_inner(const Op *o) {
                  o->kind == OP_CONCAT);
 }
 
-// Where a weight stands, as elements of its bucket: whichever buffer holds it, kept or gathered.
+// The position of a weight in its bucket, whichever buffer holds it, kept or gathered.
 static bool weight_at(const Probe *p, const Value *v, Leaf *leaf) {
     const Home *home = &p->homes[v->id];
     if (!home->buffer) return false;
@@ -111,7 +111,7 @@ void hd_probe_prepare(Probe *p) {
 
 // --- a run
 
-// Different for different leaves, between 1/2 and 3/2: no scale hides behind a 0, a 1 or a square root of less than 0.
+// Different for different leaves, between 1/2 and 3/2: a 0, a 1 or a root of a negative number would hide a scale.
 static double number_for(const Leaf *leaf) {
     if (leaf->kind == LEAF_GRADIENT) return 0;
     uint64_t h = (uint64_t)(leaf->at ^ leaf->target) * 0x9e3779b97f4a7c15u + (uint64_t)leaf->kind * 0xbf58476d1ce4e5b9u;
@@ -157,7 +157,8 @@ static double element(const Op *o, const double *x) {
     return hd_eval_elt(o->kind, false, operand[0], operand[1], operand[2]);
 }
 
-// All results get what result 0 gets, which is right for those of more than one: they are unknown, or gradients of 0.
+// All results get the number of result 0. Ops of several results are unknown or gradients of 0, for which this is
+// right.
 static void compute(const Probe *p, const Op *o, double *at) {
     double *x = HD_NEWN(p->c->a, double, o->n_in + 2);
     for (int i = 0; i < o->n_in; i++) x[i] = at[o->in[i]->id];
@@ -197,7 +198,7 @@ void hd_probe_run(Probe *p, int moved, double by) {
     for (const Op *o = p->f->first; o; o = o->next) run_op(p, o, moved, by);
 }
 
-// What is cut off hides how the loss depends on what it is made of.
+// An operand that is cut off hides how the loss depends on its leaves.
 static void find_hidden(Probe *p) {
     bool *hidden = HD_NEWN(p->c->a, bool, p->f->n_values + 1);
     for (const Op *o = p->f->last; o; o = o->prev)

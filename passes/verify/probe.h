@@ -1,24 +1,25 @@
-// Probes: numbers sent through the launches of a function, where every element of a value is the same number. What the
-// launches begin with, results of other ops, arguments and weights, are leaves; equal leaves, say a weight that is read
-// twice, get one number. How a result moves when a leaf does is its derivative, summed over the leaf's elements.
+// Probes send numbers through the launches of a function; in a probe all elements of a value are the same number. The
+// inputs of the launches (results of other ops, arguments and weights) are leaves. Equal leaves, such as a weight that
+// is read twice, get the same number. A small change of a leaf gives the derivative of each result, summed over the
+// leaf's elements.
 #ifndef PASSES_VERIFY_PROBE_H
 #define PASSES_VERIFY_PROBE_H
 #include "passes/verify/verify_plan.h"
 
 typedef enum {
-    LEAF_LOSS, // cross_entropy; those of one head and one target are one leaf, also where one computes the logits again
+    LEAF_LOSS, // cross_entropy; those of one head and one target are one leaf, even where the logits are computed twice
     LEAF_PRODUCT, // of a weight; products with one weight are one leaf
     LEAF_WEIGHT,  // read by a launch
     LEAF_ARGUMENT,
-    LEAF_GRADIENT, // of the backward pass: 0, so that what reads it has left what begins at this place
+    LEAF_GRADIENT, // of the backward pass: 0, so a value that reads it shows only what begins at this place
     LEAF_OTHER
 } LeafKind;
 typedef struct {
     LeafKind kind;
     const Symbol *home; // bucket, or buffer without one; NULL: none
-    int64_t at, target; // element of it, else what tells leaves apart; of a loss: which target
+    int64_t at, target; // element of it, else what distinguishes leaves; of a loss: which target
     const Value *value; // the first of them
-    bool cut, hidden;   // it has no number of its own; what has none is made of it
+    bool cut, hidden;   // it has no number of its own; a value without a number depends on it
 } Leaf;
 typedef struct {
     PlanCheck *c;
@@ -32,11 +33,11 @@ typedef struct {
 
 Probe hd_probe(PlanCheck *c, const Func *f);
 void hd_probe_want(Probe *p, const Value *v);
-void hd_probe_prepare(Probe *p);                    // behind all wants: finds leaves
-void hd_probe_cut(Probe *p); // makes what has no number a leaf; call it behind the first prepare, or not at all
+void hd_probe_prepare(Probe *p);                    // call it after all wants: finds leaves
+void hd_probe_cut(Probe *p); // makes values without a number leaves; call it after the first prepare, or not at all
 void hd_probe_run(Probe *p, int moved, double by);  // with a leaf moved (-1: none): fills `at`
 int hd_probe_find(const Probe *p, Leaf like);       // an equal leaf, or -1
 bool hd_probe_same(const Leaf *x, const Leaf *y);   // equal
-const Op *hd_probe_maker(const Value *v);           // behind aliases
-Leaf hd_probe_leaf(const Probe *p, const Value *v); // what a value is as a leaf
+const Op *hd_probe_maker(const Value *v);           // the value that an alias refers to
+Leaf hd_probe_leaf(const Probe *p, const Value *v); // the leaf of a value
 #endif

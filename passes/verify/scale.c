@@ -1,9 +1,8 @@
-// Scales: the loss that is kept is scaled like the loss whose gradient is taken, and the mean over ranks is one [V21].
-// Where the loss begins, at every cross_entropy, product and weight that the launches of the loss read, the gradient
-// that sets out there must be the derivative of what is stored, by a probe (probe.h) that moves one of these leaves and
-// looks at the loss. Whether what a micro-batch stores is a micro-batch's part of the loss is compared with @eval,
-// which stores all of it. What cannot be followed, as a softmax between the last product and the loss, is unproved, and
-// said to be.
+// Scales: the loss that is stored is scaled like the loss whose gradient is computed, and the mean over ranks is taken
+// once [V21]. The loss depends on leaves: every cross_entropy, product and weight that its launches read. The gradient
+// that begins at each leaf must be the derivative of the stored loss, found by a probe (probe.h) that changes one leaf.
+// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. What cannot be followed,
+// such as a softmax between the last product and the loss, is reported as unproved.
 #include "passes/settings.h"
 #include "passes/verify/flow.h"
 #include "passes/verify/probe.h"
@@ -47,7 +46,7 @@ static Affine kernel_result(PlanCheck *c, const Func *k, int result, int of) {
     return at[ret->in[result]->id];
 }
 
-// v = constant + factor * source, through reshapes and launches of kernels with one argument or none.
+// v = constant + factor * source, through reshapes and launches of kernels with at most one argument.
 static Affine trace(PlanCheck *c, const Value *v, const Value *source, int depth) {
     if (v == source) return (Affine){true, 0, 1};
     const Op *o = v->def;
@@ -62,14 +61,14 @@ static Affine trace(PlanCheck *c, const Value *v, const Value *source, int depth
 
 static bool differ(double a, double b) { return fabs(a - b) > 1e-6 * fabs(b); }
 
-// What one operand of launches and aliases was made of in the end: a view, or a value of another op.
+// The origin of one operand of launches and aliases: a view, or a value of another op.
 static const Value *source_of(const Value *v) {
     while (v->def && v->def->n_in == 1 && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_LAUNCH))
         v = v->def->in[0];
     return v;
 }
 
-// The mean over ranks: every rank's loss once, times 1 / ranks.
+// The mean over ranks: each rank's loss once, times 1 / ranks.
 static void check_mean(PlanCheck *c, const Op *store) {
     const Value *parts = source_of(store->in[0]);
     double ranks = (double)c->ranks;
@@ -90,8 +89,8 @@ typedef VEC(const Op *) Ops;
 typedef struct {
     PlanCheck *c;
     Probe p;
-    bool cut;              // the loss moves with something that cannot be followed
-    Ops stores, gradients; // of the loss, but for the mean over ranks; what may begin or end a gradient
+    bool cut;              // the loss depends on something that cannot be followed
+    Ops stores, gradients; // of the loss, without the mean over ranks; values that may begin or end a gradient
 } Scales;
 
 static Scales find_ops(PlanCheck *c, const Func *f, bool with_mean, const Op **mean) {
@@ -106,14 +105,14 @@ static Scales find_ops(PlanCheck *c, const Func *f, bool with_mean, const Op **m
     return s;
 }
 
-// The gradient of a product's result is an operand of the product that makes its weight's gradient, the one that gives
-// its rows.
+// The gradient of a product's result is an operand of the products that compute the gradients of its weight and of its
+// rows.
 static const Value *rows_of(const Scales *s, const Op *product, const Op *weights) {
     bool second = s->p.homes[product->in[1]->id].buffer != NULL; // the weight
     return weights->in[(second ? hd_has(&product->attrs, A_TB) : !hd_has(&product->attrs, A_TA)) ? 0 : 1];
 }
 
-// The value in `o` with which the gradient of a leaf begins, where it does.
+// The value in `o` with which the gradient of a leaf begins, if it does.
 static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
     if (o->kind == OP_CROSS_ENTROPY_GRAD) {
         Leaf of = hd_probe_leaf(&s->p, o->out[0]);
@@ -124,7 +123,7 @@ static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
     const Op *maker = o->kind == OP_STORE ? hd_probe_maker(o->in[0]) : o;
     if (!maker || hd_op_is(maker, TRAIT_SOURCE)) return NULL; // the sum of a buffer, added to another
     if (leaf->kind == LEAF_WEIGHT)
-        return o->kind == OP_STORE ? o->in[0] : NULL; // what a product adds is the product's leaf
+        return o->kind == OP_STORE ? o->in[0] : NULL; // a product's addend belongs to the product's leaf
     return leaf->kind == LEAF_PRODUCT && maker->kind == OP_GEMM ? rows_of(s, leaf->value->def, maker) : NULL;
 }
 
@@ -136,7 +135,7 @@ static double loss(const Scales *s) {
     return sum;
 }
 
-// By how much the loss moves for a small move of all elements of a leaf.
+// The change of the loss for a small change of all elements of a leaf.
 static double derivative(Scales *s, int leaf) {
     const double step = 1.0 / 8192;
     hd_probe_run(&s->p, leaf, step);
@@ -169,7 +168,7 @@ static void check_leaf(Scales *s, int i, double moves) {
         taken += s->p.at[v->id] * (double)hd_type_count(v->type);
     }
     const char *what = leaf.value->def ? hd_plan_op(c, leaf.value->def) : "";
-    if (leaf.hidden && s->cut) return; // said of what hides it
+    if (leaf.hidden && s->cut) return; // reported for the op that hides it
     if (leaf.kind == LEAF_OTHER ? moves == 0 : agree(taken * ranks, moves, leaf.value, by)) return;
     if (isnan(taken) || isnan(moves) || leaf.kind == LEAF_OTHER)
         hd_plan_unproved(c, leaf.value->def, "is part of the loss, and the scale of its gradient cannot be followed");
@@ -252,7 +251,7 @@ static bool same_leaves(const KeptLoss *a, const KeptLoss *b) {
     return a->n == b->n;
 }
 
-// What one micro-batch keeps, times how many a step has, is what @eval keeps of the same numbers.
+// The loss of one micro-batch, times their number in a step, is the loss that @eval stores for the same numbers.
 void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
     int64_t n = hd_int(hd_settings(c->m, "train"), A_MICRO, 1);
     if (!micro->store || !eval->store) return;

@@ -1,6 +1,6 @@
-// Settings: the functions of a step are those that as many micro-batches need, the optimizer's ops do what config
-// @train says, and every buffer has a class that is known: reports and the bounds on gathered weights and on gradients
-// go by it.
+// Settings: a step has the functions that its number of micro-batches needs, the optimizer's ops have the settings of
+// config @train, and every buffer has a known class, on which reports and the bounds on gathered weights and gradients
+// depend.
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 

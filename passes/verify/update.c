@@ -1,5 +1,5 @@
 // The end of a step in the flow (flow.h): the optimizer reads a gradient that has every contribution of the step,
-// summed over every axis of the mesh, for the same elements as the weights it updates, once for every bucket; the norm
+// summed over every axis of the mesh, for the same elements as the weights it updates, once for every bucket. The norm
 // is that of all such gradients, each counted once over all ranks.
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
@@ -10,7 +10,7 @@ static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
 
 static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
 
-// Whether elements of a parameter hold all contributions so far, summed over all ranks; says what is missing.
+// Whether elements of a parameter hold all contributions so far, summed over all ranks; reports what is missing.
 static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo,
                         long long hi) {
     Axes axes = hd_mesh_live(&w->c->mesh);
@@ -47,7 +47,7 @@ static bool check_complete(Flow *w, const Op *o, const Symbol *s, Held *h) {
     return true;
 }
 
-// A gradient of bucket `k` that has as many parts as its master weights, or `parts`.
+// A gradient of bucket `k` with as many parts as its master weights, or `parts`.
 static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketParts *k, int64_t parts) {
     Held *h = hd_flow_held(w, s);
     if (!h) return true;
@@ -61,7 +61,7 @@ static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketPa
     return false;
 }
 
-// The optimizer's own buffers are those of the bucket, each in its place; its gradient may be another sum.
+// The optimizer's buffers are those of the bucket, each in its place; its gradient may be another sum.
 static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     static const struct { AttrId at; int part;
     } own[] = {{A_MOMENT1, PART_MOMENT1},
@@ -105,8 +105,8 @@ void hd_flow_adamw(Flow *w, const Op *o) {
     if (g) hd_flow_set(w, g, fresh);
 }
 
-// The squares of all gradients, each element on one rank of the shard group: where every rank has all of them, none is
-// to add them up.
+// The squares of all gradients, each element on one rank of the shard group: where every rank has all of them, they
+// must not be added over ranks.
 void hd_flow_norm(Flow *w, const Op *o) {
     PlanCheck *c = w->c;
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
@@ -128,7 +128,7 @@ void hd_flow_norm(Flow *w, const Op *o) {
             hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
 }
 
-// root_sum: of the squares of this rank, where it is alone in its shard group, else of those of all its ranks.
+// root_sum: of this rank's squares where it is alone in its shard group, else of those of all ranks of the group.
 static void check_squares(Flow *w, const Op *o) {
     Home home = w->homes[o->in[0]->id];
     Held *h = hd_flow_held(w, home.buffer);

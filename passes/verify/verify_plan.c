@@ -1,7 +1,7 @@
-// verify-plan: the proof that stands between a plan and its execution. It believes no pass: only the ops, places,
-// streams, events and declarations of the finished text. What it proves, by the numbers of the project's list of
-// invariants, in which file, and the test under tests/lit/passes/verify-plan that breaks it
-// (tests/unit/test_plan_mutants.c breaks plans everywhere and runs what gets through):
+// verify-plan: the proof that a plan is right, on every compile. It trusts no pass: it reads only the ops, places,
+// streams, events and declarations of the finished text. The table says, for each number in the project's list of
+// invariants, what is proved, in which file, and which test under tests/lit/passes/verify-plan breaks it.
+// (tests/unit/test_plan_mutants.c breaks plans everywhere and runs those that are accepted.)
 //
 // V1  parameters lie inside their bucket and are disjoint, as buffers   layout, places         places, ranks
 //     in the arena
@@ -72,7 +72,7 @@ void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     hd_push(c->a, &c->found, f);
 }
 
-// Once for an op's text: the functions of a step are copies of each other.
+// Once for the text of an op: the functions of a step are copies of each other.
 void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text) {
     const char *who = o ? hd_sprintf(c->a, "%s %s", hd_op_info(o->kind)->mnemonic, text) : text;
     if (o && o->loc.file)
@@ -112,7 +112,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     hd_check_places(&c);
     hd_check_layout(&c);
     hd_check_settings(&c);
-    if (c.found.n) return c.found; // later parts count on arenas and buffers
+    if (c.found.n) return c.found; // later parts rely on arenas and buffers
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         int before = c.found.n;
@@ -120,10 +120,10 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_check_values(&c);
         hd_check_order(&c);
         hd_check_streams(&c);
-        if (c.found.n > before) continue; // what is ordered and what is not means little then
+        if (c.found.n > before) continue; // without it, what is ordered means little
         hd_check_contents(&c);
         hd_check_live(
-            &c); // behind the races: without an event too much is alive at once, but that is not what is wrong
+            &c); // after races: a missing event also leaves too much alive at once, but the event is what is wrong
         hd_check_alive(&c);
     }
     c.f = NULL;

@@ -1,5 +1,5 @@
-// The plan's verifier: reads a finished plan and nothing else, and proves that its places, streams and events keep
-// every value whole.
+// The plan's verifier: reads only a finished plan, and proves that its places, streams and events keep every value
+// whole.
 #ifndef PASSES_VERIFY_VERIFY_PLAN_H
 #define PASSES_VERIFY_VERIFY_PLAN_H
 #include "ir/mesh.h"
@@ -8,15 +8,14 @@
 typedef struct { Span span; const char *text; } Finding;
 typedef struct { Finding *at; int n, cap; } Findings;
 
-// Everything that is wrong with the plan; empty: nothing. `unproved`, unless NULL, is filled with what is neither shown
-// to be right nor wrong.
+// All errors of the plan; empty: none. `unproved`, unless NULL, receives what could be neither proved nor refuted.
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved);
 
-// How many units are gathered at once, and how many whole gradients of units alive, at most, whatever the streams do.
+// The maximum number of units gathered at once, and of whole gradients of units alive at once, however the streams run.
 typedef struct { int gathered_units, live_gradients; } PlanMaxima;
 PlanMaxima hd_plan_maxima(const Module *m, Arena *a);
 
-// --- the parts, each in a file of its own
+// --- the parts, one file each
 enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_COMPUTE, PART_NEXT, N_PARTS };
 typedef struct { // a bucket and what belongs to it
     const Symbol *symbol;
@@ -50,8 +49,8 @@ const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
 static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
     return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
 }
-// Into how many parts the elements of a bucket are dealt out over ranks where each has as many as `b` holds: 1, shard
-// or all ranks.
+// The number of parts into which the elements of a bucket are divided over ranks where each has as many as `b` holds:
+// 1, shard or all ranks.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "moment1"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
