@@ -1,5 +1,5 @@
 // Runs the C compiler and finds the runtime that a binary links. Headers and library must be those that this compiler
-// was built with: a program compiled with others may run, and compute nonsense.
+// was built with: a program compiled with others may run and give wrong results.
 #define _GNU_SOURCE // memmem, memfd_create
 #include "codegen/build.h"
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEVELS = 6 }; // how far above the executable the runtime may lie
+enum { LEVELS = 6 }; // how far above the executable the runtime may be
 
 typedef VEC(const char *) Words;
 typedef struct {
     const char *include, *archive;
 } Runtime;
 
-extern const unsigned char hd_interface[]; // runtime/interface.cmake: the headers' text, which the library holds, too
+extern const unsigned char hd_interface[]; // runtime/interface.cmake: the headers' text, which the library also holds
 extern const unsigned long hd_interface_bytes;
 
 static void add_words(Ctx *cx, Words *w, const char *text) {
@@ -101,7 +101,7 @@ static bool is_ours(Ctx *cx, const Runtime *r) {
     return read && !other;
 }
 
-// The program's text as a file without a name: nothing of it is left, whatever happens. NULL with errno.
+// The program's text as a file without a name, of which nothing is left in any case. NULL with errno.
 static FILE *nameless(const char *name, const Out *c) {
     const int memory = memfd_create(name, MFD_CLOEXEC);
     FILE *f = memory >= 0 ? fdopen(memory, "w+") : NULL;
@@ -113,8 +113,8 @@ static FILE *nameless(const char *name, const Out *c) {
     return NULL;
 }
 
-// Runs a command that reads `in`, and keeps what it prints. Returns its exit status, or -1 with errno when it could not
-// be started.
+// Runs a command that reads `in`, and keeps its output. Returns its exit status, or -1 with errno when it could not be
+// started.
 static int run(Ctx *cx, const Words *w, FILE *in, Out *said) {
     int ends[2];
     if (pipe(ends)) return -1;

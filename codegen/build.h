@@ -9,8 +9,8 @@ typedef struct {
 } Build;
 
 // Compiles `c` to a binary. No other file is left unless it is asked for. CC names the compiler (default cc; it may
-// hold options). The runtime's header and library are looked for under HEDDLE_HOME when that is set, else in the
-// folders above the running executable. false after reporting, with what the compiler said.
+// include options). The runtime's header and library are searched under HEDDLE_HOME when that is set, else in the
+// folders above the running executable. False after reporting, with the output of the compiler.
 bool hd_build_binary(Ctx *cx, const Build *b, const Out *c);
 // The same, to a shared object without main, whose symbol `hd_built_program` points at the HdProgram; for tests.
 bool hd_build_shared(Ctx *cx, const Build *b, const Out *c);

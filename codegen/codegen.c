@@ -1,4 +1,4 @@
-// Picks the target and puts the parts of the program in order.
+// Picks the target and prints the parts of the program in order.
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
 

@@ -4,7 +4,7 @@
 #include "ir/ir.h"
 
 // Prints the host program of a plan-stage module for the target of its `config @target` (host when absent) into `c`,
-// and the CUDA text, if any, into `cuda` as well. `report` and `table` are what the program gives back on --report=json
-// and --report; they may be "". false after reporting what the plan lacks.
+// and the CUDA text, if any, into `cuda` as well. The program prints `report` on --report=json and `table` on --report;
+// they may be "". False after reporting what the plan lacks.
 bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c, Out *cuda);
 #endif

@@ -1,5 +1,5 @@
-// What the emitters of all targets share: the state of one program being printed, addresses, tables and small text
-// helpers. A target is a `Target`: text before the functions, and one emitter an op; an emitter prints the statements
+// Shared by the emitters of all targets: the state of one program being printed, addresses, tables and small text
+// helpers. A target is a `Target`: text before the functions, and one emitter per op; an emitter prints the statements
 // of one action.
 #ifndef CODEGEN_EMIT_H
 #define CODEGEN_EMIT_H
@@ -45,7 +45,7 @@ struct Emit {
 
 // --- text
 void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));                         // a statement and where it is from
+    __attribute__((format(printf, 3, 4)));                         // a statement and its place in the source
 void hd_emit_string(Out *o, const char *text, const char *indent); // a C string literal, one line of `text` a line
 static inline const char *hd_emit_ctype(DType d) { return hd_dtype_info(d)->c; }        // "float", "uint16_t"
 static inline const char *hd_emit_dtype(DType d) { return hd_dtype_info(d)->constant; } // "HD_F32"
@@ -59,9 +59,9 @@ int64_t hd_emit_destination(Emit *e, const Op *o,
                             DType *d);             // result 0, or the part of a buffer written instead; d: its dtype
 int64_t hd_emit_workspace(Emit *e, const Op *o);   // -1: none
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
-bool hd_emit_is_action(const Op *o);             // false: aliases, in-place stores, begin, return
+bool hd_emit_is_action(const Op *o);             // false: aliases, stores in place, begin, return
 
-// --- rows of the program's tables; the same row is never there twice
+// --- rows of the program's tables; equal rows are stored once
 int hd_emit_gemm(Emit *e,
                  const Op *o); // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
@@ -76,7 +76,8 @@ int hd_emit_event(Emit *e, const Op *o);         // of record and wait
 int hd_emit_comm(Emit *e, const Op *o);          // of a collective: index of its communicator, in the module's order
 const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol
 
-// --- the pointwise functions (prelude.c): h_gelu for f32, h_gelu_d for f64, for the ops that the module's kernels use
+// --- the pointwise functions (pointwise.c): h_gelu for f32, h_gelu_d for f64, for the ops that the module's kernels
+// use
 typedef enum { PRELUDE_HOST, PRELUDE_CUDA } PreludeKind;
 void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o);
 void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64); // the target's name of exp, sqrt, ..

@@ -1,5 +1,5 @@
-// heddle-translate: makes a program of a plan, or prints its text. A plan that has been edited by hand is verified
-// first, as one that the compiler made is; a test of code generation alone may leave that out.
+// heddle-translate: makes a program of a plan, or prints its text. A plan is verified first, since it may have been
+// edited by hand; a test of code generation may leave that out.
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "ir/base/args.h"
@@ -43,7 +43,7 @@ static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, 
                : hd_args_bad(&tool, "a binary needs a file: -o FILE after", "--to=binary");
 }
 
-// A module of another stage has no plan to verify: codegen says so.
+// A module of another stage has no plan to verify: codegen reports it.
 static bool verify(Module *m) {
     Pipeline p = {0};
     ManagerOptions options = hd_manager_defaults();
@@ -53,7 +53,7 @@ static bool verify(Module *m) {
 static bool make(const Args *args, Module *m, Out *text) {
     Arena *a = m->cx->arena;
     Out report = hd_out(a), table = hd_out(a), c = hd_out(a), cuda = hd_out(a);
-    if (m->stage == STAGE_PLAN) hd_report(m, -1, &report, &table); // as heddlec has it: one plan makes one program
+    if (m->stage == STAGE_PLAN) hd_report(m, -1, &report, &table); // as in heddlec: one plan makes one program
     if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
     *text = args->to == TO_CUDA ? cuda : c;
     const char *target = hd_word(hd_settings(m, "target"), A_TARGET, "host");

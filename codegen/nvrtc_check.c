@@ -77,7 +77,7 @@ static char *read_all(FILE *f) {
     return text;
 }
 
-// One line a kernel from the log of --ptxas-options=-v. Returns how many kernels spill.
+// Prints one line per kernel from the log of --ptxas-options=-v. Returns the number of kernels that spill.
 static int summary(const char *log) {
     char kernel[256] = "";
     int spills = 0;

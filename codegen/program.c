@@ -1,5 +1,6 @@
-// The program around the actions: tables of tensors, parameters, actions and functions, the HdProgram, and main. The
-// same for every target. Order of the text: tables that functions refer to, functions, tables that refer to functions.
+// The program around the actions: tables of tensors, parameters, actions and functions, the HdProgram, and main. It is
+// the same for every target. Order of the text: tables that functions refer to, functions, tables that refer to
+// functions.
 #include "codegen/emit.h"
 #include "ir/cost.h"
 #include "ir/mesh.h"
@@ -282,7 +283,7 @@ static void put_param(Emit *e, const Symbol *p) {
               ll(hd_int(&p->attrs, A_OFFSET, 0)));
 }
 
-// Parameters in canonical order: by `index`, and by place in the text where that is equal.
+// Parameters in canonical order: by `index`, then by position in the text.
 static int put_params(Emit *e) {
     VEC(const Symbol *) list = {0};
     for (const Symbol *s = e->m->symbols; s; s = s->next)
@@ -309,9 +310,9 @@ static const char *plan_hash(Emit *e) {
     return hd_hash(e->a, text.text, text.n);
 }
 
-// What a checkpoint must agree with: the model's computation, its parameters and the numbers of the train block,
-// nothing of the schedule and no name or line of the source. How many micro-batches make a step is left out: who goes
-// on with fewer ranks takes more.
+// A checkpoint must match the model's computation, its parameters and the numbers of the train block; not the schedule,
+// and no name or line of the source. The number of micro-batches in a step is left out: a run with fewer ranks
+// continues with more of them.
 static const char *train_text(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next)

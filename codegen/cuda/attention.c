@@ -18,7 +18,7 @@ static int64_t any_shared(const AttentionShape *s) {
     return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
 }
 
-static bool tensor_cores(Emit *e, const Op *o, const AttentionShape *s) { // 16-byte rows of heads, mma.sync
+static bool tensor_cores(Emit *e, const Op *o, const AttentionShape *s) { // 16-byte rows of heads, for mma.sync
     if ((s->dtype != TY_BF16 && s->dtype != TY_F16) || s->size % 16 || s->size > 128 ||
         fast_shared(s) > hd_cuda_shared_bytes(e))
         return false;
@@ -30,8 +30,7 @@ static bool tensor_cores(Emit *e, const Op *o, const AttentionShape *s) { // 16-
 
 typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } Part;
 
-// How the kernels for tensor cores are launched. They state the same sizes in their own terms, so they are given these
-// to compare.
+// The launches of the tensor core kernels. The kernels derive the same sizes themselves and compare them with these.
 static const char *fast_parts(Emit *e, const AttentionShape *s, Part part[4]) {
     int64_t row = 2 * (s->size + 8);
     part[0] = (Part){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,

@@ -1,5 +1,5 @@
-// What the files of the CUDA target share: a piece of CUDA text with its launch, and the registry of kernels of a
-// program.
+// Shared by the files of the CUDA target: a piece of CUDA text with its launch, and the registry of a program's
+// kernels.
 #ifndef CODEGEN_CUDA_CUDA_H
 #define CODEGEN_CUDA_CUDA_H
 #include "codegen/emit.h"
@@ -20,7 +20,7 @@ typedef VEC(CudaLaunch) CudaLaunches;
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a);
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a);
 
-// --- the registry (module.c): CUDA text by pieces; equal text is there once, however many launches use it
+// --- the registry (module.c): CUDA text in pieces; equal text is kept once, however many launches use it
 typedef struct { const char *text; int weight; bool alone; } CudaPiece; // alone: a translation unit of its own
 typedef struct { const char *base, *content; int number; } CudaName;
 typedef struct {
@@ -30,10 +30,10 @@ typedef struct {
 } CudaModule; // piece_of: by index into Emit.kernels
 
 CudaModule *hd_cuda_module(Emit *e);
-// Index into HdProgram.kernels of kernel `name`, which `text` defines (with others, perhaps). shared: largest dynamic
-// shared memory.
+// Index into HdProgram.kernels of kernel `name`, which is defined by `text`, perhaps with others. shared: largest
+// dynamic shared memory.
 int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone);
-// A kernel name for that content: `base`, or base_2, base_3, ... where other contents have it already.
+// A kernel name for that content: `base`, or base_2, base_3, ... where other contents already have it.
 const char *hd_cuda_name(Emit *e, const char *base, const char *content);
 // A template with `defines` ("#define X 1\n" lines) before it; the names are undefined after it.
 const char *hd_cuda_template(Emit *e, const char *name, const char *defines);

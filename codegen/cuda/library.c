@@ -29,7 +29,7 @@ static int64_t workspace(Emit *e, const Op *o, int64_t bytes) {
     return at < 0 ? 0 : at;
 }
 
-// The target computes in f32 at most; f64 is for the evaluator and for the host.
+// The target computes in f32 at most; f64 is for the evaluator and the host target.
 static bool in_f32(Emit *e, const Op *o, const Value *v) {
     if (v->type->dtype == TY_F32 || v->type->dtype == TY_BF16 || v->type->dtype == TY_F16) return true;
     hd_error(e->cx, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic,
@@ -61,7 +61,8 @@ static Device device_of(const Emit *e) {
 }
 
 int64_t
-hd_cuda_shared_bytes(const Emit *e) { // what is not in the table is newer than sm_80, and those have 99 KiB or more
+// an architecture that is not in the table is newer than sm_80, and those have 99 KiB or more
+hd_cuda_shared_bytes(const Emit *e) {
     int kib = device_of(e).shared_kib;
     return 1024 * (int64_t)(kib < 99 ? 99 : kib);
 }
@@ -70,8 +71,8 @@ hd_cuda_shared_bytes(const Emit *e) { // what is not in the table is newer than 
 
 typedef struct { int vec, threads, held; int64_t blocks; } CrossEntropyShape;
 
-// Threads and shared memory: two blocks a multiprocessor, so that one loads while the other computes; the whole row in
-// shared memory where it fits.
+// Threads and shared memory: two blocks per multiprocessor, so that one loads while the other computes; the whole row
+// in shared memory where it fits.
 static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int64_t cols, int vec) {
     Device dev = device_of(e);
     CrossEntropyShape s = {.vec = vec, .threads = 1024};

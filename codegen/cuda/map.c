@@ -1,7 +1,7 @@
 // `map` kernels: one movement, lookup or reduction. Every op becomes a strided walk: the output's axes, each with the
-// distance of its neighbours in the operand; axes that lie behind one another are merged. A thread makes one vector of
+// distance between neighbours in the operand; axes that are contiguous in both are merged. A thread makes one vector of
 // the output; a transpose of the innermost axis goes through shared memory in 32 x 32 tiles. Reductions add in the
-// order of the operand (one thread an output), or, where outputs are few, in a fixed tree of 256 threads.
+// order of the operand (one thread per output) or, where outputs are few, in a fixed tree of 256 threads.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include <string.h>
@@ -25,7 +25,7 @@ static void strides(const Type *t, int64_t *stride) {
     for (int i = t->rank - 1; i >= 0; i--) stride[i] = s, s *= t->dim[i];
 }
 
-static void push(Walk *w, int64_t size, int64_t stride) { // merges with the axis before where they are one run
+static void push(Walk *w, int64_t size, int64_t stride) { // merges it with the axis before where the two are contiguous
     if (size == 1) return;
     Axis *last = w->n ? &w->axis[w->n - 1] : NULL;
     if (last && last->stride == stride * size) *last = (Axis){last->size * size, stride};
@@ -142,7 +142,7 @@ static void strided_copy(Map *m, const Walk *w) {
     line(m, "x.store(out + at);");
 }
 
-// The innermost axis of the output is far apart in the operand; axis `near` has neighbours there. Tiles of 32 x 32 of
+// The innermost axis of the output is strided in the operand; axis `near` is contiguous there. Uses tiles of 32 x 32 of
 // those two.
 static void tiled_transpose(Map *m, const Walk *w, int near) {
     const char *dtype = hd_cuda_type(m->o->out[0]->type->dtype);

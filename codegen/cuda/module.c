@@ -1,5 +1,5 @@
 // The CUDA text of a program: pieces are collected while the planned functions are printed, then grouped into
-// translation units of a few kernels each, so that NVRTC compiles them side by side.
+// translation units of a few kernels each, so that NVRTC can compile them in parallel.
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/templates.h"
 #include <ctype.h>
@@ -96,7 +96,7 @@ static Out unit_start(Emit *e) {
     return o;
 }
 
-// Pieces keep their order; a unit is closed when it has enough kernels. The whole text, for --emit=cuda, is one unit.
+// Pieces keep their order; a unit is closed when it has enough kernels. For --emit=cuda the whole text is one unit.
 void hd_cuda_finish(Emit *e) {
     CudaModule *cm = hd_cuda_module(e);
     if (!cm->pieces.n) return;
@@ -105,7 +105,7 @@ void hd_cuda_finish(Emit *e) {
     for (int i = 0; i < cm->pieces.n; i++) {
         const CudaPiece *p = &cm->pieces.at[i];
         bool last = i + 1 == cm->pieces.n;
-        if (p->alone) { // its names are its own
+        if (p->alone) { // its names are local to it
             hd_printf(&whole, "namespace unit%d {\n", i);
             put_renamed(&whole, p->text, "shared", i);
             hd_puts(&whole, "}\n");

@@ -1,4 +1,4 @@
-// The parameter update: gradient norm, numbers of the step, AdamW. Sizes are kernel arguments, so that one kernel
+// The parameter update: gradient norm, scalars of the step, AdamW. Sizes are kernel arguments, so that one kernel
 // serves all buckets.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"

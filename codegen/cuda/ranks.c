@@ -1,9 +1,10 @@
-// Collectives, and what stands around them: the runtime's calls of NCCL, cleared stretches, the norm of gradients held
-// in parts.
+// Collectives and the ops around them: the runtime's calls of NCCL, cleared ranges, the norm of gradients held in
+// parts.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 
-// The part that a rank holds says how much each rank gives or gets; the whole is as many parts as there are ranks.
+// The part that a rank holds gives the bytes that each rank sends or receives; the whole has as many parts as there are
+// ranks.
 static void put_collective(Emit *e, const Op *o, const char *call, AttrId part_at) {
     const char *from = hd_word(&o->attrs, A_BUFFER, ""), *to = hd_word(&o->attrs, A_INTO, "");
     const Symbol *part = hd_symbol_find(e->m, hd_word(&o->attrs, part_at, ""));

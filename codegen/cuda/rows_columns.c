@@ -5,7 +5,7 @@
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
 
-// Adds the strands' sums of column result i in order: to those of earlier rounds, which lie in the partial sums, then
+// Adds the strands' sums of column result i in order: to those of earlier rounds, which are in the partial sums, then
 // group by group. The last group writes.
 static void combine_column(Rows *r, int i, int rounds) {
     const RowShape *s = &r->s;
@@ -49,7 +49,7 @@ static void combine_column(Rows *r, int i, int rounds) {
         hd_rows_line(r, "__syncthreads();"); // before `columns` is written again
 }
 
-// A row that is there.
+// Prints the work on one row, with a check that the row exists.
 static void open_row(Rows *r, const char *row) {
     hd_rows_position(r, row);
     if (r->s.ragged_rows) hd_rows_line(r, "if (row < %lld) {", ll(r->p->rows));
@@ -58,14 +58,14 @@ static void close_row(Rows *r) {
     if (r->s.ragged_rows) hd_rows_line(r, "}");
 }
 
-// One row, whose operands have come while those before it were worked on.
+// Prints the work on one row whose operands arrived during the work on earlier rows.
 static void step_ahead(Rows *r, const char *row) {
     hd_rows_line(r, "copies_wait<%d>();", r->s.ahead - 1);
     hd_rows_declare_loads(r, false);
     open_row(r, row);
     hd_rows_put_loads(r, false);
     close_row(r);
-    hd_rows_line(r, "fetch(n + %d);", r->s.ahead); // into the place that the row before this one has left
+    hd_rows_line(r, "fetch(n + %d);", r->s.ahead); // into the slot that the previous row has left
     if (r->s.ragged_rows) hd_rows_line(r, "if (row < %lld) {", ll(r->p->rows));
     hd_rows_put_row_values(r, 0);
     hd_rows_passes(r);

@@ -1,9 +1,8 @@
-// The work on one row of a `rows` kernel. It is worked through in passes: pass q computes what needs q row reductions
-// to be finished. Operands are loaded once and stay packed in registers; later passes compute from them again what is
-// cheap, and keep what is dear (exp, tanh). Sums over a row have one order that depends on rows and columns alone, not
-// on the shape that the kernel was given or on what was fused, so that a schedule changes no bit: the tree of
-// templates/common.cu (only rows of more than 65536 columns, which are read again in every pass, have another order).
-// Column sums: rows_columns.c.
+// The work on one row of a `rows` kernel, in passes: pass q computes what needs q finished row reductions. Operands are
+// loaded once and stay packed in registers. Later passes compute cheap values from them again and keep expensive ones
+// (exp, tanh). The order of a sum over a row depends on rows and columns alone, not on the chosen shape or on what was
+// fused, so that a schedule changes no bit: it is the tree of templates/common.cu. Only rows of more than 65536
+// columns, which every pass reads again, have another order. Column sums: rows_columns.c.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
 #include <stdio.h>
@@ -24,8 +23,8 @@ static int partner_place(Rows *r, int place, int64_t half) {
     return r->n_places++;
 }
 
-// Marks in `set`, a bit a place, what must be computed for element value `i` at `place`; stops at values of the whole
-// row.
+// Marks in `set`, one bit per place, what must be computed for element value `i` at `place`; stops at values of the
+// whole row.
 static void cone(Rows *r, int i, unsigned *set, int place) {
     const RowNode *n = node(r, i);
     if (!hd_rows_each(n) || is_reduction(n) || set[i] >> place & 1) return;
@@ -57,7 +56,8 @@ static void mark_used(Rows *r, int i) {
     for (int k = 0; k < node(r, i)->n_in; k++) mark_used(r, node(r, i)->in[k]);
 }
 
-// Passes in which each node is evaluated. Dear nodes that two passes need are kept in registers, in a second round.
+// Passes in which each node is evaluated. Expensive nodes that two passes need are kept in registers, in a second
+// round.
 void hd_rows_analyse(Rows *r) {
     int n = r->p->nodes.n;
     r->used = HD_NEWN(r->a, bool, n + 1), r->kept = HD_NEWN(r->a, bool, n + 1), r->raw = HD_NEWN(r->a, unsigned, n + 1);
@@ -145,7 +145,7 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
     }
 }
 
-// Operands stand before what reads them, at every place.
+// Operands come before the values that read them, at every place.
 static void element_values(Rows *r, int q, const unsigned *set) {
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++) {
@@ -212,7 +212,7 @@ static void pass(Rows *r, int q) {
     unsigned *set = HD_NEWN(r->a, unsigned, n + 1);
     bool *kept = r->kept;
     r->kept = HD_NEWN(r->a, bool, n + 1);
-    for (int i = 0; i < n; i++) r->kept[i] = kept[i] && r->first[i] < q; // the cone stops at what earlier passes kept
+    for (int i = 0; i < n; i++) r->kept[i] = kept[i] && r->first[i] < q; // stops at values that earlier passes kept
     pass_cone(r, q, set);
     r->kept = kept;
     for (int i = 0; i < n; i++) {
@@ -256,8 +256,8 @@ static void pass(Rows *r, int q) {
     hd_rows_close_items(r);
 }
 
-// The row's sums and maxima of pass q, the same bits in every thread of the row. The warps' sums of successive rows lie
-// in two places in turn, so that one barrier a row is enough.
+// The row's sums and maxima of pass q, the same bits in every thread of the row. The warps' sums of successive rows
+// alternate between two places, so that one barrier per row is enough.
 static void reductions(Rows *r, int q) {
     int warps = r->s.lanes / 32, chunks = warps * r->s.items, n = 0;
     bool row_loop = r->p->columns.n > 0;
@@ -311,7 +311,8 @@ static void reductions(Rows *r, int q) {
     }
 }
 
-static void forget(Rows *r, int q) { // what pass q made from packed words is made again by later passes, not kept
+// values that pass q made from packed words are computed again by later passes, not kept
+static void forget(Rows *r, int q) {
     if (r->s.stream) return;
     bool any = false;
     for (int i = 0; i < r->p->nodes.n; i++) any |= (r->raw[i] & 1) && hd_rows_held(r, i) && r->last[i] > q;

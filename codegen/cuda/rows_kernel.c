@@ -3,8 +3,8 @@
 #include "ir/base/ints.h"
 #include <math.h>
 
-// Rotations read a table: frequencies in revolutions a position, each as the sum of two numbers, so that the angle of a
-// far position keeps its precision.
+// Rotations read a table: frequencies in revolutions per position, each as the sum of two numbers, so that the angle
+// stays precise at large positions.
 static void put_turns(Rows *r, RowNode *n) {
     const RowTurn *t = &n->turn;
     const char *table = hd_sprintf(r->a, "%s_turns%d", r->name, t->id);

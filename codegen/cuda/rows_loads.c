@@ -1,7 +1,7 @@
-// What a `rows` kernel reads: where it is, and how it gets into registers. Kernels with column sums go through many
-// rows one behind the other, a barrier each. They look ahead: while a row is worked on, copies of the next ones are on
-// their way into shared memory (cp.async, which takes no registers), each thread's operands into a place of its own, so
-// that no barrier guards them.
+// The operands of a `rows` kernel: where they are, and how they get into registers. Kernels with column sums process
+// many rows one after another, with a barrier for each. They look ahead: during the work on a row, the next ones are
+// copied into shared memory (cp.async, which takes no registers), each thread's operands into a place of its own, so
+// that no barrier is needed for them.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
 
@@ -62,20 +62,20 @@ static bool any(const Rows *r, bool hoist) {
 // --- rows ahead
 static int64_t vector_bytes(const Rows *r, int i) { return r->s.vec * hd_dtype_bytes(node(r, i)->stored); }
 
-// Bytes that a thread copies for a row; 0: nothing, or not everything can be copied that way.
+// Bytes that a thread copies for a row; 0: none, or not everything can be copied that way.
 static int64_t row_bytes(const Rows *r) {
     int64_t bytes = 0;
     for (int i = 0; i < r->p->nodes.n; i++)
         for (int at = 0; at < r->n_places; at++) {
             if (!wanted(r, i, at, false)) continue;
             if (node(r, i)->kind == NODE_GATHER || vector_bytes(r, i) % 4)
-                return 0; // where it lies is read first; too short
+                return 0; // its address must be read first; too short
             bytes += vector_bytes(r, i) * r->s.items;
         }
     return bytes;
 }
 
-// Where iteration n's copy of a load is, as text. All are aligned, as every load takes a multiple of 4 x 32 bytes.
+// The address of iteration n's copy of a load, as text. All are aligned: every load takes a multiple of 4 x 32 bytes.
 static const char *place_of(Rows *r, int load, int at) {
     int64_t offset = 0;
     for (int i = 0; i < r->p->nodes.n; i++)
@@ -93,8 +93,8 @@ static const char *place_of(Rows *r, int load, int at) {
 }
 
 void hd_rows_look_ahead(Rows *r, int64_t shared) {
-    // MOST: rows in shared memory at once. OTHER: what sums take of a block's half; those of rows beyond some 2500
-    // columns take more, and then one block may have a multiprocessor to itself.
+    // MOST: rows in shared memory at once. OTHER: the part of a block's half that sums take; sums of rows beyond some
+    // 2500 columns take more, and then one block may have a multiprocessor to itself.
     enum { MOST = 4, OTHER = 10 << 10 };
     RowShape s = r->s;
     s.unroll = 1;

@@ -72,7 +72,7 @@ static int row_groups(const RowProgram *p, const RowShape *s) {
 }
 
 // A row's threads: a warp for short rows, else up to 8 (long rows: 32) warps. Column sums take registers for as long as
-// the block lives: a row is spread over more threads where a warp would need too many.
+// the block lives, so a row is spread over more threads where a warp would need too many.
 static void spread(const RowProgram *p, RowShape *s) {
     int64_t cols = p->cols, warp_items = hd_ceil_div(cols, 32 * s->vec);
     s->lanes = 32;

@@ -21,11 +21,11 @@ typedef struct {
     bool stream; // rows too long for registers: every pass reads them again
     int threads, min_blocks;
     int64_t gx, gy;
-    bool ragged_cols, ragged_rows; // the last vector or row may lie outside
+    bool ragged_cols, ragged_rows; // the last vector or row may be outside
 } RowShape;
 
 RowShape hd_rows_shape(const RowProgram *p, int widest);
 void hd_rows_occupancy(const RowProgram *p, RowShape *s); // sets min_blocks from what the threads need
 const char *hd_rows_describe(const RowProgram *p, const RowShape *s,
-                             Arena *a); // one line, for the comment above the kernel
+                             Arena *a); // one line, for the comment before the kernel
 #endif

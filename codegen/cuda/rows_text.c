@@ -1,4 +1,4 @@
-// Lines of a `rows` kernel's text, and the names that stand in all of them: rows, columns, places, addresses.
+// Lines of a `rows` kernel's text, and names used in all of them: rows, columns, places, addresses.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
 #include <math.h>

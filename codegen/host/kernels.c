@@ -1,4 +1,4 @@
-// What both kinds of host kernels share, and the order in which they are printed.
+// Code common to both kinds of host kernels, and the order in which kernels are printed.
 #include "codegen/host/host.h"
 
 static bool converted(DType d) { return hd_dtype_is_float(d) && hd_dtype_computed(d) != d; }

@@ -1,6 +1,6 @@
 // Prints kernel functions of kind map: one op that moves, makes or reduces elements, as a loop nest over its result.
-// Every operand is read through strides over the axes of the nest. Sums run in double, in row-major order of what is
-// summed.
+// Every operand is read through strides over the axes of the nest. Sums run in double, in row-major order of the summed
+// elements.
 #include "codegen/host/host.h"
 #include "ir/base/ints.h"
 
@@ -11,7 +11,7 @@ typedef struct { // a loop nest over `rank` axes named i0, i1, ...
     int64_t size[HD_MAX_RANK];
 } Nest;
 
-// The kernel's operand behind an operand of its op.
+// The operand of the kernel that an operand of its op refers to.
 static int arg(const Op *o, int i) {
     const Value *v = o->in[i];
     while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
@@ -58,7 +58,7 @@ static bool is_large(const Nest *n) {
     return count >= SMALL;
 }
 
-// One statement for each element of a nest; all axes but the last are shared out over the threads.
+// One statement for each element of a nest; threads share all axes but the last.
 static void put_nest(Emit *e, const Nest *n, const char *statement) {
     int outer = n->rank > 1 ? n->rank - 1 : n->rank;
     open_loops(e->c, n, 0, outer, is_large(n));
@@ -106,7 +106,7 @@ static void put_concat(Emit *e, const Op *o) {
     }
 }
 
-// Strides of `t` seen from a result it broadcasts to.
+// Strides of `t` along the axes of a result that it broadcasts to.
 static void broadcast_strides(const Type *t, const Type *result, int64_t *stride) {
     int64_t own[HD_MAX_RANK];
     strides_of(t, own);
@@ -192,8 +192,8 @@ static Nest select_axes(const Type *t, unsigned mask, int64_t *stride) {
     return n;
 }
 
-// The sum itself, over blocks of the last axis where that axis stays (so that memory is read in order), else one result
-// at a time.
+// The sum itself, over blocks of the last axis where that axis is kept (so that memory is read in order), else one
+// result at a time.
 static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *stride, const char *from, const char *to,
                      const char *n, int64_t block) {
     Out *c = e->c, index = hd_out(e->a);

@@ -1,5 +1,5 @@
-// The nodes of a row kernel (codegen/rows) as cells of C: one cell a node, of the same index. A sum of products reads
-// the rows of both factors, a sum of squared distances the row and the distance's origin, so that neither is stored.
+// The nodes of a row kernel (codegen/rows) as cells of C: one cell per node, with the same index. A sum of products
+// reads the rows of both factors, a sum of squared distances the row and the origin, so that neither is stored.
 #include "codegen/host/row_cells.h"
 #include "ir/base/ints.h"
 #include <ctype.h>

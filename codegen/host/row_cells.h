@@ -20,15 +20,15 @@ typedef struct Cell {
     int n_in, in[CELL_MAX_IN];
     unsigned whole; // bit i: operand i is the row as a pointer, not its value at c
     int operand;    // CELL_LOAD: which kernel operand it reads
-    int pass;       // the pass that computes it; narrow: it is there before that pass begins
-    bool kept;      // its row stands in a buffer
+    int pass;       // the pass that computes it; narrow: it is known before that pass begins
+    bool kept;      // its row is stored in a buffer
     bool used;
 } Cell;
 
 typedef struct RowKernel {
     Emit *e;
     const RowProgram *p;
-    uint64_t overlays; // bit i: operand i lies under result 0 in some launch
+    uint64_t overlays; // bit i: result 0 overlays operand i in some launch
     VEC(Cell) cells;
     VEC(const char *) setup; // statements before the rows
     int n_passes;

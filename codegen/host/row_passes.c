@@ -1,7 +1,7 @@
-// Splits the cells of a row kernel into passes over the columns. A reduction needs its whole operand first, so what
-// depends on it comes a pass later. Values are computed as late as their first reader allows; a value that a later pass
-// reads again is kept in a row buffer, except loads, which are repeated. Where a result overlays an operand, that
-// operand is read in the first pass only.
+// Splits the cells of a row kernel into passes over the columns. A reduction needs its whole operand first, so values
+// that depend on it come a pass later. Values are computed as late as their first reader allows. A value that a later
+// pass reads again is kept in a row buffer, except loads, which are repeated. Where a result overlays an operand, only
+// the first pass reads that operand.
 #include "codegen/host/row_cells.h"
 
 static bool is_wide(const Cell *c) { return c->kind != CELL_NARROW; }

@@ -79,7 +79,7 @@ static void put_store(RowKernel *rk, const RowStore *s, int pass, const char *pa
         hd_printf(o, "r%d[r * %lld + c] = %s;\n", s->result, ll(rk->p->cols), value);
 }
 
-// Marks what the loop of a pass must compute: its own wide cells, and earlier loads that they read again.
+// Marks what the loop of a pass must compute: its own wide cells, and earlier loads that these read again.
 static bool cells_of_pass(RowKernel *rk, int pass, bool *now) {
     bool any = false;
     memset(now, 0, (size_t)rk->cells.n + 1);
@@ -147,7 +147,7 @@ static bool sums_in_f64(const RowKernel *rk) {
     return false;
 }
 
-// Column sums: blocks of HD_PARTIAL_ROWS rows, each with partial sums of its own in the workspace. f64 (tests) has no
+// Column sums: blocks of HD_PARTIAL_ROWS rows, each with its own partial sums in the workspace. f64 (tests) has no
 // workspace: its blocks run one after another and add to the result.
 static void put_blocks(RowKernel *rk, bool parallel) {
     Out *o = rk->e->c;

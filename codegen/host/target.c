@@ -10,7 +10,7 @@ static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(
 static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->out[i])); }
 static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
 
-// Of an op that cannot do without.
+// An attribute that the op must have.
 static const char *needed_workspace(Emit *e, const Op *o) {
     int64_t offset = hd_emit_workspace(e, o);
     if (offset < 0) {

@@ -1,6 +1,6 @@
 // From the ops of a `rows` kernel to scalar nodes. Each op is written here once, as sums, maxima and expressions; the
-// printers know only those. A structured op has the rule that its row of ir/ops.def names, row_<rule>. Formulas are
-// those of the evaluator: statistics by two passes (mean, then variance), softmax with the maximum taken out.
+// printers know only those. A structured op has the rule that its row of ir/ops.def names, row_<rule>. Formulas are the
+// evaluator's: statistics in two passes (mean, then variance), softmax with the maximum subtracted.
 #include "codegen/rows/rows.h"
 
 typedef struct {
@@ -56,7 +56,7 @@ static int expr(Lowering *l, DType d, int cost, const char *text, int n_in, cons
 static int times(Lowering *l, int a, int b) { return EXPR(1, hd_rows_product, a, b); }
 static int minus(Lowering *l, int a, int b) { return EXPR(1, hd_rows_difference, a, b); }
 
-static int spread(Lowering *l, int in) { // a value of the row at every column, for what reads whole rows
+static int spread(Lowering *l, int in) { // a value of the row at every column, for nodes that read whole rows
     if (hd_rows_each(at(l, in))) return in;
     int n = EXPR(0, "$0", in);
     at(l, n)->cls = CLASS_FULL;
@@ -187,8 +187,8 @@ static void row_constant(Lowering *l, const Op *o, const int *in) {
 
 static void row_same(Lowering *l, const Op *o, const int *in) { result(l, o, 0, in[0]); }
 
-// Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, also one to the type a value has
-// already.
+// Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, even to the type that a value
+// already has.
 static void row_cast(Lowering *l, const Op *o, const int *in) {
     DType to = o->out[0]->type->dtype, d = hd_dtype_computed(to);
     int n = in[0];
@@ -234,8 +234,7 @@ static void lower_op(Lowering *l, const Op *o) {
     rules[o->kind](l, o, in);
 }
 
-// --- classes by type; what reads a value decides where the type alone does not (a row statistic whose last axis is as
-// long as a row)
+// --- classes by type; where the type leaves two, the reader of a value decides (a row statistic as long as a row)
 static RowClass class_of(const RowProgram *p, const Type *t, int64_t *period) {
     int64_t n = hd_type_count(t), last = hd_type_cols(t);
     *period = 0;
@@ -278,7 +277,7 @@ static void find_reads(const RowProgram *p, const Value *v, Read *read) {
 static void load_argument(Lowering *l, const Value *v) {
     Read read = {0};
     find_reads(l->p, v, &read);
-    if (read.table && !read.row && !read.column && !read.element) return; // reached through its gather only
+    if (read.table && !read.row && !read.column && !read.element) return; // reached only through its gather
     RowNode n = {
         .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
     n.cls = read.row ? CLASS_ROW : read.column ? CLASS_COLUMN : class_of(l->p, v->type, &n.period);

@@ -1,11 +1,11 @@
-// The body of a `rows` kernel as a list of scalar nodes: what one element, one row or one column is made of. Lowered
-// from the kernel function once (lower.c) and printed by each target: loops over columns (host/rows.c), warps and
+// The body of a `rows` kernel as a list of scalar nodes: how one element, one row or one column is computed. It is
+// lowered from the kernel function once (lower.c). Each target prints it: loops over columns (host/rows.c), warps and
 // blocks with a row in registers (cuda/rows_kernel.c).
 #ifndef CODEGEN_ROWS_ROWS_H
 #define CODEGEN_ROWS_ROWS_H
 #include "ir/ir.h"
 
-// How a value lies in the iteration space of rows x cols, from one value for all to one for each element.
+// How often a value occurs in the iteration space of rows x cols, from one value for all to one per element.
 typedef enum { CLASS_SCALAR, CLASS_ROW, CLASS_COLUMN, CLASS_PERIODIC, CLASS_FULL } RowClass;
 
 typedef enum {
@@ -34,7 +34,7 @@ typedef struct {
     RowClass cls;
     DType dtype;  // in which it is computed: f32, f64 or i32
     DType stored; // LOAD, GATHER: the argument's
-    int phase;    // how many row reductions, one after another, must be finished before it is known
+    int phase;    // the number of row reductions, one after another, that must be finished before it is known
     int arg, n_in, in[5];
     int64_t period; // CLASS_PERIODIC: rows of its type
     RowTurn turn;   // PARTNER, TURN
@@ -59,15 +59,15 @@ typedef struct {
     const Func *kernel;
     int64_t rows, cols;
     int phases;      // passes over a row: 1 + the longest chain of row reductions
-    bool reciprocal; // a row is divided by one number as times its reciprocal, which differs in the last bit
+    bool reciprocal; // a row is divided by one number by multiplying with its reciprocal, which differs in the last bit
     VEC(RowNode) nodes;
     VEC(RowStore) stores;
     VEC(RowColumn) columns;
 } RowProgram;
 
 RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a);
-bool hd_rows_sums_columns(const Value *v); // a result of a kernel of kind rows: it is added up over the rows
-extern const char hd_rows_product[], hd_rows_difference[]; // texts that a printer knows again
+bool hd_rows_sums_columns(const Value *v); // a result of a kernel of kind rows: it is summed over the rows
+extern const char hd_rows_product[], hd_rows_difference[]; // texts that a printer recognises
 // The values of an element, not of a row.
 static inline bool hd_rows_each(const RowNode *n) {
     return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed;
