@@ -98,7 +98,7 @@ int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t elem
     const Symbol *s = hd_symbol_find(e->m, buffer);
     if (!s || s->kind != SYM_BUFFER || !s->type)
         HD_BUG("%s names no buffer: @%s", hd_op_info(user->kind)->mnemonic, buffer);
-    if (!s->place.placed || s->place.host) missing(e, s->span, hd_sprintf(e->a, "buffer @%s", buffer));
+    if (!s->place.placed || s->place.space) missing(e, s->span, hd_sprintf(e->a, "buffer @%s", buffer));
     return s->place.offset + element * hd_dtype_bytes(s->type->dtype);
 }
 
@@ -110,7 +110,7 @@ const char *hd_emit_decayed(Emit *e, const Op *o) {
 }
 
 int64_t hd_emit_place(Emit *e, const Value *v) {
-    if (v->place.placed && !v->place.host) return v->place.offset;
+    if (v->place.placed && !v->place.space) return v->place.offset;
     const Op *d = v->def;
     if (d && d->kind == OP_VIEW)
         return hd_emit_buffer(e, d, hd_word(&d->attrs, A_BUFFER, ""), hd_int(&d->attrs, A_OFFSET, 0));

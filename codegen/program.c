@@ -369,7 +369,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     int64_t device = 0, micro = setting_int(e, A_MICRO, 1);
     int n_funcs = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_ARENA && strcmp(s->name, "host") != 0)
+        if (s->kind == SYM_ARENA && !hd_space(&s->attrs))
             device = hd_int(&s->attrs, A_BYTES, 0);
         else if (s->kind == SYM_ARENA && hd_int(&s->attrs, A_BYTES, 0)) {
             hd_error(e->cx, s->span, "arena @%s: no target has pinned host memory yet", s->name);

@@ -50,9 +50,23 @@ typedef enum {
 
 typedef enum { STAGE_TENSOR, STAGE_SHARDED, STAGE_KERNELS, STAGE_PLAN, N_STAGES } Stage;
 
+typedef enum {
+#define SPACE(id, text, doc) SPACE_##id,
+#include "ir/spaces.def"
+#undef SPACE
+    N_SPACES
+} Space;
+
 enum { // traits of ops (see ops.def)
-    TRAIT_PURE = 1, TRAIT_EFFECT = 2, TRAIT_COMMUTES = 4, TRAIT_ELEMENTWISE = 8, TRAIT_ALIAS = 16, TRAIT_EXPLICIT = 32,
-    TRAIT_SOURCE = 64, TRAIT_SYNC = 128
+    TRAIT_PURE = 1,
+    TRAIT_EFFECT = 2,
+    TRAIT_COMMUTES = 4,
+    TRAIT_ELEMENTWISE = 8,
+    TRAIT_ALIAS = 16,
+    TRAIT_EXPLICIT = 32,
+    TRAIT_SOURCE = 64,
+    TRAIT_SYNC = 128,
+    TRAIT_ANY_SPACE = 256
 };
 enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
@@ -73,7 +87,11 @@ typedef struct { // one attribute; lists hold n elements
 } Attr;
 typedef struct { int n, cap; Attr *at; } Attrs; // sorted by id
 
-typedef struct { bool placed, host; int64_t offset; } Place; // a byte offset in the device or the pinned host arena
+typedef struct {
+    bool placed;
+    Space space;
+    int64_t offset;
+} Place; // a byte offset in the arena of its space
 typedef struct {
     const char *path, *file;
     int line;
@@ -196,6 +214,9 @@ static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o-
 typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);
 bool hd_attr_find(const char *text, AttrId *a);
+const char *hd_space_text(Space s);
+bool hd_space_parse(const char *text, Space *s);
+Space hd_space(const Attrs *as); // what `space` says; absent: the device
 // 0: not allowed, 1: optional, 2: required, by a list as in ops.def.
 int hd_attr_allowed(const char *list, AttrId a);
 const char *hd_symbol_keyword(SymbolKind k);
@@ -228,6 +249,7 @@ bool hd_attrs_equal(const Attrs *a, const Attrs *b);
 Module *hd_module_new(Ctx *cx, Stage stage);
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type); // NULL when the name is taken
 Symbol *hd_symbol_find(const Module *m, const char *name);
+Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL: there is none
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);

@@ -48,6 +48,12 @@ Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *
     return s;
 }
 
+Symbol *hd_space_arena(const Module *m, Space s) {
+    Symbol *a = m->symbols;
+    while (a && (a->kind != SYM_ARENA || hd_space(&a->attrs) != s)) a = a->next;
+    return a;
+}
+
 Symbol *hd_config(Module *m, const char *name) {
     Symbol *s = hd_symbol_find(m, name);
     if (!s) s = hd_symbol_add(m, SYM_CONFIG, name, NULL);

@@ -161,7 +161,8 @@ static Place place(Parser *ps) {
     if (ps->p < ps->end && *ps->p == '@') {
         ps->p++;
         p.placed = true;
-        p.host = accept(ps, "host:");
+        for (int i = 1; i < N_SPACES && !p.space; i++)
+            if (accept(ps, hd_space_text((Space)i))) p.space = (Space)i, expect(ps, ":");
         p.offset = integer(ps);
     }
     return p;

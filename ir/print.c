@@ -47,7 +47,9 @@ static void put_type(const Type *t, Out *o) {
 
 static void put_place(const Place *p, Out *o) {
     if (!p->placed) return;
-    hd_puts(o, p->host ? " @host:0x" : " @0x");
+    hd_puts(o, " @");
+    if (p->space) hd_puts(o, hd_space_text(p->space)), hd_puts(o, ":");
+    hd_puts(o, "0x");
     hd_put_hex(o, (uint64_t)p->offset);
 }
 

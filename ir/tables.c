@@ -12,6 +12,7 @@
 #define EXPLICIT TRAIT_EXPLICIT
 #define SOURCE TRAIT_SOURCE
 #define SYNC TRAIT_SYNC
+#define ANY_SPACE TRAIT_ANY_SPACE
 static const OpInfo ops[] = {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, #meaning, flops, "pointwise"},
@@ -56,6 +57,27 @@ void hd_set_kind(Ctx *cx, Attrs *as, KindId k) { hd_set_word(cx, as, A_KIND, hd_
 
 bool hd_kind_fits(const Attrs *as, const char *of) {
     return !hd_has(as, A_KIND) || !strcmp(kinds[hd_kind(as)].of, of);
+}
+
+static const char *const spaces[] = {
+#define SPACE(id, text, doc) text,
+#include "ir/spaces.def"
+#undef SPACE
+};
+
+const char *hd_space_text(Space s) { return spaces[s]; }
+
+bool hd_space_parse(const char *text, Space *s) {
+    int i = 0;
+    while (i < N_SPACES && strcmp(spaces[i], text)) i++;
+    *s = i < N_SPACES ? (Space)i : SPACE_DEVICE;
+    return i < N_SPACES;
+}
+
+Space hd_space(const Attrs *as) {
+    Space s;
+    hd_space_parse(hd_word(as, A_SPACE, spaces[SPACE_DEVICE]), &s);
+    return s;
 }
 
 const OpInfo *hd_op_info(OpKind k) { return &ops[k]; }

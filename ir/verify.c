@@ -24,6 +24,8 @@ static void check_attrs(Verifier *v, const Op *o) {
         DType d;
         if (a->id != A_BWD && a->id != A_RECOMPUTED && !hd_attr_allowed(info->attrs, a->id))
             wrong(v, o, hd_internf(cx, "%s has no attribute '%s'", info->mnemonic, name));
+        Space s;
+        if (a->id == A_SPACE && !hd_space_parse(a->s, &s)) wrong(v, o, hd_internf(cx, "no memory space '%s'", a->s));
         if (a->id == A_OUT && !hd_dtype_parse(a->s, &d)) wrong(v, o, hd_internf(cx, "no element type '%s'", a->s));
     }
 }
@@ -130,6 +132,12 @@ bool hd_verify(const Module *m) {
             if (!hd_attr_allowed(hd_symbol_attrs(s->kind), s->attrs.at[i].id))
                 hd_error(cx, s->span, "%s @%s has no attribute '%s'", hd_symbol_keyword(s->kind), s->name,
                          hd_attr_info(s->attrs.at[i].id)->text);
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        const Attr *a = hd_attr(&s->attrs, A_SPACE);
+        Space space;
+        if (a && !hd_space_parse(a->s, &space))
+            hd_error(cx, s->span, "%s @%s: no memory space '%s'", hd_symbol_keyword(s->kind), s->name, a->s);
+    }
     for (const Symbol *s = m->symbols; s; s = s->next)
         if ((s->kind == SYM_PARAM || s->kind == SYM_BUCKET || s->kind == SYM_BUFFER) && !s->type)
             hd_error(cx, s->span, "%s @%s needs a type", hd_symbol_keyword(s->kind), s->name);

@@ -7,25 +7,26 @@ static void add(Live *live, const Lifetimes *l, const Value *v, const Storage *s
         (LiveItem){v, s->transient, l->ops[s->from], hd_align(s->bytes), s->from, hd_storage_end(l, s) - 1};
 }
 
-Live hd_live(const Func *f, Arena *a) {
+Live hd_live(const Func *f, Space space, Arena *a) {
     Lifetimes l = hd_lifetimes(f, a);
     Live live = {.at = HD_NEWN(a, LiveItem, l.n_storages + f->n_ops + 1), .during = f->first};
-    for (int i = 0; i < f->n_args; i++)
+    for (int i = 0; i < f->n_args && space == SPACE_DEVICE; i++)
         live.at[live.n++] =
             (LiveItem){f->args[i], NULL, NULL, hd_align(hd_type_bytes(f->args[i]->type)), 0, f->n_ops - 1};
     for (const Op *o = f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             const Storage *s = hd_storage_of(&l, o->out[i]);
-            if (s && l.homes[o->out[i]->id].root == o->out[i] && !s->buffer && s->bytes > 0)
+            if (s && l.homes[o->out[i]->id].root == o->out[i] && !s->buffer && s->bytes > 0 && s->space == space)
                 add(&live, &l, o->out[i], s);
         }
         int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
-        if (workspace <= 0) continue;
+        if (workspace <= 0 || space != SPACE_DEVICE) continue;
         Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
         live.at[live.n++] = (LiveItem){NULL, NULL, o, hd_align(workspace), o->id, hd_storage_end(&l, &alone) - 1};
     }
     for (int i = f->n_values; i < l.n_storages; i++)
-        if (l.storage[i].transient && l.storage[i].touches) add(&live, &l, NULL, &l.storage[i]);
+        if (l.storage[i].transient && l.storage[i].touches && l.storage[i].space == space)
+            add(&live, &l, NULL, &l.storage[i]);
     int64_t *change = HD_NEWN(a, int64_t, f->n_ops + 2), now = 0;
     for (int i = 0; i < live.n; i++) {
         change[live.at[i].from] += live.at[i].bytes;

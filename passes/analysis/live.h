@@ -1,5 +1,5 @@
-// What is live when, read from a finished plan: the transient storages of a function and the op during which they take
-// the most bytes.
+// What is live when, read from a finished plan: the transient storages of a function in one space and the op during
+// which they take the most bytes.
 #ifndef PASSES_ANALYSIS_LIVE_H
 #define PASSES_ANALYSIS_LIVE_H
 #include "passes/memory/lifetimes.h"
@@ -18,5 +18,5 @@ typedef struct {
     int64_t peak;   // most bytes live during one op
     const Op *during;
 } Live;
-Live hd_live(const Func *f, Arena *a);
+Live hd_live(const Func *f, Space space, Arena *a);
 #endif

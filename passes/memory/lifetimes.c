@@ -63,13 +63,16 @@ Lifetimes hd_lifetimes(const Func *f, Arena *a) {
         if (!l.slots[s->id]) continue;
         l.storage[l.slots[s->id]].bytes = hd_type_bytes(s->type);
         l.storage[l.slots[s->id]].transient = s;
+        l.storage[l.slots[s->id]].space = hd_space(&s->attrs);
     }
     Accesses list = {0};
     for (Op *o = f->first; o; o = o->next) {
         l.ops[o->id] = o;
         for (int i = 0; i < o->n_out; i++)
-            if (l.homes[o->out[i]->id].root == o->out[i])
+            if (l.homes[o->out[i]->id].root == o->out[i]) {
                 l.storage[o->out[i]->id].bytes = hd_type_bytes(o->out[i]->type);
+                l.storage[o->out[i]->id].space = hd_space(&o->attrs);
+            }
         if (hd_is_alias(o)) continue;
         hd_accesses(o, a, &list);
         touch_all(&l, a, o, &list);
@@ -148,7 +151,9 @@ static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
     if (!owns(l, s, o->in[0], o->id)) return;
     const Op *def = l->homes[o->in[0]->id].root->def;
     const Symbol *b = hd_symbol_find(l->f->module, hd_word(&o->attrs, A_INTO, ""));
-    if (!b || !b->type || b->type->dtype != o->in[0]->type->dtype || def->kind == OP_STORE) return;
+    if (!b || !b->type || b->type->dtype != o->in[0]->type->dtype || def->kind == OP_STORE ||
+        hd_space(&b->attrs) != s->space)
+        return;
     int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
     if (lo % 16 != 0) return; // kernels and libraries may write 16 bytes at a time
     if (hi > hd_type_bytes(b->type) || !has_begun(l, b, def->id) || !bytes_free(l, &all[b->id], lo, hi, def->id, o->id))
@@ -170,7 +175,7 @@ static bool dies_at(const Lifetimes *l, const Storage *s, const Op *o) {
 
 static bool may_overwrite(const Lifetimes *l, const Op *o, int k) {
     Storage *s = hd_storage_of(l, o->in[k]);
-    if (!s || s->buffer || s->bytes != hd_type_bytes(o->in[k]->type) || !dies_at(l, s, o)) return false;
+    if (!s || s->buffer || s->space || s->bytes != hd_type_bytes(o->in[k]->type) || !dies_at(l, s, o)) return false;
     for (int i = 0; i < o->n_in; i++) // the same storage as another operand could be read at another element
         if (i != k && hd_storage_of(l, o->in[i]) == s && !hd_launch_may_overwrite(o, i)) return false;
     return true;

@@ -15,6 +15,7 @@ typedef struct {
     const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on
     int64_t at;
     const Symbol *transient; // it is this buffer; NULL: the result of an op
+    Space space;
 } Storage;
 
 typedef VEC(int) OpIds;

@@ -1,4 +1,5 @@
-// plan-memory: an address for every buffer, value and workspace of a plan; the arena is their sum.
+// plan-memory: an address for every buffer, value and workspace of a plan; the arena of a space is their sum. Each
+// space is packed on its own:
 //   [0, persistent)  buffers that persist, in the order declared;
 //   from there on    one region that all functions use in turn, since they run one after another: first the arguments,
 //                    at the same place in every function (the runtime feeds one address), then the function's own
@@ -27,28 +28,33 @@ typedef struct {
 } Slot; // an argument, by name, in every function that has it
 
 typedef struct {
-    Module *m;
-    Arena *a;
     int64_t persistent;
-    VEC(Slot) slots;
     int64_t top, bound; // of all functions so far: bytes of the arena, and the least that any packing needs
     const Func *peak;   // whose live bytes are `bound`
     const Op *peak_op;
+} Room; // a space
+
+typedef struct {
+    Module *m;
+    Arena *a;
+    Room room[N_SPACES];
+    VEC(Slot) slots;
     const Func **user;  // by symbol id: the function that uses a transient buffer
 } Planner;
 
 static void place_buffers(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || hd_has(&s->attrs, A_TRANSIENT)) continue;
-        s->place = (Place){.placed = true, .offset = p->persistent};
-        p->persistent += hd_align(hd_type_bytes(s->type));
+        Room *r = &p->room[hd_space(&s->attrs)];
+        s->place = (Place){.placed = true, .space = hd_space(&s->attrs), .offset = r->persistent};
+        r->persistent += hd_align(hd_type_bytes(s->type));
     }
-    p->top = p->bound = p->persistent;
+    for (int i = 0; i < N_SPACES; i++) p->room[i].top = p->room[i].bound = p->room[i].persistent;
 }
 
 // Equal names and types share a slot; slots are laid out in the order in which they are first seen.
 static int64_t argument_slot(Planner *p, const Value *v) {
-    int64_t at = p->persistent;
+    int64_t at = p->room[SPACE_DEVICE].persistent;
     for (int i = 0; i < p->slots.n; i++) {
         const Slot *s = &p->slots.at[i];
         if (s->type == v->type && v->name && strcmp(s->name, v->name) == 0) return s->offset;
@@ -61,7 +67,7 @@ static int64_t argument_slot(Planner *p, const Value *v) {
 
 // The first byte after the arguments of a function.
 static int64_t place_arguments(Planner *p, Func *f) {
-    int64_t top = p->persistent;
+    int64_t top = p->room[SPACE_DEVICE].persistent;
     for (int i = 0; i < f->n_args; i++) {
         Value *v = f->args[i];
         v->place = (Place){.placed = true, .offset = argument_slot(p, v)};
@@ -86,41 +92,41 @@ static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
     r->storage[r->n++] = s;
 }
 
-static Region find_intervals(const Lifetimes *l, Arena *a) {
+static Region find_intervals(const Lifetimes *l, Space space, Arena *a) {
     int most = l->n_storages + l->f->n_ops;
     Region r = {HD_NEWN(a, Interval, most), HD_NEWN(a, int64_t, most), 0, HD_NEWN(a, Storage *, most),
                 HD_NEWN(a, Op *, most)};
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
-            if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0) add_storage(&r, l, s);
+            if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0 && s->space == space)
+                add_storage(&r, l, s);
         }
         int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
-        if (workspace <= 0) continue;
+        if (workspace <= 0 || space != SPACE_DEVICE) continue;
         Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
         r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, HD_ALIGN};
         r.workspace[r.n++] = o;
     }
     for (int i = l->f->n_values; i < l->n_storages; i++)
-        if (l->storage[i].transient && l->storage[i].touches) add_storage(&r, l, &l->storage[i]);
+        if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space)
+            add_storage(&r, l, &l->storage[i]);
     return r;
 }
 
-static void place_values(Planner *p, const Lifetimes *l, int64_t base, const Region *r) {
-    for (int i = 0; i < r->n; i++) {
-        if (r->storage[i]) r->storage[i]->at = base + r->offset[i];
-        else hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
-    }
+static void place_values(Planner *p, const Lifetimes *l, const int64_t *base) {
     for (Symbol *s = p->m->symbols; s; s = s->next)
-        if (p->user[s->id] == l->f) s->place = (Place){.placed = true, .offset = hd_storage_of_buffer(l, s)->at};
+        if (p->user[s->id] == l->f) s->place = (Place){true, hd_space(&s->attrs), hd_storage_of_buffer(l, s)->at};
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Value *v = o->out[i];
             Home h = l->homes[v->id];
             const Storage *s = hd_storage_of(l, v);
-            int64_t at = h.buffer ? h.buffer->place.offset + h.at : h.root->place.offset;
-            if (s) at = s->buffer ? s->buffer->place.offset + s->at : s->at;
-            v->place = (Place){.placed = true, .offset = s && s->bytes == 0 && !s->buffer ? base : at};
+            v->place = h.buffer ? h.buffer->place : h.root->place;
+            v->place.offset += h.at;
+            if (!s) continue;
+            v->place = (Place){true, s->space, s->buffer ? s->buffer->place.offset + s->at : s->at};
+            if (s->bytes == 0 && !s->buffer) v->place.offset = base[s->space];
         }
     }
 }
@@ -159,32 +165,36 @@ static bool own_buffers(Planner *p, const Lifetimes *l) {
 static void place_unused(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || p->user[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
-        s->place = (Place){.placed = true, .offset = p->persistent};
-        int64_t end = p->persistent + hd_align(hd_type_bytes(s->type));
-        if (end > p->top) p->top = end;
-        if (end > p->bound) p->bound = end;
+        Room *r = &p->room[hd_space(&s->attrs)];
+        s->place = (Place){.placed = true, .space = hd_space(&s->attrs), .offset = r->persistent};
+        int64_t end = r->persistent + hd_align(hd_type_bytes(s->type));
+        if (end > r->top) r->top = end;
+        if (end > r->bound) r->bound = end;
     }
 }
 
 typedef struct {
     Func *f;
-    int64_t base, live;
     Lifetimes l;
-    Region r;
-    bool done;
-} Work; // the bytes that a function needs in the region
+    int64_t base[N_SPACES], live[N_SPACES];
+    Region r[N_SPACES];
+    bool done[N_SPACES];
+} Work; // the bytes that a function needs in the region of each space
 
 static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
-    *w = (Work){.f = f, .base = place_arguments(p, f), .l = hd_lifetimes(f, p->a)};
+    *w = (Work){.f = f, .l = hd_lifetimes(f, p->a)};
     if (!own_buffers(p, &w->l)) return false;
     hd_share_storage(&w->l, p->a);
-    w->r = find_intervals(&w->l, p->a);
-    const Op *at = f->first;
-    w->live = w->base + find_peak(&w->l, &w->r, p->a, &at);
-    if (w->live > p->bound || !p->peak) {
-        p->bound = w->live > p->bound ? w->live : p->bound;
-        p->peak = f;
-        p->peak_op = at;
+    for (int i = 0; i < N_SPACES; i++) {
+        Room *room = &p->room[i];
+        w->base[i] = i == SPACE_DEVICE ? place_arguments(p, f) : room->persistent;
+        w->r[i] = find_intervals(&w->l, (Space)i, p->a);
+        const Op *at = f->first;
+        w->live[i] = w->base[i] + find_peak(&w->l, &w->r[i], p->a, &at);
+        if (w->live[i] <= room->bound && room->peak) continue;
+        room->bound = w->live[i] > room->bound ? w->live[i] : room->bound;
+        room->peak = f;
+        room->peak_op = at;
     }
     hd_count(cx, "stores made in place", w->l.stored);
     hd_count(cx, "launches that overwrite an operand", w->l.overwritten);
@@ -192,16 +202,24 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
 }
 
 // The function that needs most goes first: below its top the others gain nothing, and packing them is quick.
-static void pack_functions(Planner *p, Work *work, int n) {
+static void pack_space(Planner *p, Work *work, int n, Space space) {
+    Room *room = &p->room[space];
     for (int k = 0; k < n; k++) {
         Work *w = NULL;
         for (int i = 0; i < n; i++)
-            if (!work[i].done && (!w || work[i].live > w->live)) w = &work[i];
-        w->done = true;
-        hd_pack(w->r.n, w->r.interval, w->r.offset, p->top > w->base ? p->top - w->base : 0);
-        int64_t top = w->base + hd_pack_height(w->r.n, w->r.interval, w->r.offset);
-        if (top > p->top) p->top = top;
-        place_values(p, &w->l, w->base, &w->r);
+            if (!work[i].done[space] && (!w || work[i].live[space] > w->live[space])) w = &work[i];
+        w->done[space] = true;
+        const Region *r = &w->r[space];
+        int64_t base = w->base[space];
+        hd_pack(r->n, r->interval, r->offset, room->top > base ? room->top - base : 0);
+        int64_t top = base + hd_pack_height(r->n, r->interval, r->offset);
+        if (top > room->top) room->top = top;
+        for (int i = 0; i < r->n; i++) {
+            if (r->storage[i])
+                r->storage[i]->at = base + r->offset[i];
+            else
+                hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
+        }
     }
 }
 
@@ -215,9 +233,11 @@ static const char *origin(const Planner *p, const Op *o) {
 
 // --device-memory: reports how much is needed, by which function, and what would fit. Transient bytes grow with the
 // batch.
-static bool fits(const Planner *p) {
+static bool fits(const Planner *planner) {
+    const Room *p = &planner->room[SPACE_DEVICE];
+    const Module *m = planner->m;
     const Symbol *target = NULL, *train = NULL;
-    for (const Symbol *s = p->m->symbols; s; s = s->next) {
+    for (const Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind == SYM_CONFIG && strcmp(s->name, "target") == 0) target = s;
         if (s->kind == SYM_CONFIG && strcmp(s->name, "train") == 0) train = s;
     }
@@ -225,38 +245,46 @@ static bool fits(const Planner *p) {
     if (!limit || p->top <= limit->i) return true;
     int64_t transient = p->top - p->persistent, room = limit->i - p->persistent;
     int64_t batch = train ? hd_int(&train->attrs, A_BATCH, 0) : 0;
-    hd_error(p->m->cx, target->span, "the plan takes %lld bytes of device memory and only %lld are allowed",
+    hd_error(m->cx, target->span, "the plan takes %lld bytes of device memory and only %lld are allowed",
              (long long)p->top, (long long)limit->i);
-    hd_note(p->m->cx, (Span){0},
+    hd_note(m->cx, (Span){0},
             "%lld bytes are parameters, gradients and optimizer state; %lld more are live in @%s during %s",
-            (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(p, p->peak_op));
+            (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(planner, p->peak_op));
     int64_t best = room > 0 && transient > 0 ? (int64_t)((double)batch * ((double)room / (double)transient)) : 0;
-    if (room <= 0) hd_note(p->m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
+    if (room <= 0)
+        hd_note(m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
     else if (best >= 1 && best < batch)
-        hd_note(p->m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best,
+        hd_note(m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best,
                 (long long)batch);
-    else hd_note(p->m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
+    else
+        hd_note(m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
     return false;
 }
 
-static void declare_arena(const Planner *p) {
+// The arena of a space, under the space's name. false after reporting that something else has the name.
+static bool declare_arena(const Planner *p, Space space) {
     Module *m = p->m;
-    Symbol *s = hd_symbol_find(m, "device");
-    if (!s) s = hd_symbol_add(m, SYM_ARENA, "device", NULL);
-    hd_set_int(m->cx, &s->attrs, A_BYTES, p->top);
-    hd_set_int(m->cx, &s->attrs, A_LOWER_BOUND_BYTES, p->bound);
-    hd_set_int(m->cx, &s->attrs, A_PERSISTENT_BYTES, p->persistent);
-    if (p->peak) hd_set_word(m->cx, &s->attrs, A_PEAK_AT, p->peak->name);
+    const Room *r = &p->room[space];
+    const char *name = hd_space_text(space);
+    Symbol *s = hd_space_arena(m, space);
+    if (!s && space != SPACE_DEVICE && !r->top) return true;
+    const Symbol *taken = s ? NULL : hd_symbol_find(m, name);
+    if (taken) {
+        hd_error(m->cx, taken->span, "@%s names the %s's memory in every plan; this %s needs another name", name, name,
+                 hd_symbol_keyword(taken->kind));
+        return false;
+    }
+    if (!s) s = hd_symbol_add(m, SYM_ARENA, name, NULL);
+    if (space != SPACE_DEVICE) hd_set_word(m->cx, &s->attrs, A_SPACE, name);
+    hd_set_int(m->cx, &s->attrs, A_BYTES, r->top);
+    hd_set_int(m->cx, &s->attrs, A_LOWER_BOUND_BYTES, r->bound);
+    hd_set_int(m->cx, &s->attrs, A_PERSISTENT_BYTES, r->persistent);
+    if (r->peak) hd_set_word(m->cx, &s->attrs, A_PEAK_AT, r->peak->name);
+    return true;
 }
 
 Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     Planner p = {.m = m, .a = cx->scratch, .user = HD_NEWN(cx->scratch, const Func *, m->n_symbols + 1)};
-    const Symbol *taken = hd_symbol_find(m, "device");
-    if (taken && taken->kind != SYM_ARENA) {
-        hd_error(m->cx, taken->span, "@device names the device's memory in every plan; this %s needs another name",
-                 hd_symbol_keyword(taken->kind));
-        return FAILED;
-    }
     place_buffers(&p);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) check_names(f);
@@ -267,8 +295,10 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     Work *work = HD_NEWN(p.a, Work, n_functions + 1);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel && !prepare(&p, f, &work[n++], cx)) return FAILED;
-    pack_functions(&p, work, n);
+    for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i);
+    for (int i = 0; i < n; i++) place_values(&p, &work[i].l, work[i].base);
     place_unused(&p);
-    declare_arena(&p);
+    for (int i = 0; i < N_SPACES; i++)
+        if (!declare_arena(&p, (Space)i)) return FAILED;
     return fits(&p) ? CHANGED : FAILED;
 }

@@ -69,7 +69,7 @@ static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) r->actions += is_action(o) ? runs : 0;
     r->graphs += runs > 0 && strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
     if (runs > 0) hd_report_traffic(f, runs, r, a);
-    Live live = hd_live(f, a);
+    Live live = hd_live(f, SPACE_DEVICE, a);
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
 }
 
@@ -82,8 +82,8 @@ static bool is_whole_gradient(const Module *m, const Symbol *s) {
 
 static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
     if (s->kind == SYM_PARAM && s->type) r->parameters += hd_type_count(s->type);
-    if (s->kind == SYM_ARENA && strcmp(s->name, "host") == 0) r->pinned = hd_int(&s->attrs, A_BYTES, 0);
-    if (s->kind == SYM_ARENA && strcmp(s->name, "device") == 0) {
+    if (s->kind == SYM_ARENA && hd_space(&s->attrs) == SPACE_HOST) r->pinned = hd_int(&s->attrs, A_BYTES, 0);
+    if (s->kind == SYM_ARENA && hd_space(&s->attrs) == SPACE_DEVICE) {
         r->peak = hd_int(&s->attrs, A_BYTES, 0);
         r->bound = hd_int(&s->attrs, A_LOWER_BOUND_BYTES, 0);
         r->persistent = hd_int(&s->attrs, A_PERSISTENT_BYTES, 0);
@@ -92,7 +92,7 @@ static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
         r->buckets++;
         r->padding += hd_int(&s->attrs, A_PADDING, 0) * hd_dtype_bytes(s->type->dtype);
     }
-    if (s->kind != SYM_BUFFER || !s->type || s->place.host || hd_has(&s->attrs, A_TRANSIENT)) return;
+    if (s->kind != SYM_BUFFER || !s->type || s->place.space || hd_has(&s->attrs, A_TRANSIENT)) return;
     r->classes[class_of_buffer(s)] += hd_align(hd_type_bytes(s->type));
     r->gradients_max += is_whole_gradient(m, s);
 }

@@ -14,14 +14,14 @@
 #include "ir/base/ints.h"
 
 // what an access touches, and its contents now or afterwards
-typedef struct { int64_t lo, hi; bool host; int holds; } Bytes;
+typedef struct { int64_t lo, hi; Space space; int holds; } Bytes;
 
 // Contents are numbers: 0 nothing, then the symbols (buffers), then the values of the function; below 0: a buffer that
 // has just begun.
 typedef struct {
     PlanCheck *c;
     Clocks clocks;
-    ByteMap device, pinned;
+    ByteMap map[N_SPACES];
     const Symbol **symbol; // by id
     const Op **began;      // by symbol id: the op with which the life of a transient buffer begins
     int *content;          // by value id
@@ -58,15 +58,15 @@ static void find_contents(Run *r) {
 static Bytes bytes_of(const Run *r, const Op *o, const Access *x) {
     if (x->at == AT_WORKSPACE) {
         int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
-        return (Bytes){at, at + x->hi, false, 0};
+        return (Bytes){at, at + x->hi, SPACE_DEVICE, 0};
     }
     if (x->at == AT_BUFFER) {
         int64_t at = x->buffer->place.offset;
         int holds = content_of_buffer(x->buffer);
-        return (Bytes){at + x->lo, at + x->hi, x->buffer->place.host, o->kind == OP_BEGIN ? -holds : holds};
+        return (Bytes){at + x->lo, at + x->hi, x->buffer->place.space, o->kind == OP_BEGIN ? -holds : holds};
     }
     int64_t at = x->value->place.offset;
-    return (Bytes){at, at + hd_type_bytes(x->value->type), x->value->place.host, r->content[x->value->id]};
+    return (Bytes){at, at + hd_type_bytes(x->value->type), x->value->place.space, r->content[x->value->id]};
 }
 
 static const char *touches(const Run *r, const Access *x) {
@@ -90,7 +90,9 @@ static const char *maker(const Run *r, const Op *reader, Bytes b) {
         hd_accesses(o, r->c->a, &list);
         for (int i = 0; i < list.n; i++) {
             Bytes w = bytes_of(r, o, &list.at[i]);
-            if (!list.at[i].write || list.at[i].order || w.holds != b.holds || w.lo >= b.hi || b.lo >= w.hi) continue;
+            if (!list.at[i].write || list.at[i].order || w.holds != b.holds || w.space != b.space || w.lo >= b.hi ||
+                b.lo >= w.hi)
+                continue;
             if (o->id < reader->id) before = o;
             else if (o->id > reader->id && !behind) behind = o;
         }
@@ -101,12 +103,13 @@ static const char *maker(const Run *r, const Op *reader, Bytes b) {
 }
 
 static void race(Run *r, const Op *o, const Access *x, int other, const char *does, int64_t lo, int64_t hi) {
+    Space space = bytes_of(r, o, x).space;
     const Op *p = r->c->ops[other];
     hd_plan_wrong(r->c, o, o->span,
-                  "%s bytes [0x%llx, 0x%llx) (%s) that %s %s, and nothing orders the two: "
+                  "%s bytes %s (%s) that %s %s, and nothing orders the two: "
                   "record an event on %s behind op %d and wait for it on %s before op %d",
-                  x->write ? "writes" : "reads", ll(lo), ll(hi), touches(r, x), hd_plan_op(r->c, p), does, p->stream,
-                  p->id, o->stream, o->id);
+                  x->write ? "writes" : "reads", hd_plan_range(r->c, space, lo, hi), touches(r, x), hd_plan_op(r->c, p),
+                  does, p->stream, p->id, o->stream, o->id);
 }
 
 // The last reader of each stream: when it has ended, so have the earlier ones of that stream.
@@ -126,7 +129,7 @@ static Reader *add_reader(Run *r, const Reader *list, int op) {
 static void read_bytes(Run *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
-    ByteMap *m = b.host ? &r->pinned : &r->device;
+    ByteMap *m = &r->map[b.space];
     bool said = false;
     for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); hd_bytes_before(m, p, b.hi); p = hd_bytes_next(m, p)) {
         Cell *cell = &hd_bytes_range(m, p)->cell;
@@ -135,8 +138,9 @@ static void read_bytes(Run *r, const Op *o, const Access *x) {
             const char *by = cell->writer >= 0
                                  ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer]))
                                  : "";
-            hd_plan_wrong(r->c, o, o->span, "reads bytes [0x%llx, 0x%llx) of %s, which hold %s%s: %s", ll(lo), ll(hi),
-                          owner(r, x), content_name(r, cell->holds), by, maker(r, o, (Bytes){lo, hi, b.host, b.holds}));
+            hd_plan_wrong(r->c, o, o->span, "reads bytes %s of %s, which hold %s%s: %s",
+                          hd_plan_range(r->c, b.space, lo, hi), owner(r, x), content_name(r, cell->holds), by,
+                          maker(r, o, (Bytes){lo, hi, b.space, b.holds}));
             said = true;
         } else if (cell->writer >= 0 && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
             race(r, o, x, cell->writer, "writes", lo, hi);
@@ -155,14 +159,14 @@ static bool is_argument(const Run *r, int holds) {
 static void write_bytes(Run *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
-    ByteMap *m = b.host ? &r->pinned : &r->device;
+    ByteMap *m = &r->map[b.space];
     bool said = false;
     for (BytePos p = hd_bytes_cut(m, b.lo, b.hi); !said && hd_bytes_before(m, p, b.hi); p = hd_bytes_next(m, p)) {
         const Cell *cell = &hd_bytes_range(m, p)->cell;
         int64_t lo = hd_bytes_range(m, p)->lo, hi = hd_bytes_hi(m, p);
         if (is_argument(r, cell->holds)) {
-            hd_plan_wrong(r->c, o, o->span, "writes %s over bytes [0x%llx, 0x%llx) of argument %s", touches(r, x),
-                          ll(lo), ll(hi), content_name(r, cell->holds));
+            hd_plan_wrong(r->c, o, o->span, "writes %s over bytes %s of argument %s", touches(r, x),
+                          hd_plan_range(r->c, b.space, lo, hi), content_name(r, cell->holds));
             said = true;
         }
         if (cell->writer >= 0 && cell->writer != o->id && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
@@ -216,11 +220,11 @@ static void check_overlaps(Run *r, const Op *o) {
             const Access *y = &r->list.at[k];
             if (k == i || y->order || (y->write && k > i)) continue;
             Bytes by = bytes_of(r, o, y);
-            bool apart = bx.host != by.host || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi;
+            bool apart = bx.space != by.space || bx.lo >= by.hi || by.lo >= bx.hi || bx.lo >= bx.hi || by.lo >= by.hi;
             if (apart || declared(o, x, bx, y, by)) continue;
-            hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes [0x%llx, 0x%llx)", touches(r, x),
-                          touches(r, y), y->write ? "writes too" : "still reads", ll(bx.lo > by.lo ? bx.lo : by.lo),
-                          ll(bx.hi < by.hi ? bx.hi : by.hi));
+            hd_plan_wrong(r->c, o, o->span, "writes %s over %s, which it %s, in bytes %s", touches(r, x), touches(r, y),
+                          y->write ? "writes too" : "still reads",
+                          hd_plan_range(r->c, bx.space, bx.lo > by.lo ? bx.lo : by.lo, bx.hi < by.hi ? bx.hi : by.hi));
         }
     }
 }
@@ -247,24 +251,23 @@ static void check_store(Run *r, const Op *o) {
 
 // Bytes that the function finds filled: buffers, and its arguments.
 static void fill(Run *r, const Place *p, int64_t bytes, int holds) {
-    if (bytes > 0)
-        hd_bytes_set(p->host ? &r->pinned : &r->device, p->offset, p->offset + bytes,
-                     (Cell){.writer = -1, .holds = holds});
+    if (bytes > 0) hd_bytes_set(&r->map[p->space], p->offset, p->offset + bytes, (Cell){.writer = -1, .holds = holds});
 }
 
 static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
 
 // At the end every buffer that persists must be whole again: results made in its bytes have been stored.
 static void check_buffer(Run *r, const Symbol *b) {
-    ByteMap *m = b->place.host ? &r->pinned : &r->device;
+    ByteMap *m = &r->map[b->place.space];
     int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
     if (lo == hi) return;
     for (BytePos p = hd_bytes_cut(m, lo, hi); hd_bytes_before(m, p, hi); p = hd_bytes_next(m, p)) {
         const Cell *cell = &hd_bytes_range(m, p)->cell;
         if (cell->holds == content_of_buffer(b)) continue;
         hd_plan_wrong(r->c, cell->writer >= 0 ? r->c->ops[cell->writer] : NULL, r->c->f->span,
-                      "leaves %s in bytes [0x%llx, 0x%llx) of buffer @%s, and no store makes it the buffer's",
-                      content_name(r, cell->holds), ll(hd_bytes_range(m, p)->lo), ll(hd_bytes_hi(m, p)), b->name);
+                      "leaves %s in bytes %s of buffer @%s, and no store makes it the buffer's",
+                      content_name(r, cell->holds),
+                      hd_plan_range(r->c, b->place.space, hd_bytes_range(m, p)->lo, hd_bytes_hi(m, p)), b->name);
         return;
     }
 }
@@ -292,8 +295,7 @@ static bool in_bounds(Run *r) {
 void hd_check_contents(PlanCheck *c) {
     Cell nothing = {.writer = -1};
     Run r = {.c = c, .clocks = hd_clocks(c->f, c->a)};
-    r.device = hd_bytes(c->a, c->arena_bytes, nothing);
-    r.pinned = hd_bytes(c->a, c->pinned_bytes, nothing);
+    for (int i = 0; i < N_SPACES; i++) r.map[i] = hd_bytes(c->a, c->bytes[i], nothing);
     r.symbol = HD_NEWN(c->a, const Symbol *, c->m->n_symbols + 1);
     r.began = HD_NEWN(c->a, const Op *, c->m->n_symbols + 1);
     find_contents(&r);

@@ -6,63 +6,83 @@
 #include "ir/base/ints.h"
 
 static void check_arenas(PlanCheck *c) {
-    const Symbol *device = NULL;
+    if (!hd_space_arena(c->m, SPACE_DEVICE))
+        hd_plan_wrong(c, NULL, (Span){0}, "the plan has no arena @device: run plan-memory");
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         if (s->kind != SYM_ARENA) continue;
-        if (strcmp(s->name, "device") == 0) device = s, c->arena_bytes = hd_int(&s->attrs, A_BYTES, 0);
-        else if (strcmp(s->name, "host") == 0) c->pinned_bytes = hd_int(&s->attrs, A_BYTES, 0);
-        else hd_plan_wrong(c, NULL, s->span, "arena @%s is neither @device nor @host", s->name);
+        Space space = hd_space(&s->attrs);
+        const Symbol *first = hd_space_arena(c->m, space);
+        if (first != s) {
+            hd_plan_wrong(c, NULL, s->span, "arena @%s is in %s memory, which arena @%s is", s->name,
+                          hd_space_text(space), first->name);
+            continue;
+        }
+        int64_t bytes = hd_int(&s->attrs, A_BYTES, 0), bound = hd_int(&s->attrs, A_LOWER_BOUND_BYTES, 0);
+        int64_t persistent = hd_int(&s->attrs, A_PERSISTENT_BYTES, 0);
+        c->spaces |= space != SPACE_DEVICE;
+        c->bytes[space] = bytes;
+        c->persistent[space] = persistent;
+        if (bound > bytes)
+            hd_plan_wrong(c, NULL, s->span, "arena @%s: a lower bound of %lld bytes is above its %lld bytes", s->name,
+                          ll(bound), ll(bytes));
+        if (persistent > bytes)
+            hd_plan_wrong(c, NULL, s->span, "arena @%s: %lld persistent bytes are more than its %lld bytes", s->name,
+                          ll(persistent), ll(bytes));
     }
-    if (!device) {
-        hd_plan_wrong(c, NULL, (Span){0}, "the plan has no arena @device: run plan-memory");
-        return;
-    }
-    int64_t bound = hd_int(&device->attrs, A_LOWER_BOUND_BYTES, 0);
-    c->persistent = hd_int(&device->attrs, A_PERSISTENT_BYTES, 0);
-    if (bound > c->arena_bytes)
-        hd_plan_wrong(c, NULL, device->span, "arena @device: a lower bound of %lld bytes is above its %lld bytes",
-                      ll(bound), ll(c->arena_bytes));
-    if (c->persistent > c->arena_bytes) hd_plan_wrong(c, NULL, device->span,
-        "arena @device: %lld persistent bytes are more than its %lld bytes", ll(c->persistent), ll(c->arena_bytes));
 }
 
 static int64_t buffer_end(const Symbol *s) { return s->place.offset + hd_type_bytes(s->type); }
+
+static const char *buffer_range(const PlanCheck *c, const Symbol *s) {
+    return hd_plan_range(c, s->place.space, s->place.offset, buffer_end(s));
+}
+
+// Whether a buffer has an address that it can have.
+static bool check_buffer(PlanCheck *c, const Symbol *s) {
+    if (!s->type || !s->place.placed)
+        return hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name), false;
+    bool transient = hd_has(&s->attrs, A_TRANSIENT);
+    Space space = s->place.space;
+    const char *at = hd_plan_at(c, space, s->place.offset);
+    int64_t lo = s->place.offset, bytes = hd_type_bytes(s->type);
+    int64_t top = transient ? c->bytes[space] : c->persistent[space];
+    if (space != hd_space(&s->attrs))
+        return hd_plan_wrong(c, NULL, s->span, "buffer @%s belongs in %s memory and is at %s", s->name,
+                             hd_space_text(hd_space(&s->attrs)), at),
+               false;
+    if (lo < 0 || bytes > top - lo)
+        return hd_plan_wrong(c, NULL, s->span, "buffer @%s at %s is outside the %lld %sbytes of its arena", s->name,
+                             hd_plan_range(c, space, lo, (int64_t)((uint64_t)lo + (uint64_t)bytes)), ll(top),
+                             transient ? "" : "persistent "),
+               false;
+    if (lo % HD_ALIGN)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s at %s does not start at a multiple of %d bytes", s->name, at,
+                      HD_ALIGN);
+    if (transient && lo < c->persistent[space])
+        hd_plan_wrong(c, NULL, s->span, "transient buffer @%s at %s is among the %lld bytes that persist", s->name, at,
+                      ll(c->persistent[space]));
+    return true;
+}
+
+static bool comes_before(const Place *p, const Place *q) {
+    return p->space != q->space ? p->space < q->space : p->offset < q->offset;
+}
 
 static void check_buffers(PlanCheck *c) {
     int n = 0;
     for (const Symbol *s = c->m->symbols; s; s = s->next) n += s->kind == SYM_BUFFER;
     c->buffers = HD_NEWN(c->a, const Symbol *, n + 1);
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUFFER) continue;
-        if (!s->type || !s->place.placed) {
-            hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name);
-            continue;
-        }
-        bool transient = hd_has(&s->attrs, A_TRANSIENT);
-        int64_t lo = s->place.offset, bytes = hd_type_bytes(s->type);
-        int64_t top = s->place.host ? c->pinned_bytes : transient ? c->arena_bytes : c->persistent;
-        if (lo < 0 || bytes > top - lo) {
-            hd_plan_wrong(c, NULL, s->span, "buffer @%s at [0x%llx, 0x%llx) is outside the %lld %sbytes of its arena",
-                          s->name, ll(lo), (unsigned long long)lo + (unsigned long long)bytes, ll(top),
-                          transient ? "" : "persistent ");
-            continue;
-        }
-        if (lo % HD_ALIGN)
-            hd_plan_wrong(c, NULL, s->span, "buffer @%s at 0x%llx does not start at a multiple of %d bytes", s->name,
-                          ll(lo), HD_ALIGN);
-        if (transient && lo < c->persistent)
-            hd_plan_wrong(c, NULL, s->span, "transient buffer @%s at 0x%llx is among the %lld bytes that persist",
-                          s->name, ll(lo), ll(c->persistent));
-        if (s->place.host || transient) continue;
+        if (s->kind != SYM_BUFFER || !check_buffer(c, s) || hd_has(&s->attrs, A_TRANSIENT)) continue;
         int i = c->n_buffers++;
-        for (; i > 0 && c->buffers[i - 1]->place.offset > lo; i--) c->buffers[i] = c->buffers[i - 1];
+        for (; i > 0 && comes_before(&s->place, &c->buffers[i - 1]->place); i--) c->buffers[i] = c->buffers[i - 1];
         c->buffers[i] = s;
     }
     for (int i = 1; i < c->n_buffers; i++) {
         const Symbol *p = c->buffers[i - 1], *s = c->buffers[i];
-        if (buffer_end(p) > s->place.offset)
-            hd_plan_wrong(c, NULL, s->span, "buffers @%s [0x%llx, 0x%llx) and @%s [0x%llx, 0x%llx) overlap", p->name,
-                          ll(p->place.offset), ll(buffer_end(p)), s->name, ll(s->place.offset), ll(buffer_end(s)));
+        if (p->place.space == s->place.space && buffer_end(p) > s->place.offset)
+            hd_plan_wrong(c, NULL, s->span, "buffers @%s %s and @%s %s overlap", p->name, buffer_range(c, p), s->name,
+                          buffer_range(c, s));
     }
 }
 
@@ -109,48 +129,57 @@ void hd_check_places(PlanCheck *c) {
 
 // --- values of one function
 
-static const Symbol *buffer_under(const PlanCheck *c, int64_t lo, int64_t hi) {
-    int a = 0, b = c->n_buffers; // the first buffer that ends after lo
+static const Symbol *buffer_under(const PlanCheck *c, Space space, int64_t lo, int64_t hi) {
+    int a = 0, b = c->n_buffers; // the first buffer of the space that ends after lo
     while (a < b) {
         int mid = a + (b - a) / 2;
-        if (buffer_end(c->buffers[mid]) <= lo) a = mid + 1;
+        const Symbol *s = c->buffers[mid];
+        if (s->place.space < space || (s->place.space == space && buffer_end(s) <= lo))
+            a = mid + 1;
         else b = mid;
     }
-    return a < c->n_buffers && c->buffers[a]->place.offset < hi ? c->buffers[a] : NULL;
+    const Symbol *s = a < c->n_buffers ? c->buffers[a] : NULL;
+    return s && s->place.space == space && s->place.offset < hi ? s : NULL;
 }
 
-static bool in_arena(PlanCheck *c, const Op *o, const char *what, int64_t lo, int64_t bytes, bool host) {
-    int64_t top = host ? c->pinned_bytes : c->arena_bytes;
+static bool in_arena(PlanCheck *c, const Op *o, const char *what, Space space, int64_t lo, int64_t bytes) {
+    int64_t top = c->bytes[space];
     if (lo >= 0 && bytes <= top - lo) return true;
-    hd_plan_wrong(c, o, c->f->span, "has %s at [0x%llx, 0x%llx), outside the arena of %lld bytes", what, ll(lo),
-                  (unsigned long long)lo + (unsigned long long)bytes, ll(top));
+    hd_plan_wrong(c, o, c->f->span, "has %s at %s, outside the arena of %lld bytes", what,
+                  hd_plan_range(c, space, lo, (int64_t)((uint64_t)lo + (uint64_t)bytes)), ll(top));
     return false;
 }
 
 static void value_in_arena(PlanCheck *c, const Op *o, const Value *v) {
-    in_arena(c, o, hd_plan_value(c, v), v->place.offset, hd_type_bytes(v->type), v->place.host);
+    in_arena(c, o, hd_plan_value(c, v), v->place.space, v->place.offset, hd_type_bytes(v->type));
 }
 
 // The bytes of a buffer that a value may be in because a store in place puts it there.
 typedef struct { const Value *root; int64_t at; } Stored;
 
 static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *stored) {
+    Space space = v->place.space, wanted = o ? hd_space(&o->attrs) : SPACE_DEVICE;
     int64_t lo = v->place.offset, bytes = hd_type_bytes(v->type);
     const char *name = hd_plan_value(c, v);
-    if (bytes == 0 || v->place.host) return;
-    if (stored[v->id].root) {
-        if (lo != stored[v->id].at)
-            hd_plan_wrong(c, o, v->func->span, "has %s at 0x%llx, but the store in place puts it at 0x%llx", name,
-                          ll(lo), ll(stored[v->id].at));
+    if (bytes == 0) return;
+    if (space != wanted) {
+        hd_plan_wrong(c, o, v->func->span, "has %s at %s, which belongs in %s memory", name, hd_plan_at(c, space, lo),
+                      hd_space_text(wanted));
         return;
     }
-    const Symbol *b = buffer_under(c, lo, lo + bytes);
+    if (stored[v->id].root) {
+        if (lo != stored[v->id].at)
+            hd_plan_wrong(c, o, v->func->span, "has %s at %s, but the store in place puts it at 0x%llx", name,
+                          hd_plan_at(c, space, lo), ll(stored[v->id].at));
+        return;
+    }
+    const Symbol *b = buffer_under(c, space, lo, lo + bytes);
     if (b)
-        hd_plan_wrong(c, o, v->func->span,
-                      "has %s at [0x%llx, 0x%llx), inside buffer @%s, and no store in place puts it there", name,
-                      ll(lo), ll(lo + bytes), b->name);
+        hd_plan_wrong(c, o, v->func->span, "has %s at %s, inside buffer @%s, and no store in place puts it there", name,
+                      hd_plan_range(c, space, lo, lo + bytes), b->name);
     if (lo % HD_ALIGN)
-        hd_plan_wrong(c, o, v->func->span, "has %s at 0x%llx, not a multiple of %d bytes", name, ll(lo), HD_ALIGN);
+        hd_plan_wrong(c, o, v->func->span, "has %s at %s, not a multiple of %d bytes", name, hd_plan_at(c, space, lo),
+                      HD_ALIGN);
 }
 
 static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored) {
@@ -167,9 +196,10 @@ static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored)
         if (from < 0 || from + hd_type_bytes(v->type) > hd_type_bytes(b->type)) hd_plan_wrong(c, o, o->span,
             "looks at bytes [%lld, %lld) of buffer @%s of %lld", ll(from), ll(from + hd_type_bytes(v->type)), b->name,
             ll(hd_type_bytes(b->type)));
-        if (at != b->place.offset + from || v->place.host != b->place.host)
-            hd_plan_wrong(c, o, o->span, "has %s at 0x%llx, but that part of @%s is at 0x%llx", hd_plan_value(c, v),
-                          ll(at), b->name, ll(b->place.offset + from));
+        if (at != b->place.offset + from || v->place.space != b->place.space)
+            hd_plan_wrong(c, o, o->span, "has %s at %s, but that part of @%s is at %s", hd_plan_value(c, v),
+                          hd_plan_at(c, v->place.space, at), b->name,
+                          hd_plan_at(c, b->place.space, b->place.offset + from));
         return;
     }
     int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
@@ -179,12 +209,30 @@ static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored)
         own_place(c, o, v, stored);
         return;
     }
-    if (at != of->place.offset || v->place.host != of->place.host)
-        hd_plan_wrong(c, o, o->span, "has %s at 0x%llx, but it is the same storage as %s at 0x%llx",
-                      hd_plan_value(c, v), ll(at), hd_plan_value(c, of), ll(of->place.offset));
+    if (at != of->place.offset || v->place.space != of->place.space)
+        hd_plan_wrong(c, o, o->span, "has %s at %s, but it is the same storage as %s at %s", hd_plan_value(c, v),
+                      hd_plan_at(c, v->place.space, at), hd_plan_value(c, of),
+                      hd_plan_at(c, of->place.space, of->place.offset));
     if (hd_type_bytes(v->type) > hd_type_bytes(of->type))
         hd_plan_wrong(c, o, o->span, "has %s of %lld bytes in the %lld bytes of %s", hd_plan_value(c, v),
                       ll(hd_type_bytes(v->type)), ll(hd_type_bytes(of->type)), hd_plan_value(c, of));
+}
+
+// Ops compute in device memory; what is elsewhere they reach through copies.
+static void check_spaces(PlanCheck *c, const Op *o) {
+    Accesses list = {0};
+    if (hd_op_is(o, TRAIT_ANY_SPACE) || !c->spaces) return;
+    hd_accesses(o, c->a, &list);
+    for (int i = 0; i < list.n; i++) {
+        const Access *x = &list.at[i];
+        if (x->order || x->at == AT_WORKSPACE) continue;
+        Space space = x->at == AT_VALUE ? x->value->place.space : x->buffer->place.space;
+        if (space == SPACE_DEVICE) continue;
+        hd_plan_wrong(c, o, o->span, "%s %s in %s memory, which only copy may", x->write ? "writes" : "reads",
+                      x->at == AT_VALUE ? hd_plan_value(c, x->value) : hd_sprintf(c->a, "buffer @%s", x->buffer->name),
+                      hd_space_text(space));
+        return;
+    }
 }
 
 static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
@@ -200,12 +248,13 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
         else if (o->kind == OP_LAUNCH && !hd_launch_may_overwrite(o, (int)k)) hd_plan_wrong(c, o, o->span,
             "writes over its operand %lld, but its kernel does not read and write that one element by element", ll(k));
     }
+    check_spaces(c, o);
     int64_t bytes = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), at = hd_int(&o->attrs, A_WORKSPACE_AT, -1);
     if (bytes <= 0) return;
     if (!hd_has(&o->attrs, A_WORKSPACE_AT))
         hd_plan_wrong(c, o, o->span, "needs a workspace of %lld bytes and has no address for it", ll(bytes));
-    else if (in_arena(c, o, "its workspace", at, bytes, false)) {
-        const Symbol *b = buffer_under(c, at, at + bytes);
+    else if (in_arena(c, o, "its workspace", SPACE_DEVICE, at, bytes)) {
+        const Symbol *b = buffer_under(c, SPACE_DEVICE, at, at + bytes);
         if (b)
             hd_plan_wrong(c, o, o->span, "has its workspace at [0x%llx, 0x%llx), inside buffer @%s", ll(at),
                           ll(at + bytes), b->name);
@@ -264,11 +313,14 @@ void hd_check_values(PlanCheck *c) {
 }
 
 void hd_check_live(PlanCheck *c) {
-    const Func *f = c->f;
-    Live live = hd_live(f, c->a);
-    const Symbol *device = hd_symbol_find(c->m, "device");
-    int64_t bound = device ? hd_int(&device->attrs, A_LOWER_BOUND_BYTES, c->arena_bytes) : 0;
-    if (c->persistent + live.peak > bound)
-        hd_plan_wrong(c, live.during, f->span, "has %lld bytes live, more than the declared lower bound of %lld",
-                      ll(c->persistent + live.peak), ll(bound));
+    for (int i = 0; i < N_SPACES; i++) {
+        const Symbol *arena = hd_space_arena(c->m, (Space)i);
+        if (!arena && i != SPACE_DEVICE) continue;
+        Live live = hd_live(c->f, (Space)i, c->a);
+        int64_t bound = arena ? hd_int(&arena->attrs, A_LOWER_BOUND_BYTES, c->bytes[i]) : 0;
+        if (c->persistent[i] + live.peak > bound)
+            hd_plan_wrong(
+                c, live.during, c->f->span, "has %lld bytes%s%s live, more than the declared lower bound of %lld",
+                ll(c->persistent[i] + live.peak), i ? " of " : "", i ? hd_space_text((Space)i) : "", ll(bound));
+    }
 }

@@ -59,6 +59,7 @@
 // numbers are a value on the device. V24 is the runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload,
 // of which plans have none yet.
 #include "passes/verify/verify_plan.h"
+#include "ir/base/ints.h"
 #include "passes/pass.h"
 
 void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
@@ -90,6 +91,18 @@ const char *hd_plan_op(const PlanCheck *c, const Op *o) {
     if (o->loc.file)
         return hd_sprintf(c->a, "%s (%s, %s:%d)", text, o->loc.path ? o->loc.path : "-", o->loc.file, o->loc.line);
     return o->loc.path ? hd_sprintf(c->a, "%s (%s)", text, o->loc.path) : text;
+}
+
+static const char *space_text(const PlanCheck *c, Space s) {
+    return s ? hd_sprintf(c->a, "%s:", hd_space_text(s)) : "";
+}
+
+const char *hd_plan_at(const PlanCheck *c, Space s, int64_t at) {
+    return hd_sprintf(c->a, "%s0x%llx", space_text(c, s), ll(at));
+}
+
+const char *hd_plan_range(const PlanCheck *c, Space s, int64_t lo, int64_t hi) {
+    return hd_sprintf(c->a, "%s[0x%llx, 0x%llx)", space_text(c, s), ll(lo), ll(hi));
 }
 
 const char *hd_plan_value(const PlanCheck *c, const Value *v) {

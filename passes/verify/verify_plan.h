@@ -28,8 +28,9 @@ typedef struct {
     const Module *m;
     Arena *a;
     Findings found, unproved;
-    int64_t arena_bytes, pinned_bytes, persistent;
-    const Symbol **buffers; // by offset
+    int64_t bytes[N_SPACES], persistent[N_SPACES]; // of the arenas
+    bool spaces;                                   // the plan uses more than the device
+    const Symbol **buffers;                        // that persist, by space and offset
     int n_buffers;
     Mesh mesh;
     int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
@@ -46,6 +47,9 @@ void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) _
 void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text);
 const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
 const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
+// An address and a range as the text has them: "0x1e00" and "host:0x1e00", "[0x0, 0x100)" and "host:[0x0, 0x100)".
+const char *hd_plan_at(const PlanCheck *c, Space s, int64_t at);
+const char *hd_plan_range(const PlanCheck *c, Space s, int64_t lo, int64_t hi);
 static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
     return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
 }
