@@ -312,13 +312,14 @@ static const char *plan_hash(Emit *e) {
 
 // A checkpoint must match the model's computation, its parameters and the numbers of the train block; not the schedule,
 // and no name or line of the source. The number of micro-batches in a step is left out: a run with fewer ranks
-// continues with more of them.
+// continues with more of them. So is the default order of their sums, which older checkpoints do not name.
 static const char *train_text(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next)
         if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
             Attrs train = hd_attrs_copy(e->cx, &s->attrs);
             hd_unset(&train, A_MICRO);
+            if (!strcmp(hd_word(&train, A_REDUCTION, "each"), "each")) hd_unset(&train, A_REDUCTION);
             hd_print_attrs(&train, &text);
         }
     return text.n ? text.text : "";

@@ -25,7 +25,7 @@ const char hd_prelude[] =
     "  }\n"
     "}\n"
     "train defaults {\n"
-    "  batch = 8; accumulate = 1; clip = 1.0; seed = 1;\n"
+    "  batch = 8; accumulate = 1; reduce = each; clip = 1.0; seed = 1;\n"
     "  precision { compute = f32; master = f32; grad = f32; reduce = f32; }\n"
     "  optimizer adamw { lr = constant(3e-4); betas = 0.9, 0.95; eps = 1e-8; weight_decay = 0.1; }\n"
     "}\n"

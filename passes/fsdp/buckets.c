@@ -6,13 +6,12 @@
 //                                             bucket @b.f32 : f32[64] {unit = b, ranks = 2, shard = 32, ...}
 //                                             buffer @b.f32.master, @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
 //
-// Units are in the order of their declaration, the root (what no unit owns) last. The strategy alone decides whether a
-// buffer holds all elements or this rank's shard:
-//              master, m, v, compute weights    all weights, @b.next                 gradient
-//   none       whole                            -                                    whole
-//   zero1      shard                            of every bucket                      shard; whole if accumulate > 1
-//   zero2      shard                            of every bucket                      shard
-//   zero3      shard                            of those that a step reads first     shard
+// Units are in the order of their declaration, the root (what no unit owns) last. The strategy and, with several
+// micro-batches, train.reduce decide whether a buffer holds all elements or this rank's shard:
+//              master, m, v, compute weights    all weights, @b.next                 gradient: each    last
+//   none       whole                            -                                    whole, @b.sum     whole
+//   zero1, 2   shard                            of every bucket                      shard             whole
+//   zero3      shard                            of those that a step reads first     shard             whole
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c).
 #include "passes/fsdp/fsdp.h"
@@ -23,7 +22,7 @@ static bool is_free(const Fsdp *s, const char *name, const char *part) {
 }
 
 static bool bucket_name_free(const Fsdp *s, const char *name) {
-    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".m", ".v", ".next"};
+    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".sum", ".m", ".v", ".next"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!is_free(s, name, parts[i])) return false;
     return true;
@@ -108,7 +107,7 @@ static bool collect(Fsdp *s) {
 
 // --- storage
 bool hd_fsdp_grad_is_whole(const Fsdp *s) {
-    return s->strategy == FSDP_NONE || (s->strategy == FSDP_ZERO1 && s->micro > 1);
+    return s->strategy == FSDP_NONE || (s->micro > 1 && !s->each);
 }
 
 // A buffer that keeps the bucket, which names it as `at`.
@@ -128,6 +127,8 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
     if (b->weights != TY_F32) b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
     b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s));
+    if (whole && s->each && s->micro > 1 && s->shard > 1)
+        b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
     b->moment1 = add_buffer(s, b, A_MOMENT1, "m", "optimizer", TY_F32, whole);
     b->moment2 = add_buffer(s, b, A_MOMENT2, "v", "optimizer", TY_F32, whole);
 }

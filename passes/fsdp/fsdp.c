@@ -102,6 +102,8 @@ static bool read_settings(Fsdp *s) {
     s->prefetch = hd_int(s->schedule, A_PREFETCH, 1);
     s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, 2);
     s->micro = hd_int(s->train, A_MICRO, 1);
+    const char *reduction = hd_word(s->train, A_REDUCTION, "each");
+    s->each = strcmp(reduction, "each") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32"), *optimizer = hd_word(s->train, A_OPTIMIZER, "adamw");
     if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
         hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
@@ -113,6 +115,8 @@ static bool read_settings(Fsdp *s) {
         hd_error(cx, schedule,
                  "prefetch = %lld, live_grads = %lld: at least 0 units are gathered ahead, and 1 gradient is live",
                  (long long)s->prefetch, (long long)s->live_grads);
+    else if (strcmp(reduction, "last") && strcmp(reduction, "each"))
+        hd_error(cx, (Span){0}, "reduction = %s: micro-batches are reduced last or each", reduction);
     else if (!read_strategy(s))
         hd_error(cx, schedule, "fsdp = %s: the strategies are none, zero1, zero2 and zero3",
                  hd_word(s->schedule, A_FSDP, ""));

@@ -27,6 +27,7 @@ typedef struct {
     Symbol *bucket, *master, *compute, *grad, *moment1, *moment2; // compute: NULL where the master weights serve
     Symbol *next; // all of the weights, kept from step to step; NULL: none
     bool early;   // a step fills `next` after its optimizer, for the next step; else the function that reads it does
+    Symbol *sum;  // of this rank's shard over micro-batches, where @b.grad holds all of one; NULL: @b.grad is it
     Symbol *gradient; // in the present function: where ops write gradients, and
     Symbol *reduced;  // where this rank's part of the sum over ranks is
 } FsdpBucket;
@@ -40,6 +41,7 @@ typedef struct {
     Mesh mesh;
     int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
     int64_t micro, prefetch, live_grads;
+    bool each; // every micro-batch is reduced, else the sum of all
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units;

@@ -1,6 +1,6 @@
-// Where gradients are written and reduced. `grad` ops become stores, each at its place. Where gradients add up on one
-// rank (one rank, none, zero1 with several micro-batches) they go to the persistent buffer: a step's first contribution
-// overwrites, every other one adds.
+// Where gradients are written and reduced. `grad` ops become stores, each at its place. Where a rank keeps all of the
+// gradient (one rank, none, reduce = last with several micro-batches) they go to the persistent buffer: a step's first
+// contribution overwrites, every other adds.
 //
 //   grad %dw {param = @b.w}                   ->   store %dw {into = @b.grad, offset = 0}
 //
@@ -14,9 +14,11 @@
 //                                                  store %dw {into = @micro.b.gradient, offset = 0}
 //                                                  reduce_scatter {buffer = @micro.b.gradient, into = @b.grad, ...}
 //
-// In every micro-batch but the first the sum goes into staging, and the reduce stream adds it to @b.grad. All sums over
-// ranks are reduce_scatter, whose order is known, so every strategy adds in the same order. Replicas add up their
-// shards once, after the last micro-batch, in the same way.
+// In every micro-batch but the first the sum goes into staging, and the reduce stream adds it to @b.grad. In none with
+// reduce = each a micro-batch writes its gradient to @b.grad, over that of the one before; it is reduced in the same
+// way, into the shard @b.sum, and the last micro-batch gathers the sum of the step into @b.grad. All sums over ranks
+// are reduce_scatter, whose order is known, so every strategy adds in the same order. Replicas add up their shards
+// once, after the last micro-batch, in the same way.
 //
 // live_grads = k: a buffer begins only when all but k - 1 of the gradients whose reduction was issued before are
 // reduced. A buffer that is still being written, like that of a root whose embedding is tied to its head, does not
@@ -54,7 +56,7 @@ static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
     hd_ptr_set(s->cx->scratch, seen, p, 1);
     if (!again) hd_push(s->cx->scratch, &w->covered, covered);
     Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = true};
-    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !g->f.first));
+    hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !b->sum && !g->f.first));
     w->last = o->prev;
     if (!w->first) w->first = w->last;
     hd_push(s->cx->scratch, &g->stores, w->last);
@@ -140,23 +142,24 @@ static void reduce_outer(Grads *g, Builder *at, const FsdpBucket *b) {
     hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, COMM_OUTER);
 }
 
-static void add_to_shard(Grads *g, Builder *at, const FsdpBucket *b, const Symbol *part) {
+static void add_to_sum(Grads *g, Builder *at, const Symbol *sum, const Symbol *part) {
     Value *v = hd_fsdp_view(g->s, at, part, 0, part->type);
-    hd_fsdp_store(g->s, at, v, b->grad, 0, true);
+    hd_fsdp_store(g->s, at, v, sum, 0, true);
     hd_set_word(g->s->m->cx, &at->before->prev->attrs, A_ON, hd_intern(g->s->m->cx, "reduce"));
 }
 
 // Called after the last write to a bucket's gradient. `reduced` is where the step's sum ends up, in its last function.
 static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
     Fsdp *s = g->s;
+    Symbol *sum = g->whole ? b->sum : b->grad; // over micro-batches; NULL: they add up before the reduction
     b->reduced = b->grad;
-    if (g->whole && !g->f.last) return;
+    if (!sum && !g->f.last) return;
     if (s->shard > 1) {
-        bool direct = !g->whole && g->f.first;
-        Symbol *into = direct ? b->grad : staging(g, b, "shard", b->layout.shard);
+        bool direct = sum && g->f.first;
+        Symbol *into = direct ? sum : staging(g, b, "shard", b->layout.shard);
         hd_fsdp_collective(s, at, OP_REDUCE_SCATTER, b->gradient, into, COMM_REDUCE);
-        if (g->whole) b->reduced = into;
-        else if (!direct) add_to_shard(g, at, b, into);
+        b->reduced = sum ? sum : into;
+        if (sum && !direct) add_to_sum(g, at, sum, into);
     }
     if (!g->f.last) return;
     if (s->copies > 1) reduce_outer(g, at, b);

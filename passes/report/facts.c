@@ -102,9 +102,11 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     Facts r = {.model_flops =
                    (double)hd_int(hd_settings(m, "model"), A_MODEL_FLOPS, 0) * (double)hd_int(train, A_MICRO, 1),
                .mesh = hd_mesh(m),
+               .reduction = hd_word(train, A_REDUCTION, "each"),
                .strategy = hd_word(schedule, A_FSDP, "none")};
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
     for (const Symbol *s = m->symbols; s; s = s->next) add_symbol(&r, m, s);
+    r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) r.kernels++;
         else add_function(&r, m, f, a);

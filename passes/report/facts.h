@@ -28,7 +28,8 @@ typedef struct {
     int gathered_max, gradients_max; // gathered units and whole gradients of units alive at once
     int64_t parameters, actions, padding, ranks;
     Mesh mesh;
-    const char *strategy;
+    const char *strategy, *reduction;
+    int64_t kept; // bytes of gradients that outlive a micro-batch
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     bool verified;

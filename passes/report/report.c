@@ -24,6 +24,12 @@ static void put_traffics(Out *o, const char *key, const Traffics *list) {
     hd_puts(o, "},\n");
 }
 
+static int64_t reduced_bytes(const Facts *r) { // that a rank receives in a step to add up gradients
+    for (int i = 0; i < r->kinds.n; i++)
+        if (!strcmp(r->kinds.at[i].name, "reduce_scatter")) return r->kinds.at[i].bytes;
+    return 0;
+}
+
 static void put_json(const Facts *r, double seconds, Out *o) {
     hd_puts(o, "{\n");
     put_int(o, "ranks", r->ranks);
@@ -32,6 +38,8 @@ static void put_json(const Facts *r, double seconds, Out *o) {
         hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", hd_axis_name(i), ll(r->mesh.size[i]));
     hd_puts(o, "},\n");
     put_string(o, "strategy", r->strategy);
+    hd_printf(o, "  \"reduction\": {\"order\": \"%s\", \"bytes\": %lld, \"kept_bytes\": %lld},\n", r->reduction,
+              ll(reduced_bytes(r)), ll(r->kept));
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
     put_int(o, "padding_bytes", r->padding);
@@ -164,6 +172,8 @@ static void put_communication(const Facts *r, Out *o) {
     hd_printf(
         o, "at most %d gathered units and %d whole gradients of units at once; %lld bytes of padding in %d buckets\n",
         r->gathered_max, r->gradients_max, ll(r->padding), r->buckets);
+    hd_printf(o, "reduce = %s: gradients take %lld bytes received in a step and %lld bytes of memory throughout\n",
+              r->reduction, ll(reduced_bytes(r)), ll(r->kept));
 }
 
 static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {

@@ -93,7 +93,8 @@ static void check_end(Flow *w) {
 
 static void check_written(Flow *w) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
-        if (!is_state(s) && w->c->part_of[s->id] != PART_GRAD) continue;
+        int part = w->c->part_of[s->id];
+        if (!is_state(s) && part != PART_GRAD && part != PART_SUM) continue;
         if (hd_flow_held(w, s) && !w->held[s->id]->ever)
             hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
     }

@@ -17,9 +17,11 @@
 // are added in program order: the text fixes the order of every sum [V33].
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
+#include "passes/settings.h"
 
 Flow hd_flow(PlanCheck *c) {
     return (Flow){.c = c,
+                  .each = strcmp(hd_word(hd_settings(c->m, "train"), A_REDUCTION, "each"), "each") == 0,
                   .held = HD_NEWN(c->a, Held *, c->m->n_symbols + 1),
                   .flow = HD_NEWN(c->a, BucketFlow, c->n_buckets + 1),
                   .left = HD_NEWN(c->a, bool, c->m->n_symbols + 1)};
@@ -127,7 +129,7 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
                       lo, hi, s->name);
     else if (adds && was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s, which hold no sum", lo, hi, s->name);
-    else if (was->kind == HOLDS_SUM && was->taken)
+    else if (was->kind == HOLDS_SUM && was->taken && (adds || (was->by && was->by->func == w->f)))
         hd_plan_wrong(w->c, o, o->span,
                       "contributes to elements [%lld, %lld) of @%s behind %s, which has been summed over %s already",
                       lo, hi, s->name, by, hd_axes_text(w->c->a, was->taken));
@@ -138,7 +140,7 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
     else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->by->func == w->f)
         hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s",
                       lo, hi, s->name, by);
-    else if (!adds && was->kind == HOLDS_SUM && was->count)
+    else if (!adds && was->kind == HOLDS_SUM && was->count && !was->taken)
         hd_plan_wrong(w->c, o, o->span,
                       "overwrites elements [%lld, %lld) of @%s and with them the sum of the micro-batches before", lo,
                       hi, s->name);
@@ -155,7 +157,7 @@ static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_
     for (int i = first; i < end; i++) {
         Holding was = *holding(w, h, i);
         if (!said) said = wrong_contribution(w, o, s, &was, adds, ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)));
-        Holding now = {.kind = HOLDS_SUM, .count = (was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o};
+        Holding now = {.kind = HOLDS_SUM, .count = (adds && was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o};
         h->map.v.at[i].cell.holds = hold(w, now);
     }
     if (h->bucket) count_given(w, h->bucket, lo, hi);
@@ -269,15 +271,37 @@ static bool fits_axes(Flow *w, const Op *o, Axes over, const Symbol *whole, cons
     return false;
 }
 
+// Padding that no op has written holds zeros, in every step.
+static bool is_padding(const Held *h, const Holding *was, int64_t lo, int64_t hi) {
+    return was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi);
+}
+
+// How many contributions the function at hand has made to elements that got equally many.
+static int given_now(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
+    BucketFlow *b = hd_flow_bucket(w, k);
+    int end;
+    return b->now.v.at[hd_ranges_cut(&b->now, lo, hi, &end)].cell.holds;
+}
+
 static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, Axes over) {
     const Holding *was = holding(w, h, i);
     long long lo = ll(h->map.v.at[i].lo), hi = ll(hd_range_hi(&h->map, i));
-    if (was->kind != HOLDS_SUM && !(was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi)))
+    if (is_padding(h, was, lo, hi)) return true;
+    if (was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name,
                       was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
     else if ((was->over | was->taken) & over)
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s over %s again, behind %s", lo, hi,
                       from->name, hd_axes_text(w->c->a, over), hd_plan_op(w->c, was->by));
+    else if ((over & HD_SPLIT_AXES) && w->each && was->count > given_now(w, h->bucket, lo, hi))
+        hd_plan_wrong(w->c, o, o->span,
+                      "sums elements [%lld, %lld) of @%s, which hold several micro-batches, and config @train has each "
+                      "summed on its own",
+                      lo, hi, from->name);
+    else if ((over & HD_SPLIT_AXES) && !w->each && !w->last)
+        hd_plan_wrong(w->c, o, o->span,
+                      "sums elements [%lld, %lld) of @%s, and config @train has that in the last micro-batch alone",
+                      lo, hi, from->name);
     else
         return true;
     return false;
@@ -307,6 +331,7 @@ static void reduce_scatter(Flow *w, const Op *o) {
         Holding was = *holding(w, h, i), now = was;
         was.taken |= over;
         was.by = o;
+        if (is_padding(h, &was, h->map.v.at[i].lo, hd_range_hi(&h->map, i))) now.kind = HOLDS_SUM;
         now.over |= over;
         now.taken = 0;
         now.by = o;
@@ -354,7 +379,7 @@ static void all_gather(Flow *w, const Op *o) {
 // Only the optimizer and reductions may read this part of a bucket.
 static bool is_kept_apart(const Flow *w, const Symbol *s) {
     int part = w->c->part_of[s->id];
-    return part == PART_GRAD || part == PART_MOMENT1 || part == PART_MOMENT2 ||
+    return part == PART_GRAD || part == PART_SUM || part == PART_MOMENT1 || part == PART_MOMENT2 ||
            (hd_has(&s->attrs, A_TRANSIENT) && strcmp(hd_word(&s->attrs, A_CLASS, ""), "gradients") == 0);
 }
 

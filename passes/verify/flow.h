@@ -44,6 +44,7 @@ typedef struct {
     const Func *f;
     const Home *homes; // of f
     bool last;         // f is the last micro-batch of a step, or @eval
+    bool each;         // config @train has each micro-batch summed over ranks, not the sum of all of them
     bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
     bool *left;        // by symbol id: `next` buffers that a step leaves to the one after it to fill
     Held **held;       // by symbol id

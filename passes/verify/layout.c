@@ -26,6 +26,7 @@ static void find_mesh(PlanCheck *c) {
 static const struct { AttrId at; const char *class; bool weights; } part_info[N_PARTS] = {
     [PART_MASTER] = {A_MASTER_WEIGHTS, "shards", true}, [PART_MOMENT1] = {A_MOMENT1, "optimizer", false},
     [PART_MOMENT2] = {A_MOMENT2, "optimizer", false},   [PART_GRAD] = {A_GRADIENT, "gradients", false},
+    [PART_SUM] = {A_GRADIENT_SUM, "gradients", false},
     [PART_COMPUTE] = {A_WEIGHTS, "weights", true},      [PART_NEXT] = {A_NEXT, "weights", true}};
 
 const char *hd_plan_part_text(int part) { return hd_attr_info(part_info[part].at)->text; }

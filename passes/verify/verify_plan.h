@@ -16,7 +16,7 @@ typedef struct { int gathered_units, live_gradients; } PlanMaxima;
 PlanMaxima hd_plan_maxima(const Module *m, Arena *a);
 
 // --- the parts, one file each
-enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_COMPUTE, PART_NEXT, N_PARTS };
+enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_SUM, PART_COMPUTE, PART_NEXT, N_PARTS };
 typedef struct { // a bucket and what belongs to it
     const Symbol *symbol;
     int64_t size;                 // elements

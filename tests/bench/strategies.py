@@ -26,13 +26,17 @@ ROWS = (  # what stands in the first column, and what it sets beside MODEL
     ("`zero3`, no unit", {"fsdp": "zero3", "unit": "none"}),
     ("`zero3`, `mesh { shard = 4; replicate = 2; }`", {"fsdp": "zero3", "shard": 4, "replicate": 2}),
     ("`none`, `accumulate = 4`", {"fsdp": "none", "accumulate": 4}),
+    ("the same, `reduce = last`", {"fsdp": "none", "accumulate": 4, "reduce": "last"}),
     ("`zero1`, `accumulate = 4`", {"fsdp": "zero1", "accumulate": 4}),
     ("`zero2`, `accumulate = 4`", {"fsdp": "zero2", "accumulate": 4}),
+    ("the same, `reduce = last`", {"fsdp": "zero2", "accumulate": 4, "reduce": "last"}),
     ("`zero3`, `accumulate = 4`", {"fsdp": "zero3", "accumulate": 4}),
+    ("the same, `reduce = last`", {"fsdp": "zero3", "accumulate": 4, "reduce": "last"}),
 )
 PATHS = {"fsdp": "schedule.fsdp", "unit": "schedule.fsdp.unit", "prefetch": "schedule.fsdp.prefetch",
          "live_grads": "schedule.fsdp.live_grads",
-         "shard": "schedule.mesh.shard", "replicate": "schedule.mesh.replicate", "accumulate": "train.accumulate"}
+         "shard": "schedule.mesh.shard", "replicate": "schedule.mesh.replicate", "accumulate": "train.accumulate",
+         "reduce": "train.reduce"}
 HEAD = ("| strategy | peak | master weights and optimizer | weights | gradients |"
         " received in a step | of it exposed |\n"
         "| --- | --- | --- | --- | --- | --- | --- |\n")

@@ -8,7 +8,7 @@
 #include "tests/numeric/examples.h"
 
 enum { MAX_RANKS = 8, STEPS = 2 };
-typedef struct { const char *compute; int shard, replicate, micro; } Setup;
+typedef struct { const char *compute; int shard, replicate, micro; const char *reduction; } Setup;
 typedef struct { const char *fsdp; int prefetch, live_grads; bool recompute; } Schedule;
 
 // What the examples have not: bf16 arithmetic that reads a parameter in f32 as well, a tied weight in one-op units,
@@ -60,6 +60,7 @@ static void set_schedule(Run *r, const Setup *mesh, const Schedule *s) {
     Attrs *schedule = &hd_config(r->l.m, "schedule")->attrs, *train = &hd_config(r->l.m, "train")->attrs;
     hd_set_word(cx, train, A_COMPUTE, hd_intern(cx, mesh->compute));
     hd_set_int(cx, train, A_MICRO, mesh->micro);
+    hd_set_word(cx, train, A_REDUCTION, mesh->reduction);
     hd_set_float(cx, train, A_LR_PEAK, 0.05);
     hd_set_int(cx, train, A_LR_WARMUP, 0);
     hd_set_float(cx, train, A_EPS, 1e-3);     // a gradient that is 0 but for rounding must not become a step
@@ -237,40 +238,37 @@ static const Schedule schedules[] = {
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
-static bool adds_like_none(const Schedule *s, const Setup *mesh) {
-    return mesh->micro == 1 || !strcmp(s->fsdp, "none") || !strcmp(s->fsdp, "zero1");
-}
-
 static void check_mesh(Test *t, const Model *model, const Setup *mesh) {
     char name[200];
     t->name = name;
     snprintf(name, sizeof name, "%s, %s, one rank", model->name, mesh->compute);
-    Setup one = {mesh->compute, 1, 1, mesh->micro * mesh->shard * mesh->replicate};
+    Setup one = {mesh->compute, 1, 1, mesh->micro * mesh->shard * mesh->replicate, "each"};
     Run alone = run(t, model, &one, &schedules[0], mesh->shard * mesh->replicate),
-        first[2] = {{.ranks = 0}, {.ranks = 0}};
+        want = {.ranks = 0};
     // Every micro-batch computes the same on one rank; what differs is the order in which their f32 gradients add up.
     // In bf16 a weight near the middle of two values may then round to the other one, which is 2^-8 of it in the second
     // step.
     double bound = strcmp(mesh->compute, "f32") ? 1e-3 : 2e-6;
     for (int i = 0; i < N_SCHEDULES && alone.l.m; i++) {
         const Schedule *s = &schedules[i];
-        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, %s, prefetch %d, live_grads %d%s",
-                 model->name, mesh->compute, mesh->shard, mesh->replicate, mesh->micro, s->fsdp, s->prefetch,
-                 s->live_grads, s->recompute ? ", recomputed" : "");
-        Run got = run(t, model, mesh, s, mesh->shard * mesh->replicate), *want = &first[!adds_like_none(s, mesh)];
+        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, reduce %s, %s, prefetch %d, live_grads %d%s",
+                 model->name, mesh->compute, mesh->shard, mesh->replicate, mesh->micro, mesh->reduction, s->fsdp,
+                 s->prefetch, s->live_grads, s->recompute ? ", recomputed" : "");
+        Run got = run(t, model, mesh, s, mesh->shard * mesh->replicate);
         if (got.l.m) check_weights(t, &got);
-        if (got.l.m) compare(t, want->l.m ? want : &alone, &got, want->l.m ? 0 : bound);
-        if (got.l.m && !want->l.m) *want = got;
+        if (got.l.m) compare(t, want.l.m ? &want : &alone, &got, want.l.m ? 0 : bound);
+        if (got.l.m && !want.l.m) want = got;
         else unload(&got.l);
     }
-    for (int k = 0; k < 2; k++)
-        if (first[k].l.m) unload(&first[k].l);
+    if (want.l.m) unload(&want.l);
     unload(&alone.l);
 }
 
 int main(void) {
-    static const Setup meshes[] = {{"f32", 2, 1, 1}, {"bf16", 2, 1, 3}, {"bf16", 3, 1, 1}, {"f32", 1, 2, 2},
-                                  {"bf16", 2, 2, 1}, {"f32", 2, 3, 2}, {"f32", 8, 1, 1}};
+    static const Setup meshes[] = {
+        {"f32", 2, 1, 1, "each"},  {"bf16", 2, 1, 3, "each"}, {"bf16", 2, 1, 3, "last"},
+        {"bf16", 3, 1, 1, "each"}, {"f32", 1, 2, 2, "last"},  {"bf16", 2, 2, 1, "last"},
+        {"f32", 2, 3, 2, "each"},  {"f32", 2, 3, 2, "last"},  {"f32", 8, 1, 1, "each"}};
     Test t = {0};
     for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
         for (int i = 0; i < N_MODELS; i++) check_mesh(&t, &models[i], &meshes[k]);

@@ -56,18 +56,17 @@ def settings(shard, replicate, strategy, **more):
 def cases():
     """(what must agree bit for bit, ranks, settings)"""
     strategies = ["none", "zero1", "zero2", "zero3"]
-    for (shard, replicate), strategy, micro in itertools.product([(2, 1), (4, 1), (2, 2)], strategies, [1, 3]):
-        # with several micro-batches none and zero1 add them up before ranks, zero2 and zero3 after
-        early = micro > 1 and strategy in ("zero2", "zero3")
-        choice = settings(shard, replicate, strategy, train__accumulate=micro)
-        yield (shard, replicate, micro, early, "f32"), shard * replicate, choice
+    orders = [(1, "each"), (3, "each"), (3, "last")]
+    for (shard, replicate), strategy, (micro, order) in itertools.product([(2, 1), (4, 1), (2, 2)], strategies, orders):
+        choice = settings(shard, replicate, strategy, train__accumulate=micro, train__reduce=order)
+        yield (shard, replicate, micro, order, "f32"), shard * replicate, choice
     for prefetch, live, micro in itertools.product([0, 2], [1, 2], [1, 3]):
         choice = settings(2, 1, "zero3", train__accumulate=micro, schedule__prefetch=prefetch,
                           schedule__live_grads=live)
-        yield (2, 1, micro, micro > 1, "f32"), 2, choice
+        yield (2, 1, micro, "each", "f32"), 2, choice
     for strategy in strategies:
         choice = settings(3, 1, strategy, train__precision__compute="bf16", train__clip=0)
-        yield (3, 1, 1, False, "bf16, no clipping"), 3, choice
+        yield (3, 1, 1, "each", "bf16, no clipping"), 3, choice
 
 
 def run_case(number, case):

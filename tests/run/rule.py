@@ -3,13 +3,13 @@
 
 usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [--list]
 
-A class is a model, a mesh, a compute dtype, a number of micro-batches and an ownership (which parameters are one unit).
+A class is a model, a mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added
+up (train.reduce) and an ownership (which parameters are one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation and in how the units are written, and run
 straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their digests
 (exact losses and norms of every step, a hash of every parameter) and the validation loss behind every step must be the
-same, with one exception that arithmetic makes: with several micro-batches, none and zero1 add a rank's micro-batches
-first and then the ranks, zero2 and zero3 the ranks first; each pair agrees. Classes, and programs of a class, cover
-every pair of choices. In f32 the losses also agree with one rank on the same global batch, to a relative 1e-5.
+same. Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank on the
+same global batch, to a relative 1e-5.
 """
 import argparse
 import itertools
@@ -68,15 +68,16 @@ def covering(factors, seed, first=None):
 class Class:
     """The programs of one mesh, train block and ownership."""
 
-    def __init__(self, model, mesh, compute, accumulate, clip, units, seed, few=False):
+    def __init__(self, model, mesh, compute, accumulate, reduce, clip, units, seed, few=False):
         m = MODELS[model]
         self.model, self.mesh, self.compute, self.accumulate = model, mesh, compute, accumulate
         self.ranks = mesh[0] * mesh[1]
         self.spellings = m["units"][units % len(m["units"])]
         units = self.spellings[0].replace(",", "+")
-        self.name = f"{model}-{mesh[0]}x{mesh[1]}-{compute}-accumulate{accumulate}-clip{clip}-{units}"
+        self.name = f"{model}-{mesh[0]}x{mesh[1]}-{compute}-accumulate{accumulate}-{reduce}-clip{clip}-{units}"
         self.sets = [f"{k}={v}" for k, v in m["sets"].items()]
-        self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.clip={clip}",
+        self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.reduce={reduce}",
+                      f"train.clip={clip}",
                       "train.lr=1e-2", "train.warmup=0"]
         self.file = m["file"]
         self.optimised = seed % 3 == 0  # the others are built in half the time
@@ -100,8 +101,6 @@ class Program:
             f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}", f"schedule.fsdp={strategy}",
             f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
-        # who must agree: with one micro-batch or one rank everybody
-        self.group = 0 if c.accumulate == 1 or c.ranks == 1 or strategy in ("none", "zero1") else 1
         self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} recompute={recompute} "
                      f"unit={c.spellings[spelling]} {mode}")
         self.wrong = None
@@ -163,10 +162,10 @@ def call(command, program, cc=None):
 
 
 def make_classes(quick):
-    factors = (tuple(MODELS), MESHES, ("f32", "bf16"), (1, 3), ("0.02", "0"), (0, 1, 2))
+    factors = (tuple(MODELS), MESHES, ("f32", "bf16"), (1, 3), ("last", "each"), ("0.02", "0"), (0, 1, 2))
     rows = covering(factors, 1)
     if quick:
-        rows = [("uneven", (3, 1), "f32", 3, "0.02", 0)]
+        rows = [("uneven", (3, 1), "f32", 3, order, "0.02", 0) for order in ("last", "each")]
     return [Class(*row, seed=1 + i, few=quick) for i, row in enumerate(rows)]
 
 
@@ -186,14 +185,13 @@ def numbers(line):
 def judge_class(c):
     """What is wrong with a class, as lines."""
     wrong = []
-    references = {}
+    reference = None
     for p in c.programs:
         if p.wrong:
             wrong.append(f"{p.text}: {p.wrong}")
-        elif p.mode != "resumed":
-            references.setdefault(p.group, p)
+        elif p.mode != "resumed" and not reference:
+            reference = p
     for p in c.programs:
-        reference = references.get(p.group)
         if p.wrong or not reference:
             continue
         expected = reference.digest[SAVED:] if p.mode == "resumed" else reference.digest
@@ -202,40 +200,32 @@ def judge_class(c):
                          f"  {p.path('bin')}\n  {reference.path('bin')}")
     if c.alone and c.alone.wrong:
         wrong.append(f"one rank: {c.alone.wrong}")
-    for p in references.values() if c.alone and not c.alone.wrong else ():
-        for many, one in zip(p.digest[:STEPS], c.alone.digest[:STEPS]):
-            (loss, norm), (loss1, norm1) = numbers(many), numbers(one)
-            if not abs(loss - loss1) <= 1e-5 * abs(loss1) or not abs(norm - norm1) <= 1e-4 * abs(norm1):
-                wrong.append(f"{p.text}: loss {loss!r} and norm {norm!r} in step {many.split()[0]}; "
-                             f"one rank has {loss1!r} and {norm1!r}")
-                break
-    c.references = references
+    alone = c.alone and not c.alone.wrong and reference
+    for many, one in zip(reference.digest[:STEPS], c.alone.digest[:STEPS]) if alone else ():
+        (loss, norm), (loss1, norm1) = numbers(many), numbers(one)
+        if not abs(loss - loss1) <= 1e-5 * abs(loss1) or not abs(norm - norm1) <= 1e-4 * abs(norm1):
+            wrong.append(f"{reference.text}: loss {loss!r} and norm {norm!r} in step {many.split()[0]}; "
+                         f"one rank has {loss1!r} and {norm1!r}")
+            break
+    c.reference = reference
     return wrong
 
 
 def judge_test(classes):
-    """The test itself: digests that hold something, and differ where they may."""
+    """The test itself: digests that hold something, and differ between classes."""
     wrong = []
     seen = {}
-    apart = together = 0
     for c in classes:
-        digests = {g: "\n".join(p.digest) for g, p in c.references.items()}
-        for g, text in digests.items():
-            p = c.references[g]
-            steps = [line.split()[1] for line in p.digest[:STEPS]]
-            if len(set(steps)) != STEPS or not any(line.startswith("param ") for line in p.digest):
-                wrong.append(f"{c.name}: the digest shows no training: {steps}")
-            if g == 0 and text in seen:
-                wrong.append(f"{c.name} has the digest of {seen[text]}")
-            seen[text] = c.name
-        if len(digests) == 2:
-            apart += digests[0] != digests[1]
-            together += digests[0] == digests[1]
-    print("several micro-batches on several ranks: none = zero1 and zero2 = zero3 differ from each other in "
-          f"{apart} of {apart + together} classes")
-    if together and not apart:
-        wrong.append("adding micro-batches before ranks makes no difference in any class: "
-                     "say so, and test that all strategies agree")
+        p = c.reference
+        if not p:
+            continue
+        text = "\n".join(p.digest)
+        steps = [line.split()[1] for line in p.digest[:STEPS]]
+        if len(set(steps)) != STEPS or not any(line.startswith("param ") for line in p.digest):
+            wrong.append(f"{c.name}: the digest shows no training: {steps}")
+        name = c.name if c.accumulate > 1 and c.mesh[0] > 1 else c.name.replace("-last", "-each")  # one sum: one order
+        if seen.setdefault(text, name) != name:
+            wrong.append(f"{c.name} has the digest of {seen[text]}")
     return wrong
 
 
@@ -273,10 +263,9 @@ def main():
         built = [p for p in programs if p.built]
         partners = {}
         for c in classes:
-            for group in (0, 1):
-                mates = [p for p in c.programs if p.group == group and p.built]
-                for i, p in enumerate(mates):
-                    partners[p] = mates[i - 1]
+            mates = [p for p in c.programs if p.built]
+            for i, p in enumerate(mates):
+                partners[p] = mates[i - 1]
         list(pool.map(lambda p: p.train(partners.get(p)), built))
     for c in classes:
         found = judge_class(c)

@@ -189,7 +189,8 @@ static bool exchange(Op *o) {
 
 // --- one op
 
-static const AttrId kept_parts[] = {A_GRADIENT, A_MOMENT1, A_MOMENT2, A_MASTER_WEIGHTS, A_WEIGHTS, A_NEXT};
+static const AttrId kept_parts[] = {A_GRADIENT,       A_GRADIENT_SUM, A_MOMENT1, A_MOMENT2,
+                                    A_MASTER_WEIGHTS, A_WEIGHTS,      A_NEXT};
 
 static bool swap_words(Ctx *cx, Attrs *as, const AttrId *parts, uint64_t n, uint64_t random) {
     AttrId p = parts[random % n], q = parts[random / n % n];
