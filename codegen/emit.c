@@ -121,12 +121,19 @@ int64_t hd_emit_place(Emit *e, const Value *v) {
     return 0;
 }
 
-int64_t hd_emit_destination(Emit *e, const Op *o, DType *d) {
+int64_t hd_emit_result(Emit *e, const Op *o, int i) {
     const char *into = hd_word(&o->attrs, A_INTO, NULL);
-    const Symbol *s = into ? hd_symbol_find(e->m, into) : NULL;
-    if (into ? !s || !s->type : !o->n_out) HD_BUG("%s writes to no known buffer", hd_op_info(o->kind)->mnemonic);
-    *d = into ? s->type->dtype : o->out[0]->type->dtype;
-    return into ? hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0)) : hd_emit_place(e, o->out[0]);
+    if (!into) return hd_emit_place(e, o->out[i]);
+    return i ? hd_emit_place(e, o->out[i - 1]) : hd_emit_buffer(e, o, into, hd_int(&o->attrs, A_OFFSET, 0));
+}
+
+Exchange hd_emit_exchange(Emit *e, const Op *o) {
+    const Symbol *b = hd_symbol_find(e->m, hd_word(&o->attrs, A_BUFFER, ""));
+    const Type *part = o->kind == OP_REDUCE_SCATTER ? hd_result_type(o, 0) : b ? b->type : o->in[0]->type;
+    return (Exchange){.comm = hd_emit_comm(e, o),
+                      .from = b ? hd_emit_buffer(e, o, b->name, 0) : hd_emit_place(e, o->in[0]),
+                      .to = hd_emit_result(e, o, 0),
+                      .part = part};
 }
 
 int64_t hd_emit_workspace(Emit *e, const Op *o) {
@@ -203,8 +210,7 @@ static int row(Emit *e, void *table, const char *text) {
 
 int hd_emit_gemm(Emit *e, const Op *o) {
     Product p = hd_product(o);
-    DType d;
-    hd_emit_destination(e, o, &d);
+    DType d = hd_result_type(o, 0)->dtype;
     const char *epi = strcmp(hd_word(&o->attrs, A_EPILOGUE, "none"), "bias") ? "HD_EPI_NONE" : "HD_EPI_BIAS";
     Out t = hd_out(e->a);
     hd_printf(&t, "{.m = %lld, .n = %lld, .k = %lld%s%s%s", ll(p.m), ll(p.n), ll(p.k), p.ta ? ", .ta = true" : "",

@@ -55,9 +55,10 @@ const char *hd_emit_kernel_name(Emit *e, const Func *k); // "k3_layer_norm": a C
 // --- where things are: byte offsets in the device arena. A missing place is reported and gives 0.
 int64_t hd_emit_place(Emit *e, const Value *v); // follows views and reshapes to their storage
 int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t element);
-int64_t hd_emit_destination(Emit *e, const Op *o,
-                            DType *d);             // result 0, or the part of a buffer written instead; d: its dtype
-int64_t hd_emit_workspace(Emit *e, const Op *o);   // -1: none
+int64_t hd_emit_result(Emit *e, const Op *o, int i); // of result i; with `into`, result 0 is in that buffer
+typedef struct { int comm; int64_t from, to; const Type *part; } Exchange; // part: what one rank sends or receives
+Exchange hd_emit_exchange(Emit *e, const Op *o);     // of a collective
+int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
 bool hd_emit_is_action(const Op *o);             // false: aliases, stores in place, begin, return
 

@@ -7,10 +7,24 @@ typedef struct { double flops, bytes; } Cost;
 
 static double count(const Value *v) { return (double)hd_type_count(v->type); }
 
+// Of buffers: those that the op's attributes name.
+static double bytes_of_buffers(const Op *o, const Attr *a) {
+    unsigned uses = hd_operand_uses(a->id);
+    int times = !!(uses & USE_READ) + !!(uses & USE_WRITE);
+    double n = 0;
+    const char *const *names;
+    for (int i = times ? hd_names(a, &names) : 0; i-- > 0;)
+        n += times * (double)hd_type_bytes(hd_symbol_find(o->func->module, names[i])->type);
+    if (uses & USE_RESULT)
+        n += (hd_has(&o->attrs, A_ACCUMULATE) ? 2 : 1) * (double)hd_type_bytes(hd_result_type(o, 0));
+    return n;
+}
+
 static double operands_and_results(const Op *o) {
     double n = 0;
     for (int i = 0; i < o->n_in; i++) n += (double)hd_type_bytes(o->in[i]->type);
     for (int i = 0; i < o->n_out; i++) n += (double)hd_type_bytes(o->out[i]->type);
+    for (int i = 0; i < o->attrs.n; i++) n += bytes_of_buffers(o, &o->attrs.at[i]);
     return n;
 }
 
@@ -24,38 +38,13 @@ static Cost cost_free(const Op *o) {
     return (Cost){0, 0};
 }
 
-// AdamW: 16 operations an element; the gradient is read, master weights and moments are read and written, weights
-// are written.
-static Cost adamw(const Op *o) {
-    static const struct { AttrId part; double times; } parts[] = {
-        {A_GRADIENT, 1}, {A_MOMENT1, 2}, {A_MOMENT2, 2}, {A_MASTER_WEIGHTS, 2}, {A_WEIGHTS, 1}};
-    Cost c = {0, 0};
-    for (int i = 0; i < 5; i++) {
-        const Symbol *s = symbol(o, parts[i].part);
-        c.bytes += s ? parts[i].times * (double)hd_type_bytes(s->type) : 0;
-        if (s && parts[i].part == A_MASTER_WEIGHTS) c.flops = 16.0 * (double)hd_type_count(s->type);
-    }
-    return c;
-}
-
-static Cost grad_norm(const Op *o) {
-    Cost c = {0, 0};
+// A square and a sum for every element of gradient buffers.
+static double norm_flops(const Op *o) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
-    for (int i = 0; list && i < list->n; i++) {
-        const Symbol *s = hd_symbol_find(o->func->module, list->strs[i]);
-        if (!s || !s->type) continue;
-        c.flops += 2.0 * (double)hd_type_count(s->type);
-        c.bytes += (double)hd_type_bytes(s->type);
-    }
-    return c;
-}
-
-// Of an op that writes to a buffer instead of giving a result; what it adds to is read as well.
-static double into_bytes(const Op *o) {
-    const Symbol *into = symbol(o, A_INTO);
-    return into ? (double)(hd_into_count(o) * hd_dtype_bytes(into->type->dtype)) *
-                      (hd_has(&o->attrs, A_ACCUMULATE) ? 2.0 : 1.0)
-                : 0;
+    double n = 0;
+    for (int i = 0; i < list->n; i++)
+        n += 2.0 * (double)hd_type_count(hd_symbol_find(o->func->module, list->strs[i])->type);
+    return n;
 }
 
 static Cost cost_move(const Op *o) {
@@ -64,16 +53,11 @@ static Cost cost_move(const Op *o) {
     case OP_EMBEDDING:
         c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type);
         break; // not the whole table
-    case OP_EMBEDDING_GRAD:
-        c.flops = count(o->in[0]), c.bytes += into_bytes(o);
-        break;
-    case OP_STORE: c.bytes *= hd_has(&o->attrs, A_INPLACE) ? 0.0 : hd_has(&o->attrs, A_ACCUMULATE) ? 3.0 : 2.0; break;
-    case OP_ADAMW: return adamw(o);
+    case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
+    case OP_STORE: c.bytes = hd_has(&o->attrs, A_INPLACE) ? 0 : c.bytes; break;
+    case OP_ADAMW: c.flops = 16.0 * (double)hd_type_count(symbol(o, A_MASTER_WEIGHTS)->type); break;
     case OP_GRAD_NORM:
-    case OP_SQUARE_SUMS: return grad_norm(o);
-    case OP_ZERO:
-        c.bytes = into_bytes(o);
-        break;
+    case OP_SQUARE_SUMS: c.flops = norm_flops(o); break;
     default: break;
     }
     return c;
@@ -85,7 +69,6 @@ static Cost cost_matmul(const Op *o) {
     Product p = hd_product(o);
     double results = (double)p.batches * (double)p.m * (double)p.n;
     Cost c = {2.0 * results * (double)p.k, operands_and_results(o)};
-    c.bytes += into_bytes(o);
     if (o->n_in > 2) c.flops += results; // bias
     return c;
 }
@@ -99,13 +82,9 @@ static Cost cost_attention(const Op *o) {
 
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.
 static Cost cost_comm(const Op *o) {
-    const Symbol *part = symbol(o, o->kind == OP_ALL_GATHER ? A_BUFFER : A_INTO),
-                 *whole = symbol(o, o->kind == OP_ALL_GATHER ? A_INTO : A_BUFFER);
-    if (!part || !whole) return (Cost){0, 0};
-    double moved = (double)hd_type_bytes(whole->type) - (double)hd_type_bytes(part->type);
-    return (Cost){o->kind == OP_REDUCE_SCATTER ? (double)hd_type_count(whole->type) - (double)hd_type_count(part->type)
-                                               : 0,
-                  moved};
+    const Type *from = o->n_in ? o->in[0]->type : symbol(o, A_BUFFER)->type, *to = hd_result_type(o, 0);
+    double sign = o->kind == OP_ALL_GATHER ? 1 : -1, bytes = (double)(hd_type_bytes(to) - hd_type_bytes(from));
+    return (Cost){sign < 0 ? (double)(hd_type_count(from) - hd_type_count(to)) : 0, sign * bytes};
 }
 
 // A kernel computes its whole body and touches memory only at its operands and results; of a table it reads the rows

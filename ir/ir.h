@@ -217,6 +217,9 @@ bool hd_attr_find(const char *text, AttrId *a);
 const char *hd_space_text(Space s);
 bool hd_space_parse(const char *text, Space *s);
 Space hd_space(const Attrs *as); // what `space` says; absent: the device
+enum { USE_READ = 1, USE_WRITE = 2, USE_ORDER = 4, USE_RESULT = 8 }; // of buffers, by ops (see operands.def)
+unsigned hd_operand_uses(AttrId a); // 0: the attribute of an op names no buffer
+int hd_names(const Attr *a, const char *const **names); // of a SYM or SYMS: how many, and which
 // 0: not allowed, 1: optional, 2: required, by a list as in ops.def.
 int hd_attr_allowed(const char *list, AttrId a);
 const char *hd_symbol_keyword(SymbolKind k);
@@ -266,6 +269,8 @@ Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in);
 // Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n =
 // 0: none). Returns NULL, or what is wrong.
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared);
+// Of result i as the type rule counts them: with `into`, result 0 is the one that is written there.
+const Type *hd_result_type(const Op *o, int i);
 void hd_set_results(Op *o, int n, const Type *const *types); // what hd_infer does with the types it found
 void hd_append(Func *f, Op *o);
 void hd_insert_before(Op *at, Op *o);

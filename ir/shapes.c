@@ -22,15 +22,6 @@ Product hd_product(const Op *o) {
 
 int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] : hd_int(&o->attrs, A_ROWS, 0); }
 
-int64_t hd_into_count(const Op *o) {
-    if (o->kind == OP_STORE) return hd_type_count(o->in[0]->type);
-    if (o->kind == OP_ZERO) return hd_int(&o->attrs, A_SIZE, 0);
-    if (o->kind == OP_EMBEDDING_GRAD) return hd_table_rows(o) * hd_type_cols(o->in[0]->type);
-    if (o->kind != OP_GEMM) HD_BUG("%s writes no part of a buffer", hd_op_info(o->kind)->mnemonic);
-    Product p = hd_product(o);
-    return p.batches * p.m * p.n;
-}
-
 AttentionShape hd_attention_shape(const Op *o) {
     AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD,
                         .packed = hd_has(&o->attrs, A_PACKED),

@@ -20,7 +20,5 @@ typedef struct {
     double scale;
 } AttentionShape;
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
-int64_t
-hd_into_count(const Op *o); // elements of `into`, from `offset` on, that gemm, embedding_grad, store or zero writes
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
 #endif

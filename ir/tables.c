@@ -80,6 +80,28 @@ Space hd_space(const Attrs *as) {
     return s;
 }
 
+static const unsigned char uses[N_ATTRS] = {
+#define READ USE_READ
+#define WRITE USE_WRITE
+#define ORDER USE_ORDER
+#define RESULT USE_RESULT
+#define OPERAND(id, use) [A_##id] = use,
+#include "ir/operands.def"
+#undef OPERAND
+#undef READ
+#undef WRITE
+#undef ORDER
+#undef RESULT
+};
+
+unsigned hd_operand_uses(AttrId a) { return uses[a]; }
+
+int hd_names(const Attr *a, const char *const **names) {
+    bool one = attrs[a->id].kind == AK_SYM;
+    *names = one ? &a->s : a->strs;
+    return one ? 1 : a->n;
+}
+
 const OpInfo *hd_op_info(OpKind k) { return &ops[k]; }
 const AttrInfo *hd_attr_info(AttrId a) { return &attrs[a]; }
 const char *hd_symbol_keyword(SymbolKind k) { return symbols[k].keyword; }

@@ -209,12 +209,10 @@ const char *hd_rule_embedding(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));
 }
 
-// What an op writes into its buffer instead of giving a result: a matrix there.
-static const char *into_buffer(Rule *r, int64_t rows, int64_t cols) {
-    if (r->n_declared) WRONG("%s into a buffer has no result", hd_op_info(r->o->kind)->mnemonic);
+// With `into`, of what is written there: a matrix in the dtype of the buffer.
+static const Type *matrix_into(Rule *r, int64_t rows, int64_t cols) {
     const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
-    const Type *t = hd_type(r->cx, s ? s->type->dtype : TY_F32, 2, (int64_t[]){rows, cols});
-    return t ? hd_rule_in_buffer(r, A_INTO, t) : "result too large";
+    return hd_type(r->cx, s->type->dtype, 2, (int64_t[]){rows, cols});
 }
 
 const char *hd_rule_embedding_grad(Rule *r) {
@@ -223,7 +221,10 @@ const char *hd_rule_embedding_grad(Rule *r) {
     if (e) return e;
     if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), ll(hd_type_rows(IN(0))), TEXT(IN(1)));
-    if (hd_has(&r->o->attrs, A_INTO)) return rows < 0 ? "a table in a buffer needs rows" : into_buffer(r, rows, cols);
+    if (hd_has(&r->o->attrs, A_INTO)) {
+        if (rows < 0) return "a table in a buffer needs rows";
+        return hd_rule_give(r, matrix_into(r, rows, cols));
+    }
     e = hd_rule_explicit(r);
     if (e) return e;
     if (r->out[0]->rank != 2 || r->out[0]->dim[1] != cols)
@@ -379,7 +380,7 @@ const char *hd_rule_gemm(Rule *r) {
     int64_t rows = batches * p.m;
     if (n_in == 3 && (hd_type_count(IN(2)) != p.n || batches != 1))
         WRONG("bias %s for %lld columns", TEXT(IN(2)), ll(p.n));
-    if (hd_has(&r->o->attrs, A_INTO)) return into_buffer(r, rows, p.n);
+    if (hd_has(&r->o->attrs, A_INTO)) return hd_rule_give(r, matrix_into(r, rows, p.n));
     e = hd_rule_explicit(r);
     if (e) return e;
     if (hd_type_count(r->out[0]) != rows * p.n || hd_type_cols(r->out[0]) != p.n)
@@ -400,6 +401,38 @@ static TypeRule *const rules[] = {
 #undef OP
 };
 
+static const char *named_buffers(Rule *r) {
+    const Attrs *as = &r->o->attrs;
+    for (int i = 0; i < as->n; i++) {
+        const char *const *names;
+        for (int k = hd_operand_uses(as->at[i].id) ? hd_names(&as->at[i], &names) : 0; k-- > 0;) {
+            const Symbol *s = hd_symbol_find(r->o->func->module, names[k]);
+            if (!s || s->kind != SYM_BUFFER || !s->type) WRONG("no buffer @%s", names[k]);
+        }
+    }
+    return NULL;
+}
+
+// `into`: result 0 goes to the buffer and is none of the op's results.
+static const char *write_into(Rule *r) {
+    const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
+    const Type *t = r->out[0];
+    const char *e = hd_rule_in_buffer(r, A_INTO, t);
+    if (e) return e;
+    if (s->type->dtype != t->dtype)
+        WRONG("%s of %s into buffer @%s : %s", hd_op_info(r->o->kind)->mnemonic, TEXT(t), s->name, TEXT(s->type));
+    r->n--;
+    memmove(r->out, r->out + 1, sizeof *r->out * (size_t)r->n);
+    return NULL;
+}
+
+const Type *hd_result_type(const Op *o, int i) {
+    if (!hd_has(&o->attrs, A_INTO)) return o->out[i]->type;
+    if (i) return o->out[i - 1]->type;
+    Rule r = {.cx = o->func->module->cx, .o = o};
+    return rules[o->kind](&r) ? NULL : r.out[0];
+}
+
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
     const OpInfo *info = hd_op_info(o->kind);
     Ctx *cx = o->func->module->cx;
@@ -419,7 +452,9 @@ const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
     }
     Rule r = {.cx = cx, .o = o, .n_declared = n_declared, .declared = declared};
     if (n_declared > HD_MAX_IN) return hd_internf(cx, "%d results; at most %d", n_declared, HD_MAX_IN);
-    const char *wrong = rules[o->kind](&r);
+    const char *wrong = named_buffers(&r);
+    if (!wrong) wrong = rules[o->kind](&r);
+    if (!wrong && hd_has(&o->attrs, A_INTO)) wrong = write_into(&r);
     if (!wrong) hd_set_results(o, r.n, r.out);
     return wrong;
 }

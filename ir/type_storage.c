@@ -1,6 +1,7 @@
 // The type rules of ops on storage and of collectives: the symbols that they name must exist, be of the right kind and
 // be large enough.
 #include "ir/type_rules.h"
+#include "ir/base/ints.h"
 #include "ir/mesh.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
@@ -10,7 +11,6 @@ const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
 
 const char *hd_rule_in_buffer(Rule *r, AttrId a, const Type *t) {
     const Symbol *s = hd_rule_symbol(r, a, SYM_BUFFER);
-    if (!s) WRONG("no buffer @%s", hd_word(&r->o->attrs, a, ""));
     int64_t at = hd_int(&r->o->attrs, A_OFFSET, 0), n = hd_type_count(t);
     if (at < 0 || n > hd_type_count(s->type) - at)
         WRONG("elements [%lld, %lld) are outside buffer @%s : %s", (long long)at, (long long)(at + n), s->name,
@@ -36,19 +36,13 @@ const char *hd_rule_view(Rule *r) {
     return NULL;
 }
 
-const char *hd_rule_store(Rule *r) {
-    const char *e = hd_rule_in_buffer(r, A_INTO, IN(0));
-    if (e) return e;
-    const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
-    if (s->type->dtype != IN(0)->dtype) WRONG("store of %s into buffer @%s : %s", TEXT(IN(0)), s->name, TEXT(s->type));
-    return NULL;
-}
+const char *hd_rule_store(Rule *r) { return hd_rule_give(r, IN(0)); }
 
 const char *hd_rule_grad_norm(Rule *r) {
     const Attr *b = hd_attr(&r->o->attrs, A_BUFFERS);
     for (int i = 0; i < b->n; i++) {
         const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
-        if (!s || s->kind != SYM_BUFFER || s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
+        if (s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
     }
     return hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
 }
@@ -60,7 +54,7 @@ const char *hd_rule_square_sums(Rule *r) {
     int64_t n = 0;
     for (int i = 0; i < b->n; i++) {
         const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
-        if (!s || s->kind != SYM_BUFFER || s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
+        if (s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
         n += runs(hd_type_count(s->type));
     }
     const char *e = hd_rule_explicit(r);
@@ -75,54 +69,46 @@ const char *hd_rule_root_sum(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
 }
 
-static const char *after_buffers(Rule *r) {
-    const Attr *after = hd_attr(&r->o->attrs, A_AFTER);
-    for (int i = 0; after && i < after->n; i++) {
-        const Symbol *s = hd_symbol_find(r->o->func->module, after->strs[i]);
-        if (!s || s->kind != SYM_BUFFER) WRONG("after: no buffer @%s", after->strs[i]);
-    }
-    return NULL;
-}
-
-// A collective between a part on every rank and the whole.
-static const char *collective(Rule *r, AttrId part_at, AttrId whole_at) {
-    const Symbol *comm = hd_rule_symbol(r, A_COMM, SYM_COMM), *part = hd_rule_symbol(r, part_at, SYM_BUFFER),
-                 *whole = hd_rule_symbol(r, whole_at, SYM_BUFFER);
+// From the operand, or `buffer`: as many times longer or shorter along the first axis as there are ranks.
+static const char *collective(Rule *r, bool gather) {
+    const Symbol *comm = hd_rule_symbol(r, A_COMM, SYM_COMM), *buffer = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
+    const char *name = hd_op_info(r->o->kind)->mnemonic;
     if (!comm) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
-    if (!part || !whole) WRONG("no buffer @%s", hd_word(&r->o->attrs, part ? whole_at : part_at, ""));
+    if (r->o->n_in + (buffer != NULL) != 1) WRONG("%s takes one operand or `buffer`", name);
+    Type t = buffer ? *buffer->type : *IN(0);
     Mesh mesh = hd_mesh(r->o->func->module);
     int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&comm->attrs, A_OVER));
-    if (part->type->dtype != whole->type->dtype || hd_type_count(whole->type) % ranks ||
-        hd_type_count(whole->type) / ranks != hd_type_count(part->type))
-        WRONG("@%s : %s on each of %lld ranks does not make @%s : %s", part->name, TEXT(part->type), (long long)ranks,
-              whole->name, TEXT(whole->type));
-    return after_buffers(r);
+    if (!t.rank || (gather ? __builtin_mul_overflow(t.dim[0], ranks, &t.dim[0]) : t.dim[0] % ranks != 0))
+        WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
+    if (!gather) t.dim[0] /= ranks;
+    return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }
 
-const char *hd_rule_all_gather(Rule *r) { return collective(r, A_BUFFER, A_INTO); }
+const char *hd_rule_all_gather(Rule *r) { return collective(r, true); }
 
 const char *hd_rule_reduce_scatter(Rule *r) {
-    const Symbol *s = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
-    if (s && !hd_dtype_is_float(s->type->dtype)) WRONG("a sum over ranks needs floating point, not %s", TEXT(s->type));
-    return collective(r, A_INTO, A_BUFFER);
+    const char *e = collective(r, false);
+    if (!e && !hd_dtype_is_float(r->out[0]->dtype))
+        WRONG("a sum over ranks needs floating point, not %s", TEXT(r->out[0]));
+    return e;
 }
 
-const char *hd_rule_buffer(Rule *r) {
-    const Symbol *s = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
-    if (!s || !hd_has(&s->attrs, A_TRANSIENT)) WRONG("no transient buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
-    return after_buffers(r);
+const char *hd_rule_begin(Rule *r) {
+    const Symbol *s = hd_rule_symbol(r, A_LIFE, SYM_BUFFER);
+    if (!hd_has(&s->attrs, A_TRANSIENT)) WRONG("@%s is not transient", s->name);
+    return NULL;
 }
 
 const char *hd_rule_zero(Rule *r) {
     int64_t n = hd_int(&r->o->attrs, A_SIZE, 0);
-    const Type *t = n < 0 ? NULL : hd_type(r->cx, TY_U8, 1, &n);
-    return t ? hd_rule_in_buffer(r, A_INTO, t) : "size must not be negative";
+    if (n < 0) return "size must not be negative";
+    return hd_rule_give(r, hd_type(r->cx, hd_rule_symbol(r, A_INTO, SYM_BUFFER)->type->dtype, 1, &n));
 }
 
 const char *hd_rule_step_scalars(Rule *r) {
-    const Symbol *s = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
+    const Symbol *s = hd_rule_symbol(r, A_COUNTER, SYM_BUFFER);
     if (r->o->n_in > 1) WRONG("step_scalars takes the gradient norm or nothing, not %d operands", r->o->n_in);
-    if (!s || s->type->dtype != TY_I32) WRONG("no i32 buffer @%s", hd_word(&r->o->attrs, A_BUFFER, ""));
+    if (s->type->dtype != TY_I32) WRONG("the steps are counted in i32, not in @%s : %s", s->name, TEXT(s->type));
     if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32))
         WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
     return hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
@@ -133,8 +119,7 @@ const char *hd_rule_adamw(Rule *r) {
     const Symbol *first = NULL;
     for (int i = 0; i < 5; i++) {
         const Symbol *s = hd_rule_symbol(r, parts[i], SYM_BUFFER);
-        if (i == 4 && !hd_has(&r->o->attrs, A_WEIGHTS)) break;
-        if (!s) WRONG("no buffer @%s", hd_word(&r->o->attrs, parts[i], ""));
+        if (!s) break; // no weights
         if (!i) first = s;
         if (i == 4 ? !hd_dtype_is_float(s->type->dtype) : s->type->dtype != TY_F32)
             WRONG("@%s : %s is not %s", s->name, TEXT(s->type), i == 4 ? "floating point" : "f32");

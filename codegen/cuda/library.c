@@ -133,10 +133,10 @@ void hd_cuda_cross_entropy_grad(Emit *e, const Op *o) { cross_entropy(e, o, true
 void hd_cuda_embedding_grad(Emit *e, const Op *o) {
     const Value *dy = o->in[0];
     if (!in_f32(e, o, dy)) return;
-    DType from = dy->type->dtype, to;
+    DType from = dy->type->dtype, to = hd_result_type(o, 0)->dtype;
     int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_table_rows(o);
     int64_t space = workspace(e, o, (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4);
-    int64_t at[2] = {hd_emit_place(e, dy), hd_emit_destination(e, o, &to)};
+    int64_t at[2] = {hd_emit_place(e, dy), hd_emit_result(e, o, 0)};
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
     int vec = vector(from, cols, 2, at);
     const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),
@@ -170,8 +170,8 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
 void hd_cuda_store(Emit *e, const Op *o) {
     const Value *x = o->in[0];
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
-    DType from = x->type->dtype, to;
-    int64_t at[2] = {hd_emit_place(e, x), hd_emit_destination(e, o, &to)}, n = hd_type_count(x->type);
+    DType from = x->type->dtype, to = hd_result_type(o, 0)->dtype;
+    int64_t at[2] = {hd_emit_place(e, x), hd_emit_result(e, o, 0)}, n = hd_type_count(x->type);
     if (from == to && !add) {
         hd_emit_line(e, o, "hd_cuda_copy(x, %d, %s, %s, %lld);", hd_emit_stream(e, o), hd_cuda_device(e, at[1]),
                      hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));

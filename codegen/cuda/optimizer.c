@@ -86,7 +86,7 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
-    int64_t step = hd_emit_buffer(e, o, hd_word(as, A_BUFFER, ""), 0);
+    int64_t step = hd_emit_buffer(e, o, hd_word(as, A_COUNTER, ""), 0);
     LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
            hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }

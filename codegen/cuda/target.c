@@ -53,11 +53,10 @@ static void put_kernel(Emit *e, const Op *o) {
 
 static void put_gemm(Emit *e, const Op *o) {
     int64_t workspace = hd_emit_workspace(e, o);
-    DType dtype;
-    int64_t d = hd_emit_destination(e, o, &dtype);
     hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
                  hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
-                 o->n_in > 2 ? hd_cuda_device(e, hd_emit_place(e, o->in[2])) : "0", hd_cuda_device(e, d),
+                 o->n_in > 2 ? hd_cuda_device(e, hd_emit_place(e, o->in[2])) : "0",
+                 hd_cuda_device(e, hd_emit_result(e, o, 0)),
                  workspace < 0 ? "0" : hd_cuda_device(e, workspace));
 }
 

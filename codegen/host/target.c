@@ -7,7 +7,7 @@ static const char *at(Emit *e, int64_t offset) {
     return offset < 0 ? "NULL" : hd_sprintf(e->a, "base + 0x%llx", (unsigned long long)offset);
 }
 static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->in[i])); }
-static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(e, o->out[i])); }
+static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_result(e, o, i)); }
 static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
 
 // An attribute that the op must have.
@@ -32,11 +32,6 @@ static const char *f32(Emit *e, const char *place) {
 }
 static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
 
-static const char *destination(Emit *e, const Op *o) {
-    DType d;
-    return at(e, hd_emit_destination(e, o, &d));
-}
-
 static void host_launch(Emit *e, const Op *o) {
     const Func *k = hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, ""));
     if (!k) HD_BUG("launch of no kernel");
@@ -52,7 +47,7 @@ static void host_launch(Emit *e, const Op *o) {
 static void host_gemm(Emit *e, const Op *o) {
     int g = hd_emit_gemm(e, o);
     hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1),
-                 o->n_in > 2 ? in(e, o, 2) : "NULL", destination(e, o), workspace(e, o));
+                 o->n_in > 2 ? in(e, o, 2) : "NULL", out(e, o, 0), workspace(e, o));
 }
 
 // The runtime's tiles hold heads of up to 512.
@@ -92,27 +87,22 @@ static void host_cross_entropy_grad(Emit *e, const Op *o) {
 static void host_embedding_grad(Emit *e, const Op *o) {
     no_f64(e, o);
     const Type *dy = o->in[0]->type;
-    DType d;
-    const char *to = at(e, hd_emit_destination(e, o, &d));
+    DType d = hd_result_type(o, 0)->dtype;
     if (d != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(d));
     hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, %s, %s);", hd_emit_dtype(dy->dtype),
                  ll(hd_type_rows(dy)), ll(hd_table_rows(o)), ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)),
-                 f32(e, to), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", needed_workspace(e, o));
+                 f32(e, out(e, o, 0)), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", needed_workspace(e, o));
 }
 
 static void host_store(Emit *e, const Op *o) {
-    const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
     const Type *t = o->in[0]->type;
-    hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, %s);", hd_emit_dtype(t->dtype),
-                 hd_emit_dtype(s && s->type ? s->type->dtype : t->dtype), ll(hd_type_count(t)), in(e, o, 0),
-                 destination(e, o), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
+    const char *dtype = hd_emit_dtype(t->dtype);
+    hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, %s);", dtype, dtype, ll(hd_type_count(t)), in(e, o, 0),
+                 out(e, o, 0), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
 }
 
 static void host_zero(Emit *e, const Op *o) {
-    const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, A_INTO, ""));
-    if (!s || !s->type) HD_BUG("zero of no buffer");
-    hd_emit_line(e, o, "memset(%s, 0, %lld);", destination(e, o),
-                 ll(hd_int(&o->attrs, A_SIZE, 0) * hd_dtype_bytes(s->type->dtype)));
+    hd_emit_line(e, o, "memset(%s, 0, %lld);", out(e, o, 0), ll(hd_type_bytes(hd_result_type(o, 0))));
 }
 
 // "n, buffers, counts" of an op over gradient buffers.
@@ -148,7 +138,7 @@ static void host_root_sum(Emit *e, const Op *o) {
 static void host_step_scalars(Emit *e, const Op *o) {
     hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o),
                  o->n_in ? f32(e, in(e, o, 0)) : "NULL",
-                 i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_BUFFER, ""), 0))), f32(e, out(e, o, 0)));
+                 i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0))), f32(e, out(e, o, 0)));
 }
 
 static void host_adamw(Emit *e, const Op *o) {
@@ -165,24 +155,16 @@ static void host_adamw(Emit *e, const Op *o) {
                  f32(e, in(e, o, 0)));
 }
 
-static const Symbol *collective_buffer(Emit *e, const Op *o, AttrId a) {
-    const Symbol *s = hd_symbol_find(e->m, hd_word(&o->attrs, a, ""));
-    if (!s || !s->type) HD_BUG("%s of no buffer", hd_op_info(o->kind)->mnemonic);
-    return s;
-}
-
 static void host_all_gather(Emit *e, const Op *o) {
-    const Symbol *part = collective_buffer(e, o, A_BUFFER), *whole = collective_buffer(e, o, A_INTO);
-    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", hd_emit_comm(e, o),
-                 at(e, hd_emit_buffer(e, o, part->name, 0)), at(e, hd_emit_buffer(e, o, whole->name, 0)),
-                 ll(hd_type_bytes(part->type)));
+    Exchange x = hd_emit_exchange(e, o);
+    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x.comm, at(e, x.from), at(e, x.to),
+                 ll(hd_type_bytes(x.part)));
 }
 
 static void host_reduce_scatter(Emit *e, const Op *o) {
-    const Symbol *whole = collective_buffer(e, o, A_BUFFER), *part = collective_buffer(e, o, A_INTO);
-    hd_emit_line(e, o, "hd_host_reduce_scatter(x, %d, %s, %s, %s, %lld);", hd_emit_comm(e, o),
-                 hd_emit_dtype(part->type->dtype), at(e, hd_emit_buffer(e, o, whole->name, 0)),
-                 at(e, hd_emit_buffer(e, o, part->name, 0)), ll(hd_type_count(part->type)));
+    Exchange x = hd_emit_exchange(e, o);
+    hd_emit_line(e, o, "hd_host_reduce_scatter(x, %d, %s, %s, %s, %lld);", x.comm, hd_emit_dtype(x.part->dtype),
+                 at(e, x.from), at(e, x.to), ll(hd_type_count(x.part)));
 }
 
 static void host_event(Emit *e, const Op *o) {

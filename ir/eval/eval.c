@@ -145,17 +145,31 @@ static EvalRule *const rules[N_OPS] = {
 #undef OP
 };
 
+// Writes result 0 of an op to its buffer, or adds it there: one rounding either way.
+static const char *write_into(Eval *e, const Op *o, Tensor t) {
+    const char *into = hd_word(&o->attrs, A_INTO, "");
+    int64_t n = hd_type_count(t.type);
+    double *to = hd_eval_range(e, into, hd_int(&o->attrs, A_OFFSET, 0), n);
+    if (!to) return hd_eval_wrong(e, "it leaves @%s", into);
+    for (int64_t i = 0; i < n; i++) to[i] = hd_has(&o->attrs, A_ACCUMULATE) ? to[i] + t.data[i] : t.data[i];
+    round_tensor(e, t.type->dtype, (Tensor){t.type, to});
+    return NULL;
+}
+
 static const char *run_op(Eval *e, const Op *o, Tensor *values) {
     Tensor in[HD_MAX_IN], out[HD_MAX_IN];
+    int into = hd_has(&o->attrs, A_INTO);
     for (int i = 0; i < o->n_in; i++) in[i] = values[o->in[i]->id];
-    for (int i = 0; i < o->n_out; i++) out[i] = hd_tensor(e->arena, o->out[i]->type);
+    for (int i = 0; i < o->n_out + into; i++) out[i] = hd_tensor(e->arena, hd_result_type(o, i));
     const char *wrong = rules[o->kind](e, o, in, out);
+    if (into && !wrong) wrong = write_into(e, o, out[0]);
     bool wide = o->func->is_kernel && o->kind != OP_CAST && hd_kind(&o->func->attrs) == KIND_ROWS;
     for (int i = 0; i < o->n_out; i++) {
-        DType d = out[i].type->dtype;
+        Tensor t = out[i + into];
+        DType d = t.type->dtype;
         if (wide && hd_dtype_is_float(d) && d != TY_F64) d = TY_F32;
-        if (!hd_op_is(o, TRAIT_SOURCE)) round_tensor(e, d, out[i]);
-        values[o->out[i]->id] = out[i];
+        if (!hd_op_is(o, TRAIT_SOURCE)) round_tensor(e, d, t);
+        values[o->out[i]->id] = t;
     }
     return wrong;
 }
@@ -190,10 +204,12 @@ const char *hd_eval_ranks(Eval *const *e, int n, const Func *f, const Tensor *co
         if (!(values[r] = enter(e[r], f, in[r], &wrong))) return wrong;
         if (n > 1) e[r]->ranks = e, e[r]->rank = r, e[r]->n_ranks = n;
     }
-    for (const Op *o = f->first; o; o = o->next)
+    for (const Op *o = f->first; o; o = o->next) {
+        for (int r = 0; r < n; r++) e[r]->values = values[r];
         for (int r = 0; r < n; r++)
             if ((wrong = run_op(e[r], o, values[r])))
                 return hd_eval_wrong(e[r], "%s in @%s: %s", hd_op_info(o->kind)->mnemonic, f->name, wrong);
+    }
     for (int r = 0; r < n; r++) leave(e[r], f, values[r], out[r]);
     return NULL;
 }

@@ -94,10 +94,9 @@ const char *hd_eval_embedding_grad(Eval *e, const Op *o, const Tensor *in, Tenso
     int64_t rows = hd_table_rows(o), cols = hd_type_cols(in[0].type);
     const char *wrong = bad_index(e, in[1], rows);
     if (wrong) return wrong;
-    double *sum = o->n_out ? out->data : HD_NEWN(e->arena, double, rows *cols + 1);
     for (int64_t i = 0, n = hd_type_count(in[1].type); i < n; i++)
-        for (int64_t c = 0; c < cols; c++) sum[(int64_t)in[1].data[i] * cols + c] += in[0].data[i * cols + c];
-    return o->n_out ? NULL : hd_eval_into(e, o, sum);
+        for (int64_t c = 0; c < cols; c++) out->data[(int64_t)in[1].data[i] * cols + c] += in[0].data[i * cols + c];
+    return NULL;
 }
 
 // --- parameters and buffers
@@ -125,20 +124,4 @@ const char *hd_eval_view(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     const char *buffer = hd_word(&o->attrs, A_BUFFER, "");
     out->data = hd_eval_range(e, buffer, hd_int(&o->attrs, A_OFFSET, 0), hd_type_count(out->type));
     return out->data ? NULL : hd_eval_wrong(e, "it leaves @%s", buffer);
-}
-
-const char *hd_eval_into(Eval *e, const Op *o, const double *from) {
-    const char *into = hd_word(&o->attrs, A_INTO, "");
-    int64_t n = hd_into_count(o);
-    double *to = hd_eval_range(e, into, hd_int(&o->attrs, A_OFFSET, 0), n);
-    if (!to) return hd_eval_wrong(e, "it leaves @%s", into);
-    DType d = hd_eval_storage(e, into).type->dtype;
-    bool accumulate = hd_has(&o->attrs, A_ACCUMULATE);
-    for (int64_t i = 0; i < n; i++) to[i] = to_dtype(e, d, accumulate ? to[i] + from[i] : from[i]);
-    return NULL;
-}
-
-const char *hd_eval_store(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)out;
-    return hd_eval_into(e, o, in[0].data);
 }

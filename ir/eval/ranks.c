@@ -22,33 +22,32 @@ static const char *wrong_group(Eval *e, const Op *o) {
                          e->ranks ? e->n_ranks : 1);
 }
 
+static const double *source(Eval *e, const Op *o) {
+    return o->n_in ? e->values[o->in[0]->id].data : hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, "")).data;
+}
+
 const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in, (void)out;
+    (void)in;
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
-    Tensor whole = hd_eval_storage(e, hd_word(&o->attrs, A_INTO, ""));
-    int64_t count = hd_type_count(whole.type) / g.n;
-    for (int i = 0; i < g.n; i++) {
-        Tensor part = hd_eval_storage(member(e, &g, i), hd_word(&o->attrs, A_BUFFER, ""));
-        memcpy(whole.data + i * count, part.data, sizeof(double) * (size_t)count);
-    }
+    int64_t count = hd_type_count(out->type) / g.n;
+    for (int i = 0; i < g.n; i++)
+        memcpy(out->data + i * count, source(member(e, &g, i), o), sizeof(double) * (size_t)count);
     return NULL;
 }
 
 const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in, (void)out;
+    (void)in;
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
-    Tensor part = hd_eval_storage(e, hd_word(&o->attrs, A_INTO, ""));
-    int64_t count = hd_type_count(part.type);
+    int64_t count = hd_type_count(out->type);
     for (int64_t k = 0; k < count; k++) {
         double sum = 0;
         for (int i = 1; i <= g.n; i++) {
-            double v = hd_eval_storage(member(e, &g, (g.mine + i) % g.n), hd_word(&o->attrs, A_BUFFER, ""))
-                           .data[g.mine * count + k];
-            sum = i == 1 ? v : e->mode == EVAL_EXACT ? sum + v : hd_round(part.type->dtype, sum + v);
+            double v = source(member(e, &g, (g.mine + i) % g.n), o)[g.mine * count + k];
+            sum = i == 1 ? v : e->mode == EVAL_EXACT ? sum + v : hd_round(out->type->dtype, sum + v);
         }
-        part.data[k] = sum;
+        out->data[k] = sum;
     }
     return NULL;
 }
@@ -56,16 +55,7 @@ const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tenso
 // Storage that was never written reads as NaN.
 const char *hd_eval_begin(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     (void)in, (void)out;
-    Tensor t = hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, ""));
+    Tensor t = hd_eval_storage(e, hd_word(&o->attrs, A_LIFE, ""));
     for (int64_t i = 0, n = hd_type_count(t.type); i < n; i++) t.data[i] = __builtin_nan("");
-    return NULL;
-}
-
-const char *hd_eval_zero(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in, (void)out;
-    int64_t n = hd_int(&o->attrs, A_SIZE, 0);
-    double *at = hd_eval_range(e, hd_word(&o->attrs, A_INTO, ""), hd_int(&o->attrs, A_OFFSET, 0), n);
-    if (!at) return hd_eval_wrong(e, "the elements are outside @%s", hd_word(&o->attrs, A_INTO, ""));
-    memset(at, 0, sizeof *at * (size_t)n);
     return NULL;
 }

@@ -12,6 +12,7 @@ struct Eval {
     int depth; // of kernel launches
     Eval *const *ranks; // all ranks of a run in step; NULL: this is the only one
     int rank, n_ranks;
+    const Tensor *values; // of the function that runs, by id
     VEC(struct Stored) stored;
 };
 
@@ -27,7 +28,6 @@ typedef const char *EvalRule(Eval *e, const Op *o, const Tensor *in, Tensor *out
 struct Stored *hd_eval_stored(Eval *e, const char *symbol);
 // The elements from `offset` on of a symbol's storage; NULL when fewer than `count` are left.
 double *hd_eval_range(Eval *e, const char *symbol, int64_t offset, int64_t count);
-const char *hd_eval_into(Eval *e, const Op *o, const double *from); // writes or adds an op's elements to its buffer
 const char *hd_eval_wrong(Eval *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // Element steps of `operand` along the axes of `result`: 0 where numpy broadcasting repeats it.

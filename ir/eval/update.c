@@ -64,7 +64,7 @@ static double learning_rate(const Attrs *as, double t) {
 }
 
 const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    double *step = hd_eval_range(e, hd_word(&o->attrs, A_BUFFER, ""), 0, 1);
+    double *step = hd_eval_range(e, hd_word(&o->attrs, A_COUNTER, ""), 0, 1);
     if (!step) return hd_eval_wrong(e, "the step counter has no element");
     double t = *step += 1, clip = hd_float(&o->attrs, A_CLIP, 0.0), norm = o->n_in ? in[0].data[0] : 0;
     const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;

@@ -13,61 +13,35 @@ static void touch_buffer(Arena *a, Accesses *list, bool write, const Symbol *b, 
     hd_push(a, list, x);
 }
 
-static void touch_whole(Arena *a, Accesses *list, bool write, const Symbol *b) {
-    if (b && b->type) touch_buffer(a, list, write, b, 0, hd_type_bytes(b->type));
-}
-
-// Elements of the buffer `into` from `offset` on are written; an op that accumulates reads them first.
-static void touch_into(const Op *o, Arena *a, Accesses *list) {
-    const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
+// The buffer that an attribute names: all of it, or with `into` the elements that result 0 takes, which are read first
+// when it is added to them.
+static void touch_named(const Op *o, Arena *a, Accesses *list, unsigned uses, const char *name) {
+    const Symbol *b = hd_symbol_find(o->func->module, name);
     if (!b || !b->type) return;
-    int64_t size = hd_dtype_bytes(b->type->dtype), lo = hd_int(&o->attrs, A_OFFSET, 0) * size,
-            hi = lo + hd_into_count(o) * size;
-    if (hd_has(&o->attrs, A_ACCUMULATE)) touch_buffer(a, list, false, b, lo, hi);
-    touch_buffer(a, list, true, b, lo, hi);
-}
-
-static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
-
-static void touch_adamw(const Op *o, Arena *a, Accesses *list) {
-    static const struct { AttrId part; bool read, write; } parts[] = {{A_GRADIENT, true, false},
-                                                                      {A_MOMENT1, true, true},
-                                                                      {A_MOMENT2, true, true},
-                                                                      {A_MASTER_WEIGHTS, true, true},
-                                                                      {A_WEIGHTS, false, true}};
-    for (int i = 0; i < 5; i++) {
-        const Symbol *b = named(o, parts[i].part);
-        if (parts[i].read) touch_whole(a, list, false, b);
-        if (parts[i].write) touch_whole(a, list, true, b);
+    int64_t lo = 0, hi = hd_type_bytes(b->type);
+    if (uses & USE_RESULT) {
+        const Type *t = hd_result_type(o, 0);
+        lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
+        hi = lo + (t ? hd_type_count(t) : 0) * hd_dtype_bytes(b->type->dtype);
+        uses = hd_has(&o->attrs, A_ACCUMULATE) ? USE_READ | USE_WRITE : USE_WRITE;
     }
+    if (uses & USE_READ) touch_buffer(a, list, false, b, lo, hi);
+    if (uses & USE_WRITE) touch_buffer(a, list, true, b, lo, hi);
+    if (!(uses & USE_ORDER)) return;
+    int first = list->n;
+    touch_buffer(a, list, true, b, lo, hi);
+    if (list->n > first) list->at[first].order = true;
 }
 
 void hd_accesses(const Op *o, Arena *a, Accesses *list) {
-    const Module *m = o->func->module;
     list->n = 0;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
     for (int i = 0; i < o->n_in; i++) touch_value(a, list, false, i, o->in[i]);
-    if (o->kind == OP_ADAMW) touch_adamw(o, a, list);
-    if (o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) {
-        touch_whole(a, list, false, named(o, A_BUFFER));
-        touch_whole(a, list, true, named(o, A_INTO));
-    } else if (hd_has(&o->attrs, A_INTO))
-        touch_into(o, a, list);
-    if (o->kind == OP_BEGIN) touch_whole(a, list, true, named(o, A_BUFFER));
-    const Attr *after = hd_attr(&o->attrs, A_AFTER);
-    for (int i = 0; after && i < after->n; i++) {
-        int first = list->n;
-        touch_whole(a, list, true, hd_symbol_find(m, after->strs[i]));
-        if (list->n > first) list->at[first].order = true;
-    }
-    if (o->kind == OP_GRAD_NORM || o->kind == OP_SQUARE_SUMS) {
-        const Attr *names = hd_attr(&o->attrs, A_BUFFERS);
-        for (int i = 0; names && i < names->n; i++) touch_whole(a, list, false, hd_symbol_find(m, names->strs[i]));
-    }
-    if (o->kind == OP_STEP_SCALARS) {
-        const Symbol *counter = hd_symbol_find(m, hd_word(&o->attrs, A_BUFFER, ""));
-        touch_whole(a, list, false, counter);
-        touch_whole(a, list, true, counter);
+    for (int i = 0; i < o->attrs.n; i++) {
+        unsigned uses = hd_operand_uses(o->attrs.at[i].id);
+        const char *const *names;
+        for (int k = 0, n = uses ? hd_names(&o->attrs.at[i], &names) : 0; k < n; k++)
+            touch_named(o, a, list, uses, names[k]);
     }
     int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
     if (workspace > 0) {
@@ -97,13 +71,15 @@ bool hd_launch_may_overwrite(const Op *o, int k) {
     return true;
 }
 
+Home hd_home_of_view(const Op *o) {
+    const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_BUFFER, ""));
+    if (!b || !b->type) return (Home){.root = o->out[0]};
+    return (Home){.buffer = b, .at = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype)};
+}
+
 static Home home_of_result(const Op *o, int i, const Home *homes) {
     Home own = {.root = o->out[i]};
-    if (hd_op_is(o, TRAIT_SOURCE)) {
-        const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_BUFFER, ""));
-        if (!b || !b->type) return own;
-        return (Home){.buffer = b, .at = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype)};
-    }
+    if (hd_op_is(o, TRAIT_SOURCE)) return hd_home_of_view(o);
     if (hd_op_is(o, TRAIT_ALIAS)) return homes[o->in[0]->id];
     if (i != hd_inplace_result(o)) return own;
     int64_t k = hd_int(&o->attrs, A_INPLACE, 0);

@@ -35,4 +35,5 @@ bool hd_launch_may_overwrite(const Op *o, int k);
 // `at` on.
 typedef struct { const Value *root; const Symbol *buffer; int64_t at; } Home;
 Home *hd_homes(const Func *f, Arena *a); // by value id
+Home hd_home_of_view(const Op *o);
 #endif

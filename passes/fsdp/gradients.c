@@ -8,7 +8,7 @@
 // write:
 //
 //   %dw = matmul ...                               %dw = matmul ...
-//   grad %dw {param = @b.w}                   ->   begin {buffer = @micro.b.gradient, after = [...]}
+//   grad %dw {param = @b.w}                   ->   begin {life = @micro.b.gradient, after = [...]}
 //                                                  zero {into = @micro.b.gradient, offset = 64, size = 32}
 //                                                  (what no gradient covers)
 //                                                  store %dw {into = @micro.b.gradient, offset = 0}
@@ -124,7 +124,7 @@ static void begin(Grads *g, int bucket) {
     int n = drain(g, names);
     Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span, .bwd = true};
     Attrs as = {0};
-    hd_set_word(s->m->cx, &as, A_BUFFER, b->gradient->name);
+    hd_set_word(s->m->cx, &as, A_LIFE, b->gradient->name);
     if (n) hd_set_words(s->m->cx, &as, A_AFTER, n, names);
     hd_build(&at, OP_BEGIN, 0, NULL, &as, NULL);
     zero_gaps(g, &at, b, w);

@@ -103,7 +103,7 @@ static void set_betas(const Fsdp *s, Attrs *as) {
 static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     Ctx *cx = s->m->cx;
     Attrs as = {0};
-    hd_set_word(cx, &as, A_BUFFER, s->step->name);
+    hd_set_word(cx, &as, A_COUNTER, s->step->name);
     hd_set_float(cx, &as, A_CLIP, hd_float(s->train, A_CLIP, 0));
     set_betas(s, &as);
     hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));

@@ -13,7 +13,7 @@
 
 typedef VEC(int) Writes; // ids of ops, in program order
 
-typedef struct { Arena *a; PtrMap buffers; VEC(Writes) of_buffer; Writes of_any; } Written;
+typedef struct { Arena *a; PtrMap buffers; VEC(Writes) of_buffer; } Written;
 
 static void note_write(Written *w, const Symbol *buffer, int op) {
     int k = hd_ptr_get(&w->buffers, buffer);
@@ -28,8 +28,7 @@ static void note_write(Written *w, const Symbol *buffer, int op) {
 static void find_writes(Written *w, const Func *f) {
     Accesses list = {0};
     for (const Op *o = f->first; o; o = o->next) {
-        if (o->kind == OP_ADAMW) hd_push(w->a, &w->of_any, o->id); // all of a bucket, and it stands among its like
-        if (hd_is_pure(o) || o->kind == OP_ADAMW) continue;
+        if (hd_is_pure(o)) continue;
         hd_accesses(o, w->a, &list);
         for (int i = 0; i < list.n; i++)
             if (list.at[i].at == AT_BUFFER && list.at[i].write) note_write(w, list.at[i].buffer, o->id);
@@ -60,7 +59,6 @@ Bounds *hd_fuse_bounds(const Func *f, Arena *a) {
             if (!view || view->kind != OP_VIEW) continue;
             int k = hd_ptr_get(&w.buffers, hd_symbol_find(f->module, hd_word(&view->attrs, A_BUFFER, "")));
             if (k >= 0) bound(&w.of_buffer.at[k], o->id, b);
-            bound(&w.of_any, o->id, b);
         }
     }
     return bounds;

@@ -8,6 +8,7 @@
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 #include "ir/shapes.h"
+#include "passes/analysis/access.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"
 #include "passes/analysis/redirect.h"
@@ -37,26 +38,22 @@ static void must_infer(Op *o, const Type *t) {
     if (e) HD_BUG("%s: %s", hd_op_info(o->kind)->mnemonic, e);
 }
 
-static bool overlaps(const Op *o, int64_t count, int64_t from, int64_t to) {
-    int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
-    return at < to && from < at + count;
-}
-
 // Whether `store` may already happen at `early`: no op in between names those elements.
-static bool may_move_up(const Op *early, const Op *store) {
-    const char *into = hd_word(&store->attrs, A_INTO, "");
-    int64_t from = hd_int(&store->attrs, A_OFFSET, 0), to = from + hd_into_count(store);
-    for (const Op *o = store->prev; o != early; o = o->prev)
-        for (int i = 0; i < o->attrs.n; i++) {
-            const Attr *a = &o->attrs.at[i];
-            AttrKind kind = hd_attr_info(a->id)->kind;
-            bool named = kind == AK_SYM && !strcmp(a->s, into);
-            for (int k = 0; kind == AK_SYMS && a->id != A_AFTER && k < a->n; k++) named |= !strcmp(a->strs[k], into);
-            if (!named) continue;
-            bool part = hd_has(&o->attrs, A_OFFSET); // all others name the whole buffer
-            int64_t count = !part ? 0 : o->kind == OP_VIEW ? hd_type_count(o->out[0]->type) : hd_into_count(o);
-            if (!part || overlaps(o, count, from, to)) return false;
+static bool may_move_up(const Op *early, const Op *store, Arena *a) {
+    const Symbol *into = hd_symbol_find(store->func->module, hd_word(&store->attrs, A_INTO, ""));
+    int64_t lo = hd_int(&store->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype);
+    int64_t hi = lo + hd_type_bytes(store->in[0]->type);
+    Accesses list = {0};
+    for (const Op *o = store->prev; o != early; o = o->prev) {
+        Home view = {0};
+        if (o->kind == OP_VIEW) view = hd_home_of_view(o);
+        if (view.buffer == into && view.at < hi && lo < view.at + hd_type_bytes(o->out[0]->type)) return false;
+        hd_accesses(o, a, &list);
+        for (int i = 0; i < list.n; i++) {
+            const Access *x = &list.at[i];
+            if (x->buffer == into && !x->order && x->lo < hi && lo < x->hi) return false;
         }
+    }
     return true;
 }
 
@@ -66,7 +63,7 @@ static void fold_store(Select *s, Op *p, Op *g, Op *store) {
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (hd_has(&store->attrs, kept[i])) hd_set_attr(s->m->cx, &g->attrs, hd_attr(&store->attrs, kept[i]));
     must_infer(g, NULL);
-    hd_insert_before(may_move_up(p, store) ? p : store, g);
+    hd_insert_before(may_move_up(p, store, s->cx->scratch) ? p : store, g);
     hd_erase(store);
     hd_count(s->cx, "stores folded", 1);
 }

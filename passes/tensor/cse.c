@@ -20,7 +20,6 @@ typedef struct {
     const Symbol **source; // by value id: the buffer whose bytes it shares, or NULL
     struct BufferVersion { const Symbol *buffer; uint64_t n; } *versions;
     int n_versions;
-    uint64_t all_versions; // writes that reach any number of buffers
 } Sharing;
 
 static const Symbol *buffer_named(const Sharing *s, const Op *o, AttrId a) {
@@ -35,23 +34,18 @@ static void write_buffer(Sharing *s, const Symbol *buffer) {
 
 static uint64_t version_of(const Sharing *s, const Symbol *buffer) {
     for (int i = 0; i < s->n_versions; i++)
-        if (s->versions[i].buffer == buffer) return s->versions[i].n + s->all_versions;
-    return s->all_versions;
+        if (s->versions[i].buffer == buffer) return s->versions[i].n;
+    return 0;
 }
 
-// The bytes that an op writes, by its attributes; an effect that names none may write any.
+// Another version of every buffer that an op writes.
 static void note_effect(Sharing *s, const Op *o) {
-    if (hd_is_pure(o) || o->kind == OP_RETURN || o->kind == OP_GRAD || o->kind == OP_GRAD_NORM ||
-        o->kind == OP_SQUARE_SUMS || hd_op_is(o, TRAIT_SYNC))
-        return;
-    if (o->kind == OP_ADAMW) { // several buffers
-        s->all_versions++;
-        return;
+    for (int i = 0; i < o->attrs.n; i++) {
+        const char *const *names;
+        bool writes = hd_operand_uses(o->attrs.at[i].id) & (USE_WRITE | USE_RESULT);
+        for (int k = writes ? hd_names(&o->attrs.at[i], &names) : 0; k-- > 0;)
+            write_buffer(s, hd_symbol_find(s->m, names[k]));
     }
-    const Symbol *buffer = buffer_named(s, o, A_INTO);
-    if (!buffer) buffer = buffer_named(s, o, A_BUFFER);
-    if (buffer) write_buffer(s, buffer);
-    else s->all_versions++;
 }
 
 static void note_sources(Sharing *s, const Op *o) {

@@ -51,6 +51,8 @@ Held *hd_flow_held(Flow *w, const Symbol *s) {
     Held *h = w->held[s->id];
     if (h) return h;
     h = w->held[s->id] = HD_NEW(w->c->a, Held);
+    h->name = hd_sprintf(w->c->a, "@%s", s->name);
+    h->buffer = s;
     h->bucket = hd_plan_bucket(w->c, s);
     h->parts = h->bucket ? hd_plan_parts(w->c, h->bucket, s) : 1;
     h->size = h->bucket ? h->bucket->size : hd_type_count(s->type);
@@ -58,6 +60,11 @@ Held *hd_flow_held(Flow *w, const Symbol *s) {
                              h->bucket && hd_plan_is_weights(w->c, s) ? HOLDS_WEIGHTS : HOLDS_OLD};
     h->map = hd_ranges(w->c->a, h->size, (Cell){.writer = -1, .holds = hold(w, first)});
     return h;
+}
+
+Held *hd_flow_value(Flow *w, const Value *v) {
+    Home home = w->homes[v->id];
+    return home.buffer ? hd_flow_held(w, home.buffer) : home.root ? w->values[home.root->id] : NULL;
 }
 
 void hd_flow_set(Flow *w, Held *h, Holding what) {
@@ -167,11 +174,14 @@ static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_
 
 // --- one buffer added to another
 
-static bool same_bucket(Flow *w, const Op *o, const Symbol *from, const Held *h, const Symbol *to, const Held *g) {
+static const char *bucket_text(const Flow *w, const Held *h) {
+    return h->bucket ? hd_sprintf(w->c->a, "bucket @%s", h->bucket->symbol->name) : "no bucket";
+}
+
+static bool same_bucket(Flow *w, const Op *o, const Held *h, const Held *g) {
     if (h->bucket == g->bucket) return true;
-    hd_plan_wrong(w->c, o, o->span, "moves @%s of %s to @%s of %s", from->name,
-                  h->bucket ? hd_sprintf(w->c->a, "bucket @%s", h->bucket->symbol->name) : "no bucket", to->name,
-                  g->bucket ? hd_sprintf(w->c->a, "bucket @%s", g->bucket->symbol->name) : "no bucket");
+    hd_plan_wrong(w->c, o, o->span, "moves %s of %s to %s of %s", h->name, bucket_text(w, h), g->name,
+                  bucket_text(w, g));
     return false;
 }
 
@@ -181,14 +191,13 @@ static void cut_alike(const Held *h, Held *g) {
     for (int i = 0; i < h->map.v.n; i++) hd_ranges_cut(&g->map, h->map.v.at[i].lo, hd_range_hi(&h->map, i), &end);
 }
 
-static void add_sums(Flow *w, const Op *o, const Symbol *from, Held *h, const Symbol *to, Held *g) {
+static void add_sums(Flow *w, const Op *o, Held *h, Held *g) {
     bool adds = hd_has(&o->attrs, A_ACCUMULATE), said = false;
-    int64_t n = hd_type_count(from->type);
-    if (!same_bucket(w, o, from, h, to, g)) return;
-    if (h->parts != g->parts || hd_type_count(o->in[0]->type) != n || hd_int(&o->attrs, A_OFFSET, 0) != 0 ||
-        hd_type_count(to->type) != n) {
-        hd_plan_wrong(w->c, o, o->span, "adds up @%s and @%s, which do not hold the same elements of their bucket",
-                      from->name, to->name);
+    int64_t n = h->size / h->parts;
+    if (!same_bucket(w, o, h, g)) return;
+    if (h->parts != g->parts || hd_type_count(o->in[0]->type) != n || hd_int(&o->attrs, A_OFFSET, 0) != 0) {
+        hd_plan_wrong(w->c, o, o->span, "adds up %s and %s, which do not hold the same elements of their bucket",
+                      h->name, g->name);
         return;
     }
     cut_alike(h, g);
@@ -197,13 +206,13 @@ static void add_sums(Flow *w, const Op *o, const Symbol *from, Held *h, const Sy
         Holding in = *holding(w, h, i), was = *holding(w, g, i);
         Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
         long long lo = ll(g->map.v.at[i].lo), hi = ll(hd_range_hi(&g->map, i));
-        if (!adds) said = said || wrong_contribution(w, o, to, &was, false, lo, hi);
-        else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, to, &was, true, lo, hi);
-        else if (!said && was.taken) said = wrong_contribution(w, o, to, &was, true, lo, hi);
+        if (!adds) said = said || wrong_contribution(w, o, g->buffer, &was, false, lo, hi);
+        else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, g->buffer, &was, true, lo, hi);
+        else if (!said && was.taken) said = wrong_contribution(w, o, g->buffer, &was, true, lo, hi);
         else if (!said && was.over != in.over) {
             hd_plan_wrong(w->c, o, o->span,
-                          "adds elements [%lld, %lld) of @%s, summed over %s, to those of @%s, summed over %s", lo, hi,
-                          from->name, hd_axes_text(w->c->a, in.over), to->name, hd_axes_text(w->c->a, was.over));
+                          "adds elements [%lld, %lld) of %s, summed over %s, to those of %s, summed over %s", lo, hi,
+                          h->name, hd_axes_text(w->c->a, in.over), g->name, hd_axes_text(w->c->a, was.over));
             said = true;
         }
         g->map.v.at[i].cell.holds = hold(w, now);
@@ -221,10 +230,10 @@ static bool all_of_kind(Flow *w, const Held *h, HoldsKind kind) {
 static void store(Flow *w, const Op *o, const Access *x) {
     const Home home = w->homes[o->in[0]->id];
     const Op *def = home.root ? home.root->def : NULL;
-    Held *from = hd_flow_held(w, home.buffer), *to = hd_flow_held(w, x->buffer);
+    Held *from = hd_flow_value(w, o->in[0]), *to = hd_flow_held(w, x->buffer);
     int64_t size = hd_dtype_bytes(x->buffer->type->dtype), lo = x->lo / size, hi = x->hi / size;
     if (!to) return;
-    if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, o, home.buffer, from, x->buffer, to);
+    if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, o, from, to);
     else if (def && def->kind == OP_SQUARE_SUMS) hd_flow_set(w, to, (Holding){.kind = HOLDS_SQUARES, .by = o});
     else if (!to->bucket && all_of_kind(w, to, HOLDS_SUM) && everywhere(w, holding(w, to, 0)->taken) &&
              !hd_has(&o->attrs, A_ACCUMULATE))
@@ -256,24 +265,59 @@ static void zero(Flow *w, const Op *o, const Access *x) {
 
 // --- collectives
 
-// A collective between a whole and its parts over axes of one kind: the whole is a bucket where the axes split and a
-// shard where they copy, as the layout says.
-static bool fits_axes(Flow *w, const Op *o, Axes over, const Symbol *whole, const Held *of, const Symbol *part,
-                      const Held *in) {
+// What a collective takes: a buffer, all of it where that is of a bucket, or a value. What no collective gave is what
+// this rank has computed.
+static Held *source(Flow *w, const Op *o) {
+    const Home home = o->n_in ? w->homes[o->in[0]->id] : (Home){.buffer = named(w, o, A_BUFFER)};
+    Held *h = o->n_in ? hd_flow_value(w, o->in[0]) : hd_flow_held(w, home.buffer);
+    if (h && h->bucket && o->n_in && hd_type_count(o->in[0]->type) != h->size / h->parts) {
+        hd_plan_wrong(w->c, o, o->span, "moves some elements of %s, not all that a rank has of bucket @%s", h->name,
+                      h->bucket->symbol->name);
+        return NULL;
+    }
+    if (h || !home.root) return h;
+    const Op *def = home.root->def;
+    Holding own = {.kind = def && def->kind == OP_SQUARE_SUMS ? HOLDS_SQUARES : HOLDS_SUM, .count = 1, .by = def};
+    h = w->values[home.root->id] = HD_NEW(w->c->a, Held);
+    *h = (Held){.name = hd_plan_value(w->c, home.root), .parts = 1, .size = hd_type_count(home.root->type)};
+    h->map = hd_ranges(w->c->a, h->size, (Cell){.writer = -1, .holds = hold(w, own)});
+    return h->size ? h : NULL;
+}
+
+// What it gives: a buffer, all of it where that is of a bucket, or a value with another number of parts.
+static Held *destination(Flow *w, const Op *o, const Held *from, int64_t parts) {
+    const Symbol *into = named(w, o, A_INTO);
+    Held *g = into ? hd_flow_held(w, into) : NULL;
+    if (g && g->bucket && hd_type_count(hd_result_type(o, 0)) != hd_type_count(into->type)) {
+        hd_plan_wrong(w->c, o, o->span, "fills some elements of %s, not all that a rank has of bucket @%s", g->name,
+                      g->bucket->symbol->name);
+        return NULL;
+    }
+    if (into) return g;
+    g = w->values[o->out[0]->id] = HD_NEW(w->c->a, Held);
+    *g = (Held){.name = hd_plan_value(w->c, o->out[0]), .bucket = from->bucket, .parts = from->bucket ? parts : 1};
+    g->size = from->bucket ? from->size : hd_type_count(o->out[0]->type);
+    g->map = hd_ranges(w->c->a, g->size, (Cell){.writer = -1});
+    return g;
+}
+
+// A collective between the whole of something and its parts over one kind of axes: the whole is a bucket where the axes
+// split, and a shard where they copy, as the layout says.
+static bool fits_axes(Flow *w, const Op *o, Axes over, const Held *whole, const Held *part) {
     const PlanCheck *c = w->c;
     Axes live = hd_mesh_live(&c->mesh), those = over & live;
     bool splits = those == (HD_SPLIT_AXES & live), copies = those == (HD_COPY_AXES & live);
-    if (splits && of->parts == 1 && in->parts == c->shard) return true;
-    if (copies && of->parts == c->shard && in->parts == c->ranks) return true;
+    if (splits && whole->parts == 1 && part->parts == c->shard) return true;
+    if (copies && whole->parts == c->shard && part->parts == c->ranks) return true;
     hd_plan_wrong(w->c, o, o->span,
-                  "over %s goes between @%s and @%s, which are not the bucket's elements before and behind that axis",
+                  "over %s goes between %s and %s, which are not the bucket's elements before and behind that axis",
                   hd_axes_text(c->a, over), whole->name, part->name);
     return false;
 }
 
 // Padding that no op has written holds zeros, in every step.
 static bool is_padding(const Held *h, const Holding *was, int64_t lo, int64_t hi) {
-    return was->kind == HOLDS_OLD && !param_at(h->bucket, lo, hi);
+    return was->kind == HOLDS_OLD && h->bucket && !param_at(h->bucket, lo, hi);
 }
 
 // How many contributions the function at hand has made to elements that got equally many.
@@ -283,51 +327,50 @@ static int given_now(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
     return b->now.v.at[hd_ranges_cut(&b->now, lo, hi, &end)].cell.holds;
 }
 
-static bool may_reduce(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, Axes over) {
+static bool may_reduce(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     const Holding *was = holding(w, h, i);
     long long lo = ll(h->map.v.at[i].lo), hi = ll(hd_range_hi(&h->map, i));
     if (is_padding(h, was, lo, hi)) return true;
     if (was->kind != HOLDS_SUM)
-        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s, which hold %s", lo, hi, from->name,
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s, which hold %s", lo, hi, h->name,
                       was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
     else if ((was->over | was->taken) & over)
-        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of @%s over %s again, behind %s", lo, hi,
-                      from->name, hd_axes_text(w->c->a, over), hd_plan_op(w->c, was->by));
-    else if ((over & HD_SPLIT_AXES) && w->each && was->count > given_now(w, h->bucket, lo, hi))
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s over %s again, behind %s", lo, hi,
+                      h->name, hd_axes_text(w->c->a, over), hd_plan_op(w->c, was->by));
+    else if (h->bucket && (over & HD_SPLIT_AXES) && w->each && was->count > given_now(w, h->bucket, lo, hi))
         hd_plan_wrong(w->c, o, o->span,
-                      "sums elements [%lld, %lld) of @%s, which hold several micro-batches, and config @train has each "
+                      "sums elements [%lld, %lld) of %s, which hold several micro-batches, and config @train has each "
                       "summed on its own",
-                      lo, hi, from->name);
-    else if ((over & HD_SPLIT_AXES) && !w->each && !w->last)
+                      lo, hi, h->name);
+    else if (h->bucket && (over & HD_SPLIT_AXES) && !w->each && !w->last)
         hd_plan_wrong(w->c, o, o->span,
-                      "sums elements [%lld, %lld) of @%s, and config @train has that in the last micro-batch alone",
-                      lo, hi, from->name);
+                      "sums elements [%lld, %lld) of %s, and config @train has that in the last micro-batch alone",
+                      lo, hi, h->name);
     else
         return true;
     return false;
 }
 
 static void reduce_scatter(Flow *w, const Op *o) {
-    const Symbol *from = named(w, o, A_BUFFER), *to = named(w, o, A_INTO), *comm = named(w, o, A_COMM);
-    Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
-    if (!h || !g || !comm) return;
-    Axes over = hd_axes(&comm->attrs, A_OVER);
-    if (!same_bucket(w, o, from, h, to, g)) return;
-    if (!h->bucket) {
-        hd_plan_wrong(w->c, o, o->span, "sums @%s, which belongs to no bucket", from->name);
+    const Symbol *comm = named(w, o, A_COMM);
+    Axes over = comm ? hd_axes(&comm->attrs, A_OVER) : 0;
+    Held *h = source(w, o), *g = h ? destination(w, o, h, h->parts * hd_mesh_ranks(&w->c->mesh, over)) : NULL;
+    if (!g || !comm || !same_bucket(w, o, h, g)) return;
+    if (!h->bucket && h->buffer) {
+        hd_plan_wrong(w->c, o, o->span, "sums %s, which belongs to no bucket", h->name);
         return;
     }
-    if (!fits_axes(w, o, over, from, h, to, g)) return;
-    if ((over & HD_COPY_AXES & hd_mesh_live(&w->c->mesh)) && !w->last) {
+    if (h->bucket && !fits_axes(w, o, over, h, g)) return;
+    if (h->bucket && (over & HD_COPY_AXES & hd_mesh_live(&w->c->mesh)) && !w->last) {
         hd_plan_wrong(w->c, o, o->span,
                       "sums over copies of the parameters, which only the last micro-batch of a step does");
         return;
     }
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
-    cut_alike(h, g);
+    if (h->bucket) cut_alike(h, g);
     bool said = false;
     for (int i = 0; i < h->map.v.n; i++) {
-        if (!said) said = !may_reduce(w, o, from, h, i, over);
+        if (!said) said = !may_reduce(w, o, h, i, over);
         Holding was = *holding(w, h, i), now = was;
         was.taken |= over;
         was.by = o;
@@ -336,36 +379,39 @@ static void reduce_scatter(Flow *w, const Op *o) {
         now.taken = 0;
         now.by = o;
         h->map.v.at[i].cell.holds = hold(w, was);
-        g->map.v.at[i].cell.holds = hold(w, now);
+        if (h->bucket || i == 0) g->map.v.at[i].cell.holds = hold(w, now);
     }
 }
 
-static bool may_gather(Flow *w, const Op *o, const Symbol *from, const Held *h, int i, Axes over) {
+static bool may_gather(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     const Holding *was = holding(w, h, i);
     if (was->kind != HOLDS_SUM || !h->bucket || (was->over & over)) return true;
     hd_plan_wrong(w->c, o, o->span,
-                  "puts together elements [%lld, %lld) of @%s over %s, which have not been summed over %s",
-                  ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), from->name, hd_axes_text(w->c->a, over),
+                  "puts together elements [%lld, %lld) of %s over %s, which have not been summed over %s",
+                  ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), h->name, hd_axes_text(w->c->a, over),
                   hd_axes_text(w->c->a, over));
     return false;
 }
 
+// Weights go into buffers, since it is buffers that a bound counts.
+static void check_kept_track(Flow *w, const Op *o, const Held *h, const Held *g) {
+    if (!h->bucket || !h->buffer || !hd_plan_is_weights(w->c, h->buffer)) return;
+    if (g->buffer && hd_plan_is_weights(w->c, g->buffer)) return;
+    hd_plan_wrong(w->c, o, o->span, "gathers weights into %s, whose class is %s: a bound on weights would miss them",
+                  g->name, g->buffer ? hd_word(&g->buffer->attrs, A_CLASS, "none") : "none");
+}
+
 static void all_gather(Flow *w, const Op *o) {
-    const Symbol *from = named(w, o, A_BUFFER), *to = named(w, o, A_INTO), *comm = named(w, o, A_COMM);
-    Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
-    if (!h || !g || !comm) return;
-    Axes over = hd_axes(&comm->attrs, A_OVER);
-    if (!same_bucket(w, o, from, h, to, g)) return;
-    if (h->bucket && !fits_axes(w, o, over, to, g, from, h)) return;
-    if (h->bucket && hd_plan_is_weights(w->c, from) && !hd_plan_is_weights(w->c, to))
-        hd_plan_wrong(w->c, o, o->span,
-                      "gathers weights into @%s, whose class is %s: a bound on weights would miss them",
-                      to->name, hd_word(&to->attrs, A_CLASS, "none"));
+    const Symbol *comm = named(w, o, A_COMM);
+    Axes over = comm ? hd_axes(&comm->attrs, A_OVER) : 0;
+    Held *h = source(w, o), *g = h ? destination(w, o, h, h->parts / hd_mesh_ranks(&w->c->mesh, over)) : NULL;
+    if (!g || !comm || !same_bucket(w, o, h, g) || (h->bucket && !fits_axes(w, o, over, g, h))) return;
+    check_kept_track(w, o, h, g);
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     if (h->bucket) cut_alike(h, g);
     bool said = false;
     for (int i = 0; i < h->map.v.n; i++) {
-        if (!said) said = !may_gather(w, o, from, h, i, over);
+        if (!said) said = !may_gather(w, o, h, i, over);
         Holding was = *holding(w, h, i), now = was;
         if (!h->bucket) was.taken |= over, now.over |= over;
         now.by = o;
@@ -385,6 +431,9 @@ static bool is_kept_apart(const Flow *w, const Symbol *s) {
 
 static void read_weights(Flow *w, const Op *o, const Value *v) {
     Home home = w->homes[v->id];
+    Held *given = home.root ? w->values[home.root->id] : NULL;
+    if (given && given->bucket && o->kind != OP_STORE)
+        hd_plan_wrong(w->c, o, o->span, "computes with %s, which holds no weights", given->name);
     Held *kept = home.buffer && is_kept_apart(w, home.buffer) ? hd_flow_held(w, home.buffer) : NULL;
     if (kept && kept->bucket && !(o->kind == OP_STORE && all_of_kind(w, kept, HOLDS_SUM))) {
         hd_plan_wrong(w->c, o, o->span, "computes with @%s, which holds no weights", home.buffer->name);
@@ -432,7 +481,7 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
 
 static void run_op(Flow *w, const Op *o) {
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
-    for (int i = 0; i < o->n_in; i++) read_weights(w, o, o->in[i]);
+    for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_COMM); i++) read_weights(w, o, o->in[i]);
     switch (o->kind) {
     case OP_REDUCE_SCATTER: reduce_scatter(w, o); return;
     case OP_ALL_GATHER: all_gather(w, o); return;
@@ -440,7 +489,7 @@ static void run_op(Flow *w, const Op *o) {
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); return;
     case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); return;
     case OP_BEGIN: {
-        Held *h = hd_flow_held(w, named(w, o, A_BUFFER));
+        Held *h = hd_flow_held(w, named(w, o, A_LIFE));
         if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_NOTHING, .by = o});
         return;
     }
@@ -462,6 +511,7 @@ void hd_flow_run(Flow *w, const Func *f, bool last) {
     w->f = f;
     w->last = last;
     w->homes = hd_homes(f, w->c->a);
+    w->values = HD_NEWN(w->c->a, Held *, f->n_values + 1);
     for (int i = 0; i < w->c->n_buckets; i++) w->flow[i].used_now = false;
     for (int i = 0; i < w->c->m->n_symbols; i++)
         if (w->held[i]) w->held[i]->writes = 0;

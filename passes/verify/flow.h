@@ -22,10 +22,13 @@ typedef struct {
     const Op *by; // the op that wrote it last
 } Holding;
 
-// The elements of a buffer. Where ranks hold parts of a bucket, positions are those of the bucket: the same op runs on
-// every rank, so the parts of all ranks together are one vector.
+// The elements of a buffer, or of a value that a collective takes or gives. Where ranks hold parts of a bucket,
+// positions are those of the bucket: the same op runs on every rank, so that the parts of all ranks together are one
+// vector.
 typedef struct {
-    BucketParts *bucket; // NULL: none
+    const char *name;     // "@b.grad", "%7"
+    const Symbol *buffer; // NULL: a value
+    BucketParts *bucket;  // NULL: none
     int64_t parts;       // of the bucket; 1: a rank holds all of it
     int64_t size;        // positions
     RangeMap map;        // Cell.holds: index of a Holding
@@ -48,6 +51,7 @@ typedef struct {
     bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
     bool *left;        // by symbol id: `next` buffers that a step leaves to the one after it to fill
     Held **held;       // by symbol id
+    Held **values;     // by value id of f, of roots
     BucketFlow *flow;  // by bucket
     VEC(Holding) holdings;
     Accesses list;
@@ -56,6 +60,7 @@ typedef struct {
 Flow hd_flow(PlanCheck *c);
 void hd_flow_run(Flow *w, const Func *f, bool last); // the next function of the step
 Held *hd_flow_held(Flow *w, const Symbol *s);        // NULL: a buffer without elements
+Held *hd_flow_value(Flow *w, const Value *v);        // of its buffer, or its own; NULL: it has none of either
 BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k);
 
 // update.c

@@ -87,21 +87,22 @@ static void check_buffers(PlanCheck *c) {
 }
 
 // A transient buffer belongs to one function.
+static void check_user(PlanCheck *c, const Op *o, const Symbol *s, const Func **user) {
+    if (!s || !hd_has(&s->attrs, A_TRANSIENT)) return;
+    if (user[s->id] && user[s->id] != o->func)
+        hd_plan_wrong(c, NULL, o->span, "transient buffer @%s is used in @%s and in @%s", s->name, user[s->id]->name,
+                      o->func->name);
+    user[s->id] = o->func;
+}
+
 static void check_users(PlanCheck *c) {
-    static const AttrId names[] = {A_BUFFER, A_INTO, A_GRADIENT, A_BUFFERS};
     const Func **user = HD_NEWN(c->a, const Func *, c->m->n_symbols + 1);
     for (const Func *f = c->m->funcs; f; f = f->next)
         for (const Op *o = f->first; o && !f->is_kernel; o = o->next)
-            for (int i = 0; i < 4; i++) {
-                const Attr *at = hd_attr(&o->attrs, names[i]);
-                for (int k = 0; at && k < (names[i] == A_BUFFERS ? at->n : 1); k++) {
-                    const Symbol *s = hd_symbol_find(c->m, names[i] == A_BUFFERS ? at->strs[k] : at->s);
-                    if (!s || !hd_has(&s->attrs, A_TRANSIENT)) continue;
-                    if (user[s->id] && user[s->id] != f)
-                        hd_plan_wrong(c, NULL, o->span, "transient buffer @%s is used in @%s and in @%s", s->name,
-                                      user[s->id]->name, f->name);
-                    user[s->id] = f;
-                }
+            for (int i = 0; i < o->attrs.n; i++) {
+                const char *const *names;
+                for (int k = hd_operand_uses(o->attrs.at[i].id) ? hd_names(&o->attrs.at[i], &names) : 0; k-- > 0;)
+                    check_user(c, o, hd_symbol_find(c->m, names[k]), user);
             }
 }
 

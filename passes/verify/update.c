@@ -131,7 +131,7 @@ void hd_flow_norm(Flow *w, const Op *o) {
 // root_sum: of this rank's squares where it is alone in its shard group, else of those of all ranks of the group.
 static void check_squares(Flow *w, const Op *o) {
     Home home = w->homes[o->in[0]->id];
-    Held *h = hd_flow_held(w, home.buffer);
+    Held *h = hd_flow_value(w, o->in[0]);
     Axes axes = hd_mesh_live(&w->c->mesh) & HD_SPLIT_AXES;
     bool own = home.root && home.root->def && home.root->def->kind == OP_SQUARE_SUMS;
     const Holding *was = h ? holding(w, h, 0) : NULL;
@@ -154,6 +154,6 @@ void hd_flow_scalars(Flow *w, const Op *o) {
         if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM))
             hd_plan_wrong(w->c, o, o->span, "takes %s, which is no gradient norm", hd_plan_value(w->c, o->in[0]));
     }
-    Held *h = hd_flow_held(w, named(w, o, A_BUFFER));
+    Held *h = hd_flow_held(w, named(w, o, A_COUNTER));
     if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_SUM, .count = 1, .by = o});
 }

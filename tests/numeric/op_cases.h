@@ -165,24 +165,24 @@ static const OpCase op_cases[] = {
                 "mul %0, %a : bf16[20,30]\n  return %1\n}"},
     {CASE_F32,
      "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n"
-     "  %1 = step_scalars %0 {buffer = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, "
+     "  %1 = step_scalars %0 {counter = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, "
      "lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
      "  adamw %1 {gradient = @t.grad, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
-               "  %0 = step_scalars %p {buffer = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = 0.01, "
-               "lr_warmup = 2, lr_total = 50} : f32[8]\n"
-               "  %1 = step_scalars %p {buffer = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = "
+               "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = "
+               "0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"
+               "  %1 = step_scalars %p {counter = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = "
                "0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
     {CASE_F32, "() -> f64[5], f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n  %1 = root_sum %0 : "
                "f32\n  return %0, %1\n}"},
     {CASE_F32,
-     "() -> f32[8] {\n  %0 = step_scalars {buffer = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
+     "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
      "0.01} : f32[8]\n"
      "  adamw %0 {gradient = @t.v, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
-    {CASE_F32, "(%a: f32[30,40]) {\n  begin {buffer = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "
+    {CASE_F32, "(%a: f32[30,40]) {\n  begin {life = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "
                "store %a {into = @life, offset = 0}\n"
                "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into "
                "= @t.m, comm = @self}\n  return\n}"},

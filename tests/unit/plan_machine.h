@@ -70,12 +70,12 @@ static void scribble(Machine *x, int64_t at, int64_t bytes) {
 }
 
 static uint64_t key_of(const Op *o, Arena *a) {
-    static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_INTO, A_ACCUMULATE,
-                                    A_EVENT,   A_BUFFER,       A_BUFFERS,         A_BUCKET, A_COMM, A_AFTER,
-                                    A_ON,      A_DECAYED,      A_RANKS,           A_GRADIENT, A_MOMENT1, A_MOMENT2,
-                                    A_MASTER_WEIGHTS, A_WEIGHTS};
+    static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_ACCUMULATE,
+                                    A_EVENT,   A_BUCKET,       A_COMM,            A_ON,     A_DECAYED,    A_RANKS};
     Attrs as = hd_attrs_copy(o->func->module->cx, &o->attrs);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) hd_unset(&as, places[i]);
+    for (int i = 0; i < N_ATTRS; i++)
+        if (hd_operand_uses((AttrId)i)) hd_unset(&as, (AttrId)i);
     Out t = hd_out(a);
     hd_print_attrs(&as, &t);
     const Func *k = o->kind == OP_LAUNCH ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
@@ -138,25 +138,30 @@ static void use_rank(Machine *x, int rank) {
     x->cell = x->memory[rank];
 }
 
-static uint64_t *copy_of(Machine *x, const Symbol *b, int64_t *n) {
-    uint64_t *c = cells(x, b->place.offset, hd_type_bytes(b->type), n), *copy = HD_NEWN(x->a, uint64_t, *n + 1);
+static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collective takes
+    const Symbol *b = buffer_of(x, o, A_BUFFER);
+    int64_t at = o->n_in ? o->in[0]->place.offset : b->place.offset;
+    uint64_t *c = cells(x, at, hd_type_bytes(o->n_in ? o->in[0]->type : b->type), n);
+    uint64_t *copy = HD_NEWN(x->a, uint64_t, *n + 1);
     memcpy(copy, c, sizeof *c * (size_t)*n);
     return copy;
 }
 
 static void run_collective(Machine *x, const Op *o) {
-    const Symbol *from = buffer_of(x, o, A_BUFFER), *into = buffer_of(x, o, A_INTO), *comm = buffer_of(x, o, A_COMM);
+    const Symbol *into = buffer_of(x, o, A_INTO), *comm = buffer_of(x, o, A_COMM);
+    int64_t to = into ? into->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype)
+                      : o->out[0]->place.offset;
     uint64_t **in = HD_NEWN(x->a, uint64_t *, x->ranks);
     Axes over = hd_axes(&comm->attrs, A_OVER);
     int64_t n = 0, m, ranks = hd_mesh_ranks(&x->mesh, over);
     for (int r = 0; r < x->ranks; r++) {
         use_rank(x, r);
-        in[r] = copy_of(x, from, &n);
+        in[r] = copy_of(x, o, &n);
     }
     for (int r = 0; r < x->ranks; r++) {
         int64_t mine = hd_mesh_number(&x->mesh, over, r);
         use_rank(x, r);
-        uint64_t *out = cells(x, into->place.offset, hd_type_bytes(into->type), &m);
+        uint64_t *out = cells(x, to, hd_type_bytes(hd_result_type(o, 0)), &m);
         for (int64_t i = 0; i < m; i++) {
             if (o->kind == OP_ALL_GATHER) {
                 int64_t who = n ? i / n : ranks;
@@ -179,14 +184,14 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (o->kind == OP_STORE && !hd_has(&o->attrs, A_INPLACE))
         write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
     if ((o->kind == OP_GEMM || o->kind == OP_EMBEDDING_GRAD) && hd_has(&o->attrs, A_INTO))
-        write_into(x, o, hd_into_count(o) * hd_dtype_bytes(buffer_of(x, o, A_INTO)->type->dtype), NULL, key);
+        write_into(x, o, hd_type_bytes(hd_result_type(o, 0)), NULL, key);
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; list && i < list->n; i++) {
         const Symbol *b = hd_symbol_find(x->m, list->strs[i]);
         key = mix(key, digest(x, b->place.offset, hd_type_bytes(b->type)));
     }
     if (o->kind == OP_STEP_SCALARS) {
-        const Symbol *b = buffer_of(x, o, A_BUFFER);
+        const Symbol *b = buffer_of(x, o, A_COUNTER);
         int64_t n;
         uint64_t *c = cells(x, b->place.offset, hd_type_bytes(b->type), &n);
         for (int64_t i = 0; i < n; i++) key = mix(key, c[i] = mix(c[i], 7));

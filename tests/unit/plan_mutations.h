@@ -288,7 +288,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: case MUTATE_OTHER_PART: case MUTATE_SWAP_PARTS:
     case MUTATE_EXTENT:
         return o->kind == OP_ADAMW;
-    case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER) && o->kind != OP_STEP_SCALARS;
+    case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER);
     case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);
     case MUTATE_INPLACE:
         return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_STORE || o->kind == OP_LAUNCH ||

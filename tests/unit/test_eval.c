@@ -243,7 +243,7 @@ static const char update[] =
     "@root.grad : f32[2]\nbuffer @root.m : f32[2]\n"
     "buffer @root.v : f32[2]\nbuffer @state.step : i32[1]\n"
     "func @f() -> f32, f32[8] {\n%0 = grad_norm {buffers = [@root.grad]} : f32\n"
-    "%1 = step_scalars %0 {buffer = @state.step, clip = 1.0, betas = [0.5, 0.75], lr = "
+    "%1 = step_scalars %0 {counter = @state.step, clip = 1.0, betas = [0.5, 0.75], lr = "
     "cosine, lr_peak = 0.5, lr_floor = 0.1, "
     "lr_warmup = 2, lr_total = 4} : f32[8]\nadamw %1 {gradient = @root.grad, moment1 = "
     "@root.m, moment2 = @root.v, master_weights = @root.master, decayed = 1, betas = [0.5, 0.75], "
