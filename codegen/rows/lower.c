@@ -128,6 +128,13 @@ static void row_softmax(Lowering *l, const Op *o, const int *in) {
     result(l, o, 0, l->p->reciprocal ? times(l, e, EXPR(4, "1 / $0", s)) : EXPR(1, "$0 / $1", e, s));
 }
 
+// The largest element is taken out, where it is finite.
+static void row_logsumexp(Lowering *l, const Op *o, const int *in) {
+    int m = reduce(l, NODE_MAX, in[0]), shift = EXPR(2, "minus($0, $0) == 0 ? $0 : 0", m);
+    int s = sum(l, EXPR(9, "exp(minus($0, $1))", in[0], shift));
+    result(l, o, 0, EXPR(9, "plus(log($0), $1)", s, shift));
+}
+
 static void row_softmax_grad(Lowering *l, const Op *o, const int *in) { // dy, y
     int dot = sum(l, times(l, in[0], in[1]));
     result(l, o, 0, EXPR(2, "times($1, minus($0, $2))", in[0], in[1], dot));

@@ -118,8 +118,16 @@ const char *hd_eval_rms_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor
 static double log_sum_exp(const double *x, int64_t n) {
     double top = -(double)INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) top = x[i] > top || isnan(x[i]) ? x[i] : top;
+    if (!isfinite(top)) top = 0;
     for (int64_t i = 0; i < n; i++) sum += exp(x[i] - top);
     return top + log(sum);
+}
+
+const char *hd_eval_logsumexp(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e, (void)o;
+    int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
+    for (int64_t r = 0; r < rows; r++) out[0].data[r] = log_sum_exp(in[0].data + r * n, n);
+    return NULL;
 }
 
 const char *hd_eval_softmax(Eval *e, const Op *o, const Tensor *in, Tensor *out) {

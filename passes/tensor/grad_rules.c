@@ -213,6 +213,12 @@ static void grad_rms_norm(Autodiff *d, const Op *o, Value *dy) {
         if (wants(d, o->in[i])) give(d, o->in[i], g->out[i]);
 }
 
+static void grad_logsumexp(Autodiff *d, const Op *o, Value *dy) {
+    Type kept = *A->type;
+    kept.dim[kept.rank - 1] = 1;
+    give(d, A, mul(d, one(d, OP_SOFTMAX, A), reshaped(d, cast(d, dy, A->type->dtype), &kept)));
+}
+
 static void grad_softmax(Autodiff *d, const Op *o, Value *dy) { give(d, A, two(d, OP_SOFTMAX_GRAD, dy, Y)); }
 
 static void grad_rope(Autodiff *d, const Op *o, Value *dy) {

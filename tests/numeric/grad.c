@@ -117,6 +117,11 @@ static const char *const cases[] = {
     "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = softmax %0 : f32[3,5]\n",
     "softmax",
     "param @a : f32[2,4,4]\n---\n%0 = param {param = @a} : f32[2,4,4]\n%y = softmax %0 {causal} : f32[2,4,4]\n",
+    "logsumexp",
+    "param @a : f32[2,3,5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n%y = logsumexp %0 : f32[2,3]\n",
+    "logsumexp",
+    "param @a : f32[4,7]\n---\n%0 = param {param = @a} : f32[4,7]\n%1 = logsumexp %0 {keep} : f32[4,1]\n"
+    "%y = sub %0, %1 : f32[4,7]\n",
     "rope",
     "param @a : f32[2,3,8]\n---\n%0 = param {param = @a} : f32[2,3,8]\n%y = rope %0 {heads = 2, theta = 10000} : "
     "f32[2,3,8]\n",

@@ -9,17 +9,8 @@
 typedef enum { SCALAR, STAT, COLUMN, PERIODIC, FULL, NO_CLASS } Class;
 typedef struct { Test *t; const Func *k; int64_t rows, cols; } Checker;
 
-static bool row_result(const Value *v) { // one a row by the op that made it
-    if (!v->def) return false;
-    OpKind k = v->def->kind;
-    return k == OP_SUM || k == OP_REDUCE_MAX || ((k == OP_LAYER_NORM || k == OP_RMS_NORM) && v->index > 0);
-}
-
-static bool column_result(const Value *v) {
-    if (!v->def) return false;
-    OpKind k = v->def->kind;
-    return k == OP_SUM_TO || ((k == OP_LAYER_NORM_GRAD || k == OP_RMS_NORM_GRAD) && v->index > 0);
-}
+static bool row_result(const Value *v) { return hd_result_class(v) == 's'; }
+static bool column_result(const Value *v) { return hd_result_class(v) == 'c'; }
 
 static Class class_of(const Checker *c, const Value *v) {
     int64_t n = hd_type_count(v->type), last = hd_type_cols(v->type);
@@ -149,7 +140,7 @@ int main(int argc, char **argv) { // kernels [FIRST_SEED COUNT]
     }
     static const OpKind rows[] = {OP_LAYER_NORM, OP_LAYER_NORM_GRAD, OP_RMS_NORM,   OP_RMS_NORM_GRAD,
                                   OP_SOFTMAX,    OP_SOFTMAX_GRAD,    OP_ROPE,       OP_EMBEDDING,
-                                  OP_SUM,        OP_SUM_TO,          OP_REDUCE_MAX, OP_CAST,
+                                  OP_SUM,        OP_SUM_TO,          OP_REDUCE_MAX, OP_CAST, OP_LOGSUMEXP,
                                   OP_RESHAPE,    OP_TRANSPOSE,       OP_BROADCAST};
     t.name = "coverage";
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -18,7 +18,8 @@ typedef struct { int dtypes; const char *text; } OpCase;
 
 // Buffers that storage ops read and write; every case starts from the same random contents.
 static const char *const op_buffers =
-    "bucket @t : f32[5000] {decayed = 3001}\n"
+    "bucket @t : f32[5000] {decayed = 3001, master_weights = @t.master, gradient = @t.grad, moment1 = @t.m, "
+    "moment2 = @t.v, weights = @t.compute}\n"
     "buffer @t.master : f32[5000] {class = shards, bucket = @t}\n"
     "buffer @t.grad : f32[5000] {class = gradients, bucket = @t}\n"
     "buffer @t.m : f32[5000] {class = optimizer, bucket = @t}\n"
@@ -123,6 +124,11 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%x: $[2,3000]) -> $[2,3000] {\n  %0 = softmax %x : $[2,3000]\n  return %0\n}"},
     {CASE_F32, "(%x: $[3,20011]) -> $[3,20011], $[3] {\n  %0 = softmax %x : $[3,20011]\n  %1 = sum %x {axes = [1]} : "
                "$[3]\n  return %0, %1\n}"},
+    {CASE_ALL, "(%x: $[3,40,50]) -> #[3,40], #[3,40,1] {\n  %0 = logsumexp %x : #[3,40]\n  "
+               "%1 = logsumexp %x {keep} : #[3,40,1]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%x: $[3,20011], %s: $[3,1]) -> f32[3], $[3,20011] {\n  %0 = logsumexp %x : f32[3]\n  "
+                 "%1 = log %x : $[3,20011]\n  %2 = const {value = 0} : $\n  %3 = gt %x, %2 : $[3,20011]\n  "
+                 "%4 = where %3, %1, %s : $[3,20011]\n  return %0, %4\n}"},
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : "
                "$[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
