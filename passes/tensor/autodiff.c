@@ -171,6 +171,40 @@ static void fuse_losses(Func *f, Arena *scratch) {
     }
 }
 
+// --- stop_gradient
+// It is left only where it costs nothing and the verifier needs it: before pointwise and row ops of the forward pass of
+// @micro, whose kernels have it inside. A part or a transpose is taken first.
+static bool keeps_stop(const Op *reader, int operand) {
+    const char c = hd_operand_class(reader, operand);
+    return (reader->kind == OP_CONCAT || hd_op_info(reader->kind)->row) && (c == 'd' || c == 's');
+}
+
+static void move_stop(Op *stop, Op *reader) { // reader(stop(x)) -> stop(reader(x))
+    Builder b = {.f = stop->func, .before = reader->next, .loc = stop->loc, .span = stop->span};
+    reader->in[0] = stop->in[0];
+    Op *moved = hd_build(&b, OP_STOP_GRADIENT, 1, reader->out, NULL, NULL);
+    hd_replace_uses(reader->out[0], moved->out[0]);
+    moved->in[0] = reader->out[0];
+}
+
+static void drop_stops(Func *f, bool all) {
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind != OP_STOP_GRADIENT) continue;
+        bool kept = false;
+        for (Op *u = o->next; u; u = u->next)
+            for (int i = 0; i < u->n_in; i++) {
+                if (u->in[i] != o->out[0]) continue;
+                const bool forward = !all && !hd_has(&u->attrs, A_BWD);
+                if (forward && (u->kind == OP_TRANSPOSE || u->kind == OP_SLICE)) move_stop(o, u);
+                else if (forward && keeps_stop(u, i)) kept = true;
+                else u->in[i] = o->in[0];
+            }
+        next = o->next;
+        if (!kept) hd_erase(o);
+    }
+}
+
 // --- the pass
 static bool check_loss(Module *m, const Func *loss) {
     Func *eval, *micro;
@@ -250,6 +284,9 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     hd_set_kind(m->cx, &loss->attrs, KIND_EVAL);
     if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
+    drop_stops(loss, true);
+    drop_stops(f, false);
+    hd_renumber(loss);
     hd_renumber(f);
     return CHANGED;
 }

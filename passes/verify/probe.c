@@ -5,14 +5,23 @@
 #include "ir/eval/eval.h"
 #include <math.h>
 
+static bool stops(const Module *m) {
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? f->first : NULL; o; o = o->next)
+            if (o->kind == OP_STOP_GRADIENT) return true;
+    return false;
+}
+
 Probe hd_probe(PlanCheck *c, const Func *f) {
     int n = f->n_values + 1;
+    double *at = HD_NEWN(c->a, double, n);
     return (Probe){.c = c,
                    .f = f,
                    .homes = hd_homes(f, c->a),
                    .wanted = HD_NEWN(c->a, bool, n),
                    .leaf = HD_NEWN(c->a, int, n),
-                   .at = HD_NEWN(c->a, double, n)};
+                   .at = at,
+                   .still = stops(c->m) ? HD_NEWN(c->a, double, n) : at};
 }
 
 void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
@@ -159,20 +168,31 @@ static double element(const Op *o, const double *x) {
 
 // All results get the number of result 0. Ops of several results are unknown or gradients of 0, for which this is
 // right.
-static void compute(const Probe *p, const Op *o, double *at) {
-    double *x = HD_NEWN(p->c->a, double, o->n_in + 2);
-    for (int i = 0; i < o->n_in; i++) x[i] = at[o->in[i]->id];
-    double y = o->n_out ? element(o, x) : (double)NAN;
-    for (int i = 0; i < o->n_out; i++) at[o->out[i]->id] = y;
+static void compute(const Probe *p, const Op *o, double *at, double *still) {
+    double *x = HD_NEWN(p->c->a, double, o->n_in + 2), y = (double)NAN;
+    for (int run = still == at; run < 2; run++) {
+        double *now = run ? at : still;
+        for (int i = 0; i < o->n_in; i++) x[i] = o->kind == OP_STOP_GRADIENT ? still[o->in[i]->id] : now[o->in[i]->id];
+        if (o->n_out) y = element(o, x);
+        for (int i = 0; i < o->n_out; i++) now[o->out[i]->id] = y;
+    }
 }
 
 static void launch(Probe *p, const Op *o) {
     const Func *k = hd_func_find(p->c->m, hd_word(&o->attrs, A_KERNEL, ""));
     const Op *ret = k && k->n_args == o->n_in ? hd_return(k) : NULL;
-    double *at = ret ? HD_NEWN(p->c->a, double, k->n_values + 1) : NULL;
-    for (int i = 0; ret && i < o->n_in; i++) at[k->args[i]->id] = p->at[o->in[i]->id];
-    for (const Op *x = ret ? k->first : NULL; x != ret; x = x->next) compute(p, x, at);
-    for (int i = 0; i < o->n_out; i++) p->at[o->out[i]->id] = ret && i < ret->n_in ? at[ret->in[i]->id] : (double)NAN;
+    double *at = ret ? HD_NEWN(p->c->a, double, k->n_values + 1) : NULL, *still = at;
+    if (ret && p->still != p->at) still = HD_NEWN(p->c->a, double, k->n_values + 1);
+    for (int i = 0; ret && i < o->n_in; i++) {
+        at[k->args[i]->id] = p->at[o->in[i]->id];
+        still[k->args[i]->id] = p->still[o->in[i]->id];
+    }
+    for (const Op *x = ret ? k->first : NULL; x != ret; x = x->next) compute(p, x, at, still);
+    for (int i = 0; i < o->n_out; i++) {
+        const bool known = ret && i < ret->n_in;
+        p->at[o->out[i]->id] = known ? at[ret->in[i]->id] : (double)NAN;
+        p->still[o->out[i]->id] = known ? still[ret->in[i]->id] : (double)NAN;
+    }
 }
 
 static bool any_wanted(const Probe *p, const Op *o) {
@@ -183,13 +203,15 @@ static bool any_wanted(const Probe *p, const Op *o) {
 
 static void place(Probe *p, const Value *v, int moved, double by) {
     int leaf = p->leaf[v->id] - 1;
-    if (leaf >= 0) p->at[v->id] = number_for(&p->leaves.at[leaf]) + (leaf == moved ? by : 0);
+    if (leaf < 0) return;
+    p->still[v->id] = number_for(&p->leaves.at[leaf]);
+    p->at[v->id] = number_for(&p->leaves.at[leaf]) + (leaf == moved ? by : 0);
 }
 
 static void run_op(Probe *p, const Op *o, int moved, double by) {
     if (!any_wanted(p, o)) return;
     if (o->kind == OP_LAUNCH) launch(p, o);
-    else if (is_inner(o)) compute(p, o, p->at);
+    else if (is_inner(o)) compute(p, o, p->at, p->still);
     for (int i = 0; i < o->n_out; i++) place(p, o->out[i], moved, by);
 }
 

@@ -28,6 +28,7 @@ typedef struct {
     bool *wanted;         // by value id
     int *leaf;            // by value id: index of its leaf, plus 1
     double *at;           // by value id: the number of the last run; NaN: no one number, or unknown
+    double *still;        // the number with no leaf moved, which is what stop_gradient gives; `at` where there is none
     VEC(Leaf) leaves;
 } Probe;
 

@@ -30,7 +30,7 @@ static const Type *random_type(Graph *g, DType d) {
 static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
-                                      OP_WHERE, OP_POW, OP_PARAM, OP_GRAD, OP_RETURN};
+                                      OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM, OP_GRAD, OP_RETURN};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, grad, ...)                                                                        \
     [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o',
