@@ -111,6 +111,12 @@ static const char *check_axis(Rule *r, int64_t axis) {
     return NULL;
 }
 
+const char *hd_rule_cumsum(Rule *r) {
+    const char *e = check_axis(r, hd_int(&r->o->attrs, A_AXIS, 0));
+    if (!e) e = floating(r, 0);
+    return e ? e : hd_rule_give(r, IN(0));
+}
+
 const char *hd_rule_slice(Rule *r) {
     int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0), start = hd_int(&r->o->attrs, A_START, 0),
             size = hd_int(&r->o->attrs, A_SIZE, 0);

@@ -285,6 +285,82 @@ static void reduce(Map *m) {
     grid(m, total);
 }
 
+// Neighbouring columns: a thread walks down each. Every access of a warp is one of neighbours.
+static void walk_columns(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
+    const int64_t columns = hd_type_count(m->o->out[0]->type) / n;
+    const int run = HD_SCAN_RUN;
+    open_threads(m, columns, 1, "i64");
+    line(m, "const i64 base = at / %lld * %lldll + at %% %lld;", ll(inner), ll(n * inner), ll(inner));
+    line(m, "%s tile = 0, group = 0, run = 0, sum = 0;", real);
+    line(m, "#pragma unroll 8");
+    line(m, "for (i64 i = 0; i < %lld; i++) {", ll(n));
+    line(m, "if (i %% %d == 0) run = plus(run, sum), sum = 0;", run);
+    line(m, "if (i %% %d == 0) group = plus(group, run), run = 0;", run * run);
+    line(m, "if (i %% %d == 0) tile = plus(tile, group), group = 0;", run * run * run);
+    line(m, "const i64 k = base + (%s) * %lld;", at, ll(inner));
+    line(m, "sum = plus(sum, widen(in0[k]));");
+    line(m, "put1(out + k, plus(plus(plus(tile, group), run), sum));");
+    line(m, "}");
+}
+
+// Few or no neighbours: a block has a column, a tile at a time in shared memory. A thread adds up a run, 16 threads the
+// runs of their groups, and every thread the groups. Runs begin 17 elements apart, so that no two threads of a warp use
+// one bank.
+static void scan_tiles(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
+    enum { RUN = HD_SCAN_RUN, THREADS = RUN * RUN, TILE = THREADS * RUN };
+    signature(m, THREADS);
+    line(m, "__shared__ %s element[%d], before[%d], group[%d];", real, TILE + THREADS, THREADS, RUN);
+    line(m, "const i64 base = (i64)blockIdx.x / %lld * %lldll + blockIdx.x %% %lld;", ll(inner), ll(n * inner),
+         ll(inner));
+    line(m, "const int t = threadIdx.x;");
+    line(m, "%s tile = 0;", real);
+    line(m, "for (i64 first = 0; first < %lld; first += %d) {", ll(n), TILE);
+    line(m, "#pragma unroll");
+    line(m, "for (int k = 0; k < %d; k++) {", RUN);
+    line(m, "const int e = k * %d + t;", THREADS);
+    line(m, "const i64 i = first + e;");
+    line(m, "element[e + e / %d] = i < %lld ? widen(in0[base + (%s) * %lld]) : 0;", RUN, ll(n), at, ll(inner));
+    line(m, "}");
+    line(m, "__syncthreads();");
+    line(m, "%s sum = 0;", real);
+    line(m, "for (int k = 0; k < %d; k++) element[t * %d + k] = sum = plus(sum, element[t * %d + k]);", RUN, RUN + 1,
+         RUN + 1);
+    line(m, "before[t] = sum;");
+    line(m, "__syncthreads();");
+    line(m, "if (t < %d) {", RUN);
+    line(m, "%s run = 0;", real);
+    line(m, "for (int k = 0; k < %d; k++) {", RUN);
+    line(m, "const %s x = before[t * %d + k];", real, RUN);
+    line(m, "before[t * %d + k] = run;", RUN);
+    line(m, "run = plus(run, x);");
+    line(m, "}");
+    line(m, "group[t] = run;");
+    line(m, "}");
+    line(m, "__syncthreads();");
+    line(m, "%s groups = 0;", real);
+    line(m, "#pragma unroll");
+    line(m, "for (int k = 0; k < %d; k++) {", RUN);
+    line(m, "const int e = k * %d + t;", THREADS);
+    line(m, "const i64 i = first + e;");
+    line(m, "const %s y = plus(plus(plus(tile, groups), before[e / %d]), element[e + e / %d]);", real, RUN, RUN);
+    line(m, "if (i < %lld) put1(out + base + (%s) * %lld, y);", ll(n), at, ll(inner));
+    line(m, "groups = plus(groups, group[k]);");
+    line(m, "}");
+    line(m, "tile = plus(tile, groups);");
+    line(m, "__syncthreads();");
+    line(m, "}");
+    grid(m, hd_type_count(m->o->out[0]->type) / n);
+}
+
+static void cumsum(Map *m) {
+    const Type *t = m->o->out[0]->type;
+    const int64_t axis = hd_int(&m->o->attrs, A_AXIS, 0), n = t->dim[axis] ? t->dim[axis] : 1;
+    int64_t inner = 1;
+    for (int i = (int)axis + 1; i < t->rank; i++) inner *= t->dim[i];
+    const char *at = hd_has(&m->o->attrs, A_REVERSE) ? hd_sprintf(m->a, "%lld - i", ll(n - 1)) : "i";
+    (inner >= 16 ? walk_columns : scan_tiles)(m, n, inner, at, hd_cuda_compute(t->dtype));
+}
+
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a) {
     const Op *ret = hd_return(kernel), *o = ret && ret->n_in == 1 ? ret->in[0]->def : NULL;
     if (!o || kernel->first != o || o->next != ret) HD_BUG("kernel @%s of kind map is not one op", kernel->name);
@@ -296,6 +372,7 @@ CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena
     case OP_CONCAT: concat(&m); break;
     case OP_EMBEDDING: embedding(&m); break;
     case OP_IOTA: iota(&m); break;
+    case OP_CUMSUM: cumsum(&m); break;
     case OP_SUM: case OP_REDUCE_MAX: case OP_SUM_TO: reduce(&m); break;
     default: HD_BUG("%s cannot be a map kernel", hd_op_info(o->kind)->mnemonic);
     }

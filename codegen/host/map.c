@@ -245,6 +245,39 @@ static void put_reduction(Emit *e, const Op *o) {
     hd_puts(e->c, "    }\n");
 }
 
+// Columns side by side, in runs, groups and tiles (HD_SCAN_RUN).
+static void put_cumsum(Emit *e, const Op *o) {
+    const Type *t = o->in[0]->type;
+    const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis];
+    int64_t inner = 1;
+    for (int i = (int)axis + 1; i < t->rank; i++) inner *= t->dim[i];
+    const int64_t outer = n && inner ? hd_type_count(t) / n / inner : 0, block = inner < BLOCK ? inner : BLOCK;
+    const char *c = hd_host_compute_type(t->dtype);
+    const int run = HD_SCAN_RUN;
+    if (hd_type_count(t) >= SMALL) hd_puts(e->c, "#pragma omp parallel for collapse(2) schedule(static)\n");
+    hd_printf(e->c,
+              "    for (int64_t o = 0; o < %lld; o++)\n"
+              "    for (int64_t first = 0; first < %lld; first += %lld) {\n"
+              "        const int64_t n = first + %lld < %lld ? %lld : %lld - first;\n"
+              "        %s tile[%lld] = {0}, group[%lld] = {0}, run[%lld] = {0}, sum[%lld] = {0};\n"
+              "        for (int64_t i = 0; i < %lld; i++) {\n",
+              ll(outer), ll(inner), ll(block), ll(block), ll(inner), ll(block), ll(inner), c, ll(block), ll(block),
+              ll(block), ll(block), ll(n));
+    hd_printf(e->c,
+              "            if (i %% %d == 0) for (int64_t c = 0; c < n; c++) run[c] += sum[c], sum[c] = 0;\n"
+              "            if (i %% %d == 0) for (int64_t c = 0; c < n; c++) group[c] += run[c], run[c] = 0;\n"
+              "            if (i %% %d == 0) for (int64_t c = 0; c < n; c++) tile[c] += group[c], group[c] = 0;\n"
+              "            const int64_t at = (o * %lld + %s) * %lld + first;\n"
+              "            for (int64_t c = 0; c < n; c++) {\n"
+              "                sum[c] += %s;\n"
+              "                r0[at + c] = %s;\n"
+              "            }\n        }\n    }\n",
+              run, run * run, run * run * run, ll(n),
+              hd_has(&o->attrs, A_REVERSE) ? hd_sprintf(e->a, "%lld - i", ll(n - 1)) : "i", ll(inner),
+              hd_host_load(e->a, t->dtype, hd_sprintf(e->a, "a%d[at + c]", arg(o, 0))),
+              hd_host_store(e->a, t->dtype, hd_dtype_computed(t->dtype), "(tile[c] + group[c] + run[c] + sum[c])"));
+}
+
 void hd_host_map(Emit *e, const Func *k) {
     const Op *o = k->first, *r = hd_return(k);
     while (o && o->kind == OP_RESHAPE) o = o->next;
@@ -262,6 +295,7 @@ void hd_host_map(Emit *e, const Func *k) {
     case OP_CONST: put_values(e, o, TY_F64, hd_emit_number(e->a, hd_float(&o->attrs, A_VALUE, 0), true)); break;
     case OP_CAST: put_cast(e, o); break;
     case OP_EMBEDDING: put_embedding(e, o); break;
+    case OP_CUMSUM: put_cumsum(e, o); break;
     case OP_SUM: case OP_SUM_TO: case OP_REDUCE_MAX: put_reduction(e, o); break;
     default: HD_BUG("%s cannot stand in a map kernel", hd_op_info(o->kind)->mnemonic);
     }

@@ -113,6 +113,21 @@ const char *hd_eval_rms_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor
     return NULL;
 }
 
+const char *hd_eval_cumsum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    const Type *t = in[0].type;
+    const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis], total = hd_type_count(t);
+    int64_t inner = 1;
+    for (int i = (int)axis + 1; i < t->rank; i++) inner *= t->dim[i];
+    const bool reverse = hd_has(&o->attrs, A_REVERSE);
+    for (int64_t k = 0; k < total; k++) {
+        const int64_t at = reverse ? total - 1 - k : k, i = at / inner % n;
+        const bool first = i == (reverse ? n - 1 : 0);
+        out[0].data[at] = in[0].data[at] + (first ? 0 : out[0].data[reverse ? at + inner : at - inner]);
+    }
+    return NULL;
+}
+
 // --- softmax and the loss
 // log of the sum of exp over x[0 .. n-1]; the largest element is taken out first, so that nothing overflows.
 static double log_sum_exp(const double *x, int64_t n) {

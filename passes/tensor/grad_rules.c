@@ -174,6 +174,13 @@ static void grad_reduce_max(Autodiff *d, const Op *o, Value *dy) {
     give(d, A, mul(d, largest, two(d, OP_DIV, with_axes(d, o, dy), count)));
 }
 
+static void grad_cumsum(Autodiff *d, const Op *o, Value *dy) {
+    Attrs as = hd_attrs_copy(cx_of(d), &o->attrs);
+    if (hd_has(&as, A_REVERSE)) hd_unset(&as, A_REVERSE);
+    else hd_set_flag(cx_of(d), &as, A_REVERSE);
+    give(d, A, hd_build1(&d->b, OP_CUMSUM, dy, NULL, &as, NULL));
+}
+
 static void grad_embedding(Autodiff *d, const Op *o, Value *dy) {
     give(d, A, hd_build1(&d->b, OP_EMBEDDING_GRAD, dy, B, NULL, A->type));
 }

@@ -68,6 +68,11 @@ static const char *const cases[] = {
     "reduce_max",
     "param @a : f32[5,1]\n---\n%0 = param {param = @a} : f32[5,1]\n%1 = broadcast %0 : f32[5,7]\n"
     "%y = reduce_max %1 {axes = [1]} : f32[5]\n",
+    "cumsum",
+    "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = cumsum %0 {axis = 1} : f32[3,5]\n",
+    "cumsum",
+    "param @a : f32[4,3,2]\n---\n%0 = param {param = @a} : f32[4,3,2]\n%1 = cumsum %0 {axis = 0, reverse} : "
+    "f32[4,3,2]\n%2 = square %1 : f32[4,3,2]\n%y = cumsum %2 {axis = 1} : f32[4,3,2]\n",
     "matmul",
     "param @a : f32[3,4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = param {param = @b} : "
     "f32[4,5]\n"

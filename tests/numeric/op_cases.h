@@ -76,8 +76,8 @@ static const OpCase op_cases[] = {
     // sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6], $[5,6,1] {\n  %0 = sum %a {axes = [2]} : $[5,6]\n  %1 = sum %a {axes = [2], "
                "keep} : $[5,6,1]\n  return %0, %1\n}"},
-    {CASE_TRAIN, "(%a: $[5,6,70]) -> f32[5,70], f32 {\n  %0 = sum %a {axes = [1], out = f32} : f32[5,70]\n  %1 = sum "
-                 "%a {axes = [0, 1, 2], out = f32} : f32\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%p: $[5,6,70]) -> f32[5,70], f32 {\n  %0 = sum %p {axes = [1], out = f32} : f32[5,70]\n  %1 = sum "
+                 "%p {axes = [0, 1, 2], out = f32} : f32\n  return %0, %1\n}"},
     {CASE_ALL, "(%a: $[3,300,5]) -> $[300] {\n  %0 = sum %a {axes = [0, 2]} : $[300]\n  return %0\n}"},
     {CASE_ALL, "(%a: $[5,70]) -> $[5], $[70] {\n  %0 = reduce_max %a {axes = [1]} : $[5]\n  %1 = reduce_max %a {axes = "
                "[0]} : $[70]\n  return %0, %1\n}"},
@@ -192,5 +192,15 @@ static const OpCase op_cases[] = {
                "store %a {into = @life, offset = 0}\n"
                "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into "
                "= @t.m, comm = @self}\n  return\n}"},
+    // cumulative sums
+    {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6,70], $[5,6,70], $[5,6,70] {\n  %0 = cumsum %a {axis = 2} : $[5,6,70]\n  "
+               "%1 = cumsum %a {axis = 1, reverse} : $[5,6,70]\n  %2 = cumsum %a {axis = 0} : $[5,6,70]\n  "
+               "return %0, %1, %2\n}"},
+    // long axes: more than one tile of the last axis, beside a few and beside many columns, both ways
+    {CASE_TRAIN | CASE_F64,
+     "(%a: $[3,9001], %b: $[9001,5], %c: $[4500,300]) -> $[3,9001], $[3,9001], $[9001,5], $[4500,300], $[4500,300] {\n"
+     "  %0 = cumsum %a {axis = 1} : $[3,9001]\n  %1 = cumsum %a {axis = 1, reverse} : $[3,9001]\n  "
+     "%2 = cumsum %b {axis = 0, reverse} : $[9001,5]\n  %3 = cumsum %c {axis = 0} : $[4500,300]\n  "
+     "%4 = cumsum %c {axis = 0, reverse} : $[4500,300]\n  return %0, %1, %2, %3, %4\n}"},
 };
 #endif
