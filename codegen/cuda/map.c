@@ -285,22 +285,52 @@ static void reduce(Map *m) {
     grid(m, total);
 }
 
-// Neighbouring columns: a thread walks down each. Every access of a warp is one of neighbours.
-static void walk_columns(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
-    const int64_t columns = hd_type_count(m->o->out[0]->type) / n;
-    const int run = HD_SCAN_RUN;
-    open_threads(m, columns, 1, "i64");
-    line(m, "const i64 base = at / %lld * %lldll + at %% %lld;", ll(inner), ll(n * inner), ll(inner));
-    line(m, "%s tile = 0, group = 0, run = 0, sum = 0;", real);
+// Walks down `column` from i = `from` to `to`, with the sums over the run and over the earlier runs of the group.
+static void walk_group(Map *m, const char *at, int64_t inner, bool put) {
+    line(m, "run = 0, sum = 0;");
     line(m, "#pragma unroll 8");
-    line(m, "for (i64 i = 0; i < %lld; i++) {", ll(n));
-    line(m, "if (i %% %d == 0) run = plus(run, sum), sum = 0;", run);
-    line(m, "if (i %% %d == 0) group = plus(group, run), run = 0;", run * run);
-    line(m, "if (i %% %d == 0) tile = plus(tile, group), group = 0;", run * run * run);
+    line(m, "for (i64 i = from; i < to; i++) {");
+    line(m, "if (i %% %d == 0) run = plus(run, sum), sum = 0;", HD_SCAN_RUN);
     line(m, "const i64 k = base + (%s) * %lld;", at, ll(inner));
     line(m, "sum = plus(sum, widen(in0[k]));");
-    line(m, "put1(out + k, plus(plus(plus(tile, group), run), sum));");
+    if (put) line(m, "put1(out + k, plus(plus(plus(tile, before), run), sum));");
     line(m, "}");
+}
+
+// Neighbouring columns: threads beside each other have columns beside each other, those in front of each other have the
+// groups of a tile. Where there are several, a first walk gives every group its sum, for those behind it.
+static void walk_columns(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
+    enum { GROUP = HD_SCAN_RUN * HD_SCAN_RUN };
+    const int64_t columns = hd_type_count(m->o->out[0]->type) / n;
+    int groups = 1;
+    while (groups < HD_SCAN_RUN && groups * GROUP < n) groups *= 2;
+    const int lanes = groups < 8 ? 256 / groups : 32;
+    signature(m, (unsigned)(lanes * groups));
+    line(m, "const int lane = threadIdx.x %% %d, own = threadIdx.x / %d;", lanes, lanes);
+    line(m, "const i64 column = (i64)blockIdx.x * %d + lane;", lanes);
+    line(m, "const i64 base = column / %lld * %lldll + column %% %lld;", ll(inner), ll(n * inner), ll(inner));
+    line(m, "%s tile = 0, before = 0, run, sum;", real);
+    if (groups > 1) line(m, "__shared__ %s group[%d][%d];", real, groups, lanes);
+    line(m, "for (i64 first = 0; first < %lld; first += %d) {", ll(n), groups * GROUP);
+    line(m, "const i64 from = first + own * %d, to = column < %lld ? min(from + %d, (i64)%lld) : from;", GROUP,
+         ll(columns), GROUP, ll(n));
+    if (groups > 1) {
+        walk_group(m, at, inner, false);
+        line(m, "group[own][lane] = plus(run, sum);");
+        line(m, "__syncthreads();");
+        line(m, "%s total = 0;", real);
+        line(m, "for (int k = 0; k < %d; k++) {", groups);
+        line(m, "if (k == own) before = total;");
+        line(m, "total = plus(total, group[k][lane]);");
+        line(m, "}");
+    }
+    walk_group(m, at, inner, true);
+    if (groups > 1) {
+        line(m, "tile = plus(tile, total);");
+        line(m, "__syncthreads();");
+    }
+    line(m, "}");
+    grid(m, hd_ceil_div(columns, lanes));
 }
 
 // Few or no neighbours: a block has a column, a tile at a time in shared memory. A thread adds up a run, 16 threads the
