@@ -103,17 +103,32 @@ Axes hd_mesh_live(const Mesh *mesh) {
 
 // --- checks
 
-static bool check_list(const Module *m, const Symbol *s, const Attr *list) {
+static const char *list_wrong(const Module *m, const Attr *list) {
     for (int i = 0; i < list->n; i++) {
         int a = axis_called(list->strs[i]);
         bool again = i && a <= axis_called(list->strs[i - 1]);
-        if (a < N_AXES && !again) continue;
-        hd_error(m->cx, s->span, "%s @%s: %s %s %s; the axes are, in this order, %s", hd_symbol_keyword(s->kind),
-                 s->name, hd_attr_info(list->id)->text, a < N_AXES ? "has no place here for axis" : "names no axis:",
-                 list->strs[i], hd_axes_text(m->cx->arena, HD_ALL_AXES));
-        return false;
+        if (a == N_AXES || again)
+            return hd_internf(m->cx, "%s %s %s; the axes are, in this order, %s", hd_attr_info(list->id)->text,
+                              again && a < N_AXES ? "has no place here for axis" : "names no axis:", list->strs[i],
+                              hd_axes_text(m->cx->arena, HD_ALL_AXES));
     }
-    return true;
+    return NULL;
+}
+
+static bool check_list(const Module *m, const Symbol *s, const Attr *list) {
+    const char *wrong = list ? list_wrong(m, list) : NULL;
+    if (wrong) hd_error(m->cx, s->span, "%s @%s: %s", hd_symbol_keyword(s->kind), s->name, wrong);
+    return !wrong;
+}
+
+const char *hd_split_wrong(const Module *m, const Attr *split, const Type *whole) {
+    const char *wrong = list_wrong(m, split);
+    Attrs as = {1, 1, (Attr *)(uintptr_t)split};
+    Mesh mesh = hd_mesh(m);
+    int64_t ranks = hd_mesh_ranks(&mesh, hd_axes(&as, split->id));
+    if (wrong || hd_type_count(whole) % ranks == 0) return wrong;
+    return hd_internf(m->cx, "%s does not divide into %lld parts over %s", hd_type_text(m->cx, whole), ll(ranks),
+                      hd_axes_text(m->cx->arena, hd_axes(&as, split->id)));
 }
 
 static void check_sizes(const Module *m, const Symbol *s, const Attr *list, const Attr *sizes) {
@@ -133,8 +148,8 @@ static void check_sizes(const Module *m, const Symbol *s, const Attr *list, cons
 void hd_mesh_check(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next) {
         const Attr *mesh = hd_attr(&s->attrs, A_MESH), *sizes = hd_attr(&s->attrs, A_SIZES);
-        const Attr *over = hd_attr(&s->attrs, A_OVER);
-        if ((!over || check_list(m, s, over)) && (!mesh || check_list(m, s, mesh)) && (mesh || sizes))
+        bool ok = check_list(m, s, hd_attr(&s->attrs, A_OVER)) && check_list(m, s, hd_attr(&s->attrs, A_SPLIT));
+        if (check_list(m, s, mesh) && ok && (mesh || sizes))
             check_sizes(m, s, mesh, sizes);
     }
 }

@@ -22,11 +22,19 @@ static void check_attrs(Verifier *v, const Op *o) {
         const Attr *a = &o->attrs.at[i];
         const char *name = hd_attr_info(a->id)->text;
         DType d;
-        if (a->id != A_BWD && a->id != A_RECOMPUTED && !hd_attr_allowed(info->attrs, a->id))
+        if (a->id != A_BWD && a->id != A_RECOMPUTED && a->id != A_SPLIT && !hd_attr_allowed(info->attrs, a->id))
             wrong(v, o, hd_internf(cx, "%s has no attribute '%s'", info->mnemonic, name));
         Space s;
         if (a->id == A_SPACE && !hd_space_parse(a->s, &s)) wrong(v, o, hd_internf(cx, "no memory space '%s'", a->s));
         if (a->id == A_OUT && !hd_dtype_parse(a->s, &d)) wrong(v, o, hd_internf(cx, "no element type '%s'", a->s));
+    }
+}
+
+static void check_split(Verifier *v, const Op *o) {
+    const Attr *split = hd_attr(&o->attrs, A_SPLIT);
+    for (int i = 0; split && i < o->n_out; i++) {
+        const char *e = hd_split_wrong(v->m, split, o->out[i]->type);
+        if (e) wrong(v, o, e);
     }
 }
 
@@ -72,6 +80,7 @@ static void check_func(Verifier *v) {
                   hd_internf(cx, "%s may not occur at stage %s", info->mnemonic,
                              f->is_kernel ? "kernels (in a kernel)" : hd_stage_text(v->m->stage)));
         check_attrs(v, o);
+        check_split(v, o);
         if (ok) check_types(v, o);
         if ((o->kind == OP_RETURN) != (o->next == NULL))
             wrong(v, o, "return must be the last op, and the last op a return");
@@ -141,6 +150,11 @@ bool hd_verify(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next)
         if ((s->kind == SYM_PARAM || s->kind == SYM_BUCKET || s->kind == SYM_BUFFER) && !s->type)
             hd_error(cx, s->span, "%s @%s needs a type", hd_symbol_keyword(s->kind), s->name);
+    for (const Symbol *s = m->symbols; s && cx->diags.errors == errors; s = s->next) {
+        const Attr *split = s->kind == SYM_PARAM ? hd_attr(&s->attrs, A_SPLIT) : NULL;
+        const char *e = split ? hd_split_wrong(m, split, s->type) : NULL;
+        if (e) hd_error(cx, s->span, "param @%s: %s", s->name, e);
+    }
     hd_mesh_check(m);
     if (cx->diags.errors == errors)
         for (const Func *f = m->funcs; f; f = f->next) {

@@ -118,6 +118,7 @@ static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *p
                            whole ? b->layout.size : b->layout.shard);
     hd_set_word(cx, &y->attrs, A_CLASS, class);
     hd_set_word(cx, &y->attrs, A_BUCKET, b->bucket->name);
+    if (!whole && s->shard > 1) hd_set_axes(cx, &y->attrs, A_SPLIT, HD_SPLIT_AXES);
     hd_set_word(cx, &b->bucket->attrs, at, y->name);
     return y;
 }

@@ -131,13 +131,15 @@ static void begin(Grads *g, int bucket) {
 }
 
 // --- reductions
-static Symbol *staging(Grads *g, const FsdpBucket *b, const char *part, int64_t n) {
-    return hd_fsdp_transient(g->s, g->f.f, b, part, "staging", TY_F32, n);
+static Symbol *staging(Grads *g, const FsdpBucket *b, const char *part, int64_t n, Axes split) {
+    Symbol *y = hd_fsdp_transient(g->s, g->f.f, b, part, "staging", TY_F32, n);
+    hd_set_axes(g->s->m->cx, &y->attrs, A_SPLIT, split);
+    return y;
 }
 
 // Every replica adds up its part of the shard, and all of them get the whole shard back.
 static void reduce_outer(Grads *g, Builder *at, const FsdpBucket *b) {
-    Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / g->s->copies);
+    Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / g->s->copies, HD_ALL_AXES);
     hd_fsdp_collective(g->s, at, OP_REDUCE_SCATTER, b->reduced, part, COMM_OUTER);
     hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, COMM_OUTER);
 }
@@ -156,7 +158,7 @@ static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
     if (!sum && !g->f.last) return;
     if (s->shard > 1) {
         bool direct = sum && g->f.first;
-        Symbol *into = direct ? sum : staging(g, b, "shard", b->layout.shard);
+        Symbol *into = direct ? sum : staging(g, b, "shard", b->layout.shard, HD_SPLIT_AXES);
         hd_fsdp_collective(s, at, OP_REDUCE_SCATTER, b->gradient, into, COMM_REDUCE);
         b->reduced = sum ? sum : into;
         if (sum && !direct) add_to_sum(g, at, sum, into);

@@ -145,10 +145,10 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
 // --- buffers of a bucket
 
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b) {
-    int64_t n = hd_type_count(b->type), parts[] = {1, c->shard, c->ranks};
-    for (int i = 0; i < 3; i++)
-        if (k->size % parts[i] == 0 && n == k->size / parts[i]) return parts[i];
-    return 0;
+    Axes live = hd_mesh_live(&c->mesh), split = hd_axes(&b->attrs, A_SPLIT) & live;
+    int64_t parts = hd_mesh_ranks(&c->mesh, split);
+    bool known = !split || split == (HD_SPLIT_AXES & live) || split == live;
+    return known && k->size % parts == 0 && hd_type_count(b->type) == k->size / parts ? parts : 0;
 }
 
 static void check_sizes(PlanCheck *c, const BucketParts *k) {
@@ -199,10 +199,13 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
                       k->symbol->name, ll(k->size));
         return;
     }
-    if (!parts || (kept && parts != 1 && parts != c->shard) || (whole && parts != 1))
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, neither the %lld of bucket @%s nor %s", s->name,
-                      ll(n), ll(k->size), k->symbol->name,
-                      whole ? "anything that a whole one may have" : "those of a rank");
+    const char *axes = hd_axes_text(c->a, hd_axes(&s->attrs, A_SPLIT));
+    if (!parts)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, not those of bucket @%s, %lld, split over %s",
+                      s->name, ll(n), k->symbol->name, ll(k->size), axes);
+    else if (parts > (whole ? 1 : kept ? c->shard : c->ranks))
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s is split over %s, and every rank needs %s of bucket @%s", s->name,
+                      axes, whole ? "all" : "its shard", k->symbol->name);
     else if (parts > 1 && bytes % SHARD_ALIGN)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s holds %lld bytes of bucket @%s on each rank, not a multiple of %d",
                       s->name, ll(bytes), k->symbol->name, SHARD_ALIGN);

@@ -53,8 +53,8 @@ const char *hd_plan_range(const PlanCheck *c, Space s, int64_t lo, int64_t hi);
 static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
     return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
 }
-// The number of parts into which the elements of a bucket are divided over ranks where each has as many as `b` holds:
-// 1, shard or all ranks.
+// The number of parts into which the elements of a bucket are divided over ranks by the `split` of `b`: 1, shard or all
+// ranks; 0: it is none of these, or `b` has another number of elements.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "moment1"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered

@@ -52,6 +52,7 @@ typedef enum {
                                                             AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
                                                                          AT_OP)                                        \
                                                             X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
+    X(SPLIT, "split of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(CLASS, "class of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(OTHER_PART, "another buffer for the optimizer", AT_OP)                                                           \
     X(SWAP_PARTS, "two buffers of the optimizer change places", AT_OP)                                                 \
@@ -191,6 +192,7 @@ static bool exchange(Op *o) {
 
 static const AttrId kept_parts[] = {A_GRADIENT,       A_GRADIENT_SUM, A_MOMENT1, A_MOMENT2,
                                     A_MASTER_WEIGHTS, A_WEIGHTS,      A_NEXT};
+enum { N_KEPT = sizeof kept_parts / sizeof *kept_parts };
 
 static bool swap_words(Ctx *cx, Attrs *as, const AttrId *parts, uint64_t n, uint64_t random) {
     AttrId p = parts[random % n], q = parts[random / n % n];
@@ -414,11 +416,16 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         const char *class = classes[random % 6];
         if (!strcmp(class, hd_word(&s->attrs, A_CLASS, ""))) return false;
         hd_set_word(m->cx, &s->attrs, A_CLASS, class);
-    } else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, 6, random);
+    } else if (what == MUTATE_SPLIT) {
+        Axes split = (hd_axes(&s->attrs, A_SPLIT) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
+        if (!hd_has(&s->attrs, A_BUCKET)) return false;
+        hd_unset(&s->attrs, A_SPLIT);
+        if (split) hd_set_axes(m->cx, &s->attrs, A_SPLIT, split);
+    } else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, N_KEPT, random);
     else if (what == MUTATE_OTHER_KEPT) {
-        AttrId at = kept_parts[random % 6];
+        AttrId at = kept_parts[random % N_KEPT];
         const Symbol *is = hd_symbol_find(m, hd_word(&s->attrs, at, ""));
-        const char *name = is ? other_name(m, is, random / 6, random / 6 % 2, false) : NULL;
+        const char *name = is ? other_name(m, is, random / N_KEPT, random / N_KEPT % 2, false) : NULL;
         if (name) hd_set_word(m->cx, &s->attrs, at, name);
         else if (is) hd_unset(&s->attrs, at);
         else return false;
