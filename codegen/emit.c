@@ -2,6 +2,7 @@
 #include "codegen/emit.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
+#include "ir/workspace.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -137,10 +138,22 @@ Exchange hd_emit_exchange(Emit *e, const Op *o) {
 }
 
 int64_t hd_emit_workspace(Emit *e, const Op *o) {
-    if (!hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)) return -1;
+    int64_t have = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), least = hd_workspace(o, e->target == &hd_cuda_target).least;
+    if (have < least) {
+        hd_error(e->cx, o->span, "%s needs a workspace of %lld bytes and has %lld: run select before codegen",
+                 hd_op_info(o->kind)->mnemonic, ll(least), ll(have));
+        e->failed = true;
+    }
+    if (!have) return -1;
     if (!hd_has(&o->attrs, A_WORKSPACE_AT))
         missing(e, o->span, hd_sprintf(e->a, "the workspace of %s", hd_op_info(o->kind)->mnemonic));
     return hd_int(&o->attrs, A_WORKSPACE_AT, 0);
+}
+
+void hd_emit_unprintable(Emit *e, const Op *o) {
+    hd_error(e->cx, o->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name,
+             hd_op_info(o->kind)->mnemonic);
+    e->failed = true;
 }
 
 bool hd_emit_is_action(const Op *o) {

@@ -16,7 +16,7 @@ typedef struct Target {
     bool stream_functions;        // a planned function is one C function a stream (HdFunc.run_stream), not one for all
                                   // (HdFunc.run)
     const char *start;            // a statement that opens main; may be NULL
-    EmitOp *const *op;            // by OpKind; NULL: a plan for this target cannot hold the op
+    EmitOp *const *op;            // by OpKind
     void (*finish)(Emit *e);      // after the functions, before the tables; may be NULL
     const char *(*attention)(Emit *e, const Op *o); // more fields of its HdAttention (", .impl = ..."), or NULL
 } Target;
@@ -58,8 +58,9 @@ int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t elem
 int64_t hd_emit_result(Emit *e, const Op *o, int i); // of result i; with `into`, result 0 is in that buffer
 typedef struct { int comm; int64_t from, to; const Type *part; } Exchange; // part: what one rank sends or receives
 Exchange hd_emit_exchange(Emit *e, const Op *o);     // of a collective
-int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none
+int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none; one that is too small is reported
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
+EmitOp hd_emit_unprintable;                        // reports an op that no plan of the target can hold
 bool hd_emit_is_action(const Op *o);             // false: aliases, stores in place, begin, return
 
 // --- rows of the program's tables; equal rows are stored once

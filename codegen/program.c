@@ -53,12 +53,6 @@ static void open_body(Emit *e, const char *name) {
 }
 
 static void put_action(Emit *e, const Op *p, int func, int index) {
-    if (!e->target->op[p->kind]) {
-        hd_error(e->cx, p->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name,
-                 hd_op_info(p->kind)->mnemonic);
-        e->failed = true;
-        return;
-    }
     hd_printf(&e->body, "\n    hd_action(x, &funcs[%d], %d);\n", func, index);
     e->target->op[p->kind](e, p);
 }

@@ -16,7 +16,8 @@
 static const OpInfo ops[] = {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, #meaning, flops, "pointwise"},
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, doc)                \
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
+           doc)                                                                                                        \
     {mnemonic, n_in, n_out, attrs, stages, traits, classes, #row[0] != 'n', 0, 0, doc},
 #include "ir/ops.def"
 #undef ELT

@@ -16,8 +16,7 @@ typedef struct {
 typedef const char *TypeRule(Rule *r);
 
 #define ELT(...)
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, doc)                \
-    TypeRule hd_rule_##type;
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, ...) TypeRule hd_rule_##type;
 #include "ir/ops.def"
 #undef ELT
 #undef OP

@@ -17,10 +17,8 @@ EDGES = {
     "runtime": {"runtime"},
     "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
 }
-# Readers of a finished plan that codegen may use as well.
 # What the compiler and the runtime share, beside the runtime that stands alone: a table of element types.
 SHARED = {"runtime/dtypes.def"}
-PLAN_READERS = {"passes/plan.h", "passes/select/workspace.h"}
 # A header that is installed names what is installed beside it without a folder.
 BESIDE = {"runtime/heddle.h": {"dtypes.def"}}
 # Drivers only parse arguments and call: they see every layer.
@@ -57,8 +55,6 @@ def check(root):
                     errors.append(f'{path}:{line}: "{included}" must be named from the root: "{beside}"')
                 continue
             if path in DRIVERS or target in EDGES[folder] or (folder == "ir" and included in SHARED):
-                continue
-            if folder == "codegen" and included in PLAN_READERS:
                 continue
             allowed = ", ".join(sorted(EDGES[folder]))
             errors.append(f'{path}:{line}: {folder} may not include "{included}"; it may include {allowed}')

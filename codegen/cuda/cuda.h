@@ -47,10 +47,15 @@ typedef struct {
 void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, const CudaArgs *args);
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 
-// --- emitters of library ops (library.c, optimizer.c, ranks.c, attention.c)
-EmitOp hd_cuda_cross_entropy, hd_cuda_cross_entropy_grad, hd_cuda_embedding_grad, hd_cuda_store, hd_cuda_grad_norm,
-    hd_cuda_square_sums, hd_cuda_root_sum, hd_cuda_step_scalars, hd_cuda_adamw, hd_cuda_all_gather_op,
-    hd_cuda_reduce_scatter_op, hd_cuda_zero_op, hd_cuda_attention_op;
+// --- the print column of ops.def
+#define hd_cuda_none hd_emit_unprintable
+#define ELT(...)
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
+           doc)                                                                                                        \
+    EmitOp hd_cuda_##print;
+#include "ir/ops.def"
+#undef ELT
+#undef OP
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 
 int64_t hd_cuda_shared_bytes(const Emit *e); // the most shared memory that a block of the architecture can have

@@ -19,16 +19,6 @@ static void launch(Emit *e, const Op *o, const char *kernel, const char *text, i
 
 static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
 
-static int64_t workspace(Emit *e, const Op *o, int64_t bytes) {
-    int64_t at = hd_emit_workspace(e, o), have = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
-    if (have < bytes) {
-        hd_error(e->cx, o->span, "%s needs a workspace of %lld bytes and has %lld: run select before codegen",
-                 hd_op_info(o->kind)->mnemonic, ll(bytes), ll(have));
-        e->failed = true;
-    }
-    return at < 0 ? 0 : at;
-}
-
 // The target computes in f32 at most; f64 is for the evaluator and the host target.
 static bool in_f32(Emit *e, const Op *o, const Value *v) {
     if (v->type->dtype == TY_F32 || v->type->dtype == TY_BF16 || v->type->dtype == TY_F16) return true;
@@ -99,11 +89,12 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
     return s;
 }
 
-static void cross_entropy(Emit *e, const Op *o, bool grad) {
+void hd_cuda_cross_entropy(Emit *e, const Op *o) {
+    bool grad = o->kind == OP_CROSS_ENTROPY_GRAD;
     const Value *z = o->in[0];
     if (!in_f32(e, o, z)) return;
     DType d = z->type->dtype;
-    int64_t rows = hd_type_rows(z->type), cols = hd_type_cols(z->type), space = workspace(e, o, rows * 4);
+    int64_t rows = hd_type_rows(z->type), cols = hd_type_cols(z->type), space = hd_emit_workspace(e, o);
     int64_t at[2] = {hd_emit_place(e, z), grad ? hd_emit_place(e, o->out[1]) : 0};
     CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, vector(d, cols, 2, at));
     const char *name = hd_sprintf(e->a, "cross_entropy%s_%s_%lldx%lld%s", grad ? "_grad" : "", hd_dtype_text(d),
@@ -125,9 +116,6 @@ static void cross_entropy(Emit *e, const Op *o, bool grad) {
     LAUNCH(e, o, mean, text, 1, 1, 1024, 0, losses, device(e, o->out[0]));
 }
 
-void hd_cuda_cross_entropy(Emit *e, const Op *o) { cross_entropy(e, o, false); }
-void hd_cuda_cross_entropy_grad(Emit *e, const Op *o) { cross_entropy(e, o, true); }
-
 // --- embedding gradient
 
 void hd_cuda_embedding_grad(Emit *e, const Op *o) {
@@ -135,8 +123,7 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
     if (!in_f32(e, o, dy)) return;
     DType from = dy->type->dtype, to = hd_result_type(o, 0)->dtype;
     int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_table_rows(o);
-    int64_t space = workspace(e, o, (2 * rows + 2 + n / 16 + 1 + 2 * n) * 4);
-    int64_t at[2] = {hd_emit_place(e, dy), hd_emit_result(e, o, 0)};
+    int64_t space = hd_emit_workspace(e, o), at[2] = {hd_emit_place(e, dy), hd_emit_result(e, o, 0)};
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
     int vec = vector(from, cols, 2, at);
     const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),

@@ -12,10 +12,10 @@ static void put_collective(Emit *e, const Op *o, const char *call) {
                  ll(hd_type_count(x.part)));
 }
 
-void hd_cuda_all_gather_op(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather"); }
-void hd_cuda_reduce_scatter_op(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_reduce_scatter"); }
+void hd_cuda_all_gather(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather"); }
+void hd_cuda_reduce_scatter(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_reduce_scatter"); }
 
-void hd_cuda_zero_op(Emit *e, const Op *o) {
+void hd_cuda_zero(Emit *e, const Op *o) {
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o),
                  hd_cuda_device(e, hd_emit_result(e, o, 0)), ll(hd_type_bytes(hd_result_type(o, 0))));
 }

@@ -28,7 +28,7 @@ static void kernels(Emit *e) {
     }
 }
 
-static void put_kernel(Emit *e, const Op *o) {
+void hd_cuda_launch(Emit *e, const Op *o) {
     const Func *k = hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, ""));
     CudaLaunches list = kernel_launches(e, k, aligned(e, o));
     for (int i = 0; i < list.n; i++) {
@@ -39,11 +39,6 @@ static void put_kernel(Emit *e, const Op *o) {
             int64_t at = x.kind == CUDA_IN    ? hd_emit_place(e, o->in[x.index])
                          : x.kind == CUDA_OUT ? hd_emit_place(e, o->out[x.index])
                                               : hd_emit_workspace(e, o);
-            if (at < 0) {
-                hd_error(e->cx, o->span, "kernel @%s sums columns and needs workspace_bytes: run select before codegen",
-                         k->name);
-                e->failed = true;
-            }
             hd_push(e->a, &args, hd_cuda_device(e, at));
         }
         int kernel = hd_cuda_kernel(e, l->name, l->text, (int)l->shared, false);
@@ -51,7 +46,7 @@ static void put_kernel(Emit *e, const Op *o) {
     }
 }
 
-static void put_gemm(Emit *e, const Op *o) {
+void hd_cuda_gemm(Emit *e, const Op *o) {
     int64_t workspace = hd_emit_workspace(e, o);
     hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
                  hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
@@ -60,34 +55,20 @@ static void put_gemm(Emit *e, const Op *o) {
                  workspace < 0 ? "0" : hd_cuda_device(e, workspace));
 }
 
-static void put_record(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_cuda_record(x, %d, %d);", hd_emit_stream(e, o), hd_emit_event(e, o));
-}
-static void put_wait(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_cuda_wait(x, %d, %d);", hd_emit_stream(e, o), hd_emit_event(e, o));
+void hd_cuda_event(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_cuda_%s(x, %d, %d);", hd_op_info(o->kind)->mnemonic, hd_emit_stream(e, o),
+                 hd_emit_event(e, o));
 }
 
 static const char *const prologue[] = {NULL};
-static EmitOp *const ops[N_OPS] = {
-    [OP_LAUNCH] = put_kernel,
-    [OP_GEMM] = put_gemm,
-    [OP_BMM] = put_gemm,
-    [OP_ATTENTION] = hd_cuda_attention_op,
-    [OP_ATTENTION_GRAD] = hd_cuda_attention_op,
-    [OP_CROSS_ENTROPY] = hd_cuda_cross_entropy,
-    [OP_CROSS_ENTROPY_GRAD] = hd_cuda_cross_entropy_grad,
-    [OP_EMBEDDING_GRAD] = hd_cuda_embedding_grad,
-    [OP_STORE] = hd_cuda_store,
-    [OP_GRAD_NORM] = hd_cuda_grad_norm,
-    [OP_SQUARE_SUMS] = hd_cuda_square_sums,
-    [OP_ROOT_SUM] = hd_cuda_root_sum,
-    [OP_ALL_GATHER] = hd_cuda_all_gather_op,
-    [OP_REDUCE_SCATTER] = hd_cuda_reduce_scatter_op,
-    [OP_ZERO] = hd_cuda_zero_op,
-    [OP_STEP_SCALARS] = hd_cuda_step_scalars,
-    [OP_ADAMW] = hd_cuda_adamw,
-    [OP_RECORD] = put_record,
-    [OP_WAIT] = put_wait,
+static EmitOp *const ops[] = {
+#define ELT(id, ...) hd_cuda_none,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
+           doc)                                                                                                        \
+    hd_cuda_##print,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
 };
 
 const Target hd_cuda_target = {.name = "cuda",

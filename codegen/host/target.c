@@ -10,17 +10,6 @@ static const char *in(Emit *e, const Op *o, int i) { return at(e, hd_emit_place(
 static const char *out(Emit *e, const Op *o, int i) { return at(e, hd_emit_result(e, o, i)); }
 static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_workspace(e, o)); }
 
-// An attribute that the op must have.
-static const char *needed_workspace(Emit *e, const Op *o) {
-    int64_t offset = hd_emit_workspace(e, o);
-    if (offset < 0) {
-        hd_error(e->cx, o->span, "%s has no workspace_bytes: run select before plan-memory",
-                 hd_op_info(o->kind)->mnemonic);
-        e->failed = true;
-    }
-    return at(e, offset);
-}
-
 // Library functions of the host compute in f32.
 static void no_f64(Emit *e, const Op *o) {
     if (o->in[0]->type->dtype != TY_F64) return;
@@ -39,7 +28,7 @@ static void host_launch(Emit *e, const Op *o) {
     hd_printf(&t, "%s(", hd_emit_kernel_name(e, k));
     for (int i = 0; i < o->n_in; i++) hd_printf(&t, "%s%s", i ? ", " : "", in(e, o, i));
     for (int i = 0; i < o->n_out; i++) hd_printf(&t, "%s%s", i || o->n_in ? ", " : "", out(e, o, i));
-    if (hd_host_has_column_sums(k)) hd_printf(&t, ", %s", needed_workspace(e, o));
+    if (hd_host_has_column_sums(k)) hd_printf(&t, ", %s", workspace(e, o));
     hd_puts(&t, ");");
     hd_emit_line(e, o, "%s", t.text);
 }
@@ -74,14 +63,11 @@ static const char *shape(Emit *e, const Type *t) {
 
 static void host_cross_entropy(Emit *e, const Op *o) {
     no_f64(e, o);
-    hd_emit_line(e, o, "hd_host_cross_entropy(%s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0),
-                 i32(e, in(e, o, 1)), f32(e, out(e, o, 0)), needed_workspace(e, o));
-}
-
-static void host_cross_entropy_grad(Emit *e, const Op *o) {
-    no_f64(e, o);
-    hd_emit_line(e, o, "hd_host_cross_entropy_grad(%s, %s, %s, %s, %s, %s, %s);", shape(e, o->in[0]->type), in(e, o, 0),
-                 i32(e, in(e, o, 1)), f32(e, in(e, o, 2)), f32(e, out(e, o, 0)), out(e, o, 1), needed_workspace(e, o));
+    bool grad = o->kind == OP_CROSS_ENTROPY_GRAD;
+    hd_emit_line(e, o, "hd_host_%s(%s, %s, %s%s%s, %s%s%s, %s);", hd_op_info(o->kind)->mnemonic,
+                 shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), grad ? ", " : "",
+                 grad ? f32(e, in(e, o, 2)) : "", f32(e, out(e, o, 0)), grad ? ", " : "", grad ? out(e, o, 1) : "",
+                 workspace(e, o));
 }
 
 static void host_embedding_grad(Emit *e, const Op *o) {
@@ -91,7 +77,7 @@ static void host_embedding_grad(Emit *e, const Op *o) {
     if (d != TY_F32) HD_BUG("embedding_grad makes f32, not %s", hd_dtype_text(d));
     hd_emit_line(e, o, "hd_host_embedding_grad(%s, %lld, %lld, %lld, %s, %s, %s, %s, %s);", hd_emit_dtype(dy->dtype),
                  ll(hd_type_rows(dy)), ll(hd_table_rows(o)), ll(hd_type_cols(dy)), in(e, o, 0), i32(e, in(e, o, 1)),
-                 f32(e, out(e, o, 0)), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", needed_workspace(e, o));
+                 f32(e, out(e, o, 0)), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", workspace(e, o));
 }
 
 static void host_store(Emit *e, const Op *o) {
@@ -122,7 +108,7 @@ static const char *gradients(Emit *e, const Op *o) {
 
 static void host_grad_norm(Emit *e, const Op *o) {
     const char *list = gradients(e, o);
-    hd_emit_line(e, o, "hd_host_grad_norm(%s, %s, %s);", list, f32(e, out(e, o, 0)), needed_workspace(e, o));
+    hd_emit_line(e, o, "hd_host_grad_norm(%s, %s, %s);", list, f32(e, out(e, o, 0)), workspace(e, o));
 }
 
 static void host_square_sums(Emit *e, const Op *o) {
@@ -183,26 +169,15 @@ static void kernels(Emit *e) {
 }
 
 static const char *const prologue[] = {"char *const base = hd_base(x);", "(void)base;", NULL};
-static EmitOp *const ops[N_OPS] = {
-    [OP_LAUNCH] = host_launch,
-    [OP_GEMM] = host_gemm,
-    [OP_BMM] = host_gemm,
-    [OP_ATTENTION] = host_attention,
-    [OP_ATTENTION_GRAD] = host_attention,
-    [OP_CROSS_ENTROPY] = host_cross_entropy,
-    [OP_CROSS_ENTROPY_GRAD] = host_cross_entropy_grad,
-    [OP_EMBEDDING_GRAD] = host_embedding_grad,
-    [OP_STORE] = host_store,
-    [OP_GRAD_NORM] = host_grad_norm,
-    [OP_STEP_SCALARS] = host_step_scalars,
-    [OP_ADAMW] = host_adamw,
-    [OP_ZERO] = host_zero,
-    [OP_SQUARE_SUMS] = host_square_sums,
-    [OP_ROOT_SUM] = host_root_sum,
-    [OP_ALL_GATHER] = host_all_gather,
-    [OP_REDUCE_SCATTER] = host_reduce_scatter,
-    [OP_RECORD] = host_event,
-    [OP_WAIT] = host_event,
+#define host_none hd_emit_unprintable
+static EmitOp *const ops[] = {
+#define ELT(id, ...) host_none,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
+           doc)                                                                                                        \
+    host_##print,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
 };
 
 const Target hd_host_target = {.name = "host",

@@ -19,8 +19,7 @@ struct Eval {
 typedef const char *EvalRule(Eval *e, const Op *o, const Tensor *in, Tensor *out); // NULL, or what is wrong
 
 #define ELT(...)
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, doc)                \
-    EvalRule hd_eval_##eval;
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, ...) EvalRule hd_eval_##eval;
 #include "ir/ops.def"
 #undef ELT
 #undef OP

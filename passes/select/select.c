@@ -8,12 +8,12 @@
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 #include "ir/shapes.h"
+#include "ir/workspace.h"
 #include "passes/analysis/access.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/pass.h"
 #include "passes/analysis/redirect.h"
 #include "passes/settings.h"
-#include "passes/select/workspace.h"
 #include <string.h>
 
 typedef struct { Module *m; PassCx *cx; Func *f; Uses uses; bool cuda; int64_t attention_limit; } Select;
@@ -129,11 +129,11 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
-    bool fits = s->cuda && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 &&
-                (t.size == 64 || t.size == 128) && hd_workspace_cudnn(o) <= s->attention_limit;
-    hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, fits ? "cudnn" : "generated"));
-    int64_t bytes = fits ? hd_workspace_cudnn(o) : hd_workspace_bytes(o, s->cuda);
-    if (bytes) hd_set_int(cx, &o->attrs, A_WORKSPACE_BYTES, bytes);
+    bool fits =
+        s->cuda && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
+    if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
+    if (!fits || hd_workspace(o, true).good > s->attention_limit)
+        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "generated"));
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer
@@ -156,12 +156,9 @@ static void select_func(Select *s) {
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
     for (Op *o = s->f->first; o; o = o->next) {
-        if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) {
-            select_attention(s, o);
-            continue;
-        }
+        if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) select_attention(s, o);
         if (o->kind == OP_CROSS_ENTROPY_GRAD) select_cross_entropy_grad(s, o);
-        int64_t bytes = hd_workspace_bytes(o, s->cuda);
+        int64_t bytes = hd_workspace(o, s->cuda).good;
         if (bytes) hd_set_int(s->m->cx, &o->attrs, A_WORKSPACE_BYTES, bytes);
     }
 }

@@ -3,6 +3,7 @@
 // them. A transient buffer is used in one function, where verify_contents follows its bytes.
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/workspace.h"
 #include "ir/base/ints.h"
 
 static void check_arenas(PlanCheck *c) {
@@ -251,6 +252,9 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
     }
     check_spaces(c, o);
     int64_t bytes = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), at = hd_int(&o->attrs, A_WORKSPACE_AT, -1);
+    int64_t least = hd_workspace(o, c->cuda).least;
+    if (bytes < least)
+        hd_plan_wrong(c, o, o->span, "has a workspace of %lld bytes and needs %lld", ll(bytes), ll(least));
     if (bytes <= 0) return;
     if (!hd_has(&o->attrs, A_WORKSPACE_AT))
         hd_plan_wrong(c, o, o->span, "needs a workspace of %lld bytes and has no address for it", ll(bytes));

@@ -61,6 +61,7 @@
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include "passes/pass.h"
+#include "passes/settings.h"
 
 void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     va_list ap;
@@ -122,6 +123,7 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
 
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a};
+    c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");
     hd_check_places(&c);
     hd_check_layout(&c);
     hd_check_settings(&c);

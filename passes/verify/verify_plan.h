@@ -30,6 +30,7 @@ typedef struct {
     Findings found, unproved;
     int64_t bytes[N_SPACES], persistent[N_SPACES]; // of the arenas
     bool spaces;                                   // the plan uses more than the device
+    bool cuda;                                     // of the target cuda, else of host
     const Symbol **buffers;                        // that persist, by space and offset
     int n_buffers;
     Mesh mesh;

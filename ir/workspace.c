@@ -1,0 +1,81 @@
+// The workspace column of ops.def (workspace.h). Each rule says in its comment what is kept there.
+#include "ir/workspace.h"
+#include "ir/base/ints.h"
+#include "ir/shapes.h"
+
+static Workspace workspace_none(const Op *o, bool cuda) {
+    (void)o, (void)cuda;
+    return (Workspace){0, 0};
+}
+
+static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
+
+// cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper, and it makes do with less. host:
+// nothing, narrower factors are converted a tile at a time in memory of each thread.
+static Workspace workspace_gemm(const Op *o, bool cuda) {
+    (void)o;
+    return (Workspace){0, cuda ? 32 << 20 : 0};
+}
+
+// Partial sums of a kernel's column results: one f32 row for each HD_PARTIAL_ROWS of the iteration space (see
+// passes/fuse/fuse.c).
+static Workspace workspace_launch(const Op *o, bool cuda) {
+    (void)cuda;
+    const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    const Op *ret = k && hd_kind(&k->attrs) == KIND_ROWS ? hd_return(k) : NULL;
+    int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
+    for (int i = 0; ret && i < ret->n_in; i++)
+        if (hd_result_class(ret->in[i]) == 'c' && hd_type_count(ret->in[i]->type) == cols)
+            n += hd_ceil_div(rows, HD_PARTIAL_ROWS) * cols * 4;
+    return exactly(n);
+}
+
+// The backward pass needs rowsum(dout * o), f32 [batch, heads, seq]. cuDNN is offered what every plan of it asks for
+// and, in the backward pass, the matrix of the repeatable one, and dk, dv before heads share them.
+static Workspace workspace_attention(const Op *o, bool cuda) {
+    (void)cuda;
+    AttentionShape s = hd_attention_shape(o);
+    Workspace w = exactly(s.grad ? s.batch * s.heads * s.seq * 4 : 0);
+    if (strcmp(hd_word(&o->attrs, A_IMPL, ""), "cudnn")) return w;
+    w.good += 1024;
+    if (s.grad) w.good += s.batch * s.heads * s.seq * s.seq * 2;
+    if (s.grad && s.kv_heads < s.heads) w.good += 4 * s.batch * s.heads * s.seq * s.size;
+    return w;
+}
+
+static Workspace workspace_cross_entropy(const Op *o, bool cuda) { // a loss for each row, for the mean in order
+    (void)cuda;
+    return exactly(hd_type_rows(o->in[0]->type) * 4);
+}
+
+// Positions by index, in integers. host: the first position of each row of the table, and the next of each position.
+// cuda, for a sort (see codegen/cuda/templates/embedding_grad.cu): counts and starts by row of the table, rows with
+// many positions, positions before and after the sort.
+static Workspace workspace_embedding_grad(const Op *o, bool cuda) {
+    int64_t rows = hd_table_rows(o), n = hd_type_count(o->in[1]->type);
+    return exactly((cuda ? 2 * rows + 2 + n / 16 + 1 + 2 * n : rows + n) * 4);
+}
+
+static Workspace workspace_grad_norm(const Op *o, bool cuda) { // one f64 partial sum for each block of each buffer
+    (void)cuda;
+    int64_t n = 0;
+    const Attr *b = hd_attr(&o->attrs, A_BUFFERS);
+    for (int i = 0; i < b->n; i++)
+        n += hd_ceil_div(hd_type_count(hd_symbol_find(o->func->module, b->strs[i])->type), HD_NORM_BLOCK);
+    return exactly(n * 8);
+}
+
+static Workspace (*const rules[])(const Op *, bool) = {
+#define ELT(id, ...) workspace_none,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, ...)     \
+    workspace_##workspace,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+};
+
+Workspace hd_workspace(const Op *o, bool cuda) {
+    Workspace w = rules[o->kind](o, cuda);
+    w.good = hd_align(w.good);
+    return w;
+}
