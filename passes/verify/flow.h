@@ -69,12 +69,13 @@ void hd_flow_norm(Flow *w, const Op *o);    // grad_norm, square_sums
 void hd_flow_scalars(Flow *w, const Op *o); // root_sum, step_scalars
 void hd_flow_set(Flow *w, Held *h, Holding what); // all of a buffer
 // scale.c
-typedef struct { // in a probe
+typedef struct KeptLoss { // in a probe
     const Func *f;
     const Op *store; // the last; NULL: none
     double loss;
     Leaf *leaves;    // that it is made of
     int n;
+    struct KeptLoss *rows; // the same in a mixed probe; NULL: not followed, or not needed
 } KeptLoss;
 KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients);
 void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval);

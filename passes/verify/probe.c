@@ -1,6 +1,7 @@
 // Probes (probe.h). Sums multiply by the number of elements that they add; other pointwise work computes one element by
-// the op table's meaning. An op that does not map equal elements to equal ones has no number, nor has anything that
-// reads it. But 0 times anything is 0, so a gradient that does not begin here stays 0 through every op.
+// the op table's meaning. A mixed probe also computes softmax, norms and their gradients. Any other op has no number,
+// nor has anything that reads it. But 0 times anything is 0, so a gradient that does not begin here stays 0 through
+// every op.
 #include "passes/verify/probe.h"
 #include "ir/eval/eval.h"
 #include <math.h>
@@ -12,16 +13,17 @@ static bool stops(const Module *m) {
     return false;
 }
 
-Probe hd_probe(PlanCheck *c, const Func *f) {
+Probe hd_probe(PlanCheck *c, const Func *f, bool mixed) {
     int n = f->n_values + 1;
-    double *at = HD_NEWN(c->a, double, n);
+    Num *at = HD_NEWN(c->a, Num, n);
     return (Probe){.c = c,
                    .f = f,
+                   .mixed = mixed,
                    .homes = hd_homes(f, c->a),
                    .wanted = HD_NEWN(c->a, bool, n),
                    .leaf = HD_NEWN(c->a, int, n),
                    .at = at,
-                   .still = stops(c->m) ? HD_NEWN(c->a, double, n) : at};
+                   .still = stops(c->m) ? HD_NEWN(c->a, Num, n) : at};
 }
 
 void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
@@ -120,32 +122,80 @@ void hd_probe_prepare(Probe *p) {
 
 // --- a run
 
-// Different for different leaves, between 1/2 and 3/2: a 0, a 1 or a root of a negative number would hide a scale.
-static double number_for(const Leaf *leaf) {
+static int64_t columns(const Type *t, int kind) { return (hd_type_cols(t) + KINDS - 1 - kind) / KINDS; }
+
+int64_t hd_probe_count(const Probe *p, const Type *t, int kind) {
+    const int64_t n = hd_type_count(t);
+    if (!p->mixed || !n) return kind ? 0 : n;
+    return n / hd_type_cols(t) * columns(t, kind);
+}
+
+// Different for different leaves and kinds: a 0, a 1, a root of a negative number, or two rows that differ by a
+// constant would hide a scale.
+static double number_for(const Leaf *leaf, int kind) {
     if (leaf->kind == LEAF_GRADIENT) return 0;
     uint64_t h = (uint64_t)(leaf->at ^ leaf->target) * 0x9e3779b97f4a7c15u + (uint64_t)leaf->kind * 0xbf58476d1ce4e5b9u;
     if (leaf->home) h ^= (uint64_t)number_of(leaf->home->name);
     h = (h ^ (h >> 31)) * 0x94d049bb133111ebu;
-    return 0.5 + (double)(h >> 11) / 9007199254740992.0;
+    for (int i = 0; i < kind; i++) h = (h ^ (h >> 29)) * 0x9e3779b97f4a7c15u;
+    return 0.5 + (double)(h >> 11) / 9007199254740992.0 + 0.25 * (double)kind;
 }
 
-// One element of result 0 of an op whose operands are x.
-static double element(const Op *o, const double *x) {
-    const Type *t = o->out[0]->type, *from = o->n_in ? o->in[0]->type : NULL;
-    if (!hd_dtype_is_float(t->dtype) || hd_type_count(t) == 0) return (double)NAN;
+static Num all(double x) {
+    Num y;
+    for (int h = 0; h < KINDS; h++) y.of[h] = x;
+    return y;
+}
+
+static bool is_one(Num x) {
+    for (int h = 1; h < KINDS; h++)
+        if (x.of[h] != x.of[0]) return false;
+    return true;
+}
+
+static double row_mean(const Type *t, Num x) {
+    double sum = 0;
+    if (is_one(x)) return x.of[0];
+    for (int h = 0; h < KINDS; h++) sum += x.of[h] * (double)columns(t, h);
+    return sum / (double)hd_type_cols(t);
+}
+
+// Ops that move elements keep the numbers where each column keeps its kind.
+static Num carried(const Op *o, const Num *x) {
+    const Type *t = o->out[0]->type, *from = o->in[0]->type;
+    const int64_t cols = hd_type_cols(t), before = hd_type_cols(from), last = from->rank - 1;
+    bool stay = cols == before, whole = cols % KINDS == 0;
+    for (int i = 0; i < o->n_in; i++) {
+        whole &= hd_type_cols(o->in[i]->type) % KINDS == 0;
+        for (int h = 0; h < KINDS; h++)
+            if (x[i].of[h] != x[0].of[h]) return all((double)NAN);
+    }
+    if (o->kind == OP_RESHAPE || o->kind == OP_CONCAT) stay |= whole;
+    if (o->kind == OP_TRANSPOSE) stay = hd_attr(&o->attrs, A_PERM)->ints[last] == last;
+    if (o->kind == OP_SLICE) stay |= hd_int(&o->attrs, A_START, 0) % KINDS == 0;
+    return stay || is_one(x[0]) ? x[0] : all((double)NAN);
+}
+
+// Whether the last axis is among those reduced.
+static bool reduces_columns(const Op *o) {
+    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    for (int i = 0; axes && i < axes->n; i++)
+        if (axes->ints[i] == o->in[0]->type->rank - 1) return true;
+    return !axes && hd_type_cols(o->out[0]->type) != hd_type_cols(o->in[0]->type);
+}
+
+static Num reduced(const Op *o, Num x) {
+    const Type *t = o->out[0]->type, *from = o->in[0]->type;
+    const bool across = reduces_columns(o);
+    const double n = (double)(hd_type_count(from) / hd_type_count(t));
+    if (o->kind == OP_REDUCE_MAX) return !across || is_one(x) ? x : all((double)NAN);
+    if (across) return all(row_mean(from, x) * n);
+    for (int h = 0; h < KINDS; h++) x.of[h] *= n;
+    return x;
+}
+
+static double elementwise(const Op *o, const double *x) {
     switch (o->kind) {
-    case OP_CONST: return hd_float(&o->attrs, A_VALUE, 0);
-    case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: case OP_REDUCE_MAX: return x[0];
-    case OP_SUM: case OP_SUM_TO: return x[0] * (double)(hd_type_count(from) / hd_type_count(t));
-    case OP_CONCAT:
-        for (int i = 1; i < o->n_in; i++)
-            if (x[i] != x[0]) return (double)NAN;
-        return x[0];
-    case OP_LAYER_NORM_GRAD:
-    case OP_RMS_NORM_GRAD:
-    case OP_SOFTMAX_GRAD:
-    case OP_ROPE:
-        return x[0] == 0 ? 0 : (double)NAN;
     case OP_RELU_GRAD: case OP_SILU_GRAD: case OP_GELU_GRAD: case OP_GELU_ERF_GRAD:
         if (x[1] == 0) return 0;
         break;
@@ -157,32 +207,111 @@ static double element(const Op *o, const double *x) {
         break;
     default: break;
     }
-    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return (double)NAN;
-    double operand[3] = {0};
-    for (int i = 0; i < o->n_in; i++) {
+    for (int i = 0; i < o->n_in; i++)
         if (isnan(x[i])) return (double)NAN;
-        operand[i] = x[i];
-    }
-    return hd_eval_elt(o->kind, false, operand[0], operand[1], operand[2]);
+    return hd_eval_elt(o->kind, false, x[0], x[1], x[2]);
 }
 
-// All results get the number of result 0. Ops of several results are unknown or gradients of 0, for which this is
-// right.
-static void compute(const Probe *p, const Op *o, double *at, double *still) {
-    double *x = HD_NEWN(p->c->a, double, o->n_in + 2), y = (double)NAN;
+// --- rows
+
+static void softmax(const Op *o, const Num *x, Num *y) {
+    const Type *t = o->in[0]->type;
+    const double cols = (double)hd_type_cols(t);
+    Num e;
+    for (int h = 0; h < KINDS; h++) e.of[h] = o->kind == OP_SOFTMAX ? exp(x[0].of[h]) : x[0].of[h] * x[1].of[h];
+    const double sum = cols * row_mean(t, e);
+    for (int h = 0; h < KINDS; h++)
+        y[0].of[h] = o->kind == OP_SOFTMAX ? e.of[h] / sum : x[1].of[h] * (x[0].of[h] - sum);
+}
+
+static Num logsumexp(const Op *o, Num x) {
+    Num e;
+    for (int h = 0; h < KINDS; h++) e.of[h] = exp(x.of[h] - x.of[0]);
+    return all(x.of[0] + log((double)hd_type_cols(o->in[0]->type) * row_mean(o->in[0]->type, e)));
+}
+
+static void norm(const Op *o, const Num *x, Num *y) {
+    const bool layer = o->kind == OP_LAYER_NORM;
+    const Type *t = o->in[0]->type;
+    const double mean = layer ? row_mean(t, x[0]) : 0;
+    Num from, square;
+    for (int h = 0; h < KINDS; h++) {
+        from.of[h] = x[0].of[h] - mean;
+        square.of[h] = from.of[h] * from.of[h];
+    }
+    const double r = 1 / sqrt(row_mean(t, square) + hd_float(&o->attrs, A_EPS, 0));
+    for (int h = 0; h < KINDS; h++) y[0].of[h] = from.of[h] * r * x[1].of[h] + (layer ? x[2].of[h] : 0);
+    y[1] = all(layer ? mean : r);
+    y[2] = all(r);
+}
+
+static void norm_grad(const Op *o, const Num *x, Num *y) {
+    const bool layer = o->kind == OP_LAYER_NORM_GRAD;
+    const Type *t = o->in[0]->type;
+    const double mean = layer ? x[3].of[0] : 0, r = x[layer ? 4 : 3].of[0];
+    const double rows = (double)(hd_type_count(t) / hd_type_cols(t));
+    Num hat, g, product;
+    for (int h = 0; h < KINDS; h++) {
+        hat.of[h] = (x[1].of[h] - mean) * r;
+        g.of[h] = x[0].of[h] * x[2].of[h];
+        product.of[h] = g.of[h] * hat.of[h];
+        y[1].of[h] = rows * x[0].of[h] * hat.of[h];
+        y[2].of[h] = rows * x[0].of[h];
+    }
+    const double shift = layer ? row_mean(t, g) : 0, along = row_mean(t, product);
+    for (int h = 0; h < KINDS; h++) y[0].of[h] = r * (g.of[h] - shift - hat.of[h] * along);
+}
+
+// Ops that work on rows. Those that are not followed give no number.
+static void row_op(const Probe *p, const Op *o, const Num *x, Num *y) {
+    const bool grad = o->kind == OP_SOFTMAX_GRAD || o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD;
+    if ((grad || o->kind == OP_ROPE) && x[0].of[0] == 0 && is_one(x[0]))
+        y[0] = y[1] = y[2] = all(0);
+    else if (!p->mixed || hd_has(&o->attrs, A_CAUSAL))
+        return;
+    else if (o->kind == OP_SOFTMAX || o->kind == OP_SOFTMAX_GRAD)
+        softmax(o, x, y);
+    else if (o->kind == OP_LAYER_NORM || o->kind == OP_RMS_NORM)
+        norm(o, x, y);
+    else if (grad)
+        norm_grad(o, x, y);
+}
+
+static void values(const Probe *p, const Op *o, const Num *x, Num *y) {
+    y[0] = y[1] = y[2] = all((double)NAN);
+    if (!o->n_out || !hd_type_count(o->out[0]->type)) return;
+    switch (o->kind) {
+    case OP_CONST: y[0] = all(hd_float(&o->attrs, A_VALUE, 0)); return;
+    case OP_CAST: y[0] = x[0]; return;
+    case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: case OP_CONCAT: y[0] = carried(o, x); return;
+    case OP_SUM: case OP_SUM_TO: case OP_REDUCE_MAX: y[0] = reduced(o, x[0]); return;
+    case OP_LOGSUMEXP: y[0] = logsumexp(o, x[0]); return;
+    default: break;
+    }
+    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) row_op(p, o, x, y);
+    for (int h = 0; h < KINDS && hd_op_is(o, TRAIT_ELEMENTWISE); h++) {
+        double operand[3] = {0};
+        for (int i = 0; i < o->n_in; i++) operand[i] = x[i].of[h];
+        y[0].of[h] = elementwise(o, operand);
+    }
+}
+
+static void compute(const Probe *p, const Op *o, Num *at, Num *still) {
+    Num *x = HD_NEWN(p->c->a, Num, o->n_in + 5), y[3];
     for (int run = still == at; run < 2; run++) {
-        double *now = run ? at : still;
+        Num *now = run ? at : still;
         for (int i = 0; i < o->n_in; i++) x[i] = o->kind == OP_STOP_GRADIENT ? still[o->in[i]->id] : now[o->in[i]->id];
-        if (o->n_out) y = element(o, x);
-        for (int i = 0; i < o->n_out; i++) now[o->out[i]->id] = y;
+        values(p, o, x, y);
+        for (int i = 0; i < o->n_out; i++)
+            now[o->out[i]->id] = i < 3 && hd_dtype_is_float(o->out[i]->type->dtype) ? y[i] : all((double)NAN);
     }
 }
 
 static void launch(Probe *p, const Op *o) {
     const Func *k = hd_func_find(p->c->m, hd_word(&o->attrs, A_KERNEL, ""));
     const Op *ret = k && k->n_args == o->n_in ? hd_return(k) : NULL;
-    double *at = ret ? HD_NEWN(p->c->a, double, k->n_values + 1) : NULL, *still = at;
-    if (ret && p->still != p->at) still = HD_NEWN(p->c->a, double, k->n_values + 1);
+    Num *at = ret ? HD_NEWN(p->c->a, Num, k->n_values + 1) : NULL, *still = at;
+    if (ret && p->still != p->at) still = HD_NEWN(p->c->a, Num, k->n_values + 1);
     for (int i = 0; ret && i < o->n_in; i++) {
         at[k->args[i]->id] = p->at[o->in[i]->id];
         still[k->args[i]->id] = p->still[o->in[i]->id];
@@ -190,8 +319,8 @@ static void launch(Probe *p, const Op *o) {
     for (const Op *x = ret ? k->first : NULL; x != ret; x = x->next) compute(p, x, at, still);
     for (int i = 0; i < o->n_out; i++) {
         const bool known = ret && i < ret->n_in;
-        p->at[o->out[i]->id] = known ? at[ret->in[i]->id] : (double)NAN;
-        p->still[o->out[i]->id] = known ? still[ret->in[i]->id] : (double)NAN;
+        p->at[o->out[i]->id] = known ? at[ret->in[i]->id] : all((double)NAN);
+        p->still[o->out[i]->id] = known ? still[ret->in[i]->id] : all((double)NAN);
     }
 }
 
@@ -201,23 +330,27 @@ static bool any_wanted(const Probe *p, const Op *o) {
     return false;
 }
 
-static void place(Probe *p, const Value *v, int moved, double by) {
-    int leaf = p->leaf[v->id] - 1;
-    if (leaf < 0) return;
-    p->still[v->id] = number_for(&p->leaves.at[leaf]);
-    p->at[v->id] = number_for(&p->leaves.at[leaf]) + (leaf == moved ? by : 0);
+static void place(Probe *p, const Value *v, int moved, int kind, double by) {
+    const int leaf = p->leaf[v->id] - 1;
+    // tokens get one number: a mask over the rows stays one, too
+    const bool several = hd_dtype_is_float(v->type->dtype) && p->mixed && hd_type_cols(v->type) > 1;
+    for (int h = 0; h < KINDS && leaf >= 0; h++) {
+        const double x = number_for(&p->leaves.at[leaf], several ? h : 0);
+        p->still[v->id].of[h] = x;
+        p->at[v->id].of[h] = x + (leaf == moved && (!several || h == kind) ? by : 0);
+    }
 }
 
-static void run_op(Probe *p, const Op *o, int moved, double by) {
+static void run_op(Probe *p, const Op *o, int moved, int kind, double by) {
     if (!any_wanted(p, o)) return;
     if (o->kind == OP_LAUNCH) launch(p, o);
     else if (is_inner(o)) compute(p, o, p->at, p->still);
-    for (int i = 0; i < o->n_out; i++) place(p, o->out[i], moved, by);
+    for (int i = 0; i < o->n_out; i++) place(p, o->out[i], moved, kind, by);
 }
 
-void hd_probe_run(Probe *p, int moved, double by) {
-    for (int i = 0; i < p->f->n_args; i++) place(p, p->f->args[i], moved, by);
-    for (const Op *o = p->f->first; o; o = o->next) run_op(p, o, moved, by);
+void hd_probe_run(Probe *p, int moved, int kind, double by) {
+    for (int i = 0; i < p->f->n_args; i++) place(p, p->f->args[i], moved, kind, by);
+    for (const Op *o = p->f->first; o; o = o->next) run_op(p, o, moved, kind, by);
 }
 
 // An operand that is cut off hides how the loss depends on its leaves.
@@ -233,16 +366,16 @@ static void find_hidden(Probe *p) {
 }
 
 void hd_probe_cut(Probe *p) {
-    for (int i = 0; i < p->f->n_args; i++) place(p, p->f->args[i], -1, 0);
+    for (int i = 0; i < p->f->n_args; i++) place(p, p->f->args[i], -1, 0, 0);
     for (const Op *o = p->f->first; o; o = o->next) {
-        run_op(p, o, -1, 0);
+        run_op(p, o, -1, 0, 0);
         for (int i = 0; i < o->n_out; i++) {
             const Value *v = o->out[i];
-            if (!p->wanted[v->id] || !isnan(p->at[v->id])) continue;
+            if (!p->wanted[v->id] || !isnan(p->at[v->id].of[0])) continue;
             Leaf leaf = {.kind = LEAF_OTHER, .at = v->id, .value = v, .cut = true};
             hd_push(p->c->a, &p->leaves, leaf);
             p->leaf[v->id] = p->leaves.n;
-            place(p, v, -1, 0);
+            place(p, v, -1, 0, 0);
         }
     }
     find_hidden(p);

@@ -1,7 +1,7 @@
-// Probes send numbers through the launches of a function; in a probe all elements of a value are the same number. The
-// inputs of the launches (results of other ops, arguments and weights) are leaves. Equal leaves, such as a weight that
-// is read twice, get the same number. A small change of a leaf gives the derivative of each result, summed over the
-// leaf's elements.
+// Probes send numbers through the launches of a function. All elements of a value are the same number, or, in a mixed
+// probe, one of KINDS numbers by their column. The inputs of the launches (results of other ops, arguments and weights)
+// are leaves. Equal leaves, such as a weight that is read twice, get the same numbers. A small change of a leaf gives
+// the derivative of each result, summed over the leaf's elements or over those of one kind.
 #ifndef PASSES_VERIFY_PROBE_H
 #define PASSES_VERIFY_PROBE_H
 #include "passes/verify/verify_plan.h"
@@ -21,22 +21,29 @@ typedef struct {
     const Value *value; // the first of them
     bool cut, hidden;   // it has no number of its own; a value without a number depends on it
 } Leaf;
+// The kind of an element is its column modulo KINDS. Two kinds would not do: a norm maps every row of two numbers to
+// the same row.
+enum { KINDS = 4 };
+typedef struct { double of[KINDS]; } Num;
 typedef struct {
     PlanCheck *c;
     const Func *f;
+    bool mixed;           // the numbers of a leaf differ, so that what an op does along rows shows
     const Home *homes;
     bool *wanted;         // by value id
     int *leaf;            // by value id: index of its leaf, plus 1
-    double *at;           // by value id: the number of the last run; NaN: no one number, or unknown
-    double *still;        // the number with no leaf moved, which is what stop_gradient gives; `at` where there is none
+    Num *at;              // by value id: the numbers of the last run; NaN: unknown, or not one number a kind of column
+    Num *still;           // those with no leaf moved, which is what stop_gradient gives; `at` where there is none
     VEC(Leaf) leaves;
 } Probe;
 
-Probe hd_probe(PlanCheck *c, const Func *f);
+Probe hd_probe(PlanCheck *c, const Func *f, bool mixed);
 void hd_probe_want(Probe *p, const Value *v);
 void hd_probe_prepare(Probe *p);                    // call it after all wants: finds leaves
 void hd_probe_cut(Probe *p); // makes values without a number leaves; call it after the first prepare, or not at all
-void hd_probe_run(Probe *p, int moved, double by);  // with a leaf moved (-1: none): fills `at`
+// Fills `at`, with one kind of a leaf moved (-1: no leaf). A leaf of one number moves as a whole.
+void hd_probe_run(Probe *p, int moved, int kind, double by);
+int64_t hd_probe_count(const Probe *p, const Type *t, int kind); // elements of a kind; not mixed: all are of kind 0
 int hd_probe_find(const Probe *p, Leaf like);       // an equal leaf, or -1
 bool hd_probe_same(const Leaf *x, const Leaf *y);   // equal
 const Op *hd_probe_maker(const Value *v);           // the value that an alias refers to

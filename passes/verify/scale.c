@@ -1,8 +1,9 @@
 // Scales: the loss that is stored is scaled like the loss whose gradient is computed, and the mean over ranks is taken
 // once [V21]. The loss depends on leaves: every cross_entropy, product and weight that its launches read. The gradient
 // that begins at each leaf must be the derivative of the stored loss, found by a probe (probe.h) that changes one leaf.
-// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. What cannot be followed,
-// such as a softmax between the last product and the loss, is reported as unproved.
+// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. Where one number a value is
+// not enough, as after a softmax or a norm, the probe is mixed. The report lists what cannot be followed even then,
+// such as attention.
 #include "passes/settings.h"
 #include "passes/verify/flow.h"
 #include "passes/verify/probe.h"
@@ -93,8 +94,8 @@ typedef struct {
     Ops stores, gradients; // of the loss, without the mean over ranks; values that may begin or end a gradient
 } Scales;
 
-static Scales find_ops(PlanCheck *c, const Func *f, bool with_mean, const Op **mean) {
-    Scales s = {.c = c, .p = hd_probe(c, f)};
+static Scales find_ops(PlanCheck *c, const Func *f, bool mixed, bool with_mean, const Op **mean) {
+    Scales s = {.c = c, .p = hd_probe(c, f, mixed)};
     for (const Op *o = f->first; o; o = o->next) {
         const char *into = hd_word(&o->attrs, A_INTO, "");
         if (o->kind == OP_STORE && strcmp(into, "state.loss") == 0) hd_push(c->a, &s.stores, o);
@@ -131,17 +132,25 @@ static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
 
 static double loss(const Scales *s) {
     double sum = 0;
-    for (int i = 0; i < s->stores.n; i++) sum += s->p.at[s->stores.at[i]->in[0]->id];
+    for (int i = 0; i < s->stores.n; i++) sum += s->p.at[s->stores.at[i]->in[0]->id].of[0];
     return sum;
 }
 
-// The change of the loss for a small change of all elements of a leaf.
-static double derivative(Scales *s, int leaf) {
-    const double step = 1.0 / 8192;
-    hd_probe_run(&s->p, leaf, step);
-    double up = loss(s);
-    hd_probe_run(&s->p, leaf, -step);
+static double moves_by(Scales *s, int leaf, int kind, double step) {
+    hd_probe_run(&s->p, leaf, kind, step);
+    const double up = loss(s);
+    hd_probe_run(&s->p, leaf, kind, -step);
     return (up - loss(s)) / (2 * step);
+}
+
+// The change of the loss for a small change of all elements of a leaf, or, in a mixed probe, of those of one kind: the
+// limit of three steps, NaN where they do not agree about it.
+static double derivative(Scales *s, int leaf, int kind) {
+    if (!s->p.mixed) return moves_by(s, leaf, kind, 1.0 / 8192);
+    double d[3];
+    for (int i = 0; i < 3; i++) d[i] = moves_by(s, leaf, kind, 1.0 / (64 << i));
+    const double coarse = (4 * d[1] - d[0]) / 3, fine = (4 * d[2] - d[1]) / 3, limit = (16 * fine - coarse) / 15;
+    return fabs(limit - fine) <= 3e-7 * fabs(limit) + 1e-11 ? limit : (double)NAN;
 }
 
 // Constants of 16 bits have been rounded, and there may be a few of them.
@@ -155,23 +164,27 @@ static const char *of_ranks(const PlanCheck *c) {
     return ranks > 1 ? hd_sprintf(c->a, ", of which the mean over %lld ranks is kept", (long long)ranks) : "";
 }
 
-static void check_leaf(Scales *s, int i, double moves) {
+static const char not_followed[] = "is part of the loss, and the scale of its gradient cannot be followed";
+
+static void check_leaf(Scales *s, int i, int kind, double moves) {
     PlanCheck *c = s->c;
     Leaf leaf = s->p.leaves.at[i];
     const Op *last = s->stores.at[s->stores.n - 1], *from = NULL;
     double ranks = (double)c->ranks, taken = 0;
     const Value *by = leaf.value;
+    bool mismatched = false; // its columns are not those of the leaf
     for (int k = 0; k < s->gradients.n; k++) {
         const Value *v = begin(s, s->gradients.at[k], &leaf);
         if (!v) continue;
         from = s->gradients.at[k], by = v;
-        taken += s->p.at[v->id] * (double)hd_type_count(v->type);
+        taken += s->p.at[v->id].of[kind] * (double)hd_probe_count(&s->p, v->type, kind);
+        if (hd_type_cols(v->type) != hd_type_cols(leaf.value->type)) mismatched = true;
     }
     const char *what = leaf.value->def ? hd_plan_op(c, leaf.value->def) : "";
-    if (leaf.hidden && s->cut) return; // reported for the op that hides it
     if (leaf.kind == LEAF_OTHER ? moves == 0 : agree(taken * ranks, moves, leaf.value, by)) return;
-    if (isnan(taken) || isnan(moves) || leaf.kind == LEAF_OTHER)
-        hd_plan_unproved(c, leaf.value->def, "is part of the loss, and the scale of its gradient cannot be followed");
+    if (s->p.mixed) mismatched |= hd_dtype_bytes(by->type->dtype) < 4 || hd_dtype_bytes(leaf.value->type->dtype) < 4;
+    if (isnan(taken) || isnan(moves) || leaf.kind == LEAF_OTHER || (s->p.mixed && mismatched))
+        hd_plan_unproved(c, leaf.value->def, not_followed);
     else if (!from)
         hd_plan_wrong(c, leaf.value->def, c->f->span,
                       "is part of the loss that %s stores, and no op takes its gradient", hd_plan_op(c, last));
@@ -198,10 +211,11 @@ static void check_unkept(Scales *s) {
 static void check_gradients(Scales *s, KeptLoss *kept) {
     PlanCheck *c = s->c;
     int n = kept->n;
-    double *moves = HD_NEWN(c->a, double, n + 1);
+    Num *moves = HD_NEWN(c->a, Num, n + 1);
     for (int i = 0; i < n; i++) {
-        moves[i] = derivative(s, i);
-        s->cut |= kept->leaves[i].cut && moves[i] != 0;
+        for (int kind = 0; kind < KINDS; kind++)
+            if (hd_probe_count(&s->p, kept->leaves[i].value->type, kind)) moves[i].of[kind] = derivative(s, i, kind);
+        s->cut |= kept->leaves[i].cut && moves[i].of[0] != 0;
     }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < s->gradients.n; k++) {
@@ -209,34 +223,68 @@ static void check_gradients(Scales *s, KeptLoss *kept) {
             if (v) hd_probe_want(&s->p, v);
         }
     hd_probe_prepare(&s->p);
-    hd_probe_run(&s->p, -1, 0);
-    for (int i = 0; i < n; i++)
-        if (kept->leaves[i].kind != LEAF_ARGUMENT && kept->leaves[i].kind != LEAF_GRADIENT) check_leaf(s, i, moves[i]);
+    hd_probe_run(&s->p, -1, 0, 0);
+    for (int i = 0; i < n; i++) {
+        const Leaf *l = &kept->leaves[i];
+        double most = 0;
+        if (l->kind == LEAF_ARGUMENT || l->kind == LEAF_GRADIENT) continue;
+        if (l->hidden && s->cut) continue; // reported for the op that hides it
+        for (int kind = 0; kind < KINDS; kind++) {
+            most = fmax(most, fabs(moves[i].of[kind]));
+            if (hd_probe_count(&s->p, l->value->type, kind)) check_leaf(s, i, kind, moves[i].of[kind]);
+        }
+        if (s->p.mixed && most < 1e-9) hd_plan_unproved(c, l->value->def, not_followed); // 0 has any scale
+    }
+}
+
+static void keep_loss(Scales *s, KeptLoss *kept) {
+    for (int i = 0; i < s->stores.n; i++) hd_probe_want(&s->p, s->stores.at[i]->in[0]);
+    hd_probe_prepare(&s->p);
+    hd_probe_cut(&s->p);
+    kept->f = s->p.f;
+    kept->store = s->stores.n ? s->stores.at[s->stores.n - 1] : NULL;
+    kept->loss = kept->store ? loss(s) : 0;
+    kept->leaves = HD_NEWN(s->c->a, Leaf, s->p.leaves.n + 1);
+    kept->n = s->p.leaves.n;
+    for (int i = 0; i < kept->n; i++) kept->leaves[i] = s->p.leaves.at[i];
+}
+
+// Follows the loss once more, by a mixed probe. Its findings replace those from `unproved` on where it leaves fewer.
+static void follow_rows(PlanCheck *c, const Func *f, bool with_mean, bool gradients, int unproved, KeptLoss *kept) {
+    PlanCheck trial = *c;
+    const Op *mean;
+    trial.found = trial.unproved = (Findings){0};
+    Scales s = find_ops(&trial, f, true, with_mean, &mean);
+    KeptLoss *rows = HD_NEW(c->a, KeptLoss);
+    keep_loss(&s, rows);
+    if (gradients) check_gradients(&s, rows);
+    if (gradients && trial.unproved.n >= c->unproved.n - unproved) return;
+    kept->rows = rows;
+    c->unproved.n = unproved;
+    for (int i = 0; i < trial.unproved.n; i++) hd_push(c->a, &c->unproved, trial.unproved.at[i]);
+    for (int i = 0; i < trial.found.n; i++) hd_push(c->a, &c->found, trial.found.at[i]);
 }
 
 KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) {
     bool several = c->ranks > 1;
     const Op *mean;
-    Scales s = find_ops(c, f, last && several, &mean);
-    KeptLoss kept = {.f = f};
+    Scales s = find_ops(c, f, false, last && several, &mean);
+    KeptLoss kept = {0};
     if (mean) check_mean(c, mean);
     else if (s.stores.n && last && several)
         hd_plan_wrong(c, s.stores.at[0], s.stores.at[0]->span,
                       "keeps the loss of one rank: no op behind it stores the mean over %lld ranks",
                       (long long)c->ranks);
-    for (int i = 0; i < s.stores.n; i++) hd_probe_want(&s.p, s.stores.at[i]->in[0]);
-    hd_probe_prepare(&s.p);
-    hd_probe_cut(&s.p);
-    kept.store = s.stores.n ? s.stores.at[s.stores.n - 1] : NULL;
-    kept.loss = kept.store ? loss(&s) : 0;
-    kept.leaves = HD_NEWN(c->a, Leaf, s.p.leaves.n + 1);
-    kept.n = s.p.leaves.n;
-    for (int i = 0; i < kept.n; i++) kept.leaves[i] = s.p.leaves.at[i];
-    if (!gradients) return kept;
-    check_unkept(&s);
-    if (kept.store) check_gradients(&s, &kept);
-    else if (s.gradients.n)
+    keep_loss(&s, &kept);
+    const int unproved = c->unproved.n;
+    if (gradients) check_unkept(&s);
+    if (gradients && kept.store)
+        check_gradients(&s, &kept);
+    else if (gradients && s.gradients.n)
         hd_plan_unproved(c, NULL, "the scale of any gradient: no op of a micro-batch stores a loss into @state.loss");
+    bool followed = c->unproved.n == unproved;
+    for (int i = 0; i < kept.n; i++) followed &= !kept.leaves[i].cut;
+    if (!followed && kept.store) follow_rows(c, f, last && several, gradients, unproved, &kept);
     return kept;
 }
 
@@ -256,7 +304,9 @@ void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
     int64_t n = hd_int(hd_settings(c->m, "train"), A_MICRO, 1);
     if (!micro->store || !eval->store) return;
     const Value *v = micro->store->in[0];
-    if (!same_leaves(micro, eval))
+    if (!same_leaves(micro, eval) && micro->rows && eval->rows)
+        hd_check_share(c, micro->rows, eval->rows);
+    else if (!same_leaves(micro, eval))
         hd_plan_unproved(c, micro->store, "stores a loss that cannot be compared with what @eval stores");
     else if (!agree(micro->loss * (double)n, eval->loss, v, v))
         hd_plan_wrong(

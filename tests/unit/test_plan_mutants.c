@@ -146,6 +146,8 @@ static const Case cases[] = {
     {"two losses, zero3, 2 ranks", "losses", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2", SOME},
     {"two losses, bf16, zero1, 2 x 2 ranks", "losses",
      "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2", SOME},
+    {"a loss over rows, three micro-batches", "rows", "train.accumulate=3", 16},
+    {"a loss over rows, zero3, 2 ranks", "rows", "schedule.fsdp=zero3 schedule.mesh.shard=2", SOME},
     {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1",
      SOME},
 };
@@ -166,7 +168,7 @@ static const char *case_plan(Ctx *cx, const Case *c) {
     int n = split(cx->arena, small, sets, 0);
     n = split(cx->arena, "seq=4 vocab=16 train.batch=1 schedule.fsdp.unit=Block", sets, n);
     n = split(cx->arena, c->sets, sets, n);
-    bool own = strcmp(c->example, "losses") == 0;
+    bool own = !strcmp(c->example, "losses") || !strcmp(c->example, "rows");
     return train_plan(cx,
                       hd_sprintf(cx->arena,
                                  own ? HEDDLE_SOURCE "/tests/unit/plans/%s.hd" : HEDDLE_SOURCE "/examples/%s/%s.hd",
