@@ -1,161 +1,7 @@
 // Every gradient rule of the op table against finite differences of the evaluator. Pointwise ops get their cases from
-// the table, the others from the list below; an op with a gradient that no case uses fails the test.
+// the table, the others from grad.hir; an op with a gradient that no case uses fails the test.
 #include "tests/numeric/finite.h"
-
-// Structured ops: parameters @a, @b, @c in. `loss` makes @loss of %y. A case is text so that it reads as the printed
-// IR.
-static const char *const cases[] = {
-    "cast",
-    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = cast %0 {out = f64} : f64[3,4]\n",
-    "reshape",
-    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = reshape %0 : f32[2,6]\n",
-    "broadcast",
-    "param @a : f32[3,1]\n---\n%0 = param {param = @a} : f32[3,1]\n%y = broadcast %0 : f32[2,3,4]\n",
-    "transpose",
-    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = transpose %0 {perm = [2, 0, 1]} : "
-    "f32[4,2,3]\n",
-    // one slice that leaves both ends, slices with a gap, slices that overlap, slices of two axes
-    "slice",
-    "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = slice %0 {axis = 1, start = 1, size = 3} : "
-    "f32[3,3]\n",
-    "slice",
-    "param @a : f32[6,2]\n---\n%0 = param {param = @a} : f32[6,2]\n%1 = square %0 : f32[6,2]\n"
-    "%2 = slice %1 {axis = 0, start = 0, size = 2} : f32[2,2]\n%3 = slice %1 {axis = 0, start = 2, size = 2} : "
-    "f32[2,2]\n"
-    "%4 = slice %1 {axis = 0, start = 4, size = 2} : f32[2,2]\n%5 = mul %2, %3 : f32[2,2]\n%y = mul %5, %4 : "
-    "f32[2,2]\n",
-    "slice",
-    "param @a : f32[6,2]\n---\n%0 = param {param = @a} : f32[6,2]\n%1 = square %0 : f32[6,2]\n"
-    "%2 = slice %1 {axis = 0, start = 3, size = 2} : f32[2,2]\n%3 = slice %1 {axis = 0, start = 1, size = 2} : "
-    "f32[2,2]\n"
-    "%4 = slice %1 {axis = 0, start = 2, size = 2} : f32[2,2]\n%5 = slice %1 {axis = 1, start = 1, size = 1} : "
-    "f32[6,1]\n"
-    "%6 = slice %5 {axis = 0, start = 0, size = 2} : f32[2,1]\n%7 = mul %2, %3 : f32[2,2]\n%8 = mul %7, %4 : f32[2,2]\n"
-    "%9 = mul %8, %6 : f32[2,2]\n%y = mul %9, %2 : f32[2,2]\n",
-    "concat",
-    "param @a : f32[2,3]\nparam @b : f32[2,1]\n---\n%0 = param {param = @a} : f32[2,3]\n%1 = param {param = @b} : "
-    "f32[2,1]\n"
-    "%2 = const {value = 2} : f32[2,2]\n%y = concat %0, %2, %1 {axis = 1} : f32[2,6]\n",
-    "sum",
-    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [0, 2]} : f32[3]\n",
-    "sum",
-    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%y = sum %0 {axes = [1], keep} : f32[2,1,4]\n",
-    // a base of 0, and an exponent of 0
-    "pow",
-    "param @a : f32[3,4]\nparam @b : f32[4]\n---\n%0 = param {param = @a} : f32[3,4]\n"
-    "%1 = param {param = @b} : f32[4]\n%2 = relu %0 : f32[3,4]\n%3 = square %1 : f32[4]\n"
-    "%4 = const {value = 1.5} : f32\n%5 = add %3, %4 : f32[4]\n%6 = pow %2, %5 : f32[3,4]\n"
-    "%7 = const {value = 0} : f32\n%8 = pow %2, %7 : f32[3,4]\n%y = add %6, %8 : f32[3,4]\n",
-    "where",
-    "param @a : f32[3,4]\nparam @b : f32[4]\nparam @c : f32[3,1]\n---\n%0 = param {param = @a} : f32[3,4]\n"
-    "%1 = param {param = @b} : f32[4]\n%2 = param {param = @c} : f32[3,1]\n%3 = lt %0, %1 : f32[3,4]\n"
-    "%4 = square %0 : f32[3,4]\n%5 = where %3, %4, %2 : f32[3,4]\n%6 = le %5, %0 : f32[3,4]\n"
-    "%y = where %6, %1, %5 : f32[3,4]\n",
-    // the logarithm of a negative number is not taken: no NaN reaches its operand
-    "where",
-    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = const {value = 0} : f32\n"
-    "%2 = gt %0, %1 : f32[3,4]\n%3 = const {value = 1} : f32\n%4 = where %2, %0, %3 : f32[3,4]\n"
-    "%5 = log %4 : f32[3,4]\n%y = where %2, %5, %0 : f32[3,4]\n",
-    "reduce_max",
-    "param @a : f32[2,3,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = const {value = 0.01} : f32\n"
-    "%2 = iota : f32[24]\n%3 = mul %2, %1 : f32[24]\n%4 = reshape %3 : f32[2,3,4]\n%5 = add %0, %4 : f32[2,3,4]\n"
-    "%y = reduce_max %5 {axes = [0, 2]} : f32[3]\n",
-    "reduce_max",
-    "param @a : f32[5,7]\n---\n%0 = param {param = @a} : f32[5,7]\n%1 = const {value = 0.01} : f32\n"
-    "%2 = iota : f32[7]\n%3 = mul %2, %1 : f32[7]\n%4 = add %0, %3 : f32[5,7]\n"
-    "%y = reduce_max %4 {axes = [1], keep} : f32[5,1]\n",
-    // elements that are always equal share the gradient: their sum moves as the one they are made of
-    "reduce_max",
-    "param @a : f32[5,1]\n---\n%0 = param {param = @a} : f32[5,1]\n%1 = broadcast %0 : f32[5,7]\n"
-    "%y = reduce_max %1 {axes = [1]} : f32[5]\n",
-    "cumsum",
-    "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = cumsum %0 {axis = 1} : f32[3,5]\n",
-    "cumsum",
-    "param @a : f32[4,3,2]\n---\n%0 = param {param = @a} : f32[4,3,2]\n%1 = cumsum %0 {axis = 0, reverse} : "
-    "f32[4,3,2]\n%2 = square %1 : f32[4,3,2]\n%y = cumsum %2 {axis = 1} : f32[4,3,2]\n",
-    "matmul",
-    "param @a : f32[3,4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[3,4]\n%1 = param {param = @b} : "
-    "f32[4,5]\n"
-    "%y = matmul %0, %1 : f32[3,5]\n",
-    "matmul",
-    "param @a : f32[2,3,4]\nparam @b : f32[5,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} : "
-    "f32[5,4]\n"
-    "%y = matmul %0, %1 {tb} : f32[2,3,5]\n",
-    "matmul",
-    "param @a : f32[2,2,3]\nparam @b : f32[2,2,5]\n---\n%0 = param {param = @a} : f32[2,2,3]\n%1 = param {param = @b} "
-    ": f32[2,2,5]\n"
-    "%y = matmul %0, %1 {ta} : f32[3,5]\n",
-    "matmul",
-    "param @a : f32[4,3]\nparam @b : f32[5,4]\n---\n%0 = param {param = @a} : f32[4,3]\n%1 = param {param = @b} : "
-    "f32[5,4]\n"
-    "%y = matmul %0, %1 {ta, tb} : f32[3,5]\n",
-    "matmul",
-    "param @a : f32[4]\nparam @b : f32[4,5]\n---\n%0 = param {param = @a} : f32[4]\n%1 = param {param = @b} : "
-    "f32[4,5]\n"
-    "%y = matmul %0, %1 : f32[5]\n",
-    "bmm",
-    "param @a : f32[2,3,4]\nparam @b : f32[2,4,5]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} "
-    ": f32[2,4,5]\n"
-    "%y = bmm %0, %1 : f32[2,3,5]\n",
-    "bmm",
-    "param @a : f32[2,3,4]\nparam @b : f32[2,5,4]\n---\n%0 = param {param = @a} : f32[2,3,4]\n%1 = param {param = @b} "
-    ": f32[2,5,4]\n"
-    "%y = bmm %0, %1 {tb} : f32[2,3,5]\n",
-    "bmm",
-    "param @a : f32[2,2,4,3]\nparam @b : f32[2,2,4,5]\n---\n%0 = param {param = @a} : f32[2,2,4,3]\n"
-    "%1 = param {param = @b} : f32[2,2,4,5]\n%y = bmm %0, %1 {ta} : f32[2,2,3,5]\n",
-    "bmm",
-    "param @a : f32[2,4,3]\nparam @b : f32[2,5,4]\n---\n%0 = param {param = @a} : f32[2,4,3]\n%1 = param {param = @b} "
-    ": f32[2,5,4]\n"
-    "%y = bmm %0, %1 {ta, tb} : f32[2,3,5]\n",
-    "embedding",
-    "param @a : f32[7,3]\n---\n%0 = param {param = @a} : f32[7,3]\n%y = embedding %0, %t : f32[2,4,3]\n",
-    "layer_norm",
-    "param @a : f32[2,3,5]\nparam @b : f32[5]\nparam @c : f32[5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n"
-    "%1 = param {param = @b} : f32[5]\n%2 = param {param = @c} : f32[5]\n"
-    "%y, %m, %s = layer_norm %0, %1, %2 {eps = 1e-05} : f32[2,3,5], f32[2,3], f32[2,3]\n",
-    "rms_norm",
-    "param @a : f32[2,3,5]\nparam @b : f32[5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n%1 = param {param = @b} : "
-    "f32[5]\n"
-    "%y, %s = rms_norm %0, %1 {eps = 1e-05} : f32[2,3,5], f32[2,3]\n",
-    "softmax",
-    "param @a : f32[3,5]\n---\n%0 = param {param = @a} : f32[3,5]\n%y = softmax %0 : f32[3,5]\n",
-    "softmax",
-    "param @a : f32[2,4,4]\n---\n%0 = param {param = @a} : f32[2,4,4]\n%y = softmax %0 {causal} : f32[2,4,4]\n",
-    "logsumexp",
-    "param @a : f32[2,3,5]\n---\n%0 = param {param = @a} : f32[2,3,5]\n%y = logsumexp %0 : f32[2,3]\n",
-    "logsumexp",
-    "param @a : f32[4,7]\n---\n%0 = param {param = @a} : f32[4,7]\n%1 = logsumexp %0 {keep} : f32[4,1]\n"
-    "%y = sub %0, %1 : f32[4,7]\n",
-    "rope",
-    "param @a : f32[2,3,8]\n---\n%0 = param {param = @a} : f32[2,3,8]\n%y = rope %0 {heads = 2, theta = 10000} : "
-    "f32[2,3,8]\n",
-    "rope",
-    "param @a : f32[3,4]\n---\n%0 = param {param = @a} : f32[3,4]\n%y = rope %0 {heads = 1, theta = 100, inverse} : "
-    "f32[3,4]\n",
-    "attention",
-    "param @a : f32[2,4,6]\nparam @b : f32[2,4,6]\nparam @c : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n"
-    "%1 = param {param = @b} : f32[2,4,6]\n%2 = param {param = @c} : f32[2,4,6]\n"
-    "%y, %s = attention %0, %1, %2 {heads = 2, causal} : f32[2,4,6], f32[2,2,4]\n",
-    "attention",
-    "param @a : f32[1,3,8]\nparam @b : f32[1,3,4]\nparam @c : f32[1,3,4]\n---\n%0 = param {param = @a} : f32[1,3,8]\n"
-    "%1 = param {param = @b} : f32[1,3,4]\n%2 = param {param = @c} : f32[1,3,4]\n"
-    "%y, %s = attention %0, %1, %2 {heads = 4, kv_heads = 2, scale = 0.3} : f32[1,3,8], f32[1,4,3]\n",
-    "attention",
-    "param @a : f32[2,3,16]\n---\n%0 = param {param = @a} : f32[2,3,16]\n"
-    "%y, %s = attention %0 {heads = 4, kv_heads = 2, causal, packed} : f32[2,3,8], f32[2,4,3]\n",
-    "cross_entropy",
-    "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%y = cross_entropy %0, %t : f32\n",
-    // the loss is used on its own way, so that it cannot come out of cross_entropy_grad
-    "cross_entropy",
-    "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%1 = cross_entropy %0, %t : f32\n"
-    "%y = square %1 : f32\n",
-    // two losses of which the second needs the first's value, and a parameter read in three places
-    "param",
-    "param @a : f32[2,4,6]\n---\n%0 = param {param = @a} : f32[2,4,6]\n%1 = square %0 : f32[2,4,6]\n"
-    "%2 = cross_entropy %1, %t : f32\n%3 = param {param = @a} : f32[2,4,6]\n%4 = cross_entropy %3, %t : f32\n"
-    "%y = mul %2, %4 : f32\n",
-};
+#include "ir/base/parts.h"
 
 // Parameter k has its values on a lattice of its own, so that no two operands of max, min or relu come within reach of
 // the difference's step of each other or of zero.
@@ -248,23 +94,43 @@ static void pointwise(Test *t, OpKind k, int n) {
     t->positive = false;
 }
 
-static void structured(Test *t, const char *name, const char *text) {
-    t->name = name;
+// A part of grad.hir: parameters, and a function whose body computes %y.
+static void structured(Test *t, const char *text, size_t n) {
     Arena *a = hd_arena_new();
-    const char *body = strstr(text, "---\n") + 4, *y = strstr(body, "%y"), *type = strstr(y, " : ") + 3;
+    text = hd_strndup(a, text, n);
+    while (!strncmp(text, "//", 2)) text = strchr(text, '\n') + 1;
+    const char *func = strstr(text, "func @"), *body = strstr(func, "{\n") + 2, *type = strstr(func, "-> ") + 3;
+    const char *end = strstr(body, "  return %y");
+    t->name = hd_strndup(a, func + 6, strcspn(func + 6, "("));
     char *dtype = hd_strndup(a, type, 3), *shape = hd_strdup(a, "");
     if (type[3] == '[') shape = hd_strndup(a, type + 4, strcspn(type + 4, "]"));
     Out o = hd_out(a);
     hd_printf(&o, "config @train {micro = 4}\n");
-    hd_putn(&o, text, (size_t)(body - 4 - text));
-    put_loss(&o, body, shape, dtype, strstr(body, "%t") != NULL);
+    hd_putn(&o, text, (size_t)(func - text));
+    Out lines = hd_out(a);
+    for (const char *s = body; s < end; s = strchr(s, '\n') + 1) hd_putn(&lines, s + 2, strcspn(s, "\n") - 1);
+    put_loss(&o, lines.text, shape, dtype, strncmp(strchr(func, '('), "(%t", 3) == 0);
     run(t, o.text, 4, 100);
+    hd_arena_free(a);
+}
+
+static void structured_cases(Test *t) {
+    Arena *a = hd_arena_new();
+    size_t n;
+    const char *text = hd_read_file(a, HEDDLE_SOURCE "/tests/numeric/grad.hir", &n), *end = text + n;
+    if (!text) fail(t, "cannot read tests/numeric/grad.hir");
+    int line = 1;
+    for (const char *s = text; text && s < end;) {
+        const char *e = hd_part_end(s, end);
+        structured(t, s, (size_t)(e - s));
+        s = hd_part_next(e, end, &line);
+    }
     hd_arena_free(a);
 }
 
 int main(void) {
     Test t = {0};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += 2) structured(&t, cases[i], cases[i + 1]);
+    structured_cases(&t);
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     if (HAS_GRADIENT(grad) && n < 3) pointwise(&t, OP_##id, n);
 #define OP(id, ...)

@@ -6,49 +6,18 @@
 // On every rank the weights that the model reads are the master weights rounded once.
 #include "ir/mesh.h"
 #include "tests/numeric/examples.h"
+#include "tests/unit/module.h"
 
 enum { MAX_RANKS = 8, STEPS = 2 };
 typedef struct { const char *compute; int shard, replicate, micro; const char *reduction; } Setup;
 typedef struct { const char *fsdp; int prefetch, live_grads; bool recompute; } Schedule;
 
-// What the examples have not: bf16 arithmetic that reads a parameter in f32 as well, a tied weight in one-op units,
-// units of unequal size, one with fewer elements than ranks.
-static const char odd_text[] =
-    "stage tensor\n"
-    "config @model {model = \"odd\", batch = 2, seq = 4, vocab = 7}\n"
-    "config @train {micro = 1, clip = 1.0, betas = [0.9, 0.95], weight_decay = 0.1}\n"
-    "param @e : f32[7,6] {init = normal, decay, index = 0}\n"
-    "param @a.w : f32[6,6] {init = normal, decay, unit = a, index = 1}\n"
-    "param @a.s : f32[6] {init = ones, unit = a, index = 2}\n"
-    "param @c.b : f32[6] {init = zeros, unit = c, index = 3}\n"
-    "func @loss(%tokens: i32[2,4], %targets: i32[2,4]) -> f32 with {kind = loss} {\n"
-    "  %0 = param {param = @e} : f32[7,6]\n"
-    "  %1 = cast %0 {out = bf16} : bf16[7,6]\n"
-    "  %2 = embedding %1, %tokens : bf16[2,4,6] loc(blocks.0)\n"
-    "  %3 = param {param = @a.w} : f32[6,6]\n"
-    "  %4 = cast %3 {out = bf16} : bf16[6,6]\n"
-    "  %5 = matmul %2, %4 {tb} : bf16[2,4,6] loc(blocks.0)\n"
-    "  %6 = param {param = @a.s} : f32[6]\n"
-    "  %7 = cast %5 {out = f32} : f32[2,4,6] loc(blocks.0)\n"
-    "  %8 = mul %7, %6 : f32[2,4,6] loc(blocks.0)\n"
-    "  %9 = cast %8 {out = bf16} : bf16[2,4,6] loc(blocks.0)\n"
-    "  %10 = cast %6 {out = bf16} : bf16[6]\n"
-    "  %11 = add %9, %10 : bf16[2,4,6] loc(blocks.1)\n"
-    "  %12 = param {param = @c.b} : f32[6]\n"
-    "  %13 = cast %12 {out = bf16} : bf16[6]\n"
-    "  %14 = gelu %11 : bf16[2,4,6] loc(blocks.1)\n"
-    "  %15 = add %14, %13 : bf16[2,4,6] loc(blocks.1)\n"
-    "  %16 = matmul %15, %1 {tb} : bf16[2,4,7] loc(head)\n"
-    "  %17 = cross_entropy %16, %targets : f32 loc(head)\n"
-    "  return %17\n"
-    "}\n";
 static const Model odd = {.name = "odd"};
 
 static Loaded parse_odd(Test *t) {
     Loaded l = {.cx = hd_ctx_new(), .arena = hd_arena_new()};
     t->arena = l.arena;
-    uint32_t base = hd_source_add(&l.cx->diags, "odd.hir", odd_text, sizeof odd_text - 1, 1);
-    l.m = hd_parse_module(l.cx, odd_text, sizeof odd_text - 1, base);
+    l.m = test_module(l.cx, "odd.hir");
     if (!l.m) fail(t, "does not parse");
     return l;
 }

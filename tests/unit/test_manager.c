@@ -3,6 +3,7 @@
 #include "passes/manager/manager_options.h"
 #include "passes/manager/reproducer.h"
 #include "tests/unit/check.h"
+#include "tests/unit/module.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -87,17 +88,11 @@ static Change fault(Module *m, PassCx *cx) {
     return UNCHANGED;
 }
 
-static const char text[] = "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  return %0\n}\n";
-
-static Module *module(Ctx *cx) {
-    return hd_parse_module(cx, text, strlen(text), hd_source_add(&cx->diags, "unit", text, strlen(text), 1));
-}
-
 static bool run(Ctx *cx, PassFn *fn, int out, PassOption *options, int n, ManagerOptions manager) {
     PassInfo info = {"probe", 15, out, "size:int", "", fn};
     PassCall calls[2] = {{.pass = &info, .options = options, .n_options = n}, {.pass = hd_pass_find("verify")}};
     Pipeline p = {2, calls};
-    return hd_manager_run(module(cx), &p, &manager);
+    return hd_manager_run(test_module(cx, "exp.hir"), &p, &manager);
 }
 
 TEST(options_reach_the_pass) {
@@ -164,11 +159,15 @@ static const char *reproducer_of(Arena *a, PassFn *fn, const ManagerOptions *opt
     return left_by(a, run_probe, &p, status);
 }
 
-static const char expected[] = "// pipeline: probe,verify\nstage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n"
-                               "  %0 = exp %x : f32[4]\n  return %0\n}\n";
+// A reproducer of `pipeline` over a file of tests/unit/ir.
+static const char *reproducer(Arena *a, const char *pipeline, const char *file) {
+    size_t n;
+    return hd_sprintf(a, "// pipeline: %s\n%s", pipeline, test_text(a, file, &n));
+}
 
 TEST(crashes_leave_a_reproducer) {
     Arena *a = hd_arena_new();
+    const char *expected = reproducer(a, "probe,verify", "exp.hir");
     for (int each = 0; each < 2; each++) {
         const ManagerOptions on = {.reproducer = true, .verify_each = each};
         int status = 0;
@@ -187,23 +186,14 @@ TEST(crashes_leave_a_reproducer) {
 // cse, which changes the module, then a pass that fails under some name, then verify.
 typedef struct { const char *name; PassFn *fn; bool verify_each; Stage out; } Second;
 static bool run_second(const void *data) {
-    static const char twice[] =
-        "func @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n  %2 = add %0, %1 : f32[4]\n"
-        "  return %2\n}\n";
     const Second *s = data;
     Ctx *cx = hd_ctx_new();
-    Module *m = hd_parse_module(cx, twice, strlen(twice), hd_source_add(&cx->diags, "unit", twice, strlen(twice), 1));
+    Module *m = test_module(cx, "two_exps.hir");
     PassInfo info = {s->name, 15, (int)s->out, "", "", s->fn};
     PassCall calls[3] = {{.pass = hd_pass_find("cse")}, {.pass = &info}, {.pass = hd_pass_find("verify")}};
     Pipeline p = {3, calls};
     return hd_manager_run(m, &p, &(ManagerOptions){.reproducer = true, .verify_each = s->verify_each});
 }
-
-static const char one_exp[] = "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = add %0, "
-                              "%0 : f32[4]\n  return %1\n}\n";
-static const char two_exps[] =
-    "stage tensor\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = exp %x : f32[4]\n  %1 = exp %x : f32[4]\n"
-    "  %2 = add %0, %1 : f32[4]\n  return %2\n}\n";
 
 static const char *second_of(Arena *a, Second s) {
     int status = 0;
@@ -216,7 +206,7 @@ static const char *second_of(Arena *a, Second s) {
 // knows cse, and the name `dce`; there it is a pass that does not fail.
 TEST(a_process_of_its_own_narrows_the_reproducer) {
     Arena *a = hd_arena_new();
-    const char *narrow = hd_sprintf(a, "// pipeline: dce,verify\n%s", one_exp);
+    const char *narrow = reproducer(a, "dce,verify", "one_exp.hir");
     CHECK_TEXT(second_of(a, (Second){"dce", crash, false, STAGE_TENSOR}), narrow);
     CHECK_TEXT(second_of(a, (Second){"dce", fault, false, STAGE_TENSOR}), narrow);
     CHECK_TEXT(second_of(a, (Second){"dce", forget_stage, false, STAGE_PLAN}), narrow); // not a crash
@@ -227,11 +217,11 @@ TEST(a_process_of_its_own_narrows_the_reproducer) {
 // Another process cannot run `probe`, not even read the pipeline.
 TEST(what_cannot_be_narrowed_is_kept) {
     Arena *a = hd_arena_new();
-    const char *wide = hd_sprintf(a, "// pipeline: cse,probe,verify\n// fails in pass 2, 'probe'\n%s", two_exps);
+    const char *wide = reproducer(a, "cse,probe,verify\n// fails in pass 2, 'probe'", "two_exps.hir");
     CHECK_TEXT(second_of(a, (Second){"probe", crash, false, STAGE_TENSOR}), wide);
     CHECK_TEXT(second_of(a, (Second){"probe", fault, false, STAGE_TENSOR}), wide);
     CHECK_TEXT(second_of(a, (Second){"probe", crash, true, STAGE_TENSOR}),
-               hd_sprintf(a, "// pipeline: probe,verify\n%s", one_exp));
+               reproducer(a, "probe,verify", "one_exp.hir"));
     hd_arena_free(a);
 }
 
