@@ -64,8 +64,8 @@ EmitOp hd_emit_unprintable;                        // reports an op that no plan
 bool hd_emit_is_action(const Op *o);             // false: aliases, stores in place, begin, return
 
 // --- rows of the program's tables; equal rows are stored once
-int hd_emit_gemm(Emit *e,
-                 const Op *o); // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
+// gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
+int hd_emit_gemm(Emit *e, const Op *o);
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
 // The addresses q, k, v, o, log-sum-exp of attention; do, q, k, v, o, log-sum-exp, dq, dk, dv of attention_grad.
 int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]); // how many there are

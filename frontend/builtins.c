@@ -9,15 +9,15 @@ typedef struct { // a call: values by formal, BAD where absent
     const Instance *scope;
     const Node *nodes[MAX_FORMALS];
     Val v[MAX_FORMALS];
-} Args;
+} BoundArgs;
 
 static const Val bad = {0};
 
 static Val tensor(Value *v) { return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad; }
-static bool given(const Args *a, int k) { return a->nodes[k] != NULL; }
-static const Type *type_at(const Args *a, int k) { return a->v[k].tensor->type; }
+static bool given(const BoundArgs *a, int k) { return a->nodes[k] != NULL; }
+static const Type *type_at(const BoundArgs *a, int k) { return a->v[k].tensor->type; }
 
-static Val emit(Front *f, const Args *a, OpKind k, int n, const Attrs *attrs) { // of the first n arguments
+static Val emit(Front *f, const BoundArgs *a, OpKind k, int n, const Attrs *attrs) { // of the first n arguments
     Value *in[MAX_FORMALS];
     for (int i = 0; i < n; i++) in[i] = a->v[i].tensor;
     return tensor(hd_emit(f, a->span, k, n, in, attrs, NULL));
@@ -30,14 +30,14 @@ static bool axis_of(Front *f, Span s, const Type *t, int64_t given_axis, int64_t
     return false;
 }
 
-static bool axis_or_last(Front *f, const Args *a, int k, const Type *t, int64_t *axis) {
+static bool axis_or_last(Front *f, const BoundArgs *a, int k, const Type *t, int64_t *axis) {
     return axis_of(f, given(a, k) ? a->nodes[k]->span : a->span, t, given(a, k) ? a->v[k].i : -1, axis);
 }
 
 static int list_size(Val v) { return v.kind == VAL_LIST ? v.n : 1; }
 static int64_t list_at(Val v, int i) { return v.kind == VAL_LIST ? v.list[i].i : v.i; }
 
-static const Type *shape_of(Front *f, const Args *a, int k, DType dt) {
+static const Type *shape_of(Front *f, const BoundArgs *a, int k, DType dt) {
     int64_t dim[HD_MAX_RANK];
     int n = list_size(a->v[k]);
     if (n > HD_MAX_RANK) {
@@ -57,7 +57,7 @@ static const Type *shape_of(Front *f, const Args *a, int k, DType dt) {
 
 // --- rules: one for each BUILTIN row of builtins.def
 
-static Val call_linear(Front *f, Args *a) {
+static Val call_linear(Front *f, BoundArgs *a) {
     if (type_at(a, 1)->rank != 2) {
         hd_front_error(f, a->span, "linear: the weight must be [out, in], not %s", hd_type_text(f->cx, type_at(a, 1)));
         return bad;
@@ -77,7 +77,7 @@ static Val call_linear(Front *f, Args *a) {
 
 // `transpose(b)` written as a factor becomes the product's flag. The op it made, which nothing else can read, is
 // dropped.
-static bool fold_transpose(Front *f, Args *a, int k) {
+static bool fold_transpose(Front *f, BoundArgs *a, int k) {
     const Node *n = a->nodes[k];
     if (n->kind != N_CALL || n->a->kind != N_NAME || strcmp(n->a->name, "transpose") || n->n != 1) return false;
     if (hd_lower_hidden(f, a->scope, n->a->name)) return false; // a function of the file that is called transpose
@@ -87,7 +87,7 @@ static bool fold_transpose(Front *f, Args *a, int k) {
     return true;
 }
 
-static Val call_matmul(Front *f, Args *a) {
+static Val call_matmul(Front *f, BoundArgs *a) {
     int ra = type_at(a, 0)->rank, rb = type_at(a, 1)->rank;
     bool batched = ra >= 3 && rb >= 3;
     if (ra < 2 || rb < 2 || (rb > 2 && !batched)) {
@@ -103,7 +103,7 @@ static Val call_matmul(Front *f, Args *a) {
     return emit(f, a, batched ? OP_BMM : OP_MATMUL, 2, &attrs);
 }
 
-static Val call_transpose(Front *f, Args *a) {
+static Val call_transpose(Front *f, BoundArgs *a) {
     int rank = type_at(a, 0)->rank, n = given(a, 1) ? list_size(a->v[1]) : rank;
     int64_t perm[HD_MAX_RANK];
     if (rank < 2 || n != rank) {
@@ -117,7 +117,7 @@ static Val call_transpose(Front *f, Args *a) {
     return emit(f, a, OP_TRANSPOSE, 1, &attrs);
 }
 
-static Val slice_at(Front *f, Args *a, int64_t axis, int64_t start, int64_t size) {
+static Val slice_at(Front *f, BoundArgs *a, int64_t axis, int64_t start, int64_t size) {
     Attrs attrs = {0};
     hd_set_int(f->cx, &attrs, A_AXIS, axis);
     hd_set_int(f->cx, &attrs, A_START, start);
@@ -125,7 +125,7 @@ static Val slice_at(Front *f, Args *a, int64_t axis, int64_t start, int64_t size
     return emit(f, a, OP_SLICE, 1, &attrs);
 }
 
-static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t **sizes) {
+static bool part_sizes(Front *f, const BoundArgs *a, int64_t whole, int *n, int64_t **sizes) {
     enum { MAX_PARTS = 4096 };
     Val parts = a->v[1];
     const char *t = hd_type_text(f->cx, type_at(a, 0));
@@ -151,7 +151,7 @@ static bool part_sizes(Front *f, const Args *a, int64_t whole, int *n, int64_t *
     return false;
 }
 
-static Val call_split(Front *f, Args *a) {
+static Val call_split(Front *f, BoundArgs *a) {
     int64_t axis, *sizes, start = 0;
     int n;
     if (!axis_or_last(f, a, 2, type_at(a, 0), &axis) || !part_sizes(f, a, type_at(a, 0)->dim[axis], &n, &sizes))
@@ -164,7 +164,7 @@ static Val call_split(Front *f, Args *a) {
     return (Val){.kind = VAL_LIST, .n = n, .list = parts};
 }
 
-static Val call_concat(Front *f, Args *a) {
+static Val call_concat(Front *f, BoundArgs *a) {
     int64_t axis;
     int n = a->v[0].n;
     if (n < 1 || n > HD_MAX_IN) {
@@ -186,7 +186,7 @@ static Val call_concat(Front *f, Args *a) {
     return tensor(hd_emit(f, a->span, OP_CONCAT, n, in, &attrs, NULL));
 }
 
-static Val call_slice(Front *f, Args *a) {
+static Val call_slice(Front *f, BoundArgs *a) {
     int64_t axis;
     if (!axis_or_last(f, a, 1, type_at(a, 0), &axis)) return bad;
     if (a->v[3].i < 1) {
@@ -196,37 +196,37 @@ static Val call_slice(Front *f, Args *a) {
     return slice_at(f, a, axis, a->v[2].i, a->v[3].i);
 }
 
-static Val reshaped(Front *f, Args *a, OpKind k) {
+static Val reshaped(Front *f, BoundArgs *a, OpKind k) {
     const Type *t = shape_of(f, a, 1, type_at(a, 0)->dtype);
     return t ? tensor(hd_emit(f, a->span, k, 1, &a->v[0].tensor, NULL, t)) : bad;
 }
-static Val call_reshape(Front *f, Args *a) { return reshaped(f, a, OP_RESHAPE); }
-static Val call_broadcast(Front *f, Args *a) { return reshaped(f, a, OP_BROADCAST); }
+static Val call_reshape(Front *f, BoundArgs *a) { return reshaped(f, a, OP_RESHAPE); }
+static Val call_broadcast(Front *f, BoundArgs *a) { return reshaped(f, a, OP_BROADCAST); }
 
-static Val call_fill(Front *f, Args *a) {
+static Val call_fill(Front *f, BoundArgs *a) {
     const Type *t = shape_of(f, a, 1, TY_F32);
     return t ? tensor(hd_emit_const(f, a->span, hd_val_number(a->v[0]), t)) : bad;
 }
 
-static Val call_iota(Front *f, Args *a) {
+static Val call_iota(Front *f, BoundArgs *a) {
     const Type *t = shape_of(f, a, 0, TY_I32);
     return t ? tensor(hd_emit(f, a->span, OP_IOTA, 0, NULL, NULL, t)) : bad;
 }
 
-static Val call_float(Front *f, Args *a) {
+static Val call_float(Front *f, BoundArgs *a) {
     if (type_at(a, 0)->dtype == TY_F32) return a->v[0];
     Attrs attrs = {0};
     hd_set_word(f->cx, &attrs, A_OUT, "f32");
     return emit(f, a, OP_CAST, 1, &attrs);
 }
 
-static Val call_size(Front *f, Args *a) {
+static Val call_size(Front *f, BoundArgs *a) {
     int64_t axis;
     return axis_or_last(f, a, 1, type_at(a, 0), &axis) ? hd_val_int(type_at(a, 0)->dim[axis]) : bad;
 }
 
 // The axes that argument k names, in order, or all; *count is how many elements they hold.
-static bool axes_of(Front *f, const Args *a, int k, Attrs *attrs, int64_t *count) {
+static bool axes_of(Front *f, const BoundArgs *a, int k, Attrs *attrs, int64_t *count) {
     const Type *t = type_at(a, 0);
     int64_t axes[HD_MAX_RANK];
     int n = given(a, k) ? list_size(a->v[k]) : t->rank;
@@ -250,7 +250,7 @@ static bool axes_of(Front *f, const Args *a, int k, Attrs *attrs, int64_t *count
     return true;
 }
 
-static Val call_mean(Front *f, Args *a) {
+static Val call_mean(Front *f, BoundArgs *a) {
     Attrs attrs = {0};
     int64_t count;
     if (!axes_of(f, a, 1, &attrs, &count)) return bad;
@@ -260,7 +260,7 @@ static Val call_mean(Front *f, Args *a) {
     return hd_emit_elementwise(f, a->span, OP_MUL, 2, (Val[]){total, hd_val_float(1.0 / (double)count)});
 }
 
-static Val call_attention(Front *f, Args *a) {
+static Val call_attention(Front *f, BoundArgs *a) {
     Attrs attrs = {0};
     hd_set_int(f->cx, &attrs, A_HEADS, a->v[3].i);
     if (given(a, 4) && a->v[4].i != a->v[3].i) hd_set_int(f->cx, &attrs, A_KV_HEADS, a->v[4].i);
@@ -270,7 +270,7 @@ static Val call_attention(Front *f, Args *a) {
 }
 
 // rule == NULL: the op of that name
-static const struct Builtin { const char *name, *formals; Val (*rule)(Front *, Args *); } builtins[] = {
+static const struct Builtin { const char *name, *formals; Val (*rule)(Front *, BoundArgs *); } builtins[] = {
 #define BUILTIN(name, formals, doc) {#name, formals, call_##name},
 #define CALL(name, formals, doc) {#name, formals, NULL},
 #include "frontend/builtins.def"
@@ -320,7 +320,7 @@ static int parse_formals(Front *f, const char *text, Formal *formals, Kind *kind
 }
 
 // The op that has the function's name.
-static Val call_op(Front *f, Args *a, const char *name, int n, const Formal *formals, const Kind *kinds) {
+static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal *formals, const Kind *kinds) {
     OpKind op;
     Attrs attrs = {0};
     AttrId id;
@@ -396,7 +396,7 @@ static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *fo
 }
 
 // The leading positional arguments as one list in slot 0.
-static bool gather(Front *f, Instance *scope, const Node *call, Args *a, int *n_taken) {
+static bool gather(Front *f, Instance *scope, const Node *call, BoundArgs *a, int *n_taken) {
     int n = 0;
     while (n < call->n && call->kids[n]->kind != N_NAMED) n++;
     Val *list = HD_NEWN(f->arena, Val, n + 1);
@@ -429,7 +429,7 @@ Val hd_builtin_call(Front *f, Instance *scope, const char *name, const Node *cal
     if (!b) return hd_op_find(name, &k) ? call_elementwise(f, scope, k, call) : bad;
     Formal formals[MAX_FORMALS];
     Kind kinds[MAX_FORMALS];
-    Args a = {.span = call->span, .scope = scope};
+    BoundArgs a = {.span = call->span, .scope = scope};
     int n = parse_formals(f, b->formals, formals, kinds), first = kinds[0].kind == '.', taken = 0;
     if (first && !gather(f, scope, call, &a, &taken)) return bad;
     if (!hd_bind(f, call->span, name, n - first, formals + first, call->n - taken, call->kids + taken, a.nodes + first))

@@ -173,8 +173,8 @@ static bool make_param(Front *f, Instance *i, Member *m) {
     }
     Symbol *s = hd_symbol_add(f->module, SYM_PARAM, join(f, i->path, decl->name), t);
     if (!s)
-        HD_BUG("the name of parameter %s is taken",
-               join(f, i->path, decl->name)); // members have distinct, unreserved names
+        // members have distinct, unreserved names
+        HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
     if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};

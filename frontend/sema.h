@@ -107,8 +107,8 @@ void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((forma
 Span hd_front_site(const Front *f, Span s); // the place in the user's text
 int hd_front_line(const Front *f, Span s);
 bool hd_front_in_user(const Front *f, Span s);
-bool hd_front_enter(Front *f,
-                    Span s); // counts one evaluation and one level of depth; false (reported) beyond the limits
+// counts one evaluation and one level of depth; false (reported) beyond the limits
+bool hd_front_enter(Front *f, Span s);
 void hd_front_leave(Front *f);
 
 // --- scalar.c: numbers known at compile time
@@ -145,15 +145,15 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets);
 
 // --- lower.c: expressions and functions
 Val hd_lower_expr(Front *f, Instance *scope, const Node *n); // outside of functions `scope` gives the names
-bool hd_lower_hidden(Front *f, const Instance *scope,
-                     const char *name); // does the file give the name another meaning here?
+// does the file give the name another meaning here?
+bool hd_lower_hidden(Front *f, const Instance *scope, const char *name);
 bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);
 
 // --- emit.c: ops
-Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs,
-               const Type *declared); // result 0; NULL after reporting
+// result 0; NULL after reporting
+Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs, const Type *declared);
 Value *hd_emit_const(Front *f, Span s, double v, const Type *t);
 Value *hd_emit_tensor(Front *f, Span s, Val v);          // a tensor, or a number as a constant
 Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args);

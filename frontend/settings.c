@@ -57,8 +57,8 @@ static int find_row(const char *path) {
     return hits == 1 ? found : -1;
 }
 
-const char *hd_setting_called(
-    const char *end) { // the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
+// the path of the one setting that ends so: `train.batch` for `batch`; NULL: none, or several
+const char *hd_setting_called(const char *end) {
     const char *found = NULL;
     for (int k = 0; k < N_ROWS; k++) {
         const char *dot = strrchr(rows[k].path, '.');

@@ -192,8 +192,8 @@ static inline int hd_dtype_bytes(DType d) { return hd_dtype_info(d)->bytes; }
 static inline bool hd_dtype_is_float(DType d) { return hd_dtype_info(d)->exponent > 0; }
 static inline DType hd_dtype_computed(DType d) { return hd_dtype_info(d)->computed; }
 bool hd_dtype_parse(const char *text, DType *d);
-const Type *hd_type_broadcast(Ctx *cx, const Type *a,
-                              const Type *b); // numpy; dtype of a; NULL when the shapes do not fit
+// numpy; dtype of a; NULL when the shapes do not fit
+const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b);
 
 // --- tables
 typedef struct {
@@ -280,16 +280,16 @@ void hd_insert_before(Op *at, Op *o);
 void hd_insert_after(Op *at, Op *o);
 void hd_detach(Op *o);               // takes it out of its list; it can be inserted again
 void hd_erase(Op *o);                // detach for good
-Op *hd_op_clone(Func *f, const Op *o,
-                Value *const *in); // same kind, attributes, loc and result types; inserted nowhere
+// same kind, attributes, loc and result types; inserted nowhere
+Op *hd_op_clone(Func *f, const Op *o, Value *const *in);
 void hd_replace_uses(Value *old, Value *now);            // in every op of the function
 void hd_renumber(Func *f);                               // makes value and op ids dense and in program order again
 
 // Builds, types and inserts an op in one call; a type error here is a bug of the caller and stops the program.
 typedef struct { Func *f; Op *before; Loc loc; Span span; bool bwd; } Builder; // before == NULL: at the end
 Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared);
-Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs,
-                 const Type *declared); // result 0; c may be NULL
+// result 0; c may be NULL
+Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared);
 
 // --- uses: who reads a value
 typedef struct { int *count; Op ***users; } Uses; // by value id; an op that reads a value twice stands there twice

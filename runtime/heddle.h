@@ -23,8 +23,8 @@ typedef struct {
     const char *name;
     int64_t size, shard; // elements; equal where nothing is sharded
     HdDtype compute_dtype;
-    int64_t master, moment1, moment2, grad,
-        compute; // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
+    // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
+    int64_t master, moment1, moment2, grad, compute;
     bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, moments and compute
     int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
 } HdBucket;
@@ -111,8 +111,8 @@ typedef struct { const char *name; int source; int shared_bytes; } HdKernel; // 
 typedef struct HdBackend HdBackend;
 typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
-    const char *plan_hash,
-        *model_hash; // model_hash: of parameters and training numbers, not of the schedule: a checkpoint must match it
+    // model_hash: of parameters and training numbers, not of the schedule: a checkpoint must match it
+    const char *plan_hash, *model_hash;
     const char
         *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: for the message when that hash differs
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
@@ -152,8 +152,8 @@ struct HdBackend {
     // all (world.h): NULL on failure. Everything is compiled, loaded and connected, memory is zeroed. `w` outlives the
     // executor.
     HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, const char *profile);
-    bool (*write)(HdExec *x, int64_t offset, const void *data,
-                  size_t bytes); // into the device arena; ordered before later runs
+    // into the device arena; ordered before later runs
+    bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous, unless said above
     // post copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the
@@ -176,8 +176,8 @@ struct HdExec {
     struct HdWorld *world;
     int shard_index; // this rank's number among those that share a copy of the parameters
     char *base;                                              // the device arena; host only
-    void (*on_action)(HdExec *x, const HdFunc *f,
-                      int index); // NULL unless profiling: the action `index` of f is issued next
+    // NULL unless profiling: the action `index` of f is issued next
+    void (*on_action)(HdExec *x, const HdFunc *f, int index);
 };
 
 int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
@@ -236,8 +236,8 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
 //   c1, c2 = scalars[2], scalars[3]
 void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
                    float *v, void *compute, HdDtype compute_dtype, const float *scalars);
-void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts,
-                         double *sums); // one a block, as hd_host_grad_norm adds
+// one a block, as hd_host_grad_norm adds
+void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, float *norm);
 // Collectives of communicator `comm`: block until the whole group has met. `part` and `whole` do not overlap.
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);

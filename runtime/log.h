@@ -16,8 +16,8 @@ typedef struct {
     int64_t first_step, last_step, every, first_tokens; // first_tokens: read before the first step
 } Log;
 
-bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const Progress *at,
-                 double peak_flops); // false after hd_fail
+// false after hd_fail
+bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const Progress *at, double peak_flops);
 void hd_log_step(Log *l, int64_t step, float loss, float norm);
 void hd_log_val(Log *l, int64_t step, double loss);
 void hd_log_restart(Log *l); // validation and saving are over: the next step's time begins now

@@ -63,8 +63,8 @@ static int run_one(const HdProgram *p, const Options *o, HdWorld *w) {
     return close_ranks(&rank, 1);
 }
 
-static int run_processes(const HdProgram *p,
-                         const Options *o) { // this process is a rank, or looks after those that it has started
+// this process is a rank, or looks after those that it has started
+static int run_processes(const HdProgram *p, const Options *o) {
     HdLaunch l;
     if (!hd_launch(p, (int)o->ranks, &l)) return l.status;
     hd_catch_signals();

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct { const char *option, *path; } Place;
+typedef struct { const char *option, *path; } OutputPath;
 
 static bool same_file(const char *a, const char *b) {
     struct stat s, t;
@@ -15,7 +15,7 @@ static bool same_file(const char *a, const char *b) {
     return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino && S_ISREG(s.st_mode);
 }
 
-static bool writable(const Place *w) {
+static bool writable(const OutputPath *w) {
     struct stat st;
     const bool there = !stat(w->path, &st);
     int wrong = there && S_ISDIR(st.st_mode) ? EISDIR : 0;
@@ -43,14 +43,15 @@ static bool save_folder(const char *dir) {
 }
 
 bool hd_paths_check(const Options *o) {
-    const Place reads[] = {{"data", o->data}, {"val", o->val}, {"init", o->init}};
-    const Place writes[] = {{"log", o->log}, {"digest", o->digest}, {"export", o->export_to}, {"profile", o->profile}};
+    const OutputPath reads[] = {{"data", o->data}, {"val", o->val}, {"init", o->init}};
+    const OutputPath writes[] = {
+        {"log", o->log}, {"digest", o->digest}, {"export", o->export_to}, {"profile", o->profile}};
     enum { N_READS = sizeof reads / sizeof *reads, N_WRITES = sizeof writes / sizeof *writes };
     for (int i = 0; i < N_WRITES; i++) {
-        const Place *w = &writes[i];
+        const OutputPath *w = &writes[i];
         if (!w->path) continue;
         for (int k = 0; k < N_READS + i; k++) {
-            const Place *other = k < N_READS ? &reads[k] : &writes[k - N_READS];
+            const OutputPath *other = k < N_READS ? &reads[k] : &writes[k - N_READS];
             if (!other->path || !same_file(w->path, other->path)) continue;
             hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option, w->option,
                     w->path);

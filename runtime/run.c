@@ -47,8 +47,8 @@ void hd_catch_signals(void) {
 
 // --- what the ranks agree on
 
-static bool all_ok(Run *r,
-                   bool ok) { // all: true when it is true on every rank; else false after hd_fail, on every rank
+// all: true when it is true on every rank; else false after hd_fail, on every rank
+static bool all_ok(Run *r, bool ok) {
     const bool good = hd_world_agree(r->w, ok);
     r->agreed = !good;
     return good;
@@ -194,8 +194,8 @@ static bool validate(Run *r, int64_t step) { // all
     return true;
 }
 
-static bool look(Run *r, int64_t step,
-                 const float v[2]) { // all, with --check: finds the cause of a loss or norm that is not finite
+// all, with --check: finds the cause of a loss or norm that is not finite
+static bool look(Run *r, int64_t step, const float v[2]) {
     const bool finite = v[0] - v[0] == 0 && v[1] - v[1] == 0;
     const int bad = hd_world_most(r->w, !finite);
     if (bad <= 0) return !bad;

@@ -25,7 +25,8 @@ static void strides(const Type *t, int64_t *stride) {
     for (int i = t->rank - 1; i >= 0; i--) stride[i] = s, s *= t->dim[i];
 }
 
-static void push(Walk *w, int64_t size, int64_t stride) { // merges it with the axis before where the two are contiguous
+// merges it with the axis before where the two are contiguous
+static void push(Walk *w, int64_t size, int64_t stride) {
     if (size == 1) return;
     Axis *last = w->n ? &w->axis[w->n - 1] : NULL;
     if (last && last->stride == stride * size) *last = (Axis){last->size * size, stride};
@@ -71,8 +72,8 @@ static void reduction(const Op *o, Walk *kept, Walk *reduced) {
     }
 }
 
-static int vector(const Map *m, const Walk *w,
-                  DType d) { // the widest vector whose elements are neighbours on both sides
+// the widest vector whose elements are neighbours on both sides
+static int vector(const Map *m, const Walk *w, DType d) {
     int v = 16 / hd_dtype_bytes(d);
     if (v > m->widest) v = m->widest;
     if (!w->n || w->axis[w->n - 1].stride != 1) return 1;

@@ -101,8 +101,8 @@ void hd_rows_put_columns(Rows *r) { // 64 rows a block
     if (s->kind == SHAPE_SLAB) hd_rows_line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
     else if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", s->vec);
     if (s->groups > 1)
-        hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items,
-                     s->lanes); // a lane's columns: no bank conflicts
+        // a lane's columns: no bank conflicts
+        hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes);
     const int steps = HD_PARTIAL_ROWS / strands / s->unroll;
     const char *block =
                    hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS),

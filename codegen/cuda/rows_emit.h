@@ -44,11 +44,11 @@ const char *hd_rows_index(const Rows *r, int load); // at this subscript
 // Loads kept in registers; hoist: those that are the same for every row of the block.
 void hd_rows_declare_loads(Rows *r, bool hoist);
 void hd_rows_put_loads(Rows *r, bool hoist);      // where rows are copied ahead: of iteration n
-void hd_rows_look_ahead(
-    Rows *r, int64_t shared); // sets `ahead` where it can be; a block of the device has `shared` bytes at most
+// sets `ahead` where it can be; a block of the device has `shared` bytes at most
+void hd_rows_look_ahead(Rows *r, int64_t shared);
 int64_t hd_rows_shared(const Rows *r);            // bytes of shared memory for that
-void hd_rows_open_ahead(Rows *r, const char *row,
-                        int iterations); // defines fetch(n) and starts; `row`: that of iteration n, as text
+// defines fetch(n) and starts; `row`: that of iteration n, as text
+void hd_rows_open_ahead(Rows *r, const char *row, int iterations);
 
 // --- rows_emit.c
 void hd_rows_analyse(Rows *r);                  // which passes compute what: before anything is printed

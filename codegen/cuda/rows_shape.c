@@ -57,8 +57,8 @@ void hd_rows_occupancy(const RowProgram *p, RowShape *s) {
     s->min_blocks = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !s->min_blocks; i++)
         if (need <= steps[i].need) s->min_blocks = 65536 / (steps[i].budget * s->threads);
-    const int64_t half =
-        65536 / 2 / s->threads / 8 * 8; // registers of a thread where two blocks share a multiprocessor
+    // registers of a thread where two blocks share a multiprocessor
+    const int64_t half = 65536 / 2 / s->threads / 8 * 8;
     if (s->min_blocks < 2 && s->ahead && need <= half + 4) s->min_blocks = 2;
 }
 

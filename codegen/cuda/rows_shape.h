@@ -26,6 +26,6 @@ typedef struct {
 
 RowShape hd_rows_shape(const RowProgram *p, int widest);
 void hd_rows_occupancy(const RowProgram *p, RowShape *s); // sets min_blocks from what the threads need
-const char *hd_rows_describe(const RowProgram *p, const RowShape *s,
-                             Arena *a); // one line, for the comment before the kernel
+// one line, for the comment before the kernel
+const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a);
 #endif

@@ -3,8 +3,8 @@
 #define IR_BASE_PARTS_H
 #include <stddef.h>
 
-const char *hd_part_end(const char *s,
-                        const char *end); // of the part that begins at s: its separator, or the end of the text
-const char *hd_part_next(const char *separator, const char *end,
-                         int *line); // the start of the next part; *line moves to its line
+// of the part that begins at s: its separator, or the end of the text
+const char *hd_part_end(const char *s, const char *end);
+// the start of the next part; *line moves to its line
+const char *hd_part_next(const char *separator, const char *end, int *line);
 #endif

@@ -38,18 +38,18 @@ typedef struct {
     const double *at;
     double *to;
     int64_t stride;
-} Part; // of q, k, v or a gradient: row stride in elements
+} HeadPart; // of q, k, v or a gradient: row stride in elements
 // q, k and v (or their gradients): three tensors, or three parts of one tensor's rows.
-static void parts_of(const AttentionShape *h, const Tensor *t, Part part[3]) {
+static void parts_of(const AttentionShape *h, const Tensor *t, HeadPart part[3]) {
     for (int i = 0; i < 3; i++) {
         const Tensor *from = h->packed ? t : t + i;
         double *data = from->data + h->part[i];
-        part[i] = (Part){data, data, from->type->dim[2]};
+        part[i] = (HeadPart){data, data, from->type->dim[2]};
     }
 }
 
 // Where head `head` of row `row` of batch `b` begins.
-static int64_t row_at(const Part *p, const AttentionShape *h, int64_t seq, int64_t b, int64_t row, int64_t head) {
+static int64_t row_at(const HeadPart *p, const AttentionShape *h, int64_t seq, int64_t b, int64_t row, int64_t head) {
     return (b * seq + row) * p->stride + head * h->size;
 }
 
@@ -65,7 +65,7 @@ static int64_t visible(const AttentionShape *h, int64_t row) {
 
 const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     AttentionShape h = hd_attention_shape(o);
-    Part p[3], po = {out[0].data, out[0].data, h.heads * h.size};
+    HeadPart p[3], po = {out[0].data, out[0].data, h.heads * h.size};
     parts_of(&h, in, p);
     double *score = HD_NEWN(e->arena, double, h.seq + 1);
     for (int64_t b = 0; b < h.batch; b++)
@@ -94,7 +94,7 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
     bool packed = hd_has(&o->attrs, A_PACKED);
     const Tensor *result = in + (packed ? 2 : 4), *lse = result + 1;
     AttentionShape h = hd_attention_shape(o);
-    Part p[3], d[3], po = {result->data, NULL, h.heads * h.size}, pdo = {in[0].data, NULL, h.heads * h.size};
+    HeadPart p[3], d[3], po = {result->data, NULL, h.heads * h.size}, pdo = {in[0].data, NULL, h.heads * h.size};
     parts_of(&h, in + 1, p);
     parts_of(&h, out, d);
     for (int64_t b = 0; b < h.batch; b++)

@@ -32,6 +32,6 @@ const char *hd_eval_wrong(Eval *e, const char *fmt, ...) __attribute__((format(p
 // Element steps of `operand` along the axes of `result`: 0 where numpy broadcasting repeats it.
 typedef struct { int64_t at[HD_MAX_RANK]; } Steps;
 Steps hd_eval_steps(const Type *result, const Type *operand);
-int64_t hd_eval_source(const Type *result, const Steps *s,
-                       int64_t index); // the operand's element for that element of the result
+// the operand's element for that element of the result
+int64_t hd_eval_source(const Type *result, const Steps *s, int64_t index);
 #endif

@@ -9,8 +9,8 @@ typedef struct {
     const Symbol *buffer; // the transient buffer, or NULL
     const Op *by;         // the op that makes it, or begins its life; NULL: an argument
     int64_t bytes;        // rounded up to the 256 bytes of a place
-    int from,
-        to; // no other storage may have its bytes during ops from .. to: its lifetime, extended by happens-before
+    // no other storage may have its bytes during ops from .. to: its lifetime, extended by happens-before
+    int from, to;
 } LiveItem;
 typedef struct {
     int n;

@@ -63,8 +63,8 @@ static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) {
 // A transient buffer of a function; `b` NULL: of no bucket.
 Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *class, DType d,
                           int64_t n);
-FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o,
-                          const Symbol **param); // of the parameter that a `param` or `grad` op names
+// of the parameter that a `param` or `grad` op names
+FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param);
 bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
 Symbol *hd_fsdp_comm(Fsdp *s, Comm c); // declared when first asked for
 
@@ -77,6 +77,6 @@ Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, c
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
 void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of
-void hd_fsdp_update(
-    Fsdp *s, Func *last); // last: the function that ends a step, where several ranks update; one rank has @update
+// last: the function that ends a step, where several ranks update; one rank has @update
+void hd_fsdp_update(Fsdp *s, Func *last);
 #endif

@@ -36,7 +36,7 @@ ManagerOptions hd_manager_defaults(void) {
 #endif
 }
 
-typedef struct Run {
+typedef struct PipelineRun {
     Module *m;
     const Pipeline *p;
     const ManagerOptions *options;
@@ -45,7 +45,7 @@ typedef struct Run {
     double *seconds; // by pass of the pipeline
     Arena *texts;    // holds `before`
     Out before;      // the module before the first pass; under verify_each, before the present pass
-} Run;
+} PipelineRun;
 
 static double now(void) {
     struct timespec t;
@@ -65,7 +65,7 @@ static bool names(const char *list, const char *name) {
 
 // Checks that every name of a comma-separated list is a pass of the pipeline, so that a misspelt flag does not silently
 // print nothing.
-static bool check_names(const Run *r, const char *flag, const char *list) {
+static bool check_names(const PipelineRun *r, const char *flag, const char *list) {
     Ctx *cx = r->m->cx;
     for (const char *s = list; s && *s;) {
         size_t len = strcspn(s, ",");
@@ -90,14 +90,14 @@ static Out module_text(const Module *m, Arena *a) {
     return o;
 }
 
-static void dump(const Run *r, const char *when, const char *pass) {
+static void dump(const PipelineRun *r, const char *when, const char *pass) {
     Arena *a = hd_arena_new();
     Out o = module_text(r->m, a);
     fprintf(stderr, "// ----- %s %s\n%s", when, pass, o.text);
     hd_arena_free(a);
 }
 
-static bool dump_file(const Run *r, const char *name) {
+static bool dump_file(const PipelineRun *r, const char *name) {
     if (!r->options->print_dir) return true;
     Arena *a = hd_arena_new();
     Out o = module_text(r->m, a);
@@ -110,7 +110,7 @@ static bool dump_file(const Run *r, const char *name) {
 
 // A pass whose result does not verify, or that left another stage than its row says, is a bug of the compiler. The user
 // gets the verifier's message and a reproducer instead of an abort.
-static bool check_result(Run *r, int i, Change change) {
+static bool check_result(PipelineRun *r, int i, Change change) {
     const PassInfo *pass = r->p->at[i].pass;
     Ctx *cx = r->m->cx;
     bool last = i + 1 == r->p->n;
@@ -133,7 +133,7 @@ static bool check_result(Run *r, int i, Change change) {
 }
 
 // The reproducer for a fault of pass i: the present text, and the passes to run on it.
-static const Reproducer *reproducer_of(const Run *r, int i) {
+static const Reproducer *reproducer_of(const PipelineRun *r, int i) {
     int first = r->options->verify_each ? i : 0; // the pass before which the text was rendered
     Out head = hd_out(r->arena);
     hd_puts(&head, HD_REPRODUCER_LINE);
@@ -148,7 +148,7 @@ static const Reproducer *reproducer_of(const Run *r, int i) {
 
 // The text is rendered once, before the first pass: printing a module takes longer than most passes do. Under
 // verify_each it is rendered before every pass whose input changed, and a pass that reports no change is checked.
-static void arm(Run *r, int i, bool changed) {
+static void arm(PipelineRun *r, int i, bool changed) {
     if (!r->options->reproducer && !r->options->verify_each) return;
     Arena *old = NULL;
     if (i == 0 || (r->options->verify_each && changed)) {
@@ -160,7 +160,7 @@ static void arm(Run *r, int i, bool changed) {
     hd_arena_free(old);
 }
 
-static void watch_after(const Run *r, const char *name, Change change) {
+static void watch_after(const PipelineRun *r, const char *name, Change change) {
     const ManagerOptions *o = r->options;
     if (o->print_after_change) {
         if (change == UNCHANGED) fprintf(stderr, "// %s (unchanged)\n", name);
@@ -170,7 +170,7 @@ static void watch_after(const Run *r, const char *name, Change change) {
     }
 }
 
-static bool run_pass(Run *r, int i, Change *change) {
+static bool run_pass(PipelineRun *r, int i, Change *change) {
     const PassCall *call = &r->p->at[i];
     const char *name = call->pass->name;
     Ctx *cx = r->m->cx;
@@ -194,7 +194,7 @@ static bool run_pass(Run *r, int i, Change *change) {
     return check_result(r, i, *change);
 }
 
-static void print_times(const Run *r) {
+static void print_times(const PipelineRun *r) {
     double total = 0;
     for (int i = 0; i < r->p->n; i++) total += r->seconds[i];
     fprintf(stderr, "// time by pass\n");
@@ -204,7 +204,7 @@ static void print_times(const Run *r) {
     fprintf(stderr, "//  %10.6f s 100.0 %%  total\n", total);
 }
 
-static void print_statistics(const Run *r) {
+static void print_statistics(const PipelineRun *r) {
     fprintf(stderr, "// statistics\n");
     for (int i = 0; i < r->counters.list.n; i++) {
         const Counter *c = &r->counters.list.at[i];
@@ -212,7 +212,7 @@ static void print_statistics(const Run *r) {
     }
 }
 
-static bool prepare(const Run *r) {
+static bool prepare(const PipelineRun *r) {
     const ManagerOptions *o = r->options;
     if (!hd_pipeline_check(r->m->cx, r->p, r->m->stage)) return false;
     if (!check_names(r, "--print-ir-before", o->print_before) || !check_names(r, "--print-ir-after", o->print_after) ||
@@ -226,7 +226,7 @@ static bool prepare(const Run *r) {
 }
 
 bool hd_manager_run(Module *m, const Pipeline *p, const ManagerOptions *options) {
-    Run r = {.m = m, .p = p, .options = options, .arena = hd_arena_new()};
+    PipelineRun r = {.m = m, .p = p, .options = options, .arena = hd_arena_new()};
     r.counters.arena = r.arena;
     bool good = prepare(&r);
     Pipeline cut = *p;

@@ -1,8 +1,8 @@
 // Facts about the values for the packing search: sections, neighbours, ranks. See pack_search.h.
 #include "passes/memory/pack_search.h"
 
-static const int64_t MOST_LISTED =
-    8 * 1000 * 1000; // members of sections and neighbours of values that the search keeps in memory
+// members of sections and neighbours of values that the search keeps in memory
+static const int64_t MOST_LISTED = 8 * 1000 * 1000;
 
 static int by_keys(const void *x, const void *y) {
     const Sorted *a = x, *b = y;

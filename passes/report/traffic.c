@@ -17,10 +17,10 @@ static Traffic *of_name(Traffics *list, const char *name, Arena *a) {
     return &list->at[list->n - 1];
 }
 
-typedef struct { const Op **at; int n; } Work; // in order
+typedef struct { const Op **at; int n; } StreamOps; // in order
 
-static Work find_work(const Func *f, Arena *a) {
-    Work w = {HD_NEWN(a, const Op *, f->n_ops + 1), 0};
+static StreamOps find_work(const Func *f, Arena *a) {
+    StreamOps w = {HD_NEWN(a, const Op *, f->n_ops + 1), 0};
     for (const Op *o = f->first; o; o = o->next)
         if (is_long(o)) w.at[w.n++] = o;
     return w;
@@ -28,7 +28,7 @@ static Work find_work(const Func *f, Arena *a) {
 
 // All ops of one stream: first those that end before the collective starts, then those that may run beside it, then
 // those that start after it.
-static bool has_company(const Clocks *c, const Work *w, const Op *o) {
+static bool has_company(const Clocks *c, const StreamOps *w, const Op *o) {
     int lo = 0, hi = w->n;
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2;
@@ -50,7 +50,7 @@ void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) any |= is_collective(o);
     if (!any || runs == 0) return;
     Clocks clocks = hd_clocks(f, a);
-    Work work = find_work(f, a);
+    StreamOps work = find_work(f, a);
     for (const Op *o = f->first; o; o = o->next) {
         if (!is_collective(o)) continue;
         double flops, bytes;

@@ -36,9 +36,9 @@ void hd_grad_add(Autodiff *d, Value *v, Value *contribution) {
 }
 
 // --- slices
-static int64_t start_of(const Piece *p) { return hd_int(&p->slice->attrs, A_START, 0); }
-static int64_t end_of(const Piece *p) { return start_of(p) + hd_int(&p->slice->attrs, A_SIZE, 0); }
-static int64_t axis_of(const Piece *p) { return hd_int(&p->slice->attrs, A_AXIS, 0); }
+static int64_t start_of(const SliceGrad *p) { return hd_int(&p->slice->attrs, A_START, 0); }
+static int64_t end_of(const SliceGrad *p) { return start_of(p) + hd_int(&p->slice->attrs, A_SIZE, 0); }
+static int64_t axis_of(const SliceGrad *p) { return hd_int(&p->slice->attrs, A_AXIS, 0); }
 
 static Value *zeros(Autodiff *d, const Type *like, int64_t axis, int64_t size) {
     Type t = *like;
@@ -56,7 +56,7 @@ static void give_pieces(Autodiff *d, Value *v, Sliced *s) {
     while (at < size) {
         int next = -1; // the first piece from `at` on; the earliest slice where several start together
         for (int i = 0; i < s->pieces.n; i++) {
-            const Piece *p = &s->pieces.at[i];
+            const SliceGrad *p = &s->pieces.at[i];
             if (axis_of(p) == axis && start_of(p) >= at && end_of(p) > at &&
                 (next < 0 || start_of(p) <= start_of(&s->pieces.at[next])))
                 next = i;

@@ -3,9 +3,9 @@
 #define PASSES_TENSOR_AUTODIFF_H
 #include "ir/ir.h"
 
-typedef struct { const Op *slice; Value *grad; } Piece;
+typedef struct { const Op *slice; Value *grad; } SliceGrad;
 typedef struct {
-    VEC(Piece) pieces;
+    VEC(SliceGrad) pieces;
     int slices_left;
 } Sliced; // of one value: gradients of its slices that the walk has not used yet
 
@@ -21,8 +21,8 @@ typedef struct Autodiff {
 // Adds the contributions that the gradient `dy` of o's first result makes to o's operands.
 typedef void GradRule(Autodiff *d, const Op *o, Value *dy);
 GradRule *hd_grad_rule(OpKind k);
-GradRule hd_grad_none,
-    hd_grad_zero; // the rules of ops without a gradient, and of those whose gradient is zero everywhere
+// the rules of ops without a gradient, and of those whose gradient is zero everywhere
+GradRule hd_grad_none, hd_grad_zero;
 
 bool hd_grad_wanted(const Autodiff *d, const Value *v);
 // Adds a contribution to v's gradient; it is summed over broadcast axes and cast where its type is not v's.

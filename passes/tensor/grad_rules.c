@@ -136,7 +136,7 @@ static void grad_transpose(Autodiff *d, const Op *o, Value *dy) {
 // Kept until the last slice of the same value is seen: slices that cover the value become one concat.
 static void grad_slice(Autodiff *d, const Op *o, Value *dy) {
     if (hd_type_count(Y->type))
-        hd_push(d->scratch, &d->sliced[A->id].pieces, ((Piece){o, cast(d, dy, A->type->dtype)}));
+        hd_push(d->scratch, &d->sliced[A->id].pieces, ((SliceGrad){o, cast(d, dy, A->type->dtype)}));
 }
 
 static void grad_concat(Autodiff *d, const Op *o, Value *dy) {

@@ -135,8 +135,8 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
     bool sums = o && o->kind != OP_CAST && hd_attr_allowed(hd_op_info(o->kind)->attrs, A_OUT);
     if (o && o->kind == OP_CAST && wide(o->in[0])) return o->in[0];
     if (!(moves || sums) || !for_grads_only(l, v)) return cast_before(l, at, v, TY_F32);
-    bool of_sum =
-        is_sum(o) && o->in[0]->def && is_sum(o->in[0]->def) && for_grads_only(l, o->in[0]); // summed in two steps
+    // summed in two steps
+    bool of_sum = is_sum(o) && o->in[0]->def && is_sum(o->in[0]->def) && for_grads_only(l, o->in[0]);
     for (int i = 0; i < (moves ? o->n_in : of_sum); i++) o->in[i] = widen(l, o, o->in[i]);
     if (sums) hd_set_word(l->m->cx, &o->attrs, A_OUT, "f32");
     must_retype(o, hd_op_is(o, TRAIT_EXPLICIT) ? hd_type_with(l->m->cx, TY_F32, v->type) : NULL);

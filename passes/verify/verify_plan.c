@@ -137,8 +137,8 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_check_streams(&c);
         if (c.found.n > before) continue; // without it, what is ordered means little
         hd_check_contents(&c);
-        hd_check_live(
-            &c); // after races: a missing event also leaves too much alive at once, but the event is what is wrong
+        // after races: a missing event also leaves too much alive at once, but the event is what is wrong
+        hd_check_live(&c);
         hd_check_alive(&c);
     }
     c.f = NULL;

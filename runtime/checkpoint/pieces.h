@@ -25,8 +25,8 @@ int64_t hd_home(const HdBucket *b, HdRole role); // byte offset of its storage; 
 bool hd_sharded(const HdBucket *b, HdRole role);
 HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // the range that a shard has of a parameter
 HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // the range that this rank's storage has
-int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role,
-                 int64_t element); // byte offset of element `element`, which it has
+// byte offset of element `element`, which it has
+int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element);
 
 // Calls fn for the elements of every parameter that this rank has of `role` (HD_COMPUTE: any of master, compute and
 // next), in canonical order.
@@ -37,8 +37,8 @@ bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 // them.
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v);
 
-bool hd_checkpoint_path(const char *dir, const char *name, char *path,
-                        size_t size); // DIR/NAME; false after hd_fail: too long
+// DIR/NAME; false after hd_fail: too long
+bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size);
 void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);            // [2,3]
 // Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.

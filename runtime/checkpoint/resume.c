@@ -10,7 +10,8 @@
 
 enum { PATH = 4096 };
 
-typedef struct { int bucket; int64_t at; } Spot; // where a parameter of this program is in the checkpoint's buckets
+// where a parameter of this program is in the checkpoint's buckets
+typedef struct { int bucket; int64_t at; } ParamPlace;
 typedef struct { const char *name; int64_t size, shard; } Cut; // a bucket of the checkpoint
 
 typedef struct {
@@ -19,7 +20,7 @@ typedef struct {
     int shards, n_cuts;
     StFile *shard;  // opened when its first element is needed
     bool *opened;
-    Spot *spot;     // by parameter
+    ParamPlace *spot;     // by parameter
     Cut *cut;
 } Source;
 
@@ -76,7 +77,7 @@ static bool read_cuts(Source *s) {
     return s->cut != NULL;
 }
 
-static bool read_spot(Source *s, const HdParam *q, Spot *spot) { // its shape is known to fit
+static bool read_spot(Source *s, const HdParam *q, ParamPlace *spot) { // its shape is known to fit
     const char *text = meta_of(&s->main, "param", q->name);
     int64_t bucket;
     if (!take_number(&text, s->n_cuts - 1, &bucket) || !take_number(&text, INT64_MAX / 8, &spot->at)) return false;
@@ -127,8 +128,8 @@ static bool belongs(const Source *s, const StFile *f, const char *path, int numb
     return false;
 }
 
-static bool as_written(const Source *s, const StFile *f, const char *path,
-                       int number) { // the file is the one in the manifest, unchanged
+// the file is the one in the manifest, unchanged
+static bool as_written(const Source *s, const StFile *f, const char *path, int number) {
     char want[80];
     if (f->data_bytes < 16 || !hd_st_checksum_ok(f)) {
         hd_fail("%s is damaged: its checksum does not match its contents", path);

@@ -109,7 +109,7 @@ static bool save_whole(HdExec *x, const char *path, const Progress *at) {
 
 // --- a folder of shards and a manifest
 
-typedef struct { int64_t bytes; unsigned char digest[16]; } Written; // a file as the manifest describes it
+typedef struct { int64_t bytes; unsigned char digest[16]; } ShardFile; // a file as the manifest describes it
 
 // The elements of a bucket in a shard's file: its shard without the padding at the end, or in the first file all of an
 // unsharded bucket.
@@ -138,7 +138,7 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // buckets one after 
     return ok;
 }
 
-static bool save_shard(HdExec *x, const char *path, const Progress *at, Written *written) {
+static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFile *written) {
     const HdProgram *p = x->program;
     const int shard = x->shard_index;
     StWriter w = {0};
@@ -180,7 +180,7 @@ static void add_layout(Meta *m, const HdProgram *p) {
 }
 
 static bool save_manifest(const HdProgram *p, const char *path, const char *folder, const Progress *at,
-                          const Written *file, int n_files) {
+                          const ShardFile *file, int n_files) {
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
@@ -277,7 +277,7 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
     if (!hd_world_broadcast(w, folder, sizeof folder)) return false;
     snprintf(name, sizeof name, "rank-%d.safetensors", w->rank);
-    Written mine = {0}, *all = calloc((size_t)w->ranks, sizeof *all);
+    ShardFile mine = {0}, *all = calloc((size_t)w->ranks, sizeof *all);
     if (!all) hd_fail("out of memory");
     bool ok = all && hd_checkpoint_path(dir, folder, place, sizeof place - FOLDER) &&
               hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));

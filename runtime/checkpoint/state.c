@@ -46,8 +46,8 @@ int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element
     return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[dtype_of(b, role)].bytes;
 }
 
-static HdSpan weights_span(const HdExec *x,
-                           const HdParam *q) { // of the buffers that are here one is whole, or all are the same shard
+// of the buffers that are here one is whole, or all are the same shard
+static HdSpan weights_span(const HdExec *x, const HdParam *q) {
     const HdSpan s[] = {hd_span(x, q, HD_MASTER), hd_span(x, q, HD_COMPUTE), hd_span(x, q, HD_NEXT)};
     const HdSpan most = s[1].count > s[0].count ? s[1] : s[0];
     return s[2].count > most.count ? s[2] : most;

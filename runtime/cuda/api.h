@@ -76,6 +76,6 @@ typedef struct {
 // searched. Libraries whose major version is above the driver's are skipped, so open DRIVER first.
 bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib);
 void hd_cuda_unload(HdCudaApi *api);
-const char *hd_cuda_error(const HdCudaApi *api,
-                          CuResult r); // "CUDA_ERROR_INVALID_VALUE (invalid argument)", in a buffer of the thread
+// "CUDA_ERROR_INVALID_VALUE (invalid argument)", in a buffer of the thread
+const char *hd_cuda_error(const HdCudaApi *api, CuResult r);
 #endif

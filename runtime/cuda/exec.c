@@ -233,8 +233,8 @@ static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
                     "cannot start a capture"))
         return false;
     issue(x, f);
-    CuResult r =
-        api->cuStreamEndCapture(x->streams[0], &graph); // also after a failure: the stream must not stay in capture
+    // also after a failure: the stream must not stay in capture
+    CuResult r = api->cuStreamEndCapture(x->streams[0], &graph);
     x->action = -1;
     *exec = NULL;
     bool ok =

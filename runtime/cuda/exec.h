@@ -128,8 +128,8 @@ bool hd_gemms_open(HdCuda *x);
 void hd_gemms_close(HdCuda *x);
 
 // attention.c
-HdAttentionBuild *hd_attention_start(HdCuda *x,
-                                     HdCompile *c); // NULL: nothing to build; cuDNN uses the NVRTC that c opens
+// NULL: nothing to build; cuDNN uses the NVRTC that c opens
+HdAttentionBuild *hd_attention_start(HdCuda *x, HdCompile *c);
 bool hd_attention_join(HdCuda *x, HdAttentionBuild *b);
 void hd_attention_close(HdCuda *x);
 

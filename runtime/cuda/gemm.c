@@ -122,10 +122,10 @@ static LtStatus issue(HdCuda *x, const HdGemm *g, const HdGemmState *s, const Lt
 }
 
 // Places for one product's operands in the arena, which is still unused; false when they do not fit.
-typedef struct { CuPtr a, b, bias, d, workspace; } Scratch;
+typedef struct { CuPtr a, b, bias, d, workspace; } ProductScratch;
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
-static int64_t lay_out(const HdCuda *x, const HdGemm *g, Scratch *s) {
+static int64_t lay_out(const HdCuda *x, const HdGemm *g, ProductScratch *s) {
     int64_t at = 0,
             size[5] = {batches(g) * g->m * g->k * (int64_t)hd_dtypes[g->a].bytes,
                        batches(g) * g->k * g->n * (int64_t)hd_dtypes[g->b].bytes, g->n * (int64_t)hd_dtypes[g->d].bytes,
@@ -169,7 +169,7 @@ static bool fill_scratch(HdCuda *x, int64_t bytes) {
 }
 
 // Mean time of `repeats` runs; a negative number when the algorithm cannot run.
-static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at,
+static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const ProductScratch *at,
                        CuEvent start, CuEvent end, int repeats) {
     const HdCudaApi *api = &x->api;
     CuStream stream = x->streams[0];
@@ -185,7 +185,7 @@ static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const L
 
 // One run loads the kernel, one shows whether the algorithm is worth measuring against `best` (0: none yet), REPEATS
 // measure it.
-static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const Scratch *at,
+static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const ProductScratch *at,
                        CuEvent start, CuEvent end, float best) {
     if (time_runs(x, g, s, algo, at, start, end, 1) < 0) return -1;
     float once = time_runs(x, g, s, algo, at, start, end, 1);
@@ -223,8 +223,8 @@ static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
 }
 
 // The fastest of the heuristic's candidates, agreed on with other processes through the cache.
-static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const Scratch *at, CuEvent start, CuEvent end,
-                   Policy policy) {
+static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const ProductScratch *at, CuEvent start,
+                   CuEvent end, Policy policy) {
     LtHeuristic found[CANDIDATES];
     char text[160];
     describe(g, text, sizeof text);
@@ -275,7 +275,7 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, CuEv
     const HdProgram *p = x->head.program;
     const HdGemm *g = &p->gemms[i];
     HdGemmState *s = &x->gemms.gemms[i];
-    Scratch at;
+    ProductScratch at;
     bool fits = lay_out(x, g, &at) <= p->arena_bytes;
     keys[i] = key_of(x, g);
     if (!make_descriptors(x, g, s) || (fits && !set_bias(x, g, s, at.bias))) return false;
@@ -326,7 +326,7 @@ bool hd_gemms_open(HdCuda *x) {
     else hd_cuda_fail(x, "out of host memory");
     int64_t scratch = 0;
     for (int i = 0; i < p->n_gemms; i++) {
-        Scratch at;
+        ProductScratch at;
         int64_t need = lay_out(x, &p->gemms[i], &at);
         if (need > scratch && need <= p->arena_bytes) scratch = need;
     }

@@ -16,8 +16,8 @@ struct HdProfile {
     Span *spans; // events are kept for the next step
     int n, capacity;
     bool complete, open; // complete: the step's `update` was seen; open: spans[n - 1] has no end yet
-    bool recording,
-        has_update; // has_update: the program has a function of that name; else the last micro-batch updates
+    // has_update: the program has a function of that name; else the last micro-batch updates
+    bool recording, has_update;
     CuEvent origin;
 };
 

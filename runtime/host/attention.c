@@ -12,8 +12,8 @@ enum { ROWS = 64, MAX_SIZE = HD_HOST_MAX_HEAD };
 typedef struct {
     float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE],
         sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS];
-} Scratch;
-static _Thread_local _Alignas(64) Scratch scratch;
+} AttentionTiles;
+static _Thread_local _Alignas(64) AttentionTiles scratch;
 
 typedef struct { int64_t first, n; } Block;                  // consecutive positions of one sequence
 typedef struct { const float *at; int64_t stride; } Rows; // rows of one head
@@ -57,7 +57,7 @@ static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, flo
 
 static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp,
                           const void *vp, void *op, float *lse) {
-    Scratch *x = &scratch;
+    AttentionTiles *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
     float top[ROWS], total[ROWS];
     for (int64_t i = 0; i < q.n; i++) { top[i] = -INFINITY; total[i] = 0; }
@@ -107,7 +107,7 @@ typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(do
 
 static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q, Queries *out) {
     const HdAttention *t = w->t;
-    Scratch *x = &scratch;
+    AttentionTiles *x = &scratch;
     const Rows o = load(t, w->o, t->o_stride, batch, head, q, x->q); // in q's buffer, temporarily
     out->dout = load(t, w->dout, t->o_stride, batch, head, q, x->o);
     for (int64_t i = 0; i < q.n; i++)
@@ -119,7 +119,7 @@ static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q
 static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx,
                           Rows vx) {
     const HdAttention *t = w->t;
-    Scratch *x = &scratch;
+    AttentionTiles *x = &scratch;
     const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
     scores(t, q, k, qs->q, kx, x->p);
     product(false, true, q.n, k.n, t->size, 1, qs->dout, vx, 0, x->s, ROWS);
@@ -133,7 +133,7 @@ static void probabilities(const Backward *w, int64_t batch, int64_t head, Block 
 
 static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) {
     const HdAttention *t = w->t;
-    Scratch *x = &scratch;
+    AttentionTiles *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
     Queries qs;
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
@@ -151,7 +151,7 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
 
 static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
     const HdAttention *t = w->t;
-    Scratch *x = &scratch;
+    AttentionTiles *x = &scratch;
     const int64_t group = t->heads / t->kv_heads;
     Queries qs;
     memset(x->sum, 0, (size_t)(k.n * t->size) * sizeof(float));

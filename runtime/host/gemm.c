@@ -8,8 +8,8 @@
 
 enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
 
-typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } Scratch;
-static _Thread_local _Alignas(64) Scratch scratch;
+typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } GemmTiles;
+static _Thread_local _Alignas(64) GemmTiles scratch;
 
 typedef struct { const HdGemm *g; const void *a, *b, *bias; void *d; } Product;
 typedef struct { int64_t batch, row, col, rows, cols; } Tile; // of d

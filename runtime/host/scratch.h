@@ -5,7 +5,7 @@
 #include "runtime/dtypes.h"
 #include "runtime/heddle_host.h"
 
-void hd_host_add(HdDtype dt, const void *src, void *dst, int64_t index,
-                 int64_t n);     // dst += src, rounded to dt: of a sum over ranks
+// dst += src, rounded to dt: of a sum over ranks
+void hd_host_add(HdDtype dt, const void *src, void *dst, int64_t index, int64_t n);
 enum { HD_HOST_MAX_HEAD = 512 }; // the largest attention head
 #endif

@@ -172,8 +172,8 @@ static void ended(Family *f, pid_t pid, int how) {
         fprintf(stderr, "error: rank %d (process %ld) was ended by signal %d (%s)\n", rank, (long)pid, WTERMSIG(how),
                 strsignal(WTERMSIG(how)));
     if (!f->status) f->status = status;
-    const bool asked =
-        f->passed_on && status == 128 + f->passed_on; // the others stop by themselves, and may still be saving
+    // the others stop by themselves, and may still be saving
+    const bool asked = f->passed_on && status == 128 + f->passed_on;
     if (!asked && f->failed_at == 0) f->failed_at = hd_tcp_now();
 }
 

@@ -105,8 +105,8 @@ static int listen_at(const struct sockaddr *at, socklen_t size) { // -1 with err
     return -1;
 }
 
-static int open_listener(
-    const HdLaunch *l) { // for IPv4 and IPv6, whichever the others resolve its name to; -1 after hd_fail
+// for IPv4 and IPv6, whichever the others resolve its name to; -1 after hd_fail
+static int open_listener(const HdLaunch *l) {
     const bool here = loopback(l->host);
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)l->port)};
     const struct sockaddr_in four = {.sin_family = AF_INET,
@@ -124,8 +124,8 @@ static int open_listener(
 
 // --- rank 0
 
-static bool welcome(const HdLaunch *l, const HdProgram *p, const Greeting *g, const int *fd,
-                    char *why) { // false: with the reason
+// false: with the reason
+static bool welcome(const HdLaunch *l, const HdProgram *p, const Greeting *g, const int *fd, char *why) {
     if (g->protocol != PROTOCOL)
         snprintf(why, HD_TCP_WHY, "rank %d was built with another version of the runtime (protocol %d, rank 0 has %d)",
                  g->rank, g->protocol, PROTOCOL);

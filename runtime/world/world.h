@@ -42,7 +42,7 @@ bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes); // all: rank 0's 
 // all: true when `ok` is true on every rank. Else false with the failure of the lowest rank that failed, so that each
 // rank has the same message.
 bool hd_world_agree(HdWorld *w, bool ok);
-bool hd_world_names_rank(
-    const char *why); // a failure whose text names its rank: after an agreement every rank has the same words
+// a failure whose text names its rank: after an agreement every rank has the same words
+bool hd_world_names_rank(const char *why);
 int hd_world_most(HdWorld *w, int v); // all: the largest v of all ranks; -1: a rank is gone
 #endif

@@ -237,8 +237,8 @@ static void tcp_at(HdWorld *w, const char *what, int64_t step) {
 
 static void lost(Tcp *t, const Peer *p, const char *how) {
     char why[600];
-    const char *at =
-        p->what[0] ? p->what : "step"; // a gather says the step, and may arrive before the first beat that says it
+    // a gather says the step, and may arrive before the first beat that says it
+    const char *at = p->what[0] ? p->what : "step";
     const int speaker = p->rank == 0 ? t->heir : 0; // everybody hears rank 0; without it the first of each host reports
     if (p->what[0] || p->step) snprintf(why, sizeof why, "rank %d %s at %s %lld", p->rank, how, at, (long long)p->step);
     else snprintf(why, sizeof why, "rank %d %s before its first step", p->rank, how);
@@ -364,8 +364,8 @@ static void tell_failure(Tcp *t) { // sent to those that may not know it
     for (int i = 0; i < t->n; i++) {
         Peer *p = each(t, i);
         if (!p) continue;
-        pthread_mutex_lock(
-            &p->writing); // whoever is writing to it will soon be done: a run that has failed waits for no peer
+        // whoever is writing to it will soon be done: a run that has failed waits for no peer
+        pthread_mutex_lock(&p->writing);
         const Frame f = {FAIL, (uint32_t)strlen(text), t->head.speaker};
         const double until = hd_tcp_now() + 1;
         p->broken =

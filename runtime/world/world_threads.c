@@ -35,8 +35,8 @@ static bool gone(const Shared *s) { // false after hd_fail
     return false;
 }
 
-static void give_up(Shared *s, int who,
-                    const char *why) { // the mutex is held; the first failure is the one reported
+// the mutex is held; the first failure is the one reported
+static void give_up(Shared *s, int who, const char *why) {
     if (!s->failed) {
         s->who = hd_world_names_rank(why) ? -1 : who;
         snprintf(s->why, sizeof s->why, "%s", why);
@@ -103,8 +103,8 @@ static bool threads_send(HdWorld *w, const void *data, size_t bytes) { // return
     return ok;
 }
 
-static bool threads_receive(HdWorld *w, int from, void *data,
-                            size_t bytes) { // a stream of bytes: sizes need not match the sends
+// a stream of bytes: sizes need not match the sends
+static bool threads_receive(HdWorld *w, int from, void *data, size_t bytes) {
     Shared *s = shared_of(w);
     char *to = data;
     pthread_mutex_lock(&s->mutex);

@@ -216,8 +216,8 @@ static inline void rounded_are(Rank *r, bool next, float (*want)(int k, int64_t 
     }
 }
 
-static inline void compute_is(Rank *r,
-                              float (*want)(int k, int64_t i)) { // what is computed with is the master's, rounded
+// what is computed with is the master's, rounded
+static inline void compute_is(Rank *r, float (*want)(int k, int64_t i)) {
     rounded_are(r, false, want);
     rounded_are(r, true, want);
 }

@@ -116,8 +116,8 @@ TEST(shards_that_are_not_of_the_checkpoint) {
     char why[300];
     CHECK(resume_under(four, 9, why));
 
-    CHECK(
-        !rename("c/step-9/rank-1.safetensors", "kept")); // a save of the same step of the same model, but not this one
+    // a save of the same step of the same model, but not this one
+    CHECK(!rename("c/step-9/rank-1.safetensors", "kept"));
     Job j = {.at = {9, 5, 1000, 77}};
     start(&j, two);
     expect(&j, init);

@@ -63,8 +63,8 @@ TEST(one_rank_needs_nobody) {
     CHECK_TEXT(started(&p, 0, "A=1", say_who).text, "0 of 1, local 0, by nobody, at :0\n");
     CHECK_TEXT(started(&old, 1, "RANK=0", say_who).text, "0 of 1, local 0, by nobody, at :0\n");
     CHECK_TEXT(started(&p, 0, "RANK=0 WORLD_SIZE=1", say_who).text, "0 of 1, local 0, by torchrun, at :0\n");
-    CHECK_TEXT(started(&p, 0, "SLURM_PROCID=0 SLURM_NTASKS=4", say_who).text,
-               "0 of 1, local 0, by nobody, at :0\n"); // a batch script, no step
+    // a batch script, no step
+    CHECK_TEXT(started(&p, 0, "SLURM_PROCID=0 SLURM_NTASKS=4", say_who).text, "0 of 1, local 0, by nobody, at :0\n");
 }
 
 TEST(wrong_number_of_ranks) {

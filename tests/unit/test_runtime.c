@@ -21,16 +21,16 @@ TEST(philox_known_answers) { // of the reference implementation, for all-zero an
 
 TEST(quantile_inverts_the_distribution) {
     for (int i = 0; i < 4000; i++) {
-        double p =
-            i < 3000 ? (i + 0.5) / 3000 : pow(2, -(i - 2999) / 32.0 - 1); // the middle, then the tail down to 2^-32
+        // the middle, then the tail down to 2^-32
+        double p = i < 3000 ? (i + 0.5) / 3000 : pow(2, -(i - 2999) / 32.0 - 1);
         double x = hd_normal_quantile(p), back = 0.5 * erfc(-x * 0.70710678118654752);
         CHECK(fabs(back - p) <= 2e-6 * p * (1 + fabs(x)));
         if (p > 1e-6) CHECK(fabs(hd_normal_quantile(1 - p) + x) <= 1e-6 * (1 + fabs(x)));
     }
     CHECK(hd_normal_quantile(0.5) == 0);
     CHECK(fabs(hd_normal_quantile(0.975) - 1.959963985) < 2e-7);
-    double least = hd_normal_quantile(0.5 * 0x1p-32),
-           most = hd_normal_quantile(((double)UINT32_MAX + 0.5) * 0x1p-32); // what fills use
+    // what fills use
+    double least = hd_normal_quantile(0.5 * 0x1p-32), most = hd_normal_quantile(((double)UINT32_MAX + 0.5) * 0x1p-32);
     CHECK(isfinite(least) && isfinite(most) && least < -6 && most > 6);
 }
 

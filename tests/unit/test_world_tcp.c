@@ -100,8 +100,8 @@ static int one_dies(HdLaunch *l, const HdProgram *p) {
     HdWorld *w = hd_world_tcp(l, p);
     REQUIRE(w);
     w->at(w, "step", 17);
-    const bool met = hd_world_barrier(
-        w); // tells the step, as a beat does; of those that are slow to leave it, one may be gone again
+    // tells the step, as a beat does; of those that are slow to leave it, one may be gone again
+    const bool met = hd_world_barrier(w);
     if (w->rank == 2) _exit(0);           // not a failure that the first process sees
     if (!met) return report(w);
     return until_failure(w);
