@@ -256,7 +256,7 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
     Val *args = eval_args(f, scope, fn, call, what);
     if (!args) return bad;
     if (!f->frame) {
-        hd_front_error(f, call->span, "'%s' cannot be called here: only numbers known at compile time may stand here",
+        hd_front_error(f, call->span, "'%s' cannot be called here: only numbers known at compile time are allowed here",
                        fn->name);
         return bad;
     }
@@ -400,7 +400,7 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
                                 : eval_list(f, f->frame->instance, s->n, s->kids);
             flow = result->kind == VAL_BAD ? FAILED : RETURNED;
             if (k + 1 < block->n)
-                hd_front_error(f, block->kids[k + 1]->span, "this stands after 'return' and is never reached");
+                hd_front_error(f, block->kids[k + 1]->span, "this comes after 'return' and is never reached");
             hd_front_leave(f);
             return worst == FAILED ? FAILED : flow;
         }

@@ -6,7 +6,7 @@
 static bool may_emit(Front *f, Span s, OpKind k) {
     if (f->stop) return false;
     if (!f->frame) {
-        hd_front_error(f, s, "'%s' makes a tensor: only numbers known at compile time may stand here",
+        hd_front_error(f, s, "'%s' makes a tensor: only numbers known at compile time are allowed here",
                        hd_op_info(k)->mnemonic);
         return false;
     }

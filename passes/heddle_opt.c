@@ -76,7 +76,7 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     Pipeline pipeline = {0};
     bool good = true;
     if (args->run_reproducer && !pipeline_text) {
-        hd_error(cx, (Span){0}, "'%s' is no reproducer: its first line does not start with '%s'", name,
+        hd_error(cx, (Span){0}, "'%s' is not a reproducer: its first line does not start with '%s'", name,
                  HD_REPRODUCER_LINE);
         good = false;
     }

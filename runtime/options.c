@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define OPTIONS(X)                                                                                                     \
-    X(DATA, "data", "FILE", "training tokens: .txt (bytes), .bin (raw u16, or u16 behind a 1 KiB header)")             \
+    X(DATA, "data", "FILE", "training tokens: .txt (bytes), .bin (raw u16, or u16 after a 1 KiB header)")              \
     X(VAL, "val", "FILE", "validation tokens")                                                                         \
     X(STEPS, "steps", "N", "train until step N")                                                                       \
     X(RANKS, "ranks", "N", "ranks on this host: as many as the mesh of the program has")                               \

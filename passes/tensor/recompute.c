@@ -119,7 +119,7 @@ Change hd_pass_recompute(Module *m, PassCx *cx) {
     for (int i = 0; i < s.paths->n; i++)
         if (!s.found[hd_ptr_get(&s.listed, hd_intern(m->cx, s.paths->strs[i]))])
             hd_error(m->cx, hd_symbol_find(m, "schedule")->span,
-                     "recompute %s: no operation of the forward pass stands there; name a module instance that "
+                     "recompute %s: no operation of the forward pass is there; name a module instance that "
                      "computes something",
                      s.paths->strs[i]);
     if (m->cx->diags.errors > errors) return FAILED;

@@ -105,7 +105,7 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
     if (all > l->most) l->most = all;
     if (bound >= 0 && settled > bound && !l->said) {
         const Op *last = l->c->ops[oldest->last];
-        const char *edge = hd_sprintf(l->c->a, "record an event on %s behind op %d and wait for it on %s before op %d",
+        const char *edge = hd_sprintf(l->c->a, "record an event on %s after op %d and wait for it on %s before op %d",
                                       last->stream, last->id, b->begin->stream, b->begin->id);
         hd_plan_wrong(
             l->c, b->begin, b->begin->span,

@@ -98,7 +98,7 @@ static const char *maker(const Run *r, const Op *reader, Bytes b) {
         }
     }
     if (before) return hd_sprintf(r->c->a, "%s wrote them before", hd_plan_op(r->c, before));
-    return behind ? hd_sprintf(r->c->a, "%s writes them, behind it", hd_plan_op(r->c, behind))
+    return behind ? hd_sprintf(r->c->a, "%s writes them, after it", hd_plan_op(r->c, behind))
                   : "no op of the function writes them";
 }
 
@@ -107,7 +107,7 @@ static void race(Run *r, const Op *o, const Access *x, int other, const char *do
     const Op *p = r->c->ops[other];
     hd_plan_wrong(r->c, o, o->span,
                   "%s bytes %s (%s) that %s %s, and nothing orders the two: "
-                  "record an event on %s behind op %d and wait for it on %s before op %d",
+                  "record an event on %s after op %d and wait for it on %s before op %d",
                   x->write ? "writes" : "reads", hd_plan_range(r->c, space, lo, hi), touches(r, x), hd_plan_op(r->c, p),
                   does, p->stream, p->id, o->stream, o->id);
 }
@@ -279,7 +279,7 @@ static void check_used(Run *r, const Uses *uses) {
         for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id];
         bool effect = hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_GEMM;
         if (o->n_out && !used && !effect && !hd_is_alias(o))
-            hd_plan_wrong(r->c, o, o->span, "makes %s, which nobody reads or stores", hd_plan_value(r->c, o->out[0]));
+            hd_plan_wrong(r->c, o, o->span, "makes %s, which no op reads or stores", hd_plan_value(r->c, o->out[0]));
     }
 }
 

@@ -138,7 +138,7 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
         hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s, which hold no sum", lo, hi, s->name);
     else if (was->kind == HOLDS_SUM && was->taken && (adds || (was->by && was->by->func == w->f)))
         hd_plan_wrong(w->c, o, o->span,
-                      "contributes to elements [%lld, %lld) of @%s behind %s, which has been summed over %s already",
+                      "contributes to elements [%lld, %lld) of @%s after %s, which has been summed over %s already",
                       lo, hi, s->name, by, hd_axes_text(w->c->a, was->taken));
     else if (adds && was->over)
         hd_plan_wrong(w->c, o, o->span,
@@ -459,13 +459,13 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
         const Holding *was = holding(w, h, i);
         if (was->kind == HOLDS_WEIGHTS && !was->fresh) continue;
         if (was->kind == HOLDS_WEIGHTS)
-            hd_plan_wrong(w->c, o, o->span, "reads weights from @%s behind the update by %s", home.buffer->name,
+            hd_plan_wrong(w->c, o, o->span, "reads weights from @%s after the update by %s", home.buffer->name,
                           hd_plan_op(w->c, was->by));
         else if (was->kind == HOLDS_STALE)
             hd_plan_wrong(w->c, o, o->span,
-                          "reads weights from @%s, which nobody has gathered since the step before updated bucket @%s: "
+                          "reads weights from @%s, which no op has gathered since the step before updated bucket @%s: "
                           "an all_gather into it belongs "
-                          "before this op, or behind that update",
+                          "before this op, or after that update",
                           home.buffer->name, h->bucket->symbol->name);
         else
             hd_plan_wrong(w->c, o, o->span,

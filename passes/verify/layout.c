@@ -52,7 +52,7 @@ static void name_parts(PlanCheck *c, BucketParts *k) {
         if (!name) continue;
         if (!s || s->kind != SYM_BUFFER || hd_plan_bucket(c, s) != k || hd_has(&s->attrs, A_TRANSIENT)) {
             hd_plan_wrong(c, NULL, k->symbol->span,
-                          "bucket @%s has %s = @%s, which is no buffer that keeps this bucket",
+                          "bucket @%s has %s = @%s, which is not a buffer of this bucket",
                           k->symbol->name, hd_plan_part_text(i), name);
             continue;
         }

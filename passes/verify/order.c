@@ -39,7 +39,7 @@ static void check_events(PlanCheck *c) {
             const Op *later = record_of(records, n, event);
             hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records: %s",
                           (long long)event,
-                          later ? hd_sprintf(c->a, "%s does, behind it", hd_plan_op(c, later))
+                          later ? hd_sprintf(c->a, "%s does, after it", hd_plan_op(c, later))
                                 : "nor does a later one");
         }
         if (o->kind == OP_RECORD && earlier)
@@ -82,7 +82,7 @@ void hd_check_order(PlanCheck *c) {
         if (!hd_before(&k, last[s]->id, end->id))
             hd_plan_wrong(c, last[s], last[s]->span,
                           "may run on after the return: %s waits for no later record of stream %s; "
-                          "record an event on %s behind op %d and wait for it on %s before op %d",
+                          "record an event on %s after op %d and wait for it on %s before op %d",
                           k.stream[main], k.stream[s], k.stream[s], last[s]->id, k.stream[main], end->id);
     }
 }

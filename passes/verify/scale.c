@@ -77,7 +77,7 @@ static void check_mean(PlanCheck *c, const Op *store) {
     if (!parts->def || parts->def->kind != OP_VIEW || (double)hd_type_count(parts->type) != ranks || !mean.known ||
         mean.constant != 0)
         hd_plan_wrong(c, store, store->span,
-                      "stores %s as the loss of the step, which is no sum of the losses of the %g ranks",
+                      "stores %s as the loss of the step, which is not a sum of the losses of the %g ranks",
                       hd_plan_value(c, store->in[0]), ranks);
     else if (differ(mean.factor * ranks, 1))
         hd_plan_wrong(c, store, store->span,
@@ -273,7 +273,7 @@ KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) 
     if (mean) check_mean(c, mean);
     else if (s.stores.n && last && several)
         hd_plan_wrong(c, s.stores.at[0], s.stores.at[0]->span,
-                      "keeps the loss of one rank: no op behind it stores the mean over %lld ranks",
+                      "keeps the loss of one rank: no op after it stores the mean over %lld ranks",
                       (long long)c->ranks);
     keep_loss(&s, &kept);
     const int unproved = c->unproved.n;

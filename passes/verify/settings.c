@@ -23,8 +23,9 @@ static void check_functions(PlanCheck *c, const Attrs *train) {
                           "a step of %lld micro-batches runs @%s, which the plan does not have", (long long)n,
                           needed[i].name);
         else if (f && !need)
-            hd_plan_wrong(c, NULL, f->span, "@%s is not for a step of %lld micro-batches, which config @train says",
-                          f->name, (long long)n);
+            hd_plan_wrong(c, NULL, f->span,
+                          "@%s does not belong to the step of %lld micro-batches that config @train declares", f->name,
+                          (long long)n);
     }
 }
 

@@ -152,7 +152,7 @@ void hd_flow_scalars(Flow *w, const Op *o) {
     } else {
         const Value *v = w->homes[o->in[0]->id].root;
         if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM))
-            hd_plan_wrong(w->c, o, o->span, "takes %s, which is no gradient norm", hd_plan_value(w->c, o->in[0]));
+            hd_plan_wrong(w->c, o, o->span, "takes %s, which is not a gradient norm", hd_plan_value(w->c, o->in[0]));
     }
     Held *h = hd_flow_held(w, named(w, o, A_COUNTER));
     if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_SUM, .count = 1, .by = o});

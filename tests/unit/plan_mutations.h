@@ -22,11 +22,11 @@ typedef enum {
         MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved",   \
                                                                                         AT_BUFFER_SYMBOL)              \
         X(SWAP_BUFFERS, "two buffers change places", AT_BUFFER_SYMBOL) X(MOVE_ARGUMENT, "argument moved", AT_ARGUMENT) \
-            X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op behind the next one", AT_OP) X(       \
+            X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op after the next one", AT_OP) X(       \
                 LATER, "op several places later",                                                                      \
                 AT_OP) X(EARLIER, "op several places earlier",                                                         \
                          AT_OP) X(SWAP_COLLECTIVES, "two collectives of a stream change places",                       \
-                                  AT_OP) X(TOO_LATE, "collective and its event behind the first use", AT_OP)           \
+                                  AT_OP) X(TOO_LATE, "collective and its event after the first use", AT_OP)           \
                 X(DROP_RECORD, "record dropped", AT_OP) X(DROP_WAIT, "wait dropped", AT_OP) X(                         \
                     DROP_EVENT, "record and its waits dropped", AT_OP) X(SWAP_WAITS, "two waits change events", AT_OP) \
                     X(RECORD_EARLIER, "record before the op in front of it",                                           \
