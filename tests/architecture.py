@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """ARCHITECTURE.md is true: every file and folder it names exists, and every dump it quotes is printed now.
 
-A block of code that begins with ```NAME quotes lines of the file NAME that the document's command writes, or of what
---emit=... prints. `...` stands for any text. Numbers of values, kernels and addresses are not compared.
+A block of code that begins with ```PASS quotes the IR after the last run of that pass (`input`: before the first one);
+one that begins with ```--emit=... quotes that output. `...` matches any text. Numbers of values, kernels and addresses
+are not compared.
 Usage: architecture.py HEDDLEC ROOT
 """
 import os
@@ -24,7 +25,7 @@ def missing_paths(text, root):
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
     known = {name for tree in TREES for _, _, names in os.walk(root / tree) for name in names}
     for path in sorted(set(PATH.findall(prose))):
-        if path.startswith("ir/") and path.endswith(".hir"):
+        if path.endswith(".hir"):
             continue  # an output of the command
         if not (root / path).exists() and ("/" in path or path not in known):
             yield f"{path} does not exist"
@@ -46,7 +47,8 @@ def wrong_quotes(text, heddlec, root):
                 output = subprocess.run([heddlec, *kept, name, "-o", "-"], cwd=folder, check=True, capture_output=True,
                                         text=True).stdout
             else:
-                output = pathlib.Path(folder, name).read_text()
+                dumps = sorted(p for p in pathlib.Path(folder, "ir").iterdir() if p.stem.split("-", 1)[-1] == name)
+                output = dumps[-1].read_text() if dumps else ""
             for line in lines.splitlines():
                 if not any(same(line, printed) for printed in output.splitlines()):
                     yield f"{name} has no line like\n{line}"
