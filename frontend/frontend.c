@@ -147,7 +147,7 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     f->settings = hd_settings_read(f, sets, n_sets);
     if (!f->settings) return false;
     f->batch = hd_settings_batch(f);
-    hd_config(f->module, "model"); // configs stand before the parameters
+    hd_config(f->module, "model"); // configs come before the parameters
     hd_config(f->module, "train");
     hd_config(f->module, "schedule");
     if (!hd_elaborate(f)) return false;

@@ -122,7 +122,7 @@ struct Op {
     Attrs attrs;
     const char *stream; // plan: the stream it runs on
     Loc loc;
-    Span span; // where it stands in the text it was parsed from, for diagnostics
+    Span span; // its place in the text it was parsed from, for diagnostics
     Func *func;
     Op *prev, *next;
 };
@@ -267,7 +267,7 @@ Func *hd_func_clone(Module *m, const Func *f, const char *name); // ops, argumen
 Value *hd_arg_add(Func *f, const Type *t, const char *name);
 Op *hd_return(const Func *f); // the return op, or NULL while there is none
 
-// --- ops. hd_op_new makes an op that stands nowhere yet and has no result types; hd_infer gives it its results.
+// --- ops. hd_op_new makes an op that is not inserted yet and has no result types; hd_infer gives it its results.
 Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in);
 // Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n =
 // 0: none). Returns NULL, or what is wrong.
@@ -292,7 +292,7 @@ Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attr
 Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared);
 
 // --- uses: who reads a value
-typedef struct { int *count; Op ***users; } Uses; // by value id; an op that reads a value twice stands there twice
+typedef struct { int *count; Op ***users; } Uses; // by value id; an op that reads a value twice is listed twice
 Uses hd_uses(const Func *f, Arena *a);
 
 // --- text

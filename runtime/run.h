@@ -1,4 +1,4 @@
-// One rank of a run, from open files to what it leaves behind.
+// One rank of a run, from open files to its outputs.
 #ifndef RUNTIME_RUN_H
 #define RUNTIME_RUN_H
 #include "runtime/options.h"

@@ -1,5 +1,5 @@
 // Attention: a call of the runtime with a descriptor. The runtime picks cuDNN where it is installed and repeatable,
-// else the kernels that stand here: templates/attention.cu on tensor cores, templates/attention_any.cu for f32 and odd
+// else these kernels: templates/attention.cu on tensor cores, templates/attention_any.cu for f32 and odd
 // head sizes.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"

@@ -203,7 +203,7 @@ static bool mixes_passes(const Group *a, const Group *b) {
     return again && forward;
 }
 
-// a stands before b.
+// a comes before b.
 static Merge plan_merge(Fusion *s, int a, int b) {
     Merge m = {0};
     Group *ga = &s->groups.at[a], *gb = &s->groups.at[b];

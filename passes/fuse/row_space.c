@@ -28,7 +28,7 @@ static bool operand_fits(const Type *t, const Type *result, RowSpace s) {
         for (int i = 0; i + 1 < t->rank; i++)
             if (t->dim[i] != result->dim[i]) return false;
         return last_axis(t) == 1;
-    default: // the last axes of the result, behind ones
+    default: // the last axes of the result, after axes of 1
         while (lead < t->rank && t->dim[lead] == 1) lead++;
         for (int i = lead; i < t->rank; i++)
             if (t->dim[i] != result->dim[result->rank - t->rank + i]) return false;

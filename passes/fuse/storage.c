@@ -36,7 +36,7 @@ static void find_writes(Written *w, const Func *f) {
 }
 
 static void bound(const Writes *w, int op, Bounds *b) {
-    int lo = 0, hi = w->n; // the first write behind `op`
+    int lo = 0, hi = w->n; // the first write after `op`
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2;
         if (w->at[mid] <= op) lo = mid + 1;

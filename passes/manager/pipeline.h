@@ -1,6 +1,6 @@
 // The registry of passes and the textual form of pipelines:
 //   pipeline = item { "," item };  item = name [ "{" key "=" value { "," key "=" value } "}" ]
-// A name is a pass or a named pipeline, which stands for its passes.
+// A name is a pass or a named pipeline, which means its passes.
 #ifndef PASSES_MANAGER_PIPELINE_H
 #define PASSES_MANAGER_PIPELINE_H
 #include "passes/pass.h"

@@ -144,7 +144,7 @@ static bool put_to_sleep(Search *s, int v) {
         const Box *u = &s->box[s->neighbour[i]];
         if (!u->placed && hd_lowest(u) + u->size < later) later = hd_lowest(u) + u->size;
     }
-    if (later == INT64_MAX) return false; // nothing is left that could lie below it
+    if (later == INT64_MAX) return false; // nothing is left that could be below it
     s->blames++;
     for (int i = s->neighbours[v]; later > b->low && i < s->neighbours[v + 1]; i++)
         if (!s->box[s->neighbour[i]].placed) hd_conflict_blame(s, s->neighbour[i]);
@@ -162,7 +162,7 @@ static bool put_to_sleep(Search *s, int v) {
 
 static bool may_be_next(const Search *s, const Box *b) { return !b->asleep && (b->twin < 0 || s->box[b->twin].placed); }
 
-// Adds a value that may lie at up to `most` to the set, and to the choices on the stack when it may be placed next.
+// Adds a value that may be at up to `most` to the set, and to the choices on the stack when it may be placed next.
 static void add_to_set(Search *s, int v, int64_t most) {
     if (s->in_set[v] == s->run) {
         if (most <= s->most[v]) return;

@@ -41,7 +41,7 @@ typedef struct {
     Undo *trail;
     int n_trail, trail_size;
     Ints stack, queue; // lists of waiting values and choices, one after another; work list of find_choices
-    int64_t *most;                  // find_choices: the highest offset at which a value of the set may lie
+    int64_t *most;                  // find_choices: the highest offset that a value of the set may have
     int *in_set, *touched;          // marks: the run of find_choices, the placement
     int run, placements;
     int64_t *key;                   // section_holds: the lowest places of what waits in a section, ascending

@@ -43,7 +43,7 @@ static void check_parameters(Flow *w, int *first, const Func *start) {
     }
 }
 
-// What a step keeps beside the buckets: the loss, the norm, how many steps there were.
+// What a step keeps besides the buckets: the loss, the norm, the number of steps.
 static bool is_state(const Symbol *s) {
     return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_BUCKET) &&
            strcmp(hd_word(&s->attrs, A_CLASS, ""), "optimizer") == 0;

@@ -320,7 +320,7 @@ static bool is_padding(const Held *h, const Holding *was, int64_t lo, int64_t hi
     return was->kind == HOLDS_OLD && h->bucket && !param_at(h->bucket, lo, hi);
 }
 
-// How many contributions the function at hand has made to elements that got equally many.
+// How many contributions the present function has made to elements that got equally many.
 static int given_now(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
     BucketFlow *b = hd_flow_bucket(w, k);
     int end;

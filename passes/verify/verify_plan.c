@@ -24,8 +24,8 @@
 // V9  bytes get a new value only after every access to the old, by      contents               contents, order
 //     streams, events
 // V10 a reader on another stream than its writer is ordered after it    contents               order
-// V11 a reduction reads all contributions; none comes behind it         contents, flow         order, reductions
-// V12 whoever reuses bytes is ordered after everybody who used them     contents               transient
+// V11 a reduction reads all contributions; none comes after it          contents, flow         order, reductions
+// V12 an op that reuses bytes is ordered after all earlier users     contents               transient
 // V13 at most `prefetch` units are gathered before they are needed      collectives            bounds
 // V14 no moment has more bytes live than the declared bound, nor that   places, collectives    places, bounds
 //     than the arena; at most `live_grads` gradients of units wait for

@@ -60,7 +60,7 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
 const char *hd_plan_part_text(int part);                        // "moment1"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
-void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and what lies in them; fills the tables above
+void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
 void hd_check_settings(PlanCheck *c);      // of the module: functions of a step, settings of the optimizer, classes
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace

@@ -158,7 +158,7 @@ static StFile *open_shard(Source *s, int number) {
     return belongs(s, f, path, number) && as_written(s, f, path, number) ? f : NULL;
 }
 
-// Elements [at, at+n) of a bucket of the checkpoint that lie in one shard.
+// Elements [at, at+n) of a bucket of the checkpoint that are in one shard.
 static bool shard_floats(Source *s, int role, const Cut *c, int64_t at, int64_t n, float *out) {
     char name[512];
     StFile *f = open_shard(s, (int)(at / c->shard));

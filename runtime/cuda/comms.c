@@ -58,7 +58,7 @@ static bool settle(HdCuda *x, int i, NcResult r, const char *what, double second
     return r == HD_ncclSuccess || nccl_failed(x, r, what, c);
 }
 
-// Which of the program's communicators stands for number i: the first with the same ranks on the same stream. Its
+// Which of the program's communicators is used for number i: the first with the same ranks on the same stream. Its
 // collectives have one order then anyway, and every communicator costs hundreds of MiB of device memory.
 static int shared(const HdProgram *p, int i) {
     const HdComm *c = &p->comms[i];

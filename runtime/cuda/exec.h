@@ -15,7 +15,7 @@ enum {
 };
 
 typedef struct { // what a kernel takes: a launch with less would make the driver read past its arguments
-    int n;       // -1: the driver is too old to tell
+    int n;       // -1: the driver is too old to say
     unsigned short *bytes;
 } HdParams;
 enum { HD_MAX_ARGS = 512 };

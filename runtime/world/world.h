@@ -1,4 +1,4 @@
-// The ranks of one run and what they exchange beside the collectives of the plan: agreement on failures and stops,
+// The ranks of one run and what they exchange besides the collectives of the plan: agreement on failures and stops,
 // small gathers, and bytes sent to rank 0. Every rank calls each function marked `all`, in the same order.
 // Implementations: one rank alone (world.c), threads of one process (world_threads.c), processes over TCP
 // (world_tcp.c).

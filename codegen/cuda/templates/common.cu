@@ -1,4 +1,4 @@
-// Device helpers that stand at the top of every CUDA translation unit. Header-free: NVRTC compiles it without an
+// Device helpers at the top of every CUDA translation unit. Header-free: NVRTC compiles it without an
 // include path. Storage types are converted to f32 (f64 stays f64) when loaded and rounded to nearest even once, when
 // stored.
 typedef long long i64;
@@ -45,7 +45,7 @@ template <> struct Narrow<f16> {
     }
 };
 
-// V consecutive elements as they lie in memory: moved as 16-byte words where they are that long, kept packed in
+// V consecutive elements as in memory: moved as 16-byte words where they are that long, kept packed in
 // registers.
 template <class T, int V> struct Raw {
     static const int bytes = (int)sizeof(T) * V, words = (bytes + 3) / 4;
@@ -214,8 +214,8 @@ __device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
-// The sum of a row is one fixed tree, however the row lies over threads: neighbours are added, then neighbouring pairs,
-// up to runs of 256 elements; the runs are added in order. A thread adds its V elements (tree), a warp its 32 V
+// The sum of a row is one fixed tree, however the row is spread over threads: neighbours are added, then neighbouring
+// pairs, up to runs of 256 elements; the runs are added in order. A thread adds its V elements (tree), a warp its 32 V
 // (warp_sum: a butterfly, so every lane ends with the same bits), and runs of a warp's sums make the rest
 // (join_chunks); what is missing at the end is 0.
 template <class R, int V> __device__ __forceinline__ R tree(R (&e)[V]) {
