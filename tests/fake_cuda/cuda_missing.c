@@ -1,5 +1,5 @@
-// A program for the GPU on a machine without NVIDIA's libraries: the message says what is missing, what for, where it
-// was looked for and what to do. Usage: cuda_missing SCRATCH_FOLDER.
+// A program for the GPU on a machine without NVIDIA's libraries: the message says which library is missing, its
+// purpose, where it was searched and what to do. Usage: cuda_missing SCRATCH_FOLDER.
 #include "runtime/heddle.h"
 #include "runtime/world/world.h"
 #include <stdio.h>

@@ -1,7 +1,6 @@
-// Several ranks on pretended GPUs, each a process: usage cuda_ranks FAKES_FOLDER SCRATCH_FOLDER [ONE_GPU_FOLDER]. What
-// collectives compute, captured and direct; ranks that cannot start, die, hang or see an error: every rank leaves soon,
-// and one has said what happened. With a third folder, only what the stand-in for NCCL there does, whose ranks share
-// GPUs.
+// Several ranks on pretended GPUs, each a process: usage cuda_ranks FAKES_FOLDER SCRATCH_FOLDER [ONE_GPU_FOLDER]. Tests
+// collectives, captured and direct, and ranks that cannot start, die, hang or see an error: every rank exits soon, and
+// one reports what happened. With a third folder, it tests only the stand-in for NCCL there, whose ranks share GPUs.
 #include "runtime/world/launch.h"
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@ static int failures;
     ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
 #define REQUIRE(x) do { if (!(x)) { dprintf(2, "line %d: %s: %s\n", __LINE__, #x, hd_failure()); return 1; } } while (0)
 
-// --- a small program: a step counter; a vector of PART elements a rank is summed and handed round, in each of two
+// --- a small program: a step counter; a vector of PART elements per rank is summed and gathered, in each of two
 // functions
 enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, ARENA = 1 << 20, PART = 5 };
 static const HdSource sources[] = {{"k.cu", "bump"}};
@@ -91,7 +90,7 @@ static HdProgram program(int n) {
 
 static const HdBackend *const b = &hd_cuda_backend;
 
-// What a program does: returns the exit status; the speaker has told a failure. `trouble` comes in step 3, on rank 1
+// Runs a program and returns its exit status; the speaking rank reports a failure. `trouble` comes in step 3, on rank 1
 // alone.
 typedef void Trouble(void);
 static bool use_graphs = true;

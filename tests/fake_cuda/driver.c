@@ -340,7 +340,7 @@ CuResult fake_cuModuleLoadData(CuModule *m, const void *image) {
     fake_log("module loaded");
     return 0;
 }
-// The parameters of a kernel as its text declares them; a text that is no source declares none.
+// The parameters of a kernel as its text declares them; a text that is not source declares none.
 static void read_parameters(CuFunction f, const char *text) {
     const size_t n = strlen(f->name);
     const char *at = strstr(text, f->name);

@@ -1,4 +1,4 @@
-// What a profiler injects: takes the functions that the program will call, and logs them.
+// The library that a profiler injects: it receives the functions that the program will call, and logs them.
 #include "tests/fake_cuda/fake.h"
 
 typedef void (*Function)(void);

@@ -1,4 +1,4 @@
-// What every fake library has: all of its functions, and the call log. Compiled once a library with -DFAKE_<LIB>.
+// Common to every fake library: all of its functions, and the call log. Compiled once per library with -DFAKE_<LIB>.
 #include "tests/fake_cuda/fake.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 // Unit tests in one header. A test program is
 //   TEST(grows) { CHECK(v.n == 3); CHECK_TEXT(out.text, "abc"); }
 //   int main(int argc, char **argv) { return run_tests(argc, argv); }
-// Each TEST registers itself; an argument names the one test to run. A failed check says where and goes on.
+// Each TEST registers itself; an argument names the one test to run. A failed check prints its place and the test
+// continues.
 #ifndef TESTS_UNIT_CHECK_H
 #define TESTS_UNIT_CHECK_H
 #include <inttypes.h>

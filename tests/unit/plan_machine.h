@@ -1,9 +1,9 @@
-// A machine that runs finished plans on symbols instead of numbers, all ranks in step: the memory of a rank is cells of
-// two bytes, each holding a hash, and an op writes hashes of what it is and of what it read. Collectives move cells
+// A machine that runs finished plans on symbols instead of numbers, all ranks in step. The memory of a rank is cells of
+// two bytes, each holding a hash, and an op writes hashes of its identity and of what it read. Collectives move cells
 // between the ranks' memories. Two plans whose buffers and results end with equal hashes compute the same, whatever
 // their ops mean; a byte read from the wrong place, too early or too late changes the hash. Streams run in any order
-// that their events allow, functions one behind the other on each stream as the runtime issues them, so a race shows as
-// a difference between two orders. Sums commute here: their order is not a plan's to prove.
+// that their events allow, functions one after another on each stream as the runtime issues them, so a race shows as a
+// difference between two orders. Sums commute here: a plan does not have to prove their order.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
 #include "ir/mesh.h"
@@ -256,7 +256,7 @@ static int stream_number(Machine *x, const char *name) {
     return i;
 }
 
-// The record that a wait waits for: the last one before it in its function; -1: it may go on.
+// The record that a wait waits for: the last one before it in its function; -1: it need not wait.
 static int record_before(const Machine *x, const Op *wait, int start) {
     for (int i = x->steps.n - 1; i >= start; i--) {
         const Op *o = x->steps.at[i].op;
@@ -284,8 +284,8 @@ static void add_function(Machine *x, const char *name, int *instance) {
     }
 }
 
-// Orders: 0 program order; 1 whoever is furthest ahead; then for each stream one in which it runs only when nobody else
-// can, and one in which it runs whenever it can; then random ones.
+// Orders: 0 program order; 1 the stream that is furthest ahead runs; then for each stream one in which it runs only
+// when no other can, and one in which it runs whenever it can; then random ones.
 static int choose(const Machine *x, const int *ready, int n, int order, uint64_t *random) {
     int best = ready[0], last = ready[0], stream = (order - 2) / 2;
     for (int i = 1; i < n; i++) {
@@ -331,8 +331,8 @@ static uint64_t run_order(Machine *x, int order) {
     return x->result ? x->result : 1;
 }
 
-// What a buffer that persists starts with goes by a name: its own, but what a step starts with is what it computes
-// with.
+// The initial contents of a persistent buffer are identified by a name: its own, or a common one for the weights that a
+// step starts with.
 static const char *content_name(const Module *m, const Symbol *s) {
     const Symbol *k = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
     if (!k || hd_word(&k->attrs, A_NEXT, NULL) != s->name) return s->name;
@@ -354,7 +354,8 @@ static void fill_buffers(Machine *x) {
     }
 }
 
-// What a plan computes in two steps and an evaluation, in one of the orders that its streams allow: 0 is program order.
+// The result of a plan after two steps and an evaluation, in one of the orders that its streams allow: 0 is program
+// order.
 static uint64_t run_plan(const Module *m, int order) {
     Machine x = {.m = m, .a = hd_arena_new(), .mesh = hd_mesh(m)};
     const Symbol *arena = hd_symbol_find(m, "device");

@@ -93,7 +93,7 @@ static Symbol *nth_symbol(Module *m, SymbolKind k, int n) {
 
 // --- places
 
-// Moves the storage of a value: itself, its aliases, and what is in place of it.
+// Moves the storage of a value: itself, its aliases, and the values in its place.
 static bool move_storage(const Value *v, int64_t to) {
     Arena *a = hd_arena_new();
     Home *homes = hd_homes(v->func, a);
@@ -442,8 +442,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     return true;
 }
 
-// A constant in a kernel of numbers: what the backward pass begins with, the weight of a loss, a micro-batch's share,
-// the mean over ranks.
+// A constant in a kernel of numbers: the start of the backward pass, the weight of a loss, a micro-batch's share, the
+// mean over ranks.
 static bool change_scale(Module *m, int site) {
     for (Func *f = m->funcs; f; f = f->next)
         for (Op *o = f->first; f->is_kernel && all_scalars(f) && o; o = o->next) {

@@ -59,7 +59,7 @@ static Op *event_op(Func *f, OpKind kind, int64_t event, const char *stream) {
     return o;
 }
 
-// Everybody waits for it as before, but for the first op that did: that one now comes first, and it waits for that one.
+// All waits stay as before, except that the first op that waited for it now comes first, and it waits for that op.
 static bool too_late(Op *o) {
     Op *record = o->next;
     while (record && (record->stream != o->stream || hd_is_alias(record))) record = record->next;
@@ -122,7 +122,7 @@ static bool swap_waits(Op *o) {
     return a != b;
 }
 
-// The op in front on the same stream is no longer in what the event says.
+// The previous op on the same stream is no longer covered by the event.
 static bool record_earlier(Op *o) {
     Op *p = o->prev;
     while (p && (p->stream != o->stream || hd_is_alias(p))) p = p->prev;

@@ -4,25 +4,23 @@
 // libnccl.so.2 first in HEDDLE_CUDA_PATH and set HEDDLE_SHARE_GPUS=1; tests/gpu/ranks.sh does so with ONE_GPU=1.
 //
 // A communicator is a piece of memory that all its ranks share and that the GPU can reach: a place of ROOM bytes for
-// what each rank brings, one for the result, and a flag a rank. A collective is cut into pieces that fit; a piece is
-// four things on the stream, which are issued or captured alike:
-//   1  copy what this rank brings to its place
-//   2  a host function (arrive), which never waits, as one thread may run those of all streams: puts this rank's flag
-//      back to WAITING and counts the rank in. The last rank to come works out the result for all and sets all flags to
-//      GO.
-//   3  a memory operation that holds the stream until this rank's flag is GO (or ABORTED); it takes nothing of the GPU
+// each rank's data, one for the result, and a flag per rank. A collective is cut into pieces that fit. A piece is four
+// things on the stream, issued or captured in the same way:
+//   1  copy this rank's data to its place
+//   2  a host function (arrive), which never waits, as one thread may run those of all streams: sets this rank's flag
+//      to WAITING and counts the rank in. The last rank to arrive computes the result for all and sets all flags to GO.
+//   3  a memory operation that holds the stream until this rank's flag is GO (or ABORTED); it uses none of the GPU
 //   4  copy this rank's part of the result to the device
 //
 // Why the same bytes can serve the next piece, the next collective and every replay of a graph, whose addresses and
 // values are fixed: the collectives of a communicator follow each other on a rank (NCCL demands that, too), so on every
 // rank the order is 1 2 3 4 1 2 3 4.
-//   - A rank overwrites its place (the next 1) when it has passed 3, that is when the flags were set, that is when the
-//     result was complete and nobody reads the places any more.
-//   - The result is overwritten (in a next 2) when all ranks have come again, each of them behind its own 4: all have
-//     read it.
-//   - A flag is put back (2) behind the 3 that waited for it, and before this rank is counted; it is set again only
-//     when all are counted.
-//   - The counter is zeroed by the last to come, before any flag is set; nobody comes again before that.
+// - A rank overwrites its place (the next 1) when it has passed 3. Then the flags were set, so the result was complete
+//   and no rank reads the places any more.
+// - The result is overwritten (in a next 2) when all ranks have arrived again, each after its own 4: all have read it.
+// - A flag is reset (2) after the 3 that waited for it, and before this rank is counted; it is set again only when all
+//   are counted.
+// - The last rank to arrive resets the counter, before any flag is set; no rank arrives again before that.
 //
 // Graphs and memory operations: NCCL captures cuStreamBatchMemOp itself (its collectives by copy engines), so the
 // driver allows it.
@@ -122,8 +120,8 @@ const char *ncclGetErrorString(NcResult r) {
 }
 const char *ncclGetLastError(NcComm c) { return (void)c, words; }
 
-// Memory without a name, which the others find at the process that made it: nothing is left behind, whoever dies, and
-// /dev/shm may be small.
+// Memory without a name, which the others find through the process that made it: it is freed whichever process dies,
+// and /dev/shm may be small.
 NcResult ncclGetUniqueId(NcId *id) {
     memset(id, 0, sizeof *id);
     const int file = memfd_create("heddle-one-gpu", MFD_CLOEXEC);
@@ -199,8 +197,8 @@ NcResult ncclCommDestroy(NcComm c) {
     return r;
 }
 
-// Lets this rank's stream go on, through all that is still queued; the other ranks wait until they abort, too. The
-// memory stays, as the device may use it.
+// Releases this rank's stream, with all that is still queued; the other ranks wait until they abort, too. The memory
+// stays, as the device may use it.
 NcResult ncclCommAbort(NcComm c) {
     atomic_store(&c->s->aborted, true);
     atomic_store(&c->s->seat[c->rank].flag, ABORTED);
