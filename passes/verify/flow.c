@@ -310,7 +310,7 @@ static bool fits_axes(Flow *w, const Op *o, Axes over, const Held *whole, const 
     if (splits && whole->parts == 1 && part->parts == c->shard) return true;
     if (copies && whole->parts == c->shard && part->parts == c->ranks) return true;
     hd_plan_wrong(w->c, o, o->span,
-                  "over %s goes between %s and %s, which are not the bucket's elements before and behind that axis",
+                  "over %s goes between %s and %s, which are not the bucket's elements before and after that axis",
                   hd_axes_text(c->a, over), whole->name, part->name);
     return false;
 }
@@ -335,7 +335,7 @@ static bool may_reduce(Flow *w, const Op *o, const Held *h, int i, Axes over) {
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s, which hold %s", lo, hi, h->name,
                       was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
     else if ((was->over | was->taken) & over)
-        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s over %s again, behind %s", lo, hi,
+        hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s over %s again, after %s", lo, hi,
                       h->name, hd_axes_text(w->c->a, over), hd_plan_op(w->c, was->by));
     else if (h->bucket && (over & HD_SPLIT_AXES) && w->each && was->count > given_now(w, h->bucket, lo, hi))
         hd_plan_wrong(w->c, o, o->span,
