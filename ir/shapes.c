@@ -23,10 +23,8 @@ Product hd_product(const Op *o) {
 int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] : hd_int(&o->attrs, A_ROWS, 0); }
 
 AttentionShape hd_attention_shape(const Op *o) {
-    AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD,
-                        .packed = hd_has(&o->attrs, A_PACKED),
-                        .causal = hd_has(&o->attrs, A_CAUSAL),
-                        .heads = hd_int(&o->attrs, A_HEADS, 1)};
+    AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD, .packed = hd_has(&o->attrs, A_PACKED),
+                        .causal = hd_has(&o->attrs, A_CAUSAL), .heads = hd_int(&o->attrs, A_HEADS, 1)};
     const Type *q = o->in[s.grad]->type; // or packed q, k, v
     s.kv_heads = hd_int(&o->attrs, A_KV_HEADS, s.heads);
     s.dtype = q->dtype, s.batch = q->dim[0], s.seq = q->dim[1], s.q_stride = q->dim[2];

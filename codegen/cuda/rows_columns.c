@@ -136,9 +136,7 @@ CudaLaunch hd_rows_column_kernel(const Rows *r) {
     int64_t blocks = r->s.gx, cols = r->p->cols, run = (blocks + 15) / 16;
     CudaLaunch l = {.name = hd_sprintf(r->a, "%s_columns", r->name),
                     .gx = (unsigned)((cols + 31) / 32),
-                    .gy = (unsigned)r->p->columns.n,
-                    .gz = 1,
-                    .block = 512};
+                    .gy = (unsigned)r->p->columns.n, .gz = 1, .block = 512};
     hd_printf(&o, "// Column sums of %s: %lld partial sums each.\n", r->name, ll(blocks));
     hd_printf(&o, "extern \"C\" __global__ void __launch_bounds__(512) %s(const float *partials", l.name);
     hd_push(r->a, &l.args, ((CudaArg){CUDA_WORKSPACE, 0}));

@@ -73,8 +73,5 @@ static EmitOp *const ops[] = {
 
 const Target hd_cuda_target = {.name = "cuda",
                                .backend = "hd_cuda_backend",
-                               .kernels = kernels,
-                               .prologue = prologue,
-                               .op = ops,
-                               .finish = hd_cuda_finish,
+                               .kernels = kernels, .prologue = prologue, .op = ops, .finish = hd_cuda_finish,
                                .attention = hd_cuda_attention_fields};

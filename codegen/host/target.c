@@ -182,8 +182,6 @@ static EmitOp *const ops[] = {
 
 const Target hd_host_target = {.name = "host",
                                .backend = "hd_host_backend",
-                               .kernels = kernels,
-                               .prologue = prologue,
-                               .stream_functions = true,
+                               .kernels = kernels, .prologue = prologue, .stream_functions = true,
                                .start = "hd_host_start(argv);",
                                .op = ops};

@@ -319,11 +319,8 @@ static void bind_results(Lowering *l) {
 }
 
 RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a) {
-    RowProgram p = {.kernel = kernel,
-                    .rows = hd_int(&kernel->attrs, A_ROWS, 1),
-                    .cols = hd_int(&kernel->attrs, A_COLS, 1),
-                    .phases = 1,
-                    .reciprocal = reciprocal};
+    RowProgram p = {.kernel = kernel, .rows = hd_int(&kernel->attrs, A_ROWS, 1),
+                    .cols = hd_int(&kernel->attrs, A_COLS, 1), .phases = 1, .reciprocal = reciprocal};
     Lowering l = {&p, a, HD_NEWN(a, int, kernel->n_values), HD_NEWN(a, int, kernel->n_values)};
     for (int i = 0; i < kernel->n_values; i++) l.node_of[i] = l.column_of[i] = -1;
     for (int i = 0; i < kernel->n_args; i++) load_argument(&l, kernel->args[i]);

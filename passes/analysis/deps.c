@@ -92,9 +92,7 @@ static void follow_comm(Walk *w, const Op *o) {
 }
 
 Deps hd_deps(const Func *f, Arena *a) {
-    Walk w = {.a = a,
-              .homes = hd_homes(f, a),
-              .cells = HD_NEWN(a, Cell, f->n_values + 1),
+    Walk w = {.a = a, .homes = hd_homes(f, a), .cells = HD_NEWN(a, Cell, f->n_values + 1),
               .seen = HD_NEWN(a, int, f->n_ops + 1)};
     for (int i = 0; i < f->n_values; i++) w.cells[i].writer = -1;
     w.maps = HD_NEWN(a, RangeMap *, f->module->n_symbols + 1);

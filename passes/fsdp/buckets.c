@@ -95,9 +95,7 @@ static bool collect(Fsdp *s) {
             }
             bool is_wide = hd_ptr_get(&wide, p) > 0;
             FsdpBucket *b = bucket_of(s, unit, is_wide, &of_unit[is_wide], p);
-            BucketItem item = {.param = p,
-                               .count = hd_type_count(p->type),
-                               .row = row_size(p->type),
+            BucketItem item = {.param = p, .count = hd_type_count(p->type), .row = row_size(p->type),
                                .decay = hd_has(&p->attrs, A_DECAY)};
             hd_push(s->cx->scratch, &b->items, item);
         }

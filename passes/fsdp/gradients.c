@@ -195,9 +195,7 @@ static void reduce_all(Grads *g) {
 }
 
 void hd_fsdp_gradients(Fsdp *s, StepFunc f) {
-    Grads g = {.s = s,
-               .f = f,
-               .whole = hd_fsdp_grad_is_whole(s),
+    Grads g = {.s = s, .f = f, .whole = hd_fsdp_grad_is_whole(s),
                .written = HD_NEWN(s->cx->scratch, Written, s->buckets.n + 1)};
     store_contributions(&g);
     s->reduced.n = 0;

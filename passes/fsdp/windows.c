@@ -200,9 +200,7 @@ static void place_gathers(Windows *x) {
         Window *w = &x->windows.at[j];
         int64_t run = w->run - x->s->prefetch - 1;
         while (run >= 0 && x->runs.at[run].last->id >= w->first->id) run--; // one op uses weights of both
-        Builder b = {.f = x->f,
-                     .before = run < 0 ? start : behind[run],
-                     .span = w->first->span,
+        Builder b = {.f = x->f, .before = run < 0 ? start : behind[run], .span = w->first->span,
                      .bwd = hd_has(&w->first->attrs, A_BWD)};
         if (run < 0 && x->step.first && !x->step.alone && (x->kept || x->s->prefetch > 0)) gathered_before(x, w);
         if (x->kept) b.before = start, gather_kept(x, &b, w);

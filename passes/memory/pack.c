@@ -361,9 +361,7 @@ int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
     if (n == 0) return 0;
     Arena *a = hd_arena_new();
     int64_t bound = hd_pack_lower_bound(n, values);
-    Packer p = {.n = n,
-                .values = values,
-                .height = INT64_MAX,
+    Packer p = {.n = n, .values = values, .height = INT64_MAX,
                 .target = capacity > bound ? capacity : bound + bound / 2048,
                 .work = WORK};
     p.size = HD_NEWN(a, int64_t, n);

@@ -169,8 +169,7 @@ Change hd_pass_select(Module *m, PassCx *cx) {
         hd_error(m->cx, (Span){0}, "target = %s: programs are made for host and for cuda", target);
         return FAILED;
     }
-    Select s = {.m = m,
-                .cx = cx,
+    Select s = {.m = m, .cx = cx,
                 .cuda = !strcmp(target, "cuda"),
                 .attention_limit = hd_option_int(cx, "attention_mib", 1024) << 20};
     for (Func *f = m->funcs; f; f = f->next) {

@@ -118,11 +118,7 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
 }
 
 static int most_alive(PlanCheck *c, const Clocks *clocks, const char *class, int64_t bound, bool by_writes) {
-    Lives l = {.c = c,
-               .f = c->f,
-               .clocks = *clocks,
-               .class = class,
-               .slot = HD_NEWN(c->a, int, c->m->n_symbols + 1),
+    Lives l = {.c = c, .f = c->f, .clocks = *clocks, .class = class, .slot = HD_NEWN(c->a, int, c->m->n_symbols + 1),
                .one_stream = true};
     find_lives(&l);
     for (int i = 0; i < l.lives.n; i++) begin(&l, i, bound, by_writes);

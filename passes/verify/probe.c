@@ -16,14 +16,8 @@ static bool stops(const Module *m) {
 Probe hd_probe(PlanCheck *c, const Func *f, bool mixed) {
     int n = f->n_values + 1;
     Num *at = HD_NEWN(c->a, Num, n);
-    return (Probe){.c = c,
-                   .f = f,
-                   .mixed = mixed,
-                   .homes = hd_homes(f, c->a),
-                   .wanted = HD_NEWN(c->a, bool, n),
-                   .leaf = HD_NEWN(c->a, int, n),
-                   .at = at,
-                   .still = stops(c->m) ? HD_NEWN(c->a, Num, n) : at};
+    return (Probe){.c = c, .f = f, .mixed = mixed, .homes = hd_homes(f, c->a), .wanted = HD_NEWN(c->a, bool, n),
+                   .leaf = HD_NEWN(c->a, int, n), .at = at, .still = stops(c->m) ? HD_NEWN(c->a, Num, n) : at};
 }
 
 void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }

@@ -68,10 +68,7 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum) {
     bool in_place = !stat(path, &st) && !S_ISREG(st.st_mode);
     char *real = in_place ? NULL : realpath(path, NULL); // NULL: a new file
     size_t n = strlen(real ? real : path) + 32;
-    *w = (StWriter){.first = true,
-                    .checksum = checksum,
-                    .path = malloc(n),
-                    .temporary = in_place ? NULL : malloc(n),
+    *w = (StWriter){.first = true, .checksum = checksum, .path = malloc(n), .temporary = in_place ? NULL : malloc(n),
                     .hash = XXH3_createState()};
     bool ok = w->path && w->hash && (in_place || w->temporary);
     if (ok) {

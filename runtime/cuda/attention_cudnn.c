@@ -300,12 +300,8 @@ static bool first_plan(Builder *b, DnnHandle handle, Dnn *configs, int n, int64_
 
 bool hd_cudnn_plan(const HdCudaApi *api, DnnHandle handle, const char *device_json, const HdAttention *t, int64_t limit,
                    HdAttentionState *out, char *why, size_t why_size) {
-    Builder b = {.api = api,
-                 .t = t,
-                 .half = t->dtype == HD_F16 ? HD_CUDNN_DATA_HALF : HD_CUDNN_DATA_BFLOAT16,
-                 .next_id = FIRST_FREE_ID,
-                 .why = why,
-                 .why_size = why_size};
+    Builder b = {.api = api, .t = t, .half = t->dtype == HD_F16 ? HD_CUDNN_DATA_HALF : HD_CUDNN_DATA_BFLOAT16,
+                 .next_id = FIRST_FREE_ID, .why = why, .why_size = why_size};
     *out = (HdAttentionState){.plan = NULL};
     Dnn configs[MAX_PLANS] = {NULL};
     (t->grad ? backward : forward)(&b);

@@ -94,15 +94,9 @@ static bool own_gpu(HdCuda *x) {
 static NcConfig config(void) {
     const char *text = getenv("HEDDLE_NCCL_CTAS");
     const int most = text ? atoi(text) : DEFAULT_CTAS, undefined = HD_NCCL_CONFIG_UNDEF_INT;
-    return (NcConfig){.size = sizeof(NcConfig),
-                      .magic = 0xcafebeef,
-                      .version = 21800,
-                      .blocking = 0,
-                      .cluster = undefined,
-                      .min_blocks = undefined,
-                      .max_blocks = most > 0 ? most : undefined,
-                      .split_share = undefined,
-                      .unused = undefined};
+    return (NcConfig){.size = sizeof(NcConfig), .magic = 0xcafebeef, .version = 21800, .blocking = 0,
+                      .cluster = undefined, .min_blocks = undefined, .max_blocks = most > 0 ? most : undefined,
+                      .split_share = undefined, .unused = undefined};
 }
 
 static bool connect_one(HdCuda *x, int i) {

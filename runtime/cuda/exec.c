@@ -342,15 +342,8 @@ void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const
     if (x->failed || !gather_args(x, kernel, n, args, at)) return;
     const unsigned *c = grid.cluster;
     CuLaunchAttribute cluster = {.id = HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .cluster = {c[0], c[1], c[2], {0}}};
-    const CuLaunch launch = {.gx = grid.gx,
-                             .gy = grid.gy,
-                             .gz = grid.gz,
-                             .bx = grid.block,
-                             .by = 1,
-                             .bz = 1,
-                             .shared = grid.shared,
-                             .stream = x->streams[stream],
-                             .attributes = &cluster,
+    const CuLaunch launch = {.gx = grid.gx, .gy = grid.gy, .gz = grid.gz, .bx = grid.block, .by = 1, .bz = 1,
+                             .shared = grid.shared, .stream = x->streams[stream], .attributes = &cluster,
                              .n_attributes = c[0] ? 1 : 0};
     CuResult r = x->api.cuLaunchKernelEx(&launch, x->modules.functions[kernel], at, NULL);
     if (r != HD_CUDA_SUCCESS)
@@ -385,15 +378,7 @@ void hd_cuda_wait(HdExec *h, int stream, int event) {
 
 const HdBackend hd_cuda_backend = {
     .name = "cuda",
-    .open = cuda_open,
-    .write = hd_cuda_write,
-    .read = hd_cuda_read,
-    .run = cuda_run,
-    .post = hd_cuda_post,
-    .collect = hd_cuda_collect,
-    .sync = cuda_sync,
-    .write_profile = cuda_write_profile,
-    .close = cuda_close,
-    .peak_flops = hd_cuda_peak_flops,
-    .device = hd_cuda_device_name,
+    .open = cuda_open, .write = hd_cuda_write, .read = hd_cuda_read, .run = cuda_run, .post = hd_cuda_post,
+    .collect = hd_cuda_collect, .sync = cuda_sync, .write_profile = cuda_write_profile, .close = cuda_close,
+    .peak_flops = hd_cuda_peak_flops, .device = hd_cuda_device_name,
 };

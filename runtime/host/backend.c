@@ -162,17 +162,7 @@ static const char *host_device(HdExec *x) { return hd_host_of(x)->device; }
 
 const HdBackend hd_host_backend = {
     .name = "host",
-    .synchronous = true,
-    .threads = true,
-    .open = host_open,
-    .write = host_write,
-    .read = host_read,
-    .run = hd_host_run,
-    .post = host_post,
-    .collect = host_collect,
-    .sync = host_sync,
-    .write_profile = hd_host_write_profile,
-    .close = host_close,
-    .peak_flops = host_peak_flops,
-    .device = host_device,
+    .synchronous = true, .threads = true, .open = host_open, .write = host_write, .read = host_read, .run = hd_host_run,
+    .post = host_post, .collect = host_collect, .sync = host_sync, .write_profile = hd_host_write_profile,
+    .close = host_close, .peak_flops = host_peak_flops, .device = host_device,
 };

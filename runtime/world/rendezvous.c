@@ -109,8 +109,7 @@ static int listen_at(const struct sockaddr *at, socklen_t size) { // -1 with err
 static int open_listener(const HdLaunch *l) {
     const bool here = loopback(l->host);
     const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)l->port)};
-    const struct sockaddr_in four = {.sin_family = AF_INET,
-                                     .sin_port = htons((uint16_t)l->port),
+    const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)l->port),
                                      .sin_addr = {htonl(here ? INADDR_LOOPBACK : INADDR_ANY)}};
     int fd = here ? -1 : listen_at((const struct sockaddr *)&any, sizeof any);
     if (fd < 0 && (here || errno != EADDRINUSE))

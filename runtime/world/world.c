@@ -28,14 +28,8 @@ static void alone_at(HdWorld *w, const char *what, int64_t step) { (void)w, (voi
 static void alone_close(HdWorld *w) { (void)w; }
 
 HdWorld *hd_world_alone(void) {
-    static HdWorld w = {.ranks = 1,
-                        .gather = alone_gather,
-                        .send = alone_send,
-                        .receive = alone_receive,
-                        .fail = alone_fail,
-                        .alive = alone_alive,
-                        .at = alone_at,
-                        .close = alone_close};
+    static HdWorld w = {.ranks = 1, .gather = alone_gather, .send = alone_send, .receive = alone_receive,
+                        .fail = alone_fail, .alive = alone_alive, .at = alone_at, .close = alone_close};
     return &w;
 }
 

@@ -495,17 +495,9 @@ HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
         free(peers);
         return NULL;
     }
-    t->head = (HdWorld){.rank = l->rank,
-                        .ranks = l->ranks,
-                        .local_rank = l->local_rank,
-                        .gather = tcp_gather,
-                        .send = tcp_send,
-                        .receive = tcp_receive,
-                        .fail = tcp_fail,
-                        .alive = tcp_alive,
-                        .at = tcp_at,
-                        .waiting = tcp_waiting,
-                        .close = tcp_close};
+    t->head = (HdWorld){.rank = l->rank, .ranks = l->ranks, .local_rank = l->local_rank, .gather = tcp_gather,
+                        .send = tcp_send, .receive = tcp_receive, .fail = tcp_fail, .alive = tcp_alive, .at = tcp_at,
+                        .waiting = tcp_waiting, .close = tcp_close};
     t->peer = peers;
     t->n = l->rank ? 1 : l->ranks;
     t->wake[0] = t->wake[1] = -1;

@@ -171,15 +171,8 @@ HdWorld *hd_world_threads(int ranks) {
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
     for (int r = 0; r < ranks; r++)
-        s->world[r] = (HdWorld){.rank = r,
-                                .ranks = ranks,
-                                .local_rank = r,
-                                .gather = threads_gather,
-                                .send = threads_send,
-                                .receive = threads_receive,
-                                .fail = threads_fail,
-                                .alive = threads_alive,
-                                .at = threads_at,
-                                .close = threads_close};
+        s->world[r] = (HdWorld){.rank = r, .ranks = ranks, .local_rank = r, .gather = threads_gather,
+                                .send = threads_send, .receive = threads_receive, .fail = threads_fail,
+                                .alive = threads_alive, .at = threads_at, .close = threads_close};
     return s->world;
 }
