@@ -298,6 +298,11 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
     int n = (packed ? 1 : 3) + (grad ? 3 : 0);
     if (r->o->n_in != n) WRONG("%s takes %d operands, not %d", hd_op_info(r->o->kind)->mnemonic, n, r->o->n_in);
+    const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
+    bool cudnn = !strcmp(impl, "cudnn");
+    if (!cudnn && strcmp(impl, "generated")) WRONG("no implementation %s of attention: generated or cudnn", impl);
+    if (strcmp(other, "generated") || (hd_has(as, A_ELSE) && !cudnn))
+        WRONG("impl = %s, else = %s: only cudnn has an else, and it is generated", impl, other);
     int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
     const Type *x = IN(grad);
     const char *e = floating(r, grad);

@@ -103,7 +103,7 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
 // ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is
 // reported once on stderr. cuDNN's repeatable backward needs batch*heads*seq*4 (as above) + 1024
 //   + batch*heads*seq*seq*2 + (kv_heads < heads ? 4*batch*heads*seq*size : 0) bytes, the forward 1024.
-enum { HD_ATTENTION_ANY, HD_ATTENTION_KERNEL };
+enum { HD_ATTENTION_CUDNN, HD_ATTENTION_KERNEL }; // CUDNN: where it cannot, the kernels, if there are any
 
 typedef struct { const char *name, *text; } HdSource; // a CUDA translation unit
 typedef struct { const char *name; int source; int shared_bytes; } HdKernel; // dynamic shared memory it needs

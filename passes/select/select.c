@@ -132,8 +132,8 @@ static void select_attention(Select *s, Op *o) {
     bool fits =
         s->cuda && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
-    if (!fits || hd_workspace(o, true).good > s->attention_limit)
-        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "generated"));
+    fits = fits && hd_workspace(o, true).good <= s->attention_limit;
+    hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, "generated"));
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer

@@ -85,7 +85,7 @@ HdAttentionBuild *hd_attention_start(HdCuda *x, HdCompile *c) {
     const HdProgram *p = x->head.program;
     const char *choice = getenv("HEDDLE_ATTENTION");
     int wanted = 0;
-    for (int i = 0; i < p->n_attentions; i++) wanted += p->attentions[i].impl == HD_ATTENTION_ANY;
+    for (int i = 0; i < p->n_attentions; i++) wanted += p->attentions[i].impl == HD_ATTENTION_CUDNN;
     if (p->n_attentions == 0) return NULL;
     x->attentions.states = calloc((size_t)p->n_attentions, sizeof *x->attentions.states);
     HdAttentionBuild *b = calloc(1, sizeof *b);
@@ -158,7 +158,7 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
         }
         for (int j = 0; j < (t->grad ? 3 : 1); j++)
             if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels)
-                hd_cuda_fail(x, "attention %d: no kernel, and %s", i, b->failure);
+                hd_cuda_fail(x, "attention %d: no kernel, and %s; the plan has no else = generated", i, b->failure);
     }
     free(b);
     return !x->failed;
