@@ -28,26 +28,27 @@ static bool tensor_cores(Emit *e, const Op *o, const AttentionShape *s) { // 16-
     return !(q[0] % 16 || q[1] % 16 || q[2] % 16);
 }
 
-typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } Part;
+typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } KernelShape;
 
 // The launches of the tensor core kernels. The kernels derive the same sizes themselves and compare them with these.
-static const char *fast_parts(Emit *e, const AttentionShape *s, Part part[4]) {
+static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     int64_t row = 2 * (s->size + 8);
-    part[0] = (Part){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,
+    part[0] = (KernelShape){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,
                      s->batch,  s->size <= 64 ? 128 : 256, (QUERIES + 4 * TILE) * row};
-    part[1] = (Part){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (Part){"dkv", hd_ceil_div(s->seq, KEYS), s->kv_heads, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
-    part[3] = (Part){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
+    part[1] = (KernelShape){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
+    part[2] =
+        (KernelShape){"dkv", hd_ceil_div(s->seq, KEYS), s->kv_heads, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
+    part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
 }
 
-static const char *any_parts(Emit *e, const AttentionShape *s, Part part[4]) {
+static const char *any_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     int64_t shared = any_shared(s);
-    part[0] = (Part){"forward", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
-    part[1] = (Part){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (Part){"dkv", hd_ceil_div(s->seq, 8), s->kv_heads, s->batch, 256, shared};
-    part[3] = (Part){"dq", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
+    part[0] = (KernelShape){"forward", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
+    part[1] = (KernelShape){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
+    part[2] = (KernelShape){"dkv", hd_ceil_div(s->seq, 8), s->kv_heads, s->batch, 256, shared};
+    part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
     return hd_sprintf(e->a, "#define ATT_LAUNCH %lld\n", ll(shared));
 }
 
@@ -83,13 +84,13 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
                                   ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     base = hd_cuda_name(e, base, hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false));
-    Part part[4];
+    KernelShape part[4];
     const char *launch = fast ? fast_parts(e, &s, part) : any_parts(e, &s, part);
     const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any",
                                         hd_sprintf(e->a, "%s%s", defines(e, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
-        const Part *p = &part[i];
+        const KernelShape *p = &part[i];
         const char *comma = i > 1 ? ", " : "";
         hd_printf(&kernels, "%s%d", comma,
                   hd_cuda_kernel(e, hd_sprintf(e->a, "%s_%s", base, p->suffix), text, (int)p->shared, true));
