@@ -103,6 +103,19 @@ int64_t hd_emit_buffer(Emit *e, const Op *user, const char *buffer, int64_t elem
     return s->place.offset + element * hd_dtype_bytes(s->type->dtype);
 }
 
+static Place place_of(Emit *e, const Value *v, const char *buffer, int64_t element) {
+    const Symbol *s = v ? NULL : hd_symbol_find(e->m, buffer);
+    Place p = v ? v->place : s->place;
+    if (!p.placed) missing(e, v ? v->func->span : s->span, v ? "a value" : hd_sprintf(e->a, "buffer @%s", buffer));
+    if (s) p.offset += element * hd_dtype_bytes(s->type->dtype);
+    return p;
+}
+
+Place hd_emit_copied(Emit *e, const Op *o, Place *to) {
+    *to = place_of(e, o->n_out ? o->out[0] : NULL, hd_word(&o->attrs, A_INTO, ""), hd_int(&o->attrs, A_OFFSET, 0));
+    return place_of(e, o->n_in ? o->in[0] : NULL, hd_word(&o->attrs, A_BUFFER, ""), 0);
+}
+
 const char *hd_emit_decayed(Emit *e, const Op *o) {
     long long decayed = hd_int(&o->attrs, A_DECAYED, 0);
     const Symbol *part = hd_symbol_find(e->m, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""));

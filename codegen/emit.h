@@ -59,6 +59,7 @@ int64_t hd_emit_result(Emit *e, const Op *o, int i); // of result i; with `into`
 typedef struct { int comm; int64_t from, to; const Type *part; } Exchange; // part: what one rank sends or receives
 Exchange hd_emit_exchange(Emit *e, const Op *o);     // of a collective
 int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none; one that is too small is reported
+Place hd_emit_copied(Emit *e, const Op *o, Place *to); // of copy: from where, to where, in any space
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
 EmitOp hd_emit_unprintable;                        // reports an op that no plan of the target can hold
 bool hd_emit_is_action(const Op *o);             // false: aliases, stores in place, begin, return

@@ -359,17 +359,15 @@ static int64_t state_offset(Emit *e, const char *name) {
     return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
 }
 
+static int64_t arena_bytes(Emit *e, Space space) {
+    const Symbol *s = hd_space_arena(e->m, space);
+    return s ? hd_int(&s->attrs, A_BYTES, 0) : 0;
+}
+
 static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     Out *o = e->c;
-    int64_t device = 0, micro = setting_int(e, A_MICRO, 1);
+    int64_t micro = setting_int(e, A_MICRO, 1);
     int n_funcs = 0;
-    for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_ARENA && !hd_space(&s->attrs))
-            device = hd_int(&s->attrs, A_BYTES, 0);
-        else if (s->kind == SYM_ARENA && hd_int(&s->attrs, A_BYTES, 0)) {
-            hd_error(e->cx, s->span, "arena @%s: no target has pinned host memory yet", s->name);
-            e->failed = true;
-        }
     for (const Func *f = e->m->funcs; f; f = f->next) n_funcs += !f->is_kernel;
     hd_puts(o, "static const HdProgram program = {\n");
     put_setting(e, "model", A_MODEL);
@@ -379,7 +377,8 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     put_text(e, "plan_hash", plan_hash(e));
     put_text(e, "model_hash", model_hash(e));
     put_text(e, "train", train_text(e));
-    hd_printf(o, "    .report = report, .report_text = report_text,\n    .arena_bytes = %lld,\n", ll(device));
+    hd_printf(o, "    .report = report, .report_text = report_text,\n    .arena_bytes = %lld, .pinned_bytes = %lld,\n",
+              ll(arena_bytes(e, SPACE_DEVICE)), ll(arena_bytes(e, SPACE_HOST)));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)),
               ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,

@@ -38,6 +38,13 @@ const char *hd_rule_view(Rule *r) {
 
 const char *hd_rule_store(Rule *r) { return hd_rule_give(r, IN(0)); }
 
+const char *hd_rule_copy(Rule *r) {
+    const Symbol *buffer = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
+    if (r->o->n_in + (buffer != NULL) != 1) WRONG("copy takes one operand or `buffer`");
+    if (hd_has(&r->o->attrs, A_INTO) && hd_has(&r->o->attrs, A_SPACE)) return "a buffer says its own space";
+    return hd_rule_give(r, buffer ? buffer->type : IN(0));
+}
+
 const char *hd_rule_grad_norm(Rule *r) {
     const Attr *b = hd_attr(&r->o->attrs, A_BUFFERS);
     for (int i = 0; i < b->n; i++) {

@@ -1,6 +1,6 @@
 // The interface between a compiled program and the runtime. codegen prints an HdProgram and one C function for each
-// planned function; hd_main does the rest. All offsets are bytes into the one device arena. Nothing here depends on the
-// compiler.
+// planned function; hd_main does the rest. Offsets are bytes into the device arena, those of hd_pinned into the
+// page-locked arena of the host. Nothing here depends on the compiler.
 #ifndef RUNTIME_HEDDLE_H
 #define RUNTIME_HEDDLE_H
 #include <stdbool.h>
@@ -116,7 +116,7 @@ typedef struct {
     const char
         *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: for the message when that hash differs
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
-    int64_t arena_bytes;
+    int64_t arena_bytes, pinned_bytes;  // of the device; page-locked, of the host
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half
     int64_t seed;                       // train.seed: what --seed replaces
@@ -176,6 +176,7 @@ struct HdExec {
     struct HdWorld *world;
     int shard_index; // this rank's number among those that share a copy of the parameters
     char *base;                                              // the device arena; host only
+    char *pinned;                                            // the page-locked arena of the host
     // NULL unless profiling: the action `index` of f is issued next
     void (*on_action)(HdExec *x, const HdFunc *f, int index);
 };
@@ -186,6 +187,7 @@ void hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *hd_failure(void);
 
 // --- called by generated programs of both targets
+static inline char *hd_pinned(HdExec *x, int64_t offset) { return x->pinned + offset; }
 static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the next call is this action
     if (x->on_action) x->on_action(x, f, index);
 }

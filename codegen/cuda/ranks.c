@@ -1,5 +1,4 @@
-// Collectives and the ops around them: the runtime's calls of NCCL, cleared ranges, the norm of gradients held in
-// parts.
+// Calls of the runtime that need no kernel: collectives, copies, cleared ranges.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 
@@ -14,6 +13,17 @@ static void put_collective(Emit *e, const Op *o, const char *call) {
 
 void hd_cuda_all_gather(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather"); }
 void hd_cuda_reduce_scatter(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_reduce_scatter"); }
+
+static const char *anywhere(Emit *e, Place p) {
+    if (p.space == SPACE_DEVICE) return hd_cuda_device(e, p.offset);
+    return hd_sprintf(e->a, "(uint64_t)hd_pinned(x, 0x%llx)", (unsigned long long)p.offset);
+}
+
+void hd_cuda_copy(Emit *e, const Op *o) {
+    Place to, from = hd_emit_copied(e, o, &to);
+    hd_emit_line(e, o, "hd_cuda_copy(x, %d, %s, %s, %lld);", hd_emit_stream(e, o), anywhere(e, to), anywhere(e, from),
+                 ll(hd_type_bytes(hd_result_type(o, 0))));
+}
 
 void hd_cuda_zero(Emit *e, const Op *o) {
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o),

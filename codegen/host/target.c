@@ -87,6 +87,17 @@ static void host_store(Emit *e, const Op *o) {
                  out(e, o, 0), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false");
 }
 
+static const char *anywhere(Emit *e, Place p) {
+    return p.space == SPACE_DEVICE ? at(e, p.offset)
+                                   : hd_sprintf(e->a, "hd_pinned(x, 0x%llx)", (unsigned long long)p.offset);
+}
+
+static void host_copy(Emit *e, const Op *o) {
+    Place to, from = hd_emit_copied(e, o, &to);
+    hd_emit_line(e, o, "memmove(%s, %s, %lld);", anywhere(e, to), anywhere(e, from),
+                 ll(hd_type_bytes(hd_result_type(o, 0))));
+}
+
 static void host_zero(Emit *e, const Op *o) {
     hd_emit_line(e, o, "memset(%s, 0, %lld);", out(e, o, 0), ll(hd_type_bytes(hd_result_type(o, 0))));
 }

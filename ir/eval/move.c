@@ -125,3 +125,9 @@ const char *hd_eval_view(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     out->data = hd_eval_range(e, buffer, hd_int(&o->attrs, A_OFFSET, 0), hd_type_count(out->type));
     return out->data ? NULL : hd_eval_wrong(e, "it leaves @%s", buffer);
 }
+
+const char *hd_eval_transfer(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    const double *from = o->n_in ? in[0].data : hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, "")).data;
+    memcpy(out->data, from, sizeof *from * (size_t)hd_type_count(out->type));
+    return NULL;
+}

@@ -310,6 +310,7 @@ static bool computes(const Op *o) {
     case OP_RESHAPE:
     case OP_ALL_GATHER: // on streams of their own
     case OP_REDUCE_SCATTER:
+    case OP_COPY:
     case OP_BEGIN:
     case OP_ZERO: return false;
     default: return true;

@@ -6,6 +6,7 @@
 //   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others
 //                  add [V20]
 //   store of a buffer that holds a sum: the two sums are added; both must be reduced over the same axes
+//   copy           the same, in another buffer of the bucket
 //   reduce_scatter the sum over one axis more, dealt out over that axis; once for each element and axis [V22]
 //   all_gather     what was dealt out, put together again; weights come from their own bucket, and those that the step
 //                  before has updated but not gathered are gathered before anybody reads them [V7]
@@ -263,6 +264,34 @@ static void zero(Flow *w, const Op *o, const Access *x) {
     hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = hold(w, (Holding){.kind = HOLDS_SUM, .by = o})});
 }
 
+// --- copies
+
+// All that a buffer holds of a bucket may go to another buffer that holds as much of it, in any memory. What goes
+// elsewhere is no part of a bucket any more.
+static void copy(Flow *w, const Op *o) {
+    const Symbol *from = o->n_in ? w->homes[o->in[0]->id].buffer : named(w, o, A_BUFFER), *to = named(w, o, A_INTO);
+    Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
+    bool all = h && g && hd_type_count(hd_result_type(o, 0)) == hd_type_count(from->type) &&
+               hd_type_count(from->type) == hd_type_count(to->type);
+    if (all && h->bucket && h->bucket == g->bucket && h->parts == g->parts) {
+        cut_alike(h, g);
+        cut_alike(g, h);
+        for (int i = 0; i < g->map.v.n; i++) g->map.v.at[i].cell.holds = hold(w, *holding(w, h, i));
+        g->ever = true;
+    } else if (g && g->bucket) {
+        hd_plan_wrong(w->c, o, o->span, "copies into @%s, of bucket @%s, what is not those elements of the bucket",
+                      to->name, g->bucket->symbol->name);
+    } else if (!o->n_in && h && h->bucket) {
+        hd_plan_wrong(w->c, o, o->span, "takes @%s out of bucket @%s: what keeps track of weights would miss them",
+                      from->name, h->bucket->symbol->name);
+    } else if (g) {
+        int64_t lo = hd_int(&o->attrs, A_OFFSET, 0);
+        int end, first = hd_ranges_cut(&g->map, lo, lo + hd_type_count(hd_result_type(o, 0)), &end);
+        hd_ranges_set(&g->map, first, end,
+                      (Cell){.writer = -1, .holds = hold(w, (Holding){.kind = HOLDS_OLD, .by = o})});
+    }
+}
+
 // --- collectives
 
 // What a collective takes: a buffer, all of it where that is of a bucket, or a value. What no collective gave is what
@@ -485,6 +514,9 @@ static void run_op(Flow *w, const Op *o) {
     switch (o->kind) {
     case OP_REDUCE_SCATTER: reduce_scatter(w, o); return;
     case OP_ALL_GATHER: all_gather(w, o); return;
+    case OP_COPY:
+        copy(w, o);
+        return;
     case OP_ADAMW: hd_flow_adamw(w, o); return;
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); return;
     case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); return;

@@ -131,6 +131,12 @@ bool hd_device_allocate(HdCuda *x) {
     size_t spare = 0, total = 0;
     int64_t bytes = x->head.program->arena_bytes;
     if (!hd_cuda_ok(x, api->cuMemGetInfo(&spare, &total), "cannot read the GPU's memory")) return false;
+    const size_t pinned = (size_t)x->head.program->pinned_bytes;
+    void *host = NULL;
+    if (pinned && !hd_cuda_ok(x, api->cuMemHostAlloc(&host, pinned, HD_CU_MEMHOSTALLOC_PORTABLE),
+                              "cannot allocate the program's page-locked memory"))
+        return false;
+    if (pinned) x->head.pinned = memset(host, 0, pinned);
     CuResult r = api->cuMemAlloc(&x->arena, bytes > 0 ? (size_t)bytes : 256);
     if (r == HD_CUDA_SUCCESS) return true;
     x->arena = 0;

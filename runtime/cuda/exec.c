@@ -159,6 +159,7 @@ static void cuda_close(HdExec *h) {
         }
         if (x->fork) api->cuEventDestroy(x->fork);
         if (x->arena) api->cuMemFree(x->arena);
+        if (x->head.pinned) api->cuMemFreeHost(x->head.pinned);
         hd_watch_close(x);
         api->cuDevicePrimaryCtxRelease(x->device);
     }
@@ -359,7 +360,7 @@ void hd_cuda_zero(HdExec *h, int stream, uint64_t d, size_t bytes) {
 
 void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
-    if (!x->failed) hd_cuda_ok(x, x->api.cuMemcpyDtoDAsync(d, s, bytes, x->streams[stream]), "copy");
+    if (!x->failed) hd_cuda_ok(x, x->api.cuMemcpyAsync(d, s, bytes, x->streams[stream]), "copy");
 }
 
 void hd_cuda_record(HdExec *h, int stream, int event) {

@@ -36,27 +36,32 @@ static void find_device(Host *h, int threads) {
              h->head.world->ranks > 1 ? " a rank" : "");
 }
 
+static char *map_arena(int64_t bytes) { // zeroed; NULL after hd_fail
+    void *m = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED) {
+        hd_fail("out of memory: cannot allocate an arena of %lld bytes: %s", (long long)bytes, strerror(errno));
+        return NULL;
+    }
+    madvise(m, (size_t)bytes, MADV_HUGEPAGE); // fewer page faults in the first step where the system has large pages
+    return m;
+}
+
 static bool find_memory(Host *h, const HdProgram *p, int ranks) {
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && page > 0 && p->arena_bytes / page > pages / ranks) {
+    const int64_t bytes = p->arena_bytes + p->pinned_bytes;
+    if (pages > 0 && page > 0 && bytes / page > pages / ranks) {
         if (ranks == 1)
-            hd_fail("out of memory: the program needs %lld bytes, this machine has %lld", (long long)p->arena_bytes,
+            hd_fail("out of memory: the program needs %lld bytes, this machine has %lld", (long long)bytes,
                     (long long)(pages * page));
         else
             hd_fail("out of memory: the program needs %lld bytes on each of %d ranks, this machine has %lld",
-                    (long long)p->arena_bytes, ranks, (long long)(pages * page));
+                    (long long)bytes, ranks, (long long)(pages * page));
         return false;
     }
     h->bytes = (size_t)(p->arena_bytes > 0 ? p->arena_bytes : 1);
-    void *m = mmap(NULL, h->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); // zeroed
-    if (m == MAP_FAILED) {
-        hd_fail("out of memory: cannot allocate an arena of %lld bytes: %s", (long long)p->arena_bytes,
-                strerror(errno));
-        return false;
-    }
-    madvise(m, h->bytes, MADV_HUGEPAGE); // fewer page faults in the first step where the system has large pages
-    h->head.base = m;
-    return true;
+    h->head.base = map_arena((int64_t)h->bytes);
+    if (h->head.base && p->pinned_bytes) h->head.pinned = map_arena(p->pinned_bytes);
+    return h->head.base && (h->head.pinned || !p->pinned_bytes);
 }
 
 static void host_close(HdExec *x) {

@@ -201,6 +201,7 @@ void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, 
 
 static void free_host(Host *h) {
     if (h->head.base) munmap(h->head.base, h->bytes);
+    if (h->head.pinned) munmap(h->head.pinned, (size_t)h->head.program->pinned_bytes);
     free(h);
 }
 

@@ -142,6 +142,43 @@ static void launches_carry_anything(void) {
     b->close(x);
 }
 
+static void no_open(const char *variable, const char *value, const HdProgram *p, const char *message) {
+    if (variable) setenv(variable, value, 1);
+    HdExec *x = b->open(p, hd_world_alone(), true, NULL);
+    CHECK(!x && failed_with(message));
+    if (x) b->close(x);
+    if (variable) unsetenv(variable);
+}
+
+static void rounds(HdExec *x) { // the counter leaves for page-locked memory, grows by one, and comes back beside itself
+    hd_cuda_copy(x, 0, (uint64_t)hd_pinned(x, 64), hd_device(x, COUNTER), sizeof(int));
+    const HdArg at = {.word = hd_device(x, COUNTER)};
+    hd_cuda_launch(x, 0, 0, one, 1, &at);
+    hd_cuda_copy(x, 0, hd_device(x, SPARE), (uint64_t)hd_pinned(x, 64), sizeof(int));
+}
+
+static void page_locked_memory(void) {
+    const HdFunc f = {.name = "rounds", .run = rounds, .graph = true};
+    HdProgram p = program();
+    p.funcs = &f;
+    p.n_funcs = 1;
+    p.pinned_bytes = 4096;
+    for (int graphs = 0; graphs < 2; graphs++) {
+        HdExec *x = opened(&p, graphs);
+        for (int i = 0; i < 4096; i++) CHECK(!*hd_pinned(x, i)); // it starts clear
+        int got = -1;
+        for (int i = 0; i < 3; i++) CHECK(b->run(x, &f) && b->read(x, SPARE, &got, sizeof got) && got == i);
+        CHECK(counter(x) == 3);
+        b->close(x);
+    }
+    p.pinned_bytes = 0;
+    HdExec *x = opened(&p, false);
+    CHECK(!x->pinned);
+    b->close(x);
+    p.pinned_bytes = 4096;
+    no_open("FAKE_CUDA_FAIL", "cuMemHostAlloc:1", &p, "cannot allocate the program's page-locked memory");
+}
+
 static void graphs_replay(void) {
     HdProgram p = program();
     HdExec *x = opened(&p, true);
@@ -342,13 +379,6 @@ static void choices_are_remembered(void) {
 }
 
 // --- everything that can go wrong
-static void no_open(const char *variable, const char *value, const HdProgram *p, const char *message) {
-    if (variable) setenv(variable, value, 1);
-    HdExec *x = b->open(p, hd_world_alone(), true, NULL);
-    CHECK(!x && failed_with(message));
-    if (x) b->close(x);
-    if (variable) unsetenv(variable);
-}
 
 static void open_fails_clearly(void) {
     HdProgram p = with_gemms();
@@ -533,6 +563,7 @@ int main(int argc, char **argv) {
     setenv("HEDDLE_CACHE", cache_path, 1);
     static const struct { const char *name; void (*run)(void);
     } scenarios[] = {{"launches_carry_anything", launches_carry_anything},
+                     {"page_locked_memory", page_locked_memory},
                      {"graphs_replay", graphs_replay},
                      {"direct_is_the_same", direct_is_the_same},
                      {"sync_finds_the_action", sync_finds_the_action},

@@ -270,8 +270,8 @@ static void ranges(void) {
 
 static void skipped(void) { // to see what they cost: its own part stands for the others'
     setenv("HEDDLE_SKIP_COLLECTIVES", "1", 1);
-    CHECK(started(2, NULL, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: the ranks do not send one another "
-                                              "their parts, the numbers mean nothing\n"));
+    CHECK(started(2, NULL, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: the ranks do not exchange their "
+                                              "parts, the numbers mean nothing\n"));
     CHECK(said(", not 210")); // whichever rank finds out first: 100 on rank 0, 110 on rank 1
     setenv("HEDDLE_SKIP_COLLECTIVES", "large", 1); // these have a few numbers each
     CHECK(started(2, NULL, NULL) == 0 && said("note: HEDDLE_SKIP_COLLECTIVES=large: "));

@@ -170,7 +170,11 @@ CuResult fake_cuMemFree(CuPtr p) {
     used -= (long long)bytes;
     return free((char *)(uintptr_t)p - 256), 0;
 }
-CuResult fake_cuMemHostAlloc(void **p, size_t bytes, unsigned flags) { return (void)flags, *p = calloc(bytes, 1), 0; }
+CuResult fake_cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
+    (void)flags;
+    CALL("cuMemHostAlloc");
+    return *p = memset(malloc(bytes), 0xee, bytes), 0;
+}
 CuResult fake_cuMemFreeHost(void *p) { return free(p), 0; }
 
 typedef struct { void *to; const void *from; size_t bytes; } Copy;
@@ -184,6 +188,10 @@ CuResult fake_cuMemcpyDtoHAsync(void *to, CuPtr from, size_t bytes, CuStream s) 
     return fake_submit(s, do_copy, &(Copy){to, (void *)(uintptr_t)from, bytes}, sizeof(Copy), "copy");
 }
 CuResult fake_cuMemcpyDtoDAsync(CuPtr to, CuPtr from, size_t bytes, CuStream s) {
+    return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes}, sizeof(Copy),
+                       "copy");
+}
+CuResult fake_cuMemcpyAsync(CuPtr to, CuPtr from, size_t bytes, CuStream s) {
     return fake_submit(s, do_copy, &(Copy){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes}, sizeof(Copy),
                        "copy");
 }

@@ -29,6 +29,7 @@ static const char *const op_buffers =
     "buffer @half : bf16[600] {class = optimizer}\n"
     "buffer @step : i32[1] {class = optimizer}\n"
     "buffer @life : f32[5000] {class = gradients, transient}\n"
+    "buffer @saved : bf16[5000] {space = host, class = staging, transient}\n"
     "comm @self {over = [shard], on = compute}\n";
 
 static const OpCase op_cases[] = {
@@ -69,10 +70,9 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%a: $[700,40], %i3: i32[700]) -> f32[5,40] {\n  %0 = embedding_grad %a, %i3 {out = f32} : "
                  "f32[5,40]\n  return %0\n}"},
     // choices: one operand is taken, whatever the other is
-    {CASE_ALL,
-     "(%a: $[37,65], %b: $[37,65], %c: $[65]) -> $[37,65], $[37,65] {\n  %0 = lt %a, %b : $[37,65]\n  "
-     "%1 = where %0, %a, %c : $[37,65]\n  %2 = log %a : $[37,65]\n  %3 = const {value = 0} : $\n  "
-     "%4 = gt %a, %3 : $[37,65]\n  %5 = where %4, %2, %3 : $[37,65]\n  return %1, %5\n}"},
+    {CASE_ALL, "(%a: $[37,65], %b: $[37,65], %c: $[65]) -> $[37,65], $[37,65] {\n  %0 = lt %a, %b : $[37,65]\n  "
+               "%1 = where %0, %a, %c : $[37,65]\n  %2 = log %a : $[37,65]\n  %3 = const {value = 0} : $\n  "
+               "%4 = gt %a, %3 : $[37,65]\n  %5 = where %4, %2, %3 : $[37,65]\n  return %1, %5\n}"},
     // sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6], $[5,6,1] {\n  %0 = sum %a {axes = [2]} : $[5,6]\n  %1 = sum %a {axes = [2], "
                "keep} : $[5,6,1]\n  return %0, %1\n}"},
@@ -202,5 +202,13 @@ static const OpCase op_cases[] = {
      "  %0 = cumsum %a {axis = 1} : $[3,9001]\n  %1 = cumsum %a {axis = 1, reverse} : $[3,9001]\n  "
      "%2 = cumsum %b {axis = 0, reverse} : $[9001,5]\n  %3 = cumsum %c {axis = 0} : $[4500,300]\n  "
      "%4 = cumsum %c {axis = 0, reverse} : $[4500,300]\n  return %0, %1, %2, %3, %4\n}"},
+    // copies to the host's memory and back, as results and as parts of a buffer
+    {CASE_F32 | CASE_BF16 | CASE_F64,
+     "(%a: $[30,40]) -> $[30,40] {\n  %0 = square %a : $[30,40]\n  %1 = copy %0 {space = host, on = d2h} : $[30,40]\n"
+     "  %2 = copy %1 {on = h2d} : $[30,40]\n  %3 = add %2, %a : $[30,40]\n  return %3\n}"},
+    {CASE_BF16, "(%a: bf16[30,40]) -> bf16[30,40] {\n  begin {life = @saved}\n  copy %a {into = @saved, offset = "
+                "1024, on = d2h}\n"
+                "  %0 = view {buffer = @saved, offset = 1024} : bf16[30,40]\n  %1 = copy %0 {on = h2d} : bf16[30,40]\n"
+                "  %2 = square %1 : bf16[30,40]\n  return %2\n}"},
 };
 #endif

@@ -137,8 +137,11 @@ static inline void start(Job *j, const Mesh *mesh) {
     j->ranks = mesh->shard * mesh->replicate;
     HdWorld *w = j->ranks > 1 ? hd_world_threads(j->ranks) : hd_world_alone();
     for (int r = 0; r < j->ranks; r++)
-        j->rank[r] = (Rank){
-            {&j->program.p, &w[r], r % mesh->shard, calloc(1, (size_t)j->program.p.arena_bytes), NULL}, j, false, ""};
+        j->rank[r] =
+            (Rank){{&j->program.p, &w[r], r % mesh->shard, calloc(1, (size_t)j->program.p.arena_bytes), NULL, NULL},
+                   j,
+                   false,
+                   ""};
 }
 
 static inline bool on_ranks(Job *j, bool (*work)(Rank *r)) { // the same outcome on all
