@@ -24,7 +24,7 @@ typedef struct {
     uint64_t **memory;        // by rank
     int rank;                 // the one that runs now
     uint64_t *cell;           // its memory
-    int64_t n_cells;
+    int64_t n_cells, device_bytes;
     uint64_t garbage, result; // a counter; the hash of what is seen from outside
     uint64_t **key;           // by function in order, by op id: what the op is, places left out
     const Func **funcs;
@@ -61,7 +61,12 @@ static uint64_t digest(Machine *x, int64_t at, int64_t bytes) {
     return h;
 }
 
-static uint64_t digest_value(Machine *x, const Value *v) { return digest(x, v->place.offset, hd_type_bytes(v->type)); }
+// The cells of other memories follow those of the device.
+static int64_t at_of(const Machine *x, const Place *p) { return p->offset + (p->space ? x->device_bytes : 0); }
+
+static uint64_t digest_value(Machine *x, const Value *v) {
+    return digest(x, at_of(x, &v->place), hd_type_bytes(v->type));
+}
 
 static void scribble(Machine *x, int64_t at, int64_t bytes) {
     int64_t n;
@@ -93,15 +98,15 @@ static void put(uint64_t *c, uint64_t v, bool add) { *c = add ? *c + v : v; }
 // Writes `bytes` of an op's outcome into a buffer: copied from `from`, or made up of a key.
 static void write_into(Machine *x, const Op *o, int64_t bytes, const Value *from, uint64_t key) {
     const Symbol *b = buffer_of(x, o, A_INTO);
-    int64_t n, m, at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
-    uint64_t *to = cells(x, at, bytes, &n), *in = from ? cells(x, from->place.offset, bytes, &m) : NULL;
+    int64_t n, m, at = at_of(x, &b->place) + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
+    uint64_t *to = cells(x, at, bytes, &n), *in = from ? cells(x, at_of(x, &from->place), bytes, &m) : NULL;
     for (int64_t i = 0; i < n; i++)
         put(&to[i], in ? (m ? in[i] : fresh(x)) : mix(key, (uint64_t)i), hd_has(&o->attrs, A_ACCUMULATE));
 }
 
 static bool overlaps(const Value *v, const Value *w) {
     int64_t a = v->place.offset, b = w->place.offset;
-    return a < b + hd_type_bytes(w->type) && b < a + hd_type_bytes(v->type);
+    return v->place.space == w->place.space && a < b + hd_type_bytes(w->type) && b < a + hd_type_bytes(v->type);
 }
 
 // Element i of what a rank has of a bucket is this one of the bucket.
@@ -116,7 +121,7 @@ static void run_update(Machine *x, const Op *o) {
     uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
     int64_t n[5] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
     for (int k = 0; k < 5; k++)
-        if (part[k]) c[k] = cells(x, part[k]->place.offset, hd_type_bytes(part[k]->type), &n[k]);
+        if (part[k]) c[k] = cells(x, at_of(x, &part[k]->place), hd_type_bytes(part[k]->type), &n[k]);
     int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), first = x->rank % hd_int(&o->attrs, A_RANKS, 1) * count,
             wide = part[4] ? hd_dtype_bytes(part[4]->type->dtype) / 2 : 1;
     for (int64_t i = 0; i < count; i++) {
@@ -140,7 +145,7 @@ static void use_rank(Machine *x, int rank) {
 
 static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collective takes
     const Symbol *b = buffer_of(x, o, A_BUFFER);
-    int64_t at = o->n_in ? o->in[0]->place.offset : b->place.offset;
+    int64_t at = o->n_in ? at_of(x, &o->in[0]->place) : at_of(x, &b->place);
     uint64_t *c = cells(x, at, hd_type_bytes(o->n_in ? o->in[0]->type : b->type), n);
     uint64_t *copy = HD_NEWN(x->a, uint64_t, *n + 1);
     memcpy(copy, c, sizeof *c * (size_t)*n);
@@ -149,8 +154,8 @@ static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collec
 
 static void run_collective(Machine *x, const Op *o) {
     const Symbol *into = buffer_of(x, o, A_INTO), *comm = buffer_of(x, o, A_COMM);
-    int64_t to = into ? into->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype)
-                      : o->out[0]->place.offset;
+    int64_t to = into ? at_of(x, &into->place) + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype)
+                      : at_of(x, &o->out[0]->place);
     uint64_t **in = HD_NEWN(x->a, uint64_t *, x->ranks);
     Axes over = hd_axes(&comm->attrs, A_OVER);
     int64_t n = 0, m, ranks = hd_mesh_ranks(&x->mesh, over);
@@ -175,9 +180,23 @@ static void run_collective(Machine *x, const Op *o) {
     }
 }
 
+static void run_copy(Machine *x, const Op *o) {
+    const Symbol *from = buffer_of(x, o, A_BUFFER), *into = buffer_of(x, o, A_INTO);
+    int64_t n, m, bytes = hd_type_bytes(hd_result_type(o, 0)),
+                  at = at_of(x, o->n_out ? &o->out[0]->place : &into->place);
+    if (!o->n_out) at += hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype);
+    uint64_t *to = cells(x, at, bytes, &n),
+             *in = cells(x, at_of(x, o->n_in ? &o->in[0]->place : &from->place), bytes, &m);
+    for (int64_t i = 0; i < n; i++) to[i] = i < m ? in[i] : fresh(x);
+}
+
 static void run_op(Machine *x, const Op *o, uint64_t key) {
     int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), at = hd_int(&o->attrs, A_WORKSPACE_AT, -1);
     if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC)) return;
+    if (o->kind == OP_COPY) {
+        run_copy(x, o);
+        return;
+    }
     if (workspace > 0) scribble(x, at, workspace);
     for (int i = 0; i < o->n_in; i++) key = mix(key, digest_value(x, o->in[i]));
     if (o->kind == OP_RETURN) x->result = o->n_in ? mix(x->result, key) : x->result;
@@ -188,20 +207,20 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; list && i < list->n; i++) {
         const Symbol *b = hd_symbol_find(x->m, list->strs[i]);
-        key = mix(key, digest(x, b->place.offset, hd_type_bytes(b->type)));
+        key = mix(key, digest(x, at_of(x, &b->place), hd_type_bytes(b->type)));
     }
     if (o->kind == OP_STEP_SCALARS) {
         const Symbol *b = buffer_of(x, o, A_COUNTER);
         int64_t n;
-        uint64_t *c = cells(x, b->place.offset, hd_type_bytes(b->type), &n);
+        uint64_t *c = cells(x, at_of(x, &b->place), hd_type_bytes(b->type), &n);
         for (int64_t i = 0; i < n; i++) key = mix(key, c[i] = mix(c[i], 7));
     }
     if (o->kind == OP_ADAMW) run_update(x, o);
     if (o->kind == OP_ZERO) {
         const Symbol *b = buffer_of(x, o, A_INTO);
         int64_t n, size = hd_dtype_bytes(b->type->dtype);
-        uint64_t *c =
-            cells(x, b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * size, hd_int(&o->attrs, A_SIZE, 0) * size, &n);
+        uint64_t *c = cells(x, at_of(x, &b->place) + hd_int(&o->attrs, A_OFFSET, 0) * size,
+                            hd_int(&o->attrs, A_SIZE, 0) * size, &n);
         for (int64_t i = 0; i < n; i++) c[i] = 0;
     }
     for (int i = 0; i < o->n_out; i++) {
@@ -211,7 +230,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
             torn |= overlaps(v, o->in[k]) &&
                     !(hd_int(&o->attrs, A_INPLACE, -1) >= 0 && v->place.offset == o->in[k]->place.offset);
         int64_t n;
-        uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n);
+        uint64_t *c = cells(x, at_of(x, &v->place), hd_type_bytes(v->type), &n);
         for (int64_t j = 0; j < n; j++) c[j] = torn ? fresh(x) : mix(mix(key, (uint64_t)i), (uint64_t)j);
     }
     if (workspace > 0) scribble(x, at, workspace);
@@ -221,14 +240,14 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
 static void read_state(Machine *x) {
     for (const Symbol *b = x->m->symbols; b; b = b->next)
         if (b->kind == SYM_BUFFER && !hd_has(&b->attrs, A_BUCKET) && !hd_has(&b->attrs, A_TRANSIENT))
-            x->result = mix(x->result, digest(x, b->place.offset, hd_type_bytes(b->type)));
+            x->result = mix(x->result, digest(x, at_of(x, &b->place), hd_type_bytes(b->type)));
 }
 
 static void fill_arguments(Machine *x, const Step *s) {
     for (int i = 0; i < s->f->n_args; i++) {
         const Value *v = s->f->args[i];
         int64_t n;
-        uint64_t *c = cells(x, v->place.offset, hd_type_bytes(v->type), &n),
+        uint64_t *c = cells(x, at_of(x, &v->place), hd_type_bytes(v->type), &n),
                  h = mix(mix(hash_text(v->name), (uint64_t)s->instance), (uint64_t)x->rank);
         for (int64_t j = 0; j < n; j++) c[j] = mix(h, (uint64_t)j);
     }
@@ -343,7 +362,7 @@ static void fill_buffers(Machine *x) {
     for (const Symbol *s = x->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
         int64_t n, wide = hd_dtype_bytes(s->type->dtype) / 2;
-        uint64_t *c = cells(x, s->place.offset, hd_type_bytes(s->type), &n);
+        uint64_t *c = cells(x, at_of(x, &s->place), hd_type_bytes(s->type), &n);
         const Symbol *bucket = hd_has(&s->attrs, A_BUCKET) ? buffer_of_name(x, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
         uint64_t content = hash_text(content_name(x->m, s));
         for (int64_t i = 0; i < n; i++) {
@@ -358,9 +377,11 @@ static void fill_buffers(Machine *x) {
 // order.
 static uint64_t run_plan(const Module *m, int order) {
     Machine x = {.m = m, .a = hd_arena_new(), .mesh = hd_mesh(m)};
-    const Symbol *arena = hd_symbol_find(m, "device");
+    const Symbol *arena = hd_space_arena(m, SPACE_DEVICE);
     x.ranks = (int)hd_mesh_ranks(&x.mesh, HD_ALL_AXES);
-    x.n_cells = hd_int(&arena->attrs, A_BYTES, 0) / 2;
+    const Symbol *host = hd_space_arena(m, SPACE_HOST);
+    x.device_bytes = hd_int(&arena->attrs, A_BYTES, 0);
+    x.n_cells = (x.device_bytes + (host ? hd_int(&host->attrs, A_BYTES, 0) : 0)) / 2;
     x.memory = HD_NEWN(x.a, uint64_t *, x.ranks);
     for (const Func *f = m->funcs; f; f = f->next) x.n_funcs += !f->is_kernel;
     x.funcs = HD_NEWN(x.a, const Func *, x.n_funcs + 1);
@@ -389,7 +410,7 @@ static uint64_t run_plan(const Module *m, int order) {
         use_rank(&x, r);
         for (const Symbol *s = m->symbols; s; s = s->next)
             if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT))
-                h = mix(h, digest(&x, s->place.offset, hd_type_bytes(s->type)));
+                h = mix(h, digest(&x, at_of(&x, &s->place), hd_type_bytes(s->type)));
     }
     hd_arena_free(x.a);
     return h;

@@ -194,6 +194,17 @@ TEST(three_streams) {
     hd_ctx_free(cx);
 }
 
+TEST(two_memories) {
+    Ctx *cx = hd_ctx_new();
+    size_t n = 0;
+    const char *text = hd_read_file(cx->arena, HEDDLE_SOURCE "/tests/unit/plans/host.hir", &n);
+    CHECK(text != NULL);
+    if (text)
+        try_mutants("copies to the host", plan_text(cx, parse(cx, text), "schedule,sync,plan-memory,verify-plan"),
+                    1000);
+    hd_ctx_free(cx);
+}
+
 int main(int argc, char **argv) {
     int failed = run_tests(argc, argv);
     Score all = {0};
