@@ -58,7 +58,7 @@ bits() {
         rows+=("tiny-$d-a$a tiny/tiny.hd $common" \
           "gpt2-$d-a$a gpt2/gpt2.hd vocab=256 layers=3 heads=4 dim=256 seq=256 $common")
         rows+=("llama-$d-a$a llama/llama.hd vocab=256 layers=2 heads=4 kv_heads=2 dim=256 hidden=512 seq=128 $common")
-        rows+=("recompute-$d-a$a tiny/tiny.hd schedule.recompute=Block.mlp.act,Block.ln1 $common")
+        rows+=("recompute-$d-a$a tiny/tiny.hd schedule.recompute=Block.mlp,Block.ln1 $common")
       else
         for s in none zero1 zero2 zero3; do
           rows+=("$s-$n-$d-a$a tiny/tiny.hd schedule.mesh.shard=$n schedule.fsdp=$s schedule.fsdp.unit=Block $common")
