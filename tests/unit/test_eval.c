@@ -203,4 +203,38 @@ TEST(the_update) {
     end(&r);
 }
 
+static void exchange(const char *path, int n) {
+    enum { MOST = 4 };
+    Ctx *cx = hd_ctx_new();
+    Arena *a = hd_arena_new();
+    size_t size = 0;
+    const char *text = hd_read_file(a, path, &size);
+    CHECK(text != NULL);
+    Module *m = text ? hd_parse_module(cx, text, size, hd_source_add(&cx->diags, path, text, size, 1)) : NULL;
+    CHECK(m && hd_verify(m));
+    Eval *e[MOST];
+    Tensor x[MOST], results[MOST][2];
+    const Tensor *in[MOST];
+    Tensor *out[MOST];
+    const Func *f = hd_func_find(m, "f");
+    for (int r = 0; r < n; r++) {
+        e[r] = hd_eval_new(m, EVAL_ROUNDED, a);
+        x[r] = hd_tensor(a, f->args[0]->type);
+        for (int i = 0; i < 4; i++) x[r].data[i] = 10 * r + i;
+        in[r] = &x[r];
+        out[r] = results[r];
+    }
+    CHECK(!hd_eval_ranks(e, n, f, in, out));
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < 2; k++)
+            CHECK(near(out[r][k], V(n * n * 10 * r, n * n * (10 * r + 1), n * n * (10 * r + 2), n * n * (10 * r + 3))));
+    hd_arena_free(a);
+    hd_ctx_free(cx);
+}
+
+TEST(collectives_of_values) {
+    exchange(HEDDLE_SOURCE "/tests/unit/plans/exchange2.hir", 2);
+    exchange(HEDDLE_SOURCE "/tests/unit/plans/exchange4.hir", 4);
+}
+
 int main(int argc, char **argv) { return run_tests(argc, argv); }

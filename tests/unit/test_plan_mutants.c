@@ -184,25 +184,22 @@ TEST(training) {
     }
 }
 
-TEST(three_streams) {
+static void try_file(const char *name, const char *path, const char *pipeline) {
     Ctx *cx = hd_ctx_new();
     size_t n = 0;
-    const char *text = hd_read_file(cx->arena, HEDDLE_SOURCE "/tests/unit/plans/streams.hir", &n);
+    const char *text = hd_read_file(cx->arena, path, &n);
     CHECK(text != NULL);
-    if (text)
-        try_mutants("streams written by hand", plan_text(cx, parse(cx, text), "sync,plan-memory,verify-plan"), 16);
+    if (text) try_mutants(name, plan_text(cx, parse(cx, text), pipeline), 16);
     hd_ctx_free(cx);
 }
 
-TEST(two_memories) {
-    Ctx *cx = hd_ctx_new();
-    size_t n = 0;
-    const char *text = hd_read_file(cx->arena, HEDDLE_SOURCE "/tests/unit/plans/host.hir", &n);
-    CHECK(text != NULL);
-    if (text)
-        try_mutants("copies to the host", plan_text(cx, parse(cx, text), "schedule,sync,plan-memory,verify-plan"),
-                    1000);
-    hd_ctx_free(cx);
+TEST(three_streams) {
+    try_file("streams written by hand", HEDDLE_SOURCE "/tests/unit/plans/streams.hir", "sync,plan-memory,verify-plan");
+}
+
+TEST(collectives_of_values) {
+    try_file("collectives of values", HEDDLE_SOURCE "/tests/unit/plans/values.hir",
+             "schedule,sync,plan-memory,verify-plan");
 }
 
 int main(int argc, char **argv) {
