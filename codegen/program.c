@@ -354,9 +354,30 @@ static void put_setting(Emit *e, const char *field, AttrId id) {
     put_text(e, field, a ? a->s : "");
 }
 
-static int64_t state_offset(Emit *e, const char *name) {
-    const Symbol *s = hd_symbol_find(e->m, name);
+static int64_t state_offset(Emit *e, const Symbol *step, AttrId number) {
+    const Symbol *s = step ? hd_symbol_find(e->m, hd_word(&step->attrs, number, "")) : NULL;
     return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
+}
+
+static int func_index(const Emit *e, const Func *f) {
+    int n = 0;
+    for (const Func *g = e->m->funcs; g != f; g = g->next) n += !g->is_kernel;
+    return n;
+}
+
+// The step of a kind, as the field `name` of the program.
+static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
+    const Symbol *step = hd_step(e->m, kind);
+    const Func *f;
+    int64_t times;
+    int n = 0;
+    if (step) hd_printf(e->c, "static const HdSegment %s_segments[] = {", name);
+    for (; (f = hd_segment(e->m, step, n, &times)); n++)
+        hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", func_index(e, f), ll(times));
+    if (step) hd_puts(e->c, "};\n\n");
+    hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld},\n", name, n,
+              step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
+              ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)));
 }
 
 static int64_t arena_bytes(Emit *e, Space space) {
@@ -369,7 +390,11 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     int64_t micro = setting_int(e, A_MICRO, 1);
     int n_funcs = 0;
     for (const Func *f = e->m->funcs; f; f = f->next) n_funcs += !f->is_kernel;
+    Out steps = hd_out(e->a);
+    put_step(e, KIND_TRAIN, "train_step", &steps);
+    put_step(e, KIND_EVAL, "eval_step", &steps);
     hd_puts(o, "static const HdProgram program = {\n");
+    hd_puts(o, steps.text);
     put_setting(e, "model", A_MODEL);
     put_setting(e, "source", A_SOURCE);
     put_text(e, "target", e->target->name);
@@ -387,8 +412,6 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
-    hd_printf(o, "    .loss = %lld, .norm = %lld, .step = %lld,\n", ll(state_offset(e, "state.loss")),
-              ll(state_offset(e, "state.norm")), ll(state_offset(e, "state.step")));
     hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", n_funcs, e->target->backend);
     hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
               e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",

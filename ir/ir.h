@@ -261,6 +261,10 @@ Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the
 Func *hd_func_find(const Module *m, const char *name);
 // NULL: there is none. false: after the error about a second one.
 bool hd_func_of_kind(const Module *m, KindId k, Func **f);
+const Symbol *hd_step(const Module *m, KindId k);          // the step of that kind, or NULL
+// Segment i of a step and how often it runs; NULL behind the last one, and where there is no step. `times` may be NULL.
+Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times);
+int64_t hd_runs(const Symbol *step, const Func *f); // how often a step, which may be NULL, runs a function
 const char *hd_free_name(const Module *m, const char *name); // of no symbol and no function: `name`, or one like it
 void hd_func_remove(Module *m, Func *f);
 Func *hd_func_clone(Module *m, const Func *f, const char *name); // ops, arguments and attributes

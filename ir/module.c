@@ -80,6 +80,26 @@ bool hd_func_of_kind(const Module *m, KindId k, Func **f) {
     return true;
 }
 
+const Symbol *hd_step(const Module *m, KindId k) {
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_STEP && hd_kind(&s->attrs) == k) return s;
+    return NULL;
+}
+
+Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times) {
+    const Attr *segments = step ? hd_attr(&step->attrs, A_SEGMENTS) : NULL;
+    if (!segments || i >= segments->n) return NULL;
+    if (times) *times = hd_attr(&step->attrs, A_TIMES)->ints[i];
+    return hd_func_find(m, segments->strs[i]);
+}
+
+int64_t hd_runs(const Symbol *step, const Func *f) {
+    int64_t runs = 0, times;
+    const Func *g;
+    for (int i = 0; (g = hd_segment(f->module, step, i, &times)); i++) runs += g == f ? times : 0;
+    return runs;
+}
+
 const char *hd_free_name(const Module *m, const char *name) {
     const char *free = name;
     for (int i = 2; hd_symbol_find(m, free) || hd_func_find(m, free); i++) free = hd_internf(m->cx, "%s.%d", name, i);

@@ -436,7 +436,8 @@ static bool item(Parser *ps) {
             symbol(ps, (SymbolKind)i);
             return true;
         }
-    FAIL(ps, lo, "unexpected '%s'; expected stage, func, kernel, config, param, bucket, buffer, arena or stream", w);
+    FAIL(ps, lo, "unexpected '%s'; expected stage, func, kernel, config, param, bucket, buffer, step, arena or stream",
+         w);
 }
 
 // A module whose text was changed after it was printed computes what only that text says.

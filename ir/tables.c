@@ -57,7 +57,7 @@ KindId hd_kind(const Attrs *as) {
 void hd_set_kind(Ctx *cx, Attrs *as, KindId k) { hd_set_word(cx, as, A_KIND, hd_intern(cx, kinds[k].text)); }
 
 bool hd_kind_fits(const Attrs *as, const char *of) {
-    return !hd_has(as, A_KIND) || !strcmp(kinds[hd_kind(as)].of, of);
+    return !hd_has(as, A_KIND) || strstr(kinds[hd_kind(as)].of, of) != NULL;
 }
 
 static const char *const spaces[] = {

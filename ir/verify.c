@@ -132,6 +132,38 @@ static void check_space(Verifier *v) {
     }
 }
 
+static void check_state(const Module *m, const Symbol *step, AttrId name, DType d) {
+    const Symbol *s = hd_symbol_find(m, hd_word(&step->attrs, name, ""));
+    if (hd_has(&step->attrs, name) && (!s || s->kind != SYM_BUFFER || !s->type || s->type->dtype != d ||
+                                       hd_type_count(s->type) != 1 || hd_has(&s->attrs, A_TRANSIENT)))
+        hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of one %s that is kept", step->name,
+                 hd_attr_info(name)->text, hd_word(&step->attrs, name, ""), hd_dtype_text(d));
+}
+
+static void check_step(const Module *m, const Symbol *step) {
+    Ctx *cx = m->cx;
+    const Attr *segments = hd_attr(&step->attrs, A_SEGMENTS), *times = hd_attr(&step->attrs, A_TIMES);
+    if (!hd_has(&step->attrs, A_KIND) || !hd_kind_fits(&step->attrs, "step"))
+        hd_error(cx, step->span, "step @%s needs a kind: train or eval", step->name);
+    else if (hd_step(m, hd_kind(&step->attrs)) != step)
+        hd_error(cx, step->span, "step @%s is of kind %s, as @%s is, and only one step can be", step->name,
+                 hd_word(&step->attrs, A_KIND, ""), hd_step(m, hd_kind(&step->attrs))->name);
+    if (!segments || !times || !segments->n || segments->n != times->n)
+        hd_error(cx, step->span, "step @%s needs segments, and as many times", step->name);
+    for (int i = 0; segments && i < segments->n; i++) {
+        const Func *f = hd_func_find(m, segments->strs[i]);
+        if (!f || f->is_kernel)
+            hd_error(cx, step->span, "step @%s runs @%s, which is no function of this module", step->name,
+                     segments->strs[i]);
+        if (times && i < times->n && times->ints[i] < 1)
+            hd_error(cx, step->span, "step @%s runs @%s %lld times; once is the least", step->name, segments->strs[i],
+                     (long long)times->ints[i]);
+    }
+    check_state(m, step, A_LOSS, TY_F32);
+    check_state(m, step, A_NORM, TY_F32);
+    check_state(m, step, A_COUNTER, TY_I32);
+}
+
 bool hd_verify(const Module *m) {
     Ctx *cx = m->cx;
     int errors = cx->diags.errors;
@@ -156,6 +188,8 @@ bool hd_verify(const Module *m) {
         if (e) hd_error(cx, s->span, "param @%s: %s", s->name, e);
     }
     hd_mesh_check(m);
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_STEP) check_step(m, s);
     if (cx->diags.errors == errors)
         for (const Func *f = m->funcs; f; f = f->next) {
             v.f = f;

@@ -60,6 +60,13 @@ typedef struct {
     bool graph;             // captured once, then replayed
 } HdFunc;
 
+typedef struct { const HdFunc *func; int64_t times; } HdSegment;
+typedef struct { // functions that run one after another, each so often before the next one
+    int n_segments; // 0: the program has no such step
+    const HdSegment *segments;
+    int64_t loss, norm, counter; // byte offsets of f32, f32 and i32; -1: absent
+} HdStep;
+
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored
                  // n x k
     int64_t m, n, k;
@@ -127,11 +134,9 @@ typedef struct {
     const HdBucket *buckets;
     int n_params;
     const HdParam *params;
-    int64_t loss, norm, step;           // byte offsets of @state.loss f32, @state.norm f32, @state.step i32; -1: absent
+    HdStep train_step, eval_step;
     int n_funcs;
-    const HdFunc *funcs; // by name: micro_only | micro_first micro micro_last, update, eval; with several ranks the
-                         // update is part of micro_only or micro_last and there is no function of its
-                         // own
+    const HdFunc *funcs; // one with arguments takes a batch: (tokens, targets)
     const HdBackend *backend;
     int n_sources, n_kernels, n_gemms;
     const HdSource *sources;
@@ -155,7 +160,8 @@ struct HdBackend {
     // into the device arena; ordered before later runs
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
-    bool (*run)(HdExec *x, const HdFunc *f);                                   // asynchronous, unless said above
+    // Asynchronous, unless said above. HdExec.step, begins and ends give the run its place in a step.
+    bool (*run)(HdExec *x, const HdFunc *f);
     // post copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the
     // oldest such copy.
     bool (*post)(HdExec *x, int n, const int64_t *offsets, size_t bytes);
@@ -175,8 +181,10 @@ struct HdExec {
     const HdProgram *program;
     struct HdWorld *world;
     int shard_index; // this rank's number among those that share a copy of the parameters
-    char *base;                                              // the device arena; host only
-    char *pinned;                                            // the page-locked arena of the host
+    const HdStep *step; // whose functions run
+    bool begins, ends;  // the run at hand is the first of the step, the last one
+    char *base;         // the device arena; host only
+    char *pinned;       // the page-locked arena of the host
     // NULL unless profiling: the action `index` of f is issued next
     void (*on_action)(HdExec *x, const HdFunc *f, int index);
 };

@@ -22,7 +22,6 @@ typedef struct {
     Log log;
     int32_t *tokens, *targets; // of a whole step: micro-batch m begins at m * batch * seq
     Progress at;
-    const HdFunc *only, *first, *middle, *last, *update, *eval;
     double t0;
     int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
     bool agreed;         // every rank knows of the present failure
@@ -81,12 +80,6 @@ static bool told(Run *r, bool ok) { // a failure that does not end the run, unle
 
 // --- the program's functions
 
-static const HdFunc *func(const HdProgram *p, const char *name) {
-    for (int i = 0; i < p->n_funcs; i++)
-        if (!strcmp(p->funcs[i].name, name)) return &p->funcs[i];
-    return NULL;
-}
-
 static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
     if (f->n_args != 2) return false;
     for (int i = 0; i < 2; i++)
@@ -96,33 +89,26 @@ static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targe
     return true;
 }
 
-static bool find_functions(Run *r) {
-    const HdProgram *p = r->p;
-    r->only = func(p, "micro_only");
-    r->first = func(p, "micro_first");
-    r->middle = func(p, "micro");
-    r->last = func(p, "micro_last");
-    r->update = func(p, "update"); // with several ranks it is part of the last micro-batch
-    r->eval = func(p, "eval");
-    const bool whole = r->only || (r->first && r->last && (p->micro <= 2 || r->middle));
-    if (!whole || (!r->update && hd_ranks(p) == 1) || p->loss < 0 || p->norm < 0) {
-        hd_fail("this program holds no training step");
-        return false;
+// How many batches a step takes; -1: one of its functions takes something else.
+static int64_t batches(const HdProgram *p, const HdStep *s) {
+    int64_t n = 0;
+    for (int i = 0; i < s->n_segments; i++) {
+        if (s->segments[i].func->n_args && !takes_batch(p, s->segments[i].func)) return -1;
+        n += s->segments[i].func->n_args ? s->segments[i].times : 0;
     }
-    const HdFunc *with_batch[] = {r->only, r->first, r->middle, r->last, r->eval};
-    for (int i = 0; i < 5; i++)
-        if (with_batch[i] && !takes_batch(p, with_batch[i])) {
-            hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]); a "
-                    "program can train on nothing else",
-                    p->model);
-            return false;
-        }
-    return true;
+    return n;
 }
 
-static const HdFunc *micro_func(const Run *r, int64_t m) {
-    if (r->only) return r->only;
-    return m == 0 ? r->first : m == r->p->micro - 1 ? r->last : r->middle;
+static bool check_steps(const HdProgram *p) {
+    if (!p->train_step.n_segments || p->train_step.loss < 0 || p->train_step.norm < 0)
+        hd_fail("this program holds no training step");
+    else if (batches(p, &p->train_step) != p->micro ||
+             (p->eval_step.n_segments && (batches(p, &p->eval_step) != 1 || p->eval_step.loss < 0)))
+        hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]); a "
+                "program can train on nothing else",
+                p->model);
+    else return true;
+    return false;
 }
 
 // --- steps
@@ -149,12 +135,23 @@ static bool upload(Run *r, const HdFunc *f, int64_t m) { // each function has it
            r->b->write(r->x, f->args[1].offset, r->targets + m * n, bytes);
 }
 
+// asynchronous: runs the functions of a step, on the batches read for it
+static bool run_step(Run *r, const HdStep *s) {
+    int64_t m = 0;
+    r->x->step = s;
+    for (int i = 0; i < s->n_segments; i++)
+        for (int64_t k = 0; k < s->segments[i].times; k++) {
+            const HdFunc *f = s->segments[i].func;
+            r->x->begins = !i && !k;
+            r->x->ends = i == s->n_segments - 1 && k == s->segments[i].times - 1;
+            if ((f->n_args && !upload(r, f, m++)) || !r->b->run(r->x, f)) return false;
+        }
+    return true;
+}
+
 static bool issue_step(Run *r) { // asynchronous
-    const HdProgram *p = r->p;
-    for (int64_t m = 0; m < p->micro; m++)
-        if (!upload(r, micro_func(r, m), m) || !r->b->run(r->x, micro_func(r, m))) return false;
-    return (!r->update || r->b->run(r->x, r->update)) &&
-           r->b->post(r->x, 2, (int64_t[]){p->loss, p->norm}, sizeof(float));
+    const HdStep *s = &r->p->train_step;
+    return run_step(r, s) && r->b->post(r->x, 2, (int64_t[]){s->loss, s->norm}, sizeof(float));
 }
 
 // Number of batches in a validation: as many as fill the file, at most --val-batches, the same number on every rank and
@@ -176,8 +173,8 @@ static bool read_val(Run *r, int64_t round) {
 
 static bool validate(Run *r, int64_t step) { // all
     if (!r->val.map) return true;
-    if (!r->eval) {
-        hd_fail("this program holds no @eval");
+    if (!r->p->eval_step.n_segments) {
+        hd_fail("this program holds no validation step");
         return all_ok(r, false);
     }
     r->w->at(r->w, "validation after step", step);
@@ -186,8 +183,7 @@ static bool validate(Run *r, int64_t step) { // all
     for (int64_t i = 0; i < rounds; i++) {
         float loss; // the mean over the ranks
         if (!all_ok(r, read_val(r, i))) return false;
-        if (!upload(r, r->eval, 0) || !r->b->run(r->x, r->eval) || !r->b->read(r->x, r->p->loss, &loss, sizeof loss))
-            return false;
+        if (!run_step(r, &r->p->eval_step) || !r->b->read(r->x, r->p->eval_step.loss, &loss, sizeof loss)) return false;
         sum += (double)loss;
     }
     hd_log_val(&r->log, step, sum / (double)rounds);
@@ -328,7 +324,7 @@ static bool weights(Run *r) { // by one of three ways
 static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
-    if (!find_functions(r) || (rank_0(r) && !hd_paths_check(o))) return false;
+    if (!check_steps(p) || (rank_0(r) && !hd_paths_check(o))) return false;
     if (o->data && !hd_data_open(&r->data, o->data, p->seq)) return false;
     if (o->val && !hd_data_open(&r->val, o->val, p->seq)) return false;
     const size_t bytes = (size_t)(p->micro * p->batch * p->seq) * sizeof *r->tokens;

@@ -7,11 +7,15 @@
 //   %c = cast %w {out = bf16}                     ->
 //   grad %dw {param = @head.w}                          store %dw {into = @root.grad, offset = 0}  (first contribution)
 //
-// @micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones between), @micro_last.
-// At the start of a step the first contribution to a parameter overwrites; every other one accumulates in program
-// order. @eval stores its loss where they do. The result of a step does not depend on the strategy, bit for bit: the
-// layout says which rank owns an element, every sum over ranks is a reduce_scatter, and gradients of micro-batches are
-// added in their order.
+// The function of kind micro is specialised by its place in the step: @micro_only, or @micro_first, @micro (the ones
+// between) and @micro_last. At the start of a step the first contribution to a parameter overwrites; every other one
+// accumulates in program order. The function of kind eval stores its loss where they do. `step` symbols declare what
+// runs in which order:
+//
+//   step @step.train {kind = train, segments = [@micro_first, @micro, @micro_last], times = [1, 2, 1], ...}
+//
+// The result of a step does not depend on the strategy, bit for bit: the layout says which rank owns an element, every
+// sum over ranks is a reduce_scatter, and gradients of micro-batches are added in their order.
 #include "passes/fsdp/fsdp.h"
 #include "passes/settings.h"
 #include <string.h>
@@ -66,16 +70,37 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
     return step.f;
 }
 
+static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,
+                         const int64_t *times) {
+    Ctx *cx = s->m->cx;
+    Symbol *y = hd_symbol_add(s->m, SYM_STEP, hd_free_name(s->m, name), NULL);
+    hd_set_kind(cx, &y->attrs, kind);
+    hd_set_words(cx, &y->attrs, A_SEGMENTS, n, segments);
+    hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
+    hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
+    if (kind != KIND_TRAIN) return;
+    hd_set_word(cx, &y->attrs, A_NORM, s->norm->name);
+    hd_set_word(cx, &y->attrs, A_COUNTER, s->step->name);
+}
+
 static void specialise_micro(Fsdp *s, Func *micro) {
     Module *m = s->m;
-    const char *name = hd_free_name(m, s->micro > 1 ? "micro_last" : "micro_only");
+    const char *name = hd_free_name(m, s->micro > 1 ? "micro_last" : "micro_only"), *segments[4];
+    int64_t times[4] = {1, 1, 1, 1};
+    int n = 0;
     find_first_uses(s, micro);
-    if (s->micro > 1)
-        micro_function(s, (StepFunc){hd_func_clone(m, micro, hd_free_name(m, "micro_first")), .first = true});
-    hd_fsdp_update(s,
-                   micro_function(s, (StepFunc){hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true}));
+    if (s->micro > 1) {
+        Func *first = hd_func_clone(m, micro, hd_free_name(m, "micro_first"));
+        segments[n++] = micro_function(s, (StepFunc){first, .first = true})->name;
+    }
+    if (s->micro > 2) times[n] = s->micro - 2, segments[n++] = micro->name;
+    StepFunc ends = {hd_func_clone(m, micro, name), .first = s->micro == 1, .last = true};
+    const Func *last = micro_function(s, ends), *update = hd_fsdp_update(s, ends.f);
+    segments[n++] = last->name;
+    if (update != last) segments[n++] = update->name;
     if (s->micro > 2) micro_function(s, (StepFunc){.f = micro});
     else hd_func_remove(m, micro);
+    declare_step(s, KIND_TRAIN, "step.train", n, segments, times);
 }
 
 // --- settings
@@ -151,6 +176,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
         hd_fsdp_weights(&s, alone);
         hd_fsdp_loss(&s, alone, 1);
         hd_renumber(eval);
+        declare_step(&s, KIND_EVAL, "step.eval", 1, &eval->name, (int64_t[]){1});
     }
     return CHANGED;
 }

@@ -49,8 +49,8 @@ typedef struct {
     Symbol *loss, *norm, *step, *comms[N_COMMS]; // @state.*; comms: NULL until something uses them
 } Fsdp;
 
-// A function of a step: whether it is the first and the last of its step. @eval is both: it cannot know what ran before
-// it.
+// A function of a step: whether it is the first and the last of its step. Validation is both: it cannot know what ran
+// before it.
 typedef struct { Func *f; bool first, last, alone; } StepFunc;
 
 // --- buckets
@@ -77,6 +77,7 @@ Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, c
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
 void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of
-// last: the function that ends a step, where several ranks update; one rank has @update
-void hd_fsdp_update(Fsdp *s, Func *last);
+// Appends to `last`, the last micro-batch, where several ranks update; one rank gets a function of its own. Returns
+// which of the two.
+const Func *hd_fsdp_update(Fsdp *s, Func *last);
 #endif

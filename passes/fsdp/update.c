@@ -147,7 +147,7 @@ static const Turn *forward_order(Fsdp *s) {
     return turns;
 }
 
-void hd_fsdp_update(Fsdp *s, Func *last) {
+const Func *hd_fsdp_update(Fsdp *s, Func *last) {
     bool clips = hd_float(s->train, A_CLIP, 0) > 0;
     Func *f = s->ranks > 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
     if (f != last) hd_set_kind(s->m->cx, &f->attrs, KIND_UPDATE);
@@ -165,4 +165,5 @@ void hd_fsdp_update(Fsdp *s, Func *last) {
         if (!clips) norm(s, &b);
     }
     hd_renumber(f);
+    return f;
 }

@@ -45,16 +45,6 @@ bool hd_report_at_peak(const Facts *r, int i) {
     return r->live.during && r->live.during->id >= r->live.at[i].from && r->live.during->id <= r->live.at[i].to;
 }
 
-// How often a step runs a function; 0: it is not part of a step.
-static int64_t runs_per_step(const Module *m, const Func *f) {
-    int64_t micro = hd_int(hd_settings(m, "train"), A_MICRO, 1);
-    if (strcmp(f->name, "micro") == 0) return micro > 2 ? micro - 2 : 0;
-    static const char *const once[] = {"micro_only", "micro_first", "micro_last", "update"};
-    for (size_t i = 0; i < sizeof once / sizeof *once; i++)
-        if (strcmp(f->name, once[i]) == 0) return 1;
-    return 0;
-}
-
 // Whether the program does something for an op: not for aliases, the return, and stores whose operand is already there.
 static bool is_action(const Op *o) {
     return !hd_is_alias(o) && o->kind != OP_RETURN && o->kind != OP_BEGIN &&
@@ -64,7 +54,7 @@ static bool is_action(const Op *o) {
 static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     double flops, bytes;
     hd_cost_of_func(f, &flops, &bytes);
-    int64_t runs = runs_per_step(m, f);
+    int64_t runs = hd_runs(hd_step(m, KIND_TRAIN), f);
     r->flops += flops * (double)runs;
     for (const Op *o = f->first; o; o = o->next) r->actions += is_action(o) ? runs : 0;
     r->graphs += runs > 0 && strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;

@@ -1,12 +1,11 @@
-// Contributions: the functions of a step as a whole. Micro-batches run one after another, then @update where there is
-// one. One middle micro-batch represents all of them: it treats the sums of every earlier micro-batch alike. @eval is a
-// step of its own, which only reads weights and stores a loss. Each op changes what the buffers hold (flow.c). Proved
-// are:
+// Contributions: the functions of a step as a whole. They run one after another, as the declaration of the step says;
+// validation is a step of its own, which only reads weights and stores a loss. Each op changes what the buffers hold
+// (flow.c). Proved are:
 // - every parameter gets its whole gradient, equally often in every micro-batch [V6], and so does the loss;
 // - every bucket is updated once in a step, from its complete gradient [V5];
 // - a step leaves fresh weights wherever it found old ones. This also holds for the `next` of a bucket into which
 //   something is gathered after the update. A `next` that a step leaves stale must be gathered before it is read in the
-//   next step and in @eval, whatever ran before. The text shows which kind it is.
+//   next step and in validation, whatever ran before. The text shows which kind it is.
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 
@@ -64,7 +63,7 @@ static void check_state(Flow *w, int *first, const Func *start) {
 // After the last function of a step: every bucket is updated, and no buffer has old weights.
 static void check_end(Flow *w) {
     PlanCheck *c = w->c;
-    bool alone = c->ranks == 1 && strcmp(w->f->name, "update") != 0;
+    bool alone = c->ranks == 1 && hd_kind(&w->f->attrs) != KIND_UPDATE;
     for (int i = 0; i < c->n_buckets; i++) {
         const BucketParts *k = &c->buckets[i];
         const Op *updated = w->flow[i].updated;
@@ -100,71 +99,83 @@ static void check_written(Flow *w) {
     }
 }
 
-static const Func *function(const PlanCheck *c, const char *name) {
-    const Func *f = hd_func_find(c->m, name);
-    return f && !f->is_kernel ? f : NULL;
-}
-
-enum { STEP_FUNCTIONS = 5 };
-static const char *const order[STEP_FUNCTIONS] = {"micro_only", "micro_first", "micro", "micro_last", "update"};
-
 // The `next` buffers that no op of a step gathers into after the update of their bucket.
 static void find_left(Flow *w) {
     PlanCheck *c = w->c;
     bool *updated = HD_NEWN(c->a, bool, c->m->n_symbols + 1);
     for (int i = 0; i < c->n_buckets; i++)
         if (c->buckets[i].part[PART_NEXT]) w->left[c->buckets[i].part[PART_NEXT]->id] = true;
-    for (int i = 0; i < STEP_FUNCTIONS; i++) {
-        const Func *f = function(c, order[i]);
-        for (const Op *o = f ? f->first : NULL; o; o = o->next) {
+    const Func *f;
+    for (int i = 0; (f = hd_segment(c->m, c->train, i, NULL)); i++)
+        for (const Op *o = f->first; o; o = o->next) {
             const Symbol *s =
                 hd_symbol_find(c->m, hd_word(&o->attrs, o->kind == OP_ADAMW ? A_MASTER_WEIGHTS : A_INTO, ""));
             const BucketParts *k = hd_plan_bucket(c, s);
             if (k && o->kind == OP_ADAMW) updated[k->symbol->id] = true;
             if (k && o->kind == OP_ALL_GATHER && updated[k->symbol->id]) w->left[s->id] = false;
         }
+}
+
+// The last micro-batch of a step; -1: it has none.
+static int last_micro(const PlanCheck *c) {
+    const Func *f;
+    int last = -1;
+    for (int i = 0; (f = hd_segment(c->m, c->train, i, NULL)); i++)
+        if (hd_kind(&f->attrs) == KIND_MICRO) last = i;
+    return last;
+}
+
+// Runs a training step. A segment that runs several times does so twice here: that shows what it does to what it has
+// left itself. Returns how many segments the step has; what they keep of the loss goes to `kept`.
+static int run_training(Flow *w, KeptLoss *kept) {
+    PlanCheck *c = w->c;
+    int *first = HD_NEWN(c->a, int, c->m->n_symbols + 1), n = 0, last = last_micro(c);
+    const Func *start = NULL, *f;
+    int64_t times;
+    find_left(w);
+    w->steps = last >= 0;
+    for (; (f = hd_segment(c->m, c->train, n, &times)); n++) {
+        bool micro = hd_kind(&f->attrs) == KIND_MICRO;
+        hd_plan_enter(c, f);
+        if (micro && !start) start = f;
+        for (int run = times > 1 ? 0 : 1; run < 2; run++) {
+            hd_flow_run(w, f, n >= last && run == 1);
+            if (micro) check_parameters(w, first, start);
+            if (micro) check_state(w, first, start);
+        }
+        if (micro) kept[n] = hd_check_scale(c, f, c->train, n == last, true);
+        if (micro && !kept[n].store && hd_has(&c->train->attrs, A_LOSS))
+            hd_plan_wrong(c, NULL, f->span, "stores no loss into @%s, where step @%s says it is",
+                          hd_word(&c->train->attrs, A_LOSS, ""), c->train->name);
     }
+    if (n) check_end(w);
+    c->f = NULL;
+    if (n > 1 || (n && c->ranks > 1)) check_written(w);
+    return n;
 }
 
 void hd_check_contributions(PlanCheck *c) {
     Flow w = hd_flow(c);
-    const Func *start = NULL, *update = function(c, "update");
-    int *first = HD_NEWN(c->a, int, c->m->n_symbols + 1), n = 0;
-    KeptLoss kept[4] = {0};
-    find_left(&w);
-    for (int i = 0; i < 4; i++) w.steps |= function(c, order[i]) != NULL;
-    for (int i = 0; i < STEP_FUNCTIONS; i++) {
-        const Func *f = function(c, order[i]);
-        bool micro = i < 4, last = i == 0 || i == 3;
-        if (!f) continue;
-        hd_plan_enter(c, f);
-        n++;
-        if (micro && !start) start = f;
-        hd_flow_run(&w, f, last || !micro);
-        if (micro) {
-            check_parameters(&w, first, start);
-            check_state(&w, first, start);
-            kept[i] = hd_check_scale(c, f, last, true);
-        }
-        if (f == update || (last && !update)) check_end(&w);
-    }
-    c->f = NULL;
-    if (n > 1 || (n && c->ranks > 1)) check_written(&w);
-    const Func *eval = function(c, "eval");
-    if (!eval) {
+    const Attr *segments = c->train ? hd_attr(&c->train->attrs, A_SEGMENTS) : NULL;
+    KeptLoss *kept = HD_NEWN(c->a, KeptLoss, segments ? segments->n : 1), whole = {0};
+    int n = run_training(&w, kept);
+    if (!c->eval) {
         bool any = false;
-        for (int i = 0; i < 4; i++) any |= kept[i].store != NULL;
+        for (int i = 0; i < n; i++) any |= kept[i].store != NULL;
         if (any)
-            hd_plan_unproved(
-                c, NULL, "that micro-batches store their parts of the loss: there is no @eval, which stores all of it");
+            hd_plan_unproved(c, NULL, "that micro-batches store their parts of the loss: no step validates, which "
+                                      "would store all of it");
         return;
     }
     Flow e = hd_flow(c);
+    const Func *f;
     e.left = w.left;
-    hd_plan_enter(c, eval);
-    hd_flow_run(&e, eval, true);
-    KeptLoss whole = hd_check_scale(c, eval, true, false);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; (f = hd_segment(c->m, c->eval, i, NULL)); i++) {
+        hd_plan_enter(c, f);
+        hd_flow_run(&e, f, true);
+        whole = hd_check_scale(c, f, c->eval, true, false);
+    }
+    for (int i = 0; i < n; i++) {
         if (!kept[i].f) continue;
         hd_plan_enter(c, kept[i].f);
         hd_check_share(c, &kept[i], &whole);

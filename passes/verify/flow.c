@@ -41,6 +41,7 @@ BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k) {
 static bool everywhere(const Flow *w, Axes taken) { return taken && !(hd_mesh_live(&w->c->mesh) & ~taken); }
 
 static int hold(Flow *w, Holding h) {
+    if (h.by == w->at) h.run = w->run;
     hd_push(w->c->a, &w->holdings, h);
     return w->holdings.n - 1;
 }
@@ -137,7 +138,7 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
                       lo, hi, s->name);
     else if (adds && was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "adds to elements [%lld, %lld) of @%s, which hold no sum", lo, hi, s->name);
-    else if (was->kind == HOLDS_SUM && was->taken && (adds || (was->by && was->by->func == w->f)))
+    else if (was->kind == HOLDS_SUM && was->taken && (adds || (was->by && was->run == w->run)))
         hd_plan_wrong(w->c, o, o->span,
                       "contributes to elements [%lld, %lld) of @%s after %s, which has been summed over %s already",
                       lo, hi, s->name, by, hd_axes_text(w->c->a, was->taken));
@@ -145,7 +146,7 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
         hd_plan_wrong(w->c, o, o->span,
                       "adds what one rank has computed to elements [%lld, %lld) of @%s, which are summed over %s", lo,
                       hi, s->name, hd_axes_text(w->c->a, was->over));
-    else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->by->func == w->f)
+    else if (!adds && was->kind == HOLDS_SUM && was->count && was->by && was->run == w->run)
         hd_plan_wrong(w->c, o, o->span, "overwrites elements [%lld, %lld) of @%s and with them the contribution of %s",
                       lo, hi, s->name, by);
     else if (!adds && was->kind == HOLDS_SUM && was->count && !was->taken)
@@ -509,6 +510,7 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
 // --- the walk
 
 static void run_op(Flow *w, const Op *o) {
+    w->at = o;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
     for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_COMM); i++) read_weights(w, o, o->in[i]);
     switch (o->kind) {
@@ -541,6 +543,7 @@ static void run_op(Flow *w, const Op *o) {
 
 void hd_flow_run(Flow *w, const Func *f, bool last) {
     w->f = f;
+    w->run++;
     w->last = last;
     w->homes = hd_homes(f, w->c->a);
     w->values = HD_NEWN(w->c->a, Held *, f->n_values + 1);

@@ -20,6 +20,7 @@ typedef struct {
     Axes taken;   // axes over which an op has reduced it or gathered it since
     bool fresh;
     const Op *by; // the op that wrote it last
+    int run;      // Flow.run at that time
 } Holding;
 
 // The elements of a buffer, or of a value that a collective takes or gives. Where ranks hold parts of a bucket,
@@ -46,6 +47,8 @@ typedef struct {
     PlanCheck *c;
     const Func *f;
     const Home *homes; // of f
+    int run;           // functions run so far: a segment may run several times
+    const Op *at;      // the op at hand
     bool last;         // f is the last micro-batch of a step, or @eval
     bool each;         // config @train has each micro-batch summed over ranks, not the sum of all of them
     bool steps;        // the plan has micro-batches, so that what the optimizer reads can be complete
@@ -77,6 +80,6 @@ typedef struct KeptLoss { // in a probe
     int n;
     struct KeptLoss *rows; // the same in a mixed probe; NULL: not followed, or not needed
 } KeptLoss;
-KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients);
+KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool last, bool gradients);
 void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval);
 #endif

@@ -94,11 +94,11 @@ typedef struct {
     Ops stores, gradients; // of the loss, without the mean over ranks; values that may begin or end a gradient
 } Scales;
 
-static Scales find_ops(PlanCheck *c, const Func *f, bool mixed, bool with_mean, const Op **mean) {
+static Scales find_ops(PlanCheck *c, const Func *f, const char *loss, bool mixed, bool with_mean, const Op **mean) {
     Scales s = {.c = c, .p = hd_probe(c, f, mixed)};
     for (const Op *o = f->first; o; o = o->next) {
         const char *into = hd_word(&o->attrs, A_INTO, "");
-        if (o->kind == OP_STORE && strcmp(into, "state.loss") == 0) hd_push(c->a, &s.stores, o);
+        if (o->kind == OP_STORE && *into && strcmp(into, loss) == 0) hd_push(c->a, &s.stores, o);
         else if (o->kind == OP_CROSS_ENTROPY_GRAD || ((o->kind == OP_STORE || o->kind == OP_GEMM) && *into))
             hd_push(c->a, &s.gradients, o);
     }
@@ -204,7 +204,7 @@ static void check_unkept(Scales *s) {
         if (o->kind != OP_CROSS_ENTROPY_GRAD || hd_probe_find(&s->p, hd_probe_leaf(&s->p, o->out[0])) >= 0) continue;
         hd_plan_wrong(
             s->c, o, o->span,
-            "takes the gradient of a loss that is not in the loss of the step: no store into @state.loss reads it");
+            "takes the gradient of a loss that is not in the loss of the step: no store of that loss reads it");
     }
 }
 
@@ -250,11 +250,12 @@ static void keep_loss(Scales *s, KeptLoss *kept) {
 }
 
 // Follows the loss once more, by a mixed probe. Its findings replace those from `unproved` on where it leaves fewer.
-static void follow_rows(PlanCheck *c, const Func *f, bool with_mean, bool gradients, int unproved, KeptLoss *kept) {
+static void follow_rows(PlanCheck *c, const Func *f, const char *loss, bool with_mean, bool gradients, int unproved,
+                        KeptLoss *kept) {
     PlanCheck trial = *c;
     const Op *mean;
     trial.found = trial.unproved = (Findings){0};
-    Scales s = find_ops(&trial, f, true, with_mean, &mean);
+    Scales s = find_ops(&trial, f, loss, true, with_mean, &mean);
     KeptLoss *rows = HD_NEW(c->a, KeptLoss);
     keep_loss(&s, rows);
     if (gradients) check_gradients(&s, rows);
@@ -265,10 +266,11 @@ static void follow_rows(PlanCheck *c, const Func *f, bool with_mean, bool gradie
     for (int i = 0; i < trial.found.n; i++) hd_push(c->a, &c->found, trial.found.at[i]);
 }
 
-KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) {
+KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool last, bool gradients) {
     bool several = c->ranks > 1;
     const Op *mean;
-    Scales s = find_ops(c, f, false, last && several, &mean);
+    const char *loss = hd_word(&step->attrs, A_LOSS, "");
+    Scales s = find_ops(c, f, loss, false, last && several, &mean);
     KeptLoss kept = {0};
     if (mean) check_mean(c, mean);
     else if (s.stores.n && last && several)
@@ -281,10 +283,10 @@ KeptLoss hd_check_scale(PlanCheck *c, const Func *f, bool last, bool gradients) 
     if (gradients && kept.store)
         check_gradients(&s, &kept);
     else if (gradients && s.gradients.n)
-        hd_plan_unproved(c, NULL, "the scale of any gradient: no op of a micro-batch stores a loss into @state.loss");
+        hd_plan_unproved(c, NULL, "the scale of any gradient: no op of a micro-batch stores the loss of the step");
     bool followed = c->unproved.n == unproved;
     for (int i = 0; i < kept.n; i++) followed &= !kept.leaves[i].cut;
-    if (!followed && kept.store) follow_rows(c, f, last && several, gradients, unproved, &kept);
+    if (!followed && kept.store) follow_rows(c, f, loss, last && several, gradients, unproved, &kept);
     return kept;
 }
 

@@ -1,32 +1,47 @@
-// Settings: a step has the functions that its number of micro-batches needs, the optimizer's ops have the settings of
-// config @train, and every buffer has a known class, on which reports and the bounds on gathered weights and gradients
-// depend.
+// Settings: steps run the functions made for them, and as many micro-batches as config @train says, the optimizer's ops
+// have the settings of config @train, and every buffer has a known class, on which reports and the bounds on gathered
+// weights and gradients depend.
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 
-static const Func *function(const PlanCheck *c, const char *name) {
-    const Func *f = hd_func_find(c->m, name);
-    return f && !f->is_kernel ? f : NULL;
+// Every function with a place in a step is run by one, and micro-batches by a training step, as many as they should be.
+static void check_steps(PlanCheck *c, const Attrs *train) {
+    const Symbol *steps[] = {c->train, c->eval};
+    int64_t micro = 0, evals = 0, times;
+    for (int k = 0; k < 2; k++) {
+        const Func *f;
+        for (int i = 0; (f = hd_segment(c->m, steps[k], i, &times)); i++) {
+            KindId kind = hd_kind(&f->attrs);
+            micro += kind == KIND_MICRO ? times : 0;
+            evals += k == 1 && kind == KIND_EVAL ? times : 0;
+            if (kind == KIND_NONE || kind == KIND_LOSS || (kind == KIND_EVAL) != (k == 1))
+                hd_plan_wrong(c, NULL, steps[k]->span, "step @%s runs @%s, which is of kind %s", steps[k]->name,
+                              f->name, hd_word(&f->attrs, A_KIND, "none"));
+        }
+    }
+    for (const Func *f = c->m->funcs; f; f = f->next)
+        if (!f->is_kernel && hd_has(&f->attrs, A_KIND) && !hd_runs(c->train, f) && !hd_runs(c->eval, f))
+            hd_plan_wrong(c, NULL, f->span, "@%s is of kind %s, and no step runs it", f->name,
+                          hd_word(&f->attrs, A_KIND, ""));
+    if (c->eval && evals != 1)
+        hd_plan_wrong(c, NULL, c->eval->span, "step @%s computes the loss of %lld batches; validation takes one",
+                      c->eval->name, (long long)evals);
+    if (micro && hd_int(train, A_MICRO, micro) != micro)
+        hd_plan_wrong(c, NULL, c->train->span, "step @%s runs %lld micro-batches, and config @train says %lld",
+                      c->train->name, (long long)micro, (long long)hd_int(train, A_MICRO, 1));
 }
 
-static void check_functions(PlanCheck *c, const Attrs *train) {
-    static const struct { const char *name; int64_t least, most; } needed[] = { // for how many micro-batches
-        {"micro_only", 1, 1}, {"micro_first", 2, INT64_MAX}, {"micro", 3, INT64_MAX}, {"micro_last", 2, INT64_MAX}};
-    int64_t n = hd_int(train, A_MICRO, 1);
-    bool any = false;
-    for (int i = 0; i < 4; i++) any |= function(c, needed[i].name) != NULL;
-    for (int i = 0; any && hd_has(train, A_MICRO) && i < 4; i++) {
-        const Func *f = function(c, needed[i].name);
-        bool need = n >= needed[i].least && n <= needed[i].most;
-        if (need && !f)
-            hd_plan_wrong(c, NULL, hd_symbol_find(c->m, "train")->span,
-                          "a step of %lld micro-batches runs @%s, which the plan does not have", (long long)n,
-                          needed[i].name);
-        else if (f && !need)
-            hd_plan_wrong(c, NULL, f->span,
-                          "@%s does not belong to the step of %lld micro-batches that config @train declares", f->name,
-                          (long long)n);
-    }
+// The numbers of a step are where its declaration says.
+static void check_numbers(PlanCheck *c, const Op *o) {
+    const char *norm = hd_word(&c->train->attrs, A_NORM, NULL), *counter = hd_word(&c->train->attrs, A_COUNTER, NULL);
+    const char *counts = hd_word(&o->attrs, A_COUNTER, ""), *into = hd_word(&o->attrs, A_INTO, "");
+    const Op *def = o->kind == OP_STORE ? o->in[0]->def : NULL;
+    bool is_norm = def && (def->kind == OP_GRAD_NORM || def->kind == OP_ROOT_SUM);
+    if (counter && o->kind == OP_STEP_SCALARS && strcmp(counts, counter) != 0)
+        hd_plan_wrong(c, o, o->span, "counts steps in @%s, and step @%s says @%s", counts, c->train->name, counter);
+    if (norm && o->kind == OP_STORE && is_norm != (strcmp(into, norm) == 0))
+        hd_plan_wrong(c, o, o->span, "stores %s into @%s, and step @%s says that @%s is the norm",
+                      is_norm ? "the norm" : "no norm", into, c->train->name, norm);
 }
 
 static const char *text_of(PlanCheck *c, const Attr *at) {
@@ -71,13 +86,16 @@ static void check_class(PlanCheck *c, const Symbol *s) {
 
 void hd_check_settings(PlanCheck *c) {
     const Attrs *train = hd_settings(c->m, "train");
-    check_functions(c, train);
+    check_steps(c, train);
     for (const Symbol *s = c->m->symbols; s; s = s->next)
         if (s->kind == SYM_BUFFER) check_class(c, s);
     for (const Func *f = c->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         hd_plan_enter(c, f);
-        for (const Op *o = f->first; o; o = o->next) check_op(c, train, o);
+        for (const Op *o = f->first; o; o = o->next) {
+            check_op(c, train, o);
+            if (c->train) check_numbers(c, o);
+        }
     }
     c->f = NULL;
 }

@@ -122,7 +122,7 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
 }
 
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
-    PlanCheck c = {.m = m, .a = a};
+    PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL)};
     c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");
     hd_check_places(&c);
     hd_check_layout(&c);

@@ -39,6 +39,7 @@ typedef struct {
     int n_buckets;
     int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
     int *part_of;           // by symbol id, of buffers: which part of its bucket it is; N_PARTS: none
+    const Symbol *train, *eval; // steps; NULL: none
     const Func *f;          // the function under check
     Op **ops;               // of it, by op id
     const int *number;      // of it, by value id: the number in the text
@@ -62,7 +63,7 @@ bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that h
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
-void hd_check_settings(PlanCheck *c);      // of the module: functions of a step, settings of the optimizer, classes
+void hd_check_settings(PlanCheck *c);      // of the module: steps, settings of the optimizer, classes
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
 void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins

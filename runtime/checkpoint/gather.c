@@ -121,9 +121,9 @@ static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char 
     const bool update = role != HD_GRAD;
     const char *unit = p->buckets[q->bucket].name, *dot = strrchr(q->name, '.'), *path = update ? unit : q->name;
     const size_t n = update ? strlen(unit) : dot ? (size_t)(dot - q->name) : 0;
-    for (int i = p->n_funcs - 1; i >= 0; i--) {
-        const HdFunc *f = &p->funcs[i];
-        for (int k = strcmp(f->name, "eval") ? f->n_actions - 1 : -1; k >= 0; k--) {
+    for (int i = p->train_step.n_segments - 1; i >= 0; i--) {
+        const HdFunc *f = p->train_step.segments[i].func;
+        for (int k = f->n_actions - 1; k >= 0; k--) {
             const HdAction *a = &f->actions[k];
             const bool works =
                 !strcmp(a->stream, "compute") && strcmp(a->op, "wait") != 0 && strcmp(a->op, "record") != 0;

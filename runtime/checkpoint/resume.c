@@ -294,7 +294,7 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
     *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
                      count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p)};
     const int32_t step = (int32_t)at->step;
-    return p->step < 0 || p->backend->write(x, p->step, &step, sizeof step);
+    return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }
 
 bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {

@@ -214,7 +214,7 @@ static void issue(HdCuda *x, const HdFunc *f) {
     x->run++;
     hd_watch_begin(x, f);
     fork_streams(x);
-    if (x->profile) hd_profile_begin(x, f);
+    if (x->profile) hd_profile_begin(x);
     if (!x->failed) f->run(&x->head);
     if (x->profile) hd_profile_end(x);
     if (x->sync_each) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");

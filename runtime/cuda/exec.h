@@ -162,7 +162,7 @@ void hd_nvtx_pop(void);
 
 // profile.c
 HdProfile *hd_profile_open(HdCuda *x);
-void hd_profile_begin(HdCuda *x, const HdFunc *f); // a function starts
+void hd_profile_begin(HdCuda *x); // a function starts
 void hd_profile_action(HdCuda *x, const HdFunc *f, int index);
 void hd_profile_end(HdCuda *x);
 bool hd_profile_write(HdCuda *x, const char *path);

@@ -1,9 +1,9 @@
 // Device time of every action of a step, from a pair of events around each; a Chrome trace and a summary by kind of op.
 //
 // Actions of one stream run one after another, so one event can end an action and begin the next. With profiling on,
-// functions are issued directly: an event inside a captured graph could not be read. The recording covers one step: it
-// starts again at the first function after the one that updates. Each rank writes a file of its own, and rank 0 prints
-// the summary; the time that the compute stream spends in waits is exposed communication.
+// functions are issued directly: an event inside a captured graph could not be read. The recording covers one training
+// step. Each rank writes a file of its own, and rank 0 prints the summary; the time that the compute stream spends in
+// waits is exposed communication.
 #include "runtime/cuda/exec.h"
 #include "runtime/world/world.h"
 #include <stdio.h>
@@ -15,9 +15,7 @@ typedef struct { const HdFunc *func; int index, stream; CuEvent start, end; } Sp
 struct HdProfile {
     Span *spans; // events are kept for the next step
     int n, capacity;
-    bool complete, open; // complete: the step's `update` was seen; open: spans[n - 1] has no end yet
-    // has_update: the program has a function of that name; else the last micro-batch updates
-    bool recording, has_update;
+    bool open; // spans[n - 1] has no end yet
     CuEvent origin;
 };
 
@@ -29,9 +27,6 @@ HdProfile *hd_profile_open(HdCuda *x) {
         free(p);
         p = NULL;
     }
-    const HdProgram *program = x->head.program;
-    for (int i = 0; p && i < program->n_funcs; i++)
-        p->has_update = p->has_update || !strcmp(program->funcs[i].name, "update");
     return p;
 }
 
@@ -50,20 +45,18 @@ static void end_span(HdCuda *x) {
     p->open = false;
 }
 
-void hd_profile_begin(HdCuda *x, const HdFunc *f) {
+static bool recording(const HdCuda *x) { return x->head.step == &x->head.program->train_step; }
+
+void hd_profile_begin(HdCuda *x) {
     HdProfile *p = x->profile;
-    p->recording = strcmp(f->name, "eval") != 0;
-    if (!p->recording) return;
-    if (p->complete || p->n == 0) {
-        p->n = 0;
-        p->complete = false;
-        hd_cuda_ok(x, x->api.cuEventRecord(p->origin, x->streams[0]), "profile");
-    }
+    if (!recording(x) || !x->head.begins) return;
+    p->n = 0;
+    hd_cuda_ok(x, x->api.cuEventRecord(p->origin, x->streams[0]), "profile");
 }
 
 void hd_profile_action(HdCuda *x, const HdFunc *f, int index) {
     HdProfile *p = x->profile;
-    if (!p->recording || x->failed) return;
+    if (!recording(x) || x->failed) return;
     end_span(x);
     if (p->n == p->capacity) {
         int more = p->capacity ? 2 * p->capacity : 1024;
@@ -89,12 +82,7 @@ void hd_profile_action(HdCuda *x, const HdFunc *f, int index) {
 }
 
 void hd_profile_end(HdCuda *x) {
-    HdProfile *p = x->profile;
-    if (!p->recording || x->failed) return;
-    end_span(x);
-    const char *name = x->func->name;
-    p->complete =
-        !strcmp(name, "update") || (!p->has_update && (!strcmp(name, "micro_only") || !strcmp(name, "micro_last")));
+    if (recording(x) && !x->failed) end_span(x);
 }
 
 static void write_text(FILE *f, const char *s) { // the inside of a JSON string

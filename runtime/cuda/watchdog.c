@@ -172,9 +172,9 @@ void hd_watch_begin(HdCuda *x, const HdFunc *f) {
     if (!t->func) return;
     t->calls[f - p->funcs].n = 0;
     memset(t->number, 0, (size_t)p->n_comms * sizeof *t->number);
-    if (p->step >= 0)
+    if (p->train_step.counter >= 0)
         hd_cuda_ok(x,
-                   x->api.cuMemcpyDtoHAsync((void *)(uintptr_t)mark(t, STEP), x->arena + (CuPtr)p->step,
+                   x->api.cuMemcpyDtoHAsync((void *)(uintptr_t)mark(t, STEP), x->arena + (CuPtr)p->train_step.counter,
                                             sizeof(uint32_t), x->streams[0]),
                    "mark");
     hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, DONE), 0, (size_t)p->n_comms, x->streams[0]), "mark");

@@ -72,8 +72,7 @@ static void begin_action(HdExec *x, const HdFunc *f, int index) {
     s->at_func = f;
     s->at_action = index;
     if (s->host->delay) delay(s, s->host->delay);
-    if (s->host->profiling && strcmp(f->name, "eval") != 0)
-        hd_host_begin_event(s, f, index); // validation is not part of a step
+    if (s->host->profiling && x->step == &x->program->train_step) hd_host_begin_event(s, f, index);
 }
 
 // --- threads
@@ -137,7 +136,7 @@ void hd_host_streams_close(Host *h) {
 
 bool hd_host_run(HdExec *x, const HdFunc *f) {
     Host *h = hd_host_of(x);
-    if (!strcmp(f->name, "micro_only") || !strcmp(f->name, "micro_first")) // a new step
+    if (x->step == &x->program->train_step && x->begins) // what is kept of a profile is the last step's
         for (int i = 0; i < h->n_streams; i++) h->stream[i].n_events = 0;
     h->run++;
     here = h->stream;

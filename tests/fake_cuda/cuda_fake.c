@@ -80,9 +80,7 @@ static HdProgram program(void) {
                        .model_hash = "0",
                        .report = "{}",
                        .arena_bytes = ARENA,
-                       .loss = -1,
-                       .norm = -1,
-                       .step = -1,
+                       .train_step = {.loss = -1, .norm = -1, .counter = -1},
                        .n_funcs = 4,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,
@@ -446,7 +444,11 @@ static void profile(void) {
     HdExec *x = b->open(&p, hd_world_alone(), true, path);
     CHECK(x);
     if (!x) return;
-    for (int i = 0; i < 2; i++) CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[1]));
+    x->step = &p.train_step;
+    for (int i = 0; i < 4; i++) {
+        x->begins = i % 2 == 0;
+        CHECK(b->run(x, &test_funcs[i % 2]));
+    }
     CHECK(counter(x) == 9 && count_in_log("capture") == 0);
     CHECK(b->write_profile(x, path));
     FILE *f = fopen(path, "r");

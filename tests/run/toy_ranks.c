@@ -45,7 +45,8 @@ static void misbehave(Toy *t, bool *ok) {
 
 static bool toy_run(HdExec *x, const HdFunc *f) {
     Toy *t = (Toy *)(void *)x;
-    const bool eval = !strcmp(f->name, "eval");
+    (void)f;
+    const bool eval = x->step == &x->program->eval_step;
     bool ok = true;
     double mine = 0, all[64], sum = 0;
     if (!eval) t->steps++;
@@ -134,6 +135,7 @@ static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS},
                                 {"targets", HD_I32, 2, {BATCH, SEQ}, TARGETS}};
 static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args},
                                {.name = "eval", .n_args = 2, .args = args}};
+static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};
 static const HdBucket buckets[] = {{"root", SIZE, SHARD, HD_F32, MASTER, MOMENT1, MOMENT2, GRAD, -1, true, true, -1}};
 static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 
@@ -158,9 +160,8 @@ int main(int argc, char **argv) {
                          .buckets = buckets,
                          .n_params = 1,
                          .params = params,
-                         .loss = LOSS,
-                         .norm = NORM,
-                         .step = STEP,
+                         .train_step = {1, &segments[0], LOSS, NORM, STEP},
+                         .eval_step = {1, &segments[1], LOSS, -1, -1},
                          .n_funcs = 2,
                          .funcs = funcs,
                          .backend = &backend};

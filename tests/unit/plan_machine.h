@@ -284,23 +284,23 @@ static int record_before(const Machine *x, const Op *wait, int start) {
     return -1;
 }
 
-static void add_function(Machine *x, const char *name, int *instance) {
-    for (int i = 0; i < x->n_funcs; i++) {
-        const Func *f = x->funcs[i];
-        if (strcmp(f->name, name) != 0) continue;
-        int start = x->steps.n;
-        Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1};
-        hd_push(x->a, &x->steps, fill);
-        for (const Op *o = f->first; o; o = o->next) {
-            Step s = {f,
-                      o,
-                      i,
-                      fill.instance,
-                      stream_number(x, o->stream),
-                      o->kind == OP_WAIT ? record_before(x, o, start) : -1};
-            hd_push(x->a, &x->steps, s);
-        }
+static void add_function(Machine *x, const Func *f, int *instance) {
+    int i = 0, start = x->steps.n;
+    while (x->funcs[i] != f) i++;
+    Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1};
+    hd_push(x->a, &x->steps, fill);
+    for (const Op *o = f->first; o; o = o->next) {
+        int waits_for = o->kind == OP_WAIT ? record_before(x, o, start) : -1;
+        Step s = {f, o, i, fill.instance, stream_number(x, o->stream), waits_for};
+        hd_push(x->a, &x->steps, s);
     }
+}
+
+static void add_declared(Machine *x, const Symbol *step, int *instance) {
+    const Func *f;
+    int64_t times;
+    for (int i = 0; (f = hd_segment(x->m, step, i, &times)); i++)
+        while (times-- > 0) add_function(x, f, instance);
 }
 
 // Orders: 0 program order; 1 the stream that is furthest ahead runs; then for each stream one in which it runs only
@@ -400,17 +400,27 @@ static uint64_t run_plan(const Module *m, int order) {
         scribble(&x, 0, 2 * x.n_cells);
         fill_buffers(&x);
     }
-    static const char *const names[] = {"micro_only", "micro_first", "micro", "micro_last", "update", "f", "eval"};
-    for (int round = 0; round < 2; round++)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) add_function(&x, names[i], &instance);
+    const Symbol *train = hd_symbol_find(m, "train"), *steps[] = {hd_step(m, KIND_TRAIN), hd_step(m, KIND_EVAL)};
+    for (int round = 0; round < 2; round++) {
+        add_declared(&x, steps[0], &instance);
+        for (int i = 0; i < x.n_funcs; i++) // what only a test runs
+            if (!hd_runs(steps[0], x.funcs[i]) && !hd_runs(steps[1], x.funcs[i]))
+                add_function(&x, x.funcs[i], &instance);
+        add_declared(&x, steps[1], &instance);
+    }
     uint64_t h = run_order(&x, order);
-    const Symbol *train = hd_symbol_find(m, "train");
     if (h && train) h = mix(h, (uint64_t)hd_int(&train->attrs, A_MICRO, 1)); // how often the runtime runs them
     for (int r = 0; h && r < x.ranks; r++) {
         use_rank(&x, r);
         for (const Symbol *s = m->symbols; s; s = s->next)
             if (s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT))
                 h = mix(h, digest(&x, at_of(&x, &s->place), hd_type_bytes(s->type)));
+        static const AttrId numbers[] = {A_LOSS, A_NORM, A_COUNTER};
+        for (int i = 0; i < 6; i++) { // what the runtime finds there
+            const Symbol *s = steps[i / 3];
+            s = s ? hd_symbol_find(m, hd_word(&s->attrs, numbers[i % 3], "")) : NULL;
+            h = mix(h, s ? digest(&x, at_of(&x, &s->place), hd_type_bytes(s->type)) : 0);
+        }
     }
     hd_arena_free(x.a);
     return h;

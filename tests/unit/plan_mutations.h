@@ -14,7 +14,8 @@ typedef enum {
     AT_KERNEL,
     AT_COMM,
     AT_PARAM,
-    AT_CONFIG
+    AT_CONFIG,
+    AT_STEP
 } MutationPlace;
 #define MUTATIONS(X)                                                                                                   \
     X(MOVE_UP, "value 256 bytes up", AT_OP)                                                                            \
@@ -58,7 +59,9 @@ typedef enum {
     X(SWAP_PARTS, "two buffers of the optimizer change places", AT_OP)                                                 \
     X(EXTENT, "decayed elements or parts of the optimizer's op changed", AT_OP)                                        \
     X(OTHER_KEPT, "another buffer, or none, in a bucket", AT_BUCKET)                                                   \
-    X(SWAP_KEPT, "two buffers of a bucket change places", AT_BUCKET)
+    X(SWAP_KEPT, "two buffers of a bucket change places", AT_BUCKET)                                                   \
+    X(TIMES, "segment of a step more often", AT_STEP) X(SEGMENTS, "segment of a step dropped or moved", AT_STEP)       \
+    X(NUMBERS, "numbers of a step exchanged", AT_STEP)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -371,6 +374,7 @@ static SymbolKind symbol_kind(MutationPlace at) {
     case AT_COMM: return SYM_COMM;
     case AT_PARAM: return SYM_PARAM;
     case AT_CONFIG: return SYM_CONFIG;
+    case AT_STEP: return SYM_STEP;
     default: return N_SYMBOL_KINDS;
     }
 }
@@ -400,6 +404,33 @@ static void change_group(Module *m, Symbol *s, unsigned random) {
     else hd_set_axes(m->cx, &s->attrs, A_OVER, (hd_axes(&s->attrs, A_OVER) + random / 3 % 2) % HD_ALL_AXES + 1);
 }
 
+static bool change_step(Module *m, Symbol *s, Mutation what, uint64_t random) {
+    const Attr *segments = hd_attr(&s->attrs, A_SEGMENTS), *times = hd_attr(&s->attrs, A_TIMES);
+    int n = segments->n, at = (int)(random % (uint64_t)n);
+    const char *name[8];
+    int64_t often[8];
+    for (int i = 0; i < n; i++) name[i] = segments->strs[i], often[i] = times->ints[i];
+    if (what == MUTATE_NUMBERS) {
+        static const AttrId numbers[] = {A_LOSS, A_NORM};
+        const char *loss = hd_word(&s->attrs, A_LOSS, NULL), *norm = hd_word(&s->attrs, A_NORM, NULL);
+        if (!loss || !norm) return false;
+        for (int i = 0; i < 2; i++) hd_set_word(m->cx, &s->attrs, numbers[i], i ? loss : norm);
+    } else if (what == MUTATE_TIMES) {
+        often[at]++;
+    } else if (n == 1) {
+        return false;
+    } else if (random / 8 % 2) {
+        for (int i = at; i < n - 1; i++) name[i] = name[i + 1], often[i] = often[i + 1];
+        n--;
+    } else {
+        name[at] = segments->strs[(at + 1) % n];
+        name[(at + 1) % n] = segments->strs[at];
+    }
+    hd_set_words(m->cx, &s->attrs, A_SEGMENTS, n, name);
+    hd_set_ints(m->cx, &s->attrs, A_TIMES, n, often);
+    return true;
+}
+
 static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     Symbol *s = nth_symbol(m, symbol_kind(mutation_info[what].at), site);
     if (what == MUTATE_MOVE_BUFFER) move_buffer(m, s, s->place.offset + (random % 2 ? 256 : -256));
@@ -408,6 +439,7 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         hd_set_int(m->cx, &s->attrs, A_DECAYED, hd_int(&s->attrs, A_DECAYED, 0) + (random % 2 ? 512 : -512));
     else if (what == MUTATE_MOVE_PARAM)
         hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
+    else if (mutation_info[what].at == AT_STEP) return change_step(m, s, what, random);
     else if (what == MUTATE_MICRO) {
         if (!hd_has(&s->attrs, A_MICRO)) return false;
         hd_set_int(m->cx, &s->attrs, A_MICRO, hd_int(&s->attrs, A_MICRO, 1) + (random % 2 ? 1 : 2));

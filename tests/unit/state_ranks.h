@@ -72,8 +72,6 @@ static inline void make_program(Program *m, const Mesh *mesh) {
                          .buckets = m->bucket,
                          .n_params = N_PARAMS,
                          .params = params,
-                         .loss = -1,
-                         .norm = -1,
                          .backend = &memory}};
     for (int i = 0; i < N_BUCKETS; i++) {
         HdBucket *b = &m->bucket[i];
@@ -93,7 +91,7 @@ static inline void make_program(Program *m, const Mesh *mesh) {
                       : -1; // zero3: of one of the buckets, now of f32, now of bf16
         if (b->next >= 0) at += 4 * b->size;
     }
-    m->p.step = at;
+    m->p.train_step.counter = at;
     m->p.arena_bytes = at + 4;
 }
 
@@ -137,11 +135,12 @@ static inline void start(Job *j, const Mesh *mesh) {
     j->ranks = mesh->shard * mesh->replicate;
     HdWorld *w = j->ranks > 1 ? hd_world_threads(j->ranks) : hd_world_alone();
     for (int r = 0; r < j->ranks; r++)
-        j->rank[r] =
-            (Rank){{&j->program.p, &w[r], r % mesh->shard, calloc(1, (size_t)j->program.p.arena_bytes), NULL, NULL},
-                   j,
-                   false,
-                   ""};
+        j->rank[r] = (Rank){
+            .x = {.program = &j->program.p,
+                  .world = &w[r],
+                  .shard_index = r % mesh->shard,
+                  .base = calloc(1, (size_t)j->program.p.arena_bytes)},
+            .job = j};
 }
 
 static inline bool on_ranks(Job *j, bool (*work)(Rank *r)) { // the same outcome on all

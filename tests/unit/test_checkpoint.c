@@ -32,7 +32,7 @@ static bool resume_under(const Mesh *mesh, int64_t step, char why[300]) {
         for (int role = 0; role < 3; role++) each_element(&j.rank[r], role, is_value);
         compute_is(&j.rank[r], want_value);
         int32_t got;
-        memcpy(&got, j.rank[r].x.base + j.program.p.step, 4);
+        memcpy(&got, j.rank[r].x.base + j.program.p.train_step.counter, 4);
         CHECK_INT(got, step);
     }
     stop(&j);

@@ -371,6 +371,8 @@ TEST(a_mesh_of_another_size_is_refused) {
 // --- profile
 
 static void profiled(Rank *r) {
+    r->x->step = &r->program.train_step;
+    r->x->begins = true;
     r->failures += !run(r, 1);
     r->failures += !hd_host_backend.write_profile(r->x, r->profile);
 }
