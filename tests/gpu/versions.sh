@@ -36,7 +36,10 @@ build() {
   for s in "$@"; do sets+=(--set "$s"); done
   for which in before after; do
     local more=()
-    if [ $which = after ]; then for s in ${AFTER_SETS:-}; do more+=(--set "$s"); done; fi
+    if [ $which = after ]; then
+      for s in ${AFTER_SETS:-}; do more+=(--set "$s"); done
+      case $name in none-*-a3|zero1-*-a3) for s in ${LATE_SETS:-}; do more+=(--set "$s"); done ;; esac
+    fi
     ( cd "${!which}" && build/bin/heddlec "examples/$source" --target=cuda --arch="${ARCH:-sm_90}" "${sets[@]}" \
       "${more[@]}" -o "$work/$name.$which" > "$out/$name.$which.build" 2>&1 ||
       { say "$name" "FAIL: $which does not build"; head -3 "$out/$name.$which.build"; } ) &
