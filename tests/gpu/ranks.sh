@@ -86,11 +86,7 @@ matrix_rows() { # name group: shard replicate strategy prefetch live accumulate
     done
   done
 }
-group() { # which programs must agree: with one micro-batch all of a mesh; with several those that reduce alike
-  local name=$1 shard=$2 strategy=$4 a=$7 d=$8 kind=all
-  [ "$a" != 1 ] && { case $strategy in none|zero1) kind=late;; *) kind=each;; esac; }
-  echo "$shard-$kind-a$a-$d"
-}
+group() { echo "$2-a$7-$8"; } # which programs must agree: all strategies of a mesh, a dtype and an accumulate
 matrix() {
   local row name rest first g modes=${MODES:-graph direct} turn=direct
   declare -A of
