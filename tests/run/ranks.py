@@ -250,7 +250,7 @@ def case_fewer_ranks_take_more_micro_batches():
         check("note:" not in r.err, "a batch of the same size is nothing to note:", r)
         close_steps(steps[3:], digest_of("second")[0], "going on with fewer ranks changes the step:")
     r = good("--data=data.txt", "--steps=4", "--resume=c", settings=TWO)
-    check("24 sequences in 3 steps, a step reads 4 from here on" in r.err, "nothing says that the batch is another:", r)
+    check("24 sequences in 3 steps, from now on a step reads 4" in r.err, "nothing says that the batch is another:", r)
 
 
 def case_data_goes_on_under_another_mesh():
