@@ -473,7 +473,7 @@ static void attention(void) { // the pretended cuDNN has no engine: the program'
                            .dtype = HD_BF16,
                            .workspace_bytes = 1024,
                            .kernel = {2, -1, -1},
-                           .grid = {{1, 1, 1, 32, 1000}}},
+                           .grid = {{1, 1, 1, 32, 1000, {0}}}},
                           {.batch = 1,
                            .seq = 128,
                            .heads = 2,
@@ -483,7 +483,7 @@ static void attention(void) { // the pretended cuDNN has no engine: the program'
                            .grad = true,
                            .workspace_bytes = 1 << 20,
                            .kernel = {2, 2, 2},
-                           .grid = {{1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}}}};
+                           .grid = {{1, 1, 1, 32, 0, {0}}, {1, 1, 1, 32, 0, {0}}, {1, 1, 1, 32, 0, {0}}}}};
     HdProgram p = program();
     p.n_attentions = 2;
     p.attentions = list;
@@ -526,7 +526,7 @@ static HdAttention plans[] = {{.batch = 1,
                                .dtype = HD_BF16,
                                .workspace_bytes = 1024 + 250,
                                .kernel = {2, 2, 2},
-                               .grid = {{1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}, {1, 1, 1, 32, 0}}}};
+                               .grid = {{1, 1, 1, 32, 0, {0}}, {1, 1, 1, 32, 0, {0}}, {1, 1, 1, 32, 0, {0}}}}};
 
 static void both_attentions(HdExec *x) {
     hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 6);
