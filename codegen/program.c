@@ -24,7 +24,7 @@ static void put_actions(Emit *e, const Func *f) {
         double flops, bytes;
         hd_cost(p, &flops, &bytes);
         const char *name = hd_op_info(p->kind)->mnemonic;
-        const Func *k = p->kind == OP_LAUNCH ? hd_func_find(e->m, hd_word(&p->attrs, A_KERNEL, "")) : NULL;
+        const Func *k = p->kind == OP_LAUNCH ? hd_launched(p) : NULL;
         hd_puts(o, "    {");
         hd_emit_string(o, k ? hd_emit_kernel_name(e, k) : name, "");
         hd_puts(o, ", ");

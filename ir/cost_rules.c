@@ -91,7 +91,7 @@ static Cost cost_comm(const Op *o) {
 // that it looks up.
 static Cost cost_launch(const Op *o) {
     Cost c = {0, operands_and_results(o)};
-    const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    const Func *k = hd_launched(o);
     for (const Op *b = k ? k->first : NULL; b; b = b->next) {
         double flops, bytes;
         hd_cost(b, &flops, &bytes);

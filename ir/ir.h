@@ -259,6 +259,7 @@ Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL:
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);
+Func *hd_launched(const Op *launch); // the kernel that it runs; NULL: the module has none of that name
 // NULL: there is none. false: after the error about a second one.
 bool hd_func_of_kind(const Module *m, KindId k, Func **f);
 const Symbol *hd_step(const Module *m, KindId k);          // the step of that kind, or NULL

@@ -67,6 +67,10 @@ Func *hd_func_find(const Module *m, const char *name) {
     return NULL;
 }
 
+Func *hd_launched(const Op *launch) {
+    return hd_func_find(launch->func->module, hd_word(&launch->attrs, A_KERNEL, ""));
+}
+
 bool hd_func_of_kind(const Module *m, KindId k, Func **f) {
     *f = NULL;
     for (Func *g = m->funcs; g; g = g->next) {

@@ -361,7 +361,7 @@ const char *hd_rule_cross_entropy_grad(Rule *r) {
 }
 
 const char *hd_rule_launch(Rule *r) {
-    const Func *k = hd_func_find(r->o->func->module, hd_word(&r->o->attrs, A_KERNEL, ""));
+    const Func *k = hd_launched(r->o);
     if (!k || !k->is_kernel) WRONG("no kernel @%s", hd_word(&r->o->attrs, A_KERNEL, ""));
     if (k->n_args != r->o->n_in) WRONG("kernel @%s takes %d operands, not %d", k->name, k->n_args, r->o->n_in);
     for (int i = 0; i < k->n_args; i++)

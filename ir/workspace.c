@@ -21,7 +21,7 @@ static Workspace workspace_gemm(const Op *o, bool cuda) {
 // passes/fuse/fuse.c).
 static Workspace workspace_launch(const Op *o, bool cuda) {
     (void)cuda;
-    const Func *k = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    const Func *k = hd_launched(o);
     const Op *ret = k && hd_kind(&k->attrs) == KIND_ROWS ? hd_return(k) : NULL;
     int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
     for (int i = 0; ret && i < ret->n_in; i++)

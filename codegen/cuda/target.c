@@ -29,7 +29,7 @@ static void kernels(Emit *e) {
 }
 
 void hd_cuda_launch(Emit *e, const Op *o) {
-    const Func *k = hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, ""));
+    const Func *k = hd_launched(o);
     CudaLaunches list = kernel_launches(e, k, aligned(e, o));
     for (int i = 0; i < list.n; i++) {
         const CudaLaunch *l = &list.at[i];

@@ -24,7 +24,7 @@ uint64_t hd_host_overlays(Emit *e, const Func *k) {
     uint64_t found = 0;
     for (const Func *f = e->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
-            if (o->kind != OP_LAUNCH || hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, "")) != k) continue;
+            if (o->kind != OP_LAUNCH || hd_launched(o) != k) continue;
             for (int i = 0; i < o->n_in; i++)
                 for (int r = 0; r < o->n_out; r++) {
                     bool same;
@@ -43,7 +43,7 @@ int hd_host_launches(const Module *m, const Func *k, const Op **first) {
     int n = 0;
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if (o->kind == OP_LAUNCH && hd_func_find(m, hd_word(&o->attrs, A_KERNEL, "")) == k && !n++ && first)
+            if (o->kind == OP_LAUNCH && hd_launched(o) == k && !n++ && first)
                 *first = o;
     return n;
 }

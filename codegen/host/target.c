@@ -22,7 +22,7 @@ static const char *f32(Emit *e, const char *place) {
 static const char *i32(Emit *e, const char *place) { return hd_sprintf(e->a, "(int32_t *)(%s)", place); }
 
 static void host_launch(Emit *e, const Op *o) {
-    const Func *k = hd_func_find(e->m, hd_word(&o->attrs, A_KERNEL, ""));
+    const Func *k = hd_launched(o);
     if (!k) HD_BUG("launch of no kernel");
     Out t = hd_out(e->a);
     hd_printf(&t, "%s(", hd_emit_kernel_name(e, k));

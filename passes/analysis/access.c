@@ -58,7 +58,7 @@ int hd_inplace_result(const Op *o) {
 
 bool hd_launch_may_overwrite(const Op *o, int k) {
     if (o->kind != OP_LAUNCH || k < 0 || k >= o->n_in || o->n_out < 1) return false;
-    const Func *f = hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, ""));
+    const Func *f = hd_launched(o);
     if (!f || hd_kind(&f->attrs) != KIND_ROWS) return false;
     int64_t points = hd_int(&f->attrs, A_ROWS, 0) * hd_int(&f->attrs, A_COLS, 0);
     if (hd_type_count(o->in[k]->type) != points || hd_type_count(o->out[0]->type) != points) return false;

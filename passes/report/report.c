@@ -79,7 +79,7 @@ static double gib(int64_t bytes) { return (double)bytes / (double)(1 << 30); }
 static const char *action(Arena *a, const Op *o) {
     if (!o) return "argument";
     const char *name = hd_op_info(o->kind)->mnemonic;
-    const Func *k = o->kind == OP_LAUNCH ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
+    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
     return k ? hd_sprintf(a, "%s @%s", name, k->name) : name;
 }
 

@@ -42,16 +42,18 @@ static void check_parameters(Flow *w, int *first, const Func *start) {
     }
 }
 
-// What a step keeps besides the buckets: the loss, the norm, the number of steps.
-static bool is_state(const Symbol *s) {
-    return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_BUCKET) &&
-           strcmp(hd_word(&s->attrs, A_CLASS, ""), "optimizer") == 0;
+// Whether the training step says that a buffer holds its loss, its norm or the number of steps.
+static bool is_state(const PlanCheck *c, const Symbol *s) {
+    static const AttrId numbers[] = {A_LOSS, A_NORM, A_COUNTER};
+    bool found = false;
+    for (int i = 0; i < 3 && c->train; i++) found |= strcmp(hd_word(&c->train->attrs, numbers[i], ""), s->name) == 0;
+    return found;
 }
 
 // State that the first micro-batch writes, such as the loss, is written equally often by every other one.
 static void check_state(Flow *w, int *first, const Func *start) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
-        Held *h = is_state(s) ? hd_flow_held(w, s) : NULL;
+        Held *h = is_state(w->c, s) ? hd_flow_held(w, s) : NULL;
         if (h && w->f == start) first[s->id] = h->writes;
         else if (h && first[s->id] && h->writes != first[s->id])
             hd_plan_wrong(w->c, NULL, w->f->span,
@@ -93,7 +95,7 @@ static void check_end(Flow *w) {
 static void check_written(Flow *w) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         int part = w->c->part_of[s->id];
-        if (!is_state(s) && part != PART_GRAD && part != PART_SUM) continue;
+        if (!is_state(w->c, s) && part != PART_GRAD && part != PART_SUM) continue;
         if (hd_flow_held(w, s) && !w->held[s->id]->ever)
             hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
     }

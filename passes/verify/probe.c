@@ -302,7 +302,7 @@ static void compute(const Probe *p, const Op *o, Num *at, Num *still) {
 }
 
 static void launch(Probe *p, const Op *o) {
-    const Func *k = hd_func_find(p->c->m, hd_word(&o->attrs, A_KERNEL, ""));
+    const Func *k = hd_launched(o);
     const Op *ret = k && k->n_args == o->n_in ? hd_return(k) : NULL;
     Num *at = ret ? HD_NEWN(p->c->a, Num, k->n_values + 1) : NULL, *still = at;
     if (ret && p->still != p->at) still = HD_NEWN(p->c->a, Num, k->n_values + 1);

@@ -54,7 +54,7 @@ static Affine trace(PlanCheck *c, const Value *v, const Value *source, int depth
     if (!o || depth > 16) return (Affine){0};
     if (hd_op_is(o, TRAIT_ALIAS)) return trace(c, o->in[0], source, depth + 1);
     if (o->kind != OP_LAUNCH || o->n_in > 1) return (Affine){0};
-    Affine k = kernel_result(c, hd_func_find(c->m, hd_word(&o->attrs, A_KERNEL, "")), v->index, 0);
+    Affine k = kernel_result(c, hd_launched(o), v->index, 0);
     if (!k.known || k.factor == 0 || o->n_in == 0) return k;
     Affine in = trace(c, o->in[0], source, depth + 1);
     return (Affine){in.known, k.constant + k.factor * in.constant, k.factor * in.factor};

@@ -83,7 +83,7 @@ static uint64_t key_of(const Op *o, Arena *a) {
         if (hd_operand_uses((AttrId)i)) hd_unset(&as, (AttrId)i);
     Out t = hd_out(a);
     hd_print_attrs(&as, &t);
-    const Func *k = o->kind == OP_LAUNCH ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
+    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
     for (const Op *x = k ? k->first : NULL; x; x = x->next) hd_print_op(x, &t);
     return mix(hash_text(hd_op_info(o->kind)->mnemonic), hash_text(t.text));
 }
