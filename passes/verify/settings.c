@@ -80,8 +80,8 @@ static void check_class(PlanCheck *c, const Symbol *s) {
     if (i == CLASSES)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has class %s, and no class has that name", s->name, class);
     else if (transient ? !classes[i].transient : !classes[i].kept)
-        hd_plan_wrong(c, NULL, s->span, "buffer @%s has class %s, and it %s", s->name, class,
-                      transient ? "is transient" : "persists");
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s %s; class %s is for buffers that %s", s->name,
+                      transient ? "is transient" : "persists", class, transient ? "persist" : "are transient");
 }
 
 void hd_check_settings(PlanCheck *c) {
