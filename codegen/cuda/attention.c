@@ -113,7 +113,7 @@ static const char *workspace(Emit *e, const Op *o) {
     return at < 0 ? "0" : hd_cuda_device(e, at);
 }
 
-void hd_cuda_attention(Emit *e, const Op *o) {
+void hd_cuda_print_attention(Emit *e, const Op *o) {
     int64_t at[9];
     int n = hd_emit_attention_operands(e, o, at);
     hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s);",

@@ -48,11 +48,11 @@ void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, 
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 
 // --- the print column of ops.def
-#define hd_cuda_none hd_emit_unprintable
+#define hd_cuda_print_none hd_emit_unprintable
 #define ELT(...)
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
            doc)                                                                                                        \
-    EmitOp hd_cuda_##print;
+    EmitOp hd_cuda_print_##print;
 #include "ir/ops.def"
 #undef ELT
 #undef OP

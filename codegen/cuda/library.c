@@ -89,7 +89,7 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
     return s;
 }
 
-void hd_cuda_cross_entropy(Emit *e, const Op *o) {
+void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
     bool grad = o->kind == OP_CROSS_ENTROPY_GRAD;
     const Value *z = o->in[0];
     if (!in_f32(e, o, z)) return;
@@ -118,7 +118,7 @@ void hd_cuda_cross_entropy(Emit *e, const Op *o) {
 
 // --- embedding gradient
 
-void hd_cuda_embedding_grad(Emit *e, const Op *o) {
+void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
     const Value *dy = o->in[0];
     if (!in_f32(e, o, dy)) return;
     DType from = dy->type->dtype, to = hd_result_type(o, 0)->dtype;
@@ -154,7 +154,7 @@ void hd_cuda_embedding_grad(Emit *e, const Op *o) {
 
 // --- stores
 
-void hd_cuda_store(Emit *e, const Op *o) {
+void hd_cuda_print_store(Emit *e, const Op *o) {
     const Value *x = o->in[0];
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
     DType from = x->type->dtype, to = hd_result_type(o, 0)->dtype;

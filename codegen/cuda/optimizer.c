@@ -46,14 +46,14 @@ static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value 
            hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
 }
 
-void hd_cuda_grad_norm(Emit *e, const Op *o) {
+void hd_cuda_print_grad_norm(Emit *e, const Op *o) {
     int64_t space = hd_emit_workspace(e, o), n = put_block_sums(e, o, space);
     put_root(e, o, space < 0 ? 0 : space, n, o->out[0]);
 }
 
-void hd_cuda_square_sums(Emit *e, const Op *o) { put_block_sums(e, o, hd_emit_place(e, o->out[0])); }
+void hd_cuda_print_square_sums(Emit *e, const Op *o) { put_block_sums(e, o, hd_emit_place(e, o->out[0])); }
 
-void hd_cuda_root_sum(Emit *e, const Op *o) {
+void hd_cuda_print_root_sum(Emit *e, const Op *o) {
     put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
 }
 
@@ -65,7 +65,7 @@ static const char *number(Emit *e, double v, bool f64) {
     return o.text;
 }
 
-void hd_cuda_step_scalars(Emit *e, const Op *o) {
+void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const Attrs *as = &o->attrs;
     const char *kind = hd_word(as, A_LR, "constant");
     const double *betas = hd_attr(as, A_BETAS)->floats;
@@ -87,7 +87,7 @@ void hd_cuda_step_scalars(Emit *e, const Op *o) {
            hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
-void hd_cuda_adamw(Emit *e, const Op *o) {
+void hd_cuda_print_adamw(Emit *e, const Op *o) {
     static const AttrId parts[5] = {A_GRADIENT, A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
     const Symbol *part[5];
     int64_t at[5];

@@ -28,7 +28,7 @@ static void kernels(Emit *e) {
     }
 }
 
-void hd_cuda_launch(Emit *e, const Op *o) {
+void hd_cuda_print_launch(Emit *e, const Op *o) {
     const Func *k = hd_launched(o);
     CudaLaunches list = kernel_launches(e, k, aligned(e, o));
     for (int i = 0; i < list.n; i++) {
@@ -46,7 +46,7 @@ void hd_cuda_launch(Emit *e, const Op *o) {
     }
 }
 
-void hd_cuda_gemm(Emit *e, const Op *o) {
+void hd_cuda_print_gemm(Emit *e, const Op *o) {
     int64_t workspace = hd_emit_workspace(e, o);
     hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
                  hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
@@ -55,17 +55,17 @@ void hd_cuda_gemm(Emit *e, const Op *o) {
                  workspace < 0 ? "0" : hd_cuda_device(e, workspace));
 }
 
-void hd_cuda_event(Emit *e, const Op *o) {
+void hd_cuda_print_event(Emit *e, const Op *o) {
     hd_emit_line(e, o, "hd_cuda_%s(x, %d, %d);", hd_op_info(o->kind)->mnemonic, hd_emit_stream(e, o),
                  hd_emit_event(e, o));
 }
 
 static const char *const prologue[] = {NULL};
 static EmitOp *const ops[] = {
-#define ELT(id, ...) hd_cuda_none,
+#define ELT(id, ...) hd_cuda_print_none,
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
            doc)                                                                                                        \
-    hd_cuda_##print,
+    hd_cuda_print_##print,
 #include "ir/ops.def"
 #undef ELT
 #undef OP
