@@ -12,7 +12,7 @@
 
 enum { TO_C, TO_CUDA, TO_BINARY, N_TO };
 typedef struct {
-    const char *path, *output;
+    const char *path, *output, *device;
     int to;
     bool verify, save_temps, verbose;
 } Args;
@@ -23,6 +23,8 @@ static const ArgRow rows[] = {
      "write the result there (texts: else to standard output)"},
     {"--to", "c|cuda|binary", 0, ARG_WORD, offsetof(Args, to),
      "what to make: the host program's text, its CUDA text, or the program (default: binary with -o, else c)"},
+    {"--device-model", "FILE", 0, ARG_FILE, offsetof(Args, device),
+     "the table of how long things take on the device, for the program's report"},
     {"--no-verify-plan", NULL, 0, ARG_OFF, offsetof(Args, verify), "leave the plan unchecked"},
     {"--save-temps", NULL, 0, ARG_ON, offsetof(Args, save_temps),
      "leave the C text of a binary beside it, in BINARY.c"},
@@ -54,7 +56,7 @@ static bool make(const Args *args, Module *m, Out *text) {
     Arena *a = m->cx->arena;
     Out report = hd_out(a), table = hd_out(a), c = hd_out(a), cuda = hd_out(a);
     if (m->stage == STAGE_PLAN) hd_report(m, -1, &report, &table); // as in heddlec: one plan makes one program
-    if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
+    if (m->cx->diags.errors || !hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
     *text = args->to == TO_CUDA ? cuda : c;
     const char *target = hd_word(hd_settings(m, "target"), A_TARGET, "host");
     return args->to != TO_BINARY ||
@@ -63,6 +65,7 @@ static bool make(const Args *args, Module *m, Out *text) {
 
 static int run(const Args *args, Ctx *cx) {
     size_t n = 0;
+    cx->device_path = args->device;
     char *text = hd_read_file(cx->arena, args->path, &n);
     if (!text) {
         fprintf(stderr, "error: cannot read '%s': %s\n", args->path, strerror(errno));

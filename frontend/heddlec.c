@@ -107,9 +107,10 @@ static bool emit_program(const Arguments *args, Module *m, double start, Out *ou
     if (args->emit == EMIT_REPORT || args->emit == EMIT_TABLE) {
         bool json = args->emit == EMIT_REPORT;
         hd_report(m, seconds() - start, json ? out : NULL, json ? NULL : out);
-        return true;
+        return !m->cx->diags.errors;
     }
     hd_report(m, -1, &report, &table); // no times in programs: equal inputs make equal ones
+    if (m->cx->diags.errors) return false; // of the device table
     Out c = hd_out(a), cuda = hd_out(a);
     if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
     if (args->emit == EMIT_BINARY)
@@ -155,6 +156,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
 // Compiles one text and prints its diagnostics. False when it has errors, or not the expected ones.
 static bool process(const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
     Ctx *cx = hd_ctx_new();
+    cx->device_path = args->manager.device;
     Out said = hd_out(out->arena);
     bool good = compile(cx, args, text, len, first_line, out);
     if (args->verify_diagnostics) {

@@ -163,7 +163,15 @@ struct Module {
 };
 
 // --- context, strings, types
-struct Ctx { Arena *arena; Diags diags; struct Interned *strings; struct TypeTable *types; };
+struct Ctx {
+    Arena *arena;
+    Diags diags;
+    struct Interned *strings;
+    struct TypeTable *types;
+    const char *device_path; // --device-model, or NULL; see hd_model
+    const struct DeviceModel *device;
+    bool device_read;
+};
 Ctx *hd_ctx_new(void);
 void hd_ctx_free(Ctx *cx);
 const char *hd_intern(Ctx *cx, const char *s); // equal strings are equal pointers

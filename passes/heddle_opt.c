@@ -88,6 +88,11 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     }
     Module *m = good ? hd_parse_module(cx, text, len, base) : NULL;
     good = m && hd_manager_run(m, &pipeline, &args->manager.options);
+    const bool json = args->report == REPORT_JSON;
+    const bool prints = good && !args->verify_diagnostics;
+    if (prints && args->report != NO_REPORT) hd_report(m, -1, json ? out : NULL, json ? NULL : out);
+    else if (prints) hd_print_module(m, out);
+    good = good && !cx->diags.errors;
     if (args->verify_diagnostics) {
         Out wrong = hd_out(cx->arena);
         good = !hd_expect_check(&cx->diags, base, &wrong);
@@ -97,11 +102,7 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     Out diagnostics = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &diagnostics);
     fputs(diagnostics.text, stderr);
-    if (!good) return false;
-    const bool json = args->report == REPORT_JSON;
-    if (args->report != NO_REPORT) hd_report(m, -1, json ? out : NULL, json ? NULL : out);
-    else hd_print_module(m, out);
-    return true;
+    return good;
 }
 
 static bool process_parts(const Arguments *args, const char *name, const char *text, size_t len, Out *out) {
@@ -112,6 +113,7 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
         const char *e = args->split ? hd_part_end(s, end) : end;
         if (!first && !args->verify_diagnostics) hd_puts(out, "// -----\n");
         Ctx *cx = hd_ctx_new();
+        cx->device_path = args->manager.device;
         const char *part = hd_strndup(cx->arena, s, (size_t)(e - s)); // NUL-terminated
         good = process(cx, args, name, part, (size_t)(e - s), line, out) && good;
         hd_ctx_free(cx);

@@ -8,6 +8,7 @@ typedef struct ManagerArgs {
     ManagerOptions options;
     const char *pipeline; // --pass-pipeline, or NULL
     bool print_pipeline;  // --print-pipeline: print the passes that would run, and stop
+    const char *device;   // --device-model, or NULL
 } ManagerArgs;
 
 ManagerArgs hd_manager_args(void);

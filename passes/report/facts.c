@@ -92,6 +92,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     Facts r = {.model_flops =
                    (double)hd_int(hd_settings(m, "model"), A_MODEL_FLOPS, 0) * (double)hd_int(train, A_MICRO, 1),
                .mesh = hd_mesh(m),
+               .device = hd_model(m),
                .reduction = hd_word(train, A_REDUCTION, "each"),
                .strategy = hd_word(schedule, A_FSDP, "none")};
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);

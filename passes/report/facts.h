@@ -1,6 +1,7 @@
 // The numbers of a report, computed from the finished plan alone.
 #ifndef PASSES_REPORT_FACTS_H
 #define PASSES_REPORT_FACTS_H
+#include "ir/device_model.h"
 #include "ir/mesh.h"
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
@@ -32,6 +33,7 @@ typedef struct {
     int64_t kept; // bytes of gradients that outlive a micro-batch
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
+    const DeviceModel *device; // NULL: there is no table for this target
     bool verified;
     Findings unproved; // what the verifier can neither prove nor refute
 } Facts;

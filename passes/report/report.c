@@ -62,6 +62,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_int(o, "actions_per_step", r->actions);
     hd_printf(o, "  \"flops_per_step\": %.0f,\n", r->flops);
     if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
+    if (r->device) put_string(o, "device_model", hd_model_name(r->device));
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
     hd_puts(o, "  \"unproved\": [");
     for (int i = 0; i < r->unproved.n; i++) {

@@ -1,0 +1,196 @@
+// Times from a device table. See device_model.h.
+//
+// Between two points of a curve the logarithm of the time is linear in the logarithm of the size, and likewise between
+// two curves. Before the first point the time is that of the first; behind the last one it grows in proportion.
+#include "ir/device_model.h"
+#include "ir/cost.h"
+#include "ir/device_table.h"
+#include "ir/shapes.h"
+#include <math.h>
+#include <string.h>
+
+static double between(double x, double x0, double y0, double x1, double y1) {
+    return y0 * exp(log(y1 / y0) * log(x / x0) / log(x1 / x0));
+}
+
+double hd_curve(const FactLine *l, double at, bool clamp) {
+    const Point *p = l->points, *last = p + l->n - 1;
+    if (at <= p->at) return p->is;
+    if (at >= last->at) return clamp ? last->is : last->is * at / last->at;
+    while (p[1].at < at) p++;
+    return between(at, p[0].at, p[0].is, p[1].at, p[1].is);
+}
+
+static double number(const DeviceModel *d, FactId f) { return d->lines[d->first[f]].value; }
+
+static bool has_words(const FactLine *l, const char *const *words) {
+    for (int i = 0; i < FACT_WORDS && words[i]; i++)
+        if (strcmp(l->word[i], words[i]) != 0) return false;
+    return true;
+}
+
+// The lines of a fact with these words, which stand together.
+static int lines_of(const DeviceModel *d, FactId f, const char *const *words, const FactLine **first) {
+    int i = d->first[f], n = 0;
+    while (i < d->first[f + 1] && !has_words(&d->lines[i], words)) i++;
+    *first = &d->lines[i];
+    while (i + n < d->first[f + 1] && has_words(&d->lines[i + n], words)) n++;
+    return n;
+}
+
+// At `at` on the curve for `number`, between those of the lines.
+static double surface(const FactLine *l, int n, double number, double at, bool clamp) {
+    if (number <= l->number || n == 1) return hd_curve(l, at, clamp);
+    const FactLine *last = l + n - 1;
+    if (number >= last->number) return hd_curve(last, at, clamp);
+    while (l[1].number < number) l++;
+    return between(number, l[0].number, hd_curve(l, at, clamp), l[1].number, hd_curve(l + 1, at, clamp));
+}
+
+static double up_to_64(int64_t n) { return (double)((n + 63) / 64 * 64); }
+
+static DType table_type(DType t) { // whose lines hold for operands of this type
+    return t == TY_F64 ? TY_F32 : t == TY_F16 ? TY_BF16 : t;
+}
+
+// What the power limit adds to work of so many operations.
+static double sustained(const DeviceModel *d, DType t, double flops) {
+    return (1 / number(d, FACT_SUSTAINED) - 1) * flops / d->peak[t];
+}
+
+double hd_model_rows(const DeviceModel *d, double bytes) {
+    return 1e-6 * hd_curve(&d->lines[d->first[FACT_ROWS]], bytes, false);
+}
+
+static double product(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    const Product p = hd_product(o);
+    const DType t = table_type(o->in[0]->type->dtype);
+    const char *words[FACT_WORDS] = {hd_dtype_text(t)};
+    const FactLine *l;
+    const int n = lines_of(d, FACT_PRODUCT, words, &l);
+    const double results = (double)p.batches * up_to_64(p.m) * up_to_64(p.n), most = l[n - 1].number;
+    double us = surface(l, n, results, (double)p.k, false);
+    if (results > most) us *= results / most;
+    const double moved = 1e6 * hd_model_rows(d, bytes);
+    return 1e-6 * ((us > moved ? us : moved) + sustained(d, t, flops));
+}
+
+// A rate holds when the device is full: a block of 128 queries of one head is the work of a multiprocessor.
+static double attention(const DeviceModel *d, const Op *o, double flops) {
+    const AttentionShape s = hd_attention_shape(o);
+    const DType t = table_type(s.dtype);
+    const char *words[FACT_WORDS] = {hd_word(&o->attrs, A_IMPL, "generated"), s.grad ? "backward" : "forward",
+                                     hd_dtype_text(t)};
+    const FactLine *l;
+    int n = lines_of(d, FACT_ATTENTION, words, &l);
+    if (!n) { // an implementation that the table does not know
+        words[0] = "generated";
+        n = lines_of(d, FACT_ATTENTION, words, &l);
+    }
+    const double rate = surface(l, n, (double)s.size, (double)s.seq, true) * 1e6; // operations a microsecond
+    const double blocks = (double)(s.batch * s.heads * ((s.seq + 127) / 128)), sms = number(d, FACT_SMS);
+    const double full = blocks < sms ? flops * sms / blocks : flops;
+    return hd_model_rows(d, 0) + 1e-6 * (full / rate + sustained(d, t, flops));
+}
+
+static double share(const DeviceModel *d, const Op *o) { // of a kernel: that of its slowest op
+    const FactLine *l;
+    const char *words[FACT_WORDS] = {hd_op_info(o->kind)->mnemonic};
+    double least = lines_of(d, FACT_SHARE, words, &l) ? l->value : 1;
+    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
+    for (const Op *b = k ? k->first : NULL; b; b = b->next) {
+        const double s = share(d, b);
+        least = s < least ? s : least;
+    }
+    return least;
+}
+
+double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, double bytes) {
+    const FactId f = kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER;
+    const FactLine *l = &d->lines[d->first[f]];
+    const int n = d->first[f + 1] - d->first[f];
+    const double most = l[n - 1].number, us = surface(l, n, (double)ranks, bytes, false);
+    // more ranks than were measured: the bytes at the same rate, the way around the ring so much longer
+    return 1e-6 * (us + ((double)ranks > most ? hd_curve(&l[n - 1], 0, false) * ((double)ranks / most - 1) : 0));
+}
+
+int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind) {
+    return (int64_t)d->lines[d->first[(kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER) + 1] - 1].number;
+}
+
+double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both) {
+    static const char *const names[N_COPY_WAYS] = {"within", "to-host", "to-device"};
+    const char *words[FACT_WORDS] = {names[way]};
+    const FactLine *l;
+    lines_of(d, FACT_COPY, words, &l);
+    const double us = hd_curve(l, bytes, false);
+    return 1e-6 * (both && way != COPY_WITHIN ? us / number(d, FACT_BOTH_WAYS) : us);
+}
+
+// --- ops
+
+static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
+
+// Of the value or buffer that a copy reads, and of what it writes.
+static Space space_read(const Op *o) {
+    const Symbol *s = named(o, A_BUFFER);
+    if (s) return hd_space(&s->attrs);
+    const Op *by = o->n_in ? o->in[0]->def : NULL;
+    return by && by->kind == OP_COPY ? hd_space(&by->attrs) : SPACE_DEVICE;
+}
+
+static Space space_written(const Op *o) {
+    const Symbol *s = named(o, A_INTO);
+    return hd_space(s ? &s->attrs : &o->attrs);
+}
+
+CopyWay hd_copy_way(const Op *o) {
+    const Space from = space_read(o), to = space_written(o);
+    return from == to ? COPY_WITHIN : to == SPACE_HOST ? COPY_TO_HOST : COPY_TO_DEVICE;
+}
+
+static double bytes_read(const Op *o) {
+    const Symbol *s = named(o, A_BUFFER);
+    return (double)hd_type_bytes(o->n_in ? o->in[0]->type : s->type);
+}
+
+int64_t hd_collective_ranks(const Op *o) {
+    const double from = bytes_read(o), to = (double)hd_type_bytes(hd_result_type(o, 0));
+    return (int64_t)((from < to ? to / from : from / to) + 0.5);
+}
+
+static double collective(const DeviceModel *d, const Op *o, double bytes) {
+    const int64_t ranks = hd_collective_ranks(o);
+    return ranks > 1 ? hd_model_collective(d, o->kind, ranks, bytes)
+                     : hd_model_copy(d, COPY_WITHIN, bytes_read(o), false);
+}
+
+static bool does_nothing(const Op *o) {
+    return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC) || o->kind == OP_RETURN || o->kind == OP_BEGIN ||
+           o->kind == OP_PARAM || o->kind == OP_CONST || o->kind == OP_GRAD ||
+           (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE));
+}
+
+double hd_model_seconds(const DeviceModel *d, const Op *o) {
+    double flops, bytes;
+    if (does_nothing(o)) return 0;
+    hd_cost(o, &flops, &bytes);
+    switch (o->kind) {
+    case OP_MATMUL:
+    case OP_GEMM:
+    case OP_BMM: return product(d, o, flops, bytes);
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: return attention(d, o, flops);
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER: return collective(d, o, bytes);
+    case OP_COPY: return hd_model_copy(d, hd_copy_way(o), bytes_read(o), false);
+    default: return hd_model_rows(d, bytes / share(d, o));
+    }
+}
+
+double hd_model_direct(const DeviceModel *d) { return 1e-6 * number(d, FACT_DIRECT); }
+double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH); }
+double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }
+double hd_model_both_ways(const DeviceModel *d) { return number(d, FACT_BOTH_WAYS); }
+const char *hd_model_name(const DeviceModel *d) { return d->lines[d->first[FACT_NAME]].text; }
+const char *hd_model_from(const DeviceModel *d) { return d->lines[d->first[FACT_FROM]].text; }

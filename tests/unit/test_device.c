@@ -1,0 +1,127 @@
+// Device tables and the times that follow from them: the tables in the tree, points of their curves, and that nothing
+// gets faster by getting larger.
+#include "ir/device_model.h"
+#include "tests/unit/check.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const DeviceModel *table(Ctx *cx, const char *name) {
+    size_t n;
+    const char *path = hd_sprintf(cx->arena, HEDDLE_SOURCE "/devices/%s.dev", name);
+    const char *text = hd_read_file(cx->arena, path, &n);
+    const DeviceModel *d = text ? hd_model_parse(cx, path, text, n) : NULL;
+    Out o = hd_out(cx->arena);
+    hd_diags_print(&cx->diags, &o);
+    fputs(o.text, stderr);
+    return d;
+}
+
+// Seconds of the first op of a function with these arguments.
+static double seconds(Ctx *cx, const DeviceModel *d, const char *symbols, const char *args, const char *op) {
+    const char *text = hd_sprintf(cx->arena, "stage kernels\n%sfunc @f(%s) {\n  %s\n  return\n}\n", symbols, args, op);
+    const uint32_t base = hd_source_add(&cx->diags, "f", text, strlen(text), 1);
+    Module *m = hd_parse_module(cx, text, strlen(text), base);
+    if (m && hd_verify(m)) return hd_model_seconds(d, m->funcs->first);
+    Out o = hd_out(cx->arena);
+    hd_diags_print(&cx->diags, &o);
+    fputs(o.text, stderr);
+    CHECK(!"the module is wrong");
+    return NAN;
+}
+
+static double product(Ctx *cx, const DeviceModel *d, const char *type, int m, int n, int k) {
+    return seconds(cx, d, "", hd_sprintf(cx->arena, "%%a: %s[%d,%d], %%b: %s[%d,%d]", type, m, k, type, k, n),
+                   hd_sprintf(cx->arena, "%%0 = gemm %%a, %%b : %s[%d,%d]", type, m, n));
+}
+
+static double attention(Ctx *cx, const DeviceModel *d, int batch, int seq, int heads) {
+    const int w = heads * 64;
+    return seconds(cx, d, "", hd_sprintf(cx->arena, "%%q: bf16[%d,%d,%d]", batch, seq, 3 * w),
+                   hd_sprintf(cx->arena,
+                              "%%0, %%1 = attention %%q {heads = %d, causal, packed, impl = cudnn, else = generated} : "
+                              "bf16[%d,%d,%d], f32[%d,%d,%d]",
+                              heads, batch, seq, w, batch, heads, seq));
+}
+
+TEST(tables_of_the_tree) {
+    static const char *const names[] = {"h100", "h200"};
+    for (int i = 0; i < 2; i++) {
+        Ctx *cx = hd_ctx_new();
+        const DeviceModel *d = table(cx, names[i]);
+        CHECK(d);
+        if (d) CHECK(hd_model_beside(d) > 0 && hd_model_both_ways(d) <= 1 && hd_model_direct(d) < 1e-4);
+        hd_ctx_free(cx);
+    }
+}
+
+TEST(products_near_what_was_measured) { // on an H200, in a short burst: what is sustained is slower
+    Ctx *cx = hd_ctx_new();
+    const DeviceModel *d = table(cx, "h200");
+    static const struct { int m, n, k; double us; } measured[] = {
+        {32768, 3072, 768, 200}, {768, 3072, 32768, 198}, {8192, 8192, 8192, 1353}, {8192, 14336, 4096, 1175}};
+    for (int i = 0; i < 4; i++) {
+        const double s = product(cx, d, "bf16", measured[i].m, measured[i].n, measured[i].k) * 1e6;
+        if (!(s > 0.95 * measured[i].us && s < 1.2 * measured[i].us))
+            fprintf(stderr, "%d x %d x %d: %g us, measured %g\n", measured[i].m, measured[i].n, measured[i].k, s,
+                    measured[i].us);
+        CHECK(s > 0.95 * measured[i].us && s < 1.2 * measured[i].us);
+    }
+    hd_ctx_free(cx);
+}
+
+TEST(nothing_gets_faster_by_growing) {
+    Ctx *cx = hd_ctx_new();
+    const DeviceModel *d = table(cx, "h100");
+    srand(1);
+    for (int i = 0; i < 300; i++) {
+        const int m = 1 << rand() % 15, n = 1 << rand() % 15, k = 1 << rand() % 15, side = rand() % 3;
+        const char *type = i % 2 ? "bf16" : "f32";
+        const double less = product(cx, d, type, m, n, k);
+        const double more = product(cx, d, type, side == 0 ? 2 * m : m, side == 1 ? n + 37 : n, side == 2 ? k + 5 : k);
+        if (more < less) fprintf(stderr, "%s %d x %d x %d, side %d: %g then %g\n", type, m, n, k, side, less, more);
+        CHECK(more >= less);
+    }
+    for (int i = 0; i < 100; i++) {
+        const int b = 1 + rand() % 9, s = 1 << (5 + rand() % 9), h = 1 + rand() % 16;
+        const double less = attention(cx, d, b, s, h);
+        CHECK(attention(cx, d, b, 2 * s, h) >= less);
+        CHECK(attention(cx, d, b + 1, s, h) >= less);
+    }
+    double before[5] = {0};
+    for (double bytes = 1; bytes < 1e12; bytes *= 1.37) {
+        const double now[5] = {hd_model_rows(d, bytes), hd_model_copy(d, COPY_TO_HOST, bytes, false),
+                               hd_model_copy(d, COPY_TO_DEVICE, bytes, true),
+                               hd_model_collective(d, OP_ALL_GATHER, 3, bytes),
+                               hd_model_collective(d, OP_REDUCE_SCATTER, 64, bytes)};
+        for (int i = 0; i < 5; i++) {
+            CHECK(now[i] >= before[i]);
+            before[i] = now[i];
+        }
+    }
+    hd_ctx_free(cx);
+}
+
+TEST(copies_and_collectives) {
+    Ctx *cx = hd_ctx_new();
+    const DeviceModel *d = table(cx, "h200");
+    const double bytes = 1 << 30;
+    CHECK(fabs(bytes / hd_model_copy(d, COPY_TO_HOST, bytes, false) - 55e9) < 1e9);
+    CHECK(fabs(bytes / hd_model_copy(d, COPY_TO_DEVICE, bytes, false) - 54e9) < 1e9);
+    CHECK(hd_model_copy(d, COPY_TO_HOST, bytes, true) > hd_model_copy(d, COPY_TO_HOST, bytes, false));
+    const double two = hd_model_collective(d, OP_ALL_GATHER, 2, 1e8);
+    const double three = hd_model_collective(d, OP_ALL_GATHER, 3, 1e8);
+    const double four = hd_model_collective(d, OP_ALL_GATHER, 4, 1e8);
+    CHECK((three - two) * (four - three) > 0);
+    CHECK(hd_model_collective(d, OP_ALL_GATHER, 1024, 1e6) > hd_model_collective(d, OP_ALL_GATHER, 8, 1e6));
+    CHECK_INT(hd_model_most_ranks(d, OP_ALL_GATHER), 8);
+    // a copy of a plan, by the spaces of what it reads and writes
+    const char *symbols = "buffer @h : f32[65536] {class = staging, space = host}\n"
+                          "buffer @d : f32[65536] {class = staging}\n";
+    CHECK(seconds(cx, d, symbols, "", "copy {buffer = @d, into = @h, offset = 0}") ==
+          hd_model_copy(d, COPY_TO_HOST, 262144, false));
+    CHECK(seconds(cx, d, symbols, "", "copy {buffer = @h, into = @d, offset = 0}") ==
+          hd_model_copy(d, COPY_TO_DEVICE, 262144, false));
+    hd_ctx_free(cx);
+}
+
+int main(int argc, char **argv) { return run_tests(argc, argv); }
