@@ -37,6 +37,7 @@ const char hd_prelude[] =
     "}\n"
     "  fsdp none { unit none; prefetch = 1; live_grads = 2; }\n"
     "  recompute none;\n"
+    "  keep none;\n"
     "  offload none { fraction = 1.0; }\n"
     "  graph step;\n"
     "}\n";

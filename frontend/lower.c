@@ -329,6 +329,9 @@ static Val eval(Front *f, Instance *scope, const Node *n) {
     case N_SELECT: return eval_select(f, scope, n);
     case N_CALL: return eval_call(f, scope, n);
     case N_DOT: return eval_dot(f, scope, n);
+    case N_INDEX:
+        hd_front_error(f, n->span, "'[ ]' after a value: only the places that a schedule lists have an index");
+        return bad;
     default: HD_BUG("node kind %d is not an expression", (int)n->kind);
     }
 }

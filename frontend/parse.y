@@ -94,7 +94,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name"
 %token <i> INT "an integer"
 %token <f> FLOAT "a number"
-%token OR "'||'" AND "'&&'" EQ "'=='" NE "'!='" LE "'<='" GE "'>='"
+%token OR "'||'" AND "'&&'" EQ "'=='" NE "'!='" UPTO "'..'" LE "'<='" GE "'>='"
 
 %right '?' ':'
 %left OR
@@ -104,7 +104,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %left '+' '-'
 %left '*' '/' '%'
 %precedence UNARY
-%precedence '(' '.'
+%precedence '(' '[' '.'
 
 %type <node> file item module arguments argument_list argument members member instance param marks fn when else type
 %type <node> dims block statements statement names values train schedule settings setting call_arguments call_list
@@ -245,6 +245,9 @@ expr: INT                         { $$ = integer(p, @$, $1); }
     | expr '.' NAME               { $$ = make(p, N_DOT, @$, $3, $1, NULL, NULL, NULL); }
     | expr '.' INT
       { $$ = make(p, N_DOT, @$, hd_internf(p->cx, "%lld", (long long)$3), $1, NULL, NULL, NULL); }
+    | expr '[' expr ']'           { $$ = make(p, N_INDEX, @$, NULL, $1, $3, $3, NULL); }
+    | expr '[' expr UPTO expr ']' { $$ = make(p, N_INDEX, @$, NULL, $1, $3, $5, NULL); }
+    | expr '[' expr UPTO ']'      { $$ = make(p, N_INDEX, @$, NULL, $1, $3, NULL, NULL); }
     | '-' expr %prec UNARY        { $$ = unary(p, @$, UN_NEG, $2); }
     | '!' expr %prec UNARY        { $$ = unary(p, @$, UN_NOT, $2); }
     | expr '+' expr               { $$ = binary(p, @$, BIN_ADD, $1, $3); }
@@ -280,7 +283,7 @@ static bool is_operator(yysymbol_kind_t k) {
     default: break;
     }
     const char *s = yysymbol_name(k);
-    return s[0] == '\'' && strchr("+-*/%<>?(.", s[1]) && s[1];
+    return s[0] == '\'' && strchr("+-*/%<>?(.[", s[1]) && s[1];
 }
 
 // What could be here; operators, where there are several, count as one thing.
@@ -289,8 +292,8 @@ static int expected_names(const yypcontext_t *at, const char **names) {
     int n = yypcontext_expected_tokens(at, expected, YYNTOKENS), kept = 0, operators = 0;
     for (int i = 0; i < n; i++) operators += is_operator(expected[i]);
     for (int i = 0; i < n; i++)
-        if (operators < 3 || !is_operator(expected[i])) names[kept++] = yysymbol_name(expected[i]);
-    if (operators >= 3) names[kept++] = "an operator";
+        if (operators < 4 || !is_operator(expected[i])) names[kept++] = yysymbol_name(expected[i]);
+    if (operators > 3) names[kept++] = "an operator";
     return kept;
 }
 

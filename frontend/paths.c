@@ -1,5 +1,5 @@
 // Paths of schedules: `Block.mlp.act` starts at a module type and goes through members; it may end with the name of a
-// `let`. It means that place in every instance of the type.
+// `let`. It means that place in every instance of the type; `Block[0..3].mlp.act` in the first four of them.
 #include "frontend/sema.h"
 
 static void names_of_types(Front *f, Names *names) { // of the modules that have instances, each once
@@ -59,7 +59,7 @@ void hd_paths_units(Front *f) {
     }
 }
 
-// --- recompute
+// --- places
 
 static bool has_let(const Node *block, const char *name) {
     for (int k = 0; k < block->n; k++) {
@@ -103,9 +103,38 @@ static void add_path(Front *f, Names *paths, const char *path) {
     hd_push(f->arena, paths, path);
 }
 
+bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last) {
+    *last = INT64_MAX;
+    if (!hd_lower_int(f, f->root, index->b, "an index", first)) return false;
+    if (index->c && !hd_lower_int(f, f->root, index->c, "an index", last)) return false;
+    if (*first >= 0 && *first <= *last) return true;
+    if (*first < 0) hd_front_error(f, index->span, "an index counts from 0, so %lld is none", (long long)*first);
+    else hd_front_error(f, index->span, "the index ends before it begins: %lld..%lld", (long long)*first,
+                        (long long)*last);
+    return false;
+}
+
+static bool walk(Front *f, const Node *path, Instances *found, Names *lets);
+
+// `of[first..last]`: some of the instances that `of` means, counted in the order of declaration.
+static bool pick(Front *f, const Node *path, Instances *found) {
+    Instances all = {0};
+    int64_t first, last;
+    if (!walk(f, path->a, &all, NULL) || !hd_path_index(f, path, &first, &last)) return false;
+    if (!path->c) last = all.n - 1;
+    if (first >= all.n || last >= all.n) {
+        hd_front_error(f, path->span, "'%s' goes beyond the %d instance%s of '%s', 0 to %d", hd_path_text(f, path),
+                       all.n, all.n == 1 ? "" : "s", hd_path_text(f, path->a), all.n - 1);
+        return false;
+    }
+    for (int64_t k = first; k <= last; k++) hd_push(f->arena, found, all.at[k]);
+    return true;
+}
+
 // The instances that a path ends at; a `let` at its end goes to `lets`. false after reporting.
 static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
     if (path->kind == N_NAME) return find_instances(f, path->span, path->name, found);
+    if (path->kind == N_INDEX) return pick(f, path, found);
     Instances outer = {0};
     if (!walk(f, path->a, &outer, NULL)) return false;
     for (int k = 0; k < outer.n; k++) {
@@ -117,6 +146,9 @@ static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
             for (int j = 0; j < m->value.n; j++) hd_push(f->arena, found, m->value.repeat[j]);
         } else if (lets && is_let(i, path->name)) {
             add_path(f, lets, i->path[0] ? hd_internf(f->cx, "%s.%s", i->path, path->name) : path->name);
+        } else if (is_let(i, path->name)) {
+            hd_front_error(f, path->span, "'%s' is a 'let': it ends a path", hd_path_text(f, path));
+            return false;
         } else {
             not_found(f, i, path);
             return false;
@@ -146,8 +178,8 @@ static bool resolve(Front *f, const Node *path, Names *places) {
     return true;
 }
 
-void hd_paths_recompute(Front *f, Names *resolved) {
-    const Paths *paths = hd_settings_recompute(f);
+void hd_paths_places(Front *f, AttrId list, Names *resolved) {
+    const Paths *paths = hd_settings_paths(f, list);
     for (int k = 0; k < paths->n; k++) {
         Names places = {0};
         bool computed = false;
@@ -160,4 +192,34 @@ void hd_paths_recompute(Front *f, Names *resolved) {
             hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there",
                            hd_path_text(f, paths->at[k]));
     }
+}
+
+// --- places in two lists
+
+// Lists that say where a value is until the backward pass reads it. Inside a place of one list another may have a
+// place: the innermost decides. The same place in two of them has no meaning.
+static const struct { AttrId list; const char *done; } choices[] = {
+    {A_RECOMPUTE, "recomputed"}, {A_KEPT, "kept"}, {A_OFFLOAD, "offloaded"}};
+enum { N_CHOICES = sizeof choices / sizeof *choices };
+
+static void check_pair(Front *f, const Node *p, const char *first, const Node *q, const char *second) {
+    Names mine = {0}, other = {0};
+    if (!resolve(f, p, &mine) || !resolve(f, q, &other)) return; // reported
+    for (int i = 0; i < mine.n; i++)
+        for (int k = 0; k < other.n; k++) {
+            if (mine.at[i] != other.at[k]) continue;
+            hd_front_error(f, q->span, "'%s' (%s) is both %s and %s", hd_path_text(f, q), other.at[k], first, second);
+            hd_note(f->cx, p->span, "%s here", first);
+            return;
+        }
+}
+
+void hd_paths_check(Front *f) {
+    for (int a = 0; a < N_CHOICES; a++)
+        for (int b = a + 1; b < N_CHOICES; b++) {
+            const Paths *one = hd_settings_paths(f, choices[a].list), *two = hd_settings_paths(f, choices[b].list);
+            for (int i = 0; i < one->n; i++)
+                for (int k = 0; k < two->n; k++)
+                    check_pair(f, one->at[i], choices[a].done, two->at[k], choices[b].done);
+        }
 }

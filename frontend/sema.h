@@ -172,8 +172,11 @@ void hd_settings_emit(Front *f);
 int64_t hd_settings_batch(const Front *f);
 typedef VEC(const Node *) Paths;
 const Paths *hd_settings_units(const Front *f);
-const Paths *hd_settings_recompute(const Front *f);
+const Paths *hd_settings_paths(const Front *f, AttrId list); // of the schedule, as written
 void hd_paths_units(Front *f);
-void hd_paths_recompute(Front *f, Names *resolved);
-const char *hd_path_text(Front *f, const Node *path); // a.b.c of names and dots; NULL when it is not such a path
+void hd_paths_places(Front *f, AttrId list, Names *places); // what a list of the schedule means, each place once
+void hd_paths_check(Front *f);                              // no place is in two lists that exclude each other
+// a.b[0..3].c of names, dots and indices; NULL when it is not such a path, or after reporting a wrong index
+const char *hd_path_text(Front *f, const Node *path);
+bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last); // no last: INT64_MAX
 #endif

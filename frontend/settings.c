@@ -84,15 +84,19 @@ static void unknown_setting(Front *f, Span s, const char *path) {
 
 const char *hd_path_text(Front *f, const Node *n) {
     if (n->kind == N_NAME) return n->name;
-    if (n->kind != N_DOT) return NULL;
-    const char *of = hd_path_text(f, n->a);
-    return of ? hd_internf(f->cx, "%s.%s", of, n->name) : NULL;
+    const char *of = n->kind == N_DOT || n->kind == N_INDEX ? hd_path_text(f, n->a) : NULL;
+    if (!of || n->kind == N_DOT) return of ? hd_internf(f->cx, "%s.%s", of, n->name) : NULL;
+    int64_t first, last;
+    if (!hd_path_index(f, n, &first, &last)) return NULL;
+    if (n->b == n->c) return hd_internf(f->cx, "%s[%lld]", of, (long long)first);
+    return n->c ? hd_internf(f->cx, "%s[%lld..%lld]", of, (long long)first, (long long)last)
+                : hd_internf(f->cx, "%s[%lld..]", of, (long long)first);
 }
 
 static const char *given_text(Front *f, const Node *n) {
     const char *path = hd_path_text(f, n);
     if (path) return hd_sprintf(f->arena, "'%s'", path);
-    if (n->kind == N_LIST || n->kind == N_CALL || n->kind == N_NAMED) return "this";
+    if (n->kind == N_LIST || n->kind == N_CALL || n->kind == N_NAMED || n->kind == N_INDEX) return "this";
     Val v = hd_lower_expr(f, f->root, n);
     return v.kind == VAL_BAD ? NULL : hd_val_text(f, v);
 }
@@ -185,7 +189,9 @@ static bool read_word(Front *f, const struct Row *row, const Node *n, const char
 static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Paths *paths) {
     if (!more) *paths = (Paths){0};
     for (int k = 0; k < values->n; k++) {
+        int errors = f->cx->diags.errors;
         const char *path = hd_path_text(f, values->kids[k]);
+        if (!path && f->cx->diags.errors > errors) return false; // a wrong index
         if (!path) return wrong(f, row, values->kids[k], "names of modules such as Block.mlp");
         if (strcmp(path, "none")) hd_push(f->arena, paths, (const Node *)values->kids[k]);
     }
@@ -361,11 +367,11 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
 
 int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATCH)].v.i; }
 const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
-const Paths *hd_settings_recompute(const Front *f) { return &f->settings->at[row_of(A_RECOMPUTE)].paths; }
+const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
 
 static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Paths *paths) {
     Names names = {0};
-    if (row->attr == A_RECOMPUTE) hd_paths_recompute(f, &names);
+    if (row->attr != A_UNITS) hd_paths_places(f, row->attr, &names);
     else
         for (int k = 0; k < paths->n; k++) hd_push(f->arena, &names, hd_path_text(f, paths->at[k]));
     if (names.n) hd_set_words(f->cx, attrs, row->attr, names.n, names.at);
@@ -375,6 +381,7 @@ void hd_settings_emit(Front *f) {
     Attrs *train = &hd_config(f->module, "train")->attrs, *schedule = &hd_config(f->module, "schedule")->attrs;
     Mesh mesh = mesh_of(f->settings);
     hd_set_mesh(f->cx, schedule, &mesh);
+    hd_paths_check(f);
     for (int k = 0; k < N_ROWS; k++) {
         const struct Row *row = &rows[k];
         const Setting *s = &f->settings->at[k];

@@ -6,23 +6,20 @@
 //   %dw = matmul %dy, %h {ta, bwd}                              %h2 = gelu %p {bwd, recomputed}
 //                                                               %dw = matmul %dy, %h2 {ta, bwd}
 //
-// A listed path names a module instance and everything inside it. Operands are recomputed as well if they are listed
-// and belong to the same region, the innermost instance of a repeated module (blocks.3 for blocks.3.mlp.act). A value
-// that leaves its region is kept, so that listing every block keeps the blocks' inputs and recomputes each block once.
-// A copy is the same op on the same bytes, so no result changes.
+// A listed path names a module instance and everything inside it but the places that `keep` or `offload` lists there.
+// Operands are recomputed as well if they are listed and belong to the same region, the innermost instance of a
+// repeated module (blocks.3 for blocks.3.mlp.act). A value that leaves its region is kept, so that listing every block
+// keeps the blocks' inputs and recomputes each block once. A copy is the same op on the same bytes, so no result
+// changes.
 #include "passes/pass.h"
-#include "passes/analysis/ptr_map.h"
-#include "passes/settings.h"
-#include <string.h>
+#include "passes/analysis/places.h"
 
 typedef struct {
     Module *m;
     PassCx *cx;
     Func *f;
-    const Attr *paths;
-    PtrMap listed;        // path to its place in the list (the first one)
-    bool *found;          // by listed path: it contains some op
-    const char **regions; // by listed path
+    Places listed, kept_list, offloaded;
+    const char **regions; // by place of the list
     const char **region;  // by op id: the region in which it is listed, or NULL
     bool *kept;           // by value id: enters another region, so it is kept anyway
     Value **again;        // by value id: its copy
@@ -35,27 +32,13 @@ static bool is_storage(const Op *o) {
     return o->n_in == 0;
 }
 
-// Up to the last component that is a number; nothing when there is none.
-static const char *region_of_path(Ctx *cx, const char *path) {
-    size_t end = 0;
-    for (const char *p = path; *p;) {
-        size_t n = strcspn(p, ".");
-        if (n && strspn(p, "0123456789") == n) end = (size_t)(p - path) + n;
-        p += n + (p[n] == '.');
-    }
-    return hd_internf(cx, "%.*s", (int)end, path);
-}
-
+// An op in a place of the list, unless a place of another list is inside that one and around the op.
 static const char *region_of(Recompute *s, const Op *o) {
     if (hd_has(&o->attrs, A_BWD) || !hd_op_is(o, TRAIT_PURE) || !o->loc.path) return NULL;
-    const char *region = NULL;
-    for (size_t n = strcspn(o->loc.path, "."); n; n = o->loc.path[n] ? n + 1 + strcspn(o->loc.path + n + 1, ".") : 0) {
-        int i = hd_ptr_get(&s->listed, hd_internf(s->m->cx, "%.*s", (int)n, o->loc.path));
-        if (i < 0) continue;
-        s->found[i] = true;
-        if (!region) region = s->regions[i]; // the shortest path has the widest region
-    }
-    return region && !is_storage(o) ? region : NULL;
+    int widest = 0, depth = hd_place_of(&s->listed, o->loc.path, &widest);
+    bool other = hd_place_of(&s->kept_list, o->loc.path, NULL) > depth ||
+                 hd_place_of(&s->offloaded, o->loc.path, NULL) > depth;
+    return depth && !other && !is_storage(o) ? s->regions[widest] : NULL; // the outermost place has the widest region
 }
 
 // The value as the backward pass reads it: itself, or a copy of its op that is placed before `at`.
@@ -104,25 +87,17 @@ static bool has_backward(const Func *f) {
 }
 
 Change hd_pass_recompute(Module *m, PassCx *cx) {
-    Recompute s = {.m = m, .cx = cx, .paths = hd_attr(hd_settings(m, "schedule"), A_RECOMPUTE)};
-    if (!s.paths || !s.paths->n) return UNCHANGED;
-    s.found = HD_NEWN(cx->scratch, bool, s.paths->n);
-    s.regions = HD_NEWN(cx->scratch, const char *, s.paths->n);
-    for (int i = 0; i < s.paths->n; i++) {
-        const char *path = hd_intern(m->cx, s.paths->strs[i]);
-        s.regions[i] = region_of_path(m->cx, path);
-        if (hd_ptr_get(&s.listed, path) < 0) hd_ptr_set(cx->scratch, &s.listed, path, i);
-    }
+    Recompute s = {.m = m, .cx = cx, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
+                   .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
+    if (!s.listed.paths) return UNCHANGED;
+    if (!hd_places_differ(&s.listed, &s.kept_list) || !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
+    s.regions = HD_NEWN(cx->scratch, const char *, s.listed.paths->n);
+    for (int i = 0; i < s.listed.paths->n; i++) s.regions[i] = hd_region_of_path(m->cx, s.listed.paths->strs[i]);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && has_backward(s.f)) recompute_func(&s);
-    int errors = m->cx->diags.errors;
-    for (int i = 0; i < s.paths->n; i++)
-        if (!s.found[hd_ptr_get(&s.listed, hd_intern(m->cx, s.paths->strs[i]))])
-            hd_error(m->cx, hd_symbol_find(m, "schedule")->span,
-                     "recompute %s: no operation of the forward pass is there; name a module instance that "
-                     "computes something",
-                     s.paths->strs[i]);
-    if (m->cx->diags.errors > errors) return FAILED;
+    if (!hd_places_found(&s.listed, "no operation of the forward pass is there; name a module instance that computes "
+                                    "something"))
+        return FAILED;
     hd_count(cx, "ops recomputed", s.copies);
     return s.copies ? CHANGED : UNCHANGED;
 }

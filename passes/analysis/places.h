@@ -1,0 +1,29 @@
+// The places of a schedule's list (`recompute`, `keep`, `offload`) and the ops in them. A place is the path of a module
+// instance, blocks.3.attn, or that with the name of a `let`; everything below it belongs to it. Of several lists the
+// one with the innermost place around an op decides.
+#ifndef PASSES_ANALYSIS_PLACES_H
+#define PASSES_ANALYSIS_PLACES_H
+#include "ir/ir.h"
+#include "passes/analysis/ptr_map.h"
+
+typedef struct {
+    Module *m;
+    AttrId list;       // of config @schedule
+    const Attr *paths; // NULL: nothing is listed
+    PtrMap at;         // path to its place in the list (the first one)
+    bool *found;       // by place: some path that was asked for is in it
+} Places;
+
+Places hd_places(Module *m, AttrId list, Arena *a);
+// How many components of `path` the innermost place around it has; 0: none is. `widest` (may be NULL): the index of the
+// outermost place.
+int hd_place_of(Places *p, const char *path, int *widest);
+// false after reporting the places in which nothing was found; `nothing` says what they lack, and what to do.
+bool hd_places_found(const Places *p, const char *nothing);
+// false after reporting a place that is in both lists.
+bool hd_places_differ(const Places *p, const Places *q);
+
+// The innermost instance of a repeated module around a place: the path up to its last number, blocks.3 of
+// blocks.3.mlp.act; "" when it has none.
+const char *hd_region_of_path(Ctx *cx, const char *path);
+#endif
