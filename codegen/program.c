@@ -130,7 +130,7 @@ void hd_program_tables(Emit *e) {
         for (int i = 0; i < e->kernels.n; i++) {
             hd_puts(o, "    {");
             hd_emit_string(o, e->kernels.at[i].name, "");
-            hd_printf(o, ", %d, %d},\n", e->kernels.at[i].source, e->kernels.at[i].shared_bytes);
+            hd_printf(o, ", %d, %d, true},\n", e->kernels.at[i].source, e->kernels.at[i].shared_bytes);
         }
         hd_puts(o, "};\n\n");
     }

@@ -70,7 +70,7 @@ enum { // traits of ops (see ops.def)
 };
 enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
-    HD_PARTIAL_ROWS = 64, // column sums: partial sums of so many consecutive rows, then the partial sums in order
+    HD_LEAST_PARTIAL_ROWS = 8, HD_MOST_PARTIAL_ROWS = 64, // column sums: see hd_partial_rows
     // Cumulative sums: ((t + g) + r) + s, with s over the run of so many elements that the element is in, r over the
     // earlier runs of its group of as many, g over the earlier groups of its tile of as many, t over the earlier tiles.
     HD_SCAN_RUN = 16,

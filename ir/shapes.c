@@ -35,3 +35,10 @@ AttentionShape hd_attention_shape(const Op *o) {
     s.scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)s.size));
     return s;
 }
+
+int hd_partial_rows(int64_t rows) {
+    enum { RUNS = 256 };
+    int run = HD_MOST_PARTIAL_ROWS;
+    while (run > HD_LEAST_PARTIAL_ROWS && rows / run < RUNS) run /= 2;
+    return run;
+}

@@ -20,5 +20,8 @@ typedef struct {
     double scale;
 } AttentionShape;
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
+// Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two
+// between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
+int hd_partial_rows(int64_t rows);
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
 #endif

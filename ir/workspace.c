@@ -17,7 +17,7 @@ static Workspace workspace_gemm(const Op *o, bool cuda) {
     return (Workspace){0, cuda ? 32 << 20 : 0};
 }
 
-// Partial sums of a kernel's column results: one f32 row for each HD_PARTIAL_ROWS of the iteration space (see
+// Partial sums of a kernel's column results: an f32 row for each hd_partial_rows of the iteration space (see
 // passes/fuse/fuse.c).
 static Workspace workspace_launch(const Op *o, bool cuda) {
     (void)cuda;
@@ -26,7 +26,7 @@ static Workspace workspace_launch(const Op *o, bool cuda) {
     int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
     for (int i = 0; ret && i < ret->n_in; i++)
         if (hd_result_class(ret->in[i]) == 'c' && hd_type_count(ret->in[i]->type) == cols)
-            n += hd_ceil_div(rows, HD_PARTIAL_ROWS) * cols * 4;
+            n += hd_ceil_div(rows, hd_partial_rows(rows)) * cols * 4;
     return exactly(n);
 }
 

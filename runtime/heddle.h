@@ -113,7 +113,11 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
 enum { HD_ATTENTION_CUDNN, HD_ATTENTION_KERNEL }; // CUDNN: where it cannot, the kernels, if there are any
 
 typedef struct { const char *name, *text; } HdSource; // a CUDA translation unit
-typedef struct { const char *name; int source; int shared_bytes; } HdKernel; // dynamic shared memory it needs
+typedef struct {
+    const char *name;
+    int source, shared_bytes; // dynamic shared memory it needs
+    bool waits; // its first statement waits for the kernels before it: it may be launched while they end
+} HdKernel;
 
 typedef struct HdBackend HdBackend;
 typedef struct {

@@ -101,7 +101,7 @@ static void signature(Map *m, unsigned threads) {
         hd_printf(&m->out, "const %s *in%d, ", hd_cuda_type(m->k->args[i]->type->dtype), i);
         hd_push(m->a, &m->l.args, ((CudaArg){CUDA_IN, i}));
     }
-    hd_printf(&m->out, "%s *out) {\n", hd_cuda_type(m->o->out[0]->type->dtype));
+    hd_printf(&m->out, "%s *out) {\n    enter();\n", hd_cuda_type(m->o->out[0]->type->dtype));
     hd_push(m->a, &m->l.args, ((CudaArg){CUDA_OUT, 0}));
     m->l.block = threads;
 }

@@ -1,7 +1,8 @@
 // Column sums of `rows` kernels, in one order that depends on rows and columns alone, so that a schedule changes no
-// bit. A block owns 64 consecutive rows; strand s = 0..7 adds rows s, s + 8, ..., s + 56 in this order, then the
-// strands are added in order. A block works on as many strands at once as it has groups. A second kernel adds the
-// blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums in order.
+// bit. A block owns a run of 8 to 64 consecutive rows (hd_partial_rows); strand s = 0..7 adds its rows s, s + 8, s + 16
+// and so on, in this order, then the strands are added in order. A block works on as many strands at once as it has
+// groups. A second kernel adds the blocks' partial sums: 16 runs of consecutive blocks, each in order, then the 16 sums
+// in order.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
 
@@ -92,7 +93,7 @@ static void column_step(Rows *r, const char *first, int rows_apart) {
     }
 }
 
-void hd_rows_put_columns(Rows *r) { // 64 rows a block
+void hd_rows_put_columns(Rows *r) { // a run of rows a block
     const RowShape *s = &r->s;
     int strands = s->stream ? 1 : 8, rounds = s->stream ? 1 : strands / s->groups;
     if (s->groups > 1)
@@ -103,9 +104,9 @@ void hd_rows_put_columns(Rows *r) { // 64 rows a block
     if (s->groups > 1)
         // a lane's columns: no bank conflicts
         hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes);
-    const int steps = HD_PARTIAL_ROWS / strands / s->unroll;
+    const int steps = s->run / strands / s->unroll;
     const char *block =
-                   hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS),
+                   hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", s->run),
                *group = s->groups > 1 ? " + group" : "";
     const char *later = rounds > 1 ? hd_sprintf(r->a, "n %% %d * %d + n / %d * %d", steps, strands, steps, s->groups)
                                    : hd_sprintf(r->a, "n * %d", strands);
@@ -144,7 +145,9 @@ CudaLaunch hd_rows_column_kernel(const Rows *r) {
         hd_printf(&o, ", %s *out%d", hd_cuda_type(r->p->columns.at[i].dtype), i);
         hd_push(r->a, &l.args, ((CudaArg){CUDA_OUT, r->p->columns.at[i].result}));
     }
-    hd_printf(&o, ") {\n    const int col = blockIdx.x * 32 + threadIdx.x %% 32, run = threadIdx.x / 32;\n"
+    hd_printf(&o, ") {\n"
+                  "    enter();\n"
+                  "    const int col = blockIdx.x * 32 + threadIdx.x %% 32, run = threadIdx.x / 32;\n"
                   "    const int first = run * %lld, last = min(first + %lld, %lld);\n"
                   "    const float *p = partials + ((i64)blockIdx.y * %lld + first) * %lld + col;\n"
                   "    float sum = 0;\n"

@@ -78,7 +78,7 @@ static void signature(Rows *r, CudaLaunch *l) {
         hd_printf(r->o, "%sfloat *partials", comma);
         hd_push(r->a, &l->args, ((CudaArg){CUDA_WORKSPACE, 0}));
     }
-    hd_puts(r->o, ") {\n");
+    hd_puts(r->o, ") {\n    enter();\n");
 }
 
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a) {

@@ -14,7 +14,7 @@ static bool row_values_ahead(const Rows *r, int i) { // one value a row, those o
 const char *hd_rows_load_address(Rows *r, int i, int place) {
     const RowNode *n = node(r, i);
     const char *array = hd_sprintf(r->a, "in%d", n->arg);
-    if (row_values_ahead(r, i)) return hd_sprintf(r->a, "values%d + row %% %d", i, HD_PARTIAL_ROWS);
+    if (row_values_ahead(r, i)) return hd_sprintf(r->a, "values%d + row %% %d", i, r->s.run);
     if (n->kind == NODE_LOAD) return hd_rows_address(r, array, n->cls, n->period, place);
     return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), hd_rows_column(r, place));
 }
@@ -115,9 +115,9 @@ void hd_rows_open_ahead(Rows *r, const char *row, int iterations) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!row_values_ahead(r, i)) continue;
         const char *first =
-            hd_sprintf(r->a, "%sblockIdx.x * %d + i", r->p->rows > 2000000000 ? "(i64)" : "(int)", HD_PARTIAL_ROWS);
-        hd_rows_line(r, "__shared__ %s values%d[%d];", hd_cuda_type(node(r, i)->stored), i, HD_PARTIAL_ROWS);
-        hd_rows_line(r, "for (int i = threadIdx.x; i < %d; i += %d) {", HD_PARTIAL_ROWS, s->threads);
+            hd_sprintf(r->a, "%sblockIdx.x * %d + i", r->p->rows > 2000000000 ? "(i64)" : "(int)", r->s.run);
+        hd_rows_line(r, "__shared__ %s values%d[%d];", hd_cuda_type(node(r, i)->stored), i, r->s.run);
+        hd_rows_line(r, "for (int i = threadIdx.x; i < %d; i += %d) {", r->s.run, s->threads);
         if (s->ragged_rows) hd_rows_line(r, "if (%s >= %lld) break;", first, ll(r->p->rows));
         hd_rows_line(r, "values%d[i] = in%d[%s];", i, node(r, i)->arg, first);
         hd_rows_line(r, "}");

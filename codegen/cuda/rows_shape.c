@@ -2,6 +2,7 @@
 // in flight a thread, and registers few enough for half of the threads an SM can hold.
 #include "codegen/cuda/rows_shape.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 static bool vector_access(RowClass c) { return c >= CLASS_COLUMN; }
 
@@ -62,10 +63,11 @@ void hd_rows_occupancy(const RowProgram *p, RowShape *s) {
     if (s->min_blocks < 2 && s->ahead && need <= half + 4) s->min_blocks = 2;
 }
 
-// Rows of a block at once, for column sums: 64 rows a block are few blocks, so each must keep many loads in flight.
+// Rows of a block at once, for column sums: a run of rows a block makes few blocks, so each must keep many loads in
+// flight.
 static int row_groups(const RowProgram *p, const RowShape *s) {
     if (!p->columns.n || s->stream) return 1;
-    bool few = hd_ceil_div(p->rows, HD_PARTIAL_ROWS) < 264;
+    bool few = hd_ceil_div(p->rows, s->run) < 264;
     int most = few && registers(p, s) <= 64 ? 1024 : 512, groups = 8;
     while (groups > 1 && groups * s->lanes > most) groups /= 2;
     return groups;
@@ -91,7 +93,8 @@ static void spread(const RowProgram *p, RowShape *s) {
 }
 
 RowShape hd_rows_shape(const RowProgram *p, int widest) {
-    RowShape s = {.lanes = 32, .items = 1, .groups = 8, .unroll = 1, .gy = 1};
+    RowShape s = {.lanes = 32, .items = 1, .groups = 8, .unroll = 1, .gy = 1,
+                  .run = hd_partial_rows(p->rows)};
     bool reduces = has(p, NODE_SUM) || has(p, NODE_MAX), columns = p->columns.n > 0;
     int64_t rows = p->rows, cols = p->cols, total = rows * cols;
     s.kind = reduces ? SHAPE_ROW : columns ? SHAPE_SLAB : linear(p) ? SHAPE_LINEAR : SHAPE_FLAT;
@@ -110,15 +113,15 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
         s.min_blocks = 4;
         return s;
     case SHAPE_SLAB:
-        s.unroll = has(p, NODE_GATHER) ? 1 : 4;
-        s.gx = hd_ceil_div(rows, HD_PARTIAL_ROWS);
+        s.unroll = has(p, NODE_GATHER) ? 1 : s.run / s.groups < 4 ? s.run / s.groups : 4;
+        s.gx = hd_ceil_div(rows, s.run);
         s.gy = hd_ceil_div(cols, (int64_t)s.lanes * s.vec);
-        s.ragged_rows = rows % HD_PARTIAL_ROWS != 0;
+        s.ragged_rows = rows % s.run != 0;
         break;
     case SHAPE_ROW:
         spread(p, &s);
-        s.gx = hd_ceil_div(rows, columns ? HD_PARTIAL_ROWS : s.groups);
-        s.ragged_rows = rows % (columns ? HD_PARTIAL_ROWS : s.groups) != 0;
+        s.gx = hd_ceil_div(rows, columns ? s.run : s.groups);
+        s.ragged_rows = rows % (columns ? s.run : s.groups) != 0;
         break;
     }
     s.ragged_cols = cols % ((int64_t)s.lanes * s.vec * s.items) != 0;
@@ -137,7 +140,7 @@ const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
     case SHAPE_FLAT: return hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
     case SHAPE_SLAB:
         return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread%s",
-                          size, HD_PARTIAL_ROWS, 32 * s->vec, s->vec, ahead);
+                          size, s->run, 32 * s->vec, s->vec, ahead);
     default:
         return hd_sprintf(a, "%s; %s a row, %d x %d elements a thread%s%s", size,
                           s->lanes == 32 ? "a warp" : hd_sprintf(a, "%d threads", s->lanes), s->items, s->vec,

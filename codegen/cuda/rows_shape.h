@@ -6,7 +6,7 @@
 typedef enum {
     SHAPE_LINEAR, // pointwise over all elements, whatever their row
     SHAPE_FLAT,   // pointwise, a vector of one row a thread
-    SHAPE_SLAB,   // column sums without row reductions: a block has HD_PARTIAL_ROWS rows of a few columns
+    SHAPE_SLAB,   // column sums without row reductions: a block has a run of rows of a few columns
     SHAPE_ROW     // row reductions: a warp or a block has a whole row in registers
 } ShapeKind;
 
@@ -16,6 +16,7 @@ typedef struct {
     int lanes;  // threads that share a row
     int items;  // vectors of a thread in a row
     int groups; // rows that a block works on at once
+    int run;    // column sums: consecutive rows of a block (hd_partial_rows)
     int unroll; // rows whose loads a thread issues together
     int ahead;  // rows on their way into shared memory while one is worked on
     bool stream; // rows too long for registers: every pass reads them again

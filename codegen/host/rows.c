@@ -1,10 +1,11 @@
 // Prints kernel functions of kind rows: a parallel loop over rows, in it one loop over the columns for each pass.
 //
 // Rows are independent and every reduction has a fixed order, so results do not depend on the number of threads. Column
-// sums go through partial sums of HD_PARTIAL_ROWS rows each, which are then added in order (the launch's workspace
+// sums go through partial sums of hd_partial_rows rows each, which are then added in order (the launch's workspace
 // holds them).
 #include "codegen/host/row_cells.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 enum {
     STACK_BYTES = 64 * 1024,
@@ -147,12 +148,13 @@ static bool sums_in_f64(const RowKernel *rk) {
     return false;
 }
 
-// Column sums: blocks of HD_PARTIAL_ROWS rows, each with its own partial sums in the workspace. f64 (tests) has no
+// Column sums: blocks of hd_partial_rows rows, each with its own partial sums in the workspace. f64 (tests) has no
 // workspace: its blocks run one after another and add to the result.
 static void put_blocks(RowKernel *rk, bool parallel) {
     Out *o = rk->e->c;
     const RowProgram *p = rk->p;
-    const int64_t blocks = hd_ceil_div(p->rows, HD_PARTIAL_ROWS);
+    const int run = hd_partial_rows(p->rows);
+    const int64_t blocks = hd_ceil_div(p->rows, run);
     bool f64 = sums_in_f64(rk);
     for (int i = 0; f64 && i < p->columns.n; i++)
         hd_printf(o, "    for (int64_t c = 0; c < %lld; c++) r%d[c] = 0;\n", ll(p->cols), p->columns.at[i].result);
@@ -168,9 +170,9 @@ static void put_blocks(RowKernel *rk, bool parallel) {
                       ll(p->cols));
         hd_printf(o, "        for (int64_t c = 0; c < %lld; c++) sum%d[c] = 0;\n", ll(p->cols), n);
     }
-    hd_printf(o, "        const int64_t end = block * %d + %d < %lld ? block * %d + %d : %lld;\n", HD_PARTIAL_ROWS,
-              HD_PARTIAL_ROWS, ll(p->rows), HD_PARTIAL_ROWS, HD_PARTIAL_ROWS, ll(p->rows));
-    hd_printf(o, "        for (int64_t r = block * %d; r < end; r++) {\n", HD_PARTIAL_ROWS);
+    hd_printf(o, "        const int64_t end = block * %d + %d < %lld ? block * %d + %d : %lld;\n", run,
+              run, ll(p->rows), run, run, ll(p->rows));
+    hd_printf(o, "        for (int64_t r = block * %d; r < end; r++) {\n", run);
     put_passes(rk, "            ", false);
     hd_puts(o, "        }\n");
     for (int i = 0; f64 && i < p->columns.n; i++)

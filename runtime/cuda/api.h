@@ -20,9 +20,10 @@ typedef struct CuFunctionState *CuFunction;
 typedef struct {
     int id;
     unsigned unused;
-    struct {
-        unsigned x, y, z, pad[13];
-    } cluster;
+    union {
+        struct { unsigned x, y, z, pad[13]; } cluster;
+        int allowed; // of programmatic stream serialization
+    };
 } CuLaunchAttribute;
 typedef struct {
     unsigned gx, gy, gz, bx, by, bz, shared;

@@ -11,6 +11,7 @@
 //   HEDDLE_TUNE        0: matrix products take the heuristic's first choice
 //   HEDDLE_ATTENTION   kernel: the program's own kernels
 //   HEDDLE_SYNC        1: wait after every action, to find the one that fails
+//   HEDDLE_EARLY       0: a kernel is launched when the one before it has ended, not while it ends
 //   HEDDLE_VERBOSE     1: print what start-up did, every choice, register counts
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/comms.h"
@@ -184,6 +185,8 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
     x->nvtx = hd_nvtx_open();
     x->verbose = flag("HEDDLE_VERBOSE");
     x->sync_each = flag("HEDDLE_SYNC");
+    const char *early = getenv("HEDDLE_EARLY");
+    x->early = !early || strcmp(early, "0") != 0;
     x->graphs = use_graphs && !profile && !x->sync_each;
     hd_cache_open(&x->cache);
     bool ok = open_all(x);
@@ -342,10 +345,17 @@ void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const
     void *at[HD_MAX_ARGS];
     if (x->failed || !gather_args(x, kernel, n, args, at)) return;
     const unsigned *c = grid.cluster;
-    CuLaunchAttribute cluster = {.id = HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .cluster = {c[0], c[1], c[2], {0}}};
+    CuLaunchAttribute attributes[2];
+    unsigned n_attributes = 0;
+    if (c[0])
+        attributes[n_attributes++] = (CuLaunchAttribute){
+            .id = HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .cluster = {c[0], c[1], c[2], {0}}};
+    if (x->early && x->head.program->kernels[kernel].waits)
+        attributes[n_attributes++] = (CuLaunchAttribute){
+            .id = HD_CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .allowed = 1};
     const CuLaunch launch = {.gx = grid.gx, .gy = grid.gy, .gz = grid.gz, .bx = grid.block, .by = 1, .bz = 1,
-                             .shared = grid.shared, .stream = x->streams[stream], .attributes = &cluster,
-                             .n_attributes = c[0] ? 1 : 0};
+                             .shared = grid.shared, .stream = x->streams[stream], .attributes = attributes,
+                             .n_attributes = n_attributes};
     CuResult r = x->api.cuLaunchKernelEx(&launch, x->modules.functions[kernel], at, NULL);
     if (r != HD_CUDA_SUCCESS)
         hd_cuda_fail(x, "kernel %s of (%u, %u, %u) blocks of %u threads with %u bytes of shared memory%s: %s",

@@ -77,7 +77,7 @@ typedef struct {
     HdExec head; // first: HdExec * and HdCuda * are the same address
     HdCudaApi api;
     HdCache cache;
-    bool verbose, graphs, sync_each, failed, capturing;
+    bool verbose, graphs, sync_each, early, failed, capturing;
     char failure[4200];
     CuDevice device;
     CuContext context;

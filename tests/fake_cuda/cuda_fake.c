@@ -21,7 +21,8 @@ static int failures;
 // --- a small program: a counter at 0, three streams, two kernels with a meaning
 enum { COUNTER = 0, SPARE = 256, DATA = 4096, ARENA = 16 << 20 };
 static const HdSource sources[] = {{"k.cu", "bump twice tiled/3:8:128:4"}, {"other.cu", "other"}};
-static const HdKernel kernels[] = {{"bump", 0, 0}, {"twice", 0, 0}, {"other", 1, 1000}, {"tiled", 0, 200000}};
+static const HdKernel kernels[] = {{"bump", 0, 0, false}, {"twice", 0, 0, true}, {"other", 1, 1000, false},
+                                   {"tiled", 0, 200000, false}};
 static const char *const streams[] = {"compute", "side", "third"};
 static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20},
                                    {"record", "compute", "", "", 0, 0},
@@ -393,10 +394,11 @@ static void open_fails_clearly(void) {
     p.sources = bad;
     no_open(NULL, NULL, &p, "cannot compile bad.cu: NVRTC_ERROR_COMPILATION\nk.cu(1): error: this is the log");
     p.sources = sources;
-    HdKernel absent[] = {{"bump", 0, 0}, {"absent", 0, 0}, {"other", 1, 1000}, {"tiled", 0, 200000}};
+    HdKernel absent[] = {{"bump", 0, 0, false}, {"absent", 0, 0, false}, {"other", 1, 1000, false},
+                         {"tiled", 0, 200000, false}};
     p.kernels = absent;
     no_open(NULL, NULL, &p, "kernel absent is not in k.cu");
-    absent[1] = (HdKernel){"twice", 0, 300000};
+    absent[1] = (HdKernel){"twice", 0, 300000, false};
     no_open(NULL, NULL, &p, "kernel twice needs 300000 bytes of shared memory");
 }
 

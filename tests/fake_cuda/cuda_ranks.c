@@ -21,7 +21,7 @@ static int failures;
 // functions
 enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, ARENA = 1 << 20, PART = 5 };
 static const HdSource sources[] = {{"k.cu", "bump"}};
-static const HdKernel kernels[] = {{"bump", 0, 0}};
+static const HdKernel kernels[] = {{"bump", 0, 0, false}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
 static const HdAction actions[] = {{"record", "compute", "", "", 0, 0},
                                    {"wait", "reduce", "", "", 0, 0},

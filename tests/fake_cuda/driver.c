@@ -424,8 +424,9 @@ CuResult fake_cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **args, voi
     (void)extra;
     CALL("cuLaunchKernelEx");
     if ((int)c->shared > f->shared || !c->gx || !c->gy || !c->gz || !c->bx || !c->by || !c->bz) return INVALID;
-    if (c->n_attributes) {
-        const CuLaunchAttribute *a = c->attributes;
+    for (unsigned i = 0; i < c->n_attributes; i++) {
+        const CuLaunchAttribute *a = &c->attributes[i];
+        if (a->id == HD_CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) continue;
         if (a->id != HD_CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION || !a->cluster.x || c->gx % a->cluster.x ||
             !a->cluster.y || c->gy % a->cluster.y || !a->cluster.z || c->gz % a->cluster.z)
             return INVALID;

@@ -256,7 +256,7 @@ static const HdSource sources[] = {{"bump.cu", "extern \"C\" __global__ void bum
                                                "x) { extern __shared__ int s[]; s[threadIdx.x] = by; __syncthreads();\n"
                                                "  if (threadIdx.x == 0) { *p += s[blockDim.x - 1]; *sum += x; } }\n"},
                                    {"twice.cu", "extern \"C\" __global__ void twice(int *p) { *p *= 2; }\n"}};
-static const HdKernel kernels[] = {{"bump", 0, 100000}, {"twice", 1, 0}};
+static const HdKernel kernels[] = {{"bump", 0, 100000, false}, {"twice", 1, 0, false}};
 static const char *const streams[] = {"compute", "side"};
 static const HdAction actions[] = {{"launch", "compute", "a", "x.hd:1", 0, 0},
                                    {"launch", "side", "b", "x.hd:2", 0, 0},
@@ -317,7 +317,7 @@ static const HdSource cluster_sources[] = {
      "  asm volatile(\"ld.shared::cluster.s32 %0, [%1];\" : \"=r\"(v) : \"r\"(theirs) : \"memory\");\n"
      "  if (threadIdx.x == 0) out[blockIdx.x] = v * 100 + (int)(rank * 10 + ranks);\n"
      "  asm volatile(\"barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\" ::: \"memory\"); }\n"}};
-static const HdKernel cluster_kernels[] = {{"pairs", 0, 100000}};
+static const HdKernel cluster_kernels[] = {{"pairs", 0, 100000, false}};
 static _Alignas(64) unsigned char map[128];
 static void pairs(HdExec *x) {
     const HdArg args[] = {{.word = hd_device(x, SUM)}, {.data = map, .bytes = sizeof map}, {.word = 7}};

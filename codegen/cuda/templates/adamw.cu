@@ -23,6 +23,7 @@ __device__ __forceinline__ float adamw(const AdamwStep &s, float b1, float b2, f
 extern "C" __global__ void __launch_bounds__(256)
     AW_KERNEL(const float *grad, float *master, float *m1, float *m2, AW_T *compute, const float *scalars, i64 count,
               i64 decayed) {
+    enter();
     const AdamwStep s = {scalars[0], scalars[1], scalars[2], scalars[3]};
     const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * AW_VEC;
     if (at + AW_VEC <= count) {

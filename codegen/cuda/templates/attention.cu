@@ -150,6 +150,7 @@ __device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], flo
 
 extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
     ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse) {
+    enter();
     extern __shared__ __align__(16) att_t shared[];
     constexpr int THREADS = ATT_FWD_WARPS * 32;
     att_t *sq = shared, *sk = sq + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
@@ -278,6 +279,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
               att_t *dq, att_t *dk, att_t *dv, float *delta) {
+    enter();
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
     if (row >= (long long)ATT_B * ATT_T * ATT_H) return;
@@ -299,6 +301,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
             att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+    enter();
     extern __shared__ __align__(16) att_t shared[];
     att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
     float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
@@ -408,6 +411,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
            att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+    enter();
     extern __shared__ __align__(16) att_t shared[];
     att_t *sq = shared, *sd = sq + ATT_BM * ATT_LD, *sk = sd + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
     int qb = ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x;

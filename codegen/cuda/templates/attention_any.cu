@@ -41,6 +41,7 @@ __device__ __forceinline__ att_real att_dot(const att_real *a, const att_real *b
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, att_real *lse) {
+    enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
     att_real *sk = shared, *sv = sk + 32 * ATT_ROW, *sq = sv + 32 * ATT_ROW + warp * 2 * ATT_D;
@@ -85,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
               att_t *dq, att_t *dk, att_t *dv, att_real *delta) {
+    enter();
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
     if (row >= (long long)ATT_B * ATT_T * ATT_H) return;
@@ -100,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
             att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
+    enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, g = blockIdx.y, b = blockIdx.z;
     att_real *sq = shared, *sd = sq + 32 * ATT_ROW, *own_k = sd + 32 * ATT_ROW + warp * 2 * ATT_D,
@@ -141,6 +144,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
            att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
+    enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
     att_real *sk = shared, *sv = sk + 32 * ATT_ROW, *own_q = sv + 32 * ATT_ROW + warp * 2 * ATT_D,

@@ -6,6 +6,15 @@ typedef unsigned long long u64;
 struct bf16 { unsigned short bits; };
 struct f16 { unsigned short bits; };
 
+// The first statement of every kernel. A kernel may be launched while the one before it on its stream still runs: its
+// blocks then start as soon as there is room for them, and wait here until that one has ended and its writes are seen.
+__device__ __forceinline__ void enter() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The type in which a stored type is computed.
 template <class T> struct Compute { typedef float type; };
 template <> struct Compute<double> { typedef double type; };

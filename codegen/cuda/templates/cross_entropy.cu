@@ -101,6 +101,7 @@ extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE
                                                                         const float *dloss, CE_T *dlogits,
 #endif
                                                                         float *losses) {
+    enter();
     extern __shared__ uint4 ce_copies[];
     __shared__ CrossEntropyStat warps[CE_THREADS / 32];
     const CrossEntropy<CE_T, CE_COLS, CE_VEC, CE_THREADS, CE_HELD> ce = {ce_copies};
@@ -139,6 +140,7 @@ extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE
 
 // The mean in a fixed tree: thread t adds rows t, t + 1024, ... in order, then halves are added.
 extern "C" __global__ void __launch_bounds__(1024) CE_MEAN_KERNEL(const float *losses, float *loss) {
+    enter();
     __shared__ float part[1024];
     float sum = 0;
 #pragma unroll 8

@@ -24,12 +24,14 @@ __device__ __forceinline__ EmbeddingGradSpace eg_space(int *at, i64 rows, i64 n)
 #endif
 
 extern "C" __global__ void __launch_bounds__(256) EG_COUNT(const int *index, int *workspace) {
+    enter();
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
     if (i < EG_N) atomicAdd(eg_space(workspace, EG_ROWS, EG_N).counts + index[i], 1);
 }
 
 // A thread has a run of consecutive rows: sums of runs, their scan over the block, then the starts of its rows.
 extern "C" __global__ void __launch_bounds__(1024) EG_STARTS(int *workspace) {
+    enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const int run = (EG_ROWS + 1023) / 1024, first = threadIdx.x * run, last = min(first + run, EG_ROWS);
     __shared__ int sums[32];
@@ -57,6 +59,7 @@ extern "C" __global__ void __launch_bounds__(1024) EG_STARTS(int *workspace) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) EG_SCATTER(const int *index, int *workspace) {
+    enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
     if (i >= EG_N) return;
@@ -65,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(256) EG_SCATTER(const int *index, i
 }
 
 extern "C" __global__ void __launch_bounds__(256) EG_RANK(const int *index, int *workspace) {
+    enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const i64 slot = (i64)blockIdx.x * 256 + threadIdx.x;
     if (slot >= EG_N) return;
@@ -76,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(256) EG_RANK(const int *index, int 
 }
 
 extern "C" __global__ void __launch_bounds__(256) EG_FEW(const EG_T *dy, EG_OUT *out, int *workspace) {
+    enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const int v = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (v >= EG_ROWS) return;
@@ -115,6 +120,7 @@ extern "C" __global__ void __launch_bounds__(256) EG_FEW(const EG_T *dy, EG_OUT 
 }
 
 extern "C" __global__ void __launch_bounds__(512) EG_MANY(const EG_T *dy, EG_OUT *out, int *workspace) {
+    enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, col = (blockIdx.x * 32 + lane) * EG_VEC,
               rows = *w.n_many;

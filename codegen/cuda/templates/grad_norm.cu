@@ -18,6 +18,7 @@ template <int threads> __device__ __forceinline__ double gn_tree(double sum) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(256) GN_BLOCKS(const float *grad, i64 count, double *sums) {
+    enter();
     const i64 first = (i64)blockIdx.x * GN_BLOCK;
     double sum = 0;
 #pragma unroll
@@ -37,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) GN_BLOCKS(const float *grad, i
 }
 
 extern "C" __global__ void __launch_bounds__(1024) GN_TOTAL(const double *sums, i64 count, float *norm) {
+    enter();
     double sum = 0;
 #pragma unroll 8
     for (i64 i = threadIdx.x; i < count; i += 1024) sum += sums[i];

@@ -3,6 +3,7 @@
 // (name), SS_KIND (0 constant, 1 linear, 2 cosine), SS_PEAK, SS_FLOOR, SS_WARMUP, SS_TOTAL, SS_CLIP, SS_BETA1, SS_BETA2
 // (f64 literals), SS_NORM (0: there is no norm, and no clipping). One thread.
 extern "C" __global__ void SS_KERNEL(const float *norm, int *step, float *scalars) {
+    enter();
     const double t = *step += 1;
     double rate = SS_PEAK;
     if (t <= SS_WARMUP) {

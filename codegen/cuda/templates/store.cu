@@ -2,6 +2,7 @@
 // (name), ST_FROM and ST_TO (types), ST_VEC (elements a thread), ST_ADD (1: accumulate). Grid (ceil(count / (256 *
 // ST_VEC)), 1, 1), 256 threads.
 extern "C" __global__ void __launch_bounds__(256) ST_KERNEL(const ST_FROM *from, ST_TO *to, i64 count) {
+    enter();
     const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * ST_VEC;
     if (at + ST_VEC <= count) {
         Raw<ST_FROM, ST_VEC> x;
