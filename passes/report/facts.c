@@ -102,6 +102,10 @@ Facts hd_report_facts(const Module *m, Arena *a) {
         if (f->is_kernel) r.kernels++;
         else add_function(&r, m, f, a);
     }
+    const Symbol *step = hd_step(m, KIND_TRAIN);
+    if (r.device && step) r.sim = hd_simulate(m, step, r.device, a);
+    const int64_t sequences = hd_int(train, A_BATCH, 0) * hd_int(train, A_MICRO, 1) * r.ranks;
+    r.tokens = sequences * hd_int(hd_settings(m, "model"), A_SEQ, 0);
     PlanMaxima most = hd_plan_maxima(m, a);
     r.gathered_max = most.gathered_units;
     r.gradients_max += most.live_gradients;

@@ -4,6 +4,7 @@
 #include "ir/device_model.h"
 #include "ir/mesh.h"
 #include "passes/analysis/live.h"
+#include "passes/analysis/simulate.h"
 #include "passes/verify/verify_plan.h"
 
 #define HD_REPORT_CLASSES(X)                                                                                           \
@@ -33,7 +34,9 @@ typedef struct {
     int64_t kept; // bytes of gradients that outlive a micro-batch
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
+    int64_t tokens;            // of all ranks in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
+    Simulation sim;            // of a training step on that device
     bool verified;
     Findings unproved; // what the verifier can neither prove nor refute
 } Facts;
@@ -44,4 +47,7 @@ ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.
 void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a);
+// The predicted time: members of a JSON object, and lines to read.
+void hd_report_predicted(const Facts *r, Out *o);
+void hd_report_predicted_text(const Facts *r, Out *o);
 #endif

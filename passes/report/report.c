@@ -62,7 +62,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_int(o, "actions_per_step", r->actions);
     hd_printf(o, "  \"flops_per_step\": %.0f,\n", r->flops);
     if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
-    if (r->device) put_string(o, "device_model", hd_model_name(r->device));
+    hd_report_predicted(r, o);
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
     hd_puts(o, "  \"unproved\": [");
     for (int i = 0; i < r->unproved.n; i++) {
@@ -188,6 +188,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     put_classes(r, o);
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
+    hd_report_predicted_text(r, o);
     hd_printf(o, "\n%d kernels, %d captured functions, %.4g floating-point operations a step\n", r->kernels, r->graphs,
               r->flops);
     if (seconds >= 0) hd_printf(o, "compiled in %.3f s\n", seconds);

@@ -1,0 +1,276 @@
+// A discrete-event simulation over the actions of a step. See simulate.h.
+#include "passes/analysis/simulate.h"
+#include <string.h>
+
+const char *const hd_work_text[N_WORKS] = {
+#define X(id, text) text,
+    HD_WORKS(X)
+#undef X
+};
+
+Work hd_work(const Op *o) {
+    switch (o->kind) {
+    case OP_GEMM:
+    case OP_BMM: return WORK_PRODUCTS;
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: return WORK_ATTENTION;
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER: return WORK_COLLECTIVES;
+    case OP_COPY: return hd_copy_way(o) == COPY_WITHIN ? WORK_KERNELS : WORK_COPIES;
+    default: return hd_op_is(o, TRAIT_SYNC) ? WORK_SYNC : WORK_KERNELS;
+    }
+}
+
+typedef struct {
+    VEC(int) queue; // actions in order; -1 - r: run r begins, for all streams together
+    int at, by;     // the next entry; the action that let the stream come here
+    bool runs;
+    double left, since; // seconds of the running action if it were alone; when the stream was last let go on
+} Lane;
+
+typedef struct {
+    Arena *a;
+    const DeviceModel *d;
+    Simulation *s;
+    Lane *lanes;
+    int *record; // by action: of a wait, the record that it waits for; -1: none
+    double *done; // by action: when a record was reached; negative: not yet
+    double now, not_before;
+} Sim;
+
+// --- the actions of a step
+
+static bool is_captured(const Func *f) { return strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0; }
+
+static int stream_number(Sim *x, const char *name, int *cap) {
+    Simulation *s = x->s;
+    for (int i = 0; i < s->n_streams; i++)
+        if (strcmp(s->streams[i], name) == 0) return i;
+    if (s->n_streams == *cap) return 0; // counted before
+    s->streams[s->n_streams] = name;
+    return s->n_streams++;
+}
+
+static int64_t count_actions(const Module *m, const Symbol *step, int64_t *runs) {
+    int64_t n = 0, times;
+    *runs = 0;
+    const Func *f;
+    for (int i = 0; (f = hd_segment(m, step, i, &times)); i++) {
+        n += times * f->n_ops;
+        *runs += times;
+    }
+    return n;
+}
+
+static void find_streams(Sim *x, const Module *m) {
+    int cap = 1;
+    for (const Symbol *y = m->symbols; y; y = y->next) cap += y->kind == SYM_STREAM;
+    x->s->streams = HD_NEWN(x->a, const char *, cap);
+    for (const Symbol *y = m->symbols; y; y = y->next)
+        if (y->kind == SYM_STREAM) stream_number(x, y->name, &cap);
+    if (!x->s->n_streams) stream_number(x, "compute", &cap);
+    x->lanes = HD_NEWN(x->a, Lane, x->s->n_streams);
+    for (int i = 0; i < x->s->n_streams; i++) x->lanes[i].by = -1;
+}
+
+static int find_record(const Sim *x, const SimRun *r, int64_t event) { // the last one before, in this run
+    for (int i = x->s->n_actions - 1; i >= r->first; i--) {
+        const Op *o = x->s->actions[i].op;
+        if (o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == event) return i;
+    }
+    return -1;
+}
+
+static void add_action(Sim *x, const Op *o, const SimRun *r, int run) {
+    Simulation *s = x->s;
+    int none = 0;
+    SimAction c = {.op = o, .run = run, .work = hd_work(o), .seconds = hd_model_seconds(x->d, o), .cause = -1};
+    if (c.work != WORK_SYNC && c.seconds <= 0) return;
+    c.stream = stream_number(x, o->stream ? o->stream : "compute", &none);
+    x->record[s->n_actions] = o->kind == OP_WAIT ? find_record(x, r, hd_int(&o->attrs, A_EVENT, -1)) : -1;
+    x->done[s->n_actions] = -1;
+    hd_push(x->a, &x->lanes[c.stream].queue, s->n_actions);
+    s->actions[s->n_actions++] = c;
+}
+
+static void add_run(Sim *x, const Func *f) {
+    Simulation *s = x->s;
+    SimRun *r = &s->runs[s->n_runs];
+    *r = (SimRun){.f = f, .first = s->n_actions};
+    for (int i = 0; i < s->n_streams; i++) hd_push(x->a, &x->lanes[i].queue, -1 - s->n_runs);
+    for (const Op *o = f->first; o; o = o->next) add_action(x, o, r, s->n_runs);
+    r->n = s->n_actions - r->first;
+    s->host += is_captured(f) ? hd_model_graph(x->d) : hd_model_direct(x->d) * r->n;
+    s->n_runs++;
+}
+
+// --- time
+
+// What comes before the first action of a run: its batch from the host, and the graph's start.
+static double gap_before(const Sim *x, const Func *f) {
+    double seconds = is_captured(f) ? hd_model_graph(x->d) : 0;
+    for (int i = 0; i < f->n_args; i++)
+        seconds += hd_model_copy(x->d, COPY_TO_DEVICE, (double)hd_type_bytes(f->args[i]->type), false);
+    return seconds;
+}
+
+// All streams stand before the same run, and it begins.
+static bool begin_run(Sim *x) {
+    const int n = x->s->n_streams;
+    int run = 0, last = 0;
+    for (int i = 0; i < n; i++) {
+        const Lane *l = &x->lanes[i];
+        if (l->runs || l->at == l->queue.n || l->queue.at[l->at] >= 0) return false;
+        run = -1 - l->queue.at[l->at];
+        if (l->since > x->lanes[last].since) last = i;
+    }
+    const double gap = gap_before(x, x->s->runs[run].f);
+    x->not_before = x->now + gap;
+    x->s->runs[run].start = x->now;
+    for (int i = 0; i < n; i++) {
+        x->lanes[i].at++;
+        x->lanes[i].by = x->lanes[last].by;
+    }
+    return true;
+}
+
+static void start_action(Sim *x, Lane *l, int i) {
+    SimAction *c = &x->s->actions[i];
+    c->start = x->now;
+    c->cause = l->by;
+    l->left = c->seconds;
+    l->runs = true;
+}
+
+// Takes what costs no time off the head of a stream, and starts an action there. Whether anything happened.
+static bool step_lane(Sim *x, Lane *l) {
+    if (l->runs || l->at == l->queue.n || l->queue.at[l->at] < 0 || x->now < x->not_before) return false;
+    const int i = l->queue.at[l->at], r = x->record[i];
+    SimAction *c = &x->s->actions[i];
+    if (c->work != WORK_SYNC) return start_action(x, l, i), true;
+    if (r >= 0 && x->done[r] < 0) return false;
+    if (r >= 0 && x->done[r] > l->since) {
+        l->by = x->s->actions[r].cause;
+        l->since = x->done[r];
+    }
+    c->start = c->end = x->now;
+    c->cause = l->by;
+    if (c->op->kind == OP_RECORD) x->done[i] = x->now;
+    l->at++;
+    return true;
+}
+
+typedef struct { int works[N_WORKS], ways[N_COPY_WAYS]; } Running;
+
+static Running running(const Sim *x) {
+    Running r = {0};
+    for (int i = 0; i < x->s->n_streams; i++) {
+        const Lane *l = &x->lanes[i];
+        if (!l->runs) continue;
+        const SimAction *c = &x->s->actions[l->queue.at[l->at]];
+        r.works[c->work]++;
+        if (c->work == WORK_COPIES) r.ways[hd_copy_way(c->op)]++;
+    }
+    return r;
+}
+
+static int kernels(const Running *r) {
+    return r->works[WORK_PRODUCTS] + r->works[WORK_ATTENTION] + r->works[WORK_KERNELS];
+}
+
+static double rate(const Sim *x, const SimAction *c, const Running *r) {
+    if (c->work == WORK_COLLECTIVES) return 1;
+    if (c->work != WORK_COPIES) return (r->works[WORK_COLLECTIVES] ? hd_model_beside(x->d) : 1) / kernels(r);
+    const CopyWay way = hd_copy_way(c->op);
+    const bool both = r->ways[way == COPY_TO_HOST ? COPY_TO_DEVICE : COPY_TO_HOST] > 0;
+    return (both ? hd_model_both_ways(x->d) : 1) / r->ways[way];
+}
+
+static void account(SimRun *run, const Running *r, double dt) {
+    const bool compute = kernels(r) > 0;
+    bool any = false;
+    for (int w = 0; w < N_WORKS; w++) {
+        run->busy[w] += r->works[w] ? dt : 0;
+        any |= r->works[w] > 0;
+    }
+    if (!compute && r->works[WORK_COLLECTIVES]) run->exposed_collectives += dt;
+    else if (!compute && r->works[WORK_COPIES]) run->exposed_copies += dt;
+    run->idle += any ? 0 : dt;
+}
+
+// To the end of the next action. false: nothing runs, and nothing is about to.
+static bool advance(Sim *x, int run) {
+    const Running r = running(x);
+    double dt = x->now < x->not_before ? x->not_before - x->now : -1;
+    for (int i = 0; i < x->s->n_streams; i++) {
+        const Lane *l = &x->lanes[i];
+        if (!l->runs) continue;
+        const double t = l->left / rate(x, &x->s->actions[l->queue.at[l->at]], &r);
+        if (dt < 0 || t < dt) dt = t;
+    }
+    if (dt < 0) return false;
+    x->now += dt;
+    account(&x->s->runs[run], &r, dt);
+    for (int i = 0; i < x->s->n_streams; i++) {
+        Lane *l = &x->lanes[i];
+        if (!l->runs) continue;
+        const int k = l->queue.at[l->at];
+        SimAction *c = &x->s->actions[k];
+        l->left -= dt * rate(x, c, &r);
+        if (l->left > 1e-12) continue;
+        c->end = x->now;
+        l->by = k;
+        l->since = x->now;
+        l->runs = false;
+        l->at++;
+    }
+    return true;
+}
+
+static void run_all(Sim *x) {
+    int run = -1;
+    for (bool more = true; more;) {
+        for (bool again = true; again;) {
+            again = begin_run(x);
+            run += again;
+            for (int i = 0; i < x->s->n_streams; i++) again |= step_lane(x, &x->lanes[i]);
+        }
+        more = run >= 0 && advance(x, run);
+        if (run >= 0) x->s->runs[run].end = x->now;
+    }
+    for (int i = 0; i < x->s->n_streams; i++) x->s->stuck |= x->lanes[i].at < x->lanes[i].queue.n;
+}
+
+static void find_path(Simulation *s) {
+    int last = -1;
+    double end = s->device;
+    for (int i = 0; i < s->n_actions; i++)
+        if (s->actions[i].work != WORK_SYNC && (last < 0 || s->actions[i].end >= s->actions[last].end)) last = i;
+    for (int i = last; i >= 0; i = s->actions[i].cause) {
+        const SimAction *c = &s->actions[i];
+        s->path[c->work] += c->end - c->start;
+        s->gaps += end - c->end;
+        end = c->start;
+    }
+    s->gaps += end;
+}
+
+Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d, Arena *a) {
+    Simulation s = {0};
+    Sim x = {.a = a, .d = d, .s = &s};
+    int64_t runs, n = count_actions(m, step, &runs), times;
+    s.actions = HD_NEWN(a, SimAction, n + 1);
+    s.runs = HD_NEWN(a, SimRun, runs + 1);
+    x.record = HD_NEWN(a, int, n + 1);
+    x.done = HD_NEWN(a, double, n + 1);
+    find_streams(&x, m);
+    const Func *f;
+    for (int i = 0; (f = hd_segment(m, step, i, &times)); i++)
+        for (int64_t k = 0; k < times; k++) add_run(&x, f);
+    run_all(&x);
+    // loss and norm go to the host at the end
+    const int numbers = hd_has(&step->attrs, A_LOSS) + hd_has(&step->attrs, A_NORM);
+    s.device = x.now + numbers * hd_model_copy(d, COPY_TO_HOST, 4, false);
+    find_path(&s);
+    return s;
+}
