@@ -168,14 +168,6 @@ void hd_emit_unprintable(Emit *e, const Op *o) {
     e->failed = true;
 }
 
-bool hd_emit_is_action(const Op *o) {
-    switch (o->kind) {
-    case OP_VIEW: case OP_RESHAPE: case OP_BEGIN: case OP_RETURN: return false;
-    case OP_STORE: return !hd_has(&o->attrs, A_INPLACE);
-    default: return true;
-    }
-}
-
 // --- streams and events
 
 static void find_streams(Emit *e) {
@@ -213,6 +205,14 @@ int hd_emit_comm(Emit *e, const Op *o) {
         n++;
     }
     HD_BUG("comm @%s is not declared", name);
+}
+
+int hd_emit_region(Emit *e, const Op *o) {
+    const char *name = hd_word(&o->attrs, A_REGION, "");
+    int i = 0;
+    while (i < e->regions.n && strcmp(e->regions.at[i], name) != 0) i++;
+    if (i == e->regions.n) hd_push(e->a, &e->regions, name);
+    return i;
 }
 
 int hd_emit_event(Emit *e, const Op *o) {

@@ -37,6 +37,7 @@ struct Emit {
     VEC(EmitSource) sources;
     VEC(EmitKernel) kernels;
     VEC(const char *) streams; // names, by index
+    VEC(const char *) regions; // likewise: capture regions
     int n_events;
     const char **kernel_names; // by position of the kernel function in the module
     void *state;               // the target's own
@@ -62,7 +63,6 @@ int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none; one that is too sm
 Place hd_emit_copied(Emit *e, const Op *o, Place *to); // of copy: from where, to where, in any space
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
 EmitOp hd_emit_unprintable;                        // reports an op that no plan of the target can hold
-bool hd_emit_is_action(const Op *o);             // false: aliases, stores in place, begin, return
 
 // --- rows of the program's tables; equal rows are stored once
 // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result
@@ -76,6 +76,7 @@ const char *hd_emit_stream_name(Emit *e, int stream);
 int hd_emit_stream_index(Emit *e, const char *stream);
 int hd_emit_stream(Emit *e, const Op *o);        // of an op
 int hd_emit_event(Emit *e, const Op *o);         // of record and wait
+int hd_emit_region(Emit *e, const Op *o);        // of capture
 int hd_emit_comm(Emit *e, const Op *o);          // of a collective: index of its communicator, in the module's order
 const Attr *hd_emit_setting(const Module *m, AttrId id); // from any config symbol
 

@@ -20,7 +20,7 @@ static void put_actions(Emit *e, const Func *f) {
     int n = 0;
     hd_printf(o, "static const HdAction actions_%s[] = {\n", f->name);
     for (const Op *p = f->first; p; p = p->next) {
-        if (!hd_emit_is_action(p)) continue;
+        if (!hd_is_action(p)) continue;
         double flops, bytes;
         hd_cost(p, &flops, &bytes);
         const char *name = hd_op_info(p->kind)->mnemonic;
@@ -57,11 +57,27 @@ static void put_action(Emit *e, const Op *p, int func, int index) {
     e->target->op[p->kind](e, p);
 }
 
+// A function for each capture region, and one for all of them and what is between them.
 static void put_body(Emit *e, const Func *f, int func) {
     int n = 0;
+    bool inside = false;
+    for (const Op *p = f->first; p; p = p->next) {
+        inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
+        if (p->kind == OP_CAPTURE) open_body(e, hd_sprintf(e->a, "region_%d", hd_emit_region(e, p)));
+        if (hd_is_action(p) && inside) put_action(e, p, func, n);
+        if (p->kind == OP_CAPTURE_END) hd_puts(&e->body, "}\n\n");
+        n += hd_is_action(p);
+    }
+    n = 0;
     open_body(e, hd_sprintf(e->a, "run_%s", f->name));
-    for (const Op *p = f->first; p; p = p->next)
-        if (hd_emit_is_action(p)) put_action(e, p, func, n++);
+    for (const Op *p = f->first; p; p = p->next) {
+        inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
+        if (hd_is_action(p) && !inside) put_action(e, p, func, n);
+        if (p->kind == OP_CAPTURE)
+            hd_printf(&e->body, "\n    hd_cuda_region(x, %d); // %s\n", hd_emit_region(e, p),
+                      hd_word(&p->attrs, A_REGION, ""));
+        n += hd_is_action(p);
+    }
     hd_puts(&e->body, "}\n\n");
 }
 
@@ -72,7 +88,7 @@ static void put_bodies(Emit *e, const Func *f, int func) {
         const char *name = hd_sprintf(e->a, "run_%s_%s", f->name, identifier(e, hd_emit_stream_name(e, s)));
         int n = 0, own = 0;
         for (const Op *p = f->first; p; p = p->next) {
-            if (!hd_emit_is_action(p)) continue;
+            if (!hd_is_action(p)) continue;
             if (hd_emit_stream(e, p) == s) {
                 if (!own++) open_body(e, name);
                 put_action(e, p, func, n);
@@ -166,14 +182,12 @@ static void put_funcs(Emit *e) {
         if (f->is_kernel) continue;
         const Op *r = hd_return(f);
         int results = r ? r->n_in : 0, actions = 0;
-        for (const Op *p = f->first; p; p = p->next) actions += hd_emit_is_action(p);
-        const char *graph = hd_word(&f->attrs, A_GRAPH, "none");
-        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, %s%s, %s},\n", f->name, f->n_args, results,
+        for (const Op *p = f->first; p; p = p->next) actions += hd_is_action(p);
+        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, %s%s},\n", f->name, f->n_args, results,
                   actions, f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0",
                   results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
                   e->target->stream_functions ? "0, streams_" : "run_",
-                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", f->name),
-                  strcmp(graph, "none") != 0 ? "true" : "false");
+                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", f->name));
     }
     hd_puts(e->c, "};\n\n");
 }
@@ -224,6 +238,18 @@ static int bucket_index(const Emit *e, const char *name) {
         n++;
     }
     return -1;
+}
+
+// In the order of their numbers, which is that of their functions' text.
+static void put_regions(Emit *e) {
+    if (!e->regions.n) return;
+    hd_puts(e->c, "static const HdRegion regions[] = { // name, what issues it\n");
+    for (int i = 0; i < e->regions.n; i++) {
+        hd_puts(e->c, "    {");
+        hd_emit_string(e->c, e->regions.at[i], "");
+        hd_printf(e->c, ", region_%d},\n", i);
+    }
+    hd_puts(e->c, "};\n\n");
 }
 
 static int put_comms(Emit *e) {
@@ -418,13 +444,15 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
               e->gemms.n ? "gemms" : "0");
     hd_printf(o, "    .n_streams = (int)(sizeof streams / sizeof *streams), .n_events = %d, .n_attentions = %d,\n",
               e->n_events, e->attentions.n);
-    hd_printf(o, "    .streams = streams, .attentions = %s,\n};\n\n", e->attentions.n ? "attentions" : "0");
+    hd_printf(o, "    .streams = streams, .attentions = %s, .n_regions = %d, .regions = %s,\n};\n\n",
+              e->attentions.n ? "attentions" : "0", e->regions.n, e->regions.n ? "regions" : "0");
 }
 
 void hd_program_main(Emit *e) {
     put_funcs(e);
     int n_params = put_params(e);
     put_axes(e);
+    put_regions(e);
     int n_buckets = put_buckets(e), n_comms = put_comms(e);
     put_program(e, n_params, n_buckets, n_comms);
     hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\nint main(int argc, char **argv) {\n");

@@ -221,6 +221,7 @@ bool hd_op_find(const char *mnemonic, OpKind *k);
 char hd_operand_class(const Op *o, int i);
 char hd_result_class(const Value *v);
 char hd_class_of_result(OpKind k, int i);
+bool hd_is_action(const Op *o); // of a plan: the program does something for it
 static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
 typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);

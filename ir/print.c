@@ -108,7 +108,7 @@ void hd_print_op(const Op *op, Out *o) {
 
 void hd_print_func(const Func *f, Out *o) {
     Arena *scratch = hd_arena_new();
-    int *number = HD_NEWN(scratch, int, f->n_values + 1), n = 0;
+    int *number = HD_NEWN(scratch, int, f->n_values + 1), n = 0, inside = 0;
     for (const Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->n_out; i++) number[op->out[i]->id] = n++;
     Printer p = {o, number};
@@ -129,10 +129,12 @@ void hd_print_func(const Func *f, Out *o) {
         hd_print_attrs(&f->attrs, o);
     }
     hd_puts(o, " {\n");
-    for (const Op *op = f->first; op; op = op->next) {
-        hd_puts(o, "  ");
+    for (const Op *op = f->first; op; op = op->next) { // what is in a capture region stands further right
+        if (op->kind == OP_CAPTURE_END && inside) inside--;
+        hd_puts(o, inside ? "    " : "  ");
         put_op(&p, op);
         hd_puts(o, "\n");
+        inside += op->kind == OP_CAPTURE;
     }
     hd_puts(o, "}\n");
     hd_arena_free(scratch);

@@ -106,6 +106,11 @@ const char *hd_rule_begin(Rule *r) {
     return NULL;
 }
 
+const char *hd_rule_region(Rule *r) {
+    if (!hd_rule_symbol(r, A_REGION, SYM_REGION)) WRONG("no region @%s", hd_word(&r->o->attrs, A_REGION, ""));
+    return NULL;
+}
+
 const char *hd_rule_zero(Rule *r) {
     int64_t n = hd_int(&r->o->attrs, A_SIZE, 0);
     if (n < 0) return "size must not be negative";

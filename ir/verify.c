@@ -164,6 +164,11 @@ static void check_step(const Module *m, const Symbol *step) {
     check_state(m, step, A_COUNTER, TY_I32);
 }
 
+static void check_region(const Module *m, const Symbol *s) {
+    if (!hd_has(&s->attrs, A_KIND) || !hd_kind_fits(&s->attrs, "region"))
+        hd_error(m->cx, s->span, "region @%s needs a kind: step, unit or place", s->name);
+}
+
 bool hd_verify(const Module *m) {
     Ctx *cx = m->cx;
     int errors = cx->diags.errors;
@@ -190,6 +195,7 @@ bool hd_verify(const Module *m) {
     hd_mesh_check(m);
     for (const Symbol *s = m->symbols; s; s = s->next)
         if (s->kind == SYM_STEP) check_step(m, s);
+        else if (s->kind == SYM_REGION) check_region(m, s);
     if (cx->diags.errors == errors)
         for (const Func *f = m->funcs; f; f = f->next) {
             v.f = f;

@@ -57,8 +57,12 @@ typedef struct {
     void (*run)(HdExec *x); // issues every action in plan order; target cuda
     // target host: issues the actions of one stream, by stream index; NULL: it has none in this function
     void (*const *run_stream)(HdExec *x);
-    bool graph;             // captured once, then replayed
 } HdFunc;
+
+typedef struct { // a range of a function's actions that is captured as a graph once, then replayed
+    const char *name;
+    void (*run)(HdExec *x); // issues them in plan order; target cuda
+} HdRegion;
 
 typedef struct { const HdFunc *func; int64_t times; } HdSegment;
 typedef struct { // functions that run one after another, each so often before the next one
@@ -151,6 +155,8 @@ typedef struct {
     int n_streams, n_events, n_attentions;
     const char *const *streams;
     const HdAttention *attentions;
+    int n_regions;
+    const HdRegion *regions;
 } HdProgram;
 
 // How a target does things. Functions return false after describing the failure with hd_fail.
@@ -279,4 +285,7 @@ void hd_cuda_reduce_scatter(HdExec *x, int stream, int comm, HdDtype dt, uint64_
                             int64_t part_count);
 void hd_cuda_record(HdExec *x, int stream, int event);
 void hd_cuda_wait(HdExec *x, int stream, int event);
+void hd_cuda_record_external(HdExec *x, int stream, int event); // in a region, for a wait outside of it
+void hd_cuda_wait_external(HdExec *x, int stream, int event);   // in a region, for a record outside of it
+void hd_cuda_region(HdExec *x, int region);                     // all actions of HdProgram.regions[region]
 #endif

@@ -56,8 +56,8 @@ void hd_cuda_print_gemm(Emit *e, const Op *o) {
 }
 
 void hd_cuda_print_event(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_cuda_%s(x, %d, %d);", hd_op_info(o->kind)->mnemonic, hd_emit_stream(e, o),
-                 hd_emit_event(e, o));
+    hd_emit_line(e, o, "hd_cuda_%s%s(x, %d, %d);", hd_op_info(o->kind)->mnemonic,
+                 hd_has(&o->attrs, A_EXTERNAL) ? "_external" : "", hd_emit_stream(e, o), hd_emit_event(e, o));
 }
 
 static const char *const prologue[] = {NULL};

@@ -45,19 +45,13 @@ bool hd_report_at_peak(const Facts *r, int i) {
     return r->live.during && r->live.during->id >= r->live.at[i].from && r->live.during->id <= r->live.at[i].to;
 }
 
-// Whether the program does something for an op: not for aliases, the return, and stores whose operand is already there.
-static bool is_action(const Op *o) {
-    return !hd_is_alias(o) && o->kind != OP_RETURN && o->kind != OP_BEGIN &&
-           !(o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE));
-}
-
 static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     double flops, bytes;
     hd_cost_of_func(f, &flops, &bytes);
     int64_t runs = hd_runs(hd_step(m, KIND_TRAIN), f);
     r->flops += flops * (double)runs;
-    for (const Op *o = f->first; o; o = o->next) r->actions += is_action(o) ? runs : 0;
-    r->graphs += runs > 0 && strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0;
+    for (const Op *o = f->first; o; o = o->next) r->actions += hd_is_action(o) ? runs : 0;
+    for (const Op *o = f->first; o; o = o->next) r->graphs += runs > 0 && o->kind == OP_CAPTURE;
     if (runs > 0) hd_report_traffic(f, runs, r, a);
     Live live = hd_live(f, SPACE_DEVICE, a);
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;

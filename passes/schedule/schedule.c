@@ -84,12 +84,6 @@ static bool declare_streams(Module *m) {
 }
 
 Change hd_pass_schedule(Module *m, PassCx *cx) {
-    const char *graph = hd_word(&hd_config(m, "schedule")->attrs, A_GRAPH, "none");
-    if (strcmp(graph, "none") != 0 && strcmp(graph, "step") != 0) {
-        hd_error(m->cx, hd_config(m, "schedule")->span,
-                 "schedule.graph is %s; this version captures whole steps: step or none", graph);
-        return FAILED;
-    }
     for (Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         if (!hd_return(f)) {
@@ -97,7 +91,6 @@ Change hd_pass_schedule(Module *m, PassCx *cx) {
             return FAILED;
         }
         hd_count(cx, "functions reordered", schedule_function(f, cx));
-        hd_set_word(m->cx, &f->attrs, A_GRAPH, graph);
     }
     if (!declare_streams(m)) return FAILED;
     m->stage = STAGE_PLAN;

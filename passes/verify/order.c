@@ -30,7 +30,7 @@ static void check_events(PlanCheck *c) {
         if (o->kind == OP_RECORD) records[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
     qsort(records, (size_t)n, sizeof *records, by_event);
     for (const Op *o = c->f->first; o; o = o->next) {
-        if (!hd_op_is(o, TRAIT_SYNC)) continue;
+        if (o->kind != OP_RECORD && o->kind != OP_WAIT) continue;
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
         const Op *earlier = record_of(records, n, event);
         if (earlier && earlier->id >= o->id) earlier = NULL;

@@ -35,8 +35,9 @@
 // V16 every value, buffer and workspace lies inside its arena           places                 places, transient
 // V17 results and operands are disjoint, or declared in place and       places, contents       contents, transient
 //     legally so; those of a collective are always disjoint
-// V19 events are recorded once, and before they are waited for;         order                  order
-//     streams fork, join
+// V19 events are recorded once, and before they are waited for;         order, regions         order, regions
+//     streams fork, join; those that cross the end of a capture
+//     region are external; a stream in a region forks and joins there
 // V20 the first contribution of a step overwrites or adds to zeros,     flow                   contributions
 //     others add
 // V21 the loss that is kept, over micro-batches and ranks, and the      scale, probe           scales, contributions,
@@ -55,9 +56,9 @@
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
 //     program's order
 //
-// V18, V30 and V31 hold by the ops that a plan may have: none of them runs on the host or draws numbers, and the step's
-// numbers are a value on the device. V24 is the runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload,
-// of which plans have none yet.
+// V15, V16, V18, V30 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number
+// of its text, no op runs on the host or draws numbers, and the step's numbers are a value on the device. V24 is the
+// runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload, of which plans have none yet.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include "passes/pass.h"
@@ -123,6 +124,7 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
 
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL)};
+    c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
     c.cuda = !strcmp(hd_word(hd_settings(m, "target"), A_TARGET, "host"), "cuda");
     hd_check_places(&c);
     hd_check_layout(&c);
@@ -134,6 +136,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_plan_enter(&c, f);
         hd_check_values(&c);
         hd_check_order(&c);
+        hd_check_regions(&c);
         hd_check_streams(&c);
         if (c.found.n > before) continue; // without it, what is ordered means little
         hd_check_contents(&c);

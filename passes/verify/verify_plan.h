@@ -40,6 +40,7 @@ typedef struct {
     int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
     int *part_of;           // by symbol id, of buffers: which part of its bucket it is; N_PARTS: none
     const Symbol *train, *eval; // steps; NULL: none
+    const Op **captured;        // by symbol id, of regions: the op that begins it; NULL: none so far
     const Func *f;          // the function under check
     Op **ops;               // of it, by op id
     const int *number;      // of it, by value id: the number in the text
@@ -67,6 +68,7 @@ void hd_check_settings(PlanCheck *c);      // of the module: steps, settings of 
 void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and workspace
 void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
+void hd_check_regions(PlanCheck *c);       // of c->f: capture regions, and the events that cross their ends
 void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective belongs to
 void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
 void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races

@@ -1,9 +1,9 @@
-// The CUDA executor: opens everything a program needs, then issues its functions, directly or as captured graphs.
+// The CUDA executor: opens everything a program needs, then issues its functions; regions.c replays parts of them as
+// graphs.
 //
 // Start-up overlaps: kernels compile and attention plans are built on threads of their own while this thread chooses
-// GEMM algorithms. Nothing is loaded, compiled or allocated after open. A function is a barrier, captured or not: its
-// streams start after the compute stream and join it at the end. The first failure is kept; after it every call does
-// nothing.
+// GEMM algorithms. Nothing is loaded, compiled or allocated after open. A function keeps its streams in order by its
+// own events alone, which the compiler has proved enough. The first failure is kept; after it every call does nothing.
 //
 // Environment:
 //   HEDDLE_CUDA_PATH   folders with NVIDIA's libraries
@@ -28,6 +28,11 @@ static bool flag(const char *name) {
     return v && *v && strcmp(v, "0") != 0;
 }
 
+void hd_range_close(HdCuda *x) {
+    if (x->range) hd_nvtx_pop();
+    x->range = false;
+}
+
 static void on_action(HdExec *h, const HdFunc *f, int index) {
     HdCuda *x = (HdCuda *)h;
     if (x->failed) return;
@@ -35,7 +40,7 @@ static void on_action(HdExec *h, const HdFunc *f, int index) {
     if (x->failed) return;
     x->action = index;
     if (x->nvtx) {
-        if (x->range) hd_nvtx_pop();
+        hd_range_close(x);
         hd_nvtx_push(f->actions[index].path ? f->actions[index].path : "", f->actions[index].op);
         x->range = true;
     }
@@ -55,16 +60,12 @@ static bool open_streams(HdCuda *x) {
         if (!hd_cuda_ok(
                 x,
                 api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, i == 0 ? least : greatest),
-                "cannot create a stream") ||
-            !hd_cuda_ok(x, api->cuEventCreate(&x->joins[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
+                "cannot create a stream"))
             return false;
-    if (!hd_cuda_ok(x, api->cuEventCreate(&x->fork, HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
-        return false;
     x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
-    x->event_run = calloc((size_t)p->n_events + 1, sizeof *x->event_run);
-    x->execs = calloc((size_t)p->n_funcs + 1, sizeof *x->execs);
-    x->capture_failures = calloc((size_t)p->n_funcs + 1, 1);
-    if (!x->events || !x->event_run || !x->execs || !x->capture_failures)
+    x->execs = calloc((size_t)p->n_regions + 1, sizeof *x->execs);
+    x->capture_failures = calloc((size_t)p->n_regions + 1, 1);
+    if (!x->events || !x->execs || !x->capture_failures)
         return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_events; i++)
         if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
@@ -145,7 +146,7 @@ static void cuda_close(HdExec *h) {
         api->cuCtxSynchronize();
         if (!x->failed && (x->verbose || x->profile)) hd_device_tell_memory(x);
         hd_profile_close(x);
-        for (int i = 0; x->execs && i < p->n_funcs; i++)
+        for (int i = 0; x->execs && i < p->n_regions; i++)
             if (x->execs[i]) api->cuGraphExecDestroy(x->execs[i]);
         hd_comms_close(x);
         hd_attention_close(x);
@@ -154,11 +155,8 @@ static void cuda_close(HdExec *h) {
         hd_transfer_close(x);
         for (int i = 0; x->events && i < p->n_events; i++)
             if (x->events[i]) api->cuEventDestroy(x->events[i]);
-        for (int i = 0; i < HD_MAX_STREAMS; i++) {
-            if (x->joins[i]) api->cuEventDestroy(x->joins[i]);
+        for (int i = 0; i < HD_MAX_STREAMS; i++)
             if (x->streams[i]) api->cuStreamDestroy(x->streams[i]);
-        }
-        if (x->fork) api->cuEventDestroy(x->fork);
         if (x->arena) api->cuMemFree(x->arena);
         if (x->head.pinned) api->cuMemFreeHost(x->head.pinned);
         hd_watch_close(x);
@@ -167,7 +165,6 @@ static void cuda_close(HdExec *h) {
     hd_cuda_unload(&x->api);
     pthread_mutex_destroy(&x->comms.lock);
     free(x->events);
-    free(x->event_run);
     free(x->execs);
     free(x->capture_failures);
     free(x);
@@ -199,104 +196,22 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
     return &x->head;
 }
 
-// The other streams start where the compute stream is, and the compute stream goes on when they are done.
-static void fork_streams(HdCuda *x) {
-    if (x->n_streams < 2) return;
-    hd_cuda_ok(x, x->api.cuEventRecord(x->fork, x->streams[0]), "fork");
-    for (int i = 1; i < x->n_streams && !x->failed; i++)
-        hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[i], x->fork, 0), "fork");
-}
-
-static void join_streams(HdCuda *x) {
-    for (int i = 1; i < x->n_streams && !x->failed; i++)
-        if (hd_cuda_ok(x, x->api.cuEventRecord(x->joins[i], x->streams[i]), "join"))
-            hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[0], x->joins[i], 0), "join");
-}
-
 static void issue(HdCuda *x, const HdFunc *f) {
-    x->run++;
     hd_watch_begin(x, f);
-    fork_streams(x);
     if (x->profile) hd_profile_begin(x);
     if (!x->failed) f->run(&x->head);
     if (x->profile) hd_profile_end(x);
     if (x->sync_each) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
     if (!x->failed) x->action = -1;
-    if (x->range) hd_nvtx_pop();
-    x->range = false;
-    join_streams(x);
+    hd_range_close(x);
     hd_watch_end(x);
-}
-
-static bool capture(HdCuda *x, const HdFunc *f, CuGraphExec *exec) {
-    const HdCudaApi *api = &x->api;
-    CuGraph graph = NULL;
-    double start = hd_cuda_now_ms();
-    size_t nodes = 0;
-    if (!hd_cuda_ok(x, api->cuStreamBeginCapture(x->streams[0], HD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                    "cannot start a capture"))
-        return false;
-    issue(x, f);
-    // also after a failure: the stream must not stay in capture
-    CuResult r = api->cuStreamEndCapture(x->streams[0], &graph);
-    x->action = -1;
-    *exec = NULL;
-    bool ok =
-        !x->failed && hd_cuda_ok(x, r, "cannot capture this function as a graph") &&
-        hd_cuda_ok(x, api->cuGraphInstantiateWithFlags(exec, graph, HD_CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
-                   "cannot instantiate a graph") &&
-        hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
-    if (ok && x->verbose && api->cuGraphGetNodes(graph, NULL, &nodes) == HD_CUDA_SUCCESS)
-        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", f->name, nodes,
-                hd_cuda_now_ms() - start);
-    if (graph) api->cuGraphDestroy(graph);
-    if (!ok && *exec) {
-        api->cuGraphExecDestroy(*exec);
-        *exec = NULL;
-    }
-    return ok;
-}
-
-// The function's graph, captured at its first run. A capture executes nothing, so when it fails (for example because a
-// library loads a kernel late) the function is issued directly. It is captured again at the next run; if that fails
-// too, never again. Either all ranks capture collectives or none does.
-static CuGraphExec graph_of(HdCuda *x, const HdFunc *f) {
-    const HdProgram *p = x->head.program;
-    if (!x->graphs || !f->graph || f < p->funcs || f >= p->funcs + p->n_funcs) return NULL;
-    ptrdiff_t i = f - p->funcs;
-    if (x->execs[i] || x->capture_failures[i] == 2) return x->execs[i];
-    bool ok = capture(x, f, &x->execs[i]);
-    if (p->n_comms) {
-        if (!ok) hd_fail("%s", x->failure);
-        if (!hd_world_agree(x->head.world, ok) && ok) {
-            ok = false;
-            snprintf(x->failure, sizeof x->failure, "%s", hd_failure());
-            x->api.cuGraphExecDestroy(x->execs[i]);
-            x->execs[i] = NULL;
-        }
-        if (!x->head.world->alive(x->head.world)) { // a rank is gone: the run cannot continue
-            x->failed = false;
-            hd_cuda_fail(x, "%s", hd_failure());
-            return NULL;
-        }
-    }
-    if (ok) return x->execs[i];
-    x->capture_failures[i]++;
-    fprintf(stderr, "note: %s; %s\n", x->failure,
-            x->capture_failures[i] == 2 ? "continuing without this graph" : "running it directly this once");
-    x->failed = false;
-    return NULL;
 }
 
 static bool cuda_run(HdExec *h, const HdFunc *f) {
     HdCuda *x = (HdCuda *)h;
     x->func = f;
     x->action = -1;
-    if (hd_watch_good(x) && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) {
-        CuGraphExec exec = graph_of(x, f);
-        if (exec) hd_cuda_ok(x, x->api.cuGraphLaunch(exec, x->streams[0]), "cannot launch the graph");
-        else if (!x->failed) issue(x, f);
-    }
+    if (hd_watch_good(x) && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) issue(x, f);
     x->func = NULL;
     if (x->failed) hd_fail("%s", x->failure);
     return !x->failed;
@@ -371,20 +286,6 @@ void hd_cuda_zero(HdExec *h, int stream, uint64_t d, size_t bytes) {
 void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
     if (!x->failed) hd_cuda_ok(x, x->api.cuMemcpyAsync(d, s, bytes, x->streams[stream]), "copy");
-}
-
-void hd_cuda_record(HdExec *h, int stream, int event) {
-    HdCuda *x = (HdCuda *)h;
-    if (x->failed || !hd_cuda_ok(x, x->api.cuEventRecord(x->events[event], x->streams[stream]), "record")) return;
-    x->event_run[event] = x->run;
-}
-
-void hd_cuda_wait(HdExec *h, int stream, int event) {
-    HdCuda *x = (HdCuda *)h;
-    // Recorded by an earlier function (or never): the barrier between functions orders it, and a capture may not refer
-    // to it.
-    if (x->failed || x->event_run[event] != x->run) return;
-    hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[stream], x->events[event], 0), "wait");
 }
 
 const HdBackend hd_cuda_backend = {

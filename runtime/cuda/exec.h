@@ -86,10 +86,7 @@ typedef struct {
     CuPtr arena;
     int n_streams;
     CuStream streams[HD_MAX_STREAMS];
-    CuEvent fork, joins[HD_MAX_STREAMS];
     CuEvent *events;
-    unsigned *event_run; // the run in which each was recorded last
-    unsigned run;        // counts function runs
     HdModules modules;
     HdGemms gemms;
     HdAttentions attentions;
@@ -97,7 +94,7 @@ typedef struct {
     HdWatch *watch;
     HdMemory memory;
     bool nvtx, range; // a profiler wants ranges; a range is open
-    CuGraphExec *execs; // one for each function, NULL until captured
+    CuGraphExec *execs; // one for each region, NULL until captured
     unsigned char *capture_failures;
     const HdFunc *func; // being issued, and its action: for messages
     int action;
@@ -154,6 +151,9 @@ enum {
     HD_SDPA_SUM,
     HD_SDPA_POINTERS
 };
+
+// exec.c
+void hd_range_close(HdCuda *x); // of the action at hand, where a profiler wants ranges
 
 // nvtx.c
 bool hd_nvtx_open(void); // whether a profiler wants ranges

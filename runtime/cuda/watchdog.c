@@ -20,17 +20,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RUNNING, STEP, DONE, LEAVE_SECONDS = 4 }; // words of the marks; DONE + c: of communicator c
-typedef struct { int comm, action; unsigned number; } Call;
-typedef struct { Call *call; atomic_int n; } Calls; // of a function, in the order of issue
+// Words of the marks. DONE + c: the action of communicator c that has completed last in the function that runs, plus 1.
+enum { RUNNING, STEP, DONE, LEAVE_SECONDS = 4 };
+typedef atomic_int *Calls; // by action of a function: the communicator of a collective, plus 1; 0: it is none
 
 struct HdWatch {
     HdCuda *x;
     pthread_t thread;
     bool started;
     volatile uint32_t *marks;
-    Calls *calls;     // one for each function
-    unsigned *number; // for each communicator: its last collective in the function being issued
+    Calls *calls; // one for each function
     const HdFunc *func;
     atomic_bool broken, told, quiet, stop;
     char why[1600];
@@ -44,14 +43,12 @@ static void name_open_collective(void *of, char *out, size_t size) { // "" when 
     out[0] = 0;
     if (running == 0 || running > (uint32_t)p->n_funcs) return;
     const HdFunc *f = &p->funcs[running - 1];
-    const Calls *calls = &t->calls[running - 1];
-    for (int i = 0, n = calls->n; i < n; i++) {
-        const Call *c = &calls->call[i];
-        if (t->marks[DONE + c->comm] >= c->number) continue;
-        const HdAction *a = &f->actions[c->action];
+    for (int i = 0; i < f->n_actions; i++) {
+        const int comm = t->calls[running - 1][i] - 1;
+        if (comm < 0 || t->marks[DONE + comm] > (uint32_t)i) continue;
+        const HdAction *a = &f->actions[i];
         const char *of_what = a->path && *a->path ? a->path : a->where ? a->where : "";
-        snprintf(out, size, "; not completed: %s%s%s (%s)", a->op, *of_what ? " " : "", of_what,
-                 p->comms[c->comm].name);
+        snprintf(out, size, "; not completed: %s%s%s (%s)", a->op, *of_what ? " " : "", of_what, p->comms[comm].name);
         return;
     }
 }
@@ -143,10 +140,9 @@ bool hd_watch_open(HdCuda *x) {
     t->x = x;
     t->limit = hd_tcp_seconds("HEDDLE_STALL_SECONDS", 23);
     t->calls = calloc((size_t)p->n_funcs + 1, sizeof *t->calls);
-    t->number = calloc((size_t)p->n_comms, sizeof *t->number);
-    bool ok = t->calls && t->number;
+    bool ok = t->calls;
     for (int i = 0; i < p->n_funcs && ok; i++)
-        ok = (t->calls[i].call = calloc((size_t)p->funcs[i].n_actions + 1, sizeof(Call))) != NULL;
+        ok = (t->calls[i] = calloc((size_t)p->funcs[i].n_actions + 1, sizeof(atomic_int))) != NULL;
     if (!ok) return hd_cuda_fail(x, "out of host memory"), false;
     if (!hd_cuda_ok(x,
                     x->api.cuMemHostAlloc(&marks, sizeof(uint32_t) * (size_t)(DONE + p->n_comms),
@@ -170,8 +166,6 @@ void hd_watch_begin(HdCuda *x, const HdFunc *f) {
     if (!t || x->failed) return;
     t->func = f >= p->funcs && f < p->funcs + p->n_funcs ? f : NULL;
     if (!t->func) return;
-    t->calls[f - p->funcs].n = 0;
-    memset(t->number, 0, (size_t)p->n_comms * sizeof *t->number);
     if (p->train_step.counter >= 0)
         hd_cuda_ok(x,
                    x->api.cuMemcpyDtoHAsync((void *)(uintptr_t)mark(t, STEP), x->arena + (CuPtr)p->train_step.counter,
@@ -183,14 +177,10 @@ void hd_watch_begin(HdCuda *x, const HdFunc *f) {
 
 void hd_watch_collective(HdCuda *x, int stream, int comm) {
     HdWatch *t = x->watch;
-    if (!t || !t->func || x->failed) return;
-    Calls *calls = &t->calls[t->func - x->head.program->funcs];
-    const unsigned number = ++t->number[comm];
-    if (calls->n <= t->func->n_actions && x->action >= 0 && x->action < t->func->n_actions) {
-        calls->call[calls->n] = (Call){comm, x->action, number};
-        calls->n++;
-    }
-    hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, DONE + comm), number, 1, x->streams[stream]), "mark");
+    if (!t || !t->func || x->failed || x->action < 0 || x->action >= t->func->n_actions) return;
+    t->calls[t->func - x->head.program->funcs][x->action] = comm + 1;
+    hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, DONE + comm), (unsigned)x->action + 1, 1, x->streams[stream]),
+               "mark");
 }
 
 void hd_watch_end(HdCuda *x) {
@@ -226,9 +216,8 @@ void hd_watch_close(HdCuda *x) {
     if (t->started) pthread_join(t->thread, NULL);
     if (x->head.world->waiting) x->head.world->waiting(x->head.world, NULL, NULL);
     if (t->marks) x->api.cuMemFreeHost((void *)(uintptr_t)t->marks);
-    for (int i = 0; t->calls && i < x->head.program->n_funcs; i++) free(t->calls[i].call);
+    for (int i = 0; t->calls && i < x->head.program->n_funcs; i++) free(t->calls[i]);
     free(t->calls);
-    free(t->number);
     free(t);
     x->watch = NULL;
 }

@@ -27,14 +27,15 @@ static const char *const streams[] = {"compute", "side", "third"};
 static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20},
                                    {"record", "compute", "", "", 0, 0},
                                    {"wait", "side", "", "", 0, 0},
-                                   {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6}};
+                                   {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6},
+                                   {"record", "side", "", "", 0, 0},
+                                   {"wait", "compute", "", "", 0, 0}};
 static const HdGrid one = {1, 1, 1, 32, 0, {0}};
+extern const HdFunc test_funcs[];
 
-static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another stream
+static void micro_region(HdExec *x) { // (counter + 1) * 2, the second half on another stream
     const HdArg at = {.word = hd_device(x, COUNTER)};
-    static const HdFunc *self;
-    extern const HdFunc test_funcs[];
-    self = &test_funcs[0];
+    const HdFunc *self = &test_funcs[0];
     hd_action(x, self, 0);
     hd_cuda_launch(x, 0, 0, one, 1, &at);
     hd_action(x, self, 1);
@@ -43,34 +44,84 @@ static void micro(HdExec *x) { // (counter + 1) * 2, the second half on another 
     hd_cuda_wait(x, 1, 0);
     hd_action(x, self, 3);
     hd_cuda_launch(x, 1, 1, one, 1, &at);
+    hd_action(x, self, 4);
+    hd_cuda_record(x, 1, 1);
+    hd_action(x, self, 5);
+    hd_cuda_wait(x, 0, 1);
 }
 
-static void
-update(HdExec *x) { // waits for an event of the function before; its side stream is joined by the barrier only
+static void update_region(HdExec *x) { // all its work is on another stream
     const HdArg at = {.word = hd_device(x, COUNTER)};
-    hd_cuda_wait(x, 2, 0);
+    hd_cuda_record(x, 0, 2);
+    hd_cuda_wait(x, 2, 2);
     hd_cuda_launch(x, 2, 0, one, 1, &at);
+    hd_cuda_record(x, 2, 3);
+    hd_cuda_wait(x, 0, 3);
 }
 
 static void big_launch(HdExec *x) {
     const HdArg at = {.word = hd_device(x, SPARE)};
-    extern const HdFunc test_funcs[];
     hd_action(x, &test_funcs[2], 3);
     hd_cuda_launch(x, 0, 2, (HdGrid){1, 1, 1, 32, 2000, {0}}, 1, &at); // more shared memory than declared
 }
 
 // What a kernel with tensor maps takes: 128 bytes by value, blocks in clusters, much shared memory.
 static size_t tiled_bytes = 128;
-static void tiled(HdExec *x) {
+static void tiled_region(HdExec *x) {
     static const _Alignas(64) unsigned char map[128] = {[0] = 1, [127] = 2};
     const HdArg args[] = {{.word = hd_device(x, SPARE)}, {.data = map, .bytes = tiled_bytes}, {.word = 7}};
     hd_cuda_launch(x, 0, 3, (HdGrid){4, 2, 1, 128, 200000, {2, 1, 1}}, 3, args);
 }
 
-const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 4, .actions = actions},
-                             {.name = "update", .run = update, .graph = true},
+// Two regions with work of another stream between them: it waits for the middle of the first, and the second for it.
+static void first_part(HdExec *x) {
+    hd_cuda_launch(x, 0, 0, one, 1, &(HdArg){.word = hd_device(x, COUNTER)});
+    hd_cuda_record_external(x, 0, 4);
+    hd_cuda_launch(x, 0, 0, one, 1, &(HdArg){.word = hd_device(x, SPARE)});
+}
+
+static void second_part(HdExec *x) {
+    hd_cuda_wait_external(x, 0, 5);
+    hd_cuda_launch(x, 0, 0, one, 1, &(HdArg){.word = hd_device(x, COUNTER)});
+}
+
+static void careless_part(HdExec *x) { // the wait is not external
+    hd_cuda_wait(x, 0, 5);
+    hd_cuda_launch(x, 0, 0, one, 1, &(HdArg){.word = hd_device(x, COUNTER)});
+}
+
+static void open_part(HdExec *x) { // the other stream does not come back
+    hd_cuda_record(x, 0, 0);
+    hd_cuda_wait(x, 1, 0);
+    hd_cuda_launch(x, 1, 0, one, 1, &(HdArg){.word = hd_device(x, COUNTER)});
+}
+
+static void between(HdExec *x, int first, int second) {
+    hd_cuda_region(x, first);
+    hd_cuda_wait(x, 1, 4);
+    hd_cuda_launch(x, 1, 1, one, 1, &(HdArg){.word = hd_device(x, COUNTER)});
+    hd_cuda_record(x, 1, 5);
+    hd_cuda_region(x, second);
+}
+
+static const HdRegion regions[] = {{"micro_only.step", micro_region}, {"update.step", update_region},
+                                   {"tiled.step", tiled_region},      {"first", first_part},
+                                   {"second", second_part},           {"careless", careless_part},
+                                   {"open", open_part}};
+static void micro(HdExec *x) { hd_cuda_region(x, 0); }
+static void update(HdExec *x) { hd_cuda_region(x, 1); }
+static void tiled(HdExec *x) { hd_cuda_region(x, 2); }
+static void parts(HdExec *x) { between(x, 3, 4); }
+static void careless_parts(HdExec *x) { between(x, 3, 5); }
+static void open_parts(HdExec *x) { hd_cuda_region(x, 6); }
+
+const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 6, .actions = actions},
+                             {.name = "update", .run = update},
                              {.name = "wrong", .run = big_launch, .n_actions = 4, .actions = actions},
-                             {.name = "tiled", .run = tiled, .graph = true}};
+                             {.name = "tiled", .run = tiled},
+                             {.name = "parts", .run = parts},
+                             {.name = "careless", .run = careless_parts},
+                             {.name = "open", .run = open_parts}};
 
 static HdProgram program(void) {
     return (HdProgram){.model = "Tiny",
@@ -82,7 +133,7 @@ static HdProgram program(void) {
                        .report = "{}",
                        .arena_bytes = ARENA,
                        .train_step = {.loss = -1, .norm = -1, .counter = -1},
-                       .n_funcs = 4,
+                       .n_funcs = 7,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,
                        .n_sources = 2,
@@ -90,8 +141,10 @@ static HdProgram program(void) {
                        .sources = sources,
                        .kernels = kernels,
                        .n_streams = 3,
-                       .n_events = 1,
-                       .streams = streams};
+                       .n_events = 6,
+                       .streams = streams,
+                       .n_regions = 7,
+                       .regions = regions};
 }
 
 static const HdBackend *const b = &hd_cuda_backend;
@@ -156,11 +209,15 @@ static void rounds(HdExec *x) { // the counter leaves for page-locked memory, gr
     hd_cuda_copy(x, 0, hd_device(x, SPARE), (uint64_t)hd_pinned(x, 64), sizeof(int));
 }
 
+static void all_of_it(HdExec *x) { hd_cuda_region(x, 0); }
+
 static void page_locked_memory(void) {
-    const HdFunc f = {.name = "rounds", .run = rounds, .graph = true};
+    const HdFunc f = {.name = "rounds", .run = all_of_it};
+    const HdRegion region = {"rounds.step", rounds};
     HdProgram p = program();
     p.funcs = &f;
-    p.n_funcs = 1;
+    p.regions = &region;
+    p.n_funcs = p.n_regions = 1;
     p.pinned_bytes = 4096;
     for (int graphs = 0; graphs < 2; graphs++) {
         HdExec *x = opened(&p, graphs);
@@ -189,6 +246,32 @@ static void graphs_replay(void) {
           count_in_log("unjoined") == 0);
     CHECK(count_in_log("graph launch") == 6);
     CHECK(!strcmp(b->device(x), "NVIDIA H200 (pretended)") && b->peak_flops(x) == 989e12);
+    b->close(x);
+}
+
+static void events_cross_regions(void) {
+    HdProgram p = program();
+    for (int mode = 0; mode < 4; mode++) { // streams run at once or beside the program; graphs, or not
+        setenv("FAKE_CUDA_ASYNC", mode & 1 ? "1" : "0", 1);
+        remove(log_path);
+        HdExec *x = opened(&p, mode & 2);
+        for (int i = 0; i < 5; i++) CHECK(b->run(x, &test_funcs[4]));
+        CHECK(counter(x) == 93); // c -> 2 (c + 1) + 1, five times from 0
+        CHECK(count_in_log("graph launch") == (mode & 2 ? 10 : 0));
+        CHECK(count_in_log("external record") == (mode & 2 ? 1 : 0) &&
+              count_in_log("external wait") == (mode & 2 ? 1 : 0));
+        b->close(x);
+    }
+    setenv("FAKE_CUDA_ASYNC", "0", 1);
+}
+
+static void captures_keep_their_rules(void) { // a region that no graph can hold runs directly
+    HdProgram p = program();
+    HdExec *x = opened(&p, true);
+    for (int i = 0; i < 4; i++) CHECK(b->run(x, &test_funcs[5]));
+    CHECK(counter(x) == 45 && count_in_log("graph launch") == 4); // those of the first part
+    for (int i = 0; i < 4; i++) CHECK(b->run(x, &test_funcs[6]));
+    CHECK(counter(x) == 49 && count_in_log("graph launch") == 4 && count_in_log("unjoined") == 2);
     b->close(x);
 }
 
@@ -419,9 +502,11 @@ static void run_fails_clearly(void) {
     CHECK(!b->run(x, &test_funcs[0]) && failed_with("gpt.hd:12: launch in head (action 0 of micro_only, stream "
                                                     "compute): kernel bump takes 2 arguments, the program passes 1"));
     b->close(x);
+    p.sources = sources;
     setenv("FAKE_CUDA_FAIL", "cuEventRecord:1", 1);
     x = opened(&p, false);
-    CHECK(!b->run(x, &test_funcs[0]) && failed_with("micro_only: fork: CUDA_ERROR_INJECTED"));
+    CHECK(!b->run(x, &test_funcs[0]) &&
+          failed_with("(action 1 of micro_only, stream compute): record: CUDA_ERROR_INJECTED"));
     b->close(x);
 }
 
@@ -536,8 +621,11 @@ static void both_attentions(HdExec *x) {
 }
 
 static void attention_plans(void) {
-    static const HdFunc f[] = {{.name = "micro_only", .run = both_attentions, .graph = true}};
+    static const HdFunc f[] = {{.name = "micro_only", .run = all_of_it}};
+    static const HdRegion region = {"micro_only.step", both_attentions};
     HdProgram p = program();
+    p.regions = &region;
+    p.n_regions = 1;
     p.n_attentions = 2;
     p.attentions = plans;
     p.funcs = f;
@@ -569,6 +657,8 @@ int main(int argc, char **argv) {
     } scenarios[] = {{"launches_carry_anything", launches_carry_anything},
                      {"page_locked_memory", page_locked_memory},
                      {"graphs_replay", graphs_replay},
+                     {"events_cross_regions", events_cross_regions},
+                     {"captures_keep_their_rules", captures_keep_their_rules},
                      {"direct_is_the_same", direct_is_the_same},
                      {"sync_finds_the_action", sync_finds_the_action},
                      {"copies", copies},

@@ -29,12 +29,14 @@ static const HdAction actions[] = {{"record", "compute", "", "", 0, 0},
                                    {"record", "reduce", "", "", 0, 0},
                                    {"wait", "gather", "", "", 0, 0},
                                    {"all_gather", "gather", "", "gpt.hd:4", 0, 0},
-                                   {"launch", "compute", "head", "", 0, 0}};
+                                   {"launch", "compute", "head", "", 0, 0},
+                                   {"record", "gather", "", "", 0, 0},
+                                   {"wait", "compute", "", "", 0, 0}};
 static HdComm comms[3];
 static HdAxis axes[2];
 extern const HdFunc test_funcs[];
 
-static void micro(HdExec *x) {
+static void all_of_it(HdExec *x) {
     const HdFunc *f = &test_funcs[0];
     uint64_t at = hd_device(x, COUNTER);
     hd_action(x, f, 0);
@@ -52,8 +54,14 @@ static void micro(HdExec *x) {
     hd_cuda_all_gather(x, 1, 2, HD_F32, hd_device(x, SUM), hd_device(x, SECOND), PART); // a group of one rank
     hd_action(x, f, 6);
     hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 32, 0, {0}}, 1, &(HdArg){.word = at});
+    hd_action(x, f, 7);
+    hd_cuda_record(x, 1, 2);
+    hd_action(x, f, 8);
+    hd_cuda_wait(x, 0, 2);
 }
-const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .graph = true, .n_actions = 7, .actions = actions}};
+static void micro(HdExec *x) { hd_cuda_region(x, 0); }
+const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 9, .actions = actions}};
+static const HdRegion region = {"micro_only.step", all_of_it};
 
 static HdProgram program(int n) {
     comms[0] = (HdComm){"comm.gather", 1, 1};
@@ -82,8 +90,10 @@ static HdProgram program(int n) {
                        .sources = sources,
                        .kernels = kernels,
                        .n_streams = 3,
-                       .n_events = 2,
-                       .streams = streams};
+                       .n_events = 3,
+                       .streams = streams,
+                       .n_regions = 1,
+                       .regions = &region};
 }
 
 static const HdBackend *const b = &hd_cuda_backend;
@@ -263,7 +273,7 @@ static void ranges(void) {
     setenv("NVTX_INJECTION64_PATH", path, 1);
     CHECK(started(2, NULL, NULL) == 0 && said(""));
     CHECK(count_in_log("range blocks.0 reduce_scatter") == 2 && count_in_log("range head launch") == 2 &&
-          count_in_log("range ends") == 2 * 7);
+          count_in_log("range ends") == 2 * 9);
 }
 
 static void skipped(void) { // to see what they cost: its own part stands for the others'

@@ -1,7 +1,8 @@
 // A driver that executes at once: device memory is host memory, streams run when called, a capture records and a graph
 // replays. With FAKE_CUDA_ASYNC=1 streams run beside the program, and the branches of a graph beside each other
 // (streams.h). It keeps the rules of capture that a program can break: work on a stream outside a running capture is an
-// error, and every stream that joined the capture has to come back to its origin.
+// error, every stream that joined the capture has to come back to its origin, and an event belongs to the capture that
+// recorded it, unless its record and its wait are external.
 #include "tests/fake_cuda/fake.h"
 #include "tests/fake_cuda/streams.h"
 #include "tests/gpu/one_gpu/driver.h"
@@ -24,19 +25,21 @@ enum {
     LAUNCH_FAILED = 719,
     UNJOINED = 904,
     ISOLATION = 905,
+    CAPTURED = 907,
     INJECTED = 999
 };
 #define CALL(name) \
     if (fake_call(name)) return INJECTED
 
+enum { MOST_STREAMS = 32 };
 struct CuStreamState {
     bool captured;
-    int work, joined, number;
+    int work, number, seen[MOST_STREAMS]; // captured calls made; by stream's number: those that it comes after
     Queue *queue;
-}; // work, joined: captured calls made, and seen by the origin
-struct CuEventState { CuStream captured_on; int work; double time; Mark mark; size_t node; };
+};
+struct CuEventState { CuStream captured_on; int capture, seen[MOST_STREAMS]; double time; Mark mark; size_t node; };
 // A node of a graph, on which of its streams. An event that is recorded or waited for is a node as well: `event` is
-// that of the recording.
+// that of the recording, `outer` an external one.
 typedef struct Node {
     FakeWork *work;
     void *data;
@@ -45,9 +48,9 @@ typedef struct Node {
     int stream;
     enum { WORK, RECORD, WAIT } kind;
     size_t event;
+    CuEvent outer;
     struct Node *next;
 } Node;
-enum { MOST_STREAMS = 32 };
 struct CuGraphState { Node *first, *last; size_t n, events; int streams; };
 struct CuGraphExecState { CuGraph graph; Queue *queue[MOST_STREAMS]; };
 struct CuModuleState { const char *text; };
@@ -59,7 +62,7 @@ struct CuFunctionState {
 }; // args: of those that mix
 struct CuContextState { int unused; };
 
-static struct { CuGraph graph; CuStream origin; CuStream members[MOST_STREAMS]; int n_members; } capture;
+static struct { CuGraph graph; CuStream origin; CuStream members[MOST_STREAMS]; int n_members, number; } capture;
 static double clock_ms;
 static struct CuContextState the_context;
 static long long used;
@@ -255,10 +258,21 @@ static void do_await(void *d) { mark_await(((Point *)d)->mark, ((Point *)d)->n);
 CuResult fake_cuEventRecord(CuEvent e, CuStream s) {
     CALL("cuEventRecord");
     e->captured_on = s->captured ? s : NULL;
-    e->work = s->work;
+    e->capture = capture.number;
+    memcpy(e->seen, s->seen, sizeof e->seen);
+    e->seen[s->number] = s->work;
     e->time = clock_ms;
     if (s->captured) add_node((Node){.kind = RECORD, .stream = s->number, .event = e->node = capture.graph->events++});
     else if (s->queue) queue_push(s->queue, do_reach, &(Point){&e->mark, ++e->mark.asked}, sizeof(Point), false);
+    return 0;
+}
+CuResult fake_cuEventRecordWithFlags(CuEvent e, CuStream s, unsigned flags) {
+    CALL("cuEventRecordWithFlags");
+    if (flags != HD_CU_EVENT_RECORD_EXTERNAL || !s->captured) return INVALID;
+    e->captured_on = NULL;
+    add_node((Node){.kind = RECORD, .stream = s->number, .outer = e});
+    s->work++;
+    fake_log("external record");
     return 0;
 }
 CuResult fake_cuEventSynchronize(CuEvent e) {
@@ -267,19 +281,28 @@ CuResult fake_cuEventSynchronize(CuEvent e) {
     return 0;
 }
 CuResult fake_cuStreamWaitEvent(CuStream s, CuEvent e, unsigned flags) {
-    (void)flags;
+    if (flags == HD_CU_EVENT_WAIT_EXTERNAL) {
+        if (!s->captured) return INVALID;
+        add_node((Node){.kind = WAIT, .stream = s->number, .outer = e});
+        s->work++;
+        fake_log("external wait");
+        return 0;
+    }
+    if (e->captured_on && (!capture.graph || e->capture != capture.number)) return CAPTURED;
     if (!s->captured && !e->captured_on && s->queue)
         queue_push(s->queue, do_await, &(Point){&e->mark, e->mark.asked}, sizeof(Point), false);
     if (!capture.graph) return 0;
     if (!e->captured_on) return s->captured ? ISOLATION : 0;
     if (!s->captured) {
         s->captured = true;
-        s->work = s->joined = 0;
+        s->work = 0;
+        memset(s->seen, 0, sizeof s->seen);
         capture.members[capture.n_members++] = s;
         s->number = capture.n_members;
     }
     add_node((Node){.kind = WAIT, .stream = s->number, .event = e->node});
-    if (s == capture.origin && e->work > e->captured_on->joined) e->captured_on->joined = e->work;
+    for (int i = 0; i < MOST_STREAMS; i++)
+        if (e->seen[i] > s->seen[i]) s->seen[i] = e->seen[i];
     s->work++; // a later join has to cover what this wait brought along
     return 0;
 }
@@ -289,15 +312,17 @@ CuResult fake_cuStreamBeginCapture(CuStream s, CuCaptureMode mode) {
     CALL("cuStreamBeginCapture");
     fake_log("capture begins, mode %d", mode);
     capture.graph = calloc(1, sizeof *capture.graph);
+    capture.number++;
     capture.origin = s;
-    capture.n_members = s->number = 0;
+    capture.n_members = s->number = s->work = 0;
+    memset(s->seen, 0, sizeof s->seen);
     s->captured = true;
     return 0;
 }
 CuResult fake_cuStreamEndCapture(CuStream s, CuGraph *g) {
     CuResult r = 0;
     for (int i = 0; i < capture.n_members; i++) {
-        if (capture.members[i]->joined < capture.members[i]->work) r = UNJOINED;
+        if (s->seen[i + 1] < capture.members[i]->work) r = UNJOINED;
         capture.members[i]->captured = false;
     }
     s->captured = false;
@@ -317,23 +342,43 @@ CuResult fake_cuGraphInstantiateWithFlags(CuGraphExec *x, CuGraph g, unsigned lo
 }
 CuResult fake_cuGraphExecDestroy(CuGraphExec x) { return free(x), 0; }
 CuResult fake_cuGraphGetNodes(CuGraph g, CuGraphNode *nodes, size_t *n) { return (void)nodes, *n = g->n, 0; }
+// A launch, and the number that each external event has for it, by node: a wait is for the last record that was issued
+// before the launch.
+typedef struct { CuGraphExec x; unsigned long *outer; } Replay;
+static Replay issue_graph(CuGraphExec x) {
+    size_t n = 0, i = 0;
+    for (const Node *at = x->graph->first; at; at = at->next) n++;
+    Replay l = {x, calloc(n + 1, sizeof *l.outer)};
+    for (const Node *at = x->graph->first; at; at = at->next, i++)
+        if (at->outer && at->kind == WAIT) l.outer[i] = at->outer->mark.asked;
+    i = 0;
+    for (const Node *at = x->graph->first; at; at = at->next, i++)
+        if (at->outer && at->kind == RECORD) l.outer[i] = ++at->outer->mark.asked;
+    return l;
+}
 static void do_launch_graph(void *d) { // its streams start together and wait for each other as they did when captured
-    CuGraphExec x = *(CuGraphExec *)d;
+    CuGraphExec x = ((Replay *)d)->x;
     Mark *reached = calloc(x->graph->events + 1, sizeof *reached);
-    for (Node *n = x->graph->first; n; n = n->next) {
+    size_t i = 0;
+    for (Node *n = x->graph->first; n; n = n->next, i++) {
         Queue *q = x->queue[n->stream];
+        Point outer = {n->outer ? &n->outer->mark : NULL, ((Replay *)d)->outer[i]}, own = {&reached[n->event], 1};
         if (n->kind == WORK) queue_push(q, n->work, n->data, n->bytes, n->host);
         else
-            queue_push(q, n->kind == RECORD ? do_reach : do_await, &(Point){&reached[n->event], 1}, sizeof(Point),
-                       false);
+            queue_push(q, n->kind == RECORD ? do_reach : do_await, n->outer ? &outer : &own, sizeof(Point), false);
     }
-    for (int i = 0; i < x->graph->streams; i++) queue_drain(x->queue[i]);
+    for (i = 0; i < (size_t)x->graph->streams; i++) queue_drain(x->queue[i]);
     free(reached);
+    free(((Replay *)d)->outer);
 }
 CuResult fake_cuGraphLaunch(CuGraphExec x, CuStream s) {
     CALL("cuGraphLaunch");
+    if (capture.graph) return ISOLATION;
     fake_log("graph launch");
-    if (s->queue) queue_push(s->queue, do_launch_graph, &x, sizeof x, false);
+    if (s->queue) {
+        const Replay l = issue_graph(x);
+        queue_push(s->queue, do_launch_graph, &l, sizeof l, false);
+    }
     for (Node *n = x->graph->first; n && !s->queue; n = n->next)
         if (n->kind == WORK) n->work(n->data);
     return 0;

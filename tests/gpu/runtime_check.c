@@ -263,8 +263,8 @@ static const HdAction actions[] = {{"launch", "compute", "a", "x.hd:1", 0, 0},
                                    {"gemm", "compute", "c", "x.hd:3", 2. * M *N *K, 0}};
 enum { COUNTER = 0, SUM = 256 };
 
-static void step(HdExec *x);
-static const HdFunc funcs[] = {{.name = "micro_only", .run = step, .graph = true, .n_actions = 3, .actions = actions}};
+static void all_of_it(HdExec *x) { hd_cuda_region(x, 0); }
+static const HdFunc funcs[] = {{.name = "micro_only", .run = all_of_it, .n_actions = 3, .actions = actions}};
 static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, then a product on the first
     const double half = 0.5;
     const HdArg at = {.word = hd_device(x, COUNTER)};
@@ -283,6 +283,8 @@ static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, th
     hd_cuda_copy(x, 0, hd_device(x, 12 << 20), hd_device(x, 4 << 20), 1024);
     hd_cuda_zero(x, 0, hd_device(x, 4 << 20), 512);
 }
+
+static const HdRegion region = {"micro_only.step", step};
 
 static void functions(const HdProgram *p, bool graphs, const char *profile) {
     HdExec *x = b->open(p, hd_world_alone(), graphs, profile);
@@ -323,12 +325,14 @@ static void pairs(HdExec *x) {
     const HdArg args[] = {{.word = hd_device(x, SUM)}, {.data = map, .bytes = sizeof map}, {.word = 7}};
     hd_cuda_launch(x, 0, 0, (HdGrid){6, 1, 1, 64, 100000, {2, 1, 1}}, 3, args);
 }
-static const HdFunc cluster_funcs[] = {{.name = "micro_only", .run = pairs, .graph = true}};
+static const HdFunc cluster_funcs[] = {{.name = "micro_only", .run = all_of_it}};
+static const HdRegion cluster_region = {"micro_only.step", pairs};
 
 static void clusters(HdProgram p, bool graphs) {
     p.sources = cluster_sources;
     p.kernels = cluster_kernels;
     p.funcs = cluster_funcs;
+    p.regions = &cluster_region;
     p.n_sources = p.n_kernels = 1;
     p.n_gemms = 0;
     for (int i = 0; i < 128; i++) map[i] = (unsigned char)(i * 7 + 1);
@@ -361,7 +365,8 @@ int main(int argc, char **argv) {
                    .model_hash = "0", .report = "{}", .arena_bytes = 64 << 20,
                    .train_step = {.loss = -1, .norm = -1, .counter = -1}, .n_funcs = 1, .funcs = funcs, .backend = b,
                    .n_sources = 2, .n_kernels = 2, .n_gemms = n_gemms, .sources = sources, .kernels = kernels,
-                   .gemms = gemms, .n_streams = 2, .n_events = 2, .streams = streams};
+                   .gemms = gemms, .n_streams = 2, .n_events = 2, .streams = streams,
+                   .n_regions = 1, .regions = &region};
     functions(&p, true, NULL);
     functions(&p, false, NULL);
     functions(&p, false, argc > 1 ? argv[1] : "/tmp/runtime_check.json");

@@ -1,0 +1,160 @@
+// Capture regions. A replay of a graph means what the text says if four things hold. The ends of regions are paired,
+// do not overlap and are on the main stream, whose work the graph takes the place of. A stream that works in a region
+// forks from the main stream inside it and joins it before its end; what it does before and after the region is ordered
+// by the main stream as well, since the graph does not run on that stream. An event is recorded and waited for in one
+// region, or outside of all, or its end in a region is external. A wait comes after its record in program order, which
+// is the order of issue (order.c). A region needs no rule for addresses: all are numbers of this text (places.c), and
+// what changes from step to step is in buffers.
+#include "passes/analysis/clocks.h"
+#include "passes/verify/verify_plan.h"
+
+typedef struct { const Op *from, *to; const char *name; } Range;
+typedef struct {
+    PlanCheck *c;
+    VEC(Range) ranges;
+    int *range_of; // by op id: its range, plus 1; 0: outside
+} Regions;
+
+static const char *name_of(const Op *o) { return hd_word(&o->attrs, A_REGION, ""); }
+
+static void check_marker(Regions *r, const Op *o, const Op *open) {
+    PlanCheck *c = r->c;
+    const char *main = c->f->last->stream;
+    const Op **captured = &c->captured[hd_symbol_find(c->m, name_of(o))->id];
+    if (main && o->stream && strcmp(o->stream, main) != 0)
+        hd_plan_wrong(c, o, o->span, "is on another stream than the return, %s, which issues the graph", main);
+    if (o->kind == OP_CAPTURE && open)
+        hd_plan_wrong(c, o, o->span, "begins region @%s inside @%s: regions do not overlap", name_of(o), name_of(open));
+    if (o->kind == OP_CAPTURE && *captured)
+        hd_plan_wrong(c, o, o->span, "begins region @%s, which has begun in @%s before", name_of(o),
+                      (*captured)->func->name);
+    if (o->kind == OP_CAPTURE) *captured = o;
+    if (o->kind == OP_CAPTURE_END && !open)
+        hd_plan_wrong(c, o, o->span, "ends region @%s, which has not begun", name_of(o));
+    else if (o->kind == OP_CAPTURE_END && strcmp(name_of(open), name_of(o)) != 0)
+        hd_plan_wrong(c, o, o->span, "ends region @%s inside @%s", name_of(o), name_of(open));
+}
+
+static void find_ranges(Regions *r) {
+    const Op *open = NULL;
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        if (o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END) check_marker(r, o, open);
+        if (open) r->range_of[o->id] = r->ranges.n + 1;
+        if (o->kind == OP_CAPTURE) open = o;
+        if (o->kind != OP_CAPTURE_END || !open) continue;
+        Range found = {open, o, name_of(open)};
+        hd_push(r->c->a, &r->ranges, found);
+        open = NULL;
+    }
+    if (open)
+        hd_plan_wrong(r->c, open, open->span, "begins region @%s, which does not end in this function", name_of(open));
+}
+
+// --- events
+
+static const char *place_of(const Regions *r, const Op *o) {
+    int in = r->range_of[o->id];
+    return in ? hd_sprintf(r->c->a, "in region @%s", r->ranges.at[in - 1].name) : "in no region";
+}
+
+static void check_wait(Regions *r, const Op *o, const Op *record) {
+    int in = r->range_of[o->id];
+    bool external = hd_has(&o->attrs, A_EXTERNAL);
+    if (in && r->range_of[record->id] != in && !external)
+        hd_plan_wrong(r->c, o, o->span,
+                      "waits %s for %s, which is %s, and is not external: a graph cannot wait for that", place_of(r, o),
+                      hd_plan_op(r->c, record), place_of(r, record));
+    if (external && (!in || r->range_of[record->id] == in))
+        hd_plan_wrong(r->c, o, o->span, "is external, but is %s and waits for %s, %s", place_of(r, o),
+                      hd_plan_op(r->c, record), place_of(r, record));
+}
+
+static void check_record(Regions *r, const Op *o, const Op *inside, const Op *outside) {
+    int in = r->range_of[o->id];
+    bool external = hd_has(&o->attrs, A_EXTERNAL);
+    if (in && outside && !external)
+        hd_plan_wrong(r->c, o, o->span,
+                      "is %s and not external, and %s, %s, waits for it: a replay would not record it", place_of(r, o),
+                      hd_plan_op(r->c, outside), place_of(r, outside));
+    if (external && (!in || !outside))
+        hd_plan_wrong(r->c, o, o->span, "is external, but is %s, and nothing outside of it waits for it",
+                      place_of(r, o));
+    if (external && inside)
+        hd_plan_wrong(r->c, o, o->span, "is external, and %s in the same region waits for it",
+                      hd_plan_op(r->c, inside));
+}
+
+typedef struct { const Op *record, *inside, *outside; } Event; // waits: in the region of the record, elsewhere
+
+static void check_events(Regions *r) {
+    VEC(Event) events = {0};
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        int64_t e = hd_int(&o->attrs, A_EVENT, -1);
+        if (e < 0 || e >= 1 << 20) continue;
+        while (events.n <= e) hd_push(r->c->a, &events, (Event){0});
+        Event *at = &events.at[e];
+        if (o->kind == OP_RECORD && !at->record) at->record = o;
+        if (o->kind != OP_WAIT || !at->record) continue;
+        check_wait(r, o, at->record);
+        const Op **wait = r->range_of[o->id] == r->range_of[at->record->id] ? &at->inside : &at->outside;
+        if (!*wait) *wait = o;
+    }
+    for (int e = 0; e < events.n; e++)
+        if (events.at[e].record) check_record(r, events.at[e].record, events.at[e].inside, events.at[e].outside);
+}
+
+// --- streams
+
+typedef struct { const Op *before, *first, *last, *after; } Visit; // of a stream to a range: around and in it
+
+static void check_visit(Regions *r, const Clocks *k, const Range *at, const Visit *v) {
+    PlanCheck *c = r->c;
+    const char *main = at->from->stream;
+    if (!hd_before(k, at->from->id, v->first->id))
+        hd_plan_wrong(c, v->first, v->first->span,
+                      "is in region @%s, and stream %s has not forked from %s there: wait in the region, before op %d, "
+                      "for an event that %s records in it",
+                      at->name, v->first->stream, main, v->first->id, main);
+    else if (!hd_before(k, v->last->id, at->to->id))
+        hd_plan_wrong(c, v->last, v->last->span,
+                      "is in region @%s, and stream %s does not join %s before its end: record an event after op %d "
+                      "and wait for it on %s before op %d",
+                      at->name, v->last->stream, main, v->last->id, main, at->to->id);
+    else if (v->before && !hd_before(k, v->before->id, at->from->id))
+        hd_plan_wrong(c, v->before, v->before->span,
+                      "may run during region @%s, in which stream %s works too: a graph does not wait for its streams, "
+                      "so %s must wait for it before op %d",
+                      at->name, v->before->stream, main, at->from->id);
+    else if (v->after && !hd_before(k, at->to->id, v->after->id))
+        hd_plan_wrong(c, v->after, v->after->span,
+                      "may run during region @%s, in which stream %s works too: it must wait for an event that %s "
+                      "records after op %d",
+                      at->name, v->after->stream, main, at->to->id);
+}
+
+static void check_streams(Regions *r, const Clocks *k, const Range *at) {
+    Visit *visits = HD_NEWN(r->c->a, Visit, k->n_streams);
+    for (const Op *o = r->c->f->first; o; o = o->next) {
+        Visit *v = &visits[k->stream_of[o->id]];
+        if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE)) continue;
+        if (o->id < at->from->id) v->before = o;
+        else if (o->id > at->to->id && !v->after) v->after = o;
+        else if (o->id > at->from->id && o->id < at->to->id && !v->first) v->first = o;
+        if (o->id > at->from->id && o->id < at->to->id) v->last = o;
+    }
+    for (int s = 0; s < k->n_streams; s++)
+        if (visits[s].first && s != k->stream_of[at->from->id]) check_visit(r, k, at, &visits[s]);
+}
+
+void hd_check_regions(PlanCheck *c) {
+    Regions r = {.c = c, .range_of = HD_NEWN(c->a, int, c->f->n_ops + 1)};
+    int before = c->found.n;
+    find_ranges(&r);
+    if (c->found.n > before) return; // what is inside is not known
+    check_events(&r);
+    Clocks k = {0};
+    for (int i = 0; i < r.ranges.n; i++) {
+        if (!i) k = hd_clocks(c->f, c->a);
+        if (k.n_streams > 1) check_streams(&r, &k, &r.ranges.at[i]);
+    }
+}
