@@ -60,11 +60,11 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
     }
     if (header) r->include = folder_of(cx, header);
     if (header && r->archive) return true;
-    hd_error(cx, (Span){0, 0},
-             "cannot find %s %s %s: set HEDDLE_HOME to where Heddle is installed, or to its sources, built in their "
-             "folder build",
-             header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
-    return false;
+    return hd_error(
+        cx, (Span){0, 0},
+        "cannot find %s %s %s: set HEDDLE_HOME to where Heddle is installed, or to its sources, built in their "
+        "folder build",
+        header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
 }
 
 static bool append_file(const char *path, Out *o) { // false with errno
@@ -190,8 +190,7 @@ static bool compile(Ctx *cx, const Build *b, const char *options, const char *na
 }
 
 static bool cannot_write(Ctx *cx, const char *path, const char *why) {
-    hd_error(cx, (Span){0, 0}, "cannot write %s: %s", path, why);
-    return false;
+    return hd_error(cx, (Span){0, 0}, "cannot write %s: %s", path, why);
 }
 
 static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {

@@ -20,12 +20,10 @@ static void put_constant(Emit *e, const char *name, const char *text) {
 }
 
 bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c, Out *cuda) {
-    if (m->stage != STAGE_PLAN) {
-        hd_error(m->cx, (Span){0, 0},
-                 "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first",
-                 hd_stage_text(m->stage));
-        return false;
-    }
+    if (m->stage != STAGE_PLAN)
+        return hd_error(m->cx, (Span){0, 0},
+                        "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first",
+                        hd_stage_text(m->stage));
     const Target *t = find_target(m);
     if (!t) return false;
     Arena *scratch = hd_arena_new();

@@ -26,8 +26,7 @@ static Val emit(Front *f, const BoundArgs *a, OpKind k, int n, const Attrs *attr
 static bool axis_of(Front *f, Span s, const Type *t, int64_t given_axis, int64_t *axis) { // negative: from the end
     *axis = given_axis < 0 ? given_axis + t->rank : given_axis;
     if (*axis >= 0 && *axis < t->rank) return true;
-    hd_front_error(f, s, "axis %lld is out of range for %s", (long long)given_axis, hd_type_text(f->cx, t));
-    return false;
+    return hd_front_error(f, s, "axis %lld is out of range for %s", (long long)given_axis, hd_type_text(f->cx, t));
 }
 
 static bool axis_or_last(Front *f, const BoundArgs *a, int k, const Type *t, int64_t *axis) {
@@ -58,20 +57,17 @@ static const Type *shape_of(Front *f, const BoundArgs *a, int k, DType dt) {
 // --- rules: one for each BUILTIN row of builtins.def
 
 static Val call_linear(Front *f, BoundArgs *a) {
-    if (type_at(a, 1)->rank != 2) {
-        hd_front_error(f, a->span, "linear: the weight must be [out, in], not %s", hd_type_text(f->cx, type_at(a, 1)));
-        return bad;
-    }
+    if (type_at(a, 1)->rank != 2)
+        return hd_front_bad(f, a->span, "linear: the weight must be [out, in], not %s",
+                            hd_type_text(f->cx, type_at(a, 1)));
     Attrs attrs = {0};
     hd_set_flag(f->cx, &attrs, A_TB);
     Val y = emit(f, a, OP_MATMUL, 2, &attrs);
     if (y.kind == VAL_BAD || !given(a, 2)) return y;
     int64_t out = type_at(a, 1)->dim[0];
-    if (type_at(a, 2)->rank != 1 || type_at(a, 2)->dim[0] != out) {
-        hd_front_error(f, a->nodes[2]->span, "linear: the bias must be [%lld] for the weight %s, not %s",
-                       (long long)out, hd_type_text(f->cx, type_at(a, 1)), hd_type_text(f->cx, type_at(a, 2)));
-        return bad;
-    }
+    if (type_at(a, 2)->rank != 1 || type_at(a, 2)->dim[0] != out)
+        return hd_front_bad(f, a->nodes[2]->span, "linear: the bias must be [%lld] for the weight %s, not %s",
+                            (long long)out, hd_type_text(f->cx, type_at(a, 1)), hd_type_text(f->cx, type_at(a, 2)));
     return hd_emit_elementwise(f, a->span, OP_ADD, 2, (Val[]){y, a->v[2]});
 }
 
@@ -90,13 +86,12 @@ static bool fold_transpose(Front *f, BoundArgs *a, int k) {
 static Val call_matmul(Front *f, BoundArgs *a) {
     int ra = type_at(a, 0)->rank, rb = type_at(a, 1)->rank;
     bool batched = ra >= 3 && rb >= 3;
-    if (ra < 2 || rb < 2 || (rb > 2 && !batched)) {
-        hd_front_error(f, a->span,
-                       "matmul: the factors must be [.., m, k] and [k, n], or both have the same three or more axes, "
-                       "not %s and %s",
-                       hd_type_text(f->cx, type_at(a, 0)), hd_type_text(f->cx, type_at(a, 1)));
-        return bad;
-    }
+    if (ra < 2 || rb < 2 || (rb > 2 && !batched))
+        return hd_front_bad(
+            f, a->span,
+            "matmul: the factors must be [.., m, k] and [k, n], or both have the same three or more axes, "
+            "not %s and %s",
+            hd_type_text(f->cx, type_at(a, 0)), hd_type_text(f->cx, type_at(a, 1)));
     Attrs attrs = {0};
     if (fold_transpose(f, a, 1)) hd_set_flag(f->cx, &attrs, A_TB);
     if ((batched || ra == 2) && fold_transpose(f, a, 0)) hd_set_flag(f->cx, &attrs, A_TA);
@@ -106,11 +101,9 @@ static Val call_matmul(Front *f, BoundArgs *a) {
 static Val call_transpose(Front *f, BoundArgs *a) {
     int rank = type_at(a, 0)->rank, n = given(a, 1) ? list_size(a->v[1]) : rank;
     int64_t perm[HD_MAX_RANK];
-    if (rank < 2 || n != rank) {
-        hd_front_error(f, a->span, "transpose: %d axes cannot be permuted in %s", given(a, 1) ? n : 2,
-                       hd_type_text(f->cx, type_at(a, 0)));
-        return bad;
-    }
+    if (rank < 2 || n != rank)
+        return hd_front_bad(f, a->span, "transpose: %d axes cannot be permuted in %s", given(a, 1) ? n : 2,
+                            hd_type_text(f->cx, type_at(a, 0)));
     for (int i = 0; i < n; i++) perm[i] = given(a, 1) ? list_at(a->v[1], i) : i < n - 2 ? i : 2 * n - 3 - i;
     Attrs attrs = {0};
     hd_set_ints(f->cx, &attrs, A_PERM, n, perm);
@@ -130,11 +123,9 @@ static bool part_sizes(Front *f, const BoundArgs *a, int64_t whole, int *n, int6
     Val parts = a->v[1];
     const char *t = hd_type_text(f->cx, type_at(a, 0));
     bool equal = parts.kind == VAL_INT;
-    if (equal && (parts.i < 1 || parts.i > MAX_PARTS || whole % parts.i)) {
-        hd_front_error(f, a->nodes[1]->span, "split: %lld does not divide %lld, the axis of %s", (long long)parts.i,
-                       (long long)whole, t);
-        return false;
-    }
+    if (equal && (parts.i < 1 || parts.i > MAX_PARTS || whole % parts.i))
+        return hd_front_error(f, a->nodes[1]->span, "split: %lld does not divide %lld, the axis of %s",
+                              (long long)parts.i, (long long)whole, t);
     *n = equal ? (int)parts.i : parts.n;
     *sizes = HD_NEWN(f->arena, int64_t, *n + 1);
     int64_t left = whole;
@@ -145,15 +136,14 @@ static bool part_sizes(Front *f, const BoundArgs *a, int64_t whole, int *n, int6
         if (left < 0) break;
     }
     if (left == 0) return true;
-    hd_front_error(f, a->nodes[1]->span,
-                   "split: the sizes of the parts must be positive and add up to %lld, the axis of %s",
-                   (long long)whole, t);
-    return false;
+    return hd_front_error(f, a->nodes[1]->span,
+                          "split: the sizes of the parts must be positive and add up to %lld, the axis of %s",
+                          (long long)whole, t);
 }
 
 static Val call_split(Front *f, BoundArgs *a) {
-    int64_t axis, *sizes, start = 0;
-    int n;
+    int64_t axis, *sizes = NULL, start = 0;
+    int n = 0;
     if (!axis_or_last(f, a, 2, type_at(a, 0), &axis) || !part_sizes(f, a, type_at(a, 0)->dim[axis], &n, &sizes))
         return bad;
     Val *parts = HD_NEWN(f->arena, Val, n);
@@ -167,17 +157,11 @@ static Val call_split(Front *f, BoundArgs *a) {
 static Val call_concat(Front *f, BoundArgs *a) {
     int64_t axis;
     int n = a->v[0].n;
-    if (n < 1 || n > HD_MAX_IN) {
-        hd_front_error(f, a->span, "concat takes 1 to %d tensors, not %d", HD_MAX_IN, n);
-        return bad;
-    }
+    if (n < 1 || n > HD_MAX_IN) return hd_front_bad(f, a->span, "concat takes 1 to %d tensors, not %d", HD_MAX_IN, n);
     Value *in[HD_MAX_IN];
     for (int i = 0; i < n; i++) {
         Val v = a->v[0].list[i];
-        if (v.kind != VAL_TENSOR) {
-            hd_front_error(f, a->span, "concat takes tensors, not %s", hd_val_text(f, v));
-            return bad;
-        }
+        if (v.kind != VAL_TENSOR) return hd_front_bad(f, a->span, "concat takes tensors, not %s", hd_val_text(f, v));
         in[i] = v.tensor;
     }
     if (!axis_or_last(f, a, 1, in[0]->type, &axis)) return bad;
@@ -189,10 +173,8 @@ static Val call_concat(Front *f, BoundArgs *a) {
 static Val call_slice(Front *f, BoundArgs *a) {
     int64_t axis;
     if (!axis_or_last(f, a, 1, type_at(a, 0), &axis)) return bad;
-    if (a->v[3].i < 1) {
-        hd_front_error(f, a->nodes[3]->span, "a dimension must be at least 1, not %lld", (long long)a->v[3].i);
-        return bad;
-    }
+    if (a->v[3].i < 1)
+        return hd_front_bad(f, a->nodes[3]->span, "a dimension must be at least 1, not %lld", (long long)a->v[3].i);
     return slice_at(f, a, axis, a->v[2].i, a->v[3].i);
 }
 
@@ -236,10 +218,7 @@ static bool axes_of(Front *f, const BoundArgs *a, int k, Attrs *attrs, int64_t *
         int64_t axis;
         if (!axis_of(f, given(a, k) ? a->nodes[k]->span : a->span, t, given(a, k) ? list_at(a->v[k], i) : i, &axis))
             return false;
-        if (seen & 1u << axis) {
-            hd_front_error(f, a->nodes[k]->span, "axis %lld is named twice", (long long)axis);
-            return false;
-        }
+        if (seen & 1u << axis) return hd_front_error(f, a->nodes[k]->span, "axis %lld is named twice", (long long)axis);
         seen |= 1u << axis;
         *count *= t->dim[axis];
     }
@@ -385,14 +364,11 @@ static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *fo
     *v = hd_lower_expr(f, scope, n);
     if (v->kind == VAL_BAD) return false;
     if (has_kind(kind, *v)) return true;
-    if (v->inexact) {
-        hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld", formal->name,
-                       fn, (long long)v->den, (long long)v->num);
-        return false;
-    }
-    hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind),
-                   hd_val_text(f, *v));
-    return false;
+    if (v->inexact)
+        return hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld",
+                              formal->name, fn, (long long)v->den, (long long)v->num);
+    return hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind),
+                          hd_val_text(f, *v));
 }
 
 // The leading positional arguments as one list in slot 0.

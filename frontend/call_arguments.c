@@ -10,18 +10,14 @@ static const char *signature(Front *f, int n, const Formal *formals) {
 static bool bind_named(Front *f, const char *what, int n, const Formal *formals, const Node *arg, const Node **slots) {
     for (int k = 0; k < n; k++) {
         if (strcmp(formals[k].name, arg->name)) continue;
-        if (slots[k]) {
-            hd_front_error(f, arg->span, "argument '%s' of %s is given twice", arg->name, what);
-            return false;
-        }
+        if (slots[k]) return hd_front_error(f, arg->span, "argument '%s' of %s is given twice", arg->name, what);
         slots[k] = arg->a;
         return true;
     }
     Names names = {0};
     for (int k = 0; k < n; k++) hd_push(f->arena, &names, formals[k].name);
-    hd_front_error(f, arg->span, "%s has no argument '%s'; it takes %s%s", what, arg->name, signature(f, n, formals),
-                   hd_suggest(f, arg->name, &names));
-    return false;
+    return hd_front_error(f, arg->span, "%s has no argument '%s'; it takes %s%s", what, arg->name,
+                          signature(f, n, formals), hd_suggest(f, arg->name, &names));
 }
 
 bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals, int n_args, Node *const *args,
@@ -33,20 +29,18 @@ bool hd_bind(Front *f, Span call, const char *what, int n, const Formal *formals
             named = true;
             if (!bind_named(f, what, n, formals, args[i], slots)) ok = false;
         } else if (named) {
-            hd_front_error(f, args[i]->span, "an argument without a name follows one with a name");
-            return false;
+            return hd_front_error(f, args[i]->span, "an argument without a name follows one with a name");
         } else if (i >= n) {
-            hd_front_error(f, args[i]->span, "%s takes at most %d argument%s (%s), not %d", what, n, n == 1 ? "" : "s",
-                           signature(f, n, formals), n_args);
-            return false;
+            return hd_front_error(f, args[i]->span, "%s takes at most %d argument%s (%s), not %d", what, n,
+                                  n == 1 ? "" : "s", signature(f, n, formals), n_args);
         } else {
             slots[i] = args[i];
         }
     }
     for (int k = 0; ok && k < n; k++) {
         if (slots[k] || formals[k].optional) continue;
-        hd_front_error(f, call, "%s needs argument '%s'; it takes %s", what, formals[k].name, signature(f, n, formals));
-        ok = false;
+        ok = hd_front_error(f, call, "%s needs argument '%s'; it takes %s", what, formals[k].name,
+                            signature(f, n, formals));
     }
     return ok;
 }

@@ -78,11 +78,9 @@ static bool declare(Front *f, Instance *i, const Node *decl) {
         hd_note(f->cx, old->decl->span, "first here");
         return false;
     }
-    if (reserved(i, decl) && decl->kind != N_MODULE) {
-        hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it",
-                       decl->name);
-        return false;
-    }
+    if (reserved(i, decl) && decl->kind != N_MODULE)
+        return hd_front_error(f, decl->span, "'%s' cannot be the name of a member of the model: the compiler uses it",
+                              decl->name);
     Member m = {.name = decl->name, .decl = decl};
     if (decl->kind == N_FN) m.value = (Val){.kind = VAL_FN, .instance = i, .fn = decl};
     hd_push(f->arena, &i->members, m);
@@ -109,20 +107,16 @@ static bool declare_all(Front *f, Instance *i, const Node *list) {
 // --- parameters
 
 static bool init_value(Front *f, Instance *i, const Node *init, const char *what, double *v) {
-    if (init->n != 1 || init->kids[0]->kind == N_NAMED) {
-        hd_front_error(f, init->span, "%s takes one number, such as %s(0.02)", what, what);
-        return false;
-    }
+    if (init->n != 1 || init->kids[0]->kind == N_NAMED)
+        return hd_front_error(f, init->span, "%s takes one number, such as %s(0.02)", what, what);
     Val x = hd_lower_expr(f, i, init->kids[0]);
     if (x.kind == VAL_BAD) return false;
-    if (!hd_val_is_number(x)) {
-        hd_front_error(f, init->kids[0]->span, "%s takes a number, not %s", what, hd_val_text(f, x));
-        return false;
-    }
+    if (!hd_val_is_number(x))
+        return hd_front_error(f, init->kids[0]->span, "%s takes a number, not %s", what, hd_val_text(f, x));
     *v = hd_val_number(x);
     if (!strcmp(what, "constant") || (*v >= 0 && isfinite(*v))) return true;
-    hd_front_error(f, init->kids[0]->span, "%s takes a finite number of at least 0, not %s", what, hd_val_text(f, x));
-    return false;
+    return hd_front_error(f, init->kids[0]->span, "%s takes a finite number of at least 0, not %s", what,
+                          hd_val_text(f, x));
 }
 
 static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
@@ -137,26 +131,23 @@ static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
         if (strcmp(table[k].name, name->name)) continue;
         double v = 0;
         if (table[k].number && !init_value(f, i, init, table[k].name, &v)) return false;
-        if (!table[k].number && init->kind == N_CALL && init->n) {
-            hd_front_error(f, init->span, "%s takes no arguments", table[k].name);
-            return false;
-        }
+        if (!table[k].number && init->kind == N_CALL && init->n)
+            return hd_front_error(f, init->span, "%s takes no arguments", table[k].name);
         hd_set_word(f->cx, &s->attrs, A_INIT, table[k].word);
         if (table[k].number) hd_set_float(f->cx, &s->attrs, A_STD, v);
         return true;
     }
-    hd_front_error(f, init->span, "an initialiser is zeros, ones, normal(std), uniform(half_width) or constant(value)");
-    return false;
+    return hd_front_error(f, init->span,
+                          "an initialiser is zeros, ones, normal(std), uniform(half_width) or constant(value)");
 }
 
 static bool set_decay(Front *f, Symbol *s, const Node *decl) {
     bool decay = s->type->rank >= 2;
     for (int k = 0; k < decl->n; k++) {
         const char *mark = decl->kids[k]->name;
-        if (strcmp(mark, "decay") && strcmp(mark, "no_decay")) {
-            hd_front_error(f, decl->kids[k]->span, "a parameter is marked 'decay' or 'no_decay', not '%s'", mark);
-            return false;
-        }
+        if (strcmp(mark, "decay") && strcmp(mark, "no_decay"))
+            return hd_front_error(f, decl->kids[k]->span, "a parameter is marked 'decay' or 'no_decay', not '%s'",
+                                  mark);
         decay = !strcmp(mark, "decay");
     }
     if (decay) hd_set_flag(f->cx, &s->attrs, A_DECAY);
@@ -167,10 +158,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
     const Node *decl = m->decl;
     const Type *t = hd_lower_type(f, i, decl->a, TY_F32, "a parameter");
     if (!t) return false;
-    if (!t->rank) {
-        hd_front_error(f, decl->span, "parameter '%s' needs at least one axis: write [1]", decl->name);
-        return false;
-    }
+    if (!t->rank) return hd_front_error(f, decl->span, "parameter '%s' needs at least one axis: write [1]", decl->name);
     Symbol *s = hd_symbol_add(f->module, SYM_PARAM, join(f, i->path, decl->name), t);
     if (!s)
         // members have distinct, unreserved names
@@ -197,12 +185,10 @@ static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, c
     for (int k = 0; k < formals->n; k++) {
         Val v = slots[k] ? hd_lower_expr(f, from, slots[k]) : hd_lower_expr(f, i, formals->kids[k]->a);
         if (v.kind == VAL_BAD) return false;
-        if (!hd_val_is_number(v)) {
-            hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span,
-                           "argument '%s' of module %s must be a number, not %s", formals->kids[k]->name, decl->name,
-                           hd_val_text(f, v));
-            return false;
-        }
+        if (!hd_val_is_number(v))
+            return hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span,
+                                  "argument '%s' of module %s must be a number, not %s", formals->kids[k]->name,
+                                  decl->name, hd_val_text(f, v));
         Binding b = {formals->kids[k]->name, v, formals->kids[k]->span};
         hd_push(f->arena, &i->args, b);
     }
@@ -252,10 +238,8 @@ static bool make_repeat(Front *f, Instance *parent, Member *m) {
     const Node *use = m->decl;
     int64_t n;
     if (!hd_lower_int(f, parent, use->a, "a repeat count", &n)) return false;
-    if (n < 1 || n > MAX_INSTANCES) {
-        hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
-        return false;
-    }
+    if (n < 1 || n > MAX_INSTANCES)
+        return hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
     Instance **list = HD_NEWN(f->arena, Instance *, n);
     for (int k = 0; k < n; k++) {
         list[k] = make_member(f, parent, use, hd_internf(f->cx, "%s.%d", join(f, parent->path, use->name), k));
@@ -270,9 +254,8 @@ static bool distinct_args(Front *f, const Node *decl) {
     for (int k = 0; k < args->n; k++)
         for (int j = 0; j < k; j++) {
             if (args->kids[j]->name != args->kids[k]->name) continue;
-            hd_front_error(f, args->kids[k]->span, "argument '%s' of %s is declared twice", args->kids[k]->name,
-                           decl->name);
-            return false;
+            return hd_front_error(f, args->kids[k]->span, "argument '%s' of %s is declared twice", args->kids[k]->name,
+                                  decl->name);
         }
     return true;
 }
@@ -307,35 +290,28 @@ static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, 
     const Node *given = set->a->kids[0];
     if (set->a->n == 1) *v = hd_lower_expr(f, NULL, given);
     if (v->kind == VAL_BAD && set->a->n == 1) return false;
-    if (set->a->n != 1 || !hd_val_is_number(*v) || (standard.kind == VAL_INT && v->kind != VAL_INT)) {
-        hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name,
-                       standard.kind == VAL_INT ? "an integer" : "a number",
-                       set->a->n == 1 ? hd_val_text(f, *v) : "a list");
-        return false;
-    }
+    if (set->a->n != 1 || !hd_val_is_number(*v) || (standard.kind == VAL_INT && v->kind != VAL_INT))
+        return hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name,
+                              standard.kind == VAL_INT ? "an integer" : "a number",
+                              set->a->n == 1 ? hd_val_text(f, *v) : "a list");
     if (standard.kind == VAL_FLOAT) *v = hd_val_float(hd_val_number(*v));
     return true;
 }
 
 static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
-    if (!strcmp(arg->name, "batch")) {
-        hd_front_error(f, arg->span,
-                       "'batch' cannot be a model argument: it is given by the train block (train.batch)");
-        return false;
-    }
+    if (!strcmp(arg->name, "batch"))
+        return hd_front_error(f, arg->span,
+                              "'batch' cannot be a model argument: it is given by the train block (train.batch)");
     Val standard = {0};
     if (arg->a) {
         standard = hd_lower_expr(f, f->root, arg->a);
         if (standard.kind == VAL_BAD) return false;
-        if (!hd_val_is_number(standard)) {
-            hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name,
-                           hd_val_text(f, standard));
-            return false;
-        }
+        if (!hd_val_is_number(standard))
+            return hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name,
+                                  hd_val_text(f, standard));
     } else if (!set) {
-        hd_front_error(f, arg->span, "model argument '%s' has no value: write a default, or --set %s=...", arg->name,
-                       arg->name);
-        return false;
+        return hd_front_error(f, arg->span, "model argument '%s' has no value: write a default, or --set %s=...",
+                              arg->name, arg->name);
     }
     *v = standard;
     return !set || set_value(f, arg, set, standard, v);
@@ -360,9 +336,8 @@ bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
         if (known) continue;
         const char *setting = hd_setting_called(sets[k]->name), *hint = hd_suggest(f, sets[k]->name, &names);
         if (setting && !*hint) hint = hd_sprintf(f->arena, "; did you mean '%s'?", setting);
-        hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name, hint,
-                       hd_list_names(f, &names));
-        ok = false;
+        ok = hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name,
+                            hint, hd_list_names(f, &names));
     }
     return ok;
 }

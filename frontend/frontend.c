@@ -36,13 +36,9 @@ int hd_front_line(const Front *f, Span s) {
 
 // --- errors
 
-void hd_front_error(Front *f, Span s, const char *fmt, ...) {
+static void report(Front *f, Span s, const char *text) {
     enum { MANY = 100 };
     if (f->stop) return;
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = hd_vsprintf(f->arena, fmt, ap);
-    va_end(ap);
     s = hd_front_site(f, s);
     const Diags *d = &f->cx->diags;
     for (int k = 0; k < d->list.n; k++) // the same line in another instance
@@ -53,6 +49,22 @@ void hd_front_error(Front *f, Span s, const char *fmt, ...) {
     if (x && x->caller && x->call.lo != s.lo) hd_note(f->cx, x->call, "in '%s' of %s, called from here", x->fn->name,
                                                       x->instance ? x->instance->decl->name : "the file");
     if (d->errors >= MANY) f->stop = true;
+}
+
+bool hd_front_error(Front *f, Span s, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    report(f, s, hd_vsprintf(f->arena, fmt, ap));
+    va_end(ap);
+    return false;
+}
+
+Val hd_front_bad(Front *f, Span s, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    report(f, s, hd_vsprintf(f->arena, fmt, ap));
+    va_end(ap);
+    return (Val){0};
 }
 
 bool hd_front_enter(Front *f, Span s) {
@@ -73,8 +85,7 @@ void hd_front_leave(Front *f) { f->depth--; }
 
 static bool check_name(Front *f, const Node *block, const char *what) {
     if (block->name == f->model->name) return true;
-    hd_front_error(f, block->span, "%s of '%s', but the model is '%s'", what, block->name, f->model->name);
-    return false;
+    return hd_front_error(f, block->span, "%s of '%s', but the model is '%s'", what, block->name, f->model->name);
 }
 
 static bool check_items(Front *f) {
@@ -98,11 +109,9 @@ static bool check_items(Front *f) {
         }
         if (n->kind == N_MODEL && !f->model) f->model = n;
     }
-    if (!f->model) {
-        hd_front_error(f, (Span){f->base, f->base},
-                       "no model in this file: it needs 'model NAME(...)' with a function 'loss'");
-        return false;
-    }
+    if (!f->model)
+        return hd_front_error(f, (Span){f->base, f->base},
+                              "no model in this file: it needs 'model NAME(...)' with a function 'loss'");
     for (int k = 0; k < file->n; k++) {
         if (file->kids[k]->kind == N_TRAIN) ok &= check_name(f, file->kids[k], "train block");
         if (file->kids[k]->kind == N_SCHEDULE) ok &= check_name(f, file->kids[k], "schedule block");
@@ -136,8 +145,8 @@ static bool all_reached(Front *f) {
     bool ok = true;
     for (int k = 0; k < f->params.n; k++) {
         if (reached[k]) continue;
-        hd_front_error(f, f->params.at[k]->span, "the loss does not depend on parameter '%s'", f->params.at[k]->name);
-        ok = false;
+        ok = hd_front_error(f, f->params.at[k]->span, "the loss does not depend on parameter '%s'",
+                            f->params.at[k]->name);
     }
     return ok;
 }

@@ -145,11 +145,9 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         hd_print_module(m, out);
         return true;
     }
-    if (m->stage != STAGE_PLAN) {
-        hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage),
-                 word(args, cx->arena, FIELD(emit)));
-        return false;
-    }
+    if (m->stage != STAGE_PLAN)
+        return hd_error(m->cx, (Span){0}, "the passes end at stage %s; --emit=%s needs a plan", hd_stage_text(m->stage),
+                        word(args, cx->arena, FIELD(emit)));
     return emit_program(args, m, start, out);
 }
 

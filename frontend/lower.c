@@ -21,26 +21,18 @@ static void visible_names(Front *f, const Instance *scope, Names *names) {
 }
 
 static Val unknown(Front *f, const Instance *scope, const Node *n) {
-    if (hd_builtin_exists(n->name)) {
-        hd_front_error(f, n->span, "'%s' is a function: call it", n->name);
-        return bad;
-    }
-    if (!f->frame && scope && hd_find_member(scope, n->name)) {
-        hd_front_error(f, n->span, "'%s' is not a number known here: only arguments are", n->name);
-        return bad;
-    }
+    if (hd_builtin_exists(n->name)) return hd_front_bad(f, n->span, "'%s' is a function: call it", n->name);
+    if (!f->frame && scope && hd_find_member(scope, n->name))
+        return hd_front_bad(f, n->span, "'%s' is not a number known here: only arguments are", n->name);
     Names names = {0};
     visible_names(f, scope, &names);
-    hd_front_error(f, n->span, "unknown name '%s'%s", n->name, hd_suggest(f, n->name, &names));
-    return bad;
+    return hd_front_bad(f, n->span, "unknown name '%s'%s", n->name, hd_suggest(f, n->name, &names));
 }
 
 static Val member_value(Front *f, Member *m, Span use) {
-    if (m->decl->kind == N_MODULE) {
-        hd_front_error(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members",
-                       m->name, m->name);
-        return bad;
-    }
+    if (m->decl->kind == N_MODULE)
+        return hd_front_bad(f, use, "'%s' is a module, not an instance of one: write 'x = %s(...);' among the members",
+                            m->name, m->name);
     if (m->decl->kind != N_PARAM || !m->param) return m->value;
     Attrs attrs = {0};
     hd_set_word(f->cx, &attrs, A_PARAM, m->param->name);
@@ -86,20 +78,16 @@ static Val eval_dot(Front *f, Instance *scope, const Node *n) {
         char *end;
         long k = strtol(n->name, &end, 10);
         if (*end == 0 && k < of.n) return (Val){.kind = VAL_INSTANCE, .instance = of.repeat[k]};
-        hd_front_error(f, n->span, "%s are named .0 to .%d, not .%s", hd_val_text(f, of), of.n - 1, n->name);
-        return bad;
+        return hd_front_bad(f, n->span, "%s are named .0 to .%d, not .%s", hd_val_text(f, of), of.n - 1, n->name);
     }
-    if (of.kind != VAL_INSTANCE) {
-        hd_front_error(f, n->span, "'.%s' of %s: only modules have members", n->name, hd_val_text(f, of));
-        return bad;
-    }
+    if (of.kind != VAL_INSTANCE)
+        return hd_front_bad(f, n->span, "'.%s' of %s: only modules have members", n->name, hd_val_text(f, of));
     Member *m = hd_find_member(of.instance, n->name);
     if (m) return member_value(f, m, n->span);
     Names names = {0};
     for (int k = 0; k < of.instance->members.n; k++) hd_push(f->arena, &names, of.instance->members.at[k].name);
-    hd_front_error(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name,
-                   hd_suggest(f, n->name, &names), hd_list_names(f, &names));
-    return bad;
+    return hd_front_bad(f, n->span, "module %s has no '%s'%s (it has: %s)", of.instance->decl->name, n->name,
+                        hd_suggest(f, n->name, &names), hd_list_names(f, &names));
 }
 
 // --- numbers
@@ -146,16 +134,13 @@ static const char *path_of(const Instance *i) { return i->path[0] ? i->path : "r
 static bool check_type(Front *f, Instance *scope, const Node *formal, const char *fn, Val v, Span call) {
     DType dt = TY_F32;
     const Node *declared = formal->b;
-    if (declared->name && !hd_dtype_parse(declared->name, &dt)) {
-        hd_front_error(f, declared->span, "no element type '%s': there are f32, i32", declared->name);
-        return false;
-    }
+    if (declared->name && !hd_dtype_parse(declared->name, &dt))
+        return hd_front_error(f, declared->span, "no element type '%s': there are f32, i32", declared->name);
     const Type *t = hd_lower_type(f, scope, declared->a, dt, "a tensor");
     if (!t) return false;
     if (v.kind == VAL_TENSOR && v.tensor->type == t) return true;
-    hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn,
-                   hd_type_text(f->cx, t), hd_val_text(f, v));
-    return false;
+    return hd_front_error(f, call, "argument '%s' of %s is declared %s, but it is given %s", formal->name, fn,
+                          hd_type_text(f->cx, t), hd_val_text(f, v));
 }
 
 static bool bind_local(Front *f, const Instance *scope, const Node *name, Val v) {
@@ -167,10 +152,7 @@ static bool bind_local(Front *f, const Instance *scope, const Node *name, Val v)
         return false;
     }
     const Member *m = scope ? hd_find_member(scope, name->name) : NULL;
-    if (m) {
-        hd_front_error(f, name->span, "'%s' is already a member of %s", name->name, scope->decl->name);
-        return false;
-    }
+    if (m) return hd_front_error(f, name->span, "'%s' is already a member of %s", name->name, scope->decl->name);
     Binding b = {name->name, v, name->span};
     hd_push(f->scratch, locals, b);
     return true;
@@ -228,12 +210,11 @@ static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) 
     Val *args =
         fn ? eval_args(f, scope, fn, call, hd_sprintf(f->scratch, "%s.forward", callee.repeat[0]->decl->name)) : NULL;
     if (!args) return bad;
-    if (fn->c->n < 1) {
-        hd_front_error(f, call->span,
-                       "repeated modules are called one on the result of the other: 'forward' of %s needs an argument",
-                       callee.repeat[0]->decl->name);
-        return bad;
-    }
+    if (fn->c->n < 1)
+        return hd_front_bad(
+            f, call->span,
+            "repeated modules are called one on the result of the other: 'forward' of %s needs an argument",
+            callee.repeat[0]->decl->name);
     for (int k = 0; k < callee.n && args[0].kind != VAL_BAD; k++)
         args[0] = invoke(f, callee.repeat[k], forward_of(f, callee.repeat[k], call->span), call->span, args);
     return args[0];
@@ -248,18 +229,15 @@ static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
     case VAL_INSTANCE: fn = forward_of(f, target, call->span); break;
     case VAL_FN: break;
     default:
-        hd_front_error(f, call->span, "%s is not a function", hd_val_text(f, callee));
-        return bad;
+        return hd_front_bad(f, call->span, "%s is not a function", hd_val_text(f, callee));
     }
     if (!fn) return bad;
     const char *what = target ? hd_sprintf(f->scratch, "%s.%s", target->decl->name, fn->name) : fn->name;
     Val *args = eval_args(f, scope, fn, call, what);
     if (!args) return bad;
-    if (!f->frame) {
-        hd_front_error(f, call->span, "'%s' cannot be called here: only numbers known at compile time are allowed here",
-                       fn->name);
-        return bad;
-    }
+    if (!f->frame)
+        return hd_front_bad(
+            f, call->span, "'%s' cannot be called here: only numbers known at compile time are allowed here", fn->name);
     return invoke(f, target, fn, call->span, args);
 }
 
@@ -286,11 +264,9 @@ static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     Val v[2] = {hd_lower_expr(f, scope, n->a), hd_lower_expr(f, scope, n->b)};
     if (v[0].kind == VAL_BAD || v[1].kind == VAL_BAD) return bad;
     if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
-    if (n->op < BIN_ADD || n->op == BIN_REM) {
-        hd_front_error(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s",
-                       hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
-        return bad;
-    }
+    if (n->op < BIN_ADD || n->op == BIN_REM)
+        return hd_front_bad(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s",
+                            hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
     return hd_emit_elementwise(f, n->span, kinds[n->op], 2, v);
 }
 
@@ -420,25 +396,20 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
 // --- the loss
 
 static Val loss_arg(Front *f, const Node *formal) {
-    if (!formal->b) {
-        hd_front_error(f, formal->span, "argument '%s' of 'loss' needs a type, such as i32[batch, seq]", formal->name);
-        return bad;
-    }
+    if (!formal->b)
+        return hd_front_bad(f, formal->span, "argument '%s' of 'loss' needs a type, such as i32[batch, seq]",
+                            formal->name);
     DType dt = TY_F32;
-    if (formal->b->name && (!hd_dtype_parse(formal->b->name, &dt) || (dt != TY_F32 && dt != TY_I32))) {
-        hd_front_error(f, formal->b->span, "an argument of 'loss' is f32 or i32, not '%s'", formal->b->name);
-        return bad;
-    }
+    if (formal->b->name && (!hd_dtype_parse(formal->b->name, &dt) || (dt != TY_F32 && dt != TY_I32)))
+        return hd_front_bad(f, formal->b->span, "an argument of 'loss' is f32 or i32, not '%s'", formal->b->name);
     const Type *t = hd_lower_type(f, f->root, formal->b->a, dt, "an argument");
     return t ? (Val){.kind = VAL_TENSOR, .tensor = hd_arg_add(f->func, t, formal->name)} : bad;
 }
 
 bool hd_lower_loss(Front *f) {
     const Member *m = hd_find_member(f->root, hd_intern(f->cx, "loss"));
-    if (!m || m->decl->kind != N_FN) {
-        hd_front_error(f, f->model->span, "model %s has no function 'loss'", f->model->name);
-        return false;
-    }
+    if (!m || m->decl->kind != N_FN)
+        return hd_front_error(f, f->model->span, "model %s has no function 'loss'", f->model->name);
     f->func = hd_func_add(f->module, "loss", false);
     hd_set_kind(f->cx, &f->func->attrs, KIND_LOSS);
     f->func->span = m->decl->span;
@@ -451,10 +422,8 @@ bool hd_lower_loss(Front *f) {
     }
     Val v = ok ? invoke(f, f->root, m->decl, m->decl->span, args) : bad;
     if (v.kind == VAL_BAD) return false;
-    if (v.kind != VAL_TENSOR || v.tensor->type != hd_type(f->cx, TY_F32, 0, NULL)) {
-        hd_front_error(f, m->decl->span, "'loss' must return a scalar f32, not %s", hd_val_text(f, v));
-        return false;
-    }
+    if (v.kind != VAL_TENSOR || v.tensor->type != hd_type(f->cx, TY_F32, 0, NULL))
+        return hd_front_error(f, m->decl->span, "'loss' must return a scalar f32, not %s", hd_val_text(f, v));
     hd_append(f->func, hd_op_new(f->func, OP_RETURN, 1, &v.tensor));
     hd_renumber(f->func);
     return true;

@@ -5,11 +5,9 @@
 
 static bool may_emit(Front *f, Span s, OpKind k) {
     if (f->stop) return false;
-    if (!f->frame) {
-        hd_front_error(f, s, "'%s' makes a tensor: only numbers known at compile time are allowed here",
-                       hd_op_info(k)->mnemonic);
-        return false;
-    }
+    if (!f->frame)
+        return hd_front_error(f, s, "'%s' makes a tensor: only numbers known at compile time are allowed here",
+                              hd_op_info(k)->mnemonic);
     if (f->func->n_ops >= MAX_OPS) {
         hd_front_error(f, s, "the model has more than %d operations", MAX_OPS);
         f->stop = true;

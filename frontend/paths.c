@@ -19,9 +19,8 @@ static bool find_instances(Front *f, Span s, const char *type, Instances *found)
     if (found->n) return true;
     Names names = {0};
     names_of_types(f, &names);
-    hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names),
-                   hd_list_names(f, &names));
-    return false;
+    return hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names),
+                          hd_list_names(f, &names));
 }
 
 // --- units
@@ -169,10 +168,9 @@ static bool resolve(Front *f, const Node *path, Names *places) {
     Instances found = {0};
     if (!walk(f, path, &found, places)) return false;
     for (int j = 0; j < found.n; j++) {
-        if (found.at[j] == f->root) {
-            hd_front_error(f, path->span, "'%s' is the whole model: name one of its modules", hd_path_text(f, path));
-            return false;
-        }
+        if (found.at[j] == f->root)
+            return hd_front_error(f, path->span, "'%s' is the whole model: name one of its modules",
+                                  hd_path_text(f, path));
         add_path(f, places, found.at[j]->path);
     }
     return true;

@@ -101,10 +101,8 @@ Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r) {
 
 bool hd_val_truth(Front *f, Span s, Val v, bool *truth) {
     if (v.kind == VAL_BAD) return false;
-    if (!hd_val_is_number(v)) {
-        hd_front_error(f, s, "a condition must be a number known at compile time, not %s", hd_val_text(f, v));
-        return false;
-    }
+    if (!hd_val_is_number(v))
+        return hd_front_error(f, s, "a condition must be a number known at compile time, not %s", hd_val_text(f, v));
     *truth = !is_zero(v);
     return true;
 }

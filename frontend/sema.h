@@ -103,7 +103,8 @@ enum {
 
 // --- frontend.c: errors. A place in the prelude is reported where the user's text calls it; each message is given
 // once.
-void hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool hd_front_error(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4))); // returns false
+Val hd_front_bad(Front *f, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));    // returns BAD
 Span hd_front_site(const Front *f, Span s); // the place in the user's text
 int hd_front_line(const Front *f, Span s);
 bool hd_front_in_user(const Front *f, Span s);

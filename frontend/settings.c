@@ -144,9 +144,8 @@ static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) 
 
 static bool one_value(Front *f, const struct Row *row, const Node *values, Span s, int n) {
     if (values && values->n == n) return true;
-    hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s",
-                   values ? values->n : 0);
-    return false;
+    return hd_front_error(f, values ? values->span : s, "%s takes %d value%s, not %d", row->path, n, n == 1 ? "" : "s",
+                          values ? values->n : 0);
 }
 
 static bool declares_module(const Node *list, const char *name) {
@@ -208,10 +207,8 @@ static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node
     if (!call && (n->kind == N_CALL || n->kind == N_DOT || (n->kind == N_NAME && in_words(n->name, row->choices))))
         return wrong(f, row, n, "constant(x), linear(...), cosine(...) or a number");
     if (call && !hd_bind(f, n->span, n->a->name, 4, formals, n->n, n->kids, slots)) return false;
-    if (call && !slots[2] && strcmp(n->a->name, "constant")) {
-        hd_front_error(f, n->span, "%s needs argument 'total', the step at which it ends", n->a->name);
-        return false;
-    }
+    if (call && !slots[2] && strcmp(n->a->name, "constant"))
+        return hd_front_error(f, n->span, "%s needs argument 'total', the step at which it ends", n->a->name);
     bool keep = !call && layer >= 3; // --set train.lr=3e-4 changes the peak of the file's schedule
     if (!keep) rate->word = call ? n->a->name : "constant";
     for (int k = 0; k < 4; k++) {
@@ -306,9 +303,8 @@ static bool ready(Front *f, const struct Row *row, const Setting *s) {
                         : s->paths.n            ? hd_path_text(f, s->paths.at[0])
                                                 : "none";
     if (in_words(value, row->ready)) return true;
-    hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value,
-                   with_commas(f, row->ready));
-    return false;
+    return hd_front_error(f, s->span, "%s = %s cannot be executed yet; supported now: %s", row->path, value,
+                          with_commas(f, row->ready));
 }
 
 static Mesh mesh_of(const Settings *set) { // the rows of the axes are one after another, in their order
@@ -326,9 +322,8 @@ static bool check_mesh(Front *f, const Settings *set) {
         if (axes[a].layer > last->layer || axes[a].span.lo > last->span.lo) last = &axes[a];
     }
     if (ranks <= HD_MAX_RANKS) return true;
-    hd_front_error(f, last->span, "a mesh of %s is %.0f ranks; at most %d can run",
-                   hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
-    return false;
+    return hd_front_error(f, last->span, "a mesh of %s is %.0f ranks; at most %d can run",
+                          hd_mesh_text(f->arena, &mesh, false), ranks, HD_MAX_RANKS);
 }
 
 static bool check_rate(Front *f, const Settings *set) {
@@ -336,15 +331,14 @@ static bool check_rate(Front *f, const Settings *set) {
                   *warmup = &set->at[row_of(A_LR_WARMUP)];
     const Setting *peak = &set->at[row_of(A_LR_PEAK)], *floor_ = &set->at[row_of(A_LR_FLOOR)];
     if (!strcmp(rate->word, "constant")) return true;
-    if (total->v.i < warmup->v.i || total->v.i < 1) {
-        hd_front_error(f, total->span, "the learning rate ends at step %lld, before its warmup of %lld steps does",
-                       (long long)total->v.i, (long long)warmup->v.i);
-        return false;
-    }
+    if (total->v.i < warmup->v.i || total->v.i < 1)
+        return hd_front_error(f, total->span,
+                              "the learning rate ends at step %lld, before its warmup of %lld steps does",
+                              (long long)total->v.i, (long long)warmup->v.i);
     if (hd_val_number(floor_->v) <= hd_val_number(peak->v)) return true;
-    hd_front_error(f, floor_->span.lo ? floor_->span : peak->span, "the learning rate's floor %s is above its peak %s",
-                   number_text(f, hd_val_number(floor_->v)), number_text(f, hd_val_number(peak->v)));
-    return false;
+    return hd_front_error(f, floor_->span.lo ? floor_->span : peak->span,
+                          "the learning rate's floor %s is above its peak %s", number_text(f, hd_val_number(floor_->v)),
+                          number_text(f, hd_val_number(peak->v)));
 }
 
 Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {

@@ -78,11 +78,12 @@ const char *hd_internf(Ctx *cx, const char *fmt, ...) {
     return hd_intern(cx, s);
 }
 
-void hd_error(Ctx *cx, Span s, const char *fmt, ...) {
+bool hd_error(Ctx *cx, Span s, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     hd_diag_add(&cx->diags, SEV_ERROR, s, "%s", hd_vsprintf(cx->arena, fmt, ap));
     va_end(ap);
+    return false;
 }
 
 void hd_note(Ctx *cx, Span s, const char *fmt, ...) {

@@ -372,10 +372,7 @@ static bool function(Parser *ps, bool is_kernel) { // false: the rest of the tex
         skip_line(ps);
     }
     memcpy(&ps->line, &outer, sizeof outer);
-    if (ps->p >= ps->end) {
-        hd_error(ps->cx, ps->f->span, "function @%s has no closing '}'", ps->f->name);
-        return false;
-    }
+    if (ps->p >= ps->end) return hd_error(ps->cx, ps->f->span, "function @%s has no closing '}'", ps->f->name);
     ps->p++;
     const Op *ret = hd_return(ps->f);
     bool same = ret && ret->n_in == n_results;

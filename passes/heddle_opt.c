@@ -75,11 +75,9 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     const char *pipeline_text = args->run_reproducer ? reproducer_pipeline(cx, text) : args->manager.pipeline;
     Pipeline pipeline = {0};
     bool good = true;
-    if (args->run_reproducer && !pipeline_text) {
-        hd_error(cx, (Span){0}, "'%s' is not a reproducer: its first line does not start with '%s'", name,
-                 HD_REPRODUCER_LINE);
-        good = false;
-    }
+    if (args->run_reproducer && !pipeline_text)
+        good = hd_error(cx, (Span){0}, "'%s' is not a reproducer: its first line does not start with '%s'", name,
+                        HD_REPRODUCER_LINE);
     if (pipeline_text) good = good && hd_pipeline_parse(cx, pipeline_text, &pipeline);
     if (good && args->manager.print_pipeline) {
         hd_pipeline_print(&pipeline, 0, out);

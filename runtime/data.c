@@ -34,27 +34,17 @@ static bool layout(Data *d) { // which of the three formats
         uint32_t version = word_at(d->map + 4), count = word_at(d->map + 8);
         d->tokens += HEADER_BYTES;
         d->count = (int64_t)(d->map_bytes - HEADER_BYTES) / 2;
-        if (version != 1) {
-            hd_fail("%s: header version %u; version 1 (u16 tokens) is read", d->path, version);
-            return false;
-        }
-        if (count > d->count) {
-            hd_fail("%s: the header says %u tokens but the file holds %lld: it is cut short", d->path, count,
-                    (long long)d->count);
-            return false;
-        }
+        if (version != 1) return hd_fail("%s: header version %u; version 1 (u16 tokens) is read", d->path, version);
+        if (count > d->count)
+            return hd_fail("%s: the header says %u tokens but the file holds %lld: it is cut short", d->path, count,
+                           (long long)d->count);
         d->count = count;
         return true;
     }
-    if (d->map_bytes >= HEADER_BYTES && word_at(d->map) == WIDE_MAGIC) {
-        hd_fail("%s: its tokens have 4 bytes (magic %d); only tokens of 2 bytes (magic %d) can be read", d->path,
-                WIDE_MAGIC, HEADER_MAGIC);
-        return false;
-    }
-    if (d->map_bytes % 2) {
-        hd_fail("%s: %zu bytes are not a whole number of u16 tokens", d->path, d->map_bytes);
-        return false;
-    }
+    if (d->map_bytes >= HEADER_BYTES && word_at(d->map) == WIDE_MAGIC)
+        return hd_fail("%s: its tokens have 4 bytes (magic %d); only tokens of 2 bytes (magic %d) can be read", d->path,
+                       WIDE_MAGIC, HEADER_MAGIC);
+    if (d->map_bytes % 2) return hd_fail("%s: %zu bytes are not a whole number of u16 tokens", d->path, d->map_bytes);
     d->count = (int64_t)d->map_bytes / 2;
     return true;
 }
@@ -70,8 +60,7 @@ bool hd_data_open(Data *d, const char *path, int64_t seq) {
     }
     if (!S_ISREG(st.st_mode)) {
         close(fd);
-        hd_fail("%s is not a plain file: tokens are mapped into memory", path);
-        return false;
+        return hd_fail("%s is not a plain file: tokens are mapped into memory", path);
     }
     d->map_bytes = (size_t)st.st_size;
     if (d->map_bytes) {
@@ -85,11 +74,9 @@ bool hd_data_open(Data *d, const char *path, int64_t seq) {
     }
     close(fd);
     if (!layout(d)) return false;
-    if (d->count < seq + 1) {
-        hd_fail("%s holds %lld tokens; one sequence of %lld needs %lld", path, (long long)d->count, (long long)seq,
-                (long long)seq + 1);
-        return false;
-    }
+    if (d->count < seq + 1)
+        return hd_fail("%s holds %lld tokens; one sequence of %lld needs %lld", path, (long long)d->count,
+                       (long long)seq, (long long)seq + 1);
     return true;
 }
 
@@ -123,11 +110,9 @@ bool hd_data_window(const Data *d, int64_t vocab, int64_t seq, int64_t index, in
     for (int64_t i = 0; i <= seq; i++) {
         const unsigned char *p = d->tokens + (start + i) * d->width;
         int32_t t = d->width == 1 ? p[0] : p[0] | p[1] << 8;
-        if (t >= vocab) {
-            hd_fail("%s: token %d at position %lld is outside the vocabulary of %lld", d->path, t,
-                    (long long)(start + i), (long long)vocab);
-            return false;
-        }
+        if (t >= vocab)
+            return hd_fail("%s: token %d at position %lld is outside the vocabulary of %lld", d->path, t,
+                           (long long)(start + i), (long long)vocab);
         if (i < seq) tokens[i] = t;
         if (i > 0) targets[i - 1] = t;
     }

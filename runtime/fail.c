@@ -5,11 +5,12 @@
 
 static _Thread_local char message[4096];
 
-void hd_fail(const char *fmt, ...) {
+bool hd_fail(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
+    return false;
 }
 
 const char *hd_failure(void) { return message; }

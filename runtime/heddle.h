@@ -200,8 +200,8 @@ struct HdExec {
 };
 
 int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
-// Keeps one message (printf form), which hd_failure() returns. Thread-local.
-void hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+// Keeps one message (printf form), which hd_failure() returns. Thread-local. Returns false.
+bool hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *hd_failure(void);
 
 // --- called by generated programs of both targets

@@ -102,8 +102,7 @@ static bool close_file(FILE *f, const char *path, int error) { // error: of an e
     const bool bad = ferror(f) != 0;
     if (fclose(f) && !error) error = errno;
     if (!error && !bad) return true;
-    hd_fail("cannot write %s: %s", path, error ? strerror(error) : "an earlier write failed; is the disk full?");
-    return false;
+    return hd_fail("cannot write %s: %s", path, error ? strerror(error) : "an earlier write failed; is the disk full?");
 }
 
 bool hd_log_close(Log *l) {

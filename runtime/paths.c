@@ -53,9 +53,8 @@ bool hd_paths_check(const Options *o) {
         for (int k = 0; k < N_READS + i; k++) {
             const OutputPath *other = k < N_READS ? &reads[k] : &writes[k - N_READS];
             if (!other->path || !same_file(w->path, other->path)) continue;
-            hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option, w->option,
-                    w->path);
-            return false;
+            return hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option,
+                           w->option, w->path);
         }
         if (!writable(w)) return false;
     }

@@ -295,17 +295,14 @@ static bool work(Run *r) {
     snprintf(why, sizeof why, "%s", hd_failure());
     if (!save(r, done)) tell_failure(r);
     r->agreed = true;
-    hd_fail("%s", why);
-    return false;
+    return hd_fail("%s", why);
 }
 
 static bool resume(Run *r) {
     if (!hd_state_resume(r->x, r->o->resume, &r->at)) return false;
-    if (r->o->seed_given && r->o->seed != r->at.seed) {
-        hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed out",
-                (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
-        return false;
-    }
+    if (r->o->seed_given && r->o->seed != r->at.seed)
+        return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed out",
+                       (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
     if (rank_0(r) && r->data.map && r->at.data_tokens && r->at.data_tokens != r->data.count)
         fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
                 r->data.path, (long long)r->data.count, (long long)r->at.data_tokens);
@@ -331,8 +328,7 @@ static bool prepare(Run *r) { // before anything slow
     r->tokens = malloc(bytes);
     r->targets = malloc(bytes);
     if (r->tokens && r->targets) return true;
-    hd_fail("out of memory");
-    return false;
+    return hd_fail("out of memory");
 }
 
 static void tell_start(Run *r) {

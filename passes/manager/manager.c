@@ -75,9 +75,8 @@ static bool check_names(const PipelineRun *r, const char *flag, const char *list
         if (!found) {
             Out o = hd_out(r->arena);
             hd_pipeline_print(r->p, 0, &o);
-            hd_error(cx, (Span){0}, "%s names '%s', which is not in the pipeline: %s", flag, name,
-                     *o.text ? o.text : "(empty)");
-            return false;
+            return hd_error(cx, (Span){0}, "%s names '%s', which is not in the pipeline: %s", flag, name,
+                            *o.text ? o.text : "(empty)");
         }
         s += len + (s[len] == ',');
     }
@@ -116,12 +115,10 @@ static bool check_result(PipelineRun *r, int i, Change change) {
     bool last = i + 1 == r->p->n;
     bool good = true;
     if (pass->out >= 0 && r->m->stage != (Stage)pass->out) {
-        hd_error(cx, (Span){0}, "pass '%s' left stage %s, but should leave stage %s", pass->name,
-                 hd_stage_text(r->m->stage), hd_stage_text((Stage)pass->out));
-        good = false;
+        good = hd_error(cx, (Span){0}, "pass '%s' left stage %s, but should leave stage %s", pass->name,
+                        hd_stage_text(r->m->stage), hd_stage_text((Stage)pass->out));
     } else if ((r->options->verify_each || last) && !hd_verify(r->m)) {
-        hd_error(cx, (Span){0}, "the module does not verify after pass '%s'", pass->name);
-        good = false;
+        good = hd_error(cx, (Span){0}, "the module does not verify after pass '%s'", pass->name);
     } else if (r->options->verify_each && change == UNCHANGED) {
         Arena *a = hd_arena_new();
         good = !strcmp(module_text(r->m, a).text, r->before.text);
@@ -218,10 +215,8 @@ static bool prepare(const PipelineRun *r) {
     if (!check_names(r, "--print-ir-before", o->print_before) || !check_names(r, "--print-ir-after", o->print_after) ||
         !check_names(r, "--stop-after", o->stop_after))
         return false;
-    if (o->print_dir && mkdir(o->print_dir, 0777) && errno != EEXIST) {
-        hd_error(r->m->cx, (Span){0}, "cannot make folder '%s': %s", o->print_dir, strerror(errno));
-        return false;
-    }
+    if (o->print_dir && mkdir(o->print_dir, 0777) && errno != EEXIST)
+        return hd_error(r->m->cx, (Span){0}, "cannot make folder '%s': %s", o->print_dir, strerror(errno));
     return hd_verify(r->m) && dump_file(r, "input");
 }
 

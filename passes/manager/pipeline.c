@@ -100,23 +100,16 @@ static bool read_option(Reader *r, const PassInfo *pass, PassOption *option) {
     const char *from = r->at;
     if (!(option->key = read_word(r, "the name of an option"))) return false;
     Span key_span = span_of(r, from, r->at);
-    if (!has_option(pass->options, option->key)) {
-        hd_error(r->cx, key_span, "pass '%s' has no option '%s'; it has %s", pass->name, option->key,
-                 *pass->options ? pass->options : "none");
-        return false;
-    }
-    if (!eat(r, '=')) {
-        hd_error(r->cx, key_span, "option '%s' needs a value: %s=...", option->key, option->key);
-        return false;
-    }
+    if (!has_option(pass->options, option->key))
+        return hd_error(r->cx, key_span, "pass '%s' has no option '%s'; it has %s", pass->name, option->key,
+                        *pass->options ? pass->options : "none");
+    if (!eat(r, '=')) return hd_error(r->cx, key_span, "option '%s' needs a value: %s=...", option->key, option->key);
     skip_spaces(r);
     from = r->at;
     if (!(option->value = read_word(r, "the value of an option"))) return false;
-    if (!read_number(option->value, &option->number)) {
-        hd_error(r->cx, span_of(r, from, r->at), "option '%s' of pass '%s' is a whole number, not '%s'", option->key,
-                 pass->name, option->value);
-        return false;
-    }
+    if (!read_number(option->value, &option->number))
+        return hd_error(r->cx, span_of(r, from, r->at), "option '%s' of pass '%s' is a whole number, not '%s'",
+                        option->key, pass->name, option->value);
     return true;
 }
 
@@ -127,17 +120,14 @@ static bool read_options(Reader *r, PassCall *call) {
             PassOption o = {0};
             if (!read_option(r, call->pass, &o)) return false;
             for (int i = 0; i < options.n; i++)
-                if (!strcmp(options.at[i].key, o.key)) {
-                    hd_error(r->cx, call->span, "option '%s' of pass '%s' is given twice", o.key, call->pass->name);
-                    return false;
-                }
+                if (!strcmp(options.at[i].key, o.key))
+                    return hd_error(r->cx, call->span, "option '%s' of pass '%s' is given twice", o.key,
+                                    call->pass->name);
             hd_push(r->cx->arena, &options, o);
         } while (eat(r, ','));
-        if (!eat(r, '}')) {
-            hd_error(r->cx, span_of(r, r->at, r->at + (*r->at != 0)),
-                     "expected ',' or '}' after an option of pass '%s'", call->pass->name);
-            return false;
-        }
+        if (!eat(r, '}'))
+            return hd_error(r->cx, span_of(r, r->at, r->at + (*r->at != 0)),
+                            "expected ',' or '}' after an option of pass '%s'", call->pass->name);
     }
     call->options = options.at;
     call->n_options = options.n;
@@ -167,11 +157,9 @@ static bool read_item(Reader *r) {
     }
     for (int i = 0; i < r->n_known; i++) {
         if (strcmp(pipelines[i].name, name) != 0) continue;
-        if (*r->at == '{') {
-            hd_error(r->cx, call.span, "pipeline '%s' takes no options; give them to its passes: %s", name,
-                     pipelines[i].text);
-            return false;
-        }
+        if (*r->at == '{')
+            return hd_error(r->cx, call.span, "pipeline '%s' takes no options; give them to its passes: %s", name,
+                            pipelines[i].text);
         return read_pipeline(r->cx, hd_internf(r->cx, "pipeline %s", name), pipelines[i].text, i, r->calls);
     }
     unknown_name(r, call.span, name);
@@ -188,8 +176,7 @@ static bool read_pipeline(Ctx *cx, const char *source, const char *text, int n_k
         if (!read_item(&r)) return false;
     } while (eat(&r, ','));
     if (!*r.at) return true;
-    hd_error(cx, span_of(&r, r.at, r.at + 1), "expected ',' between passes, found '%c'", *r.at);
-    return false;
+    return hd_error(cx, span_of(&r, r.at, r.at + 1), "expected ',' between passes, found '%c'", *r.at);
 }
 
 bool hd_pipeline_parse(Ctx *cx, const char *text, Pipeline *p) {

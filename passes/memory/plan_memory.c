@@ -151,11 +151,9 @@ static bool own_buffers(Planner *p, const Lifetimes *l) {
     for (int i = l->f->n_values; i < l->n_storages; i++) {
         const Symbol *s = l->storage[i].transient;
         if (!s || !l->storage[i].touches) continue;
-        if (p->user[s->id]) {
-            hd_error(p->m->cx, s->span, "buffer @%s is transient, but both @%s and @%s use it", s->name,
-                     p->user[s->id]->name, l->f->name);
-            return false;
-        }
+        if (p->user[s->id])
+            return hd_error(p->m->cx, s->span, "buffer @%s is transient, but both @%s and @%s use it", s->name,
+                            p->user[s->id]->name, l->f->name);
         p->user[s->id] = l->f;
     }
     return true;
@@ -269,11 +267,9 @@ static bool declare_arena(const Planner *p, Space space) {
     Symbol *s = hd_space_arena(m, space);
     if (!s && space != SPACE_DEVICE && !r->top) return true;
     const Symbol *taken = s ? NULL : hd_symbol_find(m, name);
-    if (taken) {
-        hd_error(m->cx, taken->span, "@%s names the %s's memory in every plan; this %s needs another name", name, name,
-                 hd_symbol_keyword(taken->kind));
-        return false;
-    }
+    if (taken)
+        return hd_error(m->cx, taken->span, "@%s names the %s's memory in every plan; this %s needs another name", name,
+                        name, hd_symbol_keyword(taken->kind));
     if (!s) s = hd_symbol_add(m, SYM_ARENA, name, NULL);
     if (space != SPACE_DEVICE) hd_set_word(m->cx, &s->attrs, A_SPACE, name);
     hd_set_int(m->cx, &s->attrs, A_BYTES, r->top);

@@ -40,8 +40,7 @@ static const char *buffer_range(const PlanCheck *c, const Symbol *s) {
 
 // Whether a buffer has an address that it can have.
 static bool check_buffer(PlanCheck *c, const Symbol *s) {
-    if (!s->type || !s->place.placed)
-        return hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name), false;
+    if (!s->type || !s->place.placed) return hd_plan_wrong(c, NULL, s->span, "buffer @%s has no address", s->name);
     bool transient = hd_has(&s->attrs, A_TRANSIENT);
     Space space = s->place.space;
     const char *at = hd_plan_at(c, space, s->place.offset);
@@ -49,13 +48,11 @@ static bool check_buffer(PlanCheck *c, const Symbol *s) {
     int64_t top = transient ? c->bytes[space] : c->persistent[space];
     if (space != hd_space(&s->attrs))
         return hd_plan_wrong(c, NULL, s->span, "buffer @%s belongs in %s memory and is at %s", s->name,
-                             hd_space_text(hd_space(&s->attrs)), at),
-               false;
+                             hd_space_text(hd_space(&s->attrs)), at);
     if (lo < 0 || bytes > top - lo)
         return hd_plan_wrong(c, NULL, s->span, "buffer @%s at %s is outside the %lld %sbytes of its arena", s->name,
                              hd_plan_range(c, space, lo, (int64_t)((uint64_t)lo + (uint64_t)bytes)), ll(top),
-                             transient ? "" : "persistent "),
-               false;
+                             transient ? "" : "persistent ");
     if (lo % HD_ALIGN)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s at %s does not start at a multiple of %d bytes", s->name, at,
                       HD_ALIGN);
@@ -147,9 +144,8 @@ static const Symbol *buffer_under(const PlanCheck *c, Space space, int64_t lo, i
 static bool in_arena(PlanCheck *c, const Op *o, const char *what, Space space, int64_t lo, int64_t bytes) {
     int64_t top = c->bytes[space];
     if (lo >= 0 && bytes <= top - lo) return true;
-    hd_plan_wrong(c, o, c->f->span, "has %s at %s, outside the arena of %lld bytes", what,
-                  hd_plan_range(c, space, lo, (int64_t)((uint64_t)lo + (uint64_t)bytes)), ll(top));
-    return false;
+    return hd_plan_wrong(c, o, c->f->span, "has %s at %s, outside the arena of %lld bytes", what,
+                         hd_plan_range(c, space, lo, (int64_t)((uint64_t)lo + (uint64_t)bytes)), ll(top));
 }
 
 static void value_in_arena(PlanCheck *c, const Op *o, const Value *v) {

@@ -64,7 +64,7 @@
 #include "passes/pass.h"
 #include "passes/settings.h"
 
-void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
+bool hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     const char *what = hd_vsprintf(c->a, fmt, ap);
@@ -73,6 +73,7 @@ void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     const char *who = o ? hd_sprintf(c->a, "%s ", hd_plan_op(c, o)) : "";
     Finding f = {o ? o->span : span, hd_sprintf(c->a, "%s%s%s", in, who, what)};
     hd_push(c->a, &c->found, f);
+    return false;
 }
 
 // Once for the text of an op: the functions of a step are copies of each other.

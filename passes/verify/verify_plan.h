@@ -46,7 +46,8 @@ typedef struct {
     const int *number;      // of it, by value id: the number in the text
 } PlanCheck;
 
-void hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+// Adds a finding; returns false.
+bool hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text);
 const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
 const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"

@@ -147,9 +147,8 @@ static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, vo
         char rank[32] = "", action[300] = "";
         if (look->after_step) tell_action(x->program, q, looked_at[which].role, action, sizeof action);
         if (x->world->ranks > 1) snprintf(rank, sizeof rank, ", on rank %d", x->world->rank);
-        hd_fail("%s %s (unit %s): element %lld is %g%s%s", looked_at[which].text, q->name,
-                x->program->buckets[q->bucket].name, (long long)(first + i), (double)v[i], rank, action);
-        return false;
+        return hd_fail("%s %s (unit %s): element %lld is %g%s%s", looked_at[which].text, q->name,
+                       x->program->buckets[q->bucket].name, (long long)(first + i), (double)v[i], rank, action);
     }
     return true;
 }

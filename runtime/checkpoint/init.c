@@ -54,10 +54,8 @@ static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
     const StFile *f = data;
     const HdParam *q = &x->program->params[k];
     const StTensor *t = hd_st_find(f, q->name);
-    if (!hd_st_floats(f, t, first, n, v)) {
-        hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", f->path, q->name, t->dtype);
-        return false;
-    }
+    if (!hd_st_floats(f, t, first, n, v))
+        return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", f->path, q->name, t->dtype);
     return hd_put_weights(x, q, first, n, v);
 }
 

@@ -131,17 +131,14 @@ static bool belongs(const Source *s, const StFile *f, const char *path, int numb
 // the file is the one in the manifest, unchanged
 static bool as_written(const Source *s, const StFile *f, const char *path, int number) {
     char want[80];
-    if (f->data_bytes < 16 || !hd_st_checksum_ok(f)) {
-        hd_fail("%s is damaged: its checksum does not match its contents", path);
-        return false;
-    }
+    if (f->data_bytes < 16 || !hd_st_checksum_ok(f))
+        return hd_fail("%s is damaged: its checksum does not match its contents", path);
     int n = snprintf(want, sizeof want, "%lld ", (long long)f->map_bytes);
     for (int i = 0; i < 16; i++)
         n += snprintf(want + n, sizeof want - (size_t)n, "%02x", f->data[f->data_bytes - 16 + (size_t)i]);
     const char *told = meta_number(&s->main, "shard", number);
     if (told && !strcmp(told, want)) return true;
-    hd_fail("%s is from another save than %s", path, s->main.path);
-    return false;
+    return hd_fail("%s is from another save than %s", path, s->main.path);
 }
 
 static StFile *open_shard(Source *s, int number) {
@@ -167,8 +164,8 @@ static bool shard_floats(Source *s, int role, const Cut *c, int64_t at, int64_t 
     const StTensor *t = hd_st_find(f, name);
     const int64_t first = at % c->shard;
     if (t && t->rank == 1 && first + n <= t->dim[0] && hd_st_floats(f, t, first, n, out)) return true;
-    hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->folder, (int)(at / c->shard), name);
-    return false;
+    return hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->folder, (int)(at / c->shard),
+                   name);
 }
 
 // --- reading
@@ -178,8 +175,7 @@ static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first
         char name[512];
         snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], p->params[k].name);
         if (hd_st_floats(&s->main, hd_st_find(&s->main, name), first, n, out)) return true;
-        hd_fail("%s: tensor '%s' is not F32", s->main.path, name);
-        return false;
+        return hd_fail("%s: tensor '%s' is not F32", s->main.path, name);
     }
     const Cut *c = &s->cut[s->spot[k].bucket];
     for (int64_t at = s->spot[k].at + first, end = at + n, part; at < end; at += part, out += part) {
@@ -263,21 +259,15 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
     const char *format = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"),
                *hash = hd_st_meta(f, "model_hash");
     const bool manifest = format && !strcmp(format, "2");
-    if (!format || (!manifest && strcmp(format, "1") != 0)) {
-        hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
-        return false;
-    }
-    if (!hd_st_checksum_ok(f)) {
-        hd_fail("%s is damaged: its checksum does not match its contents", f->path);
-        return false;
-    }
+    if (!format || (!manifest && strcmp(format, "1") != 0))
+        return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
+    if (!hd_st_checksum_ok(f)) return hd_fail("%s is damaged: its checksum does not match its contents", f->path);
     if (!(manifest ? manifest_fits(f, p) : file_fits(f, p))) return false;
     if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 ||
-        count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0) {
-        hd_fail("%s: its step, seed, data_tokens or sequences is not a number that this program can continue from",
-                f->path);
-        return false;
-    }
+        count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0)
+        return hd_fail(
+            "%s: its step, seed, data_tokens or sequences is not a number that this program can continue from",
+            f->path);
     if (!hash || strcmp(hash, p->model_hash)) {
         tell_other(f, p, model, hash);
         return false;

@@ -128,18 +128,11 @@ bool hd_st_finish(StWriter *w) {
     memcpy(w->digest, c.digest, sizeof w->digest);
     if (w->checksum) put(w, c.digest, 16);
     bool ok = !w->failed;
-    if (ok && (fflush(w->file) || (w->temporary && fsync(fileno(w->file))))) {
-        hd_fail("cannot write %s: %s", w->path, strerror(errno));
-        ok = false;
-    }
-    if (fclose(w->file) && ok) {
-        hd_fail("cannot write %s: %s", w->path, strerror(errno));
-        ok = false;
-    }
-    if (ok && w->temporary && rename(w->temporary, w->path)) {
-        hd_fail("cannot rename %s to %s: %s", w->temporary, w->path, strerror(errno));
-        ok = false;
-    }
+    if (ok && (fflush(w->file) || (w->temporary && fsync(fileno(w->file)))))
+        ok = hd_fail("cannot write %s: %s", w->path, strerror(errno));
+    if (fclose(w->file) && ok) ok = hd_fail("cannot write %s: %s", w->path, strerror(errno));
+    if (ok && w->temporary && rename(w->temporary, w->path))
+        ok = hd_fail("cannot rename %s to %s: %s", w->temporary, w->path, strerror(errno));
     if (!ok && w->temporary) unlink(w->temporary);
     release(w);
     return ok;

@@ -20,8 +20,7 @@ enum { PATH = 4096, NUMBER = 24, FOLDER = 64 };
 
 bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size) {
     if ((size_t)snprintf(path, size, "%s/%s", dir, name) < size) return true;
-    hd_fail("the folder's name has %zu bytes; at most %zu are possible", strlen(dir), size - strlen(name) - 2);
-    return false;
+    return hd_fail("the folder's name has %zu bytes; at most %zu are possible", strlen(dir), size - strlen(name) - 2);
 }
 
 // --- metadata: keys and values made one at a time
@@ -247,8 +246,7 @@ static void forget_others(const char *dir, const char *keep) {
 
 static bool make(const char *dir) {
     if (!mkdir(dir, 0777) || errno == EEXIST) return true;
-    hd_fail("cannot make the folder %s: %s", dir, strerror(errno));
-    return false;
+    return hd_fail("cannot make the folder %s: %s", dir, strerror(errno));
 }
 
 // The name of a folder that the present checkpoint, if any, does not need: step-N, or step-N.1 where the checkpoint

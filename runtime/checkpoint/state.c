@@ -75,7 +75,7 @@ static bool write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, i
     const size_t bytes = (size_t)n * hd_dtypes[dtype].bytes;
     if (dtype == HD_F32) return x->program->backend->write(x, offset, v, bytes);
     void *narrow = malloc(bytes);
-    if (!narrow) return hd_fail("out of memory"), false;
+    if (!narrow) return hd_fail("out of memory");
     hd_store_f32(dtype, v, n, narrow, 0);
     const bool ok = x->program->backend->write(x, offset, narrow, bytes);
     free(narrow);

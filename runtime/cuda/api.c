@@ -114,9 +114,8 @@ static bool resolve(HdCudaApi *api, HdCudaLib lib) {
     }
 #include "runtime/cuda/api.def"
     if (!missing) return true;
-    hd_fail("%s lacks the function %s: it is too old; Heddle needs %s, CUDA 12.2 or newer\n%s", api->path[lib], missing,
-            libraries[lib].need, libraries[lib].cure);
-    return false;
+    return hd_fail("%s lacks the function %s: it is too old; Heddle needs %s, CUDA 12.2 or newer\n%s", api->path[lib],
+                   missing, libraries[lib].need, libraries[lib].cure);
 }
 
 // the number at the end of "libnvrtc.so.13"
@@ -143,11 +142,9 @@ bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib) {
         note(&looked, "%s%s:", looked.used ? "\n" : "", name);
         search(api, lib, name, &looked);
     }
-    if (!api->handle[lib]) {
-        hd_fail("cannot find %s, needed for %s; looked for\n%s\n%s; or name its folder in HEDDLE_CUDA_PATH", l->names,
-                l->need, looked.text, l->cure);
-        return false;
-    }
+    if (!api->handle[lib])
+        return hd_fail("cannot find %s, needed for %s; looked for\n%s\n%s; or name its folder in HEDDLE_CUDA_PATH",
+                       l->names, l->need, looked.text, l->cure);
     if (!resolve(api, lib)) {
         dlclose(api->handle[lib]);
         api->handle[lib] = NULL;

@@ -24,9 +24,8 @@ static int ranks_of(const HdProgram *p, const HdComm *c) { return hd_group_ranks
 
 static bool nccl_failed(HdCuda *x, NcResult r, const char *what, const HdComm *c) {
     const char *more = x->api.ncclGetLastError(NULL);
-    hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, ranks_of(x->head.program, c),
-                 x->api.ncclGetErrorString(r), more && *more ? "; " : "", more ? more : "");
-    return false;
+    return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): %s%s%s", what, c->name, ranks_of(x->head.program, c),
+                        x->api.ncclGetErrorString(r), more && *more ? "; " : "", more ? more : "");
 }
 
 // Communicators are used only with the lock held, and only while they are intact.
@@ -48,11 +47,10 @@ static bool settle(HdCuda *x, int i, NcResult r, const char *what, double second
         const NcResult asked = x->api.ncclCommGetAsyncError(x->comms.comm[i], &r);
         leave(x);
         if (asked != HD_ncclSuccess || r != HD_ncclInProgress) break;
-        if (now - start > 2 && !w->alive(w)) return hd_cuda_fail(x, "%s", hd_failure()), false;
+        if (now - start > 2 && !w->alive(w)) return hd_cuda_fail(x, "%s", hd_failure());
         if (now - start > seconds * 1e3)
             return hd_cuda_fail(x, "NCCL: %s (%s over %d ranks): not done after %.0f s", what, c->name,
-                                ranks_of(x->head.program, c), seconds),
-                   false;
+                                ranks_of(x->head.program, c), seconds);
         if (now - start > 2) usleep(200);
     }
     return r == HD_ncclSuccess || nccl_failed(x, r, what, c);
@@ -72,7 +70,7 @@ static bool own_gpu(HdCuda *x) {
     typedef struct { char host[80], boot[40], gpu[32]; } Place; // different hosts may have the same name
     struct HdWorld *w = x->head.world;
     Place mine = {"", "", ""}, *all = calloc((size_t)w->ranks, sizeof *all);
-    if (!all) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!all) return hd_cuda_fail(x, "out of host memory");
     gethostname(mine.host, sizeof mine.host - 1);
     FILE *id = fopen("/proc/sys/kernel/random/boot_id", "r");
     if (id && !fgets(mine.boot, sizeof mine.boot, id)) mine.boot[0] = 0;
@@ -82,11 +80,9 @@ static bool own_gpu(HdCuda *x) {
     if (!ok) hd_cuda_fail(x, "%s", hd_failure());
     for (int b = 1; b < w->ranks && ok; b++)
         for (int a = 0; a < b && ok; a++)
-            if (mine.gpu[0] && !hd_device_shared() && !memcmp(&all[a], &all[b], sizeof *all)) {
-                hd_cuda_fail(x, "ranks %d and %d are both on GPU %s of %s: start at most one rank a GPU", a, b,
-                             all[b].gpu, all[b].host);
-                ok = false;
-            }
+            if (mine.gpu[0] && !hd_device_shared() && !memcmp(&all[a], &all[b], sizeof *all))
+                ok = hd_cuda_fail(x, "ranks %d and %d are both on GPU %s of %s: start at most one rank a GPU", a, b,
+                                  all[b].gpu, all[b].host);
     free(all);
     return ok;
 }
@@ -106,13 +102,10 @@ static bool connect_one(HdCuda *x, int i) {
     const int first = hd_group_member(p, c->over, w->rank, 0);
     NcId mine = {{0}}, *all = calloc((size_t)w->ranks, sizeof *all);
     NcConfig conf = config();
-    if (!all) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!all) return hd_cuda_fail(x, "out of host memory");
     NcResult r = first == w->rank ? x->api.ncclGetUniqueId(&mine) : HD_ncclSuccess;
     bool ok = r == HD_ncclSuccess || nccl_failed(x, r, "cannot start", c);
-    if (!w->gather(w, &mine, sizeof mine, all)) {
-        hd_cuda_fail(x, "%s", hd_failure());
-        ok = false;
-    }
+    if (!w->gather(w, &mine, sizeof mine, all)) ok = hd_cuda_fail(x, "%s", hd_failure());
     if (ok) {
         r = x->api.ncclCommInitRankConfig(&x->comms.comm[i], ranks_of(p, c), all[first],
                                            hd_group_number(p, c->over, w->rank), &conf);
@@ -165,14 +158,11 @@ bool hd_comms_open(HdCuda *x) {
            // the edges it adds between launches crash NCCL 2.28 inside a capture; events give the order that is needed
            1);
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);       // connect at once, so that nothing does so inside a capture
-    if (ok && !hd_cuda_load(&x->api, HD_LIB_NCCL)) {
-        hd_cuda_fail(x, "%s", hd_failure());
-        ok = false;
-    }
+    if (ok && !hd_cuda_load(&x->api, HD_LIB_NCCL)) ok = hd_cuda_fail(x, "%s", hd_failure());
     if (!ok) hd_fail("%s", x->failure);
     if (!hd_world_agree(w, ok)) { // do not wait for a rank that fails elsewhere
         x->failed = false;
-        return hd_cuda_fail(x, "%s", hd_failure()), false;
+        return hd_cuda_fail(x, "%s", hd_failure());
     }
     const char *skip = getenv("HEDDLE_SKIP_COLLECTIVES");
     const bool large = skip && !strcmp(skip, "large"), all = skip && !strcmp(skip, "1");
@@ -187,15 +177,12 @@ bool hd_comms_open(HdCuda *x) {
                         "tests/gpu/one_gpu has a stand-in "
                         "that does not\n");
     x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
-    if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!x->comms.comm) return hd_cuda_fail(x, "out of host memory");
     ok = own_gpu(x) && hd_watch_open(x);
     for (int i = 0; i < p->n_comms && ok; i++)
         if (ranks_of(p, &p->comms[i]) > 1 && shared(p, i) == i) ok = connect_one(x, i) && warm_up(x, i), n++;
     if (!ok) w->fail(w, x->failure); // others may be waiting for this rank inside NCCL
-    if (ok && !hd_world_barrier(w)) {
-        hd_cuda_fail(x, "%s", hd_failure());
-        ok = false;
-    }
+    if (ok && !hd_world_barrier(w)) ok = hd_cuda_fail(x, "%s", hd_failure());
     if (!ok) return false;
     if (x->verbose && x->api.ncclGetVersion(&version) == HD_ncclSuccess)
         fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", n, version / 10000,

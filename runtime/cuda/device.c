@@ -16,10 +16,10 @@ double hd_cuda_now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
+bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     char what[4000];
     va_list ap;
-    if (x->failed) return;
+    if (x->failed) return false;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
@@ -27,9 +27,7 @@ void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     const char *ended = hd_watch_why(x); // any later failure is a consequence
     if (ended) {
         snprintf(x->failure, sizeof x->failure, "%s", ended);
-        return;
-    }
-    if (x->func && x->action >= 0 && x->action < x->func->n_actions) {
+    } else if (x->func && x->action >= 0 && x->action < x->func->n_actions) {
         const HdAction *a = &x->func->actions[x->action];
         bool somewhere = a->where && *a->where, named = a->path && *a->path;
         snprintf(x->failure, sizeof x->failure, "%s%s%s%s%s (action %d of %s, stream %s): %s",
@@ -40,6 +38,7 @@ void hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     } else {
         snprintf(x->failure, sizeof x->failure, "%s", what);
     }
+    return false;
 }
 
 // "sm_90a" -> 90; 0 when it is not of that form
@@ -47,8 +46,7 @@ static int arch_number(const char *arch) { return arch && !strncmp(arch, "sm_", 
 
 bool hd_driver_open(HdCuda *x) {
     if (hd_cuda_load(&x->api, HD_LIB_DRIVER)) return true;
-    hd_cuda_fail(x, "%s", hd_failure());
-    return false;
+    return hd_cuda_fail(x, "%s", hd_failure());
 }
 
 bool hd_device_shared(void) {
@@ -65,14 +63,12 @@ bool hd_device_open(HdCuda *x) {
         return hd_cuda_fail(x,
                             "no NVIDIA GPU can be used: %s; see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with "
                             "--target=host",
-                            r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r)),
-               false;
+                            r == HD_CUDA_SUCCESS ? "the driver reports none" : hd_cuda_error(api, r));
     // A launcher may show each rank one GPU, or show every rank all GPUs of the host.
     const int local = x->head.world->local_rank, ordinal = count == 1 ? 0 : hd_device_shared() ? local % count : local;
     if (ordinal >= count)
         return hd_cuda_fail(x, "rank %d is number %d of this host, which has %d GPUs: start at most one rank a GPU",
-                            x->head.world->rank, ordinal + 1, count),
-               false;
+                            x->head.world->rank, ordinal + 1, count);
     if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, ordinal), "cannot open the GPU") ||
         !hd_cuda_ok(x, api->cuDeviceGetName(x->device_name, sizeof x->device_name, x->device),
                     "cannot read the GPU's name") ||
@@ -92,9 +88,8 @@ bool hd_device_open(HdCuda *x) {
     int built = arch_number(x->head.program->arch), have = 10 * x->cc_major + x->cc_minor;
     if (built > have)
         return hd_cuda_fail(
-                   x, "this program was built for sm_%d, the GPU (%s) is sm_%d; compile it again with --arch=sm_%d",
-                   built, x->device_name, have, have),
-               false;
+            x, "this program was built for sm_%d, the GPU (%s) is sm_%d; compile it again with --arch=sm_%d", built,
+            x->device_name, have, have);
     return true;
 }
 
@@ -142,12 +137,12 @@ bool hd_device_allocate(HdCuda *x) {
     x->arena = 0;
     if (r != HD_CUDA_ERROR_OUT_OF_MEMORY) return hd_cuda_ok(x, r, "cannot allocate device memory");
     const double gib = 1.0 / (1 << 30);
-    hd_cuda_fail(x,
-                 "the program needs %lld bytes (%.2f GiB) of device memory, %s has %.2f GiB free of %.2f; lower "
-                 "train.batch, recompute more, "
-                 "or see who else uses the GPU (nvidia-smi)",
-                 (long long)bytes, (double)bytes * gib, x->device_name, (double)spare * gib, (double)total * gib);
-    return false;
+    return hd_cuda_fail(x,
+                        "the program needs %lld bytes (%.2f GiB) of device memory, %s has %.2f GiB free of %.2f; lower "
+                        "train.batch, recompute more, "
+                        "or see who else uses the GPU (nvidia-smi)",
+                        (long long)bytes, (double)bytes * gib, x->device_name, (double)spare * gib,
+                        (double)total * gib);
 }
 
 // Dense bf16 rates from the vendor's data sheets. The first row that occurs in the device's name counts, so longer

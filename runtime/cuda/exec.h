@@ -105,12 +105,11 @@ typedef struct {
     HdProfile *profile;
 } HdCuda;
 
-// Keeps the first failure with the action that was being issued; every later call does nothing.
-void hd_cuda_fail(HdCuda *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Keeps the first failure with the action that was being issued; every later call does nothing. Returns false.
+bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
     if (r == HD_CUDA_SUCCESS) return true;
-    hd_cuda_fail(x, "%s: %s", what, hd_cuda_error(&x->api, r));
-    return false;
+    return hd_cuda_fail(x, "%s: %s", what, hd_cuda_error(&x->api, r));
 }
 double hd_cuda_now_ms(void);
 

@@ -20,8 +20,7 @@ typedef struct { LtAlgo algo; uint64_t workspace; } Kept; // the cache entry
 
 static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
     if (s == HD_CUBLAS_STATUS_SUCCESS) return true;
-    hd_cuda_fail(x, "cuBLASLt: %s: %s", what, x->api.cublasLtGetStatusString(s));
-    return false;
+    return hd_cuda_fail(x, "cuBLASLt: %s: %s", what, x->api.cublasLtGetStatusString(s));
 }
 
 static void describe(const HdGemm *g, char *text, size_t size) {
@@ -150,7 +149,7 @@ static bool fill_scratch(HdCuda *x, int64_t bytes) {
     enum { BLOCK = 4 << 20 };
     uint16_t *host = malloc(BLOCK);
     uint32_t seed = 1;
-    if (!host) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!host) return hd_cuda_fail(x, "out of host memory");
     for (size_t i = 0; i < BLOCK / 2; i++) {
         seed = seed * 1664525u + 1013904223u;
         host[i] = (uint16_t)(0x3c00u | (seed >> 16 & 0x83ffu)); // bf16: 2^-7 .. 2, f16: 1 .. 2, signs at random
@@ -231,8 +230,7 @@ static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const 
     s->candidates = heuristics(x, g, s, assumed_align, CANDIDATES, found);
     if (s->candidates == 0)
         return hd_cuda_fail(x, "cuBLASLt has no algorithm for gemm %s in %lld bytes of workspace", text,
-                            (long long)g->workspace_bytes),
-               false;
+                            (long long)g->workspace_bytes);
     for (int i = 0; i < s->candidates && policy.time; i++) {
         float ms = time_algo(x, g, s, &found[i].algo, at, start, end, s->ms);
         if (ms > 0 && (s->ms <= 0 || ms < s->ms)) {

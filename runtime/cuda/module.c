@@ -156,7 +156,7 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
     x->modules.functions = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.functions);
     x->modules.params = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.params);
     if (!x->modules.modules || !x->modules.functions || !x->modules.params)
-        return hd_cuda_fail(x, "out of host memory"), false;
+        return hd_cuda_fail(x, "out of host memory");
     for (int i = 0; i < p->n_sources; i++) {
         CuResult r = api->cuModuleLoadData(&x->modules.modules[i], c->units[i].cubin);
         if (r != HD_CUDA_SUCCESS)
@@ -164,8 +164,7 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
                                 "cannot load the kernels of %s, compiled by NVRTC %d.%d for %s: %s; the driver "
                                 "supports CUDA %d.%d",
                                 p->sources[i].name, c->nv_major, c->nv_minor, c->arch, hd_cuda_error(api, r),
-                                api->driver_version / 1000, api->driver_version % 1000 / 10),
-                   false;
+                                api->driver_version / 1000, api->driver_version % 1000 / 10);
         x->modules.n_modules = i + 1;
     }
     for (int i = 0; i < p->n_kernels; i++) {
@@ -174,19 +173,17 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
         CuResult r = api->cuModuleGetFunction(&f, x->modules.modules[k->source], k->name);
         if (r != HD_CUDA_SUCCESS)
             return hd_cuda_fail(x, "kernel %s is not in %s: %s", k->name, p->sources[k->source].name,
-                                hd_cuda_error(api, r)),
-                   false;
+                                hd_cuda_error(api, r));
         if (api->cuFuncLoad) r = api->cuFuncLoad(f);
         int fixed = 0, local = 0, registers = 0;
         if (r == HD_CUDA_SUCCESS) r = api->cuFuncGetAttribute(&fixed, HD_CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f);
         if (r == HD_CUDA_SUCCESS && k->shared_bytes + fixed > x->shared_limit)
             return hd_cuda_fail(x, "kernel %s needs %d bytes of shared memory, %s has %d for a block", k->name,
-                                k->shared_bytes + fixed, x->device_name, x->shared_limit),
-                   false;
+                                k->shared_bytes + fixed, x->device_name, x->shared_limit);
         if (r == HD_CUDA_SUCCESS && k->shared_bytes > 0)
             r = api->cuFuncSetAttribute(f, HD_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, k->shared_bytes);
         if (r != HD_CUDA_SUCCESS)
-            return hd_cuda_fail(x, "cannot prepare kernel %s: %s", k->name, hd_cuda_error(api, r)), false;
+            return hd_cuda_fail(x, "cannot prepare kernel %s: %s", k->name, hd_cuda_error(api, r));
         if (x->verbose) {
             api->cuFuncGetAttribute(&local, HD_CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f);
             api->cuFuncGetAttribute(&registers, HD_CU_FUNC_ATTRIBUTE_NUM_REGS, f);

@@ -150,7 +150,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     enum { KINDS = 64 };
     Kind kinds[KINDS];
     int n_kinds = 0;
-    if (!p) return hd_fail("the program was started without profiling"), false;
+    if (!p) return hd_fail("the program was started without profiling");
     const int rank = x->head.world->rank;
     char own[4200];
     snprintf(own, sizeof own, rank ? "%s.rank%d" : "%s", path, rank);
@@ -158,7 +158,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     double last = 0, waited = 0;
     int waits = 0;
     FILE *f = fopen(path, "w");
-    if (!f) return hd_fail("cannot write %s", path), false;
+    if (!f) return hd_fail("cannot write %s", path);
     fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": \"");
     write_text(f, program->model);
     fprintf(f, "\", \"device\": \"");
@@ -193,7 +193,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     fprintf(f, "\"}}\n]}\n");
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
-    if (!ok) return hd_fail("cannot write %s", path), false;
+    if (!ok) return hd_fail("cannot write %s", path);
     if (rank == 0) {
         print_summary(x, kinds, n_kinds);
         if (waits)

@@ -43,14 +43,12 @@ static bool enter(HdCuda *x, int64_t offset, size_t bytes) {
         hd_cuda_fail(x, "%zu bytes at offset %lld are outside the arena of %lld bytes", bytes, (long long)offset,
                      (long long)x->head.program->arena_bytes);
     if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context")) return true;
-    hd_fail("%s", x->failure);
-    return false;
+    return hd_fail("%s", x->failure);
 }
 
 static bool leave(HdCuda *x, bool ok) {
     if (ok) return true;
-    hd_fail("%s", x->failure);
-    return false;
+    return hd_fail("%s", x->failure);
 }
 
 static int take_stage(HdCuda *x) { // the index of a free staging slot, or -1

@@ -135,7 +135,7 @@ bool hd_watch_open(HdCuda *x) {
     const HdProgram *p = x->head.program;
     HdWatch *t = calloc(1, sizeof *t);
     void *marks = NULL;
-    if (!t) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!t) return hd_cuda_fail(x, "out of host memory");
     x->watch = t;
     t->x = x;
     t->limit = hd_tcp_seconds("HEDDLE_STALL_SECONDS", 23);
@@ -143,7 +143,7 @@ bool hd_watch_open(HdCuda *x) {
     bool ok = t->calls;
     for (int i = 0; i < p->n_funcs && ok; i++)
         ok = (t->calls[i] = calloc((size_t)p->funcs[i].n_actions + 1, sizeof(atomic_int))) != NULL;
-    if (!ok) return hd_cuda_fail(x, "out of host memory"), false;
+    if (!ok) return hd_cuda_fail(x, "out of host memory");
     if (!hd_cuda_ok(x,
                     x->api.cuMemHostAlloc(&marks, sizeof(uint32_t) * (size_t)(DONE + p->n_comms),
                                           HD_CU_MEMHOSTALLOC_PORTABLE | HD_CU_MEMHOSTALLOC_DEVICEMAP),

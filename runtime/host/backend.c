@@ -77,10 +77,7 @@ static void host_close(HdExec *x) {
 }
 
 static bool start(Host *h, const HdProgram *p, HdWorld *w) {
-    if (hd_ranks(p) != w->ranks) {
-        hd_fail("the program is for %d ranks, the run has %d", hd_ranks(p), w->ranks);
-        return false;
-    }
+    if (hd_ranks(p) != w->ranks) return hd_fail("the program is for %d ranks, the run has %d", hd_ranks(p), w->ranks);
     find_device(h, share_cores(w->ranks));
     return find_memory(h, p, w->ranks) && hd_host_streams_open(h);
 }
@@ -103,8 +100,8 @@ static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, const 
 
 static bool in_arena(Host *h, int64_t offset, size_t bytes, const char *what) {
     if (offset >= 0 && (size_t)offset <= h->bytes && bytes <= h->bytes - (size_t)offset) return true;
-    hd_fail("%s of %zu bytes at %lld is outside the arena of %zu bytes", what, bytes, (long long)offset, h->bytes);
-    return false;
+    return hd_fail("%s of %zu bytes at %lld is outside the arena of %zu bytes", what, bytes, (long long)offset,
+                   h->bytes);
 }
 
 static bool host_write(HdExec *x, int64_t offset, const void *data, size_t bytes) {
@@ -122,10 +119,7 @@ static bool host_read(HdExec *x, int64_t offset, void *data, size_t bytes) {
 static bool host_post(HdExec *x, int n, const int64_t *offsets, size_t bytes) {
     Host *h = hd_host_of(x);
     HostCopy *c = malloc(sizeof *c + (size_t)n * bytes);
-    if (!c) {
-        hd_fail("out of memory: cannot keep %zu bytes of results", (size_t)n * bytes);
-        return false;
-    }
+    if (!c) return hd_fail("out of memory: cannot keep %zu bytes of results", (size_t)n * bytes);
     c->next = NULL;
     c->bytes = (size_t)n * bytes;
     for (int i = 0; i < n; i++)
@@ -142,10 +136,7 @@ static bool host_post(HdExec *x, int n, const int64_t *offsets, size_t bytes) {
 static bool host_collect(HdExec *x, void *data) {
     Host *h = hd_host_of(x);
     HostCopy *c = h->oldest;
-    if (!c) {
-        hd_fail("nothing was posted that could be collected");
-        return false;
-    }
+    if (!c) return hd_fail("nothing was posted that could be collected");
     memcpy(data, c->data, c->bytes);
     h->oldest = c->next;
     if (!h->oldest) h->newest = NULL;

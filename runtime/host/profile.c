@@ -93,20 +93,14 @@ static bool put_rank(FILE *f, const Host *h, int rank, int ranks, double start) 
 static bool write_all(Host *h, const char *path) {
     const int ranks = h->head.world->ranks;
     FILE *f = fopen(path, "w");
-    if (!f) {
-        hd_fail("cannot write the profile %s: %s", path, strerror(errno));
-        return false;
-    }
+    if (!f) return hd_fail("cannot write the profile %s: %s", path, strerror(errno));
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", f);
     const double start = first_start(h, ranks);
     bool whole = true;
     for (int r = 0; r < ranks; r++) whole &= put_rank(f, hd_host_team_member(h, r), r, ranks, start);
     fputs("{\"ph\": \"M\", \"name\": \"process_sort_index\", \"pid\": 0, \"args\": {\"sort_index\": 0}}\n]}\n", f);
     const bool bad = ferror(f) != 0;
-    if (fclose(f) || bad) {
-        hd_fail("cannot write the profile %s: %s", path, strerror(errno));
-        return false;
-    }
+    if (fclose(f) || bad) return hd_fail("cannot write the profile %s: %s", path, strerror(errno));
     if (!whole) hd_fail("the profile %s is incomplete: out of memory", path);
     return whole;
 }

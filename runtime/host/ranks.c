@@ -75,8 +75,7 @@ static void break_rank(Host *h, const Meeting *m) {
 bool hd_host_team_ok(Host *h) {
     if (!atomic_load_explicit(&h->broken, memory_order_relaxed))
         return true; // all streams have ended: it no longer changes
-    hd_fail("%s", h->why);
-    return false;
+    return hd_fail("%s", h->why);
 }
 
 // --- meeting places

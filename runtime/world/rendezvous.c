@@ -284,19 +284,18 @@ static bool be_one(HdLaunch *l, const HdProgram *p, int *fd) {
             }
             close(one);
             a.why[HD_TCP_WHY - 1] = 0;
-            hd_fail("%s", a.why);
-            return false;
+            return hd_fail("%s", a.why);
         }
         stranger = one >= 0;
         if (one >= 0) close(one);
         usleep(100000);
     }
     if (l->rank == 1 || l->local_rank == 0) l->speaker = l->rank; // nobody reached rank 0: each host reports it
-    hd_fail("rank %d: %s at %s:%d within %.0f s%s%s%s: rank 0 of this run is not there (MASTER_ADDR, MASTER_PORT and "
-            "HEDDLE_PORT say where)",
-            l->rank, stranger ? "no proper answer" : "nobody answers", l->host, l->port, seconds, stranger ? "" : " (",
-            stranger ? "" : why, stranger ? "" : ")");
-    return false;
+    return hd_fail(
+        "rank %d: %s at %s:%d within %.0f s%s%s%s: rank 0 of this run is not there (MASTER_ADDR, MASTER_PORT and "
+        "HEDDLE_PORT say where)",
+        l->rank, stranger ? "no proper answer" : "nobody answers", l->host, l->port, seconds, stranger ? "" : " (",
+        stranger ? "" : why, stranger ? "" : ")");
 }
 
 bool hd_tcp_connect(HdLaunch *l, const HdProgram *p, int *fd) {

@@ -12,14 +12,12 @@ static bool alone_gather(HdWorld *w, const void *mine, size_t bytes, void *all) 
 
 static bool alone_send(HdWorld *w, const void *data, size_t bytes) {
     (void)w, (void)data, (void)bytes;
-    hd_fail("rank 0 sends to itself");
-    return false;
+    return hd_fail("rank 0 sends to itself");
 }
 
 static bool alone_receive(HdWorld *w, int from, void *data, size_t bytes) {
     (void)w, (void)data, (void)bytes;
-    hd_fail("there is no rank %d to receive from", from);
-    return false;
+    return hd_fail("there is no rank %d to receive from", from);
 }
 
 static void alone_fail(HdWorld *w, const char *why) { (void)w, (void)why; }
@@ -61,10 +59,7 @@ bool hd_world_agree(HdWorld *w, bool ok) {
     if (!ok) strncpy(mine + 1, hd_failure(), TEXT - 1);
     bool good = w->gather(w, mine, sizeof mine, all);
     for (int r = 0; good && r < w->ranks; r++)
-        if (!all[(size_t)r * sizeof mine]) {
-            hd_fail("%s", all + (size_t)r * sizeof mine + 1);
-            good = false;
-        }
+        if (!all[(size_t)r * sizeof mine]) good = hd_fail("%s", all + (size_t)r * sizeof mine + 1);
     free(all);
     return good;
 }

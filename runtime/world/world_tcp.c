@@ -114,8 +114,7 @@ static bool take(Tcp *t, Peer *p, void *data, size_t bytes) { // waits for the b
     if (was_full) wake_up(t);
     if (!bytes) return true;
     if (failed) return gone(t);
-    hd_fail("rank %d has left the run", p->rank);
-    return false;
+    return hd_fail("rank %d has left the run", p->rank);
 }
 
 // --- sending
@@ -479,8 +478,7 @@ static bool start(Tcp *t, const int *fd) {
         pthread_mutex_init(&t->peer[i].writing, NULL);
     }
     if (pipe2(t->wake, O_CLOEXEC | O_NONBLOCK) == 0 && pthread_create(&t->thread, NULL, watch, t) == 0) return true;
-    hd_fail("cannot watch the other ranks: %s", strerror(errno));
-    return false;
+    return hd_fail("cannot watch the other ranks: %s", strerror(errno));
 }
 
 HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
