@@ -5,8 +5,6 @@
 
 int hd_host_launches(const Module *m, const Func *k,
                      const Op **first); // how many launches a kernel has, and the first of them
-// The operands that result 0 overlays in some launch of a kernel, not always the same one: bit i for operand i.
-uint64_t hd_host_overlays(Emit *e, const Func *k);
 void hd_host_rows(Emit *e, const Func *k); // kind = rows
 void hd_host_map(Emit *e, const Func *k);  // kind = map
 

@@ -13,32 +13,6 @@ const char *hd_host_store(Arena *a, DType d, DType from, const char *value) {
     return hd_sprintf(a, "(%s)%s", hd_emit_ctype(d), value);
 }
 
-static bool overlap(Emit *e, const Value *a, const Value *b, bool *same) {
-    int64_t pa = hd_emit_place(e, a), pb = hd_emit_place(e, b);
-    *same = pa == pb && hd_type_bytes(a->type) == hd_type_bytes(b->type) &&
-            hd_dtype_bytes(a->type->dtype) == hd_dtype_bytes(b->type->dtype);
-    return pa < pb + hd_type_bytes(b->type) && pb < pa + hd_type_bytes(a->type);
-}
-
-uint64_t hd_host_overlays(Emit *e, const Func *k) {
-    uint64_t found = 0;
-    for (const Func *f = e->m->funcs; f; f = f->next)
-        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
-            if (o->kind != OP_LAUNCH || hd_launched(o) != k) continue;
-            for (int i = 0; i < o->n_in; i++)
-                for (int r = 0; r < o->n_out; r++) {
-                    bool same;
-                    if (!overlap(e, o->in[i], o->out[r], &same)) continue;
-                    if (!same || r || i >= 64)
-                        HD_BUG("launch of @%s: result %d lies over operand %d in a way that rows cannot be computed in "
-                               "place",
-                               k->name, r, i);
-                    found |= (uint64_t)1 << i;
-                }
-        }
-    return found;
-}
-
 int hd_host_launches(const Module *m, const Func *k, const Op **first) {
     int n = 0;
     for (const Func *f = m->funcs; f; f = f->next)

@@ -119,7 +119,6 @@ static void load(RowKernel *rk, const RowNode *n, Cell *c) {
             break;
         }
     c->text = hd_host_load(a, n->stored, place);
-    c->operand = n->arg;
     if (c->kind != CELL_NARROW) c->kind = CELL_LOAD;
 }
 
@@ -159,7 +158,7 @@ static void turn(RowKernel *rk, const RowNode *n, Cell *c) {
 void hd_row_cells(RowKernel *rk) {
     for (int i = 0; i < rk->p->nodes.n; i++) {
         const RowNode *n = &rk->p->nodes.at[i];
-        Cell c = {.kind = hd_rows_each(n) ? CELL_WIDE : CELL_NARROW, .type = n->dtype, .text = "", .operand = -1};
+        Cell c = {.kind = hd_rows_each(n) ? CELL_WIDE : CELL_NARROW, .type = n->dtype, .text = ""};
         switch (n->kind) {
         case NODE_LOAD:
         case NODE_GATHER:

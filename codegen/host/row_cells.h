@@ -19,7 +19,6 @@ typedef struct Cell {
     const char *text; // C with $0, $1, ...: operands; $$: the cell's own row; c and r are column and row
     int n_in, in[CELL_MAX_IN];
     unsigned whole; // bit i: operand i is the row as a pointer, not its value at c
-    int operand;    // CELL_LOAD: which kernel operand it reads
     int pass;       // the pass that computes it; narrow: it is known before that pass begins
     bool kept;      // its row is stored in a buffer
     bool used;
@@ -28,7 +27,6 @@ typedef struct Cell {
 typedef struct RowKernel {
     Emit *e;
     const RowProgram *p;
-    uint64_t overlays; // bit i: result 0 overlays operand i in some launch
     VEC(Cell) cells;
     VEC(const char *) setup; // statements before the rows
     int n_passes;

@@ -1,13 +1,10 @@
 // Splits the cells of a row kernel into passes over the columns. A reduction needs its whole operand first, so values
 // that depend on it come a pass later. Values are computed as late as their first reader allows. A value that a later
-// pass reads again is kept in a row buffer, except loads, which are repeated. Where a result overlays an operand, only
-// the first pass reads that operand.
+// pass reads again is kept in a row buffer, except loads, which are repeated. A kernel whose result overwrites an
+// operand (`inplace`) has one pass: hd_launch_may_overwrite allows nothing but pointwise ops.
 #include "codegen/host/row_cells.h"
 
 static bool is_wide(const Cell *c) { return c->kind != CELL_NARROW; }
-static bool is_overlaid(const RowKernel *rk, const Cell *c) {
-    return c->kind == CELL_LOAD && c->operand < 64 && (rk->overlays >> c->operand & 1);
-}
 
 static void earliest(RowKernel *rk) {
     for (int i = 0; i < rk->cells.n; i++) {
@@ -40,8 +37,7 @@ static void sink(RowKernel *rk) {
     for (int i = rk->cells.n - 1; i >= 0; i--) {
         Cell *c = &rk->cells.at[i];
         if (!c->used) continue;
-        bool pinned = is_overlaid(rk, c);
-        if (latest[i] > c->pass && (c->kind == CELL_WIDE || c->kind == CELL_LOAD) && !pinned) c->pass = latest[i];
+        if (latest[i] > c->pass && (c->kind == CELL_WIDE || c->kind == CELL_LOAD)) c->pass = latest[i];
         for (int k = 0; k < c->n_in; k++) {
             int pass = c->pass - (c->whole >> k & 1 && is_wide(&rk->cells.at[c->in[k]]));
             if (latest[c->in[k]] < 0 || pass < latest[c->in[k]]) latest[c->in[k]] = pass;
@@ -57,7 +53,7 @@ static void keep(RowKernel *rk) {
         for (int k = 0; k < c->n_in; k++) {
             Cell *in = &rk->cells.at[c->in[k]];
             if (!is_wide(in)) continue;
-            bool again = c->pass > in->pass && (in->kind != CELL_LOAD || is_overlaid(rk, in));
+            bool again = c->pass > in->pass && in->kind != CELL_LOAD;
             if (c->whole >> k & 1 || again) in->kept = true;
         }
     }

@@ -193,7 +193,7 @@ bool hd_host_has_column_sums(const Func *k) {
 
 void hd_host_rows(Emit *e, const Func *k) {
     const RowProgram p = hd_rows_build(k, false, e->a);
-    RowKernel rk = {.e = e, .p = &p, .overlays = hd_host_overlays(e, k)};
+    RowKernel rk = {.e = e, .p = &p};
     hd_row_cells(&rk);
     hd_row_passes(&rk);
     const bool column_sums = p.columns.n > 0, parallel = p.rows * p.cols >= SMALL;
