@@ -1,6 +1,7 @@
 // See shapes.h.
 #include "ir/shapes.h"
 #include <math.h>
+#include <string.h>
 
 Product hd_product(const Op *o) {
     const Type *a = o->in[0]->type, *b = o->in[1]->type;
@@ -41,4 +42,17 @@ int hd_partial_rows(int64_t rows) {
     int run = HD_MOST_PARTIAL_ROWS;
     while (run > HD_LEAST_PARTIAL_ROWS && rows / run < RUNS) run /= 2;
     return run;
+}
+
+bool hd_attention_on(const Op *o, const char *impl) {
+    return !strcmp(hd_word(&o->attrs, A_IMPL, ""), impl) || !strcmp(hd_word(&o->attrs, A_ELSE, ""), impl);
+}
+
+bool hd_attention_suits_tensor_cores(const AttentionShape *s) {
+    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && s->size && s->size % 16 == 0 && s->size <= 128;
+}
+
+int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {
+    if (tensor_cores) return (2 * HD_ATTENTION_QUERIES + 4 * HD_ATTENTION_TILE) * 2 * (s->size + 8);
+    return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
 }

@@ -19,9 +19,15 @@ typedef struct {
     int64_t part[3]; // first element of q, k, v (and of their gradients) in a row of their operand
     double scale;
 } AttentionShape;
+// On tensor cores: rows of a block of the forward pass and of dq, and of a tile it walks over.
+enum { HD_ATTENTION_QUERIES = 128, HD_ATTENTION_TILE = 64 };
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
 // Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
+bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
+bool hd_attention_suits_tensor_cores(const AttentionShape *s);
+// Shared memory of a block, in bytes, of the kernel that needs most: on tensor cores and of the one for any head size.
+int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores);
 #endif

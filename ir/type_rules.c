@@ -299,10 +299,11 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     int n = (packed ? 1 : 3) + (grad ? 3 : 0);
     if (r->o->n_in != n) WRONG("%s takes %d operands, not %d", hd_op_info(r->o->kind)->mnemonic, n, r->o->n_in);
     const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
-    bool cudnn = !strcmp(impl, "cudnn");
-    if (!cudnn && strcmp(impl, "generated")) WRONG("no implementation %s of attention: generated or cudnn", impl);
-    if (strcmp(other, "generated") || (hd_has(as, A_ELSE) && !cudnn))
-        WRONG("impl = %s, else = %s: only cudnn has an else, and it is generated", impl, other);
+    bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
+    if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "generated"))
+        WRONG("no implementation %s of attention: cudnn, tensor_cores or generated", impl);
+    if (!own || (hd_has(as, A_ELSE) && !cudnn))
+        WRONG("impl = %s, else = %s: only cudnn has an else: tensor_cores or generated", impl, other);
     int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
     const Type *x = IN(grad);
     const char *e = floating(r, grad);
@@ -313,6 +314,9 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     int64_t parts = packed ? heads + 2 * kv : heads;
     if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
     AttentionShape s = hd_attention_shape(r->o);
+    if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
+        WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",
+              ll(s.size), hd_dtype_text(s.dtype));
     t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
     t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});
     t->lse = hd_type(r->cx, s.dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){s.batch, heads, s.seq});

@@ -79,6 +79,7 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     int epilogue;            // HD_EPI_*
     int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
     int64_t workspace_bytes;
+    int align; // every operand starts at a multiple of so many bytes: 1, 2, 4 or 8; 0: 16
 } HdGemm;
 enum { HD_EPI_NONE, HD_EPI_BIAS }; // bias: n values of d's dtype
 
@@ -111,10 +112,11 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     int kernel[3];
     HdGrid grid[3];
 } HdAttention;
-// ANY: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels; the choice is
-// reported once on stderr. cuDNN's repeatable backward needs batch*heads*seq*4 (as above) + 1024
-//   + batch*heads*seq*seq*2 + (kv_heads < heads ? 4*batch*heads*seq*size : 0) bytes, the forward 1024.
-enum { HD_ATTENTION_CUDNN, HD_ATTENTION_KERNEL }; // CUDNN: where it cannot, the kernels, if there are any
+// CUDNN: cuDNN where it is installed, repeatable on this GPU and fits the workspace, else the kernels, as a note on
+// stderr says; where there are no kernels, the program does not start. cuDNN's repeatable backward needs
+//   batch*heads*seq*4 (as above) + 1024 + batch*heads*seq*seq*2
+//   + (kv_heads < heads ? 4*batch*heads*seq*size : 0) bytes, the forward 1024.
+enum { HD_ATTENTION_CUDNN, HD_ATTENTION_KERNEL };
 
 typedef struct { const char *name, *text; } HdSource; // a CUDA translation unit
 typedef struct {

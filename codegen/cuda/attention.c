@@ -1,32 +1,12 @@
-// Attention: a call of the runtime with a descriptor. The plan says whether cuDNN runs it, and whether the kernels here
-// do where cuDNN is missing or refuses: templates/attention.cu on tensor cores, templates/attention_any.cu for f32 and
-// odd head sizes.
+// Attention: a call of the runtime with a descriptor. The plan says what runs it, and what does where cuDNN is missing
+// or refuses: templates/attention.cu (tensor_cores) or templates/attention_any.cu (generated).
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/arch.h"
 #include "ir/shapes.h"
 #include <string.h>
 
-enum {
-    QUERIES = 128,
-    KEYS = 64,
-    TILE = 64
-}; // on tensor cores: rows of a block of forward and dq, of dkv; of a tile it walks over
-static int64_t fast_shared(const AttentionShape *s) {
-    return (2 * QUERIES + 4 * TILE) * 2 * (s->size + 8);
-} // of dq, which needs most
-static int64_t any_shared(const AttentionShape *s) {
-    return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
-}
-
-static bool tensor_cores(Emit *e, const Op *o, const AttentionShape *s) { // 16-byte rows of heads, for mma.sync
-    if ((s->dtype != TY_BF16 && s->dtype != TY_F16) || s->size % 16 || s->size > 128 ||
-        fast_shared(s) > hd_cuda_shared_bytes(e))
-        return false;
-    int64_t at[9];
-    hd_emit_attention_operands(e, o, at);
-    const int64_t *q = at + s->grad;
-    return !(q[0] % 16 || q[1] % 16 || q[2] % 16);
-}
+enum { QUERIES = HD_ATTENTION_QUERIES, TILE = HD_ATTENTION_TILE, KEYS = 64 }; // KEYS: rows of a block of dkv
 
 typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } KernelShape;
 
@@ -38,13 +18,13 @@ static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part
     part[1] = (KernelShape){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
     part[2] =
         (KernelShape){"dkv", hd_ceil_div(s->seq, KEYS), s->kv_heads, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
-    part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, fast_shared(s)};
+    part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, hd_attention_shared(s, true)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
 }
 
 static const char *any_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
-    int64_t shared = any_shared(s);
+    int64_t shared = hd_attention_shared(s, false);
     part[0] = (KernelShape){"forward", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
     part[1] = (KernelShape){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
     part[2] = (KernelShape){"dkv", hd_ceil_div(s->seq, 8), s->kv_heads, s->batch, 256, shared};
@@ -72,12 +52,13 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     AttentionShape s = hd_attention_shape(o);
     bool cudnn = !strcmp(hd_word(&o->attrs, A_IMPL, "generated"), "cudnn");
     if (cudnn && !hd_has(&o->attrs, A_ELSE)) return ", .impl = HD_ATTENTION_CUDNN, .kernel = {-1, -1, -1}";
-    bool fast = tensor_cores(e, o, &s);
-    if (!fast && any_shared(&s) > hd_cuda_shared_bytes(e)) {
+    bool fast = hd_attention_on(o, "tensor_cores");
+    int64_t shared = hd_attention_shared(&s, fast), most = hd_shared_bytes(e->m);
+    if (shared > most) {
         hd_error(e->cx, o->span,
                  "attention heads of %lld values in %s need %lld bytes of shared memory and a block has %lld: use more "
                  "heads",
-                 ll(s.size), hd_dtype_text(s.dtype), ll(any_shared(&s)), ll(hd_cuda_shared_bytes(e)));
+                 ll(s.size), hd_dtype_text(s.dtype), ll(shared), ll(most));
         e->failed = true;
     }
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any",

@@ -15,7 +15,7 @@ typedef struct {
 typedef VEC(CudaLaunch) CudaLaunches;
 
 // The launches, in order, that run a kernel function; names start with `name`. `widest`: the widest vector in elements
-// that the alignment of its operands allows (8, or 1 when an address is not a multiple of 16 bytes). shared: bytes of
+// that the launch allows (8, or 1 with `align`). shared: bytes of
 // shared memory that a block of the device can have.
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a);
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a);
@@ -58,7 +58,6 @@ const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 #undef OP
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 
-int64_t hd_cuda_shared_bytes(const Emit *e); // the most shared memory that a block of the architecture can have
 static inline const char *hd_cuda_type(DType d) { return hd_dtype_info(d)->cuda; } // the stored type: "bf16", "float"
 static inline const char *hd_cuda_compute(DType d) { return hd_cuda_type(hd_dtype_computed(d)); }
 #endif

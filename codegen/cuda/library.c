@@ -2,9 +2,8 @@
 // parameters as #define lines and one launch statement a kernel.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/arch.h"
 #include "ir/shapes.h"
-#include <stdlib.h>
-#include <string.h>
 
 static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy, unsigned block,
                    unsigned shared, int n, const char *const *arg) {
@@ -28,33 +27,11 @@ static bool in_f32(Emit *e, const Op *o, const Value *v) {
     return false;
 }
 
-// The widest vector, up to 16 bytes, that rows of `cols` elements allow at these addresses.
-static int vector(DType d, int64_t cols, int n, const int64_t *address) {
-    int v = 16 / hd_dtype_bytes(d);
-    for (int i = 0; i < n; i++)
-        if (address[i] % 16) return 1;
+// The widest vector, up to 16 bytes, that the op's addresses and rows of `cols` elements allow.
+static int vector(const Op *o, DType d, int64_t cols) {
+    int v = hd_has(&o->attrs, A_ALIGN) ? 1 : 16 / hd_dtype_bytes(d);
     while (cols % v) v /= 2;
     return v;
-}
-
-// --- what the device has, by architecture: KiB of shared memory of a block, and multiprocessors.
-typedef struct { int arch, shared_kib, processors; } Device;
-static Device device_of(const Emit *e) {
-    static const Device known[] = {{80, 163, 108}, {86, 99, 84},    {87, 163, 16},   {89, 99, 142},
-                                   {90, 227, 132}, {100, 227, 148}, {103, 227, 148}, {120, 99, 188}};
-    const Attr *a = hd_emit_setting(e->m, A_ARCH);
-    const char *digits = a ? strpbrk(a->s, "0123456789") : NULL;
-    int arch = digits ? (int)strtol(digits, NULL, 10) : 90;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].arch == arch) return known[i];
-    return (Device){arch, 48, 100};
-}
-
-int64_t
-// an architecture that is not in the table is newer than sm_80, and those have 99 KiB or more
-hd_cuda_shared_bytes(const Emit *e) {
-    int kib = device_of(e).shared_kib;
-    return 1024 * (int64_t)(kib < 99 ? 99 : kib);
 }
 
 // --- cross entropy
@@ -64,7 +41,7 @@ typedef struct { int vec, threads, held; int64_t blocks; } CrossEntropyShape;
 // Threads and shared memory: two blocks per multiprocessor, so that one loads while the other computes; the whole row
 // in shared memory where it fits.
 static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int64_t cols, int vec) {
-    Device dev = device_of(e);
+    Arch dev = hd_target_arch(e->m);
     CrossEntropyShape s = {.vec = vec, .threads = 1024};
     int64_t vectors = cols / vec, half = (dev.shared_kib - 3) / 2 * 1024ll, whole = (dev.shared_kib - 3) * 1024ll,
             least = INT64_MAX;
@@ -95,8 +72,7 @@ void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
     if (!in_f32(e, o, z)) return;
     DType d = z->type->dtype;
     int64_t rows = hd_type_rows(z->type), cols = hd_type_cols(z->type), space = hd_emit_workspace(e, o);
-    int64_t at[2] = {hd_emit_place(e, z), grad ? hd_emit_place(e, o->out[1]) : 0};
-    CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, vector(d, cols, 2, at));
+    CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, vector(o, d, cols));
     const char *name = hd_sprintf(e->a, "cross_entropy%s_%s_%lldx%lld%s", grad ? "_grad" : "", hd_dtype_text(d),
                                   ll(rows), ll(cols), s.vec == 1 && cols % 2 == 0 ? "_narrow" : "");
     const char *mean = hd_sprintf(e->a, "%s_mean", name);
@@ -123,9 +99,9 @@ void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
     if (!in_f32(e, o, dy)) return;
     DType from = dy->type->dtype, to = hd_result_type(o, 0)->dtype;
     int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_table_rows(o);
-    int64_t space = hd_emit_workspace(e, o), at[2] = {hd_emit_place(e, dy), hd_emit_result(e, o, 0)};
+    int64_t space = hd_emit_workspace(e, o);
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
-    int vec = vector(from, cols, 2, at);
+    int vec = vector(o, from, cols);
     const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),
                                   ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
     static const char *const part[] = {"count", "starts", "scatter", "rank", "few", "many"};
@@ -141,7 +117,7 @@ void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
               "%lld\n#define EG_VEC %d\n#define EG_ADD %d\n",
               hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(rows), ll(cols), vec, add);
     const char *text = hd_cuda_template(e, "embedding_grad", t.text), *index = device(e, o->in[1]),
-               *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, at[1]);
+               *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, hd_emit_result(e, o, 0));
     int64_t blocks = hd_ceil_div(n, 256), most = hd_ceil_div(n, 16) < 256 ? hd_ceil_div(n, 16) : 256;
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), w, ll((rows + 1) * 4));
     LAUNCH(e, o, name[0], text, blocks, 1, 256, 0, index, w);
@@ -164,7 +140,7 @@ void hd_cuda_print_store(Emit *e, const Op *o) {
                      hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));
         return;
     }
-    int vec = at[0] % 16 || at[1] % 16 ? 1 : hd_dtype_bytes(from) == 2 || hd_dtype_bytes(to) == 2 ? 8 : 4;
+    int vec = hd_has(&o->attrs, A_ALIGN) ? 1 : hd_dtype_bytes(from) == 2 || hd_dtype_bytes(to) == 2 ? 8 : 4;
     const char *name = hd_sprintf(e->a, "%s_%s_%s%s", add ? "add" : "convert", hd_dtype_text(from), hd_dtype_text(to),
                                   vec == 1 ? "_narrow" : "");
     const char *text = hd_cuda_template(

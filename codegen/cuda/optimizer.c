@@ -1,5 +1,5 @@
 // The parameter update: gradient norm, scalars of the step, AdamW. Sizes are kernel arguments, so that one kernel
-// serves all buckets.
+// serves all buckets. Buffers start at multiples of HD_ALIGN bytes, so 16 at a time is always right.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include <string.h>
@@ -15,13 +15,12 @@ static void launch(Emit *e, const Op *o, const char *kernel, const char *text, i
     launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),               \
            (const char *[]){__VA_ARGS__})
 
-static const char *norm_text(Emit *e, bool narrow) {
-    const char *tail = narrow ? "_narrow" : "";
+static const char *norm_text(Emit *e) {
     return hd_cuda_template(e, "grad_norm",
                             hd_sprintf(e->a,
-                                       "#define GN_BLOCKS grad_norm_blocks%s\n#define GN_TOTAL "
-                                       "grad_norm_total%s\n#define GN_VEC %d\n#define GN_BLOCK %d\n",
-                                       tail, tail, narrow ? 1 : 4, HD_NORM_BLOCK));
+                                       "#define GN_BLOCKS grad_norm_blocks\n#define GN_TOTAL grad_norm_total\n"
+                                       "#define GN_VEC 4\n#define GN_BLOCK %d\n",
+                                       HD_NORM_BLOCK));
 }
 
 // The sum of squares of every block of the op's buffers, as f64 from `sums` on. Returns how many there are; launches
@@ -34,15 +33,15 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
         int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type),
                 blocks = hd_ceil_div(n, HD_NORM_BLOCK);
         if (blocks && sums >= 0)
-            LAUNCH(e, o, at % 16 ? "grad_norm_blocks_narrow" : "grad_norm_blocks", norm_text(e, at % 16 != 0), blocks,
-                   256, hd_cuda_device(e, at), hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
+            LAUNCH(e, o, "grad_norm_blocks", norm_text(e), blocks, 256, hd_cuda_device(e, at),
+                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
         done += blocks;
     }
     return done;
 }
 
 static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value *norm) {
-    LAUNCH(e, o, "grad_norm_total", norm_text(e, false), 1, 1024, hd_cuda_device(e, sums),
+    LAUNCH(e, o, "grad_norm_total", norm_text(e), 1, 1024, hd_cuda_device(e, sums),
            hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
 }
 
@@ -92,22 +91,20 @@ void hd_cuda_print_adamw(Emit *e, const Op *o) {
     const Symbol *part[5];
     int64_t at[5];
     const char *arg[8];
-    bool narrow = false;
     for (int i = 0; i < 5; i++) {
         part[i] = hd_symbol_find(e->m, hd_word(&o->attrs, parts[i], ""));
         at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
-        narrow |= at[i] % 16 != 0;
         arg[i] = hd_cuda_device(e, at[i]);
     }
     int64_t n = hd_type_count(part[1]->type);
     DType compute = part[4] ? part[4]->type->dtype : TY_F32;
     const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
     const char *name =
-        hd_sprintf(e->a, "adamw_%s%s%s", hd_dtype_text(compute), part[4] ? "" : "_master", narrow ? "_narrow" : "");
+        hd_sprintf(e->a, "adamw_%s%s", hd_dtype_text(compute), part[4] ? "" : "_master");
     const char *numbers = hd_sprintf(e->a,
-                                     "#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC %d\n#define AW_BETA1 "
+                                     "#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC 4\n#define AW_BETA1 "
                                      "%s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
-                                     hd_cuda_type(compute), part[4] != NULL, narrow ? 1 : 4, number(e, betas[0], false),
+                                     hd_cuda_type(compute), part[4] != NULL, number(e, betas[0], false),
                                      number(e, betas[1], false), number(e, hd_float(&o->attrs, A_EPS, 0), false),
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false));
     name = hd_cuda_name(e, name, numbers);
@@ -115,5 +112,5 @@ void hd_cuda_print_adamw(Emit *e, const Op *o) {
     arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
     arg[7] = hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
-    if (n) launch(e, o, name, text, hd_ceil_div(n, narrow ? 256 : 1024), 256, 8, arg);
+    if (n) launch(e, o, name, text, hd_ceil_div(n, 1024), 256, 8, arg);
 }

@@ -1,20 +1,13 @@
 // The CUDA target: how each op of a plan becomes statements of the C host program, and kernel functions become CUDA
 // text.
 #include "codegen/cuda/cuda.h"
+#include "ir/arch.h"
 #include <string.h>
-
-static bool aligned(Emit *e, const Op *o) { // every operand and result of a launch starts at a multiple of 16 bytes
-    for (int i = 0; i < o->n_in; i++)
-        if (hd_type_count(o->in[i]->type) > 1 && hd_emit_place(e, o->in[i]) % 16) return false;
-    for (int i = 0; i < o->n_out; i++)
-        if (hd_type_count(o->out[i]->type) > 1 && hd_emit_place(e, o->out[i]) % 16) return false;
-    return true;
-}
 
 static CudaLaunches kernel_launches(Emit *e, const Func *k, bool wide) {
     const char *name = hd_emit_kernel_name(e, k);
     if (!wide) name = hd_sprintf(e->a, "%s_narrow", name);
-    if (hd_kind(&k->attrs) == KIND_ROWS) return hd_cuda_rows(k, name, wide ? 8 : 1, hd_cuda_shared_bytes(e), e->a);
+    if (hd_kind(&k->attrs) == KIND_ROWS) return hd_cuda_rows(k, name, wide ? 8 : 1, hd_shared_bytes(e->m), e->a);
     if (hd_kind(&k->attrs) == KIND_MAP) return hd_cuda_map(k, name, wide ? 8 : 1, e->a);
     HD_BUG("kernel @%s has no kind", k->name);
 }
@@ -30,7 +23,7 @@ static void kernels(Emit *e) {
 
 void hd_cuda_print_launch(Emit *e, const Op *o) {
     const Func *k = hd_launched(o);
-    CudaLaunches list = kernel_launches(e, k, aligned(e, o));
+    CudaLaunches list = kernel_launches(e, k, !hd_has(&o->attrs, A_ALIGN));
     for (int i = 0; i < list.n; i++) {
         const CudaLaunch *l = &list.at[i];
         CudaArgs args = {0};

@@ -16,6 +16,7 @@
 // run so far apart that program order shows lives side by side that never are.
 //   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
+#include "passes/analysis/alignment.h"
 #include "passes/memory/lifetimes.h"
 #include "passes/memory/pack.h"
 #include "passes/pass.h"
@@ -129,6 +130,19 @@ static void place_values(Planner *p, const Lifetimes *l, const int64_t *base) {
             if (s->bytes == 0 && !s->buffer) v->place.offset = base[s->space];
         }
     }
+}
+
+// An op whose addresses are aligned to less than most says so, and runs what relies on no more: of attention, that is
+// not cuDNN's or the one on tensor cores.
+static void align(Module *m, Op *o) {
+    if (!hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN)) return;
+    int bytes = hd_alignment(o);
+    hd_unset(&o->attrs, A_ALIGN);
+    if (bytes == HD_WIDE) return;
+    hd_set_int(m->cx, &o->attrs, A_ALIGN, bytes);
+    if (!hd_has(&o->attrs, A_IMPL)) return;
+    hd_set_word(m->cx, &o->attrs, A_IMPL, hd_intern(m->cx, "generated"));
+    hd_unset(&o->attrs, A_ELSE);
 }
 
 // The op during which the most bytes are live, and how many.
@@ -294,6 +308,8 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i);
     for (int i = 0; i < n; i++) place_values(&p, &work[i].l, work[i].base);
     place_unused(&p);
+    for (Func *f = m->funcs; f; f = f->next)
+        for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) align(m, o);
     for (int i = 0; i < N_SPACES; i++)
         if (!declare_arena(&p, (Space)i)) return FAILED;
     return fits(&p) ? CHANGED : FAILED;

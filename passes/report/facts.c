@@ -45,6 +45,23 @@ bool hd_report_at_peak(const Facts *r, int i) {
     return r->live.during && r->live.during->id >= r->live.at[i].from && r->live.during->id <= r->live.at[i].to;
 }
 
+static bool same(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+static void add_implementations(Facts *r, const Func *f, int64_t runs, Arena *a) {
+    for (const Op *o = f->first; o; o = o->next) {
+        if (!hd_has(&o->attrs, A_IMPL)) continue;
+        Implemented x = {hd_op_info(o->kind)->mnemonic, hd_word(&o->attrs, A_IMPL, ""),
+                         hd_word(&o->attrs, A_ELSE, NULL), runs};
+        int i = 0;
+        for (; i < r->attention.n; i++) {
+            const Implemented *y = &r->attention.at[i];
+            if (same(x.op, y->op) && same(x.impl, y->impl) && same(x.otherwise, y->otherwise)) break;
+        }
+        if (i < r->attention.n) r->attention.at[i].count += runs;
+        else hd_push(a, &r->attention, x);
+    }
+}
+
 static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     double flops, bytes;
     hd_cost_of_func(f, &flops, &bytes);
@@ -53,6 +70,7 @@ static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) r->actions += hd_is_action(o) ? runs : 0;
     for (const Op *o = f->first; o; o = o->next) r->graphs += runs > 0 && o->kind == OP_CAPTURE;
     if (runs > 0) hd_report_traffic(f, runs, r, a);
+    if (runs > 0) add_implementations(r, f, runs, a);
     Live live = hd_live(f, SPACE_DEVICE, a);
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
 }

@@ -20,6 +20,10 @@ extern const char *const hd_report_class_text[N_CLASSES];
 
 typedef struct { const char *name; int64_t count, bytes, exposed; } Traffic; // of one rank and step
 typedef struct { Traffic *at; int n, cap; } Traffics;
+// Attention ops of one kind that the plan gives to one implementation; `otherwise`: to which where cuDNN cannot run, or
+// NULL.
+typedef struct { const char *op, *impl, *otherwise; int64_t count; } Implemented; // count: in a step
+typedef struct { Implemented *at; int n, cap; } ImplementedList;
 
 typedef struct {
     int64_t peak, bound, persistent, pinned, classes[N_CLASSES];
@@ -37,6 +41,7 @@ typedef struct {
     int64_t tokens;            // of all ranks in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
     Simulation sim;            // of a training step on that device
+    ImplementedList attention;
     bool verified;
     Findings unproved; // what the verifier can neither prove nor refute
 } Facts;

@@ -24,6 +24,18 @@ static void put_traffics(Out *o, const char *key, const Traffics *list) {
     hd_puts(o, "},\n");
 }
 
+static void put_implementations(Out *o, const char *key, const ImplementedList *list) {
+    hd_printf(o, "  \"%s\": [", key);
+    for (int i = 0; i < list->n; i++) {
+        const Implemented *x = &list->at[i];
+        hd_printf(o, "%s{\"op\": \"%s\", \"impl\": \"%s\", \"else\": ", i ? ", " : "", x->op, x->impl);
+        if (x->otherwise) hd_put_quoted(o, x->otherwise);
+        else hd_puts(o, "null");
+        hd_printf(o, ", \"count\": %lld}", ll(x->count));
+    }
+    hd_puts(o, "],\n");
+}
+
 static int64_t reduced_bytes(const Facts *r) { // that a rank receives in a step to add up gradients
     for (int i = 0; i < r->kinds.n; i++)
         if (!strcmp(r->kinds.at[i].name, "reduce_scatter")) return r->kinds.at[i].bytes;
@@ -57,6 +69,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_traffics(o, "streams", &r->streams);
     put_int(o, "gathered_units_max", r->gathered_max);
     put_int(o, "live_grad_buffers_max", r->gradients_max);
+    put_implementations(o, "attention", &r->attention);
     put_int(o, "graphs", r->graphs);
     put_int(o, "kernels", r->kernels);
     put_int(o, "actions_per_step", r->actions);
@@ -189,6 +202,12 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
     hd_report_predicted_text(r, o);
+    for (int i = 0; i < r->attention.n; i++) {
+        const Implemented *x = &r->attention.at[i];
+        hd_printf(o, "%s%lld x %s by %s", i ? ", " : "\n", ll(x->count), x->op, x->impl);
+        if (!strcmp(x->impl, "cudnn")) hd_printf(o, " (else %s)", x->otherwise ? x->otherwise : "nothing: it stops");
+    }
+    if (r->attention.n) hd_puts(o, " in a step\n");
     hd_printf(o, "\n%d kernels, %d captured functions, %.4g floating-point operations a step\n", r->kernels, r->graphs,
               r->flops);
     if (seconds >= 0) hd_printf(o, "compiled in %.3f s\n", seconds);

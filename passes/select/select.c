@@ -7,6 +7,7 @@
 //   store %dw {into = @g, offset = 0}        gemm %dy, %x {ta, into = @g, offset = 0}
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
+#include "ir/arch.h"
 #include "ir/shapes.h"
 #include "ir/workspace.h"
 #include "passes/analysis/access.h"
@@ -126,14 +127,17 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
         hd_set_int(s->m->cx, &o->attrs, A_INPLACE, 0);
 }
 
+// cuDNN, unless it would need too much workspace, and else kernels of the compiler's: on tensor cores where they suit.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
+    bool cores = s->cuda && hd_attention_suits_tensor_cores(&t) &&
+                 hd_attention_shared(&t, true) <= hd_shared_bytes(s->m);
     bool fits =
         s->cuda && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;
-    hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, "generated"));
+    hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, cores ? "tensor_cores" : "generated"));
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer

@@ -1,6 +1,7 @@
 // Places: arenas and buffers of the module; values and workspaces of a function. Everything is inside its arena.
 // Buffers that persist are disjoint from each other and from everything else, except for values that are stored in
 // them. A transient buffer is used in one function, where verify_contents follows its bytes.
+#include "passes/analysis/alignment.h"
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/workspace.h"
@@ -233,6 +234,22 @@ static void check_spaces(PlanCheck *c, const Op *o) {
     }
 }
 
+// What runs an op relies on the alignment that `align` states, and it is there to run it.
+static void check_implementation(PlanCheck *c, const Op *o) {
+    int64_t align = hd_int(&o->attrs, A_ALIGN, HD_WIDE);
+    const char *impl = hd_word(&o->attrs, A_IMPL, "generated");
+    if (!hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN) || c->found.n) return; // wrong addresses tell nothing
+    if (align != 1 && align != 2 && align != 4 && align != 8 && align != HD_WIDE)
+        hd_plan_wrong(c, o, o->span, "has align = %lld, which is none of 1, 2, 4, 8", ll(align));
+    else if (hd_alignment(o) < align)
+        hd_plan_wrong(c, o, o->span, "relies on addresses at multiples of %lld bytes; they are at multiples of %d",
+                      ll(align), hd_alignment(o));
+    if (strcmp(impl, "generated") && align < HD_WIDE)
+        hd_plan_wrong(c, o, o->span, "runs on %s, which needs addresses at multiples of %d bytes", impl, HD_WIDE);
+    if (strcmp(impl, "generated") && !c->cuda)
+        hd_plan_wrong(c, o, o->span, "runs on %s, which target host does not have", impl);
+}
+
 static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
     const Symbol *s = o->stream ? hd_symbol_find(c->m, o->stream) : NULL;
     if (!o->stream) hd_plan_wrong(c, o, o->span, "runs on no stream");
@@ -247,6 +264,7 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
             "writes over its operand %lld, but its kernel does not read and write that one element by element", ll(k));
     }
     check_spaces(c, o);
+    check_implementation(c, o);
     int64_t bytes = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), at = hd_int(&o->attrs, A_WORKSPACE_AT, -1);
     int64_t least = hd_workspace(o, c->cuda).least;
     if (bytes < least)

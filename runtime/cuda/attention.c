@@ -1,6 +1,6 @@
-// Which attention runs: a cuDNN plan where the compiler asked for one and the library, the GPU and the workspace allow
-// it, else the program's own kernels. This is decided once, before the first step; a difference from what was asked for
-// is reported on stderr.
+// Which attention runs: a cuDNN plan where the plan asks for one and the library, the GPU and the workspace allow it,
+// else what the plan names as `else`, which is reported on stderr. Where it names nothing, the program does not start.
+// This is decided once, before the first step.
 #include "runtime/cuda/exec.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -144,9 +144,6 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
     const HdProgram *p = x->head.program;
     if (b->threaded) pthread_join(b->thread, NULL);
     else if (b->wanted && !x->failed) run_build(b);
-    if (!x->failed && b->wanted && b->built < b->wanted)
-        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built,
-                b->wanted, b->failure);
     if (!x->failed && x->verbose && b->built)
         fprintf(stderr, "attention: %d plans by cuDNN %zu in %.0f ms\n", b->built, x->api.cudnnGetVersion(), b->ms);
     for (int i = 0; i < p->n_attentions && !x->failed; i++) {
@@ -158,8 +155,12 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
         }
         for (int j = 0; j < (t->grad ? 3 : 1); j++)
             if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels)
-                hd_cuda_fail(x, "attention %d: no kernel, and %s; the plan has no else = generated", i, b->failure);
+                hd_cuda_fail(x, "attention %d has no kernel where cuDNN cannot run (the plan has no else): %s", i,
+                             b->failure[0] ? b->failure : "cuDNN was not asked for");
     }
+    if (!x->failed && b->wanted && b->built < b->wanted)
+        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built,
+                b->wanted, b->failure);
     free(b);
     return !x->failed;
 }

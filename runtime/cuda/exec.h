@@ -34,8 +34,6 @@ typedef struct {
     LtLayout a, b, d;
     LtAlgo algo;
     size_t workspace;       // needed by algo
-    LtAlgo loose;           // for operands not aligned to 16 bytes; chosen when first needed
-    unsigned loose_align;   // 0: not chosen yet
     int candidates, chosen; // -1: from the cache
     float ms;               // of the choice; 0: not timed
 } HdGemmState;

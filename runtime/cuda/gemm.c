@@ -11,10 +11,10 @@
 
 enum { CANDIDATES = 8, REPEATS = 3 };
 static const double tuning_budget_ms = 2500; // seconds; after that the heuristic's first is taken, and kept
-static const unsigned assumed_align = 16;
 
 typedef struct { bool keep, time; } Policy; // keep: choices are read from and written to the cache
 static int64_t batches(const HdGemm *g) { return g->batch > 1 ? g->batch : 1; }
+static unsigned align_of(const HdGemm *g) { return g->align ? (unsigned)g->align : 16; }
 
 typedef struct { LtAlgo algo; uint64_t workspace; } Kept; // the cache entry
 
@@ -81,14 +81,14 @@ static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
            layout(x, &s->d, g->d, g->n, g->m, g->batch);
 }
 
-static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, unsigned align, int wanted, LtHeuristic *out) {
+static int heuristics(HdCuda *x, const HdGemm *g, const HdGemmState *s, int wanted, LtHeuristic *out) {
     const HdCudaApi *api = &x->api;
     static const LtPreferenceAttribute aligned[] = {
         HD_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, HD_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         HD_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, HD_CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     LtPreference preference = NULL;
     uint64_t workspace = (uint64_t)g->workspace_bytes;
-    uint32_t bytes = align;
+    uint32_t bytes = align_of(g);
     int got = 0;
     bool ok = lt_ok(x, api->cublasLtMatmulPreferenceCreate(&preference), "preference") &&
               lt_ok(x,
@@ -198,7 +198,7 @@ static HdKey key_of(const HdCuda *x, const HdGemm *g) {
     int n = snprintf(text, sizeof text, "cublasLt %zu|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u",
                      x->api.cublasLtGetVersion(), x->device_name, x->sms, (long long)g->m, (long long)g->n,
                      (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a, (int)g->b, (int)g->d, g->epilogue,
-                     (long long)batches(g), (long long)g->workspace_bytes, assumed_align);
+                     (long long)batches(g), (long long)g->workspace_bytes, align_of(g));
     hd_key_start(&k);
     hd_key_add(&k, text, (size_t)n);
     return k;
@@ -227,7 +227,7 @@ static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const 
     LtHeuristic found[CANDIDATES];
     char text[160];
     describe(g, text, sizeof text);
-    s->candidates = heuristics(x, g, s, assumed_align, CANDIDATES, found);
+    s->candidates = heuristics(x, g, s, CANDIDATES, found);
     if (s->candidates == 0)
         return hd_cuda_fail(x, "cuBLASLt has no algorithm for gemm %s in %lld bytes of workspace", text,
                             (long long)g->workspace_bytes);
@@ -352,23 +352,13 @@ void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint6
     if (x->failed) return;
     const HdGemm *g = &x->head.program->gemms[gemm];
     HdGemmState *s = &x->gemms.gemms[gemm];
-    const LtAlgo *algo = &s->algo;
-    uint64_t low = (a | b | d | (g->epilogue == HD_EPI_NONE ? 0 : bias)) & (assumed_align - 1);
-    if (!set_bias(x, g, s, bias)) return;
-    if (low) { // the timed algorithm may rely on 16-byte alignment
-        unsigned align = (unsigned)(low & (~low + 1));
-        if (s->loose_align == 0 || align < s->loose_align) {
-            LtHeuristic found;
-            if (heuristics(x, g, s, align, 1, &found) != 1) {
-                hd_cuda_fail(x, "cuBLASLt has no algorithm for operands aligned to %u bytes", align);
-                return;
-            }
-            s->loose = found.algo;
-            s->loose_align = align;
-        }
-        algo = &s->loose;
+    uint64_t all = a | b | d | (g->epilogue == HD_EPI_NONE ? 0 : bias);
+    if (all % align_of(g)) { // the algorithm may rely on it
+        hd_cuda_fail(x, "an operand of gemm %d is not at a multiple of %u bytes", gemm, align_of(g));
+        return;
     }
-    lt_ok(x, issue(x, g, s, algo, x->streams[stream], a, b, d, workspace), "matrix product");
+    if (!set_bias(x, g, s, bias)) return;
+    lt_ok(x, issue(x, g, s, &s->algo, x->streams[stream], a, b, d, workspace), "matrix product");
 }
 
 void hd_gemms_close(HdCuda *x) {

@@ -416,16 +416,22 @@ static HdProgram with_gemms(void) {
 
 static void products(void) {
     HdProgram p = with_gemms();
+    static HdGemm both[2 * N_GEMMS]; // those after the first half say that their operands are aligned to less
+    for (int i = 0; i < 2 * N_GEMMS; i++) {
+        both[i] = gemms[i % N_GEMMS];
+        both[i].align = i < N_GEMMS ? 0 : both[i].d == HD_F64 ? 8 : 4;
+    }
+    p.gemms = both;
+    p.n_gemms = 2 * N_GEMMS;
     HdExec *x = opened(&p, false);
     double a[40], m[40], bias[4], old[24], got[24];
     for (int i = 0; i < 40; i++) a[i] = i % 7 - 3, m[i] = i % 5 - 1.5;
     for (int i = 0; i < 24; i++) old[i] = i * 0.25;
     for (int i = 0; i < 4; i++) bias[i] = i - 1.5;
-    int64_t misaligned = 4;
     for (int i = 0; i < p.n_gemms; i++)
-        for (int shift = 0; shift < 2; shift++) {
-            const HdGemm *g = &gemms[i];
-            int64_t batch = g->batch > 1 ? g->batch : 1, at = DATA + (g->d == HD_F64 ? 2 : 1) * shift * misaligned;
+        for (int shift = 0; shift < 1 + (i >= N_GEMMS); shift++) {
+            const HdGemm *g = &both[i];
+            int64_t batch = g->batch > 1 ? g->batch : 1, at = DATA + shift * g->align;
             put(x, at, g->a, a, (int)(batch * g->m * g->k));
             put(x, at + 1024, g->b, m, (int)(batch * g->k * g->n));
             put(x, at + 2048, g->d, bias, 4);
@@ -440,7 +446,10 @@ static void products(void) {
                         CHECK(fabs(got[e] - reference(g, a, m, bias, q, r, c, old[e])) < 1e-4);
                     }
         }
-    CHECK(count_in_log("heuristic, align 4") > 0 && count_in_log("heuristic, align 16") == p.n_gemms);
+    CHECK(count_in_log("heuristic, align 4") == N_GEMMS - 1 && count_in_log("heuristic, align 8") == 1 &&
+          count_in_log("heuristic, align 16") == N_GEMMS);
+    hd_cuda_gemm(x, 0, N_GEMMS, hd_device(x, DATA + 2), hd_device(x, DATA), 0, hd_device(x, 0), 0);
+    CHECK(!b->sync(x) && failed_with("an operand of gemm 18 is not at a multiple of 4 bytes"));
     b->close(x);
 }
 
@@ -583,7 +592,11 @@ static void attention(void) { // the pretended cuDNN has no engine: the program'
     list[1].kernel[1] = -1;
     no_open(
         NULL, NULL, &p,
-        "attention 1: no kernel, and cuDNN cannot do the forward of size 64, length 128: none of its 0 configurations");
+        "attention 1 has no kernel where cuDNN cannot run (the plan has no else): cuDNN cannot do the forward of size "
+        "64, length 128: none of its 0 configurations");
+    list[0].kernel[0] = -1;
+    no_open("FAKE_CUDA_FAIL", "cudnnCreate:1", &p,
+            "attention 0 has no kernel where cuDNN cannot run (the plan has no else): cuDNN ");
 }
 
 static HdAttention plans[] = {{.batch = 1,
@@ -642,7 +655,8 @@ static void attention_plans(void) {
     CHECK(b->run(x, f) && count_in_log("kernel other runs") == 3);
     b->close(x);
     setenv("HEDDLE_ATTENTION", "kernel", 1);
-    no_open(NULL, NULL, &p, "attention 0: no kernel");
+    no_open(NULL, NULL, &p,
+            "attention 0 has no kernel where cuDNN cannot run (the plan has no else): HEDDLE_ATTENTION=kernel");
 }
 
 int main(int argc, char **argv) {

@@ -15,7 +15,10 @@ const char *fake_cudnnGetErrorString(DnnStatus s) { return s ? "CUDNN_STATUS_NOT
 void fake_cudnnGetLastErrorString(char *text, size_t size) {
     if (size) *text = 0;
 }
-DnnStatus fake_cudnnCreate(DnnHandle *h) { return *h = calloc(1, sizeof **h), 0; }
+DnnStatus fake_cudnnCreate(DnnHandle *h) {
+    if (fake_call("cudnnCreate")) return 3;
+    return *h = calloc(1, sizeof **h), 0;
+}
 DnnStatus fake_cudnnDestroy(DnnHandle h) { return free(h), 0; }
 DnnStatus fake_cudnnSetStream(DnnHandle h, RtStream s) { return h->stream = (CuStream)s, 0; }
 DnnStatus fake_cudnnBackendCreateDescriptor(DnnKind kind, Dnn *d) {

@@ -8,6 +8,7 @@
 #define TESTS_UNIT_PLAN_MACHINE_H
 #include "ir/mesh.h"
 #include "ir/shapes.h"
+#include "passes/analysis/alignment.h"
 
 typedef struct {
     const Func *f;
@@ -76,7 +77,8 @@ static void scribble(Machine *x, int64_t at, int64_t bytes) {
 
 static uint64_t key_of(const Op *o, Arena *a) {
     static const AttrId places[] = {A_INPLACE, A_WORKSPACE_AT, A_WORKSPACE_BYTES, A_OFFSET, A_ACCUMULATE,
-                                    A_EVENT,   A_BUCKET,       A_COMM,            A_ON,     A_DECAYED,    A_RANKS};
+                                    A_EVENT,   A_BUCKET,       A_COMM,            A_ON,     A_DECAYED,    A_RANKS,
+                                    A_ALIGN};
     Attrs as = hd_attrs_copy(o->func->module->cx, &o->attrs);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) hd_unset(&as, places[i]);
     for (int i = 0; i < N_ATTRS; i++)
@@ -223,9 +225,12 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
                             hd_int(&o->attrs, A_SIZE, 0) * size, &n);
         for (int64_t i = 0; i < n; i++) c[i] = 0;
     }
+    const bool misread = hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN) &&
+                         hd_alignment(o) < hd_int(&o->attrs, A_ALIGN, HD_WIDE); // by vectors that start elsewhere
+    if (misread) key = fresh(x);
     for (int i = 0; i < o->n_out; i++) {
         const Value *v = o->out[i];
-        bool torn = false; // written while it is read
+        bool torn = misread; // or written while it is read
         for (int k = 0; k < o->n_in; k++)
             torn |= overlaps(v, o->in[k]) &&
                     !(hd_int(&o->attrs, A_INPLACE, -1) >= 0 && v->place.offset == o->in[k]->place.offset);

@@ -53,6 +53,7 @@ typedef enum {
                                                             AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
                                                                          AT_OP)                                        \
                                                             X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
+    X(ALIGN, "alignment changed", AT_OP)                                                                               \
     X(SPLIT, "split of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(CLASS, "class of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(OTHER_PART, "another buffer for the optimizer", AT_OP)                                                           \
@@ -224,6 +225,13 @@ static bool change_inplace(Op *o, uint64_t random) {
     return true;
 }
 
+static bool change_align(Op *o, uint64_t random) {
+    static const int bytes[] = {2, 8, 16, 32};
+    if (hd_has(&o->attrs, A_ALIGN) && random % 5 == 4) hd_unset(&o->attrs, A_ALIGN);
+    else hd_set_int(o->func->module->cx, &o->attrs, A_ALIGN, bytes[random % 4]);
+    return true;
+}
+
 // Elsewhere in its buffer; a view keeps its address, so the two disagree.
 static bool retarget(Module *m, Op *o) {
     const Symbol *b = hd_symbol_find(m, hd_word(&o->attrs, hd_has(&o->attrs, A_INTO) ? A_INTO : A_BUFFER, ""));
@@ -300,6 +308,7 @@ static bool fits(const Op *o, Mutation what) {
                o->kind == OP_CROSS_ENTROPY_GRAD;
     case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
+    case MUTATE_ALIGN: return hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN);
     case MUTATE_STREAM: return true;
     case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
     default: return o->kind != OP_RETURN;
@@ -347,6 +356,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_RETARGET: return retarget(m, o);
     case MUTATE_RESIZE: return resize(m, o);
     case MUTATE_STREAM: return change_stream(m, o, random);
+    case MUTATE_ALIGN: return change_align(o, random);
     case MUTATE_SETTING: return change_setting(m, o, random);
     default: return false;
     }

@@ -202,6 +202,10 @@ TEST(collectives_of_values) {
              "schedule,sync,plan-memory,verify-plan");
 }
 
+TEST(odd_addresses) {
+    try_file("odd addresses", HEDDLE_SOURCE "/tests/unit/plans/odd.hir", "schedule,sync,plan-memory,verify-plan");
+}
+
 int main(int argc, char **argv) {
     int failed = run_tests(argc, argv);
     Score all = {0};

@@ -1,0 +1,9 @@
+// What a GPU architecture has, where a choice depends on it.
+#ifndef IR_ARCH_H
+#define IR_ARCH_H
+#include "ir/ir.h"
+
+typedef struct { int arch, shared_kib, processors; } Arch; // 90; KiB of shared memory of a block; multiprocessors
+Arch hd_target_arch(const Module *m);                    // of `arch` in config @target
+int64_t hd_shared_bytes(const Module *m); // the most shared memory that a block can have
+#endif

@@ -1,0 +1,26 @@
+// See alignment.h.
+#include "passes/analysis/alignment.h"
+#include "ir/shapes.h"
+
+static void include(int *align, int64_t address) {
+    while (address % *align) *align /= 2;
+}
+
+static void include_value(int *align, const Value *v, const int64_t *part, int n, DType d) {
+    if (!v->place.placed || hd_type_count(v->type) <= 1) return;
+    include(align, v->place.offset);
+    for (int i = 0; i < n; i++) include(align, part[i] * hd_dtype_bytes(d));
+}
+
+int hd_alignment(const Op *o) {
+    int align = HD_WIDE, parts = 0;
+    AttentionShape s = {.grad = false};
+    if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) s = hd_attention_shape(o), parts = s.packed ? 3 : 0;
+    for (int i = 0; i < o->n_in; i++) include_value(&align, o->in[i], s.part, i == s.grad ? parts : 0, s.dtype);
+    for (int i = 0; i < o->n_out; i++) include_value(&align, o->out[i], NULL, 0, s.dtype); // parts are like in[grad]'s
+    const Symbol *into = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
+    const Type *t = into ? hd_result_type(o, 0) : NULL;
+    if (t && into->type && hd_type_count(t) > 1)
+        include(&align, into->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype));
+    return align;
+}

@@ -1,0 +1,10 @@
+// The alignment of an op's addresses in a plan: what `align` may say.
+#ifndef PASSES_ANALYSIS_ALIGNMENT_H
+#define PASSES_ANALYSIS_ALIGNMENT_H
+#include "ir/ir.h"
+
+enum { HD_WIDE = 16 }; // bytes that a kernel or library moves at once where `align` is absent
+// The largest power of two, up to HD_WIDE, that divides every address of the op's operands and results. Single numbers
+// do not count.
+int hd_alignment(const Op *o);
+#endif
