@@ -158,21 +158,12 @@ static bool declares_module(const Node *list, const char *name) {
     return false;
 }
 
-static bool is_module_path(const Front *f, const Node *n) {
-    while (n->kind == N_DOT) n = n->a;
-    return n->kind == N_NAME && (declares_module(f->user, n->name) || declares_module(f->prelude, n->name));
-}
-
-// `graph Block.attn, Head;`: a list of modules in place of one of a few words.
-static bool read_modules(Front *f, const struct Row *row, const Node *values, const char **word) {
-    if (row->high == 0 || !values) return false;
-    Out list = hd_out(f->arena);
-    for (int k = 0; k < values->n; k++) {
-        if (!is_module_path(f, values->kids[k])) return false;
-        hd_printf(&list, "%s%s", k ? ", " : "", hd_path_text(f, values->kids[k]));
-    }
-    *word = list.text;
-    return true;
+// `graph Block.attn, Head;`: a list of places instead of one of a few words.
+static bool is_list(const Front *f, const struct Row *row, const Node *values) {
+    if (row->high == 0 || !values || !values->n) return false;
+    const Node *n = values->kids[0];
+    return values->n > 1 || n->kind == N_DOT || n->kind == N_INDEX ||
+           (n->kind == N_NAME && (declares_module(f->user, n->name) || declares_module(f->prelude, n->name)));
 }
 
 static bool read_word(Front *f, const struct Row *row, const Node *n, const char **word) {
@@ -230,7 +221,9 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
     case KIND_INT:
     case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
     case KIND_WORD:
-        if (read_modules(f, row, values, &s->word)) return true;
+        s->paths = (Paths){0};
+        s->word = "places";
+        if (is_list(f, row, values)) return read_paths(f, row, values, false, &s->paths);
         return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
     case KIND_PATHS: return !values || read_paths(f, row, values, more, &s->paths);
     case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
@@ -368,7 +361,8 @@ static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Path
     if (row->attr != A_UNITS) hd_paths_places(f, row->attr, &names);
     else
         for (int k = 0; k < paths->n; k++) hd_push(f->arena, &names, hd_path_text(f, paths->at[k]));
-    if (names.n) hd_set_words(f->cx, attrs, row->attr, names.n, names.at);
+    const AttrId list = row->attr == A_GRAPH ? A_CAPTURE : row->attr; // `graph` itself is a word
+    if (names.n) hd_set_words(f->cx, attrs, list, names.n, names.at);
 }
 
 void hd_settings_emit(Front *f) {
@@ -387,7 +381,9 @@ void hd_settings_emit(Front *f) {
         case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
         case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;
         case KIND_PATHS: emit_paths(f, attrs, row, &s->paths); break;
-        default: hd_set_word(f->cx, attrs, row->attr, s->word);
+        default:
+            hd_set_word(f->cx, attrs, row->attr, s->word);
+            if (s->paths.n) emit_paths(f, attrs, row, &s->paths);
         }
     }
 }

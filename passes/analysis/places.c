@@ -3,15 +3,24 @@
 #include "passes/settings.h"
 #include <string.h>
 
-Places hd_places(Module *m, AttrId list, Arena *a) {
-    Places p = {.m = m, .list = list, .paths = hd_attr(hd_settings(m, "schedule"), list)};
+static Places indexed(Places p, Arena *a) {
     if (p.paths && !p.paths->n) p.paths = NULL;
     for (int i = 0; p.paths && i < p.paths->n; i++) {
-        const char *path = hd_intern(m->cx, p.paths->strs[i]);
+        const char *path = hd_intern(p.m->cx, p.paths->strs[i]);
         if (hd_ptr_get(&p.at, path) < 0) hd_ptr_set(a, &p.at, path, i);
     }
     if (p.paths) p.found = HD_NEWN(a, bool, p.paths->n);
     return p;
+}
+
+Places hd_places(Module *m, AttrId list, Arena *a) {
+    return indexed((Places){.m = m, .list = list, .paths = hd_attr(hd_settings(m, "schedule"), list)}, a);
+}
+
+Places hd_places_of(Module *m, int n, const char *const *paths, Arena *a) {
+    Attr *list = HD_NEW(a, Attr);
+    *list = (Attr){.n = n, .strs = paths};
+    return indexed((Places){.m = m, .paths = list}, a);
 }
 
 int hd_place_of(Places *p, const char *path, int *widest) {

@@ -1,6 +1,6 @@
-// The places of a schedule's list (`recompute`, `keep`, `offload`) and the ops in them. A place is the path of a module
-// instance, blocks.3.attn, or that with the name of a `let`; everything below it belongs to it. Of several lists the
-// one with the innermost place around an op decides.
+// The places of a schedule's list (`recompute`, `keep`, `offload`, `graph`) and the ops in them. A place is the path of
+// a module instance, blocks.3.attn, or that with the name of a `let`; everything below it belongs to it. Of several
+// lists the one with the innermost place around an op decides.
 #ifndef PASSES_ANALYSIS_PLACES_H
 #define PASSES_ANALYSIS_PLACES_H
 #include "ir/ir.h"
@@ -15,6 +15,7 @@ typedef struct {
 } Places;
 
 Places hd_places(Module *m, AttrId list, Arena *a);
+Places hd_places_of(Module *m, int n, const char *const *paths, Arena *a); // any others
 // How many components of `path` the innermost place around it has; 0: none is. `widest` (may be NULL): the index of the
 // outermost place.
 int hd_place_of(Places *p, const char *path, int *widest);

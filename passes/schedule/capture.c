@@ -1,14 +1,49 @@
 // capture: marks the ranges of every function that a target may replay as one graph, as the schedule's `graph` says.
-//   step: one region a function, all of it. It holds all streams: they fork from the main one and join it, as sync has
-//   made them.
-//   [compute] %0 = gemm ...            [compute] capture {region = @micro_only.step}
-//   [compute] %1 = launch %0 ...  ->     [compute] %0 = gemm ...
-//   [compute] return                     [compute] %1 = launch %0 ...
-//                                      [compute] capture_end {region = @micro_only.step}
-//                                      [compute] return
+//   step    one region a function, all of it. It holds all streams: they fork from the main one and join it, as sync
+//           has made them.
+//   unit    the main stream's work of one unit, forward or backward
+//   places  that of the listed places, forward or backward
+//   [compute] %0 = gemm ...  loc(blocks.0.attn)        [compute] capture {region = @micro.blocks.0.attn}
+//   [compute] record {event = 3}                         [compute] %0 = gemm ...
+//   [gather] wait {event = 3}                    ->      [compute] record {event = 3, external}
+//   [gather] all_gather ...                              [compute] %1 = attention %0 ...
+//   [compute] %1 = attention %0 ...                    [compute] capture_end {region = @micro.blocks.0.attn}
+//                                                      [gather] wait {event = 3}
+//                                                      [gather] all_gather ...
+// The order of each stream stays, so nothing that the plan orders changes; only the order of issue does. What other
+// streams do is not in a region of a unit or a place: a graph that held it would have to wait for it before its end,
+// and nothing would run beside the next region. It is issued before the region where it does not need the region, else
+// after it, and begins on the device where it always did: the event on which it waits is recorded inside the region.
+// Only where the region itself needs the result it is cut in two there.
+#include "passes/analysis/places.h"
 #include "passes/pass.h"
+#include "passes/schedule/schedule.h"
 #include "passes/settings.h"
 #include <string.h>
+
+typedef struct { const char *place; bool bwd; } Key; // what a region is for; place NULL: no region
+typedef struct { int first, last, actions; Key key; } Range; // of Cut.ops
+typedef VEC(Op *) Ops;
+typedef VEC(Range) Ranges;
+
+typedef struct {
+    Module *m;
+    PassCx *cx;
+    Arena *a;
+    Places places, units; // what is listed; the units
+    bool by_unit;
+    // of the function at hand
+    Func *f;
+    const char *main;
+    Ops ops;              // all but aliases and the return, in order
+    Ops order;            // ... in their new order, with the ends of regions
+    bool *late;           // by event: it is recorded in the region at hand, or after something that is
+    VEC(const char *) late_streams; // that wait for the region at hand
+    int split;
+} Cut;
+
+// A graph costs the host about as much as this many launches, so a smaller part of a unit is better launched directly.
+enum { LEAST_OF_UNIT = 3 };
 
 static Op *marker(Func *f, OpKind kind, const Symbol *region, const char *stream) {
     Op *o = hd_op_new(f, kind, 0, NULL);
@@ -19,23 +54,249 @@ static Op *marker(Func *f, OpKind kind, const Symbol *region, const char *stream
     return o;
 }
 
-static void capture_step(Func *f) {
+static Symbol *new_region(Func *f, KindId kind, Key key) {
     Module *m = f->module;
+    const char *name = hd_internf(m->cx, "%s.%s%s", f->name, key.place, key.bwd ? ".bwd" : "");
+    Symbol *region = hd_symbol_add(m, SYM_REGION, hd_free_name(m, name), NULL);
+    hd_set_kind(m->cx, &region->attrs, kind);
+    if (kind != KIND_WHOLE) hd_set_word(m->cx, &region->attrs, A_PATH, hd_intern(m->cx, key.place));
+    if (key.bwd) hd_set_flag(m->cx, &region->attrs, A_BWD);
+    return region;
+}
+
+static void capture_step(Func *f) {
     int actions = 0;
     for (const Op *o = f->first; o; o = o->next) actions += hd_is_action(o);
     if (!actions) return;
-    Symbol *region = hd_symbol_add(m, SYM_REGION, hd_free_name(m, hd_internf(m->cx, "%s.step", f->name)), NULL);
-    hd_set_kind(m->cx, &region->attrs, KIND_WHOLE);
+    const Symbol *region = new_region(f, KIND_WHOLE, (Key){"step", false});
     hd_insert_before(f->first, marker(f, OP_CAPTURE, region, f->last->stream));
     hd_insert_before(f->last, marker(f, OP_CAPTURE_END, region, f->last->stream));
     hd_renumber(f);
 }
 
+// --- which ops belong together
+
+// The units, as places: the model itself is none of them.
+static Places find_units(Module *m, Arena *a) {
+    VEC(const char *) names = {0};
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        const char *unit = s->kind == SYM_BUCKET ? hd_word(&s->attrs, A_UNIT, "root") : "root";
+        if (strcmp(unit, "root") != 0) hd_push(a, &names, hd_intern(m->cx, unit));
+    }
+    return hd_places_of(m, names.n, names.at, a);
+}
+
+static const char *beginning(Ctx *cx, const char *path, int components) {
+    size_t n = 0;
+    while (components--) n += (n > 0) + strcspn(path + n + (n > 0), ".");
+    return hd_internf(cx, "%.*s", (int)n, path);
+}
+
+static bool is_event(const Op *o) { return o->kind == OP_RECORD || o->kind == OP_WAIT; }
+static bool is_work(const Op *o) { return hd_is_action(o) && !is_event(o); }
+static bool on_main(const Cut *c, const Op *o) { return !strcmp(o->stream, c->main); }
+
+static Key key_of(Cut *c, const Op *o) {
+    Key key = {.bwd = hd_has(&o->attrs, A_BWD)};
+    int i = 0, depth = hd_place_of(c->by_unit ? &c->units : &c->places, o->loc.path, &i);
+    if (c->by_unit) key.place = depth ? beginning(c->m->cx, o->loc.path, depth) : "root";
+    else if (depth) key.place = c->places.paths->strs[i]; // the outermost place: an inner one is part of its region
+    return key;
+}
+
+static bool same(Key a, Key b) { return a.place && b.place && a.bwd == b.bwd && !strcmp(a.place, b.place); }
+
+static void extend(Range *r, const Range *by) {
+    r->last = by->last;
+    r->actions += by->actions;
+}
+
+// The runs of main-stream actions of one key. Of a unit, a run that is too short for a graph and inside another unit's
+// run is part of that: order may move a kernel by a few places.
+static Ranges find_runs(Cut *c) {
+    Ranges runs = {0};
+    for (int i = 0; i < c->ops.n; i++) {
+        if (!is_work(c->ops.at[i]) || !on_main(c, c->ops.at[i])) continue;
+        Range now = {i, i, 1, key_of(c, c->ops.at[i])}, *top = runs.n ? &runs.at[runs.n - 1] : NULL;
+        if (top && same(top->key, now.key)) {
+            extend(top, &now);
+        } else if (c->by_unit && runs.n > 1 && top->actions < LEAST_OF_UNIT && same(top[-1].key, now.key)) {
+            extend(top - 1, top);
+            extend(top - 1, &now);
+            runs.n--;
+        } else {
+            hd_push(c->a, &runs, now);
+        }
+    }
+    return runs;
+}
+
+// All work is in some unit: a run that is still too short joins the one before it, and the first one the next.
+static Ranges join_short(Cut *c, const Ranges *runs) {
+    Ranges joined = {0};
+    for (int i = 0; i < runs->n; i++) {
+        Range now = runs->at[i], *last = joined.n ? &joined.at[joined.n - 1] : NULL;
+        bool short_last = last && last->actions < LEAST_OF_UNIT;
+        if (short_last) last->key = now.key;
+        if (last && (short_last || same(last->key, now.key) || now.actions < LEAST_OF_UNIT)) extend(last, &now);
+        else hd_push(c->a, &joined, now);
+    }
+    return joined;
+}
+
+// --- cutting
+
+static int64_t event_of(const Op *o) { return hd_int(&o->attrs, A_EVENT, 0); }
+
+static bool stream_is_late(const Cut *c, const char *stream) {
+    for (int i = 0; i < c->late_streams.n; i++)
+        if (!strcmp(c->late_streams.at[i], stream)) return true;
+    return false;
+}
+
+static void put(Cut *c, const Ops *ops, int from, int to) {
+    for (int i = from; i < to; i++) hd_push(c->a, &c->order, ops->at[i]);
+}
+
+typedef struct { Ops before, body, after; } Part; // ops of other streams; of the main one; of other streams
+typedef struct { Part p; int from; } Open;        // from: its first op in Cut.ops
+
+// The key of a part: that of its run, unless the part holds nothing but a short run that joined this one.
+static Key own_key(Cut *c, const Ops *body, int lo, int hi, Key run) {
+    for (int i = lo; i < hi; i++)
+        if (is_work(body->at[i]) && same(key_of(c, body->at[i]), run)) return run;
+    return lo < hi ? key_of(c, body->at[lo]) : run;
+}
+
+// What a region at hand contains becomes one, without what its ends need not hold; or nothing changes, where it is too
+// short. `to`: the op behind it.
+static void close_part(Cut *c, Open *open, int to, Key key) {
+    const Ops *body = &open->p.body;
+    int lo = 0, hi = body->n, actions = 0;
+    while (lo < hi && !is_work(body->at[lo])) lo++;
+    while (hi > lo && !is_work(body->at[hi - 1])) hi--;
+    for (int i = lo; i < hi; i++) actions += is_work(body->at[i]);
+    key = own_key(c, body, lo, hi, key);
+    if (actions < (c->by_unit ? LEAST_OF_UNIT : 1)) {
+        put(c, &c->ops, open->from, to);
+    } else {
+        const Symbol *region = new_region(c->f, c->by_unit ? KIND_UNIT : KIND_PLACE, key);
+        put(c, &open->p.before, 0, open->p.before.n);
+        put(c, body, 0, lo);
+        hd_push(c->a, &c->order, marker(c->f, OP_CAPTURE, region, c->main));
+        put(c, body, lo, hi);
+        hd_push(c->a, &c->order, marker(c->f, OP_CAPTURE_END, region, c->main));
+        put(c, body, hi, body->n);
+        put(c, &open->p.after, 0, open->p.after.n);
+    }
+    for (int i = open->from; i < to; i++)
+        if (is_event(c->ops.at[i])) c->late[event_of(c->ops.at[i])] = false;
+    c->late_streams.n = 0;
+    *open = (Open){.from = to};
+}
+
+static void cut_run(Cut *c, const Range *run) {
+    Open open = {.from = run->first};
+    for (int i = run->first; i <= run->last; i++) {
+        Op *o = c->ops.at[i];
+        bool main = on_main(c, o), waits = o->kind == OP_WAIT && c->late[event_of(o)];
+        if (main && waits) close_part(c, &open, i, run->key), c->split++;
+        if (!main && waits) hd_push(c->a, &c->late_streams, o->stream);
+        bool late = !main && stream_is_late(c, o->stream);
+        if (o->kind == OP_RECORD && (main || late)) c->late[event_of(o)] = true;
+        hd_push(c->a, main ? &open.p.body : late ? &open.p.after : &open.p.before, o);
+    }
+    close_part(c, &open, run->last + 1, run->key);
+}
+
+// Marks the events of which the record and a wait are not in one region.
+static void mark_external(Cut *c, int64_t n_events) {
+    const Op **region_of = HD_NEWN(c->a, const Op *, n_events + 1), *in = NULL; // by event: that of its record
+    Op **record = HD_NEWN(c->a, Op *, n_events + 1);
+    for (int i = 0; i < c->order.n; i++) {
+        Op *o = c->order.at[i];
+        in = o->kind == OP_CAPTURE ? o : o->kind == OP_CAPTURE_END ? NULL : in;
+        if (o->kind == OP_RECORD) record[event_of(o)] = o, region_of[event_of(o)] = in;
+        if (o->kind != OP_WAIT || region_of[event_of(o)] == in) continue;
+        if (in) hd_set_flag(c->m->cx, &o->attrs, A_EXTERNAL);
+        if (region_of[event_of(o)]) hd_set_flag(c->m->cx, &record[event_of(o)]->attrs, A_EXTERNAL);
+    }
+}
+
+static void capture_parts(Cut *c) {
+    int64_t n_events = 0;
+    c->main = c->f->last->stream;
+    c->ops.n = c->order.n = 0;
+    for (Op *o = c->f->first; o; o = o->next) {
+        if (!hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE) && o->next) hd_push(c->a, &c->ops, o);
+        if (is_event(o) && event_of(o) >= n_events) n_events = event_of(o) + 1;
+    }
+    c->late = HD_NEWN(c->a, bool, n_events + 1);
+    Ranges runs = find_runs(c);
+    if (c->by_unit) runs = join_short(c, &runs);
+    int at = 0;
+    for (int i = 0; i < runs.n; i++) {
+        if (!runs.at[i].key.place) continue;
+        put(c, &c->ops, at, runs.at[i].first);
+        cut_run(c, &runs.at[i]);
+        at = runs.at[i].last + 1;
+    }
+    put(c, &c->ops, at, c->ops.n);
+    mark_external(c, n_events);
+    for (int i = 0; i < c->order.n; i++)
+        if (c->order.at[i]->kind == OP_CAPTURE || c->order.at[i]->kind == OP_CAPTURE_END)
+            hd_insert_before(c->f->last, c->order.at[i]);
+    hd_renumber(c->f);
+    hd_set_order(c->f, c->order.at, c->order.n, c->a);
+    hd_renumber(c->f);
+}
+
+// blocks.3.attn -> blocks.*.attn: the places that one item of the list stands for.
+static const char *pattern_of(Ctx *cx, const char *path) {
+    Out o = hd_out(cx->arena);
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(p, ".");
+        if (n && strspn(p, "0123456789") == n) hd_puts(&o, "*");
+        else hd_putn(&o, p, n);
+        p += n;
+        if (*p) hd_puts(&o, "."), p++;
+    }
+    return hd_intern(cx, o.text);
+}
+
+// false after reporting what is listed and has no action of its own in any instance.
+static bool places_captured(const Cut *c) {
+    const Places *p = &c->places;
+    bool all = true;
+    PtrMap seen = {0}; // pattern to 1 (reported), 2 (captured)
+    for (int i = 0; p->paths && i < p->paths->n; i++)
+        if (p->found[i]) hd_ptr_set(c->a, &seen, pattern_of(c->m->cx, p->paths->strs[i]), 2);
+    for (int i = 0; p->paths && i < p->paths->n; i++) {
+        const char *path = p->paths->strs[i], *pattern = pattern_of(c->m->cx, path), *dot = strrchr(path, '.');
+        if (hd_ptr_get(&seen, pattern) > 0) continue;
+        hd_ptr_set(c->a, &seen, pattern, 1);
+        all = false;
+        hd_error(c->m->cx, hd_config(c->m, "schedule")->span,
+                 "graph %s: no action of the plan is there; what it computes is part of actions of other places, and a "
+                 "region does not cut an action: %s%.*s",
+                 path, dot ? "list the module around it, " : "write graph step", dot ? (int)(dot - path) : 0, path);
+    }
+    return all;
+}
+
 Change hd_pass_capture(Module *m, PassCx *cx) {
     const char *graph = hd_word(hd_settings(m, "schedule"), A_GRAPH, "none");
     if (!strcmp(graph, "none")) return UNCHANGED;
-    for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel) capture_step(f);
+    Cut c = {.m = m, .cx = cx, .a = cx->scratch, .by_unit = !strcmp(graph, "unit")};
+    c.places = hd_places(m, A_CAPTURE, c.a);
+    c.units = find_units(m, c.a);
+    for (c.f = m->funcs; c.f; c.f = c.f->next) {
+        if (c.f->is_kernel) continue;
+        if (!strcmp(graph, "step")) capture_step(c.f);
+        else capture_parts(&c);
+    }
+    if (!places_captured(&c)) return FAILED;
     for (const Symbol *s = m->symbols; s; s = s->next) hd_count(cx, "capture regions", s->kind == SYM_REGION);
+    hd_count(cx, "regions cut where they need another stream", c.split);
     return CHANGED;
 }

@@ -30,16 +30,23 @@ static void place(Op *o, Func *f, bool *placed) {
     hd_append(f, o);
 }
 
-static bool reorder(Func *f, const Order *order, Arena *a) {
-    int n_ops = f->n_ops;
-    Op **ops = HD_NEWN(a, Op *, n_ops + 1), *end = f->last;
-    bool *placed = HD_NEWN(a, bool, n_ops + 1), changed = false;
-    for (Op *o = f->first; o; o = o->next) ops[o->id] = o;
-    for (int i = 0; i < order->n; i++) place(ops[order->op[i]], f, placed);
-    for (int i = 0; i < n_ops; i++) // aliases that only the return reads, or that are not read
-        if (ops[i] != end) place(ops[i], f, placed);
+void hd_set_order(Func *f, Op *const *ops, int n, Arena *a) {
+    bool *placed = HD_NEWN(a, bool, f->n_ops + 1);
+    Op *end = f->last, **all = HD_NEWN(a, Op *, f->n_ops + 1);
+    for (Op *o = f->first; o; o = o->next) all[o->id] = o;
+    for (int i = 0; i < n; i++) place(ops[i], f, placed);
+    for (int i = 0; i < f->n_ops; i++) // aliases that only the return reads, or that are not read
+        if (all[i] != end) place(all[i], f, placed);
     hd_detach(end);
     hd_append(f, end);
+}
+
+static bool reorder(Func *f, const Order *order, Arena *a) {
+    Op **all = HD_NEWN(a, Op *, f->n_ops + 1), **ops = HD_NEWN(a, Op *, order->n + 1);
+    bool changed = false;
+    for (Op *o = f->first; o; o = o->next) all[o->id] = o;
+    for (int i = 0; i < order->n; i++) ops[i] = all[order->op[i]];
+    hd_set_order(f, ops, order->n, a);
     int i = 0;
     for (const Op *o = f->first; o; o = o->next) changed |= o->id != i++;
     hd_renumber(f);

@@ -12,4 +12,8 @@ typedef struct {
 // The best order found for a function whose ids are dense and whose ops have their streams; ops of other streams than
 // `main` come as early as their dependences allow.
 Order hd_find_order(const Func *f, const char *main, Arena *a);
+
+// Makes `ops` the order of a function whose ids are dense: all ops but aliases and the return. An alias comes before
+// its first user.
+void hd_set_order(Func *f, Op *const *ops, int n, Arena *a);
 #endif

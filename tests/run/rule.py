@@ -30,12 +30,15 @@ TIMEOUT = 120
 # `units`: ownerships; each is written in two ways that give every parameter to the same unit.
 MODELS = dict(
     gpt2=dict(file="examples/gpt2/gpt2.hd", recompute=("none", "Block.mlp.act", "Block.attn,Block.ln1"),
+              graph="Block.attn,Block.mlp",
               sets=dict(vocab=96, layers=2, dim=32, heads=4, seq=16),
               units=(("Block", "Block"), ("Block,Attention,Mlp", "Mlp,Attention,Block"), ("none", "none"))),
     llama=dict(file="examples/llama/llama.hd", recompute=("none", "Block.mlp.act", "Block"),
+               graph="Block.attn,Block[1].mlp.act",
                sets=dict(vocab=80, layers=3, dim=24, heads=6, kv_heads=2, hidden=40, seq=12),
                units=(("Block,Linear", "Linear,Block"), ("SwiGLU,Embedding", "Embedding,SwiGLU"))),
     uneven=dict(file="tests/run/uneven.hd", recompute=("none", "Wide.act", "Squeeze"), sets=dict(),
+                graph="Wide,Squeeze",
                 units=(("Wide,Squeeze,Thin", "Thin,Still,Wide,Squeeze"), ("Squeeze,Wide", "Wide,Still,Squeeze"))))
 MESHES = ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (4, 2))  # shard, replicate
 STRATEGIES = ("none", "zero1", "zero2", "zero3")
@@ -81,9 +84,10 @@ class Class:
                       "train.lr=1e-2", "train.warmup=0"]
         self.file = m["file"]
         self.optimised = seed % 3 == 0  # the others are built in half the time
-        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), ("step", "none"), m["recompute"], (0, 1), MODES)
+        graphs = ("step", "none", "unit", m["graph"])
+        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], (0, 1), MODES)
         if few:
-            factors = (STRATEGIES, (1,), (2,), ("step",), ("none",), (0, 1), MODES)
+            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), (0, 1), MODES)
         rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, "straight"))
         self.programs = [Program(self, i, *row) for i, row in enumerate(rows)]
         self.alone = None
