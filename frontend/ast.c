@@ -5,7 +5,6 @@
 static const struct { const char *text, *label[4]; } kinds[] = {
 #define NODE(id, text, a, b, c, kids) {text, {a, b, c, kids}},
 #include "frontend/ast.def"
-#undef NODE
 };
 
 Node *hd_ast_node(Arena *a, NodeKind kind, Span span) {

@@ -7,7 +7,6 @@
 typedef enum {
 #define NODE(id, ...) N_##id,
 #include "frontend/ast.def"
-#undef NODE
     N_NODE_KINDS
 } NodeKind;
 

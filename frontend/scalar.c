@@ -119,19 +119,13 @@ Val hd_scalar_unary(Front *f, Span s, Operator op, Val v) {
 #define R(x) ((double)(x))
 #define ELT(id, mnemonic, n_in, traits, grad, flops, meaning)                                                          \
     static double scalar_##id(double a, double b, double c) { (void)b, (void)c; return meaning; }
-#define OP(...)
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 #undef R
 
 bool hd_scalar_op(OpKind k, int n, const Val *args, Val *result) {
     static double (*const scalar[N_OPS])(double, double, double) = {
 #define ELT(id, ...) [OP_##id] = scalar_##id,
-#define OP(...)
 #include "ir/ops.def"
-#undef ELT
-#undef OP
     };
     if (!scalar[k]) return false;
     const Val a = args[0], b = args[n > 1], c = args[n > 2 ? 2 : 0];

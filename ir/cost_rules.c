@@ -113,8 +113,6 @@ static const struct { Cost (*rule)(const Op *); int each; } rules[] = {
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, ...)        \
     {.rule = cost_##cost},
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 static Cost per_element(const Op *o) {

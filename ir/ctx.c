@@ -13,7 +13,6 @@ static const DTypeInfo dtypes[] = {
 #define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, ...)                                    \
     {#text, bytes, mantissa, exponent, largest, TY_##computed, "HD_" #id, #c, #cuda},
 #include "runtime/dtypes.def"
-#undef DTYPE
 };
 
 Ctx *hd_ctx_new(void) {

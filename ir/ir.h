@@ -11,14 +11,12 @@
 typedef enum {
 #define DTYPE(id, ...) TY_##id,
 #include "runtime/dtypes.def"
-#undef DTYPE
     N_DTYPES
 } DType;
 
 typedef enum {
 #define ATTR(id, text, kind, doc) A_##id,
 #include "ir/attrs.def"
-#undef ATTR
     N_ATTRS
 } AttrId;
 
@@ -28,15 +26,12 @@ typedef enum {
 #define ELT(id, ...) OP_##id,
 #define OP(id, ...) OP_##id,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
     N_OPS
 } OpKind;
 
 typedef enum {
 #define SYMBOL(id, ...) SYM_##id,
 #include "ir/symbols.def"
-#undef SYMBOL
     N_SYMBOL_KINDS
 } SymbolKind;
 
@@ -44,7 +39,6 @@ typedef enum {
     KIND_NONE,
 #define KIND(id, text, of, doc) KIND_##id,
 #include "ir/kinds.def"
-#undef KIND
     N_KINDS
 } KindId;
 
@@ -53,7 +47,6 @@ typedef enum { STAGE_TENSOR, STAGE_SHARDED, STAGE_KERNELS, STAGE_PLAN, N_STAGES 
 typedef enum {
 #define SPACE(id, text, doc) SPACE_##id,
 #include "ir/spaces.def"
-#undef SPACE
     N_SPACES
 } Space;
 

@@ -141,7 +141,6 @@ static const Type *type(Parser *ps) {
     static const char known[] =
 #include "runtime/dtypes.def"
         ;
-#undef DTYPE
     if (!hd_dtype_parse(name, &d)) FAIL(ps, lo, "no element type '%s'; there are %s", name, known + 2);
     if (accept(ps, "[")) {
         do {

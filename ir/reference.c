@@ -51,7 +51,6 @@ void hd_list_symbols(Out *o) {
     static const char *const docs[] = {
 #define SYMBOL(id, keyword, attrs, doc) doc,
 #include "ir/symbols.def"
-#undef SYMBOL
     };
     for (int k = 0; k < N_SYMBOL_KINDS; k++) {
         const char *attrs = hd_symbol_attrs((SymbolKind)k);

@@ -20,8 +20,6 @@ static const OpInfo ops[] = {
            doc)                                                                                                        \
     {mnemonic, n_in, n_out, attrs, stages, traits, classes, #row[0] != 'n', 0, 0, doc},
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 #undef T
 #undef S
@@ -31,20 +29,17 @@ static const OpInfo ops[] = {
 static const AttrInfo attrs[] = {
 #define ATTR(id, text, kind, doc) {text, AK_##kind, doc},
 #include "ir/attrs.def"
-#undef ATTR
 };
 
 static const struct { const char *keyword, *attrs; } symbols[] = {
 #define SYMBOL(id, keyword, attrs, doc) {keyword, attrs},
 #include "ir/symbols.def"
-#undef SYMBOL
 };
 
 static const struct { const char *text, *of; } kinds[] = {
     {"", ""},
 #define KIND(id, text, of, doc) {text, of},
 #include "ir/kinds.def"
-#undef KIND
 };
 
 KindId hd_kind(const Attrs *as) {
@@ -63,7 +58,6 @@ bool hd_kind_fits(const Attrs *as, const char *of) {
 static const char *const spaces[] = {
 #define SPACE(id, text, doc) text,
 #include "ir/spaces.def"
-#undef SPACE
 };
 
 const char *hd_space_text(Space s) { return spaces[s]; }

@@ -412,8 +412,6 @@ static TypeRule *const rules[] = {
 #define ELT(id, ...) elementwise,
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, ...) hd_rule_##type,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 static const char *named_buffers(Rule *r) {

@@ -15,11 +15,8 @@ typedef struct {
 } Rule;
 typedef const char *TypeRule(Rule *r);
 
-#define ELT(...)
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, ...) TypeRule hd_rule_##type;
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 
 #define IN(i) (r->o->in[i]->type)
 #define WRONG(...) return hd_internf(r->cx, __VA_ARGS__)

@@ -70,8 +70,6 @@ static Workspace (*const rules[])(const Op *, bool) = {
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, ...)     \
     workspace_##workspace,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 Workspace hd_workspace(const Op *o, bool cuda) {

@@ -22,5 +22,4 @@ void hd_count(PassCx *cx, const char *what, int64_t n);
 
 #define PASS(id, ...) PassFn hd_pass_##id;
 #include "passes/passes.def"
-#undef PASS
 #endif

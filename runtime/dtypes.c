@@ -8,13 +8,11 @@ const HdDtypeInfo hd_dtypes[] = {
 #define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, nccl, cublas, safetensors)              \
     {#text, #safetensors, bytes, HD_##nccl, HD_##cublas, exponent > 0 && exponent <= 8 && mantissa <= 23},
 #include "runtime/dtypes.def"
-#undef DTYPE
 };
 
 #define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, ...)                                          \
     _Static_assert(sizeof(c) == bytes, "the bytes of " #text);
 #include "runtime/dtypes.def"
-#undef DTYPE
 
 void hd_load_f32(HdDtype from, const void *src, int64_t index, int64_t n, float *dst) {
     const char *at = (const char *)src + (size_t)index * hd_dtypes[from].bytes;
@@ -28,7 +26,6 @@ void hd_load_f32(HdDtype from, const void *src, int64_t index, int64_t n, float 
         }                                                                                                              \
         break;
 #include "runtime/dtypes.def"
-#undef DTYPE
     }
 }
 
@@ -43,6 +40,5 @@ void hd_store_f32(HdDtype to, const float *src, int64_t n, void *dst, int64_t in
         }                                                                                                              \
         break;
 #include "runtime/dtypes.def"
-#undef DTYPE
     }
 }

@@ -14,7 +14,6 @@ enum {
 #define DTYPE(...) +1
     HD_DTYPES = 0
 #include "runtime/dtypes.def"
-#undef DTYPE
 };
 
 // n elements from `index` on as f32, and from f32, rounded to nearest even (integers: toward zero).

@@ -10,7 +10,6 @@
 typedef enum {
 #define DTYPE(id, ...) HD_##id,
 #include "dtypes.def" // next to this file wherever that is installed
-#undef DTYPE
 } HdDtype;
 
 typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int64_t offset; } HdTensor;

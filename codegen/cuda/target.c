@@ -60,8 +60,6 @@ static EmitOp *const ops[] = {
            doc)                                                                                                        \
     hd_cuda_print_##print,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 const Target hd_cuda_target = {.name = "cuda",

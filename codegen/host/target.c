@@ -187,8 +187,6 @@ static EmitOp *const ops[] = {
            doc)                                                                                                        \
     host_##print,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 const Target hd_host_target = {.name = "host",

@@ -229,8 +229,6 @@ static void lower_op(Lowering *l, const Op *o) {
 #define ELT(id, ...) row_elementwise,
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, ...) row_##row,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
     };
     int in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) {

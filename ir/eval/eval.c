@@ -7,7 +7,6 @@
 #include <tgmath.h>
 
 // --- the meaning column, compiled twice
-#define OP(...)
 static double elt_f64(OpKind k, double a, double b, double c) {
     (void)c;
     switch (k) {
@@ -16,7 +15,6 @@ static double elt_f64(OpKind k, double a, double b, double c) {
     case OP_##id:                                                                                                      \
         return meaning;
 #include "ir/ops.def"
-#undef ELT
 #undef R
     default: HD_BUG("%s is not a pointwise op", hd_op_info(k)->mnemonic);
     }
@@ -30,12 +28,10 @@ static float elt_f32(OpKind k, float a, float b, float c) {
     case OP_##id:                                                                                                      \
         return meaning;
 #include "ir/ops.def"
-#undef ELT
 #undef R
     default: HD_BUG("%s is not a pointwise op", hd_op_info(k)->mnemonic);
     }
 }
-#undef OP
 
 double hd_eval_elt(OpKind k, bool f32, double a, double b, double c) {
     return f32 ? (double)elt_f32(k, (float)a, (float)b, (float)c) : elt_f64(k, a, b, c);
@@ -141,8 +137,6 @@ static EvalRule *const rules[N_OPS] = {
 #define ELT(id, ...) hd_eval_elementwise,
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, ...) hd_eval_##eval,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 // Writes result 0 of an op to its buffer, or adds it there: one rounding either way.

@@ -18,11 +18,8 @@ struct Eval {
 
 typedef const char *EvalRule(Eval *e, const Op *o, const Tensor *in, Tensor *out); // NULL, or what is wrong
 
-#define ELT(...)
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, ...) EvalRule hd_eval_##eval;
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 
 struct Stored *hd_eval_stored(Eval *e, const char *symbol);
 // The elements from `offset` on of a symbol's storage; NULL when fewer than `count` are left.

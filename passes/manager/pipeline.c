@@ -20,7 +20,6 @@ enum {
 static const PassInfo passes[] = {
 #define PASS(id, name, in, out, options, doc) {name, in, (int)OUT_STAGE(out), options, doc, hd_pass_##id},
 #include "passes/passes.def"
-#undef PASS
 };
 enum { N_PASSES = sizeof passes / sizeof *passes };
 

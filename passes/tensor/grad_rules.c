@@ -253,8 +253,6 @@ GradRule *hd_grad_rule(OpKind k) {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning) grad_##grad,
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...) grad_##grad,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
     };
     return rules[k];
 }

@@ -136,8 +136,6 @@ int main(void) {
 #define OP(id, ...)
 #define HAS_GRADIENT(grad) (strcmp(#grad, "none") != 0 && strcmp(#grad, "zero") != 0)
 #include "ir/ops.def"
-#undef ELT
-#undef OP
     t.name = "ops.def";
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     if (HAS_GRADIENT(grad) && !t.covered[OP_##id]) fail(&t, "no gradient case uses %s", mnemonic);

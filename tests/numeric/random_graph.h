@@ -37,8 +37,6 @@ static bool usable(const Graph *g, OpKind k) {
 #define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...) \
     [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o' || n_in == 0,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
     };
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         if (left_out[i] == k) return false;
