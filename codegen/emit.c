@@ -1,6 +1,7 @@
 // Text helpers, addresses and table rows shared by the emitters.
 #include "codegen/emit.h"
 #include "ir/base/ints.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 #include "ir/workspace.h"
 #include <ctype.h>
@@ -257,6 +258,9 @@ int hd_emit_attention(Emit *e, const Op *o) {
     hd_printf(&t, "%s%s, .scale = %s, .dtype = %s, .workspace_bytes = %lld", s.causal ? ", .causal = true" : "",
               s.grad ? ", .grad = true" : "", hd_emit_number(e->a, (double)(float)s.scale, false),
               hd_emit_dtype(s.dtype), ll(hd_int(&o->attrs, A_WORKSPACE_BYTES, 0)));
+    if (hd_draws(o))
+        hd_printf(&t, ", .each = %lld, .threshold = 0x%08xu, .factor = %s", ll(s.batch / hd_int(&o->attrs, A_BATCH, 1)),
+                  hd_dropout_threshold(o), hd_emit_number(e->a, hd_dropout_factor(o), false));
     if (e->target->attention) hd_puts(&t, e->target->attention(e, o));
     hd_puts(&t, "}");
     return row(e, &e->attentions, t.text);
@@ -270,7 +274,7 @@ int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]) {
     for (int g = 0; g <= s.grad; g++) {
         for (int i = 0; i < 3; i++)
             at[n++] = hd_emit_place(e, groups[g][s.packed ? 0 : i]) + s.part[i] * hd_dtype_bytes(s.dtype);
-        Value *const *between = s.grad ? o->in + o->n_in - 2 : o->out; // o and the log-sum-exp
+        Value *const *between = s.grad ? o->in + hd_attention_operands(o) - 2 : o->out; // o and the log-sum-exp
         for (int i = 0; i < 2 && !g; i++) at[n++] = hd_emit_place(e, between[i]);
     }
     return n;

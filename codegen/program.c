@@ -401,9 +401,10 @@ static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
     for (; (f = hd_segment(e->m, step, n, &times)); n++)
         hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", func_index(e, f), ll(times));
     if (step) hd_puts(e->c, "};\n\n");
-    hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld},\n", name, n,
+    hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld},\n", name, n,
               step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
-              ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)));
+              ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)),
+              ll(state_offset(e, step, A_RANDOM)));
 }
 
 static int64_t arena_bytes(Emit *e, Space space) {

@@ -239,12 +239,29 @@ static Val call_mean(Front *f, BoundArgs *a) {
     return hd_emit_elementwise(f, a->span, OP_MUL, 2, (Val[]){total, hd_val_float(1.0 / (double)count)});
 }
 
+// Argument k is the probability of a dropout: the attributes of its op, with the next number; none at 0.
+static void dropout_attrs(Front *f, const BoundArgs *a, int k, Attrs *attrs) {
+    const double p = hd_val_number(a->v[k]);
+    const int64_t site = f->n_sites++;
+    if (p == 0) return;
+    hd_set_float(f->cx, attrs, A_P, p);
+    hd_set_int(f->cx, attrs, A_SITE, site);
+    hd_set_int(f->cx, attrs, A_BATCH, f->batch);
+}
+
+static Val call_dropout(Front *f, BoundArgs *a) {
+    Attrs attrs = {0};
+    dropout_attrs(f, a, 1, &attrs);
+    return attrs.n ? emit(f, a, OP_DROPOUT, 1, &attrs) : a->v[0];
+}
+
 static Val call_attention(Front *f, BoundArgs *a) {
     Attrs attrs = {0};
     hd_set_int(f->cx, &attrs, A_HEADS, a->v[3].i);
     if (given(a, 4) && a->v[4].i != a->v[3].i) hd_set_int(f->cx, &attrs, A_KV_HEADS, a->v[4].i);
     if (given(a, 5) && a->v[5].i) hd_set_flag(f->cx, &attrs, A_CAUSAL);
     if (given(a, 6)) hd_set_float(f->cx, &attrs, A_SCALE, hd_val_number(a->v[6]));
+    if (given(a, 7)) dropout_attrs(f, a, 7, &attrs);
     return emit(f, a, OP_ATTENTION, 3, &attrs);
 }
 

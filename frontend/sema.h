@@ -79,6 +79,7 @@ typedef struct Front {
     int first_line;
     const Node *user, *prelude, *model;
     int64_t batch;
+    int64_t n_sites; // dropouts so far
     Instance *root;
     VEC(Instance *) instances; // all of them, in the order of declaration
     VEC(Symbol *) params;

@@ -23,6 +23,10 @@ Product hd_product(const Op *o) {
 
 int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] : hd_int(&o->attrs, A_ROWS, 0); }
 
+int hd_attention_operands(const Op *o) {
+    return (hd_has(&o->attrs, A_PACKED) ? 1 : 3) + (o->kind == OP_ATTENTION_GRAD ? 3 : 0);
+}
+
 AttentionShape hd_attention_shape(const Op *o) {
     AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD, .packed = hd_has(&o->attrs, A_PACKED),
                         .causal = hd_has(&o->attrs, A_CAUSAL), .heads = hd_int(&o->attrs, A_HEADS, 1)};

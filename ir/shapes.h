@@ -26,6 +26,7 @@ int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
+int hd_attention_operands(const Op *o);             // without the key of its dropout
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);
 // Shared memory of a block, in bytes, of the kernel that needs most: on tensor cores and of the one for any head size.

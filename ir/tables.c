@@ -1,5 +1,6 @@
 // ops.def, attrs.def and symbols.def as look-up tables.
 #include "ir/ir.h"
+#include "ir/random.h"
 
 #define T (1u << STAGE_TENSOR)
 #define S (1u << STAGE_SHARDED)
@@ -124,7 +125,10 @@ static char letter(const char *list, int n, int i) {
     return 'd';
 }
 
-char hd_operand_class(const Op *o, int i) { return letter(ops[o->kind].classes, o->n_in, i); }
+char hd_operand_class(const Op *o, int i) { // the row of the op does not count the key of attention's dropout
+    const bool keyed = hd_key(o) != NULL;
+    return keyed && i == o->n_in - 1 ? 't' : letter(ops[o->kind].classes, o->n_in - keyed, i);
+}
 
 char hd_class_of_result(OpKind k, int i) {
     const char *results = strchr(ops[k].classes, '>');

@@ -1,6 +1,7 @@
 // The type rules of tensor ops and kernels; those of storage and ranks are in type_storage.c.
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 
 static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked by the verifier
@@ -289,6 +290,32 @@ const char *hd_rule_rope(Rule *r) {
     return e ? e : hd_rule_give(r, IN(0));
 }
 
+// Of an op with dropout of as many elements, with the sequences along the first axis of x.
+static const char *drawn(Rule *r, const Type *x, double elements) {
+    const double p = hd_float(&r->o->attrs, A_P, 0);
+    const int64_t batch = hd_int(&r->o->attrs, A_BATCH, 0);
+    const Value *key = hd_key(r->o);
+    const bool needed = r->o->func->module->stage >= STAGE_SHARDED;
+    if (!(p >= 0 && p < 1)) WRONG("dropout: p = %g, and not a probability of 0 or more and less than 1", p);
+    if (batch < 1 || x->rank < 2 || x->dim[0] % batch)
+        WRONG("dropout needs a first axis that holds the %lld sequences of the batch, and another one; %s has none",
+              ll(batch), TEXT(x));
+    if (elements / (double)batch > (double)HD_DROPOUT_ELEMENTS)
+        WRONG("dropout has %.0f elements a sequence; 2^34 is the most", elements / (double)batch);
+    if (hd_int(&r->o->attrs, A_SITE, 0) < 0 || hd_int(&r->o->attrs, A_SITE, 0) >= 65536) return "site is below 65536";
+    if (!key && needed) return "dropout needs a key from stage sharded on";
+    if (key && key->type != hd_type(r->cx, TY_I32, 1, (int64_t[]){HD_KEY}))
+        WRONG("the key of dropout is i32[%d], not %s", HD_KEY, TEXT(key->type));
+    return NULL;
+}
+
+const char *hd_rule_dropout(Rule *r) {
+    if (r->o->n_in < 1 || r->o->n_in > 2) WRONG("dropout takes a tensor and a key, not %d operands", r->o->n_in);
+    const char *e = floating(r, 0);
+    if (!e) e = drawn(r, IN(0), (double)hd_type_count(IN(0)));
+    return e ? e : hd_rule_give(r, IN(0));
+}
+
 // Checks q, k, v (or packed q, k, v); gives the types of q (also that of o), of k and of the log-sum-exp.
 typedef struct {
     const Type *q, *k, *lse;
@@ -296,10 +323,13 @@ typedef struct {
 static const char *attention_operands(Rule *r, AttentionTypes *t) {
     const Attrs *as = &r->o->attrs;
     bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
-    int n = (packed ? 1 : 3) + (grad ? 3 : 0);
-    if (r->o->n_in != n) WRONG("%s takes %d operands, not %d", hd_op_info(r->o->kind)->mnemonic, n, r->o->n_in);
+    int n = hd_attention_operands(r->o);
+    if (r->o->n_in != n + (hd_key(r->o) != NULL))
+        WRONG("%s takes %d operands%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
+              hd_draws(r->o) ? " and a key" : "", r->o->n_in);
     const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
     bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
+    if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";
     if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "generated"))
         WRONG("no implementation %s of attention: cudnn, tensor_cores or generated", impl);
     if (!own || (hd_has(as, A_ELSE) && !cudnn))
@@ -324,7 +354,7 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
         if (IN(grad + i) != t->k)
             WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(grad + i)),
                   ll(kv), ll(heads), TEXT(t->k));
-    return NULL;
+    return hd_draws(r->o) ? drawn(r, x, (double)heads * (double)s.seq * (double)s.seq * (double)s.batch) : NULL;
 }
 
 const char *hd_rule_attention(Rule *r) {
@@ -336,7 +366,7 @@ const char *hd_rule_attention(Rule *r) {
 
 const char *hd_rule_attention_grad(Rule *r) {
     AttentionTypes t;
-    int n = r->o->n_in;
+    int n = hd_attention_operands(r->o);
     const char *e = attention_operands(r, &t);
     if (e) return e;
     if (IN(0) != t.q || IN(n - 2) != t.q)

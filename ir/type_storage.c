@@ -3,6 +3,7 @@
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
 #include "ir/mesh.h"
+#include "ir/random.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
     const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, a, ""));
@@ -124,6 +125,15 @@ const char *hd_rule_step_scalars(Rule *r) {
     if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32))
         WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
     return hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
+}
+
+const char *hd_rule_random(Rule *r) {
+    const Symbol *s = hd_rule_symbol(r, A_COUNTER, SYM_BUFFER);
+    const int64_t sites = hd_int(&r->o->attrs, A_SITES, 0);
+    if (s->type->dtype != TY_I32 || hd_type_count(s->type) != 4)
+        WRONG("the seed and the sequences are in an i32[4], not in @%s : %s", s->name, TEXT(s->type));
+    if (sites < 1 || hd_int(&r->o->attrs, A_STRIDE, 0) < 1) return "sites and stride start at 1";
+    return hd_rule_give(r, hd_type(r->cx, TY_I32, 2, (int64_t[]){sites, HD_KEY}));
 }
 
 const char *hd_rule_adamw(Rule *r) {

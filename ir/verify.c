@@ -94,12 +94,13 @@ static void check_func(Verifier *v) {
 }
 
 static bool is_table(const Func *k, const Value *v) { // its rows are read by number: its size is free
-    for (const Op *o = k->first; o; o = o->next) {
-        if (o->n_in < 1 || o->in[0] != v) continue;
-        if (o->kind == OP_EMBEDDING ||
-            ((o->kind == OP_RESHAPE || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0])))
-            return true;
-    }
+    for (const Op *o = k->first; o; o = o->next)
+        for (int i = 0; i < o->n_in; i++) {
+            if (o->in[i] != v) continue;
+            if (hd_operand_class(o, i) == 't' ||
+                ((o->kind == OP_RESHAPE || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0])))
+                return true;
+        }
     return false;
 }
 
@@ -132,12 +133,12 @@ static void check_space(Verifier *v) {
     }
 }
 
-static void check_state(const Module *m, const Symbol *step, AttrId name, DType d) {
+static void check_state(const Module *m, const Symbol *step, AttrId name, DType d, int64_t n) {
     const Symbol *s = hd_symbol_find(m, hd_word(&step->attrs, name, ""));
     if (hd_has(&step->attrs, name) && (!s || s->kind != SYM_BUFFER || !s->type || s->type->dtype != d ||
-                                       hd_type_count(s->type) != 1 || hd_has(&s->attrs, A_TRANSIENT)))
-        hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of one %s that is kept", step->name,
-                 hd_attr_info(name)->text, hd_word(&step->attrs, name, ""), hd_dtype_text(d));
+                                       hd_type_count(s->type) != n || hd_has(&s->attrs, A_TRANSIENT)))
+        hd_error(m->cx, step->span, "step @%s: %s = @%s, which is no buffer of %s %s that is kept", step->name,
+                 hd_attr_info(name)->text, hd_word(&step->attrs, name, ""), n == 1 ? "one" : "four", hd_dtype_text(d));
 }
 
 static void check_step(const Module *m, const Symbol *step) {
@@ -159,9 +160,10 @@ static void check_step(const Module *m, const Symbol *step) {
             hd_error(cx, step->span, "step @%s runs @%s %lld times; once is the least", step->name, segments->strs[i],
                      (long long)times->ints[i]);
     }
-    check_state(m, step, A_LOSS, TY_F32);
-    check_state(m, step, A_NORM, TY_F32);
-    check_state(m, step, A_COUNTER, TY_I32);
+    check_state(m, step, A_LOSS, TY_F32, 1);
+    check_state(m, step, A_NORM, TY_F32, 1);
+    check_state(m, step, A_COUNTER, TY_I32, 1);
+    check_state(m, step, A_RANDOM, TY_I32, 4);
 }
 
 static void check_region(const Module *m, const Symbol *s) {

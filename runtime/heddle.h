@@ -68,6 +68,7 @@ typedef struct { // functions that run one after another, each so often before t
     int n_segments; // 0: the program has no such step
     const HdSegment *segments;
     int64_t loss, norm, counter; // byte offsets of f32, f32 and i32; -1: absent
+    int64_t random; // of i32[4]: the seed, and the number of the sequence that this rank reads next; -1: absent
 } HdStep;
 
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored
@@ -103,9 +104,13 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     float scale;
     HdDtype dtype;
     int64_t workspace_bytes;
+    // dropout: batches of a sequence (0: there is none), what a word must reach for its element to be kept, the factor
+    int64_t each;
+    uint32_t threshold;
+    float factor;
     // target cuda: the kernels for what the library does not run. Indices into HdProgram.kernels; -1: no such kernel.
-    //   forward  kernel[0](q, k, v, o, lse)
-    //   backward kernel[0..2], in this order, each with (dout, q, k, v, o, lse, dq, dk, dv, workspace); the first
+    //   forward  kernel[0](q, k, v, o, lse[, key])
+    //   backward kernel[0..2], each with (dout, q, k, v, o, lse, dq, dk, dv, workspace[, key]), in order; the first
     //   batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32 [batch, heads, seq].
     int impl; // HD_ATTENTION_*
     int kernel[3];
@@ -219,10 +224,12 @@ int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sh
 void hd_host_start(char **argv); // first thing in main
 static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
+// key: of dropout, a row of what hd_host_random makes; NULL without dropout
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
-                       void *workspace);
+                       const int32_t *key, void *workspace);
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
-                            const void *o, const float *lse, void *dq, void *dk, void *dv, void *workspace);
+                            const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *key,
+                            void *workspace);
 void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                            float *loss, void *workspace);
 // workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
@@ -252,6 +259,9 @@ void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts
 //   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
 // norm NULL: factor 1.
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
+// The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
+// this rank's next sequence, low words first, which goes on by `stride`.
+void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys);
 // elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = clip factor * grad:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),
 //   c1, c2 = scalars[2], scalars[3]
@@ -275,9 +285,9 @@ void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const
 void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
                   uint64_t workspace);
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                       uint64_t lse, uint64_t workspace);
+                       uint64_t lse, uint64_t key, uint64_t workspace);
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
-                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
+                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t key,
                             uint64_t workspace);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
 void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);

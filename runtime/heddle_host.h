@@ -57,6 +57,44 @@ static inline uint8_t hd_to_u8(float f) { return (uint8_t)f; }
 static inline float hd_round_bf16(float f) { return hd_from_bf16(hd_to_bf16(f)); }
 static inline float hd_round_f16(float f) { return hd_from_f16(hd_to_f16(f)); }
 
+// --- random numbers: Philox 4x32-10. Of dropout: key and counter as ir/random.h says.
+static inline void hd_philox_words(const uint32_t key[2], const uint32_t counter[4], uint32_t word[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
+}
+
+// Words 4 block .. 4 block + 3 of a sequence. `key`: a row of the table that hd_host_random makes.
+static inline void hd_random_words(const int32_t *key, uint64_t sequence, uint64_t block, uint32_t word[4]) {
+    const uint64_t number = ((uint64_t)(uint32_t)key[3] << 32 | (uint32_t)key[2]) + sequence;
+    const uint32_t k[2] = {(uint32_t)key[0], (uint32_t)key[1]},
+                   counter[4] = {(uint32_t)block, (uint32_t)key[4], (uint32_t)number, (uint32_t)(number >> 32)};
+    hd_philox_words(k, counter, word);
+}
+
+static inline int hd_random_keeps(const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold) {
+    uint32_t word[4];
+    hd_random_words(key, sequence, element / 4, word);
+    return word[element % 4] >= threshold;
+}
+
+static inline float h_dropout(float x, const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold,
+                              float factor) {
+    return hd_random_keeps(key, sequence, element, threshold) ? x * factor : 0.0f;
+}
+static inline double h_dropout_d(double x, const int32_t *key, uint64_t sequence, uint64_t element, uint32_t threshold,
+                                 double factor) {
+    return hd_random_keeps(key, sequence, element, threshold) ? x * factor : 0.0;
+}
+
 // --- exp and tanh: within 2 ulp of the exact value. Range reduction and polynomials after Cephes (expf, tanhf).
 static inline float hd_fma(float a, float b, float c) {
 #ifdef __FMA__

@@ -1,24 +1,12 @@
 // Philox and the normal quantile.
 #include "runtime/random.h"
+#include "runtime/heddle_host.h"
 #include <math.h>
 
 void hd_philox(uint64_t key, uint64_t stream, uint64_t index, uint32_t out[4]) {
-    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
+    const uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)},
+                   counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
+    hd_philox_words(k, counter, out);
 }
 
 static double ratio(double r, const double *num, const double *den, int n) { // num and den from the highest power down

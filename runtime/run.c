@@ -318,6 +318,15 @@ static bool weights(Run *r) { // by one of three ways
     return hd_state_init(r->x, r->at.seed) && (!r->o->init || hd_state_import(r->x, r->o->init));
 }
 
+// The random state follows from how far the run is: a checkpoint holds nothing of it.
+static bool start_random(Run *r) {
+    const uint64_t at[] = {(uint64_t)r->at.seed, (uint64_t)(r->at.sequences + r->w->rank * r->p->batch)};
+    const int64_t offset = r->p->train_step.random;
+    uint32_t words[4];
+    for (int i = 0; i < 4; i++) words[i] = (uint32_t)(at[i / 2] >> i % 2 * 32);
+    return offset < 0 || r->b->write(r->x, offset, words, sizeof words);
+}
+
 static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
@@ -349,7 +358,7 @@ static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r))) return false;
     r->x = r->b->open(r->p, r->w, !o->no_graph && !o->profile, o->profile);
-    if (!r->x || !all_ok(r, weights(r))) return false;
+    if (!r->x || !all_ok(r, weights(r) && start_random(r))) return false;
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const double peak = r->b->peak_flops(r->x);
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &r->at, peak))) return false;

@@ -3,6 +3,7 @@
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/arch.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 #include <string.h>
 
@@ -32,7 +33,7 @@ static const char *any_parts(Emit *e, const AttentionShape *s, KernelShape part[
     return hd_sprintf(e->a, "#define ATT_LAUNCH %lld\n", ll(shared));
 }
 
-static const char *defines(Emit *e, const AttentionShape *s, bool fast, const char *base) {
+static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool fast, const char *base) {
     Out t = hd_out(e->a);
     static const char *const part[] = {"FWD", "DELTA", "DKV", "DQ"}, *const word[] = {"forward", "delta", "dkv", "dq"};
     for (int i = 0; i < 4; i++) hd_printf(&t, "#define ATT_%s %s_%s\n", part[i], base, word[i]);
@@ -43,6 +44,10 @@ static const char *defines(Emit *e, const AttentionShape *s, bool fast, const ch
               ll(s->q_stride), ll(s->kv_stride), ll(s->kv_stride), ll(s->o_stride));
     hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_SCALE %s\n", s->causal,
               hd_emit_number(e->a, (double)(float)s->scale, false));
+    if (hd_draws(o))
+        hd_printf(&t, "#define ATT_EACH %lld\n#define ATT_DROP 0x%08xu\n#define ATT_BY %s\n",
+                  ll(s->batch / hd_int(&o->attrs, A_BATCH, 1)), hd_dropout_threshold(o),
+                  hd_emit_number(e->a, hd_dropout_factor(o), s->dtype == TY_F64));
     if (fast && s->dtype == TY_F16) hd_puts(&t, "#define ATT_F16 1\n");
     if (!fast) hd_printf(&t, "#define ATT_ELEM %s\n", hd_cuda_type(s->dtype));
     return t.text;
@@ -64,11 +69,15 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any",
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
                                   ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
-    base = hd_cuda_name(e, base, hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false));
+    if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout", base);
+    base = hd_cuda_name(e, base,
+                        hd_sprintf(e->a, "%s %s %lld", hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false),
+                                   hd_emit_number(e->a, hd_float(&o->attrs, A_P, 0), true),
+                                   ll(hd_int(&o->attrs, A_BATCH, 0))));
     KernelShape part[4];
     const char *launch = fast ? fast_parts(e, &s, part) : any_parts(e, &s, part);
     const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any",
-                                        hd_sprintf(e->a, "%s%s", defines(e, &s, fast, base), launch));
+                                        hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
         const KernelShape *p = &part[i];
@@ -97,7 +106,7 @@ static const char *workspace(Emit *e, const Op *o) {
 void hd_cuda_print_attention(Emit *e, const Op *o) {
     int64_t at[9];
     int n = hd_emit_attention_operands(e, o, at);
-    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s);",
+    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s);",
                  o->kind == OP_ATTENTION_GRAD ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
-                 list(e, n, at), workspace(e, o));
+                 list(e, n, at), hd_key(o) ? hd_cuda_device(e, hd_emit_place(e, hd_key(o))) : "0", workspace(e, o));
 }

@@ -2,6 +2,7 @@
 // translation units of a few kernels each, so that NVRTC can compile them in parallel.
 #include "codegen/cuda/cuda.h"
 #include "codegen/cuda/templates.h"
+#include "ir/random.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -62,10 +63,24 @@ static void put_undefs(Out *o, const char *text) {
     }
 }
 
+// Text between the marks of dropout is only in programs that have it. The line end after a mark that begins a line goes
+// with it.
+static void put_text(Out *o, const char *text, bool drops) {
+    static const char open[] = "/*drop:", close[] = ":drop*/";
+    for (const char *s; (s = strstr(text, open)) != NULL;) {
+        const char *end = strstr(s, close), *inner = s + strlen(open);
+        const bool line = inner[0] == '\n';
+        hd_putn(o, text, (size_t)(s - text));
+        if (drops) hd_putn(o, inner + line, (size_t)(end - inner) - line);
+        text = end + strlen(close) + line;
+    }
+    hd_puts(o, text);
+}
+
 const char *hd_cuda_template(Emit *e, const char *name, const char *defines) {
     Out o = hd_out(e->a);
     hd_puts(&o, defines);
-    hd_puts(&o, find_template(name));
+    put_text(&o, find_template(name), strstr(defines, "#define ATT_DROP ") != NULL);
     put_undefs(&o, defines);
     return o.text;
 }
@@ -88,9 +103,17 @@ static void put_renamed(Out *o, const char *text, const char *name, int number) 
     hd_puts(o, from);
 }
 
+static bool draws(const Module *m) {
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->first; o; o = o->next)
+            if (hd_draws(o)) return true;
+    return false;
+}
+
 static Out unit_start(Emit *e) {
     Out o = hd_out(e->a);
     hd_puts(&o, find_template("common"));
+    if (draws(e->m)) hd_puts(&o, find_template("philox"));
     hd_emit_prelude(e->m, PRELUDE_CUDA, &o);
     hd_puts(&o, "\n");
     return o;

@@ -1,5 +1,6 @@
-// The parameter update: gradient norm, scalars of the step, AdamW. Sizes are kernel arguments, so that one kernel
-// serves all buckets. Buffers start at multiples of HD_ALIGN bytes, so 16 at a time is always right.
+// The parameter update: gradient norm, scalars of the step, AdamW; and the keys of random numbers. Sizes are kernel
+// arguments, so that one kernel serves all buckets. Buffers start at multiples of HD_ALIGN bytes, so 16 at a time is
+// always right.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include <string.h>
@@ -84,6 +85,13 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_COUNTER, ""), 0);
     LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
            hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+}
+
+void hd_cuda_print_random(Emit *e, const Op *o) {
+    const int64_t counter = hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0);
+    LAUNCH(e, o, "random_keys", hd_cuda_template(e, "random", ""), 1, 128, hd_cuda_device(e, counter),
+           hd_cuda_device(e, hd_emit_result(e, o, 0)), hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_SITES, 0))),
+           hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))));
 }
 
 void hd_cuda_print_adamw(Emit *e, const Op *o) {

@@ -20,6 +20,9 @@ static void put_dollar(const RowKernel *rk, const RowNode *n, char what, Out *o)
     case 'c':
         hd_putn(o, &what, 1);
         break;
+    case 'a':
+        hd_printf(o, "a%d", n->arg);
+        break;
     case 'n':
         hd_puts(o, number(a, n->dtype, (double)rk->p->cols));
         break;

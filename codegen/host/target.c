@@ -1,6 +1,7 @@
 // The host target: how each op of a plan becomes a statement of C.
 #include "codegen/host/host.h"
 #include "ir/base/ints.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 
 static const char *at(Emit *e, int64_t offset) {
@@ -53,8 +54,9 @@ static void host_attention(Emit *e, const Op *o) {
     }
     int n = hd_emit_attention_operands(e, o, place), lse = s.grad ? 5 : 4;
     for (int i = 0; i < n; i++) hd_printf(&t, ", %s", i == lse ? f32(e, at(e, place[i])) : at(e, place[i]));
-    hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
-                 t.text, workspace(e, o));
+    hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s, %s);", s.grad ? "_grad" : "",
+                 hd_emit_attention(e, o), t.text, hd_key(o) ? i32(e, at(e, hd_emit_place(e, hd_key(o)))) : "NULL",
+                 workspace(e, o));
 }
 
 static const char *shape(Emit *e, const Type *t) {
@@ -136,6 +138,12 @@ static void host_step_scalars(Emit *e, const Op *o) {
     hd_emit_line(e, o, "hd_host_step_scalars(&optimizers[%d], %s, %s, %s);", hd_emit_optimizer(e, o),
                  o->n_in ? f32(e, in(e, o, 0)) : "NULL",
                  i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0))), f32(e, out(e, o, 0)));
+}
+
+static void host_random(Emit *e, const Op *o) {
+    hd_emit_line(e, o, "hd_host_random(%s, %lld, %lld, %s);",
+                 i32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0))),
+                 ll(hd_int(&o->attrs, A_SITES, 0)), ll(hd_int(&o->attrs, A_STRIDE, 0)), i32(e, out(e, o, 0)));
 }
 
 static void host_adamw(Emit *e, const Op *o) {

@@ -2,6 +2,7 @@
 // printers know only those. A structured op has the rule that its row of ir/ops.def names, row_<rule>. Formulas are the
 // evaluator's: statistics in two passes (mean, then variance), softmax with the maximum subtracted.
 #include "codegen/rows/rows.h"
+#include "ir/random.h"
 
 typedef struct {
     RowProgram *p;
@@ -133,6 +134,23 @@ static void row_logsumexp(Lowering *l, const Op *o, const int *in) {
     int m = reduce(l, NODE_MAX, in[0]), shift = EXPR(2, "minus($0, $0) == 0 ? $0 : 0", m);
     int s = sum(l, EXPR(9, "exp(minus($0, $1))", in[0], shift));
     result(l, o, 0, EXPR(9, "plus(log($0), $1)", s, shift));
+}
+
+// The sequence and the element in it follow from row and column; rows of a sequence are next to each other.
+static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key
+    const int64_t rows = l->p->rows / hd_int(&o->attrs, A_BATCH, 1), cols = l->p->cols;
+    const bool wide = l->p->rows > INT32_MAX || rows > UINT32_MAX / cols;
+    const char *type = wide ? "unsigned long long" : "unsigned", *u = wide ? "ull" : "u";
+    const DType d = at(l, in[0])->dtype;
+    if (o->n_in < 2 || o->in[1]->def) HD_BUG("kernel @%s has dropout without a key", l->p->kernel->name);
+    RowNode n = {.kind = NODE_EXPR, .dtype = d, .cls = CLASS_FULL, .cost = 40, .indexed = true, .n_in = 1};
+    n.in[0] = in[0];
+    n.arg = o->in[1]->index;
+    n.number = hd_dropout_factor(o);
+    n.text = hd_sprintf(l->a, "h_dropout%s($0, $a, (%s)$r / %lld%s, (%s)$r %% %lld%s * %lld%s + $c, 0x%08xu, $e)",
+                        d == TY_F64 ? "_d" : "", type, (long long)rows, u, type, (long long)rows, u, (long long)cols, u,
+                        hd_dropout_threshold(o));
+    result(l, o, 0, add(l, n));
 }
 
 static void row_softmax_grad(Lowering *l, const Op *o, const int *in) { // dy, y

@@ -28,7 +28,7 @@ typedef struct {
 // `text` of an expression is a call: plus(a, b), minus, times, fused(a, b, c) = a * b + c with one rounding where the
 // target has that, /, exp, log, sqrt, the functions of the pointwise ops, and
 //   $0 .. $4 operands    $r row    $c column    $n number of columns    $e `number`    $l minus infinity
-//   $t the type it is computed in               $q operand 0 rounded to `stored`
+//   $t the type it is computed in               $q operand 0 rounded to `stored`   $a argument `arg`, as a pointer
 typedef struct {
     NodeKind kind;
     RowClass cls;

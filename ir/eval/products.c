@@ -1,5 +1,6 @@
 // The meaning of matrix products and attention.
 #include "ir/eval/rules.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 #include <math.h>
 
@@ -59,6 +60,30 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
+// What dropout makes of a probability: a factor for each. `in` are the operands of the op.
+typedef struct {
+    uint32_t key[HD_KEY], threshold;
+    int64_t each; // batches of a sequence
+    double factor;
+} Dropped;
+
+static Dropped dropped(const Eval *e, const Op *o, const Tensor *in) {
+    Dropped d = {.each = 0};
+    if (!hd_draws(o)) return d;
+    const int at = hd_attention_operands(o);
+    hd_eval_key(e, o, o->n_in > at ? &in[at] : NULL, d.key);
+    d.threshold = hd_dropout_threshold(o);
+    d.each = hd_attention_shape(o).batch / hd_int(&o->attrs, A_BATCH, 1);
+    d.factor = e->mode == EVAL_EXACT ? 1 / (1 - hd_float(&o->attrs, A_P, 0)) : hd_dropout_factor(o);
+    return d;
+}
+
+static double kept(const Dropped *d, const AttentionShape *h, int64_t b, int64_t head, int64_t i, int64_t j) {
+    if (!d->each) return 1;
+    const int64_t element = ((b % d->each * h->heads + head) * h->seq + i) * h->seq + j;
+    return hd_random_keeps(d->key, b / d->each, element, d->threshold) ? d->factor : 0;
+}
+
 static int64_t visible(const AttentionShape *h, int64_t row) {
     return h->causal && row + 1 < h->seq ? row + 1 : h->seq;
 }
@@ -68,6 +93,7 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
     HeadPart p[3], po = {out[0].data, out[0].data, h.heads * h.size};
     parts_of(&h, in, p);
     double *score = HD_NEWN(e->arena, double, h.seq + 1);
+    const Dropped drop = dropped(e, o, in);
     for (int64_t b = 0; b < h.batch; b++)
         for (int64_t head = 0; head < h.heads; head++)
             for (int64_t i = 0; i < h.seq; i++) {
@@ -81,16 +107,18 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
                 for (int64_t j = 0; j < n; j++) sum += exp(score[j] - top);
                 for (int64_t j = 0; j < n; j++) {
                     const double *v = p[2].at + row_at(&p[2], &h, h.seq, b, j, kv);
-                    for (int64_t c = 0; c < h.size; c++) y[c] += exp(score[j] - top) / sum * v[c];
+                    const double weight = exp(score[j] - top) / sum * kept(&drop, &h, b, head, i, j);
+                    for (int64_t c = 0; c < h.size; c++) y[c] += weight * v[c];
                 }
                 out[1].data[(b * h.heads + head) * h.seq + i] = top + log(sum);
             }
     return NULL;
 }
 
-// With P = exp(scale q k' - lse):  dv = P' do,  dP = do v',  dS = P (dP - do.o),  dq = scale dS k,  dk = scale dS' q.
+// With P = exp(scale q k' - lse) and the factors M of dropout:  dv = (P M)' do,  dP = M do v',  dS = P (dP - do.o),
+// dq = scale dS k,  dk = scale dS' q.
 const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
+    const Dropped drop = dropped(e, o, in);
     bool packed = hd_has(&o->attrs, A_PACKED);
     const Tensor *result = in + (packed ? 2 : 4), *lse = result + 1;
     AttentionShape h = hd_attention_shape(o);
@@ -109,11 +137,12 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
                     int64_t dk_at = row_at(&d[1], &h, h.seq, b, j, kv), dv_at = row_at(&d[2], &h, h.seq, b, j, kv);
                     const double *k = p[1].at + k_at;
                     double prob = exp(h.scale * dot(q, k, h.size) - lse->data[(b * h.heads + head) * h.seq + i]);
-                    double ds = h.scale * prob * (dot(dout, p[2].at + v_at, h.size) - delta);
+                    double keep = kept(&drop, &h, b, head, i, j);
+                    double ds = h.scale * prob * (keep * dot(dout, p[2].at + v_at, h.size) - delta);
                     for (int64_t c = 0; c < h.size; c++) {
                         d[0].to[dq_at + c] += ds * k[c];
                         d[1].to[dk_at + c] += ds * q[c];
-                        d[2].to[dv_at + c] += prob * dout[c];
+                        d[2].to[dv_at + c] += prob * keep * dout[c];
                     }
                 }
             }

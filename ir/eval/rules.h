@@ -10,6 +10,7 @@ struct Eval {
     EvalMode mode;
     Arena *arena;
     int depth; // of kernel launches
+    uint32_t random[4]; // hd_eval_seed
     Eval *const *ranks; // all ranks of a run in step; NULL: this is the only one
     int rank, n_ranks;
     const Tensor *values; // of the function that runs, by id
@@ -24,6 +25,8 @@ typedef const char *EvalRule(Eval *e, const Op *o, const Tensor *in, Tensor *out
 struct Stored *hd_eval_stored(Eval *e, const char *symbol);
 // The elements from `offset` on of a symbol's storage; NULL when fewer than `count` are left.
 double *hd_eval_range(Eval *e, const char *symbol, int64_t offset, int64_t count);
+// The words that an op with dropout draws by: its key, or NULL.
+void hd_eval_key(const Eval *e, const Op *o, const Tensor *key, uint32_t *words);
 const char *hd_eval_wrong(Eval *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // Element steps of `operand` along the axes of `result`: 0 where numpy broadcasting repeats it.

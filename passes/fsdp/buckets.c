@@ -227,6 +227,13 @@ bool hd_fsdp_add_state(Fsdp *s) {
     return true;
 }
 
+Symbol *hd_fsdp_random_state(Fsdp *s) {
+    if (s->random) return s->random;
+    s->random = add_symbol(s, SYM_BUFFER, hd_free_name(s->m, "state.random"), TY_I32, 4);
+    hd_set_word(s->m->cx, &s->random->attrs, A_CLASS, "optimizer");
+    return s->random;
+}
+
 Symbol *hd_fsdp_comm(Fsdp *s, Comm c) {
     Ctx *cx = s->m->cx;
     if (s->comms[c]) return s->comms[c];

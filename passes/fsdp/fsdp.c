@@ -66,6 +66,7 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
     hd_fsdp_weights(s, step);
     hd_fsdp_gradients(s, step);
     hd_fsdp_loss(s, step, s->micro);
+    hd_fsdp_random(s, step.f);
     hd_renumber(step.f);
     return step.f;
 }
@@ -81,6 +82,7 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     if (kind != KIND_TRAIN) return;
     hd_set_word(cx, &y->attrs, A_NORM, s->norm->name);
     hd_set_word(cx, &y->attrs, A_COUNTER, s->step->name);
+    if (s->random) hd_set_word(cx, &y->attrs, A_RANDOM, s->random->name);
 }
 
 static void specialise_micro(Fsdp *s, Func *micro) {

@@ -1,5 +1,6 @@
 // Shared by the files of the pass `fsdp`. buckets: layout and symbols; windows: where weights are gathered and read;
-// gradients: where gradients are written and reduced; update: loss, norm and optimizer. fsdp.c calls them in order.
+// gradients: where gradients are written and reduced; random: keys of dropout; update: loss, norm and optimizer. fsdp.c
+// calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
 #include "ir/mesh.h"
@@ -47,6 +48,7 @@ typedef struct {
     int n_units;
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
     Symbol *loss, *norm, *step, *comms[N_COMMS]; // @state.*; comms: NULL until something uses them
+    Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;
 
 // A function of a step: whether it is the first and the last of its step. Validation is both: it cannot know what ran
@@ -67,6 +69,7 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param);
 bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
 Symbol *hd_fsdp_comm(Fsdp *s, Comm c); // declared when first asked for
+Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
 
 // --- building
 void hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c);
@@ -74,6 +77,7 @@ void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t of
 Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
 
 // --- passes over one function
+void hd_fsdp_random(Fsdp *s, Func *f);
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
 void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of

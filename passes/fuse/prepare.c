@@ -5,6 +5,7 @@
 //   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
 //   a product plus bias is added by each of its readers, or is the product's epilogue (biases.c)
 #include "passes/fuse/fuse.h"
+#include "ir/random.h"
 #include "passes/analysis/redirect.h"
 
 typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; } Prepare; // n_values: that `uses` knows
@@ -84,12 +85,13 @@ static void pack_attention(Prepare *s, Op *o) {
     Value *x = packed_source(o, grad);
     Op *join = x && grad ? packed_result(s, o) : NULL;
     if (!x || (grad && !join)) return;
+    Value *key = hd_key(o);
     if (grad) {
-        Op *p = packed(s, o, 4, (Value *[]){o->in[0], x, o->in[4], o->in[5]});
+        Op *p = packed(s, o, 4 + (key != NULL), (Value *[]){o->in[0], x, o->in[4], o->in[5], key});
         replace(s, join->out[0], p->out[0]);
         hd_erase(join);
     } else {
-        Op *p = packed(s, o, 1, &x);
+        Op *p = packed(s, o, 1 + (key != NULL), (Value *[]){x, key});
         for (int i = 0; i < 2; i++) replace(s, o->out[i], p->out[i]);
     }
     hd_erase(o);

@@ -8,6 +8,7 @@
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 #include "ir/arch.h"
+#include "ir/random.h"
 #include "ir/shapes.h"
 #include "ir/workspace.h"
 #include "passes/analysis/access.h"
@@ -133,8 +134,8 @@ static void select_attention(Select *s, Op *o) {
     AttentionShape t = hd_attention_shape(o);
     bool cores = s->cuda && hd_attention_suits_tensor_cores(&t) &&
                  hd_attention_shared(&t, true) <= hd_shared_bytes(s->m);
-    bool fits =
-        s->cuda && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
+    bool fits = s->cuda && !hd_draws(o) && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 &&
+                (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;
     hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, cores ? "tensor_cores" : "generated"));

@@ -8,6 +8,8 @@
 // made as soon as it is known, so that a weight gradient never waits for the end of the pass.
 #include "passes/tensor/autodiff.h"
 #include "ir/mesh.h"
+#include "ir/random.h"
+#include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 
@@ -205,6 +207,22 @@ static void drop_stops(Func *f, bool all) {
     }
 }
 
+// --- dropout: validation has none
+static void drop_dropouts(Func *f) {
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (!hd_draws(o)) continue;
+        if (o->kind == OP_DROPOUT) {
+            hd_replace_uses(o->out[0], o->in[0]);
+            hd_erase(o);
+            continue;
+        }
+        o->n_in = hd_attention_operands(o);
+        static const AttrId attrs[] = {A_P, A_SITE, A_BATCH};
+        for (size_t i = 0; i < sizeof attrs / sizeof *attrs; i++) hd_unset(&o->attrs, attrs[i]);
+    }
+}
+
 // --- the pass
 static bool check_loss(Module *m, const Func *loss) {
     Func *eval, *micro;
@@ -284,6 +302,7 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     hd_set_kind(m->cx, &loss->attrs, KIND_EVAL);
     if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
+    drop_dropouts(loss);
     drop_stops(loss, true);
     drop_stops(f, false);
     hd_renumber(loss);

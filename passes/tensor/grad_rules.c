@@ -2,6 +2,8 @@
 // adds a contribution to an operand. A rule asks `wants` before it builds anything, so that constants and data cost
 // nothing.
 #include "passes/tensor/autodiff.h"
+#include "ir/random.h"
+#include "ir/shapes.h"
 
 #define A (o->in[0])
 #define B (o->in[1])
@@ -235,12 +237,18 @@ static void grad_rope(Autodiff *d, const Op *o, Value *dy) {
     give(d, A, hd_build1(&d->b, OP_ROPE, dy, NULL, &as, NULL));
 }
 
+static void grad_dropout(Autodiff *d, const Op *o, Value *dy) { // the same elements of dy
+    give(d, A, hd_build1(&d->b, OP_DROPOUT, dy, hd_key(o), &o->attrs, NULL));
+}
+
 static void grad_attention(Autodiff *d, const Op *o, Value *dy) {
+    const int n = hd_attention_operands(o);
     Value *in[HD_MAX_IN] = {dy};
-    memcpy(in + 1, o->in, sizeof *in * (size_t)o->n_in);
-    memcpy(in + 1 + o->n_in, o->out, sizeof *in * 2);
-    Op *g = hd_build(&d->b, OP_ATTENTION_GRAD, o->n_in + 3, in, &o->attrs, NULL);
-    for (int i = 0; i < o->n_in; i++)
+    memcpy(in + 1, o->in, sizeof *in * (size_t)n);
+    memcpy(in + 1 + n, o->out, sizeof *in * 2);
+    in[n + 3] = hd_key(o);
+    Op *g = hd_build(&d->b, OP_ATTENTION_GRAD, n + 3 + (in[n + 3] != NULL), in, &o->attrs, NULL);
+    for (int i = 0; i < n; i++)
         if (wants(d, o->in[i])) give(d, o->in[i], g->out[i]);
 }
 

@@ -59,6 +59,8 @@ static Value *take_left(Simplifier *s, Op *o) {
     return o->in[0]->type == o->out[0]->type ? o->in[0] : NULL;
 }
 
+static Value *keep_all(Simplifier *s, Op *o) { return hd_float(&o->attrs, A_P, 0) == 0 ? take_left(s, o) : NULL; }
+
 static Value *take_inner(Simplifier *s, Op *o) {
     (void)s;
     return o->in[0]->def->in[0];

@@ -519,6 +519,7 @@ static void run_op(Flow *w, const Op *o) {
     case OP_COPY:
         copy(w, o);
         return;
+    case OP_RANDOM: return; // random.c
     case OP_ADAMW: hd_flow_adamw(w, o); return;
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); return;
     case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); return;

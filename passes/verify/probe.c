@@ -259,7 +259,7 @@ static void norm_grad(const Op *o, const Num *x, Num *y) {
 // Ops that work on rows. Those that are not followed give no number.
 static void row_op(const Probe *p, const Op *o, const Num *x, Num *y) {
     const bool grad = o->kind == OP_SOFTMAX_GRAD || o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD;
-    if ((grad || o->kind == OP_ROPE) && x[0].of[0] == 0 && is_one(x[0]))
+    if ((grad || o->kind == OP_ROPE || o->kind == OP_DROPOUT) && x[0].of[0] == 0 && is_one(x[0]))
         y[0] = y[1] = y[2] = all(0);
     else if (!p->mixed || hd_has(&o->attrs, A_CAUSAL))
         return;

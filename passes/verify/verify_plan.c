@@ -51,13 +51,15 @@
 //     buffers are known
 // V26 a group's collectives have one order: one stream, one text for    collectives            transient
 //     all ranks
+// V30 random numbers differ in every micro-batch, step and rank, and    random                 random
+//     are those of the forward pass in copies and gradients
 // V32 no wait is for a later op, so no collective waits for a later     order                  order
 //     one
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
 //     program's order
 //
-// V15, V16, V18, V30 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number
-// of its text, no op runs on the host or draws numbers, and the step's numbers are a value on the device. V24 is the
+// V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of its
+// text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is the
 // runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload, of which plans have none yet.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
@@ -146,6 +148,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_check_alive(&c);
     }
     c.f = NULL;
+    if (!c.found.n) hd_check_random(&c);
     if (!c.found.n) hd_check_contributions(&c);
     if (unproved) *unproved = c.unproved;
     return c.found;

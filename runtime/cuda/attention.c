@@ -174,29 +174,31 @@ static const HdAttentionState *state_of(HdCuda *x, const HdAttention *t) {
 }
 
 void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                       uint64_t lse, uint64_t workspace) {
+                       uint64_t lse, uint64_t key, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     if (!s) return;
     if (s->plan)
         execute(x, stream, t, s, (const uint64_t[]){q, k, v, o, lse}, workspace);
     else
-        hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], 5,
-                       (const HdArg[]){{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}});
+        hd_cuda_launch(
+            h, stream, t->kernel[0], t->grid[0], t->each ? 6 : 5,
+            (const HdArg[]){{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}, {.word = key}});
 }
 
 void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
-                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
+                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t key,
                             uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     const HdArg args[] = {{.word = dout}, {.word = q},  {.word = k},  {.word = v},  {.word = o},
-                          {.word = lse},  {.word = dq}, {.word = dk}, {.word = dv}, {.word = workspace}};
+                          {.word = lse},  {.word = dq}, {.word = dk}, {.word = dv}, {.word = workspace},
+                          {.word = key}};
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, k, v, o, lse, dout, dq, dk, dv, workspace};
     if (!s) return;
     if (s->plan) execute(x, stream, t, s, pointers, workspace + (uint64_t)sum_bytes(t));
     else
-        for (int j = 0; j < 3; j++) hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], 10, args);
+        for (int j = 0; j < 3; j++) hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], t->each ? 11 : 10, args);
 }
 
 void hd_attention_close(HdCuda *x) {

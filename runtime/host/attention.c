@@ -11,7 +11,7 @@ enum { ROWS = 64, MAX_SIZE = HD_HOST_MAX_HEAD };
 
 typedef struct {
     float q[ROWS * MAX_SIZE], k[ROWS * MAX_SIZE], v[ROWS * MAX_SIZE], o[ROWS * MAX_SIZE], sum[ROWS * MAX_SIZE],
-        sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS];
+        sum2[ROWS * MAX_SIZE], s[ROWS * ROWS], p[ROWS * ROWS], whole[ROWS * ROWS];
 } AttentionTiles;
 static _Thread_local _Alignas(64) AttentionTiles scratch;
 
@@ -55,8 +55,25 @@ static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, flo
             s[i * ROWS + j] = -INFINITY;
 }
 
+// Dropout of the probabilities p of queries and keys, and of as many numbers of another matrix, which may be NULL: they
+// become 0 or are multiplied by the factor. The elements of a sequence are numbered by head, query and key.
+static void drop(const HdAttention *t, const int32_t *key, int64_t batch, int64_t head, Block q, Block k, float *p,
+                 float *other) {
+    uint32_t word[4];
+    for (int64_t i = 0; t->each && i < q.n; i++) {
+        const int64_t row = (batch % t->each * t->heads + head) * t->seq + q.first + i;
+        for (int64_t j = 0; j < k.n; j++) {
+            const uint64_t at = (uint64_t)(row * t->seq + k.first + j);
+            if (!j || at % 4 == 0) hd_random_words(key, (uint64_t)(batch / t->each), at / 4, word);
+            const bool keeps = word[at % 4] >= t->threshold;
+            p[i * ROWS + j] = keeps ? p[i * ROWS + j] * t->factor : 0;
+            if (other) other[i * ROWS + j] = keeps ? other[i * ROWS + j] * t->factor : 0;
+        }
+    }
+}
+
 static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp,
-                          const void *vp, void *op, float *lse) {
+                          const void *vp, void *op, float *lse, const int32_t *key) {
     AttentionTiles *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
     float top[ROWS], total[ROWS];
@@ -77,6 +94,7 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
             top[i] = now;
             for (int64_t c = 0; c < t->size; c++) x->sum[i * t->size + c] *= shrink;
         }
+        drop(t, key, batch, head, q, k, x->s, NULL);
         product(false, false, q.n, t->size, k.n, 1, (Rows){x->s, ROWS}, vx, 1, x->sum, t->size);
     }
     for (int64_t i = 0; i < q.n; i++) {
@@ -87,13 +105,13 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
 }
 
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
-                       void *workspace) {
+                       const int32_t *key, void *workspace) {
     (void)workspace;
     const int64_t n = blocks_of(t), work = t->batch * t->heads * n;
     hd_host_blas_start();
 #pragma omp parallel for schedule(static, 1) if (work > 1)
     for (int64_t i = 0; i < work; i++)
-        forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse);
+        forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse, key);
 }
 
 typedef struct {
@@ -101,6 +119,7 @@ typedef struct {
     const void *dout, *q, *k, *v, *o;
     const float *lse;
     void *dq, *dk, *dv;
+    const int32_t *key;
 } Backward;
 
 typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(dout * o) of row i
@@ -115,7 +134,8 @@ static void load_queries(const Backward *w, int64_t batch, int64_t head, Block q
     out->q = load(t, w->q, t->q_stride, batch, head, q, x->q);
 }
 
-// x->p = probabilities, x->s = scale p (dout v^T - delta), the gradient of q k^T.
+// x->p = probabilities after dropout; with p before it, x->s = scale p (dropout(dout v^T) - delta), the gradient of q
+// k^T.
 static void probabilities(const Backward *w, int64_t batch, int64_t head, Block q, Block k, const Queries *qs, Rows kx,
                           Rows vx) {
     const HdAttention *t = w->t;
@@ -123,12 +143,16 @@ static void probabilities(const Backward *w, int64_t batch, int64_t head, Block 
     const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
     scores(t, q, k, qs->q, kx, x->p);
     product(false, true, q.n, k.n, t->size, 1, qs->dout, vx, 0, x->s, ROWS);
+    const float *p = x->p;
     for (int64_t i = 0; i < q.n; i++)
-        for (int64_t j = 0; j < k.n; j++) {
-            const float p = hd_exp(x->p[i * ROWS + j] - lse[i]);
-            x->p[i * ROWS + j] = p;
-            x->s[i * ROWS + j] = p * (x->s[i * ROWS + j] - qs->delta[i]) * t->scale;
-        }
+        for (int64_t j = 0; j < k.n; j++) x->p[i * ROWS + j] = hd_exp(x->p[i * ROWS + j] - lse[i]);
+    if (t->each) {
+        p = memcpy(x->whole, x->p, sizeof x->whole);
+        drop(t, w->key, batch, head, q, k, x->p, x->s);
+    }
+    for (int64_t i = 0; i < q.n; i++)
+        for (int64_t j = 0; j < k.n; j++)
+            x->s[i * ROWS + j] = p[i * ROWS + j] * (x->s[i * ROWS + j] - qs->delta[i]) * t->scale;
 }
 
 static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) {
@@ -170,9 +194,10 @@ static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
 }
 
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
-                            const void *o, const float *lse, void *dq, void *dk, void *dv, void *workspace) {
+                            const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *key,
+                            void *workspace) {
     (void)workspace;
-    const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv};
+    const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv, key};
     const int64_t n = blocks_of(t), queries = t->batch * t->heads * n, keys = t->batch * t->kv_heads * n;
     hd_host_blas_start();
 #pragma omp parallel if (queries > 1)

@@ -74,6 +74,16 @@ static void adamw_block(const Numbers *s, float decay, int64_t n, const float *g
     }
 }
 
+void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys) {
+    for (int64_t s = 0; s < sites; s++) {
+        const int32_t row[8] = {counter[0], counter[1], counter[2], counter[3], (int32_t)s};
+        memcpy(keys + s * 8, row, sizeof row);
+    }
+    const uint64_t next = ((uint64_t)(uint32_t)counter[3] << 32 | (uint32_t)counter[2]) + (uint64_t)stride;
+    counter[2] = (int32_t)(uint32_t)next;
+    counter[3] = (int32_t)(uint32_t)(next >> 32);
+}
+
 void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
                    float *v, void *compute, HdDtype compute_dtype, const float *scalars) {
     enum { BLOCK = 4096 };

@@ -132,7 +132,7 @@ static HdProgram program(void) {
                        .model_hash = "0",
                        .report = "{}",
                        .arena_bytes = ARENA,
-                       .train_step = {.loss = -1, .norm = -1, .counter = -1},
+                       .train_step = {.loss = -1, .norm = -1, .counter = -1, .random = -1},
                        .n_funcs = 7,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,
@@ -584,9 +584,9 @@ static void attention(void) { // the pretended cuDNN has no engine: the program'
     p.n_attentions = 2;
     p.attentions = list;
     HdExec *x = opened(&p, false);
-    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 6);
+    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 0, 6);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 1);
-    hd_cuda_attention_grad(x, 0, &list[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+    hd_cuda_attention_grad(x, 0, &list[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 4);
     b->close(x);
     list[1].kernel[1] = -1;
@@ -629,8 +629,8 @@ static HdAttention plans[] = {{.batch = 1,
                                .grid = {{1, 1, 1, 32, 0, {0}}, {1, 1, 1, 32, 0, {0}}, {1, 1, 1, 32, 0, {0}}}}};
 
 static void both_attentions(HdExec *x) {
-    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 6);
-    hd_cuda_attention_grad(x, 0, &plans[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
+    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 0, 6);
+    hd_cuda_attention_grad(x, 0, &plans[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10);
 }
 
 static void attention_plans(void) {

@@ -77,7 +77,7 @@ static HdProgram program(int n) {
                        .model_hash = "0",
                        .report = "{}",
                        .arena_bytes = ARENA,
-                       .train_step = {.loss = -1, .norm = -1, .counter = COUNTER},
+                       .train_step = {.loss = -1, .norm = -1, .counter = COUNTER, .random = -1},
                        .n_funcs = 1,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,

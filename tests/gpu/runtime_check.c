@@ -232,10 +232,10 @@ static void attention(HdExec *x, int i) {
     bool same = true;
     for (int n = 0; n < 3; n++) {
         hd_cuda_attention(x, 0, t, hd_device(x, q), hd_device(x, k), hd_device(x, v), hd_device(x, o),
-                          hd_device(x, lse), hd_device(x, ws));
+                          hd_device(x, lse), 0, hd_device(x, ws));
         hd_cuda_attention_grad(x, 0, g, hd_device(x, dout), hd_device(x, q), hd_device(x, k), hd_device(x, v),
                                hd_device(x, o), hd_device(x, lse), hd_device(x, dq), hd_device(x, dk), hd_device(x, dv),
-                               hd_device(x, ws));
+                               0, hd_device(x, ws));
         same = repeats(x, o, no * (size_t)w, &first[0]) && repeats(x, dq, nq * (size_t)w, &first[1]) &&
                repeats(x, packed ? dq : dk, (packed ? nq : nk) * (size_t)w, &first[2]) &&
                repeats(x, packed ? dq : dv, (packed ? nq : nk) * (size_t)w, &first[3]) && same;
@@ -363,7 +363,8 @@ int main(int argc, char **argv) {
     add_gemms();
     HdProgram p = {.model = "Check", .source = "x.hd", .target = "cuda", .arch = "sm_80", .plan_hash = "0",
                    .model_hash = "0", .report = "{}", .arena_bytes = 64 << 20,
-                   .train_step = {.loss = -1, .norm = -1, .counter = -1}, .n_funcs = 1, .funcs = funcs, .backend = b,
+                   .train_step = {.loss = -1, .norm = -1, .counter = -1, .random = -1}, .n_funcs = 1, .funcs = funcs,
+                   .backend = b,
                    .n_sources = 2, .n_kernels = 2, .n_gemms = n_gemms, .sources = sources, .kernels = kernels,
                    .gemms = gemms, .n_streams = 2, .n_events = 2, .streams = streams,
                    .n_regions = 1, .regions = &region};

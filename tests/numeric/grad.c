@@ -29,7 +29,7 @@ static void run(Test *t, const char *text, int micro, int samples) {
         uint64_t state = 1;
         for (const char *c = text; *c; c++) state = state * 31 + (unsigned char)*c;
         Func *eval = hd_func_find(m, "eval");
-        for (const Op *o = eval->first; o; o = o->next) t->covered[o->kind] = true;
+        for (const Op *o = hd_func_find(m, "micro")->first; o; o = o->next) t->covered[o->kind] = true;
         Eval *e = hd_eval_new(m, EVAL_EXACT, a);
         Tensor in[8];
         for (int i = 0; i < eval->n_args; i++) fill(in[i] = hd_tensor(a, eval->args[i]->type), &state, false, 0);

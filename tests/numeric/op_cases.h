@@ -28,6 +28,8 @@ static const char *const op_buffers =
     "buffer @u.grad : f32[9001] {class = gradients}\n"
     "buffer @half : bf16[600] {class = optimizer}\n"
     "buffer @step : i32[1] {class = optimizer}\n"
+    "buffer @count : i32[4] {class = optimizer}\n"
+    "buffer @keys : i32[40] {class = optimizer}\n"
     "buffer @life : f32[5000] {class = gradients, transient}\n"
     "buffer @saved : bf16[5000] {space = host, class = staging, transient}\n"
     "comm @self {over = [shard], on = compute}\n";
@@ -158,6 +160,41 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32 {\n  %0 = cross_entropy %z, %i70 : f32\n  return %0\n}"},
     {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, "
                  "%i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},
+    // dropout: elements in fours that cross rows and sequences, one or several rows of the operand a sequence; before
+    // and after other row work; keys by view and by value; attention in fours and not, on tensor cores and not
+    {CASE_ALL, "(%a: $[4,7,12], %i9: i32[8]) -> $[4,7,12], $[4,7,12] {\n  %0 = dropout %a, %i9 {p = 0.3, batch = 4} : "
+               "$[4,7,12]\n  %1 = dropout %a, %i9 {p = 0.3, batch = 1} : $[4,7,12]\n  return %0, %1\n}"},
+    {CASE_ALL, "(%a: $[6,5,7], %i9: i32[8], %b: $[7]) -> $[6,5,7] {\n  %0 = square %a : $[6,5,7]\n  %1 = dropout %0, "
+               "%i9 {p = 0.5, batch = 3} : $[6,5,7]\n  %2 = add %1, %b : $[6,5,7]\n  return %2\n}"},
+    {CASE_ALL, "(%a: $[70,1], %b: $[2,65], %i9: i32[8]) -> $[70,1], $[2,65] {\n  %0 = dropout %a, %i9 {p = 0.9, batch "
+               "= 70} : $[70,1]\n  %1 = dropout %b, %i9 {p = 0.001, batch = 2} : $[2,65]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%a: $[2,50,64], %i9: i32[8], %w: $[64], %b: $[64], %c: $[2,50,64]) -> $[2,50,64], $[2,50,64], "
+                 "f32[64] {\n  %0 = dropout %a, %i9 {p = 0.1, batch = 2} : $[2,50,64]\n  %1 = add %0, %c : $[2,50,64]\n"
+                 "  %2, %3, %4 = layer_norm %1, %w, %b {eps = 1e-05} : $[2,50,64], f32[2,50], f32[2,50]\n  %5 = "
+                 "dropout %c, %i9 {p = 0.2, batch = 1} : $[2,50,64]\n  %6 = sum_to %5 {out = f32} : f32[64]\n  "
+                 "return %1, %2, %6\n}"},
+    {CASE_F32, "(%a: f32[4,6,8]) -> f32[4,6,8], f32[4,6,8] {\n  random {counter = @count, sites = 3, stride = 5, into "
+               "= @keys, offset = 8}\n  %0 = view {buffer = @keys, offset = 24} : i32[8]\n  %1 = dropout %a, %0 {p = "
+               "0.5, batch = 4} : f32[4,6,8]\n  %2 = random {counter = @count, sites = 1, stride = 7} : i32[1,8]\n  "
+               "%3 = reshape %2 : i32[8]\n  %4 = dropout %a, %3 {p = 0.5, batch = 4} : f32[4,6,8]\n  return %1, "
+               "%4\n}"},
+    {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %i9: i32[8]) -> $[2,70,48], "
+                 "$[2,70,48], $[2,70,48], $[2,70,48] {\n"
+                 "  %0, %1 = attention %sq, %sk, %v, %i9 {heads = 3, causal, p = 0.3, batch = 2} : $[2,70,48], "
+                 "f32[2,3,70]\n  %2, %3, %4 = attention_grad %d, %sq, %sk, %v, %0, %1, %i9 {heads = 3, causal, p = "
+                 "0.3, batch = 2} : $[2,70,48], $[2,70,48], $[2,70,48]\n  return %0, %2, %3, %4\n}"},
+    {CASE_TRAIN, "(%sx: $[2,200,256], %d: $[2,200,128], %i9: i32[8]) -> $[2,200,128], $[2,200,256] {\n"
+                 "  %0, %1 = attention %sx, %i9 {heads = 4, kv_heads = 2, packed, p = 0.2, batch = 1} : $[2,200,128], "
+                 "f32[2,4,200]\n  %2 = attention_grad %d, %sx, %0, %1, %i9 {heads = 4, kv_heads = 2, packed, p = 0.2, "
+                 "batch = 1} : $[2,200,256]\n  return %0, %2\n}"},
+    {CASE_TRAIN, "(%sx: $[2,130,384], %d: $[2,130,128], %i9: i32[8]) -> $[2,130,128], $[2,130,384] {\n"
+                 "  %0, %1 = attention %sx, %i9 {heads = 1, causal, packed, p = 0.1, batch = 2} : $[2,130,128], "
+                 "f32[2,1,130]\n  %2 = attention_grad %d, %sx, %0, %1, %i9 {heads = 1, causal, packed, p = 0.1, "
+                 "batch = 2} : $[2,130,384]\n  return %0, %2\n}"},
+    {CASE_TRAIN, "(%sx: $[1,128,192], %d: $[1,128,64], %i9: i32[8]) -> $[1,128,64], $[1,128,192] {\n"
+                 "  %0, %1 = attention %sx, %i9 {heads = 1, causal, packed, p = 0.1, batch = 1} : $[1,128,64], "
+                 "f32[1,1,128]\n  %2 = attention_grad %d, %sx, %0, %1, %i9 {heads = 1, causal, packed, p = 0.1, "
+                 "batch = 1} : $[1,128,192]\n  return %0, %2\n}"},
     // storage and the update
     {CASE_F32,
      "(%a: f32[30,40]) {\n  %0 = square %a : f32[30,40]\n  store %0 {into = @t.grad, offset = 100}\n  return\n}"},

@@ -119,11 +119,12 @@ static Step random_step(Test *t, Ctx *cx, uint64_t seed, DType dtype, const char
 // One element of each parameter; it is skipped where the difference is not that of a smooth function: two step sizes
 // disagree (a kink of max, relu or abs).
 static void compare_gradients(Test *t, Step *s, int *skipped) {
-    const Func *eval = hd_func_find(s->g.m, "eval");
+    const Func *eval = differentiated(s->g.m);
     for (const Symbol *p = s->g.m->symbols; p; p = p->next) {
         if (p->kind != SYM_PARAM) continue;
         int64_t i = below(&s->g, (int)hd_type_count(p->type));
-        double *x = &hd_eval_storage(s->e, p->name).data[i], got = hd_eval_gradient(s->e, p->name).data[i];
+        double *x = &hd_eval_storage(s->e, p->name).data[i];
+        double got = gradient_of(t, s->e, s->g.m, s->in, p->name).data[i];
         double want = difference(t, s->e, eval, s->in, x, STEP), check = difference(t, s->e, eval, s->in, x, STEP / 3);
         double scale = fmax(1, fmax(fabs(want), fabs(s->loss)));
         t->compared++;

@@ -2,6 +2,8 @@
 // thrown away. Values that can grow pass through tanh before others read them, so that results stay comparable.
 #ifndef TESTS_NUMERIC_RANDOM_GRAPH_H
 #define TESTS_NUMERIC_RANDOM_GRAPH_H
+#include "ir/random.h"
+#include "ir/shapes.h"
 #include "tests/numeric/harness.h"
 
 typedef struct {
@@ -12,6 +14,7 @@ typedef struct {
     Arena *arena;
     bool differentiable, params; // only ops with a gradient; operands are parameters instead of arguments
     VEC(Value *) pool;
+    Value *key; // of dropout
 } Graph;
 
 static int below(Graph *g, int n) { return (int)uniform(&g->state, 0, n); }
@@ -60,6 +63,9 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
     case A_THETA: hd_set_float(cx, &o->attrs, id, 10); break;
     case A_EPS: hd_set_float(cx, &o->attrs, id, 0.125); break;
     case A_SCALE: hd_set_float(cx, &o->attrs, id, 0.5); break;
+    case A_P: hd_set_float(cx, &o->attrs, id, 0.25); break;
+    case A_SITE: hd_set_int(cx, &o->attrs, id, below(g, 3)); break;
+    case A_BATCH: hd_set_int(cx, &o->attrs, id, t && t->rank ? t->dim[0] : 1); break;
     case A_VALUE: hd_set_float(cx, &o->attrs, id, below(g, 5) * 0.5 - 1); break;
     case A_AXES:
         for (int i = 0; i < rank; i++)
@@ -131,10 +137,11 @@ static Op *random_attention_grad(Graph *g) {
         if (o->kind == OP_ATTENTION) hd_push(g->arena, &all, o);
     if (!all.n) return NULL;
     const Op *forward = all.at[below(g, all.n)];
-    Value *in[6] = {forward->out[0], forward->in[0]};
+    Value *in[7] = {forward->out[0], forward->in[0]};
     int n = 1;
-    for (int i = 0; i < forward->n_in; i++) in[n++] = forward->in[i];
+    for (int i = 0; i < hd_attention_operands(forward); i++) in[n++] = forward->in[i];
     for (int i = 0; i < 2; i++) in[n++] = forward->out[i];
+    if (hd_key(forward)) in[n++] = hd_key(forward);
     Op *o = hd_op_new(g->f, OP_ATTENTION_GRAD, n, in);
     o->attrs = hd_attrs_copy(g->m->cx, &forward->attrs);
     return o;
@@ -144,13 +151,17 @@ static Op *random_op(Graph *g, OpKind k) {
     if (k == OP_ATTENTION_GRAD) return random_attention_grad(g);
     Value *in[5];
     int n = hd_op_info(k)->n_in;
-    if (n < 0) n = k == OP_CONCAT ? 2 : 1 + 2 * below(g, 2);
+    if (n < 0) n = k == OP_CONCAT ? 2 : k == OP_DROPOUT ? 1 : 1 + 2 * below(g, 2);
     for (int i = 0; i < n; i++) in[i] = any(g);
+    const bool draws = k == OP_DROPOUT || (k == OP_ATTENTION && below(g, 2));
+    if (draws) in[n++] = g->key;
     Op *o = hd_op_new(g->f, k, n, in);
     random_attrs(g, o);
     if (k == OP_ATTENTION) {
         hd_unset(&o->attrs, A_PACKED);
-        if (n == 1) hd_set_flag(g->m->cx, &o->attrs, A_PACKED);
+        if (n <= 2) hd_set_flag(g->m->cx, &o->attrs, A_PACKED);
+        if (draws) random_attr(g, o, A_P, false), random_attr(g, o, A_BATCH, false);
+        else hd_unset(&o->attrs, A_P);
     }
     return o;
 }
@@ -199,6 +210,7 @@ static Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DT
     g.f = hd_func_add(g.m, name, false);
     for (int i = 0; i < 5; i++) add_operand(&g, random_type(&g, dtype), i);
     add_operand(&g, random_type(&g, TY_I32), 5);
+    g.key = hd_arg_add(g.f, hd_type(cx, TY_I32, 1, (int64_t[]){HD_KEY}), "key");
     for (int made = 0, tries = 0; made < n_ops && tries < 20000;) {
         OpKind k = (OpKind)below(&g, N_OPS);
         if (!usable(&g, k)) continue;

@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
                          .buckets = buckets,
                          .n_params = 1,
                          .params = params,
-                         .train_step = {1, &segments[0], LOSS, NORM, STEP},
+                         .train_step = {1, &segments[0], LOSS, NORM, STEP, -1},
                          .eval_step = {1, &segments[1], LOSS, -1, -1},
                          .n_funcs = 2,
                          .funcs = funcs,

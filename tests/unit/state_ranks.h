@@ -92,6 +92,7 @@ static inline void make_program(Program *m, const Mesh *mesh) {
         if (b->next >= 0) at += 4 * b->size;
     }
     m->p.train_step.counter = at;
+    m->p.train_step.random = -1;
     m->p.arena_bytes = at + 4;
 }
 

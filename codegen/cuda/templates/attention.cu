@@ -10,6 +10,10 @@
 //   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
 //   ATT_F16                              defined for f16, else bf16
 //   ATT_LAUNCH                           how the compiler launches them, compared below
+/*drop:
+//   ATT_EACH, ATT_DROP, ATT_BY           dropout: batches of a sequence; what a word must reach for an element to be
+//                                        kept; the factor of what is kept. `key` says by which numbers (ir/random.h)
+:drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:
 // ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a row of 2*(D+8):
 // ATT_FWD (128+4*64) rows, ATT_DKV (2*64+4*64) rows + 1024, ATT_DQ (2*128+4*64) rows.
@@ -149,7 +153,7 @@ __device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], flo
 }
 
 extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
-    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse) {
+    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     constexpr int THREADS = ATT_FWD_WARPS * 32;
@@ -168,6 +172,9 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
 #pragma unroll
     for (int m = 0; m < ATT_MT; m++) top[m][0] = top[m][1] = -__int_as_float(0x7f800000);
     const float factor = ATT_SCALE * ATT_LOG2E;
+/*drop:
+    const Draw draw = draw_from(key, b / ATT_EACH);
+:drop*/
     for (int t = 0; t < tiles; t++) {
         if (t + 1 < tiles) {
             att_load<ATT_BN, THREADS>(sk + (t + 1 & 1) * ATT_BN * ATT_LD, kh, ATT_KS, (t + 1) * ATT_BN);
@@ -232,6 +239,13 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                         acc[m][n][2 * r + 1] *= shrink;
                     }
                 }
+/*drop:
+                u32 kept = tiles_kept<ATT_BN / 8, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, h, q0 + w0 + m * 16, k0);
+#pragma unroll
+                for (int n = 0; n < ATT_BN / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) s[m][n][e] = kept >> (4 * n + e) & 1 ? s[m][n][e] : 0.f;
+:drop*/
             }
 #pragma unroll
             for (int j = 0; j < ATT_BN / 16; j++) {
@@ -265,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
             float total = sum[m][r];
             total += __shfl_xor_sync(~0u, total, 1);
             total += __shfl_xor_sync(~0u, total, 2);
-            f[r] = 1.f / total;
+            f[r] = 1.f / total/*drop: * ATT_BY:drop*/;
             int row = q0 + w0 + m * 16 + (l >> 2) + r * 8;
             if ((l & 3) == 0 && row < ATT_T)
                 lse[((long long)b * ATT_H + h) * ATT_T + row] = top[m][r] * ATT_SCALE + __logf(total);
@@ -278,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
 // delta[b][h][t] = sum over the head of dout * o. One warp a row.
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-              att_t *dq, att_t *dk, att_t *dv, float *delta) {
+              att_t *dq, att_t *dk, att_t *dv, float *delta/*drop:, const int *key:drop*/) {
     enter();
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
@@ -300,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(256)
 // computed transposed (keys are rows), so that the products with dout and q take them straight from registers.
 extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-            att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+            att_t *dq, att_t *dk, att_t *dv, const float *delta/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
@@ -337,6 +351,9 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
 #endif
     float ak[ATT_NTILES][4] = {}, av[ATT_NTILES][4] = {};
     const float factor = ATT_SCALE * ATT_LOG2E;
+/*drop:
+    const Draw draw = draw_from(key, b / ATT_EACH);
+:drop*/
     for (int step = 0; step < steps; step++) {
         if (step + 1 < steps) fetch(step + 1);
         att_commit();
@@ -369,6 +386,10 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
                     att_mma(p[2 * n + 1], c, bd[2], bd[3]);
                 }
             }
+/*drop:
+            u32 kept = turned_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, g * ATT_GROUP + step / tiles,
+                                                              q0 + half * 32, k0 + w0);
+:drop*/
 #pragma unroll
             for (int n = 0; n < 4; n++)
 #pragma unroll
@@ -378,6 +399,11 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
                     float w = out ? 0.f : att_exp2(s[n][e] * factor - tl[i]);
                     s[n][e] = w;
+/*drop:
+                    bool keep = kept >> (4 * n + e) & 1;
+                    s[n][e] = keep ? w : 0.f;
+                    p[n][e] = keep ? p[n][e] * ATT_BY : 0.f;
+:drop*/
                     p[n][e] = w * (p[n][e] - te[i]);
                 }
 #pragma unroll
@@ -404,13 +430,19 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
     __syncthreads();
     att_write(ak, ATT_SCALE, ATT_SCALE, sk + w0 * ATT_LD, dk + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS,
               k0 + w0);
+/*drop:
+#pragma unroll
+    for (int n = 0; n < ATT_NTILES; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) av[n][e] *= ATT_BY;
+:drop*/
     att_write(av, 1.f, 1.f, sv + w0 * ATT_LD, dv + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0 + w0);
 }
 
 // dq of 128 queries: a warp holds 16 of them and walks over the keys.
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-           att_t *dq, att_t *dk, att_t *dv, const float *delta) {
+           att_t *dq, att_t *dk, att_t *dv, const float *delta/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     att_t *sq = shared, *sd = sq + ATT_BM * ATT_LD, *sk = sd + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
@@ -434,6 +466,9 @@ extern "C" __global__ void __launch_bounds__(256)
         row_delta[r] = row < ATT_T ? delta[i] : 0.f;
     }
     const float factor = ATT_SCALE * ATT_LOG2E;
+/*drop:
+    const Draw draw = draw_from(key, b / ATT_EACH);
+:drop*/
     for (int t = 0; t < tiles; t++) {
         if (t + 1 < tiles) {
             att_load<ATT_BN, 256>(sk + (t + 1 & 1) * ATT_BN * ATT_LD, kh, ATT_KS, (t + 1) * ATT_BN);
@@ -464,6 +499,9 @@ extern "C" __global__ void __launch_bounds__(256)
                     att_mma(p[2 * n + 1], c, bv[2], bv[3]);
                 }
             }
+/*drop:
+            u32 kept = tiles_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, h, q0 + w0, k0 + half * 32);
+:drop*/
 #pragma unroll
             for (int n = 0; n < 4; n++)
 #pragma unroll
@@ -471,6 +509,9 @@ extern "C" __global__ void __launch_bounds__(256)
                     int col = k0 + half * 32 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
                     float w = out ? 0.f : att_exp2(s[n][e] * factor - row_lse[e >> 1]);
+/*drop:
+                    p[n][e] = kept >> (4 * n + e) & 1 ? p[n][e] * ATT_BY : 0.f;
+:drop*/
                     p[n][e] = w * (p[n][e] - row_delta[e >> 1]);
                 }
 #pragma unroll

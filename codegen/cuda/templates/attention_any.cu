@@ -4,6 +4,9 @@
 // attention.cu, and
 //   ATT_ELEM  the element type: float, bf16, f16, double
 //   ATT_LAUNCH  the shared bytes of a launch, compared below
+/*drop:
+//   and of dropout ATT_EACH, ATT_DROP, ATT_BY
+:drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/8), H, B), ATT_DKV (ceil(T/8), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1); 256
 // threads. Dynamic shared memory of each but ATT_DELTA: (2*32*(D+1) + 8*2*D) reals.
 typedef ATT_ELEM att_t;
@@ -39,8 +42,16 @@ __device__ __forceinline__ att_real att_dot(const att_real *a, const att_real *b
     return s;
 }
 
+/*drop:
+// The factor of a probability. Elements of a sequence are numbered by head, query and key.
+__device__ __forceinline__ att_real att_by(const Draw &d, int b, int h, int query, int key) {
+    unsigned long long at = ((unsigned long long)(b % ATT_EACH * ATT_H + h) * ATT_T + query) * ATT_T + key;
+    return random_keeps(d, at, ATT_DROP) ? (att_real)ATT_BY : (att_real)0;
+}
+
+:drop*/
 extern "C" __global__ void __launch_bounds__(256)
-    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, att_real *lse) {
+    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, att_real *lse/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
@@ -68,6 +79,9 @@ extern "C" __global__ void __launch_bounds__(256)
         att_real shrink = exp(top - mx), p = out ? (att_real)0 : exp(s - mx);
         top = mx;
         sum = sum * shrink + att_sum(p);
+/*drop:
+        p *= att_by(draw_from(key, b / ATT_EACH), b, h, row, col);
+:drop*/
         for (int i = 0; i < ATT_OWN; i++) acc[i] *= shrink;
         for (int j = 0; j < 32; j++) {
             att_real pj = __shfl_sync(~0u, p, j);
@@ -85,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
-              att_t *dq, att_t *dk, att_t *dv, att_real *delta) {
+              att_t *dq, att_t *dk, att_t *dv, att_real *delta/*drop:, const int *key:drop*/) {
     enter();
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
@@ -101,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
-            att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
+            att_t *dq, att_t *dk, att_t *dv, const att_real *delta/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, g = blockIdx.y, b = blockIdx.z;
@@ -121,7 +135,13 @@ extern "C" __global__ void __launch_bounds__(256)
             bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
             long long at = ((long long)b * ATT_H + h) * ATT_T + col;
             att_real w = out ? (att_real)0 : exp(att_dot(own_k, sq + l * ATT_ROW) * (att_real)ATT_SCALE - lse[at]);
-            att_real z = out ? (att_real)0 : w * (att_dot(own_v, sd + l * ATT_ROW) - delta[at]);
+/*drop:
+            att_real by = att_by(draw_from(key, b / ATT_EACH), b, h, col, row);
+:drop*/
+            att_real z = out ? (att_real)0 : w * (/*drop:by * :drop*/att_dot(own_v, sd + l * ATT_ROW) - delta[at]);
+/*drop:
+            w *= by;
+:drop*/
             for (int j = 0; j < 32; j++) {
                 att_real wj = __shfl_sync(~0u, w, j), zj = __shfl_sync(~0u, z, j);
 #pragma unroll
@@ -143,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
-           att_t *dq, att_t *dk, att_t *dv, const att_real *delta) {
+           att_t *dq, att_t *dk, att_t *dv, const att_real *delta/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
@@ -163,7 +183,10 @@ extern "C" __global__ void __launch_bounds__(256)
         int col = k0 + l;
         bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
         att_real w = out ? (att_real)0 : exp(att_dot(own_q, sk + l * ATT_ROW) * (att_real)ATT_SCALE - row_lse);
-        att_real z = out ? (att_real)0 : w * (att_dot(own_d, sv + l * ATT_ROW) - row_delta);
+/*drop:
+        att_real by = att_by(draw_from(key, b / ATT_EACH), b, h, row, col);
+:drop*/
+        att_real z = out ? (att_real)0 : w * (/*drop:by * :drop*/att_dot(own_d, sv + l * ATT_ROW) - row_delta);
         for (int j = 0; j < 32; j++) {
             att_real zj = __shfl_sync(~0u, z, j);
 #pragma unroll

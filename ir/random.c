@@ -1,0 +1,46 @@
+// See random.h.
+#include "ir/random.h"
+#include "ir/shapes.h"
+#include <math.h>
+
+bool hd_draws(const Op *o) {
+    return (o->kind == OP_DROPOUT || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) &&
+           hd_has(&o->attrs, A_P);
+}
+
+Value *hd_key(const Op *o) {
+    if (!hd_draws(o)) return NULL;
+    const int others = o->kind == OP_DROPOUT ? 1 : hd_attention_operands(o);
+    return o->n_in > others ? o->in[others] : NULL;
+}
+
+uint32_t hd_dropout_threshold(const Op *o) {
+    const double scaled = nearbyint(hd_float(&o->attrs, A_P, 0) * 0x1p32);
+    return scaled < 0x1p32 ? (uint32_t)scaled : UINT32_MAX;
+}
+
+double hd_dropout_factor(const Op *o) {
+    const double factor = 1 / (1 - hd_float(&o->attrs, A_P, 0));
+    return o->in[0]->type->dtype == TY_F64 ? factor : (double)(float)factor;
+}
+
+void hd_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t word[4]) {
+    uint32_t k0 = key[0], k1 = key[1], c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0;
+        c[1] = (uint32_t)b;
+        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1;
+        c[3] = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    memcpy(word, c, sizeof c);
+}
+
+bool hd_random_keeps(const uint32_t key[HD_KEY], int64_t sequence, int64_t element, uint32_t threshold) {
+    const uint64_t number = ((uint64_t)key[3] << 32 | key[2]) + (uint64_t)sequence;
+    uint32_t word[4];
+    hd_philox4x32(key, (uint32_t[]){(uint32_t)(element / 4), key[4], (uint32_t)number, (uint32_t)(number >> 32)}, word);
+    return word[element % 4] >= threshold;
+}

@@ -1,0 +1,30 @@
+// Random numbers of dropout: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). They
+// depend on the seed, on the number of the dropout in the model, on the sequence and on the element alone, so that a
+// mask can be made again by whoever needs it, in any order and on any rank:
+//
+//   key      low and high word of the seed
+//   counter  element / 4, site, low and high word of the sequence's number
+//   word     element % 4 of the four; the element is kept where it is at least p 2^32
+//
+// site      number of the dropout in the program, in the order in which `loss` computes them
+// sequence  how many sequences all ranks had read before it, since the start of training
+// element   row-major, within the part of the operand that belongs to the sequence; of attention, within the part of
+//           the probabilities [batch, heads, seq, seq]
+//
+// An op of a plan gets a row of the table that `random` makes: HD_KEY words, the two of the seed, the two of the first
+// sequence of its operand, the site, zeros. A row says all that differs between two dropouts, so they share a kernel.
+#ifndef IR_RANDOM_H
+#define IR_RANDOM_H
+#include "ir/ir.h"
+
+enum { HD_KEY = 8 };
+static const int64_t HD_DROPOUT_ELEMENTS = (int64_t)1 << 34; // of a sequence; element / 4 is a word of the counter
+
+// The operand of an op that is its key; NULL: it has none.
+Value *hd_key(const Op *o);
+bool hd_draws(const Op *o);                   // dropout, or attention with it
+uint32_t hd_dropout_threshold(const Op *o);   // p 2^32, rounded
+double hd_dropout_factor(const Op *o);        // of what is kept: 1 / (1 - p) as f32, or f64 where the op computes in it
+void hd_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t word[4]);
+bool hd_random_keeps(const uint32_t key[HD_KEY], int64_t sequence, int64_t element, uint32_t threshold);
+#endif

@@ -1,0 +1,54 @@
+// Dropout: a micro-batch begins with the keys of all its dropouts, which the forward pass, what is recomputed and the
+// gradients read.
+//
+//   %1 = dropout %0 {p = 0.1, site = 2, batch = 8}
+//                                     ->
+//   random {counter = @state.random, sites = 3, stride = 16, into = @micro_only.random, offset = 0}
+//   %1 = view {buffer = @micro_only.random, offset = 16} : i32[8]
+//   %2 = dropout %0, %1 {p = 0.1, batch = 8}
+//
+// The keys are data, so that dropouts that differ in nothing else share a kernel. Sequences are dealt in order, first
+// to micro-batches, within each to the ranks (runtime/run.c): `stride` is what one micro-batch of all ranks reads.
+#include "ir/random.h"
+#include "passes/fsdp/fsdp.h"
+
+// The number of sites: one more than the largest number of a site; 0: there is no dropout.
+static int64_t count_sites(const Func *f, int64_t *batch) {
+    int64_t n = 0;
+    for (const Op *o = f->first; o; o = o->next) {
+        const int64_t site = hd_int(&o->attrs, A_SITE, 0);
+        if (!hd_draws(o) || hd_key(o)) continue;
+        if (site >= n) n = site + 1;
+        *batch = hd_int(&o->attrs, A_BATCH, 1);
+    }
+    return n;
+}
+
+static void add_key(Fsdp *s, Op *o, const Symbol *table) {
+    Builder b = {.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
+    const Type *key = hd_type(s->m->cx, TY_I32, 1, (int64_t[]){HD_KEY});
+    Value **in = HD_NEWN(s->m->cx->arena, Value *, o->n_in + 1);
+    memcpy(in, o->in, sizeof *in * (size_t)o->n_in);
+    in[o->n_in] = hd_fsdp_view(s, &b, table, hd_int(&o->attrs, A_SITE, 0) * HD_KEY, key);
+    if (hd_has(&o->attrs, A_RECOMPUTED)) hd_set_flag(s->m->cx, &in[o->n_in]->def->attrs, A_RECOMPUTED);
+    o->n_in++;
+    o->in = in;
+    hd_unset(&o->attrs, A_SITE);
+}
+
+void hd_fsdp_random(Fsdp *s, Func *f) {
+    Ctx *cx = s->m->cx;
+    int64_t batch = 1, sites = count_sites(f, &batch);
+    if (!sites) return;
+    const Symbol *table = hd_fsdp_transient(s, f, NULL, "random", "staging", TY_I32, sites * HD_KEY);
+    for (Op *o = f->first; o; o = o->next)
+        if (hd_draws(o) && !hd_key(o)) add_key(s, o, table);
+    Builder b = {.f = f, .before = f->first};
+    Attrs as = {0};
+    hd_set_word(cx, &as, A_COUNTER, hd_fsdp_random_state(s)->name);
+    hd_set_int(cx, &as, A_SITES, sites);
+    hd_set_int(cx, &as, A_STRIDE, batch * s->ranks);
+    hd_set_word(cx, &as, A_INTO, table->name);
+    hd_set_int(cx, &as, A_OFFSET, 0);
+    hd_build(&b, OP_RANDOM, 0, NULL, &as, NULL);
+}
