@@ -58,9 +58,9 @@
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
 //     program's order
 //
-// V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of its
-// text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is the
-// runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload, of which plans have none yet.
+// V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
+// its text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is
+// the runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload, of which plans have none yet.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include "passes/pass.h"
