@@ -391,6 +391,14 @@ static int func_index(const Emit *e, const Func *f) {
     return n;
 }
 
+// The streams of a step that overlap, a bit for each.
+static unsigned overlaps(Emit *e, const Symbol *step) {
+    const Attr *a = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;
+    unsigned bits = 0;
+    for (int i = 0; a && i < a->n; i++) bits |= 1u << hd_emit_stream_index(e, a->strs[i]);
+    return bits;
+}
+
 // The step of a kind, as the field `name` of the program.
 static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
     const Symbol *step = hd_step(e->m, kind);
@@ -401,10 +409,11 @@ static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
     for (; (f = hd_segment(e->m, step, n, &times)); n++)
         hd_printf(e->c, "%s{&funcs[%d], %lld}", n ? ", " : "", func_index(e, f), ll(times));
     if (step) hd_puts(e->c, "};\n\n");
-    hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld},\n", name, n,
+    hd_printf(field, "    .%s = {%d, %s, .loss = %lld, .norm = %lld, .counter = %lld, .random = %lld"
+                     ", .overlaps = 0x%x},\n", name, n,
               step ? hd_sprintf(e->a, "%s_segments", name) : "0", ll(state_offset(e, step, A_LOSS)),
               ll(state_offset(e, step, A_NORM)), ll(state_offset(e, step, A_COUNTER)),
-              ll(state_offset(e, step, A_RANDOM)));
+              ll(state_offset(e, step, A_RANDOM)), overlaps(e, step));
 }
 
 static int64_t arena_bytes(Emit *e, Space space) {

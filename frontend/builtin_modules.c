@@ -35,7 +35,7 @@ const char hd_prelude[] =
 #include "ir/axes.def"
 #undef AXIS
     "}\n"
-    "  fsdp none { unit none; prefetch = 1; live_grads = 2; }\n"
+    "  fsdp none { unit none; prefetch = 1; live_grads = 2; overlap_micro = on; }\n"
     "  recompute none;\n"
     "  keep none;\n"
     "  offload none { fraction = 1.0; }\n"

@@ -69,6 +69,7 @@ typedef struct { // functions that run one after another, each so often before t
     const HdSegment *segments;
     int64_t loss, norm, counter; // byte offsets of f32, f32 and i32; -1: absent
     int64_t random; // of i32[4]: the seed, and the number of the sequence that this rank reads next; -1: absent
+    unsigned overlaps; // streams, a bit for each, that may run on when a function but the last has returned
 } HdStep;
 
 typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n); ta: a is stored k x m; tb: b is stored
@@ -156,8 +157,8 @@ typedef struct {
     const HdSource *sources;
     const HdKernel *kernels;
     const HdGemm *gemms;
-    // streams by index (0, "compute", is the one that copies and graphs go to), number of events (each recorded by one
-    // function), attention descriptors (hd_cuda_attention gets a pointer into this table)
+    // streams by index (0, "compute", is the one that copies and graphs go to), number of events, attention descriptors
+    // (hd_cuda_attention gets a pointer into this table)
     int n_streams, n_events, n_attentions;
     const char *const *streams;
     const HdAttention *attentions;
@@ -176,7 +177,8 @@ struct HdBackend {
     // into the device arena; ordered before later runs
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
-    // Asynchronous, unless said above. HdExec.step, begins and ends give the run its place in a step.
+    // Asynchronous, unless said above. HdExec.step, begins and ends give the run its place in a step. Between two runs
+    // of a step its overlapping streams go on; all other streams, and all of them between steps, have ended.
     bool (*run)(HdExec *x, const HdFunc *f);
     // post copies `bytes` at each of the n offsets to the host as part of the stream of work; `collect` waits for the
     // oldest such copy.
@@ -277,6 +279,7 @@ void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size
 void hd_host_reduce_scatter(HdExec *x, int comm, HdDtype dt, const void *whole, void *part, int64_t part_count);
 void hd_host_record(HdExec *x, int event); // in this run of the function
 void hd_host_wait(HdExec *x, int event);
+void hd_host_wait_before(HdExec *x, int event); // recorded in the run before
 void hd_host_copy(HdDtype from, HdDtype to, int64_t count, const void *src, void *dst, bool accumulate);
 
 // --- called by generated programs, target cuda. The backend's next function returns a failure of these.

@@ -38,7 +38,7 @@ Clocks hd_clocks(const Func *f, Arena *a) {
         place[o->id] = ++mine[s];
         if (o->kind == OP_RECORD && event >= 0 && event < 1 << 20) {
             while (record.n <= event) hd_push(a, &record, 0);
-            if (!record.at[event]) record.at[event] = o->id + 1;
+            record.at[event] = o->id + 1;
         }
     }
     c.stream_of = stream_of;

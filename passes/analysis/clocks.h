@@ -12,7 +12,8 @@ typedef struct {
     const int *place;     // by op id: 1, 2, ... in its stream
     const int *clock;     // [op id * n_streams + stream]: ops of that stream that have ended when the op starts
 } Clocks;
-// Needs dense ids and a stream for every op. A wait for an event that no earlier op records adds nothing.
+// Needs dense ids and a stream for every op. A wait is for the last record before it; where there is none, it adds
+// nothing.
 Clocks hd_clocks(const Func *f, Arena *a);
 // Whether op a has certainly ended before op b starts.
 static inline bool hd_before(const Clocks *c, int a, int b) {

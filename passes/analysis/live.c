@@ -7,8 +7,8 @@ static void add(Live *live, const Lifetimes *l, const Value *v, const Storage *s
         (LiveItem){v, s->transient, l->ops[s->from], hd_align(s->bytes), s->from, hd_storage_end(l, s) - 1};
 }
 
-Live hd_live(const Func *f, Space space, Arena *a) {
-    Lifetimes l = hd_lifetimes(f, a);
+Live hd_live(const Func *f, int tail, Space space, Arena *a) {
+    Lifetimes l = hd_lifetimes(f, tail, a);
     Live live = {.at = HD_NEWN(a, LiveItem, l.n_storages + f->n_ops + 1), .during = f->first};
     for (int i = 0; i < f->n_args && space == SPACE_DEVICE; i++)
         live.at[live.n++] =

@@ -18,5 +18,6 @@ typedef struct {
     int64_t peak;   // most bytes live during one op
     const Op *during;
 } Live;
-Live hd_live(const Func *f, Space space, Arena *a);
+// `tail`: of a joined function (border.h), whose first ops are what the function before left.
+Live hd_live(const Func *f, int tail, Space space, Arena *a);
 #endif

@@ -71,6 +71,15 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
     return step.f;
 }
 
+// Whether the last reductions of a micro-batch may run beside the next one. `none` waits for no reduction before the
+// end, so that it would carry all of its staging over. A function that is captured as a whole ends with all its
+// streams.
+static bool overlaps_micro(const Fsdp *s) {
+    return s->micro > 1 && s->each && s->shard > 1 && s->strategy != FSDP_NONE &&
+           strcmp(hd_word(s->schedule, A_OVERLAP_MICRO, "off"), "on") == 0 &&
+           strcmp(hd_word(s->schedule, A_GRAPH, "none"), "none") == 0;
+}
+
 static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,
                          const int64_t *times) {
     Ctx *cx = s->m->cx;
@@ -80,6 +89,8 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
     hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
     if (kind != KIND_TRAIN) return;
+    const char *reduce = overlaps_micro(s) ? hd_word(&hd_fsdp_comm(s, COMM_REDUCE)->attrs, A_ON, "") : NULL;
+    if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
     hd_set_word(cx, &y->attrs, A_NORM, s->norm->name);
     hd_set_word(cx, &y->attrs, A_COUNTER, s->step->name);
     if (s->random) hd_set_word(cx, &y->attrs, A_RANDOM, s->random->name);

@@ -16,15 +16,30 @@ Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b) {
     return l->slots[b->id] ? &l->storage[l->slots[b->id]] : NULL;
 }
 
+Storage *hd_storage_left(const Lifetimes *l, const Symbol *b) {
+    return l->left[b->id] ? &l->storage[l->left[b->id]] : NULL;
+}
+
 // A slot for every transient buffer. Returns the number of storages.
 static int find_slots(Lifetimes *l, Arena *a) {
     const Module *m = l->f->module;
-    int *slots = HD_NEWN(a, int, m->n_symbols + 1), n = l->f->n_values;
+    int *slots = HD_NEWN(a, int, m->n_symbols + 1), *left = l->tail ? HD_NEWN(a, int, m->n_symbols + 1) : slots;
+    int n = l->f->n_values;
     if (!n) n = 1; // 0 says that there is none
-    for (const Symbol *s = m->symbols; s; s = s->next)
-        if (s->kind == SYM_BUFFER && s->type && hd_has(&s->attrs, A_TRANSIENT)) slots[s->id] = n++;
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type || !hd_has(&s->attrs, A_TRANSIENT)) continue;
+        slots[s->id] = n++;
+        if (l->tail) left[s->id] = n++;
+    }
     l->slots = slots;
+    l->left = left;
     return n;
+}
+
+static void describe_slot(Lifetimes *l, int slot, const Symbol *b) {
+    l->storage[slot].bytes = hd_type_bytes(b->type);
+    l->storage[slot].transient = b;
+    l->storage[slot].space = hd_space(&b->attrs);
 }
 
 // Records that an op accesses a storage. Returns whether the access starts it: no other is known to come before it.
@@ -47,13 +62,15 @@ static void touch_all(Lifetimes *l, Arena *a, const Op *o, const Accesses *list)
                           : x->at == AT_BUFFER && !x->order ? x->buffer
                                                             : NULL;
         if (x->at == AT_VALUE) touch(l, a, hd_storage_of(l, x->value), o->id);
-        if (b && touch(l, a, hd_storage_of_buffer(l, b), o->id)) starts = true;
+        Storage *s = b ? o->id < l->tail ? hd_storage_left(l, b) : hd_storage_of_buffer(l, b) : NULL;
+        if (touch(l, a, s, o->id)) starts = true;
     }
     if (starts) hd_push(a, &l->starts[l->clocks.stream_of[o->id]], o->id);
 }
 
-Lifetimes hd_lifetimes(const Func *f, Arena *a) {
-    Lifetimes l = {.f = f, .homes = hd_homes(f, a), .clocks = hd_clocks(f, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1)};
+Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
+    Lifetimes l = {.f = f, .homes = hd_homes(f, a), .clocks = hd_clocks(f, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1),
+                   .tail = tail};
     l.n_storages = find_slots(&l, a);
     l.storage = HD_NEWN(a, Storage, l.n_storages + 1);
     l.starts = HD_NEWN(a, OpIds, l.clocks.n_streams + 1);
@@ -61,9 +78,8 @@ Lifetimes hd_lifetimes(const Func *f, Arena *a) {
     for (int i = 0; i < l.n_storages; i++) l.storage[i] = (Storage){.leader = i, .from = f->n_ops};
     for (const Symbol *s = f->module->symbols; s; s = s->next) {
         if (!l.slots[s->id]) continue;
-        l.storage[l.slots[s->id]].bytes = hd_type_bytes(s->type);
-        l.storage[l.slots[s->id]].transient = s;
-        l.storage[l.slots[s->id]].space = hd_space(&s->attrs);
+        describe_slot(&l, l.slots[s->id], s);
+        describe_slot(&l, l.left[s->id], s);
     }
     Accesses list = {0};
     for (Op *o = f->first; o; o = o->next) {
@@ -156,6 +172,7 @@ static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
         return;
     int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
     if (lo % 16 != 0) return; // kernels and libraries may write 16 bytes at a time
+    if (l->busy && l->busy[b->id]) return;
     if (hi > hd_type_bytes(b->type) || !has_begun(l, b, def->id) || !bytes_free(l, &all[b->id], lo, hi, def->id, o->id))
         return;
     s->buffer = b;

@@ -15,6 +15,7 @@ typedef struct {
     const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on
     int64_t at;
     const Symbol *transient; // it is this buffer; NULL: the result of an op
+    bool carried;            // its function's tail still uses it in the function after (analysis/border.h)
     Space space;
 } Storage;
 
@@ -28,17 +29,21 @@ typedef struct {
     Storage *storage;  // by value id of a root; then transient buffers
     int n_storages;
     const int *slots;  // by symbol id: the storage of a transient buffer that the function uses; 0: none
+    const int *left;   // and of one that the function before uses in its tail: the first `tail` ops of f
+    int tail;
     OpIds *starts;     // by stream: its ops that start a storage or use a workspace, in order
     int *last;         // scratch of hd_storage_end, by stream
+    const bool *busy;  // by symbol id: buffers that the tail of a function before may still use; NULL: none
     int stored, overwritten; // stores made in place, launches that overwrite an operand
 } Lifetimes;
 
-// Also for a finished plan: what is in place there is in place here.
-Lifetimes hd_lifetimes(const Func *f, Arena *a);
+// Also for a finished plan: what is in place there is in place here. `tail`: of a joined function (analysis/border.h).
+Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a);
 // The storage of a value; NULL when the value is an argument or a view. The storage of a transient buffer; NULL: the
 // function does not use it.
 Storage *hd_storage_of(const Lifetimes *l, const Value *v);
 Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b);
+Storage *hd_storage_left(const Lifetimes *l, const Symbol *b); // of a buffer that the tail uses
 // Gives results that are only stored the bytes they are stored to (`inplace` on the store), and results of pointwise
 // launches the bytes of an operand that dies there (`inplace` on the launch).
 void hd_share_storage(Lifetimes *l, Arena *a);

@@ -31,7 +31,7 @@ typedef struct {
     Placed at[BLOCK];
 } Block;
 typedef struct {
-    int n;
+    int n, fixed;
     const Interval *values;
     int64_t *size;       // rounded up to the alignment
     int64_t *offset, *best;
@@ -136,9 +136,10 @@ static void place(Packer *p, int v, bool tight) {
 static int64_t pack_in_order(Packer *p, bool tight) {
     int64_t height = 0;
     p->n_blocks = 0;
+    for (int v = 0; v < p->fixed; v++) place(p, v, false);
     for (int i = 0; i < p->n; i++) {
         int v = p->order[i];
-        place(p, v, tight);
+        if (v >= p->fixed) place(p, v, tight);
         if (p->offset[v] + p->size[v] > height) height = p->offset[v] + p->size[v];
     }
     p->work -= (int64_t)p->n * p->n / 2 + p->n;
@@ -351,17 +352,17 @@ int64_t hd_pack_lower_bound(int n, const Interval *values) {
 static void search_deeper(Packer *p, int64_t bound) {
     int64_t below = bound, at = p->target;
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
-        if (hd_pack_search(p->n, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
+        if (hd_pack_search(p->n, p->fixed, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
         else p->height = hd_pack_height(p->n, p->values, p->best);
         at = below + (p->height - below) / 2;
     }
 }
 
-int hd_pack(int n, const Interval *values, int64_t *offset, int64_t capacity) {
+int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity) {
     if (n == 0) return 0;
     Arena *a = hd_arena_new();
     int64_t bound = hd_pack_lower_bound(n, values);
-    Packer p = {.n = n, .values = values, .height = INT64_MAX,
+    Packer p = {.n = n, .fixed = fixed, .values = values, .height = INT64_MAX,
                 .target = capacity > bound ? capacity : bound + bound / 2048,
                 .work = WORK};
     p.size = HD_NEWN(a, int64_t, n);

@@ -5,6 +5,10 @@
 //                    at the same place in every function (the runtime feeds one address), then the function's own
 //                    storages, packed (pack.h): results, workspaces, and its transient buffers. A transient buffer
 //                    belongs to one function.
+// A buffer that a function's tail uses (analysis/border.h) has its bytes until the function after has waited for the
+// tail. Such buffers are stacked where the region's packed part starts, in the order in which their lives begin: in
+// their own function until it ends, and as one block at the start of every function that may follow. A tail has the
+// places of the tail before it, so no buffer of it may begin before that one has been waited for.
 // Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a
 // multiple of 256 bytes but those inside buffers.
 //
@@ -17,6 +21,7 @@
 //   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
 #include "passes/analysis/alignment.h"
+#include "passes/analysis/border.h"
 #include "passes/memory/lifetimes.h"
 #include "passes/memory/pack.h"
 #include "passes/pass.h"
@@ -41,6 +46,9 @@ typedef struct {
     Room room[N_SPACES];
     VEC(Slot) slots;
     const Func **user;  // by symbol id: the function that uses a transient buffer
+    Borders borders;
+    Joined *joined;     // by border
+    int64_t stack;      // where carried buffers are stacked
 } Planner;
 
 static void place_buffers(Planner *p) {
@@ -86,17 +94,120 @@ static void check_names(const Func *f) {
                 HD_BUG("@%s has two arguments %%%s", f->name, f->args[i]->name);
 }
 
-typedef struct { Interval *interval; int64_t *offset; int n; Storage **storage; Op **workspace; } Region;
+// What the function before left takes neither a storage nor a workspace.
+typedef struct { Interval *interval; int64_t *offset; int n, fixed; Storage **storage; Op **workspace; } Region;
 
 static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
-    r->interval[r->n] = (Interval){s->from, hd_storage_end(l, s), s->bytes, HD_ALIGN};
+    int64_t end = s->carried ? l->f->n_ops : hd_storage_end(l, s);
+    r->interval[r->n] = (Interval){s->from, end, s->bytes, HD_ALIGN};
     r->storage[r->n++] = s;
 }
 
-static Region find_intervals(const Lifetimes *l, Space space, Arena *a) {
-    int most = l->n_storages + l->f->n_ops;
-    Region r = {HD_NEWN(a, Interval, most), HD_NEWN(a, int64_t, most), 0, HD_NEWN(a, Storage *, most),
-                HD_NEWN(a, Op *, most)};
+// --- what is carried from one function to the next
+
+static void mark_carried(const Planner *p, Lifetimes *l) {
+    for (int i = 0; i < p->borders.n; i++) {
+        if (p->borders.at[i].before != l->f) continue;
+        Carried c = hd_carried(&p->joined[i], p->a);
+        for (int k = 0; k < c.n; k++) hd_storage_of_buffer(l, c.at[k])->carried = true;
+    }
+}
+
+static const bool *find_busy(const Planner *p, const Func *f) {
+    bool *busy = NULL;
+    Accesses list = {0};
+    for (int i = 0; i < p->borders.n; i++) {
+        const Joined *j = &p->joined[i];
+        if (p->borders.at[i].after != f) continue;
+        const Home *homes = hd_homes(j->f, p->a);
+        if (!busy) busy = HD_NEWN(p->a, bool, p->m->n_symbols + 1);
+        for (const Op *o = j->f->first; o->id < j->tail; o = o->next) {
+            hd_accesses(o, p->a, &list);
+            for (int k = 0; k < list.n; k++) {
+                const Access *x = &list.at[k];
+                busy[(x->at == AT_VALUE ? homes[x->value->id].buffer : x->buffer)->id] = true;
+            }
+        }
+    }
+    return busy;
+}
+
+// The bytes that functions before f may still hold when it starts, until one of its ops. False after reporting that a
+// buffer of the tail of f begins before that.
+static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
+    int64_t most = 0, until = 0;
+    for (int i = 0; i < p->borders.n; i++) {
+        const Joined *j = &p->joined[i];
+        Carried c = hd_carried(j, p->a);
+        if (p->borders.at[i].after != l->f || !c.n) continue;
+        Lifetimes both = hd_lifetimes(j->f, j->tail, p->a);
+        int64_t bytes = 0;
+        for (int k = 0; k < c.n; k++) {
+            int end = hd_storage_end(&both, hd_storage_left(&both, c.at[k])) - j->tail;
+            if (end > until) until = end;
+            bytes += hd_align(hd_type_bytes(c.at[k]->type));
+        }
+        if (bytes > most) most = bytes;
+    }
+    for (int i = 0; i < l->n_storages; i++) {
+        const Storage *s = &l->storage[i];
+        if (!s->carried || s->from >= until) continue;
+        hd_error(p->m->cx, s->transient->span,
+                 "buffer @%s is still used when @%s has returned, and begins before @%s has waited for what the "
+                 "function before it left running: their bytes are the same",
+                 s->transient->name, l->f->name, l->f->name);
+        return false;
+    }
+    if (until > 0 && most > 0) r->interval[r->n++] = (Interval){0, until, most, HD_ALIGN};
+    return true;
+}
+
+// Every one of them rests on one that lives longer.
+static void add_carried(Region *r, const Lifetimes *l) {
+    int first = r->n;
+    for (int i = l->f->n_values; i < l->n_storages; i++) {
+        Storage *s = &l->storage[i];
+        if (!s->carried) continue;
+        add_storage(r, l, s);
+        for (int k = r->n - 1; k > first && r->storage[k - 1]->from > s->from; k--) {
+            Interval v = r->interval[k];
+            r->interval[k] = r->interval[k - 1];
+            r->interval[k - 1] = v;
+            r->storage[k] = r->storage[k - 1];
+            r->storage[k - 1] = s;
+        }
+    }
+}
+
+// Where the packed part starts in functions of a step whose borders overlap: after the arguments of each.
+static int64_t stack_base(Planner *p) {
+    int64_t base = 0;
+    for (int i = 0; i < p->borders.n; i++) {
+        Func *const both[] = {p->borders.at[i].before, p->borders.at[i].after};
+        for (int k = 0; k < 2; k++) {
+            int64_t top = place_arguments(p, both[k]);
+            if (top > base) base = top;
+        }
+    }
+    return base;
+}
+
+static bool has_border(const Planner *p, const Func *f) {
+    for (int i = 0; i < p->borders.n; i++)
+        if (p->borders.at[i].before == f || p->borders.at[i].after == f) return true;
+    return false;
+}
+
+// --- intervals
+
+static bool find_intervals(const Planner *p, const Lifetimes *l, Space space, Region *found) {
+    int most = l->n_storages + l->f->n_ops + 1;
+    Arena *a = p->a;
+    Region r = {.interval = HD_NEWN(a, Interval, most), .offset = HD_NEWN(a, int64_t, most),
+                .storage = HD_NEWN(a, Storage *, most), .workspace = HD_NEWN(a, Op *, most)};
+    if (space == SPACE_DEVICE && !add_left(p, &r, l)) return false;
+    if (space == SPACE_DEVICE) add_carried(&r, l);
+    r.fixed = r.n;
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
@@ -110,9 +221,10 @@ static Region find_intervals(const Lifetimes *l, Space space, Arena *a) {
         r.workspace[r.n++] = o;
     }
     for (int i = l->f->n_values; i < l->n_storages; i++)
-        if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space)
+        if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space && !l->storage[i].carried)
             add_storage(&r, l, &l->storage[i]);
-    return r;
+    *found = r;
+    return true;
 }
 
 static void place_values(Planner *p, const Lifetimes *l, const int64_t *base) {
@@ -194,13 +306,16 @@ typedef struct {
 } Work; // the bytes that a function needs in the region of each space
 
 static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
-    *w = (Work){.f = f, .l = hd_lifetimes(f, p->a)};
+    *w = (Work){.f = f, .l = hd_lifetimes(f, 0, p->a)};
     if (!own_buffers(p, &w->l)) return false;
+    mark_carried(p, &w->l);
+    w->l.busy = find_busy(p, f);
     hd_share_storage(&w->l, p->a);
     for (int i = 0; i < N_SPACES; i++) {
         Room *room = &p->room[i];
         w->base[i] = i == SPACE_DEVICE ? place_arguments(p, f) : room->persistent;
-        w->r[i] = find_intervals(&w->l, (Space)i, p->a);
+        if (i == SPACE_DEVICE && has_border(p, f)) w->base[i] = p->stack;
+        if (!find_intervals(p, &w->l, (Space)i, &w->r[i])) return false;
         const Op *at = f->first;
         w->live[i] = w->base[i] + find_peak(&w->l, &w->r[i], p->a, &at);
         if (w->live[i] <= room->bound && room->peak) continue;
@@ -223,13 +338,13 @@ static void pack_space(Planner *p, Work *work, int n, Space space) {
         w->done[space] = true;
         const Region *r = &w->r[space];
         int64_t base = w->base[space];
-        hd_pack(r->n, r->interval, r->offset, room->top > base ? room->top - base : 0);
+        hd_pack(r->n, r->fixed, r->interval, r->offset, room->top > base ? room->top - base : 0);
         int64_t top = base + hd_pack_height(r->n, r->interval, r->offset);
         if (top > room->top) room->top = top;
         for (int i = 0; i < r->n; i++) {
             if (r->storage[i])
                 r->storage[i]->at = base + r->offset[i];
-            else
+            else if (r->workspace[i])
                 hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
         }
     }
@@ -303,6 +418,10 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     int n = 0, n_functions = 0;
     for (const Func *f = m->funcs; f; f = f->next) n_functions += !f->is_kernel;
     Work *work = HD_NEWN(p.a, Work, n_functions + 1);
+    p.borders = hd_borders(m, p.a);
+    p.joined = HD_NEWN(p.a, Joined, p.borders.n + 1);
+    for (int i = 0; i < p.borders.n; i++) p.joined[i] = hd_join(&p.borders.at[i], p.a);
+    p.stack = stack_base(&p);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel && !prepare(&p, f, &work[n++], cx)) return FAILED;
     for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i);

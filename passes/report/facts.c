@@ -71,7 +71,7 @@ static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) r->graphs += runs > 0 && o->kind == OP_CAPTURE;
     if (runs > 0) hd_report_traffic(f, runs, r, a);
     if (runs > 0) add_implementations(r, f, runs, a);
-    Live live = hd_live(f, SPACE_DEVICE, a);
+    Live live = hd_live(f, 0, SPACE_DEVICE, a);
     if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
 }
 

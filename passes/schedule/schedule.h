@@ -1,7 +1,7 @@
-// The order of one function. See order.c.
+// Shared by the files of the passes `schedule` and `sync`. order.c: the order of one function.
 #ifndef PASSES_SCHEDULE_SCHEDULE_H
 #define PASSES_SCHEDULE_SCHEDULE_H
-#include "ir/ir.h"
+#include "passes/analysis/border.h"
 
 typedef struct {
     int n;
@@ -16,4 +16,9 @@ Order hd_find_order(const Func *f, const char *main, Arena *a);
 // Makes `ops` the order of a function whose ids are dense: all ops but aliases and the return. An alias comes before
 // its first user.
 void hd_set_order(Func *f, Op *const *ops, int n, Arena *a);
+
+// sync. A record or a wait, inserted nowhere.
+Op *hd_sync_op(Func *f, OpKind kind, int64_t event, const char *stream);
+// The events that cross borders, in functions that have all others. Returns the number of waits.
+int hd_sync_borders(Module *m, const Borders *b, Arena *a);
 #endif

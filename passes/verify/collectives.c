@@ -52,6 +52,8 @@ static void find_lives(Lives *l) {
     const Home *homes = hd_homes(l->f, l->c->a);
     Accesses list = {0};
     for (const Op *o = l->f->first; o; o = o->next) {
+        if (l->c->joined && o->id == l->c->joined->tail) // what the tail used lives another time
+            memset(l->slot, 0, sizeof *l->slot * (size_t)l->c->m->n_symbols);
         hd_accesses(o, l->c->a, &list);
         for (int i = 0; i < list.n; i++) {
             const Access *x = &list.at[i];
@@ -98,15 +100,17 @@ static void begin(Lives *l, int index, int64_t bound, bool by_writes) {
         if (!counts(l, i, b) || (!l->one_stream && is_gone(l, x, b))) continue;
         all++;
         const Op *until = by_writes ? b->begin : b->use;
-        if (!until || (by_writes ? x->write->id : x->last) >= until->id) continue;
+        int last = !by_writes ? x->last : x->write ? x->write->id : -1; // a tail may only read what it was left
+        if (!until || last >= until->id) continue;
         settled++;
         if (!oldest) oldest = x;
     }
     if (all > l->most) l->most = all;
     if (bound >= 0 && settled > bound && !l->said) {
         const Op *last = l->c->ops[oldest->last];
-        const char *edge = hd_sprintf(l->c->a, "record an event on %s after op %d and wait for it on %s before op %d",
-                                      last->stream, last->id, b->begin->stream, b->begin->id);
+        const char *edge = hd_sprintf(l->c->a, "record an event on %s after op %s and wait for it on %s before op %s",
+                                      last->stream, hd_plan_number(l->c, last), b->begin->stream,
+                                      hd_plan_number(l->c, b->begin));
         hd_plan_wrong(
             l->c, b->begin, b->begin->span,
             "begins the life of @%s while %d others are alive, the oldest @%s until %s; %s = %lld allows %lld: %s",
@@ -163,5 +167,11 @@ PlanMaxima hd_plan_maxima(const Module *m, Arena *a) {
     hd_check_layout(&c);
     for (const Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) hd_plan_enter(&c, f), count_alive(&c, &most);
+    Borders borders = hd_borders(m, a);
+    for (int i = 0; i < borders.n; i++) {
+        Joined j = hd_join(&borders.at[i], a);
+        hd_plan_join(&c, &j);
+        count_alive(&c, &most);
+    }
     return most;
 }

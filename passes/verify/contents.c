@@ -8,6 +8,8 @@
 // undefined, or with an op that writes all of it. Nothing of it is left at the function's end. A collective reads a
 // rank's own bytes only while that rank's own op runs, so what holds for one rank's streams holds for all ranks.
 // `after` does not order anything; it is ignored here.
+//
+// A function that follows another one's tail is checked as the joined function of the two (analysis/border.h).
 #include "passes/analysis/byte_map.h"
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
@@ -107,9 +109,9 @@ static void race(Run *r, const Op *o, const Access *x, int other, const char *do
     const Op *p = r->c->ops[other];
     hd_plan_wrong(r->c, o, o->span,
                   "%s bytes %s (%s) that %s %s, and nothing orders the two: "
-                  "record an event on %s after op %d and wait for it on %s before op %d",
+                  "record an event on %s after op %s and wait for it on %s before op %s",
                   x->write ? "writes" : "reads", hd_plan_range(r->c, space, lo, hi), touches(r, x), hd_plan_op(r->c, p),
-                  does, p->stream, p->id, o->stream, o->id);
+                  does, p->stream, hd_plan_number(r->c, p), o->stream, hd_plan_number(r->c, o));
 }
 
 // The last reader of each stream: when it has ended, so have the earlier ones of that stream.
@@ -256,6 +258,15 @@ static void fill(Run *r, const Place *p, int64_t bytes, int holds) {
 
 static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
 
+// What the function before left running uses its transient buffers, whose contents that function's own check proved.
+static void fill_left(Run *r) {
+    Carried left = hd_carried(r->c->joined, r->c->a);
+    for (int i = 0; i < left.n; i++) {
+        fill(r, &left.at[i]->place, hd_type_bytes(left.at[i]->type), content_of_buffer(left.at[i]));
+        r->began[left.at[i]->id] = r->c->f->first;
+    }
+}
+
 // At the end every buffer that persists must be whole again: results made in its bytes have been stored.
 static void check_buffer(Run *r, const Symbol *b) {
     ByteMap *m = &r->map[b->place.space];
@@ -308,7 +319,9 @@ void hd_check_contents(PlanCheck *c) {
         fill(&r, &v->place, hd_type_bytes(v->type), r.content[v->id]);
     }
     if (!in_bounds(&r)) return; // the run would leave the arena
+    if (c->joined) fill_left(&r);
     for (const Op *o = c->f->first; o; o = o->next) {
+        if (c->joined && o->id == c->joined->tail) memset(r.began, 0, sizeof *r.began * (size_t)c->m->n_symbols);
         hd_accesses(o, c->a, &r.list);
         check_overlaps(&r, o);
         if (o->kind == OP_STORE) check_store(&r, o);

@@ -1,6 +1,8 @@
-// Order: every event is recorded exactly once and waited for only after that. Side streams start after the function's
-// start and end before its return, both on the stream of the return, which is the same for all functions, so that
-// functions run in sequence and can be captured.
+// Order: every event is recorded exactly once and waited for only after that; where a function waits before it records,
+// or does not record, every function that may run before it does (analysis/border.h). Side streams start after the
+// function's start and end before its return, both on the stream of the return, which is the same for all functions, so
+// that functions run in sequence and can be captured. Streams that overlap need not end before the return, if the ops
+// that they leave running touch nothing but buffers: border.c follows them into the next function.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include <stdlib.h>
@@ -23,25 +25,44 @@ static const Op *record_of(const Record *records, int n, int64_t event) {
     return lo < n && records[lo].event == event ? records[lo].op : NULL;
 }
 
+static bool records(const Func *f, int64_t event) {
+    for (const Op *o = f->first; o; o = o->next)
+        if (o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == event) return true;
+    return false;
+}
+
+// Why nothing answers a wait that no earlier op of its function does; NULL: every function before it records the event.
+static const char *unanswered(PlanCheck *c, int64_t event, const Op *later) {
+    bool any = false;
+    for (int i = 0; i < c->borders.n; i++) {
+        const Border *b = &c->borders.at[i];
+        if (b->after != c->f) continue;
+        if (!records(b->before, event))
+            return hd_sprintf(c->a, "nor does @%s, which may run before it", b->before->name);
+        any = true;
+    }
+    if (any && hd_follows(&c->borders, c->f)) return NULL;
+    if (any) return hd_sprintf(c->a, "@%s may be the first function of a step", c->f->name);
+    return later ? hd_sprintf(c->a, "%s does, after it", hd_plan_op(c, later)) : "nor does a later one";
+}
+
 static void check_events(PlanCheck *c) {
-    Record *records = HD_NEWN(c->a, Record, c->f->n_ops + 1);
+    Record *recorded = HD_NEWN(c->a, Record, c->f->n_ops + 1);
     int n = 0;
     for (const Op *o = c->f->first; o; o = o->next)
-        if (o->kind == OP_RECORD) records[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
-    qsort(records, (size_t)n, sizeof *records, by_event);
+        if (o->kind == OP_RECORD) recorded[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
+    qsort(recorded, (size_t)n, sizeof *recorded, by_event);
     for (const Op *o = c->f->first; o; o = o->next) {
         if (o->kind != OP_RECORD && o->kind != OP_WAIT) continue;
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
-        const Op *earlier = record_of(records, n, event);
+        const Op *earlier = record_of(recorded, n, event);
         if (earlier && earlier->id >= o->id) earlier = NULL;
         if (event < 0) hd_plan_wrong(c, o, o->span, "names event %lld; events count from 0", (long long)event);
-        if (o->kind == OP_WAIT && !earlier) {
-            const Op *later = record_of(records, n, event);
+        const char *why =
+            o->kind == OP_WAIT && !earlier ? unanswered(c, event, record_of(recorded, n, event)) : NULL;
+        if (why)
             hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records: %s",
-                          (long long)event,
-                          later ? hd_sprintf(c->a, "%s does, after it", hd_plan_op(c, later))
-                                : "nor does a later one");
-        }
+                          (long long)event, why);
         if (o->kind == OP_RECORD && earlier)
             hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event,
                           hd_plan_op(c, earlier));
@@ -67,10 +88,12 @@ void hd_check_order(PlanCheck *c) {
     const Op *end = c->f->last;
     int main = k.stream_of[end->id];
     const Op **first = HD_NEWN(c->a, const Op *, k.n_streams), **last = HD_NEWN(c->a, const Op *, k.n_streams);
+    const Home *homes = c->borders.n ? hd_homes(c->f, c->a) : NULL;
     for (const Op *o = c->f->first; o; o = o->next) {
         int s = k.stream_of[o->id];
         if (!first[s] && o->kind != OP_WAIT && !hd_is_alias(o)) first[s] = o;
-        last[s] = o;
+        bool runs_on = c->borders.n && s != main && !hd_is_alias(o) && hd_runs_on(&c->borders, c->f, o->stream);
+        if (!runs_on || !hd_touches_only_buffers(o, homes, c->a)) last[s] = o;
     }
     for (int s = 0; s < k.n_streams; s++) {
         if (s == main || !*k.stream[s] || !*k.stream[main]) continue; // no stream: already reported
@@ -79,7 +102,7 @@ void hd_check_order(PlanCheck *c) {
                           "may start before the function does: stream %s waits for nothing that %s records; "
                           "wait on %s before op %d for an event that %s records",
                           k.stream[s], k.stream[main], k.stream[s], first[s]->id, k.stream[main]);
-        if (!hd_before(&k, last[s]->id, end->id))
+        if (last[s] && !hd_before(&k, last[s]->id, end->id))
             hd_plan_wrong(c, last[s], last[s]->span,
                           "may run on after the return: %s waits for no later record of stream %s; "
                           "record an event on %s after op %d and wait for it on %s before op %d",

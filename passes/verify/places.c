@@ -335,7 +335,7 @@ void hd_check_live(PlanCheck *c) {
     for (int i = 0; i < N_SPACES; i++) {
         const Symbol *arena = hd_space_arena(c->m, (Space)i);
         if (!arena && i != SPACE_DEVICE) continue;
-        Live live = hd_live(c->f, (Space)i, c->a);
+        Live live = hd_live(c->f, c->joined ? c->joined->tail : 0, (Space)i, c->a);
         int64_t bound = arena ? hd_int(&arena->attrs, A_LOWER_BOUND_BYTES, c->bytes[i]) : 0;
         if (c->persistent[i] + live.peak > bound)
             hd_plan_wrong(

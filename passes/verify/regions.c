@@ -1,10 +1,11 @@
 // Capture regions. A replay of a graph means what the text says if four things hold. The ends of regions are paired,
 // do not overlap and are on the main stream, whose work the graph takes the place of. A stream that works in a region
 // forks from the main stream inside it and joins it before its end; what it does before and after the region is ordered
-// by the main stream as well, since the graph does not run on that stream. An event is recorded and waited for in one
-// region, or outside of all, or its end in a region is external. A wait comes after its record in program order, which
-// is the order of issue (order.c). A region needs no rule for addresses: all are numbers of this text (places.c), and
-// what changes from step to step is in buffers.
+// by the main stream as well, since the graph does not run on that stream. What the function before left running
+// (analysis/border.h) is before a region, too. An event is recorded and waited for in one region, or outside of all, or
+// its end in a region is external, also where the other end is in another function. A wait comes after its record in
+// program order, which is the order of issue (order.c). A region needs no rule for addresses: all are numbers of this
+// text (places.c), and what changes from step to step is in buffers.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 
@@ -38,7 +39,7 @@ static void check_marker(Regions *r, const Op *o, const Op *open) {
 static void find_ranges(Regions *r) {
     const Op *open = NULL;
     for (const Op *o = r->c->f->first; o; o = o->next) {
-        if (o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END) check_marker(r, o, open);
+        if (!r->c->joined && (o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END)) check_marker(r, o, open);
         if (open) r->range_of[o->id] = r->ranges.n + 1;
         if (o->kind == OP_CAPTURE) open = o;
         if (o->kind != OP_CAPTURE_END || !open) continue;
@@ -69,6 +70,23 @@ static void check_wait(Regions *r, const Op *o, const Op *record) {
                       hd_plan_op(r->c, record), place_of(r, record));
 }
 
+static void check_wait_before(Regions *r, const Op *o) {
+    bool in = r->range_of[o->id] > 0, external = hd_has(&o->attrs, A_EXTERNAL);
+    if (in && !external)
+        hd_plan_wrong(r->c, o, o->span,
+                      "waits %s for the function before, and is not external: a graph cannot wait for that",
+                      place_of(r, o));
+    if (!in && external) hd_plan_wrong(r->c, o, o->span, "is external, but is in no region");
+}
+
+static void check_record_after(Regions *r, const Op *o, const Func *after) {
+    bool in = r->range_of[o->id] > 0, external = hd_has(&o->attrs, A_EXTERNAL);
+    if (in && !external)
+        hd_plan_wrong(r->c, o, o->span, "is %s and not external, and @%s waits for it: a replay would not record it",
+                      place_of(r, o), after->name);
+    if (!in && external) hd_plan_wrong(r->c, o, o->span, "is external, but is in no region");
+}
+
 static void check_record(Regions *r, const Op *o, const Op *inside, const Op *outside) {
     int in = r->range_of[o->id];
     bool external = hd_has(&o->attrs, A_EXTERNAL);
@@ -94,13 +112,18 @@ static void check_events(Regions *r) {
         while (events.n <= e) hd_push(r->c->a, &events, (Event){0});
         Event *at = &events.at[e];
         if (o->kind == OP_RECORD && !at->record) at->record = o;
+        if (o->kind == OP_WAIT && !at->record) check_wait_before(r, o);
         if (o->kind != OP_WAIT || !at->record) continue;
         check_wait(r, o, at->record);
         const Op **wait = r->range_of[o->id] == r->range_of[at->record->id] ? &at->inside : &at->outside;
         if (!*wait) *wait = o;
     }
-    for (int e = 0; e < events.n; e++)
-        if (events.at[e].record) check_record(r, events.at[e].record, events.at[e].inside, events.at[e].outside);
+    for (int e = 0; e < events.n; e++) {
+        const Event *at = &events.at[e];
+        const Func *after = at->record ? hd_waits_after(&r->c->borders, r->c->f, e) : NULL;
+        if (after) check_record_after(r, at->record, after);
+        else if (at->record) check_record(r, at->record, at->inside, at->outside);
+    }
 }
 
 // --- streams
@@ -112,24 +135,24 @@ static void check_visit(Regions *r, const Clocks *k, const Range *at, const Visi
     const char *main = at->from->stream;
     if (!hd_before(k, at->from->id, v->first->id))
         hd_plan_wrong(c, v->first, v->first->span,
-                      "is in region @%s, and stream %s has not forked from %s there: wait in the region, before op %d, "
+                      "is in region @%s, and stream %s has not forked from %s there: wait in the region, before op %s, "
                       "for an event that %s records in it",
-                      at->name, v->first->stream, main, v->first->id, main);
+                      at->name, v->first->stream, main, hd_plan_number(c, v->first), main);
     else if (!hd_before(k, v->last->id, at->to->id))
         hd_plan_wrong(c, v->last, v->last->span,
-                      "is in region @%s, and stream %s does not join %s before its end: record an event after op %d "
-                      "and wait for it on %s before op %d",
-                      at->name, v->last->stream, main, v->last->id, main, at->to->id);
+                      "is in region @%s, and stream %s does not join %s before its end: record an event after op %s "
+                      "and wait for it on %s before op %s",
+                      at->name, v->last->stream, main, hd_plan_number(c, v->last), main, hd_plan_number(c, at->to));
     else if (v->before && !hd_before(k, v->before->id, at->from->id))
         hd_plan_wrong(c, v->before, v->before->span,
                       "may run during region @%s, in which stream %s works too: a graph does not wait for its streams, "
-                      "so %s must wait for it before op %d",
-                      at->name, v->before->stream, main, at->from->id);
+                      "so %s must wait for it before op %s",
+                      at->name, v->before->stream, main, hd_plan_number(c, at->from));
     else if (v->after && !hd_before(k, at->to->id, v->after->id))
         hd_plan_wrong(c, v->after, v->after->span,
                       "may run during region @%s, in which stream %s works too: it must wait for an event that %s "
-                      "records after op %d",
-                      at->name, v->after->stream, main, at->to->id);
+                      "records after op %s",
+                      at->name, v->after->stream, main, hd_plan_number(c, at->to));
 }
 
 static void check_streams(Regions *r, const Clocks *k, const Range *at) {
@@ -151,7 +174,7 @@ void hd_check_regions(PlanCheck *c) {
     int before = c->found.n;
     find_ranges(&r);
     if (c->found.n > before) return; // what is inside is not known
-    check_events(&r);
+    if (!c->joined) check_events(&r);
     Clocks k = {0};
     for (int i = 0; i < r.ranges.n; i++) {
         if (!i) k = hd_clocks(c->f, c->a);

@@ -35,9 +35,11 @@
 // V16 every value, buffer and workspace lies inside its arena           places                 places, transient
 // V17 results and operands are disjoint, or declared in place and       places, contents       contents, transient
 //     legally so; those of a collective are always disjoint
-// V19 events are recorded once, and before they are waited for;         order, regions         order, regions
-//     streams fork, join; those that cross the end of a capture
-//     region are external; a stream in a region forks and joins there
+// V19 events are recorded once, and before they are waited for, also    order, regions,        order, regions,
+//     where a function waits for the one before it; streams fork, join, border                 overlaps
+//     or run beside the next function of a step that says so; those
+//     that cross the end of a capture region are external; a stream in
+//     a region forks and joins there
 // V20 the first contribution of a step overwrites or adds to zeros,     flow                   contributions
 //     others add
 // V21 the loss that is kept, over micro-batches and ranks, and the      scale, probe           scales, contributions,
@@ -71,7 +73,8 @@ bool hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) {
     va_start(ap, fmt);
     const char *what = hd_vsprintf(c->a, fmt, ap);
     va_end(ap);
-    const char *in = c->f ? hd_sprintf(c->a, "in @%s: ", c->f->name) : "";
+    const char *after = c->joined ? hd_sprintf(c->a, " after @%s", c->joined->border->before->name) : "";
+    const char *in = c->f ? hd_sprintf(c->a, "in @%s%s: ", c->f->name, after) : "";
     const char *who = o ? hd_sprintf(c->a, "%s ", hd_plan_op(c, o)) : "";
     Finding f = {o ? o->span : span, hd_sprintf(c->a, "%s%s%s", in, who, what)};
     hd_push(c->a, &c->found, f);
@@ -90,9 +93,15 @@ void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text) {
     hd_push(c->a, &c->unproved, f);
 }
 
+const char *hd_plan_number(const PlanCheck *c, const Op *o) {
+    const Joined *j = c->joined;
+    if (j && o->id < j->tail) return hd_sprintf(c->a, "%d of @%s", j->from[o->id], j->border->before->name);
+    return hd_sprintf(c->a, "%d", o->id - (j ? j->tail : 0));
+}
+
 const char *hd_plan_op(const PlanCheck *c, const Op *o) {
-    const char *text =
-        hd_sprintf(c->a, "op %d [%s] %s", o->id, o->stream ? o->stream : "no stream", hd_op_info(o->kind)->mnemonic);
+    const char *text = hd_sprintf(c->a, "op %s [%s] %s", hd_plan_number(c, o), o->stream ? o->stream : "no stream",
+                                  hd_op_info(o->kind)->mnemonic);
     if (o->loc.file)
         return hd_sprintf(c->a, "%s (%s, %s:%d)", text, o->loc.path ? o->loc.path : "-", o->loc.file, o->loc.line);
     return o->loc.path ? hd_sprintf(c->a, "%s (%s)", text, o->loc.path) : text;
@@ -114,8 +123,18 @@ const char *hd_plan_value(const PlanCheck *c, const Value *v) {
     return v->def ? hd_sprintf(c->a, "%%%d", c->number[v->id]) : hd_sprintf(c->a, "%%%s", v->name);
 }
 
+void hd_plan_join(PlanCheck *c, const Joined *j) {
+    hd_plan_enter(c, j->f);
+    c->joined = j;
+    int *number = HD_NEWN(c->a, int, j->f->n_values + 1), n = 0;
+    for (const Op *o = j->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out && o->id >= j->tail; i++) number[o->out[i]->id] = n++;
+    c->number = number;
+}
+
 void hd_plan_enter(PlanCheck *c, const Func *f) {
     c->f = f;
+    c->joined = NULL;
     c->ops = HD_NEWN(c->a, Op *, f->n_ops + 1);
     int *number = HD_NEWN(c->a, int, f->n_values + 1), n = 0;
     for (Op *o = f->first; o; o = o->next) {
@@ -125,6 +144,19 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
     c->number = number;
 }
 
+// A function beside what the one before it left running.
+static void check_border(PlanCheck *c, const Border *b) {
+    Joined j = hd_join(b, c->a);
+    if (!j.tail) return; // the barrier is whole
+    hd_plan_join(c, &j);
+    hd_check_contents(c); // first: it names the bytes that an event is missing for
+    if (!c->found.n) hd_check_border(c);
+    if (c->found.n) return;
+    hd_check_regions(c);
+    hd_check_live(c);
+    hd_check_alive(c);
+}
+
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL)};
     c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
@@ -132,6 +164,8 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     hd_check_places(&c);
     hd_check_layout(&c);
     hd_check_settings(&c);
+    c.borders = hd_borders(m, a);
+    hd_check_overlaps(&c);
     if (c.found.n) return c.found; // later parts rely on arenas and buffers
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
@@ -147,7 +181,9 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_check_live(&c);
         hd_check_alive(&c);
     }
+    for (int i = 0; i < c.borders.n && !c.found.n; i++) check_border(&c, &c.borders.at[i]);
     c.f = NULL;
+    c.joined = NULL;
     if (!c.found.n) hd_check_random(&c);
     if (!c.found.n) hd_check_contributions(&c);
     if (unproved) *unproved = c.unproved;

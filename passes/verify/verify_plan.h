@@ -3,7 +3,7 @@
 #ifndef PASSES_VERIFY_VERIFY_PLAN_H
 #define PASSES_VERIFY_VERIFY_PLAN_H
 #include "ir/mesh.h"
-#include "passes/analysis/access.h"
+#include "passes/analysis/border.h"
 
 typedef struct { Span span; const char *text; } Finding;
 typedef struct { Finding *at; int n, cap; } Findings;
@@ -41,7 +41,9 @@ typedef struct {
     int *part_of;           // by symbol id, of buffers: which part of its bucket it is; N_PARTS: none
     const Symbol *train, *eval; // steps; NULL: none
     const Op **captured;        // by symbol id, of regions: the op that begins it; NULL: none so far
+    Borders borders;        // of steps whose functions overlap
     const Func *f;          // the function under check
+    const Joined *joined;   // it is this one's: what its first ops are; NULL: it is a function of the plan
     Op **ops;               // of it, by op id
     const int *number;      // of it, by value id: the number in the text
 } PlanCheck;
@@ -50,6 +52,7 @@ typedef struct {
 bool hd_plan_wrong(PlanCheck *c, const Op *o, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void hd_plan_unproved(PlanCheck *c, const Op *o, const char *text);
 const char *hd_plan_op(const PlanCheck *c, const Op *o);       // "op 12 [compute] gemm (blocks.3, gpt.hd:14)"
+const char *hd_plan_number(const PlanCheck *c, const Op *o);   // "12", "30 of @micro" of the function before
 const char *hd_plan_value(const PlanCheck *c, const Value *v); // "%7"
 // An address and a range as the text has them: "0x1e00" and "host:0x1e00", "[0x0, 0x100)" and "host:[0x0, 0x100)".
 const char *hd_plan_at(const PlanCheck *c, Space s, int64_t at);
@@ -63,6 +66,7 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
 const char *hd_plan_part_text(int part);                        // "moment1"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
+void hd_plan_join(PlanCheck *c, const Joined *j); // likewise
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
 void hd_check_settings(PlanCheck *c);      // of the module: steps, settings of the optimizer, classes
@@ -70,6 +74,8 @@ void hd_check_values(PlanCheck *c);        // of c->f: every value, alias and wo
 void hd_check_live(PlanCheck *c);           // of c->f: no more bytes are alive at once than the declared lower bound
 void hd_check_order(PlanCheck *c);         // of c->f: events, forks and joins
 void hd_check_regions(PlanCheck *c);       // of c->f: capture regions, and the events that cross their ends
+void hd_check_overlaps(PlanCheck *c);      // of the module: what steps say of overlaps
+void hd_check_border(PlanCheck *c);        // of c->joined: the tail has ended when the function has
 void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective belongs to
 void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
 void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races

@@ -20,8 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-// Words of the marks. DONE + c: the action of communicator c that has completed last in the function that runs, plus 1.
-enum { RUNNING, STEP, DONE, LEAVE_SECONDS = 4 };
+// Words of the marks. DONE + c: the action of communicator c that has completed last, plus 1, and from bit ACTIONS on
+// its function, counted from 1: what a step lets run on may belong to the function before.
+enum { RUNNING, STEP, DONE, LEAVE_SECONDS = 4, ACTIONS = 20 };
 typedef atomic_int *Calls; // by action of a function: the communicator of a collective, plus 1; 0: it is none
 
 struct HdWatch {
@@ -45,7 +46,9 @@ static void name_open_collective(void *of, char *out, size_t size) { // "" when 
     const HdFunc *f = &p->funcs[running - 1];
     for (int i = 0; i < f->n_actions; i++) {
         const int comm = t->calls[running - 1][i] - 1;
-        if (comm < 0 || t->marks[DONE + comm] > (uint32_t)i) continue;
+        if (comm < 0 || (t->marks[DONE + comm] >> ACTIONS == running &&
+                         t->marks[DONE + comm] % (1u << ACTIONS) > (uint32_t)i))
+            continue;
         const HdAction *a = &f->actions[i];
         const char *of_what = a->path && *a->path ? a->path : a->where ? a->where : "";
         snprintf(out, size, "; not completed: %s%s%s (%s)", a->op, *of_what ? " " : "", of_what, p->comms[comm].name);
@@ -178,8 +181,9 @@ void hd_watch_begin(HdCuda *x, const HdFunc *f) {
 void hd_watch_collective(HdCuda *x, int stream, int comm) {
     HdWatch *t = x->watch;
     if (!t || !t->func || x->failed || x->action < 0 || x->action >= t->func->n_actions) return;
-    t->calls[t->func - x->head.program->funcs][x->action] = comm + 1;
-    hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, DONE + comm), (unsigned)x->action + 1, 1, x->streams[stream]),
+    const unsigned f = (unsigned)(t->func - x->head.program->funcs), done = (unsigned)x->action + 1;
+    t->calls[f][x->action] = comm + 1;
+    hd_cuda_ok(x, x->api.cuMemsetD32Async(mark(t, DONE + comm), (f + 1) << ACTIONS | done, 1, x->streams[stream]),
                "mark");
 }
 

@@ -20,8 +20,9 @@ typedef struct {
     int index;
     pthread_t thread;
     bool started;
-    _Atomic uint32_t go, done; // number of the run that it may begin, and of the one that it has ended; futexes
-    const HdFunc *f;           // the function to run; NULL: the thread ends
+    _Atomic uint32_t go, done; // jobs that it may begin, and those that it has ended, counted from 1; futexes
+    struct { const HdFunc *f; uint32_t run; } job[2]; // by its number; f NULL: the thread ends
+    uint32_t run;              // the run that its present job is part of
     const HdFunc *at_func;     // the present action, kept where the run has several streams or ranks
     int at_action;
     HostEvent *events; // of the last step, when profiling
@@ -42,7 +43,7 @@ struct Host {
     int n_streams;
     HostStream *stream;         // stream[0] runs on the rank's own thread
     uint32_t run;               // runs so far
-    _Atomic uint32_t *reached;  // by event: the last run in which it was recorded; futexes
+    _Atomic uint32_t *reached;  // by event, of even runs and of odd ones: the last in which it was recorded; futexes
     Team *team;                 // NULL: one rank
     atomic_bool broken;         // a collective of this rank failed, because of `why`
     char why[1200];

@@ -1,8 +1,9 @@
 // Streams and events. The first stream of a plan runs on the rank's own thread, every other one on a thread that is
-// started once and sleeps between runs. A run ends when all its streams have ended.
+// started once and sleeps between runs. A run ends when all its streams have ended, but for those that its step lets
+// run beside the next one: they end before that does.
 //
 // An event is the number of the run in which it was last recorded. It needs no reset; a wait ends when that is the
-// present run.
+// present run, or the one before. These two may go on at one time, so each has words of its own.
 #include "runtime/host/host.h"
 #include <linux/futex.h>
 #include <stdio.h>
@@ -24,10 +25,10 @@ void hd_host_sleep(_Atomic uint32_t *word, uint32_t value, long milliseconds) {
 
 void hd_host_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
 
-static void wait_for(_Atomic uint32_t *word, uint32_t value) {
+static void wait_for(_Atomic uint32_t *word, uint32_t value) { // or a later one
     for (;;) {
         const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
-        if (now == value) return;
+        if (now - value < UINT32_MAX / 2) return;
         hd_host_sleep(word, now, 0);
     }
 }
@@ -41,14 +42,21 @@ HostStream *hd_host_stream(HdExec *x) { return here && here->host == hd_host_of(
 
 // --- events
 
+static _Atomic uint32_t *word_of(Host *h, int event, uint32_t run) { return &h->reached[2 * event + (int)(run % 2)]; }
+
 void hd_host_record(HdExec *x, int event) {
-    Host *h = hd_host_of(x);
-    reach(&h->reached[event], h->run);
+    const uint32_t run = hd_host_stream(x)->run;
+    reach(word_of(hd_host_of(x), event, run), run);
 }
 
 void hd_host_wait(HdExec *x, int event) {
-    Host *h = hd_host_of(x);
-    wait_for(&h->reached[event], h->run);
+    const uint32_t run = hd_host_stream(x)->run;
+    wait_for(word_of(hd_host_of(x), event, run), run);
+}
+
+void hd_host_wait_before(HdExec *x, int event) {
+    const uint32_t run = hd_host_stream(x)->run - 1;
+    wait_for(word_of(hd_host_of(x), event, run), run);
 }
 
 // --- the action being run
@@ -82,25 +90,31 @@ static void *work(void *p) {
 #ifdef _OPENMP
     omp_set_num_threads(1); // copies and collectives: the cores are for the compute streams
 #endif
-    for (uint32_t run = 1;; run++) {
-        wait_for(&s->go, run);
-        if (!s->f) return NULL;
-        s->f->run_stream[s->index](&s->host->head);
+    for (uint32_t n = 1;; n++) {
+        wait_for(&s->go, n);
+        const HdFunc *f = s->job[n % 2].f;
+        if (!f) return NULL;
+        s->run = s->job[n % 2].run;
+        f->run_stream[s->index](&s->host->head);
         hd_host_end_event(s);
-        reach(&s->done, run);
+        reach(&s->done, n);
     }
 }
 
+// A job waits for at most one before it.
 static void hand_out(HostStream *s, const HdFunc *f) {
-    s->f = f;
-    reach(&s->go, atomic_load_explicit(&s->done, memory_order_relaxed) + 1);
+    const uint32_t n = atomic_load_explicit(&s->go, memory_order_relaxed) + 1;
+    wait_for(&s->done, n - 2);
+    s->job[n % 2].f = f;
+    s->job[n % 2].run = s->host->run;
+    reach(&s->go, n);
 }
 
 bool hd_host_streams_open(Host *h) {
     const HdProgram *p = h->head.program;
     h->n_streams = p->n_streams > 1 ? p->n_streams : 1;
     h->stream = calloc((size_t)h->n_streams, sizeof *h->stream);
-    h->reached = calloc((size_t)p->n_events + 1, sizeof *h->reached);
+    h->reached = calloc(2 * (size_t)p->n_events + 2, sizeof *h->reached);
     if (!h->stream || !h->reached) {
         hd_fail("out of memory: cannot start the host executor");
         return false;
@@ -138,14 +152,15 @@ bool hd_host_run(HdExec *x, const HdFunc *f) {
     Host *h = hd_host_of(x);
     if (x->step == &x->program->train_step && x->begins) // what is kept of a profile is the last step's
         for (int i = 0; i < h->n_streams; i++) h->stream[i].n_events = 0;
-    h->run++;
+    const unsigned on = x->step && !x->ends ? x->step->overlaps : 0;
+    h->stream->run = ++h->run;
     here = h->stream;
     for (int i = 1; i < h->n_streams; i++)
         if (f->run_stream[i]) hand_out(&h->stream[i], f);
     if (f->run_stream[0]) f->run_stream[0](x);
     hd_host_end_event(h->stream);
     for (int i = 1; i < h->n_streams; i++)
-        if (f->run_stream[i])
+        if (!(on >> i & 1))
             wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
-    return hd_host_team_ok(h);
+    return on || hd_host_team_ok(h);
 }

@@ -29,13 +29,13 @@ static bool valid(int n) {
 }
 
 TEST(nothing_and_one) {
-    CHECK_INT(hd_pack(0, values, offset, 0), 0);
+    CHECK_INT(hd_pack(0, 0, values, offset, 0), 0);
     values[0] = (Interval){3, 5, 100, 256};
-    CHECK_INT(hd_pack(1, values, offset, 0), 0);
+    CHECK_INT(hd_pack(1, 0, values, offset, 0), 0);
     CHECK_INT(offset[0], 0);
     CHECK_INT(hd_pack_height(1, values, offset), 256);
     CHECK_INT(hd_pack_lower_bound(1, values), 256);
-    CHECK_INT(hd_pack(1, values, offset, 255), 1);
+    CHECK_INT(hd_pack(1, 0, values, offset, 255), 1);
     values[0] = (Interval){3, 3, 100, 1}; // never alive
     CHECK_INT(hd_pack_lower_bound(1, values), 0);
 }
@@ -48,7 +48,7 @@ TEST(random_values) {
             values[i] = (Interval){lower, lower + 1 + random_below(round % 2 ? 40 : 5), random_below(1000),
                                    INT64_C(1) << random_below(9)};
         }
-        hd_pack(n, values, offset, 0);
+        hd_pack(n, 0, values, offset, 0);
         CHECK(valid(n));
         CHECK(hd_pack_height(n, values, offset) >= hd_pack_lower_bound(n, values));
     }
@@ -57,11 +57,11 @@ TEST(random_values) {
 // A capacity is met when the first order meets it, and the same input gives the same offsets.
 TEST(capacity_and_determinism) {
     for (int i = 0; i < 50; i++) values[i] = (Interval){i % 7, i % 7 + 3, 1 + i * 13 % 97, 1};
-    CHECK_INT(hd_pack(50, values, offset, 0), 0);
-    CHECK_INT(hd_pack(50, values, again, 0), 0);
+    CHECK_INT(hd_pack(50, 0, values, offset, 0), 0);
+    CHECK_INT(hd_pack(50, 0, values, again, 0), 0);
     CHECK(memcmp(offset, again, sizeof(int64_t) * 50) == 0);
-    CHECK_INT(hd_pack(50, values, offset, hd_pack_height(50, values, offset)), 0);
-    CHECK_INT(hd_pack(50, values, offset, hd_pack_lower_bound(50, values) - 1), 1);
+    CHECK_INT(hd_pack(50, 0, values, offset, hd_pack_height(50, values, offset)), 0);
+    CHECK_INT(hd_pack(50, 0, values, offset, hd_pack_lower_bound(50, values) - 1), 1);
     CHECK(valid(50));
 }
 
@@ -96,7 +96,7 @@ TEST(first_fit_leaves_no_lower_gap) {
                                    INT64_C(1) << (round % 3 ? 8 : random_below(9))};
             order[i] = i;
         }
-        CHECK_INT(hd_pack(n, values, offset, INT64_C(1) << 40), 0);
+        CHECK_INT(hd_pack(n, 0, values, offset, INT64_C(1) << 40), 0);
         CHECK(valid(n));
         qsort(order, (size_t)n, sizeof(int), by_offset);
         for (int v = 0; v < n; v++) CHECK_INT(lowest_for(n, order, v), offset[v]);
@@ -109,7 +109,7 @@ TEST(the_room_below_many_is_found) {
         for (int i = 0; i < dead; i++) values[i] = (Interval){0, 10, 512, 256};
         for (int i = dead; i < dead + 200; i++) values[i] = (Interval){0, 20, 256, 256};
         values[dead + 200] = (Interval){12, 15, 512 * dead - 256, 256};
-        CHECK_INT(hd_pack(dead + 201, values, offset, INT64_C(1) << 40), 0);
+        CHECK_INT(hd_pack(dead + 201, 0, values, offset, INT64_C(1) << 40), 0);
         CHECK_INT(offset[dead], 512 * dead);
         CHECK_INT(offset[dead + 200], 0);
     }
@@ -134,7 +134,7 @@ TEST(training) {
         }
     CHECK_INT(n, MOST);
     clock_t begin = clock();
-    hd_pack(n, values, offset, 0);
+    hd_pack(n, 0, values, offset, 0);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     CHECK(valid(n));
     int64_t height = hd_pack_height(n, values, offset), bound = hd_pack_lower_bound(n, values);
@@ -177,7 +177,7 @@ TEST(sharded_training) {
     values[n++] = (Interval){middle - 10, end + 60, 3328, 1};
     CHECK(n <= MOST);
     clock_t begin = clock();
-    hd_pack(n, values, offset, 0);
+    hd_pack(n, 0, values, offset, 0);
     double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     CHECK(valid(n));
     int64_t height = hd_pack_height(n, values, offset), bound = hd_pack_lower_bound(n, values);
