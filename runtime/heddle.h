@@ -201,6 +201,7 @@ struct HdExec {
     int shard_index; // this rank's number among those that share a copy of the parameters
     const HdStep *step; // whose functions run
     bool begins, ends;  // the run at hand is the first of the step, the last one
+    bool check;         // before a graph is replayed, what it would be captured with is compared with what it was
     char *base;         // the device arena; host only
     char *pinned;       // the page-locked arena of the host
     // NULL unless profiling: the action `index` of f is issued next

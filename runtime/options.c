@@ -26,7 +26,7 @@
     X(VAL_BATCHES, "val-batches", "N", "batches in a validation (default 8)")                                          \
     X(LOG_EVERY, "log-every", "N", "print every N steps (default: about 50 lines in all)")                             \
     X(NO_GRAPH, "no-graph", NULL, "issue every action instead of replaying captured graphs")                           \
-    X(CHECK, "check", NULL, "stop at the first NaN or infinity and name the parameter")                                \
+    X(CHECK, "check", NULL, "stop at the first NaN or infinity and name it; compare graphs before use")                \
     X(PROFILE, "profile", "FILE", "time every action of the last step: Chrome trace JSON")                             \
     X(REPORT, "report", "[=json]", "print the memory that the plan takes and stop: text, or JSON")                     \
     X(HELP, "help", NULL, "this text (-h)")                                                                            \

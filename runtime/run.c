@@ -358,6 +358,7 @@ static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r))) return false;
     r->x = r->b->open(r->p, r->w, !o->no_graph && !o->profile, o->profile);
+    if (r->x) r->x->check = o->check;
     if (!r->x || !all_ok(r, weights(r) && start_random(r))) return false;
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const double peak = r->b->peak_flops(r->x);

@@ -40,7 +40,22 @@ typedef struct {
 
 // --- the actions of a step
 
-static bool is_captured(const Func *f) { return strcmp(hd_word(&f->attrs, A_GRAPH, "none"), "none") != 0; }
+static int graphs_of(const Func *f) {
+    int n = 0;
+    for (const Op *o = f->first; o; o = o->next) n += o->kind == OP_CAPTURE;
+    return n;
+}
+
+// What the host does for a run: it launches the graphs, and the actions that are in none.
+static double host_seconds(const Sim *x, const Func *f) {
+    int direct = 0;
+    bool inside = false;
+    for (const Op *o = f->first; o; o = o->next) {
+        inside = (inside || o->kind == OP_CAPTURE) && o->kind != OP_CAPTURE_END;
+        direct += !inside && hd_is_action(o);
+    }
+    return hd_model_graph(x->d) * graphs_of(f) + hd_model_direct(x->d) * direct;
+}
 
 static int stream_number(Sim *x, const char *name, int *cap) {
     Simulation *s = x->s;
@@ -100,7 +115,7 @@ static void add_run(Sim *x, const Func *f) {
     for (int i = 0; i < s->n_streams; i++) hd_push(x->a, &x->lanes[i].queue, -1 - s->n_runs);
     for (const Op *o = f->first; o; o = o->next) add_action(x, o, r, s->n_runs);
     r->n = s->n_actions - r->first;
-    s->host += is_captured(f) ? hd_model_graph(x->d) : hd_model_direct(x->d) * r->n;
+    s->host += host_seconds(x, f);
     s->n_runs++;
 }
 
@@ -108,7 +123,7 @@ static void add_run(Sim *x, const Func *f) {
 
 // What comes before the first action of a run: its batch from the host, and the graph's start.
 static double gap_before(const Sim *x, const Func *f) {
-    double seconds = is_captured(f) ? hd_model_graph(x->d) : 0;
+    double seconds = graphs_of(f) ? hd_model_graph(x->d) : 0;
     for (int i = 0; i < f->n_args; i++)
         seconds += hd_model_copy(x->d, COPY_TO_DEVICE, (double)hd_type_bytes(f->args[i]->type), false);
     return seconds;

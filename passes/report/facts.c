@@ -68,7 +68,7 @@ static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
     int64_t runs = hd_runs(hd_step(m, KIND_TRAIN), f);
     r->flops += flops * (double)runs;
     for (const Op *o = f->first; o; o = o->next) r->actions += hd_is_action(o) ? runs : 0;
-    for (const Op *o = f->first; o; o = o->next) r->graphs += runs > 0 && o->kind == OP_CAPTURE;
+    if (runs > 0) hd_report_regions(f, runs, r, a);
     if (runs > 0) hd_report_traffic(f, runs, r, a);
     if (runs > 0) add_implementations(r, f, runs, a);
     Live live = hd_live(f, 0, SPACE_DEVICE, a);
@@ -106,7 +106,8 @@ Facts hd_report_facts(const Module *m, Arena *a) {
                .mesh = hd_mesh(m),
                .device = hd_model(m),
                .reduction = hd_word(train, A_REDUCTION, "each"),
-               .strategy = hd_word(schedule, A_FSDP, "none")};
+               .strategy = hd_word(schedule, A_FSDP, "none"),
+               .graph = hd_word(schedule, A_GRAPH, "none")};
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
     for (const Symbol *s = m->symbols; s; s = s->next) add_symbol(&r, m, s);
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists

@@ -25,12 +25,20 @@ typedef struct { Traffic *at; int n, cap; } Traffics;
 typedef struct { const char *op, *impl, *otherwise; int64_t count; } Implemented; // count: in a step
 typedef struct { Implemented *at; int n, cap; } ImplementedList;
 
+typedef struct { // a capture region of a function of a step
+    const Func *func;
+    const char *name, *kind, *path;
+    bool bwd;
+    int actions, external; // without events; events that it shares with what is outside of it
+} RegionFact;
+typedef struct { const char *stream, *why; int64_t actions; } Outside; // of all regions, without events
+
 typedef struct {
     int64_t peak, bound, persistent, pinned, classes[N_CLASSES];
     const Func *at; // the function that holds the peak
     Live live;      // of it
     const bool *gradient; // its values on their way into a gradient buffer, by id
-    int graphs, kernels, buckets;
+    int kernels, buckets;
     int gathered_max, gradients_max; // gathered units and whole gradients of units alive at once
     int64_t parameters, actions, padding, ranks;
     Mesh mesh;
@@ -42,6 +50,10 @@ typedef struct {
     const DeviceModel *device; // NULL: there is no table for this target
     Simulation sim;            // of a training step on that device
     ImplementedList attention;
+    const char *graph; // what the schedule asks to capture
+    VEC(RegionFact) regions;
+    VEC(Outside) outside;
+    int64_t captured, cuts; // actions of regions in a step; regions that go on with what another one has begun
     bool verified;
     Findings unproved; // what the verifier can neither prove nor refute
 } Facts;
@@ -52,6 +64,10 @@ ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.
 void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a);
+// Adds the capture regions of such a function.
+void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a);
+void hd_report_capture(const Facts *r, Out *o); // a member of a JSON object
+void hd_report_capture_text(const Facts *r, Out *o);
 // The predicted time: members of a JSON object, and lines to read.
 void hd_report_predicted(const Facts *r, Out *o);
 void hd_report_predicted_text(const Facts *r, Out *o);

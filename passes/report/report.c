@@ -70,11 +70,12 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_int(o, "gathered_units_max", r->gathered_max);
     put_int(o, "live_grad_buffers_max", r->gradients_max);
     put_implementations(o, "attention", &r->attention);
-    put_int(o, "graphs", r->graphs);
+    put_int(o, "graphs", r->regions.n);
     put_int(o, "kernels", r->kernels);
     put_int(o, "actions_per_step", r->actions);
     hd_printf(o, "  \"flops_per_step\": %.0f,\n", r->flops);
     if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
+    hd_report_capture(r, o);
     hd_report_predicted(r, o);
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
     hd_puts(o, "  \"unproved\": [");
@@ -208,7 +209,8 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
         if (!strcmp(x->impl, "cudnn")) hd_printf(o, " (else %s)", x->otherwise ? x->otherwise : "nothing: it stops");
     }
     if (r->attention.n) hd_puts(o, " in a step\n");
-    hd_printf(o, "\n%d kernels, %d captured functions, %.4g floating-point operations a step\n", r->kernels, r->graphs,
+    hd_report_capture_text(r, o);
+    hd_printf(o, "\n%d kernels, %d graphs, %.4g floating-point operations a step\n", r->kernels, r->regions.n,
               r->flops);
     if (seconds >= 0) hd_printf(o, "compiled in %.3f s\n", seconds);
 }

@@ -13,8 +13,10 @@
 // The order of each stream stays, so nothing that the plan orders changes; only the order of issue does. What other
 // streams do is not in a region of a unit or a place: a graph that held it would have to wait for it before its end,
 // and nothing would run beside the next region. It is issued before the region where it does not need the region, else
-// after it, and begins on the device where it always did: the event on which it waits is recorded inside the region.
-// Only where the region itself needs the result it is cut in two there.
+// after it, and begins on the device where it always did: the event on which it waits is recorded inside the region. In
+// two cases the region is cut in two there instead: where its rest needs the result, and where the other stream begins
+// to fill bytes. plan-memory counts what is alive in the order of issue, and would keep all that the rest of the region
+// uses apart from those bytes.
 #include "passes/analysis/places.h"
 #include "passes/pass.h"
 #include "passes/schedule/schedule.h"
@@ -195,6 +197,12 @@ static void close_part(Cut *c, Open *open, int to, Key key) {
     *open = (Open){.from = to};
 }
 
+static bool begins_storage(const Op *o) {
+    const Symbol *into = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
+    return o->n_out > 0 || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0 ||
+           (into && hd_has(&into->attrs, A_TRANSIENT)) || o->kind == OP_BEGIN;
+}
+
 static void cut_run(Cut *c, const Range *run) {
     Open open = {.from = run->first};
     for (int i = run->first; i <= run->last; i++) {
@@ -203,6 +211,7 @@ static void cut_run(Cut *c, const Range *run) {
         if (main && waits) close_part(c, &open, i, run->key), c->split++;
         if (!main && waits) hd_push(c->a, &c->late_streams, o->stream);
         bool late = !main && stream_is_late(c, o->stream);
+        if (late && begins_storage(o)) close_part(c, &open, i, run->key), c->split++, late = false;
         if (o->kind == OP_RECORD && (main || late)) c->late[event_of(o)] = true;
         hd_push(c->a, main ? &open.p.body : late ? &open.p.after : &open.p.before, o);
     }
@@ -297,6 +306,6 @@ Change hd_pass_capture(Module *m, PassCx *cx) {
     }
     if (!places_captured(&c)) return FAILED;
     for (const Symbol *s = m->symbols; s; s = s->next) hd_count(cx, "capture regions", s->kind == SYM_REGION);
-    hd_count(cx, "regions cut where they need another stream", c.split);
+    hd_count(cx, "regions cut for another stream", c.split);
     return CHANGED;
 }

@@ -178,9 +178,10 @@ void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, 
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     if (!s) return;
-    if (s->plan)
+    if (s->plan &&
+        !HD_NOTE(x, 'a', (uint64_t)stream, (uint64_t)(t - h->program->attentions), q, k, v, o, lse, workspace))
         execute(x, stream, t, s, (const uint64_t[]){q, k, v, o, lse}, workspace);
-    else
+    if (!s->plan)
         hd_cuda_launch(
             h, stream, t->kernel[0], t->grid[0], t->each ? 6 : 5,
             (const HdArg[]){{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}, {.word = key}});
@@ -196,8 +197,10 @@ void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_
                           {.word = key}};
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, k, v, o, lse, dout, dq, dk, dv, workspace};
     if (!s) return;
-    if (s->plan) execute(x, stream, t, s, pointers, workspace + (uint64_t)sum_bytes(t));
-    else
+    if (s->plan && !HD_NOTE(x, 'A', (uint64_t)stream, (uint64_t)(t - h->program->attentions), dout, q, k, v, o, lse, dq,
+                            dk, dv, workspace))
+        execute(x, stream, t, s, pointers, workspace + (uint64_t)sum_bytes(t));
+    if (!s->plan)
         for (int j = 0; j < 3; j++) hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], t->each ? 11 : 10, args);
 }
 

@@ -231,6 +231,7 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
         if (part != whole) hd_cuda_copy(h, stream, whole, part, bytes);
         return;
     }
+    if (HD_NOTE(x, 'G', (uint64_t)stream, (uint64_t)comm, dt, part, whole, (uint64_t)count)) return;
     if (all_gather(x, stream, own, dt, (void *)(uintptr_t)part, (void *)(uintptr_t)whole, (size_t)count))
         hd_watch_collective(x, stream, comm);
 }
@@ -244,6 +245,7 @@ void hd_cuda_reduce_scatter(HdExec *h, int stream, int comm, HdDtype dt, uint64_
         if (part != whole) hd_cuda_copy(h, stream, part, whole, bytes);
         return;
     }
+    if (HD_NOTE(x, 'R', (uint64_t)stream, (uint64_t)comm, dt, whole, part, (uint64_t)count)) return;
     if (reduce_scatter(x, stream, own, dt, (void *)(uintptr_t)whole, (void *)(uintptr_t)part, (size_t)count))
         hd_watch_collective(x, stream, comm);
 }

@@ -63,9 +63,7 @@ static bool open_streams(HdCuda *x) {
                 "cannot create a stream"))
             return false;
     x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
-    x->execs = calloc((size_t)p->n_regions + 1, sizeof *x->execs);
-    x->capture_failures = calloc((size_t)p->n_regions + 1, 1);
-    if (!x->events || !x->execs || !x->capture_failures)
+    if (!x->events || !hd_regions_open(x))
         return hd_cuda_fail(x, "out of host memory"), false;
     for (int i = 0; i < p->n_events; i++)
         if (!hd_cuda_ok(x, api->cuEventCreate(&x->events[i], HD_CU_EVENT_DISABLE_TIMING), "cannot create an event"))
@@ -146,8 +144,7 @@ static void cuda_close(HdExec *h) {
         api->cuCtxSynchronize();
         if (!x->failed && (x->verbose || x->profile)) hd_device_tell_memory(x);
         hd_profile_close(x);
-        for (int i = 0; x->execs && i < p->n_regions; i++)
-            if (x->execs[i]) api->cuGraphExecDestroy(x->execs[i]);
+        hd_regions_close(x);
         hd_comms_close(x);
         hd_attention_close(x);
         hd_gemms_close(x);
@@ -165,8 +162,6 @@ static void cuda_close(HdExec *h) {
     hd_cuda_unload(&x->api);
     pthread_mutex_destroy(&x->comms.lock);
     free(x->events);
-    free(x->execs);
-    free(x->capture_failures);
     free(x);
 }
 
@@ -260,6 +255,10 @@ void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const
     void *at[HD_MAX_ARGS];
     if (x->failed || !gather_args(x, kernel, n, args, at)) return;
     const unsigned *c = grid.cluster;
+    bool noted = HD_NOTE(x, 'l', (uint64_t)stream, (uint64_t)kernel, grid.gx, grid.gy, grid.gz, grid.block, grid.shared,
+                         c[0], c[1], c[2], (uint64_t)n);
+    for (int i = 0; i < n && x->noting; i++) noted |= hd_region_note_bytes(x, at[i], args[i].data ? args[i].bytes : 8);
+    if (noted) return;
     CuLaunchAttribute attributes[2];
     unsigned n_attributes = 0;
     if (c[0])
@@ -280,12 +279,14 @@ void hd_cuda_launch(HdExec *h, int stream, int kernel, HdGrid grid, int n, const
 
 void hd_cuda_zero(HdExec *h, int stream, uint64_t d, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
-    if (!x->failed) hd_cuda_ok(x, x->api.cuMemsetD8Async(d, 0, bytes, x->streams[stream]), "zero");
+    if (!x->failed && !HD_NOTE(x, 'z', (uint64_t)stream, d, bytes))
+        hd_cuda_ok(x, x->api.cuMemsetD8Async(d, 0, bytes, x->streams[stream]), "zero");
 }
 
 void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
-    if (!x->failed) hd_cuda_ok(x, x->api.cuMemcpyAsync(d, s, bytes, x->streams[stream]), "copy");
+    if (!x->failed && !HD_NOTE(x, 'c', (uint64_t)stream, d, s, bytes))
+        hd_cuda_ok(x, x->api.cuMemcpyAsync(d, s, bytes, x->streams[stream]), "copy");
 }
 
 const HdBackend hd_cuda_backend = {

@@ -93,6 +93,7 @@ typedef struct {
     HdMemory memory;
     bool nvtx, range; // a profiler wants ranges; a range is open
     CuGraphExec *execs; // one for each region, NULL until captured
+    struct HdNotes *notes, *noting; // with --check: of every region what it was captured with; those of the one at hand
     unsigned char *capture_failures;
     const HdFunc *func; // being issued, and its action: for messages
     int action;
@@ -148,6 +149,16 @@ enum {
     HD_SDPA_SUM,
     HD_SDPA_POINTERS
 };
+
+// regions.c. With --check, the calls of a region keep what they pass when it is captured, and compare it before a
+// replay. true: the call makes a comparison, and nothing is to be issued.
+bool hd_region_note(HdCuda *x, int n, const uint64_t *values);
+#define HD_NOTE(x, ...)                                                                                                \
+    ((x)->noting && hd_region_note(x, (int)(sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)),               \
+                                   (const uint64_t[]){__VA_ARGS__}))
+bool hd_region_note_bytes(HdCuda *x, const void *data, size_t bytes);
+bool hd_regions_open(HdCuda *x); // false: out of memory
+void hd_regions_close(HdCuda *x);
 
 // exec.c
 void hd_range_close(HdCuda *x); // of the action at hand, where a profiler wants ranges

@@ -357,7 +357,7 @@ void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint6
         hd_cuda_fail(x, "an operand of gemm %d is not at a multiple of %u bytes", gemm, align_of(g));
         return;
     }
-    if (!set_bias(x, g, s, bias)) return;
+    if (HD_NOTE(x, 'g', (uint64_t)stream, (uint64_t)gemm, a, b, bias, d, workspace) || !set_bias(x, g, s, bias)) return;
     lt_ok(x, issue(x, g, s, &s->algo, x->streams[stream], a, b, d, workspace), "matrix product");
 }
 

@@ -2,9 +2,77 @@
 // nothing and changes nothing. A region holds what it forks and joins itself. An event that it shares with the actions
 // outside of it is external: its record and wait become nodes of the graph, and each replay records it anew or waits
 // for what was recorded last before that replay was issued.
+//
+// With --check a region is issued once more before each replay, into nothing: every call compares what it would pass
+// with what it passed at the capture. A number that changes from step to step and is not read on the device shows here.
 #include "runtime/cuda/exec.h"
 #include "runtime/world/world.h"
 #include <stdio.h>
+#include <stdlib.h>
+
+typedef struct HdNotes { uint64_t *at; int n, capacity, next; bool compare; } HdNotes; // a hash a call
+
+bool hd_regions_open(HdCuda *x) {
+    const size_t n = (size_t)x->head.program->n_regions + 1;
+    x->execs = calloc(n, sizeof *x->execs);
+    x->capture_failures = calloc(n, 1);
+    x->notes = calloc(n, sizeof *x->notes);
+    return x->execs && x->capture_failures && x->notes;
+}
+
+void hd_regions_close(HdCuda *x) {
+    for (int i = 0; i < x->head.program->n_regions; i++) {
+        if (x->execs && x->execs[i]) x->api.cuGraphExecDestroy(x->execs[i]);
+        if (x->notes) free(x->notes[i].at);
+    }
+    free(x->execs);
+    free(x->notes);
+    free(x->capture_failures);
+}
+
+// --- what is passed
+
+static bool keep(HdCuda *x, uint64_t hash) {
+    HdNotes *n = x->noting;
+    if (n->compare) {
+        if (n->next >= n->n || n->at[n->next] != hash)
+            hd_cuda_fail(x, "--check: it would get other addresses, sizes or numbers than its graph was captured with");
+        n->next++;
+        return true;
+    }
+    if (n->n == n->capacity) {
+        const int more = n->capacity ? 2 * n->capacity : 64;
+        uint64_t *grown = realloc(n->at, (size_t)more * sizeof *grown);
+        if (!grown) return hd_cuda_fail(x, "out of host memory"), false;
+        n->at = grown;
+        n->capacity = more;
+    }
+    n->at[n->n++] = hash;
+    return false;
+}
+
+bool hd_region_note_bytes(HdCuda *x, const void *data, size_t bytes) {
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+    return keep(x, hash);
+}
+
+bool hd_region_note(HdCuda *x, int n, const uint64_t *values) {
+    return hd_region_note_bytes(x, values, (size_t)n * sizeof *values);
+}
+
+static bool unchanged(HdCuda *x, int i) {
+    HdNotes *n = x->noting = &x->notes[i];
+    n->next = 0;
+    n->compare = true;
+    x->head.program->regions[i].run(&x->head);
+    if (!x->failed && n->next < n->n) hd_cuda_fail(x, "--check: its graph was captured with more actions");
+    x->noting = NULL;
+    x->action = -1;
+    return !x->failed;
+}
+
+// --- graphs
 
 static bool capture(HdCuda *x, const HdRegion *region, CuGraphExec *exec) {
     const HdCudaApi *api = &x->api;
@@ -15,7 +83,9 @@ static bool capture(HdCuda *x, const HdRegion *region, CuGraphExec *exec) {
                     "cannot start a capture"))
         return false;
     x->capturing = true;
+    if (x->head.check) x->noting = &x->notes[region - x->head.program->regions], x->noting->n = 0;
     region->run(&x->head);
+    x->noting = NULL;
     x->capturing = false;
     // also after a failure: the stream must not stay in capture
     CuResult r = api->cuStreamEndCapture(x->streams[0], &graph);
@@ -72,12 +142,13 @@ void hd_cuda_region(HdExec *h, int region) {
     hd_range_close(x);
     x->action = -1;
     CuGraphExec exec = graph_of(x, region);
+    if (exec && x->head.check && !unchanged(x, region)) return;
     if (exec) hd_cuda_ok(x, x->api.cuGraphLaunch(exec, x->streams[0]), "cannot launch the graph");
     else if (!x->failed) x->head.program->regions[region].run(h);
 }
 
 static void record(HdCuda *x, int stream, int event, bool external) {
-    if (x->failed) return;
+    if (x->failed || HD_NOTE(x, 'r', (uint64_t)stream, (uint64_t)event, external)) return;
     CuEvent e = x->events[event];
     CuStream s = x->streams[stream];
     hd_cuda_ok(x, external && x->capturing ? x->api.cuEventRecordWithFlags(e, s, HD_CU_EVENT_RECORD_EXTERNAL)
@@ -85,7 +156,7 @@ static void record(HdCuda *x, int stream, int event, bool external) {
 }
 
 static void wait(HdCuda *x, int stream, int event, bool external) {
-    if (x->failed) return;
+    if (x->failed || HD_NOTE(x, 'w', (uint64_t)stream, (uint64_t)event, external)) return;
     const unsigned flags = external && x->capturing ? HD_CU_EVENT_WAIT_EXTERNAL : 0;
     hd_cuda_ok(x, x->api.cuStreamWaitEvent(x->streams[stream], x->events[event], flags), "wait");
 }

@@ -90,6 +90,13 @@ static void careless_part(HdExec *x) { // the wait is not external
     hd_cuda_launch(x, 0, 0, one, 1, &(HdArg){.word = hd_device(x, COUNTER)});
 }
 
+static int steps_so_far;
+static void forgetful_part(HdExec *x) { // a number of the host's that changes from step to step
+    steps_so_far++;
+    hd_action(x, &test_funcs[0], 0);
+    hd_cuda_zero(x, 0, hd_device(x, SPARE), (size_t)(4 * (1 + steps_so_far / 4)));
+}
+
 static void open_part(HdExec *x) { // the other stream does not come back
     hd_cuda_record(x, 0, 0);
     hd_cuda_wait(x, 1, 0);
@@ -107,13 +114,14 @@ static void between(HdExec *x, int first, int second) {
 static const HdRegion regions[] = {{"micro_only.step", micro_region}, {"update.step", update_region},
                                    {"tiled.step", tiled_region},      {"first", first_part},
                                    {"second", second_part},           {"careless", careless_part},
-                                   {"open", open_part}};
+                                   {"open", open_part},               {"forgetful", forgetful_part}};
 static void micro(HdExec *x) { hd_cuda_region(x, 0); }
 static void update(HdExec *x) { hd_cuda_region(x, 1); }
 static void tiled(HdExec *x) { hd_cuda_region(x, 2); }
 static void parts(HdExec *x) { between(x, 3, 4); }
 static void careless_parts(HdExec *x) { between(x, 3, 5); }
 static void open_parts(HdExec *x) { hd_cuda_region(x, 6); }
+static void forgetful(HdExec *x) { hd_cuda_region(x, 7); }
 
 const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 6, .actions = actions},
                              {.name = "update", .run = update},
@@ -121,7 +129,8 @@ const HdFunc test_funcs[] = {{.name = "micro_only", .run = micro, .n_actions = 6
                              {.name = "tiled", .run = tiled},
                              {.name = "parts", .run = parts},
                              {.name = "careless", .run = careless_parts},
-                             {.name = "open", .run = open_parts}};
+                             {.name = "open", .run = open_parts},
+                             {.name = "forgetful", .run = forgetful, .n_actions = 6, .actions = actions}};
 
 static HdProgram program(void) {
     return (HdProgram){.model = "Tiny",
@@ -133,7 +142,7 @@ static HdProgram program(void) {
                        .report = "{}",
                        .arena_bytes = ARENA,
                        .train_step = {.loss = -1, .norm = -1, .counter = -1, .random = -1},
-                       .n_funcs = 7,
+                       .n_funcs = 8,
                        .funcs = test_funcs,
                        .backend = &hd_cuda_backend,
                        .n_sources = 2,
@@ -143,7 +152,7 @@ static HdProgram program(void) {
                        .n_streams = 3,
                        .n_events = 6,
                        .streams = streams,
-                       .n_regions = 7,
+                       .n_regions = 8,
                        .regions = regions};
 }
 
@@ -272,6 +281,22 @@ static void captures_keep_their_rules(void) { // a region that no graph can hold
     CHECK(counter(x) == 45 && count_in_log("graph launch") == 4); // those of the first part
     for (int i = 0; i < 4; i++) CHECK(b->run(x, &test_funcs[6]));
     CHECK(counter(x) == 49 && count_in_log("graph launch") == 4 && count_in_log("unjoined") == 2);
+    b->close(x);
+}
+
+static void check_compares(void) {
+    HdProgram p = program();
+    HdExec *x = opened(&p, true);
+    x->check = true;
+    tiled_bytes = 128;
+    for (int i = 0; i < 3; i++)
+        CHECK(b->run(x, &test_funcs[0]) && b->run(x, &test_funcs[4]) && b->run(x, &test_funcs[3]));
+    CHECK(counter(x) == 147 && count_in_log("capture begins") == 4 && count_in_log("graph launch") == 12);
+    steps_so_far = 0; // counts the capture and each comparison
+    CHECK(b->run(x, &test_funcs[7]) && b->run(x, &test_funcs[7]));
+    CHECK(!b->run(x, &test_funcs[7]) &&
+          failed_with("gpt.hd:12: launch in head (action 0 of forgetful, stream compute): --check: it would get other "
+                      "addresses, sizes or numbers than its graph was captured with"));
     b->close(x);
 }
 
@@ -673,6 +698,7 @@ int main(int argc, char **argv) {
                      {"graphs_replay", graphs_replay},
                      {"events_cross_regions", events_cross_regions},
                      {"captures_keep_their_rules", captures_keep_their_rules},
+                     {"check_compares", check_compares},
                      {"direct_is_the_same", direct_is_the_same},
                      {"sync_finds_the_action", sync_finds_the_action},
                      {"copies", copies},

@@ -3,7 +3,8 @@
 // between the ranks' memories. Two plans whose buffers and results end with equal hashes compute the same, whatever
 // their ops mean; a byte read from the wrong place, too early or too late changes the hash. Streams run in any order
 // that their events allow, functions one after another on each stream as the runtime issues them, so a race shows as a
-// difference between two orders. Sums commute here: a plan does not have to prove their order.
+// difference between two orders. A capture region runs as a graph does. Sums commute here: a plan does not have to
+// prove their order.
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
 #include "ir/mesh.h"
@@ -14,6 +15,7 @@ typedef struct {
     const Func *f;
     const Op *op;
     int func, instance, stream, wait_for;
+    const Op *region; // the capture that it comes after; NULL: it is in no region
 } Step; // op == NULL: the runtime fills the arguments
 typedef struct { Step *at; int n, cap; } Steps;
 enum { MOST_STREAMS = 8 };
@@ -280,11 +282,20 @@ static int stream_number(Machine *x, const char *name) {
     return i;
 }
 
+// Whether a wait in one region (NULL: in none) sees a record in another. A graph keeps its own events to itself; an
+// external wait is for what was recorded before the graph was launched.
+static bool sees(const Op *wait, const Op *wait_in, const Op *record, const Op *record_in) {
+    if (wait_in == record_in)
+        return !wait_in || (!hd_has(&wait->attrs, A_EXTERNAL) && !hd_has(&record->attrs, A_EXTERNAL));
+    return (!wait_in || hd_has(&wait->attrs, A_EXTERNAL)) && (!record_in || hd_has(&record->attrs, A_EXTERNAL));
+}
+
 // The record that a wait waits for: the last one before it in its function; -1: it need not wait.
-static int record_before(const Machine *x, const Op *wait, int start) {
+static int record_before(const Machine *x, const Op *wait, const Op *in, int start) {
     for (int i = x->steps.n - 1; i >= start; i--) {
         const Op *o = x->steps.at[i].op;
-        if (o && o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == hd_int(&wait->attrs, A_EVENT, -1)) return i;
+        if (o && o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == hd_int(&wait->attrs, A_EVENT, -1))
+            return sees(wait, in, o, x->steps.at[i].region) ? i : -1;
     }
     return -1;
 }
@@ -292,11 +303,16 @@ static int record_before(const Machine *x, const Op *wait, int start) {
 static void add_function(Machine *x, const Func *f, int *instance) {
     int i = 0, start = x->steps.n;
     while (x->funcs[i] != f) i++;
-    Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1};
+    Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1, NULL};
     hd_push(x->a, &x->steps, fill);
+    const Op *in = NULL;
     for (const Op *o = f->first; o; o = o->next) {
-        int waits_for = o->kind == OP_WAIT ? record_before(x, o, start) : -1;
-        Step s = {f, o, i, fill.instance, stream_number(x, o->stream), waits_for};
+        in = o->kind == OP_CAPTURE ? o : o->kind == OP_CAPTURE_END ? NULL : in;
+        // a graph does not run on the streams that it was captured on, but for the one that launches it
+        bool beside = in && strcmp(o->stream, f->last->stream) != 0;
+        const char *stream = beside ? hd_sprintf(x->a, "%s in a graph", o->stream) : o->stream;
+        int waits_for = o->kind == OP_WAIT ? record_before(x, o, in, start) : -1;
+        Step s = {f, o, i, fill.instance, stream_number(x, stream), waits_for, in};
         hd_push(x->a, &x->steps, s);
     }
 }

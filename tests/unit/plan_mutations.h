@@ -53,6 +53,9 @@ typedef enum {
                                                             AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
                                                                          AT_OP)                                        \
                                                             X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
+    X(DROP_EXTERNAL, "external dropped", AT_OP) X(ADD_EXTERNAL, "external added", AT_OP)                               \
+    X(DROP_END, "end of a region dropped", AT_OP) X(MOVE_END, "end of a region moved", AT_OP)                          \
+    X(CUT_REGION, "region cut in two", AT_OP)                                                                          \
     X(ALIGN, "alignment changed", AT_OP)                                                                               \
     X(SPLIT, "split of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(CLASS, "class of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
@@ -292,6 +295,11 @@ static bool fits(const Op *o, Mutation what) {
         return is_collective(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_EVENT: case MUTATE_RECORD_EARLIER: return o->kind == OP_RECORD;
     case MUTATE_DROP_WAIT: case MUTATE_SWAP_WAITS: return o->kind == OP_WAIT;
+    case MUTATE_DROP_EXTERNAL: return hd_has(&o->attrs, A_EXTERNAL);
+    case MUTATE_ADD_EXTERNAL:
+        return (o->kind == OP_RECORD || o->kind == OP_WAIT) && !hd_has(&o->attrs, A_EXTERNAL);
+    case MUTATE_DROP_END: case MUTATE_MOVE_END: return o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END;
+    case MUTATE_CUT_REGION: return !hd_is_alias(o) && o->kind != OP_RETURN;
     case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
     case MUTATE_DROP_ZERO: return o->kind == OP_ZERO;
     case MUTATE_DROP_STORE:
@@ -338,7 +346,13 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_DROP_COLLECTIVE:
     case MUTATE_DROP_BEGIN:
     case MUTATE_DROP_STORE:
+    case MUTATE_DROP_END:
     case MUTATE_DROP_UPDATE: return erase(o);
+    case MUTATE_DROP_EXTERNAL: return hd_unset(&o->attrs, A_EXTERNAL), true;
+    case MUTATE_ADD_EXTERNAL: return hd_set_flag(m->cx, &o->attrs, A_EXTERNAL), true;
+    case MUTATE_MOVE_END: return random % 2 ? move_later(o, 1 + (int)(random / 2 % 6))
+                                            : move_earlier(o, 1 + (int)(random / 2 % 6));
+    case MUTATE_CUT_REGION: return cut_region(m, o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
     case MUTATE_DROP_EVENT: return drop_event(o);
     case MUTATE_SWAP_WAITS: return swap_waits(o);

@@ -122,6 +122,28 @@ static bool swap_waits(Op *o) {
     return a != b;
 }
 
+static Op *end_op(Func *f, OpKind kind, const char *region, const char *stream) {
+    Op *o = hd_op_new(f, kind, 0, NULL);
+    hd_set_word(f->module->cx, &o->attrs, A_REGION, region);
+    o->stream = stream;
+    return o;
+}
+
+// The region that `o` is in ends before it, and another one begins there.
+static bool cut_region(Module *m, Op *o) {
+    Op *from = o, *to = o;
+    while (from && from->kind != OP_CAPTURE && from->kind != OP_CAPTURE_END) from = from->prev;
+    while (to && to->kind != OP_CAPTURE_END) to = to->next;
+    if (!from || from->kind != OP_CAPTURE || !to || from == o || to == o) return false;
+    Symbol *s = hd_symbol_add(m, SYM_REGION, hd_free_name(m, "cut"), NULL);
+    hd_set_kind(m->cx, &s->attrs, KIND_UNIT);
+    hd_insert_before(o, end_op(o->func, OP_CAPTURE_END, hd_word(&from->attrs, A_REGION, ""), from->stream));
+    hd_insert_before(o, end_op(o->func, OP_CAPTURE, s->name, from->stream));
+    hd_set_word(m->cx, &to->attrs, A_REGION, s->name);
+    hd_renumber(o->func);
+    return true;
+}
+
 // The previous op on the same stream is no longer covered by the event.
 static bool record_earlier(Op *o) {
     Op *p = o->prev;

@@ -38,7 +38,12 @@ static bool other_program(const Op *o, Mutation what) {
 
 static int orders_of(const Module *m) {
     int streams = 0;
-    for (const Symbol *s = m->symbols; s; s = s->next) streams += s->kind == SYM_STREAM;
+    bool graphs = false;
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        streams += s->kind == SYM_STREAM;
+        graphs |= s->kind == SYM_REGION;
+    }
+    if (graphs) streams = 2 * streams - 1; // those in graphs
     return streams > 1 ? 2 + 2 * streams + 2 : 1;
 }
 
@@ -142,6 +147,13 @@ static const Case cases[] = {
     {"zero3, own head, two micro-batches", "llama",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.fsdp.prefetch=2 layers=2", SOME},
     {"zero2, own head, 3 ranks", "llama", "schedule.fsdp=zero2 schedule.mesh.shard=3 layers=1", SOME},
+    {"zero3, 2 ranks, two micro-batches, graphs of units", "tiny",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.graph=unit layers=2", 2 * SOME},
+    {"zero3, 2 ranks, graphs of places", "gpt2",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.graph=Block.attn,Block.mlp schedule.fsdp.prefetch=0 layers=2",
+     SOME},
+    {"zero1, 2 x 2 ranks, graphs of units", "tiny",
+     "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 schedule.graph=unit layers=2", SOME},
     {"two losses, three micro-batches", "losses", "train.accumulate=3", 16},
     {"two losses, zero3, 2 ranks", "losses", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2", SOME},
     {"two losses, bf16, zero1, 2 x 2 ranks", "losses",
