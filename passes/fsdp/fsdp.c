@@ -62,6 +62,15 @@ static void find_first_uses(Fsdp *s, const Func *f) {
     }
 }
 
+// The seed of the backward pass is one over the micro-batches of all ranks, so that the sum over them is the mean.
+static void divide_by_ranks(Fsdp *s, Func *micro) {
+    for (Op *o = micro->first; o; o = o->next) {
+        if (!hd_has(&o->attrs, A_PER_RANK)) continue;
+        hd_set_float(s->m->cx, &o->attrs, A_VALUE, hd_float(&o->attrs, A_VALUE, 0) / (double)s->ranks);
+        hd_unset(&o->attrs, A_PER_RANK);
+    }
+}
+
 static Func *micro_function(Fsdp *s, StepFunc step) {
     hd_fsdp_weights(s, step);
     hd_fsdp_gradients(s, step);
@@ -182,6 +191,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     }
     if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
     if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
+    divide_by_ranks(&s, micro);
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);
     if (eval) {

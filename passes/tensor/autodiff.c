@@ -1,13 +1,12 @@
 // Reverse mode. The function of kind loss becomes that of kind eval; the one of kind micro is a copy of it followed by
 // its backward pass, in reverse program order:
 //   func @loss(%x, %y) { %w = param @w; %z = matmul %x, %w; %l = cross_entropy %z, %y; return %l }
-//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/(micro*ranks) {bwd}
+//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/micro {per_rank, bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}
 //                         %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}; return %l }
 // Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own,
 // made as soon as it is known, so that a weight gradient never waits for the end of the pass.
 #include "passes/tensor/autodiff.h"
-#include "ir/mesh.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
@@ -128,6 +127,7 @@ static bool backward(Func *f, Arena *scratch, double seed) {
     Op *last = ret->prev;
     Attrs as = {0};
     hd_set_float(f->module->cx, &as, A_VALUE, seed);
+    hd_set_flag(f->module->cx, &as, A_PER_RANK);
     d.b.loc = loss->def->loc;
     d.b.span = loss->def->span;
     hd_grad_add(&d, loss, hd_build1(&d.b, OP_CONST, NULL, NULL, &as, loss->type));
@@ -261,11 +261,10 @@ static bool check_parameters(const Module *m, const Func *micro, Arena *scratch)
 }
 
 // A step minimises the mean over every micro-batch of every rank. Each adds its share, so gradients are only summed,
-// never divided.
+// never divided. How many ranks there are is for fsdp to say (per_rank).
 static bool find_share(const Module *m, double *share) {
     int64_t micro = hd_int(hd_settings(m, "train"), A_MICRO, 1);
-    Mesh mesh = hd_mesh(m);
-    *share = 1.0 / ((double)micro * (double)hd_mesh_ranks(&mesh, HD_ALL_AXES));
+    *share = 1.0 / (double)micro;
     if (micro < 1)
         hd_error(m->cx, hd_symbol_find(m, "train")->span, "micro is %lld; it must be at least 1", (long long)micro);
     return micro >= 1;

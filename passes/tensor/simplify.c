@@ -37,12 +37,13 @@ static bool is_iota(const Value *v) { return v && producer(v, OP_IOTA); }
 static bool is_matmul(const Value *v) { return v && producer(v, OP_MATMUL); }
 
 static double constant_of(const Value *v) { return hd_round(v->type->dtype, hd_float(&v->def->attrs, A_VALUE, 0)); }
-static bool is_zero(const Value *v) { return is_constant(v) && constant_of(v) == 0; }
-static bool is_one(const Value *v) { return is_constant(v) && constant_of(v) == 1; }
+static bool is_known(const Value *v) { return is_constant(v) && !hd_has(&v->def->attrs, A_PER_RANK); }
+static bool is_zero(const Value *v) { return is_known(v) && constant_of(v) == 0; }
+static bool is_one(const Value *v) { return is_known(v) && constant_of(v) == 1; }
 
 static bool is_power_of_two(const Value *v) { // whose inverse is a normal number of every dtype: exact to multiply by
     int exponent;
-    return is_constant(v) && isfinite(constant_of(v)) && fabs(frexp(constant_of(v), &exponent)) == 0.5 &&
+    return is_known(v) && isfinite(constant_of(v)) && fabs(frexp(constant_of(v), &exponent)) == 0.5 &&
            abs(exponent - 1) <= 14;
 }
 
@@ -106,7 +107,10 @@ static Value *constant(Op *o, const Type *t, double value) {
 
 static Value *refill(Simplifier *s, Op *o) { // the op only moves or converts equal elements
     (void)s;
-    return constant(o, o->out[0]->type, hd_round(o->out[0]->type->dtype, constant_of(o->in[0])));
+    if (is_known(o->in[0]))
+        return constant(o, o->out[0]->type, hd_round(o->out[0]->type->dtype, constant_of(o->in[0])));
+    Builder b = builder_at(o); // it is rounded when its value is known
+    return hd_build1(&b, OP_CONST, NULL, NULL, &o->in[0]->def->attrs, o->out[0]->type);
 }
 
 static Value *multiply_by_inverse(Simplifier *s, Op *o) {
@@ -191,16 +195,24 @@ static Value *transpose_product(Simplifier *s, Op *o) {
     return fresh->out[0];
 }
 
-// A pointwise op of constants, computed as the evaluator and both targets compute it.
+// A pointwise op of constants, computed as the evaluator and both targets compute it. What is made of a constant that
+// will be divided by the number of ranks must be divided as well, so it may only be scaled, or added to another such.
 static Value *fold(Op *o) {
     double x[3] = {0};
+    int per_rank = 0;
     if (!hd_op_is(o, TRAIT_ELEMENTWISE)) return NULL;
     for (int i = 0; i < o->n_in; i++) {
         if (!is_constant(o->in[i])) return NULL;
         x[i] = constant_of(o->in[i]);
+        per_rank += !is_known(o->in[i]);
     }
+    bool scales = o->kind == OP_MUL || o->kind == OP_NEG || (o->kind == OP_DIV && is_known(o->in[1]));
+    bool adds = o->kind == OP_ADD || o->kind == OP_SUB;
+    if (per_rank && !(per_rank == 1 ? scales : adds)) return NULL;
     DType d = o->out[0]->type->dtype;
-    return constant(o, o->out[0]->type, hd_round(d, hd_eval_elt(o->kind, d != TY_F64, x[0], x[1], x[2])));
+    Value *v = constant(o, o->out[0]->type, hd_round(d, hd_eval_elt(o->kind, d != TY_F64, x[0], x[1], x[2])));
+    if (per_rank) hd_set_flag(o->func->module->cx, &v->def->attrs, A_PER_RANK);
+    return v;
 }
 
 typedef struct {
