@@ -193,6 +193,14 @@ static bool cannot_write(Ctx *cx, const char *path, const char *why) {
     return hd_error(cx, (Span){0, 0}, "cannot write %s: %s", path, why);
 }
 
+// Whether a file that --save-temps would overwrite is from an earlier --save-temps: its second line says so.
+static bool is_saved(Ctx *cx, const char *path) {
+    size_t n = 0;
+    const char *text = hd_read_file(cx->arena, path, &n), *second = text ? memchr(text, '\n', n) : NULL;
+    static const char line[] = "\n#include \"heddle.h\"\n";
+    return second && (size_t)(text + n - second) >= sizeof line - 1 && !memcmp(second, line, sizeof line - 1);
+}
+
 static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     struct stat st;
     const char *slash = strrchr(b->output, '/');
@@ -202,6 +210,8 @@ static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     if (access(folder, F_OK)) return cannot_write(cx, b->output, strerror(errno));
     if (b->save_temps) {
         const char *kept = hd_sprintf(cx->arena, "%s.c", b->output);
+        if (!lstat(kept, &st) && !is_saved(cx, kept))
+            return cannot_write(cx, kept, "it is there, and no --save-temps wrote it; give another name with -o");
         const int e = hd_write_file(kept, c->text, c->n);
         if (e) return cannot_write(cx, kept, strerror(e));
     }
