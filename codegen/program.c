@@ -205,6 +205,8 @@ static void put_bucket(Emit *e, const Symbol *b) {
     bool optimizer, other, grad;
     const Symbol *compute = hd_symbol_find(e->m, hd_word(&b->attrs, A_WEIGHTS, ""));
     int64_t size = hd_type_count(b->type);
+    const Mesh mesh = hd_mesh(e->m);
+    const int64_t shard = size / hd_mesh_ranks(&mesh, hd_axes(&b->attrs, A_SPLIT));
     int64_t master = part_offset(e, b, A_MASTER_WEIGHTS, &optimizer), m = part_offset(e, b, A_MOMENT1, &other),
             v = part_offset(e, b, A_MOMENT2, &other);
     int64_t g = part_offset(e, b, A_GRADIENT, &grad), c = part_offset(e, b, A_WEIGHTS, &other),
@@ -212,7 +214,7 @@ static void put_bucket(Emit *e, const Symbol *b) {
     hd_puts(e->c, "    {");
     hd_emit_string(e->c, b->name, "");
     hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n", ll(size),
-              ll(hd_int(&b->attrs, A_SHARD, size)), hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master),
+              ll(shard), hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master),
               ll(m), ll(v), ll(g), ll(c), yes(optimizer), yes(grad), ll(next));
 }
 

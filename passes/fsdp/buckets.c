@@ -1,9 +1,9 @@
 // Buckets and their storage: which parameters share one flat vector, where each is, and which buffers there are. With
 // two ranks, zero3 and bf16, a unit of 96 elements whose bias is used in f32 as well:
 //
-//   param @b.w : f32[8,8] {unit = b}          bucket @b : f32[64] {unit = b, ranks = 2, shard = 32, ...}
+//   param @b.w : f32[8,8] {unit = b}          bucket @b : f32[64] {unit = b, split = [shard], ...}
 //   param @b.c : f32[32] {unit = b}     ->    buffer @b.master, @b.grad, @b.m, @b.v : f32[32]   @b.compute : bf16[32]
-//                                             bucket @b.f32 : f32[64] {unit = b, ranks = 2, shard = 32, ...}
+//                                             bucket @b.f32 : f32[64] {unit = b, split = [shard], ...}
 //                                             buffer @b.f32.master, @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
 //
 // Units are in the order of their declaration, the root (what no unit owns) last. The strategy and, with several
@@ -154,10 +154,7 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);
-    if (s->shard > 1) {
-        hd_set_int(cx, &b->bucket->attrs, A_RANKS, s->shard);
-        hd_set_int(cx, &b->bucket->attrs, A_SHARD, b->layout.shard);
-    }
+    if (s->shard > 1) hd_set_axes(cx, &b->bucket->attrs, A_SPLIT, HD_SPLIT_AXES);
     add_buffers(s, b);
     for (int i = 0; i < b->layout.n; i++) {
         hd_set_word(cx, &b->layout.items[i].param->attrs, A_BUCKET, b->bucket->name);

@@ -28,12 +28,12 @@ typedef struct {
     const Op **began;      // by symbol id: the op with which the life of a transient buffer begins
     int *content;          // by value id
     Accesses list;
-} Run;
+} Contents;
 
 static int content_of_buffer(const Symbol *b) { return b->id + 1; }
-static int content_of_value(const Run *r, const Value *v) { return 1 + r->c->m->n_symbols + v->id; }
+static int content_of_value(const Contents *r, const Value *v) { return 1 + r->c->m->n_symbols + v->id; }
 
-static const char *content_name(const Run *r, int holds) {
+static const char *content_name(const Contents *r, int holds) {
     int id = holds - 1 - r->c->m->n_symbols;
     if (holds == 0) return "nothing yet";
     if (holds < 0) return hd_sprintf(r->c->a, "nothing since the life of @%s began", r->symbol[-holds - 1]->name);
@@ -43,7 +43,7 @@ static const char *content_name(const Run *r, int holds) {
     return hd_sprintf(r->c->a, "%%%d", r->c->number[id]);
 }
 
-static void find_contents(Run *r) {
+static void find_contents(Contents *r) {
     const Func *f = r->c->f;
     r->content = HD_NEWN(r->c->a, int, f->n_values + 1);
     for (int i = 0; i < f->n_args; i++) r->content[f->args[i]->id] = content_of_value(r, f->args[i]);
@@ -57,7 +57,7 @@ static void find_contents(Run *r) {
         }
 }
 
-static Bytes bytes_of(const Run *r, const Op *o, const Access *x) {
+static Bytes bytes_of(const Contents *r, const Op *o, const Access *x) {
     if (x->at == AT_WORKSPACE) {
         int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
         return (Bytes){at, at + x->hi, SPACE_DEVICE, 0};
@@ -71,21 +71,21 @@ static Bytes bytes_of(const Run *r, const Op *o, const Access *x) {
     return (Bytes){at, at + hd_type_bytes(x->value->type), x->value->place.space, r->content[x->value->id]};
 }
 
-static const char *touches(const Run *r, const Access *x) {
+static const char *touches(const Contents *r, const Access *x) {
     if (x->at == AT_WORKSPACE) return "its workspace";
     if (x->at == AT_BUFFER) return hd_sprintf(r->c->a, "buffer @%s", x->buffer->name);
     return hd_plan_value(r->c, x->value);
 }
 
 // Adds the buffer that a view refers to.
-static const char *owner(const Run *r, const Access *x) {
+static const char *owner(const Contents *r, const Access *x) {
     int holds = x->at == AT_VALUE ? r->content[x->value->id] : 0;
     if (holds <= 0 || holds > r->c->m->n_symbols || !r->symbol[holds - 1]) return touches(r, x);
     return hd_sprintf(r->c->a, "%s in buffer @%s", hd_plan_value(r->c, x->value), r->symbol[holds - 1]->name);
 }
 
 // The op that writes what a read should have found: the last one before the read, else the first one after it.
-static const char *maker(const Run *r, const Op *reader, Bytes b) {
+static const char *maker(const Contents *r, const Op *reader, Bytes b) {
     const Op *before = NULL, *behind = NULL;
     Accesses list = {0};
     for (const Op *o = r->c->f->first; o; o = o->next) {
@@ -104,7 +104,7 @@ static const char *maker(const Run *r, const Op *reader, Bytes b) {
                   : "no op of the function writes them";
 }
 
-static void race(Run *r, const Op *o, const Access *x, int other, const char *does, int64_t lo, int64_t hi) {
+static void race(Contents *r, const Op *o, const Access *x, int other, const char *does, int64_t lo, int64_t hi) {
     Space space = bytes_of(r, o, x).space;
     const Op *p = r->c->ops[other];
     hd_plan_wrong(r->c, o, o->span,
@@ -115,7 +115,7 @@ static void race(Run *r, const Op *o, const Access *x, int other, const char *do
 }
 
 // The last reader of each stream: when it has ended, so have the earlier ones of that stream.
-static Reader *add_reader(Run *r, const Reader *list, int op) {
+static Reader *add_reader(Contents *r, const Reader *list, int op) {
     Reader *now = HD_NEW(r->c->a, Reader);
     *now = (Reader){op, NULL};
     for (; list; list = list->next) {
@@ -128,7 +128,7 @@ static Reader *add_reader(Run *r, const Reader *list, int op) {
 }
 
 // One error per access is enough.
-static void read_bytes(Run *r, const Op *o, const Access *x) {
+static void read_bytes(Contents *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
     ByteMap *m = &r->map[b.space];
@@ -152,13 +152,13 @@ static void read_bytes(Run *r, const Op *o, const Access *x) {
     }
 }
 
-static bool is_argument(const Run *r, int holds) {
+static bool is_argument(const Contents *r, int holds) {
     for (int i = 0; i < r->c->f->n_args; i++)
         if (content_of_value(r, r->c->f->args[i]) == holds) return true;
     return false;
 }
 
-static void write_bytes(Run *r, const Op *o, const Access *x) {
+static void write_bytes(Contents *r, const Op *o, const Access *x) {
     Bytes b = bytes_of(r, o, x);
     if (b.lo >= b.hi) return;
     ByteMap *m = &r->map[b.space];
@@ -185,7 +185,7 @@ static void write_bytes(Run *r, const Op *o, const Access *x) {
 }
 
 // The life of a transient buffer begins once, before any other access.
-static void follow_life(Run *r, const Op *o, const Access *x) {
+static void follow_life(Contents *r, const Op *o, const Access *x) {
     if (x->at != AT_BUFFER || !hd_has(&x->buffer->attrs, A_TRANSIENT)) return;
     const Op **began = &r->began[x->buffer->id];
     bool whole = x->write && x->lo == 0 && x->hi == hd_type_bytes(x->buffer->type);
@@ -213,7 +213,7 @@ static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, By
            (o->kind == OP_LAUNCH && hd_launch_may_overwrite(o, read->index));
 }
 
-static void check_overlaps(Run *r, const Op *o) {
+static void check_overlaps(Contents *r, const Op *o) {
     for (int i = 0; i < r->list.n; i++) {
         const Access *x = &r->list.at[i];
         if (!x->write || x->order) continue;
@@ -232,7 +232,7 @@ static void check_overlaps(Run *r, const Op *o) {
 }
 
 // Writes and reads of buffers stay inside them.
-static void check_bounds(Run *r, const Op *o) {
+static void check_bounds(Contents *r, const Op *o) {
     for (int i = 0; i < r->list.n; i++) {
         const Access *x = &r->list.at[i];
         if (x->at == AT_BUFFER && !x->order && (x->lo < 0 || x->hi > hd_type_bytes(x->buffer->type)))
@@ -242,7 +242,7 @@ static void check_bounds(Run *r, const Op *o) {
     }
 }
 
-static void check_store(Run *r, const Op *o) {
+static void check_store(Contents *r, const Op *o) {
     const Symbol *b = hd_symbol_find(r->c->m, hd_word(&o->attrs, A_INTO, ""));
     if (!b || !hd_has(&o->attrs, A_INPLACE)) return;
     int64_t at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
@@ -252,14 +252,14 @@ static void check_store(Run *r, const Op *o) {
 }
 
 // Bytes that the function finds filled: buffers, and its arguments.
-static void fill(Run *r, const Place *p, int64_t bytes, int holds) {
+static void fill(Contents *r, const Place *p, int64_t bytes, int holds) {
     if (bytes > 0) hd_bytes_set(&r->map[p->space], p->offset, p->offset + bytes, (Cell){.writer = -1, .holds = holds});
 }
 
 static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
 
 // What the function before left running uses its transient buffers, whose contents that function's own check proved.
-static void fill_left(Run *r) {
+static void fill_left(Contents *r) {
     Carried left = hd_carried(r->c->joined, r->c->a);
     for (int i = 0; i < left.n; i++) {
         fill(r, &left.at[i]->place, hd_type_bytes(left.at[i]->type), content_of_buffer(left.at[i]));
@@ -268,7 +268,7 @@ static void fill_left(Run *r) {
 }
 
 // At the end every buffer that persists must be whole again: results made in its bytes have been stored.
-static void check_buffer(Run *r, const Symbol *b) {
+static void check_buffer(Contents *r, const Symbol *b) {
     ByteMap *m = &r->map[b->place.space];
     int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
     if (lo == hi) return;
@@ -284,7 +284,7 @@ static void check_buffer(Run *r, const Symbol *b) {
 }
 
 // An op whose results are all unread has lost its user: dead ops are removed long before a plan.
-static void check_used(Run *r, const Uses *uses) {
+static void check_used(Contents *r, const Uses *uses) {
     for (const Op *o = r->c->f->first; o; o = o->next) {
         int used = 0;
         for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id];
@@ -294,7 +294,7 @@ static void check_used(Run *r, const Uses *uses) {
     }
 }
 
-static bool in_bounds(Run *r) {
+static bool in_bounds(Contents *r) {
     int before = r->c->found.n;
     for (const Op *o = r->c->f->first; o; o = o->next) {
         hd_accesses(o, r->c->a, &r->list);
@@ -305,7 +305,7 @@ static bool in_bounds(Run *r) {
 
 void hd_check_contents(PlanCheck *c) {
     Cell nothing = {.writer = -1};
-    Run r = {.c = c, .clocks = hd_clocks(c->f, c->a)};
+    Contents r = {.c = c, .clocks = hd_clocks(c->f, c->a)};
     for (int i = 0; i < N_SPACES; i++) r.map[i] = hd_bytes(c->a, c->bytes[i], nothing);
     r.symbol = HD_NEWN(c->a, const Symbol *, c->m->n_symbols + 1);
     r.began = HD_NEWN(c->a, const Op *, c->m->n_symbols + 1);

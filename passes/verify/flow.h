@@ -65,6 +65,18 @@ void hd_flow_run(Flow *w, const Func *f, bool last); // the next function of the
 Held *hd_flow_held(Flow *w, const Symbol *s);        // NULL: a buffer without elements
 Held *hd_flow_value(Flow *w, const Value *v);        // of its buffer, or its own; NULL: it has none of either
 BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k);
+int hd_flow_hold(Flow *w, Holding h);                         // its index in `holdings`
+Holding *hd_flow_holding(Flow *w, const Held *h, int i);      // of range i
+const Symbol *hd_flow_named(const Flow *w, const Op *o, AttrId a);
+// The parameter that contains elements [lo, hi) of a bucket; NULL: none, they are padding.
+const Symbol *hd_flow_param_at(const BucketParts *k, int64_t lo, int64_t hi);
+bool hd_flow_same_bucket(Flow *w, const Op *o, const Held *h, const Held *g); // false after the finding
+void hd_flow_cut_alike(const Held *h, Held *g); // cuts `g` wherever `h` is cut; both have the same positions
+
+// flow_moves.c
+void hd_flow_copy(Flow *w, const Op *o);
+void hd_flow_reduce_scatter(Flow *w, const Op *o);
+void hd_flow_all_gather(Flow *w, const Op *o);
 
 // update.c
 void hd_flow_adamw(Flow *w, const Op *o);

@@ -153,16 +153,16 @@ int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b)
 
 static void check_sizes(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
-    int64_t ranks = hd_int(&s->attrs, A_RANKS, c->shard), shard = hd_int(&s->attrs, A_SHARD, k->size / ranks);
-    if (ranks != c->shard)
-        hd_plan_wrong(c, NULL, s->span, "bucket @%s is for %lld ranks, and the mesh has %lld over shard", s->name,
-                      ll(ranks), ll(c->shard));
-    else if (ranks * shard != k->size)
-        hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements is not %lld shards of %lld", s->name, ll(k->size),
-                      ll(ranks), ll(shard));
-    else if (shard % c->copies)
+    Axes live = hd_mesh_live(&c->mesh), split = hd_axes(&s->attrs, A_SPLIT) & live, wanted = HD_SPLIT_AXES & live;
+    if (split != wanted)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s is split over %s, and the mesh splits parameters over %s", s->name,
+                      split ? hd_axes_text(c->a, split) : "no axis", wanted ? hd_axes_text(c->a, wanted) : "no axis");
+    else if (k->size % c->shard)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements does not divide into %lld shards", s->name,
+                      ll(k->size), ll(c->shard));
+    else if (k->size / c->shard % c->copies)
         hd_plan_wrong(c, NULL, s->span, "the shards of bucket @%s, %lld elements, do not divide by %lld replicas",
-                      s->name, ll(shard), ll(c->copies));
+                      s->name, ll(k->size / c->shard), ll(c->copies));
 }
 
 // The buffer that the optimizer writes besides the master weights.

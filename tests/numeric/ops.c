@@ -185,9 +185,9 @@ typedef struct {
     const HdProgram *p;
     HdExec *x;
     const char *(*failure)(void);
-} Run;
+} OpProgram;
 
-static bool put_tensor(Run *r, int64_t offset, Tensor t) {
+static bool put_tensor(OpProgram *r, int64_t offset, Tensor t) {
     size_t bytes = (size_t)hd_type_bytes(t.type);
     char *raw = hd_alloc(r->t->arena, bytes + 1);
     encode(t.type->dtype, t.data, hd_type_count(t.type), raw);
@@ -196,7 +196,7 @@ static bool put_tensor(Run *r, int64_t offset, Tensor t) {
     return false;
 }
 
-static void compare(Run *r, const Func *f, const char *what, int64_t offset, Tensor want) {
+static void compare(OpProgram *r, const Func *f, const char *what, int64_t offset, Tensor want) {
     DType d = want.type->dtype;
     Bound bound = bound_of(d, f, r->opt->target);
     int64_t n = hd_type_count(want.type);
@@ -223,7 +223,7 @@ static void compare(Run *r, const Func *f, const char *what, int64_t offset, Ten
         printf("%s %s %s: %.2f of the bound\n", r->t->name, what, hd_type_text(r->m->cx, want.type), worst);
 }
 
-static bool poison(Run *r) {
+static bool poison(OpProgram *r) {
     size_t bytes = (size_t)r->p->arena_bytes;
     char *raw = malloc(bytes);
     memset(raw, 0xff, bytes);
@@ -239,7 +239,7 @@ static const HdFunc *find_func(const HdProgram *p, const char *name) {
     return NULL;
 }
 
-static void run_case(Run *r, const Func *f) {
+static void run_case(OpProgram *r, const Func *f) {
     Arena *keep = r->t->arena, *a = r->t->arena = hd_arena_new();
     Eval *e = hd_eval_new(r->m, EVAL_ROUNDED, a);
     uint64_t seed = 17;
@@ -281,7 +281,7 @@ static bool wanted(const Options *opt, const char *name) {
     return !opt->n_only;
 }
 
-static void run_cases(Run *r) {
+static void run_cases(OpProgram *r) {
     for (const Func *f = r->m->funcs; f; f = f->next)
         if (!f->is_kernel && wanted(r->opt, f->name)) run_case(r, f);
 }
@@ -330,13 +330,13 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt) {
     return m;
 }
 
-static bool build_program(Ctx *cx, const Run *r, const char *path) {
+static bool build_program(Ctx *cx, const OpProgram *r, const char *path) {
     Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
     return hd_codegen_c(r->m, "", "", &c, &cuda) &&
            hd_build_shared(cx, &(Build){.target = r->opt->target, .output = path}, &c);
 }
 
-static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
+static const HdProgram *load_program(Ctx *cx, OpProgram *r, const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const HdProgram *const *program = library ? dlsym(library, "hd_built_program") : NULL;
     if (!program) {
@@ -349,7 +349,7 @@ static const HdProgram *load_program(Ctx *cx, Run *r, const char *path) {
 }
 
 // Builds the program in a folder of its own and loads it.
-static const HdProgram *build_and_load(Ctx *cx, Run *r) {
+static const HdProgram *build_and_load(Ctx *cx, OpProgram *r) {
     char folder[] = "/tmp/heddle-ops-XXXXXX";
     if (!mkdtemp(folder)) {
         hd_error(cx, (Span){0, 0}, "cannot make a folder in /tmp");
@@ -365,7 +365,7 @@ static const HdProgram *build_and_load(Ctx *cx, Run *r) {
 }
 
 static void test(Ctx *cx, Test *t, const Options *opt) {
-    Run r = {.t = t, .opt = opt, .m = plan(cx, t, opt)};
+    OpProgram r = {.t = t, .opt = opt, .m = plan(cx, t, opt)};
     if (r.m && opt->build) t->compared += build_program(cx, &r, opt->build);
     else if (r.m) r.p = opt->load ? load_program(cx, &r, opt->load) : build_and_load(cx, &r);
     if (r.p) {

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A mesh axis is one row: the compiler and the runtime are built from a copy of the sources that differs in ir/axes.def
-alone, by an axis `pod` of copies, and a model trains on 2 x 2 x 2 ranks.
+alone, by an axis `pod` of copies and an axis `part` that splits, and a model trains on 2 x 2 x 2 ranks.
 
 usage: mesh.py ROOT HEDDLEC
 
-All strategies have the same digest there; it is that of HEDDLEC on 2 x 4 ranks, since sums over copies go over all axes
-of copies at once; and in f32 the losses agree with one rank on the same global batch to a relative 1e-5.
+All strategies have the same digest there. It is that of HEDDLEC on a mesh with as many ranks along its one axis of that
+rule: sums over copies go over all axes of copies at once, and parameters are dealt out over all axes that split. In f32
+the losses agree with one rank on the same global batch to a relative 1e-5.
 """
 import os
 import shutil
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-ROW = 'AXIS(POD, "pod", COPY, "copies of the copies")\n'
+ROWS = {"SHARD": 'AXIS(PART, "part", SPLIT, "parts of a shard")\n',  # behind these rows
+        "REPLICATE": 'AXIS(POD, "pod", COPY, "copies of the copies")\n'}
 STEPS = 3
 SETS = ("train.compute=f32", "train.accumulate=2", "train.lr=1e-2", "train.warmup=0", "schedule.fsdp.unit=Wide,Squeeze")
 
@@ -25,13 +27,18 @@ def call(*command, **env):
     return done.stdout
 
 
-def build_with_row(root, folder):
-    """heddlec with one axis more."""
+def build_with_rows(root, folder):
+    """heddlec with two axes more."""
     copy = os.path.join(folder, "sources")
     skip = shutil.ignore_patterns("build", ".git", "__pycache__", "shared")
     shutil.copytree(root, copy, ignore=skip, symlinks=True)
-    with open(os.path.join(copy, "ir/axes.def"), "a") as f:
-        f.write(ROW)
+    axes = os.path.join(copy, "ir/axes.def")
+    with open(axes) as f:
+        lines = f.readlines()
+    with open(axes, "w") as f:
+        for line in lines:
+            f.write(line + ROWS.pop(line[5:].split(",")[0], "") if line.startswith("AXIS(") else line)
+    assert not ROWS
     build = os.path.join(copy, "build")
     call("cmake", "-G", "Ninja", "-S", copy, "-B", build, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O0")
     call("ninja", "-C", build, "-j2", "heddlec", "heddle_rt")
@@ -64,14 +71,19 @@ def main():
     with tempfile.TemporaryDirectory(prefix="heddle-mesh-") as folder:
         with open(os.path.join(folder, "tokens.bin"), "wb") as f:
             f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
-        third = build_with_row(root, folder)
-        mesh = dict(shard=2, replicate=2, pod=2)
-        digests = {s: train(third, root, folder, s, mesh, 2, s) for s in ("none", "zero1", "zero2", "zero3")}
-        digests["2 x 4 ranks"] = train(heddlec, root, folder, "two", dict(shard=2, replicate=4), 2, "zero3")
+        more = build_with_rows(root, folder)
+        groups = []  # (name, digest); all in a group must be equal
+        for extra, alike in ((dict(pod=2, replicate=2, shard=2), dict(shard=2, replicate=4)),
+                             (dict(part=2, shard=2, replicate=2), dict(shard=4, replicate=2))):
+            group = [(f"{extra} {s}", train(more, root, folder, s, extra, 2, s))
+                     for s in ("none", "zero1", "zero2", "zero3")]
+            group.append((str(alike), train(heddlec, root, folder, "two", alike, 2, "zero3")))
+            groups.append(group)
         one = losses(train(heddlec, root, folder, "one", {}, 16, "none"))
-    wrong = [f"{name} has another digest than none" for name, d in digests.items() if d != digests["none"]]
-    wrong += [f"step {i + 1}: loss {a!r}, and {b!r} on one rank"
-              for i, (a, b) in enumerate(zip(losses(digests["none"]), one)) if not abs(a - b) <= 1e-5 * abs(b)]
+    wrong = [f"{name} has another digest than {group[0][0]}"
+             for group in groups for name, d in group if d != group[0][1]]
+    wrong += [f"{group[0][0]}, step {i + 1}: loss {a!r}, and {b!r} on one rank" for group in groups
+              for i, (a, b) in enumerate(zip(losses(group[0][1]), one)) if not abs(a - b) <= 1e-5 * abs(b)]
     if len(set(one)) != STEPS:
         wrong.append(f"the losses show no training: {one}")
     print("\n".join(wrong) or "ok")

@@ -45,7 +45,7 @@ typedef enum {
                                             X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP)  \
                                                 X(RESIZE, "another size", AT_OP) X(STREAM, "another stream", AT_OP) X( \
                                                     DECAYED, "decayed changed",                                        \
-                                                    AT_BUCKET) X(SHARD_SIZE, "shard of a bucket changed", AT_BUCKET)   \
+                                                    AT_BUCKET) X(BUCKET_SPLIT, "split of a bucket changed", AT_BUCKET) \
                                                     X(GROUP, "axes or stream of a comm changed", AT_COMM) X(     \
                                                         MOVE_PARAM, "parameter moved in its bucket", AT_PARAM)         \
                                                         X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(  \
@@ -486,9 +486,10 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         else if (is) hd_unset(&s->attrs, at);
         else return false;
     } else if (what == MUTATE_GROUP) change_group(m, s, (unsigned)random);
-    else if (what == MUTATE_SHARD_SIZE) {
-        if (!hd_has(&s->attrs, A_SHARD)) return false;
-        hd_set_int(m->cx, &s->attrs, A_SHARD, hd_int(&s->attrs, A_SHARD, 0) / 2);
+    else if (what == MUTATE_BUCKET_SPLIT) {
+        Axes split = (hd_axes(&s->attrs, A_SPLIT) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
+        hd_unset(&s->attrs, A_SPLIT);
+        if (split) hd_set_axes(m->cx, &s->attrs, A_SPLIT, split);
     } else { // of another bucket
         const Symbol *bucket = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
         const char *name = other_name(m, bucket, random, false, false);
