@@ -69,13 +69,19 @@ static const Value *source_of(const Value *v) {
     return v;
 }
 
+// Whether v is what every rank has in the buffer of the loss: in a buffer (flow.c follows it there), or as a value.
+static bool is_gathered_loss(const Value *v, const char *loss) {
+    if (!v->def || v->def->kind == OP_VIEW) return v->def != NULL;
+    return v->def->kind == OP_ALL_GATHER && !strcmp(hd_word(&v->def->attrs, A_BUFFER, ""), loss);
+}
+
 // The mean over ranks: each rank's loss once, times 1 / ranks.
 static void check_mean(PlanCheck *c, const Op *store) {
     const Value *parts = source_of(store->in[0]);
     double ranks = (double)c->ranks;
     Affine mean = trace(c, store->in[0], parts, 0);
-    if (!parts->def || parts->def->kind != OP_VIEW || (double)hd_type_count(parts->type) != ranks || !mean.known ||
-        mean.constant != 0)
+    if (!is_gathered_loss(parts, hd_word(&store->attrs, A_INTO, "")) ||
+        (double)hd_type_count(parts->type) != ranks || !mean.known || mean.constant != 0)
         hd_plan_wrong(c, store, store->span,
                       "stores %s as the loss of the step, which is not a sum of the losses of the %g ranks",
                       hd_plan_value(c, store->in[0]), ranks);
