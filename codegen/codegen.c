@@ -19,7 +19,7 @@ static void put_constant(Emit *e, const char *name, const char *text) {
     hd_puts(e->c, ";\n\n");
 }
 
-bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c, Out *cuda) {
+bool hd_codegen_c(const Module *m, const ProgramTexts *texts, Out *c, Out *cuda) {
     if (m->stage != STAGE_PLAN)
         return hd_error(m->cx, (Span){0, 0},
                         "codegen reads a plan, but the module is at stage %s: run the pipeline to its end first",
@@ -33,8 +33,9 @@ bool hd_codegen_c(const Module *m, const char *report, const char *table, Out *c
               model ? model->s : "A program", t->name, source ? ", from " : "", source ? source->s : "");
     hd_puts(c, "#include \"heddle.h\"\n");
     t->kernels(&e);
-    put_constant(&e, "report", report);
-    put_constant(&e, "report_text", table);
+    put_constant(&e, "report", texts->report);
+    put_constant(&e, "report_text", texts->table);
+    put_constant(&e, "timeline", texts->timeline);
     hd_program_functions(&e);
     if (t->finish) t->finish(&e);
     hd_program_tables(&e);

@@ -49,25 +49,6 @@ const char *hd_emit_number(Arena *a, double v, bool f64) {
     return o.text;
 }
 
-// The kernel's own name and what it does: its row op, or else its last pointwise ops.
-static const char *describe(Emit *e, const Func *k) {
-    const char *name[2] = {NULL, NULL};
-    int n = 0;
-    for (const Op *o = k->first; o; o = o->next)
-        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && o->kind != OP_RETURN && o->kind != OP_CONST &&
-            o->kind != OP_CAST && n < 2)
-            name[n++] = hd_op_info(o->kind)->mnemonic;
-    for (const Op *o = k->last; o && n < 2; o = o->prev)
-        if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))
-            name[n++] = hd_op_info(o->kind)->mnemonic;
-    if (!n) name[n++] = "copy";
-    if (n == 2 && !strcmp(name[0], name[1])) n = 1;
-    char *text = hd_sprintf(e->a, n == 2 ? "%s_%s_%s" : "%s_%s", k->name, name[0], name[1]);
-    for (char *s = text; *s; s++)
-        if (!isalnum((unsigned char)*s)) *s = '_';
-    return text;
-}
-
 const char *hd_emit_kernel_name(Emit *e, const Func *k) {
     int n = 0, at = -1;
     for (const Func *f = e->m->funcs; f; f = f->next, n++)
@@ -75,7 +56,7 @@ const char *hd_emit_kernel_name(Emit *e, const Func *k) {
     if (at < 0) HD_BUG("kernel @%s is not in the module", k->name);
     if (!e->kernel_names) e->kernel_names = HD_NEWN(e->a, const char *, n);
     if (!e->kernel_names[at]) {
-        const char *text = describe(e, k);
+        const char *text = hd_kernel_text(e->a, k);
         for (int i = 0; i < n; i++) // a.b and a_b are the same identifier
             if (e->kernel_names[i] && !strcmp(e->kernel_names[i], text)) text = hd_sprintf(e->a, "%s_%d", text, at);
         e->kernel_names[at] = text;

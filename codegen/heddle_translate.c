@@ -54,9 +54,11 @@ static bool verify(Module *m) {
 
 static bool make(const Args *args, Module *m, Out *text) {
     Arena *a = m->cx->arena;
-    Out report = hd_out(a), table = hd_out(a), c = hd_out(a), cuda = hd_out(a);
-    if (m->stage == STAGE_PLAN) hd_report(m, -1, &report, &table); // as in heddlec: one plan makes one program
-    if (m->cx->diags.errors || !hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
+    Out report = hd_out(a), table = hd_out(a), plan = hd_out(a), c = hd_out(a), cuda = hd_out(a);
+    const ReportTexts texts = {.json = &report, .text = &table, .plan = &plan};
+    if (m->stage == STAGE_PLAN) hd_report(m, -1, &texts); // as in heddlec: one plan makes one program
+    const ProgramTexts inside = {report.text, table.text, plan.text};
+    if (m->cx->diags.errors || !hd_codegen_c(m, &inside, &c, &cuda)) return false;
     *text = args->to == TO_CUDA ? cuda : c;
     const char *target = hd_word(hd_settings(m, "target"), A_TARGET, "host");
     return args->to != TO_BINARY ||

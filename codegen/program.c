@@ -440,8 +440,9 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     put_text(e, "plan_hash", plan_hash(e));
     put_text(e, "model_hash", model_hash(e));
     put_text(e, "train", train_text(e));
-    hd_printf(o, "    .report = report, .report_text = report_text,\n    .arena_bytes = %lld, .pinned_bytes = %lld,\n",
-              ll(arena_bytes(e, SPACE_DEVICE)), ll(arena_bytes(e, SPACE_HOST)));
+    hd_puts(o, "    .report = report, .report_text = report_text, .timeline = timeline,\n");
+    hd_printf(o, "    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(arena_bytes(e, SPACE_DEVICE)),
+              ll(arena_bytes(e, SPACE_HOST)));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)),
               ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,

@@ -15,7 +15,9 @@
 #include <time.h>
 
 enum { EXIT_ERRORS = 1 };
-enum { EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_TABLE, EMIT_BINARY, N_EMITS }; // as in rows
+enum { // as in rows
+    EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_TABLE, EMIT_TIMELINE, EMIT_BINARY, N_EMITS
+};
 
 typedef struct Arguments {
     ManagerArgs manager;
@@ -31,8 +33,9 @@ static const ArgRow rows[] = {
     {"FILE.hd", NULL, 0, ARG_INPUT, FIELD(input), NULL},
     {"--output", "FILE", 'o', ARG_TEXT, FIELD(output),
      "write the result there (default: a binary named after the input, texts to standard output)"},
-    {"--emit", "ast|ir|plan|c|cuda|report|table|binary", 0, ARG_WORD, FIELD(emit),
-     "what to write; report is JSON, table is the report to read (default: binary)"},
+    {"--emit", "ast|ir|plan|c|cuda|report|table|timeline|binary", 0, ARG_WORD, FIELD(emit),
+     "what to write; report is JSON, table is the report to read, timeline a page of HTML with the predicted step "
+     "(default: binary)"},
     {"--target", "host|cuda", 0, ARG_WORD, FIELD(target), "where the program runs (default: host)"},
     {"--arch", "sm_90", 0, ARG_TEXT, FIELD(arch), "architecture of the cuda target"},
     {"--set", "KEY=VALUE", 0, ARG_LIST, FIELD(sets),
@@ -103,16 +106,19 @@ static const char *binary_name(const Arguments *args, Arena *a) {
 // What can be made of a plan: its report, the text of the program, or the program.
 static bool emit_program(const Arguments *args, Module *m, double start, Out *out) {
     Arena *a = m->cx->arena;
-    Out report = hd_out(a), table = hd_out(a);
-    if (args->emit == EMIT_REPORT || args->emit == EMIT_TABLE) {
-        bool json = args->emit == EMIT_REPORT;
-        hd_report(m, seconds() - start, json ? out : NULL, json ? NULL : out);
+    Out report = hd_out(a), table = hd_out(a), plan = hd_out(a);
+    if (args->emit == EMIT_REPORT || args->emit == EMIT_TABLE || args->emit == EMIT_TIMELINE) {
+        hd_report(m, seconds() - start,
+                  &(ReportTexts){.json = args->emit == EMIT_REPORT ? out : NULL,
+                                 .text = args->emit == EMIT_TABLE ? out : NULL,
+                                 .page = args->emit == EMIT_TIMELINE ? out : NULL});
         return !m->cx->diags.errors;
     }
-    hd_report(m, -1, &report, &table); // no times in programs: equal inputs make equal ones
+    // no times of this compilation in programs: equal inputs make equal ones
+    hd_report(m, -1, &(ReportTexts){.json = &report, .text = &table, .plan = &plan});
     if (m->cx->diags.errors) return false; // of the device table
     Out c = hd_out(a), cuda = hd_out(a);
-    if (!hd_codegen_c(m, report.text, table.text, &c, &cuda)) return false;
+    if (!hd_codegen_c(m, &(ProgramTexts){report.text, table.text, plan.text}, &c, &cuda)) return false;
     if (args->emit == EMIT_BINARY)
         return hd_build_binary(
             m->cx, &(Build){word(args, a, FIELD(target)), binary_name(args, a), args->save_temps, args->verbose}, &c);

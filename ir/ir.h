@@ -262,6 +262,8 @@ Symbol *hd_config(Module *m, const char *name); // the config symbol of that nam
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);
 Func *hd_launched(const Op *launch); // the kernel that it runs; NULL: the module has none of that name
+// Of a kernel: its own name and what it does, its row op, or else its last pointwise ops, as an identifier.
+const char *hd_kernel_text(Arena *a, const Func *k);
 // NULL: there is none. false: after the error about a second one.
 bool hd_func_of_kind(const Module *m, KindId k, Func **f);
 const Symbol *hd_step(const Module *m, KindId k);          // the step of that kind, or NULL

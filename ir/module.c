@@ -1,5 +1,6 @@
 // Modules, symbols, functions and the op list.
 #include "ir/ir.h"
+#include <ctype.h>
 
 static unsigned slot_of(const Module *m, const char *name) {
     unsigned h = 2166136261u;
@@ -69,6 +70,24 @@ Func *hd_func_find(const Module *m, const char *name) {
 
 Func *hd_launched(const Op *launch) {
     return hd_func_find(launch->func->module, hd_word(&launch->attrs, A_KERNEL, ""));
+}
+
+const char *hd_kernel_text(Arena *a, const Func *k) {
+    const char *name[2] = {NULL, NULL};
+    int n = 0;
+    for (const Op *o = k->first; o; o = o->next)
+        if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && o->kind != OP_RETURN && o->kind != OP_CONST &&
+            o->kind != OP_CAST && n < 2)
+            name[n++] = hd_op_info(o->kind)->mnemonic;
+    for (const Op *o = k->last; o && n < 2; o = o->prev)
+        if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))
+            name[n++] = hd_op_info(o->kind)->mnemonic;
+    if (!n) name[n++] = "copy";
+    if (n == 2 && !strcmp(name[0], name[1])) n = 1;
+    char *text = hd_sprintf(a, n == 2 ? "%s_%s_%s" : "%s_%s", k->name, name[0], name[1]);
+    for (char *s = text; *s; s++)
+        if (!isalnum((unsigned char)*s)) *s = '_';
+    return text;
 }
 
 bool hd_func_of_kind(const Module *m, KindId k, Func **f) {

@@ -23,7 +23,7 @@ typedef struct Arguments {
     bool split, verify_diagnostics, run_reproducer;
     bool list[4];
 } Arguments;
-enum { REPORT_JSON, REPORT_TEXT, NO_REPORT };
+enum { REPORT_JSON, REPORT_TEXT, REPORT_TIMELINE, NO_REPORT };
 
 #define FIELD(f) offsetof(Arguments, f)
 static void (*const lists[])(Out *) = {hd_list_ops, hd_list_attrs, hd_list_symbols, hd_pipeline_list};
@@ -36,7 +36,8 @@ static const ArgRow rows[] = {
     {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
      "compare what is reported with the comments // expected-error @+1 {{text}}"},
     {"--run-reproducer", NULL, 0, ARG_ON, FIELD(run_reproducer), "take the pipeline from the first line of the input"},
-    {"--report", "json|text", 0, ARG_WORD, FIELD(report), "print what the plan costs, not the module"},
+    {"--report", "json|text|timeline", 0, ARG_WORD, FIELD(report),
+     "print what the plan costs, not the module; timeline is a page of HTML"},
     {"--pack", "FILE.csv", 0, ARG_FILE, FIELD(pack),
      "give the values of a file (columns id, lower, upper, size) offsets, and stop"},
     {"--capacity", "BYTES", 0, ARG_COUNT, FIELD(capacity),
@@ -86,9 +87,11 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     }
     Module *m = good ? hd_parse_module(cx, text, len, base) : NULL;
     good = m && hd_manager_run(m, &pipeline, &args->manager.options);
-    const bool json = args->report == REPORT_JSON;
+    const ReportTexts texts = {.json = args->report == REPORT_JSON ? out : NULL,
+                               .text = args->report == REPORT_TEXT ? out : NULL,
+                               .page = args->report == REPORT_TIMELINE ? out : NULL};
     const bool prints = good && !args->verify_diagnostics;
-    if (prints && args->report != NO_REPORT) hd_report(m, -1, json ? out : NULL, json ? NULL : out);
+    if (prints && args->report != NO_REPORT) hd_report(m, -1, &texts);
     else if (prints) hd_print_module(m, out);
     good = good && !cx->diags.errors;
     if (args->verify_diagnostics) {

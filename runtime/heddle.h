@@ -138,6 +138,7 @@ typedef struct {
     const char
         *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: for the message when that hash differs
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
+    const char *timeline;               // JSON: what a page of a timeline shows of the plan (timeline.h)
     int64_t arena_bytes, pinned_bytes;  // of the device; page-locked, of the host
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half
@@ -173,7 +174,7 @@ struct HdBackend {
     bool threads;     // the ranks of a run are threads of one process; else each is a process
     // all (world.h): NULL on failure. Everything is compiled, loaded and connected, memory is zeroed. `w` outlives the
     // executor.
-    HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, const char *profile);
+    HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, bool profile);
     // into the device arena; ordered before later runs
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
@@ -188,6 +189,7 @@ struct HdBackend {
     // Chrome trace of the last step run with profiling on, with one process per rank and one thread per stream. Where
     // ranks are threads, `all`: rank 0 writes the file with every rank's events; else each rank writes its own.
     bool (*write_profile)(HdExec *x, const char *path);
+    bool (*write_timeline)(HdExec *x, const char *path); // likewise, as a page of HTML (timeline.h)
     void (*close)(HdExec *x);
     double (*peak_flops)(HdExec *x); // dense rate for MFU; 0: unknown
     const char *(*device)(HdExec *x); // its name

@@ -28,6 +28,7 @@
     X(NO_GRAPH, "no-graph", NULL, "issue every action instead of replaying captured graphs")                           \
     X(CHECK, "check", NULL, "stop at the first NaN or infinity and name it; compare graphs before use")                \
     X(PROFILE, "profile", "FILE", "time every action of the last step: Chrome trace JSON")                             \
+    X(TIMELINE, "timeline", "FILE", "time every action of the last step: a page of HTML to look at")                   \
     X(REPORT, "report", "[=json]", "print the memory that the plan takes and stop: text, or JSON")                     \
     X(HELP, "help", NULL, "this text (-h)")                                                                            \
     X(VERSION, "version", NULL, "the version of Heddle that this program was made with")
@@ -104,6 +105,7 @@ static int set(Options *o, int id, const char *arg) { // 0 or 2
                         : id == OPT_INIT    ? &o->init
                         : id == OPT_EXPORT  ? &o->export_to
                         : id == OPT_PROFILE ? &o->profile
+                        : id == OPT_TIMELINE ? &o->timeline
                                             : NULL;
     if (text) {
         if (!*arg) {

@@ -4,7 +4,7 @@
 #include "runtime/heddle.h"
 
 typedef struct {
-    const char *data, *val, *log, *digest, *save, *resume, *init, *export_to, *profile;
+    const char *data, *val, *log, *digest, *save, *resume, *init, *export_to, *profile, *timeline;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, val_every, val_batches, log_every, ranks;
     bool no_graph, check, report, report_json, seed_given;

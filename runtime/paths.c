@@ -45,7 +45,8 @@ static bool save_folder(const char *dir) {
 bool hd_paths_check(const Options *o) {
     const OutputPath reads[] = {{"data", o->data}, {"val", o->val}, {"init", o->init}};
     const OutputPath writes[] = {
-        {"log", o->log}, {"digest", o->digest}, {"export", o->export_to}, {"profile", o->profile}};
+        {"log", o->log}, {"digest", o->digest}, {"export", o->export_to},
+        {"profile", o->profile}, {"timeline", o->timeline}};
     enum { N_READS = sizeof reads / sizeof *reads, N_WRITES = sizeof writes / sizeof *writes };
     for (int i = 0; i < N_WRITES; i++) {
         const OutputPath *w = &writes[i];

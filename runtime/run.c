@@ -276,7 +276,8 @@ static bool leave_behind(Run *r, int64_t step) {
         (r->stopped || told(r, validate(r, step))) &&
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
         (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to)))) &&
-        (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile))));
+        (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
+        (!o->timeline || told(r, all_ok(r, r->b->write_timeline(r->x, o->timeline))));
     if (r->stopped && step < o->steps)
         hd_log_say(&r->log, "stopped by signal %d after step %lld", r->stopped, (long long)step);
     return alive;
@@ -357,7 +358,8 @@ static void tell_start(Run *r) {
 static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r))) return false;
-    r->x = r->b->open(r->p, r->w, !o->no_graph && !o->profile, o->profile);
+    const bool profile = o->profile || o->timeline;
+    r->x = r->b->open(r->p, r->w, !o->no_graph && !profile, profile);
     if (r->x) r->x->check = o->check;
     if (!r->x || !all_ok(r, weights(r) && start_random(r))) return false;
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;

@@ -1,5 +1,6 @@
 // A discrete-event simulation over the actions of a step. See simulate.h.
 #include "passes/analysis/simulate.h"
+#include "passes/analysis/border.h"
 #include <string.h>
 
 const char *const hd_work_text[N_WORKS] = {
@@ -22,7 +23,8 @@ Work hd_work(const Op *o) {
 }
 
 typedef struct {
-    VEC(int) queue; // actions in order; -1 - r: run r begins, for all streams together
+    VEC(int) queue; // actions in order; -1 - r: run r begins, for all streams that do not run on
+    bool runs_on;   // where one function of the step ends and the next begins
     int at, by;     // the next entry; the action that let the stream come here
     bool runs;
     double left, since; // seconds of the running action if it were alone; when the stream was last let go on
@@ -35,27 +37,11 @@ typedef struct {
     Lane *lanes;
     int *record; // by action: of a wait, the record that it waits for; -1: none
     double *done; // by action: when a record was reached; negative: not yet
+    VEC(int) last; // by event: the last action that records it, plus 1
     double now, not_before;
 } Sim;
 
 // --- the actions of a step
-
-static int graphs_of(const Func *f) {
-    int n = 0;
-    for (const Op *o = f->first; o; o = o->next) n += o->kind == OP_CAPTURE;
-    return n;
-}
-
-// What the host does for a run: it launches the graphs, and the actions that are in none.
-static double host_seconds(const Sim *x, const Func *f) {
-    int direct = 0;
-    bool inside = false;
-    for (const Op *o = f->first; o; o = o->next) {
-        inside = (inside || o->kind == OP_CAPTURE) && o->kind != OP_CAPTURE_END;
-        direct += !inside && hd_is_action(o);
-    }
-    return hd_model_graph(x->d) * graphs_of(f) + hd_model_direct(x->d) * direct;
-}
 
 static int stream_number(Sim *x, const char *name, int *cap) {
     Simulation *s = x->s;
@@ -88,21 +74,24 @@ static void find_streams(Sim *x, const Module *m) {
     for (int i = 0; i < x->s->n_streams; i++) x->lanes[i].by = -1;
 }
 
-static int find_record(const Sim *x, const SimRun *r, int64_t event) { // the last one before, in this run
-    for (int i = x->s->n_actions - 1; i >= r->first; i--) {
-        const Op *o = x->s->actions[i].op;
-        if (o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == event) return i;
-    }
+// A wait is for the last record of its event, in the order in which functions run.
+static int find_record(Sim *x, const Op *o, int action) {
+    const int64_t event = hd_int(&o->attrs, A_EVENT, -1);
+    if ((o->kind != OP_RECORD && o->kind != OP_WAIT) || event < 0 || event >= 1 << 20) return -1;
+    while (x->last.n <= event) hd_push(x->a, &x->last, 0);
+    if (o->kind == OP_WAIT) return x->last.at[event] - 1;
+    x->last.at[event] = action + 1;
     return -1;
 }
 
-static void add_action(Sim *x, const Op *o, const SimRun *r, int run) {
+static void add_action(Sim *x, const Op *o, int run) {
     Simulation *s = x->s;
     int none = 0;
     SimAction c = {.op = o, .run = run, .work = hd_work(o), .seconds = hd_model_seconds(x->d, o), .cause = -1};
+    if (o->kind == OP_CAPTURE) c.seconds = hd_model_graph(x->d);
     if (c.work != WORK_SYNC && c.seconds <= 0) return;
     c.stream = stream_number(x, o->stream ? o->stream : "compute", &none);
-    x->record[s->n_actions] = o->kind == OP_WAIT ? find_record(x, r, hd_int(&o->attrs, A_EVENT, -1)) : -1;
+    x->record[s->n_actions] = find_record(x, o, s->n_actions);
     x->done[s->n_actions] = -1;
     hd_push(x->a, &x->lanes[c.stream].queue, s->n_actions);
     s->actions[s->n_actions++] = c;
@@ -112,37 +101,44 @@ static void add_run(Sim *x, const Func *f) {
     Simulation *s = x->s;
     SimRun *r = &s->runs[s->n_runs];
     *r = (SimRun){.f = f, .first = s->n_actions};
-    for (int i = 0; i < s->n_streams; i++) hd_push(x->a, &x->lanes[i].queue, -1 - s->n_runs);
-    for (const Op *o = f->first; o; o = o->next) add_action(x, o, r, s->n_runs);
+    for (int i = 0; i < s->n_streams; i++)
+        if (!s->n_runs || !x->lanes[i].runs_on) hd_push(x->a, &x->lanes[i].queue, -1 - s->n_runs);
+    bool captured = false;
+    for (const Op *o = f->first; o; o = o->next) {
+        add_action(x, o, s->n_runs);
+        if (o->kind == OP_CAPTURE) captured = true, s->host += hd_model_graph(x->d);
+        else if (o->kind == OP_CAPTURE_END) captured = false;
+        else if (!captured && hd_is_action(o)) s->host += hd_model_direct(x->d);
+    }
     r->n = s->n_actions - r->first;
-    s->host += host_seconds(x, f);
     s->n_runs++;
 }
 
 // --- time
 
-// What comes before the first action of a run: its batch from the host, and the graph's start.
+// What comes before the first action of a run: its batch from the host.
 static double gap_before(const Sim *x, const Func *f) {
-    double seconds = graphs_of(f) ? hd_model_graph(x->d) : 0;
+    double seconds = 0;
     for (int i = 0; i < f->n_args; i++)
         seconds += hd_model_copy(x->d, COPY_TO_DEVICE, (double)hd_type_bytes(f->args[i]->type), false);
     return seconds;
 }
 
-// All streams stand before the same run, and it begins.
-static bool begin_run(Sim *x) {
+// All streams that are joined stand before the next run, and it begins.
+static bool begin_run(Sim *x, int run) {
     const int n = x->s->n_streams;
-    int run = 0, last = 0;
+    int last = -1;
+    if (run == x->s->n_runs) return false;
     for (int i = 0; i < n; i++) {
         const Lane *l = &x->lanes[i];
-        if (l->runs || l->at == l->queue.n || l->queue.at[l->at] >= 0) return false;
-        run = -1 - l->queue.at[l->at];
-        if (l->since > x->lanes[last].since) last = i;
+        if (run && l->runs_on) continue;
+        if (l->runs || l->at == l->queue.n || l->queue.at[l->at] != -1 - run) return false;
+        if (last < 0 || l->since > x->lanes[last].since) last = i;
     }
-    const double gap = gap_before(x, x->s->runs[run].f);
-    x->not_before = x->now + gap;
+    x->not_before = x->now + gap_before(x, x->s->runs[run].f);
     x->s->runs[run].start = x->now;
     for (int i = 0; i < n; i++) {
+        if (run && x->lanes[i].runs_on) continue;
         x->lanes[i].at++;
         x->lanes[i].by = x->lanes[last].by;
     }
@@ -162,13 +158,14 @@ static bool step_lane(Sim *x, Lane *l) {
     if (l->runs || l->at == l->queue.n || l->queue.at[l->at] < 0 || x->now < x->not_before) return false;
     const int i = l->queue.at[l->at], r = x->record[i];
     SimAction *c = &x->s->actions[i];
-    if (c->work != WORK_SYNC) return start_action(x, l, i), true;
+    if (c->seconds > 0) return start_action(x, l, i), true;
     if (r >= 0 && x->done[r] < 0) return false;
+    c->start = c->end = x->now;
     if (r >= 0 && x->done[r] > l->since) {
+        c->start = l->since > x->not_before ? l->since : x->not_before;
         l->by = x->s->actions[r].cause;
         l->since = x->done[r];
     }
-    c->start = c->end = x->now;
     c->cause = l->by;
     if (c->op->kind == OP_RECORD) x->done[i] = x->now;
     l->at++;
@@ -194,7 +191,7 @@ static int kernels(const Running *r) {
 }
 
 static double rate(const Sim *x, const SimAction *c, const Running *r) {
-    if (c->work == WORK_COLLECTIVES) return 1;
+    if (c->work == WORK_COLLECTIVES || c->work == WORK_SYNC) return 1;
     if (c->work != WORK_COPIES) return (r->works[WORK_COLLECTIVES] ? hd_model_beside(x->d) : 1) / kernels(r);
     const CopyWay way = hd_copy_way(c->op);
     const bool both = r->ways[way == COPY_TO_HOST ? COPY_TO_DEVICE : COPY_TO_HOST] > 0;
@@ -204,7 +201,7 @@ static double rate(const Sim *x, const SimAction *c, const Running *r) {
 static void account(SimRun *run, const Running *r, double dt) {
     const bool compute = kernels(r) > 0;
     bool any = false;
-    for (int w = 0; w < N_WORKS; w++) {
+    for (int w = 0; w < WORK_SYNC; w++) {
         run->busy[w] += r->works[w] ? dt : 0;
         any |= r->works[w] > 0;
     }
@@ -246,7 +243,7 @@ static void run_all(Sim *x) {
     int run = -1;
     for (bool more = true; more;) {
         for (bool again = true; again;) {
-            again = begin_run(x);
+            again = begin_run(x, run + 1);
             run += again;
             for (int i = 0; i < x->s->n_streams; i++) again |= step_lane(x, &x->lanes[i]);
         }
@@ -260,14 +257,14 @@ static void find_path(Simulation *s) {
     int last = -1;
     double end = s->device;
     for (int i = 0; i < s->n_actions; i++)
-        if (s->actions[i].work != WORK_SYNC && (last < 0 || s->actions[i].end >= s->actions[last].end)) last = i;
+        if (s->actions[i].seconds > 0 && (last < 0 || s->actions[i].end >= s->actions[last].end)) last = i;
     for (int i = last; i >= 0; i = s->actions[i].cause) {
         const SimAction *c = &s->actions[i];
         s->path[c->work] += c->end - c->start;
         s->gaps += end - c->end;
         end = c->start;
     }
-    s->gaps += end;
+    s->gaps += end + s->path[WORK_SYNC];
 }
 
 Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d, Arena *a) {
@@ -279,6 +276,7 @@ Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d
     x.record = HD_NEWN(a, int, n + 1);
     x.done = HD_NEWN(a, double, n + 1);
     find_streams(&x, m);
+    for (int i = 0; i < s.n_streams; i++) x.lanes[i].runs_on = hd_overlaps(step, s.streams[i]);
     const Func *f;
     for (int i = 0; (f = hd_segment(m, step, i, &times)); i++)
         for (int64_t k = 0; k < times; k++) add_run(&x, f);

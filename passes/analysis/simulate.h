@@ -12,7 +12,7 @@ typedef enum {
     HD_WORKS(X)
 #undef X
     N_WORKS
-} Work; // copies: between device and host. sync: record, wait and the like, which take no time
+} Work; // copies: between device and host. sync: record, wait and the like, of which waits may take time
 extern const char *const hd_work_text[N_WORKS];
 Work hd_work(const Op *o);
 

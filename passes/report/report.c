@@ -1,6 +1,7 @@
 // The two forms of the report. The numbers come from facts.c and traffic.c.
 #include "passes/report/report.h"
-#include "passes/report/facts.h"
+#include "passes/report/holders.h"
+#include "passes/report/timeline.h"
 #include "ir/base/ints.h"
 #include <string.h>
 
@@ -91,32 +92,6 @@ static void put_json(const Facts *r, double seconds, Out *o) {
 
 static double gib(int64_t bytes) { return (double)bytes / (double)(1 << 30); }
 
-static const char *action(Arena *a, const Op *o) {
-    if (!o) return "argument";
-    const char *name = hd_op_info(o->kind)->mnemonic;
-    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
-    return k ? hd_sprintf(a, "%s @%s", name, k->name) : name;
-}
-
-static const char *place(Arena *a, const Op *o) { // "  gpt2.hd:14"
-    return o && o->loc.file ? hd_sprintf(a, "  %s:%d", o->loc.file, o->loc.line) : "";
-}
-
-// blocks.0.mlp and blocks.1.mlp: blocks.*.mlp
-static const char *join_paths(Arena *a, const char *x, const char *y) {
-    Out o = hd_out(a);
-    while (*x && *y) {
-        size_t n = strcspn(x, "."), m = strcspn(y, ".");
-        if (n == m && strncmp(x, y, n) == 0) hd_putn(&o, x, n);
-        else hd_puts(&o, "*");
-        x += n;
-        y += m;
-        if (*x && *y) hd_puts(&o, "."), x++, y++;
-    }
-    if ((*x || *y) && !(o.n && o.text[o.n - 1] == '*')) hd_puts(&o, "*");
-    return o.text;
-}
-
 static void put_classes(const Facts *r, Out *o) {
     hd_printf(o, "\n%20s  %7s  class\n", "bytes", "share");
     for (int i = 0; i < N_CLASSES; i++)
@@ -127,46 +102,17 @@ static void put_classes(const Facts *r, Out *o) {
     if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", ll(r->pinned));
 }
 
-// Groups what is live at the peak by the line of the model and the op that made it, over all instances.
-typedef struct { ReportClass c; const char *action, *place, *path; int64_t bytes; int n; } Holder;
-typedef VEC(Holder) Holders;
-
-static void add_holder(Holders *all, const Facts *r, int i, Arena *a) {
-    const LiveItem *x = &r->live.at[i];
-    const char *path = x->by && x->by->loc.path ? x->by->loc.path : "";
-    Holder h = {hd_report_class(r, i), action(a, x->by), place(a, x->by), path, x->bytes, 1};
-    if (x->buffer) h.action = "transient buffer";
-    if (x->buffer && hd_has(&x->buffer->attrs, A_BUCKET))
-        h.path = hd_word(&x->buffer->attrs, A_BUCKET, ""), h.place = "";
-    for (int k = 0; k < all->n; k++) {
-        Holder *old = &all->at[k];
-        if (old->c != h.c || strcmp(old->action, h.action) != 0 || strcmp(old->place, h.place) != 0) continue;
-        old->path = join_paths(a, old->path, h.path);
-        old->bytes += h.bytes;
-        old->n++;
-        return;
-    }
-    hd_push(a, all, h);
-}
-
 static void put_holders(const Facts *r, Arena *a, Out *o) {
     enum { MOST = 16 };
-    Holders all = {0};
-    for (int i = 0; i < r->live.n; i++)
-        if (hd_report_at_peak(r, i)) add_holder(&all, r, i, a);
+    const Holders all = hd_report_holders(r, a);
     const Op *during = r->live.during;
     hd_printf(o, "\npeak in @%s during op %d: [%s] %s  %s%s; live then:\n", r->at->name, during->id,
-              during->stream ? during->stream : "", action(a, during), during->loc.path ? during->loc.path : "",
-              place(a, during));
+              during->stream ? during->stream : "", hd_report_action(a, during),
+              during->loc.path ? during->loc.path : "", hd_report_place(a, during));
     for (int k = 0; k < MOST && k < all.n; k++) {
-        int best = k; // the largest of the rest, moved to k
-        for (int i = k; i < all.n; i++)
-            if (all.at[i].bytes > all.at[best].bytes) best = i;
-        Holder h = all.at[best];
-        for (int i = best; i > k; i--) all.at[i] = all.at[i - 1];
-        all.at[k] = h;
-        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", ll(h.bytes), h.n, hd_report_class_text[h.c],
-                  h.action, h.path, h.place);
+        const Holder *h = &all.at[k];
+        hd_printf(o, "%20lld  %5d x  %-11s  %s  %s%s\n", ll(h->bytes), h->n, hd_report_class_text[h->c], h->action,
+                  h->path, h->place);
     }
     if (all.n > MOST) hd_printf(o, "%20s  and %d smaller kinds\n", "", all.n - MOST);
 }
@@ -215,10 +161,16 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     if (seconds >= 0) hd_printf(o, "compiled in %.3f s\n", seconds);
 }
 
-void hd_report(const Module *m, double seconds, Out *json, Out *text) {
+void hd_report(const Module *m, double seconds, const ReportTexts *texts) {
     Arena *a = hd_arena_new();
     Facts r = hd_report_facts(m, a);
-    if (json) put_json(&r, seconds, json);
-    if (text) put_text(&r, seconds, a, text);
+    if (texts->json) put_json(&r, seconds, texts->json);
+    if (texts->text) put_text(&r, seconds, a, texts->text);
+    if (texts->plan) hd_timeline_plan(m, &r, a, texts->plan);
+    if (texts->page && r.device) hd_timeline_predicted(m, &r, a, texts->page);
+    if (texts->page && !r.device && !m->cx->diags.errors)
+        hd_error(m->cx, (Span){0},
+                 "a timeline predicts times, and there is no device table for this target: give one with "
+                 "--device-model=FILE");
     hd_arena_free(a);
 }

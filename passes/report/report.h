@@ -4,7 +4,12 @@
 #define PASSES_REPORT_REPORT_H
 #include "ir/ir.h"
 
-// The module must be a plan with addresses. `seconds`: duration of the compilation; negative: not printed. Either text
-// may be NULL.
-void hd_report(const Module *m, double seconds, Out *json, Out *text);
+typedef struct {
+    Out *json, *text;
+    Out *plan; // what a timeline shows of the plan, for programs
+    Out *page; // a timeline of the predicted step
+} ReportTexts; // NULL: not wanted
+
+// The module must be a plan with addresses. `seconds`: duration of the compilation; negative: not printed.
+void hd_report(const Module *m, double seconds, const ReportTexts *texts);
 #endif

@@ -165,7 +165,7 @@ static void cuda_close(HdExec *h) {
     free(x);
 }
 
-static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, const char *profile) {
+static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {
     HdCuda *x = calloc(1, sizeof *x);
     if (!x) return hd_fail("out of host memory"), NULL;
     x->head.program = p;
@@ -221,13 +221,16 @@ static bool cuda_sync(HdExec *h) {
     return !x->failed;
 }
 
-static bool cuda_write_profile(HdExec *h, const char *path) {
+static bool write_profile(HdExec *h, const char *path, bool (*write)(HdCuda *, const char *)) {
     HdCuda *x = (HdCuda *)h;
     x->func = NULL;
-    if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped")) return hd_profile_write(x, path);
+    if (!x->failed && hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped")) return write(x, path);
     hd_fail("%s", x->failure);
     return false;
 }
+
+static bool cuda_write_profile(HdExec *h, const char *path) { return write_profile(h, path, hd_profile_write); }
+static bool cuda_write_timeline(HdExec *h, const char *path) { return write_profile(h, path, hd_profile_page); }
 
 uint64_t hd_device(HdExec *h, int64_t offset) { return ((HdCuda *)h)->arena + (CuPtr)offset; }
 
@@ -292,6 +295,7 @@ void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
 const HdBackend hd_cuda_backend = {
     .name = "cuda",
     .open = cuda_open, .write = hd_cuda_write, .read = hd_cuda_read, .run = cuda_run, .post = hd_cuda_post,
-    .collect = hd_cuda_collect, .sync = cuda_sync, .write_profile = cuda_write_profile, .close = cuda_close,
+    .collect = hd_cuda_collect, .sync = cuda_sync, .write_profile = cuda_write_profile,
+    .write_timeline = cuda_write_timeline, .close = cuda_close,
     .peak_flops = hd_cuda_peak_flops, .device = hd_cuda_device_name,
 };

@@ -174,5 +174,6 @@ void hd_profile_begin(HdCuda *x); // a function starts
 void hd_profile_action(HdCuda *x, const HdFunc *f, int index);
 void hd_profile_end(HdCuda *x);
 bool hd_profile_write(HdCuda *x, const char *path);
+bool hd_profile_page(HdCuda *x, const char *path);
 void hd_profile_close(HdCuda *x);
 #endif

@@ -1,10 +1,12 @@
-// Device time of every action of a step, from a pair of events around each; a Chrome trace and a summary by kind of op.
+// Device time of every action of a step, from a pair of events around each: as a Chrome trace with a summary by kind of
+// op, and as a page of a timeline.
 //
 // Actions of one stream run one after another, so one event can end an action and begin the next. With profiling on,
 // functions are issued directly: an event inside a captured graph could not be read. The recording covers one training
 // step. Each rank writes a file of its own, and rank 0 prints the summary; the time that the compute stream spends in
 // waits is exposed communication.
 #include "runtime/cuda/exec.h"
+#include "runtime/timeline.h"
 #include "runtime/world/world.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,14 +87,6 @@ void hd_profile_end(HdCuda *x) {
     if (recording(x) && !x->failed) end_span(x);
 }
 
-static void write_text(FILE *f, const char *s) { // the inside of a JSON string
-    for (; s && *s; s++) {
-        if (*s == '"' || *s == '\\') fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20) fprintf(f, "\\u%04x", (unsigned)(unsigned char)*s);
-        else fputc(*s, f);
-    }
-}
-
 typedef struct { const char *op; int count; double us, flops, bytes; } Kind;
 
 static int by_time(const void *a, const void *b) {
@@ -131,17 +125,23 @@ static void write_span(FILE *f, int rank, const Span *s, double from, double us)
     const HdAction *a = &s->func->actions[s->index];
     fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank, s->stream,
             from, us);
-    write_text(f, a->op);
+    hd_put_json(f, a->op);
     fprintf(f, "\", \"cat\": \"");
-    write_text(f, s->func->name);
+    hd_put_json(f, s->func->name);
     fprintf(f, "\", \"args\": {\"path\": \"");
-    write_text(f, a->path);
+    hd_put_json(f, a->path);
     fprintf(f, "\", \"where\": \"");
-    write_text(f, a->where);
+    hd_put_json(f, a->where);
     fprintf(f, "\", \"stream\": \"");
-    write_text(f, a->stream);
+    hd_put_json(f, a->stream);
     fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n", s->index,
             a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0, us > 0 ? a->bytes / us * 1e-3 : 0);
+}
+
+static const char *own_path(const HdCuda *x, const char *path, char *own, size_t size) { // each rank has a file
+    const int rank = x->head.world->rank;
+    snprintf(own, size, rank ? "%s.rank%d" : "%s", path, rank);
+    return own;
 }
 
 bool hd_profile_write(HdCuda *x, const char *path) {
@@ -153,23 +153,22 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     if (!p) return hd_fail("the program was started without profiling");
     const int rank = x->head.world->rank;
     char own[4200];
-    snprintf(own, sizeof own, rank ? "%s.rank%d" : "%s", path, rank);
-    path = own;
+    path = own_path(x, path, own, sizeof own);
     double last = 0, waited = 0;
     int waits = 0;
     FILE *f = fopen(path, "w");
     if (!f) return hd_fail("cannot write %s", path);
     fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": \"");
-    write_text(f, program->model);
+    hd_put_json(f, program->model);
     fprintf(f, "\", \"device\": \"");
-    write_text(f, x->device_name);
+    hd_put_json(f, x->device_name);
     fprintf(f, "\", \"plan\": \"");
-    write_text(f, program->plan_hash);
+    hd_put_json(f, program->plan_hash);
     fprintf(f, "\"}, \"traceEvents\": [\n");
     for (int i = 0; i < program->n_streams; i++) {
         fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", rank,
                 i);
-        write_text(f, program->streams[i]);
+        hd_put_json(f, program->streams[i]);
         fprintf(f, "\"}},\n");
     }
     for (int i = 0; i < p->n; i++) {
@@ -189,7 +188,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
         write_span(f, rank, s, (double)from * 1e3, us);
     }
     fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d: ", rank, rank);
-    write_text(f, x->device_name);
+    hd_put_json(f, x->device_name);
     fprintf(f, "\"}}\n]}\n");
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
@@ -201,6 +200,28 @@ bool hd_profile_write(HdCuda *x, const char *path) {
                     last * 1e-3, waited * 1e-3, waits);
     }
     return true;
+}
+
+bool hd_profile_page(HdCuda *x, const char *path) {
+    const HdProfile *p = x->profile;
+    const HdProgram *program = x->head.program;
+    char own[4200];
+    if (!p) return hd_fail("the program was started without profiling"), false;
+    HdSpan *spans = calloc((size_t)p->n + 1, sizeof *spans);
+    if (!spans) return hd_fail("out of host memory"), false;
+    int n = 0;
+    for (int i = 0; i < p->n; i++) {
+        const Span *s = &p->spans[i];
+        float from = 0, took = 0; // milliseconds
+        if (x->api.cuEventElapsedTime(&from, p->origin, s->start) != HD_CUDA_SUCCESS ||
+            x->api.cuEventElapsedTime(&took, s->start, s->end) != HD_CUDA_SUCCESS)
+            continue;
+        spans[n++] = (HdSpan){s->func, s->index, s->stream, 1e-3 * (double)from, 1e-3 * ((double)from + (double)took)};
+    }
+    const HdSpans all = {x->device_name, program->n_streams, program->n_streams, program->streams, n, spans};
+    const bool ok = hd_timeline_write(program, &all, own_path(x, path, own, sizeof own));
+    free(spans);
+    return ok;
 }
 
 void hd_profile_close(HdCuda *x) {

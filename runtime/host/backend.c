@@ -82,14 +82,14 @@ static bool start(Host *h, const HdProgram *p, HdWorld *w) {
     return find_memory(h, p, w->ranks) && hd_host_streams_open(h);
 }
 
-static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, const char *profile) {
+static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {
     (void)use_graphs; // actions are cheap to issue here
     Host *h = calloc(1, sizeof *h);
     if (h) {
         h->head.program = p;
         h->head.world = w;
         h->head.shard_index = w->rank % hd_shards(p);
-        h->profiling = profile != NULL;
+        h->profiling = profile;
     } else {
         hd_fail("out of memory: cannot start the host executor");
     }
@@ -160,5 +160,6 @@ const HdBackend hd_host_backend = {
     .name = "host",
     .synchronous = true, .threads = true, .open = host_open, .write = host_write, .read = host_read, .run = hd_host_run,
     .post = host_post, .collect = host_collect, .sync = host_sync, .write_profile = hd_host_write_profile,
+    .write_timeline = hd_host_write_timeline,
     .close = host_close, .peak_flops = host_peak_flops, .device = host_device,
 };

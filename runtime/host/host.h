@@ -73,4 +73,5 @@ Host *hd_host_team_member(Host *h, int rank);
 void hd_host_begin_event(HostStream *s, const HdFunc *f, int index);
 void hd_host_end_event(HostStream *s);
 bool hd_host_write_profile(HdExec *x, const char *path);
+bool hd_host_write_timeline(HdExec *x, const char *path);
 #endif

@@ -1,6 +1,7 @@
 // Profiles: the begin and end of each action of the last step, as a Chrome trace with a process per rank and a thread
-// per stream.
+// per stream, and as a page with a row for each of them.
 #include "runtime/host/host.h"
+#include "runtime/timeline.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,32 +35,24 @@ void hd_host_begin_event(HostStream *s, const HdFunc *f, int index) {
     s->open_event = true;
 }
 
-static void put_json(FILE *f, const char *text) {
-    for (const char *s = text ? text : ""; *s; s++) {
-        if (*s == '"' || *s == '\\') fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < 32) fprintf(f, "\\u%04x", (unsigned)*s);
-        else fputc(*s, f);
-    }
-}
-
 static void put_name(FILE *f, const char *what, int rank, int stream, const char *name) {
     fprintf(f, "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", what, rank,
             stream);
-    put_json(f, name);
+    hd_put_json(f, name);
     fputs("\"}},\n", f);
 }
 
 static void put_event(FILE *f, const HostEvent *e, int rank, int stream, double start) {
     const HdAction *a = &e->f->actions[e->index];
     fputs("{\"ph\": \"X\", \"name\": \"", f);
-    put_json(f, a->op);
+    hd_put_json(f, a->op);
     fprintf(f, "\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"path\": \"",
             e->f->name, rank, stream, 1e6 * (e->start - start), 1e6 * (e->end - e->start));
-    put_json(f, a->path);
+    hd_put_json(f, a->path);
     fputs("\", \"where\": \"", f);
-    put_json(f, a->where);
+    hd_put_json(f, a->where);
     fputs("\", \"stream\": \"", f);
-    put_json(f, a->stream);
+    hd_put_json(f, a->stream);
     fprintf(f, "\", \"flops\": %.6g, \"bytes\": %.6g}},\n", a->flops, a->bytes);
 }
 
@@ -109,4 +102,60 @@ bool hd_host_write_profile(HdExec *x, const char *path) {
     HdWorld *w = x->world;
     if (!hd_world_barrier(w)) return false; // no rank is in a step any more
     return hd_world_agree(w, w->rank || write_all(hd_host_of(x), path));
+}
+
+// --- as a page
+
+static int count_events(Host *h, int ranks, int *lanes) {
+    int n = *lanes = 0;
+    for (int r = 0; r < ranks; r++) {
+        const Host *m = hd_host_team_member(h, r);
+        *lanes += m->n_streams;
+        for (int i = 0; i < m->n_streams; i++) n += m->stream[i].n_events;
+    }
+    return n;
+}
+
+enum { LANE_TEXT = 80 };
+
+static void fill_lane(HdSpan **to, const HostStream *s, int lane, double start) {
+    for (int k = 0; k < s->n_events; k++) {
+        const HostEvent *e = &s->events[k];
+        *(*to)++ = (HdSpan){e->f, e->index, lane, e->start - start, e->end - start};
+    }
+}
+
+static bool write_page(Host *h, const char *path) {
+    const HdProgram *p = h->head.program;
+    const int ranks = h->head.world->ranks;
+    int n_lanes;
+    const int n = count_events(h, ranks, &n_lanes);
+    const double start = first_start(h, ranks);
+    HdSpan *spans = calloc((size_t)n + 1, sizeof *spans), *to = spans;
+    const char **lanes = calloc((size_t)n_lanes + 1, sizeof *lanes);
+    char *names = calloc((size_t)n_lanes + 1, LANE_TEXT);
+    bool ok = spans && lanes && names;
+    if (!ok) hd_fail("out of memory");
+    for (int r = 0, lane = 0; ok && r < ranks; r++) {
+        const Host *m = hd_host_team_member(h, r);
+        for (int i = 0; i < m->n_streams; i++, lane++) {
+            char *name = names + lane * LANE_TEXT;
+            const char *stream = i < p->n_streams ? p->streams[i] : "compute";
+            if (ranks > 1) snprintf(name, LANE_TEXT, "%d %s", r, stream);
+            else snprintf(name, LANE_TEXT, "%s", stream);
+            lanes[lane] = name;
+            fill_lane(&to, &m->stream[i], lane, start);
+        }
+    }
+    ok = ok && hd_timeline_write(p, &(HdSpans){h->device, n_lanes, n_lanes / ranks, lanes, n, spans}, path);
+    free(spans);
+    free(lanes);
+    free(names);
+    return ok;
+}
+
+bool hd_host_write_timeline(HdExec *x, const char *path) {
+    HdWorld *w = x->world;
+    if (!hd_world_barrier(w)) return false; // no rank is in a step any more
+    return hd_world_agree(w, w->rank || write_page(hd_host_of(x), path));
 }

@@ -174,7 +174,7 @@ static bool failed_with(const char *text) {
 }
 
 static HdExec *opened(const HdProgram *p, bool graphs) {
-    HdExec *x = b->open(p, hd_world_alone(), graphs, NULL);
+    HdExec *x = b->open(p, hd_world_alone(), graphs, false);
     if (!x) fprintf(stderr, "open: %s\n", hd_failure());
     CHECK(x);
     if (!x) exit(1);
@@ -205,7 +205,7 @@ static void launches_carry_anything(void) {
 
 static void no_open(const char *variable, const char *value, const HdProgram *p, const char *message) {
     if (variable) setenv(variable, value, 1);
-    HdExec *x = b->open(p, hd_world_alone(), true, NULL);
+    HdExec *x = b->open(p, hd_world_alone(), true, false);
     CHECK(!x && failed_with(message));
     if (x) b->close(x);
     if (variable) unsetenv(variable);
@@ -558,11 +558,32 @@ static void failed_captures_run_directly(void) {
     }
 }
 
+// The page of the same step. The plan's part of its data is the program's, the times are those pretended.
+static void page(HdExec *x, HdProgram *p) {
+    char path[600];
+    static char text[1 << 16];
+    snprintf(path, sizeof path, "%s/timeline.html", scratch);
+    CHECK(!b->write_timeline(x, path) && strstr(hd_failure(), "holds no timeline"));
+    const HdSegment segments[] = {{&test_funcs[0], 1}, {&test_funcs[1], 1}};
+    p->train_step.n_segments = 2;
+    p->train_step.segments = segments;
+    p->timeline = "{\"strings\":[\"here\"]}";
+    CHECK(b->write_timeline(x, path));
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    CHECK(strstr(text, "\"kind\":\"measured\"") && strstr(text, "\"plan\":{\"strings\":[\"here\"]}"));
+    CHECK(strstr(text, "\"lanes\":[\"compute\",\"side\",\"third\"],\"shown\":2,\"runs\":[0,0,500000,1,0,0],"));
+    CHECK(strstr(text, "\"spans\":[0,0,0,0,250000,1,0,2,250000,0,1,0,3,250000,250000,0,0,5,500000,0]}") &&
+          strstr(text, "</html>"));
+}
+
 static void profile(void) {
     HdProgram p = program();
     char path[600], text[8192];
     snprintf(path, sizeof path, "%s/profile.json", scratch);
-    HdExec *x = b->open(&p, hd_world_alone(), true, path);
+    HdExec *x = b->open(&p, hd_world_alone(), true, true);
     CHECK(x);
     if (!x) return;
     x->step = &p.train_step;
@@ -582,6 +603,7 @@ static void profile(void) {
     char command[700];
     snprintf(command, sizeof command, "python3 -m json.tool %s >/dev/null", path);
     CHECK(system(command) == 0);
+    page(x, &p);
     b->close(x);
 }
 

@@ -132,7 +132,7 @@ static bool step(HdWorld *w, HdExec *x, int i) {
 static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
     HdWorld *w = hd_world_tcp(l, p);
     REQUIRE(w);
-    HdExec *x = b->open(p, w, use_graphs, NULL);
+    HdExec *x = b->open(p, w, use_graphs, false);
     if (!x) return give_up(w, x);
     for (int i = 1; i <= 4; i++) {
         w->at(w, "step", i);

@@ -287,7 +287,7 @@ static void step(HdExec *x) { // c = (c + 3) * 2 across two streams and back, th
 static const HdRegion region = {"micro_only.step", step};
 
 static void functions(const HdProgram *p, bool graphs, const char *profile) {
-    HdExec *x = b->open(p, hd_world_alone(), graphs, profile);
+    HdExec *x = b->open(p, hd_world_alone(), graphs, profile != NULL);
     CHECK(x);
     if (!x) return;
     int c = 0, got[20];
@@ -336,7 +336,7 @@ static void clusters(HdProgram p, bool graphs) {
     p.n_sources = p.n_kernels = 1;
     p.n_gemms = 0;
     for (int i = 0; i < 128; i++) map[i] = (unsigned char)(i * 7 + 1);
-    HdExec *x = b->open(&p, hd_world_alone(), graphs, NULL);
+    HdExec *x = b->open(&p, hd_world_alone(), graphs, false);
     CHECK(x);
     int got[6];
     CHECK(x && b->run(x, cluster_funcs) && b->read(x, SUM, got, sizeof got));
@@ -372,7 +372,7 @@ int main(int argc, char **argv) {
     functions(&p, false, NULL);
     functions(&p, false, argc > 1 ? argv[1] : "/tmp/runtime_check.json");
     printf("%s kernels, streams, graphs, copies\n", failures ? "FAIL" : "ok  ");
-    HdExec *x = b->open(&p, hd_world_alone(), true, NULL);
+    HdExec *x = b->open(&p, hd_world_alone(), true, false);
     CHECK(x);
     if (x && ((HdCuda *)x)->cc_major >= 9) {
         clusters(p, true);
@@ -388,7 +388,7 @@ int main(int argc, char **argv) {
     if (x) b->close(x);
     p.n_attentions = (int)(sizeof attentions / sizeof *attentions);
     p.attentions = attentions;
-    x = b->open(&p, hd_world_alone(), true, NULL);
+    x = b->open(&p, hd_world_alone(), true, false);
     if (!x) printf("skipped attention: %s\n", hd_failure());
     for (int i = 0; x && i < p.n_attentions; i += 2) attention(x, i);
     if (x) CHECK(b->sync(x));

@@ -332,7 +332,7 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt) {
 
 static bool build_program(Ctx *cx, const OpProgram *r, const char *path) {
     Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
-    return hd_codegen_c(r->m, "", "", &c, &cuda) &&
+    return hd_codegen_c(r->m, &(ProgramTexts){"", "", ""}, &c, &cuda) &&
            hd_build_shared(cx, &(Build){.target = r->opt->target, .output = path}, &c);
 }
 

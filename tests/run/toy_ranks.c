@@ -68,7 +68,7 @@ static bool toy_run(HdExec *x, const HdFunc *f) {
     return true;
 }
 
-static HdExec *toy_open(const HdProgram *p, HdWorld *w, bool use_graphs, const char *profile) {
+static HdExec *toy_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {
     (void)use_graphs, (void)profile;
     Toy *t = calloc(1, sizeof *t);
     if (!t) return NULL;

@@ -1,0 +1,19 @@
+// The page of a measured step, for both targets: runtime/timeline.html with the plan's part of the data, which the
+// program carries, and the times that a profile has.
+#ifndef RUNTIME_TIMELINE_H
+#define RUNTIME_TIMELINE_H
+#include "runtime/heddle.h"
+
+typedef struct { const HdFunc *f; int index, lane; double start, end; } HdSpan; // an action; seconds of the step
+typedef struct {
+    const char *device;
+    int n_lanes, lanes_of_rank; // rows of the page: the streams of each rank
+    const char *const *lanes;
+    int n;
+    const HdSpan *spans; // of one lane in the order in which they ran
+} HdSpans;
+
+// Writes the page; false after hd_fail.
+bool hd_timeline_write(const HdProgram *p, const HdSpans *s, const char *path);
+void hd_put_json(void *file, const char *text); // the inside of a JSON string, to a FILE
+#endif

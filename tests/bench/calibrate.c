@@ -1,0 +1,504 @@
+// Measures a machine and writes its device table (devices/README.md), in under two minutes on an H100.
+//
+//   calibrate [-o FILE] [--gpus=N] [--arch=sm_90] [--quick] [--build=FILE.so | --load=FILE.so]
+//
+// What is measured is what runs: each case (calibrate_cases.c) is a function of a plan that this compiler makes and
+// this runtime replays as a graph; its time is that of many replays between two looks at the clock. Collectives are
+// measured among 2, 4, 8 of the GPUs, each rank a process; --gpus says how many there are (default: those of
+// /dev/nvidia*). A machine without a C compiler takes programs that --build made elsewhere: FILE.so, and FILE.so.2 and
+// so on for ranks. --quick: a few small cases, to test this program.
+#include "tests/bench/calibrate_cases.h"
+#include "codegen/build.h"
+#include "codegen/codegen.h"
+#include "ir/cost.h"
+#include "ir/workspace.h"
+#include "passes/manager/manager.h"
+#include "runtime/cuda/exec.h"
+#include "runtime/heddle.h"
+#include "runtime/world/launch.h"
+#include <dlfcn.h>
+#include <glob.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *output, *arch, *build, *load;
+    int gpus;
+    bool quick;
+} Args;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void print_errors(Ctx *cx) {
+    Out o = hd_out(cx->arena);
+    hd_diags_print(&cx->diags, &o);
+    fputs(o.text, stderr);
+}
+
+// --- programs
+
+static bool run_passes(Module *m, const char *text) {
+    Pipeline p = {0};
+    ManagerOptions options = hd_manager_defaults();
+    return hd_pipeline_parse(m->cx, text, &p) && hd_manager_run(m, &p, &options);
+}
+
+// The implementations that the cases ask for, not those that suit the shape.
+static void set_attention(Module *m, const CaseList *l) {
+    for (Func *f = m->funcs; f; f = f->next) {
+        const Case *c = calibrate_find(l, f->name);
+        for (Op *o = c && c->impl ? f->first : NULL; o; o = o->next) {
+            if (o->kind != OP_ATTENTION && o->kind != OP_ATTENTION_GRAD) continue;
+            hd_set_word(m->cx, &o->attrs, A_IMPL, hd_intern(m->cx, c->impl));
+            hd_unset(&o->attrs, A_ELSE);
+            if (!strcmp(c->impl, "cudnn")) hd_set_word(m->cx, &o->attrs, A_ELSE, hd_intern(m->cx, "tensor_cores"));
+            hd_unset(&o->attrs, A_WORKSPACE_BYTES);
+            const int64_t bytes = hd_workspace(o, true).good;
+            if (bytes) hd_set_int(m->cx, &o->attrs, A_WORKSPACE_BYTES, bytes);
+        }
+    }
+}
+
+static void uncapture(Func *f) {
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        if (o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END) hd_erase(o);
+    }
+    hd_renumber(f);
+}
+
+static void note_costs(const Module *m, CaseList *l) {
+    for (int i = 0; i < l->cases.n; i++) {
+        Case *c = &l->cases.at[i];
+        const Func *f = hd_func_find(m, c->name);
+        for (const Op *o = f ? f->first : NULL; o; o = o->next) {
+            double flops, bytes;
+            hd_cost(o, &flops, &bytes);
+            if (bytes > c->bytes) c->flops = flops, c->bytes = bytes;
+        }
+    }
+}
+
+// Without verify-plan, which refuses results that nothing reads.
+static Module *plan(Ctx *cx, CaseList *l, const char *arch) {
+    const char *text = calibrate_text(l, arch), *keep = getenv("CALIBRATE_TEXT");
+    if (keep) hd_write_file(keep, text, strlen(text));
+    const uint32_t base = hd_source_add(&cx->diags, "calibrate", text, strlen(text), 1);
+    Module *m = hd_parse_module(cx, text, strlen(text), base);
+    if (!m || !hd_verify(m) || !run_passes(m, "select")) return NULL;
+    set_attention(m, l);
+    if (!run_passes(m, "schedule,sync,capture")) return NULL;
+    for (int i = 0; i < l->cases.n; i++)
+        if (l->cases.at[i].direct) uncapture(hd_func_find(m, l->cases.at[i].name));
+    if (!run_passes(m, "plan-memory")) return NULL;
+    note_costs(m, l);
+    return m;
+}
+
+static const char *(*failure)(void) = hd_failure; // of the runtime in the library that is loaded
+
+static const HdProgram *load_program(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const HdProgram *const *p = library ? dlsym(library, "hd_built_program") : NULL;
+    void *says = library ? dlsym(library, "hd_failure") : NULL;
+    if (says) memcpy(&failure, &says, sizeof failure);
+    if (!p) fprintf(stderr, "error: cannot load %s: %s\n", path, dlerror());
+    return p ? *p : NULL;
+}
+
+static const char *library_path(const Args *args, const CaseList *l, Arena *a) {
+    const char *path = args->build ? args->build : args->load;
+    if (!path) return hd_sprintf(a, "/tmp/calibrate-%d.%d.so", (int)getpid(), l->ranks);
+    return l->ranks > 1 ? hd_sprintf(a, "%s.%d", path, l->ranks) : path;
+}
+
+static const HdProgram *program(Ctx *cx, const Args *args, CaseList *l) {
+    const char *path = library_path(args, l, cx->arena);
+    Module *m = plan(cx, l, args->arch);
+    Out c = hd_out(cx->arena), cuda = hd_out(cx->arena);
+    const bool built = m && (args->load || (hd_codegen_c(m, &(ProgramTexts){"", "", ""}, &c, &cuda) &&
+                                            hd_build_shared(cx, &(Build){.target = "cuda", .output = path}, &c)));
+    const HdProgram *p = built && !args->build ? load_program(path) : NULL;
+    if (!args->build && !args->load) unlink(path);
+    if (!built) print_errors(cx);
+    return p;
+}
+
+// --- time
+
+static const HdFunc *function(const HdProgram *p, const char *name) {
+    for (int i = 0; i < p->n_funcs; i++)
+        if (!strcmp(p->funcs[i].name, name)) return &p->funcs[i];
+    return NULL;
+}
+
+// Numbers such as a model has, so that products take the power that they take there: zeros would take less.
+static bool fill(HdExec *x, const HdFunc *f) {
+    enum { POOL = 1 << 22, MOST = 1 << 28 };
+    static uint16_t pool[POOL];
+    static int32_t indices[POOL / 2]; // of rows of the tables, which have more
+    for (int i = 0; !pool[POOL - 1] && i < POOL; i++) {
+        pool[i] = (uint16_t)(0x3c00 | (rand() & 0x83ff)); // bf16 of 0.008 to 0.03
+        indices[i / 2] = rand() & 0x7fff;
+    }
+    for (int i = 0; i < f->n_args; i++) {
+        const HdTensor *t = &f->args[i];
+        size_t bytes = t->dtype == HD_BF16 ? 2 : 4;
+        for (int k = 0; k < t->rank; k++) bytes *= (size_t)t->dim[k];
+        const void *from = t->dtype == HD_I32 ? (const void *)indices : pool;
+        for (size_t at = 0; at < bytes && at < MOST; at += sizeof pool)
+            if (!x->program->backend->write(x, t->offset + (int64_t)at, from,
+                                            bytes - at < sizeof pool ? bytes - at : sizeof pool))
+                return false;
+    }
+    return true;
+}
+
+static double replay(HdExec *x, const HdFunc *f, int times) { // seconds of one; negative: it failed
+    const HdBackend *b = x->program->backend;
+    if (x->world->ranks > 1 && !hd_world_barrier(x->world)) return -1;
+    const double start = now();
+    for (int i = 0; i < times; i++)
+        if (!b->run(x, f)) return -1;
+    return b->sync(x) ? (now() - start) / times : -1;
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// The median of three batches of replays, each some milliseconds long. All ranks replay as often as rank 0 says.
+static double measure(HdExec *x, const HdFunc *f, bool quick) {
+    enum { BATCHES = 3 };
+    const HdStep step = {0};
+    const double batch = quick ? 5e-4 : 8e-3;
+    double t[BATCHES], first;
+    x->step = &step;
+    if (!fill(x, f) || replay(x, f, 2) < 0 || (first = replay(x, f, 1)) < 0) return -1;
+    int times = first > batch ? 1 : (int)(batch / (first + 1e-9));
+    times = times > 500 ? 500 : times;
+    if (x->world->ranks > 1 && !hd_world_broadcast(x->world, &times, sizeof times)) return -1;
+    for (int i = 0; i < BATCHES; i++)
+        if ((t[i] = replay(x, f, times)) < 0) return -1;
+    qsort(t, BATCHES, sizeof *t, by_size);
+    return t[BATCHES / 2];
+}
+
+// All cases; seconds of one run of each function, with the graph's start.
+static bool measure_all(HdExec *x, CaseList *l) {
+    for (int i = 0; i < l->cases.n; i++) {
+        Case *c = &l->cases.at[i];
+        const HdFunc *f = function(x->program, c->name);
+        if (f && (c->seconds = measure(x, f, l->quick)) >= 0) continue;
+        fprintf(stderr, "error: case %s: %s\n", c->name, f ? failure() : "not in the program");
+        return false;
+    }
+    return true;
+}
+
+// The rate of seconds of one product after another, as a share of that of the first milliseconds.
+static double sustained(HdExec *x, bool quick) {
+    const HdFunc *f = function(x->program, "sustained");
+    const double seconds = quick ? 0.01 : 2.0;
+    usleep(quick ? 0 : 500000); // the first milliseconds after a rest
+    const double brief = replay(x, f, 1), start = now();
+    double last = brief;
+    while (now() - start < seconds)
+        if ((last = replay(x, f, quick ? 1 : 40)) < 0) return 1;
+    return last > brief ? brief / last : 1;
+}
+
+// --- ranks: results come back through a pipe
+
+static int rank_process(const Args *args, CaseList *l, int out) {
+    Ctx *cx = hd_ctx_new();
+    HdLaunch launch;
+    const HdProgram *p = program(cx, args, l);
+    if (!p) return args->build ? 0 : 1;
+    if (!hd_launch(p, l->ranks, &launch)) return launch.status;
+    HdWorld *w = hd_world_tcp(&launch, p);
+    HdExec *x = w ? p->backend->open(p, w, true, false) : NULL;
+    if (!x) return fprintf(stderr, "error: rank %d cannot start: %s\n", launch.rank, failure()), 1;
+    const bool good = measure_all(x, l);
+    for (int i = 0; good && !launch.rank && i < l->cases.n; i++)
+        if (write(out, &l->cases.at[i].seconds, sizeof(double)) != (ssize_t)sizeof(double)) return 1;
+    p->backend->close(x);
+    return good ? 0 : 1;
+}
+
+static bool measure_ranks(const Args *args, CaseList *l) {
+    int ends[2];
+    if (pipe(ends)) return false;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (!child) {
+        close(ends[0]);
+        const int status = rank_process(args, l, ends[1]);
+        fflush(stderr);
+        _exit(status);
+    }
+    close(ends[1]);
+    bool good = child > 0;
+    for (int i = 0; good && !args->build && i < l->cases.n; i++)
+        good = read(ends[0], &l->cases.at[i].seconds, sizeof(double)) == (ssize_t)sizeof(double);
+    close(ends[0]);
+    int status = 1;
+    if (child > 0) waitpid(child, &status, 0);
+    return good && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+// --- the table
+
+typedef struct {
+    Arena *a;
+    Out o;
+    double gap; // seconds that a graph's launch adds
+    int lifted; // points that were above a larger one
+} Writer;
+
+static double us(const Writer *w, const Case *c) {
+    const double t = (c->seconds - (c->direct ? 0 : w->gap)) / c->copies * 1e6;
+    return t > 1e-3 ? t : 1e-3;
+}
+
+static bool same_line(const Case *a, const Case *b) {
+    return a->fact == b->fact && a->number == b->number && !strcmp(a->words, b->words);
+}
+
+static const char *size_text(Arena *a, double n) {
+    static const char *const units[] = {"", "KiB", "MiB", "GiB"};
+    int u = 0;
+    for (; u < 3 && n >= 1024 && fmod(n, 1024) == 0; u++) n /= 1024;
+    return hd_sprintf(a, "%.0f%s", n, units[u]);
+}
+
+// The points of a line. Noise can make a larger size faster; it then gets the time of the smaller one. Rates likewise
+// may not grow faster than sizes. `below`: the times of the line before, of products with fewer results.
+static void put_line(Writer *w, const CaseList *l, int first, double *below, int n_below) {
+    const Case *c = &l->cases.at[first];
+    const char *keyword = c->fact == FACT_PRODUCT ? "product" : c->fact == FACT_ATTENTION ? "attention"
+                        : c->fact == FACT_ROWS ? "rows" : c->fact == FACT_COPY ? "copy"
+                        : c->fact == FACT_GATHER ? "all_gather" : "reduce_scatter";
+    hd_printf(&w->o, "%s%s%s", keyword, *c->words ? " " : "", c->words);
+    if (c->number > 0) hd_printf(&w->o, " %.0f", c->number);
+    double last = 0, at = 0;
+    for (int i = first, k = 0; i < l->cases.n; i++) {
+        const Case *p = &l->cases.at[i];
+        if (!same_line(p, c)) continue;
+        const bool rate = c->fact == FACT_ATTENTION;
+        double v = rate ? p->flops / us(w, p) * 1e-6 : us(w, p);
+        const double limit = rate ? (at > 0 ? 0.999 * last * p->at / at : v) : last; // 0.999: they are rounded
+        const bool wrong = rate ? v > limit : v < limit;
+        w->lifted += wrong;
+        if (wrong) v = limit;
+        if (k < n_below && v < below[k]) v = below[k], w->lifted++;
+        if (k < n_below) below[k] = v;
+        k++;
+        last = v;
+        at = p->at;
+        hd_printf(&w->o, " %s:%.4g", size_text(w->a, p->at), v);
+    }
+    hd_puts(&w->o, "\n");
+}
+
+static void put_lines(Writer *w, const CaseList *l, FactId fact, const char *words) {
+    double below[64] = {0};
+    for (int i = 0; i < l->cases.n; i++) {
+        const Case *c = &l->cases.at[i];
+        int k = 0;
+        while (!same_line(&l->cases.at[k], c)) k++;
+        if (c->fact == fact && k == i && (!words || !strcmp(words, c->words)))
+            put_line(w, l, i, below, fact == FACT_PRODUCT ? 64 : 0);
+    }
+}
+
+static void put_shares(Writer *w, const CaseList *l) {
+    // what `rows` says at so many bytes, on a line through its largest points
+    const Case *largest = NULL;
+    for (int i = 0; i < l->cases.n; i++)
+        if (l->cases.at[i].fact == FACT_ROWS) largest = &l->cases.at[i];
+    const double rate = largest->at / us(w, largest);
+    for (int i = 0; i < l->cases.n; i++) {
+        const Case *c = &l->cases.at[i];
+        if (c->fact != FACT_SHARE) continue;
+        const double share = c->bytes / us(w, c) / rate;
+        hd_printf(&w->o, "share %s %.3f\n", c->words, share > 1 ? 1 : share < 0.001 ? 0.001 : share);
+    }
+}
+
+static double both_ways(const Writer *w, const CaseList *l) {
+    const Case *both = calibrate_find(l, "both_ways"), *in = NULL;
+    for (int i = 0; i < l->cases.n; i++) {
+        const Case *c = &l->cases.at[i];
+        if (c->fact == FACT_COPY && !strcmp(c->words, "to-device") && c->at == both->at) in = c;
+    }
+    const double share = us(w, in) / us(w, both);
+    return share > 1 ? 1 : share < 0.05 ? 0.05 : share;
+}
+
+// T = Tc + (Tp - share Tc), where the gathers take Tc and the products alone Tp.
+static double beside(const CaseList *l, double gap) {
+    const Case *alone = calibrate_find(l, "alone"), *both = calibrate_find(l, "beside"), *gather = NULL;
+    for (int i = 0; i < l->cases.n; i++)
+        if (l->cases.at[i].fact == FACT_GATHER && l->cases.at[i].at == both->at) gather = &l->cases.at[i];
+    const double tc = (gather->seconds - gap) / gather->copies * both->copies;
+    const double share = 1 - (both->seconds - alone->seconds) / (tc > 1e-9 ? tc : 1e-9);
+    return share > 1 ? 1 : share < 0.05 ? 0.05 : share;
+}
+
+// Where cuDNN is not installed or cannot, the program's own kernels ran, which have lines of their own.
+static void drop_fallbacks(const HdExec *h, CaseList *l) {
+    const HdCuda *x = (const HdCuda *)(const void *)h;
+    const HdProgram *p = h->program;
+    for (int i = 0; i < p->n_attentions; i++) {
+        const HdAttention *t = &p->attentions[i];
+        if (t->impl != HD_ATTENTION_CUDNN || x->attentions.states[i].plan) continue;
+        const char *words = t->grad ? "cudnn backward bf16" : "cudnn forward bf16";
+        for (int k = 0; k < l->cases.n; k++) {
+            Case *c = &l->cases.at[k];
+            if (c->fact == FACT_ATTENTION && !strcmp(c->words, words) && c->number == (double)t->size &&
+                c->at == (double)t->seq)
+                c->fact = N_FACTS;
+        }
+    }
+}
+
+static const char *short_name(Arena *a, const char *gpu) { // NVIDIA H100 80GB HBM3: H100
+    if (!strncmp(gpu, "NVIDIA ", 7)) gpu += 7;
+    return hd_strndup(a, gpu, strcspn(gpu, " "));
+}
+
+typedef struct { CaseList single, ranks[3]; int n_ranks; const char *gpu; int sms; double sustained; } Results;
+
+static void put_head(Writer *w, const Results *r, double share) {
+    char day[16];
+    const time_t t = time(NULL);
+    strftime(day, sizeof day, "%Y-%m-%d", gmtime(&t));
+    const Case *direct = calibrate_find(&r->single, "direct");
+    hd_printf(&w->o, "name %s\ngpu %s\nfrom tests/bench/calibrate, %s\nsms %d\ncopy-engines 2\n",
+              short_name(w->a, r->gpu), r->gpu, day, r->sms);
+    hd_printf(&w->o, "launch-direct %.3g\nlaunch-graph %.3g\n", us(w, direct), w->gap * 1e6);
+    hd_printf(&w->o, "sustained %.3f\nbeside-collective %.3f\nboth-ways %.3f\n", r->sustained, share,
+              both_ways(w, &r->single));
+}
+
+// Without other GPUs there is nothing to measure collectives among: the lines of the table in the tree stay.
+static void put_collectives(Writer *w, const Results *r) {
+    for (int f = FACT_GATHER; f <= FACT_SCATTER; f++)
+        for (int i = 0; i < r->n_ranks; i++) put_lines(w, &r->ranks[i], (FactId)f, NULL);
+    if (r->n_ranks) return;
+    hd_puts(&w->o, "# One GPU: nothing was measured of collectives. These lines are those of two GPUs at the rate of\n"
+                   "# copies within the device.\n");
+    const Case *c = NULL;
+    for (int i = 0; i < r->single.cases.n; i++)
+        if (r->single.cases.at[i].fact == FACT_COPY && !strcmp(r->single.cases.at[i].words, "within"))
+            c = &r->single.cases.at[i];
+    for (int f = 0; f < 2; f++)
+        hd_printf(&w->o, "%s 2 1KiB:%.4g %s:%.4g\n", f ? "reduce_scatter" : "all_gather", 12.0, size_text(w->a, c->at),
+                  12.0 + us(w, c));
+}
+
+static const char *table(const Results *r, Arena *a) {
+    Writer w = {.a = a, .o = hd_out(a)};
+    const Case *few = calibrate_find(&r->single, "few"), *many = calibrate_find(&r->single, "many");
+    const double each = (many->seconds - few->seconds) / (many->copies - few->copies);
+    w.gap = few->seconds - each * few->copies;
+    w.gap = w.gap > 1e-7 ? w.gap : 1e-7;
+    const double share = r->n_ranks ? beside(&r->ranks[r->n_ranks - 1], w.gap) : 1;
+    put_head(&w, r, share);
+    hd_puts(&w.o, "# microseconds by k\n");
+    put_lines(&w, &r->single, FACT_PRODUCT, "bf16");
+    put_lines(&w, &r->single, FACT_PRODUCT, "f32");
+    hd_puts(&w.o, "# TFLOP/s by positions\n");
+    put_lines(&w, &r->single, FACT_ATTENTION, NULL);
+    hd_puts(&w.o, "# microseconds by bytes read and written; shares of that rate\n");
+    put_lines(&w, &r->single, FACT_ROWS, NULL);
+    put_shares(&w, &r->single);
+    hd_puts(&w.o, "# microseconds by bytes copied\n");
+    put_lines(&w, &r->single, FACT_COPY, NULL);
+    hd_puts(&w.o, "# microseconds by bytes that a rank receives\n");
+    put_collectives(&w, r);
+    return hd_sprintf(a,
+                      "heddle-device 1\n# Written by tests/bench/calibrate. %d of its points lay above a larger one by "
+                      "noise, and were moved to it.\n%s",
+                      w.lifted, w.o.text);
+}
+
+// --- main
+
+static CaseList cases(Arena *a, const Args *args, int ranks) {
+    CaseList l = {.a = a, .symbols = hd_out(a), .kernels = hd_out(a), .quick = args->quick, .ranks = ranks};
+    if (ranks > 1) calibrate_ranks(&l);
+    else calibrate_single(&l);
+    return l;
+}
+
+static int count_gpus(void) {
+    glob_t g = {0};
+    const int n = glob("/dev/nvidia[0-9]*", 0, NULL, &g) == 0 ? (int)g.gl_pathc : 1;
+    globfree(&g);
+    return n;
+}
+
+static bool single(Ctx *cx, const Args *args, Results *r) {
+    const HdProgram *p = program(cx, args, &r->single);
+    if (!p) return args->build != NULL;
+    HdExec *x = p->backend->open(p, hd_world_alone(), true, false);
+    if (!x) return fprintf(stderr, "error: %s\n", failure()), false;
+    if (!measure_all(x, &r->single)) return false;
+    drop_fallbacks(x, &r->single);
+    r->sustained = sustained(x, args->quick);
+    r->gpu = hd_strdup(cx->arena, p->backend->device(x));
+    r->sms = ((const HdCuda *)(const void *)x)->sms;
+    p->backend->close(x);
+    return true;
+}
+
+static bool read_args(Args *args, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-o") && i + 1 < argc) args->output = argv[++i];
+        else if (!strncmp(argv[i], "--gpus=", 7)) args->gpus = atoi(argv[i] + 7);
+        else if (!strncmp(argv[i], "--arch=", 7)) args->arch = argv[i] + 7;
+        else if (!strncmp(argv[i], "--build=", 8)) args->build = argv[i] + 8;
+        else if (!strncmp(argv[i], "--load=", 7)) args->load = argv[i] + 7;
+        else if (!strcmp(argv[i], "--quick")) args->quick = true;
+        else {
+            fprintf(stderr, "error: no option is %s; see the head of tests/bench/calibrate.c\n", argv[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    Args args = {.arch = "sm_90"};
+    if (!read_args(&args, argc, argv)) return 2;
+    const double start = now();
+    const int gpus = args.gpus ? args.gpus : args.build ? 8 : count_gpus();
+    Ctx *cx = hd_ctx_new();
+    Results r = {.single = cases(cx->arena, &args, 1)};
+    for (int n = 2; n <= 8 && n <= gpus; n *= 2) { // first: processes must be started before this one uses CUDA
+        CaseList *l = &r.ranks[r.n_ranks++];
+        *l = cases(cx->arena, &args, n);
+        if (!measure_ranks(&args, l)) return fprintf(stderr, "error: %d ranks were not measured\n", n), 1;
+        fprintf(stderr, "%d ranks: %d cases, %.0f s\n", n, l->cases.n, now() - start);
+    }
+    if (!single(cx, &args, &r)) return 1;
+    if (args.build) return 0;
+    const char *text = table(&r, cx->arena);
+    fprintf(stderr, "%d cases on one GPU, %.0f s in all\n", r.single.cases.n, now() - start);
+    const int wrong = args.output ? hd_write_file(args.output, text, strlen(text)) : fputs(text, stdout) < 0;
+    if (wrong) fprintf(stderr, "error: cannot write %s\n", args.output ? args.output : "the table");
+    const bool good = hd_model_parse(cx, args.output ? args.output : "the table", text, strlen(text)) != NULL;
+    print_errors(cx);
+    return !wrong && good ? 0 : 1;
+}
