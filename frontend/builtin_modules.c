@@ -38,6 +38,6 @@ const char hd_prelude[] =
     "  fsdp none { unit none; prefetch = 1; live_grads = 2; overlap_micro = on; }\n"
     "  recompute none;\n"
     "  keep none;\n"
-    "  offload none { fraction = 1.0; }\n"
+    "  offload none { fraction = 1.0; margin = 1; ahead = 1; }\n"
     "  graph step;\n"
     "}\n";

@@ -176,9 +176,18 @@ static bool resolve(Front *f, const Node *path, Names *places) {
     return true;
 }
 
+static bool is_auto(const Node *path, AttrId list) {
+    return list == A_OFFLOAD && path->kind == N_NAME && !strcmp(path->name, "auto");
+}
+
 void hd_paths_places(Front *f, AttrId list, Names *resolved) {
     const Paths *paths = hd_settings_paths(f, list);
     for (int k = 0; k < paths->n; k++) {
+        if (is_auto(paths->at[k], list)) {
+            if (paths->n > 1) hd_front_error(f, paths->at[k]->span, "'auto' chooses among all values: it stands alone");
+            add_path(f, resolved, paths->at[k]->name);
+            continue;
+        }
         Names places = {0};
         bool computed = false;
         if (!resolve(f, paths->at[k], &places)) continue;
@@ -217,7 +226,7 @@ void hd_paths_check(Front *f) {
         for (int b = a + 1; b < N_CHOICES; b++) {
             const Paths *one = hd_settings_paths(f, choices[a].list), *two = hd_settings_paths(f, choices[b].list);
             for (int i = 0; i < one->n; i++)
-                for (int k = 0; k < two->n; k++)
+                for (int k = 0; k < two->n && !is_auto(two->at[k], choices[b].list); k++)
                     check_pair(f, one->at[i], choices[a].done, two->at[k], choices[b].done);
         }
 }

@@ -85,6 +85,13 @@ bool hd_error(Ctx *cx, Span s, const char *fmt, ...) {
     return false;
 }
 
+void hd_warning(Ctx *cx, Span s, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    hd_diag_add(&cx->diags, SEV_WARNING, s, "%s", hd_vsprintf(cx->arena, fmt, ap));
+    va_end(ap);
+}
+
 void hd_note(Ctx *cx, Span s, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);

@@ -170,6 +170,7 @@ void hd_ctx_free(Ctx *cx);
 const char *hd_intern(Ctx *cx, const char *s); // equal strings are equal pointers
 const char *hd_internf(Ctx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool hd_error(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4))); // false
+void hd_warning(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void hd_note(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // NULL when rank or a dimension is out of range or the bytes exceed 2^60. Zero dimensions are allowed.

@@ -172,7 +172,7 @@ int hd_attr_allowed(const char *list, AttrId a) {
 // regions say something about the function.
 bool hd_is_action(const Op *o) {
     switch (o->kind) {
-    case OP_BEGIN: case OP_RETURN: case OP_CAPTURE: case OP_CAPTURE_END: return false;
+    case OP_BEGIN: case OP_FENCE: case OP_RETURN: case OP_CAPTURE: case OP_CAPTURE_END: return false;
     case OP_STORE: return !hd_has(&o->attrs, A_INPLACE);
     default: return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE);
     }

@@ -7,6 +7,12 @@ static void touch_value(Arena *a, Accesses *list, bool write, int index, const V
     hd_push(a, list, x);
 }
 
+// `order`: follows the op that made the value, and reads nothing.
+static void follow_value(Arena *a, Accesses *list, int index, const Value *v) {
+    Access x = {.at = AT_VALUE, .write = true, .order = true, .index = index, .value = v};
+    hd_push(a, list, x);
+}
+
 static void touch_buffer(Arena *a, Accesses *list, bool write, const Symbol *b, int64_t lo, int64_t hi) {
     if (!b || lo == hi) return;
     Access x = {.at = AT_BUFFER, .write = write, .buffer = b, .lo = lo, .hi = hi};
@@ -36,7 +42,10 @@ static void touch_named(const Op *o, Arena *a, Accesses *list, unsigned uses, co
 void hd_accesses(const Op *o, Arena *a, Accesses *list) {
     list->n = 0;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
-    for (int i = 0; i < o->n_in; i++) touch_value(a, list, false, i, o->in[i]);
+    for (int i = 0; i < o->n_in; i++) {
+        if (o->kind == OP_FENCE) follow_value(a, list, i, o->in[i]);
+        else touch_value(a, list, false, i, o->in[i]);
+    }
     for (int i = 0; i < o->attrs.n; i++) {
         unsigned uses = hd_operand_uses(o->attrs.at[i].id);
         const char *const *names;

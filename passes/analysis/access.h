@@ -9,7 +9,8 @@ typedef enum { AT_VALUE, AT_BUFFER, AT_WORKSPACE } AccessPlace;
 typedef struct {
     AccessPlace at;
     bool write;
-    bool order;           // touches no byte: only starts after the earlier accesses of the buffer (`after`)
+    bool order;           // touches no byte: only starts after the earlier accesses of the buffer (`after`), or after
+                          // the op that made the value (operands of fence)
     int index;            // AT_VALUE: which operand (read) or result (write)
     const Value *value;   // AT_VALUE
     const Symbol *buffer; // AT_BUFFER

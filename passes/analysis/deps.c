@@ -68,10 +68,21 @@ static void touch_range(Walk *w, const Symbol *b, int64_t lo, int64_t hi, bool w
     if (write) hd_ranges_set(m, first, end, (Cell){.writer = w->op});
 }
 
+// The operand of a fence: after the op that made it, or wrote what it views.
+static void follow_value(Walk *w, const Value *v) {
+    Home h = w->homes[v->id];
+    if (h.root) depend(w, w->cells[h.root->id].writer);
+    const RangeMap *m = h.buffer ? w->maps[h.buffer->id] : NULL;
+    for (int i = 0; m && i < m->v.n; i++)
+        if (m->v.at[i].lo < h.at + hd_type_bytes(v->type) && hd_range_hi(m, i) > h.at)
+            depend(w, m->v.at[i].cell.writer);
+}
+
 static void touch(Walk *w, const Access *x) {
-    if (x->order) follow_buffer(w, x->buffer);
+    if (x->order && x->at == AT_VALUE) follow_value(w, x->value);
+    else if (x->order) follow_buffer(w, x->buffer);
     else if (x->at == AT_BUFFER) touch_range(w, x->buffer, x->lo, x->hi, x->write);
-    if (x->at != AT_VALUE) return;
+    if (x->at != AT_VALUE || x->order) return;
     Home h = w->homes[x->value->id];
     if (h.buffer) touch_range(w, h.buffer, h.at, h.at + hd_type_bytes(x->value->type), x->write);
     else if (x->write) write_cell(w, &w->cells[h.root->id]);

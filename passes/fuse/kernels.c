@@ -2,6 +2,7 @@
 // with the same text are one, so that a deep model has no more kernels than a shallow one.
 #include "ir/eval/eval.h"
 #include "passes/fuse/fuse.h"
+#include "passes/settings.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,6 +160,19 @@ static void kernel_op(Emitter *e, Kernel *k, int g, const Op *o) {
 // --- the function
 static Value *value_now(Emitter *e, Value *v);
 
+// For offload, which lists values by their places.
+static void set_places(Emitter *e, const Kernel *k, Op *launch) {
+    const char *places[HD_MAX_IN];
+    bool differ = false;
+    for (int i = 0; i < k->results.n; i++) {
+        places[i] = k->results.at[i]->def->loc.path;
+        if (!places[i]) return;
+        differ |= places[i] != launch->loc.path;
+    }
+    if (differ && hd_attr(hd_settings(e->s->m, "schedule"), A_OFFLOAD))
+        hd_set_words(e->s->m->cx, &launch->attrs, A_PLACES, k->results.n, places);
+}
+
 // `like`: whose place in the source the launch has.
 static void launch(Emitter *e, Kernel *k, const Op *like, bool bwd, bool recomputed) {
     Fusion *s = e->s;
@@ -176,6 +190,7 @@ static void launch(Emitter *e, Kernel *k, const Op *like, bool bwd, bool recompu
     l->span = like->span;
     const char *wrong = hd_infer(l, k->results.n, types);
     if (wrong) HD_BUG("launch of @%s: %s", name, wrong);
+    if (!bwd) set_places(e, k, l);
     hd_append(s->f, l);
     for (int i = 0; i < k->results.n; i++) e->now[k->results.at[i]->id] = l->out[i];
     for (int i = 0; i < k->twins.n; i++) e->now[k->twins.at[i]->id] = l->out[k->twin_of.at[i]];

@@ -58,10 +58,11 @@ static void touch_all(Lifetimes *l, Arena *a, const Op *o, const Accesses *list)
     bool starts = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0 || o->n_out > 0;
     for (int i = 0; i < list->n; i++) {
         const Access *x = &list->at[i];
-        const Symbol *b = x->at == AT_VALUE                 ? l->homes[x->value->id].buffer
-                          : x->at == AT_BUFFER && !x->order ? x->buffer
-                                                            : NULL;
-        if (x->at == AT_VALUE) touch(l, a, hd_storage_of(l, x->value), o->id);
+        const Symbol *b = x->order              ? NULL
+                          : x->at == AT_VALUE  ? l->homes[x->value->id].buffer
+                          : x->at == AT_BUFFER ? x->buffer
+                                               : NULL;
+        if (x->at == AT_VALUE && !x->order) touch(l, a, hd_storage_of(l, x->value), o->id);
         Storage *s = b ? o->id < l->tail ? hd_storage_left(l, b) : hd_storage_of_buffer(l, b) : NULL;
         if (touch(l, a, s, o->id)) starts = true;
     }
@@ -116,8 +117,8 @@ static BufferTouches *find_buffer_touches(const Lifetimes *l, Arena *a) {
         for (int i = 0; i < list.n; i++) {
             const Access *x = &list.at[i];
             const Home h =
-                x->at == AT_VALUE ? l->homes[x->value->id] : (Home){.buffer = x->order ? NULL : x->buffer, .at = x->lo};
-            if (!h.buffer) continue;
+                x->at == AT_VALUE ? l->homes[x->value->id] : (Home){.buffer = x->buffer, .at = x->lo};
+            if (!h.buffer || x->order) continue;
             BufferTouch t = {o->id, h.at, x->at == AT_VALUE ? h.at + hd_type_bytes(x->value->type) : x->hi};
             hd_push(a, &all[h.buffer->id], t);
         }

@@ -60,7 +60,7 @@ static const Op *only_store(const Value *v, const Uses *uses) {
 // The storage that an access touches: a root's or a transient buffer's; -1: none that this function owns.
 static int storage_of(const Graph *g, const Access *x, const Home *homes, const int *slots) {
     const Home h =
-        x->at == AT_VALUE ? homes[x->value->id] : (Home){.buffer = x->at == AT_BUFFER && !x->order ? x->buffer : NULL};
+        x->order ? (Home){0} : x->at == AT_VALUE ? homes[x->value->id] : (Home){.buffer = x->buffer};
     if (h.root) return g->bytes[h.root->id] ? h.root->id : -1;
     return h.buffer && slots[h.buffer->id] ? g->f->n_values + slots[h.buffer->id] - 1 : -1;
 }
@@ -76,38 +76,53 @@ static int *find_slots(Graph *g, const Uses *uses) {
     for (const Symbol *s = f->module->symbols; s; s = s->next)
         if (slots[s->id]) g->bytes[f->n_values + slots[s->id] - 1] = hd_type_bytes(s->type);
     for (const Op *o = f->first; o; o = o->next)
-        for (int i = 0; i < o->n_out; i++)
+        for (int i = 0; i < o->n_out && hd_space(&o->attrs) == SPACE_DEVICE; i++)
             if (!only_store(o->out[i], uses)) g->bytes[o->out[i]->id] = hd_type_bytes(o->out[i]->type);
     return slots;
 }
 
+typedef VEC(Edge) Edges;
+typedef struct {
+    Graph *g;
+    const Home *homes;
+    const int *slots;
+    int *maker, *seen; // by storage: ops, plus 1
+    Edges made, used;
+} Storages;
+
+// That op `by` makes or uses the storages that `o` touches.
+static void add_storages(Storages *s, const Op *by, const Op *o, Accesses *list) {
+    hd_accesses(o, s->g->a, list);
+    for (int i = 0; i < list->n; i++) {
+        int k = storage_of(s->g, &list->at[i], s->homes, s->slots);
+        if (k < 0 || s->seen[k] == by->id + 1) continue;
+        s->seen[k] = by->id + 1;
+        Edge e = {by->id, k};
+        if (s->maker[k]) hd_push(s->g->a, &s->used, e);
+        else hd_push(s->g->a, &s->made, e);
+        if (!s->maker[k]) s->maker[k] = by->id + 1;
+    }
+}
+
 static void find_storage(Graph *g, const Uses *uses) {
     const Func *f = g->f;
-    const Home *homes = hd_homes(f, g->a);
-    const int *slots = find_slots(g, uses);
-    int *maker = HD_NEWN(g->a, int, g->n_storages + 1), *seen = HD_NEWN(g->a, int, g->n_storages + 1); // ops, plus 1
-    VEC(Edge) made = {0}, used = {0};
+    Storages s = {.g = g, .homes = hd_homes(f, g->a), .slots = find_slots(g, uses)};
+    s.maker = HD_NEWN(g->a, int, g->n_storages + 1);
+    s.seen = HD_NEWN(g->a, int, g->n_storages + 1);
     Accesses list = {0};
     for (const Op *o = f->first; o; o = o->next) {
-        hd_accesses(o, g->a, &list);
-        for (int i = 0; i < list.n; i++) {
-            int s = storage_of(g, &list.at[i], homes, slots);
-            if (s < 0 || seen[s] == o->id + 1) continue;
-            seen[s] = o->id + 1;
-            Edge e = {o->id, s};
-            if (maker[s]) hd_push(g->a, &used, e);
-            else hd_push(g->a, &made, e);
-            if (!maker[s]) maker[s] = o->id + 1;
-        }
+        add_storages(&s, o, o, &list);
+        // what another stream reads stays until a fence says that it has been read
+        for (int i = 0; o->kind == OP_FENCE && !g->side[o->id] && i < o->n_in; i++)
+            if (o->in[i]->def && g->side[o->in[i]->def->id]) add_storages(&s, o, o->in[i]->def, &list);
     }
+    const Edges made = s.made, used = s.used;
     g->made = lists_of(g->a, f->n_ops, made.at, made.n);
     g->used = lists_of(g->a, f->n_ops, used.at, used.n);
     g->users = reversed(g->a, f->n_ops, g->n_storages, &g->used);
 }
 
 // --- dependences
-
-typedef VEC(Edge) Edges;
 
 // The conditions that keep overlap (see above), as edges: around each op of another stream, the first op that waits for
 // it comes before the other waiting ops, and the last op that it waits for comes after the others.

@@ -24,9 +24,11 @@ void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
 
 // --- leaves
 
+static bool is_copy(const Op *o) { return o->kind == OP_COPY && o->n_in && o->n_out; } // of a value, to a value
+
 static bool is_inner(const Op *o) {
-    return o && (o->kind == OP_LAUNCH || o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE || o->kind == OP_SLICE ||
-                 o->kind == OP_CONCAT);
+    return o && (is_copy(o) || o->kind == OP_LAUNCH || o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE ||
+                 o->kind == OP_SLICE || o->kind == OP_CONCAT);
 }
 
 // The position of a weight in its bucket, whichever buffer holds it, kept or gathered.
@@ -56,7 +58,7 @@ static int64_t argument(const Value *v) { // 0: none
 }
 
 const Op *hd_probe_maker(const Value *v) {
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+    while (v->def && (hd_op_is(v->def, TRAIT_ALIAS) || is_copy(v->def))) v = v->def->in[0];
     return v->def;
 }
 
@@ -276,7 +278,7 @@ static void values(const Probe *p, const Op *o, const Num *x, Num *y) {
     if (!o->n_out || !hd_type_count(o->out[0]->type)) return;
     switch (o->kind) {
     case OP_CONST: y[0] = all(hd_float(&o->attrs, A_VALUE, 0)); return;
-    case OP_CAST: y[0] = x[0]; return;
+    case OP_CAST: case OP_COPY: y[0] = x[0]; return;
     case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: case OP_CONCAT: y[0] = carried(o, x); return;
     case OP_SUM: case OP_SUM_TO: case OP_REDUCE_MAX: y[0] = reduced(o, x[0]); return;
     case OP_LOGSUMEXP: y[0] = logsumexp(o, x[0]); return;
