@@ -22,7 +22,7 @@ enum { // as in rows
 typedef struct Arguments {
     ManagerArgs manager;
     const char *input, *output, *arch;
-    int64_t memory;
+    int64_t memory, host_memory;
     int emit, target;
     ArgList sets;
     bool split, verify_diagnostics, save_temps, verbose;
@@ -41,6 +41,8 @@ static const ArgRow rows[] = {
     {"--set", "KEY=VALUE", 0, ARG_LIST, FIELD(sets),
      "a model argument (layers=2) or a setting (train.batch=4, schedule.graph=none)"},
     {"--device-memory", "SIZE", 0, ARG_SIZE, FIELD(memory), "refuse a plan that needs more, such as 80GiB"},
+    {"--host-memory", "SIZE", 0, ARG_SIZE, FIELD(host_memory),
+     "refuse a plan that needs more page-locked memory of the host for each rank"},
     {"--split-input-file", NULL, 0, ARG_ON, FIELD(split),
      "the input is several files, separated by lines '// -----'"},
     {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
@@ -80,6 +82,7 @@ static void target_config(const Arguments *args, Module *m) {
     hd_set_word(m->cx, attrs, A_TARGET, word(args, m->cx->arena, FIELD(target)));
     if (args->target) hd_set_word(m->cx, attrs, A_ARCH, args->arch ? args->arch : "sm_90");
     if (args->memory) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory);
+    if (args->host_memory) hd_set_int(m->cx, attrs, A_HOST_MEMORY_BYTES, args->host_memory);
 }
 
 // The pipeline to run: the one asked for; none for the IR of the front end; otherwise the whole compilation.

@@ -13,6 +13,7 @@ struct PassCounter { Arena *arena; VEC(Counter) list; };
 
 void hd_count(PassCx *cx, const char *what, int64_t n) {
     struct PassCounter *c = cx->counters;
+    if (!c) return; // a pass runs it to see what it does
     const char *pass = cx->call->pass->name;
     for (int i = 0; i < c->list.n; i++)
         if (c->list.at[i].pass == pass && !strcmp(c->list.at[i].what, what)) {

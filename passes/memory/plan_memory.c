@@ -24,8 +24,10 @@
 #include "passes/analysis/border.h"
 #include "passes/memory/lifetimes.h"
 #include "passes/memory/pack.h"
-#include "passes/pass.h"
+#include "passes/memory/plan_memory.h"
+#include "passes/settings.h"
 #include "ir/base/ints.h"
+#include <math.h>
 
 typedef struct {
     const char *name;
@@ -388,6 +390,22 @@ static bool fits(const Planner *planner) {
     return false;
 }
 
+// --host-memory: more is refused.
+static bool fits_host(const Planner *p) {
+    const Module *m = p->m;
+    const Symbol *target = hd_symbol_find(m, "target");
+    const Attr *limit = target ? hd_attr(&target->attrs, A_HOST_MEMORY_BYTES) : NULL;
+    const int64_t bytes = p->room[SPACE_HOST].top;
+    if (!limit || bytes <= limit->i) return true;
+    hd_error(m->cx, target->span,
+             "the plan takes %lld bytes of page-locked host memory for a rank and only %lld are allowed",
+             (long long)bytes, (long long)limit->i);
+    hd_note(m->cx, (Span){0}, "schedule.offload.fraction = %.2f would fit, by proportion (now %g)",
+            floor(100 * hd_float(hd_settings(m, "schedule"), A_FRACTION, 1) * (double)limit->i / (double)bytes) / 100,
+            hd_float(hd_settings(m, "schedule"), A_FRACTION, 1));
+    return false;
+}
+
 // The arena of a space, under the space's name. false after reporting that something else has the name.
 static bool declare_arena(const Planner *p, Space space) {
     Module *m = p->m;
@@ -408,22 +426,41 @@ static bool declare_arena(const Planner *p, Space space) {
     return true;
 }
 
-Change hd_pass_plan_memory(Module *m, PassCx *cx) {
-    Planner p = {.m = m, .a = cx->scratch, .user = HD_NEWN(cx->scratch, const Func *, m->n_symbols + 1)};
-    place_buffers(&p);
+// What every function needs; NULL after an error.
+static Work *prepare_all(Planner *p, PassCx *cx, int *n) {
+    Module *m = p->m;
+    place_buffers(p);
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) check_names(f);
     for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel) hd_renumber(f), place_arguments(&p, f);
-    int n = 0, n_functions = 0;
+        if (!f->is_kernel) hd_renumber(f), place_arguments(p, f);
+    int n_functions = 0;
     for (const Func *f = m->funcs; f; f = f->next) n_functions += !f->is_kernel;
-    Work *work = HD_NEWN(p.a, Work, n_functions + 1);
-    p.borders = hd_borders(m, p.a);
-    p.joined = HD_NEWN(p.a, Joined, p.borders.n + 1);
-    for (int i = 0; i < p.borders.n; i++) p.joined[i] = hd_join(&p.borders.at[i], p.a);
-    p.stack = stack_base(&p);
+    Work *work = HD_NEWN(p->a, Work, n_functions + 1);
+    p->borders = hd_borders(m, p->a);
+    p->joined = HD_NEWN(p->a, Joined, p->borders.n + 1);
+    for (int i = 0; i < p->borders.n; i++) p->joined[i] = hd_join(&p->borders.at[i], p->a);
+    p->stack = stack_base(p);
     for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel && !prepare(&p, f, &work[n++], cx)) return FAILED;
+        if (!f->is_kernel && !prepare(p, f, &work[(*n)++], cx)) return NULL;
+    return work;
+}
+
+static Planner planner(Module *m, PassCx *cx) {
+    return (Planner){.m = m, .a = cx->scratch, .user = HD_NEWN(cx->scratch, const Func *, m->n_symbols + 1)};
+}
+
+int64_t hd_memory_bound(Module *m, PassCx *cx) {
+    Planner p = planner(m, cx);
+    int n = 0;
+    return prepare_all(&p, cx, &n) ? p.room[SPACE_DEVICE].bound : -1;
+}
+
+Change hd_pass_plan_memory(Module *m, PassCx *cx) {
+    Planner p = planner(m, cx);
+    int n = 0;
+    Work *work = prepare_all(&p, cx, &n);
+    if (!work) return FAILED;
     for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i);
     for (int i = 0; i < n; i++) place_values(&p, &work[i].l, work[i].base);
     place_unused(&p);
@@ -431,5 +468,5 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
         for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) align(m, o);
     for (int i = 0; i < N_SPACES; i++)
         if (!declare_arena(&p, (Space)i)) return FAILED;
-    return fits(&p) ? CHANGED : FAILED;
+    return fits(&p) && fits_host(&p) ? CHANGED : FAILED;
 }

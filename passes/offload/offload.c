@@ -16,6 +16,7 @@
 // the order in which they are made, as many as fit into `fraction` of their bytes. When they leave and return: times.c.
 #include "passes/offload/offload.h"
 #include "passes/analysis/places.h"
+#include "passes/memory/plan_memory.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
@@ -26,6 +27,8 @@ typedef struct {
     PassCx *cx;
     const Attrs *settings;
     Places listed, kept, recomputed;
+    bool automatic;
+    int most;  // auto: so many values, the best; -1: as many as are hidden
     Span span; // of the settings
 } Request;
 
@@ -43,6 +46,7 @@ static const char *pattern_of(Ctx *cx, const char *path) {
 }
 
 static bool is_listed(Request *r, const Waiting *v) {
+    if (r->automatic) return !hd_place_of(&r->kept, v->place, NULL);
     int depth = hd_place_of(&r->listed, v->place, NULL);
     return depth > hd_place_of(&r->kept, v->place, NULL) && depth > hd_place_of(&r->recomputed, v->place, NULL);
 }
@@ -114,9 +118,25 @@ static bool check_places(Request *r, const Offload *w) {
 // Of the values: those that are listed, those of them that are not in the margin, the smallest of these, the chosen.
 typedef struct { double listed, free, least, chosen; } Bytes;
 
+static void choose_listed(Offload *w, const bool *free, double most) {
+    double chosen = 0;
+    for (int i = 0; i < w->values.n; i++) {
+        Waiting *v = &w->values.at[i];
+        v->chosen = free[i] && chosen + v->bytes <= most;
+        chosen += v->chosen ? v->bytes : 0;
+    }
+}
+
+static void choose_best(const Request *r, Offload *w, const bool *free, double most) {
+    Waiting **best;
+    int hidden, n = hd_offload_best(w, free, most, &best, &hidden);
+    int k = r->most < 0 ? hidden : r->most < n ? r->most : n;
+    for (int i = 0; i < n; i++) best[i]->chosen = i < k;
+}
+
 static Bytes choose(Request *r, Offload *w) {
     const int64_t margin = hd_int(r->settings, A_MARGIN, 1);
-    const double fraction = hd_float(r->settings, A_FRACTION, 1);
+    const double host = (double)hd_int(hd_settings(r->m, "target"), A_HOST_MEMORY_BYTES, INT64_MAX);
     Bytes b = {0};
     bool *free = HD_NEWN(w->a, bool, w->values.n + 1);
     for (int i = 0; i < w->values.n; i++) {
@@ -127,17 +147,17 @@ static Bytes choose(Request *r, Offload *w) {
         b.free += free[i] ? v->bytes : 0;
         if (free[i] && (!b.least || v->bytes < b.least)) b.least = v->bytes;
     }
-    for (int i = 0; i < w->values.n; i++) {
-        Waiting *v = &w->values.at[i];
-        v->chosen = free[i] && b.chosen + v->bytes <= fraction * b.free;
-        b.chosen += v->chosen ? v->bytes : 0;
-    }
+    double most = b.free * hd_float(r->settings, A_FRACTION, 1);
+    if (r->automatic) choose_best(r, w, free, most < host ? most : host);
+    else choose_listed(w, free, most);
+    for (int i = 0; i < w->values.n; i++) b.chosen += w->values.at[i].chosen ? w->values.at[i].bytes : 0;
     return b;
 }
 
 // false after reporting a request that no value meets.
 static bool check_choice(Request *r, const Offload *w, Bytes b) {
     const double fraction = hd_float(r->settings, A_FRACTION, 1);
+    if (r->automatic) return true;
     if (!check_places(r, w)) return false;
     if (b.free && (b.chosen || !fraction)) return true;
     if (!b.free)
@@ -149,14 +169,18 @@ static bool check_choice(Request *r, const Offload *w, Bytes b) {
     return false;
 }
 
-static void warn_of_stall(const Request *r, const Offload *w, double chosen) {
-    if (!w->model || w->stall < 5e-5 || w->stall < 0.005 * w->end) return;
-    double out = hd_model_copy(w->model, COPY_TO_HOST, chosen, false);
+static void warn(const Request *r, const Offload *w, Bytes b) {
+    if (r->automatic && r->most < 0 && !b.chosen)
+        hd_warning(r->m->cx, r->span, "offload auto takes nothing: of %.1f MiB that may be offloaded no value can leave "
+                   "and return while @%s has enough else to do (predicted for %s)", mib(b.free), w->f->name,
+                   hd_model_name(w->model));
+    if (!b.chosen || !w->model || w->stall < 5e-5 || w->stall < 0.005 * w->end) return;
+    double out = hd_model_copy(w->model, COPY_TO_HOST, b.chosen, false);
     hd_warning(r->m->cx, r->span,
                "offload: %.1f MiB take about %.2f ms each way, and @%s has not as much to do meanwhile: it stalls for "
                "about %.2f ms of %.2f (predicted for %s); a smaller fraction, a larger ahead or offload auto hides "
                "more",
-               mib(chosen), 1e3 * out, w->f->name, 1e3 * w->stall, 1e3 * w->end, hd_model_name(w->model));
+               mib(b.chosen), 1e3 * out, w->f->name, 1e3 * w->stall, 1e3 * w->end, hd_model_name(w->model));
 }
 
 static bool offload_function(Request *r, Func *f, bool first) {
@@ -165,26 +189,73 @@ static bool offload_function(Request *r, Func *f, bool first) {
     if (!w.backward.n) return true;
     const Bytes b = choose(r, &w);
     if (first && !check_choice(r, &w, b)) return false;
+    if (b.chosen) hd_offload_times(&w);
+    if (first) warn(r, &w, b);
     if (!b.chosen) return true;
-    hd_offload_times(&w);
-    if (first) warn_of_stall(r, &w, b.chosen);
     hd_offload_insert(&w);
     hd_count(r->cx, "bytes offloaded", (int64_t)b.chosen);
     return true;
 }
 
-Change hd_pass_offload(Module *m, PassCx *cx) {
-    Request r = {.m = m, .cx = cx, .settings = hd_settings(m, "schedule"),
-                 .listed = hd_places(m, A_OFFLOAD, cx->scratch), .kept = hd_places(m, A_KEPT, cx->scratch),
-                 .recomputed = hd_places(m, A_RECOMPUTE, cx->scratch)};
-    if (!r.listed.paths) return UNCHANGED;
-    r.span = hd_symbol_find(m, "schedule")->span;
-    if (!hd_places_differ(&r.listed, &r.kept) || !hd_places_differ(&r.listed, &r.recomputed)) return FAILED;
-    bool first = true, good = true;
-    for (Func *f = m->funcs; f && good; f = f->next) {
+// `quiet`: a trial, about which nothing is said.
+static bool offload_module(Request *r, bool quiet) {
+    bool first = !quiet, good = true;
+    for (Func *f = r->m->funcs; f && good; f = f->next) {
         if (f->is_kernel || hd_kind(&f->attrs) != KIND_MICRO) continue;
-        good = offload_function(&r, f, first);
+        good = offload_function(r, f, first);
         first = false;
     }
-    return good ? CHANGED : FAILED;
+    return good;
+}
+
+static Request request(Module *m, PassCx *cx) {
+    Request r = {.m = m, .cx = cx, .settings = hd_settings(m, "schedule"), .most = -1,
+                 .listed = hd_places(m, A_OFFLOAD, cx->scratch), .kept = hd_places(m, A_KEPT, cx->scratch),
+                 .recomputed = hd_places(m, A_RECOMPUTE, cx->scratch)};
+    if (r.listed.paths) r.span = hd_symbol_find(m, "schedule")->span;
+    r.automatic = r.listed.paths && !strcmp(r.listed.paths->strs[0], "auto");
+    return r;
+}
+
+// --- auto under a limit
+
+// Whether the plan fits with so many values offloaded: what the passes up to plan-memory make of a copy of the module.
+static bool fits_with(const Module *m, int most, int64_t limit) {
+    Arena *a = hd_arena_new();
+    PassCx cx = {.scratch = a};
+    Out text = hd_out(a);
+    hd_print_module(m, &text);
+    Module *copy = hd_parse_module(m->cx, text.text, text.n, 0);
+    if (!copy) HD_BUG("the module's text cannot be read");
+    Request r = request(copy, &cx);
+    r.most = most;
+    if (!offload_module(&r, true) || hd_pass_schedule(copy, &cx) == FAILED || hd_pass_sync(copy, &cx) == FAILED)
+        HD_BUG("a trial of offload failed");
+    int64_t bound = hd_memory_bound(copy, &cx);
+    hd_arena_free(a);
+    return bound <= limit;
+}
+
+static int fewest(const Request *r, int64_t limit) {
+    int some = 0, all = 1;
+    if (fits_with(r->m, 0, limit)) return 0;
+    for (const Func *f = r->m->funcs; f; f = f->next) all = all > f->n_values ? all : f->n_values;
+    while (all - some > 1) { // does not fit with some; fits with all, if anything does
+        int k = some + (all - some) / 2;
+        if (fits_with(r->m, k, limit)) all = k;
+        else some = k;
+    }
+    return all;
+}
+
+Change hd_pass_offload(Module *m, PassCx *cx) {
+    Request r = request(m, cx);
+    if (!r.listed.paths) return UNCHANGED;
+    if (!hd_places_differ(&r.listed, &r.kept) || !hd_places_differ(&r.listed, &r.recomputed)) return FAILED;
+    if (r.automatic && !hd_model(m))
+        return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
+                        "a table with --device-model"), FAILED;
+    int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
+    if (r.automatic && limit) r.most = fewest(&r, limit);
+    return offload_module(&r, false) ? CHANGED : FAILED;
 }

@@ -8,9 +8,10 @@
 //
 // Overlap does not get worse either. Only ops of the main stream move. A wait never comes earlier, and an op that
 // another stream waits for never comes later: of the ops that wait for one op of another stream the first stays first,
-// of the ops that it waits for the last stays last, and both keep their places. Ops of other streams are then placed
-// directly after the last op they depend on, in their streams' order. They may start there, so their buffers take
-// memory from there on. Each step is linear in ops, uses and dependences.
+// of the ops that it waits for the last stays last, and both keep their places. No op passes a fence, whose place was
+// chosen by the time that the ops before it take. Ops of other streams are then placed directly after the last op they
+// depend on, in their streams' order. They may start there, so their buffers take memory from there on. Each step is
+// linear in ops, uses and dependences.
 #include "passes/schedule/schedule.h"
 #include "passes/analysis/deps.h"
 
@@ -25,6 +26,7 @@ typedef struct {
     bool *waits, *awaited; // by op id: the first that waits for an op of another stream; the last that an op of another
                            // stream waits for
     Lists pred, succ;      // of ops, by op id
+    int *fences, *part;    // fences of the main stream, in order; by op id: how many come before it
     int n_storages;  // roots by value id, then transient buffers
     int64_t *bytes;  // by storage; 0: an argument, a result that is written straight to its buffer
     Lists made;      // storages that an op makes: its results, and the buffers whose first access it is
@@ -278,6 +280,8 @@ static void sink(const Graph *g, Line *l) {
         int to = -1;
         for (int k = g->succ.start[op]; k < g->succ.start[op + 1]; k++)
             if (to < 0 || l->label[g->succ.at[k]] < l->label[to]) to = g->succ.at[k];
+        int fence = g->fences[g->part[op]];
+        if (to >= 0 && fence >= 0 && l->label[fence] < l->label[to]) to = fence;
         if (to < 0 || to == stop || l->next[op] == to || !wants_down(g, op, l, to)) continue;
         move_behind(l, op, l->prev[to]);
     }
@@ -293,6 +297,8 @@ static void hoist(const Graph *g, Line *l) {
         int to = -1;
         for (int k = g->pred.start[op]; k < g->pred.start[op + 1]; k++)
             if (to < 0 || l->label[g->pred.at[k]] > l->label[to]) to = g->pred.at[k];
+        int fence = g->part[op] ? g->fences[g->part[op] - 1] : -1;
+        if (to >= 0 && fence >= 0 && l->label[fence] > l->label[to]) to = fence;
         if (to < 0 || l->next[to] == op || ends_at(g, op, l, l->label[to]) <= made_by(g, op)) continue;
         int behind = tail[to] ? tail[to] - 1 : to;
         tail[to] = op + 1;
@@ -352,11 +358,15 @@ static bool better(Cost a, Cost b) { return a.peak < b.peak || (a.peak == b.peak
 
 Order hd_find_order(const Func *f, const char *main, Arena *a) {
     Graph g = {.f = f, .a = a, .ops = HD_NEWN(a, Op *, f->n_ops + 1), .side = HD_NEWN(a, bool, f->n_ops + 1),
-               .waits = HD_NEWN(a, bool, f->n_ops + 1), .awaited = HD_NEWN(a, bool, f->n_ops + 1)};
-    int n = 0, *given = HD_NEWN(a, int, f->n_ops + 1);
+               .waits = HD_NEWN(a, bool, f->n_ops + 1), .awaited = HD_NEWN(a, bool, f->n_ops + 1),
+               .fences = HD_NEWN(a, int, f->n_ops + 2), .part = HD_NEWN(a, int, f->n_ops + 1)};
+    int n = 0, fences = 0, *given = HD_NEWN(a, int, f->n_ops + 1);
     for (Op *o = f->first; o; o = o->next) {
         g.ops[o->id] = o;
         g.side[o->id] = strcmp(o->stream, main) != 0;
+        g.part[o->id] = fences;
+        if (o->kind == OP_FENCE && !g.side[o->id]) g.fences[fences++] = o->id;
+        g.fences[fences] = -1;
         if (!hd_is_alias(o) && o->kind != OP_RETURN) given[n++] = o->id;
     }
     Uses uses = hd_uses(f, a);
