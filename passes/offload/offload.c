@@ -171,9 +171,10 @@ static bool check_choice(Request *r, const Offload *w, Bytes b) {
 
 static void warn(const Request *r, const Offload *w, Bytes b) {
     if (r->automatic && r->most < 0 && !b.chosen)
-        hd_warning(r->m->cx, r->span, "offload auto takes nothing: of %.1f MiB that may be offloaded no value can leave "
-                   "and return while @%s has enough else to do (predicted for %s)", mib(b.free), w->f->name,
-                   hd_model_name(w->model));
+        hd_warning(r->m->cx, r->span,
+                   "offload auto takes nothing: of %.1f MiB that may be offloaded no value can leave and return while "
+                   "@%s has enough else to do (predicted for %s)",
+                   mib(b.free), w->f->name, hd_model_name(w->model));
     if (!b.chosen || !w->model || w->stall < 5e-5 || w->stall < 0.005 * w->end) return;
     double out = hd_model_copy(w->model, COPY_TO_HOST, b.chosen, false);
     hd_warning(r->m->cx, r->span,
