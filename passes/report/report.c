@@ -78,6 +78,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
     hd_report_capture(r, o);
     hd_report_predicted(r, o);
+    hd_report_offloaded(r, o);
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
     hd_puts(o, "  \"unproved\": [");
     for (int i = 0; i < r->unproved.n; i++) {
@@ -148,6 +149,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     put_classes(r, o);
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
+    hd_report_offloaded_text(r, o);
     hd_report_predicted_text(r, o);
     for (int i = 0; i < r->attention.n; i++) {
         const Implemented *x = &r->attention.at[i];

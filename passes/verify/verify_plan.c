@@ -55,6 +55,12 @@
 //     all ranks
 // V30 random numbers differ in every micro-batch, step and rank, and    random                 random
 //     are those of the forward pass in copies and gradients
+// V27 a value that waits on the host leaves after its last write and is  contents               transfers, contents,
+//     back before its first reader; bytes on either side are used again                         order
+//     when the copy that reads them has ended
+// V28 a storage is copied to the host once                              transfers              transfers
+// V29 what is copied to the host comes back, once; the arena of the     transfers, places      transfers, spaces
+//     host holds it
 // V32 no wait is for a later op, so no collective waits for a later     order                  order
 //     one
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
@@ -62,7 +68,7 @@
 //
 // V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
 // its text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is
-// the runtime's: a plan has no warm-up. V27 to V29 and V34 speak of offload, of which plans have none yet.
+// the runtime's: a plan has no warm-up. V34 is a prediction: the report says how long the main stream waits for copies.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include "passes/pass.h"
@@ -177,6 +183,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
         hd_check_streams(&c);
         if (c.found.n > before) continue; // without it, what is ordered means little
         hd_check_contents(&c);
+        hd_check_transfers(&c);
         // after races: a missing event also leaves too much alive at once, but the event is what is wrong
         hd_check_live(&c);
         hd_check_alive(&c);

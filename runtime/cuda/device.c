@@ -121,17 +121,26 @@ bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN wor
            hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context");
 }
 
+static bool take_pinned(HdCuda *x) {
+    const size_t bytes = (size_t)x->head.program->pinned_bytes;
+    void *host = NULL;
+    CuResult r = bytes ? x->api.cuMemHostAlloc(&host, bytes, HD_CU_MEMHOSTALLOC_PORTABLE) : HD_CUDA_SUCCESS;
+    if (r != HD_CUDA_SUCCESS)
+        return hd_cuda_fail(x,
+                            "cannot take %zu bytes (%.2f GiB) of page-locked memory of the host: %s; offload less "
+                            "(schedule.offload.fraction, heddlec --host-memory), or let this process lock more memory "
+                            "(ulimit -l, the memory of the container)",
+                            bytes, (double)bytes / (1 << 30), hd_cuda_error(&x->api, r));
+    if (bytes) x->head.pinned = memset(host, 0, bytes);
+    return true;
+}
+
 bool hd_device_allocate(HdCuda *x) {
     const HdCudaApi *api = &x->api;
     size_t spare = 0, total = 0;
     int64_t bytes = x->head.program->arena_bytes;
     if (!hd_cuda_ok(x, api->cuMemGetInfo(&spare, &total), "cannot read the GPU's memory")) return false;
-    const size_t pinned = (size_t)x->head.program->pinned_bytes;
-    void *host = NULL;
-    if (pinned && !hd_cuda_ok(x, api->cuMemHostAlloc(&host, pinned, HD_CU_MEMHOSTALLOC_PORTABLE),
-                              "cannot allocate the program's page-locked memory"))
-        return false;
-    if (pinned) x->head.pinned = memset(host, 0, pinned);
+    if (!take_pinned(x)) return false;
     CuResult r = api->cuMemAlloc(&x->arena, bytes > 0 ? (size_t)bytes : 256);
     if (r == HD_CUDA_SUCCESS) return true;
     x->arena = 0;

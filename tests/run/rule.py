@@ -5,8 +5,8 @@ usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [
 
 A class is a model, a mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added
 up (train.reduce) and an ownership (which parameters are one unit).
-Its programs differ in strategy, prefetch, live_grads, capture, recomputation and in how the units are written, and run
-straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their digests
+Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory and in how
+the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their digests
 (exact losses and norms of every step, a hash of every parameter) and the validation loss behind every step must be the
 same. Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank on the
 same global batch, to a relative 1e-5.
@@ -30,18 +30,19 @@ TIMEOUT = 120
 # `units`: ownerships; each is written in two ways that give every parameter to the same unit.
 MODELS = dict(
     gpt2=dict(file="examples/gpt2/gpt2.hd", recompute=("none", "Block.mlp.act", "Block.attn,Block.ln1"),
-              graph="Block.attn,Block.mlp",
+              graph="Block.attn,Block.mlp", offload="Block",
               sets=dict(vocab=96, layers=2, dim=32, heads=4, seq=16),
               units=(("Block", "Block"), ("Block,Attention,Mlp", "Mlp,Attention,Block"), ("none", "none"))),
     llama=dict(file="examples/llama/llama.hd", recompute=("none", "Block.mlp.act", "Block"),
-               graph="Block.attn,Block[1].mlp.act",
+               graph="Block.attn,Block[1].mlp.act", offload="Block.attn,Block.mlp",
                sets=dict(vocab=80, layers=3, dim=24, heads=6, kv_heads=2, hidden=40, seq=12),
                units=(("Block,Linear", "Linear,Block"), ("SwiGLU,Embedding", "Embedding,SwiGLU"))),
     uneven=dict(file="tests/run/uneven.hd", recompute=("none", "Wide.act", "Squeeze"), sets=dict(),
-                graph="Wide,Squeeze",
+                graph="Wide,Squeeze", offload="Wide,Thin",
                 units=(("Wide,Squeeze,Thin", "Thin,Still,Wide,Squeeze"), ("Squeeze,Wide", "Wide,Still,Squeeze"))))
 MESHES = ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (4, 2))  # shard, replicate
 STRATEGIES = ("none", "zero1", "zero2", "zero3")
+OFFLOADED = (0, 0.5, 1)  # of what the backward pass reads in the places `offload`
 MODES = ("straight", "no-graph", "resumed")
 
 
@@ -85,18 +86,19 @@ class Class:
         self.file = m["file"]
         self.optimised = seed % 3 == 0  # the others are built in half the time
         graphs = ("step", "none", "unit", m["graph"])
-        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], (0, 1), MODES)
+        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], OFFLOADED, (0, 1), MODES)
         if few:
-            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), (0, 1), MODES)
-        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, "straight"))
+            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES)
+        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight"))
         self.programs = [Program(self, i, *row) for i, row in enumerate(rows)]
         self.alone = None
         if compute == "f32" and self.ranks > 1:
-            self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, "straight", alone=True)
+            self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, 0, "straight", alone=True)
 
 
 class Program:
-    def __init__(self, c, number, strategy, prefetch, live_grads, graph, recompute, spelling, mode, alone=False):
+    def __init__(self, c, number, strategy, prefetch, live_grads, graph, recompute, offload, spelling, mode,
+                 alone=False):
         self.c, self.number, self.strategy, self.mode = c, number, strategy, mode
         self.ranks = 1 if alone else c.ranks
         shard, replicate = (1, 1) if alone else c.mesh
@@ -105,8 +107,11 @@ class Program:
             f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}", f"schedule.fsdp={strategy}",
             f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
+        if offload:
+            self.sets += [f"schedule.offload={MODELS[c.model]['offload']}", f"schedule.offload.fraction={offload}",
+                          "schedule.offload.margin=0"]
         self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} recompute={recompute} "
-                     f"unit={c.spellings[spelling]} {mode}")
+                     f"offload={offload} unit={c.spellings[spelling]} {mode}")
         self.wrong = None
         self.digest = []
 

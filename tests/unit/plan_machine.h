@@ -196,7 +196,7 @@ static void run_copy(Machine *x, const Op *o) {
 
 static void run_op(Machine *x, const Op *o, uint64_t key) {
     int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), at = hd_int(&o->attrs, A_WORKSPACE_AT, -1);
-    if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC)) return;
+    if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC) || o->kind == OP_FENCE) return;
     if (o->kind == OP_COPY) {
         run_copy(x, o);
         return;

@@ -56,6 +56,9 @@ typedef enum {
     X(DROP_EXTERNAL, "external dropped", AT_OP) X(ADD_EXTERNAL, "external added", AT_OP)                               \
     X(DROP_END, "end of a region dropped", AT_OP) X(MOVE_END, "end of a region moved", AT_OP)                          \
     X(CUT_REGION, "region cut in two", AT_OP)                                                                          \
+    X(DROP_FENCE, "fence dropped", AT_OP) X(DOUBLE_COPY, "copy of a value twice", AT_OP)                               \
+    X(RELOAD_LATER, "copy back after its first reader", AT_OP)                                                         \
+    X(SHARE_SLOT, "two values in one place of the host", AT_OP)                                                        \
     X(ALIGN, "alignment changed", AT_OP)                                                                               \
     X(SPLIT, "split of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
     X(CLASS, "class of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
@@ -197,6 +200,30 @@ static bool exchange(Op *o) {
 
 // --- one op
 
+// The same value once more, for its last reader.
+static bool copy_again(Op *o) {
+    Op *c = hd_op_clone(o->func, o, o->in), *last = NULL;
+    c->stream = o->stream;
+    c->out[0]->place = o->out[0]->place;
+    for (Op *p = o->next; p; p = p->next)
+        for (int i = 0; i < p->n_in; i++)
+            if (p->in[i] == o->out[0]) last = p;
+    if (!last) return false;
+    hd_insert_after(o, c);
+    for (int i = 0; i < last->n_in; i++)
+        if (last->in[i] == o->out[0]) last->in[i] = c->out[0];
+    hd_renumber(o->func);
+    return true;
+}
+
+static bool share_slot(Op *o, uint64_t random) {
+    const Op *slot[64];
+    int n = 0;
+    for (const Op *p = o->func->first; p && n < 64; p = p->next)
+        if (p != o && p->kind == OP_COPY && p->n_out && p->out[0]->place.space == SPACE_HOST) slot[n++] = p;
+    return n && move_storage(o->out[0], slot[random % (uint64_t)n]->out[0]->place.offset);
+}
+
 static const AttrId kept_parts[] = {A_GRADIENT,       A_GRADIENT_SUM, A_MOMENT1, A_MOMENT2,
                                     A_MASTER_WEIGHTS, A_WEIGHTS,      A_NEXT};
 enum { N_KEPT = sizeof kept_parts / sizeof *kept_parts };
@@ -302,6 +329,9 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_CUT_REGION: return !hd_is_alias(o) && o->kind != OP_RETURN;
     case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
     case MUTATE_DROP_ZERO: return o->kind == OP_ZERO;
+    case MUTATE_DROP_FENCE: return o->kind == OP_FENCE;
+    case MUTATE_DOUBLE_COPY: case MUTATE_RELOAD_LATER: return o->kind == OP_COPY && o->n_in && o->n_out;
+    case MUTATE_SHARE_SLOT: return o->kind == OP_COPY && o->n_out && o->out[0]->place.space == SPACE_HOST;
     case MUTATE_DROP_STORE:
     case MUTATE_DOUBLE_STORE:
     case MUTATE_ACCUMULATE:
@@ -354,6 +384,10 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
                                             : move_earlier(o, 1 + (int)(random / 2 % 6));
     case MUTATE_CUT_REGION: return cut_region(m, o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
+    case MUTATE_DROP_FENCE: return erase(o);
+    case MUTATE_DOUBLE_COPY: return copy_again(o);
+    case MUTATE_RELOAD_LATER: return too_late(o);
+    case MUTATE_SHARE_SLOT: return share_slot(o, random);
     case MUTATE_DROP_EVENT: return drop_event(o);
     case MUTATE_SWAP_WAITS: return swap_waits(o);
     case MUTATE_RECORD_EARLIER: return record_earlier(o);

@@ -63,7 +63,7 @@ static Op *event_op(Func *f, OpKind kind, int64_t event, const char *stream) {
 static bool too_late(Op *o) {
     Op *record = o->next;
     while (record && (record->stream != o->stream || hd_is_alias(record))) record = record->next;
-    if (!is_collective(o) || !record || record->kind != OP_RECORD) return false;
+    if (!record || record->kind != OP_RECORD) return false;
     Op *wait = record->next;
     while (wait && !(wait->kind == OP_WAIT && hd_int(&wait->attrs, A_EVENT, -1) == hd_int(&record->attrs, A_EVENT, -1)))
         wait = wait->next;

@@ -160,6 +160,12 @@ static const Case cases[] = {
      "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2", SOME},
     {"a loss over rows, three micro-batches", "rows", "train.accumulate=3", 16},
     {"a loss over rows, zero3, 2 ranks", "rows", "schedule.fsdp=zero3 schedule.mesh.shard=2", SOME},
+    {"offload, two micro-batches", "tiny",
+     "schedule.offload=Block schedule.offload.margin=0 train.accumulate=2 layers=2", 12},
+    {"offload and recomputation, zero3, 2 ranks", "gpt2",
+     "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 schedule.fsdp=zero3 "
+     "schedule.mesh.shard=2 layers=3",
+     SOME},
     {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1",
      SOME},
 };

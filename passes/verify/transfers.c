@@ -1,0 +1,34 @@
+// Transfers: values that wait in host memory. One storage is copied to the host once, however many views of it there
+// are [V28]; what is copied there comes back, once [V29]. That the copies are ordered after the last write and before
+// the first reader, and that neither the device's nor the host's bytes are used again too early [V27], follows from
+// contents.c, which looks at all bytes alike.
+#include "passes/verify/verify_plan.h"
+
+typedef struct { const Op *out, *back; } Transfer;
+
+static bool to_host(const Op *o) {
+    return o->kind == OP_COPY && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
+}
+
+void hd_check_transfers(PlanCheck *c) {
+    const Home *homes = hd_homes(c->f, c->a);
+    Transfer *all = HD_NEWN(c->a, Transfer, c->f->n_values + 1); // by value id of the storage, on either side
+    for (const Op *o = c->f->first; o; o = o->next) {
+        const Value *of = o->kind == OP_COPY && o->n_in ? homes[o->in[0]->id].root : NULL;
+        if (!of) continue;
+        if (to_host(o) && of->place.space == SPACE_DEVICE) {
+            if (all[of->id].out)
+                hd_plan_wrong(c, o, o->span, "copies %s to the host, as %s has done", hd_plan_value(c, of),
+                              hd_plan_op(c, all[of->id].out));
+            all[of->id].out = all[o->out[0]->id].out = o;
+        } else if (of->place.space == SPACE_HOST && !to_host(o)) {
+            if (all[of->id].back)
+                hd_plan_wrong(c, o, o->span, "copies %s back, as %s has done", hd_plan_value(c, of),
+                              hd_plan_op(c, all[of->id].back));
+            all[of->id].back = o;
+        }
+    }
+    for (const Op *o = c->f->first; o; o = o->next)
+        if (to_host(o) && all[o->out[0]->id].out && !all[o->out[0]->id].back)
+            hd_plan_wrong(c, o, o->span, "copies to the host what no op copies back");
+}
