@@ -20,11 +20,11 @@
 // run so far apart that program order shows lives side by side that never are.
 //   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
+#include "passes/memory/plan_memory.h"
 #include "passes/analysis/alignment.h"
 #include "passes/analysis/border.h"
 #include "passes/memory/lifetimes.h"
 #include "passes/memory/pack.h"
-#include "passes/memory/plan_memory.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
 #include <math.h>

@@ -6,10 +6,10 @@ usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [
 A class is a model, a mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added
 up (train.reduce) and an ownership (which parameters are one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory and in how
-the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their digests
-(exact losses and norms of every step, a hash of every parameter) and the validation loss behind every step must be the
-same. Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank on the
-same global batch, to a relative 1e-5.
+the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of
+the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and the validation
+loss behind every step must be the same. Classes, and programs of a class, cover every pair of choices. In f32 the
+losses also agree with one rank on the same global batch, to a relative 1e-5.
 """
 import argparse
 import itertools
