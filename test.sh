@@ -43,7 +43,15 @@ nvrtc() {
     echo "no NVRTC: the tests that compile CUDA text are skipped"
 }
 
+# Pages of timelines are looked at in a browser. Without one that part of a test is skipped.
+browser() {
+  need 'command -v chromium || command -v google-chrome' chromium
+  install_missing || echo "no chromium: pages of timelines are not looked at"
+  missing=()
+}
+
 step "nvrtc" nvrtc
+step "browser" browser
 step "build release" build release
 step "build with sanitizers" build asan
 step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$jobs" --output-on-failure

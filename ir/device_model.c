@@ -47,7 +47,7 @@ static double surface(const FactLine *l, int n, double number, double at, bool c
     return between(number, l[0].number, hd_curve(l, at, clamp), l[1].number, hd_curve(l + 1, at, clamp));
 }
 
-static double up_to_64(int64_t n) { return (double)((n + 63) / 64 * 64); }
+static double up_to_128(int64_t n) { return (double)((n + 127) / 128 * 128); }
 
 static DType table_type(DType t) { // whose lines hold for operands of this type
     return t == TY_F64 ? TY_F32 : t == TY_F16 ? TY_BF16 : t;
@@ -68,7 +68,7 @@ static double product(const DeviceModel *d, const Op *o, double flops, double by
     const char *words[FACT_WORDS] = {hd_dtype_text(t)};
     const FactLine *l;
     const int n = lines_of(d, FACT_PRODUCT, words, &l);
-    const double results = (double)p.batches * up_to_64(p.m) * up_to_64(p.n), most = l[n - 1].number;
+    const double results = (double)p.batches * up_to_128(p.m) * up_to_128(p.n), most = l[n - 1].number;
     double us = surface(l, n, results, (double)p.k, false);
     if (results > most) us *= results / most;
     const double moved = 1e6 * hd_model_rows(d, bytes);
@@ -132,11 +132,17 @@ double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both)
 static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
 
 // Of the value or buffer that a copy reads, and of what it writes.
+static Space space_of(const Value *v) {
+    const Op *by = v->def;
+    while (by && hd_op_is(by, TRAIT_ALIAS) && by->n_in) by = by->in[0]->def;
+    const Symbol *s = by ? named(by, A_BUFFER) : NULL;
+    if (by && by->kind == OP_COPY) return hd_space(&by->attrs);
+    return s ? hd_space(&s->attrs) : SPACE_DEVICE;
+}
+
 static Space space_read(const Op *o) {
     const Symbol *s = named(o, A_BUFFER);
-    if (s) return hd_space(&s->attrs);
-    const Op *by = o->n_in ? o->in[0]->def : NULL;
-    return by && by->kind == OP_COPY ? hd_space(&by->attrs) : SPACE_DEVICE;
+    return s ? hd_space(&s->attrs) : space_of(o->in[0]);
 }
 
 static Space space_written(const Op *o) {

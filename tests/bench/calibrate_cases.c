@@ -17,11 +17,11 @@ static Case *add(CaseList *l, const char *name, Case c) {
 // As many copies as take a millisecond or so.
 static int copies(double us) { return us < 32 ? 32 : us > 1000 ? 1 : (int)(1000 / us); }
 
-// --- products: m x n from 64 x 64 to 32768 x 32768, in fourfold steps
+// --- products: m x n from 128 x 128 to 32768 x 32768, in fourfold steps
 
 static void products(CaseList *l, const char *type, double rate, double most_flops, int bytes) {
-    const int last = l->quick ? 7 : 15;
-    for (int e = 6; e <= last; e++)
+    const int last = l->quick ? 8 : 15;
+    for (int e = 7; e <= last; e++)
         for (int ke = 6; ke <= last; ke++) {
             const double n = 1 << e, k = 1 << ke, flops = 2 * n * n * k;
             if (flops > most_flops || n * k * bytes > 2e9) continue;
