@@ -179,9 +179,9 @@ static void warn(const Request *r, const Offload *w, Bytes b) {
     double out = hd_model_copy(w->model, COPY_TO_HOST, b.chosen, false);
     hd_warning(r->m->cx, r->span,
                "offload: %.1f MiB take about %.2f ms each way, and @%s has not as much to do meanwhile: it stalls for "
-               "about %.2f ms of %.2f (predicted for %s); a smaller fraction, a larger ahead or offload auto hides "
-               "more",
-               mib(b.chosen), 1e3 * out, w->f->name, 1e3 * w->stall, 1e3 * w->end, hd_model_name(w->model));
+               "about %.2f ms of %.2f (predicted for %s); %s hides more",
+               mib(b.chosen), 1e3 * out, w->f->name, 1e3 * w->stall, 1e3 * w->end, hd_model_name(w->model),
+               r->automatic ? "more device memory" : "a smaller fraction, a larger ahead or offload auto");
 }
 
 static bool offload_function(Request *r, Func *f, bool first) {

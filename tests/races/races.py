@@ -64,6 +64,10 @@ def cases():
         choice = settings(2, 1, "zero3", train__accumulate=micro, schedule__prefetch=prefetch,
                           schedule__live_grads=live)
         yield (2, 1, micro, "each", "f32"), 2, choice
+    for strategy, micro in itertools.product(["none", "zero3"], [1, 3]):
+        choice = settings(2, 1, strategy, train__accumulate=micro, schedule__offload="Block",
+                          schedule__offload__margin=0)
+        yield (2, 1, micro, "each", "f32"), 2, choice
     for strategy in strategies:
         choice = settings(3, 1, strategy, train__precision__compute="bf16", train__clip=0)
         yield (3, 1, 1, "each", "bf16, no clipping"), 3, choice
