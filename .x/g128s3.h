@@ -1,0 +1,18 @@
+#define ATT_HOPPER
+#define ATT_FWD att_fwd
+#define ATT_DELTA att_delta
+#define ATT_DKV att_dkv
+#define ATT_DQ att_dq
+#define ATT_B 32
+#define ATT_H 12
+#define ATT_KV 12
+#define ATT_T 1024
+#define ATT_D 64
+#define ATT_CAUSAL 1
+#define ATT_SCALE 0.125f
+#define ATT_QS 768
+#define ATT_KS 768
+#define ATT_VS 768
+#define ATT_OS 768
+#define ATT_TILE 128
+#define ATT_STAGES 3

@@ -1,0 +1,16 @@
+#define ATT_HOPPER
+#define ATT_FWD att_fwd
+#define ATT_DELTA att_delta
+#define ATT_DKV att_dkv
+#define ATT_DQ att_dq
+#define ATT_B 1
+#define ATT_H 32
+#define ATT_KV 8
+#define ATT_T 8192
+#define ATT_D 128
+#define ATT_CAUSAL 1
+#define ATT_SCALE 0.08838834764831845f
+#define ATT_QS 4096
+#define ATT_KS 1024
+#define ATT_VS 1024
+#define ATT_OS 4096

@@ -1,0 +1,2 @@
+#include "codegen/cuda/templates/common.cu"
+#include "codegen/cuda/templates/attention_hopper.cu"

@@ -1,0 +1,441 @@
+// Attention's backward pass on Hopper: head sizes 64 and 128 in bf16 or f16, on wgmma (sm_90a). Two kernels, one of
+// which makes dk and dv and one dq; both compute the scores, so that no two blocks ever add to the same bytes and the
+// result repeats bit for bit. Both are one loop (att_loop): a block keeps ATT_ROWS rows of two operands in shared memory
+// and walks over tiles of ATT_TILE rows of two others, which a group of 128 threads copies ahead.
+//
+//            kept      walked over   scores          second product   added up
+//   dk, dv   k, v      q, dout       s = k q^T       p = v dout^T     dv += w dout, dk += z q     (rows are keys)
+//   dq       q, dout   k, v          s = q k^T       p = dout v^T     dq += z k                   (rows are queries)
+//
+//   w = exp(scale s - lse), z = w (p - delta), with lse and delta of the query (Dao, "FlashAttention-2", 2023)
+//
+// Written before this text, as for attention.cu: ATT_DKV, ATT_DQ, ATT_B, ATT_T, ATT_H, ATT_KV, ATT_D, ATT_QS, ATT_KS,
+// ATT_VS, ATT_OS, ATT_CAUSAL, ATT_SCALE, ATT_F16, ATT_LAUNCH. ATT_DQ runs first.
+// Grids: ATT_DKV (ceil(T / ATT_ROWS), KV, B), ATT_DQ (ceil(T / ATT_ROWS), H, B). Threads: 128 for copies and two groups
+// of 128 for products.
+typedef unsigned short att_t;
+typedef unsigned int u32;
+
+#ifndef ATT_TILE
+#define ATT_TILE (ATT_D <= 64 ? 128 : 64)
+#endif
+#ifndef ATT_STAGES
+#define ATT_STAGES 2
+#endif
+#define ATT_ROWS 128
+#define ATT_LOG2E 1.4426950408889634f
+#define ATT_GROUP (ATT_H / ATT_KV) // query heads that share a key head
+#define ATT_CHUNKS (ATT_D / 64)    // a row is stored in pieces of 64 elements, 128 bytes
+// shared bytes: two kept operands, stages of two operands and of lse and delta, barriers; 1024 to align the first
+#define ATT_KEPT (ATT_ROWS * ATT_D * 2)
+#define ATT_STAGE (ATT_TILE * ATT_D * 2)
+#define ATT_SHARED (2 * ATT_KEPT + ATT_STAGES * (2 * ATT_STAGE + 2 * 4 * ATT_TILE) + 256 + 1024)
+
+__device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+// --- barriers of shared memory: `count` arrivals end a phase
+
+__device__ __forceinline__ void att_barrier(u32 at, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+__device__ __forceinline__ void att_arrive(u32 at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+__device__ __forceinline__ void att_await(u32 at, u32 phase) { // until the phase of this parity has ended
+    asm volatile("{\n.reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\nbra again;\nover:\n}" ::"r"(at), "r"(phase)
+                 : "memory");
+}
+
+// --- copies: 16 bytes each, zeroes where there is nothing to read. Rows of 128 bytes are swizzled as wgmma reads them:
+// piece c of row r is in place c ^ r % 8.
+
+template <int ROWS>
+__device__ __forceinline__ void att_fetch(u32 to, const att_t *from, long long stride, int row) {
+    constexpr int PIECES = ATT_D / 8, STEP = 128 / PIECES; // a thread copies piece c of every STEP-th row
+    const int r = threadIdx.x / PIECES, c = threadIdx.x % PIECES;
+    const u32 at = to + c / 8 * (ROWS * 128) + r * 128 + ((c % 8 ^ r % 8) << 4);
+    const att_t *p = from + (row + r) * stride + c * 8;
+#pragma unroll
+    for (int j = 0; j < ROWS; j += STEP) {
+        const bool inside = ATT_T % ROWS == 0 || row + r + j < ATT_T;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at + j * 128),
+                     "l"(inside ? p + j * stride : from), "r"(inside ? 16 : 0)
+                     : "memory");
+    }
+}
+// Two arrivals: one now, for what this thread has stored, and one when its copies are there.
+__device__ __forceinline__ void att_arrive_copied(u32 at) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
+    att_arrive(at);
+}
+// what other threads have written may be read by wgmma
+__device__ __forceinline__ void att_seen(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// --- wgmma: d (64 x N) += a (64 x 16) b (16 x N), by 128 threads. b is read from shared memory through a descriptor:
+// swizzle of 128 bytes, 1024 bytes from 8 rows to the next 8.
+
+__device__ __forceinline__ unsigned long long att_descriptor(u32 at, u32 leading) {
+    return 1ull << 62 | 64ull << 32 | (unsigned long long)(leading >> 4) << 16 | (at >> 4 & 0x3fff);
+}
+__device__ __forceinline__ void att_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void att_submit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void att_finish(void) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+template <int N> __device__ __forceinline__ void att_hold(float (&d)[N]) { // keeps the registers where they are
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#ifdef ATT_F16
+#define ATT_TYPES "f32.f16.f16 "
+#define ATT_PACK "cvt.rn.f16x2.f32 %0, %1, %2;"
+#else
+#define ATT_TYPES "f32.bf16.bf16 "
+#define ATT_PACK "cvt.rn.bf16x2.f32 %0, %1, %2;"
+#endif
+#define ATT_8(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define ATT_32(c, d, i) ATT_8(c, d, i), ATT_8(c, d, i + 8), ATT_8(c, d, i + 16), ATT_8(c, d, i + 24)
+#define ATT_LIST32                                                                                                     \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
+    "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ATT_LIST64                                                                                                     \
+    ATT_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
+               "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+// Both from shared memory, rows of a and of b^T along the sum. att_ss0: d = a b.
+__device__ __forceinline__ void att_ss0(float (&d)[32], unsigned long long a, unsigned long long b) {
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16." ATT_TYPES
+                 "{" ATT_LIST32 "}, %32, %33, add, 1, 1, 0, 0;\n}"
+                 : ATT_32("=f", d, 0)
+                 : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void att_ss0(float (&d)[64], unsigned long long a, unsigned long long b) {
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16." ATT_TYPES
+                 "{" ATT_LIST64 "}, %64, %65, add, 1, 1, 0, 0;\n}"
+                 : ATT_32("=f", d, 0), ATT_32("=f", d, 32)
+                 : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void att_ss(float (&d)[32], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." ATT_TYPES "{" ATT_LIST32 "}, %32, %33, 1, 1, 1, 0, 0;"
+                 : ATT_32("+f", d, 0)
+                 : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void att_ss(float (&d)[64], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." ATT_TYPES "{" ATT_LIST64 "}, %64, %65, 1, 1, 1, 0, 0;"
+                 : ATT_32("+f", d, 0), ATT_32("+f", d, 32)
+                 : "l"(a), "l"(b));
+}
+// a from registers, rows of b along the result
+__device__ __forceinline__ void att_rs(float (&d)[32], const u32 (&a)[4], unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." ATT_TYPES "{" ATT_LIST32
+                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : ATT_32("+f", d, 0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ __forceinline__ void att_rs(float (&d)[64], const u32 (&a)[4], unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." ATT_TYPES "{" ATT_LIST64
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : ATT_32("+f", d, 0), ATT_32("+f", d, 32)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+__device__ __forceinline__ u32 att_pack(float lo, float hi) {
+    u32 r;
+    asm(ATT_PACK : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+__device__ __forceinline__ float att_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// scores, d = rows of a (64) by rows of b: the sum runs along the head
+template <int N> __device__ __forceinline__ void att_scores(float (&d)[N], u32 a, u32 b) {
+#pragma unroll
+    for (int k = 0; k < ATT_D / 16; k++) {
+        const unsigned long long x = att_descriptor(a + k / 4 * (ATT_ROWS * 128) + k % 4 * 32, 16),
+                                 y = att_descriptor(b + k / 4 * (ATT_TILE * 128) + k % 4 * 32, 16);
+        if (k) att_ss(d, x, y);
+        else att_ss0(d, x, y);
+    }
+}
+// d += a b: the sum runs along the rows of the tile
+template <int N> __device__ __forceinline__ void att_add(float (&d)[N], const u32 (&a)[ATT_TILE / 16][4], u32 b) {
+#pragma unroll
+    for (int k = 0; k < ATT_TILE / 16; k++)
+        att_rs(d, a[k], att_descriptor(b + k * (16 * 128), ATT_CHUNKS > 1 ? ATT_TILE * 128 : 16));
+}
+template <int N> __device__ __forceinline__ void att_narrow(u32 (&to)[N / 8][4], const float (&from)[N]) {
+#pragma unroll
+    for (int k = 0; k < N / 8; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) to[k][i] = att_pack(from[k * 8 + 2 * i], from[k * 8 + 2 * i + 1]);
+}
+
+// A group's 64 rows of results, times `factor`, through its own shared rows to global memory in 16-byte pieces.
+__device__ __forceinline__ void att_write(const float (&acc)[ATT_D / 2], float factor, u32 s, att_t *to,
+                                          long long stride, int row, int group) {
+    constexpr int LD = ATT_D * 2 + 16; // bytes; the padding keeps the pieces of a column in different banks
+    const int t = threadIdx.x & 127, l = t & 31, first = t / 32 * 16;
+#pragma unroll
+    for (int j = 0; j < ATT_D / 8; j++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(s + (first + (l >> 2) + half * 8) * LD + j * 16 + (l & 3) * 4),
+                         "r"(att_pack(acc[j * 4 + half * 2] * factor, acc[j * 4 + half * 2 + 1] * factor))
+                         : "memory");
+    __syncwarp();
+    for (int i = l; i < 16 * (ATT_D / 8); i += 32) {
+        const int r = first + i / (ATT_D / 8), c = i % (ATT_D / 8);
+        u32 w0, w1, w2, w3;
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w0), "=r"(w1), "=r"(w2), "=r"(w3)
+                     : "r"(s + r * LD + c * 16)
+                     : "memory");
+        if (row + r < ATT_T) *(uint4 *)(to + (long long)(row + r) * stride + c * 8) = make_uint4(w0, w1, w2, w3);
+    }
+}
+
+// Where things are in shared memory, and the barriers ready for use.
+struct AttSpace { u32 kept, stages, numbers, full, empty; };
+__device__ __forceinline__ AttSpace att_space(void) {
+    extern __shared__ __align__(16) unsigned char att_bytes[];
+    AttSpace s;
+    s.kept = att_shared(att_bytes) + 1023 & ~1023u;
+    s.stages = s.kept + 2 * ATT_KEPT;
+    s.numbers = s.stages + ATT_STAGES * 2 * ATT_STAGE;
+    s.full = s.numbers + ATT_STAGES * 2 * 4 * ATT_TILE;
+    s.empty = s.full + 8 * ATT_STAGES;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < ATT_STAGES; i++) {
+            att_barrier(s.full + 8 * i, 2 * 128);
+            att_barrier(s.empty + 8 * i, 8);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    return s;
+}
+struct AttWalk { // one block's share of the work: `steps` tiles from row `first` on, for each head in turn
+    int row, first, tiles, heads;
+    const att_t *kept[2];
+    long long kept_stride[2];
+};
+
+// What the 128 threads that copy do. from(i, h): operand i (0 or 1) of the tiles of head h; numbers(h): lse and delta.
+template <bool DQ, class From, class Numbers>
+__device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m, const long long (&stride)[2],
+                                             From from, Numbers of) {
+    const int steps = w.tiles * w.heads;
+    for (int i = 0; i < 2; i++) att_fetch<ATT_ROWS>(m.kept + i * ATT_KEPT, w.kept[i], w.kept_stride[i], w.row);
+    for (int n = 0; n < steps; n++) {
+        const int s = n % ATT_STAGES, h = n / w.tiles, row = w.first + n % w.tiles * ATT_TILE;
+        if (n >= ATT_STAGES) att_await(m.empty + 8 * s, n / ATT_STAGES - 1 & 1);
+        for (int i = 0; i < 2; i++) att_fetch<ATT_TILE>(m.stages + (2 * s + i) * ATT_STAGE, from(i, h), stride[i], row);
+        if (!DQ && threadIdx.x < ATT_TILE) of(h, row + (int)threadIdx.x, m.numbers + (s * 2 * ATT_TILE + threadIdx.x) * 4);
+        att_arrive_copied(m.full + 8 * s);
+    }
+}
+
+__device__ __forceinline__ float2 att_pair(u32 at) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at) : "memory");
+    return x;
+}
+
+// What a group of 128 threads does with its 64 rows. out0 += z (tile 0), out1 += w (tile 1). The scores of a tile are
+// submitted before the sums of the tile before have ended, so that the tensor cores go on; while a group works on
+// exponentials, they have the products of the other.
+template <bool DQ>
+__device__ __forceinline__ void att_loop(const AttWalk &w, int group, const AttSpace &m, const float (&lse)[2],
+                                         const float (&delta)[2], float (&out0)[ATT_D / 2], float (&out1)[ATT_D / 2]) {
+    const int l = threadIdx.x & 31, steps = w.tiles * w.heads;
+    const int row = w.row + group * 64 + (threadIdx.x & 127) / 32 * 16 + (l >> 2); // and 8 further down
+    const u32 a = m.kept + group * 64 * 128;
+    const float factor = ATT_SCALE * ATT_LOG2E;
+    float x[ATT_TILE / 2], p[ATT_TILE / 2];
+    att_hold(out0);
+    if (!DQ) att_hold(out1);
+    if (steps) {
+        att_await(m.full, 0);
+        att_seen();
+        att_begin();
+        att_scores(x, a, m.stages);
+        att_submit();
+        att_scores(p, a + ATT_KEPT, m.stages + ATT_STAGE);
+        att_submit();
+    }
+    for (int n = 0; n < steps; n++) {
+        const int s = n % ATT_STAGES, next = (n + 1) % ATT_STAGES;
+        const int tile_row = w.first + n % w.tiles * ATT_TILE, col = tile_row + (l & 3) * 2;
+        const u32 tile = m.stages + 2 * s * ATT_STAGE, number = m.numbers + (s * 2 * ATT_TILE + (l & 3) * 2) * 4;
+        att_finish<1>();
+        att_hold(x);
+        // a tile on the diagonal: some of its keys come after some of its queries
+        const int low = w.row + group * 64;
+        const bool tail = DQ && ATT_T % ATT_TILE && tile_row + ATT_TILE > ATT_T; // no such keys
+        const bool edge = ATT_CAUSAL && (DQ ? tile_row + ATT_TILE - 1 > low : low + 63 > tile_row);
+#pragma unroll
+        for (int j = 0; j < ATT_TILE / 8; j++) {
+            const float2 c = DQ ? make_float2(0, 0) : att_pair(number + j * 32);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float &y = x[j * 4 + e];
+                y = att_exp2(y * factor - (DQ ? lse[e >> 1] : e & 1 ? c.y : c.x));
+                const int ahead = row + (e >> 1) * 8 - (col + j * 8 + (e & 1)); // rows minus columns
+                if (edge && (DQ ? ahead < 0 : ahead > 0)) y = 0;
+                if (tail && col + j * 8 + (e & 1) >= ATT_T) y = 0;
+            }
+        }
+        att_finish<0>();
+        att_hold(p);
+        u32 z[ATT_TILE / 16][4], v[ATT_TILE / 16][4];
+#pragma unroll
+        for (int j = 0; j < ATT_TILE / 8; j++) {
+            const float2 c = DQ ? make_float2(0, 0) : att_pair(number + ATT_TILE * 4 + j * 32);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[j * 4 + e] = x[j * 4 + e] * (p[j * 4 + e] - (DQ ? delta[e >> 1] : e & 1 ? c.y : c.x));
+        }
+        if (!DQ) att_narrow<ATT_TILE / 2>(v, x);
+        att_narrow<ATT_TILE / 2>(z, p);
+        att_hold(out0);
+        if (!DQ) att_hold(out1);
+        att_begin();
+        if (!DQ) att_add(out1, v, tile + ATT_STAGE);
+        att_add(out0, z, tile);
+        att_submit();
+        if (n + 1 < steps) {
+            att_await(m.full + 8 * next, (n + 1) / ATT_STAGES & 1);
+            att_seen();
+            att_begin();
+            att_scores(x, a, m.stages + 2 * next * ATT_STAGE);
+            att_submit();
+            att_finish<1>();
+            if (l == 0) att_arrive(m.empty + 8 * s);
+            att_begin();
+            att_scores(p, a + ATT_KEPT, m.stages + (2 * next + 1) * ATT_STAGE);
+            att_submit();
+        }
+    }
+    att_finish<0>();
+    att_hold(out0);
+    if (!DQ) att_hold(out1);
+}
+
+#ifdef ATT_LAUNCH
+constexpr int att_launch[] = ATT_LAUNCH; // rows of a block, its threads, its shared bytes
+static_assert(att_launch[0] == ATT_ROWS && att_launch[1] == 384 && att_launch[2] == ATT_SHARED,
+              "the compiler's launch is for other blocks");
+#endif
+
+__device__ __forceinline__ void att_fewer(void) { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
+__device__ __forceinline__ void att_more(void) { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
+// all products are done: the kept operands may be overwritten
+__device__ __forceinline__ void att_meet(void) { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+
+// dk and dv of 128 keys: the queries from the diagonal on, for the heads of the group in order.
+extern "C" __global__ void __launch_bounds__(384, 1)
+    ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
+            att_t *dq, att_t *dk, att_t *dv, float *delta) {
+    enter();
+    const AttSpace s = att_space();
+    const int g = blockIdx.y, b = blockIdx.z, group = threadIdx.x / 128 - 1; // the longest walks start first
+    const long long bt = (long long)b * ATT_T;
+    AttWalk w = {(int)blockIdx.x * ATT_ROWS, 0, 0, ATT_GROUP, {k + bt * ATT_KS + g * ATT_D, v + bt * ATT_VS + g * ATT_D},
+                 {ATT_KS, ATT_VS}};
+    w.first = ATT_CAUSAL ? w.row / ATT_TILE * ATT_TILE : 0;
+    w.tiles = (ATT_T - w.first + ATT_TILE - 1) / ATT_TILE;
+    if (group < 0) {
+        att_fewer();
+        const long long stride[2] = {ATT_QS, ATT_OS};
+        att_copy_all<false>(
+            w, s, stride,
+            [&](int i, int h) {
+                return i ? dout + bt * ATT_OS + (g * ATT_GROUP + h) * ATT_D : q + bt * ATT_QS + (g * ATT_GROUP + h) * ATT_D;
+            },
+            [&](int h, int row, u32 at) {
+                const long long i = ((long long)b * ATT_H + g * ATT_GROUP + h) * ATT_T + row;
+                const float x = row < ATT_T ? lse[i] * ATT_LOG2E : __int_as_float(0x7f800000); // no such query: w = 0
+                const float y = row < ATT_T ? delta[i] : 0.f;
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * ATT_TILE), "f"(y) : "memory");
+            });
+    } else {
+        att_more();
+        float ak[ATT_D / 2] = {}, av[ATT_D / 2] = {};
+        const float none[2] = {};
+        att_loop<false>(w, group, s, none, none, ak, av);
+        att_meet();
+        const u32 own = s.kept + group * 64 * (ATT_D * 2 + 16);
+        const int row = w.row + group * 64;
+        att_write(ak, ATT_SCALE, own, dk + bt * ATT_KS + g * ATT_D, ATT_KS, row, group);
+        __syncwarp();
+        att_write(av, 1.f, own, dv + bt * ATT_VS + g * ATT_D, ATT_VS, row, group);
+    }
+}
+
+__device__ __forceinline__ float att_float(u32 pair, int half) {
+#ifdef ATT_F16
+    float f;
+    asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %1;\ncvt.f32.f16 %0, lo;\n}" : "=f"(f) : "r"(half ? pair >> 16 : pair));
+    return f;
+#else
+    return __uint_as_float(half ? pair & 0xffff0000 : pair << 16);
+#endif
+}
+// sum of dout * o over a row's head, by four neighbouring threads; 0 where there is no row
+__device__ __forceinline__ float att_delta(const att_t *dout, const att_t *o, bool inside) {
+    float sum = 0;
+#pragma unroll
+    for (int c = threadIdx.x & 3; c < ATT_D / 8; c += 4) {
+        const uint4 none = make_uint4(0, 0, 0, 0), x = inside ? *(const uint4 *)(dout + c * 8) : none,
+                    y = inside ? *(const uint4 *)(o + c * 8) : none;
+        const u32 xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += att_float(xs[i / 2], i % 2) * att_float(ys[i / 2], i % 2);
+    }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    return sum + __shfl_xor_sync(~0u, sum, 2);
+}
+
+// dq of 128 queries: the keys up to the diagonal. Leaves delta, which ATT_DKV reads.
+extern "C" __global__ void __launch_bounds__(384, 1)
+    ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
+           att_t *dq, att_t *dk, att_t *dv, float *delta) {
+    enter();
+    const AttSpace s = att_space();
+    const int h = blockIdx.y, g = h / ATT_GROUP, b = blockIdx.z, group = threadIdx.x / 128 - 1;
+    const long long bt = (long long)b * ATT_T;
+    AttWalk w = {(int)(ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ATT_ROWS, 0, 0, 1,
+                 {q + bt * ATT_QS + h * ATT_D, dout + bt * ATT_OS + h * ATT_D}, {ATT_QS, ATT_OS}};
+    w.tiles = ((ATT_CAUSAL && w.row + ATT_ROWS < ATT_T ? w.row + ATT_ROWS : ATT_T) + ATT_TILE - 1) / ATT_TILE;
+    if (group < 0) {
+        att_fewer();
+        const long long stride[2] = {ATT_KS, ATT_VS};
+        att_copy_all<true>(
+            w, s, stride,
+            [&](int i, int) { return i ? v + bt * ATT_VS + g * ATT_D : k + bt * ATT_KS + g * ATT_D; },
+            [&](int, int, u32) {});
+    } else {
+        att_more();
+        float acc[ATT_D / 2] = {}, none[ATT_D / 2], row_lse[2], row_delta[2];
+        const int first = w.row + group * 64 + (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const long long i = ((long long)b * ATT_H + h) * ATT_T + first + r * 8;
+            row_lse[r] = first + r * 8 < ATT_T ? lse[i] * ATT_LOG2E : 0.f;
+            row_delta[r] = att_delta(dout + (bt + first + r * 8) * ATT_OS + h * ATT_D,
+                                     o + (bt + first + r * 8) * ATT_OS + h * ATT_D, first + r * 8 < ATT_T);
+            if (first + r * 8 < ATT_T && (threadIdx.x & 3) == 0) delta[i] = row_delta[r];
+        }
+        att_loop<true>(w, group, s, row_lse, row_delta, acc, none);
+        att_meet();
+        att_write(acc, ATT_SCALE, s.kept + group * 64 * (ATT_D * 2 + 16), dq + bt * ATT_QS + h * ATT_D, ATT_QS,
+                  w.row + group * 64, group);
+    }
+}
