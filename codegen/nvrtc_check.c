@@ -146,7 +146,10 @@ int main(int argc, char **argv) {
         return 77;
     }
     char target[64];
-    snprintf(target, sizeof target, "--gpu-architecture=%s", args.arch);
+    // as the runtime compiles: wgmma exists under the name sm_90a alone
+    const size_t last = strlen(args.arch) - 1;
+    const bool family = !strcmp(args.arch, "sm_90") || (!strncmp(args.arch, "sm_1", 4) && args.arch[last] != 'a');
+    snprintf(target, sizeof target, "--gpu-architecture=%s%s", args.arch, family ? "a" : "");
     NvrtcProgram *p = NULL;
     int status = nvrtc.create(&p, text, path, 0, NULL, NULL);
     if (!status) status = nvrtc.compile(p, 3, (const char *const[]){target, "--ptxas-options=-v", "--std=c++17"});

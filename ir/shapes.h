@@ -29,6 +29,7 @@ AttentionShape hd_attention_shape(const Op *o); // of attention and attention_gr
 int hd_attention_operands(const Op *o);             // without the key of its dropout
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);
+bool hd_attention_suits_wgmma(const AttentionShape *s); // on sm_90
 // Shared memory of a block, in bytes, of the kernel that needs most: on tensor cores and of the one for any head size.
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores);
 #endif

@@ -330,8 +330,9 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
     bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
     if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";
-    if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "generated"))
-        WRONG("no implementation %s of attention: cudnn, tensor_cores or generated", impl);
+    if (!strcmp(impl, "wgmma") && hd_draws(r->o)) return "attention on wgmma has no dropout: tensor_cores or generated";
+    if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "wgmma") && strcmp(impl, "generated"))
+        WRONG("no implementation %s of attention: cudnn, tensor_cores, wgmma or generated", impl);
     if (!own || (hd_has(as, A_ELSE) && !cudnn))
         WRONG("impl = %s, else = %s: only cudnn has an else: tensor_cores or generated", impl, other);
     int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
@@ -347,6 +348,10 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));
+    if (!strcmp(impl, "wgmma") && !hd_attention_suits_wgmma(&s))
+        WRONG("attention on wgmma is the backward pass for heads of 64 or 128 elements of bf16 or f16, not %s of %lld "
+              "of %s",
+              grad ? "heads" : "the forward pass", ll(s.size), hd_dtype_text(s.dtype));
     t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
     t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});
     t->lse = hd_type(r->cx, s.dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){s.batch, heads, s.seq});

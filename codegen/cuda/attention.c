@@ -1,5 +1,5 @@
 // Attention: a call of the runtime with a descriptor. The plan says what runs it, and what does where cuDNN is missing
-// or refuses: templates/attention.cu (tensor_cores) or templates/attention_any.cu (generated).
+// or refuses: templates/attention.cu (tensor_cores), attention_hopper.cu (wgmma) or attention_any.cu (generated).
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/arch.h"
@@ -22,6 +22,17 @@ static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part
     part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, hd_attention_shared(s, true)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
+}
+
+// Backward alone, two kernels: dq leaves what dk and dv need.
+static const char *wgmma_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
+    enum { ROWS = 128, THREADS = 384, STAGES = 3, REST = 256 + 1024 }; // REST: barriers, alignment
+    int64_t blocks = hd_ceil_div(s->seq, ROWS), tile = s->size <= 64 ? 128 : 64;
+    int64_t shared = 2 * ROWS * s->size * 2 + STAGES * (2 * tile * s->size * 2 + 8 * tile) + REST;
+    part[1] = (KernelShape){"dq", blocks, s->heads, s->batch, THREADS, shared};
+    part[2] = (KernelShape){"dkv", blocks, s->kv_heads, s->batch, THREADS, shared};
+    part[3] = (KernelShape){.suffix = NULL};
+    return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %lld, %lld}\n", ROWS, THREADS, ll(shared), ll(shared));
 }
 
 static const char *any_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
@@ -57,16 +68,17 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     AttentionShape s = hd_attention_shape(o);
     bool cudnn = !strcmp(hd_word(&o->attrs, A_IMPL, "generated"), "cudnn");
     if (cudnn && !hd_has(&o->attrs, A_ELSE)) return ", .impl = HD_ATTENTION_CUDNN, .kernel = {-1, -1, -1}";
-    bool fast = hd_attention_on(o, "tensor_cores");
+    bool wgmma = hd_attention_on(o, "wgmma"), fast = wgmma || hd_attention_on(o, "tensor_cores");
     int64_t shared = hd_attention_shared(&s, fast), most = hd_shared_bytes(e->m);
-    if (shared > most) {
+    if (shared > most && !wgmma) {
         hd_error(e->cx, o->span,
                  "attention heads of %lld values in %s need %lld bytes of shared memory and a block has %lld: use more "
                  "heads",
                  ll(s.size), hd_dtype_text(s.dtype), ll(shared), ll(most));
         e->failed = true;
     }
-    const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s", fast ? "" : "_any",
+    const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s",
+                                  wgmma ? "_hopper" : fast ? "" : "_any",
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
                                   ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout", base);
@@ -75,13 +87,17 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                    hd_emit_number(e->a, hd_float(&o->attrs, A_P, 0), true),
                                    ll(hd_int(&o->attrs, A_BATCH, 0))));
     KernelShape part[4];
-    const char *launch = fast ? fast_parts(e, &s, part) : any_parts(e, &s, part);
-    const char *text = hd_cuda_template(e, fast ? "attention" : "attention_any",
+    const char *launch = (wgmma ? wgmma_parts : fast ? fast_parts : any_parts)(e, &s, part);
+    const char *text = hd_cuda_template(e, wgmma ? "attention_hopper" : fast ? "attention" : "attention_any",
                                         hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
         const KernelShape *p = &part[i];
         const char *comma = i > 1 ? ", " : "";
+        if (!p->suffix) {
+            hd_printf(&kernels, "%s-1", comma);
+            continue;
+        }
         hd_printf(&kernels, "%s%d", comma,
                   hd_cuda_kernel(e, hd_sprintf(e->a, "%s_%s", base, p->suffix), text, (int)p->shared, true));
         hd_printf(&grids, "%s{%lld, %lld, %lld, %u, %lld}", comma, ll(p->gx), ll(p->gy), ll(p->gz), p->block,

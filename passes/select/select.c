@@ -128,12 +128,18 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
         hd_set_int(s->m->cx, &o->attrs, A_INPLACE, 0);
 }
 
-// cuDNN, unless it would need too much workspace, and else kernels of the compiler's: on tensor cores where they suit.
+// The backward pass on sm_90 is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
+// scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace, and else kernels of the
+// compiler's: on tensor cores where they suit.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
     bool cores = s->cuda && hd_attention_suits_tensor_cores(&t) &&
                  hd_attention_shared(&t, true) <= hd_shared_bytes(s->m);
+    if (s->cuda && !hd_draws(o) && hd_target_arch(s->m).arch == 90 && hd_attention_suits_wgmma(&t)) {
+        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "wgmma"));
+        return;
+    }
     bool fits = s->cuda && !hd_draws(o) && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 &&
                 (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));

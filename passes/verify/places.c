@@ -2,6 +2,7 @@
 // Buffers that persist are disjoint from each other and from everything else, except for values that are stored in
 // them. A transient buffer is used in one function, where verify_contents follows its bytes.
 #include "passes/analysis/alignment.h"
+#include "ir/arch.h"
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/workspace.h"
@@ -246,6 +247,8 @@ static void check_implementation(PlanCheck *c, const Op *o) {
                       ll(align), hd_alignment(o));
     if (strcmp(impl, "generated") && align < HD_WIDE)
         hd_plan_wrong(c, o, o->span, "runs on %s, which needs addresses at multiples of %d bytes", impl, HD_WIDE);
+    if (!strcmp(impl, "wgmma") && hd_target_arch(c->m).arch != 90)
+        hd_plan_wrong(c, o, o->span, "runs on wgmma, which sm_90 alone has");
     if (strcmp(impl, "generated") && !c->cuda)
         hd_plan_wrong(c, o, o->span, "runs on %s, which target host does not have", impl);
 }

@@ -153,8 +153,10 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
             if (!x->failed) hd_cuda_ok(x, x->api.cuStreamSynchronize(x->streams[0]), "first run of an attention plan");
             continue;
         }
+        int n = 0; // kernels before the first that there is not
+        while (n < (t->grad ? 3 : 1) && t->kernel[n] >= 0) n++;
         for (int j = 0; j < (t->grad ? 3 : 1); j++)
-            if (t->kernel[j] < 0 || t->kernel[j] >= p->n_kernels)
+            if (!n || t->kernel[j] >= (j < n ? p->n_kernels : 0))
                 hd_cuda_fail(x, "attention %d has no kernel where cuDNN cannot run (the plan has no else): %s", i,
                              b->failure[0] ? b->failure : "cuDNN was not asked for");
     }
@@ -201,7 +203,8 @@ void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_
                             dk, dv, workspace))
         execute(x, stream, t, s, pointers, workspace + (uint64_t)sum_bytes(t));
     if (!s->plan)
-        for (int j = 0; j < 3; j++) hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], t->each ? 11 : 10, args);
+        for (int j = 0; j < 3 && t->kernel[j] >= 0; j++)
+            hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], t->each ? 11 : 10, args);
 }
 
 void hd_attention_close(HdCuda *x) {

@@ -110,10 +110,11 @@ int main() {
     CU(cudaFuncSetAttribute(hopper::att_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED(ATT_KV_TILE)));
     CU(cudaFuncSetAttribute(hopper::att_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED(ATT_Q_TILE)));
     dim3 hk((T + 127) / 128, KV, B), hq((T + 127) / 128, H, B);
-    auto m2 = [&] { mma::att_dkv_mma<<<gk, KTHREADS, SH_DKV>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
-    auto m3 = [&] { mma::att_dq_mma<<<gf, 256, SH_DQ>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
-    auto d2 = [&] { hopper::att_dkv<<<hk, 384, ATT_SHARED(ATT_KV_TILE)>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
-    auto d3 = [&] { hopper::att_dq<<<hq, 384, ATT_SHARED(ATT_Q_TILE)>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
+#define ALL dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta
+    auto m2 = [&] { mma::att_dkv_mma<<<gk, KTHREADS, SH_DKV>>>(ALL); };
+    auto m3 = [&] { mma::att_dq_mma<<<gf, 256, SH_DQ>>>(ALL); };
+    auto d2 = [&] { hopper::att_dkv<<<hk, 384, ATT_SHARED(ATT_KV_TILE)>>>(ALL); };
+    auto d3 = [&] { hopper::att_dq<<<hq, 384, ATT_SHARED(ATT_Q_TILE)>>>(ALL); };
 #else
     CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));
     CU(cudaFuncSetAttribute(ATT_DQ, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
@@ -221,7 +222,8 @@ int main() {
            2.5 * fl / (ms[1] + ms[2] + ms[3]) / 1e9, bad || !same ? "  WRONG" : "");
 #ifdef ATT_HOPPER
     float a = timed(m2), c = timed(m3);
-    printf("  mma: dkv %.3f dq %.3f: bwd %.3f ms (%.0f)\n", a, c, old_delta + a + c, 2.5 * fl / (old_delta + a + c) / 1e9);
+    float sum = old_delta + a + c;
+    printf("  mma: dkv %.3f dq %.3f: bwd %.3f ms (%.0f)\n", a, c, sum, 2.5 * fl / sum / 1e9);
 #endif
     return bad || !same;
 }

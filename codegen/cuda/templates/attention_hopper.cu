@@ -1,7 +1,7 @@
-// Attention's backward pass on Hopper: head sizes 64 and 128 in bf16 or f16, on wgmma (sm_90a). Two kernels, one of
-// which makes dk and dv and one dq; both compute the scores, so that no two blocks ever add to the same bytes and the
-// result repeats bit for bit. Both are one loop (att_loop): a block keeps ATT_ROWS rows of two operands in shared memory
-// and walks over tiles of ATT_TILE rows of two others, which a group of 128 threads copies ahead.
+// Attention's backward pass on Hopper: head sizes 64 and 128 in bf16 or f16, on wgmma (sm_90a). One kernel makes dq,
+// the other dk and dv; both compute the scores, so no two blocks ever add to the same bytes and the result repeats bit
+// for bit. Both are one loop (AttGroup::run): a block keeps ATT_ROWS rows of two operands in shared memory and walks
+// over tiles of two others, which a group of 128 threads copies ahead.
 //
 //            kept      walked over   scores          second product   added up
 //   dk, dv   k, v      q, dout       s = k q^T       p = v dout^T     dv += w dout, dk += z q     (rows are keys)
@@ -12,7 +12,7 @@
 // Written before this text, as for attention.cu: ATT_DKV, ATT_DQ, ATT_B, ATT_T, ATT_H, ATT_KV, ATT_D, ATT_QS, ATT_KS,
 // ATT_VS, ATT_OS, ATT_CAUSAL, ATT_SCALE, ATT_F16, ATT_LAUNCH. ATT_DQ runs first.
 // Grids: ATT_DKV (ceil(T / ATT_ROWS), KV, B), ATT_DQ (ceil(T / ATT_ROWS), H, B). Threads: 128 for copies and two groups
-// of 128 for products.
+// of 128 for products; one group's exponentials run beside the other's products.
 typedef unsigned short att_t;
 typedef unsigned int u32;
 
@@ -27,10 +27,10 @@ typedef unsigned int u32;
 #define ATT_KV_AHEAD false
 #endif
 #ifndef ATT_Q_AHEAD
-#define ATT_Q_AHEAD true
+#define ATT_Q_AHEAD (ATT_D > 64)
 #endif
 #ifndef ATT_STAGES
-#define ATT_STAGES 2
+#define ATT_STAGES 3
 #endif
 #define ATT_ROWS 128
 #define ATT_LOG2E 1.4426950408889634f
@@ -105,14 +105,15 @@ template <int N> __device__ __forceinline__ void att_hold(float (&d)[N]) { // ke
 #define ATT_TYPES "f32.bf16.bf16 "
 #define ATT_PACK "cvt.rn.bf16x2.f32 %0, %1, %2;"
 #endif
-#define ATT_8(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define ATT_4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define ATT_8(c, d, i) ATT_4(c, d, i), ATT_4(c, d, i + 4)
 #define ATT_32(c, d, i) ATT_8(c, d, i), ATT_8(c, d, i + 8), ATT_8(c, d, i + 16), ATT_8(c, d, i + 24)
 #define ATT_LIST32                                                                                                     \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
-    "%24, %25, %26, %27, %28, %29, %30, %31"
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define ATT_LIST64                                                                                                     \
-    ATT_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
-               "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+    ATT_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                    \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // Both from shared memory, rows of a and of b^T along the sum. att_ss0: d = a b.
 __device__ __forceinline__ void att_ss0(float (&d)[32], unsigned long long a, unsigned long long b) {
@@ -212,9 +213,9 @@ __device__ __forceinline__ void att_write(const float (&acc)[ATT_D / 2], float f
 // Where things are in shared memory, and the barriers ready for use.
 struct AttSpace { u32 kept, stages, numbers, full, empty; };
 template <int TILE> __device__ __forceinline__ AttSpace att_space(void) {
-    extern __shared__ __align__(16) unsigned char att_bytes[];
+    extern __shared__ __align__(16) unsigned char shared[];
     AttSpace s;
-    s.kept = att_shared(att_bytes) + 1023 & ~1023u;
+    s.kept = att_shared(shared) + 1023 & ~1023u;
     s.stages = s.kept + 2 * ATT_KEPT;
     s.numbers = s.stages + ATT_STAGES * 2 * (TILE * ATT_D * 2);
     s.full = s.numbers + ATT_STAGES * 2 * 4 * TILE;
@@ -244,7 +245,8 @@ __device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m
     for (int n = 0; n < steps; n++) {
         const int s = n % ATT_STAGES, h = n / w.tiles, row = w.first + n % w.tiles * TILE;
         if (n >= ATT_STAGES) att_await(m.empty + 8 * s, n / ATT_STAGES - 1 & 1);
-        for (int i = 0; i < 2; i++) att_fetch<TILE>(m.stages + (2 * s + i) * (TILE * ATT_D * 2), from(i, h), stride[i], row);
+        for (int i = 0; i < 2; i++)
+            att_fetch<TILE>(m.stages + (2 * s + i) * (TILE * ATT_D * 2), from(i, h), stride[i], row);
         if (!DQ && threadIdx.x < TILE) of(h, row + (int)threadIdx.x, m.numbers + (s * 2 * TILE + threadIdx.x) * 4);
         att_arrive_copied(m.full + 8 * s);
     }
@@ -374,9 +376,9 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
 };
 
 #ifdef ATT_LAUNCH
-constexpr int att_launch[] = ATT_LAUNCH; // rows of a block, its threads, its shared bytes
-static_assert(att_launch[0] == ATT_ROWS && att_launch[1] == 384 && att_launch[2] == ATT_SHARED,
-              "the compiler's launch is for other blocks");
+constexpr int att_launch[] = ATT_LAUNCH; // rows of a block, its threads, shared bytes of ATT_DQ and ATT_DKV
+static_assert(att_launch[0] == ATT_ROWS && att_launch[1] == 384, "the compiler's grid is for other blocks");
+static_assert(att_launch[2] == ATT_SHARED(ATT_Q_TILE) && att_launch[3] == ATT_SHARED(ATT_KV_TILE), "shared memory");
 #endif
 
 __device__ __forceinline__ void att_fewer(void) { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
@@ -384,16 +386,17 @@ __device__ __forceinline__ void att_more(void) { asm volatile("setmaxnreg.inc.sy
 // all products are done: the kept operands may be overwritten
 __device__ __forceinline__ void att_meet(void) { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
-// dk and dv of 128 keys: the queries from the diagonal on, for the heads of the group in order.
+// dk and dv of 128 keys: the queries from the diagonal on, for the heads of the group in order. The longest walks start
+// first.
 extern "C" __global__ void __launch_bounds__(384, 1)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
             att_t *dq, att_t *dk, att_t *dv, float *delta) {
     enter();
     const AttSpace s = att_space<ATT_KV_TILE>();
-    const int g = blockIdx.y, b = blockIdx.z, group = threadIdx.x / 128 - 1; // the longest walks start first
+    const int g = blockIdx.y, b = blockIdx.z, group = threadIdx.x / 128 - 1;
     const long long bt = (long long)b * ATT_T;
-    AttWalk w = {(int)blockIdx.x * ATT_ROWS, 0, 0, ATT_GROUP, {k + bt * ATT_KS + g * ATT_D, v + bt * ATT_VS + g * ATT_D},
-                 {ATT_KS, ATT_VS}};
+    AttWalk w = {(int)blockIdx.x * ATT_ROWS, 0, 0, ATT_GROUP,
+                 {k + bt * ATT_KS + g * ATT_D, v + bt * ATT_VS + g * ATT_D}, {ATT_KS, ATT_VS}};
     w.first = ATT_CAUSAL ? w.row / ATT_KV_TILE * ATT_KV_TILE : 0;
     w.tiles = (ATT_T - w.first + ATT_KV_TILE - 1) / ATT_KV_TILE;
     if (group < 0) {
@@ -402,7 +405,8 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         att_copy_all<false, ATT_KV_TILE>(
             w, s, stride,
             [&](int i, int h) {
-                return i ? dout + bt * ATT_OS + (g * ATT_GROUP + h) * ATT_D : q + bt * ATT_QS + (g * ATT_GROUP + h) * ATT_D;
+                const int column = (g * ATT_GROUP + h) * ATT_D;
+                return i ? dout + bt * ATT_OS + column : q + bt * ATT_QS + column;
             },
             [&](int h, int row, u32 at) {
                 const long long i = ((long long)b * ATT_H + g * ATT_GROUP + h) * ATT_T + row;
@@ -428,7 +432,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 __device__ __forceinline__ float att_float(u32 pair, int half) {
 #ifdef ATT_F16
     float f;
-    asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %1;\ncvt.f32.f16 %0, lo;\n}" : "=f"(f) : "r"(half ? pair >> 16 : pair));
+    asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %1;\ncvt.f32.f16 %0, lo;\n}"
+        : "=f"(f)
+        : "r"(half ? pair >> 16 : pair));
     return f;
 #else
     return __uint_as_float(half ? pair & 0xffff0000 : pair << 16);
