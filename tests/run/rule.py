@@ -3,7 +3,7 @@
 
 usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [--list]
 
-A class is a model, a mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added
+A class is a model, with or without dropout, a mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added
 up (train.reduce) and an ownership (which parameters are one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory and in how
 the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of
@@ -29,7 +29,7 @@ TIMEOUT = 120
 
 # `units`: ownerships; each is written in two ways that give every parameter to the same unit.
 MODELS = dict(
-    gpt2=dict(file="examples/gpt2/gpt2.hd", recompute=("none", "Block.mlp.act", "Block.attn,Block.ln1"),
+    gpt2=dict(file="examples/gpt2/gpt2.hd", drop=0.1, recompute=("none", "Block.mlp.act", "Block.attn,Block.ln1"),
               graph="Block.attn,Block.mlp", offload="Block",
               sets=dict(vocab=96, layers=2, dim=32, heads=4, seq=16),
               units=(("Block", "Block"), ("Block,Attention,Mlp", "Mlp,Attention,Block"), ("none", "none"))),
@@ -80,6 +80,9 @@ class Class:
         units = self.spellings[0].replace(",", "+")
         self.name = f"{model}-{mesh[0]}x{mesh[1]}-{compute}-accumulate{accumulate}-{reduce}-clip{clip}-{units}"
         self.sets = [f"{k}={v}" for k, v in m["sets"].items()]
+        if "drop" in m and (seed % 2 == 0 or accumulate > 1):  # of attention, too
+            self.name += f"-drop{m['drop']}"
+            self.sets.append(f"drop={m['drop']}")
         self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.reduce={reduce}",
                       f"train.clip={clip}",
                       "train.lr=1e-2", "train.warmup=0"]
