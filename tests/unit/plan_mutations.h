@@ -68,7 +68,10 @@ typedef enum {
     X(OTHER_KEPT, "another buffer, or none, in a bucket", AT_BUCKET)                                                   \
     X(SWAP_KEPT, "two buffers of a bucket change places", AT_BUCKET)                                                   \
     X(TIMES, "segment of a step more often", AT_STEP) X(SEGMENTS, "segment of a step dropped or moved", AT_STEP)       \
-    X(NUMBERS, "numbers of a step exchanged", AT_STEP)
+    X(NUMBERS, "numbers of a step exchanged", AT_STEP)                                                                 \
+    X(SITE, "key of another dropout", AT_OP) X(DROP_RANDOM, "keys not made, or twice", AT_OP)                          \
+    X(STRIDE, "other sequences counted", AT_OP) X(UNCOUNTED, "sequences counted elsewhere", AT_OP)                     \
+    X(NO_RANDOM, "step without its random state", AT_STEP)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -307,6 +310,33 @@ static bool resize(Module *m, Op *o) {
     return true;
 }
 
+// A view of a key: of the one before or after it.
+static bool change_site(Module *m, Op *o, uint64_t random) {
+    const Symbol *b = hd_symbol_find(m, hd_word(&o->attrs, A_BUFFER, ""));
+    const int64_t at = hd_int(&o->attrs, A_OFFSET, 0), n = hd_type_count(o->out[0]->type);
+    const int64_t last = hd_type_count(b->type) - n;
+    const int64_t by = at == 0 || (random % 2 && at < last) ? n : -n;
+    if (!last) return false;
+    hd_set_int(m->cx, &o->attrs, A_OFFSET, at + by);
+    o->out[0]->place.offset += by * hd_dtype_bytes(TY_I32);
+    return true;
+}
+
+// `random` counts in a buffer of its own, which stays as it was in every step.
+static bool count_elsewhere(Module *m, Op *o) {
+    const Symbol *is = hd_symbol_find(m, hd_word(&o->attrs, A_COUNTER, ""));
+    Symbol *arena = hd_symbol_find(m, "device"), *b = hd_symbol_add(m, SYM_BUFFER, "elsewhere", is->type);
+    if (!b) return false;
+    hd_set_word(m->cx, &b->attrs, A_CLASS, "optimizer");
+    b->place = (Place){true, SPACE_DEVICE, hd_int(&arena->attrs, A_BYTES, 0)};
+    static const AttrId sizes[] = {A_BYTES, A_PERSISTENT_BYTES, A_LOWER_BOUND_BYTES};
+    for (int i = 0; i < 3; i++)
+        if (hd_has(&arena->attrs, sizes[i]))
+            hd_set_int(m->cx, &arena->attrs, sizes[i], hd_int(&arena->attrs, sizes[i], 0) + 256);
+    hd_set_word(m->cx, &o->attrs, A_COUNTER, b->name);
+    return true;
+}
+
 // Whether an op is a place for a kind of mutation; a cheap question, so that places can be counted.
 static bool fits(const Op *o, Mutation what) {
     switch (what) {
@@ -348,6 +378,8 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_ALIGN: return hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN);
     case MUTATE_STREAM: return true;
+    case MUTATE_SITE: return o->kind == OP_VIEW && o->out[0]->type->dtype == TY_I32;
+    case MUTATE_DROP_RANDOM: case MUTATE_STRIDE: case MUTATE_UNCOUNTED: return o->kind == OP_RANDOM;
     case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
     default: return o->kind != OP_RETURN;
     }
@@ -406,6 +438,10 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_STREAM: return change_stream(m, o, random);
     case MUTATE_ALIGN: return change_align(o, random);
     case MUTATE_SETTING: return change_setting(m, o, random);
+    case MUTATE_SITE: return change_site(m, o, random);
+    case MUTATE_DROP_RANDOM: return random % 2 ? erase(o) : twice(o);
+    case MUTATE_STRIDE: return hd_set_int(m->cx, &o->attrs, A_STRIDE, hd_int(&o->attrs, A_STRIDE, 1) + 1), true;
+    case MUTATE_UNCOUNTED: return count_elsewhere(m, o);
     default: return false;
     }
 }
@@ -468,6 +504,11 @@ static bool change_step(Module *m, Symbol *s, Mutation what, uint64_t random) {
     const char *name[8];
     int64_t often[8];
     for (int i = 0; i < n; i++) name[i] = segments->strs[i], often[i] = times->ints[i];
+    if (what == MUTATE_NO_RANDOM) {
+        if (!hd_has(&s->attrs, A_RANDOM)) return false;
+        hd_unset(&s->attrs, A_RANDOM);
+        return true;
+    }
     if (what == MUTATE_NUMBERS) {
         static const AttrId numbers[] = {A_LOSS, A_NORM};
         const char *loss = hd_word(&s->attrs, A_LOSS, NULL), *norm = hd_word(&s->attrs, A_NORM, NULL);

@@ -166,6 +166,11 @@ static const Case cases[] = {
      "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 schedule.fsdp=zero3 "
      "schedule.mesh.shard=2 layers=3",
      SOME},
+    {"dropout", "gpt2", "drop=0.1 schedule.recompute=none layers=2", 16},
+    {"dropout, computed again, two micro-batches", "gpt2",
+     "drop=0.1 schedule.recompute=Block train.accumulate=2 layers=2", 16},
+    {"dropout, computed again in part, zero3, 2 ranks", "gpt2",
+     "drop=0.1 schedule.recompute=Block.attn schedule.fsdp=zero3 schedule.mesh.shard=2 layers=2", SOME},
     {"zero1, bf16, 2 x 2 ranks", "gpt2", "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 layers=1",
      SOME},
 };
