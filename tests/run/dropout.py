@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Dropout's masks as the language's reference defines them, in programs for the host.
+"""Dropout's masks as the language's reference defines them.
 
-usage: dropout.py HEDDLEC
+usage: dropout.py HEDDLEC [--target=cuda]
 
 Philox is written here once more, against the known answers of its authors. Then a program shows its masks: its loss is
 a sum over what dropout leaves of a parameter, and the optimizer's step is the sign of the gradient, so an element moves
@@ -23,13 +23,13 @@ KNOWN = (((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
           (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)))
 
 SHOW = """
-model Show(rows = 4, n = 96, p = 0.25, heads = 2, t = 16, vocab = 16, seq = 4) {
-  param a: [batch, n] = zeros;  param b: [batch, 3, n] = zeros;  param v: [batch, t, heads*t] = zeros;
+model Show(n = 96, p = 0.25, heads = 2, t = 16, d = 16, vocab = 16, seq = 4) {
+  param a: [batch, n] = zeros;  param b: [batch, 3, n] = zeros;  param v: [batch, t, heads*d] = zeros;
   fn loss(tokens: i32[batch, seq], targets: i32[batch, seq]) {
-    let z = fill(0, [batch, t, heads*t]);
-    let one = reshape(eq(reshape(float(iota(t)), [t, 1]), float(iota(t))), [t, 1, t]);   // query i in column i of a head
+    let z = 0 * v;
+    let one = reshape(eq(reshape(float(iota(t)), [t, 1]), float(iota(d))), [t, 1, d]); // query i in column i of a head
     let o = attention(z, z, v, heads = heads, dropout = 0.5);
-    let picked = reshape(o, [batch, t, heads, t]) * broadcast(one, [batch, t, heads, t]);
+    let picked = reshape(o, [batch, t, heads, d]) * broadcast(one, [batch, t, heads, d]);
     return sum(dropout(a, p)) + sum(dropout(dropout(b, 0.1), p)) + sum(picked) + 0*sum(float(tokens));
   }
 }
@@ -79,13 +79,13 @@ def tensors(path):
     with open(path, "rb") as f:
         data = f.read()
     n = struct.unpack("<Q", data[:8])[0]
-    return {k: struct.unpack(f"<{(b - a) // 4}f", data[8 + n + a:8 + n + b]) for k, v in json.loads(data[8:8 + n]).items()
-            if k != "__metadata__" for a, b in [v["data_offsets"]]}
+    places = {k: v["data_offsets"] for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
+    return {k: struct.unpack(f"<{(b - a) // 4}f", data[8 + n + a:8 + n + b]) for k, (a, b) in places.items()}
 
 
 class Test:
-    def __init__(self, heddlec, folder):
-        self.heddlec, self.folder, self.failures, self.checks = heddlec, folder, 0, 0
+    def __init__(self, heddlec, target, folder):
+        self.heddlec, self.target, self.folder, self.failures, self.checks = heddlec, target, folder, 0, 0
         self.data = os.path.join(folder, "tokens.bin")
         with open(self.data, "wb") as f:
             f.write(b"".join((i * 7 % 11 + i % 3).to_bytes(2, "little") for i in range(20000)))
@@ -108,7 +108,8 @@ class Test:
     def build(self, text, name, *sets):
         with open(self.path("model.hd"), "w") as f:
             f.write(text)
-        self.call(self.heddlec, self.path("model.hd"), "-o", self.path(name), *(x for s in sets for x in ("--set", s)))
+        self.call(self.heddlec, self.path("model.hd"), "-o", self.path(name), f"--target={self.target}",
+                  *(x for s in sets for x in ("--set", s)))
 
     def train(self, name, *options):
         return self.call(self.path(name), f"--data={self.data}", *options)
@@ -133,26 +134,36 @@ class Test:
         return moved
 
     # A sequence's masks of a (site 1), of b through its two (2 and 3) and of attention (0), as the elements move.
-    def expected(self, seed, sequence, n=96, p=0.25, heads=2, t=16):
+    def expected(self, seed, sequence, n=96, p=0.25, heads=2, t=16, d=16):
         inner, outer = mask(seed, 2, sequence, 3 * n, 0.1), mask(seed, 3, sequence, 3 * n, p)
         kept = mask(seed, 0, sequence, heads * t * t, 0.5)  # [head, query, key]; v is [key, head, query]
         return {"a": mask(seed, 1, sequence, n, p), "b": [x & y for x, y in zip(inner, outer)],
-                "v": [kept[(h * t + i) * t + j] for j in range(t) for h in range(heads) for i in range(t)]}
+                "v": [i < t and kept[(h * t + i) * t + j] for j in range(t) for h in range(heads) for i in range(d)]}
 
     def masks(self):
         steps, batch = 3, 4
-        for name, sets, options in (("one", [], ["--seed=1"]), ("seed", [], ["--seed=123456789012345"]),
-                                    ("again", ["schedule.graph=none"], ["--seed=1", "--no-graph"])):
-            self.build(SHOW, name, *sets)
+        programs = [({}, [], ["--seed=1"]), ({}, [], ["--seed=123456789012345"]),
+                    ({}, ["schedule.graph=none"], ["--seed=1", "--no-graph"]), (dict(t=14), [], ["--seed=1"]),
+                    (dict(t=70, d=80), ["train.precision.compute=bf16"], ["--seed=2"])]
+        if self.target == "cuda":  # on tensor cores: one tile and several, rows of keys in fours and not
+            programs += [(dict(t=t, d=d, heads=h), ["train.precision.compute=bf16"], ["--seed=3"])
+                         for t, d, h in ((16, 16, 2), (62, 64, 1), (100, 112, 3), (128, 128, 2))]
+        for sizes, sets, options in programs:
+            name = " ".join([f"{k}={v}" for k, v in sizes.items()] + sets + options)
+            self.build(SHOW, "show", *(f"{k}={v}" for k, v in sizes.items()), *sets)
             seed = int(options[0].split("=")[1])
-            moved = self.moves(name, steps, *options)
+            moved = self.moves("show", steps, *options)
             for step in range(steps):
                 for row in range(batch):
-                    want = self.expected(seed, step * batch + row)
+                    want = self.expected(seed, step * batch + row, **sizes)
                     for k, w in want.items():
                         got = moved[step][k][row * len(w):(row + 1) * len(w)]
-                        self.check(got == w, f"{name}: step {step + 1}, sequence {row}: {sum(x != y for x, y in zip(got, w))} "
-                                             f"of {len(w)} elements of {k} are not those of Philox")
+                        w = list(map(int, w))
+                        self.check(got == w, f"{name}: step {step + 1}, sequence {row}: "
+                                             f"{sum(x != y for x, y in zip(got, w))} of {len(w)} elements of {k} are "
+                                             f"not those of Philox")
+        if self.target == "cuda":
+            return
         # two micro-batches of two ranks: each element moves when one of the four has it, with their counts as gradient
         self.build(SHOW, "many", "train.batch=1", "train.accumulate=2", "schedule.mesh.shard=2")
         for step, moved in enumerate(self.moves("many", 2, "--seed=1", "--ranks=2")):
@@ -161,7 +172,7 @@ class Test:
                 want = [int(any(x)) for x in zip(*(e[k] for e in all_four))]
                 self.check(moved[k] == want, f"two ranks, two micro-batches, step {step + 1}: {k}")
 
-    # Bounds are five standard deviations, which a right generator passes but once in a million; it always draws the same.
+    # Bounds are five standard deviations, which a right generator passes but once in a million. It always draws the same.
     def distribution(self):
         self.build(SHOW, "large", "n=1024", "p=0.1", "train.batch=16")
         moved = self.moves("large", 4, "--seed=7")
@@ -173,7 +184,8 @@ class Test:
             columns = [sum(m[c::1024]) for c in range(1024)]
             for what, sums, each in (("row", rows, 1024), ("column", columns, 16)):
                 square, free = sum((s - each * q)**2 / (each * q * (1 - q)) for s in sums), len(sums)
-                self.check(abs(square - free) < 5 * math.sqrt(2 * free), f"step {step + 1}: chi-square of {what}s is {square}")
+                self.check(abs(square - free) < 5 * math.sqrt(2 * free),
+                           f"step {step + 1}: chi-square of {what}s is {square} for {free}")
         pairs = [("steps", x, y) for i, x in enumerate(a) for y in a[:i]]
         pairs += [("neighbours", m[:-d], m[d:]) for m in a for d in (1, 2, 3, 4, 1024, 4096)]
         pairs.append(("sites", a[0], mask(7, 2, 0, n, 0.1)))
@@ -201,6 +213,8 @@ class Test:
         resumed = self.digest("some", "--steps=2000", f"--resume={self.path('c')}")
         self.check(resumed == straight[1000:], "a run resumed after 1000 of 2000 steps differs")
         self.check(len({line.split()[1] for line in straight[:2000]}) > 1900, "steps repeat each other")
+        if self.target == "cuda":
+            return
         self.build(TRAIN, "spread", "train.batch=1", "train.accumulate=2", "schedule.mesh.shard=2",
                    "schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "schedule.recompute=Block")
         spread = self.digest("spread", "--ranks=2", "--steps=20")
@@ -211,7 +225,7 @@ class Test:
 
 def main():
     with tempfile.TemporaryDirectory(prefix="heddle-dropout-") as folder:
-        t = Test(os.path.abspath(sys.argv[1]), folder)
+        t = Test(os.path.abspath(sys.argv[1]), "cuda" if "--target=cuda" in sys.argv[2:] else "host", folder)
         t.known_answers()
         t.masks()
         t.distribution()
