@@ -172,7 +172,7 @@ class Test:
                 want = [int(any(x)) for x in zip(*(e[k] for e in all_four))]
                 self.check(moved[k] == want, f"two ranks, two micro-batches, step {step + 1}: {k}")
 
-    # Bounds are five standard deviations, which a right generator passes but once in a million. It always draws the same.
+    # Bounds are five standard deviations: a right generator fails one in a million. It draws the same each time.
     def distribution(self):
         self.build(SHOW, "large", "n=1024", "p=0.1", "train.batch=16")
         moved = self.moves("large", 4, "--seed=7")
