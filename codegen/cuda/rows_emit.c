@@ -103,6 +103,8 @@ static const char *expression(Rows *r, int i, int place, int pass) {
         switch (*s) {
         case 'r': hd_puts(&t, "row"); break;
         case 'c': hd_printf(&t, "(%s + j)", hd_rows_column(r, place)); break;
+        case 'v': hd_puts(&t, hd_rows_column(r, place)); break;
+        case 'j': hd_puts(&t, "j"); break;
         case 'a': hd_printf(&t, "in%d", n->arg); break;
         case 'n': hd_puts(&t, hd_rows_literal(r->a, n->dtype, (double)r->p->cols)); break;
         case 'e': hd_puts(&t, hd_rows_literal(r->a, n->dtype, n->number)); break;

@@ -20,6 +20,12 @@ static void put_dollar(const RowKernel *rk, const RowNode *n, char what, Out *o)
     case 'c':
         hd_putn(o, &what, 1);
         break;
+    case 'v':
+        hd_puts(o, "c");
+        break;
+    case 'j':
+        hd_puts(o, "0");
+        break;
     case 'a':
         hd_printf(o, "a%d", n->arg);
         break;

@@ -136,7 +136,8 @@ static void row_logsumexp(Lowering *l, const Op *o, const int *in) {
     result(l, o, 0, EXPR(9, "plus(log($0), $1)", s, shift));
 }
 
-// The sequence and the element in it follow from row and column; rows of a sequence are next to each other.
+// The sequence and the element in it follow from row and column; rows of a sequence are next to each other. With $v and
+// $j the CUDA compiler sees which elements have their numbers from one draw.
 static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key
     const int64_t rows = l->p->rows / hd_int(&o->attrs, A_BATCH, 1), cols = l->p->cols;
     const bool wide = l->p->rows > INT32_MAX || rows > UINT32_MAX / cols;
@@ -147,9 +148,10 @@ static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key
     n.in[0] = in[0];
     n.arg = o->in[1]->index;
     n.number = hd_dropout_factor(o);
-    n.text = hd_sprintf(l->a, "h_dropout%s($0, $a, (%s)$r / %lld%s, (%s)$r %% %lld%s * %lld%s + $c, 0x%08xu, $e)",
-                        d == TY_F64 ? "_d" : "", type, (long long)rows, u, type, (long long)rows, u, (long long)cols, u,
-                        hd_dropout_threshold(o));
+    n.text = hd_sprintf(
+        l->a, "h_dropout%s($0, $a, (%s)$r / %lld%s, ((%s)$r %% %lld%s * %lld%s + (%s)$v) | $j, 0x%08xu, $e)",
+        d == TY_F64 ? "_d" : "", type, (long long)rows, u, type, (long long)rows, u, (long long)cols, u, type,
+        hd_dropout_threshold(o));
     result(l, o, 0, add(l, n));
 }
 

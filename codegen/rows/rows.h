@@ -29,6 +29,7 @@ typedef struct {
 // target has that, /, exp, log, sqrt, the functions of the pointwise ops, and
 //   $0 .. $4 operands    $r row    $c column    $n number of columns    $e `number`    $l minus infinity
 //   $t the type it is computed in               $q operand 0 rounded to `stored`   $a argument `arg`, as a pointer
+//   $v $j the column as the first that a thread computes together and the distance from it, which has none of its bits
 typedef struct {
     NodeKind kind;
     RowClass cls;

@@ -38,10 +38,10 @@ static uint64_t mix_text(uint64_t h, const char *s) {
     return h;
 }
 
-// Of an op by its operands. A cast, a reshape and where a bias is added depend on what was fused.
+// Of an op by its operands. Casts, reshapes and where a bias is added depend on what was fused; copies move values.
 static uint64_t term_of(Random *r, const Op *o, int result, const uint64_t *in) {
     static const AttrId apart[] = {A_BWD, A_RECOMPUTED, A_WORKSPACE_BYTES, A_WORKSPACE_AT, A_INPLACE, A_EPILOGUE};
-    if ((o->kind == OP_CAST || o->kind == OP_RESHAPE) && o->n_in) return in[0];
+    if ((o->kind == OP_CAST || o->kind == OP_RESHAPE || o->kind == OP_COPY) && o->n_in) return in[0];
     const bool bias = o->kind == OP_GEMM && o->n_in > 2;
     uint64_t h = mix((uint64_t)o->kind + 1, (uint64_t)result);
     for (int i = 0; i < o->attrs.n; i++) {

@@ -3,8 +3,8 @@
 
 usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [--list]
 
-A class is a model, with or without dropout, a mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added
-up (train.reduce) and an ownership (which parameters are one unit).
+A class is a model, with or without dropout, a mesh, a compute dtype, a number of micro-batches, the order in which
+they and the ranks are added up (train.reduce) and an ownership (which parameters are one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory and in how
 the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of
 the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and the validation
