@@ -6,9 +6,9 @@ usage: offload.py [BUILD] [--seconds=280] [--steps=12] [--no-times]
 Needs heddlec and a C compiler there. Digests: a small GPT-2 with fractions 0, 0.5 and 1 and `auto`, with recompute none
 and Block.mlp.act, captured and not, all in one digest. Times: GPT-2 124M (B=32 T=1024) and Llama 1.24B (B=4 T=4096)
 with offload none, auto, half and all of Block: device and page-locked memory, step time, the predicted one, and the
-digest of the losses, which must be that of none. Link: bytes by time of the copies of one profiled step, which runs
-them one by one. One table at the end; exit status 1 when anything failed. What does not fit into the seconds is left
-out, and named.
+digest of the losses, which must be that of none. Link, with half: bytes by time of the copies of profiled steps,
+which run them one by one. One table at the end; exit status 1 when anything failed. What does not fit into the seconds
+is left out, and named.
 """
 import argparse
 import json
@@ -121,7 +121,7 @@ def measure(shape, choice):
     reference = digests.setdefault(shape, digest)
     if digest != reference:
         failures.append(f"{what}: another digest than with none")
-    out, back = link_rate(name, what, report) if "offload" in report else ("", "")
+    out, back = link_rate(name, what, report) if choice == "half" and "offload" in report else ("", "")
     rows.append((shape, choice, f"{report['peak_bytes'] / 2**30:.2f}", f"{report['host_pinned_bytes'] / 2**30:.2f}",
                  f"{1e3 * statistics.median(seconds[3:] or seconds):.1f}",
                  f"{1e3 * report.get('predicted', {}).get('step_seconds', 0):.1f}", out, back,
