@@ -6,8 +6,9 @@ usage: graphs.py [BUILD] [--seconds=280] [--steps=40] [--no-times] [--gpus=N]
 Needs heddlec and a C compiler there. Digests: a small GPT-2 under graph none, step, unit, Block.attn + Block.mlp and
 one `let`, with recompute none, Block.mlp.act and Block; with two GPUs or more also over two ranks with fsdp none, zero2
 and zero3; and with --no-graph and --check. All programs of one number of ranks must write the same digest. Times: GPT-2
-124M, B=32 T=1024 and B=1 T=512, under none, step, unit and Block.attn + Block.mlp, in turns. One table at the end; exit
-status 1 when anything failed. What does not fit into the seconds is left out, and named.
+124M, B=32 T=1024 and B=1 T=512, under none, step, unit and Block.attn + Block.mlp, in turns; and 2,000 steps of the
+example tiny under each of them, resumed in the middle, with the memory in use. One table at the end; exit status 1 when
+anything failed. What does not fit into the seconds is left out, and named.
 """
 import argparse
 import json
@@ -38,9 +39,9 @@ def call(command, **env):
         return None
 
 
-def build(name, sets):
-    command = [os.path.join(args.build, "bin", "heddlec"), os.path.join(ROOT, "examples/gpt2/gpt2.hd"), "--target=cuda",
-               "-o", os.path.join(folder, name)]
+def build(name, sets, model="gpt2"):
+    command = [os.path.join(args.build, "bin", "heddlec"), os.path.join(ROOT, f"examples/{model}/{model}.hd"),
+               "--target=cuda", "-o", os.path.join(folder, name)]
     for s in sets:
         command += ["--set", s]
     done = call(command)
@@ -98,6 +99,38 @@ def compare(ranks, strategies):
     return f"{agree} of {all_of_them} runs over {ranks} rank{'s' * (ranks > 1)} wrote the same digest"
 
 
+def long_runs():
+    """2,000 steps of the example tiny under each mode: one digest, also resumed in the middle, and as much memory in
+    use at the end of them as after 100 steps."""
+    first, agree, runs, flat = None, 0, 0, 0
+    for graph in GRAPHS[:4]:
+        what = f"tiny, graph {graph}"
+        if not build("tiny", (f"schedule.graph={graph}", "schedule.fsdp.unit=Block"), "tiny"):
+            left_out.append(what)
+            continue
+        data = f"--data={folder}/text.txt"
+        short = train("tiny", f"{what}, 100 steps", data, "--steps=100")
+        whole = train("tiny", f"{what}, 2000 steps", data, "--steps=2000", f"--digest={folder}/whole")
+        half = train("tiny", f"{what}, 1000 steps", data, "--steps=1000", f"--save={folder}/half-{graph[:5]}")
+        rest = half and train("tiny", f"{what}, resumed", data, "--steps=2000", f"--resume={folder}/half-{graph[:5]}",
+                              f"--digest={folder}/rest")
+        if not (short and whole and rest):
+            continue
+        used = [re.search(r"device memory of rank 0.*", said).group() for said in (short, whole)]
+        flat += used[0] == used[1]
+        if used[0] != used[1]:
+            failures.append(f"{what}: memory after 100 steps: {used[0]}; after 2,000: {used[1]}")
+        with open(f"{folder}/whole") as f, open(f"{folder}/rest") as g:
+            found, resumed = f.read().splitlines(), g.read().splitlines()
+        first = first or found
+        runs += 2
+        agree += (found == first) + (resumed == first[1000:])
+        if found != first or resumed != first[1000:]:
+            failures.append(f"{what}: another digest")
+    return (f"tiny, 2,000 steps: {agree} of {runs} digests agree; memory as after 100 steps in {flat} of {runs // 2} "
+            "modes")
+
+
 def measure():
     """Rows of (shape, graph, regions, milliseconds, MiB planned, MiB of graphs and the rest)."""
     rows = {}
@@ -139,7 +172,7 @@ def main():
             f.write(b"".join((i * 7919 % 50257).to_bytes(2, "little") for i in range(1 << 20)))
         rows = {} if args.no_times else measure()
         deadline = end if gpus < 2 else time.monotonic() + (end - time.monotonic()) / 3
-        agreements = [compare(1, ("none",))]
+        agreements = [compare(1, ("none",)), long_runs()]
         deadline = end
         if gpus > 1:
             agreements.append(compare(2, ("none", "zero2", "zero3")))
