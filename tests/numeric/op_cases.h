@@ -1,8 +1,8 @@
-// One or more functions for every op that computes something. `$` stands for the dtype, `#` for that of statistics (f64
-// for f64, else f32). An argument's name says what it holds: i<n>: integers below n; p...: positive numbers; s...:
-// numbers of size 0.1; else -2 .. 2. Shapes are chosen to meet the loops' corner cases: sizes that no vector length
-// divides, one row, one column, the last size equal to the number of rows or columns, more than one block of 64 rows,
-// more than one tile.
+// One or more functions for every op that computes something. Pointwise ops of one or two operands need none here:
+// ops.c makes their cases from ir/ops.def. `$` stands for the dtype, `#` for that of statistics (f64 for f64, else
+// f32). An argument's name says what it holds: i<n>: integers below n; p...: positive numbers; s...: numbers of size
+// 0.1; else -2 .. 2. Shapes are chosen to meet the loops' corner cases: sizes that no vector length divides, one row,
+// one column, the last size equal to the number of rows or columns, more than one block of 64 rows, more than one tile.
 #ifndef TESTS_NUMERIC_OP_CASES_H
 #define TESTS_NUMERIC_OP_CASES_H
 

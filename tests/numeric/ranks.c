@@ -33,7 +33,10 @@ static void set_schedule(Run *r, const Setup *mesh, const Schedule *s) {
     hd_set_float(cx, train, A_LR_PEAK, 0.05);
     hd_set_int(cx, train, A_LR_WARMUP, 0);
     hd_set_float(cx, train, A_EPS, 1e-3);     // a gradient that is 0 but for rounding must not become a step
-    hd_set_mesh(cx, schedule, &(Mesh){.size = {[AXIS_SHARD] = mesh->shard, [AXIS_REPLICATE] = mesh->replicate}});
+    Mesh sizes = hd_mesh(r->l.m);
+    sizes.size[AXIS_SHARD] = mesh->shard;
+    sizes.size[AXIS_REPLICATE] = mesh->replicate;
+    hd_set_mesh(cx, schedule, &sizes);
     hd_set_word(cx, schedule, A_FSDP, hd_intern(cx, s->fsdp));
     hd_set_int(cx, schedule, A_PREFETCH, s->prefetch);
     hd_set_int(cx, schedule, A_LIVE_GRADS, s->live_grads);
