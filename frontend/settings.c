@@ -336,7 +336,9 @@ static bool check_rate(Front *f, const Settings *set) {
 
 Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
     Settings *set = HD_NEW(f->arena, Settings);
-    if (!read_file(f, set, f->prelude, 1)) HD_BUG("the prelude's settings are wrong");
+    if (!read_file(f, set, f->prelude, 1)) HD_BUG("the defaults in frontend/builtin_modules.c are wrong");
+    for (int k = 0; k < N_ROWS; k++)
+        if (!set->at[k].layer) HD_BUG("%s has no default in frontend/builtin_modules.c", rows[k].path);
     bool ok = read_file(f, set, f->user, 2);
     for (int k = 0; k < n_sets; k++) {
         if (!strchr(sets[k]->name, '.')) continue; // an argument of the model

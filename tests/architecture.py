@@ -3,7 +3,8 @@
 
 A block of code that begins with ```PASS quotes the IR after the last run of that pass (`input`: before the first one);
 one that begins with ```--emit=... quotes that output. `...` matches any text. Numbers of values, kernels and addresses
-are not compared.
+are not compared. The diagram under Stages has the passes of a compilation in their order, and each of them has tests in
+tests/lit/passes.
 Usage: architecture.py HEDDLEC ROOT
 """
 import os
@@ -54,11 +55,25 @@ def wrong_quotes(text, heddlec, root):
                     yield f"{name} has no line like\n{line}"
 
 
+def wrong_pipeline(text, heddlec, root):
+    printed = subprocess.run([heddlec, "--print-pipeline"], check=True, capture_output=True, text=True).stdout
+    passes = printed.strip().split(",")
+    diagram = re.search(r"^## Stages$.*?^```$(.*?)^```$", text, re.S | re.M).group(1)
+    known = re.findall(r'^PASS\(\w+, "([\w-]+)"', (root / "passes/passes.def").read_text(), re.M)
+    shown = [w for w in re.findall(r"[\w-]+", re.sub(r"\(.*?\)", "", diagram)) if w in known]
+    if shown != passes:
+        yield f"the diagram under Stages has the passes {','.join(shown)}, not {','.join(passes)}"
+    for name in sorted(set(passes)):
+        if not any((root / "tests/lit/passes" / name).glob("*.*")):
+            yield f"the pass {name} has no test in tests/lit/passes/{name}"
+
+
 def main():
     heddlec, root = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     text = (root / "ARCHITECTURE.md").read_text()
     source = (root / "examples/tiny/tiny.hd").read_text()
-    errors = [*missing_paths(text, root), *wrong_quotes(text, heddlec, root)]
+    errors = [*missing_paths(text, root), *wrong_quotes(text, heddlec, root),
+              *wrong_pipeline(text, heddlec, root)]
     if "fn forward(x) { return proj(gelu(fc(x))); }" not in source.splitlines()[13]:
         errors.append("line 14 of examples/tiny/tiny.hd is another one")
     if len(text.splitlines()) > 250:

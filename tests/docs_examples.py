@@ -1,5 +1,5 @@
 """Compiles every ```hd block of the language's reference with `heddlec --emit=ir` (a block is a whole file), and checks
-that the reference names every function that a model can call.
+that the reference names every function that a model can call and shows every setting with its default.
 
 usage: docs_examples.py HEDDLEC SOURCE_ROOT
 """
@@ -30,6 +30,41 @@ def functions(root):
     return names + [op for op in ops if not op.endswith("_grad")]
 
 
+def settings(text):
+    """The settings in blocks `train` and `schedule`, with their values: {"schedule.fsdp.prefetch": "1"}."""
+    found, groups, words = {}, [], []
+    for token in re.findall(r"[\w.+-]+|\S", re.sub(r"//.*", "", text)):
+        if token not in "{};":
+            words.append(token)
+            continue
+        if token == "{" and not groups:
+            words = words[:1]  # the name of the model
+        if words:
+            path = ".".join([*groups, words[0]])
+            found[path] = " ".join(words[1:]).removeprefix("= ")
+        if token == "{":
+            groups.append(words[0])
+        elif token == "}":
+            groups.pop()
+        words = []
+    return found
+
+
+def wrong_defaults(root, text):
+    """What the model `Defaults` of the reference shows otherwise than builtin_modules.c, or not at all."""
+    source = (root / "frontend/builtin_modules.c").read_text()
+    source = source[source.index('"train defaults'):]
+    axes = re.findall(r'^AXIS\(\w+,\s*"(\w+)"', (root / "ir/axes.def").read_text(), re.M)
+    source = re.sub(r'^#define AXIS.*?^#undef AXIS$', "".join(f'"{a} = 1;"' for a in axes), source, flags=re.M | re.S)
+    want = settings("".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source)).replace("\\n", "\n"))
+    block = next(b.group(1) for b in BLOCK.finditer(text) if "train Defaults" in b.group(1))
+    shown = settings(block[block.index("train Defaults"):])
+    for path in sorted({*want, *shown}):
+        if shown.get(path) != want.get(path):
+            there, here = (f"'{x[path]}'" if path in x else "missing" for x in (want, shown))
+            yield f"{path} is {there} in builtin_modules.c and {here} in the block 'Defaults'"
+
+
 def main():
     heddlec, root = sys.argv[1], pathlib.Path(sys.argv[2])
     page = root / "frontend/LANGUAGE.md"
@@ -43,6 +78,9 @@ def main():
         if not re.search(rf"\b{name}\b", text):
             print(f"{page}: the function '{name}' is missing")
             failed += 1
+    for wrong in wrong_defaults(root, text):
+        print(f"{page}: {wrong}")
+        failed += 1
     print(f"{count} examples, {failed} failures")
     return 1 if failed or not count else 0
 
