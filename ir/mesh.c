@@ -54,7 +54,7 @@ void hd_set_axes(Ctx *cx, Attrs *as, AttrId id, Axes axes) {
 const char *hd_axes_text(Arena *arena, Axes axes) {
     Out o = hd_out(arena);
     for (int a = 0; a < N_AXES; a++)
-        if (axes >> a & 1) hd_printf(&o, "%s%s", o.n ? " and " : "", names[a]);
+        if (axes >> a & 1) hd_printf(&o, "%s%s", !o.n ? "" : axes >> a > 1 ? ", " : " and ", names[a]);
     return o.n ? o.text : "no axis";
 }
 
