@@ -1,10 +1,13 @@
 """Compiles every ```hd block of the language's reference with `heddlec --emit=ir` (a block is a whole file), and checks
-that the reference names every function that a model can call and shows every setting with its default.
+that the reference names every function that a model can call and shows every setting with its default. Every op with
+a gradient can be called.
 
 usage: docs_examples.py HEDDLEC SOURCE_ROOT
 """
+import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,6 +33,19 @@ def functions(root):
     return names + [op for op in ops if not op.endswith("_grad")]
 
 
+def uncalled(root):
+    """The ops with a gradient rule that neither a row CALL nor a function of the frontend makes."""
+    frontend = "".join(p.read_text() for p in (root / "frontend").glob("*.[chy]"))
+    calls = re.findall(r"^CALL\((\w+)", (root / "frontend/builtins.def").read_text(), re.M)
+    table = (root / "ir/ops.def").read_text()
+    column = re.split(r"[,\s/]+", re.search(r"OP\((id, .*?)\)", table, re.S).group(1)).index("grad")
+    for row in re.findall(r"^OP\((.*?\))$", table, re.M | re.S):
+        columns = re.findall(r'(?:"(?:[^"\\]|\\.)*"\s*)+|[^,\s][^,]*', row)
+        op, name, grad = columns[0], columns[1].strip('" '), columns[column]
+        if grad not in ("none", "zero") and name not in calls and not re.search(rf"\bOP_{op}\b", frontend):
+            yield name
+
+
 def settings(text):
     """The settings in blocks `train` and `schedule`, with their values: {"schedule.fsdp.prefetch": "1"}."""
     found, groups, words = {}, [], []
@@ -52,11 +68,11 @@ def settings(text):
 
 def wrong_defaults(root, text):
     """What the model `Defaults` of the reference shows otherwise than builtin_modules.c, or not at all."""
-    source = (root / "frontend/builtin_modules.c").read_text()
-    source = source[source.index('"train defaults'):]
-    axes = re.findall(r'^AXIS\(\w+,\s*"(\w+)"', (root / "ir/axes.def").read_text(), re.M)
-    source = re.sub(r'^#define AXIS.*?^#undef AXIS$', "".join(f'"{a} = 1;"' for a in axes), source, flags=re.M | re.S)
-    want = settings("".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source)).replace("\\n", "\n"))
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    source = subprocess.run([*compiler, "-E", "-P", f"-I{root}", f"{root}/frontend/builtin_modules.c"], check=True,
+                            capture_output=True, text=True).stdout
+    strings = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source)).replace("\\n", "\n")
+    want = settings(strings[strings.index("train defaults"):])
     block = next(b.group(1) for b in BLOCK.finditer(text) if "train Defaults" in b.group(1))
     shown = settings(block[block.index("train Defaults"):])
     for path in sorted({*want, *shown}):
@@ -78,6 +94,9 @@ def main():
         if not re.search(rf"\b{name}\b", text):
             print(f"{page}: the function '{name}' is missing")
             failed += 1
+    for name in uncalled(root):
+        print(f"frontend/builtins.def: no function of the language makes a {name}")
+        failed += 1
     for wrong in wrong_defaults(root, text):
         print(f"{page}: {wrong}")
         failed += 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A mesh axis is one row: the compiler and the runtime are built from a copy of the sources that differs in ir/axes.def
-alone, by an axis `pod` of copies and an axis `part` that splits, and a model trains on 2 x 2 x 2 ranks.
+"""A mesh axis is one row: the compiler and the runtime are built from a copy of the sources that differs only
+in ir/axes.def, by an axis `pod` of copies and an axis `part` that splits, and a model trains on 2 x 2 x 2 ranks.
 
 usage: mesh.py ROOT HEDDLEC
 
@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-ROWS = {"SHARD": 'AXIS(PART, "part", SPLIT, "parts of a shard")\n',  # behind these rows
-        "REPLICATE": 'AXIS(POD, "pod", COPY, "copies of the copies")\n'}
+ROWS = {"SHARD": 'AXIS(TEST_PART, "test_part", SPLIT, "parts of a shard")\n',  # behind these rows
+        "REPLICATE": 'AXIS(TEST_POD, "test_pod", COPY, "copies of the copies")\n'}
 STEPS = 3
 SETS = ("train.compute=f32", "train.accumulate=2", "train.lr=1e-2", "train.warmup=0", "schedule.fsdp.unit=Wide,Squeeze")
 
@@ -73,8 +73,8 @@ def main():
             f.write(b"".join(((i * i * 31 + i // 7) % 37).to_bytes(2, "little") for i in range(20000)))
         more = build_with_rows(root, folder)
         groups = []  # (name, digest); all in a group must be equal
-        for extra, alike in ((dict(pod=2, replicate=2, shard=2), dict(shard=2, replicate=4)),
-                             (dict(part=2, shard=2, replicate=2), dict(shard=4, replicate=2))):
+        for extra, alike in ((dict(test_pod=2, replicate=2, shard=2), dict(shard=2, replicate=4)),
+                             (dict(test_part=2, shard=2, replicate=2), dict(shard=4, replicate=2))):
             group = [(f"{extra} {s}", train(more, root, folder, s, extra, 2, s))
                      for s in ("none", "zero1", "zero2", "zero3")]
             group.append((str(alike), train(heddlec, root, folder, "two", alike, 2, "zero3")))
