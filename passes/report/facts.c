@@ -3,6 +3,7 @@
 // arena.
 #include "passes/report/facts.h"
 #include "ir/cost.h"
+#include "ir/random.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
@@ -51,11 +52,12 @@ static void add_implementations(Facts *r, const Func *f, int64_t runs, Arena *a)
     for (const Op *o = f->first; o; o = o->next) {
         if (!hd_has(&o->attrs, A_IMPL)) continue;
         Implemented x = {hd_op_info(o->kind)->mnemonic, hd_word(&o->attrs, A_IMPL, ""),
-                         hd_word(&o->attrs, A_ELSE, NULL), runs};
+                         hd_word(&o->attrs, A_ELSE, NULL), runs, hd_draws(o)};
         int i = 0;
         for (; i < r->attention.n; i++) {
             const Implemented *y = &r->attention.at[i];
-            if (same(x.op, y->op) && same(x.impl, y->impl) && same(x.otherwise, y->otherwise)) break;
+            if (same(x.op, y->op) && same(x.impl, y->impl) && same(x.otherwise, y->otherwise) && x.drops == y->drops)
+                break;
         }
         if (i < r->attention.n) r->attention.at[i].count += runs;
         else hd_push(a, &r->attention, x);

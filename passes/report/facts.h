@@ -22,7 +22,11 @@ typedef struct { const char *name; int64_t count, bytes, exposed; } Traffic; // 
 typedef struct { Traffic *at; int n, cap; } Traffics;
 // Attention ops of one kind that the plan gives to one implementation; `otherwise`: to which where cuDNN cannot run, or
 // NULL.
-typedef struct { const char *op, *impl, *otherwise; int64_t count; } Implemented; // count: in a step
+typedef struct {
+    const char *op, *impl, *otherwise;
+    int64_t count; // in a step
+    bool drops;    // so that only kernels of ours, which draw the numbers of ir/random.h, can run it
+} Implemented;
 typedef struct { Implemented *at; int n, cap; } ImplementedList;
 
 typedef struct { // a capture region of a function of a step

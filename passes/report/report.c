@@ -32,6 +32,7 @@ static void put_implementations(Out *o, const char *key, const ImplementedList *
         hd_printf(o, "%s{\"op\": \"%s\", \"impl\": \"%s\", \"else\": ", i ? ", " : "", x->op, x->impl);
         if (x->otherwise) hd_put_quoted(o, x->otherwise);
         else hd_puts(o, "null");
+        if (x->drops) hd_puts(o, ", \"why\": \"dropout draws other numbers than cuDNN's\"");
         hd_printf(o, ", \"count\": %lld}", ll(x->count));
     }
     hd_puts(o, "],\n");
@@ -155,6 +156,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
         const Implemented *x = &r->attention.at[i];
         hd_printf(o, "%s%lld x %s by %s", i ? ", " : "\n", ll(x->count), x->op, x->impl);
         if (!strcmp(x->impl, "cudnn")) hd_printf(o, " (else %s)", x->otherwise ? x->otherwise : "nothing: it stops");
+        if (x->drops) hd_puts(o, " (dropout draws other numbers than cuDNN's)");
     }
     if (r->attention.n) hd_puts(o, " in a step\n");
     hd_report_capture_text(r, o);
