@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A mesh axis is one row: the compiler and the runtime are built from a copy of the sources that differs only
-in ir/axes.def, by an axis `pod` of copies and an axis `part` that splits, and a model trains on 2 x 2 x 2 ranks.
+in ir/axes.def, by axes `test_pod` of copies and `test_part` that splits, and a model trains on 2 x 2 x 2 ranks.
 
 usage: mesh.py ROOT HEDDLEC
 
