@@ -67,30 +67,23 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
         header ? "libheddle_rt.a" : "heddle.h", home && *home ? "under" : "above", home && *home ? home : self);
 }
 
-static bool append_file(const char *path, Out *o) { // false with errno
-    char buffer[65536];
-    size_t n;
-    FILE *f = fopen(path, "rb");
-    if (!f) return false;
-    while ((n = fread(buffer, 1, sizeof buffer, f)) > 0) hd_putn(o, buffer, n);
-    const bool good = !ferror(f);
-    fclose(f);
-    return good;
-}
-
 static bool is_ours(Ctx *cx, const Runtime *r) {
     Arena *a = hd_arena_new();
-    Out headers = hd_out(a), archive = hd_out(a);
+    Out headers = hd_out(a);
     static const char *const names[] = {"dtypes.def", "heddle.h", "heddle_host.h"};
-    bool read = append_file(r->archive, &archive);
-    for (int i = 0; i < 3; i++) read = read && append_file(hd_sprintf(a, "%s/%s", r->include, names[i]), &headers);
+    size_t size = 0, n = 0;
+    const char *archive = hd_read_file(a, r->archive, &size), *read = archive;
+    for (int i = 0; i < 3 && read; i++) {
+        read = hd_read_file(a, hd_sprintf(a, "%s/%s", r->include, names[i]), &n);
+        if (read) hd_putn(&headers, read, n);
+    }
     const char *other = NULL;
     if (!read)
         hd_error(cx, (Span){0, 0}, "cannot read the runtime (%s, headers in %s): %s", r->archive, r->include,
                  strerror(errno));
     else if (headers.n != hd_interface_bytes || memcmp(headers.text, hd_interface, headers.n) != 0)
         other = hd_sprintf(cx->arena, "the headers in %s are", r->include);
-    else if (!memmem(archive.text, archive.n, hd_interface, hd_interface_bytes))
+    else if (!memmem(archive, size, hd_interface, hd_interface_bytes))
         other = hd_sprintf(cx->arena, "%s is", r->archive);
     if (other)
         hd_error(cx, (Span){0, 0},

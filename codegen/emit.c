@@ -40,6 +40,20 @@ void hd_emit_string(Out *o, const char *text, const char *indent) {
     hd_puts(o, "\"");
 }
 
+const char *hd_emit_quoted(Emit *e, const char *text) {
+    Out o = hd_out(e->a);
+    hd_emit_string(&o, text ? text : "", "");
+    return o.text;
+}
+
+void hd_emit_error(Emit *e, Span s, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    hd_error(e->cx, s, "%s", hd_vsprintf(e->a, fmt, ap));
+    va_end(ap);
+    e->failed = true;
+}
+
 const char *hd_emit_number(Arena *a, double v, bool f64) {
     if (isnan(v)) return f64 ? "(double)NAN" : "NAN";
     if (isinf(v)) return hd_sprintf(a, "%s%sINFINITY", v < 0 ? "-" : "", f64 ? "(double)" : "");
@@ -67,8 +81,7 @@ const char *hd_emit_kernel_name(Emit *e, const Func *k) {
 // --- places
 
 static void missing(Emit *e, Span s, const char *what) {
-    if (!e->failed) hd_error(e->cx, s, "%s has no address: run plan-memory before codegen", what);
-    e->failed = true;
+    if (!e->failed) hd_emit_error(e, s, "%s has no address: run plan-memory before codegen", what);
 }
 
 const Attr *hd_emit_setting(const Module *m, AttrId id) {
@@ -133,11 +146,9 @@ Exchange hd_emit_exchange(Emit *e, const Op *o) {
 
 int64_t hd_emit_workspace(Emit *e, const Op *o) {
     int64_t have = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), least = hd_workspace(o, e->target == &hd_cuda_target).least;
-    if (have < least) {
-        hd_error(e->cx, o->span, "%s needs a workspace of %lld bytes and has %lld: run select before codegen",
-                 hd_op_info(o->kind)->mnemonic, ll(least), ll(have));
-        e->failed = true;
-    }
+    if (have < least)
+        hd_emit_error(e, o->span, "%s needs a workspace of %lld bytes and has %lld: run select before codegen",
+                      hd_op_info(o->kind)->mnemonic, ll(least), ll(have));
     if (!have) return -1;
     if (!hd_has(&o->attrs, A_WORKSPACE_AT))
         missing(e, o->span, hd_sprintf(e->a, "the workspace of %s", hd_op_info(o->kind)->mnemonic));
@@ -145,9 +156,8 @@ int64_t hd_emit_workspace(Emit *e, const Op *o) {
 }
 
 void hd_emit_unprintable(Emit *e, const Op *o) {
-    hd_error(e->cx, o->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name,
-             hd_op_info(o->kind)->mnemonic);
-    e->failed = true;
+    hd_emit_error(e, o->span, "target %s cannot run %s in a plan: it belongs into a kernel", e->target->name,
+                  hd_op_info(o->kind)->mnemonic);
 }
 
 // --- streams and events
@@ -178,15 +188,20 @@ int hd_emit_stream_index(Emit *e, const char *stream) {
 
 int hd_emit_stream(Emit *e, const Op *o) { return hd_emit_stream_index(e, o->stream); }
 
-int hd_emit_comm(Emit *e, const Op *o) {
-    const char *name = hd_word(&o->attrs, A_COMM, "");
+int hd_emit_index(const Emit *e, SymbolKind kind, const char *name) {
     int n = 0;
     for (const Symbol *s = e->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_COMM) continue;
-        if (!strcmp(s->name, name)) return n;
-        n++;
+        if (s->kind == kind && !strcmp(s->name, name)) return n;
+        n += s->kind == kind;
     }
-    HD_BUG("comm @%s is not declared", name);
+    return -1;
+}
+
+int hd_emit_comm(Emit *e, const Op *o) {
+    const char *name = hd_word(&o->attrs, A_COMM, "");
+    int at = hd_emit_index(e, SYM_COMM, name);
+    if (at < 0) HD_BUG("comm @%s is not declared", name);
+    return at;
 }
 
 int hd_emit_region(Emit *e, const Op *o) {

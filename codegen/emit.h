@@ -48,6 +48,9 @@ struct Emit {
 void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));                         // a statement and its place in the source
 void hd_emit_string(Out *o, const char *text, const char *indent); // a C string literal, one line of `text` a line
+const char *hd_emit_quoted(Emit *e, const char *text);             // the same as a text; NULL is ""
+void hd_emit_error(Emit *e, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int hd_emit_index(const Emit *e, SymbolKind kind, const char *name); // among the symbols of a kind; -1: it is not there
 static inline const char *hd_emit_ctype(DType d) { return hd_dtype_info(d)->c; }        // "float", "uint16_t"
 static inline const char *hd_emit_dtype(DType d) { return hd_dtype_info(d)->constant; } // "HD_F32"
 const char *hd_emit_number(Arena *a, double v, bool f64);           // a C literal of that value

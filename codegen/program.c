@@ -25,19 +25,21 @@ static void put_actions(Emit *e, const Func *f) {
         hd_cost(p, &flops, &bytes);
         const char *name = hd_op_info(p->kind)->mnemonic;
         const Func *k = p->kind == OP_LAUNCH ? hd_launched(p) : NULL;
-        hd_puts(o, "    {");
-        hd_emit_string(o, k ? hd_emit_kernel_name(e, k) : name, "");
-        hd_puts(o, ", ");
-        hd_emit_string(o, p->stream ? p->stream : "compute", "");
-        hd_puts(o, ", ");
-        hd_emit_string(o, p->loc.path ? p->loc.path : "", "");
-        hd_puts(o, ", ");
-        hd_emit_string(o, p->loc.file ? hd_sprintf(e->a, "%s:%d", p->loc.file, p->loc.line) : "", "");
-        hd_printf(o, ", %.6g, %.6g},\n", flops, bytes);
+        const char *line = p->loc.file ? hd_sprintf(e->a, "%s:%d", p->loc.file, p->loc.line) : "";
+        hd_printf(o, "    {%s, %s, %s, %s, %.6g, %.6g},\n", hd_emit_quoted(e, k ? hd_emit_kernel_name(e, k) : name),
+                  hd_emit_quoted(e, p->stream ? p->stream : "compute"), hd_emit_quoted(e, p->loc.path),
+                  hd_emit_quoted(e, line), flops, bytes);
         n++;
     }
     if (!n) hd_puts(o, "    {\"\", \"\", \"\", \"\", 0, 0},\n");
     hd_puts(o, "};\n\n");
+}
+
+// Among the planned functions; of NULL: how many there are.
+static int func_index(const Emit *e, const Func *f) {
+    int n = 0;
+    for (const Func *g = e->m->funcs; g != f; g = g->next) n += !g->is_kernel;
+    return n;
 }
 
 static const char *identifier(Emit *e, const char *name) {
@@ -121,9 +123,7 @@ static void put_rows(Out *o, const char *type, const char *name, int n, const ch
 
 void hd_program_tables(Emit *e) {
     Out *o = e->c;
-    int n = 0;
-    for (const Func *f = e->m->funcs; f; f = f->next) n += !f->is_kernel;
-    hd_printf(o, "static const HdFunc funcs[%d];\n\n", n);
+    hd_printf(o, "static const HdFunc funcs[%d];\n\n", func_index(e, NULL));
     put_rows(o, "HdGemm", "gemms", e->gemms.n, e->gemms.at);
     put_rows(o, "HdAttention", "attentions", e->attentions.n, e->attentions.at);
     put_rows(o, "HdOptimizer", "optimizers", e->optimizers.n, e->optimizers.at);
@@ -133,9 +133,7 @@ void hd_program_tables(Emit *e) {
     if (e->sources.n) {
         hd_puts(o, "static const HdSource sources[] = {\n");
         for (int i = 0; i < e->sources.n; i++) {
-            hd_puts(o, "    {");
-            hd_emit_string(o, e->sources.at[i].name, "");
-            hd_puts(o, ",\n     ");
+            hd_printf(o, "    {%s,\n     ", hd_emit_quoted(e, e->sources.at[i].name));
             hd_emit_string(o, e->sources.at[i].text, "     ");
             hd_puts(o, "},\n");
         }
@@ -143,19 +141,15 @@ void hd_program_tables(Emit *e) {
     }
     if (e->kernels.n) {
         hd_puts(o, "static const HdKernel kernels[] = {\n");
-        for (int i = 0; i < e->kernels.n; i++) {
-            hd_puts(o, "    {");
-            hd_emit_string(o, e->kernels.at[i].name, "");
-            hd_printf(o, ", %d, %d, true},\n", e->kernels.at[i].source, e->kernels.at[i].shared_bytes);
-        }
+        for (int i = 0; i < e->kernels.n; i++)
+            hd_printf(o, "    {%s, %d, %d, true},\n", hd_emit_quoted(e, e->kernels.at[i].name), e->kernels.at[i].source,
+                      e->kernels.at[i].shared_bytes);
         hd_puts(o, "};\n\n");
     }
 }
 
 static void put_tensor(Emit *e, const char *name, const Value *v) {
-    hd_puts(e->c, "    {");
-    hd_emit_string(e->c, name, "");
-    hd_printf(e->c, ", %s, ", hd_emit_dtype(v->type->dtype));
+    hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, name), hd_emit_dtype(v->type->dtype));
     put_dims(e->c, v->type);
     hd_printf(e->c, ", %lld},\n", ll(hd_emit_place(e, v)));
 }
@@ -211,11 +205,10 @@ static void put_bucket(Emit *e, const Symbol *b) {
             v = part_offset(e, b, A_MOMENT2, &other);
     int64_t g = part_offset(e, b, A_GRADIENT, &grad), c = part_offset(e, b, A_WEIGHTS, &other),
             next = part_offset(e, b, A_NEXT, &other);
-    hd_puts(e->c, "    {");
-    hd_emit_string(e->c, b->name, "");
-    hd_printf(e->c, ", %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n", ll(size),
-              ll(shard), hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master),
-              ll(m), ll(v), ll(g), ll(c), yes(optimizer), yes(grad), ll(next));
+    hd_printf(e->c, "    {%s, %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n",
+              hd_emit_quoted(e, b->name), ll(size), ll(shard),
+              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c),
+              yes(optimizer), yes(grad), ll(next));
 }
 
 static int put_buckets(Emit *e) {
@@ -232,25 +225,12 @@ static int put_buckets(Emit *e) {
     return n;
 }
 
-static int bucket_index(const Emit *e, const char *name) {
-    int n = 0;
-    for (const Symbol *s = e->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUCKET) continue;
-        if (!strcmp(s->name, name)) return n;
-        n++;
-    }
-    return -1;
-}
-
 // In the order of their numbers, which is that of their functions' text.
 static void put_regions(Emit *e) {
     if (!e->regions.n) return;
     hd_puts(e->c, "static const HdRegion regions[] = { // name, what issues it\n");
-    for (int i = 0; i < e->regions.n; i++) {
-        hd_puts(e->c, "    {");
-        hd_emit_string(e->c, e->regions.at[i], "");
-        hd_printf(e->c, ", region_%d},\n", i);
-    }
+    for (int i = 0; i < e->regions.n; i++)
+        hd_printf(e->c, "    {%s, region_%d},\n", hd_emit_quoted(e, e->regions.at[i]), i);
     hd_puts(e->c, "};\n\n");
 }
 
@@ -261,9 +241,8 @@ static int put_comms(Emit *e) {
         const char *on = hd_word(&s->attrs, A_ON, "compute");
         Axes over = hd_axes(&s->attrs, A_OVER);
         if (!n++) hd_puts(e->c, "static const HdComm comms[] = { // name, axes, stream\n");
-        hd_puts(e->c, "    {");
-        hd_emit_string(e->c, s->name, "");
-        hd_printf(e->c, ", %u, %d}, // over %s\n", over, hd_emit_stream_index(e, on), hd_axes_text(e->a, over));
+        hd_printf(e->c, "    {%s, %u, %d}, // over %s\n", hd_emit_quoted(e, s->name), over, hd_emit_stream_index(e, on),
+                  hd_axes_text(e->a, over));
     }
     if (n) hd_puts(e->c, "};\n\n");
     return n;
@@ -289,19 +268,16 @@ static void put_param(Emit *e, const Symbol *p) {
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
         if (!strcmp(inits[i].word, init)) text = inits[i].text;
     if (!bucket || !text) {
-        hd_error(e->cx, p->span,
-                 bucket ? "parameter @%s: unknown init %s"
-                        : "parameter @%s is in no bucket%.0s: run fsdp before codegen",
-                 p->name, init);
-        e->failed = true;
+        hd_emit_error(e, p->span,
+                      bucket ? "parameter @%s: unknown init %s"
+                             : "parameter @%s is in no bucket%.0s: run fsdp before codegen",
+                      p->name, init);
         return;
     }
-    hd_puts(e->c, "    {");
-    hd_emit_string(e->c, p->name, "");
-    hd_puts(e->c, ", ");
+    hd_printf(e->c, "    {%s, ", hd_emit_quoted(e, p->name));
     put_dims(e->c, p->type);
     hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text,
-              hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true), bucket_index(e, bucket),
+              hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true), hd_emit_index(e, SYM_BUCKET, bucket),
               ll(hd_int(&p->attrs, A_OFFSET, 0)));
 }
 
@@ -387,12 +363,6 @@ static int64_t state_offset(Emit *e, const Symbol *step, AttrId number) {
     return s && s->kind == SYM_BUFFER && s->place.placed ? s->place.offset : -1;
 }
 
-static int func_index(const Emit *e, const Func *f) {
-    int n = 0;
-    for (const Func *g = e->m->funcs; g != f; g = g->next) n += !g->is_kernel;
-    return n;
-}
-
 // The streams of a step that overlap, a bit for each.
 static unsigned overlaps(Emit *e, const Symbol *step) {
     const Attr *a = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;
@@ -426,8 +396,6 @@ static int64_t arena_bytes(Emit *e, Space space) {
 static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     Out *o = e->c;
     int64_t micro = setting_int(e, A_MICRO, 1);
-    int n_funcs = 0;
-    for (const Func *f = e->m->funcs; f; f = f->next) n_funcs += !f->is_kernel;
     Out steps = hd_out(e->a);
     put_step(e, KIND_TRAIN, "train_step", &steps);
     put_step(e, KIND_EVAL, "eval_step", &steps);
@@ -451,7 +419,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
-    hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", n_funcs, e->target->backend);
+    hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", func_index(e, NULL), e->target->backend);
     hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
               e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",
               e->gemms.n ? "gemms" : "0");

@@ -21,6 +21,26 @@ Product hd_product(const Op *o) {
     return p;
 }
 
+unsigned hd_reduced_axes(const Op *o) {
+    const Type *in = o->in[0]->type, *out = o->out[0]->type;
+    const Attr *list = hd_attr(&o->attrs, A_AXES);
+    unsigned axes = 0;
+    for (int i = 0; list && i < list->n; i++) axes |= 1u << list->ints[i];
+    for (int i = 0; o->kind == OP_SUM_TO && i < in->rank; i++) {
+        int to = i - (in->rank - out->rank);
+        if (to < 0 || (out->dim[to] == 1 && in->dim[i] != 1)) axes |= 1u << i;
+    }
+    return axes;
+}
+
+void hd_strides(const Type *t, int64_t *stride) {
+    int64_t s = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        stride[i] = s;
+        s *= t->dim[i];
+    }
+}
+
 int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] : hd_int(&o->attrs, A_ROWS, 0); }
 
 int hd_attention_operands(const Op *o) {

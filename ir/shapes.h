@@ -21,6 +21,8 @@ typedef struct {
 } AttentionShape;
 // On tensor cores: rows of a block of the forward pass and of dq, and of a tile it walks over.
 enum { HD_ATTENTION_QUERIES = 128, HD_ATTENTION_TILE = 64 };
+unsigned hd_reduced_axes(const Op *o);           // of sum, reduce_max and sum_to: a bit for each axis of the operand
+void hd_strides(const Type *t, int64_t *stride); // along each axis, the elements from one index to the next
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
 // Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.

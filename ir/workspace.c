@@ -3,24 +3,17 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static Workspace workspace_none(const Op *o, bool cuda) {
-    (void)o, (void)cuda;
-    return (Workspace){0, 0};
-}
+static Workspace workspace_none(const Op *o, bool cuda) { return (Workspace){0, 0}; }
 
 static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
 
 // cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper, and it makes do with less. host:
 // nothing, narrower factors are converted a tile at a time in memory of each thread.
-static Workspace workspace_gemm(const Op *o, bool cuda) {
-    (void)o;
-    return (Workspace){0, cuda ? 32 << 20 : 0};
-}
+static Workspace workspace_gemm(const Op *o, bool cuda) { return (Workspace){0, cuda ? 32 << 20 : 0}; }
 
 // Partial sums of a kernel's column results: an f32 row for each hd_partial_rows of the iteration space (see
 // passes/fuse/fuse.c).
 static Workspace workspace_launch(const Op *o, bool cuda) {
-    (void)cuda;
     const Func *k = hd_launched(o);
     const Op *ret = k && hd_kind(&k->attrs) == KIND_ROWS ? hd_return(k) : NULL;
     int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
@@ -33,7 +26,6 @@ static Workspace workspace_launch(const Op *o, bool cuda) {
 // The backward pass needs rowsum(dout * o), f32 [batch, heads, seq]. cuDNN is offered what every plan of it asks for
 // and, in the backward pass, the matrix of the repeatable one, and dk, dv before heads share them.
 static Workspace workspace_attention(const Op *o, bool cuda) {
-    (void)cuda;
     AttentionShape s = hd_attention_shape(o);
     Workspace w = exactly(s.grad ? s.batch * s.heads * s.seq * 4 : 0);
     if (strcmp(hd_word(&o->attrs, A_IMPL, ""), "cudnn")) return w;
@@ -44,7 +36,6 @@ static Workspace workspace_attention(const Op *o, bool cuda) {
 }
 
 static Workspace workspace_cross_entropy(const Op *o, bool cuda) { // a loss for each row, for the mean in order
-    (void)cuda;
     return exactly(hd_type_rows(o->in[0]->type) * 4);
 }
 
@@ -57,7 +48,6 @@ static Workspace workspace_embedding_grad(const Op *o, bool cuda) {
 }
 
 static Workspace workspace_grad_norm(const Op *o, bool cuda) { // one f64 partial sum for each block of each buffer
-    (void)cuda;
     int64_t n = 0;
     const Attr *b = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; i < b->n; i++)

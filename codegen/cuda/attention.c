@@ -70,13 +70,11 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     if (cudnn && !hd_has(&o->attrs, A_ELSE)) return ", .impl = HD_ATTENTION_CUDNN, .kernel = {-1, -1, -1}";
     bool wgmma = hd_attention_on(o, "wgmma"), fast = wgmma || hd_attention_on(o, "tensor_cores");
     int64_t shared = hd_attention_shared(&s, fast), most = hd_shared_bytes(e->m);
-    if (shared > most && !wgmma) {
-        hd_error(e->cx, o->span,
-                 "attention heads of %lld values in %s need %lld bytes of shared memory and a block has %lld: use more "
-                 "heads",
-                 ll(s.size), hd_dtype_text(s.dtype), ll(shared), ll(most));
-        e->failed = true;
-    }
+    if (shared > most && !wgmma)
+        hd_emit_error(e, o->span,
+                      "attention heads of %lld values in %s need %lld bytes of shared memory and a block has %lld: use "
+                      "more heads",
+                      ll(s.size), hd_dtype_text(s.dtype), ll(shared), ll(most));
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s",
                                   wgmma ? "_hopper" : fast ? "" : "_any",
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),

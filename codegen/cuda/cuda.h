@@ -45,6 +45,13 @@ typedef struct {
     unsigned gx, gy, gz, block, shared, cluster[3];
 } CudaGrid; // HdGrid
 void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, const CudaArgs *args);
+// Kernel `kernel` of `text`, launched with the n arguments of `arg`; HD_CUDA_LAUNCH: with those that follow.
+void hd_cuda_launch_kernel(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy,
+                           unsigned block, unsigned shared, int n, const char *const *arg);
+#define HD_CUDA_LAUNCH(e, o, kernel, text, gx, gy, block, shared, ...)                                                 \
+    hd_cuda_launch_kernel(e, o, kernel, text, gx, gy, block, shared,                                                   \
+                          (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),                               \
+                          (const char *[]){__VA_ARGS__})
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 
 // --- the print column of ops.def

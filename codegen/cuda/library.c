@@ -5,25 +5,13 @@
 #include "ir/arch.h"
 #include "ir/shapes.h"
 
-static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy, unsigned block,
-                   unsigned shared, int n, const char *const *arg) {
-    CudaArgs args = {0};
-    for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
-    int at = hd_cuda_kernel(e, kernel, text, (int)shared, false);
-    hd_cuda_put_launch(e, o, at, &(CudaGrid){(unsigned)gx, (unsigned)gy, 1, block, shared, {0}}, &args);
-}
-#define LAUNCH(e, o, kernel, text, gx, gy, block, shared, ...)                                                         \
-    launch(e, o, kernel, text, gx, gy, block, shared, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),   \
-           (const char *[]){__VA_ARGS__})
-
 static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
 
 // The target computes in f32 at most; f64 is for the evaluator and the host target.
 static bool in_f32(Emit *e, const Op *o, const Value *v) {
     if (v->type->dtype == TY_F32 || v->type->dtype == TY_BF16 || v->type->dtype == TY_F16) return true;
-    hd_error(e->cx, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic,
-             hd_type_text(e->cx, v->type));
-    e->failed = true;
+    hd_emit_error(e, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic,
+                  hd_type_text(e->cx, v->type));
     return false;
 }
 
@@ -86,10 +74,12 @@ void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
     unsigned shared = (unsigned)(s.held * s.threads * 16);
     const char *losses = hd_cuda_device(e, space);
     if (grad)
-        LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]),
-               device(e, o->in[2]), device(e, o->out[1]), losses);
-    else LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]), losses);
-    LAUNCH(e, o, mean, text, 1, 1, 1024, 0, losses, device(e, o->out[0]));
+        HD_CUDA_LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]),
+                       device(e, o->in[2]), device(e, o->out[1]), losses);
+    else
+        HD_CUDA_LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]),
+                       losses);
+    HD_CUDA_LAUNCH(e, o, mean, text, 1, 1, 1024, 0, losses, device(e, o->out[0]));
 }
 
 // --- embedding gradient
@@ -120,12 +110,12 @@ void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
                *w = hd_cuda_device(e, space), *out = hd_cuda_device(e, hd_emit_result(e, o, 0));
     int64_t blocks = hd_ceil_div(n, 256), most = hd_ceil_div(n, 16) < 256 ? hd_ceil_div(n, 16) : 256;
     hd_emit_line(e, o, "hd_cuda_zero(x, %d, %s, %lld);", hd_emit_stream(e, o), w, ll((rows + 1) * 4));
-    LAUNCH(e, o, name[0], text, blocks, 1, 256, 0, index, w);
-    LAUNCH(e, o, name[1], text, 1, 1, 1024, 0, w);
-    LAUNCH(e, o, name[2], text, blocks, 1, 256, 0, index, w);
-    LAUNCH(e, o, name[3], text, blocks, 1, 256, 0, index, w);
-    LAUNCH(e, o, name[4], text, hd_ceil_div(rows, 8), 1, 256, 0, device(e, dy), out, w);
-    LAUNCH(e, o, name[5], text, hd_ceil_div(cols, 32 * vec), most, 512, 0, device(e, dy), out, w);
+    HD_CUDA_LAUNCH(e, o, name[0], text, blocks, 1, 256, 0, index, w);
+    HD_CUDA_LAUNCH(e, o, name[1], text, 1, 1, 1024, 0, w);
+    HD_CUDA_LAUNCH(e, o, name[2], text, blocks, 1, 256, 0, index, w);
+    HD_CUDA_LAUNCH(e, o, name[3], text, blocks, 1, 256, 0, index, w);
+    HD_CUDA_LAUNCH(e, o, name[4], text, hd_ceil_div(rows, 8), 1, 256, 0, device(e, dy), out, w);
+    HD_CUDA_LAUNCH(e, o, name[5], text, hd_ceil_div(cols, 32 * vec), most, 512, 0, device(e, dy), out, w);
 }
 
 // --- stores
@@ -148,6 +138,6 @@ void hd_cuda_print_store(Emit *e, const Op *o) {
         hd_sprintf(e->a,
                    "#define ST_KERNEL %s\n#define ST_FROM %s\n#define ST_TO %s\n#define ST_VEC %d\n#define ST_ADD %d\n",
                    name, hd_cuda_type(from), hd_cuda_type(to), vec, add));
-    LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]), hd_cuda_device(e, at[1]),
-           hd_sprintf(e->a, "%lld", ll(n)));
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]),
+                   hd_cuda_device(e, at[1]), hd_sprintf(e->a, "%lld", ll(n)));
 }

@@ -4,6 +4,7 @@
 // order of the operand (one thread per output) or, where outputs are few, in a fixed tree of 256 threads.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include <string.h>
 
 typedef struct { int64_t size, stride; } Axis;
@@ -19,11 +20,6 @@ typedef struct {
     int depth;
     CudaLaunch l;
 } Map;
-
-static void strides(const Type *t, int64_t *stride) {
-    int64_t s = 1;
-    for (int i = t->rank - 1; i >= 0; i--) stride[i] = s, s *= t->dim[i];
-}
 
 // merges it with the axis before where the two are contiguous
 static void push(Walk *w, int64_t size, int64_t stride) {
@@ -44,7 +40,7 @@ static Walk movement(const Op *o) {
     const Type *in = o->in[0]->type, *out = o->out[0]->type;
     Walk w = {0};
     int64_t stride[HD_MAX_RANK];
-    strides(in, stride);
+    hd_strides(in, stride);
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     for (int i = 0; i < out->rank; i++) {
         int from = o->kind == OP_TRANSPOSE   ? (int)perm->ints[i]
@@ -59,17 +55,12 @@ static Walk movement(const Op *o) {
 
 // Splits the operand's axes into those of the output and those that are reduced.
 static void reduction(const Op *o, Walk *kept, Walk *reduced) {
-    const Type *in = o->in[0]->type, *out = o->out[0]->type;
-    const Attr *axes = hd_attr(&o->attrs, A_AXES);
+    const Type *in = o->in[0]->type;
+    const unsigned gone = hd_reduced_axes(o);
     int64_t stride[HD_MAX_RANK];
-    strides(in, stride);
+    hd_strides(in, stride);
     *kept = *reduced = (Walk){0};
-    for (int i = 0; i < in->rank; i++) {
-        int to = i - (in->rank - out->rank);
-        bool gone = o->kind == OP_SUM_TO && (to < 0 || (out->dim[to] == 1 && in->dim[i] != 1));
-        for (int k = 0; axes && k < axes->n; k++) gone |= axes->ints[k] == i;
-        push(gone ? reduced : kept, in->dim[i], stride[i]);
-    }
+    for (int i = 0; i < in->rank; i++) push(gone >> i & 1 ? reduced : kept, in->dim[i], stride[i]);
 }
 
 // the widest vector whose elements are neighbours on both sides

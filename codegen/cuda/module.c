@@ -166,3 +166,11 @@ void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, 
     if (o->loc.file) hd_printf(&t, " %s:%d", o->loc.file, o->loc.line);
     hd_emit_line(e, NULL, "%s", t.text);
 }
+
+void hd_cuda_launch_kernel(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy,
+                           unsigned block, unsigned shared, int n, const char *const *arg) {
+    CudaArgs args = {0};
+    for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
+    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, (int)shared, false),
+                       &(CudaGrid){(unsigned)gx, (unsigned)gy, 1, block, shared, {0}}, &args);
+}

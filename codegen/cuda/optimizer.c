@@ -5,17 +5,6 @@
 #include "ir/base/ints.h"
 #include <string.h>
 
-static void launch(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, unsigned block, int n,
-                   const char *const *arg) {
-    CudaArgs args = {0};
-    for (int i = 0; i < n; i++) hd_push(e->a, &args, arg[i]);
-    hd_cuda_put_launch(e, o, hd_cuda_kernel(e, kernel, text, 0, false),
-                       &(CudaGrid){(unsigned)(gx > 0 ? gx : 1), 1, 1, block, 0, {0}}, &args);
-}
-#define LAUNCH(e, o, kernel, text, gx, block, ...)                                                                     \
-    launch(e, o, kernel, text, gx, block, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),               \
-           (const char *[]){__VA_ARGS__})
-
 static const char *norm_text(Emit *e) {
     return hd_cuda_template(e, "grad_norm",
                             hd_sprintf(e->a,
@@ -34,16 +23,16 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
         int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type),
                 blocks = hd_ceil_div(n, HD_NORM_BLOCK);
         if (blocks && sums >= 0)
-            LAUNCH(e, o, "grad_norm_blocks", norm_text(e), blocks, 256, hd_cuda_device(e, at),
-                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
+            HD_CUDA_LAUNCH(e, o, "grad_norm_blocks", norm_text(e), blocks, 1, 256, 0, hd_cuda_device(e, at),
+                           hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
         done += blocks;
     }
     return done;
 }
 
 static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value *norm) {
-    LAUNCH(e, o, "grad_norm_total", norm_text(e), 1, 1024, hd_cuda_device(e, sums),
-           hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
+    HD_CUDA_LAUNCH(e, o, "grad_norm_total", norm_text(e), 1, 1, 1024, 0, hd_cuda_device(e, sums),
+                   hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
 }
 
 void hd_cuda_print_grad_norm(Emit *e, const Op *o) {
@@ -83,15 +72,16 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
     int64_t step = hd_emit_buffer(e, o, hd_word(as, A_COUNTER, ""), 0);
-    LAUNCH(e, o, name, text, 1, 1, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
-           hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
+    HD_CUDA_LAUNCH(e, o, name, text, 1, 1, 1, 0, o->n_in ? hd_cuda_device(e, hd_emit_place(e, o->in[0])) : "0",
+                   hd_cuda_device(e, step), hd_cuda_device(e, hd_emit_place(e, o->out[0])));
 }
 
 void hd_cuda_print_random(Emit *e, const Op *o) {
     const int64_t counter = hd_emit_buffer(e, o, hd_word(&o->attrs, A_COUNTER, ""), 0);
-    LAUNCH(e, o, "random_keys", hd_cuda_template(e, "random", ""), 1, 128, hd_cuda_device(e, counter),
-           hd_cuda_device(e, hd_emit_result(e, o, 0)), hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_SITES, 0))),
-           hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))));
+    HD_CUDA_LAUNCH(e, o, "random_keys", hd_cuda_template(e, "random", ""), 1, 1, 128, 0, hd_cuda_device(e, counter),
+                   hd_cuda_device(e, hd_emit_result(e, o, 0)),
+                   hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_SITES, 0))),
+                   hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))));
 }
 
 void hd_cuda_print_adamw(Emit *e, const Op *o) {
@@ -120,5 +110,5 @@ void hd_cuda_print_adamw(Emit *e, const Op *o) {
     arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
     arg[6] = hd_sprintf(e->a, "%lld", ll(n));
     arg[7] = hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
-    if (n) launch(e, o, name, text, hd_ceil_div(n, 1024), 256, 8, arg);
+    if (n) hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, 8, arg);
 }

@@ -3,6 +3,7 @@
 // elements.
 #include "codegen/host/host.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 
 enum { SMALL = 4096, BLOCK = 256 };
 
@@ -23,14 +24,6 @@ static Nest nest_of(const Type *t) {
     Nest n = {.rank = t->rank};
     for (int i = 0; i < t->rank; i++) n.size[i] = t->dim[i];
     return n;
-}
-
-static void strides_of(const Type *t, int64_t *stride) {
-    int64_t s = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        stride[i] = s;
-        s *= t->dim[i];
-    }
 }
 
 // "i0 * 64 + i2 + 12": axes of size 1 and strides of 0 drop out.
@@ -80,8 +73,8 @@ static void put_transpose(Emit *e, const Op *o) {
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     Nest n = nest_of(o->out[0]->type);
     int64_t in[HD_MAX_RANK], from[HD_MAX_RANK], to[HD_MAX_RANK];
-    strides_of(o->in[0]->type, in);
-    strides_of(o->out[0]->type, to);
+    hd_strides(o->in[0]->type, in);
+    hd_strides(o->out[0]->type, to);
     for (int i = 0; i < n.rank; i++) from[i] = in[perm->ints[i]];
     put_copy(e, &n, arg(o, 0), from, 0, to, 0);
 }
@@ -89,8 +82,8 @@ static void put_transpose(Emit *e, const Op *o) {
 static void put_slice(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
     int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
-    strides_of(o->in[0]->type, from);
-    strides_of(o->out[0]->type, to);
+    hd_strides(o->in[0]->type, from);
+    hd_strides(o->out[0]->type, to);
     put_copy(e, &n, arg(o, 0), from, hd_int(&o->attrs, A_START, 0) * from[hd_int(&o->attrs, A_AXIS, 0)], to, 0);
 }
 
@@ -99,8 +92,8 @@ static void put_concat(Emit *e, const Op *o) {
     for (int i = 0; i < o->n_in; i++) {
         Nest n = nest_of(o->in[i]->type);
         int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
-        strides_of(o->in[i]->type, from);
-        strides_of(o->out[0]->type, to);
+        hd_strides(o->in[i]->type, from);
+        hd_strides(o->out[0]->type, to);
         put_copy(e, &n, arg(o, i), from, 0, to, start * to[axis]);
         start += o->in[i]->type->dim[axis];
     }
@@ -109,7 +102,7 @@ static void put_concat(Emit *e, const Op *o) {
 // Strides of `t` along the axes of a result that it broadcasts to.
 static void broadcast_strides(const Type *t, const Type *result, int64_t *stride) {
     int64_t own[HD_MAX_RANK];
-    strides_of(t, own);
+    hd_strides(t, own);
     int shift = result->rank - t->rank;
     for (int i = 0; i < result->rank; i++) stride[i] = i < shift || t->dim[i - shift] == 1 ? 0 : own[i - shift];
 }
@@ -118,14 +111,14 @@ static void put_broadcast(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
     int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
     broadcast_strides(o->in[0]->type, o->out[0]->type, from);
-    strides_of(o->out[0]->type, to);
+    hd_strides(o->out[0]->type, to);
     put_copy(e, &n, arg(o, 0), from, 0, to, 0);
 }
 
 static void put_values(Emit *e, const Op *o, DType from, const char *value) {
     Nest n = nest_of(o->out[0]->type);
     int64_t to[HD_MAX_RANK];
-    strides_of(o->out[0]->type, to);
+    hd_strides(o->out[0]->type, to);
     put_nest(e, &n,
              hd_sprintf(e->a, "r0[%s] = %s;", index_text(e->a, &n, to, 0),
                         hd_host_store(e->a, o->out[0]->type->dtype, from, value)));
@@ -149,7 +142,7 @@ static void put_elementwise(Emit *e, const Op *o) {
 static void put_cast(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
     int64_t from[HD_MAX_RANK];
-    strides_of(o->in[0]->type, from);
+    hd_strides(o->in[0]->type, from);
     DType d = o->in[0]->type->dtype;
     put_values(e, o, d == TY_F64 || d == TY_I32 ? d : TY_F32,
                hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index_text(e->a, &n, from, 0))));
@@ -165,25 +158,11 @@ static void put_embedding(Emit *e, const Op *o) {
 
 // --- reductions: axes of the operand are either kept (i0, i1, ...) or summed
 
-static unsigned reduced_axes(const Op *o) {
-    const Type *in = o->in[0]->type, *out = o->out[0]->type;
-    unsigned axes = 0;
-    if (o->kind == OP_SUM_TO) {
-        int shift = in->rank - out->rank;
-        for (int i = 0; i < in->rank; i++)
-            if (i < shift || (out->dim[i - shift] == 1 && in->dim[i] != 1)) axes |= 1u << i;
-        return axes;
-    }
-    const Attr *list = hd_attr(&o->attrs, A_AXES);
-    for (int i = 0; i < list->n; i++) axes |= 1u << list->ints[i];
-    return axes;
-}
-
 // The axes that `mask` selects as a nest of their own, with their strides.
 static Nest select_axes(const Type *t, unsigned mask, int64_t *stride) {
     int64_t own[HD_MAX_RANK];
     Nest n = {0};
-    strides_of(t, own);
+    hd_strides(t, own);
     for (int i = 0; i < t->rank; i++) {
         if (!(mask >> i & 1)) continue;
         n.size[n.rank] = t->dim[i];
@@ -218,7 +197,7 @@ static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *strid
 
 static void put_reduction(Emit *e, const Op *o) {
     const Type *in = o->in[0]->type;
-    unsigned reduced = reduced_axes(o), all = (1u << in->rank) - 1;
+    unsigned reduced = hd_reduced_axes(o), all = (1u << in->rank) - 1;
     int64_t from[HD_MAX_RANK], sums[HD_MAX_RANK], to[HD_MAX_RANK] = {0}, step = 1;
     Nest kept = select_axes(in, all & ~reduced, from), sum = select_axes(in, reduced, sums);
     bool last = in->rank && !(reduced >> (in->rank - 1) & 1);

@@ -13,9 +13,8 @@ static const char *workspace(Emit *e, const Op *o) { return at(e, hd_emit_worksp
 
 // Library functions of the host compute in f32.
 static void no_f64(Emit *e, const Op *o) {
-    if (o->in[0]->type->dtype != TY_F64) return;
-    hd_error(e->cx, o->span, "target host has no %s in f64: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic);
-    e->failed = true;
+    if (o->in[0]->type->dtype == TY_F64)
+        hd_emit_error(e, o->span, "target host has no %s in f64: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic);
 }
 static const char *f32(Emit *e, const char *place) {
     return strcmp(place, "NULL") ? hd_sprintf(e->a, "(float *)(%s)", place) : place;
@@ -46,12 +45,10 @@ static void host_attention(Emit *e, const Op *o) {
     int64_t place[9];
     Out t = hd_out(e->a);
     no_f64(e, o);
-    if (s.size > 512) {
-        hd_error(e->cx, o->span,
-                 "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda",
-                 ll(s.size));
-        e->failed = true;
-    }
+    if (s.size > 512)
+        hd_emit_error(e, o->span,
+                      "target host runs attention heads of up to 512 values, not %lld: use more heads or target cuda",
+                      ll(s.size));
     int n = hd_emit_attention_operands(e, o, place), lse = s.grad ? 5 : 4;
     for (int i = 0; i < n; i++) hd_printf(&t, ", %s", i == lse ? f32(e, at(e, place[i])) : at(e, place[i]));
     hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s, %s);", s.grad ? "_grad" : "",

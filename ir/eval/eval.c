@@ -8,7 +8,6 @@
 
 // --- the meaning column, compiled twice
 static double elt_f64(OpKind k, double a, double b, double c) {
-    (void)c;
     switch (k) {
 #define R(x) ((double)(x))
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
@@ -21,7 +20,6 @@ static double elt_f64(OpKind k, double a, double b, double c) {
 }
 
 static float elt_f32(OpKind k, float a, float b, float c) {
-    (void)c;
     switch (k) {
 #define R(x) ((float)(x))
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
@@ -223,7 +221,4 @@ const char *hd_eval_launch(Eval *e, const Op *o, const Tensor *in, Tensor *out) 
     return wrong;
 }
 
-const char *hd_eval_none(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o, (void)in, (void)out;
-    return NULL;
-}
+const char *hd_eval_none(Eval *e, const Op *o, const Tensor *in, Tensor *out) { return NULL; }

@@ -3,26 +3,22 @@
 #include "ir/shapes.h"
 
 const char *hd_eval_fill(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)in;
     double v = hd_float(&o->attrs, A_VALUE, 0.0);
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = v;
     return NULL;
 }
 
 const char *hd_eval_iota(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o, (void)in;
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = (double)(i % hd_type_cols(out->type));
     return NULL;
 }
 
 const char *hd_eval_copy(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
     memcpy(out->data, in[0].data, sizeof(double) * (size_t)hd_type_count(out->type));
     return NULL;
 }
 
 const char *hd_eval_broadcast(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
     Steps s = hd_eval_steps(out->type, in[0].type);
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++)
         out->data[i] = in[0].data[hd_eval_source(out->type, &s, i)];
@@ -30,7 +26,6 @@ const char *hd_eval_broadcast(Eval *e, const Op *o, const Tensor *in, Tensor *ou
 }
 
 const char *hd_eval_transpose(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     const Type *t = in[0].type;
     Steps own = hd_eval_steps(t, t), s = {{0}};
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
@@ -57,13 +52,11 @@ static void copy_part(Tensor whole, Tensor part, int64_t axis, int64_t start, bo
 }
 
 const char *hd_eval_slice(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     copy_part(in[0], out[0], hd_int(&o->attrs, A_AXIS, 0), hd_int(&o->attrs, A_START, 0), false);
     return NULL;
 }
 
 const char *hd_eval_concat(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     int64_t axis = hd_int(&o->attrs, A_AXIS, 0), start = 0;
     for (int i = 0; i < o->n_in; i++) {
         copy_part(out[0], in[i], axis, start, true);
@@ -82,7 +75,6 @@ static const char *bad_index(Eval *e, Tensor index, int64_t rows) {
 }
 
 const char *hd_eval_embedding(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)o;
     const char *wrong = bad_index(e, in[1], in[0].type->dim[0]);
     int64_t cols = block(in[0].type, 1);
     for (int64_t i = 0, n = hd_type_count(in[1].type); i < n && !wrong; i++)
@@ -101,7 +93,6 @@ const char *hd_eval_embedding_grad(Eval *e, const Op *o, const Tensor *in, Tenso
 
 // --- parameters and buffers
 const char *hd_eval_param(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in;
     Tensor stored = hd_eval_storage(e, hd_word(&o->attrs, A_PARAM, ""));
     return hd_eval_copy(e, o, &stored, out);
 }
@@ -111,7 +102,6 @@ static double to_dtype(const Eval *e, DType d, double v) {
 }
 
 const char *hd_eval_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)out;
     struct Stored *s = hd_eval_stored(e, hd_word(&o->attrs, A_PARAM, ""));
     if (!s->grad.data) s->grad = hd_tensor(e->arena, s->value.type);
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
@@ -120,7 +110,6 @@ const char *hd_eval_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
 }
 
 const char *hd_eval_view(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in;
     const char *buffer = hd_word(&o->attrs, A_BUFFER, "");
     out->data = hd_eval_range(e, buffer, hd_int(&o->attrs, A_OFFSET, 0), hd_type_count(out->type));
     return out->data ? NULL : hd_eval_wrong(e, "it leaves @%s", buffer);

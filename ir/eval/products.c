@@ -20,14 +20,12 @@ static void products(const Product *s, const Tensor *in, double *d) {
 }
 
 const char *hd_eval_matmul(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     Product s = hd_product(o);
     products(&s, in, out->data);
     return NULL;
 }
 
 const char *hd_eval_gemm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     Product s = hd_product(o);
     products(&s, in, out->data);
     for (int64_t i = 0, n = s.batches * s.m * s.n; i < n && o->n_in > 2; i++) out->data[i] += in[2].data[i % s.n];

@@ -27,7 +27,6 @@ static const double *source(Eval *e, const Op *o) {
 }
 
 const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in;
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
     int64_t count = hd_type_count(out->type) / g.n;
@@ -37,7 +36,6 @@ const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in, Tensor *o
 }
 
 const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in;
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
     int64_t count = hd_type_count(out->type);
@@ -54,7 +52,6 @@ const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tenso
 
 // Storage that was never written reads as NaN.
 const char *hd_eval_begin(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in, (void)out;
     Tensor t = hd_eval_storage(e, hd_word(&o->attrs, A_LIFE, ""));
     for (int64_t i = 0, n = hd_type_count(t.type); i < n; i++) t.data[i] = __builtin_nan("");
     return NULL;

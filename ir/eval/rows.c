@@ -1,25 +1,20 @@
 // The meaning of reductions and of the ops over the last axis. Sums run in f64 in row-major order, so that they are a
 // reference for every order of summation.
 #include "ir/eval/rules.h"
+#include "ir/shapes.h"
 #include <math.h>
 
 // --- reductions
 // Steps of the result along the axes of the operand: 0 where the axis is reduced.
 static Steps reduced_steps(const Op *o, const Type *t) {
-    const Attr *axes = hd_attr(&o->attrs, A_AXES);
-    Steps s = {{0}};
-    int64_t step = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        bool reduced = false;
-        for (int k = 0; k < axes->n; k++) reduced |= axes->ints[k] == i;
-        s.at[i] = reduced ? 0 : step;
-        step *= reduced ? 1 : t->dim[i];
-    }
-    return s;
+    const unsigned reduced = hd_reduced_axes(o);
+    Type kept = *t;
+    for (int i = 0; i < t->rank; i++)
+        if (reduced >> i & 1) kept.dim[i] = 1;
+    return hd_eval_steps(t, &kept);
 }
 
 const char *hd_eval_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     Steps s = reduced_steps(o, in[0].type);
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
         out->data[hd_eval_source(in[0].type, &s, i)] += in[0].data[i];
@@ -27,7 +22,6 @@ const char *hd_eval_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
 }
 
 const char *hd_eval_reduce_max(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     Steps s = reduced_steps(o, in[0].type);
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = -(double)INFINITY;
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) {
@@ -37,45 +31,47 @@ const char *hd_eval_reduce_max(Eval *e, const Op *o, const Tensor *in, Tensor *o
     return NULL;
 }
 
-const char *hd_eval_sum_to(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
-    Steps s = hd_eval_steps(in[0].type, out->type);
-    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
-        out->data[hd_eval_source(in[0].type, &s, i)] += in[0].data[i];
-    return NULL;
-}
+const char *hd_eval_sum_to(Eval *e, const Op *o, const Tensor *in, Tensor *out) { return hd_eval_sum(e, o, in, out); }
 
-// --- normalisations
-const char *hd_eval_layer_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
+// --- normalisations: layer_norm takes the mean out and adds in[2]; rms_norm has a mean of 0 and neither result nor
+// operand for it
+static const char *normalise(const Op *o, const Tensor *in, Tensor *out, bool layer) {
     int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
     for (int64_t r = 0; r < rows; r++) {
         const double *x = in[0].data + r * n;
-        double mean = 0, variance = 0;
-        for (int64_t i = 0; i < n; i++) mean += x[i];
+        double mean = 0, square = 0;
+        for (int64_t i = 0; layer && i < n; i++) mean += x[i];
         mean /= (double)n;
-        for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean);
-        double rstd = 1.0 / sqrt(variance / (double)n + hd_float(&o->attrs, A_EPS, 0.0));
-        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = (x[i] - mean) * rstd * in[1].data[i] + in[2].data[i];
-        out[1].data[r] = mean;
-        out[2].data[r] = rstd;
+        for (int64_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean);
+        double rstd = 1.0 / sqrt(square / (double)n + hd_float(&o->attrs, A_EPS, 0.0));
+        for (int64_t i = 0; i < n; i++)
+            out[0].data[r * n + i] = (x[i] - mean) * rstd * in[1].data[i] + (layer ? in[2].data[i] : 0);
+        if (layer) out[1].data[r] = mean;
+        out[1 + layer].data[r] = rstd;
     }
     return NULL;
 }
 
-// With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)),  dw = sum dy h,  db = sum dy.
-const char *hd_eval_layer_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
+const char *hd_eval_layer_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    return normalise(o, in, out, true);
+}
+const char *hd_eval_rms_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    return normalise(o, in, out, false);
+}
+
+// With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)),  dw = sum dy h,  db = sum dy. Without
+// a mean, mean(g) is left out as well.
+static const char *normalise_grad(const Tensor *in, Tensor *out, bool layer) {
     int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
     for (int64_t r = 0; r < rows; r++) {
         const double *dy = in[0].data + r * n, *x = in[1].data + r * n, *w = in[2].data;
-        double mean = in[3].data[r], rstd = in[4].data[r], g_mean = 0, gh_mean = 0;
+        double mean = layer ? in[3].data[r] : 0, rstd = in[3 + layer].data[r], g_mean = 0, gh_mean = 0;
         for (int64_t i = 0; i < n; i++) {
             double h = (x[i] - mean) * rstd;
-            g_mean += dy[i] * w[i] / (double)n;
+            if (layer) g_mean += dy[i] * w[i] / (double)n;
             gh_mean += dy[i] * w[i] * h / (double)n;
             out[1].data[i] += dy[i] * h;
-            out[2].data[i] += dy[i];
+            if (layer) out[2].data[i] += dy[i];
         }
         for (int64_t i = 0; i < n; i++)
             out[0].data[r * n + i] = rstd * (dy[i] * w[i] - g_mean - (x[i] - mean) * rstd * gh_mean);
@@ -83,38 +79,14 @@ const char *hd_eval_layer_norm_grad(Eval *e, const Op *o, const Tensor *in, Tens
     return NULL;
 }
 
-const char *hd_eval_rms_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
-    int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = in[0].data + r * n;
-        double square = 0;
-        for (int64_t i = 0; i < n; i++) square += x[i] * x[i];
-        double rrms = 1.0 / sqrt(square / (double)n + hd_float(&o->attrs, A_EPS, 0.0));
-        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = x[i] * rrms * in[1].data[i];
-        out[1].data[r] = rrms;
-    }
-    return NULL;
+const char *hd_eval_layer_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    return normalise_grad(in, out, true);
 }
-
-// With h = x rrms and g = dy w:  dx = rrms (g - h mean(g h)),  dw = sum dy h.
 const char *hd_eval_rms_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
-    int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
-    for (int64_t r = 0; r < rows; r++) {
-        const double *dy = in[0].data + r * n, *x = in[1].data + r * n, *w = in[2].data;
-        double rrms = in[3].data[r], gh_mean = 0;
-        for (int64_t i = 0; i < n; i++) {
-            gh_mean += dy[i] * w[i] * x[i] * rrms / (double)n;
-            out[1].data[i] += dy[i] * x[i] * rrms;
-        }
-        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = rrms * (dy[i] * w[i] - x[i] * rrms * gh_mean);
-    }
-    return NULL;
+    return normalise_grad(in, out, false);
 }
 
 const char *hd_eval_cumsum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     const Type *t = in[0].type;
     const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis], total = hd_type_count(t);
     int64_t inner = 1;
@@ -139,14 +111,12 @@ static double log_sum_exp(const double *x, int64_t n) {
 }
 
 const char *hd_eval_logsumexp(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
     int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
     for (int64_t r = 0; r < rows; r++) out[0].data[r] = log_sum_exp(in[0].data + r * n, n);
     return NULL;
 }
 
 const char *hd_eval_softmax(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     const Type *t = in[0].type;
     int64_t n = hd_type_cols(t), rows = hd_type_rows(t);
     bool causal = hd_has(&o->attrs, A_CAUSAL);
@@ -160,7 +130,6 @@ const char *hd_eval_softmax(Eval *e, const Op *o, const Tensor *in, Tensor *out)
 }
 
 const char *hd_eval_softmax_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
     int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
     for (int64_t r = 0; r < rows; r++) {
         const double *dy = in[0].data + r * n, *y = in[1].data + r * n;
@@ -189,18 +158,15 @@ static const char *loss_rows(Eval *e, Tensor logits, Tensor targets, double *los
 }
 
 const char *hd_eval_cross_entropy(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)o;
     return loss_rows(e, in[0], in[1], out[0].data, 0.0, NULL);
 }
 
 const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)o;
     return loss_rows(e, in[0], in[1], out[0].data, in[2].data[0], out[1].data);
 }
 
 // Position p of a sequence turns the pair (i, i + size/2) of each head by the angle p theta^(-2i/size).
 const char *hd_eval_rope(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e;
     const Type *t = in[0].type;
     int64_t width = hd_type_cols(t), seq = t->dim[t->rank - 2], size = width / hd_int(&o->attrs, A_HEADS, 1),
             half = size / 2;

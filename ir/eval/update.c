@@ -6,39 +6,37 @@
 
 static double round32(const Eval *e, double v) { return e->mode == EVAL_EXACT ? v : (double)(float)v; }
 
-// Blocks of HD_NORM_BLOCK elements are summed in order, then the blocks in order, buffer after buffer.
+// The next block of HD_NORM_BLOCK elements from `*i` on.
+static double square_sum(Tensor t, int64_t *i) {
+    double sum = 0;
+    for (int64_t n = hd_type_count(t.type), end = *i + HD_NORM_BLOCK < n ? *i + HD_NORM_BLOCK : n; *i < end; ++*i)
+        sum += t.data[*i] * t.data[*i];
+    return sum;
+}
+
+// Blocks are summed in order, buffer after buffer.
 const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in;
     const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
     double total = 0;
     for (int k = 0; k < buffers->n; k++) {
         Tensor t = hd_eval_storage(e, buffers->strs[k]);
-        for (int64_t i = 0, n = hd_type_count(t.type); i < n;) {
-            double sum = 0;
-            for (int64_t end = i + HD_NORM_BLOCK < n ? i + HD_NORM_BLOCK : n; i < end; i++)
-                sum += t.data[i] * t.data[i];
-            total += sum;
-        }
+        for (int64_t i = 0; i < hd_type_count(t.type);) total += square_sum(t, &i);
     }
     out->data[0] = sqrt(total);
     return NULL;
 }
 
 const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)in;
     const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
-    int64_t at = 0;
+    double *sum = out->data;
     for (int k = 0; k < buffers->n; k++) {
         Tensor t = hd_eval_storage(e, buffers->strs[k]);
-        for (int64_t i = 0, n = hd_type_count(t.type); i < n; at++)
-            for (int64_t end = i + HD_NORM_BLOCK < n ? i + HD_NORM_BLOCK : n; i < end; i++)
-                out->data[at] += t.data[i] * t.data[i];
+        for (int64_t i = 0; i < hd_type_count(t.type);) *sum++ = square_sum(t, &i);
     }
     return NULL;
 }
 
 const char *hd_eval_root_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)e, (void)o;
     double total = 0;
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) total += in[0].data[i];
     out->data[0] = sqrt(total);
@@ -79,7 +77,6 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
 // m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor *
 // gradient.
 const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
-    (void)out;
     static const AttrId parts[] = {A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_GRADIENT};
     const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;
     Tensor part[4];

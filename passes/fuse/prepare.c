@@ -6,6 +6,7 @@
 //   a product plus bias is added by each of its readers, or is the product's epilogue (biases.c)
 #include "passes/fuse/fuse.h"
 #include "ir/random.h"
+#include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 
 typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; } Prepare; // n_values: that `uses` knows
@@ -171,10 +172,8 @@ static void replace_sum(Prepare *s, Op *o, Value *now) {
 }
 
 static bool all_but_last(const Op *o) {
-    const Attr *axes = hd_attr(&o->attrs, A_AXES);
-    int rank = o->in[0]->type->rank, n = 0;
-    for (int i = 0; i < axes->n; i++) n += axes->ints[i] != rank - 1;
-    return rank > 1 && axes->n == rank - 1 && n == rank - 1;
+    int rank = o->in[0]->type->rank;
+    return rank > 1 && hd_reduced_axes(o) == (1u << (rank - 1)) - 1;
 }
 
 // Column sums are sum_to in f32, cast afterwards.
@@ -198,9 +197,7 @@ static void columns(Prepare *s, Op *o) {
 static void rows_first(Prepare *s, Op *o) {
     const Attr *axes = hd_attr(&o->attrs, A_AXES);
     int rank = o->in[0]->type->rank;
-    bool last = false;
-    for (int i = 0; i < axes->n; i++) last |= axes->ints[i] == rank - 1;
-    if (!last || axes->n < 2 || !hd_dtype_is_float(o->in[0]->type->dtype)) return;
+    if (axes->n < 2 || !(hd_reduced_axes(o) >> (rank - 1) & 1) || !hd_dtype_is_float(o->in[0]->type->dtype)) return;
     int64_t others[HD_MAX_RANK];
     int n = 0;
     for (int i = 0; i < axes->n; i++)

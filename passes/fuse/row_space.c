@@ -1,4 +1,5 @@
 #include "passes/fuse/row_space.h"
+#include "ir/shapes.h"
 
 static int64_t last_axis(const Type *t) { return t->rank ? t->dim[t->rank - 1] : 1; }
 
@@ -37,8 +38,8 @@ static bool operand_fits(const Type *t, const Type *result, RowSpace s) {
 }
 
 static bool only_last_axis(const Op *o) {
-    const Attr *axes = hd_attr(&o->attrs, A_AXES);
-    return axes->n == 1 && axes->ints[0] == o->in[0]->type->rank - 1;
+    const int rank = o->in[0]->type->rank;
+    return rank && hd_reduced_axes(o) == 1u << (rank - 1);
 }
 
 bool hd_row_natural(const Op *o, RowSpace *s) {

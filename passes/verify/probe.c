@@ -4,6 +4,7 @@
 // every op.
 #include "passes/verify/probe.h"
 #include "ir/eval/eval.h"
+#include "ir/shapes.h"
 #include <math.h>
 
 static bool stops(const Module *m) {
@@ -172,17 +173,9 @@ static Num carried(const Op *o, const Num *x) {
     return stay || is_one(x[0]) ? x[0] : all((double)NAN);
 }
 
-// Whether the last axis is among those reduced.
-static bool reduces_columns(const Op *o) {
-    const Attr *axes = hd_attr(&o->attrs, A_AXES);
-    for (int i = 0; axes && i < axes->n; i++)
-        if (axes->ints[i] == o->in[0]->type->rank - 1) return true;
-    return !axes && hd_type_cols(o->out[0]->type) != hd_type_cols(o->in[0]->type);
-}
-
 static Num reduced(const Op *o, Num x) {
     const Type *t = o->out[0]->type, *from = o->in[0]->type;
-    const bool across = reduces_columns(o);
+    const bool across = from->rank && hd_reduced_axes(o) >> (from->rank - 1) & 1;
     const double n = (double)(hd_type_count(from) / hd_type_count(t));
     if (o->kind == OP_REDUCE_MAX) return !across || is_one(x) ? x : all((double)NAN);
     if (across) return all(row_mean(from, x) * n);
