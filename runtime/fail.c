@@ -1,7 +1,8 @@
-// The pending failure message of a thread: the last one given to hd_fail.
+// The pending failure message of a thread: the last one given to hd_fail. And the clock.
 #include "runtime/heddle.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 static _Thread_local char message[4096];
 
@@ -14,3 +15,9 @@ bool hd_fail(const char *fmt, ...) {
 }
 
 const char *hd_failure(void) { return message; }
+
+double hd_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}

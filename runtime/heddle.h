@@ -215,6 +215,7 @@ int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command 
 // Keeps one message (printf form), which hd_failure() returns. Thread-local. Returns false.
 bool hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *hd_failure(void);
+double hd_now(void); // seconds, of a clock that never jumps
 
 // --- called by generated programs of both targets
 static inline char *hd_pinned(HdExec *x, int64_t offset) { return x->pinned + offset; }

@@ -22,6 +22,5 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm);
 void hd_log_val(Log *l, int64_t step, double loss);
 void hd_log_restart(Log *l); // validation and saving are over: the next step's time begins now
 void hd_log_say(Log *l, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // a line of its own on stderr
-bool hd_log_close(Log *l); // false after hd_fail: a full disk
-double hd_now(void);       // seconds, monotonic
+bool hd_log_close(Log *l);                                                           // false after hd_fail: a full disk
 #endif

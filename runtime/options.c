@@ -9,59 +9,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTIONS(X)                                                                                                     \
-    X(DATA, "data", "FILE", "training tokens: .txt (bytes), .bin (raw u16, or u16 after a 1 KiB header)")              \
-    X(VAL, "val", "FILE", "validation tokens")                                                                         \
-    X(STEPS, "steps", "N", "train until step N")                                                                       \
-    X(RANKS, "ranks", "N", "ranks on this host: as many as the mesh of the program has")                               \
-    X(SEED, "seed", "N", "seed of initial weights and data order (default: the train block's)")                        \
-    X(LOG, "log", "FILE", "one JSON line a step; with --resume, added to the file")                                    \
-    X(DIGEST, "digest", "FILE", "exact loss and gradient norm per step, a hash per parameter")                         \
-    X(SAVE, "save", "DIR", "write a checkpoint at the end")                                                            \
-    X(SAVE_EVERY, "save-every", "N", "... and every N steps")                                                          \
-    X(RESUME, "resume", "DIR", "continue from a checkpoint, bit for bit")                                              \
-    X(INIT, "init", "FILE", "start from the weights of a safetensors file")                                            \
-    X(EXPORT, "export", "FILE", "write the weights as one safetensors file")                                           \
-    X(VAL_EVERY, "val-every", "N", "validation loss every N steps (default: at the end)")                              \
-    X(VAL_BATCHES, "val-batches", "N", "batches in a validation (default 8)")                                          \
-    X(LOG_EVERY, "log-every", "N", "print every N steps (default: about 50 lines in all)")                             \
-    X(NO_GRAPH, "no-graph", NULL, "issue every action instead of replaying captured graphs")                           \
-    X(CHECK, "check", NULL, "stop at the first NaN or infinity and name it; compare graphs before use")                \
-    X(PROFILE, "profile", "FILE", "time every action of the last step: Chrome trace JSON")                             \
-    X(TIMELINE, "timeline", "FILE", "time every action of the last step: a page of HTML to look at")                   \
-    X(REPORT, "report", "[=json]", "print the memory that the plan takes and stop: text, or JSON")                     \
-    X(HELP, "help", NULL, "this text (-h)")                                                                            \
-    X(VERSION, "version", NULL, "the version of Heddle that this program was made with")
-
-enum {
-#define X(id, name, arg, doc) OPT_##id,
-    OPTIONS(X)
-#undef X
-    N_OPTIONS
+typedef enum { TEXT, COUNT, NUMBER, ON, REPORT, HELP, VERSION } Kind; // COUNT: at least 1. NUMBER: at least 0
+static const struct {
+    const char *name, *value;
+    Kind kind;
+    size_t field; // of Options
+    const char *doc;
+} rows[] = {
+    {"data", "FILE", TEXT, offsetof(Options, data),
+     "training tokens: .txt (bytes), .bin (raw u16, or u16 after a 1 KiB header)"},
+    {"val", "FILE", TEXT, offsetof(Options, val), "validation tokens"},
+    {"steps", "N", NUMBER, offsetof(Options, steps), "train until step N"},
+    {"ranks", "N", COUNT, offsetof(Options, ranks), "ranks on this host: as many as the mesh of the program has"},
+    {"seed", "N", NUMBER, offsetof(Options, seed),
+     "seed of initial weights and data order (default: the train block's)"},
+    {"log", "FILE", TEXT, offsetof(Options, log), "one JSON line a step; with --resume, added to the file"},
+    {"digest", "FILE", TEXT, offsetof(Options, digest), "exact loss and gradient norm per step, a hash per parameter"},
+    {"save", "DIR", TEXT, offsetof(Options, save), "write a checkpoint at the end"},
+    {"save-every", "N", COUNT, offsetof(Options, save_every), "... and every N steps"},
+    {"resume", "DIR", TEXT, offsetof(Options, resume), "continue from a checkpoint, bit for bit"},
+    {"init", "FILE", TEXT, offsetof(Options, init), "start from the weights of a safetensors file"},
+    {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
+    {"val-every", "N", COUNT, offsetof(Options, val_every), "validation loss every N steps (default: at the end)"},
+    {"val-batches", "N", COUNT, offsetof(Options, val_batches), "batches in a validation (default 8)"},
+    {"log-every", "N", COUNT, offsetof(Options, log_every), "print every N steps (default: about 50 lines in all)"},
+    {"no-graph", NULL, ON, offsetof(Options, no_graph), "issue every action instead of replaying captured graphs"},
+    {"check", NULL, ON, offsetof(Options, check),
+     "stop at the first NaN or infinity and name it; compare graphs before use"},
+    {"profile", "FILE", TEXT, offsetof(Options, profile), "time every action of the last step: Chrome trace JSON"},
+    {"timeline", "FILE", TEXT, offsetof(Options, timeline),
+     "time every action of the last step: a page of HTML to look at"},
+    {"report", "[=json]", REPORT, 0, "print the memory that the plan takes and stop: text, or JSON"},
+    {"help", NULL, HELP, 0, "this text (-h)"},
+    {"version", NULL, VERSION, 0, "the version of Heddle that this program was made with"},
 };
-static const char *const names[] = {
-#define X(id, name, arg, doc) name,
-    OPTIONS(X)
-#undef X
-};
+enum { N_OPTIONS = sizeof rows / sizeof *rows };
 
 static void usage(FILE *f, const char *argv0) {
-    static const char *const args[] = {
-#define X(id, name, arg, doc) arg,
-        OPTIONS(X)
-#undef X
-    };
-    static const char *const docs[] = {
-#define X(id, name, arg, doc) doc,
-        OPTIONS(X)
-#undef X
-    };
     fprintf(f, "usage: %s --data=FILE --steps=N [options]\n", argv0);
     for (int i = 0; i < N_OPTIONS; i++) {
         char left[40];
-        snprintf(left, sizeof left, "--%s%s%s", names[i], args[i] && *args[i] != '[' ? "=" : "",
-                 args[i] ? args[i] : "");
-        fprintf(f, "  %-20s %s\n", left, docs[i]);
+        const char *value = rows[i].value ? rows[i].value : "";
+        snprintf(left, sizeof left, "--%s%s%s", rows[i].name, *value && *value != '[' ? "=" : "", value);
+        fprintf(f, "  %-20s %s\n", left, rows[i].doc);
     }
     fputs("Interrupted or terminated, a program finishes its step, saves (with --save) and exits with 128 + the "
           "signal's number.\n"
@@ -95,48 +85,26 @@ static bool number(const char *name, const char *text, int64_t least, int64_t mo
     return true;
 }
 
-static int set(Options *o, int id, const char *arg) { // 0 or 2
-    const char **text = id == OPT_DATA      ? &o->data
-                        : id == OPT_VAL     ? &o->val
-                        : id == OPT_LOG     ? &o->log
-                        : id == OPT_DIGEST  ? &o->digest
-                        : id == OPT_SAVE    ? &o->save
-                        : id == OPT_RESUME  ? &o->resume
-                        : id == OPT_INIT    ? &o->init
-                        : id == OPT_EXPORT  ? &o->export_to
-                        : id == OPT_PROFILE ? &o->profile
-                        : id == OPT_TIMELINE ? &o->timeline
-                                            : NULL;
-    if (text) {
-        if (!*arg) {
-            say("error: --%s needs a file name\n", names[id]);
-            return 2;
-        }
-        *text = arg;
-        return 0;
-    }
-    int64_t *n = id == OPT_STEPS         ? &o->steps
-                 : id == OPT_SEED        ? &o->seed
-                 : id == OPT_SAVE_EVERY  ? &o->save_every
-                 : id == OPT_VAL_EVERY   ? &o->val_every
-                 : id == OPT_VAL_BATCHES ? &o->val_batches
-                 : id == OPT_LOG_EVERY   ? &o->log_every
-                 : id == OPT_RANKS       ? &o->ranks
-                                         : NULL;
-    if (n) {
-        const int64_t most = id == OPT_SEED ? INT64_MAX : INT32_MAX; // the device counts steps in 32 bits
-        if (!number(names[id], arg, id == OPT_STEPS || id == OPT_SEED ? 0 : 1, most, n)) return 2;
-        if (id == OPT_SEED) o->seed_given = true;
-        return 0;
-    }
-    if (id == OPT_NO_GRAPH) o->no_graph = true;
-    if (id == OPT_CHECK) o->check = true;
-    if (id == OPT_REPORT && arg && strcmp(arg, "json")) {
-        say("error: --report=%s: json is the only other form\n", arg);
+static int set(Options *o, int row, const char *arg) { // 0 or 2
+    const char *name = rows[row].name;
+    const Kind kind = rows[row].kind;
+    void *field = (char *)o + rows[row].field;
+    if (kind == TEXT && !*arg) {
+        say("error: --%s needs a file name\n", name);
         return 2;
     }
-    if (id == OPT_REPORT) *(arg ? &o->report_json : &o->report) = true;
-    return 0;
+    if (kind == REPORT && arg && strcmp(arg, "json")) {
+        say("error: --%s=%s: json is the only other form\n", name, arg);
+        return 2;
+    }
+    if (kind == TEXT) *(const char **)field = arg;
+    if (kind == ON) *(bool *)field = true;
+    if (kind == REPORT) *(arg ? &o->report_json : &o->report) = true;
+    if (kind != COUNT && kind != NUMBER) return 0;
+    const bool seed = field == &o->seed;
+    o->seed_given |= seed;
+    return number(name, arg, kind == COUNT, seed ? INT64_MAX : INT32_MAX, field) ? 0
+                                                                                 : 2; // the device counts in 32 bits
 }
 
 static int refuse(const char *what, const char *arg, const char *argv0) {
@@ -174,22 +142,18 @@ static int takes_value(const char *arg) {
 }
 
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o) {
-    const struct option longs[] = {
-#define X(id, name, arg, doc) {name, takes_value(arg), NULL, OPT_##id},
-        OPTIONS(X)
-#undef X
-        {NULL, 0, NULL, 0}};
+    struct option longs[N_OPTIONS + 1] = {{NULL, 0, NULL, 0}};
+    for (int i = 0; i < N_OPTIONS; i++) longs[i] = (struct option){rows[i].name, takes_value(rows[i].value), NULL, i};
     *o = (Options){.steps = -1, .seed = p->seed, .val_batches = 8};
     silent = !speaks;
     optind = 1;
     opterr = 0;
     for (int id; (id = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
-        if (id == OPT_HELP || id == 'h' || id == OPT_VERSION) {
-            if (speaks && id == OPT_VERSION) printf("%s, target %s, Heddle " HEDDLE_VERSION "\n", p->model, p->target);
-            else if (speaks) usage(stdout, argv[0]);
-            return 1;
-        }
         if (id == '?' || id == ':') return refuse_option(id, argv);
+        const Kind kind = id == 'h' ? HELP : rows[id].kind;
+        if (speaks && kind == HELP) usage(stdout, argv[0]);
+        if (speaks && kind == VERSION) printf("%s, target %s, Heddle " HEDDLE_VERSION "\n", p->model, p->target);
+        if (kind == HELP || kind == VERSION) return 1;
         if (set(o, id, optarg)) return 2;
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);

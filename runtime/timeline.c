@@ -1,21 +1,12 @@
 // Pages of measured steps. See timeline.h.
 #include "runtime/timeline.h"
+#include "runtime/json.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 extern const unsigned char hd_timeline_page[]; // runtime/timeline.html, as text
-
-void hd_put_json(void *file, const char *text) {
-    FILE *f = file;
-    for (const char *s = text ? text : ""; *s; s++) {
-        const unsigned c = (unsigned char)*s;
-        if (c < 0x20 || c == '<') fprintf(f, "\\u%04x", c); // "</script" would end the script of a page
-        else if (c == '"' || c == '\\') fprintf(f, "\\%c", *s);
-        else fputc(*s, f);
-    }
-}
 
 typedef struct { const HdFunc *f; double start, end; } Run; // of a function; end < start: nothing of it was timed
 typedef struct { int n; Run *at; int *of; } Runs; // of: by span
@@ -56,7 +47,7 @@ static bool find_runs(const HdProgram *p, const HdSpans *s, Runs *r) {
     r->n = per_rank * ranks;
     r->at = calloc((size_t)r->n + 1, sizeof *r->at);
     r->of = calloc((size_t)s->n + 1, sizeof *r->of);
-    if (!r->at || !r->of) return hd_fail("out of memory"), false;
+    if (!r->at || !r->of) return hd_fail("out of memory");
     for (int i = 0; i < ranks; i++) step_runs(&p->train_step, r->at + i * per_rank);
     for (int lane = 0; per_rank && lane < s->n_lanes; lane++) assign_lane(s, lane, per_rank, r);
     return true;
@@ -82,13 +73,12 @@ static void put_page(FILE *f, const HdProgram *p, const HdSpans *s, const Runs *
     const char *page = (const char *)hd_timeline_page, *data = strstr(page, mark);
     const int ranks = s->n_lanes / s->lanes_of_rank;
     fwrite(page, 1, (size_t)(data - page), f);
-    fputs("{\"version\":1,\"kind\":\"measured\",\"device\":\"", f);
-    hd_put_json(f, s->device);
-    fputs("\",\"lanes\":[", f);
+    fputs("{\"version\":1,\"kind\":\"measured\",\"device\":", f);
+    hd_json_string(f, s->device);
+    fputs(",\"lanes\":[", f);
     for (int i = 0; i < s->n_lanes; i++) {
-        fprintf(f, "%s\"", i ? "," : "");
-        hd_put_json(f, s->lanes[i]);
-        fputs("\"", f);
+        if (i) fputc(',', f);
+        hd_json_string(f, s->lanes[i]);
     }
     fprintf(f, "],\"shown\":%d,\"runs\":[", r->n / ranks); // frames of the first rank
     for (int i = 0; i < r->n; i++) {
@@ -104,7 +94,7 @@ static void put_page(FILE *f, const HdProgram *p, const HdSpans *s, const Runs *
 
 bool hd_timeline_write(const HdProgram *p, const HdSpans *s, const char *path) {
     Runs r = {0};
-    if (!p->timeline || !*p->timeline) return hd_fail("this program holds no timeline of its plan"), false;
+    if (!p->timeline || !*p->timeline) return hd_fail("this program holds no timeline of its plan");
     const bool found = find_runs(p, s, &r);
     FILE *f = found ? fopen(path, "w") : NULL;
     bool good = f != NULL;

@@ -15,5 +15,4 @@ typedef struct {
 
 // Writes the page; false after hd_fail.
 bool hd_timeline_write(const HdProgram *p, const HdSpans *s, const char *path);
-void hd_put_json(void *file, const char *text); // the inside of a JSON string, to a FILE
 #endif

@@ -1,6 +1,6 @@
 // Writes safetensors under a temporary name, which it renames once everything is on the disk. A link is followed: its
 // target is replaced. Devices and pipes cannot be replaced; they are written in place.
-#include "runtime/heddle.h"
+#include "runtime/json.h"
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -10,46 +10,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static void text(StWriter *w, const char *s, size_t n) {
-    if (w->n + n + 1 > w->cap) {
-        size_t cap = (w->n + n + 1) * 2;
-        char *p = realloc(w->header, cap);
-        if (!p) {
-            w->failed = true;
-            return;
-        }
-        w->header = p;
-        w->cap = cap;
-    }
-    memcpy(w->header + w->n, s, n);
-    w->n += n;
-}
-
-static void quoted(StWriter *w, const char *s) {
-    text(w, "\"", 1);
-    for (; *s; s++) {
-        char buf[8];
-        if (*s == '"' || *s == '\\') snprintf(buf, sizeof buf, "\\%c", *s);
-        else if ((unsigned char)*s < 32) snprintf(buf, sizeof buf, "\\u%04x", (unsigned)*s);
-        else snprintf(buf, sizeof buf, "%c", *s);
-        text(w, buf, strlen(buf));
-    }
-    text(w, "\"", 1);
-}
-
 static void entry(StWriter *w, const char *name, const char *dtype, int rank, const int64_t *dim, int64_t bytes) {
-    char buf[64];
-    text(w, w->first ? "{" : ",", 1);
+    fputc(w->first ? '{' : ',', w->head);
     w->first = false;
-    quoted(w, name);
-    int n = snprintf(buf, sizeof buf, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
-    text(w, buf, (size_t)n);
-    for (int i = 0; i < rank; i++) {
-        n = snprintf(buf, sizeof buf, "%s%lld", i ? "," : "", (long long)dim[i]);
-        text(w, buf, (size_t)n);
-    }
-    n = snprintf(buf, sizeof buf, "],\"data_offsets\":[%lld,%lld]}", (long long)w->at, (long long)(w->at + bytes));
-    text(w, buf, (size_t)n);
+    hd_json_string(w->head, name);
+    fprintf(w->head, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
+    for (int i = 0; i < rank; i++) fprintf(w->head, "%s%lld", i ? "," : "", (long long)dim[i]);
+    fprintf(w->head, "],\"data_offsets\":[%lld,%lld]}", (long long)w->at, (long long)(w->at + bytes));
     w->at += bytes;
 }
 
@@ -58,6 +25,7 @@ static void release(StWriter *w) {
     memcpy(left.digest, w->digest, sizeof left.digest);
     free(w->path);
     free(w->temporary);
+    if (w->head) fclose(w->head);
     free(w->header);
     XXH3_freeState(w->hash);
     *w = left;
@@ -70,7 +38,8 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum) {
     size_t n = strlen(real ? real : path) + 32;
     *w = (StWriter){.first = true, .checksum = checksum, .path = malloc(n), .temporary = in_place ? NULL : malloc(n),
                     .hash = XXH3_createState()};
-    bool ok = w->path && w->hash && (in_place || w->temporary);
+    w->head = open_memstream(&w->header, &w->header_bytes);
+    bool ok = w->path && w->hash && w->head && (in_place || w->temporary);
     if (ok) {
         snprintf(w->path, n, "%s", real ? real : path);
         if (!in_place) snprintf(w->temporary, n, "%s.tmp.%ld", w->path, (long)getpid());
@@ -104,20 +73,21 @@ static void put(StWriter *w, const void *data, size_t bytes) {
 void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta) {
     int64_t sixteen = 16;
     if (w->checksum) entry(w, "__checksum__", "U8", 1, &sixteen, 16);
-    text(w, ",\"__metadata__\":{", 17);
+    fputs(",\"__metadata__\":{", w->head);
     for (int i = 0; i < n_meta; i++) {
-        if (i) text(w, ",", 1);
-        quoted(w, meta[i].key);
-        text(w, ":", 1);
-        quoted(w, meta[i].value);
+        if (i) fputc(',', w->head);
+        hd_json_string(w->head, meta[i].key);
+        fputc(':', w->head);
+        hd_json_string(w->head, meta[i].value);
     }
-    text(w, "}}", 2);
-    while (w->n % 8 && !w->failed) text(w, " ", 1);
-    unsigned char len[8];
-    for (int i = 0; i < 8; i++) len[i] = (unsigned char)((uint64_t)w->n >> (8 * i));
+    fputs("}}", w->head);
+    for (long n = ftell(w->head); n % 8; n++) fputc(' ', w->head);
+    w->failed = fflush(w->head) || ferror(w->head);
     if (w->failed) hd_fail("out of memory");
+    unsigned char len[8];
+    for (int i = 0; i < 8; i++) len[i] = (unsigned char)((uint64_t)w->header_bytes >> (8 * i));
     put(w, len, 8);
-    put(w, w->header, w->n);
+    put(w, w->header, w->header_bytes);
 }
 
 void hd_st_put(StWriter *w, const void *data, size_t bytes) { put(w, data, bytes); }

@@ -110,7 +110,7 @@ static inline bool hd_cuda_ok(HdCuda *x, CuResult r, const char *what) {
     if (r == HD_CUDA_SUCCESS) return true;
     return hd_cuda_fail(x, "%s: %s", what, hd_cuda_error(&x->api, r));
 }
-double hd_cuda_now_ms(void);
+static inline double hd_cuda_now_ms(void) { return 1e3 * hd_now(); }
 
 // module.c: starts the compilation on threads of its own; join loads the result. start needs cc_* and opens NVRTC.
 HdCompile *hd_compile_start(HdCuda *x);

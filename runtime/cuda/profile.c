@@ -6,6 +6,7 @@
 // step. Each rank writes a file of its own, and rank 0 prints the summary; the time that the compute stream spends in
 // waits is exposed communication.
 #include "runtime/cuda/exec.h"
+#include "runtime/json.h"
 #include "runtime/timeline.h"
 #include "runtime/world/world.h"
 #include <stdio.h>
@@ -123,19 +124,11 @@ static void print_summary(HdCuda *x, Kind *kinds, int n) {
 
 static void write_span(FILE *f, int rank, const Span *s, double from, double us) {
     const HdAction *a = &s->func->actions[s->index];
-    fprintf(f, "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"", rank, s->stream,
-            from, us);
-    hd_put_json(f, a->op);
-    fprintf(f, "\", \"cat\": \"");
-    hd_put_json(f, s->func->name);
-    fprintf(f, "\", \"args\": {\"path\": \"");
-    hd_put_json(f, a->path);
-    fprintf(f, "\", \"where\": \"");
-    hd_put_json(f, a->where);
-    fprintf(f, "\", \"stream\": \"");
-    hd_put_json(f, a->stream);
-    fprintf(f, "\", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g}},\n", s->index,
-            a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0, us > 0 ? a->bytes / us * 1e-3 : 0);
+    char more[160];
+    snprintf(more, sizeof more, ", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g",
+             s->index, a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0,
+             us > 0 ? a->bytes / us * 1e-3 : 0);
+    hd_json_action(f, s->func, s->index, rank, s->stream, from, us, more);
 }
 
 static const char *own_path(const HdCuda *x, const char *path, char *own, size_t size) { // each rank has a file
@@ -158,19 +151,14 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     int waits = 0;
     FILE *f = fopen(path, "w");
     if (!f) return hd_fail("cannot write %s", path);
-    fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": \"");
-    hd_put_json(f, program->model);
-    fprintf(f, "\", \"device\": \"");
-    hd_put_json(f, x->device_name);
-    fprintf(f, "\", \"plan\": \"");
-    hd_put_json(f, program->plan_hash);
-    fprintf(f, "\"}, \"traceEvents\": [\n");
-    for (int i = 0; i < program->n_streams; i++) {
-        fprintf(f, "{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", rank,
-                i);
-        hd_put_json(f, program->streams[i]);
-        fprintf(f, "\"}},\n");
-    }
+    fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": ");
+    hd_json_string(f, program->model);
+    fprintf(f, ", \"device\": ");
+    hd_json_string(f, x->device_name);
+    fprintf(f, ", \"plan\": ");
+    hd_json_string(f, program->plan_hash);
+    fprintf(f, "}, \"traceEvents\": [\n");
+    for (int i = 0; i < program->n_streams; i++) hd_json_name(f, "thread_name", rank, i, program->streams[i]);
     for (int i = 0; i < p->n; i++) {
         const Span *s = &p->spans[i];
         const HdAction *a = &s->func->actions[s->index];
@@ -187,9 +175,11 @@ bool hd_profile_write(HdCuda *x, const char *path) {
         }
         write_span(f, rank, s, (double)from * 1e3, us);
     }
-    fprintf(f, "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"rank %d: ", rank, rank);
-    hd_put_json(f, x->device_name);
-    fprintf(f, "\"}}\n]}\n");
+    char name[300];
+    snprintf(name, sizeof name, "rank %d: %s", rank, x->device_name);
+    hd_json_name(f, "process_name", rank, 0, name);
+    fprintf(f, "{\"ph\": \"M\", \"name\": \"process_sort_index\", \"pid\": %d, \"args\": {\"sort_index\": %d}}\n]}\n",
+            rank, rank);
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
     if (!ok) return hd_fail("cannot write %s", path);
@@ -206,9 +196,9 @@ bool hd_profile_page(HdCuda *x, const char *path) {
     const HdProfile *p = x->profile;
     const HdProgram *program = x->head.program;
     char own[4200];
-    if (!p) return hd_fail("the program was started without profiling"), false;
+    if (!p) return hd_fail("the program was started without profiling");
     HdSpan *spans = calloc((size_t)p->n + 1, sizeof *spans);
-    if (!spans) return hd_fail("out of host memory"), false;
+    if (!spans) return hd_fail("out of host memory");
     int n = 0;
     for (int i = 0; i < p->n; i++) {
         const Span *s = &p->spans[i];

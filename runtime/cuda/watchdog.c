@@ -97,7 +97,7 @@ static bool nccl_error(HdWatch *t, char *why, size_t size) {
 typedef struct { uint32_t sum; double since; } Movement;
 
 static bool stalled(HdWatch *t, Movement *m, char *why, size_t size) {
-    const double now = hd_tcp_now();
+    const double now = hd_now();
     uint32_t sum = 0; // these words only grow within a step: the same sum means the same place
     for (int i = 0; i < DONE + t->x->head.program->n_comms; i++) sum = sum * 31 + t->marks[i];
     if (t->marks[RUNNING] == 0 || sum != m->sum) *m = (Movement){sum, now};
@@ -108,9 +108,9 @@ static bool stalled(HdWatch *t, Movement *m, char *why, size_t size) {
 }
 
 static void last_seconds(HdWatch *t) { // of a run that was ended
-    const double until = hd_tcp_now() + LEAVE_SECONDS;
+    const double until = hd_now() + LEAVE_SECONDS;
     const struct HdWorld *w = t->x->head.world;
-    while (!t->stop && hd_tcp_now() < until) usleep(20000);
+    while (!t->stop && hd_now() < until) usleep(20000);
     if (t->stop) return;
     if (!t->told && !w->told && w->rank == w->speaker) fprintf(stderr, "error: %s\n", t->why);
     fflush(NULL);
@@ -120,7 +120,7 @@ static void last_seconds(HdWatch *t) { // of a run that was ended
 static void *watch(void *arg) {
     HdWatch *t = arg;
     struct HdWorld *w = t->x->head.world;
-    Movement m = {0, hd_tcp_now()};
+    Movement m = {0, hd_now()};
     char why[1300];
     for (int round = 0; !t->stop; round++, usleep(20000)) {
         const bool alive = w->alive(w);

@@ -1,21 +1,15 @@
 // Profiles: the begin and end of each action of the last step, as a Chrome trace with a process per rank and a thread
 // per stream, and as a page with a row for each of them.
 #include "runtime/host/host.h"
+#include "runtime/json.h"
 #include "runtime/timeline.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void hd_host_end_event(HostStream *s) {
-    if (s->open_event) s->events[s->n_events - 1].end = now();
+    if (s->open_event) s->events[s->n_events - 1].end = hd_now();
     s->open_event = false;
 }
 
@@ -31,33 +25,19 @@ void hd_host_begin_event(HostStream *s, const HdFunc *f, int index) {
         s->events = e;
         s->cap_events = cap;
     }
-    s->events[s->n_events++] = (HostEvent){f, index, now(), 0};
+    s->events[s->n_events++] = (HostEvent){f, index, hd_now(), 0};
     s->open_event = true;
-}
-
-static void put_name(FILE *f, const char *what, int rank, int stream, const char *name) {
-    fprintf(f, "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %d, \"tid\": %d, \"args\": {\"name\": \"", what, rank,
-            stream);
-    hd_put_json(f, name);
-    fputs("\"}},\n", f);
 }
 
 static void put_event(FILE *f, const HostEvent *e, int rank, int stream, double start) {
     const HdAction *a = &e->f->actions[e->index];
-    fputs("{\"ph\": \"X\", \"name\": \"", f);
-    hd_put_json(f, a->op);
-    fprintf(f, "\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"path\": \"",
-            e->f->name, rank, stream, 1e6 * (e->start - start), 1e6 * (e->end - e->start));
-    hd_put_json(f, a->path);
-    fputs("\", \"where\": \"", f);
-    hd_put_json(f, a->where);
-    fputs("\", \"stream\": \"", f);
-    hd_put_json(f, a->stream);
-    fprintf(f, "\", \"flops\": %.6g, \"bytes\": %.6g}},\n", a->flops, a->bytes);
+    char more[80];
+    snprintf(more, sizeof more, ", \"flops\": %.6g, \"bytes\": %.6g", a->flops, a->bytes);
+    hd_json_action(f, e->f, e->index, rank, stream, 1e6 * (e->start - start), 1e6 * (e->end - e->start), more);
 }
 
 static double first_start(Host *h, int ranks) {
-    double first = now();
+    double first = hd_now();
     for (int r = 0; r < ranks; r++) {
         const Host *m = hd_host_team_member(h, r);
         for (int i = 0; i < m->n_streams; i++)
@@ -72,11 +52,11 @@ static bool put_rank(FILE *f, const Host *h, int rank, int ranks, double start) 
     char name[160];
     if (ranks > 1) snprintf(name, sizeof name, "rank %d, %s", rank, h->device);
     else snprintf(name, sizeof name, "%s", h->device);
-    put_name(f, "process_name", rank, 0, name);
+    hd_json_name(f, "process_name", rank, 0, name);
     bool whole = true;
     for (int i = 0; i < h->n_streams; i++) {
         const HostStream *s = &h->stream[i];
-        put_name(f, "thread_name", rank, i, i < p->n_streams ? p->streams[i] : "compute");
+        hd_json_name(f, "thread_name", rank, i, i < p->n_streams ? p->streams[i] : "compute");
         for (int k = 0; k < s->n_events; k++) put_event(f, &s->events[k], rank, i, start);
         whole = whole && !s->events_lost;
     }

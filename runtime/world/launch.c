@@ -174,7 +174,7 @@ static void ended(Family *f, pid_t pid, int how) {
     if (!f->status) f->status = status;
     // the others stop by themselves, and may still be saving
     const bool asked = f->passed_on && status == 128 + f->passed_on;
-    if (!asked && f->failed_at == 0) f->failed_at = hd_tcp_now();
+    if (!asked && f->failed_at == 0) f->failed_at = hd_now();
 }
 
 static void reap(Family *f) {
@@ -190,13 +190,13 @@ static int look_after(Family *f, const sigset_t *watched) {
         siginfo_t info;
         const int s = sigtimedwait(watched, &info, &(struct timespec){0, 200000000});
         if (s > 0 && s != SIGCHLD &&
-            !(s == f->passed_on && hd_tcp_now() - f->passed_at < 0.5)) { // `timeout` and others send it twice
+            !(s == f->passed_on && hd_now() - f->passed_at < 0.5)) { // `timeout` and others send it twice
             f->passed_on = s;
-            f->passed_at = hd_tcp_now();
+            f->passed_at = hd_now();
             to_all(f, s);
         }
         reap(f);
-        if (f->left && f->failed_at > 0 && !f->killed && hd_tcp_now() - f->failed_at > grace) {
+        if (f->left && f->failed_at > 0 && !f->killed && hd_now() - f->failed_at > grace) {
             f->killed = true;
             to_all(f, SIGKILL);
         }

@@ -12,19 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PROTOCOL = 1, HASH = 80, ONE_ADDRESS = 5 }; // the last: seconds before the next address of a name is tried
 typedef struct { char magic[8]; int32_t protocol, rank, ranks, unused; char hash[HASH]; } Greeting;
 typedef struct { char magic[8]; int32_t protocol, go; char why[HD_TCP_WHY]; } Answer;
 static const char magic[8] = "heddle.";
-
-double hd_tcp_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 double hd_tcp_seconds(const char *name, double otherwise) {
     const char *v = getenv(name);
@@ -34,7 +27,7 @@ double hd_tcp_seconds(const char *name, double otherwise) {
 
 static bool wait_unless(int fd, short what, double until, const atomic_bool *stop) { // false with errno
     for (;;) {
-        const double left = until - hd_tcp_now(), most = stop ? 0.1 : 1;
+        const double left = until - hd_now(), most = stop ? 0.1 : 1;
         if (left <= 0 || (stop && *stop)) {
             errno = left <= 0 ? ETIMEDOUT : ECANCELED;
             return false;
@@ -147,7 +140,7 @@ static void answer(int fd, bool go, const char *why) {
     Answer a = {.protocol = PROTOCOL, .go = go};
     memcpy(a.magic, magic, sizeof magic);
     snprintf(a.why, sizeof a.why, "%s", why);
-    hd_tcp_write(fd, &a, sizeof a, hd_tcp_now() + 5);
+    hd_tcp_write(fd, &a, sizeof a, hd_now() + 5);
 }
 
 static void missing(const HdLaunch *l, const int *fd, double seconds, char *why) {
@@ -167,7 +160,7 @@ static void missing(const HdLaunch *l, const int *fd, double seconds, char *why)
 // waiting in vain.
 static bool gather_ranks(const HdLaunch *l, const HdProgram *p, int listener, int *fd, char *why) {
     const double seconds = hd_tcp_seconds("HEDDLE_CONNECT_SECONDS", 120);
-    double until = hd_tcp_now() + seconds;
+    double until = hd_now() + seconds;
     for (int here = 1; here < l->ranks;) {
         if (!wait_for(listener, POLLIN, until)) {
             if (!why[0]) missing(l, fd, seconds, why);
@@ -177,8 +170,7 @@ static bool gather_ranks(const HdLaunch *l, const HdProgram *p, int listener, in
         Greeting g;
         if (one < 0) continue;
         set_up(one);
-        if (!hd_tcp_read(one, &g, sizeof g, hd_tcp_now() + 2) ||
-            memcmp(g.magic, magic, sizeof magic) != 0) { // a stranger
+        if (!hd_tcp_read(one, &g, sizeof g, hd_now() + 2) || memcmp(g.magic, magic, sizeof magic) != 0) { // a stranger
             close(one);
             continue;
         }
@@ -193,7 +185,7 @@ static bool gather_ranks(const HdLaunch *l, const HdProgram *p, int listener, in
         close(one);
         if (!why[0]) {
             memcpy(why, no, sizeof no);
-            until = hd_tcp_now() + 3;
+            until = hd_now() + 3;
         }
     }
     return !why[0];
@@ -228,7 +220,7 @@ static int try_connect(const HdLaunch *l, double until, char *why, size_t size) 
     if (unknown) snprintf(why, size, "the name: %s", gai_strerror(unknown));
     if (unknown) return -1;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
-        const double now = hd_tcp_now(), give_up = now + ONE_ADDRESS < until ? now + ONE_ADDRESS : until;
+        const double now = hd_now(), give_up = now + ONE_ADDRESS < until ? now + ONE_ADDRESS : until;
         int error = 0;
         socklen_t bytes = sizeof error;
         fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol);
@@ -270,10 +262,10 @@ static bool beside_zero(int fd) { // on its host, where both ends of a connectio
 
 // A connection that closes without an answer was to somebody else, or to a run that is over: rank 0 may still come.
 static bool be_one(HdLaunch *l, const HdProgram *p, int *fd) {
-    const double seconds = hd_tcp_seconds("HEDDLE_CONNECT_SECONDS", 120), until = hd_tcp_now() + seconds + 5;
+    const double seconds = hd_tcp_seconds("HEDDLE_CONNECT_SECONDS", 120), until = hd_now() + seconds + 5;
     bool stranger = false;
     char why[120] = "";
-    while (hd_tcp_now() < until) {
+    while (hd_now() < until) {
         Answer a = {.go = 0};
         const int one = try_connect(l, until, why, sizeof why);
         if (one >= 0 && greet(l, p, one, until, &a)) {

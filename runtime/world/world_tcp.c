@@ -121,7 +121,7 @@ static bool take(Tcp *t, Peer *p, void *data, size_t bytes) { // waits for the b
 
 // Sends while the run continues: a peer that does not read will be found dead. false with errno.
 static bool put_frame(const Tcp *t, Peer *p, Frame f, const void *body) {
-    const double until = hd_tcp_now() + 1e9;
+    const double until = hd_now() + 1e9;
     pthread_mutex_lock(&p->writing);
     errno = ENOTCONN;
     const bool ok = p->fd >= 0 && !p->broken && hd_tcp_write_unless(p->fd, &f, sizeof f, until, &t->failed) &&
@@ -213,7 +213,7 @@ static void tcp_fail(HdWorld *w, const char *why) {
     Tcp *t = (Tcp *)w;
     char more[TEXT];
     if (w->rank == 0) add_slowest(t, why, more, sizeof more);
-    const bool deaf = w->rank != 0 && hd_tcp_now() - t->peer->heard > 2; // rank 0 will not report for this one
+    const bool deaf = w->rank != 0 && hd_now() - t->peer->heard > 2; // rank 0 will not report for this one
     give_up(t, w->rank, deaf ? w->rank : 0, w->rank == 0 ? more : why);
 }
 
@@ -326,7 +326,7 @@ static bool came(Tcp *t, Peer *p, const char *data, size_t n) { // false: not ou
 static void read_peer(Tcp *t, Peer *p, char *room) {
     const ssize_t n = recv(p->fd, room, READ_AT_ONCE, MSG_DONTWAIT);
     if (n > 0) {
-        p->heard = hd_tcp_now();
+        p->heard = hd_now();
         if (!came(t, p, room, (size_t)n)) end_connection(t, p, "sent something that no rank sends");
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
         end_connection(t, p, "died");
@@ -349,8 +349,7 @@ static void beat(Tcp *t) {
         const size_t size = sizeof b.f + b.f.bytes;
         if (!p || pthread_mutex_trylock(&p->writing) != 0) continue;
         const ssize_t n = p->broken ? 0 : send(p->fd, &b, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0 && (size_t)n < size)
-            p->broken = !hd_tcp_write(p->fd, (char *)&b + n, size - (size_t)n, hd_tcp_now() + 2);
+        if (n > 0 && (size_t)n < size) p->broken = !hd_tcp_write(p->fd, (char *)&b + n, size - (size_t)n, hd_now() + 2);
         pthread_mutex_unlock(&p->writing);
     }
 }
@@ -366,7 +365,7 @@ static void tell_failure(Tcp *t) { // sent to those that may not know it
         // whoever is writing to it will soon be done: a run that has failed waits for no peer
         pthread_mutex_lock(&p->writing);
         const Frame f = {FAIL, (uint32_t)strlen(text), t->head.speaker};
-        const double until = hd_tcp_now() + 1;
+        const double until = hd_now() + 1;
         p->broken =
             p->broken || !hd_tcp_write(p->fd, &f, sizeof f, until) || !hd_tcp_write(p->fd, text, f.bytes, until);
         pthread_mutex_unlock(&p->writing);
@@ -395,7 +394,7 @@ static void leave(Tcp *t) {
 
 // what to read from; a connection with a full queue waits, and counts as heard
 static int poll_all(Tcp *t, struct pollfd *fds, int *who) {
-    const double now = hd_tcp_now();
+    const double now = hd_now();
     int n = 0;
     fds[n++] = (struct pollfd){t->wake[0], POLLIN, 0};
     for (int i = 0; i < t->n; i++) {
@@ -419,17 +418,17 @@ static void *watch(void *arg) {
     char *room = malloc(READ_AT_ONCE);
     struct pollfd *fds = calloc((size_t)t->n + 1, sizeof *fds);
     int *who = calloc((size_t)t->n + 1, sizeof *who);
-    double next = 0, last = hd_tcp_now(), end = 0;
+    double next = 0, last = hd_now(), end = 0;
     while (room && fds && who) {
         const int n = poll_all(t, fds, who);
-        if (end > 0 && (n == 1 || hd_tcp_now() > end)) break;
+        if (end > 0 && (n == 1 || hd_now() > end)) break;
         if (poll(fds, (nfds_t)n, 100) > 0) {
             char drain[64];
             if (fds[0].revents && read(t->wake[0], drain, sizeof drain) < 0) continue;
             for (int k = 1; k < n; k++)
                 if (fds[k].revents) read_peer(t, &t->peer[who[k]], room);
         }
-        const double now = hd_tcp_now();
+        const double now = hd_now();
         if (now - last > 2) // this process itself was stopped, so the others had no chance to be heard
             for (int i = 0; i < t->n; i++) t->peer[i].heard = now;
         last = now;
@@ -474,7 +473,7 @@ static void tcp_close(HdWorld *w) {
 
 static bool start(Tcp *t, const int *fd) {
     for (int i = 0; i < t->n; i++) {
-        t->peer[i] = (Peer){.fd = fd[i], .rank = i, .heard = hd_tcp_now()};
+        t->peer[i] = (Peer){.fd = fd[i], .rank = i, .heard = hd_now()};
         pthread_mutex_init(&t->peer[i].writing, NULL);
     }
     if (pipe2(t->wake, O_CLOEXEC | O_NONBLOCK) == 0 && pthread_create(&t->thread, NULL, watch, t) == 0) return true;
