@@ -47,57 +47,43 @@ void hd_set_attr(Ctx *cx, Attrs *as, const Attr *a) {
     as->n++;
 }
 
-static void check(AttrId id, AttrKind a, AttrKind b, AttrKind c) {
-    AttrKind k = hd_attr_info(id)->kind;
-    if (k != a && k != b && k != c) HD_BUG("attribute '%s' set with a value of the wrong kind", hd_attr_info(id)->text);
-}
-
-void hd_set_flag(Ctx *cx, Attrs *as, AttrId id) {
-    check(id, AK_FLAG, AK_FLAG, AK_FLAG);
-    Attr a = {.id = id, .i = 1};
+// kind: the attribute's; words are also the strings and symbols of one attribute, or of a list
+static void set(Ctx *cx, Attrs *as, AttrKind kind, Attr a) {
+    AttrKind k = hd_attr_info(a.id)->kind;
+    if (k == AK_STR || k == AK_SYM) k = AK_WORD;
+    if (k == AK_SYMS) k = AK_WORDS;
+    if (k != kind) HD_BUG("attribute '%s' set with a value of the wrong kind", hd_attr_info(a.id)->text);
     hd_set_attr(cx, as, &a);
 }
 
-void hd_set_int(Ctx *cx, Attrs *as, AttrId id, int64_t v) {
-    check(id, AK_INT, AK_INT, AK_INT);
-    Attr a = {.id = id, .i = v};
-    hd_set_attr(cx, as, &a);
+static void *copy(Ctx *cx, const void *v, int n, size_t size) {
+    void *p = hd_alloc(cx->arena, size * (size_t)n);
+    if (n) memcpy(p, v, size * (size_t)n);
+    return p;
 }
 
-void hd_set_float(Ctx *cx, Attrs *as, AttrId id, double v) {
-    check(id, AK_FLOAT, AK_FLOAT, AK_FLOAT);
-    Attr a = {.id = id, .f = v};
-    hd_set_attr(cx, as, &a);
-}
+void hd_set_flag(Ctx *cx, Attrs *as, AttrId id) { set(cx, as, AK_FLAG, (Attr){.id = id, .i = 1}); }
+
+void hd_set_int(Ctx *cx, Attrs *as, AttrId id, int64_t v) { set(cx, as, AK_INT, (Attr){.id = id, .i = v}); }
+
+void hd_set_float(Ctx *cx, Attrs *as, AttrId id, double v) { set(cx, as, AK_FLOAT, (Attr){.id = id, .f = v}); }
 
 void hd_set_word(Ctx *cx, Attrs *as, AttrId id, const char *s) {
-    check(id, AK_WORD, AK_STR, AK_SYM);
-    Attr a = {.id = id, .s = hd_intern(cx, s)};
-    hd_set_attr(cx, as, &a);
+    set(cx, as, AK_WORD, (Attr){.id = id, .s = hd_intern(cx, s)});
 }
 
 void hd_set_ints(Ctx *cx, Attrs *as, AttrId id, int n, const int64_t *v) {
-    check(id, AK_INTS, AK_INTS, AK_INTS);
-    int64_t *p = HD_NEWN(cx->arena, int64_t, n);
-    if (n) memcpy(p, v, sizeof *v * (size_t)n);
-    Attr a = {.id = id, .n = n, .ints = p};
-    hd_set_attr(cx, as, &a);
+    set(cx, as, AK_INTS, (Attr){.id = id, .n = n, .ints = copy(cx, v, n, sizeof *v)});
 }
 
 void hd_set_floats(Ctx *cx, Attrs *as, AttrId id, int n, const double *v) {
-    check(id, AK_FLOATS, AK_FLOATS, AK_FLOATS);
-    double *p = HD_NEWN(cx->arena, double, n);
-    if (n) memcpy(p, v, sizeof *v * (size_t)n);
-    Attr a = {.id = id, .n = n, .floats = p};
-    hd_set_attr(cx, as, &a);
+    set(cx, as, AK_FLOATS, (Attr){.id = id, .n = n, .floats = copy(cx, v, n, sizeof *v)});
 }
 
 void hd_set_words(Ctx *cx, Attrs *as, AttrId id, int n, const char *const *v) {
-    check(id, AK_WORDS, AK_SYMS, AK_SYMS);
     const char **p = HD_NEWN(cx->arena, const char *, n);
     for (int i = 0; i < n; i++) p[i] = hd_intern(cx, v[i]);
-    Attr a = {.id = id, .n = n, .strs = p};
-    hd_set_attr(cx, as, &a);
+    set(cx, as, AK_WORDS, (Attr){.id = id, .n = n, .strs = p});
 }
 
 void hd_unset(Attrs *as, AttrId id) {

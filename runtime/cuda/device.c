@@ -64,20 +64,18 @@ bool hd_device_open(HdCuda *x) {
                             x->head.world->rank, ordinal + 1, count);
     if (!hd_cuda_ok(x, api->cuDeviceGet(&x->device, ordinal), "cannot open the GPU") ||
         !hd_cuda_ok(x, api->cuDeviceGetName(x->device_name, sizeof x->device_name, x->device),
-                    "cannot read the GPU's name") ||
-        !hd_cuda_ok(x,
-                    api->cuDeviceGetAttribute(&x->cc_major, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, x->device),
-                    "attribute") ||
-        !hd_cuda_ok(x,
-                    api->cuDeviceGetAttribute(&x->cc_minor, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, x->device),
-                    "attribute") ||
-        !hd_cuda_ok(x, api->cuDeviceGetAttribute(&x->sms, HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, x->device),
-                    "attribute") ||
-        !hd_cuda_ok(x,
-                    api->cuDeviceGetAttribute(&x->shared_limit,
-                                              HD_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, x->device),
-                    "attribute"))
+                    "cannot read the GPU's name"))
         return false;
+    const struct {
+        int *value;
+        CuDeviceAttribute attribute;
+    } facts[] = {{&x->cc_major, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+                 {&x->cc_minor, HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+                 {&x->sms, HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+                 {&x->shared_limit, HD_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN}};
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (!hd_cuda_ok(x, api->cuDeviceGetAttribute(facts[i].value, facts[i].attribute, x->device), "attribute"))
+            return false;
     int built = arch_number(x->head.program->arch), have = 10 * x->cc_major + x->cc_minor;
     if (built > have)
         return hd_cuda_fail(

@@ -39,14 +39,21 @@ static bool layout(HdCuda *x, LtLayout *out, HdDtype t, int64_t rows, int64_t co
                "layout"))
         return false;
     if (batch <= 1) return true;
-    return lt_ok(
-               x,
-               api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
-               "batch count") &&
-           lt_ok(x,
-                 api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                       sizeof stride),
-                 "batch stride");
+    LtStatus r =
+        api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+    if (r == HD_CUBLAS_STATUS_SUCCESS)
+        r = api->cublasLtMatrixLayoutSetAttribute(*out, HD_CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                  sizeof stride);
+    return lt_ok(x, r, "batch");
+}
+
+static bool describe_product(HdCuda *x, const HdGemmState *s, LtDescAttribute what, const void *value, size_t bytes) {
+    return lt_ok(x, x->api.cublasLtMatmulDescSetAttribute(s->desc, what, value, bytes), "descriptor's attribute");
+}
+
+static bool set_bias(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr bias) {
+    return g->epilogue == HD_EPI_NONE ||
+           describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
 static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
@@ -56,25 +63,12 @@ static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     // COMPUTE_32F on f32 operands multiplies in plain f32: TF32 is a compute type of its own
     LtCompute compute = wide ? HD_CUBLAS_COMPUTE_64F : HD_CUBLAS_COMPUTE_32F;
     int32_t op_first = g->tb ? HD_CUBLAS_OP_T : HD_CUBLAS_OP_N, op_second = g->ta ? HD_CUBLAS_OP_T : HD_CUBLAS_OP_N;
-    CuPtr bias = 256; // only its alignment is read before the first call
     if (!lt_ok(x, api->cublasLtMatmulDescCreate(&s->desc, compute, wide ? HD_CUDA_R_64F : HD_CUDA_R_32F),
                "descriptor") ||
-        !lt_ok(x,
-               api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first),
-               "transpose") ||
-        !lt_ok(
-            x,
-            api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second),
-            "transpose") ||
-        !lt_ok(x,
-               api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[g->epilogue],
-                                                   sizeof *epilogues),
-               "epilogue"))
-        return false;
-    if (g->epilogue != HD_EPI_NONE &&
-        !lt_ok(x,
-               api->cublasLtMatmulDescSetAttribute(s->desc, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-               "bias"))
+        !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first) ||
+        !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second) ||
+        !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[g->epilogue], sizeof *epilogues) ||
+        !set_bias(x, g, s, 256)) // only its alignment is read before the first call
         return false;
     return layout(x, &s->b, g->b, g->tb ? g->k : g->n, g->tb ? g->n : g->k, g->batch) &&
            layout(x, &s->a, g->a, g->ta ? g->m : g->k, g->ta ? g->k : g->m, g->batch) &&
@@ -135,13 +129,6 @@ static int64_t lay_out(const HdCuda *x, const HdGemm *g, ProductScratch *s) {
         at += padded(size[i]);
     }
     return at;
-}
-
-static bool set_bias(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr bias) {
-    return g->epilogue == HD_EPI_NONE || lt_ok(x,
-                                               x->api.cublasLtMatmulDescSetAttribute(
-                                                   s->desc, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-                                               "bias");
 }
 
 // Small random numbers in every float format: the power that a product draws, and so its speed, depends on the data.

@@ -33,31 +33,32 @@ HdWorld *hd_world_alone(void) {
 
 bool hd_world_barrier(HdWorld *w) { return w->gather(w, NULL, 0, NULL); }
 
-bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes) {
+// The ranks' bytes in order, for the caller to free; NULL after hd_fail.
+static void *gathered(HdWorld *w, const void *mine, size_t bytes) {
     char *all = malloc((size_t)w->ranks * bytes + 1);
     if (!all) {
         hd_fail("out of memory");
         w->fail(w, hd_failure());
-        return false;
     }
-    const bool ok = w->gather(w, data, bytes, all);
-    if (ok) memcpy(data, all, bytes);
+    if (all && w->gather(w, mine, bytes, all)) return all;
     free(all);
-    return ok;
+    return NULL;
+}
+
+bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes) {
+    char *all = gathered(w, data, bytes);
+    if (all) memcpy(data, all, bytes);
+    free(all);
+    return all != NULL;
 }
 
 bool hd_world_agree(HdWorld *w, bool ok) {
     enum { TEXT = 900 };
     if (w->ranks == 1) return ok;
-    char mine[TEXT + 1] = {0}, *all = calloc((size_t)w->ranks, sizeof mine);
-    if (!all) {
-        hd_fail("out of memory");
-        w->fail(w, hd_failure());
-        return false;
-    }
-    mine[0] = (char)ok;
+    char mine[TEXT + 1] = {(char)ok};
     if (!ok) strncpy(mine + 1, hd_failure(), TEXT - 1);
-    bool good = w->gather(w, mine, sizeof mine, all);
+    char *all = gathered(w, mine, sizeof mine);
+    bool good = all != NULL;
     for (int r = 0; good && r < w->ranks; r++)
         if (!all[(size_t)r * sizeof mine]) good = hd_fail("%s", all + (size_t)r * sizeof mine + 1);
     free(all);
@@ -68,17 +69,11 @@ bool hd_world_names_rank(const char *why) { return !strncmp(why, "rank ", 5) && 
 
 int hd_world_most(HdWorld *w, int v) {
     if (w->ranks == 1) return v;
-    int *all = malloc(sizeof v * (size_t)w->ranks), most = v;
-    if (!all) {
-        hd_fail("out of memory");
-        w->fail(w, hd_failure());
-        return -1;
-    }
-    const bool ok = w->gather(w, &v, sizeof v, all);
-    for (int r = 0; ok && r < w->ranks; r++)
+    int *all = gathered(w, &v, sizeof v), most = all ? v : -1;
+    for (int r = 0; all && r < w->ranks; r++)
         if (all[r] > most) most = all[r];
     free(all);
-    return ok ? most : -1;
+    return most;
 }
 
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded) {
