@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""ARCHITECTURE.md is true: every file and folder it names exists, and every dump it quotes is printed now.
+"""ARCHITECTURE.md is true: every file and folder that it names exists, and the tools still print every
+dump that it quotes.
 
 A block of code that begins with ```PASS quotes the IR after the last run of that pass (`input`: before the first one);
 one that begins with ```--emit=... quotes that output. `...` matches any text. Numbers of values, kernels and addresses

@@ -4,9 +4,9 @@ GiB; twice the layers at most 2.3 times the time; the number of ranks does not m
 
 usage: compile_scale.py HEDDLEC ROOT
 
-Times are processor time, user and system together: the kernel counts their sum exactly, but splits it by what it meets
-at its ticks, of which a compile has about ten. The best of several runs counts, taken in turns so that a busy machine
-slows all alike; where they miss a limit, more runs are taken, and the best of all counts. Times are only held to
+Times are processor time, user and system together: the kernel counts their sum exactly, but divides it by sampling, and
+a compile has only about ten samples. The best of several runs counts. The cases run in turns, so that a busy machine
+slows all of them alike. If they miss a limit, there are more runs, and the best of all counts. Times are only held to
 seconds where heddlec is an optimised build: under sanitizers set HEDDLE_SCALE_SLACK=20, say.
 """
 import os

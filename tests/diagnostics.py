@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every message a user can get has a test: of each message's text in the sources, one stretch between its %s and %d
+"""Every message a user can get has a test: for each message in the sources, a stretch of its text between %s and %d
 must occur in some file under tests/. Usage: diagnostics.py ROOT [--list]
 
 Messages are the string literals in calls of the functions named in CALLS, and literals that type rules return.
@@ -39,7 +39,7 @@ def arguments_end(text, start):
 
 
 def joined_literals(text):
-    """Groups of literals that stand side by side, each as one text."""
+    """Groups of adjacent literals, each joined to one text."""
     groups, end = [], None
     for m in LITERAL.finditer(text):
         if end is not None and not text[end : m.start()].strip():
@@ -108,7 +108,7 @@ def literal_parts(message):
 
 
 def shown(parts, tests):
-    """A long stretch stands in a test, or two short ones with a value between them."""
+    """A test holds a long stretch of the message, or two short ones with a value between them."""
     for p in parts:
         if len(p.strip(" '\n:;,()")) >= SHORTEST and p.strip(" '\n:;,()") in tests:
             return True

@@ -35,7 +35,7 @@ class Prefix:
 
 
 def installed(cmake, build, folder):
-    """The folder to which the installed files were moved: no path in them is where they were installed to."""
+    """The folder to which the installed files were moved, so that no path to where they were installed works."""
     first, second = folder / "first", folder / "second"
     subprocess.run([cmake, "--install", build, "--prefix", first], check=True, stdout=subprocess.DEVNULL)
     os.rename(first, second)
@@ -43,7 +43,7 @@ def installed(cmake, build, folder):
 
 
 def check_pages(p):
-    """Of every tool a man page that groff reads without a warning, and completions, with all options of its help."""
+    """Every tool has a man page that groff reads without a warning, and completions, both with all options."""
     for tool in TOOLS:
         help_text = p.run(tool, "-h")
         options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", help_text, re.M))

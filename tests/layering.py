@@ -36,7 +36,7 @@ def sources(root):
 
 
 def own_lines(path, text):
-    """What a file includes, less what stands in strings of generated code (those lines start with a quote)."""
+    """What a file includes, without the includes in strings of generated code (those lines start with a quote)."""
     return [(m.group(1), text.count("\n", 0, m.start()) + 1) for m in INCLUDE.finditer(text)]
 
 

@@ -40,7 +40,7 @@ def too_wide(path, lines):
 
 
 def too_long_functions(path, lines):
-    """A function ends at a `}` of its own; it begins at the line before that starts at the margin with a name."""
+    """A function ends at a `}` alone on its line and begins at the nearest line above that has a name at the margin."""
     start = None
     for i, line in enumerate(lines):
         if re.match(r"[A-Za-z_]", line) and not re.match(r"\w+:$", line):

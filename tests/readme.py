@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the commands of README.md and ir/README.md: every line that begins with `$ ` in a block of code, in order, in a
-folder of its own. Training takes two steps; a command whose output is shown must print the lines of it that hold no
-figures of the machine.
+folder of its own. Training takes two steps; a command whose output is shown must print those of the lines
+that hold no figures of the machine.
 
 usage: readme.py HEDDLEC ROOT
 """

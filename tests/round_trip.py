@@ -2,7 +2,7 @@
 """print(parse(text)) is stable: every .hir in the tree, and every stage of every example, prints, parses and prints to
 the same bytes.
 
-A .hir that is there for its errors (it says so: expected-error, or `not heddle-opt`) is left out.
+A .hir file that tests errors (it holds expected-error, or `not heddle-opt`) is left out.
 Usage: round_trip.py ROOT BIN (the folder of heddle-opt and heddlec)
 """
 import os

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The predicted time of a step (--emit=report) beside the measured one, as a table for RESULTS.md.
+"""The predicted time of a step (--emit=report) next to the measured one, as a table for RESULTS.md.
 
 usage: predict.py HEDDLEC [--device=FILE] [--steps=30] [--only=NAME,...] [--out=DIR] [--predict]
 
 --device: the table; by default the one in devices/ whose line `gpu` names the GPU of this machine. --predict: no
-program is run, and the column of measured times stays empty. Models that need more GPUs than there are, are left out.
-Programs run with random tokens; a time is the median of the steps behind the fifth. Some 4 minutes on two GPUs.
+program is run, and the column of measured times stays empty. Models that need more GPUs than this machine has are left
+out. Programs run with random tokens; a time is the median of the steps after the fifth. Takes about 4 minutes on two
+GPUs.
 Exit status: 0 unless a program fails.
 """
 import argparse

@@ -4,7 +4,7 @@ and receives.
 
 usage: tests/bench/strategies.py HEDDLEC [--check=README.md | --bless=README.md]
 
-Prints the table; --check compares it with the one in a file, --bless writes it there. It stands between the lines BEGIN
+Prints the table; --check compares it with the one in a file, --bless writes it there. It is between the lines BEGIN
 and END.
 """
 import json

@@ -6,7 +6,7 @@ usage: tests/bench/torch_compare.py [--build=build] [--device=cpu|cuda] [--compu
 
 Compiles examples/gpt2 at a small size, exports its initial weights, trains both for the same steps on the same random
 tokens and prints the largest relative difference of the losses. Exit 1 above the bound: f32 1e-4, bf16 compute 1e-2.
-PyTorch's own kernels, autograd and arithmetic are used; only the data order is written out again here.
+PyTorch's own kernels, autograd and arithmetic are used; only the order of the data is implemented again here.
 """
 import argparse, json, math, os, struct, subprocess, sys, tempfile
 import numpy as np
@@ -27,7 +27,7 @@ def philox(key, stream, index):
 
 
 def window(n, seed, sequence):
-    """Which of n windows the sequence-th sequence of a run is: the order documented in runtime/data.h."""
+    """The index, among n windows, of a run's sequence number `sequence`: the order that runtime/data.h documents."""
     epoch, x = divmod(sequence, n)
     half = 1
     while half < 32 and 1 << (2 * half) < n:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GPT-2 under PyTorch FSDP2, to stand beside the same model, batch and mesh compiled by heddlec.
+"""GPT-2 under PyTorch FSDP2, for comparison with the same model, batch and mesh compiled by heddlec.
 
 usage: torchrun --standalone --nproc-per-node=8 tests/bench/torch_fsdp2.py [--size=1558M] [--batch=16] [--seq=1024]
            [--steps=20] [--warmup=6] [--accumulate=1] [--compile=block|all|none] [--reshard=1|0] [--prefetch=K]
@@ -141,7 +141,7 @@ def build(device):
 
 
 class Clock:
-    """Milliseconds of a step: by events on the GPU, which the host runs ahead of; else by the host's clock."""
+    """Milliseconds of a step: by events on the GPU, since the host runs ahead of it; on a CPU by the host's clock."""
 
     def __init__(self, on_gpu):
         self.on_gpu = on_gpu

@@ -3,12 +3,12 @@
 
 usage: graphs.py [BUILD] [--seconds=280] [--steps=40] [--no-times] [--gpus=N]
 
-Needs heddlec and a C compiler there. Digests: a small GPT-2 under graph none, step, unit, Block.attn + Block.mlp and
+Needs heddlec and a C compiler. Digests: a small GPT-2 under graph none, step, unit, Block.attn + Block.mlp and
 one `let`, with recompute none, Block.mlp.act and Block; with two GPUs or more also over two ranks with fsdp none, zero2
 and zero3; and with --no-graph and --check. All programs of one number of ranks must write the same digest. Times: GPT-2
 124M, B=32 T=1024 and B=1 T=512, under none, step, unit and Block.attn + Block.mlp, in turns; and 2,000 steps of the
 example tiny under each of them, resumed in the middle, with the memory in use. One table at the end; exit status 1 when
-anything failed. What does not fit into the seconds is left out, and named.
+anything failed. What there is no time for is left out and named.
 """
 import argparse
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""near.py A B TOLERANCE: do two digests tell the same losses and gradient norms, relatively to TOLERANCE (norms: ten
-times)?"""
+"""near.py A B TOLERANCE: do two digests agree in losses and gradient norms, within the relative TOLERANCE (for norms,
+ten times that)?"""
 import math
 import sys
 

@@ -6,8 +6,8 @@ races.py matrix SOURCES BUILD     the strategies over meshes: no report, and one
 races.py runs SOURCES BUILD       what else a run does: validation, checkpoints, checks, outputs, bad data, a signal
 races.py missing SOURCES BUILD    plans that lack one wait: verify-plan must refuse whatever the sanitizer reports
 
-BUILD is the folder of the flavour `tsan`. Streams are made late at random (HEDDLE_DELAY), so that an order that only
-happens to be does not pass for one that is promised.
+BUILD is the folder of the flavour `tsan`. Streams are delayed at random (HEDDLE_DELAY), so that an order that
+holds only by chance does not pass for one that is guaranteed.
 """
 import collections
 import concurrent.futures

@@ -2,8 +2,8 @@
 """The command line of compiled programs: options, data formats, logs, digests, checkpoints, exports, failures and
 signals, on a model small enough to run in milliseconds. Usage: cli.py ROOT HEDDLEC [CASE...]
 
-Each function case_* is a case; it fails by an exception whose text says what was expected. What writes to a full device
-goes through a link, so that a program that replaces its target replaces the link.
+Each function case_* is a case; it fails by an exception whose text says what was expected. A case that writes to a full
+device writes through a link, so that a program that replaces its target replaces the link.
 """
 import array
 import contextlib
@@ -471,7 +471,7 @@ def case_resume_other_model():
 
 
 def case_loss_of_other_batches():
-    """A model whose loss takes no tokens compiles, to be looked at; its program says why it does not train."""
+    """A model whose loss takes no tokens compiles and can be inspected; its program says why it does not train."""
     write("f.hd", b"model F(dim = 8) { param w: [dim] = ones; fn loss(x: f32[batch, dim]) { return mean(x * w); } }")
     subprocess.run([programs.compiler, "f.hd", "-o", "./f"], check=True)
     r = subprocess.run(["./f", "--steps=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -28,7 +28,7 @@ def call(*command, **env):
 
 
 def build_with_rows(root, folder):
-    """heddlec with two axes more."""
+    """heddlec with two more axes."""
     copy = os.path.join(folder, "sources")
     skip = shutil.ignore_patterns("build", ".git", "__pycache__", "shared")
     shutil.copytree(root, copy, ignore=skip, symlinks=True)

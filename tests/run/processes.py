@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs whose ranks are processes: the program of toy_ranks.c for 3 ranks, started by --ranks=3 and as launchers start
-it. Usage: processes.py TOY [CASE...], where TOY is its binary. Each case has a limit of time, and no process may be
-left behind.
+it. Usage: processes.py TOY [CASE...], where TOY is its binary. Each case has a time limit, and no process may be
+left.
 """
 import json
 import os
@@ -87,7 +87,7 @@ def free_port():
 
 
 def launched(*args, names=("RANK", "WORLD_SIZE", "LOCAL_RANK"), ranks=RANKS):
-    """As torchrun or mpirun starts them: a process a rank, told by the environment."""
+    """As torchrun or mpirun starts them: one process for each rank, which learns its rank from the environment."""
     port = free_port()
     ps = [start(*args, env={**dict(zip(names, (str(r), str(ranks), str(r)))), "MASTER_ADDR": "127.0.0.1",
                             "MASTER_PORT": port}) for r in range(ranks)]

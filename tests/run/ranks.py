@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Programs of several ranks (threads, target host): what all ranks do together, and what one of them meets alone.
-Usage: ranks.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. Every run has a limit of time: a hang is a failure.
+"""Programs of several ranks (threads, target host): what all ranks do together, and what happens to one of them alone.
+Usage: ranks.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. Every run has a time limit: a hang is a failure.
 """
 import json
 import os
@@ -139,8 +139,8 @@ def case_options_change_no_bit():
 
 
 def case_profile():
-    """A process a rank and a thread a stream, each with its actions one after another; a collective is over on all
-    ranks or on none."""
+    """One process for each rank and one thread for each stream, each with its actions one after another; a collective
+    is over on all ranks or on none."""
     text_file()
     for settings, ranks, streams in ((THREE, 3, ["compute", "gather", "reduce"]),
                                      (HYBRID, 4, ["compute", "gather", "reduce", "reduce_outer"])):
@@ -217,7 +217,7 @@ def case_resume_is_exact():
 
 
 def case_resume_under_another_strategy():
-    """For one mesh the strategy is free, also in the middle of a run."""
+    """On one mesh the strategy may change, also in the middle of a run."""
     steps, params = train_digest("whole", steps=5, settings=mesh(2, "none"))
     for first, second in (("zero3", "none"), ("none", "zero3"), ("zero1", "zero2"), ("zero2", "zero1")):
         train_digest("first", "--save=c", steps=2, settings=mesh(2, first))
@@ -388,7 +388,7 @@ def start(*args, settings):
 
 
 def case_killed_while_it_saves():
-    """One rank stands before a pipe that nobody reads, the others have saved; then the program is killed."""
+    """One rank blocks on a pipe that nobody reads, after the others have saved; then the program is killed."""
     text_file()
     whole = train_digest("whole", steps=6, settings=TWO)
     good("--data=data.txt", "--steps=2", "--save=c", settings=TWO)

@@ -8,7 +8,7 @@ they and the ranks are added up (train.reduce) and an ownership (which parameter
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory and in how
 the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of
 the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and the validation
-loss behind every step must be the same. Classes, and programs of a class, cover every pair of choices. In f32 the
+loss after every step must be the same. Classes, and programs of a class, cover every pair of choices. In f32 the
 losses also agree with one rank on the same global batch, to a relative 1e-5.
 """
 import argparse
@@ -134,7 +134,7 @@ class Program:
         return self.run(f"--steps={SAVED}", f"--save={folder}")
 
     def train(self, partner):
-        """`partner` wrote what a resumed program goes on from."""
+        """`partner` wrote the checkpoint from which a resumed program continues."""
         options = [f"--steps={STEPS}", f"--digest={self.path('digest')}", f"--log={self.path('log')}",
                    f"--val={T.data}", "--val-every=1", "--val-batches=2"]
         if self.mode == "no-graph":

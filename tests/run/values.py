@@ -9,11 +9,11 @@ BIN is the folder of heddlec, heddle-opt and heddle-translate. The edits are mad
   norm      the sums of squares are gathered as values
   loss      the losses of all ranks are gathered out of a buffer into a value
   weights   the weights that were updated are gathered from a value into a buffer
-  host      an activation leaves for the host's memory and comes back for the backward pass
+  host      an activation is copied to the host's memory and back for the backward pass
 --ranks=1 tries `host` alone. --target=cuda needs as many GPUs (or HEDDLE_SHARE_GPUS=1); there the losses are also near
 those of the host target, to a relative 1e-4. --pretended: on libraries that compute nothing (tests/fake_cuda), the
 programs only have to run.
-A text that gathers something else in the place of the loss is refused.
+A text that gathers something else instead of the loss is refused.
 """
 import argparse
 import os
