@@ -83,8 +83,9 @@ static double attention(const DeviceModel *d, const Op *o, double flops) {
                                      hd_dtype_text(t)};
     const FactLine *l;
     int n = lines_of(d, FACT_ATTENTION, words, &l);
-    if (!n) { // an implementation that the table does not know
-        words[0] = "generated";
+    static const char *const like[] = {"tensor_cores", "generated"};
+    for (int i = strcmp(words[0], "generated") ? 0 : 1; !n && i < 2; i++) { // one that the table does not know
+        words[0] = like[i];
         n = lines_of(d, FACT_ATTENTION, words, &l);
     }
     const double rate = surface(l, n, (double)s.size, (double)s.seq, true) * 1e6; // operations a microsecond

@@ -436,7 +436,8 @@ static const char *table(const Results *r, Arena *a) {
 // --- main
 
 static CaseList cases(Arena *a, const Args *args, int ranks) {
-    CaseList l = {.a = a, .symbols = hd_out(a), .kernels = hd_out(a), .quick = args->quick, .ranks = ranks};
+    CaseList l = {.a = a, .symbols = hd_out(a), .kernels = hd_out(a), .quick = args->quick, .ranks = ranks,
+                  .wgmma = !strcmp(args->arch, "sm_90")};
     if (ranks > 1) calibrate_ranks(&l);
     else calibrate_single(&l);
     return l;

@@ -41,13 +41,14 @@ static void attention(CaseList *l, const char *impl, const char *type, int size,
     const char *attrs = hd_sprintf(l->a, "{heads = %d, causal, packed}", heads);
     const double flops = 2.0 * batch * heads * (double)seq * seq * size, rate = strcmp(type, "f32") ? 2e8 : 6e6;
     const char *name = hd_sprintf(l->a, "attention_%s_%s_%d_%d", impl, type, size, seq);
-    add(l, hd_sprintf(l->a, "%s_forward", name),
-        (Case){.fact = FACT_ATTENTION, .words = hd_sprintf(l->a, "%s forward %s", impl, type), .number = size,
-               .at = seq,
-               .args = hd_sprintf(l->a, "%%x: %s[%d,%d,%d]", type, batch, seq, 3 * w),
-               .op = hd_sprintf(l->a, "%%o#, %%l# = attention %%x %s : %s[%d,%d,%d], f32[%d,%d,%d]", attrs, type, batch,
-                                seq, w, batch, heads, seq),
-               .copies = copies(flops / rate), .impl = impl});
+    if (strcmp(impl, "wgmma")) // that is of the backward pass alone
+        add(l, hd_sprintf(l->a, "%s_forward", name),
+            (Case){.fact = FACT_ATTENTION, .words = hd_sprintf(l->a, "%s forward %s", impl, type), .number = size,
+                   .at = seq,
+                   .args = hd_sprintf(l->a, "%%x: %s[%d,%d,%d]", type, batch, seq, 3 * w),
+                   .op = hd_sprintf(l->a, "%%o#, %%l# = attention %%x %s : %s[%d,%d,%d], f32[%d,%d,%d]", attrs, type,
+                                    batch, seq, w, batch, heads, seq),
+                   .copies = copies(flops / rate), .impl = impl});
     add(l, hd_sprintf(l->a, "%s_backward", name),
         (Case){.fact = FACT_ATTENTION, .words = hd_sprintf(l->a, "%s backward %s", impl, type), .number = size,
                .at = seq,
@@ -63,6 +64,7 @@ static void attentions(CaseList *l) {
         for (int seq = 512; seq <= (l->quick ? 512 : 8192); seq *= 2) {
             attention(l, "cudnn", "bf16", size, seq);
             attention(l, "tensor_cores", "bf16", size, seq);
+            if (l->wgmma) attention(l, "wgmma", "bf16", size, seq);
             if (seq <= 2048) attention(l, "generated", "bf16", size, seq);
         }
     attention(l, "generated", "f32", 64, 512);

@@ -23,6 +23,7 @@ typedef struct {
     Cases cases;
     Out symbols, kernels;
     bool quick; // a few small cases: for a test without a GPU
+    bool wgmma; // for sm_90
     int ranks;
 } CaseList;
 
