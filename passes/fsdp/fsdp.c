@@ -86,7 +86,7 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
 static bool overlaps_micro(const Fsdp *s) {
     return s->micro > 1 && s->each && s->shard > 1 && s->strategy != FSDP_NONE &&
            strcmp(hd_word(s->schedule, A_OVERLAP_MICRO, "off"), "on") == 0 &&
-           strcmp(hd_word(s->schedule, A_GRAPH, "none"), "none") == 0;
+           strcmp(hd_word(s->schedule, A_GRAPH, "none"), "step") != 0;
 }
 
 static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const char *const *segments,

@@ -352,7 +352,7 @@ int64_t hd_pack_lower_bound(int n, const Interval *values) {
 static void search_deeper(Packer *p, int64_t bound) {
     int64_t below = bound, at = p->target;
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
-        if (hd_pack_search(p->n, p->fixed, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
+        if (hd_pack_search(p->n, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
         else p->height = hd_pack_height(p->n, p->values, p->best);
         at = below + (p->height - below) / 2;
     }
@@ -378,7 +378,7 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
     for (int i = 0; i < n; i++) p.size[i] = hd_align_to(values[i].size, values[i].align);
     find_contention(&p, a);
     search(&p, HD_NEWN(a, int, n));
-    search_deeper(&p, bound);
+    if (!fixed) search_deeper(&p, bound); // with fixed values it takes long, and finds nothing
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
     return capacity > 0 && p.height > capacity;

@@ -14,8 +14,7 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
 // Searches for a packing into `capacity` (pack_search.c): within `steps` steps of inner loops, counted so that equal
 // inputs give equal packings, and within `seconds` unless that is 0. Returns 0, or 1 when there is none or none was
 // found; then `offset` stays as it was.
-int hd_pack_search(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps,
-                   double seconds);
+int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds);
 // No packing is smaller: the most bytes alive at one time, each size rounded up to its alignment.
 int64_t hd_pack_lower_bound(int n, const Interval *values);
 // Bytes that a packing takes.

@@ -84,7 +84,7 @@ const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, double sec
     if (wrong) return wrong;
     int64_t *offset = HD_NEWN(a, int64_t, values.n + 1);
     bool fits = hd_pack(values.n, 0, values.at, offset, capacity) == 0;
-    if (!fits) hd_pack_search(values.n, 0, values.at, offset, capacity, INT64_MAX, seconds);
+    if (!fits) hd_pack_search(values.n, values.at, offset, capacity, INT64_MAX, seconds);
     if (height) *height = hd_pack_height(values.n, values.at, offset);
     if (bound) *bound = hd_pack_lower_bound(values.n, values.at);
     hd_puts(out, "id,lower,upper,size,offset\n");

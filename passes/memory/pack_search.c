@@ -371,8 +371,6 @@ static Result solve(Search *s, int list, int n) {
 
 static Result search(Search *s, const Interval *values, Arena *a) {
     int *list = HD_NEWN(a, int, s->n + 1), n = hd_sections_list(s, list);
-    for (int v = 0; v < s->fixed; v++)
-        if (s->box[v].end > 0 && !place(s, v)) return NONE;
     int64_t share = 4 * (int64_t)s->n;
     for (int round = 0; s->steps > 0 && !s->late; round++) {
         if (round > 0 && round % (N_RANKINGS * N_STRATEGIES) == 0) share *= 2;
@@ -388,12 +386,10 @@ static Result search(Search *s, const Interval *values, Arena *a) {
     return STOPPED;
 }
 
-int hd_pack_search(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps,
-                   double seconds) {
+int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds) {
     if (hd_pack_lower_bound(n, values) > capacity) return 1;
     Arena *a = hd_arena_new();
-    Search s = {.n = n, .fixed = fixed, .capacity = capacity, .steps = steps};
-    s.until = seconds > 0 ? now() + seconds : 0;
+    Search s = {.n = n, .capacity = capacity, .steps = steps, .until = seconds > 0 ? now() + seconds : 0};
     s.box = HD_NEWN(a, Box, n + 1);
     s.offset = HD_NEWN(a, int64_t, n + 1);
     s.most = HD_NEWN(a, int64_t, n + 1);

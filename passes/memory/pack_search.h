@@ -27,7 +27,7 @@ typedef struct { int n, size; uint64_t *at; } Words;
 typedef struct { int64_t key[3]; int id; } Sorted; // ascending by keys, then by id
 
 typedef struct {
-    int n, fixed, n_sections;
+    int n, n_sections;
     Box *box;
     int64_t *offset;
     int64_t *rest, *full, *fails;   // by section: bytes not yet placed; of all its values; branches that it ended

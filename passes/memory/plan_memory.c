@@ -96,8 +96,14 @@ static void check_names(const Func *f) {
                 HD_BUG("@%s has two arguments %%%s", f->name, f->args[i]->name);
 }
 
-// What the function before left takes neither a storage nor a workspace.
-typedef struct { Interval *interval; int64_t *offset; int n, fixed; Storage **storage; Op **workspace; } Region;
+typedef struct {
+    Interval *interval;
+    int64_t *offset;
+    Storage **storage; // the block that the functions before hold has neither a storage nor a workspace
+    Op **workspace;
+    int n, fixed;
+    int64_t held, until; // bytes of that block; the first op that may have them
+} Region;
 
 static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
     int64_t end = s->carried ? l->f->n_ops : hd_storage_end(l, s);
@@ -134,33 +140,55 @@ static const bool *find_busy(const Planner *p, const Func *f) {
     return busy;
 }
 
-// The bytes that functions before f may still hold when it starts, until one of its ops. False after reporting that a
-// buffer of the tail of f begins before that.
-static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
-    int64_t most = 0, until = 0;
-    for (int i = 0; i < p->borders.n; i++) {
-        const Joined *j = &p->joined[i];
-        Carried c = hd_carried(j, p->a);
-        if (p->borders.at[i].after != l->f || !c.n) continue;
-        Lifetimes both = hd_lifetimes(j->f, j->tail, p->a);
-        int64_t bytes = 0;
-        for (int k = 0; k < c.n; k++) {
-            int end = hd_storage_end(&both, hd_storage_left(&both, c.at[k])) - j->tail;
-            if (end > until) until = end;
-            bytes += hd_align(hd_type_bytes(c.at[k]->type));
-        }
-        if (bytes > most) most = bytes;
+// Whether every use of a storage starts after the tail has ended all that it does with the buffers that it took along.
+static bool comes_after(const Storage *s, const Lifetimes *both, const Carried *c) {
+    for (int i = 0; i < c->n; i++)
+        for (const Touch *t = hd_storage_left(both, c->at[i])->touches; t; t = t->next)
+            for (const Touch *u = s->touches; u; u = u->next)
+                if (!hd_before(&both->clocks, t->op, u->op + both->tail)) return false;
+    return true;
+}
+
+// Adds to a region the bytes that the tail of a function before holds. False after reporting that a buffer of this
+// function's tail, which has these bytes too, does not wait for that.
+static bool add_tail(const Planner *p, Region *r, const Lifetimes *l, const Joined *j) {
+    Carried c = hd_carried(j, p->a);
+    if (!c.n) return true;
+    Lifetimes both = hd_lifetimes(j->f, j->tail, p->a);
+    int64_t bytes = 0;
+    for (int i = 0; i < c.n; i++) {
+        int end = hd_storage_end(&both, hd_storage_left(&both, c.at[i])) - j->tail;
+        if (end == l->f->n_ops) end--; // the return needs no bytes
+        if (end > r->until) r->until = end;
+        bytes += hd_align(hd_type_bytes(c.at[i]->type));
     }
-    for (int i = 0; i < l->n_storages; i++) {
+    if (bytes > r->held) r->held = bytes;
+    for (int i = l->f->n_values; i < l->n_storages; i++) {
         const Storage *s = &l->storage[i];
-        if (!s->carried || s->from >= until) continue;
+        if (!s->carried || comes_after(s, &both, &c)) continue;
         hd_error(p->m->cx, s->transient->span,
                  "buffer @%s is still used when @%s has returned, and begins before @%s has waited for what the "
                  "function before it left running: their bytes are the same",
                  s->transient->name, l->f->name, l->f->name);
         return false;
     }
-    if (until > 0 && most > 0) r->interval[r->n++] = (Interval){0, until, most, HD_ALIGN};
+    return true;
+}
+
+// What the functions before may hold is one block at the start. Where some op beside the wait may still come too early
+// for these bytes, the block lasts until after the begin of what this function carries, and has the bytes of both.
+static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
+    int64_t carried = 0, from = l->f->n_ops;
+    for (int i = 0; i < p->borders.n; i++)
+        if (p->borders.at[i].after == l->f && !add_tail(p, r, l, &p->joined[i])) return false;
+    for (int i = l->f->n_values; i < l->n_storages; i++) {
+        const Storage *s = &l->storage[i];
+        if (!s->carried) continue;
+        carried += hd_align(s->bytes);
+        if (s->from < from) from = s->from;
+    }
+    int64_t block = from < r->until && carried > r->held ? carried : r->held;
+    if (r->until > 0 && block > 0) r->interval[r->n++] = (Interval){0, r->until, block, HD_ALIGN};
     return true;
 }
 
@@ -171,6 +199,7 @@ static void add_carried(Region *r, const Lifetimes *l) {
         Storage *s = &l->storage[i];
         if (!s->carried) continue;
         add_storage(r, l, s);
+        if (s->from < r->until) r->interval[r->n - 1].lower = r->until;
         for (int k = r->n - 1; k > first && r->storage[k - 1]->from > s->from; k--) {
             Interval v = r->interval[k];
             r->interval[k] = r->interval[k - 1];

@@ -64,17 +64,31 @@ static void add_implementations(Facts *r, const Func *f, int64_t runs, Arena *a)
     }
 }
 
-static void add_function(Facts *r, const Module *m, const Func *f, Arena *a) {
+static void add_live(Facts *r, const Func *f, int tail, Arena *a) {
+    Live live = hd_live(f, tail, SPACE_DEVICE, a);
+    if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
+}
+
+// What functions hold while the one before them still works.
+static void add_border(Facts *r, const Border *b, Arena *a) {
+    Joined j = hd_join(b, a);
+    Carried c = hd_carried(&j, a);
+    int64_t held = 0;
+    for (int i = 0; i < c.n; i++) held += hd_align(hd_type_bytes(c.at[i]->type));
+    if (held > r->held) r->held = held;
+    add_live(r, j.f, j.tail, a);
+}
+
+static void add_function(Facts *r, const Module *m, const Func *f, const Borders *b, Arena *a) {
     double flops, bytes;
     hd_cost_of_func(f, &flops, &bytes);
     int64_t runs = hd_runs(hd_step(m, KIND_TRAIN), f);
     r->flops += flops * (double)runs;
     for (const Op *o = f->first; o; o = o->next) r->actions += hd_is_action(o) ? runs : 0;
     if (runs > 0) hd_report_regions(f, runs, r, a);
-    if (runs > 0) hd_report_traffic(f, runs, r, a);
+    if (runs > 0) hd_report_traffic(f, runs, b, r, a);
     if (runs > 0) add_implementations(r, f, runs, a);
-    Live live = hd_live(f, 0, SPACE_DEVICE, a);
-    if (!r->at || live.peak > r->live.peak) r->live = live, r->at = f;
+    add_live(r, f, 0, a);
 }
 
 // A gradient buffer that holds a whole bucket, unlike the buffer of a rank's shard.
@@ -113,11 +127,14 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
     for (const Symbol *s = m->symbols; s; s = s->next) add_symbol(&r, m, s);
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists
+    Borders borders = hd_borders(m, a);
     for (const Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) r.kernels++;
-        else add_function(&r, m, f, a);
+        else add_function(&r, m, f, &borders, a);
     }
+    for (int i = 0; i < borders.n; i++) add_border(&r, &borders.at[i], a);
     const Symbol *step = hd_step(m, KIND_TRAIN);
+    r.overlaps = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;
     if (r.device && step) r.sim = hd_simulate(m, step, r.device, a);
     const int64_t sequences = hd_int(train, A_BATCH, 0) * hd_int(train, A_MICRO, 1) * r.ranks;
     r.tokens = sequences * hd_int(hd_settings(m, "model"), A_SEQ, 0);

@@ -3,6 +3,7 @@
 #define PASSES_REPORT_FACTS_H
 #include "ir/device_model.h"
 #include "ir/mesh.h"
+#include "passes/analysis/border.h"
 #include "passes/analysis/live.h"
 #include "passes/analysis/simulate.h"
 #include "passes/verify/verify_plan.h"
@@ -48,6 +49,8 @@ typedef struct {
     Mesh mesh;
     const char *strategy, *reduction;
     int64_t kept; // bytes of gradients that outlive a micro-batch
+    const Attr *overlaps; // streams of a training step that run on over the ends of its functions; NULL: none
+    int64_t held;         // bytes that one function's tail holds at the start of the next, at most
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     int64_t tokens;            // of all ranks in a step; 0: unknown
@@ -67,7 +70,7 @@ Facts hd_report_facts(const Module *m, Arena *a);
 ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.
-void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a);
+void hd_report_traffic(const Func *f, int64_t runs, const Borders *b, Facts *r, Arena *a);
 // Adds the capture regions of such a function.
 void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a);
 void hd_report_capture(const Facts *r, Out *o); // a member of a JSON object

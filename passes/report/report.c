@@ -54,6 +54,11 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     put_string(o, "strategy", r->strategy);
     hd_printf(o, "  \"reduction\": {\"order\": \"%s\", \"bytes\": %lld, \"kept_bytes\": %lld},\n", r->reduction,
               ll(reduced_bytes(r)), ll(r->kept));
+    if (r->overlaps) {
+        hd_puts(o, "  \"overlap\": {\"streams\": [");
+        for (int i = 0; i < r->overlaps->n; i++) hd_printf(o, "%s\"%s\"", i ? ", " : "", r->overlaps->strs[i]);
+        hd_printf(o, "], \"held_bytes\": %lld},\n", ll(r->held));
+    }
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
     put_int(o, "padding_bytes", r->padding);
@@ -137,6 +142,9 @@ static void put_communication(const Facts *r, Out *o) {
         r->gathered_max, r->gradients_max, ll(r->padding), r->buckets);
     hd_printf(o, "reduce = %s: gradients take %lld bytes received in a step and %lld bytes of memory throughout\n",
               r->reduction, ll(reduced_bytes(r)), ll(r->kept));
+    for (int i = 0; r->overlaps && i < r->overlaps->n; i++)
+        hd_printf(o, "%s runs on beside the next micro-batch", r->overlaps->strs[i]);
+    if (r->overlaps) hd_printf(o, ", and holds up to %lld bytes until that waits for it\n", ll(r->held));
 }
 
 static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {

@@ -1,5 +1,6 @@
 // The bytes that ranks exchange in a step, and how many of them are exposed: a collective is exposed when no matrix
-// product and no attention may run beside it under happens-before (other work is too short to hide much). Bytes are
+// product and no attention may run beside it under happens-before (other work is too short to hide much), in its
+// function or, where it is part of a tail that each of them runs beside, in the functions after. Bytes are
 // those that one rank receives.
 #include "ir/cost.h"
 #include "passes/report/facts.h"
@@ -45,17 +46,35 @@ static void count(Traffics *list, const char *name, int64_t runs, int64_t bytes,
     t->exposed += exposed ? runs * bytes : 0;
 }
 
-void hd_report_traffic(const Func *f, int64_t runs, Facts *r, Arena *a) {
+// By op id of f: whether work of every function that may follow runs beside it.
+static const bool *find_hidden(const Func *f, const Borders *b, Arena *a) {
+    bool *hidden = HD_NEWN(a, bool, f->n_ops + 1), *seen = HD_NEWN(a, bool, f->n_ops + 1);
+    for (int i = 0; i < b->n; i++) {
+        if (b->at[i].before != f) continue;
+        Joined j = hd_join(&b->at[i], a);
+        Clocks clocks = hd_clocks(j.f, a);
+        StreamOps work = find_work(j.f, a);
+        for (const Op *o = j.f->first; o->id < j.tail; o = o->next) {
+            const int at = j.from[o->id];
+            hidden[at] = (hidden[at] || !seen[at]) && is_collective(o) && has_company(&clocks, &work, o);
+            seen[at] = true;
+        }
+    }
+    return hidden;
+}
+
+void hd_report_traffic(const Func *f, int64_t runs, const Borders *b, Facts *r, Arena *a) {
     bool any = false;
     for (const Op *o = f->first; o; o = o->next) any |= is_collective(o);
     if (!any || runs == 0) return;
     Clocks clocks = hd_clocks(f, a);
     StreamOps work = find_work(f, a);
+    const bool *hidden = find_hidden(f, b, a);
     for (const Op *o = f->first; o; o = o->next) {
         if (!is_collective(o)) continue;
         double flops, bytes;
         hd_cost(o, &flops, &bytes);
-        bool exposed = !has_company(&clocks, &work, o);
+        bool exposed = !has_company(&clocks, &work, o) && !hidden[o->id];
         count(&r->kinds, hd_op_info(o->kind)->mnemonic, runs, (int64_t)bytes, exposed, a);
         count(&r->streams, o->stream ? o->stream : "compute", runs, (int64_t)bytes, exposed, a);
     }

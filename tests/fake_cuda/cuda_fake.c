@@ -275,6 +275,32 @@ static void events_cross_regions(void) {
     setenv("FAKE_CUDA_ASYNC", "0", 1);
 }
 
+// A function whose last work is on another stream, and that waits for what it left there the time before.
+static void overlapping(HdExec *x) {
+    const HdArg at = {.word = hd_device(x, COUNTER)};
+    hd_cuda_wait(x, 0, 1);
+    hd_cuda_launch(x, 0, 0, one, 1, &at);
+    hd_cuda_record(x, 0, 0);
+    hd_cuda_wait(x, 1, 0);
+    hd_cuda_launch(x, 1, 1, one, 1, &at);
+    hd_cuda_record(x, 1, 1);
+}
+
+static void events_cross_functions(void) {
+    const HdFunc f = {.name = "overlapping", .run = overlapping};
+    HdProgram p = program();
+    p.funcs = &f;
+    p.n_funcs = 1;
+    for (int late = 0; late < 2; late++) {
+        setenv("FAKE_CUDA_ASYNC", late ? "1" : "0", 1);
+        HdExec *x = opened(&p, true);
+        for (int i = 0; i < 8; i++) CHECK(b->run(x, &f));
+        CHECK(b->sync(x) && counter(x) == 510); // c -> 2 (c + 1), eight times from 0
+        b->close(x);
+    }
+    setenv("FAKE_CUDA_ASYNC", "0", 1);
+}
+
 static void captures_keep_their_rules(void) { // a region that no graph can hold runs directly
     HdProgram p = program();
     HdExec *x = opened(&p, true);
@@ -720,6 +746,7 @@ int main(int argc, char **argv) {
                      {"page_locked_memory", page_locked_memory},
                      {"graphs_replay", graphs_replay},
                      {"events_cross_regions", events_cross_regions},
+                     {"events_cross_functions", events_cross_functions},
                      {"captures_keep_their_rules", captures_keep_their_rules},
                      {"check_compares", check_compares},
                      {"direct_is_the_same", direct_is_the_same},

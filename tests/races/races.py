@@ -68,6 +68,9 @@ def cases():
         choice = settings(2, 1, strategy, train__accumulate=micro, schedule__offload="Block",
                           schedule__offload__margin=0)
         yield (2, 1, micro, "each", "f32"), 2, choice
+    for strategy, micro, live in itertools.product(["zero2", "zero3"], [2, 3], [1, 2]): # micro-batches that overlap
+        choice = settings(2, 1, strategy, train__accumulate=micro, schedule__live_grads=live, schedule__graph="none")
+        yield (2, 1, micro, "each", "f32"), 2, choice
     for strategy in strategies:
         choice = settings(3, 1, strategy, train__precision__compute="bf16", train__clip=0)
         yield (3, 1, 1, "each", "bf16, no clipping"), 3, choice

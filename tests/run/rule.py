@@ -5,11 +5,12 @@ usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [
 
 A class is a model, with or without dropout, a mesh, a compute dtype, a number of micro-batches, the order in which
 they and the ranks are added up (train.reduce) and an ownership (which parameters are one unit).
-Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory and in how
-the units are written, and run straight through, without graphs, or resumed from a checkpoint that another program of
-the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and the validation
-loss after every step must be the same. Classes, and programs of a class, cover every pair of choices. In f32 the
-losses also agree with one rank on the same global batch, to a relative 1e-5.
+Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory, in
+whether micro-batches overlap and in how the units are written. Half of them run with streams that are late at random.
+They run straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their
+digests (exact losses and norms of every step, a hash of every parameter) and the validation loss after every step must
+be the same. Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank
+on the same global batch, to a relative 1e-5.
 """
 import argparse
 import itertools
@@ -89,18 +90,18 @@ class Class:
         self.file = m["file"]
         self.optimised = seed % 3 == 0  # the others are built in half the time
         graphs = ("step", "none", "unit", m["graph"])
-        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], OFFLOADED, (0, 1), MODES)
+        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], OFFLOADED, (0, 1), MODES, ("on", "off"))
         if few:
-            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES)
-        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight"))
+            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES, ("on",))
+        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight", "on"))
         self.programs = [Program(self, i, *row) for i, row in enumerate(rows)]
         self.alone = None
         if compute == "f32" and self.ranks > 1:
-            self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, 0, "straight", alone=True)
+            self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, 0, "straight", "on", alone=True)
 
 
 class Program:
-    def __init__(self, c, number, strategy, prefetch, live_grads, graph, recompute, offload, spelling, mode,
+    def __init__(self, c, number, strategy, prefetch, live_grads, graph, recompute, offload, spelling, mode, overlap,
                  alone=False):
         self.c, self.number, self.strategy, self.mode = c, number, strategy, mode
         self.ranks = 1 if alone else c.ranks
@@ -109,12 +110,13 @@ class Program:
             f"train.batch={BATCH * c.ranks if alone else BATCH}",
             f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}", f"schedule.fsdp={strategy}",
             f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
+            f"schedule.overlap_micro={overlap}",
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
         if offload:
             self.sets += [f"schedule.offload={MODELS[c.model]['offload']}", f"schedule.offload.fraction={offload}",
                           "schedule.offload.margin=0"]
-        self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} recompute={recompute} "
-                     f"offload={offload} unit={c.spellings[spelling]} {mode}")
+        self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} overlap_micro={overlap} "
+                     f"recompute={recompute} offload={offload} unit={c.spellings[spelling]} {mode}")
         self.wrong = None
         self.digest = []
 
@@ -125,10 +127,11 @@ class Program:
         command = [T.heddlec, os.path.join(T.root, self.c.file), "-o", self.path("bin")]
         for s in self.sets:
             command += ["--set", s]
-        self.built = call(command, self, None if self.c.optimised else T.quick_cc)
+        self.built = call(command, self, {} if self.c.optimised else {"CC": T.quick_cc})
 
     def run(self, *options):
-        return call([self.path("bin"), f"--data={T.data}", f"--ranks={self.ranks}", *options], self)
+        late = {"HEDDLE_DELAY": "100"} if self.number % 2 else {}
+        return call([self.path("bin"), f"--data={T.data}", f"--ranks={self.ranks}", *options], self, late)
 
     def save(self, folder):
         return self.run(f"--steps={SAVED}", f"--save={folder}")
@@ -159,11 +162,10 @@ class T:
     quick_cc = ""
 
 
-def call(command, program, cc=None):
-    env = dict(os.environ, CC=cc) if cc else None
+def call(command, program, environment):
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL,
-                              env=env)
+                              env=dict(os.environ, **environment))
     except subprocess.TimeoutExpired:
         program.wrong = f"no end within {TIMEOUT} s\n  {shlex.join(command)}"
         return False

@@ -290,9 +290,9 @@ static bool sees(const Op *wait, const Op *wait_in, const Op *record, const Op *
     return (!wait_in || hd_has(&wait->attrs, A_EXTERNAL)) && (!record_in || hd_has(&record->attrs, A_EXTERNAL));
 }
 
-// The record that a wait waits for: the last one before it in its function; -1: it need not wait.
-static int record_before(const Machine *x, const Op *wait, const Op *in, int start) {
-    for (int i = x->steps.n - 1; i >= start; i--) {
+// The record that a wait waits for: the last one before it in the order of issue; -1: it need not wait.
+static int record_before(const Machine *x, const Op *wait, const Op *in) {
+    for (int i = x->steps.n - 1; i >= 0; i--) {
         const Op *o = x->steps.at[i].op;
         if (o && o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == hd_int(&wait->attrs, A_EVENT, -1))
             return sees(wait, in, o, x->steps.at[i].region) ? i : -1;
@@ -301,7 +301,7 @@ static int record_before(const Machine *x, const Op *wait, const Op *in, int sta
 }
 
 static void add_function(Machine *x, const Func *f, int *instance) {
-    int i = 0, start = x->steps.n;
+    int i = 0;
     while (x->funcs[i] != f) i++;
     Step fill = {f, NULL, i, (*instance)++, stream_number(x, f->last->stream), -1, NULL};
     hd_push(x->a, &x->steps, fill);
@@ -311,7 +311,7 @@ static void add_function(Machine *x, const Func *f, int *instance) {
         // a graph does not run on the streams that it was captured on, but for the one that launches it
         bool beside = in && strcmp(o->stream, f->last->stream) != 0;
         const char *stream = beside ? hd_sprintf(x->a, "%s in a graph", o->stream) : o->stream;
-        int waits_for = o->kind == OP_WAIT ? record_before(x, o, in, start) : -1;
+        int waits_for = o->kind == OP_WAIT ? record_before(x, o, in) : -1;
         Step s = {f, o, i, fill.instance, stream_number(x, stream), waits_for, in};
         hd_push(x->a, &x->steps, s);
     }

@@ -71,7 +71,13 @@ typedef enum {
     X(NUMBERS, "numbers of a step exchanged", AT_STEP)                                                                 \
     X(SITE, "key of another dropout", AT_OP) X(DROP_RANDOM, "keys not made, or twice", AT_OP)                          \
     X(STRIDE, "other sequences counted", AT_OP) X(UNCOUNTED, "sequences counted elsewhere", AT_OP)                     \
-    X(NO_RANDOM, "step without its random state", AT_STEP)
+    X(NO_RANDOM, "step without its random state", AT_STEP)                                                             \
+    X(OVERLAPS, "another stream overlaps, or none", AT_STEP)                                                           \
+    X(DROP_CROSSING, "wait for the function before dropped", AT_OP)                                                    \
+    X(LATE_CROSSING, "wait for the function before moved to the return", AT_OP)                                        \
+    X(DROP_TAIL, "record of the tail dropped", AT_OP)                                                                  \
+    X(EARLY_TAIL, "record of the tail before its last op", AT_OP)                                                      \
+    X(ONTO_CARRIED, "value onto bytes that the function before still uses", AT_OP)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -337,6 +343,75 @@ static bool count_elsewhere(Module *m, Op *o) {
     return true;
 }
 
+// --- over the borders of a step
+
+static bool has_event(const Op *o, OpKind kind, const Op *of) {
+    return o->kind == kind && hd_int(&o->attrs, A_EVENT, -1) == hd_int(&of->attrs, A_EVENT, -1);
+}
+
+static bool crosses(const Op *o) {
+    if (o->kind != OP_WAIT) return false;
+    for (const Op *p = o->prev; p; p = p->prev)
+        if (has_event(p, OP_RECORD, o)) return false;
+    return true;
+}
+
+static bool ends_tail(const Op *o) {
+    if (o->kind != OP_RECORD) return false;
+    for (const Op *p = o->next; p; p = p->next)
+        if (has_event(p, OP_WAIT, o)) return false;
+    return true;
+}
+
+static const Op *crossing_wait(const Func *f) {
+    for (const Op *o = f->first; o; o = o->next)
+        if (crosses(o)) return o;
+    return NULL;
+}
+
+// Whether an op makes a value while the function before may still work.
+static bool runs_beside(const Op *o) {
+    const Op *wait = o->n_out && !hd_is_alias(o) ? crossing_wait(o->func) : NULL;
+    return wait && wait->id > o->id;
+}
+
+static bool move_before(Op *o, Op *to) {
+    if (!to || to == o) return false;
+    hd_detach(o);
+    hd_insert_before(to, o);
+    return true;
+}
+
+static Op *last_of_stream(const Op *before) {
+    Op *p = before->prev;
+    while (p && (p->stream != before->stream || hd_is_alias(p) || hd_op_is(p, TRAIT_SYNC))) p = p->prev;
+    return p;
+}
+
+// The transient buffers that the ops at the end of a tail read.
+static bool onto_carried(Module *m, const Value *v, uint64_t random) {
+    const Symbol *carried[MOST_STREAMS];
+    int n = 0;
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->first; o && !f->is_kernel; o = o->next) {
+            const Op *last = ends_tail(o) ? last_of_stream(o) : NULL;
+            while (last && !is_collective(last)) last = last_of_stream(last);
+            if (last && n < MOST_STREAMS) carried[n++] = hd_symbol_find(m, hd_word(&last->attrs, A_BUFFER, ""));
+        }
+    return n && move_storage(v, carried[random % (uint64_t)n]->place.offset);
+}
+
+static bool change_overlaps(Module *m, Symbol *s, uint64_t random) {
+    static const char *const streams[] = {"gather", "reduce", "compute"};
+    const char *one = hd_intern(m->cx, streams[random % 3]);
+    if (!hd_has(&s->attrs, A_OVERLAPS) && random / 3 % 4 == 0) return false;
+    if (random / 3 % 4 == 0) hd_unset(&s->attrs, A_OVERLAPS);
+    else hd_set_words(m->cx, &s->attrs, A_OVERLAPS, 1, &one);
+    return true;
+}
+
+// --- all kinds
+
 // Whether an op is a place for a kind of mutation; a cheap question, so that places can be counted.
 static bool fits(const Op *o, Mutation what) {
     switch (what) {
@@ -380,6 +455,9 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_STREAM: return true;
     case MUTATE_SITE: return o->kind == OP_VIEW && o->out[0]->type->dtype == TY_I32;
     case MUTATE_DROP_RANDOM: case MUTATE_STRIDE: case MUTATE_UNCOUNTED: return o->kind == OP_RANDOM;
+    case MUTATE_DROP_CROSSING: case MUTATE_LATE_CROSSING: return crosses(o);
+    case MUTATE_DROP_TAIL: case MUTATE_EARLY_TAIL: return ends_tail(o);
+    case MUTATE_ONTO_CARRIED: return runs_beside(o);
     case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
     default: return o->kind != OP_RETURN;
     }
@@ -403,20 +481,15 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_EARLIER: return move_earlier(o, 2 + (int)(random % 9));
     case MUTATE_SWAP_COLLECTIVES: return swap_collectives(o);
     case MUTATE_TOO_LATE: return too_late(o);
-    case MUTATE_DROP_RECORD:
-    case MUTATE_DROP_WAIT:
-    case MUTATE_DROP_COLLECTIVE:
-    case MUTATE_DROP_BEGIN:
-    case MUTATE_DROP_STORE:
-    case MUTATE_DROP_END:
-    case MUTATE_DROP_UPDATE: return erase(o);
+    case MUTATE_DROP_RECORD: case MUTATE_DROP_WAIT: case MUTATE_DROP_COLLECTIVE: case MUTATE_DROP_BEGIN:
+    case MUTATE_DROP_STORE: case MUTATE_DROP_END: case MUTATE_DROP_UPDATE: case MUTATE_DROP_FENCE:
+    case MUTATE_DROP_CROSSING: case MUTATE_DROP_TAIL: return erase(o);
     case MUTATE_DROP_EXTERNAL: return hd_unset(&o->attrs, A_EXTERNAL), true;
     case MUTATE_ADD_EXTERNAL: return hd_set_flag(m->cx, &o->attrs, A_EXTERNAL), true;
     case MUTATE_MOVE_END: return random % 2 ? move_later(o, 1 + (int)(random / 2 % 6))
                                             : move_earlier(o, 1 + (int)(random / 2 % 6));
     case MUTATE_CUT_REGION: return cut_region(m, o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
-    case MUTATE_DROP_FENCE: return erase(o);
     case MUTATE_DOUBLE_COPY: return copy_again(o);
     case MUTATE_RELOAD_LATER: return too_late(o);
     case MUTATE_SHARE_SLOT: return share_slot(o, random);
@@ -436,6 +509,9 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_RETARGET: return retarget(m, o);
     case MUTATE_RESIZE: return resize(m, o);
     case MUTATE_STREAM: return change_stream(m, o, random);
+    case MUTATE_LATE_CROSSING: return move_before(o, o->func->last);
+    case MUTATE_EARLY_TAIL: return move_before(o, last_of_stream(o));
+    case MUTATE_ONTO_CARRIED: return onto_carried(m, v, random);
     case MUTATE_ALIGN: return change_align(o, random);
     case MUTATE_SETTING: return change_setting(m, o, random);
     case MUTATE_SITE: return change_site(m, o, random);
@@ -503,6 +579,7 @@ static bool change_step(Module *m, Symbol *s, Mutation what, uint64_t random) {
     int n = segments->n, at = (int)(random % (uint64_t)n);
     const char *name[8];
     int64_t often[8];
+    if (what == MUTATE_OVERLAPS) return change_overlaps(m, s, random);
     for (int i = 0; i < n; i++) name[i] = segments->strs[i], often[i] = times->ints[i];
     if (what == MUTATE_NO_RANDOM) {
         if (!hd_has(&s->attrs, A_RANDOM)) return false;

@@ -66,7 +66,7 @@ TEST(no_slack) {
             int n = counts[c];
             cut(n, seed, seed % 2 ? 1 : UNIT);
             CHECK_INT(hd_pack_lower_bound(n, values), EXTENT);
-            CHECK_INT(hd_pack_search(n, 0, values, offset, EXTENT, STEPS, 0), 0);
+            CHECK_INT(hd_pack_search(n, values, offset, EXTENT, STEPS, 0), 0);
             CHECK(valid(n));
             CHECK_INT(hd_pack_height(n, values, offset), EXTENT);
         }
@@ -94,7 +94,7 @@ TEST(some_slack) {
             for (uint64_t seed = 1; seed <= seeds[c]; seed++) {
                 cut(counts[c], 100 * seed, seed % 2 ? 1 : UNIT);
                 int n = loosen(counts[c], parts[k], (seed - 1) / 2 % 2);
-                CHECK_INT(hd_pack_search(n, 0, values, offset, EXTENT, STEPS, 0), 0);
+                CHECK_INT(hd_pack_search(n, values, offset, EXTENT, STEPS, 0), 0);
                 CHECK(valid(n));
                 CHECK(hd_pack_height(n, values, offset) <= EXTENT);
             }
@@ -103,28 +103,28 @@ TEST(some_slack) {
 // Equal steps give equal packings, and a packing that does not exist is not found, however long the search.
 TEST(determinism_and_none) {
     cut(100, 7, 1);
-    CHECK_INT(hd_pack_search(100, 0, values, offset, EXTENT, STEPS, 0), 0);
-    CHECK_INT(hd_pack_search(100, 0, values, again, EXTENT, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(100, values, offset, EXTENT, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(100, values, again, EXTENT, STEPS, 0), 0);
     CHECK(memcmp(offset, again, sizeof(int64_t) * 100) == 0);
     // the middle value of 1 rests below, or above, both neighbours of 2
     const Interval knot[] = {{0, 2, 2, 1}, {1, 4, 1, 1}, {3, 5, 2, 1}, {0, 1, 1, 1}, {2, 3, 2, 1}, {4, 5, 1, 1}};
-    CHECK_INT(hd_pack_search(6, 0, knot, offset, 3, STEPS, 0), 0);
-    CHECK_INT(hd_pack_search(6, 0, knot, offset, 2, STEPS, 0), 1);
+    CHECK_INT(hd_pack_search(6, knot, offset, 3, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(6, knot, offset, 2, STEPS, 0), 1);
     const Interval aligned[] = {{0, 2, 1, 4}, {0, 2, 5, 8}, {1, 3, 4, 8}};
-    CHECK_INT(hd_pack_search(3, 0, aligned, offset, 20, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(3, aligned, offset, 20, STEPS, 0), 0);
     CHECK_INT(hd_pack_height(3, aligned, offset), 20);
-    CHECK_INT(hd_pack_search(3, 0, aligned, offset, 19, STEPS, 0), 1);
+    CHECK_INT(hd_pack_search(3, aligned, offset, 19, STEPS, 0), 1);
 }
 
 // A restart chains values that are alike anew, and keeps nothing of the chains before.
 TEST(alike_after_restarts) {
     const Interval few[] = {{2, 3, 1, 1}, {4, 5, 1, 4}, {3, 4, 5, 4}, {0, 3, 1, 1}, {2, 4, 1, 1},
                             {4, 6, 7, 2}, {2, 4, 1, 2}, {3, 6, 5, 1}, {4, 7, 5, 2}, {3, 4, 3, 1}};
-    CHECK_INT(hd_pack_search(10, 0, few, offset, 23, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(10, few, offset, 23, STEPS, 0), 0);
     CHECK_INT(hd_pack_height(10, few, offset), 23);
     const Interval aligned[] = {{1, 4, 7, 2}, {4, 5, 7, 2}, {2, 3, 1, 4}, {2, 4, 3, 4}, {4, 6, 5, 2},
                                 {1, 3, 3, 4}, {2, 5, 1, 2}, {4, 6, 3, 1}, {3, 4, 1, 4}, {4, 6, 1, 4}};
-    CHECK_INT(hd_pack_search(10, 0, aligned, offset, 23, STEPS, 0), 0);
+    CHECK_INT(hd_pack_search(10, aligned, offset, 23, STEPS, 0), 0);
     CHECK_INT(hd_pack_height(10, aligned, offset), 23);
 }
 
@@ -157,9 +157,9 @@ TEST(every_packing) {
         }
         int64_t best = least_height(n, 0, 0, INT64_MAX);
         above_bound += best > hd_pack_lower_bound(n, values);
-        CHECK_INT(hd_pack_search(n, 0, values, offset, best, STEPS, 0), 0);
+        CHECK_INT(hd_pack_search(n, values, offset, best, STEPS, 0), 0);
         CHECK(valid(n));
-        CHECK_INT(hd_pack_search(n, 0, values, offset, best - 1, STEPS, 0), 1);
+        CHECK_INT(hd_pack_search(n, values, offset, best - 1, STEPS, 0), 1);
     }
     CHECK(above_bound > 0);
 }

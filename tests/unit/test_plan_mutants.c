@@ -140,6 +140,12 @@ static const Case cases[] = {
      SOME},
     {"zero3, 2 x 2 ranks, three micro-batches", "tiny",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=3 layers=2", SOME},
+    {"zero3, 2 ranks, four micro-batches that overlap", "tiny",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=4 schedule.graph=none layers=2", 8},
+    {"zero2, 2 x 2 ranks, two micro-batches that overlap, live_grads 1", "tiny",
+     "schedule.fsdp=zero2 schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=2 schedule.graph=none "
+     "schedule.fsdp.live_grads=1 layers=2",
+     SOME},
     {"zero3, 2 ranks, two micro-batches, reduced last", "tiny",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 train.reduce=last layers=2", SOME},
     {"zero3, bf16, units inside units", "gpt2",
