@@ -110,8 +110,8 @@ static Cost per_element(const Op *o);
 #define cost_each(n) per_element, .each = n
 static const struct { Cost (*rule)(const Op *); int each; } rules[] = {
 #define ELT(id, ...) {.rule = cost_elementwise},
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, ...)        \
-    {.rule = cost_##cost},
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
+    ...) {.rule = cost_##cost},
 #include "ir/ops.def"
 };
 

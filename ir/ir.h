@@ -59,7 +59,8 @@ enum { // traits of ops (see ops.def)
     TRAIT_EXPLICIT = 32,
     TRAIT_SOURCE = 64,
     TRAIT_SYNC = 128,
-    TRAIT_ANY_SPACE = 256
+    TRAIT_ANY_SPACE = 256,
+    TRAIT_BESIDE = 512
 };
 enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
@@ -204,7 +205,7 @@ typedef struct {
     const char *attrs;
     unsigned stages, traits; // stages: bit 1 << Stage
     const char *classes;     // of operands and results, as in ops.def
-    bool row;                // kernels of kind rows can compute it
+    bool row, map;           // kernels of kind rows can compute it; kernels of kind map
     const char *meaning;     // ELEMENTWISE: C text over a, b, c; else NULL
     int flops;               // ELEMENTWISE: per element
     const char *doc;

@@ -14,12 +14,14 @@
 #define SOURCE TRAIT_SOURCE
 #define SYNC TRAIT_SYNC
 #define ANY_SPACE TRAIT_ANY_SPACE
+#define BESIDE TRAIT_BESIDE
 static const OpInfo ops[] = {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
-    {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, #meaning, flops, "pointwise"},
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
-           doc)                                                                                                        \
-    {mnemonic, n_in, n_out, attrs, stages, traits, classes, #row[0] != 'n', 0, 0, doc},
+    {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, false, #meaning, flops,       \
+     "pointwise"},
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
+           workspace, print, doc)                                                                                      \
+    {mnemonic, n_in, n_out, attrs, stages, traits, classes, #row[0] != 'n', #map[0] != 'n', 0, 0, doc},
 #include "ir/ops.def"
 };
 #undef T

@@ -445,7 +445,7 @@ const char *hd_rule_nothing(Rule *r) {
 
 static TypeRule *const rules[] = {
 #define ELT(id, ...) elementwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, ...) hd_rule_##type,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, ...) hd_rule_##type,
 #include "ir/ops.def"
 };
 

@@ -57,8 +57,8 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda) { // one f64 partia
 
 static Workspace (*const rules[])(const Op *, bool) = {
 #define ELT(id, ...) workspace_none,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, ...)     \
-    workspace_##workspace,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
+    workspace, ...) workspace_##workspace,
 #include "ir/ops.def"
 };
 

@@ -56,9 +56,8 @@ const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 
 // --- the print column of ops.def
 #define hd_cuda_print_none hd_emit_unprintable
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
-           doc)                                                                                                        \
-    EmitOp hd_cuda_print_##print;
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
+    workspace, print, doc) EmitOp hd_cuda_print_##print;
 #include "ir/ops.def"
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 

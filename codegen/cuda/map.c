@@ -177,7 +177,7 @@ static void move(Map *m) {
     else strided_copy(m, &w);
 }
 
-static void concat(Map *m) {
+static void map_concat(Map *m) {
     const Op *o = m->o;
     const Type *out = o->out[0]->type;
     int64_t axis = hd_int(&o->attrs, A_AXIS, 0), inner = 1, start = 0, total = hd_type_count(out);
@@ -203,7 +203,7 @@ static void concat(Map *m) {
     line(m, "x.store(out + at);");
 }
 
-static void embedding(Map *m) {
+static void map_embedding(Map *m) {
     const Type *out = m->o->out[0]->type;
     int64_t total = hd_type_count(out), cols = hd_type_cols(out);
     Walk w = {1, {{cols, 1}}, 0};
@@ -215,7 +215,7 @@ static void embedding(Map *m) {
     line(m, "x.store(out + at);");
 }
 
-static void iota(Map *m) {
+static void map_iota(Map *m) {
     const Type *out = m->o->out[0]->type;
     int64_t total = hd_type_count(out);
     open_threads(m, total, 1, index_type(total, 0));
@@ -242,7 +242,7 @@ static void put_reduce_loop(Map *m, const Walk *reduced, int v, const char *firs
     line(m, "}");
 }
 
-static void reduce(Map *m) {
+static void map_reduction(Map *m) {
     const Type *in = m->o->in[0]->type, *out = m->o->out[0]->type;
     Walk kept, reduced;
     reduction(m->o, &kept, &reduced);
@@ -374,7 +374,7 @@ static void scan_tiles(Map *m, int64_t n, int64_t inner, const char *at, const c
     grid(m, hd_type_count(m->o->out[0]->type) / n);
 }
 
-static void cumsum(Map *m) {
+static void map_cumsum(Map *m) {
     const Type *t = m->o->out[0]->type;
     const int64_t axis = hd_int(&m->o->attrs, A_AXIS, 0), n = t->dim[axis] ? t->dim[axis] : 1;
     int64_t inner = 1;
@@ -383,21 +383,26 @@ static void cumsum(Map *m) {
     (inner >= 16 ? walk_columns : scan_tiles)(m, n, inner, at, hd_cuda_compute(t->dtype));
 }
 
+static void (*const maps[])(Map *) = {
+#define map_none NULL
+#define map_transpose move
+#define map_slice move
+#define map_broadcast move
+#define ELT(id, ...) NULL,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, ...) map_##map,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+};
+
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a) {
     const Op *ret = hd_return(kernel), *o = ret && ret->n_in == 1 ? ret->in[0]->def : NULL;
-    if (!o || kernel->first != o || o->next != ret) HD_BUG("kernel @%s of kind map is not one op", kernel->name);
+    if (!o || kernel->first != o || o->next != ret || !maps[o->kind])
+        HD_BUG("kernel @%s of kind map is not one op that can be one", kernel->name);
     Map m = {.k = kernel, .o = o, .name = name, .widest = widest, .a = a, .out = hd_out(a), .l = {.name = name}};
     hd_printf(&m.out, "// %s of %lld elements to %lld.\n", hd_op_info(o->kind)->mnemonic,
               o->n_in ? ll(hd_type_count(o->in[0]->type)) : 0, ll(hd_type_count(o->out[0]->type)));
-    switch (o->kind) {
-    case OP_TRANSPOSE: case OP_SLICE: case OP_BROADCAST: move(&m); break;
-    case OP_CONCAT: concat(&m); break;
-    case OP_EMBEDDING: embedding(&m); break;
-    case OP_IOTA: iota(&m); break;
-    case OP_CUMSUM: cumsum(&m); break;
-    case OP_SUM: case OP_REDUCE_MAX: case OP_SUM_TO: reduce(&m); break;
-    default: HD_BUG("%s cannot be a map kernel", hd_op_info(o->kind)->mnemonic);
-    }
+    maps[o->kind](&m);
     hd_puts(&m.out, "}\n");
     m.l.text = m.out.text;
     CudaLaunches list = {0};

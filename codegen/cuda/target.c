@@ -56,9 +56,8 @@ void hd_cuda_print_event(Emit *e, const Op *o) {
 static const char *const prologue[] = {NULL};
 static EmitOp *const ops[] = {
 #define ELT(id, ...) hd_cuda_print_none,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
-           doc)                                                                                                        \
-    hd_cuda_print_##print,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
+    workspace, print, doc) hd_cuda_print_##print,
 #include "ir/ops.def"
 };
 

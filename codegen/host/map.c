@@ -69,7 +69,7 @@ static void put_copy(Emit *e, const Nest *n, int operand, const int64_t *from, i
                         index_text(e->a, n, from, from_start)));
 }
 
-static void put_transpose(Emit *e, const Op *o) {
+static void map_transpose(Emit *e, const Op *o) {
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     Nest n = nest_of(o->out[0]->type);
     int64_t in[HD_MAX_RANK], from[HD_MAX_RANK], to[HD_MAX_RANK];
@@ -79,7 +79,7 @@ static void put_transpose(Emit *e, const Op *o) {
     put_copy(e, &n, arg(o, 0), from, 0, to, 0);
 }
 
-static void put_slice(Emit *e, const Op *o) {
+static void map_slice(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
     int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
     hd_strides(o->in[0]->type, from);
@@ -87,7 +87,7 @@ static void put_slice(Emit *e, const Op *o) {
     put_copy(e, &n, arg(o, 0), from, hd_int(&o->attrs, A_START, 0) * from[hd_int(&o->attrs, A_AXIS, 0)], to, 0);
 }
 
-static void put_concat(Emit *e, const Op *o) {
+static void map_concat(Emit *e, const Op *o) {
     int64_t axis = hd_int(&o->attrs, A_AXIS, 0), start = 0;
     for (int i = 0; i < o->n_in; i++) {
         Nest n = nest_of(o->in[i]->type);
@@ -107,7 +107,7 @@ static void broadcast_strides(const Type *t, const Type *result, int64_t *stride
     for (int i = 0; i < result->rank; i++) stride[i] = i < shift || t->dim[i - shift] == 1 ? 0 : own[i - shift];
 }
 
-static void put_broadcast(Emit *e, const Op *o) {
+static void map_broadcast(Emit *e, const Op *o) {
     Nest n = nest_of(o->out[0]->type);
     int64_t from[HD_MAX_RANK], to[HD_MAX_RANK];
     broadcast_strides(o->in[0]->type, o->out[0]->type, from);
@@ -124,31 +124,12 @@ static void put_values(Emit *e, const Op *o, DType from, const char *value) {
                         hd_host_store(e->a, o->out[0]->type->dtype, from, value)));
 }
 
-static void put_elementwise(Emit *e, const Op *o) {
-    DType d = o->out[0]->type->dtype;
-    Nest n = nest_of(o->out[0]->type);
-    Out call = hd_out(e->a);
-    hd_printf(&call, "h_%s%s(", hd_op_info(o->kind)->mnemonic, d == TY_F64 ? "_d" : "");
-    for (int i = 0; i < o->n_in; i++) {
-        int64_t from[HD_MAX_RANK];
-        broadcast_strides(o->in[i]->type, o->out[0]->type, from);
-        const char *place = hd_sprintf(e->a, "a%d[%s]", arg(o, i), index_text(e->a, &n, from, 0));
-        hd_printf(&call, "%s%s", i ? ", " : "", hd_host_load(e->a, o->in[i]->type->dtype, place));
-    }
-    hd_puts(&call, ")");
-    put_values(e, o, d == TY_F64 ? TY_F64 : TY_F32, call.text);
+static void map_iota(Emit *e, const Op *o) {
+    const int last = o->out[0]->type->rank - 1;
+    put_values(e, o, TY_I32, last < 0 ? "0" : hd_sprintf(e->a, "i%d", last));
 }
 
-static void put_cast(Emit *e, const Op *o) {
-    Nest n = nest_of(o->out[0]->type);
-    int64_t from[HD_MAX_RANK];
-    hd_strides(o->in[0]->type, from);
-    DType d = o->in[0]->type->dtype;
-    put_values(e, o, d == TY_F64 || d == TY_I32 ? d : TY_F32,
-               hd_host_load(e->a, d, hd_sprintf(e->a, "a0[%s]", index_text(e->a, &n, from, 0))));
-}
-
-static void put_embedding(Emit *e, const Op *o) {
+static void map_embedding(Emit *e, const Op *o) {
     int64_t cols = hd_type_cols(o->out[0]->type), rows = hd_type_rows(o->out[0]->type);
     Nest n = {.rank = 2, .size = {rows, cols}};
     put_nest(e, &n,
@@ -195,7 +176,7 @@ static void put_sums(Emit *e, const Op *o, const Nest *sum, const int64_t *strid
               hd_host_store(e->a, o->out[0]->type->dtype, TY_F64, "acc[c]"));
 }
 
-static void put_reduction(Emit *e, const Op *o) {
+static void map_reduction(Emit *e, const Op *o) {
     const Type *in = o->in[0]->type;
     unsigned reduced = hd_reduced_axes(o), all = (1u << in->rank) - 1;
     int64_t from[HD_MAX_RANK], sums[HD_MAX_RANK], to[HD_MAX_RANK] = {0}, step = 1;
@@ -225,7 +206,7 @@ static void put_reduction(Emit *e, const Op *o) {
 }
 
 // Columns side by side, in runs, groups and tiles (HD_SCAN_RUN).
-static void put_cumsum(Emit *e, const Op *o) {
+static void map_cumsum(Emit *e, const Op *o) {
     const Type *t = o->in[0]->type;
     const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis];
     int64_t inner = 1;
@@ -257,26 +238,21 @@ static void put_cumsum(Emit *e, const Op *o) {
               hd_host_store(e->a, t->dtype, hd_dtype_computed(t->dtype), "(tile[c] + group[c] + run[c] + sum[c])"));
 }
 
+static void (*const maps[])(Emit *, const Op *) = {
+#define map_none NULL
+#define ELT(id, ...) NULL,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, ...) map_##map,
+#include "ir/ops.def"
+#undef ELT
+#undef OP
+#undef map_none
+};
+
 void hd_host_map(Emit *e, const Func *k) {
     const Op *o = k->first, *r = hd_return(k);
     while (o && o->kind == OP_RESHAPE) o = o->next;
-    if (!o || !r || !o->n_out) HD_BUG("map kernel @%s holds no op", k->name);
+    if (!o || !r || !o->n_out || !maps[o->kind]) HD_BUG("map kernel @%s holds no op that can be one", k->name);
     hd_host_open(e, k, false);
-    if (hd_op_is(o, TRAIT_ELEMENTWISE)) put_elementwise(e, o);
-    else switch (o->kind) {
-    case OP_TRANSPOSE: put_transpose(e, o); break;
-    case OP_SLICE: put_slice(e, o); break;
-    case OP_CONCAT: put_concat(e, o); break;
-    case OP_BROADCAST: put_broadcast(e, o); break;
-    case OP_IOTA:
-        put_values(e, o, TY_I32, hd_sprintf(e->a, o->out[0]->type->rank ? "i%d" : "0", o->out[0]->type->rank - 1));
-        break;
-    case OP_CONST: put_values(e, o, TY_F64, hd_emit_number(e->a, hd_float(&o->attrs, A_VALUE, 0), true)); break;
-    case OP_CAST: put_cast(e, o); break;
-    case OP_EMBEDDING: put_embedding(e, o); break;
-    case OP_CUMSUM: put_cumsum(e, o); break;
-    case OP_SUM: case OP_SUM_TO: case OP_REDUCE_MAX: put_reduction(e, o); break;
-    default: HD_BUG("%s cannot stand in a map kernel", hd_op_info(o->kind)->mnemonic);
-    }
+    maps[o->kind](e, o);
     hd_puts(e->c, "}\n\n");
 }

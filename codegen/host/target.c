@@ -192,9 +192,8 @@ static const char *const prologue[] = {"char *const base = hd_base(x);", "(void)
 #define host_none hd_emit_unprintable
 static EmitOp *const ops[] = {
 #define ELT(id, ...) host_none,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, cost, workspace, print,   \
-           doc)                                                                                                        \
-    host_##print,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
+    workspace, print, doc) host_##print,
 #include "ir/ops.def"
 };
 

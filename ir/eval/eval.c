@@ -133,7 +133,7 @@ const char *hd_eval_elementwise(Eval *e, const Op *o, const Tensor *in, Tensor *
 // --- functions
 static EvalRule *const rules[N_OPS] = {
 #define ELT(id, ...) hd_eval_elementwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, ...) hd_eval_##eval,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, ...) hd_eval_##eval,
 #include "ir/ops.def"
 };
 

@@ -303,19 +303,7 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
 }
 
 // Whether values that live across an op take room while something computes.
-static bool computes(const Op *o) {
-    switch (o->kind) {
-    case OP_VIEW:
-    case OP_CONST:
-    case OP_RESHAPE:
-    case OP_ALL_GATHER: // on streams of their own
-    case OP_REDUCE_SCATTER:
-    case OP_COPY:
-    case OP_BEGIN:
-    case OP_ZERO: return false;
-    default: return true;
-    }
-}
+static bool computes(const Op *o) { return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_BESIDE); }
 
 void hd_fuse_group(Fusion *s) {
     Arena *a = s->cx->scratch;

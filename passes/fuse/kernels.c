@@ -253,14 +253,8 @@ static Value *value_now(Emitter *e, Value *v) {
     return e->now[v->id];
 }
 
-static bool is_movement(const Op *o) {
-    if (o->kind == OP_ADD) return false; // a bias left for its product
-    return o->kind == OP_TRANSPOSE || o->kind == OP_SLICE || o->kind == OP_CONCAT ||
-           (hd_op_info(o->kind)->stages & 1u << STAGE_PLAN) == 0;
-}
-
 static void emit_op(Emitter *e, Op *o) {
-    if (is_movement(o) && o->kind != OP_MATMUL) {
+    if (hd_op_info(o->kind)->map) {
         emit_map(e, o);
         return;
     }

@@ -259,7 +259,8 @@ static void grad_cross_entropy(Autodiff *d, const Op *o, Value *dy) {
 GradRule *hd_grad_rule(OpKind k) {
     static GradRule *const rules[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning) grad_##grad,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...) grad_##grad,
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad,               \
+    ...) grad_##grad,
 #include "ir/ops.def"
     };
     return rules[k];

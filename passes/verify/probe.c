@@ -1,10 +1,5 @@
-// Probes (probe.h). Sums multiply by the number of elements that they add; other pointwise work computes one element by
-// the op table's meaning. A mixed probe also computes softmax, norms and their gradients. Any other op has no number,
-// nor has anything that reads it. But 0 times anything is 0, so a gradient that does not begin here stays 0 through
-// every op.
+// Probes (probe.h): what is followed, and runs over a function. How an op is followed is in probe_ops.c.
 #include "passes/verify/probe.h"
-#include "ir/eval/eval.h"
-#include "ir/shapes.h"
 #include <math.h>
 
 static bool stops(const Module *m) {
@@ -119,12 +114,10 @@ void hd_probe_prepare(Probe *p) {
 
 // --- a run
 
-static int64_t columns(const Type *t, int kind) { return (hd_type_cols(t) + KINDS - 1 - kind) / KINDS; }
-
 int64_t hd_probe_count(const Probe *p, const Type *t, int kind) {
     const int64_t n = hd_type_count(t);
     if (!p->mixed || !n) return kind ? 0 : n;
-    return n / hd_type_cols(t) * columns(t, kind);
+    return n / hd_type_cols(t) * hd_probe_columns(t, kind);
 }
 
 // Different for different leaves and kinds: a 0, a 1, a root of a negative number, or two rows that differ by a
@@ -138,161 +131,14 @@ static double number_for(const Leaf *leaf, int kind) {
     return 0.5 + (double)(h >> 11) / 9007199254740992.0 + 0.25 * (double)kind;
 }
 
-static Num all(double x) {
-    Num y;
-    for (int h = 0; h < KINDS; h++) y.of[h] = x;
-    return y;
-}
-
-static bool is_one(Num x) {
-    for (int h = 1; h < KINDS; h++)
-        if (x.of[h] != x.of[0]) return false;
-    return true;
-}
-
-static double row_mean(const Type *t, Num x) {
-    double sum = 0;
-    if (is_one(x)) return x.of[0];
-    for (int h = 0; h < KINDS; h++) sum += x.of[h] * (double)columns(t, h);
-    return sum / (double)hd_type_cols(t);
-}
-
-// Ops that move elements keep the numbers where each column keeps its kind.
-static Num carried(const Op *o, const Num *x) {
-    const Type *t = o->out[0]->type, *from = o->in[0]->type;
-    const int64_t cols = hd_type_cols(t), before = hd_type_cols(from), last = from->rank - 1;
-    bool stay = cols == before, whole = cols % KINDS == 0;
-    for (int i = 0; i < o->n_in; i++) {
-        whole &= hd_type_cols(o->in[i]->type) % KINDS == 0;
-        for (int h = 0; h < KINDS; h++)
-            if (x[i].of[h] != x[0].of[h]) return all((double)NAN);
-    }
-    if (o->kind == OP_RESHAPE || o->kind == OP_CONCAT) stay |= whole;
-    if (o->kind == OP_TRANSPOSE) stay = hd_attr(&o->attrs, A_PERM)->ints[last] == last;
-    if (o->kind == OP_SLICE) stay |= hd_int(&o->attrs, A_START, 0) % KINDS == 0;
-    return stay || is_one(x[0]) ? x[0] : all((double)NAN);
-}
-
-static Num reduced(const Op *o, Num x) {
-    const Type *t = o->out[0]->type, *from = o->in[0]->type;
-    const bool across = from->rank && hd_reduced_axes(o) >> (from->rank - 1) & 1;
-    const double n = (double)(hd_type_count(from) / hd_type_count(t));
-    if (o->kind == OP_REDUCE_MAX) return !across || is_one(x) ? x : all((double)NAN);
-    if (across) return all(row_mean(from, x) * n);
-    for (int h = 0; h < KINDS; h++) x.of[h] *= n;
-    return x;
-}
-
-static double elementwise(const Op *o, const double *x) {
-    switch (o->kind) {
-    case OP_RELU_GRAD: case OP_SILU_GRAD: case OP_GELU_GRAD: case OP_GELU_ERF_GRAD:
-        if (x[1] == 0) return 0;
-        break;
-    case OP_MUL:
-        if (x[0] == 0 || x[1] == 0) return 0;
-        break;
-    case OP_DIV:
-        if (x[0] == 0) return 0;
-        break;
-    default: break;
-    }
-    for (int i = 0; i < o->n_in; i++)
-        if (isnan(x[i])) return (double)NAN;
-    return hd_eval_elt(o->kind, false, x[0], x[1], x[2]);
-}
-
-// --- rows
-
-static void softmax(const Op *o, const Num *x, Num *y) {
-    const Type *t = o->in[0]->type;
-    const double cols = (double)hd_type_cols(t);
-    Num e;
-    for (int h = 0; h < KINDS; h++) e.of[h] = o->kind == OP_SOFTMAX ? exp(x[0].of[h]) : x[0].of[h] * x[1].of[h];
-    const double sum = cols * row_mean(t, e);
-    for (int h = 0; h < KINDS; h++)
-        y[0].of[h] = o->kind == OP_SOFTMAX ? e.of[h] / sum : x[1].of[h] * (x[0].of[h] - sum);
-}
-
-static Num logsumexp(const Op *o, Num x) {
-    Num e;
-    for (int h = 0; h < KINDS; h++) e.of[h] = exp(x.of[h] - x.of[0]);
-    return all(x.of[0] + log((double)hd_type_cols(o->in[0]->type) * row_mean(o->in[0]->type, e)));
-}
-
-static void norm(const Op *o, const Num *x, Num *y) {
-    const bool layer = o->kind == OP_LAYER_NORM;
-    const Type *t = o->in[0]->type;
-    const double mean = layer ? row_mean(t, x[0]) : 0;
-    Num from, square;
-    for (int h = 0; h < KINDS; h++) {
-        from.of[h] = x[0].of[h] - mean;
-        square.of[h] = from.of[h] * from.of[h];
-    }
-    const double r = 1 / sqrt(row_mean(t, square) + hd_float(&o->attrs, A_EPS, 0));
-    for (int h = 0; h < KINDS; h++) y[0].of[h] = from.of[h] * r * x[1].of[h] + (layer ? x[2].of[h] : 0);
-    y[1] = all(layer ? mean : r);
-    y[2] = all(r);
-}
-
-static void norm_grad(const Op *o, const Num *x, Num *y) {
-    const bool layer = o->kind == OP_LAYER_NORM_GRAD;
-    const Type *t = o->in[0]->type;
-    const double mean = layer ? x[3].of[0] : 0, r = x[layer ? 4 : 3].of[0];
-    const double rows = (double)(hd_type_count(t) / hd_type_cols(t));
-    Num hat, g, product;
-    for (int h = 0; h < KINDS; h++) {
-        hat.of[h] = (x[1].of[h] - mean) * r;
-        g.of[h] = x[0].of[h] * x[2].of[h];
-        product.of[h] = g.of[h] * hat.of[h];
-        y[1].of[h] = rows * x[0].of[h] * hat.of[h];
-        y[2].of[h] = rows * x[0].of[h];
-    }
-    const double shift = layer ? row_mean(t, g) : 0, along = row_mean(t, product);
-    for (int h = 0; h < KINDS; h++) y[0].of[h] = r * (g.of[h] - shift - hat.of[h] * along);
-}
-
-// Ops that work on rows. Those that are not followed give no number.
-static void row_op(const Probe *p, const Op *o, const Num *x, Num *y) {
-    const bool grad = o->kind == OP_SOFTMAX_GRAD || o->kind == OP_LAYER_NORM_GRAD || o->kind == OP_RMS_NORM_GRAD;
-    if ((grad || o->kind == OP_ROPE || o->kind == OP_DROPOUT) && x[0].of[0] == 0 && is_one(x[0]))
-        y[0] = y[1] = y[2] = all(0);
-    else if (!p->mixed || hd_has(&o->attrs, A_CAUSAL))
-        return;
-    else if (o->kind == OP_SOFTMAX || o->kind == OP_SOFTMAX_GRAD)
-        softmax(o, x, y);
-    else if (o->kind == OP_LAYER_NORM || o->kind == OP_RMS_NORM)
-        norm(o, x, y);
-    else if (grad)
-        norm_grad(o, x, y);
-}
-
-static void values(const Probe *p, const Op *o, const Num *x, Num *y) {
-    y[0] = y[1] = y[2] = all((double)NAN);
-    if (!o->n_out || !hd_type_count(o->out[0]->type)) return;
-    switch (o->kind) {
-    case OP_CONST: y[0] = all(hd_float(&o->attrs, A_VALUE, 0)); return;
-    case OP_CAST: case OP_COPY: y[0] = x[0]; return;
-    case OP_RESHAPE: case OP_BROADCAST: case OP_TRANSPOSE: case OP_SLICE: case OP_CONCAT: y[0] = carried(o, x); return;
-    case OP_SUM: case OP_SUM_TO: case OP_REDUCE_MAX: y[0] = reduced(o, x[0]); return;
-    case OP_LOGSUMEXP: y[0] = logsumexp(o, x[0]); return;
-    default: break;
-    }
-    if (!hd_op_is(o, TRAIT_ELEMENTWISE)) row_op(p, o, x, y);
-    for (int h = 0; h < KINDS && hd_op_is(o, TRAIT_ELEMENTWISE); h++) {
-        double operand[3] = {0};
-        for (int i = 0; i < o->n_in; i++) operand[i] = x[i].of[h];
-        y[0].of[h] = elementwise(o, operand);
-    }
-}
-
 static void compute(const Probe *p, const Op *o, Num *at, Num *still) {
     Num *x = HD_NEWN(p->c->a, Num, o->n_in + 5), y[3];
     for (int run = still == at; run < 2; run++) {
         Num *now = run ? at : still;
         for (int i = 0; i < o->n_in; i++) x[i] = o->kind == OP_STOP_GRADIENT ? still[o->in[i]->id] : now[o->in[i]->id];
-        values(p, o, x, y);
+        hd_probe_op(p, o, x, y);
         for (int i = 0; i < o->n_out; i++)
-            now[o->out[i]->id] = i < 3 && hd_dtype_is_float(o->out[i]->type->dtype) ? y[i] : all((double)NAN);
+            now[o->out[i]->id] = i < 3 && hd_dtype_is_float(o->out[i]->type->dtype) ? y[i] : hd_probe_all((double)NAN);
     }
 }
 
@@ -308,8 +154,8 @@ static void launch(Probe *p, const Op *o) {
     for (const Op *x = ret ? k->first : NULL; x != ret; x = x->next) compute(p, x, at, still);
     for (int i = 0; i < o->n_out; i++) {
         const bool known = ret && i < ret->n_in;
-        p->at[o->out[i]->id] = known ? at[ret->in[i]->id] : all((double)NAN);
-        p->still[o->out[i]->id] = known ? still[ret->in[i]->id] : all((double)NAN);
+        p->at[o->out[i]->id] = known ? at[ret->in[i]->id] : hd_probe_all((double)NAN);
+        p->still[o->out[i]->id] = known ? still[ret->in[i]->id] : hd_probe_all((double)NAN);
     }
 }
 

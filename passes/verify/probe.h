@@ -25,6 +25,14 @@ typedef struct {
 // the same row.
 enum { KINDS = 4 };
 typedef struct { double of[KINDS]; } Num;
+static inline Num hd_probe_all(double x) { // one number, of whichever kind
+    Num y;
+    for (int h = 0; h < KINDS; h++) y.of[h] = x;
+    return y;
+}
+static inline int64_t hd_probe_columns(const Type *t, int kind) { // of a row, that are of a kind
+    return (hd_type_cols(t) + KINDS - 1 - kind) / KINDS;
+}
 typedef struct {
     PlanCheck *c;
     const Func *f;
@@ -43,6 +51,7 @@ void hd_probe_prepare(Probe *p);                    // call it after all wants: 
 void hd_probe_cut(Probe *p); // makes values without a number leaves; call it after the first prepare, or not at all
 // Fills `at`, with one kind of a leaf moved (-1: no leaf). A leaf of one number moves as a whole.
 void hd_probe_run(Probe *p, int moved, int kind, double by);
+void hd_probe_op(const Probe *p, const Op *o, const Num *x, Num *y); // probe_ops.c: y[0..2] of an op's operands x
 int64_t hd_probe_count(const Probe *p, const Type *t, int kind); // elements of a kind; not mixed: all are of kind 0
 int hd_probe_find(const Probe *p, Leaf like);       // an equal leaf, or -1
 bool hd_probe_same(const Leaf *x, const Leaf *y);   // equal

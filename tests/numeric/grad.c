@@ -140,7 +140,7 @@ int main(void) {
 #define NO_CASE "no gradient case uses %s: add one to tests/numeric/grad.hir"
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     if (HAS_GRADIENT(grad) && !t.covered[OP_##id]) fail(&t, NO_CASE, mnemonic);
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...)                      \
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, ...)          \
     if (HAS_GRADIENT(grad) && !t.covered[OP_##id]) fail(&t, NO_CASE, mnemonic);
 #include "ir/ops.def"
     printf("%d gradient elements compared, %d failures\n", t.compared, t.failures);

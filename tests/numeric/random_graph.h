@@ -37,7 +37,7 @@ static bool usable(const Graph *g, OpKind k) {
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, grad, ...)                                                                        \
     [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o',
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, type, eval, grad, ...) \
+#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, ...) \
     [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o' || n_in == 0,
 #include "ir/ops.def"
     };
