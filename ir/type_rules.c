@@ -118,6 +118,17 @@ const char *hd_rule_cumsum(Rule *r) {
     return e ? e : hd_rule_give(r, IN(0));
 }
 
+const char *hd_rule_conv1d(Rule *r) {
+    const Type *x = IN(0), *taps = IN(1);
+    const char *e = floating(r, 0);
+    if (e) return e;
+    if (x->rank < 2) WRONG("conv1d needs [.., seq, dim], not %s", TEXT(x));
+    if (taps->rank != 2 || taps->dim[0] < 1 || taps->dim[1] != hd_type_cols(x))
+        WRONG("the taps of conv1d over %s are [k, %lld], not %s", TEXT(x), ll(hd_type_cols(x)), TEXT(taps));
+    if (taps->dtype != x->dtype) WRONG("operands have different element types: %s and %s", TEXT(x), TEXT(taps));
+    return hd_rule_give(r, x);
+}
+
 const char *hd_rule_slice(Rule *r) {
     int64_t axis = hd_int(&r->o->attrs, A_AXIS, 0), start = hd_int(&r->o->attrs, A_START, 0),
             size = hd_int(&r->o->attrs, A_SIZE, 0);

@@ -383,6 +383,37 @@ static void map_cumsum(Map *m) {
     (inner >= 16 ? walk_columns : scan_tiles)(m, n, inner, at, hd_cuda_compute(t->dtype));
 }
 
+// A thread makes RUN positions of a column, so that it reads most of what they share once. Threads of a warp are
+// columns side by side.
+static void map_conv1d(Map *m) {
+    enum { RUN = 8 };
+    const Type *x = m->o->in[0]->type;
+    const int64_t cols = hd_type_cols(x), seq = x->dim[x->rank - 2], taps = m->o->in[1]->type->dim[0];
+    const int64_t runs = hd_ceil_div(seq, RUN), outer = cols && seq ? hd_type_count(x) / cols / seq : 0;
+    const char *real = hd_cuda_compute(x->dtype);
+    const bool reverse = hd_has(&m->o->attrs, A_REVERSE);
+    open_threads(m, outer * runs * cols, 1, "i64");
+    line(m, "const i64 column = at %% %lld, first = at / %lld %% %lld * %d;", ll(cols), ll(cols), ll(runs), RUN);
+    line(m, "const i64 base = at / %lld * %lld + column;", ll(cols * runs), ll(seq * cols));
+    line(m, "%s tap[%lld], x[%lld];", real, ll(taps), ll(RUN + taps - 1));
+    line(m, "#pragma unroll");
+    line(m, "for (int j = 0; j < %lld; j++) tap[j] = widen(in%d[j * %lldll + column]);", ll(taps), m->o->in[1]->index,
+         ll(cols));
+    line(m, "#pragma unroll");
+    line(m, "for (int i = 0; i < %lld; i++) {", ll(RUN + taps - 1));
+    line(m, "const i64 t = first + i - %lld;", reverse ? 0ll : ll(taps - 1));
+    line(m, "x[i] = t >= 0 && t < %lld ? widen(in%d[base + t * %lld]) : 0;", ll(seq), m->o->in[0]->index, ll(cols));
+    line(m, "}");
+    line(m, "#pragma unroll");
+    line(m, "for (int i = 0; i < %d; i++) {", RUN);
+    line(m, "%s sum = 0;", real);
+    line(m, "#pragma unroll");
+    line(m, "for (int j = 0; j < %lld; j++) sum = plus(sum, times(tap[j], x[%s]));", ll(taps),
+         reverse ? hd_sprintf(m->a, "i + %lld - j", ll(taps - 1)) : "i + j");
+    line(m, "if (first + i < %lld) put1(out + base + (first + i) * %lld, sum);", ll(seq), ll(cols));
+    line(m, "}");
+}
+
 static void (*const maps[])(Map *) = {
 #define map_none NULL
 #define map_transpose move

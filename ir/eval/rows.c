@@ -100,6 +100,23 @@ const char *hd_eval_cumsum(Eval *e, const Op *o, const Tensor *in, Tensor *out) 
     return NULL;
 }
 
+// Element by element: position t reads positions t - (k - 1) to t, or t to t + (k - 1), of its column.
+const char *hd_eval_conv1d(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    (void)e;
+    const int64_t cols = hd_type_cols(in[0].type), taps = in[1].type->dim[0];
+    const int64_t seq = in[0].type->dim[in[0].type->rank - 2], total = hd_type_count(in[0].type);
+    const bool reverse = hd_has(&o->attrs, A_REVERSE);
+    for (int64_t i = 0; i < total; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < taps; j++) {
+            const int64_t by = reverse ? taps - 1 - j : j - (taps - 1), t = i / cols % seq + by;
+            if (t >= 0 && t < seq) sum += in[1].data[j * cols + i % cols] * in[0].data[i + by * cols];
+        }
+        out[0].data[i] = sum;
+    }
+    return NULL;
+}
+
 // --- softmax and the loss
 // log of the sum of exp over x[0 .. n-1]; the largest element is taken out first, so that nothing overflows.
 static double log_sum_exp(const double *x, int64_t n) {

@@ -229,6 +229,11 @@ static const OpCase op_cases[] = {
                "store %a {into = @life, offset = 0}\n"
                "  reduce_scatter {buffer = @life, into = @t.grad, comm = @self}\n  all_gather {buffer = @t.grad, into "
                "= @t.m, comm = @self}\n  return\n}"},
+    // convolutions: taps more than positions, one tap, no whole run of positions, both ways
+    {CASE_ALL, "(%a: $[2,37,9], %b: $[4,9], %c: $[3,130], %d: $[5,130], %e: $[1,9]) -> $[2,37,9], $[2,37,9], $[3,130], "
+               "$[3,130], $[2,37,9] {\n  %0 = conv1d %a, %b : $[2,37,9]\n  %1 = conv1d %a, %b {reverse} : $[2,37,9]\n  "
+               "%2 = conv1d %c, %d : $[3,130]\n  %3 = conv1d %c, %d {reverse} : $[3,130]\n  "
+               "%4 = conv1d %a, %e : $[2,37,9]\n  return %0, %1, %2, %3, %4\n}"},
     // cumulative sums
     {CASE_ALL, "(%a: $[5,6,70]) -> $[5,6,70], $[5,6,70], $[5,6,70] {\n  %0 = cumsum %a {axis = 2} : $[5,6,70]\n  "
                "%1 = cumsum %a {axis = 1, reverse} : $[5,6,70]\n  %2 = cumsum %a {axis = 0} : $[5,6,70]\n  "
