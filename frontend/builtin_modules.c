@@ -1,5 +1,9 @@
 // The modules that every file can use, and the defaults of `train` and `schedule`, in the language itself.
 #include "frontend/builtin_modules.h"
+#include "ir/optimizer.h"
+
+#define QUOTED(x) #x
+#define TEXT(x) QUOTED(x)
 
 const char hd_prelude[] =
     "module LayerNorm(dim, eps = 1e-5) {\n"
@@ -27,7 +31,8 @@ const char hd_prelude[] =
     "train defaults {\n"
     "  batch = 8; accumulate = 1; reduce = each; clip = 1.0; seed = 1;\n"
     "  precision { compute = f32; master = f32; grad = f32; reduce = f32; }\n"
-    "  optimizer adamw { lr = constant(3e-4); betas = 0.9, 0.95; eps = 1e-8; weight_decay = 0.1; }\n"
+    "  optimizer adamw { lr = constant(" TEXT(HD_DEFAULT_LR) "); betas = " TEXT(HD_DEFAULT_BETA1) ", "
+    TEXT(HD_DEFAULT_BETA2) "; eps = " TEXT(HD_DEFAULT_EPS) "; weight_decay = " TEXT(HD_DEFAULT_WEIGHT_DECAY) "; }\n"
     "}\n"
     "schedule defaults {\n"
     "  mesh { "

@@ -23,6 +23,7 @@
 //   all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
 //   adamw %1 {weights = @b.compute, ...}
 #include "passes/fsdp/fsdp.h"
+#include "ir/optimizer.h"
 #include <stdlib.h>
 
 // --- the loss The mean of a number that each rank has.
@@ -96,8 +97,9 @@ static Value *norm(Fsdp *s, Builder *b) {
 
 // --- AdamW
 static void set_betas(const Fsdp *s, Attrs *as) {
+    static const double defaults[] = {HD_DEFAULT_BETA1, HD_DEFAULT_BETA2};
     const Attr *betas = hd_attr(s->train, A_BETAS);
-    hd_set_floats(s->m->cx, as, A_BETAS, 2, betas && betas->n == 2 ? betas->floats : (const double[]){0.9, 0.999});
+    hd_set_floats(s->m->cx, as, A_BETAS, 2, betas && betas->n == 2 ? betas->floats : defaults);
 }
 
 static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
@@ -107,7 +109,7 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     hd_set_float(cx, &as, A_CLIP, hd_float(s->train, A_CLIP, 0));
     set_betas(s, &as);
     hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));
-    hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, 1e-3));
+    hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, HD_DEFAULT_LR));
     static const AttrId schedule[] = {A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL};
     for (int i = 0; i < 3; i++)
         if (hd_has(s->train, schedule[i])) hd_set_attr(cx, &as, hd_attr(s->train, schedule[i]));
@@ -125,8 +127,8 @@ static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
     if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, s->shard);
     set_betas(s, &as);
-    hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, 1e-8));
-    hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, 0.01));
+    hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, HD_DEFAULT_EPS));
+    hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
     if (s->ranks > 1) b->loc = k->loc;
     hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
     if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);

@@ -1,0 +1,10 @@
+// The optimizer's numbers where `train` does not say them: the language prints these as its defaults, and fsdp takes
+// them where IR that was written by hand has no config @train with such an attribute.
+#ifndef IR_OPTIMIZER_H
+#define IR_OPTIMIZER_H
+#define HD_DEFAULT_LR 3e-4
+#define HD_DEFAULT_BETA1 0.9
+#define HD_DEFAULT_BETA2 0.95
+#define HD_DEFAULT_EPS 1e-8
+#define HD_DEFAULT_WEIGHT_DECAY 0.1
+#endif
