@@ -1,5 +1,5 @@
 // Biases of matrix products. Either every reader of a sum product + bias is row work and does the addition itself, so
-// that only the product is stored, or the sum is the product's epilogue:
+// that only the product is stored, or the sum is the product's epilogue, and the two become a gemm:
 //
 //   %s = add %p, %b                %s1 = add %p, %b
 //   %h = gelu %s            ->     %h = gelu %s1
@@ -12,6 +12,7 @@
 #include "passes/fuse/fuse.h"
 #include "passes/fuse/gemm_bias.h"
 #include "passes/analysis/ptr_map.h"
+#include "passes/analysis/redirect.h"
 #include <stdlib.h>
 
 // --- the choice
@@ -165,4 +166,24 @@ void hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a) {
         if (product < 0 || epilogue[add->in[1 - product]->id] || uses->count[add->out[0]->id] < 2) continue;
         add_for_each_reader(&g, uses, add, product);
     }
+}
+
+// --- what no kernel took
+void hd_fuse_epilogues(Func *f, PassCx *cx) {
+    const Uses uses = hd_uses(f, cx->scratch);
+    for (Op *add = f->first, *next; add; add = next) {
+        next = add->next;
+        const int product = hd_gemm_bias(add, &uses);
+        if (product < 0) continue;
+        Op *p = add->in[product]->def, *g = hd_gemm_of(p, add->in[1 - product]);
+        if (add->loc.path) g->loc = add->loc;
+        const char *wrong = hd_infer(g, 1, (const Type *const[]){add->out[0]->type});
+        if (wrong) HD_BUG("gemm: %s", wrong);
+        hd_insert_before(add, g);
+        hd_redirect(&uses, add->out[0], g->out[0]);
+        hd_erase(add);
+        hd_erase(p);
+        hd_count(cx, "bias epilogues", 1);
+    }
+    hd_renumber(f);
 }

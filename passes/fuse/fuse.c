@@ -21,6 +21,7 @@ Change hd_pass_fuse(Module *m, PassCx *cx) {
         hd_fuse_prepare(m, f, cx);
         hd_fuse_group(&s);
         hd_fuse_emit(&s, kernels);
+        hd_fuse_epilogues(f, cx);
     }
     m->stage = STAGE_KERNELS;
     return CHANGED;

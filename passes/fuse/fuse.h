@@ -34,6 +34,7 @@ Bounds *hd_fuse_bounds(const Func *f, Arena *a);
 void hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a);
 // by value: a bias that its product's gemm adds
 bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a);
+void hd_fuse_epilogues(Func *f, PassCx *cx); // after kernels have taken theirs
 void hd_fuse_group(Fusion *s);
 bool hd_fuse_read_outside(const Fusion *s, const Value *v, int g); // by an op that is not in group g
 typedef struct KernelTable KernelTable; // kernels by their text

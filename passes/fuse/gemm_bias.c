@@ -1,4 +1,5 @@
 #include "passes/fuse/gemm_bias.h"
+#include "ir/shapes.h"
 
 int hd_gemm_bias(const Op *add, const Uses *uses) {
     if (add->kind != OP_ADD) return -1;
@@ -11,4 +12,17 @@ int hd_gemm_bias(const Op *add, const Uses *uses) {
             return i;
     }
     return -1;
+}
+
+Op *hd_gemm_of(const Op *product, Value *bias) {
+    Ctx *cx = product->func->module->cx;
+    Op *g = hd_op_new(product->func, OP_GEMM, bias ? 3 : 2, (Value *[]){product->in[0], product->in[1], bias});
+    static const AttrId kept[] = {A_TA, A_TB, A_BWD, A_RECOMPUTED};
+    g->loc = product->loc;
+    g->span = product->span;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (hd_has(&product->attrs, kept[i])) hd_set_flag(cx, &g->attrs, kept[i]);
+    if (product->kind == OP_BMM) hd_set_int(cx, &g->attrs, A_BATCHES, hd_product(product).batches);
+    if (bias) hd_set_word(cx, &g->attrs, A_EPILOGUE, hd_intern(cx, "bias"));
+    return g;
 }

@@ -1,10 +1,9 @@
-// select: matrix products become gemm, together with a bias that no kernel took and the buffer that the result is
-// stored to; library ops get their implementation and workspace.
+// select: matrix products become gemm, together with the buffer that the result is stored to; library ops get their
+// implementation and workspace. Products with a bias are gemm already (fuse).
 //
-//   %p = matmul %x, %w {tb}                  %s = gemm %x, %w, %b {tb, epilogue = bias}
-//   %s = add %p, %b                    ->
+//   %p = matmul %x, %w {tb}            ->    %p = gemm %x, %w {tb}
 //   %dw = matmul %dy, %x {ta}
-//   store %dw {into = @g, offset = 0}        gemm %dy, %x {ta, into = @g, offset = 0}
+//   store %dw {into = @g, offset = 0}  ->    gemm %dy, %x {ta, into = @g, offset = 0}
 //   %dt = embedding_grad %dy, %i
 //   store %dt {into = @g, offset = 0}        embedding_grad %dy, %i {rows = 96, into = @g, offset = 0}
 #include "ir/arch.h"
@@ -19,21 +18,6 @@
 #include <string.h>
 
 typedef struct { Module *m; PassCx *cx; Func *f; Uses uses; bool cuda; int64_t attention_limit; } Select;
-
-// The gemm for a product, not inserted yet.
-static Op *gemm_of(Select *s, const Op *p, const Value *bias) {
-    Ctx *cx = s->m->cx;
-    Value *in[3] = {p->in[0], p->in[1], (Value *)(uintptr_t)bias};
-    Op *g = hd_op_new(s->f, OP_GEMM, bias ? 3 : 2, in);
-    g->loc = p->loc;
-    g->span = p->span;
-    static const AttrId kept[] = {A_TA, A_TB, A_BWD, A_RECOMPUTED};
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (hd_has(&p->attrs, kept[i])) hd_set_flag(cx, &g->attrs, kept[i]);
-    if (p->kind == OP_BMM) hd_set_int(cx, &g->attrs, A_BATCHES, hd_product(p).batches);
-    if (bias) hd_set_word(cx, &g->attrs, A_EPILOGUE, hd_intern(cx, "bias"));
-    return g;
-}
 
 static void must_infer(Op *o, const Type *t) {
     const char *e = hd_infer(o, t ? 1 : 0, &t);
@@ -87,19 +71,10 @@ static void select_embedding_grad(Select *s, Op *p) {
 static void select_product(Select *s, Op *p) {
     Value *v = p->out[0];
     Op *user = only_user(s, v);
-    int product = user ? hd_gemm_bias(user, &s->uses) : -1;
-    if (product >= 0) {
-        Op *g = gemm_of(s, p, user->in[1 - product]);
-        if (user->loc.path) g->loc = user->loc;
-        must_infer(g, user->out[0]->type);
-        hd_insert_before(user, g);
-        hd_redirect(&s->uses, user->out[0], g->out[0]);
-        hd_erase(user);
-        hd_count(s->cx, "bias epilogues", 1);
-    } else if (user && user->kind == OP_STORE) {
-        fold_store(s, p, gemm_of(s, p, NULL), user);
+    if (user && user->kind == OP_STORE) {
+        fold_store(s, p, hd_gemm_of(p, NULL), user);
     } else {
-        Op *g = gemm_of(s, p, NULL);
+        Op *g = hd_gemm_of(p, NULL);
         must_infer(g, v->type);
         hd_insert_before(p, g);
         hd_redirect(&s->uses, v, g->out[0]);
