@@ -94,7 +94,7 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
 static void random_attrs(Graph *g, Op *o) {
     for (int id = 0; id < N_ATTRS; id++) {
         int allowed = hd_attr_allowed(hd_op_info(o->kind)->attrs, (AttrId)id);
-        if (allowed && id != A_IMPL && id != A_ELSE &&
+        if (allowed && id != A_IMPL && id != A_ELSE && id != A_PER_RANK && id != A_ALIGN &&
             id != A_INPLACE && id != A_WORKSPACE_BYTES && id != A_WORKSPACE_AT)
             random_attr(g, o, (AttrId)id, allowed == 1);
     }
