@@ -145,7 +145,7 @@ static Bytes choose(Request *r, Offload *w) {
         b.listed += listed ? v->bytes : 0;
         free[i] = listed && !in_margin(r, w, v, margin);
         b.free += free[i] ? v->bytes : 0;
-        if (free[i] && (!b.least || v->bytes < b.least)) b.least = v->bytes;
+        if (free[i] && (b.least <= 0 || v->bytes < b.least)) b.least = v->bytes;
     }
     double most = b.free * hd_float(r->settings, A_FRACTION, 1);
     if (r->automatic) choose_best(r, w, free, most < host ? most : host);
@@ -159,8 +159,8 @@ static bool check_choice(Request *r, const Offload *w, Bytes b) {
     const double fraction = hd_float(r->settings, A_FRACTION, 1);
     if (r->automatic) return true;
     if (!check_places(r, w)) return false;
-    if (b.free && (b.chosen || !fraction)) return true;
-    if (!b.free)
+    if (b.free > 0 && (b.chosen > 0 || fraction <= 0)) return true;
+    if (b.free <= 0)
         hd_error(r->m->cx, r->span, "offload: all %.1f MiB that are listed are read in the last instances of a module, "
                  "whose values offload.margin = %lld keeps", mib(b.listed), ll(hd_int(r->settings, A_MARGIN, 1)));
     else
@@ -170,12 +170,12 @@ static bool check_choice(Request *r, const Offload *w, Bytes b) {
 }
 
 static void warn(const Request *r, const Offload *w, Bytes b) {
-    if (r->automatic && r->most < 0 && !b.chosen)
+    if (r->automatic && r->most < 0 && b.chosen <= 0)
         hd_warning(r->m->cx, r->span,
                    "offload auto takes nothing: of %.1f MiB that may be offloaded no value can leave and return while "
                    "@%s has enough else to do (predicted for %s)",
                    mib(b.free), w->f->name, hd_model_name(w->model));
-    if (!b.chosen || !w->model || w->stall < 5e-5 || w->stall < 0.005 * w->end) return;
+    if (b.chosen <= 0 || !w->model || w->stall < 5e-5 || w->stall < 0.005 * w->end) return;
     double out = hd_model_copy(w->model, COPY_TO_HOST, b.chosen, false);
     hd_warning(r->m->cx, r->span,
                "offload: %.1f MiB take about %.2f ms each way, and @%s has not as much to do meanwhile: it stalls for "
@@ -190,9 +190,9 @@ static bool offload_function(Request *r, Func *f, bool first) {
     if (!w.backward.n) return true;
     const Bytes b = choose(r, &w);
     if (first && !check_choice(r, &w, b)) return false;
-    if (b.chosen) hd_offload_times(&w);
+    if (b.chosen > 0) hd_offload_times(&w);
     if (first) warn(r, &w, b);
-    if (!b.chosen) return true;
+    if (b.chosen <= 0) return true;
     hd_offload_insert(&w);
     hd_count(r->cx, "bytes offloaded", (int64_t)b.chosen);
     return true;

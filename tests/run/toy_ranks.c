@@ -160,8 +160,8 @@ int main(int argc, char **argv) {
                          .buckets = buckets,
                          .n_params = 1,
                          .params = params,
-                         .train_step = {1, &segments[0], LOSS, NORM, STEP, -1},
-                         .eval_step = {1, &segments[1], LOSS, -1, -1},
+                         .train_step = {1, &segments[0], LOSS, NORM, STEP, -1, 0},
+                         .eval_step = {1, &segments[1], LOSS, -1, -1, -1, 0},
                          .n_funcs = 2,
                          .funcs = funcs,
                          .backend = &backend};
