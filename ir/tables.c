@@ -150,7 +150,7 @@ bool hd_op_find(const char *mnemonic, OpKind *k) {
 
 bool hd_attr_find(const char *text, AttrId *a) {
     for (int i = 0; i < N_ATTRS; i++)
-        if (!strcmp(attrs[i].text, text)) {
+        if (attrs[i].text[0] == text[0] && !strcmp(attrs[i].text, text)) { // hd_infer asks for every op
             *a = (AttrId)i;
             return true;
         }
