@@ -3,17 +3,17 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static Workspace workspace_none(const Op *o, bool cuda) { return (Workspace){0, 0}; }
+static Workspace workspace_none(const Op *o HD_UNUSED, bool cuda HD_UNUSED) { return (Workspace){0, 0}; }
 
 static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
 
 // cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper, and it makes do with less. host:
 // nothing, narrower factors are converted a tile at a time in memory of each thread.
-static Workspace workspace_gemm(const Op *o, bool cuda) { return (Workspace){0, cuda ? 32 << 20 : 0}; }
+static Workspace workspace_gemm(const Op *o HD_UNUSED, bool cuda) { return (Workspace){0, cuda ? 32 << 20 : 0}; }
 
 // Partial sums of a kernel's column results: an f32 row for each hd_partial_rows of the iteration space (see
 // passes/fuse/fuse.c).
-static Workspace workspace_launch(const Op *o, bool cuda) {
+static Workspace workspace_launch(const Op *o, bool cuda HD_UNUSED) {
     const Func *k = hd_launched(o);
     const Op *ret = k && hd_kind(&k->attrs) == KIND_ROWS ? hd_return(k) : NULL;
     int64_t n = 0, rows = k ? hd_int(&k->attrs, A_ROWS, 1) : 1, cols = k ? hd_int(&k->attrs, A_COLS, 1) : 1;
@@ -25,7 +25,7 @@ static Workspace workspace_launch(const Op *o, bool cuda) {
 
 // The backward pass needs rowsum(dout * o), f32 [batch, heads, seq]. cuDNN is offered what every plan of it asks for
 // and, in the backward pass, the matrix of the repeatable one, and dk, dv before heads share them.
-static Workspace workspace_attention(const Op *o, bool cuda) {
+static Workspace workspace_attention(const Op *o, bool cuda HD_UNUSED) {
     AttentionShape s = hd_attention_shape(o);
     Workspace w = exactly(s.grad ? s.batch * s.heads * s.seq * 4 : 0);
     if (strcmp(hd_word(&o->attrs, A_IMPL, ""), "cudnn")) return w;
@@ -35,7 +35,8 @@ static Workspace workspace_attention(const Op *o, bool cuda) {
     return w;
 }
 
-static Workspace workspace_cross_entropy(const Op *o, bool cuda) { // a loss for each row, for the mean in order
+// A loss for each row, for the mean in order.
+static Workspace workspace_cross_entropy(const Op *o, bool cuda HD_UNUSED) {
     return exactly(hd_type_rows(o->in[0]->type) * 4);
 }
 
@@ -47,7 +48,8 @@ static Workspace workspace_embedding_grad(const Op *o, bool cuda) {
     return exactly((cuda ? 2 * rows + 2 + n / 16 + 1 + 2 * n : rows + n) * 4);
 }
 
-static Workspace workspace_grad_norm(const Op *o, bool cuda) { // one f64 partial sum for each block of each buffer
+// One f64 partial sum for each block of each buffer.
+static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     int64_t n = 0;
     const Attr *b = hd_attr(&o->attrs, A_BUFFERS);
     for (int i = 0; i < b->n; i++)

@@ -13,10 +13,23 @@ CudaModule *hd_cuda_module(Emit *e) {
     return e->state;
 }
 
+static int count(const char *text, const char *what) {
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, what)) != NULL; s += strlen(what)) n++;
+    return n;
+}
+
+// HdKernel.waits must hold for every kernel of a program: the runtime may launch one before those before it have ended.
+static void check_entries(const char *text) {
+    if (count(text, "extern \"C\" __global__") != count(text, "\n    enter();\n"))
+        HD_BUG("a CUDA kernel does not begin with enter():\n%.400s", text);
+}
+
 static int piece(Emit *e, const char *text, bool alone) {
     CudaModule *cm = hd_cuda_module(e);
     for (int i = 0; i < cm->pieces.n; i++)
         if (!strcmp(cm->pieces.at[i].text, text)) return i;
+    check_entries(text);
     hd_push(e->a, &cm->pieces, ((CudaPiece){text, 0, alone}));
     return cm->pieces.n - 1;
 }

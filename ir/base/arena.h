@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#define HD_UNUSED __attribute__((unused)) // after a parameter that a rule of a table is given and does not need
+
 typedef struct Arena Arena;
 typedef struct { void *chunk; size_t used; } ArenaMark;
 

@@ -221,4 +221,6 @@ const char *hd_eval_launch(Eval *e, const Op *o, const Tensor *in, Tensor *out) 
     return wrong;
 }
 
-const char *hd_eval_none(Eval *e, const Op *o, const Tensor *in, Tensor *out) { return NULL; }
+const char *hd_eval_none(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in HD_UNUSED, Tensor *out HD_UNUSED) {
+    return NULL;
+}

@@ -2,30 +2,30 @@
 #include "ir/eval/rules.h"
 #include "ir/shapes.h"
 
-const char *hd_eval_fill(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_fill(Eval *e HD_UNUSED, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     double v = hd_float(&o->attrs, A_VALUE, 0.0);
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = v;
     return NULL;
 }
 
-const char *hd_eval_iota(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_iota(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in HD_UNUSED, Tensor *out) {
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = (double)(i % hd_type_cols(out->type));
     return NULL;
 }
 
-const char *hd_eval_copy(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_copy(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     memcpy(out->data, in[0].data, sizeof(double) * (size_t)hd_type_count(out->type));
     return NULL;
 }
 
-const char *hd_eval_broadcast(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_broadcast(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     Steps s = hd_eval_steps(out->type, in[0].type);
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++)
         out->data[i] = in[0].data[hd_eval_source(out->type, &s, i)];
     return NULL;
 }
 
-const char *hd_eval_transpose(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_transpose(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
     Steps own = hd_eval_steps(t, t), s = {{0}};
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
@@ -51,12 +51,12 @@ static void copy_part(Tensor whole, Tensor part, int64_t axis, int64_t start, bo
     }
 }
 
-const char *hd_eval_slice(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_slice(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     copy_part(in[0], out[0], hd_int(&o->attrs, A_AXIS, 0), hd_int(&o->attrs, A_START, 0), false);
     return NULL;
 }
 
-const char *hd_eval_concat(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_concat(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     int64_t axis = hd_int(&o->attrs, A_AXIS, 0), start = 0;
     for (int i = 0; i < o->n_in; i++) {
         copy_part(out[0], in[i], axis, start, true);
@@ -74,7 +74,7 @@ static const char *bad_index(Eval *e, Tensor index, int64_t rows) {
     return NULL;
 }
 
-const char *hd_eval_embedding(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_embedding(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     const char *wrong = bad_index(e, in[1], in[0].type->dim[0]);
     int64_t cols = block(in[0].type, 1);
     for (int64_t i = 0, n = hd_type_count(in[1].type); i < n && !wrong; i++)
@@ -92,7 +92,7 @@ const char *hd_eval_embedding_grad(Eval *e, const Op *o, const Tensor *in, Tenso
 }
 
 // --- parameters and buffers
-const char *hd_eval_param(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_param(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     Tensor stored = hd_eval_storage(e, hd_word(&o->attrs, A_PARAM, ""));
     return hd_eval_copy(e, o, &stored, out);
 }
@@ -101,7 +101,7 @@ static double to_dtype(const Eval *e, DType d, double v) {
     return e->mode == EVAL_EXACT && hd_dtype_is_float(d) ? v : hd_round(d, v);
 }
 
-const char *hd_eval_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
     struct Stored *s = hd_eval_stored(e, hd_word(&o->attrs, A_PARAM, ""));
     if (!s->grad.data) s->grad = hd_tensor(e->arena, s->value.type);
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
@@ -109,7 +109,7 @@ const char *hd_eval_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     return NULL;
 }
 
-const char *hd_eval_view(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_view(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     const char *buffer = hd_word(&o->attrs, A_BUFFER, "");
     out->data = hd_eval_range(e, buffer, hd_int(&o->attrs, A_OFFSET, 0), hd_type_count(out->type));
     return out->data ? NULL : hd_eval_wrong(e, "it leaves @%s", buffer);

@@ -19,13 +19,13 @@ static void products(const Product *s, const Tensor *in, double *d) {
         product(s, in[0].data + i * s->m * s->k, in[1].data + i * s->k * s->n, d + i * s->m * s->n);
 }
 
-const char *hd_eval_matmul(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_matmul(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
     products(&s, in, out->data);
     return NULL;
 }
 
-const char *hd_eval_gemm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_gemm(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
     products(&s, in, out->data);
     for (int64_t i = 0, n = s.batches * s.m * s.n; i < n && o->n_in > 2; i++) out->data[i] += in[2].data[i % s.n];

@@ -29,7 +29,7 @@ const char *hd_eval_dropout(Eval *e, const Op *o, const Tensor *in, Tensor *out)
     return NULL;
 }
 
-const char *hd_eval_random(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_random(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     double *counter = hd_eval_range(e, hd_word(&o->attrs, A_COUNTER, ""), 0, 4);
     if (!counter) return hd_eval_wrong(e, "the counter has fewer than four elements");
     for (int64_t s = 0; s < hd_int(&o->attrs, A_SITES, 0); s++) {

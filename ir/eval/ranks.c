@@ -26,7 +26,7 @@ static const double *source(Eval *e, const Op *o) {
     return o->n_in ? e->values[o->in[0]->id].data : hd_eval_storage(e, hd_word(&o->attrs, A_BUFFER, "")).data;
 }
 
-const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
     int64_t count = hd_type_count(out->type) / g.n;
@@ -35,7 +35,7 @@ const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in, Tensor *o
     return NULL;
 }
 
-const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     Group g;
     if (!group_of(e, o, &g)) return wrong_group(e, o);
     int64_t count = hd_type_count(out->type);
@@ -51,7 +51,7 @@ const char *hd_eval_reduce_scatter(Eval *e, const Op *o, const Tensor *in, Tenso
 }
 
 // Storage that was never written reads as NaN.
-const char *hd_eval_begin(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_begin(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out HD_UNUSED) {
     Tensor t = hd_eval_storage(e, hd_word(&o->attrs, A_LIFE, ""));
     for (int64_t i = 0, n = hd_type_count(t.type); i < n; i++) t.data[i] = __builtin_nan("");
     return NULL;

@@ -14,14 +14,14 @@ static Steps reduced_steps(const Op *o, const Type *t) {
     return hd_eval_steps(t, &kept);
 }
 
-const char *hd_eval_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_sum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Steps s = reduced_steps(o, in[0].type);
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
         out->data[hd_eval_source(in[0].type, &s, i)] += in[0].data[i];
     return NULL;
 }
 
-const char *hd_eval_reduce_max(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_reduce_max(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Steps s = reduced_steps(o, in[0].type);
     for (int64_t i = 0, n = hd_type_count(out->type); i < n; i++) out->data[i] = -(double)INFINITY;
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) {
@@ -52,10 +52,10 @@ static const char *normalise(const Op *o, const Tensor *in, Tensor *out, bool la
     return NULL;
 }
 
-const char *hd_eval_layer_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_layer_norm(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     return normalise(o, in, out, true);
 }
-const char *hd_eval_rms_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_rms_norm(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     return normalise(o, in, out, false);
 }
 
@@ -79,14 +79,14 @@ static const char *normalise_grad(const Tensor *in, Tensor *out, bool layer) {
     return NULL;
 }
 
-const char *hd_eval_layer_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_layer_norm_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     return normalise_grad(in, out, true);
 }
-const char *hd_eval_rms_norm_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_rms_norm_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     return normalise_grad(in, out, false);
 }
 
-const char *hd_eval_cumsum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_cumsum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
     const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis], total = hd_type_count(t);
     int64_t inner = 1;
@@ -127,13 +127,13 @@ static double log_sum_exp(const double *x, int64_t n) {
     return top + log(sum);
 }
 
-const char *hd_eval_logsumexp(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_logsumexp(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
     for (int64_t r = 0; r < rows; r++) out[0].data[r] = log_sum_exp(in[0].data + r * n, n);
     return NULL;
 }
 
-const char *hd_eval_softmax(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_softmax(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
     int64_t n = hd_type_cols(t), rows = hd_type_rows(t);
     bool causal = hd_has(&o->attrs, A_CAUSAL);
@@ -146,7 +146,7 @@ const char *hd_eval_softmax(Eval *e, const Op *o, const Tensor *in, Tensor *out)
     return NULL;
 }
 
-const char *hd_eval_softmax_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_softmax_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     int64_t n = hd_type_cols(in[1].type), rows = hd_type_rows(in[1].type);
     for (int64_t r = 0; r < rows; r++) {
         const double *dy = in[0].data + r * n, *y = in[1].data + r * n;
@@ -174,16 +174,16 @@ static const char *loss_rows(Eval *e, Tensor logits, Tensor targets, double *los
     return NULL;
 }
 
-const char *hd_eval_cross_entropy(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_cross_entropy(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     return loss_rows(e, in[0], in[1], out[0].data, 0.0, NULL);
 }
 
-const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     return loss_rows(e, in[0], in[1], out[0].data, in[2].data[0], out[1].data);
 }
 
 // Position p of a sequence turns the pair (i, i + size/2) of each head by the angle p theta^(-2i/size).
-const char *hd_eval_rope(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_rope(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
     int64_t width = hd_type_cols(t), seq = t->dim[t->rank - 2], size = width / hd_int(&o->attrs, A_HEADS, 1),
             half = size / 2;

@@ -15,7 +15,7 @@ static double square_sum(Tensor t, int64_t *i) {
 }
 
 // Blocks are summed in order, buffer after buffer.
-const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
     double total = 0;
     for (int k = 0; k < buffers->n; k++) {
@@ -26,7 +26,7 @@ const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in, Tensor *ou
     return NULL;
 }
 
-const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
     const Attr *buffers = hd_attr(&o->attrs, A_BUFFERS);
     double *sum = out->data;
     for (int k = 0; k < buffers->n; k++) {
@@ -36,7 +36,7 @@ const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in, Tensor *
     return NULL;
 }
 
-const char *hd_eval_root_sum(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_root_sum(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
     double total = 0;
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) total += in[0].data[i];
     out->data[0] = sqrt(total);
@@ -76,7 +76,7 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
 
 // m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor *
 // gradient.
-const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
     static const AttrId parts[] = {A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_GRADIENT};
     const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;
     Tensor part[4];

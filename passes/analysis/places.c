@@ -69,3 +69,15 @@ const char *hd_region_of_path(Ctx *cx, const char *path) {
     }
     return hd_internf(cx, "%.*s", (int)end, path);
 }
+
+const char *hd_place_pattern(Ctx *cx, const char *path) {
+    Out o = hd_out(cx->arena);
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(p, ".");
+        if (n && strspn(p, "0123456789") == n) hd_puts(&o, "*");
+        else hd_putn(&o, p, n);
+        p += n;
+        if (*p) hd_puts(&o, "."), p++;
+    }
+    return hd_intern(cx, o.text ? o.text : "");
+}

@@ -27,4 +27,5 @@ bool hd_places_differ(const Places *p, const Places *q);
 // The innermost instance of a repeated module around a place: the path up to its last number, blocks.3 of
 // blocks.3.mlp.act; "" when it has none.
 const char *hd_region_of_path(Ctx *cx, const char *path);
+const char *hd_place_pattern(Ctx *cx, const char *path); // blocks.*.attn of blocks.3.attn, for all instances together
 #endif

@@ -32,19 +32,6 @@ typedef struct {
     Span span; // of the settings
 } Request;
 
-// blocks.3.mlp as blocks.*.mlp
-static const char *pattern_of(Ctx *cx, const char *path) {
-    Out o = hd_out(cx->arena);
-    for (const char *p = path; *p;) {
-        size_t n = strcspn(p, ".");
-        if (n && strspn(p, "0123456789") == n) hd_puts(&o, "*");
-        else hd_putn(&o, p, n);
-        p += n;
-        if (*p == '.') hd_puts(&o, "."), p++;
-    }
-    return hd_intern(cx, o.text ? o.text : "");
-}
-
 static bool is_listed(Request *r, const Waiting *v) {
     if (r->automatic) return !hd_place_of(&r->kept, v->place, NULL);
     int depth = hd_place_of(&r->listed, v->place, NULL);
@@ -55,7 +42,7 @@ static bool is_listed(Request *r, const Waiting *v) {
 
 static const char *kind_of_part(const Request *r, const Offload *w, int part) {
     const char *path = w->ops[w->backward.at[part]]->loc.path;
-    return pattern_of(r->m->cx, hd_region_of_path(r->m->cx, path ? path : ""));
+    return hd_place_pattern(r->m->cx, hd_region_of_path(r->m->cx, path ? path : ""));
 }
 
 // The backward pass reads it in one of the last instances, with which it begins, or before them.
@@ -76,7 +63,7 @@ static void say_what_waits(const Request *r, const Offload *w) {
     VEC(Kind) kinds = {0};
     Out o = hd_out(w->a);
     for (int i = 0; i < w->values.n; i++) {
-        const char *pattern = pattern_of(r->m->cx, w->values.at[i].place);
+        const char *pattern = hd_place_pattern(r->m->cx, w->values.at[i].place);
         int k = 0;
         while (k < kinds.n && kinds.at[k].pattern != pattern) k++;
         if (k == kinds.n) hd_push(w->a, &kinds, ((Kind){pattern, 0, 0}));
@@ -96,9 +83,9 @@ static bool check_places(Request *r, const Offload *w) {
     const Places *p = &r->listed;
     bool good = true;
     for (int i = 0; i < w->values.n; i++)
-        if (is_listed(r, &w->values.at[i])) hd_push(w->a, &done, pattern_of(r->m->cx, w->values.at[i].place));
+        if (is_listed(r, &w->values.at[i])) hd_push(w->a, &done, hd_place_pattern(r->m->cx, w->values.at[i].place));
     for (int i = 0; i < p->paths->n; i++) {
-        const char *pattern = pattern_of(r->m->cx, p->paths->strs[i]);
+        const char *pattern = hd_place_pattern(r->m->cx, p->paths->strs[i]);
         size_t n = strlen(pattern);
         bool found = false;
         for (int k = 0; k < done.n && !found; k++)

@@ -260,28 +260,15 @@ static void capture_parts(Cut *c) {
     hd_renumber(c->f);
 }
 
-// blocks.3.attn -> blocks.*.attn: the places that one item of the list stands for.
-static const char *pattern_of(Ctx *cx, const char *path) {
-    Out o = hd_out(cx->arena);
-    for (const char *p = path; *p;) {
-        size_t n = strcspn(p, ".");
-        if (n && strspn(p, "0123456789") == n) hd_puts(&o, "*");
-        else hd_putn(&o, p, n);
-        p += n;
-        if (*p) hd_puts(&o, "."), p++;
-    }
-    return hd_intern(cx, o.text);
-}
-
 // false after reporting what is listed and has no action of its own in any instance.
 static bool places_captured(const Cut *c) {
     const Places *p = &c->places;
     bool all = true;
     PtrMap seen = {0}; // pattern to 1 (reported), 2 (captured)
     for (int i = 0; p->paths && i < p->paths->n; i++)
-        if (p->found[i]) hd_ptr_set(c->a, &seen, pattern_of(c->m->cx, p->paths->strs[i]), 2);
+        if (p->found[i]) hd_ptr_set(c->a, &seen, hd_place_pattern(c->m->cx, p->paths->strs[i]), 2);
     for (int i = 0; p->paths && i < p->paths->n; i++) {
-        const char *path = p->paths->strs[i], *pattern = pattern_of(c->m->cx, path), *dot = strrchr(path, '.');
+        const char *path = p->paths->strs[i], *pattern = hd_place_pattern(c->m->cx, path), *dot = strrchr(path, '.');
         if (hd_ptr_get(&seen, pattern) > 0) continue;
         hd_ptr_set(c->a, &seen, pattern, 1);
         all = false;

@@ -55,13 +55,13 @@ static bool is_widening(const Value *v) { // a cast that loses nothing
 }
 
 // --- rules: each returns the value that replaces the op's result, the result itself where it rewrote the op, or NULL
-static Value *take_left(Simplifier *s, Op *o) { return o->in[0]->type == o->out[0]->type ? o->in[0] : NULL; }
+static Value *take_left(Simplifier *s HD_UNUSED, Op *o) { return o->in[0]->type == o->out[0]->type ? o->in[0] : NULL; }
 
 static Value *keep_all(Simplifier *s, Op *o) { return hd_float(&o->attrs, A_P, 0) == 0 ? take_left(s, o) : NULL; }
 
-static Value *take_inner(Simplifier *s, Op *o) { return o->in[0]->def->in[0]; }
+static Value *take_inner(Simplifier *s HD_UNUSED, Op *o) { return o->in[0]->def->in[0]; }
 
-static Value *skip_inner(Simplifier *s, Op *o) {
+static Value *skip_inner(Simplifier *s HD_UNUSED, Op *o) {
     o->in[0] = o->in[0]->def->in[0];
     return o->out[0];
 }
@@ -82,7 +82,7 @@ static bool retarget(Op *o, Value *left, Value *right, const Attrs *attrs) {
     return true;
 }
 
-static Value *swap(Simplifier *s, Op *o) { return retarget(o, o->in[1], o->in[0], NULL) ? o->out[0] : NULL; }
+static Value *swap(Simplifier *s HD_UNUSED, Op *o) { return retarget(o, o->in[1], o->in[0], NULL) ? o->out[0] : NULL; }
 
 static Builder builder_at(Op *o) {
     return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
@@ -95,27 +95,27 @@ static Value *constant(Op *o, const Type *t, double value) {
     return hd_build1(&b, OP_CONST, NULL, NULL, &attrs, t);
 }
 
-static Value *refill(Simplifier *s, Op *o) { // the op only moves or converts equal elements
+static Value *refill(Simplifier *s HD_UNUSED, Op *o) { // the op only moves or converts equal elements
     if (is_known(o->in[0]))
         return constant(o, o->out[0]->type, hd_round(o->out[0]->type->dtype, constant_of(o->in[0])));
     Builder b = builder_at(o); // it is rounded when its value is known
     return hd_build1(&b, OP_CONST, NULL, NULL, &o->in[0]->def->attrs, o->out[0]->type);
 }
 
-static Value *multiply_by_inverse(Simplifier *s, Op *o) {
+static Value *multiply_by_inverse(Simplifier *s HD_UNUSED, Op *o) {
     Builder b = builder_at(o);
     Value *inverse = constant(o, o->in[1]->type, 1 / constant_of(o->in[1]));
     return hd_build1(&b, OP_MUL, o->in[0], inverse, NULL, NULL);
 }
 
-static Value *drop_identity(Simplifier *s, Op *o) {
+static Value *drop_identity(Simplifier *s HD_UNUSED, Op *o) {
     const Attr *perm = hd_attr(&o->attrs, A_PERM);
     for (int i = 0; i < perm->n; i++)
         if (perm->ints[i] != i) return NULL;
     return o->in[0];
 }
 
-static Value *compose_transposes(Simplifier *s, Op *o) {
+static Value *compose_transposes(Simplifier *s HD_UNUSED, Op *o) {
     const Op *inner = o->in[0]->def;
     const Attr *first = hd_attr(&inner->attrs, A_PERM), *second = hd_attr(&o->attrs, A_PERM);
     int64_t perm[HD_MAX_RANK];
@@ -125,7 +125,7 @@ static Value *compose_transposes(Simplifier *s, Op *o) {
     return o->out[0];
 }
 
-static Value *compose_slices(Simplifier *s, Op *o) {
+static Value *compose_slices(Simplifier *s HD_UNUSED, Op *o) {
     const Op *inner = o->in[0]->def;
     if (hd_int(&inner->attrs, A_AXIS, 0) != hd_int(&o->attrs, A_AXIS, 0)) return NULL;
     int64_t start = hd_int(&inner->attrs, A_START, 0) + hd_int(&o->attrs, A_START, 0);
@@ -154,9 +154,9 @@ static Value *absorb(Op *o, int side) {
     return retarget(o, side ? o->in[0] : t->in[0], side ? t->in[0] : o->in[1], &attrs) ? o->out[0] : NULL;
 }
 
-static Value *absorb_left(Simplifier *s, Op *o) { return absorb(o, 0); }
+static Value *absorb_left(Simplifier *s HD_UNUSED, Op *o) { return absorb(o, 0); }
 
-static Value *absorb_right(Simplifier *s, Op *o) { return absorb(o, 1); }
+static Value *absorb_right(Simplifier *s HD_UNUSED, Op *o) { return absorb(o, 1); }
 
 // (a b)^T = b^T a^T, where nobody else reads a b.
 static Value *transpose_product(Simplifier *s, Op *o) {

@@ -91,12 +91,6 @@ __device__ __forceinline__ u32 att_pack(float lo, float hi) {
     return r;
 }
 
-__device__ __forceinline__ float att_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 __device__ __forceinline__ float att_float(att_t h) {
 #ifdef ATT_F16
     float f;
@@ -224,12 +218,12 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                     mx = fmaxf(mx, __shfl_xor_sync(~0u, mx, 1));
                     mx = fmaxf(mx, __shfl_xor_sync(~0u, mx, 2));
                     float base = mx == -__int_as_float(0x7f800000) ? 0.f : mx * factor; // a row with no key yet
-                    float shrink = att_exp2(top[m][r] * factor - base), add = 0.f;
+                    float shrink = fast_exp2(top[m][r] * factor - base), add = 0.f;
                     top[m][r] = mx;
 #pragma unroll
                     for (int n = 0; n < ATT_BN / 8; n++) {
-                        s[m][n][2 * r] = att_exp2(s[m][n][2 * r] * factor - base);
-                        s[m][n][2 * r + 1] = att_exp2(s[m][n][2 * r + 1] * factor - base);
+                        s[m][n][2 * r] = fast_exp2(s[m][n][2 * r] * factor - base);
+                        s[m][n][2 * r + 1] = fast_exp2(s[m][n][2 * r + 1] * factor - base);
                         add += s[m][n][2 * r] + s[m][n][2 * r + 1];
                     }
                     sum[m][r] = sum[m][r] * shrink + add;
@@ -397,7 +391,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
                     int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
                         row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
-                    float w = out ? 0.f : att_exp2(s[n][e] * factor - tl[i]);
+                    float w = out ? 0.f : fast_exp2(s[n][e] * factor - tl[i]);
                     s[n][e] = w;
 /*drop:
                     bool keep = kept >> (4 * n + e) & 1;
@@ -508,7 +502,7 @@ extern "C" __global__ void __launch_bounds__(256)
                 for (int e = 0; e < 4; e++) {
                     int col = k0 + half * 32 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + (l >> 2) + (e >> 1) * 8;
                     bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
-                    float w = out ? 0.f : att_exp2(s[n][e] * factor - row_lse[e >> 1]);
+                    float w = out ? 0.f : fast_exp2(s[n][e] * factor - row_lse[e >> 1]);
 /*drop:
                     p[n][e] = kept >> (4 * n + e) & 1 ? p[n][e] * ATT_BY : 0.f;
 :drop*/

@@ -17,21 +17,11 @@ typedef unsigned short att_t;
 typedef unsigned int u32;
 
 // of dk and dv, of dq: rows of a tile; whether a tile's scores are under way beside the sums of the tile before
-#ifndef ATT_KV_TILE
 #define ATT_KV_TILE (ATT_D <= 64 ? 128 : 64)
-#endif
-#ifndef ATT_Q_TILE
 #define ATT_Q_TILE (ATT_D <= 64 ? 128 : 64)
-#endif
-#ifndef ATT_KV_AHEAD
 #define ATT_KV_AHEAD false
-#endif
-#ifndef ATT_Q_AHEAD
 #define ATT_Q_AHEAD (ATT_D > 64)
-#endif
-#ifndef ATT_STAGES
 #define ATT_STAGES 3
-#endif
 #define ATT_ROWS 128
 #define ATT_LOG2E 1.4426950408889634f
 #define ATT_GROUP (ATT_H / ATT_KV) // query heads that share a key head
@@ -100,10 +90,10 @@ template <int N> __device__ __forceinline__ void att_hold(float (&d)[N]) { // ke
 
 #ifdef ATT_F16
 #define ATT_TYPES "f32.f16.f16 "
-#define ATT_PACK "cvt.rn.f16x2.f32 %0, %1, %2;"
+typedef f16 att_number;
 #else
 #define ATT_TYPES "f32.bf16.bf16 "
-#define ATT_PACK "cvt.rn.bf16x2.f32 %0, %1, %2;"
+typedef bf16 att_number;
 #endif
 #define ATT_4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define ATT_8(c, d, i) ATT_4(c, d, i), ATT_4(c, d, i + 4)
@@ -153,14 +143,10 @@ __device__ __forceinline__ void att_rs(float (&d)[64], const u32 (&a)[4], unsign
 }
 
 __device__ __forceinline__ u32 att_pack(float lo, float hi) {
+    const float x[2] = {lo, hi};
     u32 r;
-    asm(ATT_PACK : "=r"(r) : "f"(hi), "f"(lo));
+    Pack<att_number, 2>::put(&r, x);
     return r;
-}
-__device__ __forceinline__ float att_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
 }
 
 // scores, d = rows of a (64) by rows of b: the sum runs along the head
@@ -188,7 +174,7 @@ template <int N> __device__ __forceinline__ void att_narrow(u32 (&to)[N / 8][4],
 
 // A group's 64 rows of results, times `factor`, through its own shared rows to global memory in 16-byte pieces.
 __device__ __forceinline__ void att_write(const float (&acc)[ATT_D / 2], float factor, u32 s, att_t *to,
-                                          long long stride, int row, int group) {
+                                          long long stride, int row) {
     constexpr int LD = ATT_D * 2 + 16; // bytes; the padding keeps the pieces of a column in different banks
     const int t = threadIdx.x & 127, l = t & 31, first = t / 32 * 16;
 #pragma unroll
@@ -264,7 +250,7 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
     const AttSpace &m;
     int low; // its first row
     float lse[2], delta[2]; // DQ: of the two rows of this thread
-    float x[TILE / 2], p[TILE / 2];          // scores and second products, then w and z
+    float x[TILE / 2], p[TILE / 2];                // scores and second products, then w and z
     u32 z[TILE / 16][4], v[DQ ? 1 : TILE / 16][4]; // z and w, narrow
 
     __device__ __forceinline__ u32 tile(int n) const { return m.stages + 2 * (n % ATT_STAGES) * (TILE * ATT_D * 2); }
@@ -299,7 +285,7 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float &y = x[j * 4 + e];
-                y = att_exp2(y * (ATT_SCALE * ATT_LOG2E) - (DQ ? lse[e >> 1] : e & 1 ? c.y : c.x));
+                y = fast_exp2(y * (ATT_SCALE * ATT_LOG2E) - (DQ ? lse[e >> 1] : e & 1 ? c.y : c.x));
             }
         }
         if (!edge && !tail) return;
@@ -423,23 +409,12 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         att_meet();
         const u32 own = s.kept + group * 64 * (ATT_D * 2 + 16);
         const int row = w.row + group * 64;
-        att_write(ak, ATT_SCALE, own, dk + bt * ATT_KS + g * ATT_D, ATT_KS, row, group);
+        att_write(ak, ATT_SCALE, own, dk + bt * ATT_KS + g * ATT_D, ATT_KS, row);
         __syncwarp();
-        att_write(av, 1.f, own, dv + bt * ATT_VS + g * ATT_D, ATT_VS, row, group);
+        att_write(av, 1.f, own, dv + bt * ATT_VS + g * ATT_D, ATT_VS, row);
     }
 }
 
-__device__ __forceinline__ float att_float(u32 pair, int half) {
-#ifdef ATT_F16
-    float f;
-    asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %1;\ncvt.f32.f16 %0, lo;\n}"
-        : "=f"(f)
-        : "r"(half ? pair >> 16 : pair));
-    return f;
-#else
-    return __uint_as_float(half ? pair & 0xffff0000 : pair << 16);
-#endif
-}
 // sum of dout * o over a row's head, by four neighbouring threads; 0 where there is no row
 __device__ __forceinline__ float att_delta(const att_t *dout, const att_t *o, bool inside) {
     float sum = 0;
@@ -447,9 +422,9 @@ __device__ __forceinline__ float att_delta(const att_t *dout, const att_t *o, bo
     for (int c = threadIdx.x & 3; c < ATT_D / 8; c += 4) {
         const uint4 none = make_uint4(0, 0, 0, 0), x = inside ? *(const uint4 *)(dout + c * 8) : none,
                     y = inside ? *(const uint4 *)(o + c * 8) : none;
-        const u32 xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+        const Raw<att_number, 8> xs = {{x.x, x.y, x.z, x.w}}, ys = {{y.x, y.y, y.z, y.w}};
 #pragma unroll
-        for (int i = 0; i < 8; i++) sum += att_float(xs[i / 2], i % 2) * att_float(ys[i / 2], i % 2);
+        for (int i = 0; i < 8; i++) sum += xs.at(i) * ys.at(i);
     }
     sum += __shfl_xor_sync(~0u, sum, 1);
     return sum + __shfl_xor_sync(~0u, sum, 2);
@@ -489,6 +464,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         work.run(acc, acc);
         att_meet();
         att_write(acc, ATT_SCALE, s.kept + group * 64 * (ATT_D * 2 + 16), dq + bt * ATT_QS + h * ATT_D, ATT_QS,
-                  w.row + group * 64, group);
+                  w.row + group * 64);
     }
 }
