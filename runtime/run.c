@@ -4,6 +4,7 @@
 // of hd_run_rank, which wakes them wherever they wait.
 #include "runtime/run.h"
 #include "runtime/data.h"
+#include "runtime/identity.h"
 #include "runtime/log.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/mesh.h"
@@ -357,7 +358,7 @@ static void tell_start(Run *r) {
 
 static bool go(Run *r) { // all
     const Options *o = r->o;
-    if (!all_ok(r, prepare(r))) return false;
+    if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, o))) return false;
     const bool profile = o->profile || o->timeline;
     r->x = r->b->open(r->p, r->w, !o->no_graph && !profile, profile);
     if (r->x) r->x->check = o->check;

@@ -39,6 +39,9 @@ bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const
 
 // DIR/NAME; false after hd_fail: too long
 bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size);
+// Whether the `size` bytes at `name` hold a text that may name the folder of a checkpoint's shards: step- and then
+// letters, digits, dots and dashes. Anything else could lead out of the checkpoint, or to a terminal.
+bool hd_checkpoint_folder(const char *name, size_t size);
 void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);            // [2,3]
 // Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.

@@ -97,7 +97,7 @@ static bool read_layout(Source *s, const HdProgram *p) {
     const int64_t shards = count_of(&s->main, "shards", 1 << 20);
     s->folder = hd_st_meta(&s->main, "folder");
     s->shards = (int)(shards > 0 ? shards : 0);
-    bool ok = shards > 0 && s->folder && !strchr(s->folder, '/') && read_cuts(s);
+    bool ok = shards > 0 && s->folder && hd_checkpoint_folder(s->folder, PATH) && read_cuts(s);
     if (!ok) s->shards = 0; // nothing to close
     s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
     s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);

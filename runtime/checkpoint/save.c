@@ -23,6 +23,12 @@ bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t si
     return hd_fail("the folder's name has %zu bytes; at most %zu are possible", strlen(dir), size - strlen(name) - 2);
 }
 
+bool hd_checkpoint_folder(const char *name, size_t size) {
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+    const size_t n = strnlen(name, size);
+    return n > 5 && n < size && !strncmp(name, "step-", 5) && strspn(name, allowed) == n;
+}
+
 // --- metadata: keys and values made one at a time
 
 typedef struct { StMeta *at; int n, capacity; bool failed; } Meta;
@@ -274,6 +280,9 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     char folder[FOLDER] = "", place[PATH], path[PATH], name[FOLDER];
     if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
     if (!hd_world_broadcast(w, folder, sizeof folder)) return false;
+    const bool named = hd_checkpoint_folder(folder, sizeof folder);
+    if (!named) hd_fail("rank 0 has sent something that cannot name the folder of a checkpoint's shards");
+    if (!hd_world_agree(w, named)) return false;
     snprintf(name, sizeof name, "rank-%d.safetensors", w->rank);
     ShardFile mine = {0}, *all = calloc((size_t)w->ranks, sizeof *all);
     if (!all) hd_fail("out of memory");

@@ -1,6 +1,7 @@
 // A run of one rank, and the functions that every kind of world builds on gather.
 #include "runtime/world/world.h"
 #include "runtime/heddle.h"
+#include "runtime/world/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,11 @@ bool hd_world_agree(HdWorld *w, bool ok) {
     char *all = gathered(w, mine, sizeof mine);
     bool good = all != NULL;
     for (int r = 0; good && r < w->ranks; r++)
-        if (!all[(size_t)r * sizeof mine]) good = hd_fail("%s", all + (size_t)r * sizeof mine + 1);
+        if (!all[(size_t)r * sizeof mine]) {
+            char *why = all + (size_t)r * sizeof mine + 1;
+            hd_text_clean(why, TEXT);
+            good = hd_fail("%s", why);
+        }
     free(all);
     return good;
 }

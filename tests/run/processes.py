@@ -86,11 +86,15 @@ def free_port():
         return str(s.getsockname()[1])
 
 
-def launched(*args, names=("RANK", "WORLD_SIZE", "LOCAL_RANK"), ranks=RANKS):
-    """As torchrun or mpirun starts them: one process for each rank, which learns its rank from the environment."""
+def launched(*args, names=("RANK", "WORLD_SIZE", "LOCAL_RANK"), ranks=RANKS, other=None):
+    """As torchrun or mpirun starts them: one process for each rank, which learns its rank from the environment.
+    other: {rank: (more arguments, more environment)}"""
     port = free_port()
-    ps = [start(*args, env={**dict(zip(names, (str(r), str(ranks), str(r)))), "MASTER_ADDR": "127.0.0.1",
-                            "MASTER_PORT": port}) for r in range(ranks)]
+    ps = []
+    for r in range(ranks):
+        more, env = (other or {}).get(r, ((), {}))
+        ps.append(start(*args, *more, env={**dict(zip(names, (str(r), str(ranks), str(r)))),
+                                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **env}))
     results = [end(p) for p in ps]
     nobody_left()
     return results
@@ -146,6 +150,37 @@ def case_checkpoints():
     one_error(run("--data=data.txt", "--steps=5", "--resume=c"), "step-4/rank-2.safetensors", "No such file")
     os.rename("kept", "c/step-4/rank-2.safetensors")
     good("--data=data.txt", "--steps=5", "--resume=c")
+
+
+def case_ranks_started_differently():
+    text_file()
+    write("longer.txt", read("data.txt") + b"x")
+    os.mkdir("there")
+    changed = bytearray(read("data.txt"))
+    changed[len(changed) // 2] ^= 1
+    write("there/data.txt", bytes(changed))
+    good("--data=data.txt", "--steps=2", "--save=c")
+    for arguments, words in (
+            (["--seed=7"], ["--seed is 7", "rank 0's is 1"]),
+            (["--steps=3"], ["--steps is 3", "rank 0's is 4"]),
+            (["--data=longer.txt"], ["--data is longer.txt (", "rank 0's is data.txt ("]),
+            (["--data=there/data.txt"], ["--data is data.txt (", ", sample "]),
+            (["--val=data.txt"], ["--val is data.txt (", "rank 0's is none"]),
+            (["--resume=c"], ["--resume is checkpoint.safetensors (", "rank 0's is none"]),
+            (["--save=d"], ["--save is d", "rank 0's is none"]),
+            (["--save=\x1b[2J"], ["--save is ?[2J"]),
+            (["--digest=d"], ["--digest is given", "rank 0's is none"]),
+            (["--check"], ["--check is yes", "rank 0's is no"])):
+        rs = launched("--data=data.txt", "--steps=4", other={2: (arguments, {})})
+        one_error(rs[0], "rank 2 was started differently: its", *words)
+        check(not any(r.err for r in rs[1:]) and all(r.status == 1 for r in rs), "one rank tells:", *rs)
+    rs = launched("--data=data.txt", "--steps=4", other={1: ((), {"HEDDLE_TUNE": "0"})})
+    one_error(rs[0], "rank 1 was started differently: its HEDDLE_TUNE is 0, rank 0's is none")
+    rs = launched("--data=data.txt", "--steps=4", other={1: (["--data=nowhere.txt"], {})})
+    one_error(rs[0], "cannot read nowhere.txt")
+    write("there/data.txt", read("data.txt"))
+    rs = launched("--data=data.txt", "--steps=4", other={1: (["--data=there/data.txt"], {})})
+    check(not any(r.status for r in rs), "the same file at another place:", *rs)
 
 
 def case_bad_token_in_one_window():

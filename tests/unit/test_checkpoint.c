@@ -200,6 +200,10 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
                  {"shards", "1", "is inconsistent"},
                  {"shards", "99999999999", "is inconsistent"},
                  {"folder", "../c/step-2", "is inconsistent"},
+                 {"folder", "..", "is inconsistent"},
+                 {"folder", ".", "is inconsistent"},
+                 {"folder", "step-2/../step-2", "is inconsistent"},
+                 {"folder", "step-\033[2J", "is inconsistent"},
                  {"folder", NULL, "is inconsistent"},
                  {"bucket 0", "24", "is inconsistent"},
                  {"bucket 0", "24 0 root", "is inconsistent"},
@@ -234,6 +238,39 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
     expect(&j, resume);
     stop(&j);
     unlink("kept");
+    clean();
+}
+
+// --- a rank 0 that names a folder elsewhere
+
+static bool (*honest_gather)(HdWorld *w, const void *mine, size_t bytes, void *all);
+static const char *folder_sent; // "": 64 bytes without an end
+
+static bool hostile_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
+    char folder[64];
+    if (bytes != sizeof folder) return honest_gather(w, mine, bytes, all);
+    memset(folder, 'x', sizeof folder);
+    memcpy(folder, "step-", 5);
+    if (*folder_sent) snprintf(folder, sizeof folder, "%s", folder_sent);
+    return honest_gather(w, folder, bytes, all);
+}
+
+TEST(a_folder_elsewhere_is_refused) {
+    static const char *const names[] = {"", "../x", "..", "/tmp/x", "step-1/../../x", "step-", "step-\033[2J", "x"};
+    const Mesh *mesh = meshes;
+    while (!mesh->optimizer) mesh++;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Job j = {.at = {1, 5, 1000, 77}};
+        start(&j, mesh);
+        expect(&j, train);
+        honest_gather = j.rank[0].x.world->gather;
+        j.rank[0].x.world->gather = hostile_gather;
+        folder_sent = names[i];
+        CHECK(!on_ranks(&j, save));
+        CHECK_TEXT(j.rank[0].why, "rank 0 has sent something that cannot name the folder of a checkpoint's shards");
+        stop(&j);
+        CHECK(access("x", F_OK) != 0 && access("c/checkpoint.safetensors", F_OK) != 0);
+    }
     clean();
 }
 

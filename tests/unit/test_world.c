@@ -1,6 +1,7 @@
 // The ranks of one process: gathers, bytes to rank 0, agreement, and failures that wake everybody. An alarm ends a test
 // that hangs.
 #include "runtime/heddle.h"
+#include "runtime/world/text.h"
 #include "runtime/world/world.h"
 #include "tests/unit/check.h"
 #include <pthread.h>
@@ -182,6 +183,30 @@ TEST(parts_of_different_sizes_are_refused) {
     Rank rank[MOST_RANKS];
     on_ranks(3, uneven, rank);
     for (int r = 0; r < 3; r++) CHECK(!rank[r].ok && strstr(rank[r].why, "different sizes") != NULL);
+}
+
+TEST(no_text_commands_a_terminal) {
+    static const struct { const char *sent, *shown; } cases[] = {
+        {"rank 3: caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x98\x80\n", "rank 3: caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x98\x80\n"},
+        {"\033[2J\033]0;title\007", "?[2J?]0;title?"},
+        {"a\rb\tc\177", "a?b?c?"},
+        {"\xc2\x9b" "2J", "??2J"},                  // the same command in one character of UTF-8
+        {"\x9b" "2J \xff\xfe \xc3", "?2J ?? ?"},
+        {"\xe2\x80\xae" "abc", "???abc"},           // from right to left
+        {"\xc0\x9b \xe0\x80\x9b \xed\xa0\x80", "?? ??? ???"}, // longer than need be, half of a pair
+        {"\xf4\x90\x80\x80 \xf0\x80\x80\x80", "???? ????"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "%s", cases[i].sent);
+        hd_text_clean(text, sizeof text);
+        CHECK_TEXT(text, cases[i].shown);
+    }
+    char full[4] = {'a', 'b', 'c', 'd'}, none[1] = {'x'};
+    hd_text_clean(full, sizeof full);
+    CHECK_TEXT(full, "abc");
+    hd_text_clean(none, 0);
+    CHECK_INT(none[0], 'x');
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }

@@ -1,0 +1,154 @@
+// Ranks that were started differently. A hash of everything is compared first; the texts travel only where it differs.
+#include "runtime/identity.h"
+#include "runtime/world/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { VALUE = 120 };
+typedef char Value[VALUE];
+
+typedef enum { NUMBER, FLAG, TEXT, GIVEN, FILE_OF, CHECKPOINT_OF } Kind; // GIVEN: whether it was, not its value
+
+#define OF(field) offsetof(Options, field)
+static const struct { const char *name; Kind kind; size_t field; } options[] = {
+    {"--seed", NUMBER, OF(seed)},
+    {"--data", FILE_OF, OF(data)},
+    {"--val", FILE_OF, OF(val)},
+    {"--steps", NUMBER, OF(steps)},
+    {"--resume", CHECKPOINT_OF, OF(resume)},
+    {"--init", FILE_OF, OF(init)},
+    {"--val-every", NUMBER, OF(val_every)},
+    {"--val-batches", NUMBER, OF(val_batches)},
+    {"--save", TEXT, OF(save)},
+    {"--save-every", NUMBER, OF(save_every)},
+    {"--digest", GIVEN, OF(digest)},
+    {"--export", GIVEN, OF(export_to)},
+    {"--profile", GIVEN, OF(profile)},
+    {"--timeline", GIVEN, OF(timeline)},
+    {"--check", FLAG, OF(check)},
+};
+static const char *const variables[] = {"HEDDLE_ATTENTION", "HEDDLE_TUNE", "HEDDLE_SKIP_COLLECTIVES",
+                                        "HEDDLE_NCCL_CTAS"};
+enum { OPTIONS = sizeof options / sizeof *options, VARIABLES = sizeof variables / sizeof *variables,
+       ITEMS = OPTIONS + VARIABLES };
+
+static bool sample(int fd, int64_t size, uint64_t *hash) { // false with errno, or 0 where the file became shorter
+    const int64_t room = HD_SAMPLE_BYTES, blocks = (size + room - 1) / room;
+    const int64_t n = blocks < HD_SAMPLES ? blocks : HD_SAMPLES;
+    char block[HD_SAMPLE_BYTES];
+    XXH3_state_t *state = XXH3_createState();
+    bool ok = state != NULL;
+    if (ok) XXH3_64bits_reset(state);
+    for (int64_t i = 0; ok && i < n; i++) { // the first block, the last one, and others between them at equal distances
+        const int64_t at = n == blocks ? i * room : (size - room) / (n - 1) * i;
+        const size_t bytes = (size_t)(size - at < room ? size - at : room);
+        ssize_t got;
+        do got = pread(fd, block, bytes, at);
+        while (got < 0 && errno == EINTR);
+        if (got >= 0) errno = 0;
+        ok = got == (ssize_t)bytes;
+        if (ok) XXH3_64bits_update(state, block, bytes);
+    }
+    if (ok) *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return ok;
+}
+
+static bool file_value(const char *path, Value out) {
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    uint64_t hash = 0;
+    const bool ok = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && sample(fd, st.st_size, &hash);
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    if (!ok) return hd_fail("cannot read %s: %s", path, why ? strerror(why) : "it became shorter meanwhile");
+    snprintf(out, VALUE, "%.60s (%lld bytes, sample %016llx)", slash ? slash + 1 : path, (long long)st.st_size,
+             (unsigned long long)hash);
+    return true;
+}
+
+// The checkpoint that is read, whatever the folder is called on this host; one that is not there is reported later.
+static bool checkpoint_value(const char *dir, Value out) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
+    if (access(path, R_OK) == 0) return file_value(path, out);
+    snprintf(out, VALUE, "a folder without a checkpoint");
+    return true;
+}
+
+static bool option_value(const Options *o, int i, Value out) {
+    const void *field = (const char *)o + options[i].field;
+    const char *text = options[i].kind == NUMBER || options[i].kind == FLAG ? NULL : *(const char *const *)field;
+    snprintf(out, VALUE, "none");
+    switch (options[i].kind) {
+    case NUMBER: snprintf(out, VALUE, "%lld", (long long)*(const int64_t *)field); break;
+    case FLAG: snprintf(out, VALUE, "%s", *(const bool *)field ? "yes" : "no"); break;
+    case TEXT: // of long ones the end
+        if (text) snprintf(out, VALUE, "%s", strlen(text) < VALUE ? text : text + strlen(text) - VALUE + 1);
+        break;
+    case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
+    case FILE_OF: return !text || file_value(text, out);
+    case CHECKPOINT_OF: return !text || checkpoint_value(text, out);
+    }
+    return true;
+}
+
+static bool values_here(const Options *o, Value *v) { // false after hd_fail
+    for (int i = 0; i < OPTIONS; i++)
+        if (!option_value(o, i, v[i])) return false;
+    for (int i = 0; i < VARIABLES; i++) {
+        const char *text = getenv(variables[i]);
+        snprintf(v[OPTIONS + i], VALUE, "%s", text && *text ? text : "none");
+    }
+    return true;
+}
+
+static bool differ(HdWorld *w, Value *mine) { // all; false after hd_fail, which says what differs
+    Value(*all)[ITEMS] = malloc((size_t)w->ranks * sizeof *all);
+    if (!all) {
+        hd_fail("out of memory");
+        w->fail(w, hd_failure());
+    }
+    if (!all || !w->gather(w, mine, sizeof *all, all)) {
+        free(all);
+        return false;
+    }
+    hd_fail("the ranks were started differently");
+    for (int r = w->ranks - 1; r > 0; r--)
+        for (int i = ITEMS - 1; i >= 0; i--) {
+            char *here = all[0][i], *there = all[r][i];
+            if (!memcmp(here, there, VALUE)) continue;
+            hd_text_clean(here, VALUE);
+            hd_text_clean(there, VALUE);
+            hd_fail("rank %d was started differently: its %s is %s, rank 0's is %s; give every rank the same options "
+                    "and files",
+                    r, i < OPTIONS ? options[i].name : variables[i - OPTIONS], there, here);
+        }
+    free(all);
+    return false;
+}
+
+bool hd_identity_same(HdWorld *w, const HdProgram *p, const Options *o) {
+    if (w->ranks == 1 || p->backend->threads) return true; // they share the options
+    Value *mine = calloc(ITEMS, sizeof *mine);
+    XXH128_hash_t *all = malloc((size_t)w->ranks * sizeof *all);
+    const bool memory = (mine && all) || hd_fail("out of memory");
+    bool ok = hd_world_agree(w, memory && values_here(o, mine)), same = ok;
+    if (ok) {
+        const XXH128_hash_t hash = XXH3_128bits(mine, ITEMS * sizeof *mine);
+        ok = w->gather(w, &hash, sizeof hash, all);
+    }
+    for (int r = 1; ok && r < w->ranks; r++) same = same && XXH128_isEqual(all[0], all[r]);
+    if (ok && !same) ok = differ(w, mine);
+    free(mine);
+    free(all);
+    return ok;
+}
