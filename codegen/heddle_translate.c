@@ -14,7 +14,7 @@ enum { TO_C, TO_CUDA, TO_BINARY, N_TO };
 typedef struct {
     const char *path, *output, *device;
     int to;
-    bool verify, save_temps, verbose;
+    bool verify, other_program, save_temps, verbose;
 } Args;
 
 static const ArgRow rows[] = {
@@ -26,6 +26,8 @@ static const ArgRow rows[] = {
     {"--device-model", "FILE", 0, ARG_FILE, offsetof(Args, device),
      "the table of how long things take on the device, for the program's report"},
     {"--no-verify-plan", NULL, 0, ARG_OFF, offsetof(Args, verify), "leave the plan unchecked"},
+    {"--allow-other-program", NULL, 0, ARG_ON, offsetof(Args, other_program),
+     "accept a plan that computes something else than the model that it was made from"},
     {"--save-temps", NULL, 0, ARG_ON, offsetof(Args, save_temps),
      "leave the C text of a binary beside it, in BINARY.c"},
     {"--verbose", NULL, 'v', ARG_ON, offsetof(Args, verbose), "print the command that builds the binary"},
@@ -68,6 +70,7 @@ static bool make(const Args *args, Module *m, Out *text) {
 static int run(const Args *args, Ctx *cx) {
     size_t n = 0;
     cx->device_path = args->device;
+    cx->allow_other_program = args->other_program;
     char *text = hd_read_file(cx->arena, args->path, &n);
     if (!text) {
         fprintf(stderr, "error: cannot read '%s': %s\n", args->path, strerror(errno));

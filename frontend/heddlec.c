@@ -164,6 +164,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
 static bool process(const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
     Ctx *cx = hd_ctx_new();
     cx->device_path = args->manager.device;
+    cx->allow_other_program = args->manager.other_program;
     Out said = hd_out(out->arena);
     bool good = compile(cx, args, text, len, first_line, out);
     if (args->verify_diagnostics) {

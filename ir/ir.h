@@ -165,6 +165,8 @@ struct Ctx {
     const char *device_path; // --device-model, or NULL; see hd_model
     const struct DeviceModel *device;
     bool device_read;
+    bool allow_other_program;           // --allow-other-program
+    const struct TermSet *model_terms;  // of the program that this process has compiled, or NULL; see program.h
 };
 Ctx *hd_ctx_new(void);
 void hd_ctx_free(Ctx *cx);

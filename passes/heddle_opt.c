@@ -115,6 +115,7 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
         if (!first && !args->verify_diagnostics) hd_puts(out, "// -----\n");
         Ctx *cx = hd_ctx_new();
         cx->device_path = args->manager.device;
+        cx->allow_other_program = args->manager.other_program;
         const char *part = hd_strndup(cx->arena, s, (size_t)(e - s)); // NUL-terminated
         good = process(cx, args, name, part, (size_t)(e - s), line, out) && good;
         hd_ctx_free(cx);

@@ -1,6 +1,7 @@
 // The pass manager. One loop runs a pipeline and does everything around the passes.
 #include "passes/manager/manager.h"
 #include "passes/manager/reproducer.h"
+#include "passes/verify/program.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@ typedef struct PipelineRun {
     struct PassCounter counters;
     double *seconds; // by pass of the pipeline
     Arena *texts;    // holds `before`
+    Attrs program;   // of the symbol that it was given; none: no pass has needed one
     Out before;      // the module before the first pass; under verify_each, before the present pass
 } PipelineRun;
 
@@ -118,6 +120,8 @@ static bool check_result(PipelineRun *r, int i, Change change) {
     if (pass->out >= 0 && r->m->stage != (Stage)pass->out) {
         good = hd_error(cx, (Span){0}, "pass '%s' left stage %s, but should leave stage %s", pass->name,
                         hd_stage_text(r->m->stage), hd_stage_text((Stage)pass->out));
+    } else if (r->program.n && (!hd_program(r->m) || !hd_attrs_equal(&hd_program(r->m)->attrs, &r->program))) {
+        good = hd_error(cx, (Span){0}, "pass '%s' changed what the model is said to compute", pass->name);
     } else if ((r->options->verify_each || last) && !hd_verify(r->m)) {
         good = hd_error(cx, (Span){0}, "the module does not verify after pass '%s'", pass->name);
     } else if (r->options->verify_each && change == UNCHANGED) {
@@ -168,11 +172,20 @@ static void watch_after(const PipelineRun *r, const char *name, Change change) {
     }
 }
 
+// What the model computes is written down before it becomes storage; the end of the pipeline compares.
+static void declare_program(PipelineRun *r) {
+    Arena *scratch = hd_arena_new();
+    hd_program_declare(r->m, scratch);
+    hd_arena_free(scratch);
+    if (hd_program(r->m)) r->program = hd_program(r->m)->attrs;
+}
+
 static bool run_pass(PipelineRun *r, int i, Change *change) {
     const PassCall *call = &r->p->at[i];
     const char *name = call->pass->name;
     Ctx *cx = r->m->cx;
     if (names(r->options->print_before, name)) dump(r, "before", name);
+    if (call->pass->out == STAGE_SHARDED) declare_program(r);
     arm(r, i, *change == CHANGED);
 
     PassCx pass = {.scratch = hd_arena_new(), .call = call, .counters = &r->counters};

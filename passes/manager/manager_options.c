@@ -9,6 +9,8 @@ static const ArgRow rows[] = {
     {"--print-pipeline", NULL, 0, ARG_ON, FIELD(print_pipeline), "print the passes that would run, and stop"},
     {"--device-model", "FILE", 0, ARG_FILE, FIELD(device),
      "the table of how long things take on the device (default: that of --arch in the folder devices)"},
+    {"--allow-other-program", NULL, 0, ARG_ON, FIELD(other_program),
+     "accept a plan that computes something else than the model that it was made from"},
     {"--stop-after", "PASS", 0, ARG_TEXT, FIELD(options.stop_after), "end the pipeline after this pass"},
     {"--verify-each", NULL, 0, ARG_ON, FIELD(options.verify_each), "verify after every pass (default in debug builds)"},
     {"--no-verify-each", NULL, 0, ARG_OFF, FIELD(options.verify_each), "verify the first and the last module only"},

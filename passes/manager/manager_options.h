@@ -9,6 +9,7 @@ typedef struct ManagerArgs {
     const char *pipeline; // --pass-pipeline, or NULL
     bool print_pipeline;  // --print-pipeline: print the passes that would run, and stop
     const char *device;   // --device-model, or NULL
+    bool other_program;   // --allow-other-program
 } ManagerArgs;
 
 ManagerArgs hd_manager_args(void);

@@ -65,6 +65,8 @@
 //     one
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
 //     program's order
+// V35 the plan computes the model: its losses, every contribution to    program, term_walk,    program
+//     every gradient, the declarations and settings (README.md)         term_rules
 //
 // V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
 // its text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is
@@ -193,6 +195,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     c.joined = NULL;
     if (!c.found.n) hd_check_random(&c);
     if (!c.found.n) hd_check_contributions(&c);
+    if (!c.found.n) hd_check_program(&c); // relies on all that is proved of buffers, parameters and steps
     if (unproved) *unproved = c.unproved;
     return c.found;
 }

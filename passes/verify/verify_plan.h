@@ -82,4 +82,5 @@ void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds whe
 void hd_check_transfers(PlanCheck *c);     // of c->f: copies to the host and back
 void hd_check_random(PlanCheck *c);        // of the module: the keys of dropout
 void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
+void hd_check_program(PlanCheck *c);       // of the module: it computes what the tensor stage computes
 #endif

@@ -1,0 +1,275 @@
+// A tensor module's terms become the symbol `program`; a plan's are compared with it.
+//
+//   program @program {rules = 1, settings = H, losses = [H, H], parameters = [H, ..], gradients = [H, ..]}
+//
+// Compared are the loss that every micro-batch and validation keep, every contribution to every gradient in order, the
+// declarations of the parameters, and what the train block says. The optimizer's ops have the settings of config @train
+// and the buffers of their buckets (settings.c, update.c).
+#include "passes/verify/program.h"
+#include "passes/analysis/access.h"
+#include "passes/settings.h"
+#include "passes/verify/term_walk.h"
+
+enum { RULES = 1 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
+
+Symbol *hd_program(const Module *m) {
+    Symbol *s = m->symbols;
+    while (s && s->kind != SYM_PROGRAM) s = s->next;
+    return s;
+}
+
+// --- hashes
+
+static const char *text_of(const TermWalk *w, Recipe *r) { return hd_term_hash_text(w->t.a, hd_recipe_hash(r)); }
+
+static const char *declaration(const TermWalk *w, const Symbol *p) {
+    static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_INDEX};
+    Recipe r;
+    r.n = 0;
+    hd_recipe_text(&r, p->name);
+    hd_recipe_type(&r, p->type);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (hd_has(&p->attrs, said[i])) hd_recipe_attr(&r, hd_attr(&p->attrs, said[i]));
+    return text_of(w, &r);
+}
+
+static const char *settings(const TermWalk *w) {
+    static const AttrId of_model[] = {A_SEQ, A_VOCAB};
+    const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
+    Recipe r;
+    r.n = 0;
+    for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
+    for (int i = 0; i < 2; i++)
+        if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
+    return text_of(w, &r);
+}
+
+static const char *contributions(const TermWalk *w, const Gifts *g) {
+    Recipe r;
+    r.n = 0;
+    hd_recipe_int(&r, g->n);
+    for (int i = 0; i < g->n; i++) hd_recipe_put(&r, &g->at[i].term->hash, sizeof g->at[i].term->hash);
+    return text_of(w, &r);
+}
+
+// --- the tensor stage
+
+static const Term *product_with(const TermWalk *w, const Term *x, double factor) {
+    const Terms *t = &w->t;
+    Attrs as = {0};
+    hd_set_float(t->cx, &as, A_VALUE, factor);
+    const Type *scalar = hd_type(t->cx, x->type->dtype, 0, NULL);
+    return hd_term_commuting(t, OP_MUL, x->type, x, hd_term_plain(t, OP_CONST, 0, scalar, &as, 0, NULL));
+}
+
+// The loss of a micro-batch adds its share to the loss of the step.
+static const char *kept_loss(const TermWalk *w, int64_t micro) {
+    const Term *x = w->terms[hd_return(w->f)->in[0]->id];
+    if (micro > 1) x = product_with(w, x, 1.0 / (double)micro);
+    return hd_term_hash_text(w->t.a, hd_term_stored(&w->t, x, TY_F32)->hash);
+}
+
+static bool gives_loss(const Func *f) {
+    const Op *ret = f ? hd_return(f) : NULL;
+    return ret && ret->n_in == 1;
+}
+
+static Func *of_kind(const Module *m, KindId k) {
+    Func *f = m->funcs;
+    while (f && (f->is_kernel || hd_kind(&f->attrs) != k)) f = f->next;
+    return f;
+}
+
+void hd_program_declare(Module *m, Arena *scratch) {
+    Func *f[] = {of_kind(m, KIND_MICRO), of_kind(m, KIND_EVAL)};
+    if (!gives_loss(f[0]) || (f[1] && !gives_loss(f[1]))) return; // fsdp says what is wrong with it
+    TermWalk w = hd_term_walk(m, NULL, scratch);
+    const Mesh mesh = hd_mesh(m);
+    const char *losses[2], **list = HD_NEWN(scratch, const char *, w.n_params + 1);
+    TermSet *made = hd_term_set(m->cx->arena);
+    Attrs as = {0};
+    w.t.ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES);
+    w.t.made = made;
+    for (int i = 1; i >= 0; i--) { // the micro-batch last, for its gradients
+        if (!f[i]) continue;
+        hd_renumber(f[i]);
+        hd_term_func(&w, f[i]);
+        losses[i] = kept_loss(&w, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
+    }
+    hd_set_int(m->cx, &as, A_RULES, RULES);
+    hd_set_word(m->cx, &as, A_SETTINGS, settings(&w));
+    hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 : 1, losses);
+    for (int i = 0; i < w.n_params; i++) list[i] = declaration(&w, w.params[i]);
+    hd_set_words(m->cx, &as, A_PARAMETERS, w.n_params, list);
+    for (int i = 0; i < w.n_params; i++) list[i] = contributions(&w, &w.gradients[i]);
+    hd_set_words(m->cx, &as, A_GRADIENTS, w.n_params, list);
+    Symbol *s = hd_program(m);
+    if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
+    s->attrs = as;
+    m->cx->model_terms = made;
+}
+
+// --- a plan
+
+typedef struct {
+    PlanCheck *c;
+    const Symbol *is;
+    TermWalk w;
+    const TermSet *known; // terms of the model; NULL: none are known
+    bool all_known;       // those of the gradients are among them
+    int64_t ranks;
+} Compare;
+
+static const char *word_at(const Symbol *s, AttrId list, int i) {
+    const Attr *a = hd_attr(&s->attrs, list);
+    return a && i < a->n ? a->strs[i] : "";
+}
+
+// The first op with a result that the model has not, made of what it has; NULL: there is none. Numbers that depend on
+// nothing are taken as the model's, unless there is no other op.
+static const Op *first_other(const Compare *x, bool numbers) {
+    for (const Op *o = x->w.f->first; o; o = o->next) {
+        bool from_known = hd_op_is(o, TRAIT_PURE) && (o->kind == OP_VIEW || !hd_is_alias(o)), other = false;
+        if (!o->n_in && o->kind != OP_VIEW && !numbers) continue;
+        for (int i = 0; i < o->n_in; i++) {
+            const Op *def = o->in[i]->def;
+            const bool number = def && !def->n_in && def->kind != OP_VIEW && !numbers;
+            from_known &= number || hd_term_in(x->known, x->w.terms[o->in[i]->id]);
+        }
+        for (int i = 0; i < o->n_out; i++) other |= !hd_term_in(x->known, x->w.terms[o->out[i]->id]);
+        if (from_known && other) return o;
+    }
+    return numbers ? NULL : first_other(x, true);
+}
+
+// `gradient`: what is wrong is one, else a loss or a declaration.
+static void other_program(Compare *x, const Op *o, Span span, const char *what, bool gradient) {
+    const Op *first = x->known && x->w.f && (x->all_known || !gradient) ? first_other(x, false) : NULL;
+    const char *place =
+        first && first != o ? hd_sprintf(x->c->a, "; %s is the first that differs", hd_plan_op(x->c, first)) : "";
+    hd_plan_wrong(x->c, o, span, "%s: the plan computes another program%s (--allow-other-program accepts it)", what,
+                  place);
+}
+
+// Of the module: what is declared.
+static void compare_declarations(Compare *x) {
+    const TermWalk *w = &x->w;
+    const Attr *said = hd_attr(&x->is->attrs, A_PARAMETERS);
+    if (!said || said->n != w->n_params)
+        other_program(x, NULL, x->is->span, hd_sprintf(x->c->a, "the plan has %d parameters, and @%s says %d",
+                                                       w->n_params, x->is->name, said ? said->n : 0), false);
+    for (int i = 0; i < w->n_params && said && said->n == w->n_params; i++)
+        if (strcmp(declaration(w, w->params[i]), said->strs[i]) != 0)
+            other_program(x, NULL, w->params[i]->span,
+                          hd_sprintf(x->c->a, "parameter @%s has another name, type, index, initial value or decay",
+                                     w->params[i]->name),
+                          false);
+    const Symbol *train = hd_symbol_find(x->c->m, "train");
+    if (strcmp(settings(w), hd_word(&x->is->attrs, A_SETTINGS, "")) != 0)
+        other_program(x, NULL, train ? train->span : x->is->span,
+                      "config @train, or seq or vocab of config @model, is another one", false);
+}
+
+// The losses that a function keeps: its own and, in the last one of a step, the mean over ranks.
+static bool compare_losses(Compare *x, const char *said) {
+    const Gifts *kept = &x->w.kept;
+    const Func *f = x->c->f;
+    if (!kept->n) {
+        other_program(x, NULL, f->span, "it keeps no loss", false);
+        return false;
+    }
+    if (strcmp(hd_term_hash_text(x->c->a, kept->at[0].term->hash), said) != 0) {
+        other_program(x, kept->at[0].by, kept->at[0].by->span, "keeps another loss than the model's", false);
+        return false;
+    }
+    for (int i = 1; i < kept->n; i++) {
+        const Terms *t = &x->w.t;
+        const Type *number = hd_type(t->cx, TY_F32, 0, NULL);
+        const Term *sum = hd_term_summed(t, OP_SUM, hd_type(t->cx, TY_F32, 1, (int64_t[]){1}), 1,
+                                         hd_term_losses(&x->w, x->ranks));
+        sum = hd_term_reshape(t, sum, number);
+        const Term *mean = hd_term_stored(t, product_with(&x->w, sum, 1.0 / (double)x->ranks), TY_F32);
+        if (i == 1 && hd_term_same(mean->hash, kept->at[i].term->hash)) continue;
+        other_program(x, kept->at[i].by, kept->at[i].by->span, "keeps something else than the mean loss of all ranks",
+                      false);
+        return false;
+    }
+    return true;
+}
+
+static const Op *last_of(const Gifts *g) { return g->n ? g->at[g->n - 1].by : NULL; }
+
+// Reports the gradient that is completed first: those of earlier layers follow from those of later ones.
+static void compare_gradients(Compare *x) {
+    const TermWalk *w = &x->w;
+    int bad = -1, n = 0;
+    for (int i = 0; i < w->n_params; i++) {
+        if (!strcmp(contributions(w, &w->gradients[i]), word_at(x->is, A_GRADIENTS, i))) continue;
+        const Op *last = last_of(&w->gradients[i]), *first = bad < 0 ? NULL : last_of(&w->gradients[bad]);
+        if (!n++ || (last && first && last->id < first->id)) bad = i;
+    }
+    if (bad < 0) return;
+    const Op *by = last_of(&w->gradients[bad]);
+    const char *others = n > 1 ? hd_sprintf(x->c->a, " (nor are those of %d others)", n - 1) : "";
+    other_program(x, by, by ? by->span : x->c->f->span,
+                  hd_sprintf(x->c->a, "%sthe gradient of @%s, of %d contribution%s, is not the model's%s",
+                             by ? "is the last to contribute to a gradient: " : "", w->params[bad]->name,
+                             w->gradients[bad].n, w->gradients[bad].n == 1 ? "" : "s", others),
+                  true);
+}
+
+static bool is_compared(const Func *f) {
+    return !f->is_kernel && (hd_kind(&f->attrs) == KIND_MICRO || hd_kind(&f->attrs) == KIND_EVAL);
+}
+
+// Compares one function; returns whether it computes what it should.
+static bool compare_func(Compare *x, const Func *f) {
+    const int before = x->c->found.n;
+    hd_plan_enter(x->c, f);
+    hd_term_func(&x->w, f);
+    const bool eval = hd_kind(&f->attrs) == KIND_EVAL;
+    if (compare_losses(x, word_at(x->is, A_LOSSES, eval)) && !eval) compare_gradients(x);
+    return x->c->found.n == before;
+}
+
+// The first op that differs is found by the terms of the functions that are right, where this process has not made
+// those of the model itself. So functions that are wrong are compared once more.
+static void compare_again(Compare *x, const bool *right) {
+    TermSet *made = NULL;
+    bool gradients = false;
+    int i = 0;
+    for (const Func *f = x->c->m->funcs; f; f = f->next, i++) {
+        if (!is_compared(f) || !right[i]) continue;
+        x->w.t.made = made = made ? made : hd_term_set(x->c->a);
+        gradients |= hd_kind(&f->attrs) == KIND_MICRO;
+        hd_term_func(&x->w, f);
+    }
+    x->w.t.made = NULL;
+    if (made && !x->known) x->known = made, x->all_known = gradients;
+    x->c->found.n = 0;
+    i = 0;
+    for (const Func *f = x->c->m->funcs; f; f = f->next, i++)
+        if (is_compared(f) && !right[i]) compare_func(x, f);
+}
+
+void hd_check_program(PlanCheck *c) {
+    Compare x = {.c = c, .is = hd_program(c->m), .ranks = c->ranks};
+    x.known = c->m->cx->model_terms;
+    x.all_known = x.known != NULL;
+    const char *why = !c->train ? NULL : !x.is ? "the text has no `program`" :
+                      hd_int(&x.is->attrs, A_RULES, 0) != RULES ? "`program` is of another version of heddlec" :
+                      c->m->cx->allow_other_program ? "--allow-other-program leaves it open" : NULL;
+    if (why) hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that the plan computes the model: %s", why));
+    if (why || !x.is) return;
+    x.w = hd_term_walk(c->m, c, c->a);
+    compare_declarations(&x);
+    if (c->found.n) return;
+    int n = 0, wrong = 0;
+    for (const Func *f = c->m->funcs; f; f = f->next) n++;
+    bool *right = HD_NEWN(c->a, bool, n + 1);
+    n = 0;
+    for (const Func *f = c->m->funcs; f; f = f->next, n++)
+        if (is_compared(f)) wrong += !(right[n] = compare_func(&x, f));
+    if (wrong) compare_again(&x, right);
+    c->f = NULL;
+}

@@ -1,0 +1,211 @@
+// The normal form of a term: the rules by which two terms are one (README.md has the list). A rule states an equality
+// of the ops' definitions in ir/ops.def. It may change the order in which a sum or a product is added up, which the ops
+// leave open, or leave out the rounding between a product and the bias that is added to it.
+#include "ir/random.h"
+#include "ir/shapes.h"
+#include "passes/verify/terms.h"
+
+static const Type *type_like(const Terms *t, const Type *shape, DType d) { return hd_type_with(t->cx, d, shape); }
+
+// A reshape of a reshape is one; of the same type it is nothing.
+const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type) {
+    if (x->kind == OP_RESHAPE) x = x->of;
+    return x->type == type ? x : hd_term_plain(t, OP_RESHAPE, 0, type, NULL, 1, &x);
+}
+
+static bool holds_all_of(DType wide, DType narrow) {
+    const DTypeInfo *w = hd_dtype_info(wide), *n = hd_dtype_info(narrow);
+    return n->exponent > 0 && w->mantissa >= n->mantissa && w->exponent >= n->exponent;
+}
+
+// A cast to the same dtype is nothing, and neither is one to a wider dtype and back. Casts are inside of reshapes.
+const Term *hd_term_cast(const Terms *t, const Term *x, DType d) {
+    if (x->type->dtype == d) return x;
+    if (x->kind == OP_RESHAPE) return hd_term_reshape(t, hd_term_cast(t, x->of, d), type_like(t, x->type, d));
+    if (x->kind == OP_CAST && x->of->type->dtype == d && holds_all_of(x->type->dtype, d)) return x->of;
+    return hd_term_plain(t, OP_CAST, 0, type_like(t, x->type, d), NULL, 1, &x);
+}
+
+static const Term *slice(const Terms *t, const Term *x, int64_t axis, int64_t start, int64_t size) {
+    Type type = *x->type;
+    Attrs as = {0};
+    if (type.dim[axis] == size) return x;
+    type.dim[axis] = size;
+    hd_set_int(t->cx, &as, A_AXIS, axis);
+    hd_set_int(t->cx, &as, A_START, start);
+    hd_set_int(t->cx, &as, A_SIZE, size);
+    return hd_term_plain(t, OP_SLICE, 0, hd_type(t->cx, type.dtype, type.rank, type.dim), &as, 1, &x);
+}
+
+const Term *hd_term_rows(const Terms *t, const Term *x, int64_t start, const Type *type) {
+    return slice(t, x, 0, start, type->dim[0]);
+}
+
+// --- sums
+
+// The axes of `x`, an operand that `through` is reshaped to, as axes of `through`; false: they are other axes. Axes of
+// size 1 do not count.
+static bool same_axes(const Type *x, const Type *through, unsigned axes, unsigned *found) {
+    int k = 0;
+    *found = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (x->dim[i] == 1) continue;
+        while (k < through->rank && through->dim[k] == 1) k++;
+        if (k == through->rank || through->dim[k] != x->dim[i]) return false;
+        if (axes >> i & 1) *found |= 1u << k;
+        k++;
+    }
+    while (k < through->rank && through->dim[k] == 1) k++;
+    return k == through->rank;
+}
+
+// Sums are added up in f32 (f64 for f64) and rounded at the end. A sum of such a sum is one over all of the axes; so is
+// the largest of the largest. Summing over an axis of size 1 is nothing.
+static const Term *reduce(const Terms *t, OpKind k, const Term *x, unsigned axes, const Type *type) {
+    const DType d = k == OP_REDUCE_MAX || x->type->dtype == TY_F64 ? x->type->dtype : TY_F32;
+    const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
+    unsigned more;
+    if (k == OP_REDUCE_MAX && inner->kind == OP_CAST && inner->of->kind == k && // the largest keeps its dtype
+        holds_all_of(inner->type->dtype, inner->of->type->dtype))
+        inner = inner->of;
+    else if (inner->type->dtype != d) inner = x;
+    if (inner->kind == k && same_axes(x->type, inner->type, axes, &more)) x = inner->of, axes = inner->axes | more;
+    Type kept = *x->type;
+    for (int i = 0; i < kept.rank; i++) {
+        if (kept.dim[i] == 1) axes &= ~(1u << i);
+        if (axes >> i & 1) kept.dim[i] = 1;
+    }
+    kept.dtype = k == OP_REDUCE_MAX ? x->type->dtype : d;
+    const Type *to = hd_type(t->cx, kept.dtype, kept.rank, kept.dim);
+    const Term *sum = axes ? hd_term_summed(t, k, to, axes, x) : hd_term_cast(t, x, to->dtype);
+    return hd_term_reshape(t, hd_term_cast(t, sum, type->dtype), type);
+}
+
+// --- products
+
+static const Term *bare(const Term *x) { return x->kind == OP_RESHAPE ? x->of : x; }
+
+const Term *hd_term_stored(const Terms *t, const Term *x, DType d) { return bare(hd_term_cast(t, bare(x), d)); }
+
+// Operands that may change places have an order of their own.
+const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const Term *a, const Term *b) {
+    const bool swap = a->hash.hi > b->hash.hi || (a->hash.hi == b->hash.hi && a->hash.lo > b->hash.lo);
+    return hd_term_plain(t, k, 0, type, NULL, 2, swap ? (const Term *[]){b, a} : (const Term *[]){a, b});
+}
+
+// matmul, bmm and gemm are one: they read matrices, whatever the shapes of their operands are. The bias of a gemm is an
+// addition.
+static const Term *product(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+    const Product p = hd_product(o);
+    const Term *factors[] = {bare(in[0]), bare(in[1])}, *x;
+    Attrs as = {0};
+    hd_set_ints(t->cx, &as, A_SIZES, 6, (int64_t[]){p.batches, p.m, p.n, p.k, p.ta, p.tb});
+    x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as, 2,
+                      factors);
+    x = hd_term_reshape(t, x, type);
+    return o->n_in == 3 ? hd_term_commuting(t, OP_ADD, type, x, in[2]) : x;
+}
+
+// --- lookups
+
+static bool counts_up(const Term *index) { return index->kind == OP_IOTA && index->type->rank == 1; }
+
+// A table looked up by 0, 1, 2, ... is its first rows.
+static const Term *embedding(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+    if (counts_up(in[1]) && type->dim[0] <= in[0]->type->dim[0]) return hd_term_rows(t, in[0], 0, type);
+    return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, in);
+}
+
+static const Term *embedding_grad(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+    if (counts_up(in[1]) && hd_type_count(in[0]->type) == hd_type_count(type)) // every row once
+        return hd_term_reshape(t, hd_term_cast(t, in[0], type->dtype), type);
+    return hd_term_plain(t, o->kind, 0, type, NULL, 2, in);
+}
+
+// --- dropout and attention
+
+static const Term *key_of(const Terms *t, const Op *o, const Term *const *in, int others) {
+    if (o->n_in > others) return in[others];
+    const Type *type = hd_type(t->cx, TY_I32, 1, (int64_t[]){HD_KEY});
+    return hd_term_leaf(t, "key", "", hd_int(&o->attrs, A_SITE, 0), type);
+}
+
+static const Term *dropout(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+    return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, (const Term *[]){in[0], key_of(t, o, in, 1)});
+}
+
+// Packed operands are slices of one, and packed results a concat. Defaults are as if they were written.
+static const Term *attention(const Terms *t, const Op *o, int index, const Type *type, const Term *const *in) {
+    const AttentionShape s = hd_attention_shape(o);
+    const int64_t size[] = {s.heads * s.size, s.kv_heads * s.size, s.kv_heads * s.size};
+    const Term *all[7], *part[3];
+    int n = 0, from = 0;
+    Attrs as = {0};
+    if (s.grad) all[n++] = in[from++];
+    for (int i = 0; i < 3; i++) all[n++] = s.packed ? slice(t, in[from], 2, s.part[i], size[i]) : in[from++];
+    if (s.packed) from++;
+    for (int i = 0; s.grad && i < 2; i++) all[n++] = in[from++];
+    hd_set_int(t->cx, &as, A_HEADS, s.heads);
+    hd_set_int(t->cx, &as, A_KV_HEADS, s.kv_heads);
+    if (s.causal) hd_set_flag(t->cx, &as, A_CAUSAL);
+    hd_set_float(t->cx, &as, A_SCALE, s.scale);
+    if (hd_draws(o)) {
+        hd_set_float(t->cx, &as, A_P, hd_float(&o->attrs, A_P, 0));
+        hd_set_int(t->cx, &as, A_BATCH, hd_int(&o->attrs, A_BATCH, 0));
+        all[n++] = key_of(t, o, in, from);
+    }
+    if (!s.grad || !s.packed) return hd_term_plain(t, o->kind, index, type, &as, n, all);
+    for (int i = 0; i < 3; i++)
+        part[i] = hd_term_plain(t, o->kind, i,
+                                hd_type(t->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, size[i]}), &as, n, all);
+    as = (Attrs){0};
+    hd_set_int(t->cx, &as, A_AXIS, 2);
+    return hd_term_plain(t, OP_CONCAT, 0, type, &as, 3, part);
+}
+
+// --- the rest
+
+// Pointwise ops broadcast by themselves. The operands of some may change places.
+static const Term *pointwise(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+    const Term *narrow[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) narrow[i] = in[i]->kind == OP_BROADCAST ? in[i]->of : in[i];
+    if (hd_op_is(o, TRAIT_COMMUTES)) return hd_term_commuting(t, o->kind, type, narrow[0], narrow[1]);
+    return hd_term_plain(t, o->kind, 0, type, &o->attrs, o->n_in, narrow);
+}
+
+static const Term *constant(const Terms *t, const Op *o, const Type *type) {
+    Attrs as = {0};
+    double value = hd_float(&o->attrs, A_VALUE, 0);
+    if (hd_has(&o->attrs, A_PER_RANK)) value /= (double)t->ranks;
+    hd_set_float(t->cx, &as, A_VALUE, value);
+    return hd_term_plain(t, OP_CONST, 0, type, &as, 0, NULL);
+}
+
+const Term *hd_term_of(const Terms *t, const Op *o, int index, const Term *const *in) {
+    const Type *type = hd_result_type(o, index);
+    switch (o->kind) {
+    case OP_RESHAPE: return hd_term_reshape(t, in[0], type);
+    case OP_CAST: return hd_term_cast(t, in[0], type->dtype);
+    case OP_COPY: return o->n_in ? in[0] : hd_term_plain(t, o->kind, index, type, &o->attrs, 0, NULL);
+    case OP_CONST: return constant(t, o, type);
+    case OP_BROADCAST:
+        return in[0]->type == type ? in[0] : hd_term_plain(t, o->kind, 0, type, NULL, 1, in);
+    case OP_SLICE:
+        return slice(t, in[0], hd_int(&o->attrs, A_AXIS, 0), hd_int(&o->attrs, A_START, 0),
+                     hd_int(&o->attrs, A_SIZE, 0));
+    case OP_SUM: case OP_SUM_TO:
+        return reduce(t, OP_SUM, in[0], hd_reduced_axes(o), type);
+    case OP_REDUCE_MAX: return reduce(t, o->kind, in[0], hd_reduced_axes(o), type);
+    case OP_MATMUL: case OP_BMM: case OP_GEMM: return product(t, o, type, in);
+    case OP_EMBEDDING: return embedding(t, o, type, in);
+    case OP_EMBEDDING_GRAD: return embedding_grad(t, o, type, in);
+    case OP_DROPOUT: return dropout(t, o, type, in);
+    case OP_ATTENTION: case OP_ATTENTION_GRAD: return attention(t, o, index, type, in);
+    case OP_CROSS_ENTROPY_GRAD: // its first result is the loss
+        if (!index) return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, NULL, 2, in);
+        return hd_term_plain(t, o->kind, index, type, NULL, 3, in);
+    default: break;
+    }
+    if (hd_op_is(o, TRAIT_ELEMENTWISE)) return pointwise(t, o, type, in);
+    return hd_term_plain(t, o->kind, index, type, &o->attrs, o->n_in, in);
+}

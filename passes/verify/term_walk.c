@@ -1,0 +1,189 @@
+#include "passes/verify/term_walk.h"
+#include "ir/eval/eval.h"
+#include "ir/random.h"
+#include <stdlib.h>
+
+// --- parameters
+
+static int by_index(const void *x, const void *y) {
+    const Symbol *a = *(const Symbol *const *)x, *b = *(const Symbol *const *)y;
+    const int64_t i = hd_int(&a->attrs, A_INDEX, INT64_MAX), k = hd_int(&b->attrs, A_INDEX, INT64_MAX);
+    return i != k ? (i < k ? -1 : 1) : a->id - b->id;
+}
+
+TermWalk hd_term_walk(const Module *m, PlanCheck *c, Arena *a) {
+    TermWalk w = {.m = m, .c = c, .t = {.a = a, .cx = m->cx, .ranks = 1}};
+    for (const Symbol *s = m->symbols; s; s = s->next) w.n_params += s->kind == SYM_PARAM;
+    w.params = HD_NEWN(a, const Symbol *, w.n_params + 1);
+    w.number = HD_NEWN(a, int, m->n_symbols + 1);
+    int n = 0;
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM) w.params[n++] = s;
+    if (n) qsort(w.params, (size_t)n, sizeof *w.params, by_index);
+    for (int i = 0; i < n; i++) w.number[w.params[i]->id] = i;
+    return w;
+}
+
+// --- what buffers hold
+
+static const Symbol *named(const TermWalk *w, const Op *o, AttrId a) {
+    return hd_symbol_find(w->m, hd_word(&o->attrs, a, ""));
+}
+
+static bool is_loss(const TermWalk *w, const Symbol *s) {
+    const Symbol *steps[] = {w->c->train, w->c->eval};
+    bool found = false;
+    for (int i = 0; i < 2; i++) found |= s && steps[i] && !strcmp(hd_word(&steps[i]->attrs, A_LOSS, ""), s->name);
+    return found;
+}
+
+static void find_buffers(TermWalk *w) {
+    w->keys = w->losses = NULL;
+    for (const Op *o = w->f->first; w->c && o; o = o->next) {
+        if (o->kind == OP_RANDOM) w->keys = named(w, o, A_INTO);
+        if (o->kind == OP_ALL_GATHER && is_loss(w, named(w, o, A_BUFFER))) w->losses = named(w, o, A_INTO);
+    }
+}
+
+// Sums of gradients on their way from one buffer to another (flow.c has proved where they go).
+static bool holds_sums(const TermWalk *w, const Symbol *s) {
+    const int part = w->c->part_of[s->id];
+    const char *class = hd_word(&s->attrs, A_CLASS, "");
+    return part == PART_GRAD || part == PART_SUM ||
+           (hd_has(&s->attrs, A_TRANSIENT) && (!strcmp(class, "gradients") || !strcmp(class, "staging")));
+}
+
+const Term *hd_term_losses(const TermWalk *w, int64_t ranks) {
+    return hd_term_leaf(&w->t, "losses", "", 0, hd_type(w->t.cx, TY_F32, 1, &ranks));
+}
+
+static const Term *param(const TermWalk *w, const Symbol *p) {
+    return hd_term_leaf(&w->t, "param", p->name, 0, p->type);
+}
+
+// Elements of a bucket's weights: the parameter that they are, or whole rows of it; NULL: neither. Another dtype than
+// that of the master weights is a cast of them.
+static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type) {
+    const Symbol *p = hd_flow_param_at(k, at, at + hd_type_count(type));
+    if (!p) return NULL;
+    const Term *x = hd_term_cast(&w->t, param(w, p), type->dtype);
+    at -= hd_int(&p->attrs, A_OFFSET, 0);
+    if (!at && hd_type_count(p->type) == hd_type_count(type)) return hd_term_reshape(&w->t, x, type);
+    const int64_t row = p->type->rank && p->type->dim[0] ? hd_type_count(p->type) / p->type->dim[0] : 0;
+    bool rows = row && type->rank == p->type->rank && at >= 0 && at % row == 0;
+    for (int i = 1; rows && i < type->rank; i++) rows = type->dim[i] == p->type->dim[i];
+    return rows && at / row + type->dim[0] <= p->type->dim[0] ? hd_term_rows(&w->t, x, at / row, type) : NULL;
+}
+
+static const Term *view(const TermWalk *w, const Op *o) {
+    const Symbol *s = named(w, o, A_BUFFER);
+    const Type *type = o->out[0]->type;
+    const int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
+    const Term *x = NULL;
+    if (s && s == w->losses && !at && type == s->type) x = hd_term_losses(w, hd_type_count(type));
+    if (s && s == w->keys && at % HD_KEY == 0) x = hd_term_leaf(&w->t, "key", "", at / HD_KEY, type);
+    const BucketParts *k = w->c ? hd_plan_bucket(w->c, s) : NULL;
+    if (k && !holds_sums(w, s)) x = weights(w, k, at, type);
+    return x ? x : hd_term_leaf(&w->t, "buffer", s ? s->name : "", at, type);
+}
+
+// --- kernels
+
+// Inside of a kernel a value of 16 bits is rounded by nothing but a cast to its own dtype. (A cast, a look-up and some
+// constants have nothing to round.)
+static bool is_unrounded(const Op *o, const Type *type) {
+    if (type->dtype != TY_BF16 && type->dtype != TY_F16) return false;
+    if (o->kind == OP_CONST) {
+        const double value = hd_float(&o->attrs, A_VALUE, 0);
+        return hd_round(type->dtype, value) != value;
+    }
+    return o->kind != OP_CAST && o->kind != OP_EMBEDDING;
+}
+
+typedef struct { const Term **terms; bool *unrounded; } Inside; // by value id
+
+static void kernel_op(const TermWalk *w, const Op *o, const Inside *k) {
+    const Term *in[HD_MAX_IN];
+    const bool rounds = o->kind == OP_CAST && o->out[0]->type->dtype == o->in[0]->type->dtype;
+    for (int i = 0; i < o->n_in; i++) {
+        in[i] = k->terms[o->in[i]->id];
+        if (k->unrounded[o->in[i]->id] && !rounds && o->kind != OP_RESHAPE) in[i] = hd_term_unrounded(&w->t, in[i]);
+    }
+    for (int i = 0; i < o->n_out; i++) {
+        const int id = o->out[i]->id;
+        k->terms[id] = hd_term_of(&w->t, o, i, in);
+        k->unrounded[id] = o->kind == OP_RESHAPE ? k->unrounded[o->in[0]->id] : is_unrounded(o, o->out[i]->type);
+    }
+}
+
+static void launch(const TermWalk *w, const Op *o, const Term *const *in) {
+    const Func *f = hd_launched(o);
+    const Inside k = {HD_NEWN(w->t.a, const Term *, f->n_values + 1), HD_NEWN(w->t.a, bool, f->n_values + 1)};
+    for (int i = 0; i < f->n_args; i++) k.terms[f->args[i]->id] = in[i];
+    for (const Op *x = f->first; x; x = x->next)
+        if (x->kind != OP_RETURN) kernel_op(w, x, &k);
+    const Op *ret = hd_return(f);
+    for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = k.terms[ret->in[i]->id];
+}
+
+// --- functions
+
+static bool moves_sum(const TermWalk *w, const Op *o) {
+    const Op *def = o->kind == OP_STORE ? o->in[0]->def : NULL;
+    while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
+    const Symbol *s = def && def->kind == OP_VIEW ? named(w, def, A_BUFFER) : NULL;
+    return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
+}
+
+// Result 0 of an op, or the operand of a store, goes into a buffer.
+static void written(TermWalk *w, const Op *o, const Term *const *in) {
+    const Symbol *s = named(w, o, A_INTO);
+    const bool result = o->kind != OP_STORE;
+    if (!s || hd_has(&o->attrs, A_COMM) || o->kind == OP_ZERO || o->kind == OP_RANDOM || o->kind == OP_COPY) return;
+    const BucketParts *k = hd_plan_bucket(w->c, s);
+    if (!is_loss(w, s) && (!k || moves_sum(w, o))) return;
+    const Term *x = hd_term_stored(&w->t, result ? hd_term_of(&w->t, o, 0, in) : in[0], s->type->dtype);
+    const Given given = {x, o};
+    if (!k) {
+        hd_push(w->t.a, &w->kept, given);
+        return;
+    }
+    const int64_t at = hd_int(&o->attrs, A_OFFSET, 0), n = hd_type_count(x->type);
+    const Symbol *p = hd_flow_param_at(k, at, at + n);
+    if (!p) return; // contributions.c reports it
+    Given part = given;
+    if (hd_int(&p->attrs, A_OFFSET, 0) != at || hd_type_count(p->type) != n) // not the whole gradient
+        part.term = hd_term_leaf(&w->t, "part", p->name, at, x->type);
+    hd_push(w->t.a, &w->gradients[w->number[p->id]], part);
+}
+
+static void function_op(TermWalk *w, const Op *o) {
+    const Term *in[HD_MAX_IN];
+    for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id];
+    const Symbol *p = o->kind == OP_GRAD || o->kind == OP_PARAM ? named(w, o, A_PARAM) : NULL;
+    if (o->kind == OP_GRAD) {
+        const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o};
+        hd_push(w->t.a, &w->gradients[w->number[p->id]], given);
+    } else if (o->kind == OP_PARAM) {
+        w->terms[o->out[0]->id] = param(w, p);
+    } else if (o->kind == OP_VIEW) {
+        w->terms[o->out[0]->id] = view(w, o);
+    } else if (o->kind == OP_LAUNCH) {
+        launch(w, o, in);
+    } else {
+        const int first = hd_has(&o->attrs, A_INTO) && o->kind != OP_STORE;
+        for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = hd_term_of(&w->t, o, i + first, in);
+        if (w->c && hd_has(&o->attrs, A_INTO)) written(w, o, in);
+    }
+}
+
+void hd_term_func(TermWalk *w, const Func *f) {
+    w->f = f;
+    w->terms = HD_NEWN(w->t.a, const Term *, f->n_values + 1);
+    w->gradients = HD_NEWN(w->t.a, Gifts, w->n_params + 1);
+    w->kept = (Gifts){0};
+    find_buffers(w);
+    for (int i = 0; i < f->n_args; i++)
+        w->terms[f->args[i]->id] = hd_term_leaf(&w->t, "argument", f->args[i]->name, i, f->args[i]->type);
+    for (const Op *o = f->first; o; o = o->next) function_op(w, o);
+}
