@@ -28,6 +28,8 @@ static void check_attrs(Verifier *v, const Op *o) {
         if (a->id == A_SPACE && !hd_space_parse(a->s, &s)) wrong(v, o, hd_internf(cx, "no memory space '%s'", a->s));
         if (a->id == A_PER_RANK && v->m->stage != STAGE_TENSOR)
             wrong(v, o, "per_rank is of the tensor stage: fsdp divides the value by the number of ranks");
+        if (a->id == A_ACCUMULATE && !hd_has(&o->attrs, A_INTO))
+            wrong(v, o, "accumulate adds to a buffer: it needs into");
         if (a->id == A_OUT && !hd_dtype_parse(a->s, &d)) wrong(v, o, hd_internf(cx, "no element type '%s'", a->s));
     }
 }
@@ -77,7 +79,8 @@ static void check_func(Verifier *v) {
                 ok = false;
             }
         unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
-        if (!(info->stages & stages))
+        const bool computes = !f->is_kernel || info->row || info->map || o->kind == OP_RETURN;
+        if (!(info->stages & stages) || !computes)
             wrong(v, o,
                   hd_internf(cx, "%s may not occur at stage %s", info->mnemonic,
                              f->is_kernel ? "kernels (in a kernel)" : hd_stage_text(v->m->stage)));
@@ -143,6 +146,8 @@ static void check_state(const Module *m, const Symbol *step, AttrId name, DType 
                  hd_attr_info(name)->text, hd_word(&step->attrs, name, ""), n == 1 ? "one" : "four", hd_dtype_text(d));
 }
 
+enum { MOST_TIMES = 1 << 30 }; // of a segment in a step: sums of them fit 64 bits
+
 static void check_step(const Module *m, const Symbol *step) {
     Ctx *cx = m->cx;
     const Attr *segments = hd_attr(&step->attrs, A_SEGMENTS), *times = hd_attr(&step->attrs, A_TIMES);
@@ -158,9 +163,9 @@ static void check_step(const Module *m, const Symbol *step) {
         if (!f || f->is_kernel)
             hd_error(cx, step->span, "step @%s runs @%s, which is no function of this module", step->name,
                      segments->strs[i]);
-        if (times && i < times->n && times->ints[i] < 1)
-            hd_error(cx, step->span, "step @%s runs @%s %lld times; once is the least", step->name, segments->strs[i],
-                     (long long)times->ints[i]);
+        if (times && i < times->n && (times->ints[i] < 1 || times->ints[i] > MOST_TIMES))
+            hd_error(cx, step->span, "step @%s runs @%s %lld times; once is the least, %d times the most", step->name,
+                     segments->strs[i], (long long)times->ints[i], MOST_TIMES);
     }
     check_state(m, step, A_LOSS, TY_F32, 1);
     check_state(m, step, A_NORM, TY_F32, 1);

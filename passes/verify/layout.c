@@ -121,12 +121,16 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
     int64_t decayed = hd_int(&k->symbol->attrs, A_DECAYED, 0), used = 0;
     for (int i = 0; i < k->items.n; i++) {
         const Symbol *p = k->items.at[i], *before = i ? k->items.at[i - 1] : NULL;
-        int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), hi = lo + hd_type_count(p->type);
+        int64_t lo = hd_int(&p->attrs, A_OFFSET, 0), n = hd_type_count(p->type);
         bool decay = hd_has(&p->attrs, A_DECAY);
-        used += hi - lo;
-        if (lo < 0 || hi > k->size)
-            hd_plan_wrong(c, NULL, p->span, "parameter @%s, elements [%lld, %lld), is outside bucket @%s of %lld",
-                          p->name, ll(lo), ll(hi), k->symbol->name, ll(k->size));
+        if (lo < 0 || n > k->size - lo) {
+            hd_plan_wrong(c, NULL, p->span,
+                          "parameter @%s, %lld elements from element %lld on, does not fit into bucket @%s of %lld",
+                          p->name, ll(n), ll(lo), k->symbol->name, ll(k->size));
+            return;
+        }
+        const int64_t hi = lo + n;
+        if (used <= k->size) used += n; // more than that is too much, whatever the sum
         if (lo < hi && (decay ? hi > decayed : lo < decayed))
             hd_plan_wrong(c, NULL, p->span,
                           "parameter @%s, elements [%lld, %lld), %s weight decay, which @%s applies to [0, %lld)",

@@ -63,6 +63,8 @@
 //     host holds it
 // V32 no wait is for a later op, so no collective waits for a later     order                  order
 //     one
+// -   kernels compute what their headers say; arguments, tokens and      kernels, inputs,       kernels, inputs,
+//     workspaces are as large as what reads them                         places                 places
 // V33 sums over ranks are reduce_scatter's, of other sums the           flow, contents         reductions, order
 //     program's order
 // V35 the plan computes the model: its losses, every contribution to    program, term_walk,    program
@@ -172,6 +174,8 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     hd_check_places(&c);
     hd_check_layout(&c);
     hd_check_settings(&c);
+    hd_check_kernels(&c);
+    hd_check_inputs(&c);
     c.borders = hd_borders(m, a);
     hd_check_overlaps(&c);
     if (c.found.n) return c.found; // later parts rely on arenas and buffers

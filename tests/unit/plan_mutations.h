@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_PLAN_MUTATIONS_H
 #define TESTS_UNIT_PLAN_MUTATIONS_H
 #include "passes/analysis/access.h"
+#include "tests/unit/plan_claims.h"
 #include "tests/unit/plan_machine.h"
 #include "tests/unit/plan_reorder.h"
 
@@ -12,6 +13,8 @@ typedef enum {
     AT_ARGUMENT,
     AT_ARENA,
     AT_KERNEL,
+    AT_KERNEL_HEADER,
+    AT_HEADER,
     AT_COMM,
     AT_PARAM,
     AT_CONFIG,
@@ -77,7 +80,13 @@ typedef enum {
     X(LATE_CROSSING, "wait for the function before moved to the return", AT_OP)                                        \
     X(DROP_TAIL, "record of the tail dropped", AT_OP)                                                                  \
     X(EARLY_TAIL, "record of the tail before its last op", AT_OP)                                                      \
-    X(ONTO_CARRIED, "value onto bytes that the function before still uses", AT_OP)
+    X(ONTO_CARRIED, "value onto bytes that the function before still uses", AT_OP)                                     \
+    X(WORKSPACE, "workspace a byte too small", AT_OP) X(ADDS, "accumulate without a buffer", AT_OP)                    \
+    X(NO_PARTS, "optimizer's op of one of no parts", AT_OP)                                                            \
+    X(KERNEL_KIND, "kernel of the other kind", AT_KERNEL_HEADER) X(ROWS, "rows of a kernel doubled", AT_KERNEL_HEADER) \
+    X(COLS, "columns of a kernel doubled", AT_KERNEL_HEADER) X(HALVES, "rows of a kernel halved", AT_KERNEL_HEADER)    \
+    X(VIEW, "view inside a kernel", AT_KERNEL_HEADER) X(NAMES, "names of two arguments exchanged", AT_HEADER)          \
+    X(VOCAB, "one token more", AT_CONFIG) X(SIZES, "size of the mesh that is none", AT_CONFIG)
 typedef enum {
 #define X(id, text, at) MUTATE_##id,
     MUTATIONS(X)
@@ -89,6 +98,9 @@ static const struct { const char *text; MutationPlace at; } mutation_info[] = {
     MUTATIONS(X)
 #undef X
 };
+
+// Changes that no plan survives: verify-plan finds each of them, whether or not the run shows it.
+static bool is_claim(Mutation what) { return what >= MUTATE_WORKSPACE; }
 
 // The n-th op of the plan's functions.
 static Op *nth_op(Module *m, int n) {
@@ -459,6 +471,9 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_TAIL: case MUTATE_EARLY_TAIL: return ends_tail(o);
     case MUTATE_ONTO_CARRIED: return runs_beside(o);
     case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
+    case MUTATE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
+    case MUTATE_ADDS: return o->kind == OP_GEMM && !hd_has(&o->attrs, A_INTO);
+    case MUTATE_NO_PARTS: return o->kind == OP_ADAMW;
     default: return o->kind != OP_RETURN;
     }
 }
@@ -504,7 +519,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_OTHER_PART: return rename_attr(m, o, kept_parts[random % 5], random / 5);
     case MUTATE_SWAP_PARTS: return swap_words(m->cx, &o->attrs, kept_parts, 5, random);
     case MUTATE_EXTENT: return change_extent(o, random);
-    case MUTATE_ACCUMULATE: return flip_accumulate(m, o);
+    case MUTATE_ACCUMULATE: case MUTATE_ADDS: return flip_accumulate(m, o);
     case MUTATE_INPLACE: return change_inplace(o, random);
     case MUTATE_RETARGET: return retarget(m, o);
     case MUTATE_RESIZE: return resize(m, o);
@@ -518,6 +533,8 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_DROP_RANDOM: return random % 2 ? erase(o) : twice(o);
     case MUTATE_STRIDE: return hd_set_int(m->cx, &o->attrs, A_STRIDE, hd_int(&o->attrs, A_STRIDE, 1) + 1), true;
     case MUTATE_UNCOUNTED: return count_elsewhere(m, o);
+    case MUTATE_WORKSPACE: return shrink_workspace(m, o);
+    case MUTATE_NO_PARTS: return hd_set_int(m->cx, &o->attrs, A_RANKS, -(int64_t)(random % 2)), true;
     default: return false;
     }
 }
@@ -556,6 +573,7 @@ static int find_places(Module *m, Mutation what, Arena *a, int **places) {
     int n = 0;
     for (const Func *f = m->funcs; f; f = f->next) {
         if (at == AT_ARGUMENT && !f->is_kernel) n += f->n_args;
+        n += (at == AT_KERNEL_HEADER && f->is_kernel) || (at == AT_HEADER && !f->is_kernel);
         for (int i = 0; at == AT_KERNEL && f->is_kernel && all_scalars(f) && i < constants(f); i++) n++;
         for (const Op *o = f->first; at == AT_OP && !f->is_kernel && o; o = o->next, n++)
             if (fits(o, what)) hd_push(a, &found, n);
@@ -616,6 +634,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     else if (what == MUTATE_MOVE_PARAM)
         hd_set_int(m->cx, &s->attrs, A_OFFSET, hd_int(&s->attrs, A_OFFSET, 0) + (random % 2 ? 4 : -4));
     else if (mutation_info[what].at == AT_STEP) return change_step(m, s, what, random);
+    else if (what == MUTATE_VOCAB) return widen_tokens(m, s);
+    else if (what == MUTATE_SIZES) return change_mesh(m, s, random);
     else if (what == MUTATE_MICRO) {
         if (!hd_has(&s->attrs, A_MICRO)) return false;
         hd_set_int(m->cx, &s->attrs, A_MICRO, hd_int(&s->attrs, A_MICRO, 1) + (random % 2 ? 1 : 2));
@@ -663,6 +683,17 @@ static bool change_scale(Module *m, int site) {
     return false;
 }
 
+static bool mutate_header(Module *m, Func *f, Mutation what) {
+    switch (what) {
+    case MUTATE_KERNEL_KIND: return other_kind(m, f);
+    case MUTATE_ROWS: return scale_attr(m, f, A_ROWS, 2);
+    case MUTATE_COLS: return scale_attr(m, f, A_COLS, 2);
+    case MUTATE_HALVES: return halve_rows(m, f);
+    case MUTATE_VIEW: return view_inside(m, f);
+    default: return exchange_names(f);
+    }
+}
+
 static bool mutate(Module *m, Mutation what, int site, uint64_t random) {
     switch (mutation_info[what].at) {
     case AT_OP: {
@@ -686,6 +717,8 @@ static bool mutate(Module *m, Mutation what, int site, uint64_t random) {
         }
         return false;
     case AT_KERNEL: return change_scale(m, site);
+    case AT_KERNEL_HEADER: case AT_HEADER:
+        return mutate_header(m, nth_func(m, site, mutation_info[what].at == AT_KERNEL_HEADER), what);
     default: return mutate_symbol(m, what, site, random);
     }
 }
