@@ -512,6 +512,8 @@ const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
     Rule r = {.cx = cx, .o = o, .n_declared = n_declared, .declared = declared};
     if (n_declared > HD_MAX_IN) return hd_internf(cx, "%d results; at most %d", n_declared, HD_MAX_IN);
     const char *wrong = named_buffers(&r);
+    const bool adds = hd_has(&o->attrs, A_ACCUMULATE), into = hd_has(&o->attrs, A_INTO);
+    if (!wrong && adds && !into) wrong = "accumulate adds to a buffer: it needs into";
     if (!wrong) wrong = rules[o->kind](&r);
     if (!wrong && hd_has(&o->attrs, A_INTO)) wrong = write_into(&r);
     if (!wrong) hd_set_results(o, r.n, r.out);

@@ -28,8 +28,6 @@ static void check_attrs(Verifier *v, const Op *o) {
         if (a->id == A_SPACE && !hd_space_parse(a->s, &s)) wrong(v, o, hd_internf(cx, "no memory space '%s'", a->s));
         if (a->id == A_PER_RANK && v->m->stage != STAGE_TENSOR)
             wrong(v, o, "per_rank is of the tensor stage: fsdp divides the value by the number of ranks");
-        if (a->id == A_ACCUMULATE && !hd_has(&o->attrs, A_INTO))
-            wrong(v, o, "accumulate adds to a buffer: it needs into");
         if (a->id == A_OUT && !hd_dtype_parse(a->s, &d)) wrong(v, o, hd_internf(cx, "no element type '%s'", a->s));
     }
 }
