@@ -128,9 +128,11 @@ static void launch(const TermWalk *w, const Op *o, const Term *const *in) {
 
 // --- functions
 
+// A store of a buffer that holds sums, or of a sum over ranks.
 static bool moves_sum(const TermWalk *w, const Op *o) {
     const Op *def = o->kind == OP_STORE ? o->in[0]->def : NULL;
     while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
+    if (def && def->kind == OP_REDUCE_SCATTER) return true;
     const Symbol *s = def && def->kind == OP_VIEW ? named(w, def, A_BUFFER) : NULL;
     return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
 }
@@ -170,6 +172,8 @@ static void function_op(TermWalk *w, const Op *o) {
         w->terms[o->out[0]->id] = view(w, o);
     } else if (o->kind == OP_LAUNCH) {
         launch(w, o, in);
+    } else if (o->kind == OP_ALL_GATHER && o->n_out && w->c && is_loss(w, named(w, o, A_BUFFER))) {
+        w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
     } else {
         const int first = hd_has(&o->attrs, A_INTO) && o->kind != OP_STORE;
         for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = hd_term_of(&w->t, o, i + first, in);
