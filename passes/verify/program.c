@@ -44,11 +44,15 @@ static const char *settings(const TermWalk *w) {
     return text_of(w, &r);
 }
 
-static const char *contributions(const TermWalk *w, const Gifts *g) {
+// `swapped`: the second contribution before the first.
+static const char *contributions(const TermWalk *w, const Gifts *g, bool swapped) {
     Recipe r;
     r.n = 0;
     hd_recipe_int(&r, g->n);
-    for (int i = 0; i < g->n; i++) hd_recipe_put(&r, &g->at[i].term->hash, sizeof g->at[i].term->hash);
+    for (int i = 0; i < g->n; i++) {
+        const Term *x = g->at[swapped && i < 2 ? 1 - i : i].term;
+        hd_recipe_put(&r, &x->hash, sizeof x->hash);
+    }
     return text_of(w, &r);
 }
 
@@ -101,7 +105,7 @@ void hd_program_declare(Module *m, Arena *scratch) {
     hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 : 1, losses);
     for (int i = 0; i < w.n_params; i++) list[i] = declaration(&w, w.params[i]);
     hd_set_words(m->cx, &as, A_PARAMETERS, w.n_params, list);
-    for (int i = 0; i < w.n_params; i++) list[i] = contributions(&w, &w.gradients[i]);
+    for (int i = 0; i < w.n_params; i++) list[i] = contributions(&w, &w.gradients[i], false);
     hd_set_words(m->cx, &as, A_GRADIENTS, w.n_params, list);
     Symbol *s = hd_program(m);
     if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
@@ -197,6 +201,14 @@ static bool compare_losses(Compare *x, const char *said) {
     return true;
 }
 
+// The first two contributions to a gradient may change places where nothing was there before them.
+static bool same_gradient(const Compare *x, int param) {
+    const Gifts *g = &x->w.gradients[param];
+    const char *said = word_at(x->is, A_GRADIENTS, param);
+    return !strcmp(contributions(&x->w, g, false), said) ||
+           (g->n > 1 && !hd_has(&g->at[0].by->attrs, A_ACCUMULATE) && !strcmp(contributions(&x->w, g, true), said));
+}
+
 static const Op *last_of(const Gifts *g) { return g->n ? g->at[g->n - 1].by : NULL; }
 
 // Reports the gradient that is completed first: those of earlier layers follow from those of later ones.
@@ -204,7 +216,7 @@ static void compare_gradients(Compare *x) {
     const TermWalk *w = &x->w;
     int bad = -1, n = 0;
     for (int i = 0; i < w->n_params; i++) {
-        if (!strcmp(contributions(w, &w->gradients[i]), word_at(x->is, A_GRADIENTS, i))) continue;
+        if (same_gradient(x, i)) continue;
         const Op *last = last_of(&w->gradients[i]), *first = bad < 0 ? NULL : last_of(&w->gradients[bad]);
         if (!n++ || (last && first && last->id < first->id)) bad = i;
     }

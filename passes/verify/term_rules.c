@@ -59,23 +59,43 @@ static bool same_axes(const Type *x, const Type *through, unsigned axes, unsigne
     return k == through->rank;
 }
 
+// The same elements without axes of size 1, and the axes that stay.
+static const Term *squeezed(const Terms *t, const Term *x, unsigned *axes) {
+    int64_t dim[HD_MAX_RANK];
+    unsigned left = 0;
+    int n = 0;
+    for (int i = 0; i < x->type->rank; i++) {
+        if (x->type->dim[i] == 1) continue;
+        left |= (*axes >> i & 1) << n;
+        dim[n++] = x->type->dim[i];
+    }
+    *axes = left;
+    return hd_term_reshape(t, x, hd_type(t->cx, x->type->dtype, n, dim));
+}
+
+// What is summed may as well be widened first: sums are in a wide dtype anyway, and the largest element stays it.
+static const Term *not_widened(const Terms *t, const Term *x) {
+    const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
+    if (inner->kind != OP_CAST || inner->type->dtype != TY_F32 || !holds_all_of(TY_F32, inner->of->type->dtype))
+        return x;
+    return hd_term_reshape(t, inner->of, type_like(t, x->type, inner->of->type->dtype));
+}
+
 // Sums are added up in f32 (f64 for f64) and rounded at the end. A sum of such a sum is one over all of the axes; so is
-// the largest of the largest. Summing over an axis of size 1 is nothing.
+// the largest of the largest. Axes of size 1 do not count.
 static const Term *reduce(const Terms *t, OpKind k, const Term *x, unsigned axes, const Type *type) {
+    x = not_widened(t, x);
     const DType d = k == OP_REDUCE_MAX || x->type->dtype == TY_F64 ? x->type->dtype : TY_F32;
     const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
     unsigned more;
-    if (k == OP_REDUCE_MAX && inner->kind == OP_CAST && inner->of->kind == k && // the largest keeps its dtype
-        holds_all_of(inner->type->dtype, inner->of->type->dtype))
-        inner = inner->of;
-    else if (inner->type->dtype != d) inner = x;
-    if (inner->kind == k && same_axes(x->type, inner->type, axes, &more)) x = inner->of, axes = inner->axes | more;
+    if (inner->kind == k && inner->type->dtype == d && same_axes(x->type, inner->type, axes, &more))
+        x = inner->of, axes = inner->axes | more;
+    else
+        x = squeezed(t, x, &axes);
     Type kept = *x->type;
-    for (int i = 0; i < kept.rank; i++) {
-        if (kept.dim[i] == 1) axes &= ~(1u << i);
+    for (int i = 0; i < kept.rank; i++)
         if (axes >> i & 1) kept.dim[i] = 1;
-    }
-    kept.dtype = k == OP_REDUCE_MAX ? x->type->dtype : d;
+    kept.dtype = d;
     const Type *to = hd_type(t->cx, kept.dtype, kept.rank, kept.dim);
     const Term *sum = axes ? hd_term_summed(t, k, to, axes, x) : hd_term_cast(t, x, to->dtype);
     return hd_term_reshape(t, hd_term_cast(t, sum, type->dtype), type);
