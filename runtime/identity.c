@@ -14,13 +14,15 @@
 enum { VALUE = 120 };
 typedef char Value[VALUE];
 
-typedef enum { NUMBER, FLAG, TEXT, GIVEN, FILE_OF, CHECKPOINT_OF } Kind; // GIVEN: whether it was, not its value
+// GIVEN: whether it was, not its value
+typedef enum { NUMBER, FLAG, FORMAT, TEXT, GIVEN, FILE_OF, FILES_OF, CHECKPOINT_OF } Kind;
 
 #define OF(field) offsetof(Options, field)
 static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--seed", NUMBER, OF(seed)},
-    {"--data", FILE_OF, OF(data)},
-    {"--val", FILE_OF, OF(val)},
+    {"--data", FILES_OF, OF(data)},
+    {"--val", FILES_OF, OF(val)},
+    {"--format", FORMAT, OF(format)},
     {"--steps", NUMBER, OF(steps)},
     {"--resume", CHECKPOINT_OF, OF(resume)},
     {"--init", FILE_OF, OF(init)},
@@ -39,15 +41,15 @@ static const char *const variables[] = {"HEDDLE_ATTENTION", "HEDDLE_TUNE", "HEDD
 enum { OPTIONS = sizeof options / sizeof *options, VARIABLES = sizeof variables / sizeof *variables,
        ITEMS = OPTIONS + VARIABLES };
 
-static bool sample(int fd, int64_t size, uint64_t *hash) { // false with errno, or 0 where the file became shorter
-    const int64_t room = HD_SAMPLE_BYTES, blocks = (size + room - 1) / room;
-    const int64_t n = blocks < HD_SAMPLES ? blocks : HD_SAMPLES;
+// Of at most so many blocks. false with errno, or 0 where the file became shorter.
+static bool sample(int fd, int64_t size, int64_t most, uint64_t *hash) {     const int64_t room = HD_SAMPLE_BYTES, blocks = (size + room - 1) / room;
+    const int64_t n = blocks < most ? blocks : most;
     char block[HD_SAMPLE_BYTES];
     XXH3_state_t *state = XXH3_createState();
     bool ok = state != NULL;
     if (ok) XXH3_64bits_reset(state);
     for (int64_t i = 0; ok && i < n; i++) { // the first block, the last one, and others between them at equal distances
-        const int64_t at = n == blocks ? i * room : (size - room) / (n - 1) * i;
+        const int64_t at = n == blocks ? i * room : n == 1 ? 0 : (size - room) / (n - 1) * i;
         const size_t bytes = (size_t)(size - at < room ? size - at : room);
         ssize_t got;
         do got = pread(fd, block, bytes, at);
@@ -61,18 +63,52 @@ static bool sample(int fd, int64_t size, uint64_t *hash) { // false with errno, 
     return ok;
 }
 
-static bool file_value(const char *path, Value out) {
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+static const char *last_name(const char *path) {
     const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool sample_file(const char *path, int64_t most, int64_t *bytes, uint64_t *hash) { // false after hd_fail
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
-    uint64_t hash = 0;
-    const bool ok = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && sample(fd, st.st_size, &hash);
+    *hash = 0;
+    const bool ok = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && sample(fd, st.st_size, most, hash);
     const int why = errno;
     if (fd >= 0) close(fd);
     if (!ok) return hd_fail("cannot read %s: %s", path, why ? strerror(why) : "it became shorter meanwhile");
-    snprintf(out, VALUE, "%.60s (%lld bytes, sample %016llx)", slash ? slash + 1 : path, (long long)st.st_size,
+    *bytes = st.st_size;
+    return true;
+}
+
+static bool file_value(const char *path, Value out) {
+    int64_t bytes;
+    uint64_t hash;
+    if (!sample_file(path, HD_SAMPLES, &bytes, &hash)) return false;
+    snprintf(out, VALUE, "%.60s (%lld bytes, sample %016llx)", last_name(path), (long long)bytes,
              (unsigned long long)hash);
     return true;
+}
+
+// Of several files: the blocks are shared out among them, and a file has one at least.
+static bool files_value(Names names, Value out) {
+    FileList list;
+    int64_t bytes, all = 0;
+    uint64_t hash, sum = 0;
+    if (!hd_files_expand(&list, names)) return false;
+    bool ok = list.n > 1 || !list.n || file_value(list.at[0], out);
+    for (int i = 0; ok && list.n > 1 && i < list.n; i++) {
+        const char *name = last_name(list.at[i]);
+        ok = sample_file(list.at[i], list.n < HD_SAMPLES ? HD_SAMPLES / list.n : 1, &bytes, &hash);
+        if (!ok) break;
+        const uint64_t of_file[] = {sum, XXH3_64bits(name, strlen(name)), (uint64_t)bytes, hash};
+        sum = XXH3_64bits(of_file, sizeof of_file);
+        all += bytes;
+    }
+    if (ok && list.n > 1)
+        snprintf(out, VALUE, "%.50s and %d more (%lld bytes, sample %016llx)", last_name(list.at[0]), list.n - 1,
+                 (long long)all, (unsigned long long)sum);
+    hd_files_free(&list);
+    return ok;
 }
 
 // The checkpoint that is read, whatever the folder is called on this host; one that is not there is reported later.
@@ -86,16 +122,18 @@ static bool checkpoint_value(const char *dir, Value out) {
 
 static bool option_value(const Options *o, int i, Value out) {
     const void *field = (const char *)o + options[i].field;
-    const char *text = options[i].kind == NUMBER || options[i].kind == FLAG ? NULL : *(const char *const *)field;
+    const char *text = options[i].kind < TEXT || options[i].kind == FILES_OF ? NULL : *(const char *const *)field;
     snprintf(out, VALUE, "none");
     switch (options[i].kind) {
     case NUMBER: snprintf(out, VALUE, "%lld", (long long)*(const int64_t *)field); break;
     case FLAG: snprintf(out, VALUE, "%s", *(const bool *)field ? "yes" : "no"); break;
+    case FORMAT: snprintf(out, VALUE, "%s", hd_token_formats[*(const TokenFormat *)field]); break;
     case TEXT: // of long ones the end
         if (text) snprintf(out, VALUE, "%s", strlen(text) < VALUE ? text : text + strlen(text) - VALUE + 1);
         break;
     case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
     case FILE_OF: return !text || file_value(text, out);
+    case FILES_OF: return files_value(*(const Names *)field, out);
     case CHECKPOINT_OF: return !text || checkpoint_value(text, out);
     }
     return true;

@@ -9,16 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum { TEXT, COUNT, NUMBER, ON, REPORT, HELP, VERSION } Kind; // COUNT: at least 1. NUMBER: at least 0
+// COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
+typedef enum { TEXT, NAMES, FORMAT, COUNT, NUMBER, ON, REPORT, HELP, VERSION } Kind;
 static const struct {
     const char *name, *value;
     Kind kind;
     size_t field; // of Options
     const char *doc;
 } rows[] = {
-    {"data", "FILE", TEXT, offsetof(Options, data),
-     "training tokens: .txt (bytes), .bin (raw u16, or u16 after a 1 KiB header)"},
-    {"val", "FILE", TEXT, offsetof(Options, val), "validation tokens"},
+    {"data", "FILE", NAMES, offsetof(Options, data),
+     "training tokens: .txt (bytes), .bin (raw u16, or u16 or u32 after a 1 KiB header); again for more files;\n"
+     "                       also a folder, a pattern such as 'shards/*.bin', or @LIST, a file of names"},
+    {"val", "FILE", NAMES, offsetof(Options, val), "validation tokens, in the same ways"},
+    {"format", "KIND", FORMAT, offsetof(Options, format), "what data files without a header hold: bytes, u16 or u32"},
     {"steps", "N", NUMBER, offsetof(Options, steps), "train until step N"},
     {"ranks", "N", COUNT, offsetof(Options, ranks), "ranks on this host: as many as the mesh of the program has"},
     {"seed", "N", NUMBER, offsetof(Options, seed),
@@ -85,11 +88,32 @@ static bool number(const char *name, const char *text, int64_t least, int64_t mo
     return true;
 }
 
+static int add_name(Names *names, const char *name) { // 0 or 2
+    const char **grown = realloc(names->at, sizeof *grown * (size_t)(names->n + 1));
+    if (!grown) {
+        say("error: out of memory\n");
+        return 2;
+    }
+    names->at = grown;
+    names->at[names->n++] = name;
+    return 0;
+}
+
+static int set_format(TokenFormat *format, const char *name) { // 0 or 2
+    for (int i = TOKENS_BYTES; i <= TOKENS_U32; i++)
+        if (!strcmp(name, hd_token_formats[i])) {
+            *format = (TokenFormat)i;
+            return 0;
+        }
+    say("error: --format=%s: the formats are bytes, u16 and u32\n", name);
+    return 2;
+}
+
 static int set(Options *o, int row, const char *arg) { // 0 or 2
     const char *name = rows[row].name;
     const Kind kind = rows[row].kind;
     void *field = (char *)o + rows[row].field;
-    if (kind == TEXT && !*arg) {
+    if ((kind == TEXT || kind == NAMES) && !*arg) {
         say("error: --%s needs a file name\n", name);
         return 2;
     }
@@ -98,6 +122,8 @@ static int set(Options *o, int row, const char *arg) { // 0 or 2
         return 2;
     }
     if (kind == TEXT) *(const char **)field = arg;
+    if (kind == NAMES) return add_name(field, arg);
+    if (kind == FORMAT) return set_format(field, arg);
     if (kind == ON) *(bool *)field = true;
     if (kind == REPORT) *(arg ? &o->report_json : &o->report) = true;
     if (kind != COUNT && kind != NUMBER) return 0;
@@ -125,13 +151,13 @@ static int refuse_option(int id, char **argv) {
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
     if (o->report || o->report_json) return 0;
-    if (o->steps < 0 && !o->export_to && !(o->val && o->resume)) {
+    if (o->steps < 0 && !o->export_to && !(o->val.n && o->resume)) {
         if (argc == 1 && !silent) usage(stderr, argv[0]);
         return refuse("--steps=N is missing", none, argv[0]);
     }
-    if (o->steps > 0 && !o->data) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
+    if (o->steps > 0 && !o->data.n) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
     if (o->save_every && !o->save) return refuse("--save-every needs --save=DIR", none, argv[0]);
-    if (o->val_every && !o->val) return refuse("--val-every needs --val=FILE", none, argv[0]);
+    if (o->val_every && !o->val.n) return refuse("--val-every needs --val=FILE", none, argv[0]);
     if (o->init && o->resume)
         return refuse("--init and --resume both say where the weights come from; give one", none, argv[0]);
     return 0;

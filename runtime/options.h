@@ -1,10 +1,13 @@
 // The binary's command line, as values.
 #ifndef RUNTIME_OPTIONS_H
 #define RUNTIME_OPTIONS_H
+#include "runtime/data.h"
 #include "runtime/heddle.h"
 
 typedef struct {
-    const char *data, *val, *log, *digest, *save, *resume, *init, *export_to, *profile, *timeline;
+    Names data, val;
+    TokenFormat format; // of both
+    const char *log, *digest, *save, *resume, *init, *export_to, *profile, *timeline;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, val_every, val_batches, log_every, ranks;
     bool no_graph, check, report, report_json, seed_given;

@@ -42,22 +42,38 @@ static bool save_folder(const char *dir) {
     return !wrong;
 }
 
-bool hd_paths_check(const Options *o) {
-    const OutputPath reads[] = {{"data", o->data}, {"val", o->val}, {"init", o->init}};
+static bool apart(const OutputPath *w, const char *option, const char *path) {
+    return !path || !same_file(w->path, path) ||
+           hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", option, w->option, w->path);
+}
+
+static bool apart_from_data(const OutputPath *w, const char *option, const FileList *data) {
+    bool ok = true;
+    for (int i = 0; ok && i < data->n; i++) ok = apart(w, option, data->at[i]);
+    return ok;
+}
+
+static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
     const OutputPath writes[] = {
         {"log", o->log}, {"digest", o->digest}, {"export", o->export_to},
         {"profile", o->profile}, {"timeline", o->timeline}};
-    enum { N_READS = sizeof reads / sizeof *reads, N_WRITES = sizeof writes / sizeof *writes };
-    for (int i = 0; i < N_WRITES; i++) {
+    for (size_t i = 0; i < sizeof writes / sizeof *writes; i++) {
         const OutputPath *w = &writes[i];
         if (!w->path) continue;
-        for (int k = 0; k < N_READS + i; k++) {
-            const OutputPath *other = k < N_READS ? &reads[k] : &writes[k - N_READS];
-            if (!other->path || !same_file(w->path, other->path)) continue;
-            return hd_fail("--%s and --%s are one file, %s: writing one would destroy the other", other->option,
-                           w->option, w->path);
-        }
+        if (!apart_from_data(w, "data", data) || !apart_from_data(w, "val", val) || !apart(w, "init", o->init))
+            return false;
+        for (size_t k = 0; k < i; k++)
+            if (!apart(w, writes[k].option, writes[k].path)) return false;
         if (!writable(w)) return false;
     }
-    return !o->save || save_folder(o->save);
+    return true;
+}
+
+bool hd_paths_check(const Options *o) {
+    FileList data = {0}, val = {0};
+    const bool ok = hd_files_expand(&data, o->data) && hd_files_expand(&val, o->val) && check_writes(o, &data, &val) &&
+                    (!o->save || save_folder(o->save));
+    hd_files_free(&data);
+    hd_files_free(&val);
+    return ok;
 }

@@ -116,6 +116,12 @@ static bool check_steps(const HdProgram *p) {
 
 static int64_t step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_ranks(p); }
 
+static bool at_step(const char *when, int64_t step) { // adds to a failure when it was; false
+    char why[900];
+    snprintf(why, sizeof why, "%s", hd_failure());
+    return hd_fail("%s %lld: %s", when, (long long)step, why);
+}
+
 // What this rank reads in a step. Sequences are dealt in order: first to micro-batches, within each to the ranks.
 static bool read_step(Run *r, int64_t step) {
     const HdProgram *p = r->p;
@@ -124,7 +130,7 @@ static bool read_step(Run *r, int64_t step) {
         const int64_t first = start + (m * r->w->ranks + r->w->rank) * p->batch, at = m * p->batch * p->seq;
         if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at,
                            r->targets + at))
-            return false;
+            return at_step("step", step);
     }
     return true;
 }
@@ -163,17 +169,17 @@ static int64_t val_rounds(const Run *r) {
     return rounds ? rounds : 1;
 }
 
-static bool read_val(Run *r, int64_t round) {
+static bool read_val(Run *r, int64_t step, int64_t round) {
     const HdProgram *p = r->p;
     const int64_t first = (round * r->w->ranks + r->w->rank) * p->batch;
     for (int64_t b = 0; b < p->batch; b++)
         if (!hd_data_window(&r->val, p->vocab, p->seq, first + b, r->tokens + b * p->seq, r->targets + b * p->seq))
-            return false;
+            return at_step("validation after step", step);
     return true;
 }
 
 static bool validate(Run *r, int64_t step) { // all
-    if (!r->val.map) return true;
+    if (!r->val.n) return true;
     if (!r->p->eval_step.n_segments) {
         hd_fail("this program holds no validation step");
         return all_ok(r, false);
@@ -183,7 +189,7 @@ static bool validate(Run *r, int64_t step) { // all
     double sum = 0;
     for (int64_t i = 0; i < rounds; i++) {
         float loss; // the mean over the ranks
-        if (!all_ok(r, read_val(r, i))) return false;
+        if (!all_ok(r, read_val(r, step, i))) return false;
         if (!run_step(r, &r->p->eval_step) || !r->b->read(r->x, r->p->eval_step.loss, &loss, sizeof loss)) return false;
         sum += (double)loss;
     }
@@ -305,9 +311,9 @@ static bool resume(Run *r) {
     if (r->o->seed_given && r->o->seed != r->at.seed)
         return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed out",
                        (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
-    if (rank_0(r) && r->data.map && r->at.data_tokens && r->at.data_tokens != r->data.count)
+    if (rank_0(r) && r->data.n && r->at.data_tokens && r->at.data_tokens != r->data.count)
         fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
-                r->data.path, (long long)r->data.count, (long long)r->at.data_tokens);
+                r->data.name, (long long)r->data.count, (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * step_sequences(r->p))
         fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld\n",
                 (long long)r->at.sequences, (long long)r->at.step, (long long)step_sequences(r->p));
@@ -333,8 +339,8 @@ static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
     if (!check_steps(p) || (rank_0(r) && !hd_paths_check(o))) return false;
-    if (o->data && !hd_data_open(&r->data, o->data, p->seq)) return false;
-    if (o->val && !hd_data_open(&r->val, o->val, p->seq)) return false;
+    if (o->data.n && !hd_data_open(&r->data, o->data, o->format, p->seq)) return false;
+    if (o->val.n && !hd_data_open(&r->val, o->val, o->format, p->seq)) return false;
     const size_t bytes = (size_t)(p->micro * p->batch * p->seq) * sizeof *r->tokens;
     r->tokens = malloc(bytes);
     r->targets = malloc(bytes);

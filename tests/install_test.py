@@ -67,7 +67,7 @@ def check_programs(p, foreign):
     check(f"{p.at}/include" in said, "heddlec builds with other headers:", said)
     check(not any(f in said for f in foreign), "heddlec uses the build folder or the sources:", said)
     data = next(p.at.rglob("LANGUAGE.md"))
-    check("step 2/2" in p.run("./tiny", f"--data={data}", "--steps=2"), "tiny does not train")
+    check("step 2/2" in p.run("./tiny", f"--data={data}", "--format=bytes", "--steps=2"), "tiny does not train")
     p.run("heddlec", tiny, *SMALL, "--target=cuda", "-o", "tiny_cuda")
     check("target cuda" in p.run("./tiny_cuda", "--version"), "tiny_cuda does not start")
     p.run("heddlec", tiny, *SMALL, "--emit=ir", "-o", "tiny.hir")

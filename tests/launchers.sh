@@ -185,11 +185,11 @@ stop_slurm() {
 
 same_digest() { # RANKS STARTER
   if [ ! -s "digest$1" ]; then
-    FAKE_CUDA_DEVICES=4 start_ranks "$1" --data="$data" --steps=8 --digest="digest$1" >out 2>&1 ||
+    FAKE_CUDA_DEVICES=4 start_ranks "$1" --data="$data" --format=bytes --steps=8 --digest="digest$1" >out 2>&1 ||
       { fail "--ranks=$1 fails"; return; }
   fi
   rm -f digest out.two
-  "$2" "$1" --data="$data" --steps=8 --digest="$work/digest" >out 2>&1 &
+  "$2" "$1" --data="$data" --format=bytes --steps=8 --digest="$work/digest" >out 2>&1 &
   finish $! 60 || fail "status $? with $1 ranks"
   cmp -s digest "digest$1" || fail "with $1 ranks it computes something else than with --ranks=$1"
   nobody_left
@@ -198,7 +198,7 @@ same_digest() { # RANKS STARTER
 begin() { # RANKS STARTER: in the background, as $!, until it has taken some steps
   local until=$((SECONDS + 30))
   rm -f log out.two
-  "$2" "$1" --data="$data" --steps=1000000000 --log="$work/log" >out 2>&1 &
+  "$2" "$1" --data="$data" --format=bytes --steps=1000000000 --log="$work/log" >out 2>&1 &
   until [ -f log ] && [ "$(wc -l <log)" -gt 3 ]; do
     sleep 0.05
     [ $SECONDS -lt $until ] || { fail "$1 ranks take no step"; return 1; }
@@ -300,7 +300,7 @@ start_hosts() {
 }
 
 no_run() { # PATTERN OF ONE [PATTERN OF TWO]: 4 ranks find no start, and each host says why once
-  HEDDLE_CONNECT_SECONDS=1 start_hosts 4 --data="$data" --steps=8 >out 2>&1 &
+  HEDDLE_CONNECT_SECONDS=1 start_hosts 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
   finish $! 20 && fail "status 0"
   grep -qE "^error: $1" out || fail "expected: error: $1"
   says_once "$2" out.two
@@ -380,7 +380,7 @@ check_mpi_hosts() { # STARTER LAUNCHER: it does not tell where rank 0 is
   agent
   check_hosts "$1"
   master=
-  "$1" 4 --data="$data" --steps=8 >out 2>&1 &
+  "$1" 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
   finish $! 20 && fail "status 0"
   local line="error: $2 has started 4 ranks, 2 of them here, and does not say where rank 0 is"
   [ "$(grep -c '^error: ' out)" = 1 ] && grep -q "^$line: give all of them MASTER_ADDR=HOST" out ||

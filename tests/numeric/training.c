@@ -54,7 +54,7 @@ static bool read_batch(Test *t, Loaded *l, const Func *micro) {
     int32_t *tokens = HD_NEWN(l->arena, int32_t, n), *targets = HD_NEWN(l->arena, int32_t, n);
     const Attrs *train = &hd_config(l->m, "train")->attrs;
     int64_t vocab = hd_int(&hd_config(l->m, "model")->attrs, A_VOCAB, 256);
-    bool ok = hd_data_open(&d, data, seq) &&
+    bool ok = hd_data_open(&d, (Names){1, (const char *[]){data}}, TOKENS_BY_FILE, seq) &&
               hd_data_batch(&d, vocab, batch, seq, (uint64_t)hd_int(train, A_SEED, 1), STEPS * batch, tokens, targets);
     if (!ok) fail(t, "%s", hd_failure());
     for (int k = 0; k < 2 && ok; k++) {

@@ -77,12 +77,16 @@ static const char *file(const char *name, const void *data, size_t bytes) {
     return name;
 }
 
+static bool open_one(Data *d, const char *name, int64_t seq) {
+    return hd_data_open(d, (Names){1, &name}, TOKENS_BY_FILE, seq);
+}
+
 static void expect_epochs(int64_t windows) { // of sequences of one token; every epoch reads each window once
     enum { SEQ = 1 };
     static uint16_t tokens[5001];
     for (int i = 0; i < 5001; i++) tokens[i] = (uint16_t)i;
     Data d;
-    CHECK(hd_data_open(&d, file("order.bin", tokens, (size_t)(windows + 1) * 2), SEQ));
+    CHECK(open_one(&d, file("order.bin", tokens, (size_t)(windows + 1) * 2), SEQ));
     CHECK_INT(hd_data_windows(&d, SEQ), windows);
     int seen[5001] = {0};
     int64_t same = 0, previous[5001];
@@ -110,7 +114,7 @@ TEST(batches_are_the_sequences_one_by_one) {
     unsigned char text[100];
     for (int i = 0; i < 100; i++) text[i] = (unsigned char)i;
     Data d;
-    CHECK(hd_data_open(&d, file("order.txt", text, sizeof text), SEQ));
+    CHECK(open_one(&d, file("order.txt", text, sizeof text), SEQ));
     CHECK_INT(hd_data_windows(&d, SEQ), 33);
     for (int64_t first = 0; first < 200; first += BATCH) {
         int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ], one[SEQ], next[SEQ];
