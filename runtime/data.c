@@ -1,6 +1,6 @@
 // Token files and their order. Files are read with pread, so that one which becomes shorter meanwhile is an error of
-// that read and no fault of a mapping. The permutation is a four-round Feistel network over the smallest even number of bits
-// that holds the window count, walked until the value is in range (cycle walking: Black and Rogaway, "Ciphers with
+// that read and no fault of a mapping. The permutation is a four-round Feistel network over the smallest even number of
+// bits that holds the window count, walked until the value is in range (cycle walking: Black and Rogaway, "Ciphers with
 // arbitrary finite domains").
 #include "runtime/data.h"
 #include "runtime/heddle.h"

@@ -42,7 +42,8 @@ enum { OPTIONS = sizeof options / sizeof *options, VARIABLES = sizeof variables 
        ITEMS = OPTIONS + VARIABLES };
 
 // Of at most so many blocks. false with errno, or 0 where the file became shorter.
-static bool sample(int fd, int64_t size, int64_t most, uint64_t *hash) {     const int64_t room = HD_SAMPLE_BYTES, blocks = (size + room - 1) / room;
+static bool sample(int fd, int64_t size, int64_t most, uint64_t *hash) {
+    const int64_t room = HD_SAMPLE_BYTES, blocks = (size + room - 1) / room;
     const int64_t n = blocks < most ? blocks : most;
     char block[HD_SAMPLE_BYTES];
     XXH3_state_t *state = XXH3_createState();
