@@ -169,7 +169,8 @@ def full_device(name="full"):
 def case_help():
     r = good("--help")
     for option in ("data", "val", "steps", "ranks", "seed", "log", "digest", "save", "save-every", "resume", "init",
-                   "format", "export", "no-graph", "check", "profile", "report", "val-every", "val-batches", "log-every"):
+                   "format", "export", "no-graph", "check", "profile", "report", "val-every", "val-batches",
+                   "log-every"):
         check(re.search(rf"^  --{option}[ =\[]", r.out, re.M), f"--help does not tell of --{option}:", r)
     check(not r.err, "--help writes to stderr:", r)
     check(good("-h").out == r.out, "-h prints something else than --help")
