@@ -22,7 +22,7 @@ void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
 
 static bool is_copy(const Op *o) { return o->kind == OP_COPY && o->n_in && o->n_out; } // of a value, to a value
 
-static bool is_inner(const Op *o) {
+bool hd_probe_inner(const Op *o) {
     return o && (is_copy(o) || o->kind == OP_LAUNCH || o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE ||
                  o->kind == OP_SLICE || o->kind == OP_CONCAT);
 }
@@ -86,26 +86,54 @@ bool hd_probe_same(const Leaf *x, const Leaf *y) {
     return x->kind == y->kind && x->home == y->home && x->at == y->at && x->target == y->target;
 }
 
+static unsigned hash_of(const Leaf *l) {
+    uint64_t h = (uint64_t)l->at * 0x9e3779b97f4a7c15u ^ (uint64_t)l->target * 0xbf58476d1ce4e5b9u;
+    h ^= ((uint64_t)l->kind << 32) + (l->home ? (uint64_t)(unsigned)l->home->id : UINT32_MAX);
+    return (unsigned)((h ^ (h >> 29)) * 0x94d049bb133111ebu >> 33);
+}
+
 int hd_probe_find(const Probe *p, Leaf like) {
-    for (int i = 0; i < p->leaves.n; i++)
-        if (hd_probe_same(&p->leaves.at[i], &like)) return i;
+    if (!p->n_slots) return -1;
+    for (int i = p->slot[hash_of(&like) % (unsigned)p->n_slots]; i; i = p->chain[i - 1])
+        if (hd_probe_same(&p->leaves.at[i - 1], &like)) return i - 1;
     return -1;
 }
 
+static void link_leaf(Probe *p, int i) {
+    int *slot = &p->slot[hash_of(&p->leaves.at[i]) % (unsigned)p->n_slots];
+    p->chain[i] = *slot;
+    *slot = i + 1;
+}
+
+static int add_leaf(Probe *p, Leaf leaf) {
+    hd_push(p->c->a, &p->leaves, leaf);
+    if (p->leaves.n > p->n_slots) {
+        p->n_slots = p->n_slots ? 2 * p->n_slots : 64;
+        p->slot = HD_NEWN(p->c->a, int, p->n_slots);
+        p->chain = HD_NEWN(p->c->a, int, p->n_slots);
+        for (int i = 0; i < p->leaves.n; i++) link_leaf(p, i);
+    } else {
+        link_leaf(p, p->leaves.n - 1);
+    }
+    return p->leaves.n - 1;
+}
+
+Probe hd_probe_of(PlanCheck *c, const Leaf *leaves, int n) {
+    Probe p = {.c = c};
+    for (int i = 0; i < n; i++) add_leaf(&p, leaves[i]);
+    return p;
+}
+
 static void find_leaf(Probe *p, const Value *v) {
-    if (!p->wanted[v->id] || is_inner(v->def)) return;
+    if (!p->wanted[v->id] || hd_probe_inner(v->def)) return;
     Leaf leaf = hd_probe_leaf(p, v);
     int i = hd_probe_find(p, leaf);
-    if (i < 0) {
-        i = p->leaves.n;
-        hd_push(p->c->a, &p->leaves, leaf);
-    }
-    p->leaf[v->id] = i + 1;
+    p->leaf[v->id] = (i < 0 ? add_leaf(p, leaf) : i) + 1;
 }
 
 void hd_probe_prepare(Probe *p) {
     for (const Op *o = p->f->last; o; o = o->prev)
-        for (int i = 0; is_inner(o) && i < o->n_out; i++)
+        for (int i = 0; hd_probe_inner(o) && i < o->n_out; i++)
             for (int k = 0; p->wanted[o->out[i]->id] && k < o->n_in; k++) p->wanted[o->in[k]->id] = true;
     for (int i = 0; i < p->f->n_args; i++) find_leaf(p, p->f->args[i]);
     for (const Op *o = p->f->first; o; o = o->next)
@@ -165,6 +193,11 @@ static bool any_wanted(const Probe *p, const Op *o) {
     return false;
 }
 
+static double any_way(int leaf, int kind) { // a part of a step, this way or that: they do not cancel
+    const uint32_t h = ((uint32_t)leaf * 4 + (uint32_t)kind + 1) * 2654435761u;
+    return (h & 1u << 20 ? -1 : 1) * (0.5 + (double)(h >> 22) / 2048);
+}
+
 static void place(Probe *p, const Value *v, int moved, int kind, double by) {
     const int leaf = p->leaf[v->id] - 1;
     // tokens get one number: a mask over the rows stays one, too
@@ -172,14 +205,17 @@ static void place(Probe *p, const Value *v, int moved, int kind, double by) {
     for (int h = 0; h < KINDS && leaf >= 0; h++) {
         const double x = number_for(&p->leaves.at[leaf], several ? h : 0);
         p->still[v->id].of[h] = x;
-        p->at[v->id].of[h] = x + (leaf == moved && (!several || h == kind) ? by : 0);
+        const bool moves = leaf == moved && (!several || h == kind);
+        p->at[v->id].of[h] = x + (moves ? by : moved == HD_ALL_LEAVES ? by * any_way(leaf, several ? h : 0) : 0);
     }
 }
 
 static void run_op(Probe *p, const Op *o, int moved, int kind, double by) {
     if (!any_wanted(p, o)) return;
+    ArenaMark mark = hd_arena_mark(p->c->a);
     if (o->kind == OP_LAUNCH) launch(p, o);
-    else if (is_inner(o)) compute(p, o, p->at, p->still);
+    else if (hd_probe_inner(o)) compute(p, o, p->at, p->still);
+    hd_arena_rewind(p->c->a, mark);
     for (int i = 0; i < o->n_out; i++) place(p, o->out[i], moved, kind, by);
 }
 
@@ -192,7 +228,7 @@ void hd_probe_run(Probe *p, int moved, int kind, double by) {
 static void find_hidden(Probe *p) {
     bool *hidden = HD_NEWN(p->c->a, bool, p->f->n_values + 1);
     for (const Op *o = p->f->last; o; o = o->prev)
-        for (int i = 0; is_inner(o) && i < o->n_out; i++)
+        for (int i = 0; hd_probe_inner(o) && i < o->n_out; i++)
             for (int k = 0; (hidden[o->out[i]->id] || p->leaf[o->out[i]->id]) && k < o->n_in; k++) {
                 int leaf = p->leaf[o->in[k]->id] - 1;
                 hidden[o->in[k]->id] = true;
@@ -208,8 +244,7 @@ void hd_probe_cut(Probe *p) {
             const Value *v = o->out[i];
             if (!p->wanted[v->id] || !isnan(p->at[v->id].of[0])) continue;
             Leaf leaf = {.kind = LEAF_OTHER, .at = v->id, .value = v, .cut = true};
-            hd_push(p->c->a, &p->leaves, leaf);
-            p->leaf[v->id] = p->leaves.n;
+            p->leaf[v->id] = add_leaf(p, leaf) + 1;
             place(p, v, -1, 0, 0);
         }
     }

@@ -43,14 +43,21 @@ typedef struct {
     Num *at;              // by value id: the numbers of the last run; NaN: unknown, or not one number a kind of column
     Num *still;           // those with no leaf moved, which is what stop_gradient gives; `at` where there is none
     VEC(Leaf) leaves;
+    int *chain, *slot, n_slots; // leaves by hash: the first of a slot and the next of a leaf, plus 1
 } Probe;
 
 Probe hd_probe(PlanCheck *c, const Func *f, bool mixed);
+Probe hd_probe_of(PlanCheck *c, const Leaf *leaves, int n); // leaves alone, for hd_probe_find
 void hd_probe_want(Probe *p, const Value *v);
 void hd_probe_prepare(Probe *p);                    // call it after all wants: finds leaves
 void hd_probe_cut(Probe *p); // makes values without a number leaves; call it after the first prepare, or not at all
-// Fills `at`, with one kind of a leaf moved (-1: no leaf). A leaf of one number moves as a whole.
+enum { HD_ALL_LEAVES = -2 };
+// Fills `at`, with one kind of a leaf moved (-1: no leaf; HD_ALL_LEAVES: all of all, this way or that). A leaf of one
+// number moves as a whole.
 void hd_probe_run(Probe *p, int moved, int kind, double by);
+// By leaf: the change of the sum of what `stores` store for a change of each kind of it; NaN where it is not smooth.
+Num *hd_probe_back(Probe *p, const Op *const *stores, int n); // probe_back.c
+bool hd_probe_inner(const Op *o);                    // its results follow from its operands
 void hd_probe_op(const Probe *p, const Op *o, const Num *x, Num *y); // probe_ops.c: y[0..2] of an op's operands x
 int64_t hd_probe_count(const Probe *p, const Type *t, int kind); // elements of a kind; not mixed: all are of kind 0
 int hd_probe_find(const Probe *p, Leaf like);       // an equal leaf, or -1

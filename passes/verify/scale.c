@@ -93,15 +93,19 @@ static void check_mean(PlanCheck *c, const Op *store) {
 // --- where gradients begin
 
 typedef VEC(const Op *) Ops;
+typedef struct Start { const Op *op; const Value *v; struct Start *next; } Start; // an op that begins a gradient
 typedef struct {
     PlanCheck *c;
     Probe p;
     bool cut;              // the loss depends on something that cannot be followed
+    int64_t steps;         // ops that probes of one leaf may still compute
     Ops stores, gradients; // of the loss, without the mean over ranks; values that may begin or end a gradient
+    Start **first;         // by leaf: the gradients that begin with it, in program order
 } Scales;
+enum { MOST_STEPS = 1 << 24 };
 
 static Scales find_ops(PlanCheck *c, const Func *f, const char *loss, bool mixed, bool with_mean, const Op **mean) {
-    Scales s = {.c = c, .p = hd_probe(c, f, mixed)};
+    Scales s = {.c = c, .p = hd_probe(c, f, mixed), .steps = MOST_STEPS};
     for (const Op *o = f->first; o; o = o->next) {
         const char *into = hd_word(&o->attrs, A_INTO, "");
         if (o->kind == OP_STORE && *into && strcmp(into, loss) == 0) hd_push(c->a, &s.stores, o);
@@ -134,6 +138,31 @@ static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
     return leaf->kind == LEAF_PRODUCT && maker->kind == OP_GEMM ? rows_of(s, leaf->value->def, maker) : NULL;
 }
 
+static void add_start(Scales *s, Start ***last, const Op *o, Leaf like) {
+    const int i = hd_probe_find(&s->p, like);
+    const Value *v = i >= 0 ? begin(s, o, &s->p.leaves.at[i]) : NULL;
+    if (!v) return;
+    *last[i] = HD_NEW(s->c->a, Start);
+    **last[i] = (Start){o, v, NULL};
+    last[i] = &(*last[i])->next;
+}
+
+static void find_starts(Scales *s) {
+    Start ***last = HD_NEWN(s->c->a, Start **, s->p.leaves.n + 1);
+    s->first = HD_NEWN(s->c->a, Start *, s->p.leaves.n + 1);
+    for (int i = 0; i < s->p.leaves.n; i++) last[i] = &s->first[i];
+    for (int k = 0; k < s->gradients.n; k++) {
+        const Op *o = s->gradients.at[k];
+        const BucketParts *to = hd_plan_bucket(s->c, hd_symbol_find(s->c->m, hd_word(&o->attrs, A_INTO, "")));
+        Leaf like = {.kind = LEAF_WEIGHT, .home = to ? to->symbol : NULL, .at = hd_int(&o->attrs, A_OFFSET, 0)};
+        if (o->kind == OP_CROSS_ENTROPY_GRAD) add_start(s, last, o, hd_probe_leaf(&s->p, o->out[0]));
+        if (o->kind == OP_CROSS_ENTROPY_GRAD || !to) continue;
+        add_start(s, last, o, like);
+        like.kind = LEAF_PRODUCT;
+        add_start(s, last, o, like);
+    }
+}
+
 // --- the loss of one function
 
 static double loss(const Scales *s) {
@@ -152,6 +181,8 @@ static double moves_by(Scales *s, int leaf, int kind, double step) {
 // The change of the loss for a small change of all elements of a leaf, or, in a mixed probe, of those of one kind: the
 // limit of three steps, NaN where they do not agree about it.
 static double derivative(Scales *s, int leaf, int kind) {
+    s->steps -= (s->p.mixed ? 6 : 2) * (int64_t)s->p.f->n_ops;
+    if (s->steps < 0) return (double)NAN;
     if (!s->p.mixed) return moves_by(s, leaf, kind, 1.0 / 8192);
     double d[3];
     for (int i = 0; i < 3; i++) d[i] = moves_by(s, leaf, kind, 1.0 / (64 << i));
@@ -172,36 +203,48 @@ static const char *of_ranks(const PlanCheck *c) {
 
 static const char not_followed[] = "is part of the loss, and the scale of its gradient cannot be followed";
 
-static void check_leaf(Scales *s, int i, int kind, double moves) {
-    PlanCheck *c = s->c;
-    Leaf leaf = s->p.leaves.at[i];
-    const Op *last = s->stores.at[s->stores.n - 1], *from = NULL;
-    double ranks = (double)c->ranks, taken = 0;
-    const Value *by = leaf.value;
-    bool mismatched = false; // its columns are not those of the leaf
-    for (int k = 0; k < s->gradients.n; k++) {
-        const Value *v = begin(s, s->gradients.at[k], &leaf);
-        if (!v) continue;
-        from = s->gradients.at[k], by = v;
-        taken += s->p.at[v->id].of[kind] * (double)hd_probe_count(&s->p, v->type, kind);
-        if (hd_type_cols(v->type) != hd_type_cols(leaf.value->type)) mismatched = true;
+// The gradients that begin with a leaf, added up, next to how the loss moves with it.
+typedef struct { double taken, moves; const Op *from; const Value *by; bool mismatched; } Judged;
+
+static Judged judge(const Scales *s, int i, int kind, double moves) {
+    const Leaf *leaf = &s->p.leaves.at[i];
+    Judged j = {.moves = moves, .by = leaf->value};
+    for (const Start *g = s->first[i]; g; g = g->next) {
+        j.from = g->op, j.by = g->v;
+        j.taken += s->p.at[g->v->id].of[kind] * (double)hd_probe_count(&s->p, g->v->type, kind);
+        // its columns are not those of the leaf
+        if (hd_type_cols(g->v->type) != hd_type_cols(leaf->value->type)) j.mismatched = true;
     }
+    return j;
+}
+
+static bool holds(const Scales *s, int i, const Judged *j) {
+    const Leaf *leaf = &s->p.leaves.at[i];
+    if (leaf->kind == LEAF_OTHER) return j->moves == 0;
+    return agree(j->taken * (double)s->c->ranks, j->moves, leaf->value, j->by);
+}
+
+static void report(const Scales *s, int i, const Judged *j) {
+    PlanCheck *c = s->c;
+    const Leaf leaf = s->p.leaves.at[i];
+    const Op *last = s->stores.at[s->stores.n - 1], *from = j->from;
+    const Value *by = j->by;
     const char *what = leaf.value->def ? hd_plan_op(c, leaf.value->def) : "";
-    if (leaf.kind == LEAF_OTHER ? moves == 0 : agree(taken * ranks, moves, leaf.value, by)) return;
+    bool mismatched = j->mismatched;
     if (s->p.mixed) mismatched |= hd_dtype_bytes(by->type->dtype) < 4 || hd_dtype_bytes(leaf.value->type->dtype) < 4;
-    if (isnan(taken) || isnan(moves) || leaf.kind == LEAF_OTHER || (s->p.mixed && mismatched))
+    if (!isfinite(j->taken) || !isfinite(j->moves) || leaf.kind == LEAF_OTHER || (s->p.mixed && mismatched))
         hd_plan_unproved(c, leaf.value->def, not_followed);
     else if (!from)
         hd_plan_wrong(c, leaf.value->def, c->f->span,
                       "is part of the loss that %s stores, and no op takes its gradient", hd_plan_op(c, last));
     else if (leaf.kind == LEAF_LOSS)
         hd_plan_wrong(c, from, from->span, "takes gradients of %g times the loss, but %s stores %g times the loss%s",
-                      taken, hd_plan_op(c, last), moves, of_ranks(c));
+                      j->taken, hd_plan_op(c, last), j->moves, of_ranks(c));
     else
         hd_plan_wrong(c, from, from->span,
                       "takes %s for the gradient of %s, whose elements add up to %g in a probe, but the loss that %s "
                       "stores moves by %g%s",
-                      hd_plan_value(c, by), what, taken, hd_plan_op(c, last), moves, of_ranks(c));
+                      hd_plan_value(c, by), what, j->taken, hd_plan_op(c, last), j->moves, of_ranks(c));
 }
 
 static void check_unkept(Scales *s) {
@@ -214,30 +257,54 @@ static void check_unkept(Scales *s) {
     }
 }
 
+static bool has_kind(const Scales *s, const Leaf *l, int kind) { return hd_probe_count(&s->p, l->value->type, kind); }
+
+// How the loss moves with each leaf. One pass back tells it of all of them; where what it found does not agree with the
+// gradients that the function takes, or a 0 matters, the leaf is moved by itself.
+static Num *find_moves(Scales *s, int n) {
+    Num *moves = hd_probe_back(&s->p, s->stores.at, s->stores.n);
+    for (int i = 0; i < n; i++) {
+        const Leaf *l = &s->p.leaves.at[i];
+        double most = 0;
+        for (int kind = 0; kind < KINDS; kind++) most = fmax(most, fabs(moves[i].of[kind]));
+        const bool small = s->p.mixed && most < 1e-6 && l->kind != LEAF_ARGUMENT && l->kind != LEAF_GRADIENT;
+        const bool matters = (l->kind == LEAF_OTHER || l->cut) && !(most == 0);
+        for (int kind = 0; kind < KINDS; kind++)
+            if (!has_kind(s, l, kind)) moves[i].of[kind] = 0;
+            else if (small || matters || isnan(moves[i].of[kind])) moves[i].of[kind] = derivative(s, i, kind);
+        s->cut |= l->cut && moves[i].of[0] != 0;
+    }
+    return moves;
+}
+
+static bool is_judged(const Scales *s, const Leaf *l) {
+    if (l->kind == LEAF_ARGUMENT || l->kind == LEAF_GRADIENT) return false;
+    return !(l->hidden && s->cut); // else reported for the op that hides it
+}
+
 static void check_gradients(Scales *s, KeptLoss *kept) {
     PlanCheck *c = s->c;
-    int n = kept->n;
-    Num *moves = HD_NEWN(c->a, Num, n + 1);
-    for (int i = 0; i < n; i++) {
-        for (int kind = 0; kind < KINDS; kind++)
-            if (hd_probe_count(&s->p, kept->leaves[i].value->type, kind)) moves[i].of[kind] = derivative(s, i, kind);
-        s->cut |= kept->leaves[i].cut && moves[i].of[0] != 0;
-    }
+    const int n = kept->n;
+    Num *moves = find_moves(s, n);
+    find_starts(s);
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < s->gradients.n; k++) {
-            const Value *v = begin(s, s->gradients.at[k], &kept->leaves[i]);
-            if (v) hd_probe_want(&s->p, v);
-        }
+        for (const Start *g = s->first[i]; g; g = g->next) hd_probe_want(&s->p, g->v);
     hd_probe_prepare(&s->p);
     hd_probe_run(&s->p, -1, 0, 0);
+    Judged *judged = HD_NEWN(c->a, Judged, (int64_t)n * KINDS + 1);
+    for (int i = 0; i < n; i++)
+        for (int kind = 0; kind < KINDS; kind++) judged[i * KINDS + kind] = judge(s, i, kind, moves[i].of[kind]);
     for (int i = 0; i < n; i++) {
         const Leaf *l = &kept->leaves[i];
         double most = 0;
-        if (l->kind == LEAF_ARGUMENT || l->kind == LEAF_GRADIENT) continue;
-        if (l->hidden && s->cut) continue; // reported for the op that hides it
+        if (!is_judged(s, l)) continue;
         for (int kind = 0; kind < KINDS; kind++) {
-            most = fmax(most, fabs(moves[i].of[kind]));
-            if (hd_probe_count(&s->p, l->value->type, kind)) check_leaf(s, i, kind, moves[i].of[kind]);
+            Judged *j = &judged[i * KINDS + kind];
+            if (has_kind(s, l, kind) && !holds(s, i, j)) {
+                j->moves = derivative(s, i, kind);
+                if (!holds(s, i, j)) report(s, i, j);
+            }
+            most = fmax(most, fabs(j->moves));
         }
         if (s->p.mixed && most < 1e-9) hd_plan_unproved(c, l->value->def, not_followed); // 0 has any scale
     }
@@ -298,12 +365,10 @@ KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool la
 
 // --- the loss of a step
 
-static bool same_leaves(const KeptLoss *a, const KeptLoss *b) {
-    for (int i = 0; i < a->n; i++) {
-        bool found = false;
-        for (int k = 0; k < b->n; k++) found |= hd_probe_same(&a->leaves[i], &b->leaves[k]);
-        if (!found) return false;
-    }
+static bool same_leaves(PlanCheck *c, const KeptLoss *a, const KeptLoss *b) {
+    const Probe others = hd_probe_of(c, b->leaves, b->n);
+    for (int i = 0; i < a->n; i++)
+        if (hd_probe_find(&others, a->leaves[i]) < 0) return false;
     return a->n == b->n;
 }
 
@@ -312,9 +377,10 @@ void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
     int64_t n = hd_int(hd_settings(c->m, "train"), A_MICRO, 1);
     if (!micro->store || !eval->store) return;
     const Value *v = micro->store->in[0];
-    if (!same_leaves(micro, eval) && micro->rows && eval->rows)
+    const bool same = same_leaves(c, micro, eval), known = isfinite(micro->loss) && isfinite(eval->loss);
+    if (!same && micro->rows && eval->rows)
         hd_check_share(c, micro->rows, eval->rows);
-    else if (!same_leaves(micro, eval))
+    else if (!same || !known)
         hd_plan_unproved(c, micro->store, "stores a loss that cannot be compared with what @eval stores");
     else if (!agree(micro->loss * (double)n, eval->loss, v, v))
         hd_plan_wrong(
