@@ -60,7 +60,9 @@ enum { // traits of ops (see ops.def)
     TRAIT_SOURCE = 64,
     TRAIT_SYNC = 128,
     TRAIT_ANY_SPACE = 256,
-    TRAIT_BESIDE = 512
+    TRAIT_BESIDE = 512,
+    TRAIT_MOVES = 1024,
+    TRAIT_STOPS = 2048
 };
 enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them

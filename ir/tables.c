@@ -15,6 +15,8 @@
 #define SYNC TRAIT_SYNC
 #define ANY_SPACE TRAIT_ANY_SPACE
 #define BESIDE TRAIT_BESIDE
+#define MOVES TRAIT_MOVES
+#define STOPS TRAIT_STOPS
 static const OpInfo ops[] = {
 #define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
     {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, false, #meaning, flops,       \

@@ -173,7 +173,7 @@ static void fuse_losses(Func *f, Arena *scratch) {
     }
 }
 
-// --- stop_gradient
+// --- ops that stop the gradient
 // It is left only where it costs nothing and the verifier needs it: before pointwise and row ops of the forward pass of
 // @micro, whose kernels have it inside. A part or a transpose is taken first.
 static bool keeps_stop(const Op *reader, int operand) {
@@ -184,7 +184,7 @@ static bool keeps_stop(const Op *reader, int operand) {
 static void move_stop(Op *stop, Op *reader) { // reader(stop(x)) -> stop(reader(x))
     Builder b = {.f = stop->func, .before = reader->next, .loc = stop->loc, .span = stop->span};
     reader->in[0] = stop->in[0];
-    Op *moved = hd_build(&b, OP_STOP_GRADIENT, 1, reader->out, NULL, NULL);
+    Op *moved = hd_build(&b, stop->kind, 1, reader->out, NULL, NULL);
     hd_replace_uses(reader->out[0], moved->out[0]);
     moved->in[0] = reader->out[0];
 }
@@ -192,7 +192,7 @@ static void move_stop(Op *stop, Op *reader) { // reader(stop(x)) -> stop(reader(
 static void drop_stops(Func *f, bool all) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
-        if (o->kind != OP_STOP_GRADIENT) continue;
+        if (!hd_op_is(o, TRAIT_STOPS)) continue;
         bool kept = false;
         for (Op *u = o->next; u; u = u->next)
             for (int i = 0; i < u->n_in; i++) {

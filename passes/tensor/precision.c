@@ -131,7 +131,7 @@ static bool is_sum(const Op *o) { return o->kind == OP_SUM || o->kind == OP_SUM_
 static Value *widen(Lowering *l, Op *at, Value *v) {
     if (wide(v)) return v;
     Op *o = v->def;
-    bool moves = o && (o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE || o->kind == OP_SLICE || o->kind == OP_CONCAT);
+    bool moves = o && hd_op_is(o, TRAIT_MOVES);
     bool sums = o && o->kind != OP_CAST && hd_attr_allowed(hd_op_info(o->kind)->attrs, A_OUT);
     if (o && o->kind == OP_CAST && wide(o->in[0])) return o->in[0];
     if (!(moves || sums) || !for_grads_only(l, v)) return cast_before(l, at, v, TY_F32);

@@ -5,7 +5,7 @@
 static bool stops(const Module *m) {
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? f->first : NULL; o; o = o->next)
-            if (o->kind == OP_STOP_GRADIENT) return true;
+            if (hd_op_is(o, TRAIT_STOPS)) return true;
     return false;
 }
 
@@ -23,8 +23,7 @@ void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
 static bool is_copy(const Op *o) { return o->kind == OP_COPY && o->n_in && o->n_out; } // of a value, to a value
 
 bool hd_probe_inner(const Op *o) {
-    return o && (is_copy(o) || o->kind == OP_LAUNCH || o->kind == OP_RESHAPE || o->kind == OP_TRANSPOSE ||
-                 o->kind == OP_SLICE || o->kind == OP_CONCAT);
+    return o && (is_copy(o) || o->kind == OP_LAUNCH || hd_op_is(o, TRAIT_MOVES));
 }
 
 // The position of a weight in its bucket, whichever buffer holds it, kept or gathered.
@@ -163,7 +162,7 @@ static void compute(const Probe *p, const Op *o, Num *at, Num *still) {
     Num *x = HD_NEWN(p->c->a, Num, o->n_in + 5), y[3];
     for (int run = still == at; run < 2; run++) {
         Num *now = run ? at : still;
-        for (int i = 0; i < o->n_in; i++) x[i] = o->kind == OP_STOP_GRADIENT ? still[o->in[i]->id] : now[o->in[i]->id];
+        for (int i = 0; i < o->n_in; i++) x[i] = hd_op_is(o, TRAIT_STOPS) ? still[o->in[i]->id] : now[o->in[i]->id];
         hd_probe_op(p, o, x, y);
         for (int i = 0; i < o->n_out; i++)
             now[o->out[i]->id] = i < 3 && hd_dtype_is_float(o->out[i]->type->dtype) ? y[i] : hd_probe_all((double)NAN);
