@@ -1,6 +1,7 @@
 // A tensor module's terms become the symbol `program`; a plan's are compared with it.
 //
-//   program @program {rules = 1, settings = H, losses = [H, H], parameters = [H, ..], gradients = [H, ..]}
+//   program @program {rules = 1, settings = H, losses = [H, H], parameters = [H, ..], gradients = [H, ..],
+//                     products = [h, ..]}
 //
 // Compared are the loss that every micro-batch and validation keep, every contribution to every gradient in order, the
 // declarations of the parameters, and what the train block says. The optimizer's ops have the settings of config @train
@@ -21,6 +22,11 @@ Symbol *hd_program(const Module *m) {
 // --- hashes
 
 static const char *text_of(const TermWalk *w, Recipe *r) { return hd_term_hash_text(w->t.a, hd_recipe_hash(r)); }
+
+// Of a product: half of its hash, enough to find a place by.
+static const char *short_text(const TermWalk *w, const Term *x) {
+    return hd_term_hash_text(w->t.a, x->hash) + 16;
+}
 
 static const char *declaration(const TermWalk *w, const Symbol *p) {
     static const AttrId said[] = {A_INIT, A_STD, A_DECAY, A_INDEX};
@@ -107,6 +113,9 @@ void hd_program_declare(Module *m, Arena *scratch) {
     hd_set_words(m->cx, &as, A_PARAMETERS, w.n_params, list);
     for (int i = 0; i < w.n_params; i++) list[i] = contributions(&w, &w.gradients[i], false);
     hd_set_words(m->cx, &as, A_GRADIENTS, w.n_params, list);
+    list = HD_NEWN(scratch, const char *, w.products.n + 1);
+    for (int i = 0; i < w.products.n; i++) list[i] = short_text(&w, w.products.at[i].term);
+    hd_set_words(m->cx, &as, A_PRODUCTS, w.products.n, list);
     Symbol *s = hd_program(m);
     if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
     s->attrs = as;
@@ -129,6 +138,19 @@ static const char *word_at(const Symbol *s, AttrId list, int i) {
     return a && i < a->n ? a->strs[i] : "";
 }
 
+// The first product or attention of the forward pass that the model has not; NULL: it has all of them, or says nothing.
+static const Op *first_other_product(const Compare *x) {
+    const Attr *said = hd_attr(&x->is->attrs, A_PRODUCTS);
+    for (int i = 0; said && i < x->w.products.n; i++) {
+        const Given *p = &x->w.products.at[i];
+        const char *is = short_text(&x->w, p->term);
+        int k = 0;
+        while (k < said->n && strcmp(said->strs[k], is) != 0) k++;
+        if (k == said->n) return p->by;
+    }
+    return NULL;
+}
+
 // The first op with a result that the model has not, made of what it has; NULL: there is none. Numbers that depend on
 // nothing are taken as the model's, unless there is no other op.
 static const Op *first_other(const Compare *x, bool numbers) {
@@ -149,8 +171,11 @@ static const Op *first_other(const Compare *x, bool numbers) {
 // `gradient`: what is wrong is one, else a loss or a declaration.
 static void other_program(Compare *x, const Op *o, Span span, const char *what, bool gradient) {
     const Op *first = x->known && x->w.f && (x->all_known || !gradient) ? first_other(x, false) : NULL;
-    const char *place =
-        first && first != o ? hd_sprintf(x->c->a, "; %s is the first that differs", hd_plan_op(x->c, first)) : "";
+    const Op *product = first || !x->w.f || gradient ? NULL : first_other_product(x);
+    const char *place = "";
+    if (first && first != o) place = hd_sprintf(x->c->a, "; %s is the first that differs", hd_plan_op(x->c, first));
+    else if (product)
+        place = hd_sprintf(x->c->a, "; %s is the first product that differs", hd_plan_op(x->c, product));
     hd_plan_wrong(x->c, o, span, "%s: the plan computes another program%s (--allow-other-program accepts it)", what,
                   place);
 }
@@ -230,8 +255,27 @@ static void compare_gradients(Compare *x) {
                   true);
 }
 
+// The optimizer's function keeps no loss and gives no gradient.
+static void compare_update(Compare *x) {
+    const Gifts *kept = &x->w.kept;
+    for (int i = 0; i < x->w.n_params; i++)
+        if (x->w.gradients[i].n) kept = &x->w.gradients[i];
+    const Op *by = kept->n ? kept->at[0].by : NULL;
+    if (by) other_program(x, by, by->span, "adds to a loss or a gradient of the step", true);
+}
+
+static void compare_scalars(Compare *x) {
+    for (const Op *o = x->w.f->first; o; o = o->next) {
+        const Op *def = o->kind == OP_ADAMW ? o->in[0]->def : NULL;
+        while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
+        if (o->kind == OP_ADAMW && (!def || def->kind != OP_STEP_SCALARS))
+            other_program(x, o, o->span, "takes numbers of the step that step_scalars has not made", true);
+    }
+}
+
 static bool is_compared(const Func *f) {
-    return !f->is_kernel && (hd_kind(&f->attrs) == KIND_MICRO || hd_kind(&f->attrs) == KIND_EVAL);
+    const KindId k = f->is_kernel ? KIND_NONE : hd_kind(&f->attrs);
+    return k == KIND_MICRO || k == KIND_EVAL || k == KIND_UPDATE;
 }
 
 // Compares one function; returns whether it computes what it should.
@@ -239,8 +283,10 @@ static bool compare_func(Compare *x, const Func *f) {
     const int before = x->c->found.n;
     hd_plan_enter(x->c, f);
     hd_term_func(&x->w, f);
-    const bool eval = hd_kind(&f->attrs) == KIND_EVAL;
-    if (compare_losses(x, word_at(x->is, A_LOSSES, eval)) && !eval) compare_gradients(x);
+    const KindId k = hd_kind(&f->attrs);
+    compare_scalars(x);
+    if (k == KIND_UPDATE) compare_update(x);
+    else if (compare_losses(x, word_at(x->is, A_LOSSES, k == KIND_EVAL)) && k == KIND_MICRO) compare_gradients(x);
     return x->c->found.n == before;
 }
 
@@ -251,7 +297,7 @@ static void compare_again(Compare *x, const bool *right) {
     bool gradients = false;
     int i = 0;
     for (const Func *f = x->c->m->funcs; f; f = f->next, i++) {
-        if (!is_compared(f) || !right[i]) continue;
+        if (!is_compared(f) || !right[i] || hd_kind(&f->attrs) == KIND_UPDATE) continue;
         x->w.t.made = made = made ? made : hd_term_set(x->c->a);
         gradients |= hd_kind(&f->attrs) == KIND_MICRO;
         hd_term_func(&x->w, f);

@@ -159,6 +159,14 @@ static void written(TermWalk *w, const Op *o, const Term *const *in) {
     hd_push(w->t.a, &w->gradients[w->number[p->id]], part);
 }
 
+// A product, also with the bias that a gemm may add to it, or attention.
+static bool is_forward_product(const Op *o) {
+    if (hd_has(&o->attrs, A_BWD)) return false;
+    for (int i = 0; o->kind == OP_ADD && i < 2; i++)
+        if (o->in[i]->def && o->in[i]->def->kind == OP_MATMUL) return true;
+    return o->kind == OP_MATMUL || o->kind == OP_BMM || o->kind == OP_GEMM || o->kind == OP_ATTENTION;
+}
+
 static void function_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id];
@@ -178,6 +186,10 @@ static void function_op(TermWalk *w, const Op *o) {
         const int first = hd_has(&o->attrs, A_INTO) && o->kind != OP_STORE;
         for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = hd_term_of(&w->t, o, i + first, in);
         if (w->c && hd_has(&o->attrs, A_INTO)) written(w, o, in);
+        if (!is_forward_product(o) || !o->n_out) return;
+        const Term *x = w->terms[o->out[0]->id];
+        const Given product = {x->kind == OP_RESHAPE ? x->of : x, o};
+        hd_push(w->t.a, &w->products, product);
     }
 }
 
@@ -185,7 +197,7 @@ void hd_term_func(TermWalk *w, const Func *f) {
     w->f = f;
     w->terms = HD_NEWN(w->t.a, const Term *, f->n_values + 1);
     w->gradients = HD_NEWN(w->t.a, Gifts, w->n_params + 1);
-    w->kept = (Gifts){0};
+    w->kept = w->products = (Gifts){0};
     find_buffers(w);
     for (int i = 0; i < f->n_args; i++)
         w->terms[f->args[i]->id] = hd_term_leaf(&w->t, "argument", f->args[i]->name, i, f->args[i]->type);

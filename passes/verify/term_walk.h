@@ -25,6 +25,7 @@ typedef struct {
     const Symbol *losses;     // the buffer into which the losses of all ranks are gathered; NULL: none
     Gifts *gradients;         // by parameter
     Gifts kept;               // losses
+    Gifts products;           // products and attention of the forward pass: where a difference is looked for first
 } TermWalk;
 
 TermWalk hd_term_walk(const Module *m, PlanCheck *c, Arena *a);
