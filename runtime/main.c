@@ -2,6 +2,7 @@
 #include "runtime/mesh.h"
 #include "runtime/world/launch.h"
 #include "runtime/run.h"
+#include "runtime/signals.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -56,8 +56,9 @@ static void usage(FILE *f, const char *argv0) {
         snprintf(left, sizeof left, "--%s%s%s", rows[i].name, *value && *value != '[' ? "=" : "", value);
         fprintf(f, "  %-20s %s\n", left, rows[i].doc);
     }
-    fputs("Interrupted or terminated, a program finishes its step, saves (with --save) and exits with 128 + the "
-          "signal's number.\n"
+    fputs("Interrupted or terminated, or after SIGUSR2, a program finishes its step, saves (with --save) and exits with"
+          " 128 + the\n"
+          "signal's number; a second signal, more than a second later, ends it at once. SIGUSR1 saves and goes on.\n"
           "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
           "HEDDLE_CACHE=FOLDER|off,\n"
           "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has "

@@ -1,5 +1,6 @@
 // Checks, before the first step, the files that a run writes: an output that cannot be written, or would overwrite an
 // input, is reported before any work can be lost.
+#include "runtime/checkpoint/pieces.h"
 #include "runtime/options.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -34,8 +35,12 @@ static bool writable(const OutputPath *w) {
 
 static bool save_folder(const char *dir) {
     struct stat st;
-    int wrong = mkdir(dir, 0777) && errno != EEXIST ? errno : 0;
-    if (!wrong && stat(dir, &st)) wrong = errno;
+    if (stat(dir, &st) && !hd_checkpoint_make(dir)) {
+        char why[900];
+        snprintf(why, sizeof why, "%s", hd_failure());
+        return hd_fail("--save: %s", why);
+    }
+    int wrong = stat(dir, &st) ? errno : 0;
     if (!wrong && !S_ISDIR(st.st_mode)) wrong = ENOTDIR;
     if (!wrong && access(dir, W_OK | X_OK)) wrong = errno;
     if (wrong) hd_fail("--save: cannot make or write the folder %s: %s", dir, strerror(wrong));

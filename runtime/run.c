@@ -8,8 +8,8 @@
 #include "runtime/log.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/mesh.h"
-#include <signal.h>
-#include <stdatomic.h>
+#include "runtime/signals.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,25 +25,12 @@ typedef struct {
     Progress at;
     double t0;
     int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
+    unsigned saves;      // checkpoints asked for by signals and written
+    bool save_now;       // every rank knows that one is asked for
+    struct { int64_t step; float loss, norm; } spoilt; // the first step whose loss or norm is not finite; step 0: none
     bool agreed;         // every rank knows of the present failure
     bool something_lost; // a save or another output failed, which was reported
 } Run;
-
-static atomic_int interrupted;
-
-static void on_signal(int s) { interrupted = s; }
-
-// The first of these signals ends the run after the present step, with everything saved. A second one ends it at once,
-// unless it only repeats that nobody reads the output. A full disk is reported as an error of the write.
-void hd_catch_signals(void) {
-    static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-    struct sigaction act = {.sa_handler = on_signal}, old;
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
-        act.sa_flags = SA_RESTART | (stops[i] == SIGPIPE ? 0 : (int)SA_RESETHAND);
-        if (!sigaction(stops[i], NULL, &old) && old.sa_handler != SIG_IGN) sigaction(stops[i], &act, NULL);
-    }
-    signal(SIGXFSZ, SIG_IGN);
-}
 
 // --- what the ranks agree on
 
@@ -54,13 +41,32 @@ static bool all_ok(Run *r, bool ok) {
     return good;
 }
 
-// all: whether every rank continues; a signal on any of them ends the run (`stopped`). false as all_ok.
+// all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
+static bool fail_spoilt(Run *r) {
+    char why[900] = "";
+    const char *later = r->b->synchronous || r->o->check ? "" : "; --check stops before the next step changes anything";
+    const float loss = r->spoilt.loss, norm = r->spoilt.norm;
+    const bool here = r->spoilt.step > 0;
+    if (all_ok(r, hd_state_check(r->x, true))) hd_fail("every parameter and gradient is finite");
+    snprintf(why, sizeof why, "%s", hd_failure());
+    if (here)
+        hd_fail("step %lld: loss %g, gradient norm %g; %s%s", (long long)r->spoilt.step, (double)loss, (double)norm,
+                why, later);
+    r->spoilt.step = r->spoilt.step ? r->spoilt.step : -1; // other ranks know of it
+    return all_ok(r, !here);
+}
+
+// all: whether every rank continues; a signal on any of them ends the run (`stopped`) or asks for a checkpoint
+// (`save_now`). false as all_ok.
 static bool decide(Run *r, bool ok) {
-    enum { NOT_OK = 1 << 20 }; // above any signal's number
-    const int most = hd_world_most(r->w, ok ? interrupted : NOT_OK);
+    enum { NOT_OK = 1 << 20, SPOILT = 1 << 19 }; // above any signal's number
+    const int mine = 2 * hd_signal_stop() + (hd_signal_saves() != r->saves);
+    const int most = hd_world_most(r->w, !ok ? NOT_OK : r->spoilt.step ? SPOILT : mine);
     if (most < 0) return false;
     if (most == NOT_OK) return all_ok(r, ok);
-    r->stopped = most;
+    if (most == SPOILT) return fail_spoilt(r);
+    r->stopped = most / 2;
+    r->save_now = most % 2;
     return true;
 }
 
@@ -197,24 +203,17 @@ static bool validate(Run *r, int64_t step) { // all
     return true;
 }
 
-// all, with --check: finds the cause of a loss or norm that is not finite
-static bool look(Run *r, int64_t step, const float v[2]) {
-    const bool finite = v[0] - v[0] == 0 && v[1] - v[1] == 0;
-    const int bad = hd_world_most(r->w, !finite);
-    if (bad <= 0) return !bad;
-    char why[900];
-    if (all_ok(r, hd_state_check(r->x, true))) hd_fail("every parameter and gradient is finite");
-    snprintf(why, sizeof why, "%s", hd_failure());
-    hd_fail("step %lld: loss %g, gradient norm %g; %s", (long long)step, (double)v[0], (double)v[1], why);
-    return all_ok(r, false);
-}
-
 static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
     float v[2];
     if (!r->b->collect(r->x, v)) return false;
     if (step == r->at.step + 1) hd_log_say(&r->log, "first step done %.2f s after the start", hd_now() - r->t0);
     hd_log_step(&r->log, step, v[0], v[1]);
-    return !r->o->check || look(r, step, v);
+    if (!r->spoilt.step && !(isfinite(v[0]) && isfinite(v[1]))) {
+        r->spoilt.step = step;
+        r->spoilt.loss = v[0];
+        r->spoilt.norm = v[1];
+    }
+    return true;
 }
 
 static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
@@ -234,14 +233,30 @@ static bool save(Run *r, int64_t step) { // all
 static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
 
 // all: what happens between two steps. A failed save is reported and has no other effect: the older checkpoint is still
-// there.
-static bool between(Run *r, int64_t step) {
+// there. `bad_data`: as in train.
+static bool between(Run *r, int64_t step, bool *bad_data) {
     const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step);
     if (step == r->o->steps || (!val && !saves)) return true; // it is done at the end
     if (!decide(r, true)) return false;
     if (r->stopped) return true; // likewise
-    if (val && !validate(r, step)) return false;
+    if (val && !validate(r, step)) {
+        *bad_data = r->agreed;
+        return false;
+    }
     if (saves && !told(r, save(r, step))) return false;
+    hd_log_restart(&r->log);
+    return true;
+}
+
+// all: a checkpoint that a signal asked for, of the steps issued so far. As a save of --save-every.
+static bool save_asked(Run *r, int64_t *finished, int64_t done) {
+    r->save_now = false;
+    const bool saves = r->o->save && done > r->at.step;
+    if (saves && (!finish_steps(r, finished, done) || !decide(r, true))) return false; // is it still worth saving?
+    if (!r->o->save) hd_log_say(&r->log, "a signal asks for a checkpoint, and there is no --save=DIR");
+    if (saves && !r->stopped && !told(r, save(r, done))) return false;
+    r->saves = hd_signal_saves(); // what came meanwhile asked for the same
+    r->save_now = false;
     hd_log_restart(&r->log);
     return true;
 }
@@ -258,15 +273,17 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
         if (!decide(r, read_step(r, *done + 1))) {
             char why[900];
             snprintf(why, sizeof why, "%s", hd_failure());
-            *bad_data = r->agreed && finish_steps(r, &finished, *done);
+            *bad_data = !r->spoilt.step && r->agreed && finish_steps(r, &finished, *done);
             if (*bad_data) hd_fail("%s", why);
             return false;
         }
+        if (r->save_now && !save_asked(r, &finished, *done)) return false;
         if (r->stopped) break;
         if (!issue_step(r)) return false;
         ++*done;
         const bool stop = alone || *done == o->steps || every(o->save_every, *done) || every(o->val_every, *done);
-        if (!finish_steps(r, &finished, *done - !stop) || (finished == *done && !between(r, *done))) return false;
+        if (!finish_steps(r, &finished, *done - !stop) || (finished == *done && !between(r, *done, bad_data)))
+            return false;
     }
     return finish_steps(r, &finished, *done);
 }
@@ -301,7 +318,7 @@ static bool work(Run *r) {
     if (!bad_data || !r->o->save || done == r->at.step) return false;
     char why[900];
     snprintf(why, sizeof why, "%s", hd_failure());
-    if (!save(r, done)) tell_failure(r);
+    if (!decide(r, true) || !save(r, done)) tell_failure(r);
     r->agreed = true;
     return hd_fail("%s", why);
 }
@@ -392,7 +409,7 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
     }
     if (!hd_log_close(&r.log)) tell_failure(&r);
     enum { LOST = 1 << 20 }; // above any signal's number
-    const int end = hd_world_most(w, r.something_lost ? LOST : interrupted);
+    const int end = hd_world_most(w, r.something_lost ? LOST : hd_signal_stop());
     if (end < 0 && !r.something_lost) tell_failure(&r);
     hd_data_close(&r.data);
     hd_data_close(&r.val);

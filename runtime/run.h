@@ -9,7 +9,6 @@ typedef struct {
     int status; // the program's exit status, the same on all ranks unless one was lost
 } RankResult;
 
-void hd_catch_signals(void); // they end a run after the present step
 // all: trains and saves as the options say. Rank 0 reports progress; a failure is reported once.
 RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w);
 #endif

@@ -42,6 +42,8 @@ bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t si
 // Whether the `size` bytes at `name` hold a text that may name the folder of a checkpoint's shards: step- and then
 // letters, digits, dots and dashes. Anything else could lead out of the checkpoint, or to a terminal.
 bool hd_checkpoint_folder(const char *name, size_t size);
+// Makes a folder where there is none, and has its name on the disk. false after hd_fail.
+bool hd_checkpoint_make(const char *dir);
 void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);            // [2,3]
 // Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.

@@ -34,8 +34,9 @@ bool hd_st_floats(const StFile *f, const StTensor *t, int64_t first, int64_t cou
 // "__checksum__" of 16 bytes holds XXH3-128 of everything before its data, the header included; exported files have
 // none.
 typedef struct {
-    FILE *file, *head; // head writes the header's text
-    char *header, *path, *temporary;
+    int fd;
+    FILE *head; // writes the header's text
+    char *header, *path, *temporary; // temporary NULL: the file is written in place
     size_t header_bytes;
     int64_t at, written; // written: bytes of the file so far
     bool first, failed, checksum;

@@ -1,10 +1,13 @@
 // Writes safetensors under a temporary name, which it renames once everything is on the disk. A link is followed: its
-// target is replaced. Devices and pipes cannot be replaced; they are written in place.
+// target is replaced. Devices and pipes cannot be replaced; they are written in place. Nobody can guess the temporary
+// name, and whatever has it already is not opened, so that nobody can have another file written through a link.
 #include "runtime/json.h"
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -31,6 +34,18 @@ static void release(StWriter *w) {
     *w = left;
 }
 
+static bool open_output(StWriter *w, size_t room) {
+    uint64_t number;
+    if (w->temporary) {
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            return hd_fail("cannot write %s: no random name: %s", w->path, strerror(errno));
+        snprintf(w->temporary, room, "%s.tmp.%016llx", w->path, (unsigned long long)number);
+    }
+    w->fd = w->temporary ? open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)
+                         : open(w->path, O_WRONLY | O_CLOEXEC);
+    return w->fd >= 0 || hd_fail("cannot write %s: %s", w->path, strerror(errno));
+}
+
 bool hd_st_create(StWriter *w, const char *path, bool checksum) {
     struct stat st;
     bool in_place = !stat(path, &st) && !S_ISREG(st.st_mode);
@@ -42,11 +57,8 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum) {
     bool ok = w->path && w->hash && w->head && (in_place || w->temporary);
     if (ok) {
         snprintf(w->path, n, "%s", real ? real : path);
-        if (!in_place) snprintf(w->temporary, n, "%s.tmp.%ld", w->path, (long)getpid());
         XXH3_128bits_reset(w->hash);
-        w->file = fopen(in_place ? w->path : w->temporary, "wb");
-        if (!w->file) hd_fail("cannot write %s: %s", path, strerror(errno));
-        ok = w->file != NULL;
+        ok = open_output(w, n);
     } else {
         hd_fail("out of memory");
     }
@@ -64,9 +76,16 @@ void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim) 
 static void put(StWriter *w, const void *data, size_t bytes) {
     if (w->checksum) XXH3_128bits_update(w->hash, data, bytes);
     w->written += (int64_t)bytes;
-    if (!w->failed && bytes && fwrite(data, 1, bytes, w->file) != bytes) {
-        w->failed = true;
-        hd_fail("cannot write %s: %s", w->path, strerror(errno));
+    for (const char *next = data; !w->failed && bytes;) {
+        const ssize_t n = write(w->fd, next, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            w->failed = true;
+            hd_fail("cannot write %s: %s", w->path, strerror(errno));
+            return;
+        }
+        next += n;
+        bytes -= (size_t)n;
     }
 }
 
@@ -98,9 +117,8 @@ bool hd_st_finish(StWriter *w) {
     memcpy(w->digest, c.digest, sizeof w->digest);
     if (w->checksum) put(w, c.digest, 16);
     bool ok = !w->failed;
-    if (ok && (fflush(w->file) || (w->temporary && fsync(fileno(w->file)))))
-        ok = hd_fail("cannot write %s: %s", w->path, strerror(errno));
-    if (fclose(w->file) && ok) ok = hd_fail("cannot write %s: %s", w->path, strerror(errno));
+    if (ok && w->temporary && fsync(w->fd)) ok = hd_fail("cannot write %s: %s", w->path, strerror(errno));
+    if (close(w->fd) && ok) ok = hd_fail("cannot write %s: %s", w->path, strerror(errno));
     if (ok && w->temporary && rename(w->temporary, w->path))
         ok = hd_fail("cannot rename %s to %s: %s", w->temporary, w->path, strerror(errno));
     if (!ok && w->temporary) unlink(w->temporary);

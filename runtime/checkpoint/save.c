@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,10 +79,21 @@ static void add_common(Meta *m, const HdProgram *p, const char *format, const Pr
 
 typedef struct { StWriter *w; HdRole role; } Whole;
 
+// A state that is not finite never replaces one that is.
+static bool all_finite(const float *v, int64_t n, int role, const char *of, int64_t first) {
+    static const char *const what[HD_SAVED_ROLES] = {"", "the first moment of ", "the second moment of "};
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
+            return hd_fail("nothing is saved: element %lld of %s%s is %g", (long long)(first + i), what[role], of,
+                           (double)v[i]);
+    return true;
+}
+
 static bool save_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Whole *s = data;
-    if (!x->program->backend->read(x, hd_place(x, &x->program->params[k], s->role, first), v, (size_t)n * 4))
-        return false;
+    const HdParam *q = &x->program->params[k];
+    if (!x->program->backend->read(x, hd_place(x, q, s->role, first), v, (size_t)n * 4)) return false;
+    if (!all_finite(v, n, (int)s->role, q->name, first)) return false;
     hd_st_put(s->w, v, (size_t)n * 4);
     return !s->w->failed;
 }
@@ -134,7 +146,8 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // buckets one after 
             const int64_t count = held(&p->buckets[i], shard), home = hd_home(&p->buckets[i], (HdRole)r);
             for (int64_t at = 0; ok && at < count; at += HD_PIECE) {
                 const int64_t n = count - at < HD_PIECE ? count - at : HD_PIECE;
-                ok = p->backend->read(x, home + at * 4, v, (size_t)n * 4);
+                ok = p->backend->read(x, home + at * 4, v, (size_t)n * 4) &&
+                     all_finite(v, n, r, p->buckets[i].name, at);
                 if (ok) hd_st_put(w, v, (size_t)n * 4);
                 ok = ok && !w->failed;
             }
@@ -218,7 +231,9 @@ static void remove_files(DIR *d, const char *beginning) { // plain files only: a
 }
 
 static void empty_folder(const char *path) { // of shard files
-    DIR *d = opendir(path);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); // a link belongs to the user
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0) close(fd);
     if (!d) return;
     remove_files(d, "rank-");
     closedir(d);
@@ -230,46 +245,72 @@ static void remove_folder(const char *path) { // unless something else is in it
 }
 
 static bool on_disk(const char *dir) { // the names in a folder
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool ok = fd >= 0 && (!fsync(fd) || errno == EINVAL);
     if (!ok) hd_fail("cannot write the folder %s: %s", dir, strerror(errno));
     if (fd >= 0) close(fd);
     return ok;
 }
 
+// the names in the folder that holds `path`
+static bool parent_on_disk(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n && path[n - 1] != '/') n--;
+    while (n > 1 && path[n - 1] == '/') n--;
+    char parent[PATH];
+    snprintf(parent, sizeof parent, "%.*s", n ? (int)n : 1, n ? path : ".");
+    return on_disk(parent);
+}
+
+bool hd_checkpoint_make(const char *dir) {
+    if (!mkdir(dir, 0777)) return parent_on_disk(dir);
+    return errno == EEXIST || hd_fail("cannot make the folder %s: %s", dir, strerror(errno));
+}
+
+static bool is_shards(const char *name) { // what choose_folder makes, not a user's step-5-good
+    if (!begins(name, "step-")) return false;
+    const size_t n = strspn(name + 5, "0123456789");
+    return n && (!name[5 + n] || !strcmp(name + 5 + n, ".1"));
+}
+
 // removes the shard files of other checkpoints; keep NULL: of all
-static void forget_others(const char *dir, const char *keep) {
-    DIR *d = on_disk(dir) ? opendir(dir) : NULL; // the new checkpoint has its final name
-    if (!d) return;
+static bool forget_others(const char *dir, const char *keep) {
+    if (!on_disk(dir)) return false; // the new checkpoint has its final name
+    DIR *d = opendir(dir);
+    if (!d) return true; // another save removes them
     for (const struct dirent *e; (e = readdir(d));) {
         char path[PATH];
-        if (!begins(e->d_name, "step-") || (keep && !strcmp(e->d_name, keep))) continue;
+        if (!is_shards(e->d_name) || (keep && !strcmp(e->d_name, keep))) continue;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path) remove_folder(path);
     }
     remove_files(d, CHECKPOINT ".tmp."); // of processes that were killed
     closedir(d);
-}
-
-static bool make(const char *dir) {
-    if (!mkdir(dir, 0777) || errno == EEXIST) return true;
-    return hd_fail("cannot make the folder %s: %s", dir, strerror(errno));
+    return true;
 }
 
 // The name of a folder that the present checkpoint, if any, does not need: step-N, or step-N.1 where the checkpoint
-// names step-N.
+// names step-N. Where a checkpoint is there and cannot be read, only a folder that is new is surely not its own.
 static bool choose_folder(const char *dir, const char *manifest, int64_t step, char name[FOLDER]) {
     StFile old;
+    struct stat st;
     char path[PATH];
-    snprintf(name, FOLDER, "step-%lld", (long long)step);
-    if (!make(dir)) return false;
-    if (hd_st_open(&old, manifest)) {
-        const char *used = hd_st_meta(&old, "folder");
-        if (used && !strcmp(used, name)) snprintf(name, FOLDER, "step-%lld.1", (long long)step);
-        hd_st_close(&old);
+    if (!hd_checkpoint_make(dir)) return false;
+    const bool there = !lstat(manifest, &st) || errno != ENOENT, known = there && hd_st_open(&old, manifest);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        snprintf(name, FOLDER, attempt ? "step-%lld.1" : "step-%lld", (long long)step);
+        if (!hd_checkpoint_path(dir, name, path, sizeof path)) break;
+        const char *used = known ? hd_st_meta(&old, "folder") : NULL;
+        if ((used && !strcmp(used, name)) || (there && !known && !lstat(path, &st))) continue;
+        if (known) hd_st_close(&old);
+        if (!hd_checkpoint_make(path)) return false;
+        if (lstat(path, &st) || !S_ISDIR(st.st_mode))
+            return hd_fail("cannot save in %s: it is a link or no folder, and not Heddle's", path);
+        empty_folder(path);
+        return true;
     }
-    if (!hd_checkpoint_path(dir, name, path, sizeof path) || !make(path)) return false;
-    empty_folder(path);
-    return true;
+    if (known) hd_st_close(&old);
+    return hd_fail("cannot save in %s: %s cannot be read, so none of its shards may be replaced", path, manifest);
 }
 
 // all. Every shard is on the disk before the manifest gets its final name.
@@ -294,9 +335,8 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
                                                 save_manifest(p, manifest, folder, at, all, hd_shards(p))));
     free(all);
     if (w->rank != 0) return ok;
-    if (ok) forget_others(dir, folder);
-    else remove_folder(place);
-    return ok;
+    if (!ok) remove_folder(place);
+    return ok && forget_others(dir, folder);
 }
 
 bool hd_state_save(HdExec *x, const char *dir, const Progress *at) {
@@ -307,7 +347,5 @@ bool hd_state_save(HdExec *x, const char *dir, const Progress *at) {
     const bool named = hd_checkpoint_path(dir, CHECKPOINT, path, sizeof path); // the same on all ranks
     if (named && sharded) return save_shards(x, dir, path, at);
     if (!named || x->world->rank != 0) return named;
-    if (!make(dir) || !save_whole(x, path, at)) return false;
-    forget_others(dir, NULL);
-    return true;
+    return hd_checkpoint_make(dir) && save_whole(x, path, at) && forget_others(dir, NULL);
 }

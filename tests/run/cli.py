@@ -535,43 +535,62 @@ def case_check():
         write_tensors("x.safetensors", dict(tensors, **{name: (dtype, shape, data)}))
         bad(1, f"parameter {name}", f"element {at}", shown,
             args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check"])
-        # not asked: not looked
-        good("--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest")
-        line = json.loads(read("log.jsonl").decode().splitlines()[0])
-        check(line["loss"] is None, "JSON has no NaN:", line)
+        # not asked: found after the step; the state is not saved
+        old = make_checkpoint(steps=1)
+        bad(1, "step 1: loss", "gradient norm", "element", args=[
+            "--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest", "--save=c",
+            "--save-every=1", "--export=y.safetensors"])
+        lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
+        check(len(lines) == 1 and lines[0]["loss"] is None, "JSON has no NaN, the run ends at it:", lines)
+        check(read("c/checkpoint.safetensors") == old, "a state that is not finite replaces a checkpoint")
+        bad(1, "nothing is saved: element", name, args=["--steps=0", "--init=x.safetensors", "--save=c"])
+        check(read("c/checkpoint.safetensors") == old, "a state that is not finite replaces a checkpoint")
+        check(not os.path.exists("y.safetensors"), "a state that is not finite is exported")
     good("--data=data.txt", "--steps=3", "--check")
     dtype, shape, data = tensors["wte.weight"]  # finite, and too large to go on with
     write_tensors("x.safetensors",
                   dict(tensors, **{"wte.weight": (dtype, shape, struct.pack("<f", 3e38) * (len(data) // 4))}))
     r = bad(1, "step 1: loss", "gradient of wte.weight (unit root): element", "; see ", "tiny.hd:30, action ",
             " of @micro_only",
-            args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check", "--save=c"])
-    check(not os.path.exists("c/checkpoint.safetensors"), "--check saves a state that is not finite:", r)
+            args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check", "--save=n"])
+    check(not os.path.exists("n/checkpoint.safetensors"), "--check saves a state that is not finite:", r)
 
 
 # --- signals
 
 
-def interrupt(kind, *args, settings=()):
-    """Starts a long run, sends the signal after some steps; its result."""
+def saved(folder):
+    """Waits for a checkpoint there."""
+    def wait():
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not os.path.exists(f"{folder}/checkpoint.safetensors"):
+            time.sleep(0.005)
+        time.sleep(0.05)
+    return wait
+
+
+def interrupt(what, *args, settings=()):
+    """Starts a long run and, after some steps, sends the signal or the list of signals, or calls what is in the list;
+    its result."""
     command = [programs.get(*settings), "--data=data.txt", "--steps=2000000000", "--log=signal.jsonl", *args]
     with contextlib.suppress(FileNotFoundError):
         os.remove("signal.jsonl")
 
     def prepare():
-        for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(s, signal.SIG_DFL)
 
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=prepare)
     until = time.monotonic() + 30
     while time.monotonic() < until and not (os.path.exists("signal.jsonl") and read("signal.jsonl").count(b"\n") > 2):
         time.sleep(0.005)
-    p.send_signal(kind)
+    for action in what if isinstance(what, list) else [what]:
+        action() if callable(action) else p.send_signal(action)
     try:
         err = p.communicate(timeout=30)[1].decode(errors="replace")
     except subprocess.TimeoutExpired:
         p.kill()
-        raise Failed(f"{kind.name} does not end the run")
+        raise Failed(f"{what} does not end the run")
     return Result(command, p.returncode, "", err)
 
 
@@ -592,6 +611,59 @@ def case_signals():
         good("--steps=0", "--init=w.safetensors", "--digest=e")
         check(digest_of("e")[1] == params, "the export is of another state")
         good("--data=data.txt", f"--steps={len(steps) + 1}", "--resume=c")
+
+
+def case_signal_repeats():
+    """Several signals at once count once, as the two SIGTERM of GNU timeout do; SIGUSR1 saves and goes on."""
+    text_file()
+    ends = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+    r = interrupt([signal.SIGSTOP, *ends, signal.SIGCONT], "--save=c")  # they arrive together, however busy the machine
+    check(r.status - 128 in ends and "stopped by signal" in r.err, "three signals at once:", r)
+    good("--data=data.txt", "--steps=1", "--resume=c")
+    os.remove("c/checkpoint.safetensors")
+    r = interrupt([signal.SIGUSR2] * 3, "--save=c")
+    check(r.status == 128 + signal.SIGUSR2 and os.path.exists("c/checkpoint.safetensors"), "SIGUSR2:", r)
+    r = interrupt([signal.SIGUSR2, signal.SIGTERM], "--save=c")
+    check(r.status - 128 in (signal.SIGUSR2, signal.SIGTERM) and "stopped by signal" in r.err,
+          "SIGTERM after the warning:", r)
+    os.remove("c/checkpoint.safetensors")
+    r = interrupt([signal.SIGUSR1, saved("c"), signal.SIGINT], "--save=c")
+    steps = re.findall(r"^step (\d+)  saved", r.err, re.M)
+    check(r.status == 130 and len(steps) == 2 and int(steps[0]) <= int(steps[1]), "SIGUSR1, then SIGINT:", r)
+    r = interrupt([signal.SIGUSR1, signal.SIGINT])
+    check(r.status == 130, "SIGUSR1 without a folder:", r)
+
+
+def case_second_interrupt():
+    """The program waits for a pipe that nobody reads: the first SIGINT changes nothing, a later one ends it."""
+    text_file()
+    os.mkfifo("pipe")
+    p = subprocess.Popen([programs.get(), "--data=data.txt", "--steps=1", "--export=pipe"], stderr=subprocess.PIPE)
+    while b"step 1/1" not in p.stderr.readline():
+        check(p.poll() is None, "the run ended")
+    for _ in range(2):
+        check(p.poll() is None, "the first SIGINT ended the process")
+        p.send_signal(signal.SIGINT)
+        time.sleep(1.5)  # more than the second within which it would be the same one
+    try:
+        check(p.wait(timeout=30) == -signal.SIGINT, "the second SIGINT: status", p.returncode)
+    finally:
+        p.kill()
+        p.stderr.close()
+
+
+def case_data_becomes_shorter():
+    """What was learnt is saved, the file and the step are named, and nothing ends by a signal."""
+    text_file()
+    for option in ("--data=short.txt", "--val=short.txt --val-every=1"):
+        text_file("short.txt")
+        r = interrupt([lambda: os.truncate("short.txt", 5)], *option.split(), "--save=c")
+        error = [l for l in r.err.splitlines() if l.startswith("error: ")]
+        check(r.status == 1 and len(error) == 1 and "short.txt became shorter" in error[0]
+              and re.search(r"step \d+: ", error[0]), "a file that becomes shorter:", r)
+        _, meta = tensors_of("c/checkpoint.safetensors")
+        check(re.search(f"^step {meta['step']}  saved", r.err, re.M), "nothing is saved:", r)
+        os.remove("c/checkpoint.safetensors")
 
 
 def case_reader_goes_away():
