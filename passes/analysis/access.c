@@ -102,3 +102,8 @@ Home *hd_homes(const Func *f, Arena *a) {
         for (int i = 0; i < o->n_out; i++) homes[o->out[i]->id] = home_of_result(o, i, homes);
     return homes;
 }
+
+bool hd_stays(const Module *m, const Symbol *b) {
+    const Symbol *bucket = hd_symbol_find(m, hd_word(&b->attrs, A_BUCKET, ""));
+    return hd_has(&b->attrs, A_TRANSIENT) && bucket && !strcmp(hd_word(&bucket->attrs, A_GRADIENT, ""), b->name);
+}

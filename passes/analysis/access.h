@@ -37,4 +37,8 @@ bool hd_launch_may_overwrite(const Op *o, int k);
 typedef struct { const Value *root; const Symbol *buffer; int64_t at; } Home;
 Home *hd_homes(const Func *f, Arena *a); // by value id
 Home hd_home_of_view(const Op *o);
+
+// Whether a transient buffer is what its bucket names: its bytes stay as they are until the end of the function that
+// uses it, where the runtime's --check looks at them.
+bool hd_stays(const Module *m, const Symbol *b);
 #endif

@@ -12,6 +12,8 @@
 //   none       whole                            -                                    whole, @b.sum     whole
 //   zero1, 2   shard                            of every bucket                      shard             whole
 //   zero3      shard                            of those that a step reads first     shard             whole
+// The gradient persists across the micro-batches of a step. A step of one micro-batch makes it and uses it up: there it
+// is `transient`, a value of @micro_only from its first write to the end of the function, where --check can look at it.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c).
 #include "passes/fsdp/fsdp.h"
@@ -126,6 +128,7 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
     if (b->weights != TY_F32) b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
     b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s));
+    if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
     if (whole && s->each && s->micro > 1 && s->shard > 1)
         b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
     b->moment1 = add_buffer(s, b, A_MOMENT1, "m", "optimizer", TY_F32, whole);

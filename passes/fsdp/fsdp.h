@@ -81,7 +81,7 @@ void hd_fsdp_random(Fsdp *s, Func *f);
 void hd_fsdp_weights(Fsdp *s, StepFunc f);
 void hd_fsdp_gradients(Fsdp *s, StepFunc f);
 void hd_fsdp_loss(Fsdp *s, StepFunc f, int64_t micro); // micro-batches that the loss is the mean of
-// Appends to `last`, the last micro-batch, where several ranks update; one rank gets a function of its own. Returns
-// which of the two.
+// Appends to `last`, the last micro-batch, where several ranks update or it is the only one; else one rank gets a
+// function of its own. Returns which of the two.
 const Func *hd_fsdp_update(Fsdp *s, Func *last);
 #endif

@@ -4,6 +4,8 @@
 //
 //   grad %dw {param = @b.w}                   ->   store %dw {into = @b.grad, offset = 0}
 //
+// In a step of one micro-batch that buffer is transient: it begins before the first store, with zeros in its padding.
+//
 // Otherwise a micro-batch writes all of a unit's gradient into a transient buffer, which is reduced after the last
 // write:
 //
@@ -121,7 +123,7 @@ static void begin(Grads *g, int bucket) {
     FsdpBucket *b = &s->buckets.at[bucket];
     Written *w = &g->written[bucket];
     const char **names = HD_NEWN(s->cx->scratch, const char *, g->issued.n - g->drained + 1);
-    int n = drain(g, names);
+    int n = g->whole ? 0 : drain(g, names); // of gradients that stay whole none ends before the optimizer
     Builder at = {.f = g->f.f, .before = w->first, .loc = b->loc, .span = w->first->span, .bwd = true};
     Attrs as = {0};
     hd_set_word(s->m->cx, &as, A_LIFE, b->gradient->name);
@@ -175,7 +177,7 @@ static void reduce_all(Grads *g) {
         int k = g->bucket.at[i];
         FsdpBucket *b = &s->buckets.at[k];
         const Written *w = &g->written[k];
-        if (!g->whole && g->stores.at[i] == w->first) begin(g, k);
+        if (g->stores.at[i] == w->first && (!g->whole || s->micro == 1)) begin(g, k);
         if (g->stores.at[i] != w->last) continue;
         Builder at = {.f = g->f.f, .before = w->last->next, .loc = b->loc, .span = w->last->span, .bwd = true};
         reduce(g, b, &at);
@@ -189,6 +191,7 @@ static void reduce_all(Grads *g) {
         if (g->written[i].last) continue;
         Builder at = {.f = g->f.f, .before = end, .loc = b->loc, .span = end->span, .bwd = true};
         b->reduced = b->grad;
+        if (s->micro == 1) zero_range(g, &at, b->grad, 0, hd_type_count(b->grad->type));
         if (g->whole) reduce(g, b, &at);
         hd_push(s->cx->scratch, &s->reduced, i);
     }
@@ -199,5 +202,5 @@ void hd_fsdp_gradients(Fsdp *s, StepFunc f) {
                .written = HD_NEWN(s->cx->scratch, Written, s->buckets.n + 1)};
     store_contributions(&g);
     s->reduced.n = 0;
-    if (s->ranks > 1) reduce_all(&g);
+    if (s->ranks > 1 || s->micro == 1) reduce_all(&g);
 }

@@ -1,13 +1,14 @@
-// The end of a step: the mean loss, the gradient norm, AdamW. One rank has a function of its own for the norm and the
-// optimizer:
+// The end of a step: the mean loss, the gradient norm, AdamW. On one rank with several micro-batches the norm and the
+// optimizer have a function of their own:
 //
 //   func @update() {
 //     %0 = grad_norm {buffers = [@b.grad, @root.grad]};  store %0 {into = @state.norm, offset = 0}
 //     %1 = step_scalars %0 {...};  adamw %1 {master_weights = @b.master, ...};  adamw %1 {...}
 //   }
 //
-// With several ranks these ops follow the last micro-batch, so that the optimizer of a unit runs while the next unit is
-// reduced or gathered. Every rank adds up the squares of its shards; the sums of all ranks are gathered and added in
+// With one micro-batch these ops follow it, since its gradients live in no other function. With several ranks they
+// follow the last micro-batch, so that the optimizer of a unit runs while the next unit is reduced or gathered. Every
+// rank adds up the squares of its shards; the sums of all ranks are gathered and added in
 // the order of ranks:
 //
 //   %0 = square_sums {buffers = [@b.grad, @root.grad]} : f64[2];  store %0 {into = @micro_only.norm.part, offset = 0}
@@ -129,7 +130,7 @@ static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     set_betas(s, &as);
     hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, HD_DEFAULT_EPS));
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
-    if (s->ranks > 1) b->loc = k->loc;
+    if (s->ranks > 1 || s->micro == 1) b->loc = k->loc;
     hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
     if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
 }
@@ -151,10 +152,10 @@ static const Turn *forward_order(Fsdp *s) {
 
 const Func *hd_fsdp_update(Fsdp *s, Func *last) {
     bool clips = hd_float(s->train, A_CLIP, 0) > 0;
-    Func *f = s->ranks > 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
+    Func *f = s->ranks > 1 || s->micro == 1 ? last : hd_func_add(s->m, hd_free_name(s->m, "update"), false);
     if (f != last) hd_set_kind(s->m->cx, &f->attrs, KIND_UPDATE);
     Builder b = {.f = f, .before = hd_return(f)};
-    if (s->ranks == 1) {
+    if (f != last) {
         Value *scalars = step_scalars(s, &b, norm(s, &b));
         for (int i = 0; i < s->buckets.n; i++) adamw(s, &b, &s->buckets.at[i], scalars);
         hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);

@@ -99,6 +99,10 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
         s->at =
             s->buffer && s->buffer->type ? hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->buffer->type->dtype) : 0;
     }
+    for (const Symbol *s = f->module->symbols; s && f->last; s = s->next) {
+        Storage *slot = l.slots[s->id] ? &l.storage[l.slots[s->id]] : NULL;
+        if (slot && slot->touches && hd_stays(f->module, s)) touch(&l, a, slot, f->last->id);
+    }
     return l;
 }
 

@@ -118,6 +118,10 @@ static void find_storage(Graph *g, const Uses *uses) {
         for (int i = 0; o->kind == OP_FENCE && !g->side[o->id] && i < o->n_in; i++)
             if (o->in[i]->def && g->side[o->in[i]->def->id]) add_storages(&s, o, o->in[i]->def, &list);
     }
+    for (const Symbol *b = f->module->symbols; b; b = b->next) {
+        const Edge kept = {f->last->id, f->n_values + s.slots[b->id] - 1};
+        if (s.slots[b->id] && s.maker[kept.to] && hd_stays(f->module, b)) hd_push(g->a, &s.used, kept);
+    }
     const Edges made = s.made, used = s.used;
     g->made = lists_of(g->a, f->n_ops, made.at, made.n);
     g->used = lists_of(g->a, f->n_ops, used.at, used.n);

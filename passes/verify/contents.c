@@ -267,6 +267,11 @@ static void fill_left(Contents *r) {
     }
 }
 
+// A transient gradient that its bucket names: the runtime looks at it after the step.
+static bool stays(const Contents *r, const Symbol *s) {
+    return r->c->part_of[s->id] == PART_GRAD && hd_has(&s->attrs, A_TRANSIENT) && r->began[s->id];
+}
+
 // At the end every buffer that persists must be whole again: results made in its bytes have been stored.
 static void check_buffer(Contents *r, const Symbol *b) {
     ByteMap *m = &r->map[b->place.space];
@@ -333,7 +338,7 @@ void hd_check_contents(PlanCheck *c) {
             if (r.list.at[i].write && !r.list.at[i].order) write_bytes(&r, o, &r.list.at[i]);
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (persists(s)) check_buffer(&r, s);
+        if (persists(s) || stays(&r, s)) check_buffer(&r, s);
     Uses uses = hd_uses(c->f, c->a);
     check_used(&r, &uses);
 }

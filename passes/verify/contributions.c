@@ -92,10 +92,17 @@ static void check_end(Flow *w) {
     }
 }
 
-static void check_written(Flow *w) {
+static bool updates(const Flow *w) {
+    for (int i = 0; i < w->c->n_buckets; i++)
+        if (w->flow[i].updated) return true;
+    return false;
+}
+
+// What a step declares is written; `sums`: so are the gradients of every bucket.
+static void check_written(Flow *w, bool sums) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         int part = w->c->part_of[s->id];
-        if (!is_state(w->c, s) && part != PART_GRAD && part != PART_SUM) continue;
+        if (!is_state(w->c, s) && (!sums || (part != PART_GRAD && part != PART_SUM))) continue;
         if (hd_flow_held(w, s) && !w->held[s->id]->ever)
             hd_plan_wrong(w->c, NULL, s->span, "no function of a step writes buffer @%s", s->name);
     }
@@ -152,7 +159,8 @@ static int run_training(Flow *w, KeptLoss *kept) {
     }
     if (n) check_end(w);
     c->f = NULL;
-    if (n > 1 || (n && c->ranks > 1)) check_written(w);
+    bool all = n > 1 || (n && c->ranks > 1); // else perhaps only a part of a plan
+    if (all || updates(w)) check_written(w, all);
     return n;
 }
 

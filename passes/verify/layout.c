@@ -44,13 +44,15 @@ static void join_bucket(PlanCheck *c, const Symbol *s) {
     if (s->kind == SYM_PARAM) hd_push(c->a, &hd_plan_bucket(c, of)->items, s);
 }
 
-// The buffers that a bucket names: each is of that bucket, persists and is one part of it.
+// The buffers that a bucket names: each is of that bucket, persists and is one part of it. A gradient need not persist:
+// one that is transient holds the step's gradient where its function ends (contents.c).
 static void name_parts(PlanCheck *c, BucketParts *k) {
     for (int i = 0; i < N_PARTS; i++) {
         const char *name = hd_word(&k->symbol->attrs, part_info[i].at, NULL);
         const Symbol *s = name ? hd_symbol_find(c->m, name) : NULL;
         if (!name) continue;
-        if (!s || s->kind != SYM_BUFFER || hd_plan_bucket(c, s) != k || hd_has(&s->attrs, A_TRANSIENT)) {
+        bool kept = s && (i == PART_GRAD || !hd_has(&s->attrs, A_TRANSIENT));
+        if (!kept || s->kind != SYM_BUFFER || hd_plan_bucket(c, s) != k) {
             hd_plan_wrong(c, NULL, k->symbol->span,
                           "bucket @%s has %s = @%s, which is not a buffer of this bucket",
                           k->symbol->name, hd_plan_part_text(i), name);
@@ -192,7 +194,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     int part = c->part_of[s->id];
     int64_t parts = hd_plan_parts(c, k, s), n = hd_type_count(s->type), bytes = hd_type_bytes(s->type);
     bool transient = hd_has(&s->attrs, A_TRANSIENT), kept = part != N_PARTS;
-    bool gradient = transient && strcmp(class, "gradients") == 0;
+    bool gradient = transient && !kept && strcmp(class, "gradients") == 0;
     bool whole = part == PART_NEXT || gradient || (transient && strcmp(class, "weights") == 0);
     bool wide = kept ? part != PART_COMPUTE && part != PART_NEXT : gradient;
     if (!kept && !transient)

@@ -154,7 +154,7 @@ static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, vo
 }
 
 bool hd_state_check(HdExec *x, bool after_step) {
-    for (int i = 0; i < (int)(sizeof looked_at / sizeof *looked_at); i++)
+    for (int i = after_step ? 0 : 1; i < (int)(sizeof looked_at / sizeof *looked_at); i++) // no step, no gradient
         if (!hd_each_piece(x, looked_at[i].role, check_piece, &(Look){i, after_step})) return false;
     return true;
 }

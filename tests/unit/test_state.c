@@ -113,7 +113,7 @@ static void spoil(int role, int k, int64_t i, float *at) {
     if (role == bad_role && k == bad_param && i == bad_element) *at = NAN;
 }
 
-static bool check_all(Rank *r) { return hd_state_check(&r->x, false); }
+static bool check_all(Rank *r) { return hd_state_check(&r->x, true); }
 
 static bool spoil_all(Rank *r) {
     for (int role = 0; role < 4; role++) each_element(r, role, spoil);
