@@ -381,7 +381,7 @@ static bool change_number(Op *o) {
     for (int i = 0; i < 5; i++) {
         if (!hd_has(&o->attrs, numbers[i])) continue;
         const double is = hd_float(&o->attrs, numbers[i], 0);
-        const double now = numbers[i] == A_P ? is / 2 : numbers[i] == A_EPS ? 0.01 : is ? is * 2 : 1;
+        const double now = numbers[i] == A_P ? is / 2 : numbers[i] == A_EPS ? 0.01 : is < 0 || is > 0 ? is * 2 : 1;
         hd_set_float(o->func->module->cx, &o->attrs, numbers[i], now);
         return true;
     }

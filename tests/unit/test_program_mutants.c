@@ -47,7 +47,7 @@ static double initial(const Symbol *p, int64_t i) {
     const char *init = hd_word(&p->attrs, A_INIT, "");
     const double by = hd_float(&p->attrs, A_STD, 1);
     const double v = !strcmp(init, "zeros") ? 0.01 : !strcmp(init, "ones") ? 1 : 0;
-    return (float)(v + (0.1 + by) * uniform(h));
+    return (double)(float)(v + (0.1 + by) * uniform(h));
 }
 
 static void fill_part(Run *r, const Symbol *p, const Symbol *bucket, AttrId part, int rank) {
