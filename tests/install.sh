@@ -31,6 +31,7 @@ need_to_build() {
   need 'command -v bison' bison
   need 'command -v python3' python3
   need 'test -e /usr/include/xxhash.h' libxxhash-dev
+  need 'test -e /usr/include/sodium.h' libsodium-dev
   need 'ls /usr/lib/*/libopenblas.so /usr/lib*/libopenblas.so /usr/local/lib/libopenblas.so 2>/dev/null | grep -q .' \
     libopenblas-dev
 }

@@ -21,8 +21,8 @@ name=launchers failed=0 ran=0 slurm= two=
 work=${LAUNCHERS_WORK:-$(mktemp -d "${TMPDIR:-/tmp}/heddle-launchers-XXXXXX")} # the second: inside the namespaces
 cd "$work" || exit 1
 
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT HEDDLE_PORT "${!SLURM@}" "${!OMPI@}" \
-  "${!PMI@}" "${!PMIX@}"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT HEDDLE_PORT HEDDLE_SECRET \
+  HEDDLE_TRUST_NETWORK "${!SLURM@}" "${!OMPI@}" "${!PMI@}" "${!PMIX@}"
 export HEDDLE_CUDA_PATH=$build/fake_cuda FAKE_CUDA_DEVICES=4 FAKE_CUDA_MIX=1 FAKE_NCCL_FOLDER=$work
 export HEDDLE_CACHE=off HEDDLE_CONNECT_SECONDS=15 HEDDLE_SILENCE_SECONDS=4
 
@@ -280,7 +280,7 @@ connect_hosts() {
   on_two ip addr add fd77::2/64 dev cable nodad
   ip link set cable up
   on_two ip link set cable up
-  export FAKE_CUDA_DEVICES=2
+  export FAKE_CUDA_DEVICES=2 HEDDLE_SECRET=a-secret-of-the-two-hosts
 }
 
 # start_hosts RANKS ARGUMENTS: half of them on each host; `two` has a file of its own for what its ranks say
@@ -292,7 +292,7 @@ start_hosts() {
     variables=(RANK=$r WORLD_SIZE="$1" LOCAL_RANK=$((r % half)) LOCAL_WORLD_SIZE=$half MASTER_ADDR="$master" \
       MASTER_PORT="$port")
     if [ $r -lt $half ]; then env "${variables[@]}" "$work/p$1" "${@:2}" &
-    else on_two env "${variables[@]}" "$work/p$1" "${@:2}" 2>>out.two &
+    else on_two env "${variables[@]}" ${on_two_secret:+HEDDLE_SECRET=$on_two_secret} "$work/p$1" "${@:2}" 2>>out.two &
     fi
     started+=($!)
   done
@@ -330,10 +330,21 @@ case_hosts() {
   python3 -c 'import socket, time; s = socket.socket(); s.bind(("", 29999)); s.listen(); time.sleep(60)' &
   local stranger=$!
   until (exec 3<>/dev/tcp/127.0.0.1/29999) 2>/dev/null; do sleep 0.05; done
-  no_run "rank 0 cannot listen at port 29999: Address already in use; " \
+  no_run "rank 0 cannot listen at 10.77.0.1:29999: Address already in use; " \
     "rank 2: no proper answer at 10.77.0.1:29999 within 1 s"
   kill $stranger
-  taken= master=10.99.0.1
+  local secret=$HEDDLE_SECRET # without it, with another one on the second host, and on a trusted network
+  taken= master=10.77.0.1
+  unset HEDDLE_SECRET
+  start_hosts 4 --data="$data" --steps=8 >out 2>&1 &
+  finish $! 20 && fail "status 0 without a secret"
+  grep -q '^error: torchrun has started ranks on several hosts' out && [ "$(grep -c ^error: out)" = 1 ] &&
+    [ ! -s out.two ] || fail "expected one error, about the secret"
+  HEDDLE_TRUST_NETWORK=1 same_digest 4 start_hosts
+  export HEDDLE_SECRET=$secret
+  on_two_secret=another-secret-of-two no_run "rank 2, 3 of 4 did not come to 10.77.0.1:[0-9]+ within 1 s; [0-9]+ conn" \
+    "rank 2: no.* at 10.77.0.1:[0-9]+ within 1 s.*HEDDLE_SECRET must be the same"
+  master=10.99.0.1
   no_run "rank 1, 2, 3 of 4 did not come to 10.99.0.1:[0-9]+ within 1 s" \
     "rank 2: nobody answers at 10.99.0.1:[0-9]+ within 1 s \(Network is unreachable\)"
   master=10.77.0.99
@@ -377,6 +388,7 @@ check_hosts() { # STARTER
 check_mpi_hosts() { # STARTER LAUNCHER: it does not tell where rank 0 is
   local master=one
   connect_hosts
+  [ "$2" != mpirun ] || unset HEDDLE_SECRET # Open MPI brings a secret itself
   agent
   check_hosts "$1"
   master=

@@ -9,7 +9,7 @@
 // completed collective to the next).
 #include "runtime/cuda/comms.h"
 #include "runtime/mesh.h"
-#include "runtime/world/rendezvous.h"
+#include "runtime/world/sockets.h"
 #include "runtime/world/world.h"
 #include <ctype.h>
 #include <pthread.h>

@@ -5,7 +5,8 @@
 // rank has failed).
 #include "runtime/world/launch.h"
 #include "runtime/mesh.h"
-#include "runtime/world/rendezvous.h"
+#include "runtime/world/secret.h"
+#include "runtime/world/sockets.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,93 +19,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEFAULT_PORT = 29577, BAD_START = 2, MOST_RANKS = 4096 };
+enum { BAD_START = 2, MOST_RANKS = 4096 };
 
 typedef struct { const char *by, *rank, *ranks, *local, *here; } Launcher; // number of ranks on this host
-enum { TORCHRUN, MPIRUN, MPIEXEC, SRUN, LAUNCHERS };
-static const Launcher launchers[LAUNCHERS] = {
-    [TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    [MPIRUN] = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+static const Launcher launchers[HD_LAUNCHERS] = {
+    [HD_TORCHRUN] = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    [HD_MPIRUN] = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                 "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    [MPIEXEC] = {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    [SRUN] = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+    [HD_MPIEXEC] = {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    [HD_SRUN] = {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
               NULL}, // the second is set in a running step only
 };
-
-static const char *env(const char *name) {
-    const char *v = getenv(name);
-    return v && *v ? v : NULL;
-}
-
-static bool number(const char *name, long least, long most, int *v) { // false after a message
-    const char *text = env(name);
-    char *end;
-    const long n = strtol(text, &end, 10);
-    if (*end || end == text || n < least || n > most) {
-        fprintf(stderr, "error: the environment says %s=%s: expected a number from %ld to %ld\n", name, text, least,
-                most);
-        return false;
-    }
-    *v = (int)n;
-    return true;
-}
-
-// --- where rank 0 is
-
-// "node[03-07,9],other" -> "node03"
-static void first_node(const char *list, char *out, size_t size) {
-    const size_t stem = strcspn(list, ",[");
-    const char *in = list[stem] == '[' ? list + stem + 1 : "";
-    snprintf(out, size, "%.*s%.*s", (int)stem, list, (int)strcspn(in, ",-]"), in);
-}
-
-static int port_of_job(void) { // the same on all ranks of a job; another job probably gets another
-    static const char *const names[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
-                                        "PBS_JOBID",    "LSB_JOBID"};
-    uint32_t h = 2166136261u;
-    bool any = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (const char *c = env(names[i]); c && *c; c++, any = true) h = (h ^ (unsigned char)*c) * 16777619u;
-    return any ? 20000 + (int)(h % 12000) : DEFAULT_PORT; // below the ports that systems assign by themselves
-}
-
-static bool find_rank_zero(HdLaunch *l, const Launcher *by) { // false after a message
-    const char *host = env("MASTER_ADDR"), *nodes = env("SLURM_STEP_NODELIST");
-    int here = l->ranks;
-    if (by->here && env(by->here) && !number(by->here, 1, MOST_RANKS, &here)) return false;
-    if (host) {
-        snprintf(l->host, sizeof l->host, "%s", host);
-    } else if (nodes && by == &launchers[SRUN]) {
-        first_node(nodes, l->host, sizeof l->host);
-    } else if (here < l->ranks) {
-        if (l->rank == 0)
-            fprintf(stderr,
-                    "error: %s has started %d ranks, %d of them here, and does not say where rank 0 is: give all of "
-                    "them MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n",
-                    l->by, l->ranks, here);
-        return false;
-    } else {
-        snprintf(l->host, sizeof l->host, "127.0.0.1");
-    }
-    l->port = port_of_job();
-    if (env("MASTER_PORT")) {
-        if (!number("MASTER_PORT", 1, 65534, &l->port)) return false;
-        const char *agent = env("TORCHELASTIC_USE_AGENT_STORE"); // torchrun itself listens at MASTER_PORT
-        if (agent && !strcmp(agent, "True")) l->port++;
-    }
-    return !env("HEDDLE_PORT") || number("HEDDLE_PORT", 1, 65535, &l->port);
-}
 
 // --- started by a launcher
 
 static bool same(const char *a, const char *b) { return a && b && !strcmp(a, b); }
 
 static const Launcher *launcher(void) { // NULL: none
-    for (int i = 0; i < LAUNCHERS; i++) {
-        const Launcher *l = &launchers[i], *srun = &launchers[SRUN];
-        if (!env(l->rank) || !env(l->ranks)) continue;
+    for (int i = 0; i < HD_LAUNCHERS; i++) {
+        const Launcher *l = &launchers[i], *srun = &launchers[HD_SRUN];
+        if (!hd_env(l->rank) || !hd_env(l->ranks)) continue;
         // srun may also set PMI's variables, without the rank on this host and without the place of rank 0.
-        if (i == MPIEXEC && same(env(l->rank), env(srun->rank)) && same(env(l->ranks), env(srun->ranks))) continue;
+        if (i == HD_MPIEXEC && same(hd_env(l->rank), hd_env(srun->rank)) && same(hd_env(l->ranks), hd_env(srun->ranks)))
+            continue;
         return l;
     }
     return NULL;
@@ -112,16 +49,23 @@ static const Launcher *launcher(void) { // NULL: none
 
 static bool read_launcher(HdLaunch *l, const Launcher *by) { // false after a message
     l->by = by->by;
-    if (!number(by->ranks, 1, MOST_RANKS, &l->ranks) || !number(by->rank, 0, l->ranks - 1, &l->rank)) return false;
+    if (!hd_env_number(by->ranks, 1, MOST_RANKS, &l->ranks) || !hd_env_number(by->rank, 0, l->ranks - 1, &l->rank))
+        return false;
     l->local_rank = l->rank;
-    return !env(by->local) || number(by->local, 0, MOST_RANKS, &l->local_rank);
+    return !hd_env(by->local) || hd_env_number(by->local, 0, MOST_RANKS, &l->local_rank);
+}
+
+static bool find_zero(HdLaunch *l, const Launcher *by) { // false after a message
+    int here = l->ranks;
+    if (by->here && hd_env(by->here) && !hd_env_number(by->here, 1, MOST_RANKS, &here)) return false;
+    return hd_meeting(l, (HdLauncher)(by - launchers), here);
 }
 
 const char *hd_launcher(int *rank, int *ranks) {
     const Launcher *by = launcher();
     if (!by) return NULL;
     char *end[2];
-    const long r = strtol(env(by->rank), &end[0], 10), n = strtol(env(by->ranks), &end[1], 10);
+    const long r = strtol(hd_env(by->rank), &end[0], 10), n = strtol(hd_env(by->ranks), &end[1], 10);
     if (*end[0] || *end[1] || r < 0 || r >= n || n > MOST_RANKS) return NULL;
     *rank = (int)r;
     *ranks = (int)n;
@@ -208,7 +152,7 @@ static int listen_here(HdLaunch *l) { // -1 after a message
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof at;
     int port = 0;
-    if (env("HEDDLE_PORT") && !number("HEDDLE_PORT", 1, 65535, &port)) return -1;
+    if (hd_env("HEDDLE_PORT") && !hd_env_number("HEDDLE_PORT", 1, 65535, &port)) return -1;
     at.sin_port = htons((uint16_t)port);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -221,6 +165,9 @@ static int listen_here(HdLaunch *l) { // -1 after a message
     }
     snprintf(l->host, sizeof l->host, "127.0.0.1");
     l->port = ntohs(at.sin_port);
+    l->where = HD_LOOPBACK;
+    l->secret = true;
+    hd_secret_random(l->key, sizeof l->key); // the ranks inherit it in memory: it is in no file, argument or variable
     return fd;
 }
 
@@ -241,7 +188,8 @@ static bool start_ranks(HdLaunch *l) {
     sigset_t watched, before;
     const pid_t self = getpid();
     l->status = 1;
-    l->listener = f.pid ? listen_here(l) : -1;
+    if (!hd_secret_ready()) fprintf(stderr, "error: %s\n", hd_failure());
+    else l->listener = f.pid ? listen_here(l) : -1;
     if (l->listener < 0) {
         free(f.pid);
         return false;
@@ -289,7 +237,7 @@ bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l) {
         return false;
     }
     if (!fits(p, l->by ? l->ranks : ranks ? ranks : 1, l)) return false;
-    if (l->by) return l->ranks == 1 || find_rank_zero(l, by);
+    if (l->by) return l->ranks == 1 || find_zero(l, by);
     if (ranks <= 1) return true;
     l->by = "--ranks";
     l->ranks = ranks;

@@ -32,7 +32,7 @@ static pid_t begin(const HdProgram *p, int ranks, const char *environment, Work 
     fflush(NULL);
     const pid_t pid = fork();
     if (pid) return pid;
-    char copy[500];
+    char copy[600];
     alarm(60);
     dup2(fd, 2);
     dup2(fd, 1);
@@ -97,6 +97,9 @@ static int run_process_tests(int argc, char **argv) { // of a process that no la
                                         "MASTER_ADDR",
                                         "MASTER_PORT",
                                         "HEDDLE_PORT",
+                                        "HEDDLE_SECRET",
+                                        "HEDDLE_TRUST_NETWORK",
+                                        "OMPI_MCA_orte_precondition_transports",
                                         "SLURM_JOB_ID",
                                         "SLURM_STEP_ID",
                                         "SLURM_PROCID",

@@ -2,6 +2,8 @@
 #include "tests/unit/processes.h"
 #include <signal.h>
 
+#define SECRET " HEDDLE_SECRET=0123456789abcdef"
+
 // --- which rank
 
 static int say_who(HdLaunch *l, const HdProgram *p) {
@@ -14,29 +16,49 @@ static int say_who(HdLaunch *l, const HdProgram *p) {
 TEST(environments) {
     static const struct { const char *environment, *text;
     } cases[] = {
-        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=2000",
+        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=10.0.0.1 MASTER_PORT=2000" SECRET,
          "3 of 8, local 1, by torchrun, at 10.0.0.1:2000\n"},
-        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=2000 TORCHELASTIC_USE_AGENT_STORE=True",
+        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=2000 TORCHELASTIC_USE_AGENT_STORE=True" SECRET,
          "3 of 8, local 1, by torchrun, at h:2001\n"},
         {"RANK=3 WORLD_SIZE=8 MASTER_PORT=2000 HEDDLE_PORT=77", "3 of 8, local 3, by torchrun, at 127.0.0.1:77\n"},
         {"OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=3",
          "7 of 8, local 3, by mpirun, at 127.0.0.1:29577\n"},
         {"PMI_RANK=2 PMI_SIZE=8 MPI_LOCALRANKID=2", "2 of 8, local 2, by mpiexec, at 127.0.0.1:29577\n"},
-        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu[07-08,12] HEDDLE_PORT=9",
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu[07-08,12] HEDDLE_PORT=9" SECRET,
          "5 of 8, local 1, by srun, at gpu07:9\n"},
-        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NODELIST=a1,b2 MASTER_PORT=9",
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NODELIST=a1,b2 MASTER_PORT=9" SECRET,
          "5 of 8, local 5, by srun, at a1:9\n"},
         {"PMI_RANK=5 PMI_SIZE=8 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_NODELIST=a1,b2 "
-         "HEDDLE_PORT=9",
+         "HEDDLE_PORT=9" SECRET,
          "5 of 8, local 1, by srun, at a1:9\n"},
         {"PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 "
-         "MASTER_ADDR=a1 HEDDLE_PORT=9",
+         "MASTER_ADDR=a1 HEDDLE_PORT=9" SECRET,
          "5 of 8, local 1, by mpiexec, at a1:9\n"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4",
          "error: mpirun has started 8 ranks, 4 of them here, and does not say where rank 0 is: give all of them "
          "MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n"},
         {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=4",
          ""}, // rank 0 says it
+        // several hosts need a secret, of which rank 0 tells, or the word that the network is trusted
+        {"RANK=0 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=2000",
+         "error: torchrun has started ranks on several hosts, which prove to each other by a secret that they are of "
+         "one run: export HEDDLE_SECRET=$(openssl rand -hex 32) before the launcher (mpirun -x HEDDLE_SECRET), or "
+         "HEDDLE_TRUST_NETWORK=1 where only machines that you trust can reach h\n"},
+        {"RANK=1 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=2000", ""},
+        {"RANK=1 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=2000 HEDDLE_TRUST_NETWORK=1",
+         "1 of 8, local 1, by torchrun, at h:2000\n"},
+        {"RANK=1 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=2000 HEDDLE_TRUST_NETWORK=0", ""},
+        {"RANK=1 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=2000 "
+         "OMPI_MCA_orte_precondition_transports=da8b0e9d1f73b4e9-27d6b44267a6ff59",
+         "1 of 8, local 1, by torchrun, at h:2000\n"}, // Open MPI's own secret
+        {"RANK=0 WORLD_SIZE=8 MASTER_ADDR=h HEDDLE_SECRET=short",
+         "error: HEDDLE_SECRET has 5 characters, at least 16 are needed: make one with `openssl rand -hex 32`\n"},
+        {"RANK=1 WORLD_SIZE=8 MASTER_ADDR=h HEDDLE_SECRET=short", ""},
+        // one host, whatever its name
+        {"RANK=1 WORLD_SIZE=8 LOCAL_WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=2000",
+         "1 of 8, local 1, by torchrun, at 127.0.0.1:2000\n"},
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NODELIST=gpu07 MASTER_PORT=9",
+         "5 of 8, local 5, by srun, at 127.0.0.1:9\n"},
         {"RANK=8 WORLD_SIZE=8", "error: the environment says RANK=8: expected a number from 0 to 7\n"},
         {"RANK=x WORLD_SIZE=8", "error: the environment says RANK=x: expected a number from 0 to 7\n"},
         {"RANK=1 WORLD_SIZE=8 MASTER_PORT=70000",

@@ -6,7 +6,9 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#define SECRET "HEDDLE_SECRET=0123456789abcdef" // then ranks of one host meet at a port, else at a local socket
 #define REQUIRE(x)                                                        \
     do {                                                                  \
         if (!(x)) {                                                       \
@@ -280,12 +282,12 @@ TEST(a_port_in_use) {
     char environment[200], text[200];
     int port;
     const int fd = taken_port(&port);
-    snprintf(environment, sizeof environment, "RANK=0 WORLD_SIZE=2 MASTER_PORT=%d", port);
+    snprintf(environment, sizeof environment, "RANK=0 WORLD_SIZE=2 MASTER_PORT=%d " SECRET, port);
     Outcome o = started(&p, 0, environment, connect_only);
     CHECK_INT(o.status, 4);
     snprintf(text, sizeof text,
-             "error: rank 0 cannot listen at port %d: Address already in use; another run may be using it: choose one "
-             "with HEDDLE_PORT (or MASTER_PORT)\n",
+             "error: rank 0 cannot listen at 127.0.0.1:%d: Address already in use; another run may be using it: choose "
+             "a port with HEDDLE_PORT (or MASTER_PORT)\n",
              port);
     CHECK_TEXT(o.text, text);
     snprintf(environment, sizeof environment, "HEDDLE_PORT=%d", port);
@@ -296,6 +298,34 @@ TEST(a_port_in_use) {
              port);
     CHECK_TEXT(o.text, text);
     close(fd);
+}
+
+TEST(a_local_socket_in_use) {
+    const HdProgram p = program(2, 1);
+    char environment[200], text[300];
+    int port;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const int number = taken_port(&port), fd = socket(AF_UNIX, SOCK_STREAM, 0); // a number that no other test takes
+    const int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "heddle-%u-%d", (unsigned)geteuid(), port);
+    CHECK(!bind(fd, (struct sockaddr *)&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)));
+    CHECK(!listen(fd, 4));
+    snprintf(environment, sizeof environment, "RANK=0 WORLD_SIZE=2 MASTER_PORT=%d HEDDLE_CONNECT_SECONDS=1", port);
+    Outcome o = started(&p, 0, environment, connect_only);
+    CHECK_INT(o.status, 4);
+    snprintf(text, sizeof text,
+             "error: rank 0 cannot listen at the local socket heddle-%u-%d: Address already in use; another run may be "
+             "using it: choose a port with HEDDLE_PORT (or MASTER_PORT)\n",
+             (unsigned)geteuid(), port);
+    CHECK_TEXT(o.text, text);
+    environment[5] = '1'; // and what listens there says nothing to rank 1
+    o = started(&p, 0, environment, connect_only);
+    CHECK_INT(o.status, 4);
+    snprintf(text, sizeof text,
+             "error: rank 1: no proper answer at the local socket heddle-%u-%d within 1 s: rank 0 of this run is not "
+             "there", (unsigned)geteuid(), port);
+    CHECK_HAS(o.text, text);
+    close(fd);
+    close(number);
 }
 
 static int no_sockets(HdLaunch *l, const HdProgram *p) {
@@ -316,14 +346,14 @@ TEST(nobody_is_rank_zero) {
                  {connect_only, "nobody answers", " (Connection refused)"},
                  {no_sockets, "nobody answers", " (Too many open files)"}};
     enum { CASES = sizeof cases / sizeof *cases };
-    char environment[200], text[300];
+    char environment[200], text[400];
     int port[CASES], fd[CASES];
     pid_t pid[CASES];
     const int stranger = taken_port(&port[0]);
     for (int i = 1; i < CASES; i++) close(taken_port(&port[i]));
     for (int i = 0; i < CASES; i++) {
-        snprintf(environment, sizeof environment, "RANK=1 WORLD_SIZE=2 MASTER_PORT=%d HEDDLE_CONNECT_SECONDS=1",
-                 port[i]);
+        snprintf(environment, sizeof environment,
+                 "RANK=1 WORLD_SIZE=2 MASTER_PORT=%d HEDDLE_CONNECT_SECONDS=1 " SECRET, port[i]);
         pid[i] = begin(&p, 0, environment, cases[i].work, fd[i] = text_file());
     }
     for (int i = 0; i < CASES; i++) {
@@ -332,8 +362,9 @@ TEST(nobody_is_rank_zero) {
         CHECK_INT(o.status, 4);
         snprintf(text, sizeof text,
                  "error: rank 1: %s at 127.0.0.1:%d within 1 s%s: rank 0 of this run is not there (MASTER_ADDR, "
-                 "MASTER_PORT and HEDDLE_PORT say where)\n",
-                 cases[i].what, port[i], cases[i].why);
+                 "MASTER_PORT and HEDDLE_PORT say where%s)\n",
+                 cases[i].what, port[i], cases[i].why,
+                 i ? "" : "; HEDDLE_SECRET must be the same on every rank");
         CHECK_TEXT(o.text, text);
     }
     close(stranger);
