@@ -23,7 +23,8 @@ QUICK = {"HEDDLE_SILENCE_SECONDS": "3", "HEDDLE_CONNECT_SECONDS": "5", "HEDDLE_G
 
 def environment(more=None):
     kept = {k: v for k, v in os.environ.items()
-            if not re.match(r"RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI|PMI|SLURM|TORCHELASTIC|HEDDLE_(SECRET|TRUST|PORT)", k)}
+            if not re.match("RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI|PMI|SLURM|TORCHELASTIC|"
+                            "HEDDLE_(SECRET|TRUST|PORT)", k)}
     return {**kept, **QUICK, **(more or {})}
 
 
