@@ -89,12 +89,14 @@ def free_port():
 
 def launched(*args, names=("RANK", "WORLD_SIZE", "LOCAL_RANK"), ranks=RANKS, other=None):
     """As torchrun or mpirun starts them: one process for each rank, which learns its rank from the environment.
-    other: {rank: (more arguments, more environment)}"""
+    other: {rank: (arguments, in the place of those of the same option, more environment)}"""
     port = free_port()
     ps = []
     for r in range(ranks):
         more, env = (other or {}).get(r, ((), {}))
-        ps.append(start(*args, *more, env={**dict(zip(names, (str(r), str(ranks), str(r)))),
+        named = {m.split("=")[0] for m in more}
+        kept = [a for a in args if a.split("=")[0] not in named]
+        ps.append(start(*kept, *more, env={**dict(zip(names, (str(r), str(ranks), str(r)))),
                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **env}))
     results = [end(p) for p in ps]
     nobody_left()
