@@ -31,6 +31,9 @@ int hd_inplace_result(const Op *o);
 // the kernel's space, and the kernel must only do pointwise work, so that each element is read before it is written, by
 // the thread that writes it.
 bool hd_launch_may_overwrite(const Op *o, int k);
+// Whether the operand of `store` may be written straight into the buffer, as far as types and attributes decide.
+// Scheduling keeps the order that such a store needs; plan-memory makes it where the bytes are free in time.
+bool hd_store_may_be_in_place(const Op *store);
 
 // Where the bytes of a value are: `root` (an argument, or a result with storage of its own), or bytes of a buffer from
 // `at` on.

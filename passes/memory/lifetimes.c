@@ -167,16 +167,13 @@ static bool owns(const Lifetimes *l, const Storage *s, const Value *v, int user)
 }
 
 static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
-    if (hd_has(&o->attrs, A_ACCUMULATE) || hd_has(&o->attrs, A_INPLACE)) return;
+    if (hd_has(&o->attrs, A_INPLACE) || !hd_store_may_be_in_place(o)) return;
     Storage *s = hd_storage_of(l, o->in[0]);
     if (!owns(l, s, o->in[0], o->id)) return;
     const Op *def = l->homes[o->in[0]->id].root->def;
     const Symbol *b = hd_symbol_find(l->f->module, hd_word(&o->attrs, A_INTO, ""));
-    if (!b || !b->type || b->type->dtype != o->in[0]->type->dtype || def->kind == OP_STORE ||
-        hd_space(&b->attrs) != s->space)
-        return;
+    if (hd_space(&b->attrs) != s->space) return;
     int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
-    if (lo % 16 != 0) return; // kernels and libraries may write 16 bytes at a time
     if (l->busy && l->busy[b->id]) return;
     if (hi > hd_type_bytes(b->type) || !has_begun(l, b, def->id) || !bytes_free(l, &all[b->id], lo, hi, def->id, o->id))
         return;

@@ -53,10 +53,10 @@ static Lists reversed(Arena *a, int n, int n_to, const Lists *l) {
 
 // --- storages
 
-// A result that is only stored, and not added, is written in place by plan-memory.
+// The store of a result that nothing else reads and that may be written in place.
 static const Op *only_store(const Value *v, const Uses *uses) {
     const Op *user = uses->count[v->id] == 1 ? uses->users[v->id][0] : NULL;
-    return user && user->kind == OP_STORE && !hd_has(&user->attrs, A_ACCUMULATE) ? user : NULL;
+    return user && hd_store_may_be_in_place(user) ? user : NULL;
 }
 
 // The storage that an access touches: a root's or a transient buffer's; -1: none that this function owns.
