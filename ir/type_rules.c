@@ -1,7 +1,7 @@
-// The type rules of tensor ops and kernels; those of storage and ranks are in type_storage.c.
+// The type rules of tensor ops and kernels; those of dropout and attention are in type_attention.c, those of storage
+// and ranks in type_storage.c.
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
-#include "ir/random.h"
 #include "ir/shapes.h"
 
 static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked by the verifier
@@ -11,7 +11,7 @@ static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked b
     return d;
 }
 
-static const char *floating(Rule *r, int operand) {
+const char *hd_rule_floating(Rule *r, int operand) {
     if (!hd_dtype_is_float(IN(operand)->dtype))
         WRONG("operand %d of %s must be floating point, not %s", operand, hd_op_info(r->o->kind)->mnemonic,
               TEXT(IN(operand)));
@@ -83,7 +83,7 @@ const char *hd_rule_broadcast(Rule *r) {
 
 const char *hd_rule_sum_to(Rule *r) {
     const char *e = hd_rule_explicit(r);
-    if (!e) e = floating(r, 0);
+    if (!e) e = hd_rule_floating(r, 0);
     if (e) return e;
     if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) &&
         hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
@@ -114,13 +114,13 @@ static const char *check_axis(Rule *r, int64_t axis) {
 
 const char *hd_rule_cumsum(Rule *r) {
     const char *e = check_axis(r, hd_int(&r->o->attrs, A_AXIS, 0));
-    if (!e) e = floating(r, 0);
+    if (!e) e = hd_rule_floating(r, 0);
     return e ? e : hd_rule_give(r, IN(0));
 }
 
 const char *hd_rule_conv1d(Rule *r) {
     const Type *x = IN(0), *taps = IN(1);
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (x->rank < 2) WRONG("conv1d needs [.., seq, dim], not %s", TEXT(x));
     if (taps->rank != 2 || taps->dim[0] < 1 || taps->dim[1] != hd_type_cols(x))
@@ -159,7 +159,7 @@ const char *hd_rule_concat(Rule *r) {
 }
 
 const char *hd_rule_reduce(Rule *r) {
-    const char *wrong = floating(r, 0);
+    const char *wrong = hd_rule_floating(r, 0);
     if (wrong) return wrong;
     const Attr *axes = hd_attr(&r->o->attrs, A_AXES);
     bool keep = hd_has(&r->o->attrs, A_KEEP);
@@ -182,7 +182,7 @@ static const char *product(Rule *r, Product *p) {
     *p = hd_product(r->o);
     if (IN(0)->dtype != IN(1)->dtype)
         WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (p->k != p->b_k)
         WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", ll(p->k), ll(p->b_k), TEXT(IN(0)), TEXT(IN(1)));
@@ -218,7 +218,7 @@ const char *hd_rule_bmm(Rule *r) {
 const char *hd_rule_embedding(Rule *r) {
     if (IN(0)->rank != 2) WRONG("an embedding table has 2 axes, not %s", TEXT(IN(0)));
     if (IN(1)->dtype != TY_I32) WRONG("embedding indices must be i32, not %s", TEXT(IN(1)));
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (IN(1)->rank >= HD_MAX_RANK) WRONG("too many axes: %s", TEXT(IN(1)));
     int64_t dim[HD_MAX_RANK];
@@ -235,7 +235,7 @@ static const Type *matrix_into(Rule *r, int64_t rows, int64_t cols) {
 
 const char *hd_rule_embedding_grad(Rule *r) {
     int64_t cols = hd_type_cols(IN(0)), rows = hd_int(&r->o->attrs, A_ROWS, -1);
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (IN(1)->dtype != TY_I32 || hd_type_rows(IN(0)) != hd_type_count(IN(1)))
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), ll(hd_type_rows(IN(0))), TEXT(IN(1)));
@@ -271,7 +271,7 @@ const char *hd_rule_rows(Rule *r) {
     const Type *x = IN(0);
     if (x->rank < 1) WRONG("%s needs at least one axis, not %s", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
     const Type *row = stats(r, x), *column = hd_type(r->cx, row->dtype, 1, &x->dim[x->rank - 1]);
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     for (int i = 1; i < r->o->n_in && !e; i++) {
         const char c = hd_operand_class(r->o, i);
         if (c == 'w') e = weight(r, x, i);
@@ -286,7 +286,7 @@ const char *hd_rule_rows(Rule *r) {
 }
 
 const char *hd_rule_softmax(Rule *r) {
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     if (e) return e;
     if (IN(0)->rank < 1 + hd_has(&r->o->attrs, A_CAUSAL)) WRONG("softmax needs more axes than %s has", TEXT(IN(0)));
     return hd_rule_give(r, IN(0));
@@ -297,101 +297,8 @@ const char *hd_rule_rope(Rule *r) {
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
     if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads))
         WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
-    const char *e = floating(r, 0);
+    const char *e = hd_rule_floating(r, 0);
     return e ? e : hd_rule_give(r, IN(0));
-}
-
-// Of an op with dropout of as many elements, with the sequences along the first axis of x.
-static const char *drawn(Rule *r, const Type *x, double elements) {
-    const double p = hd_float(&r->o->attrs, A_P, 0);
-    const int64_t batch = hd_int(&r->o->attrs, A_BATCH, 0);
-    const Value *key = hd_key(r->o);
-    const bool needed = r->o->func->module->stage >= STAGE_SHARDED;
-    if (!(p >= 0 && p < 1)) WRONG("dropout: p = %g, and not a probability of 0 or more and less than 1", p);
-    if (batch < 1 || x->rank < 2 || x->dim[0] % batch)
-        WRONG("dropout needs a first axis that holds the %lld sequences of the batch, and another one; %s has none",
-              ll(batch), TEXT(x));
-    if (elements / (double)batch > (double)HD_DROPOUT_ELEMENTS)
-        WRONG("dropout has %.0f elements a sequence; 2^34 is the most", elements / (double)batch);
-    if (hd_int(&r->o->attrs, A_SITE, 0) < 0 || hd_int(&r->o->attrs, A_SITE, 0) >= 65536) return "site is below 65536";
-    if (!key && needed) return "dropout needs a key from stage sharded on";
-    if (key && key->type != hd_type(r->cx, TY_I32, 1, (int64_t[]){HD_KEY}))
-        WRONG("the key of dropout is i32[%d], not %s", HD_KEY, TEXT(key->type));
-    return NULL;
-}
-
-const char *hd_rule_dropout(Rule *r) {
-    if (r->o->n_in < 1 || r->o->n_in > 2) WRONG("dropout takes a tensor and a key, not %d operands", r->o->n_in);
-    const char *e = floating(r, 0);
-    if (!e) e = drawn(r, IN(0), (double)hd_type_count(IN(0)));
-    return e ? e : hd_rule_give(r, IN(0));
-}
-
-// Checks q, k, v (or packed q, k, v); gives the types of q (also that of o), of k and of the log-sum-exp.
-typedef struct {
-    const Type *q, *k, *lse;
-} AttentionTypes;
-static const char *attention_operands(Rule *r, AttentionTypes *t) {
-    const Attrs *as = &r->o->attrs;
-    bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
-    int n = hd_attention_operands(r->o);
-    if (r->o->n_in != n + (hd_key(r->o) != NULL))
-        WRONG("%s takes %d operands%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
-              hd_draws(r->o) ? " and a key" : "", r->o->n_in);
-    const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
-    bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
-    if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";
-    if (!strcmp(impl, "wgmma") && hd_draws(r->o)) return "attention on wgmma has no dropout: tensor_cores or generated";
-    if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "wgmma") && strcmp(impl, "generated"))
-        WRONG("no implementation %s of attention: cudnn, tensor_cores, wgmma or generated", impl);
-    if (!own || (hd_has(as, A_ELSE) && !cudnn))
-        WRONG("impl = %s, else = %s: only cudnn has an else: tensor_cores or generated", impl, other);
-    int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
-    const Type *x = IN(grad);
-    const char *e = floating(r, grad);
-    if (e) return e;
-    if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
-    if (heads < 1 || kv < 1 || heads % kv)
-        WRONG("%lld heads cannot share %lld kv_heads: they do not divide", ll(heads), ll(kv));
-    int64_t parts = packed ? heads + 2 * kv : heads;
-    if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
-    AttentionShape s = hd_attention_shape(r->o);
-    if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
-        WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",
-              ll(s.size), hd_dtype_text(s.dtype));
-    if (!strcmp(impl, "wgmma") && !hd_attention_suits_wgmma(&s))
-        WRONG("attention on wgmma is the backward pass for heads of 64 or 128 elements of bf16 or f16, not %s of %lld "
-              "of %s",
-              grad ? "heads" : "the forward pass", ll(s.size), hd_dtype_text(s.dtype));
-    t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
-    t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});
-    t->lse = hd_type(r->cx, s.dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){s.batch, heads, s.seq});
-    for (int i = 1; i < 3 && !packed; i++)
-        if (IN(grad + i) != t->k)
-            WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(grad + i)),
-                  ll(kv), ll(heads), TEXT(t->k));
-    return hd_draws(r->o) ? drawn(r, x, (double)heads * (double)s.seq * (double)s.seq * (double)s.batch) : NULL;
-}
-
-const char *hd_rule_attention(Rule *r) {
-    AttentionTypes t;
-    const char *e = attention_operands(r, &t);
-    if (!e) e = hd_rule_give(r, t.q);
-    return e ? e : hd_rule_give(r, t.lse);
-}
-
-const char *hd_rule_attention_grad(Rule *r) {
-    AttentionTypes t;
-    int n = hd_attention_operands(r->o);
-    const char *e = attention_operands(r, &t);
-    if (e) return e;
-    if (IN(0) != t.q || IN(n - 2) != t.q)
-        WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(t.q));
-    if (IN(n - 1) != t.lse) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(t.lse));
-    if (hd_has(&r->o->attrs, A_PACKED)) return hd_rule_give(r, IN(1));
-    e = hd_rule_give(r, t.q);
-    if (!e) e = hd_rule_give(r, t.k);
-    return e ? e : hd_rule_give(r, t.k);
 }
 
 const char *hd_rule_cross_entropy(Rule *r) {

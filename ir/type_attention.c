@@ -1,0 +1,105 @@
+// The type rules of dropout and attention.
+#include "ir/base/ints.h"
+#include "ir/random.h"
+#include "ir/shapes.h"
+#include "ir/type_rules.h"
+#include <string.h>
+
+// Of an op with dropout of as many elements, with the sequences along the first axis of x.
+static const char *drawn(Rule *r, const Type *x, double elements) {
+    const double p = hd_float(&r->o->attrs, A_P, 0);
+    const int64_t batch = hd_int(&r->o->attrs, A_BATCH, 0);
+    const Value *key = hd_key(r->o);
+    const bool needed = r->o->func->module->stage >= STAGE_SHARDED;
+    if (!(p >= 0 && p < 1)) WRONG("dropout: p = %g, and not a probability of 0 or more and less than 1", p);
+    if (batch < 1 || x->rank < 2 || x->dim[0] % batch)
+        WRONG("dropout needs a first axis that holds the %lld sequences of the batch, and another one; %s has none",
+              ll(batch), TEXT(x));
+    if (elements / (double)batch > (double)HD_DROPOUT_ELEMENTS)
+        WRONG("dropout has %.0f elements a sequence; 2^34 is the most", elements / (double)batch);
+    if (hd_int(&r->o->attrs, A_SITE, 0) < 0 || hd_int(&r->o->attrs, A_SITE, 0) >= 65536) return "site is below 65536";
+    if (!key && needed) return "dropout needs a key from stage sharded on";
+    if (key && key->type != hd_type(r->cx, TY_I32, 1, (int64_t[]){HD_KEY}))
+        WRONG("the key of dropout is i32[%d], not %s", HD_KEY, TEXT(key->type));
+    return NULL;
+}
+
+const char *hd_rule_dropout(Rule *r) {
+    if (r->o->n_in < 1 || r->o->n_in > 2) WRONG("dropout takes a tensor and a key, not %d operands", r->o->n_in);
+    const char *e = hd_rule_floating(r, 0);
+    if (!e) e = drawn(r, IN(0), (double)hd_type_count(IN(0)));
+    return e ? e : hd_rule_give(r, IN(0));
+}
+
+static const char *implementation(Rule *r) {
+    const Attrs *as = &r->o->attrs;
+    const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
+    bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
+    if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";
+    if (!strcmp(impl, "wgmma") && hd_draws(r->o)) return "attention on wgmma has no dropout: tensor_cores or generated";
+    if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "wgmma") && strcmp(impl, "generated"))
+        WRONG("no implementation %s of attention: cudnn, tensor_cores, wgmma or generated", impl);
+    if (!own || (hd_has(as, A_ELSE) && !cudnn))
+        WRONG("impl = %s, else = %s: only cudnn has an else: tensor_cores or generated", impl, other);
+    return NULL;
+}
+
+// Checks q, k, v (or packed q, k, v); gives the types of q (also that of o), of k and of the log-sum-exp.
+typedef struct {
+    const Type *q, *k, *lse;
+} AttentionTypes;
+static const char *attention_operands(Rule *r, AttentionTypes *t) {
+    const Attrs *as = &r->o->attrs;
+    bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
+    int n = hd_attention_operands(r->o);
+    if (r->o->n_in != n + (hd_key(r->o) != NULL))
+        WRONG("%s takes %d operands%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
+              hd_draws(r->o) ? " and a key" : "", r->o->n_in);
+    const char *e = implementation(r);
+    if (!e) e = hd_rule_floating(r, grad);
+    if (e) return e;
+    int64_t heads = hd_int(as, A_HEADS, 1), kv = hd_int(as, A_KV_HEADS, heads);
+    const Type *x = IN(grad);
+    if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
+    if (heads < 1 || kv < 1 || heads % kv)
+        WRONG("%lld heads cannot share %lld kv_heads: they do not divide", ll(heads), ll(kv));
+    int64_t parts = packed ? heads + 2 * kv : heads;
+    if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
+    AttentionShape s = hd_attention_shape(r->o);
+    if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
+        WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",
+              ll(s.size), hd_dtype_text(s.dtype));
+    if (hd_attention_on(r->o, "wgmma") && !hd_attention_suits_wgmma(&s))
+        WRONG("attention on wgmma is the backward pass for heads of 64 or 128 elements of bf16 or f16, not %s of %lld "
+              "of %s",
+              grad ? "heads" : "the forward pass", ll(s.size), hd_dtype_text(s.dtype));
+    t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
+    t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});
+    t->lse = hd_type(r->cx, s.dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){s.batch, heads, s.seq});
+    for (int i = 1; i < 3 && !packed; i++)
+        if (IN(grad + i) != t->k)
+            WRONG("attention: %s is %s; with %lld of %lld heads it must be %s", i == 1 ? "k" : "v", TEXT(IN(grad + i)),
+                  ll(kv), ll(heads), TEXT(t->k));
+    return hd_draws(r->o) ? drawn(r, x, (double)heads * (double)s.seq * (double)s.seq * (double)s.batch) : NULL;
+}
+
+const char *hd_rule_attention(Rule *r) {
+    AttentionTypes t;
+    const char *e = attention_operands(r, &t);
+    if (!e) e = hd_rule_give(r, t.q);
+    return e ? e : hd_rule_give(r, t.lse);
+}
+
+const char *hd_rule_attention_grad(Rule *r) {
+    AttentionTypes t;
+    int n = hd_attention_operands(r->o);
+    const char *e = attention_operands(r, &t);
+    if (e) return e;
+    if (IN(0) != t.q || IN(n - 2) != t.q)
+        WRONG("do is %s and o is %s; both must be %s", TEXT(IN(0)), TEXT(IN(n - 2)), TEXT(t.q));
+    if (IN(n - 1) != t.lse) WRONG("lse is %s; it must be %s", TEXT(IN(n - 1)), TEXT(t.lse));
+    if (hd_has(&r->o->attrs, A_PACKED)) return hd_rule_give(r, IN(1));
+    e = hd_rule_give(r, t.q);
+    if (!e) e = hd_rule_give(r, t.k);
+    return e ? e : hd_rule_give(r, t.k);
+}
