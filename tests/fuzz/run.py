@@ -13,7 +13,8 @@ import sys
 import tempfile
 
 LONGEST = 4096
-LAYERS = {".hir": ("ir",), ".hd": ("ir", "frontend"), ".st": ()}  # whose tables hold words of the language
+# by kind of input, whose tables hold words of the language
+LAYERS = {".hir": ("ir",), ".hd": ("ir", "frontend"), ".st": (), ".frames": ()}
 
 
 def find(root, folders, suffix):
@@ -40,6 +41,8 @@ def dictionary(root, suffix, path):
     words = set()
     if suffix == ".st":
         words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
+    if suffix == ".frames":
+        words = {"heddle."}
     for table in find(root, LAYERS[suffix], ".def"):
         words |= set(re.findall(r'"([a-z@][a-z0-9_.]*)"', open(table, encoding="utf-8").read()))
     if suffix == ".hd":
