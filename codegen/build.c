@@ -2,6 +2,7 @@
 // was built with: a program compiled with others may run and give wrong results.
 #define _GNU_SOURCE // memmem, memfd_create
 #include "codegen/build.h"
+#include "codegen/emit.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,8 +100,13 @@ static FILE *nameless(const char *name, const Out *c) {
     const int memory = memfd_create(name, MFD_CLOEXEC);
     FILE *f = memory >= 0 ? fdopen(memory, "w+") : NULL;
     if (!f) return NULL;
-    fprintf(f, "#line 1 \"%s\"\n", name);
-    const bool good = fwrite(c->text, 1, c->n, f) == c->n && !fflush(f) && lseek(fileno(f), 0, SEEK_SET) == 0;
+    Arena *a = hd_arena_new();
+    Out line = hd_out(a);
+    hd_emit_string(&line, name, "");
+    fprintf(f, "#line 1 %s\n", line.text);
+    hd_arena_free(a);
+    const bool good = fwrite(c->text, 1, c->n, f) == c->n && !fflush(f) && !ferror(f) &&
+                      lseek(fileno(f), 0, SEEK_SET) == 0;
     if (good) return f;
     fclose(f);
     return NULL;
@@ -142,6 +148,11 @@ static int run(Ctx *cx, const Words *w, FILE *in, Out *said) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+// As an argument of the C compiler, which takes -x for an option and @x for a file of more arguments.
+static const char *argument(Ctx *cx, const char *path) {
+    return *path == '-' || *path == '@' ? hd_sprintf(cx->arena, "./%s", path) : path;
+}
+
 static Words command(Ctx *cx, const Build *b, const Runtime *r, const char *cc, const char *options) {
     const bool host = !strcmp(b->target, "host");
     Words w = {0};
@@ -150,24 +161,29 @@ static Words command(Ctx *cx, const Build *b, const Runtime *r, const char *cc, 
     add_words(cx, &w, host ? HEDDLE_HOST_FLAGS : "-O2");
     add_words(cx, &w, options);
     hd_push(cx->arena, &w, "-I");
-    hd_push(cx->arena, &w, r->include);
+    hd_push(cx->arena, &w, argument(cx, r->include));
     hd_push(cx->arena, &w, "-o");
-    hd_push(cx->arena, &w, b->output);
+    hd_push(cx->arena, &w, argument(cx, b->output));
     add_words(cx, &w, "-x c - -x none");
-    hd_push(cx->arena, &w, r->archive);
+    hd_push(cx->arena, &w, argument(cx, r->archive));
     if (host) add_words(cx, &w, HEDDLE_HOST_LIBS);
     add_words(cx, &w, "-lm -lpthread -ldl");
     add_words(cx, &w, HEDDLE_LINK_FLAGS);
     return w;
 }
 
-static bool compile(Ctx *cx, const Build *b, const char *options, const char *name, FILE *text) {
+// `made`: where the compiler writes; -v prints the command with the output's own name.
+static bool compile(Ctx *cx, const Build *b, const char *made, const char *options, const char *name, FILE *text) {
     const char *cc = getenv("CC");
     if (!cc || !*cc) cc = "cc";
     Runtime r;
     if (!find_runtime(cx, &r) || !is_ours(cx, &r)) return false;
-    const Words w = command(cx, b, &r, cc, options);
-    for (int i = 0; b->verbose && i < w.n; i++) fprintf(stderr, "%s%s", w.at[i], i + 1 < w.n ? " " : "\n");
+    const Words shown = command(cx, b, &r, cc, options);
+    for (int i = 0; b->verbose && i < shown.n; i++)
+        fprintf(stderr, "%s%s", shown.at[i], i + 1 < shown.n ? " " : "\n");
+    Build to = *b;
+    to.output = made;
+    const Words w = command(cx, &to, &r, cc, options);
     Out said = hd_out(cx->arena);
     const int status = run(cx, &w, text, &said);
     if (!status) return true;
@@ -194,6 +210,37 @@ static bool is_saved(Ctx *cx, const char *path) {
     return second && (size_t)(text + n - second) >= sizeof line - 1 && !memcmp(second, line, sizeof line - 1);
 }
 
+// Whether a file of this name may be written; else an error. GCC takes a line break in a name for the end of a command.
+static bool may_write(Ctx *cx, const char *path) {
+    for (const char *s = path; *s; s++)
+        if ((unsigned char)*s < 32 || *s == 127)
+            return cannot_write(cx, path, "its name holds a control character; give another name with -o");
+    return !hd_is_source(&cx->diags, path) ||
+           cannot_write(cx, path, "it is a file that was read; give another name with -o");
+}
+
+// What a linker may not be given, since it removes what it cannot finish: a device or a pipe gets the program's bytes.
+static int copy_to(Ctx *cx, const char *made, const char *path) {
+    size_t n = 0;
+    const char *bytes = hd_read_file(cx->arena, made, &n);
+    return bytes ? hd_write_file(path, bytes, n) : errno;
+}
+
+// The C compiler writes into a new folder beside the output. A whole file is renamed from there, and the folder goes.
+static bool build_aside(Ctx *cx, const Build *b, const char *options, const char *name, FILE *text) {
+    const char *target = hd_write_target(cx->arena, b->output), *temporary = getenv("TMPDIR");
+    const char *folder = target ? folder_of(cx, target) : temporary && *temporary ? temporary : "/tmp";
+    char *aside = hd_sprintf(cx->arena, "%s/.heddle-XXXXXX", folder);
+    if (!mkdtemp(aside)) return cannot_write(cx, b->output, strerror(errno));
+    const char *made = hd_sprintf(cx->arena, "%s/program", aside);
+    bool good = compile(cx, b, made, options, name, text);
+    const int wrong = !good ? 0 : !target ? copy_to(cx, made, b->output) : rename(made, target) ? errno : 0;
+    if (wrong) good = cannot_write(cx, b->output, strerror(wrong));
+    if (!good || !target) unlink(made);
+    rmdir(aside);
+    return good;
+}
+
 static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     struct stat st;
     const char *slash = strrchr(b->output, '/');
@@ -201,8 +248,10 @@ static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     if (!stat(b->output, &st) && S_ISDIR(st.st_mode))
         return cannot_write(cx, b->output, "it is a folder; give the name of a file with -o");
     if (access(folder, F_OK)) return cannot_write(cx, b->output, strerror(errno));
+    if (!may_write(cx, b->output)) return false;
     if (b->save_temps) {
         const char *kept = hd_sprintf(cx->arena, "%s.c", b->output);
+        if (!may_write(cx, kept)) return false;
         if (!lstat(kept, &st) && !is_saved(cx, kept))
             return cannot_write(cx, kept, "it is there, and no --save-temps wrote it; give another name with -o");
         const int e = hd_write_file(kept, c->text, c->n);
@@ -210,7 +259,7 @@ static bool build(Ctx *cx, const Build *b, const char *options, const Out *c) {
     }
     FILE *text = nameless(name, c);
     if (!text) return cannot_write(cx, name, strerror(errno)); // out of memory
-    const bool good = compile(cx, b, options, name, text);
+    const bool good = build_aside(cx, b, options, name, text);
     fclose(text);
     return good;
 }

@@ -29,8 +29,10 @@ bool hd_codegen_c(const Module *m, const ProgramTexts *texts, Out *c, Out *cuda)
     Arena *scratch = hd_arena_new();
     Emit e = {.m = m, .cx = m->cx, .a = scratch, .target = t, .c = c, .cuda = cuda, .body = hd_out(scratch)};
     const Attr *model = hd_emit_setting(m, A_MODEL), *source = hd_emit_setting(m, A_SOURCE);
-    hd_printf(c, "// %s for target %s%s%s. Each planned function below issues one call an action.\n",
-              model ? model->s : "A program", t->name, source ? ", from " : "", source ? source->s : "");
+    hd_emit_comment(c, hd_sprintf(scratch,
+                                  "%s for target %s%s%s. Each planned function below issues one call an action.",
+                                  model ? model->s : "A program", t->name, source ? ", from " : "",
+                                  source ? source->s : ""));
     hd_puts(c, "#include \"heddle.h\"\n");
     t->kernels(&e);
     put_constant(&e, "report", texts->report);

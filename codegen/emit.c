@@ -16,13 +16,25 @@ void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...) {
     va_start(ap, fmt);
     const char *text = hd_vsprintf(e->a, fmt, ap);
     va_end(ap);
-    hd_printf(&e->body, "    %s", text);
-    if (o && (o->loc.path || o->loc.file)) {
-        hd_puts(&e->body, " //");
-        if (o->loc.path) hd_printf(&e->body, " %s", o->loc.path);
-        if (o->loc.file) hd_printf(&e->body, " %s:%d", o->loc.file, o->loc.line);
+    const bool placed = o && (o->loc.path || o->loc.file);
+    hd_printf(&e->body, placed ? "    %s " : "    %s", text);
+    if (placed) hd_emit_comment(&e->body, hd_emit_where(e, o));
+    else hd_puts(&e->body, "\n");
+}
+
+const char *hd_emit_where(Emit *e, const Op *o) {
+    const char *path = o->loc.path ? o->loc.path : "";
+    return o->loc.file ? hd_sprintf(e->a, "%s%s%s:%d", path, *path ? " " : "", o->loc.file, o->loc.line) : path;
+}
+
+void hd_emit_comment(Out *o, const char *text) {
+    hd_puts(o, "// ");
+    for (const char *s = text; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c < 32 || c == 127 || c == '\\' || (c == '?' && s[1] == '?')) hd_printf(o, "<%02x>", c);
+        else hd_putn(o, s, 1);
     }
-    hd_puts(&e->body, "\n");
+    hd_puts(o, "\n");
 }
 
 void hd_emit_string(Out *o, const char *text, const char *indent) {

@@ -49,6 +49,11 @@ void hd_emit_line(Emit *e, const Op *o, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));                         // a statement and its place in the source
 void hd_emit_string(Out *o, const char *text, const char *indent); // a C string literal, one line of `text` a line
 const char *hd_emit_quoted(Emit *e, const char *text);             // the same as a text; NULL is ""
+// A comment to the end of the line, and that end. Names of files and texts of a plan may hold any character: what could
+// end the comment, or draw the next line into it, is printed as <0a>.
+void hd_emit_comment(Out *o, const char *text);
+const char *hd_emit_where(Emit *e, const Op *o);    // "blocks.0.mlp net.hd:14", unescaped; "" without a place
+const char *hd_emit_identifier(Emit *e, const Func *f); // the function's name as the end of C identifiers
 void hd_emit_error(Emit *e, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int hd_emit_index(const Emit *e, SymbolKind kind, const char *name); // among the symbols of a kind; -1: it is not there
 static inline const char *hd_emit_ctype(DType d) { return hd_dtype_info(d)->c; }        // "float", "uint16_t"

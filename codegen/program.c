@@ -18,7 +18,7 @@ static void put_dims(Out *o, const Type *t) {
 static void put_actions(Emit *e, const Func *f) {
     Out *o = &e->body;
     int n = 0;
-    hd_printf(o, "static const HdAction actions_%s[] = {\n", f->name);
+    hd_printf(o, "static const HdAction actions_%s[] = {\n", hd_emit_identifier(e, f));
     for (const Op *p = f->first; p; p = p->next) {
         if (!hd_is_action(p)) continue;
         double flops, bytes;
@@ -49,6 +49,11 @@ static const char *identifier(Emit *e, const char *name) {
     return text;
 }
 
+const char *hd_emit_identifier(Emit *e, const Func *f) {
+    const char *text = identifier(e, f->name);
+    return strcmp(text, f->name) ? hd_sprintf(e->a, "%s_%d", text, func_index(e, f)) : text; // a.b is not a_b
+}
+
 static void open_body(Emit *e, const char *name) {
     hd_printf(&e->body, "static void %s(HdExec *x) {\n", name);
     for (int i = 0; e->target->prologue[i]; i++) hd_printf(&e->body, "    %s\n", e->target->prologue[i]);
@@ -71,13 +76,14 @@ static void put_body(Emit *e, const Func *f, int func) {
         n += hd_is_action(p);
     }
     n = 0;
-    open_body(e, hd_sprintf(e->a, "run_%s", f->name));
+    open_body(e, hd_sprintf(e->a, "run_%s", hd_emit_identifier(e, f)));
     for (const Op *p = f->first; p; p = p->next) {
         inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
         if (hd_is_action(p) && !inside) put_action(e, p, func, n);
-        if (p->kind == OP_CAPTURE)
-            hd_printf(&e->body, "\n    hd_cuda_region(x, %d); // %s\n", hd_emit_region(e, p),
-                      hd_word(&p->attrs, A_REGION, ""));
+        if (p->kind == OP_CAPTURE) {
+            hd_printf(&e->body, "\n    hd_cuda_region(x, %d); ", hd_emit_region(e, p));
+            hd_emit_comment(&e->body, hd_word(&p->attrs, A_REGION, ""));
+        }
         n += hd_is_action(p);
     }
     hd_puts(&e->body, "}\n\n");
@@ -87,7 +93,8 @@ static void put_body(Emit *e, const Func *f, int func) {
 static void put_bodies(Emit *e, const Func *f, int func) {
     Out table = hd_out(e->a);
     for (int s = 0; s < hd_emit_streams(e); s++) {
-        const char *name = hd_sprintf(e->a, "run_%s_%s", f->name, identifier(e, hd_emit_stream_name(e, s)));
+        const char *name = hd_sprintf(e->a, "run_%s_%s", hd_emit_identifier(e, f),
+                                      identifier(e, hd_emit_stream_name(e, s)));
         int n = 0, own = 0;
         for (const Op *p = f->first; p; p = p->next) {
             if (!hd_is_action(p)) continue;
@@ -100,7 +107,8 @@ static void put_bodies(Emit *e, const Func *f, int func) {
         if (own) hd_puts(&e->body, "}\n\n");
         hd_printf(&table, "%s%s", s ? ", " : "", own ? name : "0");
     }
-    hd_printf(&e->body, "static void (*const streams_%s[])(HdExec *x) = {%s};\n\n", f->name, table.text);
+    hd_printf(&e->body, "static void (*const streams_%s[])(HdExec *x) = {%s};\n\n", hd_emit_identifier(e, f),
+              table.text);
 }
 
 void hd_program_functions(Emit *e) {
@@ -128,7 +136,8 @@ void hd_program_tables(Emit *e) {
     put_rows(o, "HdAttention", "attentions", e->attentions.n, e->attentions.at);
     put_rows(o, "HdOptimizer", "optimizers", e->optimizers.n, e->optimizers.at);
     hd_puts(o, "static const char *const streams[] = {");
-    for (int s = 0; s < hd_emit_streams(e); s++) hd_printf(o, "%s\"%s\"", s ? ", " : "", hd_emit_stream_name(e, s));
+    for (int s = 0; s < hd_emit_streams(e); s++)
+        hd_printf(o, "%s%s", s ? ", " : "", hd_emit_quoted(e, hd_emit_stream_name(e, s)));
     hd_puts(o, "};\n\n");
     if (e->sources.n) {
         hd_puts(o, "static const HdSource sources[] = {\n");
@@ -157,12 +166,12 @@ static void put_tensor(Emit *e, const char *name, const Value *v) {
 static void put_tensors(Emit *e, const Func *f) {
     const Op *r = hd_return(f);
     if (f->n_args) {
-        hd_printf(e->c, "static const HdTensor args_%s[] = {\n", f->name);
+        hd_printf(e->c, "static const HdTensor args_%s[] = {\n", hd_emit_identifier(e, f));
         for (int i = 0; i < f->n_args; i++) put_tensor(e, f->args[i]->name, f->args[i]);
         hd_puts(e->c, "};\n");
     }
     if (r && r->n_in) {
-        hd_printf(e->c, "static const HdTensor results_%s[] = {\n", f->name);
+        hd_printf(e->c, "static const HdTensor results_%s[] = {\n", hd_emit_identifier(e, f));
         for (int i = 0; i < r->n_in; i++) put_tensor(e, hd_sprintf(e->a, "%d", i), r->in[i]);
         hd_puts(e->c, "};\n");
     }
@@ -175,13 +184,14 @@ static void put_funcs(Emit *e) {
     for (const Func *f = e->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         const Op *r = hd_return(f);
+        const char *name = hd_emit_identifier(e, f);
         int results = r ? r->n_in : 0, actions = 0;
         for (const Op *p = f->first; p; p = p->next) actions += hd_is_action(p);
-        hd_printf(e->c, "    {\"%s\", %d, %d, %d, %s, %s, actions_%s, %s%s},\n", f->name, f->n_args, results,
-                  actions, f->n_args ? hd_sprintf(e->a, "args_%s", f->name) : "0",
-                  results ? hd_sprintf(e->a, "results_%s", f->name) : "0", f->name,
+        hd_printf(e->c, "    {%s, %d, %d, %d, %s, %s, actions_%s, %s%s},\n", hd_emit_quoted(e, f->name), f->n_args,
+                  results, actions, f->n_args ? hd_sprintf(e->a, "args_%s", name) : "0",
+                  results ? hd_sprintf(e->a, "results_%s", name) : "0", name,
                   e->target->stream_functions ? "0, streams_" : "run_",
-                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", f->name));
+                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", name));
     }
     hd_puts(e->c, "};\n\n");
 }

@@ -4,6 +4,7 @@
 #include "runtime/run.h"
 #include "runtime/signals.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,8 +80,15 @@ static int print_report(const char *report) {
     return tell();
 }
 
+// Where 0, 1 or 2 is closed, the next file that is opened would get its number: progress would land in a log.
+static void reserve_standard_files(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
+}
+
 int hd_main(int argc, char **argv, const HdProgram *p) {
     Options o;
+    reserve_standard_files();
     int rank = 0, started = 1, n = hd_ranks(p);
     const char *launcher = hd_launcher(&rank, &started);
     const int usage = hd_options_parse(argc, argv, p, rank == 0, &o);

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/options.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,10 +11,27 @@
 
 typedef struct { const char *option, *path; } OutputPath;
 
+static const char *name_in_folder(const char *path, char **folder) { // to be freed
+    const char *slash = strrchr(path, '/');
+    *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    return slash ? slash + 1 : path;
+}
+
+static bool same(const struct stat *s, const struct stat *t) {
+    return s->st_dev == t->st_dev && s->st_ino == t->st_ino;
+}
+
+// Files that are not there yet are the same when they would be made in one folder under one name.
 static bool same_file(const char *a, const char *b) {
     struct stat s, t;
     if (!strcmp(a, b)) return true;
-    return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino && S_ISREG(s.st_mode);
+    if (!stat(a, &s) && !stat(b, &t)) return same(&s, &t) && S_ISREG(s.st_mode);
+    char *in_a, *in_b;
+    const bool named = !strcmp(name_in_folder(a, &in_a), name_in_folder(b, &in_b));
+    const bool one = named && in_a && in_b && !stat(in_a, &s) && !stat(in_b, &t) && same(&s, &t);
+    free(in_a);
+    free(in_b);
+    return one;
 }
 
 static bool writable(const OutputPath *w) {
@@ -22,8 +40,8 @@ static bool writable(const OutputPath *w) {
     int wrong = there && S_ISDIR(st.st_mode) ? EISDIR : 0;
     if (!wrong && there && access(w->path, W_OK)) wrong = errno;
     if (!wrong && !there) {
-        const char *slash = strrchr(w->path, '/');
-        char *folder = slash ? strndup(w->path, slash == w->path ? 1 : (size_t)(slash - w->path)) : strdup(".");
+        char *folder;
+        name_in_folder(w->path, &folder);
         if (!folder || stat(folder, &st)) wrong = errno;
         else if (!S_ISDIR(st.st_mode)) wrong = ENOTDIR;
         else if (access(folder, W_OK | X_OK)) wrong = errno;
@@ -58,6 +76,16 @@ static bool apart_from_data(const OutputPath *w, const char *option, const FileL
     return ok;
 }
 
+// A checkpoint is found by its manifest, which no other output may replace.
+static bool apart_from_checkpoint(const OutputPath *w, const char *option, const char *dir) {
+    char manifest[4096];
+    if (!dir || snprintf(manifest, sizeof manifest, "%s/checkpoint.safetensors", dir) >= (int)sizeof manifest)
+        return true; // nothing can be saved there
+    return !same_file(w->path, manifest) ||
+           hd_fail("--%s=%s is the manifest of the checkpoint in --%s=%s: writing it would destroy the checkpoint",
+                   w->option, w->path, option, dir);
+}
+
 static bool check_writes(const Options *o, const FileList *data, const FileList *val) {
     const OutputPath writes[] = {
         {"log", o->log}, {"digest", o->digest}, {"export", o->export_to},
@@ -67,6 +95,7 @@ static bool check_writes(const Options *o, const FileList *data, const FileList 
         if (!w->path) continue;
         if (!apart_from_data(w, "data", data) || !apart_from_data(w, "val", val) || !apart(w, "init", o->init))
             return false;
+        if (!apart_from_checkpoint(w, "save", o->save) || !apart_from_checkpoint(w, "resume", o->resume)) return false;
         for (size_t k = 0; k < i; k++)
             if (!apart(w, writes[k].option, writes[k].path)) return false;
         if (!writable(w)) return false;

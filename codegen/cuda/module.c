@@ -174,10 +174,10 @@ void hd_cuda_put_launch(Emit *e, const Op *o, int kernel, const CudaGrid *grid, 
     hd_printf(&t, "}, %d, (const HdArg[]){ ", args->n);
     for (int i = 0; i < args->n; i++)
         hd_printf(&t, *args->at[i] == '{' ? "%s%s" : "%s{%s}", i ? ", " : "", args->at[i]);
-    hd_printf(&t, " }); // %s", e->kernels.at[kernel].name);
-    if (o->loc.path) hd_printf(&t, " of %s", o->loc.path);
-    if (o->loc.file) hd_printf(&t, " %s:%d", o->loc.file, o->loc.line);
-    hd_emit_line(e, NULL, "%s", t.text);
+    const char *where = hd_emit_where(e, o);
+    hd_printf(&e->body, "    %s }); ", t.text);
+    hd_emit_comment(&e->body, hd_sprintf(e->a, "%s%s%s", e->kernels.at[kernel].name,
+                                         o->loc.path ? " of " : *where ? " " : "", where));
 }
 
 void hd_cuda_launch_kernel(Emit *e, const Op *o, const char *kernel, const char *text, int64_t gx, int64_t gy,

@@ -27,12 +27,13 @@ void hd_host_open(Emit *e, const Func *k, bool workspace) {
     const Op *r = hd_return(k);
     const Op *l = NULL;
     int launches = hd_host_launches(e->m, k, &l), n_out = r ? r->n_in : 0;
-    hd_puts(o, "//");
+    Out about = hd_out(e->a);
     for (const Op *p = k->first; p && p->kind != OP_RETURN; p = p->next)
-        hd_printf(o, "%s %s", p == k->first ? "" : ",", hd_op_info(p->kind)->mnemonic);
-    if (l && l->loc.path) hd_printf(o, "; %s", l->loc.path);
-    if (launches > 1) hd_printf(o, " and %d more launches", launches - 1);
-    hd_printf(o, "\nstatic void %s(", hd_emit_kernel_name(e, k));
+        hd_printf(&about, "%s%s", p == k->first ? "" : ", ", hd_op_info(p->kind)->mnemonic);
+    if (l && l->loc.path) hd_printf(&about, "; %s", l->loc.path);
+    if (launches > 1) hd_printf(&about, " and %d more launches", launches - 1);
+    hd_emit_comment(o, about.text);
+    hd_printf(o, "static void %s(", hd_emit_kernel_name(e, k));
     for (int i = 0; i < k->n_args; i++) hd_printf(o, "%sconst void *p%d", i ? ", " : "", i);
     for (int i = 0; i < n_out; i++) hd_printf(o, "%svoid *q%d", i || k->n_args ? ", " : "", i);
     hd_printf(o, "%s) {\n", workspace ? ", void *workspace" : "");

@@ -31,15 +31,17 @@ typedef struct Chunk {
 
 struct Arena { Chunk *top; size_t bytes; };
 
+void hd_no_memory(size_t bytes) {
+    fprintf(stderr, "heddle: error: out of memory (asked for %zu bytes)\n", bytes);
+    exit(1);
+}
+
 static void grow(Arena *a, size_t need) {
     size_t cap = a->top ? a->top->cap * 2 : 16 * 1024;
     if (cap > 8u << 20) cap = 8u << 20;
     if (cap < need) cap = need;
     Chunk *c = malloc(sizeof(Chunk) + cap);
-    if (!c) {
-        fprintf(stderr, "heddle: error: out of memory (asked for %zu bytes)\n", cap);
-        exit(1);
-    }
+    if (!c) hd_no_memory(cap);
     c->prev = a->top;
     c->used = 0;
     c->cap = cap;
@@ -50,10 +52,7 @@ static void grow(Arena *a, size_t need) {
 
 Arena *hd_arena_new(void) {
     Arena *a = calloc(1, sizeof *a);
-    if (!a) {
-        fprintf(stderr, "heddle: error: out of memory\n");
-        exit(1);
-    }
+    if (!a) hd_no_memory(sizeof *a);
     return a;
 }
 
@@ -73,10 +72,7 @@ void hd_arena_free(Arena *a) {
 
 void *hd_alloc(Arena *a, size_t bytes) {
     size_t n = (bytes + 15) & ~(size_t)15;
-    if (n < bytes) {
-        fprintf(stderr, "heddle: error: out of memory (size overflow)\n");
-        exit(1);
-    }
+    if (n < bytes) hd_no_memory(bytes);
     if (!a->top || a->top->cap - a->top->used < n + GAP) grow(a, n + GAP);
     void *p = a->top->data + a->top->used;
     a->top->used += n + GAP;
@@ -107,8 +103,9 @@ char *hd_vsprintf(Arena *a, const char *fmt, va_list ap) {
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    char *p = hd_alloc(a, (size_t)(n < 0 ? 0 : n) + 1);
-    if (n > 0) vsnprintf(p, (size_t)n + 1, fmt, again);
+    if (n < 0) hd_no_memory(0); // the only reason: no format of ours is wrong
+    char *p = hd_alloc(a, (size_t)n + 1);
+    if (vsnprintf(p, (size_t)n + 1, fmt, again) != n) hd_no_memory((size_t)n);
     va_end(again);
     return p;
 }

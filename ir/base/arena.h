@@ -11,6 +11,7 @@ typedef struct { void *chunk; size_t used; } ArenaMark;
 
 Arena *hd_arena_new(void);
 void hd_arena_free(Arena *a);
+void hd_no_memory(size_t bytes) __attribute__((noreturn)); // says how many were asked for; ends the program with 1
 void *hd_alloc(Arena *a, size_t bytes); // zeroed, 16-byte aligned; stops the program when memory runs out
 ArenaMark hd_arena_mark(Arena *a);
 void hd_arena_rewind(Arena *a, ArenaMark m); // everything allocated since the mark is gone

@@ -2,10 +2,11 @@
 #include "ir/base/args.h"
 #include "version.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 int hd_args_bad(const Tool *t, const char *what, const char *arg) {
     fprintf(stderr, "error: %s '%s'; %s --help lists the options\n", what, arg, t->name);
@@ -111,8 +112,7 @@ static int print(const Tool *t, Arena *a, const ArgRow *r, const char *value) {
         hd_args_man(t, &o);
     else
         hd_args_completion(t, value, &o);
-    fputs(o.text, stdout);
-    return fflush(stdout) ? 1 : 0;
+    return hd_args_write(NULL, &o) ? 0 : 1;
 }
 
 // The row of --name, --name=value, -n or -n=value; *value is the text after '=', else NULL.
@@ -162,11 +162,6 @@ static const char *text_at(const ArgRow *r, const void *into, size_t base) {
     return *(const char *const *)(const void *)((const char *)into + base + r->field);
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
-}
-
 static int keep_inputs(const Tool *t, const void *into) {
     size_t base = 0;
     const char *output = NULL, *input;
@@ -175,13 +170,21 @@ static int keep_inputs(const Tool *t, const void *into) {
         if (r->letter == 'o') output = text_at(r, into, base);
     for (int i = 0; output && (r = hd_args_row(t, i, &base)); i++)
         if ((r->kind == ARG_INPUT || r->kind == ARG_FILE) && (input = text_at(r, into, base)) &&
-            same_file(input, output))
+            hd_same_file(input, output))
             return hd_args_bad(t, "the output would overwrite the input", input);
     return -1;
 }
 
+// Where 0, 1 or 2 is closed, the next file that is opened would get its number, and messages would land in it. Reading
+// a file that was closed stays an error, and so does writing to it.
+static void reserve_standard_files(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
+}
+
 int hd_args_read(const Tool *t, Arena *a, int argc, char **argv, void *into) {
     int status = -1;
+    reserve_standard_files();
     for (int i = 1; i < argc && status == -1; i++)
         status = argv[i][0] == '-' && argv[i][1] ? take(t, a, argc, argv, &i, into) : take_input(t, argv[i], into);
     return status == -1 ? keep_inputs(t, into) : status;

@@ -13,6 +13,12 @@ uint32_t hd_source_add(Diags *d, const char *name, const char *text, size_t len,
     return base;
 }
 
+bool hd_is_source(const Diags *d, const char *path) {
+    for (int i = 0; i < d->sources.n; i++)
+        if (hd_same_file(d->sources.at[i].name, path)) return true;
+    return false;
+}
+
 bool hd_locate(const Diags *d, Span s, const Source **src, int *line, int *col) {
     if (!s.lo) return false;
     for (int i = 0; i < d->sources.n; i++) {

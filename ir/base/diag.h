@@ -27,6 +27,7 @@ typedef struct Diags {
 // A source of `len` bytes under `name`; text must outlive the Diags. Returns the base of its spans. `first_line` is the
 // number of its first line (1, or more for a part of a split file).
 uint32_t hd_source_add(Diags *d, const char *name, const char *text, size_t len, int first_line);
+bool hd_is_source(const Diags *d, const char *path); // by whatever name: an output may not replace it
 // Where a span starts: the source, 1-based line and column (columns count bytes). false when the span has no place.
 bool hd_locate(const Diags *d, Span s, const Source **src, int *line, int *col);
 void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) __attribute__((format(printf, 4, 5)));

@@ -1,12 +1,15 @@
 // Text sink, exact float printing, whole-file reading and writing.
+#define _GNU_SOURCE // mkstemp, realpath
 #include "ir/base/out.h"
 #define XXH_INLINE_ALL
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 Out hd_out(Arena *a) {
@@ -14,14 +17,17 @@ Out hd_out(Arena *a) {
     return o;
 }
 
+static void make_room(Out *o, size_t n) { // for n more bytes and the end
+    if (o->n + n + 1 <= o->cap) return;
+    size_t cap = o->cap * 2 > o->n + n + 1 ? o->cap * 2 : o->n + n + 1;
+    char *t = hd_alloc(o->arena, cap);
+    memcpy(t, o->text, o->n);
+    o->text = t;
+    o->cap = cap;
+}
+
 void hd_putn(Out *o, const char *s, size_t n) {
-    if (o->n + n + 1 > o->cap) {
-        size_t cap = o->cap * 2 > o->n + n + 1 ? o->cap * 2 : o->n + n + 1;
-        char *t = hd_alloc(o->arena, cap);
-        memcpy(t, o->text, o->n);
-        o->text = t;
-        o->cap = cap;
-    }
+    make_room(o, n);
     memcpy(o->text + o->n, s, n);
     o->n += n;
     o->text[o->n] = 0;
@@ -35,14 +41,12 @@ void hd_printf(Out *o, const char *fmt, ...) {
     va_start(ap, fmt);
     va_copy(again, ap);
     int n = vsnprintf(buf, sizeof buf, fmt, ap);
+    if (n < 0) hd_no_memory(0); // the only reason: no format of ours is wrong
     if (n >= (int)sizeof buf) {
-        char *p = malloc((size_t)n + 1);
-        if (p) {
-            vsnprintf(p, (size_t)n + 1, fmt, again);
-            hd_putn(o, p, (size_t)n);
-            free(p);
-        }
-    } else if (n > 0) {
+        make_room(o, (size_t)n);
+        if (vsnprintf(o->text + o->n, (size_t)n + 1, fmt, again) != n) hd_no_memory((size_t)n);
+        o->n += (size_t)n;
+    } else {
         hd_putn(o, buf, (size_t)n);
     }
     va_end(again);
@@ -96,15 +100,58 @@ const char *hd_hash(Arena *a, const char *text, size_t n) {
     return hd_sprintf(a, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
 }
 
-int hd_write_file(const char *path, const char *text, size_t n) {
-    FILE *f = fopen(path, "wb");
-    if (!f) return errno;
-    size_t w = fwrite(text, 1, n, f);
-    int e = w == n ? 0 : errno ? errno : EIO;
-    if (fclose(f) && !e) e = errno;
-    struct stat st;
-    if (e && !lstat(path, &st) && S_ISREG(st.st_mode)) remove(path); // half a plan would be worse than none
+static int write_all(int file, const char *text, size_t n) { // closes it; 0 or errno
+    int e = file < 0 ? errno : 0;
+    while (!e && n) {
+        const ssize_t k = write(file, text, n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) e = k ? errno : EIO;
+        else text += k, n -= (size_t)k;
+    }
+    if (file >= 0 && close(file) && !e) e = errno;
     return e;
+}
+
+char *hd_write_target(Arena *a, const char *path) {
+    struct stat st;
+    if (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6)) return NULL; // /dev/stdout is a link to a file
+    if (stat(path, &st)) return hd_strdup(a, path);
+    if (!S_ISREG(st.st_mode)) return NULL;
+    char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM) hd_no_memory(0);
+    char *target = hd_strdup(a, real ? real : path);
+    free(real);
+    return target;
+}
+
+// The name of the file beside it is new, and its mode is that of the file it replaces, or as for any new file.
+static int replace(Arena *a, const char *path, const char *text, size_t n) {
+    char *part = hd_sprintf(a, "%s.XXXXXX", path);
+    struct stat st;
+    const mode_t mask = umask(0), mode = stat(path, &st) ? 0666 & ~mask : st.st_mode & 0777;
+    umask(mask);
+    const int file = mkstemp(part);
+    if (file < 0) return errno;
+    int e = fchmod(file, mode) ? errno : 0;
+    const int wrong = write_all(file, text, n);
+    if (!e) e = wrong;
+    if (!e && rename(part, path)) e = errno;
+    if (e) unlink(part);
+    return e;
+}
+
+int hd_write_file(const char *path, const char *text, size_t n) {
+    Arena *a = hd_arena_new();
+    const char *target = hd_write_target(a, path);
+    const int e = target ? replace(a, target, text, n)
+                         : write_all(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC), text, n);
+    hd_arena_free(a);
+    return e;
+}
+
+bool hd_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino && S_ISREG(x.st_mode);
 }
 
 char *hd_read_file(Arena *a, const char *path, size_t *n) {

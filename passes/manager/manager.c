@@ -104,8 +104,11 @@ static bool dump_file(const PipelineRun *r, const char *name) {
     Arena *a = hd_arena_new();
     Out o = module_text(r->m, a);
     const char *path = hd_sprintf(a, "%s/%s.hir", r->options->print_dir, name);
-    int error = hd_write_file(path, o.text, o.n);
-    if (error) hd_error(r->m->cx, (Span){0}, "cannot write '%s': %s", path, strerror(error));
+    const bool read = hd_is_source(&r->m->cx->diags, path);
+    int error = read ? EEXIST : hd_write_file(path, o.text, o.n);
+    if (error)
+        hd_error(r->m->cx, (Span){0}, "cannot write '%s': %s", path,
+                 read ? "it is a file that was read; give another --print-ir-dir" : strerror(error));
     hd_arena_free(a);
     return !error;
 }

@@ -460,7 +460,12 @@ def case_outputs_are_not_inputs():
     for option in ("log", "digest", "export", "profile"):
         for path in ("data.txt", "link", "./data.txt"):
             bad(1, "--data", f"--{option}", args=["--data=data.txt", "--steps=1", f"--{option}={path}"])
-    bad(1, "--log", "--digest", args=["--data=data.txt", "--steps=1", "--log=x", "--digest=x"])
+    for x in ("x", "./x"):
+        bad(1, "--log", "--digest", "are one file", args=["--data=data.txt", "--steps=1", "--log=x", f"--digest={x}"])
+    os.mkdir("c")
+    for option in ("save", "resume"):
+        bad(1, f"--{option}=c", "would destroy the checkpoint",
+            args=["--data=data.txt", "--steps=1", f"--{option}=c", "--export=./c/checkpoint.safetensors"])
     check(read("data.txt") == data, "the data was overwritten")
 
 
