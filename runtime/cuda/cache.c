@@ -1,5 +1,9 @@
 // The on-disk cache. An entry is a header (magic, key, length, checksum) and the bytes. It is written under a temporary
 // name and then linked or renamed into place, so that a reader sees a whole entry or none.
+//
+// What is in an entry runs on the GPU, so only entries are read that nobody else can have written: regular files of the
+// effective user, with no right to write for others, in a folder of which the same holds. The checksum finds damage; it
+// keeps nobody out.
 #include "runtime/cuda/cache.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -49,11 +53,27 @@ static bool make_dirs(char *path) {
     for (char *p = path + 1; *p; p++) {
         if (*p != '/') continue;
         *p = 0;
-        bool ok = mkdir(path, 0777) == 0 || errno == EEXIST || access(path, F_OK) == 0;
+        bool ok = mkdir(path, 0700) == 0 || errno == EEXIST || access(path, F_OK) == 0;
         *p = '/';
         if (!ok) return false;
     }
-    return mkdir(path, 0777) == 0 || errno == EEXIST;
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+static bool ours_alone(const struct stat *st) {
+    return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static bool folder_is_ours(HdCache *c) {
+    struct stat st;
+    if (stat(c->dir, &st) == 0 && S_ISDIR(st.st_mode) && ours_alone(&st)) return true;
+    if (!atomic_exchange(&c->broken, true))
+        fprintf(stderr,
+                "warning: the cache %s is not used: it is not a folder that belongs to this user and that only this "
+                "user may write (chmod go-w, or HEDDLE_CACHE names another folder, or off)\n",
+                c->dir);
+    c->dir[0] = 0; // what is there is not read either
+    return false;
 }
 
 void hd_cache_open(HdCache *c) {
@@ -72,7 +92,8 @@ void hd_cache_open(HdCache *c) {
         give_up(c, "no cache folder:", "HOME is not set");
         return;
     }
-    if (!make_dirs(c->dir) || access(c->dir, W_OK | X_OK) != 0) give_up(c, "cannot write", c->dir);
+    if (!make_dirs(c->dir)) give_up(c, "cannot write", c->dir);
+    else if (folder_is_ours(c) && access(c->dir, W_OK | X_OK) != 0) give_up(c, "cannot write", c->dir);
 }
 
 bool hd_cache_usable(HdCache *c) { return c->dir[0] && !atomic_load(&c->broken); }
@@ -86,11 +107,12 @@ static void *read_entry(const char *path, HdKey key, size_t *bytes) {
     Header h;
     struct stat st;
     char *data = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); // does not wait for a pipe's writer
     if (fd < 0) return NULL;
-    bool ok = fstat(fd, &st) == 0 && read(fd, &h, sizeof h) == (ssize_t)sizeof h &&
-              !memcmp(h.magic, magic, sizeof magic) && !memcmp(&h.key, &key, sizeof key) &&
-              (uint64_t)st.st_size == sizeof h + h.bytes && (data = malloc(h.bytes + 1)) != NULL;
+    bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ours_alone(&st) && st.st_size >= (off_t)sizeof h &&
+              read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, magic, sizeof magic) &&
+              !memcmp(&h.key, &key, sizeof key) && (uint64_t)st.st_size - sizeof h == h.bytes &&
+              (data = malloc(h.bytes + 1)) != NULL;
     for (size_t got = 0; ok && got < h.bytes;) {
         ssize_t n = read(fd, data + got, h.bytes - got);
         ok = n > 0;
@@ -134,7 +156,7 @@ static bool write_temporary(HdCache *c, char temporary[1088], const char *path, 
     Header h = {.key = key, .bytes = bytes, .sum = sum_of(data, bytes)};
     memcpy(h.magic, magic, sizeof magic);
     snprintf(temporary, 1088, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&c->serial, 1u));
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return false;
     bool ok = write_all(fd, &h, sizeof h) && write_all(fd, data, bytes);
     ok = close(fd) == 0 && ok;
