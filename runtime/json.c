@@ -1,12 +1,17 @@
 #include "runtime/json.h"
 
+int hd_json_char(char c, char out[HD_JSON_CHAR]) {
+    const unsigned u = (unsigned char)c;
+    // "</script" would end the script of a page
+    return snprintf(out, HD_JSON_CHAR, u < 32 || u == '<' ? "\\u%04x" : u == '"' || u == '\\' ? "\\%c" : "%c", u);
+}
+
 void hd_json_string(FILE *f, const char *text) {
+    char out[HD_JSON_CHAR];
     fputc('"', f);
     for (const char *s = text ? text : ""; *s; s++) {
-        const unsigned c = (unsigned char)*s;
-        if (c < 32 || c == '<') fprintf(f, "\\u%04x", c); // "</script" would end the script of a page
-        else if (c == '"' || c == '\\') fprintf(f, "\\%c", *s);
-        else fputc(*s, f);
+        hd_json_char(*s, out);
+        fputs(out, f);
     }
     fputc('"', f);
 }

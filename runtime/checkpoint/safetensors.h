@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 typedef struct {
     char *name, dtype[8];
@@ -35,9 +34,8 @@ bool hd_st_floats(const StFile *f, const StTensor *t, int64_t first, int64_t cou
 // none.
 typedef struct {
     int fd;
-    FILE *head; // writes the header's text
     char *header, *path, *temporary; // temporary NULL: the file is written in place
-    size_t header_bytes;
+    size_t header_bytes, header_room;
     int64_t at, written; // written: bytes of the file so far
     bool first, failed, checksum;
     void *hash;

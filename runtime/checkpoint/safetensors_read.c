@@ -205,6 +205,7 @@ bool hd_st_open(StFile *f, const char *path) {
     void *m = f->map_bytes ? mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     close(fd);
     f->map = m == MAP_FAILED ? NULL : m;
+    if (f->map_bytes && !f->map) return hd_fail("cannot map %s: %s", path, strerror(errno));
     uint64_t n = 0;
     if (f->map_bytes >= 8)
         for (int i = 7; i >= 0; i--) n = n << 8 | f->map[i];

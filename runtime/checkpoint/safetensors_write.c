@@ -5,6 +5,8 @@
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,13 +15,48 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+static char *header_end(StWriter *w, size_t bytes) { // room for so many more; NULL: failed
+    if (w->failed) return NULL;
+    if (w->header_room - w->header_bytes < bytes) {
+        const size_t room = 2 * w->header_room + bytes + 1000;
+        char *grown = realloc(w->header, room);
+        if (!grown) {
+            w->failed = true;
+            hd_fail("out of memory: cannot keep the header of %s", w->path);
+            return NULL;
+        }
+        w->header = grown;
+        w->header_room = room;
+    }
+    return w->header + w->header_bytes;
+}
+
+__attribute__((format(printf, 2, 3))) static void say(StWriter *w, const char *fmt, ...) { // to the header, short
+    enum { MOST = 200 };
+    char *end = header_end(w, MOST);
+    if (!end) return;
+    va_list ap;
+    va_start(ap, fmt);
+    w->header_bytes += (size_t)vsnprintf(end, MOST, fmt, ap);
+    va_end(ap);
+}
+
+static void quote(StWriter *w, const char *text) {
+    say(w, "\"");
+    for (; *text; text++) {
+        char *end = header_end(w, HD_JSON_CHAR);
+        if (end) w->header_bytes += (size_t)hd_json_char(*text, end);
+    }
+    say(w, "\"");
+}
+
 static void entry(StWriter *w, const char *name, const char *dtype, int rank, const int64_t *dim, int64_t bytes) {
-    fputc(w->first ? '{' : ',', w->head);
+    say(w, "%c", w->first ? '{' : ',');
     w->first = false;
-    hd_json_string(w->head, name);
-    fprintf(w->head, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
-    for (int i = 0; i < rank; i++) fprintf(w->head, "%s%lld", i ? "," : "", (long long)dim[i]);
-    fprintf(w->head, "],\"data_offsets\":[%lld,%lld]}", (long long)w->at, (long long)(w->at + bytes));
+    quote(w, name);
+    say(w, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
+    for (int i = 0; i < rank; i++) say(w, "%s%lld", i ? "," : "", (long long)dim[i]);
+    say(w, "],\"data_offsets\":[%lld,%lld]}", (long long)w->at, (long long)(w->at + bytes));
     w->at += bytes;
 }
 
@@ -28,7 +65,6 @@ static void release(StWriter *w) {
     memcpy(left.digest, w->digest, sizeof left.digest);
     free(w->path);
     free(w->temporary);
-    if (w->head) fclose(w->head);
     free(w->header);
     XXH3_freeState(w->hash);
     *w = left;
@@ -53,8 +89,7 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum) {
     size_t n = strlen(real ? real : path) + 32;
     *w = (StWriter){.first = true, .checksum = checksum, .path = malloc(n), .temporary = in_place ? NULL : malloc(n),
                     .hash = XXH3_createState()};
-    w->head = open_memstream(&w->header, &w->header_bytes);
-    bool ok = w->path && w->hash && w->head && (in_place || w->temporary);
+    bool ok = w->path && w->hash && (in_place || w->temporary);
     if (ok) {
         snprintf(w->path, n, "%s", real ? real : path);
         XXH3_128bits_reset(w->hash);
@@ -91,18 +126,18 @@ static void put(StWriter *w, const void *data, size_t bytes) {
 
 void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta) {
     int64_t sixteen = 16;
+    if (w->failed) return;
     if (w->checksum) entry(w, "__checksum__", "U8", 1, &sixteen, 16);
-    fputs(",\"__metadata__\":{", w->head);
+    say(w, ",\"__metadata__\":{");
     for (int i = 0; i < n_meta; i++) {
-        if (i) fputc(',', w->head);
-        hd_json_string(w->head, meta[i].key);
-        fputc(':', w->head);
-        hd_json_string(w->head, meta[i].value);
+        if (i) say(w, ",");
+        quote(w, meta[i].key);
+        say(w, ":");
+        quote(w, meta[i].value);
     }
-    fputs("}}", w->head);
-    for (long n = ftell(w->head); n % 8; n++) fputc(' ', w->head);
-    w->failed = fflush(w->head) || ferror(w->head);
-    if (w->failed) hd_fail("out of memory");
+    say(w, "}}");
+    while (!w->failed && w->header_bytes % 8) say(w, " ");
+    if (w->failed) return;
     unsigned char len[8];
     for (int i = 0; i < 8; i++) len[i] = (unsigned char)((uint64_t)w->header_bytes >> (8 * i));
     put(w, len, 8);

@@ -99,7 +99,10 @@ static bool save_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, voi
 }
 
 static bool begin(StWriter *w, Meta *m) { // after the declarations
-    if (m->failed) w->failed = true;
+    if (m->failed) {
+        w->failed = true;
+        hd_fail("out of memory: cannot keep what %s says of itself", w->path);
+    }
     hd_st_begin(w, m->n, m->at);
     release(m);
     return !w->failed;
