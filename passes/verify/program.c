@@ -310,7 +310,7 @@ static void compare_again(Compare *x, const bool *right) {
         if (is_compared(f) && !right[i]) compare_func(x, f);
 }
 
-void hd_check_program(PlanCheck *c) {
+bool hd_check_program(PlanCheck *c) {
     Compare x = {.c = c, .is = hd_program(c->m), .ranks = c->ranks};
     x.known = c->m->cx->model_terms;
     x.all_known = x.known != NULL;
@@ -318,10 +318,10 @@ void hd_check_program(PlanCheck *c) {
                       hd_int(&x.is->attrs, A_RULES, 0) != RULES ? "`program` is of another version of heddlec" :
                       c->m->cx->allow_other_program ? "--allow-other-program leaves it open" : NULL;
     if (why) hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that the plan computes the model: %s", why));
-    if (why || !x.is) return;
+    if (why || !x.is) return false;
     x.w = hd_term_walk(c->m, c, c->a);
     compare_declarations(&x);
-    if (c->found.n) return;
+    if (c->found.n) return false;
     int n = 0, wrong = 0;
     for (const Func *f = c->m->funcs; f; f = f->next) n++;
     bool *right = HD_NEWN(c->a, bool, n + 1);
@@ -330,4 +330,5 @@ void hd_check_program(PlanCheck *c) {
         if (is_compared(f)) wrong += !(right[n] = compare_func(&x, f));
     if (wrong) compare_again(&x, right);
     c->f = NULL;
+    return !wrong;
 }

@@ -1,9 +1,9 @@
 // Scales: the loss that is stored is scaled like the loss whose gradient is computed, and the mean over ranks is taken
 // once [V21]. The loss depends on leaves: every cross_entropy, product and weight that its launches read. The gradient
 // that begins at each leaf must be the derivative of the stored loss, found by a probe (probe.h) that changes one leaf.
-// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. Where one number a value is
-// not enough, as after a softmax or a norm, the probe is mixed. The report lists what cannot be followed even then,
-// such as attention.
+// @eval, which stores the whole loss, shows whether each micro-batch stores its part of it. What a probe refutes is
+// wrong unless the values of the plan are proved (program.c). Where one number a value is not enough, as after a
+// softmax or a norm, the probe is mixed. The report lists what cannot be followed even then, such as attention.
 #include "passes/settings.h"
 #include "passes/verify/flow.h"
 #include "passes/verify/probe.h"
@@ -339,6 +339,11 @@ static void follow_rows(PlanCheck *c, const Func *f, const char *loss, bool with
     for (int i = 0; i < trial.found.n; i++) hd_push(c->a, &c->found, trial.found.at[i]);
 }
 
+static void set_aside(PlanCheck *c, int from) { // findings that rest on a probe
+    for (int i = from; i < c->found.n; i++) hd_push(c->a, &c->probed, c->found.at[i]);
+    c->found.n = from;
+}
+
 KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool last, bool gradients) {
     bool several = c->ranks > 1;
     const Op *mean;
@@ -351,7 +356,7 @@ KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool la
                       "keeps the loss of one rank: no op after it stores the mean over %lld ranks",
                       (long long)c->ranks);
     keep_loss(&s, &kept);
-    const int unproved = c->unproved.n;
+    const int unproved = c->unproved.n, found = c->found.n;
     if (gradients) check_unkept(&s);
     if (gradients && kept.store)
         check_gradients(&s, &kept);
@@ -360,6 +365,7 @@ KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool la
     bool followed = c->unproved.n == unproved;
     for (int i = 0; i < kept.n; i++) followed &= !kept.leaves[i].cut;
     if (!followed && kept.store) follow_rows(c, f, loss, last && several, gradients, unproved, &kept);
+    set_aside(c, found);
     return kept;
 }
 
@@ -382,9 +388,12 @@ void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
         hd_check_share(c, micro->rows, eval->rows);
     else if (!same || !known)
         hd_plan_unproved(c, micro->store, "stores a loss that cannot be compared with what @eval stores");
-    else if (!agree(micro->loss * (double)n, eval->loss, v, v))
+    else if (!agree(micro->loss * (double)n, eval->loss, v, v)) {
+        const int found = c->found.n;
         hd_plan_wrong(
             c, micro->store, micro->store->span,
             "stores %g of the loss that @eval stores, and a step has %lld micro-batches: each stores 1 / %lld",
             micro->loss / eval->loss, (long long)n, (long long)n);
+        set_aside(c, found);
+    }
 }

@@ -167,6 +167,16 @@ static void check_border(PlanCheck *c, const Border *b) {
     hd_check_alive(c);
 }
 
+// A probe tries a loss at one point, where a smooth model may look otherwise than in its limit. It does not refute a
+// plan whose gradients are those of the model, term by term.
+static void judge_probes(PlanCheck *c, bool proved) {
+    for (int i = 0; i < c->probed.n; i++) {
+        const Finding *f = &c->probed.at[i];
+        if (!proved) hd_push(c->a, &c->found, *f);
+        else hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that a probe of the loss agrees: %s", f->text));
+    }
+}
+
 Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     PlanCheck c = {.m = m, .a = a, .train = hd_step(m, KIND_TRAIN), .eval = hd_step(m, KIND_EVAL)};
     c.captured = HD_NEWN(a, const Op *, m->n_symbols + 1);
@@ -199,7 +209,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     c.joined = NULL;
     if (!c.found.n) hd_check_random(&c);
     if (!c.found.n) hd_check_contributions(&c);
-    if (!c.found.n) hd_check_program(&c); // relies on all that is proved of buffers, parameters and steps
+    judge_probes(&c, !c.found.n && hd_check_program(&c)); // relies on all that is proved of buffers and steps
     if (unproved) *unproved = c.unproved;
     return c.found;
 }

@@ -28,6 +28,7 @@ typedef struct {
     const Module *m;
     Arena *a;
     Findings found, unproved;
+    Findings probed; // what a probe of the loss refutes (scale.c): wrong, unless the values are proved (program.c)
     int64_t bytes[N_SPACES], persistent[N_SPACES]; // of the arenas
     bool spaces;                                   // the plan uses more than the device
     bool cuda;                                     // of the target cuda, else of host
@@ -84,5 +85,6 @@ void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds whe
 void hd_check_transfers(PlanCheck *c);     // of c->f: copies to the host and back
 void hd_check_random(PlanCheck *c);        // of the module: the keys of dropout
 void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
-void hd_check_program(PlanCheck *c);       // of the module: it computes what the tensor stage computes
+bool hd_check_program(PlanCheck *c);       // of the module: it computes what the tensor stage computes; false: it does
+                                           // not, or cannot be compared
 #endif
