@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Runs one libFuzzer target for some seconds: run.py ROOT TARGET CORPUS SECONDS [--keep]
+"""Runs one libFuzzer target: run.py ROOT TARGET CORPUS SECONDS RUNS [--keep]
+
+SECONDS = 0: RUNS runs from seed 1 over sorted inputs, which are the same every time. Else it runs so long, at random.
 
 It starts from the saved corpus, from every test and example of that kind, and from a dictionary of the words in the
 tables. A finding is printed whole and saved as build/.../fuzz/<target>/crash-*; fix it and add it to the corpus. --keep
@@ -8,13 +10,14 @@ adds to the saved corpus what this run reached and the corpus does not.
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
 LONGEST = 4096
-# by kind of input, whose tables hold words of the language
-LAYERS = {".hir": ("ir",), ".hd": ("ir", "frontend"), ".st": (), ".frames": ()}
+LONGEST_PLAN = 16384
+LAYERS = {".hir": ("ir",), ".plan": ("ir",), ".hd": ("ir", "frontend")}  # whose tables hold words of the language
 
 
 def find(root, folders, suffix):
@@ -37,13 +40,31 @@ def seeds(root, suffix, folder):
                     open(os.path.join(folder, f"seed-{n}-{k}-{m}"), "w", encoding="utf-8").write(piece)
 
 
+def plans(root, tools, folder):
+    """Plans of a model that is small enough, for both targets and some schedules."""
+    model = "tests/lit/tools/Inputs/bigram.hd"
+    for target in ("host", "cuda"):
+        for n, more in enumerate(([], ["schedule.fsdp=zero3", "schedule.mesh.shard=2"], ["train.accumulate=2"])):
+            out = os.path.join(folder, f"plan-{target}-{n}")
+            sets = [word for s in more for word in ("--set", s)]
+            command = [os.path.join(tools, "heddlec"), model, f"--target={target}", "--emit=plan", "-o", out]
+            subprocess.run(command + sets, check=True, cwd=root)
+
+
+def binaries(folder):
+    """Headers and bodies of token files."""
+    for magic, version, width in ((20240520, 1, 2), (20240801, 7, 4)):
+        with open(os.path.join(folder, f"header-{width}"), "wb") as f:
+            f.write(struct.pack("<3i", magic, version, 64) + bytes(1024 - 12) + bytes(range(64)) * width)
+
+
 def dictionary(root, suffix, path):
     words = set()
     if suffix == ".st":
         words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
     if suffix == ".frames":
         words = {"heddle."}
-    for table in find(root, LAYERS[suffix], ".def"):
+    for table in find(root, LAYERS.get(suffix, ()), ".def"):
         words |= set(re.findall(r'"([a-z@][a-z0-9_.]*)"', open(table, encoding="utf-8").read()))
     if suffix == ".hd":
         for grammar in find(root, ("frontend",), ".l"):
@@ -55,19 +76,31 @@ def dictionary(root, suffix, path):
 
 def main():
     keep = "--keep" in sys.argv
-    root, target, corpus, seconds = [a for a in sys.argv[1:] if a != "--keep"]
+    root, target, corpus, seconds, runs = [a for a in sys.argv[1:] if a != "--keep"]
     suffix = "." + os.path.basename(corpus)
     work = os.path.abspath(os.path.join(os.path.dirname(target), "..", "fuzz", os.path.basename(target)))
     os.makedirs(work, exist_ok=True)
     words = os.path.join(work, "words.dict")
     dictionary(root, suffix, words)
     with tempfile.TemporaryDirectory(dir=work) as inputs:
-        seeds(root, suffix, inputs)
+        if suffix == ".plan":
+            plans(root, os.path.dirname(target), inputs)
+        elif suffix == ".data":
+            binaries(inputs)
+        else:
+            seeds(root, suffix, inputs)
         shutil.copytree(corpus, inputs, dirs_exist_ok=True)
+        if seconds == "0":
+            listed = os.path.join(work, "inputs.list")
+            with open(listed, "w") as f:
+                f.write(",".join(os.path.join(inputs, name) for name in sorted(os.listdir(inputs))))
+            how = ["-seed=1", f"-runs={runs}", "-timeout=300", f"-seed_inputs=@{listed}"] # a slow machine is no finding
+        else:
+            how = [f"-max_total_time={seconds}", "-timeout=10", inputs]
         run = subprocess.run(
-            [target, f"-dict={words}", f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2560",
-             f"-max_len={LONGEST}",
-             "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/", inputs],
+            [target, f"-dict={words}", "-rss_limit_mb=2560",
+             f"-max_len={LONGEST_PLAN if suffix == '.plan' else LONGEST}",
+             "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/"] + how,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         status, log = run.returncode, run.stdout.decode(errors="replace")
