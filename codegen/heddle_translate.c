@@ -2,7 +2,7 @@
 // edited by hand; a test of code generation may leave that out.
 #include "codegen/build.h"
 #include "codegen/codegen.h"
-#include "ir/base/args.h"
+#include "ir/base/limits.h"
 #include "passes/manager/manager.h"
 #include "passes/report/report.h"
 #include "passes/settings.h"
@@ -15,6 +15,7 @@ typedef struct {
     const char *path, *output, *device;
     int to;
     bool verify, other_program, save_temps, verbose;
+    Limits limits;
 } Args;
 
 static const ArgRow rows[] = {
@@ -35,9 +36,9 @@ static const ArgRow rows[] = {
 };
 
 static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, or the exit status
-    const ArgGroup group = HD_ARG_GROUP(rows, 0);
+    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_limit_rows(offsetof(Args, limits))};
     const Tool tool = {"heddle-translate", "makes a program of a plan",
-                       "Makes a program of a plan, the last IR, or prints its text.", &group, 1};
+                       "Makes a program of a plan, the last IR, or prints its text.", groups, 2};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status != -1) return status;
     if (!args->path) return hd_args_bad(&tool, "an input file is missing after", tool.name);
@@ -69,6 +70,7 @@ static bool make(const Args *args, Module *m, Out *text) {
 
 static int run(const Args *args, Ctx *cx) {
     size_t n = 0;
+    cx->max_ops = args->limits.ops;
     cx->device_path = args->device;
     cx->allow_other_program = args->other_program;
     char *text = hd_read_file(cx->arena, args->path, &n);
@@ -86,9 +88,10 @@ static int run(const Args *args, Ctx *cx) {
 }
 
 int main(int argc, char **argv) {
-    Args args = {.to = N_TO, .verify = true};
+    Args args = {.to = N_TO, .verify = true, .limits = hd_limits()};
     Ctx *cx = hd_ctx_new();
     int status = read_arguments(&args, cx->arena, argc, argv);
+    hd_memory_limit((size_t)args.limits.memory);
     if (status == -1) status = run(&args, cx);
     hd_ctx_free(cx);
     return status;

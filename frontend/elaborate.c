@@ -221,7 +221,7 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
         return NULL;
     }
     if (f->instances.n >= MAX_INSTANCES) {
-        hd_front_error(f, use->span, "the model has more than %d modules", MAX_INSTANCES);
+        hd_front_error(f, use->span, "the model has more than %d modules at %s: repeat fewer", MAX_INSTANCES, path);
         return NULL;
     }
     Instance *i = HD_NEW(f->arena, Instance);

@@ -61,9 +61,10 @@ static const char *word(const Arguments *args, Arena *a, size_t field) { // of -
 }
 
 static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { // -1, or the exit status
-    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_manager_rows(FIELD(manager))};
+    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_limit_rows(FIELD(manager.limits)),
+                               hd_manager_rows(FIELD(manager))};
     const Tool tool = {"heddlec", "compiles a model description into a training program",
-                       "Compiles a model description into a training program.", groups, 2};
+                       "Compiles a model description into a training program.", groups, 3};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status != -1) return status;
     if (args->arch && strncmp(args->arch, "sm_", 3))
@@ -163,6 +164,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
 // Compiles one text and prints its diagnostics. False when it has errors, or not the expected ones.
 static bool process(const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
     Ctx *cx = hd_ctx_new();
+    cx->max_ops = args->manager.limits.ops;
     cx->device_path = args->manager.device;
     cx->allow_other_program = args->manager.other_program;
     Out said = hd_out(out->arena);
@@ -213,6 +215,7 @@ int main(int argc, char **argv) {
     Arguments args = {.manager = hd_manager_args(), .emit = N_EMITS};
     Arena *a = hd_arena_new();
     int status = read_arguments(&args, a, argc, argv);
+    hd_memory_limit((size_t)args.manager.limits.memory);
     if (status == -1) status = run(&args, a);
     hd_arena_free(a);
     return status;

@@ -8,12 +8,12 @@ static bool may_emit(Front *f, Span s, OpKind k) {
     if (!f->frame)
         return hd_front_error(f, s, "'%s' makes a tensor: only numbers known at compile time are allowed here",
                               hd_op_info(k)->mnemonic);
-    if (f->func->n_ops >= MAX_OPS) {
-        hd_front_error(f, s, "the model has more than %d operations", MAX_OPS);
-        f->stop = true;
-        return false;
-    }
-    return true;
+    if (f->func->n_ops < f->cx->max_ops) return true;
+    const char *grown = hd_grown(f->module, f->scratch);
+    hd_front_error(f, s, "the model has more than %lld operations%s: make it smaller, or allow more with --max-ops=N",
+                   (long long)f->cx->max_ops, grown);
+    f->stop = true;
+    return false;
 }
 
 Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs *attrs, const Type *declared) {

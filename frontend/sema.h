@@ -95,7 +95,6 @@ typedef struct Front {
 
 enum {
     MAX_INSTANCES = 30000,
-    MAX_OPS = 500000,
     MAX_STEPS = 5000000,
     MAX_DEPTH = 1200,
     MAX_CALLS = 64,

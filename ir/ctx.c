@@ -1,5 +1,6 @@
 // The context of one compilation: interned strings, interned types, diagnostics.
 #include "ir/ir.h"
+#include "ir/base/limits.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ Ctx *hd_ctx_new(void) {
     cx->strings->cap = 1024;
     cx->strings->slot = HD_NEWN(a, StrEntry *, 1024);
     cx->types = HD_NEW(a, struct TypeTable);
+    cx->max_ops = HD_MOST_OPS;
     return cx;
 }
 

@@ -165,6 +165,7 @@ struct Ctx {
     struct Interned *strings;
     struct TypeTable *types;
     const char *device_path; // --device-model, or NULL; see hd_model
+    int64_t max_ops; // of a module: --max-ops; see base/limits.h
     const struct DeviceModel *device;
     bool device_read;
     bool allow_other_program;           // --allow-other-program
@@ -270,6 +271,10 @@ Func *hd_func_find(const Module *m, const char *name);
 Func *hd_launched(const Op *launch); // the kernel that it runs; NULL: the module has none of that name
 // Of a kernel: its own name and what it does, its row op, or else its last pointwise ops, as an identifier.
 const char *hd_kernel_text(Arena *a, const Func *k);
+int64_t hd_count_ops(const Module *m); // of all functions
+const char *hd_grown(const Module *m, Arena *a); // ", 400 of them in blocks": the member of the model that has most
+// false after an error when the module has more than cx->max_ops. `who` made them: "pass 'fuse'".
+bool hd_check_ops(const Module *m, const char *who);
 // NULL: there is none. false: after the error about a second one.
 bool hd_func_of_kind(const Module *m, KindId k, Func **f);
 const Symbol *hd_step(const Module *m, KindId k);          // the step of that kind, or NULL

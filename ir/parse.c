@@ -463,7 +463,7 @@ Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
         else if (!item(ps)) break;
         else skip_line(ps);
     }
-    if (cx->diags.errors == errors) check_seal(ps);
+    if (cx->diags.errors == errors && hd_check_ops(ps->m, "the text")) check_seal(ps);
     hd_arena_free(ps->scratch);
     ps->scratch = NULL;
     return cx->diags.errors == errors ? ps->m : NULL;

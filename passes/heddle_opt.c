@@ -51,11 +51,12 @@ static const ArgRow rows[] = {
 };
 
 static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { // -1, or the exit status
-    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_manager_rows(FIELD(manager))};
+    const ArgGroup groups[] = {HD_ARG_GROUP(rows, 0), hd_limit_rows(FIELD(manager.limits)),
+                               hd_manager_rows(FIELD(manager))};
     const Tool tool = {"heddle-opt", "runs passes over the IR of Heddle",
                        "Reads a module, runs passes over it and prints it. Without --pass-pipeline it only checks and "
                        "prints.",
-                       groups, 2};
+                       groups, 3};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status == -1 && args->run_reproducer && args->manager.pipeline)
         return hd_args_bad(&tool, "--run-reproducer brings its own pipeline, not", args->manager.pipeline);
@@ -114,6 +115,7 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
         const char *e = args->split ? hd_part_end(s, end) : end;
         if (!first && !args->verify_diagnostics) hd_puts(out, "// -----\n");
         Ctx *cx = hd_ctx_new();
+        cx->max_ops = args->manager.limits.ops;
         cx->device_path = args->manager.device;
         cx->allow_other_program = args->manager.other_program;
         const char *part = hd_strndup(cx->arena, s, (size_t)(e - s)); // NUL-terminated
@@ -171,6 +173,7 @@ int main(int argc, char **argv) {
     Arguments args = {.manager = hd_manager_args(), .seconds = 60, .report = NO_REPORT};
     Arena *a = hd_arena_new();
     int status = read_arguments(&args, a, argc, argv);
+    hd_memory_limit((size_t)args.manager.limits.memory);
     if (status == -1) status = run(&args, a);
     hd_arena_free(a);
     return status;

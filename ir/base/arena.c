@@ -31,8 +31,28 @@ typedef struct Chunk {
 
 struct Arena { Chunk *top; size_t bytes; };
 
-void hd_no_memory(size_t bytes) {
-    fprintf(stderr, "heddle: error: out of memory (asked for %zu bytes)\n", bytes);
+static size_t held, most = SIZE_MAX; // by all arenas
+static char user[256] = "reading the input";
+
+void hd_memory_limit(size_t bytes) { most = bytes; }
+
+void hd_memory_used_by(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(user, sizeof user, fmt, ap);
+    va_end(ap);
+}
+
+void hd_no_memory(size_t asked) {
+    const double mib = 1 << 20;
+    if (asked > most || held > most - asked)
+        fprintf(stderr,
+                "heddle: error: out of memory: %s needs more than the %.0f MiB that --max-memory allows: make the "
+                "model smaller, or raise it with --max-memory=SIZE\n",
+                user, (double)most / mib);
+    else
+        fprintf(stderr, "heddle: error: out of memory: %s holds %.0f MiB, and the system gives no more\n", user,
+                (double)held / mib);
     exit(1);
 }
 
@@ -40,8 +60,9 @@ static void grow(Arena *a, size_t need) {
     size_t cap = a->top ? a->top->cap * 2 : 16 * 1024;
     if (cap > 8u << 20) cap = 8u << 20;
     if (cap < need) cap = need;
-    Chunk *c = malloc(sizeof(Chunk) + cap);
+    Chunk *c = cap > most || held > most - cap ? NULL : malloc(sizeof(Chunk) + cap);
     if (!c) hd_no_memory(cap);
+    held += cap;
     c->prev = a->top;
     c->used = 0;
     c->cap = cap;
@@ -60,6 +81,7 @@ static void pop(Arena *a) {
     Chunk *c = a->top;
     a->top = c->prev;
     a->bytes -= c->cap;
+    held -= c->cap;
     UNPOISON(c->data, c->cap);
     free(c);
 }

@@ -11,11 +11,17 @@ typedef struct { void *chunk; size_t used; } ArenaMark;
 
 Arena *hd_arena_new(void);
 void hd_arena_free(Arena *a);
-void hd_no_memory(size_t bytes) __attribute__((noreturn)); // says how many were asked for; ends the program with 1
+// Says whether the limit or the system gives no more; ends the program with 1.
+void hd_no_memory(size_t asked) __attribute__((noreturn));
 void *hd_alloc(Arena *a, size_t bytes); // zeroed, 16-byte aligned; stops the program when memory runs out
 ArenaMark hd_arena_mark(Arena *a);
 void hd_arena_rewind(Arena *a, ArenaMark m); // everything allocated since the mark is gone
 size_t hd_arena_bytes(const Arena *a);       // bytes held from the system
+
+// All arenas of the program together hold at most so many bytes; one more stops it with exit status 1.
+void hd_memory_limit(size_t bytes);
+// What an error about memory says that the program is doing, as in "pass 'fuse'"; copied, up to 255 characters.
+void hd_memory_used_by(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 char *hd_strndup(Arena *a, const char *s, size_t n);
 char *hd_strdup(Arena *a, const char *s);

@@ -45,6 +45,7 @@ typedef struct PipelineRun {
     Arena *arena; // lives as long as the run
     struct PassCounter counters;
     double *seconds; // by pass of the pipeline
+    const char *grown; // see hd_grown
     Arena *texts;    // holds `before`
     Attrs program;   // of the symbol that it was given; none: no pass has needed one
     Out before;      // the module before the first pass; under verify_each, before the present pass
@@ -193,6 +194,7 @@ static bool run_pass(PipelineRun *r, int i, Change *change) {
 
     PassCx pass = {.scratch = hd_arena_new(), .call = call, .counters = &r->counters};
     int errors = cx->diags.errors;
+    hd_memory_used_by("pass '%s' on %lld operations%s", name, (long long)hd_count_ops(r->m), r->grown);
     double start = now();
     *change = call->pass->run(r->m, &pass);
     r->seconds[i] = now() - start;
@@ -204,6 +206,7 @@ static bool run_pass(PipelineRun *r, int i, Change *change) {
     if (cx->diags.errors != errors) HD_BUG("pass '%s' reported an error but did not fail", name);
 
     watch_after(r, name, *change);
+    if (*change == CHANGED && !hd_check_ops(r->m, hd_sprintf(r->arena, "pass '%s'", name))) return false;
     if (!dump_file(r, hd_sprintf(r->arena, "%02d-%s", i, name))) return false;
     return check_result(r, i, *change);
 }
@@ -248,6 +251,7 @@ bool hd_manager_run(Module *m, const Pipeline *p, const ManagerOptions *options)
         r.p = &cut;
     }
     r.seconds = HD_NEWN(r.arena, double, r.p->n + 1);
+    r.grown = hd_grown(m, r.arena);
     Change change = CHANGED;
     for (int i = 0; good && i < r.p->n; i++) good = run_pass(&r, i, &change);
     hd_reproducer_arm(NULL);

@@ -28,4 +28,4 @@ static const ArgRow rows[] = {
 };
 
 ArgGroup hd_manager_rows(size_t base) { return (ArgGroup)HD_ARG_GROUP(rows, base); }
-ManagerArgs hd_manager_args(void) { return (ManagerArgs){.options = hd_manager_defaults()}; }
+ManagerArgs hd_manager_args(void) { return (ManagerArgs){.options = hd_manager_defaults(), .limits = hd_limits()}; }
