@@ -44,7 +44,8 @@ static int64_t count_of(const StFile *f, const char *key, int64_t most) { // -1:
 }
 
 static int64_t sequences_of(const StFile *f, const HdProgram *p) { // older checkpoints of one rank do not say
-    if (hd_st_meta(f, "sequences")) return count_of(f, "sequences", INT64_MAX);
+    const int64_t most = INT64_MAX / 2 / (p->seq > 0 ? p->seq : 1); // leaves room to count their tokens and the run's
+    if (hd_st_meta(f, "sequences")) return count_of(f, "sequences", most);
     return count_of(f, "step", INT32_MAX) * p->batch * p->micro;
 }
 

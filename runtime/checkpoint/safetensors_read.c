@@ -192,6 +192,29 @@ static bool header(Json *j) {
     return j->p == j->end;
 }
 
+static int by_begin(const void *a, const void *b) {
+    const StTensor *x = *(const StTensor *const *)a, *y = *(const StTensor *const *)b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end != y->end ? (x->end < y->end ? -1 : 1) : 0;
+}
+
+// Two tensors in the same bytes: a name that is there twice, or a header that was changed. false after hd_fail.
+static bool are_disjoint(const StFile *f) {
+    const StTensor **list = malloc(sizeof *list * (size_t)(f->n + 1));
+    bool good = list != NULL;
+    if (!list) return hd_fail("%s: no memory for its %d tensors", f->path, f->n);
+    for (int i = 0; i < f->n; i++) list[i] = &f->tensors[i];
+    qsort(list, (size_t)f->n, sizeof *list, by_begin);
+    for (int i = 1; i < f->n && good; i++) {
+        const StTensor *a = list[i - 1], *b = list[i];
+        if (a->end <= b->begin) continue;
+        good = hd_fail("%s: tensors '%s' and '%s' share bytes %lld to %lld of its data: write the file again", f->path,
+                       a->name, b->name, (long long)b->begin, (long long)(a->end < b->end ? a->end : b->end) - 1);
+    }
+    free(list);
+    return good;
+}
+
 bool hd_st_open(StFile *f, const char *path) {
     *f = (StFile){.path = path};
     int fd = open(path, O_RDONLY | O_NONBLOCK); // open() must not wait for a pipe, which is refused below
@@ -224,7 +247,9 @@ bool hd_st_open(StFile *f, const char *path) {
         hd_st_close(f);
         return false;
     }
-    return true;
+    if (are_disjoint(f)) return true;
+    hd_st_close(f);
+    return false;
 }
 
 void hd_st_close(StFile *f) {

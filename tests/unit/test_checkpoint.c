@@ -219,6 +219,7 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
                  {"param norm", NULL, "no tensor 'norm'"},
                  {"step", "x", "not a number"},
                  {"sequences", "-5", "not a number"},
+                 {"sequences", "9223372036854775807", "not a number"},
                  {"model_hash", "abd", "another model"},
                  {"heddle_checkpoint", "3", "not a checkpoint"},
                  {"shard 1", "5 00", "another save"},

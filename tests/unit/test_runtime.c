@@ -207,7 +207,10 @@ TEST(headers) {
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}",
         "{\"a\":{\"data_offsets\":[2,4],\"dtype\":\"BF16\",\"shape\":[]}, \"__metadata__\":{\"k\":\"v\"}}\n ",
         "{\"\\u0061\\n\\\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}}",
-        "{\"a\":{\"dtype\":\"F999\",\"shape\":[7],\"data_offsets\":[0,1]}}"};
+        "{\"a\":{\"dtype\":\"F999\",\"shape\":[7],\"data_offsets\":[0,1]}}",
+        "{\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[2,4]},"
+        "\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]},"
+        "\"b\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]}}"};
     static const char *const bad[] = {
         "",
         "{",
@@ -233,6 +236,10 @@ TEST(headers) {
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,1],\"data_offsets\":[0,0]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[18446744073709551612,0]}}",
+        "{\"a\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[1,3]},"
+        "\"b\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[0,2]}}",
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]},"
+        "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}",
         "{\"__metadata__\":{\"k\":1}}",
         "{\"__metadata__\":{\"k\"}}"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
