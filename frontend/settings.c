@@ -126,11 +126,17 @@ static bool wrong(Front *f, const struct Row *row, const Node *n, const char *ne
     return false;
 }
 
-// A number from low to high; an integer for INT. Names that are not arguments of the model are words, not numbers.
+// A number from low to high; an integer for INT, or a word of `choices`, which is 0. Names that are not arguments of
+// the model are words, not numbers.
 static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
     bool integer = row->kind == KIND_INT, found = true;
+    if (integer && row->choices[0] && n->kind == N_NAME && in_words(n->name, row->choices)) {
+        *v = hd_val_int(0);
+        return true;
+    }
     const char *needed =
-        integer ? hd_sprintf(f->arena, "an integer from %lld to %lld", (long long)row->low, (long long)row->high)
+        integer ? hd_sprintf(f->arena, "%s%san integer from %lld to %lld", row->choices, row->choices[0] ? " or " : "",
+                             (long long)row->low, (long long)row->high)
                 : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
     if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
     if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
@@ -378,7 +384,8 @@ void hd_settings_emit(Front *f) {
         Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
         switch (row->kind) {
         case KIND_INT:
-            if (row->attr != A_MESH) hd_set_int(f->cx, attrs, row->attr, s->v.i);
+            if (row->attr == A_MESH || (row->choices[0] && !s->v.i)) break; // a word: the attribute is absent
+            hd_set_int(f->cx, attrs, row->attr, s->v.i);
             break;
         case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
         case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;

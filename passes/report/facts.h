@@ -48,6 +48,8 @@ typedef struct {
     int64_t parameters, actions, padding, ranks;
     Mesh mesh;
     const char *strategy, *reduction;
+    int64_t chunks, chunk_bytes; // of logits: how many, and the size of one; 0: logits are as the model has them,
+    const char *whole;           // and where they are large, why
     int64_t kept; // bytes of gradients that outlive a micro-batch
     const Attr *overlaps; // streams of a training step that run on over the ends of its functions; NULL: none
     int64_t held;         // bytes that one function's tail holds at the start of the next, at most

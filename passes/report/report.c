@@ -59,6 +59,13 @@ static void put_json(const Facts *r, double seconds, Out *o) {
         for (int i = 0; i < r->overlaps->n; i++) hd_printf(o, "%s\"%s\"", i ? ", " : "", r->overlaps->strs[i]);
         hd_printf(o, "], \"held_bytes\": %lld},\n", ll(r->held));
     }
+    if (r->chunks > 1)
+        hd_printf(o, "  \"logits\": {\"chunks\": %lld, \"bytes\": %lld},\n", ll(r->chunks), ll(r->chunk_bytes));
+    if (r->whole) {
+        hd_puts(o, "  \"logits\": {\"chunks\": 1, \"why\": ");
+        hd_put_quoted(o, r->whole);
+        hd_puts(o, "},\n");
+    }
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
     put_int(o, "padding_bytes", r->padding);
@@ -158,6 +165,9 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     put_classes(r, o);
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
+    if (r->chunks > 1)
+        hd_printf(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
+    if (r->whole) hd_printf(o, "\nlogits in one piece: %s\n", r->whole);
     hd_report_offloaded_text(r, o);
     hd_report_predicted_text(r, o);
     for (int i = 0; i < r->attention.n; i++) {

@@ -47,9 +47,22 @@ static int64_t number_of(const char *text) {
     return (int64_t)(h >> 8);
 }
 
+// The slice that a kernel of kind map makes of its only argument, or NULL.
+static const Op *slice_of(const Op *o) {
+    const Func *k = o->kind == OP_LAUNCH && o->n_in == 1 ? hd_launched(o) : NULL;
+    return k && k->first && k->first->kind == OP_SLICE && k->first->next == hd_return(k) ? k->first : NULL;
+}
+
+// An argument, or some rows of it: a chunk of a loss has a part of the targets.
 static int64_t argument(const Value *v) { // 0: none
-    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
-    return v->def ? 0 : number_of(v->name);
+    int64_t rows = 0;
+    for (const Op *o; (o = v->def) != NULL; v = o->in[0]) {
+        const Op *slice = slice_of(o);
+        if (!hd_op_is(o, TRAIT_ALIAS) && !slice) return 0;
+        if (!slice) continue;
+        rows = rows * 31 + (1 + hd_int(&slice->attrs, A_START, 0)) * 8191 + hd_int(&slice->attrs, A_SIZE, 0);
+    }
+    return number_of(v->name) ^ rows;
 }
 
 const Op *hd_probe_maker(const Value *v) {

@@ -3,8 +3,9 @@
 
 usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [--list]
 
-A class is a model, with or without dropout, a mesh, a compute dtype, a number of micro-batches, the order in which
-they and the ranks are added up (train.reduce) and an ownership (which parameters are one unit).
+A class is a model, with or without dropout, with the loss whole or in two chunks, a mesh, a compute dtype, a number of
+micro-batches, the order in which they and the ranks are added up (train.reduce) and an ownership (which parameters are
+one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory, in
 whether micro-batches overlap and in how the units are written. Half of them run with streams that are late at random.
 They run straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their
@@ -84,6 +85,9 @@ class Class:
         if "drop" in m and (seed % 2 == 0 or accumulate > 1):  # of attention, too
             self.name += f"-drop{m['drop']}"
             self.sets.append(f"drop={m['drop']}")
+        if seed % 2 == 0:
+            self.name += "-chunks2"
+            self.sets.append("train.loss_chunks=2")
         self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.reduce={reduce}",
                       f"train.clip={clip}",
                       "train.lr=1e-2", "train.warmup=0"]

@@ -1,0 +1,295 @@
+// loss-chunks: the loss over a large vocabulary in chunks of rows, so that the logits never exist whole. Where logits
+// are one product, and only their loss and its gradient read them, each chunk is taken from its logits to its part of
+// the gradients before the next one begins:
+//
+//   %z = matmul %x, %w {tb}                              %x0 = slice %x {axis = 0, start = 0, size = rows/2}
+//   %l, %dz = cross_entropy_grad %z, %y, %d              %z0 = matmul %x0, %w {tb}
+//   %dw = matmul %dz, %x {ta}                            %l0, %dz0 = cross_entropy_grad %z0, %y0, %d/2
+//   grad %dw {param = @w}                           ->   %dw0 = matmul %dz0, %x0 {ta};  grad %dw0 {param = @w}
+//   %dx = matmul %dz, %w                                 %dx0 = matmul %dz0, %w
+//                                                        ... the same with %x1, from row rows/2 on
+//                                                        %dx = concat %dx0, %dx1;  %l = (%l0 + %l1) / 2
+//
+// The weight's gradient is added up over the chunks, in their order, which is another rounding than that of one
+// product: the number of chunks belongs to `train` (loss_chunk_count.c chooses it). All chunks have equally many rows,
+// so that the loss is the mean of their losses. The function of kind eval has the same chunks, without gradients.
+#include "passes/tensor/loss_chunks.h"
+#include "ir/shapes.h"
+#include "passes/pass.h"
+#include "passes/settings.h"
+
+enum { MOST_READERS = 16 };
+
+typedef struct { // logits and what reads them
+    Op *product, *loss;         // loss: cross_entropy or cross_entropy_grad
+    Op *casts[2][MOST_READERS]; // between product and loss; of the gradient of the logits,
+    int n_casts[2];
+    const Value *dlogits;       // after which it is this
+    Op *readers[MOST_READERS];  // products with it, in program order
+    bool sums[MOST_READERS];    // adds over rows, the gradient of a weight; else it keeps them
+    int n_readers;
+    int64_t rows, chunks;
+    const char *why;            // it cannot be cut; NULL: it can
+} Head;
+typedef VEC(Head *) Heads;
+
+typedef struct {
+    Module *m;
+    PassCx *cx;
+    Func *f;
+    Uses uses;
+    int64_t asked; // 0: auto
+    Heads heads;   // of f
+} Chunking;
+
+// --- finding heads
+
+static const char *left_whole(Chunking *s, const Op *o, const char *what) {
+    return hd_sprintf(s->cx->scratch, "%s %s", hd_op_info(o->kind)->mnemonic, what);
+}
+
+// The casts that v goes through, where each is its operand's only reader. Returns the last value.
+static Value *through_casts(const Chunking *s, Value *v, Op **casts, int *n) {
+    while (s->uses.count[v->id] == 1 && s->uses.users[v->id][0]->kind == OP_CAST && *n < MOST_READERS) {
+        casts[*n] = s->uses.users[v->id][0];
+        v = casts[(*n)++]->out[0];
+    }
+    return v;
+}
+
+static const char *find_reader(Chunking *s, Head *h, Op *o) {
+    const bool ta = hd_has(&o->attrs, A_TA), tb = hd_has(&o->attrs, A_TB), first = o->in[0] == h->dlogits;
+    if (o->kind != OP_MATMUL || o->in[0] == o->in[1]) return left_whole(s, o, "reads the gradient of the logits");
+    const Value *other = o->in[first];
+    const bool sums = ta && !tb, keeps = first && !ta;
+    if (!sums && !keeps) return left_whole(s, o, "reads the gradient of the logits transposed");
+    if (sums && hd_type_rows(other->type) != h->rows) return left_whole(s, o, "adds other rows than those of the loss");
+    if (sums && o->out[0]->type->dtype != TY_F32) return left_whole(s, o, "adds rows in less than f32");
+    if (other->def && other->def->id > h->loss->id) return left_whole(s, o, "has an operand that depends on the loss");
+    if (h->n_readers == MOST_READERS) return left_whole(s, o, "is one of too many readers");
+    h->sums[h->n_readers] = sums;
+    h->readers[h->n_readers++] = o;
+    return NULL;
+}
+
+// Fills in the head of a loss; a reason where it cannot be cut.
+static const char *find_head(Chunking *s, Head *h) {
+    Op *loss = h->loss;
+    Op *o = loss->in[0]->def;
+    while (o && o->kind == OP_CAST && o->in[0]->def) o = o->in[0]->def;
+    if (!o || o->kind != OP_MATMUL) return left_whole(s, o ? o : loss, "makes the logits; only a product is cut");
+    if (hd_has(&o->attrs, A_TA)) return left_whole(s, o, "makes the logits of transposed rows");
+    h->product = o;
+    h->rows = hd_type_rows(loss->in[0]->type);
+    const Value *logits = through_casts(s, o->out[0], h->casts[0], &h->n_casts[0]);
+    if (logits != loss->in[0] || s->uses.count[logits->id] != 1) {
+        for (int i = 0; i < s->uses.count[logits->id]; i++)
+            if (s->uses.users[logits->id][i] != loss)
+                return left_whole(s, s->uses.users[logits->id][i], "reads the logits, too");
+        return left_whole(s, o, "has another reader than the loss");
+    }
+    if (loss->kind == OP_CROSS_ENTROPY) return NULL;
+    const Value *dz = h->dlogits = through_casts(s, loss->out[1], h->casts[1], &h->n_casts[1]);
+    const char *why = NULL;
+    for (int i = 0; i < s->uses.count[dz->id] && !why; i++) why = find_reader(s, h, s->uses.users[dz->id][i]);
+    return why;
+}
+
+// --- building chunks
+
+typedef struct {
+    Chunking *s;
+    const Head *h;
+    Builder b;
+    int64_t n, now;         // chunks; the present one
+    Value *part[2];         // of the operands of the product and of the loss: the chunk's rows, and
+    const Value *whole[2];  // what they are part of
+    Value *dloss;           // of each chunk
+    Value **parts[MOST_READERS]; // by reader: the values of all chunks
+    Value **losses;
+} Chunks;
+
+// Rows of the present chunk of a value whose rows are those of the loss.
+static Value *rows_of_chunk(Chunks *c, Value *v, bool matrix) {
+    Ctx *cx = c->s->m->cx;
+    for (int i = 0; i < 2; i++)
+        if (c->whole[i] == v) return c->part[i];
+    const int64_t cols = matrix ? hd_type_cols(v->type) : 1, flat[2] = {hd_type_count(v->type) / cols, cols};
+    Value *all = v;
+    const Type *t = hd_type(cx, v->type->dtype, matrix ? 2 : 1, flat);
+    if (t != v->type) all = hd_build1(&c->b, OP_RESHAPE, v, NULL, NULL, t);
+    Attrs as = {0};
+    hd_set_int(cx, &as, A_AXIS, 0);
+    hd_set_int(cx, &as, A_START, flat[0] / c->n * c->now);
+    hd_set_int(cx, &as, A_SIZE, flat[0] / c->n);
+    Value *part = hd_build1(&c->b, OP_SLICE, all, NULL, &as, NULL);
+    const int slot = matrix ? 0 : 1;
+    if (!c->whole[slot]) c->whole[slot] = v, c->part[slot] = part;
+    return part;
+}
+
+static Op *chunk_op(Chunks *c, const Op *o, int n_in, Value *const *in) {
+    c->b.loc = o->loc, c->b.span = o->span;
+    return hd_build(&c->b, o->kind, n_in, in, &o->attrs, NULL);
+}
+
+static Value *chunk_casts(Chunks *c, Value *v, int which) {
+    for (int i = 0; i < c->h->n_casts[which]; i++) v = chunk_op(c, c->h->casts[which][i], 1, &v)->out[0];
+    return v;
+}
+
+static bool only_grads(const Chunks *c, const Value *v) {
+    bool grads = c->s->uses.count[v->id] > 0;
+    for (int i = 0; i < c->s->uses.count[v->id]; i++) grads &= c->s->uses.users[v->id][i]->kind == OP_GRAD;
+    return grads;
+}
+
+static void chunk_reader(Chunks *c, int k, Value *dz) {
+    const Op *o = c->h->readers[k];
+    const bool first = o->in[0] == c->h->dlogits;
+    Value *other = o->in[first];
+    if (c->h->sums[k]) other = rows_of_chunk(c, other, true);
+    Value *y = chunk_op(c, o, 2, first ? (Value *[]){dz, other} : (Value *[]){other, dz})->out[0];
+    c->parts[k][c->now] = y;
+    if (!c->h->sums[k] || !only_grads(c, o->out[0])) return;
+    for (int i = 0; i < c->s->uses.count[o->out[0]->id]; i++) chunk_op(c, c->s->uses.users[o->out[0]->id][i], 1, &y);
+}
+
+static void one_chunk(Chunks *c) {
+    const Head *h = c->h;
+    c->whole[0] = c->whole[1] = NULL;
+    c->b.loc = h->product->loc, c->b.span = h->product->span;
+    Value *x = rows_of_chunk(c, h->product->in[0], true), *y = rows_of_chunk(c, h->loss->in[1], false);
+    Value *z = chunk_op(c, h->product, 2, (Value *[]){x, h->product->in[1]})->out[0];
+    z = chunk_casts(c, z, 0);
+    const Op *loss = chunk_op(c, h->loss, h->loss->n_in, (Value *[]){z, y, c->dloss});
+    c->losses[c->now] = loss->out[0];
+    if (h->loss->kind == OP_CROSS_ENTROPY) return;
+    Value *dz = chunk_casts(c, loss->out[1], 1);
+    for (int k = 0; k < h->n_readers; k++) chunk_reader(c, k, dz);
+}
+
+static Value *constant(Chunks *c, const Type *t, double x, const Attrs *like) {
+    Attrs as = like ? hd_attrs_copy(c->s->m->cx, like) : (Attrs){0};
+    hd_set_float(c->s->m->cx, &as, A_VALUE, x);
+    return hd_build1(&c->b, OP_CONST, NULL, NULL, &as, t);
+}
+
+static Value *divided(Chunks *c, Value *v) { // by the number of chunks
+    const Op *o = v->def;
+    if (o && o->kind == OP_CONST)
+        return constant(c, v->type, hd_float(&o->attrs, A_VALUE, 0) / (double)c->n, &o->attrs);
+    return hd_build1(&c->b, OP_MUL, v, constant(c, v->type, 1.0 / (double)c->n, NULL), NULL, NULL);
+}
+
+static Value *sum(Chunks *c, Value *const *parts) {
+    Value *v = parts[0];
+    for (int64_t i = 1; i < c->n; i++) v = hd_build1(&c->b, OP_ADD, v, parts[i], NULL, NULL);
+    return v;
+}
+
+// What the chunks' values of a reader are together; NULL: its gradients have been given.
+static Value *join(Chunks *c, int k) {
+    const Op *o = c->h->readers[k];
+    if (c->h->sums[k]) return only_grads(c, o->out[0]) ? NULL : sum(c, c->parts[k]);
+    Attrs as = {0};
+    hd_set_int(c->s->m->cx, &as, A_AXIS, 0);
+    Value *all = hd_build(&c->b, OP_CONCAT, (int)c->n, c->parts[k], &as, NULL)->out[0];
+    return all->type == o->out[0]->type ? all : hd_build1(&c->b, OP_RESHAPE, all, NULL, NULL, o->out[0]->type);
+}
+
+static void erase_head(Chunks *c) {
+    const Head *h = c->h;
+    for (int k = 0; k < h->n_readers; k++) {
+        const Value *v = h->readers[k]->out[0];
+        if (h->sums[k] && only_grads(c, v))
+            for (int i = 0; i < c->s->uses.count[v->id]; i++) hd_erase(c->s->uses.users[v->id][i]);
+        hd_erase(h->readers[k]);
+    }
+    for (int which = 1; which >= 0; which--) {
+        for (int i = h->n_casts[which]; i-- > 0;) hd_erase(h->casts[which][i]);
+        hd_erase(which ? h->loss : h->product);
+    }
+}
+
+static void cut(Chunking *s, const Head *h) {
+    const int64_t n = h->chunks;
+    Chunks c = {.s = s, .h = h, .n = n,
+                .b = {.f = s->f, .before = h->loss, .loc = h->loss->loc, .span = h->loss->span,
+                      .bwd = hd_has(&h->loss->attrs, A_BWD)},
+                .losses = HD_NEWN(s->cx->scratch, Value *, n)};
+    for (int k = 0; k < h->n_readers; k++) c.parts[k] = HD_NEWN(s->cx->scratch, Value *, n);
+    if (h->loss->n_in == 3) c.dloss = divided(&c, h->loss->in[2]);
+    for (c.now = 0; c.now < n; c.now++) one_chunk(&c);
+    c.b.loc = h->loss->loc, c.b.span = h->loss->span;
+    hd_replace_uses(h->loss->out[0], divided(&c, sum(&c, c.losses)));
+    for (int k = 0; k < h->n_readers; k++) {
+        c.b.loc = h->readers[k]->loc, c.b.span = h->readers[k]->span;
+        Value *all = join(&c, k);
+        if (all) hd_replace_uses(h->readers[k]->out[0], all);
+    }
+    erase_head(&c);
+    hd_count(s->cx, "chunks of losses", n);
+}
+
+// --- the pass
+
+// false after an error
+static bool choose(Chunking *s, Head *h) {
+    Ctx *cx = s->m->cx;
+    const Type *logits = h->loss->in[0]->type;
+    const int64_t rows = hd_type_rows(logits);
+    h->why = find_head(s, h);
+    h->chunks = s->asked ? s->asked : hd_loss_chunks(s->m, logits, h->why ? 0 : hd_product(h->product).k);
+    if (rows % h->chunks)
+        return hd_error(cx, h->loss->span,
+                        "loss_chunks = %lld: %lld rows of logits cannot be divided into so many equal chunks; give a "
+                        "divisor of %lld, or auto", (long long)h->chunks, (long long)rows, (long long)rows);
+    if (h->why && s->asked > 1)
+        return hd_error(cx, h->loss->span, "loss_chunks = %lld: the logits %s cannot be cut: %s; give loss_chunks = 1",
+                        (long long)h->chunks, hd_type_text(cx, logits), h->why);
+    return true;
+}
+
+static bool find_heads(Chunking *s) {
+    hd_renumber(s->f);
+    s->uses = hd_uses(s->f, s->cx->scratch);
+    s->heads.n = 0;
+    for (Op *o = s->f->first; o; o = o->next) {
+        if (o->kind != OP_CROSS_ENTROPY && o->kind != OP_CROSS_ENTROPY_GRAD) continue;
+        Head *h = HD_NEW(s->cx->scratch, Head);
+        h->loss = o;
+        if (!choose(s, h)) return false;
+        if (h->chunks > 1) hd_push(s->cx->scratch, &s->heads, h);
+    }
+    return true;
+}
+
+static void cut_heads(Chunking *s) {
+    Attrs *train = &hd_config(s->m, "train")->attrs;
+    for (int i = 0; i < s->heads.n; i++) {
+        const Head *h = s->heads.at[i];
+        const int64_t bytes = hd_type_bytes(h->loss->in[0]->type) / h->chunks;
+        hd_set_int(s->m->cx, train, A_LOSS_CHUNKS, h->chunks);
+        hd_set_int(s->m->cx, train, A_LOSS_CHUNK_BYTES, bytes);
+        cut(s, h);
+    }
+    hd_renumber(s->f);
+}
+
+// Micro-batches and validation have the same chunks or none, so that both compute the same loss.
+Change hd_pass_loss_chunks(Module *m, PassCx *cx) {
+    Chunking s = {.m = m, .cx = cx, .asked = hd_int(hd_settings(m, "train"), A_LOSS_CHUNKS, 0)};
+    const char *why = NULL;
+    int n = 0;
+    if (s.asked == 1) return UNCHANGED;
+    for (s.f = m->funcs; s.f; s.f = s.f->next) {
+        if (s.f->is_kernel) continue;
+        if (!find_heads(&s)) return FAILED;
+        for (int i = 0; i < s.heads.n; i++) n++, why = why ? why : s.heads.at[i]->why;
+    }
+    if (why) hd_set_word(m->cx, &hd_config(m, "train")->attrs, A_LOGITS_WHOLE, hd_intern(m->cx, why));
+    for (s.f = m->funcs; s.f && n && !why; s.f = s.f->next)
+        if (!s.f->is_kernel && find_heads(&s)) cut_heads(&s);
+    return n ? CHANGED : UNCHANGED;
+}
