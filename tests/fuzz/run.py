@@ -98,7 +98,7 @@ def main():
         else:
             how = [f"-max_total_time={seconds}", "-timeout=10", inputs]
         run = subprocess.run(
-            [target, f"-dict={words}", "-rss_limit_mb=2560",
+            [target, *([f"-dict={words}"] if os.path.getsize(words) else []), "-rss_limit_mb=2560",
              f"-max_len={LONGEST_PLAN if suffix == '.plan' else LONGEST}",
              "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/"] + how,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
