@@ -41,7 +41,7 @@ const char hd_prelude[] =
 #undef AXIS
     "}\n"
     "  fsdp none { unit none; prefetch = 1; live_grads = 2; overlap_micro = on; }\n"
-    "  recompute none;\n"
+    "  recompute auto { slower = 0.025; }\n"
     "  keep none;\n"
     "  offload none { fraction = 1.0; margin = 1; ahead = 1; }\n"
     "  graph step;\n"

@@ -177,7 +177,7 @@ static bool resolve(Front *f, const Node *path, Names *places) {
 }
 
 static bool is_auto(const Node *path, AttrId list) {
-    return list == A_OFFLOAD && path->kind == N_NAME && !strcmp(path->name, "auto");
+    return (list == A_OFFLOAD || list == A_RECOMPUTE) && path->kind == N_NAME && !strcmp(path->name, "auto");
 }
 
 void hd_paths_places(Front *f, AttrId list, Names *resolved) {
@@ -225,7 +225,7 @@ void hd_paths_check(Front *f) {
     for (int a = 0; a < N_CHOICES; a++)
         for (int b = a + 1; b < N_CHOICES; b++) {
             const Paths *one = hd_settings_paths(f, choices[a].list), *two = hd_settings_paths(f, choices[b].list);
-            for (int i = 0; i < one->n; i++)
+            for (int i = 0; i < one->n && !is_auto(one->at[i], choices[a].list); i++)
                 for (int k = 0; k < two->n && !is_auto(two->at[k], choices[b].list); k++)
                     check_pair(f, one->at[i], choices[a].done, two->at[k], choices[b].done);
         }

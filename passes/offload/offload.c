@@ -239,7 +239,8 @@ static int fewest(const Request *r, int64_t limit) {
 Change hd_pass_offload(Module *m, PassCx *cx) {
     Request r = request(m, cx);
     if (!r.listed.paths) return UNCHANGED;
-    if (!hd_places_differ(&r.listed, &r.kept) || !hd_places_differ(&r.listed, &r.recomputed)) return FAILED;
+    bool both = r.recomputed.paths && !strcmp(r.recomputed.paths->strs[0], "auto"); // auto is no place
+    if (!hd_places_differ(&r.listed, &r.kept) || (!both && !hd_places_differ(&r.listed, &r.recomputed))) return FAILED;
     if (r.automatic && !hd_model(m))
         return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
                         "a table with --device-model"), FAILED;

@@ -11,8 +11,11 @@
 // repeated module (blocks.3 for blocks.3.mlp.act). A value that leaves its region is kept, so that listing every block
 // keeps the blocks' inputs and recomputes each block once. A copy is the same op on the same bytes, so no result
 // changes.
-#include "passes/pass.h"
+//
+// `recompute auto` chooses the values itself (recompute_auto.c), but for what `keep` and `offload` list.
+#include "passes/tensor/recompute.h"
 #include "passes/analysis/places.h"
+#include "passes/settings.h"
 
 typedef struct {
     Module *m;
@@ -24,6 +27,7 @@ typedef struct {
     bool *kept;           // by value id: enters another region, so it is kept anyway
     Value **again;        // by value id: its copy
     int copies;
+    double slower; // auto: the part of a micro-batch's time that it may take; < 0: the list says what
 } Recompute;
 
 // Weights and constants are storage, not saved values; so are their casts and reshapes.
@@ -60,13 +64,41 @@ static Value *value_again(Recompute *s, Value *v, Op *at) {
     return s->again[v->id];
 }
 
+// The ops among which auto may choose. What leaves an instance of a repeated module stays, if it is read, so that
+// nothing is made again from far away and every instance is a choice of its own.
+static bool *open_to_choice(Recompute *s) {
+    bool *may = HD_NEWN(s->cx->scratch, bool, s->f->n_ops + 1);
+    const char **region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
+    for (const Op *o = s->f->first; o; o = o->next) {
+        const char *path = o->loc.path;
+        bool same = o->prev && o->prev->loc.path == path;
+        region[o->id] = same ? region[o->prev->id] : path ? hd_region_of_path(s->m->cx, path) : NULL;
+        may[o->id] = hd_op_is(o, TRAIT_PURE) && !(path && (hd_place_of(&s->kept_list, path, NULL) ||
+                                                           hd_place_of(&s->offloaded, path, NULL)));
+        for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_BWD); i++)
+            if (o->in[i]->def && region[o->in[i]->def->id] != region[o->id]) may[o->in[i]->def->id] = false;
+    }
+    return may;
+}
+
+// All that is chosen is one region: every value is made again from what is kept.
+static void choose_regions(Recompute *s) {
+    const bool *may = open_to_choice(s);
+    const Recomputed r = hd_recompute_auto(s->f, may, s->slower, s->cx->scratch);
+    for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = r.again[o->id] ? s->listed.paths->strs[0] : NULL;
+    hd_count(s->cx, "bytes not kept", (int64_t)r.saved);
+    hd_count(s->cx, "millionths of the time for it", r.all > 0 ? (int64_t)(1e6 * r.seconds / r.all) : 0);
+}
+
 static void recompute_func(Recompute *s) {
     hd_renumber(s->f);
     int n_values = s->f->n_values;
     s->region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
     s->kept = HD_NEWN(s->cx->scratch, bool, n_values + 1);
     s->again = HD_NEWN(s->cx->scratch, Value *, n_values + 1);
-    for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = region_of(s, o);
+    if (s->slower >= 0) choose_regions(s);
+    else
+        for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = region_of(s, o);
     for (const Op *o = s->f->first; o; o = o->next)
         for (int i = 0; s->region[o->id] && i < o->n_in; i++) {
             const Op *def = o->in[i]->def;
@@ -90,13 +122,18 @@ Change hd_pass_recompute(Module *m, PassCx *cx) {
     Recompute s = {.m = m, .cx = cx, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
                    .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
     if (!s.listed.paths) return UNCHANGED;
-    if (!hd_places_differ(&s.listed, &s.kept_list) || !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
+    const bool automatic = !strcmp(s.listed.paths->strs[0], "auto");
+    const int errors = m->cx->diags.errors;
+    s.slower = automatic ? hd_float(hd_settings(m, "schedule"), A_SLOWER, 0) : -1;
+    if (!automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
+    if (!automatic && !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
     s.regions = HD_NEWN(cx->scratch, const char *, s.listed.paths->n);
     for (int i = 0; i < s.listed.paths->n; i++) s.regions[i] = hd_region_of_path(m->cx, s.listed.paths->strs[i]);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && has_backward(s.f)) recompute_func(&s);
-    if (!hd_places_found(&s.listed, "no operation of the forward pass is there; name a module instance that computes "
-                                    "something"))
+    if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read
+    if (!automatic && !hd_places_found(&s.listed, "no operation of the forward pass is there; name a module instance "
+                                                  "that computes something"))
         return FAILED;
     hd_count(cx, "ops recomputed", s.copies);
     return s.copies ? CHANGED : UNCHANGED;

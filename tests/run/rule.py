@@ -31,11 +31,12 @@ TIMEOUT = 120
 
 # `units`: ownerships; each is written in two ways that give every parameter to the same unit.
 MODELS = dict(
-    gpt2=dict(file="examples/gpt2/gpt2.hd", drop=0.1, recompute=("none", "Block.mlp.act", "Block.attn,Block.ln1"),
+    gpt2=dict(file="examples/gpt2/gpt2.hd", drop=0.1,
+              recompute=("none", "auto", "Block.mlp.act", "Block.attn,Block.ln1"),
               graph="Block.attn,Block.mlp", offload="Block",
               sets=dict(vocab=96, layers=2, dim=32, heads=4, seq=16),
               units=(("Block", "Block"), ("Block,Attention,Mlp", "Mlp,Attention,Block"), ("none", "none"))),
-    llama=dict(file="examples/llama/llama.hd", recompute=("none", "Block.mlp.act", "Block"),
+    llama=dict(file="examples/llama/llama.hd", recompute=("none", "auto", "Block.mlp.act", "Block"),
                graph="Block.attn,Block[1].mlp.act", offload="Block.attn,Block.mlp",
                sets=dict(vocab=80, layers=3, dim=24, heads=6, kv_heads=2, hidden=40, seq=12),
                units=(("Block,Linear", "Linear,Block"), ("SwiGLU,Embedding", "Embedding,SwiGLU"))),

@@ -1,0 +1,159 @@
+// recompute auto: keeps the fewest bytes from which the rest of what the backward pass reads can be made again cheaply.
+// A least cut in a graph of ops and values decides:
+//
+//   source -> op     bytes * price of its time (an op that is dear to repeat: never cut, so it is not repeated)
+//   op -> result     bytes of the result: cut where the value is kept although its op is not repeated
+//   value -> reader  never cut: an op can be repeated only where its operands are there
+//   value -> sink    never cut, where the backward pass reads the value
+//
+// What is on the sink's side is made again. With a price p the cut is the least of bytes + p * seconds. The lowest
+// price whose choice stays within the budget of time is found by bisection over a fixed series of prices, so the result
+// depends on nothing but the program and the table of the device.
+//
+// Only work whose time is that of its memory traffic is repeated: pointwise work, casts, norms, rope. Views cost
+// nothing and hold no bytes of their own. Pointwise work joins the kernel that reads its result, so it costs what it
+// writes, and only where a product or another op that is no row kernel reads it. The budget is a part of the time of
+// products: of attention nothing is known yet, since no implementation is chosen.
+#include "passes/tensor/recompute.h"
+#include "passes/tensor/min_cut.h"
+#include "ir/cost.h"
+#include "ir/device_model.h"
+
+typedef struct {
+    const Func *f;
+    const bool *may;
+    const DeviceModel *model; // NULL: the times of a device like those in devices/
+    Arena *a;
+    Uses uses;
+    const bool *storage;      // by op id: its result is a parameter or an argument, if cast or reshaped
+    double *seconds;          // by op id: to compute it again; < 0: it is not
+} Choice;
+
+enum { FUSED_SHARE = 16 }; // of its bytes that an op in another op's kernel is taken to cost
+static const double nominal_bytes = 3e12, nominal_flops = 6e14; // a second
+
+static double seconds_of(const Choice *c, const Op *o) {
+    double flops, bytes;
+    if (c->model) return hd_model_seconds(c->model, o);
+    hd_cost(o, &flops, &bytes);
+    return flops / nominal_flops > bytes / nominal_bytes ? flops / nominal_flops : bytes / nominal_bytes;
+}
+
+static bool is_forward(const Op *o) { return !hd_has(&o->attrs, A_BWD); }
+
+static bool is_pointwise(const Op *o) {
+    return hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST || o->kind == OP_BROADCAST;
+}
+
+static bool is_cheap(const Op *o) {
+    if (is_pointwise(o) || hd_op_is(o, TRAIT_ALIAS)) return true;
+    return o->kind == OP_RMS_NORM || o->kind == OP_LAYER_NORM || o->kind == OP_ROPE;
+}
+
+// Whether an op that is no row kernel reads a result in the backward pass.
+static bool is_written(const Choice *c, const Op *o) {
+    for (int i = 0; i < o->n_out; i++)
+        for (int k = 0; k < c->uses.count[o->out[i]->id]; k++) {
+            const Op *user = c->uses.users[o->out[i]->id][k];
+            if (hd_op_is(user, TRAIT_ALIAS) ? is_written(c, user) : !is_forward(user) && !is_pointwise(user))
+                return true;
+        }
+    return false;
+}
+
+static double seconds_again(const Choice *c, const Op *o) {
+    double in = 0, out = 0;
+    if (!c->may[o->id] || !is_cheap(o)) return -1;
+    if (hd_op_is(o, TRAIT_ALIAS)) return 0;
+    for (int i = 0; i < o->n_in; i++) in += (double)hd_type_bytes(o->in[i]->type);
+    for (int i = 0; i < o->n_out; i++) out += (double)hd_type_bytes(o->out[i]->type);
+    double alone = seconds_of(c, o);
+    if (!is_pointwise(o) || in + out <= 0) return alone;
+    return alone * out / (in + out) / (is_written(c, o) ? 1 : FUSED_SHARE);
+}
+
+// Parameters, arguments, constants and their casts and reshapes: they are there anyway.
+static const bool *find_storage(const Func *f, Arena *a) {
+    bool *storage = HD_NEWN(a, bool, f->n_ops + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        const Op *def = o->n_in ? o->in[0]->def : NULL;
+        storage[o->id] = !o->n_in || ((o->kind == OP_CAST || o->kind == OP_RESHAPE) && (!def || storage[def->id]));
+    }
+    return storage;
+}
+
+static bool is_kept(const Choice *c, const Value *v) { return v->def && !c->storage[v->def->id]; }
+
+static bool read_backward(const Choice *c, const Value *v) {
+    for (int k = 0; k < c->uses.count[v->id]; k++)
+        if (!is_forward(c->uses.users[v->id][k])) return true;
+    return false;
+}
+
+// Nodes: the ops by id, then the values by id, source and sink. `price`: bytes for a second.
+static Recomputed choose(const Choice *c, double price) {
+    const Func *f = c->f;
+    int values = f->n_ops, source = values + f->n_values, sink = source + 1;
+    MinCut cut = hd_min_cut(c->a, sink + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        if (!is_forward(o) || !o->n_out || c->storage[o->id]) continue;
+        double again = c->seconds[o->id];
+        int64_t dear = again < 0 || again * price > (double)HD_NEVER_CUT ? HD_NEVER_CUT : (int64_t)(again * price);
+        hd_min_cut_edge(&cut, source, o->id, dear);
+        for (int i = 0; i < o->n_in; i++)
+            if (is_kept(c, o->in[i])) hd_min_cut_edge(&cut, values + o->in[i]->id, o->id, HD_NEVER_CUT);
+        for (int i = 0; i < o->n_out; i++) {
+            int64_t bytes = hd_op_is(o, TRAIT_ALIAS) ? HD_NEVER_CUT : hd_type_bytes(o->out[i]->type);
+            hd_min_cut_edge(&cut, o->id, values + o->out[i]->id, bytes);
+            if (read_backward(c, o->out[i])) hd_min_cut_edge(&cut, values + o->out[i]->id, sink, HD_NEVER_CUT);
+        }
+    }
+    Recomputed r = {.again = hd_min_cut_solve(&cut, source, sink)};
+    for (const Op *o = f->first; o; o = o->next) {
+        r.again[o->id] &= c->seconds[o->id] >= 0;
+        if (r.again[o->id]) r.seconds += c->seconds[o->id];
+    }
+    return r;
+}
+
+// The bytes of forward values that wait for the backward pass.
+static double kept_bytes(const Choice *c, const bool *again) {
+    bool *kept = HD_NEWN(c->a, bool, c->f->n_values + 1);
+    double bytes = 0;
+    for (const Op *o = c->f->last; o; o = o->prev) {
+        if (!is_forward(o)) continue;
+        for (int i = 0; i < o->n_out; i++) {
+            const Value *v = o->out[i];
+            bool waits = kept[v->id] || read_backward(c, v);
+            for (int k = 0; again && k < c->uses.count[v->id]; k++) waits |= again[c->uses.users[v->id][k]->id];
+            if (!waits || (again && again[o->id]) || c->storage[o->id]) continue;
+            if (hd_op_is(o, TRAIT_ALIAS)) kept[o->in[0]->id] = true;
+            else bytes += (double)hd_type_bytes(v->type);
+        }
+    }
+    return bytes;
+}
+
+Recomputed hd_recompute_auto(const Func *f, const bool *may, double slower, Arena *a) {
+    enum { STEPS = 36 }; // prices from 2^46 bytes a second down, half as much each time
+    Choice c = {.f = f, .may = may, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a)};
+    double all = 0, budget;
+    c.seconds = HD_NEWN(a, double, f->n_ops + 1);
+    c.storage = find_storage(f, a);
+    for (const Op *o = f->first; o; o = o->next) {
+        c.seconds[o->id] = is_forward(o) && !c.storage[o->id] ? seconds_again(&c, o) : -1;
+        if (o->kind == OP_MATMUL || o->kind == OP_BMM) all += seconds_of(&c, o);
+    }
+    budget = slower * all;
+    int good = 0, bad = STEPS;
+    Recomputed best = {.again = HD_NEWN(a, bool, f->n_ops + f->n_values + 3)};
+    while (bad - good > 1) {
+        int k = good + (bad - good) / 2;
+        Recomputed r = choose(&c, (double)((int64_t)1 << 46) / (double)((int64_t)1 << k));
+        if (r.seconds <= budget) good = k, best = r;
+        else bad = k;
+    }
+    best.all = all;
+    best.saved = kept_bytes(&c, NULL) - kept_bytes(&c, best.again);
+    return best;
+}
