@@ -191,6 +191,9 @@ static void tcp_free(Tcp *t) {
     if (t->wake[1] >= 0) close(t->wake[1]);
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->changed);
+    free(t->room);
+    free(t->fds);
+    free(t->who);
     free(t->peer);
     free(t);
 }
@@ -210,6 +213,10 @@ static bool start(Tcp *t, const HdLink *link) {
         t->peer[i].reader.seal = link[i].in;
         pthread_mutex_init(&t->peer[i].writing, NULL);
     }
+    t->room = malloc(HD_READ_AT_ONCE);
+    t->fds = calloc((size_t)t->n + 1, sizeof *t->fds);
+    t->who = calloc((size_t)t->n + 1, sizeof *t->who);
+    if (!t->room || !t->fds || !t->who) return hd_fail("out of memory");
     if (pipe2(t->wake, O_CLOEXEC | O_NONBLOCK) == 0 && pthread_create(&t->thread, NULL, hd_tcp_watch, t) == 0)
         return true;
     return hd_fail("cannot watch the other ranks: %s", strerror(errno));

@@ -5,10 +5,12 @@
 #include "runtime/world/queue.h"
 #include "runtime/world/rendezvous.h"
 #include "runtime/world/world.h"
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { HD_QUEUE_FULL = 8 << 20 }; // bytes that wait to be read on this rank; then the sender waits
+// Bytes: that wait to be read on this rank, and then the sender waits; that are received at once.
+enum { HD_QUEUE_FULL = 8 << 20, HD_READ_AT_ONCE = 256 << 10 };
 
 typedef struct {
     int fd, rank; // fd -1: the connection has ended
@@ -28,6 +30,9 @@ typedef struct {
     Peer *peer; // rank 0: by rank; else peer[0] is rank 0
     int n;      // number of peers, with a gap at 0 on rank 0
     pthread_t thread;
+    char *room;         // of the thread: bytes received, and what it polls
+    struct pollfd *fds;
+    int *who;
     pthread_mutex_t lock; // guards queues, peers' states, the failure
     pthread_cond_t changed;
     int wake[2];

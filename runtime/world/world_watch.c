@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SETTLE_US = 300000, READ_AT_ONCE = 256 << 10 };
+enum { SETTLE_US = 300000 };
 
 static void lost(Tcp *t, const Peer *p, const char *how) {
     char why[600];
@@ -82,7 +82,7 @@ static bool frame_came(void *of, const HdFrame *f, char *body) { // false: not o
 }
 
 static void read_peer(Tcp *t, Peer *p, char *room) {
-    const ssize_t n = recv(p->fd, room, READ_AT_ONCE, MSG_DONTWAIT);
+    const ssize_t n = recv(p->fd, room, HD_READ_AT_ONCE, MSG_DONTWAIT);
     if (n > 0) {
         p->heard = hd_now();
         if (!hd_reader_take(&p->reader, room, (size_t)n, frame_came, &(Heard){t, p}))
@@ -175,18 +175,17 @@ static int poll_all(Tcp *t, struct pollfd *fds, int *who) {
 
 void *hd_tcp_watch(void *arg) {
     Tcp *t = arg;
-    char *room = malloc(READ_AT_ONCE);
-    struct pollfd *fds = calloc((size_t)t->n + 1, sizeof *fds);
-    int *who = calloc((size_t)t->n + 1, sizeof *who);
+    struct pollfd *fds = t->fds;
     double next = 0, last = hd_now(), end = 0;
-    while (room && fds && who) {
-        const int n = poll_all(t, fds, who);
+    for (;;) {
+        const int n = poll_all(t, fds, t->who);
         if (end > 0 && (n == 1 || hd_now() > end)) break;
         if (poll(fds, (nfds_t)n, 100) > 0) {
             char drain[64];
-            if (fds[0].revents && read(t->wake[0], drain, sizeof drain) < 0) continue;
+            // what was written there only ended the poll; where it cannot be read, the connections still are
+            if (fds[0].revents && read(t->wake[0], drain, sizeof drain) < 0) drain[0] = 0;
             for (int k = 1; k < n; k++)
-                if (fds[k].revents) read_peer(t, &t->peer[who[k]], room);
+                if (fds[k].revents) read_peer(t, &t->peer[t->who[k]], t->room);
         }
         const double now = hd_now();
         if (now - last > 2) // this process itself was stopped, so the others had no chance to be heard
@@ -203,9 +202,6 @@ void *hd_tcp_watch(void *arg) {
         }
         if (end <= 0) find_silent(t, now);
     }
-    free(room);
-    free(fds);
-    free(who);
     return NULL;
 }
 
