@@ -24,6 +24,7 @@ typedef struct {
     int32_t *tokens, *targets; // of a whole step: micro-batch m begins at m * batch * seq
     Progress at;
     double t0;
+    HdLock lock;         // rank 0's, of the save folder
     int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
     unsigned saves;      // checkpoints asked for by signals and written
     bool save_now;       // every rank knows that one is asked for
@@ -225,7 +226,8 @@ static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
 static bool save(Run *r, int64_t step) { // all
     const Progress at = {step, r->at.seed, r->data.count, r->at.sequences + (step - r->at.step) * step_sequences(r->p)};
     r->w->at(r->w, "saving after step", step);
-    if (!all_ok(r, hd_state_save(r->x, r->o->save, &at))) return false;
+    const bool mine = !rank_0(r) || hd_lock_keep(&r->lock, r->o->save, hd_signal_stop);
+    if (!all_ok(r, mine) || !all_ok(r, hd_state_save(r->x, r->o->save, &r->lock, &at))) return false;
     hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors", (long long)step, r->o->save);
     return true;
 }
@@ -356,6 +358,7 @@ static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
     if (!check_steps(p) || (rank_0(r) && !hd_paths_check(o))) return false;
+    if (rank_0(r) && o->save && !hd_lock_take(&r->lock, o->save, hd_signal_stop)) return false;
     if (o->data.n && !hd_data_open(&r->data, o->data, o->format, p->seq)) return false;
     if (o->val.n && !hd_data_open(&r->val, o->val, o->format, p->seq)) return false;
     const size_t bytes = (size_t)(p->micro * p->batch * p->seq) * sizeof *r->tokens;
@@ -379,9 +382,16 @@ static void tell_start(Run *r) {
         hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
 }
 
+// all. A checkpoint that another run replaces may be another one for a moment.
+static bool same_identity(const Run *r) {
+    for (int left = r->o->resume ? 20 : 1; left; left--)
+        if (hd_identity_same(r->w, r->p, r->o)) return true;
+    return false;
+}
+
 static bool go(Run *r) { // all
     const Options *o = r->o;
-    if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, o))) return false;
+    if (!all_ok(r, prepare(r)) || !all_ok(r, same_identity(r))) return false;
     const bool profile = o->profile || o->timeline;
     r->x = r->b->open(r->p, r->w, !o->no_graph && !profile, profile);
     if (r->x) r->x->check = o->check;
@@ -411,6 +421,7 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
     enum { LOST = 1 << 20 }; // above any signal's number
     const int end = hd_world_most(w, r.something_lost ? LOST : hd_signal_stop());
     if (end < 0 && !r.something_lost) tell_failure(&r);
+    hd_lock_release(&r.lock);
     hd_data_close(&r.data);
     hd_data_close(&r.val);
     free(r.tokens);

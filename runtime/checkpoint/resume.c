@@ -288,11 +288,15 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
     return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }
 
-bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
-    char path[PATH];
+// A checkpoint is known by the checksum at the end of its manifest.
+static void id_of(const StFile *f, unsigned char id[16]) {
+    if (f->data_bytes >= 16) memcpy(id, f->data + f->data_bytes - 16, 16);
+}
+
+static bool resume_once(HdExec *x, const char *dir, const char *path, Progress *at, unsigned char id[16]) {
     Source s = {.dir = dir};
-    if (!hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path) || !hd_st_open(&s.main, path))
-        return false;
+    if (!hd_st_open(&s.main, path)) return false;
+    id_of(&s.main, id);
     const bool ok = read_state(x, &s, at);
     for (int i = 0; s.opened && i < s.shards; i++)
         if (s.opened[i]) hd_st_close(&s.shard[i]);
@@ -302,4 +306,38 @@ bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
     free(s.spot);
     free(s.cut);
     return ok;
+}
+
+static bool replaced(const char *path, const unsigned char id[16]) { // keeps the present failure
+    char why[900];
+    unsigned char now[16] = {0};
+    StFile f;
+    snprintf(why, sizeof why, "%s", hd_failure());
+    const bool open = hd_st_open(&f, path);
+    if (open) id_of(&f, now);
+    if (open) hd_st_close(&f);
+    hd_fail("%s", why);
+    return open && memcmp(now, id, sizeof now) != 0;
+}
+
+// A run beside this one may replace the checkpoint while it is read, and remove its shards. The ranks begin again until
+// all of them have read one and the same.
+bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
+    enum { READ, REPLACED, FAILED, TRIES = 50, HALF = 1 << 30 };
+    char path[PATH];
+    if (!hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path)) return false; // on every rank
+    for (int i = 0; i < TRIES; i++) {
+        unsigned char id[16] = {0};
+        uint32_t hash;
+        const bool ok = resume_once(x, dir, path, at, id);
+        const int worst = hd_world_most(x->world, ok ? READ : replaced(path, id) ? REPLACED : FAILED);
+        if (worst == FAILED) return ok;
+        if (worst == REPLACED) continue;
+        memcpy(&hash, id, sizeof hash);
+        const int mine = (int)(hash % HALF), most = worst < 0 ? -1 : hd_world_most(x->world, mine);
+        const int other = most < 0 ? -1 : hd_world_most(x->world, HALF - mine); // HALF - the least one
+        if (other < 0) return false; // a rank is gone
+        if (most == HALF - other) return true;
+    }
+    return hd_fail("%s: another run replaces it faster than it can be read, or the ranks see different folders", path);
 }

@@ -108,7 +108,7 @@ static bool begin(StWriter *w, Meta *m) { // after the declarations
     return !w->failed;
 }
 
-static bool save_whole(HdExec *x, const char *path, const Progress *at) {
+static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Progress *at) {
     const HdProgram *p = x->program;
     StWriter w = {0};
     Meta m = {0};
@@ -123,7 +123,7 @@ static bool save_whole(HdExec *x, const char *path, const Progress *at) {
     bool ok = begin(&w, &m);
     for (int r = 0; ok && r < HD_SAVED_ROLES; r++)
         ok = hd_each_piece(x, (HdRole)r, save_piece, &(Whole){&w, (HdRole)r});
-    if (!ok) w.failed = true; // hd_fail was called already
+    if (!ok || !hd_lock_mine(lock)) w.failed = true; // hd_fail was called already
     return hd_st_finish(&w);
 }
 
@@ -317,7 +317,7 @@ static bool choose_folder(const char *dir, const char *manifest, int64_t step, c
 }
 
 // all. Every shard is on the disk before the manifest gets its final name.
-static bool save_shards(HdExec *x, const char *dir, const char *manifest, const Progress *at) {
+static bool save_shards(HdExec *x, const char *dir, const char *manifest, const HdLock *lock, const Progress *at) {
     HdWorld *w = x->world;
     const HdProgram *p = x->program;
     const bool writes = w->rank < hd_shards(p); // the first copy
@@ -334,21 +334,22 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
               hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));
     ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
     if (ok)
-        ok = hd_world_agree(w, w->rank != 0 || (on_disk(place) && on_disk(dir) &&
+        ok = hd_world_agree(w, w->rank != 0 || (on_disk(place) && on_disk(dir) && hd_lock_mine(lock) &&
                                                 save_manifest(p, manifest, folder, at, all, hd_shards(p))));
     free(all);
     if (w->rank != 0) return ok;
     if (!ok) remove_folder(place);
-    return ok && forget_others(dir, folder);
+    return ok && hd_lock_mine(lock) && forget_others(dir, folder);
 }
 
-bool hd_state_save(HdExec *x, const char *dir, const Progress *at) {
+bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at) {
     const HdProgram *p = x->program;
     char path[PATH];
     bool sharded = false;
     for (int i = 0; i < p->n_buckets; i++) sharded |= p->buckets[i].optimizer_sharded;
     const bool named = hd_checkpoint_path(dir, CHECKPOINT, path, sizeof path); // the same on all ranks
-    if (named && sharded) return save_shards(x, dir, path, at);
+    if (named && sharded) return save_shards(x, dir, path, lock, at);
     if (!named || x->world->rank != 0) return named;
-    return hd_checkpoint_make(dir) && save_whole(x, path, at) && forget_others(dir, NULL);
+    return hd_checkpoint_make(dir) && save_whole(x, path, lock, at) && hd_lock_mine(lock) &&
+           forget_others(dir, NULL);
 }

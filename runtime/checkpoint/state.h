@@ -3,6 +3,7 @@
 // on all ranks or the run has ended (world.h, fail).
 #ifndef RUNTIME_CHECKPOINT_STATE_H
 #define RUNTIME_CHECKPOINT_STATE_H
+#include "runtime/checkpoint/lock.h"
 #include "runtime/heddle.h"
 #include <stdio.h>
 
@@ -13,7 +14,10 @@ typedef struct { int64_t step, seed, data_tokens, sequences; } Progress;
 bool hd_state_init(HdExec *x, int64_t seed);
 bool hd_state_import(HdExec *x, const char *path); // --init
 bool hd_state_export(HdExec *x, const char *path); // --export; all
-bool hd_state_save(HdExec *x, const char *dir, const Progress *at); // all
+// all. lock: rank 0's on the folder; NULL: none. Nothing is replaced or removed once another process has it.
+bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
+// all. Every rank reads the same checkpoint, also while another run replaces it. A rank on which it succeeds returns
+// true although another one fails.
 bool hd_state_resume(HdExec *x, const char *dir, Progress *at);
 // all: rank 0 writes one line per parameter: name and 128-bit hash of its f32 bytes
 bool hd_state_hashes(HdExec *x, FILE *f);

@@ -687,6 +687,68 @@ def case_reader_goes_away():
           status)
 
 
+# --- two processes and one folder
+
+
+def owner(host="elsewhere 1 pid:[1]", beat=0, number=0, pid=4711):
+    """The text of a lock, as a process of another host writes it."""
+    return (f"heddle 1 {'ab' * 16}\nhost {host}\nprocess {pid} 1\nsince 2026-01-01T00:00:00Z\n"
+            f"beat {beat} {number:010d}\n")
+
+
+def case_lock():
+    old = make_checkpoint()
+    check(os.listdir("c") == ["checkpoint.safetensors"], "the lock stays:", os.listdir("c"))
+    args = ["--data=data.txt", "--steps=3", "--save=c"]
+    found = []
+
+    def second():
+        lines = dict(l.split(" ", 1) for l in read("c/lock").decode().splitlines())
+        r = bad(1, f"process {lines['process'].split()[0]} on {lines['host'].split()[0]} saves there since",
+                "c/lock", args=args)
+        check("step 1" not in r.err, "told after training:", r)
+        found.append(lines)
+
+    r = interrupt([second, signal.SIGTERM], "--save=c")
+    check(found and r.status == 143 and "saved c/" in r.err, "a second run disturbs the first one:", r)
+    check(read("c/checkpoint.safetensors") != old and os.listdir("c") == ["checkpoint.safetensors"], "left:",
+          os.listdir("c"))
+    r = interrupt(signal.SIGKILL, "--save=c")
+    check("lock" in os.listdir("c"), "a killed process takes its lock with it")
+    good(*args)
+    write("c/lock", b"")  # its owner was killed before it had written who it is
+    good(*args)
+    here = found[0]["host"]
+    for left in (owner(here, pid=1), owner(here, pid=999999999), owner()):  # other start, no process, no sign of life
+        write("c/lock", left)
+        good(*args)
+        check(os.listdir("c") == ["checkpoint.safetensors"], "left:", os.listdir("c"))
+
+
+def case_lock_of_another_host():
+    old = make_checkpoint()
+    write("c/lock", owner(beat=60))
+    p = subprocess.Popen([programs.get(), "--data=data.txt", "--steps=3", "--save=c"], stderr=subprocess.PIPE)
+    check(b"waiting at most" in p.stderr.readline(), "it does not wait for a sign of life")
+    write("c/lock", owner(beat=60, number=1))
+    err = p.communicate(timeout=60)[1].decode()
+    check(p.returncode == 1 and "process 4711 on elsewhere" in err and "and is alive" in err, "it said:", err)
+    check(read("c/checkpoint.safetensors") == old and read("c/lock") == owner(beat=60, number=1).encode(),
+          "the folder of another was changed")
+
+
+def case_lock_lost():
+    """What is removed is taken again; what another process has taken over is left to it."""
+    make_checkpoint()
+    r = interrupt([lambda: os.remove("c/lock"), signal.SIGTERM], "--save=c")
+    check(r.status == 143 and "saved c/" in r.err and os.listdir("c") == ["checkpoint.safetensors"], "removed:", r)
+    old = read("c/checkpoint.safetensors")
+    r = interrupt([lambda: write("c/lock", owner()), signal.SIGTERM], "--save=c")
+    check(r.status == 1 and "process 4711 on elsewhere saves there" in r.err and "taken it over" in r.err, "taken:", r)
+    check(read("c/checkpoint.safetensors") == old and read("c/lock") == owner().encode(),
+          "the folder of another was changed")
+
+
 def main(functions):
     global programs
     root, compiler = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])

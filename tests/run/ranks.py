@@ -458,6 +458,23 @@ def case_bad_token_in_one_window():
             settings=settings)
 
 
+def case_reader_beside_a_writer():
+    """A run replaces its checkpoint after every step: whoever reads it gets one of them whole."""
+    text_file()
+    for settings in (TWO, mesh(4, "zero1")):
+        good("--data=data.txt", "--steps=1", "--save=c", settings=settings)
+        writer = subprocess.Popen([cli.programs.get(*settings), "--data=data.txt", "--steps=2000000000", "--save=c",
+                                   "--save-every=1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            for i in range(12):
+                good("--steps=0", "--resume=c", "--export=w.safetensors", settings=(ONE, settings)[i % 2])
+            check(writer.poll() is None, "the writer ended:", writer.returncode)
+        finally:
+            writer.terminate()
+            writer.wait(timeout=30)
+        shutil.rmtree("c")
+
+
 def case_signals():
     text_file()
     for kind, settings in ((signal.SIGINT, TWO), (signal.SIGTERM, mesh(3, "zero1")), (signal.SIGHUP, HYBRID)):

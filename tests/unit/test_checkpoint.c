@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-static bool save(Rank *r) { return hd_state_save(&r->x, "c", &r->job->at); }
+static bool save(Rank *r) { return hd_state_save(&r->x, "c", NULL, &r->job->at); }
 
 static bool resume(Rank *r) {
     Progress at;
