@@ -333,12 +333,12 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     bool ok = all && hd_checkpoint_path(dir, folder, place, sizeof place - FOLDER) &&
               hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));
     ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
-    if (ok)
-        ok = hd_world_agree(w, w->rank != 0 || (on_disk(place) && on_disk(dir) && hd_lock_mine(lock) &&
-                                                save_manifest(p, manifest, folder, at, all, hd_shards(p))));
+    const bool replaces = ok && w->rank == 0 && on_disk(place) && on_disk(dir) && hd_lock_mine(lock) &&
+                          save_manifest(p, manifest, folder, at, all, hd_shards(p));
+    if (ok) ok = hd_world_agree(w, w->rank != 0 || replaces);
     free(all);
     if (w->rank != 0) return ok;
-    if (!ok) remove_folder(place);
+    if (!replaces) remove_folder(place); // else it is the checkpoint's, whatever other ranks met since
     return ok && hd_lock_mine(lock) && forget_others(dir, folder);
 }
 

@@ -4,9 +4,9 @@ of them this program makes the states that a file system may leave, and each mus
 one, byte for byte, or none where there was none.
 
 A file's bytes are on the disk after fsync of the file, a name after fsync of its folder; both may also be there
-earlier, in any combination. States of a prefix: everything; nothing that was not synced; names without bytes; bytes without
-names; bytes cut in half (the last write torn, or all of them); each name that was not synced alone there or alone
-missing; and for shards each file alone without its unsynced bytes.
+earlier, in any combination. States of a prefix: everything; nothing that was not synced; names without bytes; bytes
+without names; bytes cut in half (the last write torn, or all of them); each name that was not synced alone there or
+alone missing; and for shards each file alone without its unsynced bytes.
 
 usage: crash_states.py ROOT HEDDLEC LIBRARY
 """
