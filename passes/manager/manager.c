@@ -181,7 +181,7 @@ static void declare_program(PipelineRun *r) {
     Arena *scratch = hd_arena_new();
     hd_program_declare(r->m, scratch);
     hd_arena_free(scratch);
-    if (hd_program(r->m)) r->program = hd_program(r->m)->attrs;
+    if (hd_program(r->m)) r->program = hd_attrs_copy(r->m->cx, &hd_program(r->m)->attrs);
 }
 
 static bool run_pass(PipelineRun *r, int i, Change *change) {

@@ -2,6 +2,7 @@
 #include "passes/manager/manager.h"
 #include "passes/manager/manager_options.h"
 #include "passes/manager/reproducer.h"
+#include "passes/verify/program.h"
 #include "tests/unit/check.h"
 #include "tests/unit/module.h"
 #include <signal.h>
@@ -71,6 +72,12 @@ static Change forget_stage(Module *m, PassCx *cx) {
     return CHANGED;
 }
 
+static Change compute_something_else(Module *m, PassCx *cx) {
+    (void)cx;
+    hd_set_word(m->cx, &hd_program(m)->attrs, A_SETTINGS, "0");
+    return CHANGED;
+}
+
 static Change refuse(Module *m, PassCx *cx) {
     (void)cx;
     hd_error(m->cx, (Span){0}, "refused");
@@ -107,6 +114,21 @@ TEST(options_reach_the_pass) {
 
 static const char *last_error(const Ctx *cx) {
     return cx->diags.list.n ? cx->diags.list.at[cx->diags.list.n - 1].text : "";
+}
+
+TEST(what_the_model_computes_stays) {
+    Ctx *cx = hd_ctx_new();
+    PassInfo info = {"probe", 15, -1, "", "", compute_something_else};
+    PassCall calls[] = {{.pass = hd_pass_find("autodiff")}, {.pass = hd_pass_find("fsdp")}, {.pass = &info}};
+    Pipeline p = {2, calls};
+    const ManagerOptions plain = {0};
+    Module *m = test_module(cx, "odd.hir");
+    CHECK(m && !hd_program(m) && hd_manager_run(m, &p, &plain) && hd_program(m));
+    p.n = 3;
+    m = test_module(cx, "odd.hir");
+    CHECK(m && !hd_manager_run(m, &p, &plain));
+    CHECK_TEXT(last_error(cx), "pass 'probe' changed what the model is said to compute");
+    hd_ctx_free(cx);
 }
 
 TEST(misbehaving_passes_are_named) {
