@@ -155,18 +155,37 @@ static void check_visit(Regions *r, const Clocks *k, const Range *at, const Visi
                       at->name, v->after->stream, main, hd_plan_number(c, at->to));
 }
 
-static void check_streams(Regions *r, const Clocks *k, const Range *at) {
-    Visit *visits = HD_NEWN(r->c->a, Visit, k->n_streams);
-    for (const Op *o = r->c->f->first; o; o = o->next) {
-        Visit *v = &visits[k->stream_of[o->id]];
-        if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE)) continue;
-        if (o->id < at->from->id) v->before = o;
-        else if (o->id > at->to->id && !v->after) v->after = o;
-        else if (o->id > at->from->id && o->id < at->to->id && !v->first) v->first = o;
-        if (o->id > at->from->id && o->id < at->to->id) v->last = o;
+// The ops of every stream in program order, without those that do nothing: of stream s at[start[s]] and on.
+typedef struct { const Op **at; int *start; } StreamOps;
+
+static StreamOps stream_ops(PlanCheck *c, const Clocks *k) {
+    StreamOps s = {HD_NEWN(c->a, const Op *, c->f->n_ops + 1), HD_NEWN(c->a, int, k->n_streams + 2)};
+    const unsigned idle = TRAIT_ALIAS | TRAIT_SOURCE;
+    for (const Op *o = c->f->first; o; o = o->next) s.start[k->stream_of[o->id] + 2] += !hd_op_is(o, idle);
+    for (int i = 2; i < k->n_streams + 2; i++) s.start[i] += s.start[i - 1];
+    for (const Op *o = c->f->first; o; o = o->next)
+        if (!hd_op_is(o, idle)) s.at[s.start[k->stream_of[o->id] + 1]++] = o;
+    return s;
+}
+
+static int first_from(const StreamOps *s, int stream, int id) { // the first op of a stream with this number or a higher
+    int lo = s->start[stream], hi = s->start[stream + 1];
+    while (lo < hi) {
+        const int mid = lo + (hi - lo) / 2;
+        if (s->at[mid]->id < id) lo = mid + 1;
+        else hi = mid;
     }
-    for (int s = 0; s < k->n_streams; s++)
-        if (visits[s].first && s != k->stream_of[at->from->id]) check_visit(r, k, at, &visits[s]);
+    return lo;
+}
+
+static void check_streams(Regions *r, const Clocks *k, const StreamOps *ops, const Range *at) {
+    for (int s = 0; s < k->n_streams; s++) {
+        const int from = first_from(ops, s, at->from->id + 1), to = first_from(ops, s, at->to->id);
+        if (s == k->stream_of[at->from->id] || from == to) continue;
+        const Visit v = {from > ops->start[s] ? ops->at[from - 1] : NULL, ops->at[from], ops->at[to - 1],
+                         to < ops->start[s + 1] ? ops->at[to] : NULL};
+        check_visit(r, k, at, &v);
+    }
 }
 
 void hd_check_regions(PlanCheck *c) {
@@ -175,9 +194,8 @@ void hd_check_regions(PlanCheck *c) {
     find_ranges(&r);
     if (c->found.n > before) return; // what is inside is not known
     if (!c->joined) check_events(&r);
-    Clocks k = {0};
-    for (int i = 0; i < r.ranges.n; i++) {
-        if (!i) k = hd_clocks(c->f, c->a);
-        if (k.n_streams > 1) check_streams(&r, &k, &r.ranges.at[i]);
-    }
+    if (!r.ranges.n) return;
+    const Clocks k = hd_clocks(c->f, c->a);
+    const StreamOps ops = stream_ops(c, &k);
+    for (int i = 0; i < r.ranges.n && k.n_streams > 1; i++) check_streams(&r, &k, &ops, &r.ranges.at[i]);
 }
