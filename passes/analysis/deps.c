@@ -53,7 +53,7 @@ static void follow_cell(Walk *w, const Cell *c) {
 
 static void follow_buffer(Walk *w, const Symbol *b) {
     const RangeMap *m = w->maps[b->id];
-    for (int i = 0; m && i < m->v.n; i++) follow_cell(w, &m->v.at[i].cell);
+    for (int i = 0; m && i < m->n; i++) follow_cell(w, &hd_range(m, i)->cell);
 }
 
 static void touch_range(Walk *w, const Symbol *b, int64_t lo, int64_t hi, bool write) {
@@ -62,8 +62,8 @@ static void touch_range(Walk *w, const Symbol *b, int64_t lo, int64_t hi, bool w
     if (lo < 0 || lo >= hi) return; // outside the buffer: the verifier of the input reports it
     int end, first = hd_ranges_cut(m, lo, hi, &end);
     for (int i = first; i < end; i++) {
-        if (write) write_cell(w, &m->v.at[i].cell);
-        else read_cell(w, &m->v.at[i].cell);
+        if (write) write_cell(w, &hd_range(m, i)->cell);
+        else read_cell(w, &hd_range(m, i)->cell);
     }
     if (write) hd_ranges_set(m, first, end, (Cell){.writer = w->op});
 }
@@ -73,9 +73,9 @@ static void follow_value(Walk *w, const Value *v) {
     Home h = w->homes[v->id];
     if (h.root) depend(w, w->cells[h.root->id].writer);
     const RangeMap *m = h.buffer ? w->maps[h.buffer->id] : NULL;
-    for (int i = 0; m && i < m->v.n; i++)
-        if (m->v.at[i].lo < h.at + hd_type_bytes(v->type) && hd_range_hi(m, i) > h.at)
-            depend(w, m->v.at[i].cell.writer);
+    for (int i = 0; m && i < m->n; i++)
+        if (hd_range(m, i)->lo < h.at + hd_type_bytes(v->type) && hd_range_hi(m, i) > h.at)
+            depend(w, hd_range(m, i)->cell.writer);
 }
 
 static void touch(Walk *w, const Access *x) {

@@ -2,32 +2,48 @@
 #include "passes/analysis/range_map.h"
 
 RangeMap hd_ranges(Arena *a, int64_t top, Cell all) {
-    RangeMap m = {.top = top, .arena = a};
-    Range r = {0, all};
-    hd_push(a, &m.v, r);
+    enum { FEW = 8 };
+    RangeMap m = {.at = HD_NEWN(a, Range, FEW), .n = 1, .cap = FEW, .gap = 1, .top = top, .arena = a};
+    m.at[0] = (Range){0, all};
     return m;
 }
 
 // The range that holds byte `at`.
 static int find(const RangeMap *m, int64_t at) {
-    int lo = 0, hi = m->v.n;
+    int lo = 0, hi = m->n;
     while (hi - lo > 1) {
         int mid = lo + (hi - lo) / 2;
-        if (m->v.at[mid].lo <= at) lo = mid;
+        if (hd_range(m, mid)->lo <= at) lo = mid;
         else hi = mid;
     }
     return lo;
 }
 
+static void move_gap(RangeMap *m, int to) {
+    const int room = m->cap - m->n;
+    if (to < m->gap) memmove(&m->at[room + to], &m->at[to], sizeof(Range) * (size_t)(m->gap - to));
+    else memmove(&m->at[m->gap], &m->at[room + m->gap], sizeof(Range) * (size_t)(to - m->gap));
+    m->gap = to;
+}
+
+static void grow(RangeMap *m) {
+    Range *at = HD_NEWN(m->arena, Range, 2 * (int64_t)m->cap);
+    move_gap(m, m->n);
+    memcpy(at, m->at, sizeof(Range) * (size_t)m->n);
+    m->at = at;
+    m->cap *= 2;
+}
+
 // Makes a range start at `at` and returns it; the number of ranges when `at` is the top.
 static int cut(RangeMap *m, int64_t at) {
-    if (at >= m->top) return m->v.n;
-    int i = find(m, at);
-    if (m->v.at[i].lo == at) return i;
-    Range r = {at, m->v.at[i].cell};
-    hd_push(m->arena, &m->v, r);
-    memmove(&m->v.at[i + 2], &m->v.at[i + 1], sizeof(Range) * (size_t)(m->v.n - i - 2));
-    m->v.at[i + 1] = r;
+    if (at >= m->top) return m->n;
+    const int i = find(m, at);
+    if (hd_range(m, i)->lo == at) return i;
+    const Range r = {at, hd_range(m, i)->cell};
+    if (m->n == m->cap) grow(m);
+    move_gap(m, i + 1);
+    m->at[m->gap++] = r;
+    m->n++;
     return i + 1;
 }
 
@@ -38,9 +54,8 @@ int hd_ranges_cut(RangeMap *m, int64_t lo, int64_t hi, int *end) {
 }
 
 void hd_ranges_set(RangeMap *m, int first, int end, Cell cell) {
-    m->v.at[first].cell = cell;
-    int gone = end - first - 1;
-    if (gone <= 0) return;
-    memmove(&m->v.at[first + 1], &m->v.at[end], sizeof(Range) * (size_t)(m->v.n - end));
-    m->v.n -= gone;
+    hd_range(m, first)->cell = cell;
+    if (end - first < 2) return;
+    move_gap(m, first + 1);
+    m->n -= end - first - 1; // those behind the gap
 }

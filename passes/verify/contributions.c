@@ -16,7 +16,7 @@ static void count_now(Flow *w, const BucketParts *k, int64_t from, int64_t count
     *least = INT32_MAX;
     *most = 0;
     for (int i = first; i < end; i++) {
-        int n = b->now.v.at[i].cell.holds;
+        int n = hd_range(&b->now, i)->cell.holds;
         if (n < *least) *least = n;
         if (n > *most) *most = n;
     }
@@ -78,13 +78,13 @@ static void check_end(Flow *w) {
         const Symbol *weights[] = {k->part[PART_MASTER], k->part[PART_COMPUTE], k->part[PART_NEXT]};
         for (int j = 0; j < 3; j++) {
             Held *h = weights[j] && !w->left[weights[j]->id] ? hd_flow_held(w, weights[j]) : NULL;
-            for (int r = 0; h && r < h->map.v.n; r++) {
-                const Holding *was = &w->holdings.at[h->map.v.at[r].cell.holds];
+            for (int r = 0; h && r < h->map.n; r++) {
+                const Holding *was = &w->holdings.at[hd_range(&h->map, r)->cell.holds];
                 if (was->kind == HOLDS_WEIGHTS && was->fresh) continue;
                 hd_plan_wrong(
                     c, NULL, w->f->span,
                     "ends the step with old weights in elements [%lld, %lld) of @%s, though %s has updated bucket @%s",
-                    ll(h->map.v.at[r].lo), ll(hd_range_hi(&h->map, r)), weights[j]->name, hd_plan_op(c, updated),
+                    ll(hd_range(&h->map, r)->lo), ll(hd_range_hi(&h->map, r)), weights[j]->name, hd_plan_op(c, updated),
                     k->symbol->name);
                 break;
             }

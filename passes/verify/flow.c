@@ -46,7 +46,7 @@ int hd_flow_hold(Flow *w, Holding h) {
     return w->holdings.n - 1;
 }
 
-Holding *hd_flow_holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
+Holding *hd_flow_holding(Flow *w, const Held *h, int i) { return &w->holdings.at[hd_range(&h->map, i)->cell.holds]; }
 
 Held *hd_flow_held(Flow *w, const Symbol *s) {
     if (!s || s->kind != SYM_BUFFER || !s->type || hd_type_count(s->type) == 0) return NULL;
@@ -103,7 +103,7 @@ static void count_given(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
     RangeMap *maps[] = {&b->given, &b->now};
     for (int m = 0; m < 2; m++) {
         int end, first = hd_ranges_cut(maps[m], lo, hi, &end);
-        for (int i = first; i < end; i++) maps[m]->v.at[i].cell.holds++;
+        for (int i = first; i < end; i++) hd_range(maps[m], i)->cell.holds++;
     }
 }
 
@@ -164,9 +164,10 @@ static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_
     int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
     for (int i = first; i < end; i++) {
         Holding was = *hd_flow_holding(w, h, i);
-        if (!said) said = wrong_contribution(w, o, s, &was, adds, ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)));
+        const int64_t from = hd_range(&h->map, i)->lo, to = hd_range_hi(&h->map, i);
+        if (!said) said = wrong_contribution(w, o, s, &was, adds, ll(from), ll(to));
         Holding now = {.kind = HOLDS_SUM, .count = (adds && was.kind == HOLDS_SUM ? was.count : 0) + 1, .by = o};
-        h->map.v.at[i].cell.holds = hd_flow_hold(w, now);
+        hd_range(&h->map, i)->cell.holds = hd_flow_hold(w, now);
     }
     if (h->bucket) count_given(w, h->bucket, lo, hi);
     h->writes++;
@@ -188,7 +189,7 @@ bool hd_flow_same_bucket(Flow *w, const Op *o, const Held *h, const Held *g) {
 
 void hd_flow_cut_alike(const Held *h, Held *g) {
     int end;
-    for (int i = 0; i < h->map.v.n; i++) hd_ranges_cut(&g->map, h->map.v.at[i].lo, hd_range_hi(&h->map, i), &end);
+    for (int i = 0; i < h->map.n; i++) hd_ranges_cut(&g->map, hd_range(&h->map, i)->lo, hd_range_hi(&h->map, i), &end);
 }
 
 static void add_sums(Flow *w, const Op *o, Held *h, Held *g) {
@@ -202,10 +203,10 @@ static void add_sums(Flow *w, const Op *o, Held *h, Held *g) {
     }
     hd_flow_cut_alike(h, g);
     hd_flow_cut_alike(g, h);
-    for (int i = 0; i < g->map.v.n; i++) {
+    for (int i = 0; i < g->map.n; i++) {
         Holding in = *hd_flow_holding(w, h, i), was = *hd_flow_holding(w, g, i);
         Holding now = {.kind = HOLDS_SUM, .count = in.count + (adds ? was.count : 0), .over = in.over, .by = o};
-        long long lo = ll(g->map.v.at[i].lo), hi = ll(hd_range_hi(&g->map, i));
+        long long lo = ll(hd_range(&g->map, i)->lo), hi = ll(hd_range_hi(&g->map, i));
         if (!adds) said = said || wrong_contribution(w, o, g->buffer, &was, false, lo, hi);
         else if (!said && was.kind != HOLDS_SUM) said = wrong_contribution(w, o, g->buffer, &was, true, lo, hi);
         else if (!said && was.taken) said = wrong_contribution(w, o, g->buffer, &was, true, lo, hi);
@@ -215,14 +216,14 @@ static void add_sums(Flow *w, const Op *o, Held *h, Held *g) {
                           h->name, hd_axes_text(w->c->a, in.over), g->name, hd_axes_text(w->c->a, was.over));
             said = true;
         }
-        g->map.v.at[i].cell.holds = hd_flow_hold(w, now);
+        hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, now);
     }
     g->writes++;
     g->ever = true;
 }
 
 static bool all_of_kind(Flow *w, const Held *h, HoldsKind kind) {
-    for (int i = 0; i < h->map.v.n; i++)
+    for (int i = 0; i < h->map.n; i++)
         if (hd_flow_holding(w, h, i)->kind != kind) return false;
     return true;
 }
@@ -257,7 +258,8 @@ static void zero(Flow *w, const Op *o, const Access *x) {
         const Holding *was = hd_flow_holding(w, h, i);
         if (was->kind != HOLDS_SUM || !was->count || said) continue;
         hd_plan_wrong(w->c, o, o->span, "clears elements [%lld, %lld) of @%s and with them the contribution of %s",
-                      ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), x->buffer->name, hd_plan_op(w->c, was->by));
+                      ll(hd_range(&h->map, i)->lo), ll(hd_range_hi(&h->map, i)), x->buffer->name,
+                      hd_plan_op(w->c, was->by));
         said = true;
     }
     const int empty = hd_flow_hold(w, (Holding){.kind = HOLDS_SUM, .by = o});

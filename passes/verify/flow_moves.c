@@ -14,7 +14,8 @@ void hd_flow_copy(Flow *w, const Op *o) {
     if (all && h->bucket && h->bucket == g->bucket && h->parts == g->parts) {
         hd_flow_cut_alike(h, g);
         hd_flow_cut_alike(g, h);
-        for (int i = 0; i < g->map.v.n; i++) g->map.v.at[i].cell.holds = hd_flow_hold(w, *hd_flow_holding(w, h, i));
+        for (int i = 0; i < g->map.n; i++)
+            hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, *hd_flow_holding(w, h, i));
         g->ever = true;
     } else if (g && g->bucket) {
         hd_plan_wrong(w->c, o, o->span, "copies into @%s, of bucket @%s, what is not those elements of the bucket",
@@ -91,12 +92,12 @@ static bool is_padding(const Held *h, const Holding *was, int64_t lo, int64_t hi
 static int given_now(Flow *w, const BucketParts *k, int64_t lo, int64_t hi) {
     BucketFlow *b = hd_flow_bucket(w, k);
     int end;
-    return b->now.v.at[hd_ranges_cut(&b->now, lo, hi, &end)].cell.holds;
+    return hd_range(&b->now, hd_ranges_cut(&b->now, lo, hi, &end))->cell.holds;
 }
 
 static bool may_reduce(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     const Holding *was = hd_flow_holding(w, h, i);
-    long long lo = ll(h->map.v.at[i].lo), hi = ll(hd_range_hi(&h->map, i));
+    long long lo = ll(hd_range(&h->map, i)->lo), hi = ll(hd_range_hi(&h->map, i));
     if (is_padding(h, was, lo, hi)) return true;
     if (was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s, which hold %s", lo, hi, h->name,
@@ -136,17 +137,17 @@ void hd_flow_reduce_scatter(Flow *w, const Op *o) {
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     if (h->bucket) hd_flow_cut_alike(h, g);
     bool said = false;
-    for (int i = 0; i < h->map.v.n; i++) {
+    for (int i = 0; i < h->map.n; i++) {
         if (!said) said = !may_reduce(w, o, h, i, over);
         Holding was = *hd_flow_holding(w, h, i), now = was;
         was.taken |= over;
         was.by = o;
-        if (is_padding(h, &was, h->map.v.at[i].lo, hd_range_hi(&h->map, i))) now.kind = HOLDS_SUM;
+        if (is_padding(h, &was, hd_range(&h->map, i)->lo, hd_range_hi(&h->map, i))) now.kind = HOLDS_SUM;
         now.over |= over;
         now.taken = 0;
         now.by = o;
-        h->map.v.at[i].cell.holds = hd_flow_hold(w, was);
-        if (h->bucket || i == 0) g->map.v.at[i].cell.holds = hd_flow_hold(w, now);
+        hd_range(&h->map, i)->cell.holds = hd_flow_hold(w, was);
+        if (h->bucket || i == 0) hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, now);
     }
 }
 
@@ -155,7 +156,7 @@ static bool may_gather(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     if (was->kind != HOLDS_SUM || !h->bucket || (was->over & over)) return true;
     hd_plan_wrong(w->c, o, o->span,
                   "puts together elements [%lld, %lld) of %s over %s, which have not been summed over %s",
-                  ll(h->map.v.at[i].lo), ll(hd_range_hi(&h->map, i)), h->name, hd_axes_text(w->c->a, over),
+                  ll(hd_range(&h->map, i)->lo), ll(hd_range_hi(&h->map, i)), h->name, hd_axes_text(w->c->a, over),
                   hd_axes_text(w->c->a, over));
     return false;
 }
@@ -184,12 +185,12 @@ void hd_flow_all_gather(Flow *w, const Op *o) {
     hd_flow_set(w, g, (Holding){.kind = HOLDS_NOTHING});
     if (h->bucket) hd_flow_cut_alike(h, g);
     bool said = false;
-    for (int i = 0; i < h->map.v.n; i++) {
+    for (int i = 0; i < h->map.n; i++) {
         if (!said) said = !may_gather(w, o, h, i, over);
         Holding was = *hd_flow_holding(w, h, i), now = was;
         if (!h->bucket) was.taken |= over, now.over |= over;
         now.by = o;
-        h->map.v.at[i].cell.holds = hd_flow_hold(w, was);
-        if (h->bucket || i == 0) g->map.v.at[i].cell.holds = hd_flow_hold(w, now);
+        hd_range(&h->map, i)->cell.holds = hd_flow_hold(w, was);
+        if (h->bucket || i == 0) hd_range(&g->map, i)->cell.holds = hd_flow_hold(w, now);
     }
 }

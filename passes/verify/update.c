@@ -8,7 +8,7 @@ static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
     return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
 }
 
-static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[h->map.v.at[i].cell.holds]; }
+static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[hd_range(&h->map, i)->cell.holds]; }
 
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; reports what is missing.
 static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo,
@@ -37,10 +37,10 @@ static bool check_complete(Flow *w, const Op *o, const Symbol *s, Held *h) {
         if (lo >= hi) continue;
         int end, first = hd_ranges_cut(&b->given, lo, hi, &end), last;
         for (int i = first; i < end; i++) {
-            int64_t from = b->given.v.at[i].lo, to = hd_range_hi(&b->given, i);
+            int64_t from = hd_range(&b->given, i)->lo, to = hd_range_hi(&b->given, i);
             for (int j = hd_ranges_cut(&h->map, from, to, &last); j < last; j++)
-                if (!is_complete(w, o, s, holding(w, h, j), b->given.v.at[i].cell.holds, ll(h->map.v.at[j].lo),
-                                 ll(hd_range_hi(&h->map, j))))
+                if (!is_complete(w, o, s, holding(w, h, j), hd_range(&b->given, i)->cell.holds,
+                                 ll(hd_range(&h->map, j)->lo), ll(hd_range_hi(&h->map, j))))
                     return false;
         }
     }
@@ -117,9 +117,10 @@ void hd_flow_norm(Flow *w, const Op *o) {
         const Symbol *grad = k ? k->part[PART_GRAD] : s;
         if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? c->shard : 1)) return;
         Held *h = k || !w->steps ? NULL : hd_flow_held(w, s);
-        for (int j = 0; h && j < h->map.v.n; j++) {
+        for (int j = 0; h && j < h->map.n; j++) {
             const Holding *was = holding(w, h, j);
-            if (!is_complete(w, o, s, was, was->count, ll(h->map.v.at[j].lo), ll(hd_range_hi(&h->map, j)))) return;
+            const int64_t from = hd_range(&h->map, j)->lo, to = hd_range_hi(&h->map, j);
+            if (!is_complete(w, o, s, was, was->count, ll(from), ll(to))) return;
         }
         if (grad) times[grad->id]++;
     }
