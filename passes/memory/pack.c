@@ -18,7 +18,7 @@
 
 enum { N_ORDERS = 9, BLOCK = 64 };
 static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
-static const int64_t SEARCH_WORK = 256 * 1000 * 1000;  // of the tree search, all targets together: some 0.8 s
+static const int64_t SEARCH_WORK = 384 * 1000 * 1000;  // of the tree search, all targets together: some 1 s
 enum { SEARCH_TRIES = 6 };
 
 typedef struct { int64_t lower, upper, start, end; } Placed; // everything the inner loop reads, in one place
@@ -347,14 +347,15 @@ int64_t hd_pack_lower_bound(int n, const Interval *values) {
     return most;
 }
 
-// Searches for lower packings than the best one: at the target first, then halfway between sizes that were found and
-// sizes that were not.
-static void search_deeper(Packer *p, int64_t bound) {
-    int64_t below = bound, at = p->target;
+// Searches for lower packings than the best one: first at the bound or the capacity, by most of the work, then 1 %
+// above it, then halfway between sizes that were found and sizes that were not.
+static void search_deeper(Packer *p, int64_t bound, int64_t capacity) {
+    int64_t below = bound, at = greater(capacity, bound);
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
-        if (hd_pack_search(p->n, p->values, p->best, at, SEARCH_WORK / SEARCH_TRIES, 0)) below = at;
+        const int64_t work = i ? SEARCH_WORK / 4 / (SEARCH_TRIES - 1) : SEARCH_WORK / 4 * 3;
+        if (hd_pack_search(p->n, p->values, p->best, at, work, 0)) below = at;
         else p->height = hd_pack_height(p->n, p->values, p->best);
-        at = below + (p->height - below) / 2;
+        at = i ? below + (p->height - below) / 2 : lesser(p->height - 1, at + bound / 100);
     }
 }
 
@@ -378,7 +379,7 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
     for (int i = 0; i < n; i++) p.size[i] = hd_align_to(values[i].size, values[i].align);
     find_contention(&p, a);
     search(&p, HD_NEWN(a, int, n));
-    if (!fixed) search_deeper(&p, bound); // with fixed values it takes long, and finds nothing
+    if (!fixed) search_deeper(&p, bound, capacity); // with fixed values it takes long, and finds nothing
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
     return capacity > 0 && p.height > capacity;

@@ -19,7 +19,7 @@
 // - a value whose place no other value can use is placed at once; values of equal life and size are placed in one
 //   order;
 // - unplaced values that fall into spans of time without a common value are solved span by span;
-// - restarts in several rankings, with limits that double.
+// - restarts in several rankings, with limits that double, at the bound and at sizes up to the capacity by turns.
 // The work is bounded by counted steps, so equal inputs give equal packings; a limit in seconds is for tools only.
 #define _POSIX_C_SOURCE 200809L
 #include "passes/memory/pack_search.h"
@@ -369,25 +369,64 @@ static Result solve(Search *s, int list, int n) {
     return r;
 }
 
-static Result search(Search *s, const Interval *values, Arena *a) {
+// --- capacities
+// Room makes a search harder, for it leaves more packings that fail late. So the same search also runs at smaller
+// capacities, by turns: at the lower bound every other time, and at the capacity and a few sizes between, which depend
+// on the bound alone. More room adds a size and takes none away.
+static const int wider[] = {0, 256, 32}; // 0: the bound; else this part more
+
+typedef struct {
+    int64_t capacity, share, *fails;
+    int round;
+    bool none; // no packing is so small
+} Rung;
+
+// From the bound to the capacity.
+static int find_rungs(Search *s, Rung *rungs, int64_t capacity, int64_t bound, Arena *a) {
+    int n = 0;
+    for (size_t i = 0; i < sizeof wider / sizeof *wider; i++) {
+        const int64_t at = bound + (wider[i] ? bound / wider[i] : 0);
+        if (at < capacity && (!n || at > rungs[n - 1].capacity)) rungs[n++].capacity = at;
+    }
+    rungs[n++].capacity = capacity;
+    for (int i = 0; i < n; i++) {
+        rungs[i].share = 4 * (int64_t)s->n;
+        rungs[i].fails = HD_NEWN(a, int64_t, s->n_sections + 1);
+    }
+    return n;
+}
+
+// One restart at one capacity.
+static Result restart(Search *s, Rung *r, const Interval *values, const int *list, int n) {
+    const int round = r->round++;
+    if (round > 0 && round % (N_RANKINGS * N_STRATEGIES) == 0) r->share *= 2;
+    s->capacity = r->capacity;
+    s->fails = r->fails;
+    hd_sections_rank(s, values, round % N_RANKINGS);
+    s->strategy = round / N_RANKINGS % N_STRATEGIES;
+    s->nodes = 0;
+    s->node_limit = r->share;
+    s->stack.n = 0;
+    for (int i = 0; i < n; i++) push(&s->stack, list[i]);
+    return solve_parts(s, 0, n);
+}
+
+static Result search(Search *s, const Interval *values, int64_t bound, Arena *a) {
     int *list = HD_NEWN(a, int, s->n + 1), n = hd_sections_list(s, list);
-    int64_t share = 4 * (int64_t)s->n;
-    for (int round = 0; s->steps > 0 && !s->late; round++) {
-        if (round > 0 && round % (N_RANKINGS * N_STRATEGIES) == 0) share *= 2;
-        hd_sections_rank(s, values, round % N_RANKINGS);
-        s->strategy = round / N_RANKINGS % N_STRATEGIES;
-        s->nodes = 0;
-        s->node_limit = share;
-        s->stack.n = 0;
-        for (int i = 0; i < n; i++) push(&s->stack, list[i]);
-        Result r = solve_parts(s, 0, n);
-        if (r != STOPPED) return r;
+    Rung rungs[1 + sizeof wider / sizeof *wider] = {0};
+    const int n_rungs = find_rungs(s, rungs, s->capacity, bound, a);
+    for (int turn = 0; s->steps > 0 && !s->late; turn++) {
+        Rung *r = &rungs[turn % 2 && n_rungs > 1 ? 1 + turn / 2 % (n_rungs - 1) : 0];
+        const Result found = r->none ? STOPPED : restart(s, r, values, list, n);
+        if (found == FOUND || (found == NONE && r == &rungs[n_rungs - 1])) return found;
+        r->none |= found == NONE;
     }
     return STOPPED;
 }
 
 int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds) {
-    if (hd_pack_lower_bound(n, values) > capacity) return 1;
+    const int64_t bound = hd_pack_lower_bound(n, values);
+    if (bound > capacity) return 1;
     Arena *a = hd_arena_new();
     Search s = {.n = n, .capacity = capacity, .steps = steps, .until = seconds > 0 ? now() + seconds : 0};
     s.box = HD_NEWN(a, Box, n + 1);
@@ -398,7 +437,7 @@ int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capac
     s.blamed = HD_NEWN(a, int, n + 1);
     s.words = (n + 63) / 64;
     s.conflict = HD_NEWN(a, uint64_t, s.words + 1);
-    Result r = hd_sections_find(&s, values, a) ? search(&s, values, a) : STOPPED;
+    Result r = hd_sections_find(&s, values, a) ? search(&s, values, bound, a) : STOPPED;
     if (r == FOUND) memcpy(offset, s.offset, sizeof(int64_t) * (size_t)n);
     free(s.trail);
     free(s.stack.at);

@@ -100,6 +100,29 @@ TEST(some_slack) {
             }
 }
 
+// More room never makes the search fail: half of it looks for a packing as small as the bound.
+TEST(more_room) {
+    static const int64_t rooms[] = {EXTENT / 20, EXTENT};
+    for (int r = 0; r < 2; r++)
+        for (uint64_t seed = 1; seed <= 3; seed++) {
+            cut(400, seed, seed % 2 ? 1 : UNIT);
+            CHECK_INT(hd_pack_search(400, values, offset, EXTENT + rooms[r], STEPS, 0), 0);
+            CHECK(valid(400));
+            CHECK(hd_pack_height(400, values, offset) <= EXTENT + rooms[r]);
+        }
+}
+
+// Packing without a capacity searches as well, with fewer steps: 1 % above the bound.
+TEST(packed_by_search) {
+    static const uint64_t seeds[] = {1, 2, 3, 6, 7, 8};
+    for (int i = 0; i < 6; i++) {
+        cut(400, seeds[i], seeds[i] % 2 ? 1 : UNIT);
+        hd_pack(400, 0, values, offset, 0);
+        CHECK(valid(400));
+        CHECK(hd_pack_height(400, values, offset) <= EXTENT + EXTENT / 100);
+    }
+}
+
 // Equal steps give equal packings, and a packing that does not exist is not found, however long the search.
 TEST(determinism_and_none) {
     cut(100, 7, 1);
