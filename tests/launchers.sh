@@ -300,8 +300,8 @@ start_hosts() {
 }
 
 no_run() { # PATTERN OF ONE [PATTERN OF TWO]: 4 ranks find no start, and each host says why once
-  HEDDLE_CONNECT_SECONDS=1 start_hosts 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
-  finish $! 20 && fail "status 0"
+  HEDDLE_CONNECT_SECONDS=${patience:-1} start_hosts 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
+  finish $! 60 && fail "status 0"
   grep -qE "^error: $1" out || fail "expected: error: $1"
   says_once "$2" out.two
   nobody_left
@@ -337,13 +337,14 @@ case_hosts() {
   taken= master=10.77.0.1
   unset HEDDLE_SECRET
   start_hosts 4 --data="$data" --steps=8 >out 2>&1 &
-  finish $! 20 && fail "status 0 without a secret"
+  finish $! 60 && fail "status 0 without a secret"
   grep -q '^error: torchrun has started ranks on several hosts' out && [ "$(grep -c ^error: out)" = 1 ] &&
     [ ! -s out.two ] || fail "expected one error, about the secret"
   HEDDLE_TRUST_NETWORK=1 same_digest 4 start_hosts
   export HEDDLE_SECRET=$secret
-  on_two_secret=another-secret-of-two no_run "rank 2, 3 of 4 did not come to 10.77.0.1:[0-9]+ within 1 s; [0-9]+ conn" \
-    "rank 2: no.* at 10.77.0.1:[0-9]+ within 1 s.*HEDDLE_SECRET must be the same"
+  patience=8 on_two_secret=another-secret-of-two no_run \
+    "rank 2, 3 of 4 did not come to 10.77.0.1:[0-9]+ within 8 s; [0-9]+ conn" \
+    "rank 2: no.* at 10.77.0.1:[0-9]+ within 8 s.*HEDDLE_SECRET must be the same"
   master=10.99.0.1
   no_run "rank 1, 2, 3 of 4 did not come to 10.99.0.1:[0-9]+ within 1 s" \
     "rank 2: nobody answers at 10.99.0.1:[0-9]+ within 1 s \(Network is unreachable\)"

@@ -94,7 +94,7 @@ static int few_files(HdLaunch *l, const HdProgram *p) {
             if (connect(silent[i], (struct sockaddr *)&at, sizeof at)) return 1;
         }
     } else {
-        const int top = dup(0); // room for the connection and for what a world opens
+        const int top = dup(2); // room for the connection and for what a world opens
         close(top);
         setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)top + 4, (rlim_t)top + 4});
     }
