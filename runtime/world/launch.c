@@ -134,8 +134,8 @@ static int look_after(Family *f, const sigset_t *watched) {
         siginfo_t info;
         const int s = sigtimedwait(watched, &info, &(struct timespec){0, 200000000});
         if (s > 0 && s != SIGCHLD &&
-            !(s == f->passed_on && hd_now() - f->passed_at < 0.5)) { // `timeout` and others send it twice
-            f->passed_on = s;
+            !(s == f->passed_on && hd_now() - f->passed_at < 1)) { // `timeout` and others send it twice
+            if (s != SIGUSR1) f->passed_on = s; // that one ends nobody
             f->passed_at = hd_now();
             to_all(f, s);
         }

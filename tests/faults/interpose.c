@@ -320,7 +320,7 @@ int rename(const char *from, const char *to) {
     if (FAILS(rename, "rename")) REFUSE(EIO, -1);
     const int n = snprintf(both, sizeof both, "%s%c%s", from, 0, to);
     trace_begin();
-    const int r = (int)syscall(SYS_rename, from, to);
+    const int r = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
     trace_end(!r, "rename", 0, 0, both, (size_t)n);
     return r;
 }
@@ -334,7 +334,7 @@ int unlinkat(int folder, const char *path, int flags) {
 int unlink(const char *path) {
     if (FAILS(other, "unlink")) REFUSE(EIO, -1);
     trace_begin();
-    const int r = (int)syscall(SYS_unlink, path);
+    const int r = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
     trace_path(!r, "unlink", AT_FDCWD, 0, path);
     return r;
 }

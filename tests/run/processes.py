@@ -233,6 +233,10 @@ def case_signals():
         until = time.monotonic() + 30
         while time.monotonic() < until and not (os.path.exists("s.jsonl") and read("s.jsonl").count(b"\n") > 2):
             time.sleep(0.005)
+        p.send_signal(signal.SIGUSR1)  # a checkpoint, and the run goes on
+        while time.monotonic() < until and not os.path.exists("c/checkpoint.safetensors"):
+            time.sleep(0.005)
+        check(p.poll() is None and os.path.exists("c/checkpoint.safetensors"), "SIGUSR1 saves nothing, or ends the run")
         p.send_signal(kind)
         r = end(p)
         nobody_left()
