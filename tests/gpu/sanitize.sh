@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Small programs on one GPU under the four tools of compute-sanitizer: memcheck, initcheck, synccheck and racecheck. Of
+# racecheck only what names a kernel of the program counts: cuBLAS and cuDNN synchronise in ways that it does not see.
+# One line a program and tool, "FAIL" where something was found; the whole reports are in OUT.
+#
+#   tests/gpu/sanitize.sh [OUT] [NAME...]    BUILD=build: where heddlec is. SANITIZER=compute-sanitizer: the tool, which
+#                                            comes with the CUDA toolkit. Exit 77: it is not installed.
+set -u
+cd "$(dirname "$0")/../.."
+out=${1:-${OUT:-build}/sanitize}
+shift $(($# < 1 ? $# : 1))
+sanitizer=${SANITIZER:-compute-sanitizer}
+heddlec=$(realpath "${BUILD:-build}")/bin/heddlec
+command -v "$sanitizer" > /dev/null || { echo "$sanitizer is not installed: nothing was checked"; exit 77; }
+mkdir -p "$out"
+export HEDDLE_CACHE=${HEDDLE_CACHE:-$(realpath "$out")/cache} HEDDLE_TUNE=0 # timing under a tool says nothing
+for i in $(seq 2000); do echo "line $i of a text that is long enough for some steps"; done > "$out/text.txt"
+bad=0
+
+# races PROGRAM_TEXT REPORT: how many hazards of racecheck name a kernel of the program
+races() {
+  python3 - "$1" "$2" <<'P'
+import re, sys
+own = set(re.findall(r"__global__[^;{]*?\b(\w+)\([^()]*\)\s*\{", open(sys.argv[1], errors="replace").read()))
+if not own:
+    sys.exit("no kernel was found in the program's text")
+reports = re.split(r"(?m)^=+ (?=Error|Warning)", open(sys.argv[2], errors="replace").read())[1:]
+print(sum(any(re.search(rf"\b{k}\b", r) for k in own) for r in reports))
+P
+}
+
+check() { # NAME TOOL
+  local report=$out/$1.$2.txt summary n
+  timeout 900 "$sanitizer" --tool="$2" --print-limit=1000 "$out/$1" --data="$out/text.txt" --steps=2 --no-graph \
+    > "$report" 2>&1
+  local status=$?
+  summary=$(grep -oE '(ERROR|RACECHECK) SUMMARY: .*' "$report" | tail -1)
+  if [ -z "$summary" ] || { [ $status != 0 ] && ! grep -q 'step 2' "$report"; }; then
+    echo "$1 $2: FAIL: the tool or the program did not finish (exit $status), see $report"
+    bad=1
+    return
+  fi
+  n=$(grep -oE '[0-9]+ (error|hazard)' <<< "$summary" | head -1 | grep -oE '[0-9]+')
+  [ "$2" = racecheck ] && n=$(races "$out/$1.cu" "$report")
+  if [ "$n" = 0 ]; then echo "$1 $2: nothing found ($summary)"
+  else
+    echo "$1 $2: FAIL: $summary, see $report"
+    bad=1
+  fi
+}
+
+# name, source, settings
+while read -r name source settings; do
+  [ -n "$name" ] || continue
+  [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
+  sets=(); for s in $settings; do sets+=(--set "$s"); done
+  if ! "$heddlec" "$source" --target=cuda "${sets[@]}" -o "$out/$name" ||
+     ! "$heddlec" "$source" --target=cuda "${sets[@]}" --emit=cuda -o "$out/$name.cu"; then
+    echo "$name: FAIL: cannot be compiled"
+    bad=1
+    continue
+  fi
+  for tool in memcheck initcheck synccheck racecheck; do check "$name" "$tool"; done
+done <<'T'
+tiny examples/tiny/tiny.hd layers=1 train.batch=2
+tiny-bf16 examples/tiny/tiny.hd layers=1 train.batch=2 train.compute=bf16
+tiny-accumulate examples/tiny/tiny.hd layers=1 train.batch=2 train.accumulate=2
+bigram tests/lit/tools/Inputs/bigram.hd train.batch=4
+T
+exit $bad
