@@ -16,7 +16,7 @@ TEXTS = [
 ]
 # As names of files: a slash cannot be in one. The last ones are options and files of options to a C compiler.
 NAMES = ['a"b`c$(d)', "back\\", "semi; & |", "per%cent %{", "-save-temps", "@options"]
-SMALL = ["--set", "layers=1", "--set", "dim=32", "--set", "heads=2", "--set", "seq=16", "--set", "train.batch=2"]
+SMALL = ["--set", "train.batch=2"]
 
 
 def check(condition, *what):
@@ -71,7 +71,8 @@ def code_of(text, path):
 
 def plans(bin, root, target):
     heddlec, translate = os.path.join(bin, "heddlec"), os.path.join(bin, "heddle-translate")
-    plan = run(heddlec, os.path.join(root, "examples/tiny/tiny.hd"), *SMALL, f"--target={target}", "--emit=plan")
+    model = os.path.join(root, "tests/lit/tools/Inputs/bigram.hd")
+    plan = run(heddlec, model, *SMALL, f"--target={target}", "--emit=plan")
     with open("good.hir", "wb") as f:
         f.write(plan.stdout)
     with open("hostile.hir", "w", encoding="utf-8", errors="surrogateescape") as f:
@@ -88,7 +89,8 @@ def plans(bin, root, target):
 
 
 def names(bin, root):
-    heddlec, model = os.path.join(bin, "heddlec"), open(os.path.join(root, "examples/tiny/tiny.hd")).read()
+    heddlec = os.path.join(bin, "heddlec")
+    model = open(os.path.join(root, "tests/lit/tools/Inputs/bigram.hd")).read()
     with open("options", "w") as f:
         f.write("--no-such-option")
     for name in NAMES + [TEXTS[0]]:
@@ -108,7 +110,7 @@ def names(bin, root):
 
 def outputs(bin, root):
     heddlec, translate = os.path.join(bin, "heddlec"), os.path.join(bin, "heddle-translate")
-    tiny = os.path.join(root, "examples/tiny/tiny.hd")
+    tiny = os.path.join(root, "tests/lit/tools/Inputs/bigram.hd")
     # A device is written, never replaced or removed; what it does not take is an error.
     with open("full", "w") as full:
         pass
