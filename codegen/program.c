@@ -286,9 +286,11 @@ static void put_param(Emit *e, const Symbol *p) {
     }
     hd_printf(e->c, "    {%s, ", hd_emit_quoted(e, p->name));
     put_dims(e->c, p->type);
-    hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text,
+    hd_printf(e->c, ", %lld, %s, %s, %d, %lld", ll(hd_type_count(p->type)), text,
               hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true), hd_emit_index(e, SYM_BUCKET, bucket),
               ll(hd_int(&p->attrs, A_OFFSET, 0)));
+    const char *as = hd_word(&p->attrs, A_AS, NULL);
+    hd_printf(e->c, "%s%s},\n", as ? ", " : "", as ? hd_emit_quoted(e, as) : "");
 }
 
 // Parameters in canonical order: by `index`, then by position in the text.

@@ -315,6 +315,12 @@ static int parse_formals(Front *f, const char *text, Formal *formals, Kind *kind
     return n;
 }
 
+static void set_numbers(Front *f, Attrs *attrs, AttrId id, Val list) {
+    double *v = HD_NEWN(f->arena, double, list.n + 1);
+    for (int i = 0; i < list.n; i++) v[i] = hd_val_number(list.list[i]);
+    hd_set_floats(f->cx, attrs, id, list.n, v);
+}
+
 // The op that has the function's name.
 static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal *formals, const Kind *kinds) {
     OpKind op;
@@ -339,6 +345,8 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
         } else if (kinds[i].kind == 'f') {
             if (given(a, i)) hd_set_float(f->cx, &attrs, id, hd_val_number(a->v[i]));
             else if (kinds[i].value) hd_set_float(f->cx, &attrs, id, strtod(kinds[i].value, NULL));
+        } else if (kinds[i].kind == 'n') {
+            if (given(a, i)) set_numbers(f, &attrs, id, a->v[i]);
         } else if (given(a, i)) {
             hd_set_int(f->cx, &attrs, id, a->v[i].i);
         }
@@ -353,6 +361,12 @@ static bool is_ints(Val v) {
     return ok;
 }
 
+static bool is_numbers(Val v) {
+    bool ok = v.kind == VAL_LIST;
+    for (int i = 0; ok && i < v.n; i++) ok = hd_val_is_number(v.list[i]);
+    return ok;
+}
+
 static const char *kind_text(char kind) {
     switch (kind) {
     case 't': return "a floating-point tensor";
@@ -361,6 +375,7 @@ static const char *kind_text(char kind) {
     case 'i': return "an integer";
     case 'f': return "a number";
     case 'b': return "true or false";
+    case 'n': return "a list of numbers";
     default: return "integers";
     }
 }
@@ -372,6 +387,7 @@ static bool has_kind(char kind, Val v) {
     case 'v': return v.kind == VAL_TENSOR || hd_val_is_number(v);
     case 'i': case 'b': return v.kind == VAL_INT;
     case 'f': return hd_val_is_number(v);
+    case 'n': return is_numbers(v);
     default: return is_ints(v);
     }
 }

@@ -154,6 +154,40 @@ static bool set_decay(Front *f, Symbol *s, const Node *decl) {
     return true;
 }
 
+// The name that `as` gives to a member of `i`, or that follows from the name of `i`; NULL where neither has any.
+// `number`: of the member, or of `i` for one that is not repeated. false after reporting.
+static bool file_name(Front *f, const Instance *i, const Node *as, const char *member, int number, const char **name) {
+    *name = i->as ? hd_sprintf(f->arena, "%s.%s", i->as, member) : NULL;
+    if (!as) return true;
+    const char *mark = strstr(as->text, "{i}");
+    if (!*as->text) return hd_front_error(f, as->span, "the name in files is empty");
+    if (mark && number < 0)
+        return hd_front_error(f, as->span, "{i} is the number of a repeated module, and no module around '%s' is one",
+                              member);
+    *name = mark ? hd_sprintf(f->arena, "%.*s%d%s", (int)(mark - as->text), as->text, number, mark + 3) : as->text;
+    return true;
+}
+
+static bool same_file_name(Front *f, const Symbol *s, const char *name, Span span) {
+    for (int k = 0; k < f->params.n; k++) {
+        const char *other = hd_word(&f->params.at[k]->attrs, A_AS, f->params.at[k]->name);
+        if (strcmp(other, name)) continue;
+        return hd_front_error(f, span, "parameters %s and %s have one name in files, \"%s\"", f->params.at[k]->name,
+                              s->name, name);
+    }
+    return true;
+}
+
+static bool set_file_name(Front *f, const Instance *i, Symbol *s, const Node *decl) {
+    const char *name;
+    if (!file_name(f, i, decl->c, decl->name, i->number, &name)) return false;
+    f->file_names |= name != NULL;
+    const Span span = decl->c ? decl->c->span : decl->span;
+    if (f->file_names && !same_file_name(f, s, name ? name : s->name, span)) return false;
+    if (name) hd_set_word(f->cx, &s->attrs, A_AS, name);
+    return true;
+}
+
 static bool make_param(Front *f, Instance *i, Member *m) {
     const Node *decl = m->decl;
     const Type *t = hd_lower_type(f, i, decl->a, TY_F32, "a parameter");
@@ -163,7 +197,7 @@ static bool make_param(Front *f, Instance *i, Member *m) {
     if (!s)
         // members have distinct, unreserved names
         HD_BUG("the name of parameter %s is taken", join(f, i->path, decl->name));
-    if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl)) return false;
+    if (!set_init(f, i, s, decl->b) || !set_decay(f, s, decl) || !set_file_name(f, i, s, decl)) return false;
     hd_set_int(f->cx, &s->attrs, A_INDEX, f->params.n);
     s->loc = (Loc){i->path[0] ? i->path : "root", f->file, hd_front_line(f, decl->span)};
     s->span = hd_front_site(f, decl->span);
@@ -206,7 +240,7 @@ static bool contains_itself(Front *f, const Instance *parent, const Node *decl, 
     return true;
 }
 
-static Instance *make_member(Front *f, Instance *parent, const Node *use, const char *path) {
+static Instance *make_member(Front *f, Instance *parent, const Node *use, const char *path, int number) {
     Instance *lexical;
     const Node *decl = find_module(f, parent, use->text, &lexical);
     if (!decl) {
@@ -225,7 +259,11 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
         return NULL;
     }
     Instance *i = HD_NEW(f->arena, Instance);
-    *i = (Instance){.path = path, .decl = decl, .lexical = lexical, .parent = parent};
+    *i = (Instance){.path = path, .decl = decl, .lexical = lexical, .parent = parent,
+                    .number = number < 0 ? parent->number : number};
+    const char *member = path + (*parent->path ? strlen(parent->path) + 1 : 0);
+    if (!file_name(f, parent, use->b, member, i->number, &i->as)) return NULL;
+    if (use->b && number >= 0 && !strstr(use->b->text, "{i}")) i->as = hd_sprintf(f->arena, "%s.%d", i->as, number);
     hd_push(f->arena, &f->instances, i);
     Span outer = f->use;
     if (hd_front_in_user(f, use->span)) f->use = use->span;
@@ -242,7 +280,7 @@ static bool make_repeat(Front *f, Instance *parent, Member *m) {
         return hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
     Instance **list = HD_NEWN(f->arena, Instance *, n);
     for (int k = 0; k < n; k++) {
-        list[k] = make_member(f, parent, use, hd_internf(f->cx, "%s.%d", join(f, parent->path, use->name), k));
+        list[k] = make_member(f, parent, use, hd_internf(f->cx, "%s.%d", join(f, parent->path, use->name), k), k);
         if (!list[k]) return false; // the others would fail in the same way
     }
     m->value = (Val){.kind = VAL_REPEAT, .n = (int)n, .repeat = list};
@@ -270,7 +308,7 @@ static bool make_instance(Front *f, Instance *i) {
         if (m->decl->a) {
             ok &= make_repeat(f, i, m);
         } else {
-            Instance *made = make_member(f, i, m->decl, join(f, i->path, m->name));
+            Instance *made = make_member(f, i, m->decl, join(f, i->path, m->name), -1);
             if (made) m->value = (Val){.kind = VAL_INSTANCE, .instance = made};
             ok &= made != NULL;
         }
@@ -319,7 +357,7 @@ static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
 
 bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
     Instance *root = f->root = HD_NEW(f->arena, Instance);
-    *root = (Instance){.path = "", .decl = f->model};
+    *root = (Instance){.path = "", .decl = f->model, .number = -1};
     hd_push(f->arena, &f->instances, root);
     bool ok = true;
     Names names = {0};

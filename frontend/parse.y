@@ -90,8 +90,8 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %token END 0 "end of the text"
 %token START_FILE "a file" START_SET "a setting"
 %token MODEL "'model'" MODULE "'module'" PARAM "'param'" FN "'fn'" LET "'let'" RETURN "'return'"
-%token REPEAT "'repeat'" IF "'if'" ELSE "'else'"
-%token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name"
+%token AS "'as'" REPEAT "'repeat'" IF "'if'" ELSE "'else'"
+%token <name> TRAIN "'train'" SCHEDULE "'schedule'" NAME "a name" TEXT "a text in quotes"
 %token <i> INT "an integer"
 %token <f> FLOAT "a number"
 %token OR "'||'" AND "'&&'" EQ "'=='" NE "'!='" UPTO "'..'" LE "'<='" GE "'>='"
@@ -109,7 +109,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %type <node> file item module arguments argument_list argument members member instance param marks fn when else type
 %type <node> dims block statements statement names values train schedule settings setting call_arguments call_list
 %type <node> call_argument expr
-%type <node> fn_arguments fn_argument_list fn_argument set
+%type <node> as fn_arguments fn_argument_list fn_argument set
 %type <name> path
 
 %%
@@ -150,12 +150,15 @@ member: module | param | fn
     | IF expr '{' members '}' ELSE '{' members[other] '}'
       { $$ = make(p, N_WHEN, @1, NULL, $expr, group(p, @4, $4), group(p, @other, $other), NULL); }
     ;
-instance: NAME call_arguments
-      { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, NULL, NULL, $call_arguments); $$->text = $NAME; }
-    | REPEAT '(' expr ')' NAME call_arguments
-      { $$ = make(p, N_MEMBER, @NAME, NULL, $expr, NULL, NULL, $call_arguments); $$->text = $NAME; }
+instance: NAME call_arguments as
+      { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, $as, NULL, $call_arguments); $$->text = $NAME; }
+    | REPEAT '(' expr ')' NAME call_arguments as
+      { $$ = make(p, N_MEMBER, @NAME, NULL, $expr, $as, NULL, $call_arguments); $$->text = $NAME; }
     ;
-param: PARAM NAME ':' dims '=' expr marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $dims, $expr, NULL, $marks); }
+param: PARAM NAME ':' dims '=' expr as marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $dims, $expr, $as, $marks); }
+    ;
+as: %empty                        { $$ = NULL; }
+    | AS TEXT                     { $$ = make(p, N_AS, @TEXT, NULL, NULL, NULL, NULL, NULL); $$->text = $TEXT; }
     ;
 marks: %empty                     { $$ = list(p, @$); }
     | marks ',' NAME              { $$ = add(p, $1, make(p, N_NAME, @NAME, $NAME, NULL, NULL, NULL, NULL)); }

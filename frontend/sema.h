@@ -53,6 +53,8 @@ struct Instance { // of a module, or of the model (path "")
     const Node *decl;
     Instance *lexical; // the instance whose declaration contains `decl`; NULL for a module of the file
     Instance *parent;  // the instance it is a member of
+    const char *as;    // its name in files of weights; NULL: it has none
+    int number;        // among those of the innermost repeated module around it; -1: there is none
     const char *unit;  // innermost enclosing unit, or "root"
     Bindings args;
     VEC(Member) members;
@@ -80,6 +82,7 @@ typedef struct Front {
     const Node *user, *prelude, *model;
     int64_t batch;
     int64_t n_sites; // dropouts so far
+    bool file_names; // a parameter so far has a name in files that is not its own
     Instance *root;
     VEC(Instance *) instances; // all of them, in the order of declaration
     VEC(Symbol *) params;

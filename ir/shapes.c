@@ -84,3 +84,14 @@ int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {
     if (tensor_cores) return (2 * HD_ATTENTION_QUERIES + 4 * HD_ATTENTION_TILE) * 2 * (s->size + 8);
     return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
 }
+
+// The scaling is that of Llama 3.1 (Meta, "The Llama 3 Herd of Models", 2024).
+double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size) {
+    const double rate = pow(hd_float(rope, A_THETA, 10000.0), -2.0 * (double)i / (double)size);
+    const Attr *scaling = hd_attr(rope, A_SCALING);
+    if (!scaling) return rate;
+    const double factor = scaling->floats[0], low = scaling->floats[1], high = scaling->floats[2];
+    const double turns = rate * scaling->floats[3] / (2 * 3.14159265358979323846);
+    const double kept = turns <= low ? 0 : turns >= high ? 1 : (turns - low) / (high - low);
+    return rate * (kept + (1 - kept) / factor);
+}

@@ -297,6 +297,10 @@ const char *hd_rule_rope(Rule *r) {
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
     if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads))
         WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
+    const Attr *s = hd_attr(&r->o->attrs, A_SCALING);
+    if (s && (s->n != 4 || !(s->floats[0] > 0 && s->floats[1] > 0 && s->floats[2] > s->floats[1] && s->floats[3] > 0)))
+        WRONG("rope's scaling is [factor, low, high, length]: four positive numbers, high above low, such as "
+              "[8, 1, 4, 8192]");
     const char *e = hd_rule_floating(r, 0);
     return e ? e : hd_rule_give(r, IN(0));
 }

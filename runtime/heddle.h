@@ -36,6 +36,7 @@ typedef struct { // a parameter, in canonical order
     double std; // normal: standard deviation; uniform: half width; const: the value
     int bucket; // HdProgram.buckets
     int64_t at; // its first element there
+    const char *as; // its name in files of weights; NULL: its own
 } HdParam;
 
 typedef struct { const char *name; int ranks; bool splits; } HdAxis; // splits: parameters are dealt out over it

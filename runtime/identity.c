@@ -15,7 +15,7 @@ enum { VALUE = 120 };
 typedef char Value[VALUE];
 
 // GIVEN: whether it was, not its value
-typedef enum { NUMBER, FLAG, FORMAT, TEXT, GIVEN, FILE_OF, FILES_OF, CHECKPOINT_OF } Kind;
+typedef enum { NUMBER, FLAG, FORMAT, TEXT, GIVEN, FILES_OF, WEIGHTS_OF, CHECKPOINT_OF } Kind;
 
 #define OF(field) offsetof(Options, field)
 static const struct { const char *name; Kind kind; size_t field; } options[] = {
@@ -25,7 +25,7 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--format", FORMAT, OF(format)},
     {"--steps", NUMBER, OF(steps)},
     {"--resume", CHECKPOINT_OF, OF(resume)},
-    {"--init", FILE_OF, OF(init)},
+    {"--init", WEIGHTS_OF, OF(init)},
     {"--val-every", NUMBER, OF(val_every)},
     {"--val-batches", NUMBER, OF(val_batches)},
     {"--save", TEXT, OF(save)},
@@ -121,6 +121,20 @@ static bool checkpoint_value(const char *dir, Value out) {
     return true;
 }
 
+// A file, or the one that is read in a folder.
+static bool weights_value(const char *path, Value out) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char inside[4200];
+    struct stat st;
+    const bool folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+    for (int i = 0; folder && i < 2; i++) {
+        snprintf(inside, sizeof inside, "%s/%s", path, names[i]);
+        if (access(inside, R_OK) == 0) return file_value(inside, out);
+    }
+    snprintf(out, VALUE, "a folder without weights");
+    return folder || file_value(path, out);
+}
+
 static bool option_value(const Options *o, int i, Value out) {
     const void *field = (const char *)o + options[i].field;
     const char *text = options[i].kind < TEXT || options[i].kind == FILES_OF ? NULL : *(const char *const *)field;
@@ -133,8 +147,8 @@ static bool option_value(const Options *o, int i, Value out) {
         if (text) snprintf(out, VALUE, "%s", strlen(text) < VALUE ? text : text + strlen(text) - VALUE + 1);
         break;
     case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
-    case FILE_OF: return !text || file_value(text, out);
     case FILES_OF: return files_value(*(const Names *)field, out);
+    case WEIGHTS_OF: return !text || weights_value(text, out);
     case CHECKPOINT_OF: return !text || checkpoint_value(text, out);
     }
     return true;

@@ -1,5 +1,6 @@
 // Command line of a compiled program. One row per option; the help text is made from the rows.
 #include "runtime/options.h"
+#include "runtime/dtypes.h"
 #include "runtime/mesh.h"
 #include "version.h"
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 
 // COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
-typedef enum { TEXT, NAMES, FORMAT, COUNT, NUMBER, ON, REPORT, HELP, VERSION } Kind;
+typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, ON, REPORT, HELP, VERSION } Kind;
 static const struct {
     const char *name, *value;
     Kind kind;
@@ -31,8 +32,10 @@ static const struct {
     {"save", "DIR", TEXT, offsetof(Options, save), "write a checkpoint at the end"},
     {"save-every", "N", COUNT, offsetof(Options, save_every), "... and every N steps"},
     {"resume", "DIR", TEXT, offsetof(Options, resume), "continue from a checkpoint, bit for bit"},
-    {"init", "FILE", TEXT, offsetof(Options, init), "start from the weights of a safetensors file"},
+    {"init", "FILE", TEXT, offsetof(Options, init),
+     "start from the weights of a safetensors file, an index of several, or a folder with either"},
     {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
+    {"export-dtype", "TYPE", DTYPE_OF, offsetof(Options, export_dtype), "... in f32 (default), bf16 or f16"},
     {"val-every", "N", COUNT, offsetof(Options, val_every), "validation loss every N steps (default: at the end)"},
     {"val-batches", "N", COUNT, offsetof(Options, val_batches), "batches in a validation (default 8)"},
     {"log-every", "N", COUNT, offsetof(Options, log_every), "print every N steps (default: about 50 lines in all)"},
@@ -110,6 +113,17 @@ static int set_format(TokenFormat *format, const char *name) { // 0 or 2
     return 2;
 }
 
+static int set_dtype(HdDtype *dtype, const char *name) { // 0 or 2
+    static const HdDtype dtypes[] = {HD_F32, HD_BF16, HD_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (!strcmp(name, hd_dtypes[dtypes[i]].name)) {
+            *dtype = dtypes[i];
+            return 0;
+        }
+    say("error: --export-dtype=%s: weights are written as f32, bf16 or f16\n", name);
+    return 2;
+}
+
 static int set(Options *o, int row, const char *arg) { // 0 or 2
     const char *name = rows[row].name;
     const Kind kind = rows[row].kind;
@@ -125,6 +139,7 @@ static int set(Options *o, int row, const char *arg) { // 0 or 2
     if (kind == TEXT) *(const char **)field = arg;
     if (kind == NAMES) return add_name(field, arg);
     if (kind == FORMAT) return set_format(field, arg);
+    if (kind == DTYPE_OF) return set_dtype(field, arg);
     if (kind == ON) *(bool *)field = true;
     if (kind == REPORT) *(arg ? &o->report_json : &o->report) = true;
     if (kind != COUNT && kind != NUMBER) return 0;
@@ -159,6 +174,8 @@ static int combine(const Options *o, int argc, char **argv) {
     if (o->steps > 0 && !o->data.n) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
     if (o->save_every && !o->save) return refuse("--save-every needs --save=DIR", none, argv[0]);
     if (o->val_every && !o->val.n) return refuse("--val-every needs --val=FILE", none, argv[0]);
+    if (o->export_dtype != HD_F32 && !o->export_to)
+        return refuse("--export-dtype needs --export=FILE", none, argv[0]);
     if (o->init && o->resume)
         return refuse("--init and --resume both say where the weights come from; give one", none, argv[0]);
     return 0;

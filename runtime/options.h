@@ -7,6 +7,7 @@
 typedef struct {
     Names data, val;
     TokenFormat format; // of both
+    HdDtype export_dtype;
     const char *log, *digest, *save, *resume, *init, *export_to, *profile, *timeline;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, val_every, val_batches, log_every, ranks;

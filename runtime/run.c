@@ -301,7 +301,7 @@ static bool leave_behind(Run *r, int64_t step) {
         (!o->save || nothing_new || told(r, save(r, step))) && // first, since whoever sent a signal may not wait long
         (r->stopped || told(r, validate(r, step))) &&
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
-        (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to)))) &&
+        (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to, o->export_dtype)))) &&
         (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
         (!o->timeline || told(r, all_ok(r, r->b->write_timeline(r->x, o->timeline))));
     if (r->stopped && step < o->steps)

@@ -1,7 +1,7 @@
 // A `rows` kernel as a whole: its signature, its body in one of the shapes of rows_shape.h, and its launches.
 #include "codegen/cuda/rows_emit.h"
 #include "ir/base/ints.h"
-#include <math.h>
+#include "ir/shapes.h"
 
 // Rotations read a table: frequencies in revolutions per position, each as the sum of two numbers, so that the angle
 // stays precise at large positions.
@@ -11,7 +11,7 @@ static void put_turns(Rows *r, RowNode *n) {
     hd_printf(r->o, "__device__ const %s %s[%lld] = { // revolutions a position: high and low part\n",
               hd_cuda_compute(n->dtype), table, ll(2 * t->half));
     for (int64_t i = 0; i < t->half; i++) {
-        double f = pow(t->theta, -2.0 * (double)i / (double)(2 * t->half)) / (2 * 3.14159265358979323846);
+        double f = hd_rope_rate(t->rope, i, 2 * t->half) / (2 * 3.14159265358979323846);
         double high = n->dtype == TY_F64 ? f : (double)(float)f;
         hd_printf(r->o, "%s%s, %s%s", i % 4 ? " " : "    ", hd_rows_literal(r->a, n->dtype, high),
                   hd_rows_literal(r->a, n->dtype, f - high), i % 4 == 3 || i + 1 == t->half ? ",\n" : ",");

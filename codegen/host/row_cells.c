@@ -2,6 +2,7 @@
 // reads the rows of both factors, a sum of squared distances the row and the origin, so that neither is stored.
 #include "codegen/host/row_cells.h"
 #include "ir/base/ints.h"
+#include "ir/shapes.h"
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -155,9 +156,17 @@ static void turn(RowKernel *rk, const RowNode *n, Cell *c) {
     const RowTurn *t = &n->turn;
     Arena *a = rk->e->a;
     const int k = rk->setup.n;
-    const char *rates = hd_sprintf(a, "double rate%d[%lld];\n    hd_rope_rates(rate%d, %lld, %s);", k, ll(t->half), k,
-                                   ll(t->half), hd_emit_number(a, t->theta, true));
-    hd_push(a, &rk->setup, rates);
+    Out rates = hd_out(a);
+    if (hd_has(t->rope, A_SCALING)) {
+        hd_printf(&rates, "static const double rate%d[%lld] = {", k, ll(t->half));
+        for (int64_t i = 0; i < t->half; i++)
+            hd_printf(&rates, "%s%s", i ? ", " : "", hd_emit_number(a, hd_rope_rate(t->rope, i, 2 * t->half), true));
+        hd_puts(&rates, "};");
+    } else {
+        hd_printf(&rates, "double rate%d[%lld];\n    hd_rope_rates(rate%d, %lld, %s);", k, ll(t->half), k, ll(t->half),
+                  hd_emit_number(a, hd_float(t->rope, A_THETA, 10000.0), true));
+    }
+    hd_push(a, &rk->setup, rates.text);
     c->kind = CELL_ROW;
     c->text = hd_sprintf(a, "hd_row_rope%s($0, $$, %lld, %lld, r %% %lld, rate%d, %s);", suffix(n->dtype),
                          ll(rk->p->cols), ll(t->half), ll(t->seq), k, t->inverse ? "-1" : "1");

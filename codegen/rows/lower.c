@@ -165,7 +165,7 @@ static void row_rope(Lowering *l, const Op *o, const int *in) {
     int x = spread(l, in[0]);
     RowNode n = {.kind = NODE_PARTNER, .dtype = at(l, x)->dtype, .cls = CLASS_FULL, .n_in = 1, .in = {x}};
     n.turn = (RowTurn){l->p->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, t->dim[t->rank - 2],
-                       hd_float(&o->attrs, A_THETA, 10000.0), hd_has(&o->attrs, A_INVERSE), o->id};
+                       &o->attrs, hd_has(&o->attrs, A_INVERSE), o->id};
     n.in[1] = add(l, n);
     n.kind = NODE_TURN;
     n.n_in = 2;

@@ -20,7 +20,7 @@ typedef enum {
 
 typedef struct {
     int64_t half, seq; // columns to the other half of a head; positions
-    double theta;
+    const Attrs *rope; // of the op: its rates
     bool inverse;
     int id; // of the op
 } RowTurn;

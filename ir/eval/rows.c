@@ -187,10 +187,10 @@ const char *hd_eval_rope(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tenso
     const Type *t = in[0].type;
     int64_t width = hd_type_cols(t), seq = t->dim[t->rank - 2], size = width / hd_int(&o->attrs, A_HEADS, 1),
             half = size / 2;
-    double theta = hd_float(&o->attrs, A_THETA, 10000.0), turn = hd_has(&o->attrs, A_INVERSE) ? -1.0 : 1.0;
+    double turn = hd_has(&o->attrs, A_INVERSE) ? -1.0 : 1.0;
     for (int64_t at = 0, n = hd_type_count(t); at < n; at++) {
         int64_t position = at / width % seq, i = at % width % size;
-        double angle = turn * (double)position * pow(theta, -2.0 * (double)(i % half) / (double)size);
+        double angle = turn * (double)position * hd_rope_rate(&o->attrs, i % half, size);
         double other = i < half ? -in[0].data[at + half] : in[0].data[at - half];
         out[0].data[at] = in[0].data[at] * cos(angle) + other * sin(angle);
     }

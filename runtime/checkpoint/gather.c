@@ -2,6 +2,7 @@
 // the mesh. Also the search for values that are not finite, which every rank does in its own storage.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
+#include "runtime/dtypes.h"
 #include "runtime/world/world.h"
 #include <math.h>
 #include <stdlib.h>
@@ -59,29 +60,34 @@ static bool stream(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
 
 // --- one file of weights
 
+// A narrower value is written where values were read already.
+typedef struct { StWriter w; HdDtype dtype; } Export;
+
 static bool export_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     (void)x, (void)k, (void)first;
-    StWriter *w = data;
-    hd_st_put(w, v, (size_t)n * 4);
-    return !w->failed;
+    Export *e = data;
+    if (e->dtype != HD_F32) hd_store_f32(e->dtype, v, n, v, 0); // in place
+    hd_st_put(&e->w, v, (size_t)n * hd_dtypes[e->dtype].bytes);
+    return !e->w.failed;
 }
 
-static bool begin_export(const HdProgram *p, StWriter *w, const char *path) {
+static bool begin_export(const HdProgram *p, StWriter *w, const char *path, HdDtype dtype) {
     StMeta meta[] = {{(char *)"format", (char *)"pt"}, {(char *)"model", (char *)(uintptr_t)p->model}};
     if (!hd_st_create(w, path, false)) return false; // other programs expect parameters and nothing else
-    for (int k = 0; k < p->n_params; k++) hd_st_declare(w, p->params[k].name, p->params[k].rank, p->params[k].dim);
+    for (int k = 0; k < p->n_params; k++)
+        hd_st_declare_as(w, hd_file_name(&p->params[k]), dtype, p->params[k].rank, p->params[k].dim);
     hd_st_begin(w, 2, meta);
     return true;
 }
 
-bool hd_state_export(HdExec *x, const char *path) {
-    StWriter w = {0};
+bool hd_state_export(HdExec *x, const char *path, HdDtype dtype) {
+    Export e = {.dtype = dtype};
     const bool writer = x->world->rank == 0;
-    if (!hd_world_agree(x->world, !writer || begin_export(x->program, &w, path))) return false;
-    const bool ok = stream(x, HD_MASTER, export_piece, &w);
+    if (!hd_world_agree(x->world, !writer || begin_export(x->program, &e.w, path, dtype))) return false;
+    const bool ok = stream(x, HD_MASTER, export_piece, &e);
     if (!writer) return ok;
-    if (!ok) w.failed = true; // hd_fail was called already
-    return hd_st_finish(&w);
+    if (!ok) e.w.failed = true; // hd_fail was called already
+    return hd_st_finish(&e.w);
 }
 
 // --- a hash of each parameter

@@ -1,4 +1,4 @@
-// Where weights come from at the start: initialisers, or a file. Every rank makes or reads exactly what it holds.
+// Weights at the start of a run: the values of the initialisers. Every rank makes exactly what it holds.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/random.h"
 #include "runtime/checkpoint/state.h"
@@ -48,29 +48,4 @@ static bool init_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, voi
 bool hd_state_init(HdExec *x, int64_t seed) {
     uint64_t s = (uint64_t)seed;
     return hd_each_piece(x, HD_COMPUTE, init_piece, &s);
-}
-
-static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
-    const StFile *f = data;
-    const HdParam *q = &x->program->params[k];
-    const StTensor *t = hd_st_find(f, q->name);
-    if (!hd_st_floats(f, t, first, n, v))
-        return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", f->path, q->name, t->dtype);
-    return hd_put_weights(x, q, first, n, v);
-}
-
-bool hd_state_import(HdExec *x, const char *path) {
-    const HdProgram *p = x->program;
-    StFile f;
-    if (!hd_st_open(&f, path)) return false;
-    const char *format = hd_st_meta(&f, "heddle_checkpoint");
-    bool ok = !format || strcmp(format, "2") != 0;
-    if (!ok)
-        hd_fail("%s lists the shards of a checkpoint and holds no weights itself: --resume=DIR --export=FILE "
-                "writes them as one file",
-                path);
-    for (int k = 0; ok && k < p->n_params; k++) ok = hd_tensor_fits(&f, &p->params[k], p->params[k].name);
-    ok = ok && hd_each_piece(x, HD_COMPUTE, import_piece, &f);
-    hd_st_close(&f);
-    return ok;
 }

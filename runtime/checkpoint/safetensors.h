@@ -2,6 +2,7 @@
 // ..., "__metadata__": {"key": "value"}}, then the data. Reading maps the file; writing streams it.
 #ifndef RUNTIME_CHECKPOINT_SAFETENSORS_H
 #define RUNTIME_CHECKPOINT_SAFETENSORS_H
+#include "runtime/heddle.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,7 @@ typedef struct {
 } StWriter;
 bool hd_st_create(StWriter *w, const char *path, bool checksum);
 void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim); // F32
+void hd_st_declare_as(StWriter *w, const char *name, HdDtype dtype, int rank, const int64_t *dim);
 void hd_st_begin(StWriter *w, int n_meta, const StMeta *meta);
 void hd_st_put(StWriter *w, const void *data, size_t bytes);
 // Syncs and renames to the final name. On any failure it removes the temporary file and leaves an older file as it was.

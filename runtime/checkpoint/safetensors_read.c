@@ -1,6 +1,7 @@
 // Reading safetensors: a small strict JSON reader for the header's fixed grammar, every offset checked against the
 // file.
 #include "runtime/dtypes.h"
+#include "runtime/json_read.h"
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,78 +13,16 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-typedef struct { const char *p, *end; StFile *f; } Json;
-
-static void blanks(Json *j) {
-    while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\t' || *j->p == '\r')) j->p++;
-}
-
-static bool take(Json *j, char c) {
-    blanks(j);
-    if (j->p == j->end || *j->p != c) return false;
-    j->p++;
-    return true;
-}
-
-static int hex4(const char *p) {
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        const char *digits = "0123456789abcdef", *d = strchr(digits, p[i] | 32);
-        if (!p[i] || !d) return -1;
-        v = v * 16 + (int)(d - digits);
-    }
-    return v;
-}
-
-static char unescaped(Json *j, const char *end) { // the escaped character; 0: malformed
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char c = *j->p++, *known = c ? strchr(from, c) : NULL;
-    if (known) return to[known - from];
-    if (c != 'u' || end - j->p < 4) return 0;
-    int u = hex4(j->p);
-    j->p += 4;
-    return u <= 0 ? 0 : u < 128 ? (char)u : '?'; // names are ASCII in practice
-}
-
-static char *string(Json *j) { // malloc'ed; NULL: not a string
-    if (!take(j, '"')) return NULL;
-    const char *end = j->p;
-    while (end < j->end && *end != '"') end += *end == '\\' && j->end - end > 1 ? 2 : 1;
-    if (end >= j->end) return NULL;
-    char *s = malloc((size_t)(end - j->p) + 1), *o = s;
-    if (!s) return NULL;
-    for (; j->p < end; o++) {
-        const bool escape = *j->p == '\\';
-        if (escape) j->p++;
-        *o = escape ? unescaped(j, end) : *j->p++;
-        if (*o) continue;
-        free(s);
-        return NULL;
-    }
-    j->p++;
-    *o = 0;
-    return s;
-}
-
-static bool integer(Json *j, int64_t *v) {
-    blanks(j);
-    char buf[24];
-    size_t n = 0;
-    while (j->p < j->end && *j->p >= '0' && *j->p <= '9' && n < sizeof buf - 1) buf[n++] = *j->p++;
-    buf[n] = 0;
-    errno = 0;
-    *v = strtoll(buf, NULL, 10);
-    return n && !errno;
-}
+typedef struct { HdJson text; StFile *f; } Json;
 
 static int integers(Json *j, int64_t *v, int most) { // [a, b]: how many; -1: malformed
     int n = 0;
-    if (!take(j, '[')) return -1;
-    if (take(j, ']')) return 0;
+    if (!hd_json_take(&j->text, '[')) return -1;
+    if (hd_json_take(&j->text, ']')) return 0;
     do {
-        if (n == most || !integer(j, &v[n++])) return -1;
-    } while (take(j, ','));
-    return take(j, ']') ? n : -1;
+        if (n == most || !hd_json_integer(&j->text, &v[n++])) return -1;
+    } while (hd_json_take(&j->text, ','));
+    return hd_json_take(&j->text, ']') ? n : -1;
 }
 
 static void *grow(void *p, int n, size_t size) { // room for one more
@@ -91,19 +30,19 @@ static void *grow(void *p, int n, size_t size) { // room for one more
 }
 
 static bool metadata(Json *j) {
-    if (!take(j, '{')) return false;
-    if (take(j, '}')) return true;
+    if (!hd_json_take(&j->text, '{')) return false;
+    if (hd_json_take(&j->text, '}')) return true;
     do {
         StFile *f = j->f;
         StMeta *grown = grow(f->meta, f->n_meta, sizeof *grown);
         if (!grown) return false;
         f->meta = grown;
         StMeta *m = &f->meta[f->n_meta];
-        *m = (StMeta){string(j), NULL};
+        *m = (StMeta){hd_json_text(&j->text), NULL};
         f->n_meta++;
-        if (!m->key || !take(j, ':') || !(m->value = string(j))) return false;
-    } while (take(j, ','));
-    return take(j, '}');
+        if (!m->key || !hd_json_take(&j->text, ':') || !(m->value = hd_json_text(&j->text))) return false;
+    } while (hd_json_take(&j->text, ','));
+    return hd_json_take(&j->text, '}');
 }
 
 static const HdDtypeInfo *known(const char *dtype) {
@@ -133,13 +72,13 @@ static bool consistent(const StFile *f, const StTensor *t) {
 }
 
 static bool tensor(Json *j, StTensor *t) {
-    if (!take(j, '{')) return false;
+    if (!hd_json_take(&j->text, '{')) return false;
     int64_t range[2] = {-1, -1};
     do {
-        char *key = string(j);
-        bool ok = key && take(j, ':');
+        char *key = hd_json_text(&j->text);
+        bool ok = key && hd_json_take(&j->text, ':');
         if (ok && !strcmp(key, "dtype")) {
-            char *d = string(j);
+            char *d = hd_json_text(&j->text);
             ok = d && strlen(d) < sizeof t->dtype;
             if (ok) strcpy(t->dtype, d);
             free(d);
@@ -153,16 +92,16 @@ static bool tensor(Json *j, StTensor *t) {
         }
         free(key);
         if (!ok) return false;
-    } while (take(j, ','));
+    } while (hd_json_take(&j->text, ','));
     t->begin = range[0];
     t->end = range[1];
-    return take(j, '}') && consistent(j->f, t);
+    return hd_json_take(&j->text, '}') && consistent(j->f, t);
 }
 
 static bool entry(Json *j) { // "name": tensor, or the metadata
     StFile *f = j->f;
-    char *name = string(j);
-    if (!name || !take(j, ':')) {
+    char *name = hd_json_text(&j->text);
+    if (!name || !hd_json_take(&j->text, ':')) {
         free(name);
         return false;
     }
@@ -181,15 +120,15 @@ static bool entry(Json *j) { // "name": tensor, or the metadata
 }
 
 static bool header(Json *j) {
-    if (!take(j, '{')) return false;
-    if (!take(j, '}')) {
+    if (!hd_json_take(&j->text, '{')) return false;
+    if (!hd_json_take(&j->text, '}')) {
         do {
             if (!entry(j)) return false;
-        } while (take(j, ','));
-        if (!take(j, '}')) return false;
+        } while (hd_json_take(&j->text, ','));
+        if (!hd_json_take(&j->text, '}')) return false;
     }
-    blanks(j);
-    return j->p == j->end;
+    hd_json_blanks(&j->text);
+    return j->text.p == j->text.end;
 }
 
 static int by_begin(const void *a, const void *b) {
@@ -240,10 +179,10 @@ bool hd_st_open(StFile *f, const char *path) {
     }
     f->data = f->map + 8 + n;
     f->data_bytes = f->map_bytes - 8 - (size_t)n;
-    Json j = {(const char *)f->map + 8, (const char *)f->data, f};
+    Json j = {{(const char *)f->map + 8, (const char *)f->data}, f};
     if (!header(&j)) {
         hd_fail("%s: malformed header near byte %lld, or data cut short", path,
-                (long long)(j.p - (const char *)f->map));
+                (long long)(j.text.p - (const char *)f->map));
         hd_st_close(f);
         return false;
     }

@@ -1,6 +1,7 @@
 // Writes safetensors under a temporary name, which it renames once everything is on the disk. A link is followed: its
 // target is replaced. Devices and pipes cannot be replaced; they are written in place. Nobody can guess the temporary
 // name, and whatever has it already is not opened, so that nobody can have another file written through a link.
+#include "runtime/dtypes.h"
 #include "runtime/json.h"
 #include "runtime/checkpoint/safetensors.h"
 #include <errno.h>
@@ -103,9 +104,13 @@ bool hd_st_create(StWriter *w, const char *path, bool checksum) {
 }
 
 void hd_st_declare(StWriter *w, const char *name, int rank, const int64_t *dim) {
-    int64_t bytes = 4;
+    hd_st_declare_as(w, name, HD_F32, rank, dim);
+}
+
+void hd_st_declare_as(StWriter *w, const char *name, HdDtype dtype, int rank, const int64_t *dim) {
+    int64_t bytes = (int64_t)hd_dtypes[dtype].bytes;
     for (int i = 0; i < rank; i++) bytes *= dim[i];
-    entry(w, name, "F32", rank, dim, bytes);
+    entry(w, name, hd_dtypes[dtype].safetensors, rank, dim, bytes);
 }
 
 static void put(StWriter *w, const void *data, size_t bytes) {

@@ -12,8 +12,11 @@ typedef struct { int64_t step, seed, data_tokens, sequences; } Progress;
 
 // Initialises the part of every parameter that this rank holds: element i of parameter k depends on (seed, k, i) alone.
 bool hd_state_init(HdExec *x, int64_t seed);
-bool hd_state_import(HdExec *x, const char *path); // --init
-bool hd_state_export(HdExec *x, const char *path); // --export; all
+// --init: a safetensors file, an index of several (.json), or a folder that holds either as model.safetensors or as
+// model.safetensors.index.json
+bool hd_state_import(HdExec *x, const char *path);
+// --export; all. dtype: of every tensor of the file, F32, BF16 or F16; values are rounded to nearest even
+bool hd_state_export(HdExec *x, const char *path, HdDtype dtype);
 // all. lock: rank 0's on the folder; NULL: none. Nothing is replaced or removed once another process has it.
 bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
 // all. Every rank reads the same checkpoint, also while another run replaces it. A rank on which it succeeds returns

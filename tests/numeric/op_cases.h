@@ -134,6 +134,10 @@ static const OpCase op_cases[] = {
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : "
                "$[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
+    // turns that are kept, slower by a share, and slower by the whole factor
+    {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 2, theta = 100.0, "
+               "scaling = [8.0, 1.0, 4.0, 60.0]} : $[2,21,32]\n  %1 = rope %x {heads = 2, theta = 100.0, "
+               "scaling = [8.0, 1.0, 4.0, 60.0], inverse} : $[2,21,32]\n  return %0, %1\n}"},
     {CASE_TRAIN, "(%q: $[2,70,48], %k: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48]) -> $[2,70,48], f32[2,3,70], "
                  "$[2,70,48], $[2,70,48], $[2,70,48] {\n"
                  "  %0, %1 = attention %q, %k, %v {heads = 3, causal} : $[2,70,48], f32[2,3,70]\n"

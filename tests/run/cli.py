@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+EXAMPLE = "examples/tiny/tiny.hd"
 SMALL = ["layers=1", "dim=32", "heads=2", "seq=16", "train.batch=2"]
 SEQ = 16
 STEPS = 6
@@ -49,7 +50,7 @@ class Programs:
     def get(self, *settings):
         if settings not in self.built:
             path = os.path.join(self.folder, f"program{len(self.built)}")
-            args = [self.compiler, os.path.join(self.root, "examples/tiny/tiny.hd"), "-o", path]
+            args = [self.compiler, os.path.join(self.root, EXAMPLE), "-o", path]
             for s in SMALL + list(settings):
                 args += ["--set", s]
             r = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
