@@ -286,11 +286,15 @@ static void put_param(Emit *e, const Symbol *p) {
     }
     hd_printf(e->c, "    {%s, ", hd_emit_quoted(e, p->name));
     put_dims(e->c, p->type);
-    hd_printf(e->c, ", %lld, %s, %s, %d, %lld", ll(hd_type_count(p->type)), text,
+    hd_printf(e->c, ", %lld, %s, %s, %d, %lld},\n", ll(hd_type_count(p->type)), text,
               hd_emit_number(e->a, hd_float(&p->attrs, A_STD, 0), true), hd_emit_index(e, SYM_BUCKET, bucket),
               ll(hd_int(&p->attrs, A_OFFSET, 0)));
-    const char *as = hd_word(&p->attrs, A_AS, NULL);
-    hd_printf(e->c, "%s%s},\n", as ? ", " : "", as ? hd_emit_quoted(e, as) : "");
+}
+
+static bool has_file_names(const Emit *e) {
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
+        if (s->kind == SYM_PARAM && hd_has(&s->attrs, A_AS)) return true;
+    return false;
 }
 
 // Parameters in canonical order: by `index`, then by position in the text.
@@ -308,6 +312,13 @@ static int put_params(Emit *e) {
     if (!list.n) return 0;
     hd_puts(e->c, "static const HdParam params[] = { // name, shape, count, init; bucket and first element in it\n");
     for (int i = 0; i < list.n; i++) put_param(e, list.at[i]);
+    hd_puts(e->c, "};\n\n");
+    if (!has_file_names(e)) return list.n;
+    hd_puts(e->c, "static const char *const file_names[] = { // of parameters, in files of weights\n");
+    for (int i = 0; i < list.n; i++) {
+        const char *as = hd_word(&list.at[i]->attrs, A_AS, NULL);
+        hd_printf(e->c, "    %s,\n", as ? hd_emit_quoted(e, as) : "0");
+    }
     hd_puts(e->c, "};\n\n");
     return list.n;
 }
@@ -431,6 +442,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
+    if (has_file_names(e)) hd_puts(o, "    .file_names = file_names,\n");
     hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", func_index(e, NULL), e->target->backend);
     hd_printf(o, "    .n_sources = %d, .n_kernels = %d, .n_gemms = %d, .sources = %s, .kernels = %s, .gemms = %s,\n",
               e->sources.n, e->kernels.n, e->gemms.n, e->sources.n ? "sources" : "0", e->kernels.n ? "kernels" : "0",

@@ -36,7 +36,6 @@ typedef struct { // a parameter, in canonical order
     double std; // normal: standard deviation; uniform: half width; const: the value
     int bucket; // HdProgram.buckets
     int64_t at; // its first element there
-    const char *as; // its name in files of weights; NULL: its own
 } HdParam;
 
 typedef struct { const char *name; int ranks; bool splits; } HdAxis; // splits: parameters are dealt out over it
@@ -152,6 +151,7 @@ typedef struct {
     const HdBucket *buckets;
     int n_params;
     const HdParam *params;
+    const char *const *file_names; // of each parameter in files of weights; NULL: it, or all of them, have their own
     HdStep train_step, eval_step;
     int n_funcs;
     const HdFunc *funcs; // one with arguments takes a batch: (tokens, targets)

@@ -342,7 +342,7 @@ static bool resume(Run *r) {
 static bool weights(Run *r) { // by one of three ways
     r->at.seed = r->o->seed;
     if (r->o->resume) return resume(r);
-    return hd_state_init(r->x, r->at.seed) && (!r->o->init || hd_state_import(r->x, r->o->init));
+    return r->o->init ? hd_state_import(r->x, r->o->init) : hd_state_init(r->x, r->at.seed); // either sets every one
 }
 
 // The random state follows from how far the run is: a checkpoint holds nothing of it.
@@ -389,17 +389,29 @@ static bool same_identity(const Run *r) {
     return false;
 }
 
+// With --profile or HEDDLE_VERBOSE=1: how long each part of the start took.
+static void tell_phases(Run *r, double checked, double opened, double loaded) {
+    const char *verbose = getenv("HEDDLE_VERBOSE");
+    if (!r->o->profile && !(verbose && *verbose && strcmp(verbose, "0"))) return;
+    hd_log_say(&r->log, "start: data and options %.2f s, device and kernels %.2f s, weights %.2f s", checked - r->t0,
+               opened - checked, loaded - opened);
+}
+
 static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r)) || !all_ok(r, same_identity(r))) return false;
     const bool profile = o->profile || o->timeline;
+    const double checked = hd_now();
     r->x = r->b->open(r->p, r->w, !o->no_graph && !profile, profile);
     if (r->x) r->x->check = o->check;
+    const double opened = hd_now();
     if (!r->x || !all_ok(r, weights(r) && start_random(r))) return false;
+    const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const double peak = r->b->peak_flops(r->x);
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &r->at, peak))) return false;
     tell_start(r);
+    tell_phases(r, checked, opened, loaded);
     return work(r);
 }
 

@@ -75,7 +75,7 @@ static bool begin_export(const HdProgram *p, StWriter *w, const char *path, HdDt
     StMeta meta[] = {{(char *)"format", (char *)"pt"}, {(char *)"model", (char *)(uintptr_t)p->model}};
     if (!hd_st_create(w, path, false)) return false; // other programs expect parameters and nothing else
     for (int k = 0; k < p->n_params; k++)
-        hd_st_declare_as(w, hd_file_name(&p->params[k]), dtype, p->params[k].rank, p->params[k].dim);
+        hd_st_declare_as(w, hd_file_name(p, k), dtype, p->params[k].rank, p->params[k].dim);
     hd_st_begin(w, 2, meta);
     return true;
 }

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/json_read.h"
+#include "runtime/parallel.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +142,9 @@ static void close_weights(Weights *w) {
     free(w->of);
 }
 
-static bool find_tensor(Weights *w, const HdParam *q, int k) {
-    const char *name = w->own_names ? q->name : hd_file_name(q);
+static bool find_tensor(Weights *w, const HdProgram *p, int k) {
+    const HdParam *q = &p->params[k];
+    const char *name = w->own_names ? q->name : hd_file_name(p, k);
     char want[96], have[200], of[400] = "";
     for (int i = 0; i < w->n && !w->tensor[k]; i++) {
         w->tensor[k] = hd_st_find(&w->files[i], name);
@@ -167,9 +169,7 @@ static bool is_taken(const Weights *w, const HdProgram *p, const StTensor *t) {
 // Where parameters have names in files, each tensor must be one of them: a layer or a head that a model leaves out
 // makes another model. Other programs leave alone what they do not know.
 static bool nothing_else(const Weights *w, const HdProgram *p) {
-    bool named = false;
-    for (int k = 0; k < p->n_params; k++) named |= p->params[k].as != NULL;
-    for (int i = 0; named && !w->own_names && i < w->n; i++)
+    for (int i = 0; p->file_names && !w->own_names && i < w->n; i++)
         for (int t = 0; t < w->files[i].n; t++) {
             const StTensor *tensor = &w->files[i].tensors[t];
             char have[200];
@@ -192,16 +192,24 @@ static bool find_all(Weights *w, const HdProgram *p) {
                        "writes them as one file",
                        w->path);
     for (int k = 0; k < p->n_params; k++)
-        if (!find_tensor(w, &p->params[k], k)) return false;
+        if (!find_tensor(w, p, k)) return false;
     return nothing_else(w, p);
+}
+
+typedef struct { const StFile *file; const StTensor *tensor; int64_t first; float *out; } Read;
+
+static void read_part(void *data, int64_t first, int64_t n) { // its type was looked at before
+    const Read *r = data;
+    (void)hd_st_floats(r->file, r->tensor, r->first + first, n, r->out + first);
 }
 
 static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Weights *w = data;
     const HdParam *q = &x->program->params[k];
-    if (!hd_st_floats(w->of[k], w->tensor[k], first, n, v))
+    if (!hd_st_floats(w->of[k], w->tensor[k], first, 0, v))
         return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", w->of[k]->path, w->tensor[k]->name,
                        w->tensor[k]->dtype);
+    hd_parallel(n, 65536, read_part, &(Read){w->of[k], w->tensor[k], first, v});
     return hd_put_weights(x, q, first, n, v);
 }
 

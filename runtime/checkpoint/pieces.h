@@ -48,6 +48,6 @@ void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);       
 // Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have);
-static inline const char *hd_file_name(const HdParam *q) { return q->as ? q->as : q->name; } // in files of weights
+const char *hd_file_name(const HdProgram *p, int k); // of parameter k, in files of weights
 bool hd_tensor_fits(const StFile *f, const HdParam *q, const char *name);
 #endif

@@ -105,6 +105,11 @@ void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim) {
     if (n < size) snprintf(buf + n, size - n, "]");
 }
 
+const char *hd_file_name(const HdProgram *p, int k) {
+    const char *name = p->file_names ? p->file_names[k] : NULL;
+    return name ? name : p->params[k].name;
+}
+
 bool hd_shape_fits(const char *path, const HdParam *q, const char *name, const char *have) {
     char want[96];
     hd_shape_text(want, sizeof want, q->rank, q->dim);

@@ -137,7 +137,7 @@ static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args}
                                {.name = "eval", .n_args = 2, .args = args}};
 static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};
 static const HdBucket buckets[] = {{"root", SIZE, SHARD, HD_F32, MASTER, MOMENT1, MOMENT2, GRAD, -1, true, true, -1}};
-static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0, NULL}};
+static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 
 int main(int argc, char **argv) {
     const HdProgram p = {.model = "Toy",
