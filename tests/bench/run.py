@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""The table of RESULTS.md: our programs and PyTorch's take turns on the GPUs of this machine, each several times.
+  tests/bench/run.py --anchors=FOLDER [--gpus=N] [--only=TEXT] [--out=FOLDER] [--heddlec=FILE]
+FOLDER of --anchors holds torch_single.py (CASE MODE B T) and torch_fsdp.py (CASE B T AC COMPILE, under torchrun), which
+print one line of JSON with ms, peak_alloc_gib and first_step_s. Without --anchors the table is ours alone.
+
+Medians are over the repeats; the spread is the largest less the smallest of them, of the median. Of ours a repeat's
+step is the median of its steps after the first ten. `in use` is what nvidia-smi shows, less what it showed before the
+start.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import threading
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ONE_B = ["size=1", "vocab=32000", "factor=1", "theta=10000", "original=8192", "seq=4096", "schedule.fsdp=none"]
+EIGHT_B = ["size=8", "seq=4096", "train.batch=1"]
+ZERO3 = ["schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "schedule.prefetch=1"]
+CASES = [  # name, GPUs, sequences of a GPU and their length, example, settings, arguments of PyTorch's program
+    ("GPT-2 124M, B=32 T=1024", 1, 32, 1024, "gpt2", [], ["gpt2", "graph", "32", "1024"]),
+    ("Llama 1.24B, B=4 T=4096", 1, 4, 4096, "llama3", ONE_B, ["llama1b", "compile", "4", "4096"]),
+    ("Llama 1.24B, B=4 T=4096, zero3", 2, 4, 4096, "llama3", ONE_B + ZERO3, ["llama1b", "4", "4096", "none", "1"]),
+    ("Llama 8B, B=1 T=4096, zero3", 2, 1, 4096, "llama3", EIGHT_B + ZERO3, ["llama8b", "1", "4096", "none", "1"]),
+    ("Llama 8B, B=1 T=8192, zero3", 8, 1, 8192, "llama3", EIGHT_B + ["seq=8192"] + ZERO3,
+     ["llama8b", "1", "8192", "none", "1"]),
+]
+COLUMNS = ("", "", "ms a step", "spread", "tokens/s", "planned or allocated GiB", "in use GiB", "first step s",
+           "SM MHz", "W a GPU")
+
+
+class Sampler:
+    """Clock, power and memory of the GPUs while something runs; the first sample is taken before it starts."""
+
+    def __init__(self, args, gpus):
+        self.args, self.gpus, self.rows, self.end = args, gpus, [], threading.Event()
+
+    def sample(self):
+        fields = query(self.args, "clocks.sm,power.draw,memory.used")[: self.gpus]
+        self.rows.append([[float(v) for v in line.split(",")] for line in fields])
+
+    def watch(self):
+        while not self.end.wait(0.25):
+            self.sample()
+
+    def __enter__(self):
+        self.sample()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.end.set()
+        self.thread.join()
+        self.sample()
+
+    def numbers(self):
+        """Medians of clock and power of the samples with the most power (at least half of the largest), peak memory."""
+        busy = [gpu for row in self.rows for gpu in row]
+        most = max(gpu[1] for gpu in busy)
+        busy = [gpu for gpu in busy if gpu[1] >= most / 2]
+        used = max(max(gpu[2] for gpu in row) for row in self.rows) - max(gpu[2] for gpu in self.rows[0])
+        return dict(clock=statistics.median(g[0] for g in busy), power=statistics.median(g[1] for g in busy),
+                    used=used / 1024)
+
+
+def output(command, env=None):
+    r = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                       env=dict(os.environ, **(env or {})))
+    if r.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\nexit {r.returncode}\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
+    return r.stdout, r.stderr
+
+
+def query(args, what):
+    return output(shlex.split(args.smi) + [f"--query-gpu={what}", "--format=csv,noheader,nounits"])[0].splitlines()
+
+
+def compile_case(args, case):
+    name, gpus, batch, seq, example, settings, _ = case
+    program = args.out / re.sub(r"\W+", "-", name)
+    sets = settings + [f"train.batch={batch}", f"seq={seq}"] + ([f"schedule.mesh.shard={gpus}"] if gpus > 1 else [])
+    command = shlex.split(args.heddlec) + [ROOT / f"examples/{example}/{example}.hd", "--target=cuda", "-o", program]
+    for s in sets:
+        command += ["--set", s]
+    output(command)
+    return program
+
+
+def tokens_file(args):
+    path = args.out / "tokens.bin"
+    if not path.exists():
+        n = 1 << 20  # tokens below 2^14
+        drawn = int.from_bytes(random.Random(0).randbytes(2 * n), "little") & int.from_bytes(b"\xff\x3f" * n, "little")
+        path.write_bytes(drawn.to_bytes(2 * n, "little"))
+    return path
+
+
+def ours(args, case, program):
+    _, gpus, batch, seq, *_ = case
+    log = args.out / "log.jsonl"
+    with Sampler(args, gpus) as sampler:
+        _, err = output([program, f"--data={tokens_file(args)}", f"--steps={args.steps}", f"--log={log}"] +
+                        ([f"--ranks={gpus}"] if gpus > 1 else []))
+    rows = [r for r in map(json.loads, log.read_text().splitlines()) if "loss" in r][10:]
+    if not rows:
+        sys.exit(f"{program}: --steps={args.steps}: no step is left after the first ten")
+    first = re.search(r"first step done ([0-9.]+) s", err)
+    planned = json.loads(output([program, "--report=json"])[0])["peak_bytes"]
+    seconds = statistics.median(r["seconds"] for r in rows)
+    return dict(sampler.numbers(), ms=1e3 * seconds, first=float(first.group(1)), memory=planned / 2**30)
+
+
+def torchs(args, case):
+    _, gpus, *_, arguments = case
+    program = args.anchors / ("torch_fsdp.py" if gpus > 1 else "torch_single.py")
+    command = shlex.split(args.torchrun) + [f"--nproc-per-node={gpus}"] if gpus > 1 else shlex.split(args.python)
+    with Sampler(args, gpus) as sampler:
+        out, _ = output(command + [program] + arguments)
+    r = json.loads(out.strip().splitlines()[-1])
+    return dict(sampler.numbers(), ms=r["ms"], first=r["first_step_s"], memory=r["peak_alloc_gib"])
+
+
+def row(name, who, case, repeats, beside=None):
+    middle = {key: statistics.median(r[key] for r in repeats) for key in repeats[0]}
+    ms = [r["ms"] for r in repeats]
+    rate = case[1] * case[2] * case[3] / middle["ms"] * 1e3
+    ratio = f" ({beside / middle['ms']:.2f} x)" if beside else ""
+    spread = 100 * (max(ms) - min(ms)) / middle["ms"]
+    cells = [name, who, f"{middle['ms']:.2f}{ratio}", f"{spread:.1f} %", f"{rate:.0f}", f"{middle['memory']:.2f}",
+             f"{middle['used']:.2f}", f"{middle['first']:.1f}", f"{middle['clock']:.0f}",
+             f"{middle['power']:.0f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def versions(args, gpus):
+    git = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], stdout=subprocess.PIPE,
+                         stderr=subprocess.DEVNULL, text=True)
+    text = [f"commit {git.stdout.strip() or 'unknown'}", f"{gpus} x {query(args, 'name')[0].strip()}",
+            f"driver {query(args, 'driver_version')[0].strip()}"]
+    if args.anchors:
+        ask = shlex.split(args.python) + ["-c", "import torch; print('PyTorch', torch.__version__)"]
+        text.append(output(ask)[0].strip())
+    return ", ".join(text)
+
+
+def measure(args, case):
+    """The lines of a case: ours, and PyTorch's beside it. They take turns."""
+    program, mine, others = compile_case(args, case), [], []
+    for _ in range(args.repeats):
+        mine.append(ours(args, case, program))
+        if args.anchors:
+            others.append(torchs(args, case))
+    beside = statistics.median(r["ms"] for r in others) if others else None
+    yield row(case[0] + (f", {case[1]} GPUs" if case[1] > 1 else ""), "Heddle", case, mine, beside)
+    if others:
+        yield row("", "PyTorch", case, others)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--anchors", type=pathlib.Path)
+    p.add_argument("--gpus", type=int, help="as many as are used at most (default: all)")
+    p.add_argument("--only", default="", help="cases whose names hold this text")
+    p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("/tmp/heddle-bench"))
+    p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--steps", type=int, default=40)
+    p.add_argument("--heddlec", default=str(ROOT / "build/bin/heddlec"))
+    for name, command in (("smi", "nvidia-smi"), ("python", "python3"), ("torchrun", "torchrun")):
+        p.add_argument(f"--{name}", default=command, help="the command to use")
+    args = p.parse_args()
+    gpus = min(len(query(args, "name")), args.gpus or 1 << 20)
+    cases = [c for c in CASES if c[1] <= gpus and args.only in c[0]]
+    if not cases:
+        sys.exit(f"no case for {gpus} GPUs has '{args.only}' in its name")
+    args.out.mkdir(parents=True, exist_ok=True)
+    print(versions(args, gpus) + f"; {args.repeats} repeats of {args.steps} steps, medians\n")
+    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|")
+    for case in cases:
+        for line in measure(args, case):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
