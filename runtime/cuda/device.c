@@ -122,7 +122,7 @@ static bool take_pinned(HdCuda *x) {
                             "(schedule.offload.fraction, heddlec --host-memory), or let this process lock more memory "
                             "(ulimit -l, the memory of the container)",
                             bytes, (double)bytes / (1 << 30), hd_cuda_error(&x->api, r));
-    x->head.pinned = host; // not cleared: a plan reads nothing there that it has not written, and that is proved
+    if (bytes) x->head.pinned = memset(host, 0, bytes);
     return true;
 }
 
