@@ -132,7 +132,7 @@ struct Func {
     Op *first, *last;
     Span span;
     Module *module;
-    Func *next;
+    Func *next, *chain; // in the module's table
 };
 
 typedef struct Symbol {
@@ -156,6 +156,8 @@ struct Module {
     Func *funcs, *last_func;
     int n_symbols, n_slots;
     Symbol **table; // by name: n_slots chains, a power of two that grows with the symbols
+    int n_funcs, n_func_slots;
+    Func **func_table; // likewise
 };
 
 // --- context, strings, types
@@ -283,6 +285,7 @@ Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times);
 int64_t hd_runs(const Symbol *step, const Func *f); // how often a step, which may be NULL, runs a function
 const char *hd_free_name(const Module *m, const char *name); // of no symbol and no function: `name`, or one like it
 void hd_func_remove(Module *m, Func *f);
+void hd_func_rename(Func *f, const char *name); // a name that is free
 Func *hd_func_clone(Module *m, const Func *f, const char *name); // ops, arguments and attributes
 Value *hd_arg_add(Func *f, const Type *t, const char *name);
 Op *hd_return(const Func *f); // the return op, or NULL while there is none

@@ -2,14 +2,14 @@
 #include "ir/ir.h"
 #include <ctype.h>
 
-static unsigned slot_of(const Module *m, const char *name) {
+static unsigned slot_of(int slots, const char *name) {
     unsigned h = 2166136261u;
     for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
-    return h & (unsigned)(m->n_slots - 1);
+    return h & (unsigned)(slots - 1);
 }
 
 static void chain_symbol(Module *m, Symbol *s) {
-    Symbol **slot = &m->table[slot_of(m, s->name)];
+    Symbol **slot = &m->table[slot_of(m->n_slots, s->name)];
     s->chain = *slot;
     *slot = s;
 }
@@ -20,16 +20,35 @@ static void size_table(Module *m, int slots) {
     for (Symbol *s = m->symbols; s; s = s->next) chain_symbol(m, s);
 }
 
+static void chain_func(Module *m, Func *f) {
+    Func **slot = &m->func_table[slot_of(m->n_func_slots, f->name)];
+    f->chain = *slot;
+    *slot = f;
+}
+
+static void unchain_func(Module *m, Func *f) {
+    Func **slot = &m->func_table[slot_of(m->n_func_slots, f->name)];
+    while (*slot != f) slot = &(*slot)->chain;
+    *slot = f->chain;
+}
+
+static void size_func_table(Module *m, int slots) {
+    m->n_func_slots = slots;
+    m->func_table = HD_NEWN(m->cx->arena, Func *, slots);
+    for (Func *f = m->funcs; f; f = f->next) chain_func(m, f);
+}
+
 Module *hd_module_new(Ctx *cx, Stage stage) {
     Module *m = HD_NEW(cx->arena, Module);
     m->cx = cx;
     m->stage = stage;
     size_table(m, 64);
+    size_func_table(m, 64);
     return m;
 }
 
 Symbol *hd_symbol_find(const Module *m, const char *name) {
-    for (Symbol *s = m->table[slot_of(m, name)]; s; s = s->chain)
+    for (Symbol *s = m->table[slot_of(m->n_slots, name)]; s; s = s->chain)
         if (s->name == name || !strcmp(s->name, name)) return s;
     return NULL;
 }
@@ -63,8 +82,8 @@ Symbol *hd_config(Module *m, const char *name) {
 }
 
 Func *hd_func_find(const Module *m, const char *name) {
-    for (Func *f = m->funcs; f; f = f->next)
-        if (!strcmp(f->name, name)) return f;
+    for (Func *f = m->func_table[slot_of(m->n_func_slots, name)]; f; f = f->chain)
+        if (f->name == name || !strcmp(f->name, name)) return f;
     return NULL;
 }
 
@@ -138,6 +157,8 @@ Func *hd_func_add(Module *m, const char *name, bool is_kernel) {
     if (m->last_func) m->last_func->next = f;
     else m->funcs = f;
     m->last_func = f;
+    if (++m->n_funcs > m->n_func_slots) size_func_table(m, 2 * m->n_func_slots);
+    else chain_func(m, f);
     return f;
 }
 
@@ -147,6 +168,14 @@ void hd_func_remove(Module *m, Func *f) {
     if (prev) prev->next = f->next;
     else m->funcs = f->next;
     if (m->last_func == f) m->last_func = prev;
+    unchain_func(m, f);
+    m->n_funcs--;
+}
+
+void hd_func_rename(Func *f, const char *name) {
+    unchain_func(f->module, f);
+    f->name = hd_intern(f->module->cx, name);
+    chain_func(f->module, f);
 }
 
 static Value *new_value(Func *f, const Type *t, Op *def, int index) {

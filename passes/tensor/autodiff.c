@@ -297,7 +297,7 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     set_fingerprint(m, loss, cx->scratch);
     Func *f = hd_func_clone(m, loss, hd_free_name(m, "micro"));
     hd_set_kind(m->cx, &f->attrs, KIND_MICRO);
-    loss->name = hd_intern(m->cx, hd_free_name(m, "eval"));
+    hd_func_rename(loss, hd_free_name(m, "eval"));
     hd_set_kind(m->cx, &loss->attrs, KIND_EVAL);
     if (!backward(f, cx->scratch, share) || !check_parameters(m, f, cx->scratch)) return FAILED;
     fuse_losses(f, cx->scratch);
