@@ -1,5 +1,6 @@
 // Transfers: values that wait in host memory. One storage is copied to the host once, however many views of it there
-// are [V28]; what is copied there comes back, once [V29]. That the copies are ordered after the last write and before
+// are [V28]; an op that overwrites it in place makes another value, with a copy of its own. What is copied there comes
+// back, once [V29]. That the copies are ordered after the last write and before
 // the first reader, and that neither the device's nor the host's bytes are used again too early [V27], follows from
 // contents.c, which looks at all bytes alike.
 #include "passes/verify/verify_plan.h"
@@ -14,6 +15,9 @@ void hd_check_transfers(PlanCheck *c) {
     const Home *homes = hd_homes(c->f, c->a);
     Transfer *all = HD_NEWN(c->a, Transfer, c->f->n_values + 1); // by value id of the storage, on either side
     for (const Op *o = c->f->first; o; o = o->next) {
+        const int over = hd_inplace_result(o);
+        const Value *changed = over >= 0 && over < o->n_out ? homes[o->out[over]->id].root : NULL;
+        if (changed) all[changed->id].out = NULL;
         const Value *of = o->kind == OP_COPY && o->n_in ? homes[o->in[0]->id].root : NULL;
         if (!of) continue;
         if (to_host(o) && of->place.space == SPACE_DEVICE) {
