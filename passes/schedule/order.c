@@ -169,6 +169,34 @@ static void keep_in_place(Graph *g, const Uses *uses, Edges *edges) {
     }
 }
 
+// A gradient that is being written when another one begins is not counted among those that wait for their reduction
+// (live_grads), and nothing keeps it from waiting from then on. So its last write stays after that begin.
+static void keep_written(Graph *g, Edges *edges) {
+    const Func *f = g->f;
+    const int n = f->module->n_symbols;
+    int *last = HD_NEWN(g->a, int, n + 1), *open = HD_NEWN(g->a, int, n + 1), n_open = 0; // last: ops, plus 1
+    Accesses list = {0};
+    for (const Op *o = f->first; o; o = o->next) {
+        hd_accesses(o, g->a, &list);
+        for (int i = 0; i < list.n; i++)
+            if (list.at[i].at == AT_BUFFER && list.at[i].write && !list.at[i].order)
+                last[list.at[i].buffer->id] = o->id + 1;
+    }
+    for (const Op *o = f->first; o; o = o->next) {
+        const Symbol *b = o->kind == OP_BEGIN ? hd_symbol_find(f->module, hd_word(&o->attrs, A_LIFE, "")) : NULL;
+        if (!b || hd_stays(f->module, b)) continue;
+        int written = 0;
+        for (int i = 0; i < n_open; i++) {
+            if (last[open[i]] - 1 <= o->id) continue;
+            Edge e = {last[open[i]] - 1, o->id};
+            hd_push(g->a, edges, e);
+            open[written++] = open[i];
+        }
+        n_open = written;
+        open[n_open++] = b->id;
+    }
+}
+
 static void find_dependences(Graph *g, const Uses *uses) {
     int n = g->f->n_ops;
     Deps deps = hd_deps(g->f, g->a);
@@ -182,6 +210,7 @@ static void find_dependences(Graph *g, const Uses *uses) {
     g->succ = reversed(g->a, n, n, &g->pred);
     keep_overlap(g, &edges);
     keep_in_place(g, uses, &edges);
+    keep_written(g, &edges);
     g->pred = lists_of(g->a, n, edges.at, edges.n);
     g->succ = reversed(g->a, n, n, &g->pred);
 }
