@@ -10,7 +10,7 @@ typedef enum { UNCHANGED, CHANGED, FAILED } Change; // FAILED: errors were repor
 struct PassCall;
 typedef struct PassCx {
     Arena *scratch;              // freed after the pass
-    const struct PassCall *call; // the pass and its options in this run
+    const struct PassCall *call; // the pass and its options in this run; NULL: a trial inside another pass
     struct PassCounter *counters;
 } PassCx;
 typedef Change PassFn(Module *m, PassCx *cx);

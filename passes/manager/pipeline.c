@@ -240,6 +240,7 @@ void hd_pipeline_list(Out *o) {
 
 int64_t hd_option_int(const PassCx *cx, const char *key, int64_t otherwise) {
     const PassCall *c = cx->call;
+    if (!c) return otherwise; // a pass that another one tries
     if (!has_option(c->pass->options, key))
         HD_BUG("pass '%s' reads option '%s', which its row in passes.def does not declare", c->pass->name, key);
     for (int i = 0; i < c->n_options; i++)

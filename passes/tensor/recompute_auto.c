@@ -22,6 +22,7 @@
 typedef struct {
     const Func *f;
     const bool *may;
+    bool any;                 // dear work, too
     const DeviceModel *model; // NULL: the times of a device like those in devices/
     Arena *a;
     Uses uses;
@@ -45,7 +46,7 @@ static bool is_pointwise(const Op *o) {
     return hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST || o->kind == OP_BROADCAST;
 }
 
-static bool is_cheap(const Op *o) {
+bool hd_recompute_cheap(const Op *o) {
     if (is_pointwise(o) || hd_op_is(o, TRAIT_ALIAS)) return true;
     return o->kind == OP_RMS_NORM || o->kind == OP_LAYER_NORM || o->kind == OP_ROPE;
 }
@@ -63,7 +64,7 @@ static bool is_written(const Choice *c, const Op *o) {
 
 static double seconds_again(const Choice *c, const Op *o) {
     double in = 0, out = 0;
-    if (!c->may[o->id] || !is_cheap(o)) return -1;
+    if (!c->may[o->id] || (!c->any && !hd_recompute_cheap(o))) return -1;
     if (hd_op_is(o, TRAIT_ALIAS)) return 0;
     for (int i = 0; i < o->n_in; i++) in += (double)hd_type_bytes(o->in[i]->type);
     for (int i = 0; i < o->n_out; i++) out += (double)hd_type_bytes(o->out[i]->type);
@@ -134,9 +135,10 @@ static double kept_bytes(const Choice *c, const bool *again) {
     return bytes;
 }
 
-Recomputed hd_recompute_auto(const Func *f, const bool *may, double slower, Arena *a) {
+Recomputed hd_recompute_auto(const Func *f, const bool *may, Budget b, Arena *a) {
     enum { STEPS = 36 }; // prices from 2^46 bytes a second down, half as much each time
-    Choice c = {.f = f, .may = may, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a)};
+    Choice c = {.f = f, .may = may, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a),
+                .any = b.any};
     double all = 0, budget;
     c.seconds = HD_NEWN(a, double, f->n_ops + 1);
     c.storage = find_storage(f, a);
@@ -144,7 +146,7 @@ Recomputed hd_recompute_auto(const Func *f, const bool *may, double slower, Aren
         c.seconds[o->id] = is_forward(o) && !c.storage[o->id] ? seconds_again(&c, o) : -1;
         if (o->kind == OP_MATMUL || o->kind == OP_BMM) all += seconds_of(&c, o);
     }
-    budget = slower * all;
+    budget = b.slower * all;
     int good = 0, bad = STEPS;
     Recomputed best = {.again = HD_NEWN(a, bool, f->n_ops + f->n_values + 3)};
     while (bad - good > 1) {
