@@ -164,7 +164,7 @@ static Budget choose_budget(Module *m, PassCx *cx, Budget given) {
 
 Change hd_pass_recompute(Module *m, PassCx *cx) {
     const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_RECOMPUTE);
-    if (!listed) return UNCHANGED;
+    if (!listed || !listed->n) return UNCHANGED;
     Budget b = {.slower = -1};
     if (!strcmp(listed->strs[0], "auto"))
         b = choose_budget(m, cx, (Budget){.slower = hd_float(hd_settings(m, "schedule"), A_SLOWER, 0)});
