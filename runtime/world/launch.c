@@ -189,7 +189,8 @@ static bool start_ranks(HdLaunch *l) {
     const pid_t self = getpid();
     l->status = 1;
     if (!hd_secret_ready()) fprintf(stderr, "error: %s\n", hd_failure());
-    else l->listener = f.pid ? listen_here(l) : -1;
+    else if (!f.pid) fprintf(stderr, "error: out of memory: cannot start %d ranks\n", l->ranks);
+    else l->listener = listen_here(l);
     if (l->listener < 0) {
         free(f.pid);
         return false;

@@ -345,10 +345,6 @@ int rmdir(const char *path) {
     trace_path(!r, "rmdir", 0, 0, path);
     return r;
 }
-ssize_t getrandom(void *to, size_t n, unsigned flags) {
-    if (FAILS(other, "getrandom")) REFUSE(EIO, -1);
-    return syscall(SYS_getrandom, to, n, flags);
-}
 char *realpath(const char *path, char *out) {
     REAL(realpath);
     if (FAILS(other, "realpath")) REFUSE(EIO, NULL);
