@@ -7,7 +7,7 @@
 #include "tests/numeric/examples.h"
 
 enum { STEPS = 3 };
-static const char data[] = "examples/gpt2/gpt2.hd"; // any bytes
+static const char data[] = "examples/gpt2/gpt2.hd", options[] = "--format=bytes"; // any bytes
 static const Model model = {
     "tiny", "examples/tiny/tiny.hd", {"layers=2", "heads=2", "dim=32", "seq=16", "train.batch=4", NULL}};
 
@@ -54,7 +54,7 @@ static bool read_batch(Test *t, Loaded *l, const Func *micro) {
     int32_t *tokens = HD_NEWN(l->arena, int32_t, n), *targets = HD_NEWN(l->arena, int32_t, n);
     const Attrs *train = &hd_config(l->m, "train")->attrs;
     int64_t vocab = hd_int(&hd_config(l->m, "model")->attrs, A_VOCAB, 256);
-    bool ok = hd_data_open(&d, (Names){1, (const char *[]){data}}, TOKENS_BY_FILE, seq) &&
+    bool ok = hd_data_open(&d, (Names){1, (const char *[]){data}}, TOKENS_BYTES, seq) &&
               hd_data_batch(&d, vocab, batch, seq, (uint64_t)hd_int(train, A_SEED, 1), STEPS * batch, tokens, targets);
     if (!ok) fail(t, "%s", hd_failure());
     for (int k = 0; k < 2 && ok; k++) {
@@ -78,9 +78,10 @@ static void check(Test *t, const char *heddlec, const char *folder, const char *
     const char *program = hd_sprintf(l.arena, "%s/numeric_training_program", folder);
     bool ran =
         l.m && shell(t, "%s %s%s --set %s -o %s", heddlec, model.file, sets.text, compute, program) &&
-        shell(t, "%s --data=%s --steps=%d --export=%s.weights > %s.log 2>&1", program, data, STEPS, program, program) &&
-        shell(t, "%s --data=%s --steps=%d --digest=%s.digest > %s.log 2>&1", program, data, STEPS + 1, program,
-              program);
+        shell(t, "%s --data=%s %s --steps=%d --export=%s.weights > %s.log 2>&1", program, data, options, STEPS, program,
+              program) &&
+        shell(t, "%s --data=%s %s --steps=%d --digest=%s.digest > %s.log 2>&1", program, data, options, STEPS + 1,
+              program, program);
     if (ran) {
         l.e = hd_eval_new(l.m, mode, l.arena);
         const Func *micro = hd_func_find(l.m, "micro");
