@@ -526,7 +526,7 @@ def case_init_refused():
     refused({"wte.weight": (dtype, [256 * 32], data)}, "wte.weight", "[8192]", "[256,32]")
     refused({"wte.weight": ("U8", [256, 32], bytes(8192))}, "wte.weight", "U8")
     bad(1, "nothing", "No such file", args=["--steps=0", "--init=nothing"])
-    bad(1, "error: . is a folder", args=["--steps=0", "--init=."])
+    bad(1, "error: the folder . holds neither model.safetensors nor", args=["--steps=0", "--init=."])
     write_tensors("x.safetensors", dict(tensors, extra=("U8", [3], b"abc")), {"by": "another \"program\"\n"})
     good(*args)
     check(read("y.safetensors") == read("w.safetensors"), "a further tensor changes the weights")
