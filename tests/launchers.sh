@@ -336,7 +336,7 @@ case_hosts() {
   local secret=$HEDDLE_SECRET # without it, with another one on the second host, and on a trusted network
   taken= master=10.77.0.1
   unset HEDDLE_SECRET
-  start_hosts 4 --data="$data" --steps=8 >out 2>&1 &
+  start_hosts 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
   finish $! 60 && fail "status 0 without a secret"
   grep -q '^error: torchrun has started ranks on several hosts' out && [ "$(grep -c ^error: out)" = 1 ] &&
     [ ! -s out.two ] || fail "expected one error, about the secret"

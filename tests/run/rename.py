@@ -43,8 +43,8 @@ def digest(plan, name, folder):
     must(tool("heddle-opt"), "--pass-pipeline=verify-plan", at(".hir"), "-o", at(".out"))
     must(tool("heddle-translate"), at(".hir"), "-o", at(""))
     data = os.path.join(root, "frontend", "LANGUAGE.md")
-    must(at(""), f"--data={data}", f"--val={data}", "--val-every=1", "--steps=3", f"--digest={at('.digest')}",
-         f"--log={at('.log')}")
+    must(at(""), f"--data={data}", f"--val={data}", "--format=bytes", "--val-every=1", "--steps=3",
+         f"--digest={at('.digest')}", f"--log={at('.log')}")
     with open(at(".digest")) as f, open(at(".log")) as log:
         return f.read() + "\n".join(re.findall(r'"val_loss": [^,}]*', log.read()))
 
