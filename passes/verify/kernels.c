@@ -78,19 +78,17 @@ static bool check_row_op(const Kernel *k, const Op *o) {
     return true;
 }
 
-typedef struct { bool row, column, table, element; } Reads; // as what an argument is read
+typedef struct { bool row, column; } Reads; // as what an argument is read; as a table it may be read besides
 
 static void find_reads(const Kernel *k, const Value *v, Reads *r) {
     for (const Op *o = k->k->first; o; o = o->next)
         for (int i = 0; i < o->n_in; i++) {
             const char class = o->in[i] == v ? hd_operand_class(o, i) : 0;
-            if (class == 't') r->table = true;
-            else if (class == 'i' || class == 's') r->row = true;
+            if (class == 'i' || class == 's') r->row = true;
             else if (class == 'w') r->column = true;
             else if (class && o->kind == OP_RESHAPE) find_reads(k, o->out[0], r);
-            else if (class) {
+            else if (class && class != 't') {
                 RowClass is = hd_row_class(v->type, k->space);
-                r->element = true;
                 r->row |= is == ROW_STAT;
                 r->column |= is == ROW_COLUMN;
             }
@@ -101,11 +99,9 @@ static void find_reads(const Kernel *k, const Value *v, Reads *r) {
 static bool check_argument(const Kernel *k, const Value *v) {
     Reads r = {0};
     find_reads(k, v, &r);
-    const bool both = r.row && r.column && k->space.rows > 1 && k->space.cols > 1;
-    if (!both && !(r.table && (r.row || r.column || r.element))) return true;
-    return wrong(k, NULL, hd_sprintf(k->c->a, "reads argument %%%s in two ways: %s", v->name,
-                                     both ? "as one number a row and as one a column"
-                                          : "as a table and element by element"));
+    if (!r.row || !r.column || k->space.rows <= 1 || k->space.cols <= 1) return true;
+    return wrong(k, NULL, hd_sprintf(k->c->a, "reads argument %%%s in two ways: as one number a row and as one a "
+                                     "column", v->name));
 }
 
 static void check_rows(const Kernel *k) {
