@@ -8,7 +8,6 @@ usage: faults.py ROOT HEDDLEC LIBRARY TOY [--all] [SCENARIO...]
 
 Without --all a fixed part of the points runs, the same at every call. interpose.c makes the faults.
 """
-import concurrent.futures
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import points
 from states import state
 
 ROOT, HEDDLEC, LIBRARY, TOY = (os.path.abspath(a) for a in sys.argv[1:5])
@@ -175,23 +175,10 @@ def prepare(work):
 
 
 def main():
-    wrong, n_points, n_fired = [], 0, 0
-    with tempfile.TemporaryDirectory() as work, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with tempfile.TemporaryDirectory() as work:
         programs, before = prepare(work)
-        for name in CHOSEN or SCENARIOS:
-            s = Scenario(name, programs, before, work)
-            points = s.points if ALL else s.points[:: max(1, len(s.points) // SAMPLE)]
-            found = list(pool.map(s.wrong, points))
-            failed = [problem for _, problem in found if problem]
-            fired = sum(reached for reached, _ in found)
-            print(f"{name}: {len(points)} of {len(s.points)} faults, {fired} reached, {len(failed)} wrong", flush=True)
-            wrong += failed
-            n_points += len(points)
-            n_fired += fired
-    for problem in wrong[:40]:
-        print(problem)
-    print(f"{n_points} faults, {n_fired} reached, {len(wrong)} wrong")
-    return 1 if wrong or n_fired < n_points // 2 else 0
+        scenarios = ((name, Scenario(name, programs, before, work)) for name in CHOSEN or SCENARIOS)
+        return points.run(scenarios, None if ALL else SAMPLE)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "ir/mesh.h"
 #include "ir/shapes.h"
 #include "passes/analysis/alignment.h"
+#include "tests/unit/hashes.h"
 
 typedef struct {
     const Func *f;
@@ -35,18 +36,6 @@ typedef struct {
     Steps steps;
     VEC(const char *) streams;
 } Machine;
-
-static uint64_t mix(uint64_t a, uint64_t b) {
-    uint64_t z = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 29)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 32);
-}
-
-static uint64_t hash_text(const char *s) {
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return h;
-}
 
 static uint64_t fresh(Machine *x) { return mix(0x6a09e667f3bcc909u, ++x->garbage); }
 

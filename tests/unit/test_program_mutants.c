@@ -11,23 +11,12 @@
 #include "passes/manager/manager.h"
 #include "passes/verify/verify_plan.h"
 #include "tests/unit/check.h"
+#include "tests/unit/hashes.h"
 #include "tests/unit/program_mutations.h"
 
 typedef struct { int mutants, caught, same, alarms; } Score;
 static Score scores[N_MUTATIONS];
 static int places_of_kind = 3; // at most, in each plan
-
-static uint64_t mix(uint64_t a, uint64_t b) {
-    uint64_t z = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 29)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 32);
-}
-
-static uint64_t hash_text(const char *s) {
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return h;
-}
 
 static double uniform(uint64_t h) { return (double)(mix(h, 1) >> 11) * 0x1p-52 - 1; } // -1 to 1
 
