@@ -9,6 +9,7 @@ step is the median of its steps after the first ten. `in use` is what nvidia-smi
 start.
 """
 import argparse
+import array
 import json
 import os
 import pathlib
@@ -21,16 +22,22 @@ import sys
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ONE_B = ["size=1", "vocab=32000", "factor=1", "theta=10000", "original=8192", "seq=4096", "schedule.fsdp=none"]
-EIGHT_B = ["size=8", "seq=4096", "train.batch=1"]
-ZERO3 = ["schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "schedule.prefetch=1"]
-CASES = [  # name, GPUs, sequences of a GPU and their length, example, settings, arguments of PyTorch's program
-    ("GPT-2 124M, B=32 T=1024", 1, 32, 1024, "gpt2", [], ["gpt2", "graph", "32", "1024"]),
-    ("Llama 1.24B, B=4 T=4096", 1, 4, 4096, "llama3", ONE_B, ["llama1b", "compile", "4", "4096"]),
-    ("Llama 1.24B, B=4 T=4096, zero3", 2, 4, 4096, "llama3", ONE_B + ZERO3, ["llama1b", "4", "4096", "none", "1"]),
-    ("Llama 8B, B=1 T=4096, zero3", 2, 1, 4096, "llama3", EIGHT_B + ZERO3, ["llama8b", "1", "4096", "none", "1"]),
-    ("Llama 8B, B=1 T=8192, zero3", 8, 1, 8192, "llama3", EIGHT_B + ["seq=8192"] + ZERO3,
-     ["llama8b", "1", "8192", "none", "1"]),
+ZERO3 = ["schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "schedule.prefetch=1", "schedule.recompute=auto"]
+ALONE = ["schedule.fsdp=none", "schedule.recompute=auto"]
+CASES = [  # name, GPUs, sequences of a GPU and their length, example, settings, PyTorch's program and its arguments
+    ("GPT-2 124M, B=32 T=1024", 1, 32, 1024, "gpt2", ALONE, "torch_single.py gpt2 graph 32 1024"),
+    ("GPT-2 124M, B=4 T=1024", 1, 4, 1024, "gpt2", ALONE, "torch_single.py gpt2 graph 4 1024"),
+    ("GPT-2 124M, B=1 T=512", 1, 1, 512, "gpt2", ALONE, "torch_single.py gpt2 graph 1 512"),
+    ("Llama 1.24B, B=4 T=4096", 1, 4, 4096, "llama3", ["size=1"] + ALONE, "torch_single.py llama1b compile 4 4096"),
+    ("Llama 1.24B, B=4 T=4096, zero3", 2, 4, 4096, "llama3", ["size=1"] + ZERO3, "torch_fsdp.py llama1b 4 4096 none 1"),
+    ("Llama 8B, B=1 T=4096, zero3", 2, 1, 4096, "llama3", ["size=8"] + ZERO3, "torch_fsdp.py llama8b 1 4096 none 1"),
+    ("GPT-2 1558M, B=16 T=1024, zero3", 2, 16, 1024, "gpt2", ["layers=48", "heads=25", "dim=1600"] + ZERO3,
+     f"{ROOT}/tests/bench/torch_fsdp2.py --batch=16 --seq=1024"),
+    ("Llama 8B, B=1 T=8192, zero3", 8, 1, 8192, "llama3", ["size=8"] + ZERO3, "torch_fsdp.py llama8b 1 8192 none 1"),
+    ("Llama 8B, B=1 T=8192, zero3, recompute Block", 8, 1, 8192, "llama3",
+     ["size=8"] + ZERO3[:-1] + ["schedule.recompute=Block"], "torch_fsdp.py llama8b 1 8192 full 1"),
+    ("GPT-2 1558M, B=16 T=1024, zero3", 8, 16, 1024, "gpt2", ["layers=48", "heads=25", "dim=1600"] + ZERO3,
+     f"{ROOT}/tests/bench/torch_fsdp2.py --batch=16 --seq=1024"),
 ]
 COLUMNS = ("", "", "ms a step", "spread", "tokens/s", "planned or allocated GiB", "in use GiB", "first step s",
            "SM MHz", "W a GPU")
@@ -85,7 +92,7 @@ def query(args, what):
 
 def compile_case(args, case):
     name, gpus, batch, seq, example, settings, _ = case
-    program = args.out / re.sub(r"\W+", "-", name)
+    program = args.out / re.sub(r"\W+", "-", f"{name} {gpus}")
     sets = settings + [f"train.batch={batch}", f"seq={seq}"] + ([f"schedule.mesh.shard={gpus}"] if gpus > 1 else [])
     command = shlex.split(args.heddlec) + [ROOT / f"examples/{example}/{example}.hd", "--target=cuda", "-o", program]
     for s in sets:
@@ -97,9 +104,8 @@ def compile_case(args, case):
 def tokens_file(args):
     path = args.out / "tokens.bin"
     if not path.exists():
-        n = 1 << 20  # tokens below 2^14
-        drawn = int.from_bytes(random.Random(0).randbytes(2 * n), "little") & int.from_bytes(b"\xff\x3f" * n, "little")
-        path.write_bytes(drawn.to_bytes(2 * n, "little"))
+        draw = random.Random(0).randrange  # of GPT-2's vocabulary, which Llama's is larger than
+        path.write_bytes(array.array("I", (draw(50257) for _ in range(1 << 20))).tobytes())
     return path
 
 
@@ -107,7 +113,8 @@ def ours(args, case, program):
     _, gpus, batch, seq, *_ = case
     log = args.out / "log.jsonl"
     with Sampler(args, gpus) as sampler:
-        _, err = output([program, f"--data={tokens_file(args)}", f"--steps={args.steps}", f"--log={log}"] +
+        _, err = output([program, f"--data={tokens_file(args)}", "--format=u32", f"--steps={args.steps}",
+                         f"--log={log}"] +
                         ([f"--ranks={gpus}"] if gpus > 1 else []))
     rows = [r for r in map(json.loads, log.read_text().splitlines()) if "loss" in r][10:]
     if not rows:
@@ -119,12 +126,14 @@ def ours(args, case, program):
 
 
 def torchs(args, case):
-    _, gpus, *_, arguments = case
-    program = args.anchors / ("torch_fsdp.py" if gpus > 1 else "torch_single.py")
+    _, gpus, *_, words = case
+    program, *arguments = words.split()
     command = shlex.split(args.torchrun) + [f"--nproc-per-node={gpus}"] if gpus > 1 else shlex.split(args.python)
     with Sampler(args, gpus) as sampler:
-        out, _ = output(command + [program] + arguments)
+        out, _ = output(command + [args.anchors / program] + arguments)  # an absolute path stays as it is
     r = json.loads(out.strip().splitlines()[-1])
+    if "step_ms" in r:
+        return dict(sampler.numbers(), ms=r["step_ms"], first=r["first_step_seconds"], memory=r["peak_allocated_gib"])
     return dict(sampler.numbers(), ms=r["ms"], first=r["first_step_s"], memory=r["peak_alloc_gib"])
 
 

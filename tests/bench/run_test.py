@@ -26,6 +26,7 @@ count = sys.argv[0] + ".count"
 n = int(open(count).read()) if os.path.exists(count) else 0
 open(count, "w").write(str(n + 1))
 assert os.path.getsize(options["data"]) > 1000 and ("ranks" in options) == ("zero3" in sys.argv[0])
+assert options["format"] == "u32"
 with open(options["log"], "w") as f:
     for i in range(int(options["steps"])):
         print(json.dumps({"step": i + 1, "loss": 1.0, "seconds": 5.0 if i < 10 else 0.1 + 0.002 * n}), file=f)
