@@ -213,7 +213,8 @@ struct HdExec {
 };
 
 int hd_main(int argc, char **argv, const HdProgram *p); // the binary's command line
-// Keeps one message (printf form), which hd_failure() returns. Thread-local. Returns false.
+// Keeps one message (printf form) without what a terminal could take for a command; hd_failure() returns it.
+// Thread-local. Returns false.
 bool hd_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *hd_failure(void);
 double hd_now(void); // seconds, of a clock that never jumps

@@ -64,6 +64,8 @@ def dictionary(root, suffix, path):
         words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
     if suffix == ".frames":
         words = {"heddle."}
+    if suffix == ".manifest":
+        words = set("heddle_checkpoint model_hash folder shards step- seed $0 $1 moment1. bucket param F32".split())
     for table in find(root, LAYERS.get(suffix, ()), ".def"):
         words |= set(re.findall(r'"([a-z@][a-z0-9_.]*)"', open(table, encoding="utf-8").read()))
     if suffix == ".hd":
@@ -100,11 +102,13 @@ def main():
         run = subprocess.run(
             [target, *([f"-dict={words}"] if os.path.getsize(words) else []), "-rss_limit_mb=2560",
              f"-max_len={LONGEST_PLAN if suffix == '.plan' else LONGEST}",
-             "-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={work}/"] + how,
+             f"-verbosity={int(seconds != '0')}", "-print_final_stats=1", f"-artifact_prefix={work}/"] + how,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         status, log = run.returncode, run.stdout.decode(errors="replace")
-        print(log[-20000:] if status else "\n".join(l for l in log.split("\n") if l.startswith("stat::")))
+        reached = re.findall(r"^#.* cov: .*$", log, flags=re.M)[-1:]  # edges, features and inputs that reach them
+        figures = reached + re.findall(r"^stat::.*$", log, flags=re.M)
+        print(log[-20000:] if status else "\n".join(figures))
         if keep and not status:
             subprocess.run([target, "-merge=1", f"-max_len={LONGEST}", corpus, inputs], check=True, capture_output=True)
     return status
