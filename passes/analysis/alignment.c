@@ -24,3 +24,15 @@ int hd_alignment(const Op *o) {
         include(&align, into->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype));
     return align;
 }
+
+void hd_set_alignment(Op *o) {
+    if (!hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN)) return;
+    Ctx *cx = o->func->module->cx;
+    const int bytes = hd_alignment(o);
+    hd_unset(&o->attrs, A_ALIGN);
+    if (bytes == HD_WIDE) return;
+    hd_set_int(cx, &o->attrs, A_ALIGN, bytes);
+    if (!hd_has(&o->attrs, A_IMPL)) return;
+    hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "generated"));
+    hd_unset(&o->attrs, A_ELSE);
+}

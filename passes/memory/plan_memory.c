@@ -275,19 +275,6 @@ static void place_values(Planner *p, const Lifetimes *l, const int64_t *base) {
     }
 }
 
-// An op whose addresses are aligned to less than most says so, and runs what relies on no more: of attention, that is
-// not cuDNN's or the one on tensor cores.
-static void align(Module *m, Op *o) {
-    if (!hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN)) return;
-    int bytes = hd_alignment(o);
-    hd_unset(&o->attrs, A_ALIGN);
-    if (bytes == HD_WIDE) return;
-    hd_set_int(m->cx, &o->attrs, A_ALIGN, bytes);
-    if (!hd_has(&o->attrs, A_IMPL)) return;
-    hd_set_word(m->cx, &o->attrs, A_IMPL, hd_intern(m->cx, "generated"));
-    hd_unset(&o->attrs, A_ELSE);
-}
-
 // The op during which the most bytes are live, and how many.
 static int64_t find_peak(const Lifetimes *l, const Region *r, Arena *a, const Op **at) {
     int n = l->f->n_ops;
@@ -494,7 +481,7 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     for (int i = 0; i < n; i++) place_values(&p, &work[i].l, work[i].base);
     place_unused(&p);
     for (Func *f = m->funcs; f; f = f->next)
-        for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) align(m, o);
+        for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) hd_set_alignment(o);
     for (int i = 0; i < N_SPACES; i++)
         if (!declare_arena(&p, (Space)i)) return FAILED;
     return fits(&p) && fits_host(&p) ? CHANGED : FAILED;

@@ -31,4 +31,14 @@ void calibrate_single(CaseList *l); // of one GPU
 void calibrate_ranks(CaseList *l);  // of l->ranks of them
 const char *calibrate_text(const CaseList *l, const char *arch); // the module, at stage kernels
 const Case *calibrate_find(const CaseList *l, const char *name);
+
+typedef struct {
+    CaseList single, ranks[3]; // measured: cases on one GPU, and collectives among 2, 4, 8
+    int n_ranks;
+    const char *gpu;
+    int sms;
+    double sustained; // the rate of seconds of one product after another, as a share of that of the first milliseconds
+} Results;
+// The text of the device table (calibrate_table.c).
+const char *calibrate_table(const Results *r, Arena *a);
 #endif

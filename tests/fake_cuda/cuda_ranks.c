@@ -2,6 +2,7 @@
 // collectives, captured and direct, and ranks that cannot start, die, hang or see an error: every rank exits soon, and
 // one reports what happened. With a third folder, it tests only the stand-in for NCCL there, whose ranks share GPUs.
 #include "runtime/world/launch.h"
+#include "tests/fake_cuda/scenarios.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char log_path[512], out_path[512], text[8192];
-static int failures;
-#define CHECK(x)                                                                                                       \
-    ((x) ? (void)0 : (void)(failures++, fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #x)))
+static char out_path[512], text[8192];
 #define REQUIRE(x) do { if (!(x)) { dprintf(2, "line %d: %s: %s\n", __LINE__, #x, hd_failure()); return 1; } } while (0)
 
 // --- a small program: a step counter; a vector of PART elements per rank is summed and gathered, in each of two
@@ -177,15 +175,6 @@ static bool said(const char *part) {
     return false;
 }
 
-static int count_in_log(const char *part) {
-    FILE *f = fopen(log_path, "r");
-    char line[512];
-    int n = 0;
-    while (f && fgets(line, sizeof line, f)) n += strstr(line, part) != NULL;
-    if (f) fclose(f);
-    return n;
-}
-
 static int lines(void) {
     int n = 0;
     for (const char *c = text; *c; c++) n += *c == '\n';
@@ -319,18 +308,17 @@ static void one_gpu_failures(void) { // the streams of those that are left are l
           seconds < 20);
 }
 
-typedef struct { const char *name; void (*run)(void); } Scenario;
-static const Scenario with_nccl[] = {{"collectives", collectives},
-                                     {"gpus", gpus},
-                                     {"one_cannot_open", one_cannot_open},
-                                     {"a_rank_is_gone", a_rank_is_gone},
-                                     {"a_rank_hangs", a_rank_hangs},
-                                     {"a_rank_fails", a_rank_fails},
-                                     {"nccl_reports_an_error", nccl_reports_an_error},
-                                     {"ranges", ranges},
-                                     {"skipped", skipped},
-                                     {"memory", memory}};
-static const Scenario with_stand_in[] = {{"one_gpu", one_gpu}, {"one_gpu_failures", one_gpu_failures}};
+static const Scenario with_nccl[] = {SCENARIO(collectives),
+                                     SCENARIO(gpus),
+                                     SCENARIO(one_cannot_open),
+                                     SCENARIO(a_rank_is_gone),
+                                     SCENARIO(a_rank_hangs),
+                                     SCENARIO(a_rank_fails),
+                                     SCENARIO(nccl_reports_an_error),
+                                     SCENARIO(ranges),
+                                     SCENARIO(skipped),
+                                     SCENARIO(memory)};
+static const Scenario with_stand_in[] = {SCENARIO(one_gpu), SCENARIO(one_gpu_failures)};
 
 int main(int argc, char **argv) {
     char path[1024];
@@ -340,23 +328,8 @@ int main(int argc, char **argv) {
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     setenv("HEDDLE_CACHE", "off", 1);
     setenv("HEDDLE_GRACE_SECONDS", "6", 1);
-    snprintf(log_path, sizeof log_path, "%s/cuda_ranks.log", argv[2]);
+    open_log(argv[2], "cuda_ranks");
     snprintf(out_path, sizeof out_path, "%s/cuda_ranks.out", argv[2]);
-    setenv("FAKE_CUDA_LOG", log_path, 1);
-    const Scenario *scenarios = argc > 3 ? with_stand_in : with_nccl;
-    const size_t n = argc > 3 ? sizeof with_stand_in / sizeof *with_stand_in : sizeof with_nccl / sizeof *with_nccl;
-    int bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        fflush(stdout);
-        if (fork() == 0) {
-            alarm(120);
-            scenarios[i].run();
-            exit(failures != 0);
-        }
-        int status = 0;
-        wait(&status);
-        printf("%-30s %s\n", scenarios[i].name, status ? "FAILED" : "ok");
-        bad += status != 0;
-    }
-    return bad != 0;
+    if (argc > 3) return run_scenarios(with_stand_in, sizeof with_stand_in / sizeof *with_stand_in, NULL);
+    return run_scenarios(with_nccl, sizeof with_nccl / sizeof *with_nccl, NULL);
 }

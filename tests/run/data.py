@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Data files of compiled programs: formats, several files as one, what is refused, files that change meanwhile.
-Usage: data.py ROOT HEDDLEC [CASE...]. Cases as in cli.py.
+Usage: data.py ROOT HEDDLEC [CASE...]. Cases as in cases.py.
 """
 import os
 import re
@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 
-import cli
-from cli import SEQ, bad, check, digest_of, good, read, text_file, words_of, write
+import compiled
+from cases import check
+from compiled import SEQ, bad, digest_of, good, read, text_file, words_of, write
 
 
 def header(count, version=1, magic=20240520):
@@ -116,7 +117,7 @@ def case_many_large_files():
     def few_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
-    command = [cli.programs.get(), "--data=shards", "--steps=20", "--digest=digest"]
+    command = [compiled.programs.get(), "--data=shards", "--steps=20", "--digest=digest"]
     r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=few_files, timeout=100)
     check(r.returncode == 0, "300 files of 64 MiB:", r.stderr.decode())
     check(len(digest_of("digest")[0]) == 20, "not every step is there")
@@ -125,7 +126,7 @@ def case_many_large_files():
 def case_data_shrinks():
     """A file that becomes shorter while it is in use is an error that names it and the step; the state is saved."""
     write("shrinks.txt", bytes(3000))
-    args = [cli.programs.get(), "--data=shrinks.txt", "--steps=100000000", "--log=log.jsonl", "--save=kept"]
+    args = [compiled.programs.get(), "--data=shrinks.txt", "--steps=100000000", "--log=log.jsonl", "--save=kept"]
     p = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         while p.poll() is None and not (os.path.exists("log.jsonl") and b"\n" in read("log.jsonl")):
@@ -195,4 +196,4 @@ def case_token_outside():
 
 
 if __name__ == "__main__":
-    sys.exit(cli.main(globals()))
+    sys.exit(compiled.main(globals()))

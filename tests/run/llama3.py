@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """examples/llama3 against a forward pass written out in plain Python, from weights under the names of Hugging Face's
 LlamaForCausalLM: one file, an index of files, a folder; f32, bf16 and f16; tied and untied; and what is refused.
-Usage: llama3.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. tests/run/hf_llama.py compares with transformers itself.
+Usage: llama3.py ROOT HEDDLEC [CASE...]. Cases as in cases.py. tests/run/hf_llama.py compares with transformers itself.
 """
 import json
 import math
@@ -10,8 +10,9 @@ import random
 import struct
 import sys
 
-import cli
-from cli import check, tensors_of, write
+import compiled
+from cases import check
+from compiled import tensors_of, write
 
 VOCAB, LAYERS, DIM, HEADS, KV, HIDDEN, SEQ = 40, 2, 16, 4, 2, 24, 12
 THETA, EPS, FACTOR, LOW, HIGH, ORIGINAL = 100.0, 1e-5, 8.0, 1.0, 4.0, 40
@@ -19,7 +20,7 @@ SIZES = {"vocab": VOCAB, "layers": LAYERS, "dim": DIM, "heads": HEADS, "kv_heads
          "theta": THETA, "original": ORIGINAL, "train.batch": 1, "train.precision.compute": "f32"}
 
 
-class Llama3(cli.Programs):
+class Llama3(compiled.Programs):
     def get(self, *settings):
         return super().get(*[f"{k}={v}" for k, v in SIZES.items()], *settings)
 
@@ -137,7 +138,7 @@ def loss_of(tensors, tokens, tied):
 
 
 def save_tensors(path, tensors):
-    cli.write_tensors(path, tensors)
+    compiled.write_tensors(path, tensors)
     return path
 
 
@@ -153,15 +154,15 @@ def save_shards(folder, tensors, files=3):
 
 def tokens_file():
     tokens = [(7 * i + i // 5) % VOCAB for i in range(SEQ + 1)]
-    write("tokens.bin", cli.words_of(tokens))
+    write("tokens.bin", compiled.words_of(tokens))
     return tokens
 
 
 def val_loss(init, *args, settings=()):
     if os.path.exists("log"):
         os.remove("log")
-    cli.good("--steps=0", f"--init={init}", "--val=tokens.bin", "--log=log", *args, settings=settings)
-    return json.loads(cli.read("log").decode().splitlines()[-1])["val_loss"]
+    compiled.good("--steps=0", f"--init={init}", "--val=tokens.bin", "--log=log", *args, settings=settings)
+    return json.loads(compiled.read("log").decode().splitlines()[-1])["val_loss"]
 
 
 def case_loss_and_export():
@@ -193,12 +194,12 @@ def case_shards():
     whole = val_loss(save_tensors("w.safetensors", tensors), "--digest=a", settings=("tied=0",))
     index = save_shards("shards", tensors)
     for init in (index, "shards"):
-        check(val_loss(init, "--digest=b", settings=("tied=0",)) == whole and cli.read("a") == cli.read("b"),
-              init, "gives other weights than one file")
+        check(val_loss(init, "--digest=b", settings=("tied=0",)) == whole and compiled.read("a") == compiled.read("b"),
+                   init, "gives other weights than one file")
     os.mkdir("one")
     save_tensors("one/model.safetensors", tensors)
-    check(val_loss("one", "--digest=b", settings=("tied=0",)) == whole and cli.read("a") == cli.read("b"),
-          "a folder with one file gives other weights")
+    check(val_loss("one", "--digest=b", settings=("tied=0",)) == whole and compiled.read("a") == compiled.read("b"),
+               "a folder with one file gives other weights")
 
 
 def case_checkpoint():
@@ -215,7 +216,7 @@ def case_refused():
     tensors = make_weights(False)
 
     def refused(path, *words, settings=("tied=0",)):
-        cli.bad(1, *words, args=["--steps=0", "--export=e", f"--init={path}"], settings=settings)
+        compiled.bad(1, *words, args=["--steps=0", "--export=e", f"--init={path}"], settings=settings)
 
     name = "model.layers.1.self_attn.k_proj.weight"
     less = {n: t for n, t in tensors.items() if n != name}
@@ -226,21 +227,21 @@ def case_refused():
     refused(save_tensors("w.safetensors", tensors), "lm_head.weight", "Llama3", settings=("tied=1",))
     whole = dict(tensors, **{name: ("I32", [DIM // 2, DIM], bytes(2 * DIM * DIM))})
     refused(save_tensors("i.safetensors", whole), name, "I32", "BF16")
-    index = json.loads(cli.read(save_shards("shards", tensors)))
+    index = json.loads(compiled.read(save_shards("shards", tensors)))
     for at, (words, text) in enumerate((
             (("not an index",), "{}"), (("not an index",), "["), (("not an index",), '{"weight_map": {"a": 1}}'),
             (("not an index",), ""), (("outside", "../w"), '{"weight_map": {"a": "../w.safetensors"}}'),
             (("No such file", "gone"), '{"weight_map": {"a": "gone.safetensors"}}'))):
         refused(write(f"bad{at}.json", text), *words)
     del index["weight_map"][name]
-    os.remove("shards/" + json.loads(cli.read("shards/model.safetensors.index.json"))["weight_map"][name])
+    os.remove("shards/" + json.loads(compiled.read("shards/model.safetensors.index.json"))["weight_map"][name])
     refused("shards", "No such file", "shards/model-")
     os.mkdir("empty")
     refused("empty", "model.safetensors.index.json")
-    cli.bad(2, "--export-dtype=f8", "bf16", args=["--steps=0", "--export=e", "--export-dtype=f8"])
-    cli.bad(2, "--export-dtype", "--export", args=["--steps=1", "--data=tokens.bin", "--export-dtype=bf16"])
+    compiled.bad(2, "--export-dtype=f8", "bf16", args=["--steps=0", "--export=e", "--export-dtype=f8"])
+    compiled.bad(2, "--export-dtype", "--export", args=["--steps=1", "--data=tokens.bin", "--export-dtype=bf16"])
 
 
 if __name__ == "__main__":
-    cli.SMALL, cli.EXAMPLE, cli.Programs = [], "examples/llama3/llama3.hd", Llama3
-    sys.exit(cli.main(globals()))
+    compiled.SMALL, compiled.EXAMPLE, compiled.Programs = [], "examples/llama3/llama3.hd", Llama3
+    sys.exit(compiled.main(globals()))

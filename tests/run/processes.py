@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 
-from cli import Failed, Result, check, digest_of, read, text_file, write
+from cases import Failed, check, run_cases
+from compiled import Result, digest_of, read, text_file, write
 
 TOY = os.path.abspath(sys.argv[1])
 RANKS, BATCH, SEQ = 3, 2, 8
@@ -247,24 +248,6 @@ def case_signals():
         shutil.rmtree("c")
 
 
-def main():
-    cases = [(n[5:], f) for n, f in globals().items() if n.startswith("case_")
-             and (not sys.argv[2:] or n[5:] in sys.argv[2:])]
-    failed = []
-    with tempfile.TemporaryDirectory() as folder:
-        folder = os.path.realpath(folder)
-        for name, case in cases:
-            os.mkdir(os.path.join(folder, name))
-            os.chdir(os.path.join(folder, name))
-            try:
-                case()
-            except (Failed, OSError, ValueError, KeyError, subprocess.SubprocessError) as e:
-                failed.append(name)
-                print(f"{name}: {type(e).__name__}: {e}\n")
-        os.chdir("/")
-    print(f"{len(cases)} cases, failed: {', '.join(failed) or 'none'}")
-    return 1 if failed or not cases else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    with tempfile.TemporaryDirectory() as scratch:
+        sys.exit(run_cases(globals(), sys.argv[2:], scratch))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Programs of several ranks (threads, target host): what all ranks do together, and what happens to one of them alone.
-Usage: ranks.py ROOT HEDDLEC [CASE...]. Cases as in cli.py. Every run has a time limit: a hang is a failure.
+Usage: ranks.py ROOT HEDDLEC [CASE...]. Cases as in cases.py. Every run has a time limit: a hang is a failure.
 """
 import json
 import os
@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 
-import cli
-from cli import (SEQ, bad, check, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write,
-                 write_tensors)
+import compiled
+from cases import check
+from compiled import (SEQ, bad, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write,
+                      write_tensors)
 
 STEPS = 4
 STRATEGIES = ("none", "zero1", "zero2", "zero3")
@@ -61,12 +62,12 @@ def case_launched_as_processes():
         for names in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
                       ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
             for rank in ("0", "1"):
-                r = cli.run("--data=data.txt", "--steps=1", "--log=log.jsonl", settings=settings,
-                            env=dict(zip(names, (rank, "2"))))
+                r = compiled.run("--data=data.txt", "--steps=1", "--log=log.jsonl", settings=settings,
+                                 env=dict(zip(names, (rank, "2"))))
                 check(r.status == 2 and not os.path.exists("log.jsonl"), "expected exit 2 and no run:", r)
                 check((r.err.count("error: ") == 1 and "threads" in r.err) if rank == "0" else not r.err,
                       "one rank says why:", r)
-            r = cli.run("--bogus", settings=settings, env=dict(zip(names, ("1", "2"))))
+            r = compiled.run("--bogus", settings=settings, env=dict(zip(names, ("1", "2"))))
             check(r.status == 2 and not r.err, "bad usage is told by rank 0 alone:", r)
         good("--data=data.txt", "--steps=1", settings=settings, env={"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"})
 
@@ -310,7 +311,7 @@ def case_resume_refused():
 
     def refused(*words):
         for settings in (TWO, ONE, mesh(3, "zero1"), FOUR):
-            one_error(cli.run(*args, settings=settings), path, *words)
+            one_error(compiled.run(*args, settings=settings), path, *words)
 
     os.remove(path)
     refused("No such file")
@@ -351,8 +352,8 @@ def case_full_disk_on_one_rank():
     for rank in (0, 2, 3):
         os.mkdir("c/step-4")
         os.symlink("/dev/full", f"c/step-4/rank-{rank}.safetensors")
-        r = one_error(cli.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", "--save-every=1",
-                              settings=FOUR),
+        r = one_error(compiled.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", "--save-every=1",
+                                   settings=FOUR),
                       f"step-4/rank-{rank}.safetensors", "No space left")
         check("step 3  saved" in r.err and "step 4  saved" not in r.err, "saved steps:", r)
         os.remove(f"c/step-4/rank-{rank}.safetensors")
@@ -363,7 +364,7 @@ def case_full_disk_on_one_rank():
         good("--data=data.txt", "--steps=2", "--save=c", settings=FOUR)
         check(all(read(f"c/step-2/rank-{k}.safetensors") == kept[k] for k in kept), "the same run saves other bytes")
     for limit in (4096, 20000):  # the disk is full for everybody
-        r = cli.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=FOUR, limit=limit)
+        r = compiled.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=FOUR, limit=limit)
         one_error(r, "File too large")
         check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-2"], "files that stay:", os.listdir("c"))
     good("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=TWO)
@@ -371,7 +372,7 @@ def case_full_disk_on_one_rank():
 
 def case_outputs_on_a_full_disk():
     text_file()
-    full = cli.full_device()
+    full = compiled.full_device()
     for option in ("log", "digest", "export", "profile"):
         r = bad(1, full, "No space left", args=["--data=data.txt", "--steps=2", f"--{option}={full}", "--save=c"],
                 settings=TWO)
@@ -384,7 +385,8 @@ def case_outputs_on_a_full_disk():
 
 
 def start(*args, settings):
-    return subprocess.Popen([cli.programs.get(*settings), *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen([compiled.programs.get(*settings), *args], stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE)
 
 
 def case_killed_while_it_saves():
@@ -444,7 +446,8 @@ def case_bad_token_in_one_window():
                                 (mesh(2, "zero2", "train.batch=1", "train.accumulate=2"), 4)):
             if os.path.isdir("c"):
                 shutil.rmtree("c")
-            r = cli.run("--data=a.bin", "--steps=100", "--digest=d", "--save=c", f"--seed={seed}", settings=settings)
+            r = compiled.run("--data=a.bin", "--steps=100", "--digest=d", "--save=c", f"--seed={seed}",
+                             settings=settings)
             one_error(r, "a.bin: token 300 at position 275")
             steps, _ = digest_of("d")
             check(len(steps) == sequences // ranks, "stopped after", len(steps), "steps, not", sequences // ranks)
@@ -463,8 +466,9 @@ def case_reader_beside_a_writer():
     text_file()
     for settings in (TWO, mesh(4, "zero1")):
         good("--data=data.txt", "--steps=1", "--save=c", settings=settings)
-        writer = subprocess.Popen([cli.programs.get(*settings), "--data=data.txt", "--steps=2000000000", "--save=c",
-                                   "--save-every=1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        writer = subprocess.Popen([compiled.programs.get(*settings), "--data=data.txt", "--steps=2000000000",
+                                   "--save=c", "--save-every=1"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
         try:
             for i in range(12):
                 good("--steps=0", "--resume=c", "--export=w.safetensors", settings=(ONE, settings)[i % 2])
@@ -478,7 +482,7 @@ def case_reader_beside_a_writer():
 def case_signals():
     text_file()
     for kind, settings in ((signal.SIGINT, TWO), (signal.SIGTERM, mesh(3, "zero1")), (signal.SIGHUP, HYBRID)):
-        r = cli.interrupt(kind, "--save=c", "--export=w.safetensors", "--digest=d", settings=settings)
+        r = compiled.interrupt(kind, "--save=c", "--export=w.safetensors", "--digest=d", settings=settings)
         check(r.status == 128 + kind, f"expected exit {128 + kind} after {kind.name}:", r)
         done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
         check(done, "nothing says that the run was stopped:", r)
@@ -492,4 +496,4 @@ def case_signals():
 
 
 if __name__ == "__main__":
-    sys.exit(cli.main(globals()))
+    sys.exit(compiled.main(globals()))

@@ -14,9 +14,10 @@ import threading
 import time
 
 import frames
-from cli import Failed, check, read, text_file
+from cases import Failed, check, run_cases
+from compiled import read, text_file
 from frames import ANSWER, BEAT, DATA, FAIL, GREET, Closed, Wire, Zero, greeting, hello
-from processes import RANKS, TOY, end, free_port, nobody_left, start
+from processes import RANKS, end, free_port, nobody_left, start
 
 SECRET = "the secret of this run"
 OPTIONS = ("--data=data.txt", "--steps=4")
@@ -490,27 +491,6 @@ def case_flood_of_a_rank():
     check(job.end()[0].status == 1, "rank 0 ends well")
 
 
-def main():
-    cases = [(n[5:], f) for n, f in globals().items() if n.startswith("case_")
-             and (not sys.argv[2:] or n[5:] in sys.argv[2:])]
-    failed = []
-    with tempfile.TemporaryDirectory() as folder:
-        folder = os.path.realpath(folder)
-        for name, case in cases:
-            os.mkdir(os.path.join(folder, name))
-            os.chdir(os.path.join(folder, name))
-            before = time.monotonic()
-            try:
-                alone()
-                case()
-            except (Failed, AssertionError, OSError, ValueError, KeyError, Closed, subprocess.SubprocessError) as e:
-                failed.append(name)
-                print(f"{name}: {type(e).__name__}: {e}\n")
-            print(f"{name}: {time.monotonic() - before:.1f} s")
-        os.chdir("/")
-    print(f"{len(cases)} cases, failed: {', '.join(failed) or 'none'}")
-    return 1 if failed or not cases else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    with tempfile.TemporaryDirectory() as scratch:
+        sys.exit(run_cases(globals(), sys.argv[2:], scratch, before=alone, failures=(Closed,)))

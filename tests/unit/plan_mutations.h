@@ -1,9 +1,11 @@
-// One change to a finished plan, of one of many kinds. X(id, text, place): `place` is what it changes one of.
+// One change to a finished plan, of one of the kinds in plan_mutations.def.
 #ifndef TESTS_UNIT_PLAN_MUTATIONS_H
 #define TESTS_UNIT_PLAN_MUTATIONS_H
 #include "passes/analysis/access.h"
+#include "tests/unit/plan_borders.h"
 #include "tests/unit/plan_claims.h"
 #include "tests/unit/plan_machine.h"
+#include "tests/unit/plan_places.h"
 #include "tests/unit/plan_reorder.h"
 
 typedef enum {
@@ -20,195 +22,13 @@ typedef enum {
     AT_CONFIG,
     AT_STEP
 } MutationPlace;
-#define MUTATIONS(X)                                                                                                   \
-    X(MOVE_UP, "value 256 bytes up", AT_OP)                                                                            \
-    X(MOVE_DOWN, "value 256 bytes down", AT_OP) X(MOVE_ONTO, "value onto another", AT_OP) X(                           \
-        MOVE_ALIAS, "alias moved", AT_OP) X(MOVE_WORKSPACE, "workspace moved", AT_OP) X(MOVE_BUFFER, "buffer moved",   \
-                                                                                        AT_BUFFER_SYMBOL)              \
-        X(SWAP_BUFFERS, "two buffers change places", AT_BUFFER_SYMBOL) X(MOVE_ARGUMENT, "argument moved", AT_ARGUMENT) \
-            X(SHRINK, "arena or persistent bytes smaller", AT_ARENA) X(SWAP, "op after the next one", AT_OP) X(       \
-                LATER, "op several places later",                                                                      \
-                AT_OP) X(EARLIER, "op several places earlier",                                                         \
-                         AT_OP) X(SWAP_COLLECTIVES, "two collectives of a stream change places",                       \
-                                  AT_OP) X(TOO_LATE, "collective and its event after the first use", AT_OP)           \
-                X(DROP_RECORD, "record dropped", AT_OP) X(DROP_WAIT, "wait dropped", AT_OP) X(                         \
-                    DROP_EVENT, "record and its waits dropped", AT_OP) X(SWAP_WAITS, "two waits change events", AT_OP) \
-                    X(RECORD_EARLIER, "record before the op in front of it",                                           \
-                      AT_OP) X(DROP_COLLECTIVE, "collective dropped",                                                  \
-                               AT_OP) X(DOUBLE_COLLECTIVE, "collective twice", AT_OP)                                  \
-                        X(DROP_BEGIN, "begin dropped", AT_OP) X(DROP_ZERO, "zero dropped or shorter", AT_OP)           \
-                            X(DROP_STORE, "store or sum dropped", AT_OP) X(DOUBLE_STORE, "store or sum twice", AT_OP)  \
-                                X(DROP_UPDATE, "optimizer's op dropped",                                               \
-                                  AT_OP) X(DOUBLE_UPDATE, "optimizer's op twice",                                      \
-                                           AT_OP) X(COMM, "another comm", AT_OP)                                       \
-                                    X(EXCHANGE, "operands of a collective exchanged",                                  \
-                                      AT_OP) X(OTHER_BUFFER, "another buffer of the same type",                        \
-                                               AT_OP) X(OTHER_INTO, "into another buffer of the same type", AT_OP)     \
-                                        X(ACCUMULATE, "accumulate changed", AT_OP)                                     \
-                                            X(INPLACE, "inplace changed", AT_OP) X(RETARGET, "another offset", AT_OP)  \
-                                                X(RESIZE, "another size", AT_OP) X(STREAM, "another stream", AT_OP) X( \
-                                                    DECAYED, "decayed changed",                                        \
-                                                    AT_BUCKET) X(BUCKET_SPLIT, "split of a bucket changed", AT_BUCKET) \
-                                                    X(GROUP, "axes or stream of a comm changed", AT_COMM) X(     \
-                                                        MOVE_PARAM, "parameter moved in its bucket", AT_PARAM)         \
-                                                        X(BUCKET_OF, "buffer of another bucket", AT_BUFFER_SYMBOL) X(  \
-                                                            SCALE, "scale of a gradient, a loss or a mean changed",    \
-                                                            AT_KERNEL) X(SETTING, "setting of the optimizer changed",  \
-                                                                         AT_OP)                                        \
-                                                            X(MICRO, "number of micro-batches changed", AT_CONFIG)     \
-    X(DROP_EXTERNAL, "external dropped", AT_OP) X(ADD_EXTERNAL, "external added", AT_OP)                               \
-    X(DROP_END, "end of a region dropped", AT_OP) X(MOVE_END, "end of a region moved", AT_OP)                          \
-    X(CUT_REGION, "region cut in two", AT_OP)                                                                          \
-    X(DROP_FENCE, "fence dropped", AT_OP) X(DOUBLE_COPY, "copy of a value twice", AT_OP)                               \
-    X(RELOAD_LATER, "copy back after its first reader", AT_OP)                                                         \
-    X(SHARE_SLOT, "two values in one place of the host", AT_OP)                                                        \
-    X(ALIGN, "alignment changed", AT_OP)                                                                               \
-    X(SPLIT, "split of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
-    X(CLASS, "class of a buffer changed", AT_BUFFER_SYMBOL)                                                            \
-    X(OTHER_PART, "another buffer for the optimizer", AT_OP)                                                           \
-    X(SWAP_PARTS, "two buffers of the optimizer change places", AT_OP)                                                 \
-    X(EXTENT, "decayed elements or parts of the optimizer's op changed", AT_OP)                                        \
-    X(OTHER_KEPT, "another buffer, or none, in a bucket", AT_BUCKET)                                                   \
-    X(SWAP_KEPT, "two buffers of a bucket change places", AT_BUCKET)                                                   \
-    X(TIMES, "segment of a step more often", AT_STEP) X(SEGMENTS, "segment of a step dropped or moved", AT_STEP)       \
-    X(NUMBERS, "numbers of a step exchanged", AT_STEP)                                                                 \
-    X(SITE, "key of another dropout", AT_OP) X(DROP_RANDOM, "keys not made, or twice", AT_OP)                          \
-    X(STRIDE, "other sequences counted", AT_OP) X(UNCOUNTED, "sequences counted elsewhere", AT_OP)                     \
-    X(NO_RANDOM, "step without its random state", AT_STEP)                                                             \
-    X(OVERLAPS, "another stream overlaps, or none", AT_STEP)                                                           \
-    X(DROP_CROSSING, "wait for the function before dropped", AT_OP)                                                    \
-    X(LATE_CROSSING, "wait for the function before moved to the return", AT_OP)                                        \
-    X(DROP_TAIL, "record of the tail dropped", AT_OP)                                                                  \
-    X(EARLY_TAIL, "record of the tail before its last op", AT_OP)                                                      \
-    X(ONTO_CARRIED, "value onto bytes that the function before still uses", AT_OP)                                     \
-    X(WORKSPACE, "workspace a byte too small", AT_OP) X(ADDS, "accumulate without a buffer", AT_OP)                    \
-    X(NO_PARTS, "optimizer's op of one of no parts", AT_OP)                                                            \
-    X(KERNEL_KIND, "kernel of the other kind", AT_KERNEL_HEADER) X(ROWS, "rows of a kernel doubled", AT_KERNEL_HEADER) \
-    X(COLS, "columns of a kernel doubled", AT_KERNEL_HEADER) X(HALVES, "rows of a kernel halved", AT_KERNEL_HEADER)    \
-    X(VIEW, "view inside a kernel", AT_KERNEL_HEADER) X(NAMES, "names of two arguments exchanged", AT_HEADER)          \
-    X(VOCAB, "one token more", AT_CONFIG) X(SIZES, "size of the mesh that is none", AT_CONFIG)
-typedef enum {
-#define X(id, text, at) MUTATE_##id,
-    MUTATIONS(X)
-#undef X
-    N_MUTATIONS
-} Mutation;
-static const struct { const char *text; MutationPlace at; } mutation_info[] = {
-#define X(id, text, at) {text, at},
-    MUTATIONS(X)
-#undef X
-};
+#define MUTATION_ROWS "tests/unit/plan_mutations.def"
+#include "tests/unit/mutation_rows.h"
 
 // Changes that no plan survives: verify-plan finds each of them, whether or not the run shows it.
 static bool is_claim(Mutation what) { return what >= MUTATE_WORKSPACE; }
 
-// The n-th op of the plan's functions.
-static Op *nth_op(Module *m, int n) {
-    for (Func *f = m->funcs; f; f = f->next) {
-        if (f->is_kernel) continue;
-        if (n >= f->n_ops) {
-            n -= f->n_ops;
-            continue;
-        }
-        for (Op *o = f->first; o; o = o->next)
-            if (n-- == 0) return o;
-    }
-    return NULL;
-}
-
-static Symbol *nth_symbol(Module *m, SymbolKind k, int n) {
-    for (Symbol *s = m->symbols; s; s = s->next)
-        if (s->kind == k && n-- == 0) return s;
-    return NULL;
-}
-
-// --- places
-
-// Moves the storage of a value: itself, its aliases, and the values in its place.
-static bool move_storage(const Value *v, int64_t to) {
-    Arena *a = hd_arena_new();
-    Home *homes = hd_homes(v->func, a);
-    bool own = homes[v->id].root == v;
-    for (Op *o = v->func->first; own && o; o = o->next)
-        for (int i = 0; i < o->n_out; i++)
-            if (homes[o->out[i]->id].root == v) o->out[i]->place.offset = to;
-    hd_arena_free(a);
-    return own;
-}
-
-static const Op *other_op(const Op *o, uint64_t random) {
-    const Op *other = o->func->first;
-    for (uint64_t k = random % (uint64_t)o->func->n_ops; k && other->next; k--) other = other->next;
-    return other;
-}
-
-static bool move_workspace(Op *o, uint64_t random) {
-    int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
-    const Op *other = other_op(o, random);
-    hd_set_int(o->func->module->cx, &o->attrs, A_WORKSPACE_AT,
-               other->n_out ? other->out[0]->place.offset
-               : random % 2 ? at + 256
-                            : at - 256);
-    return true;
-}
-
-// Views of a buffer go where it goes.
-static void move_buffer(Module *m, Symbol *s, int64_t to) {
-    int64_t by = to - s->place.offset;
-    s->place.offset = to;
-    for (Func *f = m->funcs; f; f = f->next) {
-        if (f->is_kernel) continue;
-        Arena *a = hd_arena_new();
-        Home *homes = hd_homes(f, a);
-        for (Op *o = f->first; o; o = o->next)
-            for (int i = 0; i < o->n_out; i++)
-                if (homes[o->out[i]->id].buffer == s) o->out[i]->place.offset += by;
-        hd_arena_free(a);
-    }
-}
-
-static bool swap_buffers(Module *m, Symbol *s, uint64_t random) {
-    int n = 0;
-    for (const Symbol *t = m->symbols; t; t = t->next) n += t->kind == SYM_BUFFER;
-    Symbol *t = nth_symbol(m, SYM_BUFFER, (int)(random % (uint64_t)n));
-    int64_t a = s->place.offset, b = t->place.offset;
-    if (s == t || a == b) return false;
-    move_buffer(m, s, b);
-    move_buffer(m, t, a);
-    return true;
-}
-
-// --- names
-
-static bool is_weights(Module *m, const Symbol *s) {
-    const Symbol *k = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
-    return !k || !strcmp(hd_word(&s->attrs, A_CLASS, ""), "weights") ||
-           s->name == hd_word(&k->attrs, A_MASTER_WEIGHTS, NULL);
-}
-
-static const char *other_name(Module *m, const Symbol *s, uint64_t random, bool any_type, bool view) {
-    const char *names[64];
-    int n = 0;
-    for (const Symbol *t = m->symbols; s && t && n < 64; t = t->next) {
-        if (t == s || t->kind != s->kind || (!any_type && t->type != s->type)) continue;
-        if (view && is_weights(m, s) && is_weights(m, t))
-            continue; // equal layers with each other's weights: another model, not another plan
-        names[n++] = t->name;
-    }
-    return n ? names[random % (uint64_t)n] : NULL;
-}
-
-static bool rename_attr(Module *m, Op *o, AttrId at, uint64_t random) {
-    const Symbol *s = hd_has(&o->attrs, at) ? hd_symbol_find(m, hd_word(&o->attrs, at, "")) : NULL;
-    const char *name = s && s->kind != SYM_BUCKET ? other_name(m, s, random, at == A_COMM, o->kind == OP_VIEW) : NULL;
-    if (!name) return false;
-    hd_set_word(m->cx, &o->attrs, at, name);
-    if (o->kind == OP_VIEW) { // the same place in the other buffer
-        const Symbol *b = hd_symbol_find(m, name);
-        o->out[0]->place.offset += b->place.offset - s->place.offset;
-    }
-    return true;
-}
+// --- one op
 
 static bool exchange(Op *o) {
     Ctx *cx = o->func->module->cx;
@@ -218,8 +38,6 @@ static bool exchange(Op *o) {
     hd_set_word(cx, &o->attrs, A_INTO, a);
     return true;
 }
-
-// --- one op
 
 // The same value once more, for its last reader.
 static bool copy_again(Op *o) {
@@ -352,73 +170,6 @@ static bool count_elsewhere(Module *m, Op *o) {
         if (hd_has(&arena->attrs, sizes[i]))
             hd_set_int(m->cx, &arena->attrs, sizes[i], hd_int(&arena->attrs, sizes[i], 0) + 256);
     hd_set_word(m->cx, &o->attrs, A_COUNTER, b->name);
-    return true;
-}
-
-// --- over the borders of a step
-
-static bool has_event(const Op *o, OpKind kind, const Op *of) {
-    return o->kind == kind && hd_int(&o->attrs, A_EVENT, -1) == hd_int(&of->attrs, A_EVENT, -1);
-}
-
-static bool crosses(const Op *o) {
-    if (o->kind != OP_WAIT) return false;
-    for (const Op *p = o->prev; p; p = p->prev)
-        if (has_event(p, OP_RECORD, o)) return false;
-    return true;
-}
-
-static bool ends_tail(const Op *o) {
-    if (o->kind != OP_RECORD) return false;
-    for (const Op *p = o->next; p; p = p->next)
-        if (has_event(p, OP_WAIT, o)) return false;
-    return true;
-}
-
-static const Op *crossing_wait(const Func *f) {
-    for (const Op *o = f->first; o; o = o->next)
-        if (crosses(o)) return o;
-    return NULL;
-}
-
-// Whether an op makes a value while the function before may still work.
-static bool runs_beside(const Op *o) {
-    const Op *wait = o->n_out && !hd_is_alias(o) ? crossing_wait(o->func) : NULL;
-    return wait && wait->id > o->id;
-}
-
-static bool move_before(Op *o, Op *to) {
-    if (!to || to == o) return false;
-    hd_detach(o);
-    hd_insert_before(to, o);
-    return true;
-}
-
-static Op *last_of_stream(const Op *before) {
-    Op *p = before->prev;
-    while (p && (p->stream != before->stream || hd_is_alias(p) || hd_op_is(p, TRAIT_SYNC))) p = p->prev;
-    return p;
-}
-
-// The transient buffers that the ops at the end of a tail read.
-static bool onto_carried(Module *m, const Value *v, uint64_t random) {
-    const Symbol *carried[MOST_STREAMS];
-    int n = 0;
-    for (const Func *f = m->funcs; f; f = f->next)
-        for (const Op *o = f->first; o && !f->is_kernel; o = o->next) {
-            const Op *last = ends_tail(o) ? last_of_stream(o) : NULL;
-            while (last && !is_collective(last)) last = last_of_stream(last);
-            if (last && n < MOST_STREAMS) carried[n++] = hd_symbol_find(m, hd_word(&last->attrs, A_BUFFER, ""));
-        }
-    return n && move_storage(v, carried[random % (uint64_t)n]->place.offset);
-}
-
-static bool change_overlaps(Module *m, Symbol *s, uint64_t random) {
-    static const char *const streams[] = {"gather", "reduce", "compute"};
-    const char *one = hd_intern(m->cx, streams[random % 3]);
-    if (!hd_has(&s->attrs, A_OVERLAPS) && random / 3 % 4 == 0) return false;
-    if (random / 3 % 4 == 0) hd_unset(&s->attrs, A_OVERLAPS);
-    else hd_set_words(m->cx, &s->attrs, A_OVERLAPS, 1, &one);
     return true;
 }
 

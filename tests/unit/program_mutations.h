@@ -1,56 +1,12 @@
-// One change to what a plan computes: to its arithmetic, to where its values come from and go, or to what it declares.
-// X(id, text, place): `place` is what it changes one of.
+// One change to what a plan computes, of one of the kinds in program_mutations.def: to its arithmetic, to where its
+// values come from and go, or to what it declares.
 #ifndef TESTS_UNIT_PROGRAM_MUTATIONS_H
 #define TESTS_UNIT_PROGRAM_MUTATIONS_H
 #include "ir/ir.h"
 
 typedef enum { AT_OP, AT_KERNEL_OP, AT_PARAM, AT_SETTING, AT_FUNCTION } MutationPlace;
-#define MUTATIONS(X)                                                                                                   \
-    X(OTHER_ARGUMENT, "another argument, such as tokens for targets", AT_OP)                                           \
-    X(OTHER_WEIGHT, "another parameter of the same shape", AT_OP)                                                      \
-    X(OTHER_OPERAND, "another value of the same type", AT_OP)                                                          \
-    X(SWAP_OPERANDS, "two operands of the same type change places", AT_OP)                                             \
-    X(SWAP_RESULTS, "two results of the same type change places", AT_OP)                                               \
-    X(DROP_CONTRIBUTION, "one of several contributions to a gradient dropped", AT_OP)                                  \
-    X(DOUBLE_CONTRIBUTION, "contribution to a gradient twice", AT_OP)                                                  \
-    X(EXCHANGE_GRADIENTS, "gradients of two parameters exchanged", AT_OP)                                              \
-    X(REORDER_GRADIENT, "order of two contributions changed", AT_OP)                                                   \
-    X(CAUSAL, "causal dropped or added", AT_OP)                                                                        \
-    X(HEADS, "number of heads changed", AT_OP)                                                                         \
-    X(ATTENTION_SCALE, "scale of attention changed", AT_OP)                                                            \
-    X(PROBABILITY, "probability of dropout changed", AT_OP)                                                            \
-    X(TRANSPOSED, "factor of a product transposed", AT_OP)                                                             \
-    X(NO_BIAS, "bias of a product dropped", AT_OP)                                                                     \
-    X(OTHER_KERNEL, "another kernel of the same signature", AT_OP)                                                     \
-    X(MOMENTS, "m and v exchanged", AT_OP)                                                                             \
-    X(KERNEL_OP, "another pointwise op", AT_KERNEL_OP)                                                                 \
-    X(KERNEL_SWAP, "operands of an op in a kernel exchanged", AT_KERNEL_OP)                                            \
-    X(KERNEL_CAST, "cast in a kernel dropped", AT_KERNEL_OP)                                                           \
-    X(KERNEL_ROUND, "cast in a kernel added", AT_KERNEL_OP)                                                            \
-    X(KERNEL_OPERAND, "another value in a kernel", AT_KERNEL_OP)                                                       \
-    X(KERNEL_RESULTS, "results of a kernel exchanged", AT_KERNEL_OP)                                                   \
-    X(KERNEL_NUMBER, "number in a kernel changed: eps, theta, a constant", AT_KERNEL_OP)                               \
-    X(KERNEL_INTEGER, "whole number in a kernel changed", AT_KERNEL_OP)                                                \
-    X(KERNEL_FLAG, "flag in a kernel dropped: causal, reverse, inverse", AT_KERNEL_OP)                                 \
-    X(KERNEL_NEGATE, "value in a kernel negated", AT_KERNEL_OP)                                                        \
-    X(INITIAL, "initial values of a parameter changed", AT_PARAM)                                                      \
-    X(INDEX, "order of two parameters changed", AT_PARAM)                                                              \
-    X(OFFSETS, "two parameters change places", AT_PARAM)                                                               \
-    X(NAMES, "two parameters change names", AT_PARAM)                                                                  \
-    X(OPTIMIZER, "setting of the optimizer changed, in config @train as well", AT_SETTING)                             \
-    X(VOCAB, "vocab or seq changed", AT_SETTING)                                                                       \
-    X(ARGUMENTS, "names of two arguments exchanged", AT_FUNCTION)
-typedef enum {
-#define X(id, text, at) MUTATE_##id,
-    MUTATIONS(X)
-#undef X
-    N_MUTATIONS
-} Mutation;
-static const struct { const char *text; MutationPlace at; } mutation_info[] = {
-#define X(id, text, at) {text, at},
-    MUTATIONS(X)
-#undef X
-};
+#define MUTATION_ROWS "tests/unit/program_mutations.def"
+#include "tests/unit/mutation_rows.h"
 
 // --- places: op n of the functions or of the kernels, function n, parameter n
 

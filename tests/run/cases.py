@@ -1,0 +1,38 @@
+"""Cases of a test: the functions case_* of its module. Each runs in an empty folder of its own, the current one, and
+fails by an exception whose text says what was expected.
+"""
+import os
+import subprocess
+import time
+
+
+class Failed(Exception):
+    pass
+
+
+def check(condition, *what):
+    if not condition:
+        raise Failed(" ".join(str(w) for w in what))
+
+
+def run_cases(functions, wanted, folder, before=lambda: None, failures=()):
+    """Runs the cases with these names, or all. before: what runs first in each folder; failures: more exceptions by
+    which a case fails. Returns the exit status of the test."""
+    cases = [(n[5:], f) for n, f in functions.items() if n.startswith("case_") and (not wanted or n[5:] in wanted)]
+    failed = []
+    for name, case in cases:
+        here = os.path.join(os.path.realpath(folder), name)
+        os.mkdir(here)
+        os.chdir(here)
+        start = time.monotonic()
+        try:
+            before()
+            case()
+        except (Failed, AssertionError, OSError, ValueError, KeyError, subprocess.SubprocessError, *failures) as e:
+            failed.append(name)
+            print(f"{name}: {type(e).__name__}: {e}\n")
+        if time.monotonic() - start > 20:
+            print(f"{name} took {time.monotonic() - start:.0f} s")
+    os.chdir("/")
+    print(f"{len(cases)} cases, failed: {', '.join(failed) or 'none'}")
+    return 1 if failed or not cases else 0
