@@ -7,8 +7,8 @@
 // - a climb by single moves, where blame goes in circles;
 // - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
 // - what stays more than 1 % above it goes to a tree search (pack_search.c).
-// The work is bounded by counted steps, not by a clock, so the result is the same on every machine. Steps are counted
-// as if each value were compared with every one placed before it.
+// The work is bounded by counted steps, not by a clock, so the result is the same on every machine. A step is a value
+// that another one is compared with, or a block of values that is skipped.
 #include "passes/memory/pack.h"
 #include "ir/base/out.h"
 #include "ir/base/ints.h"
@@ -111,11 +111,13 @@ static void place(Packer *p, int v, bool tight) {
     int64_t top = 0, at = -1, slack = INT64_MAX;
     for (int k = 0; k < p->n_blocks && (at < 0 || tight); k++) {
         const Block *b = p->blocks[k];
+        p->work--;
         if (b->last_upper <= lower || b->first_lower >= upper) continue;
         if (b->last_lower < upper && b->first_upper > lower && b->gap < size && b->at[0].start - top < size) {
             top = greater(top, hd_align_to(b->end, align));
             continue;
         }
+        p->work -= b->n;
         for (int i = 0; i < b->n; i++) {
             const Placed *w = &b->at[i];
             if (w->upper <= lower || w->lower >= upper) continue;
@@ -142,7 +144,7 @@ static int64_t pack_in_order(Packer *p, bool tight) {
         if (v >= p->fixed) place(p, v, tight);
         if (p->offset[v] + p->size[v] > height) height = p->offset[v] + p->size[v];
     }
-    p->work -= (int64_t)p->n * p->n / 2 + p->n;
+    p->work -= p->n;
     if (height < p->height) {
         p->height = height;
         memcpy(p->best, p->offset, sizeof(int64_t) * (size_t)p->n);
@@ -348,23 +350,26 @@ int64_t hd_pack_lower_bound(int n, const Interval *values) {
 }
 
 // Searches for lower packings than the best one: first at the bound or the capacity, by most of the work, then 1 %
-// above it, then halfway between sizes that were found and sizes that were not.
-static void search_deeper(Packer *p, int64_t bound, int64_t capacity) {
-    int64_t below = bound, at = greater(capacity, bound);
+// above it, then halfway between sizes that were found and sizes that were not. Where the whole arena is within 1 % of
+// the least, it has an eighth of the work.
+static void search_deeper(Packer *p, int64_t bound, PackRoom *room) {
+    int64_t below = bound, at = greater(room->capacity, bound);
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
-        const int64_t work = i ? SEARCH_WORK / 4 / (SEARCH_TRIES - 1) : SEARCH_WORK / 4 * 3;
+        const int64_t all = p->height - bound > (room->base + bound) / 100 ? SEARCH_WORK : SEARCH_WORK / 8;
+        const int64_t work = i ? all / 4 / (SEARCH_TRIES - 1) : all / 4 * 3;
         if (hd_pack_search(p->n, p->values, p->best, at, work, 0)) below = at;
         else p->height = hd_pack_height(p->n, p->values, p->best);
         at = i ? below + (p->height - below) / 2 : lesser(p->height - 1, at + bound / 100);
+        room->steps += work;
     }
 }
 
-int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity) {
+int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room) {
     if (n == 0) return 0;
     Arena *a = hd_arena_new();
     int64_t bound = hd_pack_lower_bound(n, values);
     Packer p = {.n = n, .fixed = fixed, .values = values, .height = INT64_MAX,
-                .target = capacity > bound ? capacity : bound + bound / 2048,
+                .target = room->capacity > bound ? room->capacity : bound + bound / 2048,
                 .work = WORK};
     p.size = HD_NEWN(a, int64_t, n);
     p.offset = HD_NEWN(a, int64_t, n);
@@ -379,8 +384,13 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
     for (int i = 0; i < n; i++) p.size[i] = hd_align_to(values[i].size, values[i].align);
     find_contention(&p, a);
     search(&p, HD_NEWN(a, int, n));
-    if (!fixed) search_deeper(&p, bound, capacity); // with fixed values it takes long, and finds nothing
+    room->steps += WORK - p.work;
+    if (!fixed) search_deeper(&p, bound, room); // with fixed values it takes long, and finds nothing
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
-    return capacity > 0 && p.height > capacity;
+    return room->capacity > 0 && p.height > room->capacity;
+}
+
+int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity) {
+    return hd_pack_into(n, fixed, values, offset, &(PackRoom){.capacity = capacity});
 }

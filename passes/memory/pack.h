@@ -11,6 +11,10 @@ typedef struct { int64_t lower, upper, size, align; } Interval; // alive in [low
 // 1 when the best packing found is larger than the capacity. The first `fixed` values are placed before all others, in
 // this order, each as low as those before it leave.
 int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity);
+// The same for a part of an arena. `base`: the bytes below it; where both together are within 1 % of the least that
+// they can take, the search for better ones is short. `steps` grows by the steps of inner loops.
+typedef struct { int64_t capacity, base, steps; } PackRoom;
+int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room);
 // Searches for a packing into `capacity` (pack_search.c): within `steps` steps of inner loops, counted so that equal
 // inputs give equal packings, and within `seconds` unless that is 0. Returns 0, or 1 when there is none or none was
 // found; then `offset` stays as it was.

@@ -24,23 +24,16 @@
 #include "passes/analysis/alignment.h"
 #include "passes/analysis/border.h"
 #include "passes/memory/lifetimes.h"
+#include "passes/memory/limits.h"
 #include "passes/memory/pack.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
-#include <math.h>
 
 typedef struct {
     const char *name;
     const Type *type;
     int64_t offset;
 } Slot; // an argument, by name, in every function that has it
-
-typedef struct {
-    int64_t persistent;
-    int64_t top, bound; // of all functions so far: bytes of the arena, and the least that any packing needs
-    const Func *peak;   // whose live bytes are `bound`
-    const Op *peak_op;
-} Room; // a space
 
 typedef struct {
     Module *m;
@@ -347,7 +340,7 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
 }
 
 // The function that needs most goes first: below its top the others gain nothing, and packing them is quick.
-static void pack_space(Planner *p, Work *work, int n, Space space) {
+static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
     Room *room = &p->room[space];
     for (int k = 0; k < n; k++) {
         Work *w = NULL;
@@ -356,7 +349,9 @@ static void pack_space(Planner *p, Work *work, int n, Space space) {
         w->done[space] = true;
         const Region *r = &w->r[space];
         int64_t base = w->base[space];
-        hd_pack(r->n, r->fixed, r->interval, r->offset, room->top > base ? room->top - base : 0);
+        PackRoom pack = {.capacity = room->top > base ? room->top - base : 0, .base = base};
+        hd_pack_into(r->n, r->fixed, r->interval, r->offset, &pack);
+        hd_count(cx, "steps of packing", pack.steps);
         int64_t top = base + hd_pack_height(r->n, r->interval, r->offset);
         if (top > room->top) room->top = top;
         for (int i = 0; i < r->n; i++) {
@@ -366,60 +361,6 @@ static void pack_space(Planner *p, Work *work, int n, Space space) {
                 hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
         }
     }
-}
-
-static const char *origin(const Planner *p, const Op *o) {
-    if (!o) return "nothing";
-    const char *mnemonic = hd_op_info(o->kind)->mnemonic;
-    if (!o->loc.path && !o->loc.file) return mnemonic;
-    return hd_sprintf(p->a, "%s (%s, %s:%d)", mnemonic, o->loc.path ? o->loc.path : "", o->loc.file ? o->loc.file : "",
-                      o->loc.line);
-}
-
-// --device-memory: reports how much is needed, by which function, and what would fit. Transient bytes grow with the
-// batch.
-static bool fits(const Planner *planner) {
-    const Room *p = &planner->room[SPACE_DEVICE];
-    const Module *m = planner->m;
-    const Symbol *target = NULL, *train = NULL;
-    for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind == SYM_CONFIG && strcmp(s->name, "target") == 0) target = s;
-        if (s->kind == SYM_CONFIG && strcmp(s->name, "train") == 0) train = s;
-    }
-    const Attr *limit = target ? hd_attr(&target->attrs, A_DEVICE_MEMORY_BYTES) : NULL;
-    if (!limit || p->top <= limit->i) return true;
-    int64_t transient = p->top - p->persistent, room = limit->i - p->persistent;
-    int64_t batch = train ? hd_int(&train->attrs, A_BATCH, 0) : 0;
-    hd_error(m->cx, target->span, "the plan takes %lld bytes of device memory and only %lld are allowed",
-             (long long)p->top, (long long)limit->i);
-    hd_note(m->cx, (Span){0},
-            "%lld bytes are parameters, gradients and optimizer state; %lld more are live in @%s during %s",
-            (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(planner, p->peak_op));
-    int64_t best = room > 0 && transient > 0 ? (int64_t)((double)batch * ((double)room / (double)transient)) : 0;
-    if (room <= 0)
-        hd_note(m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
-    else if (best >= 1 && best < batch)
-        hd_note(m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best,
-                (long long)batch);
-    else
-        hd_note(m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
-    return false;
-}
-
-// --host-memory: more is refused.
-static bool fits_host(const Planner *p) {
-    const Module *m = p->m;
-    const Symbol *target = hd_symbol_find(m, "target");
-    const Attr *limit = target ? hd_attr(&target->attrs, A_HOST_MEMORY_BYTES) : NULL;
-    const int64_t bytes = p->room[SPACE_HOST].top;
-    if (!limit || bytes <= limit->i) return true;
-    hd_error(m->cx, target->span,
-             "the plan takes %lld bytes of page-locked host memory for a rank and only %lld are allowed",
-             (long long)bytes, (long long)limit->i);
-    hd_note(m->cx, (Span){0}, "schedule.offload.fraction = %.2f would fit, by proportion (now %g)",
-            floor(100 * hd_float(hd_settings(m, "schedule"), A_FRACTION, 1) * (double)limit->i / (double)bytes) / 100,
-            hd_float(hd_settings(m, "schedule"), A_FRACTION, 1));
-    return false;
 }
 
 // The arena of a space, under the space's name. false after reporting that something else has the name.
@@ -477,12 +418,12 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     int n = 0;
     Work *work = prepare_all(&p, cx, &n);
     if (!work) return FAILED;
-    for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i);
+    for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i, cx);
     for (int i = 0; i < n; i++) place_values(&p, &work[i].l, work[i].base);
     place_unused(&p);
     for (Func *f = m->funcs; f; f = f->next)
         for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) hd_set_alignment(o);
     for (int i = 0; i < N_SPACES; i++)
         if (!declare_arena(&p, (Space)i)) return FAILED;
-    return fits(&p) && fits_host(&p) ? CHANGED : FAILED;
+    return hd_memory_fits(m, p.room, p.a) ? CHANGED : FAILED;
 }

@@ -1,0 +1,55 @@
+// What --device-memory and --host-memory allow. See limits.h.
+#include "passes/memory/limits.h"
+#include "passes/settings.h"
+#include "ir/base/ints.h"
+#include <math.h>
+
+static const char *origin(Arena *a, const Op *o) {
+    if (!o) return "nothing";
+    const char *mnemonic = hd_op_info(o->kind)->mnemonic;
+    if (!o->loc.path && !o->loc.file) return mnemonic;
+    return hd_sprintf(a, "%s (%s, %s:%d)", mnemonic, o->loc.path ? o->loc.path : "", o->loc.file ? o->loc.file : "",
+                      o->loc.line);
+}
+
+// --device-memory: reports how much is needed, by which function, and what would fit. Transient bytes grow with the
+// batch.
+static bool fits_device(const Module *m, const Room *p, Arena *a) {
+    const Attr *limit = hd_attr(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES);
+    if (!limit || p->top <= limit->i) return true;
+    int64_t transient = p->top - p->persistent, room = limit->i - p->persistent;
+    int64_t batch = hd_int(hd_settings(m, "train"), A_BATCH, 0);
+    hd_error(m->cx, hd_symbol_find(m, "target")->span,
+             "the plan takes %lld bytes of device memory and only %lld are allowed", (long long)p->top,
+             (long long)limit->i);
+    hd_note(m->cx, (Span){0},
+            "%lld bytes are parameters, gradients and optimizer state; %lld more are live in @%s during %s",
+            (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(a, p->peak_op));
+    int64_t best = room > 0 && transient > 0 ? (int64_t)((double)batch * ((double)room / (double)transient)) : 0;
+    if (room <= 0)
+        hd_note(m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
+    else if (best >= 1 && best < batch)
+        hd_note(m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best,
+                (long long)batch);
+    else
+        hd_note(m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
+    return false;
+}
+
+// --host-memory: more is refused.
+static bool fits_host(const Module *m, const Room *p) {
+    const Attr *limit = hd_attr(hd_settings(m, "target"), A_HOST_MEMORY_BYTES);
+    const int64_t bytes = p->top;
+    if (!limit || bytes <= limit->i) return true;
+    hd_error(m->cx, hd_symbol_find(m, "target")->span,
+             "the plan takes %lld bytes of page-locked host memory for a rank and only %lld are allowed",
+             (long long)bytes, (long long)limit->i);
+    hd_note(m->cx, (Span){0}, "schedule.offload.fraction = %.2f would fit, by proportion (now %g)",
+            floor(100 * hd_float(hd_settings(m, "schedule"), A_FRACTION, 1) * (double)limit->i / (double)bytes) / 100,
+            hd_float(hd_settings(m, "schedule"), A_FRACTION, 1));
+    return false;
+}
+
+bool hd_memory_fits(const Module *m, const Room *room, Arena *a) {
+    return fits_device(m, &room[SPACE_DEVICE], a) && fits_host(m, &room[SPACE_HOST]);
+}
