@@ -207,7 +207,7 @@ static const char *yes(bool b) { return b ? "true" : "false"; }
 
 static void put_bucket(Emit *e, const Symbol *b) {
     bool optimizer, other, grad;
-    const Symbol *compute = hd_symbol_find(e->m, hd_word(&b->attrs, A_WEIGHTS, ""));
+    const Symbol *compute = hd_symbol_find(e->m, hd_word(&b->attrs, A_WEIGHTS, hd_word(&b->attrs, A_NEXT, "")));
     int64_t size = hd_type_count(b->type);
     const Mesh mesh = hd_mesh(e->m);
     const int64_t shard = size / hd_mesh_ranks(&mesh, hd_axes(&b->attrs, A_SPLIT));

@@ -83,8 +83,8 @@ static Cost cost_attention(const Op *o) {
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.
 static Cost cost_comm(const Op *o) {
     const Type *from = o->n_in ? o->in[0]->type : symbol(o, A_BUFFER)->type, *to = hd_result_type(o, 0);
-    double sign = o->kind == OP_ALL_GATHER ? 1 : -1, bytes = (double)(hd_type_bytes(to) - hd_type_bytes(from));
-    return (Cost){sign < 0 ? (double)(hd_type_count(from) - hd_type_count(to)) : 0, sign * bytes};
+    double more = (double)(hd_type_count(to) - hd_type_count(from)), bytes = (double)hd_dtype_bytes(to->dtype);
+    return more < 0 ? (Cost){-more, -more * bytes} : (Cost){0, more * bytes};
 }
 
 // A kernel computes its whole body and touches memory only at its operands and results; of a table it reads the rows

@@ -162,14 +162,17 @@ static double bytes_read(const Op *o) {
 }
 
 int64_t hd_collective_ranks(const Op *o) {
-    const double from = bytes_read(o), to = (double)hd_type_bytes(hd_result_type(o, 0));
+    const double to = (double)hd_type_count(hd_result_type(o, 0));
+    const double from = (double)hd_type_count(o->n_in ? o->in[0]->type : named(o, A_BUFFER)->type);
     return (int64_t)((from < to ? to / from : from / to) + 0.5);
 }
 
 static double collective(const DeviceModel *d, const Op *o, double bytes) {
     const int64_t ranks = hd_collective_ranks(o);
-    return ranks > 1 ? hd_model_collective(d, o->kind, ranks, bytes)
-                     : hd_model_copy(d, COPY_WITHIN, bytes_read(o), false);
+    const double rounded = (double)hd_type_bytes(hd_result_type(o, 0)) / (double)ranks; // what `out` writes first
+    const double casts = hd_has(&o->attrs, A_OUT) ? hd_model_rows(d, bytes_read(o) + rounded) : 0;
+    if (ranks > 1) return casts + hd_model_collective(d, o->kind, ranks, bytes);
+    return casts > 0 ? casts : hd_model_copy(d, COPY_WITHIN, bytes_read(o), false);
 }
 
 static bool does_nothing(const Op *o) {

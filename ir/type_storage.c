@@ -89,6 +89,9 @@ static const char *collective(Rule *r, bool gather) {
     if (!t.rank || (gather ? __builtin_mul_overflow(t.dim[0], ranks, &t.dim[0]) : t.dim[0] % ranks != 0))
         WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
     if (!gather) t.dim[0] /= ranks;
+    const char *out = hd_word(&r->o->attrs, A_OUT, NULL);
+    if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || (t.dtype != TY_BF16 && t.dtype != TY_F16)))
+        WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
     return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }
 

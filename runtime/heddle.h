@@ -22,7 +22,7 @@ typedef struct {
     const char *name;
     int64_t size, shard; // elements; equal where nothing is sharded
     HdDtype compute_dtype;
-    // byte offsets in the arena; -1: no such storage (compute: the master weights are used)
+    // byte offsets in the arena; -1: no such storage (compute: the master weights are used, rounded where gathered)
     int64_t master, moment1, moment2, grad, compute;
     bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, moments and compute
     int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
@@ -228,6 +228,8 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
 // The number of elements with weight decay among the `count` that this rank updates: all of the bucket, whose first
 // `decayed` have it, or its shard.
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded);
+// Byte offset of this rank's part in what a communicator gathers, of so many bytes a rank.
+uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes);
 
 // --- called by generated programs, target host
 void hd_host_start(char **argv); // first thing in main
@@ -279,7 +281,8 @@ void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const f
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, float *norm);
-// Collectives of communicator `comm`: block until the whole group has met. `part` and `whole` do not overlap.
+// Collectives of communicator `comm`: block until the whole group has met. `part` and `whole` do not overlap, but for a
+// part to gather that is in its place in `whole` (hd_own_part).
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);
 // They fail, for the whole run, when the ranks do not all come for the same action or when a rank gives up. Rank r's
 // part is whole's part r summed over ranks r+1, r+2, ..., r, rounded to dt after each addition.

@@ -1,5 +1,6 @@
 // Which ranks form a group.
 #include "runtime/mesh.h"
+#include "runtime/world/world.h"
 #include <stdio.h>
 
 int hd_group_ranks(const HdProgram *p, unsigned over) {
@@ -29,6 +30,10 @@ int hd_group_member(const HdProgram *p, unsigned over, int rank, int i) {
         step *= n;
     }
     return member;
+}
+
+uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes) {
+    return (uint64_t)hd_group_number(x->program, x->program->comms[comm].over, x->world->rank) * (uint64_t)part_bytes;
 }
 
 int hd_ranks(const HdProgram *p) { return hd_group_ranks(p, ~0u); }

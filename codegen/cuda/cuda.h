@@ -53,6 +53,10 @@ void hd_cuda_launch_kernel(Emit *e, const Op *o, const char *kernel, const char 
                           (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),                               \
                           (const char *[]){__VA_ARGS__})
 const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
+// Launches the kernel that converts n elements from address `src` to address `dst`, both C, or adds them there.
+// aligned: both are multiples of 16 bytes.
+void hd_cuda_convert(Emit *e, const Op *o, DType from, DType to, bool add, int64_t n, bool aligned, const char *src,
+                     const char *dst);
 
 // --- the print column of ops.def
 #define hd_cuda_print_none hd_emit_unprintable

@@ -120,6 +120,19 @@ void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
 
 // --- stores
 
+void hd_cuda_convert(Emit *e, const Op *o, DType from, DType to, bool add, int64_t n, bool aligned, const char *src,
+                     const char *dst) {
+    const int vec = !aligned ? 1 : hd_dtype_bytes(from) == 2 || hd_dtype_bytes(to) == 2 ? 8 : 4;
+    const char *name = hd_sprintf(e->a, "%s_%s_%s%s", add ? "add" : "convert", hd_dtype_text(from), hd_dtype_text(to),
+                                  vec == 1 ? "_narrow" : "");
+    const char *text = hd_cuda_template(
+        e, "store",
+        hd_sprintf(e->a,
+                   "#define ST_KERNEL %s\n#define ST_FROM %s\n#define ST_TO %s\n#define ST_VEC %d\n#define ST_ADD %d\n",
+                   name, hd_cuda_type(from), hd_cuda_type(to), vec, add));
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, src, dst, hd_sprintf(e->a, "%lld", ll(n)));
+}
+
 void hd_cuda_print_store(Emit *e, const Op *o) {
     const Value *x = o->in[0];
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
@@ -130,14 +143,6 @@ void hd_cuda_print_store(Emit *e, const Op *o) {
                      hd_cuda_device(e, at[0]), ll(hd_type_bytes(x->type)));
         return;
     }
-    int vec = hd_has(&o->attrs, A_ALIGN) ? 1 : hd_dtype_bytes(from) == 2 || hd_dtype_bytes(to) == 2 ? 8 : 4;
-    const char *name = hd_sprintf(e->a, "%s_%s_%s%s", add ? "add" : "convert", hd_dtype_text(from), hd_dtype_text(to),
-                                  vec == 1 ? "_narrow" : "");
-    const char *text = hd_cuda_template(
-        e, "store",
-        hd_sprintf(e->a,
-                   "#define ST_KERNEL %s\n#define ST_FROM %s\n#define ST_TO %s\n#define ST_VEC %d\n#define ST_ADD %d\n",
-                   name, hd_cuda_type(from), hd_cuda_type(to), vec, add));
-    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(n, 256 * vec), 1, 256, 0, hd_cuda_device(e, at[0]),
-                   hd_cuda_device(e, at[1]), hd_sprintf(e->a, "%lld", ll(n)));
+    hd_cuda_convert(e, o, from, to, add, n, !hd_has(&o->attrs, A_ALIGN), hd_cuda_device(e, at[0]),
+                    hd_cuda_device(e, at[1]));
 }

@@ -3,12 +3,19 @@
 #include "ir/base/ints.h"
 
 // The part that a rank holds gives the bytes that each rank sends or receives; the whole has as many parts as there are
-// ranks.
+// ranks. A part of another dtype than the whole is rounded in its place there, and sent from it.
 static void put_collective(Emit *e, const Op *o, const char *call) {
     Exchange x = hd_emit_exchange(e, o);
-    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), x.comm,
-                 hd_emit_dtype(x.part->dtype), hd_cuda_device(e, x.from), hd_cuda_device(e, x.to),
-                 ll(hd_type_count(x.part)));
+    const DType dtype = hd_result_type(o, 0)->dtype;
+    const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(dtype);
+    const char *from = hd_cuda_device(e, x.from), *to = hd_cuda_device(e, x.to);
+    if (dtype != x.part->dtype) {
+        const char *own = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", to, x.comm, ll(bytes));
+        if (n) hd_cuda_convert(e, o, x.part->dtype, dtype, false, n, bytes % 16 == 0, from, own);
+        from = own;
+    }
+    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), x.comm, hd_emit_dtype(dtype),
+                 from, to, ll(n));
 }
 
 void hd_cuda_print_all_gather(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather"); }

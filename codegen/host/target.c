@@ -159,8 +159,15 @@ static void host_adamw(Emit *e, const Op *o) {
 
 static void host_all_gather(Emit *e, const Op *o) {
     Exchange x = hd_emit_exchange(e, o);
-    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x.comm, at(e, x.from), at(e, x.to),
-                 ll(hd_type_bytes(x.part)));
+    const DType to = hd_result_type(o, 0)->dtype;
+    const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(to);
+    const char *part = at(e, x.from);
+    if (to != x.part->dtype) { // rounded in the place of this rank's part
+        part = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x.to), x.comm, ll(bytes));
+        hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, false);", hd_emit_dtype(x.part->dtype),
+                     hd_emit_dtype(to), ll(n), at(e, x.from), part);
+    }
+    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x.comm, part, at(e, x.to), ll(bytes));
 }
 
 static void host_reduce_scatter(Emit *e, const Op *o) {

@@ -32,6 +32,8 @@ const char *hd_eval_all_gather(Eval *e, const Op *o, const Tensor *in HD_UNUSED,
     int64_t count = hd_type_count(out->type) / g.n;
     for (int i = 0; i < g.n; i++)
         memcpy(out->data + i * count, source(member(e, &g, i), o), sizeof(double) * (size_t)count);
+    for (int64_t i = 0; hd_has(&o->attrs, A_OUT) && e->mode != EVAL_EXACT && i < count * g.n; i++)
+        out->data[i] = hd_round(out->type->dtype, out->data[i]);
     return NULL;
 }
 

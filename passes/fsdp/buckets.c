@@ -15,7 +15,8 @@
 // The gradient persists across the micro-batches of a step. A step of one micro-batch makes it and uses it up: there it
 // is `transient`, a value of @micro_only from its first write to the end of the function, where --check can look at it.
 // Weights used in f32 need no compute weights besides the master weights. The optimizer writes master and compute
-// weights; @b.next is gathered from them, by the same step or by the next one (windows.c).
+// weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
+// are no compute weights of a shard: a gather rounds the master weights (`out`).
 #include "passes/fsdp/fsdp.h"
 #include <string.h>
 
@@ -126,7 +127,8 @@ static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *p
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
     bool whole = s->strategy == FSDP_NONE;
     b->master = add_buffer(s, b, A_MASTER_WEIGHTS, "master", "shards", TY_F32, whole);
-    if (b->weights != TY_F32) b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
+    if (b->weights != TY_F32 && (whole || !s->from_master))
+        b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
     b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s));
     if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
     if (whole && s->each && s->micro > 1 && s->shard > 1)

@@ -21,12 +21,14 @@
 #include <string.h>
 
 // --- building
-void hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c) {
+Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c) {
     Attrs as = {0};
     hd_set_word(s->m->cx, &as, A_BUFFER, from->name);
     hd_set_word(s->m->cx, &as, A_INTO, into->name);
     hd_set_word(s->m->cx, &as, A_COMM, hd_fsdp_comm(s, c)->name);
-    hd_build(b, k, 0, NULL, &as, NULL);
+    if (from->type->dtype != into->type->dtype)
+        hd_set_word(s->m->cx, &as, A_OUT, hd_intern(s->m->cx, hd_dtype_text(into->type->dtype)));
+    return hd_build(b, k, 0, NULL, &as, NULL);
 }
 
 void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate) {
@@ -151,6 +153,7 @@ static bool read_settings(Fsdp *s) {
     s->micro = hd_int(s->train, A_MICRO, 1);
     const char *reduction = hd_word(s->train, A_REDUCTION, "each");
     s->each = strcmp(reduction, "each") == 0;
+    s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32"), *optimizer = hd_word(s->train, A_OPTIMIZER, "adamw");
     if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
         hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);

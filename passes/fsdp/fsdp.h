@@ -43,6 +43,7 @@ typedef struct {
     int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
+    bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units;
@@ -61,7 +62,7 @@ bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all 
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
 static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) {
     return b->compute ? b->compute : b->master;
-} // of its weights, where one is kept
+} // of its weights: what is gathered
 // A transient buffer of a function; `b` NULL: of no bucket.
 Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const char *part, const char *class, DType d,
                           int64_t n);
@@ -72,7 +73,8 @@ Symbol *hd_fsdp_comm(Fsdp *s, Comm c); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
 
 // --- building
-void hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c);
+// Rounds what it gathers to the dtype of `into`. The op that it adds.
+Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c);
 void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate);
 Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
 

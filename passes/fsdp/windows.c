@@ -12,6 +12,10 @@
 //   all_gather {buffer = @b.compute, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
 //   %c = view {buffer = @micro.b.full0, offset = 0} : bf16[8,8]          (directly before its first use in the window)
 //
+// With weights = master the gather takes the shard of the master weights and rounds it, in every window again:
+//
+//   all_gather {out = bf16, buffer = @b.master, into = @micro.b.full0, comm = @comm.gather, after = [@micro.a.full0]}
+//
 // prefetch = k: a run is a series of uses of one unit without a use of another in between. A window is gathered k runs
 // before its first run: after the last use of the run before that one, and only when this use has ended. In a plain
 // sequence of windows that is the end of window j-k-1. Around the head of a model the last block's window is open, and
@@ -160,14 +164,10 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
         w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "weights", k->weights,
                                        k->layout.size);
         b->loc = k->loc;
-        Attrs as = {0};
-        hd_set_word(s->m->cx, &as, A_BUFFER, hd_fsdp_shard(k)->name);
-        hd_set_word(s->m->cx, &as, A_INTO, w->full[i]->name);
-        hd_set_word(s->m->cx, &as, A_COMM, hd_fsdp_comm(s, COMM_GATHER)->name);
+        Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), w->full[i], COMM_GATHER);
         const char *names[2];
         for (int j = 0; after && j < after->n; j++) names[j] = after->full[j]->name;
-        if (after) hd_set_words(s->m->cx, &as, A_AFTER, after->n, names);
-        hd_build(b, OP_ALL_GATHER, 0, NULL, &as, NULL);
+        if (after) hd_set_words(s->m->cx, &o->attrs, A_AFTER, after->n, names);
     }
 }
 

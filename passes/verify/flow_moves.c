@@ -161,9 +161,13 @@ static bool may_gather(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     return false;
 }
 
-// Weights go into buffers, since it is buffers that a bound counts.
+// Weights go into buffers, since it is buffers that a bound counts. Nothing but weights may be rounded on the way.
 static void check_kept_track(Flow *w, const Op *o, const Held *h, const Held *g) {
-    if (!h->bucket || !h->buffer || !hd_plan_is_weights(w->c, h->buffer)) return;
+    const bool weights = h->bucket && h->buffer && hd_plan_is_weights(w->c, h->buffer);
+    if (!weights && hd_has(&o->attrs, A_OUT))
+        hd_plan_wrong(w->c, o, o->span, "rounds %s to %s, which holds no weights: leave out `out`", h->name,
+                      hd_word(&o->attrs, A_OUT, ""));
+    if (!weights) return;
     if (g->buffer && hd_plan_is_weights(w->c, g->buffer)) return;
     if (!g->buffer)
         hd_plan_wrong(w->c, o, o->span,

@@ -223,7 +223,7 @@ void hd_cuda_all_gather(HdExec *h, int stream, int comm, HdDtype dt, uint64_t pa
     const size_t bytes = (size_t)count * hd_dtypes[dt].bytes;
     if (bytes >= x->comms.skip_from) {
         for (int r = 0; r < ranks_of(h->program, &h->program->comms[comm]); r++)
-            hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
+            if (whole + (uint64_t)r * bytes != part) hd_cuda_copy(h, stream, whole + (uint64_t)r * bytes, part, bytes);
         return;
     }
     const int own = shared(h->program, comm);

@@ -167,12 +167,15 @@ static Meeting *meet(HdExec *x, int comm, const char *kind, const void *data, si
 
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes) {
     if (ranks_of(x, comm) == 1) {
-        memcpy(whole, part, part_bytes);
+        if (whole != part) memcpy(whole, part, part_bytes);
         return;
     }
     Meeting *m = meet(x, comm, "all_gather", part, part_bytes);
     if (!m) return;
-    for (int i = 0; i < m->n; i++) memcpy((char *)whole + (size_t)i * part_bytes, m->offer[i].data, part_bytes);
+    for (int i = 0; i < m->n; i++) {
+        char *to = (char *)whole + (size_t)i * part_bytes;
+        if (to != m->offer[i].data) memcpy(to, m->offer[i].data, part_bytes);
+    }
     leave(m);
 }
 

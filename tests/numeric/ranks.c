@@ -10,7 +10,7 @@
 
 enum { MAX_RANKS = 8, STEPS = 2 };
 typedef struct { const char *compute; int shard, replicate, micro; const char *reduction; } Setup;
-typedef struct { const char *fsdp; int prefetch, live_grads; bool recompute; } Schedule;
+typedef struct { const char *fsdp; int prefetch, live_grads; bool recompute, master; } Schedule; // master: is gathered
 
 static const Model odd = {.name = "odd"};
 
@@ -40,6 +40,7 @@ static void set_schedule(Run *r, const Setup *mesh, const Schedule *s) {
     hd_set_word(cx, schedule, A_FSDP, hd_intern(cx, s->fsdp));
     hd_set_int(cx, schedule, A_PREFETCH, s->prefetch);
     hd_set_int(cx, schedule, A_LIVE_GRADS, s->live_grads);
+    hd_set_word(cx, schedule, A_WEIGHTS_FROM, hd_intern(cx, s->master ? "master" : "copy"));
     const char *all = hd_intern(cx, "blocks");
     hd_set_words(cx, schedule, A_RECOMPUTE, s->recompute, &all);
 }
@@ -204,9 +205,9 @@ static void compare(Test *t, const Run *want, const Run *got, double bound) {
 
 // --- the matrix
 static const Schedule schedules[] = {
-    {"none", 1, 2, false},  {"zero1", 1, 2, false}, {"zero2", 1, 2, false},
-    {"zero3", 1, 2, false}, {"zero3", 0, 1, false}, {"zero3", 3, 3, false},
-    {"zero2", 0, 1, true},  {"zero3", 2, 1, true},  {"none", 0, 2, true},
+    {"none", 1, 2, false, false}, {"zero1", 1, 2, false, false}, {"zero2", 1, 2, false, false},
+    {"zero3", 1, 2, false, false}, {"zero3", 0, 1, false, true}, {"zero3", 3, 3, false, false},
+    {"zero2", 0, 1, true, true},  {"zero3", 2, 1, true, true},  {"none", 0, 2, true, true},
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
@@ -223,9 +224,11 @@ static void check_mesh(Test *t, const Model *model, const Setup *mesh) {
     double bound = strcmp(mesh->compute, "f32") ? 1e-3 : 2e-6;
     for (int i = 0; i < N_SCHEDULES && alone.l.m; i++) {
         const Schedule *s = &schedules[i];
-        snprintf(name, sizeof name, "%s, %s, %d x %d ranks, accumulate %d, reduce %s, %s, prefetch %d, live_grads %d%s",
-                 model->name, mesh->compute, mesh->shard, mesh->replicate, mesh->micro, mesh->reduction, s->fsdp,
-                 s->prefetch, s->live_grads, s->recompute ? ", recomputed" : "");
+        snprintf(name, sizeof name,
+                 "%s, %s, %d x %d ranks, accumulate %d, reduce %s, %s, prefetch %d, live_grads %d%s%s", model->name,
+                 mesh->compute, mesh->shard, mesh->replicate, mesh->micro, mesh->reduction, s->fsdp,
+                 s->prefetch, s->live_grads, s->recompute ? ", recomputed" : "",
+                 s->master ? ", gathered from master weights" : "");
         Run got = run(t, model, mesh, s, mesh->shard * mesh->replicate);
         if (got.l.m) check_weights(t, &got);
         if (got.l.m) compare(t, want.l.m ? &want : &alone, &got, want.l.m ? 0 : bound);

@@ -7,11 +7,11 @@ A class is a model, with or without dropout, with the loss whole or in two chunk
 micro-batches, the order in which they and the ranks are added up (train.reduce) and an ownership (which parameters are
 one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory, in
-whether micro-batches overlap and in how the units are written. Half of them run with streams that are late at random.
-They run straight through, without graphs, or resumed from a checkpoint that another program of the class wrote. Their
-digests (exact losses and norms of every step, a hash of every parameter) and the validation loss after every step must
-be the same. Classes, and programs of a class, cover every pair of choices. In f32 the losses also agree with one rank
-on the same global batch, to a relative 1e-5.
+whether micro-batches overlap, in what gathered weights come from and in how the units are written. Half of them run
+with streams that are late at random. They run straight through, without graphs, or resumed from a checkpoint that
+another program of the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and
+the validation loss after every step must be the same. Classes, and programs of a class, cover every pair of choices. In
+f32 the losses also agree with one rank on the same global batch, to a relative 1e-5.
 """
 import argparse
 import itertools
@@ -46,6 +46,7 @@ MODELS = dict(
 MESHES = ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (4, 2))  # shard, replicate
 STRATEGIES = ("none", "zero1", "zero2", "zero3")
 OFFLOADED = (0, 0.5, 1)  # of what the backward pass reads in the places `offload`
+WEIGHTS = ("copy", "master")  # what is gathered
 MODES = ("straight", "no-graph", "resumed")
 
 
@@ -95,19 +96,21 @@ class Class:
         self.file = m["file"]
         self.optimised = seed % 3 == 0  # the others are built in half the time
         graphs = ("step", "none", "unit", m["graph"])
-        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], OFFLOADED, (0, 1), MODES, ("on", "off"))
+        factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], OFFLOADED, (0, 1), MODES, ("on", "off"),
+                   WEIGHTS)
         if few:
-            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES, ("on",))
-        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight", "on"))
+            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES, ("on",), WEIGHTS)
+        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight", "on", "copy"))
         self.programs = [Program(self, i, *row) for i, row in enumerate(rows)]
         self.alone = None
         if compute == "f32" and self.ranks > 1:
-            self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, 0, "straight", "on", alone=True)
+            self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, 0, "straight", "on", "copy",
+                                 alone=True)
 
 
 class Program:
     def __init__(self, c, number, strategy, prefetch, live_grads, graph, recompute, offload, spelling, mode, overlap,
-                 alone=False):
+                 weights, alone=False):
         self.c, self.number, self.strategy, self.mode = c, number, strategy, mode
         self.ranks = 1 if alone else c.ranks
         shard, replicate = (1, 1) if alone else c.mesh
@@ -115,13 +118,13 @@ class Program:
             f"train.batch={BATCH * c.ranks if alone else BATCH}",
             f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}", f"schedule.fsdp={strategy}",
             f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
-            f"schedule.overlap_micro={overlap}",
+            f"schedule.overlap_micro={overlap}", f"schedule.fsdp.weights={weights}",
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
         if offload:
             self.sets += [f"schedule.offload={MODELS[c.model]['offload']}", f"schedule.offload.fraction={offload}",
                           "schedule.offload.margin=0"]
         self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} overlap_micro={overlap} "
-                     f"recompute={recompute} offload={offload} unit={c.spellings[spelling]} {mode}")
+                     f"weights={weights} recompute={recompute} offload={offload} unit={c.spellings[spelling]} {mode}")
         self.wrong = None
         self.digest = []
 
