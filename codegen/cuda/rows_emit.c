@@ -139,7 +139,9 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
-        const char *lane = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR ? "col == 0"
+        const bool flat = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR;
+        const char *lane = flat && hd_rows_looped(r)                           ? "first == 0"
+                           : flat                                              ? "col == 0"
                            : r->s.gy > 1                                        ? "blockIdx.y == 0 && lane == 0"
                                                                                 : "lane == 0";
         hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane,

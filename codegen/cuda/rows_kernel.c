@@ -3,6 +3,8 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
+static bool one_angle_for_heads(const Rows *r) { return r->s.kind == SHAPE_FLAT && hd_rows_looped(r); }
+
 // Rotations read a table: frequencies in revolutions per position, each as the sum of two numbers, so that the angle
 // stays precise at large positions.
 static void put_turns(Rows *r, RowNode *n) {
@@ -17,12 +19,31 @@ static void put_turns(Rows *r, RowNode *n) {
                   hd_rows_literal(r->a, n->dtype, f - high), i % 4 == 3 || i + 1 == t->half ? ",\n" : ",");
     }
     hd_puts(r->o, "};\n");
-    n->text = hd_sprintf(r->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", ll(t->half), ll(t->seq),
-                         ll(2 * t->half), table, t->inverse ? "true" : "false");
+    const char *inverse = t->inverse ? "true" : "false";
+    if (one_angle_for_heads(r))
+        n->text = hd_sprintf(r->a, "turned<%lld>($0, $1, $c %% %lld, sine%d[j], cosine%d[j], %s)", ll(t->half),
+                             ll(2 * t->half), t->id, t->id, inverse);
+    else
+        n->text = hd_sprintf(r->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", ll(t->half),
+                             ll(t->seq), ll(2 * t->half), table, inverse);
+}
+
+// Sines and cosines of a thread's columns, for all of its heads.
+static void put_angles(Rows *r) {
+    for (int i = 0; i < r->p->nodes.n; i++) {
+        const RowNode *n = &r->p->nodes.at[i];
+        const RowTurn *t = &n->turn;
+        if (n->kind != NODE_TURN) continue;
+        hd_rows_line(r, "%s sine%d[%d], cosine%d[%d];", hd_cuda_compute(n->dtype), t->id, r->s.vec, t->id, r->s.vec);
+        hd_rows_line(r, "#pragma unroll");
+        hd_rows_line(r, "for (int j = 0; j < %d; j++)", r->s.vec);
+        hd_rows_line(r, "    rope_angle<%lld>((int)(row %% %lld), (first + j) %% %lld, %s_turns%d, sine%d + j, "
+                        "cosine%d + j);", ll(t->half), ll(t->seq), ll(2 * t->half), r->name, t->id, t->id, t->id);
+    }
 }
 
 static void flat_body(Rows *r) {
-    int64_t total = r->p->rows * r->p->cols;
+    const int64_t total = r->p->rows * r->p->cols / r->s.items, cols = r->p->cols / r->s.items; // a thread's first
     const char *t = total > 2000000000 ? "i64" : "int";
     hd_rows_line(r, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
     if (r->s.ragged_cols) hd_rows_line(r, "if (at >= %lld) return;", ll(total));
@@ -31,13 +52,18 @@ static void flat_body(Rows *r) {
         hd_rows_line(r, "const %s col = at;", t);
     } else {
         hd_rows_position(r,
-                         hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(r->p->cols)));
-        hd_rows_line(r, r->p->rows > 1 ? "const int col = (int)(at - (%s)row * %lld);" : "const int col = (int)at;", t,
-                     ll(r->p->cols));
+                         hd_sprintf(r->a, "(%s)(at / %lld)", r->p->rows > 2000000000 ? "i64" : "int", ll(cols)));
+        hd_rows_line(r, r->p->rows > 1 ? "const int %s = (int)(at - (%s)row * %lld);" : "const int %s = (int)at;",
+                     one_angle_for_heads(r) ? "of_heads" : "col", t, ll(cols));
+    }
+    if (one_angle_for_heads(r)) {
+        hd_rows_line(r, "const int first = of_heads / %lld * %lld + of_heads %% %lld;", ll(r->s.stride),
+                     ll(r->s.stride * r->s.items), ll(r->s.stride));
     }
     hd_rows_put_row_values(r, 0);
     hd_rows_declare_loads(r, false);
     hd_rows_put_loads(r, false);
+    if (one_angle_for_heads(r)) put_angles(r);
     hd_rows_passes(r);
 }
 

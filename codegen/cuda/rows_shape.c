@@ -92,6 +92,28 @@ static void spread(const RowProgram *p, RowShape *s) {
     s->groups = row_groups(p, s);
 }
 
+// Rotations by the same angles in all heads: a thread has one vector of several heads, so that it computes the sines
+// and cosines once. Few enough heads that every multiprocessor has work, and that the vectors fit into registers.
+static void take_heads(const RowProgram *p, RowShape *s) {
+    enum { MOST = 4, ENOUGH = 1 << 17 }; // threads that a large GPU holds, about
+    const RowTurn *turn = NULL;
+    for (int i = 0; i < p->nodes.n; i++) {
+        const RowNode *n = &p->nodes.at[i];
+        if (n->kind != NODE_TURN) continue;
+        if (turn && turn->half != n->turn.half) return;
+        turn = &n->turn;
+    }
+    if (!turn) return;
+    s->stride = 2 * turn->half;
+    const int64_t heads = p->cols / s->stride, vectors = p->rows * p->cols / s->vec;
+    while (s->items < MOST && heads % (2 * s->items) == 0 && vectors / (2 * s->items) >= ENOUGH) {
+        RowShape more = *s;
+        more.items *= 2;
+        if (registers(p, &more) > 64) return;
+        *s = more;
+    }
+}
+
 RowShape hd_rows_shape(const RowProgram *p, int widest) {
     RowShape s = {.lanes = 32, .items = 1, .groups = 8, .unroll = 1, .gy = 1,
                   .run = hd_partial_rows(p->rows)};
@@ -108,8 +130,9 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     switch (s.kind) {
     case SHAPE_LINEAR: case SHAPE_FLAT:
         s.threads = 256;
-        s.gx = hd_ceil_div(total, (int64_t)s.threads * s.vec);
-        s.ragged_cols = total % ((int64_t)s.threads * s.vec) != 0;
+        if (s.kind == SHAPE_FLAT) take_heads(p, &s);
+        s.gx = hd_ceil_div(total, (int64_t)s.threads * s.vec * s.items);
+        s.ragged_cols = total % ((int64_t)s.threads * s.vec * s.items) != 0;
         s.min_blocks = 4;
         return s;
     case SHAPE_SLAB:
@@ -137,7 +160,10 @@ const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
     switch (s->kind) {
     case SHAPE_LINEAR:
         return hd_sprintf(a, "%lld elements, pointwise; %d a thread", (long long)(p->rows * p->cols), s->vec);
-    case SHAPE_FLAT: return hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
+    case SHAPE_FLAT:
+        return s->items > 1 ? hd_sprintf(a, "%s, pointwise; %d elements of each of %d heads a thread", size, s->vec,
+                                         s->items)
+                            : hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
     case SHAPE_SLAB:
         return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread%s",
                           size, s->run, 32 * s->vec, s->vec, ahead);

@@ -5,7 +5,7 @@
 
 typedef enum {
     SHAPE_LINEAR, // pointwise over all elements, whatever their row
-    SHAPE_FLAT,   // pointwise, a vector of one row a thread
+    SHAPE_FLAT,   // pointwise, a vector of one row a thread; of several heads where it rotates
     SHAPE_SLAB,   // column sums without row reductions: a block has a run of rows of a few columns
     SHAPE_ROW     // row reductions: a warp or a block has a whole row in registers
 } ShapeKind;
@@ -15,6 +15,7 @@ typedef struct {
     int vec;    // elements a thread moves at once
     int lanes;  // threads that share a row
     int items;  // vectors of a thread in a row
+    int64_t stride; // SHAPE_FLAT with several of them: columns from one to the next, a head of a rotation
     int groups; // rows that a block works on at once
     int run;    // column sums: consecutive rows of a block (hd_partial_rows)
     int unroll; // rows whose loads a thread issues together

@@ -53,7 +53,8 @@ void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its f
     if (hd_rows_looped(r)) {
         hd_rows_line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
         hd_rows_line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
-        hd_rows_line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
+        if (r->s.kind == SHAPE_FLAT) hd_rows_line(r, "const int col = first + k * %lld;", ll(r->s.stride));
+        else hd_rows_line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
     } else {
         hd_rows_line(r, "{");
     }

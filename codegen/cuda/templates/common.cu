@@ -283,11 +283,18 @@ __device__ __forceinline__ float fast_sigmoid(float x) {
 __device__ __forceinline__ void sincos_turns(float f, float *s, float *c) { sincospif(2.0f * f, s, c); }
 __device__ __forceinline__ void sincos_turns(double f, double *s, double *c) { sincospi(2.0 * f, s, c); }
 template <int half, class R>
-__device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {
+__device__ __forceinline__ void rope_angle(int position, int i, const R *turns, R *s, R *c) {
     const int k = i < half ? i : i - half;
     const R high = __ldg(turns + 2 * k), low = __ldg(turns + 2 * k + 1);
     const R at = (R)position, turn = times(at, high), rest = fused(at, low, fused(at, high, -turn));
-    R s, c;
-    sincos_turns(plus(minus(turn, rint(turn)), rest), &s, &c);
+    sincos_turns(plus(minus(turn, rint(turn)), rest), s, c);
+}
+template <int half, class R> __device__ __forceinline__ R turned(R x, R other, int i, R s, R c, bool inverse) {
     return fused(x, c, times((i < half) != inverse ? -other : other, s));
+}
+template <int half, class R>
+__device__ __forceinline__ R rope(R x, R other, int position, int i, const R *turns, bool inverse) {
+    R s, c;
+    rope_angle<half>(position, i, turns, &s, &c);
+    return turned<half>(x, other, i, s, c, inverse);
 }
