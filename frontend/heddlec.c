@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_ERRORS = 1 };
+enum { EXIT_ERRORS = 1, GUARD = 256 }; // bytes of --guard without a size
 enum { // as in rows
     EMIT_AST, EMIT_IR, EMIT_PLAN, EMIT_C, EMIT_CUDA, EMIT_REPORT, EMIT_TABLE, EMIT_TIMELINE, EMIT_BINARY, N_EMITS
 };
@@ -22,7 +22,7 @@ enum { // as in rows
 typedef struct Arguments {
     ManagerArgs manager;
     const char *input, *output, *arch;
-    int64_t memory, host_memory;
+    int64_t memory, host_memory, guard;
     int emit, target;
     ArgList sets;
     bool split, verify_diagnostics, save_temps, verbose;
@@ -43,6 +43,9 @@ static const ArgRow rows[] = {
     {"--device-memory", "SIZE", 0, ARG_SIZE, FIELD(memory), "refuse a plan that needs more, such as 80GiB"},
     {"--host-memory", "SIZE", 0, ARG_SIZE, FIELD(host_memory),
      "refuse a plan that needs more page-locked memory of the host for each rank"},
+    {"--guard", "[=SIZE]", 0, ARG_MAYBE_SIZE, FIELD(guard),
+     "bytes (default: 256) before and after every value, buffer and workspace; a program's --check finds what writes "
+     "there"},
     {"--split-input-file", NULL, 0, ARG_ON, FIELD(split),
      "the input is several files, separated by lines '// -----'"},
     {"--verify-diagnostics", NULL, 0, ARG_ON, FIELD(verify_diagnostics),
@@ -90,7 +93,8 @@ static void target_config(const Arguments *args, Module *m) {
 static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     const char *text = args->manager.pipeline;
     if (!text && args->emit > EMIT_IR) text = "train";
-    return !text || hd_pipeline_parse(cx, text, p);
+    if (text && !hd_pipeline_parse(cx, text, p)) return false;
+    return !args->guard || hd_pipeline_option(cx, p, "plan-memory", "guard", args->guard < 0 ? GUARD : args->guard);
 }
 
 static double seconds(void) {

@@ -62,7 +62,7 @@ static const char *or_list(Arena *a, const char *words) { // a|b|c -> a, b or c
     return o.text;
 }
 
-// Stores an option's value in its field; NULL for an option without one.
+// Stores an option's value in its field; NULL where there is none.
 static int keep(const Tool *t, Arena *a, const ArgRow *r, const char *value, void *field) {
     const bool on = r->kind == ARG_ON;
     int64_t n = 0;
@@ -76,9 +76,12 @@ static int keep(const Tool *t, Arena *a, const ArgRow *r, const char *value, voi
             return hd_args_bad(t, hd_sprintf(a, "%s takes a whole number of at least 1, not", r->name), value);
         memcpy(field, &n, sizeof n);
         break;
+    case ARG_MAYBE_SIZE:
     case ARG_SIZE:
-        if (!read_size(value, &n))
-            return hd_args_bad(t, hd_sprintf(a, "%s takes a size such as 80GiB, not", r->name), value);
+        if (!value) n = -1;
+        else if (!read_size(value, &n))
+            return hd_args_bad(t, hd_sprintf(a, "%s takes a size such as %s, not", r->name,
+                                             r->kind == ARG_SIZE ? "80GiB" : "4KiB"), value);
         memcpy(field, &n, sizeof n);
         break;
     case ARG_WORD:
@@ -136,9 +139,10 @@ static int take(const Tool *t, Arena *a, int argc, char **argv, int *i, void *in
         fprintf(stderr, "error: %s takes no value\n", r->name);
         return 2;
     }
-    if (r->value && !value) value = *i + 1 < argc ? argv[++*i] : NULL;
-    if (r->value && (!value || (!*value && r->kind != ARG_ANY_TEXT))) {
-        fprintf(stderr, "error: %s needs a value: %s=%s\n", r->name, r->name, r->value);
+    const bool may_lack = r->kind == ARG_MAYBE_SIZE && !value;
+    if (r->value && !value && !may_lack) value = *i + 1 < argc ? argv[++*i] : NULL;
+    if (r->value && !may_lack && (!value || (!*value && r->kind != ARG_ANY_TEXT))) {
+        fprintf(stderr, "error: %s needs a value: %s%s%s\n", r->name, r->name, r->value[0] == '[' ? "" : "=", r->value);
         return 2;
     }
     const int status = keep(t, a, r, value, (char *)into + base + r->field);

@@ -14,6 +14,7 @@ typedef enum {
     ARG_LIST,        // ArgList: the option may be repeated
     ARG_COUNT,       // int64_t, at least 1
     ARG_SIZE,        // int64_t: bytes, written like 80GiB
+    ARG_MAYBE_SIZE,  // the same after =, or no value: then it is -1
     ARG_WORD,        // int: which of the words in `value`, host|cuda
     ARG_INPUT,       // const char *: the argument that belongs to no option
     ARG_ENVIRONMENT, // a variable: for --help and the man page only

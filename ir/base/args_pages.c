@@ -26,11 +26,12 @@ static const ArgRow *row(const Tool *t, int i) {
 
 static bool is_option(const ArgRow *r) { return r->kind != ARG_INPUT && r->kind != ARG_ENVIRONMENT; }
 
-// -o, --output=FILE
+// -o, --output=FILE; --guard[=SIZE]
 static const char *spelling(Arena *a, const ArgRow *r) {
     const char *letter = r->letter ? hd_sprintf(a, "-%c, ", r->letter) : "";
     if (!r->value) return hd_sprintf(a, "%s%s", letter, r->name);
-    return hd_sprintf(a, "%s%s%s%s", letter, r->name, strchr(r->value, '=') ? " " : "=", r->value);
+    const char *between = r->value[0] == '[' ? "" : strchr(r->value, '=') ? " " : "=";
+    return hd_sprintf(a, "%s%s%s%s", letter, r->name, between, r->value);
 }
 
 static const char *input_name(const Tool *t) {
@@ -146,13 +147,14 @@ static void zsh(const Tool *t, Out *o) {
     hd_printf(o, "#compdef %s\n_arguments", t->name);
     for (int i = 0; (r = row(t, i)); i++) {
         if (!is_option(r)) continue;
-        hd_printf(o, " \\\n    '%s%s%s[", r->kind == ARG_LIST ? "*" : "", r->name, r->value ? "=" : "");
+        hd_printf(o, " \\\n    '%s%s%s[", r->kind == ARG_LIST ? "*" : "", r->name,
+                  !r->value ? "" : r->kind == ARG_MAYBE_SIZE ? "=-" : "=");
         put_doc(o, r->doc);
         hd_puts(o, "]");
         if (words(o->arena, r))
             hd_printf(o, ":word:(%s)", words(o->arena, r));
         else if (r->value)
-            hd_puts(o, ":value:_files");
+            hd_puts(o, r->kind == ARG_MAYBE_SIZE ? "::value:" : ":value:_files");
         hd_puts(o, "'");
     }
     hd_puts(o, " \\\n    '*:file:_files'\n");
@@ -166,7 +168,7 @@ static void fish(const Tool *t, Out *o) {
         if (r->letter) hd_printf(o, " -s %c", r->letter);
         if (words(o->arena, r))
             hd_printf(o, " -x -a '%s'", words(o->arena, r));
-        else if (r->value)
+        else if (r->value && r->kind != ARG_MAYBE_SIZE)
             hd_puts(o, " -r");
         hd_puts(o, " -d '");
         put_doc(o, r->doc);

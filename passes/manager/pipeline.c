@@ -213,6 +213,25 @@ bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from) {
     return true;
 }
 
+bool hd_pipeline_option(Ctx *cx, const Pipeline *p, const char *pass, const char *key, int64_t number) {
+    bool found = false;
+    for (int i = 0; i < p->n; i++) {
+        PassCall *c = &p->at[i];
+        if (strcmp(c->pass->name, pass) != 0) continue;
+        PassOption *options = HD_NEWN(cx->arena, PassOption, c->n_options + 1);
+        for (int k = 0; k < c->n_options; k++) {
+            if (!strcmp(c->options[k].key, key))
+                return hd_error(cx, c->span, "the pipeline gives '%s' its option '%s', and --%s does as well", pass,
+                                key, key);
+            options[k] = c->options[k];
+        }
+        options[c->n_options++] = (PassOption){key, hd_sprintf(cx->arena, "%lld", (long long)number), number};
+        c->options = options;
+        found = true;
+    }
+    return found || hd_error(cx, (Span){0}, "--%s is an option of pass '%s', which does not run here", key, pass);
+}
+
 void hd_pipeline_print(const Pipeline *p, int first, Out *o) {
     for (int i = first; i < p->n; i++) {
         const PassCall *c = &p->at[i];

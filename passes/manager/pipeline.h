@@ -30,6 +30,10 @@ const PassInfo *hd_pass_find(const char *name); // NULL: no such pass
 bool hd_pipeline_parse(Ctx *cx, const char *text, Pipeline *p);
 bool hd_pipeline_check(Ctx *cx, const Pipeline *p, Stage from); // can each pass work on the stage it gets?
 
+// Gives every call of a pass an option that its row declares. False after reporting that the pipeline does not name the
+// pass, or gives the option itself.
+bool hd_pipeline_option(Ctx *cx, const Pipeline *p, const char *pass, const char *key, int64_t number);
+
 void hd_pipeline_print(const Pipeline *p, int first, Out *o); // from pass `first` on; reads back as the same pipeline
 void hd_pipeline_list(Out *o);                                // the reference of passes and pipelines, from the tables
 #endif

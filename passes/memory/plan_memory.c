@@ -12,6 +12,11 @@
 // Before packing, storages are shared where that saves bytes or copies (lifetimes.h). Every storage starts at a
 // multiple of 256 bytes but those inside buffers.
 //
+// With the option `guard` every storage also owns the `guard` bytes before it and, after it, those up to the next
+// multiple of 256 and `guard` more. No op may write there: verify-plan proves that nothing else is placed in these
+// bytes, and a program's --check looks whether they were written (runtime/guard.h). Whatever is said of the bytes of a
+// storage here holds of them as well. Views, results in place and what is stored in place are inside another storage.
+//
 // Lifetimes are intervals of program order, extended until happens-before allows reuse (hd_storage_end): every access
 // of a storage has ended before any op, at the interval's end or later, that starts another storage. Of two storages
 // with disjoint intervals, the later one starts with such an op and all its other accesses follow that op, so the two
@@ -44,14 +49,23 @@ typedef struct {
     Borders borders;
     Joined *joined;     // by border
     int64_t stack;      // where carried buffers are stacked
+    int64_t guard;      // bytes before and after every storage
 } Planner;
+
+// What a storage of so many bytes takes of its arena, and where in that it begins.
+static int64_t room_for(const Planner *p, int64_t bytes) {
+    return p->guard && bytes > 0 ? hd_align(bytes) + 2 * p->guard : bytes;
+}
+static int64_t inset(const Planner *p, int64_t bytes) { return bytes > 0 ? p->guard : 0; }
 
 static void place_buffers(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || hd_has(&s->attrs, A_TRANSIENT)) continue;
         Room *r = &p->room[hd_space(&s->attrs)];
-        s->place = (Place){.placed = true, .space = hd_space(&s->attrs), .offset = r->persistent};
-        r->persistent += hd_align(hd_type_bytes(s->type));
+        const int64_t bytes = hd_type_bytes(s->type);
+        s->place =
+            (Place){.placed = true, .space = hd_space(&s->attrs), .offset = r->persistent + inset(p, bytes)};
+        r->persistent += hd_align(room_for(p, bytes));
     }
     for (int i = 0; i < N_SPACES; i++) p->room[i].top = p->room[i].bound = p->room[i].persistent;
 }
@@ -62,11 +76,11 @@ static int64_t argument_slot(Planner *p, const Value *v) {
     for (int i = 0; i < p->slots.n; i++) {
         const Slot *s = &p->slots.at[i];
         if (s->type == v->type && v->name && strcmp(s->name, v->name) == 0) return s->offset;
-        at = s->offset + hd_align(hd_type_bytes(s->type));
+        at = s->offset + hd_align(hd_type_bytes(s->type)) + inset(p, hd_type_bytes(s->type));
     }
-    Slot s = {v->name ? v->name : "", v->type, at};
+    Slot s = {v->name ? v->name : "", v->type, at + inset(p, hd_type_bytes(v->type))};
     hd_push(p->a, &p->slots, s);
-    return at;
+    return s.offset;
 }
 
 // The first byte after the arguments of a function.
@@ -75,7 +89,7 @@ static int64_t place_arguments(Planner *p, Func *f) {
     for (int i = 0; i < f->n_args; i++) {
         Value *v = f->args[i];
         v->place = (Place){.placed = true, .offset = argument_slot(p, v)};
-        int64_t end = v->place.offset + hd_align(hd_type_bytes(v->type));
+        int64_t end = v->place.offset + hd_align(hd_type_bytes(v->type)) + inset(p, hd_type_bytes(v->type));
         if (end > top) top = end;
     }
     return top;
@@ -98,9 +112,9 @@ typedef struct {
     int64_t held, until; // bytes of that block; the first op that may have them
 } Region;
 
-static void add_storage(Region *r, const Lifetimes *l, Storage *s) {
+static void add_storage(const Planner *p, Region *r, const Lifetimes *l, Storage *s) {
     int64_t end = s->carried ? l->f->n_ops : hd_storage_end(l, s);
-    r->interval[r->n] = (Interval){s->from, end, s->bytes, HD_ALIGN};
+    r->interval[r->n] = (Interval){s->from, end, room_for(p, s->bytes), HD_ALIGN};
     r->storage[r->n++] = s;
 }
 
@@ -153,7 +167,7 @@ static bool add_tail(const Planner *p, Region *r, const Lifetimes *l, const Join
         int end = hd_storage_end(&both, hd_storage_left(&both, c.at[i])) - j->tail;
         if (end == l->f->n_ops) end--; // the return needs no bytes
         if (end > r->until) r->until = end;
-        bytes += hd_align(hd_type_bytes(c.at[i]->type));
+        bytes += hd_align(room_for(p, hd_type_bytes(c.at[i]->type)));
     }
     if (bytes > r->held) r->held = bytes;
     for (int i = l->f->n_values; i < l->n_storages; i++) {
@@ -177,7 +191,7 @@ static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
     for (int i = l->f->n_values; i < l->n_storages; i++) {
         const Storage *s = &l->storage[i];
         if (!s->carried) continue;
-        carried += hd_align(s->bytes);
+        carried += hd_align(room_for(p, s->bytes));
         if (s->from < from) from = s->from;
     }
     int64_t block = from < r->until && carried > r->held ? carried : r->held;
@@ -186,12 +200,12 @@ static bool add_left(const Planner *p, Region *r, const Lifetimes *l) {
 }
 
 // Every one of them rests on one that lives longer.
-static void add_carried(Region *r, const Lifetimes *l) {
+static void add_carried(const Planner *p, Region *r, const Lifetimes *l) {
     int first = r->n;
     for (int i = l->f->n_values; i < l->n_storages; i++) {
         Storage *s = &l->storage[i];
         if (!s->carried) continue;
-        add_storage(r, l, s);
+        add_storage(p, r, l, s);
         if (s->from < r->until) r->interval[r->n - 1].lower = r->until;
         for (int k = r->n - 1; k > first && r->storage[k - 1]->from > s->from; k--) {
             Interval v = r->interval[k];
@@ -230,23 +244,23 @@ static bool find_intervals(const Planner *p, const Lifetimes *l, Space space, Re
     Region r = {.interval = HD_NEWN(a, Interval, most), .offset = HD_NEWN(a, int64_t, most),
                 .storage = HD_NEWN(a, Storage *, most), .workspace = HD_NEWN(a, Op *, most)};
     if (space == SPACE_DEVICE && !add_left(p, &r, l)) return false;
-    if (space == SPACE_DEVICE) add_carried(&r, l);
+    if (space == SPACE_DEVICE) add_carried(p, &r, l);
     r.fixed = r.n;
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
             if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0 && s->space == space)
-                add_storage(&r, l, s);
+                add_storage(p, &r, l, s);
         }
         int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
         if (workspace <= 0 || space != SPACE_DEVICE) continue;
         Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
-        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), workspace, HD_ALIGN};
+        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), room_for(p, workspace), HD_ALIGN};
         r.workspace[r.n++] = o;
     }
     for (int i = l->f->n_values; i < l->n_storages; i++)
         if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space && !l->storage[i].carried)
-            add_storage(&r, l, &l->storage[i]);
+            add_storage(p, &r, l, &l->storage[i]);
     *found = r;
     return true;
 }
@@ -301,8 +315,10 @@ static void place_unused(Planner *p) {
     for (Symbol *s = p->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !s->type || p->user[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
         Room *r = &p->room[hd_space(&s->attrs)];
-        s->place = (Place){.placed = true, .space = hd_space(&s->attrs), .offset = r->persistent};
-        int64_t end = r->persistent + hd_align(hd_type_bytes(s->type));
+        const int64_t bytes = hd_type_bytes(s->type);
+        s->place =
+            (Place){.placed = true, .space = hd_space(&s->attrs), .offset = r->persistent + inset(p, bytes)};
+        int64_t end = r->persistent + hd_align(room_for(p, bytes));
         if (end > r->top) r->top = end;
         if (end > r->bound) r->bound = end;
     }
@@ -356,9 +372,9 @@ static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
         if (top > room->top) room->top = top;
         for (int i = 0; i < r->n; i++) {
             if (r->storage[i])
-                r->storage[i]->at = base + r->offset[i];
+                r->storage[i]->at = base + r->offset[i] + inset(p, r->storage[i]->bytes);
             else if (r->workspace[i])
-                hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i]);
+                hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i] + p->guard);
         }
     }
 }
@@ -380,6 +396,8 @@ static bool declare_arena(const Planner *p, Space space) {
     hd_set_int(m->cx, &s->attrs, A_LOWER_BOUND_BYTES, r->bound);
     hd_set_int(m->cx, &s->attrs, A_PERSISTENT_BYTES, r->persistent);
     if (r->peak) hd_set_word(m->cx, &s->attrs, A_PEAK_AT, r->peak->name);
+    hd_unset(&s->attrs, A_GUARD);
+    if (p->guard) hd_set_int(m->cx, &s->attrs, A_GUARD, p->guard);
     return true;
 }
 
@@ -414,8 +432,15 @@ int64_t hd_memory_bound(Module *m, PassCx *cx) {
 }
 
 Change hd_pass_plan_memory(Module *m, PassCx *cx) {
+    enum { MOST = 1 << 20 };
     Planner p = planner(m, cx);
     int n = 0;
+    p.guard = hd_option_int(cx, "guard", 0);
+    if (p.guard < 0 || p.guard > MOST || p.guard % HD_ALIGN) {
+        hd_error(m->cx, (Span){0}, "guard = %lld: the bytes that guard a storage are a multiple of %d up to %d, or 0",
+                 ll(p.guard), HD_ALIGN, MOST);
+        return FAILED;
+    }
     Work *work = prepare_all(&p, cx, &n);
     if (!work) return FAILED;
     for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i, cx);

@@ -1,6 +1,6 @@
 // The numbers of a report. Bytes are those of the moment at which most are live: persistent bytes, and bytes live in
-// the function and op that hold the peak. `unused` is lost to packing and alignment, so the classes add up to the
-// arena.
+// the function and op that hold the peak. `unused` is lost to packing and alignment, so the classes, and what guards
+// storages, add up to the arena.
 #include "passes/report/facts.h"
 #include "ir/cost.h"
 #include "ir/random.h"
@@ -105,6 +105,7 @@ static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
         r->peak = hd_int(&s->attrs, A_BYTES, 0);
         r->bound = hd_int(&s->attrs, A_LOWER_BOUND_BYTES, 0);
         r->persistent = hd_int(&s->attrs, A_PERSISTENT_BYTES, 0);
+        r->guard = hd_int(&s->attrs, A_GUARD, 0);
     }
     if (s->kind == SYM_BUCKET && s->type) {
         r->buckets++;
@@ -128,7 +129,11 @@ Facts hd_report_facts(const Module *m, Arena *a) {
                .strategy = hd_word(schedule, A_FSDP, "none"),
                .graph = hd_word(schedule, A_GRAPH, "none")};
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
-    for (const Symbol *s = m->symbols; s; s = s->next) add_symbol(&r, m, s);
+    int64_t storages = 0; // that persist or are live at the peak
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        add_symbol(&r, m, s);
+        storages += s->kind == SYM_BUFFER && s->type && !s->place.space && !hd_has(&s->attrs, A_TRANSIENT);
+    }
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists
     Borders borders = hd_borders(m, a);
     for (const Func *f = m->funcs; f; f = f->next) {
@@ -146,8 +151,9 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     r.gradients_max += most.live_gradients;
     if (r.at) r.gradient = find_gradients(r.at, a);
     for (int i = 0; i < r.live.n; i++)
-        if (hd_report_at_peak(&r, i)) r.classes[hd_report_class(&r, i)] += r.live.at[i].bytes;
-    r.classes[CLASS_UNUSED] = r.peak;
+        if (hd_report_at_peak(&r, i)) r.classes[hd_report_class(&r, i)] += r.live.at[i].bytes, storages++;
+    r.guards = 2 * r.guard * storages;
+    r.classes[CLASS_UNUSED] = r.peak - r.guards;
     for (int i = 0; i < CLASS_UNUSED; i++) r.classes[CLASS_UNUSED] -= r.classes[i];
     r.verified = hd_check_plan(m, a, &r.unproved).n == 0;
     return r;

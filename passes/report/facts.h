@@ -63,6 +63,7 @@ typedef struct {
     VEC(RegionFact) regions;
     VEC(Outside) outside;
     int64_t captured, cuts; // actions of regions in a step; regions that go on with what another one has begun
+    int64_t guard, guards; // bytes that guard a storage on each side; all of them at the peak
     bool verified;
     Findings unproved; // what the verifier can neither prove nor refute
 } Facts;

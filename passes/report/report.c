@@ -79,6 +79,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     for (int i = 0; i < N_CLASSES; i++)
         hd_printf(o, "%s\"%s\": %lld", i ? ", " : "", hd_report_class_text[i], ll(r->classes[i]));
     hd_puts(o, "},\n");
+    if (r->guard) hd_printf(o, "  \"guard\": {\"each\": %lld, \"bytes\": %lld},\n", ll(r->guard), ll(r->guards));
     put_traffics(o, "collectives", &r->kinds);
     put_traffics(o, "streams", &r->streams);
     put_int(o, "gathered_units_max", r->gathered_max);
@@ -106,12 +107,19 @@ static void put_json(const Facts *r, double seconds, Out *o) {
 
 static double gib(int64_t bytes) { return (double)bytes / (double)(1 << 30); }
 
+static double share(const Facts *r, int64_t bytes) { // of the peak, in percent
+    return r->peak ? 100.0 * (double)bytes / (double)r->peak : 0.0;
+}
+
 static void put_classes(const Facts *r, Out *o) {
     hd_printf(o, "\n%20s  %7s  class\n", "bytes", "share");
     for (int i = 0; i < N_CLASSES; i++)
         if (r->classes[i])
-            hd_printf(o, "%20lld  %5.1f %%  %s\n", ll(r->classes[i]),
-                      r->peak ? 100.0 * (double)r->classes[i] / (double)r->peak : 0.0, hd_report_class_text[i]);
+            hd_printf(o, "%20lld  %5.1f %%  %s\n", ll(r->classes[i]), share(r, r->classes[i]),
+                      hd_report_class_text[i]);
+    if (r->guard)
+        hd_printf(o, "%20lld  %5.1f %%  guards, %lld bytes before and after each storage\n", ll(r->guards),
+                  share(r, r->guards), ll(r->guard));
     hd_printf(o, "%20lld  100.0 %%  in all\n", ll(r->peak));
     if (r->pinned) hd_printf(o, "%20lld           pinned host memory\n", ll(r->pinned));
 }

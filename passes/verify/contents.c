@@ -26,6 +26,7 @@ typedef struct {
     ByteMap map[N_SPACES];
     const Symbol **symbol; // by id
     const Op **began;      // by symbol id: the op with which the life of a transient buffer begins
+    Bytes *storage;        // by value id: the bytes of the storage that it is in, without those that guard it
     int *content;          // by value id
     Accesses list;
 } Contents;
@@ -57,18 +58,64 @@ static void find_contents(Contents *r) {
         }
 }
 
-static Bytes bytes_of(const Contents *r, const Op *o, const Access *x) {
+static Bytes bytes_at(const Place *p, int64_t bytes, int holds) {
+    return (Bytes){p->offset, p->offset + bytes, p->space, holds};
+}
+
+// The storage that holds each value: its own, that of another value, or a buffer where it is looked at or stored in
+// place.
+static void find_storages(Contents *r) {
+    const Func *f = r->c->f;
+    const Home *homes = hd_homes(f, r->c->a);
+    const Symbol **stored = HD_NEWN(r->c->a, const Symbol *, f->n_values + 1);
+    r->storage = HD_NEWN(r->c->a, Bytes, f->n_values + 1);
+    for (const Op *o = f->first; o; o = o->next)
+        if (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) && homes[o->in[0]->id].root)
+            stored[homes[o->in[0]->id].root->id] = hd_symbol_find(r->c->m, hd_word(&o->attrs, A_INTO, ""));
+    for (int i = 0; i < f->n_args; i++)
+        r->storage[f->args[i]->id] = bytes_at(&f->args[i]->place, hd_type_bytes(f->args[i]->type), 0);
+    for (const Op *o = f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++) {
+            const Home h = homes[o->out[i]->id];
+            const Symbol *b = h.buffer ? h.buffer : stored[h.root->id];
+            r->storage[o->out[i]->id] = b ? bytes_at(&b->place, hd_type_bytes(b->type), 0)
+                                          : bytes_at(&h.root->place, hd_type_bytes(h.root->type), 0);
+        }
+}
+
+// What an access touches in its storage.
+static Bytes touched(const Contents *r, const Op *o, const Access *x, Bytes *storage) {
     if (x->at == AT_WORKSPACE) {
         int64_t at = hd_int(&o->attrs, A_WORKSPACE_AT, 0);
-        return (Bytes){at, at + x->hi, SPACE_DEVICE, 0};
+        return *storage = (Bytes){at, at + x->hi, SPACE_DEVICE, 0};
     }
     if (x->at == AT_BUFFER) {
-        int64_t at = x->buffer->place.offset;
+        const Place *p = &x->buffer->place;
         int holds = content_of_buffer(x->buffer);
-        return (Bytes){at + x->lo, at + x->hi, x->buffer->place.space, o->kind == OP_BEGIN ? -holds : holds};
+        *storage = bytes_at(p, hd_type_bytes(x->buffer->type), 0);
+        return (Bytes){p->offset + x->lo, p->offset + x->hi, p->space, o->kind == OP_BEGIN ? -holds : holds};
     }
-    int64_t at = x->value->place.offset;
-    return (Bytes){at, at + hd_type_bytes(x->value->type), x->value->place.space, r->content[x->value->id]};
+    *storage = r->storage[x->value->id];
+    return bytes_at(&x->value->place, hd_type_bytes(x->value->type), r->content[x->value->id]);
+}
+
+// The same, and what guards it at an end of the storage: these bytes hold what is next to them, and nothing may come
+// between.
+static Bytes bytes_of(const Contents *r, const Op *o, const Access *x) {
+    Bytes storage;
+    Bytes b = touched(r, o, x, &storage);
+    int64_t lo = b.lo, hi = b.hi;
+    hd_plan_guarded(r->c, &lo, &hi);
+    if (b.lo == storage.lo) b.lo = lo;
+    if (b.hi == storage.hi) b.hi = hi;
+    return b;
+}
+
+// "the guard of " where bytes from `lo` on are not the storage's own.
+static const char *guard_of(const Contents *r, const Op *o, const Access *x, int64_t lo) {
+    Bytes storage;
+    touched(r, o, x, &storage);
+    return r->c->guard && (lo < storage.lo || lo >= storage.hi) ? "the guard of " : "";
 }
 
 static const char *touches(const Contents *r, const Access *x) {
@@ -108,10 +155,11 @@ static void race(Contents *r, const Op *o, const Access *x, int other, const cha
     Space space = bytes_of(r, o, x).space;
     const Op *p = r->c->ops[other];
     hd_plan_wrong(r->c, o, o->span,
-                  "%s bytes %s (%s) that %s %s, and nothing orders the two: "
+                  "%s bytes %s (%s%s) that %s %s, and nothing orders the two: "
                   "record an event on %s after op %s and wait for it on %s before op %s",
-                  x->write ? "writes" : "reads", hd_plan_range(r->c, space, lo, hi), touches(r, x), hd_plan_op(r->c, p),
-                  does, p->stream, hd_plan_number(r->c, p), o->stream, hd_plan_number(r->c, o));
+                  x->write ? "writes" : "reads", hd_plan_range(r->c, space, lo, hi), guard_of(r, o, x, lo),
+                  touches(r, x), hd_plan_op(r->c, p), does, p->stream, hd_plan_number(r->c, p), o->stream,
+                  hd_plan_number(r->c, o));
 }
 
 // The last reader of each stream: when it has ended, so have the earlier ones of that stream.
@@ -140,8 +188,9 @@ static void read_bytes(Contents *r, const Op *o, const Access *x) {
             const char *by = cell->writer >= 0
                                  ? hd_sprintf(r->c->a, ", written by %s", hd_plan_op(r->c, r->c->ops[cell->writer]))
                                  : "";
-            hd_plan_wrong(r->c, o, o->span, "reads bytes %s of %s, which hold %s%s: %s",
-                          hd_plan_range(r->c, b.space, lo, hi), owner(r, x), content_name(r, cell->holds), by,
+            const char *guard = guard_of(r, o, x, lo);
+            hd_plan_wrong(r->c, o, o->span, "%s bytes %s of %s%s, which hold %s%s: %s", *guard ? "needs" : "reads",
+                          hd_plan_range(r->c, b.space, lo, hi), guard, owner(r, x), content_name(r, cell->holds), by,
                           maker(r, o, (Bytes){lo, hi, b.space, b.holds}));
             said = true;
         } else if (cell->writer >= 0 && !said && !hd_before(&r->clocks, cell->writer, o->id)) {
@@ -253,7 +302,9 @@ static void check_store(Contents *r, const Op *o) {
 
 // Bytes that the function finds filled: buffers, and its arguments.
 static void fill(Contents *r, const Place *p, int64_t bytes, int holds) {
-    if (bytes > 0) hd_bytes_set(&r->map[p->space], p->offset, p->offset + bytes, (Cell){.writer = -1, .holds = holds});
+    int64_t lo = p->offset, hi = lo + bytes;
+    hd_plan_guarded(r->c, &lo, &hi);
+    if (bytes > 0) hd_bytes_set(&r->map[p->space], lo, hi, (Cell){.writer = -1, .holds = holds});
 }
 
 static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
@@ -277,6 +328,7 @@ static void check_buffer(Contents *r, const Symbol *b) {
     ByteMap *m = &r->map[b->place.space];
     int64_t lo = b->place.offset, hi = lo + hd_type_bytes(b->type);
     if (lo == hi) return;
+    hd_plan_guarded(r->c, &lo, &hi);
     for (BytePos p = hd_bytes_cut(m, lo, hi); hd_bytes_before(m, p, hi); p = hd_bytes_next(m, p)) {
         const Cell *cell = &hd_bytes_range(m, p)->cell;
         if (cell->holds == content_of_buffer(b)) continue;
@@ -315,6 +367,7 @@ void hd_check_contents(PlanCheck *c) {
     r.symbol = HD_NEWN(c->a, const Symbol *, c->m->n_symbols + 1);
     r.began = HD_NEWN(c->a, const Op *, c->m->n_symbols + 1);
     find_contents(&r);
+    find_storages(&r);
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         r.symbol[s->id] = s;
         if (persists(s)) fill(&r, &s->place, hd_type_bytes(s->type), content_of_buffer(s));

@@ -1,12 +1,32 @@
 // Places: arenas and buffers of the module; values and workspaces of a function. Everything is inside its arena.
 // Buffers that persist are disjoint from each other and from everything else, except for values that are stored in
 // them. A transient buffer is used in one function, where verify_contents follows its bytes.
+//
+// Where the arenas say `guard`, all of this holds for the bytes that guard a storage, too.
 #include "passes/analysis/alignment.h"
 #include "ir/arch.h"
 #include "passes/analysis/live.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/workspace.h"
 #include "ir/base/ints.h"
+
+void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi) {
+    if (!c->guard || *lo >= *hi) return;
+    *lo -= c->guard;
+    *hi = hd_align(*hi) + c->guard;
+}
+
+static void check_guard(PlanCheck *c, const Symbol *s) {
+    const Symbol *first = hd_space_arena(c->m, SPACE_DEVICE);
+    const int64_t guard = hd_int(&s->attrs, A_GUARD, 0), other = first ? hd_int(&first->attrs, A_GUARD, 0) : guard;
+    if (guard < 0 || guard % HD_ALIGN)
+        hd_plan_wrong(c, NULL, s->span, "arena @%s: guard = %lld is not a multiple of %d bytes", s->name, ll(guard),
+                      HD_ALIGN);
+    else if (guard != other)
+        hd_plan_wrong(c, NULL, s->span, "arena @%s has guard = %lld and arena @%s has %lld: all arenas have one",
+                      s->name, ll(guard), first->name, ll(other));
+    else c->guard = guard;
+}
 
 static void check_arenas(PlanCheck *c) {
     if (!hd_space_arena(c->m, SPACE_DEVICE))
@@ -22,6 +42,7 @@ static void check_arenas(PlanCheck *c) {
         }
         int64_t bytes = hd_int(&s->attrs, A_BYTES, 0), bound = hd_int(&s->attrs, A_LOWER_BOUND_BYTES, 0);
         int64_t persistent = hd_int(&s->attrs, A_PERSISTENT_BYTES, 0);
+        check_guard(c, s);
         c->spaces |= space != SPACE_DEVICE;
         c->bytes[space] = bytes;
         c->persistent[space] = persistent;
@@ -38,6 +59,17 @@ static int64_t buffer_end(const Symbol *s) { return s->place.offset + hd_type_by
 
 static const char *buffer_range(const PlanCheck *c, const Symbol *s) {
     return hd_plan_range(c, s->place.space, s->place.offset, buffer_end(s));
+}
+
+// Whether the bytes that guard a storage [lo, hi) are inside [floor, top). `what` is the storage in a sentence, up to
+// its bytes.
+static bool has_guard(PlanCheck *c, const Op *o, Span span, const char *what, Space space, int64_t lo, int64_t hi,
+                      int64_t floor, int64_t top) {
+    int64_t from = lo, to = hi;
+    hd_plan_guarded(c, &from, &to);
+    if (!c->guard || lo >= hi || (from >= floor && to <= top)) return true;
+    return hd_plan_wrong(c, o, span, "%s %s has no room for the %lld bytes that guard it on each side, inside %s", what,
+                         hd_plan_range(c, space, lo, hi), ll(c->guard), hd_plan_range(c, space, floor, top));
 }
 
 // Whether a buffer has an address that it can have.
@@ -61,7 +93,8 @@ static bool check_buffer(PlanCheck *c, const Symbol *s) {
     if (transient && lo < c->persistent[space])
         hd_plan_wrong(c, NULL, s->span, "transient buffer @%s at %s is among the %lld bytes that persist", s->name, at,
                       ll(c->persistent[space]));
-    return true;
+    return has_guard(c, NULL, s->span, hd_sprintf(c->a, "buffer @%s at", s->name), space, lo, lo + bytes,
+                     transient ? c->persistent[space] : 0, top);
 }
 
 static bool comes_before(const Place *p, const Place *q) {
@@ -74,15 +107,20 @@ static void check_buffers(PlanCheck *c) {
     c->buffers = HD_NEWN(c->a, const Symbol *, n + 1);
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || !check_buffer(c, s) || hd_has(&s->attrs, A_TRANSIENT)) continue;
+        if (!hd_type_bytes(s->type)) continue;
         int i = c->n_buffers++;
         for (; i > 0 && comes_before(&s->place, &c->buffers[i - 1]->place); i--) c->buffers[i] = c->buffers[i - 1];
         c->buffers[i] = s;
     }
     for (int i = 1; i < c->n_buffers; i++) {
         const Symbol *p = c->buffers[i - 1], *s = c->buffers[i];
-        if (p->place.space == s->place.space && buffer_end(p) > s->place.offset)
+        if (p->place.space != s->place.space) continue;
+        if (buffer_end(p) > s->place.offset)
             hd_plan_wrong(c, NULL, s->span, "buffers @%s %s and @%s %s overlap", p->name, buffer_range(c, p), s->name,
                           buffer_range(c, s));
+        else if (hd_align(buffer_end(p)) + 2 * c->guard > s->place.offset)
+            hd_plan_wrong(c, NULL, s->span, "buffers @%s %s and @%s %s are too near: %lld bytes guard each of them",
+                          p->name, buffer_range(c, p), s->name, buffer_range(c, s), ll(c->guard));
     }
 }
 
@@ -130,8 +168,11 @@ void hd_check_places(PlanCheck *c) {
 
 // --- values of one function
 
+// A buffer that has bytes of [lo, hi); of bytes with a guard: or is so near that its own guard has.
 static const Symbol *buffer_under(const PlanCheck *c, Space space, int64_t lo, int64_t hi) {
     int a = 0, b = c->n_buffers; // the first buffer of the space that ends after lo
+    hi += 2 * c->guard;
+    lo -= 2 * c->guard;
     while (a < b) {
         int mid = a + (b - a) / 2;
         const Symbol *s = c->buffers[mid];
@@ -152,6 +193,10 @@ static bool in_arena(PlanCheck *c, const Op *o, const char *what, Space space, i
 
 static void value_in_arena(PlanCheck *c, const Op *o, const Value *v) {
     in_arena(c, o, hd_plan_value(c, v), v->place.space, v->place.offset, hd_type_bytes(v->type));
+}
+
+static const char *and_guards(const PlanCheck *c) {
+    return c->guard ? hd_sprintf(c->a, " or the %lld bytes that guard each of the two", ll(c->guard)) : "";
 }
 
 // The bytes of a buffer that a value may be in because a store in place puts it there.
@@ -175,8 +220,10 @@ static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *s
     }
     const Symbol *b = buffer_under(c, space, lo, lo + bytes);
     if (b)
-        hd_plan_wrong(c, o, v->func->span, "has %s at %s, inside buffer @%s, and no store in place puts it there", name,
-                      hd_plan_range(c, space, lo, lo + bytes), b->name);
+        hd_plan_wrong(c, o, v->func->span, "has %s at %s, inside buffer @%s%s, and no store in place puts it there",
+                      name, hd_plan_range(c, space, lo, lo + bytes), b->name, and_guards(c));
+    has_guard(c, o, v->func->span, hd_sprintf(c->a, "has %s, which at", name), space, lo, lo + bytes, 0,
+              c->bytes[space]);
     if (lo % HD_ALIGN)
         hd_plan_wrong(c, o, v->func->span, "has %s at %s, not a multiple of %d bytes", name, hd_plan_at(c, space, lo),
                       HD_ALIGN);
@@ -280,8 +327,9 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
     else if (in_arena(c, o, "its workspace", SPACE_DEVICE, at, bytes)) {
         const Symbol *b = buffer_under(c, SPACE_DEVICE, at, at + bytes);
         if (b)
-            hd_plan_wrong(c, o, o->span, "has its workspace at [0x%llx, 0x%llx), inside buffer @%s", ll(at),
-                          ll(at + bytes), b->name);
+            hd_plan_wrong(c, o, o->span, "has its workspace at [0x%llx, 0x%llx), inside buffer @%s%s", ll(at),
+                          ll(at + bytes), b->name, and_guards(c));
+        has_guard(c, o, o->span, "has a workspace, which at", SPACE_DEVICE, at, at + bytes, 0, c->bytes[SPACE_DEVICE]);
         if (at % HD_ALIGN)
             hd_plan_wrong(c, o, o->span, "has its workspace at 0x%llx, not a multiple of %d bytes", ll(at), HD_ALIGN);
     }

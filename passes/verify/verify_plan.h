@@ -30,6 +30,7 @@ typedef struct {
     Findings found, unproved;
     Findings probed; // what a probe of the loss refutes (scale.c): wrong, unless the values are proved (program.c)
     int64_t bytes[N_SPACES], persistent[N_SPACES]; // of the arenas
+    int64_t guard;                                 // bytes of a storage before and after it; 0: none
     bool spaces;                                   // the plan uses more than the device
     bool cuda;                                     // of the target cuda, else of host
     const Symbol **buffers;                        // that persist, by space and offset
@@ -66,6 +67,8 @@ static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) {
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "moment1"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
+// Bytes [lo, hi) and what guards them: all that belongs to a storage.
+void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi);
 void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_plan_join(PlanCheck *c, const Joined *j); // likewise
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
