@@ -321,13 +321,38 @@ static void set_numbers(Front *f, Attrs *attrs, AttrId id, Val list) {
     hd_set_floats(f->cx, attrs, id, list.n, v);
 }
 
+// The same elements with axis `from` at place `to`, the other axes in their order.
+static Val with_axis_at(Front *f, const BoundArgs *a, Val x, int64_t from, int64_t to) {
+    int64_t perm[HD_MAX_RANK];
+    if (x.kind == VAL_BAD || from == to) return x;
+    const int rank = x.tensor->type->rank;
+    for (int i = 0, other = 0; i < rank; i++) {
+        if (other == from) other++;
+        perm[i] = i == to ? from : other++;
+    }
+    Attrs attrs = {0};
+    hd_set_ints(f->cx, &attrs, A_PERM, rank, perm);
+    return tensor(hd_emit(f, a->span, OP_TRANSPOSE, 1, &x.tensor, &attrs, NULL));
+}
+
+// An op over the last axis, over any: that axis goes last in operand 0, and back in a result that still has it.
+static Val over_axis(Front *f, BoundArgs *a, OpKind op, int operands, const Attrs *attrs, int64_t axis) {
+    const int last = type_at(a, 0)->rank - 1;
+    if (axis != last && hd_has(attrs, A_CAUSAL))
+        return hd_front_bad(f, a->span, "%s: causal is over the last axis, %d, and axis = %lld is another",
+                            hd_op_info(op)->mnemonic, last, (long long)axis);
+    a->v[0] = with_axis_at(f, a, a->v[0], axis, last);
+    Val y = emit(f, a, op, operands, attrs);
+    return y.kind != VAL_BAD && y.tensor->type->rank == last + 1 ? with_axis_at(f, a, y, last, axis) : y;
+}
+
 // The op that has the function's name.
 static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal *formals, const Kind *kinds) {
     OpKind op;
     Attrs attrs = {0};
     AttrId id;
     int operands = 0;
-    int64_t n_axes, axis;
+    int64_t n_axes, axis, over = -1; // over: of an op over the last axis
     if (!hd_op_find(name, &op)) HD_BUG("no op is called %s", name);
     for (int i = 0; i < n; i++) {
         if (kinds[i].kind == 't' || kinds[i].kind == 'x') {
@@ -339,7 +364,8 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
             if (!axes_of(f, a, i, &attrs, &n_axes)) return bad;
         } else if (id == A_AXIS) {
             if (!axis_or_last(f, a, i, type_at(a, 0), &axis)) return bad;
-            hd_set_int(f->cx, &attrs, id, axis);
+            if (hd_attr_allowed(hd_op_info(op)->attrs, id)) hd_set_int(f->cx, &attrs, id, axis);
+            else over = axis;
         } else if (kinds[i].kind == 'b') {
             if (given(a, i) && a->v[i].i) hd_set_flag(f->cx, &attrs, id);
         } else if (kinds[i].kind == 'f') {
@@ -351,7 +377,7 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
             hd_set_int(f->cx, &attrs, id, a->v[i].i);
         }
     }
-    return emit(f, a, op, operands, &attrs);
+    return over < 0 ? emit(f, a, op, operands, &attrs) : over_axis(f, a, op, operands, &attrs, over);
 }
 
 static bool is_ints(Val v) {

@@ -112,7 +112,7 @@ static const char *check_axis(Rule *r, int64_t axis) {
     return NULL;
 }
 
-const char *hd_rule_cumsum(Rule *r) {
+const char *hd_rule_along(Rule *r) { // its axis; the result is like the operand
     const char *e = check_axis(r, hd_int(&r->o->attrs, A_AXIS, 0));
     if (!e) e = hd_rule_floating(r, 0);
     return e ? e : hd_rule_give(r, IN(0));

@@ -1,5 +1,5 @@
-// The example models in a small size, with parameters and a batch filled in: the whole-model cases of the numeric
-// tests.
+// The whole-model cases of the numeric tests: the example models in a small size, and a model of ops over various axes,
+// with parameters and a batch filled in.
 #ifndef TESTS_NUMERIC_EXAMPLES_H
 #define TESTS_NUMERIC_EXAMPLES_H
 #include "frontend/frontend.h"
@@ -13,6 +13,7 @@ static const Model models[] = {
      {"layers=2", "heads=2", "dim=12", "seq=5", "vocab=13", "train.batch=2", "train.accumulate=2", NULL}},
     {"llama", "examples/llama/llama.hd",
      {"layers=2", "heads=4", "kv_heads=2", "dim=16", "hidden=10", "seq=5", "vocab=13", "train.batch=2", NULL}},
+    {"axes", "tests/numeric/axes.hd", {NULL}},
     {"tiny", "examples/tiny/tiny.hd", {"layers=1", "heads=2", "dim=8", "seq=6", "vocab=11", "train.batch=3", NULL}},
 };
 enum { N_MODELS = sizeof models / sizeof *models };
