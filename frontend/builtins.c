@@ -123,7 +123,10 @@ static bool part_sizes(Front *f, const BoundArgs *a, int64_t whole, int *n, int6
     Val parts = a->v[1];
     const char *t = hd_type_text(f->cx, type_at(a, 0));
     bool equal = parts.kind == VAL_INT;
-    if (equal && (parts.i < 1 || parts.i > MAX_PARTS || whole % parts.i))
+    if (equal && (parts.i < 1 || parts.i > MAX_PARTS))
+        return hd_front_error(f, a->nodes[1]->span, "split makes 1 to %d parts, not %lld", MAX_PARTS,
+                              (long long)parts.i);
+    if (equal && whole % parts.i)
         return hd_front_error(f, a->nodes[1]->span, "split: %lld does not divide %lld, the axis of %s",
                               (long long)parts.i, (long long)whole, t);
     *n = equal ? (int)parts.i : parts.n;
@@ -295,9 +298,9 @@ bool hd_builtin_exists(const char *name) {
 }
 
 void hd_builtin_names(Front *f, Names *names) {
-    for (int k = 0; k < N_BUILTINS; k++) hd_push(f->arena, names, builtins[k].name);
+    for (int k = 0; k < N_BUILTINS; k++) hd_push(f->scratch, names, builtins[k].name);
     for (int k = 0; k < N_OPS; k++)
-        if (callable_op((OpKind)k)) hd_push(f->arena, names, hd_op_info((OpKind)k)->mnemonic);
+        if (callable_op((OpKind)k)) hd_push(f->scratch, names, hd_op_info((OpKind)k)->mnemonic);
 }
 
 typedef struct { char kind; const char *value; } Kind; // of a formal; its default, or NULL

@@ -7,29 +7,18 @@
 
 Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found) {
     *found = true;
-    for (; i; i = i->lexical)
-        for (int k = 0; k < i->args.n; k++)
-            if (i->args.at[k].name == name) return i->args.at[k].value;
+    for (; i; i = i->lexical) {
+        const Binding *b = hd_bindings_find(&i->args, name);
+        if (b) return b->value;
+    }
     if (f->batch && !strcmp(name, "batch")) return hd_val_int(f->batch);
     *found = false;
     return (Val){0};
 }
 
 Member *hd_find_member(const Instance *i, const char *name) {
-    for (int k = 0; k < i->members.n; k++)
-        if (i->members.at[k].name == name) return &i->members.at[k];
-    return NULL;
-}
-
-static const Node *find_item(const Node *file, NodeKind kind, const char *name) {
-    for (int i = 0; i < file->n; i++)
-        if (file->kids[i]->kind == kind && file->kids[i]->name == name) return file->kids[i];
-    return NULL;
-}
-
-const Node *hd_find_fn(const Front *f, const char *name) {
-    const Node *n = find_item(f->user, N_FN, name);
-    return n ? n : find_item(f->prelude, N_FN, name);
+    const int k = hd_name_at(&i->member_names, name);
+    return k < 0 ? NULL : &i->members.at[k];
 }
 
 // The declaration of a module as seen from `i`, and the instance that contains it.
@@ -38,24 +27,25 @@ static const Node *find_module(const Front *f, Instance *i, const char *name, In
         const Member *m = hd_find_member(*lexical, name);
         if (m && m->decl->kind == N_MODULE) return m->decl;
     }
-    const Node *n = find_item(f->user, N_MODULE, name);
-    return n ? n : find_item(f->prelude, N_MODULE, name);
+    return hd_find_item(f, N_MODULE, name);
 }
 
 static void add_modules(Front *f, const Node *file, Names *names) {
     for (int i = 0; i < file->n; i++)
-        if (file->kids[i]->kind == N_MODULE) hd_push(f->arena, names, file->kids[i]->name);
+        if (file->kids[i]->kind == N_MODULE) hd_push(f->scratch, names, file->kids[i]->name);
 }
 
 static void unknown_module(Front *f, const Instance *from, const Node *use) {
     Names names = {0};
+    ArenaMark mark = hd_arena_mark(f->scratch);
     for (const Instance *i = from; i; i = i->lexical)
         for (int k = 0; k < i->members.n; k++)
-            if (i->members.at[k].decl->kind == N_MODULE) hd_push(f->arena, &names, i->members.at[k].name);
+            if (i->members.at[k].decl->kind == N_MODULE) hd_push(f->scratch, &names, i->members.at[k].name);
     add_modules(f, f->user, &names);
     add_modules(f, f->prelude, &names);
     hd_front_error(f, use->span, "no module '%s' here%s (there are: %s)", use->text, hd_suggest(f, use->text, &names),
                    hd_list_names(f, &names));
+    hd_arena_rewind(f->scratch, mark);
 }
 
 static const char *join(Front *f, const char *path, const char *name) {
@@ -84,13 +74,14 @@ static bool declare(Front *f, Instance *i, const Node *decl) {
     Member m = {.name = decl->name, .decl = decl};
     if (decl->kind == N_FN) m.value = (Val){.kind = VAL_FN, .instance = i, .fn = decl};
     hd_push(f->arena, &i->members, m);
+    hd_name_add(f->arena, &i->member_names, m.name);
     return true;
 }
 
 // Enters every member's name before any is made, so that the order of declarations is free.
 static bool declare_all(Front *f, Instance *i, const Node *list) {
     bool ok = true, truth = false;
-    for (int k = 0; k < list->n; k++) {
+    for (int k = 0; k < list->n && !f->stop; k++) {
         const Node *n = list->kids[k];
         if (n->kind != N_WHEN) {
             ok &= declare(f, i, n);
@@ -168,22 +159,21 @@ static bool file_name(Front *f, const Instance *i, const Node *as, const char *m
     return true;
 }
 
-static bool same_file_name(Front *f, const Symbol *s, const char *name, Span span) {
-    for (int k = 0; k < f->params.n; k++) {
-        const char *other = hd_word(&f->params.at[k]->attrs, A_AS, f->params.at[k]->name);
-        if (strcmp(other, name)) continue;
+// Parameter `s` will be the next of the list. false after reporting an earlier one that has this name.
+static bool take_file_name(Front *f, const Symbol *s, const char *name, Span span) {
+    const char *key = hd_intern(f->cx, name);
+    const int k = hd_ptr_get(&f->params_in_files, key);
+    if (k >= 0)
         return hd_front_error(f, span, "parameters %s and %s have one name in files, \"%s\"", f->params.at[k]->name,
                               s->name, name);
-    }
+    hd_ptr_set(f->arena, &f->params_in_files, key, f->params.n);
     return true;
 }
 
 static bool set_file_name(Front *f, const Instance *i, Symbol *s, const Node *decl) {
     const char *name;
     if (!file_name(f, i, decl->c, decl->name, i->number, &name)) return false;
-    f->file_names |= name != NULL;
-    const Span span = decl->c ? decl->c->span : decl->span;
-    if (f->file_names && !same_file_name(f, s, name ? name : s->name, span)) return false;
+    if (!take_file_name(f, s, name ? name : s->name, decl->c ? decl->c->span : decl->span)) return false;
     if (name) hd_set_word(f->cx, &s->attrs, A_AS, name);
     return true;
 }
@@ -210,6 +200,19 @@ static bool make_param(Front *f, Instance *i, Member *m) {
 
 static bool make_instance(Front *f, Instance *i);
 
+static void add_instance(Front *f, Instance *i) {
+    const int number = f->instances.n;
+    int type = hd_ptr_get(&f->type_numbers, i->decl->name);
+    if (type < 0) {
+        hd_ptr_set(f->arena, &f->type_numbers, i->decl->name, type = f->types.n);
+        hd_push(f->arena, &f->types, (Instances){0});
+    }
+    hd_push(f->arena, &f->types.at[type], i);
+    hd_push(f->arena, &f->instances, i);
+    // every so often, for the error where memory runs out
+    if (number >= 256 && !(number & (number - 1))) hd_memory_used_by("making %d modules, now %s,", number, i->path);
+}
+
 static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, const Node *use) {
     const Node *formals = decl->c;
     const Node **slots = HD_NEWN(f->arena, const Node *, formals->n + 1);
@@ -224,7 +227,7 @@ static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, c
                                   "argument '%s' of module %s must be a number, not %s", formals->kids[k]->name,
                                   decl->name, hd_val_text(f, v));
         Binding b = {formals->kids[k]->name, v, formals->kids[k]->span};
-        hd_push(f->arena, &i->args, b);
+        hd_bindings_add(f->arena, &i->args, b);
     }
     return true;
 }
@@ -264,7 +267,7 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
     const char *member = path + (*parent->path ? strlen(parent->path) + 1 : 0);
     if (!file_name(f, parent, use->b, member, i->number, &i->as)) return NULL;
     if (use->b && number >= 0 && !strstr(use->b->text, "{i}")) i->as = hd_sprintf(f->arena, "%s.%d", i->as, number);
-    hd_push(f->arena, &f->instances, i);
+    add_instance(f, i);
     Span outer = f->use;
     if (hd_front_in_user(f, use->span)) f->use = use->span;
     bool ok = bind_args(f, i, decl, parent, use) && make_instance(f, i);
@@ -288,20 +291,20 @@ static bool make_repeat(Front *f, Instance *parent, Member *m) {
 }
 
 static bool distinct_args(Front *f, const Node *decl) {
-    const Node *args = decl->c;
-    for (int k = 0; k < args->n; k++)
-        for (int j = 0; j < k; j++) {
-            if (args->kids[j]->name != args->kids[k]->name) continue;
-            return hd_front_error(f, args->kids[k]->span, "argument '%s' of %s is declared twice", args->kids[k]->name,
-                                  decl->name);
-        }
+    NameIndex names = {0};
+    for (int k = 0; k < decl->c->n; k++) {
+        const Node *arg = decl->c->kids[k];
+        if (hd_name_at(&names, arg->name) >= 0)
+            return hd_front_error(f, arg->span, "argument '%s' of %s is declared twice", arg->name, decl->name);
+        hd_name_add(f->scratch, &names, arg->name);
+    }
     return true;
 }
 
 static bool make_instance(Front *f, Instance *i) {
     bool ok = distinct_args(f, i->decl);
     ok &= declare_all(f, i, i->decl);
-    for (int k = 0; k < i->members.n; k++) {
+    for (int k = 0; k < i->members.n && !f->stop; k++) {
         Member *m = &i->members.at[k];
         if (m->decl->kind == N_PARAM) ok &= make_param(f, i, m);
         if (m->decl->kind != N_MEMBER) continue;
@@ -317,12 +320,6 @@ static bool make_instance(Front *f, Instance *i) {
 }
 
 // --- the model
-
-static const Node *find_set(Node *const *sets, int n, const char *name) {
-    for (int k = n - 1; k >= 0; k--) // the last one wins
-        if (!strcmp(sets[k]->name, name)) return sets[k];
-    return NULL;
-}
 
 static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, Val *v) {
     const Node *given = set->a->kids[0];
@@ -358,24 +355,25 @@ static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
 bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets) {
     Instance *root = f->root = HD_NEW(f->arena, Instance);
     *root = (Instance){.path = "", .decl = f->model, .number = -1};
-    hd_push(f->arena, &f->instances, root);
+    add_instance(f, root);
     bool ok = true;
-    Names names = {0};
+    NameIndex given = {0};
+    for (int k = 0; k < n_sets; k++) hd_name_add(f->scratch, &given, sets[k]->name);
     for (int k = 0; k < f->model->c->n; k++) {
         const Node *arg = f->model->c->kids[k];
         Binding b = {.name = arg->name, .span = arg->span};
-        ok &= model_arg(f, arg, find_set(sets, n_sets, arg->name), &b.value);
-        hd_push(f->arena, &root->args, b);
-        hd_push(f->arena, &names, arg->name);
+        const int set = hd_name_at(&given, arg->name); // the last one
+        ok &= model_arg(f, arg, set < 0 ? NULL : sets[set], &b.value);
+        hd_bindings_add(f->arena, &root->args, b);
     }
-    for (int k = 0; k < n_sets; k++) {
-        bool known = strchr(sets[k]->name, '.') != NULL; // a setting of train or schedule
-        for (int j = 0; j < names.n && !known; j++) known = !strcmp(names.at[j], sets[k]->name);
-        if (known) continue;
-        const char *setting = hd_setting_called(sets[k]->name), *hint = hd_suggest(f, sets[k]->name, &names);
+    const Names *names = &root->args.names.list;
+    for (int k = 0; k < n_sets && !f->stop; k++) {
+        // a setting of train or schedule, or an argument
+        if (strchr(sets[k]->name, '.') || hd_name_at(&root->args.names, sets[k]->name) >= 0) continue;
+        const char *setting = hd_setting_called(sets[k]->name), *hint = hd_suggest(f, sets[k]->name, names);
         if (setting && !*hint) hint = hd_sprintf(f->arena, "; did you mean '%s'?", setting);
         ok = hd_front_error(f, sets[k]->span, "%s has no argument '%s'%s (it has: %s)", f->model->name, sets[k]->name,
-                            hint, hd_list_names(f, &names));
+                            hint, hd_list_names(f, names));
     }
     return ok;
 }

@@ -90,25 +90,26 @@ static bool check_name(Front *f, const Node *block, const char *what) {
 
 static bool check_items(Front *f) {
     const Node *file = f->user;
+    const Node *blocks[N_NODE_KINDS] = {0}; // of which a file has one
     bool ok = true;
-    for (int k = 0; k < file->n; k++) {
+    for (int k = 0; k < f->prelude->n; k++) hd_items_add(f->arena, &f->prelude_items, f->prelude, k);
+    for (int k = 0; k < file->n && !f->stop; k++) {
         const Node *n = file->kids[k];
-        for (int j = 0; j < k; j++) {
-            const Node *m = file->kids[j];
-            bool block = n->kind == N_TRAIN || n->kind == N_SCHEDULE || n->kind == N_MODEL;
-            if (m->kind != n->kind || (m->name != n->name && !block)) continue;
-            hd_front_error(f, n->span, block ? "a file has one %s; '%s' is another" : "%s '%s' is declared twice",
-                           n->kind == N_TRAIN      ? "train block"
-                           : n->kind == N_SCHEDULE ? "schedule block"
-                           : n->kind == N_MODEL    ? "model"
-                           : n->kind == N_FN       ? "function"
-                                                   : "module",
-                           n->name);
-            hd_note(f->cx, m->span, "first here");
-            ok = false;
-        }
-        if (n->kind == N_MODEL && !f->model) f->model = n;
+        const bool block = n->kind == N_TRAIN || n->kind == N_SCHEDULE || n->kind == N_MODEL;
+        const int same = hd_items_add(f->arena, &f->user_items, file, k);
+        const Node *first = block ? blocks[n->kind] : same < 0 ? NULL : file->kids[same];
+        if (block && !first) blocks[n->kind] = n;
+        if (!first) continue;
+        ok = hd_front_error(f, n->span, block ? "a file has one %s; '%s' is another" : "%s '%s' is declared twice",
+                            n->kind == N_TRAIN      ? "train block"
+                            : n->kind == N_SCHEDULE ? "schedule block"
+                            : n->kind == N_MODEL    ? "model"
+                            : n->kind == N_FN       ? "function"
+                                                    : "module",
+                            n->name);
+        hd_note(f->cx, first->span, "first here");
     }
+    f->model = blocks[N_MODEL];
     if (!f->model)
         return hd_front_error(f, (Span){f->base, f->base},
                               "no model in this file: it needs 'model NAME(...)' with a function 'loss'");
@@ -143,7 +144,7 @@ static bool *reached_params(Front *f) {
 static bool all_reached(Front *f) {
     const bool *reached = reached_params(f);
     bool ok = true;
-    for (int k = 0; k < f->params.n; k++) {
+    for (int k = 0; k < f->params.n && !f->stop; k++) {
         if (reached[k]) continue;
         ok = hd_front_error(f, f->params.at[k]->span, "the loss does not depend on parameter '%s'",
                             f->params.at[k]->name);
@@ -172,6 +173,7 @@ Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len
     Front f = {
         .cx = cx, .arena = cx->arena, .file = hd_intern(cx, name), .len = (uint32_t)len, .first_line = first_line};
     int errors = cx->diags.errors;
+    hd_memory_used_by("reading '%s'", name);
     f.prelude = hd_parse_source(cx, PARSE_FILE, "prelude", hd_prelude, strlen(hd_prelude), 1);
     if (!f.prelude) HD_BUG("the prelude does not parse");
     f.user = hd_parse_source(cx, PARSE_FILE, f.file, text, len, first_line);

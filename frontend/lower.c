@@ -8,15 +8,17 @@ static const Val bad = {0};
 
 // --- names
 
+static void add_names(Front *f, Names *to, const Names *from) {
+    for (int k = 0; k < from->n; k++) hd_push(f->scratch, to, from->at[k]);
+}
+
 static void visible_names(Front *f, const Instance *scope, Names *names) {
-    if (f->frame)
-        for (int k = 0; k < f->frame->locals.n; k++) hd_push(f->arena, names, f->frame->locals.at[k].name);
-    for (int k = 0; f->frame && scope && k < scope->members.n; k++) hd_push(f->arena, names, scope->members.at[k].name);
-    for (const Instance *i = scope; i; i = i->lexical)
-        for (int k = 0; k < i->args.n; k++) hd_push(f->arena, names, i->args.at[k].name);
+    if (f->frame) add_names(f, names, &f->frame->locals.names.list);
+    if (f->frame && scope) add_names(f, names, &scope->member_names.list);
+    for (const Instance *i = scope; i; i = i->lexical) add_names(f, names, &i->args.names.list);
     for (int k = 0; f->frame && k < f->user->n; k++)
-        if (f->user->kids[k]->kind == N_FN) hd_push(f->arena, names, f->user->kids[k]->name);
-    hd_push(f->arena, names, "batch");
+        if (f->user->kids[k]->kind == N_FN) hd_push(f->scratch, names, f->user->kids[k]->name);
+    hd_push(f->scratch, names, "batch");
     hd_builtin_names(f, names);
 }
 
@@ -25,8 +27,11 @@ static Val unknown(Front *f, const Instance *scope, const Node *n) {
     if (!f->frame && scope && hd_find_member(scope, n->name))
         return hd_front_bad(f, n->span, "'%s' is not a number known here: only arguments are", n->name);
     Names names = {0};
+    ArenaMark mark = hd_arena_mark(f->scratch);
     visible_names(f, scope, &names);
-    return hd_front_bad(f, n->span, "unknown name '%s'%s", n->name, hd_suggest(f, n->name, &names));
+    hd_front_error(f, n->span, "unknown name '%s'%s", n->name, hd_suggest(f, n->name, &names));
+    hd_arena_rewind(f->scratch, mark);
+    return bad;
 }
 
 static Val member_value(Front *f, Member *m, Span use) {
@@ -41,12 +46,9 @@ static Val member_value(Front *f, Member *m, Span use) {
 }
 
 static bool find_local(const Front *f, const char *name, Val *v) {
-    for (int k = f->frame ? f->frame->locals.n - 1 : -1; k >= 0; k--) {
-        if (f->frame->locals.at[k].name != name) continue;
-        *v = f->frame->locals.at[k].value;
-        return true;
-    }
-    return false;
+    const Binding *b = f->frame ? hd_bindings_find(&f->frame->locals, name) : NULL;
+    if (b) *v = b->value;
+    return b != NULL;
 }
 
 // false: no such name.
@@ -57,7 +59,7 @@ static bool find_name(Front *f, Instance *scope, const Node *n, Val *v) {
     if (m) *v = member_value(f, m, n->span);
     else *v = hd_find_arg(f, scope, n->name, &found);
     if (found) return true;
-    const Node *fn = hd_find_fn(f, n->name);
+    const Node *fn = hd_find_item(f, N_FN, n->name);
     if (!fn) return false;
     *v = (Val){.kind = VAL_FN, .fn = fn};
     return true;
@@ -68,7 +70,7 @@ bool hd_lower_hidden(Front *f, const Instance *scope, const char *name) {
     bool found;
     if (find_local(f, name, &v) || (f->frame && scope && hd_find_member(scope, name))) return true;
     hd_find_arg(f, scope, name, &found);
-    return found || hd_find_fn(f, name);
+    return found || hd_find_item(f, N_FN, name);
 }
 
 static Val eval_dot(Front *f, Instance *scope, const Node *n) {
@@ -145,16 +147,15 @@ static bool check_type(Front *f, Instance *scope, const Node *formal, const char
 
 static bool bind_local(Front *f, const Instance *scope, const Node *name, Val v) {
     Bindings *locals = &f->frame->locals;
-    for (int k = 0; k < locals->n; k++) {
-        if (locals->at[k].name != name->name) continue;
+    const Binding *old = hd_bindings_find(locals, name->name);
+    if (old) {
         hd_front_error(f, name->span, "'%s' is defined twice in this function", name->name);
-        hd_note(f->cx, locals->at[k].span, "first here");
+        hd_note(f->cx, old->span, "first here");
         return false;
     }
     const Member *m = scope ? hd_find_member(scope, name->name) : NULL;
     if (m) return hd_front_error(f, name->span, "'%s' is already a member of %s", name->name, scope->decl->name);
-    Binding b = {name->name, v, name->span};
-    hd_push(f->scratch, locals, b);
+    hd_bindings_add(f->scratch, locals, (Binding){name->name, v, name->span});
     return true;
 }
 
@@ -356,9 +357,9 @@ static Flow run_when(Front *f, const Node *n, Val *result) {
     if (!hd_val_truth(f, n->a->span, hd_lower_expr(f, f->frame->instance, n->a), &truth)) return FAILED;
     const Node *branch = truth ? n->b : n->c;
     if (!branch) return NEXT;
-    int outer = f->frame->locals.n;
+    const int outer = f->frame->locals.list.n;
     Flow flow = run_block(f, branch, result);
-    f->frame->locals.n = outer;
+    hd_bindings_cut(f->scratch, &f->frame->locals, outer);
     return flow;
 }
 

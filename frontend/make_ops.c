@@ -8,7 +8,10 @@ static bool may_emit(Front *f, Span s, OpKind k) {
     if (!f->frame)
         return hd_front_error(f, s, "'%s' makes a tensor: only numbers known at compile time are allowed here",
                               hd_op_info(k)->mnemonic);
-    if (f->func->n_ops < f->cx->max_ops) return true;
+    const int64_t n_ops = f->func->n_ops;
+    if (n_ops >= 1024 && !(n_ops & (n_ops - 1))) // every so often, for the error where memory runs out
+        hd_memory_used_by("the loss of %lld operations so far%s,", (long long)n_ops, hd_grown(f->module, f->scratch));
+    if (n_ops < f->cx->max_ops) return true;
     const char *grown = hd_grown(f->module, f->scratch);
     hd_front_error(f, s, "the model has more than %lld operations%s: make it smaller, or allow more with --max-ops=N",
                    (long long)f->cx->max_ops, grown);

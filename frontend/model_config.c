@@ -38,8 +38,8 @@ static int64_t token_bound(const Func *f) {
 }
 
 static int64_t model_arg(const Front *f, const char *name) { // 0: no such integer
-    for (int k = 0; k < f->root->args.n; k++) {
-        const Binding *b = &f->root->args.at[k];
+    for (int k = 0; k < f->root->args.list.n; k++) {
+        const Binding *b = &f->root->args.list.at[k];
         if (b->value.kind == VAL_INT && !strcmp(b->name, name)) return b->value.i;
     }
     return 0;

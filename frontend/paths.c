@@ -2,21 +2,17 @@
 // `let`. It means that place in every instance of the type; `Block[0..3].mlp.act` in the first four of them.
 #include "frontend/sema.h"
 
-static void names_of_types(Front *f, Names *names) { // of the modules that have instances, each once
-    for (int k = 1; k < f->instances.n; k++) {
-        const char *name = f->instances.at[k]->decl->name;
-        bool known = false;
-        for (int j = 0; j < names->n && !known; j++) known = names->at[j] == name;
-        if (!known) hd_push(f->arena, names, name);
-    }
+static void names_of_types(Front *f, Names *names) { // of the modules that have instances; the first is the model
+    for (int k = 1; k < f->types.n; k++) hd_push(f->arena, names, f->types.at[k].at[0]->decl->name);
 }
 
-typedef VEC(Instance *) Instances;
-
 static bool find_instances(Front *f, Span s, const char *type, Instances *found) {
-    for (int k = 0; k < f->instances.n; k++)
-        if (f->instances.at[k]->decl->name == type) hd_push(f->arena, found, f->instances.at[k]);
-    if (found->n) return true;
+    const int number = hd_ptr_get(&f->type_numbers, type);
+    if (number >= 0) {
+        *found = f->types.at[number];
+        found->cap = found->n; // what is added to it goes elsewhere
+        return true;
+    }
     Names names = {0};
     names_of_types(f, &names);
     return hd_front_error(f, s, "no module '%s' in this model%s (it has: %s)", type, hd_suggest(f, type, &names),
@@ -27,19 +23,22 @@ static bool find_instances(Front *f, Span s, const char *type, Instances *found)
 
 // A module is one kind of unit, however many instances it has: naming it twice can only be a slip. Units inside units
 // are ordinary.
-static bool named_before(Front *f, const Paths *units, int k) {
-    for (int j = 0; j < k; j++) {
-        if (hd_path_text(f, units->at[j]) != hd_path_text(f, units->at[k])) continue;
-        hd_front_error(f, units->at[k]->span, "unit '%s' is named twice", hd_path_text(f, units->at[k]));
-        hd_note(f->cx, units->at[j]->span, "first here");
-        return true;
+static bool named_before(Front *f, const Paths *units, PtrMap *before, int k) {
+    const char *name = units->at[k]->name;
+    const int j = hd_ptr_get(before, name);
+    if (j < 0) {
+        hd_ptr_set(f->scratch, before, name, k);
+        return false;
     }
-    return false;
+    hd_front_error(f, units->at[k]->span, "unit '%s' is named twice", name);
+    hd_note(f->cx, units->at[j]->span, "first here");
+    return true;
 }
 
 void hd_paths_units(Front *f) {
     const Paths *units = hd_settings_units(f);
-    for (int k = 0; k < units->n; k++) {
+    PtrMap before = {0};
+    for (int k = 0; k < units->n && !f->stop; k++) {
         Instances found = {0};
         const char *type = units->at[k]->kind == N_NAME ? units->at[k]->name : NULL;
         if (!type || type == f->model->name) {
@@ -47,7 +46,7 @@ void hd_paths_units(Front *f) {
                            hd_path_text(f, units->at[k]));
             continue;
         }
-        if (named_before(f, units, k) || !find_instances(f, units->at[k]->span, type, &found)) continue;
+        if (named_before(f, units, &before, k) || !find_instances(f, units->at[k]->span, type, &found)) continue;
         for (int j = 0; j < found.n; j++) found.at[j]->unit = found.at[j]->path;
     }
     for (int k = 0; k < f->instances.n; k++) { // parents come before their members
@@ -79,9 +78,14 @@ static void add_lets(Front *f, const Node *block, Names *names) {
     }
 }
 
-static bool is_let(const Instance *i, const char *name) {
-    for (int k = 0; k < i->members.n; k++)
-        if (i->members.at[k].decl->kind == N_FN && has_let(i->members.at[k].decl->a, name)) return true;
+// `known`: for each function seen so far, whether it has a `let` of this name.
+static bool is_let(Front *f, const Instance *i, const char *name, PtrMap *known) {
+    for (int k = 0; k < i->members.n; k++) {
+        const Node *fn = i->members.at[k].decl;
+        if (fn->kind != N_FN) continue;
+        if (hd_ptr_get(known, fn) < 0) hd_ptr_set(f->scratch, known, fn, has_let(fn->a, name));
+        if (hd_ptr_get(known, fn)) return true;
+    }
     return false;
 }
 
@@ -96,10 +100,8 @@ static void not_found(Front *f, const Instance *i, const Node *path) {
                    hd_list_names(f, &names));
 }
 
-static void add_path(Front *f, Names *paths, const char *path) {
-    for (int k = 0; k < paths->n; k++)
-        if (paths->at[k] == path) return;
-    hd_push(f->arena, paths, path);
+static void add_path(Front *f, NameIndex *paths, const char *path) {
+    if (hd_name_at(paths, path) < 0) hd_name_add(f->arena, paths, path);
 }
 
 bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last) {
@@ -113,7 +115,7 @@ bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last) {
     return false;
 }
 
-static bool walk(Front *f, const Node *path, Instances *found, Names *lets);
+static bool walk(Front *f, const Node *path, Instances *found, NameIndex *lets);
 
 // `of[first..last]`: some of the instances that `of` means, counted in the order of declaration.
 static bool pick(Front *f, const Node *path, Instances *found) {
@@ -131,11 +133,12 @@ static bool pick(Front *f, const Node *path, Instances *found) {
 }
 
 // The instances that a path ends at; a `let` at its end goes to `lets`. false after reporting.
-static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
+static bool walk(Front *f, const Node *path, Instances *found, NameIndex *lets) {
     if (path->kind == N_NAME) return find_instances(f, path->span, path->name, found);
     if (path->kind == N_INDEX) return pick(f, path, found);
     Instances outer = {0};
     if (!walk(f, path->a, &outer, NULL)) return false;
+    PtrMap known = {0};
     for (int k = 0; k < outer.n; k++) {
         Instance *i = outer.at[k];
         const Member *m = hd_find_member(i, path->name);
@@ -143,9 +146,9 @@ static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
             hd_push(f->arena, found, m->value.instance);
         } else if (m && m->value.kind == VAL_REPEAT) {
             for (int j = 0; j < m->value.n; j++) hd_push(f->arena, found, m->value.repeat[j]);
-        } else if (lets && is_let(i, path->name)) {
+        } else if (lets && is_let(f, i, path->name, &known)) {
             add_path(f, lets, i->path[0] ? hd_internf(f->cx, "%s.%s", i->path, path->name) : path->name);
-        } else if (is_let(i, path->name)) {
+        } else if (is_let(f, i, path->name, &known)) {
             hd_front_error(f, path->span, "'%s' is a 'let': it ends a path", hd_path_text(f, path));
             return false;
         } else {
@@ -157,14 +160,19 @@ static bool walk(Front *f, const Node *path, Instances *found, Names *lets) {
 }
 
 // Is anything computed at this place or below it?
-static bool has_ops(const Front *f, const char *path) {
-    size_t n = strlen(path);
-    for (const Op *o = f->func->first; o; o = o->next)
-        if (o->loc.path && !strncmp(o->loc.path, path, n) && (!o->loc.path[n] || o->loc.path[n] == '.')) return true;
-    return false;
+static bool has_ops(Front *f, const char *place) {
+    for (const Op *o = f->computed.size ? NULL : f->func->first; o; o = o->next) {
+        const char *path = o->loc.path;
+        while (path && hd_ptr_get(&f->computed, path) < 0) { // it and the places that contain it
+            hd_ptr_set(f->arena, &f->computed, path, 1);
+            const char *dot = strrchr(path, '.');
+            path = dot ? hd_internf(f->cx, "%.*s", (int)(dot - path), path) : NULL;
+        }
+    }
+    return hd_ptr_get(&f->computed, place) >= 0;
 }
 
-static bool resolve(Front *f, const Node *path, Names *places) {
+static bool resolve(Front *f, const Node *path, NameIndex *places) {
     Instances found = {0};
     if (!walk(f, path, &found, places)) return false;
     for (int j = 0; j < found.n; j++) {
@@ -180,20 +188,20 @@ static bool is_auto(const Node *path, AttrId list) {
     return (list == A_OFFLOAD || list == A_RECOMPUTE) && path->kind == N_NAME && !strcmp(path->name, "auto");
 }
 
-void hd_paths_places(Front *f, AttrId list, Names *resolved) {
+void hd_paths_places(Front *f, AttrId list, NameIndex *resolved) {
     const Paths *paths = hd_settings_paths(f, list);
-    for (int k = 0; k < paths->n; k++) {
+    for (int k = 0; k < paths->n && !f->stop; k++) {
         if (is_auto(paths->at[k], list)) {
             if (paths->n > 1) hd_front_error(f, paths->at[k]->span, "'auto' chooses among all values: it stands alone");
             add_path(f, resolved, paths->at[k]->name);
             continue;
         }
-        Names places = {0};
+        NameIndex places = {0};
         bool computed = false;
         if (!resolve(f, paths->at[k], &places)) continue;
-        for (int j = 0; j < places.n; j++) {
-            computed = computed || has_ops(f, places.at[j]);
-            add_path(f, resolved, places.at[j]);
+        for (int j = 0; j < places.list.n; j++) {
+            computed = computed || has_ops(f, places.list.at[j]);
+            add_path(f, resolved, places.list.at[j]);
         }
         if (!computed)
             hd_front_error(f, paths->at[k]->span, "'%s' matches nothing: the loss computes nothing there",
@@ -209,24 +217,37 @@ static const struct { AttrId list; const char *done; } choices[] = {
     {A_RECOMPUTE, "recomputed"}, {A_KEPT, "kept"}, {A_OFFLOAD, "offloaded"}};
 enum { N_CHOICES = sizeof choices / sizeof *choices };
 
-static void check_pair(Front *f, const Node *p, const char *first, const Node *q, const char *second) {
-    Names mine = {0}, other = {0};
-    if (!resolve(f, p, &mine) || !resolve(f, q, &other)) return; // reported
-    for (int i = 0; i < mine.n; i++)
-        for (int k = 0; k < other.n; k++) {
-            if (mine.at[i] != other.at[k]) continue;
-            hd_front_error(f, q->span, "'%s' (%s) is both %s and %s", hd_path_text(f, q), other.at[k], first, second);
-            hd_note(f->cx, p->span, "%s here", first);
-            return;
-        }
+// The places of a list, each with the number of the first path that means it.
+static PtrMap numbered_places(Front *f, AttrId list) {
+    const Paths *paths = hd_settings_paths(f, list);
+    PtrMap map = {0};
+    for (int k = 0; k < paths->n && !is_auto(paths->at[k], list); k++) {
+        NameIndex places = {0};
+        if (!resolve(f, paths->at[k], &places)) continue; // reported
+        for (int j = 0; j < places.list.n; j++)
+            if (hd_ptr_get(&map, places.list.at[j]) < 0) hd_ptr_set(f->scratch, &map, places.list.at[j], k);
+    }
+    return map;
+}
+
+static void check_against(Front *f, int a, const PtrMap *map, int b) {
+    const Paths *one = hd_settings_paths(f, choices[a].list), *two = hd_settings_paths(f, choices[b].list);
+    for (int k = 0; k < two->n && !is_auto(two->at[k], choices[b].list); k++) {
+        const Node *q = two->at[k];
+        NameIndex places = {0};
+        if (!resolve(f, q, &places)) continue; // reported
+        int j = 0, at = -1;
+        while (j < places.list.n && (at = hd_ptr_get(map, places.list.at[j])) < 0) j++;
+        if (at < 0) continue;
+        hd_front_error(f, q->span, "'%s' (%s) is both %s and %s", hd_path_text(f, q), places.list.at[j],
+                       choices[a].done, choices[b].done);
+        hd_note(f->cx, one->at[at]->span, "%s here", choices[a].done);
+    }
 }
 
 void hd_paths_check(Front *f) {
-    for (int a = 0; a < N_CHOICES; a++)
-        for (int b = a + 1; b < N_CHOICES; b++) {
-            const Paths *one = hd_settings_paths(f, choices[a].list), *two = hd_settings_paths(f, choices[b].list);
-            for (int i = 0; i < one->n && !is_auto(one->at[i], choices[a].list); i++)
-                for (int k = 0; k < two->n && !is_auto(two->at[k], choices[b].list); k++)
-                    check_pair(f, one->at[i], choices[a].done, two->at[k], choices[b].done);
-        }
+    for (int a = 0; a + 1 < N_CHOICES; a++) {
+        const PtrMap map = numbered_places(f, choices[a].list);
+        for (int b = a + 1; b < N_CHOICES && map.n; b++) check_against(f, a, &map, b);
+    }
 }

@@ -5,6 +5,7 @@
 #define FRONTEND_SEMA_H
 #include "frontend/ast.h"
 #include "frontend/frontend.h"
+#include "frontend/names.h"
 
 typedef struct Instance Instance;
 typedef enum {
@@ -39,7 +40,7 @@ struct Val {
 };
 
 typedef struct { const char *name; Val value; Span span; } Binding;
-typedef VEC(Binding) Bindings;
+typedef struct { VEC(Binding) list; NameIndex names; } Bindings;
 
 typedef struct {
     const char *name;
@@ -58,7 +59,10 @@ struct Instance { // of a module, or of the model (path "")
     const char *unit;  // innermost enclosing unit, or "root"
     Bindings args;
     VEC(Member) members;
+    NameIndex member_names;
 };
+
+typedef VEC(Instance *) Instances;
 
 typedef struct Frame Frame;
 struct Frame { // one call of a function
@@ -70,6 +74,8 @@ struct Frame { // one call of a function
     Bindings locals;
 };
 
+typedef struct { PtrMap fns, modules; } Items; // of a file: names to numbers of its items
+
 typedef struct Front {
     Ctx *cx;
     Arena *arena;
@@ -80,12 +86,16 @@ typedef struct Front {
     VEC(uint32_t) lines; // where lines begin
     int first_line;
     const Node *user, *prelude, *model;
+    Items user_items, prelude_items;
     int64_t batch;
     int64_t n_sites; // dropouts so far
-    bool file_names; // a parameter so far has a name in files that is not its own
     Instance *root;
-    VEC(Instance *) instances; // all of them, in the order of declaration
+    Instances instances; // all of them, in the order of declaration
+    VEC(Instances) types; // those of one module's name; in the order of the first of each
+    PtrMap type_numbers;  // names of modules to numbers of `types`
+    PtrMap computed;           // places with ops in them, once a list of the schedule asks; values mean nothing
     VEC(Symbol *) params;
+    PtrMap params_in_files; // their names in files of weights
     Func *func;
     Frame *frame;
     Span use;     // the user's text that is being elaborated
@@ -135,15 +145,20 @@ bool hd_bind_declared(Front *f, Span call, const char *what, const Node *formals
                       const Node **slots);
 
 // --- suggest.c
-typedef VEC(const char *) Names;
 const char *hd_suggest(Front *f, const char *wrong, const Names *names); // "; did you mean 'x'?" or ""
 const char *hd_setting_called(const char *end);
 const char *hd_list_names(Front *f, const Names *names);                 // "a, b, c"
 
+// --- names.c: what a file declares, arguments, and values of a call
+void hd_bindings_add(Arena *a, Bindings *to, Binding b);
+void hd_bindings_cut(Arena *a, Bindings *to, int n); // only the first n stay
+const Binding *hd_bindings_find(const Bindings *of, const char *name);
+int hd_items_add(Arena *a, Items *items, const Node *file, int k); // the first item of that name before it, or -1
+const Node *hd_find_item(const Front *f, NodeKind kind, const char *name); // FN or MODULE, of the file or the prelude
+
 // --- elaborate.c: instances and parameters
 Val hd_find_arg(Front *f, const Instance *i, const char *name, bool *found); // arguments, outwards
 Member *hd_find_member(const Instance *i, const char *name);
-const Node *hd_find_fn(const Front *f, const char *name); // of the file or the prelude
 bool hd_elaborate(Front *f);
 bool hd_bind_model_args(Front *f, Node *const *sets, int n_sets);
 
@@ -178,7 +193,7 @@ typedef VEC(const Node *) Paths;
 const Paths *hd_settings_units(const Front *f);
 const Paths *hd_settings_paths(const Front *f, AttrId list); // of the schedule, as written
 void hd_paths_units(Front *f);
-void hd_paths_places(Front *f, AttrId list, Names *places); // what a list of the schedule means, each place once
+void hd_paths_places(Front *f, AttrId list, NameIndex *places); // what a list of the schedule means, each place once
 void hd_paths_check(Front *f);                              // no place is in two lists that exclude each other
 // a.b[0..3].c of names, dots and indices; NULL when it is not such a path, or after reporting a wrong index
 const char *hd_path_text(Front *f, const Node *path);

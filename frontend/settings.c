@@ -262,7 +262,7 @@ static bool apply(Front *f, Settings *set, int k, const Node *item, int layer) {
 // `precision { compute = bf16; }`, `fsdp zero3 { ... }`: the name of a group is part of the path of its settings.
 static bool read_items(Front *f, Settings *set, const char *prefix, const Node *block, int layer) {
     bool ok = true;
-    for (int k = 0; k < block->n; k++) {
+    for (int k = 0; k < block->n && !f->stop; k++) {
         const Node *item = block->kids[k];
         const char *path = hd_sprintf(f->arena, "%s.%s", prefix, item->name);
         bool group = false;
@@ -365,12 +365,12 @@ const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(
 const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
 
 static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Paths *paths) {
-    Names names = {0};
+    NameIndex names = {0};
     if (row->attr != A_UNITS) hd_paths_places(f, row->attr, &names);
     else
-        for (int k = 0; k < paths->n; k++) hd_push(f->arena, &names, hd_path_text(f, paths->at[k]));
+        for (int k = 0; k < paths->n; k++) hd_name_add(f->arena, &names, hd_path_text(f, paths->at[k]));
     const AttrId list = row->attr == A_GRAPH ? A_CAPTURE : row->attr; // `graph` itself is a word
-    if (names.n) hd_set_words(f->cx, attrs, list, names.n, names.at);
+    if (names.list.n) hd_set_words(f->cx, attrs, list, names.list.n, names.list.at);
 }
 
 void hd_settings_emit(Front *f) {

@@ -44,7 +44,9 @@ const char *hd_suggest(Front *f, const char *wrong, const Names *names) {
 }
 
 const char *hd_list_names(Front *f, const Names *names) {
+    enum { MOST = 100 };
     Out o = hd_out(f->arena);
-    for (int i = 0; i < names->n; i++) hd_printf(&o, "%s%s", i ? ", " : "", names->at[i]);
+    for (int i = 0; i < names->n && i < MOST; i++) hd_printf(&o, "%s%s", i ? ", " : "", names->at[i]);
+    if (names->n > MOST) hd_printf(&o, " and %d more", names->n - MOST);
     return names->n ? o.text : "nothing";
 }

@@ -189,12 +189,14 @@ static Value *new_value(Func *f, const Type *t, Op *def, int index) {
 }
 
 Value *hd_arg_add(Func *f, const Type *t, const char *name) {
-    Value **args = HD_NEWN(f->module->cx->arena, Value *, f->n_args + 1);
-    if (f->n_args) memcpy(args, f->args, sizeof *args * (size_t)f->n_args);
-    Value *v = args[f->n_args] = new_value(f, t, NULL, f->n_args);
+    const int n = f->n_args;
+    if (!(n & (n - 1))) { // there is room up to the next power of two
+        Value **args = HD_NEWN(f->module->cx->arena, Value *, n ? 2 * n : 1);
+        if (n) memcpy(args, f->args, sizeof *args * (size_t)n);
+        f->args = args;
+    }
+    Value *v = f->args[f->n_args++] = new_value(f, t, NULL, n);
     v->name = hd_intern(f->module->cx, name);
-    f->args = args;
-    f->n_args++;
     return v;
 }
 

@@ -1,13 +1,13 @@
 // Reads the textual form of a module. It infers and simplifies nothing: result types are taken as written and verify.c
 // checks them. After an error it skips to the next line, so that one run reports several.
 #include "ir/ir.h"
+#include "ir/base/ptr_map.h"
 #include "ir/base/text_kind.h"
 #include <ctype.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdlib.h>
 
-typedef struct NameEntry { struct NameEntry *next; const char *name; Value *v; } NameEntry;
 typedef struct {
     Ctx *cx;
     Module *m;
@@ -15,12 +15,13 @@ typedef struct {
     uint32_t base;
     Arena *scratch;
     jmp_buf line; // recovery point: an error gives up the line
-    NameEntry **names; // values of the function being read, by interned name
+    PtrMap names;       // of the values of the function being read, to their numbers in `values`
+    VEC(Value *) values;
+    ArenaMark empty;    // of the scratch memory, where a function begins
     Func *f;
     const char *seal; // NULL: none
     bool broken; // a line of this function was skipped: names that it would have defined are missing
 } Parser;
-enum { NAME_SLOTS = 4096 };
 
 static Span span_at(const Parser *ps, const char *lo, const char *hi) {
     return (Span){ps->base + (uint32_t)(lo - ps->text), ps->base + (uint32_t)(hi - ps->text)};
@@ -233,16 +234,10 @@ static void attrs(Parser *ps, Attrs *as) {
     expect(ps, "}");
 }
 
-static NameEntry **slot_of(Parser *ps, const char *name) { return &ps->names[((uintptr_t)name >> 4) % NAME_SLOTS]; }
-
 static void define(Parser *ps, const char *at, const char *name, Value *v) {
-    for (NameEntry *e = *slot_of(ps, name); e; e = e->next)
-        if (e->name == name) FAIL(ps, at, "%%%s is defined twice", name);
-    NameEntry *e = HD_NEW(ps->scratch, NameEntry);
-    e->name = name;
-    e->v = v;
-    e->next = *slot_of(ps, name);
-    *slot_of(ps, name) = e;
+    if (hd_ptr_get(&ps->names, name) >= 0) FAIL(ps, at, "%%%s is defined twice", name);
+    hd_ptr_set(ps->scratch, &ps->names, name, ps->values.n);
+    hd_push(ps->scratch, &ps->values, v);
 }
 
 static Value *use(Parser *ps) {
@@ -250,8 +245,8 @@ static Value *use(Parser *ps) {
     const char *lo = ps->p;
     expect(ps, "%");
     const char *name = word(ps, "a value name");
-    for (NameEntry *e = *slot_of(ps, name); e; e = e->next)
-        if (e->name == name) return e->v;
+    const int at = hd_ptr_get(&ps->names, name);
+    if (at >= 0) return ps->values.at[at];
     if (ps->broken) longjmp(ps->line, 1); // most likely a consequence of the error already reported
     FAIL(ps, lo, "%%%s is not defined before this use", name);
 }
@@ -348,7 +343,9 @@ static void arguments(Parser *ps) {
 static bool function(Parser *ps, bool is_kernel) { // false: the rest of the text is skipped
     const Type *results[HD_MAX_IN];
     volatile int n_results = 0;
-    memset(ps->names, 0, sizeof *ps->names * NAME_SLOTS);
+    hd_arena_rewind(ps->scratch, ps->empty);
+    memset(&ps->names, 0, sizeof ps->names);
+    memset(&ps->values, 0, sizeof ps->values);
     ps->broken = false;
     header(ps, is_kernel);
     arguments(ps);
@@ -457,7 +454,7 @@ Module *hd_parse_module(Ctx *cx, const char *text, size_t len, uint32_t base) {
     *ps = (Parser){
         .cx = cx, .m = hd_module_new(cx, STAGE_TENSOR), .text = text, .p = text, .end = text + len, .base = base};
     ps->scratch = hd_arena_new();
-    ps->names = HD_NEWN(ps->scratch, NameEntry *, NAME_SLOTS);
+    ps->empty = hd_arena_mark(ps->scratch);
     while (next_line(ps)) {
         if (setjmp(ps->line)) skip_item(ps);
         else if (!item(ps)) break;

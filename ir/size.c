@@ -7,17 +7,19 @@ int64_t hd_count_ops(const Module *m) {
     return n;
 }
 
-typedef struct { const char *path; size_t len; int64_t n; } Member; // a path up to its first point
+typedef struct { const char *path; size_t len; int64_t n; } Member; // a path up to one of its points
 
+// The member directly inside `outer` that has the most operations.
 // A model of thousands of members has no member that grew: the first hundred are enough to find it.
-const char *hd_grown(const Module *m, Arena *a) {
+static Member largest_in(const Module *m, Member outer) {
     enum { MOST = 100 };
     Member list[MOST];
     int n = 0, best = 0;
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->first; o; o = o->next) {
             const char *path = o->loc.path ? o->loc.path : "";
-            const size_t len = strcspn(path, ".");
+            if (strncmp(path, outer.path, outer.len) != 0 || (outer.len && path[outer.len] != '.')) continue;
+            const size_t from = outer.len ? outer.len + 1 : 0, len = from + strcspn(path + from, ".");
             int i = 0;
             while (i < n && (list[i].len != len || memcmp(list[i].path, path, len) != 0)) i++;
             if (i == MOST || !len) continue;
@@ -25,8 +27,18 @@ const char *hd_grown(const Module *m, Arena *a) {
             list[i].n++;
             if (list[i].n > list[best].n) best = i;
         }
-    if (!n) return "";
-    return hd_sprintf(a, ", %lld of them in %.*s", (long long)list[best].n, (int)list[best].len, list[best].path);
+    return n ? list[best] : (Member){0};
+}
+
+// The innermost member that has most of what is in the member around it: `net.blocks` of a model whose blocks grew.
+const char *hd_grown(const Module *m, Arena *a) {
+    Member at = largest_in(m, (Member){.path = ""}), inner = at;
+    while (inner.n) {
+        at = inner;
+        inner = largest_in(m, at);
+        if (inner.n * 2 <= at.n) break;
+    }
+    return at.n ? hd_sprintf(a, ", %lld of them in %.*s", (long long)at.n, (int)at.len, at.path) : "";
 }
 
 bool hd_check_ops(const Module *m, const char *who) {

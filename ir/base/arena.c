@@ -1,5 +1,6 @@
 // Chunked bump arenas (after lcc's PERM/FUNC/STMT). Under AddressSanitizer the unused tail of a chunk is poisoned.
 #include "ir/base/arena.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,15 +45,17 @@ void hd_memory_used_by(const char *fmt, ...) {
 }
 
 void hd_no_memory(size_t asked) {
-    const double mib = 1 << 20;
-    if (asked > most || held > most - asked)
+    const bool ours = asked > most || held > most - asked;
+    const size_t bytes = ours ? most : held, mib = 1 << 20;
+    char size[32];
+    snprintf(size, sizeof size, bytes < mib ? "%zu bytes" : "%zu MiB", bytes < mib ? bytes : bytes / mib);
+    if (ours)
         fprintf(stderr,
-                "heddle: error: out of memory: %s needs more than the %.0f MiB that --max-memory allows: make the "
-                "model smaller, or raise it with --max-memory=SIZE\n",
-                user, (double)most / mib);
+                "heddle: error: out of memory: %s needs more than the %s that --max-memory allows: make the model "
+                "smaller, or raise it with --max-memory=SIZE\n",
+                user, size);
     else
-        fprintf(stderr, "heddle: error: out of memory: %s holds %.0f MiB, and the system gives no more\n", user,
-                (double)held / mib);
+        fprintf(stderr, "heddle: error: out of memory: %s holds %s, and the system gives no more\n", user, size);
     exit(1);
 }
 

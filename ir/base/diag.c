@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PRINTED = 20, MAX_QUOTED = 160 }; // errors; bytes of a line that are shown around its place
+// errors; bytes of a line that are shown around its place; bytes of a message, which may quote a name of the input that
+// is as long as the input
+enum { MAX_PRINTED = 20, MAX_QUOTED = 160, MAX_MESSAGE = 2000 };
 
 uint32_t hd_source_add(Diags *d, const char *name, const char *text, size_t len, int first_line) {
     uint32_t base = 1; // span 0 means "no place"
@@ -80,6 +82,16 @@ static void quote(const Source *f, Span s, Out *o) {
     hd_puts(o, "\n");
 }
 
+// Of a very long message the beginning and the end, where the way out is.
+static void put_message(const char *text, Out *o) {
+    const size_t n = strlen(text);
+    size_t head = n > MAX_MESSAGE ? MAX_MESSAGE * 3 / 4 : n, tail = n - (n > MAX_MESSAGE ? MAX_MESSAGE / 4 : 0);
+    while (head < n && head > 0 && continues(text[head])) head--;
+    while (tail < n && continues(text[tail])) tail++;
+    hd_putn(o, text, head);
+    if (head < n) hd_printf(o, " [%zu bytes left out] %s", tail - head, text + tail);
+}
+
 void hd_diags_print(const Diags *d, Out *o) {
     static const char *const sev[] = {"error", "warning", "note"};
     int errors = 0;
@@ -93,7 +105,9 @@ void hd_diags_print(const Diags *d, Out *o) {
         bool placed = hd_locate(d, g->span, &f, &line, &col);
         if (placed) hd_printf(o, "%s:%d:%d: ", f->name, line, col);
         else hd_puts(o, "heddle: ");
-        hd_printf(o, "%s: %s\n", sev[g->sev], g->text);
+        hd_printf(o, "%s: ", sev[g->sev]);
+        put_message(g->text, o);
+        hd_puts(o, "\n");
         if (placed) quote(f, g->span, o);
     }
     if (errors > MAX_PRINTED) hd_printf(o, "%d more errors not shown\n", errors - MAX_PRINTED);

@@ -4,7 +4,7 @@
 #ifndef PASSES_ANALYSIS_PLACES_H
 #define PASSES_ANALYSIS_PLACES_H
 #include "ir/ir.h"
-#include "passes/analysis/ptr_map.h"
+#include "ir/base/ptr_map.h"
 
 typedef struct {
     Module *m;

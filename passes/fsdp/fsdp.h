@@ -6,7 +6,7 @@
 #include "ir/mesh.h"
 #include "passes/fsdp/bucket_layout.h"
 #include "passes/pass.h"
-#include "passes/analysis/ptr_map.h"
+#include "ir/base/ptr_map.h"
 
 typedef enum {
     FSDP_NONE,

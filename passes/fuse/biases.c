@@ -11,7 +11,7 @@
 // window that is open at that reader; a reader outside of all windows reads the stored sum.
 #include "passes/fuse/fuse.h"
 #include "passes/fuse/gemm_bias.h"
-#include "passes/analysis/ptr_map.h"
+#include "ir/base/ptr_map.h"
 #include "passes/analysis/redirect.h"
 #include <stdlib.h>
 

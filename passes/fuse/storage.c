@@ -9,7 +9,7 @@
 // write: a reader that moved past it would keep the buffer alive for longer than the schedule allows.
 #include "passes/analysis/access.h"
 #include "passes/fuse/fuse.h"
-#include "passes/analysis/ptr_map.h"
+#include "ir/base/ptr_map.h"
 
 typedef VEC(int) Writes; // ids of ops, in program order
 

@@ -7,7 +7,7 @@
 #include "passes/report/timeline.h"
 #include "ir/base/ints.h"
 #include "ir/cost.h"
-#include "passes/analysis/ptr_map.h"
+#include "ir/base/ptr_map.h"
 #include "passes/report/holders.h"
 #include "passes/settings.h"
 #include <string.h>

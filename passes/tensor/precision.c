@@ -7,7 +7,7 @@
 //   %dw = matmul %x, %dy {ta} : f32[8,8]           %dw = matmul %x, %dy {ta, out = f32} : f32[8,8]
 // A second run changes nothing.
 #include "passes/pass.h"
-#include "passes/analysis/ptr_map.h"
+#include "ir/base/ptr_map.h"
 
 typedef struct {
     Module *m;

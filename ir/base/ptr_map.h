@@ -1,8 +1,9 @@
 // A map from pointers (symbols, interned names) to small numbers: open addressing, on an arena. A missing key gives -1.
 // Nothing iterates over it, so no order depends on addresses.
-#ifndef PASSES_ANALYSIS_PTR_MAP_H
-#define PASSES_ANALYSIS_PTR_MAP_H
+#ifndef IR_BASE_PTR_MAP_H
+#define IR_BASE_PTR_MAP_H
 #include "ir/base/arena.h"
+#include <stdint.h>
 
 typedef struct { const void *key; int value; } PtrSlot;
 typedef struct { PtrSlot *slots; uint32_t size; int n; } PtrMap; // size: 0 or a power of two
