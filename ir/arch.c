@@ -4,14 +4,16 @@
 #include <string.h>
 
 Arch hd_target_arch(const Module *m) {
-    static const Arch known[] = {{80, 163, 108}, {86, 99, 84},    {87, 163, 16},   {89, 99, 142},
-                                   {90, 227, 132}, {100, 227, 148}, {103, 227, 148}, {120, 99, 188}};
+    static const Arch known[] = {
+#define ARCH(number, shared, processors, device) {number, shared, processors, device},
+#include "ir/arch.def"
+    };
     const Symbol *target = hd_symbol_find(m, "target");
     const char *digits = target ? strpbrk(hd_word(&target->attrs, A_ARCH, ""), "0123456789") : NULL;
     int arch = digits ? (int)strtol(digits, NULL, 10) : 90;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].arch == arch) return known[i];
-    return (Arch){arch, 48, 100};
+    return (Arch){arch, 48, 100, ""};
 }
 
 // An architecture that is not in the table is newer than sm_80, and those have 99 KiB or more.

@@ -1,4 +1,5 @@
 // Reads device tables: finds the file, parses its lines, and checks that no time falls when a size grows.
+#include "ir/arch.h"
 #include "ir/device_table.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@ static const struct { const char *keyword, *words; bool number; FactValues value
 #include "ir/device.def"
 #undef FACT
 };
+
+const char *hd_fact_keyword(FactId f) { return facts[f].keyword; }
 
 typedef struct { const char *at; size_t n; uint32_t lo; } Word;
 typedef struct {
@@ -291,8 +294,6 @@ const DeviceModel *hd_model_parse(Ctx *cx, const char *name, const char *text, s
 
 // --- files
 
-static const struct { const char *arch, *name; } defaults[] = {{"sm_90", "h100"}, {"sm_90a", "h100"}};
-
 // Beside the sources of a heddlec in its build folder, or in the prefix of an installed one.
 static const char *find_file(Ctx *cx, const char *name) {
     static const char *const folders[] = {"devices", HEDDLE_DATADIR "/heddle/devices"};
@@ -318,10 +319,9 @@ static const char *find_file(Ctx *cx, const char *name) {
 
 static const char *default_file(Ctx *cx, const Module *m) {
     const Symbol *target = hd_symbol_find(m, "target");
-    const char *arch = target ? hd_word(&target->attrs, A_ARCH, "") : "";
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
-        if (!strcmp(defaults[i].arch, arch)) return find_file(cx, defaults[i].name);
-    return NULL;
+    if (!target || !hd_has(&target->attrs, A_ARCH)) return NULL;
+    const char *name = hd_target_arch(m).device;
+    return *name ? find_file(cx, name) : NULL;
 }
 
 const DeviceModel *hd_model(const Module *m) {

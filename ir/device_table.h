@@ -30,5 +30,6 @@ struct DeviceModel {
     double peak[N_DTYPES];  // the largest rate of its products, in operations a microsecond
 };
 
+const char *hd_fact_keyword(FactId f);
 double hd_curve(const FactLine *l, double at, bool clamp); // clamp: behind the last point constant, else proportional
 #endif

@@ -30,10 +30,7 @@ static const char *size_text(Arena *a, double n) {
 // may not grow faster than sizes. `below`: the times of the line before, of products with fewer results.
 static void put_line(Writer *w, const CaseList *l, int first, double *below, int n_below) {
     const Case *c = &l->cases.at[first];
-    const char *keyword = c->fact == FACT_PRODUCT ? "product" : c->fact == FACT_ATTENTION ? "attention"
-                        : c->fact == FACT_ROWS ? "rows" : c->fact == FACT_COPY ? "copy"
-                        : c->fact == FACT_GATHER ? "all_gather" : "reduce_scatter";
-    hd_printf(&w->o, "%s%s%s", keyword, *c->words ? " " : "", c->words);
+    hd_printf(&w->o, "%s%s%s", hd_fact_keyword(c->fact), *c->words ? " " : "", c->words);
     if (c->number > 0) hd_printf(&w->o, " %.0f", c->number);
     double last = 0, at = 0;
     for (int i = first, k = 0; i < l->cases.n; i++) {

@@ -1,6 +1,6 @@
 // Device tables and the times that follow from them: the tables in the tree, points of their curves, and that nothing
 // gets faster by getting larger.
-#include "ir/device_model.h"
+#include "ir/device_table.h"
 #include "tests/unit/check.h"
 #include <math.h>
 #include <stdlib.h>
@@ -53,6 +53,23 @@ TEST(tables_of_the_tree) {
         if (d) CHECK(hd_model_beside(d) > 0 && hd_model_both_ways(d) <= 1 && hd_model_direct(d) < 1e-4);
         hd_ctx_free(cx);
     }
+}
+
+TEST(an_architecture_and_its_device_agree) {
+    static const struct { int processors; const char *device; } archs[] = {
+#define ARCH(number, shared, processors, device) {processors, device},
+#include "ir/arch.def"
+    };
+    int tables = 0;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        if (!*archs[i].device) continue;
+        Ctx *cx = hd_ctx_new();
+        const DeviceModel *d = table(cx, archs[i].device);
+        CHECK(d && d->lines[d->first[FACT_SMS]].value == archs[i].processors);
+        hd_ctx_free(cx);
+        tables++;
+    }
+    CHECK(tables > 0);
 }
 
 TEST(products_near_what_was_measured) { // on an H200, in a short burst: what is sustained is slower
