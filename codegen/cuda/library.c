@@ -84,7 +84,21 @@ void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
 
 // --- embedding gradient
 
+// Few positions, added to a gradient that is there: no sort over the rows of the table (a tied head).
+static void embedding_grad_of_few(Emit *e, const Op *o, const char *base, DType from, DType to, int64_t n, int vec) {
+    const char *name = hd_sprintf(e->a, "%s_few_positions", base);
+    const char *text = hd_cuda_template(
+        e, "embedding_grad_few",
+        hd_sprintf(e->a,
+                   "#define EG_KERNEL %s\n#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_COLS "
+                   "%lld\n#define EG_VEC %d\n",
+                   name, hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(hd_type_cols(o->in[0]->type)), vec));
+    HD_CUDA_LAUNCH(e, o, name, text, n, 1, 512, 0, device(e, o->in[1]), device(e, o->in[0]),
+                   hd_cuda_device(e, hd_emit_result(e, o, 0)));
+}
+
 void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
+    enum { FEW = 8192 }; // above it the comparisons of all pairs take longer than the sort
     const Value *dy = o->in[0];
     if (!in_f32(e, o, dy)) return;
     DType from = dy->type->dtype, to = hd_result_type(o, 0)->dtype;
@@ -94,6 +108,10 @@ void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
     int vec = vector(o, from, cols);
     const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),
                                   ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
+    if (add && n <= FEW) {
+        embedding_grad_of_few(e, o, base, from, to, n, vec);
+        return;
+    }
     static const char *const part[] = {"count", "starts", "scatter", "rank", "few", "many"};
     static const char *const define[] = {"EG_COUNT", "EG_STARTS", "EG_SCATTER", "EG_RANK", "EG_FEW", "EG_MANY"};
     const char *name[6];
