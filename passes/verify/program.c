@@ -1,6 +1,6 @@
 // A tensor module's terms become the symbol `program`; a plan's are compared with it.
 //
-//   program @program {rules = 1, settings = H, losses = [H, H], parameters = [H, ..], gradients = [H, ..],
+//   program @program {rules = 2, settings = H, losses = [H, H], parameters = [H, ..], gradients = [H, ..],
 //                     products = [h, ..]}
 //
 // Compared are the loss that every micro-batch and validation keep, every contribution to every gradient in order, the
@@ -14,7 +14,7 @@
 #include "passes/settings.h"
 #include "passes/verify/term_walk.h"
 
-enum { RULES = 1 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
+enum { RULES = 2 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
 
 Symbol *hd_program(const Module *m) {
     Symbol *s = m->symbols;

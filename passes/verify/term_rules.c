@@ -13,16 +13,13 @@ const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type) {
     return x->type == type ? x : hd_term_plain(t, OP_RESHAPE, 0, type, NULL, 1, &x);
 }
 
-static bool holds_all_of(DType wide, DType narrow) {
-    const DTypeInfo *w = hd_dtype_info(wide), *n = hd_dtype_info(narrow);
-    return n->exponent > 0 && w->mantissa >= n->mantissa && w->exponent >= n->exponent;
-}
-
-// A cast to the same dtype is nothing, and neither is one to a wider dtype and back. Casts are inside of reshapes.
+// A cast that changes no element is nothing, also before another cast: x and the cast of x are the same numbers. (A
+// cast to a wider dtype and back are two of them.) What a kernel has not rounded yet is rounded by a cast to its own
+// dtype. Casts are inside of reshapes.
 const Term *hd_term_cast(const Terms *t, const Term *x, DType d) {
-    if (x->type->dtype == d) return x;
     if (x->kind == OP_RESHAPE) return hd_term_reshape(t, hd_term_cast(t, x->of, d), type_like(t, x->type, d));
-    if (x->kind == OP_CAST && x->of->type->dtype == d && holds_all_of(x->type->dtype, d)) return x->of;
+    if (x->type->dtype == d) return hd_term_is_unrounded(x) ? x->of : x;
+    if (x->kind == OP_CAST && hd_term_fits(x->of, x->type->dtype)) return hd_term_cast(t, x->of, d);
     return hd_term_plain(t, OP_CAST, 0, type_like(t, x->type, d), NULL, 1, &x);
 }
 
@@ -76,8 +73,7 @@ static const Term *squeezed(const Terms *t, const Term *x, unsigned *axes) {
 // What is summed may as well be widened first: sums are in a wide dtype anyway, and the largest element stays it.
 static const Term *not_widened(const Terms *t, const Term *x) {
     const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
-    if (inner->kind != OP_CAST || inner->type->dtype != TY_F32 || !holds_all_of(TY_F32, inner->of->type->dtype))
-        return x;
+    if (inner->kind != OP_CAST || inner->type->dtype != TY_F32 || !hd_term_fits(inner->of, TY_F32)) return x;
     return hd_term_reshape(t, inner->of, type_like(t, x->type, inner->of->type->dtype));
 }
 

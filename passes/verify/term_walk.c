@@ -89,15 +89,12 @@ static const Term *view(const TermWalk *w, const Op *o) {
 
 // --- kernels
 
-// Inside of a kernel a value of 16 bits is rounded by nothing but a cast to its own dtype. (A cast, a look-up and some
-// constants have nothing to round.)
-static bool is_unrounded(const Op *o, const Type *type) {
+// Inside of a kernel a value of 16 bits is rounded by nothing but a cast to its own dtype. (A cast, a look-up in a
+// table from outside and what gives values of that dtype anyway have nothing to round.)
+static bool is_unrounded(const Op *o, const Type *type, const Term *const *in) {
     if (type->dtype != TY_BF16 && type->dtype != TY_F16) return false;
-    if (o->kind == OP_CONST) {
-        const double value = hd_float(&o->attrs, A_VALUE, 0);
-        return hd_round(type->dtype, value) != value;
-    }
-    return o->kind != OP_CAST && o->kind != OP_EMBEDDING;
+    if (o->kind == OP_CAST || o->kind == OP_EMBEDDING) return false;
+    return !(hd_exact_result(o->kind, &o->attrs, o->n_in, in) >> type->dtype & 1);
 }
 
 typedef struct { const Term **terms; bool *unrounded; } Inside; // by value id
@@ -112,7 +109,9 @@ static void kernel_op(const TermWalk *w, const Op *o, const Inside *k) {
     for (int i = 0; i < o->n_out; i++) {
         const int id = o->out[i]->id;
         k->terms[id] = hd_term_of(&w->t, o, i, in);
-        k->unrounded[id] = o->kind == OP_RESHAPE ? k->unrounded[o->in[0]->id] : is_unrounded(o, o->out[i]->type);
+        if (hd_term_is_unrounded(k->terms[id])) k->terms[id] = k->terms[id]->of; // an operand as it is
+        k->unrounded[id] =
+            o->kind == OP_RESHAPE ? k->unrounded[o->in[0]->id] : is_unrounded(o, o->out[i]->type, in);
     }
 }
 

@@ -105,7 +105,7 @@ const Term *hd_term_leaf(const Terms *t, const char *what, const char *name, int
     hd_recipe_text(&r, name);
     hd_recipe_int(&r, number);
     hd_recipe_type(&r, type);
-    return made(t, &r, (Term){.kind = N_OPS, .type = type});
+    return made(t, &r, (Term){.kind = N_OPS, .type = type, .exact = hd_exact_values(type->dtype)});
 }
 
 // What says how an op is done, where its result is written or how large it is, and not what it computes. The type of a
@@ -120,6 +120,13 @@ static bool is_manner(AttrId id) {
     }
 }
 
+// A term stands for the result as it is rounded to its dtype. Where that changes nothing, what was true of it before
+// still is. (Else it need not be: 65504 is a value of f16, and 65536, to which bf16 rounds it, is none.)
+static unsigned exact_of(OpKind k, const Type *type, const Attrs *as, int n, const Term *const *in) {
+    const unsigned before = hd_exact_result(k, as, n, in);
+    return hd_exact_values(type->dtype) | (before >> type->dtype & 1 ? before : 0);
+}
+
 const Term *hd_term_plain(const Terms *t, OpKind k, int index, const Type *type, const Attrs *as, int n,
                           const Term *const *in) {
     Recipe r;
@@ -131,7 +138,8 @@ const Term *hd_term_plain(const Terms *t, OpKind k, int index, const Type *type,
         if (!is_manner(as->at[i].id)) hd_recipe_attr(&r, &as->at[i]);
     hd_recipe_int(&r, n);
     for (int i = 0; i < n; i++) hd_recipe_put(&r, &in[i]->hash, sizeof in[i]->hash);
-    return made(t, &r, (Term){.kind = k, .type = type, .of = n ? in[0] : NULL});
+    const unsigned exact = k == OP_RESHAPE ? in[0]->exact : exact_of(k, type, as, n, in);
+    return made(t, &r, (Term){.kind = k, .type = type, .exact = exact, .of = n ? in[0] : NULL});
 }
 
 const Term *hd_term_summed(const Terms *t, OpKind k, const Type *type, unsigned axes, const Term *x) {
@@ -141,7 +149,8 @@ const Term *hd_term_summed(const Terms *t, OpKind k, const Type *type, unsigned 
     hd_recipe_type(&r, type);
     hd_recipe_int(&r, axes);
     hd_recipe_put(&r, &x->hash, sizeof x->hash);
-    return made(t, &r, (Term){.kind = k, .type = type, .axes = axes, .of = x});
+    const unsigned exact = exact_of(k, type, NULL, 1, &x);
+    return made(t, &r, (Term){.kind = k, .type = type, .axes = axes, .exact = exact, .of = x});
 }
 
 const Term *hd_term_unrounded(const Terms *t, const Term *x) {
@@ -149,5 +158,5 @@ const Term *hd_term_unrounded(const Terms *t, const Term *x) {
     r.n = 0;
     hd_recipe_text(&r, "unrounded");
     hd_recipe_put(&r, &x->hash, sizeof x->hash);
-    return made(t, &r, (Term){.kind = N_OPS, .type = x->type, .of = x});
+    return made(t, &r, (Term){.kind = N_OPS, .type = x->type, .exact = hd_exact_values(TY_F32), .of = x});
 }

@@ -11,6 +11,7 @@ typedef struct Term {
     OpKind kind;           // N_OPS: of no op, such as an argument
     const Type *type;
     unsigned axes;         // of sum and reduce_max: a bit for each axis that is summed over; they stay, with size 1
+    unsigned exact;        // a bit for each dtype that every element is a value of: a cast to it changes nothing
     const struct Term *of; // operand 0, where there is one
 } Term;
 
@@ -34,6 +35,8 @@ void hd_recipe_type(Recipe *r, const Type *t);
 void hd_recipe_attr(Recipe *r, const Attr *a);
 TermHash hd_recipe_hash(Recipe *r);
 const char *hd_term_hash_text(Arena *a, TermHash h); // 32 hexadecimal digits
+static inline bool hd_term_fits(const Term *x, DType d) { return x->exact >> d & 1; }
+static inline bool hd_term_is_unrounded(const Term *x) { return x->kind == N_OPS && x->of; }
 static inline bool hd_term_same(TermHash x, TermHash y) { return x.lo == y.lo && x.hi == y.hi; }
 
 // A term of no op: an argument, a parameter, the key of a dropout.
@@ -45,6 +48,11 @@ const Term *hd_term_unrounded(const Terms *t, const Term *x); // what a kernel r
 const Term *hd_term_summed(const Terms *t, OpKind k, const Type *type, unsigned axes, const Term *x);
 TermSet *hd_term_set(Arena *a);
 bool hd_term_in(const TermSet *s, const Term *x);
+
+// --- term_exact.c: the dtypes that all elements of a term are values of
+unsigned hd_exact_values(DType d); // of values of dtype d, whatever they are: d and every dtype that holds all of it
+// Of a result of an op over these operands before anything rounds it, as the ops' meanings say. as: may be NULL
+unsigned hd_exact_result(OpKind k, const Attrs *as, int n, const Term *const *in);
 
 // --- term_rules.c: normal forms
 const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type);

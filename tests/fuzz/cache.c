@@ -11,7 +11,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static HdCache cache;
-static char folder[] = "/tmp/heddle-fuzz-XXXXXX", entry[256];
+static char in_memory[] = "/dev/shm/heddle-fuzz-XXXXXX", on_disk[] = "/tmp/heddle-fuzz-XXXXXX", entry[256];
+static const char *folder; // in memory where that is possible: a disk would be most of the time
 
 static void expect(bool good, const char *what) {
     if (good) return;
@@ -32,7 +33,9 @@ static HdKey find_key(void) {
 
 static void start(void) {
     const HdKey key = find_key();
-    expect(mkdtemp(folder) != NULL, "cannot make a folder");
+    folder = mkdtemp(in_memory);
+    if (!folder) folder = mkdtemp(on_disk);
+    expect(folder != NULL, "cannot make a folder");
     setenv("HEDDLE_CACHE", folder, 1);
     hd_cache_open(&cache);
     hd_cache_put(&cache, "cubin", key, "", 0);
