@@ -216,6 +216,7 @@ static bool fits_with(const Module *m, int most, int64_t limit) {
     Module *copy = hd_parse_module(m->cx, text.text, text.n, 0);
     if (!copy) HD_BUG("the module's text cannot be read");
     Request r = request(copy, &cx);
+    r.automatic = true;
     r.most = most;
     if (!offload_module(&r, true) || hd_pass_schedule(copy, &cx) == FAILED || hd_pass_sync(copy, &cx) == FAILED)
         HD_BUG("a trial of offload failed");
@@ -236,9 +237,29 @@ static int fewest(const Request *r, int64_t limit) {
     return all;
 }
 
+// The schedule lists nothing: where the plan does not fit without, and does with some values in host memory, offload
+// auto takes the fewest that make it fit.
+static Change help_to_fit(Module *m, PassCx *cx) {
+    const int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
+    Request r = request(m, cx);
+    if (!limit || !hd_model(m) || fits_with(m, 0, limit)) return UNCHANGED;
+    r.automatic = true;
+    r.most = fewest(&r, limit);
+    if (!fits_with(m, r.most, limit)) return UNCHANGED; // the error says what lacks
+    r.span = hd_symbol_find(m, "schedule")->span;
+    hd_warning(m->cx, r.span,
+               "the plan does not fit into %lld bytes with all values on the device: some wait in host memory, as with "
+               "schedule.offload = auto%s; --host-memory=SIZE bounds how much",
+               (long long)limit,
+               r.recomputed.paths && !strcmp(r.recomputed.paths->strs[0], "auto")
+                   ? ""
+                   : " (schedule.recompute = auto may be faster)");
+    return offload_module(&r, false) ? CHANGED : FAILED;
+}
+
 Change hd_pass_offload(Module *m, PassCx *cx) {
     Request r = request(m, cx);
-    if (!r.listed.paths) return UNCHANGED;
+    if (!r.listed.paths) return help_to_fit(m, cx);
     bool both = r.recomputed.paths && !strcmp(r.recomputed.paths->strs[0], "auto"); // auto is no place
     if (!hd_places_differ(&r.listed, &r.kept) || (!both && !hd_places_differ(&r.listed, &r.recomputed))) return FAILED;
     if (r.automatic && !hd_model(m))

@@ -16,7 +16,7 @@
 #include "passes/tensor/recompute.h"
 #include "passes/analysis/places.h"
 #include "passes/settings.h"
-#include <stdlib.h>
+#include <string.h>
 
 typedef struct {
     Module *m;
@@ -28,7 +28,7 @@ typedef struct {
     bool *kept;           // by value id: enters another region, so it is kept anyway
     Value **again;        // by value id: its copy
     int copies;
-    Budget budget; // of auto; slower < 0: the list says what
+    Again what;
 } Recompute;
 
 // Weights and constants are storage, not saved values; so are their casts and reshapes.
@@ -65,37 +65,18 @@ static Value *value_again(Recompute *s, Value *v, Op *at) {
     return s->again[v->id];
 }
 
-// Whether a region is one of the first instances: blocks.3 is the fourth.
-static bool is_first(const char *region, int first) {
-    const char *dot = region ? strrchr(region, '.') : NULL;
-    return !first || (dot && atoi(dot + 1) < first);
-}
-
-// The ops among which auto may choose. What leaves an instance of a repeated module stays, if it is read, so that
-// nothing is made again from far away and every instance is a choice of its own.
-static bool *open_to_choice(Recompute *s) {
-    bool *may = HD_NEWN(s->cx->scratch, bool, s->f->n_ops + 1);
-    const char **region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
-    for (const Op *o = s->f->first; o; o = o->next) {
-        const char *path = o->loc.path;
-        bool same = o->prev && o->prev->loc.path == path;
-        region[o->id] = same ? region[o->prev->id] : path ? hd_region_of_path(s->m->cx, path) : NULL;
-        may[o->id] = hd_op_is(o, TRAIT_PURE) && !(path && (hd_place_of(&s->kept_list, path, NULL) ||
-                                                           hd_place_of(&s->offloaded, path, NULL)));
-        may[o->id] &= hd_recompute_cheap(o) || is_first(region[o->id], s->budget.first);
-        for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_BWD); i++)
-            if (o->in[i]->def && region[o->in[i]->def->id] != region[o->id]) may[o->in[i]->def->id] = false;
-    }
-    return may;
-}
-
 // All that is chosen is one region: every value is made again from what is kept.
 static void choose_regions(Recompute *s) {
-    const bool *may = open_to_choice(s);
-    const Recomputed r = hd_recompute_auto(s->f, may, s->budget, s->cx->scratch);
-    for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = r.again[o->id] ? s->listed.paths->strs[0] : NULL;
-    hd_count(s->cx, "bytes not kept", (int64_t)r.saved);
-    hd_count(s->cx, "millionths of the time for it", r.all > 0 ? (int64_t)(1e6 * r.seconds / r.all) : 0);
+    const bool *may = hd_recompute_open(s->f, s->what.again != NULL, s->cx->scratch);
+    const Costs c = hd_recompute_costs(s->f, may, s->what.again != NULL, s->cx->scratch);
+    const bool *again = s->what.again ? s->what.again : hd_recompute_auto(&c, s->what.slower).again;
+    double seconds = 0;
+    for (const Op *o = s->f->first; o; o = o->next) {
+        s->region[o->id] = again[o->id] ? s->listed.paths->strs[0] : NULL;
+        if (again[o->id]) seconds += c.seconds[o->id];
+    }
+    hd_count(s->cx, "bytes not kept", (int64_t)(hd_recompute_kept(&c, NULL) - hd_recompute_kept(&c, again)));
+    hd_count(s->cx, "millionths of the time for it", c.products > 0 ? (int64_t)(1e6 * seconds / c.products) : 0);
 }
 
 static void recompute_func(Recompute *s) {
@@ -104,7 +85,7 @@ static void recompute_func(Recompute *s) {
     s->region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
     s->kept = HD_NEWN(s->cx->scratch, bool, n_values + 1);
     s->again = HD_NEWN(s->cx->scratch, Value *, n_values + 1);
-    if (s->budget.slower >= 0) choose_regions(s);
+    if (s->what.automatic) choose_regions(s);
     else
         for (const Op *o = s->f->first; o; o = o->next) s->region[o->id] = region_of(s, o);
     for (const Op *o = s->f->first; o; o = o->next)
@@ -120,53 +101,30 @@ static void recompute_func(Recompute *s) {
     hd_renumber(s->f);
 }
 
-static bool has_backward(const Func *f) {
-    for (const Op *o = f->first; o; o = o->next)
-        if (hd_has(&o->attrs, A_BWD)) return true;
-    return false;
-}
-
-Change hd_recompute_module(Module *m, PassCx *cx, Budget budget) {
-    Recompute s = {.m = m, .cx = cx, .budget = budget, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
+Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
+    Recompute s = {.m = m, .cx = cx, .what = what, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
                    .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
-    const bool automatic = budget.slower >= 0;
     const int errors = m->cx->diags.errors;
-    if (!automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
-    if (!automatic && !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
+    if (!what.automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
+    if (!what.automatic && !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
     s.regions = HD_NEWN(cx->scratch, const char *, s.listed.paths->n);
     for (int i = 0; i < s.listed.paths->n; i++) s.regions[i] = hd_region_of_path(m->cx, s.listed.paths->strs[i]);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
-        if (!s.f->is_kernel && has_backward(s.f)) recompute_func(&s);
+        if (!s.f->is_kernel && hd_has_backward(s.f)) recompute_func(&s);
     if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read
-    if (!automatic && !hd_places_found(&s.listed, "no operation of the forward pass is there; name a module instance "
-                                                  "that computes something"))
+    if (!what.automatic && !hd_places_found(&s.listed, "no operation of the forward pass is there; name a module "
+                                                       "instance that computes something"))
         return FAILED;
     hd_count(cx, "ops recomputed", s.copies);
     return s.copies ? CHANGED : UNCHANGED;
 }
 
-// `recompute auto` under --device-memory takes more than its budget where the plan does not fit with it, and says so.
-static Budget choose_budget(Module *m, PassCx *cx, Budget given) {
-    int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
-    if (!limit || hd_has(hd_settings(m, "schedule"), A_OFFLOAD)) return given;
-    Budget b = hd_recompute_fit(m, given, limit);
-    if (b.slower > given.slower || b.any)
-        hd_warning(m->cx, hd_symbol_find(m, "schedule")->span,
-                   "recompute auto: to fit into %lld bytes, recomputation may take up to %g %% of the time of the "
-                   "products, and not %g %%%s",
-                   (long long)limit, 100 * b.slower, 100 * given.slower,
-                   !b.any    ? ""
-                   : b.first ? hd_sprintf(cx->scratch, "; products and attention are made again, too, in the first %d "
-                                                       "instances of repeated modules", b.first)
-                             : "; products and attention are made again, too");
-    return b;
-}
-
 Change hd_pass_recompute(Module *m, PassCx *cx) {
-    const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_RECOMPUTE);
+    const Attrs *schedule = hd_settings(m, "schedule");
+    const Attr *listed = hd_attr(schedule, A_RECOMPUTE);
     if (!listed || !listed->n) return UNCHANGED;
-    Budget b = {.slower = -1};
-    if (!strcmp(listed->strs[0], "auto"))
-        b = choose_budget(m, cx, (Budget){.slower = hd_float(hd_settings(m, "schedule"), A_SLOWER, 0)});
-    return hd_recompute_module(m, cx, b);
+    Again what = {.automatic = !strcmp(listed->strs[0], "auto"), .slower = hd_float(schedule, A_SLOWER, 0)};
+    int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
+    if (what.automatic && limit) what.again = hd_recompute_fit(m, cx, what.slower, limit);
+    return hd_recompute_module(m, cx, what);
 }

@@ -1,22 +1,57 @@
-// Which values `recompute auto` makes again.
+// Which values `recompute auto` makes again. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
+// ops that may be made again; recompute_fit.c: under --device-memory; recompute_try.c: what a choice comes to.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/pass.h"
+#include "ir/device_model.h"
 
+// What it costs to make the results of an op again, by the times of the device.
 typedef struct {
-    bool *again;                // by op id: the op is computed again for the backward pass
-    double saved, seconds, all; // bytes that are kept less; seconds that this takes, and those of products
+    const Func *f;
+    const DeviceModel *model; // NULL: the times of a device like those in devices/
+    Arena *a;
+    Uses uses;
+    const bool *storage; // by op id: its result is a parameter or an argument, if cast or reshaped
+    double *seconds;     // by op id: to compute it again; < 0: it is not
+    double products;     // seconds of all products
+} Costs;
+typedef struct {
+    bool *again;    // by op id: the op is computed again for the backward pass
+    double seconds; // that this takes
+    double kept;    // bytes of the forward pass that wait for the backward pass
 } Recomputed;
 
-// What auto may spend: the part of the time of products, by the times of the device; `any`: also on products and
-// attention, not on cheap work alone, in the first `first` instances of repeated modules; 0: everywhere.
-typedef struct { double slower; bool any; int first; } Budget;
+// `may`: by op id, the ops that may be made again; `dear`: even products and attention.
+Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a);
+// The least of bytes for which no more than the part `slower` of the time of products is spent.
+Recomputed hd_recompute_auto(const Costs *c, double slower);
+// All such choices, from the one that spends nothing to the one that keeps the fewest bytes; returns how many.
+enum { HD_RECOMPUTE_PRICES = 36 }; // from 2^46 bytes a second down, half as much each time
+int hd_recompute_choices(const Costs *c, Recomputed *list); // list: room for HD_RECOMPUTE_PRICES
+double hd_recompute_kept(const Costs *c, const bool *again); // NULL: nothing is made again
+bool hd_read_backward(const Uses *uses, const Value *v); // by some op of the backward pass
 
-// `may`: by op id, the ops that no list of the schedule speaks of.
 bool hd_recompute_cheap(const Op *o); // its time is that of its memory traffic
-Recomputed hd_recompute_auto(const Func *f, const bool *may, Budget budget, Arena *a);
-// The least budget, from the schedule's upwards, with which the plan fits into `limit` bytes of device memory, by trial
-// of all passes up to the addresses; the schedule's where none does. Less memory never gives a smaller one.
-Budget hd_recompute_fit(const Module *m, Budget given, int64_t limit);
-Change hd_recompute_module(Module *m, PassCx *cx, Budget budget); // slower < 0: what the schedule lists
+bool hd_has_backward(const Func *f);
+// By op id: the ops of a module's schedule about which auto decides.
+bool *hd_recompute_open(Func *f, bool dear, Arena *a);
+// By op id: the number of the innermost instance of a repeated module around it; -1: none is.
+int *hd_recompute_instances(const Func *f, Arena *a);
+
+// What the pass does: makes again what the schedule lists, what auto takes, or, where `again` is given, these ops of
+// the function that has a backward pass.
+typedef struct { bool automatic; double slower; const bool *again; } Again;
+Change hd_recompute_module(Module *m, PassCx *cx, Again what);
+
+// What a choice comes to: the least bytes of device memory that plan-memory can give the plan, or what it gives it, and
+// the predicted seconds of a step.
+typedef struct { int64_t bytes; double seconds; } Trial; // bytes < 0: some pass reports errors
+typedef struct Trials Trials;
+Trials *hd_trials(const Module *m, Arena *a);
+void hd_trials_end(Trials *t);
+typedef enum { TRIAL_BOUND, TRIAL_PACKED } TrialKind;
+Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload);
+// Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time. NULL: what
+// auto takes by itself fits, or nothing is to be chosen. Less memory is never faster.
+const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit);
 #endif

@@ -18,22 +18,12 @@
 #include "passes/tensor/min_cut.h"
 #include "ir/cost.h"
 #include "ir/device_model.h"
-
-typedef struct {
-    const Func *f;
-    const bool *may;
-    bool any;                 // dear work, too
-    const DeviceModel *model; // NULL: the times of a device like those in devices/
-    Arena *a;
-    Uses uses;
-    const bool *storage;      // by op id: its result is a parameter or an argument, if cast or reshaped
-    double *seconds;          // by op id: to compute it again; < 0: it is not
-} Choice;
+#include <string.h>
 
 enum { FUSED_SHARE = 16 }; // of its bytes that an op in another op's kernel is taken to cost
 static const double nominal_bytes = 3e12, nominal_flops = 6e14; // a second
 
-static double seconds_of(const Choice *c, const Op *o) {
+static double seconds_of(const Costs *c, const Op *o) {
     double flops, bytes;
     if (c->model) return hd_model_seconds(c->model, o);
     hd_cost(o, &flops, &bytes);
@@ -52,7 +42,7 @@ bool hd_recompute_cheap(const Op *o) {
 }
 
 // Whether an op that is no row kernel reads a result in the backward pass.
-static bool is_written(const Choice *c, const Op *o) {
+static bool is_written(const Costs *c, const Op *o) {
     for (int i = 0; i < o->n_out; i++)
         for (int k = 0; k < c->uses.count[o->out[i]->id]; k++) {
             const Op *user = c->uses.users[o->out[i]->id][k];
@@ -62,9 +52,8 @@ static bool is_written(const Choice *c, const Op *o) {
     return false;
 }
 
-static double seconds_again(const Choice *c, const Op *o) {
+static double seconds_again(const Costs *c, const Op *o) {
     double in = 0, out = 0;
-    if (!c->may[o->id] || (!c->any && !hd_recompute_cheap(o))) return -1;
     if (hd_op_is(o, TRAIT_ALIAS)) return 0;
     for (int i = 0; i < o->n_in; i++) in += (double)hd_type_bytes(o->in[i]->type);
     for (int i = 0; i < o->n_out; i++) out += (double)hd_type_bytes(o->out[i]->type);
@@ -83,16 +72,33 @@ static const bool *find_storage(const Func *f, Arena *a) {
     return storage;
 }
 
-static bool is_kept(const Choice *c, const Value *v) { return v->def && !c->storage[v->def->id]; }
+static bool is_kept(const Costs *c, const Value *v) { return v->def && !c->storage[v->def->id]; }
 
-static bool read_backward(const Choice *c, const Value *v) {
-    for (int k = 0; k < c->uses.count[v->id]; k++)
-        if (!is_forward(c->uses.users[v->id][k])) return true;
+bool hd_read_backward(const Uses *uses, const Value *v) {
+    for (int k = 0; k < uses->count[v->id]; k++)
+        if (!is_forward(uses->users[v->id][k])) return true;
     return false;
 }
 
+double hd_recompute_kept(const Costs *c, const bool *again) {
+    bool *kept = HD_NEWN(c->a, bool, c->f->n_values + 1);
+    double bytes = 0;
+    for (const Op *o = c->f->last; o; o = o->prev) {
+        if (!is_forward(o)) continue;
+        for (int i = 0; i < o->n_out; i++) {
+            const Value *v = o->out[i];
+            bool waits = kept[v->id] || hd_read_backward(&c->uses, v);
+            for (int k = 0; again && k < c->uses.count[v->id]; k++) waits |= again[c->uses.users[v->id][k]->id];
+            if (!waits || (again && again[o->id]) || c->storage[o->id]) continue;
+            if (hd_op_is(o, TRAIT_ALIAS)) kept[o->in[0]->id] = true;
+            else bytes += (double)hd_type_bytes(v->type);
+        }
+    }
+    return bytes;
+}
+
 // Nodes: the ops by id, then the values by id, source and sink. `price`: bytes for a second.
-static Recomputed choose(const Choice *c, double price) {
+static Recomputed choose(const Costs *c, double price) {
     const Func *f = c->f;
     int values = f->n_ops, source = values + f->n_values, sink = source + 1;
     MinCut cut = hd_min_cut(c->a, sink + 1);
@@ -106,7 +112,8 @@ static Recomputed choose(const Choice *c, double price) {
         for (int i = 0; i < o->n_out; i++) {
             int64_t bytes = hd_op_is(o, TRAIT_ALIAS) ? HD_NEVER_CUT : hd_type_bytes(o->out[i]->type);
             hd_min_cut_edge(&cut, o->id, values + o->out[i]->id, bytes);
-            if (read_backward(c, o->out[i])) hd_min_cut_edge(&cut, values + o->out[i]->id, sink, HD_NEVER_CUT);
+            if (hd_read_backward(&c->uses, o->out[i]))
+                hd_min_cut_edge(&cut, values + o->out[i]->id, sink, HD_NEVER_CUT);
         }
     }
     Recomputed r = {.again = hd_min_cut_solve(&cut, source, sink)};
@@ -114,48 +121,41 @@ static Recomputed choose(const Choice *c, double price) {
         r.again[o->id] &= c->seconds[o->id] >= 0;
         if (r.again[o->id]) r.seconds += c->seconds[o->id];
     }
+    r.kept = hd_recompute_kept(c, r.again);
     return r;
 }
 
-// The bytes of forward values that wait for the backward pass.
-static double kept_bytes(const Choice *c, const bool *again) {
-    bool *kept = HD_NEWN(c->a, bool, c->f->n_values + 1);
-    double bytes = 0;
-    for (const Op *o = c->f->last; o; o = o->prev) {
-        if (!is_forward(o)) continue;
-        for (int i = 0; i < o->n_out; i++) {
-            const Value *v = o->out[i];
-            bool waits = kept[v->id] || read_backward(c, v);
-            for (int k = 0; again && k < c->uses.count[v->id]; k++) waits |= again[c->uses.users[v->id][k]->id];
-            if (!waits || (again && again[o->id]) || c->storage[o->id]) continue;
-            if (hd_op_is(o, TRAIT_ALIAS)) kept[o->in[0]->id] = true;
-            else bytes += (double)hd_type_bytes(v->type);
-        }
+Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a) {
+    Costs c = {.f = f, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a), .storage = find_storage(f, a),
+               .seconds = HD_NEWN(a, double, f->n_ops + 1)};
+    for (const Op *o = f->first; o; o = o->next) {
+        const bool open = is_forward(o) && !c.storage[o->id] && may[o->id] && (dear || hd_recompute_cheap(o));
+        c.seconds[o->id] = open ? seconds_again(&c, o) : -1;
+        if (o->kind == OP_MATMUL || o->kind == OP_BMM) c.products += seconds_of(&c, o);
     }
-    return bytes;
+    return c;
 }
 
-Recomputed hd_recompute_auto(const Func *f, const bool *may, Budget b, Arena *a) {
-    enum { STEPS = 36 }; // prices from 2^46 bytes a second down, half as much each time
-    Choice c = {.f = f, .may = may, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a),
-                .any = b.any};
-    double all = 0, budget;
-    c.seconds = HD_NEWN(a, double, f->n_ops + 1);
-    c.storage = find_storage(f, a);
-    for (const Op *o = f->first; o; o = o->next) {
-        c.seconds[o->id] = is_forward(o) && !c.storage[o->id] ? seconds_again(&c, o) : -1;
-        if (o->kind == OP_MATMUL || o->kind == OP_BMM) all += seconds_of(&c, o);
-    }
-    budget = b.slower * all;
-    int good = 0, bad = STEPS;
-    Recomputed best = {.again = HD_NEWN(a, bool, f->n_ops + f->n_values + 3)};
+static double price(int k) { return (double)((int64_t)1 << 46) / (double)((int64_t)1 << k); }
+
+Recomputed hd_recompute_auto(const Costs *c, double slower) {
+    int good = 0, bad = HD_RECOMPUTE_PRICES;
+    Recomputed best = {.again = HD_NEWN(c->a, bool, c->f->n_ops + c->f->n_values + 3)};
+    best.kept = hd_recompute_kept(c, best.again);
     while (bad - good > 1) {
         int k = good + (bad - good) / 2;
-        Recomputed r = choose(&c, (double)((int64_t)1 << 46) / (double)((int64_t)1 << k));
-        if (r.seconds <= budget) good = k, best = r;
+        Recomputed r = choose(c, price(k));
+        if (r.seconds <= slower * c->products) good = k, best = r;
         else bad = k;
     }
-    best.all = all;
-    best.saved = kept_bytes(&c, NULL) - kept_bytes(&c, best.again);
     return best;
+}
+
+int hd_recompute_choices(const Costs *c, Recomputed *list) {
+    int n = 0;
+    for (int k = 0; k < HD_RECOMPUTE_PRICES; k++) {
+        const Recomputed r = choose(c, price(k));
+        if (!n || memcmp(r.again, list[n - 1].again, (size_t)c->f->n_ops) != 0) list[n++] = r;
+    }
+    return n;
 }

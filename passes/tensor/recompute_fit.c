@@ -1,46 +1,213 @@
-// recompute auto under --device-memory: how much time recomputation must have so that the plan fits. Budgets are tried
-// from the least upwards, each on a copy of the module that goes through all passes up to events. The first that fits
-// is taken, so less memory is never faster.
+// recompute auto under --device-memory: what to make again so that the plan fits, in the least time. A choice is tried:
+// a copy of the module goes through all passes up to the addresses, and its step is simulated.
+//
+// The choices lie on a chain: first what auto takes by itself, then, by falling prices, the least cuts of cheap work
+// alone and those of products and attention as well, each from instance to instance of the repeated modules. Every one
+// spends more time than those before it and keeps fewer bytes.
+// - a small model: all of the chain is tried, then all that differ by one op from the choice that the fewest others
+//   beat in bytes and seconds, again and again, as long as the work lasts. What is tried does not depend on the
+//   limit, and the fastest one that fits is taken: less memory is never faster, by construction;
+// - a large model: the first choice of the chain that fits, by bisection.
+// Where none fits, the offload pass may help (offload.h): the fastest of a few choices that fit with it.
 #include "passes/tensor/recompute.h"
-#include "passes/memory/plan_memory.h"
+#include "passes/settings.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-// The least bytes of device memory; -1 where some pass reports errors, which the compile itself will report again.
-static int64_t bytes_with(const Module *m, Budget b) {
-    static PassFn *const passes[] = {hd_pass_fsdp, hd_pass_fuse, hd_pass_select, hd_pass_schedule, hd_pass_sync};
-    Arena *a = hd_arena_new();
-    PassCx cx = {.scratch = a};
-    Out text = hd_out(a);
-    hd_print_module(m, &text);
-    Module *copy = hd_parse_module(m->cx, text.text, text.n, 0);
-    bool good = copy && hd_recompute_module(copy, &cx, b) != FAILED;
-    for (size_t i = 0; good && i < sizeof passes / sizeof *passes; i++) good = passes[i](copy, &cx) != FAILED;
-    int64_t bytes = good ? hd_memory_bound(copy, &cx) : -1;
-    hd_arena_free(a);
-    return bytes;
+enum { WORK = 60000, LEAST_TRIALS = 24, MOST_TRIALS = 1200, WITH_OFFLOAD = 8 }; // WORK: ops of all trials together
+
+typedef struct {
+    bool *again;
+    Trial got;
+    bool expanded; // its neighbours have been tried
+} State;
+typedef struct {
+    Func *f;
+    Arena *a;
+    Trials *trials;
+    int left; // trials
+    bool offload;
+    Uses uses;
+    const bool *open;    // by op id: may be made again, and takes bytes or time
+    const int *instance; // by op id
+    int n_instances;
+    Recomputed chain[2 * HD_RECOMPUTE_PRICES + 1];
+    int n_chain;
+    VEC(State) states;
+} Fit;
+
+// Only what is read again is made again: an op that the backward pass reads, or another op that is made again.
+static void strip(const Fit *t, bool *again) {
+    for (const Op *o = t->f->last; o; o = o->prev) {
+        bool read = false;
+        for (int i = 0; again[o->id] && i < o->n_out; i++) {
+            const Value *v = o->out[i];
+            read |= hd_read_backward(&t->uses, v);
+            for (int k = 0; k < t->uses.count[v->id]; k++) read |= again[t->uses.users[v->id][k]->id];
+        }
+        again[o->id] &= read;
+    }
 }
 
-static bool fits(const Module *m, Budget b, int64_t limit) {
-    int64_t bytes = bytes_with(m, b);
-    return bytes >= 0 && bytes + bytes / 100 <= limit; // addresses take at most 1 % more
+static int compare_costs(const void *x, const void *y) {
+    const Recomputed *a = x, *b = y;
+    if (a->seconds < b->seconds || a->seconds > b->seconds) return a->seconds < b->seconds ? -1 : 1;
+    return a->kept < b->kept ? -1 : a->kept > b->kept;
 }
 
-Budget hd_recompute_fit(const Module *m, Budget given, int64_t limit) {
-    enum { MOST = 1 << 10 }; // instances; of more than there are, all
-    static const Budget cheap[] = {{0.05, false, 0}, {0.1, false, 0}};
-    const int errors = m->cx->diags.errors;
-    Budget any = {.slower = given.slower > 0.3 ? given.slower : 0.3, .any = true};
-    int64_t bytes = bytes_with(m, given);
-    if (bytes <= limit || m->cx->diags.errors > errors) return given;
-    for (size_t i = 0; i < sizeof cheap / sizeof *cheap; i++)
-        if (cheap[i].slower > given.slower && fits(m, cheap[i], limit)) return cheap[i];
-    if (!fits(m, any, limit)) return (Budget){.slower = 1, .any = true}; // all there is: the error says what lacks
-    int few = 0, enough = 1;
-    while (enough < MOST && !fits(m, (Budget){any.slower, true, enough}, limit)) few = enough, enough *= 2;
+static void find_chain(Fit *t, double slower) {
+    const bool *cheap = hd_recompute_open(t->f, false, t->a), *dear = hd_recompute_open(t->f, true, t->a);
+    const Costs costs[] = {hd_recompute_costs(t->f, cheap, false, t->a), hd_recompute_costs(t->f, dear, true, t->a)};
+    Recomputed all[2 * HD_RECOMPUTE_PRICES];
+    int n = 0;
+    bool *open = HD_NEWN(t->a, bool, t->f->n_ops + 1);
+    for (const Op *o = t->f->first; o; o = o->next)
+        open[o->id] = costs[1].seconds[o->id] >= 0 && !hd_op_is(o, TRAIT_ALIAS);
+    t->open = open;
+    t->uses = costs[1].uses;
+    for (int i = 0; i < 2; i++) n += hd_recompute_choices(&costs[i], all + n);
+    qsort(all, (size_t)n, sizeof *all, compare_costs);
+    t->chain[t->n_chain++] = hd_recompute_auto(&costs[0], slower);
+    for (int i = 0; i < n; i++)
+        if (all[i].kept < t->chain[t->n_chain - 1].kept) t->chain[t->n_chain++] = all[i];
+}
+
+// Choice number k of the chain: in the first instances that of one link, in all others that of the one before.
+static bool *choice(const Fit *t, int k) {
+    const int link = k / t->n_instances, first = k % t->n_instances;
+    const Recomputed *before = &t->chain[link], *after = first ? before + 1 : before;
+    bool *again = HD_NEWN(t->a, bool, t->f->n_ops + 1);
+    for (const Op *o = t->f->first; o; o = o->next) {
+        const bool taken = t->instance[o->id] >= 0 && t->instance[o->id] < first;
+        again[o->id] = taken ? after->again[o->id] : before->again[o->id];
+    }
+    return again;
+}
+
+// Tries a choice unless that was done; its state, or NULL: there is no work left.
+static State *try(Fit *t, bool *again, TrialKind kind) {
+    strip(t, again);
+    for (int i = 0; i < t->states.n; i++)
+        if (!memcmp(t->states.at[i].again, again, (size_t)t->f->n_ops)) return &t->states.at[i];
+    if (t->left <= 0) return NULL;
+    t->left--;
+    State s = {.again = again, .got = hd_trial(t->trials, again, kind, t->offload)};
+    hd_push(t->a, &t->states, s);
+    return &t->states.at[t->states.n - 1];
+}
+
+static bool beats(const State *x, const State *y) {
+    if (x->got.bytes < 0 || y->got.bytes < 0) return y->got.bytes < 0;
+    const bool no_worse = x->got.bytes <= y->got.bytes && x->got.seconds <= y->got.seconds;
+    return no_worse && (x->got.bytes < y->got.bytes || x->got.seconds < y->got.seconds);
+}
+
+// Of the choices whose neighbours have not been tried the first that the fewest others beat; -1: there is none.
+static int next_to_expand(const Fit *t) {
+    int next = -1, fewest = 0;
+    for (int i = 0; i < t->states.n; i++) {
+        int better = 0;
+        if (t->states.at[i].expanded || t->states.at[i].got.bytes < 0) continue;
+        for (int k = 0; k < t->states.n; k++) better += beats(&t->states.at[k], &t->states.at[i]);
+        if (next < 0 || better < fewest) next = i, fewest = better;
+    }
+    return next;
+}
+
+static void try_neighbours(Fit *t) {
+    for (int i = next_to_expand(t); i >= 0 && t->left > 0; i = next_to_expand(t)) {
+        t->states.at[i].expanded = true;
+        for (const Op *o = t->f->first; o && t->left > 0; o = o->next) {
+            if (!t->open[o->id]) continue;
+            bool *again = HD_NEWN(t->a, bool, t->f->n_ops + 1);
+            memcpy(again, t->states.at[i].again, sizeof(bool) * (size_t)t->f->n_ops);
+            again[o->id] = !again[o->id];
+            try(t, again, TRIAL_BOUND);
+        }
+    }
+}
+
+static bool fits(const Trial *got, int64_t limit) { return got->bytes >= 0 && got->bytes <= limit; }
+
+// The fastest one that fits; the first of equal ones.
+static State *fastest(const Fit *t, int64_t limit) {
+    State *best = NULL;
+    for (int i = 0; i < t->states.n; i++) {
+        State *s = &t->states.at[i];
+        if (fits(&s->got, limit) && (!best || s->got.seconds < best->got.seconds)) best = s;
+    }
+    return best;
+}
+
+static State *search_small(Fit *t, int n, int64_t limit) {
+    for (int k = 0; k < n; k++) try(t, choice(t, k), TRIAL_BOUND);
+    try_neighbours(t);
+    State *best = fastest(t, limit);
+    while (best) { // the least that its plan needs fits; does the plan?
+        best->got.bytes = hd_trial(t->trials, best->again, TRIAL_PACKED, t->offload).bytes;
+        if (fits(&best->got, limit)) return best;
+        best = fastest(t, limit);
+    }
+    return NULL;
+}
+
+static State *search_large(Fit *t, int n, int64_t limit) {
+    int few = 0, enough = n - 1;
+    const State *all = try(t, choice(t, enough), TRIAL_PACKED);
+    if (!fits(&all->got, limit)) return NULL;
     while (enough - few > 1) {
         int k = few + (enough - few) / 2;
-        if (fits(m, (Budget){any.slower, true, k}, limit)) enough = k;
+        const State *s = try(t, choice(t, k), TRIAL_PACKED);
+        if (s && fits(&s->got, limit)) enough = k;
         else few = k;
     }
-    any.first = enough;
-    return any;
+    return try(t, choice(t, enough), TRIAL_PACKED);
+}
+
+static State *search_with_offload(Fit *t, int n, int64_t limit) {
+    t->offload = true;
+    t->states.n = 0;
+    t->left = WITH_OFFLOAD + 1;
+    for (int i = 0; i <= WITH_OFFLOAD; i++) try(t, choice(t, (int)((int64_t)(n - 1) * i / WITH_OFFLOAD)), TRIAL_PACKED);
+    return fastest(t, limit);
+}
+
+static void say(Module *m, const State *s, const Trial *given, int64_t limit, bool offloads) {
+    const DeviceModel *device = hd_model(m);
+    const Span at = hd_symbol_find(m, "schedule")->span;
+    char times[120] = "";
+    if (device)
+        snprintf(times, sizeof times, "; predicted for %s: %.3f ms a step instead of %.3f", hd_model_name(device),
+                 1e3 * s->got.seconds, 1e3 * given->seconds);
+    hd_warning(m->cx, at, "recompute auto: to fit into %lld bytes instead of %lld, more is computed again%s%s",
+               (long long)limit, (long long)given->bytes, offloads ? ", and values wait in host memory" : "", times);
+}
+
+const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit) {
+    Fit t = {.a = cx->scratch, .trials = hd_trials(m, cx->scratch), .n_instances = 1};
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel && hd_has_backward(f)) t.f = t.f ? NULL : f;
+    if (!t.f || m->cx->diags.errors) return NULL;
+    hd_renumber(t.f);
+    t.offload = hd_has(hd_settings(m, "schedule"), A_OFFLOAD);
+    t.instance = hd_recompute_instances(t.f, t.a);
+    for (const Op *o = t.f->first; o; o = o->next)
+        if (t.instance[o->id] >= t.n_instances) t.n_instances = t.instance[o->id] + 1;
+    find_chain(&t, slower);
+    const int n = (t.n_chain - 1) * t.n_instances + 1, trials = WORK / (t.f->n_ops + 1);
+    t.left = trials < LEAST_TRIALS ? LEAST_TRIALS : trials < MOST_TRIALS ? trials : MOST_TRIALS;
+    if (t.offload) t.left = LEAST_TRIALS; // each has trials of its own
+    const State *best = try(&t, choice(&t, 0), TRIAL_PACKED);
+    const Trial given = best->got;
+    const bool *again = NULL;
+    if (given.bytes >= 0 && given.bytes > limit) {
+        best = n < t.left / 2 ? search_small(&t, n, limit) : search_large(&t, n, limit);
+        bool *all = choice(&t, n - 1);
+        if (!best && !t.offload) best = search_with_offload(&t, n, limit);
+        again = best ? best->again : all; // all there is: the error says what lacks
+        if (best) say(m, best, &given, limit, t.offload);
+    }
+    hd_trials_end(t.trials);
+    return again;
 }

@@ -1,0 +1,47 @@
+// The ops among which recompute auto may choose. See recompute.h.
+#include "passes/tensor/recompute.h"
+#include "passes/analysis/places.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char **find_regions(const Func *f, Arena *a) {
+    const char **region = HD_NEWN(a, const char *, f->n_ops + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        const char *path = o->loc.path;
+        bool same = o->prev && o->prev->loc.path == path;
+        region[o->id] = same ? region[o->prev->id] : path ? hd_region_of_path(f->module->cx, path) : NULL;
+    }
+    return region;
+}
+
+// What leaves an instance of a repeated module stays, if it is read, so that nothing is made again from far away and
+// every instance is a choice of its own. So does what `keep` and `offload` list.
+bool *hd_recompute_open(Func *f, bool dear, Arena *a) {
+    Places kept = hd_places(f->module, A_KEPT, a), offloaded = hd_places(f->module, A_OFFLOAD, a);
+    const char **region = find_regions(f, a);
+    bool *may = HD_NEWN(a, bool, f->n_ops + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        const char *path = o->loc.path;
+        may[o->id] = hd_op_is(o, TRAIT_PURE) && (dear || hd_recompute_cheap(o));
+        may[o->id] &= !path || (!hd_place_of(&kept, path, NULL) && !hd_place_of(&offloaded, path, NULL));
+        for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_BWD); i++)
+            if (o->in[i]->def && region[o->in[i]->def->id] != region[o->id]) may[o->in[i]->def->id] = false;
+    }
+    return may;
+}
+
+int *hd_recompute_instances(const Func *f, Arena *a) {
+    const char **region = find_regions(f, a);
+    int *number = HD_NEWN(a, int, f->n_ops + 1);
+    for (const Op *o = f->first; o; o = o->next) {
+        const char *dot = region[o->id] ? strrchr(region[o->id], '.') : NULL;
+        number[o->id] = dot ? atoi(dot + 1) : -1; // blocks.3
+    }
+    return number;
+}
+
+bool hd_has_backward(const Func *f) {
+    for (const Op *o = f->first; o; o = o->next)
+        if (hd_has(&o->attrs, A_BWD)) return true;
+    return false;
+}
