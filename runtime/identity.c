@@ -164,29 +164,39 @@ static bool values_here(const Options *o, Value *v) { // false after hd_fail
     return true;
 }
 
-static bool differ(HdWorld *w, Value *mine) { // all; false after hd_fail, which says what differs
-    Value(*all)[ITEMS] = malloc((size_t)w->ranks * sizeof *all);
-    if (!all) {
-        hd_fail("out of memory");
-        w->fail(w, hd_failure());
-    }
-    if (!all || !w->gather(w, mine, sizeof *all, all)) {
-        free(all);
-        return false;
-    }
+static void describe(Value *here, int rank, Value *there) { // hd_fail with the first difference
     hd_fail("the ranks were started differently");
-    for (int r = w->ranks - 1; r > 0; r--)
-        for (int i = ITEMS - 1; i >= 0; i--) {
-            char *here = all[0][i], *there = all[r][i];
-            if (!memcmp(here, there, VALUE)) continue;
-            hd_text_clean(here, VALUE);
-            hd_text_clean(there, VALUE);
-            hd_fail("rank %d was started differently: its %s is %s, rank 0's is %s; give every rank the same options "
-                    "and files",
-                    r, i < OPTIONS ? options[i].name : variables[i - OPTIONS], there, here);
-        }
-    free(all);
-    return false;
+    for (int i = ITEMS - 1; i >= 0; i--) {
+        if (!memcmp(here[i], there[i], VALUE)) continue;
+        hd_text_clean(here[i], VALUE);
+        hd_text_clean(there[i], VALUE);
+        hd_fail("rank %d was started differently: its %s is %s, rank 0's is %s; give every rank the same options and "
+                "files",
+                rank, i < OPTIONS ? options[i].name : variables[i - OPTIONS], there[i], here[i]);
+    }
+}
+
+// all; false after hd_fail, which says how the rank differs from rank 0. Only that rank sends its values.
+static bool differ(HdWorld *w, int rank, Value *mine) {
+    Value *theirs = w->rank ? NULL : calloc(ITEMS, sizeof *theirs);
+    bool ok = w->rank || theirs || hd_fail("out of memory");
+    if (w->rank == rank) ok = w->send(w, mine, ITEMS * sizeof *mine);
+    if (theirs) ok = w->receive(w, rank, theirs, ITEMS * sizeof *theirs);
+    if (!ok) w->fail(w, hd_failure());
+    if (theirs && ok) describe(mine, rank, theirs);
+    free(theirs);
+    return ok && hd_world_fail_as(w, 0);
+}
+
+// Of all ranks the lowest that differs from rank 0, which alone compares; 0: none. false after hd_fail.
+static bool first_other(HdWorld *w, const void *mine, XXH128_hash_t *all, int32_t *other) {
+    const XXH128_hash_t hash = XXH3_128bits(mine, ITEMS * sizeof(Value));
+    *other = 0;
+    if (!w->collect(w, &hash, sizeof hash, all)) return false;
+    for (int r = w->ranks - 1; !w->rank && r > 0; r--)
+        if (!XXH128_isEqual(all[0], all[r])) *other = r;
+    if (!w->share(w, other, sizeof *other)) return false;
+    return (*other >= 0 && *other < w->ranks) || hd_fail("rank 0 names a rank that is not in the run");
 }
 
 bool hd_identity_same(HdWorld *w, const HdProgram *p, const Options *o) {
@@ -194,13 +204,9 @@ bool hd_identity_same(HdWorld *w, const HdProgram *p, const Options *o) {
     Value *mine = calloc(ITEMS, sizeof *mine);
     XXH128_hash_t *all = malloc((size_t)w->ranks * sizeof *all);
     const bool memory = (mine && all) || hd_fail("out of memory");
-    bool ok = hd_world_agree(w, memory && values_here(o, mine)), same = ok;
-    if (ok) {
-        const XXH128_hash_t hash = XXH3_128bits(mine, ITEMS * sizeof *mine);
-        ok = w->gather(w, &hash, sizeof hash, all);
-    }
-    for (int r = 1; ok && r < w->ranks; r++) same = same && XXH128_isEqual(all[0], all[r]);
-    if (ok && !same) ok = differ(w, mine);
+    int32_t other;
+    bool ok = hd_world_agree(w, memory && values_here(o, mine)) && first_other(w, mine, all, &other);
+    if (ok && other) ok = differ(w, other, mine);
     free(mine);
     free(all);
     return ok;

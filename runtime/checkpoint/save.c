@@ -323,7 +323,7 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     const bool writes = w->rank < hd_shards(p); // the first copy
     char folder[FOLDER] = "", place[PATH], path[PATH], name[FOLDER];
     if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
-    if (!hd_world_broadcast(w, folder, sizeof folder)) return false;
+    if (!w->share(w, folder, sizeof folder)) return false;
     const bool named = hd_checkpoint_folder(folder, sizeof folder);
     if (!named) hd_fail("rank 0 has sent something that cannot name the folder of a checkpoint's shards");
     if (!hd_world_agree(w, named)) return false;

@@ -2,12 +2,18 @@
 #include "runtime/world/world.h"
 #include "runtime/heddle.h"
 #include "runtime/world/text.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static bool alone_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
     (void)w;
     if (bytes) memmove(all, mine, bytes);
+    return true;
+}
+
+static bool alone_share(HdWorld *w, void *data, size_t bytes) {
+    (void)w, (void)data, (void)bytes;
     return true;
 }
 
@@ -27,58 +33,66 @@ static void alone_at(HdWorld *w, const char *what, int64_t step) { (void)w, (voi
 static void alone_close(HdWorld *w) { (void)w; }
 
 HdWorld *hd_world_alone(void) {
-    static HdWorld w = {.ranks = 1, .gather = alone_gather, .send = alone_send, .receive = alone_receive,
-                        .fail = alone_fail, .alive = alone_alive, .at = alone_at, .close = alone_close};
+    static HdWorld w = {.ranks = 1, .gather = alone_gather, .collect = alone_gather, .share = alone_share,
+                        .send = alone_send, .receive = alone_receive, .fail = alone_fail, .alive = alone_alive,
+                        .at = alone_at, .close = alone_close};
     return &w;
 }
 
 bool hd_world_barrier(HdWorld *w) { return w->gather(w, NULL, 0, NULL); }
 
-// The ranks' bytes in order, for the caller to free; NULL after hd_fail.
-static void *gathered(HdWorld *w, const void *mine, size_t bytes) {
-    char *all = malloc((size_t)w->ranks * bytes + 1);
-    if (!all) {
+// On rank 0 the ranks' bytes in order, for the caller to free. false after hd_fail.
+static bool collected(HdWorld *w, const void *mine, size_t bytes, void **all) {
+    *all = w->rank ? NULL : malloc((size_t)w->ranks * bytes + 1);
+    if (!w->rank && !*all) {
         hd_fail("out of memory");
         w->fail(w, hd_failure());
+        return false;
     }
-    if (all && w->gather(w, mine, bytes, all)) return all;
-    free(all);
-    return NULL;
+    if (w->collect(w, mine, bytes, *all)) return true;
+    free(*all);
+    *all = NULL;
+    return false;
 }
 
-bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes) {
-    char *all = gathered(w, data, bytes);
-    if (all) memcpy(data, all, bytes);
-    free(all);
-    return all != NULL;
+bool hd_world_fail_as(HdWorld *w, int who) {
+    enum { TEXT = 900 };
+    char text[TEXT] = "";
+    if (w->rank == who) snprintf(text, sizeof text, "%s", hd_failure());
+    if (who && w->rank == who && !w->send(w, text, sizeof text)) return false;
+    if (who && !w->rank && !w->receive(w, who, text, sizeof text)) return false;
+    if (!w->share(w, text, sizeof text)) return false;
+    hd_text_clean(text, sizeof text);
+    return hd_fail("%s", text);
 }
 
 bool hd_world_agree(HdWorld *w, bool ok) {
-    enum { TEXT = 900 };
     if (w->ranks == 1) return ok;
-    char mine[TEXT + 1] = {(char)ok};
-    if (!ok) strncpy(mine + 1, hd_failure(), TEXT - 1);
-    char *all = gathered(w, mine, sizeof mine);
-    bool good = all != NULL;
-    for (int r = 0; good && r < w->ranks; r++)
-        if (!all[(size_t)r * sizeof mine]) {
-            char *why = all + (size_t)r * sizeof mine + 1;
-            hd_text_clean(why, TEXT);
-            good = hd_fail("%s", why);
-        }
+    const char mine = (char)ok;
+    void *all;
+    int32_t failed = 0; // the lowest rank that did, counted from 1
+    if (!collected(w, &mine, sizeof mine, &all)) return false;
+    for (int r = w->ranks - 1; all && r >= 0; r--)
+        if (!((const char *)all)[r]) failed = r + 1;
     free(all);
-    return good;
+    if (!w->share(w, &failed, sizeof failed)) return false;
+    if (!failed) return ok; // a rank 0 that does not hear of a failure does not undo it
+    if (failed > 0 && failed <= w->ranks) return hd_world_fail_as(w, failed - 1);
+    return hd_fail("rank 0 names a rank that is not in the run");
 }
 
 bool hd_world_names_rank(const char *why) { return !strncmp(why, "rank ", 5) && why[5] >= '0' && why[5] <= '9'; }
 
 int hd_world_most(HdWorld *w, int v) {
     if (w->ranks == 1) return v;
-    int *all = gathered(w, &v, sizeof v), most = all ? v : -1;
+    void *all;
+    int most = v;
+    if (!collected(w, &v, sizeof v, &all)) return -1;
     for (int r = 0; all && r < w->ranks; r++)
-        if (all[r] > most) most = all[r];
+        if (((const int *)all)[r] > most) most = ((const int *)all)[r];
     free(all);
-    return most;
+    if (!w->share(w, &most, sizeof most)) return -1;
+    return most > v ? most : v;
 }
 
 int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded) {

@@ -15,8 +15,12 @@ struct HdWorld {
     int local_rank;   // among those of this host: which GPU
     int speaker; // the rank that prints messages about the whole run: 0 or, once that is gone, the first of every host
     atomic_bool told; // this rank has printed why the run ends
-    // all: `all` receives the ranks' bytes in order. false after hd_fail, which names the rank that is gone.
+    // all: `all` receives the ranks' bytes in order. false after hd_fail, which names the rank that is gone. It moves
+    // ranks x ranks x bytes through rank 0: for small parts. The next two move ranks x bytes.
     bool (*gather)(HdWorld *w, const void *mine, size_t bytes, void *all);
+    // all: `on_zero` receives the ranks' bytes in order, on rank 0 only. The others do not wait for it.
+    bool (*collect)(HdWorld *w, const void *mine, size_t bytes, void *on_zero);
+    bool (*share)(HdWorld *w, void *data, size_t bytes); // all: `data` becomes rank 0's
     // send: to rank 0; receive: on rank 0 from rank `from`. In order, any size.
     bool (*send)(HdWorld *w, const void *data, size_t bytes);
     bool (*receive)(HdWorld *w, int from, void *data, size_t bytes);
@@ -38,10 +42,11 @@ HdWorld *hd_world_alone(void); // one rank; nothing to close
 // frees all memory. NULL after hd_fail.
 HdWorld *hd_world_threads(int ranks);
 bool hd_world_barrier(HdWorld *w);                             // all
-bool hd_world_broadcast(HdWorld *w, void *data, size_t bytes); // all: rank 0's bytes
 // all: true when `ok` is true on every rank. Else false with the failure of the lowest rank that failed, so that each
-// rank has the same message.
+// rank has the same message. Only that rank sends it.
 bool hd_world_agree(HdWorld *w, bool ok);
+// all, after rank 0 has chosen `who`: false after hd_fail on every rank with the text of hd_failure() on rank `who`.
+bool hd_world_fail_as(HdWorld *w, int who);
 // a failure whose text names its rank: after an agreement every rank has the same words
 bool hd_world_names_rank(const char *why);
 int hd_world_most(HdWorld *w, int v); // all: the largest v of all ranks; -1: a rank is gone

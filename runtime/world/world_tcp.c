@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GATHER_TAG = 0x67617468 };
+enum { GATHER_TAG = 0x67617468, COLLECT_TAG = 0x636f6c6c, SHARE_TAG = 0x73686172 };
 
 static bool gone(Tcp *t) { // false after hd_fail
     pthread_mutex_lock(&t->lock);
@@ -98,37 +98,74 @@ static bool put(Tcp *t, Peer *p, const void *data, size_t bytes) { // false afte
     return true;
 }
 
-typedef struct { uint32_t tag, unused; uint64_t bytes; } Opening; // of a gather: the ranks are at the same one
+typedef struct { uint32_t tag, unused; uint64_t bytes; } Opening; // of what all do: the ranks are at the same one
 
-static bool opening(Tcp *t, Peer *p, size_t bytes) {
+static bool opening(Tcp *t, Peer *p, uint32_t tag, size_t bytes) {
     Opening o;
     if (!take(t, p, &o, sizeof o)) return false;
-    if (o.tag == GATHER_TAG && o.bytes == bytes) return true;
+    if (o.tag == tag && o.bytes == bytes) return true;
     hd_tcp_give_up(t, -1, 0, "the ranks gather parts of different sizes: an error of this program");
     return gone(t);
 }
 
-static bool gather(Tcp *t, const void *mine, size_t bytes, void *all) {
-    HdWorld *w = &t->head;
-    const Opening o = {GATHER_TAG, 0, bytes};
-    const size_t total = bytes * (size_t)w->ranks;
-    if (t->failed) return gone(t);
-    if (w->rank)
-        return put(t, t->peer, &o, sizeof o) && put(t, t->peer, mine, bytes) && opening(t, t->peer, bytes) &&
-               take(t, t->peer, all, total);
-    if (bytes) memmove(all, mine, bytes);
-    for (int r = 1; r < w->ranks; r++)
-        if (!opening(t, &t->peer[r], bytes) || !take(t, &t->peer[r], (char *)all + (size_t)r * bytes, bytes))
-            return false;
-    for (int r = 1; r < w->ranks; r++)
-        if (!put(t, &t->peer[r], &o, sizeof o) || !put(t, &t->peer[r], all, total)) return false;
+static bool put_opened(Tcp *t, Peer *p, uint32_t tag, size_t part, const void *data, size_t bytes) {
+    const Opening o = {tag, 0, part};
+    return put(t, p, &o, sizeof o) && put(t, p, data, bytes);
+}
+
+// Rank 0 takes `part` bytes of every rank, its own among them.
+static bool take_parts(Tcp *t, uint32_t tag, const void *mine, size_t part, char *all) {
+    if (part) memmove(all, mine, part);
+    for (int r = 1; r < t->head.ranks; r++)
+        if (!opening(t, &t->peer[r], tag, part) || !take(t, &t->peer[r], all + (size_t)r * part, part)) return false;
     return true;
+}
+
+static bool put_to_all(Tcp *t, uint32_t tag, size_t part, const void *data, size_t bytes) { // on rank 0
+    for (int r = 1; r < t->head.ranks; r++)
+        if (!put_opened(t, &t->peer[r], tag, part, data, bytes)) return false;
+    return true;
+}
+
+static bool gather(Tcp *t, const void *mine, size_t bytes, void *all) {
+    const size_t total = bytes * (size_t)t->head.ranks;
+    if (t->head.rank)
+        return put_opened(t, t->peer, GATHER_TAG, bytes, mine, bytes) && opening(t, t->peer, GATHER_TAG, bytes) &&
+               take(t, t->peer, all, total);
+    return take_parts(t, GATHER_TAG, mine, bytes, all) && put_to_all(t, GATHER_TAG, bytes, all, total);
+}
+
+static bool share(Tcp *t, void *data, size_t bytes) { // the others say that they are there; rank 0 answers
+    if (t->head.rank)
+        return put_opened(t, t->peer, SHARE_TAG, bytes, NULL, 0) && opening(t, t->peer, SHARE_TAG, bytes) &&
+               take(t, t->peer, data, bytes);
+    for (int r = 1; r < t->head.ranks; r++)
+        if (!opening(t, &t->peer[r], SHARE_TAG, bytes)) return false;
+    return put_to_all(t, SHARE_TAG, bytes, data, bytes);
 }
 
 static bool tcp_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
     Tcp *t = (Tcp *)w;
     t->gathering = true;
-    const bool ok = gather(t, mine, bytes, all);
+    const bool ok = t->failed ? gone(t) : gather(t, mine, bytes, all);
+    t->gathering = false;
+    return ok;
+}
+
+static bool tcp_collect(HdWorld *w, const void *mine, size_t bytes, void *on_zero) {
+    Tcp *t = (Tcp *)w;
+    t->gathering = true;
+    const bool ok = t->failed   ? gone(t)
+                    : w->rank   ? put_opened(t, t->peer, COLLECT_TAG, bytes, mine, bytes)
+                                : take_parts(t, COLLECT_TAG, mine, bytes, on_zero);
+    t->gathering = false;
+    return ok;
+}
+
+static bool tcp_share(HdWorld *w, void *data, size_t bytes) {
+    Tcp *t = (Tcp *)w;
+    t->gathering = true;
+    const bool ok = t->failed ? gone(t) : share(t, data, bytes);
     t->gathering = false;
     return ok;
 }
@@ -235,8 +272,9 @@ HdWorld *hd_world_tcp(HdLaunch *l, const HdProgram *p) {
         return NULL;
     }
     t->head = (HdWorld){.rank = l->rank, .ranks = l->ranks, .local_rank = l->local_rank, .gather = tcp_gather,
-                        .send = tcp_send, .receive = tcp_receive, .fail = tcp_fail, .alive = tcp_alive, .at = tcp_at,
-                        .waiting = tcp_waiting, .close = tcp_close};
+                        .collect = tcp_collect, .share = tcp_share, .send = tcp_send, .receive = tcp_receive,
+                        .fail = tcp_fail, .alive = tcp_alive, .at = tcp_at, .waiting = tcp_waiting,
+                        .close = tcp_close};
     t->peer = peers;
     t->n = l->rank ? 1 : l->ranks;
     t->wake[0] = t->wake[1] = -1;

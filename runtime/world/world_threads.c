@@ -45,13 +45,13 @@ static void give_up(Shared *s, int who, const char *why) {
     pthread_cond_broadcast(&s->changed);
 }
 
-static bool make_room(Shared *s, int box, size_t part) { // the first to come sizes the box
+static bool make_room(Shared *s, int box, size_t part, size_t parts) { // the first to come sizes the box
     if (s->arrived) {
         if (s->box[box].part == part) return true;
         give_up(s, -1, "the ranks gather parts of different sizes: an error of this program");
         return gone(s);
     }
-    const size_t need = part * (size_t)s->ranks;
+    const size_t need = part * parts;
     if (need > s->box[box].capacity) {
         char *grown = realloc(s->box[box].bytes, need);
         if (!grown) {
@@ -65,12 +65,13 @@ static bool make_room(Shared *s, int box, size_t part) { // the first to come si
     return true;
 }
 
-static bool meet(Shared *s, int rank, const void *mine, size_t bytes, void *all) { // the mutex is held
+// The mutex is held. Each of the first `parts` ranks gives `bytes`; all of that goes to `all`, which may be NULL.
+static bool meet(Shared *s, int rank, int parts, const void *mine, size_t bytes, void *all) {
     const unsigned long turn = s->complete;
     const int box = (int)(turn % 2);
     if (s->failed) return gone(s);
-    if (!make_room(s, box, bytes)) return false;
-    if (bytes) memcpy(s->box[box].bytes + (size_t)rank * bytes, mine, bytes);
+    if (!make_room(s, box, bytes, (size_t)parts)) return false;
+    if (bytes && rank < parts) memcpy(s->box[box].bytes + (size_t)rank * bytes, mine, bytes);
     if (++s->arrived == s->ranks) {
         s->arrived = 0;
         s->complete++;
@@ -78,17 +79,25 @@ static bool meet(Shared *s, int rank, const void *mine, size_t bytes, void *all)
     }
     while (s->complete == turn && !s->failed) pthread_cond_wait(&s->changed, &s->mutex);
     if (s->complete == turn) return gone(s); // a complete gather stays valid
-    if (bytes) memcpy(all, s->box[box].bytes, bytes * (size_t)s->ranks);
+    if (bytes && all) memcpy(all, s->box[box].bytes, bytes * (size_t)parts);
     return true;
 }
 
-static bool threads_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
+static bool locked_meet(HdWorld *w, int parts, const void *mine, size_t bytes, void *all) {
     Shared *s = shared_of(w);
     pthread_mutex_lock(&s->mutex);
-    const bool ok = meet(s, w->rank, mine, bytes, all);
+    const bool ok = meet(s, w->rank, parts, mine, bytes, all);
     pthread_mutex_unlock(&s->mutex);
     return ok;
 }
+
+static bool threads_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
+    return locked_meet(w, w->ranks, mine, bytes, all);
+}
+static bool threads_collect(HdWorld *w, const void *mine, size_t bytes, void *on_zero) {
+    return locked_meet(w, w->ranks, mine, bytes, w->rank ? NULL : on_zero);
+}
+static bool threads_share(HdWorld *w, void *data, size_t bytes) { return locked_meet(w, 1, data, bytes, data); }
 
 static bool threads_send(HdWorld *w, const void *data, size_t bytes) { // returns when rank 0 has all of it
     Shared *s = shared_of(w);
@@ -172,7 +181,8 @@ HdWorld *hd_world_threads(int ranks) {
     pthread_cond_init(&s->changed, NULL);
     for (int r = 0; r < ranks; r++)
         s->world[r] = (HdWorld){.rank = r, .ranks = ranks, .local_rank = r, .gather = threads_gather,
-                                .send = threads_send, .receive = threads_receive, .fail = threads_fail,
-                                .alive = threads_alive, .at = threads_at, .close = threads_close};
+                                .collect = threads_collect, .share = threads_share, .send = threads_send,
+                                .receive = threads_receive, .fail = threads_fail, .alive = threads_alive,
+                                .at = threads_at, .close = threads_close};
     return s->world;
 }

@@ -185,7 +185,7 @@ static double measure(HdExec *x, const HdFunc *f, bool quick) {
     if (!fill(x, f) || replay(x, f, 2) < 0 || (first = replay(x, f, 1)) < 0) return -1;
     int times = first > batch ? 1 : (int)(batch / (first + 1e-9));
     times = times > 500 ? 500 : times;
-    if (x->world->ranks > 1 && !hd_world_broadcast(x->world, &times, sizeof times)) return -1;
+    if (x->world->ranks > 1 && !x->world->share(x->world, &times, sizeof times)) return -1;
     for (int i = 0; i < BATCHES; i++)
         if ((t[i] = replay(x, f, times)) < 0) return -1;
     qsort(t, BATCHES, sizeof *t, by_size);

@@ -9,7 +9,7 @@ import time
 
 MAGIC, PROTOCOL = b"heddle.\0", 2
 GREET, ANSWER, DATA, BEAT, FAIL, LEAVE = range(6)
-GATHER = 0x67617468
+GATHER, COLLECT, SHARE = 0x67617468, 0x636f6c6c, 0x73686172
 LONG = 60  # seconds: far more than anything here takes, also on a busy machine
 
 
@@ -116,7 +116,8 @@ class Bytes:
 
 
 class Zero:
-    """A rank 0 that answers every gather, its own part being a copy of rank 1's, as `change(n, part)` alters it."""
+    """A rank 0 that answers all that the ranks do together, the n-th answer being what `change(n, part)` makes of its
+    own part: of a gather a copy of rank 1's, of what it shares zeros."""
 
     def __init__(self, secret, ranks, change):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -144,12 +145,14 @@ class Zero:
                 parts = {}
                 for r, s in stream.items():
                     tag, _, size = struct.unpack("<IIQ", s.take(16))
-                    assert tag == GATHER
-                    parts[r] = s.take(size)
+                    assert tag in (GATHER, COLLECT, SHARE)
+                    parts[r] = bytes(size) if tag == SHARE else s.take(size)
+                if tag == COLLECT:
+                    continue
                 mine = self.change(n, parts[1])
-                whole = mine + b"".join(parts[r] for r in sorted(parts))
+                whole = mine + (b"".join(parts[r] for r in sorted(parts)) if tag == GATHER else b"")
                 for w in self.wire.values():
-                    w.frame(DATA, struct.pack("<IIQ", GATHER, 0, len(mine)))
+                    w.frame(DATA, struct.pack("<IIQ", tag, 0, len(mine)))
                     for at in range(0, len(whole), 65536):
                         w.frame(DATA, whole[at : at + 65536])
                 n += 1

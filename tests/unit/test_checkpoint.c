@@ -244,16 +244,16 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
 
 // --- a rank 0 that names a folder elsewhere
 
-static bool (*honest_gather)(HdWorld *w, const void *mine, size_t bytes, void *all);
+static bool (*honest_share)(HdWorld *w, void *data, size_t bytes);
 static const char *folder_sent; // "": 64 bytes without an end
 
-static bool hostile_gather(HdWorld *w, const void *mine, size_t bytes, void *all) {
+static bool hostile_share(HdWorld *w, void *data, size_t bytes) {
     char folder[64];
-    if (bytes != sizeof folder) return honest_gather(w, mine, bytes, all);
+    if (bytes != sizeof folder) return honest_share(w, data, bytes);
     memset(folder, 'x', sizeof folder);
     memcpy(folder, "step-", 5);
     if (*folder_sent) snprintf(folder, sizeof folder, "%s", folder_sent);
-    return honest_gather(w, folder, bytes, all);
+    return honest_share(w, folder, bytes);
 }
 
 TEST(a_folder_elsewhere_is_refused) {
@@ -264,8 +264,8 @@ TEST(a_folder_elsewhere_is_refused) {
         Job j = {.at = {1, 5, 1000, 77}};
         start(&j, mesh);
         expect(&j, train);
-        honest_gather = j.rank[0].x.world->gather;
-        j.rank[0].x.world->gather = hostile_gather;
+        honest_share = j.rank[0].x.world->share;
+        j.rank[0].x.world->share = hostile_share;
         folder_sent = names[i];
         CHECK(!on_ranks(&j, save));
         CHECK_TEXT(j.rank[0].why, "rank 0 has sent something that cannot name the folder of a checkpoint's shards");

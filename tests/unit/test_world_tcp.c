@@ -28,7 +28,7 @@ static int talk(HdLaunch *l, const HdProgram *p) {
     }
     REQUIRE(hd_world_barrier(w));
     word = w->rank == 0 ? 42 : 0;
-    REQUIRE(hd_world_broadcast(w, &word, sizeof word) && word == 42);
+    REQUIRE(w->share(w, &word, sizeof word) && word == 42);
     REQUIRE(hd_world_most(w, 10 + w->rank) == 9 + w->ranks);
     hd_fail("only rank 1 fails");
     const bool ok = hd_world_agree(w, w->rank != 1);
