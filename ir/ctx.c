@@ -7,8 +7,8 @@
 
 typedef struct StrEntry { struct StrEntry *next; uint32_t hash; const char *s; } StrEntry;
 struct Interned { StrEntry **slot; uint32_t cap, n; };
-typedef struct TypeEntry { struct TypeEntry *next; Type type; } TypeEntry;
-struct TypeTable { TypeEntry *slot[512]; };
+typedef struct TypeEntry { struct TypeEntry *next; uint32_t hash; Type type; } TypeEntry;
+struct TypeTable { TypeEntry **slot; uint32_t cap, n; };
 
 static const DTypeInfo dtypes[] = {
 #define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, ...)                                    \
@@ -25,6 +25,8 @@ Ctx *hd_ctx_new(void) {
     cx->strings->cap = 1024;
     cx->strings->slot = HD_NEWN(a, StrEntry *, 1024);
     cx->types = HD_NEW(a, struct TypeTable);
+    cx->types->cap = 512;
+    cx->types->slot = HD_NEWN(a, TypeEntry *, 512);
     cx->max_ops = HD_MOST_OPS;
     return cx;
 }
@@ -122,6 +124,19 @@ _Noreturn void hd_bug(const char *file, int line, const char *fmt, ...) {
     abort();
 }
 
+static void rehash_types(Arena *a, struct TypeTable *t) {
+    const uint32_t cap = t->cap * 4;
+    TypeEntry **slot = HD_NEWN(a, TypeEntry *, cap);
+    for (uint32_t i = 0; i < t->cap; i++)
+        for (TypeEntry *e = t->slot[i], *next; e; e = next) {
+            next = e->next;
+            e->next = slot[e->hash & (cap - 1)];
+            slot[e->hash & (cap - 1)] = e;
+        }
+    t->slot = slot;
+    t->cap = cap;
+}
+
 const Type *hd_type(Ctx *cx, DType dt, int rank, const int64_t *dim) {
     if (rank < 0 || rank > HD_MAX_RANK) return NULL;
     int64_t limit = (int64_t)1 << 60, count = 1;
@@ -132,17 +147,20 @@ const Type *hd_type(Ctx *cx, DType dt, int rank, const int64_t *dim) {
         if (dim[i]) count *= dim[i];
         h = h * 2654435761u + (uint32_t)dim[i] + (uint32_t)(dim[i] >> 32);
     }
-    TypeEntry **slot = &cx->types->slot[h % 512];
-    for (TypeEntry *e = *slot; e; e = e->next)
-        if (e->type.dtype == dt && e->type.rank == rank &&
+    h ^= h >> 15; // a last axis of a power of two would leave few of the low bits
+    struct TypeTable *t = cx->types;
+    for (TypeEntry *e = t->slot[h & (t->cap - 1)]; e; e = e->next)
+        if (e->hash == h && e->type.dtype == dt && e->type.rank == rank &&
             (!rank || !memcmp(e->type.dim, dim, sizeof *dim * (size_t)rank)))
             return &e->type;
+    if (t->n++ > t->cap) rehash_types(cx->arena, t);
     TypeEntry *e = HD_NEW(cx->arena, TypeEntry);
+    e->hash = h;
     e->type.dtype = dt;
     e->type.rank = rank;
     if (rank) memcpy(e->type.dim, dim, sizeof *dim * (size_t)rank);
-    e->next = *slot;
-    *slot = e;
+    e->next = t->slot[h & (t->cap - 1)];
+    t->slot[h & (t->cap - 1)] = e;
     return &e->type;
 }
 

@@ -42,17 +42,19 @@ void hd_tcp_give_up(Tcp *t, int from, int speaker, const char *why) {
     hd_tcp_wake(t);
 }
 
-static bool take(Tcp *t, Peer *p, void *data, size_t bytes) { // waits for the bytes; false after hd_fail
+// Waits for the bytes; false after hd_fail. What came before a failure counts: a rank that has the last answer of a run
+// ends well, even where the connection of another one breaks off without a word of leaving.
+static bool take(Tcp *t, Peer *p, void *data, size_t bytes) {
     char *to = data;
     bool was_full = false;
     pthread_mutex_lock(&t->lock);
-    while (bytes && !t->failed) {
+    while (bytes) {
         was_full = was_full || p->queue.used >= HD_QUEUE_FULL;
         const size_t n = hd_queue_take(&p->queue, to, bytes);
         to += n;
         bytes -= n;
         if (n || !bytes) continue;
-        if (p->left_run || p->fd < 0) break;
+        if (t->failed || p->left_run || p->fd < 0) break;
         if (was_full) hd_tcp_wake(t); // reading goes on
         was_full = false;
         pthread_cond_wait(&t->changed, &t->lock);

@@ -34,6 +34,23 @@ TEST(types) {
     hd_ctx_free(cx);
 }
 
+TEST(many_types) { // of shapes whose sizes are alike
+    Ctx *cx = hd_ctx_new();
+    enum { N = 60 };
+    static const Type *made[N][N][2];
+    for (int64_t a = 0; a < N; a++)
+        for (int64_t b = 0; b < N; b++)
+            for (int r = 0; r < 2; r++) made[a][b][r] = hd_type(cx, TY_F32, 2 + r, (int64_t[]){a << 10, b << 8, 1});
+    for (int64_t a = 0; a < N; a++)
+        for (int64_t b = 0; b < N; b++)
+            for (int r = 0; r < 2; r++) {
+                const Type *t = made[a][b][r];
+                CHECK(t == hd_type(cx, TY_F32, 2 + r, (int64_t[]){a << 10, b << 8, 1}));
+                CHECK(t->dim[0] == a << 10 && t->dim[1] == b << 8 && t->rank == 2 + r);
+            }
+    hd_ctx_free(cx);
+}
+
 TEST(types_out_of_range) {
     Ctx *cx = hd_ctx_new();
     int64_t big = (int64_t)1 << 40;

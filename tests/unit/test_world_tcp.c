@@ -227,6 +227,31 @@ TEST(leaving_is_no_failure) {
     CHECK_TEXT(o.text, "");
 }
 
+// The connection of rank 2 breaks off behind its last bytes, without a word of leaving.
+static int break_off(HdLaunch *l, const HdProgram *p) {
+    HdWorld *w = hd_world_tcp(l, p);
+    char text[100] = "the last words";
+    REQUIRE(w && hd_world_barrier(w));
+    if (w->rank == 2) {
+        REQUIRE(w->send(w, text, sizeof text));
+        _exit(0);
+    }
+    while (w->alive(w)) usleep(10000);
+    if (w->rank == 0) {
+        text[0] = 0;
+        REQUIRE(w->receive(w, 2, text, sizeof text) && !strcmp(text, "the last words"));
+    }
+    return hd_world_barrier(w) ? 1 : report(w);
+}
+
+TEST(what_came_before_a_failure_counts) {
+    const HdProgram p = program(3, 1);
+    const Outcome o = started(&p, 3, "A=1", break_off);
+    CHECK_INT(o.status, 3);
+    CHECK_HAS(o.text, "error: rank 2 died ");
+    CHECK_INT(lines(o.text), 1);
+}
+
 // --- worlds that do not come about
 
 static int connect_only(HdLaunch *l, const HdProgram *p) {

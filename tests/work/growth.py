@@ -68,6 +68,7 @@ HD = {
     "one let in many branches": lambda n: model(statements=each("if 1 { let y{i} = x; }", n)),
     "one name by let": lambda n: model(statements=each("let y = x;", n)),
     "unknown names": lambda n: model(statements=each("let y{i} = unknown{i};", n)),
+    "types": lambda n: model(statements=each("let y{i} = sum(fill(1, [1{i}, 2]) * 2);", n)),
     "branches": lambda n: model(each("if 0 { }", n), each("if 0 { }", n)),
     "a list": lambda n: model(statements=f"let a = [{each('{i}', n, 0, ',')}];"),
     "settings set twice": lambda n: model() + f"train M {{ {each('batch = 2;', n)} }}",
