@@ -1,7 +1,7 @@
 // Times from a device table. See device_model.h.
 //
 // Between two points of a curve the logarithm of the time is linear in the logarithm of the size, and likewise between
-// two curves. Before the first point the time is that of the first; behind the last one it grows in proportion.
+// two curves. Before the first point the time is that of the first; after the last one it grows in proportion.
 #include "ir/device_model.h"
 #include "ir/cost.h"
 #include "ir/device_table.h"
@@ -29,7 +29,7 @@ static bool has_words(const FactLine *l, const char *const *words) {
     return true;
 }
 
-// The lines of a fact with these words, which stand together.
+// The lines of a fact with these words, which follow each other.
 static int lines_of(const DeviceModel *d, FactId f, const char *const *words, const FactLine **first) {
     int i = d->first[f], n = 0;
     while (i < d->first[f + 1] && !has_words(&d->lines[i], words)) i++;

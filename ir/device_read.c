@@ -42,7 +42,7 @@ static void end_line(Reader *r) {
     if (r->at < r->end) r->at++;
 }
 
-// A number with one of the units of bytes behind it, or none; `stop` gets what follows.
+// A number, followed by one of the units of bytes or by none; `stop` gets what follows.
 static double number_at(const char *s, const char **stop) {
     static const struct { const char *text; double is; } units[] = {
         {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};

@@ -31,5 +31,5 @@ struct DeviceModel {
 };
 
 const char *hd_fact_keyword(FactId f);
-double hd_curve(const FactLine *l, double at, bool clamp); // clamp: behind the last point constant, else proportional
+double hd_curve(const FactLine *l, double at, bool clamp); // clamp: constant after the last point, else proportional
 #endif

@@ -280,7 +280,7 @@ bool hd_check_ops(const Module *m, const char *who);
 // NULL: there is none. false: after the error about a second one.
 bool hd_func_of_kind(const Module *m, KindId k, Func **f);
 const Symbol *hd_step(const Module *m, KindId k);          // the step of that kind, or NULL
-// Segment i of a step and how often it runs; NULL behind the last one, and where there is no step. `times` may be NULL.
+// Segment i of a step and how often it runs; NULL after the last one, and where there is no step. `times` may be NULL.
 Func *hd_segment(const Module *m, const Symbol *step, int i, int64_t *times);
 int64_t hd_runs(const Symbol *step, const Func *f); // how often a step, which may be NULL, runs a function
 const char *hd_free_name(const Module *m, const char *name); // of no symbol and no function: `name`, or one like it
@@ -332,5 +332,5 @@ bool hd_verify(const Module *m);
 
 void hd_bug_hook(void (*fn)(void *), void *data); // called once before a bug stops the program
 _Noreturn void hd_bug(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-#define HD_BUG(...) hd_bug(__FILE__, __LINE__, __VA_ARGS__) // an error of ours: the driver leaves a reproducer behind
+#define HD_BUG(...) hd_bug(__FILE__, __LINE__, __VA_ARGS__) // an error of the compiler itself
 #endif

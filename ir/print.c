@@ -129,7 +129,7 @@ void hd_print_func(const Func *f, Out *o) {
         hd_print_attrs(&f->attrs, o);
     }
     hd_puts(o, " {\n");
-    for (const Op *op = f->first; op; op = op->next) { // what is in a capture region stands further right
+    for (const Op *op = f->first; op; op = op->next) { // the ops of a capture region are indented
         if (op->kind == OP_CAPTURE_END && inside) inside--;
         hd_puts(o, inside ? "    " : "  ");
         put_op(&p, op);

@@ -298,7 +298,7 @@ static bool leave_behind(Run *r, int64_t step) {
     if (!decide(r, true)) return told(r, false);
     const bool nothing_new = r->stopped && step == r->at.step; // an older checkpoint may be worth more
     const bool alive =
-        (!o->save || nothing_new || told(r, save(r, step))) && // first, since whoever sent a signal may not wait long
+        (!o->save || nothing_new || told(r, save(r, step))) && // first, since the sender of a signal may not wait long
         (r->stopped || told(r, validate(r, step))) &&
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
         (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to, o->export_dtype)))) &&

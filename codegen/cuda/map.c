@@ -290,7 +290,7 @@ static void walk_group(Map *m, const char *at, int64_t inner, bool put) {
 }
 
 // Neighbouring columns: threads beside each other have columns beside each other, those in front of each other have the
-// groups of a tile. Where there are several, a first walk gives every group its sum, for those behind it.
+// groups of a tile. Where there are several, a first walk gives every group its sum, for the groups after it.
 static void walk_columns(Map *m, int64_t n, int64_t inner, const char *at, const char *real) {
     enum { GROUP = HD_SCAN_RUN * HD_SCAN_RUN };
     const int64_t columns = hd_type_count(m->o->out[0]->type) / n;

@@ -57,5 +57,5 @@ void hd_ranges_set(RangeMap *m, int first, int end, Cell cell) {
     hd_range(m, first)->cell = cell;
     if (end - first < 2) return;
     move_gap(m, first + 1);
-    m->n -= end - first - 1; // those behind the gap
+    m->n -= end - first - 1; // the gap is closed
 }

@@ -124,7 +124,7 @@ static double gap_before(const Sim *x, const Func *f) {
     return seconds;
 }
 
-// All streams that are joined stand before the next run, and it begins.
+// All joined streams have ended, and the next run begins.
 static bool begin_run(Sim *x, int run) {
     const int n = x->s->n_streams;
     int last = -1;

@@ -46,7 +46,7 @@ static inline Value *hd_fuse_base(Value *v) {
     while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
     return v;
 }
-// Values that are available wherever they are wanted.
+// Values that are available to every group.
 static inline bool hd_fuse_is_source(const Value *v) {
     return !v->def || v->def->kind == OP_CONST || v->def->kind == OP_VIEW;
 }

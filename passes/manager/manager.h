@@ -10,7 +10,7 @@ typedef struct ManagerOptions {
     const char *print_dir;                     // a folder that gets input.hir, 00-autodiff.hir, ...; or NULL
     const char *stop_after;                    // a pass, or NULL
     bool time_passes, statistics;
-    bool reproducer;                           // leave heddle-reproducer-<n>.hir behind on an internal error
+    bool reproducer;                           // write heddle-reproducer-<n>.hir after an internal error
 } ManagerOptions;
 
 ManagerOptions hd_manager_defaults(void);

@@ -83,7 +83,7 @@ void hd_reproducer_write(void) {
 
 static void crashed(int signal_number) {
     hd_reproducer_write();
-    signal(signal_number, SIG_DFL); // the exit status still tells what happened
+    signal(signal_number, SIG_DFL); // the exit status still says what happened
     raise(signal_number);
 }
 

@@ -1,4 +1,4 @@
-// The file left behind when the compiler itself fails: a .hir file with IR and, in its first line, the passes still to
+// What is written when the compiler itself fails: a .hir file with IR and, in its first line, the passes still to
 // run on it. `heddle-opt --run-reproducer FILE` runs it.
 //
 // The IR is that before the failing pass if it was rendered. Otherwise the file gets the IR before the first pass. Then

@@ -106,7 +106,7 @@ static void check_names(const Func *f) {
 typedef struct {
     Interval *interval;
     int64_t *offset;
-    Storage **storage; // the block that the functions before hold has neither a storage nor a workspace
+    Storage **storage; // the block that earlier functions still hold has neither a storage nor a workspace
     Op **workspace;
     int n, fixed;
     int64_t held, until; // bytes of that block; the first op that may have them

@@ -171,7 +171,7 @@ static Key own_key(Cut *c, const Ops *body, int lo, int hi, Key run) {
 }
 
 // What a region at hand contains becomes one, without what its ends need not hold; or nothing changes, where it is too
-// short. `to`: the op behind it.
+// short. `to`: the op after it.
 static void close_part(Cut *c, Open *open, int to, Key key) {
     const Ops *body = &open->p.body;
     int lo = 0, hi = body->n, actions = 0;

@@ -286,7 +286,7 @@ static void check_spaces(PlanCheck *c, const Op *o) {
 static void check_implementation(PlanCheck *c, const Op *o) {
     int64_t align = hd_int(&o->attrs, A_ALIGN, HD_WIDE);
     const char *impl = hd_word(&o->attrs, A_IMPL, "generated");
-    if (!hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN) || c->found.n) return; // wrong addresses tell nothing
+    if (!hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN) || c->found.n) return; // no wrong addresses
     if (align != 1 && align != 2 && align != 4 && align != 8 && align != HD_WIDE)
         hd_plan_wrong(c, o, o->span, "has align = %lld, which is none of 1, 2, 4, 8", ll(align));
     else if (hd_alignment(o) < align)

@@ -259,7 +259,7 @@ static void check_unkept(Scales *s) {
 
 static bool has_kind(const Scales *s, const Leaf *l, int kind) { return hd_probe_count(&s->p, l->value->type, kind); }
 
-// How the loss moves with each leaf. One pass back tells it of all of them; where what it found does not agree with the
+// How the loss moves with each leaf. One pass back finds it for all of them. Where its result does not agree with the
 // gradients that the function takes, or a 0 matters, the leaf is moved by itself.
 static Num *find_moves(Scales *s, int n) {
     Num *moves = hd_probe_back(&s->p, s->stores.at, s->stores.n);

@@ -7,7 +7,7 @@
 //   since DATE
 //   beat SECONDS NUMBER     the number grows every so many seconds
 //
-// An owner with the same host line is alive when its process is there. Of any other owner only the number tells.
+// An owner with the same host line is alive when its process is there. For any other owner, only its number says so.
 #include "runtime/checkpoint/lock.h"
 #include "runtime/checkpoint/pieces.h"
 #include <errno.h>
@@ -156,13 +156,14 @@ static void *beat(void *arg) {
         if (pthread_cond_timedwait(&l->stop, &l->mutex, &at) != ETIMEDOUT) continue;
         self.number++;
         const int n = text_of(&self, text);
-        if (!hd_lock_mine(l) || pwrite(l->fd, text, (size_t)n, 0) != n || fsync(l->fd)) continue; // a save will tell
+        if (!hd_lock_mine(l) || pwrite(l->fd, text, (size_t)n, 0) != n || fsync(l->fd)) continue; // see the next save
     }
     pthread_mutex_unlock(&l->mutex);
     return NULL;
 }
 
-static void start_beat(HdLock *l) { // without it other hosts take this process for gone: they are told at its next save
+// Without the beat other hosts believe that this process is gone, which it learns at its next save.
+static void start_beat(HdLock *l) {
     sigset_t all, before;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->stop, NULL);

@@ -338,7 +338,7 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     if (ok) ok = hd_world_agree(w, w->rank != 0 || replaces);
     free(all);
     if (w->rank != 0) return ok;
-    if (!replaces) remove_folder(place); // else it is the checkpoint's, whatever other ranks met since
+    if (!replaces) remove_folder(place); // else it belongs to the checkpoint, even if other ranks have failed since
     return ok && hd_lock_mine(lock) && forget_others(dir, folder);
 }
 

@@ -103,7 +103,7 @@ static bool open_all(HdCuda *x) {
     lt.started = p->n_gemms && pthread_create(&lt.thread, NULL, prefetch, &lt) == 0;
     if (!hd_device_open(x)) {
         if (lt.started) pthread_join(lt.thread, NULL);
-        return hd_comms_open(x); // tells the other ranks that there is no executor here
+        return hd_comms_open(x); // the other ranks learn that there is no executor here
     }
     t = tell(x, t, "driver and device");
     HdCompile *compile = p->n_sources ? hd_compile_start(x) : NULL;

@@ -187,7 +187,7 @@ static void round_of(Door *d, const int *listener, int n, struct pollfd *fds) {
     for (int i = 0; i < n; i++) fds[i] = (struct pollfd){closed ? -1 : listener[i], POLLIN, 0}; // -1: is not looked at
     for (int i = 0; i < visitors; i++) fds[n + i] = (struct pollfd){d->visitor[i].fd, POLLIN, 0};
     if (poll(fds, (nfds_t)(n + visitors), 100) <= 0) return;
-    for (int i = visitors - 1; i >= 0; i--) // downwards: whoever goes moves only those that had their turn
+    for (int i = visitors - 1; i >= 0; i--) // downwards: removing one moves only visitors that had their turn
         if (fds[n + i].revents) hear(d, i);
     for (int i = 0; i < n; i++)
         if (fds[i].revents) come_in(d, listener[i]);

@@ -146,7 +146,7 @@ static bool is_loopback(const struct sockaddr *at) {
 }
 
 // The addresses that rank 0's name has and this host holds. 0 with errno 0: its name says nothing about this host's
-// interfaces (it is unknown here, stands for 127.0.1.1 as Debian has it, or for an address that a router translates).
+// interfaces (it is unknown here, is 127.0.1.1 as on Debian, or is an address that a router translates).
 static int listen_by_name(const HdLaunch *l, int fd[HD_LISTENERS]) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
     char port[16];
