@@ -125,7 +125,7 @@ Place hd_emit_copied(Emit *e, const Op *o, Place *to) {
 
 const char *hd_emit_decayed(Emit *e, const Op *o) {
     long long decayed = hd_int(&o->attrs, A_DECAYED, 0);
-    const Symbol *part = hd_symbol_find(e->m, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""));
+    const Symbol *part = hd_named(o, A_MASTER_WEIGHTS);
     if (hd_int(&o->attrs, A_RANKS, 1) == 1) return hd_sprintf(e->a, "%lld", decayed);
     return hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", decayed, (long long)hd_type_count(part->type));
 }
@@ -149,7 +149,7 @@ int64_t hd_emit_result(Emit *e, const Op *o, int i) {
 }
 
 Exchange hd_emit_exchange(Emit *e, const Op *o) {
-    const Symbol *b = hd_symbol_find(e->m, hd_word(&o->attrs, A_BUFFER, ""));
+    const Symbol *b = hd_named(o, A_BUFFER);
     const Type *part = o->kind == OP_REDUCE_SCATTER ? hd_result_type(o, 0) : b ? b->type : o->in[0]->type;
     return (Exchange){.comm = hd_emit_comm(e, o),
                       .from = b ? hd_emit_buffer(e, o, b->name, 0) : hd_emit_place(e, o->in[0]),

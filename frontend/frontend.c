@@ -3,6 +3,7 @@
 #include "frontend/parser.h"
 #include "frontend/builtin_modules.h"
 #include "frontend/sema.h"
+#include "ir/base/search.h"
 
 // --- places
 
@@ -25,13 +26,9 @@ Span hd_front_site(const Front *f, Span s) {
 int hd_front_line(const Front *f, Span s) {
     s = hd_front_site(f, s);
     if (!hd_front_in_user(f, s)) return 0;
-    int lo = 0, hi = f->lines.n; // the last line that begins at or before the place
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        if (f->lines.at[mid] <= s.lo - f->base) lo = mid;
-        else hi = mid;
-    }
-    return f->first_line + lo;
+    int next; // the first line that begins after the place
+    HD_FIRST(next, 1, f->lines.n, f->lines.at[next] > s.lo - f->base);
+    return f->first_line + next - 1;
 }
 
 // --- errors
@@ -135,7 +132,7 @@ static bool *reached_params(Front *f) {
         for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
         for (int k = 0; k < o->n_in && needed; k++) live[o->in[k]->id] = true;
         if (needed && o->kind == OP_PARAM)
-            reached[hd_int(&hd_symbol_find(f->module, hd_word(&o->attrs, A_PARAM, ""))->attrs, A_INDEX, 0)] = true;
+            reached[hd_int(&hd_named(o, A_PARAM)->attrs, A_INDEX, 0)] = true;
     }
     return reached;
 }

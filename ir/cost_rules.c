@@ -28,11 +28,6 @@ static double operands_and_results(const Op *o) {
     return n;
 }
 
-static const Symbol *symbol(const Op *o, AttrId a) {
-    const Symbol *s = hd_symbol_find(o->func->module, hd_word(&o->attrs, a, ""));
-    return s && s->type ? s : NULL;
-}
-
 static Cost cost_free(const Op *o) {
     (void)o;
     return (Cost){0, 0};
@@ -55,7 +50,7 @@ static Cost cost_move(const Op *o) {
         break; // not the whole table
     case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
     case OP_STORE: c.bytes = hd_has(&o->attrs, A_INPLACE) ? 0 : c.bytes; break;
-    case OP_ADAMW: c.flops = 16.0 * (double)hd_type_count(symbol(o, A_MASTER_WEIGHTS)->type); break;
+    case OP_ADAMW: c.flops = 16.0 * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type); break;
     case OP_GRAD_NORM:
     case OP_SQUARE_SUMS: c.flops = norm_flops(o); break;
     default: break;
@@ -82,7 +77,7 @@ static Cost cost_attention(const Op *o) {
 
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.
 static Cost cost_comm(const Op *o) {
-    const Type *from = o->n_in ? o->in[0]->type : symbol(o, A_BUFFER)->type, *to = hd_result_type(o, 0);
+    const Type *from = o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type, *to = hd_result_type(o, 0);
     double more = (double)(hd_type_count(to) - hd_type_count(from)), bytes = (double)hd_dtype_bytes(to->dtype);
     return more < 0 ? (Cost){-more, -more * bytes} : (Cost){0, more * bytes};
 }

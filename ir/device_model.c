@@ -130,24 +130,22 @@ double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both)
 
 // --- ops
 
-static const Symbol *named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
-
 // Of the value or buffer that a copy reads, and of what it writes.
 static Space space_of(const Value *v) {
     const Op *by = v->def;
     while (by && hd_op_is(by, TRAIT_ALIAS) && by->n_in) by = by->in[0]->def;
-    const Symbol *s = by ? named(by, A_BUFFER) : NULL;
+    const Symbol *s = by ? hd_named(by, A_BUFFER) : NULL;
     if (by && by->kind == OP_COPY) return hd_space(&by->attrs);
     return s ? hd_space(&s->attrs) : SPACE_DEVICE;
 }
 
 static Space space_read(const Op *o) {
-    const Symbol *s = named(o, A_BUFFER);
+    const Symbol *s = hd_named(o, A_BUFFER);
     return s ? hd_space(&s->attrs) : space_of(o->in[0]);
 }
 
 static Space space_written(const Op *o) {
-    const Symbol *s = named(o, A_INTO);
+    const Symbol *s = hd_named(o, A_INTO);
     return hd_space(s ? &s->attrs : &o->attrs);
 }
 
@@ -157,13 +155,13 @@ CopyWay hd_copy_way(const Op *o) {
 }
 
 static double bytes_read(const Op *o) {
-    const Symbol *s = named(o, A_BUFFER);
+    const Symbol *s = hd_named(o, A_BUFFER);
     return (double)hd_type_bytes(o->n_in ? o->in[0]->type : s->type);
 }
 
 int64_t hd_collective_ranks(const Op *o) {
     const double to = (double)hd_type_count(hd_result_type(o, 0));
-    const double from = (double)hd_type_count(o->n_in ? o->in[0]->type : named(o, A_BUFFER)->type);
+    const double from = (double)hd_type_count(o->n_in ? o->in[0]->type : hd_named(o, A_BUFFER)->type);
     return (int64_t)((from < to ? to / from : from / to) + 0.5);
 }
 

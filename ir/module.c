@@ -53,6 +53,8 @@ Symbol *hd_symbol_find(const Module *m, const char *name) {
     return NULL;
 }
 
+Symbol *hd_named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
+
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type) {
     if (hd_symbol_find(m, name) || hd_func_find(m, name)) return NULL;
     Symbol *s = HD_NEW(m->cx->arena, Symbol);

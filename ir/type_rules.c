@@ -52,7 +52,7 @@ const char *hd_rule_explicit(Rule *r) {
 }
 
 const char *hd_rule_param(Rule *r) {
-    const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, A_PARAM, ""));
+    const Symbol *s = hd_named(r->o, A_PARAM);
     if (!s || s->kind != SYM_PARAM) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
     return hd_rule_give(r, s->type);
 }

@@ -6,7 +6,7 @@
 #include "ir/random.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
-    const Symbol *s = hd_symbol_find(r->o->func->module, hd_word(&r->o->attrs, a, ""));
+    const Symbol *s = hd_named(r->o, a);
     return s && s->kind == k ? s : NULL;
 }
 

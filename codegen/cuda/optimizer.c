@@ -90,7 +90,7 @@ void hd_cuda_print_adamw(Emit *e, const Op *o) {
     int64_t at[5];
     const char *arg[8];
     for (int i = 0; i < 5; i++) {
-        part[i] = hd_symbol_find(e->m, hd_word(&o->attrs, parts[i], ""));
+        part[i] = hd_named(o, parts[i]);
         at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
         arg[i] = hd_cuda_device(e, at[i]);
     }

@@ -148,7 +148,7 @@ static void host_adamw(Emit *e, const Op *o) {
     const char *place[5];
     const Symbol *s[5];
     for (int i = 0; i < 5; i++) {
-        s[i] = hd_symbol_find(e->m, hd_word(&o->attrs, parts[i], ""));
+        s[i] = hd_named(o, parts[i]);
         place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
     }
     hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o),

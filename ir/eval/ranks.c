@@ -6,7 +6,7 @@
 typedef struct { Mesh mesh; Axes over; int n, mine; } Group; // `mine`: which of its n ranks this one is
 
 static bool group_of(const Eval *e, const Op *o, Group *g) {
-    const Symbol *comm = hd_symbol_find(e->module, hd_word(&o->attrs, A_COMM, ""));
+    const Symbol *comm = hd_named(o, A_COMM);
     *g = (Group){.mesh = hd_mesh(e->module), .over = hd_axes(&comm->attrs, A_OVER)};
     g->n = (int)hd_mesh_ranks(&g->mesh, g->over);
     g->mine = (int)hd_mesh_number(&g->mesh, g->over, e->rank);

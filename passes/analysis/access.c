@@ -82,7 +82,7 @@ bool hd_launch_may_overwrite(const Op *o, int k) {
 
 bool hd_store_may_be_in_place(const Op *store) {
     if (store->kind != OP_STORE || hd_has(&store->attrs, A_ACCUMULATE)) return false;
-    const Symbol *b = hd_symbol_find(store->func->module, hd_word(&store->attrs, A_INTO, ""));
+    const Symbol *b = hd_named(store, A_INTO);
     const Value *v = store->in[0];
     if (!b || !b->type || b->type->dtype != v->type->dtype) return false;
     if (v->def && (v->def->kind == OP_STORE || hd_space(&v->def->attrs) != hd_space(&b->attrs))) return false;
@@ -91,7 +91,7 @@ bool hd_store_may_be_in_place(const Op *store) {
 }
 
 Home hd_home_of_view(const Op *o) {
-    const Symbol *b = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_BUFFER, ""));
+    const Symbol *b = hd_named(o, A_BUFFER);
     if (!b || !b->type) return (Home){.root = o->out[0]};
     return (Home){.buffer = b, .at = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype)};
 }

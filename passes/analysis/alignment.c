@@ -18,7 +18,7 @@ int hd_alignment(const Op *o) {
     if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) s = hd_attention_shape(o), parts = s.packed ? 3 : 0;
     for (int i = 0; i < o->n_in; i++) include_value(&align, o->in[i], s.part, i == s.grad ? parts : 0, s.dtype);
     for (int i = 0; i < o->n_out; i++) include_value(&align, o->out[i], NULL, 0, s.dtype); // parts are like in[grad]'s
-    const Symbol *into = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
+    const Symbol *into = hd_named(o, A_INTO);
     const Type *t = into ? hd_result_type(o, 0) : NULL;
     if (t && into->type && hd_type_count(t) > 1)
         include(&align, into->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype));

@@ -1,5 +1,6 @@
 // Ranges of bytes in blocks. See byte_map.h.
 #include "passes/analysis/byte_map.h"
+#include "ir/base/search.h"
 
 static void insert_block(ByteMap *m, int at, ByteBlock *b) {
     hd_push(m->arena, &m->blocks, b);
@@ -17,20 +18,11 @@ ByteMap hd_bytes(Arena *a, int64_t top, Cell all) {
 
 // The range that holds byte `at`.
 static BytePos find(const ByteMap *m, int64_t at) {
-    int lo = 0, hi = m->blocks.n;
-    while (hi - lo > 1) {
-        int mid = lo + (hi - lo) / 2;
-        if (m->blocks.at[mid]->at[0].lo <= at) lo = mid;
-        else hi = mid;
-    }
-    const ByteBlock *b = m->blocks.at[lo];
-    BytePos p = {lo, 0};
-    for (int end = b->n; end - p.i > 1;) {
-        int mid = p.i + (end - p.i) / 2;
-        if (b->at[mid].lo <= at) p.i = mid;
-        else end = mid;
-    }
-    return p;
+    int block, i; // the first that begin after it
+    HD_FIRST(block, 1, m->blocks.n, m->blocks.at[block]->at[0].lo > at);
+    const ByteBlock *b = m->blocks.at[block - 1];
+    HD_FIRST(i, 1, b->n, b->at[i].lo > at);
+    return (BytePos){block - 1, i - 1};
 }
 
 // Splits a full block into two half-full ones.

@@ -1,5 +1,6 @@
 // Ranges of bytes and their contents. See range_map.h.
 #include "passes/analysis/range_map.h"
+#include "ir/base/search.h"
 
 RangeMap hd_ranges(Arena *a, int64_t top, Cell all) {
     enum { FEW = 8 };
@@ -10,13 +11,9 @@ RangeMap hd_ranges(Arena *a, int64_t top, Cell all) {
 
 // The range that holds byte `at`.
 static int find(const RangeMap *m, int64_t at) {
-    int lo = 0, hi = m->n;
-    while (hi - lo > 1) {
-        int mid = lo + (hi - lo) / 2;
-        if (hd_range(m, mid)->lo <= at) lo = mid;
-        else hi = mid;
-    }
-    return lo;
+    int after;
+    HD_FIRST(after, 1, m->n, hd_range(m, after)->lo > at);
+    return after - 1;
 }
 
 static void move_gap(RangeMap *m, int to) {

@@ -55,7 +55,7 @@ static PtrMap wide_params(Fsdp *s) {
                 const Op *def = o->in[i]->def;
                 if (!def || def->kind != OP_PARAM || (o->kind == OP_CAST && o->out[0]->type->dtype == s->compute))
                     continue;
-                hd_ptr_set(s->cx->scratch, &wide, hd_symbol_find(s->m, hd_word(&def->attrs, A_PARAM, "")), 1);
+                hd_ptr_set(s->cx->scratch, &wide, hd_named(def, A_PARAM), 1);
             }
     }
     return wide;
@@ -180,7 +180,7 @@ bool hd_fsdp_place_buckets(Fsdp *s) {
 }
 
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param) {
-    *param = hd_symbol_find(s->m, hd_word(&o->attrs, A_PARAM, ""));
+    *param = hd_named(o, A_PARAM);
     int b = *param ? hd_ptr_get(&s->by_name, hd_word(&(*param)->attrs, A_BUCKET, "")) : -1;
     if (b < 0) HD_BUG("@%s is in no bucket", hd_word(&o->attrs, A_PARAM, "?"));
     return &s->buckets.at[b];

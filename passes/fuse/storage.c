@@ -10,6 +10,7 @@
 #include "passes/analysis/access.h"
 #include "passes/fuse/fuse.h"
 #include "ir/base/ptr_map.h"
+#include "ir/base/search.h"
 
 typedef VEC(int) Writes; // ids of ops, in program order
 
@@ -36,15 +37,11 @@ static void find_writes(Written *w, const Func *f) {
 }
 
 static void bound(const Writes *w, int op, Bounds *b) {
-    int lo = 0, hi = w->n; // the first write after `op`
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        if (w->at[mid] <= op) lo = mid + 1;
-        else hi = mid;
-    }
-    if (lo < w->n && w->at[lo] < b->before) b->before = w->at[lo];
-    while (lo > 0 && w->at[lo - 1] == op) lo--;
-    if (lo > 0 && w->at[lo - 1] > b->after) b->after = w->at[lo - 1];
+    int i; // the first write after `op`
+    HD_FIRST(i, 0, w->n, w->at[i] > op);
+    if (i < w->n && w->at[i] < b->before) b->before = w->at[i];
+    while (i > 0 && w->at[i - 1] == op) i--;
+    if (i > 0 && w->at[i - 1] > b->after) b->after = w->at[i - 1];
 }
 
 Bounds *hd_fuse_bounds(const Func *f, Arena *a) {
@@ -57,7 +54,7 @@ Bounds *hd_fuse_bounds(const Func *f, Arena *a) {
         for (int i = 0; i < o->n_in; i++) {
             const Op *view = hd_fuse_base(o->in[i])->def;
             if (!view || view->kind != OP_VIEW) continue;
-            int k = hd_ptr_get(&w.buffers, hd_symbol_find(f->module, hd_word(&view->attrs, A_BUFFER, "")));
+            int k = hd_ptr_get(&w.buffers, hd_named(view, A_BUFFER));
             if (k >= 0) bound(&w.of_buffer.at[k], o->id, b);
         }
     }

@@ -1,5 +1,6 @@
 // Storages, sharing and lifetimes of a planned function. See lifetimes.h.
 #include "passes/memory/lifetimes.h"
+#include "ir/base/search.h"
 
 static int leader(const Lifetimes *l, int id) {
     while (l->storage[id].leader != id) id = l->storage[id].leader;
@@ -95,7 +96,7 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
         touch_all(&l, a, o, &list);
         Storage *s = o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) ? hd_storage_of(&l, o->in[0]) : NULL;
         if (!s) continue;
-        s->buffer = hd_symbol_find(f->module, hd_word(&o->attrs, A_INTO, ""));
+        s->buffer = hd_named(o, A_INTO);
         s->at =
             s->buffer && s->buffer->type ? hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->buffer->type->dtype) : 0;
     }
@@ -134,14 +135,7 @@ static BufferTouches *find_buffer_touches(const Lifetimes *l, Arena *a) {
 static bool bytes_free(const Lifetimes *l, const BufferTouches *all, int64_t lo, int64_t hi, int def, int store) {
     bool one_stream = l->clocks.n_streams == 1;
     int i = 0;
-    if (one_stream) { // accesses before `def` are harmless: it starts after them
-        int end = all->n;
-        while (i < end) {
-            int mid = i + (end - i) / 2;
-            if (all->at[mid].op < def) i = mid + 1;
-            else end = mid;
-        }
-    }
+    if (one_stream) HD_FIRST(i, 0, all->n, all->at[i].op >= def); // earlier accesses are harmless: `def` follows them
     for (; i < all->n; i++) {
         const BufferTouch *t = &all->at[i];
         if (one_stream && t->op > store) break;
@@ -171,7 +165,7 @@ static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
     Storage *s = hd_storage_of(l, o->in[0]);
     if (!owns(l, s, o->in[0], o->id)) return;
     const Op *def = l->homes[o->in[0]->id].root->def;
-    const Symbol *b = hd_symbol_find(l->f->module, hd_word(&o->attrs, A_INTO, ""));
+    const Symbol *b = hd_named(o, A_INTO);
     if (hd_space(&b->attrs) != s->space) return;
     int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
     if (l->busy && l->busy[b->id]) return;
@@ -246,13 +240,9 @@ int hd_storage_end(const Lifetimes *l, const Storage *s) {
     }
     for (int t = 0; t < n; t++) { // the last op of each stream that starts a storage and may run before s is done
         const OpIds *starts = &l->starts[t];
-        int lo = 0, hi = starts->n;
-        while (lo < hi) {
-            int mid = lo + (hi - lo) / 2;
-            if (ordered(l, starts->at[mid])) hi = mid;
-            else lo = mid + 1;
-        }
-        if (lo > 0 && starts->at[lo - 1] + 1 > end) end = starts->at[lo - 1] + 1;
+        int i;
+        HD_FIRST(i, 0, starts->n, ordered(l, starts->at[i]));
+        if (i > 0 && starts->at[i - 1] + 1 > end) end = starts->at[i - 1] + 1;
     }
     return end;
 }

@@ -30,7 +30,7 @@ static const bool *find_gradients(const Func *f, Arena *a) {
         if (o->kind != OP_STORE) continue;
         const Value *in = o->in[0];
         while (in->def && hd_op_is(in->def, TRAIT_ALIAS)) in = in->def->in[0];
-        const Symbol *b = hd_symbol_find(f->module, hd_word(&o->attrs, A_INTO, ""));
+        const Symbol *b = hd_named(o, A_INTO);
         on_the_way[in->id] |= b && class_of_buffer(b) == CLASS_GRADIENTS;
     }
     return on_the_way;

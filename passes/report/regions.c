@@ -27,7 +27,7 @@ void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a) {
     bool inside = false, between = false; // between: no work of the main stream since the last region
     for (const Op *o = f->first; o && main; o = o->next) {
         if (o->kind == OP_CAPTURE) {
-            const Symbol *s = hd_symbol_find(f->module, hd_word(&o->attrs, A_REGION, ""));
+            const Symbol *s = hd_named(o, A_REGION);
             RegionFact now = {f, s->name, hd_word(&s->attrs, A_KIND, ""), hd_word(&s->attrs, A_PATH, ""),
                               .bwd = hd_has(&s->attrs, A_BWD)};
             r->cuts += runs * (between && r->regions.n && continues(&r->regions.at[r->regions.n - 1], s, f));

@@ -4,6 +4,7 @@
 // those that one rank receives.
 #include "ir/cost.h"
 #include "passes/report/facts.h"
+#include "ir/base/search.h"
 #include <string.h>
 
 static bool is_collective(const Op *o) { return o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER; }
@@ -30,13 +31,9 @@ static StreamOps find_work(const Func *f, Arena *a) {
 // All ops of one stream: first those that end before the collective starts, then those that may run beside it, then
 // those that start after it.
 static bool has_company(const Clocks *c, const StreamOps *w, const Op *o) {
-    int lo = 0, hi = w->n;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        if (hd_before(c, w->at[mid]->id, o->id)) lo = mid + 1;
-        else hi = mid;
-    }
-    return lo < w->n && !hd_before(c, o->id, w->at[lo]->id);
+    int i;
+    HD_FIRST(i, 0, w->n, !hd_before(c, w->at[i]->id, o->id));
+    return i < w->n && !hd_before(c, o->id, w->at[i]->id);
 }
 
 static void count(Traffics *list, const char *name, int64_t runs, int64_t bytes, bool exposed, Arena *a) {

@@ -198,7 +198,7 @@ static void close_part(Cut *c, Open *open, int to, Key key) {
 }
 
 static bool begins_storage(const Op *o) {
-    const Symbol *into = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_INTO, ""));
+    const Symbol *into = hd_named(o, A_INTO);
     return o->n_out > 0 || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0 ||
            (into && hd_has(&into->attrs, A_TRANSIENT)) || o->kind == OP_BEGIN;
 }

@@ -183,7 +183,7 @@ static void keep_written(Graph *g, Edges *edges) {
                 last[list.at[i].buffer->id] = o->id + 1;
     }
     for (const Op *o = f->first; o; o = o->next) {
-        const Symbol *b = o->kind == OP_BEGIN ? hd_symbol_find(f->module, hd_word(&o->attrs, A_LIFE, "")) : NULL;
+        const Symbol *b = o->kind == OP_BEGIN ? hd_named(o, A_LIFE) : NULL;
         if (!b || hd_stays(f->module, b)) continue;
         int written = 0;
         for (int i = 0; i < n_open; i++) {

@@ -11,7 +11,7 @@
 static const char *const MAIN = "compute";
 
 static const char *stream_of(const Op *o) {
-    const Symbol *comm = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_COMM, ""));
+    const Symbol *comm = hd_named(o, A_COMM);
     return hd_word(comm ? &comm->attrs : &o->attrs, A_ON, MAIN);
 }
 

@@ -26,7 +26,7 @@ static void must_infer(Op *o, const Type *t) {
 
 // Whether `store` may already happen at `early`: no op in between names those elements.
 static bool may_move_up(const Op *early, const Op *store, Arena *a) {
-    const Symbol *into = hd_symbol_find(store->func->module, hd_word(&store->attrs, A_INTO, ""));
+    const Symbol *into = hd_named(store, A_INTO);
     int64_t lo = hd_int(&store->attrs, A_OFFSET, 0) * hd_dtype_bytes(into->type->dtype);
     int64_t hi = lo + hd_type_bytes(store->in[0]->type);
     Accesses list = {0};

@@ -250,7 +250,7 @@ static bool check_loss(Module *m, const Func *loss) {
 static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
     bool *found = HD_NEWN(scratch, bool, m->n_symbols + 1), ok = true; // by symbol id
     for (const Op *o = micro->first; o; o = o->next)
-        if (o->kind == OP_GRAD) found[hd_symbol_find(m, hd_word(&o->attrs, A_PARAM, ""))->id] = true;
+        if (o->kind == OP_GRAD) found[hd_named(o, A_PARAM)->id] = true;
     for (const Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || found[s->id]) continue;
         hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it",

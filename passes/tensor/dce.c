@@ -2,6 +2,7 @@
 // its results; in SSA order all readers of a value come after its definition. Then kernels that no launch names are
 // removed. Symbols stay: an unread parameter is still part of the model.
 #include "passes/pass.h"
+#include "ir/base/search.h"
 #include <stdlib.h>
 
 static int sweep(Func *f, Arena *scratch) {
@@ -23,14 +24,9 @@ static int sweep(Func *f, Arena *scratch) {
 }
 
 static bool launched(const char *const *names, int n, const char *kernel) { // names are sorted
-    int lo = 0, hi = n;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2, order = strcmp(names[mid], kernel);
-        if (!order) return true;
-        if (order < 0) lo = mid + 1;
-        else hi = mid;
-    }
-    return false;
+    int i;
+    HD_FIRST(i, 0, n, strcmp(names[i], kernel) >= 0);
+    return i < n && !strcmp(names[i], kernel);
 }
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }

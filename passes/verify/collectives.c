@@ -142,7 +142,7 @@ static void count_alive(PlanCheck *c, PlanMaxima *most) {
 }
 
 static void check_stream(PlanCheck *c, const Op *o) {
-    const Symbol *comm = hd_has(&o->attrs, A_COMM) ? hd_symbol_find(c->m, hd_word(&o->attrs, A_COMM, "")) : NULL;
+    const Symbol *comm = hd_named(o, A_COMM);
     const char *group = comm ? hd_word(&comm->attrs, A_ON, "") : NULL, *on = hd_word(&o->attrs, A_ON, NULL);
     if (!o->stream) return; // already reported
     if (group && strcmp(group, o->stream) != 0)

@@ -51,8 +51,7 @@ static void find_contents(Contents *r) {
     for (const Op *o = f->first; o; o = o->next)
         for (int i = 0; i < o->n_out; i++) {
             int id = o->out[i]->id;
-            const Symbol *b =
-                hd_op_is(o, TRAIT_SOURCE) ? hd_symbol_find(r->c->m, hd_word(&o->attrs, A_BUFFER, "")) : NULL;
+            const Symbol *b = hd_op_is(o, TRAIT_SOURCE) ? hd_named(o, A_BUFFER) : NULL;
             if (hd_op_is(o, TRAIT_SOURCE)) r->content[id] = b ? content_of_buffer(b) : 0;
             else r->content[id] = hd_op_is(o, TRAIT_ALIAS) ? r->content[o->in[0]->id] : content_of_value(r, o->out[i]);
         }
@@ -71,7 +70,7 @@ static void find_storages(Contents *r) {
     r->storage = HD_NEWN(r->c->a, Bytes, f->n_values + 1);
     for (const Op *o = f->first; o; o = o->next)
         if (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) && homes[o->in[0]->id].root)
-            stored[homes[o->in[0]->id].root->id] = hd_symbol_find(r->c->m, hd_word(&o->attrs, A_INTO, ""));
+            stored[homes[o->in[0]->id].root->id] = hd_named(o, A_INTO);
     for (int i = 0; i < f->n_args; i++)
         r->storage[f->args[i]->id] = bytes_at(&f->args[i]->place, hd_type_bytes(f->args[i]->type), 0);
     for (const Op *o = f->first; o; o = o->next)
@@ -292,7 +291,7 @@ static void check_bounds(Contents *r, const Op *o) {
 }
 
 static void check_store(Contents *r, const Op *o) {
-    const Symbol *b = hd_symbol_find(r->c->m, hd_word(&o->attrs, A_INTO, ""));
+    const Symbol *b = hd_named(o, A_INTO);
     if (!b || !hd_has(&o->attrs, A_INPLACE)) return;
     int64_t at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
     if (o->in[0]->place.offset != at)

@@ -117,8 +117,7 @@ static void find_left(Flow *w) {
     const Func *f;
     for (int i = 0; (f = hd_segment(c->m, c->train, i, NULL)); i++)
         for (const Op *o = f->first; o; o = o->next) {
-            const Symbol *s =
-                hd_symbol_find(c->m, hd_word(&o->attrs, o->kind == OP_ADAMW ? A_MASTER_WEIGHTS : A_INTO, ""));
+            const Symbol *s = hd_named(o, o->kind == OP_ADAMW ? A_MASTER_WEIGHTS : A_INTO);
             const BucketParts *k = hd_plan_bucket(c, s);
             if (k && o->kind == OP_ADAMW) updated[k->symbol->id] = true;
             if (k && o->kind == OP_ALL_GATHER && updated[k->symbol->id]) w->left[s->id] = false;

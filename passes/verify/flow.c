@@ -19,6 +19,7 @@
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 #include "passes/settings.h"
+#include "ir/base/search.h"
 
 Flow hd_flow(PlanCheck *c) {
     return (Flow){.c = c,
@@ -75,19 +76,11 @@ void hd_flow_set(Flow *w, Held *h, Holding what) {
     h->ever = true;
 }
 
-const Symbol *hd_flow_named(const Flow *w, const Op *o, AttrId a) {
-    return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
-}
-
 const Symbol *hd_flow_param_at(const BucketParts *k, int64_t lo, int64_t hi) {
-    int a = 0, b = k->items.n; // the first that ends after lo
-    while (a < b) {
-        int mid = a + (b - a) / 2;
-        const Symbol *p = k->items.at[mid];
-        if (hd_int(&p->attrs, A_OFFSET, 0) + hd_type_count(p->type) <= lo) a = mid + 1;
-        else b = mid;
-    }
-    return a < k->items.n && hd_int(&k->items.at[a]->attrs, A_OFFSET, 0) < hi ? k->items.at[a] : NULL;
+    const Symbol **p = k->items.at;
+    int i; // the first that ends after lo
+    HD_FIRST(i, 0, k->items.n, hd_int(&p[i]->attrs, A_OFFSET, 0) + hd_type_count(p[i]->type) > lo);
+    return i < k->items.n && hd_int(&p[i]->attrs, A_OFFSET, 0) < hi ? p[i] : NULL;
 }
 
 static bool inside_param(const BucketParts *k, int64_t lo, int64_t hi) {
@@ -340,7 +333,7 @@ static void run_op(Flow *w, const Op *o) {
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); return;
     case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); return;
     case OP_BEGIN: {
-        Held *h = hd_flow_held(w, hd_flow_named(w, o, A_LIFE));
+        Held *h = hd_flow_held(w, hd_named(o, A_LIFE));
         if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_NOTHING, .by = o});
         return;
     }

@@ -67,7 +67,6 @@ Held *hd_flow_value(Flow *w, const Value *v);        // of its buffer, or its ow
 BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k);
 int hd_flow_hold(Flow *w, Holding h);                         // its index in `holdings`
 Holding *hd_flow_holding(Flow *w, const Held *h, int i);      // of range i
-const Symbol *hd_flow_named(const Flow *w, const Op *o, AttrId a);
 // The parameter that contains elements [lo, hi) of a bucket; NULL: none, they are padding.
 const Symbol *hd_flow_param_at(const BucketParts *k, int64_t lo, int64_t hi);
 bool hd_flow_same_bucket(Flow *w, const Op *o, const Held *h, const Held *g); // false after the finding

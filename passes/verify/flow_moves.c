@@ -6,8 +6,8 @@
 // All that a buffer holds of a bucket may go to another buffer that holds as much of it, in any memory. What goes
 // elsewhere is no part of a bucket any more.
 void hd_flow_copy(Flow *w, const Op *o) {
-    const Symbol *from = o->n_in ? w->homes[o->in[0]->id].buffer : hd_flow_named(w, o, A_BUFFER);
-    const Symbol *to = hd_flow_named(w, o, A_INTO);
+    const Symbol *from = o->n_in ? w->homes[o->in[0]->id].buffer : hd_named(o, A_BUFFER);
+    const Symbol *to = hd_named(o, A_INTO);
     Held *h = hd_flow_held(w, from), *g = hd_flow_held(w, to);
     bool all = h && g && hd_type_count(hd_result_type(o, 0)) == hd_type_count(from->type) &&
                hd_type_count(from->type) == hd_type_count(to->type);
@@ -36,7 +36,7 @@ void hd_flow_copy(Flow *w, const Op *o) {
 // What a collective takes: a buffer, all of it where that is of a bucket, or a value. What no collective gave is what
 // this rank has computed.
 static Held *source(Flow *w, const Op *o) {
-    const Home home = o->n_in ? w->homes[o->in[0]->id] : (Home){.buffer = hd_flow_named(w, o, A_BUFFER)};
+    const Home home = o->n_in ? w->homes[o->in[0]->id] : (Home){.buffer = hd_named(o, A_BUFFER)};
     Held *h = o->n_in ? hd_flow_value(w, o->in[0]) : hd_flow_held(w, home.buffer);
     if (h && h->bucket && o->n_in && hd_type_count(o->in[0]->type) != h->size / h->parts) {
         hd_plan_wrong(w->c, o, o->span, "moves some elements of %s, not all that a rank has of bucket @%s", h->name,
@@ -54,7 +54,7 @@ static Held *source(Flow *w, const Op *o) {
 
 // What it gives: a buffer, all of it where that is of a bucket, or a value with another number of parts.
 static Held *destination(Flow *w, const Op *o, const Held *from, int64_t parts) {
-    const Symbol *into = hd_flow_named(w, o, A_INTO);
+    const Symbol *into = hd_named(o, A_INTO);
     Held *g = into ? hd_flow_held(w, into) : NULL;
     if (g && g->bucket && hd_type_count(hd_result_type(o, 0)) != hd_type_count(into->type)) {
         hd_plan_wrong(w->c, o, o->span, "fills some elements of %s, not all that a rank has of bucket @%s", g->name,
@@ -120,7 +120,7 @@ static bool may_reduce(Flow *w, const Op *o, const Held *h, int i, Axes over) {
 }
 
 void hd_flow_reduce_scatter(Flow *w, const Op *o) {
-    const Symbol *comm = hd_flow_named(w, o, A_COMM);
+    const Symbol *comm = hd_named(o, A_COMM);
     Axes over = comm ? hd_axes(&comm->attrs, A_OVER) : 0;
     Held *h = source(w, o), *g = h ? destination(w, o, h, h->parts * hd_mesh_ranks(&w->c->mesh, over)) : NULL;
     if (!g || !comm || !hd_flow_same_bucket(w, o, h, g)) return;
@@ -181,7 +181,7 @@ static void check_kept_track(Flow *w, const Op *o, const Held *h, const Held *g)
 }
 
 void hd_flow_all_gather(Flow *w, const Op *o) {
-    const Symbol *comm = hd_flow_named(w, o, A_COMM);
+    const Symbol *comm = hd_named(o, A_COMM);
     Axes over = comm ? hd_axes(&comm->attrs, A_OVER) : 0;
     Held *h = source(w, o), *g = h ? destination(w, o, h, h->parts / hd_mesh_ranks(&w->c->mesh, over)) : NULL;
     if (!g || !comm || !hd_flow_same_bucket(w, o, h, g) || (h->bucket && !fits_axes(w, o, over, g, h))) return;

@@ -5,6 +5,7 @@
 // that they leave running touch nothing but buffers: border.c follows them into the next function.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/base/search.h"
 #include <stdlib.h>
 
 typedef struct { int64_t event; const Op *op; } Record;
@@ -16,13 +17,9 @@ static int by_event(const void *a, const void *b) {
 
 // The first op that records an event, or NULL.
 static const Op *record_of(const Record *records, int n, int64_t event) {
-    int lo = 0, hi = n;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        if (records[mid].event < event) lo = mid + 1;
-        else hi = mid;
-    }
-    return lo < n && records[lo].event == event ? records[lo].op : NULL;
+    int i;
+    HD_FIRST(i, 0, n, records[i].event >= event);
+    return i < n && records[i].event == event ? records[i].op : NULL;
 }
 
 static bool records(const Func *f, int64_t event) {

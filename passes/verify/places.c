@@ -9,6 +9,7 @@
 #include "passes/verify/verify_plan.h"
 #include "ir/workspace.h"
 #include "ir/base/ints.h"
+#include "ir/base/search.h"
 
 void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi) {
     if (!c->guard || *lo >= *hi) return;
@@ -170,17 +171,12 @@ void hd_check_places(PlanCheck *c) {
 
 // A buffer that has bytes of [lo, hi); of bytes with a guard: or is so near that its own guard has.
 static const Symbol *buffer_under(const PlanCheck *c, Space space, int64_t lo, int64_t hi) {
-    int a = 0, b = c->n_buffers; // the first buffer of the space that ends after lo
+    int i; // the first buffer of the space that ends after lo, or one of the next space
     hi += 2 * c->guard;
     lo -= 2 * c->guard;
-    while (a < b) {
-        int mid = a + (b - a) / 2;
-        const Symbol *s = c->buffers[mid];
-        if (s->place.space < space || (s->place.space == space && buffer_end(s) <= lo))
-            a = mid + 1;
-        else b = mid;
-    }
-    const Symbol *s = a < c->n_buffers ? c->buffers[a] : NULL;
+    HD_FIRST(i, 0, c->n_buffers, c->buffers[i]->place.space > space ||
+             (c->buffers[i]->place.space == space && buffer_end(c->buffers[i]) > lo));
+    const Symbol *s = i < c->n_buffers ? c->buffers[i] : NULL;
     return s && s->place.space == space && s->place.offset < hi ? s : NULL;
 }
 
@@ -237,7 +233,7 @@ static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored)
     }
     int64_t at = v->place.offset;
     if (hd_op_is(o, TRAIT_SOURCE)) {
-        const Symbol *b = hd_symbol_find(c->m, hd_word(&o->attrs, A_BUFFER, ""));
+        const Symbol *b = hd_named(o, A_BUFFER);
         if (!b || b->kind != SYM_BUFFER) return;
         int64_t from = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
         if (from < 0 || from + hd_type_bytes(v->type) > hd_type_bytes(b->type)) hd_plan_wrong(c, o, o->span,
@@ -341,7 +337,7 @@ static Stored *find_stored(PlanCheck *c, const Home *homes) {
     for (const Op *o = c->f->first; o; o = o->next) {
         if (o->kind != OP_STORE || !hd_has(&o->attrs, A_INPLACE)) continue;
         const Value *root = homes[o->in[0]->id].root;
-        const Symbol *b = hd_symbol_find(c->m, hd_word(&o->attrs, A_INTO, ""));
+        const Symbol *b = hd_named(o, A_INTO);
         if (hd_has(&o->attrs, A_ACCUMULATE))
             hd_plan_wrong(c, o, o->span, "adds to its buffer, so its operand cannot already be there");
         if (!root || !root->def) {

@@ -8,6 +8,7 @@
 // text (places.c), and what changes from step to step is in buffers.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
+#include "ir/base/search.h"
 
 typedef struct { const Op *from, *to; const char *name; } Range;
 typedef struct {
@@ -169,13 +170,9 @@ static StreamOps stream_ops(PlanCheck *c, const Clocks *k) {
 }
 
 static int first_from(const StreamOps *s, int stream, int id) { // the first op of a stream with this number or a higher
-    int lo = s->start[stream], hi = s->start[stream + 1];
-    while (lo < hi) {
-        const int mid = lo + (hi - lo) / 2;
-        if (s->at[mid]->id < id) lo = mid + 1;
-        else hi = mid;
-    }
-    return lo;
+    int i;
+    HD_FIRST(i, s->start[stream], s->start[stream + 1], s->at[i]->id >= id);
+    return i;
 }
 
 static void check_streams(Regions *r, const Clocks *k, const StreamOps *ops, const Range *at) {

@@ -129,7 +129,7 @@ static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
         Leaf of = hd_probe_leaf(&s->p, o->out[0]);
         return hd_probe_same(&of, leaf) ? o->in[2] : NULL;
     }
-    const BucketParts *k = hd_plan_bucket(s->c, hd_symbol_find(s->c->m, hd_word(&o->attrs, A_INTO, "")));
+    const BucketParts *k = hd_plan_bucket(s->c, hd_named(o, A_INTO));
     if (!k || k->symbol != leaf->home || hd_int(&o->attrs, A_OFFSET, 0) != leaf->at) return NULL;
     const Op *maker = o->kind == OP_STORE ? hd_probe_maker(o->in[0]) : o;
     if (!maker || hd_op_is(maker, TRAIT_SOURCE)) return NULL; // the sum of a buffer, added to another
@@ -153,7 +153,7 @@ static void find_starts(Scales *s) {
     for (int i = 0; i < s->p.leaves.n; i++) last[i] = &s->first[i];
     for (int k = 0; k < s->gradients.n; k++) {
         const Op *o = s->gradients.at[k];
-        const BucketParts *to = hd_plan_bucket(s->c, hd_symbol_find(s->c->m, hd_word(&o->attrs, A_INTO, "")));
+        const BucketParts *to = hd_plan_bucket(s->c, hd_named(o, A_INTO));
         Leaf like = {.kind = LEAF_WEIGHT, .home = to ? to->symbol : NULL, .at = hd_int(&o->attrs, A_OFFSET, 0)};
         if (o->kind == OP_CROSS_ENTROPY_GRAD) add_start(s, last, o, hd_probe_leaf(&s->p, o->out[0]));
         if (o->kind == OP_CROSS_ENTROPY_GRAD || !to) continue;

@@ -26,10 +26,6 @@ TermWalk hd_term_walk(const Module *m, PlanCheck *c, Arena *a) {
 
 // --- what buffers hold
 
-static const Symbol *named(const TermWalk *w, const Op *o, AttrId a) {
-    return hd_symbol_find(w->m, hd_word(&o->attrs, a, ""));
-}
-
 static bool is_loss(const TermWalk *w, const Symbol *s) {
     const Symbol *steps[] = {w->c->train, w->c->eval};
     bool found = false;
@@ -40,8 +36,8 @@ static bool is_loss(const TermWalk *w, const Symbol *s) {
 static void find_buffers(TermWalk *w) {
     w->keys = w->losses = NULL;
     for (const Op *o = w->f->first; w->c && o; o = o->next) {
-        if (o->kind == OP_RANDOM) w->keys = named(w, o, A_INTO);
-        if (o->kind == OP_ALL_GATHER && is_loss(w, named(w, o, A_BUFFER))) w->losses = named(w, o, A_INTO);
+        if (o->kind == OP_RANDOM) w->keys = hd_named(o, A_INTO);
+        if (o->kind == OP_ALL_GATHER && is_loss(w, hd_named(o, A_BUFFER))) w->losses = hd_named(o, A_INTO);
     }
 }
 
@@ -76,7 +72,7 @@ static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, 
 }
 
 static const Term *view(const TermWalk *w, const Op *o) {
-    const Symbol *s = named(w, o, A_BUFFER);
+    const Symbol *s = hd_named(o, A_BUFFER);
     const Type *type = o->out[0]->type;
     const int64_t at = hd_int(&o->attrs, A_OFFSET, 0);
     const Term *x = NULL;
@@ -132,13 +128,13 @@ static bool moves_sum(const TermWalk *w, const Op *o) {
     const Op *def = o->kind == OP_STORE ? o->in[0]->def : NULL;
     while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
     if (def && def->kind == OP_REDUCE_SCATTER) return true;
-    const Symbol *s = def && def->kind == OP_VIEW ? named(w, def, A_BUFFER) : NULL;
+    const Symbol *s = def && def->kind == OP_VIEW ? hd_named(def, A_BUFFER) : NULL;
     return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
 }
 
 // Result 0 of an op, or the operand of a store, goes into a buffer.
 static void written(TermWalk *w, const Op *o, const Term *const *in) {
-    const Symbol *s = named(w, o, A_INTO);
+    const Symbol *s = hd_named(o, A_INTO);
     const bool result = o->kind != OP_STORE;
     if (!s || hd_has(&o->attrs, A_COMM) || o->kind == OP_ZERO || o->kind == OP_RANDOM || o->kind == OP_COPY) return;
     const BucketParts *k = hd_plan_bucket(w->c, s);
@@ -169,7 +165,7 @@ static bool is_forward_product(const Op *o) {
 static void function_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id];
-    const Symbol *p = o->kind == OP_GRAD || o->kind == OP_PARAM ? named(w, o, A_PARAM) : NULL;
+    const Symbol *p = o->kind == OP_GRAD || o->kind == OP_PARAM ? hd_named(o, A_PARAM) : NULL;
     if (o->kind == OP_GRAD) {
         const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o};
         hd_push(w->t.a, &w->gradients[w->number[p->id]], given);
@@ -179,7 +175,7 @@ static void function_op(TermWalk *w, const Op *o) {
         w->terms[o->out[0]->id] = view(w, o);
     } else if (o->kind == OP_LAUNCH) {
         launch(w, o, in);
-    } else if (o->kind == OP_ALL_GATHER && o->n_out && w->c && is_loss(w, named(w, o, A_BUFFER))) {
+    } else if (o->kind == OP_ALL_GATHER && o->n_out && w->c && is_loss(w, hd_named(o, A_BUFFER))) {
         w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
     } else {
         const int first = hd_has(&o->attrs, A_INTO) && o->kind != OP_STORE;

@@ -4,10 +4,6 @@
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 
-static const Symbol *named(const Flow *w, const Op *o, AttrId a) {
-    return hd_symbol_find(w->c->m, hd_word(&o->attrs, a, ""));
-}
-
 static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[hd_range(&h->map, i)->cell.holds]; }
 
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; reports what is missing.
@@ -69,9 +65,9 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
                {A_MASTER_WEIGHTS, PART_MASTER},
                {A_WEIGHTS, PART_COMPUTE}};
     int before = w->c->found.n;
-    const Symbol *master = named(w, o, A_MASTER_WEIGHTS), *bucket = k->symbol;
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *bucket = k->symbol;
     for (int i = 0; i < 4; i++) {
-        const Symbol *s = named(w, o, own[i].at), *is = k->part[own[i].part];
+        const Symbol *s = hd_named(o, own[i].at), *is = k->part[own[i].part];
         if (s != is)
             hd_plan_wrong(w->c, o, o->span, "has %s = %s, and that of bucket @%s is %s", hd_attr_info(own[i].at)->text,
                           s ? s->name : "nothing", bucket->name, is ? is->name : "nothing");
@@ -86,7 +82,7 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
 }
 
 void hd_flow_adamw(Flow *w, const Op *o) {
-    const Symbol *master = named(w, o, A_MASTER_WEIGHTS);
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS);
     BucketParts *k = hd_plan_bucket(w->c, master);
     if (!k) {
         hd_plan_wrong(w->c, o, o->span, "updates @%s, which is of no bucket", hd_word(&o->attrs, A_MASTER_WEIGHTS, ""));
@@ -99,7 +95,7 @@ void hd_flow_adamw(Flow *w, const Op *o) {
     b->updated = o;
     if (!check_operands(w, o, k)) return;
     Held *m = hd_flow_held(w, master), *g = hd_flow_held(w, k->part[PART_COMPUTE]);
-    check_gradient(w, o, named(w, o, A_GRADIENT), k, m->parts);
+    check_gradient(w, o, hd_named(o, A_GRADIENT), k, m->parts);
     Holding fresh = {.kind = HOLDS_WEIGHTS, .fresh = true, .by = o};
     hd_flow_set(w, m, fresh);
     if (g) hd_flow_set(w, g, fresh);
@@ -155,6 +151,6 @@ void hd_flow_scalars(Flow *w, const Op *o) {
         if (!v || !v->def || (v->def->kind != OP_GRAD_NORM && v->def->kind != OP_ROOT_SUM))
             hd_plan_wrong(w->c, o, o->span, "takes %s, which is not a gradient norm", hd_plan_value(w->c, o->in[0]));
     }
-    Held *h = hd_flow_held(w, named(w, o, A_COUNTER));
+    Held *h = hd_flow_held(w, hd_named(o, A_COUNTER));
     if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_SUM, .count = 1, .by = o});
 }
