@@ -136,12 +136,18 @@ static void use_rank(Machine *x, int rank) {
     x->cell = x->memory[rank];
 }
 
+// The one cell of a number that two cells of f32 are rounded to.
+static uint64_t rounded(uint64_t low, uint64_t high) { return mix(mix(low, high), 16); }
+
 static uint64_t *copy_of(Machine *x, const Op *o, int64_t *n) { // what a collective takes
     const Symbol *b = buffer_of(x, o, A_BUFFER);
     int64_t at = o->n_in ? at_of(x, &o->in[0]->place) : at_of(x, &b->place);
     uint64_t *c = cells(x, at, hd_type_bytes(o->n_in ? o->in[0]->type : b->type), n);
     uint64_t *copy = HD_NEWN(x->a, uint64_t, *n + 1);
     memcpy(copy, c, sizeof *c * (size_t)*n);
+    if (!hd_has(&o->attrs, A_OUT)) return copy;
+    *n /= 2;
+    for (int64_t i = 0; i < *n; i++) copy[i] = rounded(copy[2 * i], copy[2 * i + 1]);
     return copy;
 }
 
@@ -368,6 +374,11 @@ static const char *content_name(const Module *m, const Symbol *s) {
     return hd_word(&k->attrs, A_WEIGHTS, hd_word(&k->attrs, A_MASTER_WEIGHTS, s->name));
 }
 
+static bool content_is_wide(Machine *x, const Symbol *s) {
+    const Symbol *from = buffer_of_name(x, content_name(x->m, s));
+    return from && from->kind == SYM_BUFFER && from->type->dtype == TY_F32;
+}
+
 static void fill_buffers(Machine *x) {
     for (const Symbol *s = x->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
@@ -375,10 +386,12 @@ static void fill_buffers(Machine *x) {
         uint64_t *c = cells(x, at_of(x, &s->place), hd_type_bytes(s->type), &n);
         const Symbol *bucket = hd_has(&s->attrs, A_BUCKET) ? buffer_of_name(x, hd_word(&s->attrs, A_BUCKET, "")) : NULL;
         uint64_t content = hash_text(content_name(x->m, s));
+        const bool narrow = wide == 1 && content_is_wide(x, s); // what the gathers of master weights make of them
         for (int64_t i = 0; i < n; i++) {
             int64_t at =
                 bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
-            c[i] = mix(content, (uint64_t)at);
+            c[i] = narrow ? rounded(mix(content, (uint64_t)(2 * at)), mix(content, (uint64_t)(2 * at + 1)))
+                          : mix(content, (uint64_t)at);
         }
     }
 }

@@ -39,6 +39,23 @@ static bool exchange(Op *o) {
     return true;
 }
 
+static bool change_rounding(Op *o, uint64_t random) {
+    const char *is = hd_word(&o->attrs, A_OUT, NULL);
+    if (is && random % 2) hd_unset(&o->attrs, A_OUT);
+    else hd_set_word(o->func->module->cx, &o->attrs, A_OUT, is && !strcmp(is, "bf16") ? "f16" : "bf16");
+    return true;
+}
+
+// The optimizer's op before a gather that has written what it gathers; NULL: none.
+static Op *update_of(const Op *o) {
+    const char *from = o->kind == OP_ALL_GATHER ? hd_word(&o->attrs, A_BUFFER, "") : "";
+    for (Op *p = o->prev; *from && p; p = p->prev)
+        if (p->kind == OP_ADAMW && (!strcmp(hd_word(&p->attrs, A_MASTER_WEIGHTS, ""), from) ||
+                                    !strcmp(hd_word(&p->attrs, A_WEIGHTS, ""), from)))
+            return p;
+    return NULL;
+}
+
 // The same value once more, for its last reader.
 static bool copy_again(Op *o) {
     Op *c = hd_op_clone(o->func, o, o->in), *last = NULL;
@@ -207,6 +224,8 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: case MUTATE_OTHER_PART: case MUTATE_SWAP_PARTS:
     case MUTATE_EXTENT:
         return o->kind == OP_ADAMW;
+    case MUTATE_ROUNDED: return o->kind == OP_ALL_GATHER;
+    case MUTATE_BEFORE_UPDATE: return update_of(o) != NULL;
     case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER);
     case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);
     case MUTATE_INPLACE:
@@ -265,6 +284,8 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_DROP_ZERO: return shorten(m, o, random);
     case MUTATE_COMM: return rename_attr(m, o, A_COMM, random);
     case MUTATE_EXCHANGE: return exchange(o);
+    case MUTATE_ROUNDED: return change_rounding(o, random);
+    case MUTATE_BEFORE_UPDATE: return move_before(o, update_of(o));
     case MUTATE_OTHER_BUFFER: return rename_attr(m, o, A_BUFFER, random);
     case MUTATE_OTHER_INTO: return rename_attr(m, o, A_INTO, random);
     case MUTATE_OTHER_PART: return rename_attr(m, o, kept_parts[random % 5], random / 5);

@@ -150,6 +150,12 @@ static const Case cases[] = {
      "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 train.reduce=last layers=2", SOME},
     {"zero3, bf16, units inside units", "gpt2",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.fsdp.unit=Block,Mlp layers=2", SOME},
+    {"zero3, bf16, from master weights", "gpt2",
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 schedule.fsdp.weights=master schedule.fsdp.unit=Block layers=2", SOME},
+    {"zero1, bf16, from master weights, 2 x 2 ranks, two micro-batches", "gpt2",
+     "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 schedule.fsdp.weights=master "
+     "train.accumulate=2 schedule.graph=none layers=2",
+     SOME},
     {"zero3, own head, two micro-batches", "llama",
      "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.fsdp.prefetch=2 layers=2", SOME},
     {"zero2, own head, 3 ranks", "llama", "schedule.fsdp=zero2 schedule.mesh.shard=3 layers=1", SOME},
