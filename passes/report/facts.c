@@ -140,6 +140,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
         if (f->is_kernel) r.kernels++;
         else add_function(&r, m, f, &borders, a);
     }
+    hd_report_rounded(m, &r, a);
     for (int i = 0; i < borders.n; i++) add_border(&r, &borders.at[i], a);
     const Symbol *step = hd_step(m, KIND_TRAIN);
     r.overlaps = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;

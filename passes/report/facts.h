@@ -38,6 +38,10 @@ typedef struct { // a capture region of a function of a step
 } RegionFact;
 typedef struct { const char *stream, *why; int64_t actions; } Outside; // of all regions, without events
 
+// Gathers of a step that round master weights: how many, the bytes that one rank reads and writes for that, the seconds
+// of that alone (0 without a device), and the bytes of the copies that there are none of.
+typedef struct { int64_t gathers, moved, saved; double seconds; } Rounded;
+
 typedef struct {
     int64_t peak, bound, persistent, pinned, classes[N_CLASSES];
     const Func *at; // the function that holds the peak
@@ -55,6 +59,7 @@ typedef struct {
     int64_t held;         // bytes that one function's tail holds at the start of the next, at most
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
+    Rounded rounded;
     int64_t tokens;            // of all ranks in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
     Simulation sim;            // of a training step on that device
@@ -74,6 +79,9 @@ ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.
 void hd_report_traffic(const Func *f, int64_t runs, const Borders *b, Facts *r, Arena *a);
+void hd_report_rounded(const Module *m, Facts *r, Arena *a); // fills r->rounded
+void hd_report_rounded_json(const Facts *r, Out *o);         // a member of a JSON object; nothing where none rounds
+void hd_report_rounded_text(const Facts *r, Out *o);
 // Adds the capture regions of such a function.
 void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a);
 void hd_report_capture(const Facts *r, Out *o); // a member of a JSON object

@@ -59,6 +59,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
         for (int i = 0; i < r->overlaps->n; i++) hd_printf(o, "%s\"%s\"", i ? ", " : "", r->overlaps->strs[i]);
         hd_printf(o, "], \"held_bytes\": %lld},\n", ll(r->held));
     }
+    hd_report_rounded_json(r, o);
     if (r->chunks > 1)
         hd_printf(o, "  \"logits\": {\"chunks\": %lld, \"bytes\": %lld},\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) {
@@ -157,6 +158,7 @@ static void put_communication(const Facts *r, Out *o) {
         r->gathered_max, r->gradients_max, ll(r->padding), r->buckets);
     hd_printf(o, "reduce = %s: gradients take %lld bytes received in a step and %lld bytes of memory throughout\n",
               r->reduction, ll(reduced_bytes(r)), ll(r->kept));
+    hd_report_rounded_text(r, o);
     for (int i = 0; r->overlaps && i < r->overlaps->n; i++)
         hd_printf(o, "%s runs on beside the next micro-batch", r->overlaps->strs[i]);
     if (r->overlaps) hd_printf(o, ", and holds up to %lld bytes until that waits for it\n", ll(r->held));

@@ -122,9 +122,12 @@ Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
 Change hd_pass_recompute(Module *m, PassCx *cx) {
     const Attrs *schedule = hd_settings(m, "schedule");
     const Attr *listed = hd_attr(schedule, A_RECOMPUTE);
-    if (!listed || !listed->n) return UNCHANGED;
-    Again what = {.automatic = !strcmp(listed->strs[0], "auto"), .slower = hd_float(schedule, A_SLOWER, 0)};
+    const bool lists = listed && listed->n;
+    Again what = {.automatic = lists && !strcmp(listed->strs[0], "auto"), .slower = hd_float(schedule, A_SLOWER, 0)};
     int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
+    const bool dropped = limit && !what.automatic && hd_weights_fit(m, cx, limit);
+    if (!lists) return dropped ? CHANGED : UNCHANGED;
     if (what.automatic && limit) what.again = hd_recompute_fit(m, cx, what.slower, limit);
-    return hd_recompute_module(m, cx, what);
+    const Change c = hd_recompute_module(m, cx, what);
+    return c == UNCHANGED && dropped ? CHANGED : c;
 }

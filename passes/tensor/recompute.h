@@ -1,5 +1,6 @@
 // Which values `recompute auto` makes again. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
-// ops that may be made again; recompute_fit.c: under --device-memory; recompute_try.c: what a choice comes to.
+// ops that may be made again; recompute_fit.c: under --device-memory; recompute_weights.c: whether ranks then keep
+// copies of what they gather; recompute_try.c: what a choice comes to.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/pass.h"
@@ -50,8 +51,14 @@ typedef struct Trials Trials;
 Trials *hd_trials(const Module *m, Arena *a);
 void hd_trials_end(Trials *t);
 typedef enum { TRIAL_BOUND, TRIAL_PACKED } TrialKind;
-Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload);
-// Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time. NULL: what
-// auto takes by itself fits, or nothing is to be chosen. Less memory is never faster.
+Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload); // again NULL: what the schedule lists
+// Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, and with
+// `weights = auto` whether ranks keep rounded copies. NULL: what auto takes by itself fits, or nothing is to be chosen.
+// Less memory is never faster.
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit);
+// The same for a schedule that lists what is made again, or nothing; whether that changes the module.
+bool hd_weights_fit(Module *m, PassCx *cx, int64_t limit);
+bool hd_may_drop_copies(const Module *m);        // `weights = auto`, and there are copies
+void hd_drop_copies(Module *m, bool drop);       // config @schedule keeps them not, or as auto does
+void hd_say_dropped(Module *m, int64_t limit, int64_t saved);
 #endif

@@ -173,23 +173,23 @@ static State *search_with_offload(Fit *t, int n, int64_t limit) {
     return fastest(t, limit);
 }
 
-static void say(Module *m, const State *s, const Trial *given, int64_t limit, bool offloads) {
+static void say(Module *m, const Trial *got, const Trial *given, int64_t limit, bool offloads) {
     const DeviceModel *device = hd_model(m);
     const Span at = hd_symbol_find(m, "schedule")->span;
     char times[120] = "";
     if (device)
         snprintf(times, sizeof times, "; predicted for %s: %.3f ms a step instead of %.3f", hd_model_name(device),
-                 1e3 * s->got.seconds, 1e3 * given->seconds);
+                 1e3 * got->seconds, 1e3 * given->seconds);
     hd_warning(m->cx, at, "recompute auto: to fit into %lld bytes instead of %lld, more is computed again%s%s",
                (long long)limit, (long long)given->bytes, offloads ? ", and values wait in host memory" : "", times);
 }
 
-const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit) {
-    Fit t = {.a = cx->scratch, .trials = hd_trials(m, cx->scratch), .n_instances = 1};
-    for (Func *f = m->funcs; f; f = f->next)
-        if (!f->is_kernel && hd_has_backward(f)) t.f = t.f ? NULL : f;
-    if (!t.f || m->cx->diags.errors) return NULL;
-    hd_renumber(t.f);
+// given: what auto takes by itself. again: what fits instead, as `got` says, NULL where `given` fits; where nothing
+// fits all there is.
+typedef struct { const bool *again; Trial given, got; bool fits, offloads; } Found;
+
+static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit) {
+    Fit t = {.f = f, .a = cx->scratch, .trials = hd_trials(m, cx->scratch), .n_instances = 1};
     t.offload = hd_has(hd_settings(m, "schedule"), A_OFFLOAD);
     t.instance = hd_recompute_instances(t.f, t.a);
     for (const Op *o = t.f->first; o; o = o->next)
@@ -199,15 +199,39 @@ const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit
     t.left = trials < LEAST_TRIALS ? LEAST_TRIALS : trials < MOST_TRIALS ? trials : MOST_TRIALS;
     if (t.offload) t.left = LEAST_TRIALS; // each has trials of its own
     const State *best = try(&t, choice(&t, 0), TRIAL_PACKED);
-    const Trial given = best->got;
-    const bool *again = NULL;
-    if (given.bytes >= 0 && given.bytes > limit) {
+    Found found = {.given = best->got, .got = best->got, .fits = best->got.bytes <= limit};
+    if (!found.fits) {
         best = n < t.left / 2 ? search_small(&t, n, limit) : search_large(&t, n, limit);
         bool *all = choice(&t, n - 1);
         if (!best && !t.offload) best = search_with_offload(&t, n, limit);
-        again = best ? best->again : all; // all there is: the error says what lacks
-        if (best) say(m, best, &given, limit, t.offload);
+        found.again = best ? best->again : all; // all there is: the error says what lacks
+        found.fits = best != NULL;
+        if (best) found.got = best->got;
     }
+    found.offloads = t.offload;
     hd_trials_end(t.trials);
-    return again;
+    return found;
+}
+
+// Whether to go without rounded copies of weights, as `x` does; `y` keeps them.
+static bool pays(const Found *x, const Found *y) {
+    if (x->given.bytes < 0 || x->given.bytes >= y->given.bytes) return false;
+    return !y->fits || (x->fits && x->got.seconds <= y->got.seconds);
+}
+
+const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit) {
+    Func *trained = NULL;
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel && hd_has_backward(f)) trained = trained ? NULL : f;
+    if (!trained || m->cx->diags.errors) return NULL;
+    hd_renumber(trained);
+    Found found = search(m, trained, cx, slower, limit);
+    if (found.again && hd_may_drop_copies(m)) {
+        hd_drop_copies(m, true);
+        const Found without = search(m, trained, cx, slower, limit);
+        if (!pays(&without, &found)) hd_drop_copies(m, false);
+        else hd_say_dropped(m, limit, found.given.bytes - without.given.bytes), found = without;
+    }
+    if (found.again && found.fits) say(m, &found.got, &found.given, limit, found.offloads);
+    return found.again;
 }

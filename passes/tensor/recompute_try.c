@@ -50,7 +50,9 @@ Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload) {
     PassCx cx = {.scratch = hd_arena_new()};
     Module *m = copy(t);
     Trial found = {.bytes = -1};
-    bool good = m && hd_recompute_module(m, &cx, (Again){.automatic = true, .again = again}) != FAILED;
+    const Attr *listed = m ? hd_attr(hd_settings(m, "schedule"), A_RECOMPUTE) : NULL;
+    const Again what = {.automatic = again != NULL, .again = again};
+    bool good = m && (!listed || !listed->n || hd_recompute_module(m, &cx, what) != FAILED);
     for (size_t i = 0; good && i < sizeof passes / sizeof *passes; i++)
         if (passes[i] != hd_pass_offload || offload) good = passes[i](m, &cx) != FAILED;
     if (good) found.bytes = kind == TRIAL_BOUND ? hd_memory_bound(m, &cx) : packed(m, &cx);

@@ -21,6 +21,7 @@ ROWS = (  # what stands in the first column, and what it sets beside MODEL
     ("`zero3`, `prefetch = 0`", {"fsdp": "zero3", "prefetch": 0}),
     ("`zero3`, `prefetch = 3`", {"fsdp": "zero3", "prefetch": 3}),
     ("`zero3`, `live_grads = 1`", {"fsdp": "zero3", "live_grads": 1}),
+    ("`zero3`, `weights = master`", {"fsdp": "zero3", "weights": "master"}),
     ("`zero3`, `unit Attention, Mlp`", {"fsdp": "zero3", "unit": "Attention,Mlp"}),
     ("the same, `prefetch = 2`", {"fsdp": "zero3", "unit": "Attention,Mlp", "prefetch": 2}),
     ("`zero3`, no unit", {"fsdp": "zero3", "unit": "none"}),
@@ -35,6 +36,7 @@ ROWS = (  # what stands in the first column, and what it sets beside MODEL
 )
 PATHS = {"fsdp": "schedule.fsdp", "unit": "schedule.fsdp.unit", "prefetch": "schedule.fsdp.prefetch",
          "live_grads": "schedule.fsdp.live_grads",
+         "weights": "schedule.fsdp.weights",
          "shard": "schedule.mesh.shard", "replicate": "schedule.mesh.replicate", "accumulate": "train.accumulate",
          "reduce": "train.reduce"}
 HEAD = ("| strategy | peak | master weights and optimizer | weights | gradients |"

@@ -39,13 +39,6 @@ static bool exchange(Op *o) {
     return true;
 }
 
-static bool change_rounding(Op *o, uint64_t random) {
-    const char *is = hd_word(&o->attrs, A_OUT, NULL);
-    if (is && random % 2) hd_unset(&o->attrs, A_OUT);
-    else hd_set_word(o->func->module->cx, &o->attrs, A_OUT, is && !strcmp(is, "bf16") ? "f16" : "bf16");
-    return true;
-}
-
 // The optimizer's op before a gather that has written what it gathers; NULL: none.
 static Op *update_of(const Op *o) {
     const char *from = o->kind == OP_ALL_GATHER ? hd_word(&o->attrs, A_BUFFER, "") : "";
@@ -54,6 +47,14 @@ static Op *update_of(const Op *o) {
                                     !strcmp(hd_word(&p->attrs, A_WEIGHTS, ""), from)))
             return p;
     return NULL;
+}
+
+static bool change_gather(Op *o, Mutation what, uint64_t random) {
+    if (what == MUTATE_BEFORE_UPDATE) return move_before(o, update_of(o));
+    const char *is = hd_word(&o->attrs, A_OUT, NULL);
+    if (is && random % 2) hd_unset(&o->attrs, A_OUT);
+    else hd_set_word(o->func->module->cx, &o->attrs, A_OUT, is && !strcmp(is, "bf16") ? "f16" : "bf16");
+    return true;
 }
 
 // The same value once more, for its last reader.
@@ -265,7 +266,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_LATER: return move_later(o, 2 + (int)(random % 9));
     case MUTATE_EARLIER: return move_earlier(o, 2 + (int)(random % 9));
     case MUTATE_SWAP_COLLECTIVES: return swap_collectives(o);
-    case MUTATE_TOO_LATE: return too_late(o);
+    case MUTATE_TOO_LATE: case MUTATE_RELOAD_LATER: return too_late(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_WAIT: case MUTATE_DROP_COLLECTIVE: case MUTATE_DROP_BEGIN:
     case MUTATE_DROP_STORE: case MUTATE_DROP_END: case MUTATE_DROP_UPDATE: case MUTATE_DROP_FENCE:
     case MUTATE_DROP_CROSSING: case MUTATE_DROP_TAIL: return erase(o);
@@ -276,7 +277,6 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_CUT_REGION: return cut_region(m, o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
     case MUTATE_DOUBLE_COPY: return copy_again(o);
-    case MUTATE_RELOAD_LATER: return too_late(o);
     case MUTATE_SHARE_SLOT: return share_slot(o, random);
     case MUTATE_DROP_EVENT: return drop_event(o);
     case MUTATE_SWAP_WAITS: return swap_waits(o);
@@ -284,8 +284,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_DROP_ZERO: return shorten(m, o, random);
     case MUTATE_COMM: return rename_attr(m, o, A_COMM, random);
     case MUTATE_EXCHANGE: return exchange(o);
-    case MUTATE_ROUNDED: return change_rounding(o, random);
-    case MUTATE_BEFORE_UPDATE: return move_before(o, update_of(o));
+    case MUTATE_ROUNDED: case MUTATE_BEFORE_UPDATE: return change_gather(o, what, random);
     case MUTATE_OTHER_BUFFER: return rename_attr(m, o, A_BUFFER, random);
     case MUTATE_OTHER_INTO: return rename_attr(m, o, A_INTO, random);
     case MUTATE_OTHER_PART: return rename_attr(m, o, kept_parts[random % 5], random / 5);

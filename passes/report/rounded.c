@@ -1,0 +1,45 @@
+// Gathers that round the master weights of a rank, in both forms of the report: what a step moves for that, and what
+// the copies that it replaces would hold.
+#include "passes/report/facts.h"
+#include "ir/base/ints.h"
+
+static void add_gather(Facts *r, const Op *o, int64_t runs, bool *seen) {
+    const Symbol *from = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_BUFFER, ""));
+    const Type *t = from ? from->type : o->in[0]->type;
+    const int64_t rounded = hd_type_count(t) * hd_dtype_bytes(hd_result_type(o, 0)->dtype);
+    const int64_t moved = hd_type_bytes(t) + rounded;
+    r->rounded.gathers += runs;
+    r->rounded.moved += runs * moved;
+    if (r->device) r->rounded.seconds += (double)runs * hd_model_rows(r->device, (double)moved);
+    if (from && !seen[from->id]) r->rounded.saved += rounded;
+    if (from) seen[from->id] = true;
+}
+
+void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
+    const Symbol *step = hd_step(m, KIND_TRAIN);
+    bool *seen = HD_NEWN(a, bool, m->n_symbols + 1);
+    for (const Func *f = m->funcs; f; f = f->next) {
+        const int64_t runs = f->is_kernel ? 0 : hd_runs(step, f);
+        for (const Op *o = f->first; o && runs > 0; o = o->next)
+            if (o->kind == OP_ALL_GATHER && hd_has(&o->attrs, A_OUT)) add_gather(r, o, runs, seen);
+    }
+}
+
+void hd_report_rounded_json(const Facts *r, Out *o) {
+    const Rounded *x = &r->rounded;
+    if (!x->gathers) return;
+    hd_printf(o, "  \"rounded\": {\"gathers\": %lld, \"saved_bytes\": %lld, \"moved_bytes\": %lld", ll(x->gathers),
+              ll(x->saved), ll(x->moved));
+    if (r->device) hd_printf(o, ", \"seconds\": %.9f", x->seconds);
+    hd_puts(o, "},\n");
+}
+
+void hd_report_rounded_text(const Facts *r, Out *o) {
+    const Rounded *x = &r->rounded;
+    if (!x->gathers) return;
+    hd_printf(o,
+              "weights = master: %lld gathers round master weights in a step and move %lld bytes of memory for that",
+              ll(x->gathers), ll(x->moved));
+    if (r->device) hd_printf(o, ", %.2f ms", 1e3 * x->seconds);
+    hd_printf(o, "; copies would hold %lld bytes\n", ll(x->saved));
+}
