@@ -40,7 +40,7 @@ const char hd_prelude[] =
 #include "ir/axes.def"
 #undef AXIS
     "}\n"
-    "  fsdp none { unit none; prefetch = 1; live_grads = 2; overlap_micro = on; weights = auto; }\n"
+    "  fsdp none { unit none; root = split; prefetch = 1; live_grads = 2; overlap_micro = on; weights = auto; }\n"
     "  recompute auto { slower = 0.025; }\n"
     "  keep none;\n"
     "  offload none { fraction = 1.0; margin = 1; ahead = 1; }\n"

@@ -6,7 +6,8 @@
 //                                             bucket @b.f32 : f32[64] {unit = b, split = [shard], ...}
 //                                             buffer @b.f32.master, @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
 //
-// Units are in the order of their declaration, the root (what no unit owns) last. The strategy and, with several
+// Units, and pieces of the root (pieces.c), are in the order of their first parameters; what else no unit owns is last,
+// as @root. The strategy and, with several
 // micro-batches, train.reduce decide whether a buffer holds all elements or this rank's shard:
 //              master, m, v, compute weights    all weights, @b.next                 gradient: each    last
 //   none       whole                            -                                    whole, @b.sum     whole
@@ -79,7 +80,7 @@ static FsdpBucket *bucket_of(Fsdp *s, const char *unit, bool wide, PtrMap *of_un
     return &s->buckets.at[i];
 }
 
-// Collects the parameters of each bucket; the root's come last. false after an error.
+// Collects the parameters of each bucket; those of @root come last. false after an error.
 static bool collect(Fsdp *s) {
     Ctx *cx = s->m->cx;
     const char *root = hd_intern(cx, "root");

@@ -193,6 +193,7 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
         return FAILED;
     }
     if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
+    hd_fsdp_divide_root(&s, micro);
     if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
     divide_by_ranks(&s, micro);
     m->stage = STAGE_SHARDED;

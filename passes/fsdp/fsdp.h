@@ -1,6 +1,6 @@
-// Shared by the files of the pass `fsdp`. buckets: layout and symbols; windows: where weights are gathered and read;
-// gradients: where gradients are written and reduced; random: keys of dropout; update: loss, norm and optimizer. fsdp.c
-// calls them in order.
+// Shared by the files of the pass `fsdp`. pieces: the root by use; buckets: layout and symbols; windows: where weights
+// are gathered and read; gradients: where gradients are written and reduced; random: keys of dropout; update: loss,
+// norm and optimizer. fsdp.c calls them in order.
 #ifndef PASSES_FSDP_FSDP_H
 #define PASSES_FSDP_FSDP_H
 #include "ir/mesh.h"
@@ -57,6 +57,8 @@ typedef struct {
 typedef struct { Func *f; bool first, last, alone; } StepFunc;
 
 // --- buckets
+// Parameters of the root become units of their own, by where `micro` uses them (pieces.c).
+void hd_fsdp_divide_root(Fsdp *s, const Func *micro);
 bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
 bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for

@@ -78,12 +78,13 @@ static void capture_step(Func *f) {
 
 // --- which ops belong together
 
-// The units, as places: the model itself is none of them.
+// The units, as places: the model itself is none of them, whole or in pieces (@root.head).
 static Places find_units(Module *m, Arena *a) {
     VEC(const char *) names = {0};
     for (const Symbol *s = m->symbols; s; s = s->next) {
         const char *unit = s->kind == SYM_BUCKET ? hd_word(&s->attrs, A_UNIT, "root") : "root";
-        if (strcmp(unit, "root") != 0) hd_push(a, &names, hd_intern(m->cx, unit));
+        bool is_root = !strncmp(unit, "root", 4) && (!unit[4] || unit[4] == '.');
+        if (!is_root) hd_push(a, &names, hd_intern(m->cx, unit));
     }
     return hd_places_of(m, names.n, names.at, a);
 }
