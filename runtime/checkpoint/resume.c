@@ -96,9 +96,10 @@ static bool manifest_fits(const StFile *f, const HdProgram *p) {
 
 static bool read_layout(Source *s, const HdProgram *p) {
     const int64_t shards = count_of(&s->main, "shards", 1 << 20);
+    const bool listed = shards > 0 && meta_number(&s->main, "shard", (int)shards - 1); // bounds the memory
     s->folder = hd_st_meta(&s->main, "folder");
-    s->shards = (int)(shards > 0 ? shards : 0);
-    bool ok = shards > 0 && s->folder && hd_checkpoint_folder(s->folder, PATH) && read_cuts(s);
+    s->shards = (int)(listed ? shards : 0);
+    bool ok = listed && s->folder && hd_checkpoint_folder(s->folder, PATH) && read_cuts(s);
     if (!ok) s->shards = 0; // nothing to close
     s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
     s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);

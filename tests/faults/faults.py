@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One fault at a time: every allocation, open, read, write, fsync, rename, mmap, connection and thread of short runs
-fails at its n-th call, for every n, once or from then on; reads and writes are also cut short and interrupted. After
-each run its exit status and message must say what happened, and the checkpoint must be the old one or a new one, byte
-for byte.
+"""One fault at a time: every allocation, open, read, write, fsync, rename, mmap, stat, lock, connection, send, receive,
+poll and thread of short runs fails at its n-th call, for every n, once or from then on; what moves bytes is also cut
+short and interrupted, or would have to wait, or finds that the other end has gone. After each run its exit status and
+message must say what happened, and the checkpoint must be the old one or a new one, byte for byte.
 
 usage: faults.py ROOT HEDDLEC LIBRARY TOY [--all] [SCENARIO...]
 
@@ -21,8 +21,12 @@ from states import state
 ROOT, HEDDLEC, LIBRARY, TOY = (os.path.abspath(a) for a in sys.argv[1:5])
 ALL = "--all" in sys.argv[5:]
 CHOSEN = [a for a in sys.argv[5:] if a != "--all"]
-KINDS = ("alloc", "read", "write", "sync", "rename", "mmap", "open", "connect", "thread", "other")
-MODES = {"read": (":short", ":eintr"), "write": (":short", ":eintr")}
+NETWORK = ("connect", "send", "recv", "poll")
+KINDS = ("alloc", "read", "write", "sync", "rename", "mmap", "open", "stat", "lock", "connect", "thread", "other")
+MODES = {"read": (":short", ":eintr"), "write": (":short", ":eintr"), "lock": (":eintr", ":again"),
+         "connect": (":eintr", ":again"), "send": (":short", ":eintr", ":again"),
+         "recv": (":short", ":eintr", ":again", ":end"), "poll": (":eintr",)}
+RANKS = 3  # of the program whose ranks are processes; each has every third fault of the network
 SMALL = "layers=1 dim=32 heads=2 seq=16 train.batch=2"
 SAMPLE = 16  # of each scenario
 # With a fault ranks wait for each other less long; on a busy machine one of them may then give up, which is an error
@@ -43,7 +47,8 @@ SCENARIOS = {
     "shards_resume": ("two", f"{TRAIN} --steps=2 --resume=c --save=c", "c", ("c",)),
     "shards_export": ("two", "--steps=0 --resume=c --export=w.safetensors --digest=digest", "c",
                       ("c", "w.safetensors")),
-    "processes": ("toy", "--ranks=3 --data=data.txt --steps=1 --save=c --digest=digest", "c", ("c",)),
+    "processes": ("toy", f"--ranks={RANKS} --data=data.txt --steps=1 --save=c --digest=digest", "c", ("c",)),
+    "network": ("toy", f"--ranks={RANKS} --data=data.txt --steps=1 --save=c --digest=digest", "c", ("c",)),
 }
 
 
@@ -98,11 +103,17 @@ class Scenario:
         self.new = self.state(folder)
         self.outputs = self.outputs_of(folder)
         for line in read(os.path.join(self.work, "counts")).decode().splitlines():
-            what, kind, n = line.split()[:3]
+            what, kind, n, rank = line.split()
             if what == "count":
-                counts[kind] = max(counts.get(kind, 0), int(n))
-        self.points = [f"{kind}:{n}{mode}" for kind in KINDS for n in range(1, counts[kind] + 1)
-                       for mode in ("", "+") + MODES.get(kind, ())]
+                counts[kind, int(rank)] = int(n)
+        most = {kind: max(n for (k, _), n in counts.items() if k == kind) for kind, _ in counts}
+        if name == "network":
+            calls = [(f"{kind}:{n}", f"@{n % RANKS}") for kind in NETWORK for n in range(1, most[kind] + 1)
+                     if n <= counts.get((kind, n % RANKS), 0)]
+        else:
+            calls = [(f"{kind}:{n}", "") for kind in KINDS for n in range(1, most[kind] + 1)]
+        self.points = [f"{call}{mode}{at}" for call, at in calls
+                       for mode in ("", "+") + MODES.get(call.split(":")[0], ())]
 
     def fresh(self, name):
         folder = os.path.join(self.work, name)
@@ -168,7 +179,7 @@ def prepare(work):
         os.mkdir(before[name])
         with open(os.path.join(before[name], "data.txt"), "wb") as f:
             f.write(bytes((i * 7 + i // 11) % 251 for i in range(3000)))
-        several = ["--ranks=3"] if name == "toy" else []
+        several = [f"--ranks={RANKS}"] if name == "toy" else []
         must([program, "--data=data.txt", "--steps=1", "--seed=3", "--save=c", "--export=w.safetensors", *several],
              before[name])
     return programs, before

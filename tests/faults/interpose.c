@@ -1,19 +1,22 @@
 // Makes the n-th call of one kind fail, in any program: LD_PRELOAD=libheddle_faults.so. Only calls that the program or
 // libc on its behalf makes after main has begun count; what other libraries do at their own start is theirs.
 //
-//   FAULT=KIND:N[+][:short|:eintr]  the N-th call of the kind fails, with + every later one too; short: a read or write
-//                                   does half of its work; eintr: it is interrupted before it does any
+//   FAULT=KIND:N[+][:MODE][@RANK]  the N-th call of the kind fails, with + every later one too. MODE short: a call that
+//                                  moves bytes does half of its work; eintr: it is interrupted before it does any;
+//                                  again: it would have to wait; end: the other end of the connection has closed it.
+//                                  RANK: only in that process of those that main forks (--ranks)
 //   FAULT_OUT=FILE                  gets a line "fired KIND N FUNCTION" where one failed, and at the end of main
-//                                   "count KIND N" for every kind
+//                                   "count KIND N RANK" for every kind; RANK -1: of no rank
 //   FAULT_TRACE=FILE                gets every call that changes files (crash_states.py says how it reads them)
 //
-// Kinds: alloc, read, write, sync, rename, mmap, open, connect, thread, other.
+// Kinds: alloc, read, write, sync, rename, mmap, open, stat, lock, connect, send, recv, poll, thread, other.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -21,13 +24,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define KINDS(X) X(alloc) X(read) X(write) X(sync) X(rename) X(mmap) X(open) X(connect) X(thread) X(other)
+#define KINDS(X) X(alloc) X(read) X(write) X(sync) X(rename) X(mmap) X(open) X(stat) X(lock) X(connect) X(send) \
+    X(recv) X(poll) X(thread) X(other)
 typedef enum {
 #define X(name) K_##name,
     KINDS(X)
@@ -39,11 +44,13 @@ static const char *const kind_name[N_KINDS] = {
     KINDS(X)
 #undef X
 };
-typedef enum { FAIL, SHORT, EINTR_FIRST } Mode;
+typedef enum { FAIL, SHORT, EINTR_FIRST, AGAIN, END, N_MODES } Mode;
+static const char *const mode_name[N_MODES] = {"", ":short", ":eintr", ":again", ":end"};
 
 static bool active;
 static unsigned calls[N_KINDS];
-static int fault_kind = -1, out_fd = -1, trace_fd = -1;
+static int fault_kind = -1, fault_rank = -1, out_fd = -1, trace_fd = -1;
+static int forks, rank = -1; // of this process: how many it has made, and which of its parent's it is
 static unsigned fault_at;
 static bool fault_lasts;
 static Mode fault_mode;
@@ -89,6 +96,7 @@ static bool fails(Kind kind, const char *function, const void *caller) {
     if (!active || !keep(caller)) return false;
     const unsigned n = __atomic_add_fetch(&calls[kind], 1, __ATOMIC_RELAXED);
     if ((int)kind != fault_kind || n < fault_at || (n > fault_at && !fault_lasts)) return false;
+    if (fault_rank >= 0 && rank != fault_rank) return false;
     if (n == fault_at && out_fd >= 0) {
         char line[80];
         const int length = snprintf(line, sizeof line, "fired %s %u %s\n", kind_name[kind], n, function);
@@ -121,7 +129,9 @@ static void read_settings(void) {
         fault_kind = k;
         fault_at = (unsigned)strtoul(fault + n + 1, &end, 10);
         fault_lasts = *end == '+';
-        fault_mode = strstr(end, ":short") ? SHORT : strstr(end, ":eintr") ? EINTR_FIRST : FAIL;
+        for (int m = SHORT; m < N_MODES; m++)
+            if (strstr(end, mode_name[m])) fault_mode = (Mode)m;
+        if (strchr(end, '@')) fault_rank = atoi(strchr(end, '@') + 1);
     }
 }
 
@@ -134,7 +144,7 @@ static int counted(int argc, char **argv, char **environment) {
     active = false;
     for (int k = 0; out_fd >= 0 && k < N_KINDS; k++) {
         char line[60];
-        const int n = snprintf(line, sizeof line, "count %s %u\n", kind_name[k], calls[k]);
+        const int n = snprintf(line, sizeof line, "count %s %u %d\n", kind_name[k], calls[k], rank);
         put(out_fd, line, (size_t)n);
     }
     return status;
@@ -167,6 +177,14 @@ void *mmap(void *at, size_t n, int access, int flags, int fd, off_t offset) {
     REAL(mmap);
     if (FAILS(mmap, "mmap")) REFUSE(ENOMEM, MAP_FAILED);
     return real(at, n, access, flags, fd, offset);
+}
+pid_t fork(void) {
+    REAL(fork);
+    if (FAILS(thread, "fork")) REFUSE(EAGAIN, -1);
+    const pid_t child = real();
+    if (child == 0) rank = forks, forks = 0;
+    else forks++;
+    return child;
 }
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg) {
     REAL(pthread_create);
@@ -247,28 +265,38 @@ int mkdir(const char *path, mode_t mode) {
     return r;
 }
 
-static bool partly(size_t *n) { // true: interrupted. A short call does half.
-    if (fault_mode == SHORT && *n > 1) *n /= 2;
-    return fault_mode == EINTR_FIRST;
+// What becomes of a call that is to fail: true: nothing, for the reason in errno; else it does *n of its work.
+static bool refused(int code, size_t *n) {
+    if (fault_mode == SHORT) {
+        if (*n > 1) *n /= 2;
+        return false;
+    }
+    errno = fault_mode == EINTR_FIRST ? EINTR : fault_mode == AGAIN ? EAGAIN : code;
+    return true;
+}
+
+static bool refused_at_all(int code) { // a call that does all of its work, or nothing
+    size_t n = 1;
+    return refused(code, &n);
 }
 
 ssize_t read(int fd, void *to, size_t n) {
-    if (FAILS(read, "read") && (fault_mode == FAIL || partly(&n))) REFUSE(fault_mode == FAIL ? EIO : EINTR, -1);
+    if (FAILS(read, "read") && refused(EIO, &n)) return -1;
     return syscall(SYS_read, fd, to, n);
 }
 ssize_t pread(int fd, void *to, size_t n, off_t at) {
-    if (FAILS(read, "pread") && (fault_mode == FAIL || partly(&n))) REFUSE(fault_mode == FAIL ? EIO : EINTR, -1);
+    if (FAILS(read, "pread") && refused(EIO, &n)) return -1;
     return syscall(SYS_pread64, fd, to, n, at);
 }
 ssize_t write(int fd, const void *from, size_t n) {
-    if (FAILS(write, "write") && (fault_mode == FAIL || partly(&n))) REFUSE(fault_mode == FAIL ? ENOSPC : EINTR, -1);
+    if (FAILS(write, "write") && refused(ENOSPC, &n)) return -1;
     trace_begin();
     const ssize_t done = syscall(SYS_write, fd, from, n);
     trace_end(done > 0, "write", fd, -1, from, done > 0 ? (size_t)done : 0);
     return done;
 }
 ssize_t pwrite(int fd, const void *from, size_t n, off_t at) {
-    if (FAILS(write, "pwrite") && (fault_mode == FAIL || partly(&n))) REFUSE(fault_mode == FAIL ? ENOSPC : EINTR, -1);
+    if (FAILS(write, "pwrite") && refused(ENOSPC, &n)) return -1;
     trace_begin();
     const ssize_t done = syscall(SYS_pwrite64, fd, from, n, at);
     trace_end(done > 0, "write", fd, at, from, done > 0 ? (size_t)done : 0);
@@ -351,6 +379,34 @@ char *realpath(const char *path, char *out) {
     return real(path, out);
 }
 
+// --- what is asked of files
+
+int stat(const char *path, struct stat *st) {
+    REAL(stat);
+    if (FAILS(stat, "stat")) REFUSE(EIO, -1);
+    return real(path, st);
+}
+int lstat(const char *path, struct stat *st) {
+    REAL(lstat);
+    if (FAILS(stat, "lstat")) REFUSE(EIO, -1);
+    return real(path, st);
+}
+int fstat(int fd, struct stat *st) {
+    REAL(fstat);
+    if (FAILS(stat, "fstat")) REFUSE(EIO, -1);
+    return real(fd, st);
+}
+int fstatat(int folder, const char *path, struct stat *st, int flags) {
+    REAL(fstatat);
+    if (FAILS(stat, "fstatat")) REFUSE(EIO, -1);
+    return real(folder, path, st, flags);
+}
+int flock(int fd, int how) {
+    REAL(flock);
+    if (FAILS(lock, "flock") && refused_at_all(ENOLCK)) return -1;
+    return real(fd, how);
+}
+
 // --- the network
 
 int socket(int domain, int type, int protocol) {
@@ -370,16 +426,34 @@ int listen(int fd, int waiting) {
 }
 int connect(int fd, const struct sockaddr *at, socklen_t size) {
     REAL(connect);
-    if (FAILS(connect, "connect")) REFUSE(ECONNREFUSED, -1);
+    if (FAILS(connect, "connect") && refused_at_all(ECONNREFUSED)) return -1;
     return real(fd, at, size);
 }
 int accept(int fd, struct sockaddr *at, socklen_t *size) {
     REAL(accept);
-    if (FAILS(connect, "accept")) REFUSE(ECONNABORTED, -1);
+    if (FAILS(connect, "accept") && refused_at_all(ECONNABORTED)) return -1;
     return real(fd, at, size);
 }
 int accept4(int fd, struct sockaddr *at, socklen_t *size, int flags) {
     REAL(accept4);
-    if (FAILS(connect, "accept4")) REFUSE(ECONNABORTED, -1);
+    if (FAILS(connect, "accept4") && refused_at_all(ECONNABORTED)) return -1;
     return real(fd, at, size, flags);
+}
+ssize_t send(int fd, const void *from, size_t n, int flags) {
+    REAL(send);
+    if (FAILS(send, "send") && refused(EPIPE, &n)) return -1;
+    return real(fd, from, n, flags);
+}
+ssize_t recv(int fd, void *to, size_t n, int flags) {
+    REAL(recv);
+    if (FAILS(recv, "recv")) {
+        if (fault_mode == END) return 0;
+        if (refused(ECONNRESET, &n)) return -1;
+    }
+    return real(fd, to, n, flags);
+}
+int poll(struct pollfd *fds, nfds_t n, int wait) {
+    REAL(poll);
+    if (FAILS(poll, "poll") && refused_at_all(ENOMEM)) return -1;
+    return real(fds, n, wait);
 }

@@ -98,7 +98,7 @@ def main():
                 f.write(",".join(os.path.join(inputs, name) for name in sorted(os.listdir(inputs))))
             how = ["-seed=1", f"-runs={runs}", "-timeout=300", f"-seed_inputs=@{listed}"] # a slow machine is no finding
         else:
-            how = [f"-max_total_time={seconds}", "-timeout=10", inputs]
+            how = [f"-max_total_time={seconds}", "-timeout=60", inputs]
         run = subprocess.run(
             [target, *([f"-dict={words}"] if os.path.getsize(words) else []), "-rss_limit_mb=2560",
              f"-max_len={LONGEST_PLAN if suffix == '.plan' else LONGEST}",
