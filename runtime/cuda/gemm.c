@@ -9,11 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = 8, REPEATS = 3 };
+// A short product takes less time than its launch: it is timed in a graph, MANY of them together, and more candidates
+// are looked at, since they take no time.
+enum { CANDIDATES = 8, SHORT_CANDIDATES = 24, REPEATS = 3, MANY = 20 };
+static const double short_work = 1e10; // multiplications and additions: some 30 us
 static const double tuning_budget_ms = 2500; // seconds; after that the heuristic's first is taken, and kept
 
 typedef struct { bool keep, time; } Policy; // keep: choices are read from and written to the cache
 static int64_t batches(const HdGemm *g) { return g->batch > 1 ? g->batch : 1; }
+static double work(const HdGemm *g) { return (double)batches(g) * (double)g->m * (double)g->n * (double)g->k; }
 static unsigned align_of(const HdGemm *g) { return g->align ? (unsigned)g->align : 16; }
 
 typedef struct { LtAlgo algo; uint64_t workspace; } Kept; // the cache entry
@@ -154,35 +158,71 @@ static bool fill_scratch(HdCuda *x, int64_t bytes) {
     return ok;
 }
 
+typedef struct { CuEvent start, end; } Stopwatch;
+
+static bool issue_all(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const ProductScratch *at,
+                      int repeats) {
+    for (int i = 0; i < repeats; i++)
+        if (issue(x, g, s, algo, x->streams[0], at->a, at->b, at->d, at->workspace) != HD_CUBLAS_STATUS_SUCCESS)
+            return false;
+    return true;
+}
+
+// Milliseconds from `start` to now, once the stream has come here; a negative number where the device fails.
+static float stop(HdCuda *x, Stopwatch watch) {
+    float ms = -1;
+    if (x->api.cuEventRecord(watch.end, x->streams[0]) != HD_CUDA_SUCCESS ||
+        x->api.cuEventSynchronize(watch.end) != HD_CUDA_SUCCESS ||
+        x->api.cuEventElapsedTime(&ms, watch.start, watch.end) != HD_CUDA_SUCCESS)
+        return -1;
+    return ms;
+}
+
 // Mean time of `repeats` runs; a negative number when the algorithm cannot run.
 static float time_runs(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const ProductScratch *at,
-                       CuEvent start, CuEvent end, int repeats) {
+                       Stopwatch watch, int repeats) {
+    if (x->api.cuEventRecord(watch.start, x->streams[0]) != HD_CUDA_SUCCESS || !issue_all(x, g, s, algo, at, repeats))
+        return -1;
+    return stop(x, watch) / (float)repeats;
+}
+
+// The same, of MANY runs that are one graph, so that no launch counts.
+static float time_graph(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const ProductScratch *at,
+                        Stopwatch watch) {
     const HdCudaApi *api = &x->api;
     CuStream stream = x->streams[0];
+    CuGraph graph = NULL;
+    CuGraphExec exec = NULL;
     float ms = -1;
-    if (api->cuEventRecord(start, stream) != HD_CUDA_SUCCESS) return -1;
-    for (int i = 0; i < repeats; i++)
-        if (issue(x, g, s, algo, stream, at->a, at->b, at->d, at->workspace) != HD_CUBLAS_STATUS_SUCCESS) return -1;
-    if (api->cuEventRecord(end, stream) != HD_CUDA_SUCCESS || api->cuEventSynchronize(end) != HD_CUDA_SUCCESS ||
-        api->cuEventElapsedTime(&ms, start, end) != HD_CUDA_SUCCESS)
-        return -1;
-    return ms / (float)repeats;
+    if (api->cuStreamBeginCapture(stream, HD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != HD_CUDA_SUCCESS) return -1;
+    bool ok = issue_all(x, g, s, algo, at, MANY);
+    ok = api->cuStreamEndCapture(stream, &graph) == HD_CUDA_SUCCESS && ok && graph &&
+         api->cuGraphInstantiateWithFlags(&exec, graph, 0) == HD_CUDA_SUCCESS &&
+         api->cuGraphLaunch(exec, stream) == HD_CUDA_SUCCESS && // the first launch also moves the graph to the device
+         api->cuEventRecord(watch.start, stream) == HD_CUDA_SUCCESS &&
+         api->cuGraphLaunch(exec, stream) == HD_CUDA_SUCCESS;
+    if (ok) ms = stop(x, watch) / MANY;
+    if (exec) api->cuGraphExecDestroy(exec);
+    if (graph) api->cuGraphDestroy(graph);
+    return ms;
 }
 
 // One run loads the kernel, one shows whether the algorithm is worth measuring against `best` (0: none yet), REPEATS
 // measure it.
 static float time_algo(HdCuda *x, const HdGemm *g, const HdGemmState *s, const LtAlgo *algo, const ProductScratch *at,
-                       CuEvent start, CuEvent end, float best) {
-    if (time_runs(x, g, s, algo, at, start, end, 1) < 0) return -1;
-    float once = time_runs(x, g, s, algo, at, start, end, 1);
+                       Stopwatch watch, float best) {
+    if (time_runs(x, g, s, algo, at, watch, 1) < 0) return -1;
+    if (work(g) < short_work) return time_graph(x, g, s, algo, at, watch);
+    float once = time_runs(x, g, s, algo, at, watch, 1);
     if (once < 0 || (best > 0 && once > best * 1.3f)) return once;
-    return time_runs(x, g, s, algo, at, start, end, REPEATS);
+    return time_runs(x, g, s, algo, at, watch, REPEATS);
 }
 
 static HdKey key_of(const HdCuda *x, const HdGemm *g) {
     char text[512];
     HdKey k;
-    int n = snprintf(text, sizeof text, "cublasLt %zu|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u",
+    int n = snprintf(text, sizeof text,
+                     "cublasLt %zu, timed in graphs|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u",
                      x->api.cublasLtGetVersion(), x->device_name, x->sms, (long long)g->m, (long long)g->n,
                      (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a, (int)g->b, (int)g->d, g->epilogue,
                      (long long)batches(g), (long long)g->workspace_bytes, align_of(g));
@@ -209,17 +249,17 @@ static bool recall(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key) {
 }
 
 // The fastest of the heuristic's candidates, agreed on with other processes through the cache.
-static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const ProductScratch *at, CuEvent start,
-                   CuEvent end, Policy policy) {
-    LtHeuristic found[CANDIDATES];
+static bool choose(HdCuda *x, const HdGemm *g, HdGemmState *s, HdKey key, const ProductScratch *at,
+                   Stopwatch watch, Policy policy) {
+    LtHeuristic found[SHORT_CANDIDATES];
     char text[160];
     describe(g, text, sizeof text);
-    s->candidates = heuristics(x, g, s, CANDIDATES, found);
+    s->candidates = heuristics(x, g, s, work(g) < short_work ? SHORT_CANDIDATES : CANDIDATES, found);
     if (s->candidates == 0)
         return hd_cuda_fail(x, "cuBLASLt has no algorithm for gemm %s in %lld bytes of workspace", text,
                             (long long)g->workspace_bytes);
     for (int i = 0; i < s->candidates && policy.time; i++) {
-        float ms = time_algo(x, g, s, &found[i].algo, at, start, end, s->ms);
+        float ms = time_algo(x, g, s, &found[i].algo, at, watch, s->ms);
         if (ms > 0 && (s->ms <= 0 || ms < s->ms)) {
             s->ms = ms;
             s->chosen = i;
@@ -255,7 +295,7 @@ static void report(HdCuda *x, int i, const HdGemm *g, const HdGemmState *s) {
 static bool same_key(HdKey a, HdKey b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
 
 // One product: from an equal one before it, from the cache, or by choosing; then one run, so that its kernel is loaded.
-static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, CuEvent start, CuEvent end, Policy policy) {
+static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, Stopwatch watch, Policy policy) {
     int i = order[at_order];
     const HdProgram *p = x->head.program;
     const HdGemm *g = &p->gemms[i];
@@ -277,15 +317,13 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, CuEv
     }
     policy.time = policy.time && fits;
     bool remembered = policy.keep && recall(x, g, s, keys[i]);
-    if (!remembered && !choose(x, g, s, keys[i], &at, start, end, policy)) return false;
+    if (!remembered && !choose(x, g, s, keys[i], &at, watch, policy)) return false;
     if (fits && !lt_ok(x, issue(x, g, s, &s->algo, x->streams[0], at.a, at.b, at.d, at.workspace),
                        "first run of a matrix product"))
         return false;
     if (x->verbose) report(x, i, g, s);
     return true;
 }
-
-static double work(const HdGemm *g) { return (double)batches(g) * (double)g->m * (double)g->n * (double)g->k; }
 
 // The largest products first, so that those the budget does not reach matter least; ties by index.
 static void sort_by_work(const HdProgram *p, int *order) {
@@ -305,7 +343,7 @@ bool hd_gemms_open(HdCuda *x) {
     x->gemms.gemms = calloc((size_t)p->n_gemms, sizeof *x->gemms.gemms);
     HdKey *keys = calloc((size_t)p->n_gemms, sizeof *keys);
     int *order = calloc((size_t)p->n_gemms, sizeof *order);
-    CuEvent start = NULL, end = NULL;
+    Stopwatch watch = {0};
     bool ok = x->gemms.gemms && keys && order;
     if (ok) sort_by_work(p, order);
     else hd_cuda_fail(x, "out of host memory");
@@ -316,18 +354,18 @@ bool hd_gemms_open(HdCuda *x) {
         if (need > scratch && need <= p->arena_bytes) scratch = need;
     }
     ok = ok && (scratch == 0 || fill_scratch(x, scratch)) &&
-         hd_cuda_ok(x, api->cuEventCreate(&start, HD_CU_EVENT_DEFAULT), "event") &&
-         hd_cuda_ok(x, api->cuEventCreate(&end, HD_CU_EVENT_DEFAULT), "event");
+         hd_cuda_ok(x, api->cuEventCreate(&watch.start, HD_CU_EVENT_DEFAULT), "event") &&
+         hd_cuda_ok(x, api->cuEventCreate(&watch.end, HD_CU_EVENT_DEFAULT), "event");
     bool keep = !(tune && !strcmp(tune, "0")) && hd_cache_usable(&x->cache);
     double begin = hd_cuda_now_ms();
     for (int i = 0; i < p->n_gemms && ok; i++)
-        ok = prepare(x, order, i, keys, start, end,
+        ok = prepare(x, order, i, keys, watch,
                      (Policy){.keep = keep, .time = keep && hd_cuda_now_ms() - begin < tuning_budget_ms});
     ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products");
     if (ok && x->verbose)
         fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
-    if (start) api->cuEventDestroy(start);
-    if (end) api->cuEventDestroy(end);
+    if (watch.start) api->cuEventDestroy(watch.start);
+    if (watch.end) api->cuEventDestroy(watch.end);
     free(keys);
     free(order);
     return ok;
