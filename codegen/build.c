@@ -219,7 +219,7 @@ static bool may_write(Ctx *cx, const char *path) {
            cannot_write(cx, path, "it is a file that was read; give another name with -o");
 }
 
-// What a linker may not be given, since it removes what it cannot finish: a device or a pipe gets the program's bytes.
+// A device or a pipe gets the program's bytes: a linker would remove an output that it cannot finish.
 static int copy_to(Ctx *cx, const char *made, const char *path) {
     size_t n = 0;
     const char *bytes = hd_read_file(cx->arena, made, &n);

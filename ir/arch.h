@@ -1,4 +1,4 @@
-// What a GPU architecture has, where a choice depends on it.
+// The properties of GPU architectures on which choices depend.
 #ifndef IR_ARCH_H
 #define IR_ARCH_H
 #include "ir/ir.h"

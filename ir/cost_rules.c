@@ -7,7 +7,7 @@ typedef struct { double flops, bytes; } Cost;
 
 static double count(const Value *v) { return (double)hd_type_count(v->type); }
 
-// Of buffers: those that the op's attributes name.
+// Bytes of the buffers that an attribute of the op names.
 static double bytes_of_buffers(const Op *o, const Attr *a) {
     unsigned uses = hd_operand_uses(a->id);
     int times = !!(uses & USE_READ) + !!(uses & USE_WRITE);

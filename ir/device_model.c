@@ -130,7 +130,7 @@ double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both)
 
 // --- ops
 
-// Of the value or buffer that a copy reads, and of what it writes.
+// The space of the value or buffer that a copy reads or writes.
 static Space space_of(const Value *v) {
     const Op *by = v->def;
     while (by && hd_op_is(by, TRAIT_ALIAS) && by->n_in) by = by->in[0]->def;

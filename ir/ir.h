@@ -272,7 +272,7 @@ Symbol *hd_config(Module *m, const char *name); // the config symbol of that nam
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);
 Func *hd_launched(const Op *launch); // the kernel that it runs; NULL: the module has none of that name
-// Of a kernel: its own name and what it does, its row op, or else its last pointwise ops, as an identifier.
+// An identifier for a kernel: its name, then its row op or else its last pointwise ops.
 const char *hd_kernel_text(Arena *a, const Func *k);
 int64_t hd_count_ops(const Module *m); // of all functions
 const char *hd_grown(const Module *m, Arena *a); // ", 400 of them in blocks": the member of the model that has most
@@ -296,7 +296,7 @@ Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in);
 // Runs the op's type rule and makes (or retypes) its results. `declared` gives the types that an EXPLICIT op needs (n =
 // 0: none). Returns NULL, or what is wrong.
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared);
-// Of result i as the type rule counts them: with `into`, result 0 is the one that is written there.
+// The type of result i in the count of the type rule: with `into`, result 0 is the one that is written there.
 const Type *hd_result_type(const Op *o, int i);
 void hd_set_results(Op *o, int n, const Type *const *types); // what hd_infer does with the types it found
 void hd_append(Func *f, Op *o);

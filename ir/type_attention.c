@@ -5,7 +5,7 @@
 #include "ir/type_rules.h"
 #include <string.h>
 
-// Of an op with dropout of as many elements, with the sequences along the first axis of x.
+// Checks an op that drops some of so many elements. The sequences are along the first axis of x.
 static const char *drawn(Rule *r, const Type *x, double elements) {
     const double p = hd_float(&r->o->attrs, A_P, 0);
     const int64_t batch = hd_int(&r->o->attrs, A_BATCH, 0);

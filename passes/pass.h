@@ -1,5 +1,5 @@
 // A pass is a function from a module to a module. It keeps no state between runs and reads its options from PassCx.
-// What stays is allocated on m->cx->arena, everything else on cx->scratch. Order, verification, dumps and timing belong
+// It allocates what stays on m->cx->arena, everything else on cx->scratch. Order, verification, dumps and timing belong
 // to the manager.
 #ifndef PASSES_PASS_H
 #define PASSES_PASS_H

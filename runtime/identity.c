@@ -41,7 +41,7 @@ static const char *const variables[] = {"HEDDLE_ATTENTION", "HEDDLE_TUNE", "HEDD
 enum { OPTIONS = sizeof options / sizeof *options, VARIABLES = sizeof variables / sizeof *variables,
        ITEMS = OPTIONS + VARIABLES };
 
-// Of at most so many blocks. false with errno, or 0 where the file became shorter.
+// A hash of at most so many blocks. false: with errno, which is 0 if the file became shorter.
 static bool sample(int fd, int64_t size, int64_t most, uint64_t *hash) {
     const int64_t room = HD_SAMPLE_BYTES, blocks = (size + room - 1) / room;
     const int64_t n = blocks < most ? blocks : most;
@@ -90,7 +90,7 @@ static bool file_value(const char *path, Value out) {
     return true;
 }
 
-// Of several files: the blocks are shared out among them, and a file has one at least.
+// A hash of several files: the blocks are shared out among them, at least one a file.
 static bool files_value(Names names, Value out) {
     FileList list;
     int64_t bytes, all = 0;

@@ -163,7 +163,7 @@ static int refuse_option(int id, char **argv) {
     return refuse("no option, or more than one, begins with ", argv[optind - 1], argv[0]);
 }
 
-// What only makes sense together, or only apart. 0 or 2.
+// Checks options that belong together or exclude each other. Returns 0 or 2.
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
     if (o->report || o->report_json) return 0;

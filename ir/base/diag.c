@@ -82,7 +82,7 @@ static void quote(const Source *f, Span s, Out *o) {
     hd_puts(o, "\n");
 }
 
-// Of a very long message the beginning and the end, where the way out is.
+// Prints the beginning and the end of a very long message: the way out is at its end.
 static void put_message(const char *text, Out *o) {
     const size_t n = strlen(text);
     size_t head = n > MAX_MESSAGE ? MAX_MESSAGE * 3 / 4 : n, tail = n - (n > MAX_MESSAGE ? MAX_MESSAGE / 4 : 0);

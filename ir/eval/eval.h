@@ -20,7 +20,7 @@ Tensor hd_eval_storage(Eval *e, const char *symbol);
 // The sum of the operands of `grad` ops for a parameter; data is NULL when there was none.
 Tensor hd_eval_gradient(Eval *e, const char *param);
 void hd_eval_clear_gradients(Eval *e);
-// What dropout without a key draws by: the seed, and the number of the first sequence. Zeros until it is called.
+// Sets the seed and the number of the first sequence, by which dropout without a key draws. Both are 0 at first.
 void hd_eval_seed(Eval *e, int64_t seed, int64_t sequence);
 // Runs a function. `in` has one tensor an argument; `out` receives one a result. Returns NULL, or what is wrong with
 // the inputs (a wrong type, an index outside its table).

@@ -58,7 +58,7 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
-// What dropout makes of a probability: a factor for each. `in` are the operands of the op.
+// Dropout multiplies each probability by a factor. `in` are the operands of the op.
 typedef struct {
     uint32_t key[HD_KEY], threshold;
     int64_t each; // batches of a sequence

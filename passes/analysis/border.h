@@ -12,7 +12,7 @@ typedef struct {
 } Border;
 typedef struct { Border *at; int n, cap; } Borders;
 
-// Of all steps with overlaps, each pair of neighbours of a step once, in the order of the step.
+// Each pair of neighbours of every step with overlaps once, in the order of the step.
 Borders hd_borders(const Module *m, Arena *a);
 bool hd_overlaps(const Symbol *step, const char *stream);
 // Whether the stream may run on when f returns: wherever a step runs f, another function follows, and the stream

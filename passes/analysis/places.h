@@ -1,6 +1,6 @@
 // The places of a schedule's list (`recompute`, `keep`, `offload`, `graph`) and the ops in them. A place is the path of
-// a module instance, blocks.3.attn, or that with the name of a `let`; everything below it belongs to it. Of several
-// lists the one with the innermost place around an op decides.
+// a module instance, blocks.3.attn, or that with the name of a `let`; everything below it belongs to it. If several
+// lists have places around an op, the one with the innermost place decides.
 #ifndef PASSES_ANALYSIS_PLACES_H
 #define PASSES_ANALYSIS_PLACES_H
 #include "ir/ir.h"

@@ -150,7 +150,7 @@ static void unfold_broadcasts(Prepare *s, Op *o) {
     }
 }
 
-// What cannot be read in place is broadcast explicitly.
+// An operand that cannot be read in place is broadcast by an op of its own.
 static void fold_operands(Prepare *s, Op *o) {
     RowSpace space;
     if (hd_row_natural(o, &space)) return;

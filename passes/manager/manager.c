@@ -176,7 +176,7 @@ static void watch_after(const PipelineRun *r, const char *name, Change change) {
     }
 }
 
-// What the model computes is written down before it becomes storage; the end of the pipeline compares.
+// Writes down what the model computes, before parameters become storage. The end of the pipeline compares.
 static void declare_program(PipelineRun *r) {
     Arena *scratch = hd_arena_new();
     hd_program_declare(r->m, scratch);

@@ -57,7 +57,7 @@ static bool in_margin(const Request *r, const Offload *w, const Waiting *v, int6
 
 static double mib(double bytes) { return bytes / (1 << 20); }
 
-// What waits for the backward pass, by kinds of places.
+// Prints what waits for the backward pass, by kinds of places.
 static void say_what_waits(const Request *r, const Offload *w) {
     typedef struct { const char *pattern; double bytes; int n; } Kind;
     VEC(Kind) kinds = {0};
@@ -102,7 +102,7 @@ static bool check_places(Request *r, const Offload *w) {
 
 // --- the choice
 
-// Of the values: those that are listed, those of them that are not in the margin, the smallest of these, the chosen.
+// Bytes of the values that are listed, of those outside the margin, of the smallest of these, and of the chosen ones.
 typedef struct { double listed, free, least, chosen; } Bytes;
 
 static void choose_listed(Offload *w, const bool *free, double most) {

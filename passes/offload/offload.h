@@ -43,7 +43,7 @@ int hd_offload_chosen(const Offload *w, Waiting ***made, Waiting ***read);
 // Decides when the chosen values leave and return, and how long the main stream waits for them.
 void hd_offload_times(Offload *w);
 void hd_offload_insert(Offload *w); // the copies and fences of the chosen values
-// Of the values that are `free` the best first, of at most so many bytes together; how many. The first `hidden` of them
-// stall nothing.
+// Lists the values that are `free`, the best first, up to so many bytes together. Returns how many. The first `hidden`
+// of them stall nothing.
 int hd_offload_best(Offload *w, const bool *free, double most_bytes, Waiting ***best, int *hidden);
 #endif

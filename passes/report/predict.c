@@ -3,7 +3,7 @@
 #include "passes/settings.h"
 #include "ir/base/ints.h"
 
-// What holds the step up: the host, or the work that takes most of the chain of actions that ends last.
+// What bounds the step: the host, or the kind of work that takes most of the chain of actions that ends last.
 static const char *bound_by(const Simulation *s) {
     if (s->host > s->device) return "launches";
     int most = 0;

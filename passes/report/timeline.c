@@ -84,7 +84,7 @@ static void put_action(Page *p, const Op *o, int64_t live, bool first) {
               ll(live));
 }
 
-// Of each capture region its name and its first and last action.
+// Prints each capture region: its name, its first and its last action.
 static void put_regions(Page *p, const Func *f) {
     int n = 0, first = 0, regions = 0;
     for (const Op *o = f->first; o; o = o->next) {

@@ -10,13 +10,13 @@
 //   [compute] %1 = attention %0 ...                    [compute] capture_end {region = @micro.blocks.0.attn}
 //                                                      [gather] wait {event = 3}
 //                                                      [gather] all_gather ...
-// The order of each stream stays, so nothing that the plan orders changes; only the order of issue does. What other
-// streams do is not in a region of a unit or a place: a graph that held it would have to wait for it before its end,
-// and nothing would run beside the next region. It is issued before the region where it does not need the region, else
-// after it, and begins on the device where it always did: the event on which it waits is recorded inside the region. In
+// The order of each stream stays, so nothing that the plan orders changes; only the order of issue does. Work of other
+// streams is not in a region of a unit or a place: its graph would have to wait for that work before its end, and
+// nothing would run beside the next region. Such work is issued before the region if it does not depend on it, else
+// after it. It begins on the device as early as before: the event that it waits for is recorded inside the region. In
 // two cases the region is cut in two there instead: where its rest needs the result, and where the other stream begins
-// to fill bytes. plan-memory counts what is alive in the order of issue, and would keep all that the rest of the region
-// uses apart from those bytes.
+// to fill bytes. plan-memory counts what is alive in the order of issue, and would keep everything that the rest of the
+// region uses apart from those bytes.
 #include "passes/analysis/places.h"
 #include "passes/pass.h"
 #include "passes/schedule/schedule.h"
@@ -114,8 +114,8 @@ static void extend(Range *r, const Range *by) {
     r->actions += by->actions;
 }
 
-// The runs of main-stream actions of one key. Of a unit, a run that is too short for a graph and inside another unit's
-// run is part of that: order may move a kernel by a few places.
+// The runs of main-stream actions of one key. A unit's run that is too short for a graph and inside another unit's run
+// becomes part of that run: the pass may have moved a kernel by a few places.
 static Ranges find_runs(Cut *c) {
     Ranges runs = {0};
     for (int i = 0; i < c->ops.n; i++) {
@@ -171,7 +171,7 @@ static Key own_key(Cut *c, const Ops *body, int lo, int hi, Key run) {
     return lo < hi ? key_of(c, body->at[lo]) : run;
 }
 
-// What a region at hand contains becomes one, without what its ends need not hold; or nothing changes, where it is too
+// Makes a region of the open one, without the actions at its ends that need not be in it. Nothing changes if it is too
 // short. `to`: the op after it.
 static void close_part(Cut *c, Open *open, int to, Key key) {
     const Ops *body = &open->p.body;

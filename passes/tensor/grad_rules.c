@@ -153,7 +153,7 @@ static void grad_concat(Autodiff *d, const Op *o, Value *dy) {
     }
 }
 
-// What the op has reduced, or its gradient, with axes of 1 where the operand has its own.
+// A result of the op, or its gradient, with the reduced axes as axes of size 1.
 static Value *with_axes(Autodiff *d, const Op *o, Value *v) {
     const Attr *axes = hd_attr(&o->attrs, A_AXES);
     Type kept = *A->type;

@@ -188,7 +188,7 @@ static Value *sum(Chunks *c, Value *const *parts) {
     return v;
 }
 
-// What the chunks' values of a reader are together; NULL: its gradients have been given.
+// Joins the chunks' values of a reader; NULL: its gradients have been given.
 static Value *join(Chunks *c, int k) {
     const Op *o = c->h->readers[k];
     if (c->h->sums[k]) return only_grads(c, o->out[0]) ? NULL : sum(c, c->parts[k]);

@@ -16,7 +16,7 @@ typedef struct {
 
 MinCut hd_min_cut(Arena *a, int n_nodes);
 void hd_min_cut_edge(MinCut *c, int from, int to, int64_t capacity); // bytes, or what else is to be least
-// By node: whether it is on the sink's side. Of several least cuts the one nearest the sink. Every path from source to
-// sink needs an edge below HD_NEVER_CUT. Uses up the capacities.
+// By node: whether it is on the sink's side. If several cuts are least, it is the one nearest the sink. Every path from
+// source to sink needs an edge below HD_NEVER_CUT. Uses up the capacities.
 bool *hd_min_cut_solve(MinCut *c, int source, int sink);
 #endif

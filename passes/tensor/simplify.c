@@ -174,8 +174,9 @@ static Value *transpose_product(Simplifier *s, Op *o) {
     return fresh->out[0];
 }
 
-// A pointwise op of constants, computed as the evaluator and both targets compute it. What is made of a constant that
-// will be divided by the number of ranks must be divided as well, so it may only be scaled, or added to another such.
+// A pointwise op of constants, computed as the evaluator and both targets compute it. fsdp divides a per_rank constant
+// by the number of ranks, and the result of folding it must be divided as well. So it may only be scaled, or added to
+// another one.
 static Value *fold(Op *o) {
     double x[3] = {0};
     int per_rank = 0;

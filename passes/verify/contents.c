@@ -308,7 +308,7 @@ static void fill(Contents *r, const Place *p, int64_t bytes, int holds) {
 
 static bool persists(const Symbol *s) { return s->kind == SYM_BUFFER && !hd_has(&s->attrs, A_TRANSIENT); }
 
-// What the function before left running uses its transient buffers, whose contents that function's own check proved.
+// The tail of the function before uses its transient buffers, whose contents that function's own check proved.
 static void fill_left(Contents *r) {
     Carried left = hd_carried(r->c->joined, r->c->a);
     for (int i = 0; i < left.n; i++) {

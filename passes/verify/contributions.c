@@ -98,7 +98,7 @@ static bool updates(const Flow *w) {
     return false;
 }
 
-// What a step declares is written; `sums`: so are the gradients of every bucket.
+// Some function writes every buffer that a step declares and, with `sums`, the gradients of every bucket.
 static void check_written(Flow *w, bool sums) {
     for (const Symbol *s = w->c->m->symbols; s; s = s->next) {
         int part = w->c->part_of[s->id];

@@ -3,8 +3,8 @@
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 
-// All that a buffer holds of a bucket may go to another buffer that holds as much of it, in any memory. What goes
-// elsewhere is no part of a bucket any more.
+// Everything that a buffer holds of a bucket may go to another buffer that holds the same part, in any memory. A copy
+// to any other buffer is no part of a bucket.
 void hd_flow_copy(Flow *w, const Op *o) {
     const Symbol *from = o->n_in ? w->homes[o->in[0]->id].buffer : hd_named(o, A_BUFFER);
     const Symbol *to = hd_named(o, A_INTO);
@@ -33,8 +33,8 @@ void hd_flow_copy(Flow *w, const Op *o) {
 
 // --- collectives
 
-// What a collective takes: a buffer, all of it where that is of a bucket, or a value. What no collective gave is what
-// this rank has computed.
+// The source of a collective: a buffer, the whole of it if it belongs to a bucket, or a value. If no collective made
+// it, it is what this rank has computed.
 static Held *source(Flow *w, const Op *o) {
     const Home home = o->n_in ? w->homes[o->in[0]->id] : (Home){.buffer = hd_named(o, A_BUFFER)};
     Held *h = o->n_in ? hd_flow_value(w, o->in[0]) : hd_flow_held(w, home.buffer);
@@ -52,7 +52,7 @@ static Held *source(Flow *w, const Op *o) {
     return h->size ? h : NULL;
 }
 
-// What it gives: a buffer, all of it where that is of a bucket, or a value with another number of parts.
+// Its destination: a buffer, the whole of it if it belongs to a bucket, or a value with another number of parts.
 static Held *destination(Flow *w, const Op *o, const Held *from, int64_t parts) {
     const Symbol *into = hd_named(o, A_INTO);
     Held *g = into ? hd_flow_held(w, into) : NULL;

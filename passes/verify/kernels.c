@@ -1,7 +1,7 @@
-// Kernels: what a code generator believes of a kernel function. A kernel of kind rows computes every op in its space of
+// Kernels: what a code generator assumes of a kernel function. A kernel of kind rows computes every op in its space of
 // rows x cols, which is the space of one of its ops, so that an index runs neither past a value nor over a part of it.
-// What an op looks up, and weights and statistics of norms, are arguments; a column sum is only returned. A kernel of
-// kind map is one op that computes each element of its result by itself.
+// Tables that ops look up, and weights and statistics of norms, are arguments; a column sum is only returned. A kernel
+// of kind map is one op that computes each element of its result by itself.
 #include "passes/fuse/row_space.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"

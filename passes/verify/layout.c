@@ -1,6 +1,6 @@
-// Layout: the mesh, buckets, the parameters in a bucket and the buffers that hold it. Of a bucket of `size` elements a
-// rank holds all, its shard (size / shard, the same piece in every copy) or, on the way through the sum over copies,
-// its part of the shard: element e of part r' of shard r is element r * size/shard + r' * size/shard/copies + e of the
+// Layout: the mesh, buckets, the parameters in a bucket and the buffers that hold it. A rank holds all `size` elements
+// of a bucket, its shard (size / shard, the same piece in every copy) or, on the way through the sum over copies, its
+// part of the shard: element e of part r' of shard r is element r * size/shard + r' * size/shard/copies + e of the
 // bucket. The axes that split deal out first and are put together last, so that gathering undoes what scattering did
 // [V4].
 #include "passes/verify/verify_plan.h"

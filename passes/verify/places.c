@@ -278,7 +278,7 @@ static void check_spaces(PlanCheck *c, const Op *o) {
     }
 }
 
-// What runs an op relies on the alignment that `align` states, and it is there to run it.
+// The implementation of an op exists on this target and relies on no more alignment than `align` states.
 static void check_implementation(PlanCheck *c, const Op *o) {
     int64_t align = hd_int(&o->attrs, A_ALIGN, HD_WIDE);
     const char *impl = hd_word(&o->attrs, A_IMPL, "generated");

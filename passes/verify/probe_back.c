@@ -1,7 +1,7 @@
 // How a loss depends on every leaf of a probe, in one pass from the loss back, as autodiff goes: the change of the loss
 // for a change of a value follows from those of the results of the ops that read it. The derivatives of one op are
 // differences of its probe rule, with the operand moved by as much as it moves when all leaves do, so that a step is
-// neither lost in a large number nor large for a small one. What is not smooth there has no derivative (NaN).
+// neither lost in a large number nor large for a small one. What is not smooth has no derivative there (NaN).
 #include "passes/verify/probe.h"
 #include <math.h>
 
@@ -99,7 +99,7 @@ static void launch_back(const Back *b, const Op *o) {
     hd_arena_rewind(a, mark);
 }
 
-// What the loss changes by when the leaf of a value moves: one kind of it, or all of it.
+// The change of the loss when the leaf of a value moves: one kind of it, or all of it.
 static void give_leaf(const Back *b, const Value *v, Num *moves) {
     const Probe *p = b->p;
     const Num *back = &b->back[v->id];

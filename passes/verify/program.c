@@ -26,7 +26,7 @@ Symbol *hd_program(const Module *m) {
 
 static const char *text_of(const TermWalk *w, Recipe *r) { return hd_term_hash_text(w->t.a, hd_recipe_hash(r)); }
 
-// Of a product: half of its hash, enough to find a place by.
+// Half of the hash of a product: enough to find a place by.
 static const char *short_text(const TermWalk *w, const Term *x) {
     return hd_term_hash_text(w->t.a, x->hash) + 16;
 }
@@ -183,7 +183,7 @@ static void other_program(Compare *x, const Op *o, Span span, const char *what, 
                   place);
 }
 
-// Of the module: what is declared.
+// Compares what the module declares.
 static void compare_declarations(Compare *x) {
     const TermWalk *w = &x->w;
     const Attr *said = hd_attr(&x->is->attrs, A_PARAMETERS);

@@ -38,7 +38,8 @@ static uint64_t mix_text(uint64_t h, const char *s) {
     return h;
 }
 
-// Of an op by its operands. Casts, reshapes and where a bias is added depend on what was fused; copies move values.
+// The term of an op, from those of its operands. Casts, reshapes and the op that adds a bias depend on fusion, and
+// copies move values, so these do not count.
 static uint64_t term_of(Random *r, const Op *o, int result, const uint64_t *in) {
     static const AttrId apart[] = {A_BWD, A_RECOMPUTED, A_WORKSPACE_BYTES, A_WORKSPACE_AT, A_INPLACE, A_EPILOGUE};
     if ((o->kind == OP_CAST || o->kind == OP_RESHAPE || o->kind == OP_COPY) && o->n_in) return in[0];

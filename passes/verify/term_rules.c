@@ -70,7 +70,7 @@ static const Term *squeezed(const Terms *t, const Term *x, unsigned *axes) {
     return hd_term_reshape(t, x, hd_type(t->cx, x->type->dtype, n, dim));
 }
 
-// What is summed may as well be widened first: sums are in a wide dtype anyway, and the largest element stays it.
+// The operand of a sum may be widened first: sums are in a wide dtype anyway, and a largest element stays the same.
 static const Term *not_widened(const Terms *t, const Term *x) {
     const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
     if (inner->kind != OP_CAST || inner->type->dtype != TY_F32 || !hd_term_fits(inner->of, TY_F32)) return x;

@@ -108,8 +108,8 @@ const Term *hd_term_leaf(const Terms *t, const char *what, const char *name, int
     return made(t, &r, (Term){.kind = N_OPS, .type = type, .exact = hd_exact_values(type->dtype)});
 }
 
-// What says how an op is done, where its result is written or how large it is, and not what it computes. The type of a
-// result is in its term.
+// Whether an attribute says how an op is done, where its result is written or how large it is, rather than what it
+// computes. The type of a result is in its term.
 static bool is_manner(AttrId id) {
     switch (id) {
     case A_BWD: case A_RECOMPUTED: case A_INPLACE: case A_ALIGN: case A_WORKSPACE_BYTES: case A_WORKSPACE_AT:

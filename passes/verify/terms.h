@@ -51,7 +51,7 @@ bool hd_term_in(const TermSet *s, const Term *x);
 
 // --- term_exact.c: the dtypes that all elements of a term are values of
 unsigned hd_exact_values(DType d); // of values of dtype d, whatever they are: d and every dtype that holds all of it
-// Of a result of an op over these operands before anything rounds it, as the ops' meanings say. as: may be NULL
+// The same for the result of an op over these operands, before anything rounds it. as: may be NULL
 unsigned hd_exact_result(OpKind k, const Attrs *as, int n, const Term *const *in);
 
 // --- term_rules.c: normal forms

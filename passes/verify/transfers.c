@@ -1,8 +1,7 @@
 // Transfers: values that wait in host memory. One storage is copied to the host once, however many views of it there
-// are [V28]; an op that overwrites it in place makes another value, with a copy of its own. What is copied there comes
-// back, once [V29]. That the copies are ordered after the last write and before
-// the first reader, and that neither the device's nor the host's bytes are used again too early [V27], follows from
-// contents.c, which looks at all bytes alike.
+// are [V28]; an op that overwrites it in place makes another value, with a copy of its own. A copied value comes back
+// once [V29]. contents.c, which looks at all bytes alike, proves that the copies come after the last write and before
+// the first reader, and that neither the device's nor the host's bytes are used again too early [V27].
 #include "passes/verify/verify_plan.h"
 
 typedef struct { const Op *out, *back; } Transfer;

@@ -1,9 +1,9 @@
 // The on-disk cache. An entry is a header (magic, key, length, checksum) and the bytes. It is written under a temporary
 // name and then linked or renamed into place, so that a reader sees a whole entry or none.
 //
-// What is in an entry runs on the GPU, so only entries are read that nobody else can have written: regular files of the
-// effective user, with no right to write for others, in a folder of which the same holds. The checksum finds damage; it
-// keeps nobody out.
+// The GPU runs the code of an entry, so only entries are read that nobody else can have written: regular files of the
+// effective user that others may not write, in a folder of the same kind. The checksum finds damage; it does not
+// protect against an attacker.
 #include "runtime/cuda/cache.h"
 #include <errno.h>
 #include <fcntl.h>

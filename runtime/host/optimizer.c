@@ -39,7 +39,7 @@ void hd_host_root_sum(int64_t n, const double *sums, float *norm) {
     *norm = (float)sqrt(total);
 }
 
-// Of step t, counted from 1: linear warm-up to the peak, then constant, or linear or half a cosine down to the floor.
+// The rate of step t, counted from 1: linear up to the peak, then constant, or linear or half a cosine to the floor.
 static double learning_rate(const HdOptimizer *o, double t) {
     const double warmup = (double)o->lr_warmup, total = (double)o->lr_total;
     if (t <= warmup) return o->lr_peak * t / warmup;

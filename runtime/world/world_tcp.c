@@ -1,6 +1,6 @@
-// A world of processes. Every connection is a stream of frames (frames.h). What this rank sends and waits for is here;
+// A world of processes. Every connection is a stream of frames (frames.h). This file sends frames and waits for them;
 // the thread that reads all connections is in world_watch.c. The first failure is the one that is reported; rank 0
-// passes it on, so that all ranks have the same words.
+// passes it on, so that all ranks report the same message.
 //
 // Environment: HEDDLE_CONNECT_SECONDS (120: time for all ranks to connect), HEDDLE_SILENCE_SECONDS (20: a rank silent
 // for longer is dead).

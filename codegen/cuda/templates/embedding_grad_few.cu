@@ -1,7 +1,7 @@
 // Gradient of an embedding table, added to what is there, for few positions: the same bits as embedding_grad.cu, whose
 // sort takes as long as the table has rows. Here the block of a position compares its index with every other one. The
 // block of the first position of an index adds up all of its rows; the others end at once. Sums of at most EG_LIGHT
-// rows are in order of position. Of longer ones warp w adds the rows w, w + 16, ..., then the warps' sums are added in
+// rows are in order of position. In longer ones warp w adds the rows w, w + 16, ..., then the warps' sums are added in
 // the order of w.
 //
 // Written before this text by the compiler:

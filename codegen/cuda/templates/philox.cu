@@ -59,7 +59,7 @@ __device__ __forceinline__ unsigned long long probability(int b, int h, int quer
     return ((unsigned long long)(b % EACH * H + h) * T + query) * T + key;
 }
 
-// Of N tiles of 16 queries by 8 keys, side by side, as mma leaves them in a warp: bit 4n + e says whether accumulator e
+// N tiles of 16 queries by 8 keys, side by side, as mma leaves them in a warp: bit 4n + e says whether accumulator e
 // of tile n is kept. Where four neighbours are in one row, lanes draw for four keys at once and exchange bits.
 template <int N, int EACH, int H, int T>
 __device__ __forceinline__ unsigned tiles_kept(const Draw &d, unsigned threshold, int b, int h, int query, int key) {
