@@ -15,6 +15,16 @@ def check(condition, *what):
         raise Failed(" ".join(str(w) for w in what))
 
 
+def one_error(r, *words, status=1):
+    """The run ended with this status and one line with an error, which holds every word."""
+    check(r.status == status, f"expected exit {status}:", r)
+    errors = [l for l in r.err.splitlines() if "error" in l]
+    check(len(errors) == 1, "expected one line with an error:", r)
+    for w in words:
+        check(w in errors[0], f"the error does not say '{w}':", r)
+    return r
+
+
 def run_cases(functions, wanted, folder, before=lambda: None, failures=()):
     """Runs the cases with these names, or all. before: what runs first in each folder; failures: more exceptions by
     which a case fails. Returns the exit status of the test."""

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from cases import Failed, check, run_cases
+from cases import Failed, check, one_error, run_cases
 from compiled import Result, digest_of, read, text_file, write
 
 TOY = os.path.abspath(sys.argv[1])
@@ -70,15 +70,6 @@ def run(*args, env=None):
 def good(*args, **more):
     r = run(*args, **more)
     check(r.status == 0, "expected success:", r)
-    return r
-
-
-def one_error(r, *words, status=1):
-    check(r.status == status, f"expected exit {status}:", r)
-    errors = [l for l in r.err.splitlines() if "error" in l]
-    check(len(errors) == 1, "expected one line with an error:", r)
-    for w in words:
-        check(w in errors[0], f"the error does not say '{w}':", r)
     return r
 
 

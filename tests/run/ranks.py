@@ -13,7 +13,7 @@ import sys
 import time
 
 import compiled
-from cases import check
+from cases import check, one_error
 from compiled import (SEQ, bad, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write,
                       write_tensors)
 
@@ -29,15 +29,6 @@ def mesh(shard, strategy="zero3", *more, replicate=1):
 
 ONE, TWO, THREE, FOUR = (), mesh(2), mesh(3), mesh(4)
 HYBRID = mesh(2, "zero2", replicate=2)
-
-
-def one_error(r, *words):
-    check(r.status == 1, "expected exit 1:", r)
-    errors = [l for l in r.err.splitlines() if "error" in l]
-    check(len(errors) == 1, "expected one line with an error:", r)
-    for w in words:
-        check(w in errors[0], f"the error does not say '{w}':", r)
-    return r
 
 
 # --- the command line
