@@ -39,8 +39,9 @@ typedef struct { // a capture region of a function of a step
 typedef struct { const char *stream, *why; int64_t actions; } Outside; // of all regions, without events
 
 // Gathers of a step that round master weights: how many, the bytes that one rank reads and writes for that, the seconds
-// of that alone (0 without a device), and the bytes of the copies that there are none of.
-typedef struct { int64_t gathers, moved, saved; double seconds; } Rounded;
+// of that alone (0 without a device), and the bytes of the copies that there are none of. why: the schedule asks for
+// them and there are none, since ...; NULL: otherwise.
+typedef struct { int64_t gathers, moved, saved; double seconds; const char *why; } Rounded;
 
 typedef struct {
     int64_t peak, bound, persistent, pinned, classes[N_CLASSES];

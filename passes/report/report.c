@@ -158,7 +158,6 @@ static void put_communication(const Facts *r, Out *o) {
         r->gathered_max, r->gradients_max, ll(r->padding), r->buckets);
     hd_printf(o, "reduce = %s: gradients take %lld bytes received in a step and %lld bytes of memory throughout\n",
               r->reduction, ll(reduced_bytes(r)), ll(r->kept));
-    hd_report_rounded_text(r, o);
     for (int i = 0; r->overlaps && i < r->overlaps->n; i++)
         hd_printf(o, "%s runs on beside the next micro-batch", r->overlaps->strs[i]);
     if (r->overlaps) hd_printf(o, ", and holds up to %lld bytes until that waits for it\n", ll(r->held));
@@ -175,6 +174,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     put_classes(r, o);
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
+    hd_report_rounded_text(r, o);
     if (r->chunks > 1)
         hd_printf(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) hd_printf(o, "\nlogits in one piece: %s\n", r->whole);

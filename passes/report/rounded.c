@@ -2,6 +2,8 @@
 // the copies that it replaces would hold.
 #include "passes/report/facts.h"
 #include "ir/base/ints.h"
+#include "passes/settings.h"
+#include <string.h>
 
 static void add_gather(Facts *r, const Op *o, int64_t runs, bool *seen) {
     const Symbol *from = hd_symbol_find(o->func->module, hd_word(&o->attrs, A_BUFFER, ""));
@@ -23,10 +25,16 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
         for (const Op *o = f->first; o && runs > 0; o = o->next)
             if (o->kind == OP_ALL_GATHER && hd_has(&o->attrs, A_OUT)) add_gather(r, o, runs, seen);
     }
+    const char *asked = hd_word(hd_settings(m, "schedule"), A_WEIGHTS_FROM, ""),
+               *compute = hd_word(hd_settings(m, "train"), A_COMPUTE, "f32");
+    if (!step || r->rounded.gathers || strcmp(asked, "master")) return;
+    r->rounded.why = !strcmp(compute, "f32") ? "compute = f32, so nothing is rounded"
+                                             : "every rank updates all weights, so none are gathered";
 }
 
 void hd_report_rounded_json(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
+    if (x->why) hd_printf(o, "  \"rounded\": {\"gathers\": 0, \"why\": \"%s\"},\n", x->why);
     if (!x->gathers) return;
     hd_printf(o, "  \"rounded\": {\"gathers\": %lld, \"saved_bytes\": %lld, \"moved_bytes\": %lld", ll(x->gathers),
               ll(x->saved), ll(x->moved));
@@ -36,6 +44,7 @@ void hd_report_rounded_json(const Facts *r, Out *o) {
 
 void hd_report_rounded_text(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
+    if (x->why) hd_printf(o, "weights = master has no effect: %s\n", x->why);
     if (!x->gathers) return;
     hd_printf(o,
               "weights = master: %lld gathers round master weights in a step and move %lld bytes of memory for that",

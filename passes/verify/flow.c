@@ -9,7 +9,8 @@
 //   copy           the same, in another buffer of the bucket
 //   reduce_scatter the sum over one axis more, dealt out over that axis; once for each element and axis [V22]
 //   all_gather     what was dealt out, put together again; weights come from their own bucket, and those that the step
-//                  before has updated but not gathered are gathered before anybody reads them [V7]
+//                  before has updated but not gathered are gathered before anybody reads them. Nothing else is rounded
+//                  on the way [V7]
 //   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every
 //                  axis [V5, V6]
 //

@@ -17,7 +17,8 @@ static char out_path[512], text[8192];
 
 // --- a small program: a step counter; a vector of PART elements per rank is summed and gathered, in each of two
 // functions
-enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, ARENA = 1 << 20, PART = 5 };
+enum { COUNTER = 0, WHOLE = 4096, SUM = 8192, ALL = 12288, SECOND = 16384, IN_PLACE = 20480, ARENA = 1 << 20 };
+enum { PART = 5 };
 static const HdSource sources[] = {{"k.cu", "bump"}};
 static const HdKernel kernels[] = {{"bump", 0, 0, false}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
@@ -50,6 +51,9 @@ static void all_of_it(HdExec *x) {
     hd_action(x, f, 5);
     hd_cuda_all_gather(x, 1, 0, HD_F32, hd_device(x, SUM), hd_device(x, ALL), PART);
     hd_cuda_all_gather(x, 1, 2, HD_F32, hd_device(x, SUM), hd_device(x, SECOND), PART); // a group of one rank
+    const uint64_t own = hd_device(x, IN_PLACE) + hd_own_part(x, 0, PART * 4); // as gathers of rounded weights are
+    hd_cuda_copy(x, 1, own, hd_device(x, SUM), PART * 4);
+    hd_cuda_all_gather(x, 1, 0, HD_F32, own, hd_device(x, IN_PLACE), PART);
     hd_action(x, f, 6);
     hd_cuda_launch(x, 0, 0, (HdGrid){1, 1, 1, 32, 0, {0}}, 1, &(HdArg){.word = at});
     hd_action(x, f, 7);
@@ -110,7 +114,7 @@ static int give_up(HdWorld *w, HdExec *x) {
 }
 
 static bool step(HdWorld *w, HdExec *x, int i) {
-    float whole[8 * PART], sum[PART], all[8 * PART];
+    float whole[8 * PART], sum[PART], all[8 * PART], same[8 * PART];
     const int n = w->ranks;
     for (int k = 0; k < n * PART; k++) whole[k] = (float)(100 * i + 10 * w->rank + k);
     if (!b->write(x, WHOLE, whole, sizeof(float) * (size_t)(n * PART)) || !b->run(x, &test_funcs[0]) ||
@@ -124,6 +128,9 @@ static bool step(HdWorld *w, HdExec *x, int i) {
         hd_fail("rank %d, step %d: element %d is %g, not %g", w->rank, i, k, (double)all[k], (double)expect);
         return false;
     }
+    const size_t bytes = sizeof(float) * (size_t)(n * PART);
+    if (!b->read(x, IN_PLACE, same, bytes)) return false;
+    if (memcmp(same, all, bytes)) return hd_fail("rank %d, step %d: in place it is another gather", w->rank, i);
     return b->read(x, SECOND, all, sizeof sum) && !memcmp(all, sum, sizeof sum);
 }
 

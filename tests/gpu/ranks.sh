@@ -50,10 +50,11 @@ run() {
   local name=$1 to; to=$(log "$2"); shift 2
   timeout -k 5 120 "$work/$name" --data="$work/text.txt" --seed=7 "$@" > "$to" 2>&1
 }
-# mesh SHARD REPLICATE STRATEGY PREFETCH LIVE ACCUMULATE DTYPE: the settings of a program
+# mesh SHARD REPLICATE STRATEGY PREFETCH LIVE ACCUMULATE DTYPE [WEIGHTS]: the settings of a program
 mesh() {
   echo "schedule.mesh.shard=$1 schedule.mesh.replicate=$2 schedule.fsdp=$3 schedule.fsdp.unit=Block" \
-    "schedule.prefetch=$4 schedule.live_grads=$5 train.accumulate=$6 train.precision.compute=$7 train.batch=4 ${SETS:-}"
+    "schedule.prefetch=$4 schedule.live_grads=$5 train.accumulate=$6 train.precision.compute=$7 train.batch=4" \
+    "schedule.fsdp.weights=${8:-auto} ${SETS:-}"
 }
 
 # --- a library that lets ranks share a GPU
@@ -75,13 +76,17 @@ stand_in() {
 [ "$one_gpu" = 1 ] && stand_in_build
 
 # --- the same numbers from every strategy
-matrix_rows() { # name group: shard replicate strategy prefetch live accumulate
+matrix_rows() { # name: what mesh takes
   local d m a s
   for d in ${DTYPES:-f32 bf16}; do
     for a in ${ACCUMULATE:-1 3}; do
       for s in none zero1 zero2 zero3; do echo "$s-a$a-$d $n 1 $s 1 2 $a $d"; done
       for m in "0 1" "2 1" "3 3"; do echo "zero3-p${m% *}-l${m#* }-a$a-$d $n 1 zero3 $m $a $d"; done
       echo "zero2-l1-a$a-$d $n 1 zero2 0 1 $a $d"
+      [ "$d" = f32 ] || { # gathers that round, in windows and for the next step
+        echo "zero3-master-a$a-$d $n 1 zero3 1 2 $a $d master"
+        echo "zero3-p0-master-a$a-$d $n 1 zero3 0 2 $a $d master"
+        echo "zero1-master-a$a-$d $n 1 zero1 1 2 $a $d master"; }
       [ "$n" -ge 4 ] && for s in none zero2 zero3; do echo "hybrid-$s-a$a-$d $((n / 2)) 2 $s 1 2 $a $d"; done
     done
   done
