@@ -46,6 +46,13 @@ typedef struct { // one line of the plan, for profiles, errors and traces
     double flops, bytes;                    // floating-point work and bytes moved, by the compiler's count
 } HdAction;
 
+typedef struct { // a storage that nothing may write next to (guard.h)
+    const char *name;  // "%12" of the plan, "buffer @root.grad", "the workspace"
+    int64_t at, bytes; // in the device arena
+    int action;        // it gets its bytes when this action begins; -1: with the function or the program
+    bool pinned;       // in the page-locked arena instead
+} HdGuarded;
+
 typedef struct HdExec HdExec;
 struct HdWorld; // world.h
 typedef struct {
@@ -56,6 +63,8 @@ typedef struct {
     void (*run)(HdExec *x); // issues every action in plan order; target cuda
     // target host: issues the actions of one stream, by stream index; NULL: it has none in this function
     void (*const *run_stream)(HdExec *x);
+    int n_guarded; // arguments, results, workspaces and transient buffers, by their first action; 0 without a guard
+    const HdGuarded *guarded;
 } HdFunc;
 
 typedef struct { // a range of a function's actions that is captured as a graph once, then replayed
@@ -167,6 +176,9 @@ typedef struct {
     const HdAttention *attentions;
     int n_regions;
     const HdRegion *regions;
+    int64_t guard; // bytes before and after every storage that belong to it and that nothing may write; 0: none
+    int n_guarded; // buffers that persist; the others are in the functions
+    const HdGuarded *guarded;
 } HdProgram;
 
 // How a target does things. Functions return false after describing the failure with hd_fail.

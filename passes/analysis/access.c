@@ -1,4 +1,4 @@
-// What ops touch, and where values live. See access.h.
+// What ops touch. See access.h.
 #include "passes/analysis/access.h"
 #include "ir/shapes.h"
 
@@ -60,11 +60,6 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
     for (int i = 0; i < o->n_out; i++) touch_value(a, list, true, i, o->out[i]);
 }
 
-int hd_inplace_result(const Op *o) {
-    if (!hd_has(&o->attrs, A_INPLACE)) return -1;
-    return o->kind == OP_CROSS_ENTROPY_GRAD ? 1 : o->kind == OP_LAUNCH ? 0 : -1;
-}
-
 bool hd_launch_may_overwrite(const Op *o, int k) {
     if (o->kind != OP_LAUNCH || k < 0 || k >= o->n_in || o->n_out < 1) return false;
     const Func *f = hd_launched(o);
@@ -88,29 +83,6 @@ bool hd_store_may_be_in_place(const Op *store) {
     if (v->def && (v->def->kind == OP_STORE || hd_space(&v->def->attrs) != hd_space(&b->attrs))) return false;
     // kernels and libraries may write 16 bytes at a time
     return hd_int(&store->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype) % 16 == 0;
-}
-
-Home hd_home_of_view(const Op *o) {
-    const Symbol *b = hd_named(o, A_BUFFER);
-    if (!b || !b->type) return (Home){.root = o->out[0]};
-    return (Home){.buffer = b, .at = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype)};
-}
-
-static Home home_of_result(const Op *o, int i, const Home *homes) {
-    Home own = {.root = o->out[i]};
-    if (hd_op_is(o, TRAIT_SOURCE)) return hd_home_of_view(o);
-    if (hd_op_is(o, TRAIT_ALIAS)) return homes[o->in[0]->id];
-    if (i != hd_inplace_result(o)) return own;
-    int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
-    return k >= 0 && k < o->n_in ? homes[o->in[k]->id] : own;
-}
-
-Home *hd_homes(const Func *f, Arena *a) {
-    Home *homes = HD_NEWN(a, Home, f->n_values + 1);
-    for (int i = 0; i < f->n_args; i++) homes[f->args[i]->id] = (Home){.root = f->args[i]};
-    for (const Op *o = f->first; o; o = o->next)
-        for (int i = 0; i < o->n_out; i++) homes[o->out[i]->id] = home_of_result(o, i, homes);
-    return homes;
 }
 
 bool hd_stays(const Module *m, const Symbol *b) {

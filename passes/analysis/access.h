@@ -3,7 +3,7 @@
 // and synchronisation touch nothing: whatever reads an alias reads the storage it refers to.
 #ifndef PASSES_ANALYSIS_ACCESS_H
 #define PASSES_ANALYSIS_ACCESS_H
-#include "ir/ir.h"
+#include "ir/homes.h"
 
 typedef enum { AT_VALUE, AT_BUFFER, AT_WORKSPACE } AccessPlace;
 typedef struct {
@@ -21,12 +21,6 @@ typedef VEC(Access) Accesses;
 // Fills `list` (emptied first) with the accesses of op `o`, of a storage stage.
 void hd_accesses(const Op *o, Arena *a, Accesses *list);
 
-// Alias ops do no work: their result is storage that another op filled.
-static inline bool hd_is_alias(const Op *o) { return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE); }
-
-// The result that takes over the bytes of operand `inplace`: dlogits of cross_entropy_grad, result 0 of other ops that
-// may have it; -1: none.
-int hd_inplace_result(const Op *o);
 // Whether a launch may write its result 0 over operand `k`. Result and operand must hold one element for each point of
 // the kernel's space, and the kernel must only do pointwise work, so that each element is read before it is written, by
 // the thread that writes it.
@@ -34,12 +28,6 @@ bool hd_launch_may_overwrite(const Op *o, int k);
 // Whether the operand of `store` may be written straight into the buffer, as far as types and attributes decide.
 // Scheduling keeps the order that such a store needs; plan-memory makes it where the bytes are free in time.
 bool hd_store_may_be_in_place(const Op *store);
-
-// Where the bytes of a value are: `root` (an argument, or a result with storage of its own), or bytes of a buffer from
-// `at` on.
-typedef struct { const Value *root; const Symbol *buffer; int64_t at; } Home;
-Home *hd_homes(const Func *f, Arena *a); // by value id
-Home hd_home_of_view(const Op *o);
 
 // Whether a transient buffer is what its bucket names: its bytes stay as they are until the end of the function that
 // uses it, where the runtime's --check looks at them.

@@ -1,0 +1,86 @@
+// The storages of a plan whose arenas say `guard`, as tables: runtime/guard.h looks at the bytes around them while the
+// program runs with --check.
+#include "codegen/emit.h"
+#include "ir/homes.h"
+#include "ir/base/ints.h"
+
+int64_t hd_emit_guard(const Emit *e) {
+    const Symbol *s = hd_space_arena(e->m, SPACE_DEVICE);
+    return s ? hd_int(&s->attrs, A_GUARD, 0) : 0;
+}
+
+typedef struct {
+    Emit *e;
+    const char *table;
+    int n;
+} Rows;
+
+static void put_storage(Rows *r, const char *name, const Place *p, int64_t bytes, int action) {
+    if (bytes <= 0) return;
+    if (!r->n++) hd_printf(r->e->c, "static const HdGuarded %s[] = { // name, address, bytes, first action\n", r->table);
+    hd_printf(r->e->c, "    {%s, %lld, %lld, %d, %s},\n", hd_emit_quoted(r->e, name), ll(p->offset), ll(bytes), action,
+              p->space ? "true" : "false");
+}
+
+static int end(Rows *r) {
+    if (r->n) hd_puts(r->e->c, "};\n");
+    return r->n;
+}
+
+static const char *buffer_name(const Rows *r, const Symbol *s) { return hd_sprintf(r->e->a, "buffer @%s", s->name); }
+
+int hd_program_guarded_buffers(Emit *e) {
+    Rows r = {e, "guarded_buffers", 0};
+    for (const Symbol *s = e->m->symbols; s && hd_emit_guard(e); s = s->next)
+        if (s->kind == SYM_BUFFER && s->type && !hd_has(&s->attrs, A_TRANSIENT))
+            put_storage(&r, buffer_name(&r, s), &s->place, hd_type_bytes(s->type), -1);
+    return end(&r);
+}
+
+// Which values are stored in place, by id: they are inside a buffer.
+static const bool *find_stored(const Emit *e, const Func *f, const Home *homes) {
+    bool *stored = HD_NEWN(e->a, bool, f->n_values + 1);
+    for (const Op *o = f->first; o; o = o->next)
+        if (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) && homes[o->in[0]->id].root)
+            stored[homes[o->in[0]->id].root->id] = true;
+    return stored;
+}
+
+// The transient buffers that an op is the first to use.
+static void put_begun(Rows *r, const Op *o, int action, bool *begun) {
+    for (int i = 0; i < o->attrs.n && !hd_is_alias(o); i++) {
+        const bool uses = hd_operand_uses(o->attrs.at[i].id) & (USE_READ | USE_WRITE | USE_RESULT);
+        const char *const *names;
+        for (int k = 0, n = uses ? hd_names(&o->attrs.at[i], &names) : 0; k < n; k++) {
+            const Symbol *s = hd_symbol_find(r->e->m, names[k]);
+            if (!s || !s->type || begun[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
+            begun[s->id] = true;
+            put_storage(r, buffer_name(r, s), &s->place, hd_type_bytes(s->type), action);
+        }
+    }
+}
+
+// In the order in which they get their bytes: with the first action that comes after all earlier uses of these bytes.
+int hd_program_guarded(Emit *e, const Func *f) {
+    if (!hd_emit_guard(e)) return 0;
+    Rows r = {e, hd_sprintf(e->a, "guarded_%s", hd_emit_identifier(e, f)), 0};
+    const Home *homes = hd_homes(f, e->a);
+    const bool *stored = find_stored(e, f, homes);
+    bool *begun = HD_NEWN(e->a, bool, e->m->n_symbols + 1);
+    for (int i = 0; i < f->n_args; i++)
+        put_storage(&r, hd_sprintf(e->a, "%%%s", f->args[i]->name), &f->args[i]->place,
+                    hd_type_bytes(f->args[i]->type), -1);
+    int action = 0, number = 0;
+    for (const Op *o = f->first; o; o = o->next) {
+        put_begun(&r, o, action, begun);
+        for (int i = 0; i < o->n_out; i++, number++) {
+            const Value *v = o->out[i];
+            if (homes[v->id].root == v && !stored[v->id] && !hd_is_alias(o))
+                put_storage(&r, hd_sprintf(e->a, "%%%d", number), &v->place, hd_type_bytes(v->type), action);
+        }
+        const Place workspace = {.placed = true, .offset = hd_int(&o->attrs, A_WORKSPACE_AT, 0)};
+        put_storage(&r, "the workspace", &workspace, hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), action);
+        action += hd_is_action(o);
+    }
+    return end(&r);
+}
