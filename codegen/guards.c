@@ -68,7 +68,7 @@ int hd_program_guarded(Emit *e, const Func *f) {
     const bool *stored = find_stored(e, f, homes);
     bool *begun = HD_NEWN(e->a, bool, e->m->n_symbols + 1);
     for (int i = 0; i < f->n_args; i++)
-        put_storage(&r, hd_sprintf(e->a, "%%%s", f->args[i]->name), &f->args[i]->place,
+        put_storage(&r, hd_sprintf(e->a, "argument %%%s", f->args[i]->name), &f->args[i]->place,
                     hd_type_bytes(f->args[i]->type), -1);
     int action = 0, number = 0;
     for (const Op *o = f->first; o; o = o->next) {
@@ -76,10 +76,10 @@ int hd_program_guarded(Emit *e, const Func *f) {
         for (int i = 0; i < o->n_out; i++, number++) {
             const Value *v = o->out[i];
             if (homes[v->id].root == v && !stored[v->id] && !hd_is_alias(o))
-                put_storage(&r, hd_sprintf(e->a, "%%%d", number), &v->place, hd_type_bytes(v->type), action);
+                put_storage(&r, hd_sprintf(e->a, "result %%%d", number), &v->place, hd_type_bytes(v->type), action);
         }
         const Place workspace = {.placed = true, .offset = hd_int(&o->attrs, A_WORKSPACE_AT, 0)};
-        put_storage(&r, "the workspace", &workspace, hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), action);
+        put_storage(&r, "workspace", &workspace, hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), action);
         action += hd_is_action(o);
     }
     return end(&r);

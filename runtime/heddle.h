@@ -47,7 +47,7 @@ typedef struct { // one line of the plan, for profiles, errors and traces
 } HdAction;
 
 typedef struct { // a storage that nothing may write next to (guard.h)
-    const char *name;  // "%12" of the plan, "buffer @root.grad", "the workspace"
+    const char *name;  // "result %12" of the plan, "buffer @root.grad", "workspace", "argument %tokens"
     int64_t at, bytes; // in the device arena
     int action;        // it gets its bytes when this action begins; -1: with the function or the program
     bool pinned;       // in the page-locked arena instead

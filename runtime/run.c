@@ -402,7 +402,8 @@ static bool go(Run *r) { // all
     if (!all_ok(r, prepare(r)) || !all_ok(r, same_identity(r))) return false;
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
-    r->x = r->b->open(r->p, r->w, !o->no_graph && !profile, profile);
+    const bool each = o->check && r->p->guard; // looks at guards after each action
+    r->x = r->b->open(r->p, r->w, !o->no_graph && !profile && !each, profile);
     if (r->x) r->x->check = o->check;
     const double opened = hd_now();
     if (!r->x || !all_ok(r, weights(r) && start_random(r))) return false;

@@ -68,6 +68,7 @@ static void host_close(HdExec *x) {
     if (!x) return;
     Host *h = hd_host_of(x);
     hd_host_streams_close(h);
+    hd_host_guards_close(h);
     while (h->oldest) {
         HostCopy *c = h->oldest;
         h->oldest = c->next;
@@ -79,7 +80,7 @@ static void host_close(HdExec *x) {
 static bool start(Host *h, const HdProgram *p, HdWorld *w) {
     if (hd_ranks(p) != w->ranks) return hd_fail("the program is for %d ranks, the run has %d", hd_ranks(p), w->ranks);
     find_device(h, share_cores(w->ranks));
-    return find_memory(h, p, w->ranks) && hd_host_streams_open(h);
+    return find_memory(h, p, w->ranks) && hd_host_guards_open(h) && hd_host_streams_open(h);
 }
 
 static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool profile) {

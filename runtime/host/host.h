@@ -5,7 +5,7 @@
 // that a race detector sees a missing event as the race it is. That is why nothing here takes a common lock.
 #ifndef RUNTIME_HOST_HOST_H
 #define RUNTIME_HOST_HOST_H
-#include "runtime/heddle.h"
+#include "runtime/guard.h"
 #include "runtime/world/world.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +25,7 @@ typedef struct {
     uint32_t run;              // the run that its present job is part of
     const HdFunc *at_func;     // the present action, kept where the run has several streams or ranks
     int at_action;
+    int turn;                  // the action that it is at, where actions take turns; -1: none
     HostEvent *events; // of the last step, when profiling
     int n_events, cap_events;
     bool open_event, events_lost;
@@ -45,6 +46,10 @@ struct Host {
     uint32_t run;               // runs so far
     _Atomic uint32_t *reached;  // by event, of even runs and of odd ones: the last in which it was recorded; futexes
     Team *team;                 // NULL: one rank
+    HdGuards guards;            // of a program with a guard
+    _Atomic uint32_t turns;     // actions that have ended, where they take turns; a futex
+    uint32_t first_turn;        // of them, those before the present run
+    char damage[1400];          // what an action wrote that is nobody's; "": nothing so far
     atomic_bool broken;         // a collective of this rank failed, because of `why`
     char why[1200];
 };
@@ -54,6 +59,10 @@ static inline Host *hd_host_of(HdExec *x) { return (Host *)(void *)x; }
 // Futex: sleeps while *word == value (at most the given time); wakes all that sleep. They order nothing by themselves.
 void hd_host_sleep(_Atomic uint32_t *word, uint32_t value, long milliseconds); // 0: for ever
 void hd_host_wake(_Atomic uint32_t *word);
+
+// streams.c: waits until the word has come to a value, or to a later one; sets it, and wakes who waits.
+void hd_host_wait_for(_Atomic uint32_t *word, uint32_t value);
+void hd_host_reach(_Atomic uint32_t *word, uint32_t value);
 
 // streams.c
 bool hd_host_streams_open(Host *h); // false after hd_fail
@@ -68,6 +77,15 @@ bool hd_host_team_ok(
     // whether all collectives of this rank succeeded; else false after hd_fail with the reason that ended the run
     Host *h);
 Host *hd_host_team_member(Host *h, int rank);
+
+// guard.c: what guards the storages of a program that has a guard. Where they are looked at, actions take turns.
+bool hd_host_guards_open(Host *h); // false after hd_fail
+void hd_host_guards_close(Host *h);
+bool hd_host_guards_on(const Host *h); // with --check, and with the address sanitizer
+void hd_host_guards_enter(Host *h, const HdFunc *f);     // a run begins
+bool hd_host_guards_leave(Host *h);                      // it has ended; false after hd_fail
+void hd_host_turn_begin(HostStream *s, const HdFunc *f, int action); // waits for all actions before it in the plan
+void hd_host_turn_end(HostStream *s);                    // of the action that the stream is at, if there is one
 
 // profile.c
 void hd_host_begin_event(HostStream *s, const HdFunc *f, int index);

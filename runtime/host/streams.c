@@ -25,7 +25,7 @@ void hd_host_sleep(_Atomic uint32_t *word, uint32_t value, long milliseconds) {
 
 void hd_host_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
 
-static void wait_for(_Atomic uint32_t *word, uint32_t value) { // or a later one
+void hd_host_wait_for(_Atomic uint32_t *word, uint32_t value) {
     for (;;) {
         const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
         if (now - value < UINT32_MAX / 2) return;
@@ -33,7 +33,7 @@ static void wait_for(_Atomic uint32_t *word, uint32_t value) { // or a later one
     }
 }
 
-static void reach(_Atomic uint32_t *word, uint32_t value) {
+void hd_host_reach(_Atomic uint32_t *word, uint32_t value) {
     atomic_store_explicit(word, value, memory_order_release);
     hd_host_wake(word);
 }
@@ -46,17 +46,17 @@ static _Atomic uint32_t *word_of(Host *h, int event, uint32_t run) { return &h->
 
 void hd_host_record(HdExec *x, int event) {
     const uint32_t run = hd_host_stream(x)->run;
-    reach(word_of(hd_host_of(x), event, run), run);
+    hd_host_reach(word_of(hd_host_of(x), event, run), run);
 }
 
 void hd_host_wait(HdExec *x, int event) {
     const uint32_t run = hd_host_stream(x)->run;
-    wait_for(word_of(hd_host_of(x), event, run), run);
+    hd_host_wait_for(word_of(hd_host_of(x), event, run), run);
 }
 
 void hd_host_wait_before(HdExec *x, int event) {
     const uint32_t run = hd_host_stream(x)->run - 1;
-    wait_for(word_of(hd_host_of(x), event, run), run);
+    hd_host_wait_for(word_of(hd_host_of(x), event, run), run);
 }
 
 // --- the action being run
@@ -77,6 +77,7 @@ static void delay(HostStream *s, long limit) {
 
 static void begin_action(HdExec *x, const HdFunc *f, int index) {
     HostStream *s = hd_host_stream(x);
+    hd_host_turn_begin(s, f, index);
     s->at_func = f;
     s->at_action = index;
     if (s->host->delay) delay(s, s->host->delay);
@@ -91,23 +92,24 @@ static void *work(void *p) {
     omp_set_num_threads(1); // copies and collectives: the cores are for the compute streams
 #endif
     for (uint32_t n = 1;; n++) {
-        wait_for(&s->go, n);
+        hd_host_wait_for(&s->go, n);
         const HdFunc *f = s->job[n % 2].f;
         if (!f) return NULL;
         s->run = s->job[n % 2].run;
         f->run_stream[s->index](&s->host->head);
+        hd_host_turn_end(s);
         hd_host_end_event(s);
-        reach(&s->done, n);
+        hd_host_reach(&s->done, n);
     }
 }
 
 // A job waits for at most one before it.
 static void hand_out(HostStream *s, const HdFunc *f) {
     const uint32_t n = atomic_load_explicit(&s->go, memory_order_relaxed) + 1;
-    wait_for(&s->done, n - 2);
+    hd_host_wait_for(&s->done, n - 2);
     s->job[n % 2].f = f;
     s->job[n % 2].run = s->host->run;
-    reach(&s->go, n);
+    hd_host_reach(&s->go, n);
 }
 
 bool hd_host_streams_open(Host *h) {
@@ -120,11 +122,13 @@ bool hd_host_streams_open(Host *h) {
         return false;
     }
     h->delay = delay_limit();
-    if (h->profiling || h->delay || h->n_streams > 1 || h->head.world->ranks > 1) h->head.on_action = begin_action;
+    if (h->profiling || h->delay || h->n_streams > 1 || h->head.world->ranks > 1 || p->guard)
+        h->head.on_action = begin_action;
     for (int i = 0; i < h->n_streams; i++) {
         HostStream *s = &h->stream[i];
         s->host = h;
         s->index = i;
+        s->turn = -1;
         s->noise = (uint32_t)(h->head.world->rank * h->n_streams + i) * 2654435761u + 1u;
         if (!i) continue;
         const int wrong = pthread_create(&s->thread, NULL, work, s);
@@ -152,15 +156,17 @@ bool hd_host_run(HdExec *x, const HdFunc *f) {
     Host *h = hd_host_of(x);
     if (x->step == &x->program->train_step && x->begins) // what is kept of a profile is the last step's
         for (int i = 0; i < h->n_streams; i++) h->stream[i].n_events = 0;
-    const unsigned on = x->step && !x->ends ? x->step->overlaps : 0;
+    const unsigned on = x->step && !x->ends && !hd_host_guards_on(h) ? x->step->overlaps : 0;
     h->stream->run = ++h->run;
     here = h->stream;
+    hd_host_guards_enter(h, f);
     for (int i = 1; i < h->n_streams; i++)
         if (f->run_stream[i]) hand_out(&h->stream[i], f);
     if (f->run_stream[0]) f->run_stream[0](x);
+    hd_host_turn_end(h->stream);
     hd_host_end_event(h->stream);
     for (int i = 1; i < h->n_streams; i++)
         if (!(on >> i & 1))
-            wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
-    return on || hd_host_team_ok(h);
+            hd_host_wait_for(&h->stream[i].done, atomic_load_explicit(&h->stream[i].go, memory_order_relaxed));
+    return hd_host_guards_leave(h) && (on || hd_host_team_ok(h));
 }
