@@ -21,11 +21,9 @@ bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     if (ended) {
         snprintf(x->failure, sizeof x->failure, "%s", ended);
     } else if (x->func && x->action >= 0 && x->action < x->func->n_actions) {
-        const HdAction *a = &x->func->actions[x->action];
-        bool somewhere = a->where && *a->where, named = a->path && *a->path;
-        snprintf(x->failure, sizeof x->failure, "%s%s%s%s%s (action %d of %s, stream %s): %s",
-                 somewhere ? a->where : "", somewhere ? ": " : "", a->op, named ? " in " : "", named ? a->path : "",
-                 x->action, x->func->name, a->stream, what);
+        char action[600];
+        hd_action_tell(x->func, x->action, action, sizeof action);
+        snprintf(x->failure, sizeof x->failure, "%s%.3500s", action, what);
     } else if (x->func) {
         snprintf(x->failure, sizeof x->failure, "%s: %s", x->func->name, what);
     } else {

@@ -35,6 +35,7 @@ void hd_range_close(HdCuda *x) {
 
 static void on_action(HdExec *h, const HdFunc *f, int index) {
     HdCuda *x = (HdCuda *)h;
+    hd_cuda_guards_action(x, index);
     if (x->failed) return;
     if (x->sync_each && x->action >= 0) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
     if (x->failed) return;
@@ -115,7 +116,7 @@ static bool open_all(HdCuda *x) {
     HdAttentionBuild *attention = ok ? hd_attention_start(x, compile) : NULL;
     ok = ok && !x->failed && open_streams(x);
     int64_t before = hd_device_used(x);
-    ok = ok && hd_device_allocate(x) && hd_transfer_open(x);
+    ok = ok && hd_device_allocate(x) && hd_transfer_open(x) && hd_cuda_guards_open(x);
     x->memory.arena = hd_device_used(x) - before;
     t = tell(x, t, "memory and streams");
     ok = ok && hd_gemms_open(x);
@@ -150,6 +151,7 @@ static void cuda_close(HdExec *h) {
         hd_gemms_close(x);
         hd_modules_close(x);
         hd_transfer_close(x);
+        hd_cuda_guards_close(x);
         for (int i = 0; x->events && i < p->n_events; i++)
             if (x->events[i]) api->cuEventDestroy(x->events[i]);
         for (int i = 0; i < HD_MAX_STREAMS; i++)
@@ -194,7 +196,9 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool p
 static void issue(HdCuda *x, const HdFunc *f) {
     hd_watch_begin(x, f);
     if (x->profile) hd_profile_begin(x);
+    hd_cuda_guards_enter(x);
     if (!x->failed) f->run(&x->head);
+    hd_cuda_guards_leave(x);
     if (x->profile) hd_profile_end(x);
     if (x->sync_each) hd_cuda_ok(x, x->api.cuCtxSynchronize(), "the GPU stopped");
     if (!x->failed) x->action = -1;

@@ -4,6 +4,7 @@
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cache.h"
 #include "runtime/dtypes.h"
+#include "runtime/guard.h"
 #include <pthread.h>
 
 enum {
@@ -72,6 +73,13 @@ typedef struct {
 typedef struct HdProfile HdProfile;
 
 typedef struct {
+    HdGuards all;
+    unsigned char *bytes; // page-locked: those of all live guards; NULL: the program has none
+    bool filled;          // those of storages that persist
+    int action;           // that is being issued; -1: none
+} HdCudaGuards;
+
+typedef struct {
     HdExec head; // first: HdExec * and HdCuda * are the same address
     HdCudaApi api;
     HdCache cache;
@@ -102,6 +110,7 @@ typedef struct {
     struct { unsigned char *host; CuEvent done; size_t bytes; } post[HD_POSTS];
     unsigned posted, collected;
     HdProfile *profile;
+    HdCudaGuards guards;
 } HdCuda;
 
 // Keeps the first failure with the action that was being issued; every later call does nothing. Returns false.
@@ -167,6 +176,13 @@ void hd_range_close(HdCuda *x); // of the action at hand, where a profiler wants
 bool hd_nvtx_open(void); // whether a profiler wants ranges
 void hd_nvtx_push(const char *unit, const char *action);
 void hd_nvtx_pop(void);
+
+// guard.c: with --check, what guards the storages of a program that has a guard
+bool hd_cuda_guards_open(HdCuda *x);
+void hd_cuda_guards_close(HdCuda *x);
+void hd_cuda_guards_enter(HdCuda *x); // x->func begins
+void hd_cuda_guards_action(HdCuda *x, int index); // is issued next
+void hd_cuda_guards_leave(HdCuda *x); // all of x->func is issued
 
 // profile.c
 HdProfile *hd_profile_open(HdCuda *x);

@@ -322,6 +322,7 @@ int main(int argc, char **argv) {
                                          SCENARIO(events_cross_functions),
                                          SCENARIO(captures_keep_their_rules),
                                          SCENARIO(check_compares),
+                                         SCENARIO(guards),
                                          SCENARIO(direct_is_the_same),
                                          SCENARIO(sync_finds_the_action),
                                          SCENARIO(copies),

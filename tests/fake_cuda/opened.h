@@ -20,4 +20,6 @@ void choices_are_remembered(void);
 void open_fails_clearly(void);
 void attention(void);
 void attention_plans(void);
+
+void guards(void); // guards.c
 #endif
