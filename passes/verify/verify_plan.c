@@ -69,6 +69,8 @@
 //     program's order
 // V35 the plan computes the model: its losses, every contribution to    program, term_walk,    program
 //     every gradient, the declarations and settings (README.md)         term_rules
+// V36 where arenas have a guard, the bytes that guard a storage are its  places, contents       guard
+//     own as long as it lives: no other storage has them
 //
 // V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
 // its text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is

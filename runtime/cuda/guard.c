@@ -1,5 +1,5 @@
-// What guards the storages of a program (runtime/guard.h), on the GPU. With --check the program runs without graphs, the
-// host waits after every action, and all guards that are live are copied to it and compared there.
+// What guards the storages of a program (runtime/guard.h), on the GPU. With --check the program runs without graphs,
+// the host waits after every action, and all guards that are live are copied to it and compared there.
 #include "runtime/cuda/exec.h"
 #include <stdio.h>
 

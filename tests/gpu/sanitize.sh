@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Small programs on one GPU under the four tools of compute-sanitizer: memcheck, initcheck, synccheck and racecheck. Of
-# racecheck only what names a kernel of the program counts: cuBLAS and cuDNN synchronise in ways that it does not see.
-# One line a program and tool, "FAIL" where something was found; the whole reports are in OUT.
+# Small programs on one GPU. First each runs with a guard (heddlec --guard) under --check, which finds what an action
+# writes beyond its values: the arena is one allocation to every other tool. The digest has to be that of the program
+# without a guard. Then each runs under the four tools of compute-sanitizer: memcheck, initcheck, synccheck and
+# racecheck. Of racecheck only what names a kernel of the program counts: cuBLAS and cuDNN synchronise in ways that it
+# does not see. One line a program and tool, "FAIL" where something was found; the whole reports are in OUT.
 #
 #   tests/gpu/sanitize.sh [OUT] [NAME...]    BUILD=build: where heddlec is. SANITIZER=compute-sanitizer: the tool, which
-#                                            comes with the CUDA toolkit. Exit 77: it is not installed.
+#                                            comes with the CUDA toolkit. Exit 77: it is not installed, and nothing was
+#                                            found without it.
 set -u
 cd "$(dirname "$0")/../.."
 out=${1:-${OUT:-build}/sanitize}
 shift $(($# < 1 ? $# : 1))
 sanitizer=${SANITIZER:-compute-sanitizer}
 heddlec=$(realpath "${BUILD:-build}")/bin/heddlec
-command -v "$sanitizer" > /dev/null || { echo "$sanitizer is not installed: nothing was checked"; exit 77; }
+tools="memcheck initcheck synccheck racecheck"
+command -v "$sanitizer" > /dev/null || { echo "$sanitizer is not installed: only guards are looked at"; tools=; }
 mkdir -p "$out"
 export HEDDLE_CACHE=${HEDDLE_CACHE:-$(realpath "$out")/cache} HEDDLE_TUNE=0 # timing under a tool says nothing
 for i in $(seq 2000); do echo "line $i of a text that is long enough for some steps"; done > "$out/text.txt"
@@ -51,22 +55,50 @@ check() { # NAME TOOL
   fi
 }
 
+# Compiles a program, and the same with a guard.
+build() { # NAME SOURCE OPTIONS...
+  local name=$1 source=$2
+  shift 2
+  "$heddlec" "$source" --target=cuda "$@" -o "$out/$name" && "$heddlec" "$source" --target=cuda "$@" --emit=cuda \
+    -o "$out/$name.cu" && "$heddlec" "$source" --target=cuda "$@" --guard -o "$out/$name.guarded"
+}
+
+guarded() { # NAME
+  local report=$out/$1.guard.txt status
+  rm -f "$out/$1".*digest
+  timeout 900 "$out/$1" --data="$out/text.txt" --steps=3 --digest="$out/$1.digest" > "$report" 2>&1 &&
+    timeout 900 "$out/$1.guarded" --data="$out/text.txt" --steps=3 --check --digest="$out/$1.guarded.digest" \
+      >> "$report" 2>&1
+  status=$?
+  if [ $status != 0 ]; then
+    echo "$1 guard: FAIL: $(grep -m1 '^error: ' "$report" || echo "exit $status"), see $report"
+    bad=1
+  elif ! cmp -s "$out/$1.digest" "$out/$1.guarded.digest"; then
+    echo "$1 guard: FAIL: the digest differs from that without a guard: $out/$1.digest, $out/$1.guarded.digest"
+    bad=1
+  else echo "$1 guard: nothing found, and the digest is that without a guard"
+  fi
+}
+
 # name, source, settings
 while read -r name source settings; do
   [ -n "$name" ] || continue
   [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
   sets=(); for s in $settings; do sets+=(--set "$s"); done
-  if ! "$heddlec" "$source" --target=cuda "${sets[@]}" -o "$out/$name" ||
-     ! "$heddlec" "$source" --target=cuda "${sets[@]}" --emit=cuda -o "$out/$name.cu"; then
+  if ! build "$name" "$source" "${sets[@]}"; then
     echo "$name: FAIL: cannot be compiled"
     bad=1
     continue
   fi
-  for tool in memcheck initcheck synccheck racecheck; do check "$name" "$tool"; done
+  guarded "$name"
+  for tool in $tools; do check "$name" "$tool"; done
 done <<'T'
 tiny examples/tiny/tiny.hd layers=1 train.batch=2
 tiny-bf16 examples/tiny/tiny.hd layers=1 train.batch=2 train.compute=bf16
+tiny-heads64 examples/tiny/tiny.hd layers=1 heads=2 train.batch=2 train.compute=bf16
 tiny-accumulate examples/tiny/tiny.hd layers=1 train.batch=2 train.accumulate=2
+tiny-offload examples/tiny/tiny.hd layers=2 train.batch=2 schedule.offload=Block schedule.offload.margin=0
 bigram tests/lit/tools/Inputs/bigram.hd train.batch=4
 T
+[ $bad = 0 ] && [ -z "$tools" ] && exit 77
 exit $bad
