@@ -94,10 +94,9 @@ typedef enum { PRELUDE_HOST, PRELUDE_CUDA } PreludeKind;
 void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o);
 void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64); // the target's name of exp, sqrt, ..
 
-// --- what guards storages (guards.c): tables of HdGuarded, and how many rows they have; 0: no table is printed
-int64_t hd_emit_guard(const Emit *e); // bytes before and after every storage; 0: none
-int hd_program_guarded_buffers(Emit *e);           // the table guarded_buffers
-int hd_program_guarded(Emit *e, const Func *f);    // the table guarded_<function>
+// --- storages that have guards (guards.c): tables of them, and the program's fields that name the tables; nothing where
+// the plan has none
+void hd_program_guarded(Emit *e, Out *fields);
 
 // --- the program around the functions (program.c)
 void hd_program_functions(Emit *e); // into e->body

@@ -4,11 +4,6 @@
 #include "ir/homes.h"
 #include "ir/base/ints.h"
 
-int64_t hd_emit_guard(const Emit *e) {
-    const Symbol *s = hd_space_arena(e->m, SPACE_DEVICE);
-    return s ? hd_int(&s->attrs, A_GUARD, 0) : 0;
-}
-
 typedef struct {
     Emit *e;
     const char *table;
@@ -17,21 +12,25 @@ typedef struct {
 
 static void put_storage(Rows *r, const char *name, const Place *p, int64_t bytes, int action) {
     if (bytes <= 0) return;
-    if (!r->n++) hd_printf(r->e->c, "static const HdGuarded %s[] = { // name, address, bytes, first action\n", r->table);
+    if (!r->n++)
+        hd_printf(r->e->c, "static const HdGuarded %s[] = { // name, address, bytes, first action; page-locked\n",
+                  r->table);
     hd_printf(r->e->c, "    {%s, %lld, %lld, %d, %s},\n", hd_emit_quoted(r->e, name), ll(p->offset), ll(bytes), action,
               p->space ? "true" : "false");
 }
 
-static int end(Rows *r) {
-    if (r->n) hd_puts(r->e->c, "};\n");
-    return r->n;
+// As an HdGuardedList.
+static const char *end(Rows *r) {
+    if (!r->n) return "{0, 0}";
+    hd_puts(r->e->c, "};\n");
+    return hd_sprintf(r->e->a, "{%d, %s}", r->n, r->table);
 }
 
 static const char *buffer_name(const Rows *r, const Symbol *s) { return hd_sprintf(r->e->a, "buffer @%s", s->name); }
 
-int hd_program_guarded_buffers(Emit *e) {
+static const char *put_buffers(Emit *e) {
     Rows r = {e, "guarded_buffers", 0};
-    for (const Symbol *s = e->m->symbols; s && hd_emit_guard(e); s = s->next)
+    for (const Symbol *s = e->m->symbols; s; s = s->next)
         if (s->kind == SYM_BUFFER && s->type && !hd_has(&s->attrs, A_TRANSIENT))
             put_storage(&r, buffer_name(&r, s), &s->place, hd_type_bytes(s->type), -1);
     return end(&r);
@@ -61,8 +60,7 @@ static void put_begun(Rows *r, const Op *o, int action, bool *begun) {
 }
 
 // In the order in which they get their bytes: with the first action that comes after all earlier uses of these bytes.
-int hd_program_guarded(Emit *e, const Func *f) {
-    if (!hd_emit_guard(e)) return 0;
+static const char *put_function(Emit *e, const Func *f) {
     Rows r = {e, hd_sprintf(e->a, "guarded_%s", hd_emit_identifier(e, f)), 0};
     const Home *homes = hd_homes(f, e->a);
     const bool *stored = find_stored(e, f, homes);
@@ -83,4 +81,16 @@ int hd_program_guarded(Emit *e, const Func *f) {
         action += hd_is_action(o);
     }
     return end(&r);
+}
+
+void hd_program_guarded(Emit *e, Out *fields) {
+    const Symbol *arena = hd_space_arena(e->m, SPACE_DEVICE);
+    const int64_t guard = arena ? hd_int(&arena->attrs, A_GUARD, 0) : 0;
+    Out lists = hd_out(e->a);
+    if (!guard) return;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        if (!f->is_kernel) hd_printf(&lists, "%s%s", lists.n ? ", " : "", put_function(e, f));
+    const char *buffers = put_buffers(e);
+    hd_printf(e->c, "static const HdGuardedList guarded_in[] = {%s};\n\n", lists.n ? lists.text : "{0, 0}");
+    hd_printf(fields, "    .guard = %lld, .guarded = %s, .guarded_in = guarded_in,\n", ll(guard), buffers);
 }

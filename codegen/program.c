@@ -178,13 +178,8 @@ static void put_tensors(Emit *e, const Func *f) {
 }
 
 static void put_funcs(Emit *e) {
-    int *guarded = HD_NEWN(e->a, int, func_index(e, NULL) + 1), n = 0;
-    for (const Func *f = e->m->funcs; f; f = f->next) {
-        if (f->is_kernel) continue;
-        put_tensors(e, f);
-        guarded[n++] = hd_program_guarded(e, f);
-    }
-    n = 0;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        if (!f->is_kernel) put_tensors(e, f);
     hd_puts(e->c, "static const HdFunc funcs[] = {\n");
     for (const Func *f = e->m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
@@ -192,13 +187,11 @@ static void put_funcs(Emit *e) {
         const char *name = hd_emit_identifier(e, f);
         int results = r ? r->n_in : 0, actions = 0;
         for (const Op *p = f->first; p; p = p->next) actions += hd_is_action(p);
-        const char *guards = guarded[n] ? hd_sprintf(e->a, ", %d, guarded_%s", guarded[n], name) : "";
-        n++;
-        hd_printf(e->c, "    {%s, %d, %d, %d, %s, %s, actions_%s, %s%s%s},\n", hd_emit_quoted(e, f->name), f->n_args,
+        hd_printf(e->c, "    {%s, %d, %d, %d, %s, %s, actions_%s, %s%s},\n", hd_emit_quoted(e, f->name), f->n_args,
                   results, actions, f->n_args ? hd_sprintf(e->a, "args_%s", name) : "0",
                   results ? hd_sprintf(e->a, "results_%s", name) : "0", name,
                   e->target->stream_functions ? "0, streams_" : "run_",
-                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", name), guards);
+                  hd_sprintf(e->a, e->target->stream_functions ? "%s" : "%s, 0", name));
     }
     hd_puts(e->c, "};\n\n");
 }
@@ -429,7 +422,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     Out steps = hd_out(e->a);
     put_step(e, KIND_TRAIN, "train_step", &steps);
     put_step(e, KIND_EVAL, "eval_step", &steps);
-    const int guarded = hd_program_guarded_buffers(e);
+    hd_program_guarded(e, &steps);
     hd_puts(o, "static const HdProgram program = {\n");
     hd_puts(o, steps.text);
     put_setting(e, "model", A_MODEL);
@@ -442,9 +435,6 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     hd_puts(o, "    .report = report, .report_text = report_text, .timeline = timeline,\n");
     hd_printf(o, "    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(arena_bytes(e, SPACE_DEVICE)),
               ll(arena_bytes(e, SPACE_HOST)));
-    if (hd_emit_guard(e))
-        hd_printf(o, "    .guard = %lld, .n_guarded = %d, .guarded = %s,\n", ll(hd_emit_guard(e)), guarded,
-                  guarded ? "guarded_buffers" : "0");
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)),
               ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,

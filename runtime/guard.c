@@ -20,8 +20,8 @@ HdGuardBytes hd_guard_of(const HdGuards *g, const HdGuarded *s, bool after) {
 static int most_live(const HdProgram *p) {
     int most = 0;
     for (int i = 0; i < p->n_funcs; i++)
-        if (p->funcs[i].n_guarded > most) most = p->funcs[i].n_guarded;
-    return p->n_guarded + most;
+        if (p->guarded_in[i].n > most) most = p->guarded_in[i].n;
+    return p->guarded.n + most;
 }
 
 int64_t hd_guards_most(const HdProgram *p) { return most_live(p) * (2 * p->guard + ALIGN); }
@@ -29,7 +29,7 @@ int64_t hd_guards_most(const HdProgram *p) { return most_live(p) * (2 * p->guard
 bool hd_guards_open(HdGuards *g, const HdProgram *p) {
     *g = (HdGuards){.program = p, .live = calloc((size_t)most_live(p) + 1, sizeof *g->live)};
     if (!g->live) return hd_fail("out of memory: cannot keep what guards %d storages", most_live(p));
-    for (int i = 0; i < p->n_guarded; i++) g->live[g->n++] = &p->guarded[i];
+    for (int i = 0; i < p->guarded.n; i++) g->live[g->n++] = &p->guarded.at[i];
     return true;
 }
 
@@ -42,10 +42,10 @@ static bool apart(const HdGuards *g, const HdGuarded *s, const HdGuarded *t) {
 }
 
 int hd_guards_next(HdGuards *g, int action) {
-    const HdFunc *f = g->func;
+    const HdGuardedList *all = &g->program->guarded_in[g->func - g->program->funcs];
     int fresh = 0, kept = 0;
-    while (g->next + fresh < f->n_guarded && f->guarded[g->next + fresh].action <= action) fresh++;
-    const HdGuarded *added = f->guarded + g->next;
+    while (g->next + fresh < all->n && all->at[g->next + fresh].action <= action) fresh++;
+    const HdGuarded *added = all->at + g->next;
     for (int i = 0; i < g->n; i++) { // who had these bytes needs them no more
         bool alive = true;
         for (int k = 0; k < fresh && alive; k++) alive = apart(g, g->live[i], &added[k]);
@@ -59,7 +59,7 @@ int hd_guards_next(HdGuards *g, int action) {
 
 void hd_guards_leave(HdGuards *g) {
     g->func = NULL;
-    g->n = g->program->n_guarded; // nothing shares bytes with these, so they still come first
+    g->n = g->program->guarded.n; // nothing shares bytes with these, so they still come first
 }
 
 int hd_guards_enter(HdGuards *g, const HdFunc *f) {
@@ -98,8 +98,8 @@ void hd_action_tell(const HdFunc *f, int index, char *text, size_t size) {
              a->op, named ? " in " : "", named ? a->path : "", index, f->name, a->stream);
 }
 
-// "result %12 of gemm in blocks.3.mlp, gpt.hd:14", or "its result %12". A result and a workspace are those of the action
-// with which they get bytes.
+// "result %12 of gemm in blocks.3.mlp, gpt.hd:14", or "its result %12". A result and a workspace are those of the
+// action with which they get bytes.
 static void name_storage(const HdGuards *g, const HdGuarded *s, int by, char *text, size_t size) {
     const bool made = g->func && s->action >= 0 && s->action < g->func->n_actions && strncmp(s->name, "buffer ", 7);
     const HdAction *a = made && s->action != by ? &g->func->actions[s->action] : NULL;
@@ -114,13 +114,9 @@ void hd_guard_tell(const HdGuards *g, const HdGuardDamage *d, int by, char *text
     name_storage(g, d->of, by, name, sizeof name);
     if (d->others)
         snprintf(others, sizeof others, "; %d other guard%s changed, too", d->others, d->others == 1 ? "" : "s");
-    if (d->after)
-        snprintf(text, size,
-                 "--check: bytes %lld to %lld after the end of %s were written; the first was 0x%02x and is 0x%02x%s",
-                 (long long)(d->first - end + 1), (long long)(d->last - end + 1), name, pattern(d->first), d->found, others);
-    else
-        snprintf(text, size,
-                 "--check: bytes %lld to %lld before %s were written; the first was 0x%02x and is 0x%02x%s",
-                 (long long)(d->of->at - d->first), (long long)(d->of->at - d->last), name, pattern(d->first), d->found,
-                 others);
+    const int64_t from = d->after ? d->first - end + 1 : d->of->at - d->first;
+    const int64_t to = d->after ? d->last - end + 1 : d->of->at - d->last;
+    snprintf(text, size, "--check: bytes %lld to %lld %s %s were written; the first was 0x%02x and is 0x%02x%s",
+             (long long)from, (long long)to, d->after ? "after the end of" : "before", name, pattern(d->first),
+             d->found, others);
 }

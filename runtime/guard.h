@@ -1,5 +1,6 @@
-// What guards storages. In a program whose plan has a guard, every value, buffer and workspace owns `guard` bytes before
-// it and, after it, those up to the next multiple of 256 and `guard` more: its two guards. No action may write there.
+// What guards storages. In a program whose plan has a guard, every value, buffer and workspace owns `guard` bytes
+// before it and, after it, those up to the next multiple of 256 and `guard` more: its two guards. No action may write
+// there.
 // With --check each guard is filled when its storage gets its bytes, and compared after every action until other
 // storages get these bytes, so that the action that writes beyond a value is named. What fills them is no number in any
 // float type, so a kernel that reads beyond a value is likely to make one, which --check finds as well.

@@ -52,6 +52,7 @@ typedef struct { // a storage that nothing may write next to (guard.h)
     int action;        // it gets its bytes when this action begins; -1: with the function or the program
     bool pinned;       // in the page-locked arena instead
 } HdGuarded;
+typedef struct { int n; const HdGuarded *at; } HdGuardedList; // by their first action
 
 typedef struct HdExec HdExec;
 struct HdWorld; // world.h
@@ -63,8 +64,6 @@ typedef struct {
     void (*run)(HdExec *x); // issues every action in plan order; target cuda
     // target host: issues the actions of one stream, by stream index; NULL: it has none in this function
     void (*const *run_stream)(HdExec *x);
-    int n_guarded; // arguments, results, workspaces and transient buffers, by their first action; 0 without a guard
-    const HdGuarded *guarded;
 } HdFunc;
 
 typedef struct { // a range of a function's actions that is captured as a graph once, then replayed
@@ -177,8 +176,8 @@ typedef struct {
     int n_regions;
     const HdRegion *regions;
     int64_t guard; // bytes before and after every storage that belong to it and that nothing may write; 0: none
-    int n_guarded; // buffers that persist; the others are in the functions
-    const HdGuarded *guarded;
+    HdGuardedList guarded;           // buffers that persist
+    const HdGuardedList *guarded_in; // by function: its arguments, results, workspaces and transient buffers
 } HdProgram;
 
 // How a target does things. Functions return false after describing the failure with hd_fail.

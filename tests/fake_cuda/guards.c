@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 256, KEPT = 1024, GIVEN = 2048, FIRST = 4096, LATER = FIRST + 256, SIDE = 8192, AWAY = 512 };
+enum { GUARD = 256, KEPT = 1024, GIVEN = KEPT + 256 + 2 * GUARD, FIRST = 4096, LATER = FIRST + 256 };
+enum { SIDE = 8192, AWAY = 512 };
 static const HdGuarded persist[] = {{"buffer @kept", KEPT, 4, -1, false}};
 static const HdGuarded own[] = {{"argument %x", GIVEN, 4, -1, false}, {"result %0", FIRST, 4, 0, false},
                                 {"workspace", SIDE, 8, 2, false},     {"result %1", AWAY, 12, 2, true},
@@ -13,7 +14,7 @@ static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 0,
                                    {"wait", "side", "", "", 0, 0},
                                    {"launch", "side", "blocks.0", "gpt.hd:14", 0, 0},
                                    {"launch", "compute", "", "", 0, 0}};
-static struct { int64_t first, side, later, host; } at; // where the actions write
+static struct { int64_t first, side, later, host, zero; } at; // where the actions write; 0: they do not
 static const HdFunc micro;
 
 static void add_one(HdExec *x, int stream, int64_t offset) {
@@ -29,26 +30,27 @@ static void run(HdExec *x) {
     hd_cuda_wait(x, 1, 0);
     hd_action(x, &micro, 3);
     add_one(x, 1, at.side);
+    if (at.zero) hd_cuda_zero(x, 1, hd_device(x, at.zero), 4);
     if (at.host) hd_pinned(x, at.host)[0]++;
     hd_action(x, &micro, 4);
     add_one(x, 0, at.later);
 }
 
-static const HdFunc micro = {.name = "micro", .run = run, .n_actions = 5, .actions = actions, .n_guarded = 5,
-                             .guarded = own};
+static const HdFunc micro = {.name = "micro", .run = run, .n_actions = 5, .actions = actions};
+static const HdGuardedList own_list = {5, own};
 
 static HdExec *guarded(HdProgram *p, bool check) {
     *p = small_program();
     p->guard = GUARD;
-    p->n_guarded = 1;
-    p->guarded = persist;
+    p->guarded = (HdGuardedList){1, persist};
+    p->guarded_in = &own_list;
     p->n_funcs = 1;
     p->funcs = &micro;
     p->pinned_bytes = 4096;
     at.first = FIRST;
     at.side = SIDE;
     at.later = LATER;
-    at.host = 0;
+    at.host = at.zero = 0;
     HdExec *x = opened(p, false);
     x->check = check;
     return x;
@@ -93,6 +95,9 @@ static void all(void) {
            "result %0 of launch in head, gpt.hd:12 were written");
     caught(&at.side, KEPT + 256 + GUARD - 4, "--check: bytes 505 to 505 after the end of buffer @kept were");
     caught(&at.side, SIDE + 8, "--check: bytes 1 to 1 after the end of workspace of wait were");
+    caught(&at.zero, GIVEN - GUARD - 2,
+           "--check: bytes 507 to 508 after the end of buffer @kept were written; the first was 0x86 and is 0x00; 1 "
+           "other guard changed, too");
     caught(&at.host, AWAY + 12,
            "(action 3 of micro, stream side): --check: bytes 1 to 1 after the end of result %1 of wait");
     caught(&at.later, LATER - 4,
