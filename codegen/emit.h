@@ -94,8 +94,8 @@ typedef enum { PRELUDE_HOST, PRELUDE_CUDA } PreludeKind;
 void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o);
 void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64); // the target's name of exp, sqrt, ..
 
-// --- storages that have guards (guards.c): tables of them, and the program's fields that name the tables; nothing where
-// the plan has none
+// --- storages that have guards (guards.c): tables of them, and the fields of the program that name these. Nothing is
+// printed where the plan has no guard.
 void hd_program_guarded(Emit *e, Out *fields);
 
 // --- the program around the functions (program.c)
