@@ -71,10 +71,10 @@ static bool find_runtime(Ctx *cx, Runtime *r) {
 static bool is_ours(Ctx *cx, const Runtime *r) {
     Arena *a = hd_arena_new();
     Out headers = hd_out(a);
-    static const char *const names[] = {"dtypes.def", "heddle.h", "heddle_host.h"};
+    static const char *const names[] = {"dtypes.def", "heddle.h", "heddle_host.h", "bits.h"};
     size_t size = 0, n = 0;
     const char *archive = hd_read_file(a, r->archive, &size), *read = archive;
-    for (int i = 0; i < 3 && read; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names && read; i++) {
         read = hd_read_file(a, hd_sprintf(a, "%s/%s", r->include, names[i]), &n);
         if (read) hd_putn(&headers, read, n);
     }

@@ -74,10 +74,10 @@ static int check(const Args *args, Arena *a) { // the exit status
     const size_t last = strlen(args->arch) - 1;
     const bool family = !strcmp(args->arch, "sm_90") || (!strncmp(args->arch, "sm_1", 4) && args->arch[last] != 'a');
     const char *const options[] = {hd_sprintf(a, "--gpu-architecture=%s%s", args->arch, family ? "a" : ""),
-                                   "--ptxas-options=-v", "--std=c++17"};
+                                   "--ptxas-options=-v", "--std=c++17", "-default-device"};
     NvProgram p = NULL;
     NvResult status = api.nvrtcCreateProgram(&p, text, args->path, 0, NULL, NULL);
-    if (!status) status = api.nvrtcCompileProgram(p, 3, options);
+    if (!status) status = api.nvrtcCompileProgram(p, 4, options);
     char *log = p && !api.nvrtcGetProgramLogSize(p, &n) ? HD_NEWN(a, char, n + 1) : NULL;
     if (log) api.nvrtcGetProgramLog(p, log);
     if (status) {

@@ -56,6 +56,7 @@ typedef struct { int n; const HdGuarded *at; } HdGuardedList; // by their first 
 
 typedef struct HdExec HdExec;
 struct HdWorld; // world.h
+struct HdDraw;  // draw.h
 typedef struct {
     const char *name;
     int n_args, n_results, n_actions;
@@ -190,6 +191,8 @@ struct HdBackend {
     HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, bool profile);
     // into the device arena; ordered before later runs
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
+    // Makes initial values where they stay, of type F32, BF16 or F16; ordered as `write`. NULL: the host makes them.
+    bool (*draw)(HdExec *x, const struct HdDraw *d, HdDtype dtype, int64_t offset);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
     // Asynchronous, unless said above. HdExec.step, begins and ends give the run its place in a step. Between two runs
     // of a step its overlapping streams go on; all other streams, and all of them between steps, have ended.

@@ -4,47 +4,12 @@
 // multiply-adds they are written out.
 #ifndef RUNTIME_HEDDLE_HOST_H
 #define RUNTIME_HEDDLE_HOST_H
+#include "bits.h" // next to this file wherever that is installed
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-// --- conversions, rounding to nearest even. Written without branches, so that loops over them vectorise.
-static inline float hd_float_of(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static inline uint32_t hd_bits_of(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static inline float hd_from_bf16(uint16_t h) { return hd_float_of((uint32_t)h << 16); }
-
-static inline uint16_t hd_to_bf16(float f) {
-    const uint32_t b = hd_bits_of(f);
-    const uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-    return (uint16_t)((b & 0x7fffffffu) > 0x7f800000u ? (b >> 16) | 0x40u : rounded); // a NaN stays one
-}
-
-static inline float hd_from_f16(uint16_t h) {
-    const uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
-    const float scaled = hd_float_of(magnitude) * 0x1p112f; // moves the exponent; subnormals become normal
-    const uint32_t special = (h & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
-    return hd_float_of(hd_bits_of(scaled) | special | sign);
-}
-
-static inline uint16_t hd_to_f16(float f) {
-    const uint32_t b = hd_bits_of(f), sign = (b >> 16) & 0x8000u, magnitude = b & 0x7fffffffu;
-    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    const uint32_t subnormal = hd_bits_of(hd_float_of(magnitude) + 0.5f) - 0x3f000000u; // the addition rounds to 2^-24
-    const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
-    const uint32_t large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
-    return (uint16_t)(sign | (magnitude >= 0x477ff000u ? large : finite));
-}
-
+// --- conversions; those of two bytes are in bits.h
 static inline float hd_from_f32(float f) { return f; }
 static inline float hd_to_f32(float f) { return f; }
 static inline float hd_from_f64(double d) { return (float)d; }
@@ -57,21 +22,7 @@ static inline uint8_t hd_to_u8(float f) { return (uint8_t)f; }
 static inline float hd_round_bf16(float f) { return hd_from_bf16(hd_to_bf16(f)); }
 static inline float hd_round_f16(float f) { return hd_from_f16(hd_to_f16(f)); }
 
-// --- random numbers: Philox 4x32-10. Of dropout: key and counter as ir/random.h says.
-static inline void hd_philox_words(const uint32_t key[2], const uint32_t counter[4], uint32_t word[4]) {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    word[0] = c0, word[1] = c1, word[2] = c2, word[3] = c3;
-}
-
+// --- random numbers of dropout: key and counter as ir/random.h says
 // Words 4 block .. 4 block + 3 of a sequence. `key`: a row of the table that hd_host_random makes.
 static inline void hd_random_words(const int32_t *key, uint64_t sequence, uint64_t block, uint32_t word[4]) {
     const uint64_t number = ((uint64_t)(uint32_t)key[3] << 32 | (uint32_t)key[2]) + sequence;

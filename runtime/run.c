@@ -390,11 +390,18 @@ static bool same_identity(const Run *r) {
 }
 
 // With --profile or HEDDLE_VERBOSE=1: how long each part of the start took.
-static void tell_phases(Run *r, double checked, double opened, double loaded) {
+static bool tells_phases(const Run *r) {
     const char *verbose = getenv("HEDDLE_VERBOSE");
-    if (!r->o->profile && !(verbose && *verbose && strcmp(verbose, "0"))) return;
-    hd_log_say(&r->log, "start: data and options %.2f s, device and kernels %.2f s, weights %.2f s", checked - r->t0,
-               opened - checked, loaded - opened);
+    return r->o->profile || (verbose && *verbose && strcmp(verbose, "0"));
+}
+
+static void tell_phases(Run *r, double checked, double opened, double loaded) {
+    const char *where = r->o->resume || r->o->init ? "read from files"
+                        : r->b->draw               ? "made by the device"
+                                                   : "made by the host";
+    if (tells_phases(r))
+        hd_log_say(&r->log, "start: data and options %.2f s, device and kernels %.2f s, weights %.2f s (%s)",
+                   checked - r->t0, opened - checked, loaded - opened, where);
 }
 
 static bool go(Run *r) { // all
@@ -406,7 +413,7 @@ static bool go(Run *r) { // all
     r->x = r->b->open(r->p, r->w, !o->no_graph && !profile && !each, profile);
     if (r->x) r->x->check = o->check;
     const double opened = hd_now();
-    if (!r->x || !all_ok(r, weights(r) && start_random(r))) return false;
+    if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
     const double peak = r->b->peak_flops(r->x);

@@ -20,7 +20,7 @@ EDGES = {
 # What the compiler and the runtime share, beside the runtime that stands alone: a table of element types.
 SHARED = {"runtime/dtypes.def"}
 # A header that is installed names what is installed beside it without a folder.
-BESIDE = {"runtime/heddle.h": {"dtypes.def"}}
+BESIDE = {"runtime/heddle.h": {"dtypes.def"}, "runtime/heddle_host.h": {"bits.h"}}
 # Drivers only parse arguments and call: they see every layer.
 DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

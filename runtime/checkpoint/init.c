@@ -1,30 +1,53 @@
-// Weights at the start of a run: the values of the initialisers. Every rank makes exactly what it holds.
+// Weights at the start of a run: the values of the initialisers. Every rank makes exactly what it holds, on the device
+// where that can draw, else on all cores of the host; both make the same bits (draw.h).
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/parallel.h"
 #include "runtime/random.h"
 
-typedef struct { const HdParam *q; uint64_t seed, stream; int64_t first; float *out; } Fill;
+static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {
+    const HdParam *q = &p->params[k];
+    const int kind = q->init == HD_INIT_NORMAL    ? HD_DRAW_NORMAL
+                     : q->init == HD_INIT_UNIFORM ? HD_DRAW_UNIFORM
+                                                  : HD_DRAW_CONST;
+    const double scale = q->init == HD_INIT_ZEROS ? 0 : q->init == HD_INIT_ONES ? 1 : q->std;
+    return (HdDraw){(uint64_t)seed, (uint64_t)k, s.first, s.count, scale, kind};
+}
+
+// --- on the device: each storage gets its part of each parameter in its own type
+
+static bool draw_there(HdExec *x, int64_t seed) {
+    const HdProgram *p = x->program;
+    for (int k = 0; k < p->n_params; k++)
+        for (int i = 0; i < HD_WEIGHT_ROLES; i++) {
+            const HdParam *q = &p->params[k];
+            const HdRole role = hd_weight_roles[i];
+            const HdSpan s = hd_span(x, q, role);
+            const HdDraw d = draw_of(p, k, s, seed);
+            const HdDtype dtype = hd_stored_as(&p->buckets[q->bucket], role);
+            if (s.count && !p->backend->draw(x, &d, dtype, hd_place(x, q, role, s.first))) return false;
+        }
+    return true;
+}
+
+// --- on the host
+
+typedef struct { HdDraw draw; float *out; } Fill;
 
 static void fill(void *data, int64_t first, int64_t n) {
     const Fill *f = data;
-    const HdInit init = f->q->init;
-    float *out = f->out + first;
-    if (init == HD_INIT_NORMAL || init == HD_INIT_UNIFORM) {
-        hd_random_fill(f->seed, f->stream, f->first + first, n, init == HD_INIT_NORMAL, f->q->std, out);
-        return;
-    }
-    const float v = init == HD_INIT_ZEROS ? 0 : init == HD_INIT_ONES ? 1 : (float)f->q->std;
-    for (int64_t i = 0; i < n; i++) out[i] = v;
+    HdDraw d = f->draw;
+    d.first += first;
+    d.count = n;
+    hd_draw(&d, f->out + first);
 }
 
 static bool init_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
-    const HdParam *q = &x->program->params[k];
-    hd_parallel(n, 65536, fill, &(Fill){q, *(uint64_t *)data, (uint64_t)k, first, v});
-    return hd_put_weights(x, q, first, n, v);
+    const HdProgram *p = x->program;
+    hd_parallel(n, 65536, fill, &(Fill){draw_of(p, k, (HdSpan){first, n}, *(int64_t *)data), v});
+    return hd_put_weights(x, &p->params[k], first, n, v);
 }
 
 bool hd_state_init(HdExec *x, int64_t seed) {
-    uint64_t s = (uint64_t)seed;
-    return hd_each_piece(x, HD_COMPUTE, init_piece, &s);
+    return x->program->backend->draw ? draw_there(x, seed) : hd_each_piece(x, HD_COMPUTE, init_piece, &seed);
 }

@@ -17,12 +17,15 @@ typedef enum {
     HD_NEXT
 } HdRole; // a checkpoint holds the first three
 enum { HD_SAVED_ROLES = 3 };
+enum { HD_WEIGHT_ROLES = 3 };
+extern const HdRole hd_weight_roles[HD_WEIGHT_ROLES]; // master, compute and next: those that hold the same values
 extern const char *const hd_role_prefix[HD_SAVED_ROLES]; // of a tensor's name in a checkpoint
 
 typedef struct { int64_t first, count; } HdSpan; // elements of a parameter
 
 int64_t hd_home(const HdBucket *b, HdRole role); // byte offset of its storage; -1: none
 bool hd_sharded(const HdBucket *b, HdRole role);
+HdDtype hd_stored_as(const HdBucket *b, HdRole role);
 HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard); // the range that a shard has of a parameter
 HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // the range that this rank's storage has
 // byte offset of element `element`, which it has

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+const HdRole hd_weight_roles[HD_WEIGHT_ROLES] = {HD_MASTER, HD_COMPUTE, HD_NEXT};
 const char *const hd_role_prefix[HD_SAVED_ROLES] = {"", "moment1.", "moment2."};
 
 static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }
@@ -36,14 +37,14 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
     return hd_sharded(b, role) ? hd_shard_span(b, q, x->shard_index) : (HdSpan){0, q->count};
 }
 
-static HdDtype dtype_of(const HdBucket *b, HdRole role) {
+HdDtype hd_stored_as(const HdBucket *b, HdRole role) {
     return role == HD_COMPUTE || role == HD_NEXT ? b->compute_dtype : HD_F32;
 }
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
     const HdBucket *b = bucket(x, q);
     const int64_t before = hd_sharded(b, role) ? x->shard_index * b->shard : 0;
-    return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[dtype_of(b, role)].bytes;
+    return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[hd_stored_as(b, role)].bytes;
 }
 
 // of the buffers that are here one is whole, or all are the same shard
@@ -84,14 +85,13 @@ static bool write_as(HdExec *x, HdDtype dtype, int64_t offset, const float *v, i
 
 bool hd_put_weights(HdExec *x, const HdParam *q, int64_t first, int64_t n, const float *v) {
     const HdBucket *b = bucket(x, q);
-    static const HdRole roles[] = {HD_MASTER, HD_COMPUTE, HD_NEXT};
-    for (int i = 0; i < 3; i++) {
-        const HdRole role = roles[i];
+    for (int i = 0; i < HD_WEIGHT_ROLES; i++) {
+        const HdRole role = hd_weight_roles[i];
         const HdSpan here = common(hd_span(x, q, role), (HdSpan){first, n});
         if (!here.count) continue;
         const int64_t place = hd_place(x, q, role, here.first);
         const float *from = v + (here.first - first);
-        if (!write_as(x, dtype_of(b, role), place, from, here.count)) return false;
+        if (!write_as(x, hd_stored_as(b, role), place, from, here.count)) return false;
     }
     return true;
 }

@@ -16,8 +16,15 @@ const char *hd_cuda_device_name(HdExec *h);
 // transfer.c
 bool hd_transfer_open(HdCuda *x);
 void hd_transfer_close(HdCuda *x);
+// Begin and end every call from outside: an earlier failure stays, and the calling thread gets the context. The bytes
+// must be inside the arena.
+bool hd_cuda_enter(HdCuda *x, int64_t offset, size_t bytes);
+bool hd_cuda_leave(HdCuda *x);
 bool hd_cuda_write(HdExec *h, int64_t offset, const void *data, size_t bytes);
 bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes);
 bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes);
 bool hd_cuda_collect(HdExec *h, void *data);
+
+// draw.c
+bool hd_cuda_draw(HdExec *h, const struct HdDraw *d, HdDtype dtype, int64_t offset);
 #endif

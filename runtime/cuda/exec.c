@@ -107,7 +107,7 @@ static bool open_all(HdCuda *x) {
         return hd_comms_open(x); // the other ranks learn that there is no executor here
     }
     t = tell(x, t, "driver and device");
-    HdCompile *compile = p->n_sources ? hd_compile_start(x) : NULL;
+    HdCompile *compile = p->n_sources || p->n_params ? hd_compile_start(x) : NULL;
     bool ok = !x->failed && hd_device_enter(x);
     x->memory.context = hd_device_used(x);
     t = tell(x, t, "context");
@@ -298,8 +298,8 @@ void hd_cuda_copy(HdExec *h, int stream, uint64_t d, uint64_t s, size_t bytes) {
 
 const HdBackend hd_cuda_backend = {
     .name = "cuda",
-    .open = cuda_open, .write = hd_cuda_write, .read = hd_cuda_read, .run = cuda_run, .post = hd_cuda_post,
-    .collect = hd_cuda_collect, .sync = cuda_sync, .write_profile = cuda_write_profile,
+    .open = cuda_open, .write = hd_cuda_write, .draw = hd_cuda_draw, .read = hd_cuda_read, .run = cuda_run,
+    .post = hd_cuda_post, .collect = hd_cuda_collect, .sync = cuda_sync, .write_profile = cuda_write_profile,
     .write_timeline = cuda_write_timeline, .close = cuda_close,
     .peak_flops = hd_cuda_peak_flops, .device = hd_cuda_device_name,
 };

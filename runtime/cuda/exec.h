@@ -21,11 +21,13 @@ typedef struct { // what a kernel takes: a launch with less would make the drive
 } HdParams;
 enum { HD_MAX_ARGS = 512 };
 
-typedef struct { // kernels compiled from the program's sources
+enum { HD_DRAWS = 3 };
+typedef struct { // kernels compiled from the program's sources, and those of initial values
     int n_modules;
     CuModule *modules;
     CuFunction *functions; // one a kernel
     HdParams *params;
+    CuFunction draw[HD_DRAWS]; // by type of storage (draw.c)
 } HdModules;
 
 typedef struct HdCompile HdCompile; // a running compilation of all sources
@@ -126,6 +128,10 @@ HdCompile *hd_compile_start(HdCuda *x);
 bool hd_compile_ready(HdCompile *c); // waits until NVRTC is open; false when it cannot be
 bool hd_compile_join(HdCuda *x, HdCompile *c); // also after a failure elsewhere: frees c
 void hd_modules_close(HdCuda *x);
+
+// draw.c: initial values
+extern const HdSource hd_draw_source;
+bool hd_draws_load(HdCuda *x, CuModule m); // a module of hd_draw_source
 
 // gemm.c: chooses algorithms for every product of the program, timed in the arena's memory, which is left dirty
 bool hd_gemms_open(HdCuda *x);

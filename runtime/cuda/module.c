@@ -34,6 +34,11 @@ static char *format(const char *fmt, const char *a, const char *b, const char *c
     return s;
 }
 
+static const HdSource *source(const HdCompile *c, int i) { // the program's, then the runtime's own
+    const HdProgram *p = c->x->head.program;
+    return i < p->n_sources ? &p->sources[i] : &hd_draw_source;
+}
+
 // The first thread to arrive opens the library, under the lock; the others wait for it.
 bool hd_compile_ready(HdCompile *c) {
     HdCudaApi *api = &c->x->api;
@@ -98,14 +103,15 @@ static void compile(HdCompile *c, const HdSource *s, Unit *u, int n, const char 
 static void *worker(void *arg) {
     HdCompile *c = arg;
     if (!hd_compile_ready(c)) return NULL;
-    const char *options[] = {c->arch, "--std=c++17", "-default-device", c->include[0], c->include[1]};
-    int n_options = (int)(sizeof options / sizeof *options);
+    const char *options[] = {c->arch, "--std=c++17", "-default-device", c->include[0], c->include[1], "-fmad=false"};
+    const int all = (int)(sizeof options / sizeof *options);
     for (;;) {
         pthread_mutex_lock(&c->lock);
         int i = c->next < c->n ? c->next++ : -1;
         pthread_mutex_unlock(&c->lock);
         if (i < 0) return NULL;
-        const HdSource *s = &c->x->head.program->sources[i];
+        const HdSource *s = source(c, i);
+        const int n_options = s == &hd_draw_source ? all : all - 1; // draw.h says why it must not contract
         Unit *u = &c->units[i];
         double start = hd_cuda_now_ms();
         HdKey key = key_of(c, s, n_options, options);
@@ -121,15 +127,16 @@ HdCompile *hd_compile_start(HdCuda *x) {
     const HdProgram *p = x->head.program;
     HdCompile *c = calloc(1, sizeof *c);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (!c || !(c->units = calloc((size_t)p->n_sources + 1, sizeof *c->units)) ||
-        !(c->threads = calloc((size_t)p->n_sources + 1, sizeof *c->threads))) {
+    const int n = p->n_sources + (p->n_params > 0);
+    if (!c || !(c->units = calloc((size_t)n + 1, sizeof *c->units)) ||
+        !(c->threads = calloc((size_t)n + 1, sizeof *c->threads))) {
         if (c) free(c->units);
         free(c);
         hd_cuda_fail(x, "out of host memory");
         return NULL;
     }
     c->x = x;
-    c->n = p->n_sources;
+    c->n = n;
     pthread_mutex_init(&c->lock, NULL);
     // Architecture-specific features (wgmma, setmaxnreg) exist under the 'a' names only, from 9.0 on.
     snprintf(c->arch, sizeof c->arch, "--gpu-architecture=sm_%d%d%s", x->cc_major, x->cc_minor,
@@ -152,18 +159,18 @@ static HdParams params_of(const HdCudaApi *api, CuFunction f) {
 static bool load_kernels(HdCuda *x, HdCompile *c) {
     const HdProgram *p = x->head.program;
     const HdCudaApi *api = &x->api;
-    x->modules.modules = calloc((size_t)p->n_sources + 1, sizeof *x->modules.modules);
+    x->modules.modules = calloc((size_t)c->n + 1, sizeof *x->modules.modules);
     x->modules.functions = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.functions);
     x->modules.params = calloc((size_t)p->n_kernels + 1, sizeof *x->modules.params);
     if (!x->modules.modules || !x->modules.functions || !x->modules.params)
         return hd_cuda_fail(x, "out of host memory");
-    for (int i = 0; i < p->n_sources; i++) {
+    for (int i = 0; i < c->n; i++) {
         CuResult r = api->cuModuleLoadData(&x->modules.modules[i], c->units[i].cubin);
         if (r != HD_CUDA_SUCCESS)
             return hd_cuda_fail(x,
                                 "cannot load the kernels of %s, compiled by NVRTC %d.%d for %s: %s; the driver "
                                 "supports CUDA %d.%d",
-                                p->sources[i].name, c->nv_major, c->nv_minor, c->arch, hd_cuda_error(api, r),
+                                source(c, i)->name, c->nv_major, c->nv_minor, c->arch, hd_cuda_error(api, r),
                                 api->driver_version / 1000, api->driver_version % 1000 / 10);
         x->modules.n_modules = i + 1;
     }
@@ -193,7 +200,7 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
         x->modules.functions[i] = f;
         x->modules.params[i] = params_of(api, f);
     }
-    return true;
+    return c->n == p->n_sources || hd_draws_load(x, x->modules.modules[p->n_sources]);
 }
 
 bool hd_compile_join(HdCuda *x, HdCompile *c) {

@@ -35,8 +35,7 @@ void hd_transfer_close(HdCuda *x) {
     if (x->post[0].host) x->api.cuMemFreeHost(x->post[0].host);
 }
 
-// Begins every call from outside: an earlier failure stays, and the calling thread gets the context.
-static bool enter(HdCuda *x, int64_t offset, size_t bytes) {
+bool hd_cuda_enter(HdCuda *x, int64_t offset, size_t bytes) {
     x->func = NULL;
     if (hd_watch_good(x) && (offset < 0 || offset > x->head.program->arena_bytes ||
                              bytes > (size_t)(x->head.program->arena_bytes - offset)))
@@ -46,8 +45,8 @@ static bool enter(HdCuda *x, int64_t offset, size_t bytes) {
     return hd_fail("%s", x->failure);
 }
 
-static bool leave(HdCuda *x, bool ok) {
-    if (ok) return true;
+bool hd_cuda_leave(HdCuda *x) {
+    if (!x->failed) return true;
     return hd_fail("%s", x->failure);
 }
 
@@ -59,23 +58,23 @@ static int take_stage(HdCuda *x) { // the index of a free staging slot, or -1
 
 bool hd_cuda_write(HdExec *h, int64_t offset, const void *data, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
-    if (!enter(x, offset, bytes)) return false;
+    if (!hd_cuda_enter(x, offset, bytes)) return false;
     for (size_t at = 0; at < bytes; at += HD_STAGE_BYTES) {
         size_t n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
         int i = take_stage(x);
-        if (i < 0) return leave(x, false);
+        if (i < 0) return hd_cuda_leave(x);
         memcpy(x->stage[i].host, (const char *)data + at, n);
         CuPtr to = x->arena + (CuPtr)offset + at;
         if (!hd_cuda_ok(x, x->api.cuMemcpyHtoDAsync(to, x->stage[i].host, n, x->streams[0]), "copy to the GPU") ||
             !hd_cuda_ok(x, x->api.cuEventRecord(x->stage[i].done, x->streams[0]), "copy to the GPU"))
-            return leave(x, false);
+            return hd_cuda_leave(x);
     }
     return true;
 }
 
 bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
-    if (!enter(x, offset, bytes)) return false;
+    if (!hd_cuda_enter(x, offset, bytes)) return false;
     // Copies run ahead of the memcpy by up to all the slots.
     size_t n_chunks = (bytes + HD_STAGE_BYTES - 1) / HD_STAGE_BYTES, issued = 0;
     int slot[HD_STAGES];
@@ -88,12 +87,12 @@ bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes) {
                             x->api.cuMemcpyDtoHAsync(x->stage[i].host, x->arena + (CuPtr)offset + at, n, x->streams[0]),
                             "copy from the GPU") ||
                 !hd_cuda_ok(x, x->api.cuEventRecord(x->stage[i].done, x->streams[0]), "copy from the GPU"))
-                return leave(x, false);
+                return hd_cuda_leave(x);
         }
         size_t at = done * HD_STAGE_BYTES, n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
         int i = slot[done % HD_STAGES];
         if (!hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") || !hd_watch_good(x))
-            return leave(x, false);
+            return hd_cuda_leave(x);
         memcpy((char *)data + at, x->stage[i].host, n);
     }
     return true;
@@ -102,7 +101,7 @@ bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes) {
 bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
     unsigned i = x->posted % HD_POSTS;
-    if (!enter(x, 0, 0)) return false;
+    if (!hd_cuda_enter(x, 0, 0)) return false;
     if (x->posted - x->collected == HD_POSTS) hd_cuda_fail(x, "more than %d posts wait to be collected", HD_POSTS);
     if (n < 0 || bytes > HD_POST_BYTES || (size_t)n * bytes > HD_POST_BYTES)
         hd_cuda_fail(x, "a post of %d x %zu bytes; the limit is %d", n, bytes, HD_POST_BYTES);
@@ -112,7 +111,7 @@ bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes) {
                                             x->streams[0]),
                    "copy from the GPU");
     if (x->failed || !hd_cuda_ok(x, x->api.cuEventRecord(x->post[i].done, x->streams[0]), "copy from the GPU"))
-        return leave(x, false);
+        return hd_cuda_leave(x);
     x->post[i].bytes = (size_t)n * bytes;
     x->posted++;
     return true;
@@ -121,13 +120,13 @@ bool hd_cuda_post(HdExec *h, int n, const int64_t *offsets, size_t bytes) {
 bool hd_cuda_collect(HdExec *h, void *data) {
     HdCuda *x = (HdCuda *)h;
     unsigned i = x->collected % HD_POSTS;
-    if (!enter(x, 0, 0)) return false;
+    if (!hd_cuda_enter(x, 0, 0)) return false;
     if (x->posted == x->collected) hd_cuda_fail(x, "nothing was posted");
     if (x->failed ||
         !hd_cuda_ok(x, x->api.cuEventSynchronize(x->post[i].done),
                     "the GPU stopped; HEDDLE_SYNC=1 finds the action that failed") ||
         !hd_watch_good(x))
-        return leave(x, false);
+        return hd_cuda_leave(x);
     memcpy(data, x->post[i].host, x->post[i].bytes);
     x->collected++;
     return true;

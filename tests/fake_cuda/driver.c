@@ -3,6 +3,7 @@
 // (streams.h). It keeps the rules of capture that a program can break: work on a stream outside a running capture is an
 // error, every stream that joined the capture has to come back to its origin, and an event belongs to the capture that
 // recorded it, unless its record and its wait are external.
+#include "tests/fake_cuda/draw.h"
 #include "tests/fake_cuda/fake.h"
 #include "tests/fake_cuda/streams.h"
 #include "tests/gpu/one_gpu/driver.h"
@@ -430,7 +431,8 @@ CuResult fake_cuFuncGetParamInfo(CuFunction f, size_t i, size_t *offset, size_t 
 }
 CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
 
-// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it. Others only log; with FAKE_CUDA_MIX=1 the
+// Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it; those of initial values make them (draw.c).
+// Others only log; with FAKE_CUDA_MIX=1 the
 // first word of all that they write becomes a number that the first words of all their operands decide. So what a
 // program computes depends on what every rank has read, and on every collective before, though it means nothing.
 typedef struct { CuFunction f; uint64_t arg[MOST_ARGS]; } Launch;
@@ -465,6 +467,15 @@ static void log_cluster(const CuLaunch *c, CuFunction f, void **args) {
              f->name, c->gx, c->gy, c->bx, a->cluster.x, a->cluster.y, a->cluster.z, c->shared, f->bytes[0],
              f->bytes[1], f->bytes[2], map[0], map[f->bytes[1] - 1], *(int *)args[2]);
 }
+static void do_draw(void *d) { fake_draw(d); }
+static CuResult launch_draw(const CuLaunch *c, const char *kernel, void **args) {
+    FakeDraw l = {.blocks = c->gx, .threads = c->bx};
+    snprintf(l.kernel, sizeof l.kernel, "%.15s", kernel);
+    memcpy(&l.out, args[0], sizeof l.out);
+    memcpy(&l.draw, args[1], sizeof l.draw);
+    fake_log("%s: %lld from %lld", kernel, (long long)l.draw.count, (long long)l.draw.first);
+    return fake_submit(c->stream, do_draw, &l, sizeof l, kernel);
+}
 CuResult fake_cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **args, void **extra) {
     (void)extra;
     CALL("cuLaunchKernelEx");
@@ -477,6 +488,7 @@ CuResult fake_cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **args, voi
             return INVALID;
         log_cluster(c, f, args);
     }
+    if (fake_is_draw(f->name)) return launch_draw(c, f->name, args);
     Launch l = {.f = f};
     for (int i = 0; i < (f->args ? f->args : 1); i++) memcpy(&l.arg[i], args[i], 8);
     return fake_submit(c->stream, do_launch, &l, sizeof l, f->name);

@@ -1,8 +1,10 @@
 // The CUDA runtime on a real GPU, without the compiler: products of every kind against plain loops, cuDNN attention
-// forward and backward against plain loops and against itself, kernels on several streams captured and not, copies. A
+// forward and backward against plain loops and against itself, kernels on several streams captured and not, initial
+// values against the host's bits, copies. A
 // few seconds; exit 1 when something is off. Built everywhere, run by tests/gpu/run.sh.
 #include "runtime/cuda/exec.h"
 #include "runtime/world/world.h"
+#include "tests/gpu/draws.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -349,6 +351,20 @@ static void clusters(HdProgram p, bool graphs) {
     if (x) b->close(x);
 }
 
+static void initial_values(HdProgram p) {
+    const HdParam any = {.name = "any"};
+    p.n_gemms = 0;
+    p.n_params = 1; // the kernels of initial values are there for programs with parameters
+    p.params = &any;
+    HdExec *x = b->open(&p, hd_world_alone(), true, false);
+    CHECK(x);
+    const int64_t compared = x ? draws_compare(x, 4096, 8 << 20) : -1;
+    CHECK(compared > 0);
+    printf("%s initial values: %lld elements have the host's bits\n", compared > 0 ? "ok  " : "FAIL",
+           (long long)compared);
+    if (x) b->close(x);
+}
+
 static void add_gemms(void) {
     HdDtype all[] = {HD_F32, HD_BF16, HD_F16, HD_F64};
     for (int t = 0; t < 4; t++)
@@ -376,6 +392,7 @@ int main(int argc, char **argv) {
     functions(&p, false, NULL);
     functions(&p, false, argc > 1 ? argv[1] : "/tmp/runtime_check.json");
     printf("%s kernels, streams, graphs, copies\n", failures ? "FAIL" : "ok  ");
+    initial_values(p);
     HdExec *x = b->open(&p, hd_world_alone(), true, false);
     CHECK(x);
     if (x && ((HdCuda *)x)->cc_major >= 9) {

@@ -23,30 +23,34 @@ TEST(quantile_inverts_the_distribution) {
     for (int i = 0; i < 4000; i++) {
         // the middle, then the tail down to 2^-32
         double p = i < 3000 ? (i + 0.5) / 3000 : pow(2, -(i - 2999) / 32.0 - 1);
-        double x = hd_normal_quantile(p), back = 0.5 * erfc(-x * 0.70710678118654752);
+        double x = hd_draw_quantile(p), back = 0.5 * erfc(-x * 0.70710678118654752);
         CHECK(fabs(back - p) <= 2e-6 * p * (1 + fabs(x)));
-        if (p > 1e-6) CHECK(fabs(hd_normal_quantile(1 - p) + x) <= 1e-6 * (1 + fabs(x)));
+        if (p > 1e-6) CHECK(fabs(hd_draw_quantile(1 - p) + x) <= 1e-6 * (1 + fabs(x)));
     }
-    CHECK(hd_normal_quantile(0.5) == 0);
-    CHECK(fabs(hd_normal_quantile(0.975) - 1.959963985) < 2e-7);
+    CHECK(hd_draw_quantile(0.5) == 0);
+    CHECK(fabs(hd_draw_quantile(0.975) - 1.959963985) < 2e-7);
     // what fills use
-    double least = hd_normal_quantile(0.5 * 0x1p-32), most = hd_normal_quantile(((double)UINT32_MAX + 0.5) * 0x1p-32);
+    double least = hd_draw_quantile(0.5 * 0x1p-32), most = hd_draw_quantile(((double)UINT32_MAX + 0.5) * 0x1p-32);
     CHECK(isfinite(least) && isfinite(most) && least < -6 && most > 6);
+}
+
+static void fill(uint64_t seed, uint64_t stream, int64_t first, int64_t count, int normal, double scale, float *out) {
+    hd_draw(&(HdDraw){seed, stream, first, count, scale, normal ? HD_DRAW_NORMAL : HD_DRAW_UNIFORM}, out);
 }
 
 TEST(fill_does_not_depend_on_the_cut) {
     enum { N = 1000 };
     float whole[N], part[N], other[N];
     for (int normal = 0; normal < 2; normal++) {
-        hd_random_fill(7, 3, 0, N, normal, 0.02, whole);
+        fill(7, 3, 0, N, normal, 0.02, whole);
         for (int cut = 0; cut <= N; cut += 37) {
-            hd_random_fill(7, 3, 0, cut, normal, 0.02, part);
-            hd_random_fill(7, 3, cut, N - cut, normal, 0.02, part + cut);
+            fill(7, 3, 0, cut, normal, 0.02, part);
+            fill(7, 3, cut, N - cut, normal, 0.02, part + cut);
             CHECK(!memcmp(whole, part, sizeof whole));
         }
-        hd_random_fill(7, 4, 0, N, normal, 0.02, other);
+        fill(7, 4, 0, N, normal, 0.02, other);
         CHECK(memcmp(whole, other, sizeof whole) != 0);
-        hd_random_fill(8, 3, 0, N, normal, 0.02, other);
+        fill(8, 3, 0, N, normal, 0.02, other);
         CHECK(memcmp(whole, other, sizeof whole) != 0);
     }
 }
@@ -56,7 +60,7 @@ TEST(fill_has_its_moments) {
     float *v = malloc(sizeof *v * N);
     for (int normal = 0; v && normal < 2; normal++) {
         double sum = 0, squares = 0;
-        hd_random_fill(42, 0, 0, N, normal, 2, v);
+        fill(42, 0, 0, N, normal, 2, v);
         for (int i = 0; i < N; i++) {
             sum += (double)v[i];
             squares += (double)v[i] * (double)v[i];
