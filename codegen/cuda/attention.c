@@ -1,5 +1,6 @@
 // Attention: a call of the runtime with a descriptor. The plan says what runs it, and what does where cuDNN is missing
-// or refuses: templates/attention.cu (tensor_cores), attention_hopper.cu (wgmma) or attention_any.cu (generated).
+// or refuses: templates/attention.cu with attention_backward.cu (tensor_cores), attention_hopper.cu (wgmma) or
+// attention_any.cu (generated).
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/arch.h"
@@ -86,8 +87,8 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                    ll(hd_int(&o->attrs, A_BATCH, 0))));
     KernelShape part[4];
     const char *launch = (wgmma ? wgmma_parts : fast ? fast_parts : any_parts)(e, &s, part);
-    const char *text = hd_cuda_template(e, wgmma ? "attention_hopper" : fast ? "attention" : "attention_any",
-                                        hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
+    const char *names = wgmma ? "attention_hopper" : fast ? "attention attention_backward" : "attention_any";
+    const char *text = hd_cuda_template(e, names, hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
         const KernelShape *p = &part[i];

@@ -35,8 +35,9 @@ CudaModule *hd_cuda_module(Emit *e);
 int hd_cuda_kernel(Emit *e, const char *name, const char *text, int shared, bool alone);
 // A kernel name for that content: `base`, or base_2, base_3, ... where other contents already have it.
 const char *hd_cuda_name(Emit *e, const char *base, const char *content);
-// A template with `defines` ("#define X 1\n" lines) before it; the names are undefined after it.
-const char *hd_cuda_template(Emit *e, const char *name, const char *defines);
+// Templates, their names separated by blanks, with `defines` ("#define X 1\n" lines) before them. The defined names are
+// undefined after them.
+const char *hd_cuda_template(Emit *e, const char *names, const char *defines);
 void hd_cuda_finish(Emit *e); // groups the pieces into translation units
 
 // A launch statement; `args` are the kernel's arguments: C expressions of uint64_t, or "{.data = ..., .bytes = ...}".

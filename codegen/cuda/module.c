@@ -62,10 +62,10 @@ const char *hd_cuda_name(Emit *e, const char *base, const char *content) {
     return name.number > 1 ? hd_sprintf(e->a, "%s_%d", base, name.number) : base;
 }
 
-static const char *find_template(const char *name) {
+static const char *find_template(const char *name, size_t n) { // n: its length
     for (const CudaTemplate *t = hd_cuda_template_list; t->name; t++)
-        if (!strcmp(t->name, name)) return t->text;
-    HD_BUG("no CUDA template %s", name);
+        if (strlen(t->name) == n && !strncmp(t->name, name, n)) return t->text;
+    HD_BUG("no CUDA template %.*s", (int)n, name);
 }
 
 // #undef lines for the names that `text` defines.
@@ -90,10 +90,14 @@ static void put_text(Out *o, const char *text, bool drops) {
     hd_puts(o, text);
 }
 
-const char *hd_cuda_template(Emit *e, const char *name, const char *defines) {
+const char *hd_cuda_template(Emit *e, const char *names, const char *defines) {
     Out o = hd_out(e->a);
     hd_puts(&o, defines);
-    put_text(&o, find_template(name), strstr(defines, "#define ATT_DROP ") != NULL);
+    for (const char *s = names; *s; s += strspn(s, " ")) {
+        const size_t n = strcspn(s, " ");
+        put_text(&o, find_template(s, n), strstr(defines, "#define ATT_DROP ") != NULL);
+        s += n;
+    }
     put_undefs(&o, defines);
     return o.text;
 }
@@ -125,8 +129,8 @@ static bool draws(const Module *m) {
 
 static Out unit_start(Emit *e) {
     Out o = hd_out(e->a);
-    hd_puts(&o, find_template("common"));
-    if (draws(e->m)) hd_puts(&o, find_template("philox"));
+    hd_puts(&o, find_template("common", strlen("common")));
+    if (draws(e->m)) hd_puts(&o, find_template("philox", strlen("philox")));
     hd_emit_prelude(e->m, PRELUDE_CUDA, &o);
     hd_puts(&o, "\n");
     return o;

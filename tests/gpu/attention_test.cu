@@ -24,6 +24,7 @@ typedef att_real lse_t;
 #define ATT_DQ att_dq_mma
 namespace mma {
 #include "codegen/cuda/templates/attention.cu"
+#include "codegen/cuda/templates/attention_backward.cu"
 }
 using mma::att_fwd;
 using mma::att_delta;
@@ -36,6 +37,7 @@ namespace hopper {
 typedef unsigned short att_t;
 #else
 #include "codegen/cuda/templates/attention.cu"
+#include "codegen/cuda/templates/attention_backward.cu"
 #endif
 #define ROWS ATT_BM
 #define KROWS ATT_KM
