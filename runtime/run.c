@@ -440,7 +440,11 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
     if (!hd_log_close(&r.log)) tell_failure(&r);
     enum { LOST = 1 << 20 }; // above any signal's number
     const int end = hd_world_most(w, r.something_lost ? LOST : hd_signal_stop());
-    if (end < 0 && !r.something_lost) tell_failure(&r);
+    if (end < 0 && !r.something_lost) {
+        // where rank 0 is not there to report it, the others may have their answer and have ended well
+        if (w->speaker != 0) w->speaker = w->rank;
+        tell_failure(&r);
+    }
     hd_lock_release(&r.lock);
     hd_data_close(&r.data);
     hd_data_close(&r.val);

@@ -313,14 +313,26 @@ static void compare_again(Compare *x, const bool *right) {
         if (is_compared(f) && !right[i]) compare_func(x, f);
 }
 
+// A text that somebody has written has no `program`. A plan that heddlec made has one, and its seal says whether it was
+// edited: who edits a plan must not get past the comparison by leaving out what it is compared with.
+static bool is_edited(const Module *m) {
+    return !strncmp(hd_word(hd_settings(m, "model"), A_FINGERPRINT, ""), "edited", 6);
+}
+
 bool hd_check_program(PlanCheck *c) {
     Compare x = {.c = c, .is = hd_program(c->m), .ranks = c->ranks};
     x.known = c->m->cx->model_terms;
     x.all_known = x.known != NULL;
+    const bool allowed = c->m->cx->allow_other_program;
     const char *why = !c->train ? NULL : !x.is ? "the text has no `program`" :
                       hd_int(&x.is->attrs, A_RULES, 0) != RULES ? "`program` is of another version of heddlec" :
-                      c->m->cx->allow_other_program ? "--allow-other-program leaves it open" : NULL;
-    if (why) hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that the plan computes the model: %s", why));
+                      allowed ? "--allow-other-program leaves it open" : NULL;
+    if (why && !allowed && is_edited(c->m))
+        hd_plan_wrong(c, NULL, hd_symbol_find(c->m, "model")->span,
+                      "the plan was edited, and nothing shows that it still computes the model: %s; put back the line "
+                      "`program` of this plan, or compile the model again (--allow-other-program accepts it)", why);
+    else if (why)
+        hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that the plan computes the model: %s", why));
     if (why || !x.is) return false;
     x.w = hd_term_walk(c->m, c, c->a);
     compare_declarations(&x);

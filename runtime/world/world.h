@@ -13,7 +13,9 @@ typedef struct HdWorld HdWorld;
 struct HdWorld {
     int rank, ranks;  // of the whole run
     int local_rank;   // among those of this host: which GPU
-    int speaker; // the rank that prints messages about the whole run: 0 or, once that is gone, the first of every host
+    // the rank that prints messages about the whole run: 0 or, once that is gone, the first of every host (-1: another
+    // one than this)
+    int speaker;
     atomic_bool told; // this rank has printed why the run ends
     // all: `all` receives the ranks' bytes in order. false after hd_fail, which names the rank that is gone. It moves
     // ranks x ranks x bytes through rank 0: for small parts. The next two move ranks x bytes.

@@ -17,7 +17,8 @@ static void lost(Tcp *t, const Peer *p, const char *how) {
     char why[600];
     // a gather says the step, and may arrive before the first beat that says it
     const char *at = p->what[0] ? p->what : "step";
-    const int speaker = p->rank == 0 ? t->heir : 0; // everybody hears rank 0; without it the first of each host reports
+    // everybody hears rank 0; without it the first of each host reports
+    const int speaker = p->rank ? 0 : t->heir ? t->heir : -1;
     if (p->what[0] || p->step) snprintf(why, sizeof why, "rank %d %s at %s %lld", p->rank, how, at, (long long)p->step);
     else snprintf(why, sizeof why, "rank %d %s before its first step", p->rank, how);
     pthread_mutex_lock(&t->lock);
