@@ -17,20 +17,28 @@ LLAMA_1B = dict(layers=16, dim=2048, heads=32, kv_heads=8, hidden=8192, theta=50
 LLAMA_8B = dict(layers=32, dim=4096, heads=32, kv_heads=8, hidden=14336, theta=500000, vocab=128256)
 GPT2_XL = dict(layers=48, heads=25, dim=1600)
 UNITS = {"schedule.fsdp": "zero3", "schedule.fsdp.unit": "Block"}
+NO_COPIES = {**UNITS, "schedule.fsdp.weights": "master"}
 ROWS = (  # name, file, sets, goal in GiB
     ("GPT-2 124M, B=32 T=1024", "gpt2", {"train.batch": 32}, 9.5),
     ("Llama 1.24B (tied), B=4 T=4096", "tied", {**LLAMA_1B, "train.batch": 4}, 31.6),
     ("the same, zero3, 2 ranks", "tied", {**LLAMA_1B, "train.batch": 4, **UNITS, "schedule.mesh.shard": 2}, 27.3),
     ("Llama 8B, B=1 T=4096, zero3, 2 ranks", "llama",
      {**LLAMA_8B, "seq": 4096, "train.batch": 1, **UNITS, "schedule.mesh.shard": 2}, 64.9),
+    ("the same, `weights = master`", "llama",
+     {**LLAMA_8B, "seq": 4096, "train.batch": 1, **NO_COPIES, "schedule.mesh.shard": 2}, 64.9),
     ("Llama 8B, B=1 T=8192, zero3, 8 ranks", "llama",
      {**LLAMA_8B, "seq": 8192, "train.batch": 1, **UNITS, "schedule.mesh.shard": 8}, 42),
     ("the same, `recompute Block`", "llama",
      {**LLAMA_8B, "seq": 8192, "train.batch": 1, **UNITS, "schedule.mesh.shard": 8, "schedule.recompute": "Block"}, 20),
+    ("the same, `recompute Block`, `weights = master`", "llama",
+     {**LLAMA_8B, "seq": 8192, "train.batch": 1, **NO_COPIES, "schedule.mesh.shard": 8,
+      "schedule.recompute": "Block"}, 20),
     ("GPT-2 1558M, B=16 T=1024, zero3, 2 ranks", "gpt2",
      {**GPT2_XL, "train.batch": 16, **UNITS, "schedule.mesh.shard": 2}, 38.5),
     ("the same, `recompute auto`", "gpt2",
      {**GPT2_XL, "train.batch": 16, **UNITS, "schedule.mesh.shard": 2, "schedule.recompute": "auto"}, 38.5),
+    ("the same, `weights = master`", "gpt2",
+     {**GPT2_XL, "train.batch": 16, **NO_COPIES, "schedule.mesh.shard": 2, "schedule.recompute": "auto"}, 38.5),
 )
 BEGIN, END = "<!-- tests/bench/memory.py: begin -->\n", "<!-- tests/bench/memory.py: end -->\n"
 
