@@ -1,9 +1,11 @@
 // Changes to what a plan claims of itself and code generators or the runtime believe: sizes of kernels and workspaces,
-// the bound of tokens, names of arguments, the mesh. No such change is right, whether or not it shows in a run.
+// the bound of tokens, names of arguments, the mesh, guards. No such change is right, whether or not it shows in a run.
 #ifndef TESTS_UNIT_PLAN_CLAIMS_H
 #define TESTS_UNIT_PLAN_CLAIMS_H
+#include "ir/base/ints.h"
 #include "ir/mesh.h"
 #include "ir/workspace.h"
+#include "tests/unit/plan_places.h"
 
 static Func *nth_func(Module *m, int n, bool kernels) {
     for (Func *f = m->funcs; f; f = f->next)
@@ -71,6 +73,48 @@ static bool change_mesh(Module *m, Symbol *config, uint64_t random) {
     *one = by > 0 ? *one + by : by;
     hd_set_ints(m->cx, &config->attrs, A_SIZES, is->n, now);
     return true;
+}
+
+// --- guards
+
+static int64_t guard_of(const Module *m) { return hd_int(&hd_space_arena(m, SPACE_DEVICE)->attrs, A_GUARD, 0); }
+
+// The first byte of the guard after an operand that has a storage of its own on the device; -1: the op has none, or the
+// plan has no guard. Of an operand in a buffer, other bytes of that may be free.
+static int64_t guard_after_operand(const Op *o) {
+    Arena *a = hd_arena_new();
+    const Home *homes = hd_homes(o->func, a);
+    int64_t at = -1;
+    for (int i = 0; guard_of(o->func->module) && i < o->n_in && at < 0; i++) {
+        const Value *v = o->in[i], *root = homes[v->id].root;
+        bool own = root && hd_type_bytes(v->type) > 0 && hd_type_bytes(v->type) == hd_type_bytes(root->type) &&
+                   v->place.space == SPACE_DEVICE;
+        for (const Op *p = o->func->first; own && p; p = p->next)
+            own = p->kind != OP_STORE || !hd_has(&p->attrs, A_INPLACE) || homes[p->in[0]->id].root != root;
+        if (own) at = v->place.offset + hd_align(hd_type_bytes(v->type));
+    }
+    hd_arena_free(a);
+    return at;
+}
+
+static bool result_near_operand(Op *o) {
+    const Value *v = o->out[0];
+    const int64_t at = guard_after_operand(o);
+    return at >= 0 && hd_inplace_result(o) && hd_type_bytes(v->type) > 0 && v->place.space == SPACE_DEVICE &&
+           move_storage(v, at);
+}
+
+static bool workspace_near_operand(Op *o) {
+    const int64_t at = guard_after_operand(o);
+    if (at >= 0) hd_set_int(o->func->module->cx, &o->attrs, A_WORKSPACE_AT, at);
+    return at >= 0;
+}
+
+static bool near_operand(Op *o, bool result) { return result ? result_near_operand(o) : workspace_near_operand(o); }
+
+static bool more_guard(Module *m, Symbol *arena, int site) {
+    if (guard_of(m)) hd_set_int(m->cx, &arena->attrs, A_GUARD, guard_of(m) + 256 * (site + 1));
+    return guard_of(m) > 0;
 }
 
 static bool shrink_workspace(Module *m, Op *o) {

@@ -244,17 +244,20 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
     case MUTATE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_ADDS: return o->kind == OP_GEMM && !hd_has(&o->attrs, A_INTO);
+    case MUTATE_NEAR_OPERAND: return o->n_in && o->n_out && !hd_is_alias(o);
+    case MUTATE_WORKSPACE_NEAR: return o->n_in && hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_NO_PARTS: return o->kind == OP_ADAMW;
     default: return o->kind != OP_RETURN;
     }
 }
 
+static bool shift_storage(const Value *v, int64_t by) { return move_storage(v, v->place.offset + by); }
+
 static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     const Value *v = o->n_out ? o->out[random % (uint64_t)o->n_out] : NULL;
     if (!fits(o, what)) return false;
     switch (what) {
-    case MUTATE_MOVE_UP: return move_storage(v, v->place.offset + 256);
-    case MUTATE_MOVE_DOWN: return move_storage(v, v->place.offset - 256);
+    case MUTATE_MOVE_UP: case MUTATE_MOVE_DOWN: return shift_storage(v, what == MUTATE_MOVE_UP ? 256 : -256);
     case MUTATE_MOVE_ONTO: {
         const Op *other = other_op(o, random);
         return other->n_out && other != o && other->out[0]->place.offset != v->place.offset &&
@@ -305,6 +308,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_STRIDE: return hd_set_int(m->cx, &o->attrs, A_STRIDE, hd_int(&o->attrs, A_STRIDE, 1) + 1), true;
     case MUTATE_UNCOUNTED: return count_elsewhere(m, o);
     case MUTATE_WORKSPACE: return shrink_workspace(m, o);
+    case MUTATE_NEAR_OPERAND: case MUTATE_WORKSPACE_NEAR: return near_operand(o, what == MUTATE_NEAR_OPERAND);
     case MUTATE_NO_PARTS: return hd_set_int(m->cx, &o->attrs, A_RANKS, -(int64_t)(random % 2)), true;
     default: return false;
     }
@@ -474,6 +478,7 @@ static bool mutate(Module *m, Mutation what, int site, uint64_t random) {
     case AT_ARENA: {
         Symbol *arena = hd_symbol_find(m, "device");
         AttrId at = site ? A_PERSISTENT_BYTES : A_BYTES;
+        if (what == MUTATE_GUARD) return more_guard(m, arena, site);
         hd_set_int(m->cx, &arena->attrs, at, hd_int(&arena->attrs, at, 0) - 256);
         return true;
     }

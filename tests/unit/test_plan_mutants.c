@@ -16,11 +16,12 @@ static Module *parse(Ctx *cx, const char *text) {
     return hd_parse_module(cx, text, strlen(text), base);
 }
 
-static const char *plan_text(Ctx *cx, Module *m, const char *pipeline) {
+static const char *plan_text(Ctx *cx, Module *m, const char *pipeline, int64_t guard) {
     Pipeline p = {0};
     ManagerOptions options = hd_manager_defaults();
     Out o = hd_out(cx->arena);
-    if (!m || !hd_pipeline_parse(cx, pipeline, &p) || !hd_manager_run(m, &p, &options)) {
+    if (!m || !hd_pipeline_parse(cx, pipeline, &p) ||
+        (guard && !hd_pipeline_option(cx, &p, "plan-memory", "guard", guard)) || !hd_manager_run(m, &p, &options)) {
         hd_diags_print(&cx->diags, &o);
         fputs(o.text, stderr);
         return NULL;
@@ -106,11 +107,11 @@ static void try_mutants(const char *name, const char *text, int most) {
     CHECK(score.excused <= 4);
 }
 
-static const char *train_plan(Ctx *cx, const char *path, int n_sets, const SetOption *sets) {
+static const char *train_plan(Ctx *cx, const char *path, int n_sets, const SetOption *sets, int64_t guard) {
     size_t n = 0;
     const char *text = hd_read_file(cx->arena, path, &n);
     CHECK(text != NULL);
-    return text ? plan_text(cx, hd_frontend(cx, path, text, n, sets, n_sets), "train") : NULL;
+    return text ? plan_text(cx, hd_frontend(cx, path, text, n, sets, n_sets), "train", guard) : NULL;
 }
 
 // --- plans: an example made small, and settings over it
@@ -196,7 +197,7 @@ static int split(Arena *a, const char *text, SetOption *sets, int n) {
     return n;
 }
 
-static const char *case_plan(Ctx *cx, const Case *c) {
+static const char *case_plan(Ctx *cx, const Case *c, int64_t guard) {
     bool llama = strcmp(c->example, "llama") == 0;
     SetOption sets[MOST_SETS];
     const char *small = llama ? "layers=1 dim=8 heads=2 kv_heads=1 hidden=8" : "layers=1 dim=8 heads=2";
@@ -208,13 +209,28 @@ static const char *case_plan(Ctx *cx, const Case *c) {
                       hd_sprintf(cx->arena,
                                  own ? HEDDLE_SOURCE "/tests/unit/plans/%s.hd" : HEDDLE_SOURCE "/examples/%s/%s.hd",
                                  c->example, c->example),
-                      n, sets);
+                      n, sets, guard);
 }
 
 TEST(training) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Ctx *cx = hd_ctx_new();
-        try_mutants(cases[i].name, case_plan(cx, &cases[i]), cases[i].most);
+        try_mutants(cases[i].name, case_plan(cx, &cases[i], 0), cases[i].most);
+        hd_ctx_free(cx);
+    }
+}
+
+// Every storage has bytes of its own before and after it.
+TEST(guarded) {
+    static const Case guarded[] = {
+        {"guard, one rank, two micro-batches", "tiny", "train.accumulate=2", SOME},
+        {"guard, zero3, 2 ranks, two micro-batches that overlap", "tiny",
+         "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.graph=none layers=2", SOME},
+        {"guard, offload", "tiny", "schedule.offload=Block schedule.offload.margin=0 layers=2", SOME},
+    };
+    for (int i = 0; i < 3; i++) {
+        Ctx *cx = hd_ctx_new();
+        try_mutants(guarded[i].name, case_plan(cx, &guarded[i], 256 << i), guarded[i].most);
         hd_ctx_free(cx);
     }
 }
@@ -224,7 +240,7 @@ static void try_file(const char *name, const char *path, const char *pipeline) {
     size_t n = 0;
     const char *text = hd_read_file(cx->arena, path, &n);
     CHECK(text != NULL);
-    if (text) try_mutants(name, plan_text(cx, parse(cx, text), pipeline), 16);
+    if (text) try_mutants(name, plan_text(cx, parse(cx, text), pipeline, 0), 16);
     hd_ctx_free(cx);
 }
 
