@@ -90,7 +90,10 @@ void hd_report_capture_text(const Facts *r, Out *o);
 // The predicted time: members of a JSON object, and lines to read.
 void hd_report_predicted(const Facts *r, Out *o);
 void hd_report_predicted_text(const Facts *r, Out *o);
-// The values that wait in host memory, likewise; without any, nothing is printed.
+// What is computed again, likewise; without any, nothing is printed.
+void hd_report_recomputed(const Facts *r, Out *o);
+void hd_report_recomputed_text(const Facts *r, Out *o);
+// The values that wait in host memory, likewise.
 void hd_report_offloaded(const Facts *r, Out *o);
 void hd_report_offloaded_text(const Facts *r, Out *o);
 #endif

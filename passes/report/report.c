@@ -93,6 +93,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     if (r->model_flops > 0) hd_printf(o, "  \"model_flops_per_step\": %.0f,\n", r->model_flops);
     hd_report_capture(r, o);
     hd_report_predicted(r, o);
+    hd_report_recomputed(r, o);
     hd_report_offloaded(r, o);
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
     hd_puts(o, "  \"unproved\": [");
@@ -178,6 +179,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     if (r->chunks > 1)
         hd_printf(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) hd_printf(o, "\nlogits in one piece: %s\n", r->whole);
+    hd_report_recomputed_text(r, o);
     hd_report_offloaded_text(r, o);
     hd_report_predicted_text(r, o);
     for (int i = 0; i < r->attention.n; i++) {

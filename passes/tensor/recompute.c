@@ -65,6 +65,15 @@ static Value *value_again(Recompute *s, Value *v, Op *at) {
     return s->again[v->id];
 }
 
+// For the report.
+static void declare(Recompute *s, const Costs *c) {
+    bool *copied = HD_NEWN(s->cx->scratch, bool, s->f->n_ops + 1);
+    for (const Op *o = s->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out && s->copies && !hd_has(&o->attrs, A_BWD); i++)
+            copied[o->id] |= s->again[o->out[i]->id] != NULL;
+    hd_recompute_declare(s->m, c, copied);
+}
+
 // All that is chosen is one region: every value is made again from what is kept.
 static void choose_regions(Recompute *s) {
     const bool *may = hd_recompute_open(s->f, s->what.again != NULL, s->cx->scratch);
@@ -82,6 +91,9 @@ static void choose_regions(Recompute *s) {
 static void recompute_func(Recompute *s) {
     hd_renumber(s->f);
     int n_values = s->f->n_values;
+    bool *any = HD_NEWN(s->cx->scratch, bool, s->f->n_ops + 1);
+    for (int i = 0; i < s->f->n_ops; i++) any[i] = true;
+    const Costs costs = hd_recompute_costs(s->f, any, true, s->cx->scratch);
     s->region = HD_NEWN(s->cx->scratch, const char *, s->f->n_ops + 1);
     s->kept = HD_NEWN(s->cx->scratch, bool, n_values + 1);
     s->again = HD_NEWN(s->cx->scratch, Value *, n_values + 1);
@@ -98,6 +110,7 @@ static void recompute_func(Recompute *s) {
         for (int i = 0; i < o->n_in; i++)
             if (o->in[i]->id < n_values) o->in[i] = value_again(s, o->in[i], o);
     }
+    declare(s, &costs);
     hd_renumber(s->f);
 }
 

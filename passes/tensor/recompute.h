@@ -1,6 +1,7 @@
 // Which values `recompute auto` makes again. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
 // ops that may be made again; recompute_fit.c: under --device-memory; recompute_weights.c: whether ranks then keep
-// copies of what they gather; recompute_try.c: what a choice comes to.
+// copies of what they gather; recompute_try.c: what a choice comes to; recompute_rows.c: what is given up, for the
+// report.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/pass.h"
@@ -29,8 +30,13 @@ Recomputed hd_recompute_auto(const Costs *c, double slower);
 // All such choices, from the one that spends nothing to the one that keeps the fewest bytes; returns how many.
 enum { HD_RECOMPUTE_PRICES = 36 }; // from 2^46 bytes a second down, half as much each time
 int hd_recompute_choices(const Costs *c, Recomputed *list); // list: room for HD_RECOMPUTE_PRICES
+// By value id: the values of the forward pass that wait for the backward pass, and their bytes.
+bool *hd_recompute_waiting(const Costs *c, const bool *again);
 double hd_recompute_kept(const Costs *c, const bool *again); // NULL: nothing is made again
 bool hd_read_backward(const Uses *uses, const Value *v); // by some op of the backward pass
+
+// Declares what is made again, for the report: `copied`, by op id. `c`: of all ops, before any was copied.
+void hd_recompute_declare(Module *m, const Costs *c, const bool *copied);
 
 bool hd_recompute_cheap(const Op *o); // its time is that of its memory traffic
 bool hd_has_backward(const Func *f);

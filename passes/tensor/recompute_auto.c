@@ -80,9 +80,8 @@ bool hd_read_backward(const Uses *uses, const Value *v) {
     return false;
 }
 
-double hd_recompute_kept(const Costs *c, const bool *again) {
-    bool *kept = HD_NEWN(c->a, bool, c->f->n_values + 1);
-    double bytes = 0;
+bool *hd_recompute_waiting(const Costs *c, const bool *again) {
+    bool *kept = HD_NEWN(c->a, bool, c->f->n_values + 1), *waiting = HD_NEWN(c->a, bool, c->f->n_values + 1);
     for (const Op *o = c->f->last; o; o = o->prev) {
         if (!is_forward(o)) continue;
         for (int i = 0; i < o->n_out; i++) {
@@ -91,9 +90,18 @@ double hd_recompute_kept(const Costs *c, const bool *again) {
             for (int k = 0; again && k < c->uses.count[v->id]; k++) waits |= again[c->uses.users[v->id][k]->id];
             if (!waits || (again && again[o->id]) || c->storage[o->id]) continue;
             if (hd_op_is(o, TRAIT_ALIAS)) kept[o->in[0]->id] = true;
-            else bytes += (double)hd_type_bytes(v->type);
+            else waiting[v->id] = true;
         }
     }
+    return waiting;
+}
+
+double hd_recompute_kept(const Costs *c, const bool *again) {
+    const bool *waiting = hd_recompute_waiting(c, again);
+    double bytes = 0;
+    for (const Op *o = c->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++)
+            if (waiting[o->out[i]->id]) bytes += (double)hd_type_bytes(o->out[i]->type);
     return bytes;
 }
 

@@ -182,6 +182,8 @@ static void say(Module *m, const Trial *got, const Trial *given, int64_t limit, 
                  1e3 * got->seconds, 1e3 * given->seconds);
     hd_warning(m->cx, at, "recompute auto: to fit into %lld bytes instead of %lld, more is computed again%s%s",
                (long long)limit, (long long)given->bytes, offloads ? ", and values wait in host memory" : "", times);
+    hd_note(m->cx, (Span){0},
+            "--emit=table lists what is computed again, the bytes that it saves and the time it takes");
 }
 
 // given: what auto takes by itself. again: what fits instead, as `got` says, NULL where `given` fits; where nothing
