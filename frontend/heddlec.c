@@ -8,11 +8,11 @@
 #include "passes/manager/manager_options.h"
 #include "passes/report/report.h"
 #include "passes/manager/reproducer.h"
+#include "ir/base/clock.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EXIT_ERRORS = 1, GUARD = 256 }; // bytes of --guard without a size
 enum { // as in rows
@@ -97,12 +97,6 @@ static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     return !args->guard || hd_pipeline_option(cx, p, "plan-memory", "guard", args->guard < 0 ? GUARD : args->guard);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 // gpt2.hd -> gpt2
 static const char *binary_name(const Arguments *args, Arena *a) {
     if (args->output) return args->output;
@@ -116,7 +110,7 @@ static bool emit_program(const Arguments *args, Module *m, double start, Out *ou
     Arena *a = m->cx->arena;
     Out report = hd_out(a), table = hd_out(a), plan = hd_out(a);
     if (args->emit == EMIT_REPORT || args->emit == EMIT_TABLE || args->emit == EMIT_TIMELINE) {
-        hd_report(m, seconds() - start,
+        hd_report(m, hd_now() - start,
                   &(ReportTexts){.json = args->emit == EMIT_REPORT ? out : NULL,
                                  .text = args->emit == EMIT_TABLE ? out : NULL,
                                  .page = args->emit == EMIT_TIMELINE ? out : NULL});
@@ -141,7 +135,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
         if (ast) hd_ast_print(ast, out);
         return ast != NULL;
     }
-    double start = seconds();
+    double start = hd_now();
     Pipeline pipeline = {0};
     if (!choose_pipeline(cx, args, &pipeline)) return false;
     if (args->manager.print_pipeline) {

@@ -311,6 +311,7 @@ void hd_renumber(Func *f);                               // makes value and op i
 
 // Builds, types and inserts an op in one call; a type error here is a bug of the caller and stops the program.
 typedef struct { Func *f; Op *before; Loc loc; Span span; bool bwd; } Builder; // before == NULL: at the end
+Builder hd_builder_before(Op *o); // makes ops of the same place in the model as o
 Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared);
 // result 0; c may be NULL
 Value *hd_build1(Builder *b, OpKind k, Value *a, Value *c, const Attrs *attrs, const Type *declared);

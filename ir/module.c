@@ -329,6 +329,10 @@ Uses hd_uses(const Func *f, Arena *a) {
     return u;
 }
 
+Builder hd_builder_before(Op *o) {
+    return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
+}
+
 Op *hd_build(Builder *b, OpKind k, int n_in, Value *const *in, const Attrs *attrs, const Type *declared) {
     Op *o = hd_op_new(b->f, k, n_in, in);
     Ctx *cx = b->f->module->cx;

@@ -21,6 +21,11 @@ typedef VEC(Access) Accesses;
 // Fills `list` (emptied first) with the accesses of op `o`, of a storage stage.
 void hd_accesses(const Op *o, Arena *a, Accesses *list);
 
+static inline bool hd_is_event(const Op *o) { return o->kind == OP_RECORD || o->kind == OP_WAIT; }
+static inline bool hd_copies_to_host(const Op *o) { // a value, which waits there
+    return o->kind == OP_COPY && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
+}
+
 // Whether a launch may write its result 0 over operand `k`. Result and operand must hold one element for each point of
 // the kernel's space, and the kernel must only do pointwise work, so that each element is read before it is written, by
 // the thread that writes it.

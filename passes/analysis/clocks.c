@@ -14,7 +14,7 @@ static void find_streams(const Func *f, Arena *a, Clocks *c, int *stream_of) {
     c->stream = names.at;
 }
 
-static void join(int *into, const int *from, int n) {
+void hd_clocks_join(int *into, const int *from, int n) {
     for (int i = 0; i < n; i++)
         if (from[i] > into[i]) into[i] = from[i];
 }
@@ -31,7 +31,7 @@ Clocks hd_clocks(const Func *f, Arena *a) {
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
         if (o->kind == OP_WAIT && event >= 0 && event < record.n && record.at[event]) {
             int r = record.at[event] - 1;
-            join(mine, clock + r * n, n);
+            hd_clocks_join(mine, clock + r * n, n);
             if (place[r] > mine[stream_of[r]]) mine[stream_of[r]] = place[r];
         }
         memcpy(clock + o->id * n, mine, sizeof(int) * (size_t)n);

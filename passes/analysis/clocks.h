@@ -15,6 +15,8 @@ typedef struct {
 // Needs dense ids and a stream for every op. A wait is for the last record before it; where there is none, it adds
 // nothing.
 Clocks hd_clocks(const Func *f, Arena *a);
+// The larger of each of n counts.
+void hd_clocks_join(int *into, const int *from, int n);
 // Whether op a has certainly ended before op b starts.
 static inline bool hd_before(const Clocks *c, int a, int b) {
     return a != b && c->place[a] <= c->clock[b * c->n_streams + c->stream_of[a]];

@@ -11,10 +11,6 @@
 
 typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; } Prepare; // n_values: that `uses` knows
 
-static Builder before(Op *o) {
-    return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
-}
-
 static void refresh(Prepare *s) {
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
@@ -101,7 +97,7 @@ static void pack_attention(Prepare *s, Op *o) {
 
 // --- lookups by position
 static Value *first_rows(Prepare *s, Op *o, Value *table, const Type *t) {
-    Builder b = before(o);
+    Builder b = hd_builder_before(o);
     if (table->type == t) return table;
     if (table->def && table->def->kind == OP_VIEW) return hd_build1(&b, OP_VIEW, NULL, NULL, &table->def->attrs, t);
     Attrs as = {0};
@@ -121,7 +117,7 @@ static void simplify_lookup(Prepare *s, Op *o) {
     if (o->kind == OP_EMBEDDING) {
         if (o->in[1]->type->dim[0] <= o->in[0]->type->dim[0]) now = first_rows(s, o, o->in[0], o->out[0]->type);
     } else if (hd_type_count(o->in[0]->type) == hd_type_count(o->out[0]->type)) { // every row of the table exactly once
-        Builder b = before(o);
+        Builder b = hd_builder_before(o);
         now = cast_to(s, &b, o->in[0], o->out[0]->type->dtype);
         if (now->type != o->out[0]->type) now = hd_build1(&b, OP_RESHAPE, now, NULL, NULL, o->out[0]->type);
     }
@@ -154,7 +150,7 @@ static void unfold_broadcasts(Prepare *s, Op *o) {
 static void fold_operands(Prepare *s, Op *o) {
     RowSpace space;
     if (hd_row_natural(o, &space)) return;
-    Builder b = before(o);
+    Builder b = hd_builder_before(o);
     for (int i = 0; i < o->n_in; i++) {
         const Type *t = hd_type_with(s->m->cx, o->in[i]->type->dtype, o->out[0]->type);
         if (o->in[i]->type != t && hd_type_count(o->in[i]->type) != 1)
@@ -186,7 +182,7 @@ static void columns(Prepare *s, Op *o) {
     if (!to && !(o->kind == OP_SUM && all_but_last(o))) return;
     DType d = sum_dtype(o->in[0]);
     if (to && y->dtype == d) return;
-    Builder b = before(o);
+    Builder b = hd_builder_before(o);
     Attrs as = {0};
     set_out(s->m->cx, &as, d);
     Value *v = hd_build1(&b, OP_SUM_TO, o->in[0], NULL, &as, hd_type_with(s->m->cx, d, y));
@@ -202,7 +198,7 @@ static void rows_first(Prepare *s, Op *o) {
     int n = 0;
     for (int i = 0; i < axes->n; i++)
         if (axes->ints[i] != rank - 1) others[n++] = axes->ints[i];
-    Builder b = before(o);
+    Builder b = hd_builder_before(o);
     Attrs as = {0};
     hd_set_ints(s->m->cx, &as, A_AXES, 1, (int64_t[]){rank - 1});
     set_out(s->m->cx, &as, sum_dtype(o->in[0]));
@@ -220,7 +216,7 @@ static void rows_first(Prepare *s, Op *o) {
 static void sum_to_number(Prepare *s, Op *o) {
     const Type *x = o->in[0]->type, *y = o->out[0]->type;
     if (hd_type_count(y) != 1 || x->rank < 2 || hd_type_count(x) == 1) return;
-    Builder b = before(o);
+    Builder b = hd_builder_before(o);
     Attrs as = {0};
     int64_t axes[HD_MAX_RANK];
     for (int i = 0; i < x->rank; i++) axes[i] = i;

@@ -2,12 +2,12 @@
 #include "passes/manager/manager.h"
 #include "passes/manager/reproducer.h"
 #include "passes/verify/program.h"
+#include "ir/base/clock.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 typedef struct { const char *pass, *what; int64_t n; } Counter;
 struct PassCounter { Arena *arena; VEC(Counter) list; };
@@ -50,12 +50,6 @@ typedef struct PipelineRun {
     Attrs program;   // of the symbol that it was given; none: no pass has needed one
     Out before;      // the module before the first pass; under verify_each, before the present pass
 } PipelineRun;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool names(const char *list, const char *name) {
     size_t n = strlen(name);
@@ -195,9 +189,9 @@ static bool run_pass(PipelineRun *r, int i, Change *change) {
     PassCx pass = {.scratch = hd_arena_new(), .call = call, .counters = &r->counters};
     int errors = cx->diags.errors;
     hd_memory_used_by("pass '%s' on %lld operations%s", name, (long long)hd_count_ops(r->m), r->grown);
-    double start = now();
+    double start = hd_now();
     *change = call->pass->run(r->m, &pass);
-    r->seconds[i] = now() - start;
+    r->seconds[i] = hd_now() - start;
     hd_arena_free(pass.scratch);
     if (*change == FAILED) {
         if (cx->diags.errors == errors) HD_BUG("pass '%s' failed without an error", name);

@@ -17,14 +17,10 @@ typedef struct {
     const SimAction **action; // by op id: in the first run of f
 } Offloaded;
 
-static bool to_host(const Op *o) {
-    return o->kind == OP_COPY && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
-}
-
 static void find_values(Offloaded *x, Arena *a) {
     const Uses uses = hd_uses(x->f, a);
     for (const Op *o = x->f->first; o; o = o->next) {
-        if (!to_host(o)) continue;
+        if (!hd_copies_to_host(o)) continue;
         Away v = {.out = o, .bytes = hd_type_bytes(o->out[0]->type), .leaves = x->action[o->id]};
         for (int i = 0; i < uses.count[o->out[0]->id]; i++)
             if (uses.users[o->out[0]->id][i]->kind == OP_COPY) v.back = uses.users[o->out[0]->id][i];

@@ -14,8 +14,6 @@ static void leave(Facts *r, const Op *o, const char *main, int64_t runs, Arena *
     r->outside.at[i].actions += runs;
 }
 
-static bool is_event(const Op *o) { return o->kind == OP_RECORD || o->kind == OP_WAIT; }
-
 // Whether a region goes on with what another one ends with: nothing but a wait of the main stream is between them.
 static bool continues(const RegionFact *before, const Symbol *now, const Func *f) {
     return before->func == f && !strcmp(before->path, hd_word(&now->attrs, A_PATH, "")) &&
@@ -34,12 +32,12 @@ void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a) {
             hd_push(a, &r->regions, now);
         }
         inside = (inside || o->kind == OP_CAPTURE) && o->kind != OP_CAPTURE_END;
-        bool works = hd_is_action(o) && !is_event(o) && !strcmp(o->stream, main);
+        bool works = hd_is_action(o) && !hd_is_event(o) && !strcmp(o->stream, main);
         between = (between || o->kind == OP_CAPTURE_END) && !works;
         if (!hd_is_action(o)) continue;
         RegionFact *in = inside ? &r->regions.at[r->regions.n - 1] : NULL;
         if (in && hd_has(&o->attrs, A_EXTERNAL)) in->external++;
-        if (is_event(o)) continue;
+        if (hd_is_event(o)) continue;
         if (in) in->actions++, r->captured += runs;
         else leave(r, o, main, runs, a);
     }

@@ -17,6 +17,7 @@
 // two cases the region is cut in two there instead: where its rest needs the result, and where the other stream begins
 // to fill bytes. plan-memory counts what is alive in the order of issue, and would keep everything that the rest of the
 // region uses apart from those bytes.
+#include "passes/analysis/access.h"
 #include "passes/analysis/places.h"
 #include "passes/pass.h"
 #include "passes/schedule/schedule.h"
@@ -95,8 +96,7 @@ static const char *beginning(Ctx *cx, const char *path, int components) {
     return hd_internf(cx, "%.*s", (int)n, path);
 }
 
-static bool is_event(const Op *o) { return o->kind == OP_RECORD || o->kind == OP_WAIT; }
-static bool is_work(const Op *o) { return hd_is_action(o) && !is_event(o); }
+static bool is_work(const Op *o) { return hd_is_action(o) && !hd_is_event(o); }
 static bool on_main(const Cut *c, const Op *o) { return !strcmp(o->stream, c->main); }
 
 static Key key_of(Cut *c, const Op *o) {
@@ -193,7 +193,7 @@ static void close_part(Cut *c, Open *open, int to, Key key) {
         put(c, &open->p.after, 0, open->p.after.n);
     }
     for (int i = open->from; i < to; i++)
-        if (is_event(c->ops.at[i])) c->late[event_of(c->ops.at[i])] = false;
+        if (hd_is_event(c->ops.at[i])) c->late[event_of(c->ops.at[i])] = false;
     c->late_streams.n = 0;
     *open = (Open){.from = to};
 }
@@ -239,7 +239,7 @@ static void capture_parts(Cut *c) {
     c->ops.n = c->order.n = 0;
     for (Op *o = c->f->first; o; o = o->next) {
         if (!hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE) && o->next) hd_push(c->a, &c->ops, o);
-        if (is_event(o) && event_of(o) >= n_events) n_events = event_of(o) + 1;
+        if (hd_is_event(o) && event_of(o) >= n_events) n_events = event_of(o) + 1;
     }
     c->late = HD_NEWN(c->a, bool, n_events + 1);
     Ranges runs = find_runs(c);

@@ -11,6 +11,7 @@
 //   [compute] %y = gemm %g, %x   ->    [gather] record {event = 0}
 //                                      [compute] wait {event = 0}
 //                                      [compute] %y = gemm %g, %x
+#include "passes/analysis/clocks.h"
 #include "passes/analysis/deps.h"
 #include "passes/pass.h"
 #include "passes/schedule/schedule.h"
@@ -46,11 +47,6 @@ static bool find_streams(Sync *s) {
     return true;
 }
 
-static void join(int *into, const int *from, int n) {
-    for (int i = 0; i < n; i++)
-        if (from[i] > into[i]) into[i] = from[i];
-}
-
 // Waits for the wanted ops (at most one per stream) that are not seen yet and not covered by another wanted one.
 static void wait_for(Sync *s, int op) {
     int *mine = s->now + s->stream_of[op] * s->n;
@@ -65,7 +61,7 @@ static void wait_for(Sync *s, int op) {
         hd_push(s->a, &s->edges, e);
     }
     for (int t = 0; t < s->n; t++)
-        if (s->by_place[t] >= 0) join(mine, s->after + s->by_place[t] * s->n, s->n);
+        if (s->by_place[t] >= 0) hd_clocks_join(mine, s->after + s->by_place[t] * s->n, s->n);
 }
 
 static void find_edges(Sync *s, const Deps *deps) {

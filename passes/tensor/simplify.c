@@ -84,12 +84,8 @@ static bool retarget(Op *o, Value *left, Value *right, const Attrs *attrs) {
 
 static Value *swap(Simplifier *s HD_UNUSED, Op *o) { return retarget(o, o->in[1], o->in[0], NULL) ? o->out[0] : NULL; }
 
-static Builder builder_at(Op *o) {
-    return (Builder){.f = o->func, .before = o, .loc = o->loc, .span = o->span, .bwd = hd_has(&o->attrs, A_BWD)};
-}
-
 static Value *constant(Op *o, const Type *t, double value) {
-    Builder b = builder_at(o);
+    Builder b = hd_builder_before(o);
     Attrs attrs = {0};
     hd_set_float(o->func->module->cx, &attrs, A_VALUE, value);
     return hd_build1(&b, OP_CONST, NULL, NULL, &attrs, t);
@@ -98,12 +94,12 @@ static Value *constant(Op *o, const Type *t, double value) {
 static Value *refill(Simplifier *s HD_UNUSED, Op *o) { // the op only moves or converts equal elements
     if (is_known(o->in[0]))
         return constant(o, o->out[0]->type, hd_round(o->out[0]->type->dtype, constant_of(o->in[0])));
-    Builder b = builder_at(o); // it is rounded when its value is known
+    Builder b = hd_builder_before(o); // it is rounded when its value is known
     return hd_build1(&b, OP_CONST, NULL, NULL, &o->in[0]->def->attrs, o->out[0]->type);
 }
 
 static Value *multiply_by_inverse(Simplifier *s HD_UNUSED, Op *o) {
-    Builder b = builder_at(o);
+    Builder b = hd_builder_before(o);
     Value *inverse = constant(o, o->in[1]->type, 1 / constant_of(o->in[1]));
     return hd_build1(&b, OP_MUL, o->in[0], inverse, NULL, NULL);
 }

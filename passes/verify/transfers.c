@@ -6,10 +6,6 @@
 
 typedef struct { const Op *out, *back; } Transfer;
 
-static bool to_host(const Op *o) {
-    return o->kind == OP_COPY && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
-}
-
 void hd_check_transfers(PlanCheck *c) {
     const Home *homes = hd_homes(c->f, c->a);
     Transfer *all = HD_NEWN(c->a, Transfer, c->f->n_values + 1); // by value id of the storage, on either side
@@ -19,12 +15,12 @@ void hd_check_transfers(PlanCheck *c) {
         if (changed) all[changed->id].out = NULL;
         const Value *of = o->kind == OP_COPY && o->n_in ? homes[o->in[0]->id].root : NULL;
         if (!of) continue;
-        if (to_host(o) && of->place.space == SPACE_DEVICE) {
+        if (hd_copies_to_host(o) && of->place.space == SPACE_DEVICE) {
             if (all[of->id].out)
                 hd_plan_wrong(c, o, o->span, "copies %s to the host, as %s has done", hd_plan_value(c, of),
                               hd_plan_op(c, all[of->id].out));
             all[of->id].out = all[o->out[0]->id].out = o;
-        } else if (of->place.space == SPACE_HOST && !to_host(o)) {
+        } else if (of->place.space == SPACE_HOST && !hd_copies_to_host(o)) {
             if (all[of->id].back)
                 hd_plan_wrong(c, o, o->span, "copies %s back, as %s has done", hd_plan_value(c, of),
                               hd_plan_op(c, all[of->id].back));
@@ -32,6 +28,6 @@ void hd_check_transfers(PlanCheck *c) {
         }
     }
     for (const Op *o = c->f->first; o; o = o->next)
-        if (to_host(o) && all[o->out[0]->id].out && !all[o->out[0]->id].back)
+        if (hd_copies_to_host(o) && all[o->out[0]->id].out && !all[o->out[0]->id].back)
             hd_plan_wrong(c, o, o->span, "copies to the host what no op copies back");
 }
