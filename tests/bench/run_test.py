@@ -8,7 +8,7 @@ import tempfile
 
 SMI = """import sys
 what = [a for a in sys.argv if a.startswith("--query-gpu=")][0].split("=")[1]
-row = {"name": "Pretended", "driver_version": "1.2.3", "clocks.sm,power.draw,memory.used": "1500, 650.0, 2048"}[what]
+row = {"name": "NVIDIA X1", "driver_version": "1.2.3", "clocks.sm,power.draw,memory.used": "1500, 650.0, 2048"}[what]
 print("\\n".join([row] * 2))
 """
 COMPILER = """import sys, os
@@ -59,7 +59,7 @@ def main():
         want = [f"| Llama 1.24B, B=4 T=4096 | Heddle | {numbers.format(162218)}", torch.format(109227),
                 f"| Llama 1.24B, B=4 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(324436)}", torch.format(218453),
                 f"| Llama 8B, B=1 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(81109)}", torch.format(54613)]
-        if lines != want or "2 x Pretended, driver 1.2.3" not in r.stdout or "2 repeats of 12 steps" not in r.stdout:
+        if lines != want or "2 x NVIDIA X1, driver 1.2.3" not in r.stdout or "2 repeats of 12 steps" not in r.stdout:
             sys.exit("\n".join([r.stdout, "expected:", *want]))
         r = subprocess.run(command + ["--only=none of them"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True)
