@@ -45,7 +45,10 @@ static bool all_ok(Run *r, bool ok) {
 // all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
 static bool fail_spoilt(Run *r) {
     char why[900] = "";
-    const char *later = r->b->synchronous || r->o->check ? "" : "; --check stops before the next step changes anything";
+    const char *later = r->o->check           ? ""
+                        : r->b->synchronous ? "; --check examines the weights before the first step, too"
+                                            : "; --check examines the weights before the first step, too, and stops "
+                                              "before the next one changes anything";
     const float loss = r->spoilt.loss, norm = r->spoilt.norm;
     const bool here = r->spoilt.step > 0;
     if (all_ok(r, hd_state_check(r->x, true))) hd_fail("every parameter and gradient is finite");

@@ -122,7 +122,8 @@ static const struct { HdRole role; const char *text;
                  {HD_MOMENT2, "second moment of"}};
 
 // Where to look: the last action of a step that computes in the parameter's module, which makes the gradient or follows
-// it directly; or the update of its unit. Empty where there is none.
+// it directly; or the update of its unit. Which action made the first such value is not known once the step is over:
+// the update is in place, so the state before it is gone. Empty where there is no such action.
 static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char *out, size_t size) {
     const bool update = role != HD_GRAD;
     const char *unit = p->buckets[q->bucket].name, *dot = strrchr(q->name, '.'), *path = update ? unit : q->name;
@@ -135,7 +136,9 @@ static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char 
                 !strcmp(a->stream, "compute") && strcmp(a->op, "wait") != 0 && strcmp(a->op, "record") != 0;
             if (!works || update != !strcmp(a->op, "adamw") || strlen(a->path) != n || strncmp(a->path, path, n) != 0)
                 continue;
-            snprintf(out, size, "; see %s%s%s, action %d of @%s", a->op, *a->where ? " at " : "", a->where, k, f->name);
+            snprintf(out, size,
+                     "; see %s%s%s, action %d of @%s, the last that works on %s: the value may come from one before it",
+                     a->op, *a->where ? " at " : "", a->where, k, f->name, update ? "this unit" : "this module");
             return;
         }
     }

@@ -245,7 +245,7 @@ def case_check():
             args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check"])
         # not asked: found after the step; the state is not saved
         old = make_checkpoint(steps=1)
-        bad(1, "step 1: loss", "gradient norm", "element", args=[
+        bad(1, "step 1: loss", "gradient norm", "element", "; --check examines the weights before", args=[
             "--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest", "--save=c",
             "--save-every=1", "--export=y.safetensors"])
         lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
@@ -259,7 +259,7 @@ def case_check():
     write_tensors("x.safetensors",
                   dict(tensors, **{"wte.weight": (dtype, shape, struct.pack("<f", 3e38) * (len(data) // 4))}))
     r = bad(1, "step 1: loss", "gradient of wte.weight (unit root): element", "; see ", "tiny.hd:30, action ",
-            " of @micro_only",
+            " of @micro_only, the last that works on this module: the value may come from one before it",
             args=["--data=data.txt", "--steps=3", "--init=x.safetensors", "--check", "--save=n"])
     check(not os.path.exists("n/checkpoint.safetensors"), "--check saves a state that is not finite:", r)
 
