@@ -182,7 +182,7 @@ Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len
     find_lines(&f, text);
     f.module = hd_module_new(cx, STAGE_TENSOR);
     f.scratch = hd_arena_new();
-    bool ok = lower(&f, options, n_sets);
+    bool ok = lower(&f, options, n_sets) && hd_check_ops(f.module, "the loss");
     hd_arena_free(f.scratch);
     return ok && cx->diags.errors == errors ? f.module : NULL;
 }

@@ -276,7 +276,8 @@ Func *hd_launched(const Op *launch); // the kernel that it runs; NULL: the modul
 const char *hd_kernel_text(Arena *a, const Func *k);
 int64_t hd_count_ops(const Module *m); // of all functions
 const char *hd_grown(const Module *m, Arena *a); // ", 400 of them in blocks": the member of the model that has most
-// false after an error when the module has more than cx->max_ops. `who` made them: "pass 'fuse'".
+// false after an error when the module has more than cx->max_ops, or values of more than 2^60 bytes together. `who`
+// made them: "pass 'fuse'".
 bool hd_check_ops(const Module *m, const char *who);
 // NULL: there is none. false: after the error about a second one.
 bool hd_func_of_kind(const Module *m, KindId k, Func **f);

@@ -41,9 +41,26 @@ const char *hd_grown(const Module *m, Arena *a) {
     return at.n ? hd_sprintf(a, ", %lld of them in %.*s", (long long)at.n, (int)at.len, at.path) : "";
 }
 
+// Sums of sizes are 64-bit numbers in every pass: what is far beyond any machine is refused before they overflow.
+static bool check_bytes(const Module *m, const char *who) {
+    const double most = 0x1p60;
+    double total = 0;
+    const Value *largest = NULL;
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            for (int i = 0; i < o->n_out; i++) {
+                total += (double)hd_type_bytes(o->out[i]->type);
+                if (!largest || hd_type_bytes(o->out[i]->type) > hd_type_bytes(largest->type)) largest = o->out[i];
+            }
+    if (total <= most) return true;
+    return hd_error(m->cx, largest ? largest->def->span : (Span){0},
+                    "%s makes values of %.3g bytes together, and 2^60 are the most: make the model smaller%s%s", who,
+                    total, largest ? "; the largest is " : "", largest ? hd_type_text(m->cx, largest->type) : "");
+}
+
 bool hd_check_ops(const Module *m, const char *who) {
     const int64_t n = hd_count_ops(m), most = m->cx->max_ops;
-    if (n <= most) return true;
+    if (n <= most) return check_bytes(m, who);
     return hd_error(m->cx, (Span){0},
                     "%s makes %lld operations%s, and %lld are the most: make the model smaller, or allow more with "
                     "--max-ops=N",

@@ -63,8 +63,9 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     if (x->rank != 3) WRONG("attention needs [batch, seq, heads*size], not %s", TEXT(x));
     if (heads < 1 || kv < 1 || heads % kv)
         WRONG("%lld heads cannot share %lld kv_heads: they do not divide", ll(heads), ll(kv));
-    int64_t parts = packed ? heads + 2 * kv : heads;
-    if (x->dim[2] % parts) WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
+    const int64_t parts = packed && heads <= x->dim[2] ? heads + 2 * kv : heads; // of more the sum might overflow
+    if (parts > x->dim[2] || x->dim[2] % parts)
+        WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
     AttentionShape s = hd_attention_shape(r->o);
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",

@@ -295,7 +295,7 @@ const char *hd_rule_softmax(Rule *r) {
 const char *hd_rule_rope(Rule *r) {
     int64_t heads = hd_int(&r->o->attrs, A_HEADS, 1);
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
-    if (heads < 1 || hd_type_cols(IN(0)) % (2 * heads))
+    if (heads < 1 || heads > hd_type_cols(IN(0)) || hd_type_cols(IN(0)) % (2 * heads))
         WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
     const Attr *s = hd_attr(&r->o->attrs, A_SCALING);
     if (s && (s->n != 4 || !(s->floats[0] > 0 && s->floats[1] > 0 && s->floats[2] > s->floats[1] && s->floats[3] > 0)))

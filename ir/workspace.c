@@ -30,7 +30,9 @@ static Workspace workspace_attention(const Op *o, bool cuda HD_UNUSED) {
     Workspace w = exactly(s.grad ? s.batch * s.heads * s.seq * 4 : 0);
     if (strcmp(hd_word(&o->attrs, A_IMPL, ""), "cudnn")) return w;
     w.good += 1024;
-    if (s.grad) w.good += s.batch * s.heads * s.seq * s.seq * 2;
+    // a matrix beyond any memory is not asked for, and its size might not be a number here
+    const bool thinkable = (double)(s.batch * s.heads * s.seq) * (double)s.seq < 0x1p56;
+    if (s.grad && thinkable) w.good += s.batch * s.heads * s.seq * s.seq * 2;
     if (s.grad && s.kv_heads < s.heads) w.good += 4 * s.batch * s.heads * s.seq * s.size;
     return w;
 }
