@@ -8,7 +8,7 @@ enum { ALIGN = 256 }; // what plan-memory aligns storages to
 
 // No number, whether read as bf16, f16 or f32, and another one for each address: bytes that were copied here from the
 // guard of an operand show as well.
-static unsigned char pattern(int64_t at) { return at & 1 ? 0xff : (unsigned char)(0x81 + (at >> 1) % 127); }
+static unsigned char pattern(int64_t at) { return (unsigned char)(at & 1 ? 0xff : 0x81 + (at >> 1) % 127); }
 
 HdGuardBytes hd_guard_of(const HdGuards *g, const HdGuarded *s, bool after) {
     const int64_t guard = g->program->guard, end = s->at + s->bytes;
