@@ -58,6 +58,11 @@ def run(name, *options):
     return r.returncode, r.stderr
 
 
+def leave_it_to_check():
+    """In a build with the address sanitizer it would stop the programs before --check looks."""
+    ENVIRONMENT["ASAN_OPTIONS"] = "detect_leaks=0:allow_user_poisoning=0"
+
+
 def digest(name, *options):
     status, said = run(name, f"--digest={name}.digest", *options)
     check(status == 0, f"{name} {options}:", said)
@@ -99,6 +104,7 @@ def one_of_each(text):
 
 
 def case_every_kind():
+    leave_it_to_check()
     sets = PLANS["offload"][0]
     edits, expected = [], []
     text = text_of(sets, "--guard")
@@ -125,7 +131,7 @@ def case_every_kind():
         status, said = run("bad", "--check")
         check(status == 1 and action in said and message in said, f"{kind}: expected {action} ... {message}:", said)
     status, said = run("bad")
-    check(status == 0 or "AddressSanitizer" in said, "without --check nobody looks:", said)
+    check(status == 0, "without --check nobody looks:", said)
     del ENVIRONMENT["BAD"]
 
 
@@ -140,6 +146,7 @@ def edit_of_kernel(text, element):
 
 
 def case_kernels():
+    leave_it_to_check()
     for plan, where in (("one rank", "4096"), ("ranks", "-1")):
         sets, options = PLANS[plan]
         build("bad", sets, "--guard", edits=edit_of_kernel(text_of(sets, "--guard"), where))
@@ -154,6 +161,7 @@ def case_address_sanitizer():
     if not has_address_sanitizer():
         print("the C compiler has no address sanitizer: nothing was checked")
         return
+    ENVIRONMENT["ASAN_OPTIONS"] = "detect_leaks=0"
     sets = PLANS["one rank"][0]
     build("plain", sets)
     build("sanitized", sets, "--guard", cc=["-fsanitize=address"])
