@@ -15,8 +15,9 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
 // they can take, the search for better ones is short. `steps` grows by the steps of inner loops.
 typedef struct { int64_t capacity, base, steps; } PackRoom;
 int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room);
-// Searches for a packing into `capacity` (pack_search.c): within `steps` steps of inner loops, counted so that equal
-// inputs give equal packings, and within `seconds` unless that is 0. Returns 0, or 1 when there is none or none was
+// Searches for a packing into `capacity` (pack_search.c): in `steps` steps of inner loops at the lower bound and as
+// many at larger sizes, counted so that equal inputs give equal packings; what it finds at the bound it finds with any
+// larger capacity as well. And within `seconds` unless that is 0. Returns 0, or 1 when there is none or none was
 // found; then `offset` stays as it was.
 int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds);
 // No packing is smaller: the most bytes alive at one time, each size rounded up to its alignment.

@@ -372,24 +372,27 @@ static Result solve(Search *s, int list, int n) {
 // --- capacities
 // Room makes a search harder, for it leaves more packings that fail late. So the same search also runs at smaller
 // capacities, by turns: at the lower bound every other time, and at the capacity and a few sizes between, which depend
-// on the bound alone. More room adds a size and takes none away.
+// on the bound alone. Each has steps of its own, so more room adds a size and takes nothing from the others: what is
+// found with as much room as the bound or one of these sizes is found with any larger room.
 static const int wider[] = {0, 256, 32}; // 0: the bound; else this part more
 
 typedef struct {
-    int64_t capacity, share, *fails;
+    int64_t capacity, share, left, *fails; // left: steps
     int round;
     bool none; // no packing is so small
 } Rung;
 
-// From the bound to the capacity.
+// From the bound to the capacity. All but the bound share as many steps as that has.
 static int find_rungs(Search *s, Rung *rungs, int64_t capacity, int64_t bound, Arena *a) {
+    const int n_wider = (int)(sizeof wider / sizeof *wider);
     int n = 0;
-    for (size_t i = 0; i < sizeof wider / sizeof *wider; i++) {
+    for (int i = 0; i < n_wider; i++) {
         const int64_t at = bound + (wider[i] ? bound / wider[i] : 0);
         if (at < capacity && (!n || at > rungs[n - 1].capacity)) rungs[n++].capacity = at;
     }
     rungs[n++].capacity = capacity;
     for (int i = 0; i < n; i++) {
+        rungs[i].left = i ? s->steps / n_wider : s->steps;
         rungs[i].share = 4 * (int64_t)s->n;
         rungs[i].fails = HD_NEWN(a, int64_t, s->n_sections + 1);
     }
@@ -406,20 +409,25 @@ static Result restart(Search *s, Rung *r, const Interval *values, const int *lis
     s->strategy = round / N_RANKINGS % N_STRATEGIES;
     s->nodes = 0;
     s->node_limit = r->share;
+    s->steps = r->left;
     s->stack.n = 0;
     for (int i = 0; i < n; i++) push(&s->stack, list[i]);
-    return solve_parts(s, 0, n);
+    const Result found = solve_parts(s, 0, n);
+    r->left = s->steps;
+    return found;
 }
 
 static Result search(Search *s, const Interval *values, int64_t bound, Arena *a) {
     int *list = HD_NEWN(a, int, s->n + 1), n = hd_sections_list(s, list);
     Rung rungs[1 + sizeof wider / sizeof *wider] = {0};
     const int n_rungs = find_rungs(s, rungs, s->capacity, bound, a);
-    for (int turn = 0; s->steps > 0 && !s->late; turn++) {
+    for (int turn = 0, idle = 0; idle < 2 * n_rungs && !s->late; turn++) {
         Rung *r = &rungs[turn % 2 && n_rungs > 1 ? 1 + turn / 2 % (n_rungs - 1) : 0];
-        const Result found = r->none ? STOPPED : restart(s, r, values, list, n);
+        const bool done = r->none || r->left <= 0;
+        const Result found = done ? STOPPED : restart(s, r, values, list, n);
         if (found == FOUND || (found == NONE && r == &rungs[n_rungs - 1])) return found;
         r->none |= found == NONE;
+        idle = done ? idle + 1 : 0;
     }
     return STOPPED;
 }

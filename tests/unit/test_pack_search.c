@@ -100,16 +100,32 @@ TEST(some_slack) {
             }
 }
 
-// More room never makes the search fail: half of it looks for a packing as small as the bound.
+// More room never makes the search fail: what it finds in as much room as the bound, in so many steps, it finds in any
+// larger room, for the bound has steps of its own.
 TEST(more_room) {
-    static const int64_t rooms[] = {EXTENT / 20, EXTENT};
-    for (int r = 0; r < 2; r++)
+    static const int64_t rooms[] = {EXTENT / 100, EXTENT / 20, EXTENT};
+    for (int r = 0; r < 3; r++)
         for (uint64_t seed = 1; seed <= 3; seed++) {
             cut(400, seed, seed % 2 ? 1 : UNIT);
             CHECK_INT(hd_pack_search(400, values, offset, EXTENT + rooms[r], STEPS, 0), 0);
             CHECK(valid(400));
             CHECK(hd_pack_height(400, values, offset) <= EXTENT + rooms[r]);
         }
+}
+
+// Also where the steps just suffice: as few as a tight packing takes are enough with room.
+TEST(more_room_in_few_steps) {
+    static const int64_t rooms[] = {EXTENT / 1000, EXTENT / 100, EXTENT / 20};
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        cut(200, seed, seed % 2 ? 1 : UNIT);
+        int64_t few = 0, enough = STEPS;
+        while (enough - few > 1000) {
+            const int64_t steps = few + (enough - few) / 2;
+            if (hd_pack_search(200, values, offset, EXTENT, steps, 0)) few = steps;
+            else enough = steps;
+        }
+        for (int r = 0; r < 3; r++) CHECK_INT(hd_pack_search(200, values, offset, EXTENT + rooms[r], enough, 0), 0);
+    }
 }
 
 // Packing without a capacity searches as well, with fewer steps: 1 % above the bound.
