@@ -189,7 +189,7 @@ struct HdBackend {
     // all (world.h): NULL on failure. Everything is compiled, loaded and connected, memory is zeroed. `w` outlives the
     // executor.
     HdExec *(*open)(const HdProgram *p, struct HdWorld *w, bool use_graphs, bool profile);
-    // into the device arena; ordered before later runs
+    // into the device arena; ordered before later runs; may be called by several threads at once
     bool (*write)(HdExec *x, int64_t offset, const void *data, size_t bytes);
     // Makes initial values where they stay, of type F32, BF16 or F16; ordered as `write`. NULL: the host makes them.
     bool (*draw)(HdExec *x, const struct HdDraw *d, HdDtype dtype, int64_t offset);

@@ -3,7 +3,6 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/json_read.h"
-#include "runtime/parallel.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,28 +195,19 @@ static bool find_all(Weights *w, const HdProgram *p) {
     return nothing_else(w, p);
 }
 
-typedef struct { const StFile *file; const StTensor *tensor; int64_t first; float *out; } Read;
-
-static void read_part(void *data, int64_t first, int64_t n) { // its type was looked at before
-    const Read *r = data;
-    (void)hd_st_floats(r->file, r->tensor, r->first + first, n, r->out + first);
-}
-
 static bool import_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Weights *w = data;
     const HdParam *q = &x->program->params[k];
-    if (!hd_st_floats(w->of[k], w->tensor[k], first, 0, v))
-        return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", w->of[k]->path, w->tensor[k]->name,
-                       w->tensor[k]->dtype);
-    hd_parallel(n, 65536, read_part, &(Read){w->of[k], w->tensor[k], first, v});
-    return hd_put_weights(x, q, first, n, v);
+    if (hd_st_floats(w->of[k], w->tensor[k], first, n, v)) return hd_put_weights(x, q, first, n, v);
+    return hd_fail("%s: tensor '%s' is %s; F32, BF16 and F16 are read", w->of[k]->path, w->tensor[k]->name,
+                   w->tensor[k]->dtype);
 }
 
 bool hd_state_import(HdExec *x, const char *path) {
     Weights w = {0};
     char *inside = NULL;
     const bool ok = open_weights(&w, path, &inside) && find_all(&w, x->program) &&
-                    hd_each_piece(x, HD_COMPUTE, import_piece, &w);
+                    hd_spread_pieces(x, HD_COMPUTE, import_piece, &w);
     close_weights(&w);
     free(inside);
     return ok;

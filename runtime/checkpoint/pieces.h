@@ -31,10 +31,13 @@ HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role);       // the ran
 // byte offset of element `element`, which it has
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element);
 
-// Calls fn for the elements of every parameter that this rank has of `role` (HD_COMPUTE: any of master, compute and
-// next), in canonical order.
+// What this rank has of `role` of parameter k; of HD_COMPUTE: any of master, compute and next.
+HdSpan hd_piece_span(const HdExec *x, HdRole role, int k);
+// Calls fn for the elements of every parameter in hd_piece_span, in canonical order.
 typedef bool HdPieceFn(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data); // v: room for HD_PIECE
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
+// The same on several threads at once, in any order. The failure is that of the first piece that has one.
+bool hd_spread_pieces(HdExec *x, HdRole role, HdPieceFn *fn, void *data);
 
 // Stores elements [first, first+n) of a parameter in the master, compute and next weights, as far as this rank has
 // them.

@@ -1,9 +1,11 @@
 // Resuming from a checkpoint of any mesh and strategy: every rank reads the elements it holds from whichever file has
-// them (save.c). A file is checked as a whole before anything in it is used.
+// them (save.c), several pieces at a time. A file is checked as a whole while it is read, and the run begins only when
+// that has ended well.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +16,17 @@ enum { PATH = 4096 };
 typedef struct { int bucket; int64_t at; } ParamPlace;
 typedef struct { const char *name; int64_t size, shard; } Cut; // a bucket of the checkpoint
 
+typedef struct Check Check;
 typedef struct {
     StFile main;    // everything, or the manifest
+    Check *main_check; // where it holds everything
     const char *dir, *folder; // NULL: everything is in `main`
     int shards, n_cuts;
-    StFile *shard;  // opened when its first element is needed
+    pthread_mutex_t lock; // of the shards
+    StFile *shard;        // opened when its first element is needed
     bool *opened;
+    char **why; // it cannot be used; NULL: it can
+    Check **check;
     ParamPlace *spot;     // by parameter
     Cut *cut;
 } Source;
@@ -103,8 +110,10 @@ static bool read_layout(Source *s, const HdProgram *p) {
     if (!ok) s->shards = 0; // nothing to close
     s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
     s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);
+    s->why = calloc((size_t)s->shards + 1, sizeof *s->why);
+    s->check = calloc((size_t)s->shards + 1, sizeof *s->check);
     s->spot = calloc((size_t)p->n_params + 1, sizeof *s->spot);
-    ok = ok && s->shard && s->opened && s->spot;
+    ok = ok && s->shard && s->opened && s->why && s->check && s->spot;
     for (int k = 0; ok && k < p->n_params; k++) ok = read_spot(s, &p->params[k], &s->spot[k]);
     if (!ok) hd_fail("%s: its layout of shards is inconsistent", s->main.path);
     return ok;
@@ -130,11 +139,14 @@ static bool belongs(const Source *s, const StFile *f, const char *path, int numb
     return false;
 }
 
+static bool undamaged(const StFile *f, const char *path) {
+    return hd_st_checksum_ok(f) || hd_fail("%s is damaged: its checksum does not match its contents", path);
+}
+
 // the file is the one in the manifest, unchanged
 static bool as_written(const Source *s, const StFile *f, const char *path, int number) {
     char want[80];
-    if (f->data_bytes < 16 || !hd_st_checksum_ok(f))
-        return hd_fail("%s is damaged: its checksum does not match its contents", path);
+    if (!undamaged(f, path)) return false;
     int n = snprintf(want, sizeof want, "%lld ", (long long)f->map_bytes);
     for (int i = 0; i < 16; i++)
         n += snprintf(want + n, sizeof want - (size_t)n, "%02x", f->data[f->data_bytes - 16 + (size_t)i]);
@@ -143,18 +155,72 @@ static bool as_written(const Source *s, const StFile *f, const char *path, int n
     return hd_fail("%s is from another save than %s", path, s->main.path);
 }
 
-static StFile *open_shard(Source *s, int number) {
+// --- checks on threads of their own
+
+enum { WHOLE = -1 }; // a file that holds everything
+struct Check {
+    const Source *s;
+    const StFile *f;
+    int number; // of a shard, or WHOLE
+    bool started, good;
+    pthread_t thread;
+    char path[PATH], why[900];
+};
+
+static void *check(void *arg) {
+    Check *c = arg;
+    c->good = c->number == WHOLE ? undamaged(c->f, c->path) : as_written(c->s, c->f, c->path, c->number);
+    if (!c->good) snprintf(c->why, sizeof c->why, "%s", hd_failure());
+    return NULL;
+}
+
+static Check *check_start(const Source *s, const StFile *f, const char *path, int number) { // NULL after hd_fail
+    Check *c = calloc(1, sizeof *c);
+    if (!c) {
+        hd_fail("out of memory: cannot check %s", path);
+        return NULL;
+    }
+    c->s = s;
+    c->f = f;
+    c->number = number;
+    snprintf(c->path, sizeof c->path, "%s", path);
+    c->started = !pthread_create(&c->thread, NULL, check, c);
+    if (!c->started) check(c);
+    return c;
+}
+
+static bool check_end(Check *c) { // frees it; false after hd_fail. NULL: there was nothing to check
+    if (!c) return true;
+    if (c->started) pthread_join(c->thread, NULL);
+    const bool good = c->good || hd_fail("%s", c->why);
+    free(c);
+    return good;
+}
+
+static bool open_one(Source *s, int number) {
     char folder[PATH], name[40], path[PATH];
     StFile *f = &s->shard[number];
-    if (s->opened[number]) return f;
     snprintf(name, sizeof name, "rank-%d.safetensors", number);
     if (!hd_checkpoint_path(s->dir, s->folder, folder, sizeof folder) ||
         !hd_checkpoint_path(folder, name, path, sizeof path))
-        return NULL;
-    if (!hd_st_open(f, path)) return NULL;
+        return false;
+    if (!hd_st_open(f, path)) return false;
     s->opened[number] = true;
     f->path = NULL; // inside this range
-    return belongs(s, f, path, number) && as_written(s, f, path, number) ? f : NULL;
+    return belongs(s, f, path, number) && (s->check[number] = check_start(s, f, path, number)) != NULL;
+}
+
+static StFile *open_shard(Source *s, int number) { // the first thread that needs it opens it, others wait
+    pthread_mutex_lock(&s->lock);
+    bool good = !s->why[number];
+    if (!good) {
+        hd_fail("%s", s->why[number]);
+    } else if (!s->opened[number] && !open_one(s, number)) {
+        good = false;
+        s->why[number] = strdup(hd_failure());
+    }
+    pthread_mutex_unlock(&s->lock);
+    return good ? &s->shard[number] : NULL;
 }
 
 // Elements [at, at+n) of a bucket of the checkpoint that are in one shard.
@@ -257,13 +323,15 @@ static void tell_other(const StFile *f, const HdProgram *p, const char *model, c
                 p->model_hash);
 }
 
-static bool acceptable(const StFile *f, const HdProgram *p) {
+static bool acceptable(Source *s, const HdProgram *p) {
+    const StFile *f = &s->main;
     const char *format = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"),
                *hash = hd_st_meta(f, "model_hash");
     const bool manifest = format && !strcmp(format, "2");
     if (!format || (!manifest && strcmp(format, "1") != 0))
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
-    if (!hd_st_checksum_ok(f)) return hd_fail("%s is damaged: its checksum does not match its contents", f->path);
+    if (manifest && !undamaged(f, f->path)) return false; // before it names other files
+    if (!manifest && !(s->main_check = check_start(s, f, f->path, WHOLE))) return false;
     if (!(manifest ? manifest_fits(f, p) : file_fits(f, p))) return false;
     if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 ||
         count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0)
@@ -279,10 +347,10 @@ static bool acceptable(const StFile *f, const HdProgram *p) {
 
 static bool read_state(HdExec *x, Source *s, Progress *at) {
     const HdProgram *p = x->program;
-    if (!acceptable(&s->main, p)) return false;
+    if (!acceptable(s, p)) return false;
     if (!strcmp(hd_st_meta(&s->main, "heddle_checkpoint"), "2") && !read_layout(s, p)) return false;
     for (int r = 0; r < HD_SAVED_ROLES; r++)
-        if (!hd_each_piece(x, r == HD_MASTER ? HD_COMPUTE : (HdRole)r, resume_piece, &(Resume){s, r})) return false;
+        if (!hd_spread_pieces(x, r == HD_MASTER ? HD_COMPUTE : (HdRole)r, resume_piece, &(Resume){s, r})) return false;
     *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
                      count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p)};
     const int32_t step = (int32_t)at->step;
@@ -295,15 +363,21 @@ static void id_of(const StFile *f, unsigned char id[16]) {
 }
 
 static bool resume_once(HdExec *x, const char *dir, const char *path, Progress *at, unsigned char id[16]) {
-    Source s = {.dir = dir};
+    Source s = {.dir = dir, .lock = PTHREAD_MUTEX_INITIALIZER};
     if (!hd_st_open(&s.main, path)) return false;
     id_of(&s.main, id);
-    const bool ok = read_state(x, &s, at);
-    for (int i = 0; s.opened && i < s.shards; i++)
+    bool ok = read_state(x, &s, at);
+    ok = check_end(s.main_check) && ok; // damage is the reason of whatever else was found
+    for (int i = 0; s.opened && s.why && s.check && i < s.shards; i++) {
+        ok = check_end(s.check[i]) && ok;
         if (s.opened[i]) hd_st_close(&s.shard[i]);
+        free(s.why[i]);
+    }
     hd_st_close(&s.main);
     free(s.shard);
     free(s.opened);
+    free(s.why);
+    free(s.check);
     free(s.spot);
     free(s.cut);
     return ok;

@@ -54,13 +54,18 @@ static HdSpan weights_span(const HdExec *x, const HdParam *q) {
     return s[2].count > most.count ? s[2] : most;
 }
 
+HdSpan hd_piece_span(const HdExec *x, HdRole role, int k) {
+    const HdParam *q = &x->program->params[k];
+    return role == HD_COMPUTE ? weights_span(x, q) : hd_span(x, q, role);
+}
+
 bool hd_each_piece(HdExec *x, HdRole role, HdPieceFn *fn, void *data) {
     const HdProgram *p = x->program;
     float *v = malloc(sizeof *v * HD_PIECE);
     bool ok = v != NULL;
     if (!ok) hd_fail("out of memory");
     for (int k = 0; ok && k < p->n_params; k++) {
-        const HdSpan s = role == HD_COMPUTE ? weights_span(x, &p->params[k]) : hd_span(x, &p->params[k], role);
+        const HdSpan s = hd_piece_span(x, role, k);
         for (int64_t at = 0; ok && at < s.count; at += HD_PIECE) {
             const int64_t n = s.count - at;
             ok = fn(x, k, s.first + at, n < HD_PIECE ? n : HD_PIECE, v, data);

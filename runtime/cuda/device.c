@@ -3,20 +3,14 @@
 // Environment: HEDDLE_SHARE_GPUS=1 (for tests: ranks take the GPUs of their host in turn, several to one if need be).
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/comms.h"
+#include "runtime/parallel.h"
 #include "runtime/world/world.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
-    char what[4000];
-    va_list ap;
-    if (x->failed) return false;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    x->failed = true;
+static void keep_failure(HdCuda *x, const char *what) {
     const char *ended = hd_watch_why(x); // any later failure is a consequence
     if (ended) {
         snprintf(x->failure, sizeof x->failure, "%s", ended);
@@ -29,6 +23,19 @@ bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
     } else {
         snprintf(x->failure, sizeof x->failure, "%s", what);
     }
+}
+
+bool hd_cuda_fail(HdCuda *x, const char *fmt, ...) {
+    char what[4000];
+    va_list ap;
+    if (x->failed) return false;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&x->failing); // several threads may write to the device
+    if (!x->failed) keep_failure(x, what);
+    x->failed = true;
+    pthread_mutex_unlock(&x->failing);
     return false;
 }
 
@@ -110,6 +117,8 @@ bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN wor
            hd_cuda_ok(x, x->api.cuCtxSetCurrent(x->context), "cannot enter the context");
 }
 
+static void clear(void *data, int64_t first, int64_t n) { memset((char *)data + first, 0, (size_t)n); }
+
 static bool take_pinned(HdCuda *x) {
     const size_t bytes = (size_t)x->head.program->pinned_bytes;
     void *host = NULL;
@@ -120,7 +129,8 @@ static bool take_pinned(HdCuda *x) {
                             "(schedule.offload.fraction, heddlec --host-memory), or let this process lock more memory "
                             "(ulimit -l, the memory of the container)",
                             bytes, (double)bytes / (1 << 30), hd_cuda_error(&x->api, r));
-    if (bytes) x->head.pinned = memset(host, 0, bytes);
+    if (bytes) hd_parallel((int64_t)bytes, 64 << 20, clear, host); // the driver may hand out used memory
+    x->head.pinned = host;
     return true;
 }
 

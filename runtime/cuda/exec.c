@@ -163,6 +163,7 @@ static void cuda_close(HdExec *h) {
     }
     hd_cuda_unload(&x->api);
     pthread_mutex_destroy(&x->comms.lock);
+    pthread_mutex_destroy(&x->failing);
     free(x->events);
     free(x);
 }
@@ -176,6 +177,7 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool p
     x->head.on_action = on_action;
     x->action = -1;
     pthread_mutex_init(&x->comms.lock, NULL);
+    pthread_mutex_init(&x->failing, NULL);
     x->nvtx = hd_nvtx_open();
     x->verbose = flag("HEDDLE_VERBOSE");
     x->sync_each = flag("HEDDLE_SYNC");

@@ -6,6 +6,7 @@
 #include "runtime/dtypes.h"
 #include "runtime/guard.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     HD_MAX_STREAMS = 16,
@@ -85,6 +86,7 @@ typedef struct {
     HdExec head; // first: HdExec * and HdCuda * are the same address
     HdCudaApi api;
     HdCache cache;
+    pthread_mutex_t failing; // around setting `failed` and `failure`
     bool verbose, graphs, sync_each, early, failed, capturing;
     char failure[4200];
     CuDevice device;
@@ -107,8 +109,12 @@ typedef struct {
     unsigned char *capture_failures;
     const HdFunc *func; // being issued, and its action: for messages
     int action;
-    struct { unsigned char *host; CuEvent done; } stage[HD_STAGES];
-    int next_stage;
+    struct {
+        unsigned char *host;
+        CuEvent done;
+        pthread_mutex_t lock; // held from taking the slot until its copy is issued
+    } stage[HD_STAGES];
+    atomic_uint next_stage;
     struct { unsigned char *host; CuEvent done; size_t bytes; } post[HD_POSTS];
     unsigned posted, collected;
     HdProfile *profile;

@@ -17,6 +17,7 @@ bool hd_transfer_open(HdCuda *x) {
         if (stages) api->cuMemFreeHost(stages);
         return false;
     }
+    for (int i = 0; i < HD_STAGES; i++) pthread_mutex_init(&x->stage[i].lock, NULL);
     for (int i = 0; i < HD_STAGES; i++) x->stage[i].host = (unsigned char *)stages + (size_t)i * HD_STAGE_BYTES;
     for (int i = 0; i < HD_POSTS; i++) x->post[i].host = (unsigned char *)posts + (size_t)i * HD_POST_BYTES;
     for (int i = 0; i < HD_STAGES; i++)
@@ -51,23 +52,29 @@ bool hd_cuda_leave(HdCuda *x) {
 }
 
 static int take_stage(HdCuda *x) { // the index of a free staging slot, or -1
-    int i = x->next_stage;
-    x->next_stage = (i + 1) % HD_STAGES;
+    const int i = (int)(atomic_fetch_add(&x->next_stage, 1u) % HD_STAGES);
     return hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") ? i : -1;
+}
+
+// Several threads may write: each has a slot of its own from the wait for its last copy until the next one is issued.
+static bool write_part(HdCuda *x, CuPtr to, const void *data, size_t bytes) {
+    const unsigned i = atomic_fetch_add(&x->next_stage, 1u) % HD_STAGES;
+    pthread_mutex_lock(&x->stage[i].lock);
+    const bool ok = hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") &&
+                    memcpy(x->stage[i].host, data, bytes) &&
+                    hd_cuda_ok(x, x->api.cuMemcpyHtoDAsync(to, x->stage[i].host, bytes, x->streams[0]),
+                               "copy to the GPU") &&
+                    hd_cuda_ok(x, x->api.cuEventRecord(x->stage[i].done, x->streams[0]), "copy to the GPU");
+    pthread_mutex_unlock(&x->stage[i].lock);
+    return ok;
 }
 
 bool hd_cuda_write(HdExec *h, int64_t offset, const void *data, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
     if (!hd_cuda_enter(x, offset, bytes)) return false;
     for (size_t at = 0; at < bytes; at += HD_STAGE_BYTES) {
-        size_t n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
-        int i = take_stage(x);
-        if (i < 0) return hd_cuda_leave(x);
-        memcpy(x->stage[i].host, (const char *)data + at, n);
-        CuPtr to = x->arena + (CuPtr)offset + at;
-        if (!hd_cuda_ok(x, x->api.cuMemcpyHtoDAsync(to, x->stage[i].host, n, x->streams[0]), "copy to the GPU") ||
-            !hd_cuda_ok(x, x->api.cuEventRecord(x->stage[i].done, x->streams[0]), "copy to the GPU"))
-            return hd_cuda_leave(x);
+        const size_t n = bytes - at < HD_STAGE_BYTES ? bytes - at : HD_STAGE_BYTES;
+        if (!write_part(x, x->arena + (CuPtr)offset + at, (const char *)data + at, n)) return hd_cuda_leave(x);
     }
     return true;
 }

@@ -1,8 +1,9 @@
-// Initial values made by a pretended device, which runs the text of the real one's kernels: usage cuda_draw FOLDER with
-// the pretended libraries.
+// How weights come onto a device, here a pretended one: initial values, of which it runs the text of the real one's
+// kernels, and writes of several threads. Usage: cuda_weights FOLDER with the pretended libraries.
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
 #include "tests/gpu/draws.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,43 @@ static void ranks_hold_the_hosts_bits(void) {
     }
 }
 
+// Eight threads and as many staging slots, each write with an odd length and place.
+enum { WRITERS = 8, STRIPE = (5 << 20) + 3 };
+typedef struct { HdExec *x; int number; bool ok; } Writer;
+
+static void *write_stripe(void *data) {
+    Writer *w = data;
+    unsigned char *bytes = malloc(STRIPE);
+    for (size_t i = 0; i < STRIPE; i++) bytes[i] = (unsigned char)((i >> 8) + i + 31 * (size_t)w->number);
+    w->ok = w->x->program->backend->write(w->x, 1 + (int64_t)w->number * STRIPE, bytes, STRIPE);
+    free(bytes);
+    return NULL;
+}
+
+static void threads_write_at_once(void) {
+    HdProgram p = program(&hd_cuda_backend);
+    p.arena_bytes = 1 + WRITERS * STRIPE;
+    HdExec *x = opened(&p);
+    Writer w[WRITERS];
+    pthread_t thread[WRITERS];
+    unsigned char *got = malloc((size_t)p.arena_bytes);
+    for (int i = 0; i < WRITERS; i++) {
+        w[i] = (Writer){x, i, false};
+        CHECK(!pthread_create(&thread[i], NULL, write_stripe, &w[i]));
+    }
+    for (int i = 0; i < WRITERS; i++) pthread_join(thread[i], NULL);
+    CHECK(p.backend->read(x, 0, got, (size_t)p.arena_bytes) && !got[0]);
+    int64_t wrong = 0;
+    for (int n = 0; n < WRITERS; n++) {
+        const unsigned char *at = got + 1 + (size_t)n * STRIPE;
+        CHECK(w[n].ok);
+        for (size_t i = 0; i < STRIPE; i++) wrong += at[i] != (unsigned char)((i >> 8) + i + 31 * (size_t)n);
+    }
+    CHECK(!wrong);
+    free(got);
+    p.backend->close(x);
+}
+
 static void failures_are_told(void) {
     const HdDraw d = {.count = 4, .kind = HD_DRAW_CONST};
     CHECK(fails_with(&d, HD_F64, 0, "initial values cannot be made in f64"));
@@ -94,6 +132,7 @@ int main(int argc, char **argv) {
         setenv("FAKE_CUDA_ASYNC", late ? "1" : "0", 1);
         kernels_make_the_hosts_bits();
         ranks_hold_the_hosts_bits();
+        threads_write_at_once();
     }
     failures_are_told();
     printf("%s\n", failures ? "FAILED" : "ok");
