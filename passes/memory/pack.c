@@ -5,6 +5,9 @@
 // - blame: values that end above the target go to the front of the order and everything is packed again (squeaky-wheel
 //   optimisation, Joslin & Clements 1999; TVM's hill climb is similar), keeping the best packing seen;
 // - a climb by single moves, where blame goes in circles;
+// - packing from both ends, where that stays more than 1 % above the bound: what lives to the end of the function, such
+//   as the parts of gradients that wait for the optimizer, goes as high as a ceiling allows, and all else as low as it
+//   goes. What grows and what shrinks over time then share the bytes between them. The ceiling rises until all fits;
 // - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
 // - what stays more than 1 % above it goes to a tree search (pack_search.c).
 // The work is bounded by counted steps, not by a clock, so the result is the same on every machine. A step is a value
@@ -20,6 +23,8 @@ enum { N_ORDERS = 9, BLOCK = 64 };
 static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
 static const int64_t SEARCH_WORK = 384 * 1000 * 1000;  // of the tree search, all targets together: some 1 s
 enum { SEARCH_TRIES = 6 };
+static const int64_t ENDS_WORK = 64 * 1000 * 1000; // of packing from both ends, all ceilings together
+enum { ENDS_ORDERS = 4, ENDS_ROUNDS = 32 };
 
 typedef struct { int64_t lower, upper, start, end; } Placed; // everything the inner loop reads, in one place
 // Placed values, sorted by start. Their common facts let a value skip most blocks at once: no value there is alive
@@ -41,6 +46,9 @@ typedef struct {
     int *order;
     int64_t *key, *key2;
     int64_t *contention; // most bytes alive at one time of a value's life
+    const bool *high;    // by value: placed as high as it goes below `ceiling`, where packing ends; NULL: none is
+    int64_t ceiling;
+    int failed;          // where in the order the first value was that ended above the ceiling; -1: none did
 } Packer;
 
 static int64_t lesser(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -134,15 +142,42 @@ static void place(Packer *p, int v, bool tight) {
     insert(p, (Placed){lower, upper, at, at + size});
 }
 
+// Gives value v, which comes before all that go low, the highest gap below the ceiling. False: there is none.
+static bool place_high(Packer *p, int v) {
+    const Interval *life = &p->values[v];
+    int64_t size = p->size[v], at = p->ceiling - size;
+    at -= at % life->align;
+    for (int k = p->n_blocks - 1; k >= 0 && at >= 0; k--) {
+        const Block *b = p->blocks[k];
+        p->work -= b->n;
+        for (int i = b->n - 1; i >= 0; i--) {
+            const Placed *w = &b->at[i];
+            bool apart = w->upper <= life->lower || w->lower >= life->upper || w->start >= at + size || w->end <= at;
+            if (apart) continue;
+            at = w->start - size;
+            at -= at % life->align; // those before it in this walk start no lower, so they are not in the way now
+        }
+    }
+    p->offset[v] = at;
+    if (at >= 0) insert(p, (Placed){life->lower, life->upper, at, at + size});
+    return at >= 0;
+}
+
 // Packs in p->order and keeps the packing when it is the lowest so far; returns its height.
 static int64_t pack_in_order(Packer *p, bool tight) {
     int64_t height = 0;
     p->n_blocks = 0;
     for (int v = 0; v < p->fixed; v++) place(p, v, false);
+    for (int i = 0; p->high && i < p->n; i++)
+        if (p->high[p->order[i]] && !place_high(p, p->order[i])) return INT64_MAX;
     for (int i = 0; i < p->n; i++) {
         int v = p->order[i];
-        if (v >= p->fixed) place(p, v, tight);
+        if (v >= p->fixed && !(p->high && p->high[v])) place(p, v, tight);
         if (p->offset[v] + p->size[v] > height) height = p->offset[v] + p->size[v];
+        if (p->high && height > p->ceiling) {
+            p->failed = i;
+            return INT64_MAX;
+        }
     }
     p->work -= p->n;
     if (height < p->height) {
@@ -327,6 +362,54 @@ static void search(Packer *p, int *scratch) {
     }
 }
 
+// --- from both ends
+
+// What goes high comes first, then long lives, then the rest.
+static void choose_ends_order(Packer *p, int which, int64_t is_long, int *scratch) {
+    const int64_t LONG = INT64_C(1) << 61, MOST = LONG - 1;
+    for (int i = 0; i < p->n; i++) {
+        const Interval *v = &p->values[i];
+        int64_t life = v->upper - v->lower, size = p->size[i];
+        int64_t area = size > MOST / (life + 1) ? MOST : size * life;
+        const int64_t keys[ENDS_ORDERS][2] = {{area, size}, {size, v->lower}, {size, -v->lower}, {size, life}};
+        p->key[i] = lesser(keys[which][0], MOST);
+        p->key2[i] = keys[which][1];
+        if (p->high[i] || life > is_long) p->key[i] = LONG + lesser(life, MOST);
+        p->order[i] = i;
+    }
+    sort_order(p, scratch);
+}
+
+// The first value that ends above the ceiling goes to the front of the order, and packing starts again.
+static bool packs_under(Packer *p) {
+    for (int round = 0; round < ENDS_ROUNDS && p->work > 0; round++) {
+        p->failed = -1;
+        if (pack_in_order(p, false) <= p->ceiling) return true;
+        if (p->failed < 0) return false;
+        int v = p->order[p->failed];
+        memmove(&p->order[1], &p->order[0], sizeof(int) * (size_t)p->failed);
+        p->order[0] = v;
+    }
+    return false;
+}
+
+static void pack_from_ends(Packer *p, int64_t bound, int *scratch, Arena *a) {
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    bool *high = HD_NEWN(a, bool, p->n), found = false;
+    for (int i = 0; i < p->n; i++) {
+        first = lesser(first, p->values[i].lower);
+        last = greater(last, p->values[i].upper);
+    }
+    for (int i = 0; i < p->n; i++) high[i] = p->values[i].upper >= last - (last - first) / 64;
+    p->high = high;
+    for (p->ceiling = p->target; p->ceiling < p->height && p->work > 0 && !found; p->ceiling += bound / 1024 + 1)
+        for (int i = 0; i < ENDS_ORDERS && p->work > 0 && !found; i++) {
+            choose_ends_order(p, i, (last - first) / 14, scratch);
+            found = packs_under(p);
+        }
+    p->high = NULL;
+}
+
 int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset) {
     int64_t height = 0;
     for (int i = 0; i < n; i++) {
@@ -383,8 +466,14 @@ int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, Pack
     p.contention = HD_NEWN(a, int64_t, n);
     for (int i = 0; i < n; i++) p.size[i] = hd_align_to(values[i].size, values[i].align);
     find_contention(&p, a);
-    search(&p, HD_NEWN(a, int, n));
+    int *scratch = HD_NEWN(a, int, n);
+    search(&p, scratch);
     room->steps += WORK - p.work;
+    if (!fixed && p.height > p.target && p.height - bound > bound / 100) {
+        p.work = ENDS_WORK;
+        pack_from_ends(&p, bound, scratch, a);
+        room->steps += ENDS_WORK - p.work;
+    }
     if (!fixed) search_deeper(&p, bound, room); // with fixed values it takes long, and finds nothing
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
