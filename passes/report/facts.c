@@ -98,7 +98,13 @@ static bool is_whole_gradient(const Module *m, const Symbol *s) {
            (!bucket || !bucket->type || hd_type_count(s->type) == hd_type_count(bucket->type));
 }
 
-static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
+// A bucket of what no unit owns, if that is in pieces.
+static void add_piece(Facts *r, const Symbol *bucket, Arena *a) {
+    PieceFact piece = {bucket->name, hd_align(hd_type_count(bucket->type) * hd_dtype_bytes(TY_F32))};
+    if (!strncmp(hd_word(&bucket->attrs, A_UNIT, ""), "root", 4)) hd_push(a, &r->pieces, piece);
+}
+
+static void add_symbol(Facts *r, const Module *m, const Symbol *s, Arena *a) {
     if (s->kind == SYM_PARAM && s->type) r->parameters += hd_type_count(s->type);
     if (s->kind == SYM_ARENA && hd_space(&s->attrs) == SPACE_HOST) r->pinned = hd_int(&s->attrs, A_BYTES, 0);
     if (s->kind == SYM_ARENA && hd_space(&s->attrs) == SPACE_DEVICE) {
@@ -109,6 +115,7 @@ static void add_symbol(Facts *r, const Module *m, const Symbol *s) {
     }
     if (s->kind == SYM_BUCKET && s->type) {
         r->buckets++;
+        add_piece(r, s, a);
         r->padding += hd_int(&s->attrs, A_PADDING, 0) * hd_dtype_bytes(s->type->dtype);
     }
     if (s->kind != SYM_BUFFER || !s->type || s->place.space || hd_has(&s->attrs, A_TRANSIENT)) return;
@@ -131,9 +138,10 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
     int64_t storages = 0; // that persist or are live at the peak
     for (const Symbol *s = m->symbols; s; s = s->next) {
-        add_symbol(&r, m, s);
+        add_symbol(&r, m, s, a);
         storages += s->kind == SYM_BUFFER && s->type && !s->place.space && !hd_has(&s->attrs, A_TRANSIENT);
     }
+    if (r.pieces.n == 1) r.pieces.n = 0;
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists
     Borders borders = hd_borders(m, a);
     for (const Func *f = m->funcs; f; f = f->next) {

@@ -36,6 +36,7 @@ typedef struct { // a capture region of a function of a step
     bool bwd;
     int actions, external; // without events; events that it shares with what is outside of it
 } RegionFact;
+typedef struct { const char *name; int64_t bytes; } PieceFact; // of the root: its bucket, and the bytes of its gradient
 typedef struct { const char *stream, *why; int64_t actions; } Outside; // of all regions, without events
 
 // Gathers of a step that round master weights: how many, the bytes that one rank reads and writes for that, the seconds
@@ -70,6 +71,7 @@ typedef struct {
     VEC(Outside) outside;
     int64_t captured, cuts; // actions of regions in a step; regions that go on with what another one has begun
     int64_t guard, guards; // bytes that guard a storage on each side; all of them at the peak
+    VEC(PieceFact) pieces; // where what no unit owns moves in several; empty: it moves whole
     bool verified;
     Findings unproved; // what the verifier can neither prove nor refute
 } Facts;

@@ -44,6 +44,14 @@ static int64_t reduced_bytes(const Facts *r) { // that a rank receives in a step
     return 0;
 }
 
+static void put_padding(const Facts *r, Out *o) { // of buckets, and the buckets of the root
+    put_int(o, "padding_bytes", r->padding);
+    for (int i = 0; i < r->pieces.n; i++)
+        hd_printf(o, "%s{\"bucket\": \"%s\", \"gradient_bytes\": %lld}", i ? ", " : "  \"root\": [",
+                  r->pieces.at[i].name, ll(r->pieces.at[i].bytes));
+    if (r->pieces.n) hd_puts(o, "],\n");
+}
+
 static void put_json(const Facts *r, double seconds, Out *o) {
     hd_puts(o, "{\n");
     put_int(o, "ranks", r->ranks);
@@ -69,7 +77,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     }
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
-    put_int(o, "padding_bytes", r->padding);
+    put_padding(r, o);
     put_int(o, "peak_bytes", r->peak);
     put_int(o, "lower_bound_bytes", r->bound);
     put_int(o, "persistent_bytes", r->persistent);
@@ -148,6 +156,13 @@ static void put_traffic_rows(const Traffics *list, const char *what, Out *o) {
     }
 }
 
+static void put_pieces_text(const Facts *r, Out *o) {
+    for (int i = 0; i < r->pieces.n; i++)
+        hd_printf(o, "%s@%s of %lld bytes", i ? ", " : "the root moves in pieces, with gradients: ",
+                  r->pieces.at[i].name, ll(r->pieces.at[i].bytes));
+    if (r->pieces.n) hd_puts(o, "\n");
+}
+
 static void put_communication(const Facts *r, Out *o) {
     if (!r->kinds.n) return;
     hd_printf(o, "\n%20s  %10s  %20s  a rank receives in a step (exposed: no product can run meanwhile)\n", "bytes",
@@ -157,6 +172,7 @@ static void put_communication(const Facts *r, Out *o) {
     hd_printf(
         o, "at most %d gathered units and %d whole gradients of units at once; %lld bytes of padding in %d buckets\n",
         r->gathered_max, r->gradients_max, ll(r->padding), r->buckets);
+    put_pieces_text(r, o);
     hd_printf(o, "reduce = %s: gradients take %lld bytes received in a step and %lld bytes of memory throughout\n",
               r->reduction, ll(reduced_bytes(r)), ll(r->kept));
     for (int i = 0; r->overlaps && i < r->overlaps->n; i++)
