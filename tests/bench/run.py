@@ -154,9 +154,8 @@ def row(name, who, case, repeats, beside=None):
 
 
 def versions(args, gpus):
-    git = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], stdout=subprocess.PIPE,
-                         stderr=subprocess.DEVNULL, text=True)
-    text = [f"commit {git.stdout.strip() or 'unknown'}", f"{gpus} x {query(args, 'name')[0].strip()}",
+    text = [output(shlex.split(args.heddlec) + ["--version"])[0].strip(),
+            f"{gpus} x {query(args, 'name')[0].strip()}",
             f"driver {query(args, 'driver_version')[0].strip()}"]
     if args.anchors:
         ask = shlex.split(args.python) + ["-c", "import torch; print('PyTorch', torch.__version__)"]

@@ -12,6 +12,8 @@ row = {"name": "NVIDIA X1", "driver_version": "1.2.3", "clocks.sm,power.draw,mem
 print("\\n".join([row] * 2))
 """
 COMPILER = """import sys, os
+if "--version" in sys.argv:
+    sys.exit(print("heddlec 0.0 (abc)"))
 out = sys.argv[sys.argv.index("-o") + 1]
 assert "--target=cuda" in sys.argv and os.path.exists(sys.argv[1])
 open(out, "w").write("#!" + sys.executable + "\\n" + open(os.path.dirname(__file__) + "/program.py").read())
@@ -59,7 +61,8 @@ def main():
         want = [f"| Llama 1.24B, B=4 T=4096 | Heddle | {numbers.format(162218)}", torch.format(109227),
                 f"| Llama 1.24B, B=4 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(324436)}", torch.format(218453),
                 f"| Llama 8B, B=1 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(81109)}", torch.format(54613)]
-        if lines != want or "2 x NVIDIA X1, driver 1.2.3" not in r.stdout or "2 repeats of 12 steps" not in r.stdout:
+        heads = ("heddlec 0.0 (abc), 2 x NVIDIA X1, driver 1.2.3", "2 repeats of 12 steps")
+        if lines != want or any(h not in r.stdout for h in heads):
             sys.exit("\n".join([r.stdout, "expected:", *want]))
         r = subprocess.run(command + ["--only=none of them"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True)
