@@ -32,6 +32,6 @@ need_to_build() {
   need 'command -v python3' python3
   need 'test -e /usr/include/xxhash.h' libxxhash-dev
   need 'test -e /usr/include/sodium.h' libsodium-dev
-  need 'ls /usr/lib/*/libopenblas.so /usr/lib*/libopenblas.so /usr/local/lib/libopenblas.so 2>/dev/null | grep -q .' \
+  need '[ -n "$(ls /usr/lib/*/libopenblas.so /usr/lib*/libopenblas.so /usr/local/lib/libopenblas.so 2>/dev/null)" ]' \
     libopenblas-dev
 }
