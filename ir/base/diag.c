@@ -54,6 +54,18 @@ void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) {
 
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; } // UTF-8 continuation bytes take no column
 
+// The bytes of the character at p, of which `left` follow; 0: none that a terminal just shows. A control byte would act
+// on it, and so would a byte above 0x7f that is no UTF-8 (0x9b begins a command), or U+0080 to U+009f.
+static uint32_t shown(const char *p, uint32_t left) {
+    const unsigned char c = (unsigned char)*p;
+    if (c < 0x80) return (c >= ' ' && c != 0x7f) || c == '\t';
+    const uint32_t n = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+    if (n == 0 || n > left) return 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (!continues(p[i])) return 0;
+    return c == 0xc2 && (unsigned char)p[1] < 0xa0 ? 0 : n;
+}
+
 // The line around the place; of a long one only a window, so that a generated file or a binary one does not flood the
 // terminal.
 static void quote(const Source *f, Span s, Out *o) {
@@ -66,15 +78,16 @@ static void quote(const Source *f, Span s, Out *o) {
     if ((cut_back = e - b > MAX_QUOTED)) e = b + MAX_QUOTED;
     while (cut_back && e > at && continues(f->text[e])) e--;
     hd_puts(o, cut_front ? "  ..." : "  ");
-    for (uint32_t k = b; k < e; k++) {
-        char c = f->text[k];
-        if (((unsigned char)c < ' ' && c != '\t') || c == 0x7f) c = ' '; // control bytes would act on the terminal
-        hd_putn(o, &c, 1);
+    for (uint32_t k = b, n; k < e; k += n ? n : 1) {
+        n = shown(f->text + k, e - k);
+        hd_putn(o, n ? f->text + k : " ", n ? n : 1);
     }
     hd_puts(o, cut_back ? "...\n" : "\n");
     hd_puts(o, cut_front ? "     " : "  ");
-    for (uint32_t k = b; k < at; k++)
-        if (!continues(f->text[k])) hd_puts(o, f->text[k] == '\t' ? "\t" : " ");
+    for (uint32_t k = b, n; k < at; k += n ? n : 1) {
+        n = shown(f->text + k, e - k);
+        hd_puts(o, f->text[k] == '\t' ? "\t" : " ");
+    }
     hd_puts(o, "^");
     uint32_t end = s.hi - f->base < e ? s.hi - f->base : e;
     for (uint32_t k = at + 1; k < end; k++)
