@@ -156,6 +156,7 @@ struct Module {
     Func *funcs, *last_func;
     int n_symbols, n_slots;
     Symbol **table; // by name: n_slots chains, a power of two that grows with the symbols
+    Symbol **recent; // found last, by the address of the name: a symbol's own name is found without reading it
     int n_funcs, n_func_slots;
     Func **func_table; // likewise
 };

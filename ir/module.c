@@ -2,6 +2,8 @@
 #include "ir/ir.h"
 #include <ctype.h>
 
+enum { RECENT = 256 };
+
 static unsigned slot_of(int slots, const char *name) {
     unsigned h = 2166136261u;
     for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
@@ -42,14 +44,19 @@ Module *hd_module_new(Ctx *cx, Stage stage) {
     Module *m = HD_NEW(cx->arena, Module);
     m->cx = cx;
     m->stage = stage;
+    m->recent = HD_NEWN(cx->arena, Symbol *, RECENT);
     size_table(m, 64);
     size_func_table(m, 64);
     return m;
 }
 
+// Most names come from symbols. Symbols live as long as their module and keep their names, so an equal address is an
+// equal name.
 Symbol *hd_symbol_find(const Module *m, const char *name) {
+    Symbol **recent = &m->recent[((uintptr_t)name >> 3) % RECENT];
+    if (*recent && (*recent)->name == name) return *recent;
     for (Symbol *s = m->table[slot_of(m->n_slots, name)]; s; s = s->chain)
-        if (s->name == name || !strcmp(s->name, name)) return s;
+        if (s->name == name || !strcmp(s->name, name)) return *recent = s;
     return NULL;
 }
 
