@@ -3,6 +3,7 @@
 // functions.
 #include "codegen/emit.h"
 #include "ir/cost.h"
+#include "ir/device_model.h"
 #include "ir/mesh.h"
 #include "ir/base/ints.h"
 #include <ctype.h>
@@ -17,6 +18,7 @@ static void put_dims(Out *o, const Type *t) {
 
 static void put_actions(Emit *e, const Func *f) {
     Out *o = &e->body;
+    const DeviceModel *device = hd_model(e->m);
     int n = 0;
     hd_printf(o, "static const HdAction actions_%s[] = {\n", hd_emit_identifier(e, f));
     for (const Op *p = f->first; p; p = p->next) {
@@ -26,12 +28,14 @@ static void put_actions(Emit *e, const Func *f) {
         const char *name = hd_op_info(p->kind)->mnemonic;
         const Func *k = p->kind == OP_LAUNCH ? hd_launched(p) : NULL;
         const char *line = p->loc.file ? hd_sprintf(e->a, "%s:%d", p->loc.file, p->loc.line) : "";
-        hd_printf(o, "    {%s, %s, %s, %s, %.6g, %.6g},\n", hd_emit_quoted(e, k ? hd_emit_kernel_name(e, k) : name),
+        const double floor = device ? 1e6 * hd_model_floor(device, p) : 0;
+        hd_printf(o, "    {%s, %s, %s, %s, %.6g, %.6g, %.6g},\n",
+                  hd_emit_quoted(e, k ? hd_emit_kernel_name(e, k) : name),
                   hd_emit_quoted(e, p->stream ? p->stream : "compute"), hd_emit_quoted(e, p->loc.path),
-                  hd_emit_quoted(e, line), flops, bytes);
+                  hd_emit_quoted(e, line), flops, bytes, floor);
         n++;
     }
-    if (!n) hd_puts(o, "    {\"\", \"\", \"\", \"\", 0, 0},\n");
+    if (!n) hd_puts(o, "    {\"\", \"\", \"\", \"\", 0, 0, 0},\n");
     hd_puts(o, "};\n\n");
 }
 

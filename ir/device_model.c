@@ -196,6 +196,46 @@ double hd_model_seconds(const DeviceModel *d, const Op *o) {
     }
 }
 
+// Bytes a microsecond at the end of a curve.
+static double fastest(const FactLine *l) {
+    const Point *last = l->points + l->n - 1;
+    return last->at / last->is;
+}
+
+// Microseconds that the bytes of an op take at least.
+static double path_floor(const DeviceModel *d, const Op *o, double bytes) {
+    const FactLine *l;
+    if ((o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) && hd_collective_ranks(o) > 1) {
+        const FactId f = o->kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER;
+        const FactLine *last = &d->lines[d->first[f + 1] - 1];
+        for (l = &d->lines[d->first[f]]; l < last && l->number < (double)hd_collective_ranks(o);) l++;
+        return bytes / fastest(l);
+    }
+    if (o->kind == OP_COPY && hd_copy_way(o) != COPY_WITHIN) {
+        const char *words[FACT_WORDS] = {hd_copy_way(o) == COPY_TO_HOST ? "to-host" : "to-device"};
+        lines_of(d, FACT_COPY, words, &l);
+        return bytes_read(o) / fastest(l);
+    }
+    return bytes / fastest(&d->lines[d->first[FACT_ROWS]]);
+}
+
+double hd_model_floor(const DeviceModel *d, const Op *o) {
+    double flops, bytes;
+    if (does_nothing(o)) return 0;
+    hd_cost(o, &flops, &bytes);
+    const double moved = path_floor(d, o, bytes);
+    double worked = 0;
+    switch (o->kind) {
+    case OP_MATMUL:
+    case OP_GEMM:
+    case OP_BMM: worked = flops / d->peak[table_type(o->in[0]->type->dtype)]; break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: worked = flops / d->peak[table_type(hd_attention_shape(o).dtype)]; break;
+    default: break;
+    }
+    return 1e-6 * (moved > worked ? moved : worked);
+}
+
 double hd_model_direct(const DeviceModel *d) { return 1e-6 * number(d, FACT_DIRECT); }
 double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH); }
 double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }

@@ -44,6 +44,7 @@ typedef struct { const char *name; unsigned over; int stream; } HdComm; // of th
 typedef struct { // one line of the plan, for profiles, errors and traces
     const char *op, *stream, *path, *where; // "gemm", "compute", "blocks.3.mlp", "gpt2.hd:14"
     double flops, bytes;                    // floating-point work and bytes moved, by the compiler's count
+    double floor; // microseconds below which the device's table says that neither can go; 0: it says nothing
 } HdAction;
 
 typedef struct { // a storage that nothing may write next to (guard.h)

@@ -6,6 +6,7 @@
 // step. Each rank writes a file of its own, and rank 0 prints the summary; the time that the compute stream spends in
 // waits is exposed communication.
 #include "runtime/cuda/exec.h"
+#include "runtime/cuda/losses.h"
 #include "runtime/json.h"
 #include "runtime/timeline.h"
 #include "runtime/world/world.h"
@@ -124,10 +125,11 @@ static void print_summary(HdCuda *x, Kind *kinds, int n) {
 
 static void write_span(FILE *f, int rank, const Span *s, double from, double us) {
     const HdAction *a = &s->func->actions[s->index];
-    char more[160];
-    snprintf(more, sizeof more, ", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g",
+    char more[200];
+    snprintf(more, sizeof more,
+             ", \"action\": %d, \"gflop\": %.6g, \"mbytes\": %.6g, \"tflops\": %.4g, \"gbs\": %.4g, \"floor_us\": %.6g",
              s->index, a->flops * 1e-9, a->bytes * 1e-6, us > 0 ? a->flops / us * 1e-6 : 0,
-             us > 0 ? a->bytes / us * 1e-3 : 0);
+             us > 0 ? a->bytes / us * 1e-3 : 0, a->floor);
     hd_json_action(f, s->func, s->index, rank, s->stream, from, us, more);
 }
 
@@ -149,6 +151,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     path = own_path(x, path, own, sizeof own);
     double last = 0, waited = 0;
     int waits = 0;
+    HdLosses losses = {0};
     FILE *f = fopen(path, "w");
     if (!f) return hd_fail("cannot write %s", path);
     fprintf(f, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"program\": ");
@@ -168,6 +171,7 @@ bool hd_profile_write(HdCuda *x, const char *path) {
             continue;
         double us = (double)took * 1e3;
         add_kind(kinds, &n_kinds, KINDS, a, us);
+        hd_losses_add(&losses, a, us);
         if ((double)from * 1e3 + us > last) last = (double)from * 1e3 + us;
         if (s->stream == 0 && !strcmp(a->op, "wait")) {
             waited += us;
@@ -182,14 +186,15 @@ bool hd_profile_write(HdCuda *x, const char *path) {
             rank, rank);
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
-    if (!ok) return hd_fail("cannot write %s", path);
-    if (rank == 0) {
+    if (ok && rank == 0) {
         print_summary(x, kinds, n_kinds);
+        hd_losses_print(&losses, last, stderr);
         if (waits)
             fprintf(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n",
                     last * 1e-3, waited * 1e-3, waits);
     }
-    return true;
+    hd_losses_free(&losses);
+    return ok || hd_fail("cannot write %s", path);
 }
 
 bool hd_profile_page(HdCuda *x, const char *path) {

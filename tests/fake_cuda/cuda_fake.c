@@ -1,6 +1,7 @@
 // The CUDA runtime on pretended libraries: usage cuda_fake FAKES_FOLDER SCRATCH_FOLDER. Each scenario runs in a process
 // of its own.
 #include "tests/fake_cuda/opened.h"
+#include "runtime/cuda/losses.h"
 #include "runtime/world/world.h"
 #include <stdlib.h>
 #include <string.h>
@@ -274,6 +275,30 @@ static void page(HdExec *x, HdProgram *p) {
           strstr(text, "</html>"));
 }
 
+// Two layers of one line, of which each may take 50 us and takes 100, a line near its floor and a wait, which has none.
+static void losses(void) {
+    static const HdAction layer[] = {{"gemm", "compute", "blocks.0", "gpt.hd:9", 1e6, 2e6, 50},
+                                     {"gemm", "compute", "blocks.1", "gpt.hd:9", 1e6, 2e6, 50},
+                                     {"rows", "compute", "blocks.0", "gpt.hd:7", 0, 3e6, 90},
+                                     {"wait", "compute", "", "", 0, 0, 0}};
+    char text[2048];
+    HdLosses l = {0};
+    for (int i = 0; i < 4; i++) hd_losses_add(&l, &layer[i], 100);
+    FILE *f = tmpfile();
+    CHECK(f);
+    if (!f) return;
+    hd_losses_print(&l, 1000, f);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    hd_losses_free(&l);
+    const char *product = strstr(text, "gemm "), *row = strstr(text, "rows "), *all = strstr(text, "all ");
+    CHECK(product && row && all && product < row && row < all && !strstr(text, "wait"));
+    CHECK(strstr(text, " 2      200.0  20.0%      100.0    50.0%      100.0 *\n"));
+    CHECK(strstr(text, " 1      100.0  10.0%       90.0    90.0%       10.0\n"));
+    CHECK(strstr(text, "300.0             190.0    63.3%      110.0\n") && strstr(text, "*: more than 2 %"));
+}
+
 static void profile(void) {
     HdProgram p = small_program();
     char path[600], text[8192];
@@ -295,6 +320,7 @@ static void profile(void) {
     CHECK(strstr(text, "\"name\": \"launch\", \"cat\": \"micro_only\", \"args\": {\"path\": \"blocks.\\\"0\\\"\", "
                        "\"where\": \"gpt.hd:14\", \"stream\": \"side\", \"action\": 3"));
     CHECK(strstr(text, "\"dur\": 250.000") && strstr(text, "\"tid\": 1"));
+    CHECK(strstr(text, "\"floor_us\": 50}"));
     char command[700];
     snprintf(command, sizeof command, "python3 -m json.tool %s >/dev/null", path);
     CHECK(system(command) == 0);
@@ -332,7 +358,7 @@ int main(int argc, char **argv) {
                                          SCENARIO(open_fails_clearly),
                                          SCENARIO(run_fails_clearly),
                                          SCENARIO(failed_captures_run_directly),
-                                         SCENARIO(profile),
+                                         SCENARIO(profile), SCENARIO(losses),
                                          SCENARIO(attention),
                                          SCENARIO(attention_plans)};
     return run_scenarios(scenarios, sizeof scenarios / sizeof *scenarios, clear) || failures;

@@ -22,15 +22,15 @@ enum { PART = 5 };
 static const HdSource sources[] = {{"k.cu", "bump"}};
 static const HdKernel kernels[] = {{"bump", 0, 0, false}};
 static const char *const streams[] = {"compute", "gather", "reduce"};
-static const HdAction actions[] = {{"record", "compute", "", "", 0, 0},
-                                   {"wait", "reduce", "", "", 0, 0},
-                                   {"reduce_scatter", "reduce", "blocks.0", "gpt.hd:3", 0, 0},
-                                   {"record", "reduce", "", "", 0, 0},
-                                   {"wait", "gather", "", "", 0, 0},
-                                   {"all_gather", "gather", "", "gpt.hd:4", 0, 0},
-                                   {"launch", "compute", "head", "", 0, 0},
-                                   {"record", "gather", "", "", 0, 0},
-                                   {"wait", "compute", "", "", 0, 0}};
+static const HdAction actions[] = {{"record", "compute", "", "", 0, 0, 0},
+                                   {"wait", "reduce", "", "", 0, 0, 0},
+                                   {"reduce_scatter", "reduce", "blocks.0", "gpt.hd:3", 0, 0, 0},
+                                   {"record", "reduce", "", "", 0, 0, 0},
+                                   {"wait", "gather", "", "", 0, 0, 0},
+                                   {"all_gather", "gather", "", "gpt.hd:4", 0, 0, 0},
+                                   {"launch", "compute", "head", "", 0, 0, 0},
+                                   {"record", "gather", "", "", 0, 0, 0},
+                                   {"wait", "compute", "", "", 0, 0, 0}};
 static HdComm comms[3];
 static HdAxis axes[2];
 extern const HdFunc test_funcs[];

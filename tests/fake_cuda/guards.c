@@ -9,11 +9,11 @@ static const HdGuarded persist[] = {{"buffer @kept", KEPT, 4, -1, false}};
 static const HdGuarded own[] = {{"argument %x", GIVEN, 4, -1, false}, {"result %0", FIRST, 4, 0, false},
                                 {"workspace", SIDE, 8, 2, false},     {"result %1", AWAY, 12, 2, true},
                                 {"result %2", LATER, 4, 4, false}}; // %0 is dead then: its guard has bytes of %2
-static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 0, 0},
-                                   {"record", "compute", "", "", 0, 0},
-                                   {"wait", "side", "", "", 0, 0},
-                                   {"launch", "side", "blocks.0", "gpt.hd:14", 0, 0},
-                                   {"launch", "compute", "", "", 0, 0}};
+static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 0, 0, 0},
+                                   {"record", "compute", "", "", 0, 0, 0},
+                                   {"wait", "side", "", "", 0, 0, 0},
+                                   {"launch", "side", "blocks.0", "gpt.hd:14", 0, 0, 0},
+                                   {"launch", "compute", "", "", 0, 0, 0}};
 static struct { int64_t first, side, later, host, zero; } at; // where the actions write; 0: they do not
 static const HdFunc micro;
 

@@ -5,12 +5,12 @@ const HdSource small_sources[] = {{"k.cu", "bump twice tiled/3:8:128:4"}, {"othe
 static const HdKernel kernels[] = {{"bump", 0, 0, false}, {"twice", 0, 0, true}, {"other", 1, 1000, false},
                                    {"tiled", 0, 200000, false}};
 static const char *const streams[] = {"compute", "side", "third"};
-static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20},
-                                   {"record", "compute", "", "", 0, 0},
-                                   {"wait", "side", "", "", 0, 0},
-                                   {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6},
-                                   {"record", "side", "", "", 0, 0},
-                                   {"wait", "compute", "", "", 0, 0}};
+static const HdAction actions[] = {{"launch", "compute", "head", "gpt.hd:12", 10, 20, 0},
+                                   {"record", "compute", "", "", 0, 0, 0},
+                                   {"wait", "side", "", "", 0, 0, 0},
+                                   {"launch", "side", "blocks.\"0\"", "gpt.hd:14", 1e6, 2e6, 50},
+                                   {"record", "side", "", "", 0, 0, 0},
+                                   {"wait", "compute", "", "", 0, 0, 0}};
 
 static void micro_region(HdExec *x) { // (counter + 1) * 2, the second half on another stream
     const HdArg at = {.word = hd_device(x, COUNTER)};

@@ -264,9 +264,9 @@ static const HdSource sources[] = {{"bump.cu", "extern \"C\" __global__ void bum
                                    {"twice.cu", "extern \"C\" __global__ void twice(int *p) { *p *= 2; }\n"}};
 static const HdKernel kernels[] = {{"bump", 0, 100000, false}, {"twice", 1, 0, false}};
 static const char *const streams[] = {"compute", "side"};
-static const HdAction actions[] = {{"launch", "compute", "a", "x.hd:1", 0, 0},
-                                   {"launch", "side", "b", "x.hd:2", 0, 0},
-                                   {"gemm", "compute", "c", "x.hd:3", 2. * M *N *K, 0}};
+static const HdAction actions[] = {{"launch", "compute", "a", "x.hd:1", 0, 0, 0},
+                                   {"launch", "side", "b", "x.hd:2", 0, 0, 0},
+                                   {"gemm", "compute", "c", "x.hd:3", 2. * M *N *K, 0, 0}};
 enum { COUNTER = 0, SUM = 256 };
 
 static void all_of_it(HdExec *x) { hd_cuda_region(x, 0); }

@@ -87,14 +87,14 @@ static void other_gather(HdExec *x) { // meets those of `both` in one communicat
     hd_host_reduce_scatter(x, collective.comm, HD_F32, base + WHOLE, base + REDUCED, 5);
 }
 
-static const HdAction both_actions[] = {{"all_gather", "gather", "blocks.0", "a.hd:1", 0, 0},
-                                        {"record", "gather", "", "", 0, 0},
-                                        {"wait", "reduce", "", "", 0, 0},
-                                        {"reduce_scatter", "reduce", "blocks.1", "a.hd:2", 0, 0}};
-static const HdAction ring_actions[] = {{"launch", "compute", "", "", 0, 0}, {"record", "compute", "", "", 0, 0},
-                                        {"launch", "gather", "", "", 0, 0},  {"launch", "reduce", "", "", 0, 0},
-                                        {"wait", "compute", "", "", 0, 0},   {"launch", "compute", "", "", 0, 0}};
-static const HdAction other_actions[] = {{"reduce_scatter", "gather", "blocks.2", "a.hd:3", 0, 0}};
+static const HdAction both_actions[] = {{"all_gather", "gather", "blocks.0", "a.hd:1", 0, 0, 0},
+                                        {"record", "gather", "", "", 0, 0, 0},
+                                        {"wait", "reduce", "", "", 0, 0, 0},
+                                        {"reduce_scatter", "reduce", "blocks.1", "a.hd:2", 0, 0, 0}};
+static const HdAction ring_actions[] = {{"launch", "compute", "", "", 0, 0, 0}, {"record", "compute", "", "", 0, 0, 0},
+                                        {"launch", "gather", "", "", 0, 0, 0},  {"launch", "reduce", "", "", 0, 0, 0},
+                                        {"wait", "compute", "", "", 0, 0, 0},   {"launch", "compute", "", "", 0, 0, 0}};
+static const HdAction other_actions[] = {{"reduce_scatter", "gather", "blocks.2", "a.hd:3", 0, 0, 0}};
 static void (*const both_streams[])(HdExec *) = {NULL, both_gather, both_reduce};
 static void (*const ring_streams[])(HdExec *) = {ring_compute, ring_gather, ring_reduce};
 static void (*const other_streams[])(HdExec *) = {NULL, other_gather, NULL};
