@@ -4,6 +4,7 @@
 #include "passes/report/facts.h"
 #include "ir/cost.h"
 #include "ir/random.h"
+#include "ir/writes.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
@@ -27,11 +28,12 @@ static ReportClass class_of_buffer(const Symbol *s) {
 static const bool *find_gradients(const Func *f, Arena *a) {
     bool *on_the_way = HD_NEWN(a, bool, f->n_values + 1);
     for (const Op *o = f->first; o; o = o->next) {
-        if (o->kind != OP_STORE) continue;
-        const Value *in = o->in[0];
-        while (in->def && hd_op_is(in->def, TRAIT_ALIAS)) in = in->def->in[0];
-        const Symbol *b = hd_named(o, A_INTO);
-        on_the_way[in->id] |= b && class_of_buffer(b) == CLASS_GRADIENTS;
+        Write w;
+        for (int i = 0; hd_next_write(o, &i, &w);) {
+            const Value *v = w.value;
+            while (v && v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
+            if (v) on_the_way[v->id] |= class_of_buffer(w.buffer) == CLASS_GRADIENTS;
+        }
     }
     return on_the_way;
 }

@@ -152,7 +152,7 @@ static int run_training(Flow *w, KeptLoss *kept) {
             if (micro) check_state(w, first, start);
         }
         if (micro) kept[n] = hd_check_scale(c, f, c->train, n == last, true);
-        if (micro && !kept[n].store && hd_has(&c->train->attrs, A_LOSS))
+        if (micro && !kept[n].store.op && hd_has(&c->train->attrs, A_LOSS))
             hd_plan_wrong(c, NULL, f->span, "stores no loss into @%s, where step @%s says it is",
                           hd_word(&c->train->attrs, A_LOSS, ""), c->train->name);
     }
@@ -170,7 +170,7 @@ void hd_check_contributions(PlanCheck *c) {
     int n = run_training(&w, kept);
     if (!c->eval) {
         bool any = false;
-        for (int i = 0; i < n; i++) any |= kept[i].store != NULL;
+        for (int i = 0; i < n; i++) any |= kept[i].store.op != NULL;
         if (any)
             hd_plan_unproved(c, NULL, "that micro-batches store their parts of the loss: no step validates, which "
                                       "would store all of it");

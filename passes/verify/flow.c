@@ -151,10 +151,14 @@ static bool wrong_contribution(Flow *w, const Op *o, const Symbol *s, const Hold
     return true;
 }
 
-static void contribute(Flow *w, const Op *o, const Symbol *s, int64_t lo, int64_t hi) {
+static void contribute(Flow *w, const Write *x) {
+    const Op *o = x->op;
+    const Symbol *s = x->buffer;
+    const int64_t lo = x->at, hi = lo + hd_type_count(x->type);
+    const bool adds = x->adds;
     Held *h = hd_flow_held(w, s);
-    if (!h || lo >= hi || !may_contribute(w, o, s, h, lo, hi)) return;
-    bool adds = hd_has(&o->attrs, A_ACCUMULATE), said = false;
+    if (!h || !may_contribute(w, o, s, h, lo, hi)) return;
+    bool said = false;
     int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
     for (int i = first; i < end; i++) {
         Holding was = *hd_flow_holding(w, h, i);
@@ -186,11 +190,13 @@ void hd_flow_cut_alike(const Held *h, Held *g) {
     for (int i = 0; i < h->map.n; i++) hd_ranges_cut(&g->map, hd_range(&h->map, i)->lo, hd_range_hi(&h->map, i), &end);
 }
 
-static void add_sums(Flow *w, const Op *o, Held *h, Held *g) {
-    bool adds = hd_has(&o->attrs, A_ACCUMULATE), said = false;
+static void add_sums(Flow *w, const Write *x, Held *h, Held *g) {
+    const Op *o = x->op;
+    const bool adds = x->adds;
+    bool said = false;
     int64_t n = h->size / h->parts;
     if (!hd_flow_same_bucket(w, o, h, g)) return;
-    if (h->parts != g->parts || hd_type_count(o->in[0]->type) != n || hd_int(&o->attrs, A_OFFSET, 0) != 0) {
+    if (h->parts != g->parts || hd_type_count(x->type) != n || x->at != 0) {
         hd_plan_wrong(w->c, o, o->span, "adds up %s and %s, which do not hold the same elements of their bucket",
                       h->name, g->name);
         return;
@@ -222,23 +228,24 @@ static bool all_of_kind(Flow *w, const Held *h, HoldsKind kind) {
     return true;
 }
 
-static void store(Flow *w, const Op *o, const Access *x) {
-    const Home home = w->homes[o->in[0]->id];
-    const Op *def = home.root ? home.root->def : NULL;
-    Held *from = hd_flow_value(w, o->in[0]), *to = hd_flow_held(w, x->buffer);
-    int64_t size = hd_dtype_bytes(x->buffer->type->dtype), lo = x->lo / size, hi = x->hi / size;
+static void give(Flow *w, const Write *x) {
+    const Value *moved = hd_moves(x) ? x->value : NULL;
+    const Value *root = moved ? w->homes[moved->id].root : NULL;
+    const Op *by = root ? root->def : hd_writer(x);
+    Held *from = moved ? hd_flow_value(w, moved) : NULL, *to = hd_flow_held(w, x->buffer);
     if (!to) return;
-    if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, o, from, to);
-    else if (def && def->kind == OP_SQUARE_SUMS) hd_flow_set(w, to, (Holding){.kind = HOLDS_SQUARES, .by = o});
-    else if (!to->bucket && all_of_kind(w, to, HOLDS_SUM) && everywhere(w, hd_flow_holding(w, to, 0)->taken) &&
-             !hd_has(&o->attrs, A_ACCUMULATE))
-        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_ALL_AXES, .by = o}); // the mean over ranks: scale.c
-    else contribute(w, o, x->buffer, lo, hi);
+    if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, x, from, to);
+    else if (by && by->kind == OP_SQUARE_SUMS) hd_flow_set(w, to, (Holding){.kind = HOLDS_SQUARES, .by = x->op});
+    else if (x->value && !to->bucket && all_of_kind(w, to, HOLDS_SUM) &&
+             everywhere(w, hd_flow_holding(w, to, 0)->taken) && !x->adds) // the mean over ranks: scale.c
+        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_ALL_AXES, .by = x->op});
+    else contribute(w, x);
 }
 
-static void zero(Flow *w, const Op *o, const Access *x) {
+static void zero(Flow *w, const Write *x) {
+    const Op *o = x->op;
     Held *h = hd_flow_held(w, x->buffer);
-    int64_t size = hd_dtype_bytes(x->buffer->type->dtype), lo = x->lo / size, hi = x->hi / size;
+    int64_t lo = x->at, hi = lo + hd_type_count(x->type);
     if (!h) return;
     if (h->parts > 1 && hi - lo != hd_type_count(x->buffer->type)) {
         hd_plan_wrong(w->c, o, o->span, "clears some elements of @%s, which are others of bucket @%s on every rank",
@@ -340,15 +347,11 @@ static void run_op(Flow *w, const Op *o) {
     }
     default: break;
     }
-    if (!hd_has(&o->attrs, A_INTO)) return;
-    hd_accesses(o, w->c->a, &w->list);
-    for (int i = 0; i < w->list.n; i++) {
-        const Access *x = &w->list.at[i];
-        if (x->at != AT_BUFFER || !x->write || x->order) continue;
-        int64_t size = hd_dtype_bytes(x->buffer->type->dtype);
-        if (o->kind == OP_STORE) store(w, o, x);
-        else if (o->kind == OP_ZERO) zero(w, o, x);
-        else contribute(w, o, x->buffer, x->lo / size, x->hi / size);
+    Write x;
+    for (int i = 0; hd_next_write(o, &i, &x);) {
+        if (!hd_type_count(x.type)) continue;
+        if (o->kind == OP_ZERO) zero(w, &x);
+        else give(w, &x);
     }
 }
 

@@ -57,7 +57,6 @@ typedef struct {
     Held **values;     // by value id of f, of roots
     BucketFlow *flow;  // by bucket
     VEC(Holding) holdings;
-    Accesses list;
 } Flow;
 
 Flow hd_flow(PlanCheck *c);
@@ -85,7 +84,7 @@ void hd_flow_set(Flow *w, Held *h, Holding what); // all of a buffer
 // scale.c
 typedef struct KeptLoss { // in a probe
     const Func *f;
-    const Op *store; // the last; NULL: none
+    Write store;     // the last; op = NULL: none
     double loss;
     Leaf *leaves;    // that it is made of
     int n;

@@ -4,6 +4,7 @@
 // the derivative of each result, summed over the leaf's elements or over those of one kind.
 #ifndef PASSES_VERIFY_PROBE_H
 #define PASSES_VERIFY_PROBE_H
+#include "ir/writes.h"
 #include "passes/verify/verify_plan.h"
 
 typedef enum {
@@ -56,7 +57,7 @@ enum { HD_ALL_LEAVES = -2 };
 // number moves as a whole.
 void hd_probe_run(Probe *p, int moved, int kind, double by);
 // By leaf: the change of the sum of what `stores` store for a change of each kind of it; NaN where it is not smooth.
-Num *hd_probe_back(Probe *p, const Op *const *stores, int n); // probe_back.c
+Num *hd_probe_back(Probe *p, const Write *kept, int n); // probe_back.c
 bool hd_probe_inner(const Op *o);                    // its results follow from its operands
 void hd_probe_op(const Probe *p, const Op *o, const Num *x, Num *y); // probe_ops.c: y[0..2] of an op's operands x
 int64_t hd_probe_count(const Probe *p, const Type *t, int kind); // elements of a kind; not mixed: all are of kind 0

@@ -116,7 +116,7 @@ static Num *numbers_of(const Probe *p, const Num *at) {
     return copy;
 }
 
-Num *hd_probe_back(Probe *p, const Op *const *stores, int n) {
+Num *hd_probe_back(Probe *p, const Write *kept, int n) {
     Num *moves = HD_NEWN(p->c->a, Num, p->leaves.n + 1);
     const double step = 1.0 / 8192 / sqrt(1.0 + p->leaves.n);
     Back b = {.p = p, .back = HD_NEWN(p->c->a, Num, p->f->n_values + 1)};
@@ -124,7 +124,7 @@ Num *hd_probe_back(Probe *p, const Op *const *stores, int n) {
     b.far = numbers_of(p, p->at);
     hd_probe_run(p, -1, 0, 0);
     b.base = numbers_of(p, p->at);
-    for (int i = 0; i < n; i++) b.back[stores[i]->in[0]->id].of[0] += 1;
+    for (int i = 0; i < n; i++) b.back[kept[i].value->id].of[0] += 1;
     for (const Op *o = p->f->last; o; o = o->prev) {
         bool leaf = false;
         for (int i = 0; i < o->n_out; i++)

@@ -76,15 +76,16 @@ static bool is_gathered_loss(const Value *v, const char *loss) {
 }
 
 // The mean over ranks: each rank's loss once, times 1 / ranks.
-static void check_mean(PlanCheck *c, const Op *store) {
-    const Value *parts = source_of(store->in[0]);
+static void check_mean(PlanCheck *c, const Write *kept) {
+    const Op *store = kept->op;
+    const Value *parts = source_of(kept->value);
     double ranks = (double)c->ranks;
-    Affine mean = trace(c, store->in[0], parts, 0);
-    if (!is_gathered_loss(parts, hd_word(&store->attrs, A_INTO, "")) ||
+    Affine mean = trace(c, kept->value, parts, 0);
+    if (!is_gathered_loss(parts, kept->buffer->name) ||
         (double)hd_type_count(parts->type) != ranks || !mean.known || mean.constant != 0)
         hd_plan_wrong(c, store, store->span,
                       "stores %s as the loss of the step, which is not a sum of the losses of the %g ranks",
-                      hd_plan_value(c, store->in[0]), ranks);
+                      hd_plan_value(c, kept->value), ranks);
     else if (differ(mean.factor * ranks, 1))
         hd_plan_wrong(c, store, store->span,
                       "stores %g times the sum of the losses of %g ranks, which is not their mean", mean.factor, ranks);
@@ -92,27 +93,29 @@ static void check_mean(PlanCheck *c, const Op *store) {
 
 // --- where gradients begin
 
-typedef VEC(const Op *) Ops;
+typedef VEC(Write) Writes;
 typedef struct Start { const Op *op; const Value *v; struct Start *next; } Start; // an op that begins a gradient
 typedef struct {
     PlanCheck *c;
     Probe p;
     bool cut;              // the loss depends on something that cannot be followed
     int64_t steps;         // ops that probes of one leaf may still compute
-    Ops stores, gradients; // of the loss, without the mean over ranks; values that may begin or end a gradient
+    Writes stores, gradients; // of the loss, without the mean over ranks; where a gradient may begin or end
     Start **first;         // by leaf: the gradients that begin with it, in program order
 } Scales;
 enum { MOST_STEPS = 1 << 24 };
 
-static Scales find_ops(PlanCheck *c, const Func *f, const char *loss, bool mixed, bool with_mean, const Op **mean) {
+static Scales find_ops(PlanCheck *c, const Func *f, const char *loss, bool mixed, bool with_mean, Write *mean) {
     Scales s = {.c = c, .p = hd_probe(c, f, mixed), .steps = MOST_STEPS};
     for (const Op *o = f->first; o; o = o->next) {
-        const char *into = hd_word(&o->attrs, A_INTO, "");
-        if (o->kind == OP_STORE && *into && strcmp(into, loss) == 0) hd_push(c->a, &s.stores, o);
-        else if (o->kind == OP_CROSS_ENTROPY_GRAD || ((o->kind == OP_STORE || o->kind == OP_GEMM) && *into))
-            hd_push(c->a, &s.gradients, o);
+        Write w = {.op = o};
+        if (o->kind == OP_CROSS_ENTROPY_GRAD) hd_push(c->a, &s.gradients, w);
+        for (int i = 0; hd_next_write(o, &i, &w);) {
+            if (w.value && strcmp(w.buffer->name, loss) == 0) hd_push(c->a, &s.stores, w);
+            else if (w.value || o->kind == OP_GEMM) hd_push(c->a, &s.gradients, w);
+        }
     }
-    *mean = with_mean && s.stores.n > 1 ? s.stores.at[--s.stores.n] : NULL;
+    *mean = with_mean && s.stores.n > 1 ? s.stores.at[--s.stores.n] : (Write){0};
     return s;
 }
 
@@ -123,27 +126,27 @@ static const Value *rows_of(const Scales *s, const Op *product, const Op *weight
     return weights->in[(second ? hd_has(&product->attrs, A_TB) : !hd_has(&product->attrs, A_TA)) ? 0 : 1];
 }
 
-// The value in `o` with which the gradient of a leaf begins, if it does.
-static const Value *begin(const Scales *s, const Op *o, const Leaf *leaf) {
-    if (o->kind == OP_CROSS_ENTROPY_GRAD) {
-        Leaf of = hd_probe_leaf(&s->p, o->out[0]);
-        return hd_probe_same(&of, leaf) ? o->in[2] : NULL;
+// The value with which the gradient of a leaf begins where `w` is written, or in the cross_entropy_grad w->op; NULL: it
+// does not begin there.
+static const Value *begin(const Scales *s, const Write *w, const Leaf *leaf) {
+    if (!w->buffer) {
+        Leaf of = hd_probe_leaf(&s->p, w->op->out[0]);
+        return hd_probe_same(&of, leaf) ? w->op->in[2] : NULL;
     }
-    const BucketParts *k = hd_plan_bucket(s->c, hd_named(o, A_INTO));
-    if (!k || k->symbol != leaf->home || hd_int(&o->attrs, A_OFFSET, 0) != leaf->at) return NULL;
-    const Op *maker = o->kind == OP_STORE ? hd_probe_maker(o->in[0]) : o;
+    const BucketParts *k = hd_plan_bucket(s->c, w->buffer);
+    if (!k || k->symbol != leaf->home || w->at != leaf->at) return NULL;
+    const Op *maker = w->value ? hd_probe_maker(w->value) : w->op;
     if (!maker || hd_op_is(maker, TRAIT_SOURCE)) return NULL; // the sum of a buffer, added to another
-    if (leaf->kind == LEAF_WEIGHT)
-        return o->kind == OP_STORE ? o->in[0] : NULL; // a product's addend belongs to the product's leaf
+    if (leaf->kind == LEAF_WEIGHT) return w->value; // a product's addend belongs to the product's leaf
     return leaf->kind == LEAF_PRODUCT && maker->kind == OP_GEMM ? rows_of(s, leaf->value->def, maker) : NULL;
 }
 
-static void add_start(Scales *s, Start ***last, const Op *o, Leaf like) {
+static void add_start(Scales *s, Start ***last, const Write *w, Leaf like) {
     const int i = hd_probe_find(&s->p, like);
-    const Value *v = i >= 0 ? begin(s, o, &s->p.leaves.at[i]) : NULL;
+    const Value *v = i >= 0 ? begin(s, w, &s->p.leaves.at[i]) : NULL;
     if (!v) return;
     *last[i] = HD_NEW(s->c->a, Start);
-    **last[i] = (Start){o, v, NULL};
+    **last[i] = (Start){w->op, v, NULL};
     last[i] = &(*last[i])->next;
 }
 
@@ -152,14 +155,14 @@ static void find_starts(Scales *s) {
     s->first = HD_NEWN(s->c->a, Start *, s->p.leaves.n + 1);
     for (int i = 0; i < s->p.leaves.n; i++) last[i] = &s->first[i];
     for (int k = 0; k < s->gradients.n; k++) {
-        const Op *o = s->gradients.at[k];
-        const BucketParts *to = hd_plan_bucket(s->c, hd_named(o, A_INTO));
-        Leaf like = {.kind = LEAF_WEIGHT, .home = to ? to->symbol : NULL, .at = hd_int(&o->attrs, A_OFFSET, 0)};
-        if (o->kind == OP_CROSS_ENTROPY_GRAD) add_start(s, last, o, hd_probe_leaf(&s->p, o->out[0]));
-        if (o->kind == OP_CROSS_ENTROPY_GRAD || !to) continue;
-        add_start(s, last, o, like);
+        const Write *w = &s->gradients.at[k];
+        const BucketParts *to = hd_plan_bucket(s->c, w->buffer);
+        Leaf like = {.kind = LEAF_WEIGHT, .home = to ? to->symbol : NULL, .at = w->at};
+        if (!w->buffer) add_start(s, last, w, hd_probe_leaf(&s->p, w->op->out[0]));
+        if (!to) continue;
+        add_start(s, last, w, like);
         like.kind = LEAF_PRODUCT;
-        add_start(s, last, o, like);
+        add_start(s, last, w, like);
     }
 }
 
@@ -167,7 +170,7 @@ static void find_starts(Scales *s) {
 
 static double loss(const Scales *s) {
     double sum = 0;
-    for (int i = 0; i < s->stores.n; i++) sum += s->p.at[s->stores.at[i]->in[0]->id].of[0];
+    for (int i = 0; i < s->stores.n; i++) sum += s->p.at[s->stores.at[i].value->id].of[0];
     return sum;
 }
 
@@ -227,7 +230,7 @@ static bool holds(const Scales *s, int i, const Judged *j) {
 static void report(const Scales *s, int i, const Judged *j) {
     PlanCheck *c = s->c;
     const Leaf leaf = s->p.leaves.at[i];
-    const Op *last = s->stores.at[s->stores.n - 1], *from = j->from;
+    const Op *last = s->stores.at[s->stores.n - 1].op, *from = j->from;
     const Value *by = j->by;
     const char *what = leaf.value->def ? hd_plan_op(c, leaf.value->def) : "";
     bool mismatched = j->mismatched;
@@ -249,8 +252,8 @@ static void report(const Scales *s, int i, const Judged *j) {
 
 static void check_unkept(Scales *s) {
     for (int k = 0; k < s->gradients.n; k++) {
-        const Op *o = s->gradients.at[k];
-        if (o->kind != OP_CROSS_ENTROPY_GRAD || hd_probe_find(&s->p, hd_probe_leaf(&s->p, o->out[0])) >= 0) continue;
+        const Op *o = s->gradients.at[k].op;
+        if (s->gradients.at[k].buffer || hd_probe_find(&s->p, hd_probe_leaf(&s->p, o->out[0])) >= 0) continue;
         hd_plan_wrong(
             s->c, o, o->span,
             "takes the gradient of a loss that is not in the loss of the step: no store of that loss reads it");
@@ -311,12 +314,12 @@ static void check_gradients(Scales *s, KeptLoss *kept) {
 }
 
 static void keep_loss(Scales *s, KeptLoss *kept) {
-    for (int i = 0; i < s->stores.n; i++) hd_probe_want(&s->p, s->stores.at[i]->in[0]);
+    for (int i = 0; i < s->stores.n; i++) hd_probe_want(&s->p, s->stores.at[i].value);
     hd_probe_prepare(&s->p);
     hd_probe_cut(&s->p);
     kept->f = s->p.f;
-    kept->store = s->stores.n ? s->stores.at[s->stores.n - 1] : NULL;
-    kept->loss = kept->store ? loss(s) : 0;
+    kept->store = s->stores.n ? s->stores.at[s->stores.n - 1] : (Write){0};
+    kept->loss = kept->store.op ? loss(s) : 0;
     kept->leaves = HD_NEWN(s->c->a, Leaf, s->p.leaves.n + 1);
     kept->n = s->p.leaves.n;
     for (int i = 0; i < kept->n; i++) kept->leaves[i] = s->p.leaves.at[i];
@@ -326,7 +329,7 @@ static void keep_loss(Scales *s, KeptLoss *kept) {
 static void follow_rows(PlanCheck *c, const Func *f, const char *loss, bool with_mean, bool gradients, int unproved,
                         KeptLoss *kept) {
     PlanCheck trial = *c;
-    const Op *mean;
+    Write mean;
     trial.found = trial.unproved = (Findings){0};
     Scales s = find_ops(&trial, f, loss, true, with_mean, &mean);
     KeptLoss *rows = HD_NEW(c->a, KeptLoss);
@@ -346,25 +349,25 @@ static void set_aside(PlanCheck *c, int from) { // findings that rest on a probe
 
 KeptLoss hd_check_scale(PlanCheck *c, const Func *f, const Symbol *step, bool last, bool gradients) {
     bool several = c->ranks > 1;
-    const Op *mean;
+    Write mean;
     const char *loss = hd_word(&step->attrs, A_LOSS, "");
     Scales s = find_ops(c, f, loss, false, last && several, &mean);
     KeptLoss kept = {0};
-    if (mean) check_mean(c, mean);
+    if (mean.op) check_mean(c, &mean);
     else if (s.stores.n && last && several)
-        hd_plan_wrong(c, s.stores.at[0], s.stores.at[0]->span,
+        hd_plan_wrong(c, s.stores.at[0].op, s.stores.at[0].op->span,
                       "keeps the loss of one rank: no op after it stores the mean over %lld ranks",
                       (long long)c->ranks);
     keep_loss(&s, &kept);
     const int unproved = c->unproved.n, found = c->found.n;
     if (gradients) check_unkept(&s);
-    if (gradients && kept.store)
+    if (gradients && kept.store.op)
         check_gradients(&s, &kept);
     else if (gradients && s.gradients.n)
         hd_plan_unproved(c, NULL, "the scale of any gradient: no op of a micro-batch stores the loss of the step");
     bool followed = c->unproved.n == unproved;
     for (int i = 0; i < kept.n; i++) followed &= !kept.leaves[i].cut;
-    if (!followed && kept.store) follow_rows(c, f, loss, last && several, gradients, unproved, &kept);
+    if (!followed && kept.store.op) follow_rows(c, f, loss, last && several, gradients, unproved, &kept);
     set_aside(c, found);
     return kept;
 }
@@ -381,17 +384,18 @@ static bool same_leaves(PlanCheck *c, const KeptLoss *a, const KeptLoss *b) {
 // The loss of one micro-batch, times their number in a step, is the loss that @eval stores for the same numbers.
 void hd_check_share(PlanCheck *c, const KeptLoss *micro, const KeptLoss *eval) {
     int64_t n = hd_int(hd_settings(c->m, "train"), A_MICRO, 1);
-    if (!micro->store || !eval->store) return;
-    const Value *v = micro->store->in[0];
+    const Op *store = micro->store.op;
+    const Value *v = micro->store.value;
+    if (!store || !eval->store.op) return;
     const bool same = same_leaves(c, micro, eval), known = isfinite(micro->loss) && isfinite(eval->loss);
     if (!same && micro->rows && eval->rows)
         hd_check_share(c, micro->rows, eval->rows);
     else if (!same || !known)
-        hd_plan_unproved(c, micro->store, "stores a loss that cannot be compared with what @eval stores");
+        hd_plan_unproved(c, store, "stores a loss that cannot be compared with what @eval stores");
     else if (!agree(micro->loss * (double)n, eval->loss, v, v)) {
         const int found = c->found.n;
         hd_plan_wrong(
-            c, micro->store, micro->store->span,
+            c, store, store->span,
             "stores %g of the loss that @eval stores, and a step has %lld micro-batches: each stores 1 / %lld",
             micro->loss / eval->loss, (long long)n, (long long)n);
         set_aside(c, found);

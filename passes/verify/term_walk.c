@@ -124,28 +124,26 @@ static void launch(const TermWalk *w, const Op *o, const Term *const *in) {
 // --- functions
 
 // A store of a buffer that holds sums, or of a sum over ranks.
-static bool moves_sum(const TermWalk *w, const Op *o) {
-    const Op *def = o->kind == OP_STORE ? o->in[0]->def : NULL;
+static bool moves_sum(const TermWalk *w, const Write *x) {
+    const Op *def = hd_moves(x) ? x->value->def : NULL;
     while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
     if (def && def->kind == OP_REDUCE_SCATTER) return true;
     const Symbol *s = def && def->kind == OP_VIEW ? hd_named(def, A_BUFFER) : NULL;
     return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
 }
 
-// Result 0 of an op, or the operand of a store, goes into a buffer.
-static void written(TermWalk *w, const Op *o, const Term *const *in) {
-    const Symbol *s = hd_named(o, A_INTO);
-    const bool result = o->kind != OP_STORE;
-    if (!s || hd_has(&o->attrs, A_COMM) || o->kind == OP_ZERO || o->kind == OP_RANDOM || o->kind == OP_COPY) return;
+static void give(TermWalk *w, const Write *to, const Term *const *in) {
+    const Symbol *s = to->buffer;
     const BucketParts *k = hd_plan_bucket(w->c, s);
-    if (!is_loss(w, s) && (!k || moves_sum(w, o))) return;
-    const Term *x = hd_term_stored(&w->t, result ? hd_term_of(&w->t, o, 0, in) : in[0], s->type->dtype);
-    const Given given = {x, o};
+    if (!is_loss(w, s) && (!k || moves_sum(w, to))) return;
+    const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, to->op, 0, in);
+    const Term *x = hd_term_stored(&w->t, is, s->type->dtype);
+    const Given given = {x, to->op};
     if (!k) {
         hd_push(w->t.a, &w->kept, given);
         return;
     }
-    const int64_t at = hd_int(&o->attrs, A_OFFSET, 0), n = hd_type_count(x->type);
+    const int64_t at = to->at, n = hd_type_count(x->type);
     const Symbol *p = hd_flow_param_at(k, at, at + n);
     if (!p) return; // contributions.c reports it
     Given part = given;
@@ -178,13 +176,24 @@ static void function_op(TermWalk *w, const Op *o) {
     } else if (o->kind == OP_ALL_GATHER && o->n_out && w->c && is_loss(w, hd_named(o, A_BUFFER))) {
         w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
     } else {
-        const int first = hd_has(&o->attrs, A_INTO) && o->kind != OP_STORE;
+        const int first = hd_has(&o->attrs, A_INTO);
         for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = hd_term_of(&w->t, o, i + first, in);
-        if (w->c && hd_has(&o->attrs, A_INTO)) written(w, o, in);
         if (!is_forward_product(o) || !o->n_out) return;
         const Term *x = w->terms[o->out[0]->id];
         const Given product = {x->kind == OP_RESHAPE ? x->of : x, o};
         hd_push(w->t.a, &w->products, product);
+    }
+}
+
+// What an op computes and gives to the step.
+static void given_op(TermWalk *w, const Op *o) {
+    const Term *in[HD_MAX_IN];
+    const bool moves = hd_has(&o->attrs, A_COMM) || o->kind == OP_ZERO || o->kind == OP_RANDOM || o->kind == OP_COPY;
+    function_op(w, o);
+    Write to;
+    for (int i = 0; w->c && !moves && hd_next_write(o, &i, &to);) {
+        for (int k = 0; k < o->n_in; k++) in[k] = w->terms[o->in[k]->id];
+        give(w, &to, in);
     }
 }
 
@@ -196,5 +205,5 @@ void hd_term_func(TermWalk *w, const Func *f) {
     find_buffers(w);
     for (int i = 0; i < f->n_args; i++)
         w->terms[f->args[i]->id] = hd_term_leaf(&w->t, "argument", f->args[i]->name, i, f->args[i]->type);
-    for (const Op *o = f->first; o; o = o->next) function_op(w, o);
+    for (const Op *o = f->first; o; o = o->next) given_op(w, o);
 }
