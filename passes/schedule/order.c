@@ -160,13 +160,14 @@ static void keep_overlap(Graph *g, Edges *edges) {
 // An op whose result is written straight to a buffer stays after the ops that its store must follow, if it was after
 // them before: otherwise the bytes would not be free yet, and the result would need bytes of its own.
 static void keep_in_place(Graph *g, const Uses *uses, Edges *edges) {
-    for (const Op *o = g->f->first; o; o = o->next) {
-        const Op *store = o->n_out == 1 && !hd_is_alias(o) ? only_store(o->out[0], uses) : NULL;
-        for (int k = store ? g->pred.start[store->id] : 0; store && k < g->pred.start[store->id + 1]; k++) {
-            Edge e = {o->id, g->pred.at[k]};
-            if (e.to < o->id) hd_push(g->a, edges, e);
+    for (const Op *o = g->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out && !hd_is_alias(o); i++) {
+            const Op *store = only_store(o->out[i], uses);
+            for (int k = store ? g->pred.start[store->id] : 0; store && k < g->pred.start[store->id + 1]; k++) {
+                Edge e = {o->id, g->pred.at[k]};
+                if (e.to < o->id) hd_push(g->a, edges, e);
+            }
         }
-    }
 }
 
 // A gradient that is being written when another one begins is not counted among those that wait for their reduction

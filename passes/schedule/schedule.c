@@ -53,13 +53,45 @@ static bool reorder(Func *f, const Order *order, Arena *a) {
     return changed;
 }
 
+// The op whose result a `begin` of a gradient could let be written straight to its first part: the store of it comes
+// directly after the `begin`, but for zeros in the padding. NULL: there is none.
+static Op *maker_of_first_part(const Op *begin, const Uses *uses) {
+    const Symbol *b = hd_named(begin, A_LIFE);
+    const Op *store = begin->next;
+    while (store && (hd_is_alias(store) || store->kind == OP_ZERO)) store = store->next;
+    if (!b || !store || store->kind != OP_STORE || hd_named(store, A_INTO) != b) return NULL;
+    const Value *v = store->in[0];
+    bool straight = uses->count[v->id] == 1 && v->def && !hd_is_alias(v->def) && hd_store_may_be_in_place(store);
+    return straight && v->def->id < begin->id ? v->def : NULL;
+}
+
+// The life of a gradient that stays until the optimizer begins before the op that makes its first part. Otherwise that
+// op could not write there: a kernel of the unit behind often makes it, the sum of a bias gradient's columns. A `begin`
+// that waits for something (`after`) is left where it is, or the op would wait as well.
+static bool begin_before_first_part(Func *f, Arena *a) {
+    const Uses uses = hd_uses(f, a);
+    bool moved = false;
+    for (Op *o = f->first, *next; o; o = next) {
+        next = o->next;
+        const Symbol *b = o->kind == OP_BEGIN && !hd_has(&o->attrs, A_AFTER) ? hd_named(o, A_LIFE) : NULL;
+        Op *maker = b && hd_stays(f->module, b) ? maker_of_first_part(o, &uses) : NULL;
+        if (!maker) continue;
+        hd_detach(o);
+        hd_insert_before(maker, o);
+        moved = true;
+    }
+    if (moved) hd_renumber(f);
+    return moved;
+}
+
 static bool schedule_function(Func *f, PassCx *cx) {
     hd_renumber(f);
+    bool moved = begin_before_first_part(f, cx->scratch);
     const char *main = hd_intern(f->module->cx, MAIN);
     for (Op *o = f->first; o; o = o->next) o->stream = hd_intern(f->module->cx, hd_is_alias(o) ? main : stream_of(o));
     Order order = hd_find_order(f, main, cx->scratch);
     hd_count(cx, "bytes off the peaks of functions", order.saved);
-    return reorder(f, &order, cx->scratch);
+    return reorder(f, &order, cx->scratch) || moved;
 }
 
 static bool declare_stream(Module *m, const char *name) {
