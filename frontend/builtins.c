@@ -3,7 +3,7 @@
 #include "frontend/sema.h"
 #include <stdlib.h>
 
-enum { MAX_FORMALS = 8 };
+enum { MAX_FORMALS = 10 };
 typedef struct { // a call: values by formal, BAD where absent
     Span span;
     const Instance *scope;
@@ -265,6 +265,9 @@ static Val call_attention(Front *f, BoundArgs *a) {
     if (given(a, 5) && a->v[5].i) hd_set_flag(f->cx, &attrs, A_CAUSAL);
     if (given(a, 6)) hd_set_float(f->cx, &attrs, A_SCALE, hd_val_number(a->v[6]));
     if (given(a, 7)) dropout_attrs(f, a, 7, &attrs);
+    // a window that no sequence is longer than is none
+    const Type *q = type_at(a, 0);
+    if (given(a, 8) && (q->rank != 3 || a->v[8].i < q->dim[1])) hd_set_int(f->cx, &attrs, A_WINDOW, a->v[8].i);
     return emit(f, a, OP_ATTENTION, 3, &attrs);
 }
 

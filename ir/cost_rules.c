@@ -1,5 +1,5 @@
 // The cost column of ops.def: one rule per name. A multiplication and an addition count as two operations; ops.def says
-// what exp, tanh and the like count; causal attention counts the half that it computes.
+// what exp, tanh and the like count; attention counts the pairs of positions that see each other: half when causal.
 #include "ir/cost.h"
 #include "ir/shapes.h"
 
@@ -71,8 +71,8 @@ static Cost cost_matmul(const Op *o) {
 // Products of [seq x size] by [size x seq] and back: two forward, five backward (scores again, dv, dp, dq, dk).
 static Cost cost_attention(const Op *o) {
     AttentionShape s = hd_attention_shape(o);
-    double flops = (s.grad ? 5 : 2) * 2.0 * (double)(s.batch * s.seq * s.heads * s.size) * (double)s.seq;
-    return (Cost){s.causal ? flops / 2 : flops, operands_and_results(o)};
+    return (Cost){(s.grad ? 5 : 2) * 2.0 * (double)(s.batch * s.heads * s.size) * hd_attention_pairs(&s),
+                  operands_and_results(o)};
 }
 
 // Bytes that cross the link of one rank: what it receives from the others, which equals what it sends.

@@ -58,7 +58,14 @@ AttentionShape hd_attention_shape(const Op *o) {
     s.kv_stride = s.packed ? s.q_stride : s.kv_heads * s.size;
     if (s.packed) s.part[1] = s.heads * s.size, s.part[2] = (s.heads + s.kv_heads) * s.size;
     s.scale = hd_float(&o->attrs, A_SCALE, 1.0 / sqrt((double)s.size));
+    s.window = hd_int(&o->attrs, A_WINDOW, s.seq);
+    if (s.window > s.seq) s.window = s.seq;
     return s;
+}
+
+double hd_attention_pairs(const AttentionShape *s) {
+    const double seq = (double)s->seq, window = (double)s->window;
+    return s->causal ? window * (seq - window / 2) : seq * seq;
 }
 
 int hd_partial_rows(int64_t rows) {
@@ -77,7 +84,8 @@ bool hd_attention_suits_tensor_cores(const AttentionShape *s) {
 }
 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
-    return s->grad && (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128);
+    return s->grad && (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128) &&
+           s->window == s->seq;
 }
 
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {

@@ -17,6 +17,7 @@ typedef struct {
     int64_t batch, seq, heads, kv_heads, size; // size: elements of a head
     int64_t q_stride, kv_stride, o_stride;     // elements from one position to the next
     int64_t part[3]; // first element of q, k, v (and of their gradients) in a row of their operand
+    int64_t window; // positions that a query sees, itself the last of them; seq: every one up to itself, or all
     double scale;
 } AttentionShape;
 // On tensor cores: rows of a block of the forward pass and of dq, and of a tile it walks over.
@@ -30,6 +31,8 @@ int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
+// Pairs of a query and a key that it sees, of one head of one sequence: causal, half of seq x seq.
+double hd_attention_pairs(const AttentionShape *s);
 int hd_attention_operands(const Op *o);             // without the key of its dropout
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);

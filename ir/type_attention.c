@@ -67,6 +67,12 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     if (parts > x->dim[2] || x->dim[2] % parts)
         WRONG("the last axis of %s does not divide into %lld heads", TEXT(x), ll(parts));
     AttentionShape s = hd_attention_shape(r->o);
+    if (hd_has(as, A_WINDOW) && (!s.causal || s.window < 1))
+        WRONG("attention: window = %lld%s", ll(hd_int(as, A_WINDOW, 0)),
+              s.causal ? ": a token sees at least itself, so the least is 1"
+                       : " looks back from each token, which attention with causal = true does");
+    if (s.window < s.seq && (hd_attention_on(r->o, "cudnn") || hd_attention_on(r->o, "wgmma")))
+        WRONG("attention on %s has no window: tensor_cores or generated", hd_word(as, A_IMPL, ""));
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));

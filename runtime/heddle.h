@@ -115,6 +115,7 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     float scale;
     HdDtype dtype;
     int64_t workspace_bytes;
+    int64_t window; // positions that a query sees, itself the last of them; 0: as many as there are
     // dropout: batches of a sequence (0: there is none), what a word must reach for its element to be kept, the factor
     int64_t each;
     uint32_t threshold;

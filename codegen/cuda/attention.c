@@ -54,8 +54,8 @@ static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool f
               ll(s->batch), ll(s->seq), ll(s->heads), ll(s->kv_heads), ll(s->size));
     hd_printf(&t, "#define ATT_QS %lld\n#define ATT_KS %lld\n#define ATT_VS %lld\n#define ATT_OS %lld\n",
               ll(s->q_stride), ll(s->kv_stride), ll(s->kv_stride), ll(s->o_stride));
-    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_SCALE %s\n", s->causal,
-              hd_emit_number(e->a, (double)(float)s->scale, false));
+    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_WINDOW %lld\n#define ATT_SCALE %s\n", s->causal,
+              ll(s->window < s->seq ? s->window : 0), hd_emit_number(e->a, (double)(float)s->scale, false));
     if (hd_draws(o))
         hd_printf(&t, "#define ATT_EACH %lld\n#define ATT_DROP 0x%08xu\n#define ATT_BY %s\n",
                   ll(s->batch / hd_int(&o->attrs, A_BATCH, 1)), hd_dropout_threshold(o),
@@ -80,6 +80,7 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                   wgmma ? "_hopper" : fast ? "" : "_any",
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
                                   ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
+    if (s.window < s.seq) base = hd_sprintf(e->a, "%s_window%lld", base, ll(s.window));
     if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout", base);
     base = hd_cuda_name(e, base,
                         hd_sprintf(e->a, "%s %s %lld", hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false),

@@ -82,7 +82,10 @@ static double kept(const Dropped *d, const AttentionShape *h, int64_t b, int64_t
     return hd_random_keeps(d->key, b / d->each, element, d->threshold) ? d->factor : 0;
 }
 
-static int64_t visible(const AttentionShape *h, int64_t row) {
+// The keys that a row sees: from the first to before the end.
+static int64_t first_seen(const AttentionShape *h, int64_t row) { return row < h->window ? 0 : row + 1 - h->window; }
+
+static int64_t end_seen(const AttentionShape *h, int64_t row) {
     return h->causal && row + 1 < h->seq ? row + 1 : h->seq;
 }
 
@@ -95,15 +98,15 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
     for (int64_t b = 0; b < h.batch; b++)
         for (int64_t head = 0; head < h.heads; head++)
             for (int64_t i = 0; i < h.seq; i++) {
-                int64_t kv = head / (h.heads / h.kv_heads), n = visible(&h, i);
+                int64_t kv = head / (h.heads / h.kv_heads), from = first_seen(&h, i), n = end_seen(&h, i);
                 const double *q = p[0].at + row_at(&p[0], &h, h.seq, b, i, head);
                 double top = -(double)INFINITY, sum = 0, *y = po.to + row_at(&po, &h, h.seq, b, i, head);
-                for (int64_t j = 0; j < n; j++) {
+                for (int64_t j = from; j < n; j++) {
                     score[j] = h.scale * dot(q, p[1].at + row_at(&p[1], &h, h.seq, b, j, kv), h.size);
                     top = fmax(top, score[j]);
                 }
-                for (int64_t j = 0; j < n; j++) sum += exp(score[j] - top);
-                for (int64_t j = 0; j < n; j++) {
+                for (int64_t j = from; j < n; j++) sum += exp(score[j] - top);
+                for (int64_t j = from; j < n; j++) {
                     const double *v = p[2].at + row_at(&p[2], &h, h.seq, b, j, kv);
                     const double weight = exp(score[j] - top) / sum * kept(&drop, &h, b, head, i, j);
                     for (int64_t c = 0; c < h.size; c++) y[c] += weight * v[c];
@@ -130,7 +133,7 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
                 int64_t o_at = row_at(&po, &h, h.seq, b, i, head), dq_at = row_at(&d[0], &h, h.seq, b, i, head);
                 const double *q = p[0].at + q_at, *dout = pdo.at + o_at;
                 double delta = dot(dout, po.at + o_at, h.size);
-                for (int64_t j = 0; j < visible(&h, i); j++) {
+                for (int64_t j = first_seen(&h, i); j < end_seen(&h, i); j++) {
                     int64_t k_at = row_at(&p[1], &h, h.seq, b, j, kv), v_at = row_at(&p[2], &h, h.seq, b, j, kv);
                     int64_t dk_at = row_at(&d[1], &h, h.seq, b, j, kv), dv_at = row_at(&d[2], &h, h.seq, b, j, kv);
                     const double *k = p[1].at + k_at;

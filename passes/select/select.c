@@ -105,7 +105,7 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
 
 // The backward pass on sm_90 is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
 // scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace, and else kernels of the
-// compiler's: on tensor cores where they suit.
+// compiler's: on tensor cores where they suit. These alone have windows.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
@@ -115,8 +115,8 @@ static void select_attention(Select *s, Op *o) {
         hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "wgmma"));
         return;
     }
-    bool fits = s->cuda && !hd_draws(o) && (t.dtype == TY_BF16 || t.dtype == TY_F16) && t.seq % 128 == 0 &&
-                (t.size == 64 || t.size == 128);
+    bool fits = s->cuda && !hd_draws(o) && t.window == t.seq && (t.dtype == TY_BF16 || t.dtype == TY_F16) &&
+                t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;
     hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, cores ? "tensor_cores" : "generated"));

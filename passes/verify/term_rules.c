@@ -164,6 +164,7 @@ static const Term *attention(const Terms *t, const Op *o, int index, const Type 
     hd_set_int(t->cx, &as, A_HEADS, s.heads);
     hd_set_int(t->cx, &as, A_KV_HEADS, s.kv_heads);
     if (s.causal) hd_set_flag(t->cx, &as, A_CAUSAL);
+    if (s.window < s.seq) hd_set_int(t->cx, &as, A_WINDOW, s.window);
     hd_set_float(t->cx, &as, A_SCALE, s.scale);
     if (hd_draws(o)) {
         hd_set_float(t->cx, &as, A_P, hd_float(&o->attrs, A_P, 0));

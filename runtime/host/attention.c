@@ -47,12 +47,26 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
     hd_host_product(&(HostProduct){ta, tb, m, n, k, a.stride, b.stride, stride}, alpha, a.at, b.at, beta, d);
 }
 
-// s = scale q k^T, with -infinity where a causal query must not look.
+// The first key that a query sees. It never decreases from query to query.
+static int64_t first_key(const HdAttention *t, int64_t query) {
+    return t->window && query >= t->window ? query + 1 - t->window : 0;
+}
+
+// Before which block the queries end that see a key of this block. The first of them are in that block when causal.
+static int64_t blocks_that_see(const HdAttention *t, Block k) {
+    int64_t n = t->causal ? k.first / ROWS + 1 : blocks_of(t);
+    while (n < blocks_of(t) && first_key(t, n * ROWS) < k.first + k.n) n++;
+    return n;
+}
+
+// s = scale q k^T, with -infinity where a query must not look.
 static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, float *s) {
     product(false, true, q.n, k.n, t->size, t->scale, qx, kx, 0, s, ROWS);
     for (int64_t i = 0; t->causal && i < q.n; i++)
         for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++)
             s[i * ROWS + j] = -INFINITY;
+    for (int64_t i = 0; i < q.n; i++)
+        for (int64_t j = 0; j < k.n && k.first + j < first_key(t, q.first + i); j++) s[i * ROWS + j] = -INFINITY;
 }
 
 // Dropout of the probabilities p of queries and keys, and of as many numbers of another matrix, which may be NULL: they
@@ -80,7 +94,7 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
     for (int64_t i = 0; i < q.n; i++) { top[i] = -INFINITY; total[i] = 0; }
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
     const Rows qx = load(t, qp, t->q_stride, batch, head, q, x->q);
-    for (int64_t b = 0; b < blocks_of(t); b++) {
+    for (int64_t b = first_key(t, q.first) / ROWS; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
         const Rows kx = load(t, kp, t->k_stride, batch, kv, k, x->k), vx = load(t, vp, t->v_stride, batch, kv, k, x->v);
@@ -88,8 +102,9 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
         for (int64_t i = 0; i < q.n; i++) {
             float *s = x->s + i * ROWS;
             const float m = hd_row_max(s, k.n), now = (top[i] > m || top[i] != top[i]) ? top[i] : m,
-                        shrink = hd_exp(top[i] - now);
-            for (int64_t j = 0; j < k.n; j++) s[j] = hd_exp(s[j] - now);
+                        base = now == -INFINITY ? 0 : now, // a row that sees no key yet
+                        shrink = hd_exp(top[i] - base);
+            for (int64_t j = 0; j < k.n; j++) s[j] = hd_exp(s[j] - base);
             total[i] = total[i] * shrink + hd_row_sum(s, k.n);
             top[i] = now;
             for (int64_t c = 0; c < t->size; c++) x->sum[i * t->size + c] *= shrink;
@@ -162,7 +177,7 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
     Queries qs;
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
     load_queries(w, batch, head, q, &qs);
-    for (int64_t b = 0; b < blocks_of(t); b++) {
+    for (int64_t b = first_key(t, q.first) / ROWS; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
         const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k),
@@ -182,7 +197,7 @@ static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
     memset(x->sum2, 0, (size_t)(k.n * t->size) * sizeof(float));
     const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k), vx = load(t, w->v, t->v_stride, batch, kv, k, x->v);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
-        for (int64_t b = t->causal ? k.first / ROWS : 0; b < blocks_of(t); b++) {
+        for (int64_t b = t->causal ? k.first / ROWS : 0; b < blocks_that_see(t, k); b++) {
             const Block q = block_at(b, t->seq);
             load_queries(w, batch, head, q, &qs);
             probabilities(w, batch, head, q, k, &qs, kx, vx);

@@ -5,16 +5,17 @@ cd "$(dirname "$0")/../.."
 out=${1:-/tmp}
 mkdir -p "$out"
 target=${TARGET:--gencode=arch=compute_90a,code=sm_90a} # wgmma exists under the name sm_90a alone
-# B H KV T D causal kernel type: the shapes of GPT-2 and Llama, grouped queries, lengths that fill no tile, small heads
+# B H KV T D causal kernel type window (absent: none): the shapes of GPT-2 and Llama, grouped queries, lengths that fill
+# no tile, small heads, windows
 names=()
-while read -r b h kv t d c kind elem; do
+while read -r b h kv t d c kind elem window; do
   [ -n "$b" ] || continue
-  name=$kind-$elem-$b-$h-$kv-$t-$d-$c
+  name=$kind-$elem-$b-$h-$kv-$t-$d-$c-${window:=0}
   names+=("$name")
   {
     for n in FWD DELTA DKV DQ; do echo "#define ATT_$n att_$(echo $n | tr A-Z a-z)"; done
     echo "#define ATT_B $b"; echo "#define ATT_H $h"; echo "#define ATT_KV $kv"; echo "#define ATT_T $t"
-    echo "#define ATT_D $d"; echo "#define ATT_CAUSAL $c"
+    echo "#define ATT_D $d"; echo "#define ATT_CAUSAL $c"; echo "#define ATT_WINDOW $window"
     echo "#define ATT_SCALE $(python3 -c "print(repr($d ** -0.5) + 'f')")"
     echo "#define ATT_QS $((h * d))"; echo "#define ATT_KS $((kv * d))"; echo "#define ATT_VS $((kv * d))"
     echo "#define ATT_OS $((h * d))"
@@ -34,6 +35,13 @@ done <<'LIST'
 1 4 2 77 20 1 any float
 1 2 2 90 10 0 any bf16
 1 2 1 50 256 1 any double
+4 32 8 4096 128 1 mma bf16
+4 32 8 4096 128 1 mma bf16 1024
+4 32 8 4096 64 1 mma bf16 1024
+2 4 2 1000 128 1 mma bf16 100
+2 4 2 300 64 1 mma bf16 65
+1 2 1 200 96 1 mma bf16 1
+1 4 2 177 20 1 any float 33
 32 12 12 1024 64 1 hopper bf16
 4 32 8 4096 64 1 hopper bf16
 1 32 8 8192 128 1 hopper bf16

@@ -3,6 +3,9 @@
 // HEAD.h has the macros of codegen/cuda/templates/attention.cu.
 // Prints the relative error ||out - ref|| / ||ref|| of o, lse, dq, dk, dv for one (batch, head), then milliseconds;
 // exit 1 when an error exceeds the bound (bf16 2e-2, f32 2e-5: the rounding of the inputs' dtype through two products).
+#ifndef ATT_WINDOW
+#define ATT_WINDOW 0
+#endif
 #include "codegen/cuda/templates/common.cu"
 #ifdef ATT_ANY
 #include "codegen/cuda/templates/attention_any.cu"
@@ -144,22 +147,23 @@ int main() {
     const int heads = T > 2048 ? 0 : G; // the reference takes too long for more
     for (int h = g * G; h < g * G + heads; h++)
         for (int i = 0; i < T; i++) {
-            std::vector<double> s(T), p(T), oo(D), dq_(D); double mx = -1e300, sum = 0; int n = ATT_CAUSAL ? i + 1 : T;
+            std::vector<double> s(T), p(T), oo(D), dq_(D); double mx = -1e300, sum = 0; int n = ATT_CAUSAL ? i + 1 : T,
+                j0 = ATT_WINDOW && i >= ATT_WINDOW ? i + 1 - ATT_WINDOW : 0;
             auto Q = [&](int d) { return wide(q.h[((size_t)b * T + i) * ATT_QS + h * D + d]); };
             auto K = [&](int j, int d) { return wide(k.h[((size_t)b * T + j) * ATT_KS + g * D + d]); };
             auto V = [&](int j, int d) { return wide(v.h[((size_t)b * T + j) * ATT_VS + g * D + d]); };
             auto DO = [&](int d) { return wide(dout.h[((size_t)b * T + i) * ATT_OS + h * D + d]); };
-            for (int j = 0; j < n; j++) {
+            for (int j = j0; j < n; j++) {
                 double a = 0;
                 for (int d = 0; d < D; d++) a += Q(d) * K(j, d);
                 s[j] = a * ATT_SCALE;
                 if (s[j] > mx) mx = s[j];
             }
-            for (int j = 0; j < n; j++) sum += p[j] = exp(s[j] - mx);
+            for (int j = j0; j < n; j++) sum += p[j] = exp(s[j] - mx);
             double delta_ = 0;
-            for (int j = 0; j < n; j++) { p[j] /= sum; for (int d = 0; d < D; d++) oo[d] += p[j] * V(j, d); }
+            for (int j = j0; j < n; j++) { p[j] /= sum; for (int d = 0; d < D; d++) oo[d] += p[j] * V(j, d); }
             for (int d = 0; d < D; d++) delta_ += DO(d) * oo[d];
-            for (int j = 0; j < n; j++) {
+            for (int j = j0; j < n; j++) {
                 double dp = 0;
                 for (int d = 0; d < D; d++) dp += DO(d) * V(j, d);
                 double z = p[j] * (dp - delta_);
@@ -185,8 +189,8 @@ int main() {
     double e[5] = {err(ro, go), err(rl, gl), err(rq, gq), err(rk, gk_), err(rv, gv)},
            bound = sizeof(att_t) == 2 ? 2e-2 : 2e-5;
     bool bad = false;
-    printf("B%d H%d/%d T%d D%d causal%d: errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", B, H, KV, T, D, ATT_CAUSAL,
-           e[0], e[1], e[2], e[3], e[4]);
+    printf("B%d H%d/%d T%d D%d causal%d window%d: errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", B, H, KV, T, D,
+           ATT_CAUSAL, ATT_WINDOW, e[0], e[1], e[2], e[3], e[4]);
     for (double x : e) bad |= heads && !(x < bound);
     std::vector<att_t> again = dq.h, again_k = dk.h;
 #ifdef ATT_HOPPER
@@ -218,7 +222,8 @@ int main() {
 #ifdef ATT_HOPPER
     ms[1] = 0; // in dq
 #endif
-    double fl = 4.0 * B * H * T * (double)T * D * (ATT_CAUSAL ? .5 : 1);
+    double pairs = ATT_WINDOW ? ATT_WINDOW * (T - ATT_WINDOW / 2.0) : T * (double)T * (ATT_CAUSAL ? .5 : 1),
+           fl = 4.0 * B * H * D * pairs;
     printf("; repeat %s; fwd %.3f ms (%.0f TFLOP/s) delta %.3f dkv %.3f dq %.3f: bwd %.3f ms (%.0f)%s\n",
            same ? "bitwise" : "DIFFERS", ms[0], fl / ms[0] / 1e9, ms[1], ms[2], ms[3], ms[1] + ms[2] + ms[3],
            2.5 * fl / (ms[1] + ms[2] + ms[3]) / 1e9, bad || !same ? "  WRONG" : "");

@@ -152,6 +152,27 @@ static const OpCase op_cases[] = {
                  "  %0, %1 = attention %x {heads = 4, kv_heads = 2, causal, packed} : $[2,65,64], f32[2,4,65]\n"
                  "  %2 = attention_grad %d, %x, %0, %1 {heads = 4, kv_heads = 2, causal, packed} : $[2,65,128]\n  "
                  "return %0, %2\n}"},
+    // windows: within a block, of a block and one more, of one position; grouped queries, packed
+    {CASE_TRAIN, "(%q: $[2,70,48], %k: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48]) -> $[2,70,48], f32[2,3,70], "
+                 "$[2,70,48], $[2,70,48], $[2,70,48] {\n"
+                 "  %0, %1 = attention %q, %k, %v {heads = 3, causal, window = 9} : $[2,70,48], f32[2,3,70]\n"
+                 "  %2, %3, %4 = attention_grad %d, %q, %k, %v, %0, %1 {heads = 3, causal, window = 9} : $[2,70,48], "
+                 "$[2,70,48], $[2,70,48]\n  return %0, %1, %2, %3, %4\n}"},
+    {CASE_TRAIN, "(%sx: $[1,300,128], %d: $[1,300,64]) -> $[1,300,64], $[1,300,128] {\n"
+                 "  %0, %1 = attention %sx {heads = 4, kv_heads = 2, causal, window = 65, packed} : $[1,300,64], "
+                 "f32[1,4,300]\n  %2 = attention_grad %d, %sx, %0, %1 {heads = 4, kv_heads = 2, causal, window = 65, "
+                 "packed} : $[1,300,128]\n  return %0, %2\n}"},
+    {CASE_TRAIN, "(%q: $[1,67,40], %k: $[1,67,20], %v: $[1,67,20], %d: $[1,67,40], %i9: i32[8]) -> $[1,67,40], "
+                 "$[1,67,40], $[1,67,40], $[1,67,20], $[1,67,20] {\n"
+                 "  %0, %1 = attention %q, %k, %v {heads = 2, kv_heads = 1, causal, window = 1} : $[1,67,40], "
+                 "f32[1,2,67]\n  %2, %3 = attention %q, %k, %v, %i9 {heads = 2, kv_heads = 1, causal, window = 33, "
+                 "p = 0.3, batch = 1} : $[1,67,40], f32[1,2,67]\n"
+                 "  %4, %5, %6 = attention_grad %d, %q, %k, %v, %2, %3, %i9 {heads = 2, kv_heads = 1, causal, window = "
+                 "33, p = 0.3, batch = 1} : $[1,67,40], $[1,67,20], $[1,67,20]\n  return %0, %2, %4, %5, %6\n}"},
+    {CASE_TRAIN, "(%sq: $[1,150,64], %sk: $[1,150,32], %v: $[1,150,32], %d: $[1,150,64], %o: $[1,150,64], %p: "
+                 "f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
+                 "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, causal, window = "
+                 "40, scale = 0.2} : $[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
     // the gradient alone, with one o and lse on both sides: nothing of the forward's last bit in it
     {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %o: $[2,70,48], %p: f32[2,3,70]) "
                  "-> $[2,70,48], $[2,70,48], $[2,70,48] {\n"

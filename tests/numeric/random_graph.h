@@ -60,6 +60,7 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
     case A_SIZE: hd_set_int(cx, &o->attrs, id, 1 + below(g, 3)); break;
     case A_HEADS: hd_set_int(cx, &o->attrs, id, 1 << below(g, 2)); break;
     case A_KV_HEADS: hd_set_int(cx, &o->attrs, id, 1); break;
+    case A_WINDOW: hd_set_int(cx, &o->attrs, id, 1 + below(g, 3)); break;
     case A_THETA: hd_set_float(cx, &o->attrs, id, 10); break;
     case A_EPS: hd_set_float(cx, &o->attrs, id, 0.125); break;
     case A_SCALE: hd_set_float(cx, &o->attrs, id, 0.5); break;
@@ -159,6 +160,7 @@ static Op *random_op(Graph *g, OpKind k) {
     random_attrs(g, o);
     if (k == OP_ATTENTION) {
         hd_unset(&o->attrs, A_PACKED);
+        if (!hd_has(&o->attrs, A_CAUSAL)) hd_unset(&o->attrs, A_WINDOW);
         if (n <= 2) hd_set_flag(g->m->cx, &o->attrs, A_PACKED);
         if (draws) random_attr(g, o, A_P, false), random_attr(g, o, A_BATCH, false);
         else hd_unset(&o->attrs, A_P);

@@ -249,6 +249,11 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
     case MUTATE_EXCHANGE_GRADIENTS: return exchange_gradients(o);
     case MUTATE_REORDER_GRADIENT: return reorder_gradient(o);
     case MUTATE_CAUSAL: return is_attention(o) && flip(cx, &o->attrs, A_CAUSAL);
+    case MUTATE_WINDOW:
+        if (!is_attention(o) || !hd_has(&o->attrs, A_WINDOW)) return false;
+        if (random % 2) hd_unset(&o->attrs, A_WINDOW);
+        else hd_set_int(cx, &o->attrs, A_WINDOW, hd_int(&o->attrs, A_WINDOW, 1) + 1);
+        return true;
     case MUTATE_HEADS:
         if (!is_attention(o)) return false;
         hd_set_int(cx, &o->attrs, A_HEADS, hd_int(&o->attrs, A_HEADS, 1) / 2);

@@ -147,6 +147,12 @@ TEST(causal_attention) { // one head of size 1, scale 1: row 1 sees keys 0 and l
     end(&r);
 }
 
+TEST(a_window_of_two_is_the_token_and_the_one_before) { // weights as above; row 2 does not see value 8
+    Run r = run("window", V(5, 1, 1, /* k */ 0, log(3), 0, /* v */ 8, 4, 12));
+    CHECK(near(r.out[0], V(8, 5, 6)) && near(r.out[1], V(0, log(4), log(4))));
+    end(&r);
+}
+
 TEST(attention_heads_share_kv_heads) { // 4 heads, 2 kv heads of size 1, one key: every output is the value of head / 2
     Run r = run("shared_heads", V(1, 2, 3, 4, /* k */ 10, 20, /* v */ 7, 9));
     CHECK(near(r.out[0], V(7, 7, 9, 9)) && near(r.out[1], V(10, 20, 60, 80)));

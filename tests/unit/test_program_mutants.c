@@ -221,6 +221,7 @@ static const Case cases[] = {
     {"one rank, four micro-batches", "tiny", "train.accumulate=4"},
     {"bf16, tied head", "gpt2", "layers=2"},
     {"bf16, own head, rope", "llama", "train.accumulate=2"},
+    {"bf16, window", "llama", "window=2 train.accumulate=2"},
     {"zero3, 2 ranks, three micro-batches", "tiny", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=3"},
     {"zero2, bf16, 2 ranks", "gpt2", "schedule.fsdp=zero2 schedule.mesh.shard=2"},
     {"none, 2 x 2 ranks", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 schedule.mesh.replicate=2"},

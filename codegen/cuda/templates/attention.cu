@@ -7,6 +7,7 @@
 //   ATT_B ATT_T ATT_H ATT_KV ATT_D       batch, sequence, heads, key heads, head size
 //   ATT_QS ATT_KS ATT_VS ATT_OS          elements from one position to the next in q/dq, k/dk, v/dv, o/dout
 //   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
+//   ATT_WINDOW                           positions that a query sees, itself the last of them; 0: there is no limit
 //   ATT_F16                              defined for f16, else bf16
 //   ATT_LAUNCH                           how the compiler launches them, compared below
 /*drop:
@@ -45,6 +46,12 @@ static_assert(att_launch[4] == 2 * (ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memor
 static_assert(att_launch[5] == 2 * (2 * ATT_KM + 4 * ATT_BN) * ATT_LD + 4 * 4 * ATT_BN, "shared memory of ATT_DKV");
 static_assert(att_launch[6] == 2 * (2 * ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_DQ");
 #endif
+
+// The first key that a query sees. It never decreases from query to query, so that blocks and tiles of keys before that
+// of their first query are left out.
+__device__ __forceinline__ int att_first(int query) {
+    return ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
+}
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -156,10 +163,11 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
     int q0 = qb * ATT_BM, w0 = warp * 16 * ATT_MT;
     const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D,
                 *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
-    int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN;
+    int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN,
+        from = att_first(q0) / ATT_BN;
     att_load<ATT_BM, THREADS>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
-    att_load<ATT_BN, THREADS>(sk, kh, ATT_KS, 0);
-    att_load<ATT_BN, THREADS>(sv, vh, ATT_VS, 0);
+    att_load<ATT_BN, THREADS>(sk + (from & 1) * ATT_BN * ATT_LD, kh, ATT_KS, from * ATT_BN);
+    att_load<ATT_BN, THREADS>(sv + (from & 1) * ATT_BN * ATT_LD, vh, ATT_VS, from * ATT_BN);
     att_commit();
     float acc[ATT_MT][ATT_NTILES][4] = {}, top[ATT_MT][2], sum[ATT_MT][2] = {};
 #pragma unroll
@@ -168,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
 /*drop:
     const Draw draw = draw_from(key, b / ATT_EACH);
 :drop*/
-    for (int t = 0; t < tiles; t++) {
+    for (int t = from; t < tiles; t++) {
         if (t + 1 < tiles) {
             att_load<ATT_BN, THREADS>(sk + (t + 1 & 1) * ATT_BN * ATT_LD, kh, ATT_KS, (t + 1) * ATT_BN);
             att_load<ATT_BN, THREADS>(sv + (t + 1 & 1) * ATT_BN * ATT_LD, vh, ATT_VS, (t + 1) * ATT_BN);
@@ -178,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
         __syncthreads();
         const att_t *tk = sk + (t & 1) * ATT_BN * ATT_LD, *tv = sv + (t & 1) * ATT_BN * ATT_LD;
         int k0 = t * ATT_BN;
-        if (!ATT_CAUSAL || k0 <= q0 + w0 + 16 * ATT_MT - 1) { // else every score of this warp is masked
+        // else every score of this warp is masked
+        if ((!ATT_CAUSAL || k0 <= q0 + w0 + 16 * ATT_MT - 1) && k0 + ATT_BN > att_first(q0 + w0)) {
             float s[ATT_MT][ATT_BN / 8][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
@@ -196,7 +205,8 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                     }
                 }
             }
-            bool edge = (ATT_CAUSAL && k0 + ATT_BN - 1 > q0 + w0) || k0 + ATT_BN > ATT_T;
+            bool edge = (ATT_CAUSAL && k0 + ATT_BN - 1 > q0 + w0) || k0 + ATT_BN > ATT_T ||
+                        k0 < att_first(q0 + w0 + 16 * ATT_MT - 1);
 #pragma unroll
             for (int m = 0; m < ATT_MT; m++) {
                 if (edge) {
@@ -206,7 +216,8 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                         for (int e = 0; e < 4; e++) {
                             int col = k0 + n * 8 + (l & 3) * 2 + (e & 1),
                                 row = q0 + w0 + m * 16 + (l >> 2) + (e >> 1) * 8;
-                            if ((ATT_CAUSAL && col > row) || col >= ATT_T) s[m][n][e] = -__int_as_float(0x7f800000);
+                            if ((ATT_CAUSAL && col > row) || col >= ATT_T || col < att_first(row))
+                                s[m][n][e] = -__int_as_float(0x7f800000);
                         }
                 }
 #pragma unroll

@@ -18,6 +18,10 @@ typedef Compute<att_t>::type att_real;
 static_assert(ATT_LAUNCH == (2 * 32 * ATT_ROW + 8 * 2 * ATT_D) * sizeof(att_real), "shared memory");
 #endif
 
+__device__ __forceinline__ int att_first(int query) { // the first key that a query sees
+    return ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
+}
+
 __device__ __forceinline__ att_real att_sum(att_real v) {
 #pragma unroll
     for (int w = 16; w; w >>= 1) v += __shfl_xor_sync(~0u, v, w);
@@ -60,13 +64,13 @@ extern "C" __global__ void __launch_bounds__(256)
     att_own(sq, q + (first + row) * ATT_QS + h * ATT_D, row < ATT_T);
     int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T;
     att_real acc[ATT_OWN] = {}, top = -__int_as_float(0x7f800000), sum = 0;
-    for (int k0 = 0; k0 < last; k0 += 32) {
+    for (int k0 = att_first(blockIdx.x * 8) / 32 * 32; k0 < last; k0 += 32) {
         __syncthreads();
         att_tile(sk, k + first * ATT_KS + (h / ATT_GROUP) * ATT_D, ATT_KS, k0);
         att_tile(sv, v + first * ATT_VS + (h / ATT_GROUP) * ATT_D, ATT_VS, k0);
         __syncthreads();
         int col = k0 + l;
-        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
+        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < att_first(row);
         att_real s = out ? (att_real)-__int_as_float(0x7f800000) : att_dot(sq, sk + l * ATT_ROW) * (att_real)ATT_SCALE,
                  mx = s;
 #pragma unroll
@@ -125,14 +129,15 @@ extern "C" __global__ void __launch_bounds__(256)
     att_own(own_k, k + (first + row) * ATT_KS + g * ATT_D, row < ATT_T);
     att_own(own_v, v + (first + row) * ATT_VS + g * ATT_D, row < ATT_T);
     att_real ak[ATT_OWN] = {}, av[ATT_OWN] = {};
+    int end = ATT_WINDOW && (int)blockIdx.x * 8 + 7 + ATT_WINDOW < ATT_T ? blockIdx.x * 8 + 7 + ATT_WINDOW : ATT_T;
     for (int h = g * ATT_GROUP; h < (g + 1) * ATT_GROUP; h++)
-        for (int q0 = ATT_CAUSAL ? (int)(blockIdx.x * 8) / 32 * 32 : 0; q0 < ATT_T; q0 += 32) {
+        for (int q0 = ATT_CAUSAL ? (int)(blockIdx.x * 8) / 32 * 32 : 0; q0 < end; q0 += 32) {
             __syncthreads();
             att_tile(sq, q + first * ATT_QS + h * ATT_D, ATT_QS, q0);
             att_tile(sd, dout + first * ATT_OS + h * ATT_D, ATT_OS, q0);
             __syncthreads();
             int col = q0 + l;
-            bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
+            bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < att_first(col);
             long long at = ((long long)b * ATT_H + h) * ATT_T + col;
             att_real w = out ? (att_real)0 : exp(att_dot(own_k, sq + l * ATT_ROW) * (att_real)ATT_SCALE - lse[at]);
 /*drop:
@@ -175,13 +180,13 @@ extern "C" __global__ void __launch_bounds__(256)
     att_real row_lse = row < ATT_T ? lse[at] : (att_real)0, row_delta = row < ATT_T ? delta[at] : (att_real)0,
              acc[ATT_OWN] = {};
     int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T;
-    for (int k0 = 0; k0 < last; k0 += 32) {
+    for (int k0 = att_first(blockIdx.x * 8) / 32 * 32; k0 < last; k0 += 32) {
         __syncthreads();
         att_tile(sk, k + first * ATT_KS + (h / ATT_GROUP) * ATT_D, ATT_KS, k0);
         att_tile(sv, v + first * ATT_VS + (h / ATT_GROUP) * ATT_D, ATT_VS, k0);
         __syncthreads();
         int col = k0 + l;
-        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
+        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < att_first(row);
         att_real w = out ? (att_real)0 : exp(att_dot(own_q, sk + l * ATT_ROW) * (att_real)ATT_SCALE - row_lse);
 /*drop:
         att_real by = att_by(draw_from(key, b / ATT_EACH), b, h, row, col);

@@ -34,7 +34,9 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
     float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
     int kb = blockIdx.x, g = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
     int k0 = kb * ATT_KM, w0 = warp * 16;
-    int first = ATT_CAUSAL ? k0 / ATT_BN : 0, tiles = (ATT_T + ATT_BN - 1) / ATT_BN - first, steps = tiles * ATT_GROUP;
+    int first = ATT_CAUSAL ? k0 / ATT_BN : 0, end = ATT_T;
+    if (ATT_WINDOW && k0 + ATT_KM - 1 + ATT_WINDOW < end) end = k0 + ATT_KM - 1 + ATT_WINDOW; // queries that see a key
+    int tiles = (end + ATT_BN - 1) / ATT_BN - first, steps = tiles * ATT_GROUP;
     att_load<ATT_KM, ATT_KV_WARPS * 32>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
     att_load<ATT_KM, ATT_KV_WARPS * 32>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
     auto fetch = [&](int step) {
@@ -78,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
 #pragma unroll
         for (int half = 0; half < ATT_BN / 32; half++) { // 32 queries at a time: fewer registers
             if (ATT_CAUSAL && q0 + half * 32 + 31 < k0 + w0) continue;
+            if (att_first(q0 + half * 32) > k0 + w0 + 15) continue;
             float s[4][4] = {}, p[4][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
@@ -109,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
                 for (int e = 0; e < 4; e++) {
                     int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
                         row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
-                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col);
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < att_first(col);
                     float w = out ? 0.f : fast_exp2(s[n][e] * factor - tl[i]);
                     s[n][e] = w;
 /*drop:
@@ -164,11 +167,12 @@ extern "C" __global__ void __launch_bounds__(256)
     int q0 = qb * ATT_BM, w0 = warp * 16;
     const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D,
                 *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
-    int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN;
+    int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN,
+        from = att_first(q0) / ATT_BN;
     att_load<ATT_BM, 256>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
     att_load<ATT_BM, 256>(sd, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, q0);
-    att_load<ATT_BN, 256>(sk, kh, ATT_KS, 0);
-    att_load<ATT_BN, 256>(sv, vh, ATT_VS, 0);
+    att_load<ATT_BN, 256>(sk + (from & 1) * ATT_BN * ATT_LD, kh, ATT_KS, from * ATT_BN);
+    att_load<ATT_BN, 256>(sv + (from & 1) * ATT_BN * ATT_LD, vh, ATT_VS, from * ATT_BN);
     att_commit();
     float acc[ATT_NTILES][4] = {}, row_lse[2], row_delta[2];
 #pragma unroll
@@ -182,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(256)
 /*drop:
     const Draw draw = draw_from(key, b / ATT_EACH);
 :drop*/
-    for (int t = 0; t < tiles; t++) {
+    for (int t = from; t < tiles; t++) {
         if (t + 1 < tiles) {
             att_load<ATT_BN, 256>(sk + (t + 1 & 1) * ATT_BN * ATT_LD, kh, ATT_KS, (t + 1) * ATT_BN);
             att_load<ATT_BN, 256>(sv + (t + 1 & 1) * ATT_BN * ATT_LD, vh, ATT_VS, (t + 1) * ATT_BN);
@@ -195,6 +199,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int half = 0; half < ATT_BN / 32; half++) {
             if (ATT_CAUSAL && k0 + half * 32 > q0 + w0 + 15) continue;
+            if (k0 + half * 32 + 31 < att_first(q0 + w0)) continue;
             float s[4][4] = {}, p[4][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
@@ -220,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     int col = k0 + half * 32 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + (l >> 2) + (e >> 1) * 8;
-                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row);
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < att_first(row);
                     float w = out ? 0.f : fast_exp2(s[n][e] * factor - row_lse[e >> 1]);
 /*drop:
                     p[n][e] = kept >> (4 * n + e) & 1 ? p[n][e] * ATT_BY : 0.f;
