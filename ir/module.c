@@ -62,6 +62,12 @@ Symbol *hd_symbol_find(const Module *m, const char *name) {
 
 Symbol *hd_named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
 
+const Symbol *hd_op_param(const Op *o, int i) {
+    const Attr *also = hd_attr(&o->attrs, A_ALSO);
+    if (!i) return hd_named(o, A_PARAM);
+    return also && i <= also->n ? hd_symbol_find(o->func->module, also->strs[i - 1]) : NULL;
+}
+
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type) {
     if (hd_symbol_find(m, name) || hd_func_find(m, name)) return NULL;
     Symbol *s = HD_NEW(m->cx->arena, Symbol);

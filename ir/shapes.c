@@ -103,3 +103,8 @@ double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size) {
     const double kept = turns <= low ? 0 : turns >= high ? 1 : (turns - low) / (high - low);
     return rate * (kept + (1 - kept) / factor);
 }
+
+int64_t hd_rope_columns(const Op *rope) {
+    const int64_t heads = hd_int(&rope->attrs, A_HEADS, 1);
+    return hd_type_cols(rope->in[0]->type) / heads * hd_int(&rope->attrs, A_TURNED, heads);
+}

@@ -24,6 +24,7 @@ typedef struct {
 enum { HD_ATTENTION_QUERIES = 128, HD_ATTENTION_TILE = 64 };
 // rope: the angle from one position to the next of elements i and i + size/2 of a head (i < size/2)
 double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size);
+int64_t hd_rope_columns(const Op *rope); // of its first heads, which turn
 unsigned hd_reduced_axes(const Op *o);           // of sum, reduce_max and sum_to: a bit for each axis of the operand
 void hd_strides(const Type *t, int64_t *stride); // along each axis, the elements from one index to the next
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table

@@ -51,10 +51,29 @@ const char *hd_rule_explicit(Rule *r) {
     return declared_all(r);
 }
 
-const char *hd_rule_param(Rule *r) {
+// The type of the parameters that an op names, as one matrix; NULL after the error in r->text.
+const char *hd_rule_params(Rule *r, const Type **type) {
+    const Attr *also = hd_attr(&r->o->attrs, A_ALSO);
     const Symbol *s = hd_named(r->o, A_PARAM);
     if (!s || s->kind != SYM_PARAM) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
-    return hd_rule_give(r, s->type);
+    Type all = *s->type;
+    for (int i = 0; also && i < also->n; i++) {
+        const Symbol *next = hd_symbol_find(r->o->func->module, also->strs[i]);
+        if (!next || next->kind != SYM_PARAM) WRONG("no parameter @%s", also->strs[i]);
+        bool fits = all.rank && next->type->rank == all.rank && next->type->dtype == all.dtype;
+        for (int k = 1; fits && k < all.rank; k++) fits = next->type->dim[k] == all.dim[k];
+        if (!fits) WRONG("rows of @%s : %s cannot follow those of @%s : %s", next->name, TEXT(next->type), s->name,
+                         TEXT(s->type));
+        all.dim[0] += next->type->dim[0];
+    }
+    *type = hd_type(r->cx, all.dtype, all.rank, all.dim);
+    return NULL;
+}
+
+const char *hd_rule_param(Rule *r) {
+    const Type *t;
+    const char *e = hd_rule_params(r, &t);
+    return e ? e : hd_rule_give(r, t);
 }
 
 const char *hd_rule_cast(Rule *r) {
@@ -297,6 +316,9 @@ const char *hd_rule_rope(Rule *r) {
     if (IN(0)->rank < 2) WRONG("rope needs [.., seq, heads*size], not %s", TEXT(IN(0)));
     if (heads < 1 || heads > hd_type_cols(IN(0)) || hd_type_cols(IN(0)) % (2 * heads))
         WRONG("the last axis of %s does not divide into %lld heads of even size", TEXT(IN(0)), (long long)heads);
+    const int64_t turned = hd_int(&r->o->attrs, A_TURNED, heads);
+    if (turned < 1 || turned > heads)
+        WRONG("rope cannot turn %lld of %lld heads", (long long)turned, (long long)heads);
     const Attr *s = hd_attr(&r->o->attrs, A_SCALING);
     if (s && (s->n != 4 || !(s->floats[0] > 0 && s->floats[1] > 0 && s->floats[2] > s->floats[1] && s->floats[3] > 0)))
         WRONG("rope's scaling is [factor, low, high, length]: four positive numbers, high above low, such as "

@@ -31,6 +31,7 @@ static inline const char *hd_rule_give(Rule *r, const Type *t) { // the type of 
 
 const char *hd_rule_floating(Rule *r, int operand); // the operand's elements are floating-point numbers
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k); // the symbol an attribute names, of this kind; else NULL
+const char *hd_rule_params(Rule *r, const Type **type); // of the parameters that param or grad names, as one matrix
 // as many elements as t has, from `offset` on, are in the buffer
 const char *hd_rule_in_buffer(Rule *r, AttrId a, const Type *t);
 #endif

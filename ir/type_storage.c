@@ -20,10 +20,11 @@ const char *hd_rule_in_buffer(Rule *r, AttrId a, const Type *t) {
 }
 
 const char *hd_rule_grad(Rule *r) {
-    const Symbol *s = hd_rule_symbol(r, A_PARAM, SYM_PARAM);
-    if (!s) WRONG("no parameter @%s", hd_word(&r->o->attrs, A_PARAM, ""));
-    if (s->type->rank != IN(0)->rank || memcmp(s->type->dim, IN(0)->dim, sizeof(int64_t) * (size_t)s->type->rank))
-        WRONG("gradient %s of parameter @%s : %s", TEXT(IN(0)), s->name, TEXT(s->type));
+    const Type *t;
+    const char *e = hd_rule_params(r, &t);
+    if (e) return e;
+    if (t->rank != IN(0)->rank || memcmp(t->dim, IN(0)->dim, sizeof(int64_t) * (size_t)t->rank))
+        WRONG("gradient %s of parameter @%s : %s", TEXT(IN(0)), hd_word(&r->o->attrs, A_PARAM, ""), TEXT(t));
     return NULL;
 }
 

@@ -119,23 +119,25 @@ HD_ROW_REDUCTION(hd_row_dot_d, double, 8, (const double *v, const double *w, int
 HD_ROW_REDUCTION(hd_row_spread_d, double, 8, (const double *v, double mean, int64_t n), 0.0, HD_TERM_SQUARE, a + b)
 HD_ROW_REDUCTION(hd_row_max_d, double, 8, (const double *v, int64_t n), -(double)INFINITY, HD_TERM, HD_LARGER)
 
-// --- rotary embedding of one row of cols = heads x size: halves of a head turn by position * rate[i]; sign -1: back
+// --- rotary embedding of one row of cols = heads x size: halves of a head turn by position * rate[i]; sign -1: back.
+// Heads from column `turned` on stay as they are.
 static inline void hd_rope_rates(double *rate, int64_t half, double theta) {
     for (int64_t i = 0; i < half; i++) rate[i] = pow(theta, -(double)i / (double)half);
 }
 
 #define HD_ROW_ROPE(NAME, T)                                                                                           \
-    static inline void NAME(const T *x, T *y, int64_t cols, int64_t half, int64_t position, const double *rate,        \
-                            double sign) {                                                                             \
+    static inline void NAME(const T *x, T *y, int64_t cols, int64_t turned, int64_t half, int64_t position,            \
+                            const double *rate, double sign) {                                                         \
         for (int64_t i = 0; i < half; i++) {                                                                           \
             const double angle = (double)position * rate[i];                                                           \
             const T c = (T)cos(angle), s = (T)(sign * sin(angle));                                                     \
-            for (int64_t h = 0; h < cols; h += 2 * half) {                                                             \
+            for (int64_t h = 0; h < turned; h += 2 * half) {                                                           \
                 const T a = x[h + i], b = x[h + half + i];                                                             \
                 y[h + i] = a * c - b * s;                                                                              \
                 y[h + half + i] = b * c + a * s;                                                                       \
             }                                                                                                          \
         }                                                                                                              \
+        for (int64_t i = turned; i < cols; i++) y[i] = x[i];                                                           \
     }
 HD_ROW_ROPE(hd_row_rope, float)
 HD_ROW_ROPE(hd_row_rope_d, double)

@@ -20,11 +20,12 @@ static void put_turns(Rows *r, RowNode *n) {
     }
     hd_puts(r->o, "};\n");
     const char *inverse = t->inverse ? "true" : "false";
+    const char *turns = t->columns < r->p->cols ? hd_sprintf(r->a, "$c >= %lld ? $0 : ", ll(t->columns)) : "";
     if (one_angle_for_heads(r))
-        n->text = hd_sprintf(r->a, "turned<%lld>($0, $1, $c %% %lld, sine%d[j], cosine%d[j], %s)", ll(t->half),
-                             ll(2 * t->half), t->id, t->id, inverse);
+        n->text = hd_sprintf(r->a, "%sturned<%lld>($0, $1, $c %% %lld, sine%d[j], cosine%d[j], %s)", turns,
+                             ll(t->half), ll(2 * t->half), t->id, t->id, inverse);
     else
-        n->text = hd_sprintf(r->a, "rope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", ll(t->half),
+        n->text = hd_sprintf(r->a, "%srope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", turns, ll(t->half),
                              ll(t->seq), ll(2 * t->half), table, inverse);
 }
 

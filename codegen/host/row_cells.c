@@ -168,8 +168,8 @@ static void turn(RowKernel *rk, const RowNode *n, Cell *c) {
     }
     hd_push(a, &rk->setup, rates.text);
     c->kind = CELL_ROW;
-    c->text = hd_sprintf(a, "hd_row_rope%s($0, $$, %lld, %lld, r %% %lld, rate%d, %s);", suffix(n->dtype),
-                         ll(rk->p->cols), ll(t->half), ll(t->seq), k, t->inverse ? "-1" : "1");
+    c->text = hd_sprintf(a, "hd_row_rope%s($0, $$, %lld, %lld, %lld, r %% %lld, rate%d, %s);", suffix(n->dtype),
+                         ll(rk->p->cols), ll(t->columns), ll(t->half), ll(t->seq), k, t->inverse ? "-1" : "1");
     read(c, n->in[0], true);
 }
 

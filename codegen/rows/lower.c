@@ -3,6 +3,7 @@
 // evaluator's: statistics in two passes (mean, then variance), softmax with the maximum subtracted.
 #include "codegen/rows/rows.h"
 #include "ir/random.h"
+#include "ir/shapes.h"
 
 typedef struct {
     RowProgram *p;
@@ -164,7 +165,7 @@ static void row_rope(Lowering *l, const Op *o, const int *in) {
     const Type *t = o->in[0]->type;
     int x = spread(l, in[0]);
     RowNode n = {.kind = NODE_PARTNER, .dtype = at(l, x)->dtype, .cls = CLASS_FULL, .n_in = 1, .in = {x}};
-    n.turn = (RowTurn){l->p->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, t->dim[t->rank - 2],
+    n.turn = (RowTurn){l->p->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, t->dim[t->rank - 2], hd_rope_columns(o),
                        &o->attrs, hd_has(&o->attrs, A_INVERSE), o->id};
     n.in[1] = add(l, n);
     n.kind = NODE_TURN;

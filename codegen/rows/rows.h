@@ -20,6 +20,7 @@ typedef enum {
 
 typedef struct {
     int64_t half, seq; // columns to the other half of a head; positions
+    int64_t columns;   // that turn; those after them stay
     const Attrs *rope; // of the op: its rates
     bool inverse;
     int id; // of the op

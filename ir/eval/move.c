@@ -93,8 +93,14 @@ const char *hd_eval_embedding_grad(Eval *e, const Op *o, const Tensor *in, Tenso
 
 // --- parameters and buffers
 const char *hd_eval_param(Eval *e, const Op *o, const Tensor *in HD_UNUSED, Tensor *out) {
-    Tensor stored = hd_eval_storage(e, hd_word(&o->attrs, A_PARAM, ""));
-    return hd_eval_copy(e, o, &stored, out);
+    double *to = out->data;
+    const Symbol *p;
+    for (int i = 0; (p = hd_op_param(o, i)); i++) {
+        const int64_t n = hd_type_count(p->type);
+        memcpy(to, hd_eval_storage(e, p->name).data, sizeof *to * (size_t)n);
+        to += n;
+    }
+    return NULL;
 }
 
 static double to_dtype(const Eval *e, DType d, double v) {
@@ -102,10 +108,14 @@ static double to_dtype(const Eval *e, DType d, double v) {
 }
 
 const char *hd_eval_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
-    struct Stored *s = hd_eval_stored(e, hd_word(&o->attrs, A_PARAM, ""));
-    if (!s->grad.data) s->grad = hd_tensor(e->arena, s->value.type);
-    for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++)
-        s->grad.data[i] = to_dtype(e, s->grad.type->dtype, s->grad.data[i] + in[0].data[i]);
+    const double *from = in[0].data;
+    const Symbol *p;
+    for (int k = 0; (p = hd_op_param(o, k)); k++) {
+        struct Stored *s = hd_eval_stored(e, p->name);
+        if (!s->grad.data) s->grad = hd_tensor(e->arena, s->value.type);
+        for (int64_t i = 0, n = hd_type_count(p->type); i < n; i++)
+            s->grad.data[i] = to_dtype(e, s->grad.type->dtype, s->grad.data[i] + *from++);
+    }
     return NULL;
 }
 

@@ -187,8 +187,13 @@ const char *hd_eval_rope(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tenso
     const Type *t = in[0].type;
     int64_t width = hd_type_cols(t), seq = t->dim[t->rank - 2], size = width / hd_int(&o->attrs, A_HEADS, 1),
             half = size / 2;
+    const int64_t turned = hd_rope_columns(o);
     double turn = hd_has(&o->attrs, A_INVERSE) ? -1.0 : 1.0;
     for (int64_t at = 0, n = hd_type_count(t); at < n; at++) {
+        if (at % width >= turned) {
+            out[0].data[at] = in[0].data[at];
+            continue;
+        }
         int64_t position = at / width % seq, i = at % width % size;
         double angle = turn * (double)position * hd_rope_rate(&o->attrs, i % half, size);
         double other = i < half ? -in[0].data[at + half] : in[0].data[at - half];

@@ -6,6 +6,7 @@
 // may be cut there.
 #include "passes/fsdp/bucket_layout.h"
 #include "ir/base/ints.h"
+#include <string.h>
 
 static int64_t gcd(int64_t a, int64_t b) {
     while (b) {
@@ -19,6 +20,21 @@ static int64_t gcd(int64_t a, int64_t b) {
 static int64_t lcm(int64_t a, int64_t b) { // 0: does not fit
     int64_t r;
     return __builtin_mul_overflow(a / gcd(a, b), b, &r) || r > (int64_t)1 << 50 ? 0 : r;
+}
+
+static int64_t row_of(const Type *t) { return t->rank && t->dim[0] > 0 ? hd_type_count(t) / t->dim[0] : 0; }
+
+static size_t module_of(const Symbol *p) { // the length of that part of its name
+    const char *dot = strrchr(p->name, '.');
+    return dot ? (size_t)(dot - p->name) : 0;
+}
+
+bool hd_bucket_adjoins(const Symbol *a, const Symbol *b) {
+    const int64_t row = row_of(a->type), step = row ? lcm(HD_BUCKET_ALIGN, row) : 0;
+    return step && row == row_of(b->type) && hd_type_count(a->type) % step == 0 &&
+           hd_int(&b->attrs, A_INDEX, -1) == hd_int(&a->attrs, A_INDEX, -1) + 1 &&
+           hd_has(&a->attrs, A_DECAY) == hd_has(&b->attrs, A_DECAY) && module_of(a) == module_of(b) &&
+           strncmp(a->name, b->name, module_of(a)) == 0;
 }
 
 bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch) {

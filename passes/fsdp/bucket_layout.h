@@ -19,6 +19,10 @@ typedef struct {
     int64_t padding;     // padding
 } Bucket;
 
+// Whether `b` begins where `a` ends in every layout, whatever the mesh and the units are: neighbours of one module, of
+// one kind, with equal rows, and no padding between them.
+bool hd_bucket_adjoins(const Symbol *a, const Symbol *b);
+
 // Lays out items given in declaration order for `ranks` ranks that share it, in each of `replicas` groups. False when
 // no sensible padded size exists (row sizes without common factors).
 bool hd_bucket_layout(Bucket *b, int64_t ranks, int64_t replicas, Arena *scratch);

@@ -56,7 +56,8 @@ static PtrMap wide_params(Fsdp *s) {
                 const Op *def = o->in[i]->def;
                 if (!def || def->kind != OP_PARAM || (o->kind == OP_CAST && o->out[0]->type->dtype == s->compute))
                     continue;
-                hd_ptr_set(s->cx->scratch, &wide, hd_named(def, A_PARAM), 1);
+                for (int k = 0; hd_op_param(def, k); k++)
+                    hd_ptr_set(s->cx->scratch, &wide, hd_op_param(def, k), 1);
             }
     }
     return wide;
@@ -177,6 +178,22 @@ bool hd_fsdp_place_buckets(Fsdp *s) {
         hd_ptr_set(s->cx->scratch, &s->by_name, s->buckets.at[i].bucket->name, i);
     }
     hd_count(s->cx, "buckets", s->buckets.n);
+    return true;
+}
+
+// Parameters that an op reads or gives a gradient as one matrix are stored as one.
+static bool adjoin(const Symbol *a, const Symbol *b) {
+    return hd_int(&b->attrs, A_OFFSET, 0) == hd_int(&a->attrs, A_OFFSET, 0) + hd_type_count(a->type) &&
+           strcmp(hd_word(&a->attrs, A_BUCKET, ""), hd_word(&b->attrs, A_BUCKET, "")) == 0;
+}
+
+bool hd_fsdp_adjoin(const Func *f) {
+    for (const Op *o = f ? f->first : NULL; o; o = o->next)
+        for (int i = 1; hd_has(&o->attrs, A_ALSO) && hd_op_param(o, i); i++)
+            if (!adjoin(hd_op_param(o, i - 1), hd_op_param(o, i)))
+                return hd_error(f->module->cx, o->span,
+                                "%s cannot take @%s and @%s as one matrix: they are not stored one after another",
+                                hd_op_info(o->kind)->mnemonic, hd_op_param(o, i - 1)->name, hd_op_param(o, i)->name);
     return true;
 }
 

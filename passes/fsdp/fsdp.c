@@ -194,7 +194,8 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
     }
     if (!returns_loss(micro) || !returns_loss(eval) || !read_settings(&s)) return FAILED;
     hd_fsdp_divide_root(&s, micro);
-    if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_add_state(&s)) return FAILED;
+    if (!hd_fsdp_place_buckets(&s) || !hd_fsdp_adjoin(micro) || !hd_fsdp_adjoin(eval) || !hd_fsdp_add_state(&s))
+        return FAILED;
     divide_by_ranks(&s, micro);
     m->stage = STAGE_SHARDED;
     specialise_micro(&s, micro);

@@ -60,6 +60,7 @@ typedef struct { Func *f; bool first, last, alone; } StepFunc;
 // Parameters of the root become units of their own, by where `micro` uses them (pieces.c).
 void hd_fsdp_divide_root(Fsdp *s, const Func *micro);
 bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
+bool hd_fsdp_adjoin(const Func *f);     // false after the error about parameters that are no matrix there
 bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
 static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) {

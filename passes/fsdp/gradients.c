@@ -54,8 +54,8 @@ static void store_contribution(Grads *g, Op *o, PtrMap *seen) {
     Written *w = &g->written[b - s->buckets.at];
     bool again = hd_ptr_get(seen, p) >= 0;
     int64_t offset = hd_int(&p->attrs, A_OFFSET, 0);
-    Range covered = {offset, offset + hd_type_count(p->type)};
-    hd_ptr_set(s->cx->scratch, seen, p, 1);
+    Range covered = {offset, offset + hd_type_count(o->in[0]->type)};
+    for (int i = 0; hd_op_param(o, i); i++) hd_ptr_set(s->cx->scratch, seen, hd_op_param(o, i), 1);
     if (!again) hd_push(s->cx->scratch, &w->covered, covered);
     Builder at = {.f = g->f.f, .before = o, .loc = o->loc, .span = o->span, .bwd = true};
     hd_fsdp_store(s, &at, o->in[0], b->gradient, offset, again || (g->whole && !b->sum && !g->f.first));

@@ -72,12 +72,14 @@ static void find_runs(Root *r, const Func *micro) {
     int run = -1;
     for (const Op *o = micro->first; o; o = o->next) {
         if (o->kind != OP_GRAD) continue;
-        int k = hd_ptr_get(&r->number, hd_symbol_find(r->s->m, hd_word(&o->attrs, A_PARAM, "")));
-        run += k >= 0 && !in_root;
-        in_root = k >= 0;
-        if (!in_root) continue;
-        if (r->made[k].first < 0) r->made[k].first = run;
-        r->made[k].last = run;
+        const bool before = in_root;
+        in_root = hd_ptr_get(&r->number, hd_op_param(o, 0)) >= 0;
+        run += in_root && !before;
+        for (int i = 0; in_root && hd_op_param(o, i); i++) {
+            const int k = hd_ptr_get(&r->number, hd_op_param(o, i)); // of one module: all of them are of the root
+            if (r->made[k].first < 0) r->made[k].first = run;
+            r->made[k].last = run;
+        }
     }
     for (int k = 0; k < r->params.n; k++) // no gradient: with the first
         if (r->made[k].first < 0) r->made[k].first = r->made[k].last = 0;

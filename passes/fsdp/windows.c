@@ -88,11 +88,11 @@ static void param_to_views(Fsdp *s, const Uses *uses, Op *o) {
     for (int i = 0; i < uses->count[v->id]; i++) {
         Op *user = uses->users[v->id][i];
         if (is_stored_cast(b, user)) {
-            if (!compute) compute = hd_fsdp_view(s, &at, b->compute, offset, p->type);
+            if (!compute) compute = hd_fsdp_view(s, &at, b->compute, offset, v->type);
             hd_redirect(uses, user->out[0], compute);
             hd_erase(user);
         } else if (!master) {
-            master = hd_fsdp_view(s, &at, b->master, offset, p->type);
+            master = hd_fsdp_view(s, &at, b->master, offset, v->type);
         }
     }
     if (master) hd_redirect(uses, v, master);

@@ -132,12 +132,14 @@ Facts hd_report_facts(const Module *m, Arena *a) {
                .mesh = hd_mesh(m),
                .device = hd_model(m),
                .reduction = hd_word(train, A_REDUCTION, "each"),
+               .merged = hd_attr(train, A_MERGED),
                .chunks = hd_int(train, A_LOSS_CHUNKS, 0),
                .chunk_bytes = hd_int(train, A_LOSS_CHUNK_BYTES, 0),
                .whole = hd_word(train, A_LOGITS_WHOLE, NULL),
                .strategy = hd_word(schedule, A_FSDP, "none"),
                .graph = hd_word(schedule, A_GRAPH, "none")};
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);
+    if (r.merged && r.merged->n != 2) r.merged = NULL; // in a text by hand
     int64_t storages = 0; // that persist or are live at the peak
     for (const Symbol *s = m->symbols; s; s = s->next) {
         add_symbol(&r, m, s, a);

@@ -52,6 +52,19 @@ static void put_padding(const Facts *r, Out *o) { // of buckets, and the buckets
     if (r->pieces.n) hd_puts(o, "],\n");
 }
 
+static void put_products(const Facts *r, Out *o) { // those that became one, and those of the logits
+    if (r->merged)
+        hd_printf(o, "  \"products\": {\"merged\": %lld, \"into\": %lld},\n", ll(r->merged->ints[0]),
+                  ll(r->merged->ints[1]));
+    if (r->chunks > 1)
+        hd_printf(o, "  \"logits\": {\"chunks\": %lld, \"bytes\": %lld},\n", ll(r->chunks), ll(r->chunk_bytes));
+    if (r->whole) {
+        hd_puts(o, "  \"logits\": {\"chunks\": 1, \"why\": ");
+        hd_put_quoted(o, r->whole);
+        hd_puts(o, "},\n");
+    }
+}
+
 static void put_json(const Facts *r, double seconds, Out *o) {
     hd_puts(o, "{\n");
     put_int(o, "ranks", r->ranks);
@@ -68,13 +81,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
         hd_printf(o, "], \"held_bytes\": %lld},\n", ll(r->held));
     }
     hd_report_rounded_json(r, o);
-    if (r->chunks > 1)
-        hd_printf(o, "  \"logits\": {\"chunks\": %lld, \"bytes\": %lld},\n", ll(r->chunks), ll(r->chunk_bytes));
-    if (r->whole) {
-        hd_puts(o, "  \"logits\": {\"chunks\": 1, \"why\": ");
-        hd_put_quoted(o, r->whole);
-        hd_puts(o, "},\n");
-    }
+    put_products(r, o);
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
     put_padding(r, o);
@@ -192,6 +199,8 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     if (r->at && r->live.during) put_holders(r, a, o);
     put_communication(r, o);
     hd_report_rounded_text(r, o);
+    if (r->merged)
+        hd_printf(o, "\nproducts of one operand: %lld became %lld\n", ll(r->merged->ints[0]), ll(r->merged->ints[1]));
     if (r->chunks > 1)
         hd_printf(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) hd_printf(o, "\nlogits in one piece: %s\n", r->whole);

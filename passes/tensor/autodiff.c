@@ -11,6 +11,7 @@
 #include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
+#include "passes/tensor/merge_products.h"
 
 bool hd_grad_wanted(const Autodiff *d, const Value *v) { return v->id < d->n_forward && d->active[v->id]; }
 
@@ -29,7 +30,9 @@ void hd_grad_add(Autodiff *d, Value *v, Value *contribution) {
     Value *dv = fit(d, contribution, v->type), **sum = &d->grad[v->id];
     if (v->def->kind == OP_PARAM) {
         Attrs as = {0};
+        const Attr *also = hd_attr(&v->def->attrs, A_ALSO);
         hd_set_word(d->b.f->module->cx, &as, A_PARAM, hd_word(&v->def->attrs, A_PARAM, ""));
+        if (also) hd_set_attr(d->b.f->module->cx, &as, also);
         hd_build(&d->b, OP_GRAD, 1, &dv, &as, NULL);
     } else {
         *sum = *sum ? hd_build1(&d->b, OP_ADD, *sum, dv, NULL, NULL) : dv;
@@ -250,7 +253,7 @@ static bool check_loss(Module *m, const Func *loss) {
 static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
     bool *found = HD_NEWN(scratch, bool, m->n_symbols + 1), ok = true; // by symbol id
     for (const Op *o = micro->first; o; o = o->next)
-        if (o->kind == OP_GRAD) found[hd_named(o, A_PARAM)->id] = true;
+        for (int i = 0; o->kind == OP_GRAD && hd_op_param(o, i); i++) found[hd_op_param(o, i)->id] = true;
     for (const Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || found[s->id]) continue;
         hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it",
@@ -294,7 +297,8 @@ Change hd_pass_autodiff(Module *m, PassCx *cx) {
     if (!hd_func_of_kind(m, KIND_LOSS, &loss) || !check_loss(m, loss)) return FAILED;
     double share;
     if (!find_share(m, &share)) return FAILED;
-    set_fingerprint(m, loss, cx->scratch);
+    set_fingerprint(m, loss, cx->scratch); // the model's, whatever form its products take
+    hd_merge_products(m, loss, cx);
     Func *f = hd_func_clone(m, loss, hd_free_name(m, "micro"));
     hd_set_kind(m->cx, &f->attrs, KIND_MICRO);
     hd_func_rename(loss, hd_free_name(m, "eval"));

@@ -75,14 +75,15 @@ static const char *param_of(const Op *o) { return hd_word(&o->attrs, A_PARAM, ""
 static void lower_param(Lowering *l, Op *o) {
     Value *v = o->out[0];
     if (!wide(v)) return;
-    int first = hd_ptr_get(&l->known, param_of(o)); // names are interned
+    const bool alone = !hd_has(&o->attrs, A_ALSO);
+    int first = alone ? hd_ptr_get(&l->known, param_of(o)) : -1; // names are interned
     if (first >= 0) {                               // a parameter read again: the first cast serves
         l->now[v->id] = l->params.at[first];
         hd_erase(o);
         l->changed = true;
         return;
     }
-    hd_ptr_set(l->scratch, &l->known, param_of(o), l->params.n);
+    if (alone) hd_ptr_set(l->scratch, &l->known, param_of(o), l->params.n);
     Op *done = l->uses.count[v->id] == 1 ? l->uses.users[v->id][0] : NULL;
     if (done && done->kind == OP_CAST && done->out[0]->type->dtype == l->compute) {
         hd_push(l->scratch, &l->params, done->out[0]);

@@ -84,10 +84,18 @@ const Symbol *hd_flow_param_at(const BucketParts *k, int64_t lo, int64_t hi) {
     return i < k->items.n && hd_int(&p[i]->attrs, A_OFFSET, 0) < hi ? p[i] : NULL;
 }
 
+// Whether these elements are inside one parameter, or several whole ones without a gap (a product of all of them).
 static bool inside_param(const BucketParts *k, int64_t lo, int64_t hi) {
     const Symbol *p = hd_flow_param_at(k, lo, hi);
     int64_t from = p ? hd_int(&p->attrs, A_OFFSET, 0) : 0;
-    return p && lo >= from && hi <= from + hd_type_count(p->type);
+    if (p && lo > from) return hi <= from + hd_type_count(p->type);
+    for (int64_t at = lo; p && from == at; from = p ? hd_int(&p->attrs, A_OFFSET, 0) : 0) {
+        const int64_t end = at + hd_type_count(p->type);
+        if (hi == end || (hi < end && at == lo)) return true;
+        at = end;
+        p = at < hi ? hd_flow_param_at(k, at, hi) : NULL;
+    }
+    return false;
 }
 
 // --- contributions

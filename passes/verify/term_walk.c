@@ -57,15 +57,52 @@ static const Term *param(const TermWalk *w, const Symbol *p) {
     return hd_term_leaf(&w->t, "param", p->name, 0, p->type);
 }
 
-// Elements of a bucket's weights: the parameter that they are, or whole rows of it; NULL: neither. Another dtype than
-// that of the master weights is a cast of them.
+// Several parameters as one matrix: `n` that have the same rows, one after another.
+static const Term *params(const TermWalk *w, int n, const Symbol *const *p) {
+    const Term **parts = HD_NEWN(w->t.a, const Term *, n);
+    Type type = *p[0]->type;
+    Attrs as = {0};
+    if (n == 1) return param(w, p[0]);
+    for (int i = 0; i < n; i++) parts[i] = param(w, p[i]);
+    for (int i = 1; i < n; i++) type.dim[0] += p[i]->type->dim[0];
+    hd_set_int(w->t.cx, &as, A_AXIS, 0);
+    return hd_term_plain(&w->t, OP_CONCAT, 0, hd_type(w->t.cx, type.dtype, type.rank, type.dim), &as, n, parts);
+}
+
+static const Term *params_of(const TermWalk *w, const Op *o) { // of `param`
+    VEC(const Symbol *) list = {0};
+    for (int i = 0; hd_op_param(o, i); i++) hd_push(w->t.a, &list, hd_op_param(o, i));
+    return params(w, list.n, list.at);
+}
+
+static int64_t row_of(const Type *t) { return t->rank && t->dim[0] ? hd_type_count(t) / t->dim[0] : 0; }
+
+// Whole parameters of which these elements are the rows, at least two; NULL: they are something else.
+static const Term *several(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type) {
+    const int64_t end = at + hd_type_count(type);
+    VEC(const Symbol *) list = {0};
+    while (at < end) {
+        const Symbol *p = hd_flow_param_at(k, at, end);
+        bool fits = p && hd_int(&p->attrs, A_OFFSET, 0) == at && p->type->rank == type->rank && type->rank;
+        for (int i = 1; fits && i < type->rank; i++) fits = p->type->dim[i] == type->dim[i];
+        if (!fits || hd_type_count(p->type) == 0) return NULL;
+        hd_push(w->t.a, &list, p);
+        at += hd_type_count(p->type);
+    }
+    return list.n > 1 && at == end ? params(w, list.n, list.at) : NULL;
+}
+
+// Elements of a bucket's weights: the parameter that they are, or whole rows of it, or several parameters as one
+// matrix; NULL: none of these. Another dtype than that of the master weights is a cast of them.
 static const Term *weights(const TermWalk *w, const BucketParts *k, int64_t at, const Type *type) {
     const Symbol *p = hd_flow_param_at(k, at, at + hd_type_count(type));
     if (!p) return NULL;
+    const Term *all = several(w, k, at, type);
+    if (all) return hd_term_cast(&w->t, all, type->dtype);
     const Term *x = hd_term_cast(&w->t, param(w, p), type->dtype);
     at -= hd_int(&p->attrs, A_OFFSET, 0);
     if (!at && hd_type_count(p->type) == hd_type_count(type)) return hd_term_reshape(&w->t, x, type);
-    const int64_t row = p->type->rank && p->type->dim[0] ? hd_type_count(p->type) / p->type->dim[0] : 0;
+    const int64_t row = row_of(p->type);
     bool rows = row && type->rank == p->type->rank && at >= 0 && at % row == 0;
     for (int i = 1; rows && i < type->rank; i++) rows = type->dim[i] == p->type->dim[i];
     return rows && at / row + type->dim[0] <= p->type->dim[0] ? hd_term_rows(&w->t, x, at / row, type) : NULL;
@@ -132,6 +169,18 @@ static bool moves_sum(const TermWalk *w, const Write *x) {
     return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
 }
 
+// The gradient of a parameter, from element `at` of what is given: all of it, or so many of its rows.
+static void give_rows(const TermWalk *w, const Symbol *p, Given given, int64_t at) {
+    const Type *t = given.term->type;
+    const int64_t row = row_of(p->type);
+    if (hd_type_count(t) != hd_type_count(p->type)) {
+        const bool rows = row && row_of(t) == row && at % row == 0;
+        given.term = rows ? hd_term_stored(&w->t, hd_term_rows(&w->t, given.term, at / row, p->type), TY_F32)
+                          : hd_term_leaf(&w->t, "part", p->name, at, t);
+    }
+    hd_push(w->t.a, &w->gradients[w->number[p->id]], given);
+}
+
 static void give(TermWalk *w, const Write *to, const Term *const *in) {
     const Symbol *s = to->buffer;
     const BucketParts *k = hd_plan_bucket(w->c, s);
@@ -143,13 +192,17 @@ static void give(TermWalk *w, const Write *to, const Term *const *in) {
         hd_push(w->t.a, &w->kept, given);
         return;
     }
-    const int64_t at = to->at, n = hd_type_count(x->type);
-    const Symbol *p = hd_flow_param_at(k, at, at + n);
-    if (!p) return; // contributions.c reports it
-    Given part = given;
-    if (hd_int(&p->attrs, A_OFFSET, 0) != at || hd_type_count(p->type) != n) // not the whole gradient
-        part.term = hd_term_leaf(&w->t, "part", p->name, at, x->type);
-    hd_push(w->t.a, &w->gradients[w->number[p->id]], part);
+    const int64_t at = to->at, end = at + hd_type_count(x->type);
+    for (int64_t lo = at; lo < end;) {
+        const Symbol *p = hd_flow_param_at(k, lo, end);
+        if (!p) return; // contributions.c reports it
+        const int64_t from = hd_int(&p->attrs, A_OFFSET, 0), next = from + hd_type_count(p->type);
+        const bool whole = from == lo && next <= end; // the gradient
+        const Given part = {whole ? x : hd_term_leaf(&w->t, "part", p->name, at, x->type), to->op};
+        if (whole) give_rows(w, p, part, lo - at);
+        else hd_push(w->t.a, &w->gradients[w->number[p->id]], part);
+        lo = next;
+    }
 }
 
 // A product, also with the bias that a gemm may add to it, or attention.
@@ -163,12 +216,13 @@ static bool is_forward_product(const Op *o) {
 static void function_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) in[i] = w->terms[o->in[i]->id];
-    const Symbol *p = o->kind == OP_GRAD || o->kind == OP_PARAM ? hd_named(o, A_PARAM) : NULL;
     if (o->kind == OP_GRAD) {
         const Given given = {hd_term_stored(&w->t, in[0], TY_F32), o};
-        hd_push(w->t.a, &w->gradients[w->number[p->id]], given);
+        const Symbol *p;
+        int64_t at = 0;
+        for (int i = 0; (p = hd_op_param(o, i)); at += hd_type_count(p->type), i++) give_rows(w, p, given, at);
     } else if (o->kind == OP_PARAM) {
-        w->terms[o->out[0]->id] = param(w, p);
+        w->terms[o->out[0]->id] = params_of(w, o);
     } else if (o->kind == OP_VIEW) {
         w->terms[o->out[0]->id] = view(w, o);
     } else if (o->kind == OP_LAUNCH) {

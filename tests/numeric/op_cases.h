@@ -134,6 +134,10 @@ static const OpCase op_cases[] = {
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : "
                "$[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
+    // heads that do not turn
+    {CASE_ALL, "(%x: $[2,21,48]) -> $[2,21,48], $[2,21,48] {\n  %0 = rope %x {heads = 6, theta = 100.0, turned = 4} : "
+               "$[2,21,48]\n  %1 = rope %x {heads = 3, theta = 50.0, inverse, turned = 1} : $[2,21,48]\n  "
+               "return %0, %1\n}"},
     // turns that are kept, slower by a share, and slower by the whole factor
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 2, theta = 100.0, "
                "scaling = [8.0, 1.0, 4.0, 60.0]} : $[2,21,32]\n  %1 = rope %x {heads = 2, theta = 100.0, "

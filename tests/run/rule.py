@@ -3,9 +3,9 @@
 
 usage: rule.py ROOT HEDDLEC [--quick] [--jobs=2] [--only=TEXT] [--keep=FOLDER] [--list]
 
-A class is a model, with or without dropout, with the loss whole or in two chunks, a mesh, a compute dtype, a number of
-micro-batches, the order in which they and the ranks are added up (train.reduce) and an ownership (which parameters are
-one unit).
+A class is a model, with or without dropout, with the loss whole or in two chunks, with products separate or merged, a
+mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added up (train.reduce) and
+an ownership (which parameters are one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory, in
 whether micro-batches overlap, in what gathered weights come from and in how the units are written. Half of them run
 with streams that are late at random. They run straight through, without graphs, or resumed from a checkpoint that
@@ -90,6 +90,9 @@ class Class:
         if seed % 2 == 0:
             self.name += "-chunks2"
             self.sets.append("train.loss_chunks=2")
+        if model == "llama" and seed // 2 % 2:
+            self.name += "-merged"
+            self.sets.append("train.products=merged")
         self.sets += [f"train.compute={compute}", f"train.accumulate={accumulate}", f"train.reduce={reduce}",
                       f"train.clip={clip}",
                       "train.lr=1e-2", "train.warmup=0"]

@@ -217,10 +217,10 @@ static bool swap_words(Ctx *cx, Attrs *as, AttrId a, AttrId b) {
 
 // One whole number that is part of what an op computes, or an entry of a list of them.
 static bool change_integer(Op *o, uint64_t random) {
-    static const AttrId numbers[] = {A_AXIS, A_START, A_SIZE, A_PERM, A_AXES, A_HEADS};
+    static const AttrId numbers[] = {A_AXIS, A_START, A_SIZE, A_PERM, A_AXES, A_HEADS, A_TURNED};
     Ctx *cx = o->func->module->cx;
-    for (int k = 0; k < 6; k++) {
-        const AttrId id = numbers[(random + (uint64_t)k) % 6];
+    for (int k = 0; k < 7; k++) {
+        const AttrId id = numbers[(random + (uint64_t)k) % 7];
         const Attr *a = hd_attr(&o->attrs, id);
         if (!a) continue;
         if (hd_attr_info(id)->kind == AK_INT) {
