@@ -80,8 +80,10 @@ bool hd_attention_on(const Op *o, const char *impl) {
 }
 
 bool hd_attention_suits_tensor_cores(const AttentionShape *s) {
-    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && s->size && s->size % 16 == 0 && s->size <= 128;
+    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && s->size && s->size % 16 == 0 && s->size <= 256;
 }
+
+int64_t hd_attention_tile(const AttentionShape *s) { return s->size <= 128 ? 64 : 32; }
 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
     return s->grad && (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128) &&
@@ -89,7 +91,7 @@ bool hd_attention_suits_wgmma(const AttentionShape *s) {
 }
 
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {
-    if (tensor_cores) return (2 * HD_ATTENTION_QUERIES + 4 * HD_ATTENTION_TILE) * 2 * (s->size + 8);
+    if (tensor_cores) return (2 * HD_ATTENTION_QUERIES + 4 * hd_attention_tile(s)) * 2 * (s->size + 8);
     return (2 * 32 * (s->size + 1) + 16 * s->size) * (s->dtype == TY_F64 ? 8 : 4);
 }
 

@@ -20,8 +20,7 @@ typedef struct {
     int64_t window; // positions that a query sees, itself the last of them; seq: every one up to itself, or all
     double scale;
 } AttentionShape;
-// On tensor cores: rows of a block of the forward pass and of dq, and of a tile it walks over.
-enum { HD_ATTENTION_QUERIES = 128, HD_ATTENTION_TILE = 64 };
+enum { HD_ATTENTION_QUERIES = 128 };                 // on tensor cores: rows of a block of the forward pass and of dq
 // rope: the angle from one position to the next of elements i and i + size/2 of a head (i < size/2)
 double hd_rope_rate(const Attrs *rope, int64_t i, int64_t size);
 int64_t hd_rope_columns(const Op *rope); // of its first heads, which turn
@@ -37,6 +36,7 @@ double hd_attention_pairs(const AttentionShape *s);
 int hd_attention_operands(const Op *o);             // without the key of its dropout
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);
+int64_t hd_attention_tile(const AttentionShape *s);     // rows of the tile that such a block walks over
 bool hd_attention_suits_wgmma(const AttentionShape *s); // on sm_90
 // Shared memory of a block, in bytes, of the kernel that needs most: on tensor cores and of the one for any head size.
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores);

@@ -74,7 +74,7 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     if (s.window < s.seq && (hd_attention_on(r->o, "cudnn") || hd_attention_on(r->o, "wgmma")))
         WRONG("attention on %s has no window: tensor_cores or generated", hd_word(as, A_IMPL, ""));
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
-        WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 128 elements, not %lld of %s",
+        WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));
     if (hd_attention_on(r->o, "wgmma") && !hd_attention_suits_wgmma(&s))
         WRONG("attention on wgmma is the backward pass for heads of 64 or 128 elements of bf16 or f16, not %s of %lld "

@@ -8,18 +8,19 @@
 #include "ir/shapes.h"
 #include <string.h>
 
-enum { QUERIES = HD_ATTENTION_QUERIES, TILE = HD_ATTENTION_TILE, KEYS = 64 }; // KEYS: rows of a block of dkv
+enum { QUERIES = HD_ATTENTION_QUERIES, KEYS = 64 }; // KEYS: rows of a block of dkv
 
 typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t shared; } KernelShape;
 
 // The launches of the tensor core kernels. The kernels derive the same sizes themselves and compare them with these.
 static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
-    int64_t row = 2 * (s->size + 8);
+    const int64_t row = 2 * (s->size + 8), tile = hd_attention_tile(s);
+    const unsigned threads = s->size <= 128 ? 128 : 256; // of dkv
     part[0] = (KernelShape){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,
-                     s->batch,  s->size <= 64 ? 128 : 256, (QUERIES + 4 * TILE) * row};
+                     s->batch,  s->size <= 64 ? 128 : 256, (QUERIES + 4 * tile) * row};
     part[1] = (KernelShape){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] =
-        (KernelShape){"dkv", hd_ceil_div(s->seq, KEYS), s->kv_heads, s->batch, 128, (2 * KEYS + 4 * TILE) * row + 1024};
+    part[2] = (KernelShape){"dkv",    hd_ceil_div(s->seq, KEYS), s->kv_heads,
+                            s->batch, threads,                   (2 * KEYS + 4 * tile) * row + 16 * tile};
     part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, hd_attention_shared(s, true)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));

@@ -6,7 +6,7 @@ out=${1:-/tmp}
 mkdir -p "$out"
 target=${TARGET:--gencode=arch=compute_90a,code=sm_90a} # wgmma exists under the name sm_90a alone
 # B H KV T D causal kernel type window (absent: none): the shapes of GPT-2 and Llama, grouped queries, lengths that fill
-# no tile, small heads, windows
+# no tile, small heads, windows, large heads
 names=()
 while read -r b h kv t d c kind elem window; do
   [ -n "$b" ] || continue
@@ -41,6 +41,13 @@ done <<'LIST'
 2 4 2 1000 128 1 mma bf16 100
 2 4 2 300 64 1 mma bf16 65
 1 2 1 200 96 1 mma bf16 1
+4 32 8 4096 96 1 mma bf16
+2 16 8 1000 96 0 mma bf16
+4 16 4 4096 256 1 mma bf16
+2 4 2 1000 256 1 mma bf16 300
+2 2 2 333 256 0 mma bf16
+1 2 1 200 144 1 mma bf16
+1 3 3 260 192 1 mma bf16
 1 4 2 177 20 1 any float 33
 32 12 12 1024 64 1 hopper bf16
 4 32 8 4096 64 1 hopper bf16

@@ -44,7 +44,7 @@ typedef unsigned short att_t;
 #endif
 #define ROWS ATT_BM
 #define KROWS ATT_KM
-#define KTHREADS (ATT_KV_WARPS * 32)
+#define KTHREADS ATT_KV_THREADS
 #define FWD_THREADS (ATT_FWD_WARPS * 32)
 #define SH_FWD ((ATT_BM + 4 * ATT_BN) * ATT_LD * 2)
 #define SH_DKV ((2 * ATT_KM + 4 * ATT_BN) * ATT_LD * 2 + 4 * ATT_BN * 4)

@@ -1,4 +1,4 @@
-// Attention for head sizes that are multiples of 16 up to 128, in bf16 or f16, on tensor cores (mma.sync, sm_80 and
+// Attention for head sizes that are multiples of 16 up to 256, in bf16 or f16, on tensor cores (mma.sync, sm_80 and
 // later). Forward: online softmax over key tiles (Dao, "FlashAttention-2", 2023); no T x T tensor. The backward pass,
 // attention_backward.cu, follows this text.
 //
@@ -15,17 +15,25 @@
 //                                        kept; the factor of what is kept. `key` says by which numbers (ir/random.h)
 :drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:
-// ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a row of 2*(D+8):
-// ATT_FWD (128+4*64) rows, ATT_DKV (2*64+4*64) rows + 1024, ATT_DQ (2*128+4*64) rows.
+// ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128 (D <= 128) or 256, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a
+// row of 2*(D+8) and N = 64 (D <= 128) or 32: ATT_FWD (128+4*N) rows, ATT_DKV (2*64+4*N) rows + 16*N, ATT_DQ
+// (2*128+4*N) rows.
 typedef unsigned short att_t;
 typedef unsigned int u32;
 
 #define ATT_BM 128                 // rows of a block: 128 queries (forward, dq) or keys (dkv)
+#if ATT_D <= 128
 #define ATT_BN 64                  // rows of the tile it walks over
+#define ATT_SPLIT 0
+#else
+#define ATT_BN 32
+#define ATT_SPLIT 1 // dkv: one warp has no registers for both dk and dv, so half of the warps sum each
+#endif
 #define ATT_LD (ATT_D + 8)         // a shared row; the 16 bytes of padding keep ldmatrix free of bank conflicts
 // dkv: small blocks, so that three of them share a multiprocessor (H200: 0.46 against 0.59 ms)
 #define ATT_KV_WARPS 4
 #define ATT_KM (16 * ATT_KV_WARPS) // its keys
+#define ATT_KV_THREADS (32 * ATT_KV_WARPS * (1 + ATT_SPLIT))
 #if ATT_D <= 64
 #define ATT_KEEP                   // dkv: fragments of k and v stay in registers (0.44 against 0.46 ms)
 #define ATT_MT 2                   // forward: 16-row tiles of a warp; two share every key fragment
@@ -40,7 +48,7 @@ typedef unsigned int u32;
 #ifdef ATT_LAUNCH
 constexpr int att_launch[] = ATT_LAUNCH; // rows of forward and dq, of dkv; threads of both; shared bytes of all three
 static_assert(att_launch[0] == ATT_BM && att_launch[1] == ATT_KM, "the compiler's grid is for other blocks");
-static_assert(att_launch[2] == 32 * ATT_FWD_WARPS && att_launch[3] == 32 * ATT_KV_WARPS,
+static_assert(att_launch[2] == 32 * ATT_FWD_WARPS && att_launch[3] == ATT_KV_THREADS,
               "the compiler's blocks have other threads");
 static_assert(att_launch[4] == 2 * (ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_FWD");
 static_assert(att_launch[5] == 2 * (2 * ATT_KM + 4 * ATT_BN) * ATT_LD + 4 * 4 * ATT_BN, "shared memory of ATT_DKV");

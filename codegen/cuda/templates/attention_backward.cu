@@ -23,9 +23,10 @@ extern "C" __global__ void __launch_bounds__(256)
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
 
-// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are
-// computed transposed (keys are rows), so that the products with dout and q take them straight from registers.
-extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
+// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order; of large heads
+// two warps do, one for dv and one for dk. Scores are computed transposed (keys are rows), so that the products with
+// dout and q take them straight from registers.
+extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
             att_t *dq, att_t *dk, att_t *dv, const float *delta/*drop:, const int *key:drop*/) {
     enter();
@@ -33,17 +34,18 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
     att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
     float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
     int kb = blockIdx.x, g = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
-    int k0 = kb * ATT_KM, w0 = warp * 16;
+    int k0 = kb * ATT_KM, w0 = warp % ATT_KV_WARPS * 16;
+    bool sums_v = !ATT_SPLIT || warp < ATT_KV_WARPS, sums_k = !ATT_SPLIT || warp >= ATT_KV_WARPS;
     int first = ATT_CAUSAL ? k0 / ATT_BN : 0, end = ATT_T;
     if (ATT_WINDOW && k0 + ATT_KM - 1 + ATT_WINDOW < end) end = k0 + ATT_KM - 1 + ATT_WINDOW; // queries that see a key
     int tiles = (end + ATT_BN - 1) / ATT_BN - first, steps = tiles * ATT_GROUP;
-    att_load<ATT_KM, ATT_KV_WARPS * 32>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
-    att_load<ATT_KM, ATT_KV_WARPS * 32>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
+    att_load<ATT_KM, ATT_KV_THREADS>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
+    att_load<ATT_KM, ATT_KV_THREADS>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
     auto fetch = [&](int step) {
         int h = g * ATT_GROUP + step / tiles, row = (first + step % tiles) * ATT_BN, at = step & 1;
-        att_load<ATT_BN, ATT_KV_WARPS * 32>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D,
+        att_load<ATT_BN, ATT_KV_THREADS>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D,
                                             ATT_QS, row);
-        att_load<ATT_BN, ATT_KV_WARPS * 32>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D,
+        att_load<ATT_BN, ATT_KV_THREADS>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D,
                                             ATT_OS, row);
         if (threadIdx.x < ATT_BN) {
             int r = row + threadIdx.x;
@@ -64,7 +66,12 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
         att_ldm(fv[d], att_at_a(sv, w0, d * 16));
     }
 #endif
-    float ak[ATT_NTILES][4] = {}, av[ATT_NTILES][4] = {};
+    float av[ATT_NTILES][4] = {};
+#if ATT_SPLIT
+    float(&ak)[ATT_NTILES][4] = av;
+#else
+    float ak[ATT_NTILES][4] = {};
+#endif
     const float factor = ATT_SCALE * ATT_LOG2E;
 /*drop:
     const Draw draw = draw_from(key, b / ATT_EACH);
@@ -89,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
 #else
                 u32 a[4], c[4];
                 att_ldm(a, att_at_a(sk, w0, d * 16));
-                att_ldm(c, att_at_a(sv, w0, d * 16));
+                if (sums_k) att_ldm(c, att_at_a(sv, w0, d * 16));
 #endif
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
@@ -97,6 +104,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
                     att_ldm(bq, att_at_b(tq, half * 32 + n * 16, d * 16));
                     att_mma(s[2 * n], a, bq[0], bq[1]);
                     att_mma(s[2 * n + 1], a, bq[2], bq[3]);
+                    if (!sums_k) continue;
                     att_ldm(bd, att_at_b(td, half * 32 + n * 16, d * 16));
                     att_mma(p[2 * n], c, bd[0], bd[1]);
                     att_mma(p[2 * n + 1], c, bd[2], bd[3]);
@@ -131,9 +139,12 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
 #pragma unroll
                 for (int n = 0; n < ATT_KSTEPS; n++) {
                     u32 bd[4], bq[4];
-                    att_ldm_t(bd, att_at_bt(td, half * 32 + j * 16, n * 16));
-                    att_mma(av[2 * n], w, bd[0], bd[1]);
-                    att_mma(av[2 * n + 1], w, bd[2], bd[3]);
+                    if (sums_v) {
+                        att_ldm_t(bd, att_at_bt(td, half * 32 + j * 16, n * 16));
+                        att_mma(av[2 * n], w, bd[0], bd[1]);
+                        att_mma(av[2 * n + 1], w, bd[2], bd[3]);
+                    }
+                    if (!sums_k) continue;
                     att_ldm_t(bq, att_at_bt(tq, half * 32 + j * 16, n * 16));
                     att_mma(ak[2 * n], z, bq[0], bq[1]);
                     att_mma(ak[2 * n + 1], z, bq[2], bq[3]);
@@ -144,8 +155,10 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_WARPS * 32)
     }
     att_wait<0>();
     __syncthreads();
-    att_write(ak, ATT_SCALE, ATT_SCALE, sk + w0 * ATT_LD, dk + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS,
-              k0 + w0);
+    if (sums_k)
+        att_write(ak, ATT_SCALE, ATT_SCALE, sk + w0 * ATT_LD, dk + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS,
+                  k0 + w0);
+    if (!sums_v) return;
 /*drop:
 #pragma unroll
     for (int n = 0; n < ATT_NTILES; n++)
