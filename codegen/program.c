@@ -415,6 +415,15 @@ static void put_step(Emit *e, KindId kind, const char *name, Out *field) {
               ll(state_offset(e, step, A_RANDOM)), overlaps(e, step));
 }
 
+// The streams beside the main one that run products and kernels, a bit for each.
+static unsigned computing(Emit *e) {
+    unsigned bits = 0;
+    for (const Func *f = e->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (o->kind == OP_GEMM || o->kind == OP_LAUNCH) bits |= 1u << hd_emit_stream(e, o);
+    return bits & ~1u;
+}
+
 static int64_t arena_bytes(Emit *e, Space space) {
     const Symbol *s = hd_space_arena(e->m, space);
     return s ? hd_int(&s->attrs, A_BYTES, 0) : 0;
@@ -454,6 +463,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
               e->gemms.n ? "gemms" : "0");
     hd_printf(o, "    .n_streams = (int)(sizeof streams / sizeof *streams), .n_events = %d, .n_attentions = %d,\n",
               e->n_events, e->attentions.n);
+    if (computing(e)) hd_printf(o, "    .computing = 0x%x,\n", computing(e));
     hd_printf(o, "    .streams = streams, .attentions = %s, .n_regions = %d, .regions = %s,\n};\n\n",
               e->attentions.n ? "attentions" : "0", e->regions.n, e->regions.n ? "regions" : "0");
 }

@@ -45,4 +45,5 @@ const char hd_prelude[] =
     "  keep none;\n"
     "  offload none { fraction = 1.0; margin = 1; ahead = 1; }\n"
     "  graph step;\n"
+    "  overlap_grads auto;\n"
     "}\n";

@@ -236,6 +236,7 @@ double hd_model_floor(const DeviceModel *d, const Op *o) {
     return 1e-6 * (moved > worked ? moved : worked);
 }
 
+int64_t hd_model_multiprocessors(const DeviceModel *d) { return (int64_t)number(d, FACT_SMS); }
 double hd_model_direct(const DeviceModel *d) { return 1e-6 * number(d, FACT_DIRECT); }
 double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH); }
 double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }

@@ -25,6 +25,7 @@ double hd_model_rows(const DeviceModel *d, double bytes);   // of a kernel that 
 CopyWay hd_copy_way(const Op *o);                           // of copy
 int64_t hd_collective_ranks(const Op *o);                   // of all_gather and reduce_scatter
 
+int64_t hd_model_multiprocessors(const DeviceModel *d);
 double hd_model_direct(const DeviceModel *d);  // seconds of the host for each action outside a graph
 double hd_model_graph(const DeviceModel *d);   // seconds to launch a graph
 double hd_model_beside(const DeviceModel *d);  // see beside-collective

@@ -175,6 +175,7 @@ typedef struct {
     // (hd_cuda_attention gets a pointer into this table)
     int n_streams, n_events, n_attentions;
     const char *const *streams;
+    unsigned computing; // streams beside the first that run products and kernels, a bit for each: others go before them
     const HdAttention *attentions;
     int n_regions;
     const HdRegion *regions;

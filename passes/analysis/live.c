@@ -19,10 +19,11 @@ Live hd_live(const Func *f, int tail, Space space, Arena *a) {
             if (s && l.homes[o->out[i]->id].root == o->out[i] && !s->buffer && s->bytes > 0 && s->space == space)
                 add(&live, &l, o->out[i], s);
         }
-        int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
-        if (workspace <= 0 || space != SPACE_DEVICE) continue;
-        Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
-        live.at[live.n++] = (LiveItem){NULL, NULL, o, hd_align(workspace), o->id, hd_storage_end(&l, &alone) - 1};
+    }
+    const WorkAreas areas = space == SPACE_DEVICE ? hd_work_areas(&l, a) : (WorkAreas){0};
+    for (int i = 0; i < areas.n; i++) {
+        const WorkArea *w = &areas.at[i];
+        live.at[live.n++] = (LiveItem){NULL, NULL, w->by.at[0], hd_align(w->bytes), w->from, w->end - 1};
     }
     for (int i = f->n_values; i < l.n_storages; i++)
         if (l.storage[i].transient && l.storage[i].touches && l.storage[i].space == space)

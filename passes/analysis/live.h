@@ -5,7 +5,7 @@
 #include "passes/memory/lifetimes.h"
 
 typedef struct {
-    const Value *value;   // NULL: the workspace of op `by`, or a transient buffer
+    const Value *value;   // NULL: the workspace of op `by` and of others, or a transient buffer
     const Symbol *buffer; // the transient buffer, or NULL
     const Op *by;         // the op that makes it, or begins its life; NULL: an argument
     int64_t bytes;        // rounded up to the 256 bytes of a place

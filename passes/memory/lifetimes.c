@@ -246,3 +246,39 @@ int hd_storage_end(const Lifetimes *l, const Storage *s) {
     }
     return end;
 }
+
+// --- workspaces
+
+static int64_t workspace_of(const Op *o) { return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0); }
+
+static bool several_streams_work(const Lifetimes *l) {
+    int stream = -1;
+    for (const Op *o = l->f->first; o; o = o->next) {
+        if (workspace_of(o) <= 0) continue;
+        if (stream >= 0 && stream != l->clocks.stream_of[o->id]) return true;
+        stream = l->clocks.stream_of[o->id];
+    }
+    return false;
+}
+
+WorkAreas hd_work_areas(const Lifetimes *l, Arena *a) {
+    WorkAreas all = {.at = HD_NEWN(a, WorkArea, l->f->n_ops + 1)};
+    const bool shared = several_streams_work(l);
+    int *open = HD_NEWN(a, int, l->clocks.n_streams + 1); // by stream: its latest area, plus 1
+    for (Op *o = l->f->first; o; o = o->next) {
+        const int64_t bytes = workspace_of(o);
+        if (bytes <= 0) continue;
+        const Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
+        const int end = hd_storage_end(l, &alone);
+        int *latest = &open[l->clocks.stream_of[o->id]];
+        if (!shared || !*latest || all.at[*latest - 1].end <= o->id) {
+            all.at[all.n++] = (WorkArea){.from = o->id, .end = end};
+            *latest = all.n;
+        }
+        WorkArea *area = &all.at[*latest - 1];
+        if (bytes > area->bytes) area->bytes = bytes;
+        if (end > area->end) area->end = end;
+        hd_push(a, &area->by, o);
+    }
+    return all;
+}

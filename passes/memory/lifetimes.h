@@ -51,4 +51,12 @@ void hd_share_storage(Lifetimes *l, Arena *a);
 // that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one stream: the
 // op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.
 int hd_storage_end(const Lifetimes *l, const Storage *s);
+
+// Workspaces that have the same bytes, as many as the largest needs. `from` and `end` are as a storage's: the first op
+// that uses them, and the first that may take them over.
+typedef struct { int from, end; int64_t bytes; VEC(Op *) by; } WorkArea;
+typedef struct { int n; WorkArea *at; } WorkAreas;
+// Every workspace has an area of its own, unless several streams use workspaces. Then ops that follow each other on a
+// stream share one for as long as another stream has not seen that the first has ended.
+WorkAreas hd_work_areas(const Lifetimes *l, Arena *a);
 #endif

@@ -107,7 +107,7 @@ typedef struct {
     Interval *interval;
     int64_t *offset;
     Storage **storage; // the block that earlier functions still hold has neither a storage nor a workspace
-    Op **workspace;
+    const WorkArea **workspace;
     int n, fixed;
     int64_t held, until; // bytes of that block; the first op that may have them
 } Region;
@@ -242,21 +242,23 @@ static bool find_intervals(const Planner *p, const Lifetimes *l, Space space, Re
     int most = l->n_storages + l->f->n_ops + 1;
     Arena *a = p->a;
     Region r = {.interval = HD_NEWN(a, Interval, most), .offset = HD_NEWN(a, int64_t, most),
-                .storage = HD_NEWN(a, Storage *, most), .workspace = HD_NEWN(a, Op *, most)};
+                .storage = HD_NEWN(a, Storage *, most), .workspace = HD_NEWN(a, const WorkArea *, most)};
     if (space == SPACE_DEVICE && !add_left(p, &r, l)) return false;
     if (space == SPACE_DEVICE) add_carried(p, &r, l);
     r.fixed = r.n;
+    const WorkAreas areas = hd_work_areas(l, a);
+    int area = 0;
     for (Op *o = l->f->first; o; o = o->next) {
         for (int i = 0; i < o->n_out; i++) {
             Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
             if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0 && s->space == space)
                 add_storage(p, &r, l, s);
         }
-        int64_t workspace = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0);
-        if (workspace <= 0 || space != SPACE_DEVICE) continue;
-        Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
-        r.interval[r.n] = (Interval){o->id, hd_storage_end(l, &alone), room_for(p, workspace), HD_ALIGN};
-        r.workspace[r.n++] = o;
+        for (; space == SPACE_DEVICE && area < areas.n && areas.at[area].from == o->id; area++) {
+            const WorkArea *w = &areas.at[area];
+            r.interval[r.n] = (Interval){w->from, w->end, room_for(p, w->bytes), HD_ALIGN};
+            r.workspace[r.n++] = w;
+        }
     }
     for (int i = l->f->n_values; i < l->n_storages; i++)
         if (l->storage[i].transient && l->storage[i].touches && l->storage[i].space == space && !l->storage[i].carried)
@@ -373,8 +375,9 @@ static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
         for (int i = 0; i < r->n; i++) {
             if (r->storage[i])
                 r->storage[i]->at = base + r->offset[i] + inset(p, r->storage[i]->bytes);
-            else if (r->workspace[i])
-                hd_set_int(p->m->cx, &r->workspace[i]->attrs, A_WORKSPACE_AT, base + r->offset[i] + p->guard);
+            for (int j = 0; r->workspace[i] && j < r->workspace[i]->by.n; j++)
+                hd_set_int(p->m->cx, &r->workspace[i]->by.at[j]->attrs, A_WORKSPACE_AT,
+                           base + r->offset[i] + p->guard);
         }
     }
 }

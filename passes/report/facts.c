@@ -153,6 +153,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
         else add_function(&r, m, f, &borders, a);
     }
     hd_report_rounded(m, &r, a);
+    hd_report_beside(m, &r);
     for (int i = 0; i < borders.n; i++) add_border(&r, &borders.at[i], a);
     const Symbol *step = hd_step(m, KIND_TRAIN);
     r.overlaps = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;

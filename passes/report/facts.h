@@ -63,6 +63,7 @@ typedef struct {
     double flops, model_flops;
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     Rounded rounded;
+    struct { int64_t actions, bytes; } beside; // weight gradients on a stream of their own: in a step; estimated
     int64_t tokens;            // of all ranks in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
     Simulation sim;            // of a training step on that device
@@ -83,6 +84,9 @@ ReportClass hd_report_class(const Facts *r, int i);
 bool hd_report_at_peak(const Facts *r, int i);
 // Adds the collectives of a function that runs `runs` times a step.
 void hd_report_traffic(const Func *f, int64_t runs, const Borders *b, Facts *r, Arena *a);
+void hd_report_beside(const Module *m, Facts *r);            // fills r->beside
+void hd_report_beside_json(const Facts *r, Out *o);          // both put nothing where no weight gradient is there
+void hd_report_beside_text(const Facts *r, Out *o);
 void hd_report_rounded(const Module *m, Facts *r, Arena *a); // fills r->rounded
 void hd_report_rounded_json(const Facts *r, Out *o);         // a member of a JSON object; nothing where none rounds
 void hd_report_rounded_text(const Facts *r, Out *o);

@@ -52,6 +52,15 @@ static void put_padding(const Facts *r, Out *o) { // of buckets, and the buckets
     if (r->pieces.n) hd_puts(o, "],\n");
 }
 
+static void put_unproved(const Facts *r, Out *o) {
+    hd_puts(o, "  \"unproved\": [");
+    for (int i = 0; i < r->unproved.n; i++) {
+        if (i) hd_puts(o, ", ");
+        hd_put_quoted(o, r->unproved.at[i].text);
+    }
+    hd_puts(o, "],\n");
+}
+
 static void put_products(const Facts *r, Out *o) { // those that became one, and those of the logits
     if (r->merged)
         hd_printf(o, "  \"products\": {\"merged\": %lld, \"into\": %lld},\n", ll(r->merged->ints[0]),
@@ -82,6 +91,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     }
     hd_report_rounded_json(r, o);
     put_products(r, o);
+    hd_report_beside_json(r, o);
     put_int(o, "parameters", r->parameters);
     put_int(o, "buckets", r->buckets);
     put_padding(r, o);
@@ -111,12 +121,7 @@ static void put_json(const Facts *r, double seconds, Out *o) {
     hd_report_recomputed(r, o);
     hd_report_offloaded(r, o);
     if (seconds >= 0) hd_printf(o, "  \"compile_seconds\": %.6f,\n", seconds);
-    hd_puts(o, "  \"unproved\": [");
-    for (int i = 0; i < r->unproved.n; i++) {
-        if (i) hd_puts(o, ", ");
-        hd_put_quoted(o, r->unproved.at[i].text);
-    }
-    hd_puts(o, "],\n");
+    put_unproved(r, o);
     hd_printf(o, "  \"verified\": %s\n}\n", r->verified ? "true" : "false");
 }
 
@@ -204,6 +209,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     if (r->chunks > 1)
         hd_printf(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) hd_printf(o, "\nlogits in one piece: %s\n", r->whole);
+    hd_report_beside_text(r, o);
     hd_report_recomputed_text(r, o);
     hd_report_offloaded_text(r, o);
     hd_report_predicted_text(r, o);

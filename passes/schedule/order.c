@@ -32,6 +32,7 @@ typedef struct {
     Lists made;      // storages that an op makes: its results, and the buffers whose first access it is
     Lists used;      // storages that an op uses and does not make, each once
     Lists users;     // ops that use a storage and do not make it, in program order
+    int64_t beside;  // the largest workspace of an op beside the main stream
 } Graph;
 
 typedef struct { int64_t peak; double total; } Cost; // most bytes live at once; their sum over all ops
@@ -90,6 +91,7 @@ typedef struct {
     const int *slots;
     int *maker, *seen; // by storage: ops, plus 1
     Edges made, used;
+    int followed; // of the ops before this one, those beside the main stream have been followed
 } Storages;
 
 // That op `by` makes or uses the storages that `o` touches.
@@ -106,7 +108,17 @@ static void add_storages(Storages *s, const Op *by, const Op *o, Accesses *list)
     }
 }
 
-static void find_storage(Graph *g, const Uses *uses) {
+// What an op beside the main stream touches stays until the main stream follows it, or one behind it.
+static void add_followed(Storages *s, const Op *o, const Deps *deps, Accesses *list) {
+    const Graph *g = s->g;
+    int last = -1;
+    for (int k = deps->start[o->id]; k < deps->start[o->id + 1] && !g->side[o->id]; k++)
+        if (hd_is_beside(g->ops[deps->pred[k]]) && deps->pred[k] > last) last = deps->pred[k];
+    for (; s->followed <= last; s->followed++)
+        if (hd_is_beside(g->ops[s->followed])) add_storages(s, o, g->ops[s->followed], list);
+}
+
+static void find_storage(Graph *g, const Uses *uses, const Deps *deps) {
     const Func *f = g->f;
     Storages s = {.g = g, .homes = hd_homes(f, g->a), .slots = find_slots(g, uses)};
     s.maker = HD_NEWN(g->a, int, g->n_storages + 1);
@@ -117,6 +129,9 @@ static void find_storage(Graph *g, const Uses *uses) {
         // what another stream reads stays until a fence says that it has been read
         for (int i = 0; o->kind == OP_FENCE && !g->side[o->id] && i < o->n_in; i++)
             if (o->in[i]->def && g->side[o->in[i]->def->id]) add_storages(&s, o, o->in[i]->def, &list);
+        add_followed(&s, o, deps, &list);
+        const int64_t workspace = hd_is_beside(o) ? hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) : 0;
+        if (workspace > g->beside) g->beside = workspace;
     }
     for (const Symbol *b = f->module->symbols; b; b = b->next) {
         const Edge kept = {f->last->id, f->n_values + s.slots[b->id] - 1};
@@ -198,13 +213,12 @@ static void keep_written(Graph *g, Edges *edges) {
     }
 }
 
-static void find_dependences(Graph *g, const Uses *uses) {
+static void find_dependences(Graph *g, const Uses *uses, const Deps *deps) {
     int n = g->f->n_ops;
-    Deps deps = hd_deps(g->f, g->a);
     Edges edges = {0}; // from an op to one that it follows
     for (int i = 0; i < n; i++)
-        for (int k = deps.start[i]; k < deps.start[i + 1]; k++) {
-            Edge e = {i, deps.pred[k]};
+        for (int k = deps->start[i]; k < deps->start[i + 1]; k++) {
+            Edge e = {i, deps->pred[k]};
             hd_push(g->a, &edges, e);
         }
     g->pred = lists_of(g->a, n, edges.at, edges.n);
@@ -229,10 +243,16 @@ static Cost cost_of(const Graph *g, const int *order, int n) {
     for (int i = 0; i < g->n_storages; i++) left[i] = g->users.start[i + 1] - g->users.start[i];
     Cost c = {0};
     int64_t live = 0;
+    int beside = 0; // ops beside the main stream that are still to come, once the first has
+    for (int i = 0; i < n && g->beside; i++) beside += hd_is_beside(g->ops[order[i]]);
+    const int all_beside = beside;
     for (int i = 0; i < n; i++) {
         int o = order[i];
         live += made_by(g, o);
-        int64_t during = live + hd_int(&g->ops[o]->attrs, A_WORKSPACE_BYTES, 0);
+        const bool is_beside = hd_is_beside(g->ops[o]), among = beside && (is_beside || beside < all_beside);
+        int64_t during = live + (among ? g->beside : 0) +
+                         (is_beside ? 0 : hd_int(&g->ops[o]->attrs, A_WORKSPACE_BYTES, 0));
+        beside -= is_beside && g->beside;
         if (during > c.peak) c.peak = during;
         c.total += (double)during;
         for (int k = g->used.start[o]; k < g->used.start[o + 1]; k++)
@@ -404,8 +424,9 @@ Order hd_find_order(const Func *f, const char *main, Arena *a) {
         if (!hd_is_alias(o) && o->kind != OP_RETURN) given[n++] = o->id;
     }
     Uses uses = hd_uses(f, a);
-    find_storage(&g, &uses);
-    find_dependences(&g, &uses);
+    const Deps deps = hd_deps(f, a);
+    find_storage(&g, &uses, &deps);
+    find_dependences(&g, &uses, &deps);
     const int *start = advance_side_ops(&g, given, n), *best = start;
     Cost before = cost_of(&g, start, n), least = before;
     for (int i = 0; i < 2;
@@ -419,5 +440,5 @@ Order hd_find_order(const Func *f, const char *main, Arena *a) {
             if (better(c, least)) best = moved, least = c;
         }
     }
-    return (Order){n, best, before.peak - least.peak};
+    return (Order){n, best, before.peak - least.peak, least.peak};
 }

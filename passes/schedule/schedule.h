@@ -2,16 +2,24 @@
 #ifndef PASSES_SCHEDULE_SCHEDULE_H
 #define PASSES_SCHEDULE_SCHEDULE_H
 #include "passes/analysis/border.h"
+#include "passes/pass.h"
+
+#define HD_STREAM_GRADS "grads" // the stream of weight gradients that run beside the main one
 
 typedef struct {
     int n;
     const int *op;
-    int64_t saved;
-} Order; // ids of the ops that do work, and the number of bytes by which its peak is lower
+    int64_t saved, peak;
+} Order; // ids of the ops that do work, the number of bytes by which its peak is lower, and its peak
 
 // The best order found for a function whose ids are dense and whose ops have their streams; ops of other streams than
 // `main` come as early as their dependences allow.
 Order hd_find_order(const Func *f, const char *main, Arena *a);
+
+// The order of a function, with weight gradients beside the main stream where the schedule asks for it or `auto` finds
+// that it pays: their stream, and what bounds the bytes that they keep, is set. beside.c
+Order hd_order_beside(Func *f, const char *main, PassCx *cx);
+bool hd_is_beside(const Op *o);
 
 // Makes `ops` the order of a function whose ids are dense: all ops but aliases and the return. An alias comes before
 // its first user.

@@ -56,13 +56,15 @@ static bool open_streams(HdCuda *x) {
     if (x->n_streams > HD_MAX_STREAMS)
         return hd_cuda_fail(x, "%d streams; the limit is %d", x->n_streams, HD_MAX_STREAMS), false;
     if (!hd_cuda_ok(x, api->cuCtxGetStreamPriorityRange(&least, &greatest), "stream priorities")) return false;
-    // communication and copies have priority: they are short and others wait for them
-    for (int i = 0; i < x->n_streams; i++)
-        if (!hd_cuda_ok(
-                x,
-                api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, i == 0 ? least : greatest),
-                "cannot create a stream"))
+    // Communication and copies have priority: they are short and others wait for them. Streams that compute beside the
+    // main one come last: nothing waits for them soon. (The least priority is the greatest number.)
+    const int main = p->computing && least > greatest ? least - 1 : least;
+    for (int i = 0; i < x->n_streams; i++) {
+        const int priority = i == 0 ? main : p->computing >> i & 1 ? least : greatest;
+        if (!hd_cuda_ok(x, api->cuStreamCreateWithPriority(&x->streams[i], HD_CU_STREAM_NON_BLOCKING, priority),
+                        "cannot create a stream"))
             return false;
+    }
     x->events = calloc((size_t)p->n_events + 1, sizeof *x->events);
     if (!x->events || !hd_regions_open(x))
         return hd_cuda_fail(x, "out of host memory"), false;

@@ -7,7 +7,8 @@ A class is a model, with or without dropout, with the loss whole or in two chunk
 mesh, a compute dtype, a number of micro-batches, the order in which they and the ranks are added up (train.reduce) and
 an ownership (which parameters are one unit).
 Its programs differ in strategy, prefetch, live_grads, capture, recomputation, how much waits in host memory, in
-whether micro-batches overlap, in what gathered weights come from and in how the units are written. Half of them run
+whether micro-batches overlap, in whether weight gradients have a stream of their own, in what gathered weights come
+from and in how the units are written. Half of them run
 with streams that are late at random. They run straight through, without graphs, or resumed from a checkpoint that
 another program of the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and
 the validation loss after every step must be the same. Classes, and programs of a class, cover every pair of choices. In
@@ -47,6 +48,7 @@ MESHES = ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (4, 2))  # shard, repl
 STRATEGIES = ("none", "zero1", "zero2", "zero3")
 OFFLOADED = (0, 0.5, 1)  # of what the backward pass reads in the places `offload`
 WEIGHTS = ("copy", "master")  # what is gathered
+GRADS = ("off", "on")  # weight gradients beside the backward pass
 MODES = ("straight", "no-graph", "resumed")
 
 
@@ -100,20 +102,20 @@ class Class:
         self.optimised = seed % 3 == 0  # the others are built in half the time
         graphs = ("step", "none", "unit", m["graph"])
         factors = (STRATEGIES, (0, 1, 2, 3), (1, 2, 3), graphs, m["recompute"], OFFLOADED, (0, 1), MODES, ("on", "off"),
-                   WEIGHTS)
+                   WEIGHTS, GRADS)
         if few:
-            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES, ("on",), WEIGHTS)
-        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight", "on", "copy"))
+            factors = (STRATEGIES, (1,), (2,), graphs, ("none",), OFFLOADED, (0, 1), MODES, ("on",), WEIGHTS, GRADS)
+        rows = covering(factors, seed, first=("none", 1, 2, "step", "none", 0, 0, "straight", "on", "copy", "off"))
         self.programs = [Program(self, i, *row) for i, row in enumerate(rows)]
         self.alone = None
         if compute == "f32" and self.ranks > 1:
             self.alone = Program(self, len(rows), "none", 1, 2, "step", "none", 0, 0, "straight", "on", "copy",
-                                 alone=True)
+                                 "off", alone=True)
 
 
 class Program:
     def __init__(self, c, number, strategy, prefetch, live_grads, graph, recompute, offload, spelling, mode, overlap,
-                 weights, alone=False):
+                 weights, grads, alone=False):
         self.c, self.number, self.strategy, self.mode = c, number, strategy, mode
         self.ranks = 1 if alone else c.ranks
         shard, replicate = (1, 1) if alone else c.mesh
@@ -121,13 +123,14 @@ class Program:
             f"train.batch={BATCH * c.ranks if alone else BATCH}",
             f"schedule.mesh.shard={shard}", f"schedule.mesh.replicate={replicate}", f"schedule.fsdp={strategy}",
             f"schedule.prefetch={prefetch}", f"schedule.live_grads={live_grads}", f"schedule.graph={graph}",
-            f"schedule.overlap_micro={overlap}", f"schedule.fsdp.weights={weights}",
+            f"schedule.overlap_micro={overlap}", f"schedule.fsdp.weights={weights}", f"schedule.overlap_grads={grads}",
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
         if offload:
             self.sets += [f"schedule.offload={MODELS[c.model]['offload']}", f"schedule.offload.fraction={offload}",
                           "schedule.offload.margin=0"]
         self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} overlap_micro={overlap} "
-                     f"weights={weights} recompute={recompute} offload={offload} unit={c.spellings[spelling]} {mode}")
+                     f"overlap_grads={grads} weights={weights} "
+                     f"recompute={recompute} offload={offload} unit={c.spellings[spelling]} {mode}")
         self.wrong = None
         self.digest = []
 

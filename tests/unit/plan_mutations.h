@@ -216,6 +216,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
     case MUTATE_DROP_ZERO: return o->kind == OP_ZERO;
     case MUTATE_DROP_FENCE: return o->kind == OP_FENCE;
+    case MUTATE_DROP_BESIDE: return waits_beside(o);
     case MUTATE_DOUBLE_COPY: case MUTATE_RELOAD_LATER: return o->kind == OP_COPY && o->n_in && o->n_out;
     case MUTATE_SHARE_SLOT: return o->kind == OP_COPY && o->n_out && o->out[0]->place.space == SPACE_HOST;
     case MUTATE_DROP_STORE:
@@ -272,7 +273,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_TOO_LATE: case MUTATE_RELOAD_LATER: return too_late(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_WAIT: case MUTATE_DROP_COLLECTIVE: case MUTATE_DROP_BEGIN:
     case MUTATE_DROP_STORE: case MUTATE_DROP_END: case MUTATE_DROP_UPDATE: case MUTATE_DROP_FENCE:
-    case MUTATE_DROP_CROSSING: case MUTATE_DROP_TAIL: return erase(o);
+    case MUTATE_DROP_CROSSING: case MUTATE_DROP_TAIL: case MUTATE_DROP_BESIDE: return erase(o);
     case MUTATE_DROP_EXTERNAL: return hd_unset(&o->attrs, A_EXTERNAL), true;
     case MUTATE_ADD_EXTERNAL: return hd_set_flag(m->cx, &o->attrs, A_EXTERNAL), true;
     case MUTATE_MOVE_END: return random % 2 ? move_later(o, 1 + (int)(random / 2 % 6))

@@ -144,6 +144,14 @@ static bool cut_region(Module *m, Op *o) {
     return true;
 }
 
+// A wait of the stream of weight gradients, or for an event of it.
+static bool waits_beside(const Op *o) {
+    if (o->kind != OP_WAIT) return false;
+    const Op *r = o->prev;
+    while (r && (r->kind != OP_RECORD || hd_int(&r->attrs, A_EVENT, -1) != hd_int(&o->attrs, A_EVENT, -1))) r = r->prev;
+    return !strcmp(o->stream, "grads") || (r && !strcmp(r->stream, "grads"));
+}
+
 // The previous op on the same stream is no longer covered by the event.
 static bool record_earlier(Op *o) {
     Op *p = o->prev;

@@ -121,6 +121,11 @@ typedef struct { const char *name, *example, *sets; int most; } Case;
 static const Case cases[] = {
     {"one rank", "tiny", "", 16},
     {"one rank, three micro-batches", "tiny", "train.accumulate=3", 16},
+    {"one rank, weight gradients beside", "tiny", "schedule.overlap_grads=on layers=2", 16},
+    {"three micro-batches, weight gradients beside", "gpt2", "schedule.overlap_grads=on train.accumulate=3 layers=2",
+     SOME},
+    {"zero3, 2 ranks, weight gradients beside", "gpt2",
+     "schedule.overlap_grads=on schedule.fsdp=zero3 schedule.mesh.shard=2 layers=2", SOME},
     {"none, 2 ranks", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 layers=2", SOME},
     {"none, 2 x 2 ranks, four micro-batches", "tiny",
      "schedule.fsdp=none schedule.mesh.shard=2 schedule.mesh.replicate=2 train.accumulate=4", SOME},
