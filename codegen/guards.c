@@ -36,13 +36,10 @@ static const char *put_buffers(Emit *e) {
     return end(&r);
 }
 
-// Which values are stored in place, by id: they are inside a buffer.
-static const bool *find_stored(const Emit *e, const Func *f, const Home *homes) {
-    bool *stored = HD_NEWN(e->a, bool, f->n_values + 1);
-    for (const Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) && homes[o->in[0]->id].root)
-            stored[homes[o->in[0]->id].root->id] = true;
-    return stored;
+static void put_transient(Rows *r, const Symbol *s, int action, bool *begun) {
+    if (!s || !s->type || begun[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) return;
+    begun[s->id] = true;
+    put_storage(r, buffer_name(r, s), &s->place, hd_type_bytes(s->type), action);
 }
 
 // The transient buffers that an op is the first to use.
@@ -50,20 +47,16 @@ static void put_begun(Rows *r, const Op *o, int action, bool *begun) {
     for (int i = 0; i < o->attrs.n && !hd_is_alias(o); i++) {
         const bool uses = hd_operand_uses(o->attrs.at[i].id) & (USE_READ | USE_WRITE | USE_RESULT);
         const char *const *names;
-        for (int k = 0, n = uses ? hd_names(&o->attrs.at[i], &names) : 0; k < n; k++) {
-            const Symbol *s = hd_symbol_find(r->e->m, names[k]);
-            if (!s || !s->type || begun[s->id] || !hd_has(&s->attrs, A_TRANSIENT)) continue;
-            begun[s->id] = true;
-            put_storage(r, buffer_name(r, s), &s->place, hd_type_bytes(s->type), action);
-        }
+        for (int k = 0, n = uses ? hd_names(&o->attrs.at[i], &names) : 0; k < n; k++)
+            put_transient(r, hd_symbol_find(r->e->m, names[k]), action, begun);
     }
+    for (int i = 0; i < o->n_out; i++) put_transient(r, o->out[i]->into, action, begun);
 }
 
 // In the order in which they get their bytes: with the first action that comes after all earlier uses of these bytes.
 static const char *put_function(Emit *e, const Func *f) {
     Rows r = {e, hd_sprintf(e->a, "guarded_%s", hd_emit_identifier(e, f)), 0};
     const Home *homes = hd_homes(f, e->a);
-    const bool *stored = find_stored(e, f, homes);
     bool *begun = HD_NEWN(e->a, bool, e->m->n_symbols + 1);
     for (int i = 0; i < f->n_args; i++)
         put_storage(&r, hd_sprintf(e->a, "argument %%%s", f->args[i]->name), &f->args[i]->place,
@@ -71,10 +64,12 @@ static const char *put_function(Emit *e, const Func *f) {
     int action = 0, number = 0;
     for (const Op *o = f->first; o; o = o->next) {
         put_begun(&r, o, action, begun);
-        for (int i = 0; i < o->n_out; i++, number++) {
+        for (int i = 0; i < o->n_out; i++) {
             const Value *v = o->out[i];
-            if (homes[v->id].root == v && !stored[v->id] && !hd_is_alias(o))
+            if (v->into) continue;
+            if (homes[v->id].root == v && !hd_is_alias(o))
                 put_storage(&r, hd_sprintf(e->a, "result %%%d", number), &v->place, hd_type_bytes(v->type), action);
+            number++;
         }
         const Place workspace = {.placed = true, .offset = hd_int(&o->attrs, A_WORKSPACE_AT, 0)};
         put_storage(&r, "workspace", &workspace, hd_int(&o->attrs, A_WORKSPACE_BYTES, 0), action);

@@ -49,7 +49,6 @@ static Cost cost_move(const Op *o) {
         c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type);
         break; // not the whole table
     case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
-    case OP_STORE: c.bytes = hd_has(&o->attrs, A_INPLACE) ? 0 : c.bytes; break;
     case OP_ADAMW: c.flops = 16.0 * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type); break;
     case OP_GRAD_NORM:
     case OP_SQUARE_SUMS: c.flops = norm_flops(o); break;

@@ -175,8 +175,7 @@ static double collective(const DeviceModel *d, const Op *o, double bytes) {
 
 static bool does_nothing(const Op *o) {
     return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC) || o->kind == OP_RETURN || o->kind == OP_BEGIN ||
-           o->kind == OP_FENCE || o->kind == OP_PARAM || o->kind == OP_CONST || o->kind == OP_GRAD ||
-           (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE));
+           o->kind == OP_FENCE || o->kind == OP_PARAM || o->kind == OP_CONST || o->kind == OP_GRAD;
 }
 
 double hd_model_seconds(const DeviceModel *d, const Op *o) {

@@ -13,7 +13,9 @@ Home hd_home_of_view(const Op *o) {
 }
 
 static Home home_of_result(const Op *o, int i, const Home *homes) {
-    Home own = {.root = o->out[i]};
+    const Value *v = o->out[i];
+    Home own = {.root = v};
+    if (v->into) return (Home){.buffer = v->into, .at = v->at * hd_dtype_bytes(v->type->dtype)};
     if (hd_op_is(o, TRAIT_SOURCE)) return hd_home_of_view(o);
     if (hd_op_is(o, TRAIT_ALIAS)) return homes[o->in[0]->id];
     if (i != hd_inplace_result(o)) return own;

@@ -100,6 +100,7 @@ typedef struct Op Op;
 typedef struct Func Func;
 typedef struct Module Module;
 
+typedef struct Symbol Symbol;
 typedef struct Value {
     const Type *type;
     Op *def;          // NULL for an argument
@@ -108,6 +109,10 @@ typedef struct Value {
     int id;           // dense in the function: analyses are arrays indexed by it
     int index;        // which result or argument
     Place place;
+    // A result that the op writes to a buffer, from element `at` on: no op reads it, and the text has no name for it.
+    // NULL: any other value.
+    const Symbol *into;
+    int64_t at;
 } Value;
 
 struct Op {
@@ -135,7 +140,7 @@ struct Func {
     Func *next, *chain; // in the module's table
 };
 
-typedef struct Symbol {
+struct Symbol {
     SymbolKind kind;
     const char *name;
     const Type *type; // NULL where there is none
@@ -144,8 +149,8 @@ typedef struct Symbol {
     Place place;
     Loc loc;
     Span span;
-    struct Symbol *next, *chain;
-} Symbol;
+    Symbol *next, *chain;
+};
 
 typedef struct Ctx Ctx; // strings, types and diagnostics: one for a compilation
 
@@ -303,6 +308,9 @@ const char *hd_infer(Op *o, int n_declared, const Type *const *declared);
 // The type of result i in the count of the type rule: with `into`, result 0 is the one that is written there.
 const Type *hd_result_type(const Op *o, int i);
 void hd_set_results(Op *o, int n, const Type *const *types); // what hd_infer does with the types it found
+// The op writes this result to a buffer, from element `at` on; its address is that of those elements, if the buffer has
+// one.
+void hd_set_into(Value *result, const Symbol *buffer, int64_t at);
 void hd_append(Func *f, Op *o);
 void hd_insert_before(Op *at, Op *o);
 void hd_insert_after(Op *at, Op *o);

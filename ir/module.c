@@ -241,6 +241,13 @@ void hd_set_results(Op *o, int n, const Type *const *types) {
     for (int i = 0; i < n; i++) o->out[i]->type = types[i];
 }
 
+void hd_set_into(Value *result, const Symbol *buffer, int64_t at) {
+    result->into = buffer;
+    result->at = at;
+    result->place = buffer->place;
+    if (buffer->type) result->place.offset += at * hd_dtype_bytes(buffer->type->dtype);
+}
+
 void hd_insert_before(Op *at, Op *o) {
     o->next = at;
     o->prev = at->prev;
@@ -283,6 +290,8 @@ Op *hd_op_clone(Func *f, const Op *o, Value *const *in) {
         HD_BUG("%s has %d results", hd_op_info(o->kind)->mnemonic, o->n_out);
     for (int i = 0; i < o->n_out; i++) types[i] = o->out[i]->type;
     hd_set_results(c, o->n_out, types);
+    for (int i = 0; i < o->n_out; i++)
+        if (o->out[i]->into) hd_set_into(c->out[i], o->out[i]->into, o->out[i]->at);
     c->attrs = hd_attrs_copy(f->module->cx, &o->attrs);
     c->stream = o->stream;
     c->loc = o->loc;

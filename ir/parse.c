@@ -255,12 +255,31 @@ static void end_of_line(Parser *ps) {
     if (!at_line_end(ps)) FAIL(ps, ps->p, "unexpected text at the end of the line");
 }
 
+// Where a result is: an address, or elements of a buffer, and then it has no name. Symbols come before functions.
+typedef struct { Place place; const Symbol *into; int64_t at; } Where;
+
+static Where where(Parser *ps) {
+    Where w = {.place = place(ps)};
+    skip_blanks(ps);
+    const char *lo = ps->p;
+    Attrs as = {0};
+    if (w.place.placed || ps->p == ps->end || *ps->p != '{') return w;
+    attrs(ps, &as);
+    const char *into = hd_word(&as, A_INTO, NULL);
+    if (as.n != 2 || !into || !hd_has(&as, A_OFFSET))
+        FAIL(ps, lo, "a result says {offset = ELEMENT, into = @BUFFER}, or nothing in braces");
+    w.into = hd_symbol_find(ps->m, into);
+    w.at = hd_int(&as, A_OFFSET, 0);
+    if (!w.into) FAIL(ps, lo, "no buffer @%s before this function", into);
+    return w;
+}
+
 static void op(Parser *ps) {
     const char *names[HD_MAX_IN], *name_at[HD_MAX_IN];
     Value *in[HD_MAX_IN];
     const Type *types[HD_MAX_IN];
-    Place places[HD_MAX_IN];
-    int n_names = 0, n_in = 0, n_types = 0;
+    Where places[HD_MAX_IN];
+    int n_names = 0, n_in = 0, n_types = 0, unnamed = 0;
     skip_blanks(ps);
     const char *lo = ps->p, *stream = NULL;
     if (accept(ps, "[")) {
@@ -296,17 +315,21 @@ static void op(Parser *ps) {
         do {
             if (n_types == HD_MAX_IN) FAIL(ps, lo, "more than %d results", HD_MAX_IN);
             types[n_types] = type(ps);
-            places[n_types++] = place(ps);
+            places[n_types] = where(ps);
+            unnamed += places[n_types++].into != NULL;
         } while (accept(ps, ","));
     }
-    if (n_types != n_names) FAIL(ps, lo, "%d results but %d result types", n_names, n_types);
+    if (unnamed && n_types - unnamed != n_names)
+        FAIL(ps, lo, "%d names for %d results: one that says `into` has no name", n_names, n_types - unnamed);
+    if (n_types - unnamed != n_names) FAIL(ps, lo, "%d results but %d result types", n_names, n_types);
     o->loc = loc(ps);
     o->span = span_at(ps, lo, ps->p);
     end_of_line(ps);
     hd_set_results(o, n_types, types);
-    for (int i = 0; i < n_types; i++) {
-        o->out[i]->place = places[i];
-        define(ps, name_at[i], names[i], o->out[i]);
+    for (int i = 0, k = 0; i < n_types; i++) {
+        o->out[i]->place = places[i].place;
+        if (places[i].into) hd_set_into(o->out[i], places[i].into, places[i].at);
+        else define(ps, name_at[k], names[k], o->out[i]), k++;
     }
     hd_append(ps->f, o);
 }

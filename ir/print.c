@@ -53,6 +53,18 @@ static void put_place(const Place *p, Out *o) {
     hd_put_hex(o, (uint64_t)p->offset);
 }
 
+static void put_into(const Value *v, Out *o) {
+    hd_puts(o, " {");
+    hd_puts(o, hd_attr_info(A_OFFSET)->text);
+    hd_puts(o, " = ");
+    hd_put_int(o, v->at);
+    hd_puts(o, ", ");
+    hd_puts(o, hd_attr_info(A_INTO)->text);
+    hd_puts(o, " = @");
+    hd_puts(o, v->into->name);
+    hd_puts(o, "}");
+}
+
 static void put_loc(const Loc *l, Out *o) {
     if (!l->path && !l->file) return;
     hd_puts(o, " loc(");
@@ -79,11 +91,14 @@ static void put_op(const Printer *p, const Op *op) {
         hd_puts(o, op->stream);
         hd_puts(o, "] ");
     }
+    bool named = false;
     for (int i = 0; i < op->n_out; i++) {
-        if (i) hd_puts(o, ", ");
+        if (op->out[i]->into) continue;
+        if (named) hd_puts(o, ", ");
         put_value(p, op->out[i]);
+        named = true;
     }
-    if (op->n_out) hd_puts(o, " = ");
+    if (named) hd_puts(o, " = ");
     hd_puts(o, hd_op_info(op->kind)->mnemonic);
     for (int i = 0; i < op->n_in; i++) {
         hd_puts(o, i ? ", " : " ");
@@ -96,7 +111,8 @@ static void put_op(const Printer *p, const Op *op) {
     for (int i = 0; i < op->n_out; i++) {
         hd_puts(o, i ? ", " : " : ");
         put_type(op->out[i]->type, o);
-        put_place(&op->out[i]->place, o);
+        if (op->out[i]->into) put_into(op->out[i], o);
+        else put_place(&op->out[i]->place, o);
     }
     put_loc(&op->loc, o);
 }
@@ -110,7 +126,8 @@ void hd_print_func(const Func *f, Out *o) {
     Arena *scratch = hd_arena_new();
     int *number = HD_NEWN(scratch, int, f->n_values + 1), n = 0, inside = 0;
     for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->n_out; i++) number[op->out[i]->id] = n++;
+        for (int i = 0; i < op->n_out; i++)
+            if (!op->out[i]->into) number[op->out[i]->id] = n++;
     Printer p = {o, number};
     hd_printf(o, "%s @%s(", f->is_kernel ? "kernel" : "func", f->name);
     for (int i = 0; i < f->n_args; i++) {

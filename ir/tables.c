@@ -172,14 +172,17 @@ int hd_attr_allowed(const char *list, AttrId a) {
     return 0;
 }
 
-// Aliases, stores in place and the beginning of a life say something about storage; the return and the ends of capture
-// regions say something about the function.
+// Aliases and the beginning of a life say something about storage; the return and the ends of capture regions say
+// something about the function.
 bool hd_is_action(const Op *o) {
     switch (o->kind) {
     case OP_BEGIN: case OP_FENCE: case OP_RETURN: case OP_CAPTURE: case OP_CAPTURE_END: return false;
-    case OP_STORE: return !hd_has(&o->attrs, A_INPLACE);
     default: return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE);
     }
 }
 
-bool hd_is_pure(const Op *o) { return (hd_op_is(o, TRAIT_PURE) || o->kind == OP_GEMM) && !hd_has(&o->attrs, A_INTO); }
+bool hd_is_pure(const Op *o) {
+    for (int i = 0; i < o->n_out; i++)
+        if (o->out[i]->into) return false;
+    return (hd_op_is(o, TRAIT_PURE) || o->kind == OP_GEMM) && !hd_has(&o->attrs, A_INTO);
+}

@@ -1,5 +1,6 @@
 // The generic verifier: checks on every op what ops.def and symbols.def declare. Errors point at the op's text where it
 // was parsed; otherwise they name the function and print the op.
+#include "ir/homes.h"
 #include "ir/mesh.h"
 #include <string.h>
 
@@ -62,6 +63,30 @@ static void check_types(Verifier *v, Op *o) {
     o->n_out = n; // as written: values that inference added or dropped do not count
 }
 
+// A result that says `into` is elements of a buffer and nothing else.
+static const char *into_wrong(const Op *o, const Value *v) {
+    Ctx *cx = o->func->module->cx;
+    const Symbol *b = v->into;
+    const OpInfo *info = hd_op_info(o->kind);
+    const long long lo = (long long)v->at, n = (long long)hd_type_count(v->type);
+    if (o->func->is_kernel || o->func->module->stage != STAGE_PLAN)
+        return "only a result in a function of a plan is written to a buffer";
+    if (b->kind != SYM_BUFFER || !b->type) return hd_internf(cx, "no buffer @%s", b->name);
+    if (hd_is_alias(o)) return hd_internf(cx, "%s makes no bytes to write to @%s", info->mnemonic, b->name);
+    if (hd_attr_allowed(info->attrs, A_INTO))
+        return hd_internf(cx, "%s says `into` among its attributes: {offset = %lld, into = @%s}", info->mnemonic, lo,
+                          b->name);
+    if (v->index == hd_inplace_result(o))
+        return hd_internf(cx, "result %d has the bytes of an operand, so it is not in @%s", v->index, b->name);
+    if (b->type->dtype != v->type->dtype)
+        return hd_internf(cx, "%s of %s into buffer @%s : %s", info->mnemonic, hd_type_text(cx, v->type), b->name,
+                          hd_type_text(cx, b->type));
+    if (lo < 0 || n > hd_type_count(b->type) - lo)
+        return hd_internf(cx, "elements [%lld, %lld) are outside buffer @%s : %s", lo,
+                          (long long)((uint64_t)lo + (uint64_t)n), b->name, hd_type_text(cx, b->type));
+    return NULL;
+}
+
 static void check_func(Verifier *v) {
     const Func *f = v->f;
     Ctx *cx = v->m->cx;
@@ -72,7 +97,7 @@ static void check_func(Verifier *v) {
         const OpInfo *info = hd_op_info(o->kind);
         bool ok = true;
         for (int i = 0; i < o->n_in; i++)
-            if (o->in[i]->func != f || o->in[i]->id >= f->n_values || !seen[o->in[i]->id]) {
+            if (o->in[i]->into || o->in[i]->func != f || o->in[i]->id >= f->n_values || !seen[o->in[i]->id]) {
                 wrong(v, o, hd_internf(cx, "operand %d is not defined before this op", i));
                 ok = false;
             }
@@ -88,6 +113,8 @@ static void check_func(Verifier *v) {
         if ((o->kind == OP_RETURN) != (o->next == NULL))
             wrong(v, o, "return must be the last op, and the last op a return");
         for (int i = 0; i < o->n_out; i++) {
+            const char *e = o->out[i]->into ? into_wrong(o, o->out[i]) : NULL;
+            if (e) wrong(v, o, e);
             if (o->out[i]->id >= f->n_values || def[o->out[i]->id]) HD_BUG("value ids of @%s are not dense", f->name);
             def[o->out[i]->id] = o;
             seen[o->out[i]->id] = true;

@@ -1,11 +1,13 @@
-// What an op writes to buffers by `into`. The verifier, reports and the evaluator read it from here and nowhere else.
+// What an op writes to buffers by `into`: result 0, where its attributes say so, and each result that says so. The
+// verifier, reports and the evaluator read it from here and nowhere else.
 #ifndef IR_WRITES_H
 #define IR_WRITES_H
 #include "ir/ir.h"
 
 typedef struct {
     const Op *op;
-    const Value *value;   // what goes there: the operand of a store; NULL: a result that is no value
+    const Value *value;   // what goes there: the operand of a store, or a result; NULL: the result that `into` among an
+                          // op's attributes takes away
     const Type *type;     // of what goes there; NULL: the op's types are wrong
     const Symbol *buffer;
     int64_t at;           // the first element

@@ -3,6 +3,7 @@
 // always rounds.
 #include "ir/eval/eval.h"
 #include "ir/eval/rules.h"
+#include "ir/writes.h"
 #include <math.h>
 #include <tgmath.h>
 
@@ -137,13 +138,12 @@ static EvalRule *const rules[N_OPS] = {
 #include "ir/ops.def"
 };
 
-// Writes result 0 of an op to its buffer, or adds it there: one rounding either way.
-static const char *write_into(Eval *e, const Op *o, Tensor t) {
-    const char *into = hd_word(&o->attrs, A_INTO, "");
+// Writes a result to its buffer, or adds it there: one rounding either way.
+static const char *write_into(Eval *e, const Write *w, Tensor t) {
     int64_t n = hd_type_count(t.type);
-    double *to = hd_eval_range(e, into, hd_int(&o->attrs, A_OFFSET, 0), n);
-    if (!to) return hd_eval_wrong(e, "it leaves @%s", into);
-    for (int64_t i = 0; i < n; i++) to[i] = hd_has(&o->attrs, A_ACCUMULATE) ? to[i] + t.data[i] : t.data[i];
+    double *to = hd_eval_range(e, w->buffer->name, w->at, n);
+    if (!to) return hd_eval_wrong(e, "it leaves @%s", w->buffer->name);
+    for (int64_t i = 0; i < n; i++) to[i] = w->adds ? to[i] + t.data[i] : t.data[i];
     round_tensor(e, t.type->dtype, (Tensor){t.type, to});
     return NULL;
 }
@@ -154,7 +154,9 @@ static const char *run_op(Eval *e, const Op *o, Tensor *values) {
     for (int i = 0; i < o->n_in; i++) in[i] = values[o->in[i]->id];
     for (int i = 0; i < o->n_out + into; i++) out[i] = hd_tensor(e->arena, hd_result_type(o, i));
     const char *wrong = rules[o->kind](e, o, in, out);
-    if (into && !wrong) wrong = write_into(e, o, out[0]);
+    Write w;
+    for (int i = 0; !wrong && hd_next_write(o, &i, &w);)
+        wrong = write_into(e, &w, out[w.value && !hd_moves(&w) ? w.value->index : 0]);
     bool wide = o->func->is_kernel && o->kind != OP_CAST && hd_kind(&o->func->attrs) == KIND_ROWS;
     for (int i = 0; i < o->n_out; i++) {
         Tensor t = out[i + into];

@@ -57,7 +57,12 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
         Access x = {.at = AT_WORKSPACE, .write = true, .hi = workspace};
         hd_push(a, list, x);
     }
-    for (int i = 0; i < o->n_out; i++) touch_value(a, list, true, i, o->out[i]);
+    for (int i = 0; i < o->n_out; i++) {
+        const Value *v = o->out[i];
+        const int64_t lo = v->at * hd_dtype_bytes(v->type->dtype);
+        if (v->into) touch_buffer(a, list, true, v->into, lo, lo + hd_type_bytes(v->type));
+        else touch_value(a, list, true, i, v);
+    }
 }
 
 bool hd_launch_may_overwrite(const Op *o, int k) {

@@ -30,8 +30,8 @@ static inline bool hd_copies_to_host(const Op *o) { // a value, which waits ther
 // the kernel's space, and the kernel must only do pointwise work, so that each element is read before it is written, by
 // the thread that writes it.
 bool hd_launch_may_overwrite(const Op *o, int k);
-// Whether the operand of `store` may be written straight into the buffer, as far as types and attributes decide.
-// Scheduling keeps the order that such a store needs; plan-memory makes it where the bytes are free in time.
+// Whether the op that makes the operand of `store` may write it straight into the buffer, as far as types and
+// attributes decide. Scheduling keeps the order that this needs; plan-memory does it where the bytes are free in time.
 bool hd_store_may_be_in_place(const Op *store);
 
 // Whether a transient buffer is what its bucket names: its bytes stay as they are until the end of the function that

@@ -94,11 +94,6 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
         if (hd_is_alias(o)) continue;
         hd_accesses(o, a, &list);
         touch_all(&l, a, o, &list);
-        Storage *s = o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) ? hd_storage_of(&l, o->in[0]) : NULL;
-        if (!s) continue;
-        s->buffer = hd_named(o, A_INTO);
-        s->at =
-            s->buffer && s->buffer->type ? hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(s->buffer->type->dtype) : 0;
     }
     for (const Symbol *s = f->module->symbols; s && f->last; s = s->next) {
         Storage *slot = l.slots[s->id] ? &l.storage[l.slots[s->id]] : NULL;
@@ -107,7 +102,7 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
     return l;
 }
 
-// --- stores in place
+// --- stores that move nothing
 
 // Accesses of buffers, views resolved: the other reads and writes of the bytes that a storage is to get early. By
 // symbol id, in program order.
@@ -160,11 +155,21 @@ static bool owns(const Lifetimes *l, const Storage *s, const Value *v, int user)
     return true;
 }
 
-static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
-    if (hd_has(&o->attrs, A_INPLACE) || !hd_store_may_be_in_place(o)) return;
+// No op knows the value but through the store: the names of the value and of its aliases are to go.
+static bool only_stored(const Uses *uses, const Value *v) {
+    while (v && uses->count[v->id] == 1) {
+        if (!v->def || !hd_op_is(v->def, TRAIT_ALIAS)) return true;
+        v = v->def->in[0];
+    }
+    return false;
+}
+
+static void store_in_place(Lifetimes *l, const BufferTouches *all, const Uses *uses, Op *o) {
+    if (!hd_store_may_be_in_place(o)) return;
     Storage *s = hd_storage_of(l, o->in[0]);
-    if (!owns(l, s, o->in[0], o->id)) return;
+    if (!owns(l, s, o->in[0], o->id) || !only_stored(uses, o->in[0])) return;
     const Op *def = l->homes[o->in[0]->id].root->def;
+    if (hd_attr_allowed(hd_op_info(def->kind)->attrs, A_INTO)) return; // it says so among its attributes, by select
     const Symbol *b = hd_named(o, A_INTO);
     if (hd_space(&b->attrs) != s->space) return;
     int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
@@ -173,7 +178,7 @@ static void store_in_place(Lifetimes *l, const BufferTouches *all, Op *o) {
         return;
     s->buffer = b;
     s->at = lo;
-    hd_set_int(l->f->module->cx, &o->attrs, A_INPLACE, 0);
+    s->store = o;
     l->stored++;
 }
 
@@ -215,9 +220,26 @@ static void launch_in_place(Lifetimes *l, Op *o) {
 
 void hd_share_storage(Lifetimes *l, Arena *a) {
     const BufferTouches *all = find_buffer_touches(l, a);
+    const Uses uses = hd_uses(l->f, a);
     for (Op *o = l->f->first; o; o = o->next)
-        if (o->kind == OP_STORE) store_in_place(l, all, o);
+        if (o->kind == OP_STORE) store_in_place(l, all, &uses, o);
     for (Op *o = l->f->first; o; o = o->next) launch_in_place(l, o);
+}
+
+void hd_write_straight(Lifetimes *l) {
+    for (Op *o = l->f->first; o; o = o->next)
+        for (int i = 0; i < o->n_out; i++) {
+            Value *v = o->out[i];
+            Op *store = l->homes[v->id].root == v ? l->storage[v->id].store : NULL;
+            if (!store) continue;
+            const Symbol *b = hd_named(store, A_INTO);
+            const int64_t at = hd_int(&store->attrs, A_OFFSET, 0);
+            for (Op *gone = store; gone != o; gone = store) { // the aliases, too
+                store = gone->in[0]->def;
+                hd_erase(gone);
+            }
+            hd_set_into(v, b, at);
+        }
 }
 
 // --- ends

@@ -1,6 +1,6 @@
 // The storages of a planned function: results of ops, and the transient buffers that the function uses; which values
 // share one, whose bytes it takes, when it is alive. plan-memory uses this to decide what shares bytes (results in
-// place, stores that need no copy) before it packs.
+// place, results in buffers) before it packs.
 #ifndef PASSES_MEMORY_LIFETIMES_H
 #define PASSES_MEMORY_LIFETIMES_H
 #include "passes/analysis/access.h"
@@ -12,7 +12,8 @@ typedef struct {
     int64_t bytes;        // 0: no bytes of the shared region (an argument, a view)
     int from, to;         // ops of its first and last access, in program order
     Touch *touches;       // every op that reads or writes it
-    const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on
+    const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on, and
+    Op *store;            // this op, which says so, has nothing to move
     int64_t at;
     const Symbol *transient; // it is this buffer; NULL: the result of an op
     bool carried;            // its function's tail still uses it in the function after (analysis/border.h)
@@ -34,7 +35,7 @@ typedef struct {
     OpIds *starts;     // by stream: its ops that start a storage or use a workspace, in order
     int *last;         // scratch of hd_storage_end, by stream
     const bool *busy;  // by symbol id: buffers that the tail of a function before may still use; NULL: none
-    int stored, overwritten; // stores made in place, launches that overwrite an operand
+    int stored, overwritten; // stores that move nothing, launches that overwrite an operand
 } Lifetimes;
 
 // Also for a finished plan: what is in place there is in place here. `tail`: of a joined function (analysis/border.h).
@@ -44,9 +45,12 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a);
 Storage *hd_storage_of(const Lifetimes *l, const Value *v);
 Storage *hd_storage_of_buffer(const Lifetimes *l, const Symbol *b);
 Storage *hd_storage_left(const Lifetimes *l, const Symbol *b); // of a buffer that the tail uses
-// Gives results that are only stored the bytes they are stored to (`inplace` on the store), and results of pointwise
-// launches the bytes of an operand that dies there (`inplace` on the launch).
+// Gives results that are only stored the bytes they are stored to, and results of pointwise launches the bytes of an
+// operand that dies there (`inplace` on the launch).
 void hd_share_storage(Lifetimes *l, Arena *a);
+// Results that have the bytes they are stored to say `into`, and their stores go. The lifetimes are no longer those of
+// the function then.
+void hd_write_straight(Lifetimes *l);
 // The first op in program order that may take over the storage's bytes: every access of the storage has ended before
 // that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one stream: the
 // op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.

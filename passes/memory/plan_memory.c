@@ -15,7 +15,7 @@
 // With the option `guard` every storage also owns the `guard` bytes before it and, after it, those up to the next
 // multiple of 256 and `guard` more. No op may write there: verify-plan proves that nothing else is placed in these
 // bytes, and a program's --check looks whether they were written (runtime/guard.h). Whatever is said of the bytes of a
-// storage here holds of them as well. Views, results in place and what is stored in place are inside another storage.
+// storage here holds of them as well. Views, results in place and results in buffers are inside another storage.
 //
 // Lifetimes are intervals of program order, extended until happens-before allows reuse (hd_storage_end): every access
 // of a storage has ended before any op, at the interval's end or later, that starts another storage. Of two storages
@@ -23,8 +23,9 @@
 // may share bytes in every order that the streams allow. The lower bound is the most bytes in these intervals at one
 // place of program order; no packing of them is smaller. Happens-before alone could allow less in one case: two streams
 // run so far apart that program order shows lives side by side that never are.
-//   %1 = gemm %x, %w : bf16[8,64]           ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
-//   store %2 {into = @root.grad, offset = 0} ->  [compute] store %2 {into = @root.grad, offset = 0, inplace = 0}
+//   %1 = gemm %x, %w : bf16[8,64]                      ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
+//   %2 = launch %1 {kernel = @k} : f32[64]             ->  [compute] launch %1 {kernel = @k} : f32[64]
+//   store %2 {into = @root.grad, offset = 0}                 {offset = 0, into = @root.grad}
 #include "passes/memory/plan_memory.h"
 #include "passes/analysis/alignment.h"
 #include "passes/analysis/border.h"
@@ -428,10 +429,21 @@ static Planner planner(Module *m, PassCx *cx) {
     return (Planner){.m = m, .a = cx->scratch, .user = HD_NEWN(cx->scratch, const Func *, m->n_symbols + 1)};
 }
 
+// Last: ops go.
+static void write_straight(Work *work, int n) {
+    for (int i = 0; i < n; i++) {
+        hd_write_straight(&work[i].l);
+        hd_renumber(work[i].f);
+    }
+}
+
 int64_t hd_memory_bound(Module *m, PassCx *cx) {
     Planner p = planner(m, cx);
     int n = 0;
-    return prepare_all(&p, cx, &n) ? p.room[SPACE_DEVICE].bound : -1;
+    Work *work = prepare_all(&p, cx, &n);
+    if (!work) return -1;
+    write_straight(work, n);
+    return p.room[SPACE_DEVICE].bound;
 }
 
 Change hd_pass_plan_memory(Module *m, PassCx *cx) {
@@ -449,6 +461,7 @@ Change hd_pass_plan_memory(Module *m, PassCx *cx) {
     for (int i = 0; i < N_SPACES; i++) pack_space(&p, work, n, (Space)i, cx);
     for (int i = 0; i < n; i++) place_values(&p, &work[i].l, work[i].base);
     place_unused(&p);
+    write_straight(work, n);
     for (Func *f = m->funcs; f; f = f->next)
         for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) hd_set_alignment(o);
     for (int i = 0; i < N_SPACES; i++)

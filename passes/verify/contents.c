@@ -51,8 +51,8 @@ static void find_contents(Contents *r) {
     for (const Op *o = f->first; o; o = o->next)
         for (int i = 0; i < o->n_out; i++) {
             int id = o->out[i]->id;
-            const Symbol *b = hd_op_is(o, TRAIT_SOURCE) ? hd_named(o, A_BUFFER) : NULL;
-            if (hd_op_is(o, TRAIT_SOURCE)) r->content[id] = b ? content_of_buffer(b) : 0;
+            const Symbol *b = hd_op_is(o, TRAIT_SOURCE) ? hd_named(o, A_BUFFER) : o->out[i]->into;
+            if (b || hd_op_is(o, TRAIT_SOURCE)) r->content[id] = b ? content_of_buffer(b) : 0;
             else r->content[id] = hd_op_is(o, TRAIT_ALIAS) ? r->content[o->in[0]->id] : content_of_value(r, o->out[i]);
         }
 }
@@ -61,22 +61,17 @@ static Bytes bytes_at(const Place *p, int64_t bytes, int holds) {
     return (Bytes){p->offset, p->offset + bytes, p->space, holds};
 }
 
-// The storage that holds each value: its own, that of another value, or a buffer where it is looked at or stored in
-// place.
+// The storage that holds each value: its own, that of another value, or a buffer where it is looked at or written.
 static void find_storages(Contents *r) {
     const Func *f = r->c->f;
     const Home *homes = hd_homes(f, r->c->a);
-    const Symbol **stored = HD_NEWN(r->c->a, const Symbol *, f->n_values + 1);
     r->storage = HD_NEWN(r->c->a, Bytes, f->n_values + 1);
-    for (const Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_STORE && hd_has(&o->attrs, A_INPLACE) && homes[o->in[0]->id].root)
-            stored[homes[o->in[0]->id].root->id] = hd_named(o, A_INTO);
     for (int i = 0; i < f->n_args; i++)
         r->storage[f->args[i]->id] = bytes_at(&f->args[i]->place, hd_type_bytes(f->args[i]->type), 0);
     for (const Op *o = f->first; o; o = o->next)
         for (int i = 0; i < o->n_out; i++) {
             const Home h = homes[o->out[i]->id];
-            const Symbol *b = h.buffer ? h.buffer : stored[h.root->id];
+            const Symbol *b = h.buffer;
             r->storage[o->out[i]->id] = b ? bytes_at(&b->place, hd_type_bytes(b->type), 0)
                                           : bytes_at(&h.root->place, hd_type_bytes(h.root->type), 0);
         }
@@ -248,14 +243,13 @@ static void follow_life(Contents *r, const Op *o, const Access *x) {
 }
 
 // Whether an op may touch the same bytes twice in this way: a buffer that it updates in place, a result in the place of
-// its operand, a store that finds its operand already there.
+// its operand.
 static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, Bytes by) {
     if (bx.lo != by.lo || bx.hi != by.hi) return false;
     if (x->at == AT_BUFFER && y->at == AT_BUFFER)
         return x->buffer == y->buffer && x->write != y->write && !hd_has(&o->attrs, A_COMM);
     const Access *read = x->write ? y : x, *write = x->write ? x : y;
     if (read->write || read->at != AT_VALUE) return false;
-    if (o->kind == OP_STORE) return write->at == AT_BUFFER && hd_has(&o->attrs, A_INPLACE);
     if (write->at != AT_VALUE || write->index != hd_inplace_result(o)) return false;
     return read->index == hd_int(&o->attrs, A_INPLACE, -1) ||
            (o->kind == OP_LAUNCH && hd_launch_may_overwrite(o, read->index));
@@ -288,15 +282,6 @@ static void check_bounds(Contents *r, const Op *o) {
                           x->write ? "writes" : "reads", ll(x->lo), ll(x->hi), x->buffer->name,
                           ll(hd_type_bytes(x->buffer->type)));
     }
-}
-
-static void check_store(Contents *r, const Op *o) {
-    const Symbol *b = hd_named(o, A_INTO);
-    if (!b || !hd_has(&o->attrs, A_INPLACE)) return;
-    int64_t at = b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype);
-    if (o->in[0]->place.offset != at)
-        hd_plan_wrong(r->c, o, o->span, "is in place, but %s is at 0x%llx and its bytes of @%s are at 0x%llx",
-                      hd_plan_value(r->c, o->in[0]), ll(o->in[0]->place.offset), b->name, ll(at));
 }
 
 // Bytes that the function finds filled: buffers, and its arguments.
@@ -343,7 +328,7 @@ static void check_buffer(Contents *r, const Symbol *b) {
 static void check_used(Contents *r, const Uses *uses) {
     for (const Op *o = r->c->f->first; o; o = o->next) {
         int used = 0;
-        for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id];
+        for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id] + (o->out[i]->into != NULL);
         bool effect = hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_GEMM;
         if (o->n_out && !used && !effect && !hd_is_alias(o))
             hd_plan_wrong(r->c, o, o->span, "makes %s, which no op reads or stores", hd_plan_value(r->c, o->out[0]));
@@ -381,7 +366,6 @@ void hd_check_contents(PlanCheck *c) {
         if (c->joined && o->id == c->joined->tail) memset(r.began, 0, sizeof *r.began * (size_t)c->m->n_symbols);
         hd_accesses(o, c->a, &r.list);
         check_overlaps(&r, o);
-        if (o->kind == OP_STORE) check_store(&r, o);
         for (int i = 0; i < r.list.n; i++)
             if (!r.list.at[i].order) follow_life(&r, o, &r.list.at[i]);
         for (int i = 0; i < r.list.n; i++)

@@ -3,7 +3,7 @@
 // without races (verify_contents) program order gives the result of every order.
 //   begin          nothing
 //   zero           an empty sum
-//   store, gemm    one contribution of this rank: the first overwrites what the last step left or zeros, others
+//   into           one contribution of this rank: the first overwrites what the last step left or zeros, others
 //                  add [V20]
 //   store of a buffer that holds a sum: the two sums are added; both must be reduced over the same axes
 //   copy           the same, in another buffer of the bucket
@@ -346,8 +346,8 @@ static void run_op(Flow *w, const Op *o) {
         return;
     case OP_RANDOM: return; // random.c
     case OP_ADAMW: hd_flow_adamw(w, o); return;
-    case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); return;
-    case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); return;
+    case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); break;
+    case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); break;
     case OP_BEGIN: {
         Held *h = hd_flow_held(w, hd_named(o, A_LIFE));
         if (h) hd_flow_set(w, h, (Holding){.kind = HOLDS_NOTHING, .by = o});

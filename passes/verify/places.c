@@ -1,5 +1,5 @@
 // Places: arenas and buffers of the module; values and workspaces of a function. Everything is inside its arena.
-// Buffers that persist are disjoint from each other and from everything else, except for values that are stored in
+// Buffers that persist are disjoint from each other and from everything else, except for results that ops write to
 // them. A transient buffer is used in one function, where verify_contents follows its bytes.
 //
 // Where the arenas say `guard`, all of this holds for the bytes that guard a storage, too.
@@ -195,10 +195,7 @@ static const char *and_guards(const PlanCheck *c) {
     return c->guard ? hd_sprintf(c->a, " or the %lld bytes that guard each of the two", ll(c->guard)) : "";
 }
 
-// The bytes of a buffer that a value may be in because a store in place puts it there.
-typedef struct { const Value *root; int64_t at; } Stored;
-
-static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *stored) {
+static void own_place(PlanCheck *c, const Op *o, const Value *v) {
     Space space = v->place.space, wanted = o ? hd_space(&o->attrs) : SPACE_DEVICE;
     int64_t lo = v->place.offset, bytes = hd_type_bytes(v->type);
     const char *name = hd_plan_value(c, v);
@@ -208,16 +205,10 @@ static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *s
                       hd_space_text(wanted));
         return;
     }
-    if (stored[v->id].root) {
-        if (lo != stored[v->id].at)
-            hd_plan_wrong(c, o, v->func->span, "has %s at %s, but the store in place puts it at 0x%llx", name,
-                          hd_plan_at(c, space, lo), ll(stored[v->id].at));
-        return;
-    }
     const Symbol *b = buffer_under(c, space, lo, lo + bytes);
     if (b)
-        hd_plan_wrong(c, o, v->func->span, "has %s at %s, inside buffer @%s%s, and no store in place puts it there",
-                      name, hd_plan_range(c, space, lo, lo + bytes), b->name, and_guards(c));
+        hd_plan_wrong(c, o, v->func->span, "has %s at %s, inside buffer @%s%s: a result in a buffer says `into`", name,
+                      hd_plan_range(c, space, lo, lo + bytes), b->name, and_guards(c));
     has_guard(c, o, v->func->span, hd_sprintf(c->a, "has %s, which at", name), space, lo, lo + bytes, 0,
               c->bytes[space]);
     if (lo % HD_ALIGN)
@@ -225,13 +216,26 @@ static void own_place(PlanCheck *c, const Op *o, const Value *v, const Stored *s
                       HD_ALIGN);
 }
 
-static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored) {
+// A result in a buffer is where those elements are: the text does not say its address.
+static void place_into(PlanCheck *c, const Op *o, const Value *v) {
+    const Symbol *b = v->into;
+    const int64_t at = b->place.offset + v->at * hd_dtype_bytes(v->type->dtype);
+    if (v->place.offset != at || v->place.space != b->place.space)
+        HD_BUG("%s has result %d at %s, and those elements of @%s are at %s", hd_plan_op(c, o), v->index,
+               hd_plan_at(c, v->place.space, v->place.offset), b->name, hd_plan_at(c, b->place.space, at));
+}
+
+static void result_place(PlanCheck *c, const Op *o, int i) {
     const Value *v = o->out[i], *of = NULL;
     if (!v->place.placed) {
         hd_plan_wrong(c, o, o->span, "gives %s no address", hd_plan_value(c, v));
         return;
     }
     int64_t at = v->place.offset;
+    if (v->into) {
+        place_into(c, o, v);
+        return;
+    }
     if (hd_op_is(o, TRAIT_SOURCE)) {
         const Symbol *b = hd_named(o, A_BUFFER);
         if (!b || b->kind != SYM_BUFFER) return;
@@ -249,7 +253,7 @@ static void result_place(PlanCheck *c, const Op *o, int i, const Stored *stored)
     if (hd_op_is(o, TRAIT_ALIAS)) of = o->in[0];
     else if (i == hd_inplace_result(o)) of = k >= 0 && k < o->n_in ? o->in[k] : NULL;
     if (!of) {
-        own_place(c, o, v, stored);
+        own_place(c, o, v);
         return;
     }
     if (at != of->place.offset || v->place.space != of->place.space)
@@ -296,13 +300,13 @@ static void check_implementation(PlanCheck *c, const Op *o) {
         hd_plan_wrong(c, o, o->span, "runs on %s, which target host does not have", impl);
 }
 
-static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
+static void check_op(PlanCheck *c, const Op *o) {
     const Symbol *s = o->stream ? hd_symbol_find(c->m, o->stream) : NULL;
     if (!o->stream) hd_plan_wrong(c, o, o->span, "runs on no stream");
     else if (!s || s->kind != SYM_STREAM)
         hd_plan_wrong(c, o, o->span, "runs on stream %s, which the plan does not declare", o->stream);
-    for (int i = 0; i < o->n_out; i++) result_place(c, o, i, stored);
-    if (hd_has(&o->attrs, A_INPLACE) && o->kind != OP_STORE) {
+    for (int i = 0; i < o->n_out; i++) result_place(c, o, i);
+    if (hd_has(&o->attrs, A_INPLACE)) {
         int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
         if (k < 0 || k >= o->n_in)
             hd_plan_wrong(c, o, o->span, "is in place of operand %lld and has %d", ll(k), o->n_in);
@@ -331,32 +335,6 @@ static void check_op(PlanCheck *c, const Op *o, const Stored *stored) {
     }
 }
 
-// The places of storages that are stored in place.
-static Stored *find_stored(PlanCheck *c, const Home *homes) {
-    Stored *stored = HD_NEWN(c->a, Stored, c->f->n_values + 1);
-    for (const Op *o = c->f->first; o; o = o->next) {
-        if (o->kind != OP_STORE || !hd_has(&o->attrs, A_INPLACE)) continue;
-        const Value *root = homes[o->in[0]->id].root;
-        const Symbol *b = hd_named(o, A_INTO);
-        if (hd_has(&o->attrs, A_ACCUMULATE))
-            hd_plan_wrong(c, o, o->span, "adds to its buffer, so its operand cannot already be there");
-        if (!root || !root->def) {
-            hd_plan_wrong(c, o, o->span, "is in place, but its operand %s is not made in this function",
-                          hd_plan_value(c, o->in[0]));
-            continue;
-        }
-        if (!b || b->kind != SYM_BUFFER) continue;
-        if (stored[root->id].root)
-            hd_plan_wrong(c, o, o->span, "is the second store in place of %s", hd_plan_value(c, root));
-        stored[root->id] =
-            (Stored){root, b->place.offset + hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype)};
-        if (hd_type_bytes(root->type) != hd_type_bytes(o->in[0]->type) || root->type->dtype != b->type->dtype)
-            hd_plan_wrong(c, o, o->span, "stores %s in place, which is another number of bytes than %s",
-                          hd_plan_value(c, o->in[0]), hd_plan_value(c, root));
-    }
-    return stored;
-}
-
 void hd_check_values(PlanCheck *c) {
     const Func *f = c->f;
     int before = c->found.n;
@@ -365,11 +343,10 @@ void hd_check_values(PlanCheck *c) {
         for (int i = 0; i < o->n_out; i++)
             if (o->out[i]->place.placed) value_in_arena(c, o, o->out[i]);
     if (c->found.n > before) return; // sums of such addresses may overflow
-    Stored *stored = find_stored(c, hd_homes(f, c->a));
     for (int i = 0; i < f->n_args; i++) {
         const Value *v = f->args[i];
         if (!v->place.placed) hd_plan_wrong(c, NULL, f->span, "argument %%%s has no address", v->name);
-        else own_place(c, NULL, v, stored);
+        else own_place(c, NULL, v);
         for (int k = 0; k < i; k++) {
             int64_t lo = v->place.offset, hi = lo + hd_type_bytes(v->type), at = f->args[k]->place.offset;
             if (lo < at + hd_type_bytes(f->args[k]->type) && at < hi)
@@ -377,7 +354,7 @@ void hd_check_values(PlanCheck *c) {
                               v->name, ll(lo > at ? lo : at), ll(hi));
         }
     }
-    for (const Op *o = f->first; o; o = o->next) check_op(c, o, stored);
+    for (const Op *o = f->first; o; o = o->next) check_op(c, o);
 }
 
 void hd_check_live(PlanCheck *c) {

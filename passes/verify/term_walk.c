@@ -185,7 +185,7 @@ static void give(TermWalk *w, const Write *to, const Term *const *in) {
     const Symbol *s = to->buffer;
     const BucketParts *k = hd_plan_bucket(w->c, s);
     if (!is_loss(w, s) && (!k || moves_sum(w, to))) return;
-    const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, to->op, 0, in);
+    const Term *is = to->value ? w->terms[to->value->id] : hd_term_of(&w->t, to->op, 0, in); // the operand, or a result
     const Term *x = hd_term_stored(&w->t, is, s->type->dtype);
     const Given given = {x, to->op};
     if (!k) {

@@ -132,6 +132,7 @@ const char *hd_plan_range(const PlanCheck *c, Space s, int64_t lo, int64_t hi) {
 }
 
 const char *hd_plan_value(const PlanCheck *c, const Value *v) {
+    if (v->into) return hd_sprintf(c->a, "result %d of op %s", v->index, hd_plan_number(c, v->def));
     return v->def ? hd_sprintf(c->a, "%%%d", c->number[v->id]) : hd_sprintf(c->a, "%%%s", v->name);
 }
 
@@ -140,7 +141,7 @@ void hd_plan_join(PlanCheck *c, const Joined *j) {
     c->joined = j;
     int *number = HD_NEWN(c->a, int, j->f->n_values + 1), n = 0;
     for (const Op *o = j->f->first; o; o = o->next)
-        for (int i = 0; i < o->n_out && o->id >= j->tail; i++) number[o->out[i]->id] = n++;
+        for (int i = 0; i < o->n_out && o->id >= j->tail; i++) number[o->out[i]->id] = o->out[i]->into ? -1 : n++;
     c->number = number;
 }
 
@@ -151,7 +152,7 @@ void hd_plan_enter(PlanCheck *c, const Func *f) {
     int *number = HD_NEWN(c->a, int, f->n_values + 1), n = 0;
     for (Op *o = f->first; o; o = o->next) {
         c->ops[o->id] = o;
-        for (int i = 0; i < o->n_out; i++) number[o->out[i]->id] = n++;
+        for (int i = 0; i < o->n_out; i++) number[o->out[i]->id] = o->out[i]->into ? -1 : n++;
     }
     c->number = number;
 }

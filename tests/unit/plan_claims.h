@@ -87,10 +87,8 @@ static int64_t guard_after_operand(const Op *o) {
     int64_t at = -1;
     for (int i = 0; guard_of(o->func->module) && i < o->n_in && at < 0; i++) {
         const Value *v = o->in[i], *root = homes[v->id].root;
-        bool own = root && hd_type_bytes(v->type) > 0 && hd_type_bytes(v->type) == hd_type_bytes(root->type) &&
-                   v->place.space == SPACE_DEVICE;
-        for (const Op *p = o->func->first; own && p; p = p->next)
-            own = p->kind != OP_STORE || !hd_has(&p->attrs, A_INPLACE) || homes[p->in[0]->id].root != root;
+        const bool own = root && hd_type_bytes(v->type) > 0 && hd_type_bytes(v->type) == hd_type_bytes(root->type) &&
+                         v->place.space == SPACE_DEVICE;
         if (own) at = v->place.offset + hd_align(hd_type_bytes(v->type));
     }
     hd_arena_free(a);

@@ -199,7 +199,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
     if (workspace > 0) scribble(x, at, workspace);
     for (int i = 0; i < o->n_in; i++) key = mix(key, digest_value(x, o->in[i]));
     if (o->kind == OP_RETURN) x->result = o->n_in ? mix(x->result, key) : x->result;
-    if (o->kind == OP_STORE && !hd_has(&o->attrs, A_INPLACE))
+    if (o->kind == OP_STORE)
         write_into(x, o, hd_type_bytes(o->in[0]->type), o->in[0], 0);
     if (o->kind == OP_STEP_SCALARS || o->kind == OP_RANDOM) {
         const Symbol *b = buffer_of(x, o, A_COUNTER);

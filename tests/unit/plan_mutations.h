@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_PLAN_MUTATIONS_H
 #define TESTS_UNIT_PLAN_MUTATIONS_H
 #include "passes/analysis/access.h"
+#include "passes/verify/program.h"
 #include "tests/unit/plan_borders.h"
 #include "tests/unit/plan_claims.h"
 #include "tests/unit/plan_machine.h"
@@ -106,7 +107,7 @@ static bool change_inplace(Op *o, uint64_t random) {
     Ctx *cx = o->func->module->cx;
     if (hd_has(&o->attrs, A_INPLACE) && random % 2) hd_unset(&o->attrs, A_INPLACE);
     else if (hd_has(&o->attrs, A_INPLACE)) hd_set_int(cx, &o->attrs, A_INPLACE, hd_int(&o->attrs, A_INPLACE, 0) + 1);
-    else if (o->kind == OP_STORE || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD)
+    else if (o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD)
         hd_set_int(cx, &o->attrs, A_INPLACE, 0);
     else return false;
     return true;
@@ -199,18 +200,13 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_MOVE_UP: case MUTATE_MOVE_DOWN: case MUTATE_MOVE_ONTO: return o->n_out && !hd_is_alias(o);
     case MUTATE_MOVE_ALIAS: return hd_is_alias(o);
     case MUTATE_MOVE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
-    case MUTATE_SWAP_COLLECTIVES:
-    case MUTATE_TOO_LATE:
-    case MUTATE_DROP_COLLECTIVE:
-    case MUTATE_DOUBLE_COLLECTIVE:
-    case MUTATE_EXCHANGE:
-    case MUTATE_COMM:
+    case MUTATE_SWAP_COLLECTIVES: case MUTATE_TOO_LATE: case MUTATE_DROP_COLLECTIVE:
+    case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_EXCHANGE: case MUTATE_COMM:
         return is_collective(o);
     case MUTATE_DROP_RECORD: case MUTATE_DROP_EVENT: case MUTATE_RECORD_EARLIER: return o->kind == OP_RECORD;
     case MUTATE_DROP_WAIT: case MUTATE_SWAP_WAITS: return o->kind == OP_WAIT;
     case MUTATE_DROP_EXTERNAL: return hd_has(&o->attrs, A_EXTERNAL);
-    case MUTATE_ADD_EXTERNAL:
-        return (o->kind == OP_RECORD || o->kind == OP_WAIT) && !hd_has(&o->attrs, A_EXTERNAL);
+    case MUTATE_ADD_EXTERNAL: return hd_is_event(o) && !hd_has(&o->attrs, A_EXTERNAL);
     case MUTATE_DROP_END: case MUTATE_MOVE_END: return o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END;
     case MUTATE_CUT_REGION: return !hd_is_alias(o) && o->kind != OP_RETURN;
     case MUTATE_DROP_BEGIN: return o->kind == OP_BEGIN;
@@ -219,10 +215,11 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_BESIDE: return waits_beside(o);
     case MUTATE_DOUBLE_COPY: case MUTATE_RELOAD_LATER: return o->kind == OP_COPY && o->n_in && o->n_out;
     case MUTATE_SHARE_SLOT: return o->kind == OP_COPY && o->n_out && o->out[0]->place.space == SPACE_HOST;
-    case MUTATE_DROP_STORE:
-    case MUTATE_DOUBLE_STORE:
-    case MUTATE_ACCUMULATE:
-        return o->kind == OP_STORE || (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO));
+    case MUTATE_DROP_STORE: case MUTATE_DOUBLE_STORE: case MUTATE_ACCUMULATE:
+        return o->kind == OP_STORE || (o->kind == OP_GEMM && hd_has(&o->attrs, A_INTO)) ||
+               (what != MUTATE_ACCUMULATE && o->n_out && !has_names(o) && hd_program(o->func->module));
+    case MUTATE_RESULT_BUFFER: case MUTATE_RESULT_OFFSET: case MUTATE_RESULT_SWAP: case MUTATE_RESULT_OUT:
+        return result_into(o, 0) != NULL;
     case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: case MUTATE_OTHER_PART: case MUTATE_SWAP_PARTS:
     case MUTATE_EXTENT:
         return o->kind == OP_ADAMW;
@@ -231,8 +228,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER);
     case MUTATE_OTHER_INTO: return hd_has(&o->attrs, A_INTO);
     case MUTATE_INPLACE:
-        return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_STORE || o->kind == OP_LAUNCH ||
-               o->kind == OP_CROSS_ENTROPY_GRAD;
+        return hd_has(&o->attrs, A_INPLACE) || o->kind == OP_LAUNCH || o->kind == OP_CROSS_ENTROPY_GRAD;
     case MUTATE_RETARGET: return hd_has(&o->attrs, A_OFFSET);
     case MUTATE_RESIZE: return o->kind == OP_ZERO || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_ALIGN: return hd_attr_allowed(hd_op_info(o->kind)->attrs, A_ALIGN);
@@ -259,11 +255,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     if (!fits(o, what)) return false;
     switch (what) {
     case MUTATE_MOVE_UP: case MUTATE_MOVE_DOWN: return shift_storage(v, what == MUTATE_MOVE_UP ? 256 : -256);
-    case MUTATE_MOVE_ONTO: {
-        const Op *other = other_op(o, random);
-        return other->n_out && other != o && other->out[0]->place.offset != v->place.offset &&
-               move_storage(v, other->out[0]->place.offset);
-    }
+    case MUTATE_MOVE_ONTO: return move_onto(v, other_op(o, random));
     case MUTATE_MOVE_ALIAS: return (o->out[0]->place.offset += (random % 2) ? 256 : -64), true;
     case MUTATE_MOVE_WORKSPACE: return move_workspace(o, random);
     case MUTATE_SWAP: return move_later(o, 1);
@@ -276,8 +268,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_DROP_CROSSING: case MUTATE_DROP_TAIL: case MUTATE_DROP_BESIDE: return erase(o);
     case MUTATE_DROP_EXTERNAL: return hd_unset(&o->attrs, A_EXTERNAL), true;
     case MUTATE_ADD_EXTERNAL: return hd_set_flag(m->cx, &o->attrs, A_EXTERNAL), true;
-    case MUTATE_MOVE_END: return random % 2 ? move_later(o, 1 + (int)(random / 2 % 6))
-                                            : move_earlier(o, 1 + (int)(random / 2 % 6));
+    case MUTATE_MOVE_END: return (random % 2 ? move_later : move_earlier)(o, 1 + (int)(random / 2 % 6));
     case MUTATE_CUT_REGION: return cut_region(m, o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
     case MUTATE_DOUBLE_COPY: return copy_again(o);
@@ -294,6 +285,10 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_OTHER_PART: return rename_attr(m, o, kept_parts[random % 5], random / 5);
     case MUTATE_SWAP_PARTS: return swap_words(m->cx, &o->attrs, kept_parts, 5, random);
     case MUTATE_EXTENT: return change_extent(o, random);
+    case MUTATE_RESULT_BUFFER: return into_buffer(m, result_into(o, random), random / 8);
+    case MUTATE_RESULT_OFFSET: return into_offset(result_into(o, random), random / 8);
+    case MUTATE_RESULT_SWAP: return exchange_into(result_into(o, random));
+    case MUTATE_RESULT_OUT: return out_of_buffer(m, result_into(o, random));
     case MUTATE_ACCUMULATE: case MUTATE_ADDS: return flip_accumulate(m, o);
     case MUTATE_INPLACE: return change_inplace(o, random);
     case MUTATE_RETARGET: return retarget(m, o);

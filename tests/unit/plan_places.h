@@ -1,7 +1,9 @@
 // Mutations of a plan: finding what one changes, other places for values, workspaces and buffers, other names.
 #ifndef TESTS_UNIT_PLAN_PLACES_H
 #define TESTS_UNIT_PLAN_PLACES_H
+#include "ir/base/ints.h"
 #include "passes/analysis/access.h"
+#include "tests/unit/plan_into.h"
 
 // The n-th op of the plan's functions.
 static Op *nth_op(Module *m, int n) {
@@ -39,6 +41,11 @@ static const Op *other_op(const Op *o, uint64_t random) {
     const Op *other = o->func->first;
     for (uint64_t k = random % (uint64_t)o->func->n_ops; k && other->next; k--) other = other->next;
     return other;
+}
+
+static bool move_onto(const Value *v, const Op *other) {
+    return other->n_out && other != v->def && other->out[0]->place.offset != v->place.offset &&
+           move_storage(v, other->out[0]->place.offset);
 }
 
 static bool move_workspace(Op *o, uint64_t random) {
@@ -106,6 +113,37 @@ static bool rename_attr(Module *m, Op *o, AttrId at, uint64_t random) {
         const Symbol *b = hd_symbol_find(m, name);
         o->out[0]->place.offset += b->place.offset - s->place.offset;
     }
+    return true;
+}
+
+// --- results in buffers
+
+static bool has_names(const Op *o) { // of results that other ops may read
+    for (int i = 0; i < o->n_out; i++)
+        if (!o->out[i]->into) return true;
+    return false;
+}
+
+static bool into_buffer(Module *m, Value *v, uint64_t random) {
+    const char *name = other_name(m, v->into, random / 2, random % 2, false);
+    const Symbol *b = name ? hd_symbol_find(m, name) : NULL;
+    if (b) hd_set_into(v, b, random / 4 % 2 ? 0 : v->at);
+    return b != NULL;
+}
+
+// Bytes of its own, at the end of the arena.
+static bool out_of_buffer(Module *m, Value *v) {
+    Symbol *arena = hd_space_arena(m, SPACE_DEVICE);
+    const int64_t guard = hd_int(&arena->attrs, A_GUARD, 0), end = hd_align(hd_int(&arena->attrs, A_BYTES, 0));
+    v->into = NULL;
+    v->place = (Place){true, SPACE_DEVICE, end + guard};
+    hd_set_int(m->cx, &arena->attrs, A_BYTES, end + hd_align(hd_type_bytes(v->type)) + 2 * guard);
+    return true;
+}
+
+static bool into_offset(Value *v, uint64_t random) {
+    const int64_t n = random % 2 ? hd_type_count(v->type) : 4;
+    hd_set_into(v, v->into, random / 2 % 2 && v->at >= n ? v->at - n : v->at + n);
     return true;
 }
 #endif

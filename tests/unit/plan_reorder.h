@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_PLAN_REORDER_H
 #define TESTS_UNIT_PLAN_REORDER_H
 #include "passes/analysis/access.h"
+#include "tests/unit/plan_places.h"
 
 static bool reads(const Op *o, const Op *def) {
     for (int i = 0; i < o->n_in; i++)
@@ -86,14 +87,14 @@ static bool too_late(Op *o) {
 
 static bool erase(Op *o) {
     Func *f = o->func;
-    if (o->n_out || o->kind == OP_RETURN) return false;
+    if (has_names(o) || o->kind == OP_RETURN) return false;
     hd_erase(o);
     hd_renumber(f);
     return true;
 }
 
 static bool twice(Op *o) {
-    if (o->n_out || o->kind == OP_RETURN) return false;
+    if (has_names(o) || o->kind == OP_RETURN) return false;
     hd_insert_after(o, hd_op_clone(o->func, o, o->in));
     o->next->stream = o->stream;
     hd_renumber(o->func);

@@ -7,6 +7,7 @@
 typedef enum { AT_OP, AT_KERNEL_OP, AT_PARAM, AT_SETTING, AT_FUNCTION } MutationPlace;
 #define MUTATION_ROWS "tests/unit/program_mutations.def"
 #include "tests/unit/mutation_rows.h"
+#include "tests/unit/plan_into.h"
 
 // --- places: op n of the functions or of the kernels, function n, parameter n
 
@@ -85,11 +86,12 @@ static bool swap_operands(Op *o, uint64_t random) {
     return false;
 }
 
-// Every reader of the one reads the other.
+// Every reader of the one reads the other; of two in buffers, each goes to the place of the other.
 static bool swap_results(Op *o) {
     for (int i = 0; i < o->n_out; i++)
         for (int j = i + 1; j < o->n_out; j++) {
-            if (o->out[i]->type != o->out[j]->type) continue;
+            if (o->out[i]->type != o->out[j]->type || !o->out[i]->into != !o->out[j]->into) continue;
+            if (o->out[i]->into) return exchange_into(o->out[i]);
             for (Op *p = o->next; p; p = p->next)
                 for (int k = 0; k < p->n_in; k++)
                     p->in[k] = p->in[k] == o->out[i] ? o->out[j] : p->in[k] == o->out[j] ? o->out[i] : p->in[k];
@@ -157,7 +159,8 @@ static bool reorder_gradient(Op *o) {
     return true;
 }
 
-static bool exchange_gradients(Op *o) {
+static bool exchange_gradients(Op *o, uint64_t random) {
+    if (result_into(o, random)) return exchange_into(result_into(o, random));
     Op *p = other_contribution(o, false);
     if (!p) return false;
     swap_attr(o->func->module->cx, &o->attrs, &p->attrs, A_OFFSET);
@@ -246,7 +249,7 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
     case MUTATE_SWAP_RESULTS: return swap_results(o);
     case MUTATE_DROP_CONTRIBUTION: return drop_contribution(o);
     case MUTATE_DOUBLE_CONTRIBUTION: return double_contribution(o);
-    case MUTATE_EXCHANGE_GRADIENTS: return exchange_gradients(o);
+    case MUTATE_EXCHANGE_GRADIENTS: return exchange_gradients(o, random);
     case MUTATE_REORDER_GRADIENT: return reorder_gradient(o);
     case MUTATE_CAUSAL: return is_attention(o) && flip(cx, &o->attrs, A_CAUSAL);
     case MUTATE_WINDOW:

@@ -31,8 +31,10 @@ static const char *plan_text(Ctx *cx, Module *m, const char *pipeline, int64_t g
 }
 
 // The same program but for whole contributions: one more or less addition to a gradient that other contributions still
-// cover, where there is one micro-batch, so that no other one shows how many there are.
+// cover, where there is one micro-batch, so that no other one shows how many there are. And a plan without `program`
+// does not say which of two results goes to which buffer.
 static bool other_program(const Op *o, Mutation what) {
+    if (what == MUTATE_RESULT_SWAP && !hd_program(o->func->module)) return true;
     if (what != MUTATE_DROP_STORE && what != MUTATE_DOUBLE_STORE) return false;
     return o && hd_has(&o->attrs, A_ACCUMULATE) && strcmp(o->func->name, "micro_only") == 0;
 }
