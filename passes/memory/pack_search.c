@@ -19,6 +19,7 @@
 // - a value whose place no other value can use is placed at once; values of equal life and size are placed in one
 //   order;
 // - unplaced values that fall into spans of time without a common value are solved span by span;
+// - at the bound, values that every packing places one after the other are one (pack_fuse.c);
 // - restarts in several rankings, with limits that double, at the bound and at sizes up to the capacity by turns.
 // The work is bounded by counted steps, so equal inputs give equal packings; a limit in seconds is for tools only.
 #define _POSIX_C_SOURCE 200809L
@@ -42,6 +43,8 @@ static double now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+static int lesser(int x, int y) { return x < y ? x : y; }
 
 static void push(Ints *v, int x) {
     v->at = hd_grow(v->at, &v->size, v->n + 1, sizeof(int));
@@ -176,8 +179,8 @@ static void add_to_set(Search *s, int v, int64_t most) {
 
 // Pushes values one of which is placed next in every packing that this branch can reach, and returns their number. The
 // lowest value still to come in the section is at capacity - rest or below; if it is not next, then values below it
-// are.
-static int find_choices(Search *s, int section) {
+// are. Stops at `enough`.
+static int find_choices(Search *s, int section, int enough) {
     int base = s->stack.n;
     s->run++;
     s->queue.n = 0;
@@ -187,13 +190,13 @@ static int find_choices(Search *s, int section) {
         if (!s->box[v].placed && hd_lowest(&s->box[v]) <= most) add_to_set(s, v, most);
     }
     for (int q = 0; q < s->queue.n; q++) {
-        int v = s->queue.at[q];
-        for (int i = s->neighbours[v]; i < s->neighbours[v + 1]; i++) {
+        int v = s->queue.at[q], i = s->neighbours[v];
+        for (; i < s->neighbours[v + 1] && s->stack.n - base < enough; i++) {
             const Box *u = &s->box[s->neighbour[i]];
             int64_t most = s->most[v] - u->size;
             if (!u->placed && hd_lowest(u) <= most) add_to_set(s, s->neighbour[i], most);
         }
-        s->steps -= s->neighbours[v + 1] - s->neighbours[v];
+        s->steps -= i - s->neighbours[v];
     }
     return s->stack.n - base;
 }
@@ -228,17 +231,19 @@ static int best_sections(Search *s, int first, int end, int *best, int n) {
 
 static bool comes_before(const Box *a, const Box *b) { return a->low != b->low ? a->low < b->low : a->rank < b->rank; }
 
-// The fewest choices among some promising sections, best value first, on the stack.
+// The fewest choices among some promising sections, best value first, on the stack. Some have hundreds, which take long
+// to find; so the choices of all are counted up to a few, then up to more.
 static int choose(Search *s, int first, int end, int *chosen) {
     int section[MOST_LOOKED_AT], n = best_sections(s, first, end, section, strategies[s->strategy].looked_at);
     int best = 0, fewest = INT32_MAX, base = s->stack.n;
-    for (int i = 0; i < n; i++) {
-        int count = find_choices(s, section[i]);
-        s->stack.n = base;
-        if (count < fewest) fewest = count, best = i;
-    }
+    for (int most = 2; fewest == INT32_MAX; most *= 4)
+        for (int i = 0; i < n; i++) {
+            const int enough = lesser(fewest, most), count = find_choices(s, section[i], enough);
+            s->stack.n = base;
+            if (count < enough) fewest = count, best = i;
+        }
     *chosen = section[best];
-    int count = find_choices(s, *chosen);
+    int count = find_choices(s, *chosen, INT32_MAX);
     for (int i = 1; i < count; i++) {
         int *list = s->stack.at + base, v = list[i], k = i;
         for (; k > 0 && comes_before(&s->box[v], &s->box[list[k - 1]]); k--) list[k] = list[k - 1];
@@ -251,7 +256,7 @@ static int choose(Search *s, int first, int end, int *chosen) {
 // other value of the conflict could not.
 static void blame_choices(Search *s, int section) {
     int base = s->stack.n;
-    find_choices(s, section);
+    find_choices(s, section, INT32_MAX);
     s->stack.n = base;
     s->blames++;
     for (int i = s->members[section]; i < s->members[section + 1]; i++) {
@@ -377,13 +382,41 @@ static Result solve(Search *s, int list, int n) {
 static const int wider[] = {0, 256, 32}; // 0: the bound; else this part more
 
 typedef struct {
+    Search *search;
     int64_t capacity, share, left, *fails; // left: steps
     int round;
     bool none; // no packing is so small
 } Rung;
 
+// Room for a search among n values. NULL: too many overlap.
+static Search *begin(int n, const Interval *values, Arena *a) {
+    Search *s = HD_NEW(a, Search);
+    s->n = n;
+    s->values = values;
+    s->box = HD_NEWN(a, Box, n + 1);
+    s->offset = HD_NEWN(a, int64_t, n + 1);
+    s->most = HD_NEWN(a, int64_t, n + 1);
+    s->in_set = HD_NEWN(a, int, n + 1);
+    s->key = HD_NEWN(a, int64_t, n + 1);
+    s->blamed = HD_NEWN(a, int, n + 1);
+    s->words = (n + 63) / 64;
+    s->conflict = HD_NEWN(a, uint64_t, s->words + 1);
+    if (!hd_sections_find(s, values, a)) return NULL;
+    s->list = HD_NEWN(a, int, n + 1);
+    s->n_listed = hd_sections_list(s, s->list);
+    return s;
+}
+
+static void finish(Search *s) {
+    free(s->trail);
+    free(s->stack.at);
+    free(s->queue.at);
+    free(s->sets.at);
+}
+
 // From the bound to the capacity. All but the bound share as many steps as that has.
-static int find_rungs(Search *s, Rung *rungs, int64_t capacity, int64_t bound, Arena *a) {
+static int find_rungs(Rung *rungs, Search *tight, Search *loose, int64_t capacity, int64_t bound, int64_t steps,
+                      Arena *a) {
     const int n_wider = (int)(sizeof wider / sizeof *wider);
     int n = 0;
     for (int i = 0; i < n_wider; i++) {
@@ -392,7 +425,8 @@ static int find_rungs(Search *s, Rung *rungs, int64_t capacity, int64_t bound, A
     }
     rungs[n++].capacity = capacity;
     for (int i = 0; i < n; i++) {
-        rungs[i].left = i ? s->steps / n_wider : s->steps;
+        Search *s = rungs[i].search = rungs[i].capacity == bound ? tight : loose;
+        rungs[i].left = i ? steps / n_wider : steps;
         rungs[i].share = 4 * (int64_t)s->n;
         rungs[i].fails = HD_NEWN(a, int64_t, s->n_sections + 1);
     }
@@ -400,57 +434,56 @@ static int find_rungs(Search *s, Rung *rungs, int64_t capacity, int64_t bound, A
 }
 
 // One restart at one capacity.
-static Result restart(Search *s, Rung *r, const Interval *values, const int *list, int n) {
+static Result restart(Rung *r) {
+    Search *s = r->search;
     const int round = r->round++;
     if (round > 0 && round % (N_RANKINGS * N_STRATEGIES) == 0) r->share *= 2;
     s->capacity = r->capacity;
     s->fails = r->fails;
-    hd_sections_rank(s, values, round % N_RANKINGS);
+    hd_sections_rank(s, s->values, round % N_RANKINGS);
     s->strategy = round / N_RANKINGS % N_STRATEGIES;
     s->nodes = 0;
     s->node_limit = r->share;
     s->steps = r->left;
     s->stack.n = 0;
-    for (int i = 0; i < n; i++) push(&s->stack, list[i]);
-    const Result found = solve_parts(s, 0, n);
+    for (int i = 0; i < s->n_listed; i++) push(&s->stack, s->list[i]);
+    const Result found = solve_parts(s, 0, s->n_listed);
     r->left = s->steps;
     return found;
 }
 
-static Result search(Search *s, const Interval *values, int64_t bound, Arena *a) {
-    int *list = HD_NEWN(a, int, s->n + 1), n = hd_sections_list(s, list);
-    Rung rungs[1 + sizeof wider / sizeof *wider] = {0};
-    const int n_rungs = find_rungs(s, rungs, s->capacity, bound, a);
-    for (int turn = 0, idle = 0; idle < 2 * n_rungs && !s->late; turn++) {
+// The search that found a packing, or NULL.
+static const Search *search(Rung *rungs, int n_rungs) {
+    for (int turn = 0, idle = 0; idle < 2 * n_rungs; turn++) {
         Rung *r = &rungs[turn % 2 && n_rungs > 1 ? 1 + turn / 2 % (n_rungs - 1) : 0];
         const bool done = r->none || r->left <= 0;
-        const Result found = done ? STOPPED : restart(s, r, values, list, n);
-        if (found == FOUND || (found == NONE && r == &rungs[n_rungs - 1])) return found;
+        const Result found = done ? STOPPED : restart(r);
+        if (found == FOUND) return r->search;
+        if (r->search->late || (found == NONE && r == &rungs[n_rungs - 1])) return NULL;
         r->none |= found == NONE;
         idle = done ? idle + 1 : 0;
     }
-    return STOPPED;
+    return NULL;
 }
 
 int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds) {
     const int64_t bound = hd_pack_lower_bound(n, values);
     if (bound > capacity) return 1;
     Arena *a = hd_arena_new();
-    Search s = {.n = n, .capacity = capacity, .steps = steps, .until = seconds > 0 ? now() + seconds : 0};
-    s.box = HD_NEWN(a, Box, n + 1);
-    s.offset = HD_NEWN(a, int64_t, n + 1);
-    s.most = HD_NEWN(a, int64_t, n + 1);
-    s.in_set = HD_NEWN(a, int, n + 1);
-    s.key = HD_NEWN(a, int64_t, n + 1);
-    s.blamed = HD_NEWN(a, int, n + 1);
-    s.words = (n + 63) / 64;
-    s.conflict = HD_NEWN(a, uint64_t, s.words + 1);
-    Result r = hd_sections_find(&s, values, a) ? search(&s, values, bound, a) : STOPPED;
-    if (r == FOUND) memcpy(offset, s.offset, sizeof(int64_t) * (size_t)n);
-    free(s.trail);
-    free(s.stack.at);
-    free(s.queue.at);
-    free(s.sets.at);
+    Fused fused;
+    hd_fuse(&fused, n, values, bound, a);
+    Search *loose = begin(n, values, a), *tight = loose;
+    if (loose && fused.n < n) tight = begin(fused.n, fused.values, a);
+    Rung rungs[1 + sizeof wider / sizeof *wider] = {0};
+    const Search *found = NULL;
+    if (tight) {
+        tight->until = loose->until = seconds > 0 ? now() + seconds : 0;
+        found = search(rungs, find_rungs(rungs, tight, loose, capacity, bound, steps, a));
+    }
+    if (found && found == tight) hd_unfuse(&fused, n, found->offset, offset);
+    else if (found) memcpy(offset, found->offset, sizeof(int64_t) * (size_t)n);
+    if (tight && tight != loose) finish(tight);
+    if (loose) finish(loose);
     hd_arena_free(a);
-    return r != FOUND;
+    return !found;
 }

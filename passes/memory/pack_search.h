@@ -1,5 +1,5 @@
 // Shared by the files of the packing search. search: the tree; sections: facts about the values, found once, and their
-// rankings, found for each restart; conflict: why a branch ends.
+// rankings, found for each restart; conflict: why a branch ends; fuse: values that are as good as one.
 #ifndef PASSES_MEMORY_PACK_SEARCH_H
 #define PASSES_MEMORY_PACK_SEARCH_H
 #include "passes/memory/pack.h"
@@ -28,6 +28,8 @@ typedef struct { int64_t key[3]; int id; } Sorted; // ascending by keys, then by
 
 typedef struct {
     int n, n_sections;
+    const Interval *values;
+    int *list, n_listed;            // the values that take part, by their first section
     Box *box;
     int64_t *offset;
     int64_t *rest, *full, *fails;   // by section: bytes not yet placed; of all its values; branches that it ended
@@ -67,6 +69,22 @@ bool hd_sections_find(Search *s, const Interval *values, Arena *a);
 void hd_sections_rank(Search *s, const Interval *values, int which);
 // The values that take part, by their first section; returns how many.
 int hd_sections_list(Search *s, int *list);
+
+// Values that became one. At a time with no slack just before it and at it, what ends gives exactly the bytes that start:
+// so when only one value ends and only one starts, both have the same offset in every packing. And when several start
+// and have equal lives from there on, they fill the bytes of the one that ends, stacked in some order; likewise the
+// other way. Alignments must be equal.
+typedef struct {
+    int n;             // values that are left
+    Interval *values;  // these
+    Interval *all;     // by original value: as it was, or grown by its parts
+    int *part_of, *at; // by original value: what it is a part of, or itself; for these: index in `values`
+    int64_t *shift;    // its offset in there
+} Fused;
+// `bound`: the most bytes alive at one time, and the capacity.
+void hd_fuse(Fused *f, int n, const Interval *values, int64_t bound, Arena *a);
+// The offsets of the n original values, from those of the fused ones.
+void hd_unfuse(Fused *f, int n, const int64_t *fused, int64_t *offset);
 
 // A conflict is a set of placed and waiting values. In any packing of these alone that keeps each placed value below
 // the waiting ones and below those placed after it, something exceeds the capacity. So the conflict holds as long as
