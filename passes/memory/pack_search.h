@@ -70,10 +70,10 @@ void hd_sections_rank(Search *s, const Interval *values, int which);
 // The values that take part, by their first section; returns how many.
 int hd_sections_list(Search *s, int *list);
 
-// Values that became one. At a time with no slack just before it and at it, what ends gives exactly the bytes that start:
-// so when only one value ends and only one starts, both have the same offset in every packing. And when several start
-// and have equal lives from there on, they fill the bytes of the one that ends, stacked in some order; likewise the
-// other way. Alignments must be equal.
+// Values that became one. At a time with no slack just before it and at it, what starts gets exactly the bytes of what
+// ends: so when only one value ends and only one starts, both have the same offset in every packing. And when several
+// start and have equal lives from there on, they fill the bytes of the one that ends, stacked in some order; likewise
+// the other way. Alignments must be equal.
 typedef struct {
     int n;             // values that are left
     Interval *values;  // these
