@@ -134,6 +134,15 @@ static bool is_table(const Func *k, const Value *v) { // its rows are read by nu
     return false;
 }
 
+// Rows of this value have the parts of several: the type rules and verify-plan compare their number and size.
+static bool is_read_in_parts(const Func *k, const Value *v, int64_t rows) {
+    bool parts = false;
+    for (const Op *o = k->first; o; o = o->next)
+        for (int i = 0; i < o->n_in; i++)
+            parts |= o->in[i] == v && hd_operand_class(o, i) == 'p' && hd_type_rows(v->type) == rows;
+    return parts;
+}
+
 // Each value that enters or leaves a kernel over rows x cols must be as large as that space or repeat over it:
 // generated code indexes by it.
 static void check_space(Verifier *v) {
@@ -150,14 +159,15 @@ static void check_space(Verifier *v) {
     }
     for (int i = 0; i < k->n_args; i++) {
         int64_t count = hd_type_count(k->args[i]->type);
-        if (count && !is_table(k, k->args[i]) && space % count)
+        if (count && !is_table(k, k->args[i]) && !is_read_in_parts(k, k->args[i], r->i) && space % count)
             hd_error(cx, k->span, "kernel @%s: argument %d, %s, does not repeat over %lld rows of %lld", k->name, i,
                      hd_type_text(cx, k->args[i]->type), (long long)r->i, (long long)c->i);
     }
     const Op *back = k->last;
     for (int i = 0; back && back->kind == OP_RETURN && i < back->n_in; i++) {
         int64_t count = hd_type_count(back->in[i]->type);
-        if (count > 1 && space % count)
+        const bool parts = hd_result_class(back->in[i]) == 'p' && hd_type_rows(back->in[i]->type) == r->i;
+        if (count > 1 && !parts && space % count)
             hd_error(cx, k->span, "kernel @%s: result %d, %s, does not fit %lld rows of %lld", k->name, i,
                      hd_type_text(cx, back->in[i]->type), (long long)r->i, (long long)c->i);
     }

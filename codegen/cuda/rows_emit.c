@@ -146,7 +146,7 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
                                                                                 : "lane == 0";
         hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane,
                      st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
-                     hd_rows_address(r, store_name(r, st), st->cls, 0, 0), st->node);
+                     hd_rows_address(r, store_name(r, st), st->cls, 0, st->part, 0), st->node);
     }
 }
 
@@ -207,7 +207,7 @@ static void vector_stores(Rows *r, int q) {
         if (st->cls == CLASS_COLUMN) hd_rows_line(r, "if (row == 0)");
         if (st->cls == CLASS_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
         hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec,
-                     hd_rows_address(r, store_name(r, st), st->cls, st->period, 0), st->result);
+                     hd_rows_address(r, store_name(r, st), st->cls, st->period, st->part, 0), i);
     }
 }
 
@@ -241,8 +241,7 @@ static void pass(Rows *r, int q) {
             }
     for (int i = 0; i < r->p->stores.n; i++)
         if (stored_in(r, &r->p->stores.at[i], q))
-            hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), r->p->stores.at[i].result,
-                         r->s.vec);
+            hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), i, r->s.vec);
     for (int i = 0; i < n; i++)
         if (in_tree(r, i) && node(r, i)->phase == q)
             hd_rows_line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
@@ -252,7 +251,7 @@ static void pass(Rows *r, int q) {
     accumulate(r, q);
     for (int i = 0; i < r->p->stores.n; i++)
         if (stored_in(r, &r->p->stores.at[i], q))
-            hd_rows_line(r, "y%d[j] = %s;", r->p->stores.at[i].result, operand(r, r->p->stores.at[i].node, 0, q));
+            hd_rows_line(r, "y%d[j] = %s;", i, operand(r, r->p->stores.at[i].node, 0, q));
     hd_rows_line(r, "}");
     for (int i = 0; i < n; i++)
         if (in_tree(r, i) && node(r, i)->phase == q)

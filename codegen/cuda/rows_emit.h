@@ -27,7 +27,7 @@ void hd_rows_line(Rows *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));      // a line, indented by its braces
 const char *hd_rows_suffix(Rows *r, int place); // of names of what an element reads at a place,
 const char *hd_rows_column(Rows *r, int place); // and the column there
-const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place);
+const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, RowPart part, int place);
 // For each vector of the row that a thread has, with `col` its first column.
 void hd_rows_open_items(Rows *r);
 void hd_rows_close_items(Rows *r);

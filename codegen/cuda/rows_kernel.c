@@ -97,6 +97,7 @@ static void signature(Rows *r, CudaLaunch *l) {
     }
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
+        if (i && st->result == st[-1].result) continue; // another part of it
         hd_printf(r->o, "%s%s *out%d", comma, hd_cuda_type(st->dtype), st->result);
         hd_push(r->a, &l->args, ((CudaArg){CUDA_OUT, st->result}));
         comma = ", ";
@@ -117,8 +118,9 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int6
         .name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
     hd_rows_analyse(&r);
     for (int i = 0; i < p.nodes.n; i++)
-        r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && r.used[i];
-    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL;
+        r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && !p.nodes.at[i].part.width &&
+                    r.used[i];
+    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL && !p.stores.at[i].part.width;
     if (p.columns.n) hd_rows_look_ahead(&r, shared);
     l.shared = (unsigned)hd_rows_shared(&r);
     for (int i = 0; i < p.nodes.n; i++)

@@ -15,7 +15,7 @@ const char *hd_rows_load_address(Rows *r, int i, int place) {
     const RowNode *n = node(r, i);
     const char *array = hd_sprintf(r->a, "in%d", n->arg);
     if (row_values_ahead(r, i)) return hd_sprintf(r->a, "values%d + row %% %d", i, r->s.run);
-    if (n->kind == NODE_LOAD) return hd_rows_address(r, array, n->cls, n->period, place);
+    if (n->kind == NODE_LOAD) return hd_rows_address(r, array, n->cls, n->period, n->part, place);
     return hd_sprintf(r->a, "%s + (i64)x%d * %lld + %s", array, n->in[0], ll(r->p->cols), hd_rows_column(r, place));
 }
 

@@ -21,14 +21,21 @@ static int narrowest(const RowProgram *p) {
     return bytes < 2 ? 2 : bytes;
 }
 
+// A vector of a part of a row begins at a multiple of its size.
+static int vector_of_part(RowPart part, int vec) {
+    while (vec > 1 && (part.width % vec || part.start % vec)) vec /= 2;
+    return vec;
+}
+
 static bool linear(const RowProgram *p) { // no value depends on where in its row an element is
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
         if (n->cls != CLASS_SCALAR && n->cls != CLASS_FULL) return false;
-        if (n->kind == NODE_GATHER || n->kind == NODE_PARTNER || n->indexed) return false;
+        if (n->kind == NODE_GATHER || n->kind == NODE_PARTNER || n->indexed || n->part.width) return false;
     }
     for (int i = 0; i < p->stores.n; i++)
-        if (p->stores.at[i].cls != CLASS_SCALAR && p->stores.at[i].cls != CLASS_FULL) return false;
+        if ((p->stores.at[i].cls != CLASS_SCALAR && p->stores.at[i].cls != CLASS_FULL) || p->stores.at[i].part.width)
+            return false;
     return true;
 }
 
@@ -123,8 +130,11 @@ RowShape hd_rows_shape(const RowProgram *p, int widest) {
     s.vec = 16 / narrowest(p);
     if (s.vec > widest) s.vec = widest;
     while (s.vec > 1 && (s.kind == SHAPE_LINEAR ? total : cols) % s.vec) s.vec /= 2;
-    for (int i = 0; i < p->nodes.n; i++)
+    for (int i = 0; i < p->nodes.n; i++) {
         while (p->nodes.at[i].turn.half % s.vec) s.vec /= 2; // a vector's partners are a vector
+        s.vec = vector_of_part(p->nodes.at[i].part, s.vec);
+    }
+    for (int i = 0; i < p->stores.n; i++) s.vec = vector_of_part(p->stores.at[i].part, s.vec);
     if (reduces || columns)
         while (s.vec > 1 && cols < 32 * s.vec) s.vec /= 2;
     switch (s.kind) {

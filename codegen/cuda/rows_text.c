@@ -35,8 +35,10 @@ const char *hd_rows_suffix(Rows *r, int place) { return place ? hd_sprintf(r->a,
 const char *hd_rows_column(Rows *r, int place) { return place ? hd_sprintf(r->a, "col%d", place) : "col"; }
 
 // Where an argument's or result's elements start for the current row and column.
-const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, int place) {
+const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t period, RowPart part, int place) {
     const char *col = hd_rows_column(r, place);
+    if (part.width)
+        return hd_sprintf(r->a, "%s + (i64)row * %lld + %lld + %s", array, ll(part.width), ll(part.start), col);
     switch (cls) {
     case CLASS_FULL:
         return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array)

@@ -110,6 +110,8 @@ static void load(RowKernel *rk, const RowNode *n, Cell *c) {
     if (n->kind == NODE_GATHER) {
         place = hd_sprintf(a, "%s(int64_t)$0 * %lld + c]", place, cols);
         read(c, n->in[0], false);
+    } else if (n->part.width) {
+        place = hd_sprintf(a, "%sr * %lld + %lld + c]", place, ll(n->part.width), ll(n->part.start));
     } else
         switch (n->cls) {
         case CLASS_SCALAR:

@@ -74,7 +74,9 @@ static void put_store(RowKernel *rk, const RowStore *s, int pass, const char *pa
     const int64_t rows = s->cls == CLASS_COLUMN ? 1 : s->cls == CLASS_PERIODIC ? s->period : rk->p->rows;
     hd_puts(o, pad);
     if (rows < rk->p->rows) hd_printf(o, "if (r < %lld) ", ll(rows));
-    if (rows == 1)
+    if (s->part.width)
+        hd_printf(o, "r%d[r * %lld + %lld + c] = %s;\n", s->result, ll(s->part.width), ll(s->part.start), value);
+    else if (rows == 1)
         hd_printf(o, "r%d[c] = %s;\n", s->result, value);
     else
         hd_printf(o, "r%d[r * %lld + c] = %s;\n", s->result, ll(rk->p->cols), value);

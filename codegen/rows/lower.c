@@ -213,6 +213,22 @@ static void row_constant(Lowering *l, const Op *o, const int *in) {
     result(l, o, 0, add(l, n));
 }
 
+static void row_part(Lowering *l, const Op *o, const int *in) {
+    (void)in;
+    const Type *t = o->in[0]->type, *y = o->out[0]->type;
+    if (o->in[0]->def || hd_int(&o->attrs, A_AXIS, 0) != t->rank - 1 || hd_type_cols(y) != l->p->cols)
+        HD_BUG("kernel @%s takes a part that it cannot load", l->p->kernel->name);
+    RowNode n = {.kind = NODE_LOAD, .dtype = hd_dtype_computed(t->dtype), .stored = t->dtype, .arg = o->in[0]->index,
+                 .cls = CLASS_FULL, .part = {hd_type_cols(t), hd_int(&o->attrs, A_START, 0)}};
+    result(l, o, 0, add(l, n));
+}
+
+static void row_parts(Lowering *l, const Op *o, const int *in) { // stored one by one
+    (void)in;
+    if (hd_int(&o->attrs, A_AXIS, 0) != o->out[0]->type->rank - 1)
+        HD_BUG("kernel @%s puts parts together along another axis than the last", l->p->kernel->name);
+}
+
 static void row_same(Lowering *l, const Op *o, const int *in) { result(l, o, 0, in[0]); }
 
 // Values inside a kernel are unrounded f32 whatever their type says; a cast rounds, even to the type that a value
@@ -254,7 +270,7 @@ static void lower_op(Lowering *l, const Op *o) {
     int in[HD_MAX_IN];
     for (int i = 0; i < o->n_in; i++) {
         in[i] = l->node_of[o->in[i]->id];
-        if (in[i] < 0 && hd_operand_class(o, i) != 't')
+        if (in[i] < 0 && hd_operand_class(o, i) != 't' && hd_operand_class(o, i) != 'p')
             HD_BUG("kernel @%s: %s reads a column sum", l->p->kernel->name, hd_op_info(o->kind)->mnemonic);
     }
     rules[o->kind](l, o, in);
@@ -277,7 +293,7 @@ static RowClass class_of(const RowProgram *p, const Type *t, int64_t *period) {
 }
 
 typedef struct {
-    bool row, column, table, element;
+    bool row, column, other, element; // other: as a table or in parts
 } Read; // as what a value is read
 
 static void find_reads(const RowProgram *p, const Value *v, Read *read) {
@@ -285,8 +301,8 @@ static void find_reads(const RowProgram *p, const Value *v, Read *read) {
         for (int i = 0; i < o->n_in; i++) {
             if (o->in[i] != v) continue;
             const char c = hd_operand_class(o, i);
-            if (c == 't')
-                read->table = true;
+            if (c == 't' || c == 'p')
+                read->other = true;
             else if (c == 'i' || c == 's')
                 read->row = true;
             else if (c == 'w')
@@ -303,7 +319,7 @@ static void find_reads(const RowProgram *p, const Value *v, Read *read) {
 static void load_argument(Lowering *l, const Value *v) {
     Read read = {0};
     find_reads(l->p, v, &read);
-    if (read.table && !read.row && !read.column && !read.element) return; // reached only through its gather
+    if (read.other && !read.row && !read.column && !read.element) return; // reached by loads of their own
     RowNode n = {
         .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
     n.cls = read.row ? CLASS_ROW : read.column ? CLASS_COLUMN : class_of(l->p, v->type, &n.period);
@@ -317,12 +333,25 @@ bool hd_rows_sums_columns(const Value *v) {
                                          hd_type_count(v->type) == hd_type_cols(in) && hd_type_rows(in) > 1);
 }
 
+static void bind_parts(Lowering *l, const Op *parts, int result) {
+    const DType d = parts->out[0]->type->dtype;
+    const int64_t width = hd_type_cols(parts->out[0]->type);
+    int64_t start = 0;
+    for (int i = 0; i < parts->n_in; start += hd_type_cols(parts->in[i++]->type)) {
+        RowStore s = {.node = spread(l, l->node_of[parts->in[i]->id]), .result = result, .dtype = d, .cls = CLASS_FULL,
+                      .part = {width, start}};
+        hd_push(l->a, &l->p->stores, s);
+    }
+}
+
 static void bind_results(Lowering *l) {
     const Op *ret = hd_return(l->p->kernel);
     for (int i = 0; i < ret->n_in; i++) {
         const Value *v = ret->in[i];
         int node = l->node_of[v->id];
-        if (node < 0) {
+        if (hd_result_class(v) == 'p') {
+            bind_parts(l, v->def, i);
+        } else if (node < 0) {
             RowColumn c = {l->column_of[v->id], i, v->type->dtype};
             if (c.dtype != TY_F32 && c.dtype != TY_F64)
                 HD_BUG("kernel @%s: a column sum is stored as %s", l->p->kernel->name, hd_dtype_text(c.dtype));

@@ -26,6 +26,8 @@ typedef struct {
     int id; // of the op
 } RowTurn;
 
+typedef struct { int64_t width, start; } RowPart; // of a row of so many columns, those from `start` on; width 0: all
+
 // `text` of an expression is a call: plus(a, b), minus, times, fused(a, b, c) = a * b + c with one rounding where the
 // target has that, /, exp, log, sqrt, the functions of the pointwise ops, and
 //   $0 .. $4 operands    $r row    $c column    $n number of columns    $e `number`    $l minus infinity
@@ -39,6 +41,7 @@ typedef struct {
     int phase;    // the number of row reductions, one after another, that must be finished before it is known
     int arg, n_in, in[5];
     int64_t period; // CLASS_PERIODIC: rows of its type
+    RowPart part;   // LOAD
     RowTurn turn;   // PARTNER, TURN
     int cost;       // operations of an element
     bool indexed;   // the text names $r or $c
@@ -51,6 +54,7 @@ typedef struct {
     DType dtype;
     RowClass cls;
     int64_t period;
+    RowPart part; // of the result: several stores may have one
 } RowStore;
 typedef struct {
     int node, result;

@@ -74,7 +74,7 @@ bool hd_launch_may_overwrite(const Op *o, int k) {
     if (hd_type_bytes(o->in[k]->type) != hd_type_bytes(o->out[0]->type)) return false;
     for (const Op *b = f->first; b; b = b->next) {
         bool pointwise = hd_op_is(b, TRAIT_ELEMENTWISE) || b->kind == OP_CAST || b->kind == OP_CONST ||
-                         b->kind == OP_RESHAPE || b->kind == OP_RETURN;
+                         b->kind == OP_RESHAPE || b->kind == OP_SLICE || b->kind == OP_CONCAT || b->kind == OP_RETURN;
         if (!pointwise) return false;
     }
     return true;

@@ -8,9 +8,10 @@
 //
 // A kernel of kind rows runs over R rows of C columns. Its values are full [.., C], periodic [T, C] (row r reads row r
 // % T), one number per column [C], one number per row ([.., 1], or the last axis dropped), or scalar. Sums over rows
-// (sum_to [C], the weight gradients of norms) are results only. Every op of a kernel gives the value that it would give
-// outside: a 16-bit value that the same kernel reads again is rounded first (`cast`), so fusion never changes a bit of
-// the result.
+// (sum_to [C], the weight gradients of norms) are results only. So are rows that a concat puts together from values of
+// C columns each; a slice of C columns is taken of an argument with longer rows. Every op of a kernel gives the value
+// that it would give outside: a 16-bit value that the same kernel reads again is rounded first (`cast`), so fusion
+// never changes a bit of the result.
 #include "passes/fuse/fuse.h"
 
 Change hd_pass_fuse(Module *m, PassCx *cx) {

@@ -99,7 +99,7 @@ static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSp
             const Op *o = reader->ops.at[i];
             Value *v = o->in[j], *base = hd_fuse_base(v);
             if (!base->def || s->group[base->def->id] != maker) continue;
-            if (hd_row_external(o, j) || hd_result_class(base) == 'c' || !same_class(v, base, space) ||
+            if (hd_row_external(o, j) || hd_row_leaves(base) || !same_class(v, base, space) ||
                 !reads_as_stat(o, j, base, space))
                 return false;
         }
@@ -305,6 +305,18 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
 // Whether values that live across an op take room while something computes.
 static bool computes(const Op *o) { return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_BESIDE); }
 
+// What no kernel of arithmetic takes: a slice or a concat by itself.
+static bool only_moves(const Group *g) {
+    return !g->gone && g->ops.n == 1 && (g->ops.at[0]->kind == OP_SLICE || g->ops.at[0]->kind == OP_CONCAT);
+}
+
+static void leave_group(Fusion *s, int g) {
+    const Op *o = s->groups.at[g].ops.at[0];
+    s->pos[o->id] = s->groups.at[g].pos;
+    s->group[o->id] = -1;
+    s->groups.at[g].gone = true;
+}
+
 void hd_fuse_group(Fusion *s) {
     Arena *a = s->cx->scratch;
     int n = s->f->n_ops;
@@ -328,4 +340,6 @@ void hd_fuse_group(Fusion *s) {
     for (int sweep = 0; sweep < 3; sweep++)
         for (const Op *o = s->f->first; o; o = o->next)
             if (s->group[o->id] >= 0) join(s, o, sweep > 0);
+    for (int g = 0; g < s->groups.n; g++)
+        if (only_moves(&s->groups.at[g])) leave_group(s, g);
 }

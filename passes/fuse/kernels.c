@@ -89,7 +89,8 @@ static Value *reread(Emitter *e, Kernel *k, const Value *v) {
     DType d = v->type->dtype;
     OpKind kind = v->def->kind;
     double value = kind == OP_CONST ? hd_float(&v->def->attrs, A_VALUE, 0) : 0;
-    bool exact = kind == OP_CAST || kind == OP_EMBEDDING || (kind == OP_CONST && hd_round(d, value) == value);
+    bool exact = kind == OP_CAST || kind == OP_EMBEDDING || kind == OP_SLICE ||
+                 (kind == OP_CONST && hd_round(d, value) == value);
     if ((d != TY_BF16 && d != TY_F16) || exact) return e->inside[v->id];
     if (!e->rounded[v->id]) {
         Builder b = {.f = k->k};
@@ -205,7 +206,7 @@ static void set_space(Emitter *e, Func *k, RowSpace s) {
 static const Op *face_of(const Group *g) {
     for (int i = g->ops.n - 1; i >= 0; i--)
         if (!hd_op_is(g->ops.at[i], TRAIT_ELEMENTWISE) && g->ops.at[i]->kind != OP_CAST &&
-            g->ops.at[i]->kind != OP_SUM_TO)
+            g->ops.at[i]->kind != OP_SUM_TO && g->ops.at[i]->kind != OP_SLICE && g->ops.at[i]->kind != OP_CONCAT)
             return g->ops.at[i];
     return g->ops.at[g->ops.n - 1];
 }

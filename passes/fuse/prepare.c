@@ -3,6 +3,7 @@
 //   a table looked up by 0, 1, 2, ... is the table itself            (its first rows)
 //   pointwise operands broadcast as a row kernel can, or explicitly
 //   sums over all rows are sum_to, in f32; sums over more than the last axis start with the last axis
+//   a part of a row is taken by each of its readers, where they read all parts
 //   a product plus bias is added by each of its readers, or is the product's epilogue (biases.c)
 #include "passes/fuse/fuse.h"
 #include "ir/random.h"
@@ -229,6 +230,54 @@ static void sum_to_number(Prepare *s, Op *o) {
     rows_first(s, sum);
 }
 
+// --- parts
+static bool is_part(const Op *o) {
+    RowSpace space;
+    return o->kind == OP_SLICE && hd_row_natural(o, &space);
+}
+
+// Whether kernels of arithmetic read all parts of a value, and nothing reads it besides: then it may live in their
+// place.
+static bool is_read_in_parts(const Prepare *s, const Value *v) {
+    int64_t covered = 0;
+    for (int i = 0; i < s->uses.count[v->id]; i++) {
+        const Op *part = s->uses.users[v->id][i];
+        RowSpace own, reader;
+        if (!is_part(part) || !hd_row_natural(part, &own)) return false;
+        covered += own.cols;
+        for (int k = 0; k < s->uses.count[part->out[0]->id]; k++) {
+            const Op *u = s->uses.users[part->out[0]->id][k];
+            if (!hd_op_is(u, TRAIT_ELEMENTWISE) || !hd_row_natural(u, &reader) || reader.cols != own.cols ||
+                reader.rows != own.rows)
+                return false;
+        }
+    }
+    return covered == hd_type_cols(v->type);
+}
+
+// Each reader takes its part by itself, so that a kernel of the backward pass reads the whole value again instead of a
+// part that a kernel of the forward pass has stored.
+static void part_for_each_reader(Prepare *s, Op *o) {
+    const int id = o->out[0]->id;
+    for (int i = 1; i < s->uses.count[id]; i++) {
+        Op *u = s->uses.users[id][i];
+        if (u == s->uses.users[id][i - 1]) continue;
+        Op *own = hd_op_clone(s->f, o, o->in);
+        if (hd_has(&u->attrs, A_BWD)) hd_set_flag(s->m->cx, &own->attrs, A_BWD);
+        if (hd_has(&u->attrs, A_BWD) && !hd_has(&o->attrs, A_BWD)) hd_set_flag(s->m->cx, &own->attrs, A_RECOMPUTED);
+        hd_insert_before(u, own);
+        for (int j = 0; j < u->n_in; j++)
+            if (u->in[j] == o->out[0]) u->in[j] = own->out[0];
+    }
+}
+
+static void take_parts(Prepare *s) {
+    VEC(Op *) parts = {0};
+    for (Op *o = s->f->first; o; o = o->next)
+        if (is_part(o) && is_read_in_parts(s, o->in[0])) hd_push(s->cx->scratch, &parts, o);
+    for (int i = 0; i < parts.n; i++) part_for_each_reader(s, parts.at[i]);
+}
+
 static void remove_dead(Prepare *s) {
     refresh(s);
     for (Op *o = s->f->last, *prev; o; o = prev) {
@@ -272,4 +321,6 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     remove_dead(&s);
     hd_fuse_add_for_readers(f, &s.uses, cx->scratch);
     remove_dead(&s);
+    take_parts(&s);
+    refresh(&s);
 }

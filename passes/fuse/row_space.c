@@ -42,6 +42,14 @@ static bool only_last_axis(const Op *o) {
     return rank && hd_reduced_axes(o) == 1u << (rank - 1);
 }
 
+// Parts of rows: all of one size, so that they are values of one space.
+static bool equal_parts(const Op *o) {
+    const Type *t = o->in[0]->type;
+    bool equal = t->rank && hd_int(&o->attrs, A_AXIS, 0) == t->rank - 1;
+    for (int i = 1; i < o->n_in; i++) equal &= hd_type_cols(o->in[i]->type) == hd_type_cols(t);
+    return equal;
+}
+
 bool hd_row_natural(const Op *o, RowSpace *s) {
     const Type *t = NULL;
     if (pointwise(o)) {
@@ -53,6 +61,7 @@ bool hd_row_natural(const Op *o, RowSpace *s) {
     }
     const OpInfo *info = hd_op_info(o->kind);
     if (!info->row || !*info->classes || (hd_has(&o->attrs, A_AXES) && !only_last_axis(o))) return false;
+    if ((o->kind == OP_SLICE || o->kind == OP_CONCAT) && !equal_parts(o)) return false;
     const Type *r = o->out[0]->type;
     t = hd_operand_class(o, 0) == 'd' ? o->in[0]->type : r;
     if (o->kind == OP_SUM_TO &&
@@ -75,7 +84,9 @@ bool hd_row_fits(const Op *o, RowSpace s) {
     return true;
 }
 
+bool hd_row_leaves(const Value *v) { return hd_result_class(v) == 'c' || hd_result_class(v) == 'p'; }
+
 bool hd_row_external(const Op *o, int i) {
     const char c = hd_operand_class(o, i);
-    return c == 'w' || c == 't' || c == 'i';
+    return c == 'w' || c == 't' || c == 'i' || c == 'p';
 }

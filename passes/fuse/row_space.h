@@ -20,6 +20,8 @@ RowClass hd_row_class(const Type *t, RowSpace s);
 bool hd_row_natural(const Op *o, RowSpace *s);
 // Whether an op can be part of a kernel over s: in its own space, or as arithmetic on one number per row.
 bool hd_row_fits(const Op *o, RowSpace s);
-// Whether operand i must come from outside of the kernel: tables, indices, weights of norms.
+// Whether operand i must come from outside of the kernel: tables, indices, weights of norms, what parts are taken of.
 bool hd_row_external(const Op *o, int i);
+// Whether a value can only be a result of a kernel: sums over the rows, rows that are put together from parts.
+bool hd_row_leaves(const Value *v);
 #endif

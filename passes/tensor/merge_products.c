@@ -1,5 +1,6 @@
-// Products of one operand with neighbouring weights, as one product. The weights of q, k and v lie one after another in
-// their bucket, so that they are one matrix:
+// Products of one operand with neighbouring weights, as one product: those of q, k and v, and those that are read by
+// pointwise ops alone, such as the gate of an MLP and what it gates. Their weights lie one after another in their
+// bucket, so that they are one matrix:
 //
 //   %q = matmul %x, %wq {tb}                         %w = param {param = @wq, also = [@wk, @wv]}
 //   %k = matmul %x, %wk {tb}                         %y = matmul %x, %w {tb}
@@ -13,8 +14,10 @@
 // where three products and two sums round five times, so it is a setting of `train`. What is merged depends on the
 // model alone (hd_bucket_adjoins), so the numbers are the same under every schedule and on every mesh.
 #include "passes/tensor/merge_products.h"
+#include "passes/analysis/redirect.h"
 #include "passes/fsdp/bucket_layout.h"
 #include "passes/settings.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct { Module *m; PassCx *cx; Func *f; Uses uses; int64_t merged, into; } Merger;
@@ -22,9 +25,10 @@ typedef struct { Module *m; PassCx *cx; Func *f; Uses uses; int64_t merged, into
 static bool read_once(const Merger *g, const Value *v) { return g->uses.count[v->id] == 1; }
 
 static bool is_plain_product(const Merger *g, const Op *o) { // x w' of a weight that nothing else reads
-    return o && o->kind == OP_MATMUL && o->attrs.n == 1 && hd_has(&o->attrs, A_TB) && o->out[0]->type->rank == 3 &&
-           read_once(g, o->out[0]) && o->in[1]->def && o->in[1]->def->kind == OP_PARAM &&
-           !hd_has(&o->in[1]->def->attrs, A_ALSO) && o->in[1]->type->rank == 2 && read_once(g, o->in[1]);
+    if (!o || o->kind != OP_MATMUL || o->attrs.n != 1 || !hd_has(&o->attrs, A_TB)) return false;
+    const Op *w = o->in[1]->def;
+    return w && w->kind == OP_PARAM && !hd_has(&w->attrs, A_ALSO) && w->out[0]->type->rank == 2 &&
+           read_once(g, w->out[0]);
 }
 
 static bool adjoin(const Op *product, const Op *next) { // their weights
@@ -58,7 +62,7 @@ static bool find_heads(const Merger *g, Op *attention, Heads *h) {
             h->rope[i] = o;
             o = o->in[0]->def;
         }
-        if (!is_plain_product(g, o)) return false;
+        if (!is_plain_product(g, o) || !read_once(g, o->out[0]) || o->out[0]->type->rank != 3) return false;
         h->product[i] = o;
     }
     for (int i = 1; i < 3; i++)
@@ -83,6 +87,20 @@ static void erase_product(Op *product) {
     hd_erase(w);
 }
 
+// The columns of `y` that are the product's, from `at` on; `at` moves behind them.
+static Value *part(Builder *b, Value *y, const Op *product, int64_t *at) {
+    Ctx *cx = b->f->module->cx;
+    const int64_t size = hd_type_cols(product->out[0]->type);
+    Attrs as = {0};
+    hd_set_int(cx, &as, A_AXIS, y->type->rank - 1);
+    hd_set_int(cx, &as, A_START, *at);
+    hd_set_int(cx, &as, A_SIZE, size);
+    b->loc = product->loc;
+    b->span = product->span;
+    *at += size;
+    return hd_build1(b, OP_SLICE, y, NULL, &as, NULL);
+}
+
 static void merge_heads(Merger *g, const Heads *h) {
     Ctx *cx = g->m->cx;
     Builder b = hd_builder_before(h->attention);
@@ -95,23 +113,72 @@ static void merge_heads(Merger *g, const Heads *h) {
         y = hd_build1(&b, OP_ROPE, y, NULL, &as, NULL);
     }
     int64_t at = 0;
-    for (int i = 0; i < 3; i++) {
-        const int64_t size = h->product[i]->out[0]->type->dim[2];
-        Attrs as = {0};
-        hd_set_int(cx, &as, A_AXIS, 2);
-        hd_set_int(cx, &as, A_START, at);
-        hd_set_int(cx, &as, A_SIZE, size);
-        b.loc = h->product[i]->loc;
-        b.span = h->product[i]->span;
-        h->attention->in[i] = hd_build1(&b, OP_SLICE, y, NULL, &as, NULL);
-        at += size;
-    }
+    for (int i = 0; i < 3; i++) h->attention->in[i] = part(&b, y, h->product[i], &at);
     for (int i = 0; i < 3; i++) {
         if (i < 2 && h->rope[i]) hd_erase(h->rope[i]);
         erase_product(h->product[i]);
     }
     g->merged += 3;
     g->into++;
+}
+
+// --- products that pointwise ops read
+
+// Whether kernels can take their parts of rows: nothing else reads them, and no sum with a bias becomes an epilogue.
+static bool read_pointwise(const Merger *g, const Op *product) {
+    const Value *v = product->out[0];
+    for (int i = 0; i < g->uses.count[v->id]; i++) {
+        const Op *u = g->uses.users[v->id][i];
+        if (!hd_op_is(u, TRAIT_ELEMENTWISE) || u->out[0]->type != v->type) return false;
+        for (int k = 0; k < u->n_in; k++)
+            if (u->kind == OP_ADD && u->in[k]->type != v->type) return false;
+    }
+    return g->uses.count[v->id] > 0 && v->type->rank >= 2;
+}
+
+// The products from `first` on that become one: `n` at most. Each has the weights behind those of the one before.
+static int siblings(const Merger *g, Op *const *first, int n) {
+    int k = 1;
+    if (!read_pointwise(g, first[0])) return 1;
+    while (k < n && k < HD_MAX_IN && first[k]->in[0] == first[0]->in[0] &&
+           first[k]->out[0]->type == first[0]->out[0]->type && adjoin(first[k - 1], first[k]) &&
+           read_pointwise(g, first[k]))
+        k++;
+    return k;
+}
+
+static void merge_siblings(Merger *g, int n, Op *const *products) {
+    Op *first = products[0];
+    for (int i = 1; i < n; i++)
+        if (products[i]->id < first->id) first = products[i];
+    Builder b = hd_builder_before(first); // and so before what reads any of them
+    int64_t at = 0;
+    Value *y = merged_product(g, &b, n, products);
+    for (int i = 0; i < n; i++) {
+        Value *now = part(&b, y, products[i], &at);
+        hd_redirect(&g->uses, products[i]->out[0], now);
+    }
+    for (int i = 0; i < n; i++) erase_product(products[i]);
+    g->merged += n;
+    g->into++;
+}
+
+static int by_weight(const void *x, const void *y) {
+    const Op *a = *(Op *const *)x, *b = *(Op *const *)y;
+    const int64_t i = hd_int(&hd_op_param(a->in[1]->def, 0)->attrs, A_INDEX, 0),
+                  k = hd_int(&hd_op_param(b->in[1]->def, 0)->attrs, A_INDEX, 0);
+    return i < k ? -1 : i > k;
+}
+
+static void merge_pointwise(Merger *g) {
+    VEC(Op *) products = {0};
+    for (Op *o = g->f->first; o; o = o->next)
+        if (is_plain_product(g, o)) hd_push(g->cx->scratch, &products, o);
+    if (products.n) qsort(products.at, (size_t)products.n, sizeof *products.at, by_weight);
+    for (int i = 0, n; i < products.n; i += n) {
+        n = siblings(g, products.at + i, products.n - i);
+        if (n > 1) merge_siblings(g, n, products.at + i);
+    }
 }
 
 void hd_merge_products(Module *m, Func *loss, PassCx *cx) {
@@ -126,6 +193,9 @@ void hd_merge_products(Module *m, Func *loss, PassCx *cx) {
         Heads h;
         if (find_heads(&g, attentions.at[i], &h)) merge_heads(&g, &h);
     }
+    hd_renumber(loss);
+    g.uses = hd_uses(loss, cx->scratch);
+    merge_pointwise(&g);
     hd_count(cx, "products merged", g.merged);
     hd_set_ints(m->cx, &hd_symbol_find(m, "train")->attrs, A_MERGED, 2, (int64_t[]){g.merged, g.into});
     hd_renumber(loss);

@@ -45,6 +45,8 @@ static bool check_operands(const Kernel *k, const Op *o) {
                                                    "kernel computes it: it must be an argument", i));
         if (by && hd_result_class(o->in[i]) == 'c' && o->kind != OP_RETURN)
             return wrong(k, o, "reads a sum over the rows, which is known only after the kernel");
+        if (by && hd_result_class(o->in[i]) == 'p' && o->kind != OP_RETURN)
+            return wrong(k, o, "reads rows that are put together from parts, which only leave the kernel");
     }
     return true;
 }
@@ -73,7 +75,7 @@ static bool check_row_op(const Kernel *k, const Op *o) {
     if (o->kind != OP_RETURN)
         return fits(o, k->space) || misfit(k, o, "computes", o->n_out ? o->out[0]->type : o->in[0]->type);
     for (int i = 0; i < o->n_in; i++)
-        if (hd_result_class(o->in[i]) != 'c' && hd_row_class(o->in[i]->type, k->space) == ROW_NONE)
+        if (!hd_row_leaves(o->in[i]) && hd_row_class(o->in[i]->type, k->space) == ROW_NONE)
             return misfit(k, o, "gives", o->in[i]->type);
     return true;
 }
@@ -87,7 +89,7 @@ static void find_reads(const Kernel *k, const Value *v, Reads *r) {
             if (class == 'i' || class == 's') r->row = true;
             else if (class == 'w') r->column = true;
             else if (class && o->kind == OP_RESHAPE) find_reads(k, o->out[0], r);
-            else if (class && class != 't') {
+            else if (class && class != 't' && class != 'p') {
                 RowClass is = hd_row_class(v->type, k->space);
                 r->row |= is == ROW_STAT;
                 r->column |= is == ROW_COLUMN;

@@ -69,6 +69,20 @@ static void check_reshape(Checker *c, const Op *o) {
             }
 }
 
+// Parts of rows are taken of arguments and put together in results: row r of one is in row r of the other.
+static void check_parts(Checker *c, const Op *o) {
+    const Value *whole = o->kind == OP_SLICE ? o->in[0] : o->out[0];
+    bool good = hd_int(&o->attrs, A_AXIS, 0) == whole->type->rank - 1 && hd_type_rows(whole->type) == c->rows;
+    for (int i = 0; i < o->n_in; i++) {
+        const Value *part = o->kind == OP_SLICE ? o->out[0] : o->in[i];
+        good &= class_of(c, part) == FULL && hd_type_cols(part->type) == c->cols;
+    }
+    if (o->kind == OP_SLICE) good &= !whole->def;
+    for (const Op *u = o->next; o->kind == OP_CONCAT && u; u = u->next)
+        for (int i = 0; i < u->n_in; i++) good &= u->in[i] != whole || u->kind == OP_RETURN;
+    if (!good) fail(c->t, "@%s: %s has other rows or columns", c->k->name, hd_op_info(o->kind)->mnemonic);
+}
+
 static void check_rows(Checker *c) {
     for (const Op *o = c->k->first; o; o = o->next) {
         if (hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST) check_pointwise(c, o);
@@ -80,8 +94,9 @@ static void check_rows(Checker *c) {
         for (int i = o->kind != OP_EMBEDDING; table && i < o->n_in; i++)
             if (o->in[i]->def)
                 fail(c->t, "@%s: operand %d of %s is made inside", c->k->name, i, hd_op_info(o->kind)->mnemonic);
+        if (o->kind == OP_SLICE || o->kind == OP_CONCAT) check_parts(c, o);
         for (int i = 0; i < o->n_out; i++)
-            if (class_of(c, o->out[i]) == NO_CLASS)
+            if (class_of(c, o->out[i]) == NO_CLASS && o->kind != OP_CONCAT)
                 fail(c->t, "@%s: %s has no place in the rows", c->k->name,
                      hd_type_text(c->k->module->cx, o->out[i]->type));
     }
@@ -141,7 +156,7 @@ int main(int argc, char **argv) { // kernels [FIRST_SEED COUNT]
     static const OpKind rows[] = {OP_LAYER_NORM, OP_LAYER_NORM_GRAD, OP_RMS_NORM,   OP_RMS_NORM_GRAD,
                                   OP_SOFTMAX,    OP_SOFTMAX_GRAD,    OP_ROPE,       OP_EMBEDDING,
                                   OP_SUM,        OP_SUM_TO,          OP_REDUCE_MAX, OP_CAST, OP_LOGSUMEXP,
-                                  OP_RESHAPE,    OP_TRANSPOSE,       OP_BROADCAST};
+                                  OP_RESHAPE,    OP_TRANSPOSE,       OP_BROADCAST,  OP_SLICE,        OP_CONCAT};
     t.name = "coverage";
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!t.covered[rows[i]]) fail(&t, "no kernel has a %s", hd_op_info(rows[i])->mnemonic);

@@ -134,6 +134,15 @@ static const OpCase op_cases[] = {
     {CASE_ALL, "(%d: $[20,50], %p: $[20,50]) -> $[20,50] {\n  %0 = softmax_grad %d, %p : $[20,50]\n  return %0\n}"},
     {CASE_ALL, "(%x: $[2,21,32]) -> $[2,21,32], $[2,21,32] {\n  %0 = rope %x {heads = 4, theta = 10000.0} : "
                "$[2,21,32]\n  %1 = rope %x {heads = 2, theta = 500.0, inverse} : $[2,21,32]\n  return %0, %1\n}"},
+    // parts of rows, by vectors and one by one
+    {CASE_ALL, "(%x: $[2,9,64], %d: $[2,9,32]) -> $[2,9,32], $[2,9,64] {\n  %0 = slice %x {axis = 2, start = 0, "
+               "size = 32} : $[2,9,32]\n  %1 = slice %x {axis = 2, start = 32, size = 32} : $[2,9,32]\n  "
+               "%2 = mul %0, %1 : $[2,9,32]\n  %3 = mul %d, %1 : $[2,9,32]\n  %4 = sub %d, %0 : $[2,9,32]\n  "
+               "%5 = concat %3, %4 {axis = 2} : $[2,9,64]\n  return %2, %5\n}"},
+    {CASE_ALL, "(%x: $[5,21], %w: $[7]) -> $[5,14], $[5] {\n  %0 = slice %x {axis = 1, start = 3, size = 7} : "
+               "$[5,7]\n  %1 = slice %x {axis = 1, start = 14, size = 7} : $[5,7]\n  %2 = mul %0, %w : $[5,7]\n  "
+               "%3 = add %2, %1 : $[5,7]\n  %4 = concat %3, %2 {axis = 1} : $[5,14]\n  "
+               "%5 = reduce_max %3 {axes = [1]} : $[5]\n  return %4, %5\n}"},
     // heads that do not turn
     {CASE_ALL, "(%x: $[2,21,48]) -> $[2,21,48], $[2,21,48] {\n  %0 = rope %x {heads = 6, theta = 100.0, turned = 4} : "
                "$[2,21,48]\n  %1 = rope %x {heads = 3, theta = 50.0, inverse, turned = 1} : $[2,21,48]\n  "
