@@ -9,7 +9,8 @@
 // Every operand of such an op is kept until the main stream has seen that the op has ended. So that this is soon, a
 // gradient begins after the one before it is complete, where nothing else holds its `begin` up. `auto` also wants the
 // device to be idle for a third of the time of the chain's products, and the estimated peak to rise by at most 1 %: the
-// gradients that are made last, when most bytes are live, stay on the main stream if need be.
+// gradients that are made last, when most bytes are live, stay on the main stream if need be. The sums of squares for
+// the norm of all gradients go there as well (norm.c).
 #include "ir/cost.h"
 #include "ir/device_model.h"
 #include "ir/shapes.h"
@@ -135,9 +136,9 @@ Order hd_order_beside(Func *f, const char *main, PassCx *cx) {
         place(&x, kept);
         const Order order = hd_find_order(f, main, cx->scratch);
         if (!forced && order.peak > most) continue;
-        hd_count(cx, "ops beside the main stream", x.ops.n);
+        hd_count(cx, "ops beside the main stream", x.ops.n - kept);
         hd_set_int(m->cx, &schedule->attrs, A_OVERLAP_BYTES, order.peak > alone.peak ? order.peak - alone.peak : 0);
-        return order;
+        return hd_norm_beside(f, main, x.beside, cx->scratch) ? hd_find_order(f, main, cx->scratch) : order;
     }
     place(&x, x.ops.n);
     return alone;

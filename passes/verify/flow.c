@@ -71,11 +71,13 @@ Held *hd_flow_value(Flow *w, const Value *v) {
     return home.buffer ? hd_flow_held(w, home.buffer) : home.root ? w->values[home.root->id] : NULL;
 }
 
-void hd_flow_set(Flow *w, Held *h, Holding what) {
-    int end, first = hd_ranges_cut(&h->map, 0, h->size, &end);
+void hd_flow_set_range(Flow *w, Held *h, int64_t lo, int64_t hi, Holding what) {
+    int end, first = hd_ranges_cut(&h->map, lo, hi, &end);
     hd_ranges_set(&h->map, first, end, (Cell){.writer = -1, .holds = hd_flow_hold(w, what)});
     h->ever = true;
 }
+
+void hd_flow_set(Flow *w, Held *h, Holding what) { hd_flow_set_range(w, h, 0, h->size, what); }
 
 const Symbol *hd_flow_param_at(const BucketParts *k, int64_t lo, int64_t hi) {
     const Symbol **p = k->items.at;
@@ -125,6 +127,9 @@ static bool may_contribute(Flow *w, const Op *o, const Symbol *s, const Held *h,
     else if (hd_flow_bucket(w, k)->updated) hd_plan_wrong(w->c, o, o->span,
         "contributes to the gradient of bucket @%s, which %s has updated", k->symbol->name,
         hd_plan_op(w->c, hd_flow_bucket(w, k)->updated));
+    else if (hd_flow_bucket(w, k)->squared) hd_plan_wrong(w->c, o, o->span,
+        "contributes to the gradient of bucket @%s, whose squares %s has added up", k->symbol->name,
+        hd_plan_op(w->c, hd_flow_bucket(w, k)->squared));
     else return true;
     return false;
 }
@@ -243,7 +248,8 @@ static void give(Flow *w, const Write *x) {
     Held *from = moved ? hd_flow_value(w, moved) : NULL, *to = hd_flow_held(w, x->buffer);
     if (!to) return;
     if (from && from->bucket && all_of_kind(w, from, HOLDS_SUM)) add_sums(w, x, from, to);
-    else if (by && by->kind == OP_SQUARE_SUMS) hd_flow_set(w, to, (Holding){.kind = HOLDS_SQUARES, .by = x->op});
+    else if (by && by->kind == OP_SQUARE_SUMS)
+        hd_flow_set_range(w, to, x->at, x->at + hd_type_count(x->type), (Holding){.kind = HOLDS_SQUARES, .by = by});
     else if (x->value && !to->bucket && all_of_kind(w, to, HOLDS_SUM) &&
              everywhere(w, hd_flow_holding(w, to, 0)->taken) && !x->adds) // the mean over ranks: scale.c
         hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_ALL_AXES, .by = x->op});

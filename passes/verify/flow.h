@@ -39,6 +39,7 @@ typedef struct {
 
 typedef struct {
     const Op *updated;   // the optimizer's op; NULL: not yet in this step
+    const Op *squared;   // the op that has added up its squares; NULL: none yet
     RangeMap given, now; // contributions so far in this step, in the present function; Cell.holds: how many
     bool used, used_now; // whether the maps are there
 } BucketFlow;
@@ -81,6 +82,7 @@ void hd_flow_adamw(Flow *w, const Op *o);
 void hd_flow_norm(Flow *w, const Op *o);    // grad_norm, square_sums
 void hd_flow_scalars(Flow *w, const Op *o); // root_sum, step_scalars
 void hd_flow_set(Flow *w, Held *h, Holding what); // all of a buffer
+void hd_flow_set_range(Flow *w, Held *h, int64_t lo, int64_t hi, Holding what);
 // scale.c
 typedef struct KeptLoss { // in a probe
     const Func *f;

@@ -101,40 +101,77 @@ void hd_flow_adamw(Flow *w, const Op *o) {
     if (g) hd_flow_set(w, g, fresh);
 }
 
+// Adds to `times`, by symbol id of the gradient that persists, how often an op counts it.
+static void count_squares(const PlanCheck *c, const Op *o, int *times) {
+    const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    for (int i = 0; list && i < list->n; i++) {
+        const Symbol *s = hd_symbol_find(c->m, list->strs[i]);
+        const BucketParts *k = hd_plan_bucket(c, s);
+        const Symbol *grad = k ? k->part[PART_GRAD] : s;
+        if (grad) times[grad->id]++;
+    }
+}
+
+static void all_counted_once(PlanCheck *c, const Op *o, const int *times) {
+    for (const Symbol *s = c->m->symbols; s; s = s->next)
+        if (c->part_of[s->id] == PART_GRAD && times[s->id] != 1)
+            hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
+}
+
+static Axes split_axes(const Flow *w) { return hd_mesh_live(&w->c->mesh) & HD_SPLIT_AXES; }
+
 // The squares of all gradients, each element on one rank of the shard group: where every rank has all of them, they
-// must not be added over ranks.
+// must not be added over ranks. A rank that is alone may count them in several ops (check_parts).
 void hd_flow_norm(Flow *w, const Op *o) {
     PlanCheck *c = w->c;
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
-    int *times = HD_NEWN(c->a, int, c->m->n_symbols + 1); // by symbol id of the gradient that persists
     for (int i = 0; list && i < list->n; i++) {
         const Symbol *s = hd_symbol_find(c->m, list->strs[i]);
         BucketParts *k = hd_plan_bucket(c, s);
-        const Symbol *grad = k ? k->part[PART_GRAD] : s;
         if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? c->shard : 1)) return;
+        if (k && k->size) hd_flow_bucket(w, k)->squared = o;
         Held *h = k || !w->steps ? NULL : hd_flow_held(w, s);
         for (int j = 0; h && j < h->map.n; j++) {
             const Holding *was = holding(w, h, j);
             const int64_t from = hd_range(&h->map, j)->lo, to = hd_range_hi(&h->map, j);
             if (!is_complete(w, o, s, was, was->count, ll(from), ll(to))) return;
         }
-        if (grad) times[grad->id]++;
     }
-    for (const Symbol *s = c->m->symbols; s; s = s->next)
-        if (c->part_of[s->id] == PART_GRAD && times[s->id] != 1)
-            hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
+    if (o->kind == OP_SQUARE_SUMS && !split_axes(w)) return;
+    int *times = HD_NEWN(c->a, int, c->m->n_symbols + 1);
+    count_squares(c, o, times);
+    all_counted_once(c, o, times);
+}
+
+// Of a rank that is alone in its shard group: the operand of root_sum is the squares of all gradients, each once, made
+// by one op or by several that have stored theirs one behind the other. Whether it is any squares at all.
+static bool check_parts(Flow *w, const Op *o) {
+    const Value *root = w->homes[o->in[0]->id].root;
+    const Held *h = hd_flow_value(w, o->in[0]);
+    int *times = HD_NEWN(w->c->a, int, w->c->m->n_symbols + 1);
+    if (root && root->def && root->def->kind == OP_SQUARE_SUMS) {
+        count_squares(w->c, root->def, times);
+    } else {
+        if (!h || !h->map.n || hd_type_count(o->in[0]->type) != h->size) return false;
+        for (int i = 0; i < h->map.n; i++) {
+            const Holding *was = holding(w, h, i);
+            const int64_t n = hd_range_hi(&h->map, i) - hd_range(&h->map, i)->lo;
+            if (was->kind != HOLDS_SQUARES || hd_type_count(hd_result_type(was->by, 0)) != n) return false;
+            count_squares(w->c, was->by, times);
+        }
+    }
+    all_counted_once(w->c, o, times);
+    return true;
 }
 
 // root_sum: of this rank's squares where it is alone in its shard group, else of those of all ranks of the group.
 static void check_squares(Flow *w, const Op *o) {
-    Home home = w->homes[o->in[0]->id];
-    Held *h = hd_flow_value(w, o->in[0]);
-    Axes axes = hd_mesh_live(&w->c->mesh) & HD_SPLIT_AXES;
-    bool own = home.root && home.root->def && home.root->def->kind == OP_SQUARE_SUMS;
+    const Held *h = hd_flow_value(w, o->in[0]);
+    const Axes axes = split_axes(w);
     const Holding *was = h ? holding(w, h, 0) : NULL;
     bool gathered =
         was && was->kind == HOLDS_SQUARES && (was->over & axes) == axes && hd_type_count(o->in[0]->type) == h->size;
-    if (axes ? !gathered : !own && !gathered) hd_plan_wrong(w->c, o, o->span,
+    if (axes ? !gathered : !check_parts(w, o)) hd_plan_wrong(w->c, o, o->span,
         "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
 }
 
