@@ -258,6 +258,19 @@ static Val call_dropout(Front *f, BoundArgs *a) {
     return attrs.n ? emit(f, a, OP_DROPOUT, 1, &attrs) : a->v[0];
 }
 
+// Where documents begin, by numbers that neighbours do not share. The starts themselves are such numbers.
+static Value *starts_of(Front *f, const BoundArgs *a, Value *numbers) {
+    const Op *def = numbers->def;
+    if (def && def->kind == OP_DOCUMENTS && !hd_has(&def->attrs, A_WITHIN)) return numbers;
+    return hd_emit(f, a->span, OP_DOCUMENTS, 1, &numbers, NULL, NULL);
+}
+
+static Val call_positions(Front *f, BoundArgs *a) {
+    Attrs attrs = {0};
+    hd_set_flag(f->cx, &attrs, A_WITHIN);
+    return emit(f, a, OP_DOCUMENTS, 1, &attrs);
+}
+
 static Val call_attention(Front *f, BoundArgs *a) {
     Attrs attrs = {0};
     hd_set_int(f->cx, &attrs, A_HEADS, a->v[3].i);
@@ -268,7 +281,10 @@ static Val call_attention(Front *f, BoundArgs *a) {
     // a window that no sequence is longer than is none
     const Type *q = type_at(a, 0);
     if (given(a, 8) && (q->rank != 3 || a->v[8].i < q->dim[1])) hd_set_int(f->cx, &attrs, A_WINDOW, a->v[8].i);
-    return emit(f, a, OP_ATTENTION, 3, &attrs);
+    if (!given(a, 9)) return emit(f, a, OP_ATTENTION, 3, &attrs);
+    hd_set_flag(f->cx, &attrs, A_DOCUMENTS);
+    Value *in[4] = {a->v[0].tensor, a->v[1].tensor, a->v[2].tensor, starts_of(f, a, a->v[9].tensor)};
+    return in[3] ? tensor(hd_emit(f, a->span, OP_ATTENTION, 4, in, &attrs, NULL)) : bad;
 }
 
 // rule == NULL: the op of that name

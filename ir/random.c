@@ -10,7 +10,7 @@ bool hd_draws(const Op *o) {
 
 Value *hd_key(const Op *o) {
     if (!hd_draws(o)) return NULL;
-    const int others = o->kind == OP_DROPOUT ? 1 : hd_attention_operands(o);
+    const int others = o->kind == OP_DROPOUT ? 1 : hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
     return o->n_in > others ? o->in[others] : NULL;
 }
 

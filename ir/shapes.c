@@ -47,9 +47,17 @@ int hd_attention_operands(const Op *o) {
     return (hd_has(&o->attrs, A_PACKED) ? 1 : 3) + (o->kind == OP_ATTENTION_GRAD ? 3 : 0);
 }
 
+Value *hd_attention_starts(const Op *o) {
+    const int at = hd_attention_operands(o);
+    return hd_has(&o->attrs, A_DOCUMENTS) && at < o->n_in ? o->in[at] : NULL;
+}
+
+bool hd_attention_masked(const AttentionShape *s) { return s->window < s->seq || s->documents; }
+
 AttentionShape hd_attention_shape(const Op *o) {
     AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD, .packed = hd_has(&o->attrs, A_PACKED),
-                        .causal = hd_has(&o->attrs, A_CAUSAL), .heads = hd_int(&o->attrs, A_HEADS, 1)};
+                        .causal = hd_has(&o->attrs, A_CAUSAL), .documents = hd_has(&o->attrs, A_DOCUMENTS),
+                        .heads = hd_int(&o->attrs, A_HEADS, 1)};
     const Type *q = o->in[s.grad]->type; // or packed q, k, v
     s.kv_heads = hd_int(&o->attrs, A_KV_HEADS, s.heads);
     s.dtype = q->dtype, s.batch = q->dim[0], s.seq = q->dim[1], s.q_stride = q->dim[2];
@@ -87,7 +95,7 @@ int64_t hd_attention_tile(const AttentionShape *s) { return s->size <= 128 ? 64 
 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
     return s->grad && (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128) &&
-           s->window == s->seq;
+           !hd_attention_masked(s);
 }
 
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {

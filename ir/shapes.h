@@ -12,7 +12,7 @@ typedef struct {
 Product hd_product(const Op *o); // of matmul, bmm, gemm
 
 typedef struct {
-    bool grad, packed, causal;
+    bool grad, packed, causal, documents;
     DType dtype;
     int64_t batch, seq, heads, kv_heads, size; // size: elements of a head
     int64_t q_stride, kv_stride, o_stride;     // elements from one position to the next
@@ -32,8 +32,11 @@ int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
 int hd_partial_rows(int64_t rows);
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
 // Pairs of a query and a key that it sees, of one head of one sequence: causal, half of seq x seq.
+// Documents are not known when a program is compiled and count as one.
 double hd_attention_pairs(const AttentionShape *s);
-int hd_attention_operands(const Op *o);             // without the key of its dropout
+bool hd_attention_masked(const AttentionShape *s);   // by more than causality: a window or documents
+int hd_attention_operands(const Op *o);             // without starts of documents and the key of its dropout
+Value *hd_attention_starts(const Op *o);            // of documents; NULL: it has none
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);
 int64_t hd_attention_tile(const AttentionShape *s);     // rows of the tile that such a block walks over

@@ -129,9 +129,11 @@ static char letter(const char *list, int n, int i) {
     return 'd';
 }
 
-char hd_operand_class(const Op *o, int i) { // the row of the op does not count the key of attention's dropout
-    const bool keyed = hd_key(o) != NULL;
-    return keyed && i == o->n_in - 1 ? 't' : letter(ops[o->kind].classes, o->n_in - keyed, i);
+// The row of the op does not count the starts of attention's documents and the key of its dropout.
+char hd_operand_class(const Op *o, int i) {
+    const bool keyed = hd_key(o) != NULL, starts = hd_has(&o->attrs, A_DOCUMENTS);
+    if (keyed && i == o->n_in - 1) return 't';
+    return starts && i == o->n_in - 1 - keyed ? 'i' : letter(ops[o->kind].classes, o->n_in - keyed - starts, i);
 }
 
 char hd_class_of_result(OpKind k, int i) {

@@ -44,6 +44,16 @@ static const char *implementation(Rule *r) {
     return NULL;
 }
 
+static const char *documents(Rule *r, const AttentionShape *s) {
+    const Value *starts = hd_attention_starts(r->o);
+    if (!starts) return NULL;
+    if (!s->causal) return "attention with documents looks back within each: it needs causal = true";
+    if (starts->type != hd_type(r->cx, TY_I32, 2, (int64_t[]){s->batch, s->seq}))
+        WRONG("documents of attention are integers i32[%lld,%lld], as documents(tokens, eot = ..) gives them, not %s",
+              ll(s->batch), ll(s->seq), TEXT(starts->type));
+    return NULL;
+}
+
 // Checks q, k, v (or packed q, k, v); gives the types of q (also that of o), of k and of the log-sum-exp.
 typedef struct {
     const Type *q, *k, *lse;
@@ -52,9 +62,10 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     const Attrs *as = &r->o->attrs;
     bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
     int n = hd_attention_operands(r->o);
-    if (r->o->n_in != n + (hd_key(r->o) != NULL))
-        WRONG("%s takes %d operands%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
-              hd_draws(r->o) ? " and a key" : "", r->o->n_in);
+    const bool starts = hd_has(as, A_DOCUMENTS);
+    if (r->o->n_in != n + starts + (hd_key(r->o) != NULL))
+        WRONG("%s takes %d operands%s%s, not %d", hd_op_info(r->o->kind)->mnemonic, n,
+              starts ? ", the starts of documents" : "", hd_draws(r->o) ? " and a key" : "", r->o->n_in);
     const char *e = implementation(r);
     if (!e) e = hd_rule_floating(r, grad);
     if (e) return e;
@@ -71,8 +82,10 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
         WRONG("attention: window = %lld%s", ll(hd_int(as, A_WINDOW, 0)),
               s.causal ? ": a token sees at least itself, so the least is 1"
                        : " looks back from each token, which attention with causal = true does");
-    if (s.window < s.seq && (hd_attention_on(r->o, "cudnn") || hd_attention_on(r->o, "wgmma")))
-        WRONG("attention on %s has no window: tensor_cores or generated", hd_word(as, A_IMPL, ""));
+    e = documents(r, &s);
+    if (e) return e;
+    if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || hd_attention_on(r->o, "wgmma")))
+        WRONG("attention on %s has no window and no documents: tensor_cores or generated", hd_word(as, A_IMPL, ""));
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));

@@ -137,6 +137,12 @@ const char *hd_rule_along(Rule *r) { // its axis; the result is like the operand
     return e ? e : hd_rule_give(r, IN(0));
 }
 
+const char *hd_rule_documents(Rule *r) {
+    if (IN(0)->dtype != TY_I32 || IN(0)->rank < 1)
+        WRONG("documents are told apart by integers i32[.., seq], not %s", TEXT(IN(0)));
+    return hd_rule_give(r, IN(0));
+}
+
 const char *hd_rule_conv1d(Rule *r) {
     const Type *x = IN(0), *taps = IN(1);
     const char *e = hd_rule_floating(r, 0);

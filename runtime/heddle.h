@@ -116,15 +116,16 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     HdDtype dtype;
     int64_t workspace_bytes;
     int64_t window; // positions that a query sees, itself the last of them; 0: as many as there are
+    bool documents; // a query sees its own document only: `starts` says for each position where that begins
     // dropout: batches of a sequence (0: there is none), what a word must reach for its element to be kept, the factor
     int64_t each;
     uint32_t threshold;
     float factor;
     // target cuda: the kernels for what the library does not run. Indices into HdProgram.kernels; -1: no such kernel.
-    //   forward  kernel[0](q, k, v, o, lse[, key])
+    //   forward  kernel[0](q, k, v, o, lse[, starts][, key])
     //   backward kernel[0..2], as many as there are, in this order, each with (dout, q, k, v, o, lse, dq, dk, dv,
-    //   workspace[, key]); the first batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32 [batch, heads,
-    //   seq].
+    //   workspace[, starts][, key]); the first batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32
+    //   [batch, heads, seq].
     int impl; // HD_ATTENTION_*
     int kernel[3];
     HdGrid grid[3];
@@ -252,12 +253,13 @@ uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes);
 void hd_host_start(char **argv); // first thing in main
 static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
-// key: of dropout, a row of what hd_host_random makes; NULL without dropout
+// starts: of documents, [batch, seq], which never decrease in a sequence, each at most its own position; NULL without
+// documents. key: of dropout, a row of what hd_host_random makes; NULL without dropout.
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
-                       const int32_t *key, void *workspace);
+                       const int32_t *starts, const int32_t *key, void *workspace);
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
-                            const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *key,
-                            void *workspace);
+                            const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *starts,
+                            const int32_t *key, void *workspace);
 void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
                            float *loss, void *workspace);
 // workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
@@ -315,10 +317,10 @@ void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const
 void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
                   uint64_t workspace);
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                       uint64_t lse, uint64_t key, uint64_t workspace);
+                       uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace);
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
-                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t key,
-                            uint64_t workspace);
+                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
+                            uint64_t starts, uint64_t key, uint64_t workspace);
 void hd_cuda_zero(HdExec *x, int stream, uint64_t d, size_t bytes);
 void hd_cuda_copy(HdExec *x, int stream, uint64_t d, uint64_t s, size_t bytes);
 void hd_cuda_all_gather(HdExec *x, int stream, int comm, HdDtype dt, uint64_t part, uint64_t whole, int64_t part_count);

@@ -15,12 +15,13 @@ typedef struct { const char *suffix; int64_t gx, gy, gz; unsigned block; int64_t
 // The launches of the tensor core kernels. The kernels derive the same sizes themselves and compare them with these.
 static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     const int64_t row = 2 * (s->size + 8), tile = hd_attention_tile(s);
-    const unsigned threads = s->size <= 128 ? 128 : 256; // of dkv
+    const unsigned threads = s->size <= 128 ? 128 : 256;     // of dkv
+    const int64_t of_query = 4 * (s->documents ? 6 : 4), of_pairs = s->size <= 128 ? 0 : 4 * 32 * 16 * 4; // of dkv
     part[0] = (KernelShape){"forward", hd_ceil_div(s->seq, QUERIES),       s->heads,
                      s->batch,  s->size <= 64 ? 128 : 256, (QUERIES + 4 * tile) * row};
     part[1] = (KernelShape){"delta", hd_ceil_div(s->batch * s->seq * s->heads, 8), 1, 1, 256, 0};
-    part[2] = (KernelShape){"dkv",    hd_ceil_div(s->seq, KEYS), s->kv_heads,
-                            s->batch, threads,                   (2 * KEYS + 4 * tile) * row + 16 * tile};
+    part[2] = (KernelShape){"dkv", hd_ceil_div(s->seq, KEYS), s->kv_heads, s->batch, threads,
+                            (2 * KEYS + 4 * tile) * row + of_query * tile + of_pairs};
     part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, hd_attention_shared(s, true)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
@@ -55,8 +56,9 @@ static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool f
               ll(s->batch), ll(s->seq), ll(s->heads), ll(s->kv_heads), ll(s->size));
     hd_printf(&t, "#define ATT_QS %lld\n#define ATT_KS %lld\n#define ATT_VS %lld\n#define ATT_OS %lld\n",
               ll(s->q_stride), ll(s->kv_stride), ll(s->kv_stride), ll(s->o_stride));
-    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_WINDOW %lld\n#define ATT_SCALE %s\n", s->causal,
-              ll(s->window < s->seq ? s->window : 0), hd_emit_number(e->a, (double)(float)s->scale, false));
+    hd_printf(&t, "#define ATT_CAUSAL %d\n#define ATT_WINDOW %lld\n#define ATT_DOCUMENTS %d\n", s->causal,
+              ll(s->window < s->seq ? s->window : 0), s->documents);
+    hd_printf(&t, "#define ATT_SCALE %s\n", hd_emit_number(e->a, (double)(float)s->scale, false));
     if (hd_draws(o))
         hd_printf(&t, "#define ATT_EACH %lld\n#define ATT_DROP 0x%08xu\n#define ATT_BY %s\n",
                   ll(s->batch / hd_int(&o->attrs, A_BATCH, 1)), hd_dropout_threshold(o),
@@ -82,6 +84,7 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
                                   ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     if (s.window < s.seq) base = hd_sprintf(e->a, "%s_window%lld", base, ll(s.window));
+    if (s.documents) base = hd_sprintf(e->a, "%s_documents", base);
     if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout", base);
     base = hd_cuda_name(e, base,
                         hd_sprintf(e->a, "%s %s %lld", hd_emit_number(e->a, hd_float(&o->attrs, A_SCALE, 0), false),
@@ -123,7 +126,11 @@ static const char *workspace(Emit *e, const Op *o) {
 void hd_cuda_print_attention(Emit *e, const Op *o) {
     int64_t at[9];
     int n = hd_emit_attention_operands(e, o, at);
-    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s);",
+    const char *rest[2] = {"0", "0"};
+    const Value *of[2] = {hd_attention_starts(o), hd_key(o)};
+    for (int i = 0; i < 2; i++)
+        if (of[i]) rest[i] = hd_cuda_device(e, hd_emit_place(e, of[i]));
+    hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s, %s);",
                  o->kind == OP_ATTENTION_GRAD ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
-                 list(e, n, at), hd_key(o) ? hd_cuda_device(e, hd_emit_place(e, hd_key(o))) : "0", workspace(e, o));
+                 list(e, n, at), rest[0], rest[1], workspace(e, o));
 }

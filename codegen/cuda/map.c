@@ -383,6 +383,40 @@ static void map_cumsum(Map *m) {
     (inner >= 16 ? walk_columns : scan_tiles)(m, n, inner, at, hd_cuda_compute(t->dtype));
 }
 
+// A block has a row, 256 positions at a time: each is where a document begins, or 0, and the largest up to each counts.
+static void map_documents(Map *m) {
+    const Attr *eot = hd_attr(&m->o->attrs, A_EOT), *bos = hd_attr(&m->o->attrs, A_BOS);
+    const Type *t = m->o->out[0]->type;
+    const int64_t n = hd_type_cols(t);
+    const char *new = eot || bos ? "" : "in0[base + t] != in0[base + t - 1]";
+    if (eot) new = hd_sprintf(m->a, "in0[base + t - 1] == %lld", ll(eot->i));
+    if (bos) new = hd_sprintf(m->a, "%s%sin0[base + t] == %lld", new, eot ? " || " : "", ll(bos->i));
+    signature(m, 256);
+    line(m, "__shared__ int part[8];");
+    line(m, "const int lane = threadIdx.x %% 32, warp = threadIdx.x / 32;");
+    line(m, "const i64 base = (i64)blockIdx.x * %lld;", ll(n));
+    line(m, "int before = 0;");
+    line(m, "for (int first = 0; first < %lld; first += 256) {", ll(n));
+    line(m, "const int t = first + threadIdx.x;");
+    line(m, "int start = t > 0 && t < %lld && (%s) ? t : 0;", ll(n), new);
+    line(m, "#pragma unroll");
+    line(m, "for (int by = 1; by < 32; by *= 2) {");
+    line(m, "const int other = __shfl_up_sync(~0u, start, by);");
+    line(m, "if (lane >= by) start = max(start, other);");
+    line(m, "}");
+    line(m, "if (lane == 31) part[warp] = start;");
+    line(m, "__syncthreads();");
+    line(m, "start = max(start, before);");
+    line(m, "for (int k = 0; k < 8; k++) {");
+    line(m, "if (k < warp) start = max(start, part[k]);");
+    line(m, "before = max(before, part[k]);");
+    line(m, "}");
+    line(m, "if (t < %lld) out[base + t] = %s;", ll(n), hd_has(&m->o->attrs, A_WITHIN) ? "t - start" : "start");
+    line(m, "__syncthreads();");
+    line(m, "}");
+    grid(m, n ? hd_type_rows(t) : 0);
+}
+
 // A thread makes RUN positions of a column, so that it reads most of what they share once. Threads of a warp are
 // columns side by side.
 static void map_conv1d(Map *m) {

@@ -238,6 +238,22 @@ static void map_cumsum(Emit *e, const Op *o) {
               hd_host_store(e->a, t->dtype, hd_dtype_computed(t->dtype), "(tile[c] + group[c] + run[c] + sum[c])"));
 }
 
+static void map_documents(Emit *e, const Op *o) {
+    const Attr *eot = hd_attr(&o->attrs, A_EOT), *bos = hd_attr(&o->attrs, A_BOS);
+    const int64_t n = hd_type_cols(o->in[0]->type), rows = n ? hd_type_rows(o->in[0]->type) : 0;
+    const char *new = eot || bos ? "" : "x[i] != x[i - 1]";
+    if (eot) new = hd_sprintf(e->a, "x[i - 1] == %lld", ll(eot->i));
+    if (bos) new = hd_sprintf(e->a, "%s%sx[i] == %lld", new, eot ? " || " : "", ll(bos->i));
+    hd_printf(e->c,
+              "    for (int64_t row = 0; row < %lld; row++) {\n"
+              "        const int32_t *x = a%d + row * %lld;\n"
+              "        for (int32_t i = 0, start = 0; i < %lld; i++) {\n"
+              "            if (i && (%s)) start = i;\n"
+              "            r0[row * %lld + i] = %s;\n"
+              "        }\n    }\n",
+              ll(rows), arg(o, 0), ll(n), ll(n), new, ll(n), hd_has(&o->attrs, A_WITHIN) ? "i - start" : "start");
+}
+
 static void map_conv1d(Emit *e, const Op *o) {
     const Type *t = o->in[0]->type;
     const int64_t cols = hd_type_cols(t), seq = t->dim[t->rank - 2], taps = o->in[1]->type->dim[0];

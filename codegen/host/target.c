@@ -51,9 +51,10 @@ static void host_attention(Emit *e, const Op *o) {
                       ll(s.size));
     int n = hd_emit_attention_operands(e, o, place), lse = s.grad ? 5 : 4;
     for (int i = 0; i < n; i++) hd_printf(&t, ", %s", i == lse ? f32(e, at(e, place[i])) : at(e, place[i]));
-    hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s, %s);", s.grad ? "_grad" : "",
-                 hd_emit_attention(e, o), t.text, hd_key(o) ? i32(e, at(e, hd_emit_place(e, hd_key(o)))) : "NULL",
-                 workspace(e, o));
+    Value *const rest[] = {hd_attention_starts(o), hd_key(o)};
+    for (int i = 0; i < 2; i++) hd_printf(&t, ", %s", rest[i] ? i32(e, at(e, hd_emit_place(e, rest[i]))) : "NULL");
+    hd_emit_line(e, o, "hd_host_attention%s(&attentions[%d]%s, %s);", s.grad ? "_grad" : "", hd_emit_attention(e, o),
+                 t.text, workspace(e, o));
 }
 
 static const char *shape(Emit *e, const Type *t) {

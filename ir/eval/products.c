@@ -68,7 +68,7 @@ typedef struct {
 static Dropped dropped(const Eval *e, const Op *o, const Tensor *in) {
     Dropped d = {.each = 0};
     if (!hd_draws(o)) return d;
-    const int at = hd_attention_operands(o);
+    const int at = hd_attention_operands(o) + hd_has(&o->attrs, A_DOCUMENTS);
     hd_eval_key(e, o, o->n_in > at ? &in[at] : NULL, d.key);
     d.threshold = hd_dropout_threshold(o);
     d.each = hd_attention_shape(o).batch / hd_int(&o->attrs, A_BATCH, 1);
@@ -82,8 +82,12 @@ static double kept(const Dropped *d, const AttentionShape *h, int64_t b, int64_t
     return hd_random_keeps(d->key, b / d->each, element, d->threshold) ? d->factor : 0;
 }
 
-// The keys that a row sees: from the first to before the end.
-static int64_t first_seen(const AttentionShape *h, int64_t row) { return row < h->window ? 0 : row + 1 - h->window; }
+// The keys that a row of batch b sees: from the first to before the end. `starts` of documents; NULL: there are none.
+static int64_t first_seen(const AttentionShape *h, const Tensor *starts, int64_t b, int64_t row) {
+    const int64_t first = row < h->window ? 0 : row + 1 - h->window,
+                  start = starts ? (int64_t)starts->data[b * h->seq + row] : 0;
+    return start > first ? start : first;
+}
 
 static int64_t end_seen(const AttentionShape *h, int64_t row) {
     return h->causal && row + 1 < h->seq ? row + 1 : h->seq;
@@ -94,11 +98,12 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
     HeadPart p[3], po = {out[0].data, out[0].data, h.heads * h.size};
     parts_of(&h, in, p);
     double *score = HD_NEWN(e->arena, double, h.seq + 1);
+    const Tensor *starts = h.documents ? in + hd_attention_operands(o) : NULL;
     const Dropped drop = dropped(e, o, in);
     for (int64_t b = 0; b < h.batch; b++)
         for (int64_t head = 0; head < h.heads; head++)
             for (int64_t i = 0; i < h.seq; i++) {
-                int64_t kv = head / (h.heads / h.kv_heads), from = first_seen(&h, i), n = end_seen(&h, i);
+                int64_t kv = head / (h.heads / h.kv_heads), from = first_seen(&h, starts, b, i), n = end_seen(&h, i);
                 const double *q = p[0].at + row_at(&p[0], &h, h.seq, b, i, head);
                 double top = -(double)INFINITY, sum = 0, *y = po.to + row_at(&po, &h, h.seq, b, i, head);
                 for (int64_t j = from; j < n; j++) {
@@ -121,7 +126,8 @@ const char *hd_eval_attention(Eval *e, const Op *o, const Tensor *in, Tensor *ou
 const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     const Dropped drop = dropped(e, o, in);
     bool packed = hd_has(&o->attrs, A_PACKED);
-    const Tensor *result = in + (packed ? 2 : 4), *lse = result + 1;
+    const Tensor *result = in + (packed ? 2 : 4), *lse = result + 1,
+                 *starts = hd_has(&o->attrs, A_DOCUMENTS) ? in + hd_attention_operands(o) : NULL;
     AttentionShape h = hd_attention_shape(o);
     HeadPart p[3], d[3], po = {result->data, NULL, h.heads * h.size}, pdo = {in[0].data, NULL, h.heads * h.size};
     parts_of(&h, in + 1, p);
@@ -133,7 +139,7 @@ const char *hd_eval_attention_grad(Eval *e, const Op *o, const Tensor *in, Tenso
                 int64_t o_at = row_at(&po, &h, h.seq, b, i, head), dq_at = row_at(&d[0], &h, h.seq, b, i, head);
                 const double *q = p[0].at + q_at, *dout = pdo.at + o_at;
                 double delta = dot(dout, po.at + o_at, h.size);
-                for (int64_t j = first_seen(&h, i); j < end_seen(&h, i); j++) {
+                for (int64_t j = first_seen(&h, starts, b, i); j < end_seen(&h, i); j++) {
                     int64_t k_at = row_at(&p[1], &h, h.seq, b, j, kv), v_at = row_at(&p[2], &h, h.seq, b, j, kv);
                     int64_t dk_at = row_at(&d[1], &h, h.seq, b, j, kv), dv_at = row_at(&d[2], &h, h.seq, b, j, kv);
                     const double *k = p[1].at + k_at;

@@ -100,6 +100,20 @@ const char *hd_eval_cumsum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Ten
     return NULL;
 }
 
+const char *hd_eval_documents(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
+    const Attr *eot = hd_attr(&o->attrs, A_EOT), *bos = hd_attr(&o->attrs, A_BOS);
+    const int64_t n = hd_type_cols(in[0].type);
+    for (int64_t at = 0, start = 0; at < hd_type_count(in[0].type); at++) {
+        const int64_t t = at % n;
+        const double *x = in[0].data + at;
+        const bool new = t && (eot || bos ? (eot && x[-1] == (double)eot->i) || (bos && x[0] == (double)bos->i)
+                                          : x[0] != x[-1]);
+        start = new ? t : t ? start : 0;
+        out[0].data[at] = (double)(hd_has(&o->attrs, A_WITHIN) ? t - start : start);
+    }
+    return NULL;
+}
+
 // Element by element: position t reads positions t - (k - 1) to t, or t to t + (k - 1), of its column.
 const char *hd_eval_conv1d(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
     (void)e;

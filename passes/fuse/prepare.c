@@ -83,13 +83,15 @@ static void pack_attention(Prepare *s, Op *o) {
     Value *x = packed_source(o, grad);
     Op *join = x && grad ? packed_result(s, o) : NULL;
     if (!x || (grad && !join)) return;
-    Value *key = hd_key(o);
+    Value *in[6] = {x}; // then the starts of documents and the key of dropout, where there are such
+    int n = 1;
+    if (grad) in[0] = o->in[0], in[1] = x, in[2] = o->in[4], in[3] = o->in[5], n = 4;
+    for (int i = hd_attention_operands(o); i < o->n_in; i++) in[n++] = o->in[i];
+    Op *p = packed(s, o, n, in);
     if (grad) {
-        Op *p = packed(s, o, 4 + (key != NULL), (Value *[]){o->in[0], x, o->in[4], o->in[5], key});
         replace(s, join->out[0], p->out[0]);
         hd_erase(join);
     } else {
-        Op *p = packed(s, o, 1 + (key != NULL), (Value *[]){x, key});
         for (int i = 0; i < 2; i++) replace(s, o->out[i], p->out[i]);
     }
     hd_erase(o);

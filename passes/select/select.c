@@ -105,7 +105,7 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
 
 // The backward pass on sm_90 is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
 // scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace, and else kernels of the
-// compiler's: on tensor cores where they suit. These alone have windows.
+// compiler's: on tensor cores where they suit. These alone have windows and documents.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
@@ -115,7 +115,7 @@ static void select_attention(Select *s, Op *o) {
         hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "wgmma"));
         return;
     }
-    bool fits = s->cuda && !hd_draws(o) && t.window == t.seq && (t.dtype == TY_BF16 || t.dtype == TY_F16) &&
+    bool fits = s->cuda && !hd_draws(o) && !hd_attention_masked(&t) && (t.dtype == TY_BF16 || t.dtype == TY_F16) &&
                 t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;

@@ -285,8 +285,10 @@ static void grad_attention(Autodiff *d, const Op *o, Value *dy) {
     Value *in[HD_MAX_IN] = {dy};
     memcpy(in + 1, o->in, sizeof *in * (size_t)n);
     memcpy(in + 1 + n, o->out, sizeof *in * 2);
-    in[n + 3] = hd_key(o);
-    Op *g = hd_build(&d->b, OP_ATTENTION_GRAD, n + 3 + (in[n + 3] != NULL), in, &o->attrs, NULL);
+    int all = n + 3;
+    if (hd_attention_starts(o)) in[all++] = hd_attention_starts(o);
+    if (hd_key(o)) in[all++] = hd_key(o);
+    Op *g = hd_build(&d->b, OP_ATTENTION_GRAD, all, in, &o->attrs, NULL);
     for (int i = 0; i < n; i++)
         if (wants(d, o->in[i])) give(d, o->in[i], g->out[i]);
 }

@@ -52,6 +52,10 @@ static void check_arguments(PlanCheck *c) {
 
 // --- tokens
 
+static int64_t vocabulary(const PlanCheck *c) { // 0: the runtime lets no token in
+    return hd_int(hd_settings(c->m, "model"), A_VOCAB, 0);
+}
+
 // The rows of the table, or the logits of a row, that operand 1 of an op indexes; -1: it indexes nothing.
 static int64_t indexed(const Op *o) {
     if (o->kind == OP_EMBEDDING) return o->in[0]->type->rank ? o->in[0]->type->dim[0] : 0;
@@ -59,36 +63,52 @@ static int64_t indexed(const Op *o) {
     return o->kind == OP_CROSS_ENTROPY || o->kind == OP_CROSS_ENTROPY_GRAD ? hd_type_cols(o->in[0]->type) : -1;
 }
 
-static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t vocab) {
-    if (bound < vocab)
+// `below`: every index is.
+static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t below) {
+    const int64_t vocab = vocabulary(c);
+    if (bound >= below) return;
+    if (below == vocab)
         hd_plan_wrong(c, o, o->span, "looks up tokens among %lld, and config @model says vocab = %lld", ll(bound),
                       ll(vocab));
+    else
+        hd_plan_wrong(c, o, o->span, "looks up positions among %lld, and documents have up to %lld", ll(bound),
+                      ll(below));
 }
 
 // A launch: its kernel looks up what the launch gives it.
-static void check_lookups(PlanCheck *c, const Op *launch, const bool *tokens, int64_t vocab) {
+static void check_lookups(PlanCheck *c, const Op *launch, const int64_t *below) {
     const Func *k = hd_launched(launch);
     for (const Op *o = k ? k->first : NULL; o; o = o->next) {
         const int64_t bound = indexed(o);
         const Value *v = bound >= 0 ? o->in[1] : NULL;
-        if (v && !v->def && tokens[launch->in[v->index]->id]) check_bound(c, launch, bound, vocab);
+        if (v && !v->def) check_bound(c, launch, bound, below[launch->in[v->index]->id]);
     }
 }
 
-// Integers that an op makes of tokens are tokens.
+// Where documents begin, and positions in them: the length of a sequence, else -1.
+static int64_t positions(const Op *o) {
+    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
+    const Op *made = k && k->first ? k->first : o;
+    return made->kind == OP_DOCUMENTS ? hd_type_cols(made->out[0]->type) : -1;
+}
+
+// Integers that an op makes of tokens are tokens, but for positions.
 static void check_tokens(PlanCheck *c, const Func *f) {
-    const int64_t vocab = hd_int(hd_settings(c->m, "model"), A_VOCAB, 0); // 0: the runtime lets no token in
-    bool *tokens = HD_NEWN(c->a, bool, f->n_values + 1);
+    int64_t *below = HD_NEWN(c->a, int64_t, f->n_values + 1); // by value: every element is; -1: it is no index
     hd_plan_enter(c, f);
-    for (int i = 0; i < f->n_args; i++) tokens[f->args[i]->id] = f->args[i]->type->dtype == TY_I32;
+    for (int i = 0; i <= f->n_values; i++) below[i] = -1;
+    for (int i = 0; i < f->n_args; i++)
+        if (f->args[i]->type->dtype == TY_I32) below[f->args[i]->id] = vocabulary(c);
     for (const Op *o = f->first; o; o = o->next) {
         const int64_t bound = indexed(o);
-        bool reads = false;
-        for (int i = 0; i < o->n_in; i++) reads |= tokens[o->in[i]->id];
-        if (!reads) continue;
-        if (bound >= 0 && tokens[o->in[1]->id]) check_bound(c, o, bound, vocab);
-        if (o->kind == OP_LAUNCH) check_lookups(c, o, tokens, vocab);
-        for (int i = 0; i < o->n_out; i++) tokens[o->out[i]->id] = o->out[i]->type->dtype == TY_I32;
+        int64_t most = -1;
+        for (int i = 0; i < o->n_in; i++) most = below[o->in[i]->id] > most ? below[o->in[i]->id] : most;
+        if (most < 0) continue;
+        if (bound >= 0) check_bound(c, o, bound, below[o->in[1]->id]);
+        if (o->kind == OP_LAUNCH) check_lookups(c, o, below);
+        if (positions(o) >= 0) most = positions(o);
+        for (int i = 0; i < o->n_out; i++)
+            if (o->out[i]->type->dtype == TY_I32) below[o->out[i]->id] = most;
     }
     c->f = NULL;
 }

@@ -154,17 +154,19 @@ static const Term *dropout(const Terms *t, const Op *o, const Type *type, const 
 static const Term *attention(const Terms *t, const Op *o, int index, const Type *type, const Term *const *in) {
     const AttentionShape s = hd_attention_shape(o);
     const int64_t size[] = {s.heads * s.size, s.kv_heads * s.size, s.kv_heads * s.size};
-    const Term *all[7], *part[3];
+    const Term *all[8], *part[3];
     int n = 0, from = 0;
     Attrs as = {0};
     if (s.grad) all[n++] = in[from++];
     for (int i = 0; i < 3; i++) all[n++] = s.packed ? slice(t, in[from], 2, s.part[i], size[i]) : in[from++];
     if (s.packed) from++;
     for (int i = 0; s.grad && i < 2; i++) all[n++] = in[from++];
+    if (s.documents) all[n++] = in[from++];
     hd_set_int(t->cx, &as, A_HEADS, s.heads);
     hd_set_int(t->cx, &as, A_KV_HEADS, s.kv_heads);
     if (s.causal) hd_set_flag(t->cx, &as, A_CAUSAL);
     if (s.window < s.seq) hd_set_int(t->cx, &as, A_WINDOW, s.window);
+    if (s.documents) hd_set_flag(t->cx, &as, A_DOCUMENTS);
     hd_set_float(t->cx, &as, A_SCALE, s.scale);
     if (hd_draws(o)) {
         hd_set_float(t->cx, &as, A_P, hd_float(&o->attrs, A_P, 0));

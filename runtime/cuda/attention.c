@@ -175,28 +175,34 @@ static const HdAttentionState *state_of(HdCuda *x, const HdAttention *t) {
     return NULL;
 }
 
+// Adds what only some have to the n arguments of a kernel; returns how many there are then.
+static int more_arguments(const HdAttention *t, HdArg *args, int n, uint64_t starts, uint64_t key) {
+    if (t->documents) args[n++] = (HdArg){.word = starts};
+    if (t->each) args[n++] = (HdArg){.word = key};
+    return n;
+}
+
 void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
-                       uint64_t lse, uint64_t key, uint64_t workspace) {
+                       uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
     if (!s) return;
     if (s->plan &&
         !HD_NOTE(x, 'a', (uint64_t)stream, (uint64_t)(t - h->program->attentions), q, k, v, o, lse, workspace))
         execute(x, stream, t, s, (const uint64_t[]){q, k, v, o, lse}, workspace);
-    if (!s->plan)
-        hd_cuda_launch(
-            h, stream, t->kernel[0], t->grid[0], t->each ? 6 : 5,
-            (const HdArg[]){{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}, {.word = key}});
+    HdArg args[7] = {{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}};
+    const int n = more_arguments(t, args, 5, starts, key);
+    if (!s->plan) hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], n, args);
 }
 
 void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,
-                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv, uint64_t key,
-                            uint64_t workspace) {
+                            uint64_t v, uint64_t o, uint64_t lse, uint64_t dq, uint64_t dk, uint64_t dv,
+                            uint64_t starts, uint64_t key, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
     const HdAttentionState *s = x->failed ? NULL : state_of(x, t);
-    const HdArg args[] = {{.word = dout}, {.word = q},  {.word = k},  {.word = v},  {.word = o},
-                          {.word = lse},  {.word = dq}, {.word = dk}, {.word = dv}, {.word = workspace},
-                          {.word = key}};
+    HdArg args[12] = {{.word = dout}, {.word = q},  {.word = k},  {.word = v},  {.word = o},
+                      {.word = lse},  {.word = dq}, {.word = dk}, {.word = dv}, {.word = workspace}};
+    const int n = more_arguments(t, args, 10, starts, key);
     const uint64_t pointers[HD_SDPA_POINTERS] = {q, k, v, o, lse, dout, dq, dk, dv, workspace};
     if (!s) return;
     if (s->plan && !HD_NOTE(x, 'A', (uint64_t)stream, (uint64_t)(t - h->program->attentions), dout, q, k, v, o, lse, dq,
@@ -204,7 +210,7 @@ void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_
         execute(x, stream, t, s, pointers, workspace + (uint64_t)sum_bytes(t));
     if (!s->plan)
         for (int j = 0; j < 3 && t->kernel[j] >= 0; j++)
-            hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], t->each ? 11 : 10, args);
+            hd_cuda_launch(h, stream, t->kernel[j], t->grid[j], n, args);
 }
 
 void hd_attention_close(HdCuda *x) {

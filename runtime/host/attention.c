@@ -47,26 +47,33 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
     hd_host_product(&(HostProduct){ta, tb, m, n, k, a.stride, b.stride, stride}, alpha, a.at, b.at, beta, d);
 }
 
-// The first key that a query sees. It never decreases from query to query.
-static int64_t first_key(const HdAttention *t, int64_t query) {
-    return t->window && query >= t->window ? query + 1 - t->window : 0;
+// The first key that a query sees. It never decreases from query to query. `starts`: of documents, the sequence's.
+static int64_t first_key(const HdAttention *t, const int32_t *starts, int64_t query) {
+    const int64_t first = t->window && query >= t->window ? query + 1 - t->window : 0;
+    return starts && starts[query] > first ? starts[query] : first;
+}
+
+static const int32_t *of_sequence(const HdAttention *t, const int32_t *starts, int64_t batch) {
+    return starts ? starts + batch * t->seq : NULL;
 }
 
 // Before which block the queries end that see a key of this block. The first of them are in that block when causal.
-static int64_t blocks_that_see(const HdAttention *t, Block k) {
+static int64_t blocks_that_see(const HdAttention *t, const int32_t *starts, Block k) {
     int64_t n = t->causal ? k.first / ROWS + 1 : blocks_of(t);
-    while (n < blocks_of(t) && first_key(t, n * ROWS) < k.first + k.n) n++;
+    while (n < blocks_of(t) && first_key(t, starts, n * ROWS) < k.first + k.n) n++;
     return n;
 }
 
 // s = scale q k^T, with -infinity where a query must not look.
-static void scores(const HdAttention *t, Block q, Block k, Rows qx, Rows kx, float *s) {
+static void scores(const HdAttention *t, const int32_t *starts, Block q, Block k, Rows qx, Rows kx, float *s) {
     product(false, true, q.n, k.n, t->size, t->scale, qx, kx, 0, s, ROWS);
     for (int64_t i = 0; t->causal && i < q.n; i++)
         for (int64_t j = q.first + i + 1 > k.first ? q.first + i + 1 - k.first : 0; j < k.n; j++)
             s[i * ROWS + j] = -INFINITY;
-    for (int64_t i = 0; i < q.n; i++)
-        for (int64_t j = 0; j < k.n && k.first + j < first_key(t, q.first + i); j++) s[i * ROWS + j] = -INFINITY;
+    for (int64_t i = 0; i < q.n; i++) {
+        const int64_t first = first_key(t, starts, q.first + i);
+        for (int64_t j = 0; j < k.n && k.first + j < first; j++) s[i * ROWS + j] = -INFINITY;
+    }
 }
 
 // Dropout of the probabilities p of queries and keys, and of as many numbers of another matrix, which may be NULL: they
@@ -87,18 +94,18 @@ static void drop(const HdAttention *t, const int32_t *key, int64_t batch, int64_
 }
 
 static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Block q, const void *qp, const void *kp,
-                          const void *vp, void *op, float *lse, const int32_t *key) {
+                          const void *vp, void *op, float *lse, const int32_t *starts, const int32_t *key) {
     AttentionTiles *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
     float top[ROWS], total[ROWS];
     for (int64_t i = 0; i < q.n; i++) { top[i] = -INFINITY; total[i] = 0; }
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
     const Rows qx = load(t, qp, t->q_stride, batch, head, q, x->q);
-    for (int64_t b = first_key(t, q.first) / ROWS; b < blocks_of(t); b++) {
+    for (int64_t b = first_key(t, starts, q.first) / ROWS; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
         const Rows kx = load(t, kp, t->k_stride, batch, kv, k, x->k), vx = load(t, vp, t->v_stride, batch, kv, k, x->v);
-        scores(t, q, k, qx, kx, x->s);
+        scores(t, starts, q, k, qx, kx, x->s);
         for (int64_t i = 0; i < q.n; i++) {
             float *s = x->s + i * ROWS;
             const float m = hd_row_max(s, k.n), now = (top[i] > m || top[i] != top[i]) ? top[i] : m,
@@ -120,13 +127,14 @@ static void forward_block(const HdAttention *t, int64_t batch, int64_t head, Blo
 }
 
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
-                       const int32_t *key, void *workspace) {
+                       const int32_t *starts, const int32_t *key, void *workspace) {
     (void)workspace;
     const int64_t n = blocks_of(t), work = t->batch * t->heads * n;
     hd_host_blas_start();
 #pragma omp parallel for schedule(static, 1) if (work > 1)
     for (int64_t i = 0; i < work; i++)
-        forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse, key);
+        forward_block(t, i / (t->heads * n), i / n % t->heads, block_at(i % n, t->seq), q, k, v, o, lse,
+                      of_sequence(t, starts, i / (t->heads * n)), key);
 }
 
 typedef struct {
@@ -134,7 +142,7 @@ typedef struct {
     const void *dout, *q, *k, *v, *o;
     const float *lse;
     void *dq, *dk, *dv;
-    const int32_t *key;
+    const int32_t *starts, *key; // of all sequences
 } Backward;
 
 typedef struct { Rows q, dout; float delta[ROWS]; } Queries; // delta[i]: sum(dout * o) of row i
@@ -156,7 +164,7 @@ static void probabilities(const Backward *w, int64_t batch, int64_t head, Block 
     const HdAttention *t = w->t;
     AttentionTiles *x = &scratch;
     const float *lse = w->lse + (batch * t->heads + head) * t->seq + q.first;
-    scores(t, q, k, qs->q, kx, x->p);
+    scores(t, of_sequence(t, w->starts, batch), q, k, qs->q, kx, x->p);
     product(false, true, q.n, k.n, t->size, 1, qs->dout, vx, 0, x->s, ROWS);
     const float *p = x->p;
     for (int64_t i = 0; i < q.n; i++)
@@ -174,10 +182,11 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
     const HdAttention *t = w->t;
     AttentionTiles *x = &scratch;
     const int64_t kv = head / (t->heads / t->kv_heads);
+    const int32_t *starts = of_sequence(t, w->starts, batch);
     Queries qs;
     memset(x->sum, 0, (size_t)(q.n * t->size) * sizeof(float));
     load_queries(w, batch, head, q, &qs);
-    for (int64_t b = first_key(t, q.first) / ROWS; b < blocks_of(t); b++) {
+    for (int64_t b = first_key(t, starts, q.first) / ROWS; b < blocks_of(t); b++) {
         const Block k = block_at(b, t->seq);
         if (t->causal && k.first >= q.first + q.n) break;
         const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k),
@@ -191,13 +200,13 @@ static void query_grad(const Backward *w, int64_t batch, int64_t head, Block q) 
 static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
     const HdAttention *t = w->t;
     AttentionTiles *x = &scratch;
-    const int64_t group = t->heads / t->kv_heads;
+    const int64_t group = t->heads / t->kv_heads, end = blocks_that_see(t, of_sequence(t, w->starts, batch), k);
     Queries qs;
     memset(x->sum, 0, (size_t)(k.n * t->size) * sizeof(float));
     memset(x->sum2, 0, (size_t)(k.n * t->size) * sizeof(float));
     const Rows kx = load(t, w->k, t->k_stride, batch, kv, k, x->k), vx = load(t, w->v, t->v_stride, batch, kv, k, x->v);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++)
-        for (int64_t b = t->causal ? k.first / ROWS : 0; b < blocks_that_see(t, k); b++) {
+        for (int64_t b = t->causal ? k.first / ROWS : 0; b < end; b++) {
             const Block q = block_at(b, t->seq);
             load_queries(w, batch, head, q, &qs);
             probabilities(w, batch, head, q, k, &qs, kx, vx);
@@ -209,10 +218,10 @@ static void key_grad(const Backward *w, int64_t batch, int64_t kv, Block k) {
 }
 
 void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *q, const void *k, const void *v,
-                            const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *key,
-                            void *workspace) {
+                            const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *starts,
+                            const int32_t *key, void *workspace) {
     (void)workspace;
-    const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv, key};
+    const Backward w = {t, dout, q, k, v, o, lse, dq, dk, dv, starts, key};
     const int64_t n = blocks_of(t), queries = t->batch * t->heads * n, keys = t->batch * t->kv_heads * n;
     hd_host_blas_start();
 #pragma omp parallel if (queries > 1)

@@ -167,10 +167,14 @@ void attention(void) { // the pretended cuDNN has no engine: the program's kerne
     p.n_attentions = 2;
     p.attentions = list;
     HdExec *x = opened(&p, false);
-    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 0, 6);
+    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 0, 0, 6);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 1);
-    hd_cuda_attention_grad(x, 0, &list[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10);
+    hd_cuda_attention_grad(x, 0, &list[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 10);
     CHECK(b->sync(x) && count_in_log("kernel other runs") == 4);
+    list[0].documents = true, list[0].each = 1; // two more arguments
+    hd_cuda_attention(x, 0, &list[0], 1, 2, 3, 4, 5, 11, 12, 6);
+    CHECK(b->sync(x) && count_in_log("kernel other runs") == 5);
+    list[0].documents = false, list[0].each = 0;
     b->close(x);
     list[1].kernel[1] = -1;
     no_open(
@@ -187,8 +191,8 @@ static HdAttention plans[2];
 static void all_of_it(HdExec *x) { hd_cuda_region(x, 0); }
 
 static void both_attentions(HdExec *x) {
-    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 0, 6);
-    hd_cuda_attention_grad(x, 0, &plans[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10);
+    hd_cuda_attention(x, 0, &plans[0], 1, 2, 3, 4, 5, 0, 0, 6);
+    hd_cuda_attention_grad(x, 0, &plans[1], 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 10);
 }
 
 void attention_plans(void) {

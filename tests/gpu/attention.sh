@@ -5,17 +5,18 @@ cd "$(dirname "$0")/../.."
 out=${1:-/tmp}
 mkdir -p "$out"
 target=${TARGET:--gencode=arch=compute_90a,code=sm_90a} # wgmma exists under the name sm_90a alone
-# B H KV T D causal kernel type window (absent: none): the shapes of GPT-2 and Llama, grouped queries, lengths that fill
+# B H KV T D causal kernel type window length: the shapes of GPT-2 and Llama, grouped queries, lengths that fill
 # no tile, small heads, windows, large heads
 names=()
-while read -r b h kv t d c kind elem window; do
+while read -r b h kv t d c kind elem window length; do
   [ -n "$b" ] || continue
-  name=$kind-$elem-$b-$h-$kv-$t-$d-$c-${window:=0}
+  name=$kind-$elem-$b-$h-$kv-$t-$d-$c-${window:=0}-${length:=0}
   names+=("$name")
   {
     for n in FWD DELTA DKV DQ; do echo "#define ATT_$n att_$(echo $n | tr A-Z a-z)"; done
     echo "#define ATT_B $b"; echo "#define ATT_H $h"; echo "#define ATT_KV $kv"; echo "#define ATT_T $t"
     echo "#define ATT_D $d"; echo "#define ATT_CAUSAL $c"; echo "#define ATT_WINDOW $window"
+    echo "#define ATT_DOCUMENTS $((length > 0))"; echo "#define ATT_LENGTH $length" # the mean of a document
     echo "#define ATT_SCALE $(python3 -c "print(repr($d ** -0.5) + 'f')")"
     echo "#define ATT_QS $((h * d))"; echo "#define ATT_KS $((kv * d))"; echo "#define ATT_VS $((kv * d))"
     echo "#define ATT_OS $((h * d))"
@@ -40,7 +41,7 @@ done <<'LIST'
 4 32 8 4096 64 1 mma bf16 1024
 2 4 2 1000 128 1 mma bf16 100
 2 4 2 300 64 1 mma bf16 65
-1 2 1 200 96 1 mma bf16 1
+1 2 1 200 96 1 mma bf16 2
 4 32 8 4096 96 1 mma bf16
 2 16 8 1000 96 0 mma bf16
 4 16 4 4096 256 1 mma bf16
@@ -48,6 +49,15 @@ done <<'LIST'
 2 2 2 333 256 0 mma bf16
 1 2 1 200 144 1 mma bf16
 1 3 3 260 192 1 mma bf16
+4 32 8 4096 128 1 mma bf16 0 500
+4 32 8 4096 64 1 mma bf16 0 500
+2 4 2 1000 64 1 mma bf16 0 70
+2 4 2 1000 128 1 mma bf16 0 300
+2 4 1 700 96 1 mma bf16 100 200
+2 4 2 1000 256 1 mma bf16 0 100
+2 4 2 333 256 1 mma bf16 50 20
+1 4 2 177 20 1 any float 33 20
+1 2 1 90 32 1 any double 0 10
 1 4 2 177 20 1 any float 33
 32 12 12 1024 64 1 hopper bf16
 4 32 8 4096 64 1 hopper bf16

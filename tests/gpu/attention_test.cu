@@ -6,6 +6,15 @@
 #ifndef ATT_WINDOW
 #define ATT_WINDOW 0
 #endif
+#ifndef ATT_DOCUMENTS // else ATT_LENGTH is the mean length of a document
+#define ATT_DOCUMENTS 0
+#define ATT_LENGTH 0
+#endif
+#if ATT_DOCUMENTS
+#define MORE , starts
+#else
+#define MORE
+#endif
 #include "codegen/cuda/templates/common.cu"
 #ifdef ATT_ANY
 #include "codegen/cuda/templates/attention_any.cu"
@@ -47,7 +56,7 @@ typedef unsigned short att_t;
 #define KTHREADS ATT_KV_THREADS
 #define FWD_THREADS (ATT_FWD_WARPS * 32)
 #define SH_FWD ((ATT_BM + 4 * ATT_BN) * ATT_LD * 2)
-#define SH_DKV ((2 * ATT_KM + 4 * ATT_BN) * ATT_LD * 2 + 4 * ATT_BN * 4)
+#define SH_DKV ATT_KV_SHARED
 #define SH_DQ ((2 * ATT_BM + 4 * ATT_BN) * ATT_LD * 2)
 typedef float lse_t;
 #endif
@@ -103,12 +112,26 @@ int main() {
     lse_t *lse, *delta;
     CU(cudaMalloc(&lse, sizeof(lse_t) * B * H * T));
     CU(cudaMalloc(&delta, sizeof(lse_t) * B * H * T));
+    std::vector<int> first((size_t)B * T); // the first key that a query may see
+    for (size_t i = 0; i < first.size(); i++) {
+        const bool begins = i % T == 0 || (ATT_DOCUMENTS && rand() % (ATT_LENGTH + 1) == 0);
+        first[i] = i % T == 0 ? 0 : begins ? (int)(i % T) : first[i - 1];
+    }
+    int *starts;
+    CU(cudaMalloc(&starts, first.size() * sizeof(int)));
+    CU(cudaMemcpy(starts, first.data(), first.size() * sizeof(int), cudaMemcpyHostToDevice));
+    double pairs = 0;
+    for (size_t i = 0; i < first.size(); i++) {
+        const int row = (int)(i % T);
+        if (ATT_WINDOW && row + 1 - ATT_WINDOW > first[i]) first[i] = row + 1 - ATT_WINDOW;
+        pairs += (double)((ATT_CAUSAL ? row + 1 : T) - first[i]) / B;
+    }
     CU(cudaMemset(o.d, 0xff, o.h.size() * sizeof(att_t))); CU(cudaMemset(dq.d, 0xff, dq.h.size() * sizeof(att_t)));
     CU(cudaFuncSetAttribute(ATT_FWD, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_FWD));
     dim3 gf((T + ROWS - 1) / ROWS, H, B), gk((T + KROWS - 1) / KROWS, KV, B),
         gd((unsigned)(((long long)B * T * H + 7) / 8));
-    auto fwd = [&] { ATT_FWD<<<gf, FWD_THREADS, SH_FWD>>>(q.d, k.d, v.d, o.d, lse); };
-    auto d1 = [&] { ATT_DELTA<<<gd, 256>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
+    auto fwd = [&] { ATT_FWD<<<gf, FWD_THREADS, SH_FWD>>>(q.d, k.d, v.d, o.d, lse MORE); };
+    auto d1 = [&] { ATT_DELTA<<<gd, 256>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta MORE); };
 #ifdef ATT_HOPPER
     CU(cudaFuncSetAttribute(mma::att_dkv_mma, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));
     CU(cudaFuncSetAttribute(mma::att_dq_mma, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
@@ -123,8 +146,8 @@ int main() {
 #else
     CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));
     CU(cudaFuncSetAttribute(ATT_DQ, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
-    auto d2 = [&] { ATT_DKV<<<gk, KTHREADS, SH_DKV>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
-    auto d3 = [&] { ATT_DQ<<<gf, 256, SH_DQ>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta); };
+    auto d2 = [&] { ATT_DKV<<<gk, KTHREADS, SH_DKV>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta MORE); };
+    auto d3 = [&] { ATT_DQ<<<gf, 256, SH_DQ>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta MORE); };
 #endif
     auto fetch = [&](Buf &b) { CU(cudaMemcpy(b.h.data(), b.d, b.h.size() * sizeof(att_t), cudaMemcpyDeviceToHost)); };
     fwd(); d1(); CU(cudaGetLastError()); CU(cudaDeviceSynchronize());
@@ -148,7 +171,7 @@ int main() {
     for (int h = g * G; h < g * G + heads; h++)
         for (int i = 0; i < T; i++) {
             std::vector<double> s(T), p(T), oo(D), dq_(D); double mx = -1e300, sum = 0; int n = ATT_CAUSAL ? i + 1 : T,
-                j0 = ATT_WINDOW && i >= ATT_WINDOW ? i + 1 - ATT_WINDOW : 0;
+                j0 = first[(size_t)b * T + i];
             auto Q = [&](int d) { return wide(q.h[((size_t)b * T + i) * ATT_QS + h * D + d]); };
             auto K = [&](int j, int d) { return wide(k.h[((size_t)b * T + j) * ATT_KS + g * D + d]); };
             auto V = [&](int j, int d) { return wide(v.h[((size_t)b * T + j) * ATT_VS + g * D + d]); };
@@ -189,8 +212,10 @@ int main() {
     double e[5] = {err(ro, go), err(rl, gl), err(rq, gq), err(rk, gk_), err(rv, gv)},
            bound = sizeof(att_t) == 2 ? 2e-2 : 2e-5;
     bool bad = false;
-    printf("B%d H%d/%d T%d D%d causal%d window%d: errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", B, H, KV, T, D,
-           ATT_CAUSAL, ATT_WINDOW, e[0], e[1], e[2], e[3], e[4]);
+    printf("B%d H%d/%d T%d D%d causal%d", B, H, KV, T, D, ATT_CAUSAL);
+    if (ATT_WINDOW) printf(" window%d", ATT_WINDOW);
+    if (ATT_DOCUMENTS) printf(" documents of %d", ATT_LENGTH);
+    printf(": errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", e[0], e[1], e[2], e[3], e[4]);
     for (double x : e) bad |= heads && !(x < bound);
     std::vector<att_t> again = dq.h, again_k = dk.h;
 #ifdef ATT_HOPPER
@@ -222,8 +247,7 @@ int main() {
 #ifdef ATT_HOPPER
     ms[1] = 0; // in dq
 #endif
-    double pairs = ATT_WINDOW ? ATT_WINDOW * (T - ATT_WINDOW / 2.0) : T * (double)T * (ATT_CAUSAL ? .5 : 1),
-           fl = 4.0 * B * H * D * pairs;
+    double fl = 4.0 * B * H * D * pairs;
     printf("; repeat %s; fwd %.3f ms (%.0f TFLOP/s) delta %.3f dkv %.3f dq %.3f: bwd %.3f ms (%.0f)%s\n",
            same ? "bitwise" : "DIFFERS", ms[0], fl / ms[0] / 1e9, ms[1], ms[2], ms[3], ms[1] + ms[2] + ms[3],
            2.5 * fl / (ms[1] + ms[2] + ms[3]) / 1e9, bad || !same ? "  WRONG" : "");

@@ -238,10 +238,10 @@ static void attention(HdExec *x, int i) {
     bool same = true;
     for (int n = 0; n < 3; n++) {
         hd_cuda_attention(x, 0, t, hd_device(x, q), hd_device(x, k), hd_device(x, v), hd_device(x, o),
-                          hd_device(x, lse), 0, hd_device(x, ws));
+                          hd_device(x, lse), 0, 0, hd_device(x, ws));
         hd_cuda_attention_grad(x, 0, g, hd_device(x, dout), hd_device(x, q), hd_device(x, k), hd_device(x, v),
                                hd_device(x, o), hd_device(x, lse), hd_device(x, dq), hd_device(x, dk), hd_device(x, dv),
-                               0, hd_device(x, ws));
+                               0, 0, hd_device(x, ws));
         same = repeats(x, o, no * (size_t)w, &first[0]) && repeats(x, dq, nq * (size_t)w, &first[1]) &&
                repeats(x, packed ? dq : dk, (packed ? nq : nk) * (size_t)w, &first[2]) &&
                repeats(x, packed ? dq : dv, (packed ? nq : nk) * (size_t)w, &first[3]) && same;

@@ -186,6 +186,25 @@ static const OpCase op_cases[] = {
                  "f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
                  "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, causal, window = "
                  "40, scale = 0.2} : $[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
+    // documents: where they begin, by what ends and begins them and by runs, in rows longer than a tile
+    {CASE_F32, "(%i7: i32[3,600], %i2: i32[70]) -> i32[3,600], i32[3,600], i32[3,600], i32[70], i32[70] {\n  "
+               "%0 = documents %i7 {eot = 3} : i32[3,600]\n  %1 = documents %i7 {eot = 3, bos = 5, within} : "
+               "i32[3,600]\n  %2 = documents %i7 {bos = 9} : i32[3,600]\n  %3 = documents %i2 : i32[70]\n  "
+               "%4 = documents %i2 {within} : i32[70]\n  return %0, %1, %2, %3, %4\n}"},
+    {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %i30: i32[2,70]) -> $[2,70,48], "
+                 "f32[2,3,70], $[2,70,48], $[2,70,48], $[2,70,48] {\n  %0 = documents %i30 {eot = 7} : i32[2,70]\n"
+                 "  %1, %2 = attention %sq, %sk, %v, %0 {heads = 3, causal, documents} : $[2,70,48], f32[2,3,70]\n"
+                 "  %3, %4, %5 = attention_grad %d, %sq, %sk, %v, %1, %2, %0 {heads = 3, causal, documents} : "
+                 "$[2,70,48], $[2,70,48], $[2,70,48]\n  return %1, %2, %3, %4, %5\n}"},
+    {CASE_TRAIN, "(%sx: $[2,300,128], %d: $[2,300,64], %i90: i32[2,300], %i9: i32[8]) -> $[2,300,64], $[2,300,128], "
+                 "$[2,300,64], $[2,300,128] {\n  %0 = documents %i90 {eot = 7} : i32[2,300]\n"
+                 "  %1, %2 = attention %sx, %0 {heads = 4, kv_heads = 2, causal, window = 40, documents, packed} : "
+                 "$[2,300,64], f32[2,4,300]\n  %3 = attention_grad %d, %sx, %1, %2, %0 {heads = 4, kv_heads = 2, "
+                 "causal, window = 40, documents, packed} : $[2,300,128]\n"
+                 "  %4, %5 = attention %sx, %0, %i9 {heads = 4, kv_heads = 2, causal, documents, p = 0.3, batch = 2, "
+                 "packed} : $[2,300,64], f32[2,4,300]\n  %6 = attention_grad %d, %sx, %4, %5, %0, %i9 {heads = 4, "
+                 "kv_heads = 2, causal, documents, p = 0.3, batch = 2, packed} : $[2,300,128]\n"
+                 "  return %1, %3, %4, %6\n}"},
     // the gradient alone, with one o and lse on both sides: nothing of the forward's last bit in it
     {CASE_TRAIN, "(%sq: $[2,70,48], %sk: $[2,70,48], %v: $[2,70,48], %d: $[2,70,48], %o: $[2,70,48], %p: f32[2,3,70]) "
                  "-> $[2,70,48], $[2,70,48], $[2,70,48] {\n"

@@ -28,12 +28,13 @@ static const Type *random_type(Graph *g, DType d) {
     return hd_type(g->m->cx, d, rank, dim);
 }
 
-// Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, and those of other
-// stages.
+// Ops whose domain is part of the line, whose steps would turn a rounding error into an answer, whose results index
+// more than two rows, and those of other stages.
 static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
-                                      OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM, OP_GRAD, OP_RETURN};
+                                      OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_DOCUMENTS, OP_PARAM,
+                                      OP_GRAD, OP_RETURN};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, grad, ...)                                                                        \
     [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o',
@@ -95,7 +96,7 @@ static void random_attr(Graph *g, Op *o, AttrId id, bool optional) {
 static void random_attrs(Graph *g, Op *o) {
     for (int id = 0; id < N_ATTRS; id++) {
         int allowed = hd_attr_allowed(hd_op_info(o->kind)->attrs, (AttrId)id);
-        if (allowed && id != A_IMPL && id != A_ELSE && id != A_PER_RANK && id != A_ALIGN &&
+        if (allowed && id != A_IMPL && id != A_ELSE && id != A_PER_RANK && id != A_ALIGN && id != A_DOCUMENTS &&
             id != A_INPLACE && id != A_WORKSPACE_BYTES && id != A_WORKSPACE_AT)
             random_attr(g, o, (AttrId)id, allowed == 1);
     }

@@ -3,6 +3,7 @@
 #ifndef TESTS_UNIT_PROGRAM_MUTATIONS_H
 #define TESTS_UNIT_PROGRAM_MUTATIONS_H
 #include "ir/ir.h"
+#include "ir/shapes.h"
 
 typedef enum { AT_OP, AT_KERNEL_OP, AT_PARAM, AT_SETTING, AT_FUNCTION } MutationPlace;
 #define MUTATION_ROWS "tests/unit/program_mutations.def"
@@ -169,6 +170,24 @@ static bool exchange_gradients(Op *o, uint64_t random) {
 
 // --- ops of functions
 
+// Attention without its documents, or with other numbers for where they begin.
+static bool other_documents(Op *o, uint64_t random) {
+    if (!hd_attention_starts(o)) return false;
+    const int at = hd_attention_operands(o);
+    if (random % 2) {
+        for (int i = at; i + 1 < o->n_in; i++) o->in[i] = o->in[i + 1];
+        o->n_in--;
+        hd_unset(&o->attrs, A_DOCUMENTS);
+        return true;
+    }
+    for (int i = 0; i < o->func->n_args; i++) {
+        if (o->func->args[i]->type != o->in[at]->type) continue;
+        o->in[at] = o->func->args[i];
+        return true;
+    }
+    return false;
+}
+
 static bool is_attention(const Op *o) { return o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD; }
 
 static bool other_weight(Op *o, uint64_t random) {
@@ -257,6 +276,7 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
         if (random % 2) hd_unset(&o->attrs, A_WINDOW);
         else hd_set_int(cx, &o->attrs, A_WINDOW, hd_int(&o->attrs, A_WINDOW, 1) + 1);
         return true;
+    case MUTATE_DOCUMENTS: return is_attention(o) && other_documents(o, random);
     case MUTATE_HEADS:
         if (!is_attention(o)) return false;
         hd_set_int(cx, &o->attrs, A_HEADS, hd_int(&o->attrs, A_HEADS, 1) / 2);

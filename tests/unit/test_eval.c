@@ -153,6 +153,19 @@ TEST(a_window_of_two_is_the_token_and_the_one_before) { // weights as above; row
     end(&r);
 }
 
+TEST(documents_begin_where_their_numbers_say) {
+    Run r = run("documents", V(4, 9, 9, 5, 5, 9, 6));
+    CHECK(near(r.out[0], V(0, 1, 1, 3, 3, 5, 6)) && near(r.out[1], V(0, 0, 2, 3, 3, 3, 6)));
+    CHECK(near(r.out[2], V(0, 1, 2, 2, 2, 5, 5)) && near(r.out[3], V(0, 1, 0, 0, 1, 2, 0)));
+    end(&r);
+}
+
+TEST(attention_stays_in_its_document) { // the second begins at position 1
+    Run r = run("attention_in_documents", V(5, 1, 1, /* k */ 7, 0, log(3), /* v */ 6, 8, 4, /* starts */ 0, 1, 1));
+    CHECK(near(r.out[0], V(6, 8, 5)) && near(r.out[1], V(35, 0, log(4))));
+    end(&r);
+}
+
 TEST(attention_heads_share_kv_heads) { // 4 heads, 2 kv heads of size 1, one key: every output is the value of head / 2
     Run r = run("shared_heads", V(1, 2, 3, 4, /* k */ 10, 20, /* v */ 7, 9));
     CHECK(near(r.out[0], V(7, 7, 9, 9)) && near(r.out[1], V(10, 20, 60, 80)));

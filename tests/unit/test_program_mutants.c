@@ -232,6 +232,8 @@ static const Case cases[] = {
     {"offload and recomputation", "gpt2",
      "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 layers=2"},
     {"two losses, two micro-batches", "losses", "train.accumulate=2"},
+    {"documents", "packed", ""},
+    {"documents, bf16, two micro-batches", "packed", "train.compute=bf16 train.accumulate=2"},
     {"a loss over rows", "rows", "train.compute=bf16"},
     {"values moved about", "moves", ""},
     {"values moved about, bf16, zero1, 2 ranks", "moves",

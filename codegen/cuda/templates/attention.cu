@@ -8,6 +8,7 @@
 //   ATT_QS ATT_KS ATT_VS ATT_OS          elements from one position to the next in q/dq, k/dk, v/dv, o/dout
 //   ATT_CAUSAL 0|1, ATT_SCALE            float factor on the scores
 //   ATT_WINDOW                           positions that a query sees, itself the last of them; 0: there is no limit
+//   ATT_DOCUMENTS 0|1                    `starts` says where the document of each position begins, which is all it sees
 //   ATT_F16                              defined for f16, else bf16
 //   ATT_LAUNCH                           how the compiler launches them, compared below
 /*drop:
@@ -16,8 +17,8 @@
 :drop*/
 // Grids: ATT_FWD and ATT_DQ (ceil(T/128), H, B), ATT_DKV (ceil(T/64), KV, B), ATT_DELTA (ceil(B*T*H/8), 1, 1). Threads:
 // ATT_FWD 128 (D <= 64) or 256, ATT_DKV 128 (D <= 128) or 256, ATT_DQ and ATT_DELTA 256. Dynamic shared bytes, with a
-// row of 2*(D+8) and N = 64 (D <= 128) or 32: ATT_FWD (128+4*N) rows, ATT_DKV (2*64+4*N) rows + 16*N, ATT_DQ
-// (2*128+4*N) rows.
+// row of 2*(D+8) and N = 64 (D <= 128) or 32: ATT_FWD (128+4*N) rows, ATT_DKV (2*64+4*N) rows + 16*N (24*N with
+// documents; 8192 more for D > 128), ATT_DQ (2*128+4*N) rows.
 typedef unsigned short att_t;
 typedef unsigned int u32;
 
@@ -40,6 +41,7 @@ typedef unsigned int u32;
 #else
 #define ATT_MT 1
 #endif
+#define ATT_KV_SHARED (2 * (2 * ATT_KM + 4 * ATT_BN) * ATT_LD + (16 + 8 * ATT_DOCUMENTS) * ATT_BN + 8192 * ATT_SPLIT)
 #define ATT_FWD_WARPS (ATT_BM / (16 * ATT_MT))
 #define ATT_KSTEPS (ATT_D / 16)
 #define ATT_NTILES (ATT_D / 8)
@@ -51,14 +53,27 @@ static_assert(att_launch[0] == ATT_BM && att_launch[1] == ATT_KM, "the compiler'
 static_assert(att_launch[2] == 32 * ATT_FWD_WARPS && att_launch[3] == ATT_KV_THREADS,
               "the compiler's blocks have other threads");
 static_assert(att_launch[4] == 2 * (ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_FWD");
-static_assert(att_launch[5] == 2 * (2 * ATT_KM + 4 * ATT_BN) * ATT_LD + 4 * 4 * ATT_BN, "shared memory of ATT_DKV");
+static_assert(att_launch[5] == ATT_KV_SHARED, "shared memory of ATT_DKV");
 static_assert(att_launch[6] == 2 * (2 * ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_DQ");
 #endif
 
-// The first key that a query sees. It never decreases from query to query, so that blocks and tiles of keys before that
-// of their first query are left out.
-__device__ __forceinline__ int att_first(int query) {
-    return ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
+#if ATT_DOCUMENTS
+#define ATT_STARTS , const int *starts
+#define ATT_OF_STARTS , starts + (long long)b * ATT_T
+#else
+#define ATT_STARTS
+#define ATT_OF_STARTS
+#endif
+
+// The first key that a query sees; `starts` are those of its sequence. It never decreases from query to query, so that
+// blocks and tiles of keys before that of their first query are left out. Queries behind the last are like the last.
+__device__ __forceinline__ int att_first(int query ATT_STARTS) {
+    int first = ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
+#if ATT_DOCUMENTS
+    int start = starts[query < ATT_T ? query : ATT_T - 1];
+    if (start > first) first = start;
+#endif
+    return first;
 }
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -161,7 +176,8 @@ __device__ __forceinline__ void att_write(const float (&acc)[ATT_NTILES][4], flo
 }
 
 extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
-    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, float *lse/*drop:, const int *key:drop*/) {
+    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o,
+            float *lse ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     constexpr int THREADS = ATT_FWD_WARPS * 32;
@@ -172,14 +188,21 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
     const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D,
                 *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
     int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN,
-        from = att_first(q0) / ATT_BN;
+        from = att_first(q0 ATT_OF_STARTS) / ATT_BN;
+    int first = att_first(q0 + w0 ATT_OF_STARTS), final = att_first(q0 + w0 + 16 * ATT_MT - 1 ATT_OF_STARTS);
+    int low[ATT_MT][2]; // the first key of the rows of this thread; `first` and `final`: of the first and last row
     att_load<ATT_BM, THREADS>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
     att_load<ATT_BN, THREADS>(sk + (from & 1) * ATT_BN * ATT_LD, kh, ATT_KS, from * ATT_BN);
     att_load<ATT_BN, THREADS>(sv + (from & 1) * ATT_BN * ATT_LD, vh, ATT_VS, from * ATT_BN);
     att_commit();
     float acc[ATT_MT][ATT_NTILES][4] = {}, top[ATT_MT][2], sum[ATT_MT][2] = {};
 #pragma unroll
-    for (int m = 0; m < ATT_MT; m++) top[m][0] = top[m][1] = -__int_as_float(0x7f800000);
+    for (int m = 0; m < ATT_MT; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            top[m][r] = -__int_as_float(0x7f800000);
+            low[m][r] = att_first(q0 + w0 + m * 16 + (l >> 2) + r * 8 ATT_OF_STARTS);
+        }
     const float factor = ATT_SCALE * ATT_LOG2E;
 /*drop:
     const Draw draw = draw_from(key, b / ATT_EACH);
@@ -195,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
         const att_t *tk = sk + (t & 1) * ATT_BN * ATT_LD, *tv = sv + (t & 1) * ATT_BN * ATT_LD;
         int k0 = t * ATT_BN;
         // else every score of this warp is masked
-        if ((!ATT_CAUSAL || k0 <= q0 + w0 + 16 * ATT_MT - 1) && k0 + ATT_BN > att_first(q0 + w0)) {
+        if ((!ATT_CAUSAL || k0 <= q0 + w0 + 16 * ATT_MT - 1) && k0 + ATT_BN > first) {
             float s[ATT_MT][ATT_BN / 8][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
@@ -214,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                 }
             }
             bool edge = (ATT_CAUSAL && k0 + ATT_BN - 1 > q0 + w0) || k0 + ATT_BN > ATT_T ||
-                        k0 < att_first(q0 + w0 + 16 * ATT_MT - 1);
+                        k0 < final;
 #pragma unroll
             for (int m = 0; m < ATT_MT; m++) {
                 if (edge) {
@@ -224,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
                         for (int e = 0; e < 4; e++) {
                             int col = k0 + n * 8 + (l & 3) * 2 + (e & 1),
                                 row = q0 + w0 + m * 16 + (l >> 2) + (e >> 1) * 8;
-                            if ((ATT_CAUSAL && col > row) || col >= ATT_T || col < att_first(row))
+                            if ((ATT_CAUSAL && col > row) || col >= ATT_T || col < low[m][e >> 1])
                                 s[m][n][e] = -__int_as_float(0x7f800000);
                         }
                 }

@@ -18,8 +18,21 @@ typedef Compute<att_t>::type att_real;
 static_assert(ATT_LAUNCH == (2 * 32 * ATT_ROW + 8 * 2 * ATT_D) * sizeof(att_real), "shared memory");
 #endif
 
-__device__ __forceinline__ int att_first(int query) { // the first key that a query sees
-    return ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
+#if ATT_DOCUMENTS
+#define ATT_STARTS , const int *starts
+#define ATT_OF_STARTS , starts + (long long)b * ATT_T
+#else
+#define ATT_STARTS
+#define ATT_OF_STARTS
+#endif
+
+__device__ __forceinline__ int att_first(int query ATT_STARTS) { // as in attention.cu
+    int first = ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
+#if ATT_DOCUMENTS
+    int start = starts[query < ATT_T ? query : ATT_T - 1];
+    if (start > first) first = start;
+#endif
+    return first;
 }
 
 __device__ __forceinline__ att_real att_sum(att_real v) {
@@ -55,22 +68,23 @@ __device__ __forceinline__ att_real att_by(const Draw &d, int b, int h, int quer
 
 :drop*/
 extern "C" __global__ void __launch_bounds__(256)
-    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o, att_real *lse/*drop:, const int *key:drop*/) {
+    ATT_FWD(const att_t *q, const att_t *k, const att_t *v, att_t *o,
+            att_real *lse ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
     att_real *sk = shared, *sv = sk + 32 * ATT_ROW, *sq = sv + 32 * ATT_ROW + warp * 2 * ATT_D;
     long long first = (long long)b * ATT_T;
     att_own(sq, q + (first + row) * ATT_QS + h * ATT_D, row < ATT_T);
-    int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T;
+    int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T, low = att_first(row ATT_OF_STARTS);
     att_real acc[ATT_OWN] = {}, top = -__int_as_float(0x7f800000), sum = 0;
-    for (int k0 = att_first(blockIdx.x * 8) / 32 * 32; k0 < last; k0 += 32) {
+    for (int k0 = att_first(blockIdx.x * 8 ATT_OF_STARTS) / 32 * 32; k0 < last; k0 += 32) {
         __syncthreads();
         att_tile(sk, k + first * ATT_KS + (h / ATT_GROUP) * ATT_D, ATT_KS, k0);
         att_tile(sv, v + first * ATT_VS + (h / ATT_GROUP) * ATT_D, ATT_VS, k0);
         __syncthreads();
         int col = k0 + l;
-        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < att_first(row);
+        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low;
         att_real s = out ? (att_real)-__int_as_float(0x7f800000) : att_dot(sq, sk + l * ATT_ROW) * (att_real)ATT_SCALE,
                  mx = s;
 #pragma unroll
@@ -103,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
-              att_t *dq, att_t *dk, att_t *dv, att_real *delta/*drop:, const int *key:drop*/) {
+              att_t *dq, att_t *dk, att_t *dv, att_real *delta ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
@@ -119,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
-            att_t *dq, att_t *dk, att_t *dv, const att_real *delta/*drop:, const int *key:drop*/) {
+            att_t *dq, att_t *dk, att_t *dv, const att_real *delta ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, g = blockIdx.y, b = blockIdx.z;
@@ -129,15 +143,15 @@ extern "C" __global__ void __launch_bounds__(256)
     att_own(own_k, k + (first + row) * ATT_KS + g * ATT_D, row < ATT_T);
     att_own(own_v, v + (first + row) * ATT_VS + g * ATT_D, row < ATT_T);
     att_real ak[ATT_OWN] = {}, av[ATT_OWN] = {};
-    int end = ATT_WINDOW && (int)blockIdx.x * 8 + 7 + ATT_WINDOW < ATT_T ? blockIdx.x * 8 + 7 + ATT_WINDOW : ATT_T;
     for (int h = g * ATT_GROUP; h < (g + 1) * ATT_GROUP; h++)
-        for (int q0 = ATT_CAUSAL ? (int)(blockIdx.x * 8) / 32 * 32 : 0; q0 < end; q0 += 32) {
+        for (int q0 = ATT_CAUSAL ? (int)(blockIdx.x * 8) / 32 * 32 : 0; q0 < ATT_T; q0 += 32) {
+            if (att_first(q0 ATT_OF_STARTS) > (int)blockIdx.x * 8 + 7) break; // nor do later queries see these keys
             __syncthreads();
             att_tile(sq, q + first * ATT_QS + h * ATT_D, ATT_QS, q0);
             att_tile(sd, dout + first * ATT_OS + h * ATT_D, ATT_OS, q0);
             __syncthreads();
             int col = q0 + l;
-            bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < att_first(col);
+            bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < att_first(col ATT_OF_STARTS);
             long long at = ((long long)b * ATT_H + h) * ATT_T + col;
             att_real w = out ? (att_real)0 : exp(att_dot(own_k, sq + l * ATT_ROW) * (att_real)ATT_SCALE - lse[at]);
 /*drop:
@@ -168,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const att_real *lse,
-           att_t *dq, att_t *dk, att_t *dv, const att_real *delta/*drop:, const int *key:drop*/) {
+           att_t *dq, att_t *dk, att_t *dv, const att_real *delta ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_real shared[];
     int warp = threadIdx.x / 32, l = threadIdx.x & 31, row = blockIdx.x * 8 + warp, h = blockIdx.y, b = blockIdx.z;
@@ -179,14 +193,14 @@ extern "C" __global__ void __launch_bounds__(256)
     att_own(own_d, dout + (first + row) * ATT_OS + h * ATT_D, row < ATT_T);
     att_real row_lse = row < ATT_T ? lse[at] : (att_real)0, row_delta = row < ATT_T ? delta[at] : (att_real)0,
              acc[ATT_OWN] = {};
-    int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T;
-    for (int k0 = att_first(blockIdx.x * 8) / 32 * 32; k0 < last; k0 += 32) {
+    int most = blockIdx.x * 8 + 8, last = ATT_CAUSAL && most < ATT_T ? most : ATT_T, low = att_first(row ATT_OF_STARTS);
+    for (int k0 = att_first(blockIdx.x * 8 ATT_OF_STARTS) / 32 * 32; k0 < last; k0 += 32) {
         __syncthreads();
         att_tile(sk, k + first * ATT_KS + (h / ATT_GROUP) * ATT_D, ATT_KS, k0);
         att_tile(sv, v + first * ATT_VS + (h / ATT_GROUP) * ATT_D, ATT_VS, k0);
         __syncthreads();
         int col = k0 + l;
-        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < att_first(row);
+        bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low;
         att_real w = out ? (att_real)0 : exp(att_dot(own_q, sk + l * ATT_ROW) * (att_real)ATT_SCALE - row_lse);
 /*drop:
         att_real by = att_by(draw_from(key, b / ATT_EACH), b, h, row, col);

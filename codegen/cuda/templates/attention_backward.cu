@@ -5,7 +5,7 @@
 // delta[b][h][t] = sum over the head of dout * o. One warp a row.
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DELTA(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-              att_t *dq, att_t *dk, att_t *dv, float *delta/*drop:, const int *key:drop*/) {
+              att_t *dq, att_t *dk, att_t *dv, float *delta ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     long long row = (long long)blockIdx.x * 8 + threadIdx.x / 32; // (b, t, h)
     int l = threadIdx.x & 31;
@@ -23,35 +23,48 @@ extern "C" __global__ void __launch_bounds__(256)
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
 
-// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order; of large heads
-// two warps do, one for dv and one for dk. Scores are computed transposed (keys are rows), so that the products with
-// dout and q take them straight from registers.
+// dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are
+// computed transposed (keys are rows), so that the products with dout and q take them straight from registers. Of large
+// heads two warps hold 16 keys: one computes the probabilities and sums dv, the other takes them from it and sums dk.
 extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-            att_t *dq, att_t *dk, att_t *dv, const float *delta/*drop:, const int *key:drop*/) {
+            att_t *dq, att_t *dk, att_t *dv, const float *delta ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     att_t *sk = shared, *sv = sk + ATT_KM * ATT_LD, *sq = sv + ATT_KM * ATT_LD, *sd = sq + 2 * ATT_BN * ATT_LD;
     float *sl = (float *)(sd + 2 * ATT_BN * ATT_LD), *se = sl + 2 * ATT_BN; // lse * log2 e, delta
     int kb = blockIdx.x, g = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32, l = threadIdx.x & 31;
     int k0 = kb * ATT_KM, w0 = warp % ATT_KV_WARPS * 16;
-    bool sums_v = !ATT_SPLIT || warp < ATT_KV_WARPS, sums_k = !ATT_SPLIT || warp >= ATT_KV_WARPS;
+    const bool sums_v = !ATT_SPLIT || warp < ATT_KV_WARPS, sums_k = !ATT_SPLIT || warp >= ATT_KV_WARPS;
     int first = ATT_CAUSAL ? k0 / ATT_BN : 0, end = ATT_T;
     if (ATT_WINDOW && k0 + ATT_KM - 1 + ATT_WINDOW < end) end = k0 + ATT_KM - 1 + ATT_WINDOW; // queries that see a key
-    int tiles = (end + ATT_BN - 1) / ATT_BN - first, steps = tiles * ATT_GROUP;
+    int tiles = (end + ATT_BN - 1) / ATT_BN - first;
+#if ATT_SPLIT
+    float4 *sp = (float4 *)(se + (2 + 2 * ATT_DOCUMENTS) * ATT_BN) + warp % ATT_KV_WARPS * 4 * 32 + l; // probabilities
+#endif
+#if ATT_DOCUMENTS
+    int *ss = (int *)(se + 2 * ATT_BN), all = tiles; // ss: the first key of each query
+    tiles = 0;
+    for (int i = threadIdx.x; i - (int)threadIdx.x < all; i += ATT_KV_THREADS) // those whose first query sees a key
+        tiles += __syncthreads_count(i < all && att_first((first + i) * ATT_BN ATT_OF_STARTS) < k0 + ATT_KM);
+#endif
+    int steps = tiles * ATT_GROUP;
     att_load<ATT_KM, ATT_KV_THREADS>(sk, k + (long long)b * ATT_T * ATT_KS + g * ATT_D, ATT_KS, k0);
     att_load<ATT_KM, ATT_KV_THREADS>(sv, v + (long long)b * ATT_T * ATT_VS + g * ATT_D, ATT_VS, k0);
     auto fetch = [&](int step) {
         int h = g * ATT_GROUP + step / tiles, row = (first + step % tiles) * ATT_BN, at = step & 1;
         att_load<ATT_BN, ATT_KV_THREADS>(sq + at * ATT_BN * ATT_LD, q + (long long)b * ATT_T * ATT_QS + h * ATT_D,
-                                            ATT_QS, row);
+                                         ATT_QS, row);
         att_load<ATT_BN, ATT_KV_THREADS>(sd + at * ATT_BN * ATT_LD, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D,
-                                            ATT_OS, row);
+                                         ATT_OS, row);
         if (threadIdx.x < ATT_BN) {
             int r = row + threadIdx.x;
             long long i = ((long long)b * ATT_H + h) * ATT_T + r;
             sl[at * ATT_BN + threadIdx.x] = r < ATT_T ? lse[i] * ATT_LOG2E : 0.f;
             se[at * ATT_BN + threadIdx.x] = r < ATT_T ? delta[i] : 0.f;
+#if ATT_DOCUMENTS
+            ss[at * ATT_BN + threadIdx.x] = att_first(r ATT_OF_STARTS);
+#endif
         }
     };
     if (steps) fetch(0);
@@ -83,11 +96,33 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
         __syncthreads();
         const att_t *tq = sq + (step & 1) * ATT_BN * ATT_LD, *td = sd + (step & 1) * ATT_BN * ATT_LD;
         const float *tl = sl + (step & 1) * ATT_BN, *te = se + (step & 1) * ATT_BN;
+#if ATT_DOCUMENTS
+        const int *ts = ss + (step & 1) * ATT_BN;
+#define ATT_LOW(i) ts[i]
+#else
+#define ATT_LOW(i) att_first(q0 + (i))
+#endif
         int q0 = (first + step % tiles) * ATT_BN;
 #pragma unroll
         for (int half = 0; half < ATT_BN / 32; half++) { // 32 queries at a time: fewer registers
             if (ATT_CAUSAL && q0 + half * 32 + 31 < k0 + w0) continue;
-            if (att_first(q0 + half * 32) > k0 + w0 + 15) continue;
+            if (ATT_LOW(half * 32) > k0 + w0 + 15) continue;
+#if ATT_SPLIT // s: the scores, or dout times v
+            const att_t *own = sums_v ? sk : sv, *other = sums_v ? tq : td, *last = sums_v ? td : tq;
+            float s[4][4] = {};
+#pragma unroll
+            for (int d = 0; d < ATT_KSTEPS; d++) {
+                u32 a[4];
+                att_ldm(a, att_at_a(own, w0, d * 16));
+#pragma unroll
+                for (int n = 0; n < 2; n++) {
+                    u32 x[4];
+                    att_ldm(x, att_at_b(other, half * 32 + n * 16, d * 16));
+                    att_mma(s[2 * n], a, x[0], x[1]);
+                    att_mma(s[2 * n + 1], a, x[2], x[3]);
+                }
+            }
+#else
             float s[4][4] = {}, p[4][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
@@ -96,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
 #else
                 u32 a[4], c[4];
                 att_ldm(a, att_at_a(sk, w0, d * 16));
-                if (sums_k) att_ldm(c, att_at_a(sv, w0, d * 16));
+                att_ldm(c, att_at_a(sv, w0, d * 16));
 #endif
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
@@ -104,23 +139,56 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
                     att_ldm(bq, att_at_b(tq, half * 32 + n * 16, d * 16));
                     att_mma(s[2 * n], a, bq[0], bq[1]);
                     att_mma(s[2 * n + 1], a, bq[2], bq[3]);
-                    if (!sums_k) continue;
                     att_ldm(bd, att_at_b(td, half * 32 + n * 16, d * 16));
                     att_mma(p[2 * n], c, bd[0], bd[1]);
                     att_mma(p[2 * n + 1], c, bd[2], bd[3]);
                 }
             }
+#endif
 /*drop:
             u32 kept = turned_kept<4, ATT_EACH, ATT_H, ATT_T>(draw, ATT_DROP, b, g * ATT_GROUP + step / tiles,
                                                               q0 + half * 32, k0 + w0);
 :drop*/
+#if ATT_SPLIT
+            if (!sums_v) asm volatile("bar.sync %0, 64;" ::"r"(1 + warp % ATT_KV_WARPS) : "memory");
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                __align__(16) float w[4];
+                if (!sums_v) *(float4 *)w = sp[n * 32];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
+                        row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < ATT_LOW(i);
+                    if (sums_v) w[e] = out ? 0.f : fast_exp2(s[n][e] * factor - tl[i]);
+/*drop:
+                    s[n][e] = kept >> (4 * n + e) & 1 ? s[n][e] * ATT_BY : 0.f;
+:drop*/
+                    s[n][e] = sums_v ? w[e]/*drop: * (float)(kept >> (4 * n + e) & 1):drop*/ : w[e] * (s[n][e] - te[i]);
+                }
+                if (sums_v) sp[n * 32] = *(float4 *)w;
+            }
+            if (sums_v) asm volatile("bar.arrive %0, 64;" ::"r"(1 + warp % ATT_KV_WARPS) : "memory");
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                u32 z[4] = {att_pack(s[2 * j][0], s[2 * j][1]), att_pack(s[2 * j][2], s[2 * j][3]),
+                            att_pack(s[2 * j + 1][0], s[2 * j + 1][1]), att_pack(s[2 * j + 1][2], s[2 * j + 1][3])};
+#pragma unroll
+                for (int n = 0; n < ATT_KSTEPS; n++) {
+                    u32 x[4];
+                    att_ldm_t(x, att_at_bt(last, half * 32 + j * 16, n * 16));
+                    att_mma(av[2 * n], z, x[0], x[1]);
+                    att_mma(av[2 * n + 1], z, x[2], x[3]);
+                }
+            }
+#else
 #pragma unroll
             for (int n = 0; n < 4; n++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     int i = half * 32 + n * 8 + (l & 3) * 2 + (e & 1), col = q0 + i,
                         row = k0 + w0 + (l >> 2) + (e >> 1) * 8;
-                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < att_first(col);
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && row > col) || row < ATT_LOW(i);
                     float w = out ? 0.f : fast_exp2(s[n][e] * factor - tl[i]);
                     s[n][e] = w;
 /*drop:
@@ -139,17 +207,15 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
 #pragma unroll
                 for (int n = 0; n < ATT_KSTEPS; n++) {
                     u32 bd[4], bq[4];
-                    if (sums_v) {
-                        att_ldm_t(bd, att_at_bt(td, half * 32 + j * 16, n * 16));
-                        att_mma(av[2 * n], w, bd[0], bd[1]);
-                        att_mma(av[2 * n + 1], w, bd[2], bd[3]);
-                    }
-                    if (!sums_k) continue;
+                    att_ldm_t(bd, att_at_bt(td, half * 32 + j * 16, n * 16));
+                    att_mma(av[2 * n], w, bd[0], bd[1]);
+                    att_mma(av[2 * n + 1], w, bd[2], bd[3]);
                     att_ldm_t(bq, att_at_bt(tq, half * 32 + j * 16, n * 16));
                     att_mma(ak[2 * n], z, bq[0], bq[1]);
                     att_mma(ak[2 * n + 1], z, bq[2], bq[3]);
                 }
             }
+#endif
         }
         __syncthreads();
     }
@@ -171,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
 // dq of 128 queries: a warp holds 16 of them and walks over the keys.
 extern "C" __global__ void __launch_bounds__(256)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-           att_t *dq, att_t *dk, att_t *dv, const float *delta/*drop:, const int *key:drop*/) {
+           att_t *dq, att_t *dk, att_t *dv, const float *delta ATT_STARTS/*drop:, const int *key:drop*/) {
     enter();
     extern __shared__ __align__(16) att_t shared[];
     att_t *sq = shared, *sd = sq + ATT_BM * ATT_LD, *sk = sd + ATT_BM * ATT_LD, *sv = sk + 2 * ATT_BN * ATT_LD;
@@ -181,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const att_t *kh = k + (long long)b * ATT_T * ATT_KS + (h / ATT_GROUP) * ATT_D,
                 *vh = v + (long long)b * ATT_T * ATT_VS + (h / ATT_GROUP) * ATT_D;
     int last = ATT_CAUSAL && q0 + ATT_BM < ATT_T ? q0 + ATT_BM : ATT_T, tiles = (last + ATT_BN - 1) / ATT_BN,
-        from = att_first(q0) / ATT_BN;
+        from = att_first(q0 ATT_OF_STARTS) / ATT_BN, first = att_first(q0 + w0 ATT_OF_STARTS), low[2];
     att_load<ATT_BM, 256>(sq, q + (long long)b * ATT_T * ATT_QS + h * ATT_D, ATT_QS, q0);
     att_load<ATT_BM, 256>(sd, dout + (long long)b * ATT_T * ATT_OS + h * ATT_D, ATT_OS, q0);
     att_load<ATT_BN, 256>(sk + (from & 1) * ATT_BN * ATT_LD, kh, ATT_KS, from * ATT_BN);
@@ -192,6 +258,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int r = 0; r < 2; r++) {
         int row = q0 + w0 + (l >> 2) + r * 8;
         long long i = ((long long)b * ATT_H + h) * ATT_T + row;
+        low[r] = att_first(row ATT_OF_STARTS);
         row_lse[r] = row < ATT_T ? lse[i] * ATT_LOG2E : 0.f;
         row_delta[r] = row < ATT_T ? delta[i] : 0.f;
     }
@@ -212,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int half = 0; half < ATT_BN / 32; half++) {
             if (ATT_CAUSAL && k0 + half * 32 > q0 + w0 + 15) continue;
-            if (k0 + half * 32 + 31 < att_first(q0 + w0)) continue;
+            if (k0 + half * 32 + 31 < first) continue;
             float s[4][4] = {}, p[4][4] = {};
 #pragma unroll
             for (int d = 0; d < ATT_KSTEPS; d++) {
@@ -238,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     int col = k0 + half * 32 + n * 8 + (l & 3) * 2 + (e & 1), row = q0 + w0 + (l >> 2) + (e >> 1) * 8;
-                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < att_first(row);
+                    bool out = col >= ATT_T || row >= ATT_T || (ATT_CAUSAL && col > row) || col < low[e >> 1];
                     float w = out ? 0.f : fast_exp2(s[n][e] * factor - row_lse[e >> 1]);
 /*drop:
                     p[n][e] = kept >> (4 * n + e) & 1 ? p[n][e] * ATT_BY : 0.f;

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Attention with windows and documents against the same written out as products and a softmax of masked scores: two
+programs for the host, whose losses and gradient norms must agree step by step. Usage: masks.py ROOT HEDDLEC
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+STEPS = 5
+BOUND = 1e-5  # of losses and norms in f32, whose sums have other orders; every other mask is further away
+MASKS = (("a window", ["window=9"]), ("documents", ["packed=1"]), ("both", ["packed=1", "window=70"]),
+         ("a window of one", ["window=1"]), ("neither", []))
+
+
+def train(root, compiler, folder, settings):
+    program = os.path.join(folder, "program")
+    args = [compiler, os.path.join(root, "tests/run/masks.hd"), "-o", program]
+    for s in settings:
+        args += ["--set", s]
+    subprocess.run(args, check=True)
+    log = os.path.join(folder, "log")
+    subprocess.run([program, f"--data={os.path.join(root, 'README.md')}", "--format=bytes", f"--steps={STEPS}",
+                    f"--log={log}"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(log) as f:
+        lines = [json.loads(line) for line in f]
+    return [x for line in lines if "loss" in line and "grad_norm" in line for x in (line["loss"], line["grad_norm"])]
+
+
+def apart(a, b):
+    return max(abs(x - y) / abs(y) for x, y in zip(a, b))
+
+
+def main():
+    root, compiler = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    wrong, seen = 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, settings in MASKS:
+            fused = train(root, compiler, folder, settings)
+            plain = train(root, compiler, folder, settings + ["fused=0"])
+            off = apart(fused, plain)
+            nearest = min((apart(fused, other) for other in seen), default=1)
+            good = len(fused) == len(plain) == 2 * STEPS and off < BOUND < nearest
+            print(f"{'ok  ' if good else 'FAIL'} {name}: {off:.1e} from the one written out, {nearest:.1e} from others")
+            wrong += not good
+            seen.append(fused)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
