@@ -163,13 +163,11 @@ bool hd_attr_find(const char *text, AttrId *a) {
 
 int hd_attr_allowed(const char *list, AttrId a) {
     const char *name = attrs[a].text;
-    size_t n = strlen(name);
-    if (!strcmp(list, "*")) return 1;
-    for (const char *p = list; *p;) {
-        size_t len = strcspn(p, " ");
-        bool optional = len && p[len - 1] == '?';
-        if (len - optional == n && !strncmp(p, name, n)) return optional ? 1 : 2;
-        p += len + (p[len] == ' ');
+    const size_t n = strlen(name);
+    if (*list == '*') return 1;
+    for (const char *p = list; (p = strstr(p, name)) != NULL; p += n) {
+        const bool begins = p == list || p[-1] == ' ', ends = !p[n] || p[n] == ' ' || p[n] == '?';
+        if (begins && ends) return p[n] == '?' ? 1 : 2;
     }
     return 0;
 }

@@ -431,21 +431,23 @@ const Type *hd_result_type(const Op *o, int i) {
     return rules[o->kind](&r) ? NULL : r.out[0];
 }
 
+static bool has_named(const Attrs *as, const char *name, size_t n) {
+    for (int i = 0; i < as->n; i++) {
+        const char *text = hd_attr_info(as->at[i].id)->text;
+        if (!strncmp(text, name, n) && !text[n]) return true;
+    }
+    return false;
+}
+
 const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
     const OpInfo *info = hd_op_info(o->kind);
     Ctx *cx = o->func->module->cx;
     if (info->n_in >= 0 && o->n_in != info->n_in)
         return hd_internf(cx, "%s takes %d operands, not %d", info->mnemonic, info->n_in, o->n_in);
     for (const char *p = info->attrs; *p;) { // required attributes, so that rules may read them
-        size_t len = strcspn(p, " ");
-        char name[40];
-        AttrId id;
-        if (p[len - 1] != '?') {
-            memcpy(name, p, len);
-            name[len] = 0;
-            if (!hd_attr_find(name, &id)) HD_BUG("%s names an unknown attribute '%s'", info->mnemonic, name);
-            if (!hd_has(&o->attrs, id)) return hd_internf(cx, "%s needs the attribute '%s'", info->mnemonic, name);
-        }
+        const size_t len = strcspn(p, " ");
+        if (p[len - 1] != '?' && !has_named(&o->attrs, p, len))
+            return hd_internf(cx, "%s needs the attribute '%.*s'", info->mnemonic, (int)len, p);
         p += len + (p[len] == ' ');
     }
     Rule r = {.cx = cx, .o = o, .n_declared = n_declared, .declared = declared};

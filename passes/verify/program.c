@@ -1,7 +1,8 @@
 // A tensor module's terms become the symbol `program`; a plan's are compared with it.
 //
-//   program @program {rules = 2, settings = H, losses = [H, H], parameters = [H, ..], gradients = [H, ..],
-//                     products = [h, ..]}
+//   param @head.weight : f32[512,128] {..., declared = H, contributed = H}
+//   program @program {rules = 3, settings = H, losses = [H, H], parameters = H}
+//   program @program.blocks.0 {products = [h, ..]}
 //
 // Compared are the loss that every micro-batch and validation keep, every contribution to every gradient in order, the
 // declarations of the parameters, and what the train block says. The optimizer's ops have the settings of config @train
@@ -11,16 +12,19 @@
 // the runtime, libraries), and the proof that buffers hold what their views say, which comes first (flow.c, random.c).
 #include "passes/verify/program.h"
 #include "passes/analysis/access.h"
+#include "passes/analysis/places.h"
 #include "passes/settings.h"
 #include "passes/verify/term_walk.h"
 
-enum { RULES = 2 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
+enum { RULES = 3 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
 
 Symbol *hd_program(const Module *m) {
     Symbol *s = m->symbols;
-    while (s && s->kind != SYM_PROGRAM) s = s->next;
+    while (s && (s->kind != SYM_PROGRAM || hd_has(&s->attrs, A_PRODUCTS))) s = s->next;
     return s;
 }
+
+static const char *hash_of(const Symbol *s, AttrId id) { return hd_word(&s->attrs, id, ""); }
 
 // --- hashes
 
@@ -50,6 +54,18 @@ static const char *settings(const TermWalk *w) {
     for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
     for (int i = 0; i < 2; i++)
         if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
+    return text_of(w, &r);
+}
+
+// Of what the parameters say: no hash of theirs is missing, and none is one of another model.
+static const char *said_of_parameters(const TermWalk *w) {
+    Recipe r;
+    r.n = 0;
+    hd_recipe_int(&r, w->n_params);
+    for (int i = 0; i < w->n_params; i++) {
+        hd_recipe_text(&r, hash_of(w->params[i], A_DECLARED));
+        hd_recipe_text(&r, hash_of(w->params[i], A_CONTRIBUTED));
+    }
     return text_of(w, &r);
 }
 
@@ -93,12 +109,47 @@ static Func *of_kind(const Module *m, KindId k) {
     return f;
 }
 
+static Symbol *named_program(Module *m, const char *name) {
+    Symbol *s = hd_symbol_find(m, name);
+    return s && s->kind == SYM_PROGRAM ? s : hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, name), NULL);
+}
+
+// The instance of a repeated module that a product is in: blocks.0 of blocks.0.attn; "": none.
+static const char *unit_of(const TermWalk *w, int product) {
+    const char *path = w->products.at[product].by->loc.path;
+    return hd_region_of_path(w->t.cx, path ? path : "");
+}
+
+static void declare_parameters(Module *m, const TermWalk *w) {
+    for (Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_PARAM) continue;
+        hd_set_word(m->cx, &s->attrs, A_DECLARED, declaration(w, s));
+        hd_set_word(m->cx, &s->attrs, A_CONTRIBUTED, contributions(w, &w->gradients[w->number[s->id]], false));
+    }
+}
+
+// A line for the products of each unit.
+static void declare_products(Module *m, const TermWalk *w, Arena *scratch) {
+    const int n = w->products.n;
+    const char **unit = HD_NEWN(scratch, const char *, n + 1), **list = HD_NEWN(scratch, const char *, n + 1);
+    for (int i = 0; i < n; i++) unit[i] = unit_of(w, i);
+    for (int i = 0; i < n; i++) {
+        const char *of = unit[i];
+        int found = 0;
+        for (int k = i; of && k < n; k++)
+            if (unit[k] == of) unit[k] = NULL, list[found++] = short_text(w, w->products.at[k].term);
+        if (!of) continue;
+        Symbol *s = named_program(m, *of ? hd_sprintf(scratch, "program.%s", of) : "program.root");
+        hd_set_words(m->cx, &s->attrs, A_PRODUCTS, found, list);
+    }
+}
+
 void hd_program_declare(Module *m, Arena *scratch) {
     Func *f[] = {of_kind(m, KIND_MICRO), of_kind(m, KIND_EVAL)};
     if (!gives_loss(f[0]) || (f[1] && !gives_loss(f[1]))) return; // fsdp says what is wrong with it
     TermWalk w = hd_term_walk(m, NULL, scratch);
     const Mesh mesh = hd_mesh(m);
-    const char *losses[2], **list = HD_NEWN(scratch, const char *, w.n_params + 1);
+    const char *losses[2];
     TermSet *made = hd_term_set(m->cx->arena);
     Attrs as = {0};
     w.t.ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES);
@@ -112,16 +163,12 @@ void hd_program_declare(Module *m, Arena *scratch) {
     hd_set_int(m->cx, &as, A_RULES, RULES);
     hd_set_word(m->cx, &as, A_SETTINGS, settings(&w));
     hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 : 1, losses);
-    for (int i = 0; i < w.n_params; i++) list[i] = declaration(&w, w.params[i]);
-    hd_set_words(m->cx, &as, A_PARAMETERS, w.n_params, list);
-    for (int i = 0; i < w.n_params; i++) list[i] = contributions(&w, &w.gradients[i], false);
-    hd_set_words(m->cx, &as, A_GRADIENTS, w.n_params, list);
-    list = HD_NEWN(scratch, const char *, w.products.n + 1);
-    for (int i = 0; i < w.products.n; i++) list[i] = short_text(&w, w.products.at[i].term);
-    hd_set_words(m->cx, &as, A_PRODUCTS, w.products.n, list);
+    declare_parameters(m, &w);
+    hd_set_word(m->cx, &as, A_PARAMETERS, said_of_parameters(&w));
     Symbol *s = hd_program(m);
     if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
     s->attrs = as;
+    declare_products(m, &w, scratch);
     m->cx->model_terms = made;
 }
 
@@ -141,16 +188,22 @@ static const char *word_at(const Symbol *s, AttrId list, int i) {
     return a && i < a->n ? a->strs[i] : "";
 }
 
+static bool is_said_product(const Compare *x, const char *is) {
+    for (const Symbol *s = x->c->m->symbols; s; s = s->next) {
+        const Attr *said = s->kind == SYM_PROGRAM ? hd_attr(&s->attrs, A_PRODUCTS) : NULL;
+        for (int k = 0; said && k < said->n; k++)
+            if (!strcmp(said->strs[k], is)) return true;
+    }
+    return false;
+}
+
 // The first product or attention of the forward pass that the model has not; NULL: it has all of them, or says nothing.
 static const Op *first_other_product(const Compare *x) {
-    const Attr *said = hd_attr(&x->is->attrs, A_PRODUCTS);
-    for (int i = 0; said && i < x->w.products.n; i++) {
-        const Given *p = &x->w.products.at[i];
-        const char *is = short_text(&x->w, p->term);
-        int k = 0;
-        while (k < said->n && strcmp(said->strs[k], is) != 0) k++;
-        if (k == said->n) return p->by;
-    }
+    bool any = false;
+    for (const Symbol *s = x->c->m->symbols; s; s = s->next)
+        any |= s->kind == SYM_PROGRAM && hd_has(&s->attrs, A_PRODUCTS);
+    for (int i = 0; any && i < x->w.products.n; i++)
+        if (!is_said_product(x, short_text(&x->w, x->w.products.at[i].term))) return x->w.products.at[i].by;
     return NULL;
 }
 
@@ -186,18 +239,19 @@ static void other_program(Compare *x, const Op *o, Span span, const char *what, 
 // Compares what the module declares.
 static void compare_declarations(Compare *x) {
     const TermWalk *w = &x->w;
-    const Attr *said = hd_attr(&x->is->attrs, A_PARAMETERS);
-    if (!said || said->n != w->n_params)
-        other_program(x, NULL, x->is->span, hd_sprintf(x->c->a, "the plan has %d parameters, and @%s says %d",
-                                                       w->n_params, x->is->name, said ? said->n : 0), false);
-    for (int i = 0; i < w->n_params && said && said->n == w->n_params; i++)
-        if (strcmp(declaration(w, w->params[i]), said->strs[i]) != 0)
+    const int before = x->c->found.n;
+    for (int i = 0; i < w->n_params; i++)
+        if (strcmp(declaration(w, w->params[i]), hash_of(w->params[i], A_DECLARED)) != 0)
             other_program(x, NULL, w->params[i]->span,
                           hd_sprintf(x->c->a, "parameter @%s has another name, type, index, initial value or decay",
                                      w->params[i]->name),
                           false);
+    if (x->c->found.n == before && strcmp(said_of_parameters(w), hash_of(x->is, A_PARAMETERS)) != 0)
+        other_program(x, NULL, x->is->span,
+                      hd_sprintf(x->c->a, "the parameters of @%s are others, or say another `contributed`",
+                                 x->is->name), false);
     const Symbol *train = hd_symbol_find(x->c->m, "train");
-    if (strcmp(settings(w), hd_word(&x->is->attrs, A_SETTINGS, "")) != 0)
+    if (strcmp(settings(w), hash_of(x->is, A_SETTINGS)) != 0)
         other_program(x, NULL, train ? train->span : x->is->span,
                       "config @train, or seq or vocab of config @model, is another one", false);
 }
@@ -232,7 +286,7 @@ static bool compare_losses(Compare *x, const char *said) {
 // The first two contributions to a gradient may change places where nothing was there before them.
 static bool same_gradient(const Compare *x, int param) {
     const Gifts *g = &x->w.gradients[param];
-    const char *said = word_at(x->is, A_GRADIENTS, param);
+    const char *said = hash_of(x->w.params[param], A_CONTRIBUTED);
     return !strcmp(contributions(&x->w, g, false), said) ||
            (g->n > 1 && !hd_has(&g->at[0].by->attrs, A_ACCUMULATE) && !strcmp(contributions(&x->w, g, true), said));
 }
@@ -329,7 +383,7 @@ bool hd_check_program(PlanCheck *c) {
                       allowed ? "--allow-other-program leaves it open" : NULL;
     if (why && !allowed && is_edited(c->m))
         hd_plan_wrong(c, NULL, hd_symbol_find(c->m, "model")->span,
-                      "the plan was edited, and nothing shows that it still computes the model: %s; put back the line "
+                      "the plan was edited, and nothing shows that it still computes the model: %s; put back the lines "
                       "`program` of this plan, or compile the model again (--allow-other-program accepts it)", why);
     else if (why)
         hd_plan_unproved(c, NULL, hd_sprintf(c->a, "that the plan computes the model: %s", why));
