@@ -1,5 +1,6 @@
 // See shapes.h.
 #include "ir/shapes.h"
+#include "ir/base/ints.h"
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +97,15 @@ int64_t hd_attention_tile(const AttentionShape *s) { return s->size <= 128 ? 64 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
     return s->grad && (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128) &&
            !hd_attention_masked(s);
+}
+
+int64_t hd_attention_ordered_tile(const AttentionShape *s) { return s->size <= 64 ? 128 : 64; }
+
+int64_t hd_attention_ordered_bytes(const AttentionShape *s) {
+    const double rows = (double)s->batch * (double)s->heads * (double)(s->seq + 128);
+    if (rows > 0x1p50) return INT64_MAX / 2; // beyond any memory
+    const int64_t tile = hd_attention_ordered_tile(s), tiles = s->batch * s->heads * hd_ceil_div(s->seq, tile);
+    return 4 * (tiles * (tile * s->size + 2 * tile + 1) + 1);
 }
 
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {

@@ -36,9 +36,10 @@ static const char *implementation(Rule *r) {
     const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
     bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
     if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";
-    if (!strcmp(impl, "wgmma") && hd_draws(r->o)) return "attention on wgmma has no dropout: tensor_cores or generated";
-    if (!cudnn && strcmp(impl, "tensor_cores") && strcmp(impl, "wgmma") && strcmp(impl, "generated"))
-        WRONG("no implementation %s of attention: cudnn, tensor_cores, wgmma or generated", impl);
+    const bool wgmma = !strcmp(impl, "wgmma") || !strcmp(impl, "wgmma_ordered");
+    if (wgmma && hd_draws(r->o)) return "attention on wgmma has no dropout: tensor_cores or generated";
+    if (!cudnn && strcmp(impl, "tensor_cores") && !wgmma && strcmp(impl, "generated"))
+        WRONG("no implementation %s of attention: cudnn, tensor_cores, wgmma, wgmma_ordered or generated", impl);
     if (!own || (hd_has(as, A_ELSE) && !cudnn))
         WRONG("impl = %s, else = %s: only cudnn has an else: tensor_cores or generated", impl, other);
     return NULL;
@@ -84,12 +85,13 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
                        : " looks back from each token, which attention with causal = true does");
     e = documents(r, &s);
     if (e) return e;
-    if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || hd_attention_on(r->o, "wgmma")))
+    const bool wgmma = hd_attention_on(r->o, "wgmma") || hd_attention_on(r->o, "wgmma_ordered");
+    if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || wgmma))
         WRONG("attention on %s has no window and no documents: tensor_cores or generated", hd_word(as, A_IMPL, ""));
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));
-    if (hd_attention_on(r->o, "wgmma") && !hd_attention_suits_wgmma(&s))
+    if (wgmma && !hd_attention_suits_wgmma(&s))
         WRONG("attention on wgmma is the backward pass for heads of 64 or 128 elements of bf16 or f16, not %s of %lld "
               "of %s",
               grad ? "heads" : "the forward pass", ll(s.size), hd_dtype_text(s.dtype));

@@ -24,10 +24,12 @@ static Workspace workspace_launch(const Op *o, bool cuda HD_UNUSED) {
 }
 
 // The backward pass needs rowsum(dout * o), f32 [batch, heads, seq]. cuDNN is offered what every plan of it asks for
-// and, in the backward pass, the matrix of the repeatable one, and dk, dv before heads share them.
+// and, in the backward pass, the matrix of the repeatable one, and dk, dv before heads share them. wgmma_ordered adds
+// dq up there.
 static Workspace workspace_attention(const Op *o, bool cuda HD_UNUSED) {
     AttentionShape s = hd_attention_shape(o);
     Workspace w = exactly(s.grad ? s.batch * s.heads * s.seq * 4 : 0);
+    if (!strcmp(hd_word(&o->attrs, A_IMPL, ""), "wgmma_ordered")) return exactly(hd_attention_ordered_bytes(&s));
     if (strcmp(hd_word(&o->attrs, A_IMPL, ""), "cudnn")) return w;
     w.good += 1024;
     // a matrix beyond any memory is not asked for, and its size might not be a number here

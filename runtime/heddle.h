@@ -124,8 +124,8 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     // target cuda: the kernels for what the library does not run. Indices into HdProgram.kernels; -1: no such kernel.
     //   forward  kernel[0](q, k, v, o, lse[, starts][, key])
     //   backward kernel[0..2], as many as there are, in this order, each with (dout, q, k, v, o, lse, dq, dk, dv,
-    //   workspace[, starts][, key]); the first batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32
-    //   [batch, heads, seq].
+    //   workspace[, starts][, key]). The first batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32
+    //   [batch, heads, seq], but for kernels that add dq up there.
     int impl; // HD_ATTENTION_*
     int kernel[3];
     HdGrid grid[3];

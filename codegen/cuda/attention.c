@@ -1,6 +1,6 @@
 // Attention: a call of the runtime with a descriptor. The plan says what runs it, and what does where cuDNN is missing
-// or refuses: templates/attention.cu with attention_backward.cu (tensor_cores), attention_hopper.cu (wgmma) or
-// attention_any.cu (generated).
+// or refuses: templates/attention.cu with attention_backward.cu (tensor_cores), attention_hopper.cu (wgmma),
+// attention_ordered.cu (wgmma_ordered) or attention_any.cu (generated).
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/arch.h"
@@ -38,6 +38,21 @@ static const char *wgmma_parts(Emit *e, const AttentionShape *s, KernelShape par
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %lld, %lld}\n", ROWS, THREADS, ll(shared), ll(shared));
 }
 
+// Backward alone, two kernels: one of the row sums and counters, one of the gradients.
+static const char *ordered_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
+    // SMS: of an H100 or H200; a block takes items until none is left. BARRIERS: 8 bytes each, with the items' numbers
+    enum { ROWS = 128, SMS = 132, STAGES = 2, BARRIERS = 19 };
+    const int64_t tile = hd_attention_ordered_tile(s), tiles = hd_ceil_div(s->seq, tile);
+    const int64_t items = s->batch * s->kv_heads * hd_ceil_div(s->seq, ROWS);
+    const int64_t keys = 2 * 2 * ROWS * s->size * 2, stages = STAGES * (2 * tile * s->size * 2 + 8 * tile);
+    const int64_t shared = keys + stages + 2 * tile * ROWS * 2 + 8 * BARRIERS + 1024;
+    part[1] = (KernelShape){"begin", s->heads, tiles, s->batch, 256, 0};
+    part[2] = (KernelShape){"all", items < SMS ? items : SMS, 1, 1, 384, shared};
+    part[3] = (KernelShape){.suffix = NULL};
+    return hd_sprintf(e->a, "#define ATT_LAUNCH {%lld, %lld, %lld}\n", ll(tile), ll(shared),
+                      ll(hd_attention_ordered_bytes(s)));
+}
+
 static const char *any_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     int64_t shared = hd_attention_shared(s, false);
     part[0] = (KernelShape){"forward", hd_ceil_div(s->seq, 8), s->heads, s->batch, 256, shared};
@@ -49,8 +64,9 @@ static const char *any_parts(Emit *e, const AttentionShape *s, KernelShape part[
 
 static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool fast, const char *base) {
     Out t = hd_out(e->a);
-    static const char *const part[] = {"FWD", "DELTA", "DKV", "DQ"}, *const word[] = {"forward", "delta", "dkv", "dq"};
-    for (int i = 0; i < 4; i++) hd_printf(&t, "#define ATT_%s %s_%s\n", part[i], base, word[i]);
+    static const char *const part[] = {"FWD", "DELTA", "DKV", "DQ", "BEGIN", "ALL"},
+                      *const word[] = {"forward", "delta", "dkv", "dq", "begin", "all"};
+    for (int i = 0; i < 6; i++) hd_printf(&t, "#define ATT_%s %s_%s\n", part[i], base, word[i]);
     hd_printf(&t,
               "#define ATT_B %lld\n#define ATT_T %lld\n#define ATT_H %lld\n#define ATT_KV %lld\n#define ATT_D %lld\n",
               ll(s->batch), ll(s->seq), ll(s->heads), ll(s->kv_heads), ll(s->size));
@@ -72,7 +88,8 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     AttentionShape s = hd_attention_shape(o);
     bool cudnn = !strcmp(hd_word(&o->attrs, A_IMPL, "generated"), "cudnn");
     if (cudnn && !hd_has(&o->attrs, A_ELSE)) return ", .impl = HD_ATTENTION_CUDNN, .kernel = {-1, -1, -1}";
-    bool wgmma = hd_attention_on(o, "wgmma"), fast = wgmma || hd_attention_on(o, "tensor_cores");
+    bool ordered = hd_attention_on(o, "wgmma_ordered"), wgmma = ordered || hd_attention_on(o, "wgmma");
+    bool fast = wgmma || hd_attention_on(o, "tensor_cores");
     int64_t shared = hd_attention_shared(&s, fast), most = hd_shared_bytes(e->m);
     if (shared > most && !wgmma)
         hd_emit_error(e, o->span,
@@ -80,7 +97,7 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                       "more heads",
                       ll(s.size), hd_dtype_text(s.dtype), ll(shared), ll(most));
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s",
-                                  wgmma ? "_hopper" : fast ? "" : "_any",
+                                  ordered ? "_ordered" : wgmma ? "_hopper" : fast ? "" : "_any",
                                   hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
                                   ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     if (s.window < s.seq) base = hd_sprintf(e->a, "%s_window%lld", base, ll(s.window));
@@ -91,8 +108,9 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                    hd_emit_number(e->a, hd_float(&o->attrs, A_P, 0), true),
                                    ll(hd_int(&o->attrs, A_BATCH, 0))));
     KernelShape part[4];
-    const char *launch = (wgmma ? wgmma_parts : fast ? fast_parts : any_parts)(e, &s, part);
-    const char *names = wgmma ? "attention_hopper" : fast ? "attention attention_backward" : "attention_any";
+    const char *launch = (ordered ? ordered_parts : wgmma ? wgmma_parts : fast ? fast_parts : any_parts)(e, &s, part);
+    const char *names = ordered ? "attention_wgmma attention_ordered" : wgmma ? "attention_wgmma attention_hopper" :
+                        fast ? "attention attention_backward" : "attention_any";
     const char *text = hd_cuda_template(e, names, hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {

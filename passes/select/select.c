@@ -103,6 +103,14 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
         hd_set_int(s->m->cx, &o->attrs, A_INPLACE, 0);
 }
 
+// The backward pass of wgmma that is faster (tests/bench/RESULTS.md): the one of five products, where it was measured
+// so and its workspace is not too large, else that of seven.
+static const char *which_wgmma(const Select *s, const AttentionShape *t) {
+    const bool ordered = t->causal && t->size == 64 && t->seq % 128 == 0 && t->seq >= 512 &&
+                         hd_attention_ordered_bytes(t) <= s->attention_limit;
+    return ordered ? "wgmma_ordered" : "wgmma";
+}
+
 // The backward pass on sm_90 is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
 // scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace, and else kernels of the
 // compiler's: on tensor cores where they suit. These alone have windows and documents.
@@ -112,7 +120,7 @@ static void select_attention(Select *s, Op *o) {
     bool cores = s->cuda && hd_attention_suits_tensor_cores(&t) &&
                  hd_attention_shared(&t, true) <= hd_shared_bytes(s->m);
     if (s->cuda && !hd_draws(o) && hd_target_arch(s->m).arch == 90 && hd_attention_suits_wgmma(&t)) {
-        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "wgmma"));
+        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, which_wgmma(s, &t)));
         return;
     }
     bool fits = s->cuda && !hd_draws(o) && !hd_attention_masked(&t) && (t.dtype == TY_BF16 || t.dtype == TY_F16) &&

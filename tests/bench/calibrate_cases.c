@@ -41,7 +41,7 @@ static void attention(CaseList *l, const char *impl, const char *type, int size,
     const char *attrs = hd_sprintf(l->a, "{heads = %d, causal, packed}", heads);
     const double flops = 2.0 * batch * heads * (double)seq * seq * size, rate = strcmp(type, "f32") ? 2e8 : 6e6;
     const char *name = hd_sprintf(l->a, "attention_%s_%s_%d_%d", impl, type, size, seq);
-    if (strcmp(impl, "wgmma")) // that is of the backward pass alone
+    if (strncmp(impl, "wgmma", 5)) // those are of the backward pass alone
         add(l, hd_sprintf(l->a, "%s_forward", name),
             (Case){.fact = FACT_ATTENTION, .words = hd_sprintf(l->a, "%s forward %s", impl, type), .number = size,
                    .at = seq,
@@ -65,6 +65,7 @@ static void attentions(CaseList *l) {
             attention(l, "cudnn", "bf16", size, seq);
             attention(l, "tensor_cores", "bf16", size, seq);
             if (l->wgmma) attention(l, "wgmma", "bf16", size, seq);
+            if (l->wgmma && size == 64) attention(l, "wgmma_ordered", "bf16", size, seq);
             if (seq <= 2048) attention(l, "generated", "bf16", size, seq);
         }
     attention(l, "generated", "f32", 64, 512);

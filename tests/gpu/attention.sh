@@ -13,14 +13,15 @@ while read -r b h kv t d c kind elem window length; do
   name=$kind-$elem-$b-$h-$kv-$t-$d-$c-${window:=0}-${length:=0}
   names+=("$name")
   {
-    for n in FWD DELTA DKV DQ; do echo "#define ATT_$n att_$(echo $n | tr A-Z a-z)"; done
+    for n in FWD DELTA DKV DQ BEGIN ALL; do echo "#define ATT_$n att_$(echo $n | tr A-Z a-z)"; done
     echo "#define ATT_B $b"; echo "#define ATT_H $h"; echo "#define ATT_KV $kv"; echo "#define ATT_T $t"
     echo "#define ATT_D $d"; echo "#define ATT_CAUSAL $c"; echo "#define ATT_WINDOW $window"
     echo "#define ATT_DOCUMENTS $((length > 0))"; echo "#define ATT_LENGTH $length" # the mean of a document
     echo "#define ATT_SCALE $(python3 -c "print(repr($d ** -0.5) + 'f')")"
     echo "#define ATT_QS $((h * d))"; echo "#define ATT_KS $((kv * d))"; echo "#define ATT_VS $((kv * d))"
     echo "#define ATT_OS $((h * d))"
-    [ "$kind" = hopper ] && echo "#define ATT_HOPPER"
+    case $kind in hopper | ordered) echo "#define ATT_HOPPER" ;; esac
+    [ "$kind" = ordered ] && echo "#define ATT_ORDERED"
     [ "$kind" = any ] && { echo "#define ATT_ANY"; echo "#define ATT_ELEM $elem"; }
   } > "$out/$name.h"
   nvcc -std=c++17 $target -O2 -w -I. -include "$out/$name.h" tests/gpu/attention_test.cu -o "$out/$name" \
@@ -64,6 +65,15 @@ done <<'LIST'
 1 32 8 8192 128 1 hopper bf16
 2 4 4 300 64 1 hopper bf16
 1 4 1 200 128 0 hopper bf16
+32 12 12 1024 64 1 ordered bf16
+4 32 8 4096 64 1 ordered bf16
+1 32 8 8192 128 1 ordered bf16
+1 12 12 512 64 1 ordered bf16
+4 12 12 1024 64 1 ordered bf16
+2 4 4 300 64 1 ordered bf16
+1 8 2 1000 128 1 ordered bf16
+1 4 1 200 128 0 ordered bf16
+2 6 3 500 64 0 ordered bf16
 LIST
 wait
 for name in "${names[@]}"; do

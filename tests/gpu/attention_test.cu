@@ -44,7 +44,12 @@ using mma::att_delta;
 #pragma pop_macro("ATT_DQ")
 #undef ATT_PACK
 namespace hopper {
+#include "codegen/cuda/templates/attention_wgmma.cu"
+#ifdef ATT_ORDERED // the gradients in one kernel, timed beside those of attention.cu as well
+#include "codegen/cuda/templates/attention_ordered.cu"
+#else
 #include "codegen/cuda/templates/attention_hopper.cu"
+#endif
 }
 typedef unsigned short att_t;
 #else
@@ -135,14 +140,34 @@ int main() {
 #ifdef ATT_HOPPER
     CU(cudaFuncSetAttribute(mma::att_dkv_mma, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));
     CU(cudaFuncSetAttribute(mma::att_dq_mma, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
+#ifdef ATT_ORDERED
+    CU(cudaFuncSetAttribute(hopper::att_all, cudaFuncAttributeMaxDynamicSharedMemorySize, hopper::ATT_BYTES));
+    float *workspace;
+    CU(cudaMalloc(&workspace, hopper::ATT_WORKSPACE));
+    CU(cudaMemset(workspace, 0xff, hopper::ATT_WORKSPACE));
+#else
     CU(cudaFuncSetAttribute(hopper::att_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED(ATT_KV_TILE)));
     CU(cudaFuncSetAttribute(hopper::att_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED(ATT_Q_TILE)));
     dim3 hk((T + 127) / 128, KV, B), hq((T + 127) / 128, H, B);
+#endif
 #define ALL dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta
     auto m2 = [&] { mma::att_dkv_mma<<<gk, KTHREADS, SH_DKV>>>(ALL); };
     auto m3 = [&] { mma::att_dq_mma<<<gf, 256, SH_DQ>>>(ALL); };
+#ifdef ATT_ORDERED // d3 prepares, as dq leaves the row sums in the other form
+    const int blocks = hopper::ATT_ITEMS < 132 ? hopper::ATT_ITEMS : 132;
+    auto d3 = [&] {
+        hopper::att_begin<<<dim3(H, hopper::ATT_TILES, B), 256>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d,
+                                                                  workspace);
+    };
+    auto d2 = [&] {
+        d3();
+        hopper::att_all<<<blocks, 384, hopper::ATT_BYTES>>>(dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d,
+                                                            workspace);
+    };
+#else
     auto d2 = [&] { hopper::att_dkv<<<hk, 384, ATT_SHARED(ATT_KV_TILE)>>>(ALL); };
     auto d3 = [&] { hopper::att_dq<<<hq, 384, ATT_SHARED(ATT_Q_TILE)>>>(ALL); };
+#endif
 #else
     CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));
     CU(cudaFuncSetAttribute(ATT_DQ, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DQ));
@@ -217,20 +242,26 @@ int main() {
     if (ATT_DOCUMENTS) printf(" documents of %d", ATT_LENGTH);
     printf(": errors o %.2e lse %.2e dq %.2e dk %.2e dv %.2e", e[0], e[1], e[2], e[3], e[4]);
     for (double x : e) bad |= heads && !(x < bound);
-    std::vector<att_t> again = dq.h, again_k = dk.h;
+    std::vector<att_t> again = dq.h, again_k = dk.h, again_v = dv.h;
+    bool same = true;
+    for (int i = 0; i < 10; i++) { // blocks meet in another order each time
+        for (Buf *x : {&dq, &dk, &dv}) CU(cudaMemset(x->d, 0xff, x->h.size() * sizeof(att_t)));
 #ifdef ATT_HOPPER
-    d3();
-    d2();
+        d3();
+        d2();
 #else
-    d1();
-    d2();
-    d3();
+        d1();
+        d2();
+        d3();
 #endif
-    CU(cudaDeviceSynchronize());
-    fetch(dq);
-    fetch(dk);
-    bool same = !memcmp(again.data(), dq.h.data(), again.size() * sizeof(att_t)) &&
-                !memcmp(again_k.data(), dk.h.data(), again_k.size() * sizeof(att_t));
+        CU(cudaDeviceSynchronize());
+        fetch(dq);
+        fetch(dk);
+        fetch(dv);
+        same = same && !memcmp(again.data(), dq.h.data(), again.size() * sizeof(att_t)) &&
+               !memcmp(again_k.data(), dk.h.data(), again_k.size() * sizeof(att_t)) &&
+               !memcmp(again_v.data(), dv.h.data(), again_v.size() * sizeof(att_t));
+    }
     cudaEvent_t t0, t1; cudaEventCreate(&t0); cudaEventCreate(&t1); float ms[4];
     auto timed = [&](auto f) {
         f();
@@ -246,6 +277,9 @@ int main() {
     float old_delta = ms[1];
 #ifdef ATT_HOPPER
     ms[1] = 0; // in dq
+#ifdef ATT_ORDERED
+    ms[3] = 0; // in dkv, which is all
+#endif
 #endif
     double fl = 4.0 * B * H * D * pairs;
     printf("; repeat %s; fwd %.3f ms (%.0f TFLOP/s) delta %.3f dkv %.3f dq %.3f: bwd %.3f ms (%.0f)%s\n",
