@@ -25,5 +25,7 @@ tiny-f16 examples/tiny/tiny.hd train.precision.compute=f16
 gpt2 examples/gpt2/gpt2.hd
 gpt2-xl examples/gpt2/gpt2.hd layers=2 heads=25 dim=1600 train.batch=4
 llama examples/llama/llama.hd
+llama-window examples/llama/llama.hd window=256
+packed tests/unit/plans/packed.hd vocab=256 dim=128 seq=256 train.precision.compute=bf16
 LIST
 exit $bad
