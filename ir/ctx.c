@@ -195,11 +195,14 @@ bool hd_dtype_parse(const char *text, DType *d) {
 const char *hd_type_text(Ctx *cx, const Type *t) {
     if (!t) return "(no type)";
     char buf[256];
-    int n = snprintf(buf, sizeof buf, "%s", dtypes[t->dtype].text);
-    for (int i = 0; i < t->rank; i++)
-        n += snprintf(buf + n, sizeof buf - (size_t)n, "%s%lld", i ? "," : "[", (long long)t->dim[i]);
-    if (t->rank) snprintf(buf + n, sizeof buf - (size_t)n, "]");
-    return hd_intern(cx, buf);
+    Out text = {cx->arena, buf, 0, sizeof buf};
+    hd_puts(&text, dtypes[t->dtype].text);
+    for (int i = 0; i < t->rank; i++) {
+        hd_puts(&text, i ? "," : "[");
+        hd_put_int(&text, t->dim[i]);
+    }
+    if (t->rank) hd_puts(&text, "]");
+    return hd_intern(cx, text.text);
 }
 
 const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b) {

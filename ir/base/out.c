@@ -67,13 +67,25 @@ void hd_put_int(Out *o, int64_t v) {
 
 void hd_put_hex(Out *o, uint64_t v) { put_digits(o, v, 16); }
 
+static bool reads_back(char buf[40], int digits, double v) { // buf: v with so many digits
+    snprintf(buf, 40, "%.*g", digits, v);
+    return strtod(buf, NULL) == v;
+}
+
+// The fewest digits that read back as v. Most constants have one or two; 17 are always enough. The nearest number of
+// more digits is never further away, so that what lies between is found by halving.
 void hd_put_float(Out *o, double v) {
     char buf[40];
     if (isnan(v)) { hd_puts(o, "nan"); return; }
     if (isinf(v)) { hd_puts(o, v < 0 ? "-inf" : "inf"); return; }
-    for (int p = 1; p <= 17; p++) {
-        snprintf(buf, sizeof buf, "%.*g", p, v);
-        if (strtod(buf, NULL) == v) break;
+    if (!reads_back(buf, 1, v) && !reads_back(buf, 2, v)) {
+        int low = 3, high = 17;
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (reads_back(buf, middle, v)) high = middle;
+            else low = middle + 1;
+        }
+        reads_back(buf, low, v);
     }
     hd_puts(o, buf);
     if (!strpbrk(buf, ".en")) hd_puts(o, ".0"); // keeps floats apart from integers in the text
