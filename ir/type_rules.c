@@ -62,9 +62,10 @@ const char *hd_rule_params(Rule *r, const Type **type) {
         if (!next || next->kind != SYM_PARAM) WRONG("no parameter @%s", also->strs[i]);
         bool fits = all.rank && next->type->rank == all.rank && next->type->dtype == all.dtype;
         for (int k = 1; fits && k < all.rank; k++) fits = next->type->dim[k] == all.dim[k];
+        if (fits) all.dim[0] += next->type->dim[0];
+        fits = fits && hd_type(r->cx, all.dtype, all.rank, all.dim); // of a size that a type can have
         if (!fits) WRONG("rows of @%s : %s cannot follow those of @%s : %s", next->name, TEXT(next->type), s->name,
                          TEXT(s->type));
-        all.dim[0] += next->type->dim[0];
     }
     *type = hd_type(r->cx, all.dtype, all.rank, all.dim);
     return NULL;

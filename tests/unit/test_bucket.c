@@ -85,4 +85,38 @@ TEST(rows_without_common_factors_are_refused) {
     hd_arena_free(a);
 }
 
+// Neighbours that hd_bucket_adjoins finds lie without a gap in every layout, whatever comes before and after them.
+TEST(neighbours_adjoin) {
+    static const int64_t cols[] = {1, 3, 8, 24, 32, 40, 96};
+    Ctx *cx = hd_ctx_new();
+    Arena *a = cx->arena;
+    uint64_t seed = 3;
+    int found = 0;
+    for (int trial = 0; trial < 300; trial++) {
+        Module *m = hd_module_new(cx, STAGE_TENSOR);
+        Bucket b = {.n = 2 + (int)(next_random(&seed) % 6)};
+        const int64_t few = cols[next_random(&seed) % 7];
+        b.items = HD_NEWN(a, BucketItem, b.n);
+        for (int i = 0; i < b.n; i++) {
+            const int64_t dim[] = {(1 + (int64_t)(next_random(&seed) % 8)) * (next_random(&seed) % 2 ? 32 : 5),
+                                   next_random(&seed) % 3 ? few : cols[next_random(&seed) % 7]};
+            Symbol *p = hd_symbol_add(m, SYM_PARAM, hd_internf(cx, "m%d.p%d", (int)(next_random(&seed) % 4 / 3), i),
+                                      hd_type(cx, TY_F32, 2, dim));
+            const bool decay = next_random(&seed) % 4;
+            hd_set_int(cx, &p->attrs, A_INDEX, i);
+            if (decay) hd_set_flag(cx, &p->attrs, A_DECAY);
+            b.items[i] = (BucketItem){.param = p, .row = dim[1], .count = dim[0] * dim[1], .decay = decay};
+        }
+        CHECK(hd_bucket_layout(&b, 1 + (int64_t)(next_random(&seed) % 8), 1 + (int64_t)(next_random(&seed) % 3), a));
+        for (int i = 0; i < b.n; i++)
+            for (int k = 0; k < b.n; k++) {
+                if (!hd_bucket_adjoins(b.items[i].param, b.items[k].param)) continue;
+                CHECK(b.items[k].offset == b.items[i].offset + b.items[i].count);
+                found++;
+            }
+    }
+    CHECK(found > 100);
+    hd_ctx_free(cx);
+}
+
 int main(int argc, char **argv) { return run_tests(argc, argv); }
