@@ -1,7 +1,7 @@
 // schedule: assigns each op a stream and a position. A collective runs on the stream of its communicator, an op with
-// `on` on the one it names, every other op on @compute. Every function gets one total order (order.c), in which alias
-// ops come before their first user. Dependences (deps.h) keep reads and writes of buffers in their order, so sums are
-// added in the order written.
+// `on` on the one it names, weight gradients beside the main stream on @grads (beside.c), every other op on @compute.
+// Every function gets one total order (order.c), in which alias ops come before their first user. Dependences (deps.h)
+// keep reads and writes of buffers in their order, so sums are added in the order written.
 //   %1 = gemm %x, %w : bf16[8,64]                                 ->  [compute] %1 = gemm %x, %w : bf16[8,64]
 //   all_gather {buffer = @a.master, into = @w, comm = @comm.gather}    [gather] all_gather {...}
 #include "passes/schedule/schedule.h"

@@ -143,12 +143,26 @@ void hd_flow_norm(Flow *w, const Op *o) {
     all_counted_once(c, o, times);
 }
 
+// The squares that several ops have stored are added in the order of the buckets, as one op adds them. `last`: the one
+// before.
+static void in_order(PlanCheck *c, const Op *o, const Op *sums, const Symbol **last) {
+    const Attr *list = hd_attr(&sums->attrs, A_BUFFERS);
+    for (int i = 0; list && i < list->n; i++) {
+        const BucketParts *k = hd_plan_bucket(c, hd_symbol_find(c->m, list->strs[i]));
+        if (k && *last && k->symbol->id < (*last)->id)
+            hd_plan_wrong(c, o, o->span, "adds the squares of bucket @%s after those of @%s, which is declared later",
+                          k->symbol->name, (*last)->name);
+        if (k) *last = k->symbol;
+    }
+}
+
 // Of a rank that is alone in its shard group: the operand of root_sum is the squares of all gradients, each once, made
 // by one op or by several that have stored theirs one behind the other. Whether it is any squares at all.
 static bool check_parts(Flow *w, const Op *o) {
     const Value *root = w->homes[o->in[0]->id].root;
     const Held *h = hd_flow_value(w, o->in[0]);
     int *times = HD_NEWN(w->c->a, int, w->c->m->n_symbols + 1);
+    const Symbol *last = NULL;
     if (root && root->def && root->def->kind == OP_SQUARE_SUMS) {
         count_squares(w->c, root->def, times);
     } else {
@@ -158,6 +172,7 @@ static bool check_parts(Flow *w, const Op *o) {
             const int64_t n = hd_range_hi(&h->map, i) - hd_range(&h->map, i)->lo;
             if (was->kind != HOLDS_SQUARES || hd_type_count(hd_result_type(was->by, 0)) != n) return false;
             count_squares(w->c, was->by, times);
+            in_order(w->c, o, was->by, &last);
         }
     }
     all_counted_once(w->c, o, times);
