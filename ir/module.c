@@ -246,7 +246,8 @@ void hd_set_into(Value *result, const Symbol *buffer, int64_t at) {
     result->into = buffer;
     result->at = at;
     result->place = buffer->place;
-    if (buffer->type) result->place.offset += at * hd_dtype_bytes(buffer->type->dtype);
+    const uint64_t bytes = buffer->type ? (uint64_t)at * (uint64_t)hd_dtype_bytes(buffer->type->dtype) : 0;
+    result->place.offset = (int64_t)((uint64_t)buffer->place.offset + bytes); // of a text that is not verified yet
 }
 
 void hd_insert_before(Op *at, Op *o) {
