@@ -19,16 +19,14 @@
 // - a value whose place no other value can use is placed at once; values of equal life and size are placed in one
 //   order;
 // - unplaced values that fall into spans of time without a common value are solved span by span;
-// - at the bound, values that every packing places one after the other are one (pack_fuse.c);
-// - restarts in several rankings, with limits that double, at the bound and at sizes up to the capacity by turns.
+// - restarts in several rankings, with limits that double, at the bound and at sizes up to the capacity by turns
+//   (pack_restart.c); at the bound, values that every packing places one after the other are one (pack_fuse.c).
 // The work is bounded by counted steps, so equal inputs give equal packings; a limit in seconds is for tools only.
 #define _POSIX_C_SOURCE 200809L
 #include "passes/memory/pack_search.h"
-#include <string.h>
 #include <time.h>
 
-typedef enum { FOUND, NONE, STOPPED } Result;
-enum { N_STRATEGIES = 3, MOST_LOOKED_AT = 4 };
+enum { MOST_LOOKED_AT = 4 };
 
 // Which section to branch on: the one with the fewest choices among some with the least score. The score is the number
 // of values that may be lowest there plus this weight times how low that is, as a part of the capacity. The last one
@@ -38,7 +36,7 @@ static const struct {
     int looked_at;
 } strategies[N_STRATEGIES] = {{8, MOST_LOOKED_AT}, {1, 2}, {1000, 1}};
 
-static double now(void) {
+double hd_search_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -343,7 +341,7 @@ static Result branch_forced(Search *s, int v, int list, int n) {
 static Result solve(Search *s, int list, int n) {
     s->steps -= n;
     if (s->steps <= 0 || s->late || ++s->nodes > s->node_limit) return STOPPED;
-    if (s->until > 0 && (s->nodes & 255) == 0 && now() > s->until) s->late = true;
+    if (s->until > 0 && (s->nodes & 255) == 0 && hd_search_now() > s->until) s->late = true;
     int forced = find_forced(s, list, n);
     if (forced >= 0) return branch_forced(s, forced, list, n);
     int first = s->box[s->stack.at[list]].first, end = 0, base = s->stack.n, before = s->n_trail;
@@ -374,116 +372,9 @@ static Result solve(Search *s, int list, int n) {
     return r;
 }
 
-// --- capacities
-// Room makes a search harder, for it leaves more packings that fail late. So the same search also runs at smaller
-// capacities, by turns: at the lower bound every other time, and at the capacity and a few sizes between, which depend
-// on the bound alone. Each has steps of its own, so more room adds a size and takes nothing from the others: what is
-// found with as much room as the bound or one of these sizes is found with any larger room.
-static const int wider[] = {0, 256, 32}; // 0: the bound; else this part more
-
-typedef struct {
-    Search *search;
-    int64_t capacity, share, left, *fails; // left: steps
-    int round;
-    bool none; // no packing is so small
-} Rung;
-
-// Room for a search among n values. NULL: too many overlap.
-static Search *begin(int n, const Interval *values, Arena *a) {
-    Search *s = HD_NEW(a, Search);
-    s->n = n;
-    s->values = values;
-    s->box = HD_NEWN(a, Box, n + 1);
-    s->offset = HD_NEWN(a, int64_t, n + 1);
-    s->most = HD_NEWN(a, int64_t, n + 1);
-    s->in_set = HD_NEWN(a, int, n + 1);
-    s->key = HD_NEWN(a, int64_t, n + 1);
-    s->blamed = HD_NEWN(a, int, n + 1);
-    s->words = (n + 63) / 64;
-    s->conflict = HD_NEWN(a, uint64_t, s->words + 1);
-    if (!hd_sections_find(s, values, a)) return NULL;
-    s->list = HD_NEWN(a, int, n + 1);
-    s->n_listed = hd_sections_list(s, s->list);
-    return s;
-}
-
-static void finish(Search *s) {
-    free(s->trail);
-    free(s->stack.at);
-    free(s->queue.at);
-    free(s->sets.at);
-}
-
-// From the bound to the capacity. All but the bound share as many steps as that has.
-static int find_rungs(Rung *rungs, Search *tight, Search *loose, int64_t capacity, int64_t bound, int64_t steps,
-                      Arena *a) {
-    const int n_wider = (int)(sizeof wider / sizeof *wider);
-    int n = 0;
-    for (int i = 0; i < n_wider; i++) {
-        const int64_t at = bound + (wider[i] ? bound / wider[i] : 0);
-        if (at < capacity && (!n || at > rungs[n - 1].capacity)) rungs[n++].capacity = at;
-    }
-    rungs[n++].capacity = capacity;
-    for (int i = 0; i < n; i++) {
-        Search *s = rungs[i].search = rungs[i].capacity == bound ? tight : loose;
-        rungs[i].left = i ? steps / n_wider : steps;
-        rungs[i].share = 4 * (int64_t)s->n;
-        rungs[i].fails = HD_NEWN(a, int64_t, s->n_sections + 1);
-    }
-    return n;
-}
-
-// One restart at one capacity.
-static Result restart(Rung *r) {
-    Search *s = r->search;
-    const int round = r->round++;
-    if (round > 0 && round % (N_RANKINGS * N_STRATEGIES) == 0) r->share *= 2;
-    s->capacity = r->capacity;
-    s->fails = r->fails;
-    hd_sections_rank(s, s->values, round % N_RANKINGS);
-    s->strategy = round / N_RANKINGS % N_STRATEGIES;
+Result hd_search_from(Search *s, const int *list, int n) {
     s->nodes = 0;
-    s->node_limit = r->share;
-    s->steps = r->left;
     s->stack.n = 0;
-    for (int i = 0; i < s->n_listed; i++) push(&s->stack, s->list[i]);
-    const Result found = solve_parts(s, 0, s->n_listed);
-    r->left = s->steps;
-    return found;
-}
-
-// The search that found a packing, or NULL.
-static const Search *search(Rung *rungs, int n_rungs) {
-    for (int turn = 0, idle = 0; idle < 2 * n_rungs; turn++) {
-        Rung *r = &rungs[turn % 2 && n_rungs > 1 ? 1 + turn / 2 % (n_rungs - 1) : 0];
-        const bool done = r->none || r->left <= 0;
-        const Result found = done ? STOPPED : restart(r);
-        if (found == FOUND) return r->search;
-        if (r->search->late || (found == NONE && r == &rungs[n_rungs - 1])) return NULL;
-        r->none |= found == NONE;
-        idle = done ? idle + 1 : 0;
-    }
-    return NULL;
-}
-
-int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds) {
-    const int64_t bound = hd_pack_lower_bound(n, values);
-    if (bound > capacity) return 1;
-    Arena *a = hd_arena_new();
-    Fused fused;
-    hd_fuse(&fused, n, values, bound, a);
-    Search *loose = begin(n, values, a), *tight = loose;
-    if (loose && fused.n < n) tight = begin(fused.n, fused.values, a);
-    Rung rungs[1 + sizeof wider / sizeof *wider] = {0};
-    const Search *found = NULL;
-    if (tight) {
-        tight->until = loose->until = seconds > 0 ? now() + seconds : 0;
-        found = search(rungs, find_rungs(rungs, tight, loose, capacity, bound, steps, a));
-    }
-    if (found && found == tight) hd_unfuse(&fused, n, found->offset, offset);
-    else if (found) memcpy(offset, found->offset, sizeof(int64_t) * (size_t)n);
-    if (tight && tight != loose) finish(tight);
-    if (loose) finish(loose);
-    hd_arena_free(a);
-    return !found;
+    for (int i = 0; i < n; i++) push(&s->stack, list[i]);
+    return solve_parts(s, 0, n);
 }

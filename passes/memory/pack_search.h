@@ -1,5 +1,6 @@
 // Shared by the files of the packing search. search: the tree; sections: facts about the values, found once, and their
-// rankings, found for each restart; conflict: why a branch ends; fuse: values that are as good as one.
+// rankings, found for each restart; conflict: why a branch ends; fuse: values that are as good as one; restart: runs
+// the tree search again and again.
 #ifndef PASSES_MEMORY_PACK_SEARCH_H
 #define PASSES_MEMORY_PACK_SEARCH_H
 #include "passes/memory/pack.h"
@@ -7,7 +8,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { N_RANKINGS = 6 };
+enum { N_RANKINGS = 6, N_STRATEGIES = 3 };
+typedef enum { FOUND, NONE, STOPPED } Result;
 
 typedef struct {
     int64_t size, align;
@@ -63,6 +65,11 @@ static inline void *hd_grow(void *at, int *size, int n, size_t each) {
     return at;
 }
 
+// Seconds of the monotonic clock.
+double hd_search_now(void);
+// Searches once for a packing of the listed values into s->capacity, by s->strategy and their ranks, in at most
+// s->node_limit nodes and s->steps steps.
+Result hd_search_from(Search *s, const int *list, int n);
 // Sections, their members and the neighbours of values; false: too many to keep.
 bool hd_sections_find(Search *s, const Interval *values, Arena *a);
 // Ranks the values in one of N_RANKINGS ways, and chains those that are alike in the order of their ranks.
@@ -80,9 +87,12 @@ typedef struct {
     Interval *all;     // by original value: as it was, or grown by its parts
     int *part_of, *at; // by original value: what it is a part of, or itself; for these: index in `values`
     int64_t *shift;    // its offset in there
+    bool *beside_one;  // by original value: only one other ends where it starts, or only one starts where it ends
 } Fused;
-// `bound`: the most bytes alive at one time, and the capacity.
-void hd_fuse(Fused *f, int n, const Interval *values, int64_t bound, Arena *a);
+// `bound`: the most bytes alive at one time, and the capacity. 0 for `guess` loses no packing. 1, 2, ... each join other
+// values as well, which may lose all packings: values of equal lives are stacked if they start where one value ends,
+// or end where one starts; of values of equal sizes, one of which ends when the other starts, both get the same offset.
+void hd_fuse(Fused *f, int n, const Interval *values, int64_t bound, int guess, Arena *a);
 // The offsets of the n original values, from those of the fused ones.
 void hd_unfuse(Fused *f, int n, const int64_t *fused, int64_t *offset);
 
