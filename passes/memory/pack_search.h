@@ -89,9 +89,10 @@ typedef struct {
     int64_t *shift;    // its offset in there
     bool *beside_one;  // by original value: only one other ends where it starts, or only one starts where it ends
 } Fused;
-// `bound`: the most bytes alive at one time, and the capacity. 0 for `guess` loses no packing. 1, 2, ... each join other
-// values as well, which may lose all packings: values of equal lives are stacked if they start where one value ends,
-// or end where one starts; of values of equal sizes, one of which ends when the other starts, both get the same offset.
+// `bound`: the most bytes alive at one time, and the capacity. 0 for `guess` loses no packing. 1, 2, ... each join
+// other values as well, which may lose all packings: values of equal lives are stacked if they start where one value
+// ends, or end where one starts; of values of equal sizes, one of which ends when the other starts, both get the same
+// offset.
 void hd_fuse(Fused *f, int n, const Interval *values, int64_t bound, int guess, Arena *a);
 // The offsets of the n original values, from those of the fused ones.
 void hd_unfuse(Fused *f, int n, const int64_t *fused, int64_t *offset);
