@@ -26,6 +26,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 STEPS = 6
+SHOWN = 20  # lines
 BLOCKS = tuple(itertools.product((1, 3), (0, 0.1)))  # accumulate, dropout
 GRAPHS = ("none", "step", "unit", "Block.attn", "Block.mlp")
 SCHEDULES = tuple(itertools.product(GRAPHS, ("none", "zero2", "zero3"), ("none", "Block.mlp", "Block"), (0, 0.5, 1)))
@@ -73,20 +74,22 @@ def train(args, folder, number, ranks, block, schedule):
 
 
 def judge(results):
-    """Prints what differs within a block; the digests of the blocks."""
+    """Prints what is wrong, at most SHOWN of it, and the digest of each block; how many are wrong."""
     failed, found = 0, {}
     for (ranks, block, schedule), (digest, wrong) in results.items():
         name = f"{ranks} ranks, accumulate {block[0]}, dropout {block[1]}"
         text = "graph {}, fsdp {}, recompute {}, offload {}".format(*schedule)
         if wrong:
             failed += 1
-            print(f"{name}: {text}: {wrong}")
+            if failed <= SHOWN:
+                print(f"{name}: {text}: {wrong}")
             continue
         first = found.setdefault(name, [digest, text, 0, 0])
         first[2] += 1
         if digest != first[0]:
             first[3] += 1
-            print(f"{name}: {text}: other bits than {first[1]}")
+            if first[3] <= SHOWN:
+                print(f"{name}: {text}: other bits than {first[1]}")
     for name, (digest, _, n, differ) in found.items():
         print(f"{name}: {n} programs, {f'{differ} differ' if differ else 'one digest, ' + digest[:16]}")
     differ = sum(f[3] for f in found.values())
