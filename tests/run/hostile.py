@@ -44,7 +44,7 @@ def quoted(text):
 
 
 def hostile_plan(plan):
-    """Every place of the plan names another file; each text occurs in one."""
+    """Every place of the plan names another file; each text occurs twice or more."""
     count = 0
 
     def place(m):
@@ -53,7 +53,7 @@ def hostile_plan(plan):
         return f"{m.group(1)}{quoted(TEXTS[count % len(TEXTS)])},"
 
     text = re.sub(r'(loc\([^"\n]*)"[^"\n]*",', place, plan)
-    check(count > 2 * len(TEXTS), "the plan has too few places:", count)
+    check(count >= 2 * len(TEXTS), "the plan has too few places:", count)
     for field in ("model", "source"):
         value = quoted(TEXTS[0] + TEXTS[2] + TEXTS[3])
         text, n = re.subn(rf'\b({field} = )"[^"\n]*"', lambda m: m.group(1) + value, text)
