@@ -120,6 +120,14 @@ __device__ __forceinline__ u32 att_pack(float lo, float hi) {
     return r;
 }
 
+// Two neighbouring 16 x 8 accumulators as the operand A of a product, 16 x 16.
+__device__ __forceinline__ void att_fragment(u32 (&a)[4], const float (&left)[4], const float (&right)[4]) {
+    a[0] = att_pack(left[0], left[1]);
+    a[1] = att_pack(left[2], left[3]);
+    a[2] = att_pack(right[0], right[1]);
+    a[3] = att_pack(right[2], right[3]);
+}
+
 __device__ __forceinline__ float att_float(att_t h) {
 #ifdef ATT_F16
     float f;
@@ -286,12 +294,7 @@ extern "C" __global__ void __launch_bounds__(ATT_FWD_WARPS * 32)
             for (int j = 0; j < ATT_BN / 16; j++) {
                 u32 p[ATT_MT][4];
 #pragma unroll
-                for (int m = 0; m < ATT_MT; m++) {
-                    p[m][0] = att_pack(s[m][2 * j][0], s[m][2 * j][1]);
-                    p[m][1] = att_pack(s[m][2 * j][2], s[m][2 * j][3]);
-                    p[m][2] = att_pack(s[m][2 * j + 1][0], s[m][2 * j + 1][1]);
-                    p[m][3] = att_pack(s[m][2 * j + 1][2], s[m][2 * j + 1][3]);
-                }
+                for (int m = 0; m < ATT_MT; m++) att_fragment(p[m], s[m][2 * j], s[m][2 * j + 1]);
 #pragma unroll
                 for (int n = 0; n < ATT_KSTEPS; n++) {
                     u32 bv[4];

@@ -23,6 +23,23 @@ extern "C" __global__ void __launch_bounds__(256)
     if (!l) delta[(bt / ATT_T * ATT_H + h) * ATT_T + bt % ATT_T] = s;
 }
 
+// acc, 16 x ATT_D, += s, a warp's 16 x 32, times the 32 rows of `tile` from `row` on.
+__device__ __forceinline__ void att_add_32(float (&acc)[ATT_NTILES][4], const float (&s)[4][4], const att_t *tile,
+                                           int row) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        u32 a[4];
+        att_fragment(a, s[2 * j], s[2 * j + 1]);
+#pragma unroll
+        for (int n = 0; n < ATT_KSTEPS; n++) {
+            u32 b[4];
+            att_ldm_t(b, att_at_bt(tile, row + j * 16, n * 16));
+            att_mma(acc[2 * n], a, b[0], b[1]);
+            att_mma(acc[2 * n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
 // dk and dv of 64 keys: a warp holds 16 of them and walks over the queries, heads of the group in order. Scores are
 // computed transposed (keys are rows), so that the products with dout and q take them straight from registers. Of large
 // heads two warps hold 16 keys: one computes the probabilities and sums dv, the other takes them from it and sums dk.
@@ -169,18 +186,7 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
                 if (sums_v) sp[n * 32] = *(float4 *)w;
             }
             if (sums_v) asm volatile("bar.arrive %0, 64;" ::"r"(1 + warp % ATT_KV_WARPS) : "memory");
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                u32 z[4] = {att_pack(s[2 * j][0], s[2 * j][1]), att_pack(s[2 * j][2], s[2 * j][3]),
-                            att_pack(s[2 * j + 1][0], s[2 * j + 1][1]), att_pack(s[2 * j + 1][2], s[2 * j + 1][3])};
-#pragma unroll
-                for (int n = 0; n < ATT_KSTEPS; n++) {
-                    u32 x[4];
-                    att_ldm_t(x, att_at_bt(last, half * 32 + j * 16, n * 16));
-                    att_mma(av[2 * n], z, x[0], x[1]);
-                    att_mma(av[2 * n + 1], z, x[2], x[3]);
-                }
-            }
+            att_add_32(av, s, last, half * 32);
 #else
 #pragma unroll
             for (int n = 0; n < 4; n++)
@@ -200,10 +206,9 @@ extern "C" __global__ void __launch_bounds__(ATT_KV_THREADS)
                 }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                u32 w[4] = {att_pack(s[2 * j][0], s[2 * j][1]), att_pack(s[2 * j][2], s[2 * j][3]),
-                            att_pack(s[2 * j + 1][0], s[2 * j + 1][1]), att_pack(s[2 * j + 1][2], s[2 * j + 1][3])};
-                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]),
-                            att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
+                u32 w[4], z[4];
+                att_fragment(w, s[2 * j], s[2 * j + 1]);
+                att_fragment(z, p[2 * j], p[2 * j + 1]);
 #pragma unroll
                 for (int n = 0; n < ATT_KSTEPS; n++) {
                     u32 bd[4], bq[4];
@@ -312,18 +317,7 @@ extern "C" __global__ void __launch_bounds__(256)
 :drop*/
                     p[n][e] = w * (p[n][e] - row_delta[e >> 1]);
                 }
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                u32 z[4] = {att_pack(p[2 * j][0], p[2 * j][1]), att_pack(p[2 * j][2], p[2 * j][3]),
-                            att_pack(p[2 * j + 1][0], p[2 * j + 1][1]), att_pack(p[2 * j + 1][2], p[2 * j + 1][3])};
-#pragma unroll
-                for (int n = 0; n < ATT_KSTEPS; n++) {
-                    u32 bk[4];
-                    att_ldm_t(bk, att_at_bt(tk, half * 32 + j * 16, n * 16));
-                    att_mma(acc[2 * n], z, bk[0], bk[1]);
-                    att_mma(acc[2 * n + 1], z, bk[2], bk[3]);
-                }
-            }
+            att_add_32(acc, p, tk, half * 32);
         }
         __syncthreads();
     }
