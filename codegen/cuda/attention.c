@@ -1,6 +1,6 @@
 // Attention: a call of the runtime with a descriptor. The plan says what runs it, and what does where cuDNN is missing
 // or refuses: templates/attention.cu with attention_backward.cu (tensor_cores), attention_hopper.cu (wgmma),
-// attention_ordered.cu (wgmma_ordered) or attention_any.cu (generated).
+// attention_ordered.cu (wgmma_ordered) or attention_any.cu (generated), each after attention_seen.cu.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/arch.h"
@@ -111,6 +111,7 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     const char *launch = (ordered ? ordered_parts : wgmma ? wgmma_parts : fast ? fast_parts : any_parts)(e, &s, part);
     const char *names = ordered ? "attention_wgmma attention_ordered" : wgmma ? "attention_wgmma attention_hopper" :
                         fast ? "attention attention_backward" : "attention_any";
+    names = hd_sprintf(e->a, "attention_seen %s", names);
     const char *text = hd_cuda_template(e, names, hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {

@@ -16,6 +16,7 @@
 #define MORE
 #endif
 #include "codegen/cuda/templates/common.cu"
+#include "codegen/cuda/templates/attention_seen.cu"
 #ifdef ATT_ANY
 #include "codegen/cuda/templates/attention_any.cu"
 #define ROWS 8

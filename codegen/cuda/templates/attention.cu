@@ -1,6 +1,6 @@
 // Attention for head sizes that are multiples of 16 up to 256, in bf16 or f16, on tensor cores (mma.sync, sm_80 and
 // later). Forward: online softmax over key tiles (Dao, "FlashAttention-2", 2023); no T x T tensor. The backward pass,
-// attention_backward.cu, follows this text.
+// attention_backward.cu, follows this text, and attention_seen.cu precedes it.
 //
 // Written before this text by the compiler:
 //   ATT_FWD, ATT_DELTA, ATT_DKV, ATT_DQ  names of the kernels
@@ -56,25 +56,6 @@ static_assert(att_launch[4] == 2 * (ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memor
 static_assert(att_launch[5] == ATT_KV_SHARED, "shared memory of ATT_DKV");
 static_assert(att_launch[6] == 2 * (2 * ATT_BM + 4 * ATT_BN) * ATT_LD, "shared memory of ATT_DQ");
 #endif
-
-#if ATT_DOCUMENTS
-#define ATT_STARTS , const int *starts
-#define ATT_OF_STARTS , starts + (long long)b * ATT_T
-#else
-#define ATT_STARTS
-#define ATT_OF_STARTS
-#endif
-
-// The first key that a query sees; `starts` are those of its sequence. It never decreases from query to query, so that
-// blocks and tiles of keys before that of their first query are left out. Queries behind the last are like the last.
-__device__ __forceinline__ int att_first(int query ATT_STARTS) {
-    int first = ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
-#if ATT_DOCUMENTS
-    int start = starts[query < ATT_T ? query : ATT_T - 1];
-    if (start > first) first = start;
-#endif
-    return first;
-}
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 

@@ -18,23 +18,6 @@ typedef Compute<att_t>::type att_real;
 static_assert(ATT_LAUNCH == (2 * 32 * ATT_ROW + 8 * 2 * ATT_D) * sizeof(att_real), "shared memory");
 #endif
 
-#if ATT_DOCUMENTS
-#define ATT_STARTS , const int *starts
-#define ATT_OF_STARTS , starts + (long long)b * ATT_T
-#else
-#define ATT_STARTS
-#define ATT_OF_STARTS
-#endif
-
-__device__ __forceinline__ int att_first(int query ATT_STARTS) { // as in attention.cu
-    int first = ATT_WINDOW && query >= ATT_WINDOW ? query + 1 - ATT_WINDOW : 0;
-#if ATT_DOCUMENTS
-    int start = starts[query < ATT_T ? query : ATT_T - 1];
-    if (start > first) first = start;
-#endif
-    return first;
-}
-
 __device__ __forceinline__ att_real att_sum(att_real v) {
 #pragma unroll
     for (int w = 16; w; w >>= 1) v += __shfl_xor_sync(~0u, v, w);
