@@ -106,6 +106,30 @@ static bool wiring_allows(const Fusion *s, const Group *reader, int maker, RowSp
     return true;
 }
 
+// A value from outside is loaded in one way. Where a batch has as many rows as columns, one part may read a value as
+// numbers of rows and the other as numbers of columns.
+static bool read_in_one_way(const Fusion *s, const Value *v, int a, int b, RowSpace space) {
+    RowReads all = {0};
+    for (int k = 0; k < 2; k++) {
+        const Group *g = &s->groups.at[k ? b : a];
+        for (int i = 0; i < g->ops.n; i++)
+            for (int j = 0; j < g->ops.at[i]->n_in; j++) {
+                if (hd_fuse_base(g->ops.at[i]->in[j]) != v) continue;
+                RowReads r = hd_row_reads(g->ops.at[i], j, space);
+                all.row |= r.row;
+                all.column |= r.column;
+            }
+    }
+    return hd_row_reads_agree(all, space);
+}
+
+static bool inputs_allow(const Fusion *s, const Values *inputs, int a, int b, RowSpace space) {
+    if (inputs->n > MAX_INPUTS) return false;
+    for (int i = 0; i < inputs->n && space.rows == space.cols; i++)
+        if (!read_in_one_way(s, inputs->at[i], a, b, space)) return false;
+    return true;
+}
+
 // Whether anything runs between two positions.
 static bool work_between(const Fusion *s, double p, double q) {
     for (int i = (int)p + 1; i < (int)q; i++)
@@ -224,7 +248,7 @@ static Merge plan_merge(Fusion *s, int a, int b) {
     outputs_bytes(s, a, a, b, &outputs);
     outputs_bytes(s, b, a, b, &outputs);
     int64_t saved = bytes_saved(s, a, b, &in_a, &in_b);
-    if (saved > 0 && all.n <= MAX_INPUTS && outputs <= HD_MAX_OUT) {
+    if (saved > 0 && outputs <= HD_MAX_OUT && inputs_allow(s, &all, a, b, space)) {
         bool work = work_between(s, ga->pos, gb->pos);
         if (ga->pos > gb->bounds.after && early(s, a, b, &in_b, saved / SLACK, work, &m)) {
             m.pos = ga->pos;

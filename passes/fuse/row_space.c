@@ -84,6 +84,22 @@ bool hd_row_fits(const Op *o, RowSpace s) {
     return true;
 }
 
+RowReads hd_row_reads(const Op *o, int i, RowSpace s) {
+    switch (hd_operand_class(o, i)) {
+    case 'i':
+    case 's': return (RowReads){.row = true};
+    case 'w': return (RowReads){.column = true};
+    case 't':
+    case 'p': return (RowReads){0};
+    default: {
+        RowClass is = hd_row_class(o->in[i]->type, s);
+        return (RowReads){is == ROW_STAT, is == ROW_COLUMN};
+    }
+    }
+}
+
+bool hd_row_reads_agree(RowReads r, RowSpace s) { return !r.row || !r.column || s.rows <= 1 || s.cols <= 1; }
+
 bool hd_row_leaves(const Value *v) { return hd_result_class(v) == 'c' || hd_result_class(v) == 'p'; }
 
 bool hd_row_external(const Op *o, int i) {

@@ -80,28 +80,25 @@ static bool check_row_op(const Kernel *k, const Op *o) {
     return true;
 }
 
-typedef struct { bool row, column; } Reads; // as what an argument is read; as a table it may be read besides
-
-static void find_reads(const Kernel *k, const Value *v, Reads *r) {
+static void find_reads(const Kernel *k, const Value *v, RowReads *r) {
     for (const Op *o = k->k->first; o; o = o->next)
         for (int i = 0; i < o->n_in; i++) {
-            const char class = o->in[i] == v ? hd_operand_class(o, i) : 0;
-            if (class == 'i' || class == 's') r->row = true;
-            else if (class == 'w') r->column = true;
-            else if (class && o->kind == OP_RESHAPE) find_reads(k, o->out[0], r);
-            else if (class && class != 't' && class != 'p') {
-                RowClass is = hd_row_class(v->type, k->space);
-                r->row |= is == ROW_STAT;
-                r->column |= is == ROW_COLUMN;
+            if (o->in[i] != v) continue;
+            if (o->kind == OP_RESHAPE) {
+                find_reads(k, o->out[0], r);
+                continue;
             }
+            RowReads own = hd_row_reads(o, i, k->space);
+            r->row |= own.row;
+            r->column |= own.column;
         }
 }
 
 // An argument is loaded once, in one way.
 static bool check_argument(const Kernel *k, const Value *v) {
-    Reads r = {0};
+    RowReads r = {0};
     find_reads(k, v, &r);
-    if (!r.row || !r.column || k->space.rows <= 1 || k->space.cols <= 1) return true;
+    if (hd_row_reads_agree(r, k->space)) return true;
     return wrong(k, NULL, hd_sprintf(k->c->a, "reads argument %%%s in two ways: as one number a row and as one a "
                                      "column", v->name));
 }
