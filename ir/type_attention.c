@@ -85,9 +85,10 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
                        : " looks back from each token, which attention with causal = true does");
     e = documents(r, &s);
     if (e) return e;
-    const bool wgmma = hd_attention_on(r->o, "wgmma") || hd_attention_on(r->o, "wgmma_ordered");
-    if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || wgmma))
-        WRONG("attention on %s has no window and no documents: tensor_cores or generated", hd_word(as, A_IMPL, ""));
+    const bool ordered = hd_attention_on(r->o, "wgmma_ordered"), wgmma = ordered || hd_attention_on(r->o, "wgmma");
+    if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || ordered))
+        WRONG("attention on %s has no window and no documents: %stensor_cores or generated", hd_word(as, A_IMPL, ""),
+              s.grad ? "wgmma, " : "");
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));

@@ -30,8 +30,8 @@ static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part
 // Backward alone, two kernels: dq leaves what dk and dv need.
 static const char *wgmma_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     enum { ROWS = 128, THREADS = 384, STAGES = 3, REST = 256 + 1024 }; // REST: barriers, alignment
-    int64_t blocks = hd_ceil_div(s->seq, ROWS), tile = s->size <= 64 ? 128 : 64;
-    int64_t shared = 2 * ROWS * s->size * 2 + STAGES * (2 * tile * s->size * 2 + 8 * tile) + REST;
+    int64_t blocks = hd_ceil_div(s->seq, ROWS), tile = s->size <= 64 ? 128 : 64, numbers = s->documents ? 12 : 8;
+    int64_t shared = 2 * ROWS * s->size * 2 + STAGES * (2 * tile * s->size * 2 + numbers * tile) + REST;
     part[1] = (KernelShape){"dq", blocks, s->heads, s->batch, THREADS, shared};
     part[2] = (KernelShape){"dkv", blocks, s->kv_heads, s->batch, THREADS, shared};
     part[3] = (KernelShape){.suffix = NULL};

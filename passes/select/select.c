@@ -106,14 +106,14 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
 // The backward pass of wgmma that is faster (tests/bench/RESULTS.md): the one of five products, where it was measured
 // so and its workspace is not too large, else that of seven.
 static const char *which_wgmma(const Select *s, const AttentionShape *t) {
-    const bool ordered = t->causal && t->size == 64 && t->seq % 128 == 0 && t->seq >= 512 &&
-                         hd_attention_ordered_bytes(t) <= s->attention_limit;
+    const bool ordered = t->causal && !hd_attention_masked(t) && t->size == 64 && t->seq % 128 == 0 &&
+                         t->seq >= 512 && hd_attention_ordered_bytes(t) <= s->attention_limit;
     return ordered ? "wgmma_ordered" : "wgmma";
 }
 
 // The backward pass on sm_90 is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
-// scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace, and else kernels of the
-// compiler's: on tensor cores where they suit. These alone have windows and documents.
+// scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace or has no such mask, and else
+// kernels of the compiler's: on tensor cores where they suit.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);

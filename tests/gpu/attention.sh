@@ -65,6 +65,22 @@ done <<'LIST'
 1 32 8 8192 128 1 hopper bf16
 2 4 4 300 64 1 hopper bf16
 1 4 1 200 128 0 hopper bf16
+4 32 8 4096 128 1 hopper bf16 1024
+4 32 8 4096 128 1 hopper bf16 0 500
+4 32 8 4096 64 1 hopper bf16 1024
+4 32 8 4096 64 1 hopper bf16 0 500
+2 4 2 1000 128 1 hopper bf16 100
+2 4 2 300 64 1 hopper bf16 65
+1 2 1 200 64 1 hopper bf16 1
+1 2 1 200 128 1 hopper bf16 1
+1 3 3 130 128 1 hopper bf16 500
+1 2 2 2000 128 1 hopper bf16 257
+2 4 1 700 128 1 hopper bf16 100 200
+2 4 1 700 64 1 hopper bf16 100 200
+2 4 2 1000 64 1 hopper bf16 0 70
+2 4 2 1000 128 1 hopper bf16 0 300
+2 4 2 333 64 1 hopper bf16 50 20
+2 4 2 333 128 1 hopper bf16 0 5
 32 12 12 1024 64 1 ordered bf16
 4 32 8 4096 64 1 ordered bf16
 1 32 8 8192 128 1 ordered bf16

@@ -9,8 +9,12 @@
 //
 //   w = exp(scale s - lse), z = w (p - delta), with lse and delta of the query (Dao, "FlashAttention-2", 2023)
 //
+// With a window or documents a block walks over the tiles that hold a query and a key that it sees. The first key of a
+// query never decreases from query to query, so these tiles follow each other. A group leaves out those of them that
+// only the other group needs.
+//
 // Written before this text, as for attention.cu: ATT_DKV, ATT_DQ, ATT_B, ATT_T, ATT_H, ATT_KV, ATT_D, ATT_QS, ATT_KS,
-// ATT_VS, ATT_OS, ATT_CAUSAL, ATT_SCALE, ATT_F16, ATT_LAUNCH. ATT_DQ runs first.
+// ATT_VS, ATT_OS, ATT_CAUSAL, ATT_WINDOW, ATT_DOCUMENTS, ATT_SCALE, ATT_F16, ATT_LAUNCH. ATT_DQ runs first.
 // Grids: ATT_DKV (ceil(T / ATT_ROWS), KV, B), ATT_DQ (ceil(T / ATT_ROWS), H, B). Threads: 128 for copies and two groups
 // of 128 for products; one group's exponentials run beside the other's products. attention_wgmma.cu precedes this text.
 
@@ -20,9 +24,10 @@
 #define ATT_KV_AHEAD false
 #define ATT_Q_AHEAD (ATT_D > 64)
 #define ATT_STAGES 3
-// shared bytes: two kept operands, stages of two operands and of lse and delta, barriers; 1024 to align the first
+#define ATT_EACH_QUERY (2 + ATT_DOCUMENTS) // numbers: lse, delta, with documents its first key
+// shared bytes: two kept operands, stages of two operands and of numbers, barriers; 1024 to align the first
 #define ATT_KEPT (ATT_ROWS * ATT_D * 2)
-#define ATT_SHARED(tile) (2 * ATT_KEPT + ATT_STAGES * (2 * tile * ATT_D * 2 + 2 * 4 * tile) + 256 + 1024)
+#define ATT_SHARED(tile) (2 * ATT_KEPT + ATT_STAGES * (2 * tile * ATT_D * 2 + ATT_EACH_QUERY * 4 * tile) + 256 + 1024)
 
 // A group's 64 rows of results, times `factor`, through its own shared rows to global memory in 16-byte pieces.
 __device__ __forceinline__ void att_write(const float (&acc)[ATT_D / 2], float factor, u32 s, att_t *to,
@@ -55,7 +60,7 @@ template <int TILE> __device__ __forceinline__ AttSpace att_space(void) {
     s.kept = att_start<1024>();
     s.stages = s.kept + 2 * ATT_KEPT;
     s.numbers = s.stages + ATT_STAGES * 2 * (TILE * ATT_D * 2);
-    s.full = s.numbers + ATT_STAGES * 2 * 4 * TILE;
+    s.full = s.numbers + ATT_STAGES * ATT_EACH_QUERY * 4 * TILE;
     s.empty = s.full + 8 * ATT_STAGES;
     if (threadIdx.x == 0) {
         for (int i = 0; i < ATT_STAGES; i++) {
@@ -73,7 +78,8 @@ struct AttWalk { // one block's share of the work: `steps` tiles from row `first
     long long kept_stride[2];
 };
 
-// What the 128 threads that copy do. from(i, h): operand i (0 or 1) of the tiles of head h; numbers(h): lse and delta.
+// What the 128 threads that copy do. from(i, h): operand i (0 or 1) of the tiles of head h; of(h, row, at): the numbers
+// of a query to where they belong.
 template <bool DQ, int TILE, class From, class Numbers>
 __device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m, const long long (&stride)[2],
                                              From from, Numbers of) {
@@ -84,7 +90,9 @@ __device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m
         if (n >= ATT_STAGES) att_await(m.empty + 8 * s, n / ATT_STAGES - 1 & 1);
         for (int i = 0; i < 2; i++)
             att_fetch<TILE>(m.stages + (2 * s + i) * (TILE * ATT_D * 2), from(i, h), stride[i], row);
-        if (!DQ && threadIdx.x < TILE) of(h, row + (int)threadIdx.x, m.numbers + (s * 2 * TILE + threadIdx.x) * 4);
+        if (!DQ && threadIdx.x < TILE)
+            of(h, row + (int)threadIdx.x, m.numbers + (s * ATT_EACH_QUERY * TILE + threadIdx.x) * 4);
+        __syncwarp(); // threads that wait for a barrier hold up those of their warp that do not yet
         att_arrive_copied(m.full + 8 * s);
     }
 }
@@ -93,8 +101,9 @@ __device__ __forceinline__ void att_copy_all(const AttWalk &w, const AttSpace &m
 template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
     const AttWalk &w;
     const AttSpace &m;
-    int low; // its first row
+    int low, from, to;      // its first row; the first of the block's tiles that it needs, and the one after the last
     float lse[2], delta[2]; // DQ: of the two rows of this thread
+    int seen[2], late;      // DQ, masked: the first keys that they see, and that which the group's last row sees
     float x[TILE / 2], p[TILE / 2];                // scores and second products, then w and z
     u32 z[TILE / 16][4], v[DQ ? 1 : TILE / 16][4]; // z and w, narrow
 
@@ -116,7 +125,21 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
         att_submit();
     }
     __device__ __forceinline__ float2 number(int n, int which, int j) const { // lse or delta of two columns
-        return att_pair(m.numbers + ((n % ATT_STAGES * 2 + which) * TILE + (threadIdx.x & 3) * 2 + j * 8) * 4);
+        return att_pair(m.numbers +
+                        ((n % ATT_STAGES * ATT_EACH_QUERY + which) * TILE + (threadIdx.x & 3) * 2 + j * 8) * 4);
+    }
+    // !DQ, of a tile that begins with query `first`: the first keys of two of its queries, and of its last one
+    __device__ __forceinline__ int2 first_keys(int n, int first, int j) const {
+        const int i = (threadIdx.x & 3) * 2 + j * 8;
+        if constexpr (ATT_DOCUMENTS) {
+            const float2 x = number(n, 2, j);
+            return make_int2(__float_as_int(x.x), __float_as_int(x.y));
+        }
+        return make_int2(first + i + 1 - ATT_WINDOW, first + i + 2 - ATT_WINDOW);
+    }
+    __device__ __forceinline__ int last_key(int n, int first) const {
+        if constexpr (!ATT_DOCUMENTS) return first + TILE - ATT_WINDOW;
+        return att_whole(m.numbers + ((n % ATT_STAGES * ATT_EACH_QUERY + 2) * TILE + TILE - 1) * 4);
     }
     __device__ __forceinline__ void exponentials(int n) {
         const int first = w.first + n % w.tiles * TILE, col = first + (threadIdx.x & 3) * 2;
@@ -124,6 +147,8 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
         // a tile on the diagonal: some of its keys come after some of its queries
         const bool edge = ATT_CAUSAL && (DQ ? first + TILE - 1 > low : low + 63 > first);
         const bool tail = DQ && ATT_T % TILE && first + TILE > ATT_T; // no such keys
+        // some of its queries see only later keys than some of its own
+        const bool past = ATT_MASKED && (DQ ? first < late : last_key(n, first) > low);
 #pragma unroll
         for (int j = 0; j < TILE / 8; j++) {
             const float2 c = DQ ? make_float2(0, 0) : number(n, 0, j);
@@ -133,11 +158,21 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
                 y = fast_exp2(y * (ATT_SCALE * ATT_LOG2E) - (DQ ? lse[e >> 1] : e & 1 ? c.y : c.x));
             }
         }
-        if (!edge && !tail) return;
+        if (edge || tail)
 #pragma unroll
-        for (int i = 0; i < TILE / 2; i++) {
-            const int c = col + i / 4 * 8 + (i & 1), ahead = row + (i >> 1 & 1) * 8 - c; // rows minus columns
-            if ((edge && (DQ ? ahead < 0 : ahead > 0)) || (tail && c >= ATT_T)) x[i] = 0;
+            for (int i = 0; i < TILE / 2; i++) {
+                const int c = col + i / 4 * 8 + (i & 1), ahead = row + (i >> 1 & 1) * 8 - c; // rows minus columns
+                if ((edge && (DQ ? ahead < 0 : ahead > 0)) || (tail && c >= ATT_T)) x[i] = 0;
+            }
+        if (!past) return;
+#pragma unroll
+        for (int j = 0; j < TILE / 8; j++) {
+            const int2 least = DQ ? make_int2(0, 0) : first_keys(n, first, j);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int r = row + (e >> 1) * 8, c = col + j * 8 + (e & 1);
+                if (DQ ? c < seen[e >> 1] : r < (e & 1 ? least.y : least.x)) x[j * 4 + e] = 0;
+            }
         }
     }
     __device__ __forceinline__ void differences(int n) {
@@ -156,14 +191,24 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
     __device__ __forceinline__ void release(int n) { // this warp reads the tile no more
         if ((threadIdx.x & 31) == 0) att_arrive(m.empty + 8 * (n % ATT_STAGES));
     }
+    __device__ __forceinline__ void leave_out(int n) {
+        att_await(m.full + 8 * (n % ATT_STAGES), n / ATT_STAGES & 1);
+        release(n);
+    }
     // out0 += z (tile 0), out1 += w (tile 1). AHEAD: the scores of a tile and the sums of the tile before are under way
     // together, and the exponentials begin when the first scores are there. That takes more registers.
     __device__ __forceinline__ void run(float (&out0)[ATT_D / 2], float (&out1)[ATT_D / 2]) {
-        const int steps = w.tiles * w.heads;
+        const int steps = w.tiles * w.heads, begin = AHEAD && ATT_MASKED ? from : 0,
+                  end = AHEAD && ATT_MASKED ? to : steps;
         att_hold(out0);
         if (!DQ) att_hold(out1);
+        for (int n = 0; n < begin; n++) leave_out(n);
 #pragma unroll 1
-        for (int n = 0; n < (AHEAD ? 1 : steps); n++) {
+        for (int n = begin; n < (AHEAD ? begin + 1 : end); n++) {
+            if (!AHEAD && ATT_MASKED && (n % w.tiles < from || n % w.tiles >= to)) {
+                leave_out(n);
+                continue;
+            }
             submit_scores(n);
             att_finish<1>();
             att_hold(x);
@@ -183,7 +228,7 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
         }
         if constexpr (!AHEAD) return;
 #pragma unroll 1
-        for (int n = 1; n < steps; n++) {
+        for (int n = begin + 1; n < end; n++) {
             submit_scores(n);
             submit_sums(n - 1, out0, out1);
             att_finish<2>();
@@ -199,10 +244,12 @@ template <bool DQ, int TILE, bool AHEAD> struct AttGroup {
             narrow();
         }
         att_begin();
-        submit_sums(steps - 1, out0, out1);
+        submit_sums(end - 1, out0, out1);
         att_finish<0>();
         att_hold(out0);
         if (!DQ) att_hold(out1);
+        release(end - 1);
+        for (int n = end; n < steps; n++) leave_out(n);
     }
 };
 
@@ -219,7 +266,7 @@ __device__ __forceinline__ void att_meet(void) { asm volatile("bar.sync 1, 256;"
 // first.
 extern "C" __global__ void __launch_bounds__(384, 1)
     ATT_DKV(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-            att_t *dq, att_t *dk, att_t *dv, float *delta) {
+            att_t *dq, att_t *dk, att_t *dv, float *delta ATT_STARTS) {
     enter();
     const AttSpace s = att_space<ATT_KV_TILE>();
     const int g = blockIdx.y, b = blockIdx.z, group = threadIdx.x / 128 - 1;
@@ -227,7 +274,22 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     AttWalk w = {(int)blockIdx.x * ATT_ROWS, 0, 0, ATT_GROUP,
                  {k + bt * ATT_KS + g * ATT_D, v + bt * ATT_VS + g * ATT_D}, {ATT_KS, ATT_VS}};
     w.first = ATT_CAUSAL ? w.row / ATT_KV_TILE * ATT_KV_TILE : 0;
-    w.tiles = (ATT_T - w.first + ATT_KV_TILE - 1) / ATT_KV_TILE;
+    int to[2]; // of each group
+#if ATT_DOCUMENTS // tiles whose first query sees one of the keys
+    const int all = (ATT_T - w.first + ATT_KV_TILE - 1) / ATT_KV_TILE;
+    to[0] = to[1] = 0;
+    for (int i = threadIdx.x; i - (int)threadIdx.x < all; i += 384) {
+        const int seen = i < all ? att_first(w.first + i * ATT_KV_TILE ATT_OF_STARTS) : ATT_T;
+        for (int x = 0; x < 2; x++) to[x] += __syncthreads_count(seen < w.row + (x + 1) * 64);
+    }
+#else
+    for (int x = 0; x < 2; x++) {
+        const int end = ATT_WINDOW && w.row + x * 64 + 63 < ATT_T - ATT_WINDOW ? w.row + x * 64 + 63 + ATT_WINDOW :
+                                                                                 ATT_T;
+        to[x] = (end - w.first + ATT_KV_TILE - 1) / ATT_KV_TILE;
+    }
+#endif
+    w.tiles = to[1];
     if (group < 0) {
         att_fewer();
         const long long stride[2] = {ATT_QS, ATT_OS};
@@ -243,15 +305,20 @@ extern "C" __global__ void __launch_bounds__(384, 1)
                 const float y = row < ATT_T ? delta[i] : 0.f;
                 asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
                 asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * ATT_KV_TILE), "f"(y) : "memory");
+#if ATT_DOCUMENTS
+                asm volatile("st.shared.b32 [%0], %1;" ::"r"(at + 8 * ATT_KV_TILE), "r"(att_first(row ATT_OF_STARTS))
+                             : "memory");
+#endif
             });
     } else {
         att_more();
         float ak[ATT_D / 2] = {}, av[ATT_D / 2] = {};
-        AttGroup<false, ATT_KV_TILE, ATT_KV_AHEAD> work = {w, s, w.row + group * 64};
+        const int row = w.row + group * 64;
+        AttGroup<false, ATT_KV_TILE, ATT_KV_AHEAD> work = {w, s, row, ATT_CAUSAL ? (row - w.first) / ATT_KV_TILE : 0,
+                                                           group ? to[1] : to[0]};
         work.run(ak, av);
         att_meet();
         const u32 own = s.kept + group * 64 * (ATT_D * 2 + 16);
-        const int row = w.row + group * 64;
         att_write(ak, ATT_SCALE, own, dk + bt * ATT_KS + g * ATT_D, ATT_KS, row);
         __syncwarp();
         att_write(av, 1.f, own, dv + bt * ATT_VS + g * ATT_D, ATT_VS, row);
@@ -273,17 +340,21 @@ __device__ __forceinline__ float att_delta(const att_t *dout, const att_t *o, bo
     return sum + __shfl_xor_sync(~0u, sum, 2);
 }
 
-// dq of 128 queries: the keys up to the diagonal. Leaves delta, which ATT_DKV reads.
+// dq of 128 queries: the keys that they see, up to the diagonal. Leaves delta, which ATT_DKV reads.
 extern "C" __global__ void __launch_bounds__(384, 1)
     ATT_DQ(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-           att_t *dq, att_t *dk, att_t *dv, float *delta) {
+           att_t *dq, att_t *dk, att_t *dv, float *delta ATT_STARTS) {
     enter();
     const AttSpace s = att_space<ATT_Q_TILE>();
     const int h = blockIdx.y, g = h / ATT_GROUP, b = blockIdx.z, group = threadIdx.x / 128 - 1;
     const long long bt = (long long)b * ATT_T;
     AttWalk w = {(int)(ATT_CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ATT_ROWS, 0, 0, 1,
                  {q + bt * ATT_QS + h * ATT_D, dout + bt * ATT_OS + h * ATT_D}, {ATT_QS, ATT_OS}};
-    w.tiles = ((ATT_CAUSAL && w.row + ATT_ROWS < ATT_T ? w.row + ATT_ROWS : ATT_T) + ATT_Q_TILE - 1) / ATT_Q_TILE;
+    w.first = att_first(w.row ATT_OF_STARTS) / ATT_Q_TILE * ATT_Q_TILE;
+    auto tiles = [&](int row) { // up to that of the key `row`
+        return ((ATT_CAUSAL && row < ATT_T ? row : ATT_T) - w.first + ATT_Q_TILE - 1) / ATT_Q_TILE;
+    };
+    w.tiles = tiles(w.row + ATT_ROWS);
     if (group < 0) {
         att_fewer();
         const long long stride[2] = {ATT_KS, ATT_VS};
@@ -294,8 +365,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     } else {
         att_more();
         float acc[ATT_D / 2] = {};
-        AttGroup<true, ATT_Q_TILE, ATT_Q_AHEAD> work = {w, s, w.row + group * 64};
-        const int first = w.row + group * 64 + (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2);
+        const int row = w.row + group * 64, first = row + (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2);
+        AttGroup<true, ATT_Q_TILE, ATT_Q_AHEAD> work = {w, s, row, 0, tiles(row + 64)};
+        if (ATT_MASKED) {
+            auto seen = [&](int i) { return att_first(i < ATT_T ? i : ATT_T - 1 ATT_OF_STARTS); };
+            work.from = (seen(row) - w.first) / ATT_Q_TILE;
+            work.late = seen(row + 63);
+            for (int r = 0; r < 2; r++) work.seen[r] = seen(first + r * 8);
+        }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const long long i = ((long long)b * ATT_H + h) * ATT_T + first + r * 8;
@@ -307,6 +384,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         work.run(acc, acc);
         att_meet();
         att_write(acc, ATT_SCALE, s.kept + group * 64 * (ATT_D * 2 + 16), dq + bt * ATT_QS + h * ATT_D, ATT_QS,
-                  w.row + group * 64);
+                  row);
     }
 }

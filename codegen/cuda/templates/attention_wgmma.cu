@@ -7,6 +7,7 @@ typedef unsigned int u32;
 #define ATT_ROWS 128 // of a block: two groups of 64
 #define ATT_GROUP (ATT_H / ATT_KV) // query heads that share a key head
 #define ATT_CHUNKS (ATT_D / 64)    // a row is stored in pieces of 64 elements, 128 bytes
+#define ATT_MASKED (ATT_WINDOW || ATT_DOCUMENTS) // by more than causality
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -153,6 +154,11 @@ template <int N> __device__ __forceinline__ void att_narrow(u32 (&to)[N / 8][4],
 __device__ __forceinline__ float2 att_pair(u32 at) {
     float2 x;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at) : "memory");
+    return x;
+}
+__device__ __forceinline__ int att_whole(u32 at) {
+    int x;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
     return x;
 }
 
