@@ -13,7 +13,7 @@ static void combine_column(Rows *r, int i, int rounds) {
     int width = s->vec * s->items, last = s->groups - 1;
     const char *x = hd_sprintf(r->a, "sum%d%s", i, s->items > 1 ? "[k]" : ""),
                *at = s->items > 1 ? hd_sprintf(r->a, "k * %d + j", s->vec) : "j";
-    const char *partial = hd_sprintf(r->a, "partials + %lldll + (i64)blockIdx.x * %lld + col",
+    const char *partial = hd_sprintf(r->a, "partials + %lldll + (i64)block * %lld + col",
                                      ll(i * s->gx * r->p->cols), ll(r->p->cols));
     if (rounds > 1) {
         hd_rows_line(r, s->groups > 1 ? "if (round > 0 && group == 0) {" : "if (round > 0) {");
@@ -99,14 +99,13 @@ void hd_rows_put_columns(Rows *r) { // a run of rows a block
     if (s->groups > 1)
         hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", s->lanes, s->lanes);
     else hd_rows_line(r, "const int lane = threadIdx.x;");
-    if (s->kind == SHAPE_SLAB) hd_rows_line(r, "const int col = ((int)blockIdx.y * 32 + lane) * %d;", s->vec);
+    if (s->kind == SHAPE_SLAB) hd_rows_line(r, "const int col = (slab * 32 + lane) * %d;", s->vec);
     else if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", s->vec);
     if (s->groups > 1)
         // a lane's columns: no bank conflicts
         hd_rows_line(r, "__shared__ float columns[%d][%d];", s->vec * s->items, s->lanes);
     const int steps = s->run / strands / s->unroll;
-    const char *block =
-                   hd_sprintf(r->a, "%sblockIdx.x * %d", r->p->rows > 2000000000 ? "(i64)" : "(int)", s->run),
+    const char *block = hd_sprintf(r->a, "%sblock * %d", r->p->rows > 2000000000 ? "(i64)" : "", s->run),
                *group = s->groups > 1 ? " + group" : "";
     const char *later = rounds > 1 ? hd_sprintf(r->a, "n %% %d * %d + n / %d * %d", steps, strands, steps, s->groups)
                                    : hd_sprintf(r->a, "n * %d", strands);
@@ -135,6 +134,7 @@ void hd_rows_put_columns(Rows *r) { // a run of rows a block
 CudaLaunch hd_rows_column_kernel(const Rows *r) {
     Out o = hd_out(r->a);
     int64_t blocks = r->s.gx, cols = r->p->cols, run = (blocks + 15) / 16;
+    const bool even = blocks == 16 * run; // then all of a thread's loads are under way at once
     CudaLaunch l = {.name = hd_sprintf(r->a, "%s_columns", r->name),
                     .gx = (unsigned)((cols + 31) / 32),
                     .gy = (unsigned)r->p->columns.n, .gz = 1, .block = 512};
@@ -148,12 +148,12 @@ CudaLaunch hd_rows_column_kernel(const Rows *r) {
     hd_printf(&o, ") {\n"
                   "    enter();\n"
                   "    const int col = blockIdx.x * 32 + threadIdx.x %% 32, run = threadIdx.x / 32;\n"
-                  "    const int first = run * %lld, last = min(first + %lld, %lld);\n"
+                  "    const int first = run * %lld;%s\n"
                   "    const float *p = partials + ((i64)blockIdx.y * %lld + first) * %lld + col;\n"
                   "    float sum = 0;\n"
                   "    if (col < %lld) {\n"
-                  "#pragma unroll 8\n"
-                  "        for (int i = first; i < last; i++, p += %lld) sum += *p;\n"
+                  "#pragma unroll 32\n"
+                  "        for (int i = 0; i < %s; i++) sum += p[(i64)i * %lld];\n"
                   "    }\n"
                   "    __shared__ float runs[16][32];\n"
                   "    runs[run][threadIdx.x %% 32] = sum;\n"
@@ -161,7 +161,8 @@ CudaLaunch hd_rows_column_kernel(const Rows *r) {
                   "    if (run || col >= %lld) return;\n"
                   "#pragma unroll\n"
                   "    for (int i = 1; i < 16; i++) sum += runs[i][threadIdx.x];\n",
-              ll(run), ll(run), ll(blocks), ll(blocks), ll(cols), ll(cols), ll(cols), ll(cols));
+              ll(run), even ? "" : hd_sprintf(r->a, " const int count = min(%lld, %lld - first);", ll(run), ll(blocks)),
+              ll(blocks), ll(cols), ll(cols), even ? hd_sprintf(r->a, "%lld", ll(run)) : "count", ll(cols), ll(cols));
     for (int i = 0; i < r->p->columns.n; i++)
         hd_printf(&o, "    if (blockIdx.y == %d) put1(out%d + col, sum);\n", i, i);
     hd_puts(&o, "}\n");

@@ -142,7 +142,7 @@ static void row_stores(Rows *r, int q) { // results of one value a row, or one f
         const bool flat = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR;
         const char *lane = flat && hd_rows_looped(r)                           ? "first == 0"
                            : flat                                              ? "col == 0"
-                           : r->s.gy > 1                                        ? "blockIdx.y == 0 && lane == 0"
+                           : r->s.gy > 1                                        ? "slab == 0 && lane == 0"
                                                                                 : "lane == 0";
         hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane,
                      st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
@@ -191,8 +191,8 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
         const char *x = operand(r, c->node, 0, q);
         if (r->s.stream)
             hd_rows_line(r,
-                         "partials[%lldll + (i64)blockIdx.x * %lld + col + j] = (step ? partials[%lldll + "
-                         "(i64)blockIdx.x * %lld + col + j] : 0.0f) + (float)%s;",
+                         "partials[%lldll + (i64)block * %lld + col + j] = (step ? partials[%lldll + "
+                         "(i64)block * %lld + col + j] : 0.0f) + (float)%s;",
                          ll(i * r->s.gx * r->p->cols), ll(r->p->cols), ll(i * r->s.gx * r->p->cols), ll(r->p->cols), x);
         else
             hd_rows_line(r, "sum%d%s[j] = plus(sum%d%s[j], (float)%s);", i, r->s.items > 1 ? "[k]" : "", i,

@@ -22,8 +22,8 @@ static void put_turns(Rows *r, RowNode *n) {
     const char *inverse = t->inverse ? "true" : "false";
     const char *turns = t->columns < r->p->cols ? hd_sprintf(r->a, "$c >= %lld ? $0 : ", ll(t->columns)) : "";
     if (one_angle_for_heads(r))
-        n->text = hd_sprintf(r->a, "%sturned<%lld>($0, $1, $c %% %lld, sine%d[j], cosine%d[j], %s)", turns,
-                             ll(t->half), ll(2 * t->half), t->id, t->id, inverse);
+        n->text = hd_sprintf(r->a, "%sturned<%lld>($0, $1, k %% 2 * %lld, sine%d[j], cosine%d[j], %s)", turns,
+                             ll(t->half), ll(t->half), t->id, t->id, inverse);
     else
         n->text = hd_sprintf(r->a, "%srope<%lld>($0, $1, (int)($r %% %lld), $c %% %lld, %s, %s)", turns, ll(t->half),
                              ll(t->seq), ll(2 * t->half), table, inverse);
@@ -46,7 +46,7 @@ static void put_angles(Rows *r) {
 static void flat_body(Rows *r) {
     const int64_t total = r->p->rows * r->p->cols / r->s.items, cols = r->p->cols / r->s.items; // a thread's first
     const char *t = total > 2000000000 ? "i64" : "int";
-    hd_rows_line(r, "const %s at = ((%s)blockIdx.x * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
+    hd_rows_line(r, "const %s at = ((%s)block * 256 + (int)threadIdx.x) * %d;", t, t, r->s.vec);
     if (r->s.ragged_cols) hd_rows_line(r, "if (at >= %lld) return;", ll(total));
     r->s.ragged_cols = false;
     if (r->s.kind == SHAPE_LINEAR) {
@@ -58,8 +58,9 @@ static void flat_body(Rows *r) {
                      one_angle_for_heads(r) ? "of_heads" : "col", t, ll(cols));
     }
     if (one_angle_for_heads(r)) {
-        hd_rows_line(r, "const int first = of_heads / %lld * %lld + of_heads %% %lld;", ll(r->s.stride),
-                     ll(r->s.stride * r->s.items), ll(r->s.stride));
+        const int64_t half = r->s.stride / 2;
+        hd_rows_line(r, "const int first = of_heads / %lld * %lld + of_heads %% %lld;", ll(half), ll(half * r->s.items),
+                     ll(half));
     }
     hd_rows_put_row_values(r, 0);
     hd_rows_declare_loads(r, false);
@@ -71,12 +72,12 @@ static void flat_body(Rows *r) {
 static void simple_rows(Rows *r) { // a row or 8 rows a block, no column sums
     if (r->s.groups > 1) {
         hd_rows_line(r, "const int lane = threadIdx.x %% %d, group = threadIdx.x / %d;", r->s.lanes, r->s.lanes);
-        hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)blockIdx.x * %d + group", r->s.groups)
-                                                    : hd_sprintf(r->a, "(int)blockIdx.x * %d + group", r->s.groups));
+        hd_rows_position(r, r->p->rows > 2000000000 ? hd_sprintf(r->a, "(i64)block * %d + group", r->s.groups)
+                                                    : hd_sprintf(r->a, "block * %d + group", r->s.groups));
         if (r->s.ragged_rows) hd_rows_line(r, "if (row >= %lld) return;", ll(r->p->rows));
     } else {
         hd_rows_line(r, "const int lane = threadIdx.x;");
-        hd_rows_position(r, "blockIdx.x");
+        hd_rows_position(r, "block");
     }
     if (!hd_rows_looped(r)) hd_rows_line(r, "const int col = lane * %d;", r->s.vec);
     hd_rows_put_row_values(r, 0);
@@ -107,6 +108,9 @@ static void signature(Rows *r, CudaLaunch *l) {
         hd_push(r->a, &l->args, ((CudaArg){CUDA_WORKSPACE, 0}));
     }
     hd_puts(r->o, ") {\n    enter();\n");
+    if (r->s.kind == SHAPE_SLAB) // neighbours in time share their rows
+        hd_rows_line(r, "const int block = from_end() / %lld, slab = from_end() %% %lld;", ll(r->s.gy), ll(r->s.gy));
+    else hd_rows_line(r, "const int block = from_end();");
 }
 
 CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int64_t shared, Arena *a) {
@@ -115,7 +119,7 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int6
     Rows r = {.p = &p, .s = hd_rows_shape(&p, widest), .name = name, .a = a, .o = &o, .depth = 1, .n_places = 1};
     CudaLaunches list = {0};
     CudaLaunch l = {
-        .name = name, .gx = (unsigned)r.s.gx, .gy = (unsigned)r.s.gy, .gz = 1, .block = (unsigned)r.s.threads};
+        .name = name, .gx = (unsigned)(r.s.gx * r.s.gy), .gy = 1, .gz = 1, .block = (unsigned)r.s.threads};
     hd_rows_analyse(&r);
     for (int i = 0; i < p.nodes.n; i++)
         r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && !p.nodes.at[i].part.width &&

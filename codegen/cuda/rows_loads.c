@@ -115,7 +115,7 @@ void hd_rows_open_ahead(Rows *r, const char *row, int iterations) {
     for (int i = 0; i < r->p->nodes.n; i++) {
         if (!row_values_ahead(r, i)) continue;
         const char *first =
-            hd_sprintf(r->a, "%sblockIdx.x * %d + i", r->p->rows > 2000000000 ? "(i64)" : "(int)", r->s.run);
+            hd_sprintf(r->a, "%sblock * %d + i", r->p->rows > 2000000000 ? "(i64)" : "", r->s.run);
         hd_rows_line(r, "__shared__ %s values%d[%d];", hd_cuda_type(node(r, i)->stored), i, r->s.run);
         hd_rows_line(r, "for (int i = threadIdx.x; i < %d; i += %d) {", r->s.run, s->threads);
         if (s->ragged_rows) hd_rows_line(r, "if (%s >= %lld) break;", first, ll(r->p->rows));

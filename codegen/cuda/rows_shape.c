@@ -99,10 +99,11 @@ static void spread(const RowProgram *p, RowShape *s) {
     s->groups = row_groups(p, s);
 }
 
-// Rotations by the same angles in all heads: a thread has one vector of several heads, so that it computes the sines
-// and cosines once. Few enough heads that every multiprocessor has work, and that the vectors fit into registers.
+// Rotations by the same angles in all heads: a thread has a vector and its partner, half a head away, of several heads,
+// so that it computes the sines and cosines once. Few enough heads that every multiprocessor has work, and that the
+// vectors fit into registers.
 static void take_heads(const RowProgram *p, RowShape *s) {
-    enum { MOST = 4, ENOUGH = 1 << 17 }; // threads that a large GPU holds, about
+    enum { MOST = 8, ENOUGH = 1 << 17, REGISTERS = 72 }; // ENOUGH: threads that a large GPU holds, about
     const RowTurn *turn = NULL;
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
@@ -112,11 +113,11 @@ static void take_heads(const RowProgram *p, RowShape *s) {
     }
     if (!turn) return;
     s->stride = 2 * turn->half;
-    const int64_t heads = p->cols / s->stride, vectors = p->rows * p->cols / s->vec;
-    while (s->items < MOST && heads % (2 * s->items) == 0 && vectors / (2 * s->items) >= ENOUGH) {
+    const int64_t halves = p->cols / turn->half, vectors = p->rows * p->cols / s->vec;
+    while (s->items < MOST && halves % (2 * s->items) == 0 && vectors / (2 * s->items) >= ENOUGH) {
         RowShape more = *s;
         more.items *= 2;
-        if (registers(p, &more) > 64) return;
+        if (registers(p, &more) > REGISTERS) return;
         *s = more;
     }
 }
@@ -171,8 +172,8 @@ const char *hd_rows_describe(const RowProgram *p, const RowShape *s, Arena *a) {
     case SHAPE_LINEAR:
         return hd_sprintf(a, "%lld elements, pointwise; %d a thread", (long long)(p->rows * p->cols), s->vec);
     case SHAPE_FLAT:
-        return s->items > 1 ? hd_sprintf(a, "%s, pointwise; %d elements of each of %d heads a thread", size, s->vec,
-                                         s->items)
+        return s->items > 1 ? hd_sprintf(a, "%s, pointwise; 2 x %d elements of each of %d heads a thread", size,
+                                         s->vec, s->items / 2)
                             : hd_sprintf(a, "%s, pointwise; %d elements a thread", size, s->vec);
     case SHAPE_SLAB:
         return hd_sprintf(a, "%s, column sums; a block has %d rows of %d columns, %d elements of a row a thread%s",

@@ -52,10 +52,12 @@ const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t pe
 }
 
 void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its first column
+    const int64_t half = r->s.stride / 2;
     if (hd_rows_looped(r)) {
         hd_rows_line(r, r->s.stream ? "#pragma unroll 1" : "#pragma unroll");
         hd_rows_line(r, "for (int k = 0; k < %d; k++) {", r->s.items);
-        if (r->s.kind == SHAPE_FLAT) hd_rows_line(r, "const int col = first + k * %lld;", ll(r->s.stride));
+        if (r->s.kind == SHAPE_FLAT)
+            hd_rows_line(r, "const int col = first + k / 2 * %lld + k %% 2 * %lld;", ll(r->s.stride), ll(half));
         else hd_rows_line(r, "const int col = (k * %d + lane) * %d;", r->s.lanes, r->s.vec);
     } else {
         hd_rows_line(r, "{");
@@ -63,9 +65,13 @@ void hd_rows_open_items(Rows *r) { // for each vector of the row; `col` is its f
     if (r->s.ragged_cols) hd_rows_line(r, "if (col < %lld) {", ll(r->p->cols));
     for (int i = 1; i < r->n_places; i++) {
         const char *from = hd_rows_column(r, r->place[i].from);
-        long long half = ll(r->place[i].half);
-        hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from, from,
-                     2 * half, half, half, half);
+        const int64_t away = r->place[i].half;
+        if (hd_rows_looped(r) && half == away && !r->place[i].from) // both loads of a vector are seen to be one
+            hd_rows_line(r, "[[maybe_unused]] const int col%d = first + k / 2 * %lld + (k + 1) %% 2 * %lld;", i,
+                         ll(r->s.stride), ll(half));
+        else
+            hd_rows_line(r, "[[maybe_unused]] const int col%d = %s + (%s %% %lld < %lld ? %lld : -%lld);", i, from,
+                         from, ll(2 * away), ll(away), ll(away), ll(away));
     }
 }
 void hd_rows_close_items(Rows *r) {

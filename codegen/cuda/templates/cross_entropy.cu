@@ -16,10 +16,25 @@
 #define CE_ONCE
 struct CrossEntropyStat { float top, sum; }; // the largest logit; sum of exp(logit - top)
 
-__device__ __forceinline__ CrossEntropyStat ce_join(CrossEntropyStat a, CrossEntropyStat b) {
-    const float top = fmaxf(a.top, b.top);
-    return {top, a.sum * fast_exp2((a.top - top) * 1.4426950408889634f) +
-                     b.sum * fast_exp2((b.top - top) * 1.4426950408889634f)};
+// The sum of all lanes, in each of them: the largest logit first, so that a lane scales its sum once.
+__device__ __forceinline__ CrossEntropyStat ce_join(CrossEntropyStat s) {
+    float top = s.top;
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
+    return {top, warp_sum(s.sum * fast_exp2((s.top - top) * 1.4426950408889634f))};
+}
+
+// The largest of a vector's elements and `top`; a NaN loses.
+template <class T, int vec> __device__ __forceinline__ float ce_top(float top, const Raw<T, vec> &x) {
+#pragma unroll
+    for (int j = 0; j < vec; j++) top = fmaxf(top, x.at(j));
+    return top;
+}
+template <> __device__ __forceinline__ float ce_top<bf16, 8>(float top, const Raw<bf16, 8> &x) { // two at a time
+    Raw<bf16, 2> best = {{x.w[0]}};
+#pragma unroll
+    for (int i = 1; i < 4; i++) asm("max.bf16x2 %0, %0, %1;" : "+r"(best.w[0]) : "r"(x.w[i]));
+    return fmaxf(top, fmaxf(best.at(0), best.at(1)));
 }
 
 template <class T, int cols, int vec, int threads, int held> struct CrossEntropy {
@@ -42,9 +57,7 @@ template <class T, int cols, int vec, int threads, int held> struct CrossEntropy
         return x;
     }
     static __device__ __forceinline__ void add(CrossEntropyStat &s, const Raw<T, vec> &x) {
-        float top = s.top;
-#pragma unroll
-        for (int j = 0; j < vec; j++) top = fmaxf(top, x.at(j));
+        const float top = ce_top(s.top, x);
         const float shift = -1.4426950408889634f * top;
         s.sum *= fast_exp2(fmaf(s.top, 1.4426950408889634f, shift));
         s.top = top;
@@ -109,23 +122,20 @@ extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE
     const float scale = *dloss / CE_ROWS;
 #endif
 #pragma unroll
-    for (int i = 0; i < CE_HELD; i++) ce.fetch(logits + (i64)blockIdx.x * CE_COLS, i);
-    for (int r = blockIdx.x; r < CE_ROWS; r += gridDim.x) {
+    for (int i = 0; i < CE_HELD; i++) ce.fetch(logits + (i64)(CE_ROWS - 1 - blockIdx.x) * CE_COLS, i);
+    for (int r = CE_ROWS - 1 - blockIdx.x; r >= 0; r -= gridDim.x) { // from the end: see from_end
         const CE_T *row = logits + (i64)r * CE_COLS;
-        const CE_T *next = r + (int)gridDim.x < CE_ROWS ? row + (i64)gridDim.x * CE_COLS : (const CE_T *)0;
+        const CE_T *next = r >= (int)gridDim.x ? row - (i64)gridDim.x * CE_COLS : (const CE_T *)0;
         const int target = targets[r];
         const float at_target = widen(row[target]); // before anyone writes over it
         CrossEntropyStat s = {-3.0e38f, 0.0f};
         ce.template scan_copies<0>(s, next, CE_GRAD);
         ce.scan_rest(s, row);
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2)
-            s = ce_join(s, {__shfl_xor_sync(0xffffffffu, s.top, d), __shfl_xor_sync(0xffffffffu, s.sum, d)});
+        s = ce_join(s);
         if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = s;
         __syncthreads();
-        s = warps[0];
-#pragma unroll 4
-        for (int w = 1; w < CE_THREADS / 32; w++) s = ce_join(s, warps[w]);
+        const int lane = threadIdx.x % 32;
+        s = ce_join(lane < CE_THREADS / 32 ? warps[lane] : CrossEntropyStat{-3.0e38f, 0.0f});
         if (threadIdx.x == 0) losses[r] = s.top - at_target + logf(s.sum);
 #if CE_GRAD
         const float shift = -1.4426950408889634f * s.top - log2f(s.sum);
