@@ -15,8 +15,8 @@ typedef struct {
     int vec;    // elements a thread moves at once
     int lanes;  // threads that share a row
     int items;  // vectors of a thread in a row
-    int64_t stride; // SHAPE_FLAT with several of them: columns of a head; they are at the same place of items / 2 heads,
-                    // in the first and in the second half of each
+    int64_t stride; // SHAPE_FLAT with several of them: columns of a head; they are at the same place of both halves of
+                    // items / 2 heads
     int groups; // rows that a block works on at once
     int run;    // column sums: consecutive rows of a block (hd_partial_rows)
     int unroll; // rows whose loads a thread issues together

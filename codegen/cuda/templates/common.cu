@@ -15,9 +15,9 @@ __device__ __forceinline__ void enter() {
 #endif
 }
 
-// The number of this block from the end. Blocks start in the order of their numbers, so a kernel that works from the end
-// first reads what the one before it wrote last, and ends with what the one after it reads first: both are still in the
-// L2 cache.
+// The number of this block from the end. Blocks start in the order of their numbers, so a kernel that works from the
+// end first reads what the one before it wrote last, and ends with what the one after it reads first: both are still in
+// the L2 cache.
 __device__ __forceinline__ int from_end() { return (int)(gridDim.x - 1 - blockIdx.x); }
 
 // The type in which a stored type is computed.
