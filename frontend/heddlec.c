@@ -3,6 +3,7 @@
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
+#include "ir/arch.h"
 #include "ir/base/expect.h"
 #include "ir/base/parts.h"
 #include "passes/manager/manager_options.h"
@@ -70,8 +71,11 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
                        "Compiles a model description into a training program.", groups, 3};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     if (status != -1) return status;
-    if (args->arch && strncmp(args->arch, "sm_", 3))
+    if (args->arch && hd_arch_number(args->arch) < 0)
         return hd_args_bad(&tool, "--arch takes a name such as sm_90, not", args->arch);
+    if (args->arch && hd_arch_number(args->arch) < HD_OLDEST_ARCH)
+        return hd_args_bad(&tool, hd_sprintf(a, "--arch takes sm_%d or a newer architecture, not", HD_OLDEST_ARCH),
+                           args->arch);
     if (args->emit == N_EMITS)
         args->emit = args->manager.pipeline ? EMIT_IR : EMIT_BINARY; // passes by hand, to look at what they do
     if (args->emit == EMIT_CUDA && !args->target)
