@@ -9,7 +9,7 @@
 //   as the parts of gradients that wait for the optimizer, goes as high as a ceiling allows, and all else as low as it
 //   goes. What grows and what shrinks over time then share the bytes between them. The ceiling rises until all fits;
 // - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
-// - what stays more than 1 % above it goes to a tree search (pack_search.c).
+// - what stays more than 1 % above it goes to a search (pack_search.c).
 // The work is bounded by counted steps, not by a clock, so the result is the same on every machine. A step is a value
 // that another one is compared with, or a block of values that is skipped.
 #include "passes/memory/pack.h"

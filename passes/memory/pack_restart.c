@@ -2,8 +2,10 @@
 #include "passes/memory/pack_search.h"
 #include <string.h>
 
-enum { N_GUESSES = 8, GUESS_PART = 32 };              // of the steps at the bound, each guess has this part
-static const int64_t GUESS_STEPS = 16 * 1000 * 1000; // at most
+// Of the steps at the bound, the search for slicing packings has this part, at most. It comes first, with a few steps;
+// then it has as many as the tree search has taken at the bound.
+enum { SLICE_PART = 4 };
+static const int64_t FIRST_SLICE = 1000 * 1000;
 
 // Room makes a search harder, for it leaves more packings that fail late. So the same search also runs at smaller
 // capacities, by turns: at the lower bound every other time, and at the capacity and a few sizes between, which depend
@@ -79,42 +81,42 @@ static Result restart(Rung *r) {
     return found;
 }
 
-// The search that found a packing, or NULL.
-static const Search *search(Rung *rungs, int n_rungs) {
-    for (int turn = 0, idle = 0; idle < 2 * n_rungs; turn++) {
-        Rung *r = &rungs[turn % 2 && n_rungs > 1 ? 1 + turn / 2 % (n_rungs - 1) : 0];
+typedef struct {
+    Rung rungs[1 + sizeof wider / sizeof *wider];
+    int n_rungs;
+    Search *tight, *loose; // of the fused values; of all
+    Slicing *slicing;
+    int64_t slicing_left; // steps
+    bool sliced;          // slicing found a packing
+} Race;
+
+static bool slice(Race *race, int64_t steps) {
+    if (steps > race->slicing_left) steps = race->slicing_left;
+    race->slicing_left -= steps;
+    race->sliced = steps > 0 && hd_slice(race->slicing, steps);
+    return race->sliced;
+}
+
+// The search of trees that found a packing, or NULL: slicing did, or none.
+static const Search *search(Race *race) {
+    const int n = race->n_rungs;
+    for (int turn = 0, idle = 0; idle < 2 * n; turn++) {
+        Rung *r = &race->rungs[turn % 2 && n > 1 ? 1 + turn / 2 % (n - 1) : 0];
         const bool done = r->none || r->left <= 0;
+        const int64_t left = r->left;
         const Result found = done ? STOPPED : restart(r);
         if (found == FOUND) return r->search;
-        if (r->search->late || (found == NONE && r == &rungs[n_rungs - 1])) return NULL;
+        if (r->search->late || (found == NONE && r == &race->rungs[n - 1])) return NULL;
         r->none |= found == NONE;
+        if (r == race->rungs && found == STOPPED && slice(race, left - r->left)) return NULL;
         idle = done ? idle + 1 : 0;
     }
     return NULL;
 }
 
-// Searches at the bound with values joined by guesses, which are often right where lives and sizes are diverse. A right
-// guess leaves a small search; a wrong one costs its steps, a small part of all. True when a packing was found.
-static bool search_guesses(int n, const Interval *values, int64_t bound, int64_t steps, int fewest, double until,
-                           int64_t *offset) {
-    const int64_t share = steps / GUESS_PART < GUESS_STEPS ? steps / GUESS_PART : GUESS_STEPS;
-    bool found = false;
-    for (int guess = 1; guess <= N_GUESSES && !found; guess++) {
-        Arena *a = hd_arena_new();
-        Fused fused;
-        hd_fuse(&fused, n, values, bound, guess, a);
-        Search *s = fused.n < fewest ? begin(fused.n, fused.values, a) : NULL;
-        if (s) {
-            Rung rung = {.search = s, .capacity = bound, .left = share, .share = 4 * (int64_t)s->n,
-                         .fails = HD_NEWN(a, int64_t, s->n_sections + 1)};
-            s->until = until;
-            found = search(&rung, 1) != NULL;
-            if (found) hd_unfuse(&fused, n, s->offset, offset);
-            finish(s);
-        }
-        hd_arena_free(a);
-    }
-    return found;
+static void finish_both(Race *race) {
+    if (race->tight && race->tight != race->loose) finish(race->tight);
+    if (race->loose) finish(race->loose);
 }
 
 int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds) {
@@ -122,21 +124,25 @@ int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capac
     if (bound > capacity) return 1;
     const double until = seconds > 0 ? hd_search_now() + seconds : 0;
     Arena *a = hd_arena_new();
+    Race race = {.slicing = hd_slicing(n, values, bound, a), .slicing_left = steps / SLICE_PART};
+    const Search *best = NULL;
     Fused fused;
-    hd_fuse(&fused, n, values, bound, 0, a);
-    Search *loose = begin(n, values, a), *tight = loose;
-    if (loose && fused.n < n) tight = begin(fused.n, fused.values, a);
-    Rung rungs[1 + sizeof wider / sizeof *wider] = {0};
-    bool found = tight && search_guesses(n, values, bound, steps, fused.n, until, offset);
-    if (tight && !found) {
-        tight->until = loose->until = until;
-        const Search *best = search(rungs, find_rungs(rungs, tight, loose, capacity, bound, steps, a));
-        found = best != NULL;
-        if (found && best == tight) hd_unfuse(&fused, n, best->offset, offset);
-        else if (found) memcpy(offset, best->offset, sizeof(int64_t) * (size_t)n);
+    if (!slice(&race, FIRST_SLICE)) {
+        hd_fuse(&fused, n, values, bound, a);
+        race.tight = race.loose = begin(n, values, a);
+        if (race.loose && fused.n < n) race.tight = begin(fused.n, fused.values, a);
+        if (race.tight) {
+            race.tight->until = race.loose->until = until;
+            race.n_rungs = find_rungs(race.rungs, race.tight, race.loose, capacity, bound, steps, a);
+            best = search(&race);
+        } else {
+            slice(&race, race.slicing_left);
+        }
     }
-    if (tight && tight != loose) finish(tight);
-    if (loose) finish(loose);
+    if (race.sliced) hd_sliced(race.slicing, n, offset);
+    else if (best && best == race.tight) hd_unfuse(&fused, n, best->offset, offset);
+    else if (best) memcpy(offset, best->offset, sizeof(int64_t) * (size_t)n);
+    finish_both(&race);
     hd_arena_free(a);
-    return !found;
+    return !best && !race.sliced;
 }

@@ -20,7 +20,9 @@
 //   order;
 // - unplaced values that fall into spans of time without a common value are solved span by span;
 // - restarts in several rankings, with limits that double, at the bound and at sizes up to the capacity by turns
-//   (pack_restart.c); at the bound, values that every packing places one after the other are one (pack_fuse.c).
+//   (pack_restart.c); at the bound, values that every packing places one after the other are one (pack_fuse.c);
+// - packings without slack are often of a simple kind that another search finds sooner (pack_slice.c): both run by
+//   turns.
 // The work is bounded by counted steps, so equal inputs give equal packings; a limit in seconds is for tools only.
 #define _POSIX_C_SOURCE 200809L
 #include "passes/memory/pack_search.h"

@@ -1,6 +1,6 @@
 // Shared by the files of the packing search. search: the tree; sections: facts about the values, found once, and their
 // rankings, found for each restart; conflict: why a branch ends; fuse: values that are as good as one; restart: runs
-// the tree search again and again.
+// the tree search again and again; slice: finds packings of another kind, in another way.
 #ifndef PASSES_MEMORY_PACK_SEARCH_H
 #define PASSES_MEMORY_PACK_SEARCH_H
 #include "passes/memory/pack.h"
@@ -87,15 +87,20 @@ typedef struct {
     Interval *all;     // by original value: as it was, or grown by its parts
     int *part_of, *at; // by original value: what it is a part of, or itself; for these: index in `values`
     int64_t *shift;    // its offset in there
-    bool *beside_one;  // by original value: only one other ends where it starts, or only one starts where it ends
 } Fused;
-// `bound`: the most bytes alive at one time, and the capacity. 0 for `guess` loses no packing. 1, 2, ... each join
-// other values as well, which may lose all packings: values of equal lives are stacked if they start where one value
-// ends, or end where one starts; of values of equal sizes, one of which ends when the other starts, both get the same
-// offset.
-void hd_fuse(Fused *f, int n, const Interval *values, int64_t bound, int guess, Arena *a);
+// `bound`: the most bytes alive at one time, and the capacity.
+void hd_fuse(Fused *f, int n, const Interval *values, int64_t bound, Arena *a);
 // The offsets of the n original values, from those of the fused ones.
 void hd_unfuse(Fused *f, int n, const int64_t *fused, int64_t *offset);
+
+// The search for a packing as high as the bound that can be cut in two from side to side, again and again, down to
+// single values. It lives in the arena.
+typedef struct Slicing Slicing;
+Slicing *hd_slicing(int n, const Interval *values, int64_t bound, Arena *a);
+// Searches on, in so many steps more. Returns whether there is a packing now.
+bool hd_slice(Slicing *s, int64_t steps);
+// The offsets of this packing.
+void hd_sliced(const Slicing *s, int n, int64_t *offset);
 
 // A conflict is a set of placed and waiting values. In any packing of these alone that keeps each placed value below
 // the waiting ones and below those placed after it, something exceeds the capacity. So the conflict holds as long as
