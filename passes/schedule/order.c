@@ -35,7 +35,8 @@ typedef struct {
     int64_t beside;  // the largest workspace of an op beside the main stream
 } Graph;
 
-typedef struct { int64_t peak; double total; } Cost; // most bytes live at once; their sum over all ops
+// Most bytes live at once, in all and behind the last fence of the main stream; their sum over all ops.
+typedef struct { int64_t peak, behind; double total; } Cost;
 
 static Lists lists_of(Arena *a, int n, const Edge *edge, int n_edges) {
     Lists l = {HD_NEWN(a, int, n + 2), HD_NEWN(a, int, n_edges + 1)};
@@ -243,6 +244,8 @@ static Cost cost_of(const Graph *g, const int *order, int n) {
     for (int i = 0; i < g->n_storages; i++) left[i] = g->users.start[i + 1] - g->users.start[i];
     Cost c = {0};
     int64_t live = 0;
+    int fence = -1;
+    for (int i = 0; g->fences[i] >= 0; i++) fence = g->fences[i];
     int beside = 0; // ops beside the main stream that are still to come, once the first has
     for (int i = 0; i < n && g->beside; i++) beside += hd_is_beside(g->ops[order[i]]);
     const int all_beside = beside;
@@ -254,6 +257,8 @@ static Cost cost_of(const Graph *g, const int *order, int n) {
                          (is_beside ? 0 : hd_int(&g->ops[o]->attrs, A_WORKSPACE_BYTES, 0));
         beside -= is_beside && g->beside;
         if (during > c.peak) c.peak = during;
+        if (o == fence) c.behind = 0;
+        if (during > c.behind) c.behind = during;
         c.total += (double)during;
         for (int k = g->used.start[o]; k < g->used.start[o + 1]; k++)
             if (--left[g->used.at[k]] == 0) live -= g->bytes[g->used.at[k]];
@@ -440,5 +445,5 @@ Order hd_find_order(const Func *f, const char *main, Arena *a) {
             if (better(c, least)) best = moved, least = c;
         }
     }
-    return (Order){n, best, before.peak - least.peak, least.peak};
+    return (Order){n, best, before.peak - least.peak, least.peak, least.behind};
 }

@@ -89,7 +89,7 @@ static bool schedule_function(Func *f, PassCx *cx) {
     bool moved = begin_before_first_part(f, cx->scratch);
     const char *main = hd_intern(f->module->cx, MAIN);
     for (Op *o = f->first; o; o = o->next) o->stream = hd_intern(f->module->cx, hd_is_alias(o) ? main : stream_of(o));
-    Order order = hd_order_beside(f, main, cx);
+    Order order = hd_order_tail(f, main, hd_order_beside(f, main, cx), cx);
     hd_count(cx, "bytes off the peaks of functions", order.saved);
     return reorder(f, &order, cx->scratch) || moved;
 }

@@ -9,8 +9,9 @@
 typedef struct {
     int n;
     const int *op;
-    int64_t saved, peak;
-} Order; // ids of the ops that do work, the number of bytes by which its peak is lower, and its peak
+    int64_t saved, peak, behind;
+} Order; // ids of the ops that do work, the number of bytes by which its peak is lower, its peak, and the peak behind
+         // its last fence
 
 // The best order found for a function whose ids are dense and whose ops have their streams; ops of other streams than
 // `main` come as early as their dependences allow.
@@ -23,6 +24,9 @@ bool hd_is_beside(const Op *o);
 // Takes the squares of each gradient as soon as it is complete, on the stream `beside`. Whether it has: not where the
 // gradients are not made in this function. norm.c
 bool hd_norm_beside(Func *f, const char *main, const char *beside, Arena *a);
+
+// The order with the last reduction brought forward where that hides it; else `order`. tail.c
+Order hd_order_tail(Func *f, const char *main, Order order, PassCx *cx);
 
 // Makes `ops` the order of a function whose ids are dense: all ops but aliases and the return. An alias comes before
 // its first user.
