@@ -56,8 +56,29 @@ static void mark_used(Rows *r, int i) {
     for (int k = 0; k < node(r, i)->n_in; k++) mark_used(r, node(r, i)->in[k]);
 }
 
-// Passes in which each node is evaluated. Expensive nodes that two passes need are kept in registers, in a second
-// round.
+// A value rounded to a type of two bytes is kept packed.
+static bool packed(const Rows *r, int i) {
+    const RowNode *n = node(r, i);
+    return n->kind == NODE_EXPR && !strcmp(n->text, "$q") && hd_dtype_bytes(n->stored) == 2 && r->s.vec > 1;
+}
+
+static int loads_of(Rows *r, int i, bool *seen) { // loads that element value `i` is made from
+    const RowNode *n = node(r, i);
+    if (seen[i] || !hd_rows_each(n) || is_reduction(n)) return 0;
+    seen[i] = true;
+    int loads = hd_rows_is_load(n);
+    for (int k = 0; k < n->n_in && !hd_rows_is_load(n); k++) loads += loads_of(r, n->in[k], seen);
+    return loads;
+}
+
+// Kept for later passes: what is expensive, and what takes fewer registers packed than the words that it is made from.
+static bool worth_keeping(Rows *r, int i) {
+    if (r->s.stream || r->first[i] < 0 || r->last[i] == r->first[i]) return false;
+    return node(r, i)->cost >= 8 ||
+           (packed(r, i) && loads_of(r, i, HD_NEWN(r->a, bool, r->p->nodes.n + 1)) > 1);
+}
+
+// Passes in which each node is evaluated. Nodes worth keeping are kept in registers, in a second round.
 void hd_rows_analyse(Rows *r) {
     int n = r->p->nodes.n;
     r->used = HD_NEWN(r->a, bool, n + 1), r->kept = HD_NEWN(r->a, bool, n + 1), r->raw = HD_NEWN(r->a, unsigned, n + 1);
@@ -79,18 +100,20 @@ void hd_rows_analyse(Rows *r) {
             }
         }
         for (int i = 0; i < n; i++)
-            keep[i] = !round && !r->s.stream && node(r, i)->cost >= 8 && r->first[i] >= 0 && r->last[i] > r->first[i];
-        r->kept = round ? old : keep;
+            keep[i] = round ? old[i] && r->last[i] > r->first[i] : worth_keeping(r, i);
+        r->kept = keep;
     }
 }
 
 // --- names
 
+static const char *item(const Rows *r) { return r->s.items > 1 ? "[k]" : ""; } // of a thread's vectors
+
 // The operand `i` as text: an element's variable at a place, or the row's.
 static const char *operand(Rows *r, int i, int place, int pass) {
     const RowNode *n = node(r, i);
     if (r->kept[i] && !place && r->first[i] < pass && hd_rows_each(n))
-        return hd_sprintf(r->a, "kept%d%s[j]", i, r->s.items > 1 ? "[k]" : "");
+        return hd_sprintf(r->a, packed(r, i) ? "kept%d%s.at(j)" : "kept%d%s[j]", i, item(r));
     return hd_sprintf(r->a, "x%d%s", i, hd_rows_each(n) && !is_reduction(n) ? hd_rows_suffix(r, place) : "");
 }
 
@@ -111,7 +134,7 @@ static const char *expression(Rows *r, int i, int place, int pass) {
         case 'l': hd_printf(&t, "least<%s>()", hd_cuda_compute(n->dtype)); break;
         case 't': hd_puts(&t, hd_cuda_compute(n->dtype)); break;
         case 'q':
-            hd_printf(&t, "widen(Narrow<%s>::from(%s))", hd_cuda_type(n->stored), operand(r, n->in[0], place, pass));
+            hd_printf(&t, "rounded<%s>(%s)", hd_cuda_type(n->stored), operand(r, n->in[0], place, pass));
             break;
         default: hd_puts(&t, operand(r, n->in[*s - '0'], place, pass));
         }
@@ -164,7 +187,8 @@ static void element_values(Rows *r, int q, const unsigned *set) {
                 hd_rows_line(r, "const %s x%d%s = %s;", type, i, p,
                              operand(r, n->in[0], partner_place(r, at, n->turn.half), q));
             else hd_rows_line(r, "const %s x%d%s = %s;", type, i, p, expression(r, i, at, q));
-            if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, r->s.items > 1 ? "[k]" : "", i);
+            if (keep && packed(r, i)) hd_rows_line(r, "whole%d[j] = %s;", i, operand(r, n->in[0], at, q));
+            else if (keep) hd_rows_line(r, "kept%d%s[j] = x%d;", i, item(r), i);
         }
 }
 
@@ -200,14 +224,25 @@ static void accumulate(Rows *r, int q) { // reductions and column sums of an ele
     }
 }
 
+static bool packs(const Rows *r, int i, int q) { return r->kept[i] && r->first[i] == q && packed(r, i); }
+
+// The node whose packed words, made in pass q, are what is stored; -1: none.
+static int packed_now(const Rows *r, const RowStore *st, int q) {
+    for (int i = 0; i < r->p->nodes.n; i++)
+        if (packs(r, i, q) && node(r, i)->in[0] == st->node && node(r, i)->stored == st->dtype) return i;
+    return -1;
+}
+
 static void vector_stores(Rows *r, int q) {
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         if (!stored_in(r, st, q)) continue;
         if (st->cls == CLASS_COLUMN) hd_rows_line(r, "if (row == 0)");
         if (st->cls == CLASS_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
-        hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec,
-                     hd_rows_address(r, store_name(r, st), st->cls, st->period, st->part, 0), i);
+        const char *to = hd_rows_address(r, store_name(r, st), st->cls, st->period, st->part, 0);
+        const int words = packed_now(r, st, q);
+        if (words >= 0) hd_rows_line(r, "kept%d%s.store(%s);", words, item(r), to);
+        else hd_rows_line(r, "put<%s, %d>(%s, y%d);", hd_cuda_type(st->dtype), r->s.vec, to, i);
     }
 }
 
@@ -240,8 +275,10 @@ static void pass(Rows *r, int q) {
                 hd_rows_line(r, "raw%d%s.load(%s);", i, hd_rows_suffix(r, at), hd_rows_load_address(r, i, at));
             }
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q))
+        if (stored_in(r, &r->p->stores.at[i], q) && packed_now(r, &r->p->stores.at[i], q) < 0)
             hd_rows_line(r, "%s y%d[%d];", hd_cuda_compute(r->p->stores.at[i].dtype), i, r->s.vec);
+    for (int i = 0; i < n; i++)
+        if (packs(r, i, q)) hd_rows_line(r, "%s whole%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
     for (int i = 0; i < n; i++)
         if (in_tree(r, i) && node(r, i)->phase == q)
             hd_rows_line(r, "%s e%d[%d];", hd_cuda_compute(node(r, i)->dtype), i, r->s.vec);
@@ -250,9 +287,13 @@ static void pass(Rows *r, int q) {
     element_values(r, q, set);
     accumulate(r, q);
     for (int i = 0; i < r->p->stores.n; i++)
-        if (stored_in(r, &r->p->stores.at[i], q))
+        if (stored_in(r, &r->p->stores.at[i], q) && packed_now(r, &r->p->stores.at[i], q) < 0)
             hd_rows_line(r, "y%d[j] = %s;", i, operand(r, r->p->stores.at[i].node, 0, q));
     hd_rows_line(r, "}");
+    for (int i = 0; i < n; i++)
+        if (packs(r, i, q))
+            hd_rows_line(r, "Pack<%s, %d>::put(kept%d%s.w, whole%d);", hd_cuda_type(node(r, i)->stored), r->s.vec, i,
+                         item(r), i);
     for (int i = 0; i < n; i++)
         if (in_tree(r, i) && node(r, i)->phase == q)
             hd_rows_line(r, "part%d[%s] = tree(e%d);", i, r->s.items > 1 ? "k" : "0", i);
@@ -331,9 +372,13 @@ static void forget(Rows *r, int q) {
 
 void hd_rows_passes(Rows *r) {
     for (int i = 0; i < r->p->nodes.n; i++)
-        if (r->kept[i])
-            hd_rows_line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i,
-                         r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "", r->s.vec);
+        if (r->kept[i]) {
+            const char *items = r->s.items > 1 ? hd_sprintf(r->a, "[%d]", r->s.items) : "";
+            if (packed(r, i))
+                hd_rows_line(r, "Raw<%s, %d> kept%d%s;", hd_cuda_type(node(r, i)->stored), r->s.vec, i, items);
+            else
+                hd_rows_line(r, "%s kept%d%s[%d];", hd_cuda_compute(node(r, i)->dtype), i, items, r->s.vec);
+        }
     for (int q = 0; q <= r->p->phases; q++) {
         if (q) hd_rows_put_row_values(r, q);
         row_stores(r, q);

@@ -44,20 +44,29 @@ template <> struct Narrow<int> { static __device__ __forceinline__ int from(int 
 template <> struct Narrow<unsigned char> {
     static __device__ __forceinline__ unsigned char from(int x) { return (unsigned char)x; }
 };
+// Two values at once, `high` in the upper half. Conversions of one value run at a quarter of the rate of those of two.
+__device__ __forceinline__ unsigned pair_bf16(float high, float low) {
+    unsigned y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+__device__ __forceinline__ unsigned pair_f16(float high, float low) {
+    unsigned y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
 template <> struct Narrow<bf16> {
-    static __device__ __forceinline__ bf16 from(float x) {
-        bf16 y;
-        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-        return y;
-    }
+    static __device__ __forceinline__ bf16 from(float x) { return {(unsigned short)pair_bf16(0.0f, x)}; }
 };
 template <> struct Narrow<f16> {
-    static __device__ __forceinline__ f16 from(float x) {
-        f16 y;
-        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-        return y;
-    }
+    static __device__ __forceinline__ f16 from(float x) { return {(unsigned short)pair_f16(0.0f, x)}; }
 };
+
+// x as it is read back after it was stored as T.
+template <class T> __device__ __forceinline__ typename Compute<T>::type rounded(typename Compute<T>::type x) {
+    return widen(Narrow<T>::from(x));
+}
+template <> __device__ __forceinline__ float rounded<bf16>(float x) { return __uint_as_float(pair_bf16(x, 0.0f)); }
 
 // V consecutive elements as in memory: moved as 16-byte words where they are that long, kept packed in
 // registers.
@@ -195,8 +204,7 @@ template <int V> struct Pack<bf16, V> {
             w[0] = Narrow<bf16>::from(x[0]).bits;
         } else {
 #pragma unroll
-            for (int j = 0; j < V / 2; j++)
-                asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+            for (int j = 0; j < V / 2; j++) w[j] = pair_bf16(x[2 * j + 1], x[2 * j]);
         }
     }
 };
@@ -206,8 +214,7 @@ template <int V> struct Pack<f16, V> {
             w[0] = Narrow<f16>::from(x[0]).bits;
         } else {
 #pragma unroll
-            for (int j = 0; j < V / 2; j++)
-                asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w[j]) : "f"(x[2 * j + 1]), "f"(x[2 * j]));
+            for (int j = 0; j < V / 2; j++) w[j] = pair_f16(x[2 * j + 1], x[2 * j]);
         }
     }
 };
