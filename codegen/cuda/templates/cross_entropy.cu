@@ -116,35 +116,37 @@ extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE
                                                                         float *losses) {
     enter();
     extern __shared__ uint4 ce_copies[];
-    __shared__ CrossEntropyStat warps[CE_THREADS / 32];
+    __shared__ CrossEntropyStat warps[2][CE_THREADS / 32]; // of a row and of the next: one barrier for each row
     const CrossEntropy<CE_T, CE_COLS, CE_VEC, CE_THREADS, CE_HELD> ce = {ce_copies};
 #if CE_GRAD
     const float scale = *dloss / CE_ROWS;
 #endif
 #pragma unroll
     for (int i = 0; i < CE_HELD; i++) ce.fetch(logits + (i64)(CE_ROWS - 1 - blockIdx.x) * CE_COLS, i);
-    for (int r = CE_ROWS - 1 - blockIdx.x; r >= 0; r -= gridDim.x) { // from the end: see from_end
+    int place = 0, target = targets[CE_ROWS - 1 - blockIdx.x];
+    for (int r = CE_ROWS - 1 - blockIdx.x; r >= 0; r -= gridDim.x, place ^= 1) { // from the end: see from_end
         const CE_T *row = logits + (i64)r * CE_COLS;
         const CE_T *next = r >= (int)gridDim.x ? row - (i64)gridDim.x * CE_COLS : (const CE_T *)0;
-        const int target = targets[r];
-        const float at_target = widen(row[target]); // before anyone writes over it
+        const bool mine = target / CE_VEC % CE_THREADS == (int)threadIdx.x; // this thread writes the target's element
+        const float at_target = mine ? widen(row[target]) : 0;              // before it writes over it
         CrossEntropyStat s = {-3.0e38f, 0.0f};
         ce.template scan_copies<0>(s, next, CE_GRAD);
         ce.scan_rest(s, row);
         s = ce_join(s);
-        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = s;
+        if (threadIdx.x % 32 == 0) warps[place][threadIdx.x / 32] = s;
         __syncthreads();
         const int lane = threadIdx.x % 32;
-        s = ce_join(lane < CE_THREADS / 32 ? warps[lane] : CrossEntropyStat{-3.0e38f, 0.0f});
-        if (threadIdx.x == 0) losses[r] = s.top - at_target + logf(s.sum);
+        s = ce_join(lane < CE_THREADS / 32 ? warps[place][lane] : CrossEntropyStat{-3.0e38f, 0.0f});
+        if (mine) losses[r] = s.top - at_target + logf(s.sum);
+        const int next_target = next ? targets[r - (int)gridDim.x] : 0; // on its way while this row is written
 #if CE_GRAD
         const float shift = -1.4426950408889634f * s.top - log2f(s.sum);
         CE_T *d = dlogits + (i64)r * CE_COLS;
         ce.write(row, next, d, scale, shift);
-        if (target / CE_VEC % CE_THREADS == (int)threadIdx.x) // the thread that wrote this element corrects it
+        if (mine)
             put1(d + target, scale * (fast_exp2(fmaf(at_target, 1.4426950408889634f, shift)) - 1.0f));
 #endif
-        __syncthreads(); // before the next row's warps write their sums
+        target = next_target;
     }
 }
 
