@@ -23,7 +23,8 @@ enum { N_ORDERS = 9, BLOCK = 64 };
 static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
 static const int64_t SEARCH_WORK = 384 * 1000 * 1000;  // of the tree search, all targets together: some 1 s
 enum { SEARCH_TRIES = 6 };
-static const int64_t ENDS_WORK = 64 * 1000 * 1000; // of packing from both ends, all ceilings together
+static const int64_t ENDS_WORK = 64 * 1000 * 1000;  // of packing from both ends, all ceilings together
+static const int64_t SLICES_WORK = 4 * 1000 * 1000; // of a search for slicing packings, before that
 enum { ENDS_ORDERS = 4, ENDS_ROUNDS = 32 };
 
 typedef struct { int64_t lower, upper, start, end; } Placed; // everything the inner loop reads, in one place
@@ -440,11 +441,20 @@ static void search_deeper(Packer *p, int64_t bound, PackRoom *room) {
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
         const int64_t all = p->height - bound > (room->base + bound) / 100 ? SEARCH_WORK : SEARCH_WORK / 8;
         const int64_t work = i ? all / 4 / (SEARCH_TRIES - 1) : all / 4 * 3;
-        if (hd_pack_search(p->n, p->values, p->best, at, work, 0)) below = at;
+        const bool done = i == 0 && room->early; // it failed before
+        if (done || hd_pack_search(p->n, p->values, p->best, at, work, 0)) below = at;
         else p->height = hd_pack_height(p->n, p->values, p->best);
         at = i ? below + (p->height - below) / 2 : lesser(p->height - 1, at + bound / 100);
         room->steps += work;
     }
+}
+
+// What the searches find soon, before packing from both ends takes longer.
+static void search_early(Packer *p, PackRoom *room) {
+    const bool found = !hd_pack_slices(p->n, p->values, p->best, SLICES_WORK) ||
+                       (room->early && !hd_pack_search(p->n, p->values, p->best, room->capacity, room->early, 0));
+    if (found) p->height = hd_pack_height(p->n, p->values, p->best);
+    room->steps += SLICES_WORK + room->early;
 }
 
 int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room) {
@@ -469,6 +479,7 @@ int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, Pack
     int *scratch = HD_NEWN(a, int, n);
     search(&p, scratch);
     room->steps += WORK - p.work;
+    if (!fixed && p.height > p.target && p.height - bound > bound / 100) search_early(&p, room);
     if (!fixed && p.height > p.target && p.height - bound > bound / 100) {
         p.work = ENDS_WORK;
         pack_from_ends(&p, bound, scratch, a);

@@ -12,14 +12,18 @@ typedef struct { int64_t lower, upper, size, align; } Interval; // alive in [low
 // this order, each as low as those before it leave.
 int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t capacity);
 // The same for a part of an arena. `base`: the bytes below it; where both together are within 1 % of the least that
-// they can take, the search for better ones is short. `steps` grows by the steps of inner loops.
-typedef struct { int64_t capacity, base, steps; } PackRoom;
+// they can take, the search for better ones is short. `early`: steps of a search for a packing into the capacity before
+// packing from both ends; 0: none. `steps` grows by the steps of inner loops.
+typedef struct { int64_t capacity, base, early, steps; } PackRoom;
 int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room);
 // Searches for a packing into `capacity` (pack_search.c): in `steps` steps of inner loops at the lower bound and as
 // many at larger sizes, counted so that equal inputs give equal packings; what it finds at the bound it finds with any
 // larger capacity as well. And within `seconds` unless that is 0. Returns 0, or 1 when there is none or none was
 // found; then `offset` stays as it was.
 int hd_pack_search(int n, const Interval *values, int64_t *offset, int64_t capacity, int64_t steps, double seconds);
+// Searches for a packing as high as the lower bound that can be cut in two from side to side, again and again, down to
+// single values; in `steps` steps (pack_slice.c). Returns 0, or 1 when none was found; then `offset` stays as it was.
+int hd_pack_slices(int n, const Interval *values, int64_t *offset, int64_t steps);
 // No packing is smaller: the most bytes alive at one time, each size rounded up to its alignment.
 int64_t hd_pack_lower_bound(int n, const Interval *values);
 // Bytes that a packing takes.

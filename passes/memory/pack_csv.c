@@ -11,6 +11,7 @@ enum { ID, LOWER, UPPER, SIZE, N_COLUMNS };
 static const char *const columns[N_COLUMNS] = {"id", "lower", "upper", "size"};
 typedef struct { const char *at; int n; } Field;
 typedef struct { Field field[32]; int n; } Line;
+static const int64_t EARLY_WORK = 256 * 1000 * 1000; // steps; with a capacity, packings often have no slack
 static const int64_t MOST = INT64_C(1) << 60; // a sum of sizes must not overflow
 
 // Splits one line at commas; returns what follows it, or NULL when it has too many fields.
@@ -83,7 +84,8 @@ const char *hd_pack_csv(Arena *a, const char *text, int64_t capacity, double sec
     }
     if (wrong) return wrong;
     int64_t *offset = HD_NEWN(a, int64_t, values.n + 1);
-    bool fits = hd_pack(values.n, 0, values.at, offset, capacity) == 0;
+    PackRoom room = {.capacity = capacity, .early = capacity ? EARLY_WORK : 0};
+    bool fits = hd_pack_into(values.n, 0, values.at, offset, &room) == 0;
     if (!fits) hd_pack_search(values.n, values.at, offset, capacity, INT64_MAX, seconds);
     if (height) *height = hd_pack_height(values.n, values.at, offset);
     if (bound) *bound = hd_pack_lower_bound(values.n, values.at);

@@ -447,3 +447,12 @@ static int64_t offset_of(const Slicing *s, int b) {
 void hd_sliced(const Slicing *s, int n, int64_t *offset) {
     for (int v = 0, b = 0; v < n; v++) offset[v] = takes_part(&s->values[v]) ? offset_of(s, b++) : 0;
 }
+
+int hd_pack_slices(int n, const Interval *values, int64_t *offset, int64_t steps) {
+    Arena *a = hd_arena_new();
+    Slicing *s = hd_slicing(n, values, hd_pack_lower_bound(n, values), a);
+    const bool found = hd_slice(s, steps);
+    if (found) hd_sliced(s, n, offset);
+    hd_arena_free(a);
+    return !found;
+}

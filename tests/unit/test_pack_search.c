@@ -177,7 +177,7 @@ TEST(more_room_in_few_steps) {
 // Packing without a capacity searches as well, with fewer steps: 1 % above the bound.
 TEST(packed_by_search) {
     for (int n = 400; n <= 800; n += 400)
-        for (uint64_t seed = 1; seed <= 8; seed++) {
+        for (uint64_t seed = 1; seed <= 16; seed++) {
             cut(n, seed, seed % 2 ? 1 : UNIT);
             hd_pack(n, 0, values, offset, 0);
             CHECK(valid(n));
