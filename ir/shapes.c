@@ -95,7 +95,8 @@ bool hd_attention_suits_tensor_cores(const AttentionShape *s) {
 int64_t hd_attention_tile(const AttentionShape *s) { return s->size <= 128 ? 64 : 32; }
 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
-    return s->grad && (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128);
+    const bool large = s->size == 96 || s->size == 192 || s->size == 256; // forward alone
+    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128 || (!s->grad && large));
 }
 
 int64_t hd_attention_ordered_tile(const AttentionShape *s) { return s->size <= 64 ? 128 : 64; }

@@ -40,7 +40,7 @@ Value *hd_attention_starts(const Op *o);            // of documents; NULL: it ha
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);
 int64_t hd_attention_tile(const AttentionShape *s);     // rows of the tile that such a block walks over
-bool hd_attention_suits_wgmma(const AttentionShape *s); // on sm_90, as wgmma and as wgmma_ordered
+bool hd_attention_suits_wgmma(const AttentionShape *s); // on sm_90, as wgmma; grad: and as wgmma_ordered
 // wgmma_ordered: queries of a tile, and the workspace in bytes: dq in f32, lse and the row sums, and counters, by tile.
 int64_t hd_attention_ordered_tile(const AttentionShape *s);
 int64_t hd_attention_ordered_bytes(const AttentionShape *s);

@@ -34,14 +34,17 @@ const char *hd_rule_dropout(Rule *r) {
 static const char *implementation(Rule *r) {
     const Attrs *as = &r->o->attrs;
     const char *impl = hd_word(as, A_IMPL, "generated"), *other = hd_word(as, A_ELSE, "generated");
-    bool cudnn = !strcmp(impl, "cudnn"), own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated");
+    const bool cudnn = !strcmp(impl, "cudnn"), forward = r->o->kind == OP_ATTENTION;
+    const bool own = !strcmp(other, "tensor_cores") || !strcmp(other, "generated") ||
+                     (forward && !strcmp(other, "wgmma"));
     if (cudnn && hd_draws(r->o)) return "cudnn draws other numbers: attention with dropout is generated";
     const bool wgmma = !strcmp(impl, "wgmma") || !strcmp(impl, "wgmma_ordered");
     if (wgmma && hd_draws(r->o)) return "attention on wgmma has no dropout: tensor_cores or generated";
     if (!cudnn && strcmp(impl, "tensor_cores") && !wgmma && strcmp(impl, "generated"))
         WRONG("no implementation %s of attention: cudnn, tensor_cores, wgmma, wgmma_ordered or generated", impl);
     if (!own || (hd_has(as, A_ELSE) && !cudnn))
-        WRONG("impl = %s, else = %s: only cudnn has an else: tensor_cores or generated", impl, other);
+        WRONG("impl = %s, else = %s: only cudnn has an else: %stensor_cores or generated", impl, other,
+              forward ? "wgmma, " : "");
     return NULL;
 }
 
@@ -87,15 +90,16 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
     if (e) return e;
     const bool ordered = hd_attention_on(r->o, "wgmma_ordered"), wgmma = ordered || hd_attention_on(r->o, "wgmma");
     if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || ordered))
-        WRONG("attention on %s has no window and no documents: %stensor_cores or generated", hd_word(as, A_IMPL, ""),
-              s.grad ? "wgmma, " : "");
+        WRONG("attention on %s has no window and no documents: wgmma, tensor_cores or generated",
+              hd_word(as, A_IMPL, ""));
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));
+    if (ordered && !grad) return "attention on wgmma_ordered is the backward pass: wgmma";
     if (wgmma && !hd_attention_suits_wgmma(&s))
-        WRONG("attention on wgmma is the backward pass for heads of 64 or 128 elements of bf16 or f16, not %s of %lld "
-              "of %s",
-              grad ? "heads" : "the forward pass", ll(s.size), hd_dtype_text(s.dtype));
+        WRONG("attention on wgmma, the %s pass, is for heads of %s elements of bf16 or f16, not heads of %lld of %s",
+              grad ? "backward" : "forward", grad ? "64 or 128" : "64, 96, 128, 192 or 256", ll(s.size),
+              hd_dtype_text(s.dtype));
     t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
     t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});
     t->lse = hd_type(r->cx, s.dtype == TY_F64 ? TY_F64 : TY_F32, 3, (int64_t[]){s.batch, heads, s.seq});

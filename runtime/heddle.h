@@ -126,6 +126,9 @@ typedef struct { // attention over [batch, seq, heads*size] with row strides in 
     //   backward kernel[0..2], as many as there are, in this order, each with (dout, q, k, v, o, lse, dq, dk, dv,
     //   workspace[, starts][, key]). The first batch*heads*seq*4 bytes of the workspace are rowsum(dout * o), f32
     //   [batch, heads, seq], but for kernels that add dq up there.
+    //   Where `boxes` are not 0, forward takes tensor maps instead of q, k and v. Their boxes are 64 elements of one
+    //   head at boxes[0] positions of q and boxes[1] of k and v, in rows of 128 bytes swizzled as wgmma reads them.
+    unsigned boxes[2];
     int impl; // HD_ATTENTION_*
     int kernel[3];
     HdGrid grid[3];

@@ -1,6 +1,7 @@
 // Attention: a call of the runtime with a descriptor. The plan says what runs it, and what does where cuDNN is missing
-// or refuses: templates/attention.cu with attention_backward.cu (tensor_cores), attention_hopper.cu (wgmma),
-// attention_ordered.cu (wgmma_ordered) or attention_any.cu (generated), each after attention_seen.cu.
+// or refuses: templates/attention.cu with attention_backward.cu (tensor_cores), attention_forward.cu and
+// attention_hopper.cu (wgmma), attention_ordered.cu (wgmma_ordered) or attention_any.cu (generated), each after
+// attention_seen.cu.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
 #include "ir/arch.h"
@@ -25,6 +26,22 @@ static const char *fast_parts(Emit *e, const AttentionShape *s, KernelShape part
     part[3] = (KernelShape){"dq", hd_ceil_div(s->seq, QUERIES), s->heads, s->batch, 256, hd_attention_shared(s, true)};
     return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %u, %u, %lld, %lld, %lld}\n", QUERIES, KEYS, part[0].block,
                       part[2].block, ll(part[0].shared), ll(part[2].shared), ll(part[3].shared));
+}
+
+// Forward on wgmma: queries of an item, 64 for each team of 128 threads, and keys of a tile.
+static int64_t forward_queries(const AttentionShape *s) { return s->size <= 96 ? 192 : 128; }
+static int64_t forward_keys(const AttentionShape *s) {
+    return s->size == 64 || s->size == 128 ? 128 : s->size <= 192 ? 96 : 64;
+}
+
+// A block takes one item after the other.
+static const char *forward_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
+    enum { SMS = 132, STEPS = 2 }; // SMS: of an H100 or H200
+    const int64_t rows = forward_queries(s), keys = forward_keys(s);
+    const int64_t items = s->batch * s->heads * hd_ceil_div(s->seq, rows);
+    const int64_t shared = (rows + 2 * STEPS * keys) * 128 * hd_ceil_div(s->size, 64) + 8 * (2 + 4 * STEPS) + 1024;
+    part[0] = (KernelShape){"forward", items < SMS ? items : SMS, 1, 1, (unsigned)(128 + 2 * rows), shared};
+    return hd_sprintf(e->a, "#define ATT_LAUNCH {%lld, %lld, %lld}\n", ll(rows), ll(keys), ll(shared));
 }
 
 // Backward alone, two kernels: dq leaves what dk and dv need.
@@ -84,22 +101,37 @@ static const char *defines(Emit *e, const Op *o, const AttentionShape *s, bool f
     return t.text;
 }
 
+typedef struct {
+    const char *name, *texts; // of the kernels; templates
+    const char *(*parts)(Emit *, const AttentionShape *, KernelShape[4]);
+    bool fast, wgmma; // on some kind of tensor cores; on wgmma
+} Kernels;
+static const Kernels *kernels_of(const Op *o) {
+    static const Kernels
+        ordered = {"_ordered", "attention_wgmma attention_ordered", ordered_parts, true, true},
+        backward = {"_hopper", "attention_wgmma attention_hopper", wgmma_parts, true, true},
+        forward = {"_hopper", "attention_wgmma attention_forward", forward_parts, true, true},
+        cores = {"", "attention attention_backward", fast_parts, true, false},
+        any = {"_any", "attention_any", any_parts, false, false};
+    if (hd_attention_on(o, "wgmma_ordered")) return &ordered;
+    if (hd_attention_on(o, "wgmma")) return o->kind == OP_ATTENTION ? &forward : &backward;
+    return hd_attention_on(o, "tensor_cores") ? &cores : &any;
+}
+
 const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
     AttentionShape s = hd_attention_shape(o);
     bool cudnn = !strcmp(hd_word(&o->attrs, A_IMPL, "generated"), "cudnn");
     if (cudnn && !hd_has(&o->attrs, A_ELSE)) return ", .impl = HD_ATTENTION_CUDNN, .kernel = {-1, -1, -1}";
-    bool ordered = hd_attention_on(o, "wgmma_ordered"), wgmma = ordered || hd_attention_on(o, "wgmma");
-    bool fast = wgmma || hd_attention_on(o, "tensor_cores");
-    int64_t shared = hd_attention_shared(&s, fast), most = hd_shared_bytes(e->m);
-    if (shared > most && !wgmma)
+    const Kernels *k = kernels_of(o);
+    int64_t shared = hd_attention_shared(&s, k->fast), most = hd_shared_bytes(e->m);
+    if (shared > most && !k->wgmma)
         hd_emit_error(e, o->span,
                       "attention heads of %lld values in %s need %lld bytes of shared memory and a block has %lld: use "
                       "more heads",
                       ll(s.size), hd_dtype_text(s.dtype), ll(shared), ll(most));
     const char *base = hd_sprintf(e->a, "attention%s_%s_%lldx%lldx%lldx%lldx%lld%s%s",
-                                  ordered ? "_ordered" : wgmma ? "_hopper" : fast ? "" : "_any",
-                                  hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads), ll(s.kv_heads),
-                                  ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
+                                  k->name, hd_dtype_text(s.dtype), ll(s.batch), ll(s.seq), ll(s.heads),
+                                  ll(s.kv_heads), ll(s.size), s.packed ? "_packed" : "", s.causal ? "_causal" : "");
     if (s.window < s.seq) base = hd_sprintf(e->a, "%s_window%lld", base, ll(s.window));
     if (s.documents) base = hd_sprintf(e->a, "%s_documents", base);
     if (hd_draws(o)) base = hd_sprintf(e->a, "%s_dropout", base);
@@ -108,11 +140,8 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
                                    hd_emit_number(e->a, hd_float(&o->attrs, A_P, 0), true),
                                    ll(hd_int(&o->attrs, A_BATCH, 0))));
     KernelShape part[4];
-    const char *launch = (ordered ? ordered_parts : wgmma ? wgmma_parts : fast ? fast_parts : any_parts)(e, &s, part);
-    const char *names = ordered ? "attention_wgmma attention_ordered" : wgmma ? "attention_wgmma attention_hopper" :
-                        fast ? "attention attention_backward" : "attention_any";
-    names = hd_sprintf(e->a, "attention_seen %s", names);
-    const char *text = hd_cuda_template(e, names, hd_sprintf(e->a, "%s%s", defines(e, o, &s, fast, base), launch));
+    const char *launch = k->parts(e, &s, part), *names = hd_sprintf(e->a, "attention_seen %s", k->texts);
+    const char *text = hd_cuda_template(e, names, hd_sprintf(e->a, "%s%s", defines(e, o, &s, k->fast, base), launch));
     Out kernels = hd_out(e->a), grids = hd_out(e->a);
     for (int i = s.grad ? 1 : 0; i < (s.grad ? 4 : 1); i++) {
         const KernelShape *p = &part[i];
@@ -126,7 +155,9 @@ const char *hd_cuda_attention_fields(Emit *e, const Op *o) {
         hd_printf(&grids, "%s{%lld, %lld, %lld, %u, %lld}", comma, ll(p->gx), ll(p->gy), ll(p->gz), p->block,
                   ll(p->shared));
     }
-    return hd_sprintf(e->a, ", .impl = %s, .kernel = {%s%s}, .grid = {%s}",
+    const char *boxes = !s.grad && k->wgmma ? hd_sprintf(e->a, ", .boxes = {%lld, %lld}", ll(forward_queries(&s)),
+                                                         ll(forward_keys(&s))) : "";
+    return hd_sprintf(e->a, "%s, .impl = %s, .kernel = {%s%s}, .grid = {%s}", boxes,
                       cudnn ? "HD_ATTENTION_CUDNN" : "HD_ATTENTION_KERNEL", kernels.text, s.grad ? "" : ", -1, -1",
                       grids.text);
 }

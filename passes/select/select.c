@@ -111,23 +111,26 @@ static const char *which_wgmma(const Select *s, const AttentionShape *t) {
     return ordered ? "wgmma_ordered" : "wgmma";
 }
 
-// The backward pass on sm_90 is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
-// scores (tests/bench/RESULTS.md). Else cuDNN, unless it would need too much workspace or has no such mask, and else
-// kernels of the compiler's: on tensor cores where they suit.
+// On sm_90 the backward pass is the compiler's own: as fast as cuDNN's repeatable one or faster, without its matrix of
+// scores; so is the forward pass over long sequences, where it is faster than cuDNN's (tests/bench/RESULTS.md). Else
+// cuDNN, unless it would need too much workspace or has no such mask, and else kernels of the compiler's: on wgmma or
+// on tensor cores where they suit.
 static void select_attention(Select *s, Op *o) {
     Ctx *cx = s->m->cx;
     AttentionShape t = hd_attention_shape(o);
     bool cores = s->cuda && hd_attention_suits_tensor_cores(&t) &&
                  hd_attention_shared(&t, true) <= hd_shared_bytes(s->m);
-    if (s->cuda && !hd_draws(o) && hd_target_arch(s->m).arch == 90 && hd_attention_suits_wgmma(&t)) {
-        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, which_wgmma(s, &t)));
+    const bool wgmma = s->cuda && !hd_draws(o) && hd_target_arch(s->m).arch == 90 && hd_attention_suits_wgmma(&t);
+    if (wgmma && (t.grad || (t.causal && t.seq >= 2048))) {
+        hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, t.grad ? which_wgmma(s, &t) : "wgmma"));
         return;
     }
     bool fits = s->cuda && !hd_draws(o) && !hd_attention_masked(&t) && (t.dtype == TY_BF16 || t.dtype == TY_F16) &&
                 t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;
-    hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, cores ? "tensor_cores" : "generated"));
+    const char *own = wgmma ? "wgmma" : cores ? "tensor_cores" : "generated";
+    hd_set_word(cx, &o->attrs, fits ? A_ELSE : A_IMPL, hd_intern(cx, own));
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer

@@ -294,7 +294,8 @@ static void check_implementation(PlanCheck *c, const Op *o) {
                       ll(align), hd_alignment(o));
     if (strcmp(impl, "generated") && align < HD_WIDE)
         hd_plan_wrong(c, o, o->span, "runs on %s, which needs addresses at multiples of %d bytes", impl, HD_WIDE);
-    if (!strncmp(impl, "wgmma", 5) && hd_target_arch(c->m).arch != 90)
+    const char *other = hd_word(&o->attrs, A_ELSE, "");
+    if ((!strncmp(impl, "wgmma", 5) || !strcmp(other, "wgmma")) && hd_target_arch(c->m).arch != 90)
         hd_plan_wrong(c, o, o->span, "runs on wgmma, which sm_90 alone has");
     if (strcmp(impl, "generated") && !c->cuda)
         hd_plan_wrong(c, o, o->span, "runs on %s, which target host does not have", impl);

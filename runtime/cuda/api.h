@@ -31,6 +31,8 @@ typedef struct {
     CuLaunchAttribute *attributes;
     unsigned n_attributes;
 } CuLaunch;
+typedef int CuMapType, CuMapInterleave, CuMapSwizzle, CuMapPromotion, CuMapFill;
+typedef struct { _Alignas(128) uint64_t opaque[16]; } CuMap; // a tensor map
 typedef int NvResult;
 typedef struct NvProgramState *NvProgram;
 typedef int LtStatus, LtCompute, LtType, LtDescAttribute, LtLayoutAttribute, LtPreferenceAttribute, LtConfigAttribute;

@@ -182,6 +182,23 @@ static int more_arguments(const HdAttention *t, HdArg *args, int n, uint64_t sta
     return n;
 }
 
+// The map of [batch, seq, heads, size] from `at` on. Of what is outside a copy makes zeroes.
+static bool map_heads(HdCuda *x, const HdAttention *t, uint64_t at, int64_t heads, int64_t stride, unsigned positions,
+                      CuMap *map) {
+    const uint64_t dims[] = {(uint64_t)t->size, (uint64_t)heads, (uint64_t)t->seq, (uint64_t)t->batch};
+    const uint64_t strides[] = {(uint64_t)t->size * 2, (uint64_t)stride * 2, (uint64_t)(stride * t->seq) * 2};
+    const unsigned box[] = {64, 1, positions, 1}, steps[] = {1, 1, 1, 1};
+    const CuResult r = x->api.cuTensorMapEncodeTiled(
+        map, t->dtype == HD_F16 ? HD_CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : HD_CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
+        (void *)(uintptr_t)at, dims, strides, box, steps, HD_CU_TENSOR_MAP_INTERLEAVE_NONE,
+        HD_CU_TENSOR_MAP_SWIZZLE_128B, HD_CU_TENSOR_MAP_L2_PROMOTION_L2_256B, HD_CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r != HD_CUDA_SUCCESS)
+        hd_cuda_fail(x, "a tensor map of %lld positions of %lld heads of %lld elements, %lld apart: %s",
+                     (long long)t->seq, (long long)heads, (long long)t->size, (long long)stride,
+                     hd_cuda_error(&x->api, r));
+    return r == HD_CUDA_SUCCESS;
+}
+
 void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
                        uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace) {
     HdCuda *x = (HdCuda *)h;
@@ -192,7 +209,14 @@ void hd_cuda_attention(HdExec *h, int stream, const HdAttention *t, uint64_t q, 
         execute(x, stream, t, s, (const uint64_t[]){q, k, v, o, lse}, workspace);
     HdArg args[7] = {{.word = q}, {.word = k}, {.word = v}, {.word = o}, {.word = lse}};
     const int n = more_arguments(t, args, 5, starts, key);
-    if (!s->plan) hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], n, args);
+    if (s->plan) return;
+    CuMap maps[3]; // of q, k, v
+    for (int i = 0; i < 3 && t->boxes[0]; i++) {
+        const int64_t stride = i == 0 ? t->q_stride : i == 1 ? t->k_stride : t->v_stride;
+        if (!map_heads(x, t, args[i].word, i ? t->kv_heads : t->heads, stride, t->boxes[i > 0], &maps[i])) return;
+        args[i] = (HdArg){.data = &maps[i], .bytes = sizeof maps[i]};
+    }
+    hd_cuda_launch(h, stream, t->kernel[0], t->grid[0], n, args);
 }
 
 void hd_cuda_attention_grad(HdExec *h, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,

@@ -41,7 +41,7 @@ static void attention(CaseList *l, const char *impl, const char *type, int size,
     const char *attrs = hd_sprintf(l->a, "{heads = %d, causal, packed}", heads);
     const double flops = 2.0 * batch * heads * (double)seq * seq * size, rate = strcmp(type, "f32") ? 2e8 : 6e6;
     const char *name = hd_sprintf(l->a, "attention_%s_%s_%d_%d", impl, type, size, seq);
-    if (strncmp(impl, "wgmma", 5)) // those are of the backward pass alone
+    if (strcmp(impl, "wgmma_ordered")) // that is of the backward pass alone
         add(l, hd_sprintf(l->a, "%s_forward", name),
             (Case){.fact = FACT_ATTENTION, .words = hd_sprintf(l->a, "%s forward %s", impl, type), .number = size,
                    .at = seq,

@@ -360,6 +360,7 @@ int main(int argc, char **argv) {
                                          SCENARIO(failed_captures_run_directly),
                                          SCENARIO(profile), SCENARIO(losses),
                                          SCENARIO(attention),
+                                         SCENARIO(attention_maps),
                                          SCENARIO(attention_plans)};
     return run_scenarios(scenarios, sizeof scenarios / sizeof *scenarios, clear) || failures;
 }

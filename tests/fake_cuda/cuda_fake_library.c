@@ -186,6 +186,39 @@ void attention(void) { // the pretended cuDNN has no engine: the program's kerne
             "attention 0 has no kernel where cuDNN cannot run (the plan has no else): cuDNN ");
 }
 
+void attention_maps(void) { // of q, k and v, in place of their addresses
+    HdAttention list[] = {shape(false, 0, 1024)};
+    list[0].impl = HD_ATTENTION_KERNEL;
+    list[0].kernel[0] = 2;
+    list[0].grid[0].shared = 1000;
+    list[0].kv_heads = 1, list[0].q_stride = 128, list[0].k_stride = 64, list[0].v_stride = 96;
+    list[0].boxes[0] = 192, list[0].boxes[1] = 112;
+    HdProgram p = small_program();
+    p.n_attentions = 1;
+    p.attentions = list;
+    HdExec *x = opened(&p, false);
+    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
+    CHECK(b->sync(x) && count_in_log("kernel other runs") == 1);
+    CHECK(count_in_log("map of type 9, 64 x 2 x 128 x 1, 128, 256 and 32768 bytes apart, boxes of 64 x 1 x 192 x 1") ==
+          1);
+    CHECK(count_in_log("map of type 9, 64 x 1 x 128 x 1, 128, 128 and 16384 bytes apart, boxes of 64 x 1 x 112 x 1") ==
+          1);
+    CHECK(count_in_log("map of type 9, 64 x 1 x 128 x 1, 128, 192 and 24576 bytes apart, boxes of 64 x 1 x 112 x 1") ==
+          1);
+    b->close(x);
+    list[0].dtype = HD_F16;
+    x = opened(&p, false);
+    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
+    CHECK(b->sync(x) && count_in_log("map of type 6,") == 3);
+    b->close(x);
+    list[0].v_stride = 90; // 180 bytes: no multiple of 16
+    x = opened(&p, false);
+    hd_cuda_attention(x, 0, &list[0], 256, 512, 1024, 4, 5, 0, 0, 6);
+    CHECK(!b->sync(x) &&
+          failed_with("a tensor map of 128 positions of 1 heads of 64 elements, 90 apart: "));
+    b->close(x);
+}
+
 static HdAttention plans[2];
 
 static void all_of_it(HdExec *x) { hd_cuda_region(x, 0); }

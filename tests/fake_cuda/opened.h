@@ -19,6 +19,7 @@ void products(void);
 void choices_are_remembered(void);
 void open_fails_clearly(void);
 void attention(void);
+void attention_maps(void);
 void attention_plans(void);
 
 void guards(void); // guards.c

@@ -24,7 +24,9 @@ while read -r b h kv t d c kind elem window length; do
     [ "$kind" = ordered ] && echo "#define ATT_ORDERED"
     [ "$kind" = any ] && { echo "#define ATT_ANY"; echo "#define ATT_ELEM $elem"; }
   } > "$out/$name.h"
-  nvcc -std=c++17 $target -O2 -w -I. -include "$out/$name.h" tests/gpu/attention_test.cu -o "$out/$name" \
+  source=attention_test.cu
+  [ "$kind" = forward ] && source=attention_forward_test.cu
+  nvcc -std=c++17 $target -O2 -w -I. -include "$out/$name.h" "tests/gpu/$source" -o "$out/$name" \
     > "$out/$name.log" 2>&1 &
 done <<'LIST'
 32 12 12 1024 64 1 mma bf16
@@ -90,6 +92,34 @@ done <<'LIST'
 1 8 2 1000 128 1 ordered bf16
 1 4 1 200 128 0 ordered bf16
 2 6 3 500 64 0 ordered bf16
+32 12 12 1024 64 1 forward bf16
+4 32 8 4096 64 1 forward bf16
+1 32 8 8192 128 1 forward bf16
+4 32 8 4096 128 1 forward bf16
+4 32 8 4096 128 1 forward bf16 1024
+4 32 8 4096 128 1 forward bf16 0 500
+4 32 8 4096 64 1 forward bf16 1024
+4 32 8 4096 64 1 forward bf16 0 500
+4 32 8 4096 96 1 forward bf16
+4 16 4 4096 192 1 forward bf16
+4 16 4 4096 256 1 forward bf16
+4 16 4 4096 256 1 forward bf16 1024
+2 4 2 300 64 1 forward bf16
+2 4 2 1000 64 1 forward bf16 100
+2 4 4 700 64 1 forward bf16 0 70
+2 4 2 1000 64 0 forward bf16
+1 4 2 200 128 1 forward bf16 65
+2 4 2 1000 128 1 forward bf16 100 200
+2 3 3 333 96 1 forward bf16
+2 4 2 1000 96 1 forward bf16 300
+2 4 2 1000 256 1 forward bf16
+1 4 2 333 256 0 forward bf16
+1 3 3 260 192 1 forward bf16 50 20
+3 2 1 77 64 1 forward bf16
+40 12 12 450 64 1 forward bf16 0 50
+1 2 1 200 64 1 forward bf16 1
+2 4 2 333 128 1 forward bf16 0 5
+1 1 1 1 64 1 forward bf16
 LIST
 wait
 for name in "${names[@]}"; do

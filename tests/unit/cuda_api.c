@@ -30,6 +30,8 @@ SAME_PLACE(CuLaunch, attributes, CUlaunchConfig, attrs);
 SAME_PLACE(CuLaunch, n_attributes, CUlaunchConfig, numAttrs);
 SAME_SIZE(CuLaunchAttribute, CUlaunchAttribute);
 SAME_PLACE(CuLaunchAttribute, cluster, CUlaunchAttribute, value.clusterDim);
+SAME_SIZE(CuMap, CUtensorMap);
+_Static_assert(_Alignof(CuMap) >= _Alignof(CUtensorMap), "CuMap"); // 64 before CUDA 13
 SAME_SIZE(NcId, ncclUniqueId);
 SAME_SIZE(NcResult, ncclResult_t);
 SAME_PLACE(NcConfig, magic, ncclConfig_t, magic);
@@ -67,6 +69,12 @@ SAME_PLACE(CuMemOp, wait.flags, CUstreamBatchMemOpParams, waitValue.flags);
 #define CuMemOp CUstreamBatchMemOpParams
 #define CuFunction CUfunction
 #define CuLaunch CUlaunchConfig
+#define CuMap CUtensorMap
+#define CuMapType CUtensorMapDataType
+#define CuMapInterleave CUtensorMapInterleave
+#define CuMapSwizzle CUtensorMapSwizzle
+#define CuMapPromotion CUtensorMapL2promotion
+#define CuMapFill CUtensorMapFloatOOBfill
 #define RtStream cudaStream_t
 #define NvResult nvrtcResult
 #define NvProgram nvrtcProgram

@@ -156,22 +156,6 @@ __device__ __forceinline__ void att_move_on(u32 s, u32 *counters) {
 
 // --- results
 
-// Four neighbouring threads have 2 columns each of four pieces of 8 columns; afterwards each has one whole piece.
-__device__ __forceinline__ void att_turn(u32 (&w)[4]) {
-    const int l = threadIdx.x;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        const u32 x = __shfl_xor_sync(~0u, l & 1 ? w[i] : w[i + 1], 1);
-        if (l & 1) w[i] = x;
-        else w[i + 1] = x;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const u32 x = __shfl_xor_sync(~0u, l & 2 ? w[i] : w[i + 2], 2);
-        if (l & 2) w[i] = x;
-        else w[i + 2] = x;
-    }
-}
 // 64 rows of a group's results, times `factor`; `row` is the first one.
 template <int N>
 __device__ __forceinline__ void att_put(const float (&d)[N], float factor, att_t *to, long long stride, int row) {

@@ -4,9 +4,11 @@
 #if ATT_DOCUMENTS
 #define ATT_STARTS , const int *starts // the last parameter of kernels and functions
 #define ATT_OF_STARTS , starts + (long long)b * ATT_T // of the sequences of batch b
+#define ATT_THESE_STARTS , starts                     // as they are
 #else
 #define ATT_STARTS
 #define ATT_OF_STARTS
+#define ATT_THESE_STARTS
 #endif
 
 // The first key that a query sees; `starts` are those of its sequence. It never decreases from query to query, so that

@@ -1,5 +1,5 @@
-// What the kernels of attention's backward pass on Hopper share: barriers of shared memory, copies into it, and wgmma
-// (sm_90a). Written before this text: what attention_hopper.cu or attention_ordered.cu names.
+// What the kernels of attention on Hopper share: barriers of shared memory, copies into it, and wgmma (sm_90a). Written
+// before this text: what attention_forward.cu, attention_hopper.cu or attention_ordered.cu names.
 typedef unsigned short att_t;
 typedef unsigned int u32;
 
@@ -149,6 +149,23 @@ template <int N> __device__ __forceinline__ void att_narrow(u32 (&to)[N / 8][4],
     for (int k = 0; k < N / 8; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++) to[k][i] = att_pack(from[k * 8 + 2 * i], from[k * 8 + 2 * i + 1]);
+}
+
+// Four neighbouring threads have 2 columns each of four pieces of 8 columns; afterwards each has one whole piece.
+__device__ __forceinline__ void att_turn(u32 (&w)[4]) {
+    const int l = threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const u32 x = __shfl_xor_sync(~0u, l & 1 ? w[i] : w[i + 1], 1);
+        if (l & 1) w[i] = x;
+        else w[i + 1] = x;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const u32 x = __shfl_xor_sync(~0u, l & 2 ? w[i] : w[i + 2], 2);
+        if (l & 2) w[i] = x;
+        else w[i + 2] = x;
+    }
 }
 
 __device__ __forceinline__ float2 att_pair(u32 at) {
