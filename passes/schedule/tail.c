@@ -86,7 +86,7 @@ static bool pays(const Tail *t, const DeviceModel *d) {
         late += hd_model_seconds(d, o);
         if (i > begins) between += hd_model_seconds(d, o);
     }
-    if (!late || t->early[begins] || t->early[t->other->id]) return false;
+    if (late <= 0 || t->early[begins] || t->early[t->other->id]) return false;
     const double now = (other > between ? other - between : 0) + last, then = other + (last > late ? last - late : 0);
     return then < now;
 }

@@ -1,6 +1,6 @@
 // Resuming from a checkpoint of any mesh and strategy: every rank reads the elements it holds from whichever file has
 // them (save.c), several pieces at a time. A file is checked as a whole while it is read, and the run begins only when
-// that has ended well.
+// that has ended well. All files are open before the first one is read, since a run beside this one may remove them.
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
@@ -22,10 +22,8 @@ typedef struct {
     Check *main_check; // where it holds everything
     const char *dir, *folder; // NULL: everything is in `main`
     int shards, n_cuts;
-    pthread_mutex_t lock; // of the shards
-    StFile *shard;        // opened when its first element is needed
-    bool *opened;
-    char **why; // it cannot be used; NULL: it can
+    StFile *shard;
+    bool *opened; // those that this rank needs
     Check **check;
     ParamPlace *spot;     // by parameter
     Cut *cut;
@@ -107,16 +105,14 @@ static bool read_layout(Source *s, const HdProgram *p) {
     s->folder = hd_st_meta(&s->main, "folder");
     s->shards = (int)(listed ? shards : 0);
     bool ok = listed && s->folder && hd_checkpoint_folder(s->folder, PATH) && read_cuts(s);
-    if (!ok) s->shards = 0; // nothing to close
     s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
     s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);
-    s->why = calloc((size_t)s->shards + 1, sizeof *s->why);
     s->check = calloc((size_t)s->shards + 1, sizeof *s->check);
     s->spot = calloc((size_t)p->n_params + 1, sizeof *s->spot);
-    ok = ok && s->shard && s->opened && s->why && s->check && s->spot;
+    ok = ok && s->shard && s->opened && s->check && s->spot;
     for (int k = 0; ok && k < p->n_params; k++) ok = read_spot(s, &p->params[k], &s->spot[k]);
-    if (!ok) hd_fail("%s: its layout of shards is inconsistent", s->main.path);
-    return ok;
+    if (!ok) s->shards = 0; // none is open
+    return ok || hd_fail("%s: its layout of shards is inconsistent", s->main.path);
 }
 
 // --- shards
@@ -174,7 +170,7 @@ static void *check(void *arg) {
     return NULL;
 }
 
-static Check *check_start(const Source *s, const StFile *f, const char *path, int number) { // NULL after hd_fail
+static Check *check_of(const Source *s, const StFile *f, const char *path, int number) { // NULL after hd_fail
     Check *c = calloc(1, sizeof *c);
     if (!c) {
         hd_fail("out of memory: cannot check %s", path);
@@ -184,16 +180,22 @@ static Check *check_start(const Source *s, const StFile *f, const char *path, in
     c->f = f;
     c->number = number;
     snprintf(c->path, sizeof c->path, "%s", path);
-    c->started = !pthread_create(&c->thread, NULL, check, c);
-    if (!c->started) check(c);
     return c;
 }
 
-static bool check_end(Check *c) { // frees it; false after hd_fail. NULL: there was nothing to check
+static void check_start(Check *c) {
+    if (!c) return;
+    c->started = !pthread_create(&c->thread, NULL, check, c);
+    if (!c->started) check(c);
+}
+
+static bool check_end(Check **at) { // frees it; false after hd_fail. NULL: there was nothing to check
+    Check *c = *at;
     if (!c) return true;
     if (c->started) pthread_join(c->thread, NULL);
     const bool good = c->good || hd_fail("%s", c->why);
     free(c);
+    *at = NULL;
     return good;
 }
 
@@ -207,33 +209,39 @@ static bool open_one(Source *s, int number) {
     if (!hd_st_open(f, path)) return false;
     s->opened[number] = true;
     f->path = NULL; // inside this range
-    return belongs(s, f, path, number) && (s->check[number] = check_start(s, f, path, number)) != NULL;
-}
-
-static StFile *open_shard(Source *s, int number) { // the first thread that needs it opens it, others wait
-    pthread_mutex_lock(&s->lock);
-    bool good = !s->why[number];
-    if (!good) {
-        hd_fail("%s", s->why[number]);
-    } else if (!s->opened[number] && !open_one(s, number)) {
-        good = false;
-        s->why[number] = strdup(hd_failure());
-    }
-    pthread_mutex_unlock(&s->lock);
-    return good ? &s->shard[number] : NULL;
+    return belongs(s, f, path, number) && (s->check[number] = check_of(s, f, path, number)) != NULL;
 }
 
 // Elements [at, at+n) of a bucket of the checkpoint that are in one shard.
 static bool shard_floats(Source *s, int role, const Cut *c, int64_t at, int64_t n, float *out) {
     char name[512];
-    StFile *f = open_shard(s, (int)(at / c->shard));
-    if (!f) return false;
+    const StFile *f = &s->shard[at / c->shard]; // open_shards
     snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], c->name);
     const StTensor *t = hd_st_find(f, name);
     const int64_t first = at % c->shard;
     if (t && t->rank == 1 && first + n <= t->dim[0] && hd_st_floats(f, t, first, n, out)) return true;
     return hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->folder, (int)(at / c->shard),
                    name);
+}
+
+// Opens the shards that hold elements [first, first+n) of parameter k.
+static bool open_range(Source *s, int k, int64_t first, int64_t n) {
+    const Cut *c = &s->cut[s->spot[k].bucket];
+    const int64_t at = s->spot[k].at + first;
+    for (int64_t i = at / c->shard; n > 0 && i <= (at + n - 1) / c->shard; i++)
+        if (!s->opened[i] && !open_one(s, (int)i)) return false;
+    return true;
+}
+
+static HdRole holder(int role) { return role == HD_MASTER ? HD_COMPUTE : (HdRole)role; } // for hd_piece_span
+
+static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
+    for (int r = 0; r < HD_SAVED_ROLES; r++)
+        for (int k = 0; k < x->program->n_params; k++) {
+            const HdSpan span = hd_piece_span(x, holder(r), k);
+            if (!open_range(s, k, span.first, span.count)) return false;
+        }
+    return true;
 }
 
 // --- reading
@@ -331,7 +339,7 @@ static bool acceptable(Source *s, const HdProgram *p) {
     if (!format || (!manifest && strcmp(format, "1") != 0))
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
     if (manifest && !undamaged(f, f->path)) return false; // before it names other files
-    if (!manifest && !(s->main_check = check_start(s, f, f->path, WHOLE))) return false;
+    if (!manifest && !(s->main_check = check_of(s, f, f->path, WHOLE))) return false;
     if (!(manifest ? manifest_fits(f, p) : file_fits(f, p))) return false;
     if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 ||
         count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0)
@@ -345,42 +353,49 @@ static bool acceptable(Source *s, const HdProgram *p) {
     return true;
 }
 
-static bool read_state(HdExec *x, Source *s, Progress *at) {
+static bool open_state(HdExec *x, Source *s) { // everything that read_state needs
     const HdProgram *p = x->program;
     if (!acceptable(s, p)) return false;
-    if (!strcmp(hd_st_meta(&s->main, "heddle_checkpoint"), "2") && !read_layout(s, p)) return false;
+    return strcmp(hd_st_meta(&s->main, "heddle_checkpoint"), "2") != 0 || (read_layout(s, p) && open_shards(x, s));
+}
+
+static bool read_state(HdExec *x, Source *s, Progress *at) {
+    const HdProgram *p = x->program;
     for (int r = 0; r < HD_SAVED_ROLES; r++)
-        if (!hd_spread_pieces(x, r == HD_MASTER ? HD_COMPUTE : (HdRole)r, resume_piece, &(Resume){s, r})) return false;
+        if (!hd_spread_pieces(x, holder(r), resume_piece, &(Resume){s, r})) return false;
     *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
                      count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p)};
     const int32_t step = (int32_t)at->step;
     return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }
 
+// Reads while the files that are open are checked. Where `good` is false, what was opened is checked: damage is the
+// reason of whatever else was found.
+static bool read_checked(HdExec *x, Source *s, bool good, Progress *at) {
+    check_start(s->main_check);
+    for (int i = 0; i < s->shards; i++) check_start(s->check[i]);
+    good = good && read_state(x, s, at);
+    good = check_end(&s->main_check) && good;
+    for (int i = 0; i < s->shards; i++) good = check_end(&s->check[i]) && good;
+    return good;
+}
+
+static void close_source(Source *s) {
+    for (int i = 0; s->opened && i < s->shards; i++)
+        if (s->opened[i]) hd_st_close(&s->shard[i]);
+    for (int i = 0; s->check && i < s->shards; i++) free(s->check[i]);
+    free(s->main_check);
+    hd_st_close(&s->main);
+    free(s->shard);
+    free(s->opened);
+    free(s->check);
+    free(s->spot);
+    free(s->cut);
+}
+
 // A checkpoint is known by the checksum at the end of its manifest.
 static void id_of(const StFile *f, unsigned char id[16]) {
     if (f->data_bytes >= 16) memcpy(id, f->data + f->data_bytes - 16, 16);
-}
-
-static bool resume_once(HdExec *x, const char *dir, const char *path, Progress *at, unsigned char id[16]) {
-    Source s = {.dir = dir, .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (!hd_st_open(&s.main, path)) return false;
-    id_of(&s.main, id);
-    bool ok = read_state(x, &s, at);
-    ok = check_end(s.main_check) && ok; // damage is the reason of whatever else was found
-    for (int i = 0; s.opened && s.why && s.check && i < s.shards; i++) {
-        ok = check_end(s.check[i]) && ok;
-        if (s.opened[i]) hd_st_close(&s.shard[i]);
-        free(s.why[i]);
-    }
-    hd_st_close(&s.main);
-    free(s.shard);
-    free(s.opened);
-    free(s.why);
-    free(s.check);
-    free(s.spot);
-    free(s.cut);
-    return ok;
 }
 
 static bool replaced(const char *path, const unsigned char id[16]) { // keeps the present failure
@@ -395,24 +410,58 @@ static bool replaced(const char *path, const unsigned char id[16]) { // keeps th
     return open && memcmp(now, id, sizeof now) != 0;
 }
 
-// A run beside this one may replace the checkpoint while it is read, and remove its shards. The ranks begin again until
-// all of them have read one and the same.
+// Whether all ranks have the same checkpoint open. -1: a rank is gone.
+static int same_everywhere(HdWorld *w, const unsigned char id[16]) {
+    enum { HALF = 1 << 30 };
+    uint32_t hash;
+    memcpy(&hash, id, sizeof hash);
+    const int mine = (int)(hash % HALF), most = hd_world_most(w, mine);
+    const int other = most < 0 ? -1 : hd_world_most(w, HALF - mine); // HALF - the least one
+    return other < 0 ? -1 : most == HALF - other;
+}
+
+enum { READ, REPLACED, FAILED }; // the worst of all ranks counts
+
+static int outcome(HdExec *x, bool ok, const char *path, const unsigned char id[16]) {
+    return hd_world_most(x->world, ok ? READ : replaced(path, id) ? REPLACED : FAILED);
+}
+
+// Opens everything, and reads it where all ranks have opened one and the same checkpoint. Result: REPLACED: another
+// run has replaced it meanwhile; READ: *ok says whether all is well; else after hd_fail.
+static int resume_once(HdExec *x, const char *dir, const char *path, Progress *at, bool *ok) {
+    Source s = {.dir = dir};
+    unsigned char id[16] = {0};
+    *ok = hd_st_open(&s.main, path);
+    if (*ok) id_of(&s.main, id);
+    const bool there = *ok;
+    *ok = there && open_state(x, &s);
+    int worst = outcome(x, *ok, path, id);
+    if (worst == READ) {
+        const int same = same_everywhere(x->world, id);
+        worst = same < 0 ? FAILED : same ? READ : REPLACED;
+        if (same < 0) *ok = false;
+    }
+    if (worst == READ || (worst == FAILED && there && !*ok)) *ok = read_checked(x, &s, *ok, at);
+    if (worst == READ) worst = outcome(x, *ok, path, id);
+    close_source(&s);
+    return worst;
+}
+
+// A run beside this one may replace the checkpoint before all ranks have opened it, and remove its shards. The ranks
+// begin again until they have one and the same open. Reading that takes however long it takes: what is open stays.
 bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
-    enum { READ, REPLACED, FAILED, TRIES = 50, HALF = 1 << 30 };
+    const double patience = 30; // seconds, for opening a few files
     char path[PATH];
     if (!hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path)) return false; // on every rank
-    for (int i = 0; i < TRIES; i++) {
-        unsigned char id[16] = {0};
-        uint32_t hash;
-        const bool ok = resume_once(x, dir, path, at, id);
-        const int worst = hd_world_most(x->world, ok ? READ : replaced(path, id) ? REPLACED : FAILED);
-        if (worst == FAILED) return ok;
-        if (worst == REPLACED) continue;
-        memcpy(&hash, id, sizeof hash);
-        const int mine = (int)(hash % HALF), most = worst < 0 ? -1 : hd_world_most(x->world, mine);
-        const int other = most < 0 ? -1 : hd_world_most(x->world, HALF - mine); // HALF - the least one
-        if (other < 0) return false; // a rank is gone
-        if (most == HALF - other) return true;
+    const double begin = hd_now();
+    for (;;) {
+        bool ok;
+        if (resume_once(x, dir, path, at, &ok) != REPLACED) return ok;
+        const int late = hd_world_most(x->world, hd_now() - begin > patience);
+        if (late < 0) return false; // a rank is gone
+        if (late)
+            return hd_fail("%s: another run replaces it faster than it can be opened, or the ranks see different "
+                           "folders: %.0f s went by without all ranks opening the same one",
+                           path, patience);
     }
-    return hd_fail("%s: another run replaces it faster than it can be read, or the ranks see different folders", path);
 }
