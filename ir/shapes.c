@@ -95,8 +95,12 @@ bool hd_attention_suits_tensor_cores(const AttentionShape *s) {
 int64_t hd_attention_tile(const AttentionShape *s) { return s->size <= 128 ? 64 : 32; }
 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
-    const bool large = s->size == 96 || s->size == 192 || s->size == 256; // forward alone
-    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && (s->size == 64 || s->size == 128 || (!s->grad && large));
+    const bool size = s->size == 64 || s->size == 96 || s->size == 128 || s->size == 192 || s->size == 256;
+    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && size;
+}
+
+bool hd_attention_suits_ordered(const AttentionShape *s) {
+    return s->grad && hd_attention_suits_wgmma(s) && (s->size == 64 || s->size == 128);
 }
 
 int64_t hd_attention_ordered_tile(const AttentionShape *s) { return s->size <= 64 ? 128 : 64; }
@@ -105,7 +109,8 @@ int64_t hd_attention_ordered_bytes(const AttentionShape *s) {
     const double rows = (double)s->batch * (double)s->heads * (double)(s->seq + 128);
     if (rows > 0x1p50) return INT64_MAX / 2; // beyond any memory
     const int64_t tile = hd_attention_ordered_tile(s), tiles = s->batch * s->heads * hd_ceil_div(s->seq, tile);
-    return 4 * (tiles * (tile * s->size + 2 * tile + 1) + 1);
+    const int64_t spans = s->batch * (hd_ceil_div(s->seq, tile) + hd_ceil_div(s->seq, HD_ATTENTION_QUERIES));
+    return 4 * (tiles * (tile * s->size + (s->documents ? 3 : 2) * tile + 1) + 1 + (s->documents ? spans : 0));
 }
 
 int64_t hd_attention_shared(const AttentionShape *s, bool tensor_cores) {

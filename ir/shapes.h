@@ -40,8 +40,10 @@ Value *hd_attention_starts(const Op *o);            // of documents; NULL: it ha
 bool hd_attention_on(const Op *o, const char *impl); // whether `impl` or `else` names it
 bool hd_attention_suits_tensor_cores(const AttentionShape *s);
 int64_t hd_attention_tile(const AttentionShape *s);     // rows of the tile that such a block walks over
-bool hd_attention_suits_wgmma(const AttentionShape *s); // on sm_90, as wgmma; grad: and as wgmma_ordered
-// wgmma_ordered: queries of a tile, and the workspace in bytes: dq in f32, lse and the row sums, and counters, by tile.
+bool hd_attention_suits_wgmma(const AttentionShape *s); // on sm_90
+bool hd_attention_suits_ordered(const AttentionShape *s);
+// wgmma_ordered: queries of a tile, and the workspace in bytes: by tile dq in f32, lse, row sums and a counter, with
+// documents the queries' first keys, and which blocks of keys meet which tiles.
 int64_t hd_attention_ordered_tile(const AttentionShape *s);
 int64_t hd_attention_ordered_bytes(const AttentionShape *s);
 // Shared memory of a block, in bytes, of the kernel that needs most: on tensor cores and of the one for any head size.

@@ -88,17 +88,16 @@ static const char *attention_operands(Rule *r, AttentionTypes *t) {
                        : " looks back from each token, which attention with causal = true does");
     e = documents(r, &s);
     if (e) return e;
+    if (hd_attention_masked(&s) && hd_attention_on(r->o, "cudnn"))
+        return "attention on cudnn has no window and no documents: wgmma, tensor_cores or generated";
     const bool ordered = hd_attention_on(r->o, "wgmma_ordered"), wgmma = ordered || hd_attention_on(r->o, "wgmma");
-    if (hd_attention_masked(&s) && (hd_attention_on(r->o, "cudnn") || ordered))
-        WRONG("attention on %s has no window and no documents: wgmma, tensor_cores or generated",
-              hd_word(as, A_IMPL, ""));
     if (hd_attention_on(r->o, "tensor_cores") && !hd_attention_suits_tensor_cores(&s))
         WRONG("attention on tensor cores is for bf16 and f16 and heads of 16, 32, ... 256 elements, not %lld of %s",
               ll(s.size), hd_dtype_text(s.dtype));
     if (ordered && !grad) return "attention on wgmma_ordered is the backward pass: wgmma";
-    if (wgmma && !hd_attention_suits_wgmma(&s))
-        WRONG("attention on wgmma, the %s pass, is for heads of %s elements of bf16 or f16, not heads of %lld of %s",
-              grad ? "backward" : "forward", grad ? "64 or 128" : "64, 96, 128, 192 or 256", ll(s.size),
+    if (wgmma && !(ordered ? hd_attention_suits_ordered : hd_attention_suits_wgmma)(&s))
+        WRONG("attention on %s is for heads of %s elements of bf16 or f16, not heads of %lld of %s",
+              ordered ? "wgmma_ordered" : "wgmma", ordered ? "64 or 128" : "64, 96, 128, 192 or 256", ll(s.size),
               hd_dtype_text(s.dtype));
     t->q = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, heads * s.size});
     t->k = hd_type(r->cx, s.dtype, 3, (int64_t[]){s.batch, s.seq, kv * s.size});

@@ -26,8 +26,10 @@ gpt2 examples/gpt2/gpt2.hd
 gpt2-xl examples/gpt2/gpt2.hd layers=2 heads=25 dim=1600 train.batch=4
 llama examples/llama/llama.hd
 llama-window examples/llama/llama.hd window=256
-masks tests/run/masks.hd dim=256 seq=300 window=100 packed=1 train.precision.compute=bf16
+masks tests/run/masks.hd dim=256 seq=1024 window=100 packed=1 train.precision.compute=bf16
 masks-128 tests/run/masks.hd dim=512 seq=300 packed=1 train.precision.compute=bf16
+masks-96 tests/run/masks.hd dim=384 seq=300 window=100 packed=1 train.precision.compute=bf16
+masks-256 tests/run/masks.hd dim=1024 seq=300 window=100 packed=1 train.precision.compute=bf16
 packed tests/unit/plans/packed.hd vocab=256 dim=128 seq=256 train.precision.compute=bf16
 LIST
 exit $bad

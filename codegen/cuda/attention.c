@@ -46,22 +46,27 @@ static const char *forward_parts(Emit *e, const AttentionShape *s, KernelShape p
 
 // Backward alone, two kernels: dq leaves what dk and dv need.
 static const char *wgmma_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
-    enum { ROWS = 128, THREADS = 384, STAGES = 3, REST = 256 + 1024 }; // REST: barriers, alignment
-    int64_t blocks = hd_ceil_div(s->seq, ROWS), tile = s->size <= 64 ? 128 : 64, numbers = s->documents ? 12 : 8;
-    int64_t shared = 2 * ROWS * s->size * 2 + STAGES * (2 * tile * s->size * 2 + numbers * tile) + REST;
-    part[1] = (KernelShape){"dq", blocks, s->heads, s->batch, THREADS, shared};
-    part[2] = (KernelShape){"dkv", blocks, s->kv_heads, s->batch, THREADS, shared};
+    enum { ROWS = 128, THREADS = 384, REST = 256 + 1024 }; // REST: barriers, alignment
+    const bool small = s->size <= 64, large = s->size > 128;
+    const int64_t row = hd_ceil_div(s->size, 64) * 128, numbers = s->documents ? 12 : 8, keys = large ? 64 : ROWS;
+    const int64_t tile = small ? 128 : 64, stages = s->size <= 192 ? 3 : 2, q_tile = large ? 32 : tile;
+    const int64_t of_dkv = 2 * keys * row + stages * tile * (2 * row + numbers) + (large ? keys * tile * 4 : 0) + REST;
+    const int64_t of_dq = 2 * ROWS * row + 3 * q_tile * (2 * row + numbers) + REST;
+    part[1] = (KernelShape){"dq", hd_ceil_div(s->seq, ROWS), s->heads, s->batch, THREADS, of_dq};
+    part[2] = (KernelShape){"dkv", hd_ceil_div(s->seq, keys), s->kv_heads, s->batch, THREADS, of_dkv};
     part[3] = (KernelShape){.suffix = NULL};
-    return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %d, %lld, %lld}\n", ROWS, THREADS, ll(shared), ll(shared));
+    return hd_sprintf(e->a, "#define ATT_LAUNCH {%d, %lld, %d, %lld, %lld}\n", ROWS, ll(keys), THREADS, ll(of_dq),
+                      ll(of_dkv));
 }
 
 // Backward alone, two kernels: one of the row sums and counters, one of the gradients.
 static const char *ordered_parts(Emit *e, const AttentionShape *s, KernelShape part[4]) {
     // SMS: of an H100 or H200; a block takes items until none is left. BARRIERS: 8 bytes each, with the items' numbers
-    enum { ROWS = 128, SMS = 132, STAGES = 2, BARRIERS = 19 };
+    enum { ROWS = 128, SMS = 132, STAGES = 2, BARRIERS = 20 };
     const int64_t tile = hd_attention_ordered_tile(s), tiles = hd_ceil_div(s->seq, tile);
     const int64_t items = s->batch * s->kv_heads * hd_ceil_div(s->seq, ROWS);
-    const int64_t keys = 2 * 2 * ROWS * s->size * 2, stages = STAGES * (2 * tile * s->size * 2 + 8 * tile);
+    const int64_t keys = 2 * 2 * ROWS * s->size * 2, numbers = s->documents ? 12 : 8;
+    const int64_t stages = STAGES * (2 * tile * s->size * 2 + numbers * tile);
     const int64_t shared = keys + stages + 2 * tile * ROWS * 2 + 8 * BARRIERS + 1024;
     part[1] = (KernelShape){"begin", s->heads, tiles, s->batch, 256, 0};
     part[2] = (KernelShape){"all", items < SMS ? items : SMS, 1, 1, 384, shared};

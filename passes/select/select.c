@@ -106,8 +106,8 @@ static void select_cross_entropy_grad(Select *s, Op *o) {
 // The backward pass of wgmma that is faster (tests/bench/RESULTS.md): the one of five products, where it was measured
 // so and its workspace is not too large, else that of seven.
 static const char *which_wgmma(const Select *s, const AttentionShape *t) {
-    const bool ordered = t->causal && !hd_attention_masked(t) && t->size == 64 && t->seq % 128 == 0 &&
-                         t->seq >= 512 && hd_attention_ordered_bytes(t) <= s->attention_limit;
+    const bool ordered = t->causal && t->size == 64 && t->seq % 128 == 0 && t->seq >= 512 &&
+                         hd_attention_ordered_bytes(t) <= s->attention_limit;
     return ordered ? "wgmma_ordered" : "wgmma";
 }
 

@@ -92,6 +92,29 @@ done <<'LIST'
 1 8 2 1000 128 1 ordered bf16
 1 4 1 200 128 0 ordered bf16
 2 6 3 500 64 0 ordered bf16
+4 32 8 4096 64 1 ordered bf16 1024
+4 32 8 4096 64 1 ordered bf16 0 500
+4 32 8 4096 64 1 ordered bf16 0 3000
+2 4 2 300 64 1 ordered bf16 65
+1 2 1 200 64 1 ordered bf16 1
+2 4 1 700 64 1 ordered bf16 100 200
+2 4 2 1000 64 1 ordered bf16 0 70
+2 4 2 333 64 1 ordered bf16 50 20
+4 12 12 1000 64 1 ordered bf16 200 100
+4 12 6 1024 64 1 ordered bf16 0 300
+2 4 1 700 128 1 ordered bf16 100 200
+2 16 16 1000 128 1 ordered bf16 300 100
+4 32 8 4096 96 1 hopper bf16
+4 16 4 4096 192 1 hopper bf16
+4 16 4 4096 256 1 hopper bf16
+4 16 4 4096 256 1 hopper bf16 1024
+2 4 2 1000 96 1 hopper bf16
+2 4 1 700 96 1 hopper bf16 100 200
+1 4 1 200 96 0 hopper bf16
+1 2 1 333 192 1 hopper bf16 50 20
+2 4 2 700 256 1 hopper bf16
+2 4 1 600 256 1 hopper bf16 100 200
+1 4 1 200 256 0 hopper bf16
 32 12 12 1024 64 1 forward bf16
 4 32 8 4096 64 1 forward bf16
 1 32 8 8192 128 1 forward bf16

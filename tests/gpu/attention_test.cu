@@ -149,9 +149,9 @@ int main(int argc, char **) { // with any argument: times after a second without
     CU(cudaMalloc(&workspace, hopper::ATT_WORKSPACE));
     CU(cudaMemset(workspace, 0xff, hopper::ATT_WORKSPACE));
 #else
-    CU(cudaFuncSetAttribute(hopper::att_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED(ATT_KV_TILE)));
-    CU(cudaFuncSetAttribute(hopper::att_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED(ATT_Q_TILE)));
-    dim3 hk((T + 127) / 128, KV, B), hq((T + 127) / 128, H, B);
+    CU(cudaFuncSetAttribute(hopper::att_dkv, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED_KV));
+    CU(cudaFuncSetAttribute(hopper::att_dq, cudaFuncAttributeMaxDynamicSharedMemorySize, ATT_SHARED_Q));
+    dim3 hk((T + ATT_KV_ROWS - 1) / ATT_KV_ROWS, KV, B), hq((T + 127) / 128, H, B);
 #endif
 #define ALL dout.d, q.d, k.d, v.d, o.d, lse, dq.d, dk.d, dv.d, delta MORE
     auto m2 = [&] { mma::att_dkv_mma<<<gk, KTHREADS, SH_DKV>>>(ALL); };
@@ -168,8 +168,8 @@ int main(int argc, char **) { // with any argument: times after a second without
                                                             workspace MORE);
     };
 #else
-    auto d2 = [&] { hopper::att_dkv<<<hk, 384, ATT_SHARED(ATT_KV_TILE)>>>(ALL); };
-    auto d3 = [&] { hopper::att_dq<<<hq, 384, ATT_SHARED(ATT_Q_TILE)>>>(ALL); };
+    auto d2 = [&] { hopper::att_dkv<<<hk, 384, ATT_SHARED_KV>>>(ALL); };
+    auto d3 = [&] { hopper::att_dq<<<hq, 384, ATT_SHARED_Q>>>(ALL); };
 #endif
 #else
     CU(cudaFuncSetAttribute(ATT_DKV, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SH_DKV));

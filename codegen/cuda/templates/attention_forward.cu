@@ -91,10 +91,8 @@ __device__ __forceinline__ void att_copy(u32 s, const AttMap &q, const AttMap &k
     }
 }
 
-// --- products that attention_wgmma.cu lacks: 96 columns
+// --- products that attention_wgmma.cu lacks: scores of 96 columns
 
-#define ATT_LIST48                                                                                                     \
-    ATT_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 __device__ __forceinline__ void att_ss0(float (&d)[48], unsigned long long a, unsigned long long b) {
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n96k16." ATT_TYPES
                  "{" ATT_LIST48 "}, %48, %49, add, 1, 1, 0, 0;\n}"
@@ -105,12 +103,6 @@ __device__ __forceinline__ void att_ss(float (&d)[48], unsigned long long a, uns
     asm volatile("wgmma.mma_async.sync.aligned.m64n96k16." ATT_TYPES "{" ATT_LIST48 "}, %48, %49, 1, 1, 1, 0, 0;"
                  : ATT_32("+f", d, 0), ATT_8("+f", d, 32), ATT_8("+f", d, 40)
                  : "l"(a), "l"(b));
-}
-__device__ __forceinline__ void att_rs(float (&d)[48], const u32 (&a)[4], unsigned long long b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16." ATT_TYPES "{" ATT_LIST48
-                 "}, {%48, %49, %50, %51}, %52, 1, 1, 1, 1;"
-                 : ATT_32("+f", d, 0), ATT_8("+f", d, 32), ATT_8("+f", d, 40)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 __device__ __forceinline__ void att_keys_scores(float (&x)[ATT_TILE / 2], u32 q, u32 k) {

@@ -10,8 +10,12 @@
 // Blocks take items from a counter in an order in which every item comes after those that it waits for, so that some
 // block can always go on. ATT_BEGIN sets the counters and computes lse * log2 e and delta by tile.
 //
+// With a window or documents an item meets only the tiles that see its keys, and a tile waits only for the items that
+// meet it. Both follow from the first keys of the tiles' first queries (attention_seen.cu): with documents ATT_BEGIN
+// writes down for each tile the first block of keys that it sees, and for each block the end of its tiles.
+//
 // Written before this text, with attention_wgmma.cu between: ATT_BEGIN, ATT_ALL, ATT_B, ATT_T, ATT_H, ATT_KV, ATT_D,
-// ATT_QS, ATT_KS, ATT_VS, ATT_OS, ATT_CAUSAL, ATT_SCALE, ATT_F16, ATT_LAUNCH.
+// ATT_QS, ATT_KS, ATT_VS, ATT_OS, ATT_CAUSAL, ATT_WINDOW, ATT_DOCUMENTS, ATT_SCALE, ATT_F16, ATT_LAUNCH.
 // Grids: ATT_BEGIN (H, tiles, B) of 256 threads, ATT_ALL (at most one block a multiprocessor) of 384: two warps copy,
 // one watches the counters, one moves them on, and two groups of 128 threads do the products.
 
@@ -25,22 +29,26 @@ constexpr int ATT_HEADS = ATT_B * ATT_KV, ATT_ITEMS = ATT_HEADS * ATT_BLOCKS;
 constexpr bool ATT_DOWN = ATT_CAUSAL && ATT_ITEMS <= 132;
 constexpr int ATT_TOGETHER = ATT_DOWN ? 1 : ATT_HEADS < 96 ? ATT_HEADS : 96;
 
+constexpr int ATT_EACH_QUERY = 2 + ATT_DOCUMENTS; // numbers: lse, delta, with documents its first key
 // shared memory, in bytes from a multiple of 1024: two sets of k and v, stages of q and dout, two of z, lse and delta
 constexpr int AT_KEYS = 0, BYTES_KEYS = ATT_ROWS * ATT_D * 2;
 constexpr int AT_STAGES = AT_KEYS + 2 * 2 * BYTES_KEYS, BYTES_TILE = ATT_TILE * ATT_D * 2;
 constexpr int AT_Z = AT_STAGES + ATT_STEPS * 2 * BYTES_TILE, BYTES_Z = ATT_TILE * ATT_ROWS * 2;
-constexpr int AT_NUMBERS = AT_Z + 2 * BYTES_Z, BYTES_NUMBERS = 2 * ATT_TILE * 4;
+constexpr int AT_NUMBERS = AT_Z + 2 * BYTES_Z, BYTES_NUMBERS = ATT_EACH_QUERY * ATT_TILE * 4;
 // barriers, two or ATT_STEPS of each
 constexpr int AT_FULL = AT_NUMBERS + ATT_STEPS * BYTES_NUMBERS, AT_EMPTY = AT_FULL + 8 * ATT_STEPS;
 constexpr int AT_KEYS_FULL = AT_EMPTY + 8 * ATT_STEPS, AT_KEYS_EMPTY = AT_KEYS_FULL + 16;
 constexpr int AT_Z_FULL = AT_KEYS_EMPTY + 16, AT_Z_EMPTY = AT_Z_FULL + 16;
 constexpr int AT_TURN = AT_Z_EMPTY + 16, AT_DONE = AT_TURN + 16, AT_SEEN = AT_DONE + 16;
-constexpr int AT_ITEM = AT_SEEN + 16, ATT_BYTES = AT_ITEM + 8 + 1024;
+constexpr int AT_ITEM = AT_SEEN + 16, ATT_BYTES = AT_ITEM + 16 + 1024;
 
-// the workspace: f32 sums of dq, lse and delta by tile, counters of the tiles, the counter of items
+// the workspace: f32 sums of dq, lse and delta by tile, counters of the tiles, the counter of items; with documents, of
+// each batch, the first blocks of the tiles and the ends of the blocks
 constexpr long long ATT_ALL_TILES = (long long)ATT_B * ATT_H * ATT_TILES;
-constexpr long long ATT_SUMS = ATT_ALL_TILES * ATT_TILE * ATT_D, ATT_NUMBERS = ATT_ALL_TILES * 2 * ATT_TILE;
-constexpr long long ATT_WORKSPACE = 4 * (ATT_SUMS + ATT_NUMBERS + ATT_ALL_TILES + 1);
+constexpr long long ATT_SUMS = ATT_ALL_TILES * ATT_TILE * ATT_D;
+constexpr long long ATT_NUMBERS = ATT_ALL_TILES * ATT_EACH_QUERY * ATT_TILE;
+constexpr long long ATT_SPANS = ATT_SUMS + ATT_NUMBERS + ATT_ALL_TILES + 1;
+constexpr long long ATT_WORKSPACE = 4 * (ATT_SPANS + ATT_DOCUMENTS * ATT_B * (ATT_TILES + ATT_BLOCKS));
 
 #ifdef ATT_LAUNCH
 constexpr long long att_launch[] = ATT_LAUNCH; // queries of a tile, shared bytes of ATT_ALL, bytes of the workspace
@@ -48,23 +56,35 @@ static_assert(att_launch[0] == ATT_TILE && att_launch[1] == ATT_BYTES, "the comp
 static_assert(att_launch[2] == ATT_WORKSPACE, "workspace");
 #endif
 
-struct AttItem { int block, head; }; // 128 keys of a key head of a batch
-__device__ __forceinline__ AttItem att_item(int ticket) {
+__device__ __forceinline__ int *att_spans(float *workspace, int batch) {
+    return (int *)workspace + ATT_SPANS + batch * (ATT_TILES + ATT_BLOCKS);
+}
+// 128 keys of a key head of a batch, and the tiles of queries that see one of them
+struct AttItem { int block, head, from, end; };
+__device__ __forceinline__ AttItem att_item(int ticket) { // with documents the caller knows the end
     constexpr int MANY = ATT_TOGETHER * ATT_BLOCKS;
     const int together = ticket / MANY * ATT_TOGETHER, rest = ticket % MANY;
     const int heads = ATT_HEADS - together < ATT_TOGETHER ? ATT_HEADS - together : ATT_TOGETHER;
     const int block = rest / heads;
-    return {ATT_DOWN ? ATT_BLOCKS - 1 - block : block, together + rest % heads};
+    AttItem w = {ATT_DOWN ? ATT_BLOCKS - 1 - block : block, together + rest % heads, 0, ATT_TILES};
+    if (ATT_CAUSAL) w.from = w.block * (ATT_ROWS / ATT_TILE);
+    const int last = (w.block + 1) * ATT_ROWS + ATT_WINDOW - 2; // query that sees the last key
+    if (ATT_WINDOW && last < ATT_T) w.end = last / ATT_TILE + 1;
+    return w;
 }
-__device__ __forceinline__ int att_first(const AttItem &w) { // the first tile of queries that sees the keys
-    return ATT_CAUSAL ? w.block * (ATT_ROWS / ATT_TILE) : 0;
+__device__ __forceinline__ AttItem att_taken(u32 s, int i) { // the item with number i of this block, which is there
+    AttItem w = att_item(att_whole(s + AT_ITEM + 8 * (i & 1)));
+    if (ATT_DOCUMENTS) w.end = att_whole(s + AT_ITEM + 8 * (i & 1) + 4);
+    return w;
 }
-// how many parts a tile's dq has, and how many of them come before that of this block
-__device__ __forceinline__ int att_parts(int tile) {
-    return ATT_CAUSAL ? tile / (ATT_ROWS / ATT_TILE) + 1 : ATT_BLOCKS;
-}
-__device__ __forceinline__ int att_before(int tile, int block) {
-    return ATT_DOWN ? att_parts(tile) - 1 - block : block;
+// The part of a tile's dq that comes from a block: how many parts come before it, and whether it is the last.
+struct AttTurn { int before; bool last; };
+__device__ __forceinline__ AttTurn att_turn_of(const AttItem &w, int tile, float *workspace) {
+    const int last = ATT_CAUSAL ? tile / (ATT_ROWS / ATT_TILE) : ATT_BLOCKS - 1;
+    int first = 0; // block
+    if (ATT_DOCUMENTS) first = __ldg(att_spans(workspace, w.head / ATT_KV) + tile);
+    else if (ATT_WINDOW && tile * ATT_TILE >= ATT_WINDOW) first = (tile * ATT_TILE + 1 - ATT_WINDOW) / ATT_ROWS;
+    return ATT_DOWN ? AttTurn{last - w.block, w.block == first} : AttTurn{w.block - first, w.block == last};
 }
 __device__ __forceinline__ int att_tile(const AttItem &w, int head, int tile) { // among all tiles
     return (w.head * ATT_GROUP + head) * ATT_TILES + tile;
@@ -73,7 +93,9 @@ __device__ __forceinline__ int att_tile(const AttItem &w, int head, int tile) { 
 // --- the two warps that copy
 
 __device__ __forceinline__ void att_copy(u32 s, const att_t *dout, const att_t *q, const att_t *k, const att_t *v,
-                                         const float *numbers, u32 *ticket) {
+                                         float *workspace) {
+    const float *numbers = workspace + ATT_SUMS;
+    u32 *ticket = (u32 *)(numbers + ATT_NUMBERS) + ATT_ALL_TILES;
     int n = 0;
     for (int i = 0;; i++) {
         const u32 slot = i & 1;
@@ -82,15 +104,19 @@ __device__ __forceinline__ void att_copy(u32 s, const att_t *dout, const att_t *
         if (threadIdx.x == 0) {
             next = (int)atomicAdd(ticket, 1u);
             if (next >= ATT_ITEMS) next = -1;
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(s + AT_ITEM + 4 * slot), "r"(next) : "memory");
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(s + AT_ITEM + 8 * slot), "r"(next) : "memory");
+            const AttItem w = att_item(next);
+            const int *end = att_spans(workspace, w.head / ATT_KV) + ATT_TILES + w.block;
+            if (ATT_DOCUMENTS && next >= 0)
+                asm volatile("st.shared.b32 [%0], %1;" ::"r"(s + AT_ITEM + 8 * slot + 4), "r"(__ldg(end)) : "memory");
         }
         asm volatile("bar.sync 2, 64;" ::: "memory");
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(next) : "r"(s + AT_ITEM + 4 * slot) : "memory");
+        next = att_whole(s + AT_ITEM + 8 * slot);
         if (next < 0) {
             att_arrive_copied(s + AT_KEYS_FULL + 8 * slot);
             return;
         }
-        const AttItem w = att_item(next);
+        const AttItem w = att_taken(s, i);
         const int head = w.head % ATT_KV;
         const long long bt = (long long)(w.head / ATT_KV) * ATT_T;
         const u32 keys = s + AT_KEYS + slot * 2 * BYTES_KEYS;
@@ -99,18 +125,18 @@ __device__ __forceinline__ void att_copy(u32 s, const att_t *dout, const att_t *
         att_arrive_copied(s + AT_KEYS_FULL + 8 * slot);
         for (int h = 0; h < ATT_GROUP; h++) {
             const int column = (head * ATT_GROUP + h) * ATT_D;
-            for (int t = att_first(w); t < ATT_TILES; t++, n++) {
+            for (int t = w.from; t < w.end; t++, n++) {
                 const int stage = n % ATT_STEPS;
-                const u32 to = s + AT_STAGES + stage * 2 * BYTES_TILE;
+                const u32 to = s + AT_STAGES + stage * 2 * BYTES_TILE, into = s + AT_NUMBERS + stage * BYTES_NUMBERS;
                 if (n >= ATT_STEPS) att_await(s + AT_EMPTY + 8 * stage, n / ATT_STEPS - 1 & 1);
                 att_fetch<ATT_TILE, 64>(to, q + bt * ATT_QS + column, ATT_QS, t * ATT_TILE);
                 att_fetch<ATT_TILE, 64>(to + BYTES_TILE, dout + bt * ATT_OS + column, ATT_OS, t * ATT_TILE);
-                if (threadIdx.x < BYTES_NUMBERS / 16)
-                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(s + AT_NUMBERS +
-                                                                                   stage * BYTES_NUMBERS +
-                                                                                   threadIdx.x * 16),
-                                 "l"(numbers + (long long)att_tile(w, h, t) * (2 * ATT_TILE) + threadIdx.x * 4)
+                const float *of = numbers + (long long)att_tile(w, h, t) * (ATT_EACH_QUERY * ATT_TILE);
+#pragma unroll 1
+                for (int j = threadIdx.x; j < BYTES_NUMBERS / 16; j += 64)
+                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(into + j * 16), "l"(of + j * 4)
                                  : "memory");
+                __syncwarp(); // threads that wait for a barrier hold up those of their warp that do not yet
                 att_arrive_copied(s + AT_FULL + 8 * stage);
             }
         }
@@ -119,38 +145,38 @@ __device__ __forceinline__ void att_copy(u32 s, const att_t *dout, const att_t *
 
 // --- the order of additions: one thread waits for the parts before, another one says that a part is there
 
-template <class Each> __device__ __forceinline__ void att_each_tile(u32 s, Each each) {
+template <class Each> __device__ __forceinline__ void att_each_tile(u32 s, float *workspace, Each each) {
     int n = 0;
     for (int i = 0;; i++) {
-        int ticket;
         att_await(s + AT_KEYS_FULL + 8 * (i & 1), i >> 1 & 1);
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(ticket) : "r"(s + AT_ITEM + 4 * (i & 1)) : "memory");
+        const int ticket = att_whole(s + AT_ITEM + 8 * (i & 1));
+        const AttItem w = att_taken(s, i);
         att_arrive(s + AT_KEYS_EMPTY + 8 * (i & 1));
         if (ticket < 0) return;
-        const AttItem w = att_item(ticket);
         for (int h = 0; h < ATT_GROUP; h++)
-            for (int t = att_first(w); t < ATT_TILES; t++, n++)
-                each(n, att_tile(w, h, t), att_before(t, w.block), att_parts(t));
+            for (int t = w.from; t < w.end; t++, n++) each(n, att_tile(w, h, t), att_turn_of(w, t, workspace));
     }
 }
-__device__ __forceinline__ void att_watch(u32 s, const u32 *counters) {
-    att_each_tile(s, [&](int n, int tile, int before, int) {
+__device__ __forceinline__ void att_watch(u32 s, float *workspace) {
+    const u32 *counters = (const u32 *)(workspace + ATT_SUMS + ATT_NUMBERS);
+    att_each_tile(s, workspace, [&](int n, int tile, const AttTurn &turn) {
         if (n >= 2) att_await(s + AT_SEEN + 8 * (n & 1), (n >> 1) - 1 & 1);
         u32 there = 0;
-        while (before) {
+        while (turn.before) {
             asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(there) : "l"(counters + tile) : "memory");
-            if (there >= (u32)before) break;
+            if (there >= (u32)turn.before) break;
         }
         att_arrive(s + AT_TURN + 8 * (n & 1));
     });
 }
-__device__ __forceinline__ void att_move_on(u32 s, u32 *counters) {
-    att_each_tile(s, [&](int n, int tile, int before, int parts) {
+__device__ __forceinline__ void att_move_on(u32 s, float *workspace) {
+    u32 *counters = (u32 *)(workspace + ATT_SUMS + ATT_NUMBERS);
+    att_each_tile(s, workspace, [&](int n, int tile, const AttTurn &turn) {
         att_await(s + AT_DONE + 8 * (n & 1), n >> 1 & 1);
         att_arrive(s + AT_SEEN + 8 * (n & 1));
-        if (before + 1 == parts) return;
+        if (turn.last) return;
         asm volatile("fence.acq_rel.gpu;" ::: "memory"); // of what the groups added before they arrived
-        asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(counters + tile), "r"(before + 1) : "memory");
+        asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(counters + tile), "r"(turn.before + 1) : "memory");
     });
 }
 
@@ -207,14 +233,14 @@ __device__ __forceinline__ void att_store_z(u32 to, const u32 (&z)[ATT_TILE / 16
                      : "memory");
 }
 
-struct AttPlace { int tile, before; }; // of a part of dq
+struct AttPlace { int tile; AttTurn turn; }; // of a part of dq
 __device__ __forceinline__ void att_add_part(u32 s, int n, float (&d)[32], const AttPlace &p, float *sums, att_t *dq,
                                              int group) {
     att_await(s + AT_TURN + 8 * (n & 1), n >> 1 & 1);
     float4 *at = (float4 *)(sums + (long long)p.tile * (ATT_TILE * ATT_D) + group * (64 * 64)) + (threadIdx.x & 127);
     const int t = p.tile % ATT_TILES, head = p.tile / ATT_TILES % ATT_H, batch = p.tile / (ATT_TILES * ATT_H);
-    if (p.before + 1 == att_parts(t)) {
-        if (p.before)
+    if (p.turn.last) {
+        if (p.turn.before)
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const float4 x = __ldcg(at + i * 128);
@@ -224,7 +250,7 @@ __device__ __forceinline__ void att_add_part(u32 s, int n, float (&d)[32], const
         att_put(d, ATT_SCALE,
                 dq + (long long)batch * ATT_T * ATT_QS + head * ATT_D + (ATT_CHUNKS > 1 ? group * 64 : 0), ATT_QS,
                 t * ATT_TILE + (ATT_TILE > 64 ? group * 64 : 0));
-    } else if (p.before) {
+    } else if (p.turn.before) {
 #pragma unroll
         for (int i = 0; i < 8; i++)
             asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at + i * 128), "f"(d[4 * i]),
@@ -250,13 +276,28 @@ __device__ __forceinline__ void att_weights(float (&x)[ATT_TILE / 2], u32 number
         }
     }
     const bool edge = ATT_CAUSAL && low + 63 > first, tail = !ATT_CAUSAL && ATT_T % ATT_ROWS && low + 63 >= ATT_T;
-    if (!edge && !tail) return;
+    // some of the queries see only later keys than some of these
+    const bool past = ATT_MASKED && (ATT_DOCUMENTS ? att_whole(numbers + (3 * ATT_TILE - 1) * 4) :
+                                                     first + ATT_TILE - ATT_WINDOW) > low;
     const int row = low + (threadIdx.x & 127) / 32 * 16 + ((threadIdx.x & 31) >> 2);
     const int col = first + (threadIdx.x & 3) * 2;
+    if (edge || tail)
 #pragma unroll
-    for (int i = 0; i < ATT_TILE / 2; i++) {
-        const int r = row + (i >> 1 & 1) * 8, c = col + i / 4 * 8 + (i & 1);
-        if ((edge && r > c) || (tail && r >= ATT_T)) x[i] = 0;
+        for (int i = 0; i < ATT_TILE / 2; i++) {
+            const int r = row + (i >> 1 & 1) * 8, c = col + i / 4 * 8 + (i & 1);
+            if ((edge && r > c) || (tail && r >= ATT_T)) x[i] = 0;
+        }
+    if (!past) return;
+#pragma unroll
+    for (int j = 0; j < ATT_TILE / 8; j++) {
+        int2 least = make_int2(col + j * 8 + 1 - ATT_WINDOW, col + j * 8 + 2 - ATT_WINDOW); // first keys of two queries
+        if (ATT_DOCUMENTS) {
+            const float2 y = att_pair(numbers + (2 * ATT_TILE + (threadIdx.x & 3) * 2 + j * 8) * 4);
+            least = make_int2(__float_as_int(y.x), __float_as_int(y.y));
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (row + (e >> 1) * 8 < (e & 1 ? least.y : least.x)) x[j * 4 + e] = 0;
     }
 }
 __device__ __forceinline__ void att_differences(float (&p)[ATT_TILE / 2], const float (&x)[ATT_TILE / 2], u32 numbers) {
@@ -272,12 +313,12 @@ __device__ __forceinline__ void att_work(u32 s, int group, att_t *dq, att_t *dk,
     const bool speaks = (threadIdx.x & 31) == 0; // of its warp
     int i = 0, head = 0, ticket;                 // items so far; head and tile of the group's
     att_await(s + AT_KEYS_FULL, 0);
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(ticket) : "r"(s + AT_ITEM) : "memory");
+    ticket = att_whole(s + AT_ITEM);
     if (ticket < 0) return;
-    AttItem w = att_item(ticket);
-    int t = att_first(w);
+    AttItem w = att_taken(s, 0);
+    int t = w.from;
     u32 keys = s + AT_KEYS, keys_before = keys;
-    AttPlace place = {0, 0};
+    AttPlace place = {};
     float x[ATT_TILE / 2], p[ATT_TILE / 2], part[32] = {}, ak[ATT_D / 2] = {}, av[ATT_D / 2] = {};
     u32 z[ATT_TILE / 16][4], v[ATT_TILE / 16][4];
     att_await(s + AT_FULL, 0);
@@ -319,16 +360,16 @@ __device__ __forceinline__ void att_work(u32 s, int group, att_t *dq, att_t *dk,
         att_finish<0>();
         att_hold(part);
         if (speaks && n) att_arrive(s + AT_Z_EMPTY + 8 * (n - 1 & 1));
-        if (speaks && i && head == 0 && t == att_first(w)) att_arrive(s + AT_KEYS_EMPTY + 8 * (i - 1 & 1));
+        if (speaks && i && head == 0 && t == w.from) att_arrive(s + AT_KEYS_EMPTY + 8 * (i - 1 & 1));
         // on to the next tile
-        const AttPlace next_place = {att_tile(w, head, t), att_before(t, w.block)};
-        const bool ended = t + 1 == ATT_TILES && head + 1 == ATT_GROUP;
+        const AttPlace next_place = {att_tile(w, head, t), att_turn_of(w, t, sums)};
+        const bool over = t + 1 == w.end, ended = over && head + 1 == ATT_GROUP; // of a head, of the item
         keys_before = keys;
         if (ended) {
             i++;
             keys = s + AT_KEYS + (i & 1) * 2 * BYTES_KEYS;
             att_await(s + AT_KEYS_FULL + 8 * (i & 1), i >> 1 & 1);
-            asm volatile("ld.shared.b32 %0, [%1];" : "=r"(ticket) : "r"(s + AT_ITEM + 4 * (i & 1)) : "memory");
+            ticket = att_whole(s + AT_ITEM + 8 * (i & 1));
         }
         if (ticket >= 0) att_await(s + AT_FULL + 8 * ((n + 1) % ATT_STEPS), (n + 1) / ATT_STEPS & 1);
         att_seen();
@@ -342,9 +383,10 @@ __device__ __forceinline__ void att_work(u32 s, int group, att_t *dq, att_t *dk,
             att_put(av, 1.f, dv + bt * ATT_VS + column, ATT_VS, row);
 #pragma unroll
             for (int e = 0; e < ATT_D / 2; e++) ak[e] = av[e] = 0;
-            w = att_item(ticket);
+            w = att_taken(s, i);
         }
-        if (++t == ATT_TILES) t = att_first(w), head = ended ? 0 : head + 1;
+        t = over ? w.from : t + 1;
+        if (over) head = ended ? 0 : head + 1;
         if (n) att_add_part(s, n - 1, part, place, sums, dq, group);
         att_finish<0>();
         att_hold(x);
@@ -363,11 +405,9 @@ __device__ __forceinline__ void att_work(u32 s, int group, att_t *dq, att_t *dk,
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     ATT_ALL(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-            att_t *dq, att_t *dk, att_t *dv, float *workspace) {
+            att_t *dq, att_t *dk, att_t *dv, float *workspace ATT_STARTS) {
     enter();
     const u32 s = att_start<1024>();
-    float *numbers = workspace + ATT_SUMS;
-    u32 *counters = (u32 *)(numbers + ATT_NUMBERS);
     if (threadIdx.x == 0) {
         for (int i = 0; i < ATT_STEPS; i++) {
             att_barrier(s + AT_FULL + 8 * i, 2 * 64);
@@ -387,9 +427,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     __syncthreads();
     if (threadIdx.x < 128) {
         att_fewer();
-        if (threadIdx.x < 64) att_copy(s, dout, q, k, v, numbers, counters + ATT_ALL_TILES);
-        else if (threadIdx.x == 64) att_watch(s, counters);
-        else if (threadIdx.x == 96) att_move_on(s, counters);
+        if (threadIdx.x < 64) att_copy(s, dout, q, k, v, workspace);
+        else if (threadIdx.x == 64) att_watch(s, workspace);
+        else if (threadIdx.x == 96) att_move_on(s, workspace);
     } else {
         att_more();
         att_work(s, threadIdx.x / 128 - 1, dq, dk, dv, workspace);
@@ -399,12 +439,12 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 // A block has the rows of one tile: ATT_D / 8 threads add up dout * o of a row.
 extern "C" __global__ void __launch_bounds__(256)
     ATT_BEGIN(const att_t *dout, const att_t *q, const att_t *k, const att_t *v, const att_t *o, const float *lse,
-              att_t *dq, att_t *dk, att_t *dv, float *workspace) {
+              att_t *dq, att_t *dk, att_t *dv, float *workspace ATT_STARTS) {
     enter();
     constexpr int EACH = ATT_D / 8, PASS = 256 / EACH;
     const int h = blockIdx.x, t = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % EACH;
     const int tile = (b * ATT_H + h) * ATT_TILES + t;
-    float *to = workspace + ATT_SUMS + (long long)tile * (2 * ATT_TILE);
+    float *to = workspace + ATT_SUMS + (long long)tile * (ATT_EACH_QUERY * ATT_TILE);
     u32 *counters = (u32 *)(workspace + ATT_SUMS + ATT_NUMBERS);
     uint4 x[ATT_TILE / PASS], y[ATT_TILE / PASS];
 #pragma unroll
@@ -427,7 +467,17 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int i = threadIdx.x; i < ATT_TILE; i += 256) {
         const int row = t * ATT_TILE + i; // no such query: its weights are 0
         to[i] = row < ATT_T ? lse[((long long)b * ATT_H + h) * ATT_T + row] * ATT_LOG2E : __int_as_float(0x7f800000);
+        if (ATT_DOCUMENTS) to[2 * ATT_TILE + i] = __int_as_float(att_first(row ATT_OF_STARTS));
     }
+#if ATT_DOCUMENTS
+    if (h == 0) { // t: a tile, and if there are so many a block of keys
+        int *spans = att_spans(workspace, b), end = 0;
+        if (threadIdx.x == 0) spans[t] = att_first(t * ATT_TILE ATT_OF_STARTS) / ATT_ROWS;
+        for (int i = threadIdx.x; i - (int)threadIdx.x < ATT_TILES; i += 256)
+            end += __syncthreads_count(i < ATT_TILES && att_first(i * ATT_TILE ATT_OF_STARTS) < (t + 1) * ATT_ROWS);
+        if (threadIdx.x == 0 && t < ATT_BLOCKS) spans[ATT_TILES + t] = end;
+    }
+#endif
     if (threadIdx.x == 0) counters[tile] = 0;
     if (threadIdx.x == 0 && tile == 0) counters[ATT_ALL_TILES] = 0;
 }

@@ -6,7 +6,8 @@ typedef unsigned int u32;
 #define ATT_LOG2E 1.4426950408889634f
 #define ATT_ROWS 128 // of a block: two groups of 64
 #define ATT_GROUP (ATT_H / ATT_KV) // query heads that share a key head
-#define ATT_CHUNKS (ATT_D / 64)    // a row is stored in pieces of 64 elements, 128 bytes
+#define ATT_CHUNKS ((ATT_D + 63) / 64) // a row is stored in pieces of 64 elements, 128 bytes; the last one may be less
+#define ATT_ROW_BYTES (ATT_CHUNKS * 128) // of a row in shared memory
 #define ATT_MASKED (ATT_WINDOW || ATT_DOCUMENTS) // by more than causality
 
 __device__ __forceinline__ u32 att_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -31,10 +32,12 @@ __device__ __forceinline__ void att_await(u32 at, u32 phase) { // until the phas
 
 template <int ROWS, int THREADS = 128>
 __device__ __forceinline__ void att_fetch(u32 to, const att_t *from, long long stride, int row) {
-    constexpr int PIECES = ATT_D / 8, STEP = THREADS / PIECES; // a thread copies piece c of every STEP-th row
+    constexpr int PIECES = ATT_D <= 64 ? 8 : ATT_D <= 128 ? 16 : 32; // of a row, with those past its end
+    constexpr int STEP = THREADS / PIECES;                           // a thread copies piece c of every STEP-th row
     const int r = threadIdx.x / PIECES, c = threadIdx.x % PIECES;
     const u32 at = to + c / 8 * (ROWS * 128) + r * 128 + ((c % 8 ^ r % 8) << 4);
     const att_t *p = from + (row + r) * stride + c * 8;
+    if (c * 8 >= ATT_D) return;
 #pragma unroll
     for (int j = 0; j < ROWS; j += STEP) {
         const bool inside = ATT_T % ROWS == 0 || row + r + j < ATT_T;
@@ -77,14 +80,21 @@ typedef bf16 att_number;
 #define ATT_4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
 #define ATT_8(c, d, i) ATT_4(c, d, i), ATT_4(c, d, i + 4)
 #define ATT_32(c, d, i) ATT_8(c, d, i), ATT_8(c, d, i + 8), ATT_8(c, d, i + 16), ATT_8(c, d, i + 24)
+#define ATT_LIST16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define ATT_LIST32                                                                                                     \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+    ATT_LIST16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define ATT_LIST48                                                                                                     \
+    ATT_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define ATT_LIST64                                                                                                     \
-    ATT_LIST32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                    \
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+    ATT_LIST48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // Both from shared memory, rows of a and of b^T along the sum. att_ss0: d = a b.
+__device__ __forceinline__ void att_ss0(float (&d)[16], unsigned long long a, unsigned long long b) {
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n32k16." ATT_TYPES
+                 "{" ATT_LIST16 "}, %16, %17, add, 1, 1, 0, 0;\n}"
+                 : ATT_8("=f", d, 0), ATT_8("=f", d, 8)
+                 : "l"(a), "l"(b));
+}
 __device__ __forceinline__ void att_ss0(float (&d)[32], unsigned long long a, unsigned long long b) {
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16." ATT_TYPES
                  "{" ATT_LIST32 "}, %32, %33, add, 1, 1, 0, 0;\n}"
@@ -95,6 +105,11 @@ __device__ __forceinline__ void att_ss0(float (&d)[64], unsigned long long a, un
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16." ATT_TYPES
                  "{" ATT_LIST64 "}, %64, %65, add, 1, 1, 0, 0;\n}"
                  : ATT_32("=f", d, 0), ATT_32("=f", d, 32)
+                 : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void att_ss(float (&d)[16], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16." ATT_TYPES "{" ATT_LIST16 "}, %16, %17, 1, 1, 1, 0, 0;"
+                 : ATT_8("+f", d, 0), ATT_8("+f", d, 8)
                  : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void att_ss(float (&d)[32], unsigned long long a, unsigned long long b) {
@@ -114,6 +129,12 @@ __device__ __forceinline__ void att_rs(float (&d)[32], const u32 (&a)[4], unsign
                  : ATT_32("+f", d, 0)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+__device__ __forceinline__ void att_rs(float (&d)[48], const u32 (&a)[4], unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16." ATT_TYPES "{" ATT_LIST48
+                 "}, {%48, %49, %50, %51}, %52, 1, 1, 1, 1;"
+                 : ATT_32("+f", d, 0), ATT_8("+f", d, 32), ATT_8("+f", d, 40)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 __device__ __forceinline__ void att_rs(float (&d)[64], const u32 (&a)[4], unsigned long long b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." ATT_TYPES "{" ATT_LIST64
                  "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
@@ -128,21 +149,26 @@ __device__ __forceinline__ u32 att_pack(float lo, float hi) {
     return r;
 }
 
-// scores, d = rows of a (64) by rows of b: the sum runs along the head
-template <int TILE> __device__ __forceinline__ void att_scores(float (&d)[TILE / 2], u32 a, u32 b) {
+// scores, d = rows of a (64 of ROWS) by rows of b: the sum runs along the head
+template <int TILE, int ROWS = ATT_ROWS>
+__device__ __forceinline__ void att_scores(float (&d)[TILE / 2], u32 a, u32 b) {
 #pragma unroll
     for (int k = 0; k < ATT_D / 16; k++) {
-        const unsigned long long x = att_descriptor(a + k / 4 * (ATT_ROWS * 128) + k % 4 * 32, 16),
+        const unsigned long long x = att_descriptor(a + k / 4 * (ROWS * 128) + k % 4 * 32, 16),
                                  y = att_descriptor(b + k / 4 * (TILE * 128) + k % 4 * 32, 16);
         if (k) att_ss(d, x, y);
         else att_ss0(d, x, y);
     }
 }
-// d += a b: the sum runs along the rows of the tile
+// d += a b: the sum runs along the rows of the tile, 128 columns of b at a time
 template <int TILE, int N> __device__ __forceinline__ void att_add(float (&d)[N], const u32 (&a)[TILE / 16][4], u32 b) {
 #pragma unroll
-    for (int k = 0; k < TILE / 16; k++)
-        att_rs(d, a[k], att_descriptor(b + k * (16 * 128), ATT_CHUNKS > 1 ? TILE * 128 : 16));
+    for (int k = 0; k < TILE / 16; k++) {
+        constexpr int FIRST = N <= 64 ? N : 64;
+        const u32 at = b + k * (16 * 128), leading = N > 32 ? TILE * 128 : 16;
+        att_rs((float(&)[FIRST])d, a[k], att_descriptor(at, leading));
+        if constexpr (N > 64) att_rs((float(&)[N - FIRST])d[FIRST], a[k], att_descriptor(at + TILE * 256, leading));
+    }
 }
 template <int N> __device__ __forceinline__ void att_narrow(u32 (&to)[N / 8][4], const float (&from)[N]) {
 #pragma unroll
