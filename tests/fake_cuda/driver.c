@@ -5,6 +5,7 @@
 // recorded it, unless its record and its wait are external.
 #include "tests/fake_cuda/draw.h"
 #include "tests/fake_cuda/fake.h"
+#include "tests/fake_cuda/simt.h"
 #include "tests/fake_cuda/streams.h"
 #include "tests/gpu/one_gpu/driver.h"
 #include <stdbool.h>
@@ -54,12 +55,13 @@ typedef struct Node {
 } Node;
 struct CuGraphState { Node *first, *last; size_t n, events; int streams; };
 struct CuGraphExecState { CuGraph graph; Queue *queue[MOST_STREAMS]; };
-struct CuModuleState { const char *text; };
+struct CuModuleState { const char *text; Simt *simt; };
 enum { MOST_ARGS = 32 };
 struct CuFunctionState {
     char name[64];
     int shared, params, args, bytes[4]; // bytes: of the first parameters, where the source tells
     bool points[MOST_ARGS], writes[MOST_ARGS];
+    Simt *simt; // NULL: it does not run for real
 }; // args: of those that mix
 struct CuContextState { int unused; };
 
@@ -391,6 +393,7 @@ CuResult fake_cuModuleLoadData(CuModule *m, const void *image) {
     if (!real && strncmp(image, "FAKECUBIN", 9) != 0) return BAD_IMAGE;
     *m = calloc(1, sizeof **m);
     (*m)->text = real ? NULL : strdup(image);
+    if (!real && !simt_open(image, &(*m)->simt)) return BAD_IMAGE;
     fake_log("module loaded");
     return 0;
 }
@@ -409,10 +412,11 @@ static void read_parameters(CuFunction f, const char *text) {
     }
 }
 CuResult fake_cuModuleGetFunction(CuFunction *f, CuModule m, const char *name) {
-    if (m->text && !strstr(m->text, name)) return NOT_FOUND;
+    if (m->text && !m->simt && !strstr(m->text, name)) return NOT_FOUND;
     *f = calloc(1, sizeof **f);
+    if (m->simt && !((*f)->simt = simt_find(m->simt, name))) return NOT_FOUND;
     snprintf((*f)->name, sizeof (*f)->name, "%s", name);
-    const char *at = m->text ? strstr(m->text, name) + strlen(name) : "";
+    const char *at = m->text && !m->simt ? strstr(m->text, name) + strlen(name) : "";
     (*f)->params = *at == '/' ? (int)strtol(at + 1, (char **)&at, 10) : -1;
     for (int i = 0; i < 4 && *at == ':'; i++) (*f)->bytes[i] = (int)strtol(at + 1, (char **)&at, 10);
     if (m->text && number("FAKE_CUDA_MIX", 0)) read_parameters(*f, m->text);
@@ -426,15 +430,15 @@ CuResult fake_cuFuncSetAttribute(CuFunction f, CuFuncAttribute a, int value) {
 // do.
 CuResult fake_cuFuncGetParamInfo(CuFunction f, size_t i, size_t *offset, size_t *bytes) {
     *offset = 0;
+    if (f->simt) return (*bytes = simt_bytes(f->simt, i)) ? 0 : INVALID;
     *bytes = i < 4 && f->bytes[i] ? (size_t)f->bytes[i] : 8;
     return f->params < 0 || i < (size_t)f->params ? 0 : INVALID;
 }
 CuResult fake_cuFuncGetAttribute(int *v, CuFuncAttribute a, CuFunction f) { return (void)a, (void)f, *v = 0, 0; }
 
 // Kernels with a meaning: bump(p) adds one to an int; twice(p) doubles it; those of initial values make them (draw.c).
-// Others only log; with FAKE_CUDA_MIX=1 the
-// first word of all that they write becomes a number that the first words of all their operands decide. So what a
-// program computes depends on what every rank has read, and on every collective before, though it means nothing.
+// Others only log. With FAKE_CUDA_MIX=1 the first word of all that they write becomes a number that the first words of
+// all their operands decide: what a program computes depends on what every rank has read, and on every collective.
 typedef struct { CuFunction f; uint64_t arg[MOST_ARGS]; } Launch;
 static void mix(const Launch *l) {
     uint32_t h = 2166136261u, word;
@@ -488,6 +492,7 @@ CuResult fake_cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **args, voi
             return INVALID;
         log_cluster(c, f, args);
     }
+    if (f->simt) return simt_submit(f->simt, c, args);
     if (fake_is_draw(f->name)) return launch_draw(c, f->name, args);
     Launch l = {.f = f};
     for (int i = 0; i < (f->args ? f->args : 1); i++) memcpy(&l.arg[i], args[i], 8);

@@ -6,6 +6,7 @@
 //   FAKE_CUDA_FAIL=name:k     the k-th call of `name` fails
 //   FAKE_CUDA_ASYNC=1         streams run beside the program
 //   FAKE_CUDA_DEVICES=0       no GPU;  FAKE_CUDA_MEMORY=BYTES  its size;  FAKE_CUDA_CC=80  its compute capability
+//   FAKE_CUDA_SIMT=FOLDER     kernels run on the CPU (tests/simt); their libraries are kept in FOLDER
 //   FAKE_CUDA_MIX=1           kernels of compiled programs have results, meaningless but the same everywhere (driver.c)
 #ifndef TESTS_FAKE_CUDA_FAKE_H
 #define TESTS_FAKE_CUDA_FAKE_H

@@ -5,6 +5,7 @@
 #include "runtime/heddle_host.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,25 +102,41 @@ static void put(LtType t, void *p, int64_t i, double v) {
     else if (t == HD_CUDA_R_32F) ((float *)p)[i] = (float)v;
     else ((uint16_t *)p)[i] = t == HD_CUDA_R_16BF ? hd_to_bf16((float)v) : hd_to_f16((float)v);
 }
-static double at(const struct LtLayoutState *l, const void *p, int64_t row, int64_t col, int64_t batch, int t) {
-    return get(l->type, p, batch * l->stride + (t ? col + row * l->ld : row + col * l->ld));
+// Batch q of an operand, its rows by the other dimension: as the product reads it, in order.
+static double *taken(const struct LtLayoutState *l, const void *p, int64_t q, int64_t rows, int64_t cols, bool across) {
+    double *v = malloc((size_t)(rows * cols) * sizeof *v);
+    for (int64_t i = 0; v && i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            v[i * cols + j] = get(l->type, p, q * l->stride + (across ? i + j * l->ld : j + i * l->ld));
+    return v;
+}
+static double finished(const Product *p, double sum, int64_t at, int64_t row) {
+    sum = p->alpha * sum + (p->beta != 0 ? p->beta * get(p->c.type, p->pc, at) : 0);
+    if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
+    if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
+    return sum;
 }
 static void multiply(void *data) {
-    Product *p = data;
-    int64_t k = p->d.ta ? p->a.rows : p->a.cols;
+    const Product *p = data;
+    const int64_t k = contracted((LtDesc)&p->d, (LtLayout)&p->a), rows = p->c.rows, cols = p->c.cols;
     FakeTick *tick = (FakeTick *)dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_tick");
-    for (int64_t q = 0; q < p->c.batches; q++)
-        for (int64_t col = 0; col < p->c.cols; col++)
-            for (int64_t row = 0; row < p->c.rows; row++) {
-                double sum = 0;
-                for (int64_t i = 0; i < k; i++)
-                    sum += at(&p->a, p->pa, row, i, q, p->d.ta) * at(&p->b, p->pb, i, col, q, p->d.tb);
-                sum = p->alpha * sum + (p->beta != 0 ? p->beta * at(&p->c, p->pc, row, col, q, 0) : 0);
-                if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
-                if (p->d.epilogue & 32)
-                    sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
-                put(p->c.type, p->pc, q * p->c.stride + row + col * p->c.ld, sum);
+    double *sum = malloc((size_t)rows * sizeof *sum);
+    for (int64_t q = 0; q < p->c.batches; q++) {
+        double *a = taken(&p->a, p->pa, q, k, rows, p->d.ta), *b = taken(&p->b, p->pb, q, cols, k, p->d.tb);
+        if (!a || !b || !sum) abort();
+        for (int64_t col = 0; col < cols; col++) {
+            memset(sum, 0, (size_t)rows * sizeof *sum);
+            for (int64_t i = 0; i < k; i++)
+                for (int64_t row = 0; row < rows; row++) sum[row] += a[i * rows + row] * b[col * k + i];
+            for (int64_t row = 0; row < rows; row++) {
+                const int64_t at = q * p->c.stride + row + col * p->c.ld;
+                put(p->c.type, p->pc, at, finished(p, sum[row], at, row));
             }
+        }
+        free(a);
+        free(b);
+    }
+    free(sum);
     if (tick) tick(speed[p->algo]);
 }
 LtStatus fake_cublasLtMatmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la, const void *b,

@@ -39,12 +39,30 @@ static char *preprocessed(const char *text) { // NULL: no C compiler, or not its
     unlink(path);
     return ok ? out : NULL;
 }
+// A library with the kernels of a text, for the CPU; what the program's image says then. NULL: it could not be made.
+static char *for_the_cpu(const char *text, const char *arch, const char *folder) {
+    char path[] = "/tmp/heddle-fake-nvrtc-XXXXXX", command[4000], *out = NULL;
+    const int fd = mkstemp(path);
+    size_t size = 0;
+    if (fd < 0) return NULL;
+    const size_t n = strlen(text);
+    const bool written = write(fd, text, n) == (ssize_t)n;
+    close(fd);
+    snprintf(command, sizeof command, "echo SIMT $(SIMT_ENGINE='%s' python3 '%s/compile.py' %s %d '%s')", SIMT_ENGINE,
+             SIMT_SOURCES, path, atoi(arch + strcspn(arch, "0123456789")), folder);
+    FILE *f = written ? popen(command, "re") : NULL;
+    if (f && getdelim(&out, &size, 0, f) <= 0) out = NULL;
+    const bool ok = f && pclose(f) == 0 && out && strstr(out, ".so");
+    unlink(path);
+    return ok ? out : NULL;
+}
 NvResult fake_nvrtcCompileProgram(NvProgram p, int n, const char *const *option) {
     for (int i = 0; i < n; i++)
         if (!strncmp(option[i], "--gpu-architecture=", 19)) snprintf(p->arch, sizeof p->arch, "%s", option[i] + 19);
     fake_log("compile %s for %s", p->name, p->arch);
-    const char *mix = getenv("FAKE_CUDA_MIX");
-    char *plain = mix && atoi(mix) ? preprocessed(p->text) : NULL;
+    const char *mix = getenv("FAKE_CUDA_MIX"), *simt = getenv("FAKE_CUDA_SIMT");
+    char *plain = simt ? for_the_cpu(p->text, p->arch, simt) : mix && atoi(mix) ? preprocessed(p->text) : NULL;
+    if (simt && !plain) return p->bad = true, 6;
     if (plain) {
         free(p->text);
         p->text = plain;

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Small kernels on the CPU (tests/simt): right ones have one result in every order of threads, wrong ones are caught.
+
+usage: check.py libsimt.so FOLDER
+
+A wrong kernel either ends with an error, whose words are checked, or has results that differ from order to order.
+"""
+import ctypes
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WORDS = 256  # of the array that each kernel gets, filled with 0, 1, 2, ...
+ORDERS = range(6)
+
+MBARRIER = """
+__device__ void make(unsigned at, int n) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(n) : "memory");
+}
+__device__ void arrive(unsigned at) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
+__device__ void await(unsigned at, unsigned phase) {
+    asm volatile("{\\n.reg .pred done;\\nagain: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n"
+                 "@done bra over;\\nbra again;\\nover:\\n}" ::"r"(at), "r"(phase) : "memory");
+}
+__device__ unsigned shared_at(void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+"""
+COPY = """
+__device__ void copy(void *to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+__device__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(0) : "memory"); }
+"""
+POLL = """
+__device__ unsigned poll(const unsigned *p) {
+    unsigned v;
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+__device__ void say(unsigned *p, unsigned v) {
+    asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+"""
+
+# name: blocks, threads, bytes of shared memory, text, what is expected of the first words (a list), "differs", or the
+# words of an error
+CASES = {
+    "sum": (1, 64, 0, """
+        __shared__ unsigned part[2];
+        unsigned v = p[threadIdx.x];
+        for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+        if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+        __syncthreads();
+        if (threadIdx.x < 2) p[threadIdx.x] = part[0] + part[1];""", [2016, 2016]),
+    "sum_without_barrier": (1, 64, 0, """
+        __shared__ unsigned part[2];
+        unsigned v = p[threadIdx.x];
+        for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+        if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+        if (threadIdx.x < 2) p[threadIdx.x] = part[0] + part[1];""", "differs"),
+    "half_at_a_barrier": (1, 64, 0, 'if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory");',
+                          "waits at barrier 1"),
+    "barrier_of_two_sizes": (1, 64, 0, """
+        if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory");
+        else asm volatile("bar.sync 1, 32;" ::: "memory");""", "barrier 1 is of"),
+    "threads_that_left": (1, 64, 0, """
+        if (threadIdx.x >= 32) return;
+        __syncthreads();
+        if (!threadIdx.x) p[0] = 7;""", [7]),
+    "lanes_in_two_operations": (1, 32, 0, """
+        if (threadIdx.x & 1) __syncwarp();
+        else p[0] = __shfl_sync(~0u, p[1], 0);""", "meet in different operations"),
+    "lane_outside_its_mask": (1, 32, 0, "__syncwarp(0xffff);", "is not in the mask"),
+    "more_shared_memory_than_asked": (1, 32, 64, """
+        extern __shared__ __align__(16) unsigned char s[];
+        ((unsigned *)s)[threadIdx.x] = p[threadIdx.x];""", "beyond the 64 bytes"),
+    "shared_address_outside": (1, 1, 64, 'asm volatile("st.shared.b32 [%0], %1;" ::"r"(4096 * 64), "r"(1));',
+                               "no shared memory at 262144"),
+    "phases": (1, 64, 0, """
+        __shared__ unsigned long long m;
+        __shared__ unsigned s;
+        const unsigned at = shared_at(&m);
+        if (!threadIdx.x) make(at, 1);
+        __syncthreads();
+        if (threadIdx.x == 63) { s = 5; arrive(at); }
+        await(at, 0);
+        if (threadIdx.x < 3) p[threadIdx.x] = s;""", [5, 5, 5]),
+    "phase_without_arrival": (1, 32, 0, """
+        __shared__ unsigned long long m;
+        if (!threadIdx.x) make(shared_at(&m), 2);
+        __syncwarp();
+        if (!threadIdx.x) arrive(shared_at(&m));
+        await(shared_at(&m), 0);""", "waits for the mbarrier"),
+    "mbarrier_overwritten": (1, 32, 0, """
+        __shared__ unsigned long long m;
+        if (!threadIdx.x) { make(shared_at(&m), 1); m = 3; arrive(shared_at(&m)); }""", "was overwritten"),
+    "copies": (1, 32, 0, """
+        __shared__ uint4 s[32];
+        copy(&s[threadIdx.x], p + threadIdx.x * 4);
+        wait();
+        __syncthreads();
+        p[threadIdx.x] = s[31 - threadIdx.x].y;""", [125, 121, 117]),
+    "copies_without_wait": (1, 32, 0, """
+        __shared__ uint4 s[32];
+        copy(&s[threadIdx.x], p + threadIdx.x * 4);
+        __syncthreads();
+        p[128 + threadIdx.x] = s[31 - threadIdx.x].y;
+        wait();""", "differs"),
+    "copies_never_waited_for": (1, 1, 0, "__shared__ uint4 s; copy(&s, p);", "ended before its copies"),
+    "copy_not_aligned": (1, 1, 0, "__shared__ uint4 s[2]; copy(s, p + 1); wait();", "not aligned"),
+    "waits_for_an_earlier_block": (150, 1, 0, """
+        if (blockIdx.x == 149) say(p + 255, 1000);
+        if (blockIdx.x == 140) while (poll(p + 255) != 1000) {}""", [0, 1, 2]),
+    "waits_for_a_later_block": (150, 1, 0, """
+        if (blockIdx.x == 149) say(p + 255, 1000);
+        if (blockIdx.x < 140) while (poll(p + 255) != 1000) {}""", "polls memory"),
+}
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("params", ctypes.c_int),
+                ("bytes", ctypes.c_void_p)]
+
+
+class Launch(ctypes.Structure):
+    _fields_ = [("kernel", ctypes.POINTER(Kernel)), ("args", ctypes.POINTER(ctypes.c_void_p)),
+                ("size", ctypes.c_uint * 6), ("shared", ctypes.c_uint)]
+
+
+def compiled(engine, folder):
+    path = os.path.join(folder, "kernels.cu")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(MBARRIER + COPY + POLL)
+        for name, case in CASES.items():
+            f.write(f'extern "C" __global__ void __launch_bounds__(64) {name}(unsigned *p) {{{case[3]}}}\n')
+    done = subprocess.run([sys.executable, os.path.join(HERE, "compile.py"), path, "90", folder], text=True,
+                          capture_output=True, env=dict(os.environ, SIMT_ENGINE=engine))
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout.strip()
+
+
+def run(library, name):
+    """In a process of its own: prints the array that the kernel leaves."""
+    so = ctypes.CDLL(library)
+    array = (ctypes.c_uint * (WORDS + 4))()
+    at = (ctypes.addressof(array) + 15) // 16 * 16
+    words = (ctypes.c_uint * WORDS).from_address(at)
+    words[:] = range(WORDS)
+    pointer = ctypes.c_void_p(at)
+    args = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
+    blocks, threads, shared = CASES[name][:3]
+    kernels = (Kernel * len(CASES)).in_dll(so, "simt_kernels")
+    launch = Launch(ctypes.pointer(kernels[list(CASES).index(name)]), args, (blocks, 1, 1, threads, 1, 1), shared)
+    so.simt_run(ctypes.byref(launch))
+    print(*words)
+
+
+def wrong(library, name):
+    """What is not as expected; None: all is."""
+    expected, seen = CASES[name][4], set()
+    for order in ORDERS:
+        done = subprocess.run([sys.executable, __file__, "run", library, name], text=True, capture_output=True,
+                              timeout=60, env=dict(os.environ, FAKE_CUDA_SIMT_ORDER=str(order)))
+        if isinstance(expected, str) and expected != "differs":
+            if done.returncode == 0 or expected not in done.stderr:
+                return f"order {order}: no '{expected}' in: {done.stdout[:80]} {done.stderr}"
+            continue
+        if done.returncode:
+            return f"order {order}: {done.stderr}"
+        words = [int(w) for w in done.stdout.split()]
+        if expected != "differs" and words[:len(expected)] != expected:
+            return f"order {order}: {words[:8]} instead of {expected}"
+        seen.add(done.stdout)
+    if isinstance(expected, list) and len(seen) != 1 or expected == "differs" and len(seen) == 1:
+        return f"{len(seen)} different results"
+    return None
+
+
+def main():
+    if sys.argv[1] == "run":
+        return run(sys.argv[2], sys.argv[3])
+    engine, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
+    os.makedirs(folder, exist_ok=True)
+    library = compiled(engine, folder)
+    bad = {name: why for name in CASES if (why := wrong(library, name))}
+    for name, why in bad.items():
+        print(f"{name}: {why}")
+    print(f"{len(CASES)} kernels, failed: {' '.join(bad) or 'none'}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
