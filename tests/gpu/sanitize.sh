@@ -36,7 +36,7 @@ if not own:
     sys.exit("no kernel was found in the program's text")
 reports = re.split(r"(?m)^=+ (?=Error|Warning)", open(sys.argv[2], errors="replace").read())[1:]
 named = [[k for k in own if re.search(rf"\b{k}\b", r)] for r in reports]
-ordered = sum(bool(n) and all(k.startswith("attention_hopper") for k in n) for n in named)
+ordered = sum(bool(n) and all(k.startswith(("attention_hopper", "attention_ordered")) for k in n) for n in named)
 print(sum(map(bool, named)) - ordered, ordered)
 P
 }
