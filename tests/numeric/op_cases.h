@@ -11,7 +11,8 @@ enum {
     CASE_BF16 = 2,
     CASE_F16 = 4,
     CASE_F64 = 8,
-    CASE_TRAIN = CASE_F32 | CASE_BF16 | CASE_F16,
+    CASE_HALF = CASE_BF16 | CASE_F16,
+    CASE_TRAIN = CASE_F32 | CASE_HALF,
     CASE_ALL = 15
 };
 typedef struct { int dtypes; const char *text; } OpCase;
@@ -214,6 +215,43 @@ static const OpCase op_cases[] = {
                  "f32[1,4,150]) -> $[1,150,64], $[1,150,32], $[1,150,32] {\n"
                  "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 4, kv_heads = 2, scale = 0.2} : "
                  "$[1,150,64], $[1,150,32], $[1,150,32]\n  return %0, %1, %2\n}"},
+    // sizes of heads, masks and lengths of the kernels on wgmma of sm_90: tiles that are full, one key or query more,
+    // documents that end within a tile and in another one than the window; the backward pass in one kernel
+    {CASE_HALF, "(%sq: $[1,129,128], %sk: $[1,129,64], %v: $[1,129,64], %d: $[1,129,128]) -> $[1,129,128], "
+                "f32[1,2,129], $[1,129,128], $[1,129,64], $[1,129,64] {\n"
+                "  %0, %1 = attention %sq, %sk, %v {heads = 2, kv_heads = 1, causal} : $[1,129,128], f32[1,2,129]\n"
+                "  %2, %3, %4 = attention_grad %d, %sq, %sk, %v, %0, %1 {heads = 2, kv_heads = 1, causal} : "
+                "$[1,129,128], $[1,129,64], $[1,129,64]\n  return %0, %1, %2, %3, %4\n}"},
+    {CASE_HALF, "(%sx: $[2,70,192], %d: $[2,70,64]) -> $[2,70,64], $[2,70,192] {\n"
+                "  %0, %1 = attention %sx {heads = 1, scale = 0.2, packed} : $[2,70,64], f32[2,1,70]\n"
+                "  %2 = attention_grad %d, %sx, %0, %1 {heads = 1, scale = 0.2, packed} : $[2,70,192]\n  "
+                "return %0, %2\n}"},
+    {CASE_HALF, "(%sq: $[1,190,96], %sk: $[1,190,96], %v: $[1,190,96], %d: $[1,190,96], %i60: i32[1,190]) -> "
+                "$[1,190,96], $[1,190,96], $[1,190,96], $[1,190,96] {\n  %0 = documents %i60 {eot = 7} : i32[1,190]\n"
+                "  %1, %2 = attention %sq, %sk, %v, %0 {heads = 1, causal, documents} : $[1,190,96], f32[1,1,190]\n"
+                "  %3, %4, %5 = attention_grad %d, %sq, %sk, %v, %1, %2, %0 {heads = 1, causal, documents} : "
+                "$[1,190,96], $[1,190,96], $[1,190,96]\n  return %1, %3, %4, %5\n}"},
+    {CASE_HALF, "(%sx: $[1,150,512], %d: $[1,150,256]) -> $[1,150,256], $[1,150,512] {\n"
+                "  %0, %1 = attention %sx {heads = 2, kv_heads = 1, causal, window = 65, packed} : $[1,150,256], "
+                "f32[1,2,150]\n  %2 = attention_grad %d, %sx, %0, %1 {heads = 2, kv_heads = 1, causal, window = 65, "
+                "packed} : $[1,150,512]\n  return %0, %2\n}"},
+    {CASE_HALF, "(%sq: $[1,65,192], %sk: $[1,65,192], %v: $[1,65,192], %d: $[1,65,192], %i30: i32[1,65]) -> "
+                "$[1,65,192], $[1,65,192], $[1,65,192], $[1,65,192] {\n  %0 = documents %i30 {eot = 7} : i32[1,65]\n"
+                "  %1, %2 = attention %sq, %sk, %v, %0 {heads = 1, causal, window = 20, documents} : $[1,65,192], "
+                "f32[1,1,65]\n  %3, %4, %5 = attention_grad %d, %sq, %sk, %v, %1, %2, %0 {heads = 1, causal, window = "
+                "20, documents} : $[1,65,192], $[1,65,192], $[1,65,192]\n  return %1, %3, %4, %5\n}"},
+    {CASE_HALF, "(%sx: $[1,97,768], %d: $[1,97,256]) -> $[1,97,256], $[1,97,768] {\n"
+                "  %0, %1 = attention %sx {heads = 1, packed} : $[1,97,256], f32[1,1,97]\n"
+                "  %2 = attention_grad %d, %sx, %0, %1 {heads = 1, packed} : $[1,97,768]\n  return %0, %2\n}"},
+    {CASE_HALF, "(%sx: $[1,512,256], %d: $[1,512,128], %i90: i32[1,512]) -> $[1,512,128], $[1,512,256] {\n"
+                "  %0 = documents %i90 {eot = 7} : i32[1,512]\n"
+                "  %1, %2 = attention %sx, %0 {heads = 2, kv_heads = 1, causal, documents, window = 200, packed} : "
+                "$[1,512,128], f32[1,2,512]\n  %3 = attention_grad %d, %sx, %1, %2, %0 {heads = 2, kv_heads = 1, "
+                "causal, documents, window = 200, packed} : $[1,512,256]\n  return %1, %3\n}"},
+    {CASE_HALF, "(%sq: $[1,512,64], %sk: $[1,512,64], %v: $[1,512,64], %d: $[1,512,64], %o: $[1,512,64], %p: "
+                "f32[1,1,512]) -> $[1,512,64], $[1,512,64], $[1,512,64] {\n"
+                "  %0, %1, %2 = attention_grad %d, %sq, %sk, %v, %o, %p {heads = 1, causal} : $[1,512,64], "
+                "$[1,512,64], $[1,512,64]\n  return %0, %1, %2\n}"},
     {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32 {\n  %0 = cross_entropy %z, %i70 : f32\n  return %0\n}"},
     {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, "
                  "%i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},

@@ -16,7 +16,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ENGINE = os.environ.get("SIMT_ENGINE", "")  # libsimt.so
-OPTIONS = ["-std=gnu++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w", f"-I{ROOT}"]
+OPTIONS = ["-std=gnu++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-Wno-psabi", f"-I{ROOT}"]
 
 
 def closing(text, at):
@@ -102,6 +102,8 @@ def statement(body):
     of = [e for part in parts[1:3] for e in expressions(part.replace(": :", "::"))]
     if not text:
         return ";"
+    for name in re.findall(r"\.reg\s+\.pred\s+(\w+)", text):  # an operand may have the same name
+        text = re.sub(rf"(?<![.\w]){name}(?![.\w])", f"{name}_of_asm", text)
     wait = re.search(r"mbarrier\.try_wait\.parity\.shared::cta\.b64 \w+, \[%(\d)\], %(\d);", text)
     if wait:  # with the loop around it
         return f"ptx_mbarrier_await({of[int(wait.group(1))]}, {of[int(wait.group(2))]});"
