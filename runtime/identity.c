@@ -112,13 +112,12 @@ static bool files_value(Names names, Value out) {
     return ok;
 }
 
-// The checkpoint that is read, whatever the folder is called on this host; one that is not there is reported later.
-static bool checkpoint_value(const char *dir, Value out) {
+// Whether a checkpoint is there, whatever the folder is called on this host; one that is not there is reported later.
+// Another run may be replacing it: whether it is the same on all ranks is found out when all have it open (resume.c).
+static void checkpoint_value(const char *dir, Value out) {
     char path[4200];
     snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
-    if (access(path, R_OK) == 0) return file_value(path, out);
-    snprintf(out, VALUE, "a folder without a checkpoint");
-    return true;
+    snprintf(out, VALUE, "a folder %s a checkpoint", access(path, R_OK) == 0 ? "with" : "without");
 }
 
 // A file, or the one that is read in a folder.
@@ -149,7 +148,9 @@ static bool option_value(const Options *o, int i, Value out) {
     case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
     case FILES_OF: return files_value(*(const Names *)field, out);
     case WEIGHTS_OF: return !text || weights_value(text, out);
-    case CHECKPOINT_OF: return !text || checkpoint_value(text, out);
+    case CHECKPOINT_OF:
+        if (text) checkpoint_value(text, out);
+        break;
     }
     return true;
 }

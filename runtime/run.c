@@ -385,13 +385,6 @@ static void tell_start(Run *r) {
         hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
 }
 
-// all. A checkpoint that another run replaces may be another one for a moment.
-static bool same_identity(const Run *r) {
-    for (int left = r->o->resume ? 20 : 1; left; left--)
-        if (hd_identity_same(r->w, r->p, r->o)) return true;
-    return false;
-}
-
 // With --profile or HEDDLE_VERBOSE=1: how long each part of the start took.
 static bool tells_phases(const Run *r) {
     const char *verbose = getenv("HEDDLE_VERBOSE");
@@ -409,7 +402,7 @@ static void tell_phases(Run *r, double checked, double opened, double loaded) {
 
 static bool go(Run *r) { // all
     const Options *o = r->o;
-    if (!all_ok(r, prepare(r)) || !all_ok(r, same_identity(r))) return false;
+    if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
     const bool each = o->check && r->p->guard; // looks at guards after each action

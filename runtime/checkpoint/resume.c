@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { PATH = 4096 };
 
@@ -428,9 +429,9 @@ static int outcome(HdExec *x, bool ok, const char *path, const unsigned char id[
 
 // Opens everything, and reads it where all ranks have opened one and the same checkpoint. Result: REPLACED: another
 // run has replaced it meanwhile; READ: *ok says whether all is well; else after hd_fail.
-static int resume_once(HdExec *x, const char *dir, const char *path, Progress *at, bool *ok) {
+static int resume_once(HdExec *x, const char *dir, const char *path, Progress *at, bool *ok, unsigned char id[16]) {
     Source s = {.dir = dir};
-    unsigned char id[16] = {0};
+    memset(id, 0, 16);
     *ok = hd_st_open(&s.main, path);
     if (*ok) id_of(&s.main, id);
     const bool there = *ok;
@@ -449,19 +450,28 @@ static int resume_once(HdExec *x, const char *dir, const char *path, Progress *a
 
 // A run beside this one may replace the checkpoint before all ranks have opened it, and remove its shards. The ranks
 // begin again until they have one and the same open. Reading that takes however long it takes: what is open stays.
+// Ranks that have different ones and see no change are in different folders, or their file systems lag behind.
 bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
-    const double patience = 30; // seconds, for opening a few files
+    const double patience = 30, lag = 5; // seconds: while the checkpoint changes, and while it does not
+    enum { NO, CHANGING, STILL };
     char path[PATH];
+    unsigned char id[2][16] = {{0}, {0}};
     if (!hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path)) return false; // on every rank
     const double begin = hd_now();
-    for (;;) {
+    double changed = begin;
+    for (int i = 0;; i = !i) {
         bool ok;
-        if (resume_once(x, dir, path, at, &ok) != REPLACED) return ok;
-        const int late = hd_world_most(x->world, hd_now() - begin > patience);
+        if (resume_once(x, dir, path, at, &ok, id[i]) != REPLACED) return ok;
+        const int other = hd_world_most(x->world, memcmp(id[0], id[1], sizeof *id) != 0);
+        const double now = hd_now();
+        if (other > 0) changed = now;
+        const int here = now - changed > lag ? STILL : now - begin > patience ? CHANGING : NO;
+        const int late = other < 0 ? -1 : hd_world_most(x->world, here);
         if (late < 0) return false; // a rank is gone
-        if (late)
-            return hd_fail("%s: another run replaces it faster than it can be opened, or the ranks see different "
-                           "folders: %.0f s went by without all ranks opening the same one",
-                           path, patience);
+        if (late == STILL)
+            return hd_fail("%s: the ranks see different checkpoints there: each of them needs the same files", path);
+        if (late == CHANGING)
+            return hd_fail("%s: another run replaces it faster than all ranks can open it, for %.0f s", path, patience);
+        if (!other) nanosleep(&(struct timespec){0, 20000000}, NULL);
     }
 }

@@ -147,6 +147,18 @@ def case_checkpoints():
     good("--data=data.txt", "--steps=5", "--resume=c")
 
 
+def case_ranks_with_different_checkpoints():
+    text_file()
+    good("--data=data.txt", "--steps=2", "--save=c")
+    good("--data=data.txt", "--steps=3", "--save=d")
+    rs = launched("--data=data.txt", "--steps=4", "--resume=c", other={2: (["--resume=d"], {})})
+    one_error(rs[0], "the ranks see different checkpoints")
+    check(not any(r.err for r in rs[1:]) and all(r.status == 1 for r in rs), "one rank tells:", *rs)
+    shutil.copytree("c", "e")
+    rs = launched("--data=data.txt", "--steps=4", "--resume=c", other={2: (["--resume=e"], {})})
+    check(not any(r.status for r in rs), "the same checkpoint at another place:", *rs)
+
+
 def case_ranks_started_differently():
     text_file()
     write("longer.txt", read("data.txt") + b"x")
@@ -161,7 +173,7 @@ def case_ranks_started_differently():
             (["--data=longer.txt"], ["--data is longer.txt (", "rank 0's is data.txt ("]),
             (["--data=there/data.txt"], ["--data is data.txt (", ", sample "]),
             (["--val=data.txt"], ["--val is data.txt (", "rank 0's is none"]),
-            (["--resume=c"], ["--resume is checkpoint.safetensors (", "rank 0's is none"]),
+            (["--resume=c"], ["--resume is a folder with a checkpoint", "rank 0's is none"]),
             (["--save=d"], ["--save is d", "rank 0's is none"]),
             (["--save=\x1b[2J"], ["--save is ?[2J"]),
             (["--digest=d"], ["--digest is given", "rank 0's is none"]),
