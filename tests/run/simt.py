@@ -67,25 +67,33 @@ class Tried:
         self.args, self.folder, self.name = args, folder, name
         self.bound, self.capability, (self.source, *self.settings) = PROGRAMS[name]
 
-    def call(self, command, **env):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
+    def call(self, command, limit=900, **env):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL,
                               env=dict(os.environ, **env))
         return None if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr[-1500:]}"
 
-    def digest(self, target, order=0):
-        """The path of the digest, and what went wrong."""
-        program, args = os.path.join(self.folder, f"{self.name}.{target}"), self.args
-        digest = f"{program}.{order}"
+    def build(self, target):
+        """What went wrong."""
+        args, program = self.args, os.path.join(self.folder, f"{self.name}.{target}")
         build = [args.heddlec, os.path.join(args.root, self.source), f"--target={target}", "-o", program]
         build += [f"--arch=sm_{self.capability}"] if target == "cuda" else []
-        wrong = self.call(build + [x for s in self.settings for x in ("--set", s)])
+        return self.call(build + [x for s in self.settings for x in ("--set", s)])
+
+    def digest(self, target, order=0, steps=STEPS, limit=900, **more):
+        """Of the program that was built: the path of the digest, and what went wrong."""
+        program, args = os.path.join(self.folder, f"{self.name}.{target}"), self.args
+        digest = f"{program}.{order}" + more.get("SIMT_EDIT", "").replace("/", "_")
         env = dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_SIMT_ORDER=str(order),
                    FAKE_CUDA_CC=self.capability, HEDDLE_CACHE="off", HEDDLE_TUNE="0") if target == "cuda" else {}
-        return digest, wrong or self.call([program, f"--data={os.path.join(args.root, 'README.md')}", "--format=bytes",
-                                           f"--steps={STEPS}", f"--digest={digest}", "--seed=7"], **env)
+        return digest, self.call([program, f"--data={os.path.join(args.root, 'README.md')}", "--format=bytes",
+                                  f"--steps={steps}", f"--digest={digest}", "--seed=7"], limit, **env, **more)
 
     def wrong(self):
         digests = []
+        for target in ("host", "cuda"):
+            why = self.build(target)
+            if why:
+                return f"{target}: {why}"
         for target, order in [("host", 0)] + [("cuda", o) for o in self.args.orders]:
             path, why = self.digest(target, order)
             if why:

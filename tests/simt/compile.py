@@ -6,8 +6,13 @@ the text and by the files that decide what becomes of it. CAPABILITY: 80, 90, 10
 
 The C++ preprocessor and the compiler do most of it (simt.h). Rewritten here: asm statements, which become calls of the
 functions of ptx.h; shared variables, which are those of the block; and the list of kernels.
+
+SIMT_EDIT, if set, names a JSON file with one edit (mutants.py): "text", the SHA-256 of the text that it is for; "at", a
+place in it; "old", what is there; "new", what is to be there; "folder", which keeps the libraries of edited texts.
+SIMT_LIST, if set, names a file to which the path of the library is added.
 """
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -159,9 +164,24 @@ def translated(source, capability):
     return "\n".join(lines) + "\n"
 
 
+def edited(source, folder):
+    """The text and the folder for its library, with the edit of SIMT_EDIT where that is for this text."""
+    if "SIMT_EDIT" not in os.environ:
+        return source, folder
+    with open(os.environ["SIMT_EDIT"], encoding="utf-8") as f:
+        edit = json.load(f)
+    if edit["text"] != hashlib.sha256(source.encode()).hexdigest():
+        return source, folder
+    start, end = edit["at"], edit["at"] + len(edit["old"])
+    if source[start:end] != edit["old"]:
+        sys.exit(f"the text has {source[start:end]!r} instead of {edit['old']!r}")
+    return source[:start] + edit["new"] + source[end:], edit["folder"]
+
+
 def main():
     path, capability, folder = sys.argv[1:]
-    source = open(path, encoding="utf-8").read()
+    with open(path, encoding="utf-8") as f:
+        source, folder = edited(f.read(), folder)
     key = hashlib.sha256((source + capability + " ".join(OPTIONS)).encode())
     for name in ("compile.py", "engine.h", "launch.h", "map.h", "ptx.h", "simt.h"):
         key.update(open(os.path.join(HERE, name), "rb").read())
@@ -169,12 +189,18 @@ def main():
     library = os.path.join(folder, key.hexdigest()[:24] + ".so")
     if not os.path.exists(library):
         mine = f"{library}.{os.getpid()}"
+        with open(mine + ".cu", "w", encoding="utf-8") as f:
+            f.write(source)
         with open(mine + ".cc", "w", encoding="utf-8") as f:
             f.write(translated(source, capability))
         engine = ["-Wl,--no-as-needed", ENGINE, "-Wl,-rpath," + os.path.dirname(ENGINE)] if ENGINE else []
         subprocess.run(["g++", *OPTIONS, "-shared", "-o", mine, mine + ".cc", *engine], check=True)
-        os.replace(mine + ".cc", library[:-3] + ".cc")
+        for kind in (".cu", ".cc"):
+            os.replace(mine + kind, library[:-3] + kind)
         os.replace(mine, library)
+    if "SIMT_LIST" in os.environ:
+        with open(os.environ["SIMT_LIST"], "a", encoding="utf-8") as f:
+            f.write(library + "\n")
     print(library)
 
 

@@ -217,8 +217,18 @@ bool one_load() { // some copy that a block has asked for
     abort();
 }
 
+// In even orders some warps, or groups of four, go ahead of others as far as they can: the best of a few is taken.
+u64 rank_of(const Thread *t) {
+    const u64 part = (u64)t->number / (order % 4 ? 128 : 32), of = (u64)t->block->at.x * 7 + t->block->at.y * 5 + part;
+    return (of * 0x9e3779b97f4a7c15u + (u64)order * 0x2545f4914f6cdd1du) * 0xd6e8feb86659fd93u >> 32;
+}
+
 Thread *take(std::deque<Thread *> &from) {
-    const size_t i = order ? next_random() % from.size() : 0;
+    size_t i = order ? next_random() % from.size() : 0;
+    for (int n = 0; order && order % 2 == 0 && n < 7; n++) {
+        const size_t other = next_random() % from.size();
+        if (rank_of(from[other]) > rank_of(from[i])) i = other;
+    }
     Thread *t = from[i];
     if (i) from[i] = from.front();
     from.pop_front();

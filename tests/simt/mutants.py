@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""How well the programs of tests/run/simt.py catch broken kernels: each mutant is one edit of a kernel's text
+(mutate.py), and must end with an error, with other bits in some order, or with other bits than the text as it is.
+
+usage: mutants.py ROOT HEDDLEC FAKES FOLDER                    the sample for every change: all must be caught
+       mutants.py ROOT HEDDLEC FAKES FOLDER --all [OPTIONS]    every mutant, or some of them
+  --files=F,...       of these templates only (codegen/cuda/templates; "rows": kernels without a template)
+  --kinds=K,...       of these kinds only
+  --programs=P,...    with these programs of tests/run/simt.py only
+  --every=N           every Nth of them
+  --orders=0,1,2,4    values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant
+  --jobs=N            at a time (default: as many as there are processors)
+  --verbose           a line for each mutant
+
+A survivor is right where tests/simt/survivors.txt says why: rows of FILE FUNCTION KIND NUMBER CLASS: why. Any other one
+fails the run, and so does a row of a mutant that is caught now. A mutant with the machine code of the unchanged text
+does not count.
+"""
+import argparse
+import collections
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "run")]
+import mutate  # noqa: E402
+import simt  # noqa: E402
+
+LIMIT = 100  # seconds that a mutant may run
+# template: programs whose kernels it makes, tried in turn. "": kernels without a template.
+WGMMA = ["causal_64", "documents_64", "window_64", "masks_128", "causal_128", "masks_64", "masks_96", "masks_192",
+         "masks_256"]
+PROGRAMS = {
+    "attention_forward": WGMMA, "attention_hopper": WGMMA, "attention_ordered": WGMMA, "attention_wgmma": WGMMA,
+    "attention_seen": WGMMA,
+    "attention": ["gpt2_80", "llama_window", "gpt2_f16"], "attention_backward": ["gpt2_80", "llama_window", "gpt2_f16"],
+    "attention_any": ["gpt2_odd", "tiny"],
+    "cross_entropy": ["tiny_bf16", "gpt2", "gpt2_odd"], "embedding_grad": ["gpt2", "tiny_bf16"],
+    "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "adamw": ["tiny_bf16", "gpt2"],
+    "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd"],
+}
+# Of each program: mutants (template, function, kind, number) that it has to catch with every change.
+SAMPLE = {
+    "causal_64": [("attention_forward", "att_fetch_box", "arrival", 1), ("attention_forward", "AttTeam", "await", 5),
+                  ("attention_forward", "AttTeam", "arrival", 7), ("attention_ordered", "ATT_ALL", "offset", 3),
+                  ("attention_ordered", "ATT_BEGIN", "compare", 3)],
+    "gpt2_80": [("attention", "ATT_FWD", "copies", 3), ("attention", "ATT_FWD", "barrier", 1),
+                ("attention", "ATT_FWD", "lanes", 6)],
+    "tiny_bf16": [("grad_norm", "gn_tree", "barrier", 1), ("cross_entropy", "CrossEntropy", "copies", 2),
+                  ("cross_entropy", "CE_MEAN_KERNEL", "barrier", 2)],
+}
+
+
+class Bench:
+    """Programs that are built once, with the modules that each one loads and its digest."""
+
+    def __init__(self, args, folder):
+        self.args, self.folder, self.programs = args, folder, {}
+        self.templates = {}
+        where = os.path.join(args.root, "codegen/cuda/templates")
+        for name in sorted(os.listdir(where)):
+            with open(os.path.join(where, name), encoding="utf-8") as f:
+                for function, _, _ in mutate.functions(mutate.without_comments(f.read())):
+                    self.templates.setdefault(function, name[:-3])
+
+    def program(self, name):
+        if name not in self.programs:
+            tried, listed = simt.Tried(self.args, self.folder, name), os.path.join(self.folder, name + ".list")
+            wrong = tried.build("cuda")
+            path, why = (None, wrong) if wrong else tried.digest("cuda", steps=1, SIMT_LIST=listed)
+            if why:
+                sys.exit(f"{name}, as it is: {why}")
+            with open(path, "rb") as f, open(listed, encoding="utf-8") as g:
+                self.programs[name] = tried, f.read(), sorted(set(g.read().split()))
+        return self.programs[name]
+
+    def mutants(self, file, programs):
+        """Mutants of a template in programs: {(file, function, kind, number): [(program, library, text, site)]}."""
+        found = {}
+        for name in programs:
+            for library in self.program(name)[2]:
+                with open(library[:-3] + ".cu", encoding="utf-8") as f:
+                    text = f.read()
+                for s in mutate.sites(text):
+                    if self.templates.get(s.function, "rows") == file:
+                        found.setdefault((file, s.function, s.kind, s.number), []).append((name, library, text, s))
+        return found
+
+
+def code(library):
+    """Its machine code and constants."""
+    out = b""
+    for part in (".text", ".rodata"):
+        with tempfile.NamedTemporaryFile() as f:
+            subprocess.run(["objcopy", "-O", "binary", "--only-section=" + part, library, f.name], check=True)
+            out += f.read()
+    return out
+
+
+class Mutant:
+    """One edit, of one program."""
+
+    def __init__(self, bench, program, library, text, site, number):
+        self.bench, self.name, self.library, self.site = bench, program, library, site
+        self.folder = os.path.join(bench.folder, f"m{number}")
+        os.makedirs(self.folder)
+        self.edit = os.path.join(self.folder, "edit")
+        with open(self.edit, "w", encoding="utf-8") as f:
+            json.dump({"text": hashlib.sha256(text.encode()).hexdigest(), "at": site.at, "old": site.old,
+                       "new": site.new, "folder": self.folder}, f)
+
+    def compiled(self):
+        """Its library. None: it is no C++, or the same code."""
+        done = subprocess.run([sys.executable, os.path.join(HERE, "compile.py"), self.library[:-3] + ".cu",
+                               simt.PROGRAMS[self.name][1], self.folder], capture_output=True, text=True,
+                              env=dict(os.environ, SIMT_ENGINE=os.path.join(self.bench.args.fakes, "libsimt.so"),
+                                       SIMT_EDIT=self.edit))
+        if done.returncode:
+            return None
+        library = done.stdout.strip()
+        return None if code(library) == code(self.library) else library
+
+    def caught(self):
+        """What catches it, "" where nothing does. None: there is nothing to catch."""
+        library = self.compiled()
+        if not library:
+            return None
+        tried, digest, _ = self.bench.program(self.name)
+        listed = os.path.join(self.folder, "list")
+        for order in self.bench.args.orders:
+            try:
+                path, why = tried.digest("cuda", order, steps=1, limit=LIMIT, SIMT_EDIT=self.edit, SIMT_LIST=listed)
+            except subprocess.TimeoutExpired:
+                return "hang"
+            with open(listed, encoding="utf-8") as f:
+                if library not in f.read().split():
+                    sys.exit(f"{self.name} did not run {self.site}")
+            if why:
+                said = re.search(r"(?m)^simt: .*|.*error.*", why)
+                return f"{'deadlock' if 'no thread can go on' in why else 'error'} ({said.group() if said else why})"
+            with open(path, "rb") as f:
+                if f.read() != digest:
+                    return "bits" if order == self.bench.args.orders[0] else f"bits, order {order}"
+        return ""
+
+
+def tried(bench, number, places):
+    """A mutant in all the programs that have it: what catches it, as Mutant.caught."""
+    last = None
+    for i, place in enumerate(places):
+        how = Mutant(bench, *place, f"{number}_{i}").caught()
+        if how:
+            return f"{how}: {place[0]}"
+        last = how if how is not None else last
+    return last
+
+
+def known(root):
+    rows = {}
+    with open(os.path.join(root, "tests/simt/survivors.txt"), encoding="utf-8") as f:
+        for line in f:
+            if line.strip() and line[0] != "#":
+                key, why = line.split(":", 1)
+                *key, kind = key.split()
+                rows[(*key[:3], int(key[3]))] = (kind, why.strip())
+    return rows
+
+
+def chosen(bench, args):
+    """Mutants to run: {key: places}."""
+    all_of = {}
+    if not args.all:
+        for program, rows in SAMPLE.items():
+            has = {}
+            for file in {row[0] for row in rows}:
+                has.update(bench.mutants(file, [program]))
+            missing = [row for row in rows if row not in has]
+            if missing:
+                sys.exit(f"{program} has no such mutants now; choose others for SAMPLE in {__file__}: {missing}")
+            all_of.update({row: has[row] for row in rows})
+        return all_of
+    for file in args.files or PROGRAMS:
+        all_of.update(bench.mutants(file, args.programs or PROGRAMS[file]))
+    kept = [k for k in all_of if not args.kinds or k[2] in args.kinds]
+    return {k: all_of[k] for k in kept[::args.every]}
+
+
+def parsed():
+    parser = argparse.ArgumentParser()
+    for name in ("root", "heddlec", "fakes", "kept"):
+        parser.add_argument(name, type=os.path.abspath)
+    parser.add_argument("--all", action="store_true")
+    for name in ("files", "kinds", "programs"):
+        parser.add_argument("--" + name, type=lambda text: text.split(","), default=[])
+    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1", "2", "4"])
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--verbose", action="store_true")
+    return parser.parse_args()
+
+
+def main():
+    args = parsed()
+    table, wrong, seen = collections.defaultdict(collections.Counter), [], 0
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        bench, rows = Bench(args, folder), known(args.root)
+        mutants = chosen(bench, args)
+        runs = {pool.submit(tried, bench, i, places): key for i, (key, places) in enumerate(mutants.items())}
+        for run in concurrent.futures.as_completed(runs):
+            key, how = runs[run], run.result()
+            if args.verbose:
+                site, end = mutants[key][0][3], "nothing to catch" if how is None else how or "SURVIVES"
+                print(*key, "|", end, "|", site.old, "->", site.new, "|", site.line, flush=True)
+            if how is None and args.all:
+                continue
+            seen += 1
+            name = re.match(r"\w+", how).group() if how else rows.get(key, ("unknown",))[0]
+            table[key[0], key[2]][name] += 1
+            if bool(how) == (key in rows):
+                wrong.append((*key, "is caught: not a survivor" if how else "SURVIVES: " + mutants[key][0][3].line))
+    for (file, kind), row in sorted(table.items()):
+        print(f"{file:20} {kind:10} {sum(row.values()):4}  " + ", ".join(f"{n} {w}" for w, n in sorted(row.items())))
+    for row in sorted(wrong):
+        print(*row)
+    print(f"{seen} mutants, wrong: {len(wrong)}")
+    return 1 if wrong or not seen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
