@@ -28,6 +28,7 @@ typedef struct {
 typedef struct {
     Func *k;
     VEC(Value *) args, results; // of the launch, as the function knows them
+    VEC(RowReads) reads;        // by argument
     VEC(Value *) returned;      // as the kernel knows them
     VEC(Value *) twins;         // values of the function that equal an earlier result in the kernel,
     VEC(int) twin_of;           // and which
@@ -77,10 +78,19 @@ static void bind(Emitter *e, const Value *v, Value *in_kernel) {
     hd_push(e->s->cx->scratch, &e->touched, v->id);
 }
 
-static Value *argument(Emitter *e, Kernel *k, Value *v) {
-    for (int i = 0; i < k->args.n; i++)
-        if (k->args.at[i] == v) return k->k->args[i];
+// An argument is loaded in one way: a value that an op reads both as numbers of rows and as numbers of columns is two
+// arguments.
+static Value *argument(Emitter *e, Kernel *k, Value *v, const Op *o, int operand) {
+    const RowSpace space = {hd_int(&k->k->attrs, A_ROWS, 1), hd_int(&k->k->attrs, A_COLS, 1)};
+    const RowReads own = hd_row_reads(o, operand, space);
+    for (int i = 0; i < k->args.n; i++) {
+        RowReads *known = &k->reads.at[i], both = {known->row || own.row, known->column || own.column};
+        if (k->args.at[i] != v || !hd_row_reads_agree(both, space)) continue;
+        *known = both;
+        return k->k->args[i];
+    }
     hd_push(e->s->cx->scratch, &k->args, v);
+    hd_push(e->s->cx->scratch, &k->reads, own);
     return hd_arg_add(k->k, v->type, hd_internf(e->s->m->cx, "x%d", k->args.n - 1));
 }
 
@@ -113,9 +123,9 @@ static Value *constant(Emitter *e, Kernel *k, const Value *v) {
 
 static Value *operand(Emitter *e, Kernel *k, int g, const Op *o, int i) {
     Value *v = o->in[i], *base = e->base[v->id];
-    if (hd_row_external(o, i)) return argument(e, k, v);
+    if (hd_row_external(o, i)) return argument(e, k, v, o, i);
     if (g >= 0 && base == v && base->def && base->def->kind == OP_CONST) return constant(e, k, v);
-    if (!base->def || g < 0 || e->s->group[base->def->id] != g) return argument(e, k, v);
+    if (!base->def || g < 0 || e->s->group[base->def->id] != g) return argument(e, k, v, o, i);
     Value *w = reread(e, k, base);
     Builder b = {.f = k->k};
     return v->type == base->type ? w : hd_build1(&b, OP_RESHAPE, w, NULL, NULL, v->type);

@@ -4,7 +4,8 @@
 // poisoned before each case, so an element nobody wrote is a NaN. On a machine without a compiler: --build=FILE.so
 // beforehand elsewhere, --load=FILE.so there, with the same other options.
 //   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64]
-//   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--coverage] [--verbose] [CASE...]
+//   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--coverage] [--verbose] [--random=FIRST,COUNT] [CASE...]
+// --random: functions of random ops with these seeds instead of the cases; --dtypes then names one dtype.
 #include "codegen/build.h"
 #include "codegen/codegen.h"
 #include "passes/manager/manager.h"
@@ -12,11 +13,12 @@
 #include "runtime/world/world.h"
 #include "tests/numeric/harness.h"
 #include "tests/numeric/op_cases.h"
+#include "tests/numeric/random_graph.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef enum { ANY, ATTENTION, FORWARD } BoundOps;
+typedef enum { ANY, ATTENTION, FORWARD, RANDOM } BoundOps;
 typedef struct { DType dtype; BoundOps ops; const char *target; double relative, of_largest, absolute; } Bound;
 static const Bound bounds[] = {
 #define BOUND(dtype, ops, target, relative, of_largest, absolute, reason)                                              \
@@ -27,7 +29,7 @@ static const Bound bounds[] = {
 
 static Bound bound_of(DType d, const Func *f, const char *target) {
     Bound found = {0};
-    bool fits[] = {[ANY] = true, [ATTENTION] = false, [FORWARD] = false};
+    bool fits[] = {[ANY] = true, [ATTENTION] = false, [FORWARD] = false, [RANDOM] = f->name[0] == 'r'};
     for (const Op *o = f->first; o; o = o->next) {
         fits[FORWARD] = fits[FORWARD] || o->kind == OP_ATTENTION;
         fits[ATTENTION] = fits[ATTENTION] || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD;
@@ -42,6 +44,7 @@ static Bound bound_of(DType d, const Func *f, const char *target) {
 typedef struct {
     const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load;
     bool coverage, verbose;
+    int first, count; // seeds of random functions, instead of the cases
     int n_only;
     char **only;
 } Options;
@@ -94,6 +97,29 @@ static void put_pointwise(Out *o, const Options *opt, Seeds *seeds, OpKind k) {
         for (int d = 0; d < 4; d++)
             if (d == 0 || (d == 3 && !s) || k == OP_SUB || k == OP_GELU) put_case(o, opt, seeds, text, d);
     }
+}
+
+// Function @r<seed>_<dtype>: 12 random ops.
+static void put_random(Ctx *cx, Out *o, int seed, const char *dtype) {
+    Ctx *own = hd_ctx_new();
+    Out text = hd_out(cx->arena);
+    const DType dtypes[] = {TY_F32, TY_BF16, TY_F16, TY_F64};
+    DType d = TY_F32;
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(dtype, dtype_names[i])) d = dtypes[i];
+    const char *name = hd_sprintf(cx->arena, "r%d_%s", seed, dtype);
+    hd_print_module(random_graph_of(own, own->arena, name, (uint64_t)seed, d, false, true, 12, 8).m, &text);
+    hd_printf(o, "%s\n", strstr(text.text, "func @"));
+    hd_ctx_free(own);
+}
+
+static const char *random_text(Ctx *cx, const Options *opt) {
+    Out o = hd_out(cx->arena);
+    hd_printf(&o, "stage sharded\nconfig @target {target = %s%s%s}\n", opt->target, opt->arch ? ", arch = " : "",
+              opt->arch ? opt->arch : "");
+    for (int seed = opt->first; seed < opt->first + opt->count; seed++)
+        put_random(cx, &o, seed, opt->dtypes ? opt->dtypes : dtype_names[seed % 3]);
+    return o.text;
 }
 
 static const char *module_text(Arena *a, const Options *opt, Seeds *seeds) {
@@ -252,7 +278,8 @@ static const HdFunc *find_func(const HdProgram *p, const char *name) {
 static void run_case(OpProgram *r, const Func *f) {
     Arena *keep = r->t->arena, *a = r->t->arena = hd_arena_new();
     Eval *e = hd_eval_new(r->m, EVAL_ROUNDED, a);
-    uint64_t seed = r->seeds.at[atoi(f->name + 1)];
+    const int number = atoi(f->name + 1);
+    uint64_t seed = r->opt->count ? (uint64_t)number : r->seeds.at[number];
     Tensor in[HD_MAX_IN], out[HD_MAX_IN];
     const HdFunc *hf = find_func(r->p, f->name);
     r->t->name = f->name;
@@ -326,7 +353,7 @@ static void check_coverage(Test *t) {
 
 static Module *plan(Ctx *cx, Test *t, const Options *opt, Seeds *seeds) {
     size_t n;
-    const char *text = module_text(cx->arena, opt, seeds), *name = "op_cases";
+    const char *text = opt->count ? random_text(cx, opt) : module_text(cx->arena, opt, seeds), *name = "op_cases";
     n = strlen(text);
     if (opt->keep) hd_write_file(hd_sprintf(cx->arena, "%s.hir", opt->keep), text, n);
     uint32_t base = hd_source_add(&cx->diags, name, text, n, 1);
@@ -391,7 +418,7 @@ static void test(Ctx *cx, Test *t, const Options *opt) {
         if (r.x) run_cases(&r);
         else fail(t, "cannot open the program: %s", r.failure());
         if (r.x) r.p->backend->close(r.x);
-        if (!opt->n_only && !opt->dtypes) check_coverage(t);
+        if (!opt->n_only && !opt->dtypes && !opt->count) check_coverage(t);
     }
     Out o = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &o);
@@ -410,6 +437,7 @@ int main(int argc, char **argv) {
         else if (!strncmp(argv[i], "--build=", 8)) opt.build = argv[i] + 8;
         else if (!strncmp(argv[i], "--load=", 7)) opt.load = argv[i] + 7;
         else if (!strncmp(argv[i], "--keep=", 7)) opt.keep = argv[i] + 7;
+        else if (sscanf(argv[i], "--random=%d,%d", &opt.first, &opt.count) == 2) continue;
         else if (!strcmp(argv[i], "--coverage")) opt.coverage = true;
         else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
         else {

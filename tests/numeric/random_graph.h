@@ -13,6 +13,7 @@ typedef struct {
     DType dtype;
     Arena *arena;
     bool differentiable, params; // only ops with a gradient; operands are parameters instead of arguments
+    bool large;                  // sizes that fill vectors, warps and tiles of kernels, or not quite
     VEC(Value *) pool;
     Value *key; // of dropout
 } Graph;
@@ -21,10 +22,10 @@ static int below(Graph *g, int n) { return (int)uniform(&g->state, 0, n); }
 static Value *any(Graph *g) { return g->pool.at[below(g, g->pool.n)]; }
 
 static const Type *random_type(Graph *g, DType d) {
-    static const int64_t sizes[] = {2, 4, 4, 3, 1};
+    static const int64_t small[] = {2, 4, 4, 3, 1}, large[] = {64, 8, 33, 130, 64, 3, 1, 16};
     int64_t dim[HD_MAX_RANK];
     int rank = below(g, 4);
-    for (int i = 0; i < rank; i++) dim[i] = sizes[below(g, 5)];
+    for (int i = 0; i < rank; i++) dim[i] = g->large ? large[below(g, 8)] : small[below(g, 5)];
     return hd_type(g->m->cx, d, rank, dim);
 }
 
@@ -33,7 +34,7 @@ static const Type *random_type(Graph *g, DType d) {
 static bool usable(const Graph *g, OpKind k) {
     static const OpKind left_out[] = {OP_EXP,  OP_LOG, OP_SQRT,  OP_RSQRT, OP_DIV,   OP_STEP,
                                       OP_SIGN, OP_GE,  OP_LT,    OP_LE,    OP_GT,    OP_EQ,  OP_NE,
-                                      OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_DOCUMENTS, OP_PARAM,
+                                      OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
                                       OP_GRAD, OP_RETURN};
     static const bool smooth[N_OPS] = {
 #define ELT(id, mnemonic, n, traits, grad, ...)                                                                        \
@@ -117,13 +118,26 @@ static const Type *random_declared(Graph *g, const Op *o) {
     return below(g, 2) ? random_type(g, d) : hd_type_with(g->m->cx, d, any(g)->type);
 }
 
-// Indices are 0 and 1, as arguments or as an iota: the table must have those rows.
+// Integers are 0 and 1, as arguments or as an iota, but those made of where documents begin are positions: the number
+// of rows that a table of such indices has.
+static int64_t index_bound(const Value *v) {
+    int64_t bound = 2;
+    if (!v->def) return bound;
+    if (v->def->kind == OP_DOCUMENTS) return hd_type_cols(v->type);
+    for (int i = 0; i < v->def->n_in; i++) {
+        const int64_t of = index_bound(v->def->in[i]);
+        bound = of > bound ? of : bound;
+    }
+    return bound;
+}
+
 static bool indices_fit(const Op *o) {
     if (o->kind != OP_EMBEDDING && o->kind != OP_EMBEDDING_GRAD && o->kind != OP_CROSS_ENTROPY &&
         o->kind != OP_CROSS_ENTROPY_GRAD)
         return true;
     const Type *t = o->kind == OP_EMBEDDING_GRAD ? o->out[0]->type : o->in[0]->type;
-    return (o->kind == OP_EMBEDDING || o->kind == OP_EMBEDDING_GRAD ? t->dim[0] : hd_type_cols(t)) >= 2;
+    const bool table = o->kind == OP_EMBEDDING || o->kind == OP_EMBEDDING_GRAD;
+    return (table ? t->dim[0] : hd_type_cols(t)) >= index_bound(o->in[1]);
 }
 
 static bool grows(OpKind k) {
@@ -139,30 +153,44 @@ static Op *random_attention_grad(Graph *g) {
         if (o->kind == OP_ATTENTION) hd_push(g->arena, &all, o);
     if (!all.n) return NULL;
     const Op *forward = all.at[below(g, all.n)];
-    Value *in[7] = {forward->out[0], forward->in[0]};
+    Value *in[8] = {forward->out[0], forward->in[0]};
     int n = 1;
     for (int i = 0; i < hd_attention_operands(forward); i++) in[n++] = forward->in[i];
     for (int i = 0; i < 2; i++) in[n++] = forward->out[i];
+    if (hd_attention_starts(forward)) in[n++] = hd_attention_starts(forward);
     if (hd_key(forward)) in[n++] = hd_key(forward);
     Op *o = hd_op_new(g->f, OP_ATTENTION_GRAD, n, in);
     o->attrs = hd_attrs_copy(g->m->cx, &forward->attrs);
     return o;
 }
 
+// Where documents begin in the sequences of x, if the function has that.
+static Value *random_starts(Graph *g, const Value *x) {
+    const Type *t = x->type;
+    for (int i = 0; i < g->pool.n && t->rank == 3 && below(g, 4); i++) {
+        Value *v = g->pool.at[i];
+        const bool made = v->def && v->def->kind == OP_DOCUMENTS && !hd_has(&v->def->attrs, A_WITHIN);
+        if (made && v->type == hd_type(g->m->cx, TY_I32, 2, t->dim)) return v;
+    }
+    return NULL;
+}
+
 static Op *random_op(Graph *g, OpKind k) {
     if (k == OP_ATTENTION_GRAD) return random_attention_grad(g);
-    Value *in[5];
+    Value *in[6], *starts = NULL;
     int n = hd_op_info(k)->n_in;
     if (n < 0) n = k == OP_CONCAT ? 2 : k == OP_DROPOUT ? 1 : 1 + 2 * below(g, 2);
     for (int i = 0; i < n; i++) in[i] = any(g);
     const bool draws = k == OP_DROPOUT || (k == OP_ATTENTION && below(g, 2));
+    if (k == OP_ATTENTION && (starts = random_starts(g, in[0]))) in[n++] = starts;
     if (draws) in[n++] = g->key;
     Op *o = hd_op_new(g->f, k, n, in);
     random_attrs(g, o);
     if (k == OP_ATTENTION) {
         hd_unset(&o->attrs, A_PACKED);
+        if (starts) hd_set_flag(g->m->cx, &o->attrs, A_CAUSAL), hd_set_flag(g->m->cx, &o->attrs, A_DOCUMENTS);
         if (!hd_has(&o->attrs, A_CAUSAL)) hd_unset(&o->attrs, A_WINDOW);
-        if (n <= 2) hd_set_flag(g->m->cx, &o->attrs, A_PACKED);
+        if (n - !!starts - draws == 1) hd_set_flag(g->m->cx, &o->attrs, A_PACKED);
         if (draws) random_attr(g, o, A_P, false), random_attr(g, o, A_BATCH, false);
         else hd_unset(&o->attrs, A_P);
     }
@@ -175,7 +203,7 @@ static bool try_op(Graph *g, OpKind k) {
     const Type *declared = random_declared(g, o);
     if (hd_infer(o, declared ? 1 : 0, &declared) || !indices_fit(o)) return false;
     for (int i = 0; i < o->n_out; i++)
-        if (hd_type_count(o->out[i]->type) == 0 || hd_type_count(o->out[i]->type) > 256) return false;
+        if (!hd_type_count(o->out[i]->type) || hd_type_count(o->out[i]->type) > (g->large ? 40000 : 256)) return false;
     hd_append(g->f, o);
     int readable = g->differentiable ? 1 : o->n_out; // statistics have no gradient
     for (int i = 0; i < readable; i++) {
@@ -189,7 +217,8 @@ static bool try_op(Graph *g, OpKind k) {
 
 static void add_operand(Graph *g, const Type *t, int index) {
     char name[16];
-    snprintf(name, sizeof name, "x%d", index);
+    if (t->dtype == TY_I32) snprintf(name, sizeof name, "i2"); // integers below 2: tests/numeric/op_cases.h
+    else snprintf(name, sizeof name, "x%d", index);
     if (!g->params || t->dtype == TY_I32) {
         hd_push(g->arena, &g->pool, hd_arg_add(g->f, t, name));
         return;
@@ -202,17 +231,22 @@ static void add_operand(Graph *g, const Type *t, int index) {
 }
 
 // A function @name of `n_ops` ops over six operands. It returns every value that nothing reads, up to `n_results`.
-static Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DType dtype, bool gradients, int n_ops,
-                          int n_results) {
+static Graph random_graph_of(Ctx *cx, Arena *a, const char *name, uint64_t seed, DType dtype, bool gradients,
+                             bool large, int n_ops, int n_results) {
     Graph g = {.m = hd_module_new(cx, STAGE_TENSOR),
                .state = seed,
                .dtype = dtype,
                .arena = a,
                .differentiable = gradients,
-               .params = gradients};
+               .params = gradients,
+               .large = large};
     g.f = hd_func_add(g.m, name, false);
     for (int i = 0; i < 5; i++) add_operand(&g, random_type(&g, dtype), i);
-    add_operand(&g, random_type(&g, TY_I32), 5);
+    const Type *numbers = random_type(&g, TY_I32);
+    for (int i = 0; i < g.pool.n; i++) // a number for each position of sequences
+        if (g.pool.at[i]->type->rank == 3 && below(&g, 2))
+            numbers = hd_type(cx, TY_I32, 2, g.pool.at[i]->type->dim);
+    add_operand(&g, numbers, 5);
     g.key = hd_arg_add(g.f, hd_type(cx, TY_I32, 1, (int64_t[]){HD_KEY}), "key");
     for (int made = 0, tries = 0; made < n_ops && tries < 20000;) {
         OpKind k = (OpKind)below(&g, N_OPS);
@@ -230,5 +264,9 @@ static Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DT
     hd_append(g.f, hd_op_new(g.f, OP_RETURN, results.n, results.at));
     hd_renumber(g.f);
     return g;
+}
+static inline Graph random_graph(Ctx *cx, Arena *a, const char *name, uint64_t seed, DType dtype, bool gradients,
+                                 int n_ops, int n_results) {
+    return random_graph_of(cx, a, name, seed, dtype, gradients, false, n_ops, n_results);
 }
 #endif
