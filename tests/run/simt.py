@@ -31,6 +31,9 @@ PROGRAMS = {
     "tiny": (F32, "90", TINY),
     "tiny_80": (F32, "80", TINY),
     "tiny_bf16": (BF16, "90", (*TINY, "train.precision.compute=bf16")),
+    # rows of logits in parts, three for some blocks
+    "tiny_vocab": (BF16, "90", (TINY[0], "vocab=60000", "layers=1", "dim=32", "heads=2", "seq=70", "train.batch=4",
+                                "train.precision.compute=bf16")),
     "gpt2": (BF16, "90", (*GPT2, "train.precision.compute=bf16")),
     "gpt2_f16": (BF16, "90", (*GPT2, "train.precision.compute=f16")),
     "gpt2_80": (BF16, "80", (*GPT2, "train.precision.compute=bf16")),
