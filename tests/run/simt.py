@@ -37,6 +37,8 @@ PROGRAMS = {
     "gpt2": (BF16, "90", (*GPT2, "train.precision.compute=bf16")),
     "gpt2_f16": (BF16, "90", (*GPT2, "train.precision.compute=f16")),
     "gpt2_80": (BF16, "80", (*GPT2, "train.precision.compute=bf16")),
+    "gpt2_long": (BF16, "80", (*GPT2[:2], "layers=1", "dim=128", "heads=2", "seq=300", "train.batch=1",
+                               "train.precision.compute=bf16")), # tiles of keys take the places of earlier ones
     "gpt2_100": (BF16, "100", (*GPT2, "train.precision.compute=bf16")),
     "gpt2_odd": (F32, "90", (*GPT2[:2], "layers=1", "dim=60", "heads=3", "seq=37", "train.precision.compute=f32")),
     "llama": (BF16, "90", (*LLAMA, "train.precision.compute=bf16")),
@@ -49,6 +51,8 @@ PROGRAMS = {
     "masks_192": masks("dim=768", "seq=200", "window=70", "packed=1"),
     "masks_256": masks("dim=1024", "seq=200", "window=100", "packed=1"),
     "causal_64": masks("dim=256", "seq=512"),
+    "rounds_64": (BF16, "90", (MASKS[0], "dim=256", "seq=128", "train.batch=36", # blocks with more than one item
+                               "train.precision.compute=bf16")),
     "causal_128": masks("dim=512", "seq=384"),
     "window_64": masks("dim=256", "seq=512", "window=129"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),

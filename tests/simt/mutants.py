@@ -34,14 +34,15 @@ import simt  # noqa: E402
 
 LIMIT = 100  # seconds that a mutant may run
 # template: programs whose kernels it makes, tried in turn. "": kernels without a template.
-WGMMA = ["causal_64", "documents_64", "window_64", "masks_128", "causal_128", "masks_64", "masks_96", "masks_192",
-         "masks_256"]
+WGMMA = ["causal_64", "rounds_64", "documents_64", "window_64", "masks_128", "causal_128", "masks_64", "masks_96",
+         "masks_192", "masks_256"]
+MMA = ["gpt2_long", "llama_window", "gpt2_f16"]
 PROGRAMS = {
     "attention_forward": WGMMA, "attention_hopper": WGMMA, "attention_ordered": WGMMA, "attention_wgmma": WGMMA,
     "attention_seen": WGMMA,
-    "attention": ["gpt2_80", "llama_window", "gpt2_f16"], "attention_backward": ["gpt2_80", "llama_window", "gpt2_f16"],
+    "attention": MMA, "attention_backward": MMA,
     "attention_any": ["gpt2_odd", "tiny"],
-    "cross_entropy": ["tiny_bf16", "gpt2", "gpt2_odd"], "embedding_grad": ["gpt2", "tiny_bf16"],
+    "cross_entropy": ["tiny_bf16", "tiny_vocab"], "embedding_grad": ["gpt2", "tiny_bf16"],
     "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "adamw": ["tiny_bf16", "gpt2"],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd"],
 }
