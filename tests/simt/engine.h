@@ -6,7 +6,8 @@
 // FAKE_CUDA_SIMT_ORDER=n (default 0): 0 takes threads in turn and does at once what the device may do at any time:
 // copies and products that run beside the threads. Any other number is a seed: threads are taken at random, and such
 // work is done as late as a wait allows or at some moment before. Of even numbers some warps (4, 8, ...) or groups of
-// four warps (2, 6, ...) are fast and run ahead of others. Results must not depend on any of it.
+// four warps (2, 6, ...) are fast and run ahead of others. Of multiples of three (3, 6, ...) such work is always done
+// as late as it can be. Results must not depend on any of it.
 #ifndef TESTS_SIMT_ENGINE_H
 #define TESTS_SIMT_ENGINE_H
 #include "tests/simt/launch.h"
