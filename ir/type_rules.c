@@ -25,7 +25,8 @@ static const char *elementwise(Rule *r) {
     for (int i = 0; i < r->o->n_in; i++) {
         const Type *x = IN(i);
         if (!hd_dtype_is_float(x->dtype))
-            WRONG("%s of %s: operands must be floating point", hd_op_info(r->o->kind)->mnemonic, TEXT(x));
+            WRONG("%s of %s: operands must be floating point; in a model float(x) converts them",
+                  hd_op_info(r->o->kind)->mnemonic, TEXT(x));
         if (!t) { t = x; continue; }
         // a rank-0 operand (a constant, a factor) adapts to the dtype of the other
         DType d = !t->rank && x->rank ? x->dtype : t->dtype;

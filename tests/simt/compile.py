@@ -186,7 +186,7 @@ def main():
     for name in ("compile.py", "engine.h", "launch.h", "map.h", "ptx.h", "simt.h"):
         key.update(open(os.path.join(HERE, name), "rb").read())
     os.makedirs(folder, exist_ok=True)
-    library = os.path.join(folder, key.hexdigest()[:24] + ".so")
+    library = os.path.join(os.path.abspath(folder), key.hexdigest()[:24] + ".so")
     if not os.path.exists(library):
         mine = f"{library}.{os.getpid()}"
         with open(mine + ".cu", "w", encoding="utf-8") as f:
