@@ -11,7 +11,7 @@ import tempfile
 STEPS = 5
 BOUND = 1e-5  # of losses and norms in f32, whose sums have other orders; every other mask is further away
 MASKS = (("a window", ["window=9"]), ("documents", ["packed=1"]), ("both", ["packed=1", "window=70"]),
-         ("a window of one", ["window=1"]), ("neither", []))
+         ("a window of one", ["window=1"]), ("neither", []), ("no mask", ["causal=0"]))
 
 
 def train(root, compiler, folder, settings):

@@ -51,12 +51,14 @@ PROGRAMS = {
     "masks_192": masks("dim=768", "seq=200", "window=70", "packed=1"),
     "masks_256": masks("dim=1024", "seq=200", "window=100", "packed=1"),
     "causal_64": masks("dim=256", "seq=512"),
-    "rounds_64": (BF16, "90", (MASKS[0], "dim=256", "seq=128", "train.batch=36", # blocks with more than one item
-                               "train.precision.compute=bf16")),
+    "full_64": masks("dim=256", "seq=448", "causal=0"), # groups without queries in an item of four tiles
+    # blocks with two or three items, of two tiles and of one
+    "rounds_64": (BF16, "90", (MASKS[0], "dim=256", "seq=200", "train.batch=34", "train.precision.compute=bf16")),
     "causal_128": masks("dim=512", "seq=384"),
     "window_64": masks("dim=256", "seq=512", "window=129"),
     "documents_64": masks("dim=256", "seq=640", "packed=1"),
 }
+VALIDATED = ("tiny_bf16", "tiny_vocab")  # their digests end with a validation: cross entropy without its gradient
 
 
 def steps_of(path):
@@ -88,12 +90,19 @@ class Tried:
 
     def digest(self, target, order=0, steps=STEPS, limit=900, **more):
         """Of the program that was built: the path of the digest, and what went wrong."""
+        data = os.path.join(self.args.root, "README.md")
         program, args = os.path.join(self.folder, f"{self.name}.{target}"), self.args
         digest = f"{program}.{order}" + more.get("SIMT_EDIT", "").replace("/", "_")
         env = dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_SIMT_ORDER=str(order),
                    FAKE_CUDA_CC=self.capability, HEDDLE_CACHE="off", HEDDLE_TUNE="0") if target == "cuda" else {}
-        return digest, self.call([program, f"--data={os.path.join(args.root, 'README.md')}", "--format=bytes",
-                                  f"--steps={steps}", f"--digest={digest}", "--seed=7"], limit, **env, **more)
+        command = [program, f"--data={data}", "--format=bytes", f"--steps={steps}", f"--digest={digest}", "--seed=7"]
+        if self.name in VALIDATED:
+            command += [f"--val={data}", "--val-batches=1", f"--log={digest}.log"]
+        why = self.call(command, limit, **env, **more)
+        if not why and self.name in VALIDATED:
+            with open(digest + ".log", encoding="utf-8") as log, open(digest, "a", encoding="utf-8") as out:
+                out.write("".join(line for line in log if "val_loss" in line))
+        return digest, why
 
     def wrong(self):
         digests = []

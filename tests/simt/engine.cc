@@ -320,6 +320,12 @@ void spin() {
     simt_switch(&self->stack, scheduler);
 }
 
+void pause() {
+    if (!order || next_random() % 2) return;
+    ready.push_back(self);
+    stop("goes on");
+}
+
 void barrier(int id, int threads, bool waits) {
     Block *b = self->block;
     if (id < 0 || id >= BARRIERS) fail("there is no barrier %d", id);
@@ -331,6 +337,7 @@ void barrier(int id, int threads, bool waits) {
     if (waits) r.waiting.push_back(self);
     leave_barrier(b, id);
     if (waits) stop("waits at barrier", (u32)id);
+    else pause();
 }
 
 int barrier_count(bool yes) {
@@ -455,7 +462,10 @@ void phases_init(u32 at, int count) {
     self->block->phases[at] = p;
     memcpy(shared_at(at, 8), MARK, 8);
 }
-void phases_arrive(u32 at) { arrive(phases_of(self->block, at), at); }
+void phases_arrive(u32 at) {
+    arrive(phases_of(self->block, at), at);
+    pause();
+}
 void phases_expect(u32 at, int bytes) {
     Phases &p = phases_of(self->block, at);
     p.bytes += bytes;

@@ -34,7 +34,8 @@ void *static_shared(const void *declaration, size_t bytes); // the block's varia
 u32 shared_address(const void *p);
 char *shared_at(u32 address, size_t bytes); // an error where there is none
 
-void spin(); // lets others go on: the thread polls memory that they write
+void spin();  // lets others go on: the thread polls memory that they write
+void pause(); // others may go on, except in order 0: where a thread has told others something, or is about to wait
 
 // Of named barriers, 0 to 15; threads < 0: all that the block has left.
 void barrier(int id, int threads, bool waits);

@@ -327,6 +327,7 @@ PTX ptx_wgmma_fence_sync_aligned() { __syncwarp(); }
 PTX ptx_wgmma_commit_group_sync_aligned() { simt::together(~0u, simt::commit, nullptr); }
 PTX ptx_wgmma_wait_group_sync_aligned(int n) {
     simt::Left l = {n};
+    simt::pause();
     simt::together(~0u, simt::wait, &l);
 }
 
