@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct { void *cubin; size_t bytes; bool cached; double ms; char *error; } Unit;
@@ -22,6 +23,7 @@ struct HdCompile {
     int next; // under lock: the next source to compile
     pthread_t *threads;
     int nv_major, nv_minor;
+    long long nv_bytes; // of its file, 0: unknown. The version that it gives names no patch release
     char *error; // NVRTC could not be opened
     bool opened;
     char arch[48], include[2][560];
@@ -58,6 +60,8 @@ bool hd_compile_ready(HdCompile *c) {
             const char *file = slash                                     ? api->path[HD_LIB_NVRTC]
                                : dladdr(symbol, &info) && info.dli_fname ? info.dli_fname
                                                                          : "";
+            struct stat st;
+            if (*file && stat(file, &st) == 0) c->nv_bytes = st.st_size;
             slash = strrchr(file, '/');
             snprintf(c->include[0], sizeof c->include[0], "-I%.*s/../include", slash ? (int)(slash - file) : 0, file);
             snprintf(c->include[1], sizeof c->include[1], "-I/usr/local/cuda/include");
@@ -70,9 +74,10 @@ bool hd_compile_ready(HdCompile *c) {
 
 static HdKey key_of(const HdCompile *c, const HdSource *s, int n, const char *const *options) {
     HdKey k;
-    char version[32];
+    char version[64];
     hd_key_start(&k);
-    hd_key_add(&k, version, (size_t)snprintf(version, sizeof version, "nvrtc %d.%d", c->nv_major, c->nv_minor));
+    hd_key_add(&k, version, (size_t)snprintf(version, sizeof version, "nvrtc %d.%d, %lld bytes", c->nv_major,
+                                             c->nv_minor, c->nv_bytes));
     for (int i = 0; i < n; i++)
         if (strncmp(options[i], "-I", 2) != 0) hd_key_add(&k, options[i], strlen(options[i]));
     hd_key_add(&k, s->name, strlen(s->name)); // the name occurs in line information and messages

@@ -191,6 +191,16 @@ static void copies(void) {
     free(in);
 }
 
+static void use_patched_nvrtc(void) { // one whose file is a byte longer
+    char command[2000], folders[2000];
+    const char *fakes = getenv("HEDDLE_CUDA_PATH");
+    snprintf(command, sizeof command, "mkdir -p %s/patched && cp %s/libnvrtc.so.* %s/patched && printf x >> %s/patched/"
+             "libnvrtc.so.13", scratch, fakes, scratch, scratch);
+    CHECK(system(command) == 0);
+    snprintf(folders, sizeof folders, "%s/patched:%s", scratch, fakes);
+    setenv("HEDDLE_CUDA_PATH", folders, 1);
+}
+
 static void cache(void) {
     HdProgram p = small_program();
     b->close(opened(&p, true));
@@ -206,11 +216,14 @@ static void cache(void) {
     setenv("FAKE_CUDA_CC", "100", 1); // another GPU: other entries
     b->close(opened(&p, true));
     CHECK(count_in_log("compile k.cu for sm_100a") == 1 && files_in_cache("cubin", false) == 4);
+    use_patched_nvrtc(); // of the same version: other entries
+    b->close(opened(&p, true));
+    CHECK(count_in_log("compile") == 8 && files_in_cache("cubin", false) == 6);
     setenv("HEDDLE_CACHE", "/proc/no/such", 1); // cannot be written: a warning, no failure
     b->close(opened(&p, true));
     setenv("HEDDLE_CACHE", "off", 1);
     b->close(opened(&p, true));
-    CHECK(count_in_log("compile") == 10);
+    CHECK(count_in_log("compile") == 12);
 }
 
 // --- everything that can go wrong
