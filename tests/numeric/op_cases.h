@@ -226,11 +226,11 @@ static const OpCase op_cases[] = {
                 "  %0, %1 = attention %sx {heads = 1, scale = 0.2, packed} : $[2,70,64], f32[2,1,70]\n"
                 "  %2 = attention_grad %d, %sx, %0, %1 {heads = 1, scale = 0.2, packed} : $[2,70,192]\n  "
                 "return %0, %2\n}"},
-    {CASE_HALF, "(%sq: $[1,190,96], %sk: $[1,190,96], %v: $[1,190,96], %d: $[1,190,96], %i60: i32[1,190]) -> "
-                "$[1,190,96], $[1,190,96], $[1,190,96], $[1,190,96] {\n  %0 = documents %i60 {eot = 7} : i32[1,190]\n"
-                "  %1, %2 = attention %sq, %sk, %v, %0 {heads = 1, causal, documents} : $[1,190,96], f32[1,1,190]\n"
+    {CASE_HALF, "(%sq: $[1,200,96], %sk: $[1,200,96], %v: $[1,200,96], %d: $[1,200,96], %i60: i32[1,200]) -> "
+                "$[1,200,96], $[1,200,96], $[1,200,96], $[1,200,96] {\n  %0 = documents %i60 {eot = 7} : i32[1,200]\n"
+                "  %1, %2 = attention %sq, %sk, %v, %0 {heads = 1, causal, documents} : $[1,200,96], f32[1,1,200]\n"
                 "  %3, %4, %5 = attention_grad %d, %sq, %sk, %v, %1, %2, %0 {heads = 1, causal, documents} : "
-                "$[1,190,96], $[1,190,96], $[1,190,96]\n  return %1, %3, %4, %5\n}"},
+                "$[1,200,96], $[1,200,96], $[1,200,96]\n  return %1, %3, %4, %5\n}"},
     {CASE_HALF, "(%sx: $[1,150,512], %d: $[1,150,256]) -> $[1,150,256], $[1,150,512] {\n"
                 "  %0, %1 = attention %sx {heads = 2, kv_heads = 1, causal, window = 65, packed} : $[1,150,256], "
                 "f32[1,2,150]\n  %2 = attention_grad %d, %sx, %0, %1 {heads = 2, kv_heads = 1, causal, window = 65, "
