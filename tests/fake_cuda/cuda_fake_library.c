@@ -1,8 +1,10 @@
 // Scenarios of cuda_fake: products by the pretended cuBLASLt, attention by the pretended cuDNN, programs that cannot be
 // opened.
 #include "tests/fake_cuda/opened.h"
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const HdBackend *const b = &hd_cuda_backend;
 
@@ -115,10 +117,50 @@ void choices_are_remembered(void) {
     CHECK(count_in_log("heuristic") == 3 * p.n_gemms && count_in_log("check") == p.n_gemms);
 }
 
+// The bus addresses of the GPUs that a process sees, by number.
+static void gpus_of_host(const char *visible, const char *expected) {
+    static CuResult (*init)(unsigned), (*count)(int *), (*get)(CuDevice *, int), (*bus)(char *, int, CuDevice);
+    char path[600], text[200] = "", id[32];
+    int n = -1;
+    CuDevice d;
+    snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("HEDDLE_CUDA_PATH"));
+    void *driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(driver);
+    if (!driver) return;
+    *(void **)&init = dlsym(driver, "cuInit");
+    *(void **)&count = dlsym(driver, "cuDeviceGetCount");
+    *(void **)&get = dlsym(driver, "cuDeviceGet");
+    *(void **)&bus = dlsym(driver, "cuDeviceGetPCIBusId");
+    if (visible) setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    else unsetenv("CUDA_VISIBLE_DEVICES");
+    CHECK((init(0) == 0) == (*expected != 0) && count(&n) == 0);
+    for (int i = 0; i < n; i++) {
+        CHECK(get(&d, i) == 0 && bus(id, sizeof id, d) == 0);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%.2s ", id + strlen("0000:"));
+    }
+    CHECK(get(&d, n) != 0);
+    if (strcmp(text, expected)) fprintf(stderr, "CUDA_VISIBLE_DEVICES=%s: %s\n", visible ? visible : "(none)", text);
+    CHECK(!strcmp(text, expected));
+}
+
+void visible_devices(void) {
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    gpus_of_host(NULL, "00 01 02 03 ");
+    gpus_of_host("2", "02 ");
+    gpus_of_host("3,1, 0", "03 01 00 ");
+    gpus_of_host("1,4,2", "01 ");
+    gpus_of_host("0,-1,2", "00 ");
+    gpus_of_host("1,GPU-1234,2", "01 ");
+    gpus_of_host("", "");
+    gpus_of_host("-1", "");
+    gpus_of_host("1,2,1", "");
+}
+
 void open_fails_clearly(void) {
     HdProgram p = with_gemms();
     setenv("HEDDLE_CACHE", "off", 1);
     no_open("FAKE_CUDA_DEVICES", "0", &p, "no NVIDIA GPU can be used");
+    no_open("CUDA_VISIBLE_DEVICES", "", &p, "no NVIDIA GPU can be used");
     no_open("FAKE_CUDA_CC", "80", &p, "built for sm_90, the GPU (NVIDIA H200 (pretended)) is sm_80");
     no_open("FAKE_CUDA_MEMORY", "1000000", &p, "needs 16777216 bytes (0.02 GiB) of device memory");
     no_open("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1", &p,

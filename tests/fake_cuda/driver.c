@@ -95,12 +95,6 @@ CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes,
     return submit(s, work, data, bytes, what, false);
 }
 
-CuResult fake_cuInit(unsigned flags) {
-    (void)flags;
-    CALL("cuInit");
-    return fake_number("FAKE_CUDA_DEVICES", 1) ? 0 : NO_DEVICE;
-}
-CuResult fake_cuDriverGetVersion(int *v) { return *v = (int)fake_number("FAKE_CUDA_DRIVER", 13000), 0; }
 CuResult fake_cuGetErrorName(CuResult e, const char **t) {
     return *t = e == INJECTED   ? "CUDA_ERROR_INJECTED"
                 : e == UNJOINED ? "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
@@ -108,28 +102,6 @@ CuResult fake_cuGetErrorName(CuResult e, const char **t) {
            0;
 }
 CuResult fake_cuGetErrorString(CuResult e, const char **t) { return (void)e, *t = "a pretended failure", 0; }
-CuResult fake_cuDeviceGetCount(int *n) { return *n = (int)fake_number("FAKE_CUDA_DEVICES", 1), 0; }
-CuResult fake_cuDeviceGet(CuDevice *d, int ordinal) {
-    return *d = ordinal, ordinal < fake_number("FAKE_CUDA_DEVICES", 1) ? 0 : INVALID;
-}
-CuResult fake_cuDeviceGetPCIBusId(char *text, int size, CuDevice d) {
-    return snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)d), 0;
-}
-CuResult fake_cuDeviceTotalMem(size_t *bytes, CuDevice d) {
-    return (void)d, *bytes = (size_t)fake_number("FAKE_CUDA_MEMORY", 1 << 28), 0;
-}
-CuResult fake_cuDeviceGetName(char *name, int size, CuDevice d) {
-    return (void)d, snprintf(name, (size_t)size, "NVIDIA H200 (pretended)"), 0;
-}
-CuResult fake_cuDeviceGetAttribute(int *v, CuDeviceAttribute a, CuDevice d) {
-    int cc = (int)fake_number("FAKE_CUDA_CC", 90);
-    (void)d;
-    *v = a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? cc / 10
-         : a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? cc % 10
-         : a == HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT     ? 132
-                                                                : 232448;
-    return 0;
-}
 CuResult fake_cuDevicePrimaryCtxRetain(CuContext *c, CuDevice d) {
     (void)d;
     CALL("cuDevicePrimaryCtxRetain");

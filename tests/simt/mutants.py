@@ -63,12 +63,12 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder, self.programs = args, folder, {}
-        self.templates = {}
+        self.templates = {}  # their functions
         where = os.path.join(args.root, "codegen/cuda/templates")
         for name in sorted(os.listdir(where)):
             with open(os.path.join(where, name), encoding="utf-8") as f:
-                for function, _, _ in mutate.functions(mutate.without_comments(f.read())):
-                    self.templates.setdefault(function, name[:-3])
+                plain = mutate.without_comments(f.read())
+            self.templates[name[:-3]] = {function for function, _, _ in mutate.functions(plain)}
 
     def program(self, name):
         if name not in self.programs:
@@ -88,8 +88,10 @@ class Bench:
             for library in self.program(name)[2]:
                 with open(library[:-3] + ".cu", encoding="utf-8") as f:
                     text = f.read()
+                has = {function for function, _, _ in mutate.functions(mutate.without_comments(text))}
+                of = [f for f, functions in self.templates.items() if functions <= has]
                 for s in mutate.sites(text):
-                    if self.templates.get(s.function, "rows") == file:
+                    if next((f for f in of if s.function in self.templates[f]), "rows") == file:
                         found.setdefault((file, s.function, s.kind, s.number), []).append((name, library, text, s))
         return found
 

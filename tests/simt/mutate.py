@@ -46,7 +46,7 @@ def without_comments(text):
 
 def functions(plain):
     """(name, start, end) of functions and structs that begin in the first column."""
-    for m in re.finditer(r"^(?=[a-zA-Z])[^;{}]*\{", plain, re.M):
+    for m in re.finditer(r"^(?=[a-zA-Z_])[^;{}]*\{", plain, re.M):
         head = re.sub(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)", "", m.group())
         found = re.search(r"\bstruct (\w+)", head) or re.search(r"(\w+)\s*\(", head)
         if found and not head.startswith("namespace") and not re.match(r'extern "C" \{', head):
