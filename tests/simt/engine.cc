@@ -24,7 +24,7 @@ Index thread_index, block_index, block_size, grid_size;
 const SimtLaunch *launch;
 
 namespace {
-enum { MOST_BLOCKS = 132 };
+enum { MOST_BLOCKS = 132, FEW_BLOCKS = 2 };
 void *scheduler;
 std::vector<std::unique_ptr<Block>> blocks; // that have started and not ended
 std::deque<Thread *> ready, spinning;
@@ -217,12 +217,13 @@ extern "C" void simt_run(const SimtLaunch *l) {
     memory_launch();
     if (l->shared > MOST_SHARED) fail("%u bytes of shared memory; at most %d", l->shared, (int)MOST_SHARED);
     const unsigned long all = (unsigned long)l->grid.x * l->grid.y * l->grid.z;
+    const size_t most = order && order % 5 == 0 ? FEW_BLOCKS : MOST_BLOCKS;
     unsigned long started = 0;
     for (idle = 0;;) {
         if (order % 3 && next_random() % 64 == 0) one_load();
         if (!ready.empty()) go(take(ready));
         else if (one_load()) continue;
-        else if (started < all && blocks.size() < MOST_BLOCKS) start_block(started++);
+        else if (started < all && blocks.size() < most) start_block(started++);
         else if (!spinning.empty() && idle < 1000000) go(take(spinning));
         else break;
     }

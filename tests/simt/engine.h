@@ -7,7 +7,8 @@
 // copies and products that run beside the threads. Any other number is a seed: threads are taken at random, and such
 // work is done as late as a wait allows or at some moment before. Of even numbers some warps (4, 8, ...) or groups of
 // four warps (2, 6, ...) are fast and run ahead of others. Of multiples of three (3, 6, ...) such work is always done
-// as late as it can be. Results must not depend on any of it.
+// as late as it can be. Of multiples of five (5, 10, ...) the device has room for two blocks, so that these take the
+// items of all. Results must not depend on any of it.
 //
 // Errors in every order: what is read or written outside of the memory that was allocated; in a module with copies or
 // products, what is read before they have made it, or changed while they use it, and stores that they read without a

@@ -8,7 +8,7 @@ usage: mutants.py ROOT HEDDLEC FAKES FOLDER                    the sample for ev
   --kinds=K,...       of these kinds only
   --programs=P,...    with these programs of tests/run/simt.py only
   --every=N           every Nth of them
-  --orders=0,1,2,4    values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant
+  --orders=0,1,2,4,5  values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant
   --jobs=N            at a time (default: as many as there are processors)
   --verbose           a line for each mutant
 
@@ -201,7 +201,7 @@ def parsed():
     parser.add_argument("--all", action="store_true")
     for name in ("files", "kinds", "programs"):
         parser.add_argument("--" + name, type=lambda text: text.split(","), default=[])
-    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1", "2", "4"])
+    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1", "2", "4", "5"])
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--verbose", action="store_true")
