@@ -34,6 +34,7 @@ constexpr int ATT_EACH_QUERY = 2 + ATT_DOCUMENTS; // numbers: lse, delta, with d
 constexpr int AT_KEYS = 0, BYTES_KEYS = ATT_ROWS * ATT_D * 2;
 constexpr int AT_STAGES = AT_KEYS + 2 * 2 * BYTES_KEYS, BYTES_TILE = ATT_TILE * ATT_D * 2;
 constexpr int AT_Z = AT_STAGES + ATT_STEPS * 2 * BYTES_TILE, BYTES_Z = ATT_TILE * ATT_ROWS * 2;
+static_assert(BYTES_Z <= 2 * BYTES_KEYS, "att_work reads as much of keys before there is a z");
 constexpr int AT_NUMBERS = AT_Z + 2 * BYTES_Z, BYTES_NUMBERS = ATT_EACH_QUERY * ATT_TILE * 4;
 // barriers, two or ATT_STEPS of each
 constexpr int AT_FULL = AT_NUMBERS + ATT_STEPS * BYTES_NUMBERS, AT_EMPTY = AT_FULL + 8 * ATT_STEPS;
@@ -351,7 +352,8 @@ __device__ __forceinline__ void att_work(u32 s, int group, att_t *dq, att_t *dk,
         att_add<ATT_TILE>(ak, z, stage);
         att_submit();
         if (n) att_await(s + AT_Z_FULL + 8 * (n - 1 & 1), n - 1 >> 1 & 1);
-        att_part(part, s + AT_Z + (n - 1 & 1) * BYTES_Z, keys_before, group); // for n = 0: of nothing, and unused
+        // for n = 0 unused, and of keys: the other group may be storing its second z already
+        att_part(part, n ? s + AT_Z + (n - 1 & 1) * BYTES_Z : keys, keys_before, group);
         att_submit();
         att_finish<1>();
         att_hold(ak);
