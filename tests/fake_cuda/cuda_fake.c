@@ -368,6 +368,7 @@ int main(int argc, char **argv) {
                                          SCENARIO(cache),
                                          SCENARIO(products),
                                          SCENARIO(choices_are_remembered),
+                                         SCENARIO(visible_devices),
                                          SCENARIO(open_fails_clearly),
                                          SCENARIO(run_fails_clearly),
                                          SCENARIO(failed_captures_run_directly),

@@ -1,8 +1,11 @@
-// Scenarios of cuda_fake: products by the pretended cuBLASLt, attention by the pretended cuDNN, programs that cannot be
-// opened.
+// Scenarios of cuda_fake: products by the pretended cuBLASLt, devices of the pretended driver, attention by the
+// pretended cuDNN, programs that cannot be opened.
 #include "tests/fake_cuda/opened.h"
+#include "runtime/cuda/api.h"
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const HdBackend *const b = &hd_cuda_backend;
 
@@ -115,10 +118,63 @@ void choices_are_remembered(void) {
     CHECK(count_in_log("heuristic") == 3 * p.n_gemms && count_in_log("check") == p.n_gemms);
 }
 
+// --- devices
+
+static struct {
+    CuResult (*cuInit)(unsigned), (*cuDeviceGetCount)(int *), (*cuDeviceGet)(CuDevice *, int),
+        (*cuDeviceGetPCIBusId)(char *, int, CuDevice);
+} api;
+
+static void find(const char *name, void *function) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("HEDDLE_CUDA_PATH"));
+    void *driver = dlopen(path, RTLD_NOW | RTLD_LOCAL), *at = driver ? dlsym(driver, name) : NULL;
+    if (!at) fprintf(stderr, "%s in %s: %s\n", name, path, dlerror());
+    if (!at) exit(1);
+    memcpy(function, &at, sizeof at);
+}
+
+// The bus addresses of the GPUs that a process sees, by number.
+static void seen_with(const char *variable, const char *expected) {
+    char text[200] = "", id[32];
+    int n = -1;
+    CuDevice d;
+    if (variable) setenv("CUDA_VISIBLE_DEVICES", variable, 1);
+    else unsetenv("CUDA_VISIBLE_DEVICES");
+    CHECK((api.cuInit(0) == 0) == (*expected != 0) && api.cuDeviceGetCount(&n) == 0);
+    for (int i = 0; i < n; i++) {
+        CHECK(api.cuDeviceGet(&d, i) == 0 && api.cuDeviceGetPCIBusId(id, sizeof id, d) == 0);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%.2s ", id + strlen("0000:"));
+    }
+    CHECK(api.cuDeviceGet(&d, n) != 0);
+    if (strcmp(text, expected)) fprintf(stderr, "CUDA_VISIBLE_DEVICES=%s: %s\n", variable ? variable : "(none)", text);
+    CHECK(!strcmp(text, expected));
+}
+
+void visible_devices(void) {
+    find("cuInit", &api.cuInit);
+    find("cuDeviceGetCount", &api.cuDeviceGetCount);
+    find("cuDeviceGet", &api.cuDeviceGet);
+    find("cuDeviceGetPCIBusId", &api.cuDeviceGetPCIBusId);
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    seen_with(NULL, "00 01 02 03 ");
+    seen_with("2", "02 ");
+    seen_with("3,1, 0", "03 01 00 ");
+    seen_with("1,4,2", "01 ");
+    seen_with("0,-1,2", "00 ");
+    seen_with("1,GPU-1234,2", "01 ");
+    seen_with("", "");
+    seen_with("-1", "");
+    seen_with("1,2,1", "");
+}
+
+// --- programs that cannot be opened
+
 void open_fails_clearly(void) {
     HdProgram p = with_gemms();
     setenv("HEDDLE_CACHE", "off", 1);
     no_open("FAKE_CUDA_DEVICES", "0", &p, "no NVIDIA GPU can be used");
+    no_open("CUDA_VISIBLE_DEVICES", "", &p, "no NVIDIA GPU can be used");
     no_open("FAKE_CUDA_CC", "80", &p, "built for sm_90, the GPU (NVIDIA H200 (pretended)) is sm_80");
     no_open("FAKE_CUDA_MEMORY", "1000000", &p, "needs 16777216 bytes (0.02 GiB) of device memory");
     no_open("FAKE_CUDA_FAIL", "cuDevicePrimaryCtxRetain:1", &p,

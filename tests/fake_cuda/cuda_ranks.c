@@ -209,6 +209,11 @@ static void gpus(void) {
     CHECK(started(3, NULL, NULL) == 3 &&
           said("error: rank 2 is number 3 of this host, which has 2 GPUs: start at most one rank a GPU\n") &&
           lines() == 1);
+    setenv("FAKE_CUDA_DEVICES", "8", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "5", 1);
+    CHECK(started(2, NULL, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:05:00.0 of ") && lines() == 1);
+    setenv("CUDA_VISIBLE_DEVICES", "5,2", 1);
+    CHECK(started(2, NULL, NULL) == 0 && said(""));
 }
 
 static void one_cannot_open(void) { // all fail, with one message

@@ -3,35 +3,14 @@
 // (streams.h). It keeps the rules of capture that a program can break: work on a stream outside a running capture is an
 // error, every stream that joined the capture has to come back to its origin, and an event belongs to the capture that
 // recorded it, unless its record and its wait are external.
+#include "tests/fake_cuda/driver.h"
 #include "tests/fake_cuda/draw.h"
-#include "tests/fake_cuda/fake.h"
 #include "tests/fake_cuda/simt.h"
 #include "tests/fake_cuda/streams.h"
-#include "tests/gpu/one_gpu/driver.h"
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-// What only the stand-in for NCCL of tests/gpu/one_gpu uses.
-#define FN(result, name, symbol, params) result fake_##name params __asm__(symbol);
-#include "tests/gpu/one_gpu/driver.def"
-
-enum {
-    INVALID = 1,
-    OUT_OF_MEMORY = 2,
-    NO_DEVICE = 100,
-    BAD_IMAGE = 200,
-    NOT_FOUND = 500,
-    LAUNCH_FAILED = 719,
-    UNJOINED = 904,
-    ISOLATION = 905,
-    CAPTURED = 907,
-    INJECTED = 999
-};
-#define CALL(name) \
-    if (fake_call(name)) return INJECTED
 
 enum { MOST_STREAMS = 32 };
 struct CuStreamState {
@@ -68,16 +47,17 @@ struct CuContextState { int unused; };
 static struct { CuGraph graph; CuStream origin; CuStream members[MOST_STREAMS]; int n_members, number; } capture;
 static double clock_ms;
 static struct CuContextState the_context;
-static long long used;
 
-static long long number(const char *name, long long otherwise) {
-    const char *v = getenv(name);
+bool fake_capturing(void) { return capture.graph != NULL; }
+
+long long fake_number(const char *variable, long long otherwise) {
+    const char *v = getenv(variable);
     return v ? atoll(v) : otherwise;
 }
 
 void fake_tick(double ms) { clock_ms += ms; }
 
-static bool async(void) { return number("FAKE_CUDA_ASYNC", 0) != 0; }
+static bool async(void) { return fake_number("FAKE_CUDA_ASYNC", 0) != 0; }
 
 static Node *add_node(Node node) {
     Node *n = malloc(sizeof *n);
@@ -115,12 +95,6 @@ CuResult fake_submit(CuStream s, FakeWork *work, const void *data, size_t bytes,
     return submit(s, work, data, bytes, what, false);
 }
 
-CuResult fake_cuInit(unsigned flags) {
-    (void)flags;
-    CALL("cuInit");
-    return number("FAKE_CUDA_DEVICES", 1) ? 0 : NO_DEVICE;
-}
-CuResult fake_cuDriverGetVersion(int *v) { return *v = (int)number("FAKE_CUDA_DRIVER", 13000), 0; }
 CuResult fake_cuGetErrorName(CuResult e, const char **t) {
     return *t = e == INJECTED   ? "CUDA_ERROR_INJECTED"
                 : e == UNJOINED ? "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
@@ -128,61 +102,11 @@ CuResult fake_cuGetErrorName(CuResult e, const char **t) {
            0;
 }
 CuResult fake_cuGetErrorString(CuResult e, const char **t) { return (void)e, *t = "a pretended failure", 0; }
-CuResult fake_cuDeviceGetCount(int *n) { return *n = (int)number("FAKE_CUDA_DEVICES", 1), 0; }
-CuResult fake_cuDeviceGet(CuDevice *d, int ordinal) {
-    return *d = ordinal, ordinal < number("FAKE_CUDA_DEVICES", 1) ? 0 : INVALID;
-}
-CuResult fake_cuDeviceGetPCIBusId(char *text, int size, CuDevice d) {
-    return snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)d), 0;
-}
-CuResult fake_cuDeviceTotalMem(size_t *bytes, CuDevice d) {
-    return (void)d, *bytes = (size_t)number("FAKE_CUDA_MEMORY", 1 << 28), 0;
-}
-CuResult fake_cuDeviceGetName(char *name, int size, CuDevice d) {
-    return (void)d, snprintf(name, (size_t)size, "NVIDIA H200 (pretended)"), 0;
-}
-CuResult fake_cuDeviceGetAttribute(int *v, CuDeviceAttribute a, CuDevice d) {
-    int cc = (int)number("FAKE_CUDA_CC", 90);
-    (void)d;
-    *v = a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? cc / 10
-         : a == HD_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? cc % 10
-         : a == HD_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT     ? 132
-                                                                : 232448;
-    return 0;
-}
 CuResult fake_cuDevicePrimaryCtxRetain(CuContext *c, CuDevice d) {
     (void)d;
     CALL("cuDevicePrimaryCtxRetain");
     return *c = &the_context, 0;
 }
-CuResult fake_cuMemGetInfo(size_t *spare, size_t *total) {
-    *total = (size_t)number("FAKE_CUDA_MEMORY", 1 << 28);
-    *spare = *total - (size_t)used;
-    return 0;
-}
-CuResult fake_cuMemAlloc(CuPtr *p, size_t bytes) {
-    CALL("cuMemAlloc");
-    if ((long long)bytes > number("FAKE_CUDA_MEMORY", 1 << 28) - used) return OUT_OF_MEMORY;
-    used += (long long)bytes;
-    char *m = aligned_alloc(256, 256 + ((bytes + 255) & ~(size_t)255)); // its size stands in front
-    memcpy(m, &bytes, sizeof bytes);
-    memset(m + 256, 0xa5, bytes); // not clear, as on a device
-    fake_log("alloc %zu", bytes);
-    return *p = (CuPtr)(uintptr_t)(m + 256), 0;
-}
-CuResult fake_cuMemFree(CuPtr p) {
-    size_t bytes;
-    memcpy(&bytes, (char *)(uintptr_t)p - 256, sizeof bytes);
-    used -= (long long)bytes;
-    return free((char *)(uintptr_t)p - 256), 0;
-}
-CuResult fake_cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
-    (void)flags;
-    CALL("cuMemHostAlloc");
-    return *p = memset(malloc(bytes), 0xee, bytes), 0;
-}
-CuResult fake_cuMemFreeHost(void *p) { return free(p), 0; }
-
 typedef struct { void *to; const void *from; size_t bytes; } Copy;
 static void do_copy(void *d) { memcpy(((Copy *)d)->to, ((Copy *)d)->from, ((Copy *)d)->bytes); }
 CuResult fake_cuMemcpyHtoDAsync(CuPtr to, const void *from, size_t bytes, CuStream s) {
@@ -213,13 +137,6 @@ CuResult fake_cuMemsetD32Async(CuPtr to, unsigned value, size_t count, CuStream 
     return fake_submit(s, do_words, &(Fill){(void *)(uintptr_t)to, 0, count, value}, sizeof(Fill), "fill");
 }
 
-CuResult fake_cuMemHostRegister(void *p, size_t bytes, unsigned flags) {
-    return (void)p, (void)bytes, (void)flags, capture.graph ? ISOLATION : 0;
-}
-CuResult fake_cuMemHostUnregister(void *p) { return (void)p, 0; }
-CuResult fake_cuMemHostGetDevicePointer(CuPtr *d, void *p, unsigned flags) {
-    return (void)flags, *d = (CuPtr)(uintptr_t)p, 0;
-}
 typedef struct { CuHostFn work; void *data; } HostCall;
 static void do_host_call(void *d) { ((HostCall *)d)->work(((HostCall *)d)->data); }
 CuResult fake_cuLaunchHostFunc(CuStream s, CuHostFn work, void *data) {
@@ -419,7 +336,7 @@ CuResult fake_cuModuleGetFunction(CuFunction *f, CuModule m, const char *name) {
     const char *at = m->text && !m->simt ? strstr(m->text, name) + strlen(name) : "";
     (*f)->params = *at == '/' ? (int)strtol(at + 1, (char **)&at, 10) : -1;
     for (int i = 0; i < 4 && *at == ':'; i++) (*f)->bytes[i] = (int)strtol(at + 1, (char **)&at, 10);
-    if (m->text && number("FAKE_CUDA_MIX", 0)) read_parameters(*f, m->text);
+    if (m->text && fake_number("FAKE_CUDA_MIX", 0)) read_parameters(*f, m->text);
     return 0;
 }
 CuResult fake_cuFuncSetAttribute(CuFunction f, CuFuncAttribute a, int value) {

@@ -1,11 +1,12 @@
 // Stand-ins for NVIDIA's libraries, so that the CUDA runtime can be tested on a machine without a GPU. Every function
-// of runtime/cuda/api.def exists: it logs its name and succeeds (stubs.c); driver.c, nvrtc.c and lt.c give the ones
-// that matter a meaning.
+// of runtime/cuda/api.def exists: it logs its name and succeeds (stubs.c); driver.c, devices.c, memory.c, nvrtc.c and
+// lt.c give the ones that matter a meaning.
 //
 //   FAKE_CUDA_LOG=FILE        one line a call of interest
 //   FAKE_CUDA_FAIL=name:k     the k-th call of `name` fails
 //   FAKE_CUDA_ASYNC=1         streams run beside the program
 //   FAKE_CUDA_DEVICES=0       no GPU;  FAKE_CUDA_MEMORY=BYTES  its size;  FAKE_CUDA_CC=80  its compute capability
+//   CUDA_VISIBLE_DEVICES=1,0  which of the GPUs a process sees, as for the real driver (devices.c)
 //   FAKE_CUDA_SIMT=FOLDER     kernels run on the CPU (tests/simt); their libraries are kept in FOLDER
 //   FAKE_CUDA_MIX=1           kernels of compiled programs have results, meaningless but the same everywhere (driver.c)
 #ifndef TESTS_FAKE_CUDA_FAKE_H

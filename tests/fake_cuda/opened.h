@@ -14,9 +14,10 @@ void no_open(const char *variable, const char *value, const HdProgram *p, const 
 // The files of this kind in the cache; `damage`: a byte of each is changed first.
 int files_in_cache(const char *kind, bool damage);
 
-// Scenarios of products and attention (cuda_fake_library.c).
+// Scenarios of products, devices and attention (cuda_fake_library.c).
 void products(void);
 void choices_are_remembered(void);
+void visible_devices(void);
 void open_fails_clearly(void);
 void attention(void);
 void attention_maps(void);

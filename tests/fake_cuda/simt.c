@@ -1,5 +1,5 @@
 #include "tests/fake_cuda/simt.h"
-#include "tests/simt/launch.h"
+#include "tests/fake_cuda/driver.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +50,11 @@ static void run(void *data) { // a copy: aligned as far as malloc does
     _Alignas(128) char bytes[MOST_BYTES];
     memcpy(bytes, w->bytes, sizeof bytes);
     for (int i = 0; i < w->kernel->params; i++) args[i] = bytes + w->at[i];
-    const SimtLaunch l = {w->kernel, args, w->grid, w->block, w->shared};
+    SimtLaunch l = {.kernel = w->kernel, .args = args, .grid = w->grid, .block = w->block, .shared = w->shared};
+    SimtRange *memory = fake_memory(&l.ranges);
+    l.memory = memory;
     w->run(&l);
+    free(memory);
     fake_log("kernel %s runs", w->kernel->name);
 }
 

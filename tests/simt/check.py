@@ -7,6 +7,8 @@ A wrong kernel either ends with an error, whose words are checked, or has result
 """
 import ctypes
 import os
+import resource
+import signal
 import subprocess
 import sys
 
@@ -42,6 +44,34 @@ __device__ void say(unsigned *p, unsigned v) {
     asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 """
+PRODUCT = """
+__device__ void fill() { // 64 rows of 128 bytes and then 8, with ones: a product takes 16 elements of each
+    extern __shared__ __align__(1024) unsigned words[];
+    for (int i = threadIdx.x; i < 72 * 32; i += 128) words[i] = 0x3f803f80;
+}
+__device__ void fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ unsigned long long matrix(const void *at) {
+    return 1ull << 62 | 64ull << 32 | 1ull << 16 | (unsigned)__cvta_generic_to_shared(at) >> 4;
+}
+__device__ void multiply(float (&d)[4]) {
+    extern __shared__ __align__(1024) unsigned words[];
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(matrix(words)), "l"(matrix(words + 64 * 32)));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+__device__ void multiplied() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(0) : "memory"); }
+struct __align__(128) Map { unsigned long long at, promotion, strides[3]; unsigned dims[4], box[4], unused[14]; };
+__device__ void fetch(void *to, const void *from, unsigned bar, unsigned rows) { // 8 of the tensor's rows of 128 bytes
+    const Map map = {(unsigned long long)from, 0, {128, 1024, 1024}, {64, rows, 1, 1}, {64, 8, 1, 1}};
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(1024) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_at(to)), "l"(&map), "r"(bar), "r"(0),
+                 "r"((int)rows - 8), "r"(0), "r"(0) : "memory");
+}
+"""
+USED = "extern __shared__ __align__(1024) unsigned words[]; __shared__ unsigned long long m; float d[4] = {};"
+READY = USED + "if (!threadIdx.x) make(shared_at(&m), 1); fill(); fence(); __syncthreads();"
 
 # name: blocks, threads, bytes of shared memory, text, what is expected of the first words (a list), "differs", or the
 # words of an error
@@ -106,7 +136,13 @@ CASES = {
         copy(&s[threadIdx.x], p + threadIdx.x * 4);
         __syncthreads();
         p[128 + threadIdx.x] = s[31 - threadIdx.x].y;
-        wait();""", "differs"),
+        wait();""", "to which a copy is under way"),
+    "copies_of_others_not_waited_for": (1, 64, 0, """
+        __shared__ uint4 s[64];
+        copy(&s[threadIdx.x], p + threadIdx.x * 4);
+        wait();
+        p[threadIdx.x] = s[63 - threadIdx.x].y;""", "differs"),
+    "copies_to_one_place": (1, 1, 0, "__shared__ uint4 s; copy(&s, p); copy(&s, p + 4); wait();", "to which another"),
     "copies_never_waited_for": (1, 1, 0, "__shared__ uint4 s; copy(&s, p);", "ended before its copies"),
     "copy_not_aligned": (1, 1, 0, "__shared__ uint4 s[2]; copy(s, p + 1); wait();", "not aligned"),
     "waits_for_an_earlier_block": (150, 1, 0, """
@@ -115,25 +151,92 @@ CASES = {
     "waits_for_a_later_block": (150, 1, 0, """
         if (blockIdx.x == 149) say(p + 255, 1000);
         if (blockIdx.x < 140) while (poll(p + 255) != 1000) {}""", "polls memory"),
+    # ordinary stores and the asynchronous proxy
+    "product": (1, 128, 9216, READY + "multiply(d); multiplied(); p[threadIdx.x] = (unsigned)d[0];", [16, 16, 16]),
+    "product_after_a_fence_of_its_own": (1, 128, 9216, USED + """
+        fill();
+        __syncthreads();
+        fence();
+        multiply(d);
+        multiplied();
+        p[threadIdx.x] = (unsigned)d[3];""", [16, 16, 16]),
+    "product_without_fence": (1, 128, 9216, USED + "fill(); __syncthreads(); multiply(d); multiplied();",
+                              "fence.proxy.async is missing"),
+    "fence_before_the_stores": (1, 128, 9216, USED + "fence(); fill(); __syncthreads(); multiply(d); multiplied();",
+                                "fence.proxy.async is missing"),
+    "fence_of_some": (1, 128, 9216, USED + """
+        fill();
+        if (threadIdx.x < 96) fence();
+        __syncthreads();
+        multiply(d);
+        multiplied();""", "stored to: fence.proxy.async is missing"),
+    "box": (1, 32, 1024, USED + """
+        if (!threadIdx.x) { make(shared_at(&m), 1); fence(); fetch(words, p, shared_at(&m), 8); }
+        __syncwarp();
+        await(shared_at(&m), 0);
+        p[threadIdx.x] = words[threadIdx.x] + 1;""", [1, 2, 3]),
+    "box_whose_mbarrier_has_no_fence": (1, 1, 1024, USED + """
+        make(shared_at(&m), 1);
+        fetch(words, p, shared_at(&m), 8);
+        await(shared_at(&m), 0);""", "its mbarrier is at"),
+    "box_over_stores": (1, 1, 1024, USED + """
+        make(shared_at(&m), 1);
+        fence();
+        words[5] = 1;
+        fetch(words, p, shared_at(&m), 8);
+        await(shared_at(&m), 0);""", "which thread 0 stored to"),
+    # what is still in use
+    "store_after_a_product": (1, 128, 9216, READY + """
+        multiply(d);
+        multiplied();
+        __syncthreads();
+        words[threadIdx.x] = 0;
+        p[threadIdx.x] = (unsigned)d[0];""", [16, 16, 16]),
+    "store_under_a_product": (1, 128, 9216, READY + "multiply(d); words[threadIdx.x] = 0; multiplied();",
+                              "a product reads that is not waited for"),
+    "copy_under_a_product": (1, 128, 9216, READY + "multiply(d); copy(words, p); multiplied(); wait();",
+                             "a product reads that is not waited for"),
+    "box_under_a_product": (1, 128, 9216, READY + """
+        multiply(d);
+        if (!threadIdx.x) fetch(words, p, shared_at(&m), 8);
+        multiplied();""", "a product reads that is not waited for"),
+    "product_never_waited_for": (1, 128, 9216, READY + "multiply(d);", "before the products of its warp"),
+    "product_of_a_copy_under_way": (1, 128, 9216, READY + "if (!threadIdx.x) copy(words, p); multiply(d);",
+                                    "to which a copy is under way"),
+    # global memory
+    "read_outside": (1, 1, 0, "p[0] = p[256];", "bytes are read: the nearest memory before"),
+    "write_outside": (1, 1, 0, "p[p[255] + 1] = 1;", "bytes are written: the nearest memory before"),
+    "read_of_nothing": (1, 1, 0, "p[0] = *(const unsigned *)(unsigned long long)(p[8] * 8);", "no memory was"),
+    "copy_from_outside": (1, 1, 0, "__shared__ uint4 s; copy(&s, p + 256); wait();", "bytes are read: the nearest"),
+    "box_from_outside": (1, 1, 1024, USED + """
+        make(shared_at(&m), 1);
+        fence();
+        fetch(words, p, shared_at(&m), 9);
+        await(shared_at(&m), 0);""", "bytes are read: the nearest"),
 }
 
 
 class Kernel(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("params", ctypes.c_int),
-                ("bytes", ctypes.c_void_p)]
+                ("bytes", ctypes.c_void_p), ("beside", ctypes.c_int)]
+
+
+class Range(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("bytes", ctypes.c_ulong)]
 
 
 class Launch(ctypes.Structure):
     _fields_ = [("kernel", ctypes.POINTER(Kernel)), ("args", ctypes.POINTER(ctypes.c_void_p)),
-                ("size", ctypes.c_uint * 6), ("shared", ctypes.c_uint)]
+                ("size", ctypes.c_uint * 6), ("shared", ctypes.c_uint), ("ranges", ctypes.c_uint),
+                ("memory", ctypes.POINTER(Range))]
 
 
 def compiled(engine, folder):
     path = os.path.join(folder, "kernels.cu")
     with open(path, "w", encoding="utf-8") as f:
-        f.write(MBARRIER + COPY + POLL)
+        f.write(MBARRIER + COPY + POLL + PRODUCT)
         for name, case in CASES.items():
-            f.write(f'extern "C" __global__ void __launch_bounds__(64) {name}(unsigned *p) {{{case[3]}}}\n')
+            f.write(f'extern "C" __global__ void __launch_bounds__(128) {name}(unsigned *p) {{{case[3]}}}\n')
     done = subprocess.run([sys.executable, os.path.join(HERE, "compile.py"), path, "90", folder], text=True,
                           capture_output=True, env=dict(os.environ, SIMT_ENGINE=engine))
     if done.returncode:
@@ -142,7 +245,7 @@ def compiled(engine, folder):
 
 
 def run(library, name):
-    """In a process of its own: prints the array that the kernel leaves."""
+    """Prints the array that the kernel leaves."""
     so = ctypes.CDLL(library)
     array = (ctypes.c_uint * (WORDS + 4))()
     at = (ctypes.addressof(array) + 15) // 16 * 16
@@ -152,38 +255,57 @@ def run(library, name):
     args = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))
     blocks, threads, shared = CASES[name][:3]
     kernels = (Kernel * len(CASES)).in_dll(so, "simt_kernels")
-    launch = Launch(ctypes.pointer(kernels[list(CASES).index(name)]), args, (blocks, 1, 1, threads, 1, 1), shared)
+    memory = Range(at, 4 * WORDS)
+    launch = Launch(ctypes.pointer(kernels[list(CASES).index(name)]), args, (blocks, 1, 1, threads, 1, 1), shared, 1,
+                    ctypes.pointer(memory))
     so.simt_run(ctypes.byref(launch))
-    print(*words)
+    print(*words, flush=True)
+
+
+def ran(library, name, order):
+    """In a process of its own, which an error of the kernel ends: its status, and what it says."""
+    out, into = os.pipe()
+    process = os.fork()
+    if not process:
+        os.dup2(into, 1)
+        os.dup2(into, 2)
+        os.environ["FAKE_CUDA_SIMT_ORDER"] = str(order)
+        signal.alarm(60)
+        try:
+            run(library, name)
+        finally:
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+    os.close(into)
+    with open(out, encoding="utf-8") as said:
+        text = said.read()
+    return os.waitpid(process, 0)[1], text
 
 
 def wrong(library, name):
     """What is not as expected; None: all is."""
     expected, seen = CASES[name][4], set()
     for order in ORDERS:
-        done = subprocess.run([sys.executable, __file__, "run", library, name], text=True, capture_output=True,
-                              timeout=60, env=dict(os.environ, FAKE_CUDA_SIMT_ORDER=str(order)))
+        status, said = ran(library, name, order)
         if isinstance(expected, str) and expected != "differs":
-            if done.returncode == 0 or expected not in done.stderr:
-                return f"order {order}: no '{expected}' in: {done.stdout[:80]} {done.stderr}"
+            if not status or expected not in said:
+                return f"order {order}: no '{expected}' in: {said[:400]}"
             continue
-        if done.returncode:
-            return f"order {order}: {done.stderr}"
-        words = [int(w) for w in done.stdout.split()]
+        if status:
+            return f"order {order}: {said}"
+        words = [int(w) for w in said.split()]
         if expected != "differs" and words[:len(expected)] != expected:
             return f"order {order}: {words[:8]} instead of {expected}"
-        seen.add(done.stdout)
+        seen.add(said)
     if isinstance(expected, list) and len(seen) != 1 or expected == "differs" and len(seen) == 1:
         return f"{len(seen)} different results"
     return None
 
 
 def main():
-    if sys.argv[1] == "run":
-        return run(sys.argv[2], sys.argv[3])
     engine, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
     os.makedirs(folder, exist_ok=True)
     library = compiled(engine, folder)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     bad = {name: why for name in CASES if (why := wrong(library, name))}
     for name, why in bad.items():
         print(f"{name}: {why}")

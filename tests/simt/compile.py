@@ -22,6 +22,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ENGINE = os.environ.get("SIMT_ENGINE", "")  # libsimt.so
 OPTIONS = ["-std=gnu++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-Wno-psabi", f"-I{ROOT}"]
+# Calls at accesses of memory (memory.cc); none for what is a thread's own anyway
+OPTIONS += ["-fsanitize=kernel-address", "-fno-sanitize-address-use-after-scope", "--param=asan-stack=0",
+            "--param=asan-globals=0", "--param=asan-instrumentation-with-call-threshold=0"]
 
 
 def closing(text, at):
@@ -159,7 +162,8 @@ def translated(source, capability):
     lines += [f"using namespace {n};" for n in sorted(set(re.findall(r"\bnamespace\s+(\w+)\s*{", text)))]
     for n in names:
         lines.append(f"static void simt_call_{n}(void **a) {{ simt::call({n}, a); }}")
-    rows = ", ".join(f'{{"{n}", simt_call_{n}, simt::params({n}), simt::bytes({n})}}' for n in names)
+    beside = int(bool(re.search(r"\bcp\.async\b|\bwgmma\b", text)))
+    rows = ", ".join(f'{{"{n}", simt_call_{n}, simt::params({n}), simt::bytes({n}), {beside}}}' for n in names)
     lines.append(f'extern "C" const simt::Kernel simt_kernels[] = {{{rows}{", " if rows else ""}{{}}}};')
     return "\n".join(lines) + "\n"
 
@@ -183,7 +187,7 @@ def main():
     with open(path, encoding="utf-8") as f:
         source, folder = edited(f.read(), folder)
     key = hashlib.sha256((source + capability + " ".join(OPTIONS)).encode())
-    for name in ("compile.py", "engine.h", "launch.h", "map.h", "ptx.h", "simt.h"):
+    for name in ("compile.py", "engine.h", "launch.h", "numbers.h", "ptx.h", "simt.h"):
         key.update(open(os.path.join(HERE, name), "rb").read())
     os.makedirs(folder, exist_ok=True)
     library = os.path.join(os.path.abspath(folder), key.hexdigest()[:24] + ".so")

@@ -1,14 +1,10 @@
-#include "tests/simt/engine.h"
+#include "tests/simt/block.h"
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <sys/mman.h>
-#include <vector>
 
 // Saves what a call preserves on the present stack, and goes on with another one.
 #ifndef __x86_64__
@@ -22,74 +18,31 @@ __asm__(".text\n.type simt_switch,@function\n.hidden simt_switch\nsimt_switch:\n
         ".size simt_switch,.-simt_switch\n");
 
 namespace simt {
-namespace {
-enum { STACK = 256 << 10, MOST_BLOCKS = 132, BARRIERS = 16, GUARD = 1024, MOST_SHARED = 227 << 10 };
-enum { SHARED_FROM = 1024, STATIC_FROM = SHARED_FROM + MOST_SHARED + GUARD, STATIC_BYTES = 64 << 10 };
-
-typedef std::unique_ptr<Beside> BesidePtr;
-struct Group { std::vector<BesidePtr> left; bool some = false; }; // left: of what was asked for, if some was
-typedef std::deque<Group> Groups;                                  // the last one is not committed yet
-
-struct Barrier {
-    int arrived = 0, expected = 0, yes = 0, counted = 0;
-    std::vector<Thread *> waiting;
-};
-struct Phases {
-    int count, pending, bytes = 0;
-    u32 ended = 0;
-    std::vector<Thread *> waiting;
-};
-struct Warp {
-    Work *work[32] = {};
-    void *operands[32] = {};
-    u32 mask[32] = {}, waiting = 0;
-    Groups products;
-};
-} // namespace
-
-struct Thread {
-    Index at;
-    Block *block;
-    int number;
-    void *stack = nullptr;
-    char *base = nullptr;
-    bool done = false;
-    const char *waits = "";
-    u32 wait_at = 0;
-    Groups copies;
-};
-struct Block {
-    Index at;
-    std::vector<Thread> threads;
-    std::vector<Warp> warps;
-    Barrier barriers[BARRIERS];
-    std::map<u32, Phases> phases;
-    std::map<const void *, u32> statics;
-    std::vector<BesidePtr> loads;
-    char *memory; // what is asked for is filled with ones: a number that nobody wrote is a NaN
-    u32 used = STATIC_FROM;
-    int alive;
-};
-
 Thread *self;
 Index thread_index, block_index, block_size, grid_size;
 
-namespace {
 const SimtLaunch *launch;
+
+namespace {
+enum { MOST_BLOCKS = 132, FEW_BLOCKS = 2 };
 void *scheduler;
 std::vector<std::unique_ptr<Block>> blocks; // that have started and not ended
 std::deque<Thread *> ready, spinning;
-std::vector<char *> stacks, memories; // not in use
-long idle;                  // times that a thread polled since something else happened
+std::vector<char *> stacks;                 // not in use
+long idle;                                  // times that a thread polled since something else happened
 u64 seed;
 int order; // FAKE_CUDA_SIMT_ORDER
+} // namespace
 
 u64 next_random() {
     seed ^= seed << 13;
     seed ^= seed >> 7;
     return seed ^= seed << 17;
 }
+bool at_once() { return !order || (order % 3 && next_random() % 4 == 0); }
+void progress() { idle = 0; }
 
+namespace {
 void wake(std::vector<Thread *> &waiting) {
     for (Thread *t : waiting) ready.push_back(t);
     waiting.clear();
@@ -124,6 +77,8 @@ extern "C" void simt_thread() {
     }
     for (auto &g : self->copies)
         if (g.some) fail("a thread ended before its copies: cp.async.wait_group is missing");
+    for (auto &g : b->warps[(size_t)self->number / 32].products)
+        if (g.some) fail("a thread ended before the products of its warp: wgmma.wait_group is missing");
     simt_switch(&self->stack, scheduler);
 }
 
@@ -150,11 +105,7 @@ void start_block(unsigned long number) {
     b->alive = (int)(n.x * n.y * n.z);
     b->threads = std::vector<Thread>((size_t)b->alive);
     b->warps = std::vector<Warp>((size_t)(b->alive + 31) / 32);
-    if (memories.empty()) memories.push_back((char *)malloc(STATIC_FROM + STATIC_BYTES));
-    b->memory = memories.back();
-    memories.pop_back();
-    if (!b->memory) fail("no memory for a block");
-    memset(b->memory + SHARED_FROM, 0xff, launch->shared + GUARD);
+    memory_begin(b);
     for (int i = 0; i < b->alive; i++) {
         Thread &t = b->threads[(size_t)i];
         t.at = {(unsigned)i % n.x, (unsigned)i / n.x % n.y, (unsigned)i / n.x / n.y};
@@ -167,13 +118,6 @@ void start_block(unsigned long number) {
     idle = 0;
 }
 
-void check_guard(const Block *b) {
-    for (u32 i = SHARED_FROM + launch->shared; i < SHARED_FROM + launch->shared + GUARD; i++)
-        if (b->memory[i] != (char)0xff)
-            fail("shared memory beyond the %u bytes of the launch was written, at byte %u", launch->shared,
-                 i - SHARED_FROM);
-}
-
 void end_blocks() {
     for (size_t i = 0; i < blocks.size();) {
         Block *b = blocks[i].get();
@@ -182,8 +126,7 @@ void end_blocks() {
             continue;
         }
         if (!b->loads.empty()) fail("a block ended before its copies by the copy engine");
-        check_guard(b);
-        memories.push_back(b->memory);
+        memory_end(b->memory);
         for (Thread &t : b->threads) stacks.push_back(t.base);
         blocks.erase(blocks.begin() + (long)i);
     }
@@ -239,8 +182,10 @@ void go(Thread *t) {
     self = t;
     thread_index = t->at;
     block_index = t->block->at;
+    memory_thread(t);
     simt_switch(&scheduler, t->stack);
     self = nullptr;
+    memory_thread(nullptr);
     if (t->done) end_blocks();
 }
 
@@ -269,14 +214,16 @@ extern "C" void simt_run(const SimtLaunch *l) {
     const char *chosen = getenv("FAKE_CUDA_SIMT_ORDER");
     order = chosen ? atoi(chosen) : 0;
     seed = 0x9e3779b97f4a7c15u + (u64)order * 0x2545f4914f6cdd1du;
+    memory_launch();
     if (l->shared > MOST_SHARED) fail("%u bytes of shared memory; at most %d", l->shared, (int)MOST_SHARED);
     const unsigned long all = (unsigned long)l->grid.x * l->grid.y * l->grid.z;
+    const size_t most = order && order % 5 == 0 ? FEW_BLOCKS : MOST_BLOCKS;
     unsigned long started = 0;
     for (idle = 0;;) {
         if (order % 3 && next_random() % 64 == 0) one_load();
         if (!ready.empty()) go(take(ready));
         else if (one_load()) continue;
-        else if (started < all && blocks.size() < MOST_BLOCKS) start_block(started++);
+        else if (started < all && blocks.size() < most) start_block(started++);
         else if (!spinning.empty() && idle < 1000000) go(take(spinning));
         else break;
     }
@@ -284,32 +231,7 @@ extern "C" void simt_run(const SimtLaunch *l) {
     launch = nullptr;
 }
 
-// --- shared memory
-
-char *shared_of(Block *b, u32 address, size_t bytes) {
-    const bool dynamic = address >= SHARED_FROM && address + bytes <= SHARED_FROM + launch->shared;
-    if (!dynamic && (address < STATIC_FROM || address + bytes > b->used))
-        fail("no shared memory at %u, %zu bytes", address, bytes);
-    return b->memory + address;
-}
-char *shared_at(u32 address, size_t bytes) { return shared_of(self->block, address, bytes); }
-char *dynamic_shared() { return self->block->memory + SHARED_FROM; }
-u32 shared_address(const void *p) { return (u32)((const char *)p - self->block->memory); }
-Block *here() { return self->block; }
 int lane() { return self->number % 32; }
-
-void *static_shared(const void *declaration, size_t bytes) {
-    Block *b = self->block;
-    auto found = b->statics.find(declaration);
-    if (found == b->statics.end()) {
-        const u32 at = (b->used + 15) / 16 * 16;
-        if (at + bytes > STATIC_FROM + STATIC_BYTES) fail("more than 64 KiB of static shared memory");
-        b->used = at + (u32)bytes;
-        memset(b->memory + at, 0xff, bytes);
-        found = b->statics.insert({declaration, at}).first;
-    }
-    return b->memory + found->second;
-}
 
 // --- waiting
 
@@ -375,63 +297,6 @@ void together(u32 mask, Work *work, void *operands) {
     stop("goes on");
 }
 
-// --- work beside the threads
-
-bool at_once() { return !order || (order % 3 && next_random() % 4 == 0); }
-
-namespace {
-void do_all(Group &g) {
-    for (auto &p : g.left) p->work();
-    g.left.clear();
-}
-void wait_groups(Groups &g, int left) { // the last one is open
-    while ((int)g.size() - 1 > left) {
-        do_all(g.front());
-        g.pop_front();
-    }
-}
-void add(Groups &g, Beside *b) { // work of one queue is done in its order
-    g.back().left.push_back(BesidePtr(b));
-    g.back().some = true;
-    idle = 0;
-    if (at_once())
-        for (auto &group : g) do_all(group);
-}
-struct Arrival : Beside { // of the copies before it
-    Block *block;
-    u32 barrier;
-    Group copies;
-    void work() override {
-        do_all(copies);
-        phases_complete(block, barrier, -1);
-    }
-};
-} // namespace
-
-void copy_later(Beside *b) { add(self->copies, b); }
-void copies_commit() { self->copies.emplace_back(); }
-void copies_wait(int groups) { wait_groups(self->copies, groups); }
-void copies_arrive(u32 barrier) {
-    Arrival *a = new Arrival;
-    a->block = self->block;
-    a->barrier = barrier;
-    for (auto &g : self->copies)
-        for (auto &p : g.left) a->copies.left.push_back(std::move(p));
-    self->copies.clear();
-    self->copies.emplace_back();
-    tensor_copy(a);
-}
-void tensor_copy(Beside *b) {
-    BesidePtr p(b);
-    idle = 0;
-    if (at_once()) p->work();
-    else self->block->loads.push_back(std::move(p));
-}
-
-void products_later(Beside *b) { add(self->block->warps[(size_t)self->number / 32].products, b); }
-void products_commit() { self->block->warps[(size_t)self->number / 32].products.emplace_back(); }
-void products_wait(int groups) { wait_groups(self->block->warps[(size_t)self->number / 32].products, groups); }
-
 // --- mbarrier objects. Shared memory holds only a mark: nobody else may write there.
 
 namespace {
@@ -460,7 +325,9 @@ void phases_init(u32 at, int count) {
     Phases p;
     p.count = p.pending = count;
     self->block->phases[at] = p;
-    memcpy(shared_at(at, 8), MARK, 8);
+    char *mark = shared_at(at, 8);
+    touch(mark, 8, true);
+    memcpy(mark, MARK, 8);
 }
 void phases_arrive(u32 at) {
     arrive(phases_of(self->block, at), at);

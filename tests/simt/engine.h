@@ -7,15 +7,20 @@
 // copies and products that run beside the threads. Any other number is a seed: threads are taken at random, and such
 // work is done as late as a wait allows or at some moment before. Of even numbers some warps (4, 8, ...) or groups of
 // four warps (2, 6, ...) are fast and run ahead of others. Of multiples of three (3, 6, ...) such work is always done
-// as late as it can be. Results must not depend on any of it.
+// as late as it can be. Of multiples of five (5, 10, ...) the device has room for two blocks, so that these take the
+// items of all. Results must not depend on any of it.
+//
+// Errors in every order: what is read or written outside of the memory that was allocated; in a module with copies or
+// products, what is read before they have made it, or changed while they use it, and stores that they read without a
+// fence.proxy.async by who stored, or by who asks for them (memory.cc).
 #ifndef TESTS_SIMT_ENGINE_H
 #define TESTS_SIMT_ENGINE_H
 #include "tests/simt/launch.h"
+#include "tests/simt/numbers.h"
 #include <cstddef>
 #include <cstdint>
 
 namespace simt {
-typedef uint32_t u32;
 typedef unsigned long long u64;
 typedef SimtIndex Index;
 typedef SimtKernel Kernel;
@@ -47,28 +52,35 @@ typedef void Work(void **lane);
 void together(u32 mask, Work *work, void *operands);
 int lane();
 
-// Work beside the thread that asked for it: `work` is done once.
-struct Beside {
-    virtual void work() = 0;
-    virtual ~Beside() {}
+// What the work of lanes is passed; each function is the work of an operation.
+struct Shuffle { u64 in, out; int from; };
+struct Ballot { bool in; unsigned out; };
+struct Matrices { u32 at, r[4]; };
+struct Product { float c[4]; u32 a[4], b[2]; };
+struct WarpOperands { // of wgmma; d: n / 2 addresses; a: a descriptor, or registers
+    Type type;
+    int n, registers, a_transposed, b_transposed;
+    bool add;
+    u64 a, b;
+    u32 left[4];
+    float *const *d;
+    int warp;
 };
-bool at_once(); // whether it should be done now
-void copy_later(Beside *b); // cp.async of this thread
+Work meet, shuffle, ballot, matrices_load, matrices_load_turned, matrices_store_turned, product_bf16, product_f16;
+Work warp_product, products_commit, products_wait; // the last one: int, groups that may be under way
+
+// Copies to shared memory, of a thread (cp.async; `read` of n bytes, then zeroes) and of a box of a tensor
+void copy(u32 to, const char *from, int n, int read);
 void copies_commit();
 void copies_wait(int groups);
 void copies_arrive(u32 barrier); // arrives when all copies of this thread are done
-void tensor_copy(Beside *b);     // by the block, at any time from now
-void products_later(Beside *b);  // wgmma of this warp; its first lane asks
-void products_commit();
-void products_wait(int groups);
+void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier);
+void fence_proxies();
 
 // mbarrier objects in shared memory
 void phases_init(u32 at, int count);
 void phases_arrive(u32 at);
 void phases_expect(u32 at, int bytes); // and arrives
-void phases_complete(Block *b, u32 at, int bytes);
 void phases_await(u32 at, u32 parity);
-Block *here();
-char *shared_of(Block *b, u32 address, size_t bytes);
 } // namespace simt
 #endif

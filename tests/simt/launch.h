@@ -8,12 +8,15 @@ typedef struct SimtKernel {
     void (*call)(void **args); // by each thread
     int params;
     const unsigned *bytes; // of each parameter
+    int beside;            // its module has copies or products that run beside the threads
 } SimtKernel;
+typedef struct SimtRange { const char *from; unsigned long bytes; } SimtRange;
 typedef struct SimtLaunch {
     const SimtKernel *kernel;
     void **args;
     SimtIndex grid, block;
-    unsigned shared; // bytes
+    unsigned shared, ranges;  // bytes; how many
+    const SimtRange *memory; // that kernels may use, by address. NULL: any
 } SimtLaunch;
 // Returns when every block has ended. An error ends the process with a message.
 typedef void SimtRun(const SimtLaunch *launch);

@@ -8,7 +8,7 @@ usage: mutants.py ROOT HEDDLEC FAKES FOLDER                    the sample for ev
   --kinds=K,...       of these kinds only
   --programs=P,...    with these programs of tests/run/simt.py only
   --every=N           every Nth of them
-  --orders=0,1,2,4    values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant
+  --orders=0,1,2,4,5  values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant
   --jobs=N            at a time (default: as many as there are processors)
   --verbose           a line for each mutant
 
@@ -63,12 +63,12 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder, self.programs = args, folder, {}
-        self.templates = {}
+        self.templates = {}  # their functions
         where = os.path.join(args.root, "codegen/cuda/templates")
         for name in sorted(os.listdir(where)):
             with open(os.path.join(where, name), encoding="utf-8") as f:
-                for function, _, _ in mutate.functions(mutate.without_comments(f.read())):
-                    self.templates.setdefault(function, name[:-3])
+                plain = mutate.without_comments(f.read())
+            self.templates[name[:-3]] = {function for function, _, _ in mutate.functions(plain)}
 
     def program(self, name):
         if name not in self.programs:
@@ -88,8 +88,10 @@ class Bench:
             for library in self.program(name)[2]:
                 with open(library[:-3] + ".cu", encoding="utf-8") as f:
                     text = f.read()
+                has = {function for function, _, _ in mutate.functions(mutate.without_comments(text))}
+                of = [f for f, functions in self.templates.items() if functions <= has]
                 for s in mutate.sites(text):
-                    if self.templates.get(s.function, "rows") == file:
+                    if next((f for f in of if s.function in self.templates[f]), "rows") == file:
                         found.setdefault((file, s.function, s.kind, s.number), []).append((name, library, text, s))
         return found
 
@@ -199,7 +201,7 @@ def parsed():
     parser.add_argument("--all", action="store_true")
     for name in ("files", "kinds", "programs"):
         parser.add_argument("--" + name, type=lambda text: text.split(","), default=[])
-    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1", "2", "4"])
+    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1", "2", "4", "5"])
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--verbose", action="store_true")

@@ -1,6 +1,6 @@
 """Where the text of a module can be made wrong: single edits of CUDA text, by kind (mutants.py runs them).
 
-Left out, since kernels on the CPU cannot show them: wgmma.fence, fences of memory and of proxies, __launch_bounds__.
+Left out, since kernels on the CPU cannot show them: wgmma.fence, fences of memory, __launch_bounds__.
 """
 import collections
 import re
@@ -14,6 +14,7 @@ CALLS = {
     "arrival": "att_arrive|att_arrive_copied|release",
     "copies": "att_wait|copies_wait|att_commit|copies_commit",
     "wgmma": "att_finish|att_submit",
+    "fence": "att_seen",
 }
 # kind: pattern, replacement
 TEXTS = {
@@ -45,7 +46,7 @@ def without_comments(text):
 
 def functions(plain):
     """(name, start, end) of functions and structs that begin in the first column."""
-    for m in re.finditer(r"^(?=[a-zA-Z])[^;{}]*\{", plain, re.M):
+    for m in re.finditer(r"^(?=[a-zA-Z_])[^;{}]*\{", plain, re.M):
         head = re.sub(r"__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)", "", m.group())
         found = re.search(r"\bstruct (\w+)", head) or re.search(r"(\w+)\s*\(", head)
         if found and not head.startswith("namespace") and not re.match(r'extern "C" \{', head):
@@ -64,7 +65,8 @@ def calls(body):
                 yield "parity", end - 1 - len(args[1]), args[1], f" (({args[1].strip()}) ^ 1)"
     for m in re.finditer(r"\basm volatile\(", body):
         end = closing(body, m.end() - 1)
-        kind = {"bar.": "barrier", "cp.async.wait": "copies", "mbarrier.arrive.expect": "arrival"}
+        kind = {"bar.": "barrier", "cp.async.wait": "copies", "mbarrier.arrive.expect": "arrival",
+                "fence.proxy": "fence"}
         for name, of in kind.items():
             if body[m.end():].startswith('"' + name):
                 yield of, m.start(), body[m.start():end], "(void)0"

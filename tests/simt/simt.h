@@ -34,14 +34,6 @@ struct ushort2 { unsigned short x, y; };
 
 // --- bits and rounded arithmetic (round to nearest even: what the CPU does)
 
-namespace simt {
-template <class To, class From> inline To bits(From v) {
-    static_assert(sizeof(To) == sizeof(From), "another size");
-    To t;
-    memcpy(&t, &v, sizeof t);
-    return t;
-}
-} // namespace simt
 static inline unsigned __float_as_uint(float v) { return simt::bits<unsigned>(v); }
 static inline int __float_as_int(float v) { return simt::bits<int>(v); }
 static inline float __uint_as_float(unsigned v) { return simt::bits<float>(v); }
@@ -113,30 +105,15 @@ static inline void __syncthreads() { simt::barrier(0, -1, true); }
 static inline int __syncthreads_count(int yes) { return simt::barrier_count(yes != 0); }
 static inline int __syncthreads_or(int yes) { return simt::barrier_count(yes != 0) > 0; }
 namespace simt {
-inline void nothing(void **) {}
-template <class T> struct Shuffle { T in, out; int from; };
-template <class T> void shuffle(void **lane) {
-    for (int i = 0; i < 32; i++) {
-        Shuffle<T> *s = (Shuffle<T> *)lane[i], *of = s ? (Shuffle<T> *)lane[s->from] : nullptr;
-        if (s && !of) fail("a lane reads from lane %d, which is not in the mask of the operation", s->from);
-        if (s) s->out = of->in;
-    }
-}
 template <class T> T shuffled(unsigned mask, T v, int from) {
-    Shuffle<T> s = {v, v, from};
-    together(mask, shuffle<T>, &s);
-    return s.out;
-}
-struct Ballot { bool in; unsigned out; };
-inline void ballot(void **lane) {
-    unsigned all = 0;
-    for (int i = 0; i < 32; i++)
-        if (lane[i] && ((Ballot *)lane[i])->in) all |= 1u << i;
-    for (int i = 0; i < 32; i++)
-        if (lane[i]) ((Ballot *)lane[i])->out = all;
+    Shuffle s = {0, 0, from};
+    memcpy(&s.in, &v, sizeof v);
+    together(mask, shuffle, &s);
+    memcpy(&v, &s.out, sizeof v);
+    return v;
 }
 } // namespace simt
-static inline void __syncwarp(unsigned mask = ~0u) { simt::together(mask, simt::nothing, nullptr); }
+static inline void __syncwarp(unsigned mask = ~0u) { simt::together(mask, simt::meet, nullptr); }
 static inline unsigned __ballot_sync(unsigned mask, int yes) {
     simt::Ballot b = {yes != 0, 0};
     simt::together(mask, simt::ballot, &b);
@@ -169,7 +146,8 @@ template <class... A> inline const unsigned *bytes(void (*)(A...)) {
     return of;
 }
 template <class... A> constexpr int params(void (*)(A...)) { return (int)sizeof...(A); }
-template <class... A, size_t... I> inline void call(void (*f)(A...), void **args, std::index_sequence<I...>) {
+template <class... A, size_t... I> // reads the arguments, which are in no memory of the device
+__attribute__((no_sanitize("kernel-address"))) void call(void (*f)(A...), void **args, std::index_sequence<I...>) {
     f(*(typename std::remove_cv<A>::type *)args[I]...);
 }
 template <class... A> inline void call(void (*f)(A...), void **args) { call(f, args, std::index_sequence_for<A...>()); }

@@ -1,0 +1,101 @@
+// Blocks and threads that run: what engine.cc, memory.cc and units.cc share.
+#ifndef TESTS_SIMT_BLOCK_H
+#define TESTS_SIMT_BLOCK_H
+#include "tests/simt/engine.h"
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace simt {
+enum { STACK = 256 << 10, BARRIERS = 16, MOST_SHARED = 227 << 10, STATIC_BYTES = 64 << 10 };
+// A block's memory: what the launch asked for begins at SHARED_FROM, its variables at STATIC_FROM.
+enum { SHARED_FROM = 1024, STATIC_FROM = SHARED_FROM + MOST_SHARED + 1024, MEMORY = STATIC_FROM + STATIC_BYTES };
+
+// Work beside the thread that asked for it: `work` is done once.
+struct Beside {
+    virtual void work() = 0;
+    virtual ~Beside() {}
+};
+typedef std::unique_ptr<Beside> BesidePtr;
+struct Group {
+    std::vector<BesidePtr> left;            // of what was asked for, if some was
+    std::vector<uint16_t> reading, writing; // granules, until somebody has waited for the group
+    bool some = false;
+};
+typedef std::deque<Group> Groups; // the last one is not committed yet
+
+// 16 bytes of shared memory. Products and copies of boxes are of the asynchronous proxy: they see ordinary stores that
+// a fence follows, of the thread that stored or of the one that asks for them. A time: the number of fences so far.
+enum { GRANULE = 16 };
+struct Granule {
+    u32 newest, stored[4];                // times of ordinary stores, the last one and by word
+    uint16_t by[4];                       // threads
+    uint16_t reading, writing;            // products that read it and copies that write it, under way
+};
+struct Memory { char *bytes; Granule *granules; };
+
+struct Barrier {
+    int arrived = 0, expected = 0, yes = 0, counted = 0;
+    std::vector<Thread *> waiting;
+};
+struct Phases {
+    int count, pending, bytes = 0;
+    u32 ended = 0;
+    std::vector<Thread *> waiting;
+};
+struct Warp {
+    Work *work[32] = {};
+    void *operands[32] = {};
+    u32 mask[32] = {}, waiting = 0;
+    Groups products;
+};
+struct Thread {
+    Index at;
+    Block *block;
+    int number;
+    u32 fenced = 0; // the time of its last fence
+    void *stack = nullptr;
+    char *base = nullptr;
+    bool done = false;
+    const char *waits = "";
+    u32 wait_at = 0;
+    Groups copies;
+};
+struct Block {
+    Index at;
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    Barrier barriers[BARRIERS];
+    std::map<u32, Phases> phases;
+    std::map<const void *, u32> statics;
+    std::vector<BesidePtr> loads;
+    Memory memory;
+    u32 used = STATIC_FROM, started; // time
+    int alive;
+};
+extern const SimtLaunch *launch;
+
+// engine.cc
+u64 next_random();
+bool at_once();    // whether work beside the threads should be done now
+void progress();   // something has happened that a thread may poll for
+void phases_complete(Block *b, u32 at, int bytes); // -1: an arrival
+
+// memory.cc. A number that nobody wrote is a NaN: what a block asks for is filled with ones.
+Memory memory_of_a_block(void);
+void memory_begin(Block *b);
+void memory_end(const Memory &m);
+void memory_launch(void);
+void memory_thread(const Thread *t); // who runs from now on
+char *shared_of(Block *b, u32 address, size_t bytes);
+void touch(const void *p, size_t bytes, bool write); // by the thread that runs
+void stored(Block *b, u32 at, u32 bytes, int by); // by an ordinary store or copy of a thread
+void copy_begins(Block *b, u32 granule);
+void copy_ends(Block *b, u32 granule);
+void copied(Block *b, u32 granule, int by); // by a thread's copy of 16 bytes
+void product_reads(Block *b, u32 granule, u32 fenced); // all that asked for it had made a fence at this time
+void box_writes(Block *b, u32 granule, u32 fenced);
+void seen_by_copies(Block *b, u32 at, u32 bytes, u32 fenced);
+} // namespace simt
+#endif

@@ -1,0 +1,318 @@
+// What threads ask for beside their own arithmetic: operations of a warp's lanes, products, copies. Source of layouts:
+// NVIDIA's PTX ISA 8.8, chapters 5.5, 9.7.9, 9.7.13 to 9.7.16.
+#include "tests/simt/block.h"
+#include "tests/simt/map.h"
+#include "tests/simt/numbers.h"
+#include <algorithm>
+
+namespace simt {
+// --- lanes
+
+void shuffle(void **lane) {
+    for (int i = 0; i < 32; i++) {
+        Shuffle *s = (Shuffle *)lane[i], *of = s ? (Shuffle *)lane[s->from] : nullptr;
+        if (s && !of) fail("a lane reads from lane %d, which is not in the mask of the operation", s->from);
+        if (s) s->out = of->in;
+    }
+}
+void ballot(void **lane) {
+    unsigned all = 0;
+    for (int i = 0; i < 32; i++)
+        if (lane[i] && ((Ballot *)lane[i])->in) all |= 1u << i;
+    for (int i = 0; i < 32; i++)
+        if (lane[i]) ((Ballot *)lane[i])->out = all;
+}
+void meet(void **) {}
+
+// --- work beside the threads
+
+namespace {
+void do_all(Group &g) {
+    for (auto &p : g.left) p->work();
+    g.left.clear();
+}
+void end(Block *b, Group &g) {
+    do_all(g);
+    for (u32 i : g.reading) b->memory.granules[i].reading--;
+    for (u32 i : g.writing) copy_ends(b, i);
+    g.reading.clear();
+    g.writing.clear();
+}
+void wait_groups(Groups &g, int left) { // the last one is open
+    while ((int)g.size() - 1 > left) {
+        end(self->block, g.front());
+        g.pop_front();
+    }
+}
+void add(Groups &g, Beside *b) { // work of one queue is done in its order
+    g.back().left.push_back(BesidePtr(b));
+    g.back().some = true;
+    progress();
+    if (at_once())
+        for (auto &group : g) do_all(group);
+}
+struct Arrival : Beside { // of the copies before it
+    Block *block;
+    u32 barrier;
+    Groups copies;
+    void work() override {
+        for (Group &g : copies) end(block, g);
+        phases_complete(block, barrier, -1);
+    }
+};
+void by_the_block(Beside *b) { // at any time from now
+    BesidePtr p(b);
+    progress();
+    if (at_once()) p->work();
+    else self->block->loads.push_back(std::move(p));
+}
+Groups &products() { return self->block->warps[(size_t)self->number / 32].products; }
+} // namespace
+
+void copies_commit() { self->copies.emplace_back(); }
+void copies_wait(int groups) { wait_groups(self->copies, groups); }
+void copies_arrive(u32 barrier) {
+    Arrival *a = new Arrival;
+    a->block = self->block;
+    a->barrier = barrier;
+    a->copies.swap(self->copies);
+    self->copies.emplace_back();
+    by_the_block(a);
+}
+void products_commit(void **) { products().emplace_back(); }
+void products_wait(void **lane) { wait_groups(products(), *(int *)lane[0]); }
+
+// --- copies
+
+namespace {
+struct Bytes : Beside { // to shared memory; zeroes follow what is read
+    Thread *by;
+    u32 to;
+    const char *from;
+    int n, read;
+    void work() override {
+        char *p = by->block->memory.bytes + to;
+        memcpy(p, from, (size_t)read);
+        memset(p + read, 0, (size_t)(n - read));
+        if (!launch->kernel->beside) return;
+        if (n == GRANULE) copied(by->block, to / GRANULE, by->number);
+        else stored(by->block, to, (u32)n, by->number);
+    }
+};
+} // namespace
+
+void copy(u32 to, const char *from, int n, int read) {
+    Bytes *b = new Bytes;
+    shared_at(to, (size_t)n);
+    if ((uintptr_t)from % (unsigned)n) fail("an access of %d bytes is not aligned", n);
+    if (to % (u32)n) fail("a copy of %d bytes to shared memory at %u", n, to);
+    if (read) touch(from, (size_t)read, false);
+    b->by = self;
+    b->to = to;
+    b->from = from;
+    b->n = n;
+    b->read = read;
+    if (n == GRANULE && launch->kernel->beside) {
+        copy_begins(self->block, to / GRANULE);
+        self->copies.back().writing.push_back((uint16_t)(to / GRANULE));
+    }
+    add(self->copies, b);
+}
+
+// A box of a tensor of 4 dimensions, with a swizzle of 128 bytes; zeroes outside the tensor.
+namespace {
+u32 swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
+
+struct Box : Beside {
+    TensorMap map;
+    int at[4];
+    u32 to, barrier;
+    Block *block;
+    // Each 16 bytes: where they belong, and the place in the box of the first element.
+    template <class F> void pieces(F f) const {
+        const u32 row = map.box[0] * 2;
+        u32 n = 0, c[4];
+        for (c[3] = 0; c[3] < map.box[3]; c[3]++)
+            for (c[2] = 0; c[2] < map.box[2]; c[2]++)
+                for (c[1] = 0; c[1] < map.box[1]; c[1]++, n++)
+                    for (c[0] = 0; c[0] < map.box[0]; c[0] += 8) f(swizzled(to + n * row + c[0] * 2), c);
+    }
+    void work() override {
+        pieces([this](u32 address, const u32 *c) {
+            uint16_t v[8] = {};
+            load(c, v);
+            memcpy(shared_of(block, address, 16), v, 16);
+            copy_ends(block, address / GRANULE);
+        });
+        phases_complete(block, barrier, (int)(map.box[0] * map.box[1] * map.box[2] * map.box[3] * 2));
+    }
+    void load(const u32 c[4], uint16_t v[8]) const {
+        u64 offset = 0;
+        for (int i = 1; i < 4; i++) {
+            const long x = (long)at[i] + c[i];
+            if (x < 0 || (u64)x >= map.dims[i]) return;
+            offset += (u64)x * map.strides[i - 1];
+        }
+        const long first = (long)at[0] + c[0], low = std::max(0l, -first);
+        const long high = std::min(8l, (long)map.dims[0] - first);
+        if (low >= high) return;
+        const char *p = (const char *)(uintptr_t)map.address + offset + (first + low) * 2;
+        touch(p, (size_t)(high - low) * 2, false);
+        memcpy(v + low, p, (size_t)(high - low) * 2);
+    }
+};
+} // namespace
+
+void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier) {
+    Box *x = new Box;
+    memcpy(&x->map, map, sizeof x->map);
+    x->at[0] = a, x->at[1] = b, x->at[2] = c, x->at[3] = d;
+    x->to = to;
+    x->barrier = barrier;
+    x->block = self->block;
+    if (to % 128) fail("a copy of a box to shared memory at %u", to);
+    if (x->map.box[0] % 8) fail("a box of rows of %u elements", x->map.box[0]);
+    x->pieces([](u32 address, const u32 *) {
+        shared_at(address, 16);
+        box_writes(self->block, address / GRANULE, self->fenced);
+    });
+    seen_by_copies(self->block, barrier, 8, self->fenced);
+    by_the_block(x);
+}
+
+// --- matrices of 8 x 8 elements of 16 bits: lane 8 * m + r gives the address of row r of matrix m
+
+namespace {
+template <bool TRANSPOSED, bool STORE> void matrices(void **lane) {
+    Block *b = self->block;
+    for (int m = 0; m < 4; m++)
+        for (int row = 0; row < 8; row++) {
+            const u32 at = ((Matrices *)lane[m * 8 + row])->at;
+            if (at % 16) fail("a row of a matrix at %u", at);
+            char *p = shared_at(at, 16);
+            if (!STORE) touch(p, 16, false);
+            else if (launch->kernel->beside) stored(b, at, 16, self->number / 32 * 32 + m * 8 + row);
+            for (int col = 0; col < 8; col++) {
+                const int r = TRANSPOSED ? col : row, c = TRANSPOSED ? row : col;
+                char *half = (char *)&((Matrices *)lane[r * 4 + c / 2])->r[m] + c % 2 * 2;
+                if (STORE) memcpy(p + col * 2, half, 2);
+                else memcpy(half, p + col * 2, 2);
+            }
+        }
+}
+} // namespace
+void matrices_load(void **lane) { matrices<false, false>(lane); }
+void matrices_load_turned(void **lane) { matrices<true, false>(lane); }
+void matrices_store_turned(void **lane) { matrices<true, true>(lane); }
+
+// --- products of 16 x 8 x 16 by a warp
+
+namespace {
+template <Type T> void product(void **lane) {
+    float a[16][16], b[16][8];
+    for (int l = 0; l < 32; l++) {
+        const Product *p = (Product *)lane[l];
+        const int g = l / 4, t = l % 4;
+        for (int h = 0; h < 2; h++) {
+            for (int i = 0; i < 4; i++) a[g + i % 2 * 8][t * 2 + h + i / 2 * 8] = from(T, p->a[i] >> 16 * h);
+            for (int i = 0; i < 2; i++) b[t * 2 + h + i * 8][g] = from(T, p->b[i] >> 16 * h);
+        }
+    }
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            Product *p = (Product *)lane[l];
+            for (int k = 0; k < 16; k++) p->c[i] += a[l / 4 + i / 2 * 8][k] * b[k][l % 4 * 2 + i % 2];
+        }
+}
+} // namespace
+void product_bf16(void **lane) { product<BF16>(lane); }
+void product_f16(void **lane) { product<F16>(lane); }
+
+// --- wgmma: a warp has 16 of the 64 rows. What is in shared memory is named by a descriptor, here always with the
+// swizzle of 128 bytes.
+
+namespace {
+struct Tile { // element (x, k): x of the rows of a or the columns of b, k of the sum
+    u32 at, leading, stride;
+    bool transposed; // x is contiguous instead of k
+    explicit Tile(u64 d, bool t) : transposed(t) {
+        at = (u32)(d & 0x3fff) << 4;
+        leading = (u32)(d >> 16 & 0x3fff) << 4;
+        stride = (u32)(d >> 32 & 0x3fff) << 4;
+        if (d >> 62 != 1 || (d >> 49 & 7)) fail("a descriptor of wgmma without the swizzle of 128 bytes: %llx", d);
+    }
+    // Each 16 bytes of x from `first` on, `n` of them, and k from 0 to 15: the address and the first element.
+    template <class F> void pieces(u32 first, u32 n, F f) const {
+        if (transposed)
+            for (u32 k = 0; k < 16; k++)
+                for (u32 x = first; x < first + n; x += 8)
+                    f(swizzled(at + x / 64 * leading + k / 8 * stride + k % 8 * 128 + x % 64 * 2), x - first, k);
+        else
+            for (u32 x = first; x < first + n; x++)
+                for (u32 k = 0; k < 16; k += 8) f(swizzled(at + x / 8 * stride + x % 8 * 128 + k * 2), x - first, k);
+    }
+    // to(x, k) = element
+    template <class F> void read(Block *b, Type type, u32 first, u32 n, F to) const {
+        pieces(first, n, [&](u32 address, u32 x, u32 k) {
+            uint16_t v[8];
+            memcpy(v, shared_of(b, address, 16), 16);
+            for (u32 i = 0; i < 8; i++) to(transposed ? x + i : x, transposed ? k : k + i) = from(type, v[i]);
+        });
+    }
+};
+
+struct WarpProduct : Beside {
+    WarpOperands of; // of the first lane
+    u32 left[32][4];
+    float *d[32][128];
+    Block *block;
+    Tile a() const { return Tile(of.a, of.a_transposed); }
+    Tile b() const { return Tile(of.b, of.b_transposed); }
+    u32 first() const { return (u32)of.warp % 4 * 16; } // row
+    // Element c of row r of the result is that of a lane and a number in it.
+    float &result(int r, int c) const { return *d[r % 8 * 4 + c % 8 / 2][c / 8 * 4 + r / 8 * 2 + c % 2]; }
+    void work() override {
+        static float x[16][16], y[16][256], sum[256];
+        const int n = of.n;
+        if (of.registers) {
+            for (int r = 0; r < 16; r++)
+                for (int k = 0; k < 16; k++)
+                    x[r][k] = from(of.type, left[r % 8 * 4 + k % 8 / 2][r / 8 + k / 8 * 2] >> 16 * (k % 2));
+        } else {
+            a().read(block, of.type, first(), 16, [](u32 r, u32 k) -> float & { return x[r][k]; });
+        }
+        b().read(block, of.type, 0, (u32)n, [](u32 c, u32 k) -> float & { return y[k][c]; });
+        for (int r = 0; r < 16; r++) {
+            for (int c = 0; c < n; c++) sum[c] = of.add ? result(r, c) : 0;
+            for (int k = 0; k < 16; k++)
+                for (int c = 0; c < n; c++) sum[c] += x[r][k] * y[k][c];
+            for (int c = 0; c < n; c++) result(r, c) = sum[c];
+        }
+    }
+};
+} // namespace
+
+void warp_product(void **lane) {
+    const WarpOperands *o = (WarpOperands *)lane[0];
+    WarpProduct *p = new WarpProduct;
+    Block *b = p->block = self->block;
+    u32 fenced = ~0u;
+    p->of = *o;
+    for (int l = 0; l < 32; l++) {
+        const WarpOperands *q = (WarpOperands *)lane[l];
+        if (q->a != o->a || q->b != o->b || q->add != o->add) fail("lanes of a warp pass different operands to wgmma");
+        memcpy(p->left[l], q->left, sizeof q->left);
+        memcpy(p->d[l], q->d, (size_t)o->n / 2 * sizeof *q->d);
+        fenced = std::min(fenced, b->threads[(size_t)(self->number / 32 * 32 + l)].fenced);
+    }
+    std::vector<uint16_t> &reading = products().back().reading;
+    const auto reads = [&](u32 address, u32, u32) {
+        shared_of(b, address, GRANULE);
+        product_reads(b, address / GRANULE, fenced);
+        reading.push_back((uint16_t)(address / GRANULE));
+    };
+    if (!o->registers) p->a().pieces(p->first(), 16, reads);
+    p->b().pieces(0, (u32)o->n, reads);
+    add(products(), p);
+}
+} // namespace simt
