@@ -60,7 +60,7 @@ def train(args, folder, number, ranks, block, schedule):
     run = [program, f"--data={data}", f"--steps={STEPS}", f"--ranks={ranks}", f"--digest={program}.digest",
            f"--log={program}.log", f"--val={data}", "--val-every=1", "--val-batches=1"]
     env = {"HEDDLE_CACHE": os.path.join(folder, "cache"), "HEDDLE_TUNE": "0"}
-    wrong = call(build + [a for s in sets for a in ("--set", s)], env, 120) or call(run, env, 120)
+    wrong = call(build + [a for s in sets for a in ("--set", s)], env, 600) or call(run, env, 600)
     if wrong:
         return None, wrong
     with open(program + ".digest") as digest, open(program + ".log") as log:

@@ -2,10 +2,11 @@
 """Programs for GPUs whose generated kernels run on the CPU (tests/simt): near the host target, and the same bits in
 every order of threads and of what runs beside them.
 
-usage: simt.py ROOT HEDDLEC FAKES FOLDER [--orders=0,1] [NAME...]
+usage: simt.py ROOT HEDDLEC FAKES FOLDER [--orders=0,1] [--races] [NAME...]
 
 FAKES: the folder of the pretended libraries. FOLDER: keeps the kernels' libraries from run to run. An order is a value
-of FAKE_CUDA_SIMT_ORDER (tests/simt/engine.h).
+of FAKE_CUDA_SIMT_ORDER (tests/simt/engine.h). --races: one step in order 0 that ends with an error where two threads
+use the same bytes and nothing orders them (tests/simt/races.h).
 """
 import argparse
 import array
@@ -164,10 +165,12 @@ class Tried:
 
     def wrong(self):
         first, *others = self.args.orders
-        for target in ("host", "cuda"):
+        for target in ("cuda",) if self.args.races else ("host", "cuda"):
             why = self.build(target)
             if why:
                 return f"{target}: {why}"
+        if self.args.races:
+            return self.digest("cuda", steps=1, FAKE_CUDA_SIMT_RACES="1")[1]
         there, (right, _), why = self.halted("host", 0)
         here, lines, wrong = self.halted("cuda", first)
         if why or wrong:
@@ -194,6 +197,7 @@ def main():
     for name in ("root", "heddlec", "fakes", "kept"):
         parser.add_argument(name, type=os.path.abspath)
     parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1"])
+    parser.add_argument("--races", action="store_true")
     parser.add_argument("names", nargs="*")
     args = parser.parse_intermixed_args()
     failed = {}

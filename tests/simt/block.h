@@ -2,6 +2,7 @@
 #ifndef TESTS_SIMT_BLOCK_H
 #define TESTS_SIMT_BLOCK_H
 #include "tests/simt/engine.h"
+#include "tests/simt/races.h"
 #include <deque>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@ struct Group {
     std::vector<BesidePtr> left;            // of what was asked for, if some was
     std::vector<uint16_t> reading, writing; // granules, until somebody has waited for the group
     bool some = false;
+    Errand last;
 };
 typedef std::deque<Group> Groups; // the last one is not committed yet
 
@@ -38,11 +40,14 @@ struct Memory { char *bytes; Granule *granules; };
 struct Barrier {
     int arrived = 0, expected = 0, yes = 0, counted = 0;
     std::vector<Thread *> waiting;
+    Gathering gathered;
 };
 struct Phases {
     int count, pending, bytes = 0;
     u32 ended = 0;
     std::vector<Thread *> waiting;
+    Gathering gathered;
+    Seen seen; // of the phase that ended last
 };
 struct Warp {
     Work *work[32] = {};
@@ -61,9 +66,11 @@ struct Thread {
     const char *waits = "";
     u32 wait_at = 0;
     Groups copies;
+    Witness witness;
 };
 struct Block {
     Index at;
+    u32 number; // in the grid
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     Barrier barriers[BARRIERS];
@@ -73,6 +80,7 @@ struct Block {
     Memory memory;
     u32 used = STATIC_FROM, started; // time
     int alive;
+    Actors actors;
 };
 extern const SimtLaunch *launch;
 
@@ -80,7 +88,7 @@ extern const SimtLaunch *launch;
 u64 next_random();
 bool at_once();    // whether work beside the threads should be done now
 void progress();   // something has happened that a thread may poll for
-void phases_complete(Block *b, u32 at, int bytes); // -1: an arrival
+void phases_complete(Block *b, u32 at, int bytes, const Errand &e); // bytes -1: an arrival
 
 // memory.cc. A number that nobody wrote is a NaN: what a block asks for is filled with ones.
 Memory memory_of_a_block(void);
@@ -89,7 +97,8 @@ void memory_end(const Memory &m);
 void memory_launch(void);
 void memory_thread(const Thread *t); // who runs from now on
 char *shared_of(Block *b, u32 address, size_t bytes);
-void touch(const void *p, size_t bytes, bool write); // by the thread that runs
+// By the thread that runs, or by what it asks for.
+void touch(const void *p, size_t bytes, bool write, const void *code = nullptr);
 void stored(Block *b, u32 at, u32 bytes, int by); // by an ordinary store or copy of a thread
 void copy_begins(Block *b, u32 granule);
 void copy_ends(Block *b, u32 granule);

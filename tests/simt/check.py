@@ -3,7 +3,9 @@
 
 usage: check.py libsimt.so FOLDER
 
-A wrong kernel either ends with an error, whose words are checked, or has results that differ from order to order.
+A wrong kernel either ends with an error, whose words are checked, or has results that differ from order to order. What
+differs is a race, and so are some errors that no order shows: these must be found with FAKE_CUDA_SIMT_RACES=1, under
+which right kernels end as without.
 """
 import ctypes
 import os
@@ -15,6 +17,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORDS = 256  # of the array that each kernel gets, filled with 0, 1, 2, ...
 ORDERS = range(6)
+RACE = "a race: "  # what comes next is said of the place; seen where races are looked for, perhaps not otherwise
 
 MBARRIER = """
 __device__ void make(unsigned at, int n) {
@@ -213,6 +216,105 @@ CASES = {
         fence();
         fetch(words, p, shared_at(&m), 9);
         await(shared_at(&m), 0);""", "bytes are read: the nearest"),
+    # races, and what orders accesses
+    "warps_in_turn": (1, 64, 0, """
+        __shared__ unsigned s[64];
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        const unsigned x = s[63 - threadIdx.x];
+        __syncthreads();
+        s[threadIdx.x] = x;
+        __syncwarp();
+        p[threadIdx.x] = s[threadIdx.x ^ 1];""", [62, 63, 60]),
+    "lanes_without_syncwarp": (1, 32, 0, """
+        __shared__ unsigned s[32];
+        s[threadIdx.x] = threadIdx.x;
+        __shfl_xor_sync(~0u, threadIdx.x, 1);
+        p[threadIdx.x] = s[threadIdx.x ^ 1];""", RACE + "shared memory"),
+    "written_while_others_read": (1, 64, 0, """
+        __shared__ unsigned s[64];
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        p[threadIdx.x] = s[63 - threadIdx.x];
+        s[threadIdx.x] = 1;""", RACE + "shared memory"),
+    "a_warp_reads_late": (1, 64, 0, """
+        __shared__ unsigned s[64], t;
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x < 32) p[threadIdx.x] = s[63 - threadIdx.x];
+        else p[threadIdx.x] = 7;
+        if (threadIdx.x == 40) t = 1;
+        if (threadIdx.x == 3) t = 2;""", RACE + "shared memory"),
+    "in_place_of_another_thread": (1, 64, 0, "p[threadIdx.x] = p[(threadIdx.x + 1) % 64];", RACE + "memory"),
+    "mbarrier_of_a_warp": (1, 64, 0, """
+        __shared__ unsigned long long m;
+        __shared__ unsigned s[32];
+        if (!threadIdx.x) make(shared_at(&m), 32);
+        __syncthreads();
+        if (threadIdx.x < 32) s[threadIdx.x] = threadIdx.x + 5;
+        if (threadIdx.x < 32) arrive(shared_at(&m));
+        else await(shared_at(&m), 0);
+        if (threadIdx.x >= 32) p[threadIdx.x - 32] = s[63 - threadIdx.x];""", [36, 35, 34]),
+    "stores_after_the_arrival": (1, 64, 0, """
+        __shared__ unsigned long long m;
+        __shared__ unsigned s[32];
+        if (!threadIdx.x) make(shared_at(&m), 32);
+        __syncthreads();
+        if (threadIdx.x < 32) arrive(shared_at(&m));
+        else await(shared_at(&m), 0);
+        if (threadIdx.x < 32) s[threadIdx.x] = threadIdx.x + 5;
+        else p[threadIdx.x - 32] = s[63 - threadIdx.x];""", RACE + "shared memory"),
+    "copies_of_a_warp_by_mbarrier": (1, 64, 0, """
+        __shared__ unsigned long long m;
+        __shared__ uint4 s[32];
+        if (!threadIdx.x) make(shared_at(&m), 32);
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            copy(&s[threadIdx.x], p + threadIdx.x * 4);
+            asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_at(&m)) : "memory");
+        } else {
+            await(shared_at(&m), 0);
+            p[threadIdx.x + 128] = s[63 - threadIdx.x].y;
+        }""", [0, 1, 2]),
+    "a_block_tells_another": (2, 64, 0, """
+        if (blockIdx.x) {
+            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
+            __syncthreads();
+            p[threadIdx.x] = p[64 + threadIdx.x];
+        } else {
+            p[64 + threadIdx.x] = threadIdx.x;
+            __syncthreads();
+            if (!threadIdx.x) { __threadfence(); say(p + 255, 1000); }
+        }""", [0, 1, 2]),
+    "told_without_fence": (2, 64, 0, """
+        if (blockIdx.x) {
+            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
+            __syncthreads();
+            p[threadIdx.x] = p[64 + threadIdx.x];
+        } else {
+            p[64 + threadIdx.x] = threadIdx.x;
+            __syncthreads();
+            if (!threadIdx.x) say(p + 255, 1000);
+        }""", RACE + "memory"),
+    "told_before_others_are_done": (2, 64, 0, """
+        if (blockIdx.x) {
+            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
+            __syncthreads();
+            p[threadIdx.x] = p[64 + threadIdx.x];
+        } else {
+            p[64 + threadIdx.x] = threadIdx.x;
+            if (!threadIdx.x) { __threadfence(); say(p + 255, 1000); }
+        }""", RACE + "memory"),
+    "the_last_block_adds_up": (4, 48, 0, """
+        __shared__ bool last;
+        p[blockIdx.x * 48 + threadIdx.x] = 3;
+        __syncthreads();
+        __threadfence();
+        if (!threadIdx.x) last = atomicAdd(p + 200, 1) == 203;
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        if (!threadIdx.x) p[0] = p[1] + p[49] + p[97] + p[145];""", [12, 3, 3]),
 }
 
 
@@ -262,14 +364,14 @@ def run(library, name):
     print(*words, flush=True)
 
 
-def ran(library, name, order):
+def ran(library, name, order, races=0):
     """In a process of its own, which an error of the kernel ends: its status, and what it says."""
     out, into = os.pipe()
     process = os.fork()
     if not process:
         os.dup2(into, 1)
         os.dup2(into, 2)
-        os.environ["FAKE_CUDA_SIMT_ORDER"] = str(order)
+        os.environ.update(FAKE_CUDA_SIMT_ORDER=str(order), FAKE_CUDA_SIMT_RACES=str(races))
         signal.alarm(60)
         try:
             run(library, name)
@@ -284,7 +386,13 @@ def ran(library, name, order):
 def wrong(library, name):
     """What is not as expected; None: all is."""
     expected, seen = CASES[name][4], set()
-    for order in ORDERS:
+    status, said = ran(library, name, 0, races=1)
+    if expected == "differs" or RACE in expected:
+        if RACE not in said or expected != "differs" and expected not in said:
+            return f"no race in: {said[:600]}"
+    elif isinstance(expected, list) and status:
+        return f"looking for races: {said}"
+    for order in ORDERS if RACE not in expected else ():
         status, said = ran(library, name, order)
         if isinstance(expected, str) and expected != "differs":
             if not status or expected not in said:

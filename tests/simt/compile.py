@@ -21,7 +21,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 ENGINE = os.environ.get("SIMT_ENGINE", "")  # libsimt.so
-OPTIONS = ["-std=gnu++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-Wno-psabi", f"-I{ROOT}"]
+OPTIONS = ["-std=gnu++17", "-O1", "-g1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
+           "-Wno-psabi", f"-I{ROOT}"]
 # Calls at accesses of memory (memory.cc); none for what is a thread's own anyway
 OPTIONS += ["-fsanitize=kernel-address", "-fno-sanitize-address-use-after-scope", "--param=asan-stack=0",
             "--param=asan-globals=0", "--param=asan-instrumentation-with-call-threshold=0"]

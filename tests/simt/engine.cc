@@ -61,6 +61,7 @@ void leave_barrier(Block *b, int id) {
     if (r.arrived > r.expected) fail("%d threads arrived at barrier %d of %d", r.arrived, id, r.expected);
     r.counted = r.yes;
     r.arrived = r.yes = 0;
+    if (races) races_pass(r.gathered, r.waiting);
     wake(r.waiting);
 }
 
@@ -101,6 +102,7 @@ void start_block(unsigned long number) {
     const Index g = launch->grid, n = launch->block;
     blocks.emplace_back(new Block);
     Block *b = blocks.back().get();
+    b->number = (u32)number;
     b->at = {(unsigned)(number % g.x), (unsigned)(number / g.x % g.y), (unsigned)(number / g.x / g.y)};
     b->alive = (int)(n.x * n.y * n.z);
     b->threads = std::vector<Thread>((size_t)b->alive);
@@ -215,6 +217,7 @@ extern "C" void simt_run(const SimtLaunch *l) {
     order = chosen ? atoi(chosen) : 0;
     seed = 0x9e3779b97f4a7c15u + (u64)order * 0x2545f4914f6cdd1du;
     memory_launch();
+    races_launch();
     if (l->shared > MOST_SHARED) fail("%u bytes of shared memory; at most %d", l->shared, (int)MOST_SHARED);
     const unsigned long all = (unsigned long)l->grid.x * l->grid.y * l->grid.z;
     const size_t most = order && order % 5 == 0 ? FEW_BLOCKS : MOST_BLOCKS;
@@ -257,6 +260,7 @@ void barrier(int id, int threads, bool waits) {
     r.expected = all;
     r.arrived++;
     if (waits) r.waiting.push_back(self);
+    if (races) races_arrive(r.gathered);
     leave_barrier(b, id);
     if (waits) stop("waits at barrier", (u32)id);
     else pause();
@@ -290,6 +294,7 @@ void together(u32 mask, Work *work, void *operands) {
         lanes[i] = w.operands[i];
     }
     work(lanes);
+    if (races && work == meet) races_meet(b, self->number - me, mask);
     w.waiting &= ~mask;
     idle = 0;
     for (int i = 0; i < 32; i++)
@@ -311,6 +316,7 @@ void phase_ends(Phases &p) {
     if (p.pending || p.bytes) return;
     p.pending = p.count;
     p.ended++;
+    if (races) p.seen = p.gathered.take();
     wake(p.waiting);
 }
 void arrive(Phases &p, u32 at) {
@@ -330,16 +336,20 @@ void phases_init(u32 at, int count) {
     memcpy(mark, MARK, 8);
 }
 void phases_arrive(u32 at) {
-    arrive(phases_of(self->block, at), at);
+    Phases &p = phases_of(self->block, at);
+    if (races) races_arrive(p.gathered);
+    arrive(p, at);
     pause();
 }
 void phases_expect(u32 at, int bytes) {
     Phases &p = phases_of(self->block, at);
     p.bytes += bytes;
+    if (races) races_arrive(p.gathered);
     arrive(p, at);
 }
-void phases_complete(Block *b, u32 at, int bytes) { // -1: an arrival
+void phases_complete(Block *b, u32 at, int bytes, const Errand &e) { // -1: an arrival
     Phases &p = phases_of(b, at);
+    if (races && e.clock) p.gathered.add(e.actor, e.clock);
     if (bytes < 0) {
         arrive(p, at);
         return;
@@ -354,5 +364,6 @@ void phases_await(u32 at, u32 parity) {
         stop("waits for the mbarrier at", at);
         p = &phases_of(self->block, at);
     }
+    if (races) races_learn(self, p->seen);
 }
 } // namespace simt

@@ -8,7 +8,7 @@
 // work is done as late as a wait allows or at some moment before. Of even numbers some warps (4, 8, ...) or groups of
 // four warps (2, 6, ...) are fast and run ahead of others. Of multiples of three (3, 6, ...) such work is always done
 // as late as it can be. Of multiples of five (5, 10, ...) the device has room for two blocks, so that these take the
-// items of all. Results must not depend on any of it.
+// items of all. Results must not depend on any of it. FAKE_CUDA_SIMT_RACES=1 also looks for races (races.h).
 //
 // Errors in every order: what is read or written outside of the memory that was allocated; in a module with copies or
 // products, what is read before they have made it, or changed while they use it, and stores that they read without a
@@ -76,6 +76,10 @@ void copies_wait(int groups);
 void copies_arrive(u32 barrier); // arrives when all copies of this thread are done
 void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier);
 void fence_proxies();
+
+// What orders accesses of several blocks, for races.h
+void fence();
+void atomic(const void *p, size_t bytes, bool acquires);
 
 // mbarrier objects in shared memory
 void phases_init(u32 at, int count);

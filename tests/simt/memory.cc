@@ -55,13 +55,25 @@ void touch_shared(u32 at, u32 bytes, bool write) {
         for (u32 i = at / GRANULE; i <= (at + bytes - 1) / GRANULE; i++)
             if (b->memory.granules[i].writing) fail("shared memory at %u is read, to which a copy is under way", at);
 }
-} // namespace
 
-void touch(const void *of, size_t bytes, bool write) {
-    const char *p = (const char *)of;
-    if ((size_t)(p - my_stack) < STACK) return;
+void inside(const char *p, size_t bytes, bool write) {
     if ((size_t)(p - my_memory) < MEMORY) touch_shared((u32)(p - my_memory), (u32)bytes, write);
     else if (!in(last, p, bytes)) touch_global(p, bytes, write);
+}
+} // namespace
+
+void touch(const void *of, size_t bytes, bool write, const void *code) {
+    const char *p = (const char *)of;
+    if ((size_t)(p - my_stack) < STACK) return;
+    if (races) races_touch(p, bytes, write, code);
+    inside(p, bytes, write);
+}
+void atomic(const void *p, size_t bytes, bool acquires) {
+    if (races) races_atomic(p, bytes, acquires, __builtin_return_address(0));
+    inside((const char *)p, bytes, true);
+}
+void fence() {
+    if (races) races_fence();
 }
 
 void memory_thread(const Thread *t) {
@@ -169,16 +181,17 @@ void seen_by_copies(Block *b, u32 at, u32 bytes, u32 fenced) {
 } // namespace simt
 
 // The names are those of GCC's -fsanitize=kernel-address.
-#define SIMT_ACCESS(n)                                                                              \
-    extern "C" void __asan_load##n##_noabort(const void *p) { simt::touch(p, n, false); }           \
-    extern "C" void __asan_store##n##_noabort(const void *p) { simt::touch(p, n, true); }
+#define CALLER __builtin_return_address(0)
+#define SIMT_ACCESS(n)                                                                                      \
+    extern "C" void __asan_load##n##_noabort(const void *p) { simt::touch(p, n, false, CALLER); }          \
+    extern "C" void __asan_store##n##_noabort(const void *p) { simt::touch(p, n, true, CALLER); }
 SIMT_ACCESS(1)
 SIMT_ACCESS(2)
 SIMT_ACCESS(4)
 SIMT_ACCESS(8)
 SIMT_ACCESS(16)
-extern "C" void __asan_loadN_noabort(const void *p, size_t n) { simt::touch(p, n, false); }
-extern "C" void __asan_storeN_noabort(const void *p, size_t n) { simt::touch(p, n, true); }
+extern "C" void __asan_loadN_noabort(const void *p, size_t n) { simt::touch(p, n, false, CALLER); }
+extern "C" void __asan_storeN_noabort(const void *p, size_t n) { simt::touch(p, n, true, CALLER); }
 extern "C" void __asan_handle_no_return(void) {}
 extern "C" void __asan_before_dynamic_init(const char *) {}
 extern "C" void __asan_after_dynamic_init(void) {}

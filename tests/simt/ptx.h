@@ -39,7 +39,7 @@ using simt::u64;
 PTX ptx_griddepcontrol_wait() {}
 PTX ptx_griddepcontrol_launch_dependents() {}
 PTX ptx_fence_proxy_async_shared_cta() { simt::fence_proxies(); }
-PTX ptx_fence_acq_rel_gpu() {}
+PTX ptx_fence_acq_rel_gpu() { simt::fence(); }
 PTX ptx_setmaxnreg_inc_sync_aligned_u32(int) { __syncwarp(); }
 PTX ptx_setmaxnreg_dec_sync_aligned_u32(int) { __syncwarp(); }
 
@@ -142,14 +142,19 @@ template <class T> PTX ptx_ld_shared_v4_f32(T &a, T &b, T &c, T &d, unsigned at)
 template <class T> PTX ptx_ld_shared_v4_b32(T &a, T &b, T &c, T &d, unsigned at) {
     ptx_ld_shared_v4_f32(a, b, c, d, at);
 }
-template <class P> PTX ptx_ld_acquire_gpu_global_b32(unsigned &d, P at) {
+template <class P> SIMT_ATOMIC void ptx_ld_acquire_gpu_global_b32(unsigned &d, P at) {
     simt::spin();
+    simt::atomic(simt::global(at), 4, true);
     memcpy(&d, simt::global(at), 4);
 }
-template <class P> PTX ptx_st_relaxed_gpu_global_b32(P at, unsigned v) { memcpy(simt::global(at), &v, 4); }
-template <class P> PTX ptx_red_relaxed_gpu_global_add_v4_f32(P at, float a, float b, float c, float d) {
+template <class P> SIMT_ATOMIC void ptx_st_relaxed_gpu_global_b32(P at, unsigned v) {
+    simt::atomic(simt::global(at), 4, false);
+    memcpy(simt::global(at), &v, 4);
+}
+template <class P> SIMT_ATOMIC void ptx_red_relaxed_gpu_global_add_v4_f32(P at, float a, float b, float c, float d) {
     float *p = (float *)simt::global(at);
     simt::aligned(p, 16);
+    simt::atomic(p, 16, false);
     p[0] += a, p[1] += b, p[2] += c, p[3] += d;
 }
 #undef PTX

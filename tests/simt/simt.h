@@ -85,18 +85,22 @@ template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline void __stcg(T *p, T v) { *p = v; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
-template <class T, class V> static inline T atomicAdd(T *p, V v) {
+// An access that may race with others of its kind; it is no plain access of its place.
+#define SIMT_ATOMIC __attribute__((no_sanitize("kernel-address"))) static inline
+template <class T, class V> SIMT_ATOMIC T atomicAdd(T *p, V v) {
+    simt::atomic(p, sizeof *p, false);
     const T old = *p;
     *p = (T)(old + (T)v);
     return old;
 }
-template <class T, class V> static inline T atomicSub(T *p, V v) {
+template <class T, class V> SIMT_ATOMIC T atomicSub(T *p, V v) {
+    simt::atomic(p, sizeof *p, false);
     const T old = *p;
     *p = (T)(old - (T)v);
     return old;
 }
-static inline void __threadfence() {}
-static inline void __threadfence_block() {}
+static inline void __threadfence() { simt::fence(); }
+static inline void __threadfence_block() { simt::fence(); }
 static inline size_t __cvta_generic_to_shared(const void *p) { return simt::shared_address(p); }
 
 // --- blocks and warps

@@ -38,9 +38,12 @@ void end(Block *b, Group &g) {
     g.reading.clear();
     g.writing.clear();
 }
-void wait_groups(Groups &g, int left) { // the last one is open
+void wait_groups(Groups &g, int left, int threads) { // the last one is open; so many threads of the warp wait
     while ((int)g.size() - 1 > left) {
         end(self->block, g.front());
+        const int first = threads == 1 ? self->number : self->number / 32 * 32;
+        for (int i = 0; races && i < threads; i++)
+            races_learn(&self->block->threads[(size_t)(first + i)], g.front().last);
         g.pop_front();
     }
 }
@@ -55,9 +58,10 @@ struct Arrival : Beside { // of the copies before it
     Block *block;
     u32 barrier;
     Groups copies;
+    Errand last;
     void work() override {
         for (Group &g : copies) end(block, g);
-        phases_complete(block, barrier, -1);
+        phases_complete(block, barrier, -1, last);
     }
 };
 void by_the_block(Beside *b) { // at any time from now
@@ -70,17 +74,19 @@ Groups &products() { return self->block->warps[(size_t)self->number / 32].produc
 } // namespace
 
 void copies_commit() { self->copies.emplace_back(); }
-void copies_wait(int groups) { wait_groups(self->copies, groups); }
+void copies_wait(int groups) { wait_groups(self->copies, groups, 1); }
 void copies_arrive(u32 barrier) {
     Arrival *a = new Arrival;
     a->block = self->block;
     a->barrier = barrier;
+    for (const Group &g : self->copies)
+        if (g.last.clock) a->last = g.last;
     a->copies.swap(self->copies);
     self->copies.emplace_back();
     by_the_block(a);
 }
 void products_commit(void **) { products().emplace_back(); }
-void products_wait(void **lane) { wait_groups(products(), *(int *)lane[0]); }
+void products_wait(void **lane) { wait_groups(products(), *(int *)lane[0], 32); }
 
 // --- copies
 
@@ -106,7 +112,13 @@ void copy(u32 to, const char *from, int n, int read) {
     shared_at(to, (size_t)n);
     if ((uintptr_t)from % (unsigned)n) fail("an access of %d bytes is not aligned", n);
     if (to % (u32)n) fail("a copy of %d bytes to shared memory at %u", n, to);
+    if (races) {
+        self->copies.back().last = races_copy();
+        races_begin(self->copies.back().last, false);
+        races_touch(shared_at(to, (size_t)n), (size_t)n, true, nullptr);
+    }
     if (read) touch(from, (size_t)read, false);
+    if (races) races_end();
     b->by = self;
     b->to = to;
     b->from = from;
@@ -128,6 +140,7 @@ struct Box : Beside {
     int at[4];
     u32 to, barrier;
     Block *block;
+    Errand errand;
     // Each 16 bytes: where they belong, and the place in the box of the first element.
     template <class F> void pieces(F f) const {
         const u32 row = map.box[0] * 2;
@@ -140,13 +153,13 @@ struct Box : Beside {
     void work() override {
         pieces([this](u32 address, const u32 *c) {
             uint16_t v[8] = {};
-            load(c, v);
+            load(c, v, false);
             memcpy(shared_of(block, address, 16), v, 16);
             copy_ends(block, address / GRANULE);
         });
-        phases_complete(block, barrier, (int)(map.box[0] * map.box[1] * map.box[2] * map.box[3] * 2));
+        phases_complete(block, barrier, (int)(map.box[0] * map.box[1] * map.box[2] * map.box[3] * 2), errand);
     }
-    void load(const u32 c[4], uint16_t v[8]) const {
+    void load(const u32 c[4], uint16_t v[8], bool touches) const {
         u64 offset = 0;
         for (int i = 1; i < 4; i++) {
             const long x = (long)at[i] + c[i];
@@ -157,7 +170,7 @@ struct Box : Beside {
         const long high = std::min(8l, (long)map.dims[0] - first);
         if (low >= high) return;
         const char *p = (const char *)(uintptr_t)map.address + offset + (first + low) * 2;
-        touch(p, (size_t)(high - low) * 2, false);
+        if (touches) touch(p, (size_t)(high - low) * 2, false);
         memcpy(v + low, p, (size_t)(high - low) * 2);
     }
 };
@@ -172,10 +185,15 @@ void copy_box(u32 to, const void *map, int a, int b, int c, int d, u32 barrier) 
     x->block = self->block;
     if (to % 128) fail("a copy of a box to shared memory at %u", to);
     if (x->map.box[0] % 8) fail("a box of rows of %u elements", x->map.box[0]);
-    x->pieces([](u32 address, const u32 *) {
-        shared_at(address, 16);
+    if (races) races_begin(x->errand = races_copy(barrier), false);
+    x->pieces([x](u32 address, const u32 *from) {
+        char *p = shared_at(address, 16);
+        uint16_t v[8];
+        x->load(from, v, true);
+        if (races) races_touch(p, 16, true, nullptr);
         box_writes(self->block, address / GRANULE, self->fenced);
     });
+    if (races) races_end();
     seen_by_copies(self->block, barrier, 8, self->fenced);
     by_the_block(x);
 }
@@ -191,7 +209,8 @@ template <bool TRANSPOSED, bool STORE> void matrices(void **lane) {
             if (at % 16) fail("a row of a matrix at %u", at);
             char *p = shared_at(at, 16);
             if (!STORE) touch(p, 16, false);
-            else if (launch->kernel->beside) stored(b, at, 16, self->number / 32 * 32 + m * 8 + row);
+            if (STORE && races) races_touch(p, 16, true, nullptr);
+            if (STORE && launch->kernel->beside) stored(b, at, 16, self->number / 32 * 32 + m * 8 + row);
             for (int col = 0; col < 8; col++) {
                 const int r = TRANSPOSED ? col : row, c = TRANSPOSED ? row : col;
                 char *half = (char *)&((Matrices *)lane[r * 4 + c / 2])->r[m] + c % 2 * 2;
@@ -306,13 +325,16 @@ void warp_product(void **lane) {
         fenced = std::min(fenced, b->threads[(size_t)(self->number / 32 * 32 + l)].fenced);
     }
     std::vector<uint16_t> &reading = products().back().reading;
+    if (races) races_begin(products().back().last = races_product(), true);
     const auto reads = [&](u32 address, u32, u32) {
-        shared_of(b, address, GRANULE);
+        const char *from = shared_of(b, address, GRANULE);
+        if (races) races_touch(from, GRANULE, false, nullptr);
         product_reads(b, address / GRANULE, fenced);
         reading.push_back((uint16_t)(address / GRANULE));
     };
     if (!o->registers) p->a().pieces(p->first(), 16, reads);
     p->b().pieces(0, (u32)o->n, reads);
+    if (races) races_end();
     add(products(), p);
 }
 } // namespace simt
