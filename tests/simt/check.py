@@ -255,6 +255,10 @@ CASES = {
         if (threadIdx.x < 32) arrive(shared_at(&m));
         else await(shared_at(&m), 0);
         if (threadIdx.x >= 32) p[threadIdx.x - 32] = s[63 - threadIdx.x];""", [36, 35, 34]),
+    "mbarrier_made_by_another_warp": (1, 64, 0, """
+        __shared__ unsigned long long m;
+        if (!threadIdx.x) make(shared_at(&m), 1);
+        if (threadIdx.x == 32) arrive(shared_at(&m));""", RACE + "shared memory"),
     "stores_after_the_arrival": (1, 64, 0, """
         __shared__ unsigned long long m;
         __shared__ unsigned s[32];

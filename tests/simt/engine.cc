@@ -319,6 +319,10 @@ void phase_ends(Phases &p) {
     if (races) p.seen = p.gathered.take();
     wake(p.waiting);
 }
+Phases &used(u32 at) { // by the thread that runs
+    if (races) races_touch(shared_at(at, 8), 8, false, nullptr);
+    return phases_of(self->block, at);
+}
 void arrive(Phases &p, u32 at) {
     if (!p.pending) fail("more than %d arrivals at the mbarrier at %u", p.count, at);
     p.pending--;
@@ -336,13 +340,13 @@ void phases_init(u32 at, int count) {
     memcpy(mark, MARK, 8);
 }
 void phases_arrive(u32 at) {
-    Phases &p = phases_of(self->block, at);
+    Phases &p = used(at);
     if (races) races_arrive(p.gathered);
     arrive(p, at);
     pause();
 }
 void phases_expect(u32 at, int bytes) {
-    Phases &p = phases_of(self->block, at);
+    Phases &p = used(at);
     p.bytes += bytes;
     if (races) races_arrive(p.gathered);
     arrive(p, at);
@@ -358,7 +362,7 @@ void phases_complete(Block *b, u32 at, int bytes, const Errand &e) { // -1: an a
     phase_ends(p);
 }
 void phases_await(u32 at, u32 parity) {
-    Phases *p = &phases_of(self->block, at);
+    Phases *p = &used(at);
     while ((p->ended & 1) == parity) {
         p->waiting.push_back(self);
         stop("waits for the mbarrier at", at);

@@ -8,7 +8,8 @@ usage: mutants.py ROOT HEDDLEC FAKES FOLDER                    the sample for ev
   --kinds=K,...       of these kinds only
   --programs=P,...    with these programs of tests/run/simt.py only
   --every=N           every Nth of them
-  --orders=0,1,2,4,5  values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant
+  --orders=0,races,1,2,4,5  values of FAKE_CUDA_SIMT_ORDER, in turn until one catches the mutant; races: order 0 with
+                      FAKE_CUDA_SIMT_RACES=1
   --jobs=N            at a time (default: as many as there are processors)
   --verbose           a line for each mutant
 
@@ -137,8 +138,9 @@ class Mutant:
         tried, digest, _ = self.bench.program(self.name)
         listed = os.path.join(self.folder, "list")
         for order in self.bench.args.orders:
+            how = dict(order=order) if order != "races" else dict(order="0", FAKE_CUDA_SIMT_RACES="1")
             try:
-                path, why = tried.digest("cuda", order, steps=1, limit=LIMIT, SIMT_EDIT=self.edit, SIMT_LIST=listed)
+                path, why = tried.digest("cuda", steps=1, limit=LIMIT, SIMT_EDIT=self.edit, SIMT_LIST=listed, **how)
             except subprocess.TimeoutExpired:
                 return "hang"
             with open(listed, encoding="utf-8") as f:
@@ -201,7 +203,7 @@ def parsed():
     parser.add_argument("--all", action="store_true")
     for name in ("files", "kinds", "programs"):
         parser.add_argument("--" + name, type=lambda text: text.split(","), default=[])
-    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1", "2", "4", "5"])
+    parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "races", "1", "2", "4", "5"])
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--verbose", action="store_true")
