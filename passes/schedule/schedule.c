@@ -5,6 +5,7 @@
 //   %1 = gemm %x, %w : bf16[8,64]                                 ->  [compute] %1 = gemm %x, %w : bf16[8,64]
 //   all_gather {buffer = @a.master, into = @w, comm = @comm.gather}    [gather] all_gather {...}
 #include "passes/schedule/schedule.h"
+#include "ir/device_model.h"
 #include "passes/analysis/access.h"
 #include "passes/pass.h"
 
@@ -123,6 +124,9 @@ static bool declare_streams(Module *m) {
 }
 
 Change hd_pass_schedule(Module *m, PassCx *cx) {
+    const int errors = m->cx->diags.errors;
+    hd_model(m); // read once: errors of the device's table are reported here
+    if (m->cx->diags.errors != errors) return FAILED;
     for (Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         if (!hd_return(f)) {
