@@ -5,7 +5,6 @@
 //   %1 = gemm %x, %w : bf16[8,64]                                 ->  [compute] %1 = gemm %x, %w : bf16[8,64]
 //   all_gather {buffer = @a.master, into = @w, comm = @comm.gather}    [gather] all_gather {...}
 #include "passes/schedule/schedule.h"
-#include "ir/device_model.h"
 #include "passes/analysis/access.h"
 #include "passes/pass.h"
 
@@ -125,8 +124,6 @@ static bool declare_streams(Module *m) {
 
 Change hd_pass_schedule(Module *m, PassCx *cx) {
     const int errors = m->cx->diags.errors;
-    hd_model(m); // read once: errors of the device's table are reported here
-    if (m->cx->diags.errors != errors) return FAILED;
     for (Func *f = m->funcs; f; f = f->next) {
         if (f->is_kernel) continue;
         if (!hd_return(f)) {
@@ -135,6 +132,7 @@ Change hd_pass_schedule(Module *m, PassCx *cx) {
         }
         hd_count(cx, "functions reordered", schedule_function(f, cx));
     }
+    if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read
     if (!declare_streams(m)) return FAILED;
     m->stage = STAGE_PLAN;
     return CHANGED;

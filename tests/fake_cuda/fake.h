@@ -8,6 +8,7 @@
 //   FAKE_CUDA_DEVICES=0       no GPU;  FAKE_CUDA_MEMORY=BYTES  its size;  FAKE_CUDA_CC=80  its compute capability
 //   CUDA_VISIBLE_DEVICES=1,0  which of the GPUs a process sees, as for the real driver (devices.c)
 //   FAKE_CUDA_SIMT=FOLDER     kernels run on the CPU (tests/simt); their libraries are kept in FOLDER
+//                             FAKE_CUDA_SIMT_ORDER, FAKE_CUDA_SIMT_RACES: tests/simt/engine.h
 //   FAKE_CUDA_MIX=1           kernels of compiled programs have results, meaningless but the same everywhere (driver.c)
 #ifndef TESTS_FAKE_CUDA_FAKE_H
 #define TESTS_FAKE_CUDA_FAKE_H

@@ -91,7 +91,6 @@ void progress();   // something has happened that a thread may poll for
 void phases_complete(Block *b, u32 at, int bytes, const Errand &e); // bytes -1: an arrival
 
 // memory.cc. A number that nobody wrote is a NaN: what a block asks for is filled with ones.
-Memory memory_of_a_block(void);
 void memory_begin(Block *b);
 void memory_end(const Memory &m);
 void memory_launch(void);

@@ -76,6 +76,16 @@ __device__ void fetch(void *to, const void *from, unsigned bar, unsigned rows) {
 USED = "extern __shared__ __align__(1024) unsigned words[]; __shared__ unsigned long long m; float d[4] = {};"
 READY = USED + "if (!threadIdx.x) make(shared_at(&m), 1); fill(); fence(); __syncthreads();"
 
+TOLD = """ // block 1 copies what block 0 has stored, when that says so
+        if (blockIdx.x) {
+            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
+            __syncthreads();
+            p[threadIdx.x] = p[64 + threadIdx.x];
+            return;
+        }
+        p[64 + threadIdx.x] = threadIdx.x;
+"""
+
 # name: blocks, threads, bytes of shared memory, text, what is expected of the first words (a list), "differs", or the
 # words of an error
 CASES = {
@@ -237,14 +247,9 @@ CASES = {
         __syncthreads();
         p[threadIdx.x] = s[63 - threadIdx.x];
         s[threadIdx.x] = 1;""", RACE + "shared memory"),
-    "a_warp_reads_late": (1, 64, 0, """
-        __shared__ unsigned s[64], t;
-        s[threadIdx.x] = threadIdx.x;
-        __syncthreads();
-        if (threadIdx.x < 32) p[threadIdx.x] = s[63 - threadIdx.x];
-        else p[threadIdx.x] = 7;
-        if (threadIdx.x == 40) t = 1;
-        if (threadIdx.x == 3) t = 2;""", RACE + "shared memory"),
+    "two_warps_write_one_place": (1, 64, 0, """
+        __shared__ unsigned s;
+        if (threadIdx.x == 3 || threadIdx.x == 40) s = threadIdx.x;""", RACE + "shared memory"),
     "in_place_of_another_thread": (1, 64, 0, "p[threadIdx.x] = p[(threadIdx.x + 1) % 64];", RACE + "memory"),
     "mbarrier_of_a_warp": (1, 64, 0, """
         __shared__ unsigned long long m;
@@ -280,35 +285,17 @@ CASES = {
             await(shared_at(&m), 0);
             p[threadIdx.x + 128] = s[63 - threadIdx.x].y;
         }""", [0, 1, 2]),
-    "a_block_tells_another": (2, 64, 0, """
-        if (blockIdx.x) {
-            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
-            __syncthreads();
-            p[threadIdx.x] = p[64 + threadIdx.x];
-        } else {
-            p[64 + threadIdx.x] = threadIdx.x;
-            __syncthreads();
-            if (!threadIdx.x) { __threadfence(); say(p + 255, 1000); }
-        }""", [0, 1, 2]),
-    "told_without_fence": (2, 64, 0, """
-        if (blockIdx.x) {
-            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
-            __syncthreads();
-            p[threadIdx.x] = p[64 + threadIdx.x];
-        } else {
-            p[64 + threadIdx.x] = threadIdx.x;
-            __syncthreads();
-            if (!threadIdx.x) say(p + 255, 1000);
-        }""", RACE + "memory"),
-    "told_before_others_are_done": (2, 64, 0, """
-        if (blockIdx.x) {
-            if (!threadIdx.x) while (poll(p + 255) != 1000) {}
-            __syncthreads();
-            p[threadIdx.x] = p[64 + threadIdx.x];
-        } else {
-            p[64 + threadIdx.x] = threadIdx.x;
-            if (!threadIdx.x) { __threadfence(); say(p + 255, 1000); }
-        }""", RACE + "memory"),
+    "a_block_tells_another": (2, 64, 0, TOLD + """
+        __syncthreads();
+        if (!threadIdx.x) { __threadfence(); say(p + 255, 1000); }""", [0, 1, 2]),
+    "told_without_fence": (2, 64, 0, TOLD + """
+        __syncthreads();
+        if (!threadIdx.x) say(p + 255, 1000);""", RACE + "memory"),
+    "told_after_a_fence_of_the_block_alone": (2, 64, 0, TOLD + """
+        __syncthreads();
+        if (!threadIdx.x) { __threadfence_block(); say(p + 255, 1000); }""", RACE + "memory"),
+    "told_before_others_are_done": (2, 64, 0, TOLD + """
+        if (!threadIdx.x) { __threadfence(); say(p + 255, 1000); }""", RACE + "memory"),
     "the_last_block_adds_up": (4, 48, 0, """
         __shared__ bool last;
         p[blockIdx.x * 48 + threadIdx.x] = 3;

@@ -9,6 +9,10 @@
 // What orders: barriers, __syncwarp, mbarriers, waits for copies and products, and between blocks a fence before an
 // atomic access of a place, and after another one's. Shuffles, ballots and matrix instructions do not (PTX ISA 8.8,
 // chapter 8).
+//
+// What it cannot see: of more than 16 reads of a place that nothing orders only 16 are kept for the next write, the
+// first ones and the last one; bytes are taken in pairs; a thread's operands of a matrix instruction are read by the
+// last lane that comes to it.
 #ifndef TESTS_SIMT_RACES_H
 #define TESTS_SIMT_RACES_H
 #include <cstddef>

@@ -100,7 +100,7 @@ template <class T, class V> SIMT_ATOMIC T atomicSub(T *p, V v) {
     return old;
 }
 static inline void __threadfence() { simt::fence(); }
-static inline void __threadfence_block() { simt::fence(); }
+static inline void __threadfence_block() {} // orders nothing between blocks
 static inline size_t __cvta_generic_to_shared(const void *p) { return simt::shared_address(p); }
 
 // --- blocks and warps
