@@ -102,12 +102,17 @@ static void put(LtType t, void *p, int64_t i, double v) {
     else if (t == HD_CUDA_R_32F) ((float *)p)[i] = (float)v;
     else ((uint16_t *)p)[i] = t == HD_CUDA_R_16BF ? hd_to_bf16((float)v) : hd_to_f16((float)v);
 }
-// Batch q of an operand, its rows by the other dimension: as the product reads it, in order.
-static double *taken(const struct LtLayoutState *l, const void *p, int64_t q, int64_t rows, int64_t cols, bool across) {
-    double *v = malloc((size_t)(rows * cols) * sizeof *v);
-    for (int64_t i = 0; v && i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            v[i * cols + j] = get(l->type, p, q * l->stride + (across ? i + j * l->ld : j + i * l->ld));
+// Batch q of a matrix of `rows` x `k`, or of `k` x `rows`: eight rows together, by k. Zeroes follow the last row.
+enum { SOME = 4 };
+typedef double Rows __attribute__((vector_size(8 * sizeof(double))));
+static Rows *taken(const struct LtLayoutState *l, const void *p, int64_t q, int64_t rows, int64_t k, bool across) {
+    const int64_t n = (rows + 7) / 8 * k;
+    Rows *v = aligned_alloc(sizeof *v, (size_t)(n + 1) * sizeof *v);
+    if (!v) abort();
+    memset(v + (n ? n - k : 0), 0, (size_t)(n ? k : 0) * sizeof *v);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < k; i++)
+            v[row / 8 * k + i][row % 8] = get(l->type, p, q * l->stride + (across ? row * l->ld + i : i * l->ld + row));
     return v;
 }
 static double finished(const Product *p, double sum, int64_t at, int64_t row) {
@@ -116,27 +121,36 @@ static double finished(const Product *p, double sum, int64_t at, int64_t row) {
     if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
     return sum;
 }
+// Eight rows times SOME columns from `first` on, of eight by eight in b; added up in the order of k.
+static void some_sums(Rows *sum, const Rows *a, const Rows *b, int64_t first, int64_t k) {
+    const double *column = (const double *)(b + first / 8 * k) + first % 8;
+    Rows s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    for (int64_t i = 0; i < k; i++, column += 8) {
+        s0 += a[i] * column[0];
+        s1 += a[i] * column[1];
+        s2 += a[i] * column[2];
+        s3 += a[i] * column[3];
+    }
+    sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+}
 static void multiply(void *data) {
     const Product *p = data;
     const int64_t k = contracted((LtDesc)&p->d, (LtLayout)&p->a), rows = p->c.rows, cols = p->c.cols;
     FakeTick *tick = (FakeTick *)dlsym(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), "fake_tick");
-    double *sum = malloc((size_t)rows * sizeof *sum);
     for (int64_t q = 0; q < p->c.batches; q++) {
-        double *a = taken(&p->a, p->pa, q, k, rows, p->d.ta), *b = taken(&p->b, p->pb, q, cols, k, p->d.tb);
-        if (!a || !b || !sum) abort();
-        for (int64_t col = 0; col < cols; col++) {
-            memset(sum, 0, (size_t)rows * sizeof *sum);
-            for (int64_t i = 0; i < k; i++)
-                for (int64_t row = 0; row < rows; row++) sum[row] += a[i * rows + row] * b[col * k + i];
-            for (int64_t row = 0; row < rows; row++) {
-                const int64_t at = q * p->c.stride + row + col * p->c.ld;
-                put(p->c.type, p->pc, at, finished(p, sum[row], at, row));
+        Rows *a = taken(&p->a, p->pa, q, rows, k, p->d.ta), *b = taken(&p->b, p->pb, q, cols, k, !p->d.tb), sum[SOME];
+        for (int64_t first = 0; first < rows; first += 8)
+            for (int64_t col = 0; col < cols; col += SOME) {
+                some_sums(sum, a + first / 8 * k, b, col, k);
+                for (int64_t c = col; c < cols && c < col + SOME; c++)
+                    for (int64_t row = first; row < rows && row < first + 8; row++) {
+                        const int64_t at = q * p->c.stride + row + c * p->c.ld;
+                        put(p->c.type, p->pc, at, finished(p, sum[c - col][row - first], at, row));
+                    }
             }
-        }
         free(a);
         free(b);
     }
-    free(sum);
     if (tick) tick(speed[p->algo]);
 }
 LtStatus fake_cublasLtMatmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la, const void *b,

@@ -26,9 +26,15 @@ def one_error(r, *words, status=1):
 
 
 def run_cases(functions, wanted, folder, before=lambda: None, failures=()):
-    """Runs the cases with these names, or all. before: what runs first in each folder; failures: more exceptions by
-    which a case fails. Returns the exit status of the test."""
-    cases = [(n[5:], f) for n, f in functions.items() if n.startswith("case_") and (not wanted or n[5:] in wanted)]
+    """Runs the cases with these names, or all but those named after a minus. before: what runs first in each folder;
+    failures: more exceptions by which a case fails. Returns the exit status of the test."""
+    cases = [(n[5:], f) for n, f in functions.items() if n.startswith("case_")]
+    unknown = {w.lstrip("-") for w in wanted} - {name for name, _ in cases}
+    left_out = [w[1:] for w in wanted if w.startswith("-")]
+    wanted = [w for w in wanted if not w.startswith("-")] or [name for name, _ in cases if name not in left_out]
+    cases = [(name, f) for name, f in cases if name in wanted and not unknown]
+    if unknown:
+        print("no such case:", *sorted(unknown))
     failed = []
     for name, case in cases:
         here = os.path.join(os.path.realpath(folder), name)

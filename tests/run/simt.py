@@ -2,8 +2,9 @@
 """Programs for GPUs whose generated kernels run on the CPU (tests/simt): near the host target, and the same bits in
 every order of threads and of what runs beside them.
 
-usage: simt.py ROOT HEDDLEC FAKES FOLDER [--orders=0,1] [--races] [NAME...]
+usage: simt.py ROOT HEDDLEC FAKES FOLDER [--orders=0,1] [--races] [--but] [NAME...]
 
+--but: all programs but those that are named.
 FAKES: the folder of the pretended libraries. FOLDER: keeps the kernels' libraries from run to run. An order is a value
 of FAKE_CUDA_SIMT_ORDER (tests/simt/engine.h). --races: one step in order 0 that ends with an error where two threads
 use the same bytes and nothing orders them (tests/simt/races.h).
@@ -201,16 +202,17 @@ def main():
         parser.add_argument(name, type=os.path.abspath)
     parser.add_argument("--orders", type=lambda text: text.split(","), default=["0", "1"])
     parser.add_argument("--races", action="store_true")
+    parser.add_argument("--but", action="store_true")
     parser.add_argument("names", nargs="*")
     args = parser.parse_intermixed_args()
-    failed = {}
+    names, failed = [n for n in PROGRAMS if n not in args.names] if args.but else args.names or list(PROGRAMS), {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in args.names or PROGRAMS:
+        for name in names:
             why = Tried(args, folder, name).wrong()
             if why:
                 failed[name] = why
                 print(f"{name}: {why}", flush=True)
-    print(f"{len(args.names or PROGRAMS)} programs, failed: {' '.join(failed) or 'none'}")
+    print(f"{len(names)} programs, failed: {' '.join(failed) or 'none'}")
     return 1 if failed else 0
 
 

@@ -3,7 +3,6 @@
 #define TESTS_SIMT_BLOCK_H
 #include "tests/simt/engine.h"
 #include "tests/simt/races.h"
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -25,7 +24,44 @@ struct Group {
     bool some = false;
     Errand last;
 };
-typedef std::deque<Group> Groups; // the last one is not committed yet
+class Groups { // of a thread's copies or a warp's products; most never have any
+    std::vector<Group> all; // the last one is not committed yet
+
+  public:
+    Group &open() {
+        if (all.empty()) all.emplace_back();
+        return all.back();
+    }
+    void commit() {
+        open();
+        all.emplace_back();
+    }
+    int committed() const { return all.empty() ? 0 : (int)all.size() - 1; }
+    Group &front() { return all.front(); }
+    void pop_front() { all.erase(all.begin()); }
+    std::vector<Group>::iterator begin() { return all.begin(); }
+    std::vector<Group>::iterator end() { return all.end(); }
+};
+
+class Queue { // of threads
+    std::vector<Thread *> ring = std::vector<Thread *>(1024); // a power of two
+    size_t first = 0, count = 0;
+
+  public:
+    bool empty() const { return !count; }
+    size_t size() const { return count; }
+    Thread *&operator[](size_t i) { return ring[(first + i) & (ring.size() - 1)]; }
+    void pop_front() { first++, count--; }
+    void push_back(Thread *t) {
+        if (count == ring.size()) {
+            std::vector<Thread *> more(2 * count);
+            for (size_t i = 0; i < count; i++) more[i] = (*this)[i];
+            ring.swap(more);
+            first = 0;
+        }
+        (*this)[count++] = t;
+    }
+};
 
 // 16 bytes of shared memory. Products and copies of boxes are of the asynchronous proxy: they see ordinary stores that
 // a fence follows, of the thread that stored or of the one that asks for them. A time: the number of fences so far.
@@ -75,7 +111,7 @@ struct Block {
     std::vector<Warp> warps;
     Barrier barriers[BARRIERS];
     std::map<u32, Phases> phases;
-    std::map<const void *, u32> statics;
+    std::vector<std::pair<const void *, u32>> statics; // variables and where they are
     std::vector<BesidePtr> loads;
     Memory memory;
     u32 used = STATIC_FROM, started; // time

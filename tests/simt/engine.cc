@@ -19,6 +19,7 @@ __asm__(".text\n.type simt_switch,@function\n.hidden simt_switch\nsimt_switch:\n
 
 namespace simt {
 Thread *self;
+int this_lane;
 Index thread_index, block_index, block_size, grid_size;
 
 const SimtLaunch *launch;
@@ -27,11 +28,12 @@ namespace {
 enum { MOST_BLOCKS = 132, FEW_BLOCKS = 2 };
 void *scheduler;
 std::vector<std::unique_ptr<Block>> blocks; // that have started and not ended
-std::deque<Thread *> ready, spinning;
+Queue ready, spinning;
 std::vector<char *> stacks;                 // not in use
 long idle;                                  // times that a thread polled since something else happened
 u64 seed;
-int order; // FAKE_CUDA_SIMT_ORDER
+int order;      // FAKE_CUDA_SIMT_ORDER
+bool had_turn; // work beside the threads, before the next thread goes on
 } // namespace
 
 u64 next_random() {
@@ -49,12 +51,6 @@ void wake(std::vector<Thread *> &waiting) {
     idle = 0;
 }
 
-void stop(const char *why, u32 at = 0) { // until another thread wakes this one
-    self->waits = why;
-    self->wait_at = at;
-    simt_switch(&self->stack, scheduler);
-}
-
 void leave_barrier(Block *b, int id) {
     Barrier &r = b->barriers[id];
     if (r.arrived < r.expected) return;
@@ -65,23 +61,7 @@ void leave_barrier(Block *b, int id) {
     wake(r.waiting);
 }
 
-extern "C" void simt_thread() {
-    launch->kernel->call(launch->args);
-    Block *b = self->block;
-    self->done = true;
-    b->alive--;
-    idle = 0;
-    Barrier &all = b->barriers[0];
-    if (all.arrived && all.expected > b->alive) { // threads that have left are not waited for
-        all.expected = b->alive;
-        leave_barrier(b, 0);
-    }
-    for (auto &g : self->copies)
-        if (g.some) fail("a thread ended before its copies: cp.async.wait_group is missing");
-    for (auto &g : b->warps[(size_t)self->number / 32].products)
-        if (g.some) fail("a thread ended before the products of its warp: wgmma.wait_group is missing");
-    simt_switch(&self->stack, scheduler);
-}
+extern "C" void simt_thread();
 
 void start_thread(Thread &t) {
     if (stacks.empty()) {
@@ -91,7 +71,8 @@ void start_thread(Thread &t) {
     }
     t.base = stacks.back();
     stacks.pop_back();
-    void **top = (void **)(t.base + STACK) - 1; // as after a call: 8 bytes off a multiple of 16
+    // As after a call: 8 bytes off a multiple of 16. Tops of stacks have other places in the caches.
+    void **top = (void **)(t.base + STACK - (uintptr_t)t.base / STACK % 64 * 576) - 1;
     *--top = (void *)simt_thread;
     for (int i = 0; i < 6; i++) *--top = nullptr;
     t.stack = top;
@@ -113,10 +94,8 @@ void start_block(unsigned long number) {
         t.at = {(unsigned)i % n.x, (unsigned)i / n.x % n.y, (unsigned)i / n.x / n.y};
         t.block = b;
         t.number = i;
-        t.copies.emplace_back();
         start_thread(t);
     }
-    for (auto &w : b->warps) w.products.emplace_back();
     idle = 0;
 }
 
@@ -168,27 +147,82 @@ u64 rank_of(const Thread *t) {
     return (of * 0x9e3779b97f4a7c15u + (u64)order * 0x2545f4914f6cdd1du) * 0xd6e8feb86659fd93u >> 32;
 }
 
-Thread *take(std::deque<Thread *> &from) {
+Thread *take(Queue &from) {
     size_t i = order ? next_random() % from.size() : 0;
     for (int n = 0; order && order % 2 == 0 && n < 7; n++) {
         const size_t other = next_random() % from.size();
         if (rank_of(from[other]) > rank_of(from[i])) i = other;
     }
     Thread *t = from[i];
-    if (i) from[i] = from.front();
+    if (i) from[i] = from[0];
     from.pop_front();
     return t;
 }
 
-void go(Thread *t) {
+void enter(Thread *t) { // who runs from now on
     self = t;
+    this_lane = t->number % 32;
     thread_index = t->at;
     block_index = t->block->at;
     memory_thread(t);
+}
+
+void turn_of_loads() { // work beside the threads, at some moments of a random order
+    if (!(order % 3) || next_random() % 64) return;
+    Thread *t = self;
+    self = nullptr;
+    one_load();
+    self = t;
+}
+
+// The thread that runs has ended, or waits for others. A ready one goes on at once: by the scheduler it would be two
+// switches of stacks.
+void switch_away() {
+    Thread *me = self;
+    turn_of_loads();
+    if (ready.empty()) {
+        had_turn = true;
+        simt_switch(&me->stack, scheduler);
+        return;
+    }
+    Thread *t = take(ready);
+    if (t == me) return;
+    enter(t);
+    simt_switch(&me->stack, t->stack);
+}
+
+void stop(const char *why, u32 at = 0) { // until another thread wakes this one
+    self->waits = why;
+    self->wait_at = at;
+    switch_away();
+}
+
+extern "C" void simt_thread() {
+    launch->kernel->call(launch->args);
+    Block *b = self->block;
+    self->done = true;
+    b->alive--;
+    idle = 0;
+    Barrier &all = b->barriers[0];
+    if (all.arrived && all.expected > b->alive) { // threads that have left are not waited for
+        all.expected = b->alive;
+        leave_barrier(b, 0);
+    }
+    for (auto &g : self->copies)
+        if (g.some) fail("a thread ended before its copies: cp.async.wait_group is missing");
+    for (auto &g : b->warps[(size_t)self->number / 32].products)
+        if (g.some) fail("a thread ended before the products of its warp: wgmma.wait_group is missing");
+    if (b->alive) switch_away();
+    simt_switch(&self->stack, scheduler); // which ends the block
+}
+
+void go(Thread *t) {
+    enter(t);
     simt_switch(&scheduler, t->stack);
+    const bool ended = self->done;
     self = nullptr;
     memory_thread(nullptr);
-    if (t->done) end_blocks();
+    if (ended) end_blocks();
 }
 
 std::mutex running; // kernels of several streams: one at a time
@@ -223,7 +257,8 @@ extern "C" void simt_run(const SimtLaunch *l) {
     const size_t most = order && order % 5 == 0 ? FEW_BLOCKS : MOST_BLOCKS;
     unsigned long started = 0;
     for (idle = 0;;) {
-        if (order % 3 && next_random() % 64 == 0) one_load();
+        if (!had_turn) turn_of_loads();
+        had_turn = false;
         if (!ready.empty()) go(take(ready));
         else if (one_load()) continue;
         else if (started < all && blocks.size() < most) start_block(started++);
@@ -234,15 +269,13 @@ extern "C" void simt_run(const SimtLaunch *l) {
     launch = nullptr;
 }
 
-int lane() { return self->number % 32; }
-
 // --- waiting
 
 void spin() {
     self->waits = "polls memory";
     idle++;
     spinning.push_back(self);
-    simt_switch(&self->stack, scheduler);
+    switch_away();
 }
 
 void pause() {

@@ -50,7 +50,8 @@ int barrier_count(bool yes); // __syncthreads_count
 // the mask), and all go on. All must pass the same work.
 typedef void Work(void **lane);
 void together(u32 mask, Work *work, void *operands);
-int lane();
+extern int this_lane; // of the thread that runs
+inline int lane() { return this_lane; }
 
 // What the work of lanes is passed; each function is the work of an operation.
 struct Shuffle { u64 in, out; int from; };

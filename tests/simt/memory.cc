@@ -112,15 +112,14 @@ u32 shared_address(const void *p) { return (u32)((const char *)p - self->block->
 
 void *static_shared(const void *declaration, size_t bytes) {
     Block *b = self->block;
-    auto found = b->statics.find(declaration);
-    if (found == b->statics.end()) {
-        const u32 at = (b->used + 15) / 16 * 16;
-        if (at + bytes > STATIC_FROM + STATIC_BYTES) fail("more than 64 KiB of static shared memory");
-        b->used = at + (u32)bytes;
-        memset(b->memory.bytes + at, 0xff, bytes);
-        found = b->statics.insert({declaration, at}).first;
-    }
-    return b->memory.bytes + found->second;
+    for (const auto &known : b->statics)
+        if (known.first == declaration) return b->memory.bytes + known.second;
+    const u32 at = (b->used + 15) / 16 * 16;
+    if (at + bytes > STATIC_FROM + STATIC_BYTES) fail("more than 64 KiB of static shared memory");
+    b->used = at + (u32)bytes;
+    memset(b->memory.bytes + at, 0xff, bytes);
+    b->statics.push_back({declaration, at});
+    return b->memory.bytes + at;
 }
 
 // --- what is under way there

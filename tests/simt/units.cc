@@ -39,7 +39,7 @@ void end(Block *b, Group &g) {
     g.writing.clear();
 }
 void wait_groups(Groups &g, int left, int threads) { // the last one is open; so many threads of the warp wait
-    while ((int)g.size() - 1 > left) {
+    while (g.committed() > left) {
         end(self->block, g.front());
         const int first = threads == 1 ? self->number : self->number / 32 * 32;
         for (int i = 0; races && i < threads; i++)
@@ -47,12 +47,15 @@ void wait_groups(Groups &g, int left, int threads) { // the last one is open; so
         g.pop_front();
     }
 }
-void add(Groups &g, Beside *b) { // work of one queue is done in its order
-    g.back().left.push_back(BesidePtr(b));
-    g.back().some = true;
+template <class B> void add(Groups &g, B &b) { // work of one queue is done in its order; it is copied if it has to wait
+    g.open().some = true;
     progress();
-    if (at_once())
-        for (auto &group : g) do_all(group);
+    if (!at_once()) {
+        g.open().left.push_back(BesidePtr(new B(b)));
+        return;
+    }
+    for (auto &group : g) do_all(group);
+    b.work();
 }
 struct Arrival : Beside { // of the copies before it
     Block *block;
@@ -73,7 +76,7 @@ void by_the_block(Beside *b) { // at any time from now
 Groups &products() { return self->block->warps[(size_t)self->number / 32].products; }
 } // namespace
 
-void copies_commit() { self->copies.emplace_back(); }
+void copies_commit() { self->copies.commit(); }
 void copies_wait(int groups) { wait_groups(self->copies, groups, 1); }
 void copies_arrive(u32 barrier) {
     Arrival *a = new Arrival;
@@ -81,11 +84,10 @@ void copies_arrive(u32 barrier) {
     a->barrier = barrier;
     for (const Group &g : self->copies)
         if (g.last.clock) a->last = g.last;
-    a->copies.swap(self->copies);
-    self->copies.emplace_back();
+    std::swap(a->copies, self->copies);
     by_the_block(a);
 }
-void products_commit(void **) { products().emplace_back(); }
+void products_commit(void **) { products().commit(); }
 void products_wait(void **lane) { wait_groups(products(), *(int *)lane[0], 32); }
 
 // --- copies
@@ -108,25 +110,25 @@ struct Bytes : Beside { // to shared memory; zeroes follow what is read
 } // namespace
 
 void copy(u32 to, const char *from, int n, int read) {
-    Bytes *b = new Bytes;
+    Bytes b;
     shared_at(to, (size_t)n);
     if ((uintptr_t)from % (unsigned)n) fail("an access of %d bytes is not aligned", n);
     if (to % (u32)n) fail("a copy of %d bytes to shared memory at %u", n, to);
     if (races) {
-        self->copies.back().last = races_copy();
-        races_begin(self->copies.back().last, false);
+        self->copies.open().last = races_copy();
+        races_begin(self->copies.open().last, false);
         races_touch(shared_at(to, (size_t)n), (size_t)n, true, nullptr);
     }
     if (read) touch(from, (size_t)read, false);
     if (races) races_end();
-    b->by = self;
-    b->to = to;
-    b->from = from;
-    b->n = n;
-    b->read = read;
+    b.by = self;
+    b.to = to;
+    b.from = from;
+    b.n = n;
+    b.read = read;
     if (n == GRANULE && launch->kernel->beside) {
         copy_begins(self->block, to / GRANULE);
-        self->copies.back().writing.push_back((uint16_t)(to / GRANULE));
+        self->copies.open().writing.push_back((uint16_t)(to / GRANULE));
     }
     add(self->copies, b);
 }
@@ -227,8 +229,10 @@ void matrices_store_turned(void **lane) { matrices<true, true>(lane); }
 // --- products of 16 x 8 x 16 by a warp
 
 namespace {
+typedef float Eight __attribute__((vector_size(32))); // columns: each adds up in the order of the sum
 template <Type T> void product(void **lane) {
-    float a[16][16], b[16][8];
+    float a[16][16];
+    Eight b[16];
     for (int l = 0; l < 32; l++) {
         const Product *p = (Product *)lane[l];
         const int g = l / 4, t = l % 4;
@@ -237,11 +241,13 @@ template <Type T> void product(void **lane) {
             for (int i = 0; i < 2; i++) b[t * 2 + h + i * 8][g] = from(T, p->b[i] >> 16 * h);
         }
     }
-    for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) {
-            Product *p = (Product *)lane[l];
-            for (int k = 0; k < 16; k++) p->c[i] += a[l / 4 + i / 2 * 8][k] * b[k][l % 4 * 2 + i % 2];
-        }
+    for (int row = 0; row < 16; row++) {
+        Eight sum;
+        const int at = row / 8 * 2;
+        for (int col = 0; col < 8; col++) sum[col] = ((Product *)lane[row % 8 * 4 + col / 2])->c[at + col % 2];
+        for (int k = 0; k < 16; k++) sum += a[row][k] * b[k];
+        for (int col = 0; col < 8; col++) ((Product *)lane[row % 8 * 4 + col / 2])->c[at + col % 2] = sum[col];
+    }
 }
 } // namespace
 void product_bf16(void **lane) { product<BF16>(lane); }
@@ -291,7 +297,7 @@ struct WarpProduct : Beside {
     // Element c of row r of the result is that of a lane and a number in it.
     float &result(int r, int c) const { return *d[r % 8 * 4 + c % 8 / 2][c / 8 * 4 + r / 8 * 2 + c % 2]; }
     void work() override {
-        static float x[16][16], y[16][256], sum[256];
+        static float x[16][16], y[16][256] __attribute__((aligned(32)));
         const int n = of.n;
         if (of.registers) {
             for (int r = 0; r < 16; r++)
@@ -301,19 +307,21 @@ struct WarpProduct : Beside {
             a().read(block, of.type, first(), 16, [](u32 r, u32 k) -> float & { return x[r][k]; });
         }
         b().read(block, of.type, 0, (u32)n, [](u32 c, u32 k) -> float & { return y[k][c]; });
-        for (int r = 0; r < 16; r++) {
-            for (int c = 0; c < n; c++) sum[c] = of.add ? result(r, c) : 0;
-            for (int k = 0; k < 16; k++)
-                for (int c = 0; c < n; c++) sum[c] += x[r][k] * y[k][c];
-            for (int c = 0; c < n; c++) result(r, c) = sum[c];
-        }
+        for (int first_column = 0; first_column < n; first_column += 8)
+            for (int r = 0; r < 16; r++) {
+                Eight sum;
+                for (int c = 0; c < 8; c++) sum[c] = of.add ? result(r, first_column + c) : 0;
+                for (int k = 0; k < 16; k++) sum += x[r][k] * *(const Eight *)&y[k][first_column];
+                for (int c = 0; c < 8; c++) result(r, first_column + c) = sum[c];
+            }
     }
 };
 } // namespace
 
 void warp_product(void **lane) {
     const WarpOperands *o = (WarpOperands *)lane[0];
-    WarpProduct *p = new WarpProduct;
+    static WarpProduct product; // 32 KiB
+    WarpProduct *p = &product;
     Block *b = p->block = self->block;
     u32 fenced = ~0u;
     p->of = *o;
@@ -324,8 +332,8 @@ void warp_product(void **lane) {
         memcpy(p->d[l], q->d, (size_t)o->n / 2 * sizeof *q->d);
         fenced = std::min(fenced, b->threads[(size_t)(self->number / 32 * 32 + l)].fenced);
     }
-    std::vector<uint16_t> &reading = products().back().reading;
-    if (races) races_begin(products().back().last = races_product(), true);
+    std::vector<uint16_t> &reading = products().open().reading;
+    if (races) races_begin(products().open().last = races_product(), true);
     const auto reads = [&](u32 address, u32, u32) {
         const char *from = shared_of(b, address, GRANULE);
         if (races) races_touch(from, GRANULE, false, nullptr);
@@ -335,6 +343,6 @@ void warp_product(void **lane) {
     if (!o->registers) p->a().pieces(p->first(), 16, reads);
     p->b().pieces(0, (u32)o->n, reads);
     if (races) races_end();
-    add(products(), p);
+    add(products(), *p);
 }
 } // namespace simt
