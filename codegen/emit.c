@@ -304,6 +304,8 @@ int hd_emit_optimizer(Emit *e, const Op *o) {
     hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, betas->floats[0], true),
               hd_emit_number(e->a, betas->floats[1], true));
     number(e, &t, o, A_CLIP, "clip");
+    if (o->kind == OP_STEP_SCALARS)
+        hd_printf(&t, ", .loss_scale = %s", hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true));
     number(e, &t, o, A_EPS, "eps");
     number(e, &t, o, A_WEIGHT_DECAY, "weight_decay");
     number(e, &t, o, A_LR_PEAK, "lr_peak");

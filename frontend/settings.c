@@ -3,8 +3,9 @@
 // cannot be executed yet is refused by name.
 #include "frontend/sema.h"
 #include "ir/mesh.h"
+#include "ir/optimizer.h"
 
-typedef enum { KIND_INT, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
+typedef enum { KIND_INT, KIND_POWER, KIND_FLOAT, KIND_WORD, KIND_PATHS, KIND_PAIR, KIND_RATE } Kind;
 static const struct Row {
     const char *path;
     Kind kind;
@@ -21,7 +22,7 @@ enum { N_ROWS = sizeof rows / sizeof *rows };
 typedef struct { // the value of one row
     int layer; // the layer that gave it: 1 defaults, 2 the file, 3 and up a --set
     Span span;
-    Val v;            // INT, FLOAT
+    Val v;            // INT, POWER, FLOAT
     double pair[2];   // PAIR
     const char *word; // WORD, RATE
     Paths paths;      // PATHS
@@ -126,24 +127,27 @@ static bool wrong(Front *f, const struct Row *row, const Node *n, const char *ne
     return false;
 }
 
-// A number from low to high; an integer for INT, or a word of `choices`, which is 0. Names that are not arguments of
-// the model are words, not numbers.
+static bool is_integer(const struct Row *row) { return row->kind == KIND_INT || row->kind == KIND_POWER; }
+
+// A number from low to high; an integer for INT and POWER, or a word of `choices`, which is 0. Names that are not
+// arguments of the model are words, not numbers.
 static bool read_number(Front *f, const struct Row *row, const Node *n, Val *v) {
-    bool integer = row->kind == KIND_INT, found = true;
+    bool integer = is_integer(row), power = row->kind == KIND_POWER, found = true;
     if (integer && row->choices[0] && n->kind == N_NAME && in_words(n->name, row->choices)) {
         *v = hd_val_int(0);
         return true;
     }
     const char *needed =
-        integer ? hd_sprintf(f->arena, "%s%san integer from %lld to %lld", row->choices, row->choices[0] ? " or " : "",
-                             (long long)row->low, (long long)row->high)
+        integer ? hd_sprintf(f->arena, "%s%s%s from %lld to %lld", row->choices, row->choices[0] ? " or " : "",
+                             power ? "a power of two" : "an integer", (long long)row->low, (long long)row->high)
                 : hd_sprintf(f->arena, "a number from %s to %s", number_text(f, row->low), number_text(f, row->high));
     if (n->kind == N_NAME) hd_find_arg(f, f->root, n->name, &found);
     if (!found || n->kind == N_DOT || n->kind == N_LIST || n->kind == N_NAMED) return wrong(f, row, n, needed);
     *v = hd_lower_expr(f, f->root, n);
     if (v->kind == VAL_BAD) return false;
     double x = hd_val_is_number(*v) ? hd_val_number(*v) : row->low - 1;
-    if (x < row->low || x > row->high || (integer && v->kind != VAL_INT)) return wrong(f, row, n, needed);
+    if (x < row->low || x > row->high || (integer && v->kind != VAL_INT) || (power && v->i & (v->i - 1)))
+        return wrong(f, row, n, needed);
     if (!integer) *v = hd_val_float(x);
     return true;
 }
@@ -212,7 +216,7 @@ static bool read_rate(Front *f, Settings *set, const struct Row *row, const Node
         int at = row_of(attrs[k]);
         Setting *s = &set->at[at];
         if (!slots[k] && keep) continue;
-        s->v = rows[at].kind == KIND_INT ? hd_val_int(0) : hd_val_float(0);
+        s->v = is_integer(&rows[at]) ? hd_val_int(0) : hd_val_float(0);
         s->layer = layer;
         if (!slots[k]) continue;
         s->span = slots[k]->span;
@@ -225,6 +229,7 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
                        int layer, bool more) {
     switch (row->kind) {
     case KIND_INT:
+    case KIND_POWER:
     case KIND_FLOAT: return one_value(f, row, values, at, 1) && read_number(f, row, values->kids[0], &s->v);
     case KIND_WORD:
         s->paths = (Paths){0};
@@ -298,7 +303,7 @@ static bool read_file(Front *f, Settings *set, const Node *file, int layer) {
 static bool ready(Front *f, const struct Row *row, const Setting *s) {
     if (!row->ready[0]) return true;
     const char *value = row->kind == KIND_WORD  ? s->word
-                        : row->kind == KIND_INT ? hd_sprintf(f->arena, "%lld", (long long)s->v.i)
+                        : is_integer(row)        ? hd_sprintf(f->arena, "%lld", (long long)s->v.i)
                         : s->paths.n            ? hd_path_text(f, s->paths.at[0])
                                                 : "none";
     if (in_words(value, row->ready)) return true;
@@ -384,6 +389,7 @@ void hd_settings_emit(Front *f) {
         Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
         switch (row->kind) {
         case KIND_INT:
+        case KIND_POWER:
             if (row->attr == A_MESH || (row->choices[0] && !s->v.i)) break; // a word: the attribute is absent
             hd_set_int(f->cx, attrs, row->attr, s->v.i);
             break;

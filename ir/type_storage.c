@@ -3,6 +3,7 @@
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
 #include "ir/mesh.h"
+#include "ir/optimizer.h"
 #include "ir/random.h"
 
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k) {
@@ -47,13 +48,20 @@ const char *hd_rule_copy(Rule *r) {
     return hd_rule_give(r, buffer ? buffer->type : IN(0));
 }
 
+static const char *scale_wrong(Rule *r) {
+    const int64_t scale = hd_int(&r->o->attrs, A_LOSS_SCALE, 1);
+    if (HD_IS_LOSS_SCALE(scale)) return NULL;
+    WRONG("loss_scale is %lld; it must be a power of two from 1 to %d", (long long)scale, HD_MOST_LOSS_SCALE);
+}
+
 const char *hd_rule_grad_norm(Rule *r) {
     const Attr *b = hd_attr(&r->o->attrs, A_BUFFERS);
     for (int i = 0; i < b->n; i++) {
         const Symbol *s = hd_symbol_find(r->o->func->module, b->strs[i]);
         if (s->type->dtype != TY_F32) WRONG("@%s is not an f32 buffer", b->strs[i]);
     }
-    return hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
+    const char *wrong = scale_wrong(r);
+    return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
 }
 
 static int64_t runs(int64_t count) { return (count + HD_NORM_BLOCK - 1) / HD_NORM_BLOCK; }
@@ -75,7 +83,8 @@ const char *hd_rule_square_sums(Rule *r) {
 
 const char *hd_rule_root_sum(Rule *r) {
     if (IN(0)->rank != 1 || IN(0)->dtype != TY_F64) WRONG("partial sums must be an f64 vector, not %s", TEXT(IN(0)));
-    return hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
+    const char *wrong = scale_wrong(r);
+    return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 0, NULL));
 }
 
 // From the operand, or `buffer`: as many times longer or shorter along the first axis as there are ranks.
@@ -128,7 +137,8 @@ const char *hd_rule_step_scalars(Rule *r) {
     if (s->type->dtype != TY_I32) WRONG("the steps are counted in i32, not in @%s : %s", s->name, TEXT(s->type));
     if (r->o->n_in && (IN(0)->rank || IN(0)->dtype != TY_F32))
         WRONG("the gradient norm must be f32, not %s", TEXT(IN(0)));
-    return hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
+    const char *wrong = scale_wrong(r);
+    return wrong ? wrong : hd_rule_give(r, hd_type(r->cx, TY_F32, 1, (int64_t[]){8}));
 }
 
 const char *hd_rule_random(Rule *r) {

@@ -272,37 +272,38 @@ void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const v
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
                             float *out, bool accumulate, void *workspace);
 typedef struct {
-    double clip, beta1, beta2, eps, weight_decay, lr_peak, lr_floor;
+    double clip, loss_scale, beta1, beta2, eps, weight_decay, lr_peak, lr_floor;
     int64_t lr_warmup, lr_total;
     int lr_kind;
 } HdOptimizer;
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order,
-// in f64. Generated programs check that the compiler sized the workspace for the same blocks.
+// in f64, and divided by the scale of the loss. Generated programs check that the compiler sized the workspace for the
+// same blocks.
 enum { HD_HOST_NORM_BLOCK = 4096 };
-void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm,
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, double loss_scale, float *norm,
                        void *workspace); // workspace: a double a block
-// step += 1; scalars[0..4] = lr, clip factor min(1, clip/norm), 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded
-// to f32 once; factor = clip > 0 && norm > clip ? clip / norm : 1. The learning rate of step t = 1, 2, ... (the same
-// text as in ir/eval/update.c):
+// step += 1; scalars[0..4] = lr, factor of gradients, 1-beta1^t, 1-beta2^t, t. Computed in f64, each rounded to f32
+// once; factor = (clip > 0 && norm > clip ? clip / norm : 1) / loss_scale. The learning rate of step t = 1, 2, ... (the
+// same text as in ir/eval/update.c):
 //   t <= warmup:  peak t / warmup
 //   then, with p = min(1, (t - warmup) / max(1, total - warmup)):
 //   constant:     peak
 //   linear:       floor + (peak - floor) (1 - p)
 //   cosine:       floor + (peak - floor) (1 + cos(pi p)) / 2
-// norm NULL: factor 1.
+// norm NULL: factor 1 / loss_scale.
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars);
 // The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
 // this rank's next sequence, low words first, which goes on by `stride`.
 void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys);
-// elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = clip factor * grad:
+// elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = scalars[1] * grad:
 //   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),
 //   c1, c2 = scalars[2], scalars[3]
 void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
                    float *v, void *compute, HdDtype compute_dtype, const float *scalars);
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
-void hd_host_root_sum(int64_t n, const double *sums, float *norm);
+void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm);
 // Collectives of communicator `comm`: block until the whole group has met. `part` and `whole` do not overlap, but for a
 // part to gather that is in its place in `whole` (hd_own_part).
 void hd_host_all_gather(HdExec *x, int comm, const void *part, void *whole, size_t part_bytes);

@@ -5,25 +5,43 @@
 #include "ir/base/ints.h"
 #include <string.h>
 
-static const char *norm_text(Emit *e) {
-    return hd_cuda_template(e, "grad_norm",
-                            hd_sprintf(e->a,
-                                       "#define GN_BLOCKS grad_norm_blocks\n#define GN_TOTAL grad_norm_total\n"
-                                       "#define GN_VEC 4\n#define GN_BLOCK %d\n",
-                                       HD_NORM_BLOCK));
+static const char *number(Emit *e, double v, bool f64) {
+    Out o = hd_out(e->a);
+    hd_puts(&o, "(");
+    hd_put_float(&o, f64 ? v : (double)(float)v);
+    hd_puts(&o, f64 ? ")" : "f)");
+    return o.text;
+}
+
+static const char *scale_text(Emit *e, const Op *o) {
+    return number(e, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true);
+}
+
+typedef struct { const char *blocks, *total, *text; } NormKernels;
+
+static NormKernels norm_kernels(Emit *e, const Op *o) {
+    const char *numbers =
+        hd_sprintf(e->a, "#define GN_VEC 4\n#define GN_BLOCK %d\n#define GN_SCALE %s\n", HD_NORM_BLOCK,
+                   scale_text(e, o));
+    NormKernels k = {hd_cuda_name(e, "grad_norm_blocks", numbers), hd_cuda_name(e, "grad_norm_total", numbers), NULL};
+    k.text = hd_cuda_template(
+        e, "grad_norm",
+        hd_sprintf(e->a, "#define GN_BLOCKS %s\n#define GN_TOTAL %s\n%s", k.blocks, k.total, numbers));
+    return k;
 }
 
 // The sum of squares of every block of the op's buffers, as f64 from `sums` on. Returns how many there are; launches
 // nothing when `sums` is below 0.
 static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
+    const NormKernels k = norm_kernels(e, o);
     int64_t done = 0;
     for (int i = 0; i < list->n; i++) {
         const Symbol *s = hd_symbol_find(e->m, list->strs[i]);
         int64_t at = hd_emit_buffer(e, o, list->strs[i], 0), n = hd_type_count(s->type),
                 blocks = hd_ceil_div(n, HD_NORM_BLOCK);
         if (blocks && sums >= 0)
-            HD_CUDA_LAUNCH(e, o, "grad_norm_blocks", norm_text(e), blocks, 1, 256, 0, hd_cuda_device(e, at),
+            HD_CUDA_LAUNCH(e, o, k.blocks, k.text, blocks, 1, 256, 0, hd_cuda_device(e, at),
                            hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, sums + 8 * done));
         done += blocks;
     }
@@ -31,7 +49,8 @@ static int64_t put_block_sums(Emit *e, const Op *o, int64_t sums) {
 }
 
 static void put_root(Emit *e, const Op *o, int64_t sums, int64_t n, const Value *norm) {
-    HD_CUDA_LAUNCH(e, o, "grad_norm_total", norm_text(e), 1, 1, 1024, 0, hd_cuda_device(e, sums),
+    const NormKernels k = norm_kernels(e, o);
+    HD_CUDA_LAUNCH(e, o, k.total, k.text, 1, 1, 1024, 0, hd_cuda_device(e, sums),
                    hd_sprintf(e->a, "%lld", ll(n)), hd_cuda_device(e, hd_emit_place(e, norm)));
 }
 
@@ -46,14 +65,6 @@ void hd_cuda_print_root_sum(Emit *e, const Op *o) {
     put_root(e, o, hd_emit_place(e, o->in[0]), hd_type_count(o->in[0]->type), o->out[0]);
 }
 
-static const char *number(Emit *e, double v, bool f64) {
-    Out o = hd_out(e->a);
-    hd_puts(&o, "(");
-    hd_put_float(&o, f64 ? v : (double)(float)v);
-    hd_puts(&o, f64 ? ")" : "f)");
-    return o.text;
-}
-
 void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const Attrs *as = &o->attrs;
     const char *kind = hd_word(as, A_LR, "constant");
@@ -61,13 +72,14 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const char *numbers = hd_sprintf(
         e->a,
         "#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
-        "#define SS_CLIP %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
+        "#define SS_CLIP %s\n#define SS_SCALE %s\n#define SS_BETA1 %s\n#define SS_BETA2 %s\n",
         !strcmp(kind, "linear")   ? 1
         : !strcmp(kind, "cosine") ? 2
                                   : 0,
         number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
         number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true),
-        number(e, hd_float(as, A_CLIP, 0), true), number(e, betas[0], true), number(e, betas[1], true));
+        number(e, hd_float(as, A_CLIP, 0), true), scale_text(e, o), number(e, betas[0], true),
+        number(e, betas[1], true));
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));

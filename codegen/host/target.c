@@ -117,9 +117,14 @@ static const char *gradients(Emit *e, const Op *o) {
     return hd_sprintf(e->a, "%d, (const float *[]){%s}, (const int64_t[]){%s}", list->n, buffers.text, counts.text);
 }
 
+static const char *loss_scale(Emit *e, const Op *o) {
+    return hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true);
+}
+
 static void host_grad_norm(Emit *e, const Op *o) {
     const char *list = gradients(e, o);
-    hd_emit_line(e, o, "hd_host_grad_norm(%s, %s, %s);", list, f32(e, out(e, o, 0)), workspace(e, o));
+    hd_emit_line(e, o, "hd_host_grad_norm(%s, %s, %s, %s);", list, loss_scale(e, o), f32(e, out(e, o, 0)),
+                 workspace(e, o));
 }
 
 static void host_square_sums(Emit *e, const Op *o) {
@@ -128,8 +133,8 @@ static void host_square_sums(Emit *e, const Op *o) {
 }
 
 static void host_root_sum(Emit *e, const Op *o) {
-    hd_emit_line(e, o, "hd_host_root_sum(%lld, (const double *)(%s), %s);", ll(hd_type_count(o->in[0]->type)),
-                 in(e, o, 0), f32(e, out(e, o, 0)));
+    hd_emit_line(e, o, "hd_host_root_sum(%lld, (const double *)(%s), %s, %s);", ll(hd_type_count(o->in[0]->type)),
+                 in(e, o, 0), loss_scale(e, o), f32(e, out(e, o, 0)));
 }
 
 static void host_step_scalars(Emit *e, const Op *o) {

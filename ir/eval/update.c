@@ -4,6 +4,8 @@
 #include "ir/eval/rules.h"
 #include <math.h>
 
+static double scale_of(const Op *o) { return (double)hd_int(&o->attrs, A_LOSS_SCALE, 1); }
+
 static double round32(const Eval *e, double v) { return e->mode == EVAL_EXACT ? v : (double)(float)v; }
 
 // The next block of HD_NORM_BLOCK elements from `*i` on.
@@ -22,7 +24,7 @@ const char *hd_eval_grad_norm(Eval *e, const Op *o, const Tensor *in HD_UNUSED, 
         Tensor t = hd_eval_storage(e, buffers->strs[k]);
         for (int64_t i = 0; i < hd_type_count(t.type);) total += square_sum(t, &i);
     }
-    out->data[0] = sqrt(total);
+    out->data[0] = sqrt(total) / scale_of(o);
     return NULL;
 }
 
@@ -36,10 +38,10 @@ const char *hd_eval_square_sums(Eval *e, const Op *o, const Tensor *in HD_UNUSED
     return NULL;
 }
 
-const char *hd_eval_root_sum(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+const char *hd_eval_root_sum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     double total = 0;
     for (int64_t i = 0, n = hd_type_count(in[0].type); i < n; i++) total += in[0].data[i];
-    out->data[0] = sqrt(total);
+    out->data[0] = sqrt(total) / scale_of(o);
     return NULL;
 }
 
@@ -67,15 +69,15 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
     double t = *step += 1, clip = hd_float(&o->attrs, A_CLIP, 0.0), norm = o->n_in ? in[0].data[0] : 0;
     const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
     out->data[0] = learning_rate(&o->attrs, t);
-    out->data[1] = clip > 0 && norm > clip ? clip / norm : 1.0;
+    out->data[1] = (clip > 0 && norm > clip ? clip / norm : 1.0) / scale_of(o);
     out->data[2] = 1.0 - pow(betas[0], t);
     out->data[3] = 1.0 - pow(betas[1], t);
     out->data[4] = t;
     return NULL;
 }
 
-// m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor *
-// gradient.
+// m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor
+// (which takes out the scale of the loss) * gradient.
 const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
     static const AttrId parts[] = {A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_GRADIENT};
     const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;

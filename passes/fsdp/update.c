@@ -60,11 +60,18 @@ void hd_fsdp_loss(Fsdp *s, StepFunc step, int64_t micro) {
 }
 
 // --- the norm
+// What reads gradients divides by the scale of the loss, which the seed of the backward pass has (autodiff).
+static void set_scale(const Fsdp *s, Attrs *as) {
+    const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
+    if (scale != 1) hd_set_int(s->m->cx, as, A_LOSS_SCALE, scale);
+}
+
 static Value *norm_of_one_rank(Fsdp *s, Builder *b) {
     const char **grads = HD_NEWN(s->cx->scratch, const char *, s->buckets.n);
     for (int i = 0; i < s->buckets.n; i++) grads[i] = s->buckets.at[i].grad->name;
     Attrs as = {0};
     hd_set_words(s->m->cx, &as, A_BUFFERS, s->buckets.n, grads);
+    set_scale(s, &as);
     return hd_build1(b, OP_GRAD_NORM, NULL, NULL, &as, NULL);
 }
 
@@ -87,7 +94,9 @@ static Value *norm_of_ranks(Fsdp *s, Builder *b) {
         hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, COMM_GATHER);
         sums = hd_fsdp_view(s, b, parts, 0, parts->type);
     }
-    return hd_build1(b, OP_ROOT_SUM, sums, NULL, NULL, NULL);
+    as = (Attrs){0};
+    set_scale(s, &as);
+    return hd_build1(b, OP_ROOT_SUM, sums, NULL, &as, NULL);
 }
 
 static Value *norm(Fsdp *s, Builder *b) {
@@ -108,6 +117,7 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     Attrs as = {0};
     hd_set_word(cx, &as, A_COUNTER, s->step->name);
     hd_set_float(cx, &as, A_CLIP, hd_float(s->train, A_CLIP, 0));
+    set_scale(s, &as);
     set_betas(s, &as);
     hd_set_word(cx, &as, A_LR, hd_word(s->train, A_LR, hd_intern(cx, "constant")));
     hd_set_float(cx, &as, A_LR_PEAK, hd_float(s->train, A_LR_PEAK, HD_DEFAULT_LR));

@@ -136,6 +136,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
                .chunks = hd_int(train, A_LOSS_CHUNKS, 0),
                .chunk_bytes = hd_int(train, A_LOSS_CHUNK_BYTES, 0),
                .whole = hd_word(train, A_LOGITS_WHOLE, NULL),
+               .loss_scale = hd_int(train, A_LOSS_SCALE, 1),
                .strategy = hd_word(schedule, A_FSDP, "none"),
                .graph = hd_word(schedule, A_GRAPH, "none")};
     r.ranks = hd_mesh_ranks(&r.mesh, HD_ALL_AXES);

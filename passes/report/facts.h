@@ -55,6 +55,7 @@ typedef struct {
     Mesh mesh;
     const char *strategy, *reduction;
     const Attr *merged; // products of the loss that became one with others, and how many they are now; NULL: as written
+    int64_t loss_scale;          // that the gradients have
     int64_t chunks, chunk_bytes; // of logits: how many, and the size of one; 0: logits are as the model has them,
     const char *whole;           // and where they are large, why
     int64_t kept; // bytes of gradients that outlive a micro-batch

@@ -65,6 +65,7 @@ static void put_products(const Facts *r, Out *o) { // those that became one, and
     if (r->merged)
         hd_printf(o, "  \"products\": {\"merged\": %lld, \"into\": %lld},\n", ll(r->merged->ints[0]),
                   ll(r->merged->ints[1]));
+    if (r->loss_scale > 1) hd_printf(o, "  \"loss_scale\": %lld,\n", ll(r->loss_scale));
     if (r->chunks > 1)
         hd_printf(o, "  \"logits\": {\"chunks\": %lld, \"bytes\": %lld},\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) {
@@ -206,6 +207,7 @@ static void put_text(const Facts *r, double seconds, Arena *a, Out *o) {
     hd_report_rounded_text(r, o);
     if (r->merged)
         hd_printf(o, "\nproducts of one operand: %lld became %lld\n", ll(r->merged->ints[0]), ll(r->merged->ints[1]));
+    if (r->loss_scale > 1) hd_printf(o, "\nthe gradient of the loss is multiplied by %lld\n", ll(r->loss_scale));
     if (r->chunks > 1)
         hd_printf(o, "\nlogits and their gradient in %lld chunks of %lld bytes\n", ll(r->chunks), ll(r->chunk_bytes));
     if (r->whole) hd_printf(o, "\nlogits in one piece: %s\n", r->whole);

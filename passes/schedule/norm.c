@@ -93,7 +93,10 @@ bool hd_norm_beside(Func *f, const char *main, const char *beside, Arena *a) {
     hd_set_word(m->cx, &as, A_BUFFER, parts->name);
     hd_set_int(m->cx, &as, A_OFFSET, 0);
     Value *all = hd_build1(&b, OP_VIEW, NULL, NULL, &as, parts->type);
-    Value *root = hd_build1(&b, OP_ROOT_SUM, all, NULL, NULL, NULL);
+    const Attr *scale = hd_attr(&norm->attrs, A_LOSS_SCALE);
+    as = (Attrs){0};
+    if (scale) hd_set_attr(m->cx, &as, scale);
+    Value *root = hd_build1(&b, OP_ROOT_SUM, all, NULL, &as, NULL);
     all->def->stream = root->def->stream = main;
     hd_redirect(&uses, norm->out[0], root);
     hd_erase(norm);

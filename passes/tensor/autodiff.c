@@ -1,7 +1,7 @@
 // Reverse mode. The function of kind loss becomes that of kind eval; the one of kind micro is a copy of it followed by
 // its backward pass, in reverse program order:
 //   func @loss(%x, %y) { %w = param @w; %z = matmul %x, %w; %l = cross_entropy %z, %y; return %l }
-//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const 1/micro {per_rank, bwd}
+//   func @micro(%x, %y) { %w = param @w; %z = matmul %x, %w; %d = const scale/micro {per_rank, bwd}
 //                         %l, %dz = cross_entropy_grad %z, %y, %d {bwd}
 //                         %dw = matmul %x, %dz {ta, bwd}; grad %dw {param = @w, bwd}; return %l }
 // Only values that a parameter reaches get a gradient. Every contribution to a parameter is a `grad` op of its own,
@@ -11,6 +11,7 @@
 #include "ir/shapes.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
+#include "passes/tensor/loss_scale.h"
 #include "passes/tensor/merge_products.h"
 
 bool hd_grad_wanted(const Autodiff *d, const Value *v) { return v->id < d->n_forward && d->active[v->id]; }
@@ -118,7 +119,7 @@ static bool walk_op(Autodiff *d, const Op *o) {
     return true;
 }
 
-static bool backward(Func *f, Arena *scratch, double seed) {
+static bool backward(Func *f, Arena *scratch, double share) {
     Op *ret = hd_return(f);
     Value *loss = ret->in[0];
     Autodiff d = {.b = {.f = f, .before = ret, .bwd = true}, .scratch = scratch, .n_forward = f->n_values};
@@ -127,9 +128,11 @@ static bool backward(Func *f, Arena *scratch, double seed) {
     d.sliced = HD_NEWN(scratch, Sliced, f->n_values);
     find_active(&d, f);
     if (!hd_grad_wanted(&d, loss)) return true; // every parameter is reported
+    const int64_t scale = hd_loss_scale(f, d.active, scratch);
+    if (!scale) return false;
     Op *last = ret->prev;
     Attrs as = {0};
-    hd_set_float(f->module->cx, &as, A_VALUE, seed);
+    hd_set_float(f->module->cx, &as, A_VALUE, (double)scale * share);
     hd_set_flag(f->module->cx, &as, A_PER_RANK);
     d.b.loc = loss->def->loc;
     d.b.span = loss->def->span;

@@ -199,9 +199,14 @@ static bool agree(double a, double b, const Value *v, const Value *w) {
     return fabs(a - b) <= most * fabs(b) || fabs(a - b) < 1e-12;
 }
 
-static const char *of_ranks(const PlanCheck *c) {
-    int64_t ranks = c->ranks;
-    return ranks > 1 ? hd_sprintf(c->a, ", of which the mean over %lld ranks is kept", (long long)ranks) : "";
+static double loss_scale(const PlanCheck *c) { return (double)hd_int(hd_settings(c->m, "train"), A_LOSS_SCALE, 1); }
+
+static const char *of_step(const PlanCheck *c) {
+    const long long ranks = c->ranks, scale = (long long)loss_scale(c);
+    const char *mean = "", *scaled = "";
+    if (ranks > 1) mean = hd_sprintf(c->a, ", of which the mean over %lld ranks is kept", ranks);
+    if (scale > 1) scaled = hd_sprintf(c->a, ", and by config @train gradients have the loss scale %lld", scale);
+    return hd_sprintf(c->a, "%s%s", mean, scaled);
 }
 
 static const char not_followed[] = "is part of the loss, and the scale of its gradient cannot be followed";
@@ -224,7 +229,7 @@ static Judged judge(const Scales *s, int i, int kind, double moves) {
 static bool holds(const Scales *s, int i, const Judged *j) {
     const Leaf *leaf = &s->p.leaves.at[i];
     if (leaf->kind == LEAF_OTHER) return j->moves == 0;
-    return agree(j->taken * (double)s->c->ranks, j->moves, leaf->value, j->by);
+    return agree(j->taken * (double)s->c->ranks / loss_scale(s->c), j->moves, leaf->value, j->by);
 }
 
 static void report(const Scales *s, int i, const Judged *j) {
@@ -242,12 +247,12 @@ static void report(const Scales *s, int i, const Judged *j) {
                       "is part of the loss that %s stores, and no op takes its gradient", hd_plan_op(c, last));
     else if (leaf.kind == LEAF_LOSS)
         hd_plan_wrong(c, from, from->span, "takes gradients of %g times the loss, but %s stores %g times the loss%s",
-                      j->taken, hd_plan_op(c, last), j->moves, of_ranks(c));
+                      j->taken, hd_plan_op(c, last), j->moves, of_step(c));
     else
         hd_plan_wrong(c, from, from->span,
                       "takes %s for the gradient of %s, whose elements add up to %g in a probe, but the loss that %s "
                       "stores moves by %g%s",
-                      hd_plan_value(c, by), what, j->taken, hd_plan_op(c, last), j->moves, of_ranks(c));
+                      hd_plan_value(c, by), what, j->taken, hd_plan_op(c, last), j->moves, of_step(c));
 }
 
 static void check_unkept(Scales *s) {

@@ -69,6 +69,15 @@ static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
     }
 }
 
+// What reads gradients divides by the scale of the loss: by what config @train says, once.
+static void check_loss_scale(PlanCheck *c, const Attrs *train, const Op *o) {
+    const long long should = hd_int(train, A_LOSS_SCALE, 1), is = hd_int(&o->attrs, A_LOSS_SCALE, 1);
+    if (is != should && hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE))
+        hd_plan_wrong(c, o, o->span,
+                      "divides by the loss scale %lld, and by config @train gradients have the loss scale %lld", is,
+                      should);
+}
+
 static void check_class(PlanCheck *c, const Symbol *s) {
     static const struct { const char *class; bool kept, transient; } classes[] = {{"shards", true, false},
                                                                                   {"optimizer", true, false},
@@ -98,6 +107,7 @@ void hd_check_settings(PlanCheck *c) {
         hd_plan_enter(c, f);
         for (const Op *o = f->first; o; o = o->next) {
             check_op(c, train, o);
+            check_loss_scale(c, train, o);
             if (c->train) check_numbers(c, o);
         }
     }

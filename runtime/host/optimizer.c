@@ -20,23 +20,24 @@ static int64_t block_sums(const float *x, int64_t count, double *sums) {
     return blocks;
 }
 
-void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, float *norm, void *workspace) {
+void hd_host_grad_norm(int n, const float *const *buffers, const int64_t *counts, double loss_scale, float *norm,
+                       void *workspace) {
     double total = 0, *const sums = workspace;
     for (int k = 0; k < n; k++) {
         const int64_t blocks = block_sums(buffers[k], counts[k], sums);
         for (int64_t i = 0; i < blocks; i++) total += sums[i];
     }
-    *norm = (float)sqrt(total);
+    *norm = (float)(sqrt(total) / loss_scale);
 }
 
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums) {
     for (int k = 0; k < n; k++) sums += block_sums(buffers[k], counts[k], sums);
 }
 
-void hd_host_root_sum(int64_t n, const double *sums, float *norm) {
+void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm) {
     double total = 0;
     for (int64_t i = 0; i < n; i++) total += sums[i];
-    *norm = (float)sqrt(total);
+    *norm = (float)(sqrt(total) / loss_scale);
 }
 
 // The rate of step t, counted from 1: linear up to the peak, then constant, or linear or half a cosine to the floor.
@@ -54,7 +55,7 @@ static double learning_rate(const HdOptimizer *o, double t) {
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
     const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
     scalars[0] = (float)learning_rate(o, t);
-    scalars[1] = (float)(clip > 0 && n > clip ? clip / n : 1.0);
+    scalars[1] = (float)((clip > 0 && n > clip ? clip / n : 1.0) / o->loss_scale);
     scalars[2] = (float)(1.0 - pow(o->beta1, t));
     scalars[3] = (float)(1.0 - pow(o->beta2, t));
     scalars[4] = (float)t;

@@ -25,11 +25,13 @@ static double distance(Test *t, const Model *model, const char *compute, EvalMod
         t->arena = exact.arena;
         double want = loss_at(t, exact.e, hd_func_find(exact.m, "micro"), exact.in);
         double got = loss_at(t, other.e, hd_func_find(other.m, "micro"), other.in);
+        const double scale = (double)hd_int(&hd_config(other.m, "train")->attrs, A_LOSS_SCALE, 1);
         for (const Symbol *s = exact.m->symbols; s; s = s->next) {
             if (s->kind != SYM_PARAM) continue;
             Tensor a = hd_eval_gradient(exact.e, s->name), b = hd_eval_gradient(other.e, s->name);
             for (int64_t i = 0, n = hd_type_count(a.type); i < n; i++) {
-                apart += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
+                const double off = a.data[i] - b.data[i] / scale;
+                apart += off * off;
                 size += a.data[i] * a.data[i];
             }
         }

@@ -302,9 +302,9 @@ static const OpCase op_cases[] = {
     {CASE_BF16, "(%a: bf16[20,30]) -> bf16[20,30] {\n  %0 = view {buffer = @half, offset = 0} : bf16[20,30]\n  %1 = "
                 "mul %0, %a : bf16[20,30]\n  return %1\n}"},
     {CASE_F32,
-     "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n"
-     "  %1 = step_scalars %0 {counter = @step, clip = 1.0, betas = [0.9, 0.95], lr = cosine, lr_peak = 0.001, "
-     "lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
+     "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad], loss_scale = 8} : f32\n"
+     "  %1 = step_scalars %0 {counter = @step, clip = 1.0, loss_scale = 8, betas = [0.9, 0.95], lr = cosine, "
+     "lr_peak = 0.001, lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
      "  adamw %1 {gradient = @t.grad, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
@@ -312,11 +312,12 @@ static const OpCase op_cases[] = {
                "0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"
                "  %1 = step_scalars %p {counter = @step, clip = 0.5, betas = [0.9, 0.999], lr = constant, lr_peak = "
                "0.01, lr_warmup = 500} : f32[8]\n  return %0, %1\n}"},
-    {CASE_F32, "() -> f64[5], f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n  %1 = root_sum %0 : "
-               "f32\n  return %0, %1\n}"},
+    {CASE_F32, "() -> f64[5], f32, f32, f32 {\n  %0 = square_sums {buffers = [@t.grad, @u.grad]} : f64[5]\n"
+               "  %1 = root_sum %0 : f32\n  %2 = root_sum %0 {loss_scale = 1024} : f32\n"
+               "  %3 = grad_norm {buffers = [@t.grad, @u.grad]} : f32\n  return %0, %1, %2, %3\n}"},
     {CASE_F32,
-     "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, betas = [0.9, 0.95], lr = constant, lr_peak = "
-     "0.01} : f32[8]\n"
+     "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, loss_scale = 4, betas = [0.9, 0.95], lr = "
+     "constant, lr_peak = 0.01} : f32[8]\n"
      "  adamw %0 {gradient = @t.v, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy

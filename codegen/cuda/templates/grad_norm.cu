@@ -1,9 +1,9 @@
-// Square root of the sum of squares of gradient buffers, in f64 and in one fixed order: blocks of GN_BLOCK elements
-// (thread t of 256 takes vectors t, t + 256, ... of a block; then a fixed tree), then the blocks' sums (thread t of
-// 1024 takes sums t, t + 1024, ...; then a fixed tree). The host target sums a block in the order of its elements:
-// equal up to rounding of f64. Written before this text: GN_BLOCKS and GN_TOTAL (names), GN_VEC (4, or 1 where a buffer
-// is not aligned to 16 bytes), GN_BLOCK (HD_NORM_BLOCK of ir/ir.h). GN_BLOCKS: grid (ceil(count / GN_BLOCK), 1, 1), 256
-// threads. GN_TOTAL: one block of 1024 threads.
+// Square root of the sum of squares of gradient buffers, divided by the scale of the loss, in f64 and in one fixed
+// order: blocks of GN_BLOCK elements (thread t of 256 takes vectors t, t + 256, ... of a block; then a fixed tree),
+// then the blocks' sums (thread t of 1024 takes sums t, t + 1024, ...; then a fixed tree). The host target sums a block
+// in the order of its elements: equal up to rounding of f64. Written before this text: GN_BLOCKS and GN_TOTAL (names),
+// GN_VEC (4, or 1 where a buffer is not aligned to 16 bytes), GN_BLOCK (HD_NORM_BLOCK of ir/ir.h), GN_SCALE (an f64
+// literal). GN_BLOCKS: grid (ceil(count / GN_BLOCK), 1, 1), 256 threads. GN_TOTAL: one block of 1024 threads.
 #ifndef GN_ONCE
 #define GN_ONCE
 template <int threads> __device__ __forceinline__ double gn_tree(double sum) {
@@ -43,5 +43,5 @@ extern "C" __global__ void __launch_bounds__(1024) GN_TOTAL(const double *sums, 
 #pragma unroll 8
     for (i64 i = threadIdx.x; i < count; i += 1024) sum += sums[i];
     sum = gn_tree<1024>(sum);
-    if (threadIdx.x == 0) *norm = (float)sqrt(sum);
+    if (threadIdx.x == 0) *norm = (float)(sqrt(sum) / GN_SCALE);
 }
