@@ -107,8 +107,9 @@ void hd_check_settings(PlanCheck *c) {
         hd_plan_enter(c, f);
         for (const Op *o = f->first; o; o = o->next) {
             check_op(c, train, o);
+            if (!c->train) continue;
             check_loss_scale(c, train, o);
-            if (c->train) check_numbers(c, o);
+            check_numbers(c, o);
         }
     }
     c->f = NULL;

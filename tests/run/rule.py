@@ -190,7 +190,7 @@ def call(command, program, environment):
 
 
 def make_classes(quick):
-    factors = (tuple(MODELS), MESHES, ("f32", "bf16"), (1, 3), ("last", "each"), ("0.02", "0"), (0, 1, 2))
+    factors = (tuple(MODELS), MESHES, ("f32", "bf16", "f16"), (1, 3), ("last", "each"), ("0.02", "0"), (0, 1, 2))
     rows = covering(factors, 1)
     if quick:
         rows = [("uneven", (3, 1), "f32", 3, order, "0.02", 0) for order in ("last", "each")]
