@@ -25,12 +25,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ZERO3 = ["schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "schedule.prefetch=1", "schedule.recompute=auto"]
 MASTER = ZERO3 + ["schedule.fsdp.weights=master"]
 ALONE = ["schedule.fsdp=none", "schedule.recompute=auto"]
+LLAMA_1B = ["size=1", "train.products=merged"]
 CASES = [  # name, GPUs, sequences of a GPU and their length, example, settings, PyTorch's program and its arguments
     ("GPT-2 124M, B=32 T=1024", 1, 32, 1024, "gpt2", [], "torch_single.py gpt2 graph 32 1024"),
     ("GPT-2 124M, B=4 T=1024", 1, 4, 1024, "gpt2", [], "torch_single.py gpt2 graph 4 1024"),
     ("GPT-2 124M, B=1 T=512", 1, 1, 512, "gpt2", [], "torch_single.py gpt2 graph 1 512"),
-    ("Llama 1.24B, B=4 T=4096", 1, 4, 4096, "llama3", ["size=1"] + ALONE, "torch_single.py llama1b compile 4 4096"),
-    ("Llama 1.24B, B=4 T=4096, zero3", 2, 4, 4096, "llama3", ["size=1"] + ZERO3, "torch_fsdp.py llama1b 4 4096 none 1"),
+    ("Llama 1.24B, B=4 T=4096", 1, 4, 4096, "llama3", LLAMA_1B + ALONE, "torch_single.py llama1b compile 4 4096"),
+    ("Llama 1.24B, B=4 T=4096, zero3", 2, 4, 4096, "llama3", LLAMA_1B + ZERO3, "torch_fsdp.py llama1b 4 4096 none 1"),
     ("Llama 8B, B=1 T=4096, zero3", 2, 1, 4096, "llama3", ["size=8"] + MASTER, "torch_fsdp.py llama8b 1 4096 none 1"),
     ("GPT-2 1558M, B=16 T=1024, zero3", 2, 16, 1024, "gpt2", ["layers=48", "heads=25", "dim=1600"] + MASTER,
      f"{ROOT}/tests/bench/torch_fsdp2.py --batch=16 --seq=1024"),

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Checks and times the attention kernels on a GPU: tests/gpu/attention.sh [OUT]. Needs nvcc.
+# Checks and times the attention kernels on a GPU: tests/gpu/attention.sh [OUT [SECONDS]]. Needs nvcc.
+# ONLY: a pattern of names (kind-type-B-H-KV-T-D-causal-window-length). SECONDS: times each also after so many seconds
+# without a pause, with the energy that it takes.
 set -u
 cd "$(dirname "$0")/../.."
-out=${1:-/tmp}
+out=${1:-/tmp} seconds=${2:-}
 mkdir -p "$out"
 target=${TARGET:--gencode=arch=compute_90a,code=sm_90a} # wgmma exists under the name sm_90a alone
 # B H KV T D causal kernel type window length: the shapes of GPT-2 and Llama, grouped queries, lengths that fill
@@ -11,6 +13,7 @@ names=()
 while read -r b h kv t d c kind elem window length; do
   [ -n "$b" ] || continue
   name=$kind-$elem-$b-$h-$kv-$t-$d-$c-${window:=0}-${length:=0}
+  [[ $name =~ ${ONLY:-.} ]] || continue
   names+=("$name")
   {
     for n in FWD DELTA DKV DQ BEGIN ALL; do echo "#define ATT_$n att_$(echo $n | tr A-Z a-z)"; done
@@ -147,6 +150,6 @@ LIST
 wait
 for name in "${names[@]}"; do
   echo -n "${name%%-[0-9]*}: "
-  timeout 100 "$out/$name" || { bad=1; tail -3 "$out/$name.log"; }
+  timeout 100 "$out/$name" $seconds || { bad=1; tail -3 "$out/$name.log"; }
 done
 exit ${bad:-0}

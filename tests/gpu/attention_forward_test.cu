@@ -3,12 +3,14 @@
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -O2 -include HEAD.h tests/gpu/attention_forward_test.cu
 // HEAD.h has the macros of codegen/cuda/templates/attention.cu and ATT_LENGTH, the mean length of a document. Prints
 // the relative errors ||out - ref|| / ||ref|| of o and lse (every query of small shapes, 4096 of large ones), whether
-// six runs have the same bits and whether bytes beside o were written, then milliseconds; with any argument also after
-// a second without a pause. Exit 1 when o is off by more than 5e-3 (bf16 rounds p and o), lse by 1e-4, or bits differ.
+// six runs have the same bits and whether bytes beside o were written, then milliseconds; with an argument also after
+// so many seconds without a pause. Exit 1 when o is off by more than 5e-3 (bf16 rounds p and o), lse by 1e-4, or bits
+// differ.
 #include "codegen/cuda/templates/common.cu"
 #include "codegen/cuda/templates/attention_seen.cu"
 #include "codegen/cuda/templates/attention_wgmma.cu"
 #include "codegen/cuda/templates/attention_forward.cu"
+#include "tests/gpu/meter.h"
 #include <cuda.h>
 #include <math.h>
 #include <stdio.h>
@@ -121,7 +123,7 @@ static AttMap map_of(half_t *at, int heads, long long stride, int positions) { /
     return m;
 }
 
-int main(int argc, char **) {
+int main(int argc, char **argv) {
     const size_t nq = (size_t)ATT_B * ATT_T * ATT_QS, nk = (size_t)ATT_B * ATT_T * ATT_KS;
     const long long rows = (long long)ATT_B * ATT_H * ATT_T;
     half_t *q = device<half_t>(nq), *k = device<half_t>(nk), *v = device<half_t>(nk),
@@ -187,9 +189,9 @@ int main(int argc, char **) {
            "(%.0f TFLOP/s)", ATT_B, ATT_H, ATT_KV, ATT_T, ATT_D, ATT_CAUSAL, ATT_WINDOW, ATT_LENGTH, e[0], e[1],
            same ? "bitwise" : "DIFFERS", outside ? ", WRITES BESIDE o" : "", ms, work / ms / 1e9);
     if (argc > 1) {
-        timed((int)(1000 / ms) + 1);
-        ms = timed((int)(300 / ms) + 1);
-        printf("; after a second %.4f ms (%.0f)", ms, work / ms / 1e9);
+        const Metered t = metered(Meter(), forward, atof(argv[1]), atof(argv[1]));
+        printf("; after %s s %.4f ms (%.0f), %u MHz, %.0f W, %.1f mJ", argv[1], t.ms, work / t.ms / 1e9, t.mhz,
+               t.mj / t.ms, t.mj);
     }
     printf("%s\n", bad ? "  WRONG" : "");
     return bad;
