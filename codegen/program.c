@@ -337,13 +337,15 @@ static const char *plan_hash(Emit *e) {
 
 // A checkpoint must match the model's computation, its parameters and the numbers of the train block; not the schedule,
 // and no name or line of the source. The number of micro-batches in a step is left out: a run with fewer ranks
-// continues with more of them. So is the default order of their sums, which older checkpoints do not name.
+// continues with more of them. So is the scale of the loss, of which another mesh has another, and of which a run may
+// need a smaller one. So is the default order of sums, which older checkpoints do not name.
 static const char *train_text(Emit *e) {
     Out text = hd_out(e->a);
     for (const Symbol *s = e->m->symbols; s; s = s->next)
         if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
             Attrs train = hd_attrs_copy(e->cx, &s->attrs);
             hd_unset(&train, A_MICRO);
+            hd_unset(&train, A_LOSS_SCALE);
             if (!strcmp(hd_word(&train, A_REDUCTION, "each"), "each")) hd_unset(&train, A_REDUCTION);
             hd_print_attrs(&train, &text);
         }
@@ -451,6 +453,8 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
               ll(arena_bytes(e, SPACE_HOST)));
     hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)),
               ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
+    if (setting_int(e, A_LOSS_SCALE, 1) > 1)
+        hd_printf(o, "    .loss_scale = %lld,\n", ll(setting_int(e, A_LOSS_SCALE, 1)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,
               ll(setting_int(e, A_SEED, 1)));
     hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);

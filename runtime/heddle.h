@@ -159,6 +159,7 @@ typedef struct {
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half
     int64_t seed;                       // train.seed: what --seed replaces
+    int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
     int n_axes, n_comms;
     const HdAxis *axes;                 // of the mesh, the innermost first; those that split before the others
     const HdComm *comms;

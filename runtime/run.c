@@ -42,9 +42,21 @@ static bool all_ok(Run *r, bool ok) {
     return good;
 }
 
+// What may help where the loss is finite and the norm is not.
+static const char *scale_advice(const Run *r, char *text, size_t size) {
+    const long long scale = r->p->loss_scale;
+    text[0] = 0;
+    if (isfinite(r->spoilt.loss) && scale > 1)
+        snprintf(text, size,
+                 "; gradients are multiplied by train.loss_scale = %lld: if that makes them too large for their type, "
+                 "compile with a smaller one, such as --set train.loss_scale=%lld, and --resume the last checkpoint",
+                 scale, scale > 16 ? scale / 16 : 1);
+    return text;
+}
+
 // all: a step's loss or norm is not finite, on some ranks or on all. Says which value is the first. Returns false.
 static bool fail_spoilt(Run *r) {
-    char why[900] = "";
+    char why[900] = "", advice[300];
     const char *later = r->o->check           ? ""
                         : r->b->synchronous ? "; --check examines the weights before the first step, too"
                                             : "; --check examines the weights before the first step, too, and stops "
@@ -54,8 +66,8 @@ static bool fail_spoilt(Run *r) {
     if (all_ok(r, hd_state_check(r->x, true))) hd_fail("every parameter and gradient is finite");
     snprintf(why, sizeof why, "%s", hd_failure());
     if (here)
-        hd_fail("step %lld: loss %g, gradient norm %g; %s%s", (long long)r->spoilt.step, (double)loss, (double)norm,
-                why, later);
+        hd_fail("step %lld: loss %g, gradient norm %g; %s%s%s", (long long)r->spoilt.step, (double)loss, (double)norm,
+                why, scale_advice(r, advice, sizeof advice), later);
     r->spoilt.step = r->spoilt.step ? r->spoilt.step : -1; // other ranks know of it
     return all_ok(r, !here);
 }

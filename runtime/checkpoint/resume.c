@@ -320,7 +320,8 @@ static void tell_other(const StFile *f, const HdProgram *p, const char *model, c
     const char *train = hd_st_meta(f, "train");
     char theirs[400], ours[400];
     if (train && p->train && strcmp(train, p->train) != 0)
-        hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate may differ",
+        hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate and loss_scale "
+                "may differ",
                 f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours));
     else if (edited(hash) || edited(p->model_hash))
         hd_fail("%s was written by another program: the IR of %s was edited by hand (hash %s; this program: "

@@ -105,6 +105,22 @@ def case_exact():
         check(len(set(digests)) == 1, f"{compute}: a scale changes bits:", *digests)
 
 
+def case_overflow():
+    """Gradients that f16 cannot hold: the error says what to do, and that helps."""
+    build("fits", [*MODEL, F16])
+    run("fits", "--steps=2", "--save=saved")
+    build("large", [*MODEL, F16, "train.loss_scale=1073741824"])
+    said = run("large", "--steps=3", "--resume=saved", status=1)
+    for words in ("step 3: loss ", ", gradient norm ", "; gradients are multiplied by train.loss_scale = 1073741824",
+                  "such as --set train.loss_scale=67108864, and --resume the last checkpoint"):
+        check(words in said, f"expected '{words}':", said)
+    # another mesh has another scale; the checkpoint fits both
+    build("ranks", [*PARTS, "train.batch=64", F16])
+    run("ranks", "--steps=3", "--resume=saved", "--ranks=2")
+    build("wide", [*MODEL, "train.loss_scale=1073741824"])
+    run("wide", "--steps=2")
+
+
 def main():
     global ARGS
     parser = argparse.ArgumentParser()
