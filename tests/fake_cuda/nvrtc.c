@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 struct NvProgramState { char *text, *name, arch[48]; bool bad; };
 
@@ -40,9 +43,45 @@ static char *preprocessed(const char *text) { // NULL: no C compiler, or not its
     unlink(path);
     return ok ? out : NULL;
 }
+// What compile.py said of a text is kept beside its libraries, in a file named by the text and by the files that decide
+// what becomes of it: starting Python takes longer than most kernels run. Mutants and lists are for compile.py.
+static bool note_of(const char *text, const char *arch, const char *folder, char *path, size_t size) {
+    static const char *const files[] = {"compile.py", "engine.h", "launch.h", "numbers.h", "ptx.h", "simt.h"};
+    XXH64_hash_t h = XXH64(text, strlen(text), XXH64(arch, strlen(arch), 0));
+    if (getenv("SIMT_EDIT") || getenv("SIMT_LIST")) return false;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[2000];
+        struct stat s;
+        snprintf(name, sizeof name, "%s/%s", SIMT_SOURCES, files[i]);
+        if (stat(name, &s)) return false;
+        const long long of[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, (long long)s.st_ino};
+        h = XXH64(of, sizeof of, h);
+    }
+    return snprintf(path, size, "%s/%016llx.note", folder, (unsigned long long)h) < (int)size;
+}
+static char *noted(const char *path) { // NULL: nothing, or the library is not there any more
+    char *text = NULL, library[4000];
+    size_t size = 0;
+    FILE *f = fopen(path, "re");
+    if (f && getdelim(&text, &size, 0, f) <= 0) free(text), text = NULL;
+    if (f) fclose(f);
+    if (text && sscanf(text, " SIMT %3999s", library) == 1 && !access(library, R_OK)) return text;
+    free(text);
+    return NULL;
+}
+static void note(const char *path, const char *text) { // whole or not at all
+    char mine[4100];
+    snprintf(mine, sizeof mine, "%s.%d", path, (int)getpid());
+    FILE *f = fopen(mine, "we");
+    const bool written = f && fputs(text, f) >= 0;
+    if (f && (fclose(f) || !written || rename(mine, path))) unlink(mine);
+}
+
 // A library with the kernels of a text, for the CPU; what the program's image says then. NULL: it could not be made.
 static char *for_the_cpu(const char *text, const char *arch, const char *folder) {
-    char path[] = "/tmp/heddle-fake-nvrtc-XXXXXX", command[4000], *out = NULL;
+    char path[] = "/tmp/heddle-fake-nvrtc-XXXXXX", command[4000], kept[4000], *out = NULL;
+    const bool keeps = note_of(text, arch, folder, kept, sizeof kept);
+    if (keeps && (out = noted(kept))) return out;
     const int fd = mkstemp(path);
     size_t size = 0;
     if (fd < 0) return NULL;
@@ -54,6 +93,7 @@ static char *for_the_cpu(const char *text, const char *arch, const char *folder)
     FILE *f = written ? popen(command, "re") : NULL;
     if (f && getdelim(&out, &size, 0, f) <= 0) out = NULL;
     const bool ok = f && pclose(f) == 0 && out && strstr(out, ".so");
+    if (ok && keeps) note(kept, out);
     unlink(path);
     return ok ? out : NULL;
 }

@@ -48,9 +48,12 @@ static uint64_t *cells(Machine *x, int64_t at, int64_t bytes, int64_t *n) { // w
 static uint64_t digest(Machine *x, int64_t at, int64_t bytes) {
     int64_t n;
     const uint64_t *c = cells(x, at, bytes, &n);
-    uint64_t h = (uint64_t)n;
-    for (int64_t i = 0; i < n; i++) h = mix(h, c[i]);
-    return h;
+    uint64_t h[4] = {(uint64_t)n}; // four chains: one would wait for itself
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++) h[k] = mix(h[k], c[i + k]);
+    for (; i < n; i++) h[0] = mix(h[0], c[i]);
+    return mix(mix(h[0], h[1]), mix(h[2], h[3]));
 }
 
 // The cells of other memories follow those of the device.
@@ -166,16 +169,16 @@ static void run_collective(Machine *x, const Op *o) {
         int64_t mine = hd_mesh_number(&x->mesh, over, r);
         use_rank(x, r);
         uint64_t *out = cells(x, to, hd_type_bytes(hd_result_type(o, 0)), &m);
-        for (int64_t i = 0; i < m; i++) {
-            if (o->kind == OP_ALL_GATHER) {
-                int64_t who = n ? i / n : ranks;
-                out[i] = who < ranks ? in[hd_mesh_member(&x->mesh, over, r, who)][i % n] : fresh(x);
-                continue;
-            }
-            out[i] = 0;
-            for (int k = 0; k < ranks; k++)
-                out[i] += mine * m + i < n ? in[hd_mesh_member(&x->mesh, over, r, k)][mine * m + i] : fresh(x);
+        if (o->kind != OP_ALL_GATHER) memset(out, 0, (size_t)m * sizeof *out);
+        for (int k = 0; k < ranks; k++) {
+            const uint64_t *from = in[hd_mesh_member(&x->mesh, over, r, k)];
+            if (o->kind == OP_ALL_GATHER)
+                for (int64_t i = 0; i < n && k * n + i < m; i++) out[k * n + i] = from[i];
+            else
+                for (int64_t i = 0; i < m; i++) out[i] += mine * m + i < n ? from[mine * m + i] : fresh(x);
         }
+        if (o->kind == OP_ALL_GATHER)
+            for (int64_t i = ranks * n; i < m; i++) out[i] = fresh(x);
     }
 }
 
