@@ -142,7 +142,9 @@ static bool change_stream(Module *m, Op *o, uint64_t random) {
 static bool change_setting(Module *m, Op *o, uint64_t random) {
     static const AttrId update[] = {A_EPS, A_WEIGHT_DECAY, A_BETAS}, scalars[] = {A_CLIP, A_LR_PEAK, A_BETAS};
     AttrId at = (o->kind == OP_ADAMW ? update : scalars)[random % 3];
-    if (at == A_BETAS) hd_set_floats(m->cx, &o->attrs, at, 2, (const double[]){0.5, 0.75});
+    if (o->kind != OP_ADAMW && (o->kind != OP_STEP_SCALARS || random / 3 % 2))
+        hd_set_int(m->cx, &o->attrs, A_LOSS_SCALE, hd_int(&o->attrs, A_LOSS_SCALE, 1) * 2);
+    else if (at == A_BETAS) hd_set_floats(m->cx, &o->attrs, at, 2, (const double[]){0.5, 0.75});
     else hd_set_float(m->cx, &o->attrs, at, hd_float(&o->attrs, at, 0) * 2 + 1e-9);
     return true;
 }
@@ -238,7 +240,8 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_CROSSING: case MUTATE_LATE_CROSSING: return crosses(o);
     case MUTATE_DROP_TAIL: case MUTATE_EARLY_TAIL: return ends_tail(o);
     case MUTATE_ONTO_CARRIED: return runs_beside(o);
-    case MUTATE_SETTING: return o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS;
+    case MUTATE_SETTING:
+        return o->kind == OP_ADAMW || hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE);
     case MUTATE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_ADDS: return o->kind == OP_GEMM && !hd_has(&o->attrs, A_INTO);
     case MUTATE_NEAR_OPERAND: return o->n_in && o->n_out && !hd_is_alias(o);

@@ -174,6 +174,8 @@ static const Case cases[] = {
      SOME},
     {"zero1, 2 x 2 ranks, graphs of units", "tiny",
      "schedule.fsdp=zero1 schedule.mesh.shard=2 schedule.mesh.replicate=2 schedule.graph=unit layers=2", SOME},
+    {"f16, zero2, 2 ranks", "tiny",
+     "train.compute=f16 schedule.fsdp=zero2 schedule.mesh.shard=2 train.accumulate=2", SOME},
     {"two losses, three micro-batches", "losses", "train.accumulate=3", 16},
     {"two losses, zero3, 2 ranks", "losses", "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2", SOME},
     {"two losses, bf16, zero1, 2 x 2 ranks", "losses",
