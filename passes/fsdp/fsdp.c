@@ -17,6 +17,7 @@
 // The result of a step does not depend on the strategy, bit for bit: the layout says which rank owns an element, every
 // sum over ranks is a reduce_scatter, and gradients of micro-batches are added in their order.
 #include "passes/fsdp/fsdp.h"
+#include "ir/optimizer.h"
 #include "passes/settings.h"
 #include <string.h>
 
@@ -152,6 +153,7 @@ static bool read_settings(Fsdp *s) {
     s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, 2);
     s->micro = hd_int(s->train, A_MICRO, 1);
     const char *reduction = hd_word(s->train, A_REDUCTION, "each");
+    const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
     s->each = strcmp(reduction, "each") == 0;
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32"), *optimizer = hd_word(s->train, A_OPTIMIZER, "adamw");
@@ -161,6 +163,9 @@ static bool read_settings(Fsdp *s) {
         hd_error(cx, (Span){0}, "optimizer = %s: only adamw is known", optimizer);
     else if (s->micro < 1)
         hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
+    else if (!HD_IS_LOSS_SCALE(scale))
+        hd_error(cx, hd_symbol_find(s->m, "train")->span, "loss_scale is %lld; it must be a power of two from 1 to %d",
+                 (long long)scale, HD_MOST_LOSS_SCALE);
     else if (s->prefetch < 0 || s->live_grads < 1)
         hd_error(cx, schedule,
                  "prefetch = %lld, live_grads = %lld: at least 0 units are gathered ahead, and 1 gradient is live",
