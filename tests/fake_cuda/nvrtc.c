@@ -88,8 +88,8 @@ static char *for_the_cpu(const char *text, const char *arch, const char *folder)
     const size_t n = strlen(text);
     const bool written = write(fd, text, n) == (ssize_t)n;
     close(fd);
-    snprintf(command, sizeof command, "echo SIMT $(SIMT_ENGINE='%s' python3 '%s/compile.py' %s %d '%s')", SIMT_ENGINE,
-             SIMT_SOURCES, path, atoi(arch + strcspn(arch, "0123456789")), folder);
+    snprintf(command, sizeof command, "echo SIMT $(SIMT_ENGINE='%s' python3 -IS '%s/compile.py' %s %d '%s')",
+             SIMT_ENGINE, SIMT_SOURCES, path, atoi(arch + strcspn(arch, "0123456789")), folder);
     FILE *f = written ? popen(command, "re") : NULL;
     if (f && getdelim(&out, &size, 0, f) <= 0) out = NULL;
     const bool ok = f && pclose(f) == 0 && out && strstr(out, ".so");
