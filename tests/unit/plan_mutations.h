@@ -240,8 +240,7 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_CROSSING: case MUTATE_LATE_CROSSING: return crosses(o);
     case MUTATE_DROP_TAIL: case MUTATE_EARLY_TAIL: return ends_tail(o);
     case MUTATE_ONTO_CARRIED: return runs_beside(o);
-    case MUTATE_SETTING:
-        return o->kind == OP_ADAMW || hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE);
+    case MUTATE_SETTING: return o->kind == OP_ADAMW || hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE);
     case MUTATE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_ADDS: return o->kind == OP_GEMM && !hd_has(&o->attrs, A_INTO);
     case MUTATE_NEAR_OPERAND: return o->n_in && o->n_out && !hd_is_alias(o);
