@@ -53,7 +53,7 @@ def build(name, sets, *options, edits=None, cc=()):
 
 
 def run(name, *options):
-    r = subprocess.run([f"./{name}", f"--data={ROOT}/README.md", "--format=bytes", "--steps=2", *options],
+    r = subprocess.run([f"./{name}", f"--data={ROOT}/LICENSE", "--format=bytes", "--steps=2", *options],
                        capture_output=True, text=True, env=ENVIRONMENT, timeout=200)
     return r.returncode, r.stderr
 

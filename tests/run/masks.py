@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Attention with windows and documents against the same written out as products and a softmax of masked scores: two
 programs for the host, whose losses and gradient norms must agree step by step. Usage: masks.py ROOT HEDDLEC
+
+The data are made here. Every mask shows only if the data tell it from the others: a window of 70 inside documents needs
+documents that are longer.
 """
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -13,6 +17,15 @@ BOUND = 1e-5  # of losses and norms in f32, whose sums have other orders; every 
 MASKS = (("a window", ["window=9"]), ("documents", ["packed=1"]), ("both", ["packed=1", "window=70"]),
          ("a window of one", ["window=1"]), ("neither", []), ("no mask", ["causal=0"]))
 
+DOCUMENTS = (150, 5, 200, 1, 17)  # bytes each, over and over
+
+
+def data():
+    """Documents of small letters, each of which ends with a full stop."""
+    letters = random.Random(1)
+    return b"".join(bytes(letters.choices(range(ord("a"), ord("z") + 1), k=DOCUMENTS[i % len(DOCUMENTS)] - 1)) + b"."
+                    for i in range(100))
+
 
 def train(root, compiler, folder, settings):
     program = os.path.join(folder, "program")
@@ -21,7 +34,7 @@ def train(root, compiler, folder, settings):
         args += ["--set", s]
     subprocess.run(args, check=True)
     log = os.path.join(folder, "log")
-    subprocess.run([program, f"--data={os.path.join(root, 'README.md')}", "--format=bytes", f"--steps={STEPS}",
+    subprocess.run([program, f"--data={os.path.join(folder, 'data')}", "--format=bytes", f"--steps={STEPS}",
                     f"--log={log}"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with open(log) as f:
         lines = [json.loads(line) for line in f]
@@ -36,6 +49,8 @@ def main():
     root, compiler = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     wrong, seen = 0, []
     with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "data"), "wb") as f:
+            f.write(data())
         for name, settings in MASKS:
             fused = train(root, compiler, folder, settings)
             plain = train(root, compiler, folder, settings + ["fused=0"])

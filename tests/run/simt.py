@@ -141,7 +141,7 @@ class Tried:
 
     def digest(self, target, order=0, steps=STEPS, limit=900, options=(), **more):
         """Of the program that was built: the path of the digest, and what went wrong."""
-        data = os.path.join(self.args.root, "README.md")
+        data = os.path.join(self.args.root, "LICENSE")
         program, args = os.path.join(self.folder, f"{self.name}.{target}"), self.args
         digest = f"{program}.{order}.{steps}" + more.get("SIMT_EDIT", "").replace("/", "_")
         env = dict(HEDDLE_CUDA_PATH=args.fakes, FAKE_CUDA_SIMT=args.kept, FAKE_CUDA_SIMT_ORDER=str(order),

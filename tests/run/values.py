@@ -116,7 +116,7 @@ def train(args, folder, name, target, edits):
     passes = call(tool("heddlec"), "--print-pipeline").split("fuse,")[1].strip()
     call(tool("heddle-opt"), path("hir"), f"--pass-pipeline={passes}", "-o", path("edited"))
     call(tool("heddle-translate"), path("edited"), "-o", path("bin"))
-    call(path("bin"), f"--data={os.path.join(args.root, 'README.md')}", "--format=bytes",
+    call(path("bin"), f"--data={os.path.join(args.root, 'LICENSE')}", "--format=bytes",
          f"--steps={STEPS}", f"--ranks={args.ranks}",
          f"--digest={path('digest')}", OMP_NUM_THREADS="1")
     with open(path("digest")) as f:
