@@ -65,8 +65,8 @@ static void usage(FILE *f, const char *argv0) {
           "signal's number; a second signal, more than a second later, ends it at once. SIGUSR1 saves and goes on.\n"
           "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
           "HEDDLE_CACHE=FOLDER|off,\n"
-          "HEDDLE_TUNE=0, HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has "
-          "ended),\n"
+          "HEDDLE_TUNE=load (choose algorithms of matrix products under load: longer, once; 0: time none),\n"
+          "HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has ended),\n"
           "HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (print every choice)\n",
           f);
 }

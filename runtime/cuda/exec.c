@@ -8,7 +8,7 @@
 // Environment:
 //   HEDDLE_CUDA_PATH   folders with NVIDIA's libraries
 //   HEDDLE_CACHE       a folder, or off
-//   HEDDLE_TUNE        0: matrix products take the heuristic's first choice
+//   HEDDLE_TUNE        0: matrix products take the heuristic's first choice; load: they are timed for longer
 //   HEDDLE_ATTENTION   kernel: the program's own kernels
 //   HEDDLE_SYNC        1: wait after every action, to find the one that fails
 //   HEDDLE_EARLY       0: a kernel is launched when the one before it has ended, not while it ends

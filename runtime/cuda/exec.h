@@ -45,6 +45,7 @@ typedef struct {
 typedef struct {
     LtHandle handle;
     HdGemmState *gemms;
+    bool told; // that choosing takes long
 } HdGemms;
 
 enum { HD_DNN_PARTS = 160 };
@@ -139,7 +140,7 @@ void hd_modules_close(HdCuda *x);
 extern const HdSource hd_draw_source;
 bool hd_draws_load(HdCuda *x, CuModule m); // a module of hd_draw_source
 
-// gemm.c: chooses algorithms for every product of the program, timed in the arena's memory, which is left dirty
+// gemm.c: chooses an algorithm for every product of the program, timed in the arena's memory, which is left dirty
 bool hd_gemms_open(HdCuda *x);
 void hd_gemms_close(HdCuda *x);
 

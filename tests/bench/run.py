@@ -6,7 +6,7 @@ print one line of JSON with ms, peak_alloc_gib and first_step_s. Without --ancho
 
 Medians are over the repeats; the spread is the largest less the smallest of them, of the median. Of ours a repeat's
 step is the median of its steps after the first ten. `in use` is what nvidia-smi shows, less what it showed before the
-start.
+start. Before the first repeat each of our programs runs for one step, "the very first", which fills its cache.
 """
 import argparse
 import array
@@ -41,8 +41,8 @@ CASES = [  # name, GPUs, sequences of a GPU and their length, example, settings,
     ("GPT-2 1558M, B=16 T=1024, zero3", 8, 16, 1024, "gpt2", ["layers=48", "heads=25", "dim=1600"] + MASTER,
      f"{ROOT}/tests/bench/torch_fsdp2.py --batch=16 --seq=1024"),
 ]
-COLUMNS = ("", "", "ms a step", "spread", "tokens/s", "planned or allocated GiB", "in use GiB", "first step s",
-           "SM MHz", "W a GPU")
+COLUMNS = ("", "", "ms a step", "spread", "tokens/s", "planned or allocated GiB", "in use GiB",
+           "first step s (the very first)", "SM MHz", "W a GPU")
 
 
 class Sampler:
@@ -114,20 +114,24 @@ def tokens_file(args):
     return path
 
 
+def run(args, case, program, steps, log):
+    """Seconds to the end of the first step."""
+    _, err = output([program, f"--data={tokens_file(args)}", "--format=u32", f"--steps={steps}", f"--log={log}"] +
+                    ([f"--ranks={case[1]}"] if case[1] > 1 else []), dict(HEDDLE_TUNE=args.tune))
+    return float(re.search(r"first step done ([0-9.]+) s", err).group(1))
+
+
 def ours(args, case, program):
     _, gpus, batch, seq, *_ = case
     log = args.out / "log.jsonl"
     with Sampler(args, gpus) as sampler:
-        _, err = output([program, f"--data={tokens_file(args)}", "--format=u32", f"--steps={args.steps}",
-                         f"--log={log}"] +
-                        ([f"--ranks={gpus}"] if gpus > 1 else []))
+        first = run(args, case, program, args.steps, log)
     rows = [r for r in map(json.loads, log.read_text().splitlines()) if "loss" in r][10:]
     if not rows:
         sys.exit(f"{program}: --steps={args.steps}: no step is left after the first ten")
-    first = re.search(r"first step done ([0-9.]+) s", err)
     planned = json.loads(output([program, "--report=json"])[0])["peak_bytes"]
     seconds = statistics.median(r["seconds"] for r in rows)
-    return dict(sampler.numbers(), ms=1e3 * seconds, first=float(first.group(1)), memory=planned / 2**30)
+    return dict(sampler.numbers(), ms=1e3 * seconds, first=first, memory=planned / 2**30)
 
 
 def torchs(args, case):
@@ -142,15 +146,15 @@ def torchs(args, case):
     return dict(sampler.numbers(), ms=r["ms"], first=r["first_step_s"], memory=r["peak_alloc_gib"])
 
 
-def row(name, who, case, repeats, beside=None):
+def row(name, who, case, repeats, beside=None, very_first=None):
     middle = {key: statistics.median(r[key] for r in repeats) for key in repeats[0]}
     ms = [r["ms"] for r in repeats]
     rate = case[1] * case[2] * case[3] / middle["ms"] * 1e3
     ratio = f" ({beside / middle['ms']:.2f} x)" if beside else ""
     spread = 100 * (max(ms) - min(ms)) / middle["ms"]
     cells = [name, who, f"{middle['ms']:.2f}{ratio}", f"{spread:.1f} %", f"{rate:.0f}", f"{middle['memory']:.2f}",
-             f"{middle['used']:.2f}", f"{middle['first']:.1f}", f"{middle['clock']:.0f}",
-             f"{middle['power']:.0f}"]
+             f"{middle['used']:.2f}", f"{middle['first']:.1f}" + (f" ({very_first:.1f})" if very_first else ""),
+             f"{middle['clock']:.0f}", f"{middle['power']:.0f}"]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -167,12 +171,13 @@ def versions(args, gpus):
 def measure(args, case):
     """The lines of a case: ours, and PyTorch's beside it. They take turns."""
     program, mine, others = compile_case(args, case), [], []
+    very_first = run(args, case, program, 1, args.out / "log.jsonl")  # compiles kernels, chooses algorithms of products
     for _ in range(args.repeats):
         mine.append(ours(args, case, program))
         if args.anchors:
             others.append(torchs(args, case))
     beside = statistics.median(r["ms"] for r in others) if others else None
-    yield row(case[0] + (f", {case[1]} GPUs" if case[1] > 1 else ""), "Heddle", case, mine, beside)
+    yield row(case[0] + (f", {case[1]} GPUs" if case[1] > 1 else ""), "Heddle", case, mine, beside, very_first)
     if others:
         yield row("", "PyTorch", case, others)
 
@@ -185,6 +190,7 @@ def main():
     p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("/tmp/heddle-bench"))
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--steps", type=int, default=40)
+    p.add_argument("--tune", default="load", help="HEDDLE_TUNE of our programs")
     p.add_argument("--heddlec", default=str(ROOT / "build/bin/heddlec"))
     for name, command in (("smi", "nvidia-smi"), ("python", "python3"), ("torchrun", "torchrun")):
         p.add_argument(f"--{name}", default=command, help="the command to use")

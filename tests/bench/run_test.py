@@ -28,11 +28,11 @@ count = sys.argv[0] + ".count"
 n = int(open(count).read()) if os.path.exists(count) else 0
 open(count, "w").write(str(n + 1))
 assert os.path.getsize(options["data"]) > 1000 and ("ranks" in options) == ("zero3" in sys.argv[0])
-assert options["format"] == "u32"
+assert options["format"] == "u32" and os.environ["HEDDLE_TUNE"] == "load" and (n or options["steps"] == "1")
 with open(options["log"], "w") as f:
     for i in range(int(options["steps"])):
         print(json.dumps({"step": i + 1, "loss": 1.0, "seconds": 5.0 if i < 10 else 0.1 + 0.002 * n}), file=f)
-print("first step done 1.25 s after the start", file=sys.stderr)
+print(f"first step done {1.25 if n else 40.5} s after the start", file=sys.stderr)
 """
 TORCH = """import json, sys
 print("noise")
@@ -56,11 +56,11 @@ def main():
         if r.returncode:
             sys.exit(r.stdout)
         lines = [l for l in r.stdout.splitlines() if l.startswith("|")][2:]
-        numbers = "101.00 (1.49 x) | 2.0 % | {} | 3.00 | 0.00 | 1.2 | 1500 | 650 |"
+        numbers = "103.00 (1.46 x) | 1.9 % | {} | 3.00 | 0.00 | 1.2 (40.5) | 1500 | 650 |"
         torch = "|  | PyTorch | 150.00 | 0.0 % | {} | 4.50 | 0.00 | 9.0 | 1500 | 650 |"
-        want = [f"| Llama 1.24B, B=4 T=4096 | Heddle | {numbers.format(162218)}", torch.format(109227),
-                f"| Llama 1.24B, B=4 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(324436)}", torch.format(218453),
-                f"| Llama 8B, B=1 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(81109)}", torch.format(54613)]
+        want = [f"| Llama 1.24B, B=4 T=4096 | Heddle | {numbers.format(159068)}", torch.format(109227),
+                f"| Llama 1.24B, B=4 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(318136)}", torch.format(218453),
+                f"| Llama 8B, B=1 T=4096, zero3, 2 GPUs | Heddle | {numbers.format(79534)}", torch.format(54613)]
         heads = ("heddlec 0.0 (abc), 2 x NVIDIA X1, driver 1.2.3", "2 repeats of 12 steps")
         if lines != want or any(h not in r.stdout for h in heads):
             sys.exit("\n".join([r.stdout, "expected:", *want]))

@@ -368,6 +368,7 @@ int main(int argc, char **argv) {
                                          SCENARIO(cache),
                                          SCENARIO(products),
                                          SCENARIO(choices_are_remembered),
+                                         SCENARIO(choices_under_load),
                                          SCENARIO(visible_devices),
                                          SCENARIO(open_fails_clearly),
                                          SCENARIO(run_fails_clearly),

@@ -118,6 +118,31 @@ void choices_are_remembered(void) {
     CHECK(count_in_log("heuristic") == 3 * p.n_gemms && count_in_log("check") == p.n_gemms);
 }
 
+// Each way of choosing keeps its own choice, which is taken again without timing.
+void choices_under_load(void) {
+    HdProgram p = small_program();
+    const HdGemm g = {.m = 2200, .n = 2200, .k = 2200, .batch = 1, .a = HD_F32, .b = HD_F32, .d = HD_F32};
+    p.n_gemms = 1;
+    p.gemms = &g;
+    p.arena_bytes = 64 << 20;
+    setenv("FAKE_CUDA_LOAD", "1", 1);
+    b->close(opened(&p, true));
+    const int quick = count_in_log("run of algorithm");
+    setenv("HEDDLE_TUNE", "load", 1);
+    b->close(opened(&p, true));
+    const int all = count_in_log("run of algorithm");
+    CHECK(all > quick + 500 && count_in_log("check of") == 0 && files_in_cache("gemm", false) == 2);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("check of algorithm 2") == 1);
+    setenv("HEDDLE_TUNE", "1", 1);
+    b->close(opened(&p, true));
+    CHECK(count_in_log("check of algorithm 1") == 1 && count_in_log("check of") == 2);
+    CHECK(count_in_log("run of algorithm") == all + 2); // one run each, which loads the kernel
+    no_open("HEDDLE_TUNE", "fast", &p, "HEDDLE_TUNE=fast: expected 0, 1 or load");
+    setenv("HEDDLE_CACHE", "off", 1);
+    no_open("HEDDLE_TUNE", "load", &p, "HEDDLE_TUNE=load keeps its choices in the cache, and there is none");
+}
+
 // --- devices
 
 static struct {

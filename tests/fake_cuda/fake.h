@@ -9,6 +9,7 @@
 //   CUDA_VISIBLE_DEVICES=1,0  which of the GPUs a process sees, as for the real driver (devices.c)
 //   FAKE_CUDA_SIMT=FOLDER     kernels run on the CPU (tests/simt); their libraries are kept in FOLDER
 //                             FAKE_CUDA_SIMT_ORDER, FAKE_CUDA_SIMT_RACES: tests/simt/engine.h
+//   FAKE_CUDA_LOAD=1          products take time only; which algorithm is the fastest depends on the load (lt.c)
 //   FAKE_CUDA_MIX=1           kernels of compiled programs have results, meaningless but the same everywhere (driver.c)
 #ifndef TESTS_FAKE_CUDA_FAKE_H
 #define TESTS_FAKE_CUDA_FAKE_H

@@ -17,6 +17,7 @@ int files_in_cache(const char *kind, bool damage);
 // Scenarios of products, devices and attention (cuda_fake_library.c).
 void products(void);
 void choices_are_remembered(void);
+void choices_under_load(void);
 void visible_devices(void);
 void open_fails_clearly(void);
 void attention(void);
