@@ -225,11 +225,14 @@ static bool fits_with(const Module *m, int most, int64_t limit) {
     return bound <= limit;
 }
 
-static int fewest(const Request *r, int64_t limit) {
+// The fewest values in host memory with which the plan fits; all of them where it does not even then. `fits`: whether.
+static int fewest(const Request *r, int64_t limit, bool *fits) {
     int some = 0, all = 1;
+    *fits = true;
     if (fits_with(r->m, 0, limit)) return 0;
     for (const Func *f = r->m->funcs; f; f = f->next) all = all > f->n_values ? all : f->n_values;
-    while (all - some > 1) { // does not fit with some; fits with all, if anything does
+    *fits = fits_with(r->m, all, limit);
+    while (*fits && all - some > 1) { // fits with all, not with some
         int k = some + (all - some) / 2;
         if (fits_with(r->m, k, limit)) all = k;
         else some = k;
@@ -242,10 +245,11 @@ static int fewest(const Request *r, int64_t limit) {
 static Change help_to_fit(Module *m, PassCx *cx) {
     const int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
     Request r = request(m, cx);
-    if (!limit || !hd_model(m) || fits_with(m, 0, limit)) return UNCHANGED;
+    bool fits;
+    if (!limit || !hd_model(m)) return UNCHANGED;
     r.automatic = true;
-    r.most = fewest(&r, limit);
-    if (!fits_with(m, r.most, limit)) return UNCHANGED; // the error says what lacks
+    r.most = fewest(&r, limit, &fits);
+    if (!r.most || !fits) return UNCHANGED; // none are needed, or the error says what lacks
     r.span = hd_symbol_find(m, "schedule")->span;
     hd_warning(m->cx, r.span,
                "the plan does not fit into %lld bytes with all values on the device: some wait in host memory, as with "
@@ -266,6 +270,7 @@ Change hd_pass_offload(Module *m, PassCx *cx) {
         return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
                         "a table with --device-model"), FAILED;
     int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
-    if (r.automatic && limit) r.most = fewest(&r, limit);
+    bool fits;
+    if (r.automatic && limit) r.most = fewest(&r, limit, &fits);
     return offload_module(&r, false) ? CHANGED : FAILED;
 }

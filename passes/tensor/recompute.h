@@ -59,7 +59,7 @@ void hd_trials_end(Trials *t);
 typedef enum { TRIAL_BOUND, TRIAL_PACKED } TrialKind;
 Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload); // again NULL: what the schedule lists
 // Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, and with
-// `weights = auto` whether ranks keep rounded copies. NULL: what auto takes by itself fits, or nothing is to be chosen.
+// `weights = auto` whether ranks keep rounded copies. NULL: what auto takes by itself, or nothing is to be chosen.
 // Less memory is never faster.
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit);
 // The same for a schedule that lists what is made again, or nothing; whether that changes the module.

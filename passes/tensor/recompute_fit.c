@@ -1,9 +1,12 @@
 // recompute auto under --device-memory: what to make again so that the plan fits, in the least time. A choice is tried:
 // a copy of the module goes through all passes up to the addresses, and its step is simulated.
 //
-// The choices lie on a chain: first what auto takes by itself, then, by falling prices, the least cuts of cheap work
-// alone and those of products and attention as well, each from instance to instance of the repeated modules. Every one
-// spends more time than those before it and keeps fewer bytes.
+// The choices lie on a chain: what auto takes by itself; before it the least cuts that spend less time and keep more
+// bytes; after it, by falling prices, those that spend more, of cheap work alone and of products and attention as well.
+// Between two of them the instances of repeated modules change over one after another.
+//
+// Where auto's own choice fits, those before it are tried, too, and the fastest that fits is taken, if need be for some
+// of the instances: there is room for what auto would give up to save memory. Where it does not fit:
 // - a small model: all of the chain is tried, then all that differ by one op from the choice that the fewest others
 //   beat in bytes and seconds, again and again, as long as the work lasts. What is tried does not depend on the
 //   limit, and the fastest one that fits is taken: less memory is never faster, by construction;
@@ -33,7 +36,7 @@ typedef struct {
     const int *instance; // by op id
     int n_instances;
     Recomputed chain[2 * HD_RECOMPUTE_PRICES + 1];
-    int n_chain;
+    int n_chain, given; // given: auto's own choice
     VEC(State) states;
 } Fit;
 
@@ -68,7 +71,12 @@ static void find_chain(Fit *t, double slower) {
     t->uses = costs[1].uses;
     for (int i = 0; i < 2; i++) n += hd_recompute_choices(&costs[i], all + n);
     qsort(all, (size_t)n, sizeof *all, compare_costs);
-    t->chain[t->n_chain++] = hd_recompute_auto(&costs[0], slower);
+    const Recomputed given = hd_recompute_auto(&costs[0], slower);
+    for (int i = 0; i < n && all[i].seconds < given.seconds; i++)
+        if (all[i].kept > given.kept && (!t->n_chain || all[i].kept < t->chain[t->n_chain - 1].kept))
+            t->chain[t->n_chain++] = all[i];
+    t->given = t->n_chain;
+    t->chain[t->n_chain++] = given;
     for (int i = 0; i < n; i++)
         if (all[i].kept < t->chain[t->n_chain - 1].kept) t->chain[t->n_chain++] = all[i];
 }
@@ -140,8 +148,8 @@ static State *fastest(const Fit *t, int64_t limit) {
     return best;
 }
 
-static State *search_small(Fit *t, int n, int64_t limit) {
-    for (int k = 0; k < n; k++) try(t, choice(t, k), TRIAL_BOUND);
+static State *search_small(Fit *t, int from, int n, int64_t limit) {
+    for (int k = from; k < n; k++) try(t, choice(t, k), TRIAL_BOUND);
     try_neighbours(t);
     State *best = fastest(t, limit);
     while (best) { // the least that its plan needs fits; does the plan?
@@ -152,8 +160,8 @@ static State *search_small(Fit *t, int n, int64_t limit) {
     return NULL;
 }
 
-static State *search_large(Fit *t, int n, int64_t limit) {
-    int few = 0, enough = n - 1;
+static State *search_large(Fit *t, int from, int n, int64_t limit) {
+    int few = from, enough = n - 1;
     const State *all = try(t, choice(t, enough), TRIAL_PACKED);
     if (!fits(&all->got, limit)) return NULL;
     while (enough - few > 1) {
@@ -165,11 +173,26 @@ static State *search_large(Fit *t, int n, int64_t limit) {
     return try(t, choice(t, enough), TRIAL_PACKED);
 }
 
-static State *search_with_offload(Fit *t, int n, int64_t limit) {
+static State *search_with_offload(Fit *t, int from, int n, int64_t limit) {
     t->offload = true;
     t->states.n = 0;
     t->left = WITH_OFFLOAD + 1;
-    for (int i = 0; i <= WITH_OFFLOAD; i++) try(t, choice(t, (int)((int64_t)(n - 1) * i / WITH_OFFLOAD)), TRIAL_PACKED);
+    if (!fits(&try(t, choice(t, n - 1), TRIAL_PACKED)->got, limit)) return NULL; // then the others do not either
+    for (int i = 0; i < WITH_OFFLOAD; i++)
+        try(t, choice(t, from + (int)((int64_t)(n - 1 - from) * i / WITH_OFFLOAD)), TRIAL_PACKED);
+    return fastest(t, limit);
+}
+
+// auto's own choice, number `given` of the chain, fits. Where the fastest before it does not, as many instances as
+// possible get that one.
+static State *search_before(Fit *t, int given, int64_t limit) {
+    Trial best = fastest(t, limit)->got;
+    int from = given;
+    for (int k = given - t->n_instances; k >= 0; k -= t->n_instances) {
+        const State *s = try(t, choice(t, k), TRIAL_PACKED);
+        if (s && s->got.bytes >= 0 && s->got.seconds < best.seconds) best = s->got, from = k;
+    }
+    if (!fits(&best, limit)) search_large(t, from, given + 1, limit);
     return fastest(t, limit);
 }
 
@@ -186,9 +209,9 @@ static void say(Module *m, const Trial *got, const Trial *given, int64_t limit, 
             "--emit=table lists what is computed again, the bytes that it saves and the time it takes");
 }
 
-// given: what auto takes by itself. again: what fits instead, as `got` says, NULL where `given` fits; where nothing
-// fits all there is.
-typedef struct { const bool *again; Trial given, got; bool fits, offloads; } Found;
+// given: what auto takes by itself, and whether that fits. again: what is taken instead, as `got` says (NULL: nothing
+// is); where nothing fits all there is.
+typedef struct { const bool *again; Trial given, got; bool given_fits, fits, offloads; } Found;
 
 static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit) {
     Fit t = {.f = f, .a = cx->scratch, .trials = hd_trials(m, cx->scratch), .n_instances = 1};
@@ -197,15 +220,20 @@ static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit
     for (const Op *o = t.f->first; o; o = o->next)
         if (t.instance[o->id] >= t.n_instances) t.n_instances = t.instance[o->id] + 1;
     find_chain(&t, slower);
-    const int n = (t.n_chain - 1) * t.n_instances + 1, trials = WORK / (t.f->n_ops + 1);
+    const int from = t.given * t.n_instances, n = (t.n_chain - 1) * t.n_instances + 1;
+    const int trials = WORK / (t.f->n_ops + 1);
     t.left = trials < LEAST_TRIALS ? LEAST_TRIALS : trials < MOST_TRIALS ? trials : MOST_TRIALS;
     if (t.offload) t.left = LEAST_TRIALS; // each has trials of its own
-    const State *best = try(&t, choice(&t, 0), TRIAL_PACKED);
-    Found found = {.given = best->got, .got = best->got, .fits = best->got.bytes <= limit};
-    if (!found.fits) {
-        best = n < t.left / 2 ? search_small(&t, n, limit) : search_large(&t, n, limit);
+    const State *best = try(&t, choice(&t, from), TRIAL_PACKED);
+    Found found = {.given = best->got, .got = best->got, .given_fits = best->got.bytes <= limit};
+    found.fits = found.given_fits;
+    if (found.given_fits && best->got.bytes >= 0) {
+        best = search_before(&t, from, limit);
+        if (best != t.states.at) found.again = best->again, found.got = best->got;
+    } else if (!found.given_fits) {
+        best = n - from < t.left / 2 ? search_small(&t, from, n, limit) : search_large(&t, from, n, limit);
         bool *all = choice(&t, n - 1);
-        if (!best && !t.offload) best = search_with_offload(&t, n, limit);
+        if (!best && !t.offload) best = search_with_offload(&t, from, n, limit);
         found.again = best ? best->again : all; // all there is: the error says what lacks
         found.fits = best != NULL;
         if (best) found.got = best->got;
@@ -218,7 +246,8 @@ static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit
 // Whether to go without rounded copies of weights, as `x` does; `y` keeps them.
 static bool pays(const Found *x, const Found *y) {
     if (x->given.bytes < 0 || x->given.bytes >= y->given.bytes) return false;
-    return !y->fits || (x->fits && x->got.seconds <= y->got.seconds);
+    if (!y->fits || !x->fits) return !y->fits;
+    return y->given_fits ? x->got.seconds < y->got.seconds : x->got.seconds <= y->got.seconds;
 }
 
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit) {
@@ -228,12 +257,14 @@ const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit
     if (!trained || m->cx->diags.errors) return NULL;
     hd_renumber(trained);
     Found found = search(m, trained, cx, slower, limit);
-    if (found.again && hd_may_drop_copies(m)) {
+    if (hd_may_drop_copies(m)) {
         hd_drop_copies(m, true);
         const Found without = search(m, trained, cx, slower, limit);
-        if (!pays(&without, &found)) hd_drop_copies(m, false);
-        else hd_say_dropped(m, limit, found.given.bytes - without.given.bytes), found = without;
+        const bool needed = !found.given_fits, dropped = pays(&without, &found);
+        if (dropped && needed) hd_say_dropped(m, limit, found.given.bytes - without.given.bytes);
+        if (dropped) found = without;
+        else hd_drop_copies(m, false);
     }
-    if (found.again && found.fits) say(m, &found.got, &found.given, limit, found.offloads);
+    if (!found.given_fits && found.fits && found.again) say(m, &found.got, &found.given, limit, found.offloads);
     return found.again;
 }
