@@ -26,6 +26,7 @@ typedef struct { // the value of one row
     double pair[2];   // PAIR
     const char *word; // WORD, RATE
     Paths paths;      // PATHS
+    bool none;        // PATHS: the word none was written
 } Setting;
 
 typedef struct Settings { Setting at[N_ROWS]; } Settings;
@@ -186,14 +187,15 @@ static bool read_word(Front *f, const struct Row *row, const Node *n, const char
                  hd_sprintf(f->arena, strchr(row->choices, ' ') ? "one of %s" : "%s", with_commas(f, row->choices)));
 }
 
-static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Paths *paths) {
-    if (!more) *paths = (Paths){0};
+static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {
+    if (!more) s->paths = (Paths){0}, s->none = false;
     for (int k = 0; k < values->n; k++) {
         int errors = f->cx->diags.errors;
         const char *path = hd_path_text(f, values->kids[k]);
         if (!path && f->cx->diags.errors > errors) return false; // a wrong index
         if (!path) return wrong(f, row, values->kids[k], "names of modules such as Block.mlp");
-        if (strcmp(path, "none")) hd_push(f->arena, paths, (const Node *)values->kids[k]);
+        s->none |= !strcmp(path, "none");
+        if (strcmp(path, "none")) hd_push(f->arena, &s->paths, (const Node *)values->kids[k]);
     }
     return true;
 }
@@ -234,9 +236,9 @@ static bool read_value(Front *f, Settings *set, const struct Row *row, Setting *
     case KIND_WORD:
         s->paths = (Paths){0};
         s->word = "places";
-        if (is_list(f, row, values)) return read_paths(f, row, values, false, &s->paths);
+        if (is_list(f, row, values)) return read_paths(f, row, values, false, s);
         return one_value(f, row, values, at, 1) && read_word(f, row, values->kids[0], &s->word);
-    case KIND_PATHS: return !values || read_paths(f, row, values, more, &s->paths);
+    case KIND_PATHS: return !values || read_paths(f, row, values, more, s);
     case KIND_RATE: return one_value(f, row, values, at, 1) && read_rate(f, set, row, values->kids[0], layer);
     case KIND_PAIR:
         if (!one_value(f, row, values, at, 2)) return false;
@@ -395,7 +397,10 @@ void hd_settings_emit(Front *f) {
             break;
         case KIND_FLOAT: hd_set_float(f->cx, attrs, row->attr, hd_val_number(s->v)); break;
         case KIND_PAIR: hd_set_floats(f->cx, attrs, row->attr, 2, s->pair); break;
-        case KIND_PATHS: emit_paths(f, attrs, row, &s->paths); break;
+        case KIND_PATHS:
+            emit_paths(f, attrs, row, &s->paths);
+            if (row->attr == A_OFFLOAD && !s->paths.n && s->none) hd_set_flag(f->cx, attrs, A_NO_OFFLOAD);
+            break;
         default:
             hd_set_word(f->cx, attrs, row->attr, s->word);
             if (s->paths.n) emit_paths(f, attrs, row, &s->paths);

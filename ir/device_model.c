@@ -239,6 +239,9 @@ int64_t hd_model_multiprocessors(const DeviceModel *d) { return (int64_t)number(
 double hd_model_direct(const DeviceModel *d) { return 1e-6 * number(d, FACT_DIRECT); }
 double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH); }
 double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }
+double hd_model_beside_copy(const DeviceModel *d) {
+    return d->first[FACT_BESIDE_COPY] < d->first[FACT_BESIDE_COPY + 1] ? number(d, FACT_BESIDE_COPY) : 1;
+}
 double hd_model_both_ways(const DeviceModel *d) { return number(d, FACT_BOTH_WAYS); }
 const char *hd_model_name(const DeviceModel *d) { return d->lines[d->first[FACT_NAME]].text; }
 const char *hd_model_from(const DeviceModel *d) { return d->lines[d->first[FACT_FROM]].text; }

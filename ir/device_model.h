@@ -29,6 +29,7 @@ int64_t hd_model_multiprocessors(const DeviceModel *d);
 double hd_model_direct(const DeviceModel *d);  // seconds of the host for each action outside a graph
 double hd_model_graph(const DeviceModel *d);   // seconds to launch a graph
 double hd_model_beside(const DeviceModel *d);  // see beside-collective
+double hd_model_beside_copy(const DeviceModel *d);
 double hd_model_both_ways(const DeviceModel *d);
 int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind); // to which its lines go; more are extrapolated
 const char *hd_model_name(const DeviceModel *d);

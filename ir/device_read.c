@@ -151,7 +151,7 @@ static bool read_values(Reader *r, FactLine *l) {
     const Word w = next_word(r);
     if (w.n) hd_error(r->cx, span_of(w), "'%s' is too much on this line", text_of(r, w));
     const bool is_share = l->fact == FACT_SHARE || l->fact == FACT_SUSTAINED || l->fact == FACT_BESIDE ||
-                          l->fact == FACT_BOTH_WAYS;
+                          l->fact == FACT_BESIDE_COPY || l->fact == FACT_BOTH_WAYS;
     if (!w.n && is_share && l->value > 1)
         hd_error(r->cx, l->span, "'%s' is a share: at most 1, not %g", keyword, l->value);
     return !w.n && !(is_share && l->value > 1);
@@ -220,7 +220,7 @@ static bool check_whole(Reader *r, DeviceModel *d, Span top) {
         d->first[f] = i;
     }
     for (int f = 0; f < N_FACTS; f++)
-        if (d->first[f] == d->first[f + 1] && f != FACT_SHARE) {
+        if (d->first[f] == d->first[f + 1] && f != FACT_SHARE && f != FACT_BESIDE_COPY) {
             hd_error(r->cx, top, "the table has no line '%s'", facts[f].keyword);
             good = false;
         }

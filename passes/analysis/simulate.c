@@ -192,7 +192,9 @@ static int kernels(const Running *r) {
 
 static double rate(const Sim *x, const SimAction *c, const Running *r) {
     if (c->work == WORK_COLLECTIVES || c->work == WORK_SYNC) return 1;
-    if (c->work != WORK_COPIES) return (r->works[WORK_COLLECTIVES] ? hd_model_beside(x->d) : 1) / kernels(r);
+    const double collective = r->works[WORK_COLLECTIVES] ? hd_model_beside(x->d) : 1;
+    const double copy = r->works[WORK_COPIES] ? hd_model_beside_copy(x->d) : 1;
+    if (c->work != WORK_COPIES) return collective * copy / kernels(r);
     const CopyWay way = hd_copy_way(c->op);
     const bool both = r->ways[way == COPY_TO_HOST ? COPY_TO_DEVICE : COPY_TO_HOST] > 0;
     return (both ? hd_model_both_ways(x->d) : 1) / r->ways[way];

@@ -16,10 +16,11 @@
 // the order in which they are made, as many as fit into `fraction` of their bytes. When they leave and return: times.c.
 #include "passes/offload/offload.h"
 #include "passes/analysis/places.h"
-#include "passes/memory/plan_memory.h"
+#include "passes/memory/trial.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
+#include <limits.h>
 #include <string.h>
 
 typedef struct {
@@ -29,6 +30,7 @@ typedef struct {
     Places listed, kept, recomputed;
     bool automatic;
     int most;  // auto: so many values, the best; -1: as many as are hidden
+    int taken; // auto: so many are
     Span span; // of the settings
 } Request;
 
@@ -114,11 +116,12 @@ static void choose_listed(Offload *w, const bool *free, double most) {
     }
 }
 
-static void choose_best(const Request *r, Offload *w, const bool *free, double most) {
+static void choose_best(Request *r, Offload *w, const bool *free, double most) {
     Waiting **best;
     int hidden, n = hd_offload_best(w, free, most, &best, &hidden);
     int k = r->most < 0 ? hidden : r->most < n ? r->most : n;
     for (int i = 0; i < n; i++) best[i]->chosen = i < k;
+    r->taken = k > r->taken ? k : r->taken;
 }
 
 static Bytes choose(Request *r, Offload *w) {
@@ -207,37 +210,49 @@ static Request request(Module *m, PassCx *cx) {
 
 // --- auto under a limit
 
-// Whether the plan fits with so many values offloaded: what the passes up to plan-memory make of a copy of the module.
-static bool fits_with(const Module *m, int most, int64_t limit) {
-    Arena *a = hd_arena_new();
-    PassCx cx = {.scratch = a};
-    Out text = hd_out(a);
-    hd_print_module(m, &text);
-    Module *copy = hd_parse_module(m->cx, text.text, text.n, 0);
-    if (!copy) HD_BUG("the module's text cannot be read");
-    Request r = request(copy, &cx);
+typedef struct { int64_t bytes; int taken; } Helped;
+
+// What the plan takes with so many values offloaded, or with all there are.
+static Helped try_with(Trials *t, int most, TrialKind kind) {
+    PassCx cx = {.scratch = hd_arena_new()};
+    Module *m = hd_trial_copy(t);
+    if (!m) HD_BUG("the module's text cannot be read");
+    Request r = request(m, &cx);
     r.automatic = true;
     r.most = most;
-    if (!offload_module(&r, true) || hd_pass_schedule(copy, &cx) == FAILED || hd_pass_sync(copy, &cx) == FAILED)
+    if (!offload_module(&r, true) || hd_pass_schedule(m, &cx) == FAILED || hd_pass_sync(m, &cx) == FAILED ||
+        hd_pass_capture(m, &cx) == FAILED)
         HD_BUG("a trial of offload failed");
-    int64_t bound = hd_memory_bound(copy, &cx);
-    hd_arena_free(a);
-    return bound <= limit;
+    const Helped got = {.bytes = hd_trial_bytes(m, &cx, kind), .taken = r.taken};
+    hd_arena_free(cx.scratch);
+    return got;
 }
 
 // The fewest values in host memory with which the plan fits; all of them where it does not even then. `fits`: whether.
+//
+// What a plan takes at least decides quickly which numbers are too few. From the first that may be enough on, each plan
+// is packed. So more room never makes it fail, and never needs more values.
 static int fewest(const Request *r, int64_t limit, bool *fits) {
-    int some = 0, all = 1;
+    Trials *t = hd_trials(r->m, r->cx->scratch);
+    int some = 0, enough = 0;
     *fits = true;
-    if (fits_with(r->m, 0, limit)) return 0;
-    for (const Func *f = r->m->funcs; f; f = f->next) all = all > f->n_values ? all : f->n_values;
-    *fits = fits_with(r->m, all, limit);
-    while (*fits && all - some > 1) { // fits with all, not with some
-        int k = some + (all - some) / 2;
-        if (fits_with(r->m, k, limit)) all = k;
+    if (try_with(t, 0, TRIAL_BOUND).bytes > limit) {
+        const Helped all = try_with(t, INT_MAX, TRIAL_BOUND);
+        *fits = all.bytes <= limit;
+        enough = all.taken;
+    }
+    while (*fits && enough - some > 1) { // fits with enough, not with some
+        int k = some + (enough - some) / 2;
+        if (try_with(t, k, TRIAL_BOUND).bytes <= limit) enough = k;
         else some = k;
     }
-    return all;
+    for (Helped got = {0}; *fits && !r->cx->rough; enough++) {
+        got = try_with(t, enough, TRIAL_PACKED);
+        if (got.bytes <= limit) break;
+        *fits = got.taken == enough; // or there are no more
+    }
+    hd_trials_end(t);
+    return enough;
 }
 
 // The schedule lists nothing: where the plan does not fit without, and does with some values in host memory, offload
@@ -246,14 +261,14 @@ static Change help_to_fit(Module *m, PassCx *cx) {
     const int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
     Request r = request(m, cx);
     bool fits;
-    if (!limit || !hd_model(m)) return UNCHANGED;
+    if (!limit || !hd_model(m) || hd_has(r.settings, A_NO_OFFLOAD)) return UNCHANGED;
     r.automatic = true;
     r.most = fewest(&r, limit, &fits);
     if (!r.most || !fits) return UNCHANGED; // none are needed, or the error says what lacks
     r.span = hd_symbol_find(m, "schedule")->span;
     hd_warning(m->cx, r.span,
                "the plan does not fit into %lld bytes with all values on the device: some wait in host memory, as with "
-               "schedule.offload = auto%s; --host-memory=SIZE bounds how much",
+               "schedule.offload = auto%s; --host-memory=SIZE bounds how much, schedule.offload = none forbids it",
                (long long)limit,
                r.recomputed.paths && !strcmp(r.recomputed.paths->strs[0], "auto")
                    ? ""

@@ -4,7 +4,7 @@
 // report.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
-#include "passes/pass.h"
+#include "passes/memory/trial.h"
 #include "ir/device_model.h"
 
 // What it costs to make the results of an op again, by the times of the device.
@@ -53,10 +53,6 @@ Change hd_recompute_module(Module *m, PassCx *cx, Again what);
 // What a choice comes to: the least bytes of device memory that plan-memory can give the plan, or what it gives it, and
 // the predicted seconds of a step.
 typedef struct { int64_t bytes; double seconds; } Trial; // bytes < 0: some pass reports errors
-typedef struct Trials Trials;
-Trials *hd_trials(const Module *m, Arena *a);
-void hd_trials_end(Trials *t);
-typedef enum { TRIAL_BOUND, TRIAL_PACKED } TrialKind;
 Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload); // again NULL: what the schedule lists
 // Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, and with
 // `weights = auto` whether ranks keep rounded copies. NULL: what auto takes by itself, or nothing is to be chosen.

@@ -11,9 +11,13 @@
 //   beat in bytes and seconds, again and again, as long as the work lasts. What is tried does not depend on the
 //   limit, and the fastest one that fits is taken: less memory is never faster, by construction;
 // - a large model: the first choice of the chain that fits, by bisection.
-// Where none fits, the offload pass may help (offload.h): the fastest of a few choices that fit with it.
+// Beside that some choices are tried with offload (offload.h), which then takes as few values as fit: none that spend
+// less time than auto's own, so that a plan for less memory is not faster than auto's for more. The fastest is taken.
+//
+// Where the schedule says `offload auto`, all is tried with it, and from the whole chain.
 #include "passes/tensor/recompute.h"
 #include "passes/settings.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +27,15 @@ enum { WORK = 60000, LEAST_TRIALS = 24, MOST_TRIALS = 1200, WITH_OFFLOAD = 8 }; 
 typedef struct {
     bool *again;
     Trial got;
+    bool packed;   // else got.bytes is what a plan takes at least
     bool expanded; // its neighbours have been tried
 } State;
 typedef struct {
     Func *f;
     Arena *a;
     Trials *trials;
-    int left; // trials
-    bool offload;
+    int left;     // trials
+    bool offload; // they are with it
     Uses uses;
     const bool *open;    // by op id: may be made again, and takes bytes or time
     const int *instance; // by op id
@@ -93,14 +98,20 @@ static bool *choice(const Fit *t, int k) {
     return again;
 }
 
+static State *pack(Fit *t, State *s) {
+    if (!s->packed) s->got = hd_trial(t->trials, s->again, TRIAL_PACKED, t->offload);
+    s->packed = true;
+    return s;
+}
+
 // Tries a choice unless that was done; its state, or NULL: there is no work left.
-static State *try(Fit *t, bool *again, TrialKind kind) {
+static State *try(Fit *t, bool *again) {
     strip(t, again);
     for (int i = 0; i < t->states.n; i++)
         if (!memcmp(t->states.at[i].again, again, (size_t)t->f->n_ops)) return &t->states.at[i];
     if (t->left <= 0) return NULL;
     t->left--;
-    State s = {.again = again, .got = hd_trial(t->trials, again, kind, t->offload)};
+    State s = {.again = again, .got = hd_trial(t->trials, again, TRIAL_BOUND, t->offload)};
     hd_push(t->a, &t->states, s);
     return &t->states.at[t->states.n - 1];
 }
@@ -131,91 +142,110 @@ static void try_neighbours(Fit *t) {
             bool *again = HD_NEWN(t->a, bool, t->f->n_ops + 1);
             memcpy(again, t->states.at[i].again, sizeof(bool) * (size_t)t->f->n_ops);
             again[o->id] = !again[o->id];
-            try(t, again, TRIAL_BOUND);
+            try(t, again);
         }
     }
 }
 
 static bool fits(const Trial *got, int64_t limit) { return got->bytes >= 0 && got->bytes <= limit; }
 
-// The fastest one that fits; the first of equal ones.
-static State *fastest(const Fit *t, int64_t limit) {
-    State *best = NULL;
-    for (int i = 0; i < t->states.n; i++) {
-        State *s = &t->states.at[i];
-        if (fits(&s->got, limit) && (!best || s->got.seconds < best->got.seconds)) best = s;
+// The fastest one that fits; the first of equal ones. What a plan takes at least says which are worth packing.
+static State *fastest(Fit *t, int64_t limit) {
+    for (;;) {
+        State *best = NULL;
+        for (int i = 0; i < t->states.n; i++) {
+            State *s = &t->states.at[i];
+            if (fits(&s->got, limit) && (!best || s->got.seconds < best->got.seconds)) best = s;
+        }
+        if (!best || best->packed) return best;
+        pack(t, best);
     }
-    return best;
 }
 
 static State *search_small(Fit *t, int from, int n, int64_t limit) {
-    for (int k = from; k < n; k++) try(t, choice(t, k), TRIAL_BOUND);
+    for (int k = from; k < n; k++) try(t, choice(t, k));
     try_neighbours(t);
-    State *best = fastest(t, limit);
-    while (best) { // the least that its plan needs fits; does the plan?
-        best->got.bytes = hd_trial(t->trials, best->again, TRIAL_PACKED, t->offload).bytes;
-        if (fits(&best->got, limit)) return best;
-        best = fastest(t, limit);
+    return fastest(t, limit);
+}
+
+// The first choice of the chain from number `from` on that fits; NULL: not even the last one does.
+static State *search_large(Fit *t, int from, int n, int64_t limit) {
+    int few = from - 1, enough = n - 1;
+    t->left = INT_MAX;
+    if (!fits(&try(t, choice(t, enough))->got, limit)) return NULL;
+    while (enough - few > 1) {
+        const int k = few + (enough - few) / 2;
+        if (fits(&try(t, choice(t, k))->got, limit)) enough = k;
+        else few = k;
+    }
+    for (; enough < n; enough++) {
+        State *s = pack(t, try(t, choice(t, enough)));
+        if (fits(&s->got, limit)) return s;
     }
     return NULL;
 }
 
-static State *search_large(Fit *t, int from, int n, int64_t limit) {
-    int few = from, enough = n - 1;
-    const State *all = try(t, choice(t, enough), TRIAL_PACKED);
-    if (!fits(&all->got, limit)) return NULL;
-    while (enough - few > 1) {
-        int k = few + (enough - few) / 2;
-        const State *s = try(t, choice(t, k), TRIAL_PACKED);
-        if (s && fits(&s->got, limit)) enough = k;
-        else few = k;
-    }
-    return try(t, choice(t, enough), TRIAL_PACKED);
-}
-
+// The fastest of some choices, from number `from` of the chain on, that fit with offload.
 static State *search_with_offload(Fit *t, int from, int n, int64_t limit) {
     t->offload = true;
     t->states.n = 0;
-    t->left = WITH_OFFLOAD + 1;
-    if (!fits(&try(t, choice(t, n - 1), TRIAL_PACKED)->got, limit)) return NULL; // then the others do not either
-    for (int i = 0; i < WITH_OFFLOAD; i++)
-        try(t, choice(t, from + (int)((int64_t)(n - 1 - from) * i / WITH_OFFLOAD)), TRIAL_PACKED);
+    t->left = INT_MAX;
+    if (!fits(&try(t, choice(t, n - 1))->got, limit)) return NULL; // then the others do not either
+    for (int k = from; k < t->given * t->n_instances; k += t->n_instances) try(t, choice(t, k));
+    from = t->given * t->n_instances;
+    for (int i = 0; i < WITH_OFFLOAD; i++) try(t, choice(t, from + (int)((int64_t)(n - 1 - from) * i / WITH_OFFLOAD)));
     return fastest(t, limit);
 }
 
 // auto's own choice, number `given` of the chain, fits. Where the fastest before it does not, as many instances as
 // possible get that one.
 static State *search_before(Fit *t, int given, int64_t limit) {
-    Trial best = fastest(t, limit)->got;
+    double best = t->states.at[0].got.seconds;
     int from = given;
     for (int k = given - t->n_instances; k >= 0; k -= t->n_instances) {
-        const State *s = try(t, choice(t, k), TRIAL_PACKED);
-        if (s && s->got.bytes >= 0 && s->got.seconds < best.seconds) best = s->got, from = k;
+        const State *s = try(t, choice(t, k));
+        if (s && s->got.bytes >= 0 && s->got.seconds < best) best = s->got.seconds, from = k;
     }
-    if (!fits(&best, limit)) search_large(t, from, given + 1, limit);
+    search_large(t, from, given + 1, limit);
     return fastest(t, limit);
 }
 
-static void say(Module *m, const Trial *got, const Trial *given, int64_t limit, bool offloads) {
+// again: what is taken; NULL: what auto takes by itself. given: what that comes to, and whether it fits; got: what the
+// choice comes to. Where nothing fits the choice is all there is.
+typedef struct {
+    const bool *again;
+    Trial given, got;
+    bool more, given_fits, fits, offloads; // more: again differs from what auto takes
+} Found;
+
+static void say(Module *m, const Found *found, int64_t limit) {
     const DeviceModel *device = hd_model(m);
     const Span at = hd_symbol_find(m, "schedule")->span;
     char times[120] = "";
     if (device)
         snprintf(times, sizeof times, "; predicted for %s: %.3f ms a step instead of %.3f", hd_model_name(device),
-                 1e3 * got->seconds, 1e3 * given->seconds);
-    hd_warning(m->cx, at, "recompute auto: to fit into %lld bytes instead of %lld, more is computed again%s%s",
-               (long long)limit, (long long)given->bytes, offloads ? ", and values wait in host memory" : "", times);
+                 1e3 * found->got.seconds, 1e3 * found->given.seconds);
+    hd_warning(m->cx, at, "recompute auto: to fit into %lld bytes instead of %lld, %s%s%s%s", (long long)limit,
+               (long long)found->given.bytes, found->more ? "more is computed again" : "",
+               found->more && found->offloads ? ", and " : "", found->offloads ? "values wait in host memory" : "",
+               times);
     hd_note(m->cx, (Span){0},
             "--emit=table lists what is computed again, the bytes that it saves and the time it takes");
 }
 
-// given: what auto takes by itself, and whether that fits. again: what is taken instead, as `got` says (NULL: nothing
-// is); where nothing fits all there is.
-typedef struct { const bool *again; Trial given, got; bool given_fits, fits, offloads; } Found;
+// Without offload, or with that of the schedule's list.
+static State *search_as_listed(Fit *t, bool given_fits, int n, int64_t limit) {
+    const int from = t->given * t->n_instances;
+    if (given_fits) return search_before(t, from, limit);
+    return n - from < t->left / 2 ? search_small(t, from, n, limit) : search_large(t, from, n, limit);
+}
 
 static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit) {
     Fit t = {.f = f, .a = cx->scratch, .trials = hd_trials(m, cx->scratch), .n_instances = 1};
-    t.offload = hd_has(hd_settings(m, "schedule"), A_OFFLOAD);
+    const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_OFFLOAD);
+    const bool automatic = listed && listed->n && !strcmp(listed->strs[0], "auto");
+    const bool may = !listed && !hd_has(hd_settings(m, "schedule"), A_NO_OFFLOAD) && hd_model(m);
+    t.offload = listed != NULL;
     t.instance = hd_recompute_instances(t.f, t.a);
     for (const Op *o = t.f->first; o; o = o->next)
         if (t.instance[o->id] >= t.n_instances) t.n_instances = t.instance[o->id] + 1;
@@ -223,31 +253,33 @@ static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit
     const int from = t.given * t.n_instances, n = (t.n_chain - 1) * t.n_instances + 1;
     const int trials = WORK / (t.f->n_ops + 1);
     t.left = trials < LEAST_TRIALS ? LEAST_TRIALS : trials < MOST_TRIALS ? trials : MOST_TRIALS;
-    if (t.offload) t.left = LEAST_TRIALS; // each has trials of its own
-    const State *best = try(&t, choice(&t, from), TRIAL_PACKED);
-    Found found = {.given = best->got, .got = best->got, .given_fits = best->got.bytes <= limit};
-    found.fits = found.given_fits;
-    if (found.given_fits && best->got.bytes >= 0) {
-        best = search_before(&t, from, limit);
-        if (best != t.states.at) found.again = best->again, found.got = best->got;
-    } else if (!found.given_fits) {
-        best = n - from < t.left / 2 ? search_small(&t, from, n, limit) : search_large(&t, from, n, limit);
-        bool *all = choice(&t, n - 1);
-        if (!best && !t.offload) best = search_with_offload(&t, from, n, limit);
-        found.again = best ? best->again : all; // all there is: the error says what lacks
-        found.fits = best != NULL;
-        if (best) found.got = best->got;
+    const State given = *pack(&t, try(&t, choice(&t, from)));
+    Found found = {.given = given.got, .got = given.got, .given_fits = given.got.bytes <= limit, .fits = true};
+    if (given.got.bytes >= 0) {
+        const State *best = automatic ? NULL : search_as_listed(&t, found.given_fits, n, limit);
+        const State as_listed = best ? *best : given;
+        bool fits = best != NULL;
+        if (automatic || (may && !found.given_fits)) {
+            best = search_with_offload(&t, automatic ? 0 : from, n, limit);
+            found.offloads = best && (!fits || best->got.seconds < as_listed.got.seconds);
+        }
+        const State taken = found.offloads ? *best : as_listed;
+        fits |= found.offloads;
+        found.fits = fits || found.given_fits;
+        found.more = !fits || memcmp(taken.again, given.again, (size_t)t.f->n_ops) != 0;
+        if (found.more) found.again = fits ? taken.again : choice(&t, n - 1); // all there is: the error says what lacks
+        if (fits) found.got = taken.got;
     }
-    found.offloads = t.offload;
     hd_trials_end(t.trials);
     return found;
 }
 
 // Whether to go without rounded copies of weights, as `x` does; `y` keeps them.
 static bool pays(const Found *x, const Found *y) {
-    if (x->given.bytes < 0 || x->given.bytes >= y->given.bytes) return false;
-    if (!y->fits || !x->fits) return !y->fits;
-    return y->given_fits ? x->got.seconds < y->got.seconds : x->got.seconds <= y->got.seconds;
+    if (x->given.bytes < 0) return false;
+    if (!x->fits || !y->fits) return !y->fits && (x->fits || x->given.bytes < y->given.bytes);
+    return x->got.seconds < y->got.seconds ||
+           (!y->given_fits && x->got.seconds <= y->got.seconds && x->given.bytes < y->given.bytes);
 }
 
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit) {
@@ -265,6 +297,6 @@ const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit
         if (dropped) found = without;
         else hd_drop_copies(m, false);
     }
-    if (!found.given_fits && found.fits && found.again) say(m, &found.got, &found.given, limit, found.offloads);
+    if (!found.given_fits && found.fits) say(m, &found, limit);
     return found.again;
 }

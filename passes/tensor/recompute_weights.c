@@ -1,5 +1,5 @@
 // Under --device-memory: whether `weights = auto` keeps rounded copies of the weights that ranks gather (fsdp.h). It
-// does where the plan fits with them, and where what else makes it fit is predicted to be faster than rounding.
+// does where the fastest plan that fits is not predicted to be faster without them.
 #include "passes/tensor/recompute.h"
 #include "ir/mesh.h"
 #include "passes/settings.h"
@@ -26,21 +26,27 @@ void hd_say_dropped(Module *m, int64_t limit, int64_t saved) {
                (long long)limit, (long long)saved);
 }
 
-static Trial try_listed(Module *m, PassCx *cx) {
+static Trial try_listed(Module *m, PassCx *cx, bool offload) {
     Trials *t = hd_trials(m, cx->scratch);
-    const Trial got = hd_trial(t, NULL, TRIAL_PACKED, hd_has(hd_settings(m, "schedule"), A_OFFLOAD));
+    const Trial got = hd_trial(t, NULL, TRIAL_PACKED, offload);
     hd_trials_end(t);
     return got;
 }
 
+static bool fits(const Trial *got, int64_t limit) { return got->bytes >= 0 && got->bytes <= limit; }
+
 bool hd_weights_fit(Module *m, PassCx *cx, int64_t limit) {
     if (!hd_may_drop_copies(m)) return false;
-    const Trial copies = try_listed(m, cx);
-    if (copies.bytes <= limit) return false; // it fits, or has errors
+    const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_OFFLOAD);
+    const bool places = listed && listed->n && strcmp(listed->strs[0], "auto") != 0; // are offloaded in any case
+    const Trial copies = try_listed(m, cx, places), helped = fits(&copies, limit) ? copies : try_listed(m, cx, true);
+    if (copies.bytes < 0) return false; // it has errors
     hd_drop_copies(m, true);
-    const Trial without = try_listed(m, cx);
-    const bool pays = without.bytes >= 0 && without.bytes < copies.bytes;
-    if (pays) hd_say_dropped(m, limit, copies.bytes - without.bytes);
-    else hd_drop_copies(m, false);
+    const Trial without = try_listed(m, cx, places), best = fits(&without, limit) ? without : try_listed(m, cx, true);
+    const bool faster = fits(&copies, limit) ? best.seconds < helped.seconds : best.seconds <= helped.seconds;
+    const bool pays = without.bytes >= 0 && without.bytes < copies.bytes &&
+                      (!fits(&helped, limit) || (fits(&best, limit) && faster));
+    if (pays && !fits(&copies, limit)) hd_say_dropped(m, limit, copies.bytes - without.bytes);
+    if (!pays) hd_drop_copies(m, false);
     return pays;
 }

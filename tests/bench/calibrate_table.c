@@ -87,12 +87,15 @@ static double both_ways(const Writer *w, const CaseList *l) {
     return share > 1 ? 1 : share < 0.05 ? 0.05 : share;
 }
 
-// T = Tc + (Tp - share Tc), where the gathers take Tc and the products alone Tp.
-static double beside(const CaseList *l, double gap) {
-    const Case *alone = calibrate_find(l, "alone"), *both = calibrate_find(l, "beside"), *gather = NULL;
-    for (int i = 0; i < l->cases.n; i++)
-        if (l->cases.at[i].fact == FACT_GATHER && l->cases.at[i].at == both->at) gather = &l->cases.at[i];
-    const double tc = (gather->seconds - gap) / gather->copies * both->copies;
+// What products keep beside the transfers of `fact` and `words`: T = Tc + (Tp - share Tc), where the transfers take Tc
+// and the products alone Tp.
+static double beside(const CaseList *l, FactId fact, const char *words, double gap) {
+    const Case *alone = calibrate_find(l, "alone"), *both = calibrate_find(l, "beside"), *transfer = NULL;
+    for (int i = 0; i < l->cases.n; i++) {
+        const Case *c = &l->cases.at[i];
+        if (c->fact == fact && !strcmp(c->words, words) && c->at == both->at) transfer = c;
+    }
+    const double tc = (transfer->seconds - gap) / transfer->copies * both->copies;
     const double share = 1 - (both->seconds - alone->seconds) / (tc > 1e-9 ? tc : 1e-9);
     return share > 1 ? 1 : share < 0.05 ? 0.05 : share;
 }
@@ -102,7 +105,7 @@ static const char *short_name(Arena *a, const char *gpu) { // NVIDIA H100 80GB H
     return hd_strndup(a, gpu, strcspn(gpu, " "));
 }
 
-static void put_head(Writer *w, const Results *r, double share) {
+static void put_head(Writer *w, const Results *r) {
     char day[16];
     const time_t t = time(NULL);
     strftime(day, sizeof day, "%Y-%m-%d", gmtime(&t));
@@ -110,7 +113,9 @@ static void put_head(Writer *w, const Results *r, double share) {
     hd_printf(&w->o, "name %s\ngpu %s\nfrom tests/bench/calibrate, %s\nsms %d\ncopy-engines 2\n",
               short_name(w->a, r->gpu), r->gpu, day, r->sms);
     hd_printf(&w->o, "launch-direct %.3g\nlaunch-graph %.3g\n", us(w, direct), w->gap * 1e6);
-    hd_printf(&w->o, "sustained %.3f\nbeside-collective %.3f\nboth-ways %.3f\n", r->sustained, share,
+    hd_printf(&w->o, "sustained %.3f\nbeside-collective %.3f\n", r->sustained,
+              r->n_ranks ? beside(&r->ranks[r->n_ranks - 1], FACT_GATHER, "", w->gap) : 1);
+    hd_printf(&w->o, "beside-copy %.3f\nboth-ways %.3f\n", beside(&r->single, FACT_COPY, "to-host", w->gap),
               both_ways(w, &r->single));
 }
 
@@ -136,8 +141,7 @@ const char *calibrate_table(const Results *r, Arena *a) {
     const double each = (many->seconds - few->seconds) / (many->copies - few->copies);
     w.gap = few->seconds - each * few->copies;
     w.gap = w.gap > 1e-7 ? w.gap : 1e-7;
-    const double share = r->n_ranks ? beside(&r->ranks[r->n_ranks - 1], w.gap) : 1;
-    put_head(&w, r, share);
+    put_head(&w, r);
     hd_puts(&w.o, "# microseconds by k\n");
     put_lines(&w, &r->single, FACT_PRODUCT, "bf16");
     put_lines(&w, &r->single, FACT_PRODUCT, "f32");

@@ -81,10 +81,10 @@ static Trial found(Module *m, int64_t limit, Arena *a) {
     Symbol *target = hd_config(m, "target");
     hd_set_int(m->cx, &target->attrs, A_DEVICE_MEMORY_BYTES, limit);
     const bool *again = hd_recompute_fit(m, &cx, slower, limit);
-    hd_unset(&target->attrs, A_DEVICE_MEMORY_BYTES);
     Trials *t = hd_trials(m, a);
-    const Trial got = hd_trial(t, again ? again : given, TRIAL_PACKED, false);
+    const Trial got = hd_trial(t, again ? again : given, TRIAL_PACKED, true);
     hd_trials_end(t);
+    hd_unset(&target->attrs, A_DEVICE_MEMORY_BYTES);
     return got;
 }
 

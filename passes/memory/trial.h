@@ -1,0 +1,19 @@
+// What a plan would take: the passes that follow run on a copy of the module, which nothing else sees.
+#ifndef PASSES_MEMORY_TRIAL_H
+#define PASSES_MEMORY_TRIAL_H
+#include "passes/pass.h"
+
+typedef struct Trials Trials;
+typedef enum { TRIAL_BOUND, TRIAL_PACKED } TrialKind;
+
+// `a` outlives the trials.
+Trials *hd_trials(const Module *m, Arena *a);
+// A copy of the module as it was at hd_trials, in a context of its own: nobody reads the errors of passes on it. The
+// next call may free it. NULL: a pass has left a module whose text cannot be read.
+Module *hd_trial_copy(Trials *t);
+void hd_trials_end(Trials *t);
+
+// Bytes of device memory of a plan with events: the least that plan-memory can give it, or what it gives it. -1 after
+// an error. The module is for nothing else after it.
+int64_t hd_trial_bytes(Module *m, PassCx *cx, TrialKind kind);
+#endif
