@@ -23,6 +23,10 @@ double hd_curve(const FactLine *l, double at, bool clamp) {
 
 static double number(const DeviceModel *d, FactId f) { return d->lines[d->first[f]].value; }
 
+static double number_or(const DeviceModel *d, FactId f, double otherwise) {
+    return d->first[f] < d->first[f + 1] ? number(d, f) : otherwise;
+}
+
 static bool has_words(const FactLine *l, const char *const *words) {
     for (int i = 0; i < FACT_WORDS && words[i]; i++)
         if (strcmp(l->word[i], words[i]) != 0) return false;
@@ -53,9 +57,9 @@ static DType table_type(DType t) { // whose lines hold for operands of this type
     return t == TY_F64 ? TY_F32 : t == TY_F16 ? TY_BF16 : t;
 }
 
-// What the power limit adds to work of so many operations.
+// What the power limit adds to work of so many operations, where the table does not say what energy it takes.
 static double sustained(const DeviceModel *d, DType t, double flops) {
-    return (1 / number(d, FACT_SUSTAINED) - 1) * flops / d->peak[t];
+    return hd_model_power(d) > 0 ? 0 : (1 / number(d, FACT_SUSTAINED) - 1) * flops / d->peak[t];
 }
 
 double hd_model_rows(const DeviceModel *d, double bytes) {
@@ -195,6 +199,53 @@ double hd_model_seconds(const DeviceModel *d, const Op *o) {
     }
 }
 
+// --- energy
+
+static double picojoules(const DeviceModel *d, const char *kind) {
+    const char *words[FACT_WORDS] = {kind};
+    const FactLine *l;
+    return lines_of(d, FACT_ENERGY, words, &l) ? l->value : 0;
+}
+
+// Of products, whose operands the tensor cores read, with what a product of its own size moves.
+static double product_energy(const DeviceModel *d, DType t, double flops, double bytes) {
+    const double worked = table_type(t) == TY_BF16 ? flops * picojoules(d, "product") : 0;
+    const double moved = bytes * picojoules(d, "rows");
+    return worked > moved ? worked : moved;
+}
+
+static double attention_energy(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    const AttentionShape s = hd_attention_shape(o);
+    const double pairs = hd_attention_pairs(&s) * (double)s.batch * (double)s.heads, products = s.grad ? 5 : 2;
+    return product_energy(d, s.dtype, flops, bytes) + pairs * products * picojoules(d, "scores");
+}
+
+double hd_model_joules(const DeviceModel *d, const Op *o) {
+    double flops, bytes, pj;
+    if (does_nothing(o)) return 0;
+    hd_cost(o, &flops, &bytes);
+    switch (o->kind) {
+    case OP_MATMUL:
+    case OP_GEMM:
+    case OP_BMM: pj = product_energy(d, o->in[0]->type->dtype, flops, bytes); break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD: pj = attention_energy(d, o, flops, bytes); break;
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+        pj = bytes * picojoules(d, hd_collective_ranks(o) > 1 ? "collective" : "rows");
+        if (hd_has(&o->attrs, A_OUT)) pj += bytes_read(o) * picojoules(d, "rows");
+        break;
+    case OP_COPY:
+        pj = hd_copy_way(o) == COPY_WITHIN ? 2 * bytes_read(o) * picojoules(d, "rows")
+                                           : bytes_read(o) * picojoules(d, "copy");
+        break;
+    default: pj = bytes / share(d, o) * picojoules(d, "rows"); // a slower kernel draws as much power
+    }
+    return 1e-12 * pj;
+}
+
+// --- floors
+
 // Bytes a microsecond at the end of a curve.
 static double fastest(const FactLine *l) {
     const Point *last = l->points + l->n - 1;
@@ -239,9 +290,8 @@ int64_t hd_model_multiprocessors(const DeviceModel *d) { return (int64_t)number(
 double hd_model_direct(const DeviceModel *d) { return 1e-6 * number(d, FACT_DIRECT); }
 double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH); }
 double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }
-double hd_model_beside_copy(const DeviceModel *d) {
-    return d->first[FACT_BESIDE_COPY] < d->first[FACT_BESIDE_COPY + 1] ? number(d, FACT_BESIDE_COPY) : 1;
-}
+double hd_model_beside_copy(const DeviceModel *d) { return number_or(d, FACT_BESIDE_COPY, 1); }
+double hd_model_power(const DeviceModel *d) { return number_or(d, FACT_POWER, 0); }
 double hd_model_both_ways(const DeviceModel *d) { return number(d, FACT_BOTH_WAYS); }
 const char *hd_model_name(const DeviceModel *d) { return d->lines[d->first[FACT_NAME]].text; }
 const char *hd_model_from(const DeviceModel *d) { return d->lines[d->first[FACT_FROM]].text; }

@@ -14,6 +14,9 @@ const DeviceModel *hd_model(const Module *m);
 const DeviceModel *hd_model_parse(Ctx *cx, const char *name, const char *text, size_t n); // NULL after errors
 
 double hd_model_seconds(const DeviceModel *d, const Op *o); // of an op of any stage; 0: it does nothing by itself
+// The energy that an op takes where the device is at its power limit; 0 where the table does not say.
+double hd_model_joules(const DeviceModel *d, const Op *o);
+double hd_model_power(const DeviceModel *d); // watts; 0: the table does not say
 // What such a device cannot go below: the op's operations at the fastest of the table's products, its bytes at the
 // fastest of memory or of the link that they cross. 0: it does nothing by itself.
 double hd_model_floor(const DeviceModel *d, const Op *o);

@@ -74,6 +74,7 @@ static bool is_one_of(const char *s, const char *const *list) {
 static bool good_word(char letter, const char *s, const char **what) {
     static const char *const passes[] = {"forward", "backward", NULL};
     static const char *const ways[] = {"within", "to-host", "to-device", NULL};
+    static const char *const kinds[] = {"product", "scores", "rows", "collective", "copy", NULL};
     DType t;
     OpKind k;
     switch (letter) {
@@ -81,6 +82,7 @@ static bool good_word(char letter, const char *s, const char **what) {
     case 'g': return *what = "forward or backward", is_one_of(s, passes);
     case 'o': return *what = "an op", hd_op_find(s, &k);
     case 'c': return *what = "within, to-host or to-device", is_one_of(s, ways);
+    case 'e': return *what = "product, scores, rows, collective or copy", is_one_of(s, kinds);
     default: return *what = "an implementation", *s != 0;
     }
 }
@@ -213,6 +215,10 @@ static bool check_above(Reader *r, const FactLine *low, const FactLine *high) {
     return true;
 }
 
+static bool may_lack(FactId f) {
+    return f == FACT_SHARE || f == FACT_BESIDE_COPY || f == FACT_POWER || f == FACT_ENERGY;
+}
+
 static bool check_whole(Reader *r, DeviceModel *d, Span top) {
     bool good = true;
     for (int f = 0, i = 0; f <= N_FACTS; f++) {
@@ -220,7 +226,7 @@ static bool check_whole(Reader *r, DeviceModel *d, Span top) {
         d->first[f] = i;
     }
     for (int f = 0; f < N_FACTS; f++)
-        if (d->first[f] == d->first[f + 1] && f != FACT_SHARE && f != FACT_BESIDE_COPY) {
+        if (d->first[f] == d->first[f + 1] && !may_lack((FactId)f)) {
             hd_error(r->cx, top, "the table has no line '%s'", facts[f].keyword);
             good = false;
         }

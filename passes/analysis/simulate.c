@@ -1,7 +1,10 @@
 // A discrete-event simulation over the actions of a step. See simulate.h.
 #include "passes/analysis/simulate.h"
 #include "passes/analysis/border.h"
+#include <math.h>
 #include <string.h>
+
+static const double LEAST_RATE = 0.2;
 
 const char *const hd_work_text[N_WORKS] = {
 #define X(id, text) text,
@@ -88,6 +91,8 @@ static void add_action(Sim *x, const Op *o, int run) {
     Simulation *s = x->s;
     int none = 0;
     SimAction c = {.op = o, .run = run, .work = hd_work(o), .seconds = hd_model_seconds(x->d, o), .cause = -1};
+    if (c.work == WORK_PRODUCTS || c.work == WORK_ATTENTION) c.seconds /= s->rate;
+    s->joules += hd_model_joules(x->d, o);
     if (o->kind == OP_CAPTURE) c.seconds = hd_model_graph(x->d);
     if (c.work != WORK_SYNC && c.seconds <= 0) return;
     c.stream = stream_number(x, o->stream ? o->stream : "compute", &none);
@@ -269,8 +274,8 @@ static void find_path(Simulation *s) {
     s->gaps += end + s->path[WORK_SYNC];
 }
 
-Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d, Arena *a) {
-    Simulation s = {0};
+static Simulation simulate(const Module *m, const Symbol *step, const DeviceModel *d, double rate, Arena *a) {
+    Simulation s = {.rate = rate};
     Sim x = {.a = a, .d = d, .s = &s};
     int64_t runs, n = count_actions(m, step, &runs), times;
     s.actions = HD_NEWN(a, SimAction, n + 1);
@@ -287,5 +292,24 @@ Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d
     const int numbers = hd_has(&step->attrs, A_LOSS) + hd_has(&step->attrs, A_NORM);
     s.device = x.now + numbers * hd_model_copy(d, COPY_TO_HOST, 4, false);
     find_path(&s);
+    return s;
+}
+
+// At the power limit a step takes as long as its energy takes to arrive. The clock falls until it does; what waits for
+// memory or for a link takes no longer then.
+Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d, Arena *a) {
+    enum { ROUNDS = 4 }; // each makes up for what the chain of the one before lacks; the chain may become another one
+    const double power = hd_model_power(d);
+    Simulation s = simulate(m, step, d, 1, a);
+    const double least = power > 0 ? s.joules / power : 0;
+    if (s.device >= least) return s;
+    for (int i = 0; i < ROUNDS; i++) {
+        const double clocked = s.path[WORK_PRODUCTS] + s.path[WORK_ATTENTION];
+        const double rate = s.rate * clocked / (clocked + least - s.device);
+        if (!(rate > LEAST_RATE) || fabs(s.device - least) < 1e-4 * least) break;
+        s = simulate(m, step, d, rate < 1 ? rate : 1, a);
+    }
+    s.gaps += least - s.device;
+    s.device = least;
     return s;
 }

@@ -38,6 +38,8 @@ typedef struct {
     SimRun *runs;
     const char **streams;
     double device, host;  // seconds of the step on the device, and of the host to issue it
+    double joules;        // that the step takes on the device; 0: the table does not say
+    double rate;          // the share of the table's rate that products and attention keep: 1, or what power allows
     double path[N_WORKS]; // of the chain of actions that ends last
     double gaps;          // on that chain, between actions: graphs that start, batches that arrive
     bool stuck;           // a wait that nothing ends: verify-plan refuses such a plan

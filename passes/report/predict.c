@@ -102,6 +102,7 @@ void hd_report_predicted(const Facts *r, Out *o) {
     hd_printf(o, ", \"gaps\": %.9f,\n", s->gaps);
     hd_printf(o, "    \"exposed_communication\": %.9f, \"exposed_copies\": %.9f, \"idle\": %.9f,\n", collectives,
               copies, idle);
+    if (s->joules > 0) hd_printf(o, "    \"joules\": %.6f, \"power_rate\": %.4f,\n", s->joules, s->rate);
     put_segments(r, o);
     hd_puts(o, "    \"from\": ");
     hd_put_quoted(o, hd_model_from(r->device));
@@ -125,6 +126,10 @@ void hd_report_predicted_text(const Facts *r, Out *o) {
     hd_printf(o, "exposed: communication %.3f, copies %.3f ms; nothing runs for %.3f ms; ", 1e3 * collectives,
               1e3 * copies, 1e3 * idle);
     hd_printf(o, "the host needs %.3f ms to launch\n", 1e3 * s->host);
+    if (s->joules > 0) hd_printf(o, "energy: %.3f J a step%s", s->joules, s->rate < 1 ? "" : "\n");
+    if (s->rate < 1)
+        hd_printf(o, ", which is the limit of %.0f W: products and attention keep %.0f %% of their rate\n",
+                  hd_model_power(r->device), 100 * s->rate);
     const int64_t most = most_ranks(r, &table);
     if (most) hd_printf(o, "collectives among %lld ranks: the table goes to %lld\n", ll(most), ll(table));
 }

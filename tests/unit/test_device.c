@@ -16,18 +16,24 @@ static const DeviceModel *table(Ctx *cx, const char *name) {
     return d;
 }
 
-// Seconds of the first op of a function with these arguments.
-static double seconds(Ctx *cx, const DeviceModel *d, const char *symbols, const char *args, const char *op) {
+typedef double OfOp(const DeviceModel *d, const Op *o);
+
+// Of the first op of a function with these arguments: seconds or joules.
+static double of_op(Ctx *cx, const DeviceModel *d, OfOp *of, const char *symbols, const char *args, const char *op) {
     const char *text = hd_sprintf(cx->arena, "stage kernels\n%sfunc @f(%s) {\n  %s\n  return\n}\n", symbols, args, op);
     const uint32_t base = hd_source_add(&cx->diags, "f", text, strlen(text), 1);
     Module *m = hd_parse_module(cx, text, strlen(text), base);
     const bool good = m && hd_verify(m);
     CHECK(good);
-    if (good) return hd_model_seconds(d, m->funcs->first);
+    if (good) return of(d, m->funcs->first);
     Out o = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &o);
     fputs(o.text, stderr);
     return -1;
+}
+
+static double seconds(Ctx *cx, const DeviceModel *d, const char *symbols, const char *args, const char *op) {
+    return of_op(cx, d, hd_model_seconds, symbols, args, op);
 }
 
 static double product(Ctx *cx, const DeviceModel *d, const char *type, int m, int n, int k) {
@@ -84,6 +90,31 @@ TEST(products_near_what_was_measured) { // on an H200, in a short burst: what is
                     measured[i].us);
         CHECK(s > 0.95 * measured[i].us && s < 1.2 * measured[i].us);
     }
+    hd_ctx_free(cx);
+}
+
+TEST(energies_near_what_was_measured) { // on an H200 at its power limit, by its energy counter
+    Ctx *cx = hd_ctx_new();
+    const DeviceModel *d = table(cx, "h200");
+    static const struct { int m, n, k; double mj; } products[] = {
+        {16384, 8192, 2048, 555}, {16384, 2048, 8192, 564}, {16384, 2048, 2048, 141}, {16384, 512, 2048, 40.5}};
+    for (int i = 0; i < 4; i++) {
+        const int m = products[i].m, n = products[i].n, k = products[i].k;
+        const double mj = 1e3 * of_op(cx, d, hd_model_joules, "",
+                                      hd_sprintf(cx->arena, "%%a: bf16[%d,%d], %%b: bf16[%d,%d]", m, k, k, n),
+                                      hd_sprintf(cx->arena, "%%0 = gemm %%a, %%b : bf16[%d,%d]", m, n));
+        CHECK(fabs(mj / products[i].mj - 1) < 0.13);
+    }
+    const char *q = "%q: bf16[4,4096,2048], %k: bf16[4,4096,512], %v: bf16[4,4096,512]";
+    const char *shape = "{heads = 32, kv_heads = 8, causal, impl = wgmma}";
+    const double forward = of_op(cx, d, hd_model_joules, "", q,
+                                 hd_sprintf(cx->arena, "%%0, %%1 = attention %%q, %%k, %%v %s : "
+                                                       "bf16[4,4096,2048], f32[4,32,4096]", shape));
+    CHECK(fabs(1e3 * forward / 415 - 1) < 0.13);
+    // what comes to nothing, or is not known
+    CHECK(of_op(cx, d, hd_model_joules, "", "%a: bf16[64,64]", "%0 = reshape %a : bf16[4096]") <= 0);
+    CHECK(of_op(cx, d, hd_model_joules, "", "%a: f32[4096,4096]", "%0 = gemm %a, %a : f32[4096,4096]") > 0);
+    CHECK(hd_model_power(d) > 0);
     hd_ctx_free(cx);
 }
 
