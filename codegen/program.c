@@ -58,8 +58,8 @@ const char *hd_emit_identifier(Emit *e, const Func *f) {
     return strcmp(text, f->name) ? hd_sprintf(e->a, "%s_%d", text, func_index(e, f)) : text; // a.b is not a_b
 }
 
-static void open_body(Emit *e, const char *name) {
-    hd_printf(&e->body, "static void %s(HdExec *x) {\n", name);
+static void open_body(Emit *e, const char *kind, const char *name) {
+    hd_printf(&e->body, "%s void %s(HdExec *x) {\n", kind, name);
     for (int i = 0; e->target->prologue[i]; i++) hd_printf(&e->body, "    %s\n", e->target->prologue[i]);
 }
 
@@ -74,13 +74,14 @@ static void put_body(Emit *e, const Func *f, int func) {
     bool inside = false;
     for (const Op *p = f->first; p; p = p->next) {
         inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
-        if (p->kind == OP_CAPTURE) open_body(e, hd_sprintf(e->a, "region_%d", hd_emit_region(e, p)));
+        if (p->kind == OP_CAPTURE)
+            open_body(e, "HD_CAPTURED static", hd_sprintf(e->a, "region_%d", hd_emit_region(e, p)));
         if (hd_is_action(p) && inside) put_action(e, p, func, n);
         if (p->kind == OP_CAPTURE_END) hd_puts(&e->body, "}\n\n");
         n += hd_is_action(p);
     }
     n = 0;
-    open_body(e, hd_sprintf(e->a, "run_%s", hd_emit_identifier(e, f)));
+    open_body(e, "static", hd_sprintf(e->a, "run_%s", hd_emit_identifier(e, f)));
     for (const Op *p = f->first; p; p = p->next) {
         inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
         if (hd_is_action(p) && !inside) put_action(e, p, func, n);
@@ -103,7 +104,7 @@ static void put_bodies(Emit *e, const Func *f, int func) {
         for (const Op *p = f->first; p; p = p->next) {
             if (!hd_is_action(p)) continue;
             if (hd_emit_stream(e, p) == s) {
-                if (!own++) open_body(e, name);
+                if (!own++) open_body(e, "static", name);
                 put_action(e, p, func, n);
             }
             n++;
