@@ -18,6 +18,7 @@
 #include "passes/tensor/recompute.h"
 #include "passes/settings.h"
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ enum { WORK = 60000, LEAST_TRIALS = 24, MOST_TRIALS = 1200, WITH_OFFLOAD = 8 }; 
 typedef struct {
     bool *again;
     Trial got;
-    bool packed;   // else got.bytes is what a plan takes at least
-    bool expanded; // its neighbours have been tried
+    enum { TIMED, BOUNDED, PACKED } stage; // bytes are not known, are what a plan takes at least, are what it takes
+    bool expanded;                         // its neighbours have been tried
 } State;
 typedef struct {
     Func *f;
@@ -99,21 +100,30 @@ static bool *choice(const Fit *t, int k) {
 }
 
 static State *pack(Fit *t, State *s) {
-    if (!s->packed) s->got = hd_trial(t->trials, s->again, TRIAL_PACKED, t->offload);
-    s->packed = true;
+    if (s->stage != PACKED) s->got = hd_trial(t->trials, s->again, TRIAL_PACKED, t->offload);
+    s->stage = PACKED;
     return s;
 }
 
-// Tries a choice unless that was done; its state, or NULL: there is no work left.
-static State *try(Fit *t, bool *again) {
+static State *bound(Fit *t, State *s) {
+    if (s->stage == TIMED) s->got = hd_trial(t->trials, s->again, TRIAL_BOUND, t->offload), s->stage = BOUNDED;
+    return s;
+}
+
+// The state of a choice; NULL: there is no work left to try it. A new one is of stage TIMED, with 0 seconds.
+static State *state_of(Fit *t, bool *again) {
     strip(t, again);
     for (int i = 0; i < t->states.n; i++)
         if (!memcmp(t->states.at[i].again, again, (size_t)t->f->n_ops)) return &t->states.at[i];
     if (t->left <= 0) return NULL;
     t->left--;
-    State s = {.again = again, .got = hd_trial(t->trials, again, TRIAL_BOUND, t->offload)};
-    hd_push(t->a, &t->states, s);
+    hd_push(t->a, &t->states, ((State){.again = again}));
     return &t->states.at[t->states.n - 1];
+}
+
+static State *try(Fit *t, bool *again) {
+    State *s = state_of(t, again);
+    return s ? bound(t, s) : NULL;
 }
 
 static bool beats(const State *x, const State *y) {
@@ -149,23 +159,25 @@ static void try_neighbours(Fit *t) {
 
 static bool fits(const Trial *got, int64_t limit) { return got->bytes >= 0 && got->bytes <= limit; }
 
-// The fastest one that fits; the first of equal ones. What a plan takes at least says which are worth packing.
-static State *fastest(Fit *t, int64_t limit) {
+// The fastest one that fits, below so many seconds; the first of equal ones. A choice is bounded, then packed, only
+// where what is known so far could make it the fastest.
+static State *fastest(Fit *t, int64_t limit, double below) {
     for (;;) {
         State *best = NULL;
         for (int i = 0; i < t->states.n; i++) {
             State *s = &t->states.at[i];
-            if (fits(&s->got, limit) && (!best || s->got.seconds < best->got.seconds)) best = s;
+            if (fits(&s->got, limit) && s->got.seconds < (best ? best->got.seconds : below)) best = s;
         }
-        if (!best || best->packed) return best;
-        pack(t, best);
+        if (!best || best->stage == PACKED) return best;
+        if (best->stage == TIMED) bound(t, best);
+        else pack(t, best);
     }
 }
 
 static State *search_small(Fit *t, int from, int n, int64_t limit) {
     for (int k = from; k < n; k++) try(t, choice(t, k));
     try_neighbours(t);
-    return fastest(t, limit);
+    return fastest(t, limit, HUGE_VAL);
 }
 
 // The first choice of the chain from number `from` on that fits; NULL: not even the last one does.
@@ -185,16 +197,24 @@ static State *search_large(Fit *t, int from, int n, int64_t limit) {
     return NULL;
 }
 
-// The fastest of some choices, from number `from` of the chain on, that fit with offload.
-static State *search_with_offload(Fit *t, int from, int n, int64_t limit) {
+// A choice takes no less time with offload than without.
+static void time_without_offload(Fit *t, bool *again) {
+    State *s = state_of(t, again);
+    if (s->stage == TIMED) s->got.seconds = hd_trial(t->trials, s->again, TRIAL_BOUND, false).seconds;
+}
+
+// The fastest of some choices, from number `from` of the chain on, that fit with offload and take less than `below`
+// seconds. An infinity: nothing fits yet, and if the last choice does not, no other does.
+static State *search_with_offload(Fit *t, int from, int n, int64_t limit, double below) {
     t->offload = true;
     t->states.n = 0;
     t->left = INT_MAX;
-    if (!fits(&try(t, choice(t, n - 1))->got, limit)) return NULL; // then the others do not either
-    for (int k = from; k < t->given * t->n_instances; k += t->n_instances) try(t, choice(t, k));
+    if (isinf(below) && !fits(&try(t, choice(t, n - 1))->got, limit)) return NULL;
+    for (int k = from; k < t->given * t->n_instances; k += t->n_instances) time_without_offload(t, choice(t, k));
     from = t->given * t->n_instances;
-    for (int i = 0; i < WITH_OFFLOAD; i++) try(t, choice(t, from + (int)((int64_t)(n - 1 - from) * i / WITH_OFFLOAD)));
-    return fastest(t, limit);
+    for (int i = 0; i <= WITH_OFFLOAD; i++)
+        time_without_offload(t, choice(t, from + (int)((int64_t)(n - 1 - from) * i / WITH_OFFLOAD)));
+    return fastest(t, limit, below);
 }
 
 // auto's own choice, number `given` of the chain, fits. Where the fastest before it does not, as many instances as
@@ -207,7 +227,7 @@ static State *search_before(Fit *t, int given, int64_t limit) {
         if (s && s->got.bytes >= 0 && s->got.seconds < best) best = s->got.seconds, from = k;
     }
     search_large(t, from, given + 1, limit);
-    return fastest(t, limit);
+    return fastest(t, limit, HUGE_VAL);
 }
 
 // again: what is taken; NULL: what auto takes by itself. given: what that comes to, and whether it fits; got: what the
@@ -260,8 +280,8 @@ static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit
         const State as_listed = best ? *best : given;
         bool fits = best != NULL;
         if (automatic || (may && !found.given_fits)) {
-            best = search_with_offload(&t, automatic ? 0 : from, n, limit);
-            found.offloads = best && (!fits || best->got.seconds < as_listed.got.seconds);
+            best = search_with_offload(&t, automatic ? 0 : from, n, limit, fits ? as_listed.got.seconds : HUGE_VAL);
+            found.offloads = best != NULL;
         }
         const State taken = found.offloads ? *best : as_listed;
         fits |= found.offloads;
