@@ -5,12 +5,12 @@
 // bytes; after it, by falling prices, those that spend more, of cheap work alone and of products and attention as well.
 // Between two of them the instances of repeated modules change over one after another.
 //
-// Where auto's own choice fits, those before it are tried, too, and the fastest that fits is taken, if need be for some
-// of the instances: there is room for what auto would give up to save memory. Where it does not fit:
-// - a small model: all of the chain is tried, then all that differ by one op from the choice that the fewest others
-//   beat in bytes and seconds, again and again, as long as the work lasts. What is tried does not depend on the
-//   limit, and the fastest one that fits is taken: less memory is never faster, by construction;
-// - a large model: the first choice of the chain that fits, by bisection.
+// - A small model: all of the chain is tried, and from auto's own on all that differ by one op from the choice that the
+//   fewest others beat in bytes and seconds, again and again, as long as the work lasts. What is tried does not depend
+//   on the limit, and the fastest one that fits is taken: less memory is never faster, by construction.
+// - A large model: where auto's own choice does not fit, the first of the chain that does, by bisection. Where it fits,
+//   those before it are tried, and the fastest that fits is taken, if need be for some of the instances: there is room
+//   for what auto would give up to save memory.
 // Beside that some choices are tried with offload (offload.h), which then takes as few values as fit: none that spend
 // less time than auto's own, so that a plan for less memory is not faster than auto's for more. The fastest is taken.
 //
@@ -177,6 +177,8 @@ static State *fastest(Fit *t, int64_t limit, double below) {
 static State *search_small(Fit *t, int from, int n, int64_t limit) {
     for (int k = from; k < n; k++) try(t, choice(t, k));
     try_neighbours(t);
+    t->left += from;
+    for (int k = 0; k < from; k++) try(t, choice(t, k));
     return fastest(t, limit, HUGE_VAL);
 }
 
@@ -256,8 +258,8 @@ static void say(Module *m, const Found *found, int64_t limit) {
 // Without offload, or with that of the schedule's list.
 static State *search_as_listed(Fit *t, bool given_fits, int n, int64_t limit) {
     const int from = t->given * t->n_instances;
-    if (given_fits) return search_before(t, from, limit);
-    return n - from < t->left / 2 ? search_small(t, from, n, limit) : search_large(t, from, n, limit);
+    if (n < t->left / 2) return search_small(t, from, n, limit);
+    return given_fits ? search_before(t, from, limit) : search_large(t, from, n, limit);
 }
 
 static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit) {
