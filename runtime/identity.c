@@ -141,7 +141,7 @@ static bool option_value(const Options *o, int i, Value out) {
     switch (options[i].kind) {
     case NUMBER: snprintf(out, VALUE, "%lld", (long long)*(const int64_t *)field); break;
     case FLAG: snprintf(out, VALUE, "%s", *(const bool *)field ? "yes" : "no"); break;
-    case FORMAT: snprintf(out, VALUE, "%s", hd_token_formats[*(const TokenFormat *)field]); break;
+    case FORMAT: snprintf(out, VALUE, "%s", hd_token_types[*(const TokenFormat *)field].name); break;
     case TEXT: // of long ones the end
         if (text) snprintf(out, VALUE, "%s", strlen(text) < VALUE ? text : text + strlen(text) - VALUE + 1);
         break;

@@ -19,10 +19,11 @@ static const struct {
     const char *doc;
 } rows[] = {
     {"data", "FILE", NAMES, offsetof(Options, data),
-     "training tokens: .txt (bytes), .bin (raw u16, or u16 or u32 after a 1 KiB header); again for more files;\n"
+     "training tokens: .txt (bytes), .bin (raw u16, llm.c's or Megatron's), .npy; again for more files;\n"
      "                       also a folder, a pattern such as 'shards/*.bin', or @LIST, a file of names"},
     {"val", "FILE", NAMES, offsetof(Options, val), "validation tokens, in the same ways"},
-    {"format", "KIND", FORMAT, offsetof(Options, format), "what data files without a header hold: bytes, u16 or u32"},
+    {"format", "KIND", FORMAT, offsetof(Options, format),
+     "what data files without a header hold: bytes, u16, u32, i32, i64"},
     {"steps", "N", NUMBER, offsetof(Options, steps), "train until step N"},
     {"ranks", "N", COUNT, offsetof(Options, ranks), "ranks on this host: as many as the mesh of the program has"},
     {"seed", "N", NUMBER, offsetof(Options, seed),
@@ -105,12 +106,12 @@ static int add_name(Names *names, const char *name) { // 0 or 2
 }
 
 static int set_format(TokenFormat *format, const char *name) { // 0 or 2
-    for (int i = TOKENS_BYTES; i <= TOKENS_U32; i++)
-        if (!strcmp(name, hd_token_formats[i])) {
+    for (int i = TOKENS_BYTES; i <= TOKENS_I64; i++)
+        if (!strcmp(name, hd_token_types[i].name)) {
             *format = (TokenFormat)i;
             return 0;
         }
-    say("error: --format=%s: the formats are bytes, u16 and u32\n", name);
+    say("error: --format=%s: the formats are bytes, u16, u32, i32 and i64\n", name);
     return 2;
 }
 

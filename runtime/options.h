@@ -1,7 +1,7 @@
 // The binary's command line, as values.
 #ifndef RUNTIME_OPTIONS_H
 #define RUNTIME_OPTIONS_H
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/heddle.h"
 
 typedef struct {

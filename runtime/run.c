@@ -3,7 +3,7 @@
 // same place. A failure between two such places, such as one of the device, is announced to the other ranks at the end
 // of hd_run_rank, which wakes them wherever they wait.
 #include "runtime/run.h"
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/identity.h"
 #include "runtime/log.h"
 #include "runtime/checkpoint/state.h"
@@ -376,6 +376,7 @@ static bool prepare(Run *r) { // before anything slow
     if (rank_0(r) && o->save && !hd_lock_take(&r->lock, o->save, hd_signal_stop)) return false;
     if (o->data.n && !hd_data_open(&r->data, o->data, o->format, p->seq)) return false;
     if (o->val.n && !hd_data_open(&r->val, o->val, o->format, p->seq)) return false;
+    if (!hd_data_same_kind(&r->data, &r->val)) return false;
     const size_t bytes = (size_t)(p->micro * p->batch * p->seq) * sizeof *r->tokens;
     r->tokens = malloc(bytes);
     r->targets = malloc(bytes);
@@ -393,6 +394,9 @@ static void tell_start(Run *r) {
     hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step",
                p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
                (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(step_sequences(p) * p->seq));
+    if (r->data.documents)
+        hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", r->data.name, (long long)r->data.count,
+                   (long long)r->data.documents);
     if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
         hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
 }

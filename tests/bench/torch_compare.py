@@ -27,7 +27,7 @@ def philox(key, stream, index):
 
 
 def window(n, seed, sequence):
-    """The index, among n windows, of a run's sequence number `sequence`: the order that runtime/data.h documents."""
+    """The index, among n windows, of a run's sequence number `sequence`: the order of runtime/data/data.h."""
     epoch, x = divmod(sequence, n)
     half = 1
     while half < 32 and 1 << (2 * half) < n:

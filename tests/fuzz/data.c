@@ -1,7 +1,7 @@
 // Any bytes as a token file of every format: it is refused with a message, or its windows can be read, and every token
 // is in the vocabulary.
 #define _GNU_SOURCE // memfd_create
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/heddle.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,21 +34,57 @@ static void read_windows(Data *d, int64_t seq) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char path[64];
-    const char *names[] = {path};
+// A file that holds this, by a name that ends as it is to be called.
+static int make(const char *path, const void *data, size_t size) {
+    char inside[64];
     const int fd = memfd_create("fuzz", 0);
     expect(fd >= 0 && write(fd, data, size) == (ssize_t)size, "cannot make the file");
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    for (int format = TOKENS_BY_FILE; format <= TOKENS_U32; format++) {
-        const int64_t seq = 1 + (int64_t)(size % LONGEST);
-        Data d;
-        memset(&d, 0, sizeof d);
-        hd_fail("%s", "");
-        if (hd_data_open(&d, (Names){1, names}, (TokenFormat)format, seq)) read_windows(&d, seq);
-        else expect(*hd_failure() != 0, "a file is refused without a message");
-        hd_data_close(&d);
-    }
+    snprintf(inside, sizeof inside, "/proc/self/fd/%d", fd);
+    unlink(path);
+    expect(!symlink(inside, path), "cannot name the file");
+    return fd;
+}
+
+static void try_file(const char *path, TokenFormat format, int64_t seq) {
+    const char *names[] = {path};
+    Data d;
+    memset(&d, 0, sizeof d);
+    hd_fail("%s", "");
+    if (hd_data_open(&d, (Names){1, names}, format, seq)) read_windows(&d, seq);
+    else expect(*hd_failure() != 0, "a file is refused without a message");
+    hd_data_close(&d);
+}
+
+static char own_folder[] = "/tmp/heddle-fuzz-XXXXXX";
+
+static void remove_folder(void) { rmdir(own_folder); }
+
+static const char *folder(void) { // for this process
+    static bool made = false;
+    if (!made) expect(mkdtemp(own_folder) && !atexit(remove_folder), "cannot make a folder");
+    made = true;
+    return own_folder;
+}
+
+// Names decide beside content: the same bytes as a file without a name, as a .bin, and as the index of one.
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char other[100], bin[100], index[100];
+    const int64_t seq = 1 + (int64_t)(size % LONGEST);
+    const char body[64] = {1, 2, 3};
+    snprintf(other, sizeof other, "%s/a", folder());
+    snprintf(bin, sizeof bin, "%s/a.bin", folder());
+    snprintf(index, sizeof index, "%s/a.idx", folder());
+    const int fd = make(other, data, size), named = make(bin, data, size);
+    for (int format = TOKENS_BY_FILE; format <= TOKENS_I64; format++) try_file(other, (TokenFormat)format, seq);
+    try_file(bin, TOKENS_BY_FILE, seq);
+    close(named);
+    const int whole = make(bin, body, sizeof body), beside = make(index, data, size);
+    try_file(bin, TOKENS_BY_FILE, 1 + seq % 4);
     close(fd);
+    close(whole);
+    close(beside);
+    unlink(index);
+    unlink(bin);
+    unlink(other);
     return 0;
 }

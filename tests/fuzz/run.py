@@ -56,10 +56,19 @@ def binaries(folder):
     for magic, version, width in ((20240520, 1, 2), (20240801, 7, 4)):
         with open(os.path.join(folder, f"header-{width}"), "wb") as f:
             f.write(struct.pack("<3i", magic, version, 64) + bytes(1024 - 12) + bytes(range(64)) * width)
+    for version, descr, width in ((1, "<u2", 2), (2, "<i8", 8)):
+        header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (64,), }}\n".encode()
+        size = struct.pack("<H" if version == 1 else "<I", len(header))
+        with open(os.path.join(folder, f"array-{width}"), "wb") as f:
+            f.write(b"\x93NUMPY" + bytes([version, 0]) + size + header + (bytes([5]) + bytes(width - 1)) * 64)
+    with open(os.path.join(folder, "index"), "wb") as f:  # of the 64 bytes that the target makes: three sequences
+        f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ3i3q3q", 1, 8, 3, 3, 10, 12, 10, 0, 20, 44, 0, 2, 3))
 
 
 def dictionary(root, suffix, path):
     words = set()
+    if suffix == ".data":
+        words = set("NUMPY descr shape <u2 <i4 <i8 |u1 MMIDIDX PAR1".split())
     if suffix == ".st":
         words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
     if suffix == ".frames":

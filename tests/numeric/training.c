@@ -2,7 +2,7 @@
 // steps and exports its weights; from those the evaluator computes the loss and the gradient norm of step four, and the
 // program, which trains four steps, must report the same.
 //   numeric_training HEDDLEC FOLDER   (the compiler; a folder for what it makes)
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/heddle.h"
 #include "tests/numeric/examples.h"
 

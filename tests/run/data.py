@@ -27,6 +27,26 @@ def wide_header(count):
     return header(count, version=7, magic=20240801)
 
 
+def array_file(name, array, shape=None, descr=None, version=1):
+    """A .npy file of (struct letter, values), written as numpy does."""
+    letter, values = array
+    descr = descr or {"B": "|u1", "H": "<u2", "h": "<i2", "I": "<u4", "i": "<i4", "q": "<i8"}[letter]
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape or f'({len(values)},)'}, }}"
+    header = header.encode() + b" " * (-(len(header) + 11) % 64) + b"\n"
+    size = struct.pack("<H" if version == 1 else "<I", len(header))
+    body = struct.pack(f"<{len(values)}{letter}", *values)
+    return write(name, b"\x93NUMPY" + bytes([version, 0]) + size + header + body)
+
+
+def index_of(code, width, lengths, version=1, firsts=None, places=None):
+    """The index of a Megatron data set whose sequences have these lengths, two to a document."""
+    n = len(lengths)
+    places = places or [width * sum(lengths[:i]) for i in range(n)]
+    firsts = firsts or [*range(0, n, 2), n]
+    return (b"MMIDIDX\0\0" + struct.pack("<QBQQ", version, code, n, len(firsts)) + struct.pack(f"<{n}i", *lengths)
+            + struct.pack(f"<{n}q", *places) + struct.pack(f"<{len(firsts)}q", *firsts))
+
+
 def case_data_formats():
     tokens = [(i * 7 + i // 11) % 251 for i in range(3000)]
     write("a.txt", bytes(tokens))
@@ -37,13 +57,25 @@ def case_data_formats():
     write("e.bin", wide_words_of(tokens))
     write("f", bytes(tokens))
     write("g", header(len(tokens)) + words_of(tokens))  # the header says it all
+    for letter in "BHhIiq":
+        array_file(f"{letter}.npy", (letter, tokens), version=1 + (letter in "Iq"))
+    for code, letter in ((1, "B"), (3, "h"), (4, "i"), (5, "q"), (8, "H")):
+        body = struct.pack(f"<{len(tokens)}{letter}", *tokens)
+        write(f"m{code}.bin", body)
+        write(f"m{code}.idx", index_of(code, len(body) // len(tokens), [1000, 500, 1500]))
+    write("long.bin", struct.pack(f"<{len(tokens)}q", *tokens))
     found = []
     for name, *more in (("a.txt",), ("a.bin",), ("b.bin",), ("c.bin",), ("d.bin",), ("e.bin", "--format=u32"),
-                        ("f", "--format=bytes"), ("a.bin", "--format=u16"), ("d.bin", "--format=u32"), ("g",)):
-        good(f"--data={name}", "--steps=3", "--digest=digest", f"--val={name}", *more)
+                        ("f", "--format=bytes"), ("a.bin", "--format=u16"), ("d.bin", "--format=u32"), ("g",),
+                        ("e.bin", "--format=i32"),
+                        ("long.bin", "--format=i64"), *((f"{x}.npy",) for x in "BHhIiq"),
+                        ("H.npy", "--format=u16"),
+                        *((f"m{x}.bin",) for x in (1, 3, 4, 5, 8))):
+        r = good(f"--data={name}", "--steps=3", "--digest=digest", f"--val={name}", *more)
+        check(("2 documents by the index" in r.err) == name.startswith("m"), "documents of the index:", r)
         found.append(read("digest"))
     check(len(set(found)) == 1, "the same tokens in another form train differently")
-    bad(2, "--format=u64", "bytes, u16 and u32", args=["--data=a.bin", "--format=u64", "--steps=1"])
+    bad(2, "--format=u64", "bytes, u16, u32, i32 and i64", args=["--data=a.bin", "--format=u64", "--steps=1"])
 
 
 def case_many_files():
@@ -99,6 +131,26 @@ def case_names_of_data():
     refused("missing.bin", "No such file", names=["a.bin", "missing.bin"])
     refused("none.bin", "no tokens", names=["a.bin", write("none.bin", header(0))])
     good("--data=mixed/*.bin", "--steps=1")
+    refused("a.bin,mixed/a.bin", "No such file", "comma", "once for each file", names=["a.bin,mixed/a.bin"])
+    refused("mixed/no: No such file", "is mixed/notes.md meant?", names=["mixed/no"])
+    write("shard_1.bin", words_of([1] * 900))
+    write("shard_2.bin", words_of([1] * 900))
+    refused("shard_: No such file", "'shard_*', in quotes", "2 files", names=["shard_"])
+    os.mkdir("both")
+    for name in ("both/web_train_0.bin", "both/web_train_1.bin", "both/web_val_0.bin", "both/latest.bin"):
+        write(name, words_of([1] * 900))
+    way = "--data='both/*train*' --val='both/*val*'"
+    refused("both holds data for training and for validation", "web_val_0.bin", way, names=["both"])
+    refused("both/*.bin holds", "web_train_", way, names=["both/*.bin"])
+    good("--data=both/*train*", "--val=both/*val*", "--steps=1")
+    good("--data=both/*train*", "--data=both/*val*", "--steps=1")  # who says so may
+    os.mkdir("meg")
+    write("meg/part.bin", words_of([1] * 900))
+    write("meg/part.idx", index_of(8, 2, [900]))
+    good("--data=meg", "--steps=1")
+    good("--data=meg/p*", "--steps=1")
+    refused("meg/part: No such file", "is meg/part.bin meant?", names=["meg/part"])
+    refused("meg/part.idx is the index of a Megatron data set", "name the .bin file", names=["meg/part.idx"])
     write("odd[1].bin", words_of([1] * 900))  # a name that is no pattern, since there is such a file
     good("--data=odd[1].bin", "--steps=1")
     bad(1, "--data", "--digest", "mixed/a.bin", args=["--data=mixed/*.bin", "--steps=1", "--digest=mixed/a.bin"])
@@ -156,10 +208,8 @@ def case_bad_data():
     os.mkdir("folder.bin/inner.bin")
     refused("folder.bin", "folder.bin/inner.bin", "not a plain file")
     for name in ("words.json", "text", "bin", "tokens.npy"):
-        refused(write(name, bytes(900)), "neither in .txt nor in .bin", "--format")
-    for begin, what in ((b"PK\3\4", "zip"), (b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"),
-                        (b"\x93NUMPY", "numpy"), (b"PAR1", "parquet")):
-        refused(write("other.bin", begin + bytes(900)), what)
+        refused(write(name, bytes(900)), "neither in .txt nor in .bin", "--format=bytes, u16, u32, i32 or i64")
+    refused(write("notes.md", b"Some text of several words.\n" * 40), "neither in", "--format=bytes trains on its text")
     os.mkfifo("pipe.txt")
     refused("pipe.txt", "not a plain file")
     refused(write("cut.bin", header(1000) + words_of([1] * 900)), "1000", "900")
@@ -172,8 +222,87 @@ def case_bad_data():
                                     "--format=u32"])
     bad(1, "odd32.bin", "902", "u32", args=["--data=" + write("odd32.bin", bytes(902)), "--steps=1", "--format=u32"])
     refused(write("header.bin", header(0)[:1023]), "1023")
+    text_file("words.txt")
+    bad(1, "words.txt holds bytes", "head.bin tokens", args=["--data=words.txt", "--val=head.bin", "--steps=1"])
+    bad(1, "words.txt holds bytes", "head.bin tokens", args=["--data=head.bin", "--val=words.txt", "--steps=1"])
     write("least.txt", bytes(SEQ + 1))
     good("--data=least.txt", "--steps=3")
+
+
+def case_other_formats():
+    """Files of other formats are called by their names, with the way to convert them, whatever they are called."""
+    ways = ((b"PK\3\4", "a zip archive", "np.save"), (b"\x1f\x8b\x08", "gzip", "gunzip"),
+            (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"), (b"\xfd7zXZ\0", "xz", "unxz"), (b"BZh", "bzip2", "bunzip2"),
+            (b"PAR1", "parquet", "read_table"), (b"ARROW1\0\0", "Arrow", "read_table"),
+            (b"\x89HDF\r\n\x1a\n", "HDF5", "h5py"), (b"\x80\4\x95", "pickle", "load it in Python"),
+            (b"\x40\0\0\0\0\0\0\0{\"", "safetensors", "--init"), (b"SQLite format 3\0", "SQLite", ".txt"),
+            (b"%PDF-", "PDF", "pdftotext"), (b"\x89PNG\r\n\x1a\n", "PNG", "picture"),
+            (b"\xff\xd8\xff", "JPEG", "picture"), (b"GIF8", "GIF", "picture"), (b"II*\0", "TIFF", "picture"),
+            (b"RIFF\1\2\3\4WEBP", "WebP", "picture"),
+            (b"TNTIDX\0\0", "old Megatron", "today's Megatron"), (b"MMIDIDX\0\0", "Megatron", "the .bin file"))
+    for begin, name, way in ways:
+        for path in ("other.bin", "other.txt", "other.dat"):
+            r = bad(1, path, name, way, args=["--data=" + write(path, begin + bytes(900)), "--steps=1"])
+            check("u16;" not in r.err and "--format=u16" not in r.err, "such a file is to be read as tokens:", r)
+        if b"IDX" not in begin:
+            good("--data=other.txt", "--steps=1", "--format=bytes")  # who says so may
+    lines = b'{"text": "a line of words"}\n' * 90
+    for path in ("lines.bin", "lines.jsonl", "lines.json"):
+        r = bad(1, path, "JSON", ".txt", args=["--data=" + write(path, lines), "--steps=1"])
+        check("--format=u16" not in r.err, "JSON is to be read as tokens:", r)
+    good("--data=" + write("lines.txt", lines), "--steps=1")
+    r = bad(1, "text.bin is text", "--format=bytes", args=["--data=" + write("text.bin", b"Some words.\n" * 90),
+                                                           "--steps=1"])
+    check("u16" not in r.err, "text is to be read as tokens:", r)
+
+
+def case_raw_numbers():
+    """Raw numbers that are wider than u16 are not read as u16 without a word; those that are not, are."""
+    tokens = [(i * 7 + i // 11) % 251 for i in range(3000)]
+    large = [t if i % 7 else 70000 + t for i, t in enumerate(tokens)]  # of a vocabulary beyond 65536
+    for path, letter, values, name in (("w.bin", "<I", tokens, "u32"), ("large.bin", "<I", large, "u32"),
+                                       ("l.bin", "<q", tokens, "i64"), ("padded.bin", "<I", [0] * 600 + tokens, "u32"),
+                                       ("b.bin", ">I", tokens, "big-endian"), ("bl.bin", ">q", tokens, "big-endian")):
+        write(path, struct.pack(f"{letter[0]}{len(values)}{letter[1]}", *values))
+        bad(1, path, f"looks like {name}", "--format=" + name.replace("big-endian", "u32"), "--format=u16",
+            args=[f"--data={path}", "--steps=1"])
+        bad(1, path, f"looks like {name}", args=["--data=" + text_file(), f"--val={path}", "--steps=1"])
+    good("--data=w.bin", "--steps=1", "--format=u16")  # who says so may
+    for values in ([0] * 900, [1] * 900, [t % 2 for t in tokens], [0] * 890 + tokens[:10],
+                   [t if i % 3 else 0 for i, t in enumerate(tokens)]):
+        good("--data=" + write("u16.bin", words_of(values)), "--steps=1")
+
+
+def case_bad_arrays():
+    def refused(path, *words):
+        bad(1, path, *words, args=[f"--data={path}", "--steps=1"])
+
+    tokens = [5] * 900
+    refused(array_file("float.npy", ("f", tokens), descr="<f4"), "'<f4'", "astype(np.uint32)")
+    refused(array_file("big.npy", ("H", tokens), descr=">u2"), "'>u2'", "little-endian")
+    refused(array_file("flat.npy", ("H", tokens), shape="(30, 30)"), "(30, 30)", "reshape(-1)")
+    refused(array_file("none.npy", ("H", tokens), shape="()"), "()", "reshape(-1)")
+    refused(array_file("less.npy", ("H", tokens), shape="(-3,)"), "(-3,)")
+    refused(array_file("huge.npy", ("H", tokens), shape="(9999999999999999999,)"), "(9999999999999999999,)")
+    refused(array_file("cut.npy", ("H", tokens), shape="(901,)"), "901", "900", "cut short")
+    refused(write("head.npy", b"\x93NUMPY\1\0\xff\xff" + bytes(900)), "header")
+    refused(write("keys.npy", b"\x93NUMPY\1\0\x40\0" + b"{}" + bytes(900)), "records")
+    bad(1, "u16.npy", "u16", "--format=u32", args=["--data=" + array_file("u16.npy", ("H", tokens)), "--steps=1",
+                                                   "--format=u32"])
+    array_file("minus.npy", ("q", tokens[:300] + [-7] + tokens))
+    bad(1, "minus.npy: token -7 at position 300", args=["--data=minus.npy", "--steps=100"])
+    write("m.bin", words_of(tokens))
+    for index, *words in ((index_of(8, 2, [900])[:30], "cut short"), (index_of(8, 2, [900])[:-1], "cut short"),
+                          (index_of(8, 2, [900], version=2), "version 2"), (index_of(6, 8, [900]), "f64"),
+                          (index_of(99, 8, [900]), "unknown type", "99"), (index_of(4, 4, [900]), "3600", "1800"),
+                          (index_of(8, 2, []), "0 sequences"), (index_of(8, 2, [901]), "1802", "1800"),
+                          (index_of(8, 2, [400, 500], places=[1000, 800]), "do not follow"),
+                          (index_of(8, 2, [400, 500], firsts=[0, 1]), "do not follow"),
+                          (index_of(8, 2, [300] * 3, places=[0, 700, 1200]), "do not follow")):
+        write("m.idx", index)
+        bad(1, "m.", *words, args=["--data=m.bin", "--steps=1"])
+    write("m.idx", index_of(8, 2, [900]))
+    bad(1, "m.bin", "index says u16", args=["--data=m.bin", "--steps=1", "--format=u32"])
 
 
 def case_token_outside():
@@ -182,7 +311,8 @@ def case_token_outside():
         tokens[777] = 300
         write(name, data + words_of(tokens))
         bad(1, name, "300", "777", "256", args=[f"--data={name}", "--steps=100"])
-        bad(1, name, "300", "777", args=[f"--data={text_file()}", f"--val={name}", "--steps=1", "--val-batches=100"])
+        bad(1, name, "300", "777", args=["--data=" + write("good.bin", words_of([5] * 1000)), f"--val={name}",
+                                         "--steps=1", "--val-batches=100"])
     write("large.bin", wide_words_of([5] * 777 + [3000000000] + [5] * 222))
     bad(1, "large.bin", "token 3000000000 at position 777", args=["--data=large.bin", "--steps=100", "--format=u32"])
     learnt = 0

@@ -1,5 +1,5 @@
 // The runtime's own parts: random numbers, token files and their order, safetensors written and read.
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/heddle.h"
 #include "runtime/random.h"
 #include "runtime/checkpoint/safetensors.h"

@@ -2,7 +2,7 @@
 // that read and no fault of a mapping. The permutation is a four-round Feistel network over the smallest even number of
 // bits that holds the window count, walked until the value is in range (cycle walking: Black and Rogaway, "Ciphers with
 // arbitrary finite domains").
-#include "runtime/data.h"
+#include "runtime/data/data.h"
 #include "runtime/heddle.h"
 #include "runtime/random.h"
 #include <errno.h>
@@ -13,117 +13,52 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 1024 };
-
-static const struct { uint32_t magic, version; int width; const char *tokens; } headers[] = {
-    {20240520, 1, 2, "u16"}, // llm.c's GPT-2
-    {20240801, 7, 4, "u32"}, // llm.c's Llama 3
-};
-
-// How files begin that are taken for raw tokens by mistake.
-static const struct { const char *begin; size_t bytes; const char *what; } others[] = {
-    {"PK\3\4", 4, "a zip archive, such as PyTorch's"},
-    {"\x1f\x8b\x08", 3, "compressed by gzip"},
-    {"\x28\xb5\x2f\xfd", 4, "compressed by zstd"},
-    {"\x93NUMPY", 6, "a numpy array"},
-    {"PAR1", 4, "a parquet table"},
-};
-
-const char *const hd_token_formats[] = {"by file", "bytes", "u16", "u32"};
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
-static uint32_t word_at(const unsigned char *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-// As many bytes as there are from `at` on, at most `bytes`; -1 with errno.
-static int64_t read_at(int fd, void *to, int64_t bytes, int64_t at) {
-    int64_t done = 0;
-    while (done < bytes) {
-        const ssize_t got = pread(fd, (char *)to + done, (size_t)(bytes - done), (off_t)(at + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (!got) break;
-        done += got;
-    }
-    return done;
-}
-
-// --- opening
-
-static bool with_header(DataFile *f, const unsigned char *head, size_t kind, TokenFormat format) {
-    const uint32_t version = word_at(head + 4), count = word_at(head + 8);
-    f->width = headers[kind].width;
-    f->head = HEADER_BYTES;
-    f->count = (f->bytes - HEADER_BYTES) / f->width;
-    if (version != headers[kind].version)
-        return hd_fail("%s: header version %u; after the number %u only version %u (%s tokens) is read", f->path,
-                       version, headers[kind].magic, headers[kind].version, headers[kind].tokens);
-    if (count > f->count)
-        return hd_fail("%s: the header says %u tokens but the file holds %lld: it is cut short", f->path, count,
-                       (long long)f->count);
-    f->count = count;
-    const int asked = format == TOKENS_U32 ? 4 : format == TOKENS_U16 ? 2 : format == TOKENS_BYTES ? 1 : f->width;
-    return asked == f->width || hd_fail("%s: its header says %s tokens, --format says another kind; leave --format out",
-                                        f->path, headers[kind].tokens);
-}
-
-static bool raw(DataFile *f, const unsigned char *head, int64_t read, TokenFormat format) {
-    const bool text = ends_with(f->path, ".txt"), bin = ends_with(f->path, ".bin");
-    for (size_t i = 0; !format && bin && i < sizeof others / sizeof *others; i++)
-        if (read >= (int64_t)others[i].bytes && !memcmp(head, others[i].begin, others[i].bytes))
-            return hd_fail("%s is %s, not a file of tokens; if it is one after all, give --format=u16 or u32", f->path,
-                           others[i].what);
-    if (!format && !text && !bin)
-        return hd_fail("%s is no data file: its name ends neither in .txt nor in .bin, and it has no header of tokens; "
-                       "--format=bytes, u16 or u32 says what it holds",
-                       f->path);
-    f->width = format == TOKENS_U32 ? 4 : format == TOKENS_U16 || (!format && bin) ? 2 : 1;
-    if (f->bytes % f->width)
-        return hd_fail("%s: %lld bytes are not a whole number of %s tokens", f->path, (long long)f->bytes,
-                       f->width == 4 ? "u32" : "u16");
-    f->count = f->bytes / f->width;
-    return true;
-}
-
-static bool layout(DataFile *f, int fd, TokenFormat format) {
-    unsigned char head[HEADER_BYTES];
-    const int64_t read = read_at(fd, head, HEADER_BYTES, 0);
-    if (read < 0) return hd_fail("cannot read %s: %s", f->path, strerror(errno));
-    for (size_t i = 0; read == HEADER_BYTES && i < sizeof headers / sizeof *headers; i++)
-        if (word_at(head) == headers[i].magic) return with_header(f, head, i, format);
-    return raw(f, head, read, format);
-}
-
 static int open_file(const char *path, struct stat *st) { // -1 after hd_fail
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); // must not wait for a pipe, which is refused below
     if (fd < 0 || fstat(fd, st)) hd_fail("cannot read %s: %s", path, strerror(errno));
+    else if (S_ISDIR(st->st_mode))
+        hd_fail("%s is a folder in a folder, not a plain file: name the inner folder itself", path);
     else if (!S_ISREG(st->st_mode)) hd_fail("%s is not a plain file: tokens are read from anywhere in it", path);
     else return fd;
     if (fd >= 0) close(fd);
     return -1;
 }
 
+static bool layout_of(const char *path, int fd, int64_t bytes, TokenFormat format, TokenLayout *t) {
+    DataSource s = {.path = path, .fd = fd, .bytes = bytes, .asked = format};
+    s.read = hd_format_bytes(fd, s.head, HD_HEAD_BYTES, 0);
+    return s.read < 0 ? hd_fail("cannot read %s: %s", path, strerror(errno)) : hd_format_layout(&s, t);
+}
+
+// Text and numbers of more than a byte are different data. An array of u8 may be either.
+static bool one_kind(const char *text, const char *numbers) {
+    return !text || !numbers ||
+           hd_fail("%s holds bytes and %s tokens: one of them is not meant", text, numbers);
+}
+
 static bool add_file(Data *d, const char *path, TokenFormat format) {
     DataFile *f = &d->files[d->n];
     struct stat st;
+    TokenLayout t = {0};
     const int fd = open_file(path, &st);
     if (fd < 0) return false;
-    *f = (DataFile){.path = path, .first = d->count, .bytes = st.st_size};
-    const bool ok = layout(f, fd, format);
+    const bool ok = layout_of(path, fd, st.st_size, format, &t);
     close(fd);
     if (!ok) return false;
-    if (f->width == 1 ? d->files[0].width != 1 : d->files[0].width == 1)
-        return hd_fail("%s holds %s and %s %s: one of them is not meant", d->files[0].path,
-                       f->width == 1 ? "tokens" : "bytes", path, f->width == 1 ? "bytes" : "tokens");
+    *f = (DataFile){.path = path, .first = d->count, .count = t.count, .bytes = st.st_size, .head = t.head,
+                    .type = &hd_token_types[t.type]};
+    if (t.type == TOKENS_BYTES && !d->text) d->text = path;
+    if (f->type->width > 1 && !d->numbers) d->numbers = path;
+    if (!one_kind(d->text, d->numbers)) return false;
     if (!f->count && d->list.n > 1) return hd_fail("%s holds no tokens", path);
     d->count += f->count;
+    d->documents += t.documents;
     d->n++;
     return true;
+}
+
+bool hd_data_same_kind(const Data *a, const Data *b) {
+    return one_kind(a->text, b->numbers) && one_kind(b->text, a->numbers);
 }
 
 static bool name_data(Data *d) {
@@ -141,7 +76,7 @@ bool hd_data_open(Data *d, Names names, TokenFormat format, int64_t seq) {
     bool ok = hd_files_expand(&d->list, names);
     if (ok) {
         d->files = calloc((size_t)d->list.n, sizeof *d->files);
-        d->bytes = malloc((size_t)(seq + 1) * sizeof(uint32_t));
+        d->bytes = malloc((size_t)(seq + 1) * sizeof(int64_t));
         ok = (d->files && d->bytes) || hd_fail("out of memory");
     }
     for (int i = 0; ok && i < d->list.n; i++) ok = add_file(d, d->list.at[i], format);
@@ -187,15 +122,22 @@ static int file_of(const Data *d, int64_t token) {
 
 static bool read_file(Data *d, int file, int64_t at, int64_t n) { // tokens at.. of the file into d->bytes
     const DataFile *f = &d->files[file];
-    const int64_t begin = f->head + at * f->width, bytes = n * f->width;
+    const int64_t begin = f->head + at * f->type->width, bytes = n * f->type->width;
     const int fd = held_open(d, file);
     struct stat st = {0};
     if (fd < 0) return false;
-    const int64_t got = read_at(fd, d->bytes, bytes, begin);
+    const int64_t got = hd_format_bytes(fd, d->bytes, bytes, begin);
     if (got == bytes) return true;
     if (got < 0 || fstat(fd, &st)) return hd_fail("cannot read %s: %s", f->path, strerror(errno));
     return hd_fail("%s became shorter while it was in use: it had %lld bytes and now has %lld", f->path,
                    (long long)f->bytes, (long long)st.st_size);
+}
+
+static bool outside(const DataFile *f, uint64_t token, int64_t at, int64_t vocab) { // false
+    const int unused = 64 - 8 * f->type->width;
+    const long long value = f->type->is_signed ? (long long)((int64_t)(token << unused) >> unused) : (long long)token;
+    return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld", f->path, value, (long long)at,
+                   (long long)vocab);
 }
 
 static bool read_tokens(Data *d, int64_t vocab, int64_t at, int64_t n, int32_t *out) { // which may cross files
@@ -205,11 +147,8 @@ static bool read_tokens(Data *d, int64_t vocab, int64_t at, int64_t n, int32_t *
         const int64_t here = at - f->first, left = f->count - here, k = left < n ? left : n;
         if (!read_file(d, file, here, k)) return false;
         for (int64_t i = 0; i < k; i++) {
-            const unsigned char *p = d->bytes + i * f->width;
-            const uint32_t t = f->width == 1 ? p[0] : f->width == 2 ? p[0] | (uint32_t)p[1] << 8 : word_at(p);
-            if (t >= (uint64_t)vocab)
-                return hd_fail("%s: token %u at position %lld is outside the vocabulary of %lld", f->path, t,
-                               (long long)(here + i), (long long)vocab);
+            const uint64_t t = hd_format_word(d->bytes + i * f->type->width, f->type->width);
+            if (t >= (uint64_t)vocab) return outside(f, t, here + i, vocab);
             out[i] = (int32_t)t;
         }
         at += k;

@@ -1,0 +1,118 @@
+// The table of data formats, and what their readers share.
+#include "runtime/data/format.h"
+#include "runtime/heddle.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+const TokenType hd_token_types[TOKENS_KINDS] = {
+    [TOKENS_BY_FILE] = {"by file", 1, false}, [TOKENS_BYTES] = {"bytes", 1, false}, [TOKENS_U16] = {"u16", 2, false},
+    [TOKENS_U32] = {"u32", 4, false},         [TOKENS_I32] = {"i32", 4, true},      [TOKENS_I64] = {"i64", 8, true},
+    [TOKENS_U8] = {"u8", 1, false},           [TOKENS_I16] = {"i16", 2, true},
+};
+
+#define UNPACK "decompress it first: "
+#define TO_BIN "write its tokens as a .npy file or as raw u16 or u32 to a .bin file"
+#define PICTURE "a program trains on tokens: turn pictures into token numbers first"
+
+// ALWAYS: no file of raw tokens or text begins so. UNLESS_ASKED: one might, if --format says so. TEXT: as UNLESS_ASKED,
+// of a file that begins like text and is not called .txt.
+typedef enum { ALWAYS, UNLESS_ASKED, TEXT } When;
+static const struct {
+    const char *magic;
+    int at, bytes; // of the magic
+    When when;
+    const char *name;
+    HdDataReader *read;
+    const char *way; // to convert it, where there is no reader
+} formats[] = {
+    {"\x88\xd8\x34\x01", 0, 4, ALWAYS, "tokens with a header", hd_read_llmc, NULL}, // llm.c's GPT-2, u16
+    {"\xa1\xd9\x34\x01", 0, 4, ALWAYS, "tokens with a header", hd_read_llmc, NULL}, // llm.c's Llama 3, u32
+    {"\x93NUMPY", 0, 6, ALWAYS, "a numpy array", hd_read_numpy, NULL},
+    {"MMIDIDX\0", 0, 8, ALWAYS, "the index of a Megatron data set", NULL, "name the .bin file beside it"},
+    {"TNTIDX\0", 0, 7, ALWAYS, "the index of an old Megatron data set", NULL,
+     "write the data set again with today's Megatron"},
+    {"PK\3\4", 0, 4, UNLESS_ASKED, "a zip archive, such as numpy's .npz and PyTorch's .pt", NULL,
+     "save the array of tokens alone: np.save('tokens.npy', array)"},
+    {"\x1f\x8b\x08", 0, 3, UNLESS_ASKED, "compressed by gzip", NULL, UNPACK "gunzip FILE"},
+    {"\x28\xb5\x2f\xfd", 0, 4, UNLESS_ASKED, "compressed by zstd", NULL, UNPACK "zstd -d FILE"},
+    {"\xfd" "7zXZ\0", 0, 6, UNLESS_ASKED, "compressed by xz", NULL, UNPACK "unxz FILE"},
+    {"BZh", 0, 3, UNLESS_ASKED, "compressed by bzip2", NULL, UNPACK "bunzip2 FILE"},
+    {"PAR1", 0, 4, UNLESS_ASKED, "a parquet table", NULL,
+     "read its column in Python (pyarrow.parquet.read_table), tokenize it, and " TO_BIN},
+    {"ARROW1\0\0", 0, 8, UNLESS_ASKED, "an Arrow table", NULL,
+     "read its column in Python (pyarrow.feather.read_table), tokenize it, and " TO_BIN},
+    {"\x89HDF\r\n\x1a\n", 0, 8, UNLESS_ASKED, "an HDF5 file", NULL,
+     "read its data set in Python (h5py.File) and save it with np.save('tokens.npy', array)"},
+    {"\x80\4\x95", 0, 3, UNLESS_ASKED, "a Python pickle", NULL, "load it in Python and " TO_BIN},
+    {"\0\0\0\0{\"", 4, 6, UNLESS_ASKED, "a safetensors file", NULL,
+     "weights are for --init; of tokens save the tensor alone with np.save('tokens.npy', array)"},
+    {"SQLite format 3", 0, 16, UNLESS_ASKED, "an SQLite database", NULL, "export its text to a .txt file"},
+    {"%PDF-", 0, 5, UNLESS_ASKED, "a PDF document", NULL, "extract its text to a .txt file (pdftotext)"},
+    {"\x89PNG\r\n\x1a\n", 0, 8, UNLESS_ASKED, "a picture (PNG)", NULL, PICTURE},
+    {"\xff\xd8\xff", 0, 3, UNLESS_ASKED, "a picture (JPEG)", NULL, PICTURE},
+    {"GIF8", 0, 4, UNLESS_ASKED, "a picture (GIF)", NULL, PICTURE},
+    {"II*\0", 0, 4, UNLESS_ASKED, "a picture (TIFF)", NULL, PICTURE},
+    {"WEBP", 8, 4, UNLESS_ASKED, "a picture (WebP)", NULL, PICTURE},
+    {"{\"", 0, 2, TEXT, "JSON or JSON lines", NULL,
+     "take the text out of it to a .txt file, or tokenize it and " TO_BIN "; --format=bytes trains on the JSON itself"},
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+bool hd_format_ends(const char *path, const char *end) {
+    const size_t n = strlen(path), k = strlen(end);
+    return n >= k && !strcmp(path + n - k, end);
+}
+
+uint64_t hd_format_word(const unsigned char *p, int width) {
+    uint64_t v = 0;
+    for (int i = 0; i < width; i++) v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+int64_t hd_format_bytes(int fd, void *to, int64_t bytes, int64_t at) {
+    int64_t done = 0;
+    while (done < bytes) {
+        const ssize_t got = pread(fd, (char *)to + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (!got) break;
+        done += got;
+    }
+    return done;
+}
+
+bool hd_format_text(const DataSource *s) {
+    int64_t ascii = 0;
+    for (int64_t i = 0; i < s->read; i++) {
+        const unsigned char c = s->head[i];
+        if ((c < ' ' && c != '\t' && c != '\n' && c != '\r' && c != '\f') || c == 127) return false;
+        ascii += c < 128;
+    }
+    return s->read >= 16 && ascii * 2 > s->read;
+}
+
+bool hd_format_agrees(const DataSource *s, TokenFormat type, const char *what) {
+    const TokenType *asked = &hd_token_types[s->asked], *is = &hd_token_types[type];
+    return !s->asked || asked->width == is->width ||
+           hd_fail("%s: its %s says %s tokens, --format=%s another kind; leave --format out", s->path, what, is->name,
+                   asked->name);
+}
+
+static bool begins(const DataSource *s, int i) {
+    const int end = formats[i].at + formats[i].bytes;
+    if (s->read < end || memcmp(s->head + formats[i].at, formats[i].magic, (size_t)formats[i].bytes)) return false;
+    if (formats[i].when == ALWAYS) return true;
+    return !s->asked && (formats[i].when != TEXT || (hd_format_text(s) && !hd_format_ends(s->path, ".txt")));
+}
+
+bool hd_format_layout(const DataSource *s, TokenLayout *t) {
+    bool ok;
+    if (hd_read_megatron(s, t, &ok)) return ok;
+    for (int i = 0; i < FORMATS; i++) {
+        if (!begins(s, i)) continue;
+        if (formats[i].read) return formats[i].read(s, t);
+        return hd_fail("%s is %s, not a file of tokens or text; %s", s->path, formats[i].name, formats[i].way);
+    }
+    return hd_read_raw(s, t);
+}

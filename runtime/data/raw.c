@@ -1,0 +1,78 @@
+// Files without a header: text, or numbers of one width. --format says which, else the name, and then the content must
+// not look like something else. Numbers of u16 fill every word alike. Of u32 the second word of two is 0 or, of a large
+// vocabulary, small; of i64 the last three of four are 0.
+#include "runtime/data/format.h"
+#include "runtime/heddle.h"
+#include <string.h>
+
+enum { LOOK = 4096, WORDS = LOOK / 2, LARGEST_HIGH = 64 }; // words looked at; a high word of tokens is smaller
+
+// The words at the beginning, and as many in the middle: a file may begin with a long padding.
+static int look(const DataSource *s, uint16_t words[WORDS]) {
+    unsigned char b[LOOK];
+    int64_t n = s->read / 8 * 8;
+    memcpy(b, s->head, (size_t)n);
+    const int64_t middle = s->bytes / 16 * 8, room = LOOK - n;
+    const int64_t got = middle >= n ? hd_format_bytes(s->fd, b + n, room, middle) : 0;
+    if (got > 0) n += got / 8 * 8;
+    for (int64_t i = 0; i < n / 2; i++) words[i] = (uint16_t)hd_format_word(b + 2 * i, 2);
+    return (int)(n / 2);
+}
+
+typedef struct { const char *format, *why; } Guess;
+
+static Guess guess(const DataSource *s) { // what u16 numbers look like; format NULL: u16, or nothing says
+    uint16_t words[WORDS];
+    const int n = look(s, words);
+    int quarter = 0, zero[4] = {0}, high = 0;
+    for (int i = 0; i + 4 <= n; i += 4) {
+        const uint16_t *w = words + i;
+        if (!(w[0] | w[1] | w[2] | w[3])) continue; // padding says nothing
+        for (int k = 0; k < 4; k++) zero[k] += !w[k];
+        for (int k = 1; k < 4; k += 2) high = w[k] > high ? w[k] : high;
+        quarter++;
+    }
+    const int low_zeros = zero[0] + zero[2], high_zeros = zero[1] + zero[3];
+    if (quarter < 4) return (Guess){NULL, NULL};
+    if (zero[2] == quarter && zero[3] == quarter && 2 * zero[1] >= quarter)
+        return (Guess){"i64", "three of four 16-bit words are 0"};
+    if (high < LARGEST_HIGH && high_zeros >= quarter && 4 * low_zeros <= high_zeros)
+        return (Guess){"u32", "every second 16-bit word is 0, or nearly"};
+    if (low_zeros == 2 * quarter && 4 * zero[3] <= quarter)
+        return (Guess){"big-endian", "every second 16-bit word is 0, from the first on"};
+    return (Guess){NULL, NULL};
+}
+
+static bool looks_u16(const DataSource *s) {
+    const Guess g = guess(s);
+    if (hd_format_text(s))
+        return hd_fail("%s is text by its content, not a file of tokens; --format=bytes trains on its bytes", s->path);
+    if (!g.format) return true;
+    if (!strcmp(g.format, "big-endian"))
+        return hd_fail("%s looks like big-endian numbers (%s), not u16 tokens; in Python: "
+                       "np.fromfile(FILE, '>u4').astype('<u4').tofile(OUT), then --format=u32; --format=u16 if it is "
+                       "u16 after all",
+                       s->path, g.why);
+    return hd_fail("%s looks like %s tokens (%s), and a .bin without a header is read as u16; --format=%s reads it as "
+                   "%s, --format=u16 as u16",
+                   s->path, g.format, g.why, g.format, g.format);
+}
+
+static bool unknown(const DataSource *s) {
+    return hd_fail("%s is no data file: its name ends neither in .txt nor in .bin, and it has no header of tokens; %s",
+                   s->path,
+                   hd_format_text(s) ? "--format=bytes trains on its text"
+                                     : "--format=bytes, u16, u32, i32 or i64 says what it holds");
+}
+
+bool hd_read_raw(const DataSource *s, TokenLayout *t) {
+    const bool text = hd_format_ends(s->path, ".txt"), bin = hd_format_ends(s->path, ".bin");
+    if (!s->asked && !text && !bin) return unknown(s);
+    *t = (TokenLayout){.type = s->asked ? s->asked : bin ? TOKENS_U16 : TOKENS_BYTES};
+    if (!s->asked && bin && !looks_u16(s)) return false;
+    const TokenType *type = &hd_token_types[t->type];
+    if (s->bytes % type->width)
+        return hd_fail("%s: %lld bytes are not a whole number of %s tokens", s->path, (long long)s->bytes, type->name);
+    t->count = s->bytes / type->width;
+    return true;
+}
