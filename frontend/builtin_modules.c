@@ -44,7 +44,7 @@ const char hd_prelude[] =
     "  fsdp none { unit none; root = split; prefetch = 1; live_grads = 2; overlap_micro = on; weights = auto; }\n"
     "  recompute auto { slower = 0.025; }\n"
     "  keep none;\n"
-    "  offload { fraction = 1.0; margin = 1; ahead = 1; }\n"
+    "  offload { fraction = 1.0; min_size = 1048576; margin = 1; ahead = 1; }\n"
     "  graph step;\n"
     "  overlap_grads auto;\n"
     "}\n";

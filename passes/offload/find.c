@@ -61,10 +61,22 @@ static const char *place_of(const Value *v) {
     return path ? path : "";
 }
 
+// Made from weights alone, by a kernel, or from nothing: it costs nothing to make again, and less than to copy.
+static bool is_cheap(const Offload *w, const Op *o) {
+    bool cheap = o->kind == OP_LAUNCH || !o->n_in;
+    for (int i = 0; i < o->n_in && cheap; i++) {
+        const Symbol *b = w->homes[o->in[i]->id].buffer;
+        const char *class = b ? hd_word(&b->attrs, A_CLASS, "") : "";
+        cheap = !strcmp(class, "shards") || !strcmp(class, "weights");
+    }
+    return cheap;
+}
+
 static void find_values(Offload *w, const int *part) {
     const Readers r = find_readers(w);
     for (Op *o = w->f->first; o; o = o->next) {
         if (!works(o) || is_backward(o) || o->id >= w->backward.at[0] || hd_space(&o->attrs) != SPACE_DEVICE) continue;
+        if (is_cheap(w, o)) continue;
         for (int i = 0; i < o->n_out; i++) {
             Value *v = o->out[i];
             int first = r.first[v->id] - 1;

@@ -12,8 +12,9 @@
 //   gemm %9, %1 {bwd, into = ...}        gemm %9, %r {bwd, into = ...}
 //
 // Which values: those of the listed places, unless a place of `keep` or `recompute` is inside that one and around the
-// value; not those that the backward pass reads in the last `margin` instances of a repeated module; of the rest, in
-// the order in which they are made, as many as fit into `fraction` of their bytes. When they leave and return: times.c.
+// value; not those that the backward pass reads in the last `margin` instances of a repeated module, nor those of fewer
+// bytes than `min_size`; of the rest, in the order in which they are made, as many as fit into `fraction` of their
+// bytes. When they leave and return: times.c.
 #include "passes/offload/offload.h"
 #include "passes/analysis/places.h"
 #include "passes/memory/trial.h"
@@ -93,8 +94,9 @@ static bool check_places(Request *r, const Offload *w) {
         for (int k = 0; k < done.n && !found; k++)
             found = !strncmp(done.at[k], pattern, n) && (!done.at[k][n] || done.at[k][n] == '.');
         if (found) continue;
-        hd_error(r->m->cx, r->span, "offload %s: the backward pass reads no value that is made there, so none can wait "
-                                    "in host memory", pattern);
+        hd_error(r->m->cx, r->span,
+                 "offload %s: the backward pass reads no value that is made there (what weights alone give does not "
+                 "count), so none can wait in host memory", pattern);
         if (good) say_what_waits(r, w);
         good = false;
         hd_push(w->a, &done, pattern);
@@ -104,8 +106,9 @@ static bool check_places(Request *r, const Offload *w) {
 
 // --- the choice
 
-// Bytes of the values that are listed, of those outside the margin, of the smallest of these, and of the chosen ones.
-typedef struct { double listed, free, least, chosen; } Bytes;
+// Bytes of the values that are listed, of those outside the margin, of the largest of these, of those that are large
+// enough as well, of the smallest of these, and of the chosen ones.
+typedef struct { double listed, outside, largest, free, least, chosen; } Bytes;
 
 static void choose_listed(Offload *w, const bool *free, double most) {
     double chosen = 0;
@@ -127,6 +130,7 @@ static void choose_best(Request *r, Offload *w, const bool *free, double most) {
 static Bytes choose(Request *r, Offload *w) {
     const int64_t margin = hd_int(r->settings, A_MARGIN, 1);
     const double host = (double)hd_int(hd_settings(r->m, "target"), A_HOST_MEMORY_BYTES, INT64_MAX);
+    const double min_size = (double)hd_int(r->settings, A_MIN_SIZE, 0);
     Bytes b = {0};
     bool *free = HD_NEWN(w->a, bool, w->values.n + 1);
     for (int i = 0; i < w->values.n; i++) {
@@ -134,6 +138,9 @@ static Bytes choose(Request *r, Offload *w) {
         bool listed = is_listed(r, v);
         b.listed += listed ? v->bytes : 0;
         free[i] = listed && !in_margin(r, w, v, margin);
+        b.outside += free[i] ? v->bytes : 0;
+        if (free[i] && v->bytes > b.largest) b.largest = v->bytes;
+        free[i] &= v->bytes >= min_size;
         b.free += free[i] ? v->bytes : 0;
         if (free[i] && (b.least <= 0 || v->bytes < b.least)) b.least = v->bytes;
     }
@@ -150,7 +157,10 @@ static bool check_choice(Request *r, const Offload *w, Bytes b) {
     if (r->automatic) return true;
     if (!check_places(r, w)) return false;
     if (b.free > 0 && (b.chosen > 0 || fraction <= 0)) return true;
-    if (b.free <= 0)
+    if (b.free <= 0 && b.outside > 0)
+        hd_error(r->m->cx, r->span, "offload: of %.1f MiB that are listed no value has schedule.offload.min_size = "
+                 "%lld bytes, the largest has %.0f", mib(b.outside), ll(hd_int(r->settings, A_MIN_SIZE, 0)), b.largest);
+    else if (b.free <= 0)
         hd_error(r->m->cx, r->span, "offload: all %.1f MiB that are listed are read in the last instances of a module, "
                  "whose values offload.margin = %lld keeps", mib(b.listed), ll(hd_int(r->settings, A_MARGIN, 1)));
     else

@@ -5,7 +5,8 @@
 #include "ir/device_model.h"
 #include "passes/analysis/access.h"
 
-typedef struct { // the storage of a result of the forward pass that ops of the backward pass read
+// The storage of a result of the forward pass that ops of the backward pass read, and that takes work to make.
+typedef struct {
     Value *root;
     double bytes;
     const char *place;     // of the model, where it is made

@@ -78,8 +78,8 @@ def check_bits():
             for graph in ("step", "none"):
                 what = f"small: {choice}, recompute {recompute}, graph {graph}"
                 name = os.path.join(folder, f"small{len(digests)}")
-                sets_ = SMALL + sets + ["schedule.offload.margin=0", f"schedule.recompute={recompute}",
-                                        f"schedule.graph={graph}"]
+                sets_ = SMALL + sets + ["schedule.offload.margin=0", "schedule.offload.min_size=0",
+                                        f"schedule.recompute={recompute}", f"schedule.graph={graph}"]
                 if compile_to(name, what, GPT2, sets_):
                     digests[what] = train(name, what, 6, f"--val={data}", "--val-every=2", "--val-batches=1")
     found = {d for d in digests.values() if d}

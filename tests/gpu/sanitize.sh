@@ -112,7 +112,7 @@ tiny examples/tiny/tiny.hd layers=1 train.batch=2
 tiny-bf16 examples/tiny/tiny.hd layers=1 train.batch=2 train.compute=bf16
 tiny-heads64 examples/tiny/tiny.hd layers=1 heads=2 train.batch=2 train.compute=bf16
 tiny-accumulate examples/tiny/tiny.hd layers=1 train.batch=2 train.accumulate=2
-tiny-offload examples/tiny/tiny.hd layers=2 train.batch=2 schedule.offload=Block schedule.offload.margin=0
+tiny-offload examples/tiny/tiny.hd layers=2 train.batch=2 schedule.offload=Block schedule.margin=0 schedule.min_size=0
 bigram tests/lit/tools/Inputs/bigram.hd train.batch=4
 T
 [ $bad = 0 ] && [ -z "$tools" ] && exit 77

@@ -66,7 +66,7 @@ def cases():
         yield (2, 1, micro, "each", "f32"), 2, choice
     for strategy, micro in itertools.product(["none", "zero3"], [1, 3]):
         choice = settings(2, 1, strategy, train__accumulate=micro, schedule__offload="Block",
-                          schedule__offload__margin=0)
+                          schedule__offload__margin=0, schedule__offload__min_size=0)
         yield (2, 1, micro, "each", "f32"), 2, choice
     for strategy, micro, live in itertools.product(["zero2", "zero3"], [2, 3], [1, 2]): # micro-batches that overlap
         choice = settings(2, 1, strategy, train__accumulate=micro, schedule__live_grads=live, schedule__graph="none")

@@ -54,7 +54,8 @@ def train(args, folder, number, ranks, block, schedule):
             f"schedule.graph={graph}", f"schedule.recompute={recompute}"]
     if offload:
         places = "Block.attn,Block.mlp" if recompute == "Block" else "Block"  # not both of one and the same place
-        sets += [f"schedule.offload={places}", f"schedule.offload.fraction={offload}", "schedule.offload.margin=0"]
+        sets += [f"schedule.offload={places}", f"schedule.offload.fraction={offload}", "schedule.offload.margin=0",
+                 "schedule.offload.min_size=0"]
     build = [args.heddlec, os.path.join(args.root, "examples/gpt2/gpt2.hd"), f"--target={args.target}", "-o", program]
     data = os.path.join(folder, "text.txt")
     run = [program, f"--data={data}", f"--steps={STEPS}", f"--ranks={ranks}", f"--digest={program}.digest",

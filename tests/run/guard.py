@@ -16,7 +16,7 @@ PLANS = {
     "one rank": ([], []),
     "ranks": (["schedule.mesh.shard=2", "schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "train.accumulate=2",
                "schedule.fsdp.overlap_micro=on"], ["--ranks=2"]),
-    "offload": (["schedule.offload=Block", "schedule.offload.margin=0"], []),
+    "offload": (["schedule.offload=Block", "schedule.offload.margin=0", "schedule.offload.min_size=0"], []),
 }
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2"}
 

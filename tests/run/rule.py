@@ -126,7 +126,7 @@ class Program:
             f"schedule.recompute={recompute}", f"schedule.fsdp.unit={c.spellings[spelling]}"]
         if offload:
             self.sets += [f"schedule.offload={MODELS[c.model]['offload']}", f"schedule.offload.fraction={offload}",
-                          "schedule.offload.margin=0"]
+                          "schedule.offload.margin=0", "schedule.offload.min_size=0"]
         self.text = (f"{strategy} prefetch={prefetch} live_grads={live_grads} graph={graph} overlap_micro={overlap} "
                      f"overlap_grads={grads} weights={weights} "
                      f"recompute={recompute} offload={offload} unit={c.spellings[spelling]} {mode}")

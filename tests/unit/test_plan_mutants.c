@@ -192,10 +192,10 @@ static const Case cases[] = {
     {"a loss over rows, three micro-batches", "rows", "train.accumulate=3", 16},
     {"a loss over rows, zero3, 2 ranks", "rows", "schedule.fsdp=zero3 schedule.mesh.shard=2", SOME},
     {"offload, two micro-batches", "tiny",
-     "schedule.offload=Block schedule.offload.margin=0 train.accumulate=2 layers=2", 12},
+     "schedule.offload=Block schedule.margin=0 schedule.min_size=0 train.accumulate=2 layers=2", 12},
     {"offload and recomputation, zero3, 2 ranks", "gpt2",
-     "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 schedule.fsdp=zero3 "
-     "schedule.mesh.shard=2 layers=3",
+     "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 schedule.min_size=0 "
+     "schedule.fsdp=zero3 schedule.mesh.shard=2 layers=3",
      SOME},
     {"dropout", "gpt2", "drop=0.1 schedule.recompute=none layers=2", 16},
     {"dropout, computed again, two micro-batches", "gpt2",
@@ -244,7 +244,7 @@ TEST(guarded) {
         {"guard, one rank, two micro-batches", "tiny", "train.accumulate=2", SOME},
         {"guard, zero3, 2 ranks, two micro-batches that overlap", "tiny",
          "schedule.fsdp=zero3 schedule.mesh.shard=2 train.accumulate=2 schedule.graph=none layers=2", SOME},
-        {"guard, offload", "tiny", "schedule.offload=Block schedule.offload.margin=0 layers=2", SOME},
+        {"guard, offload", "tiny", "schedule.offload=Block schedule.margin=0 schedule.min_size=0 layers=2", SOME},
     };
     for (int i = 0; i < 3; i++) {
         Ctx *cx = hd_ctx_new();

@@ -230,7 +230,7 @@ static const Case cases[] = {
     {"none, 2 x 2 ranks", "tiny", "schedule.fsdp=none schedule.mesh.shard=2 schedule.mesh.replicate=2"},
     {"dropout, computed again", "gpt2", "drop=0.1 schedule.recompute=Block layers=2"},
     {"offload and recomputation", "gpt2",
-     "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 layers=2"},
+     "schedule.offload=Block.attn,Block.ln2 schedule.recompute=Block schedule.margin=0 schedule.min_size=0 layers=2"},
     {"two losses, two micro-batches", "losses", "train.accumulate=2"},
     {"documents", "packed", ""},
     {"documents, bf16, two micro-batches", "packed", "train.compute=bf16 train.accumulate=2"},
