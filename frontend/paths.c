@@ -209,6 +209,50 @@ void hd_paths_places(Front *f, AttrId list, NameIndex *resolved) {
     }
 }
 
+// --- borders
+
+static int members_of(const Node *path) { // how many names follow the first
+    return path->kind == N_NAME ? 0 : members_of(path->a) + (path->kind == N_DOT);
+}
+
+static bool is_repeated(const Instance *i) { // its path ends with a number
+    const char *dot = strrchr(i->path, '.'), *name = dot ? dot + 1 : i->path;
+    return *name && !name[strspn(name, "0123456789")];
+}
+
+static bool may_repeat(const Front *f, const Instance *i) {
+    return is_repeated(i) || f->types.at[hd_ptr_get(&f->type_numbers, i->decl->name)].n > 1;
+}
+
+// The border of a place in `i` whose path began `up` members above: the first instance on the way that is repeated or
+// of whose module there are others. So `Block.mlp` is cut where a block begins, and `Model.l0` at the layer.
+static const Instance *border_of(const Front *f, const Instance *i, int up) {
+    const Instance *border = i;
+    for (; i && up >= 0; i = i->parent, up--)
+        if (may_repeat(f, i)) border = i;
+    return border;
+}
+
+static void add_borders(Front *f, const Instances *in, int up, NameIndex *borders) {
+    for (int j = 0; j < in->n; j++) {
+        const Instance *border = border_of(f, in->at[j], up);
+        if (border->path[0] && !is_repeated(border)) add_path(f, borders, border->path);
+    }
+}
+
+void hd_paths_borders(Front *f, NameIndex *borders) {
+    const Paths *paths = hd_settings_paths(f, A_RECOMPUTE);
+    for (int k = 0; k < paths->n && !f->stop && !is_auto(paths->at[k], A_RECOMPUTE); k++) {
+        const Node *path = paths->at[k];
+        const int up = members_of(path);
+        Instances found = {0}, around = {0};
+        NameIndex lets = {0};
+        if (!walk(f, path, &found, &lets)) continue; // reported
+        add_borders(f, &found, up, borders);
+        if (lets.list.n && walk(f, path->a, &around, NULL)) add_borders(f, &around, up - 1, borders);
+    }
+}
+
 // --- places in two lists
 
 // Lists that say where a value is until the backward pass reads it. Inside a place of one list another may have a

@@ -194,7 +194,10 @@ const Paths *hd_settings_units(const Front *f);
 const Paths *hd_settings_paths(const Front *f, AttrId list); // of the schedule, as written
 void hd_paths_units(Front *f);
 void hd_paths_places(Front *f, AttrId list, NameIndex *places); // what a list of the schedule means, each place once
+// the instances at which what `recompute` lists is cut: those whose paths end with no number, each once
+void hd_paths_borders(Front *f, NameIndex *borders);
 void hd_paths_check(Front *f);                              // no place is in two lists that exclude each other
+void hd_layers_emit(Front *f, Attrs *schedule); // layers.c
 // a.b[0..3].c of names, dots and indices; NULL when it is not such a path, or after reporting a wrong index
 const char *hd_path_text(Front *f, const Node *path);
 bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last); // no last: INT64_MAX

@@ -378,6 +378,10 @@ static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Path
         for (int k = 0; k < paths->n; k++) hd_name_add(f->arena, &names, hd_path_text(f, paths->at[k]));
     const AttrId list = row->attr == A_GRAPH ? A_CAPTURE : row->attr; // `graph` itself is a word
     if (names.list.n) hd_set_words(f->cx, attrs, list, names.list.n, names.list.at);
+    if (list != A_RECOMPUTE) return;
+    NameIndex borders = {0};
+    hd_paths_borders(f, &borders);
+    if (borders.list.n) hd_set_words(f->cx, attrs, A_BORDERS, borders.list.n, borders.list.at);
 }
 
 void hd_settings_emit(Front *f) {
@@ -385,6 +389,7 @@ void hd_settings_emit(Front *f) {
     Mesh mesh = mesh_of(f->settings);
     hd_set_mesh(f->cx, schedule, &mesh);
     hd_paths_check(f);
+    hd_layers_emit(f, schedule);
     for (int k = 0; k < N_ROWS; k++) {
         const struct Row *row = &rows[k];
         const Setting *s = &f->settings->at[k];

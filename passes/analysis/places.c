@@ -1,6 +1,7 @@
 // Places that a schedule lists. See places.h.
 #include "passes/analysis/places.h"
 #include "passes/settings.h"
+#include <stdlib.h>
 #include <string.h>
 
 static Places indexed(Places p, Arena *a) {
@@ -31,10 +32,41 @@ int hd_place_of(Places *p, const char *path, int *widest) {
         int i = hd_ptr_get(&p->at, hd_internf(p->m->cx, "%.*s", (int)n, path));
         if (i < 0) continue;
         p->found[i] = true;
-        if (!innermost && widest) *widest = i;
+        if (widest && (!innermost || (p->border && p->border[i]))) *widest = i;
         innermost = components;
     }
     return innermost;
+}
+
+// The innermost of `at` around a path, as a part of it; "": none is.
+static const char *innermost_of(Ctx *cx, const PtrMap *at, const char *path) {
+    const char *found = "";
+    for (size_t n = strcspn(path, "."); n; n = path[n] ? n + 1 + strcspn(path + n + 1, ".") : 0) {
+        const char *prefix = hd_internf(cx, "%.*s", (int)n, path);
+        if (hd_ptr_get(at, prefix) >= 0) found = prefix;
+    }
+    return found;
+}
+
+static PtrMap numbered(Ctx *cx, const Attr *paths, Arena *a) {
+    PtrMap at = {0};
+    for (int i = 0; paths && i < paths->n; i++) hd_ptr_set(a, &at, hd_intern(cx, paths->strs[i]), i);
+    return at;
+}
+
+// Of the instance of a repeated module and the border around a place the inner one.
+const char *const *hd_places_borders(Places *p, Arena *a) {
+    const int n = p->paths ? p->paths->n : 0;
+    const PtrMap at = numbered(p->m->cx, hd_attr(hd_settings(p->m, "schedule"), A_BORDERS), a);
+    const char **borders = HD_NEWN(a, const char *, n + 1);
+    p->border = HD_NEWN(a, bool, n + 1);
+    for (int i = 0; i < n; i++) {
+        const char *path = p->paths->strs[i], *repeated = hd_region_of_path(p->m->cx, path);
+        const char *listed = innermost_of(p->m->cx, &at, path);
+        borders[i] = strlen(listed) > strlen(repeated) ? listed : repeated;
+        p->border[i] = !strcmp(borders[i], path);
+    }
+    return borders;
 }
 
 static Span schedule_span(const Places *p) { return hd_symbol_find(p->m, "schedule")->span; }
@@ -80,4 +112,29 @@ const char *hd_place_pattern(Ctx *cx, const char *path) {
         if (*p) hd_puts(&o, "."), p++;
     }
     return hd_intern(cx, o.text ? o.text : "");
+}
+
+// --- layers
+
+Layers hd_layers(const Module *m, Arena *a) {
+    const Attrs *schedule = hd_settings(m, "schedule");
+    Layers l = {.cx = m->cx, .paths = hd_attr(schedule, A_LAYERS), .types = hd_attr(schedule, A_LAYER_TYPES)};
+    l.at = numbered(m->cx, l.paths, a);
+    return l;
+}
+
+const char *hd_layer_of(const Layers *l, const char *path) {
+    const char *repeated = hd_region_of_path(l->cx, path);
+    return *repeated || !l->paths ? repeated : innermost_of(l->cx, &l->at, path);
+}
+
+const char *hd_layer_kind(const Layers *l, const char *layer) {
+    const int i = hd_ptr_get(&l->at, layer);
+    return i >= 0 && l->types && i < l->types->n ? hd_intern(l->cx, l->types->strs[i]) : hd_place_pattern(l->cx, layer);
+}
+
+int hd_layer_number(const Layers *l, const char *layer) {
+    const char *dot = strrchr(layer, '.');
+    const int i = hd_ptr_get(&l->at, layer);
+    return i >= 0 ? i : dot ? atoi(dot + 1) : -1; // blocks.3
 }

@@ -1,5 +1,4 @@
 // The values that wait for the backward pass, and the parts of the two passes. See offload.h.
-#include "passes/analysis/places.h"
 #include "passes/offload/offload.h"
 #include <string.h>
 
@@ -12,19 +11,18 @@ static bool is_backward(const Op *o) { return hd_has(&o->attrs, A_BWD); }
 
 // --- parts
 
-static const char *instance_of(const Func *f, const Op *o, bool repeated) {
+static const char *part_of(const Offload *w, const Op *o, bool layers) {
     const char *path = o->loc.path ? o->loc.path : "";
-    Ctx *cx = f->module->cx;
-    return repeated ? hd_region_of_path(cx, path) : hd_internf(cx, "%.*s", (int)strcspn(path, "."), path);
+    return layers ? hd_layer_of(&w->layers, path) : hd_internf(w->layers.cx, "%.*s", (int)strcspn(path, "."), path);
 }
 
 static void find_parts(Offload *w, bool backward, Parts *parts, int *part) {
     PtrMap seen = {0};
-    bool repeated = false;
-    for (const Op *o = w->f->first; o && !repeated; o = o->next) repeated = *instance_of(w->f, o, true) != 0;
+    bool layers = false;
+    for (const Op *o = w->f->first; o && !layers; o = o->next) layers = *part_of(w, o, true) != 0;
     for (const Op *o = w->f->first; o; o = o->next) {
         if (!works(o) || is_backward(o) != backward) continue;
-        const char *instance = instance_of(w->f, o, repeated);
+        const char *instance = part_of(w, o, layers);
         bool begins = *instance && hd_ptr_get(&seen, instance) < 0;
         if (begins) hd_ptr_set(w->a, &seen, instance, 1);
         if (!parts->n) hd_push(w->a, parts, o->id); // part 0 may be empty
@@ -90,7 +88,8 @@ static void find_values(Offload *w, const int *part) {
 
 Offload hd_offload_find(Func *f, int64_t ahead, Arena *a) {
     Offload w = {.f = f, .a = a, .n_ops = f->n_ops, .homes = hd_homes(f, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1),
-                 .seconds = HD_NEWN(a, double, f->n_ops + 1), .ahead = (int)ahead, .model = hd_model(f->module)};
+                 .seconds = HD_NEWN(a, double, f->n_ops + 1), .ahead = (int)ahead, .model = hd_model(f->module),
+                 .layers = hd_layers(f->module, a)};
     int *part = HD_NEWN(a, int, f->n_ops + 1);
     for (Op *o = f->first; o; o = o->next) {
         w.ops[o->id] = o;

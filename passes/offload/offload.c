@@ -12,9 +12,9 @@
 //   gemm %9, %1 {bwd, into = ...}        gemm %9, %r {bwd, into = ...}
 //
 // Which values: those of the listed places, unless a place of `keep` or `recompute` is inside that one and around the
-// value; not those that the backward pass reads in the last `margin` instances of a repeated module, nor those of fewer
-// bytes than `min_size`; of the rest, in the order in which they are made, as many as fit into `fraction` of their
-// bytes. When they leave and return: times.c.
+// value; not those that the backward pass reads in the last `margin` layers of a kind, nor those of fewer bytes than
+// `min_size`; of the rest, in the order in which they are made, as many as fit into `fraction` of their bytes. When
+// they leave and return: times.c.
 #include "passes/offload/offload.h"
 #include "passes/analysis/places.h"
 #include "passes/memory/trial.h"
@@ -43,16 +43,16 @@ static bool is_listed(Request *r, const Waiting *v) {
 
 // --- the margin
 
-static const char *kind_of_part(const Request *r, const Offload *w, int part) {
+static const char *kind_of_part(const Offload *w, int part) {
     const char *path = w->ops[w->backward.at[part]]->loc.path;
-    return hd_place_pattern(r->m->cx, hd_region_of_path(r->m->cx, path ? path : ""));
+    return hd_layer_kind(&w->layers, hd_layer_of(&w->layers, path ? path : ""));
 }
 
 // The backward pass reads it in one of the last instances, with which it begins, or before them.
-static bool in_margin(const Request *r, const Offload *w, const Waiting *v, int64_t margin) {
+static bool in_margin(const Offload *w, const Waiting *v, int64_t margin) {
     int64_t before = 0;
     if (!v->first_in) return margin > 0;
-    for (int k = 1; k < v->first_in; k++) before += kind_of_part(r, w, k) == kind_of_part(r, w, v->first_in);
+    for (int k = 1; k < v->first_in; k++) before += kind_of_part(w, k) == kind_of_part(w, v->first_in);
     return before < margin;
 }
 
@@ -137,7 +137,7 @@ static Bytes choose(Request *r, Offload *w) {
         const Waiting *v = &w->values.at[i];
         bool listed = is_listed(r, v);
         b.listed += listed ? v->bytes : 0;
-        free[i] = listed && !in_margin(r, w, v, margin);
+        free[i] = listed && !in_margin(w, v, margin);
         b.outside += free[i] ? v->bytes : 0;
         if (free[i] && v->bytes > b.largest) b.largest = v->bytes;
         free[i] &= v->bytes >= min_size;

@@ -4,6 +4,7 @@
 #define PASSES_OFFLOAD_OFFLOAD_H
 #include "ir/device_model.h"
 #include "passes/analysis/access.h"
+#include "passes/analysis/places.h"
 
 // The storage of a result of the forward pass that ops of the backward pass read, and that takes work to make.
 typedef struct {
@@ -19,8 +20,8 @@ typedef struct {
     Op *copy;              // that makes the value that the backward pass reads
 } Waiting;
 
-// A pass is cut into parts: what comes before the first instance of a repeated module, be it nothing, then each
-// instance, with what follows it. Where nothing is repeated, the members of the model are the instances.
+// A pass is cut into parts: what comes before the first layer (places.h), be it nothing, then each layer, with what
+// follows it. Where there is no layer, the members of the model are the parts.
 typedef VEC(int) Parts; // the op with which each begins, by id
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
     Op **ops;             // by id
     double *seconds;      // by op id; 0: another stream runs it, or it does nothing
     VEC(Waiting) values;  // in the order in which they are made
+    Layers layers;
     Parts forward, backward;
     int ahead;            // parts for which a value may be on its way
     const DeviceModel *model; // NULL: nothing is known of time

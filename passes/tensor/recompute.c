@@ -7,9 +7,11 @@
 //                                                               %dw = matmul %dy, %h2 {ta, bwd}
 //
 // A listed path names a module instance and everything inside it but the places that `keep` or `offload` lists there.
-// Operands are recomputed as well if they are listed and belong to the same region, the innermost instance of a
-// repeated module (blocks.3 for blocks.3.mlp.act). A value that leaves its region is kept, so that listing every block
-// keeps the blocks' inputs and recomputes each block once. A copy is the same op on the same bytes, so no result
+// Operands are recomputed as well if they are listed and belong to the same region. A region is an instance with a
+// border around the place: the innermost instance of a repeated module (blocks.3 for blocks.3.mlp.act), or one that the
+// frontend names (l3 for l3.mlp.act, where blocks are members). Of places inside each other the innermost with a border
+// of its own decides. A value that leaves its region is kept, so that listing every block keeps the blocks' inputs and
+// recomputes each block once. A copy is the same op on the same bytes, so no result
 // changes.
 //
 // `recompute auto` chooses the values itself (recompute_auto.c), but for what `keep` and `offload` list.
@@ -23,7 +25,7 @@ typedef struct {
     PassCx *cx;
     Func *f;
     Places listed, kept_list, offloaded;
-    const char **regions; // by place of the list
+    const char *const *regions; // by place of the list
     const char **region;  // by op id: the region in which it is listed, or NULL
     bool *kept;           // by value id: enters another region, so it is kept anyway
     Value **again;        // by value id: its copy
@@ -43,7 +45,7 @@ static const char *region_of(Recompute *s, const Op *o) {
     int widest = 0, depth = hd_place_of(&s->listed, o->loc.path, &widest);
     bool other = hd_place_of(&s->kept_list, o->loc.path, NULL) > depth ||
                  hd_place_of(&s->offloaded, o->loc.path, NULL) > depth;
-    return depth && !other && !is_storage(o) ? s->regions[widest] : NULL; // the outermost place has the widest region
+    return depth && !other && !is_storage(o) ? s->regions[widest] : NULL;
 }
 
 // The value as the backward pass reads it: itself, or a copy of its op that is placed before `at`.
@@ -120,8 +122,7 @@ Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
     const int errors = m->cx->diags.errors;
     if (!what.automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
     if (!what.automatic && !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
-    s.regions = HD_NEWN(cx->scratch, const char *, s.listed.paths->n);
-    for (int i = 0; i < s.listed.paths->n; i++) s.regions[i] = hd_region_of_path(m->cx, s.listed.paths->strs[i]);
+    s.regions = hd_places_borders(&s.listed, cx->scratch);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && hd_has_backward(s.f)) recompute_func(&s);
     if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read

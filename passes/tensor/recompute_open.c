@@ -1,24 +1,24 @@
 // The ops among which recompute auto may choose. See recompute.h.
 #include "passes/tensor/recompute.h"
 #include "passes/analysis/places.h"
-#include <stdlib.h>
 #include <string.h>
 
-static const char **find_regions(const Func *f, Arena *a) {
+static const char **find_regions(const Func *f, const Layers *layers, Arena *a) {
     const char **region = HD_NEWN(a, const char *, f->n_ops + 1);
     for (const Op *o = f->first; o; o = o->next) {
         const char *path = o->loc.path;
         bool same = o->prev && o->prev->loc.path == path;
-        region[o->id] = same ? region[o->prev->id] : path ? hd_region_of_path(f->module->cx, path) : NULL;
+        region[o->id] = same ? region[o->prev->id] : path ? hd_layer_of(layers, path) : NULL;
     }
     return region;
 }
 
-// What leaves an instance of a repeated module stays, if it is read, so that nothing is made again from far away and
-// every instance is a choice of its own. So does what `keep` and `offload` list.
+// What leaves a layer stays, if it is read, so that nothing is made again from far away and
+// every layer is a choice of its own. So does what `keep` and `offload` list.
 bool *hd_recompute_open(Func *f, bool dear, Arena *a) {
     Places kept = hd_places(f->module, A_KEPT, a), offloaded = hd_places(f->module, A_OFFLOAD, a);
-    const char **region = find_regions(f, a);
+    const Layers layers = hd_layers(f->module, a);
+    const char **region = find_regions(f, &layers, a);
     bool *may = HD_NEWN(a, bool, f->n_ops + 1);
     for (const Op *o = f->first; o; o = o->next) {
         const char *path = o->loc.path;
@@ -31,12 +31,11 @@ bool *hd_recompute_open(Func *f, bool dear, Arena *a) {
 }
 
 int *hd_recompute_instances(const Func *f, Arena *a) {
-    const char **region = find_regions(f, a);
+    const Layers layers = hd_layers(f->module, a);
+    const char **region = find_regions(f, &layers, a);
     int *number = HD_NEWN(a, int, f->n_ops + 1);
-    for (const Op *o = f->first; o; o = o->next) {
-        const char *dot = region[o->id] ? strrchr(region[o->id], '.') : NULL;
-        number[o->id] = dot ? atoi(dot + 1) : -1; // blocks.3
-    }
+    for (const Op *o = f->first; o; o = o->next)
+        number[o->id] = region[o->id] ? hd_layer_number(&layers, region[o->id]) : -1;
     return number;
 }
 
