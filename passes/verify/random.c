@@ -182,14 +182,8 @@ static void check_random(Random *r, const Op *o, bool micro) {
 
 static void check_func(PlanCheck *c, const Func *f, bool micro, const Symbol *counter, bool wanted) {
     Random r = {.c = c, .homes = hd_homes(f, c->a), .term = HD_NEWN(c->a, uint64_t, f->n_values + 1)};
-    Accesses list = {0};
-    for (const Op *o = f->first; o; o = o->next) {
+    for (const Op *o = f->first; o; o = o->next)
         if (o->kind == OP_RANDOM) check_random(&r, o, micro);
-        hd_accesses(o, c->a, &list);
-        for (int i = 0; counter && i < list.n; i++)
-            if (list.at[i].write && list.at[i].at == AT_BUFFER && list.at[i].buffer == counter && o->kind != OP_RANDOM)
-                hd_plan_wrong(c, o, o->span, "writes @%s, which only random does", counter->name);
-    }
     if (wanted && micro && !r.random)
         hd_plan_wrong(c, NULL, f->span, "does not count its sequences in @%s, as other micro-batches do",
                       counter->name);

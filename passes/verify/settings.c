@@ -1,7 +1,6 @@
 // Settings: steps run the functions made for them, and as many micro-batches as config @train says, the optimizer's ops
 // have the settings of config @train, and every buffer has a known class, on which reports and the bounds on gathered
 // weights and gradients depend.
-#include "ir/writes.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 
@@ -32,20 +31,11 @@ static void check_steps(PlanCheck *c, const Attrs *train) {
                       c->train->name, (long long)micro, (long long)hd_int(train, A_MICRO, 1));
 }
 
-// The numbers of a step are where its declaration says.
-static void check_numbers(PlanCheck *c, const Op *o) {
-    const char *norm = hd_word(&c->train->attrs, A_NORM, NULL), *counter = hd_word(&c->train->attrs, A_COUNTER, NULL);
-    const char *counts = hd_word(&o->attrs, A_COUNTER, "");
+// Steps are counted where the declaration says.
+static void check_counter(PlanCheck *c, const Op *o) {
+    const char *counter = hd_word(&c->train->attrs, A_COUNTER, NULL), *counts = hd_word(&o->attrs, A_COUNTER, "");
     if (counter && o->kind == OP_STEP_SCALARS && strcmp(counts, counter) != 0)
         hd_plan_wrong(c, o, o->span, "counts steps in @%s, and step @%s says @%s", counts, c->train->name, counter);
-    Write w;
-    for (int i = 0; norm && hd_next_write(o, &i, &w);) {
-        const Op *by = hd_writer(&w);
-        const bool is_norm = by && (by->kind == OP_GRAD_NORM || by->kind == OP_ROOT_SUM);
-        if (is_norm != (strcmp(w.buffer->name, norm) == 0))
-            hd_plan_wrong(c, o, o->span, "stores %s into @%s, and step @%s says that @%s is the norm",
-                          is_norm ? "the norm" : "no norm", w.buffer->name, c->train->name, norm);
-    }
 }
 
 static const char *text_of(PlanCheck *c, const Attr *at) {
@@ -109,7 +99,7 @@ void hd_check_settings(PlanCheck *c) {
             check_op(c, train, o);
             if (!c->train) continue;
             check_loss_scale(c, train, o);
-            check_numbers(c, o);
+            check_counter(c, o);
         }
     }
     c->f = NULL;

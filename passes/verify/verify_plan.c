@@ -71,6 +71,10 @@
 //     every gradient, the declarations and settings (README.md)         term_rules
 // V36 where arenas have a guard, the bytes that guard a storage are its  places, contents       guard
 //     own as long as it lives: no other storage has them
+// V37 what outlives a function is written by what it is for alone: the  writes                 writes, random,
+//     optimizer, gathers of weights, sums of gradients, the loss, the                          program
+//     norm, the counter of steps, the random state; validation writes
+//     its loss, and gathers weights
 //
 // V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
 // its text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is
@@ -212,6 +216,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     c.joined = NULL;
     if (!c.found.n) hd_check_random(&c);
     if (!c.found.n) hd_check_contributions(&c);
+    if (!c.found.n) hd_check_writes(&c);
     judge_probes(&c, !c.found.n && hd_check_program(&c)); // relies on all that is proved of buffers and steps
     if (unproved) *unproved = c.unproved;
     return c.found;

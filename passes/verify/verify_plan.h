@@ -86,6 +86,7 @@ void hd_check_streams(PlanCheck *c);       // of c->f: which stream a collective
 void hd_check_alive(PlanCheck *c);         // of c->f: how many gathered weights and gradients are alive
 void hd_check_contents(PlanCheck *c);      // of c->f: what every byte holds when it is read; races
 void hd_check_transfers(PlanCheck *c);     // of c->f: copies to the host and back
+void hd_check_writes(PlanCheck *c);        // of the module: who writes what outlives a function
 void hd_check_random(PlanCheck *c);        // of the module: the keys of dropout
 void hd_check_contributions(PlanCheck *c); // of the module: gradients, loss and optimizer, over the functions of a step
 bool hd_check_program(PlanCheck *c);       // of the module: it computes what the tensor stage computes; false: it does
