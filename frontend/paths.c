@@ -256,7 +256,8 @@ void hd_paths_borders(Front *f, NameIndex *borders) {
 // --- places in two lists
 
 // Lists that say where a value is until the backward pass reads it. Inside a place of one list another may have a
-// place: the innermost decides. The same place in two of them has no meaning.
+// place: the innermost decides. The same place may be recomputed and offloaded: what recompute keeps of it waits in
+// host memory. It cannot be kept and one of the others.
 static const struct { AttrId list; const char *done; } choices[] = {
     {A_RECOMPUTE, "recomputed"}, {A_KEPT, "kept"}, {A_OFFLOAD, "offloaded"}};
 enum { N_CHOICES = sizeof choices / sizeof *choices };
@@ -292,6 +293,7 @@ static void check_against(Front *f, int a, const PtrMap *map, int b) {
 void hd_paths_check(Front *f) {
     for (int a = 0; a + 1 < N_CHOICES; a++) {
         const PtrMap map = numbered_places(f, choices[a].list);
-        for (int b = a + 1; b < N_CHOICES && map.n; b++) check_against(f, a, &map, b);
+        for (int b = a + 1; b < N_CHOICES && map.n; b++)
+            if (choices[a].list == A_KEPT || choices[b].list == A_KEPT) check_against(f, a, &map, b);
     }
 }

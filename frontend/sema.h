@@ -197,6 +197,8 @@ void hd_paths_places(Front *f, AttrId list, NameIndex *places); // what a list o
 // the instances at which what `recompute` lists is cut: those whose paths end with no number, each once
 void hd_paths_borders(Front *f, NameIndex *borders);
 void hd_paths_check(Front *f);                              // no place is in two lists that exclude each other
+const char *hd_settings_given(const Front *f, AttrId setting, Span *at);
+void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule); // effect.c
 void hd_layers_emit(Front *f, Attrs *schedule); // layers.c
 // a.b[0..3].c of names, dots and indices; NULL when it is not such a path, or after reporting a wrong index
 const char *hd_path_text(Front *f, const Node *path);

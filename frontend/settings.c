@@ -29,7 +29,7 @@ typedef struct { // the value of one row
     bool none;        // PATHS: the word none was written
 } Setting;
 
-typedef struct Settings { Setting at[N_ROWS]; } Settings;
+typedef struct Settings { Setting at[N_ROWS], defaults[N_ROWS]; } Settings;
 
 static int row_of(AttrId a) {
     int k = 0;
@@ -352,6 +352,7 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
     if (!read_file(f, set, f->prelude, 1)) HD_BUG("the defaults in frontend/builtin_modules.c are wrong");
     for (int k = 0; k < N_ROWS; k++)
         if (!set->at[k].layer) HD_BUG("%s has no default in frontend/builtin_modules.c", rows[k].path);
+    memcpy(set->defaults, set->at, sizeof set->at);
     bool ok = read_file(f, set, f->user, 2);
     for (int k = 0; k < n_sets; k++) {
         if (!strchr(sets[k]->name, '.')) continue; // an argument of the model
@@ -370,6 +371,16 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
 int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATCH)].v.i; }
 const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
 const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
+
+// The path of a setting that the file or a --set gives another value than its default; NULL: none does. Not of lists.
+const char *hd_settings_given(const Front *f, AttrId setting, Span *at) {
+    const int k = row_of(setting);
+    const Setting *s = &f->settings->at[k], *given = &f->settings->defaults[k];
+    const bool word = rows[k].kind == KIND_WORD;
+    const bool same = word ? !strcmp(s->word, given->word) : hd_val_number(s->v) == hd_val_number(given->v);
+    *at = s->span;
+    return s->layer > 1 && !same ? rows[k].path : NULL;
+}
 
 static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Paths *paths) {
     NameIndex names = {0};
@@ -411,4 +422,5 @@ void hd_settings_emit(Front *f) {
             if (s->paths.n) emit_paths(f, attrs, row, &s->paths);
         }
     }
+    hd_effects_warn(f, train, schedule);
 }

@@ -24,6 +24,8 @@
 #include <limits.h>
 #include <string.h>
 
+enum { MIN_SIZE = 1 << 20 }; // offload.min_size, unless the schedule says another
+
 typedef struct {
     Module *m;
     PassCx *cx;
@@ -38,7 +40,7 @@ typedef struct {
 static bool is_listed(Request *r, const Waiting *v) {
     if (r->automatic) return !hd_place_of(&r->kept, v->place, NULL);
     int depth = hd_place_of(&r->listed, v->place, NULL);
-    return depth > hd_place_of(&r->kept, v->place, NULL) && depth > hd_place_of(&r->recomputed, v->place, NULL);
+    return depth > hd_place_of(&r->kept, v->place, NULL) && depth >= hd_place_of(&r->recomputed, v->place, NULL);
 }
 
 // --- the margin
@@ -286,11 +288,29 @@ static Change help_to_fit(Module *m, PassCx *cx) {
     return offload_module(&r, false) ? CHANGED : FAILED;
 }
 
+// Settings of offload that have other values than their defaults, where nothing is offloaded.
+static void warn_unused(const Request *r) {
+    static const struct { AttrId setting; double otherwise; } settings[] = {
+        {A_FRACTION, 1}, {A_MIN_SIZE, MIN_SIZE}, {A_MARGIN, 1}, {A_AHEAD, 1}};
+    const bool none = hd_has(r->settings, A_NO_OFFLOAD);
+    const bool limit = hd_has(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES);
+    if (r->listed.paths || (limit && !none)) return;
+    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
+        const AttrId id = settings[k].setting;
+        const double is = id == A_FRACTION ? hd_float(r->settings, id, 1)
+                                           : (double)hd_int(r->settings, id, (int64_t)settings[k].otherwise);
+        if (is < settings[k].otherwise || is > settings[k].otherwise)
+            hd_warning(r->m->cx, hd_symbol_find(r->m, "schedule")->span,
+                       "schedule.offload.%s changes nothing: schedule.offload %s", hd_attr_info(id)->text,
+                       none ? "is none" : "lists nothing, and no --device-memory makes values wait in host memory");
+    }
+}
+
 Change hd_pass_offload(Module *m, PassCx *cx) {
     Request r = request(m, cx);
+    warn_unused(&r);
     if (!r.listed.paths) return help_to_fit(m, cx);
-    bool both = r.recomputed.paths && !strcmp(r.recomputed.paths->strs[0], "auto"); // auto is no place
-    if (!hd_places_differ(&r.listed, &r.kept) || (!both && !hd_places_differ(&r.listed, &r.recomputed))) return FAILED;
+    if (!hd_places_differ(&r.listed, &r.kept)) return FAILED;
     if (r.automatic && !hd_model(m))
         return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
                         "a table with --device-model"), FAILED;

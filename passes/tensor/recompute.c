@@ -39,7 +39,8 @@ static bool is_storage(const Op *o) {
     return o->n_in == 0;
 }
 
-// An op in a place of the list, unless a place of another list is inside that one and around the op.
+// An op in a place of the list, unless a place of another list is inside that one and around the op. A place that is
+// recomputed and offloaded is recomputed, and offload takes what is kept of it.
 static const char *region_of(Recompute *s, const Op *o) {
     if (hd_has(&o->attrs, A_BWD) || !hd_op_is(o, TRAIT_PURE) || !o->loc.path) return NULL;
     int widest = 0, depth = hd_place_of(&s->listed, o->loc.path, &widest);
@@ -121,7 +122,6 @@ Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
                    .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
     const int errors = m->cx->diags.errors;
     if (!what.automatic && !hd_places_differ(&s.listed, &s.kept_list)) return FAILED;
-    if (!what.automatic && !hd_places_differ(&s.listed, &s.offloaded)) return FAILED;
     s.regions = hd_places_borders(&s.listed, cx->scratch);
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && hd_has_backward(s.f)) recompute_func(&s);
@@ -140,8 +140,10 @@ Change hd_pass_recompute(Module *m, PassCx *cx) {
     Again what = {.automatic = lists && !strcmp(listed->strs[0], "auto"), .slower = hd_float(schedule, A_SLOWER, 0)};
     int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
     const bool dropped = limit && !what.automatic && hd_weights_fit(m, cx, limit);
+    hd_keep_effect(m, limit > 0, cx->scratch);
     if (!lists) return dropped ? CHANGED : UNCHANGED;
     if (what.automatic && limit) what.again = hd_recompute_fit(m, cx, what.slower, limit);
     const Change c = hd_recompute_module(m, cx, what);
+    if (c != FAILED && !what.automatic) hd_recompute_effect(m, cx->scratch);
     return c == UNCHANGED && dropped ? CHANGED : c;
 }

@@ -1,7 +1,7 @@
 // Which values `recompute auto` makes again. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
 // ops that may be made again; recompute_fit.c: under --device-memory; recompute_weights.c: whether ranks then keep
 // copies of what they gather; recompute_try.c: what a choice comes to; recompute_rows.c: what is given up, for the
-// report.
+// report; recompute_effect.c: places that change nothing.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/memory/trial.h"
@@ -37,6 +37,10 @@ bool hd_read_backward(const Uses *uses, const Value *v); // by some op of the ba
 
 // Declares what is made again, for the report: `copied`, by op id. `c`: of all ops, before any was copied.
 void hd_recompute_declare(Module *m, const Costs *c, const bool *copied);
+
+// Warns of places that change nothing: of `recompute` after it, and of `keep`; `chosen`: there is a limit of memory.
+void hd_recompute_effect(Module *m, Arena *a);
+void hd_keep_effect(Module *m, bool chosen, Arena *a);
 
 bool hd_recompute_cheap(const Op *o); // its time is that of its memory traffic
 bool hd_has_backward(const Func *f);

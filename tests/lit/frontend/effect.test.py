@@ -1,0 +1,54 @@
+"""Compiles a model with and without each setting: warnings on stderr, status 0, and equal plans where there is one."""
+import re
+import subprocess
+import sys
+
+BASE = ("layers=2", "dim=32", "heads=2", "vocab=64", "seq=16", "train.batch=2", "train.compute=f32",
+        "schedule.recompute=none")
+
+
+def compiled(sets):
+    command = ["heddlec", sys.argv[1], "--target=cuda", "--emit=plan"]
+    for s in (*BASE, *sets):
+        command += ["--set", s]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (sets, done.stderr)
+    return re.sub(r"(?m)^(config @schedule|seal) .*$", "", done.stdout), re.findall(r"warning: (.*)", done.stderr)
+
+
+def check(around, setting, why):
+    around = tuple("schedule." + s if not s.startswith("train.") else s for s in around)
+    name = "schedule." + setting.split("=")[0]
+    plan, said = compiled((*around, "schedule." + setting))
+    before, was = compiled(around)
+    new = [w for w in said if w not in was]
+    assert (plan == before) == bool(why), (around, setting, new)
+    if why:
+        assert len(new) == 1 and new[0].startswith(f"{name} changes nothing: ") and why in new[0], (around, setting, new)
+    else:
+        assert not new, (around, setting, new)
+
+
+ranks, copies, none = ("mesh.shard=2", "fsdp=zero3"), ("mesh.replicate=2",), "fsdp none divides nothing"
+check(copies, "fsdp=zero3", "mesh.shard is 1")
+for setting in ("fsdp.prefetch=2", "fsdp.live_grads=1", "fsdp.root=whole", "fsdp.weights=master", "fsdp.overlap_micro=off"):
+    check(("mesh.shard=2",), setting, none)
+check(ranks, "fsdp.prefetch=0", None)
+check((*ranks, "fsdp.unit=none"), "fsdp.prefetch=2", "without a unit")
+check((*ranks, "fsdp.unit=none"), "fsdp.live_grads=1", "without a unit")
+check((*ranks, "fsdp.unit=none"), "fsdp.root=whole", "without a unit")
+check(ranks, "fsdp.weights=master", "no weight is rounded")
+check((*ranks, "train.compute=bf16"), "fsdp.weights=master", None)
+check(ranks, "fsdp.overlap_micro=off", "accumulate is 1")
+check((*ranks, "train.accumulate=2", "train.reduce=last"), "fsdp.overlap_micro=off", "only the last micro-batch")
+check((*ranks, "train.accumulate=2"), "fsdp.overlap_micro=off", "with graph step")
+check((), "recompute.slower=0.5", "nothing is recomputed")
+check(("recompute=Block.mlp",), "recompute.slower=0.5", "places are listed")
+for setting in ("offload.margin=0", "offload.ahead=3", "offload.fraction=0.5", "offload.min_size=1"):
+    check((), setting, "lists nothing")
+    check(("offload=none",), setting, "is none")
+check(("offload=Block", "offload.min_size=0"), "offload.margin=0", None)
+
+# On one rank, and of defaults, nothing is said.
+for sets in (("schedule.fsdp=zero3", "schedule.prefetch=3"), ("schedule.recompute.slower=0.025",), ("schedule.margin=1",)):
+    assert not compiled(sets)[1], sets
