@@ -27,7 +27,7 @@ build/bin/heddlec examples/tiny/tiny.hd --target=$target -o build/bin/tiny
 
 echo "== training"
 build/bin/tiny --data=build/demo/train.txt --val=build/demo/val.txt --steps="${STEPS:-300}" --log=build/demo/log.jsonl \
-  --save=build/demo/checkpoint
+  --save=build/demo/checkpoint --overwrite
 
 python3 - <<'PY'
 import json, math, collections

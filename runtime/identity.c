@@ -1,5 +1,6 @@
 // Ranks that were started differently. A hash of everything is compared first; the texts travel only where it differs.
 #include "runtime/identity.h"
+#include "runtime/checkpoint/keep.h"
 #include "runtime/world/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +31,9 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--val-batches", NUMBER, OF(val_batches)},
     {"--save", TEXT, OF(save)},
     {"--save-every", NUMBER, OF(save_every)},
+    {"--save-every (seconds)", NUMBER, OF(save_seconds)},
+    {"--keep", NUMBER, OF(keep)},
+    {"--keep-best", FLAG, OF(keep_best)},
     {"--digest", GIVEN, OF(digest)},
     {"--export", GIVEN, OF(export_to)},
     {"--profile", GIVEN, OF(profile)},
@@ -114,19 +118,19 @@ static bool files_value(Names names, Value out) {
 
 // Whether a checkpoint is there, whatever the folder is called on this host; one that is not there is reported later.
 // Another run may be replacing it: whether it is the same on all ranks is found out when all have it open (resume.c).
-static void checkpoint_value(const char *dir, Value out) {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
-    snprintf(out, VALUE, "a folder %s a checkpoint", access(path, R_OK) == 0 ? "with" : "without");
+static void checkpoint_value(const char *name, Value out) {
+    char dir[HD_CHECKPOINT_PATH], path[HD_CHECKPOINT_PATH];
+    snprintf(out, VALUE, "a folder %s a checkpoint", hd_checkpoint_find(name, dir, path) ? "with" : "without");
 }
 
 // A file, or the one that is read in a folder.
 static bool weights_value(const char *path, Value out) {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "latest/checkpoint.safetensors", "checkpoint.safetensors"};
     char inside[4200];
     struct stat st;
     const bool folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-    for (int i = 0; folder && i < 2; i++) {
+    for (int i = 0; folder && i < (int)(sizeof names / sizeof *names); i++) {
         snprintf(inside, sizeof inside, "%s/%s", path, names[i]);
         if (access(inside, R_OK) == 0) return file_value(inside, out);
     }

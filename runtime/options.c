@@ -11,7 +11,8 @@
 #include <string.h>
 
 // COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
-typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, ON, REPORT, HELP, VERSION } Kind;
+// EVERY: a COUNT of steps, or a time
+typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, EVERY, ON, REPORT, HELP, VERSION } Kind;
 static const struct {
     const char *name, *value;
     Kind kind;
@@ -31,8 +32,13 @@ static const struct {
     {"log", "FILE", TEXT, offsetof(Options, log), "one JSON line a step; with --resume, added to the file"},
     {"digest", "FILE", TEXT, offsetof(Options, digest), "exact loss and gradient norm per step, a hash per parameter"},
     {"save", "DIR", TEXT, offsetof(Options, save), "write a checkpoint at the end"},
-    {"save-every", "N", COUNT, offsetof(Options, save_every), "... and every N steps"},
-    {"resume", "DIR", TEXT, offsetof(Options, resume), "continue from a checkpoint, bit for bit"},
+    {"save-every", "N", EVERY, offsetof(Options, save_every), "... and every N steps, or 30s, 20m, 2h: every so long"},
+    {"keep", "N", COUNT, offsetof(Options, keep), "keep the newest N checkpoints, and a link `latest` (default: one)"},
+    {"keep-best", NULL, ON, offsetof(Options, keep_best),
+     "also keep the one with the least validation loss, in DIR/best"},
+    {"overwrite", NULL, ON, offsetof(Options, overwrite),
+     "replace the checkpoint of another run in the folder of --save"},
+    {"resume", "DIR", TEXT, offsetof(Options, resume), "continue from a checkpoint, a folder or its file"},
     {"init", "FILE", TEXT, offsetof(Options, init),
      "start from the weights of a safetensors file, an index of several, or a folder with either"},
     {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
@@ -126,6 +132,21 @@ static int set_dtype(HdDtype *dtype, const char *name) { // 0 or 2
     return 2;
 }
 
+static int set_every(Options *o, const char *name, const char *text) { // 0 or 2
+    static const struct { char unit; int64_t seconds; } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}};
+    const size_t n = strlen(text);
+    char digits[24];
+    o->save_every = o->save_seconds = 0;
+    for (size_t i = 0; n && n < sizeof digits && i < sizeof units / sizeof *units; i++) {
+        if (text[n - 1] != units[i].unit) continue;
+        snprintf(digits, sizeof digits, "%.*s", (int)n - 1, text);
+        if (!number(name, digits, 1, INT32_MAX / units[i].seconds, &o->save_seconds)) return 2;
+        o->save_seconds *= units[i].seconds;
+        return 0;
+    }
+    return number(name, text, 1, INT32_MAX, &o->save_every) ? 0 : 2;
+}
+
 static int set(Options *o, int row, const char *arg) { // 0 or 2
     const char *name = rows[row].name;
     const Kind kind = rows[row].kind;
@@ -142,6 +163,7 @@ static int set(Options *o, int row, const char *arg) { // 0 or 2
     if (kind == NAMES) return add_name(field, arg);
     if (kind == FORMAT) return set_format(field, arg);
     if (kind == DTYPE_OF) return set_dtype(field, arg);
+    if (kind == EVERY) return set_every(o, name, arg);
     if (kind == ON) *(bool *)field = true;
     if (kind == REPORT) *(arg ? &o->report_json : &o->report) = true;
     if (kind != COUNT && kind != NUMBER) return 0;
@@ -174,7 +196,14 @@ static int combine(const Options *o, int argc, char **argv) {
         return refuse("--steps=N is missing", none, argv[0]);
     }
     if (o->steps > 0 && !o->data.n) return refuse("--data=FILE is missing: steps need training tokens", none, argv[0]);
-    if (o->save_every && !o->save) return refuse("--save-every needs --save=DIR", none, argv[0]);
+    if ((o->save_every || o->save_seconds) && !o->save)
+        return refuse("--save-every needs --save=DIR", none, argv[0]);
+    if ((o->keep || o->keep_best || o->overwrite) && !o->save)
+        return refuse(o->keep        ? "--keep needs --save=DIR"
+                      : o->keep_best ? "--keep-best needs --save=DIR"
+                                     : "--overwrite needs --save=DIR",
+                      none, argv[0]);
+    if (o->keep_best && !o->val.n) return refuse("--keep-best needs --val=FILE", none, argv[0]);
     if (o->val_every && !o->val.n) return refuse("--val-every needs --val=FILE", none, argv[0]);
     if (o->export_dtype != HD_F32 && !o->export_to)
         return refuse("--export-dtype needs --export=FILE", none, argv[0]);

@@ -1,5 +1,6 @@
 // Checks, before the first step, the files that a run writes: an output that cannot be written, or would overwrite an
 // input, is reported before any work can be lost.
+#include "runtime/checkpoint/keep.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/options.h"
 #include <errno.h>
@@ -78,9 +79,9 @@ static bool apart_from_data(const OutputPath *w, const char *option, const FileL
 
 // A checkpoint is found by its manifest, which no other output may replace.
 static bool apart_from_checkpoint(const OutputPath *w, const char *option, const char *dir) {
-    char manifest[4096];
-    if (!dir || snprintf(manifest, sizeof manifest, "%s/checkpoint.safetensors", dir) >= (int)sizeof manifest)
-        return true; // nothing can be saved there
+    char folder[HD_CHECKPOINT_PATH], manifest[HD_CHECKPOINT_PATH] = "";
+    if (!dir) return true;
+    hd_checkpoint_find(dir, folder, manifest);
     return !same_file(w->path, manifest) ||
            hd_fail("--%s=%s is the manifest of the checkpoint in --%s=%s: writing it would destroy the checkpoint",
                    w->option, w->path, option, dir);

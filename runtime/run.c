@@ -6,9 +6,10 @@
 #include "runtime/data/data.h"
 #include "runtime/identity.h"
 #include "runtime/log.h"
-#include "runtime/checkpoint/state.h"
+#include "runtime/checkpoint/keep.h"
 #include "runtime/mesh.h"
 #include "runtime/signals.h"
+#include "runtime/steps.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@ typedef struct {
     Progress at;
     double t0;
     HdLock lock;         // rank 0's, of the save folder
+    Keep keep;
+    double last_save;    // when, for --save-every with a time
     int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
     unsigned saves;      // checkpoints asked for by signals and written
     bool save_now;       // every rank knows that one is asked for
@@ -72,11 +75,19 @@ static bool fail_spoilt(Run *r) {
     return all_ok(r, !here);
 }
 
+static bool rank_0(const Run *r) { return r->w->rank == 0; }
+
+// Whether a checkpoint is due that no number of steps asks for: by a signal, or by rank 0's clock.
+static bool save_due(const Run *r) {
+    const double every = (double)r->o->save_seconds;
+    return hd_signal_saves() != r->saves || (rank_0(r) && every > 0 && hd_now() - r->last_save >= every);
+}
+
 // all: whether every rank continues; a signal on any of them ends the run (`stopped`) or asks for a checkpoint
 // (`save_now`). false as all_ok.
 static bool decide(Run *r, bool ok) {
     enum { NOT_OK = 1 << 20, SPOILT = 1 << 19 }; // above any signal's number
-    const int mine = 2 * hd_signal_stop() + (hd_signal_saves() != r->saves);
+    const int mine = 2 * hd_signal_stop() + save_due(r);
     const int most = hd_world_most(r->w, !ok ? NOT_OK : r->spoilt.step ? SPOILT : mine);
     if (most < 0) return false;
     if (most == NOT_OK) return all_ok(r, ok);
@@ -85,8 +96,6 @@ static bool decide(Run *r, bool ok) {
     r->save_now = most % 2;
     return true;
 }
-
-static bool rank_0(const Run *r) { return r->w->rank == 0; }
 
 static void tell_failure(Run *r) {
     if (r->w->rank == r->w->speaker) fprintf(stderr, "%serror: %s\n", r->log.terminal ? "\r\x1b[K" : "", hd_failure());
@@ -101,42 +110,7 @@ static bool told(Run *r, bool ok) { // a failure that does not end the run, unle
     return r->w->alive(r->w);
 }
 
-// --- the program's functions
-
-static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
-    if (f->n_args != 2) return false;
-    for (int i = 0; i < 2; i++)
-        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch ||
-            f->args[i].dim[1] != p->seq)
-            return false;
-    return true;
-}
-
-// How many batches a step takes; -1: one of its functions takes something else.
-static int64_t batches(const HdProgram *p, const HdStep *s) {
-    int64_t n = 0;
-    for (int i = 0; i < s->n_segments; i++) {
-        if (s->segments[i].func->n_args && !takes_batch(p, s->segments[i].func)) return -1;
-        n += s->segments[i].func->n_args ? s->segments[i].times : 0;
-    }
-    return n;
-}
-
-static bool check_steps(const HdProgram *p) {
-    if (!p->train_step.n_segments || p->train_step.loss < 0 || p->train_step.norm < 0)
-        hd_fail("this program holds no training step");
-    else if (batches(p, &p->train_step) != p->micro ||
-             (p->eval_step.n_segments && (batches(p, &p->eval_step) != 1 || p->eval_step.loss < 0)))
-        hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]); a "
-                "program can train on nothing else",
-                p->model);
-    else return true;
-    return false;
-}
-
 // --- steps
-
-static int64_t step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_ranks(p); }
 
 static bool at_step(const char *when, int64_t step) { // adds to a failure when it was; false
     char why[900];
@@ -147,7 +121,7 @@ static bool at_step(const char *when, int64_t step) { // adds to a failure when 
 // What this rank reads in a step. Sequences are dealt in order: first to micro-batches, within each to the ranks.
 static bool read_step(Run *r, int64_t step) {
     const HdProgram *p = r->p;
-    const int64_t start = r->at.sequences + (step - r->at.step - 1) * step_sequences(p);
+    const int64_t start = r->at.sequences + (step - r->at.step - 1) * hd_step_sequences(p);
     for (int64_t m = 0; m < p->micro; m++) {
         const int64_t first = start + (m * r->w->ranks + r->w->rank) * p->batch, at = m * p->batch * p->seq;
         if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at,
@@ -200,6 +174,28 @@ static bool read_val(Run *r, int64_t step, int64_t round) {
     return true;
 }
 
+static Progress progress(const Run *r, int64_t step) {
+    return (Progress){step, r->at.seed, r->data.count, r->at.sequences + (step - r->at.step) * hd_step_sequences(r->p),
+                      false, 0};
+}
+
+static bool may_save(Run *r) { // all: the folder is still this run's
+    return all_ok(r, !rank_0(r) || hd_lock_keep(&r->lock, r->o->save, hd_signal_stop));
+}
+
+// all: keeps the state whose validation loss is the least so far. One that fails is reported and has no other effect.
+static bool keep_best(Run *r, int64_t step, double loss) {
+    char name[HD_CHECKPOINT_PATH];
+    Progress at = progress(r, step);
+    at.validated = true;
+    at.val_loss = loss;
+    if (!r->o->keep_best || !(loss < r->keep.best)) return true;
+    const bool ok = may_save(r) && all_ok(r, hd_keep_best(r->x, &r->keep, &r->lock, &at, name));
+    if (ok) r->keep.best = loss;
+    if (ok) hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors, the best so far", (long long)step, name);
+    return told(r, ok);
+}
+
 static bool validate(Run *r, int64_t step) { // all
     if (!r->val.n) return true;
     if (!r->p->eval_step.n_segments) {
@@ -216,7 +212,7 @@ static bool validate(Run *r, int64_t step) { // all
         sum += (double)loss;
     }
     hd_log_val(&r->log, step, sum / (double)rounds);
-    return true;
+    return keep_best(r, step, sum / (double)rounds);
 }
 
 static bool finish_step(Run *r, int64_t step) { // waits for the step's loss and reports it
@@ -239,11 +235,12 @@ static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
 }
 
 static bool save(Run *r, int64_t step) { // all
-    const Progress at = {step, r->at.seed, r->data.count, r->at.sequences + (step - r->at.step) * step_sequences(r->p)};
+    const Progress at = progress(r, step);
+    char name[HD_CHECKPOINT_PATH];
     r->w->at(r->w, "saving after step", step);
-    const bool mine = !rank_0(r) || hd_lock_keep(&r->lock, r->o->save, hd_signal_stop);
-    if (!all_ok(r, mine) || !all_ok(r, hd_state_save(r->x, r->o->save, &r->lock, &at))) return false;
-    hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors", (long long)step, r->o->save);
+    r->last_save = hd_now();
+    if (!may_save(r) || !all_ok(r, hd_keep_save(r->x, &r->keep, &r->lock, &at, name))) return false;
+    hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors", (long long)step, name);
     return true;
 }
 
@@ -348,9 +345,9 @@ static bool resume(Run *r) {
     if (rank_0(r) && r->data.n && r->at.data_tokens && r->at.data_tokens != r->data.count)
         fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
                 r->data.name, (long long)r->data.count, (long long)r->at.data_tokens);
-    if (rank_0(r) && r->at.sequences != r->at.step * step_sequences(r->p))
+    if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
         fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld\n",
-                (long long)r->at.sequences, (long long)r->at.step, (long long)step_sequences(r->p));
+                (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p));
     return true;
 }
 
@@ -372,8 +369,16 @@ static bool start_random(Run *r) {
 static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
-    if (!check_steps(p) || (rank_0(r) && !hd_paths_check(o))) return false;
+    if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(o))) return false;
     if (rank_0(r) && o->save && !hd_lock_take(&r->lock, o->save, hd_signal_stop)) return false;
+    r->keep = (Keep){.dir = o->save, .keep = o->keep, .best = HUGE_VAL};
+    if (rank_0(r) && o->save) {
+        const bool continues = hd_checkpoint_continues(o->save, o->resume);
+        if (!continues && !o->overwrite && !hd_checkpoint_free(o->save)) return false;
+        r->keep.fresh = o->overwrite && !continues;
+        if (continues) r->keep.best = hd_best_before(o->save);
+    }
+    r->last_save = r->t0;
     if (o->data.n && !hd_data_open(&r->data, o->data, o->format, p->seq)) return false;
     if (o->val.n && !hd_data_open(&r->val, o->val, o->format, p->seq)) return false;
     if (!hd_data_same_kind(&r->data, &r->val)) return false;
@@ -393,7 +398,7 @@ static void tell_start(Run *r) {
         snprintf(ranks, sizeof ranks, "%d ranks (%s) of ", r->w->ranks, hd_mesh_say(p, " ", ", ", mesh, sizeof mesh));
     hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step",
                p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
-               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(step_sequences(p) * p->seq));
+               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(hd_step_sequences(p) * p->seq));
     if (r->data.documents)
         hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", r->data.name, (long long)r->data.count,
                    (long long)r->data.documents);
@@ -419,6 +424,7 @@ static void tell_phases(Run *r, double checked, double opened, double loaded) {
 static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
+    if (o->keep_best && !all_ok(r, r->w->share(r->w, &r->keep.best, sizeof r->keep.best))) return false;
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
     const bool each = o->check && r->p->guard; // looks at guards after each action

@@ -109,12 +109,14 @@ static bool open_index(Weights *w) {
 // --- all files
 
 static bool open_weights(Weights *w, const char *path, char **inside) { // inside: room for a name that is found
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "latest/checkpoint.safetensors", "checkpoint.safetensors"};
+    enum { NAMES = sizeof names / sizeof *names };
     struct stat st;
     const size_t n = strlen(path);
     w->path = path;
     if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
-        for (int i = 0; i < 2 && !*inside; i++) {
+        for (int i = 0; i < NAMES && !*inside; i++) {
             *inside = malloc(n + strlen(names[i]) + 2);
             if (!*inside) return hd_fail("out of memory");
             sprintf(*inside, "%s/%s", path, names[i]);
@@ -122,7 +124,8 @@ static bool open_weights(Weights *w, const char *path, char **inside) { // insid
             free(*inside);
             *inside = NULL;
         }
-        if (!*inside) return hd_fail("the folder %s holds neither %s nor %s", path, names[0], names[1]);
+        if (!*inside) return hd_fail("the folder %s holds neither %s nor %s nor a checkpoint", path, names[0],
+                                         names[1]);
         w->path = *inside;
     }
     const size_t m = strlen(w->path);

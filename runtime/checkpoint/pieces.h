@@ -50,6 +50,9 @@ bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t si
 bool hd_checkpoint_folder(const char *name, size_t size);
 // Makes a folder where there is none, and has its name on the disk. false after hd_fail.
 bool hd_checkpoint_make(const char *dir);
+bool hd_checkpoint_on_disk(const char *dir); // the names in a folder; false after hd_fail
+// Removes the checkpoint of a folder: first its manifest, so that none is left that lacks shards. Nothing else goes.
+void hd_checkpoint_remove(const char *dir);
 void hd_shape_text(char *buf, size_t size, int rank, const int64_t *dim);            // [2,3]
 // Whether a file's tensor `name`, of shape `have` (text; NULL: the file has none), fits this parameter; false after
 // hd_fail.

@@ -1,6 +1,7 @@
 // Resuming from a checkpoint of any mesh and strategy: every rank reads the elements it holds from whichever file has
 // them (save.c), several pieces at a time. A file is checked as a whole while it is read, and the run begins only when
 // that has ended well. All files are open before the first one is read, since a run beside this one may remove them.
+#include "runtime/checkpoint/keep.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
@@ -366,7 +367,7 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
     for (int r = 0; r < HD_SAVED_ROLES; r++)
         if (!hd_spread_pieces(x, holder(r), resume_piece, &(Resume){s, r})) return false;
     *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
-                     count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p)};
+                     count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p), false, 0};
     const int32_t step = (int32_t)at->step;
     return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }
@@ -452,16 +453,17 @@ static int resume_once(HdExec *x, const char *dir, const char *path, Progress *a
 // A run beside this one may replace the checkpoint before all ranks have opened it, and remove its shards. The ranks
 // begin again until they have one and the same open. Reading that takes however long it takes: what is open stays.
 // Ranks that have different ones and see no change are in different folders, or their file systems lag behind.
-bool hd_state_resume(HdExec *x, const char *dir, Progress *at) {
+bool hd_state_resume(HdExec *x, const char *name, Progress *at) {
     const double patience = 30, lag = 5; // seconds: while the checkpoint changes, and while it does not
     enum { NO, CHANGING, STILL };
-    char path[PATH];
+    char dir[PATH], path[PATH];
     unsigned char id[2][16] = {{0}, {0}};
-    if (!hd_checkpoint_path(dir, "checkpoint.safetensors", path, sizeof path)) return false; // on every rank
+    if (strlen(name) + 40 > PATH) return hd_fail("the name %s is too long", name); // on every rank
     const double begin = hd_now();
     double changed = begin;
     for (int i = 0;; i = !i) {
         bool ok;
+        hd_checkpoint_find(name, dir, path); // one that is not there is an error of opening it
         if (resume_once(x, dir, path, at, &ok, id[i]) != REPLACED) return ok;
         const int other = hd_world_most(x->world, memcmp(id[0], id[1], sizeof *id) != 0);
         const double now = hd_now();

@@ -73,6 +73,10 @@ static void add_common(Meta *m, const HdProgram *p, const char *format, const Pr
     add_number(m, "seed", at->seed);
     add_number(m, "data_tokens", at->data_tokens);
     add_number(m, "sequences", at->sequences);
+    if (!at->validated) return;
+    char text[40];
+    snprintf(text, sizeof text, "%a", at->val_loss);
+    add(m, "val_loss", text);
 }
 
 // --- one file that holds everything
@@ -247,7 +251,7 @@ static void remove_folder(const char *path) { // unless something else is in it
     rmdir(path);
 }
 
-static bool on_disk(const char *dir) { // the names in a folder
+bool hd_checkpoint_on_disk(const char *dir) {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool ok = fd >= 0 && (!fsync(fd) || errno == EINVAL);
     if (!ok) hd_fail("cannot write the folder %s: %s", dir, strerror(errno));
@@ -263,7 +267,7 @@ static bool parent_on_disk(const char *path) {
     while (n > 1 && path[n - 1] == '/') n--;
     char parent[PATH];
     snprintf(parent, sizeof parent, "%.*s", n ? (int)n : 1, n ? path : ".");
-    return on_disk(parent);
+    return hd_checkpoint_on_disk(parent);
 }
 
 bool hd_checkpoint_make(const char *dir) {
@@ -279,7 +283,7 @@ static bool is_shards(const char *name) { // what choose_folder makes, not a use
 
 // removes the shard files of other checkpoints; keep NULL: of all
 static bool forget_others(const char *dir, const char *keep) {
-    if (!on_disk(dir)) return false; // the new checkpoint has its final name
+    if (!hd_checkpoint_on_disk(dir)) return false; // the new checkpoint has its final name
     DIR *d = opendir(dir);
     if (!d) return true; // another save removes them
     for (const struct dirent *e; (e = readdir(d));) {
@@ -290,6 +294,12 @@ static bool forget_others(const char *dir, const char *keep) {
     remove_files(d, CHECKPOINT ".tmp."); // of processes that were killed
     closedir(d);
     return true;
+}
+
+void hd_checkpoint_remove(const char *dir) {
+    char path[PATH];
+    if (hd_checkpoint_path(dir, CHECKPOINT, path, sizeof path) && (!unlink(path) || errno == ENOENT))
+        forget_others(dir, NULL);
 }
 
 // The name of a folder that the present checkpoint, if any, does not need: step-N, or step-N.1 where the checkpoint
@@ -333,8 +343,8 @@ static bool save_shards(HdExec *x, const char *dir, const char *manifest, const 
     bool ok = all && hd_checkpoint_path(dir, folder, place, sizeof place - FOLDER) &&
               hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));
     ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
-    const bool replaces = ok && w->rank == 0 && on_disk(place) && on_disk(dir) && hd_lock_mine(lock) &&
-                          save_manifest(p, manifest, folder, at, all, hd_shards(p));
+    const bool replaces = ok && w->rank == 0 && hd_checkpoint_on_disk(place) && hd_checkpoint_on_disk(dir) &&
+                          hd_lock_mine(lock) && save_manifest(p, manifest, folder, at, all, hd_shards(p));
     if (ok) ok = hd_world_agree(w, w->rank != 0 || replaces);
     free(all);
     if (w->rank != 0) return ok;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 
 // data_tokens: size of the training data; 0: unknown. sequences: how many all ranks together have read.
-typedef struct { int64_t step, seed, data_tokens, sequences; } Progress;
+// val_loss: of a state that was kept for it.
+typedef struct { int64_t step, seed, data_tokens, sequences; bool validated; double val_loss; } Progress;
 
 // Initialises the part of every parameter that this rank holds: element i of parameter k depends on (seed, k, i) alone.
 bool hd_state_init(HdExec *x, int64_t seed);
@@ -21,7 +22,7 @@ bool hd_state_export(HdExec *x, const char *path, HdDtype dtype);
 bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
 // all. Every rank reads the same checkpoint, also while another run replaces it. A rank on which it succeeds returns
 // true although another one fails.
-bool hd_state_resume(HdExec *x, const char *dir, Progress *at);
+bool hd_state_resume(HdExec *x, const char *name, Progress *at); // a folder, or its file (keep.h)
 // all: rank 0 writes one line per parameter: name and 128-bit hash of its f32 bytes
 bool hd_state_hashes(HdExec *x, FILE *f);
 // Names the first value on this rank that is not finite: its parameter, unit, storage and rank and, after a step, an

@@ -23,13 +23,13 @@ SMALL = "layers=1 dim=32 heads=2 seq=16 train.batch=2"
 WHOLE, SHARDED = "", "schedule.mesh.shard=2 schedule.fsdp=zero3"
 # name: settings, steps of the save that was there before (0: none), arguments
 SCENARIOS = {
-    "replace": (WHOLE, 1, "--steps=2 --save=c"),
-    "first": (WHOLE, 0, "--steps=1 --save=c"),
-    "replace_shards": (SHARDED, 1, "--steps=2 --save=c"),
-    "first_shards": (SHARDED, 0, "--steps=1 --save=c"),
-    "same_step_again": (SHARDED, 2, "--steps=2 --resume=c --save=c"),
-    "shards_become_one": (SHARDED, 1, "--steps=2 --resume=c --save=c"),
-    "three_saves": (SHARDED, 1, "--steps=4 --save=c --save-every=1"),
+    "replace": (WHOLE, 1, "--steps=2 --save=c --overwrite"),
+    "first": (WHOLE, 0, "--steps=1 --save=c --overwrite"),
+    "replace_shards": (SHARDED, 1, "--steps=2 --save=c --overwrite"),
+    "first_shards": (SHARDED, 0, "--steps=1 --save=c --overwrite"),
+    "same_step_again": (SHARDED, 2, "--steps=2 --resume=c --save=c --overwrite"),
+    "shards_become_one": (SHARDED, 1, "--steps=2 --resume=c --save=c --overwrite"),
+    "three_saves": (SHARDED, 1, "--steps=4 --save=c --overwrite --save-every=1"),
 }
 
 
@@ -195,7 +195,8 @@ def record(name, work, programs, library):
     with open(os.path.join(before, "data.txt"), "wb") as f:
         f.write(bytes((i * 7 + i // 11) % 251 for i in range(3000)))
     if steps:
-        run([programs[settings], "--data=data.txt", f"--steps={steps}", "--seed=3", "--save=c"], before)
+        run([programs[settings], "--data=data.txt", f"--steps={steps}", "--seed=3", "--save=c",
+             "--overwrite"], before)
     shutil.copytree(before, after)
     program = programs[WHOLE if name == "shards_become_one" else settings]
     run([program, "--data=data.txt", *args.split()], after, LD_PRELOAD=library, FAULT_TRACE=trace)

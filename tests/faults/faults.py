@@ -37,19 +37,22 @@ TRAIN = "--data=data.txt --log=log.jsonl --digest=digest"
 
 # name: (program, arguments, folder of the checkpoint, folders and files there before)
 SCENARIOS = {
-    "train": ("one", f"{TRAIN} --steps=2 --save=c", "c", ("c",)),
+    "train": ("one", f"{TRAIN} --steps=2 --save=c --overwrite", "c", ("c",)),
     "new_folder": ("one", f"{TRAIN} --steps=1 --save=n", "n", ()),
-    "resume": ("one", f"{TRAIN} --steps=2 --resume=c --save=c", "c", ("c",)),
+    "resume": ("one", f"{TRAIN} --steps=2 --resume=c --save=c --overwrite", "c", ("c",)),
     "export": ("one", "--steps=0 --resume=c --export=w.safetensors --digest=digest", "c", ("c", "w.safetensors")),
-    "init": ("one", f"{TRAIN} --steps=1 --init=w.safetensors --save=c", "c", ("c", "w.safetensors")),
+    "init": ("one", f"{TRAIN} --steps=1 --init=w.safetensors --save=c --overwrite", "c", ("c", "w.safetensors")),
     "evaluate": ("one", "--steps=0 --resume=c --val=data.txt --log=log.jsonl --digest=digest", "c", ("c",)),
-    "profile": ("one", "--data=data.txt --steps=1 --profile=p.json --timeline=t.html --save=c", "c", ("c",)),
-    "shards": ("two", f"{TRAIN} --steps=2 --save=c", "c", ("c",)),
-    "shards_resume": ("two", f"{TRAIN} --steps=2 --resume=c --save=c", "c", ("c",)),
+    "profile": ("one", "--data=data.txt --steps=1 --profile=p.json --timeline=t.html --save=c --overwrite",
+                "c", ("c",)),
+    "shards": ("two", f"{TRAIN} --steps=2 --save=c --overwrite", "c", ("c",)),
+    "shards_resume": ("two", f"{TRAIN} --steps=2 --resume=c --save=c --overwrite", "c", ("c",)),
     "shards_export": ("two", "--steps=0 --resume=c --export=w.safetensors --digest=digest", "c",
                       ("c", "w.safetensors")),
-    "processes": ("toy", f"--ranks={RANKS} --data=data.txt --steps=1 --save=c --digest=digest", "c", ("c",)),
-    "network": ("toy", f"--ranks={RANKS} --data=data.txt --steps=1 --save=c --digest=digest", "c", ("c",)),
+    "processes": ("toy", f"--ranks={RANKS} --data=data.txt --steps=1 --save=c --overwrite --digest=digest",
+                  "c", ("c",)),
+    "network": ("toy", f"--ranks={RANKS} --data=data.txt --steps=1 --save=c --overwrite --digest=digest",
+                "c", ("c",)),
 }
 
 
@@ -182,7 +185,8 @@ def prepare(work):
         with open(os.path.join(before[name], "data.txt"), "wb") as f:
             f.write(bytes((i * 7 + i // 11) % 251 for i in range(3000)))
         several = [f"--ranks={RANKS}"] if name == "toy" else []
-        must([program, "--data=data.txt", "--steps=1", "--seed=3", "--save=c", "--export=w.safetensors", *several],
+        must([program, "--data=data.txt", "--steps=1", "--seed=3", "--save=c", "--overwrite",
+              "--export=w.safetensors", *several],
              before[name])
     return programs, before
 

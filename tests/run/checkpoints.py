@@ -41,17 +41,103 @@ def case_resume():
 def case_resume_accumulated():
     settings = ("train.batch=1", "train.accumulate=4")
     steps, params = train_digest("whole", settings=settings, steps=5)
-    train_digest("first", "--save=c", settings=settings, steps=2)
+    train_digest("first", "--save=c", "--overwrite", settings=settings, steps=2)
     check(train_digest("second", "--resume=c", settings=settings, steps=5) == (steps[2:], params),
           "accumulated steps do not resume exactly")
 
 
 def case_save_every():
     text_file()
-    r = good("--data=data.txt", "--steps=5", "--save=c", "--save-every=2")
+    r = good("--data=data.txt", "--steps=5", "--save=c", "--overwrite", "--save-every=2")
     check(re.findall(r"^step (\d+)  saved", r.err, re.M) == ["2", "4", "5"], "saved at:", r)
     _, meta = tensors_of("c/checkpoint.safetensors")
     check(meta["step"] == "5" and meta["model"] == "Tiny", "metadata of the checkpoint:", meta)
+
+
+def case_save_over_another_run():
+    """The checkpoint of another run is replaced only where the options say so."""
+    old = make_checkpoint()
+    good("--data=data.txt", "--steps=4", "--save=other", "--seed=9")
+    for more in ([], ["--resume=other"], ["--init=c"]):
+        bad(1, "--save=c", "another run", "c/checkpoint.safetensors", "--resume=c", "--overwrite",
+            args=["--data=data.txt", "--steps=5", "--save=c", *more])
+        check(read("c/checkpoint.safetensors") == old and os.listdir("c") == ["checkpoint.safetensors"], "changed")
+    os.symlink("c", "link")
+    good("--data=data.txt", "--steps=5", "--save=link", "--resume=c")  # it is the same folder
+    good("--data=data.txt", "--steps=5", "--save=c", "--overwrite", "--resume=other")
+    good("--data=data.txt", "--steps=5", "--save=c", "--overwrite")
+    bad(2, "--overwrite needs --save", args=["--data=data.txt", "--steps=5", "--overwrite"])
+
+
+def steps_in(folder="c"):
+    return sorted(int(m.group(1)) for m in (re.fullmatch(r"checkpoint-(\d+)", n) for n in os.listdir(folder)) if m)
+
+
+def case_keep():
+    """--keep=N: the newest N, each resumes exactly, `latest` links to the newest, and other runs' files stay."""
+    os.mkdir("c")
+    for name in ("checkpoint-x", "checkpoint-1.txt", "notes"):
+        write(f"c/{name}", "mine")
+    whole, params = train_digest("whole", steps=9)
+    r = good("--data=data.txt", "--steps=7", "--save=c", "--save-every=2", "--keep=2")
+    check(re.findall(r"^step (\d+)  saved c/checkpoint-(\d+)/", r.err, re.M) == [(s, s) for s in "2467"], "saved:", r)
+    check(steps_in() == [6, 7] and os.readlink("c/latest") == "checkpoint-7", "kept:", os.listdir("c"))
+    for source, step in (("c", 7), ("c/latest", 7), ("c/checkpoint-6", 6),
+                         ("c/checkpoint-6/checkpoint.safetensors", 6)):
+        more, end = train_digest("second", f"--resume={source}", steps=9)
+        check((more, end) == (whole[step:], params), f"--resume={source} differs")
+    bad(1, "--save=c", "another run", "--overwrite", args=["--data=data.txt", "--steps=5", "--save=c"])
+    good("--data=data.txt", "--steps=8", "--save=c", "--keep=2", "--resume=c/checkpoint-6")  # 7 is not before 6
+    check(steps_in() == [7, 8], "kept:", os.listdir("c"))
+    good("--data=data.txt", "--steps=9", "--save=c", "--resume=c")  # now one that is replaced
+    check(not os.path.lexists("c/latest") and "checkpoint.safetensors" in os.listdir("c"), "left:", os.listdir("c"))
+    good("--data=data.txt", "--steps=9", "--resume=c", "--digest=d")
+    good("--data=data.txt", "--steps=10", "--save=c", "--resume=c", "--keep=1")
+    check(steps_in() == [10] and "checkpoint.safetensors" not in os.listdir("c"), "left:", os.listdir("c"))
+    good("--data=data.txt", "--steps=3", "--save=c", "--keep=5", "--overwrite")
+    check(steps_in() == [3] and os.readlink("c/latest") == "checkpoint-3", "overwritten:", os.listdir("c"))
+    check(all(read(f"c/{n}") == b"mine" for n in ("checkpoint-x", "checkpoint-1.txt", "notes")), "a file is changed")
+    os.remove("c/latest")
+    os.mkdir("c/latest")
+    bad(1, "c/latest", "a file has its name", args=["--data=data.txt", "--steps=1", "--save=c", "--keep=1"])
+
+
+def case_keep_best():
+    """The state with the least validation loss stays, also over a resumption, and says its loss."""
+    text_file()
+    text_file("val.txt", 700)
+    args = ["--data=data.txt", "--val=val.txt", "--save=c", "--keep-best", "--val-every=1", "--log=log.jsonl"]
+    good(*args, "--steps=4")
+    good(*args, "--steps=8", "--resume=c")
+    vals = {l["step"]: l["val_loss"] for l in map(json.loads, read("log.jsonl").decode().splitlines())
+            if "val_loss" in l}
+    best = min(vals, key=vals.get)
+    _, meta = tensors_of("c/best/checkpoint.safetensors")
+    check(meta["step"] == str(best) and abs(float.fromhex(meta["val_loss"]) - vals[best]) < 1e-6, "best:", meta, vals)
+    kept = read("c/best/checkpoint.safetensors")
+    r = good(*args, "--steps=9", "--resume=c/best")
+    again = "the best so far" in r.err
+    check(again or read("c/best/checkpoint.safetensors") == kept, "a state that is no better replaces the best:", r)
+    bad(1, "c/best/checkpoint.safetensors", "another run", args=[*args[:2], "--steps=1", "--save=" + only_best()])
+    for option, needs in (("--keep-best", "--save"), ("--keep=2", "--save"), ("--keep-best --save=n", "--val")):
+        bad(2, f"{option.split()[0].split('=')[0]} needs {needs}",
+            args=["--data=data.txt", "--steps=1", *option.split()])
+
+
+def only_best():
+    os.remove("c/checkpoint.safetensors")
+    return "c"
+
+
+def case_save_by_time():
+    """A run with --save-every=1s saves without a signal or a number of steps, and goes on."""
+    text_file()
+    r = interrupt([saved("c"), signal.SIGINT], "--save=c", "--save-every=1s")
+    steps = re.findall(r"^step (\d+)  saved", r.err, re.M)
+    check(r.status == 130 and len(steps) >= 2, "it says:", r)
+    for text in ("0s", "0", "m", "1d", "-3m", "99999999999h", "1.5h", ""):
+        bad(2, "--save-every", args=["--data=data.txt", "--steps=1", "--save=n", f"--save-every={text}"])
+    good("--data=data.txt", "--steps=2", "--save=n", "--save-every=2h")
 
 
 def case_resume_refused():
@@ -114,15 +200,15 @@ def case_failed_save():
     old = make_checkpoint()
     for limit in (4096, len(old) // 2, len(old) - 8):  # the disk is full at another place
         r = bad(1, "c/checkpoint.safetensors", "File too large",
-                args=["--data=data.txt", "--steps=5", "--resume=c", "--save=c"], limit=limit)
+                args=["--data=data.txt", "--steps=5", "--resume=c", "--save=c", "--overwrite"], limit=limit)
         check("step 5/5" in r.err, "the run did not go on to its end:", r)
         check(read("c/checkpoint.safetensors") == old,
               f"the old checkpoint changed when the disk was full after {limit} bytes")
         check(os.listdir("c") == ["checkpoint.safetensors"], "a temporary file stays:", os.listdir("c"))
-    r = run("--data=data.txt", "--steps=5", "--resume=c", "--save=c", "--save-every=1", limit=4096)
+    r = run("--data=data.txt", "--steps=5", "--resume=c", "--save=c", "--overwrite", "--save-every=1", limit=4096)
     check(r.status == 1 and "step 5/5" in r.err and "step 4/5" in r.err, "a save that fails on the way ends the run:",
           r)
-    good("--data=data.txt", "--steps=5", "--resume=c", "--save=c")
+    good("--data=data.txt", "--steps=5", "--resume=c", "--save=c", "--overwrite")
 
 
 def case_unwritable():
@@ -139,7 +225,7 @@ def case_unwritable():
     bad(1, "--save", args=base + ["--save=" + "/".join(["x" * 200] * 21)])
     full = full_device()
     for option in ("log", "digest", "export", "profile"):
-        r = bad(1, full, "No space left", args=base + [f"--{option}={full}", "--save=c"])
+        r = bad(1, full, "No space left", args=base + [f"--{option}={full}", "--save=c", "--overwrite"])
         check("step 2  saved" in r.err, "the run is lost with one of its outputs:", r)
         check(os.path.islink(full), f"--{option} replaced the device's link")
         os.remove("c/checkpoint.safetensors")
@@ -166,7 +252,7 @@ def case_outputs_are_not_inputs():
 def case_signals():
     text_file()
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        r = interrupt(kind, "--save=c", "--export=w.safetensors", "--digest=d")
+        r = interrupt(kind, "--save=c", "--overwrite", "--export=w.safetensors", "--digest=d")
         check(r.status == 128 + kind, f"expected exit {128 + kind} after {kind.name}:", r)
         done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
         check(done, "nothing says that the run was stopped:", r)
@@ -190,13 +276,13 @@ def case_signal_repeats():
     check(r.status - 128 in ends and "stopped by signal" in r.err, "three signals at once:", r)
     good("--data=data.txt", "--steps=1", "--resume=c")
     os.remove("c/checkpoint.safetensors")
-    r = interrupt([signal.SIGUSR2] * 3, "--save=c")
+    r = interrupt([signal.SIGUSR2] * 3, "--save=c", "--overwrite")
     check(r.status == 128 + signal.SIGUSR2 and os.path.exists("c/checkpoint.safetensors"), "SIGUSR2:", r)
-    r = interrupt([signal.SIGUSR2, signal.SIGTERM], "--save=c")
+    r = interrupt([signal.SIGUSR2, signal.SIGTERM], "--save=c", "--overwrite")
     check(r.status - 128 in (signal.SIGUSR2, signal.SIGTERM) and "stopped by signal" in r.err,
           "SIGTERM after the warning:", r)
     os.remove("c/checkpoint.safetensors")
-    r = interrupt([signal.SIGUSR1, saved("c"), signal.SIGINT], "--save=c")
+    r = interrupt([signal.SIGUSR1, saved("c"), signal.SIGINT], "--save=c", "--overwrite")
     steps = re.findall(r"^step (\d+)  saved", r.err, re.M)
     check(r.status == 130 and len(steps) == 2 and int(steps[0]) <= int(steps[1]), "SIGUSR1, then SIGINT:", r)
     r = interrupt([signal.SIGUSR1, signal.SIGINT])
@@ -227,7 +313,7 @@ def case_data_becomes_shorter():
     text_file()
     for option in ("--data=short.txt", "--val=short.txt --val-every=1"):
         text_file("short.txt")
-        r = interrupt([lambda: os.truncate("short.txt", 5)], *option.split(), "--save=c")
+        r = interrupt([lambda: os.truncate("short.txt", 5)], *option.split(), "--save=c", "--overwrite")
         error = [l for l in r.err.splitlines() if l.startswith("error: ")]
         check(r.status == 1 and len(error) == 1 and "short.txt became shorter" in error[0]
               and re.search(r"step \d+: ", error[0]), "a file that becomes shorter:", r)
@@ -239,7 +325,7 @@ def case_data_becomes_shorter():
 def case_reader_goes_away():
     text_file()
     p = subprocess.Popen([compiled.programs.get(), "--data=data.txt", "--steps=2000000000", "--log-every=1",
-                          "--save=c"], stderr=subprocess.PIPE,
+                          "--save=c", "--overwrite"], stderr=subprocess.PIPE,
                          preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
     p.stderr.readline()
     p.stderr.close()
@@ -264,7 +350,7 @@ def owner(host="elsewhere 1 pid:[1]", beat=0, number=0, pid=4711):
 def case_lock():
     old = make_checkpoint()
     check(os.listdir("c") == ["checkpoint.safetensors"], "the lock stays:", os.listdir("c"))
-    args = ["--data=data.txt", "--steps=3", "--save=c"]
+    args = ["--data=data.txt", "--steps=3", "--save=c", "--overwrite"]
     found = []
 
     def second():
@@ -274,11 +360,11 @@ def case_lock():
         check("step 1" not in r.err, "told after training:", r)
         found.append(lines)
 
-    r = interrupt([second, signal.SIGTERM], "--save=c")
+    r = interrupt([second, signal.SIGTERM], "--save=c", "--overwrite")
     check(found and r.status == 143 and "saved c/" in r.err, "a second run disturbs the first one:", r)
     check(read("c/checkpoint.safetensors") != old and os.listdir("c") == ["checkpoint.safetensors"], "left:",
           os.listdir("c"))
-    r = interrupt(signal.SIGKILL, "--save=c")
+    r = interrupt(signal.SIGKILL, "--save=c", "--overwrite")
     check("lock" in os.listdir("c"), "a killed process takes its lock with it")
     good(*args)
     write("c/lock", b"")  # its owner was killed before it had written who it is
@@ -305,10 +391,10 @@ def case_lock_of_another_host():
 def case_lock_lost():
     """What is removed is taken again; what another process has taken over is left to it."""
     make_checkpoint()
-    r = interrupt([lambda: os.remove("c/lock"), signal.SIGTERM], "--save=c")
+    r = interrupt([lambda: os.remove("c/lock"), signal.SIGTERM], "--save=c", "--overwrite")
     check(r.status == 143 and "saved c/" in r.err and os.listdir("c") == ["checkpoint.safetensors"], "removed:", r)
     old = read("c/checkpoint.safetensors")
-    r = interrupt([lambda: write("c/lock", owner()), signal.SIGTERM], "--save=c")
+    r = interrupt([lambda: write("c/lock", owner()), signal.SIGTERM], "--save=c", "--overwrite")
     check(r.status == 1 and "process 4711 on elsewhere saves there" in r.err and "taken it over" in r.err, "taken:", r)
     check(read("c/checkpoint.safetensors") == old and read("c/lock") == owner().encode(),
           "the folder of another was changed")

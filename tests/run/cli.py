@@ -20,7 +20,8 @@ from compiled import (SEQ, SMALL, STEPS, bad, digest_of, full_device, good, make
 def case_help():
     r = good("--help")
     for option in ("data", "val", "steps", "ranks", "seed", "log", "digest", "save", "save-every", "resume", "init",
-                   "format", "export", "no-graph", "check", "profile", "report", "val-every", "val-batches",
+                   "format", "keep", "keep-best", "overwrite",
+                   "export", "no-graph", "check", "profile", "report", "val-every", "val-batches",
                    "log-every"):
         check(re.search(rf"^  --{option}[ =\[]", r.out, re.M), f"--help does not tell of --{option}:", r)
     check(not r.err, "--help writes to stderr:", r)
@@ -82,7 +83,7 @@ def case_log():
 
 def case_log_goes_on():
     text_file()
-    good("--data=data.txt", "--steps=2", "--log=log.jsonl", "--save=c")
+    good("--data=data.txt", "--steps=2", "--log=log.jsonl", "--save=c", "--overwrite")
     good("--data=data.txt", "--steps=4", "--log=log.jsonl", "--resume=c")
     steps = [json.loads(l)["step"] for l in read("log.jsonl").decode().splitlines()]
     check(steps == [1, 2, 3, 4], "the log of a run and its continuation holds", steps)
@@ -151,7 +152,7 @@ def case_digest():
     for name, more in same.items():
         check(train_digest("b", **more) == (steps, params), f"another digest: {name}")
     for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json",
-                   "--save=c --save-every=2"):
+                   "--save=c --overwrite --save-every=2"):
         check(train_digest("b", *option.split()) == (steps, params), f"another digest with {option}")
 
 
@@ -247,11 +248,11 @@ def case_check():
         old = make_checkpoint(steps=1)
         bad(1, "step 1: loss", "gradient norm", "element", "; --check examines the weights before", args=[
             "--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest", "--save=c",
-            "--save-every=1", "--export=y.safetensors"])
+            "--overwrite", "--save-every=1", "--export=y.safetensors"])
         lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
         check(len(lines) == 1 and lines[0]["loss"] is None, "JSON has no NaN, the run ends at it:", lines)
         check(read("c/checkpoint.safetensors") == old, "a state that is not finite replaces a checkpoint")
-        bad(1, "nothing is saved: element", name, args=["--steps=0", "--init=x.safetensors", "--save=c"])
+        bad(1, "nothing is saved: element", name, args=["--steps=0", "--init=x.safetensors", "--save=c", "--overwrite"])
         check(read("c/checkpoint.safetensors") == old, "a state that is not finite replaces a checkpoint")
         check(not os.path.exists("y.safetensors"), "a state that is not finite is exported")
     good("--data=data.txt", "--steps=3", "--check")

@@ -155,7 +155,7 @@ def full_device(name="full"):
 
 
 def make_checkpoint(folder="c", steps=3):
-    good(f"--data={text_file()}", f"--steps={steps}", f"--save={folder}")
+    good(f"--data={text_file()}", f"--steps={steps}", f"--save={folder}", "--overwrite")
     return read(f"{folder}/checkpoint.safetensors")
 
 

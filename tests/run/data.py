@@ -97,7 +97,7 @@ def case_many_files():
     found = []
     for way in ways:
         data, val = [f"--data={name}" for name in way], [f"--val={name}" for name in way]
-        good(*data, "--steps=3", "--digest=half", "--save=c")
+        good(*data, "--steps=3", "--digest=half", "--save=c", "--overwrite")
         r = good(*data, *val, "--steps=9", "--digest=digest", "--val-batches=1000", "--resume=c")
         check("other data" not in r.err, "the same data in other files is taken for other data:", r)
         val_loss = re.search(r"val.*?([0-9.]+)", r.out + r.err)
@@ -317,7 +317,8 @@ def case_token_outside():
     bad(1, "large.bin", "token 3000000000 at position 777", args=["--data=large.bin", "--steps=100", "--format=u32"])
     learnt = 0
     for seed in range(4):  # one of them does not begin with the bad token
-        r = bad(1, "777", args=["--data=a.bin", "--steps=100", "--save=kept", "--digest=digest", f"--seed={seed}"])
+        r = bad(1, "777", args=["--data=a.bin", "--steps=100", "--save=kept", "--overwrite", "--digest=digest",
+                               f"--seed={seed}"])
         steps, _ = digest_of("digest")
         learnt = max(learnt, len(steps))
         check(not steps or f"step {len(steps)}  saved" in r.err, "what was learnt before the bad token is not saved:",

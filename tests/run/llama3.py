@@ -206,7 +206,7 @@ def case_checkpoint():
     """A checkpoint has the parameters' own names, and --init reads those, too."""
     tokens_file()
     save_tensors("w.safetensors", make_weights(False))
-    whole = val_loss("w.safetensors", "--save=c", "--digest=a", settings=("tied=0",))
+    whole = val_loss("w.safetensors", "--save=c", "--overwrite", "--digest=a", settings=("tied=0",))
     check("blocks.0.attn.wq" in tensors_of("c/checkpoint.safetensors")[0], "a checkpoint has other names")
     check(val_loss("c/checkpoint.safetensors", settings=("tied=0",)) == whole, "--init of a checkpoint differs")
 

@@ -54,7 +54,7 @@ def digest(name, *options, steps=3):
 def step_of(name, sets, *options, target="host"):
     """The norm of the first step's gradient and the gradients of q and k, as the optimizer has used them."""
     build(name, sets, target)
-    norm = float.fromhex(digest(name, f"--save={name}.saved", *options, steps=1).split()[2])
+    norm = float.fromhex(digest(name, f"--save={name}.saved", "--overwrite", *options, steps=1).split()[2])
     shape, x = gradients_of(f"{name}.saved")["blocks.0.attn.qkv"]
     return norm, x[:2 * shape[1] * shape[1]]
 
@@ -108,7 +108,7 @@ def case_exact():
 def case_overflow():
     """Gradients that f16 cannot hold: the error says what to do, and that helps."""
     build("fits", [*MODEL, F16])
-    run("fits", "--steps=2", "--save=saved")
+    run("fits", "--steps=2", "--save=saved", "--overwrite")
     build("large", [*MODEL, F16, "train.loss_scale=1073741824"])
     said = run("large", "--steps=3", "--resume=saved", status=1)
     for words in ("step 3: loss ", ", gradient norm ", "; gradients are multiplied by train.loss_scale = 1073741824",

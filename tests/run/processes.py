@@ -131,7 +131,7 @@ def case_usage():
 def case_checkpoints():
     text_file()
     good("--data=data.txt", "--steps=6", "--digest=a")
-    good("--data=data.txt", "--steps=4", "--save=c", "--save-every=1")
+    good("--data=data.txt", "--steps=4", "--save=c", "--overwrite", "--save-every=1")
     good("--data=data.txt", "--steps=6", "--resume=c", "--digest=b")
     check(digest_of("b")[0] == digest_of("a")[0][4:] and digest_of("a")[1] == digest_of("b")[1],
           "a resumed run differs")
@@ -139,7 +139,7 @@ def case_checkpoints():
           os.listdir("c/step-4"))
     os.mkdir("c/step-5")
     os.symlink("/dev/full", "c/step-5/rank-1.safetensors")
-    one_error(run("--data=data.txt", "--steps=5", "--resume=c", "--save=c"), "step-5/rank-1.safetensors",
+    one_error(run("--data=data.txt", "--steps=5", "--resume=c", "--save=c", "--overwrite"), "step-5/rank-1.safetensors",
               "No space left")
     os.rename("c/step-4/rank-2.safetensors", "kept")
     one_error(run("--data=data.txt", "--steps=5", "--resume=c"), "step-4/rank-2.safetensors", "No such file")
@@ -149,8 +149,8 @@ def case_checkpoints():
 
 def case_ranks_with_different_checkpoints():
     text_file()
-    good("--data=data.txt", "--steps=2", "--save=c")
-    good("--data=data.txt", "--steps=3", "--save=d")
+    good("--data=data.txt", "--steps=2", "--save=c", "--overwrite")
+    good("--data=data.txt", "--steps=3", "--save=d", "--overwrite")
     rs = launched("--data=data.txt", "--steps=4", "--resume=c", other={2: (["--resume=d"], {})})
     one_error(rs[0], "the ranks see different checkpoints")
     check(not any(r.err for r in rs[1:]) and all(r.status == 1 for r in rs), "one rank tells:", *rs)
@@ -166,7 +166,7 @@ def case_ranks_started_differently():
     changed = bytearray(read("data.txt"))
     changed[len(changed) // 2] ^= 1
     write("there/data.txt", bytes(changed))
-    good("--data=data.txt", "--steps=2", "--save=c")
+    good("--data=data.txt", "--steps=2", "--save=c", "--overwrite")
     for arguments, words in (
             (["--seed=7"], ["--seed is 7", "rank 0's is 1"]),
             (["--steps=3"], ["--steps is 3", "rank 0's is 4"]),
@@ -196,7 +196,7 @@ def case_bad_token_in_one_window():
         tokens = bytes(i % 200 for i in range(60 * SEQ + 1))
         data = b"".join(bytes((t, 0)) for t in tokens)
         write("a.bin", data[: 2 * 170] + b"\x2c\x01" + data[2 * 171 :])
-        r = one_error(run("--data=a.bin", "--steps=50", "--digest=d", "--save=c", f"--seed={seed}"),
+        r = one_error(run("--data=a.bin", "--steps=50", "--digest=d", "--save=c", "--overwrite", f"--seed={seed}"),
                       "a.bin: token 300 at position 170")
         n = len(digest_of("d")[0])
         seen.add(n)
@@ -207,7 +207,7 @@ def case_bad_token_in_one_window():
 def case_one_rank_fails():
     text_file()
     for rank in range(RANKS):
-        one_error(run("--data=data.txt", "--steps=50", "--digest=d", "--save=c", "--export=w",
+        one_error(run("--data=data.txt", "--steps=50", "--digest=d", "--save=c", "--overwrite", "--export=w",
                       env={"TOY": f"{rank} 3 fail"}), "the device stopped in step 3")
         check(not os.path.exists("w") and not os.path.exists("c/checkpoint.safetensors"), "a failed run leaves weights")
 
@@ -217,7 +217,7 @@ def case_one_rank_is_gone():
     for rank in range(RANKS):
         for kind in ("exit", "kill"):
             t = time.monotonic()
-            r = run("--data=data.txt", "--steps=50", "--save=c", env={"TOY": f"{rank} 3 {kind}"})
+            r = run("--data=data.txt", "--steps=50", "--save=c", "--overwrite", env={"TOY": f"{rank} 3 {kind}"})
             check(r.status not in (0, 2) and f"rank {rank}" in r.err and time.monotonic() - t < 20,
                   "nothing names the rank that is gone:", r)
             check(r.err.count("error: ") <= 2, "more than a survivor and the first process tell of it:", r)

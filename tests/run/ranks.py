@@ -125,7 +125,7 @@ def case_options_change_no_bit():
     for settings in (TWO, HYBRID):
         whole = train_digest("a", settings=settings, steps=STEPS)
         for option in ("--no-graph", "--val=data.txt --val-every=2", "--check", "--profile=p.json",
-                       "--save=c --save-every=2"):
+                       "--save=c --overwrite --save-every=2"):
             check(train_digest("b", *option.split(), settings=settings, steps=STEPS) == whole,
                   f"another digest with {option}")
 
@@ -191,7 +191,7 @@ def case_check():
     write_tensors("x.safetensors",
                   dict(tensors, **{"wte.weight": (dtype, shape, b"\xff\xff\x7f\x7f" * (len(data) // 4))}))
     for settings in (TWO, HYBRID):
-        bad(1, "step 1:", "element", "on rank", "; see ", " of @micro_only", args=args + ["--save=c"],
+        bad(1, "step 1:", "element", "on rank", "; see ", " of @micro_only", args=args + ["--save=c", "--overwrite"],
             settings=settings)
         check(not os.listdir("c"), "--check saves a state that is not finite:", os.listdir("c"))
 
@@ -202,7 +202,7 @@ def case_check():
 def case_resume_is_exact():
     for settings in (TWO, mesh(3, "zero1"), HYBRID, mesh(2, "zero2", "train.accumulate=3", "train.batch=1")):
         steps, params = train_digest("whole", steps=5, settings=settings)
-        train_digest("first", "--save=c", steps=2, settings=settings)
+        train_digest("first", "--save=c", "--overwrite", steps=2, settings=settings)
         check(train_digest("second", "--resume=c", steps=5, settings=settings) == (steps[2:], params),
               "a resumed run differs:", settings)
         shutil.rmtree("c")
@@ -212,7 +212,7 @@ def case_resume_under_another_strategy():
     """On one mesh the strategy may change, also in the middle of a run."""
     steps, params = train_digest("whole", steps=5, settings=mesh(2, "none"))
     for first, second in (("zero3", "none"), ("none", "zero3"), ("zero1", "zero2"), ("zero2", "zero1")):
-        train_digest("first", "--save=c", steps=2, settings=mesh(2, first))
+        train_digest("first", "--save=c", "--overwrite", steps=2, settings=mesh(2, first))
         check(train_digest("second", "--resume=c", steps=5, settings=mesh(2, second)) == (steps[2:], params), first,
               "then", second, "differs")
 
@@ -221,9 +221,9 @@ def case_resume_under_another_mesh():
     text_file()
     settings = {"2": TWO, "1": ONE, "3": THREE, "4 zero1": mesh(4, "zero1"), "2x2": HYBRID, "8": mesh(8)}
     for source in ("2", "1", "2x2"):
-        end = train_digest("a", "--save=c", steps=3, settings=settings[source])[1]
+        end = train_digest("a", "--save=c", "--overwrite", steps=3, settings=settings[source])[1]
         for target, s in settings.items():
-            good("--data=data.txt", "--steps=3", "--resume=c", "--digest=b", "--save=d", settings=s)
+            good("--data=data.txt", "--steps=3", "--resume=c", "--digest=b", "--save=d", "--overwrite", settings=s)
             check(digest_of("b")[1] == end, f"saved by {source}, read by {target}: other parameters")
             good("--data=data.txt", "--steps=3", "--resume=d", "--digest=b", settings=settings[source])
             check(digest_of("b")[1] == end, f"from {source} through {target} and back: other parameters")
@@ -235,7 +235,7 @@ def case_fewer_ranks_take_more_micro_batches():
     """Half the ranks, twice the micro-batches: the same batch a step, the same data, the same loss but for the order of
     sums."""
     steps = train_digest("whole", steps=6, settings=FOUR)[0]
-    train_digest("first", "--save=c", steps=3, settings=FOUR)
+    train_digest("first", "--save=c", "--overwrite", steps=3, settings=FOUR)
     for settings in (mesh(2, "zero3", "train.accumulate=2"), mesh(2, "none", "train.accumulate=2"),
                      ("train.accumulate=4",)):
         r = good("--data=data.txt", "--steps=6", "--resume=c", "--digest=second", settings=settings)
@@ -258,7 +258,7 @@ def case_data_goes_on_under_another_mesh():
         if before < 8:
             continue
         tested += 1
-        good("--data=a.bin", "--steps=1", "--save=c", f"--seed={seed}", settings=TWO)  # 4 sequences
+        good("--data=a.bin", "--steps=1", "--save=c", "--overwrite", f"--seed={seed}", settings=TWO)  # 4 sequences
         good("--data=a.bin", "--steps=2", "--save=c", "--resume=c", "--log=log.jsonl", settings=mesh(2, "zero1"))  # 8
         check(json.loads(read("log.jsonl").splitlines()[-1])["tokens"] == 8 * SEQ, "tokens so far:", read("log.jsonl"))
         bad(1, "300", args=["--data=a.bin", "--steps=100", "--resume=c", "--digest=d"])
@@ -288,14 +288,14 @@ def case_checkpoint_files():
     bad(1, "c/checkpoint.safetensors", "holds no weights itself", "--export",
         args=["--steps=0", "--init=c/checkpoint.safetensors"], settings=ONE)
     # and one rank goes on in the same folder
-    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=ONE)
+    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", "--overwrite", settings=ONE)
     check(os.listdir("c") == ["checkpoint.safetensors"], "shards stay when one file holds everything:", os.listdir("c"))
 
 
 def case_resume_refused():
     text_file()
-    good("--data=data.txt", "--steps=2", "--save=old", settings=TWO)
-    good("--data=data.txt", "--steps=3", "--save=c", settings=TWO)
+    good("--data=data.txt", "--steps=2", "--save=old", "--overwrite", settings=TWO)
+    good("--data=data.txt", "--steps=3", "--save=c", "--overwrite", settings=TWO)
     folder, _ = shards_of("c")
     path, args = f"{folder}/rank-1.safetensors", ["--data=data.txt", "--steps=5", "--resume=c"]
     data = read(path)
@@ -318,10 +318,10 @@ def case_resume_refused():
     refused("is shard 1 of 2 of step 2")
     write(path, read(f"{folder}/rank-0.safetensors"))
     refused("is shard 0 of 2 of step 3")
-    good("--data=data.txt", "--steps=3", "--save=other", settings=mesh(2, "zero3", "dim=16"))
+    good("--data=data.txt", "--steps=3", "--save=other", "--overwrite", settings=mesh(2, "zero3", "dim=16"))
     write(path, read(f"{shards_of('other')[0]}/rank-1.safetensors"))
     refused("shard 1 of 2")
-    good("--data=data.txt", "--steps=3", "--save=other", "--seed=9", settings=TWO)
+    good("--data=data.txt", "--steps=3", "--save=other", "--overwrite", "--seed=9", settings=TWO)
     write(path, read(f"{shards_of('other')[0]}/rank-1.safetensors"))
     refused()
     write(path, data)
@@ -338,7 +338,7 @@ def case_resume_refused():
 
 def case_full_disk_on_one_rank():
     text_file()
-    good("--data=data.txt", "--steps=2", "--save=c", settings=FOUR)
+    good("--data=data.txt", "--steps=2", "--save=c", "--overwrite", settings=FOUR)
     kept = {rank: read(f"c/step-2/rank-{rank}.safetensors") for rank in range(4)}
     for rank in (0, 2, 3):
         os.mkdir("c/step-4")
@@ -352,13 +352,13 @@ def case_full_disk_on_one_rank():
         check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-3"], "files that stay:", os.listdir("c"))
         good("--data=data.txt", "--steps=3", "--resume=c", settings=FOUR)
         shutil.rmtree("c")
-        good("--data=data.txt", "--steps=2", "--save=c", settings=FOUR)
+        good("--data=data.txt", "--steps=2", "--save=c", "--overwrite", settings=FOUR)
         check(all(read(f"c/step-2/rank-{k}.safetensors") == kept[k] for k in kept), "the same run saves other bytes")
     for limit in (4096, 20000):  # the disk is full for everybody
         r = compiled.run("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=FOUR, limit=limit)
         one_error(r, "File too large")
         check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-2"], "files that stay:", os.listdir("c"))
-    good("--data=data.txt", "--steps=4", "--resume=c", "--save=c", settings=TWO)
+    good("--data=data.txt", "--steps=4", "--resume=c", "--save=c", "--overwrite", settings=TWO)
 
 
 def case_outputs_on_a_full_disk():
@@ -384,7 +384,7 @@ def case_killed_while_it_saves():
     """One rank blocks on a pipe that nobody reads, after the others have saved; then the program is killed."""
     text_file()
     whole = train_digest("whole", steps=6, settings=TWO)
-    good("--data=data.txt", "--steps=2", "--save=c", settings=TWO)
+    good("--data=data.txt", "--steps=2", "--save=c", "--overwrite", settings=TWO)
     for rank in (0, 1):
         os.mkdir("c/step-4")
         os.mkfifo(f"c/step-4/rank-{rank}.safetensors")
@@ -400,7 +400,7 @@ def case_killed_while_it_saves():
               "the older checkpoint is lost")
         os.makedirs("c/step-4", exist_ok=True)
         shutil.rmtree("c/step-4")
-    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", settings=THREE)
+    good("--data=data.txt", "--steps=6", "--resume=c", "--save=c", "--overwrite", settings=THREE)
     check(sorted(os.listdir("c")) == ["checkpoint.safetensors", "step-6"], "files that stay:", os.listdir("c"))
 
 
@@ -408,10 +408,10 @@ def case_killed_at_any_moment():
     """Whenever a run that saves after each step is killed, what is in the folder is a checkpoint of one step."""
     text_file()
     chance = random.Random(5)
-    good("--data=data.txt", "--steps=1", "--save=c", settings=TWO)
+    good("--data=data.txt", "--steps=1", "--save=c", "--overwrite", settings=TWO)
     seen = set()
     for i in range(12):
-        p = start("--data=data.txt", "--steps=1000000", "--resume=c", "--save=c", "--save-every=1",
+        p = start("--data=data.txt", "--steps=1000000", "--resume=c", "--save=c", "--overwrite", "--save-every=1",
                   settings=(TWO, THREE)[i % 2])
         time.sleep(0.05 + 0.1 * chance.random())
         p.kill()
@@ -437,7 +437,7 @@ def case_bad_token_in_one_window():
                                 (mesh(2, "zero2", "train.batch=1", "train.accumulate=2"), 4)):
             if os.path.isdir("c"):
                 shutil.rmtree("c")
-            r = compiled.run("--data=a.bin", "--steps=100", "--digest=d", "--save=c", f"--seed={seed}",
+            r = compiled.run("--data=a.bin", "--steps=100", "--digest=d", "--save=c", "--overwrite", f"--seed={seed}",
                              settings=settings)
             one_error(r, "a.bin: token 300 at position 275")
             steps, _ = digest_of("d")
@@ -446,9 +446,9 @@ def case_bad_token_in_one_window():
             check(not steps or f"step {len(steps)}  saved" in r.err,
                   "what was learnt before the bad token is not saved:", r)
     check(len(learnt) > 2, "all runs end at one place:", learnt)
-    text_file()
+    write("good.bin", words_of([5] * 3000))
     for settings in (TWO, mesh(4, "none")):
-        bad(1, "300", "275", args=["--data=data.txt", "--val=a.bin", "--steps=2", "--val-batches=100"],
+        bad(1, "300", "275", args=["--data=good.bin", "--val=a.bin", "--steps=2", "--val-batches=100"],
             settings=settings)
 
 
@@ -456,9 +456,9 @@ def case_reader_beside_a_writer():
     """A run replaces its checkpoint after every step: whoever reads it gets one of them whole."""
     text_file()
     for settings in (TWO, mesh(4, "zero1")):
-        good("--data=data.txt", "--steps=1", "--save=c", settings=settings)
+        good("--data=data.txt", "--steps=1", "--save=c", "--overwrite", settings=settings)
         writer = subprocess.Popen([compiled.programs.get(*settings), "--data=data.txt", "--steps=2000000000",
-                                   "--save=c", "--save-every=1"], stdout=subprocess.DEVNULL,
+                                   "--save=c", "--overwrite", "--save-every=1"], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL)
         try:
             for i in range(12):

@@ -148,7 +148,7 @@ class Program:
         return call([self.path("bin"), f"--data={T.data}", f"--ranks={self.ranks}", *options], self, late)
 
     def save(self, folder):
-        return self.run(f"--steps={SAVED}", f"--save={folder}")
+        return self.run(f"--steps={SAVED}", f"--save={folder}", "--overwrite")
 
     def train(self, partner):
         """`partner` wrote the checkpoint from which a resumed program continues."""

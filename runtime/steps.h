@@ -1,0 +1,9 @@
+// What a program's steps take.
+#ifndef RUNTIME_STEPS_H
+#define RUNTIME_STEPS_H
+#include "runtime/heddle.h"
+
+// false after hd_fail: it has no training step, or its functions take something else than tokens and targets
+bool hd_steps_check(const HdProgram *p);
+int64_t hd_step_sequences(const HdProgram *p); // that all ranks read in a step
+#endif
