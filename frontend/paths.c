@@ -35,8 +35,26 @@ static bool named_before(Front *f, const Paths *units, PtrMap *before, int k) {
     return true;
 }
 
+// Of a unit the parameters move as one, but for those of units inside of it.
+static void warn_without_parameters(Front *f, const Paths *units) {
+    PtrMap owners = {0}; // declarations of the instances that are units and have parameters
+    for (int k = 0; k < f->instances.n; k++) {
+        const Instance *i = f->instances.at[k], *unit = i;
+        bool any = false;
+        for (int j = 0; j < i->members.n; j++) any |= i->members.at[j].param != NULL;
+        while (unit && unit->unit != unit->path) unit = unit->parent;
+        if (any && unit) hd_ptr_set(f->scratch, &owners, unit->decl->name, 1);
+    }
+    for (int k = 0; k < units->n; k++)
+        if (hd_ptr_get(&owners, units->at[k]->name) < 0)
+            hd_warning(f->cx, units->at[k]->span,
+                       "schedule.fsdp.unit %s changes nothing: it has no parameters that no unit inside of it has",
+                       units->at[k]->name);
+}
+
 void hd_paths_units(Front *f) {
     const Paths *units = hd_settings_units(f);
+    const int errors = f->cx->diags.errors;
     PtrMap before = {0};
     for (int k = 0; k < units->n && !f->stop; k++) {
         Instances found = {0};
@@ -55,6 +73,7 @@ void hd_paths_units(Front *f) {
         for (int j = 0; j < i->members.n; j++)
             if (i->members.at[j].param) hd_set_word(f->cx, &i->members.at[j].param->attrs, A_UNIT, i->unit);
     }
+    if (f->cx->diags.errors == errors) warn_without_parameters(f, units);
 }
 
 // --- places

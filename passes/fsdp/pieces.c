@@ -141,9 +141,17 @@ static const char *name_of(const Root *r, const Piece *p) {
     return hd_internf(r->s->m->cx, "%s.%.*s", r->root, (int)n, largest);
 }
 
+// The frontend warns of other reasons.
+static void warn_whole(const Fsdp *s) {
+    if (hd_has(s->schedule, A_UNITS) && s->strategy != FSDP_NONE && s->shard > 1)
+        hd_warning(s->m->cx, hd_symbol_find(s->m, "schedule")->span,
+                   "schedule.fsdp.root = whole changes nothing: the root of this program is one piece in any case");
+}
+
 void hd_fsdp_divide_root(Fsdp *s, const Func *micro) {
     Root r = {.s = s, .root = hd_intern(s->m->cx, "root")};
-    if (s->ranks == 1 || strcmp(hd_word(s->schedule, A_ROOT, "split"), "split") != 0) return;
+    const bool split = !strcmp(hd_word(s->schedule, A_ROOT, "split"), "split");
+    if (s->ranks == 1) return;
     find_params(&r);
     find_runs(&r, micro);
     find_pieces(&r);
@@ -153,6 +161,7 @@ void hd_fsdp_divide_root(Fsdp *s, const Func *micro) {
         with[i] = piece_of(&r, &r.made[i]);
         whole &= with[i] == with[0];
     }
-    for (int i = 0; i < r.params.n && !whole; i++)
+    if (!split && whole) warn_whole(s);
+    for (int i = 0; i < r.params.n && split && !whole; i++)
         if (with[i]) hd_set_word(s->m->cx, &r.params.at[i]->attrs, A_UNIT, name_of(&r, with[i]));
 }

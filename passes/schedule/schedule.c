@@ -7,6 +7,7 @@
 #include "passes/schedule/schedule.h"
 #include "passes/analysis/access.h"
 #include "passes/pass.h"
+#include "passes/settings.h"
 
 static const char *const MAIN = "compute";
 
@@ -122,6 +123,19 @@ static bool declare_streams(Module *m) {
     return true;
 }
 
+static void warn_not_beside(const Module *m) {
+    bool backward = false;
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
+            if (o->stream && !strcmp(o->stream, HD_STREAM_GRADS)) return;
+            backward |= hd_has(&o->attrs, A_BWD);
+        }
+    if (backward && !strcmp(hd_word(hd_settings(m, "schedule"), A_OVERLAP_GRADS, "off"), "on"))
+        hd_warning(m->cx, hd_symbol_find(m, "schedule")->span,
+                   "schedule.overlap_grads = on changes nothing: no product and no sum of a bias gradient can be "
+                   "computed beside the gradients of activations");
+}
+
 Change hd_pass_schedule(Module *m, PassCx *cx) {
     const int errors = m->cx->diags.errors;
     for (Func *f = m->funcs; f; f = f->next) {
@@ -134,6 +148,7 @@ Change hd_pass_schedule(Module *m, PassCx *cx) {
     }
     if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read
     if (!declare_streams(m)) return FAILED;
+    warn_not_beside(m);
     m->stage = STAGE_PLAN;
     return CHANGED;
 }
