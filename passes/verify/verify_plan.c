@@ -1,7 +1,8 @@
 // verify-plan: the proof that a plan is right, on every compile. It trusts no pass: it reads only the ops, places,
 // streams, events and declarations of the finished text. The table says, for each number in the project's list of
 // invariants, what is proved, in which file, and which test under tests/lit/passes/verify-plan breaks it.
-// (tests/unit/test_plan_mutants.c breaks plans everywhere and runs those that are accepted.)
+// (tests/unit/test_plan_mutants.c breaks plans everywhere, test_plan_insertions.c adds writes to them; both run what is
+// accepted.)
 //
 // V1  parameters lie inside their bucket and are disjoint, as buffers   layout, places         places, ranks
 //     in the arena

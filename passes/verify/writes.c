@@ -31,6 +31,11 @@ typedef struct {
 
 typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_COUNTER, FOR_RANDOM, N_PURPOSES } Purpose;
 
+static const Purpose of_part[N_PARTS] = {
+    [PART_MASTER] = FOR_UPDATE, [PART_MOMENT1] = FOR_UPDATE, [PART_MOMENT2] = FOR_UPDATE, [PART_COMPUTE] = FOR_UPDATE,
+    [PART_GRAD] = FOR_GRADIENT, [PART_SUM] = FOR_GRADIENT,   [PART_NEXT] = FOR_WEIGHTS,
+};
+
 // --- ops that may write
 
 static bool is_update(const Writes *w) { return w->o->kind == OP_ADAMW; }
@@ -50,8 +55,17 @@ static bool is_norm(const Writes *w) {
     return by && (by->kind == OP_GRAD_NORM || by->kind == OP_ROOT_SUM);
 }
 
-static bool adds_up(const Writes *w) { return !is_update(w) && !counts(w) && !draws(w); }
-static bool computes(const Writes *w) { return adds_up(w) && !moves(w->o) && !is_norm(w); }
+static bool computes(const Writes *w) {
+    return !moves(w->o) && !is_update(w) && !counts(w) && !draws(w) && !is_norm(w);
+}
+
+// A contribution, zeros, or what moves another sum of the same bucket.
+static bool adds_up(const Writes *w) {
+    const Symbol *from = hd_named(w->o, A_BUFFER);
+    const int part = from ? w->c->part_of[from->id] : N_PARTS;
+    const bool sum = part == N_PARTS ? !from || !hd_plan_is_weights(w->c, from) : of_part[part] == FOR_GRADIENT;
+    return moves(w->o) ? sum : computes(w);
+}
 
 // --- what buffers are for
 
@@ -70,11 +84,6 @@ static const struct {
     [FOR_NORM] = {"grad_norm or root_sum", is_norm, IN_TRAINING},
     [FOR_COUNTER] = {"step_scalars", counts, IN_TRAINING},
     [FOR_RANDOM] = {"random", draws, IN(KIND_MICRO)},
-};
-
-static const Purpose of_part[N_PARTS] = {
-    [PART_MASTER] = FOR_UPDATE, [PART_MOMENT1] = FOR_UPDATE, [PART_MOMENT2] = FOR_UPDATE, [PART_COMPUTE] = FOR_UPDATE,
-    [PART_GRAD] = FOR_GRADIENT, [PART_SUM] = FOR_GRADIENT,   [PART_NEXT] = FOR_WEIGHTS,
 };
 
 static const struct { AttrId at; const char *text; Purpose purpose; } of_step[] = {

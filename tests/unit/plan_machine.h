@@ -382,6 +382,19 @@ static bool content_is_wide(Machine *x, const Symbol *s) {
     return from && from->kind == SYM_BUFFER && from->type->dtype == TY_F32;
 }
 
+// Where a bucket has no parameter, gradients are zeros from the start, and no contribution changes that.
+static bool is_padding(const Machine *x, const Symbol *bucket, const Symbol *part, int64_t at) {
+    if (!bucket || bucket->kind != SYM_BUCKET || strcmp(hd_word(&part->attrs, A_CLASS, ""), "gradients") != 0)
+        return false;
+    for (const Symbol *p = x->m->symbols; p; p = p->next) {
+        const int64_t lo = hd_int(&p->attrs, A_OFFSET, 0);
+        if (p->kind == SYM_PARAM && hd_word(&p->attrs, A_BUCKET, "") == bucket->name && at >= lo &&
+            at < lo + hd_type_count(p->type))
+            return false;
+    }
+    return true;
+}
+
 static void fill_buffers(Machine *x) {
     for (const Symbol *s = x->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUFFER || hd_has(&s->attrs, A_TRANSIENT)) continue;
@@ -395,6 +408,7 @@ static void fill_buffers(Machine *x) {
                 bucket && bucket->kind == SYM_BUCKET && wide ? position(x, bucket, s, i / wide) * wide + i % wide : i;
             c[i] = narrow ? rounded(mix(content, (uint64_t)(2 * at)), mix(content, (uint64_t)(2 * at + 1)))
                           : mix(content, (uint64_t)at);
+            if (wide && is_padding(x, bucket, s, at / wide)) c[i] = 0;
         }
     }
 }

@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_PLAN_REORDER_H
 #define TESTS_UNIT_PLAN_REORDER_H
 #include "passes/analysis/access.h"
+#include "tests/unit/plan_events.h"
 #include "tests/unit/plan_places.h"
 
 static bool reads(const Op *o, const Op *def) {
@@ -53,13 +54,6 @@ static bool swap_collectives(Op *o) {
     return true;
 }
 
-static Op *event_op(Func *f, OpKind kind, int64_t event, const char *stream) {
-    Op *o = hd_op_new(f, kind, 0, NULL);
-    hd_set_int(f->module->cx, &o->attrs, A_EVENT, event);
-    o->stream = stream;
-    return o;
-}
-
 // All waits stay as before, except that the first op that waited for it now comes first, and it waits for that op.
 static bool too_late(Op *o) {
     Op *record = o->next;
@@ -71,9 +65,7 @@ static bool too_late(Op *o) {
     Op *user = wait ? wait->next : NULL;
     while (user && (user->stream != wait->stream || hd_is_alias(user) || hd_op_is(user, TRAIT_SYNC))) user = user->next;
     if (!user || user->kind == OP_RETURN) return false;
-    int64_t event = 0;
-    for (const Op *p = o->func->first; p; p = p->next)
-        if (hd_int(&p->attrs, A_EVENT, -1) >= event) event = hd_int(&p->attrs, A_EVENT, -1) + 1;
+    const int64_t event = free_event(o->func);
     Op *moved[] = {wait, record, o};
     for (int i = 0; i < 3; i++) {
         hd_detach(moved[i]);
