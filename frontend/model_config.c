@@ -1,6 +1,5 @@
 // What a program must know of its model, as config @model: name and source, the length of its sequences, the bound of
-// its tokens, and the floating-point work of a micro-batch. All of it is derived from @loss; arguments called `vocab`
-// and `seq` may narrow it.
+// its tokens, and the floating-point work of a micro-batch. All of it is derived from @loss.
 #include "frontend/sema.h"
 #include "ir/cost.h"
 
@@ -37,20 +36,18 @@ static int64_t token_bound(const Func *f) {
     return bound;
 }
 
-static int64_t model_arg(const Front *f, const char *name) { // 0: no such integer
-    for (int k = 0; k < f->root->args.list.n; k++) {
-        const Binding *b = &f->root->args.list.at[k];
-        if (b->value.kind == VAL_INT && !strcmp(b->name, name)) return b->value.i;
-    }
-    return 0;
+static bool takes_integers(const Func *f) {
+    for (int i = 0; i < f->n_args; i++)
+        if (f->args[i]->type->dtype == TY_I32) return true;
+    return false;
 }
 
 void hd_facts_emit(Front *f) {
     Attrs *attrs = &hd_config(f->module, "model")->attrs;
     hd_set_word(f->cx, attrs, A_MODEL, f->model->name);
     hd_set_word(f->cx, attrs, A_SOURCE, f->file);
-    int64_t vocab = model_arg(f, "vocab"), bound = token_bound(f->func);
-    if (bound && (vocab < 1 || bound < vocab)) vocab = bound;
+    const int64_t any = (int64_t)INT32_MAX + 1, bound = token_bound(f->func); // any: of tokens that index nothing
+    const int64_t vocab = bound ? bound : takes_integers(f->func) ? any : 0;
     if (vocab > 0) hd_set_int(f->cx, attrs, A_VOCAB, vocab);
     const Type *tokens = f->func->n_args ? f->func->args[0]->type : NULL;
     if (tokens && tokens->dtype == TY_I32 && tokens->rank == 2) hd_set_int(f->cx, attrs, A_SEQ, tokens->dim[1]);

@@ -29,6 +29,7 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--init", WEIGHTS_OF, OF(init)},
     {"--val-every", NUMBER, OF(val_every)},
     {"--val-batches", NUMBER, OF(val_batches)},
+    {"--eval", FLAG, OF(eval)},
     {"--save", TEXT, OF(save)},
     {"--save-every", NUMBER, OF(save_every)},
     {"--save-every (seconds)", NUMBER, OF(save_seconds)},

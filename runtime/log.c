@@ -72,10 +72,11 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
 void hd_log_restart(Log *l) { l->last = hd_now(); }
 
 void hd_log_val(Log *l, int64_t step, double loss) {
-    hd_log_say(l, "step %lld  validation loss %.4f", (long long)step, loss);
+    hd_log_say(l, "step %lld  validation loss %.4f  perplexity %.4g", (long long)step, loss, exp(loss));
     if (!l->json) return;
     fprintf(l->json, "{\"step\": %lld", (long long)step);
     put_number(l->json, "val_loss", loss);
+    put_number(l->json, "val_perplexity", exp(loss));
     fprintf(l->json, "}\n");
     flush_json(l);
 }

@@ -11,8 +11,8 @@
 #include <string.h>
 
 // COUNT: at least 1. NUMBER: at least 0. NAMES: may be given several times
-// EVERY: a COUNT of steps, or a time
-typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, EVERY, ON, REPORT, HELP, VERSION } Kind;
+// EVERY: a COUNT of steps, or a time. BATCHES: a COUNT, or all
+typedef enum { TEXT, NAMES, FORMAT, DTYPE_OF, COUNT, NUMBER, EVERY, BATCHES, ON, REPORT, HELP, VERSION } Kind;
 static const struct {
     const char *name, *value;
     Kind kind;
@@ -44,7 +44,9 @@ static const struct {
     {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
     {"export-dtype", "TYPE", DTYPE_OF, offsetof(Options, export_dtype), "... in f32 (default), bf16 or f16"},
     {"val-every", "N", COUNT, offsetof(Options, val_every), "validation loss every N steps (default: at the end)"},
-    {"val-batches", "N", COUNT, offsetof(Options, val_batches), "batches in a validation (default 8)"},
+    {"val-batches", "N", BATCHES, offsetof(Options, val_batches),
+     "batches in a validation, spread over the data, or all (default 8; all with --eval)"},
+    {"eval", NULL, ON, offsetof(Options, eval), "train nothing: the validation loss of --resume or --init, and stop"},
     {"log-every", "N", COUNT, offsetof(Options, log_every), "print every N steps (default: about 50 lines in all)"},
     {"no-graph", NULL, ON, offsetof(Options, no_graph), "issue every action instead of replaying captured graphs"},
     {"check", NULL, ON, offsetof(Options, check),
@@ -166,10 +168,11 @@ static int set(Options *o, int row, const char *arg) { // 0 or 2
     if (kind == EVERY) return set_every(o, name, arg);
     if (kind == ON) *(bool *)field = true;
     if (kind == REPORT) *(arg ? &o->report_json : &o->report) = true;
-    if (kind != COUNT && kind != NUMBER) return 0;
+    if (kind == BATCHES && !strcmp(arg, "all")) o->val_batches = INT32_MAX;
+    if (kind != COUNT && kind != NUMBER && (kind != BATCHES || !strcmp(arg, "all"))) return 0;
     const bool seed = field == &o->seed;
     o->seed_given |= seed;
-    return number(name, arg, kind == COUNT, seed ? INT64_MAX : INT32_MAX, field) ? 0
+    return number(name, arg, kind != NUMBER, seed ? INT64_MAX : INT32_MAX, field) ? 0
                                                                                  : 2; // the device counts in 32 bits
 }
 
@@ -191,7 +194,9 @@ static int refuse_option(int id, char **argv) {
 static int combine(const Options *o, int argc, char **argv) {
     static const char *const none = "";
     if (o->report || o->report_json) return 0;
-    if (o->steps < 0 && !o->export_to && !(o->val.n && o->resume)) {
+    if (o->eval && (o->steps > 0 || !o->val.n || !(o->resume || o->init)))
+        return refuse("--eval needs --val=FILE and the weights of --resume or --init, and no --steps", none, argv[0]);
+    if (o->steps < 0 && !o->eval && !o->export_to && !(o->val.n && o->resume)) {
         if (argc == 1 && !silent) usage(stderr, argv[0]);
         return refuse("--steps=N is missing", none, argv[0]);
     }
@@ -219,7 +224,7 @@ static int takes_value(const char *arg) {
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o) {
     struct option longs[N_OPTIONS + 1] = {{NULL, 0, NULL, 0}};
     for (int i = 0; i < N_OPTIONS; i++) longs[i] = (struct option){rows[i].name, takes_value(rows[i].value), NULL, i};
-    *o = (Options){.steps = -1, .seed = p->seed, .val_batches = 8};
+    *o = (Options){.steps = -1, .seed = p->seed, .val_batches = 0};
     silent = !speaks;
     optind = 1;
     opterr = 0;
@@ -240,5 +245,6 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         return 2;
     }
     if (o->steps < 0) o->steps = 0;
+    if (!o->val_batches) o->val_batches = o->eval ? INT32_MAX : 8;
     return 0;
 }

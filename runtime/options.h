@@ -11,7 +11,7 @@ typedef struct {
     const char *log, *digest, *save, *resume, *init, *export_to, *profile, *timeline;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, save_seconds, keep, val_every, val_batches, log_every, ranks;
-    bool no_graph, check, overwrite, keep_best, report, report_json, seed_given;
+    bool no_graph, check, overwrite, keep_best, eval, report, report_json, seed_given;
 } Options;
 
 // 0: continue; 1: done (help was printed); 2: bad usage, which the speaking rank has reported.

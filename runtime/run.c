@@ -157,19 +157,25 @@ static bool issue_step(Run *r) { // asynchronous
     return run_step(r, s) && r->b->post(r->x, 2, (int64_t[]){s->loss, s->norm}, sizeof(float));
 }
 
-// Number of batches in a validation: as many as fill the file, at most --val-batches, the same number on every rank and
-// at least one.
+// Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
 static int64_t val_rounds(const Run *r) {
     const int64_t windows = hd_data_windows(&r->val, r->p->seq), batches = (windows + r->p->batch - 1) / r->p->batch;
-    const int64_t rounds = (batches < r->o->val_batches ? batches : r->o->val_batches) / r->w->ranks;
-    return rounds ? rounds : 1;
+    if (r->o->val_batches >= batches) return (batches + r->w->ranks - 1) / r->w->ranks;
+    return r->o->val_batches < r->w->ranks ? 1 : r->o->val_batches / r->w->ranks;
+}
+
+// The window that sequence i of a validation reads: all of them in order, or as many at equal distances.
+static int64_t val_window(const Run *r, int64_t i) {
+    const int64_t windows = hd_data_windows(&r->val, r->p->seq), n = val_rounds(r) * r->w->ranks * r->p->batch;
+    return n >= windows ? i : i * (windows / n) + i * (windows % n) / n;
 }
 
 static bool read_val(Run *r, int64_t step, int64_t round) {
     const HdProgram *p = r->p;
     const int64_t first = (round * r->w->ranks + r->w->rank) * p->batch;
     for (int64_t b = 0; b < p->batch; b++)
-        if (!hd_data_window(&r->val, p->vocab, p->seq, first + b, r->tokens + b * p->seq, r->targets + b * p->seq))
+        if (!hd_data_window(&r->val, p->vocab, p->seq, val_window(r, first + b), r->tokens + b * p->seq,
+                            r->targets + b * p->seq))
             return at_step("validation after step", step);
     return true;
 }

@@ -2,7 +2,9 @@
 """The command line of compiled programs: options, logs, digests, weights in and out.
 Usage: cli.py ROOT HEDDLEC [CASE...]
 """
+import contextlib
 import json
+import math
 import os
 import re
 import struct
@@ -21,7 +23,7 @@ def case_help():
     r = good("--help")
     for option in ("data", "val", "steps", "ranks", "seed", "log", "digest", "save", "save-every", "resume", "init",
                    "format", "keep", "keep-best", "overwrite",
-                   "export", "no-graph", "check", "profile", "report", "val-every", "val-batches",
+                   "export", "eval", "no-graph", "check", "profile", "report", "val-every", "val-batches",
                    "log-every"):
         check(re.search(rf"^  --{option}[ =\[]", r.out, re.M), f"--help does not tell of --{option}:", r)
     check(not r.err, "--help writes to stderr:", r)
@@ -43,7 +45,10 @@ def case_bad_usage():
     for text in ("-1", "abc", "3x", "1.5", "", "99999999999999999999", "9223372036854775807", "2147483648"):
         bad(2, f"--steps={text}:", "2147483647", args=[data, f"--steps={text}"])
     bad(2, "--seed=-5:", args=[data, "--steps=1", "--seed=-5"])
-    bad(2, "--val-batches=0:", args=[data, "--steps=1", "--val-batches=0"])
+    for text in ("0", "none", "all3", ""):
+        bad(2, f"--val-batches={text}:", args=[data, "--steps=1", f"--val-batches={text}"])
+    for more in ([], ["--val=data.txt"], ["--resume=c"], ["--val=data.txt", "--init=w", "--steps=1"]):
+        bad(2, "--eval needs", args=["--eval", *more])
     bad(2, "--save-every", "--save", args=[data, "--steps=1", "--save-every=1"])
     bad(2, "--val-every", "--val", args=[data, "--steps=1", "--val-every=1"])
     bad(2, "--init", "--resume", args=[data, "--steps=1", "--init=a", "--resume=b"])
@@ -79,6 +84,36 @@ def case_log():
               "tokens a second do not match the seconds:", l)
         check(l["ranks"] == 1, "ranks:", l)
     check(all(4 < l["val_loss"] < 7 for l in vals), "odd validation:", vals)
+
+
+def case_validation():
+    """A validation reads windows at equal distances over the whole file, or all of them; --eval does only that."""
+    windows = 40
+    text_file("all.txt", windows * SEQ + 1)
+    data = read("all.txt")
+
+    def val(path, *more):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove("log")
+        good("--eval", "--init=w.safetensors", f"--val={path}", "--log=log", *more)
+        (line,) = [json.loads(l) for l in read("log").decode().splitlines()]
+        check(abs(math.log(line["val_perplexity"]) - line["val_loss"]) < 1e-5, "perplexity:", line)
+        return line["val_loss"]
+
+    good("--data=all.txt", "--steps=20", "--export=w.safetensors", "--save=c")
+    each = []
+    for w in range(windows):
+        with open("one.txt", "wb") as f:
+            f.write(data[w * SEQ : (w + 1) * SEQ + 1])
+        each.append(val("one.txt"))
+    for n in (1, 3, 8, 19):  # batches of two sequences
+        chosen = [each[i * windows // (2 * n)] for i in range(2 * n)]
+        loss = val("all.txt", f"--val-batches={n}")
+        check(abs(loss - sum(chosen) / len(chosen)) < 1e-5, n, "batches: loss", loss, "of", chosen)
+    for more in ([], ["--val-batches=all"], ["--val-batches=20"], ["--val-batches=99"]):
+        check(abs(val("all.txt", *more) - sum(each) / windows) < 1e-5, "all of the file:", more)
+    r = good("--eval", "--val=all.txt", "--resume=c")
+    check(re.search(r"^step 20  validation loss [0-9.]+  perplexity [0-9.]+$", r.err, re.M), "it says:", r)
 
 
 def case_log_goes_on():

@@ -326,5 +326,23 @@ def case_token_outside():
     check(learnt, "every run begins with the bad token")
 
 
+def case_tokens_that_index_nothing():
+    """Tokens are bounded by the tables that they index, not by an argument's name."""
+    write("f.hd", b"model F(vocab = 10) { param w: [6] = ones;"
+                  b" fn loss(tokens: i32[batch, 6], targets: i32[batch, 6]) { return mean(w * w); } }")
+    write("g.hd", b"model G(vocab = 10) { e = Embedding(400, 8); head = Linear(8, 400);"
+                  b" fn loss(tokens: i32[batch, 6], targets: i32[batch, 6]) {"
+                  b" return cross_entropy(head(e(tokens)), targets); } }")
+    write("a.bin", wide_words_of([399, 7] * 40))
+    write("b.bin", wide_words_of([2**31 - 1] * 80))
+    for model, path, status, said in (("f", "a.bin", 0, ""), ("f", "b.bin", 0, ""), ("g", "a.bin", 0, ""),
+                                      ("g", "b.bin", 1, "token 2147483647 at position")):
+        if not os.path.exists(model):
+            subprocess.run([compiled.programs.compiler, f"{model}.hd", "-o", model, "--set", "train.batch=2"],
+                           check=True)
+        r = subprocess.run([f"./{model}", f"--data={path}", "--format=u32", "--steps=2"], stderr=subprocess.PIPE)
+        check(r.returncode == status and said in r.stderr.decode(), model, path, "it says:", r.stderr.decode())
+
+
 if __name__ == "__main__":
     sys.exit(compiled.main(globals()))
