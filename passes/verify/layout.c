@@ -119,6 +119,22 @@ static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int6
                       p->name, ll(row), ll(cut), k->symbol->name);
 }
 
+// A bucket is one vector of what adds up, and its parameters are those of one unit.
+static void check_bucket(PlanCheck *c, const BucketParts *k) {
+    const Symbol *s = k->symbol;
+    const char *unit = hd_word(&s->attrs, A_UNIT, NULL);
+    if (s->type && (s->type->dtype != TY_F32 || s->type->rank != 1))
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s: a bucket is a vector of f32", s->name,
+                      hd_type_text(c->m->cx, s->type));
+    for (int i = 0; unit && i < k->items.n; i++) {
+        const Symbol *p = k->items.at[i];
+        const char *of = hd_word(&p->attrs, A_UNIT, unit);
+        if (strcmp(of, unit) != 0)
+            hd_plan_wrong(c, NULL, p->span, "parameter @%s is of unit %s, and its bucket @%s of unit %s", p->name, of,
+                          s->name, unit);
+    }
+}
+
 static void check_items(PlanCheck *c, const BucketParts *k) {
     int64_t decayed = hd_int(&k->symbol->attrs, A_DECAYED, 0), used = 0;
     for (int i = 0; i < k->items.n; i++) {
@@ -229,6 +245,7 @@ void hd_check_layout(PlanCheck *c) {
     find_mesh(c);
     find_buckets(c);
     for (int i = 0; i < c->n_buckets; i++) {
+        check_bucket(c, &c->buckets[i]);
         check_items(c, &c->buckets[i]);
         check_sizes(c, &c->buckets[i]);
     }

@@ -336,6 +336,49 @@ static void check_op(PlanCheck *c, const Op *o) {
     }
 }
 
+// --- the size of arenas
+
+static void reach(const PlanCheck *c, int64_t *top, Space space, int64_t lo, int64_t bytes) {
+    int64_t hi = lo + bytes;
+    hd_plan_guarded(c, &lo, &hi);
+    if (bytes > 0 && hi > top[space]) top[space] = hi;
+}
+
+static void reach_op(const PlanCheck *c, int64_t *top, const Op *o) {
+    for (int i = 0; i < o->n_out; i++)
+        reach(c, top, o->out[i]->place.space, o->out[i]->place.offset, hd_type_bytes(o->out[i]->type));
+    reach(c, top, SPACE_DEVICE, hd_int(&o->attrs, A_WORKSPACE_AT, 0), hd_int(&o->attrs, A_WORKSPACE_BYTES, 0));
+}
+
+// An arena ends where its last storage does, and so do the bytes of it that persist.
+void hd_check_sizes(PlanCheck *c) {
+    int64_t top[N_SPACES] = {0}, kept[N_SPACES] = {0};
+    for (const Symbol *s = c->m->symbols; s; s = s->next) {
+        if (s->kind != SYM_BUFFER || !s->type) continue;
+        reach(c, top, s->place.space, s->place.offset, hd_type_bytes(s->type));
+        if (!hd_has(&s->attrs, A_TRANSIENT))
+            reach(c, kept, s->place.space, s->place.offset, hd_type_bytes(s->type));
+    }
+    for (const Func *f = c->m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        for (int i = 0; i < f->n_args; i++)
+            reach(c, top, SPACE_DEVICE, f->args[i]->place.offset, hd_type_bytes(f->args[i]->type));
+        for (const Op *o = f->first; o; o = o->next) reach_op(c, top, o);
+    }
+    for (int i = 0; i < N_SPACES; i++) {
+        const Symbol *s = hd_space_arena(c->m, (Space)i);
+        if (s && c->bytes[i] > hd_align(top[i]))
+            hd_plan_wrong(c, NULL, s->span, "arena @%s has %lld bytes, and its last storage ends at 0x%llx", s->name,
+                          ll(c->bytes[i]), ll(top[i]));
+        else if (s && c->persistent[i] > hd_align(kept[i]))
+            hd_plan_wrong(c, NULL, s->span,
+                          "arena @%s has %lld bytes that persist, and the last buffer that does ends at 0x%llx",
+                          s->name, ll(c->persistent[i]), ll(kept[i]));
+    }
+}
+
+// --- the values of a function
+
 void hd_check_values(PlanCheck *c) {
     const Func *f = c->f;
     int before = c->found.n;

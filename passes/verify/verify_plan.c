@@ -4,8 +4,8 @@
 // (tests/unit/test_plan_mutants.c breaks plans everywhere, test_plan_insertions.c adds writes to them; both run what is
 // accepted.)
 //
-// V1  parameters lie inside their bucket and are disjoint, as buffers   layout, places         places, ranks
-//     in the arena
+// V1  parameters lie inside their bucket, a vector of f32, and are of    layout, places         places, ranks, sizes
+//     its unit; they are disjoint, as buffers in the arena
 // V2  no row of a parameter is cut where a shard ends                   layout                 ranks
 // V3  a bucket is its shards, shards divide by replicas and start at    layout                 ranks
 //     16 bytes
@@ -33,7 +33,8 @@
 //     their reduction
 // V15 an argument has one address in all functions and is not           places, contents       places, contents
 //     overwritten
-// V16 every value, buffer and workspace lies inside its arena           places                 places, transient
+// V16 every value, buffer and workspace lies inside its arena, which     places                 places, transient,
+//     ends where the last of them does                                                         sizes
 // V17 results and operands are disjoint, or declared in place and       places, contents       contents, transient
 //     legally so; those of a collective are always disjoint
 // V19 events are recorded once, and before they are waited for, also    order, regions,        order, regions,
@@ -218,6 +219,7 @@ Findings hd_check_plan(const Module *m, Arena *a, Findings *unproved) {
     if (!c.found.n) hd_check_random(&c);
     if (!c.found.n) hd_check_contributions(&c);
     if (!c.found.n) hd_check_writes(&c);
+    if (!c.found.n) hd_check_sizes(&c);
     judge_probes(&c, !c.found.n && hd_check_program(&c)); // relies on all that is proved of buffers and steps
     if (unproved) *unproved = c.unproved;
     return c.found;

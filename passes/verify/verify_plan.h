@@ -73,6 +73,7 @@ void hd_plan_enter(PlanCheck *c, const Func *f); // makes it c->f
 void hd_plan_join(PlanCheck *c, const Joined *j); // likewise
 void hd_check_layout(PlanCheck *c); // of the module: mesh, comms, buckets and their contents; fills the tables above
 void hd_check_places(PlanCheck *c);        // of the module: arenas, buffers, arguments
+void hd_check_sizes(PlanCheck *c);         // of the module: no arena is larger than needed
 void hd_check_kernels(PlanCheck *c);       // of the module: kernel functions
 void hd_check_inputs(PlanCheck *c);        // of the module: arguments, tokens, homes of settings
 void hd_check_settings(PlanCheck *c);      // of the module: steps, settings of the optimizer, classes
