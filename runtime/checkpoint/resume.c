@@ -319,11 +319,14 @@ static bool edited(const char *hash) { return hash && !strncmp(hash, "edited", 6
 
 static void tell_other(const StFile *f, const HdProgram *p, const char *model, const char *hash) {
     const char *train = hd_st_meta(f, "train");
+    const bool sharded = meta_of(f, "shard", "0") != NULL;
     char theirs[400], ours[400];
     if (train && p->train && strcmp(train, p->train) != 0)
         hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate and loss_scale "
-                "may differ",
-                f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours));
+                "may differ; to begin at step 1 with its weights, %s--init=%s",
+                f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours),
+                sharded ? "export them with a program of that train block (--resume=DIR --export=FILE), then " : "",
+                sharded ? "FILE" : f->path);
     else if (edited(hash) || edited(p->model_hash))
         hd_fail("%s was written by another program: the IR of %s was edited by hand (hash %s; this program: "
                 "%s)",
