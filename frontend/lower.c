@@ -15,7 +15,11 @@ static void add_names(Front *f, Names *to, const Names *from) {
 static void visible_names(Front *f, const Instance *scope, Names *names) {
     if (f->frame) add_names(f, names, &f->frame->locals.names.list);
     if (f->frame && scope) add_names(f, names, &scope->member_names.list);
-    for (const Instance *i = scope; i; i = i->lexical) add_names(f, names, &i->args.names.list);
+    for (const Instance *i = scope; i; i = i->lexical) {
+        add_names(f, names, &i->args.names.list);
+        for (int k = 0; f->frame && i != scope && k < i->members.n; k++)
+            if (i->members.at[k].decl->kind == N_FN) hd_push(f->scratch, names, i->members.at[k].name);
+    }
     for (int k = 0; f->frame && k < f->user->n; k++)
         if (f->user->kids[k]->kind == N_FN) hd_push(f->scratch, names, f->user->kids[k]->name);
     hd_push(f->scratch, names, "batch");
@@ -51,10 +55,26 @@ static bool find_local(const Front *f, const char *name, Val *v) {
     return b != NULL;
 }
 
+// A function of a declaration around the module: the innermost one counts. NULL: none has that name.
+static Member *outer_function(const Front *f, const Instance *scope, const char *name) {
+    for (const Instance *i = f->frame && scope ? scope->lexical : NULL; i; i = i->lexical) {
+        if (hd_bindings_find(&i->args, name)) return NULL;
+        Member *m = hd_find_member(i, name);
+        if (m && m->decl->kind == N_FN) return m;
+    }
+    return NULL;
+}
+
+// A member of the module itself, or a function of a declaration around it that none of its own arguments hides.
+static Member *visible_member(const Front *f, const Instance *scope, const char *name) {
+    Member *m = f->frame && scope ? hd_find_member(scope, name) : NULL;
+    return m || (scope && hd_bindings_find(&scope->args, name)) ? m : outer_function(f, scope, name);
+}
+
 // false: no such name.
 static bool find_name(Front *f, Instance *scope, const Node *n, Val *v) {
     if (find_local(f, n->name, v)) return true;
-    Member *m = f->frame && scope ? hd_find_member(scope, n->name) : NULL;
+    Member *m = visible_member(f, scope, n->name);
     bool found = m != NULL;
     if (m) *v = member_value(f, m, n->span);
     else *v = hd_find_arg(f, scope, n->name, &found);
@@ -68,7 +88,7 @@ static bool find_name(Front *f, Instance *scope, const Node *n, Val *v) {
 bool hd_lower_hidden(Front *f, const Instance *scope, const char *name) {
     Val v;
     bool found;
-    if (find_local(f, name, &v) || (f->frame && scope && hd_find_member(scope, name))) return true;
+    if (find_local(f, name, &v) || visible_member(f, scope, name)) return true;
     hd_find_arg(f, scope, name, &found);
     return found || hd_find_item(f, N_FN, name);
 }

@@ -71,11 +71,22 @@ const char *hd_setting_called(const char *end) {
     return found;
 }
 
+// the innermost group around `path` that has settings: schedule.mesh of schedule.mesh.data; "": none has
+static const char *group_of(Front *f, const char *path) {
+    char *group = hd_sprintf(f->arena, "%s", path), *dot;
+    while ((dot = strrchr(group, '.'))) {
+        *dot = 0;
+        for (int k = 0; k < N_ROWS; k++)
+            if (starts_with(rows[k].path, group)) return group;
+    }
+    return "";
+}
+
 static void unknown_setting(Front *f, Span s, const char *path) {
     Names names = {0};
-    const char *block = starts_with(path, "train") ? "train" : starts_with(path, "schedule") ? "schedule" : NULL;
+    const char *group = group_of(f, path);
     for (int k = 0; k < N_ROWS; k++)
-        if (!block || starts_with(rows[k].path, block)) hd_push(f->arena, &names, rows[k].path);
+        if (!*group || starts_with(rows[k].path, group)) hd_push(f->arena, &names, rows[k].path);
     int elsewhere = find_row(path); // right name, wrong group
     const char *hint = elsewhere >= 0 ? hd_sprintf(f->arena, "; did you mean '%s'?", rows[elsewhere].path)
                                       : hd_suggest(f, path, &names);
@@ -184,7 +195,9 @@ static bool read_word(Front *f, const struct Row *row, const Node *n, const char
         return true;
     }
     return wrong(f, row, n,
-                 hd_sprintf(f->arena, strchr(row->choices, ' ') ? "one of %s" : "%s", with_commas(f, row->choices)));
+                 hd_sprintf(f->arena, "%s%s%s", strchr(row->choices, ' ') ? "one of " : "",
+                            with_commas(f, row->choices),
+                            row->high != 0 ? ", or names of modules such as Block.mlp" : ""));
 }
 
 static bool read_paths(Front *f, const struct Row *row, const Node *values, bool more, Setting *s) {

@@ -1,5 +1,5 @@
 // "did you mean": the nearest name by edit distance (insert, delete, replace, swap neighbours: optimal string
-// alignment).
+// alignment). At most about a third of the word may differ. Words that people know from other languages have a row.
 #include "frontend/sema.h"
 
 enum { LONGEST = 64 };
@@ -30,9 +30,24 @@ static int distance(const char *a, const char *b) {
     return last[m];
 }
 
+static const struct { const char *word, *hint; } known_words[] = {
+    {"True", "write 1"},  {"False", "write 0"},       {"true", "write 1"},
+    {"false", "write 0"}, {"swish", "it is called 'silu'"}, {"topk", "there is no such function"},
+    {"relu2", "write square(relu(x))"},
+};
+
+// the text after the last dot decides how much may differ: the groups of a setting are mostly right
+static int most_edits(const char *wrong) {
+    const char *dot = strrchr(wrong, '.');
+    const size_t len = strlen(dot ? dot + 1 : wrong);
+    return len < 6 ? 1 : len < 9 ? 2 : 3;
+}
+
 const char *hd_suggest(Front *f, const char *wrong, const Names *names) {
+    for (size_t k = 0; k < sizeof known_words / sizeof *known_words; k++)
+        if (!strcmp(wrong, known_words[k].word)) return hd_sprintf(f->arena, "; %s", known_words[k].hint);
     const char *best = NULL;
-    int len = (int)strlen(wrong), limit = len < 4 ? 1 : len < 8 ? 2 : 3, nearest = limit + 1;
+    int nearest = most_edits(wrong) + 1;
     for (int i = 0; i < names->n; i++) {
         int d = distance(wrong, names->at[i]);
         if (d < nearest) {

@@ -86,15 +86,10 @@ static void reserve_standard_files(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
 }
 
-int hd_main(int argc, char **argv, const HdProgram *p) {
-    Options o;
-    reserve_standard_files();
-    int rank = 0, started = 1, n = hd_ranks(p);
-    const char *launcher = hd_launcher(&rank, &started);
-    const int usage = hd_options_parse(argc, argv, p, rank == 0, &o);
-    if (usage) return usage == 1 ? 0 : 2;
-    if (o.report || o.report_json) return rank ? 0 : print_report(o.report ? p->report_text : p->report);
-    if (!p->backend->threads) return run_processes(p, &o);
+static int run_options(const HdProgram *p, const Options *o, const char *launcher, int rank, int started) {
+    const int n = hd_ranks(p);
+    if (o->report || o->report_json) return rank ? 0 : print_report(o->report ? p->report_text : p->report);
+    if (!p->backend->threads) return run_processes(p, o);
     if (started > 1) {
         if (!rank)
             fprintf(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n",
@@ -102,5 +97,16 @@ int hd_main(int argc, char **argv, const HdProgram *p) {
         return 2;
     }
     hd_catch_signals();
-    return n == 1 ? run_one(p, &o, hd_world_alone()) : run_threads(p, &o, n);
+    return n == 1 ? run_one(p, o, hd_world_alone()) : run_threads(p, o, n);
+}
+
+int hd_main(int argc, char **argv, const HdProgram *p) {
+    Options o;
+    reserve_standard_files();
+    int rank = 0, started = 1;
+    const char *launcher = hd_launcher(&rank, &started);
+    const int usage = hd_options_parse(argc, argv, p, rank == 0, &o);
+    const int status = usage ? (usage == 1 ? 0 : 2) : run_options(p, &o, launcher, rank, started);
+    hd_options_free(&o);
+    return status;
 }

@@ -248,3 +248,9 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
     if (!o->val_batches) o->val_batches = o->eval ? INT32_MAX : 8;
     return 0;
 }
+
+void hd_options_free(Options *o) {
+    free(o->data.at);
+    free(o->val.at);
+    o->data = o->val = (Names){0};
+}

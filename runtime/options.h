@@ -16,5 +16,6 @@ typedef struct {
 
 // 0: continue; 1: done (help was printed); 2: bad usage, which the speaking rank has reported.
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o);
+void hd_options_free(Options *o);
 bool hd_paths_check(const Options *o); // false after hd_fail: an output cannot be written, or is an input as well
 #endif

@@ -255,12 +255,16 @@ static bool check_loss(Module *m, const Func *loss) {
 
 static bool check_parameters(const Module *m, const Func *micro, Arena *scratch) {
     bool *found = HD_NEWN(scratch, bool, m->n_symbols + 1), ok = true; // by symbol id
-    for (const Op *o = micro->first; o; o = o->next)
+    bool *read = HD_NEWN(scratch, bool, m->n_symbols + 1);
+    for (const Op *o = micro->first; o; o = o->next) {
         for (int i = 0; o->kind == OP_GRAD && hd_op_param(o, i); i++) found[hd_op_param(o, i)->id] = true;
+        if (o->kind == OP_PARAM) read[hd_named(o, A_PARAM)->id] = true;
+    }
     for (const Symbol *s = m->symbols; s; s = s->next) {
         if (s->kind != SYM_PARAM || found[s->id]) continue;
-        hd_error(m->cx, s->span, "parameter @%s gets no gradient: the loss does not depend on it; use it or remove it",
-                 s->name);
+        hd_error(m->cx, s->span, "parameter @%s gets no gradient: %s; use it or remove it", s->name,
+                 read[s->id] ? "the loss reads it only through operations that have none, such as stop_gradient or ge"
+                             : "the loss does not depend on it");
         ok = false;
     }
     return ok;

@@ -161,7 +161,6 @@ def case_address_sanitizer():
     if not has_address_sanitizer():
         print("the C compiler has no address sanitizer: nothing was checked")
         return
-    ENVIRONMENT["ASAN_OPTIONS"] = "detect_leaks=0"
     sets = PLANS["one rank"][0]
     build("plain", sets)
     build("sanitized", sets, "--guard", cc=["-fsanitize=address"])
