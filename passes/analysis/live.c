@@ -9,7 +9,7 @@ static void add(Live *live, const Lifetimes *l, const Value *v, const Storage *s
 
 Live hd_live(const Func *f, int tail, Space space, Arena *a) {
     Lifetimes l = hd_lifetimes(f, tail, a);
-    Live live = {.at = HD_NEWN(a, LiveItem, l.n_storages + f->n_ops + 1), .during = f->first};
+    Live live = {.at = HD_NEWN(a, LiveItem, l.n_storages + f->n_ops + 1), .during = f->first, .time = l.time};
     for (int i = 0; i < f->n_args && space == SPACE_DEVICE; i++)
         live.at[live.n++] =
             (LiveItem){f->args[i], NULL, NULL, hd_align(hd_type_bytes(f->args[i]->type)), 0, f->n_ops - 1};
@@ -33,9 +33,9 @@ Live hd_live(const Func *f, int tail, Space space, Arena *a) {
         change[live.at[i].from] += live.at[i].bytes;
         change[live.at[i].to + 1] -= live.at[i].bytes;
     }
-    for (const Op *o = f->first; o; o = o->next) {
-        now += change[o->id];
-        if (now > live.peak) live.peak = now, live.during = o;
+    for (int i = 0; i < f->n_ops; i++) {
+        now += change[i];
+        if (now > live.peak) live.peak = now, live.during = l.ops[i];
     }
     return live;
 }

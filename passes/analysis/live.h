@@ -9,7 +9,8 @@ typedef struct {
     const Symbol *buffer; // the transient buffer, or NULL
     const Op *by;         // the op that makes it, or begins its life; NULL: an argument
     int64_t bytes;        // rounded up to the 256 bytes of a place
-    // no other storage may have its bytes during ops from .. to: its lifetime, extended by happens-before
+    // no other storage may have its bytes during ops from .. to, places in the order of analysis/times.h: its
+    // lifetime, extended by happens-before
     int from, to;
 } LiveItem;
 typedef struct {
@@ -17,6 +18,7 @@ typedef struct {
     LiveItem *at;
     int64_t peak;   // most bytes live during one op
     const Op *during;
+    const int *time; // by op id: its place in that order
 } Live;
 // `tail`: of a joined function (border.h), whose first ops are what the function before left.
 Live hd_live(const Func *f, int tail, Space space, Arena *a);

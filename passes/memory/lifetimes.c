@@ -1,6 +1,7 @@
 // Storages, sharing and lifetimes of a planned function. See lifetimes.h.
 #include "passes/memory/lifetimes.h"
 #include "ir/base/search.h"
+#include "passes/analysis/times.h"
 
 static int leader(const Lifetimes *l, int id) {
     while (l->storage[id].leader != id) id = l->storage[id].leader;
@@ -56,6 +57,7 @@ static bool touch(Lifetimes *l, Arena *a, Storage *s, int op) {
 }
 
 static void touch_all(Lifetimes *l, Arena *a, const Op *o, const Accesses *list) {
+    const int now = l->time[o->id];
     bool starts = hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0 || o->n_out > 0;
     for (int i = 0; i < list->n; i++) {
         const Access *x = &list->at[i];
@@ -63,16 +65,32 @@ static void touch_all(Lifetimes *l, Arena *a, const Op *o, const Accesses *list)
                           : x->at == AT_VALUE  ? l->homes[x->value->id].buffer
                           : x->at == AT_BUFFER ? x->buffer
                                                : NULL;
-        if (x->at == AT_VALUE && !x->order) touch(l, a, hd_storage_of(l, x->value), o->id);
-        Storage *s = b ? o->id < l->tail ? hd_storage_left(l, b) : hd_storage_of_buffer(l, b) : NULL;
-        if (touch(l, a, s, o->id)) starts = true;
+        if (x->at == AT_VALUE && !x->order) touch(l, a, hd_storage_of(l, x->value), now);
+        Storage *s = b ? now < l->tail ? hd_storage_left(l, b) : hd_storage_of_buffer(l, b) : NULL;
+        if (touch(l, a, s, now)) starts = true;
     }
-    if (starts) hd_push(a, &l->starts[l->clocks.stream_of[o->id]], o->id);
+    if (starts) hd_push(a, &l->starts[l->clocks.stream_of[now]], now);
+}
+
+// Numbers ops by their places.
+static Clocks clocks_by_place(const Func *f, const int *time, Arena *a) {
+    const Clocks c = hd_clocks(f, a);
+    const int n = c.n_streams;
+    int *stream_of = HD_NEWN(a, int, f->n_ops + 1), *place = HD_NEWN(a, int, f->n_ops + 1);
+    int *clock = HD_NEWN(a, int, (int64_t)(f->n_ops + 1) * n);
+    for (int i = 0; i < f->n_ops; i++) {
+        stream_of[time[i]] = c.stream_of[i];
+        place[time[i]] = c.place[i];
+        memcpy(clock + time[i] * n, c.clock + i * n, sizeof(int) * (size_t)n);
+    }
+    return (Clocks){n, c.stream, stream_of, place, clock};
 }
 
 Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
-    Lifetimes l = {.f = f, .homes = hd_homes(f, a), .clocks = hd_clocks(f, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1),
+    Lifetimes l = {.f = f, .homes = hd_homes(f, a), .time = hd_times(f, tail, a), .ops = HD_NEWN(a, Op *, f->n_ops + 1),
                    .tail = tail};
+    l.clocks = clocks_by_place(f, l.time, a);
+    for (Op *o = f->first; o; o = o->next) l.ops[l.time[o->id]] = o;
     l.n_storages = find_slots(&l, a);
     l.storage = HD_NEWN(a, Storage, l.n_storages + 1);
     l.starts = HD_NEWN(a, OpIds, l.clocks.n_streams + 1);
@@ -84,8 +102,8 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
         describe_slot(&l, l.left[s->id], s);
     }
     Accesses list = {0};
-    for (Op *o = f->first; o; o = o->next) {
-        l.ops[o->id] = o;
+    for (int k = 0; k < f->n_ops; k++) {
+        const Op *o = l.ops[k];
         for (int i = 0; i < o->n_out; i++)
             if (l.homes[o->out[i]->id].root == o->out[i]) {
                 l.storage[o->out[i]->id].bytes = hd_type_bytes(o->out[i]->type);
@@ -97,7 +115,7 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
     }
     for (const Symbol *s = f->module->symbols; s && f->last; s = s->next) {
         Storage *slot = l.slots[s->id] ? &l.storage[l.slots[s->id]] : NULL;
-        if (slot && slot->touches && hd_stays(f->module, s)) touch(&l, a, slot, f->last->id);
+        if (slot && slot->touches && hd_stays(f->module, s)) touch(&l, a, slot, l.time[f->last->id]);
     }
     return l;
 }
@@ -105,21 +123,22 @@ Lifetimes hd_lifetimes(const Func *f, int tail, Arena *a) {
 // --- stores that move nothing
 
 // Accesses of buffers, views resolved: the other reads and writes of the bytes that a storage is to get early. By
-// symbol id, in program order.
+// symbol id, in order.
 typedef struct { int op; int64_t lo, hi; } BufferTouch;
 typedef VEC(BufferTouch) BufferTouches;
 
 static BufferTouches *find_buffer_touches(const Lifetimes *l, Arena *a) {
     BufferTouches *all = HD_NEWN(a, BufferTouches, l->f->module->n_symbols + 1);
     Accesses list = {0};
-    for (const Op *o = l->f->first; o; o = o->next) {
+    for (int k = 0; k < l->f->n_ops; k++) {
+        const Op *o = l->ops[k];
         hd_accesses(o, a, &list);
         for (int i = 0; i < list.n; i++) {
             const Access *x = &list.at[i];
             const Home h =
                 x->at == AT_VALUE ? l->homes[x->value->id] : (Home){.buffer = x->buffer, .at = x->lo};
             if (!h.buffer || x->order) continue;
-            BufferTouch t = {o->id, h.at, x->at == AT_VALUE ? h.at + hd_type_bytes(x->value->type) : x->hi};
+            BufferTouch t = {k, h.at, x->at == AT_VALUE ? h.at + hd_type_bytes(x->value->type) : x->hi};
             hd_push(a, &all[h.buffer->id], t);
         }
     }
@@ -149,9 +168,9 @@ static bool has_begun(const Lifetimes *l, const Symbol *b, int def) {
 // The k-th operand is the only way to the storage, and covers all of it.
 static bool owns(const Lifetimes *l, const Storage *s, const Value *v, int user) {
     if (!s || s->buffer || s->bytes == 0 || s->bytes != hd_type_bytes(v->type)) return false;
-    const Op *def = l->homes[v->id].root->def;
+    const int def = l->time[l->homes[v->id].root->def->id];
     for (const Touch *t = s->touches; t; t = t->next)
-        if (t->op != user && t->op != def->id) return false;
+        if (t->op != user && t->op != def) return false;
     return true;
 }
 
@@ -167,14 +186,15 @@ static bool only_stored(const Uses *uses, const Value *v) {
 static void store_in_place(Lifetimes *l, const BufferTouches *all, const Uses *uses, Op *o) {
     if (!hd_store_may_be_in_place(o)) return;
     Storage *s = hd_storage_of(l, o->in[0]);
-    if (!owns(l, s, o->in[0], o->id) || !only_stored(uses, o->in[0])) return;
+    if (!owns(l, s, o->in[0], l->time[o->id]) || !only_stored(uses, o->in[0])) return;
     const Op *def = l->homes[o->in[0]->id].root->def;
     if (hd_attr_allowed(hd_op_info(def->kind)->attrs, A_INTO)) return; // it says so among its attributes, by select
     const Symbol *b = hd_named(o, A_INTO);
     if (hd_space(&b->attrs) != s->space) return;
     int64_t lo = hd_int(&o->attrs, A_OFFSET, 0) * hd_dtype_bytes(b->type->dtype), hi = lo + s->bytes;
     if (l->busy && l->busy[b->id]) return;
-    if (hi > hd_type_bytes(b->type) || !has_begun(l, b, def->id) || !bytes_free(l, &all[b->id], lo, hi, def->id, o->id))
+    const int made = l->time[def->id], stored = l->time[o->id];
+    if (hi > hd_type_bytes(b->type) || !has_begun(l, b, made) || !bytes_free(l, &all[b->id], lo, hi, made, stored))
         return;
     s->buffer = b;
     s->at = lo;
@@ -184,16 +204,17 @@ static void store_in_place(Lifetimes *l, const BufferTouches *all, const Uses *u
 
 // --- launches in place
 
-static bool dies_at(const Lifetimes *l, const Storage *s, const Op *o) {
-    if (s->to != o->id) return false;
+static bool dies_at(const Lifetimes *l, const Storage *s, int op) {
+    if (s->to != op) return false;
     for (const Touch *t = s->touches; t; t = t->next)
-        if (t->op != o->id && !hd_before(&l->clocks, t->op, o->id)) return false;
+        if (t->op != op && !hd_before(&l->clocks, t->op, op)) return false;
     return true;
 }
 
 static bool may_overwrite(const Lifetimes *l, const Op *o, int k) {
     Storage *s = hd_storage_of(l, o->in[k]);
-    if (!s || s->buffer || s->space || s->bytes != hd_type_bytes(o->in[k]->type) || !dies_at(l, s, o)) return false;
+    if (!s || s->buffer || s->space || s->bytes != hd_type_bytes(o->in[k]->type) || !dies_at(l, s, l->time[o->id]))
+        return false;
     for (int i = 0; i < o->n_in; i++) // the same storage as another operand could be read at another element
         if (i != k && hd_storage_of(l, o->in[i]) == s && !hd_launch_may_overwrite(o, i)) return false;
     return true;
@@ -202,7 +223,7 @@ static bool may_overwrite(const Lifetimes *l, const Op *o, int k) {
 static void launch_in_place(Lifetimes *l, Op *o) {
     if (o->kind != OP_LAUNCH || o->n_out < 1 || hd_has(&o->attrs, A_INPLACE)) return;
     Storage *mine = hd_storage_of(l, o->out[0]);
-    if (!mine || mine->buffer || mine->bytes == 0 || mine->from != o->id) return;
+    if (!mine || mine->buffer || mine->bytes == 0 || mine->from != l->time[o->id]) return;
     for (int k = 0; k < o->n_in; k++) {
         if (!hd_launch_may_overwrite(o, k) || !may_overwrite(l, o, k)) continue;
         Storage *old = hd_storage_of(l, o->in[k]);
@@ -277,8 +298,8 @@ static bool several_streams_work(const Lifetimes *l) {
     int stream = -1;
     for (const Op *o = l->f->first; o; o = o->next) {
         if (workspace_of(o) <= 0) continue;
-        if (stream >= 0 && stream != l->clocks.stream_of[o->id]) return true;
-        stream = l->clocks.stream_of[o->id];
+        if (stream >= 0 && stream != l->clocks.stream_of[l->time[o->id]]) return true;
+        stream = l->clocks.stream_of[l->time[o->id]];
     }
     return false;
 }
@@ -287,14 +308,15 @@ WorkAreas hd_work_areas(const Lifetimes *l, Arena *a) {
     WorkAreas all = {.at = HD_NEWN(a, WorkArea, l->f->n_ops + 1)};
     const bool shared = several_streams_work(l);
     int *open = HD_NEWN(a, int, l->clocks.n_streams + 1); // by stream: its latest area, plus 1
-    for (Op *o = l->f->first; o; o = o->next) {
+    for (int k = 0; k < l->f->n_ops; k++) {
+        Op *o = l->ops[k];
         const int64_t bytes = workspace_of(o);
         if (bytes <= 0) continue;
-        const Storage alone = {.from = o->id, .to = o->id, .touches = &(Touch){o->id, NULL}};
+        const Storage alone = {.from = k, .to = k, .touches = &(Touch){k, NULL}};
         const int end = hd_storage_end(l, &alone);
-        int *latest = &open[l->clocks.stream_of[o->id]];
-        if (!shared || !*latest || all.at[*latest - 1].end <= o->id) {
-            all.at[all.n++] = (WorkArea){.from = o->id, .end = end};
+        int *latest = &open[l->clocks.stream_of[k]];
+        if (!shared || !*latest || all.at[*latest - 1].end <= k) {
+            all.at[all.n++] = (WorkArea){.from = k, .end = end};
             *latest = all.n;
         }
         WorkArea *area = &all.at[*latest - 1];

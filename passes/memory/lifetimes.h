@@ -6,11 +6,11 @@
 #include "passes/analysis/access.h"
 #include "passes/analysis/clocks.h"
 
-typedef struct Touch { int op; struct Touch *next; } Touch;
+typedef struct Touch { int op; struct Touch *next; } Touch; // op: a place in the order of Lifetimes.ops
 typedef struct {
     int leader;           // the storage it was merged into; its own index: not merged
     int64_t bytes;        // 0: no bytes of the shared region (an argument, a view)
-    int from, to;         // ops of its first and last access, in program order
+    int from, to;         // its first and last access, as places in the order of Lifetimes.ops
     Touch *touches;       // every op that reads or writes it
     const Symbol *buffer; // its bytes are part of this buffer, from byte `at` on, and
     Op *store;            // this op, which says so, has nothing to move
@@ -25,8 +25,9 @@ typedef VEC(int) OpIds;
 typedef struct {
     const Func *f;
     Home *homes;
-    Clocks clocks;
-    Op **ops;          // by op id
+    Clocks clocks;     // of ops by their places, as all numbers of ops here
+    const int *time;   // by op id: its place in the order in which lives are counted (analysis/times.h)
+    Op **ops;          // in that order
     Storage *storage;  // by value id of a root; then transient buffers
     int n_storages;
     const int *slots;  // by symbol id: the storage of a transient buffer that the function uses; 0: none
@@ -51,9 +52,9 @@ void hd_share_storage(Lifetimes *l, Arena *a);
 // Results that have the bytes they are stored to say `into`, and their stores go. The lifetimes are no longer those of
 // the function then.
 void hd_write_straight(Lifetimes *l);
-// The first op in program order that may take over the storage's bytes: every access of the storage has ended before
-// that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one stream: the
-// op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.
+// The first op, in the order of Lifetimes.ops, that may take over the storage's bytes: every access of the storage has
+// ended before that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one
+// stream: the op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.
 int hd_storage_end(const Lifetimes *l, const Storage *s);
 
 // Workspaces that have the same bytes, as many as the largest needs. `from` and `end` are as a storage's: the first op

@@ -17,12 +17,12 @@
 // bytes, and a program's --check looks whether they were written (runtime/guard.h). Whatever is said of the bytes of a
 // storage here holds of them as well. Views, results in place and results in buffers are inside another storage.
 //
-// Lifetimes are intervals of program order, extended until happens-before allows reuse (hd_storage_end): every access
-// of a storage has ended before any op, at the interval's end or later, that starts another storage. Of two storages
-// with disjoint intervals, the later one starts with such an op and all its other accesses follow that op, so the two
-// may share bytes in every order that the streams allow. The lower bound is the most bytes in these intervals at one
-// place of program order; no packing of them is smaller. Happens-before alone could allow less in one case: two streams
-// run so far apart that program order shows lives side by side that never are.
+// Lifetimes are intervals of an order (analysis/times.h), extended until happens-before allows reuse (hd_storage_end):
+// every access of a storage has ended before any op, at the interval's end or later, that starts another storage. Of
+// two storages with disjoint intervals, the later one starts with such an op and all its other accesses follow that op,
+// so the two may share bytes in every order that the streams allow. The lower bound is the most bytes in these
+// intervals at one place of that order; no packing of them is smaller. Happens-before alone could allow less in one
+// case: two streams run so far apart that the order shows lives side by side that never are.
 //   %1 = gemm %x, %w : bf16[8,64]                      ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   %2 = launch %1 {kernel = @k} : f32[64]             ->  [compute] launch %1 {kernel = @k} : f32[64]
 //   store %2 {into = @root.grad, offset = 0}                 {offset = 0, into = @root.grad}
@@ -249,13 +249,14 @@ static bool find_intervals(const Planner *p, const Lifetimes *l, Space space, Re
     r.fixed = r.n;
     const WorkAreas areas = hd_work_areas(l, a);
     int area = 0;
-    for (Op *o = l->f->first; o; o = o->next) {
+    for (int k = 0; k < l->f->n_ops; k++) {
+        const Op *o = l->ops[k];
         for (int i = 0; i < o->n_out; i++) {
             Storage *s = l->homes[o->out[i]->id].root == o->out[i] ? &l->storage[o->out[i]->id] : NULL;
             if (s && s->leader == o->out[i]->id && !s->buffer && s->bytes > 0 && s->space == space)
                 add_storage(p, &r, l, s);
         }
-        for (; space == SPACE_DEVICE && area < areas.n && areas.at[area].from == o->id; area++) {
+        for (; space == SPACE_DEVICE && area < areas.n && areas.at[area].from == k; area++) {
             const WorkArea *w = &areas.at[area];
             r.interval[r.n] = (Interval){w->from, w->end, room_for(p, w->bytes), HD_ALIGN};
             r.workspace[r.n++] = w;

@@ -45,7 +45,8 @@ ReportClass hd_report_class(const Facts *r, int i) {
 }
 
 bool hd_report_at_peak(const Facts *r, int i) {
-    return r->live.during && r->live.during->id >= r->live.at[i].from && r->live.during->id <= r->live.at[i].to;
+    const int now = r->live.during ? r->live.time[r->live.during->id] : -1;
+    return now >= r->live.at[i].from && now <= r->live.at[i].to;
 }
 
 static bool same(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }

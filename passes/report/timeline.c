@@ -73,7 +73,9 @@ static const int64_t *live_bytes(const Func *f, Arena *a) {
         now[live.at[i].to + 1] -= live.at[i].bytes;
     }
     for (int i = 1; i <= f->n_ops; i++) now[i] += now[i - 1];
-    return now;
+    int64_t *during = HD_NEWN(a, int64_t, f->n_ops + 2);
+    for (int i = 0; i < f->n_ops; i++) during[i] = now[live.time[i]];
+    return during;
 }
 
 static void put_action(Page *p, const Op *o, int64_t live, bool first) {

@@ -13,10 +13,9 @@
 // The order of each stream stays, so nothing that the plan orders changes; only the order of issue does. Work of other
 // streams is not in a region of a unit or a place: its graph would have to wait for that work before its end, and
 // nothing would run beside the next region. Such work is issued before the region if it does not depend on it, else
-// after it. It begins on the device as early as before: the event that it waits for is recorded inside the region. In
-// two cases the region is cut in two there instead: where its rest needs the result, and where the other stream begins
-// to fill bytes. plan-memory counts what is alive in the order of issue, and would keep everything that the rest of the
-// region uses apart from those bytes.
+// after it. It begins on the device as early as before: the event that it waits for is recorded inside the region, and
+// bytes are not counted in the order of issue (analysis/times.h). Where the rest of the region needs the result, the
+// region is cut in two.
 #include "passes/analysis/access.h"
 #include "passes/analysis/places.h"
 #include "passes/pass.h"
@@ -198,12 +197,6 @@ static void close_part(Cut *c, Open *open, int to, Key key) {
     *open = (Open){.from = to};
 }
 
-static bool begins_storage(const Op *o) {
-    const Symbol *into = hd_named(o, A_INTO);
-    return o->n_out > 0 || hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0 ||
-           (into && hd_has(&into->attrs, A_TRANSIENT)) || o->kind == OP_BEGIN;
-}
-
 static void cut_run(Cut *c, const Range *run) {
     Open open = {.from = run->first};
     for (int i = run->first; i <= run->last; i++) {
@@ -212,7 +205,6 @@ static void cut_run(Cut *c, const Range *run) {
         if (main && waits) close_part(c, &open, i, run->key), c->split++;
         if (!main && waits) hd_push(c->a, &c->late_streams, o->stream);
         bool late = !main && stream_is_late(c, o->stream);
-        if (late && begins_storage(o)) close_part(c, &open, i, run->key), c->split++, late = false;
         if (o->kind == OP_RECORD && (main || late)) c->late[event_of(o)] = true;
         hd_push(c->a, main ? &open.p.body : late ? &open.p.after : &open.p.before, o);
     }
