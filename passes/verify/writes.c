@@ -42,8 +42,16 @@ static bool is_update(const Writes *w) { return w->o->kind == OP_ADAMW; }
 static bool counts(const Writes *w) { return w->o->kind == OP_STEP_SCALARS; }
 static bool draws(const Writes *w) { return w->o->kind == OP_RANDOM; }
 
+// The buffer that an op reads, by name or through views that are its operand.
+static const Symbol *source(const Op *o) {
+    const Op *by = o;
+    while (by && !hd_named(by, A_BUFFER))
+        by = by->n_in && (by == o || hd_op_is(by, TRAIT_ALIAS)) ? by->in[0]->def : NULL;
+    return by ? hd_named(by, A_BUFFER) : NULL;
+}
+
 static bool gathers_weights(const Writes *w) {
-    const Symbol *from = w->o->kind == OP_ALL_GATHER ? hd_named(w->o, A_BUFFER) : NULL;
+    const Symbol *from = w->o->kind == OP_ALL_GATHER ? source(w->o) : NULL;
     return from && hd_plan_bucket(w->c, from) == hd_plan_bucket(w->c, w->buffer) && hd_plan_is_weights(w->c, from);
 }
 
