@@ -9,7 +9,8 @@ bool hd_device_shared(void);        // ranks may share a GPU: HEDDLE_SHARE_GPUS=
 int64_t hd_device_used(HdCuda *x);  // bytes of the device in use, the context's included; 0: not known
 void hd_device_tell_memory(HdCuda *x); // a line on stderr: bytes planned and used, by user
 bool hd_device_enter(HdCuda *x);    // makes its primary context current
-bool hd_device_allocate(HdCuda *x); // the arena, not yet cleared
+bool hd_device_allocate(HdCuda *x); // the arena, not yet cleared, and page-locked memory, clear
+void hd_device_free_pinned(HdCuda *x);
 double hd_cuda_peak_flops(HdExec *h);
 const char *hd_cuda_device_name(HdExec *h);
 

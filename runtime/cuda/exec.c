@@ -159,7 +159,7 @@ static void cuda_close(HdExec *h) {
         for (int i = 0; i < HD_MAX_STREAMS; i++)
             if (x->streams[i]) api->cuStreamDestroy(x->streams[i]);
         if (x->arena) api->cuMemFree(x->arena);
-        if (x->head.pinned) api->cuMemFreeHost(x->head.pinned);
+        hd_device_free_pinned(x);
         hd_watch_close(x);
         api->cuDevicePrimaryCtxRelease(x->device);
     }

@@ -57,7 +57,7 @@ static void page_locked_memory(void) {
     CHECK(!x->pinned);
     b->close(x);
     p.pinned_bytes = 4096;
-    no_open("FAKE_CUDA_FAIL", "cuMemHostAlloc:1", &p, "cannot take 4096 bytes (0.00 GiB) of page-locked");
+    no_open("FAKE_CUDA_FAIL", "cuMemHostRegister:1", &p, "cannot take 4096 bytes (0.00 GiB) of page-locked");
     CHECK(failed_with("offload less (schedule.offload.fraction, heddlec --host-memory), or let this process"));
 }
 

@@ -67,6 +67,7 @@ CuResult fake_cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
 CuResult fake_cuMemFreeHost(void *p) { return take_out(p), free(p), 0; }
 CuResult fake_cuMemHostRegister(void *p, size_t bytes, unsigned flags) {
     (void)flags;
+    CALL("cuMemHostRegister");
     if (fake_capturing()) return ISOLATION;
     return add(p, bytes), 0;
 }
