@@ -292,6 +292,7 @@ double hd_model_graph(const DeviceModel *d) { return 1e-6 * number(d, FACT_GRAPH
 double hd_model_beside(const DeviceModel *d) { return number(d, FACT_BESIDE); }
 double hd_model_beside_copy(const DeviceModel *d) { return number_or(d, FACT_BESIDE_COPY, 1); }
 double hd_model_power(const DeviceModel *d) { return number_or(d, FACT_POWER, 0); }
+double hd_model_power_window(const DeviceModel *d) { return 1e-3 * number_or(d, FACT_WINDOW, 0); }
 double hd_model_both_ways(const DeviceModel *d) { return number(d, FACT_BOTH_WAYS); }
 const char *hd_model_name(const DeviceModel *d) { return d->lines[d->first[FACT_NAME]].text; }
 const char *hd_model_from(const DeviceModel *d) { return d->lines[d->first[FACT_FROM]].text; }

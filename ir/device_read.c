@@ -216,7 +216,7 @@ static bool check_above(Reader *r, const FactLine *low, const FactLine *high) {
 }
 
 static bool may_lack(FactId f) {
-    return f == FACT_SHARE || f == FACT_BESIDE_COPY || f == FACT_POWER || f == FACT_ENERGY;
+    return f == FACT_SHARE || f == FACT_BESIDE_COPY || f == FACT_POWER || f == FACT_WINDOW || f == FACT_ENERGY;
 }
 
 static bool check_whole(Reader *r, DeviceModel *d, Span top) {

@@ -2,6 +2,7 @@
 #include "passes/analysis/simulate.h"
 #include "passes/analysis/border.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double LEAST_RATE = 0.2;
@@ -295,13 +296,61 @@ static Simulation simulate(const Module *m, const Symbol *step, const DeviceMode
     return s;
 }
 
+// --- power
+
+typedef struct { double at, watts; } Draw; // from then on the device draws so much more
+
+static int by_time(const void *a, const void *b) {
+    const Draw *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+// What the step draws over time, as changes in order of time. Returns their number.
+static int draws_of(const Simulation *s, const DeviceModel *d, Draw *draws) {
+    int n = 0;
+    for (int i = 0; i < s->n_actions; i++) {
+        const SimAction *c = &s->actions[i];
+        if (c->end <= c->start) continue;
+        const double watts = hd_model_joules(d, c->op) / (c->end - c->start);
+        draws[n++] = (Draw){c->start, watts};
+        draws[n++] = (Draw){c->end, -watts};
+    }
+    qsort(draws, (size_t)n, sizeof *draws, by_time);
+    return n;
+}
+
+// The least time of a step at the power limit. The device holds the limit over `window` seconds: energy that one window
+// leaves is gone, so a long optimizer step that draws less than the limit gives nothing to the products before it.
+static double least_seconds(const Simulation *s, const DeviceModel *d, Arena *a) {
+    const double power = hd_model_power(d), window = hd_model_power_window(d);
+    if (power <= 0) return 0;
+    if (window <= 0 || s->device <= window) return fmax(s->joules / power, s->device);
+    Draw *draws = HD_NEWN(a, Draw, 2 * s->n_actions + 1);
+    const int n = draws_of(s, d, draws);
+    const int windows = (int)ceil(s->device / window);
+    const double length = s->device / windows; // none is shorter than the others
+    double least = 0, watts = 0, now = 0;
+    for (int w = 0, i = 0; w < windows; w++) {
+        const double end = w + 1 < windows ? length * (w + 1) : s->device;
+        double joules = 0;
+        for (; i < n && draws[i].at < end; i++) {
+            joules += watts * (draws[i].at - now);
+            now = draws[i].at;
+            watts += draws[i].watts;
+        }
+        joules += watts * (end - now);
+        now = end;
+        least += fmax(length, joules / power);
+    }
+    return least;
+}
+
 // At the power limit a step takes as long as its energy takes to arrive. The clock falls until it does; what waits for
 // memory or for a link takes no longer then.
 Simulation hd_simulate(const Module *m, const Symbol *step, const DeviceModel *d, Arena *a) {
     enum { ROUNDS = 4 }; // each makes up for what the chain of the one before lacks; the chain may become another one
-    const double power = hd_model_power(d);
     Simulation s = simulate(m, step, d, 1, a);
-    const double least = power > 0 ? s.joules / power : 0;
+    const double least = least_seconds(&s, d, a);
     if (s.device >= least) return s;
     for (int i = 0; i < ROUNDS; i++) {
         const double clocked = s.path[WORK_PRODUCTS] + s.path[WORK_ATTENTION];

@@ -24,9 +24,10 @@ GPT2 = "gpt2/gpt2.hd"
 LARGE = ["layers=48", "heads=25", "dim=1600", "train.batch=16"]
 LLAMA = ["heads=32", "kv_heads=8"]
 ONE_B = LLAMA + ["layers=16", "dim=2048", "hidden=8192", "seq=4096", "train.batch=4"]
+THREE_B = ["size=3", "seq=4096", "--device-memory=77GiB"]  # on a card of 80 GB
 EIGHT_B = LLAMA + ["layers=32", "dim=4096", "hidden=14336", "seq=4096", "train.batch=1", "vocab=128256"]
 ZERO3 = ["schedule.fsdp=zero3", "schedule.fsdp.unit=Block", "schedule.prefetch=1", "schedule.live_grads=2"]
-MODELS = {  # name: ranks, source, settings
+MODELS = {  # name: ranks, source, settings and options
     "GPT-2 124M, B=32 T=1024": (1, GPT2, []),
     "GPT-2 124M, B=4 T=1024": (1, GPT2, ["train.batch=4"]),
     "GPT-2 124M, B=1 T=512": (1, GPT2, ["train.batch=1", "seq=512"]),
@@ -34,6 +35,9 @@ MODELS = {  # name: ranks, source, settings
     "GPT-2 124M, B=8 T=1024, 4 micro-batches": (1, GPT2, ["train.batch=8", "train.accumulate=4"]),
     "GPT-2 124M, f32, B=4 T=1024": (1, GPT2, ["train.batch=4", "train.precision.compute=f32"]),
     "Llama 1.24B, B=4 T=4096": (1, "llama/llama.hd", ONE_B),
+    "Llama 3B, B=1 T=4096": (1, "llama3/llama3.hd", THREE_B + ["train.batch=1"]),
+    "Llama 3B, B=2 T=4096": (1, "llama3/llama3.hd", THREE_B + ["train.batch=2"]),
+    "Llama 3B, B=4 T=4096": (1, "llama3/llama3.hd", THREE_B + ["train.batch=4"]),
     "GPT-2 1558M, B=16 T=1024": (1, GPT2, LARGE),
     "GPT-2 1558M, zero3, 2 ranks": (2, GPT2, LARGE + ZERO3),
     "GPT-2 1558M, zero2, 2 ranks": (2, GPT2, LARGE + ZERO3 + ["schedule.fsdp=zero2"]),
@@ -63,7 +67,7 @@ def compile_to(args, settings, ranks, source, *more):
     sets = settings + ([f"schedule.mesh.shard={ranks}"] if ranks > 1 else [])
     command = [args.heddlec, ROOT / "examples" / source, "--target=cuda", f"--device-model={args.device}", *more]
     for s in sets:
-        command += ["--set", s]
+        command += [s] if s.startswith("--") else ["--set", s]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr[-800:]}")
@@ -75,7 +79,7 @@ def measure(args, work, name, ranks, source, settings):
     binary, log = work / "program", pathlib.Path(args.out) / (name.replace(" ", "_").replace(",", "") + ".jsonl")
     compile_to(args, settings, ranks, source, "-o", binary)
     log.unlink(missing_ok=True)
-    command = [binary, f"--data={work}/tokens.bin", f"--steps={args.steps}", f"--log={log}"]
+    command = [binary, f"--data={work}/tokens.bin", "--format=u32", f"--steps={args.steps}", f"--log={log}"]
     command += [f"--ranks={ranks}"] if ranks > 1 else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -107,7 +111,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         r = random.Random(0)
-        (work / "tokens.bin").write_bytes(b"".join(r.randrange(32000).to_bytes(2, "little") for _ in range(1 << 20)))
+        (work / "tokens.bin").write_bytes(b"".join(r.randrange(32000).to_bytes(4, "little") for _ in range(1 << 20)))
         for name, (ranks, source, settings) in MODELS.items():
             wanted = not args.only or any(o in name for o in args.only.split(","))
             if not wanted or (found and ranks > len(found)):
