@@ -16,7 +16,7 @@ static bool resume(Rank *r) {
 }
 
 static void save_under(const Mesh *mesh, int64_t step) {
-    Job j = {.at = {step, 5, 1000, 77}};
+    Job j = {.at = {.step = step, .seed = 5, .data_tokens = 1000, .sequences = 77}};
     start(&j, mesh);
     expect(&j, train);
     expect(&j, save);
@@ -24,7 +24,7 @@ static void save_under(const Mesh *mesh, int64_t step) {
 }
 
 static bool resume_under(const Mesh *mesh, int64_t step, char why[300]) {
-    Job j = {.at = {step, 5, 1000, 77}};
+    Job j = {.at = {.step = step, .seed = 5, .data_tokens = 1000, .sequences = 77}};
     start(&j, mesh);
     const bool ok = on_ranks(&j, resume);
     snprintf(why, 300, "%s", j.rank[0].why);
@@ -118,7 +118,7 @@ TEST(shards_that_are_not_of_the_checkpoint) {
 
     // a save of the same step of the same model, but not this one
     CHECK(!rename("c/step-9/rank-1.safetensors", "kept"));
-    Job j = {.at = {9, 5, 1000, 77}};
+    Job j = {.at = {.step = 9, .seed = 5, .data_tokens = 1000, .sequences = 77}};
     start(&j, two);
     expect(&j, init);
     CHECK(!rename("c", "d"));
@@ -141,7 +141,7 @@ TEST(a_save_that_fails_on_one_rank_leaves_the_older_checkpoint) {
         mkdir("c/step-5", 0777);
         snprintf(path, sizeof path, "c/step-5/rank-%d.safetensors", victim);
         if (symlink("/dev/full", path)) return;
-        Job j = {.at = {5, 5, 1000, 77}};
+        Job j = {.at = {.step = 5, .seed = 5, .data_tokens = 1000, .sequences = 77}};
         start(&j, &meshes[7]);
         CHECK(!on_ranks(&j, save));
         snprintf(want, sizeof want, "cannot write %s: No space left on device", path);
@@ -234,7 +234,7 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
     char why[300];
     CHECK(resume_under(&meshes[6], 2, why));
     change_manifest("sequences", NULL); // of an older program: two steps of one rank's batch
-    Job j = {.at = {2, 5, 1000, 4}};
+    Job j = {.at = {.step = 2, .seed = 5, .data_tokens = 1000, .sequences = 4}};
     start(&j, &meshes[6]);
     expect(&j, resume);
     stop(&j);
@@ -261,7 +261,7 @@ TEST(a_folder_elsewhere_is_refused) {
     const Mesh *mesh = meshes;
     while (!mesh->optimizer) mesh++;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        Job j = {.at = {1, 5, 1000, 77}};
+        Job j = {.at = {.step = 1, .seed = 5, .data_tokens = 1000, .sequences = 77}};
         start(&j, mesh);
         expect(&j, train);
         honest_share = j.rank[0].x.world->share;
