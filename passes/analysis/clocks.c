@@ -19,30 +19,58 @@ void hd_clocks_join(int *into, const int *from, int n) {
         if (from[i] > into[i]) into[i] = from[i];
 }
 
+typedef struct { int *stream_of, *place, *clock, *now; } Walk; // now: [stream * n + stream]
+
+static Walk begin(const Func *f, Arena *a, Clocks *c) {
+    Walk w = {.stream_of = HD_NEWN(a, int, f->n_ops + 1), .place = HD_NEWN(a, int, f->n_ops + 1)};
+    find_streams(f, a, c, w.stream_of);
+    const int n = c->n_streams;
+    w.clock = HD_NEWN(a, int, (int64_t)(f->n_ops + 1) * n);
+    w.now = HD_NEWN(a, int, (int64_t)n * n + 1);
+    c->stream_of = w.stream_of;
+    c->place = w.place;
+    c->clock = w.clock;
+    return w;
+}
+
+// The stream of an op has seen that op `on` has ended.
+static void see(const Walk *w, int n, int stream, int on) {
+    int *mine = w->now + stream * n;
+    hd_clocks_join(mine, w->clock + on * n, n);
+    if (w->place[on] > mine[w->stream_of[on]]) mine[w->stream_of[on]] = w->place[on];
+}
+
+static void start(const Walk *w, int n, const Op *o) {
+    int *mine = w->now + w->stream_of[o->id] * n;
+    memcpy(w->clock + o->id * n, mine, sizeof(int) * (size_t)n);
+    w->place[o->id] = ++mine[w->stream_of[o->id]];
+}
+
 Clocks hd_clocks(const Func *f, Arena *a) {
     Clocks c = {0};
-    int *stream_of = HD_NEWN(a, int, f->n_ops + 1), *place = HD_NEWN(a, int, f->n_ops + 1);
-    find_streams(f, a, &c, stream_of);
-    int n = c.n_streams;
-    int *clock = HD_NEWN(a, int, (int64_t)(f->n_ops + 1) * n), *now = HD_NEWN(a, int, (int64_t)n * n + 1);
+    const Walk w = begin(f, a, &c);
     VEC(int) record = {0}; // by event: the op that records it, plus 1
     for (const Op *o = f->first; o; o = o->next) {
-        int s = stream_of[o->id], *mine = now + s * n;
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
-        if (o->kind == OP_WAIT && event >= 0 && event < record.n && record.at[event]) {
-            int r = record.at[event] - 1;
-            hd_clocks_join(mine, clock + r * n, n);
-            if (place[r] > mine[stream_of[r]]) mine[stream_of[r]] = place[r];
-        }
-        memcpy(clock + o->id * n, mine, sizeof(int) * (size_t)n);
-        place[o->id] = ++mine[s];
+        if (o->kind == OP_WAIT && event >= 0 && event < record.n && record.at[event])
+            see(&w, c.n_streams, w.stream_of[o->id], record.at[event] - 1);
+        start(&w, c.n_streams, o);
         if (o->kind == OP_RECORD && event >= 0 && event < 1 << 20) {
             while (record.n <= event) hd_push(a, &record, 0);
             record.at[event] = o->id + 1;
         }
     }
-    c.stream_of = stream_of;
-    c.place = place;
-    c.clock = clock;
+    return c;
+}
+
+Clocks hd_clocks_of_deps(const Func *f, const Deps *deps, Arena *a) {
+    Clocks c = {0};
+    const Walk w = begin(f, a, &c);
+    for (const Op *o = f->first; o; o = o->next) {
+        for (int k = deps->start[o->id]; k < deps->start[o->id + 1]; k++)
+            if (w.stream_of[deps->pred[k]] != w.stream_of[o->id])
+                see(&w, c.n_streams, w.stream_of[o->id], deps->pred[k]);
+        start(&w, c.n_streams, o);
+    }
     return c;
 }

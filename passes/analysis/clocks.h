@@ -3,7 +3,7 @@
 // when it starts.
 #ifndef PASSES_ANALYSIS_CLOCKS_H
 #define PASSES_ANALYSIS_CLOCKS_H
-#include "ir/ir.h"
+#include "passes/analysis/deps.h"
 
 typedef struct {
     int n_streams;
@@ -15,6 +15,8 @@ typedef struct {
 // Needs dense ids and a stream for every op. A wait is for the last record before it; where there is none, it adds
 // nothing.
 Clocks hd_clocks(const Func *f, Arena *a);
+// The same of a function without events: as if each dependence between streams had one, as it has after sync.
+Clocks hd_clocks_of_deps(const Func *f, const Deps *deps, Arena *a);
 // The larger of each of n counts.
 void hd_clocks_join(int *into, const int *from, int n);
 // Whether op a has certainly ended before op b starts.

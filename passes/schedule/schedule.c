@@ -92,7 +92,8 @@ static bool schedule_function(Func *f, PassCx *cx) {
     for (Op *o = f->first; o; o = o->next) o->stream = hd_intern(f->module->cx, hd_is_alias(o) ? main : stream_of(o));
     Order order = hd_order_tail(f, main, hd_order_beside(f, main, cx), cx);
     hd_count(cx, "bytes off the peaks of functions", order.saved);
-    return reorder(f, &order, cx->scratch) || moved;
+    moved |= reorder(f, &order, cx->scratch);
+    return hd_hold_bounds(f, cx) || moved;
 }
 
 static bool declare_stream(Module *m, const char *name) {

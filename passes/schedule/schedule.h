@@ -28,6 +28,10 @@ bool hd_norm_beside(Func *f, const char *main, const char *beside, Arena *a);
 // The order with the last reduction brought forward where that hides it; else `order`. tail.c
 Order hd_order_tail(Func *f, const char *main, Order order, PassCx *cx);
 
+// Adds waits where the order gathers more units ahead, or lets more gradients wait, than the schedule allows. Whether
+// it has. bounds.c
+bool hd_hold_bounds(Func *f, PassCx *cx);
+
 // Makes `ops` the order of a function whose ids are dense: all ops but aliases and the return. An alias comes before
 // its first user.
 void hd_set_order(Func *f, Op *const *ops, int n, Arena *a);
