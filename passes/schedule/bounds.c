@@ -252,10 +252,12 @@ static bool hold_all(Func *f, const char *class, int64_t bound, bool gradients, 
     return changed;
 }
 
-// Each round adds waits, or is the last: what waits for a buffer once finds it gone in the next round.
+// Each round adds waits, or is the last: what waits for a buffer once finds it gone in the next round. verify-plan
+// names what no wait could mend.
 static bool hold_class(Func *f, const char *class, int64_t bound, bool gradients, PassCx *cx) {
     bool any = false;
-    while (bound >= 0 && hold_all(f, class, bound, gradients, cx->scratch)) {
+    for (int rounds = f->module->n_symbols; rounds && bound >= 0; rounds--) {
+        if (!hold_all(f, class, bound, gradients, cx->scratch)) break;
         hd_count(cx, "rounds of waits for prefetch and live_grads", 1);
         hd_renumber(f);
         any = true;
