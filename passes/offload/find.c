@@ -59,7 +59,7 @@ static const char *place_of(const Value *v) {
     return path ? path : "";
 }
 
-// Made from weights alone, by a kernel, or from nothing: it costs nothing to make again, and less than to copy.
+// Made from weights alone, by a kernel, or from nothing: it costs nothing to recompute, less than to copy.
 static bool is_cheap(const Offload *w, const Op *o) {
     bool cheap = o->kind == OP_LAUNCH || !o->n_in;
     for (int i = 0; i < o->n_in && cheap; i++) {
