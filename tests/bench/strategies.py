@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The table of strategies in README.md, from the compiler's own reports: GPT-2 1558M on 8 ranks, what one rank holds
-and receives.
+"""The table of strategies in docs/strategies.md, from the reports of the compiler: GPT-2 1558M on 8 ranks, what one
+rank holds and receives.
 
-usage: tests/bench/strategies.py HEDDLEC [--check=README.md | --bless=README.md]
+usage: tests/bench/strategies.py HEDDLEC [--check=docs/strategies.md | --bless=docs/strategies.md]
 
 Prints the table; --check compares it with the one in a file, --bless writes it there. It is between the lines BEGIN
 and END.
