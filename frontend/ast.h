@@ -35,7 +35,7 @@ struct Node {
     int depth;        // of the tree under it, at least 1
     Span span;        // a declaration's is that of its name
     const char *name; // interned
-    const char *text; // MEMBER: the module it is made of; AS: the text; interned
+    const char *text; // MEMBER: the module it is made of; AS, TEXT: the text; interned
     union { int64_t i; double f; };
     Node *a, *b, *c;
     int n;

@@ -16,7 +16,6 @@ static const Val bad = {0};
 static Val tensor(Value *v) { return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad; }
 static bool given(const BoundArgs *a, int k) { return a->nodes[k] != NULL; }
 static const Type *type_at(const BoundArgs *a, int k) { return a->v[k].tensor->type; }
-
 static Val emit(Front *f, const BoundArgs *a, OpKind k, int n, const Attrs *attrs) { // of the first n arguments
     Value *in[MAX_FORMALS];
     for (int i = 0; i < n; i++) in[i] = a->v[i].tensor;
@@ -207,6 +206,12 @@ static Val call_float(Front *f, BoundArgs *a) {
 
 static Val call_size(Front *f, BoundArgs *a) {
     int64_t axis;
+    const Val x = a->v[0];
+    if (x.kind == VAL_TENSOR && !given(a, 1))
+        return hd_front_bad(f, a->span, "size of a tensor needs an axis: size(x, 0) is how long the first one is");
+    if (x.kind != VAL_TENSOR && given(a, 1))
+        return hd_front_bad(f, a->nodes[1]->span, "size: %s has no axes", hd_val_text(f, x));
+    if (x.kind != VAL_TENSOR) return hd_val_int(x.n);
     return axis_or_last(f, a, 1, type_at(a, 0), &axis) ? hd_val_int(type_at(a, 0)->dim[axis]) : bad;
 }
 
@@ -300,14 +305,14 @@ enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 // --- calls
 
 static const struct Builtin *find_builtin(const char *name) {
-    for (int k = 0; k < N_BUILTINS; k++)
-        if (!strcmp(builtins[k].name, name)) return &builtins[k];
-    return NULL;
+    int k = 0;
+    while (k < N_BUILTINS && strcmp(builtins[k].name, name)) k++;
+    return k < N_BUILTINS ? &builtins[k] : NULL;
 }
 
 static bool callable_op(OpKind k) {
     const char *name = hd_op_info(k)->mnemonic;
-    size_t n = strlen(name);
+    const size_t n = strlen(name);
     return (hd_op_info(k)->traits & TRAIT_ELEMENTWISE) && (n < 5 || strcmp(name + n - 5, "_grad"));
 }
 
@@ -403,7 +408,6 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
 }
 
 static bool is_ints(Val v) {
-    if (v.kind == VAL_INT) return true;
     bool ok = v.kind == VAL_LIST;
     for (int i = 0; ok && i < v.n; i++) ok = v.list[i].kind == VAL_INT;
     return ok;
@@ -416,16 +420,11 @@ static bool is_numbers(Val v) {
 }
 
 static const char *kind_text(char kind) {
-    switch (kind) {
-    case 't': return "a floating-point tensor";
-    case 'x': return "a tensor";
-    case 'v': return "a tensor or a number";
-    case 'i': return "an integer";
-    case 'f': return "a number";
-    case 'b': return "true or false";
-    case 'n': return "a list of numbers";
-    default: return "integers";
-    }
+    static const char *const text[128] = {
+        ['t'] = "a floating-point tensor", ['x'] = "a tensor", ['v'] = "a tensor or a number",
+        ['i'] = "an integer", ['f'] = "a number", ['b'] = "true or false", ['n'] = "a list of numbers",
+        ['s'] = "a tensor, text, a list or repeated modules"};
+    return text[(unsigned char)kind] ? text[(unsigned char)kind] : "integers";
 }
 
 static bool has_kind(char kind, Val v) {
@@ -436,7 +435,8 @@ static bool has_kind(char kind, Val v) {
     case 'i': case 'b': return v.kind == VAL_INT;
     case 'f': return hd_val_is_number(v);
     case 'n': return is_numbers(v);
-    default: return is_ints(v);
+    case 's': return v.kind == VAL_TENSOR || v.kind == VAL_TEXT || v.kind == VAL_LIST || v.kind == VAL_REPEAT;
+    default: return v.kind == VAL_INT || is_ints(v);
     }
 }
 

@@ -213,19 +213,32 @@ static void add_instance(Front *f, Instance *i) {
     if (number >= 256 && !(number & (number - 1))) hd_memory_used_by("making %d modules, now %s,", number, i->path);
 }
 
-static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, const Node *use) {
+// An argument as written where the instance is declared, with the index of `repeat` among the names.
+static Val given_arg(Front *f, Instance *from, const RepeatIndex *index, const Node *arg) {
+    const int n = from->args.list.n;
+    const RepeatIndex *outer = f->index;
+    f->index = index;
+    if (index) hd_bindings_add(f->arena, &from->args, index->binding);
+    Val v = hd_lower_expr(f, from, arg);
+    hd_bindings_cut(f->arena, &from->args, n);
+    f->index = outer;
+    return v;
+}
+
+static bool bind_args(Front *f, Instance *i, const Node *decl, Instance *from, const Node *use,
+                      const RepeatIndex *index) {
     const Node *formals = decl->c;
     const Node **slots = HD_NEWN(f->arena, const Node *, formals->n + 1);
     if (!hd_bind_declared(f, use->span, hd_sprintf(f->arena, "module %s", decl->name), formals, use->n, use->kids,
                           slots))
         return false;
     for (int k = 0; k < formals->n; k++) {
-        Val v = slots[k] ? hd_lower_expr(f, from, slots[k]) : hd_lower_expr(f, i, formals->kids[k]->a);
+        Val v = slots[k] ? given_arg(f, from, index, slots[k]) : hd_lower_expr(f, i, formals->kids[k]->a);
         if (v.kind == VAL_BAD) return false;
-        if (!hd_val_is_number(v))
+        if (!hd_val_is_constant(v))
             return hd_front_error(f, slots[k] ? slots[k]->span : formals->kids[k]->span,
-                                  "argument '%s' of module %s must be a number, not %s", formals->kids[k]->name,
-                                  decl->name, hd_val_text(f, v));
+                                  "argument '%s' of module %s must be a number, text or a list of these, not %s",
+                                  formals->kids[k]->name, decl->name, hd_val_text(f, v));
         Binding b = {formals->kids[k]->name, v, formals->kids[k]->span};
         hd_bindings_add(f->arena, &i->args, b);
     }
@@ -243,7 +256,9 @@ static bool contains_itself(Front *f, const Instance *parent, const Node *decl, 
     return true;
 }
 
-static Instance *make_member(Front *f, Instance *parent, const Node *use, const char *path, int number) {
+// `number`: among repeated ones, or -1. `index`: what the arguments see of it, or NULL.
+static Instance *make_member(Front *f, Instance *parent, const Node *use, const char *path, int number,
+                             const RepeatIndex *index) {
     Instance *lexical;
     const Node *decl = find_module(f, parent, use->text, &lexical);
     if (!decl) {
@@ -270,7 +285,7 @@ static Instance *make_member(Front *f, Instance *parent, const Node *use, const 
     add_instance(f, i);
     Span outer = f->use;
     if (hd_front_in_user(f, use->span)) f->use = use->span;
-    bool ok = bind_args(f, i, decl, parent, use) && make_instance(f, i);
+    bool ok = bind_args(f, i, decl, parent, use, index) && make_instance(f, i);
     f->use = outer;
     return ok ? i : NULL;
 }
@@ -281,9 +296,15 @@ static bool make_repeat(Front *f, Instance *parent, Member *m) {
     if (!hd_lower_int(f, parent, use->a, "a repeat count", &n)) return false;
     if (n < 1 || n > MAX_INSTANCES)
         return hd_front_error(f, use->a->span, "a repeat count must be 1 to %d, not %lld", MAX_INSTANCES, (long long)n);
+    if (use->c && hd_bindings_find(&parent->args, use->c->name))
+        return hd_front_error(f, use->c->span, "the index '%s' has the name of an argument of %s: take another name",
+                              use->c->name, parent->decl->name);
     Instance **list = HD_NEWN(f->arena, Instance *, n);
     for (int k = 0; k < n; k++) {
-        list[k] = make_member(f, parent, use, hd_internf(f->cx, "%s.%d", join(f, parent->path, use->name), k), k);
+        RepeatIndex index = {.count = n};
+        if (use->c) index.binding = (Binding){use->c->name, hd_val_int(k), use->c->span};
+        list[k] = make_member(f, parent, use, hd_internf(f->cx, "%s.%d", join(f, parent->path, use->name), k), k,
+                              use->c ? &index : NULL);
         if (!list[k]) return false; // the others would fail in the same way
     }
     m->value = (Val){.kind = VAL_REPEAT, .n = (int)n, .repeat = list};
@@ -311,7 +332,7 @@ static bool make_instance(Front *f, Instance *i) {
         if (m->decl->a) {
             ok &= make_repeat(f, i, m);
         } else {
-            Instance *made = make_member(f, i, m->decl, join(f, i->path, m->name), -1);
+            Instance *made = make_member(f, i, m->decl, join(f, i->path, m->name), -1, NULL);
             if (made) m->value = (Val){.kind = VAL_INSTANCE, .instance = made};
             ok &= made != NULL;
         }
@@ -321,14 +342,28 @@ static bool make_instance(Front *f, Instance *i) {
 
 // --- the model
 
+static const char *wanted(Val standard) { // by a model argument with this default; BAD: it has none
+    switch (standard.kind) {
+    case VAL_INT: return "an integer";
+    case VAL_TEXT: return "text";
+    case VAL_LIST: return "a list, such as [1, 2]";
+    case VAL_BAD: return "a number, text or a list of these";
+    default: return "a number";
+    }
+}
+
+static bool has_kind_of(Val v, Val standard) {
+    if (standard.kind == VAL_BAD) return hd_val_is_constant(v);
+    return standard.kind == VAL_FLOAT ? hd_val_is_number(v) : v.kind == standard.kind && hd_val_is_constant(v);
+}
+
 static bool set_value(Front *f, const Node *arg, const Node *set, Val standard, Val *v) {
-    const Node *given = set->a->kids[0];
-    if (set->a->n == 1) *v = hd_lower_expr(f, NULL, given);
-    if (v->kind == VAL_BAD && set->a->n == 1) return false;
-    if (set->a->n != 1 || !hd_val_is_number(*v) || (standard.kind == VAL_INT && v->kind != VAL_INT))
-        return hd_front_error(f, given->span, "model argument '%s' must be %s, not %s", arg->name,
-                              standard.kind == VAL_INT ? "an integer" : "a number",
-                              set->a->n == 1 ? hd_val_text(f, *v) : "a list");
+    const Node list = {.kind = N_LIST, .span = set->a->span, .n = set->a->n, .kids = set->a->kids};
+    *v = hd_lower_expr(f, NULL, set->a->n == 1 ? set->a->kids[0] : &list);
+    if (v->kind == VAL_BAD) return false;
+    if (!has_kind_of(*v, standard))
+        return hd_front_error(f, set->a->kids[0]->span, "model argument '%s' must be %s, not %s", arg->name,
+                              wanted(standard), set->a->n == 1 ? hd_val_text(f, *v) : "a list");
     if (standard.kind == VAL_FLOAT) *v = hd_val_float(hd_val_number(*v));
     return true;
 }
@@ -341,9 +376,9 @@ static bool model_arg(Front *f, const Node *arg, const Node *set, Val *v) {
     if (arg->a) {
         standard = hd_lower_expr(f, f->root, arg->a);
         if (standard.kind == VAL_BAD) return false;
-        if (!hd_val_is_number(standard))
-            return hd_front_error(f, arg->a->span, "model argument '%s' must be a number, not %s", arg->name,
-                                  hd_val_text(f, standard));
+        if (!hd_val_is_constant(standard))
+            return hd_front_error(f, arg->a->span, "model argument '%s' must be %s, not %s", arg->name,
+                                  wanted((Val){0}), hd_val_text(f, standard));
     } else if (!set) {
         return hd_front_error(f, arg->span, "model argument '%s' has no value: write a default, or --set %s=...",
                               arg->name, arg->name);

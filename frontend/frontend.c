@@ -31,6 +31,20 @@ int hd_front_line(const Front *f, Span s) {
     return f->first_line + next - 1;
 }
 
+const char *hd_front_text(Front *f, Span s) {
+    const Source *src;
+    int line, col;
+    Out o = hd_out(f->arena);
+    if (!hd_locate(&f->cx->diags, s, &src, &line, &col)) return "";
+    for (uint32_t k = s.lo; k < s.hi; k++) {
+        const char c = src->text[k - src->base];
+        const bool space = c == ' ' || c == '\n' || c == '\r' || c == '\t';
+        if (!space) hd_printf(&o, "%c", c);
+        else if (o.n && o.text[o.n - 1] != ' ') hd_puts(&o, " ");
+    }
+    return o.text;
+}
+
 // --- errors
 
 static void report(Front *f, Span s, const char *text) {
@@ -165,6 +179,30 @@ static bool lower(Front *f, Node *const *sets, int n_sets) {
     return true;
 }
 
+// --- settings that are text
+
+static const Node *default_of(const Node *file, const char *name, size_t len) { // of an argument of the model
+    for (int k = 0; file && k < file->n; k++) {
+        const Node *model = file->kids[k]->kind == N_MODEL ? file->kids[k] : NULL;
+        for (int j = 0; model && j < model->c->n; j++) {
+            const Node *arg = model->c->kids[j];
+            if (strlen(arg->name) == len && !strncmp(arg->name, name, len)) return arg->a;
+        }
+    }
+    return NULL;
+}
+
+static bool is_text(const Node *n) {
+    return n && (n->kind == N_TEXT || (n->kind == N_BINARY && n->op >= BIN_ADD && (is_text(n->a) || is_text(n->b))));
+}
+
+// A shell takes the quotes from `--set pattern="M-M*-"`: an argument whose default is text gets them back.
+static const char *with_quotes(const Front *f, const char *set) {
+    const char *value = strchr(set, '=');
+    if (!value || strchr(value, '"') || !is_text(default_of(f->user, set, (size_t)(value - set)))) return set;
+    return hd_sprintf(f->arena, "%.*s\"%s\"", (int)(value + 1 - set), set, value + 1);
+}
+
 Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len, int first_line, const SetOption *sets,
                          int n_sets) {
     Front f = {
@@ -176,8 +214,10 @@ Module *hd_frontend_part(Ctx *cx, const char *name, const char *text, size_t len
     f.user = hd_parse_source(cx, PARSE_FILE, f.file, text, len, first_line);
     f.base = cx->diags.sources.at[cx->diags.sources.n - 1].base;
     Node **options = HD_NEWN(cx->arena, Node *, n_sets + 1);
-    for (int k = 0; k < n_sets; k++)
-        options[k] = hd_parse_source(cx, PARSE_SET, "--set", sets[k].text, strlen(sets[k].text), 1);
+    for (int k = 0; k < n_sets; k++) {
+        const char *given = with_quotes(&f, sets[k].text);
+        options[k] = hd_parse_source(cx, PARSE_SET, "--set", given, strlen(given), 1);
+    }
     if (cx->diags.errors > errors) return NULL;
     find_lines(&f, text);
     f.module = hd_module_new(cx, STAGE_TENSOR);

@@ -226,6 +226,21 @@ static Val *eval_args(Front *f, Instance *scope, const Node *fn, const Node *cal
     return ok ? args : NULL;
 }
 
+// Gives the results of `from` to the first arguments of the next instance. `carried`: how many before, or 0.
+static bool carry(Front *f, Span call, const Instance *from, Val result, int n_args, Val *args, int *carried) {
+    const int n = result.kind == VAL_LIST ? result.n : 1;
+    if (result.kind == VAL_BAD) return false;
+    if (n > n_args)
+        return hd_front_error(f, call, "%s returns %d values, and the next of the repeated modules takes %d",
+                              from->path, n, n_args);
+    if (*carried && n != *carried)
+        return hd_front_error(f, call, "%s returns %d value%s, and the repeated modules before it return %d",
+                              from->path, n, n == 1 ? "" : "s", *carried);
+    for (int k = 0; k < n; k++) args[k] = result.kind == VAL_LIST ? result.list[k] : result;
+    *carried = n;
+    return true;
+}
+
 static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) {
     const Node *fn = forward_of(f, callee.repeat[0], call->span);
     Val *args =
@@ -236,9 +251,18 @@ static Val call_repeat(Front *f, Instance *scope, const Node *call, Val callee) 
             f, call->span,
             "repeated modules are called one on the result of the other: 'forward' of %s needs an argument",
             callee.repeat[0]->decl->name);
-    for (int k = 0; k < callee.n && args[0].kind != VAL_BAD; k++)
-        args[0] = invoke(f, callee.repeat[k], forward_of(f, callee.repeat[k], call->span), call->span, args);
-    return args[0];
+    Val result = bad;
+    for (int k = 0, carried = 0; k < callee.n; k++) {
+        const Node *next = forward_of(f, callee.repeat[k], call->span);
+        if (!next) return bad;
+        if (next->c->n != fn->c->n)
+            return hd_front_bad(f, call->span, "'forward' of %s takes %d argument%s, that of %s takes %d",
+                                callee.repeat[0]->path, fn->c->n, fn->c->n == 1 ? "" : "s", callee.repeat[k]->path,
+                                next->c->n);
+        if (k && !carry(f, call->span, callee.repeat[k - 1], result, fn->c->n, args, &carried)) return bad;
+        result = invoke(f, callee.repeat[k], next, call->span, args);
+    }
+    return result;
 }
 
 static Val call_value(Front *f, Instance *scope, const Node *call, Val callee) {
@@ -282,9 +306,18 @@ static Val eval_call(Front *f, Instance *scope, const Node *n) {
 
 static Val eval_binary(Front *f, Instance *scope, const Node *n) {
     static const OpKind kinds[] = {[BIN_ADD] = OP_ADD, [BIN_SUB] = OP_SUB, [BIN_MUL] = OP_MUL, [BIN_DIV] = OP_DIV};
-    Val v[2] = {hd_lower_expr(f, scope, n->a), hd_lower_expr(f, scope, n->b)};
+    Val v[2] = {hd_lower_expr(f, scope, n->a)};
+    const bool logical = n->op == BIN_AND || n->op == BIN_OR; // the left side may decide
+    bool truth;
+    if (logical && v[0].kind != VAL_TENSOR) {
+        if (!hd_val_truth(f, n->a->span, v[0], &truth)) return bad;
+        if (truth == (n->op == BIN_OR)) return hd_val_int(truth);
+    }
+    v[1] = hd_lower_expr(f, scope, n->b);
     if (v[0].kind == VAL_BAD || v[1].kind == VAL_BAD) return bad;
     if (hd_val_is_number(v[0]) && hd_val_is_number(v[1])) return hd_scalar_binary(f, n->span, n->op, v[0], v[1]);
+    Val sequence;
+    if (hd_sequence_binary(f, n->span, n->op, v[0], v[1], &sequence)) return sequence;
     if (n->op < BIN_ADD || n->op == BIN_REM)
         return hd_front_bad(f, n->span, "'%s' works on numbers known at compile time, not on %s and %s",
                             hd_operator_text(n->op), hd_val_text(f, v[0]), hd_val_text(f, v[1]));
@@ -326,9 +359,8 @@ static Val eval(Front *f, Instance *scope, const Node *n) {
     case N_SELECT: return eval_select(f, scope, n);
     case N_CALL: return eval_call(f, scope, n);
     case N_DOT: return eval_dot(f, scope, n);
-    case N_INDEX:
-        hd_front_error(f, n->span, "'[ ]' after a value: only the places that a schedule lists have an index");
-        return bad;
+    case N_TEXT: return hd_val_word(f, n->text);
+    case N_INDEX: return hd_sequence_index(f, scope, n);
     default: HD_BUG("node kind %d is not an expression", (int)n->kind);
     }
 }

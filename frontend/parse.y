@@ -73,6 +73,12 @@ static Node *unary(Parser *p, Span s, Operator op, Node *a) {
     return n;
 }
 
+// `repeat(n)` or, with an index that the arguments of the instances may use, `repeat(i < n)`.
+static Node *repeat(Parser *p, Span s, Node *count, Node *as, Node *arguments) {
+    const bool indexed = count->kind == N_BINARY && count->op == BIN_LT && count->a->kind == N_NAME;
+    return make(p, N_MEMBER, s, NULL, indexed ? count->b : count, as, indexed ? count->a : NULL, arguments);
+}
+
 static Node *integer(Parser *p, Span s, int64_t i) {
     Node *n = hd_ast_node(p->arena, N_INT, s);
     n->i = i;
@@ -109,7 +115,7 @@ static Node *integer(Parser *p, Span s, int64_t i) {
 %type <node> file item module arguments argument_list argument members member instance param marks fn when else type
 %type <node> dims block statements statement names values train schedule settings setting call_arguments call_list
 %type <node> call_argument expr
-%type <node> as fn_arguments fn_argument_list fn_argument set
+%type <node> as choice other fn_arguments fn_argument_list fn_argument set
 %type <name> path
 
 %%
@@ -146,14 +152,19 @@ members: %empty                   { $$ = list(p, @$); }
     ;
 member: module | param | fn
     | NAME '=' instance ';'       { $$ = $instance; $$->name = $NAME; $$->span = @NAME; }
-    | IF expr '{' members '}'     { $$ = make(p, N_WHEN, @1, NULL, $expr, group(p, @members, $members), NULL, NULL); }
-    | IF expr '{' members '}' ELSE '{' members[other] '}'
-      { $$ = make(p, N_WHEN, @1, NULL, $expr, group(p, @4, $4), group(p, @other, $other), NULL); }
+    | choice
+    ;
+choice: IF expr '{' members '}' other
+      { $$ = make(p, N_WHEN, @1, NULL, $expr, group(p, @members, $members), $other, NULL); }
+    ;
+other: %empty                     { $$ = NULL; }
+    | ELSE '{' members '}'        { $$ = group(p, @members, $members); }
+    | ELSE choice                 { $$ = group(p, @choice, list_of(p, @choice, $choice)); }
     ;
 instance: NAME call_arguments as
       { $$ = make(p, N_MEMBER, @NAME, NULL, NULL, $as, NULL, $call_arguments); $$->text = $NAME; }
     | REPEAT '(' expr ')' NAME call_arguments as
-      { $$ = make(p, N_MEMBER, @NAME, NULL, $expr, $as, NULL, $call_arguments); $$->text = $NAME; }
+      { $$ = repeat(p, @NAME, $expr, $as, $call_arguments); $$->text = $NAME; }
     ;
 param: PARAM NAME ':' dims '=' expr as marks ';'  { $$ = make(p, N_PARAM, @NAME, $NAME, $dims, $expr, $as, $marks); }
     ;
@@ -241,6 +252,7 @@ call_argument: expr
 expr: INT                         { $$ = integer(p, @$, $1); }
     | FLOAT                       { $$ = hd_ast_node(p->arena, N_FLOAT, @$); $$->f = $1; }
     | NAME                        { $$ = make(p, N_NAME, @$, $1, NULL, NULL, NULL, NULL); }
+    | TEXT                        { $$ = hd_ast_node(p->arena, N_TEXT, @$); $$->text = $1; }
     | '(' expr ')'                { $$ = $2; }
     | '[' values ']'              { $$ = make(p, N_LIST, @$, NULL, NULL, NULL, NULL, $2); }
     | expr '(' ')'                { $$ = make(p, N_CALL, @1, NULL, $1, NULL, NULL, NULL); }

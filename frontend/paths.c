@@ -134,13 +134,33 @@ bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last) {
     return false;
 }
 
+bool hd_path_is_condition(const Node *index) {
+    const Node *n = index->b;
+    return n == index->c && ((n->kind == N_BINARY && n->op <= BIN_GE) || (n->kind == N_UNARY && n->op == UN_NOT));
+}
+
 static bool walk(Front *f, const Node *path, Instances *found, NameIndex *lets);
+
+// `of[condition]`: the instances whose arguments fulfil the condition.
+static bool pick_by_arguments(Front *f, const Node *path, const Instances *all, Instances *found) {
+    for (int k = 0; k < all->n; k++) {
+        bool truth;
+        if (!hd_val_truth(f, path->b->span, hd_lower_expr(f, all->at[k], path->b), &truth)) return false;
+        if (truth) hd_push(f->arena, found, all->at[k]);
+    }
+    if (found->n) return true;
+    return hd_front_error(f, path->span,
+                          "'%s' matches nothing: the arguments of %d instance%s of '%s' do not fulfil it",
+                          hd_path_text(f, path), all->n, all->n == 1 ? "" : "s", hd_path_text(f, path->a));
+}
 
 // `of[first..last]`: some of the instances that `of` means, counted in the order of declaration.
 static bool pick(Front *f, const Node *path, Instances *found) {
     Instances all = {0};
     int64_t first, last;
-    if (!walk(f, path->a, &all, NULL) || !hd_path_index(f, path, &first, &last)) return false;
+    if (!walk(f, path->a, &all, NULL)) return false;
+    if (hd_path_is_condition(path)) return pick_by_arguments(f, path, &all, found);
+    if (!hd_path_index(f, path, &first, &last)) return false;
     if (!path->c) last = all.n - 1;
     if (first >= all.n || last >= all.n) {
         hd_front_error(f, path->span, "'%s' goes beyond the %d instance%s of '%s', 0 to %d", hd_path_text(f, path),

@@ -21,7 +21,10 @@ const char *hd_val_text(Front *f, Val v) {
         hd_puts(&o, "the number ");
         hd_put_float(&o, v.f);
         return o.text;
-    case VAL_LIST: return hd_sprintf(f->arena, "a list of %d values", v.n);
+    case VAL_TEXT:
+        return v.n <= 40 ? hd_sprintf(f->arena, "the text \"%s\"", v.text)
+                         : hd_sprintf(f->arena, "the text \"%.40s...\" of %d characters", v.text, v.n);
+    case VAL_LIST: return hd_sprintf(f->arena, "a list of %d value%s", v.n, v.n == 1 ? "" : "s");
     case VAL_TENSOR: return hd_sprintf(f->arena, "a tensor %s", hd_type_text(f->cx, v.tensor->type));
     case VAL_INSTANCE: return hd_sprintf(f->arena, "the module %s", where(f, v.instance));
     case VAL_REPEAT: return hd_sprintf(f->arena, "%d repeated modules", v.n);

@@ -12,6 +12,7 @@ typedef enum {
     VAL_BAD,
     VAL_INT,
     VAL_FLOAT,
+    VAL_TEXT,
     VAL_LIST,
     VAL_TENSOR,
     VAL_INSTANCE,
@@ -22,10 +23,11 @@ typedef struct Val Val;
 struct Val {
     ValKind kind;
     bool inexact;         // FLOAT: made by an integer division with a remainder, num / den
-    int n;                // LIST and REPEAT: how many
+    int n;                // TEXT, LIST and REPEAT: how many
     union {
         int64_t i;
         double f;
+        const char *text; // interned
         Value *tensor;
         const Val *list;
         Instance *instance;
@@ -41,6 +43,8 @@ struct Val {
 
 typedef struct { const char *name; Val value; Span span; } Binding;
 typedef struct { VEC(Binding) list; NameIndex names; } Bindings;
+
+typedef struct { Binding binding; int64_t count; } RepeatIndex; // i and n of `repeat(i < n)`
 
 typedef struct {
     const char *name;
@@ -99,6 +103,7 @@ typedef struct Front {
     Func *func;
     Frame *frame;
     Span use;     // the user's text that is being elaborated
+    const RepeatIndex *index; // while arguments of a repeated instance are evaluated; NULL: it has none
     bool stop;    // a limit was passed: every evaluation ends at once
     bool unwind;  // a recursion without end: evaluations end at once, up to the statement of 'loss' that began it
     int depth;    // of active evaluations
@@ -121,6 +126,7 @@ Val hd_front_bad(Front *f, Span s, const char *fmt, ...) __attribute__((format(p
 Span hd_front_site(const Front *f, Span s); // the place in the user's text
 int hd_front_line(const Front *f, Span s);
 bool hd_front_in_user(const Front *f, Span s);
+const char *hd_front_text(Front *f, Span s); // as written, in one line
 // counts one evaluation and one level of depth; false (reported) beyond the limits
 bool hd_front_enter(Front *f, Span s);
 void hd_front_leave(Front *f);
@@ -135,6 +141,12 @@ Val hd_scalar_binary(Front *f, Span s, Operator op, Val l, Val r);
 Val hd_scalar_unary(Front *f, Span s, Operator op, Val v);
 bool hd_scalar_op(OpKind k, int n, const Val *args, Val *result); // an elementwise op on n numbers
 bool hd_val_truth(Front *f, Span s, Val v, bool *truth);
+
+// --- sequence.c: text and lists known at compile time
+Val hd_val_word(Front *f, const char *text);
+bool hd_val_is_constant(Val v); // a number, text, or a list of these
+Val hd_sequence_index(Front *f, Instance *scope, const Node *n);
+bool hd_sequence_binary(Front *f, Span s, Operator op, Val l, Val r, Val *result); // false: no operation on these
 
 // --- bind.c: arguments to formals
 typedef struct { const char *name; bool optional; } Formal;
@@ -200,6 +212,7 @@ void hd_paths_check(Front *f);                              // no place is in tw
 const char *hd_settings_given(const Front *f, AttrId setting, Span *at);
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule); // effect.c
 void hd_layers_emit(Front *f, Attrs *schedule); // layers.c
+bool hd_path_is_condition(const Node *index); // Layer[kind == "M"]: the instances whose arguments fulfil it
 // a.b[0..3].c of names, dots and indices; NULL when it is not such a path, or after reporting a wrong index
 const char *hd_path_text(Front *f, const Node *path);
 bool hd_path_index(Front *f, const Node *index, int64_t *first, int64_t *last); // no last: INT64_MAX

@@ -100,6 +100,7 @@ const char *hd_path_text(Front *f, const Node *n) {
     const char *of = n->kind == N_DOT || n->kind == N_INDEX ? hd_path_text(f, n->a) : NULL;
     if (!of || n->kind == N_DOT) return of ? hd_internf(f->cx, "%s.%s", of, n->name) : NULL;
     int64_t first, last;
+    if (hd_path_is_condition(n)) return hd_internf(f->cx, "%s[%s]", of, hd_front_text(f, n->b->span));
     if (!hd_path_index(f, n, &first, &last)) return NULL;
     if (n->b == n->c) return hd_internf(f->cx, "%s[%lld]", of, (long long)first);
     return n->c ? hd_internf(f->cx, "%s[%lld..%lld]", of, (long long)first, (long long)last)

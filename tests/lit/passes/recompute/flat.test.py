@@ -11,6 +11,10 @@ MODEL = """model Net(dim = 128, seq = 256, vocab = 256) {{
   }}
   module Block {{ norm = RMSNorm(dim);  mlp = Mlp;  fn forward(x) {{ return x + mlp(norm(x)); }} }}
   module Gate {{ a = Linear(dim, dim);  b = Linear(dim, dim);  fn forward(x) {{ return x + a(x) * sigmoid(b(x)); }} }}
+  module Layer(kind) {{
+    if kind == "B" {{ inner = Block; }} else {{ inner = Gate; }}
+    fn forward(x) {{ return inner(x); }}
+  }}
   module Pair {{ a = Block;  b = Gate;  fn forward(x) {{ return b(a(x)); }} }}
   module Tower {{ {tower}  fn forward(x) {{ {tower_calls} }} }}
   {members}
@@ -68,6 +72,7 @@ blocks = write("repeat", "blocks = repeat(8) Block;", "return blocks(x);")
 flat, tower = write("flat", *rows(["Block"] * 8)), write("tower", "tower = Tower;", "return tower(x);")
 group = write("group", "groups = repeat(4) Pair;", "return groups(x);")
 pairs = write("pairs", *rows(["Block", "Gate"] * 4))
+pattern = write("pattern", 'layers = repeat(i < 8) Layer(("BG" * 4)[i]);', "return layers(x);")
 zero3 = {"fsdp": "zero3", "mesh__shard": 4}
 
 whole = report(flat, recompute="none")
@@ -88,9 +93,15 @@ gathers = same(pairs, group, recompute="Block,Gate", fsdp__unit="Block,Gate", **
 assert report(group, recompute="Pair", fsdp__unit="Block,Gate", **zero3)[2]["all_gather"] > gathers["all_gather"]
 assert one[0] < report(group, recompute="Pair")[0]
 
+# A pattern of layers is the same program, with the places of one kind picked by its arguments.
+for sets in {"recompute": "Block,Gate"}, {"recompute": "Block,Gate", "fsdp__unit": "Block,Gate", **zero3}:
+    by_kind = {**sets, "recompute": 'Layer[kind == "B"],Layer[kind != "B"]'}
+    assert report(pattern, **by_kind) == report(pattern, **sets) == report(pairs, **sets), sets
+
 small = ["Gate"] * 300
 same(write("small", *rows(small)), write("many", "gates = repeat(300) Gate;", "return gates(x);"), recompute="Gate")
 
 with open(f"{WORK}.txt", "w") as f:
     f.write(MODEL)
 assert bits(flat, f"{WORK}.txt") == bits(blocks, f"{WORK}.txt")
+assert bits(pattern, f"{WORK}.txt") == bits(pairs, f"{WORK}.txt") == bits(group, f"{WORK}.txt")
