@@ -18,13 +18,14 @@ all=(ranks torchrun mpirun mpiexec srun srun_pmi2 hosts mpirun_hosts mpiexec_hos
 openmpi=mpirun.openmpi # where MPICH may be installed too, else it has the plain name
 if ! command -v $openmpi >/dev/null && mpirun --version 2>/dev/null | grep -q 'Open MPI'; then openmpi=mpirun; fi
 name=launchers failed=0 ran=0 slurm= two=
+stall=600 # seconds: what takes longer hangs, also on a busy machine
 work=${LAUNCHERS_WORK:-$(mktemp -d "${TMPDIR:-/tmp}/heddle-launchers-XXXXXX")} # the second: inside the namespaces
 cd "$work" || exit 1
 
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT HEDDLE_PORT HEDDLE_SECRET \
   HEDDLE_TRUST_NETWORK CUDA_VISIBLE_DEVICES "${!SLURM@}" "${!OMPI@}" "${!PMI@}" "${!PMIX@}"
 export HEDDLE_CUDA_PATH=$build/fake_cuda FAKE_CUDA_DEVICES=4 FAKE_CUDA_MIX=1 FAKE_NCCL_FOLDER=$work
-export HEDDLE_CACHE=off HEDDLE_CONNECT_SECONDS=15 HEDDLE_SILENCE_SECONDS=4
+export HEDDLE_CACHE=off HEDDLE_CONNECT_SECONDS=300 HEDDLE_SILENCE_SECONDS=300 HEDDLE_GRACE_SECONDS=300
 
 fail() { # WORDS: of the case at hand; shows what the ranks said
   echo "$name: $*"
@@ -78,7 +79,7 @@ process_of() { # RANK: by what its launcher told it; --ranks tells nothing, and 
 }
 
 nobody_left() {
-  local until=$((SECONDS + 5))
+  local until=$((SECONDS + stall))
   while [ -n "$(processes)" ]; do
     sleep 0.1
     [ $SECONDS -lt $until ] && continue
@@ -88,8 +89,8 @@ nobody_left() {
   done
 }
 
-finish() { # PROCESS SECONDS: its status; after so many seconds that of a process that hangs
-  local until=$((SECONDS + $2))
+finish() { # PROCESS: its status, or that of a process that hangs
+  local until=$((SECONDS + stall))
   while kill -0 "$1" 2>/dev/null; do
     sleep 0.05
     [ $SECONDS -lt $until ] && continue
@@ -166,7 +167,7 @@ END
     --log-file="$slurm/munged.log" --seed-file="$slurm/seed" &&
     slurmctld -c && slurmd -N "$(hostname)" && { [ $# = 1 ] || on_two slurmd -N two; } ||
       { skip "Slurm does not start: $(tail -n 3 "$slurm"/*.log)"; return 1; }
-  local until=$((SECONDS + 20))
+  local until=$((SECONDS + stall))
   until [ "$(sinfo -h -o %T,%D 2>/dev/null)" = "idle,$#" ]; do
     sleep 0.2
     [ $SECONDS -lt $until ] || { skip "Slurm has no idle hosts: $(sinfo -h 2>&1; tail -n 3 "$slurm"/*.log)"; return 1; }
@@ -190,13 +191,13 @@ same_digest() { # RANKS STARTER
   fi
   rm -f digest out.two
   "$2" "$1" --data="$data" --format=bytes --steps=8 --digest="$work/digest" >out 2>&1 &
-  finish $! 60 || fail "status $? with $1 ranks"
+  finish $! || fail "status $? with $1 ranks"
   cmp -s digest "digest$1" || fail "with $1 ranks it computes something else than with --ranks=$1"
   nobody_left
 }
 
 begin() { # RANKS STARTER: in the background, as $!, until it has taken some steps
-  local until=$((SECONDS + 30))
+  local until=$((SECONDS + stall))
   rm -f log out.two
   "$2" "$1" --data="$data" --format=bytes --steps=1000000000 --log="$work/log" >out 2>&1 &
   until [ -f log ] && [ "$(wc -l <log)" -gt 3 ]; do
@@ -211,7 +212,7 @@ says_once() { # PATTERN [FILE]: an error of a rank, and no other
 }
 
 ends() { # PROCESS: after a rank was lost
-  finish "$1" 30 && fail "status 0 without a rank"
+  finish "$1" && fail "status 0 without a rank"
   nobody_left
 }
 
@@ -301,7 +302,7 @@ start_hosts() {
 
 no_run() { # PATTERN OF ONE [PATTERN OF TWO]: 4 ranks find no start, and each host says why once
   HEDDLE_CONNECT_SECONDS=${patience:-1} start_hosts 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
-  finish $! 60 && fail "status 0"
+  finish $! && fail "status 0"
   grep -qE "^error: $1" out || fail "expected: error: $1"
   says_once "$2" out.two
   nobody_left
@@ -321,13 +322,13 @@ case_hosts() {
   killed 4 start_hosts 0
   says_once "rank 0 died at step [0-9]+" out.two # who looks after `two` may not see what is said on `one`
 
-  begin 4 start_hosts && ip link set cable down && ends $!
+  HEDDLE_SILENCE_SECONDS=6 begin 4 start_hosts && ip link set cable down && ends $!
   says_once "rank [23] does not answer \(for [0-9]+ s\) at step [0-9]+; "
   says_once "rank 0 does not answer \(for [0-9]+ s\) at step [0-9]+; " out.two
   ip link set cable up
 
   master=10.77.0.1 taken=29999
-  python3 -c 'import socket, time; s = socket.socket(); s.bind(("", 29999)); s.listen(); time.sleep(60)' &
+  python3 -c 'import socket, time; s = socket.socket(); s.bind(("", 29999)); s.listen(); time.sleep(600)' &
   local stranger=$!
   until (exec 3<>/dev/tcp/127.0.0.1/29999) 2>/dev/null; do sleep 0.05; done
   no_run "rank 0 cannot listen at 10.77.0.1:29999: Address already in use; " \
@@ -337,7 +338,7 @@ case_hosts() {
   taken= master=10.77.0.1
   unset HEDDLE_SECRET
   start_hosts 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
-  finish $! 60 && fail "status 0 without a secret"
+  finish $! && fail "status 0 without a secret"
   grep -q '^error: torchrun has started ranks on several hosts' out && [ "$(grep -c ^error: out)" = 1 ] &&
     [ ! -s out.two ] || fail "expected one error, about the secret"
   HEDDLE_TRUST_NETWORK=1 same_digest 4 start_hosts
@@ -394,7 +395,7 @@ check_mpi_hosts() { # STARTER LAUNCHER: it does not tell where rank 0 is
   check_hosts "$1"
   master=
   "$1" 4 --data="$data" --format=bytes --steps=8 >out 2>&1 &
-  finish $! 20 && fail "status 0"
+  finish $! && fail "status 0"
   local line="error: $2 has started 4 ranks, 2 of them here, and does not say where rank 0 is"
   [ "$(grep -c '^error: ' out)" = 1 ] && grep -q "^$line: give all of them MASTER_ADDR=HOST" out ||
     fail "expected: MASTER_ADDR"

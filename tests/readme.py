@@ -36,7 +36,7 @@ def run(command, shown, folder, heddlec):
     words = [re.sub(r"^--steps=\d+$", "--steps=2", w) for w in shlex.split(command)]
     if words[0] == "build/bin/heddlec":
         words[0] = heddlec
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600)
     said = done.stdout + done.stderr
     fails = any("error:" in line for line in shown)
     wrong = [] if (done.returncode != 0) == fails else [f"status {done.returncode}"]

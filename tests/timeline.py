@@ -29,7 +29,7 @@ def check(condition, *what):
 
 
 def run(*command, status=0, cwd=None):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, timeout=300)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, timeout=600)
     check(done.returncode == status, *command, f"\nexit {done.returncode}\n", done.stderr[-2000:])
     return done.stdout + done.stderr
 
@@ -73,7 +73,7 @@ def browser():
 def look(chromium, folder, page, *more, at="", output=None):
     command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1400,800",
                f"--user-data-dir={folder}/browser", *more, f"file://{page}{at}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     check(done.returncode == 0, page, "the browser failed:", done.stderr[-800:])
     return done.stdout
 

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static char out_path[512], text[8192];
@@ -104,6 +103,7 @@ static const HdBackend *const b = &hd_cuda_backend;
 // alone.
 typedef void Trouble(void);
 static bool use_graphs = true;
+static int n_ranks;
 
 static int give_up(HdWorld *w, HdExec *x) {
     if (w->rank == w->speaker) dprintf(2, "error: %s\n", hd_failure());
@@ -134,6 +134,11 @@ static bool step(HdWorld *w, HdExec *x, int i) {
     return b->read(x, SECOND, all, sizeof sum) && !memcmp(all, sum, sizeof sum);
 }
 
+static void others_wait(int i) { // for this rank, in step i: each has launched its graph, by now or long ago
+    for (int k = 0; k < 60000 && count_in_log("graph launch") < n_ranks * i - 1; k++) usleep(10000);
+    usleep(300000);
+}
+
 static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
     HdWorld *w = hd_world_tcp(l, p);
     REQUIRE(w);
@@ -142,7 +147,7 @@ static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
     for (int i = 1; i <= 4; i++) {
         w->at(w, "step", i);
         if (i == 3 && w->rank == 1 && trouble) {
-            usleep(600000); // the others are waiting by now
+            others_wait(i);
             trouble();
         }
         if (!step(w, x, i)) return give_up(w, x);
@@ -152,12 +157,11 @@ static int train(HdLaunch *l, const HdProgram *p, Trouble *trouble) {
     return 0;
 }
 
-static int started(int n, Trouble *trouble, double *seconds) { // its exit status; what it said is in `text`
-    struct timespec from, to;
+static int started(int n, Trouble *trouble) { // its exit status; what it said is in `text`
     int how = 0;
+    n_ranks = n;
     remove(log_path);
     fflush(NULL);
-    clock_gettime(CLOCK_MONOTONIC, &from);
     if (fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); // a scenario that is too slow leaves nothing behind
         const HdProgram p = program(n);
@@ -167,8 +171,6 @@ static int started(int n, Trouble *trouble, double *seconds) { // its exit statu
         exit(hd_launch(&p, n, &l) ? train(&l, &p, trouble) : l.status);
     }
     wait(&how);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    if (seconds) *seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
     FILE *f = fopen(out_path, "r");
     const size_t got = f ? fread(text, 1, sizeof text - 1, f) : 0;
     text[got] = 0;
@@ -190,7 +192,7 @@ static int lines(void) {
 
 static void collectives(void) {
     for (int n = 1; n <= 4; n *= 2) {
-        CHECK(started(n, NULL, NULL) == 0 && said(""));
+        CHECK(started(n, NULL) == 0 && said(""));
         CHECK(text[0] == 0 && count_in_log("graph launch") == 4 * n && count_in_log("capture begins") == n);
         CHECK(count_in_log("comm of") == (n > 1 ? 2 * n : 0) &&
               count_in_log("comm finalized") == count_in_log("comm of"));
@@ -198,22 +200,22 @@ static void collectives(void) {
     CHECK(count_in_log("at most 16 blocks") == 8);
     setenv("HEDDLE_NCCL_CTAS", "4", 1);
     use_graphs = false;
-    CHECK(started(4, NULL, NULL) == 0 && said(""));
+    CHECK(started(4, NULL) == 0 && said(""));
     CHECK(count_in_log("graph") == 0 && count_in_log("at most 4 blocks") == 8);
 }
 
 static void gpus(void) {
     setenv("FAKE_CUDA_DEVICES", "1", 1);
-    CHECK(started(2, NULL, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:00:00.0 of ") && lines() == 1);
+    CHECK(started(2, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:00:00.0 of ") && lines() == 1);
     setenv("FAKE_CUDA_DEVICES", "2", 1);
-    CHECK(started(3, NULL, NULL) == 3 &&
+    CHECK(started(3, NULL) == 3 &&
           said("error: rank 2 is number 3 of this host, which has 2 GPUs: start at most one rank a GPU\n") &&
           lines() == 1);
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     setenv("CUDA_VISIBLE_DEVICES", "5", 1);
-    CHECK(started(2, NULL, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:05:00.0 of ") && lines() == 1);
+    CHECK(started(2, NULL) == 3 && said("error: ranks 0 and 1 are both on GPU 0000:05:00.0 of ") && lines() == 1);
     setenv("CUDA_VISIBLE_DEVICES", "5,2", 1);
-    CHECK(started(2, NULL, NULL) == 0 && said(""));
+    CHECK(started(2, NULL) == 0 && said(""));
 }
 
 static void one_cannot_open(void) { // all fail, with one message
@@ -226,45 +228,47 @@ static void one_cannot_open(void) { // all fail, with one message
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setenv("FAKE_CUDA_FAIL", cases[i].call, 1);
-        CHECK(started(2, NULL, NULL) == 3 && said(cases[i].words) && lines() == 1);
+        CHECK(started(2, NULL) == 3 && said(cases[i].words) && lines() == 1);
     }
 }
 
 static void die(void) { _exit(0); }
-static void linger(void) { usleep(600000); }
-static void hang(void) { sleep(60); }
+static void linger(void) {}
+static void hang(void) { sleep(600); }
 static void stop(void) { raise(SIGSTOP); }
+static void be_impatient(const char *variable) { // with a rank that never moves again, and must be killed
+    setenv(variable, "5", 1);
+    setenv("HEDDLE_GRACE_SECONDS", "6", 1);
+}
 static void fail_captures(void) { setenv("FAKE_CUDA_FAIL", "cuGraphLaunch:1", 1); }
 
 static void a_rank_is_gone(void) {
-    double seconds;
-    CHECK(started(4, die, &seconds) == 3 &&
+    CHECK(started(4, die) == 3 &&
           said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
-    CHECK(lines() == 1 && seconds < 15 && count_in_log("comm aborted") == 2 * 3);
-    setenv("HEDDLE_SILENCE_SECONDS", "2", 1);
-    CHECK(started(4, stop, &seconds) == 3 && said("error: rank 1 does not answer (for ") &&
+    CHECK(lines() == 1 && count_in_log("comm aborted") == 2 * 3);
+    be_impatient("HEDDLE_SILENCE_SECONDS");
+    CHECK(started(4, stop) == 3 && said("error: rank 1 does not answer (for ") &&
           said(" s) at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
-    CHECK(lines() == 1 && seconds < 20);
+    CHECK(lines() == 1);
 }
 
 static void a_rank_hangs(void) { // and lives: nothing moves
-    double seconds;
-    setenv("HEDDLE_STALL_SECONDS", "2", 1);
-    CHECK(started(4, hang, &seconds) == 3 && said("error: ") &&
-          said("no collective has completed for 2 s at step 3 (HEDDLE_STALL_SECONDS=N waits longer)"));
-    CHECK(said("; not completed: reduce_scatter blocks.0 (comm.reduce)") && lines() == 1 && seconds < 20);
+    be_impatient("HEDDLE_STALL_SECONDS");
+    CHECK(started(4, hang) == 3 && said("error: ") &&
+          said("no collective has completed for 5 s at step 3 (HEDDLE_STALL_SECONDS=N waits longer)"));
+    CHECK(said("; not completed: reduce_scatter blocks.0 (comm.reduce)") && lines() == 1);
 }
 
 static void a_rank_fails(void) { // it says itself what is wrong
     CHECK(
-        started(4, fail_captures, NULL) == 3 &&
+        started(4, fail_captures) == 3 &&
         said("error: rank 1: micro_only: cannot launch the graph: CUDA_ERROR_INJECTED (999: a pretended failure)\n") &&
         lines() == 1);
 }
 
 static void nccl_reports_an_error(void) {
     setenv("FAKE_NCCL_ERROR", "9", 1); // of the eight in the warm-up and the one after
-    CHECK(started(2, linger, NULL) == 3 && said("NCCL: ") && said("over 2 ranks") &&
+    CHECK(started(2, linger) == 3 && said("NCCL: ") && said("over 2 ranks") &&
           said("remote process exited or there was a network error") && lines() == 1);
 }
 
@@ -272,23 +276,23 @@ static void ranges(void) {
     char path[600];
     snprintf(path, sizeof path, "%s/libnvtx_injection.so", getenv("HEDDLE_CUDA_PATH"));
     setenv("NVTX_INJECTION64_PATH", path, 1);
-    CHECK(started(2, NULL, NULL) == 0 && said(""));
+    CHECK(started(2, NULL) == 0 && said(""));
     CHECK(count_in_log("range blocks.0 reduce_scatter") == 2 && count_in_log("range head launch") == 2 &&
           count_in_log("range ends") == 2 * 9);
 }
 
 static void skipped(void) { // to see what they cost: its own part stands for the others'
     setenv("HEDDLE_SKIP_COLLECTIVES", "1", 1);
-    CHECK(started(2, NULL, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: the ranks do not exchange their "
+    CHECK(started(2, NULL) == 3 && said("note: HEDDLE_SKIP_COLLECTIVES=1: the ranks do not exchange their "
                                               "parts, the numbers mean nothing\n"));
     CHECK(said(", not 210")); // whichever rank finds out first: 100 on rank 0, 110 on rank 1
     setenv("HEDDLE_SKIP_COLLECTIVES", "large", 1); // these have a few numbers each
-    CHECK(started(2, NULL, NULL) == 0 && said("note: HEDDLE_SKIP_COLLECTIVES=large: "));
+    CHECK(started(2, NULL) == 0 && said("note: HEDDLE_SKIP_COLLECTIVES=large: "));
 }
 
 static void memory(void) {
     setenv("HEDDLE_VERBOSE", "1", 1);
-    CHECK(started(2, NULL, NULL) == 0 &&
+    CHECK(started(2, NULL) == 0 &&
           said("device memory of rank 0: 1.0 MiB planned, 1.0 MiB used (arena 1.0, context 0.0,") &&
           said("device memory of rank 1: "));
     CHECK(said("comms: 2 communicators by NCCL 2.28.9, rank 0 of 2"));
@@ -301,23 +305,21 @@ static void one_gpu(void) { // for 2, 4 and 8 ranks; three GPUs for four
     setenv("HEDDLE_SHARE_GPUS", "1", 1);
     for (int n = 2; n <= 8; n *= 2) {
         setenv("FAKE_CUDA_DEVICES", n == 4 ? "3" : "1", 1);
-        CHECK(started(n, NULL, NULL) == 0 && said(sharing) && lines() == 1);
+        CHECK(started(n, NULL) == 0 && said(sharing) && lines() == 1);
         CHECK(count_in_log("graph launch") == 4 * n && count_in_log("capture begins") == n);
     }
     use_graphs = false;
-    CHECK(started(4, NULL, NULL) == 0 && said(sharing) && lines() == 1 && count_in_log("graph") == 0);
+    CHECK(started(4, NULL) == 0 && said(sharing) && lines() == 1 && count_in_log("graph") == 0);
 }
 
 static void one_gpu_failures(void) { // the streams of those that are left are let go
-    double seconds;
     setenv("FAKE_CUDA_DEVICES", "1", 1);
     setenv("HEDDLE_SHARE_GPUS", "1", 1);
-    CHECK(started(4, die, &seconds) == 3 &&
+    CHECK(started(4, die) == 3 &&
           said("error: rank 1 died at step 3; not completed: reduce_scatter blocks.0 (comm.reduce)\n"));
-    CHECK(lines() == 2 && seconds < 15);
-    setenv("HEDDLE_STALL_SECONDS", "2", 1);
-    CHECK(started(4, hang, &seconds) == 3 && said("no collective has completed for 2 s at step 3") && lines() == 2 &&
-          seconds < 20);
+    CHECK(lines() == 2);
+    be_impatient("HEDDLE_STALL_SECONDS");
+    CHECK(started(4, hang) == 3 && said("no collective has completed for 5 s at step 3") && lines() == 2);
 }
 
 static const Scenario with_nccl[] = {SCENARIO(collectives),
@@ -339,7 +341,8 @@ int main(int argc, char **argv) {
     setenv("HEDDLE_CUDA_PATH", path, 1);
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     setenv("HEDDLE_CACHE", "off", 1);
-    setenv("HEDDLE_GRACE_SECONDS", "6", 1);
+    setenv("HEDDLE_GRACE_SECONDS", "300", 1); // on a busy machine they need long to say what happened
+    setenv("HEDDLE_SILENCE_SECONDS", "300", 1);
     open_log(argv[2], "cuda_ranks");
     snprintf(out_path, sizeof out_path, "%s/cuda_ranks.out", argv[2]);
     if (argc > 3) return run_scenarios(with_stand_in, sizeof with_stand_in / sizeof *with_stand_in, NULL);

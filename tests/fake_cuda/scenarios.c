@@ -28,7 +28,7 @@ int run_scenarios(const Scenario *list, size_t n, void (*before)(void)) {
         if (before) before();
         fflush(stdout);
         if (fork() == 0) {
-            alarm(120);
+            alarm(600);
             list[i].run();
             exit(failures != 0);
         }

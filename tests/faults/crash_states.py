@@ -181,7 +181,7 @@ def play(disk, op, a, b, data):
 
 def run(command, folder, **more):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("FAULT", "LD_PRELOAD"))}
-    r = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
+    r = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
                        env=dict(kept, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1", **more))
     if r.returncode:
         sys.exit(f"{' '.join(command)}: exit {r.returncode}\n{r.stdout.decode(errors='replace')}")

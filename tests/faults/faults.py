@@ -70,7 +70,7 @@ def read(path):
         return None
 
 
-def run(command, folder, more, wait=60):
+def run(command, folder, more, wait=600):
     r = subprocess.run(command, cwd=folder, env=environment(more), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        stdin=subprocess.DEVNULL, timeout=wait)
     return r.returncode, r.stderr.decode(errors="replace")

@@ -50,7 +50,7 @@ def start(command, folder, more):
     env = {k: v for k, v in os.environ.items() if not k.startswith("FAULT")}
     env.update(CC="env -u LD_PRELOAD cc -O0", TMPDIR=folder, **more)
     return subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=120)
+                          stderr=subprocess.PIPE, timeout=600)
 
 
 class Scenario:

@@ -27,7 +27,7 @@ environment = dict(os.environ, TSAN_OPTIONS="exitcode=66 history_size=7", HEDDLE
 
 
 def command(*words):
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=600, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

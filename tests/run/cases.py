@@ -5,6 +5,9 @@ import os
 import subprocess
 import time
 
+STALL = 600  # seconds without any end, after which a process counts as hung: no machine is that slow
+POLL = 0.01
+
 
 class Failed(Exception):
     pass
@@ -13,6 +16,18 @@ class Failed(Exception):
 def check(condition, *what):
     if not condition:
         raise Failed(" ".join(str(w) for w in what))
+
+
+def wait_until(happened, *what, process=None):
+    """Waits for an event that must come, or until the process has ended. The limit counts looks, some ten minutes of
+    them on an idle machine and more on a busy one: only where nothing moves any more, this fails."""
+    for _ in range(int(STALL / POLL)):
+        ended = process is not None and process.poll() is not None
+        if happened():
+            return
+        check(not ended, "the process ended before:", *what)
+        time.sleep(POLL)
+    raise Failed(" ".join(("nothing moves any more:", *(str(w) for w in what))))
 
 
 def one_error(r, *words, status=1):

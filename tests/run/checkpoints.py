@@ -12,9 +12,11 @@ import sys
 import time
 
 import compiled
-from cases import Failed, check
+from cases import STALL, Failed, check
 from compiled import (bad, digest_of, full_device, good, interrupt, make_checkpoint, read, run, saved, tensors_of,
                       text_file, train_digest, write)
+
+PAUSE = 1.5  # seconds between two signals, more than the second within which the second one would be the same
 
 # --- checkpoints
 
@@ -295,17 +297,21 @@ def case_signal_repeats():
 def case_second_interrupt():
     """The program waits for a pipe that nobody reads: the first SIGINT changes nothing, a later one ends it."""
     text_file()
+    sent = 0
     os.mkfifo("pipe")
     p = subprocess.Popen([compiled.programs.get(), "--data=data.txt", "--steps=1", "--export=pipe"],
                          stderr=subprocess.PIPE)
     while b"step 1/1" not in p.stderr.readline():
         check(p.poll() is None, "the run ended")
-    for _ in range(2):
-        check(p.poll() is None, "the first SIGINT ended the process")
-        p.send_signal(signal.SIGINT)
-        time.sleep(1.5)  # more than the second within which it would be the same one
     try:
-        check(p.wait(timeout=30) == -signal.SIGINT, "the second SIGINT: status", p.returncode)
+        p.send_signal(signal.SIGINT)
+        for _ in range(int(STALL / PAUSE)):  # one within a second of the first, as the program sees it, is the same one
+            time.sleep(PAUSE)
+            if p.poll() is not None:
+                break
+            p.send_signal(signal.SIGINT)
+            sent += 1
+        check(p.poll() == -signal.SIGINT and sent, "a later SIGINT: status", p.returncode, "after", sent)
     finally:
         p.kill()
         p.stderr.close()
@@ -333,7 +339,7 @@ def case_reader_goes_away():
     p.stderr.readline()
     p.stderr.close()
     try:
-        status = p.wait(timeout=30)
+        status = p.wait(timeout=STALL)
     except subprocess.TimeoutExpired:
         p.kill()
         raise Failed("the run goes on when nobody reads its lines")
@@ -385,7 +391,7 @@ def case_lock_of_another_host():
     p = subprocess.Popen([compiled.programs.get(), "--data=data.txt", "--steps=3", "--save=c"], stderr=subprocess.PIPE)
     check(b"waiting at most" in p.stderr.readline(), "it does not wait for a sign of life")
     write("c/lock", owner(beat=60, number=1))
-    err = p.communicate(timeout=60)[1].decode()
+    err = p.communicate(timeout=STALL)[1].decode()
     check(p.returncode == 1 and "process 4711 on elsewhere" in err and "and is alive" in err, "it said:", err)
     check(read("c/checkpoint.safetensors") == old and read("c/lock") == owner(beat=60, number=1).encode(),
           "the folder of another was changed")

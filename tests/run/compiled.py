@@ -13,9 +13,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
-from cases import Failed, check, run_cases
+from cases import STALL, Failed, check, run_cases, wait_until
 
 EXAMPLE = "examples/tiny/tiny.hd"
 SMALL = ["layers=1", "dim=32", "heads=2", "seq=16", "train.batch=2"]
@@ -52,7 +51,7 @@ class Programs:
 programs = None
 
 
-def run(*args, settings=(), env=None, limit=None, wait=60, stdout=subprocess.PIPE):
+def run(*args, settings=(), env=None, limit=None, wait=STALL, stdout=subprocess.PIPE):
     def prepare():
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -159,13 +158,16 @@ def make_checkpoint(folder="c", steps=3):
     return read(f"{folder}/checkpoint.safetensors")
 
 
+def lines_in(path):
+    return read(path).count(b"\n") if os.path.exists(path) else 0
+
+
 def saved(folder):
-    """Waits for a checkpoint there."""
+    """Waits for a checkpoint there, and until `interrupt`'s run has taken another step after it."""
     def wait():
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not os.path.exists(f"{folder}/checkpoint.safetensors"):
-            time.sleep(0.005)
-        time.sleep(0.05)
+        wait_until(lambda: os.path.exists(f"{folder}/checkpoint.safetensors"), "a checkpoint in", folder)
+        steps = lines_in("signal.jsonl")
+        wait_until(lambda: lines_in("signal.jsonl") > steps + 1, "steps after a checkpoint")
     return wait
 
 
@@ -181,16 +183,15 @@ def interrupt(what, *args, settings=()):
             signal.signal(s, signal.SIG_DFL)
 
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=prepare)
-    until = time.monotonic() + 30
-    while time.monotonic() < until and not (os.path.exists("signal.jsonl") and read("signal.jsonl").count(b"\n") > 2):
-        time.sleep(0.005)
-    for action in what if isinstance(what, list) else [what]:
-        action() if callable(action) else p.send_signal(action)
     try:
-        err = p.communicate(timeout=30)[1].decode(errors="replace")
+        wait_until(lambda: lines_in("signal.jsonl") > 2, "three steps of", *command, process=p)
+        for action in what if isinstance(what, list) else [what]:
+            action() if callable(action) else p.send_signal(action)
+        err = p.communicate(timeout=STALL)[1].decode(errors="replace")
     except subprocess.TimeoutExpired:
-        p.kill()
         raise Failed(f"{what} does not end the run")
+    finally:
+        p.kill()
     return Result(command, p.returncode, "", err)
 
 

@@ -170,7 +170,7 @@ def case_many_large_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
     command = [compiled.programs.get(), "--data=shards", "--steps=20", "--digest=digest"]
-    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=few_files, timeout=100)
+    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=few_files, timeout=600)
     check(r.returncode == 0, "300 files of 64 MiB:", r.stderr.decode())
     check(len(digest_of("digest")[0]) == 20, "not every step is there")
 
@@ -184,7 +184,7 @@ def case_data_shrinks():
         while p.poll() is None and not (os.path.exists("log.jsonl") and b"\n" in read("log.jsonl")):
             time.sleep(0.02)
         os.truncate("shrinks.txt", 10)
-        err = p.communicate(timeout=100)[1].decode()
+        err = p.communicate(timeout=600)[1].decode()
     finally:
         p.kill()
         p.wait()

@@ -100,7 +100,7 @@ class Test:
         return os.path.join(self.folder, name)
 
     def call(self, *command):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return done.stdout

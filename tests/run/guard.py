@@ -54,7 +54,7 @@ def build(name, sets, *options, edits=None, cc=()):
 
 def run(name, *options):
     r = subprocess.run([f"./{name}", f"--data={ROOT}/LICENSE", "--format=bytes", "--steps=2", *options],
-                       capture_output=True, text=True, env=ENVIRONMENT, timeout=200)
+                       capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
     return r.returncode, r.stderr
 
 

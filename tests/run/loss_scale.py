@@ -40,7 +40,7 @@ def run(name, *options, status=0):
         env.update(HEDDLE_CUDA_PATH=ARGS.fakes, FAKE_CUDA_SIMT=ARGS.kept, FAKE_CUDA_CC="90", HEDDLE_CACHE="off",
                    HEDDLE_TUNE="0")
     r = subprocess.run([f"./{name}", f"--data={ARGS.root}/LICENSE", "--format=bytes", "--seed=7", *options],
-                       capture_output=True, text=True, timeout=300, env=env, stdin=subprocess.DEVNULL)
+                       capture_output=True, text=True, timeout=600, env=env, stdin=subprocess.DEVNULL)
     check(r.returncode == status, f"{name} {options}: exit status {r.returncode}:", r.stderr)
     return r.stderr
 

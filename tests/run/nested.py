@@ -80,7 +80,7 @@ class T:
 
 def call(command, text=None, env=None):
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, input=text,
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, input=text,
                               stdin=None if text else subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"no end within 300 s: {shlex.join(command)}")

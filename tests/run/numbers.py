@@ -36,7 +36,7 @@ def run(command, given, more=None):
         return
     try:
         r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                           timeout=300, env=dict(os.environ, **(more or {})))
+                           timeout=600, env=dict(os.environ, **(more or {})))
     except subprocess.TimeoutExpired:
         say(f"{shown}: it does not end")
         return

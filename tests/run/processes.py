@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs whose ranks are processes: the program of toy_ranks.c for 3 ranks, started by --ranks=3 and as launchers start
-it. Usage: processes.py TOY [CASE...], where TOY is its binary. Each case has a time limit, and no process may be
-left.
+it. Usage: processes.py TOY [CASE...], where TOY is its binary. No run may hang, and no process may be left.
+
+The ranks have minutes for what must not fail, so that a busy machine changes nothing. Only where a rank is silent for
+ever are its limits short: they must pass.
 """
 import json
 import os
@@ -12,21 +14,21 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
-from cases import Failed, check, one_error, run_cases
-from compiled import Result, digest_of, read, text_file, write
+from cases import STALL, Failed, check, one_error, run_cases, wait_until
+from compiled import Result, digest_of, lines_in, read, text_file, write
 
 TOY = os.path.abspath(sys.argv[1])
 RANKS, BATCH, SEQ = 3, 2, 8
-QUICK = {"HEDDLE_SILENCE_SECONDS": "3", "HEDDLE_CONNECT_SECONDS": "5", "HEDDLE_GRACE_SECONDS": "3"}
+PATIENT = {"HEDDLE_SILENCE_SECONDS": "300", "HEDDLE_CONNECT_SECONDS": "300", "HEDDLE_GRACE_SECONDS": "300"}
+SILENT = {"HEDDLE_SILENCE_SECONDS": "3", "HEDDLE_GRACE_SECONDS": "6"}  # after which a silent rank counts as lost
 
 
 def environment(more=None):
     kept = {k: v for k, v in os.environ.items()
             if not re.match("RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI|PMI|SLURM|TORCHELASTIC|"
                             "HEDDLE_(SECRET|TRUST|PORT)", k)}
-    return {**kept, **QUICK, **(more or {})}
+    return {**kept, **PATIENT, **(more or {})}
 
 
 def start(*args, env=None):
@@ -34,7 +36,7 @@ def start(*args, env=None):
                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
-def end(p, wait=40):
+def end(p, wait=STALL):
     try:
         out, err = p.communicate(timeout=wait)
     except subprocess.TimeoutExpired:
@@ -44,14 +46,8 @@ def end(p, wait=40):
 
 
 def nobody_left():
-    until = time.monotonic() + 5
-    while True:
-        left = [d for d in os.listdir("/proc") if d.isdigit() and link(f"/proc/{d}/exe") == TOY
-                and link(f"/proc/{d}/cwd") == os.getcwd()]
-        if not left:
-            return
-        check(time.monotonic() < until, "processes are left:", left)
-        time.sleep(0.05)
+    wait_until(lambda: not any(link(f"/proc/{d}/exe") == TOY and link(f"/proc/{d}/cwd") == os.getcwd()
+                               for d in os.listdir("/proc") if d.isdigit()), "processes are left")
 
 
 def link(path):
@@ -216,15 +212,12 @@ def case_one_rank_is_gone():
     text_file()
     for rank in range(RANKS):
         for kind in ("exit", "kill"):
-            t = time.monotonic()
             r = run("--data=data.txt", "--steps=50", "--save=c", "--overwrite", env={"TOY": f"{rank} 3 {kind}"})
-            check(r.status not in (0, 2) and f"rank {rank}" in r.err and time.monotonic() - t < 20,
+            check(r.status not in (0, 2) and f"rank {rank}" in r.err and "does not answer" not in r.err,
                   "nothing names the rank that is gone:", r)
             check(r.err.count("error: ") <= 2, "more than a survivor and the first process tell of it:", r)
-    t = time.monotonic()
-    r = run("--data=data.txt", "--steps=50", env={"TOY": "1 3 stop"})
-    check(r.status == 1 and "rank 1 does not answer" in r.err and "step" in r.err and time.monotonic() - t < 20,
-          "a rank that is silent:", r)
+    r = run("--data=data.txt", "--steps=50", env={"TOY": "1 3 stop", **SILENT})
+    check(r.status == 1 and "rank 1 does not answer" in r.err and "step" in r.err, "a rank that is silent:", r)
 
 
 def case_signals():
@@ -234,13 +227,10 @@ def case_signals():
             os.remove("s.jsonl")
         p = start(f"--ranks={RANKS}", "--data=data.txt", "--steps=2000000000", "--log=s.jsonl", "--save=c",
                   "--digest=d")
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not (os.path.exists("s.jsonl") and read("s.jsonl").count(b"\n") > 2):
-            time.sleep(0.005)
+        wait_until(lambda: lines_in("s.jsonl") > 2, "three steps", process=p)
         p.send_signal(signal.SIGUSR1)  # a checkpoint, and the run goes on
-        while time.monotonic() < until and not os.path.exists("c/checkpoint.safetensors"):
-            time.sleep(0.005)
-        check(p.poll() is None and os.path.exists("c/checkpoint.safetensors"), "SIGUSR1 saves nothing, or ends the run")
+        wait_until(lambda: os.path.exists("c/checkpoint.safetensors"), "a checkpoint by SIGUSR1", process=p)
+        check(p.poll() is None, "SIGUSR1 ends the run")
         p.send_signal(kind)
         r = end(p)
         nobody_left()

@@ -13,7 +13,7 @@ import sys
 import time
 
 import compiled
-from cases import check, one_error
+from cases import STALL, check, one_error, wait_until
 from compiled import (SEQ, bad, digest_of, good, read, tensors_of, text_file, train_digest, words_of, write,
                       write_tensors)
 
@@ -273,6 +273,10 @@ def shards_of(folder):
     return os.path.join(folder, meta["folder"]), meta
 
 
+def step_in(folder):
+    return int(shards_of(folder)[1]["step"])
+
+
 def case_checkpoint_files():
     text_file()
     r = good("--data=data.txt", "--steps=5", "--save=c", "--save-every=2", settings=mesh(2, "zero3", replicate=2))
@@ -389,10 +393,8 @@ def case_killed_while_it_saves():
         os.mkdir("c/step-4")
         os.mkfifo(f"c/step-4/rank-{rank}.safetensors")
         p = start("--data=data.txt", "--steps=6", "--resume=c", "--save=c", "--save-every=4", settings=TWO)
-        other, until = f"c/step-4/rank-{1 - rank}.safetensors", time.monotonic() + 30
-        while time.monotonic() < until and not os.path.exists(other):
-            time.sleep(0.005)
-        check(os.path.exists(other), "the other rank does not save")
+        other = f"c/step-4/rank-{1 - rank}.safetensors"
+        wait_until(lambda: os.path.exists(other), "the other rank saves", process=p)
         p.kill()
         p.communicate()
         os.remove(f"c/step-4/rank-{rank}.safetensors")
@@ -409,17 +411,19 @@ def case_killed_at_any_moment():
     text_file()
     chance = random.Random(5)
     good("--data=data.txt", "--steps=1", "--save=c", "--overwrite", settings=TWO)
-    seen = set()
+    seen = {1}
     for i in range(12):
         p = start("--data=data.txt", "--steps=1000000", "--resume=c", "--save=c", "--overwrite", "--save-every=1",
                   settings=(TWO, THREE)[i % 2])
-        time.sleep(0.05 + 0.1 * chance.random())
+        more = chance.randrange(5)  # so many saves later, and at any moment until the next
+        wait_until(lambda: step_in("c") >= max(seen) + more, more, "saves", process=p)
+        time.sleep(0.05 * chance.random())
         p.kill()
         p.communicate()
-        step = int(shards_of("c")[1]["step"])
+        step = step_in("c")
         seen.add(step)
         good("--data=data.txt", f"--steps={step}", "--resume=c", settings=(TWO, ONE)[i % 2])
-    check(len(seen) > 3, "the runs were killed before they saved:", seen)
+    check(len(seen) > 6, "the runs were killed before they saved:", seen)
 
 
 # --- what one rank meets alone
@@ -466,7 +470,7 @@ def case_reader_beside_a_writer():
             check(writer.poll() is None, "the writer ended:", writer.returncode)
         finally:
             writer.terminate()
-            writer.wait(timeout=30)
+            writer.wait(timeout=STALL)
         shutil.rmtree("c")
 
 

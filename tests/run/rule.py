@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 STEPS, SAVED = 4, 2  # steps of a run; resumed runs go on behind SAVED
 BATCH = 2
-TIMEOUT = 120
+TIMEOUT = 600
 
 # `units`: ownerships; each is written in two ways that give every parameter to the same unit.
 MODELS = dict(

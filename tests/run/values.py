@@ -28,7 +28,7 @@ SETS = ("layers=2", "dim=32", "heads=2", "seq=16", "train.batch=2", "train.lr=1e
 
 
 def call(*command, **env):
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, **env), timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, **env), timeout=600)
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
     return done.stdout

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static HdProgram program(int shard, int replicate) {
@@ -19,13 +18,7 @@ static HdProgram program(int shard, int replicate) {
 }
 
 typedef int Work(HdLaunch *l, const HdProgram *p); // what a rank does -> its exit status
-typedef struct { int status; double seconds; char text[4096]; } Outcome;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+typedef struct { int status; char text[4096]; } Outcome;
 
 // The process that a user starts, with this environment ("A=1 B=2"); what it and its ranks print is in `text`.
 static pid_t begin(const HdProgram *p, int ranks, const char *environment, Work *work, int fd) {
@@ -33,7 +26,7 @@ static pid_t begin(const HdProgram *p, int ranks, const char *environment, Work 
     const pid_t pid = fork();
     if (pid) return pid;
     char copy[600];
-    alarm(60);
+    alarm(600); // a hang, also on a busy machine
     dup2(fd, 2);
     dup2(fd, 1);
     snprintf(copy, sizeof copy, "%s", environment);
@@ -43,7 +36,7 @@ static pid_t begin(const HdProgram *p, int ranks, const char *environment, Work 
     }
     HdLaunch l;
     const bool go = hd_launch(p, ranks, &l);
-    alarm(60);
+    alarm(600);
     exit(go ? work(&l, p) : l.status);
 }
 
@@ -69,9 +62,7 @@ static void finish(Outcome *o, pid_t pid, int fd) {
 static inline Outcome started(const HdProgram *p, int ranks, const char *environment, Work *work) {
     Outcome o;
     const int fd = text_file();
-    const double from = now();
     finish(&o, begin(p, ranks, environment, work, fd), fd);
-    o.seconds = now() - from;
     return o;
 }
 
@@ -108,7 +99,7 @@ static int run_process_tests(int argc, char **argv) { // of a process that no la
                                         "OMPI_COMM_WORLD_RANK",
                                         "PMIX_NAMESPACE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
-    setenv("HEDDLE_GRACE_SECONDS", "1.5", 1);
+    setenv("HEDDLE_GRACE_SECONDS", "300", 1); // those who end by themselves may take long
     return run_tests(argc, argv);
 }
 #endif

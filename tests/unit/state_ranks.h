@@ -147,7 +147,7 @@ static inline void start(Job *j, const Mesh *mesh) {
 static inline bool on_ranks(Job *j, bool (*work)(Rank *r)) { // the same outcome on all
     pthread_t thread[MOST];
     j->work = work;
-    alarm(120);
+    alarm(600);
     for (int r = 0; r < j->ranks; r++)
         if (pthread_create(&thread[r], NULL, rank_main, &j->rank[r])) exit(1);
     for (int r = 0; r < j->ranks; r++) pthread_join(thread[r], NULL);

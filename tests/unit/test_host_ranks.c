@@ -399,6 +399,6 @@ TEST(profile_of_ranks_and_streams) {
 }
 
 int main(int argc, char **argv) {
-    alarm(120);
+    alarm(600);
     return run_tests(argc, argv);
 }

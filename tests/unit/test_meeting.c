@@ -54,7 +54,6 @@ static void all_meet(HdWhere where) {
     hd_secret_key("a secret of this test", l.key);
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK);
-    const double from = now();
     for (int r = n - 1; r >= 0; r--) { // rank 0 comes last
         one[r] = (One){.l = l, .p = &p, .link = r ? others + (size_t)r * (size_t)n : zero};
         one[r].l.rank = one[r].l.local_rank = r;
@@ -65,7 +64,6 @@ static void all_meet(HdWhere where) {
         pthread_join(one[r].thread, NULL);
         if (!one[r].ok) CHECK_TEXT(one[r].why, "no failure");
     }
-    fprintf(stderr, "%d ranks met within %.2f s\n", n, now() - from);
     for (int r = 1; r < n; r++) {
         CHECK(zero[r].fd >= 0 && one[r].link[0].fd >= 0);
         CHECK(!memcmp(&zero[r].in, &one[r].link[0].out, sizeof zero[r].in) && zero[r].in.count == 1);
@@ -120,7 +118,7 @@ static void greet_and_end(HdLaunch l, int rank) {
     HdHello mine, theirs;
     HdSeal in, out;
     HdGreeting g = {.rank = rank, .ranks = l.ranks, .plan = "0123456789abcdef"};
-    const double until = hd_now() + 60;
+    const double until = hd_now() + 600;
     const int fd = hd_socket_connect(&l, until, why, sizeof why);
     hd_hello(&mine);
     CHECK(fd >= 0 && hd_tcp_write(fd, &mine, sizeof mine, until) && hd_tcp_read(fd, &theirs, sizeof theirs, until));
@@ -144,7 +142,7 @@ TEST(a_rank_that_was_started_again_takes_its_place) {
         if (pthread_create(&one[r].thread, NULL, meet, &one[r])) exit(1);
         if (!r) greet_and_end(l, 1);
         // rank 2 would complete the run: it comes when rank 0 has seen the second rank 1
-        for (int i = 0; r < 2 && i < 3000 && !memcmp(&before, &link[0][1].in, sizeof before); i++) usleep(20000);
+        for (int i = 0; r < 2 && i < 30000 && !memcmp(&before, &link[0][1].in, sizeof before); i++) usleep(20000);
     }
     for (int r = 0; r < 3; r++) {
         pthread_join(one[r].thread, NULL);
