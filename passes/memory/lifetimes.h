@@ -4,6 +4,7 @@
 #ifndef PASSES_MEMORY_LIFETIMES_H
 #define PASSES_MEMORY_LIFETIMES_H
 #include "passes/analysis/access.h"
+#include "passes/analysis/border.h"
 #include "passes/analysis/clocks.h"
 
 typedef struct Touch { int op; struct Touch *next; } Touch; // op: a place in the order of Lifetimes.ops
@@ -49,9 +50,15 @@ Storage *hd_storage_left(const Lifetimes *l, const Symbol *b); // of a buffer th
 // Gives results that are only stored the bytes they are stored to, and results of pointwise launches the bytes of an
 // operand that dies there (`inplace` on the launch).
 void hd_share_storage(Lifetimes *l, Arena *a);
+void hd_place_stores(Lifetimes *l, Arena *a); // the first of the two
 // Results that have the bytes they are stored to say `into`, and their stores go. The lifetimes are no longer those of
 // the function then.
 void hd_write_straight(Lifetimes *l);
+// By symbol id: the buffers that the tail of a function before may still use; NULL: no tail does.
+const bool *hd_busy_buffers(const Func *f, const Borders *borders, Arena *a);
+// By op id: the stores that go. This depends on the order of each stream and on events alone, so it is known before
+// there are regions and addresses. For a function that has its events; ids are dense.
+const bool *hd_placed_stores(const Func *f, const Borders *borders, Arena *a);
 // The first op, in the order of Lifetimes.ops, that may take over the storage's bytes: every access of the storage has
 // ended before that op and before every later one that starts a storage or uses a workspace. n_ops: none may. With one
 // stream: the op after the last access. Clocks grow along a stream, so a binary search in each stream finds it.

@@ -129,25 +129,6 @@ static void mark_carried(const Planner *p, Lifetimes *l) {
     }
 }
 
-static const bool *find_busy(const Planner *p, const Func *f) {
-    bool *busy = NULL;
-    Accesses list = {0};
-    for (int i = 0; i < p->borders.n; i++) {
-        const Joined *j = &p->joined[i];
-        if (p->borders.at[i].after != f) continue;
-        const Home *homes = hd_homes(j->f, p->a);
-        if (!busy) busy = HD_NEWN(p->a, bool, p->m->n_symbols + 1);
-        for (const Op *o = j->f->first; o->id < j->tail; o = o->next) {
-            hd_accesses(o, p->a, &list);
-            for (int k = 0; k < list.n; k++) {
-                const Access *x = &list.at[k];
-                busy[(x->at == AT_VALUE ? homes[x->value->id].buffer : x->buffer)->id] = true;
-            }
-        }
-    }
-    return busy;
-}
-
 // Whether every use of a storage starts after the tail has ended all that it does with the buffers that it took along.
 static bool comes_after(const Storage *s, const Lifetimes *both, const Carried *c) {
     for (int i = 0; i < c->n; i++)
@@ -340,7 +321,7 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
     *w = (Work){.f = f, .l = hd_lifetimes(f, 0, p->a)};
     if (!own_buffers(p, &w->l)) return false;
     mark_carried(p, &w->l);
-    w->l.busy = find_busy(p, f);
+    w->l.busy = hd_busy_buffers(f, &p->borders, p->a);
     hd_share_storage(&w->l, p->a);
     for (int i = 0; i < N_SPACES; i++) {
         Room *room = &p->room[i];

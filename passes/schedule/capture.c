@@ -15,9 +15,11 @@
 // nothing would run beside the next region. Such work is issued before the region if it does not depend on it, else
 // after it. It begins on the device as early as before: the event that it waits for is recorded inside the region, and
 // bytes are not counted in the order of issue (analysis/times.h). Where the rest of the region needs the result, the
-// region is cut in two.
+// region is cut in two. A store that plan-memory makes part of the op before it (memory/straight.c) is no action: a
+// region of such stores would be empty.
 #include "passes/analysis/access.h"
 #include "passes/analysis/places.h"
+#include "passes/memory/lifetimes.h"
 #include "passes/pass.h"
 #include "passes/schedule/schedule.h"
 #include "passes/settings.h"
@@ -37,6 +39,7 @@ typedef struct {
     // of the function at hand
     Func *f;
     const char *main;
+    const bool *placed;   // by op id: a store that plan-memory makes part of the op before it, so no action of the plan
     Ops ops;              // all but aliases and the return, in order
     Ops order;            // ... in their new order, with the ends of regions
     bool *late;           // by event: it is recorded in the region at hand, or after something that is
@@ -95,7 +98,7 @@ static const char *beginning(Ctx *cx, const char *path, int components) {
     return hd_internf(cx, "%.*s", (int)n, path);
 }
 
-static bool is_work(const Op *o) { return hd_is_action(o) && !hd_is_event(o); }
+static bool is_work(const Cut *c, const Op *o) { return hd_is_action(o) && !hd_is_event(o) && !c->placed[o->id]; }
 static bool on_main(const Cut *c, const Op *o) { return !strcmp(o->stream, c->main); }
 
 static Key key_of(Cut *c, const Op *o) {
@@ -118,7 +121,7 @@ static void extend(Range *r, const Range *by) {
 static Ranges find_runs(Cut *c) {
     Ranges runs = {0};
     for (int i = 0; i < c->ops.n; i++) {
-        if (!is_work(c->ops.at[i]) || !on_main(c, c->ops.at[i])) continue;
+        if (!is_work(c, c->ops.at[i]) || !on_main(c, c->ops.at[i])) continue;
         Range now = {i, i, 1, key_of(c, c->ops.at[i])}, *top = runs.n ? &runs.at[runs.n - 1] : NULL;
         if (top && same(top->key, now.key)) {
             extend(top, &now);
@@ -166,7 +169,7 @@ typedef struct { Part p; int from; } Open;        // from: its first op in Cut.o
 // The key of a part: that of its run, unless the part holds nothing but a short run that joined this one.
 static Key own_key(Cut *c, const Ops *body, int lo, int hi, Key run) {
     for (int i = lo; i < hi; i++)
-        if (is_work(body->at[i]) && same(key_of(c, body->at[i]), run)) return run;
+        if (is_work(c, body->at[i]) && same(key_of(c, body->at[i]), run)) return run;
     return lo < hi ? key_of(c, body->at[lo]) : run;
 }
 
@@ -175,9 +178,9 @@ static Key own_key(Cut *c, const Ops *body, int lo, int hi, Key run) {
 static void close_part(Cut *c, Open *open, int to, Key key) {
     const Ops *body = &open->p.body;
     int lo = 0, hi = body->n, actions = 0;
-    while (lo < hi && !is_work(body->at[lo])) lo++;
-    while (hi > lo && !is_work(body->at[hi - 1])) hi--;
-    for (int i = lo; i < hi; i++) actions += is_work(body->at[i]);
+    while (lo < hi && !is_work(c, body->at[lo])) lo++;
+    while (hi > lo && !is_work(c, body->at[hi - 1])) hi--;
+    for (int i = lo; i < hi; i++) actions += is_work(c, body->at[i]);
     key = own_key(c, body, lo, hi, key);
     if (actions < (c->by_unit ? LEAST_OF_UNIT : 1)) {
         put(c, &c->ops, open->from, to);
@@ -225,8 +228,9 @@ static void mark_external(Cut *c, int64_t n_events) {
     }
 }
 
-static void capture_parts(Cut *c) {
+static void capture_parts(Cut *c, const bool *placed) {
     int64_t n_events = 0;
+    c->placed = placed;
     c->main = c->f->last->stream;
     c->ops.n = c->order.n = 0;
     for (Op *o = c->f->first; o; o = o->next) {
@@ -273,16 +277,30 @@ static bool places_captured(const Cut *c) {
     return all;
 }
 
+// Of each function: what hd_placed_stores says, before any of them changes.
+static const bool **find_placed(Module *m, Arena *a) {
+    int n = 0;
+    for (Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) hd_renumber(f), n++;
+    const bool **placed = HD_NEWN(a, const bool *, n + 1);
+    const Borders borders = hd_borders(m, a);
+    n = 0;
+    for (const Func *f = m->funcs; f; f = f->next)
+        if (!f->is_kernel) placed[n++] = hd_placed_stores(f, &borders, a);
+    return placed;
+}
+
 Change hd_pass_capture(Module *m, PassCx *cx) {
     const char *graph = hd_word(hd_settings(m, "schedule"), A_GRAPH, "none");
     if (!strcmp(graph, "none")) return UNCHANGED;
     Cut c = {.m = m, .cx = cx, .a = cx->scratch, .by_unit = !strcmp(graph, "unit")};
     c.places = hd_places(m, A_CAPTURE, c.a);
     c.units = find_units(m, c.a);
+    const bool step = !strcmp(graph, "step"), **placed = step ? NULL : find_placed(m, c.a);
     for (c.f = m->funcs; c.f; c.f = c.f->next) {
         if (c.f->is_kernel) continue;
-        if (!strcmp(graph, "step")) capture_step(c.f);
-        else capture_parts(&c);
+        if (step) capture_step(c.f);
+        else capture_parts(&c, *placed++);
     }
     if (!places_captured(&c)) return FAILED;
     for (const Symbol *s = m->symbols; s; s = s->next) hd_count(cx, "capture regions", s->kind == SYM_REGION);

@@ -4,13 +4,14 @@
 // by the main stream as well, since the graph does not run on that stream. What the function before left running
 // (analysis/border.h) is before a region, too. An event is recorded and waited for in one region, or outside of all, or
 // its end in a region is external, also where the other end is in another function. A wait comes after its record in
-// program order, which is the order of issue (order.c). A region needs no rule for addresses: all are numbers of this
+// program order, which is the order of issue (order.c). A region without an action is refused as well: its graph would
+// do nothing, and its ends cut the work around them. A region needs no rule for addresses: all are numbers of this
 // text (places.c), and what changes from step to step is in buffers.
 #include "passes/analysis/clocks.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/search.h"
 
-typedef struct { const Op *from, *to; const char *name; } Range;
+typedef struct { const Op *from, *to; const char *name; int actions; } Range;
 typedef struct {
     PlanCheck *c;
     VEC(Range) ranges;
@@ -39,12 +40,14 @@ static void check_marker(Regions *r, const Op *o, const Op *open) {
 
 static void find_ranges(Regions *r) {
     const Op *open = NULL;
+    int actions = 0;
     for (const Op *o = r->c->f->first; o; o = o->next) {
         if (!r->c->joined && (o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END)) check_marker(r, o, open);
         if (open) r->range_of[o->id] = r->ranges.n + 1;
+        actions = o->kind == OP_CAPTURE ? 0 : actions + (hd_is_action(o) && !hd_is_event(o));
         if (o->kind == OP_CAPTURE) open = o;
         if (o->kind != OP_CAPTURE_END || !open) continue;
-        Range found = {open, o, name_of(open)};
+        Range found = {open, o, name_of(open), actions};
         hd_push(r->c->a, &r->ranges, found);
         open = NULL;
     }
@@ -185,12 +188,19 @@ static void check_streams(Regions *r, const Clocks *k, const StreamOps *ops, con
     }
 }
 
+static void check_actions(PlanCheck *c, const Range *at) {
+    if (!at->actions)
+        hd_plan_wrong(c, at->from, at->from->span, "begins region @%s, which is empty: no action is between it and %s",
+                      at->name, hd_plan_op(c, at->to));
+}
+
 void hd_check_regions(PlanCheck *c) {
     Regions r = {.c = c, .range_of = HD_NEWN(c->a, int, c->f->n_ops + 1)};
     int before = c->found.n;
     find_ranges(&r);
     if (c->found.n > before) return; // what is inside is not known
     if (!c->joined) check_events(&r);
+    for (int i = 0; i < r.ranges.n && !c->joined && c->found.n == before; i++) check_actions(c, &r.ranges.at[i]);
     if (!r.ranges.n) return;
     const Clocks k = hd_clocks(c->f, c->a);
     const StreamOps ops = stream_ops(c, &k);

@@ -77,6 +77,7 @@
 //     optimizer, gathers of weights, sums of gradients, the loss, the                          program
 //     norm, the counter of steps, the random state; validation writes
 //     its loss, and gathers weights
+// V38 a capture region has an action                                    regions                regions
 //
 // V15, V16, V18 and V31 hold in capture regions because they hold everywhere: every address of a plan is a number of
 // its text, no op runs on the host, and the step's numbers and the counter of random numbers are on the device. V24 is

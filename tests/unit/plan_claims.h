@@ -1,5 +1,6 @@
-// Changes to what a plan claims of itself and code generators or the runtime believe: sizes of kernels and workspaces,
-// the bound of tokens, names of arguments, the mesh, guards. No such change is right, whether or not it shows in a run.
+// Changes to what a plan claims of itself and code generators or the runtime believe: sizes of kernels, workspaces and
+// arenas, the bound of tokens, names of arguments, the mesh, types and units, guards. No such change is right, whether
+// or not it shows in a run.
 #ifndef TESTS_UNIT_PLAN_CLAIMS_H
 #define TESTS_UNIT_PLAN_CLAIMS_H
 #include "ir/base/ints.h"
@@ -72,6 +73,23 @@ static bool change_mesh(Module *m, Symbol *config, uint64_t random) {
     int64_t *one = &now[random % (uint64_t)is->n], by = sizes[random / 8 % 3];
     *one = by > 0 ? *one + by : by;
     hd_set_ints(m->cx, &config->attrs, A_SIZES, is->n, now);
+    return true;
+}
+
+// Of another element type, or a matrix.
+static bool change_type(Module *m, Symbol *bucket, uint64_t random) {
+    const int64_t n = hd_type_count(bucket->type), half[] = {n / 2, 2};
+    if (random % 2 && n % 2) return false;
+    bucket->type = random % 2 ? hd_type(m->cx, TY_F32, 2, half) : hd_type(m->cx, TY_BF16, 1, &n);
+    return true;
+}
+
+// A parameter says another unit than its bucket.
+static bool change_unit(Module *m, Symbol *param, uint64_t random) {
+    const Symbol *bucket = hd_symbol_find(m, hd_word(&param->attrs, A_BUCKET, ""));
+    if (!bucket || !hd_has(&bucket->attrs, A_UNIT)) return false;
+    const char *unit = hd_word(&bucket->attrs, A_UNIT, "");
+    hd_set_word(m->cx, &param->attrs, A_UNIT, hd_internf(m->cx, random % 2 ? "%s.0" : "un%s", unit));
     return true;
 }
 

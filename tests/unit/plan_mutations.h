@@ -272,6 +272,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_ADD_EXTERNAL: return hd_set_flag(m->cx, &o->attrs, A_EXTERNAL), true;
     case MUTATE_MOVE_END: return (random % 2 ? move_later : move_earlier)(o, 1 + (int)(random / 2 % 6));
     case MUTATE_CUT_REGION: return cut_region(m, o);
+    case MUTATE_EMPTY_REGION: return empty_region(m, o);
     case MUTATE_DOUBLE_COLLECTIVE: case MUTATE_DOUBLE_STORE: case MUTATE_DOUBLE_UPDATE: return twice(o);
     case MUTATE_DOUBLE_COPY: return copy_again(o);
     case MUTATE_SHARE_SLOT: return share_slot(o, random);
@@ -409,6 +410,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     else if (mutation_info[what].at == AT_STEP) return change_step(m, s, what, random);
     else if (what == MUTATE_VOCAB) return widen_tokens(m, s);
     else if (what == MUTATE_SIZES) return change_mesh(m, s, random);
+    else if (what == MUTATE_BUCKET_TYPE) return change_type(m, s, random);
+    else if (what == MUTATE_UNIT) return change_unit(m, s, random);
     else if (what == MUTATE_MICRO) {
         if (!hd_has(&s->attrs, A_MICRO)) return false;
         hd_set_int(m->cx, &s->attrs, A_MICRO, hd_int(&s->attrs, A_MICRO, 1) + (random % 2 ? 1 : 2));
@@ -417,12 +420,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         const char *class = classes[random % 6];
         if (!strcmp(class, hd_word(&s->attrs, A_CLASS, ""))) return false;
         hd_set_word(m->cx, &s->attrs, A_CLASS, class);
-    } else if (what == MUTATE_SPLIT) {
-        Axes split = (hd_axes(&s->attrs, A_SPLIT) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
-        if (!hd_has(&s->attrs, A_BUCKET)) return false;
-        hd_unset(&s->attrs, A_SPLIT);
-        if (split) hd_set_axes(m->cx, &s->attrs, A_SPLIT, split);
-    } else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, N_KEPT, random);
+    } else if (what == MUTATE_SPLIT) return hd_has(&s->attrs, A_BUCKET) && change_split(m, s, random);
+    else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, N_KEPT, random);
     else if (what == MUTATE_OTHER_KEPT) {
         AttrId at = kept_parts[random % N_KEPT];
         const Symbol *is = hd_symbol_find(m, hd_word(&s->attrs, at, ""));
@@ -431,11 +430,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         else if (is) hd_unset(&s->attrs, at);
         else return false;
     } else if (what == MUTATE_GROUP) change_group(m, s, (unsigned)random);
-    else if (what == MUTATE_BUCKET_SPLIT) {
-        Axes split = (hd_axes(&s->attrs, A_SPLIT) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
-        hd_unset(&s->attrs, A_SPLIT);
-        if (split) hd_set_axes(m->cx, &s->attrs, A_SPLIT, split);
-    } else { // of another bucket
+    else if (what == MUTATE_BUCKET_SPLIT) return change_split(m, s, random);
+    else { // of another bucket
         const Symbol *bucket = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
         const char *name = other_name(m, bucket, random, false, false);
         if (!name) return false;
@@ -477,7 +473,7 @@ static bool mutate(Module *m, Mutation what, int site, uint64_t random) {
         Symbol *arena = hd_symbol_find(m, "device");
         AttrId at = site ? A_PERSISTENT_BYTES : A_BYTES;
         if (what == MUTATE_GUARD) return more_guard(m, arena, site);
-        hd_set_int(m->cx, &arena->attrs, at, hd_int(&arena->attrs, at, 0) - 256);
+        hd_set_int(m->cx, &arena->attrs, at, hd_int(&arena->attrs, at, 0) + (what == MUTATE_LARGER ? 256 : -256));
         return true;
     }
     case AT_ARGUMENT:

@@ -146,4 +146,11 @@ static bool into_offset(Value *v, uint64_t random) {
     hd_set_into(v, v->into, random / 2 % 2 && v->at >= n ? v->at - n : v->at + n);
     return true;
 }
+
+static bool change_split(Module *m, Symbol *s, uint64_t random) {
+    const Axes split = (hd_axes(&s->attrs, A_SPLIT) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
+    hd_unset(&s->attrs, A_SPLIT);
+    if (split) hd_set_axes(m->cx, &s->attrs, A_SPLIT, split);
+    return true;
+}
 #endif

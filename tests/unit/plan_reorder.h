@@ -137,6 +137,17 @@ static bool cut_region(Module *m, Op *o) {
     return true;
 }
 
+// A region begins and ends before `o`.
+static bool empty_region(Module *m, Op *o) {
+    if (o->stream != o->func->last->stream) return false;
+    Symbol *s = hd_symbol_add(m, SYM_REGION, hd_free_name(m, "empty"), NULL);
+    hd_set_kind(m->cx, &s->attrs, KIND_UNIT);
+    hd_insert_before(o, end_op(o->func, OP_CAPTURE, s->name, o->stream));
+    hd_insert_before(o, end_op(o->func, OP_CAPTURE_END, s->name, o->stream));
+    hd_renumber(o->func);
+    return true;
+}
+
 // A wait of the stream of weight gradients, or for an event of it.
 static bool waits_beside(const Op *o) {
     if (o->kind != OP_WAIT) return false;
