@@ -7,6 +7,7 @@
 
 typedef struct Emit Emit;
 typedef void EmitOp(Emit *e, const Op *o);
+typedef struct { OpKind of; EmitOp *print; } OpPrinter; // NULL: no plan of the target can hold the op
 
 typedef struct Target {
     const char *name;             // as in config @target
@@ -16,7 +17,7 @@ typedef struct Target {
     bool stream_functions;        // a planned function is one C function a stream (HdFunc.run_stream), not one for all
                                   // (HdFunc.run)
     const char *start;            // a statement that opens main; may be NULL
-    EmitOp *const *op;            // by OpKind
+    const OpPrinter *op;          // by OpKind
     void (*finish)(Emit *e);      // after the functions, before the tables; may be NULL
     const char *(*attention)(Emit *e, const Op *o); // more fields of its HdAttention (", .impl = ..."), or NULL
 } Target;
@@ -70,7 +71,7 @@ Exchange hd_emit_exchange(Emit *e, const Op *o);     // of a collective
 int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none; one that is too small is reported
 Place hd_emit_copied(Emit *e, const Op *o, Place *to); // of copy: from where, to where, in any space
 const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
-EmitOp hd_emit_unprintable;                        // reports an op that no plan of the target can hold
+EmitOp hd_emit_unprintable;                        // reports an op without a printer
 
 // --- rows of the program's tables; equal rows are stored once
 // gemm and bmm -> &gemms[i]; the destination's dtype is that of the buffer or result

@@ -65,7 +65,8 @@ static void open_body(Emit *e, const char *kind, const char *name) {
 
 static void put_action(Emit *e, const Op *p, int func, int index) {
     hd_printf(&e->body, "\n    hd_action(x, &funcs[%d], %d);\n", func, index);
-    e->target->op[p->kind](e, p);
+    EmitOp *const print = e->target->op[p->kind].print;
+    (print ? print : hd_emit_unprintable)(e, p);
 }
 
 // A function for each capture region, and one for all of them and what is between them.

@@ -28,11 +28,6 @@ static double operands_and_results(const Op *o) {
     return n;
 }
 
-static Cost cost_free(const Op *o) {
-    (void)o;
-    return (Cost){0, 0};
-}
-
 // A square and a sum for every element of gradient buffers.
 static double norm_flops(const Op *o) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
@@ -102,10 +97,10 @@ static Cost cost_elementwise(const Op *o) {
 
 static Cost per_element(const Op *o);
 #define cost_each(n) per_element, .each = n
-static const struct { Cost (*rule)(const Op *); int each; } rules[] = {
-#define ELT(id, ...) {.rule = cost_elementwise},
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
-    ...) {.rule = cost_##cost},
+static const struct { OpKind of; Cost (*rule)(const Op *); int each; } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = cost_elementwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define cost(x) .rule = cost_##x,
 #include "ir/ops.def"
 };
 
@@ -114,7 +109,7 @@ static Cost per_element(const Op *o) {
 }
 
 void hd_cost(const Op *o, double *flops, double *bytes) {
-    Cost c = rules[o->kind].rule(o);
+    const Cost c = rules[o->kind].rule ? rules[o->kind].rule(o) : (Cost){0, 0};
     *flops = c.flops;
     *bytes = c.bytes;
 }

@@ -53,9 +53,8 @@ static double surface(const FactLine *l, int n, double number, double at, bool c
 
 static double up_to_128(int64_t n) { return (double)((n + 127) / 128 * 128); }
 
-static DType table_type(DType t) { // whose lines hold for operands of this type
-    return t == TY_F64 ? TY_F32 : t == TY_F16 ? TY_BF16 : t;
-}
+// Whose lines hold for operands of this type.
+static DType table_type(DType t) { return hd_dtype_info(t)->rate; }
 
 // What the power limit adds to work of so many operations, where the table does not say what energy it takes.
 static double sustained(const DeviceModel *d, DType t, double flops) {

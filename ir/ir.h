@@ -199,7 +199,7 @@ typedef struct { // a row of runtime/dtypes.def
     const char *text;
     int bytes, mantissa, exponent;
     double largest;
-    DType computed;
+    DType computed, rate;
     const char *constant, *c, *cuda; // "HD_BF16", "uint16_t", "bf16"
 } DTypeInfo;
 const DTypeInfo *hd_dtype_info(DType d);
@@ -207,6 +207,9 @@ static inline const char *hd_dtype_text(DType d) { return hd_dtype_info(d)->text
 static inline int hd_dtype_bytes(DType d) { return hd_dtype_info(d)->bytes; }
 static inline bool hd_dtype_is_float(DType d) { return hd_dtype_info(d)->exponent > 0; }
 static inline DType hd_dtype_computed(DType d) { return hd_dtype_info(d)->computed; }
+static inline bool hd_dtype_in_f32(DType d) { return hd_dtype_is_float(d) && hd_dtype_computed(d) == TY_F32; }
+static inline bool hd_dtype_is_narrow(DType d) { return hd_dtype_in_f32(d) && d != TY_F32; } // its stores round f32
+static inline bool hd_dtype_is_half(DType d) { return hd_dtype_is_narrow(d) && hd_dtype_bytes(d) == 2; }
 bool hd_dtype_parse(const char *text, DType *d);
 // numpy; dtype of a; NULL when the shapes do not fit
 const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b);
@@ -217,7 +220,7 @@ typedef struct {
     int n_in, n_out; // -1: any number
     const char *attrs;
     unsigned stages, traits; // stages: bit 1 << Stage
-    const char *classes;     // of operands and results, as in ops.def
+    const char *classes;     // of operands and results, as in ops.def; NULL: nothing but data
     bool row, map;           // kernels of kind rows can compute it; kernels of kind map
     const char *meaning;     // ELEMENTWISE: C text over a, b, c; else NULL
     int flops;               // ELEMENTWISE: per element

@@ -32,7 +32,7 @@ void hd_list_ops(Out *o) {
             if (info->stages >> s & 1) hd_printf(o, " %s", hd_stage_text((Stage)s));
         hd_puts(o, "\n");
         if (*info->attrs) hd_printf(o, "    attributes: %s\n", info->attrs);
-        if (*info->classes) hd_printf(o, "    classes: %s\n", info->classes);
+        if (info->classes) hd_printf(o, "    classes: %s\n", info->classes);
         if (info->meaning) hd_printf(o, "    = %s\n", info->meaning);
         if (info->doc && *info->doc) hd_printf(o, "    %s\n", info->doc);
     }

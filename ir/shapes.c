@@ -89,14 +89,14 @@ bool hd_attention_on(const Op *o, const char *impl) {
 }
 
 bool hd_attention_suits_tensor_cores(const AttentionShape *s) {
-    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && s->size && s->size % 16 == 0 && s->size <= 256;
+    return hd_dtype_is_half(s->dtype) && s->size && s->size % 16 == 0 && s->size <= 256;
 }
 
 int64_t hd_attention_tile(const AttentionShape *s) { return s->size <= 128 ? 64 : 32; }
 
 bool hd_attention_suits_wgmma(const AttentionShape *s) {
     const bool size = s->size == 64 || s->size == 96 || s->size == 128 || s->size == 192 || s->size == 256;
-    return (s->dtype == TY_BF16 || s->dtype == TY_F16) && size;
+    return hd_dtype_is_half(s->dtype) && size;
 }
 
 bool hd_attention_suits_ordered(const AttentionShape *s) {

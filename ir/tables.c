@@ -18,12 +18,16 @@
 #define MOVES TRAIT_MOVES
 #define STOPS TRAIT_STOPS
 static const OpInfo ops[] = {
-#define ELT(id, mnemonic, n, traits, grad, flops, meaning)                                                             \
-    {mnemonic, n, 1, "", T | S | K, TRAIT_PURE | TRAIT_ELEMENTWISE | (traits), "", true, false, #meaning, flops,       \
-     "pointwise"},
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
-           workspace, print, doc)                                                                                      \
-    {mnemonic, n_in, n_out, attrs, stages, traits, classes, #row[0] != 'n', #map[0] != 'n', 0, 0, doc},
+#define ELT(id, text, n, also, by, each, formula)                                                                      \
+    {.mnemonic = text, .n_in = n, .n_out = 1, .attrs = "", .stages = T | S | K, .row = true,                           \
+     .traits = TRAIT_PURE | TRAIT_ELEMENTWISE | (also), .meaning = #formula, .flops = each, .doc = "pointwise"},
+#define OP(id, text, in, out, list, fields, about)                                                                     \
+    {.mnemonic = text, .n_in = in, .n_out = out, .attrs = list, fields.doc = about},
+#define stages(x) .stages = x,
+#define traits(x) .traits = x,
+#define classes(x) .classes = x,
+#define row(x) .row = true,
+#define map(x) .map = true,
 #include "ir/ops.def"
 };
 #undef T
@@ -131,13 +135,14 @@ static char letter(const char *list, int n, int i) {
 
 // The row of the op does not count the starts of attention's documents and the key of its dropout.
 char hd_operand_class(const Op *o, int i) {
+    if (!ops[o->kind].classes) return 'd';
     const bool keyed = hd_key(o) != NULL, starts = hd_has(&o->attrs, A_DOCUMENTS);
     if (keyed && i == o->n_in - 1) return 't';
     return starts && i == o->n_in - 1 - keyed ? 'i' : letter(ops[o->kind].classes, o->n_in - keyed - starts, i);
 }
 
 char hd_class_of_result(OpKind k, int i) {
-    const char *results = strchr(ops[k].classes, '>');
+    const char *results = ops[k].classes ? strchr(ops[k].classes, '>') : NULL;
     return results ? letter(results + 1, ops[k].n_out, i) : 'd';
 }
 

@@ -395,9 +395,10 @@ const char *hd_rule_nothing(Rule *r) {
     return NULL;
 }
 
-static TypeRule *const rules[] = {
-#define ELT(id, ...) elementwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, ...) hd_rule_##type,
+static const struct { OpKind of; TypeRule *rule; } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = elementwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define type(x) .rule = hd_rule_##x,
 #include "ir/ops.def"
 };
 
@@ -430,7 +431,7 @@ const Type *hd_result_type(const Op *o, int i) {
     if (!hd_has(&o->attrs, A_INTO)) return o->out[i]->type;
     if (i) return o->out[i - 1]->type;
     Rule r = {.cx = o->func->module->cx, .o = o};
-    return rules[o->kind](&r) ? NULL : r.out[0];
+    return rules[o->kind].rule(&r) ? NULL : r.out[0];
 }
 
 static bool has_named(const Attrs *as, const char *name, size_t n) {
@@ -457,7 +458,7 @@ const char *hd_infer(Op *o, int n_declared, const Type *const *declared) {
     const char *wrong = named_buffers(&r);
     const bool adds = hd_has(&o->attrs, A_ACCUMULATE), into = hd_has(&o->attrs, A_INTO);
     if (!wrong && adds && !into) wrong = "accumulate adds to a buffer: it needs into";
-    if (!wrong) wrong = rules[o->kind](&r);
+    if (!wrong) wrong = rules[o->kind].rule(&r);
     if (!wrong && hd_has(&o->attrs, A_INTO)) wrong = write_into(&r);
     if (!wrong) hd_set_results(o, r.n, r.out);
     return wrong;

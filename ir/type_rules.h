@@ -15,8 +15,8 @@ typedef struct {
 } Rule;
 typedef const char *TypeRule(Rule *r);
 
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type,                           \
-    ...) TypeRule hd_rule_##type;
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) fields
+#define type(x) TypeRule hd_rule_##x;
 #include "ir/ops.def"
 
 #define IN(i) (r->o->in[i]->type)

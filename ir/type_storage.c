@@ -100,7 +100,7 @@ static const char *collective(Rule *r, bool gather) {
         WRONG("%s over %lld ranks of %s", name, ll(ranks), TEXT(buffer ? buffer->type : IN(0)));
     if (!gather) t.dim[0] /= ranks;
     const char *out = hd_word(&r->o->attrs, A_OUT, NULL);
-    if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || (t.dtype != TY_BF16 && t.dtype != TY_F16)))
+    if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || !hd_dtype_is_half(t.dtype)))
         WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
     return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }

@@ -3,8 +3,6 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static Workspace workspace_none(const Op *o HD_UNUSED, bool cuda HD_UNUSED) { return (Workspace){0, 0}; }
-
 static Workspace exactly(int64_t bytes) { return (Workspace){bytes, bytes}; }
 
 // cuda: what cuBLASLt is offered; its documentation asks for 32 MiB on Hopper, and it makes do with less. host:
@@ -61,15 +59,14 @@ static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     return exactly(n * 8);
 }
 
-static Workspace (*const rules[])(const Op *, bool) = {
-#define ELT(id, ...) workspace_none,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
-    workspace, ...) workspace_##workspace,
+static const struct { OpKind of; Workspace (*rule)(const Op *, bool); } rules[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define workspace(x) .rule = workspace_##x,
 #include "ir/ops.def"
 };
 
 Workspace hd_workspace(const Op *o, bool cuda) {
-    Workspace w = rules[o->kind](o, cuda);
+    Workspace w = rules[o->kind].rule ? rules[o->kind].rule(o, cuda) : (Workspace){0, 0};
     w.good = hd_align(w.good);
     return w;
 }

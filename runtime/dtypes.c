@@ -5,8 +5,8 @@
 #include "runtime/heddle_host.h"
 
 const HdDtypeInfo hd_dtypes[] = {
-#define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, nccl, cublas, safetensors)              \
-    {#text, #safetensors, bytes, HD_##nccl, HD_##cublas, exponent > 0 && exponent <= 8 && mantissa <= 23},
+#define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, nccl, cublas, safetensors, rate)        \
+    {#text, #safetensors, bytes, HD_##nccl, HD_CUDA_R_##cublas, exponent > 0 && exponent <= 8 && mantissa <= 23},
 #include "runtime/dtypes.def"
 };
 

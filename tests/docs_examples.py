@@ -38,11 +38,10 @@ def uncalled(root):
     frontend = "".join(p.read_text() for p in (root / "frontend").glob("*.[chy]"))
     calls = re.findall(r"^CALL\((\w+)", (root / "frontend/builtins.def").read_text(), re.M)
     table = (root / "ir/ops.def").read_text()
-    column = re.split(r"[,\s/]+", re.search(r"OP\((id, .*?)\)", table, re.S).group(1)).index("grad")
-    for row in re.findall(r"^OP\((.*?\))$", table, re.M | re.S):
-        columns = re.findall(r'(?:"(?:[^"\\]|\\.)*"\s*)+|[^,\s][^,]*', row)
-        op, name, grad = columns[0], columns[1].strip('" '), columns[column]
-        if grad not in ("none", "zero") and name not in calls and not re.search(rf"\bOP_{op}\b", frontend):
+    for op, name, fields in re.findall(r'^OP\((\w+),\s*"(\w+)",(.*?)\)$', table, re.M | re.S):
+        grad = re.search(r"\bgrad\((\w+)\)", fields)
+        known = name in calls or re.search(rf"\bOP_{op}\b", frontend)
+        if grad and grad.group(1) not in ("none", "zero") and not known:
             yield name
 
 

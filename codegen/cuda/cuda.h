@@ -60,9 +60,8 @@ void hd_cuda_convert(Emit *e, const Op *o, DType from, DType to, bool add, int64
                      const char *dst);
 
 // --- the print column of ops.def
-#define hd_cuda_print_none hd_emit_unprintable
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
-    workspace, print, doc) EmitOp hd_cuda_print_##print;
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) fields
+#define print(x) EmitOp hd_cuda_print_##x;
 #include "ir/ops.def"
 const char *hd_cuda_attention_fields(Emit *e, const Op *o); // Target.attention
 

@@ -9,7 +9,7 @@ static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd
 
 // The target computes in f32 at most; f64 is for the evaluator and the host target.
 static bool in_f32(Emit *e, const Op *o, const Value *v) {
-    if (v->type->dtype == TY_F32 || v->type->dtype == TY_BF16 || v->type->dtype == TY_F16) return true;
+    if (hd_dtype_in_f32(v->type->dtype)) return true;
     hd_emit_error(e, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic,
                   hd_type_text(e->cx, v->type));
     return false;

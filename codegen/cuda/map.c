@@ -448,26 +448,23 @@ static void map_conv1d(Map *m) {
     line(m, "}");
 }
 
-static void (*const maps[])(Map *) = {
-#define map_none NULL
+static const struct { OpKind of; void (*rule)(Map *); } maps[N_OPS] = {
 #define map_transpose move
 #define map_slice move
 #define map_broadcast move
-#define ELT(id, ...) NULL,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, ...) map_##map,
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define map(x) .rule = map_##x,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 CudaLaunches hd_cuda_map(const Func *kernel, const char *name, int widest, Arena *a) {
     const Op *ret = hd_return(kernel), *o = ret && ret->n_in == 1 ? ret->in[0]->def : NULL;
-    if (!o || kernel->first != o || o->next != ret || !maps[o->kind])
+    if (!o || kernel->first != o || o->next != ret || !maps[o->kind].rule)
         HD_BUG("kernel @%s of kind map is not one op that can be one", kernel->name);
     Map m = {.k = kernel, .o = o, .name = name, .widest = widest, .a = a, .out = hd_out(a), .l = {.name = name}};
     hd_printf(&m.out, "// %s of %lld elements to %lld.\n", hd_op_info(o->kind)->mnemonic,
               o->n_in ? ll(hd_type_count(o->in[0]->type)) : 0, ll(hd_type_count(o->out[0]->type)));
-    maps[o->kind](&m);
+    maps[o->kind].rule(&m);
     hd_puts(&m.out, "}\n");
     m.l.text = m.out.text;
     CudaLaunches list = {0};

@@ -54,10 +54,9 @@ void hd_cuda_print_event(Emit *e, const Op *o) {
 }
 
 static const char *const prologue[] = {NULL};
-static EmitOp *const ops[] = {
-#define ELT(id, ...) hd_cuda_print_none,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
-    workspace, print, doc) hd_cuda_print_##print,
+static const OpPrinter ops[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define print(x) .print = hd_cuda_print_##x,
 #include "ir/ops.def"
 };
 

@@ -271,21 +271,17 @@ static void map_conv1d(Emit *e, const Op *o) {
                         hd_host_store(e->a, t->dtype, hd_dtype_computed(t->dtype), "sum")));
 }
 
-static void (*const maps[])(Emit *, const Op *) = {
-#define map_none NULL
-#define ELT(id, ...) NULL,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, ...) map_##map,
+static const struct { OpKind of; void (*rule)(Emit *, const Op *); } maps[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define map(x) .rule = map_##x,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
-#undef map_none
 };
 
 void hd_host_map(Emit *e, const Func *k) {
     const Op *o = k->first, *r = hd_return(k);
     while (o && o->kind == OP_RESHAPE) o = o->next;
-    if (!o || !r || !o->n_out || !maps[o->kind]) HD_BUG("map kernel @%s holds no op that can be one", k->name);
+    if (!o || !r || !o->n_out || !maps[o->kind].rule) HD_BUG("map kernel @%s holds no op that can be one", k->name);
     hd_host_open(e, k, false);
-    maps[o->kind](e, o);
+    maps[o->kind].rule(e, o);
     hd_puts(e->c, "}\n\n");
 }

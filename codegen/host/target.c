@@ -202,11 +202,9 @@ static void kernels(Emit *e) {
 }
 
 static const char *const prologue[] = {"char *const base = hd_base(x);", "(void)base;", NULL};
-#define host_none hd_emit_unprintable
-static EmitOp *const ops[] = {
-#define ELT(id, ...) host_none,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, cost,         \
-    workspace, print, doc) host_##print,
+static const OpPrinter ops[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define print(x) .print = host_##x,
 #include "ir/ops.def"
 };
 

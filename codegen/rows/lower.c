@@ -78,11 +78,6 @@ static int mean(Lowering *l, int in) {
 
 // --- row ops
 
-static void row_none(Lowering *l, const Op *o, const int *in) {
-    (void)in;
-    HD_BUG("%s cannot be computed in kernel @%s", hd_op_info(o->kind)->mnemonic, l->p->kernel->name);
-}
-
 static int rstd(Lowering *l, int square, const Op *o) { // 1 / sqrt(mean + eps)
     int s = sum(l, square), r = EXPR(4, "1 / sqrt(plus($0 / $n, $e))", s);
     at(l, r)->number = hd_float(&o->attrs, A_EPS, 0);
@@ -262,9 +257,10 @@ static void row_elementwise(Lowering *l, const Op *o, const int *in) {
 }
 
 static void lower_op(Lowering *l, const Op *o) {
-    static RowRule *const rules[N_OPS] = {
-#define ELT(id, ...) row_elementwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, ...) row_##row,
+    static const struct { OpKind of; RowRule *rule; } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = row_elementwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define row(x) .rule = row_##x,
 #include "ir/ops.def"
     };
     int in[HD_MAX_IN];
@@ -273,7 +269,9 @@ static void lower_op(Lowering *l, const Op *o) {
         if (in[i] < 0 && hd_operand_class(o, i) != 't' && hd_operand_class(o, i) != 'p')
             HD_BUG("kernel @%s: %s reads a column sum", l->p->kernel->name, hd_op_info(o->kind)->mnemonic);
     }
-    rules[o->kind](l, o, in);
+    if (!rules[o->kind].rule)
+        HD_BUG("%s cannot be computed in kernel @%s", hd_op_info(o->kind)->mnemonic, l->p->kernel->name);
+    rules[o->kind].rule(l, o, in);
 }
 
 // --- classes by type; where the type leaves two, the reader of a value decides (a row statistic as long as a row)

@@ -19,8 +19,8 @@ struct Eval {
 
 typedef const char *EvalRule(Eval *e, const Op *o, const Tensor *in, Tensor *out); // NULL, or what is wrong
 
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval,                     \
-    ...) EvalRule hd_eval_##eval;
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) fields
+#define eval(x) EvalRule hd_eval_##x;
 #include "ir/ops.def"
 
 struct Stored *hd_eval_stored(Eval *e, const char *symbol);

@@ -101,7 +101,7 @@ static Value *reread(Emitter *e, Kernel *k, const Value *v) {
     double value = kind == OP_CONST ? hd_float(&v->def->attrs, A_VALUE, 0) : 0;
     bool exact = kind == OP_CAST || kind == OP_EMBEDDING || kind == OP_SLICE ||
                  (kind == OP_CONST && hd_round(d, value) == value);
-    if ((d != TY_BF16 && d != TY_F16) || exact) return e->inside[v->id];
+    if (!hd_dtype_is_narrow(d) || exact) return e->inside[v->id];
     if (!e->rounded[v->id]) {
         Builder b = {.f = k->k};
         Attrs as = {0};

@@ -60,7 +60,7 @@ bool hd_row_natural(const Op *o, RowSpace *s) {
         return hd_type_count(t) > 0;
     }
     const OpInfo *info = hd_op_info(o->kind);
-    if (!info->row || !*info->classes || (hd_has(&o->attrs, A_AXES) && !only_last_axis(o))) return false;
+    if (!info->row || !info->classes || (hd_has(&o->attrs, A_AXES) && !only_last_axis(o))) return false;
     if ((o->kind == OP_SLICE || o->kind == OP_CONCAT) && !equal_parts(o)) return false;
     const Type *r = o->out[0]->type;
     t = hd_operand_class(o, 0) == 'd' ? o->in[0]->type : r;

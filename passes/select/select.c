@@ -125,7 +125,7 @@ static void select_attention(Select *s, Op *o) {
         hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, t.grad ? which_wgmma(s, &t) : "wgmma"));
         return;
     }
-    bool fits = s->cuda && !hd_draws(o) && !hd_attention_masked(&t) && (t.dtype == TY_BF16 || t.dtype == TY_F16) &&
+    bool fits = s->cuda && !hd_draws(o) && !hd_attention_masked(&t) && hd_dtype_is_half(t.dtype) &&
                 t.seq % 128 == 0 && (t.size == 64 || t.size == 128);
     if (fits) hd_set_word(cx, &o->attrs, A_IMPL, hd_intern(cx, "cudnn"));
     fits = fits && hd_workspace(o, true).good <= s->attention_limit;

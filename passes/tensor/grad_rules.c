@@ -298,11 +298,11 @@ static void grad_cross_entropy(Autodiff *d, const Op *o, Value *dy) {
 }
 
 GradRule *hd_grad_rule(OpKind k) {
-    static GradRule *const rules[N_OPS] = {
-#define ELT(id, mnemonic, n, traits, grad, flops, meaning) grad_##grad,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad,               \
-    ...) grad_##grad,
+    static const struct { OpKind of; GradRule *rule; } rules[N_OPS] = {
+#define ELT(id, mnemonic, n, traits, by, ...) [OP_##id] = {.rule = grad_##by},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define grad(x) .rule = grad_##x,
 #include "ir/ops.def"
     };
-    return rules[k];
+    return rules[k].rule ? rules[k].rule : grad_none;
 }

@@ -202,7 +202,7 @@ Change hd_pass_precision(Module *m, PassCx *cx) {
     const Symbol *train = hd_symbol_find(m, "train");
     const char *word = train ? hd_word(&train->attrs, A_COMPUTE, "f32") : "f32";
     DType compute;
-    if (!hd_dtype_parse(word, &compute) || (compute != TY_F32 && compute != TY_BF16 && compute != TY_F16)) {
+    if (!hd_dtype_parse(word, &compute) || (compute != TY_F32 && !hd_dtype_is_half(compute))) {
         hd_error(m->cx, train->span, "cannot compute in %s; the compute dtype is f32, bf16 or f16", word);
         return FAILED;
     }

@@ -200,7 +200,7 @@ static void check_compute(PlanCheck *c, const Symbol *s, const BucketParts *k) {
 // none, with the master weights, rounded as its gathers round them.
 static void check_next(PlanCheck *c, const Symbol *s, const BucketParts *k) {
     const Symbol *from = k->part[PART_COMPUTE] ? k->part[PART_COMPUTE] : k->part[PART_MASTER];
-    const bool rounded = s->type->dtype == TY_BF16 || s->type->dtype == TY_F16;
+    const bool rounded = hd_dtype_is_narrow(s->type->dtype);
     if (from && from->type->dtype != s->type->dtype && (k->part[PART_COMPUTE] || !rounded))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s, next of bucket @%s, is %s, and the weights in @%s are %s", s->name,
                       k->symbol->name, hd_dtype_text(s->type->dtype), from->name, hd_dtype_text(from->type->dtype));

@@ -19,8 +19,6 @@ static double row_mean(const Type *t, Num x) {
     return sum / (double)hd_type_cols(t);
 }
 
-static void probe_none(const Probe *p, const Op *o, const Num *x, Num *y) { (void)p, (void)o, (void)x, (void)y; }
-
 static void probe_constant(const Probe *p, const Op *o, const Num *x, Num *y) {
     (void)p, (void)x;
     y[0] = hd_probe_all(hd_float(&o->attrs, A_VALUE, 0));
@@ -169,15 +167,14 @@ static void probe_softmax_grad(const Probe *p, const Op *o, const Num *x, Num *y
 
 // --- the table
 
-static void (*const rules[])(const Probe *, const Op *, const Num *, Num *) = {
-#define ELT(id, ...) probe_pointwise,
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, ...) probe_##probe,
+static const struct { OpKind of; void (*rule)(const Probe *, const Op *, const Num *, Num *); } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = probe_pointwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define probe(x) .rule = probe_##x,
 #include "ir/ops.def"
-#undef ELT
-#undef OP
 };
 
 void hd_probe_op(const Probe *p, const Op *o, const Num *x, Num *y) {
     y[0] = y[1] = y[2] = hd_probe_all((double)NAN);
-    if (o->n_out && hd_type_count(o->out[0]->type)) rules[o->kind](p, o, x, y);
+    if (rules[o->kind].rule && o->n_out && hd_type_count(o->out[0]->type)) rules[o->kind].rule(p, o, x, y);
 }

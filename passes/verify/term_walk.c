@@ -125,7 +125,7 @@ static const Term *view(const TermWalk *w, const Op *o) {
 // Inside of a kernel a value of 16 bits is rounded by nothing but a cast to its own dtype. (A cast, a look-up in a
 // table from outside and what gives values of that dtype anyway have nothing to round.)
 static bool is_unrounded(const Op *o, const Type *type, const Term *const *in) {
-    if (type->dtype != TY_BF16 && type->dtype != TY_F16) return false;
+    if (!hd_dtype_is_narrow(type->dtype)) return false;
     if (o->kind == OP_CAST || o->kind == OP_EMBEDDING) return false;
     return !(hd_exact_result(o->kind, &o->attrs, o->n_in, in) >> type->dtype & 1);
 }

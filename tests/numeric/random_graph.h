@@ -37,10 +37,9 @@ static bool usable(const Graph *g, OpKind k) {
                                       OP_WHERE, OP_POW, OP_STOP_GRADIENT, OP_PARAM,
                                       OP_GRAD, OP_RETURN};
     static const bool smooth[N_OPS] = {
-#define ELT(id, mnemonic, n, traits, grad, ...)                                                                        \
-    [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o',
-#define OP(id, mnemonic, n_in, n_out, attrs, stages, traits, classes, row, map, probe, type, eval, grad, ...) \
-    [OP_##id] = sizeof #grad != sizeof "none" || #grad[0] != 'n' || #grad[1] != 'o' || n_in == 0,
+#define ELT(id, mnemonic, n, traits, by, ...) [OP_##id] = sizeof #by != sizeof "none" || #by[1] != 'o',
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = sizeof("" fields) > 1 || n_in == 0,
+#define grad(x) #x
 #include "ir/ops.def"
     };
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
