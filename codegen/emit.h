@@ -98,6 +98,8 @@ void hd_emit_math(Out *o, const char *name, size_t n, PreludeKind kind, bool f64
 // --- storages that have guards (guards.c): tables of them, and the fields of the program that name these. Nothing is
 // printed where the plan has no guard.
 void hd_program_guarded(Emit *e, Out *fields);
+int hd_program_buckets(Emit *e); // prints the table; how many there are
+int hd_program_states(Emit *e);  // likewise, the names of the optimizer's states, which all buckets have
 
 // --- the program around the functions (program.c)
 void hd_program_functions(Emit *e); // into e->body

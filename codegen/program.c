@@ -202,44 +202,7 @@ static void put_funcs(Emit *e) {
     hd_puts(e->c, "};\n\n");
 }
 
-// Where a buffer that a bucket names is; -1: there is none. `sharded`: it holds one rank's shard.
-static int64_t part_offset(Emit *e, const Symbol *bucket, AttrId part, bool *sharded) {
-    const Symbol *s = hd_symbol_find(e->m, hd_word(&bucket->attrs, part, ""));
-    *sharded = s && hd_type_count(s->type) != hd_type_count(bucket->type);
-    return s ? hd_emit_buffer(e, NULL, s->name, 0) : -1;
-}
-
 static const char *yes(bool b) { return b ? "true" : "false"; }
-
-static void put_bucket(Emit *e, const Symbol *b) {
-    bool optimizer, other, grad;
-    const Symbol *compute = hd_symbol_find(e->m, hd_word(&b->attrs, A_WEIGHTS, hd_word(&b->attrs, A_NEXT, "")));
-    int64_t size = hd_type_count(b->type);
-    const Mesh mesh = hd_mesh(e->m);
-    const int64_t shard = size / hd_mesh_ranks(&mesh, hd_axes(&b->attrs, A_SPLIT));
-    int64_t master = part_offset(e, b, A_MASTER_WEIGHTS, &optimizer), m = part_offset(e, b, A_MOMENT1, &other),
-            v = part_offset(e, b, A_MOMENT2, &other);
-    int64_t g = part_offset(e, b, A_GRADIENT, &grad), c = part_offset(e, b, A_WEIGHTS, &other),
-            next = part_offset(e, b, A_NEXT, &other);
-    hd_printf(e->c, "    {%s, %lld, %lld, %s, %lld, %lld, %lld, %lld, %lld, %s, %s, %lld},\n",
-              hd_emit_quoted(e, b->name), ll(size), ll(shard),
-              hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master), ll(m), ll(v), ll(g), ll(c),
-              yes(optimizer), yes(grad), ll(next));
-}
-
-static int put_buckets(Emit *e) {
-    int n = 0;
-    for (const Symbol *s = e->m->symbols; s; s = s->next) {
-        if (s->kind != SYM_BUCKET) continue;
-        if (!n++)
-            hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, "
-                          "moments, grad, compute; "
-                          "which are shards; bytes of next\n");
-        put_bucket(e, s);
-    }
-    if (n) hd_puts(e->c, "};\n\n");
-    return n;
-}
 
 // In the order of their numbers, which is that of their functions' text.
 static void put_regions(Emit *e) {
@@ -434,7 +397,7 @@ static int64_t arena_bytes(Emit *e, Space space) {
     return s ? hd_int(&s->attrs, A_BYTES, 0) : 0;
 }
 
-static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
+static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int n_comms) {
     Out *o = e->c;
     int64_t micro = setting_int(e, A_MICRO, 1);
     Out steps = hd_out(e->a);
@@ -462,6 +425,7 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_comms) {
     hd_printf(o, "    .n_axes = %d, .axes = axes,\n", N_AXES);
     hd_printf(o, "    .n_comms = %d, .comms = %s, .n_buckets = %d, .buckets = %s,\n", n_comms, n_comms ? "comms" : "0",
               n_buckets, n_buckets ? "buckets" : "0");
+    hd_printf(o, "    .n_states = %d, .states = %s,\n", n_states, n_states ? "states" : "0");
     hd_printf(o, "    .n_params = %d, .params = %s,\n", n_params, n_params ? "params" : "0");
     if (has_file_names(e)) hd_puts(o, "    .file_names = file_names,\n");
     hd_printf(o, "    .n_funcs = %d, .funcs = funcs, .backend = &%s,\n", func_index(e, NULL), e->target->backend);
@@ -480,8 +444,8 @@ void hd_program_main(Emit *e) {
     int n_params = put_params(e);
     put_axes(e);
     put_regions(e);
-    int n_buckets = put_buckets(e), n_comms = put_comms(e);
-    put_program(e, n_params, n_buckets, n_comms);
+    int n_buckets = hd_program_buckets(e), n_states = hd_program_states(e), n_comms = put_comms(e);
+    put_program(e, n_params, n_buckets, n_states, n_comms);
     hd_puts(e->c, "#ifndef HEDDLE_NO_MAIN\nint main(int argc, char **argv) {\n");
     if (e->target->start) hd_printf(e->c, "    %s\n", e->target->start);
     hd_puts(e->c, "    return hd_main(argc, argv, &program);\n}\n"

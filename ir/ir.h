@@ -276,6 +276,7 @@ Module *hd_module_new(Ctx *cx, Stage stage);
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type); // NULL when the name is taken
 Symbol *hd_symbol_find(const Module *m, const char *name);
 Symbol *hd_named(const Op *o, AttrId a); // the symbol that an attribute of an op names; NULL: none
+const Symbol *hd_state(const Module *m, const Attrs *as, int i); // number i of `states`; NULL: there are fewer
 // of param and grad: parameter i of those that the op names, in the order of their rows; NULL: it names fewer
 const Symbol *hd_op_param(const Op *o, int i);
 Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL: there is none

@@ -62,6 +62,11 @@ Symbol *hd_symbol_find(const Module *m, const char *name) {
 
 Symbol *hd_named(const Op *o, AttrId a) { return hd_symbol_find(o->func->module, hd_word(&o->attrs, a, "")); }
 
+const Symbol *hd_state(const Module *m, const Attrs *as, int i) {
+    const Attr *states = hd_attr(as, A_STATES);
+    return states && i < states->n ? hd_symbol_find(m, states->strs[i]) : NULL;
+}
+
 const Symbol *hd_op_param(const Op *o, int i) {
     const Attr *also = hd_attr(&o->attrs, A_ALSO);
     if (!i) return hd_named(o, A_PARAM);

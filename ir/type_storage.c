@@ -150,18 +150,26 @@ const char *hd_rule_random(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, TY_I32, 2, (int64_t[]){sites, HD_KEY}));
 }
 
+// A buffer that an update reads or writes has as many elements as the master weights. `any`: it need not be f32.
+static const char *part_wrong(Rule *r, const Symbol *s, bool any) {
+    const Symbol *master = hd_rule_symbol(r, A_MASTER_WEIGHTS, SYM_BUFFER);
+    if (any ? !hd_dtype_is_float(s->type->dtype) : s->type->dtype != TY_F32)
+        WRONG("@%s : %s is not %s", s->name, TEXT(s->type), any ? "floating point" : "f32");
+    if (hd_type_count(s->type) != hd_type_count(master->type))
+        WRONG("@%s : %s updates @%s : %s", s->name, TEXT(s->type), master->name, TEXT(master->type));
+    return NULL;
+}
+
 const char *hd_rule_adamw(Rule *r) {
-    static const AttrId parts[] = {A_MASTER_WEIGHTS, A_GRADIENT, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
-    const Symbol *first = NULL;
-    for (int i = 0; i < 5; i++) {
-        const Symbol *s = hd_rule_symbol(r, parts[i], SYM_BUFFER);
-        if (!s) break; // no weights
-        if (!i) first = s;
-        if (i == 4 ? !hd_dtype_is_float(s->type->dtype) : s->type->dtype != TY_F32)
-            WRONG("@%s : %s is not %s", s->name, TEXT(s->type), i == 4 ? "floating point" : "f32");
-        if (hd_type_count(s->type) != hd_type_count(first->type))
-            WRONG("@%s : %s updates @%s : %s", s->name, TEXT(s->type), first->name, TEXT(first->type));
-    }
+    static const AttrId parts[] = {A_MASTER_WEIGHTS, A_GRADIENT, A_WEIGHTS};
+    const Symbol *s;
+    const char *e = NULL;
+    int states = 0;
+    for (int i = 0; !e && i < 2; i++) e = part_wrong(r, hd_rule_symbol(r, parts[i], SYM_BUFFER), false);
+    for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) e = part_wrong(r, s, false);
+    if (!e && (s = hd_rule_symbol(r, A_WEIGHTS, SYM_BUFFER))) e = part_wrong(r, s, true);
+    if (e) return e;
+    if (states != 2) WRONG("adamw has two states, not %d", states);
     if (hd_int(&r->o->attrs, A_DECAYED, 0) < 0 || hd_int(&r->o->attrs, A_RANKS, 1) < 1)
         return "decayed must not be negative, and ranks starts at 1";
     if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));

@@ -16,6 +16,8 @@ typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int6
 
 typedef enum { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_CONST, HD_INIT_NORMAL, HD_INIT_UNIFORM } HdInit;
 
+enum { HD_STATES = 4 }; // the most of an optimizer
+
 // The parameters of a unit as one flat vector of `size` elements. Each rank owns `shard` of them, in the order of its
 // number in the shard group. A storage holds either all elements or this rank's shard.
 typedef struct {
@@ -23,8 +25,8 @@ typedef struct {
     int64_t size, shard; // elements; equal where nothing is sharded
     HdDtype compute_dtype;
     // byte offsets in the arena; -1: no such storage (compute: the master weights are used, rounded where gathered)
-    int64_t master, moment1, moment2, grad, compute;
-    bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, moments and compute
+    int64_t master, state[HD_STATES], grad, compute;
+    bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, states and compute
     int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
 } HdBucket;
 
@@ -163,7 +165,8 @@ typedef struct {
     int n_axes, n_comms;
     const HdAxis *axes;                 // of the mesh, the innermost first; those that split before the others
     const HdComm *comms;
-    int n_buckets;
+    int n_buckets, n_states;
+    const char *const *states; // names of the optimizer's, which every bucket has
     const HdBucket *buckets;
     int n_params;
     const HdParam *params;

@@ -97,12 +97,11 @@ void hd_cuda_print_random(Emit *e, const Op *o) {
 }
 
 void hd_cuda_print_adamw(Emit *e, const Op *o) {
-    static const AttrId parts[5] = {A_GRADIENT, A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
-    const Symbol *part[5];
+    const Symbol *part[] = {hd_named(o, A_GRADIENT), hd_named(o, A_MASTER_WEIGHTS), hd_state(e->m, &o->attrs, 0),
+                            hd_state(e->m, &o->attrs, 1), hd_named(o, A_WEIGHTS)};
     int64_t at[5];
     const char *arg[8];
     for (int i = 0; i < 5; i++) {
-        part[i] = hd_named(o, parts[i]);
         at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
         arg[i] = hd_cuda_device(e, at[i]);
     }

@@ -150,11 +150,10 @@ static void host_random(Emit *e, const Op *o) {
 }
 
 static void host_adamw(Emit *e, const Op *o) {
-    static const AttrId parts[5] = {A_GRADIENT, A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_WEIGHTS};
+    const Symbol *s[] = {hd_named(o, A_GRADIENT), hd_named(o, A_MASTER_WEIGHTS), hd_state(e->m, &o->attrs, 0),
+                         hd_state(e->m, &o->attrs, 1), hd_named(o, A_WEIGHTS)};
     const char *place[5];
-    const Symbol *s[5];
     for (int i = 0; i < 5; i++) {
-        s[i] = hd_named(o, parts[i]);
         place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
     }
     hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o),

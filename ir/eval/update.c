@@ -79,10 +79,11 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
 // m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor
 // (which takes out the scale of the loss) * gradient.
 const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
-    static const AttrId parts[] = {A_MASTER_WEIGHTS, A_MOMENT1, A_MOMENT2, A_GRADIENT};
     const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;
-    Tensor part[4];
-    for (int k = 0; k < 4; k++) part[k] = hd_eval_storage(e, hd_word(&o->attrs, parts[k], ""));
+    const Tensor part[] = {hd_eval_storage(e, hd_word(&o->attrs, A_MASTER_WEIGHTS, "")),
+                           hd_eval_storage(e, hd_state(e->module, &o->attrs, 0)->name),
+                           hd_eval_storage(e, hd_state(e->module, &o->attrs, 1)->name),
+                           hd_eval_storage(e, hd_word(&o->attrs, A_GRADIENT, ""))};
     const char *weights = hd_word(&o->attrs, A_WEIGHTS, NULL);
     int64_t n = hd_type_count(part[0].type);
     double b1 = round32(e, betas[0]), b2 = round32(e, betas[1]), eps = round32(e, hd_float(&o->attrs, A_EPS, 0.0));

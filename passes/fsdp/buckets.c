@@ -2,14 +2,14 @@
 // two ranks, zero3 and bf16, a unit of 96 elements whose bias is used in f32 as well:
 //
 //   param @b.w : f32[8,8] {unit = b}          bucket @b : f32[64] {unit = b, split = [shard], ...}
-//   param @b.c : f32[32] {unit = b}     ->    buffer @b.master, @b.grad, @b.m, @b.v : f32[32]   @b.compute : bf16[32]
+//   param @b.c : f32[32] {unit = b}     ->    buffer @b.master, @b.grad, ... : f32[32]   @b.compute : bf16[32]
 //                                             bucket @b.f32 : f32[64] {unit = b, split = [shard], ...}
-//                                             buffer @b.f32.master, @b.f32.grad, @b.f32.m, @b.f32.v : f32[32]
+//                                             buffer @b.f32.master, @b.f32.grad, ... : f32[32]
 //
 // Units, and pieces of the root (pieces.c), are in the order of their first parameters; what else no unit owns is last,
 // as @root. The strategy and, with several
 // micro-batches, train.reduce decide whether a buffer holds all elements or this rank's shard:
-//              master, m, v, compute weights    all weights, @b.next                 gradient: each    last
+//              master, states, compute weights  all weights, @b.next                 gradient: each    last
 //   none       whole                            -                                    whole, @b.sum     whole
 //   zero1, 2   shard                            of every bucket                      shard             whole
 //   zero3      shard                            of those that a step reads first     shard             whole
@@ -19,6 +19,7 @@
 // weights; @b.next is gathered from them, by the same step or by the next one (windows.c). With weights = master there
 // are no compute weights of a shard: a gather rounds the master weights (`out`).
 #include "passes/fsdp/fsdp.h"
+#include "ir/optimizer.h"
 #include <string.h>
 
 static bool is_free(const Fsdp *s, const char *name, const char *part) {
@@ -26,9 +27,11 @@ static bool is_free(const Fsdp *s, const char *name, const char *part) {
 }
 
 static bool bucket_name_free(const Fsdp *s, const char *name) {
-    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".sum", ".m", ".v", ".next"};
+    static const char *const parts[] = {"", ".master", ".compute", ".grad", ".sum", ".next"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!is_free(s, name, parts[i])) return false;
+    for (int i = 0; i < s->n_states; i++)
+        if (!is_free(s, name, hd_internf(s->m->cx, ".%s", s->states[i]))) return false;
     return true;
 }
 
@@ -113,17 +116,29 @@ bool hd_fsdp_grad_is_whole(const Fsdp *s) {
     return s->strategy == FSDP_NONE || (s->micro > 1 && !s->each);
 }
 
-// A buffer that keeps the bucket, which names it as `at`.
-static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *part, const char *class, DType d,
-                          bool whole) {
+// A buffer that keeps the bucket.
+static Symbol *add_part(Fsdp *s, const FsdpBucket *b, const char *part, const char *class, DType d, bool whole) {
     Ctx *cx = s->m->cx;
     Symbol *y = add_symbol(s, SYM_BUFFER, hd_internf(cx, "%s.%s", b->name, part), d,
                            whole ? b->layout.size : b->layout.shard);
     hd_set_word(cx, &y->attrs, A_CLASS, class);
     hd_set_word(cx, &y->attrs, A_BUCKET, b->bucket->name);
     if (!whole && s->shard > 1) hd_set_axes(cx, &y->attrs, A_SPLIT, HD_SPLIT_AXES);
-    hd_set_word(cx, &b->bucket->attrs, at, y->name);
     return y;
+}
+
+// The bucket names it as `at`.
+static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *part, const char *class, DType d,
+                          bool whole) {
+    Symbol *y = add_part(s, b, part, class, d, whole);
+    hd_set_word(s->m->cx, &b->bucket->attrs, at, y->name);
+    return y;
+}
+
+static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
+    const char *names[HD_MAX_STATES];
+    for (int i = 0; i < s->n_states; i++) names[i] = add_part(s, b, s->states[i], "optimizer", TY_F32, whole)->name;
+    if (s->n_states) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, s->n_states, names);
 }
 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {
@@ -135,8 +150,7 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
     if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
     if (whole && s->each && s->micro > 1 && s->shard > 1)
         b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
-    b->moment1 = add_buffer(s, b, A_MOMENT1, "m", "optimizer", TY_F32, whole);
-    b->moment2 = add_buffer(s, b, A_MOMENT2, "v", "optimizer", TY_F32, whole);
+    add_states(s, b, whole);
 }
 
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {

@@ -155,6 +155,9 @@ static bool read_settings(Fsdp *s) {
     const char *reduction = hd_word(s->train, A_REDUCTION, "each");
     const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
     s->each = strcmp(reduction, "each") == 0;
+    static const char *const states[] = {"moment1", "moment2"};
+    s->n_states = 2;
+    s->states = states;
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
     const char *compute = hd_word(s->train, A_COMPUTE, "f32"), *optimizer = hd_word(s->train, A_OPTIMIZER, "adamw");
     if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)

@@ -25,7 +25,7 @@ typedef struct {
     int used;      // first used by the op of @micro at this position
     Bucket layout;
     VEC(BucketItem) items;
-    Symbol *bucket, *master, *compute, *grad, *moment1, *moment2; // compute: NULL where the master weights serve
+    Symbol *bucket, *master, *compute, *grad; // compute: NULL where the master weights serve
     Symbol *next; // all of the weights, kept from step to step; NULL: none
     bool early;   // a step fills `next` after its optimizer, for the next step; else the function that reads it does
     Symbol *sum;  // of this rank's shard over micro-batches, where @b.grad holds all of one; NULL: @b.grad is it
@@ -44,6 +44,8 @@ typedef struct {
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
+    int n_states;
+    const char *const *states; // names of the optimizer's
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units;

@@ -131,8 +131,7 @@ static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     Ctx *cx = s->m->cx;
     Attrs as = {0};
     hd_set_word(cx, &as, A_GRADIENT, (s->strategy == FSDP_NONE ? k->grad : k->reduced)->name);
-    hd_set_word(cx, &as, A_MOMENT1, k->moment1->name);
-    hd_set_word(cx, &as, A_MOMENT2, k->moment2->name);
+    hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, A_STATES));
     hd_set_word(cx, &as, A_MASTER_WEIGHTS, k->master->name);
     if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);

@@ -70,7 +70,7 @@ static void check_end(Flow *w) {
         const BucketParts *k = &c->buckets[i];
         const Op *updated = w->flow[i].updated;
         if (k->size == 0 || (!k->part[PART_GRAD] && !updated)) continue;
-        if (!updated && alone && !k->part[PART_MOMENT1]) continue; // a part of a plan, without an optimizer
+        if (!updated && alone && !k->part[PART_STATE]) continue; // a part of a plan, without an optimizer
         if (!updated) {
             hd_plan_wrong(c, NULL, w->f->span, "no op updates bucket @%s", k->symbol->name);
             continue;

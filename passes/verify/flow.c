@@ -286,7 +286,7 @@ static void zero(Flow *w, const Write *x) {
 // Only the optimizer and reductions may read this part of a bucket.
 static bool is_kept_apart(const Flow *w, const Symbol *s) {
     int part = w->c->part_of[s->id];
-    return part == PART_GRAD || part == PART_SUM || part == PART_MOMENT1 || part == PART_MOMENT2 ||
+    return part == PART_GRAD || part == PART_SUM || part == PART_STATE ||
            (hd_has(&s->attrs, A_TRANSIENT) && strcmp(hd_word(&s->attrs, A_CLASS, ""), "gradients") == 0);
 }
 

@@ -24,12 +24,14 @@ static void find_mesh(PlanCheck *c) {
 // --- which symbols belong together
 
 static const struct { AttrId at; const char *class; bool weights; } part_info[N_PARTS] = {
-    [PART_MASTER] = {A_MASTER_WEIGHTS, "shards", true}, [PART_MOMENT1] = {A_MOMENT1, "optimizer", false},
-    [PART_MOMENT2] = {A_MOMENT2, "optimizer", false},   [PART_GRAD] = {A_GRADIENT, "gradients", false},
+    [PART_MASTER] = {A_MASTER_WEIGHTS, "shards", true}, [PART_STATE] = {A_STATES, "optimizer", false},
+    [PART_GRAD] = {A_GRADIENT, "gradients", false},
     [PART_SUM] = {A_GRADIENT_SUM, "gradients", false},
     [PART_COMPUTE] = {A_WEIGHTS, "weights", true},      [PART_NEXT] = {A_NEXT, "weights", true}};
 
-const char *hd_plan_part_text(int part) { return hd_attr_info(part_info[part].at)->text; }
+const char *hd_plan_part_text(int part) {
+    return part == PART_STATE ? "state" : hd_attr_info(part_info[part].at)->text;
+}
 
 static void join_bucket(PlanCheck *c, const Symbol *s) {
     const char *name = hd_word(&s->attrs, A_BUCKET, NULL);
@@ -46,26 +48,32 @@ static void join_bucket(PlanCheck *c, const Symbol *s) {
 
 // The buffers that a bucket names: each is of that bucket, persists and is one part of it. A gradient need not persist:
 // one that is transient holds the step's gradient where its function ends (contents.c).
+static void name_part(PlanCheck *c, BucketParts *k, int i, const char *name) {
+    const Symbol *s = hd_symbol_find(c->m, name);
+    bool kept = s && (i == PART_GRAD || !hd_has(&s->attrs, A_TRANSIENT));
+    if (!kept || s->kind != SYM_BUFFER || hd_plan_bucket(c, s) != k) {
+        hd_plan_wrong(c, NULL, k->symbol->span, "bucket @%s has %s = @%s, which is not a buffer of this bucket",
+                      k->symbol->name, hd_plan_part_text(i), name);
+        return;
+    }
+    if (c->part_of[s->id] == PART_STATE && i == PART_STATE)
+        hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is two states of bucket @%s", s->name, k->symbol->name);
+    else if (c->part_of[s->id] != N_PARTS)
+        hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is both the %s and the %s of bucket @%s", s->name,
+                      hd_plan_part_text(c->part_of[s->id]), hd_plan_part_text(i), k->symbol->name);
+    if (strcmp(hd_word(&s->attrs, A_CLASS, part_info[i].class), part_info[i].class) != 0)
+        hd_plan_wrong(c, NULL, s->span, "buffer @%s, the %s of bucket @%s, has class %s, not %s", s->name,
+                      hd_plan_part_text(i), k->symbol->name, hd_word(&s->attrs, A_CLASS, ""), part_info[i].class);
+    if (!k->part[i]) k->part[i] = s;
+    c->part_of[s->id] = i;
+}
+
 static void name_parts(PlanCheck *c, BucketParts *k) {
+    const char *const *names;
     for (int i = 0; i < N_PARTS; i++) {
-        const char *name = hd_word(&k->symbol->attrs, part_info[i].at, NULL);
-        const Symbol *s = name ? hd_symbol_find(c->m, name) : NULL;
-        if (!name) continue;
-        bool kept = s && (i == PART_GRAD || !hd_has(&s->attrs, A_TRANSIENT));
-        if (!kept || s->kind != SYM_BUFFER || hd_plan_bucket(c, s) != k) {
-            hd_plan_wrong(c, NULL, k->symbol->span,
-                          "bucket @%s has %s = @%s, which is not a buffer of this bucket",
-                          k->symbol->name, hd_plan_part_text(i), name);
-            continue;
-        }
-        if (c->part_of[s->id] != N_PARTS)
-            hd_plan_wrong(c, NULL, k->symbol->span, "buffer @%s is both the %s and the %s of bucket @%s", s->name,
-                          hd_plan_part_text(c->part_of[s->id]), hd_plan_part_text(i), k->symbol->name);
-        if (strcmp(hd_word(&s->attrs, A_CLASS, part_info[i].class), part_info[i].class) != 0)
-            hd_plan_wrong(c, NULL, s->span, "buffer @%s, the %s of bucket @%s, has class %s, not %s", s->name,
-                          hd_plan_part_text(i), k->symbol->name, hd_word(&s->attrs, A_CLASS, ""), part_info[i].class);
-        k->part[i] = s;
-        c->part_of[s->id] = i;
+        const Attr *at = hd_attr(&k->symbol->attrs, part_info[i].at);
+        const int n = at ? hd_names(at, &names) : 0;
+        for (int j = 0; j < n; j++) name_part(c, k, i, names[j]);
     }
 }
 

@@ -57,20 +57,25 @@ static bool check_gradient(Flow *w, const Op *o, const Symbol *s, const BucketPa
     return false;
 }
 
+static void same_buffer(Flow *w, const Op *o, const char *what, const Symbol *bucket, const Symbol *has,
+                        const Symbol *is) {
+    if (has != is)
+        hd_plan_wrong(w->c, o, o->span, "has %s = %s, and that of bucket @%s is %s", what, has ? has->name : "nothing",
+                      bucket->name, is ? is->name : "nothing");
+}
+
 // The optimizer's buffers are those of the bucket, each in its place; its gradient may be another sum.
 static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     static const struct { AttrId at; int part;
-    } own[] = {{A_MOMENT1, PART_MOMENT1},
-               {A_MOMENT2, PART_MOMENT2},
-               {A_MASTER_WEIGHTS, PART_MASTER},
-               {A_WEIGHTS, PART_COMPUTE}};
+    } own[] = {{A_MASTER_WEIGHTS, PART_MASTER}, {A_WEIGHTS, PART_COMPUTE}};
     int before = w->c->found.n;
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *bucket = k->symbol;
-    for (int i = 0; i < 4; i++) {
-        const Symbol *s = hd_named(o, own[i].at), *is = k->part[own[i].part];
-        if (s != is)
-            hd_plan_wrong(w->c, o, o->span, "has %s = %s, and that of bucket @%s is %s", hd_attr_info(own[i].at)->text,
-                          s ? s->name : "nothing", bucket->name, is ? is->name : "nothing");
+    for (int i = 0; i < 2; i++)
+        same_buffer(w, o, hd_attr_info(own[i].at)->text, bucket, hd_named(o, own[i].at), k->part[own[i].part]);
+    for (int i = 0, more = 1; more; i++) {
+        const Symbol *s = hd_state(w->c->m, &o->attrs, i), *is = hd_state(w->c->m, &bucket->attrs, i);
+        same_buffer(w, o, hd_sprintf(w->c->a, "state %d", i + 1), bucket, s, is);
+        more = s || is;
     }
     int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), ranks = hd_int(&o->attrs, A_RANKS, 1),
             parts = hd_plan_parts(w->c, k, master);

@@ -16,11 +16,11 @@ typedef struct { int gathered_units, live_gradients; } PlanMaxima;
 PlanMaxima hd_plan_maxima(const Module *m, Arena *a);
 
 // --- the parts, one file each
-enum { PART_MASTER, PART_MOMENT1, PART_MOMENT2, PART_GRAD, PART_SUM, PART_COMPUTE, PART_NEXT, N_PARTS };
+enum { PART_MASTER, PART_STATE, PART_GRAD, PART_SUM, PART_COMPUTE, PART_NEXT, N_PARTS };
 typedef struct { // a bucket and what belongs to it
     const Symbol *symbol;
     int64_t size;                 // elements
-    const Symbol *part[N_PARTS];  // buffers that persist; NULL: none
+    const Symbol *part[N_PARTS];  // buffers that persist; NULL: none. PART_STATE: the first of the optimizer's
     VEC(const Symbol *) items;    // parameters, by offset
 } BucketParts;
 
@@ -65,7 +65,7 @@ static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) {
 // The number of parts into which the elements of a bucket are divided over ranks by the `split` of `b`: 1, shard or all
 // ranks; 0: it is none of these, or `b` has another number of elements.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
-const char *hd_plan_part_text(int part);                        // "moment1"
+const char *hd_plan_part_text(int part);                        // "master_weights", "state"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered
 // Bytes [lo, hi) and what guards them: all that belongs to a storage.
 void hd_plan_guarded(const PlanCheck *c, int64_t *lo, int64_t *hi);

@@ -2,7 +2,7 @@
 // nothing else. A check of what is read finds no such write: nothing in the plan may read those bytes before the next
 // step does, or the host.
 //
-//   master weights, moments, compute weights   the optimizer's, which update.c compares with the bucket's
+//   master weights, states, compute weights    the optimizer's, which update.c compares with the bucket's
 //   next                                       gathers of its own bucket's weights, which every rank holds already; so
 //                                              validation may gather, too
 //   gradient, gradient_sum                     micro-batches, until the optimizer has read them (flow.c adds them up)
@@ -32,7 +32,7 @@ typedef struct {
 typedef enum { FOR_UPDATE, FOR_WEIGHTS, FOR_GRADIENT, FOR_LOSS, FOR_NORM, FOR_COUNTER, FOR_RANDOM, N_PURPOSES } Purpose;
 
 static const Purpose of_part[N_PARTS] = {
-    [PART_MASTER] = FOR_UPDATE, [PART_MOMENT1] = FOR_UPDATE, [PART_MOMENT2] = FOR_UPDATE, [PART_COMPUTE] = FOR_UPDATE,
+    [PART_MASTER] = FOR_UPDATE, [PART_STATE] = FOR_UPDATE,   [PART_COMPUTE] = FOR_UPDATE,
     [PART_GRAD] = FOR_GRADIENT, [PART_SUM] = FOR_GRADIENT,   [PART_NEXT] = FOR_WEIGHTS,
 };
 

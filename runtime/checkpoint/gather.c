@@ -115,11 +115,11 @@ bool hd_state_hashes(HdExec *x, FILE *f) {
 
 // --- values that are not finite
 
-static const struct { HdRole role; const char *text;
-} looked_at[] = {{HD_GRAD, "gradient of"},
-                 {HD_MASTER, "parameter"},
-                 {HD_MOMENT1, "first moment of"},
-                 {HD_MOMENT2, "second moment of"}};
+static const char *text_of(const HdProgram *p, HdRole role, char *text, size_t size) {
+    if (role == HD_MASTER || role == HD_GRAD) return role == HD_GRAD ? "gradient of" : "parameter";
+    snprintf(text, size, "%s of", p->states[role - HD_STATE]);
+    return text;
+}
 
 // Where to look: the last action of a step that computes in the parameter's module, which makes the gradient or follows
 // it directly; or the update of its unit. Which action made the first such value is not known once the step is over:
@@ -144,26 +144,27 @@ static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char 
     }
 }
 
-typedef struct { int which; bool after_step; } Look;
+typedef struct { HdRole role; bool after_step; } Look;
 
 static bool check_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const HdParam *q = &x->program->params[k];
     const Look *look = data;
-    const int which = look->which;
-    if (!x->program->backend->read(x, hd_place(x, q, looked_at[which].role, first), v, (size_t)n * 4)) return false;
+    if (!x->program->backend->read(x, hd_place(x, q, look->role, first), v, (size_t)n * 4)) return false;
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(v[i])) continue;
-        char rank[32] = "", action[300] = "";
-        if (look->after_step) tell_action(x->program, q, looked_at[which].role, action, sizeof action);
+        char rank[32] = "", action[300] = "", state[80];
+        if (look->after_step) tell_action(x->program, q, look->role, action, sizeof action);
         if (x->world->ranks > 1) snprintf(rank, sizeof rank, ", on rank %d", x->world->rank);
-        return hd_fail("%s %s (unit %s): element %lld is %g%s%s", looked_at[which].text, q->name,
+        return hd_fail("%s %s (unit %s): element %lld is %g%s%s",
+                       text_of(x->program, look->role, state, sizeof state), q->name,
                        x->program->buckets[q->bucket].name, (long long)(first + i), (double)v[i], rank, action);
     }
     return true;
 }
 
 bool hd_state_check(HdExec *x, bool after_step) {
-    for (int i = after_step ? 0 : 1; i < (int)(sizeof looked_at / sizeof *looked_at); i++) // no step, no gradient
-        if (!hd_each_piece(x, looked_at[i].role, check_piece, &(Look){i, after_step})) return false;
+    if (after_step && !hd_each_piece(x, HD_GRAD, check_piece, &(Look){HD_GRAD, true})) return false;
+    for (int r = 0; r < hd_saved_roles(x->program); r++)
+        if (!hd_each_piece(x, (HdRole)r, check_piece, &(Look){(HdRole)r, after_step})) return false;
     return true;
 }

@@ -10,16 +10,17 @@ enum { HD_PIECE = 1 << 22 }; // elements moved at a time
 
 typedef enum {
     HD_MASTER,
-    HD_MOMENT1,
-    HD_MOMENT2,
-    HD_GRAD,
+    HD_STATE, // the first of HdProgram.states
+    HD_GRAD = HD_STATE + HD_STATES,
     HD_COMPUTE,
     HD_NEXT
-} HdRole; // a checkpoint holds the first three
-enum { HD_SAVED_ROLES = 3 };
+} HdRole;
+// A checkpoint holds so many: the master weights and the states of the optimizer.
+static inline int hd_saved_roles(const HdProgram *p) { return HD_STATE + p->n_states; }
 enum { HD_WEIGHT_ROLES = 3 };
 extern const HdRole hd_weight_roles[HD_WEIGHT_ROLES]; // master, compute and next: those that hold the same values
-extern const char *const hd_role_prefix[HD_SAVED_ROLES]; // of a tensor's name in a checkpoint
+// The name of a parameter's or bucket's tensor in a checkpoint: NAME, moment1.NAME
+const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *name, size_t size);
 
 typedef struct { int64_t first, count; } HdSpan; // elements of a parameter
 

@@ -215,10 +215,10 @@ static bool open_one(Source *s, int number) {
 }
 
 // Elements [at, at+n) of a bucket of the checkpoint that are in one shard.
-static bool shard_floats(Source *s, int role, const Cut *c, int64_t at, int64_t n, float *out) {
+static bool shard_floats(Source *s, const HdProgram *p, int role, const Cut *c, int64_t at, int64_t n, float *out) {
     char name[512];
     const StFile *f = &s->shard[at / c->shard]; // open_shards
-    snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], c->name);
+    hd_saved_name(p, role, c->name, name, sizeof name);
     const StTensor *t = hd_st_find(f, name);
     const int64_t first = at % c->shard;
     if (t && t->rank == 1 && first + n <= t->dim[0] && hd_st_floats(f, t, first, n, out)) return true;
@@ -238,7 +238,7 @@ static bool open_range(Source *s, int k, int64_t first, int64_t n) {
 static HdRole holder(int role) { return role == HD_MASTER ? HD_COMPUTE : (HdRole)role; } // for hd_piece_span
 
 static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
-    for (int r = 0; r < HD_SAVED_ROLES; r++)
+    for (int r = 0; r < hd_saved_roles(x->program); r++)
         for (int k = 0; k < x->program->n_params; k++) {
             const HdSpan span = hd_piece_span(x, holder(r), k);
             if (!open_range(s, k, span.first, span.count)) return false;
@@ -251,7 +251,7 @@ static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
 static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first, int64_t n, float *out) {
     if (!s->folder) {
         char name[512];
-        snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], p->params[k].name);
+        hd_saved_name(p, role, p->params[k].name, name, sizeof name);
         if (hd_st_floats(&s->main, hd_st_find(&s->main, name), first, n, out)) return true;
         return hd_fail("%s: tensor '%s' is not F32", s->main.path, name);
     }
@@ -259,7 +259,7 @@ static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first
     for (int64_t at = s->spot[k].at + first, end = at + n, part; at < end; at += part, out += part) {
         part = c->shard - at % c->shard;
         if (part > end - at) part = end - at;
-        if (!shard_floats(s, role, c, at, part, out)) return false;
+        if (!shard_floats(s, p, role, c, at, part, out)) return false;
     }
     return true;
 }
@@ -276,9 +276,9 @@ static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, v
 
 static bool file_fits(const StFile *f, const HdProgram *p) {
     for (int k = 0; k < p->n_params; k++)
-        for (int r = 0; r < HD_SAVED_ROLES; r++) {
+        for (int r = 0; r < hd_saved_roles(p); r++) {
             char name[512];
-            snprintf(name, sizeof name, "%s%s", hd_role_prefix[r], p->params[k].name);
+            hd_saved_name(p, r, p->params[k].name, name, sizeof name);
             if (!hd_tensor_fits(f, &p->params[k], name)) return false;
         }
     return true;
@@ -367,7 +367,7 @@ static bool open_state(HdExec *x, Source *s) { // everything that read_state nee
 
 static bool read_state(HdExec *x, Source *s, Progress *at) {
     const HdProgram *p = x->program;
-    for (int r = 0; r < HD_SAVED_ROLES; r++)
+    for (int r = 0; r < hd_saved_roles(p); r++)
         if (!hd_spread_pieces(x, holder(r), resume_piece, &(Resume){s, r})) return false;
     *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
                      count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p), false, 0};

@@ -84,12 +84,11 @@ static void add_common(Meta *m, const HdProgram *p, const char *format, const Pr
 typedef struct { StWriter *w; HdRole role; } Whole;
 
 // A state that is not finite never replaces one that is.
-static bool all_finite(const float *v, int64_t n, int role, const char *of, int64_t first) {
-    static const char *const what[HD_SAVED_ROLES] = {"", "the first moment of ", "the second moment of "};
+static bool all_finite(const HdProgram *p, const float *v, int64_t n, int role, const char *of, int64_t first) {
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(v[i]))
-            return hd_fail("nothing is saved: element %lld of %s%s is %g", (long long)(first + i), what[role], of,
-                           (double)v[i]);
+            return hd_fail("nothing is saved: element %lld of %s%s%s is %g", (long long)(first + i),
+                           role ? p->states[role - HD_STATE] : "", role ? " of " : "", of, (double)v[i]);
     return true;
 }
 
@@ -97,7 +96,7 @@ static bool save_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, voi
     const Whole *s = data;
     const HdParam *q = &x->program->params[k];
     if (!x->program->backend->read(x, hd_place(x, q, s->role, first), v, (size_t)n * 4)) return false;
-    if (!all_finite(v, n, (int)s->role, q->name, first)) return false;
+    if (!all_finite(x->program, v, n, (int)s->role, q->name, first)) return false;
     hd_st_put(s->w, v, (size_t)n * 4);
     return !s->w->failed;
 }
@@ -117,15 +116,15 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
-    for (int r = 0; r < HD_SAVED_ROLES; r++)
+    for (int r = 0; r < hd_saved_roles(p); r++)
         for (int k = 0; k < p->n_params; k++) {
             char name[512];
-            snprintf(name, sizeof name, "%s%s", hd_role_prefix[r], p->params[k].name);
+            hd_saved_name(p, r, p->params[k].name, name, sizeof name);
             hd_st_declare(&w, name, p->params[k].rank, p->params[k].dim);
         }
     add_common(&m, p, "1", at);
     bool ok = begin(&w, &m);
-    for (int r = 0; ok && r < HD_SAVED_ROLES; r++)
+    for (int r = 0; ok && r < hd_saved_roles(p); r++)
         ok = hd_each_piece(x, (HdRole)r, save_piece, &(Whole){&w, (HdRole)r});
     if (!ok || !hd_lock_mine(lock)) w.failed = true; // hd_fail was called already
     return hd_st_finish(&w);
@@ -148,13 +147,13 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // buckets one after 
     float *v = malloc(sizeof *v * HD_PIECE);
     if (!v) hd_fail("out of memory");
     bool ok = v != NULL;
-    for (int r = 0; r < HD_SAVED_ROLES; r++)
+    for (int r = 0; r < hd_saved_roles(p); r++)
         for (int i = 0; i < p->n_buckets; i++) {
             const int64_t count = held(&p->buckets[i], shard), home = hd_home(&p->buckets[i], (HdRole)r);
             for (int64_t at = 0; ok && at < count; at += HD_PIECE) {
                 const int64_t n = count - at < HD_PIECE ? count - at : HD_PIECE;
                 ok = p->backend->read(x, home + at * 4, v, (size_t)n * 4) &&
-                     all_finite(v, n, r, p->buckets[i].name, at);
+                     all_finite(p, v, n, r, p->buckets[i].name, at);
                 if (ok) hd_st_put(w, v, (size_t)n * 4);
                 ok = ok && !w->failed;
             }
@@ -169,11 +168,11 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFil
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
-    for (int r = 0; r < HD_SAVED_ROLES; r++)
+    for (int r = 0; r < hd_saved_roles(p); r++)
         for (int i = 0; i < p->n_buckets; i++) {
             char name[512];
             const int64_t count = held(&p->buckets[i], shard);
-            snprintf(name, sizeof name, "%s%s", hd_role_prefix[r], p->buckets[i].name);
+            hd_saved_name(p, r, p->buckets[i].name, name, sizeof name);
             if (count) hd_st_declare(&w, name, 1, &count);
         }
     add_common(&m, p, "shard", at);

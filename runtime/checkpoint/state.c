@@ -7,14 +7,23 @@
 #include <string.h>
 
 const HdRole hd_weight_roles[HD_WEIGHT_ROLES] = {HD_MASTER, HD_COMPUTE, HD_NEXT};
-const char *const hd_role_prefix[HD_SAVED_ROLES] = {"", "moment1.", "moment2."};
+
+const char *hd_saved_name(const HdProgram *p, int role, const char *of, char *name, size_t size) {
+    if (role == HD_MASTER) snprintf(name, size, "%s", of);
+    else snprintf(name, size, "%s.%s", p->states[role - HD_STATE], of);
+    return name;
+}
 
 static const HdBucket *bucket(const HdExec *x, const HdParam *q) { return &x->program->buckets[q->bucket]; }
 
 int64_t hd_home(const HdBucket *b, HdRole role) {
-    const int64_t at[] = {[HD_MASTER] = b->master, [HD_MOMENT1] = b->moment1, [HD_MOMENT2] = b->moment2,
-                          [HD_GRAD] = b->grad,     [HD_COMPUTE] = b->compute, [HD_NEXT] = b->next};
-    return at[role];
+    switch (role) {
+    case HD_MASTER: return b->master;
+    case HD_GRAD: return b->grad;
+    case HD_COMPUTE: return b->compute;
+    case HD_NEXT: return b->next;
+    default: return b->state[role - HD_STATE];
+    }
 }
 
 bool hd_sharded(const HdBucket *b, HdRole role) {

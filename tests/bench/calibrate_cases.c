@@ -152,7 +152,7 @@ static void libraries(CaseList *l) {
         {"cross_entropy_grad", "%z: bf16[4096,50304], %i: i32[4096], %d: f32",
          "%r#, %s# = cross_entropy_grad %z, %i, %d : f32, bf16[4096,50304]"},
         {"adamw", "%s: f32[8]",
-         "adamw %s {gradient = @big.g, moment1 = @big.m, moment2 = @big.v, master_weights = @big.p, decayed = 4096, "
+         "adamw %s {gradient = @big.g, states = [@big.m, @big.v], master_weights = @big.p, decayed = 4096, "
          "betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}"},
         {"grad_norm", "", "%r# = grad_norm {buffers = [@big.g]} : f32"},
         {"square_sums", "", "%r# = square_sums {buffers = [@big.g]} : f64[4096]"},

@@ -16,9 +16,9 @@ static int failures;
 // The first has all of its weights gathered as well.
 enum { UNIT = 3 * 1000, MASTER = 4096, COMPUTE = 16384, NEXT = 32768, WHOLE = 49152, NARROW = 65536, ARENA = 1 << 20 };
 static const HdBucket buckets[] = {
-    {.name = "a", .size = UNIT, .shard = UNIT / 3, .compute_dtype = HD_BF16, .master = MASTER, .moment1 = -1,
-     .moment2 = -1, .grad = -1, .compute = COMPUTE, .optimizer_sharded = true, .next = NEXT},
-    {.name = "b", .size = UNIT, .shard = UNIT, .compute_dtype = HD_F16, .master = WHOLE, .moment1 = -1, .moment2 = -1,
+    {.name = "a", .size = UNIT, .shard = UNIT / 3, .compute_dtype = HD_BF16, .master = MASTER,
+     .state = {-1, -1, -1, -1}, .grad = -1, .compute = COMPUTE, .optimizer_sharded = true, .next = NEXT},
+    {.name = "b", .size = UNIT, .shard = UNIT, .compute_dtype = HD_F16, .master = WHOLE, .state = {-1, -1, -1, -1},
      .grad = -1, .compute = NARROW, .next = -1}};
 static const HdParam params[] = {
     {.name = "a.w", .rank = 1, .dim = {1501}, .count = 1501, .init = HD_INIT_NORMAL, .std = 0.02, .at = 0},

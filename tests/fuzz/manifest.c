@@ -26,7 +26,9 @@ static const HdParam params[N_PARAMS] = {
     {.name = "b", .rank = 1, .dim = {4}, .count = 4, .bucket = 1, .at = 2},
     {.name = "s", .rank = 0, .count = 1, .bucket = 1, .at = 0},
 };
-static float arena[2 * HD_SAVED_ROLES * ELEMENTS + 1]; // two buckets, and the number of the step
+enum { ROLES = 3 }; // the weights and the states of an optimizer
+static const char *const states[] = {"moment1", "moment2"}, *const prefixes[ROLES] = {"", "moment1.", "moment2."};
+static float arena[2 * ROLES * ELEMENTS + 1]; // two buckets, and the number of the step
 static char folder[] = "/tmp/heddle-fuzz-XXXXXX", whole[300], shard[SHARDS][300];
 static int fds[1 + SHARDS]; // of the files, which are in memory: their names are links
 
@@ -48,9 +50,9 @@ static bool memory_write(HdExec *x, int64_t offset, const void *data, size_t byt
 static const HdBackend memory = {.name = "memory", .threads = true, .write = memory_write};
 
 static HdBucket bucket(const char *name, int64_t first) {
-    const int64_t role = ELEMENTS * (int64_t)sizeof *arena, at = first * HD_SAVED_ROLES * role;
+    const int64_t role = ELEMENTS * (int64_t)sizeof *arena, at = first * ROLES * role;
     return (HdBucket){.name = name, .size = ELEMENTS, .shard = ELEMENTS, .compute_dtype = HD_F32, .master = at,
-                      .moment1 = at + role, .moment2 = at + 2 * role, .grad = -1, .compute = -1, .next = -1};
+                      .state = {at + role, at + 2 * role, -1, -1}, .grad = -1, .compute = -1, .next = -1};
 }
 
 // --- the files
@@ -182,21 +184,21 @@ static float stored(const StFile *f, int role, const HdParam *q, int64_t i) {
     char name[600], number[20];
     long long bucket_number, at, size, each;
     int n = 0;
-    snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], q->name);
+    snprintf(name, sizeof name, "%s%s", prefixes[role], q->name);
     if (!hd_st_meta(f, "folder") || !strcmp(hd_st_meta(f, "heddle_checkpoint"), "1")) return element(whole, name, i);
     expect(sscanf(said(f, "param %s", q->name), "%lld %lld", &bucket_number, &at) == 2, "no place");
     snprintf(number, sizeof number, "%lld", bucket_number);
     const char *text = said(f, "bucket %s", number);
     expect(sscanf(text, "%lld %lld%n", &size, &each, &n) == 2 && text[n] == ' ', "no bucket");
     expect((at + i) / each < SHARDS, "a shard that is not there");
-    snprintf(name, sizeof name, "%s%s", hd_role_prefix[role], text + n + 1);
+    snprintf(name, sizeof name, "%s%s", prefixes[role], text + n + 1);
     return element(shard[(at + i) / each], name, (at + i) % each);
 }
 
 static void check_state(const HdProgram *p, const Progress *at) {
     StFile f;
     expect(hd_st_open(&f, whole), "what was resumed cannot be read");
-    for (int role = 0; role < HD_SAVED_ROLES; role++)
+    for (int role = 0; role < ROLES; role++)
         for (int k = 0; k < N_PARAMS; k++)
             for (int64_t i = 0; i < params[k].count; i++) {
                 const int64_t home = hd_home(&p->buckets[params[k].bucket], (HdRole)role) / (int64_t)sizeof *arena;
@@ -204,7 +206,7 @@ static void check_state(const HdProgram *p, const Progress *at) {
                 expect(is == want || (isnan(is) && isnan(want)), "another number than the file's");
             }
     int32_t step;
-    memcpy(&step, &arena[2 * HD_SAVED_ROLES * ELEMENTS], sizeof step);
+    memcpy(&step, &arena[2 * ROLES * ELEMENTS], sizeof step);
     expect(step == at->step && at->step == strtoll(said(&f, "%s", "step"), NULL, 10), "another step");
     expect(at->seed == strtoll(said(&f, "%s", "seed"), NULL, 10) && at->seed >= 0, "another seed");
     expect(at->data_tokens >= 0 && at->sequences >= 0, "a number below 0");
@@ -220,7 +222,8 @@ static void check_message(const char *c) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const HdBucket buckets[] = {bucket("root", 0), bucket("block", 1)};
     const HdProgram p = {.model = "Toy", .model_hash = "abc", .train = " {eps = 1e-08}", .batch = 2, .seq = 4,
-                         .micro = 1, .n_buckets = 2, .buckets = buckets, .n_params = N_PARAMS, .params = params,
+                         .micro = 1, .n_buckets = 2, .buckets = buckets,
+                         .n_states = 2, .states = states, .n_params = N_PARAMS, .params = params,
                          .backend = &memory, .arena_bytes = sizeof arena,
                          .train_step = {.counter = (int64_t)(sizeof arena - sizeof *arena), .random = -1}};
     HdExec x = {.program = &p, .world = hd_world_alone()};

@@ -19,8 +19,8 @@ typedef struct { int dtypes; const char *text; } OpCase;
 
 // Buffers that storage ops read and write; every case starts from the same random contents.
 static const char *const op_buffers =
-    "bucket @t : f32[5000] {decayed = 3001, master_weights = @t.master, gradient = @t.grad, moment1 = @t.m, "
-    "moment2 = @t.v, weights = @t.compute}\n"
+    "bucket @t : f32[5000] {decayed = 3001, master_weights = @t.master, gradient = @t.grad, states = [@t.m, "
+    "@t.v], weights = @t.compute}\n"
     "buffer @t.master : f32[5000] {class = shards, bucket = @t}\n"
     "buffer @t.grad : f32[5000] {class = gradients, bucket = @t}\n"
     "buffer @t.m : f32[5000] {class = optimizer, bucket = @t}\n"
@@ -305,7 +305,7 @@ static const OpCase op_cases[] = {
      "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad], loss_scale = 8} : f32\n"
      "  %1 = step_scalars %0 {counter = @step, clip = 1.0, loss_scale = 8, betas = [0.9, 0.95], lr = cosine, "
      "lr_peak = 0.001, lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
-     "  adamw %1 {gradient = @t.grad, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
+     "  adamw %1 {gradient = @t.grad, states = [@t.m, @t.v], master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
                "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = "
@@ -318,7 +318,7 @@ static const OpCase op_cases[] = {
     {CASE_F32,
      "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, loss_scale = 4, betas = [0.9, 0.95], lr = "
      "constant, lr_peak = 0.01} : f32[8]\n"
-     "  adamw %0 {gradient = @t.v, moment1 = @t.m, moment2 = @t.v, master_weights = @t.master, "
+     "  adamw %0 {gradient = @t.v, states = [@t.m, @t.v], master_weights = @t.master, "
      "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
     {CASE_F32, "(%a: f32[30,40]) {\n  begin {life = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "

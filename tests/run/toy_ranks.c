@@ -136,7 +136,9 @@ static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS},
 static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args},
                                {.name = "eval", .n_args = 2, .args = args}};
 static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};
-static const HdBucket buckets[] = {{"root", SIZE, SHARD, HD_F32, MASTER, MOMENT1, MOMENT2, GRAD, -1, true, true, -1}};
+static const HdBucket buckets[] = {
+    {"root", SIZE, SHARD, HD_F32, MASTER, {MOMENT1, MOMENT2, -1, -1}, GRAD, -1, true, true, -1}};
+static const char *const states[] = {"moment1", "moment2"};
 static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 
 int main(int argc, char **argv) {
@@ -158,6 +160,8 @@ int main(int argc, char **argv) {
                          .axes = (const HdAxis[]){{"shard", TOY_RANKS, true}},
                          .n_buckets = 1,
                          .buckets = buckets,
+                         .n_states = 2,
+                         .states = states,
                          .n_params = 1,
                          .params = params,
                          .train_step = {1, &segments[0], LOSS, NORM, STEP, -1, 0},

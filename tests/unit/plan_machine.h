@@ -8,6 +8,7 @@
 #ifndef TESTS_UNIT_PLAN_MACHINE_H
 #define TESTS_UNIT_PLAN_MACHINE_H
 #include "ir/mesh.h"
+#include "ir/optimizer.h"
 #include "ir/shapes.h"
 #include "passes/analysis/alignment.h"
 #include "tests/unit/hashes.h"
@@ -112,23 +113,26 @@ static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *pa
 }
 
 static void run_update(Machine *x, const Op *o) {
-    const Symbol *part[] = {buffer_of(x, o, A_GRADIENT), buffer_of(x, o, A_MASTER_WEIGHTS), buffer_of(x, o, A_MOMENT1),
-                            buffer_of(x, o, A_MOMENT2), buffer_of(x, o, A_WEIGHTS)};
-    uint64_t scalars = digest_value(x, o->in[0]), *c[5] = {NULL};
-    int64_t n[5] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
-    for (int k = 0; k < 5; k++)
+    enum { MOST = 3 + HD_MAX_STATES };
+    const Symbol *part[MOST] = {buffer_of(x, o, A_GRADIENT), buffer_of(x, o, A_MASTER_WEIGHTS)};
+    int last = 2; // the compute weights, behind the states
+    while ((part[last] = hd_state(x->m, &o->attrs, last - 2))) last++;
+    part[last] = buffer_of(x, o, A_WEIGHTS);
+    uint64_t scalars = digest_value(x, o->in[0]), *c[MOST] = {NULL};
+    int64_t n[MOST] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
+    for (int k = 0; k <= last; k++)
         if (part[k]) c[k] = cells(x, at_of(x, &part[k]->place), hd_type_bytes(part[k]->type), &n[k]);
     int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), first = x->rank % hd_int(&o->attrs, A_RANKS, 1) * count,
-            wide = part[4] ? hd_dtype_bytes(part[4]->type->dtype) / 2 : 1;
+            wide = part[last] ? hd_dtype_bytes(part[last]->type->dtype) / 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         uint64_t h = mix(scalars, first + i < decayed);
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < last; k++)
             for (int j = 0; j < 2; j++) h = mix(h, 2 * i + j < n[k] ? c[k][2 * i + j] : fresh(x));
-        for (int k = 1; k < 4; k++)
+        for (int k = 1; k < last; k++)
             for (int j = 0; j < 2; j++)
                 if (2 * i + j < n[k]) c[k][2 * i + j] = mix(h, (uint64_t)(2 * k + j));
         for (int64_t j = 0; j < wide; j++)
-            if (wide * i + j < n[4]) c[4][wide * i + j] = mix(h, 99 + (uint64_t)j);
+            if (wide * i + j < n[last]) c[last][wide * i + j] = mix(h, 99 + (uint64_t)j);
     }
 }
 

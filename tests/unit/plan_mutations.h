@@ -6,6 +6,7 @@
 #include "tests/unit/plan_borders.h"
 #include "tests/unit/plan_claims.h"
 #include "tests/unit/plan_machine.h"
+#include "tests/unit/plan_parts.h"
 #include "tests/unit/plan_places.h"
 #include "tests/unit/plan_reorder.h"
 
@@ -80,19 +81,6 @@ static bool share_slot(Op *o, uint64_t random) {
     for (const Op *p = o->func->first; p && n < 64; p = p->next)
         if (p != o && p->kind == OP_COPY && p->n_out && p->out[0]->place.space == SPACE_HOST) slot[n++] = p;
     return n && move_storage(o->out[0], slot[random % (uint64_t)n]->out[0]->place.offset);
-}
-
-static const AttrId kept_parts[] = {A_GRADIENT,       A_GRADIENT_SUM, A_MOMENT1, A_MOMENT2,
-                                    A_MASTER_WEIGHTS, A_WEIGHTS,      A_NEXT};
-enum { N_KEPT = sizeof kept_parts / sizeof *kept_parts };
-
-static bool swap_words(Ctx *cx, Attrs *as, const AttrId *parts, uint64_t n, uint64_t random) {
-    AttrId p = parts[random % n], q = parts[random / n % n];
-    if (p == q || !hd_has(as, p) || !hd_has(as, q)) return false;
-    const char *a = hd_word(as, p, ""), *b = hd_word(as, q, "");
-    hd_set_word(cx, as, p, b);
-    hd_set_word(cx, as, q, a);
-    return true;
 }
 
 static bool change_extent(Op *o, uint64_t random) {
@@ -285,7 +273,7 @@ static bool mutate_op(Module *m, Op *o, Mutation what, uint64_t random) {
     case MUTATE_ROUNDED: case MUTATE_BEFORE_UPDATE: return change_gather(o, what, random);
     case MUTATE_OTHER_BUFFER: return rename_attr(m, o, A_BUFFER, random);
     case MUTATE_OTHER_INTO: return rename_attr(m, o, A_INTO, random);
-    case MUTATE_OTHER_PART: return rename_attr(m, o, kept_parts[random % 5], random / 5);
+    case MUTATE_OTHER_PART: return other_part(m, &o->attrs, kept_parts[random % 5], random / 5);
     case MUTATE_SWAP_PARTS: return swap_words(m->cx, &o->attrs, kept_parts, 5, random);
     case MUTATE_EXTENT: return change_extent(o, random);
     case MUTATE_RESULT_BUFFER: return into_buffer(m, result_into(o, random), random / 8);
@@ -423,12 +411,11 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
     } else if (what == MUTATE_SPLIT) return hd_has(&s->attrs, A_BUCKET) && change_split(m, s, random);
     else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, N_KEPT, random);
     else if (what == MUTATE_OTHER_KEPT) {
-        AttrId at = kept_parts[random % N_KEPT];
-        const Symbol *is = hd_symbol_find(m, hd_word(&s->attrs, at, ""));
-        const char *name = is ? other_name(m, is, random / N_KEPT, random / N_KEPT % 2, false) : NULL;
-        if (name) hd_set_word(m->cx, &s->attrs, at, name);
-        else if (is) hd_unset(&s->attrs, at);
-        else return false;
+        const Part part = kept_parts[random % N_KEPT];
+        const char *is = part_name(&s->attrs, part);
+        if (!is) return false;
+        set_part(m->cx, &s->attrs, part,
+                 other_name(m, hd_symbol_find(m, is), random / N_KEPT, random / N_KEPT % 2, false));
     } else if (what == MUTATE_GROUP) change_group(m, s, (unsigned)random);
     else if (what == MUTATE_BUCKET_SPLIT) return change_split(m, s, random);
     else { // of another bucket

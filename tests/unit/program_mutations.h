@@ -230,10 +230,12 @@ static bool flip(Ctx *cx, Attrs *as, AttrId id) {
     return true;
 }
 
-static bool swap_words(Ctx *cx, Attrs *as, AttrId a, AttrId b) {
-    const char *x = hd_word(as, a, ""), *y = hd_word(as, b, "");
-    hd_set_word(cx, as, a, y);
-    hd_set_word(cx, as, b, x);
+static bool swap_states(Ctx *cx, Attrs *as) {
+    const Attr *states = hd_attr(as, A_STATES);
+    if (!states || states->n < 2) return false;
+    const char *list[8];
+    for (int i = 0; i < states->n; i++) list[i] = states->strs[i < 2 ? 1 - i : i];
+    hd_set_words(cx, as, A_STATES, states->n, list);
     return true;
 }
 
@@ -294,7 +296,7 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
         o->n_in = 2;
         return true;
     case MUTATE_OTHER_KERNEL: return other_kernel(o, random);
-    case MUTATE_MOMENTS: return o->kind == OP_ADAMW && swap_words(cx, &o->attrs, A_MOMENT1, A_MOMENT2);
+    case MUTATE_STATES: return o->kind == OP_ADAMW && swap_states(cx, &o->attrs);
     default: return false;
     }
 }

@@ -13,7 +13,8 @@
 
 // --- a program: two units, of which the second has half-precision compute weights
 
-enum { MOST = 8, N_PARAMS = 5, N_BUCKETS = 2 };
+enum { MOST = 8, N_PARAMS = 5, N_BUCKETS = 2, N_STATES = 2 };
+static const char *const states[N_STATES] = {"moment1", "moment2"};
 typedef struct {
     const char *name;
     int shard, replicate;
@@ -70,6 +71,8 @@ static inline void make_program(Program *m, const Mesh *mesh) {
                          .axes = m->axes,
                          .n_buckets = N_BUCKETS,
                          .buckets = m->bucket,
+                         .n_states = N_STATES,
+                         .states = states,
                          .n_params = N_PARAMS,
                          .params = params,
                          .backend = &memory}};
@@ -81,8 +84,8 @@ static inline void make_program(Program *m, const Mesh *mesh) {
         b->compute_dtype = i ? HD_BF16 : HD_F32;
         const int64_t optimizer = 4 * (mesh->optimizer ? b->shard : b->size);
         b->master = at, at += optimizer;
-        b->moment1 = at, at += optimizer;
-        b->moment2 = at, at += optimizer;
+        for (int k = 0; k < HD_STATES; k++) b->state[k] = -1;
+        for (int k = 0; k < N_STATES; k++) b->state[k] = at, at += optimizer;
         b->grad = at, at += 4 * (mesh->grad ? b->shard : b->size);
         b->compute = i ? at : -1; // f32: the master weights serve
         if (b->compute >= 0) at += optimizer;
@@ -177,7 +180,7 @@ static inline float value(int role, int64_t k, int64_t i) {
 } // of some training
 
 static inline int64_t storage(const HdBucket *b, int role) {
-    return role == 0 ? b->master : role == 1 ? b->moment1 : role == 2 ? b->moment2 : b->grad;
+    return role == 0 ? b->master : role <= N_STATES ? b->state[role - 1] : b->grad;
 }
 
 // Calls fn for each element of the storage of a rank that is a parameter's, with its address.

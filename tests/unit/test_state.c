@@ -124,8 +124,8 @@ TEST(a_value_that_is_not_finite_is_named_with_its_unit_storage_and_rank) {
     static const struct { int role, param; int64_t element; const char *text;
     } cases[] = {{3, 0, 20, "gradient of wte.weight (unit root): element 20 is nan"},
                  {0, 4, 4, "parameter block.b (unit block): element 4 is nan"},
-                 {1, 2, 6000, "first moment of block.w (unit block): element 6000 is nan"},
-                 {2, 3, 0, "second moment of block.scale (unit block): element 0 is nan"}};
+                 {1, 2, 6000, "moment1 of block.w (unit block): element 6000 is nan"},
+                 {2, 3, 0, "moment2 of block.scale (unit block): element 0 is nan"}};
     for (int i = 0; i < N_MESHES; i++)
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
             char want[200];
