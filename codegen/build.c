@@ -180,7 +180,7 @@ static bool compile(Ctx *cx, const Build *b, const char *made, const char *optio
     if (!find_runtime(cx, &r) || !is_ours(cx, &r)) return false;
     const Words shown = command(cx, b, &r, cc, options);
     for (int i = 0; b->verbose && i < shown.n; i++)
-        fprintf(stderr, "%s%s", shown.at[i], i + 1 < shown.n ? " " : "\n");
+        hd_say(stderr, "%s%s", shown.at[i], i + 1 < shown.n ? " " : "\n");
     Build to = *b;
     to.output = made;
     const Words w = command(cx, &to, &r, cc, options);
@@ -191,10 +191,13 @@ static bool compile(Ctx *cx, const Build *b, const char *made, const char *optio
         hd_error(cx, (Span){0, 0}, "cannot start the C compiler %s: %s", cc, strerror(errno));
     else if (status == 127)
         hd_error(cx, (Span){0, 0}, "cannot run the C compiler %s: install one, or set CC to one that is there", cc);
-    else
+    else {
+        if (said.n && said.text[said.n - 1] != '\n') hd_puts(&said, "\n");
+        hd_say_text(stderr, said.text);
         hd_error(cx, (Span){0, 0},
-                 "the C compiler %s failed on %s (exit status %d; --save-temps keeps it) and said:\n%s", cc, name,
-                 status, said.text);
+                 "the C compiler %s failed on %s (exit status %d; --save-temps keeps it); what it said is above", cc,
+                 name, status);
+    }
     return false;
 }
 

@@ -29,24 +29,26 @@ const char *hd_emit_where(Emit *e, const Op *o) {
 
 void hd_emit_comment(Out *o, const char *text) {
     hd_puts(o, "// ");
-    for (const char *s = text; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c < 32 || c == 127 || c == '\\' || (c == '?' && s[1] == '?')) hd_printf(o, "<%02x>", c);
-        else hd_putn(o, s, 1);
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        const bool good = (n = hd_text_char(text, left)) && *text != '\\' && !(text[0] == '?' && text[1] == '?');
+        if (good) hd_putn(o, text, n);
+        else hd_printf(o, "<%02x>", (unsigned char)*text), n = 1;
     }
     hd_puts(o, "\n");
 }
 
 void hd_emit_string(Out *o, const char *text, const char *indent) {
     hd_puts(o, "\"");
+    const char *end = text + strlen(text);
     for (const char *s = text; *s; s++) {
-        unsigned char c = (unsigned char)*s;
+        const unsigned char c = (unsigned char)*s;
+        const size_t n = hd_text_char(s, (size_t)(end - s));
         if (c == '"' || c == '\\') hd_printf(o, "\\%c", c);
         else if (c == '\n') hd_puts(o, "\\n");
         else if (c == '\t') hd_puts(o, "\\t");
         else if (c == '?') hd_puts(o, s > text && s[-1] == '?' ? "\\?" : "?"); // no trigraphs
-        else if (c < 32) hd_printf(o, "\\%03o", c);
-        else hd_putn(o, s, 1);
+        else if (!n) hd_printf(o, "\\%03o", c);
+        else hd_putn(o, s, n), s += n - 1;
         if (c == '\n' && s[1]) hd_printf(o, "\"\n%s\"", indent);
     }
     hd_puts(o, "\"");

@@ -75,7 +75,7 @@ static int run(const Args *args, Ctx *cx) {
     cx->allow_other_program = args->other_program;
     char *text = hd_read_file(cx->arena, args->path, &n);
     if (!text) {
-        fprintf(stderr, "error: cannot read '%s': %s\n", args->path, strerror(errno));
+        hd_say(stderr, "error: cannot read '%s': %s\n", args->path, strerror(errno));
         return 1;
     }
     uint32_t base = hd_source_add(&cx->diags, args->path, text, n, 1);
@@ -83,7 +83,7 @@ static int run(const Args *args, Ctx *cx) {
     Out made = {0}, errors = hd_out(cx->arena);
     const bool good = m && hd_verify(m) && (!args->verify || verify(m)) && make(args, m, &made);
     hd_diags_print(&cx->diags, &errors);
-    fputs(errors.text, stderr);
+    hd_say_text(stderr, errors.text);
     return good && (args->to == TO_BINARY || hd_args_write(args->output, &made)) ? 0 : 1;
 }
 

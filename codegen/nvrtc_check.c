@@ -30,7 +30,7 @@ static int summary(const char *log) {
                 while (smem > p && smem[-1] >= '0' && smem[-1] <= '9') smem--;
                 shared = strtol(smem, NULL, 10);
             }
-            printf("%s: %d registers, %ld bytes of stack, %ld spilled, %ld shared\n", kernel, registers, stack,
+            hd_say(stdout, "%s: %d registers, %ld bytes of stack, %ld spilled, %ld shared\n", kernel, registers, stack,
                    stores + loads, shared);
             spills += stores + loads > 0;
             stack = stores = loads = 0;
@@ -63,11 +63,11 @@ static int check(const Args *args, Arena *a) { // the exit status
     size_t n = 0;
     const char *text = hd_read_file(a, args->path, &n);
     if (!text) {
-        fprintf(stderr, "nvrtc-check: cannot read %s: %s\n", args->path, strerror(errno));
+        hd_say(stderr, "nvrtc-check: cannot read %s: %s\n", args->path, strerror(errno));
         return 2;
     }
     if (!hd_cuda_load(&api, HD_LIB_NVRTC)) {
-        fprintf(stderr, "nvrtc-check: %s\n", hd_failure());
+        hd_say(stderr, "nvrtc-check: %s\n", hd_failure());
         return 77;
     }
     // as the runtime compiles: wgmma exists under the name sm_90a alone
@@ -81,11 +81,12 @@ static int check(const Args *args, Arena *a) { // the exit status
     char *log = p && !api.nvrtcGetProgramLogSize(p, &n) ? HD_NEWN(a, char, n + 1) : NULL;
     if (log) api.nvrtcGetProgramLog(p, log);
     if (status) {
-        fprintf(stderr, "%s\nnvrtc-check: %s: %s\n", log ? log : "", args->path, api.nvrtcGetErrorString(status));
+        hd_say_text(stderr, log ? log : "");
+        hd_say(stderr, "\nnvrtc-check: %s: %s\n", args->path, api.nvrtcGetErrorString(status));
         return 1;
     }
     int spills = log ? summary(log) : 0;
-    if (args->no_spills && spills) fprintf(stderr, "nvrtc-check: %d kernels spill registers\n", spills);
+    if (args->no_spills && spills) hd_say(stderr, "nvrtc-check: %d kernels spill registers\n", spills);
     return args->no_spills && spills ? 1 : 0;
 }
 

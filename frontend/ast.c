@@ -46,8 +46,8 @@ const char *hd_operator_text(Operator op) {
 static void print_head(const Node *n, Out *o) {
     hd_puts(o, kinds[n->kind].text);
     if (n->kind == N_BINARY || n->kind == N_UNARY) hd_printf(o, " %s", hd_operator_text(n->op));
-    if (n->name) hd_printf(o, " %s", n->name);
-    if (n->text) hd_printf(o, " = %s", n->text);
+    if (n->name) hd_show(o, " %s", n->name);
+    if (n->text) hd_show(o, " = %s", n->text);
     if (n->kind == N_INT) hd_printf(o, " %lld", (long long)n->i);
     if (n->kind == N_FLOAT) {
         hd_puts(o, " ");

@@ -180,7 +180,7 @@ static bool process(const Arguments *args, const char *text, size_t len, int fir
     } else {
         hd_diags_print(&cx->diags, &said);
     }
-    fputs(said.text, stderr);
+    hd_say_text(stderr, said.text);
     hd_ctx_free(cx);
     return good;
 }
@@ -202,7 +202,7 @@ static int run(const Arguments *args, Arena *a) {
     size_t len = 0;
     const char *text = args->input ? hd_read_file(a, args->input, &len) : "";
     if (!text) {
-        fprintf(stderr, "error: cannot read '%s': %s\n", args->input, strerror(errno));
+        hd_say(stderr, "error: cannot read '%s': %s\n", args->input, strerror(errno));
         return EXIT_ERRORS;
     }
     Out out = hd_out(a);

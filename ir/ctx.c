@@ -114,9 +114,9 @@ void hd_bug_hook(void (*fn)(void *), void *data) {
 _Noreturn void hd_bug(const char *file, int line, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "heddle: internal error at %s:%d: ", file, line);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\n");
+    hd_say(stderr, "heddle: internal error at %s:%d: ", file, line);
+    hd_vsay(stderr, fmt, ap);
+    hd_say(stderr, "\n");
     va_end(ap);
     void (*hook)(void *) = bug_hook;
     bug_hook = NULL;

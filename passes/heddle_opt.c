@@ -98,12 +98,12 @@ static bool process(Ctx *cx, const Arguments *args, const char *name, const char
     if (args->verify_diagnostics) {
         Out wrong = hd_out(cx->arena);
         good = !hd_expect_check(&cx->diags, base, &wrong);
-        fputs(wrong.text, stderr);
+        hd_say_text(stderr, wrong.text);
         return good;
     }
     Out diagnostics = hd_out(cx->arena);
     hd_diags_print(&cx->diags, &diagnostics);
-    fputs(diagnostics.text, stderr);
+    hd_say_text(stderr, diagnostics.text);
     return good;
 }
 
@@ -131,12 +131,12 @@ static bool process_parts(const Arguments *args, const char *name, const char *t
 static bool pack(const Arguments *args, const char *path, const char *text, Out *out) {
     int64_t height = 0, bound = 0;
     const char *wrong = hd_pack_csv(out->arena, text, args->capacity, (double)args->seconds, out, &height, &bound);
-    if (wrong) fprintf(stderr, "%s: error: %s\n", path, wrong);
+    if (wrong) hd_say(stderr, "%s: error: %s\n", path, wrong);
     else
-        fprintf(stderr, "height %lld, lower bound %lld, gap %.3f %%\n", (long long)height, (long long)bound,
-                bound ? 100.0 * (double)(height - bound) / (double)bound : 0.0);
+        hd_say(stderr, "height %lld, lower bound %lld, gap %.3f %%\n", (long long)height, (long long)bound,
+               bound ? 100.0 * (double)(height - bound) / (double)bound : 0.0);
     if (wrong || !args->capacity || height <= args->capacity) return !wrong;
-    fprintf(stderr, "%s: error: no packing into %lld bytes was found\n", path, (long long)args->capacity);
+    hd_say(stderr, "%s: error: no packing into %lld bytes was found\n", path, (long long)args->capacity);
     return false;
 }
 
@@ -153,11 +153,11 @@ static int run(const Arguments *args, Arena *a) {
         bool needs_input = !args->manager.print_pipeline || args->run_reproducer;
         const char *text = needs_input ? hd_read_file(a, path, &len) : "";
         if (!text) {
-            fprintf(stderr, "error: cannot read '%s': %s\n", path, strerror(errno));
+            hd_say(stderr, "error: cannot read '%s': %s\n", path, strerror(errno));
             return EXIT_ERRORS;
         }
         if (len >= UINT32_MAX / 2) {
-            fprintf(stderr, "error: '%s' is larger than 2 GiB\n", path);
+            hd_say(stderr, "error: '%s' is larger than 2 GiB\n", path);
             return EXIT_ERRORS;
         }
         const char *name = strcmp(path, "-") ? path : "<stdin>";

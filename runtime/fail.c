@@ -1,6 +1,6 @@
 // The pending failure message of a thread: the last one given to hd_fail. And the clock.
 #include "runtime/heddle.h"
-#include "runtime/world/text.h"
+#include "runtime/text.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -12,7 +12,7 @@ bool hd_fail(const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    hd_text_clean(message, sizeof message); // it may quote a file
+    hd_text_clean(message, sizeof message); // it may quote a file; it is one line
     return false;
 }
 

@@ -1,7 +1,7 @@
 // Ranks that were started differently. A hash of everything is compared first; the texts travel only where it differs.
 #include "runtime/identity.h"
 #include "runtime/checkpoint/keep.h"
-#include "runtime/world/text.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,17 +1,12 @@
 #include "runtime/json.h"
-
-int hd_json_char(char c, char out[HD_JSON_CHAR]) {
-    const unsigned u = (unsigned char)c;
-    // "</script" would end the script of a page
-    return snprintf(out, HD_JSON_CHAR, u < 32 || u == '<' ? "\\u%04x" : u == '"' || u == '\\' ? "\\%c" : "%c", u);
-}
+#include "runtime/text.h"
 
 void hd_json_string(FILE *f, const char *text) {
     char out[HD_JSON_CHAR];
     fputc('"', f);
-    for (const char *s = text ? text : ""; *s; s++) {
-        hd_json_char(*s, out);
-        fputs(out, f);
+    for (const char *s = text ? text : ""; *s;) {
+        const size_t n = hd_text_json_char(&s, out);
+        fwrite(out, 1, n, f);
     }
     fputc('"', f);
 }

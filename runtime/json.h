@@ -4,8 +4,6 @@
 #include "runtime/heddle.h"
 #include <stdio.h>
 
-enum { HD_JSON_CHAR = 8 };
-int hd_json_char(char c, char out[HD_JSON_CHAR]); // a character of a string, escaped; its length
 void hd_json_string(FILE *f, const char *text); // with its quotes; NULL is ""
 
 // Chrome traces: a process is a rank, a thread is one of its streams. What names one ("process_name", "thread_name"):

@@ -25,14 +25,22 @@ static int hex4(const char *p) {
     return v;
 }
 
-static char unescaped(HdJson *j, const char *end) { // the escaped character; 0: malformed
+// The escaped character, as UTF-8 of at most 3 bytes: their number; 0: malformed.
+static size_t unescape(HdJson *j, const char *end, char *o) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char c = *j->p++, *known = c ? strchr(from, c) : NULL;
-    if (known) return to[known - from];
+    if (known) return *o = to[known - from], 1;
     if (c != 'u' || end - j->p < 4) return 0;
-    int u = hex4(j->p);
+    const int u = hex4(j->p);
     j->p += 4;
-    return u <= 0 ? 0 : u < 128 ? (char)u : '?'; // names are ASCII in practice
+    if (u <= 0) return 0;
+    if (u < 0x80) return *o = (char)u, 1;
+    if (u >= 0xd800 && u < 0xe000) return *o = '?', 1; // half of a character that JSON writes as two
+    size_t n = 0;
+    if (u >= 0x800) o[n++] = (char)(0xe0 | u >> 12);
+    o[n++] = (char)(u >= 0x800 ? 0x80 | (u >> 6 & 0x3f) : 0xc0 | u >> 6);
+    o[n++] = (char)(0x80 | (u & 0x3f));
+    return n;
 }
 
 char *hd_json_text(HdJson *j) { // malloc'ed; NULL: not a string
@@ -42,11 +50,14 @@ char *hd_json_text(HdJson *j) { // malloc'ed; NULL: not a string
     if (end >= j->end) return NULL;
     char *s = malloc((size_t)(end - j->p) + 1), *o = s;
     if (!s) return NULL;
-    for (; j->p < end; o++) {
-        const bool escape = *j->p == '\\';
-        if (escape) j->p++;
-        *o = escape ? unescaped(j, end) : *j->p++;
-        if (*o) continue;
+    while (j->p < end) {
+        size_t n = 1;
+        if (*j->p == '\\') j->p++, n = unescape(j, end, o);
+        else *o = *j->p++;
+        if (n && *o) {
+            o += n;
+            continue;
+        }
         free(s);
         return NULL;
     }

@@ -1,6 +1,7 @@
 // Progress for people, JSON lines for programs, the digest for cmp.
 #include "runtime/log.h"
 #include "runtime/mesh.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -64,9 +65,14 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     long left = lround((double)(l->last_step - step) * l->step_seconds);
     char mfu_text[32] = "";
     if (mfu > 0) snprintf(mfu_text, sizeof mfu_text, "  mfu %.1f%%", 100 * mfu);
-    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s%s  eta %ld:%02ld:%02ld%s",
-            l->terminal ? "\r\x1b[K" : "", (long long)step, (long long)l->last_step, (double)loss, (double)norm, rate,
-            mfu_text, left / 3600, left / 60 % 60, left % 60, l->terminal && step != l->last_step ? "" : "\n");
+    hd_log_clear(l);
+    hd_say(stderr, "step %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s%s  eta %ld:%02ld:%02ld", (long long)step,
+           (long long)l->last_step, (double)loss, (double)norm, rate, mfu_text, left / 3600, left / 60 % 60, left % 60);
+    if (!l->terminal || step == l->last_step) hd_say(stderr, "\n");
+}
+
+void hd_log_clear(const Log *l) {
+    if (l->terminal) hd_say(stderr, "\r\x1b[K");
 }
 
 void hd_log_restart(Log *l) { l->last = hd_now(); }
@@ -85,9 +91,9 @@ void hd_log_say(Log *l, const char *fmt, ...) {
     if (!l->speaks) return;
     va_list ap;
     va_start(ap, fmt);
-    if (l->terminal) fputs("\r\x1b[K", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    hd_log_clear(l);
+    hd_vsay(stderr, fmt, ap);
+    hd_say(stderr, "\n");
     va_end(ap);
 }
 

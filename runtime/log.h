@@ -20,6 +20,7 @@ typedef struct {
 bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, const Progress *at, double peak_flops);
 void hd_log_step(Log *l, int64_t step, float loss, float norm);
 void hd_log_val(Log *l, int64_t step, double loss);
+void hd_log_clear(const Log *l); // of the line that changes
 void hd_log_restart(Log *l); // validation and saving are over: the next step's time begins now
 void hd_log_say(Log *l, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // a line of its own on stderr
 bool hd_log_close(Log *l);                                                           // false after hd_fail: a full disk

@@ -3,6 +3,7 @@
 #include "runtime/world/launch.h"
 #include "runtime/run.h"
 #include "runtime/signals.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,7 +30,7 @@ static int close_ranks(Rank *rank, int n) { // the lowest rank's status that is 
 }
 
 static int tell(void) {
-    fprintf(stderr, "error: %s\n", hd_failure());
+    hd_say(stderr, "error: %s\n", hd_failure());
     return 1;
 }
 
@@ -75,7 +76,8 @@ static int run_processes(const HdProgram *p, const Options *o) {
 }
 
 static int print_report(const char *report) {
-    if (fputs(report, stdout) != EOF && !fflush(stdout)) return 0;
+    hd_say_text(stdout, report);
+    if (!ferror(stdout) && !fflush(stdout)) return 0;
     hd_fail("cannot write the report: %s", strerror(errno));
     return tell();
 }
@@ -92,8 +94,8 @@ static int run_options(const HdProgram *p, const Options *o, const char *launche
     if (!p->backend->threads) return run_processes(p, o);
     if (started > 1) {
         if (!rank)
-            fprintf(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n",
-                    launcher, started, p->target, n, n > 1 ? "s" : "");
+            hd_say(stderr, "error: %s has started %d processes: target %s runs its %d rank%s as threads of one\n",
+                   launcher, started, p->target, n, n > 1 ? "s" : "");
         return 2;
     }
     hd_catch_signals();

@@ -2,6 +2,7 @@
 #include "runtime/options.h"
 #include "runtime/dtypes.h"
 #include "runtime/mesh.h"
+#include "runtime/text.h"
 #include "version.h"
 #include <errno.h>
 #include <getopt.h>
@@ -62,22 +63,23 @@ static const struct {
 enum { N_OPTIONS = sizeof rows / sizeof *rows };
 
 static void usage(FILE *f, const char *argv0) {
-    fprintf(f, "usage: %s --data=FILE --steps=N [options]\n", argv0);
+    hd_say(f, "usage: %s --data=FILE --steps=N [options]\n", argv0);
     for (int i = 0; i < N_OPTIONS; i++) {
         char left[40];
         const char *value = rows[i].value ? rows[i].value : "";
         snprintf(left, sizeof left, "--%s%s%s", rows[i].name, *value && *value != '[' ? "=" : "", value);
-        fprintf(f, "  %-20s %s\n", left, rows[i].doc);
+        hd_say(f, "  %-20s %s\n", left, rows[i].doc);
     }
-    fputs("Interrupted or terminated, or after SIGUSR2, a program finishes its step, saves (with --save) and exits with"
-          " 128 + the\n"
-          "signal's number; a second signal, more than a second later, ends it at once. SIGUSR1 saves and goes on.\n"
-          "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
-          "HEDDLE_CACHE=FOLDER|off,\n"
-          "HEDDLE_TUNE=load (choose algorithms of matrix products under load: longer, once; 0: time none),\n"
-          "HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has ended),\n"
-          "HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (print every choice)\n",
-          f);
+    hd_say_text(
+        f,
+        "Interrupted or terminated, or after SIGUSR2, a program finishes its step, saves (with --save) and exits with"
+        " 128 + the\n"
+        "signal's number; a second signal, more than a second later, ends it at once. SIGUSR1 saves and goes on.\n"
+        "Environment of programs for the cuda target: HEDDLE_CUDA_PATH=FOLDERS with NVIDIA's libraries, "
+        "HEDDLE_CACHE=FOLDER|off,\n"
+        "HEDDLE_TUNE=load (choose algorithms of matrix products under load: longer, once; 0: time none),\n"
+        "HEDDLE_ATTENTION=kernel, HEDDLE_EARLY=0 (launch no kernel before the one before it has ended),\n"
+        "HEDDLE_SYNC=1 (find the action that fails), HEDDLE_VERBOSE=1 (print every choice)\n");
 }
 
 static bool silent; // another rank says it
@@ -85,7 +87,7 @@ static bool silent; // another rank says it
 __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    if (!silent) vfprintf(stderr, fmt, ap);
+    if (!silent) hd_vsay(stderr, fmt, ap);
     va_end(ap);
 }
 
@@ -232,7 +234,8 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         if (id == '?' || id == ':') return refuse_option(id, argv);
         const Kind kind = id == 'h' ? HELP : rows[id].kind;
         if (speaks && kind == HELP) usage(stdout, argv[0]);
-        if (speaks && kind == VERSION) printf("%s, target %s, Heddle " HEDDLE_VERSION "\n", p->model, p->target);
+        if (speaks && kind == VERSION)
+            hd_say(stdout, "%s, target %s, Heddle %s\n", p->model, p->target, HEDDLE_VERSION);
         if (kind == HELP || kind == VERSION) return 1;
         if (set(o, id, optarg)) return 2;
     }

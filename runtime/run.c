@@ -10,6 +10,7 @@
 #include "runtime/mesh.h"
 #include "runtime/signals.h"
 #include "runtime/steps.h"
+#include "runtime/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +99,7 @@ static bool decide(Run *r, bool ok) {
 }
 
 static void tell_failure(Run *r) {
-    if (r->w->rank == r->w->speaker) fprintf(stderr, "%serror: %s\n", r->log.terminal ? "\r\x1b[K" : "", hd_failure());
+    if (r->w->rank == r->w->speaker) hd_log_clear(&r->log), hd_say(stderr, "error: %s\n", hd_failure());
     if (!r->w->alive(r->w)) r->w->told = true;
     r->something_lost = true;
 }
@@ -349,11 +350,11 @@ static bool resume(Run *r) {
         return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed out",
                        (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
     if (rank_0(r) && r->data.n && r->at.data_tokens && r->at.data_tokens != r->data.count)
-        fprintf(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
-                r->data.name, (long long)r->data.count, (long long)r->at.data_tokens);
+        hd_say(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
+               r->data.name, (long long)r->data.count, (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
-        fprintf(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld\n",
-                (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p));
+        hd_say(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld\n",
+               (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p));
     return true;
 }
 

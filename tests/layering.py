@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Layering, read off the #include lines: an edge between folders that the table lacks is an error.
 
-Also: a header's guard is its path, a .c that has a header of its own includes it first, and every include names the
-path from the project's root. Usage: layering.py ROOT
+Also: only runtime/text.c prints, since what it prints is clean; a header's guard is its path, a .c that has a header
+of its own includes it first, and every include names the path from the project's root. Usage: layering.py ROOT
 """
 import os
 import re
@@ -17,12 +17,16 @@ EDGES = {
     "runtime": {"runtime"},
     "tests": {"tests", "ir", "frontend", "passes", "codegen", "runtime"},
 }
-# What the compiler and the runtime share, beside the runtime that stands alone: a table of element types.
-SHARED = {"runtime/dtypes.def"}
+# What the compiler and the runtime share, beside the runtime that stands alone: a table of element types, and how text
+# is printed.
+SHARED = {"runtime/dtypes.def", "runtime/text.h"}
 # A header that is installed names what is installed beside it without a folder.
 BESIDE = {"runtime/heddle.h": {"dtypes.def"}, "runtime/heddle_host.h": {"bits.h"}}
 # Drivers only parse arguments and call: they see every layer.
 DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
+# Ways to print that clean nothing.
+PRINTS = re.compile(r"\b(?:v?printf|puts|putchar|perror|psignal)\("
+                    r"|\b(?:fputs|fputc|v?fprintf|v?dprintf)\([^;]*\b(?:stderr|stdout|STD(?:ERR|OUT)_FILENO)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -61,6 +65,9 @@ def check(root):
         header = path[:-2] + ".h"
         if path.endswith(".c") and os.path.exists(os.path.join(root, header)) and includes and includes[0][0] != header:
             errors.append(f'{path}:{includes[0][1]}: the first include must be its own header "{header}"')
+        if folder != "tests" and path != "runtime/text.c":
+            lines = [text.count("\n", 0, m.start()) + 1 for m in PRINTS.finditer(text)]
+            errors += [f"{path}:{n}: print with hd_say of runtime/text.h, which cleans" for n in lines]
         if path.endswith(".h"):
             guard = re.sub(r"\W", "_", path).upper()
             if f"#ifndef {guard}\n#define {guard}\n" not in text and f"#pragma once" not in text:

@@ -1,5 +1,6 @@
 // Chunked bump arenas (after lcc's PERM/FUNC/STMT). Under AddressSanitizer the unused tail of a chunk is poisoned.
 #include "ir/base/arena.h"
+#include "runtime/text.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -50,12 +51,12 @@ void hd_no_memory(size_t asked) {
     char size[32];
     snprintf(size, sizeof size, bytes < mib ? "%zu bytes" : "%zu MiB", bytes < mib ? bytes : bytes / mib);
     if (ours)
-        fprintf(stderr,
+        hd_say(stderr,
                 "heddle: error: out of memory: %s needs more than the %s that --max-memory allows: make the model "
                 "smaller, or raise it with --max-memory=SIZE\n",
                 user, size);
     else
-        fprintf(stderr, "heddle: error: out of memory: %s holds %s, and the system gives no more\n", user, size);
+        hd_say(stderr, "heddle: error: out of memory: %s holds %s, and the system gives no more\n", user, size);
     exit(1);
 }
 

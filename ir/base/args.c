@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 int hd_args_bad(const Tool *t, const char *what, const char *arg) {
-    fprintf(stderr, "error: %s '%s'; %s --help lists the options\n", what, arg, t->name);
+    hd_say(stderr, "error: %s '%s'; %s --help lists the options\n", what, arg, t->name);
     return 2;
 }
 
@@ -136,13 +136,13 @@ static int take(const Tool *t, Arena *a, int argc, char **argv, int *i, void *in
     const ArgRow *r = find(t, arg, &base, &value);
     if (!r) return hd_args_bad(t, "no option is called", arg);
     if (!r->value && value) {
-        fprintf(stderr, "error: %s takes no value\n", r->name);
+        hd_say(stderr, "error: %s takes no value\n", r->name);
         return 2;
     }
     const bool may_lack = r->kind == ARG_MAYBE_SIZE && !value;
     if (r->value && !value && !may_lack) value = *i + 1 < argc ? argv[++*i] : NULL;
     if (r->value && !may_lack && (!value || (!*value && r->kind != ARG_ANY_TEXT))) {
-        fprintf(stderr, "error: %s needs a value: %s%s%s\n", r->name, r->name, r->value[0] == '[' ? "" : "=", r->value);
+        hd_say(stderr, "error: %s needs a value: %s%s%s\n", r->name, r->name, r->value[0] == '[' ? "" : "=", r->value);
         return 2;
     }
     const int status = keep(t, a, r, value, (char *)into + base + r->field);
@@ -201,6 +201,6 @@ bool hd_args_write(const char *path, const Out *text) {
         error = hd_write_file(path, text->text, text->n);
     else if (fwrite(text->text, 1, text->n, stdout) != text->n || fflush(stdout))
         error = errno;
-    if (error) fprintf(stderr, "error: cannot write '%s': %s\n", to_file ? path : "standard output", strerror(error));
+    if (error) hd_say(stderr, "error: cannot write '%s': %s\n", to_file ? path : "standard output", strerror(error));
     return !error;
 }

@@ -54,17 +54,8 @@ void hd_diag_add(Diags *d, Severity sev, Span s, const char *fmt, ...) {
 
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; } // UTF-8 continuation bytes take no column
 
-// The bytes of the character at p, of which `left` follow; 0: none that a terminal just shows. A control byte would act
-// on it, and so would a byte above 0x7f that is no UTF-8 (0x9b begins a command), or U+0080 to U+009f.
-static uint32_t shown(const char *p, uint32_t left) {
-    const unsigned char c = (unsigned char)*p;
-    if (c < 0x80) return (c >= ' ' && c != 0x7f) || c == '\t';
-    const uint32_t n = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-    if (n == 0 || n > left) return 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (!continues(p[i])) return 0;
-    return c == 0xc2 && (unsigned char)p[1] < 0xa0 ? 0 : n;
-}
+// The bytes of the character at p, of which `left` follow; 0: a blank stands for it.
+static uint32_t shown(const char *p, uint32_t left) { return *p == '\t' ? 1 : (uint32_t)hd_text_char(p, left); }
 
 // The line around the place; of a long one only a window, so that a generated file or a binary one does not flood the
 // terminal.
@@ -101,8 +92,8 @@ static void put_message(const char *text, Out *o) {
     size_t head = n > MAX_MESSAGE ? MAX_MESSAGE * 3 / 4 : n, tail = n - (n > MAX_MESSAGE ? MAX_MESSAGE / 4 : 0);
     while (head < n && head > 0 && continues(text[head])) head--;
     while (tail < n && continues(text[tail])) tail++;
-    hd_putn(o, text, head);
-    if (head < n) hd_printf(o, " [%zu bytes left out] %s", tail - head, text + tail);
+    hd_show(o, "%.*s", (int)head, text);
+    if (head < n) hd_show(o, " [%zu bytes left out] %s", tail - head, text + tail);
 }
 
 void hd_diags_print(const Diags *d, Out *o) {
@@ -116,7 +107,7 @@ void hd_diags_print(const Diags *d, Out *o) {
         const Source *f;
         int line, col;
         bool placed = hd_locate(d, g->span, &f, &line, &col);
-        if (placed) hd_printf(o, "%s:%d:%d: ", f->name, line, col);
+        if (placed) hd_show(o, "%s:%d:%d: ", f->name, line, col);
         else hd_puts(o, "heddle: ");
         hd_printf(o, "%s: ", sev[g->sev]);
         put_message(g->text, o);

@@ -49,8 +49,8 @@ static int collect(const Source *src, Arena *a, ExpectedList *list, Out *o) {
         const char *close = NULL;
         if (read_line(&p, line, &e.line)) close = strstr(p + 2, "}}");
         if (!close || memchr(p, '\n', (size_t)(close - p))) {
-            hd_printf(o, "%s:%d: error: cannot read this expected-%s; write expected-%s @+1 {{text}}\n", src->name,
-                      line, severities[sev], severities[sev]);
+            hd_show(o, "%s:%d: error: cannot read this expected-%s; write expected-%s @+1 {{text}}\n", src->name,
+                    line, severities[sev], severities[sev]);
             bad++;
             continue;
         }
@@ -83,15 +83,15 @@ int hd_expect_check(const Diags *d, uint32_t base, Out *o) {
             met[k] = true;
         } else if (g->sev != SEV_NOTE) {
             if (line == LINE_UNKNOWN)
-                hd_printf(o, "%s: unexpected %s without a place: %s\n", source->name, severities[g->sev], g->text);
-            else hd_printf(o, "%s:%d: unexpected %s: %s\n", source->name, line, severities[g->sev], g->text);
+                hd_show(o, "%s: unexpected %s without a place: %s\n", source->name, severities[g->sev], g->text);
+            else hd_show(o, "%s:%d: unexpected %s: %s\n", source->name, line, severities[g->sev], g->text);
             bad++;
         }
     }
     for (int k = 0; k < expected.n; k++) {
         if (met[k]) continue;
-        hd_printf(o, "%s:%d: expected %s was not reported: %s\n", source->name, expected.at[k].at_line,
-                  severities[expected.at[k].sev], expected.at[k].text);
+        hd_show(o, "%s:%d: expected %s was not reported: %s\n", source->name, expected.at[k].at_line,
+                severities[expected.at[k].sev], expected.at[k].text);
         bad++;
     }
     return bad;

@@ -95,7 +95,8 @@ void hd_put_quoted(Out *o, const char *s) {
     hd_puts(o, "\"");
     for (;;) {
         size_t plain = 0;
-        while ((unsigned char)s[plain] >= 32 && s[plain] != '"' && s[plain] != '\\') plain++;
+        for (size_t n; s[plain] != '"' && s[plain] != '\\' && (n = hd_text_char(s + plain, strnlen(s + plain, 4)));)
+            plain += n;
         hd_putn(o, s, plain);
         s += plain;
         if (!*s) break;
@@ -105,6 +106,22 @@ void hd_put_quoted(Out *o, const char *s) {
         else hd_printf(o, "\\x%02x", c);
     }
     hd_puts(o, "\"");
+}
+
+static void put(void *to, const char *text, size_t n) { hd_putn(to, text, n); }
+
+void hd_show(Out *o, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    hd_text_format(put, o, HD_TEXT_SHOWN, fmt, ap);
+    va_end(ap);
+}
+
+void hd_put_json(Out *o, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    hd_text_format(put, o, HD_TEXT_JSON, fmt, ap);
+    va_end(ap);
 }
 
 const char *hd_hash(Arena *a, const char *text, size_t n) {

@@ -2,6 +2,7 @@
 #ifndef IR_BASE_OUT_H
 #define IR_BASE_OUT_H
 #include "ir/base/arena.h"
+#include "runtime/text.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,7 +15,11 @@ void hd_printf(Out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 void hd_put_int(Out *o, int64_t v);          // these two print most of a module, without a format to interpret
 void hd_put_hex(Out *o, uint64_t v);
 void hd_put_float(Out *o, double v);         // shortest decimal text that reads back as the same double
-void hd_put_quoted(Out *o, const char *s);   // "..." with \" \\ \n \xHH escapes
+void hd_put_quoted(Out *o, const char *s);   // "..." with \" \\ \n \xHH escapes, as the IR is written
+// As hd_printf, but the strings that the format names are cleaned for a terminal, or escaped as inside a string of JSON
+// (runtime/text.h).
+void hd_show(Out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void hd_put_json(Out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *hd_hash(Arena *a, const char *text, size_t n); // 32 hexadecimal digits
 // 0, or errno. A file is written under a temporary name beside it and renamed: after an error it is what it was before.
 // A link to a file stays, and the file is replaced; devices and pipes are written in place.

@@ -90,7 +90,8 @@ static Out module_text(const Module *m, Arena *a) {
 static void dump(const PipelineRun *r, const char *when, const char *pass) {
     Arena *a = hd_arena_new();
     Out o = module_text(r->m, a);
-    fprintf(stderr, "// ----- %s %s\n%s", when, pass, o.text);
+    hd_say(stderr, "// ----- %s %s\n", when, pass);
+    hd_say_text(stderr, o.text);
     hd_arena_free(a);
 }
 
@@ -163,7 +164,7 @@ static void arm(PipelineRun *r, int i, bool changed) {
 static void watch_after(const PipelineRun *r, const char *name, Change change) {
     const ManagerOptions *o = r->options;
     if (o->print_after_change) {
-        if (change == UNCHANGED) fprintf(stderr, "// %s (unchanged)\n", name);
+        if (change == UNCHANGED) hd_say(stderr, "// %s (unchanged)\n", name);
         else dump(r, "after", name);
     } else if (o->print_after_all || names(o->print_after, name)) {
         dump(r, "after", name);
@@ -208,18 +209,18 @@ static bool run_pass(PipelineRun *r, int i, Change *change) {
 static void print_times(const PipelineRun *r) {
     double total = 0;
     for (int i = 0; i < r->p->n; i++) total += r->seconds[i];
-    fprintf(stderr, "// time by pass\n");
+    hd_say(stderr, "// time by pass\n");
     for (int i = 0; i < r->p->n; i++)
-        fprintf(stderr, "//  %10.6f s %5.1f %%  %s\n", r->seconds[i], total > 0 ? 100 * r->seconds[i] / total : 0,
-                r->p->at[i].pass->name);
-    fprintf(stderr, "//  %10.6f s 100.0 %%  total\n", total);
+        hd_say(stderr, "//  %10.6f s %5.1f %%  %s\n", r->seconds[i], total > 0 ? 100 * r->seconds[i] / total : 0,
+               r->p->at[i].pass->name);
+    hd_say(stderr, "//  %10.6f s 100.0 %%  total\n", total);
 }
 
 static void print_statistics(const PipelineRun *r) {
-    fprintf(stderr, "// statistics\n");
+    hd_say(stderr, "// statistics\n");
     for (int i = 0; i < r->counters.list.n; i++) {
         const Counter *c = &r->counters.list.at[i];
-        fprintf(stderr, "//  %10" PRId64 "  %s: %s\n", c->n, c->pass, c->what);
+        hd_say(stderr, "//  %10" PRId64 "  %s: %s\n", c->n, c->pass, c->what);
     }
 }
 

@@ -19,14 +19,14 @@ void hd_report_beside(const Module *m, Facts *r) {
 
 void hd_report_beside_json(const Facts *r, Out *o) {
     if (r->beside.actions)
-        hd_printf(o, "  \"weight_gradients_beside\": {\"actions\": %lld, \"bytes\": %lld},\n",
-                  (long long)r->beside.actions, (long long)r->beside.bytes);
+        hd_put_json(o, "  \"weight_gradients_beside\": {\"actions\": %lld, \"bytes\": %lld},\n",
+                    (long long)r->beside.actions, (long long)r->beside.bytes);
 }
 
 void hd_report_beside_text(const Facts *r, Out *o) {
     if (r->beside.actions)
-        hd_printf(o,
-                  "\nweight gradients: %lld products and kernels run beside the backward pass; the peak is estimated "
-                  "to be %lld bytes higher for that\n",
-                  (long long)r->beside.actions, (long long)r->beside.bytes);
+        hd_show(o,
+                "\nweight gradients: %lld products and kernels run beside the backward pass; the peak is estimated "
+                "to be %lld bytes higher for that\n",
+                (long long)r->beside.actions, (long long)r->beside.bytes);
 }

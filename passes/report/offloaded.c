@@ -106,18 +106,18 @@ void hd_report_offloaded(const Facts *r, Out *o) {
         hd_arena_free(a);
         return;
     }
-    hd_printf(o, "  \"offload\": {\"bytes\": %lld, \"waiting_bytes\": %lld, \"waiting_bytes_without\": %lld",
-              ll(x.away), ll(x.here), ll(x.here + x.away));
-    if (r->device) hd_printf(o, ", \"stall_seconds\": %.9f", x.stall);
+    hd_put_json(o, "  \"offload\": {\"bytes\": %lld, \"waiting_bytes\": %lld, \"waiting_bytes_without\": %lld",
+                ll(x.away), ll(x.here), ll(x.here + x.away));
+    if (r->device) hd_put_json(o, ", \"stall_seconds\": %.9f", x.stall);
     hd_puts(o, ", \"values\": [");
     for (int i = 0; i < x.values.n; i++) {
         const Away *v = &x.values.at[i];
-        hd_printf(o, "%s\n    {\"place\": \"%s\", \"bytes\": %lld, \"out\": %d, \"back\": %d", i ? "," : "",
-                  path(v->out), ll(v->bytes), v->out->id, v->back ? v->back->id : -1);
+        hd_put_json(o, "%s\n    {\"place\": \"%s\", \"bytes\": %lld, \"out\": %d, \"back\": %d", i ? "," : "",
+                    path(v->out), ll(v->bytes), v->out->id, v->back ? v->back->id : -1);
         if (v->leaves && v->returns)
-            hd_printf(o, ", \"out_seconds\": [%.9f, %.9f], \"back_seconds\": [%.9f, %.9f], \"stall_seconds\": %.9f",
-                      since(&x, v->leaves->start), since(&x, v->leaves->end), since(&x, v->returns->start),
-                      since(&x, v->returns->end), v->stall);
+            hd_put_json(o, ", \"out_seconds\": [%.9f, %.9f], \"back_seconds\": [%.9f, %.9f], \"stall_seconds\": %.9f",
+                        since(&x, v->leaves->start), since(&x, v->leaves->end), since(&x, v->returns->start),
+                        since(&x, v->returns->end), v->stall);
         hd_puts(o, "}");
     }
     hd_puts(o, "]},\n");
@@ -129,21 +129,21 @@ void hd_report_offloaded_text(const Facts *r, Out *o) {
     Arena *a = hd_arena_new();
     const Offloaded x = find(r, a);
     if (x.values.n) {
-        hd_printf(o, "\n%20lld  bytes that the backward pass reads wait in host memory; ", ll(x.away));
-        hd_printf(o, "on the device wait %lld, else %lld\n", ll(x.here), ll(x.here + x.away));
-        hd_printf(o, "%20s  %-19s  %-19s  %8s\n", "bytes", "out, ms", "back, ms", "stall");
+        hd_show(o, "\n%20lld  bytes that the backward pass reads wait in host memory; ", ll(x.away));
+        hd_show(o, "on the device wait %lld, else %lld\n", ll(x.here), ll(x.here + x.away));
+        hd_show(o, "%20s  %-19s  %-19s  %8s\n", "bytes", "out, ms", "back, ms", "stall");
     }
     for (int i = 0; i < x.values.n && i < MOST; i++) {
         const Away *v = &x.values.at[i];
-        hd_printf(o, "%20lld  ", ll(v->bytes));
+        hd_show(o, "%20lld  ", ll(v->bytes));
         if (v->leaves && v->returns)
-            hd_printf(o, "%8.3f - %8.3f  %8.3f - %8.3f  %8.3f", 1e3 * since(&x, v->leaves->start),
-                      1e3 * since(&x, v->leaves->end), 1e3 * since(&x, v->returns->start),
-                      1e3 * since(&x, v->returns->end), 1e3 * v->stall);
-        else hd_printf(o, "by op %-13d  by op %-13d  %8s", v->out->id, v->back ? v->back->id : -1, "");
-        hd_printf(o, "  %s\n", path(v->out));
+            hd_show(o, "%8.3f - %8.3f  %8.3f - %8.3f  %8.3f", 1e3 * since(&x, v->leaves->start),
+                    1e3 * since(&x, v->leaves->end), 1e3 * since(&x, v->returns->start),
+                    1e3 * since(&x, v->returns->end), 1e3 * v->stall);
+        else hd_show(o, "by op %-13d  by op %-13d  %8s", v->out->id, v->back ? v->back->id : -1, "");
+        hd_show(o, "  %s\n", path(v->out));
     }
-    if (x.values.n > MOST) hd_printf(o, "%20s  and %d more\n", "", x.values.n - MOST);
-    if (x.values.n && r->device) hd_printf(o, "%20s  the main stream waits %.3f ms for them\n", "", 1e3 * x.stall);
+    if (x.values.n > MOST) hd_show(o, "%20s  and %d more\n", "", x.values.n - MOST);
+    if (x.values.n && r->device) hd_show(o, "%20s  the main stream waits %.3f ms for them\n", "", 1e3 * x.stall);
     hd_arena_free(a);
 }

@@ -34,8 +34,8 @@ static Segments segments(const Simulation *s, Arena *a) {
 }
 
 static void put_works(Out *o, const char *key, const double *seconds) {
-    hd_printf(o, "\"%s\": {", key);
-    for (int w = 0; w < WORK_SYNC; w++) hd_printf(o, "%s\"%s\": %.9f", w ? ", " : "", hd_work_text[w], seconds[w]);
+    hd_put_json(o, "\"%s\": {", key);
+    for (int w = 0; w < WORK_SYNC; w++) hd_put_json(o, "%s\"%s\": %.9f", w ? ", " : "", hd_work_text[w], seconds[w]);
     hd_puts(o, "}");
 }
 
@@ -55,8 +55,8 @@ static void put_notes(const Facts *r, Out *o) {
     const int64_t most = most_ranks(r, &table);
     hd_puts(o, "\"notes\": [");
     if (most)
-        hd_printf(o, "\"collectives among %lld ranks: the table goes to %lld\"", ll(most), ll(table));
-    if (r->sim.stuck) hd_printf(o, "%s\"a wait that nothing ends\"", most ? ", " : "");
+        hd_put_json(o, "\"collectives among %lld ranks: the table goes to %lld\"", ll(most), ll(table));
+    if (r->sim.stuck) hd_put_json(o, "%s\"a wait that nothing ends\"", most ? ", " : "");
     hd_puts(o, "]");
 }
 
@@ -66,11 +66,11 @@ static void put_segments(const Facts *r, Out *o) {
     hd_puts(o, "    \"segments\": [");
     for (int i = 0; i < all.n; i++) {
         const Segment *g = &all.at[i];
-        hd_printf(o, "%s\n      {\"name\": \"%s\", \"times\": %lld, \"seconds\": %.9f, ", i ? "," : "", g->f->name,
-                  ll(g->times), g->sum.end);
+        hd_put_json(o, "%s\n      {\"name\": \"%s\", \"times\": %lld, \"seconds\": %.9f, ", i ? "," : "", g->f->name,
+                    ll(g->times), g->sum.end);
         put_works(o, "busy", g->sum.busy);
-        hd_printf(o, ", \"exposed_communication\": %.9f, \"exposed_copies\": %.9f, \"idle\": %.9f}",
-                  g->sum.exposed_collectives, g->sum.exposed_copies, g->sum.idle);
+        hd_put_json(o, ", \"exposed_communication\": %.9f, \"exposed_copies\": %.9f, \"idle\": %.9f}",
+                    g->sum.exposed_collectives, g->sum.exposed_copies, g->sum.idle);
     }
     hd_puts(o, "],\n");
     hd_arena_free(a);
@@ -90,22 +90,23 @@ void hd_report_predicted(const Facts *r, Out *o) {
     double collectives, copies, idle;
     if (!r->device) return;
     hd_puts(o, "  \"device_model\": ");
-    hd_put_quoted(o, hd_model_name(r->device));
+    hd_put_json(o, "\"%s\"", hd_model_name(r->device));
     hd_puts(o, ",\n");
     if (!s->n_actions) return;
     sum_exposed(r, &collectives, &copies, &idle);
-    hd_printf(o, "  \"predicted\": {\n    \"step_seconds\": %.9f, \"device_seconds\": %.9f, \"host_seconds\": %.9f,\n",
-              hd_step_seconds(s), s->device, s->host);
-    if (r->tokens) hd_printf(o, "    \"tokens_per_second\": %.0f,\n", (double)r->tokens / hd_step_seconds(s));
-    hd_printf(o, "    \"bound_by\": \"%s\",\n    ", bound_by(s));
+    hd_puts(o, "  \"predicted\": {\n");
+    hd_put_json(o, "    \"step_seconds\": %.9f, \"device_seconds\": %.9f, \"host_seconds\": %.9f,\n",
+                hd_step_seconds(s), s->device, s->host);
+    if (r->tokens) hd_put_json(o, "    \"tokens_per_second\": %.0f,\n", (double)r->tokens / hd_step_seconds(s));
+    hd_put_json(o, "    \"bound_by\": \"%s\",\n    ", bound_by(s));
     put_works(o, "critical_path", s->path);
-    hd_printf(o, ", \"gaps\": %.9f,\n", s->gaps);
-    hd_printf(o, "    \"exposed_communication\": %.9f, \"exposed_copies\": %.9f, \"idle\": %.9f,\n", collectives,
-              copies, idle);
-    if (s->joules > 0) hd_printf(o, "    \"joules\": %.6f, \"power_rate\": %.4f,\n", s->joules, s->rate);
+    hd_put_json(o, ", \"gaps\": %.9f,\n", s->gaps);
+    hd_put_json(o, "    \"exposed_communication\": %.9f, \"exposed_copies\": %.9f, \"idle\": %.9f,\n", collectives,
+                copies, idle);
+    if (s->joules > 0) hd_put_json(o, "    \"joules\": %.6f, \"power_rate\": %.4f,\n", s->joules, s->rate);
     put_segments(r, o);
     hd_puts(o, "    \"from\": ");
-    hd_put_quoted(o, hd_model_from(r->device));
+    hd_put_json(o, "\"%s\"", hd_model_from(r->device));
     hd_puts(o, ", ");
     put_notes(r, o);
     hd_puts(o, "\n  },\n");
@@ -117,19 +118,20 @@ void hd_report_predicted_text(const Facts *r, Out *o) {
     int64_t table = 0;
     if (!r->device || !s->n_actions) return;
     sum_exposed(r, &collectives, &copies, &idle);
-    hd_printf(o, "\npredicted for %s: %.3f ms a step", hd_model_name(r->device), 1e3 * hd_step_seconds(s));
-    if (r->tokens) hd_printf(o, ", %.0f tokens/s", (double)r->tokens / hd_step_seconds(s));
-    hd_printf(o, "; bound by %s. The longest chain:", bound_by(s));
+    hd_show(o, "\npredicted for %s: %.3f ms a step", hd_model_name(r->device), 1e3 * hd_step_seconds(s));
+    if (r->tokens) hd_show(o, ", %.0f tokens/s", (double)r->tokens / hd_step_seconds(s));
+    hd_show(o, "; bound by %s. The longest chain:", bound_by(s));
     for (int w = 0; w < WORK_SYNC; w++)
-        if (s->path[w] > 0) hd_printf(o, " %s %.3f,", hd_work_text[w], 1e3 * s->path[w]);
-    hd_printf(o, " gaps %.3f ms\n", 1e3 * s->gaps);
-    hd_printf(o, "exposed: communication %.3f, copies %.3f ms; nothing runs for %.3f ms; ", 1e3 * collectives,
-              1e3 * copies, 1e3 * idle);
-    hd_printf(o, "the host needs %.3f ms to launch\n", 1e3 * s->host);
-    if (s->joules > 0) hd_printf(o, "energy: %.3f J a step%s", s->joules, s->rate < 1 ? "" : "\n");
+        if (s->path[w] > 0) hd_show(o, " %s %.3f,", hd_work_text[w], 1e3 * s->path[w]);
+    hd_show(o, " gaps %.3f ms\n", 1e3 * s->gaps);
+    hd_show(o, "exposed: communication %.3f, copies %.3f ms; nothing runs for %.3f ms; ", 1e3 * collectives,
+            1e3 * copies, 1e3 * idle);
+    hd_show(o, "the host needs %.3f ms to launch\n", 1e3 * s->host);
+    if (s->joules > 0) hd_show(o, "energy: %.3f J a step", s->joules);
     if (s->rate < 1)
-        hd_printf(o, ", which is the limit of %.0f W: products and attention keep %.0f %% of their rate\n",
-                  hd_model_power(r->device), 100 * s->rate);
+        hd_show(o, ", which is the limit of %.0f W: products and attention keep %.0f %% of their rate\n",
+                hd_model_power(r->device), 100 * s->rate);
+    else if (s->joules > 0) hd_puts(o, "\n");
     const int64_t most = most_ranks(r, &table);
-    if (most) hd_printf(o, "collectives among %lld ranks: the table goes to %lld\n", ll(most), ll(table));
+    if (most) hd_show(o, "collectives among %lld ranks: the table goes to %lld\n", ll(most), ll(table));
 }

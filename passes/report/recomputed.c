@@ -40,18 +40,18 @@ static const char *place(const Facts *r, const Symbol *s) {
 void hd_report_recomputed(const Facts *r, Out *o) {
     Arena *a = hd_arena_new();
     const Given g = find(r, a);
-    if (g.n) hd_printf(o, "  \"recomputed\": {\"bytes\": %lld", ll(g.bytes));
-    if (g.n && r->device) hd_printf(o, ", \"seconds\": %.9f", g.seconds);
+    if (g.n) hd_put_json(o, "  \"recomputed\": {\"bytes\": %lld", ll(g.bytes));
+    if (g.n && r->device) hd_put_json(o, ", \"seconds\": %.9f", g.seconds);
     for (int i = 0; i < g.n; i++) {
         const Symbol *s = g.at[i];
-        hd_printf(o, "%s\n    {\"place\": ", i ? "," : ", \"values\": [");
-        hd_put_quoted(o, place(r, s));
-        hd_printf(o, ", \"op\": \"%s\", \"count\": %lld, \"bytes\": %lld", hd_word(&s->attrs, A_OP, ""),
-                  ll(hd_int(&s->attrs, A_COUNT, 0)), ll(bytes_of(s)));
-        if (r->device) hd_printf(o, ", \"seconds\": %.9f", hd_float(&s->attrs, A_SECONDS, 0));
+        hd_puts(o, i ? ",\n" : ", \"values\": [\n");
+        hd_put_json(o, "    {\"place\": \"%s\"", place(r, s));
+        hd_put_json(o, ", \"op\": \"%s\", \"count\": %lld, \"bytes\": %lld", hd_word(&s->attrs, A_OP, ""),
+                    ll(hd_int(&s->attrs, A_COUNT, 0)), ll(bytes_of(s)));
+        if (r->device) hd_put_json(o, ", \"seconds\": %.9f", hd_float(&s->attrs, A_SECONDS, 0));
         hd_puts(o, ", \"file\": ");
-        hd_put_quoted(o, s->loc.file ? s->loc.file : "");
-        hd_printf(o, ", \"line\": %d}", s->loc.line);
+        hd_put_json(o, "\"%s\"", s->loc.file ? s->loc.file : "");
+        hd_put_json(o, ", \"line\": %d}", s->loc.line);
     }
     if (g.n) hd_puts(o, "]},\n");
     hd_arena_free(a);
@@ -62,17 +62,17 @@ void hd_report_recomputed_text(const Facts *r, Out *o) {
     Arena *a = hd_arena_new();
     const Given g = find(r, a);
     if (g.n)
-        hd_printf(o, "\n%20lld  bytes are computed again for the backward pass instead of waiting for it", ll(g.bytes));
-    if (g.n && r->device) hd_printf(o, ", in about %.3f ms", 1e3 * g.seconds);
-    if (g.n) hd_printf(o, "; given up:\n");
+        hd_show(o, "\n%20lld  bytes are computed again for the backward pass instead of waiting for it", ll(g.bytes));
+    if (g.n && r->device) hd_show(o, ", in about %.3f ms", 1e3 * g.seconds);
+    if (g.n) hd_show(o, "; given up:\n");
     for (int i = 0; i < g.n && i < MOST; i++) {
         const Symbol *s = g.at[i];
-        hd_printf(o, "%20lld  %5lld x  ", ll(bytes_of(s)), ll(hd_int(&s->attrs, A_COUNT, 0)));
-        if (r->device) hd_printf(o, "%8.3f ms  ", 1e3 * hd_float(&s->attrs, A_SECONDS, 0));
-        hd_printf(o, "%-11s  %s", hd_word(&s->attrs, A_OP, ""), place(r, s));
-        if (s->loc.file) hd_printf(o, "  %s:%d", s->loc.file, s->loc.line);
+        hd_show(o, "%20lld  %5lld x  ", ll(bytes_of(s)), ll(hd_int(&s->attrs, A_COUNT, 0)));
+        if (r->device) hd_show(o, "%8.3f ms  ", 1e3 * hd_float(&s->attrs, A_SECONDS, 0));
+        hd_show(o, "%-11s  %s", hd_word(&s->attrs, A_OP, ""), place(r, s));
+        if (s->loc.file) hd_show(o, "  %s:%d", s->loc.file, s->loc.line);
         hd_puts(o, "\n");
     }
-    if (g.n > MOST) hd_printf(o, "%20s  and %d smaller kinds\n", "", g.n - MOST);
+    if (g.n > MOST) hd_show(o, "%20s  and %d smaller kinds\n", "", g.n - MOST);
     hd_arena_free(a);
 }

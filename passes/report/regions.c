@@ -48,12 +48,12 @@ void hd_report_capture(const Facts *r, Out *o) {
               r->graph, r->regions.n, ll(r->captured), ll(r->cuts));
     hd_puts(o, "    \"outside\": [");
     for (int i = 0; i < r->outside.n; i++)
-        hd_printf(o, "%s\n      {\"stream\": \"%s\", \"actions\": %lld, \"why\": \"%s\"}", i ? "," : "",
+        hd_put_json(o, "%s\n      {\"stream\": \"%s\", \"actions\": %lld, \"why\": \"%s\"}", i ? "," : "",
                   r->outside.at[i].stream, ll(r->outside.at[i].actions), r->outside.at[i].why);
     hd_puts(o, "],\n    \"list\": [");
     for (int i = 0; i < r->regions.n; i++) {
         const RegionFact *x = &r->regions.at[i];
-        hd_printf(o, "%s\n      {\"name\": \"%s\", \"function\": \"%s\", \"kind\": \"%s\", \"path\": \"%s\", ",
+        hd_put_json(o, "%s\n      {\"name\": \"%s\", \"function\": \"%s\", \"kind\": \"%s\", \"path\": \"%s\", ",
                   i ? "," : "", x->name, x->func->name, x->kind, x->path);
         hd_printf(o, "\"backward\": %s, \"actions\": %d, \"external_events\": %d}", x->bwd ? "true" : "false",
                   x->actions, x->external);

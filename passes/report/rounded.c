@@ -34,21 +34,21 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
 
 void hd_report_rounded_json(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
-    if (x->why) hd_printf(o, "  \"rounded\": {\"gathers\": 0, \"why\": \"%s\"},\n", x->why);
+    if (x->why) hd_put_json(o, "  \"rounded\": {\"gathers\": 0, \"why\": \"%s\"},\n", x->why);
     if (!x->gathers) return;
-    hd_printf(o, "  \"rounded\": {\"gathers\": %lld, \"saved_bytes\": %lld, \"moved_bytes\": %lld", ll(x->gathers),
-              ll(x->saved), ll(x->moved));
-    if (r->device) hd_printf(o, ", \"seconds\": %.9f", x->seconds);
+    hd_put_json(o, "  \"rounded\": {\"gathers\": %lld, \"saved_bytes\": %lld, \"moved_bytes\": %lld", ll(x->gathers),
+                ll(x->saved), ll(x->moved));
+    if (r->device) hd_put_json(o, ", \"seconds\": %.9f", x->seconds);
     hd_puts(o, "},\n");
 }
 
 void hd_report_rounded_text(const Facts *r, Out *o) {
     const Rounded *x = &r->rounded;
-    if (x->why) hd_printf(o, "weights = master has no effect: %s\n", x->why);
+    if (x->why) hd_show(o, "weights = master has no effect: %s\n", x->why);
     if (!x->gathers) return;
-    hd_printf(o,
-              "weights = master: %lld gathers round master weights in a step and move %lld bytes of memory for that",
-              ll(x->gathers), ll(x->moved));
-    if (r->device) hd_printf(o, ", %.2f ms", 1e3 * x->seconds);
-    hd_printf(o, "; copies would hold %lld bytes\n", ll(x->saved));
+    hd_show(o,
+            "weights = master: %lld gathers round master weights in a step and move %lld bytes of memory for that",
+            ll(x->gathers), ll(x->moved));
+    if (r->device) hd_show(o, ", %.2f ms", 1e3 * x->seconds);
+    hd_show(o, "; copies would hold %lld bytes\n", ll(x->saved));
 }

@@ -25,24 +25,12 @@ typedef struct {
     int n_strings;
 } Page;
 
-// --- text inside a script of a page
-
-static void put_string(Out *o, const char *s) {
-    hd_puts(o, "\"");
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c < 0x20 || c == '"' || c == '\\' || c == '<') hd_printf(o, "\\u%04x", c); // "</script" would end it
-        else hd_putn(o, s, 1);
-    }
-    hd_puts(o, "\"");
-}
-
 static int string(Page *p, const char *s) {
     const char *key = hd_intern(p->m->cx, s ? s : "");
     const int at = hd_ptr_get(&p->index, key);
     if (at >= 0) return at;
     hd_puts(&p->strings, p->n_strings ? "," : "");
-    put_string(&p->strings, key);
+    hd_put_json(&p->strings, "\"%s\"", key);
     hd_ptr_set(p->a, &p->index, key, p->n_strings);
     return p->n_strings++;
 }
@@ -102,7 +90,7 @@ static void put_function(Page *p, const Func *f, bool first) {
     const int64_t *live = live_bytes(f, p->a);
     int n = 0;
     hd_puts(p->o, first ? "\n{\"name\":" : ",\n{\"name\":");
-    put_string(p->o, f->name);
+    hd_put_json(p->o, "\"%s\"", f->name);
     hd_puts(p->o, ",\"actions\":[");
     for (const Op *o = f->first; o; o = o->next)
         if (hd_is_action(o)) put_action(p, o, live[o->id], !n++);
@@ -116,12 +104,13 @@ static void put_peak(Page *p, const Facts *r) {
     const Op *during = r->live.during;
     hd_puts(p->o, "\"peak\":{\"during\":");
     const char *path = during && during->loc.path ? during->loc.path : "";
-    put_string(p->o, during ? hd_sprintf(p->a, "%s %s %s", name_of(during, p->a), path, line_of(during, p->a)) : "");
+    if (during) hd_put_json(p->o, "\"%s %s %s\"", name_of(during, p->a), path, line_of(during, p->a));
+    else hd_puts(p->o, "\"\"");
     hd_puts(p->o, ",\"holders\":[");
     for (int i = 0; i < all.n; i++) {
         const Holder *h = &all.at[i];
         hd_printf(p->o, "%s%lld,%d,\"%s\",", i ? "," : "", ll(h->bytes), h->n, hd_report_class_text[h->c]);
-        put_string(p->o, hd_sprintf(p->a, "%s %s%s", h->action, h->path, h->place));
+        hd_put_json(p->o, "\"%s %s%s\"", h->action, h->path, h->place);
     }
     hd_puts(p->o, "]}");
 }
@@ -130,7 +119,7 @@ void hd_timeline_plan(const Module *m, const Facts *r, Arena *a, Out *o) {
     Page p = {.m = m, .a = a, .o = o, .strings = hd_out(a)};
     bool first = true;
     hd_puts(o, "{\"model\":");
-    put_string(o, hd_word(hd_settings(m, "model"), A_MODEL, ""));
+    hd_put_json(o, "\"%s\"", hd_word(hd_settings(m, "model"), A_MODEL, ""));
     hd_printf(o, ",\"tokens\":%lld,\"arena\":%lld,\"persistent\":%lld,\n", ll(r->tokens), ll(r->peak),
               ll(r->persistent));
     put_peak(&p, r);
@@ -178,11 +167,11 @@ void hd_timeline_predicted(const Module *m, const Facts *r, Arena *a, Out *o) {
     const char *page = (const char *)hd_timeline_page, *data = strstr(page, "@DATA@");
     hd_putn(o, page, (size_t)(data - page));
     hd_puts(o, "{\"version\":1,\"kind\":\"predicted\",\"device\":");
-    put_string(o, hd_model_name(r->device));
+    hd_put_json(o, "\"%s\"", hd_model_name(r->device));
     hd_puts(o, ",\"lanes\":[");
     for (int i = 0; i < s->n_streams; i++) {
         hd_puts(o, i ? "," : "");
-        put_string(o, s->streams[i]);
+        hd_put_json(o, "\"%s\"", s->streams[i]);
     }
     hd_puts(o, "],\"runs\":[");
     for (int i = 0; i < s->n_runs; i++)

@@ -10,6 +10,7 @@
 // An owner with the same host line is alive when its process is there. For any other owner, only its number says so.
 #include "runtime/checkpoint/lock.h"
 #include "runtime/checkpoint/pieces.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -79,10 +80,6 @@ static bool parse(const char *text, Owner *o) {
     if (sscanf(text, "heddle 1 %32[0-9a-f]\nhost %199[^\n]\nprocess %ld %llu\nsince %199[^\n]\nbeat %ld %ld", o->token,
                o->place, &o->pid, &o->start, o->since, &o->beat, &o->number) != 7)
         return false;
-    for (char *s = o->place; *s; s++)
-        if (*s < ' ' || *s > '~') *s = '?';
-    for (char *s = o->since; *s; s++)
-        if (*s < ' ' || *s > '~') *s = '?';
     snprintf(o->host, sizeof o->host, "%.*s", (int)strcspn(o->place, " "), o->place);
     return true;
 }
@@ -114,8 +111,8 @@ static bool alive(const char *path, const Owner *o, int (*stopped)(void)) {
     if (!strcmp(self.place, o->place)) return start_of(o->pid) == o->start && o->start && !in_use(path, o, "");
     const long beat = o->beat < 0 ? 0 : o->beat > MOST_BEAT ? MOST_BEAT : o->beat;
     const double until = hd_now() + (double)(BEATS * beat) + 0.5;
-    fprintf(stderr, "note: %s belongs to process %ld on %s; waiting at most %ld s to see whether it is alive\n", path,
-            o->pid, o->host, BEATS * beat + 1);
+    hd_say(stderr, "note: %s belongs to process %ld on %s; waiting at most %ld s to see whether it is alive\n", path,
+           o->pid, o->host, BEATS * beat + 1);
     while (hd_now() < until) {
         if (stopped()) return !hd_fail("--save: stopped by a signal while waiting for the owner of %s", path);
         nanosleep(&(struct timespec){0, 100000000}, NULL);

@@ -2,8 +2,8 @@
 // target is replaced. Devices and pipes cannot be replaced; they are written in place. Nobody can guess the temporary
 // name, and whatever has it already is not opened, so that nobody can have another file written through a link.
 #include "runtime/dtypes.h"
-#include "runtime/json.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -44,10 +44,7 @@ __attribute__((format(printf, 2, 3))) static void say(StWriter *w, const char *f
 
 static void quote(StWriter *w, const char *text) {
     say(w, "\"");
-    for (; *text; text++) {
-        char *end = header_end(w, HD_JSON_CHAR);
-        if (end) w->header_bytes += (size_t)hd_json_char(*text, end);
-    }
+    for (char *end; *text && (end = header_end(w, HD_JSON_CHAR));) w->header_bytes += hd_text_json_char(&text, end);
     say(w, "\"");
 }
 

@@ -27,12 +27,17 @@ static void __attribute__((format(printf, 2, 3))) note(Looked *l, const char *fm
     if (n > 0) l->used = l->used + (size_t)n < sizeof l->text ? l->used + (size_t)n : sizeof l->text - 1;
 }
 
+// One more place of the list behind the colon after a library's name.
+static void note_place(Looked *l, size_t n, const char *place) {
+    note(l, "%s %.*s", l->used && l->text[l->used - 1] == ':' ? "" : ",", (int)n, place);
+}
+
 static bool try_file(HdCudaApi *api, HdCudaLib lib, const char *file, Looked *looked) {
     if (file[0] == '/' && access(file, F_OK) != 0) return false;
     void *h = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
     if (!h) {
         const char *why = dlerror();
-        if (file[0] == '/') note(looked, "\n  %s: cannot be opened: %s", file, why ? why : "no reason given");
+        if (file[0] == '/') note(looked, ", %s (cannot be opened: %s)", file, why ? why : "no reason given");
         return false;
     }
     api->handle[lib] = h;
@@ -44,7 +49,7 @@ static bool try_dir(HdCudaApi *api, HdCudaLib lib, const char *dir, size_t dir_s
     char file[1024];
     if (!dir_size) return false;
     snprintf(file, sizeof file, "%.*s/%s", (int)dir_size, dir, name);
-    note(looked, "\n  %.*s", (int)dir_size, dir);
+    note_place(looked, dir_size, dir);
     return try_file(api, lib, file, looked);
 }
 
@@ -53,7 +58,7 @@ static bool try_glob(HdCudaApi *api, HdCudaLib lib, const char *pattern, const c
     glob_t g;
     bool found = false;
     snprintf(full, sizeof full, "%s/%s", pattern, name);
-    note(looked, "\n  %s", pattern);
+    note_place(looked, strlen(pattern), pattern);
     if (glob(full, 0, NULL, &g) == 0)
         for (size_t i = 0; i < g.gl_pathc && !found; i++) found = try_file(api, lib, g.gl_pathv[i], looked);
     globfree(&g);
@@ -75,7 +80,8 @@ static bool search(HdCudaApi *api, HdCudaLib lib, const char *name, Looked *look
         if (try_dir(api, lib, p, n, name, looked)) return true;
         p += n + (p[n] == ':');
     }
-    note(looked, "\n  the loader's own search (LD_LIBRARY_PATH, ld.so.cache)");
+    static const char own[] = "the loader's own search (LD_LIBRARY_PATH, ld.so.cache)";
+    note_place(looked, sizeof own - 1, own);
     if (try_file(api, lib, name, looked)) return true;
     const char *home[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda"};
     for (int i = 0; i < 3; i++) {
@@ -114,7 +120,7 @@ static bool resolve(HdCudaApi *api, HdCudaLib lib) {
     }
 #include "runtime/cuda/api.def"
     if (!missing) return true;
-    return hd_fail("%s lacks the function %s: it is too old; Heddle needs %s, CUDA 12.2 or newer\n%s", api->path[lib],
+    return hd_fail("%s lacks the function %s: it is too old; Heddle needs %s, CUDA 12.2 or newer: %s", api->path[lib],
                    missing, libraries[lib].need, libraries[lib].cure);
 }
 
@@ -135,16 +141,16 @@ bool hd_cuda_load(HdCudaApi *api, HdCudaLib lib) {
         p += n + (p[n] == ' ');
         bool of_toolkit = lib == HD_LIB_NVRTC || lib == HD_LIB_LT; // their major version is CUDA's
         if (of_toolkit && api->driver_version && major_of(name) > api->driver_version / 1000) {
-            note(&looked, "%s%s: skipped, the driver supports CUDA %d.%d only", looked.used ? "\n" : "", name,
+            note(&looked, "%s%s: skipped, the driver supports CUDA %d.%d only", looked.used ? "; " : "", name,
                  api->driver_version / 1000, api->driver_version % 1000 / 10);
             continue;
         }
-        note(&looked, "%s%s:", looked.used ? "\n" : "", name);
+        note(&looked, "%s%s:", looked.used ? "; " : "", name);
         search(api, lib, name, &looked);
     }
     if (!api->handle[lib])
-        return hd_fail("cannot find %s, needed for %s; looked for\n%s\n%s; or name its folder in HEDDLE_CUDA_PATH",
-                       l->names, l->need, looked.text, l->cure);
+        return hd_fail("cannot find %s, needed for %s: %s; or name its folder in HEDDLE_CUDA_PATH (looked for %s)",
+                       l->names, l->need, l->cure, looked.text);
     if (!resolve(api, lib)) {
         dlclose(api->handle[lib]);
         api->handle[lib] = NULL;

@@ -2,6 +2,7 @@
 // else what the plan names as `else`, which is reported on stderr. Where it names nothing, the program does not start.
 // This is decided once, before the first step.
 #include "runtime/cuda/exec.h"
+#include "runtime/text.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,7 +146,7 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
     if (b->threaded) pthread_join(b->thread, NULL);
     else if (b->wanted && !x->failed) run_build(b);
     if (!x->failed && x->verbose && b->built)
-        fprintf(stderr, "attention: %d plans by cuDNN %zu in %.0f ms\n", b->built, x->api.cudnnGetVersion(), b->ms);
+        hd_say(stderr, "attention: %d plans by cuDNN %zu in %.0f ms\n", b->built, x->api.cudnnGetVersion(), b->ms);
     for (int i = 0; i < p->n_attentions && !x->failed; i++) {
         const HdAttention *t = &p->attentions[i];
         if (x->attentions.states[i].plan) {
@@ -161,8 +162,8 @@ bool hd_attention_join(HdCuda *x, HdAttentionBuild *b) {
                              b->failure[0] ? b->failure : "cuDNN was not asked for");
     }
     if (!x->failed && b->wanted && b->built < b->wanted)
-        fprintf(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built,
-                b->wanted, b->failure);
+        hd_say(stderr, "note: %d of %d attention shapes run the program's own kernels: %s\n", b->wanted - b->built,
+               b->wanted, b->failure);
     free(b);
     return !x->failed;
 }

@@ -5,6 +5,7 @@
 // effective user that others may not write, in a folder of the same kind. The checksum finds damage; it does not
 // protect against an attacker.
 #include "runtime/cuda/cache.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,8 +46,8 @@ static HdKey sum_of(const void *data, size_t bytes) {
 static void give_up(HdCache *c, const char *what, const char *path) {
     int why = errno;
     if (!atomic_exchange(&c->broken, true))
-        fprintf(stderr, "warning: %s %s: %s; continuing without a cache (HEDDLE_CACHE names another folder, or off)\n",
-                what, path, strerror(why));
+        hd_say(stderr, "warning: %s %s: %s; continuing without a cache (HEDDLE_CACHE names another folder, or off)\n",
+               what, path, strerror(why));
 }
 
 static bool make_dirs(char *path) {
@@ -68,7 +69,7 @@ static bool folder_is_ours(HdCache *c) {
     struct stat st;
     if (stat(c->dir, &st) == 0 && S_ISDIR(st.st_mode) && ours_alone(&st)) return true;
     if (!atomic_exchange(&c->broken, true))
-        fprintf(stderr,
+        hd_say(stderr,
                 "warning: the cache %s is not used: it is not a folder that belongs to this user and that only this "
                 "user may write (chmod go-w, or HEDDLE_CACHE names another folder, or off)\n",
                 c->dir);

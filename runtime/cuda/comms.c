@@ -13,6 +13,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/mesh.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,12 +169,12 @@ bool hd_comms_open(HdCuda *x) {
     const bool large = skip && !strcmp(skip, "large"), all = skip && !strcmp(skip, "1");
     x->comms.skip_from = large ? LARGE_BYTES : all ? 0 : SIZE_MAX;
     if (x->comms.skip_from < SIZE_MAX && w->rank == 0)
-        fprintf(stderr,
+        hd_say(stderr,
                 "note: HEDDLE_SKIP_COLLECTIVES=%s: the ranks do not exchange their parts, the numbers mean "
                 "nothing\n",
                 skip);
     if (hd_device_shared() && w->rank == 0)
-        fprintf(stderr, "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, "
+        hd_say(stderr, "note: HEDDLE_SHARE_GPUS=1: ranks may share a GPU, for tests; NCCL itself refuses that, "
                         "tests/gpu/one_gpu has a stand-in "
                         "that does not\n");
     x->comms.comm = calloc((size_t)p->n_comms, sizeof *x->comms.comm);
@@ -185,8 +186,8 @@ bool hd_comms_open(HdCuda *x) {
     if (ok && !hd_world_barrier(w)) ok = hd_cuda_fail(x, "%s", hd_failure());
     if (!ok) return false;
     if (x->verbose && x->api.ncclGetVersion(&version) == HD_ncclSuccess)
-        fprintf(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", n, version / 10000,
-                version / 100 % 100, version % 100, w->rank, w->ranks);
+        hd_say(stderr, "comms: %d communicators by NCCL %d.%d.%d, rank %d of %d\n", n, version / 10000,
+               version / 100 % 100, version % 100, w->rank, w->ranks);
     return true;
 }
 

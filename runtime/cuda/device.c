@@ -5,6 +5,7 @@
 #include "runtime/cuda/comms.h"
 #include "runtime/parallel.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -107,7 +108,7 @@ void hd_device_tell_memory(HdCuda *x) {
              x->head.world->rank, (double)x->head.program->arena_bytes * mib, (double)used * mib,
              (double)m->arena * mib, (double)m->context * mib, (double)m->libraries * mib, (double)m->comms * mib,
              (double)rest * mib);
-    fputs(line, stderr);
+    hd_say_text(stderr, line);
 }
 
 bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN work in it, too

@@ -18,6 +18,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/mesh.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static bool open_streams(HdCuda *x) {
 
 static double tell(const HdCuda *x, double since, const char *what) {
     double now = hd_cuda_now_ms();
-    if (x->verbose) fprintf(stderr, "start: %-28s %7.0f ms\n", what, now - since);
+    if (x->verbose) hd_say(stderr, "start: %-28s %7.0f ms\n", what, now - since);
     return now;
 }
 

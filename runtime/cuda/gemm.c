@@ -6,6 +6,7 @@
 // first answer is taken without timing: results never depend on timing twice. gemm_time.c does the timing.
 #include "runtime/cuda/gemm.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +158,7 @@ static bool choose(HdCuda *x, HdGemmState *s, const HdGemmTrial *trial, HdKey ke
                             (long long)g->workspace_bytes);
     const bool loads = policy.time && policy.tune == TUNE_LOAD && !hd_gemm_short(g);
     if (loads && !x->gemms.told && x->head.world->rank == 0)
-        fprintf(stderr, "choosing algorithms of matrix products under load, some seconds for each; they are kept\n");
+        hd_say(stderr, "choosing algorithms of matrix products under load, some seconds for each; they are kept\n");
     x->gemms.told |= loads;
     if (policy.time) s->chosen = hd_gemm_fastest(x, trial, found, s->candidates, policy.tune == TUNE_LOAD, &s->ms);
     Kept kept = {.algo = found[s->chosen].algo, .workspace = found[s->chosen].workspace};
@@ -178,13 +179,13 @@ static void report(HdCuda *x, int i, const HdGemm *g, const HdGemmState *s) {
                                                 &written);
     x->api.cublasLtMatmulAlgoConfigGetAttribute(&s->algo, HD_CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split,
                                                 &written);
-    fprintf(stderr, "gemm %2d %-56s algorithm %d tile %u split-k %u workspace %zu", i, text, id, tile, split,
-            s->workspace);
-    if (s->chosen < 0) fprintf(stderr, ", remembered\n");
+    hd_say(stderr, "gemm %2d %-56s algorithm %d tile %u split-k %u workspace %zu", i, text, id, tile, split,
+           s->workspace);
+    if (s->chosen < 0) hd_say(stderr, ", remembered\n");
     else if (s->ms > 0)
-        fprintf(stderr, ", %d of %d, %.3f ms, %.0f TFLOP/s\n", s->chosen, s->candidates, (double)s->ms,
-                2e-9 * hd_gemm_work(g) / (double)s->ms);
-    else fprintf(stderr, ", the heuristic's first of %d\n", s->candidates);
+        hd_say(stderr, ", %d of %d, %.3f ms, %.0f TFLOP/s\n", s->chosen, s->candidates, (double)s->ms,
+               2e-9 * hd_gemm_work(g) / (double)s->ms);
+    else hd_say(stderr, ", the heuristic's first of %d\n", s->candidates);
 }
 
 static bool same_key(HdKey a, HdKey b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
@@ -274,7 +275,7 @@ bool hd_gemms_open(HdCuda *x) {
     }
     ok = ok && hd_cuda_ok(x, api->cuStreamSynchronize(x->streams[0]), "tuning of the matrix products");
     if (ok && x->verbose)
-        fprintf(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
+        hd_say(stderr, "gemms: %d products ready in %.0f ms\n", p->n_gemms, hd_cuda_now_ms() - begin);
     hd_stopwatch_close(x, &watch);
     free(keys);
     free(order);

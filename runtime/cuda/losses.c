@@ -1,6 +1,7 @@
 // A roofline in words: the time of each source line's actions, the least that their bytes or their arithmetic could
 // take on such a device, and what lies between.
 #include "runtime/cuda/losses.h"
+#include "runtime/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,9 +47,10 @@ void hd_losses_print(HdLosses *l, double step, FILE *out) {
     int marked = 0;
     if (!l->n) return;
     qsort(l->at, (size_t)l->n, sizeof *l->at, by_loss);
-    fputs("what each line's actions take beyond their floor, by the table of the device that was compiled for\n", out);
-    fprintf(out, "%-24s %-28s %6s %10s %6s %10s %8s %10s\n", "op", "line", "count", "us", "share", "floor", "of floor",
-            "beyond");
+    hd_say(out,
+           "what each line's actions take beyond their floor, by the table of the device that was compiled for\n");
+    hd_say(out, "%-24s %-28s %6s %10s %6s %10s %8s %10s\n", "op", "line", "count", "us", "share", "floor", "of floor",
+           "beyond");
     for (int i = 0; i < l->n; i++) {
         const HdLoss *x = &l->at[i];
         const double share = step > 0 ? x->us / step : 0, reached = x->us > 0 ? least(x) / x->us : 1;
@@ -58,16 +60,16 @@ void hd_losses_print(HdLosses *l, double step, FILE *out) {
         losses += lost(x);
         marked += mark;
         if (i >= SHOWN && !mark) continue;
-        fprintf(out, "%-24s %-28s %6d %10.1f %5.1f%% %10.1f %7.1f%% %10.1f%s\n", x->action->op, x->action->where,
-                x->count, x->us, 100 * share, least(x), 100 * reached, lost(x), mark ? " *" : "");
+        hd_say(out, "%-24s %-28s %6d %10.1f %5.1f%% %10.1f %7.1f%% %10.1f%s\n", x->action->op, x->action->where,
+               x->count, x->us, 100 * share, least(x), 100 * reached, lost(x), mark ? " *" : "");
     }
-    if (l->n > SHOWN) fprintf(out, "(%d lines in all)\n", l->n);
-    fprintf(out, "%-24s %-28s %6s %10.1f %6s %10.1f %7.1f%% %10.1f\n", "all", "", "", all, "", floors,
-            all > 0 ? 100 * floors / all : 100, losses);
+    if (l->n > SHOWN) hd_say(out, "(%d lines in all)\n", l->n);
+    hd_say(out, "%-24s %-28s %6s %10.1f %6s %10.1f %7.1f%% %10.1f\n", "all", "", "", all, "", floors,
+           all > 0 ? 100 * floors / all : 100, losses);
     if (marked)
-        fprintf(out, "*: more than %.0f %% of the step, and its floor is less than %.0f %% of its time\n",
-                100 * NOTABLE, 100 * NEAR);
-    if (l->full) fprintf(out, "memory ran out: the table is not complete\n");
+        hd_say(out, "*: more than %.0f %% of the step, and its floor is less than %.0f %% of its time\n",
+               100 * NOTABLE, 100 * NEAR);
+    if (l->full) hd_say(out, "memory ran out: the table is not complete\n");
 }
 
 void hd_losses_free(HdLosses *l) {

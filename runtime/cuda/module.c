@@ -5,6 +5,8 @@
 #define _GNU_SOURCE // dladdr
 #endif
 #include "runtime/cuda/exec.h"
+#include "runtime/text.h"
+#include "runtime/world/world.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -96,7 +98,9 @@ static void compile(HdCompile *c, const HdSource *s, Unit *u, int n, const char 
         if (program && api->nvrtcGetProgramLogSize(program, &bytes) == HD_NVRTC_SUCCESS &&
             (log = calloc(bytes + 1, 1)) != NULL)
             api->nvrtcGetProgramLog(program, log);
-        u->error = format("cannot compile %s: %s\n%s", s->name, api->nvrtcGetErrorString(r), log ? log : "");
+        if (log && c->x->head.world->rank == c->x->head.world->speaker) hd_say_text(stderr, log);
+        u->error = format("cannot compile %s: %s%s", s->name, api->nvrtcGetErrorString(r),
+                          log ? ", and says why above" : "");
         free(log);
     } else if (api->nvrtcGetCUBINSize(program, &u->bytes) != HD_NVRTC_SUCCESS || !u->bytes ||
                !(u->cubin = malloc(u->bytes)) || api->nvrtcGetCUBIN(program, u->cubin) != HD_NVRTC_SUCCESS) {
@@ -199,8 +203,8 @@ static bool load_kernels(HdCuda *x, HdCompile *c) {
         if (x->verbose) {
             api->cuFuncGetAttribute(&local, HD_CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f);
             api->cuFuncGetAttribute(&registers, HD_CU_FUNC_ATTRIBUTE_NUM_REGS, f);
-            fprintf(stderr, "kernel %-40s %3d registers, %5d B shared, %4d B local%s\n", k->name, registers,
-                    fixed + k->shared_bytes, local, local ? " (spills)" : "");
+            hd_say(stderr, "kernel %-40s %3d registers, %5d B shared, %4d B local%s\n", k->name, registers,
+                   fixed + k->shared_bytes, local, local ? " (spills)" : "");
         }
         x->modules.functions[i] = f;
         x->modules.params[i] = params_of(api, f);
@@ -224,8 +228,8 @@ bool hd_compile_join(HdCuda *x, HdCompile *c) {
         cached += c->units[i].cached;
     }
     if (!x->failed && x->verbose)
-        fprintf(stderr, "kernels: %d sources for %s by NVRTC %d.%d, %d from the cache, %.0f ms on %d threads\n", c->n,
-                c->arch + 19, c->nv_major, c->nv_minor, cached, total, c->n_threads);
+        hd_say(stderr, "kernels: %d sources for %s by NVRTC %d.%d, %d from the cache, %.0f ms on %d threads\n", c->n,
+               c->arch + 19, c->nv_major, c->nv_minor, cached, total, c->n_threads);
     bool ok = !x->failed && load_kernels(x, c);
     for (int i = 0; i < c->n; i++) {
         free(c->units[i].cubin);

@@ -10,6 +10,7 @@
 #include "runtime/json.h"
 #include "runtime/timeline.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,15 +113,15 @@ static void print_summary(HdCuda *x, Kind *kinds, int n) {
     peak = x->head.program->backend->peak_flops(&x->head);
     for (int i = 0; i < n; i++) total += kinds[i].us;
     qsort(kinds, (size_t)n, sizeof *kinds, by_time);
-    fprintf(stderr, "%-24s %6s %10s %6s %9s %6s %8s\n", "op", "count", "us", "share", "TFLOP/s", "peak", "GB/s");
+    hd_say(stderr, "%-24s %6s %10s %6s %9s %6s %8s\n", "op", "count", "us", "share", "TFLOP/s", "peak", "GB/s");
     for (int i = 0; i < n; i++) {
         const Kind *k = &kinds[i];
         double rate = k->us > 0 ? k->flops / k->us * 1e-6 : 0;
-        fprintf(stderr, "%-24s %6d %10.1f %5.1f%% %9.1f %5.1f%% %8.0f\n", k->op, k->count, k->us,
-                total > 0 ? 100 * k->us / total : 0, rate, peak > 0 ? 100e12 * rate / peak : 0,
-                k->us > 0 ? k->bytes / k->us * 1e-3 : 0);
+        hd_say(stderr, "%-24s %6d %10.1f %5.1f%% %9.1f %5.1f%% %8.0f\n", k->op, k->count, k->us,
+               total > 0 ? 100 * k->us / total : 0, rate, peak > 0 ? 100e12 * rate / peak : 0,
+               k->us > 0 ? k->bytes / k->us * 1e-3 : 0);
     }
-    fprintf(stderr, "%-24s %6s %10.1f\n", "all", "", total);
+    hd_say(stderr, "%-24s %6s %10.1f\n", "all", "", total);
 }
 
 static void write_span(FILE *f, int rank, const Span *s, double from, double us) {
@@ -190,8 +191,8 @@ bool hd_profile_write(HdCuda *x, const char *path) {
         print_summary(x, kinds, n_kinds);
         hd_losses_print(&losses, last, stderr);
         if (waits)
-            fprintf(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n",
-                    last * 1e-3, waited * 1e-3, waits);
+            hd_say(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n",
+                   last * 1e-3, waited * 1e-3, waits);
     }
     hd_losses_free(&losses);
     return ok || hd_fail("cannot write %s", path);

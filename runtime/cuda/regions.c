@@ -7,6 +7,7 @@
 // with what it passed at the capture. A number that changes from step to step and is not read on the device shows here.
 #include "runtime/cuda/exec.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -97,8 +98,8 @@ static bool capture(HdCuda *x, const HdRegion *region, CuGraphExec *exec) {
                    "cannot instantiate a graph") &&
         hd_cuda_ok(x, api->cuGraphUpload(*exec, x->streams[0]), "cannot upload a graph");
     if (ok && x->verbose && api->cuGraphGetNodes(graph, NULL, &nodes) == HD_CUDA_SUCCESS)
-        fprintf(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", region->name, nodes,
-                hd_cuda_now_ms() - start);
+        hd_say(stderr, "graph %s: %zu nodes, %.1f ms to capture and instantiate\n", region->name, nodes,
+               hd_cuda_now_ms() - start);
     if (graph) api->cuGraphDestroy(graph);
     if (!ok && *exec) {
         api->cuGraphExecDestroy(*exec);
@@ -130,8 +131,8 @@ static CuGraphExec graph_of(HdCuda *x, int i) {
     }
     if (ok) return x->execs[i];
     x->capture_failures[i]++;
-    fprintf(stderr, "note: %s; %s\n", x->failure,
-            x->capture_failures[i] == 2 ? "continuing without this graph" : "running it directly this once");
+    hd_say(stderr, "note: %s; %s\n", x->failure,
+           x->capture_failures[i] == 2 ? "continuing without this graph" : "running it directly this once");
     x->failed = false;
     return NULL;
 }

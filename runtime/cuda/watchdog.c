@@ -11,6 +11,7 @@
 #include "runtime/mesh.h"
 #include "runtime/world/sockets.h"
 #include "runtime/world/world.h"
+#include "runtime/text.h"
 #include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -112,7 +113,7 @@ static void last_seconds(HdWatch *t) { // of a run that was ended
     const struct HdWorld *w = t->x->head.world;
     while (!t->stop && hd_now() < until) usleep(20000);
     if (t->stop) return;
-    if (!t->told && !w->told && w->rank == w->speaker) fprintf(stderr, "error: %s\n", t->why);
+    if (!t->told && !w->told && w->rank == w->speaker) hd_say(stderr, "error: %s\n", t->why);
     fflush(NULL);
     _exit(1);
 }

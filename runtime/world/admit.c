@@ -4,7 +4,7 @@
 // again.
 #include "runtime/world/rendezvous.h"
 #include "runtime/world/sockets.h"
-#include "runtime/world/text.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "runtime/mesh.h"
 #include "runtime/world/secret.h"
 #include "runtime/world/sockets.h"
+#include "runtime/text.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -77,12 +78,12 @@ static bool fits(const HdProgram *p, int ranks, const HdLaunch *l) { // false af
     char mesh[HD_MESH_TEXT];
     if (ranks == want) return true;
     if (l->rank != 0) return false;
-    fprintf(stderr, "error: the program is compiled for %d rank%s (mesh %s), %d %s started%s%s: ", want,
-            want == 1 ? "" : "s", hd_mesh_say(p, " ", " x ", mesh, sizeof mesh), ranks,
-            ranks == 1 ? "was" : "were", l->by ? " by " : "", l->by ? l->by : "");
-    if (want == 1) fprintf(stderr, "start one, or compile it with --set shard=%d\n", ranks);
+    hd_say(stderr, "error: the program is compiled for %d rank%s (mesh %s), %d %s started%s%s: ", want,
+           want == 1 ? "" : "s", hd_mesh_say(p, " ", " x ", mesh, sizeof mesh), ranks,
+           ranks == 1 ? "was" : "were", l->by ? " by " : "", l->by ? l->by : "");
+    if (want == 1) hd_say(stderr, "start one, or compile it with --set schedule.mesh.shard=%d\n", ranks);
     else
-        fprintf(stderr,
+        hd_say(stderr,
                 "use --ranks=%d on one host, mpirun -n %d, srun -n %d, or torchrun --no-python --nproc-per-node=%d\n",
                 want, want, want, want);
     return false;
@@ -113,8 +114,8 @@ static void ended(Family *f, pid_t pid, int how) {
     const int status = WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
     if (!status) return;
     if (WIFSIGNALED(how) && !f->killed)
-        fprintf(stderr, "error: rank %d (process %ld) was ended by signal %d (%s)\n", rank, (long)pid, WTERMSIG(how),
-                strsignal(WTERMSIG(how)));
+        hd_say(stderr, "error: rank %d (process %ld) was ended by signal %d (%s)\n", rank, (long)pid, WTERMSIG(how),
+               strsignal(WTERMSIG(how)));
     if (!f->status) f->status = status;
     // the others stop by themselves, and may still be saving
     const bool asked = f->passed_on && status == 128 + f->passed_on;
@@ -158,8 +159,8 @@ static int listen_here(HdLaunch *l) { // -1 after a message
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, SOMAXCONN) ||
         getsockname(fd, (struct sockaddr *)&at, &size)) {
-        fprintf(stderr, "error: cannot listen at 127.0.0.1:%d: %s%s\n", port, strerror(errno),
-                port ? "; leave HEDDLE_PORT out, or choose another" : "");
+        hd_say(stderr, "error: cannot listen at 127.0.0.1:%d: %s%s\n", port, strerror(errno),
+               port ? "; leave HEDDLE_PORT out, or choose another" : "");
         if (fd >= 0) close(fd);
         return -1;
     }
@@ -188,8 +189,8 @@ static bool start_ranks(HdLaunch *l) {
     sigset_t watched, before;
     const pid_t self = getpid();
     l->status = 1;
-    if (!hd_secret_ready()) fprintf(stderr, "error: %s\n", hd_failure());
-    else if (!f.pid) fprintf(stderr, "error: out of memory: cannot start %d ranks\n", l->ranks);
+    if (!hd_secret_ready()) hd_say(stderr, "error: %s\n", hd_failure());
+    else if (!f.pid) hd_say(stderr, "error: out of memory: cannot start %d ranks\n", l->ranks);
     else l->listener = listen_here(l);
     if (l->listener < 0) {
         free(f.pid);
@@ -209,7 +210,7 @@ static bool start_ranks(HdLaunch *l) {
             return true;
         }
         if (pid < 0) {
-            fprintf(stderr, "error: cannot start rank %d: %s\n", r, strerror(errno));
+            hd_say(stderr, "error: cannot start rank %d: %s\n", r, strerror(errno));
             f.status = 1;
             f.failed_at = 1; // long ago
             break;
@@ -233,8 +234,8 @@ bool hd_launch(const HdProgram *p, int ranks, HdLaunch *l) {
         *l = (HdLaunch){.ranks = 1, .listener = -1, .status = BAD_START};
     } else if (by && ranks && ranks != l->ranks) {
         if (l->rank == 0)
-            fprintf(stderr, "error: %s has started %d ranks, --ranks=%d says otherwise: leave it out\n", l->by,
-                    l->ranks, ranks);
+            hd_say(stderr, "error: %s has started %d ranks, --ranks=%d says otherwise: leave it out\n", l->by,
+                   l->ranks, ranks);
         return false;
     }
     if (!fits(p, l->by ? l->ranks : ranks ? ranks : 1, l)) return false;

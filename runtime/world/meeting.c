@@ -5,6 +5,7 @@
 #include "runtime/heddle.h"
 #include "runtime/world/launch.h"
 #include "runtime/world/secret.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,8 @@ bool hd_env_number(const char *name, long least, long most, int *v) {
     char *end;
     const long n = strtol(text, &end, 10);
     if (*end || end == text || n < least || n > most) {
-        fprintf(stderr, "error: the environment says %s=%s: expected a number from %ld to %ld\n", name, text, least,
-                most);
+        hd_say(stderr, "error: the environment says %s=%s: expected a number from %ld to %ld\n", name, text, least,
+               most);
         return false;
     }
     *v = (int)n;
@@ -74,7 +75,7 @@ static bool find_host(HdLaunch *l, HdLauncher by, int here) { // and whether all
         first_node(nodes, l->host, sizeof l->host);
     } else if (here < l->ranks) {
         if (l->rank == 0)
-            fprintf(stderr,
+            hd_say(stderr,
                     "error: %s has started %d ranks, %d of them here, and does not say where rank 0 is: give all of "
                     "them MASTER_ADDR=HOST (mpirun -x, mpiexec -genv)\n",
                     l->by, l->ranks, here);
@@ -102,15 +103,15 @@ static bool find_secret(HdLaunch *l) { // false after a message
     l->secret = *text != 0;
     if (l->secret && strlen(text) < HD_LEAST_SECRET) {
         if (l->rank == 0)
-            fprintf(stderr, "error: HEDDLE_SECRET has %zu characters, at least %d are needed: make one with `openssl "
-                    "rand -hex 32`\n", strlen(text), HD_LEAST_SECRET);
+            hd_say(stderr, "error: HEDDLE_SECRET has %zu characters, at least %d are needed: make one with `openssl "
+                   "rand -hex 32`\n", strlen(text), HD_LEAST_SECRET);
         return false;
     }
     hd_secret_key(text, l->key);
     if (l->where == HD_LOOPBACK && !l->secret) l->where = HD_LOCAL;
     if (l->where != HD_NETWORK || l->secret || (trust && !strcmp(trust, "1"))) return true;
     if (l->rank == 0)
-        fprintf(stderr,
+        hd_say(stderr,
                 "error: %s has started ranks on several hosts, which prove to each other by a secret that they are of "
                 "one run: export HEDDLE_SECRET=$(openssl rand -hex 32) before the launcher (mpirun -x HEDDLE_SECRET), "
                 "or HEDDLE_TRUST_NETWORK=1 where only machines that you trust can reach %s\n",
@@ -120,7 +121,7 @@ static bool find_secret(HdLaunch *l) { // false after a message
 
 bool hd_meeting(HdLaunch *l, HdLauncher by, int here) {
     if (!hd_secret_ready()) {
-        fprintf(stderr, "error: %s\n", hd_failure());
+        hd_say(stderr, "error: %s\n", hd_failure());
         return false;
     }
     name_run(l, by);

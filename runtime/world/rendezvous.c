@@ -1,7 +1,7 @@
 // How the ranks of a run meet. See rendezvous.h.
 #include "runtime/world/rendezvous.h"
 #include "runtime/world/sockets.h"
-#include "runtime/world/text.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // A run of one rank, and the functions that every kind of world builds on gather.
 #include "runtime/world/world.h"
 #include "runtime/heddle.h"
-#include "runtime/world/text.h"
+#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // lives, and detects a rank that does not: its connection ends, or nothing was received from it for too long.
 #include "runtime/world/world_tcp.h"
 #include "runtime/world/sockets.h"
-#include "runtime/world/text.h"
+#include "runtime/text.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

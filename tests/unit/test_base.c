@@ -4,6 +4,7 @@
 #include "ir/base/vec.h"
 #include "tests/unit/check.h"
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -138,6 +139,51 @@ TEST(out_quotes) {
     hd_put_quoted(&plain, "");
     hd_put_quoted(&plain, "gr\xc3\xbc\xc3\x9f");
     CHECK_TEXT(plain.text, "\"\"\"gr\xc3\xbc\xc3\x9f\"");
+    hd_arena_free(a);
+}
+
+// Every form that a format may have: as printf writes it, where the strings are clean.
+TEST(shown_as_printf) {
+#define SAME(...)                                                                                                      \
+    do {                                                                                                               \
+        Out o = hd_out(a), json = hd_out(a);                                                                           \
+        hd_show(&o, __VA_ARGS__);                                                                                      \
+        hd_put_json(&json, __VA_ARGS__);                                                                               \
+        CHECK_TEXT(o.text, hd_sprintf(a, __VA_ARGS__));                                                                \
+        CHECK_TEXT(json.text, o.text);                                                                                 \
+    } while (0)
+    Arena *a = hd_arena_new();
+    SAME("no arguments, 100 %% of it%%");
+    SAME("%d|%5d|%-5d|%05d|%+d|% d|%.3d|%*d|%-*d|", -7, 42, 42, 42, 42, 42, 7, 6, 42, 6, 42);
+    SAME("%u|%o|%x|%#X|%08x|%i|%c|%3c|%-3c|", 3000000000u, 8u, 255u, 255u, 255u, INT32_MIN, 'x', 'y', 'z');
+    SAME("%ld|%lu|%lld|%llu|%20lld|%zu|%td|%jd|%016llx", LONG_MIN, ULONG_MAX, (long long)INT64_MIN,
+         (unsigned long long)UINT64_MAX, 12345678901LL, SIZE_MAX, (ptrdiff_t)-1, (intmax_t)INT64_MAX, 0xabcdefULL);
+    SAME("%f|%.2f|%8.3f|%-8.1f|%g|%.9g|%.17g|%e|%a|%.*f|%+.0f|%f", 1.5, 2.345, 3.14159, 2.0, 1e-9, 0.1, 0.1, 12345.678,
+         0.1, 3, 2.0 / 3, 7.0, 1e300);
+    SAME("%s|%10s|%-10s|%.2s|%.*s|%*.*s|%-*s|%s", "plain", "right", "left", "cut", 3, "four", 8, 2, "xyz", 7, "w", "");
+    SAME("%p|%s", (void *)a, "caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x98\x80");
+    hd_arena_free(a);
+}
+
+TEST(strangers_are_shown) {
+    static const struct { const char *text, *shown, *json; } cases[] = {
+        {"a\nb\tc\x7f", "a?b?c?", "a\\u000ab\\u0009c\\u007f"},
+        {"\"\\</script>", "\"\\</script>", "\\\"\\\\\\u003c/script>"},
+        {"\xc2\x9b\xe2\x80\xae", "?????", "\\u009b\\u202e"},
+        {"\xff\x9b\xc3", "???", "\\ufffd\\ufffd\\ufffd"},
+        {"\xed\xa0\x80\xc0\x80", "?????", "\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd"},
+    };
+    Arena *a = hd_arena_new();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Out shown = hd_out(a), json = hd_out(a);
+        hd_show(&shown, "\n%s\n", cases[i].text);
+        hd_put_json(&json, "\"%s\"", cases[i].text);
+        CHECK_TEXT(shown.text, hd_sprintf(a, "\n%s\n", cases[i].shown));
+        CHECK_TEXT(json.text, hd_sprintf(a, "\"%s\"", cases[i].json));
+    }
+    Out cut = hd_out(a); // within a character
+    hd_show(&cut, "%.1s%c|", "\xc3\xa9", '\x1b');
+    CHECK_TEXT(cut.text, "??|");
     hd_arena_free(a);
 }
 

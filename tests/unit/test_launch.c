@@ -100,7 +100,8 @@ TEST(wrong_number_of_ranks) {
     CHECK_HAS(started(&p, 0, "RANK=0 WORLD_SIZE=3", say_who).text, "3 were started by torchrun: use");
     CHECK_TEXT(started(&p, 0, "RANK=1 WORLD_SIZE=3", say_who).text, ""); // rank 0 says it
     CHECK_HAS(started(&one, 4, "A=1", say_who).text,
-              "1 rank (mesh shard 1 x replicate 1), 4 were started: start one, or compile it with --set shard=4");
+              "1 rank (mesh shard 1 x replicate 1), 4 were started: start one, or compile it "
+              "with --set schedule.mesh.shard=4");
     CHECK_TEXT(started(&p, 8, "RANK=0 WORLD_SIZE=3", say_who).text,
                "error: torchrun has started 3 ranks, --ranks=8 says otherwise: leave it out\n");
 }
