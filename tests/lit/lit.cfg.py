@@ -1,6 +1,7 @@
 # lit configuration. Run by ctest, or by hand: `lit tests/lit [--param build=build/asan]`.
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,10 +36,23 @@ config.substitutions.append(("%examples", os.path.join(root, "examples")))
 config.substitutions.append(("%build", build))
 config.substitutions.append(("%python", sys.executable))
 
-# With sanitizers the text that a test only compiles is made, but NVRTC is not called: it is the same text, and NVRTC is
-# not ours. Tests that look at what nvrtc-check says call it.
+# With sanitizers CUDA text is made, but NVRTC is not called: the text is the same without them, and NVRTC is not ours.
+# A test whose time goes into searches for plans says UNSUPPORTED: sanitized. `rest` runs both kinds and nothing else.
+CALL = r"nvrtc-check --arch=\w+ --no-spills -\s*(?:\|.*)?$"
 if lit_config.params.get("sanitized", "0") != "0":
-    config.substitutions.append((r"nvrtc-check --arch=\w+ --no-spills -\s*$", "cat > %t.text"))
+    config.available_features.add("sanitized")
+    config.substitutions.append((CALL, "cat > %t.text"))
+
+
+def left_out(path):
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return re.search(r"UNSUPPORTED: sanitized|RUN:.*" + CALL, f.read(), re.M)
+
+
+if lit_config.params.get("rest", "0") != "0":
+    paths = [p for s in config.suffixes for p in glob.glob(f"{config.test_source_root}/**/*{s}", recursive=True)]
+    kept = {os.path.basename(p) for p in paths if left_out(p)}
+    config.excludes += sorted({os.path.basename(p) for p in paths} - kept)
 
 # Features a test may ask for with REQUIRES.
 for tool in ("heddlec", "heddle-opt", "heddle-translate", "nvrtc-check"):

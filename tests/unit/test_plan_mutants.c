@@ -52,20 +52,28 @@ static void judge(const char *name, const char *text, uint64_t right, Mutation w
     hd_ctx_free(cx);
 }
 
-// With sanitizers a quarter of the mutants: without them all are judged, and fuzz_plan looks for bad addresses when
-// verify-plan reads 8,000 other plans.
+// Under the address sanitizer a quarter of the places, and in each plan every 16th kind of mutation, the next plan's
+// after those, beside the kinds that no plan had before. All are judged without sanitizers, and fuzz_plan looks for bad
+// addresses when verify-plan reads 8,000 other plans.
 #ifdef __SANITIZE_ADDRESS__
-enum { SHARE = 4 };
+enum { PLACES = 4, KINDS = 16 };
 #else
-enum { SHARE = 1 };
+enum { PLACES = 1, KINDS = 1 };
 #endif
+
+static bool has_turn(int what) {
+    static int plan, last;
+    plan += what < last;
+    last = what;
+    return what % KINDS == plan % KINDS || !scores[what].mutants;
+}
 
 // At most `most` mutants of each kind, evenly spread over its places, from the first to the last: the end of a step is
 // for the next one.
 static void try_mutants(const char *name, const char *text, int most) {
     CHECK(text != NULL);
     if (!text) return;
-    most = (most + SHARE - 1) / SHARE;
+    most = (most + PLACES - 1) / PLACES;
     Ctx *cx = hd_ctx_new();
     Module *m = parse(cx, text);
     CHECK(m && hd_verify(m) && hd_check_plan(m, cx->arena, NULL).n == 0);
@@ -74,6 +82,7 @@ static void try_mutants(const char *name, const char *text, int most) {
     for (int k = 1; k < orders_of(m); k++) CHECK(run_plan(m, k) == right); // every order that the plan allows
     Score score = {0};
     for (int what = 0; what < N_MUTATIONS; what++) {
+        if (!has_turn(what)) continue;
         int *places, n = find_places(m, (Mutation)what, cx->arena, &places), tries = n < most ? n : most;
         for (int i = 0; i < tries; i++)
             judge(name, text, right, (Mutation)what, places[tries > 1 ? (int)((int64_t)i * (n - 1) / (tries - 1)) : 0],
@@ -82,7 +91,7 @@ static void try_mutants(const char *name, const char *text, int most) {
     hd_ctx_free(cx);
     printf("%-40s %5d mutants, %5d caught, %4d equal, %d excused\n", name, score.mutants, score.caught, score.same,
            score.excused);
-    CHECK(score.caught > score.mutants / 2);
+    CHECK(KINDS > 1 || score.caught > score.mutants / 2); // a few kinds alone may all leave the bits as they are
     CHECK(score.excused <= 4);
 }
 

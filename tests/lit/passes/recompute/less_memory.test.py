@@ -1,5 +1,5 @@
 """Plans for less and less device memory: each fits, and none is predicted faster than one for more memory.
-Usage: fit.test.py GPT2.hd LLAMA3.hd"""
+Usage: less_memory.test.py GPT2.hd LLAMA3.hd"""
 import json
 import subprocess
 import sys
