@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test: the sources' rules, lit, units, numerics and examples in an
-# optimised build; the quick ones again under the address and undefined-behaviour sanitizers; what has threads under the
-# thread sanitizer; the fuzzers, always with the same inputs, or at random for SECONDS_EACH where that is set. Quiet
-# unless something fails. Logs are in build/log.
+# Installs what is missing, builds, and runs every test: the quick ones under the address and undefined-behaviour
+# sanitizers; what has threads under the thread sanitizer; the fuzzers, always with the same inputs, or at random for
+# SECONDS_EACH where that is set; in an optimised build the slow ones and what the sanitizers left out. Quiet unless
+# something fails. Logs are in build/log.
+#
+# What takes long by nature runs in part: each day another seventh of it. HEDDLE_TEST_PART=1 to 7 has another part run,
+# HEDDLE_TEST_PART=all all of them (tests/README.md says which tests have parts).
 set -euo pipefail
 cd "$(dirname "$0")"
 . tests/install.sh
@@ -15,6 +18,9 @@ need 'python3 -m pip --version' python3-pip
 install_missing
 
 jobs=$(nproc)
+day=$(date -u +%F)
+export HEDDLE_TEST_PART=${HEDDLE_TEST_PART:-$(($(date -u -d "$day" +%s) / 86400 % 7 + 1))} # the only look at the date
+echo "== HEDDLE_TEST_PART=$HEDDLE_TEST_PART (on $day): which of seven parts of the longest tests runs"
 mkdir -p build/log
 
 # step NAME COMMAND...: runs it with its output in a log; shows the log's end when it fails.
@@ -57,9 +63,16 @@ step "build release" build release
 step "build with sanitizers" build asan
 step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$jobs" --output-on-failure
 step "build with the thread sanitizer" build tsan
-step "races" ctest --test-dir build/tsan -j1 --output-on-failure
+step "races" ctest --test-dir build/tsan -j"$jobs" --output-on-failure
 step "build fuzzers" build fuzz
 cmake -Dseconds="${SECONDS_EACH:-0}" build/fuzz >/dev/null
 step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure
-echo "== all tests"
-exec ctest --test-dir build -j"$jobs" --output-on-failure --no-label-summary
+
+# The names of a folder's tests, as ctest lists them with these options.
+names() { ctest --test-dir "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sort; }
+
+done_before=$(comm -23 <(names build/asan -L quick) <(names build -L both) | paste -sd'|')
+[ -n "$done_before" ] || { echo "no test has run with sanitizers" >&2; exit 1; }
+echo "== all other tests"
+ctest --test-dir build -E "^($done_before)\$" -j"$jobs" --output-on-failure --no-label-summary |
+  python3 tests/slowest.py build/log/quick-tests-with-sanitizers.log build/log/races.log build/log/fuzz.log

@@ -48,7 +48,7 @@ build() {
 # run NAME LOG args...: the program with N ranks
 run() {
   local name=$1 to; to=$(log "$2"); shift 2
-  timeout -k 5 120 "$work/$name" --data="$work/text.txt" --seed=7 "$@" > "$to" 2>&1
+  timeout -k 5 900 "$work/$name" --data="$work/text.txt" --seed=7 "$@" > "$to" 2>&1
 }
 # mesh SHARD REPLICATE STRATEGY PREFETCH LIVE ACCUMULATE DTYPE [WEIGHTS]: the settings of a program
 mesh() {
@@ -69,7 +69,7 @@ stand_in_build() {
 }
 stand_in() {
   local line
-  if ! timeout -k 5 150 "$work/one_gpu_check" "$n" > "$(log stand-in)" 2>&1; then
+  if ! timeout -k 5 900 "$work/one_gpu_check" "$n" > "$(log stand-in)" 2>&1; then
     fail "stand-in for NCCL" "$(tail -3 "$(log stand-in)" | tr '\n' ' ')"; return; fi
   while read -r line; do say "stand-in for NCCL" "$line"; done < "$(log stand-in)"
 }
@@ -154,8 +154,8 @@ resume() {
 }
 
 # --- ranks that go wrong in the middle
-first_step() { # first_step LOG PID: waits until a step was told; false when the program is gone, or after two minutes
-  for _ in $(seq 1200); do grep -q '^step' "$1" && return 0; kill -0 "$2" 2>/dev/null || return 1; sleep 0.1; done
+first_step() { # first_step LOG PID: waits until a step was told; false when the program is gone, or after ten minutes
+  for _ in $(seq 6000); do grep -q '^step' "$1" && return 0; kill -0 "$2" 2>/dev/null || return 1; sleep 0.1; done
   return 1
 }
 one_failure() { # one_failure NAME SIGNAL WHICH PATTERN args...
@@ -223,7 +223,7 @@ launchers() {
   for how in mpirun torchrun; do
     case $how in mpirun) command -v mpirun;; *) python3 -c 'import torch';; esac > /dev/null 2>&1 ||
       { say "$how" "is not installed"; continue; }
-    if timeout -k 5 120 ${command[$how]} "${args[@]}" --digest="$out/$how.digest" > "$(log $how)" 2>&1 &&
+    if timeout -k 5 900 ${command[$how]} "${args[@]}" --digest="$out/$how.digest" > "$(log $how)" 2>&1 &&
       cmp -s "$out/by-ranks.digest" "$out/$how.digest"; then say "$how" "same bits"
     else fail "$how" "$(tail -2 "$(log $how)" | cut -c1-300)"; fi
   done
@@ -247,7 +247,7 @@ start() {
   to=$(log other-binary); : > "$to"
   for r in $(seq 0 $((n - 1))); do
     local which=plain; [ "$r" = 1 ] && which=another
-    RANK=$r LOCAL_RANK=$r WORLD_SIZE=$n MASTER_PORT=$port timeout 60 "$work/$which" --data="$work/text.txt" \
+    RANK=$r LOCAL_RANK=$r WORLD_SIZE=$n MASTER_PORT=$port timeout 900 "$work/$which" --data="$work/text.txt" \
       --steps=1 >> "$to" 2>&1 &
   done
   wait
@@ -255,7 +255,7 @@ start() {
   python3 -c "
 import socket, time
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $port))
-s.listen(); time.sleep(100)" &
+s.listen(); time.sleep(900)" &
   server=$!
   until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.05; done
   HEDDLE_PORT=$port run plain port-in-use --ranks="$n" --steps=1

@@ -4,7 +4,9 @@
 // poisoned before each case, so an element nobody wrote is a NaN. On a machine without a compiler: --build=FILE.so
 // beforehand elsewhere, --load=FILE.so there, with the same other options.
 //   numeric_ops [--build=FILE.so|--load=FILE.so] [--target=host|cuda] [--arch=sm_90] [--dtypes=f32,bf16,f16,f64]
-//   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--coverage] [--verbose] [--random=FIRST,COUNT] [CASE...]
+//   [--pipeline=TEXT] [--plan=FILE.hir] [--keep=FILE] [--coverage] [--part] [--verbose] [--random=FIRST,COUNT]
+//   [CASE...]
+// --part: of the cases a part that has its turn (tests/unit/part.h).
 // --random: functions of random ops with these seeds instead of the cases; --dtypes then names one dtype.
 #include "codegen/build.h"
 #include "codegen/codegen.h"
@@ -15,13 +17,14 @@
 #include "tests/numeric/harness.h"
 #include "tests/numeric/op_cases.h"
 #include "tests/numeric/random_graph.h"
+#include "tests/unit/part.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 typedef struct {
     const char *target, *arch, *dtypes, *pipeline, *plan, *keep, *build, *load;
-    bool coverage, verbose;
+    bool coverage, part, verbose;
     int first, count; // seeds of random functions, instead of the cases
     int n_only;
     char **only;
@@ -359,6 +362,13 @@ static void check_coverage(Test *t) {
 
 // --- the program
 
+static void keep_part(Module *m) { // cases do not call each other
+    for (Func *f = m->funcs, *next; f; f = next) {
+        next = f->next;
+        if (!in_part((size_t)atoi(f->name + 1))) hd_func_remove(m, f);
+    }
+}
+
 static Module *plan(Ctx *cx, Test *t, const Options *opt, Seeds *seeds) {
     size_t n;
     const char *text = opt->count ? random_text(cx, opt) : module_text(cx->arena, opt, seeds), *name = "op_cases";
@@ -367,6 +377,7 @@ static Module *plan(Ctx *cx, Test *t, const Options *opt, Seeds *seeds) {
     uint32_t base = hd_source_add(&cx->diags, name, text, n, 1);
     Module *m = hd_parse_module(cx, text, n, base);
     if (!m || !hd_verify(m)) return NULL;
+    if (opt->part) keep_part(m);
     cover(t, m);
     if (opt->plan) {
         if (!(text = hd_read_file(cx->arena, opt->plan, &n))) return NULL;
@@ -447,6 +458,7 @@ int main(int argc, char **argv) {
         else if (!strncmp(argv[i], "--keep=", 7)) opt.keep = argv[i] + 7;
         else if (sscanf(argv[i], "--random=%d,%d", &opt.first, &opt.count) == 2) continue;
         else if (!strcmp(argv[i], "--coverage")) opt.coverage = true;
+        else if (!strcmp(argv[i], "--part")) opt.part = true;
         else if (!strcmp(argv[i], "--verbose")) opt.verbose = true;
         else {
             opt.only = argv + i;
@@ -457,7 +469,9 @@ int main(int argc, char **argv) {
     Ctx *cx = hd_ctx_new();
     Test t = {.name = "ops", .arena = cx->arena};
     test(cx, &t, &opt);
-    printf("%d elements compared, %d failures\n", t.compared, t.failures);
+    printf("%d elements compared, %d failures", t.compared, t.failures);
+    if (opt.part) printf(" (HEDDLE_TEST_PART=%s)", test_part());
+    printf("\n");
     hd_ctx_free(cx);
     return t.failures || (!t.compared && !opt.coverage);
 }

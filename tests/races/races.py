@@ -110,7 +110,7 @@ def quiet(status, name, *options):
 def stopped(name, data):
     run = subprocess.Popen([path(name), data, "--steps=1000000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True, env=environment)
-    limit = threading.Timer(120, run.kill)
+    limit = threading.Timer(600, run.kill)  # a hang
     limit.start()
     for line in run.stdout:
         if line.startswith("step "):

@@ -13,6 +13,8 @@ with streams that are late at random. They run straight through, without graphs,
 another program of the class wrote. Their digests (exact losses and norms of every step, a hash of every parameter) and
 the validation loss after every step must be the same. Classes, and programs of a class, cover every pair of choices. In
 f32 the losses also agree with one rank on the same global batch, to a relative 1e-5.
+
+HEDDLE_TEST_PART=N takes each seventh class (part.py).
 """
 import argparse
 import itertools
@@ -25,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+
+import part
 
 STEPS, SAVED = 4, 2  # steps of a run; resumed runs go on behind SAVED
 BATCH = 2
@@ -267,9 +271,10 @@ def main():
     parser.add_argument("--keep", default="")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    classes = [c for c in make_classes(args.quick) if args.only in c.name]
+    classes = make_classes(args.quick)
+    classes = [c for c in (classes if args.quick or args.only else part.of(classes)) if args.only in c.name]
     programs = [p for c in classes for p in c.programs + [c.alone] * (c.alone is not None)]
-    print(f"{len(classes)} classes, {len(programs)} programs")
+    print(f"{len(classes)} classes, {len(programs)} programs; {part.told()}")
     if args.list:
         for p in programs:
             print(f"{p.c.name}: {'one rank' if p is p.c.alone else p.text}")
@@ -307,7 +312,7 @@ def main():
         print(line)
     if not args.keep:
         shutil.rmtree(T.folder, ignore_errors=True)
-    print("failed" if wrong else "ok")
+    print(f"failed; once more: {part.repeat()}" if wrong else "ok")
     return 1 if wrong or not classes else 0
 
 

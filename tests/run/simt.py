@@ -4,7 +4,7 @@ every order of threads and of what runs beside them.
 
 usage: simt.py ROOT HEDDLEC FAKES FOLDER [--orders=0,1] [--races] [--but] [NAME...]
 
---but: all programs but those that are named.
+--but: all programs but those that are named. With --but or --races HEDDLE_TEST_PART=N takes each seventh (part.py).
 FAKES: the folder of the pretended libraries. FOLDER: keeps the kernels' libraries from run to run. An order is a value
 of FAKE_CUDA_SIMT_ORDER (tests/simt/engine.h). --races: one step in order 0 that ends with an error where two threads
 use the same bytes and nothing orders them (tests/simt/races.h).
@@ -14,10 +14,13 @@ import array
 import json
 import math
 import os
+import resource
 import struct
 import subprocess
 import sys
 import tempfile
+
+import part
 
 STEPS = 2
 ROWS = 16  # of a matrix whose gradients are compared together: those of a head of q are far smaller than those of v
@@ -127,9 +130,14 @@ class Tried:
         self.args, self.folder, self.name = args, folder, name
         (self.bound, self.gradients), self.capability, (self.source, *self.settings) = PROGRAMS[name]
 
-    def call(self, command, limit=900, **env):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL,
-                              env=dict(os.environ, **env))
+    def call(self, command, limit=None, **env):
+        """limit: seconds of processor time, after which the status is that of SIGXCPU."""
+        def bounded():
+            if limit:
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
+
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, stdin=subprocess.DEVNULL,
+                              env=dict(os.environ, **env), preexec_fn=bounded)
         return None if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr[-1500:]}"
 
     def build(self, target):
@@ -139,7 +147,7 @@ class Tried:
         build += [f"--arch=sm_{self.capability}"] if target == "cuda" else []
         return self.call(build + [x for s in self.settings for x in ("--set", s)])
 
-    def digest(self, target, order=0, steps=STEPS, limit=900, options=(), **more):
+    def digest(self, target, order=0, steps=STEPS, limit=None, options=(), **more):
         """Of the program that was built: the path of the digest, and what went wrong."""
         data = os.path.join(self.args.root, "LICENSE")
         program, args = os.path.join(self.folder, f"{self.name}.{target}"), self.args
@@ -207,13 +215,17 @@ def main():
     parser.add_argument("names", nargs="*")
     args = parser.parse_intermixed_args()
     names, failed = [n for n in PROGRAMS if n not in args.names] if args.but else args.names or list(PROGRAMS), {}
+    if args.but or args.races:
+        names = part.of(names)
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             why = Tried(args, folder, name).wrong()
             if why:
                 failed[name] = why
                 print(f"{name}: {why}", flush=True)
-    print(f"{len(names)} programs, failed: {' '.join(failed) or 'none'}")
+    print(f"{len(names)} programs, failed: {' '.join(failed) or 'none'}; {part.told()}")
+    if failed:
+        print(f"once more: {part.repeat()}")
     return 1 if failed else 0
 
 

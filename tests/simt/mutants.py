@@ -24,6 +24,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "run")]
 import mutate  # noqa: E402
 import simt  # noqa: E402
 
-LIMIT = 100  # seconds that a mutant may run
+LIMIT = 100  # seconds of processor time that a mutant may run
 # template: programs whose kernels it makes, tried in turn. "": kernels without a template.
 WGMMA = ["causal_64", "full_64", "documents_64", "window_64", "rounds_64", "masks_128", "causal_128", "masks_64",
          "masks_96", "masks_192", "masks_256"]
@@ -139,9 +140,8 @@ class Mutant:
         listed = os.path.join(self.folder, "list")
         for order in self.bench.args.orders:
             how = dict(order=order) if order != "races" else dict(order="0", FAKE_CUDA_SIMT_RACES="1")
-            try:
-                path, why = tried.digest("cuda", steps=1, limit=LIMIT, SIMT_EDIT=self.edit, SIMT_LIST=listed, **how)
-            except subprocess.TimeoutExpired:
+            path, why = tried.digest("cuda", steps=1, limit=LIMIT, SIMT_EDIT=self.edit, SIMT_LIST=listed, **how)
+            if why and why.startswith(f"exit status -{signal.SIGXCPU.value}:"):
                 return "hang"
             with open(listed, encoding="utf-8") as f:
                 if library not in f.read().split():
