@@ -135,9 +135,9 @@ const char *hd_emit_decayed(Emit *e, const Op *o) {
 int64_t hd_emit_place(Emit *e, const Value *v) {
     if (v->place.placed && !v->place.space) return v->place.offset;
     const Op *d = v->def;
-    if (d && d->kind == OP_VIEW)
+    if (d && hd_op_is(d, TRAIT_SOURCE))
         return hd_emit_buffer(e, d, hd_word(&d->attrs, A_BUFFER, ""), hd_int(&d->attrs, A_OFFSET, 0));
-    if (d && d->kind == OP_RESHAPE) return hd_emit_place(e, d->in[0]);
+    if (d && hd_op_is(d, TRAIT_ALIAS)) return hd_emit_place(e, d->in[0]);
     missing(e, d ? d->span : v->func->span,
             d ? hd_sprintf(e->a, "result %d of %s", v->index, hd_op_info(d->kind)->mnemonic)
               : hd_sprintf(e->a, "argument %%%s", v->name));

@@ -26,7 +26,7 @@ static void put_actions(Emit *e, const Func *f) {
         double flops, bytes;
         hd_cost(p, &flops, &bytes);
         const char *name = hd_op_info(p->kind)->mnemonic;
-        const Func *k = p->kind == OP_LAUNCH ? hd_launched(p) : NULL;
+        const Func *k = hd_launched(p);
         const char *line = p->loc.file ? hd_sprintf(e->a, "%s:%d", p->loc.file, p->loc.line) : "";
         const double floor = device ? 1e6 * hd_model_floor(device, p) : 0;
         hd_printf(o, "    {%s, %s, %s, %s, %.6g, %.6g, %.6g},\n",
@@ -74,19 +74,19 @@ static void put_body(Emit *e, const Func *f, int func) {
     int n = 0;
     bool inside = false;
     for (const Op *p = f->first; p; p = p->next) {
-        inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
-        if (p->kind == OP_CAPTURE)
+        inside = (inside || hd_op_is(p, TRAIT_OPENS)) && !hd_op_is(p, TRAIT_CLOSES);
+        if (hd_op_is(p, TRAIT_OPENS))
             open_body(e, "HD_CAPTURED static", hd_sprintf(e->a, "region_%d", hd_emit_region(e, p)));
         if (hd_is_action(p) && inside) put_action(e, p, func, n);
-        if (p->kind == OP_CAPTURE_END) hd_puts(&e->body, "}\n\n");
+        if (hd_op_is(p, TRAIT_CLOSES)) hd_puts(&e->body, "}\n\n");
         n += hd_is_action(p);
     }
     n = 0;
     open_body(e, "static", hd_sprintf(e->a, "run_%s", hd_emit_identifier(e, f)));
     for (const Op *p = f->first; p; p = p->next) {
-        inside = (inside || p->kind == OP_CAPTURE) && p->kind != OP_CAPTURE_END;
+        inside = (inside || hd_op_is(p, TRAIT_OPENS)) && !hd_op_is(p, TRAIT_CLOSES);
         if (hd_is_action(p) && !inside) put_action(e, p, func, n);
-        if (p->kind == OP_CAPTURE) {
+        if (hd_op_is(p, TRAIT_OPENS)) {
             hd_printf(&e->body, "\n    hd_cuda_region(x, %d); ", hd_emit_region(e, p));
             hd_emit_comment(&e->body, hd_word(&p->attrs, A_REGION, ""));
         }
@@ -387,7 +387,7 @@ static unsigned computing(Emit *e) {
     unsigned bits = 0;
     for (const Func *f = e->m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if (o->kind == OP_GEMM || o->kind == OP_LAUNCH || o->kind == OP_SQUARE_SUMS)
+            if (o->kind == OP_GEMM || hd_op_is(o, TRAIT_LAUNCH) || o->kind == OP_SQUARE_SUMS)
                 bits |= 1u << hd_emit_stream(e, o);
     return bits & ~1u;
 }

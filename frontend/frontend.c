@@ -142,7 +142,7 @@ static bool *reached_params(Front *f) {
     bool *live = HD_NEWN(f->scratch, bool, f->func->n_values + 1),
          *reached = HD_NEWN(f->scratch, bool, f->params.n + 1);
     for (const Op *o = f->func->last; o; o = o->prev) {
-        bool needed = o->kind == OP_RETURN;
+        bool needed = hd_op_is(o, TRAIT_RETURN);
         for (int k = 0; k < o->n_out; k++) needed |= live[o->out[k]->id];
         for (int k = 0; k < o->n_in && needed; k++) live[o->in[k]->id] = true;
         if (needed && o->kind == OP_PARAM)

@@ -9,7 +9,7 @@
 static int64_t model_flops(const Func *f) {
     double forward = 0, flops, bytes;
     for (const Op *o = f->first; o; o = o->next) {
-        if (o->kind != OP_MATMUL && o->kind != OP_BMM && o->kind != OP_ATTENTION) continue;
+        if (!hd_op_is(o, TRAIT_MATMUL) && o->kind != OP_ATTENTION) continue;
         hd_cost(o, &flops, &bytes);
         forward += flops;
     }
@@ -19,7 +19,7 @@ static int64_t model_flops(const Func *f) {
 // --- tokens
 
 static bool is_argument(const Value *v) {
-    while (v->def && (v->def->kind == OP_RESHAPE || v->def->kind == OP_TRANSPOSE || v->def->kind == OP_SLICE))
+    while (v->def && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_TRANSPOSE || v->def->kind == OP_SLICE))
         v = v->def->in[0];
     return !v->def;
 }

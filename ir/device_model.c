@@ -101,7 +101,7 @@ static double share(const DeviceModel *d, const Op *o) { // of a kernel: that of
     const FactLine *l;
     const char *words[FACT_WORDS] = {hd_op_info(o->kind)->mnemonic};
     double least = lines_of(d, FACT_SHARE, words, &l) ? l->value : 1;
-    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
+    const Func *k = hd_launched(o);
     for (const Op *b = k ? k->first : NULL; b; b = b->next) {
         const double s = share(d, b);
         least = s < least ? s : least;
@@ -177,7 +177,7 @@ static double collective(const DeviceModel *d, const Op *o, double bytes) {
 }
 
 static bool does_nothing(const Op *o) {
-    return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC) || o->kind == OP_RETURN || o->kind == OP_BEGIN ||
+    return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC | TRAIT_RETURN) || o->kind == OP_BEGIN ||
            o->kind == OP_FENCE || o->kind == OP_PARAM || o->kind == OP_CONST || o->kind == OP_GRAD;
 }
 
@@ -254,7 +254,7 @@ static double fastest(const FactLine *l) {
 // Microseconds that the bytes of an op take at least.
 static double path_floor(const DeviceModel *d, const Op *o, double bytes) {
     const FactLine *l;
-    if ((o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER) && hd_collective_ranks(o) > 1) {
+    if (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective_ranks(o) > 1) {
         const FactId f = o->kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER;
         const FactLine *last = &d->lines[d->first[f + 1] - 1];
         for (l = &d->lines[d->first[f]]; l < last && l->number < (double)hd_collective_ranks(o);) l++;

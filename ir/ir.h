@@ -62,7 +62,18 @@ enum { // traits of ops (see ops.def)
     TRAIT_ANY_SPACE = 256,
     TRAIT_BESIDE = 512,
     TRAIT_MOVES = 1024,
-    TRAIT_STOPS = 2048
+    TRAIT_STOPS = 2048,
+    TRAIT_MATMUL = 1 << 12,
+    TRAIT_ATTENTION = 1 << 13,
+    TRAIT_COLLECTIVE = 1 << 14,
+    TRAIT_LOSS = 1 << 15,
+    TRAIT_LOOKUP = 1 << 16,
+    TRAIT_LAUNCH = 1 << 17,
+    TRAIT_RETURN = 1 << 18,
+    TRAIT_RECORDS = 1 << 19,
+    TRAIT_WAITS = 1 << 20,
+    TRAIT_OPENS = 1 << 21,
+    TRAIT_CLOSES = 1 << 22
 };
 enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
@@ -283,7 +294,7 @@ Symbol *hd_space_arena(const Module *m, Space s); // the arena of a space; NULL:
 Symbol *hd_config(Module *m, const char *name); // the config symbol of that name, made when absent
 Func *hd_func_add(Module *m, const char *name, bool is_kernel); // NULL when the name is taken
 Func *hd_func_find(const Module *m, const char *name);
-Func *hd_launched(const Op *launch); // the kernel that it runs; NULL: the module has none of that name
+Func *hd_launched(const Op *o); // the kernel that a launch runs; NULL: no launch, or the module has none of that name
 // An identifier for a kernel: its name, then its row op or else its last pointwise ops.
 const char *hd_kernel_text(Arena *a, const Func *k);
 int64_t hd_count_ops(const Module *m); // of all functions

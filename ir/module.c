@@ -107,8 +107,8 @@ Func *hd_func_find(const Module *m, const char *name) {
     return NULL;
 }
 
-Func *hd_launched(const Op *launch) {
-    return hd_func_find(launch->func->module, hd_word(&launch->attrs, A_KERNEL, ""));
+Func *hd_launched(const Op *o) {
+    return hd_op_is(o, TRAIT_LAUNCH) ? hd_func_find(o->func->module, hd_word(&o->attrs, A_KERNEL, "")) : NULL;
 }
 
 const char *hd_kernel_text(Arena *a, const Func *k) {
@@ -117,7 +117,7 @@ const char *hd_kernel_text(Arena *a, const Func *k) {
     const bool map = hd_kind(&k->attrs) == KIND_MAP; // parts of rows are no work of a kernel over rows
     for (const Op *o = k->first; o; o = o->next)
         if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && (map || !hd_op_is(o, TRAIT_MOVES)) &&
-            o->kind != OP_RETURN && o->kind != OP_CONST && o->kind != OP_CAST && n < 2)
+            !hd_op_is(o, TRAIT_RETURN) && o->kind != OP_CONST && o->kind != OP_CAST && n < 2)
             name[n++] = hd_op_info(o->kind)->mnemonic;
     for (const Op *o = k->last; o && n < 2; o = o->prev)
         if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))
@@ -221,7 +221,7 @@ Value *hd_arg_add(Func *f, const Type *t, const char *name) {
     return v;
 }
 
-Op *hd_return(const Func *f) { return f->last && f->last->kind == OP_RETURN ? f->last : NULL; }
+Op *hd_return(const Func *f) { return f->last && hd_op_is(f->last, TRAIT_RETURN) ? f->last : NULL; }
 
 Op *hd_op_new(Func *f, OpKind k, int n_in, Value *const *in) {
     Arena *a = f->module->cx->arena;

@@ -147,11 +147,11 @@ void hd_print_func(const Func *f, Out *o) {
     }
     hd_puts(o, " {\n");
     for (const Op *op = f->first; op; op = op->next) { // the ops of a capture region are indented
-        if (op->kind == OP_CAPTURE_END && inside) inside--;
+        if (hd_op_is(op, TRAIT_CLOSES) && inside) inside--;
         hd_puts(o, inside ? "    " : "  ");
         put_op(&p, op);
         hd_puts(o, "\n");
-        inside += op->kind == OP_CAPTURE;
+        inside += hd_op_is(op, TRAIT_OPENS);
     }
     hd_puts(o, "}\n");
     hd_arena_free(scratch);

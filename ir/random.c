@@ -4,7 +4,7 @@
 #include <math.h>
 
 bool hd_draws(const Op *o) {
-    return (o->kind == OP_DROPOUT || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) &&
+    return (o->kind == OP_DROPOUT || hd_op_is(o, TRAIT_ATTENTION)) &&
            hd_has(&o->attrs, A_P);
 }
 

@@ -17,6 +17,17 @@
 #define BESIDE TRAIT_BESIDE
 #define MOVES TRAIT_MOVES
 #define STOPS TRAIT_STOPS
+#define MATMUL TRAIT_MATMUL
+#define ATTENTION TRAIT_ATTENTION
+#define COLLECTIVE TRAIT_COLLECTIVE
+#define LOSS TRAIT_LOSS
+#define LOOKUP TRAIT_LOOKUP
+#define LAUNCH TRAIT_LAUNCH
+#define RETURN TRAIT_RETURN
+#define RECORDS TRAIT_RECORDS
+#define WAITS TRAIT_WAITS
+#define OPENS TRAIT_OPENS
+#define CLOSES TRAIT_CLOSES
 static const OpInfo ops[] = {
 #define ELT(id, text, n, also, by, each, formula)                                                                      \
     {.mnemonic = text, .n_in = n, .n_out = 1, .attrs = "", .stages = T | S | K, .row = true,                           \

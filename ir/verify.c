@@ -102,7 +102,7 @@ static void check_func(Verifier *v) {
                 ok = false;
             }
         unsigned stages = f->is_kernel ? 1u << STAGE_KERNELS : 1u << v->m->stage;
-        const bool computes = !f->is_kernel || info->row || info->map || o->kind == OP_RETURN;
+        const bool computes = !f->is_kernel || info->row || info->map || hd_op_is(o, TRAIT_RETURN);
         if (!(info->stages & stages) || !computes)
             wrong(v, o,
                   hd_internf(cx, "%s may not occur at stage %s", info->mnemonic,
@@ -110,7 +110,7 @@ static void check_func(Verifier *v) {
         check_attrs(v, o);
         check_split(v, o);
         if (ok) check_types(v, o);
-        if ((o->kind == OP_RETURN) != (o->next == NULL))
+        if (hd_op_is(o, TRAIT_RETURN) != (o->next == NULL))
             wrong(v, o, "return must be the last op, and the last op a return");
         for (int i = 0; i < o->n_out; i++) {
             const char *e = o->out[i]->into ? into_wrong(o, o->out[i]) : NULL;
@@ -128,7 +128,7 @@ static bool is_table(const Func *k, const Value *v) { // its rows are read by nu
         for (int i = 0; i < o->n_in; i++) {
             if (o->in[i] != v) continue;
             if (hd_operand_class(o, i) == 't' ||
-                ((o->kind == OP_RESHAPE || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0])))
+                ((hd_op_is(o, TRAIT_ALIAS) || o->kind == OP_CAST) && o->n_out && is_table(k, o->out[0])))
                 return true;
         }
     return false;
@@ -164,7 +164,7 @@ static void check_space(Verifier *v) {
                      hd_type_text(cx, k->args[i]->type), (long long)r->i, (long long)c->i);
     }
     const Op *back = k->last;
-    for (int i = 0; back && back->kind == OP_RETURN && i < back->n_in; i++) {
+    for (int i = 0; back && hd_op_is(back, TRAIT_RETURN) && i < back->n_in; i++) {
         int64_t count = hd_type_count(back->in[i]->type);
         const bool parts = hd_result_class(back->in[i]) == 'p' && hd_type_rows(back->in[i]->type) == r->i;
         if (count > 1 && !parts && space % count)

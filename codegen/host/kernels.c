@@ -17,7 +17,7 @@ int hd_host_launches(const Module *m, const Func *k, const Op **first) {
     int n = 0;
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
-            if (o->kind == OP_LAUNCH && hd_launched(o) == k && !n++ && first)
+            if (hd_launched(o) == k && !n++ && first)
                 *first = o;
     return n;
 }
@@ -28,7 +28,7 @@ void hd_host_open(Emit *e, const Func *k, bool workspace) {
     const Op *l = NULL;
     int launches = hd_host_launches(e->m, k, &l), n_out = r ? r->n_in : 0;
     Out about = hd_out(e->a);
-    for (const Op *p = k->first; p && p->kind != OP_RETURN; p = p->next)
+    for (const Op *p = k->first; p && !hd_op_is(p, TRAIT_RETURN); p = p->next)
         hd_printf(&about, "%s%s", p == k->first ? "" : ", ", hd_op_info(p->kind)->mnemonic);
     if (l && l->loc.path) hd_printf(&about, "; %s", l->loc.path);
     if (launches > 1) hd_printf(&about, " and %d more launches", launches - 1);

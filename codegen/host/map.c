@@ -15,7 +15,7 @@ typedef struct { // a loop nest over `rank` axes named i0, i1, ...
 // The operand of the kernel that an operand of its op refers to.
 static int arg(const Op *o, int i) {
     const Value *v = o->in[i];
-    while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
+    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
     if (v->def) HD_BUG("map kernel @%s holds more than one op", o->func->name);
     return v->index;
 }
@@ -279,7 +279,7 @@ static const struct { OpKind of; void (*rule)(Emit *, const Op *); } maps[N_OPS]
 
 void hd_host_map(Emit *e, const Func *k) {
     const Op *o = k->first, *r = hd_return(k);
-    while (o && o->kind == OP_RESHAPE) o = o->next;
+    while (o && hd_op_is(o, TRAIT_ALIAS)) o = o->next;
     if (!o || !r || !o->n_out || !maps[o->kind].rule) HD_BUG("map kernel @%s holds no op that can be one", k->name);
     hd_host_open(e, k, false);
     maps[o->kind].rule(e, o);

@@ -183,9 +183,9 @@ static void host_reduce_scatter(Emit *e, const Op *o) {
 
 // A wait for what no earlier op of its function records is for the function before.
 static void host_event(Emit *e, const Op *o) {
-    const char *call = o->kind == OP_RECORD ? "record" : "wait_before";
-    for (const Op *p = o->prev; p && o->kind == OP_WAIT && !strcmp(call, "wait_before"); p = p->prev)
-        if (p->kind == OP_RECORD && hd_emit_event(e, p) == hd_emit_event(e, o)) call = "wait";
+    const char *call = hd_op_is(o, TRAIT_RECORDS) ? "record" : "wait_before";
+    for (const Op *p = o->prev; p && hd_op_is(o, TRAIT_WAITS) && !strcmp(call, "wait_before"); p = p->prev)
+        if (hd_op_is(p, TRAIT_RECORDS) && hd_emit_event(e, p) == hd_emit_event(e, o)) call = "wait";
     hd_emit_line(e, o, "hd_host_%s(x, %d);", call, hd_emit_event(e, o));
 }
 

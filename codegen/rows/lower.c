@@ -305,11 +305,11 @@ static void find_reads(const RowProgram *p, const Value *v, Read *read) {
                 read->row = true;
             else if (c == 'w')
                 read->column = true;
-            else if (o->kind == OP_RESHAPE)
+            else if (hd_op_is(o, TRAIT_ALIAS))
                 find_reads(p, o->out[0], read);
             else
                 read->element = true;
-            if (o->kind == OP_RESHAPE && hd_type_count(v->type) == p->rows && hd_type_cols(o->out[0]->type) == 1)
+            if (hd_op_is(o, TRAIT_ALIAS) && hd_type_count(v->type) == p->rows && hd_type_cols(o->out[0]->type) == 1)
                 read->row = true;
         }
 }
@@ -370,7 +370,7 @@ RowProgram hd_rows_build(const Func *kernel, bool reciprocal, Arena *a) {
     Lowering l = {&p, a, HD_NEWN(a, int, kernel->n_values), HD_NEWN(a, int, kernel->n_values)};
     for (int i = 0; i < kernel->n_values; i++) l.node_of[i] = l.column_of[i] = -1;
     for (int i = 0; i < kernel->n_args; i++) load_argument(&l, kernel->args[i]);
-    for (const Op *o = kernel->first; o && o->kind != OP_RETURN; o = o->next) lower_op(&l, o);
+    for (const Op *o = kernel->first; o && !hd_op_is(o, TRAIT_RETURN); o = o->next) lower_op(&l, o);
     bind_results(&l);
     return p;
 }

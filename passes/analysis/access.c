@@ -66,15 +66,15 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
 }
 
 bool hd_launch_may_overwrite(const Op *o, int k) {
-    if (o->kind != OP_LAUNCH || k < 0 || k >= o->n_in || o->n_out < 1) return false;
+    if (!hd_op_is(o, TRAIT_LAUNCH) || k < 0 || k >= o->n_in || o->n_out < 1) return false;
     const Func *f = hd_launched(o);
     if (!f || hd_kind(&f->attrs) != KIND_ROWS) return false;
     int64_t points = hd_int(&f->attrs, A_ROWS, 0) * hd_int(&f->attrs, A_COLS, 0);
     if (hd_type_count(o->in[k]->type) != points || hd_type_count(o->out[0]->type) != points) return false;
     if (hd_type_bytes(o->in[k]->type) != hd_type_bytes(o->out[0]->type)) return false;
     for (const Op *b = f->first; b; b = b->next) {
-        bool pointwise = hd_op_is(b, TRAIT_ELEMENTWISE) || b->kind == OP_CAST || b->kind == OP_CONST ||
-                         b->kind == OP_RESHAPE || b->kind == OP_SLICE || b->kind == OP_CONCAT || b->kind == OP_RETURN;
+        bool pointwise = hd_op_is(b, TRAIT_ELEMENTWISE | TRAIT_ALIAS | TRAIT_RETURN) || b->kind == OP_CAST ||
+                         b->kind == OP_CONST || b->kind == OP_SLICE || b->kind == OP_CONCAT;
         if (!pointwise) return false;
     }
     return true;

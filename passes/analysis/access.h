@@ -21,7 +21,7 @@ typedef VEC(Access) Accesses;
 // Fills `list` (emptied first) with the accesses of op `o`, of a storage stage.
 void hd_accesses(const Op *o, Arena *a, Accesses *list);
 
-static inline bool hd_is_event(const Op *o) { return o->kind == OP_RECORD || o->kind == OP_WAIT; }
+static inline bool hd_is_event(const Op *o) { return hd_op_is(o, TRAIT_RECORDS | TRAIT_WAITS); }
 static inline bool hd_copies_to_host(const Op *o) { // a value, which waits there
     return o->kind == OP_COPY && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
 }

@@ -15,7 +15,7 @@ static void include_value(int *align, const Value *v, const int64_t *part, int n
 int hd_alignment(const Op *o) {
     int align = HD_WIDE, parts = 0;
     AttentionShape s = {.grad = false};
-    if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) s = hd_attention_shape(o), parts = s.packed ? 3 : 0;
+    if (hd_op_is(o, TRAIT_ATTENTION)) s = hd_attention_shape(o), parts = s.packed ? 3 : 0;
     for (int i = 0; i < o->n_in; i++) include_value(&align, o->in[i], s.part, i == s.grad ? parts : 0, s.dtype);
     for (int i = 0; i < o->n_out; i++) include_value(&align, o->out[i], NULL, 0, s.dtype); // parts are like in[grad]'s
     const Symbol *into = hd_named(o, A_INTO);

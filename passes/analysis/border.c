@@ -62,7 +62,7 @@ const Func *hd_waits_after(const Borders *b, const Func *f, int64_t event) {
         if (b->at[i].before != f) continue;
         for (const Op *o = b->at[i].after->first; o; o = o->next) {
             if (hd_int(&o->attrs, A_EVENT, -1) != event) continue;
-            if (o->kind == OP_WAIT) return b->at[i].after;
+            if (hd_op_is(o, TRAIT_WAITS)) return b->at[i].after;
             break; // it records the event itself, first
         }
     }

@@ -52,10 +52,10 @@ Clocks hd_clocks(const Func *f, Arena *a) {
     VEC(int) record = {0}; // by event: the op that records it, plus 1
     for (const Op *o = f->first; o; o = o->next) {
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
-        if (o->kind == OP_WAIT && event >= 0 && event < record.n && record.at[event])
+        if (hd_op_is(o, TRAIT_WAITS) && event >= 0 && event < record.n && record.at[event])
             see(&w, c.n_streams, w.stream_of[o->id], record.at[event] - 1);
         start(&w, c.n_streams, o);
-        if (o->kind == OP_RECORD && event >= 0 && event < 1 << 20) {
+        if (hd_op_is(o, TRAIT_RECORDS) && event >= 0 && event < 1 << 20) {
             while (record.n <= event) hd_push(a, &record, 0);
             record.at[event] = o->id + 1;
         }

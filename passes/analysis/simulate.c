@@ -81,9 +81,9 @@ static void find_streams(Sim *x, const Module *m) {
 // A wait is for the last record of its event, in the order in which functions run.
 static int find_record(Sim *x, const Op *o, int action) {
     const int64_t event = hd_int(&o->attrs, A_EVENT, -1);
-    if ((o->kind != OP_RECORD && o->kind != OP_WAIT) || event < 0 || event >= 1 << 20) return -1;
+    if (!hd_op_is(o, TRAIT_RECORDS | TRAIT_WAITS) || event < 0 || event >= 1 << 20) return -1;
     while (x->last.n <= event) hd_push(x->a, &x->last, 0);
-    if (o->kind == OP_WAIT) return x->last.at[event] - 1;
+    if (hd_op_is(o, TRAIT_WAITS)) return x->last.at[event] - 1;
     x->last.at[event] = action + 1;
     return -1;
 }
@@ -94,7 +94,7 @@ static void add_action(Sim *x, const Op *o, int run) {
     SimAction c = {.op = o, .run = run, .work = hd_work(o), .seconds = hd_model_seconds(x->d, o), .cause = -1};
     if (c.work == WORK_PRODUCTS || c.work == WORK_ATTENTION) c.seconds /= s->rate;
     s->joules += hd_model_joules(x->d, o);
-    if (o->kind == OP_CAPTURE) c.seconds = hd_model_graph(x->d);
+    if (hd_op_is(o, TRAIT_OPENS)) c.seconds = hd_model_graph(x->d);
     if (c.work != WORK_SYNC && c.seconds <= 0) return;
     c.stream = stream_number(x, o->stream ? o->stream : "compute", &none);
     x->record[s->n_actions] = find_record(x, o, s->n_actions);
@@ -112,8 +112,8 @@ static void add_run(Sim *x, const Func *f) {
     bool captured = false;
     for (const Op *o = f->first; o; o = o->next) {
         add_action(x, o, s->n_runs);
-        if (o->kind == OP_CAPTURE) captured = true, s->host += hd_model_graph(x->d);
-        else if (o->kind == OP_CAPTURE_END) captured = false;
+        if (hd_op_is(o, TRAIT_OPENS)) captured = true, s->host += hd_model_graph(x->d);
+        else if (hd_op_is(o, TRAIT_CLOSES)) captured = false;
         else if (!captured && hd_is_action(o)) s->host += hd_model_direct(x->d);
     }
     r->n = s->n_actions - r->first;
@@ -173,7 +173,7 @@ static bool step_lane(Sim *x, Lane *l) {
         l->since = x->done[r];
     }
     c->cause = l->by;
-    if (c->op->kind == OP_RECORD) x->done[i] = x->now;
+    if (hd_op_is(c->op, TRAIT_RECORDS)) x->done[i] = x->now;
     l->at++;
     return true;
 }

@@ -23,7 +23,7 @@ typedef struct {
 
 static bool moves_others(const Func *f) {
     for (const Op *o = f->first; o; o = o->next) {
-        const Symbol *region = o->kind == OP_CAPTURE ? hd_named(o, A_REGION) : NULL;
+        const Symbol *region = hd_op_is(o, TRAIT_OPENS) ? hd_named(o, A_REGION) : NULL;
         if (region && hd_kind(&region->attrs) != KIND_WHOLE) return true;
     }
     return false;
@@ -35,8 +35,8 @@ static void find_answers(Times *t, const Func *f) {
         const int64_t event = hd_int(&o->attrs, A_EVENT, -1);
         if (event < 0 || event >= 1 << 20) continue;
         while (record.n <= event) hd_push(t->a, &record, 0);
-        if (o->kind == OP_RECORD) record.at[event] = o->id + 1;
-        if (o->kind == OP_WAIT) t->answer[o->id] = record.at[event];
+        if (hd_op_is(o, TRAIT_RECORDS)) record.at[event] = o->id + 1;
+        if (hd_op_is(o, TRAIT_WAITS)) t->answer[o->id] = record.at[event];
     }
 }
 

@@ -43,11 +43,11 @@ void hd_fuse_emit(Fusion *s, KernelTable *kernels);
 
 // The value whose bytes v is: reshapes outside of kernels cost nothing.
 static inline Value *hd_fuse_base(Value *v) {
-    while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
+    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
     return v;
 }
 // Values that are available to every group.
 static inline bool hd_fuse_is_source(const Value *v) {
-    return !v->def || v->def->kind == OP_CONST || v->def->kind == OP_VIEW;
+    return !v->def || v->def->kind == OP_CONST || hd_op_is(v->def, TRAIT_SOURCE);
 }
 #endif

@@ -52,7 +52,7 @@ typedef struct { bool outside, before, after; } Readers;
 static void readers_of(const Fusion *s, const Value *v, int a, int b, double q, Readers *r) {
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *u = s->uses.users[v->id][i];
-        if (u->kind == OP_RESHAPE) {
+        if (hd_op_is(u, TRAIT_ALIAS)) {
             readers_of(s, u->out[0], a, b, q, r);
         } else if (!in_either(s, u, a, b)) {
             r->outside = true;
@@ -183,7 +183,7 @@ static bool late(Fusion *s, int a, int b, const Values *in_a, int64_t slack, boo
 static bool hoist(Fusion *s, Op *o, double p, Merge *m) {
     for (int i = 0; i < m->n_hoisted; i++)
         if (m->hoisted[i] == o) return true;
-    if (s->group[o->id] >= 0 || !hd_op_is(o, TRAIT_PURE) || (o->kind != OP_MATMUL && o->kind != OP_BMM) ||
+    if (s->group[o->id] >= 0 || !hd_op_is(o, TRAIT_PURE) || !hd_op_is(o, TRAIT_MATMUL) ||
         m->n_hoisted == MAX_HOISTED)
         return false;
     if (s->bounds[o->id].after >= p) return false;
@@ -305,7 +305,7 @@ static void consider(Fusion *s, const Op *o, const Op *other, Merge *best, int *
 static void consider_readers(Fusion *s, const Op *o, const Value *v, Merge *best, int *a, int *b) {
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *u = s->uses.users[v->id][i];
-        if (u->kind == OP_RESHAPE) consider_readers(s, o, u->out[0], best, a, b);
+        if (hd_op_is(u, TRAIT_ALIAS)) consider_readers(s, o, u->out[0], best, a, b);
         else if (u != o && u->id < o->id) consider(s, o, u, best, a, b);
     }
 }

@@ -254,7 +254,7 @@ static Value *value_now(Emitter *e, Value *v) {
     Op *o = v->def;
     if (o->kind == OP_CONST) {
         emit_constant(e, v);
-    } else if (o->kind == OP_VIEW || o->kind == OP_RESHAPE) {
+    } else if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE)) {
         if (o->n_in) o->in[0] = value_now(e, o->in[0]);
         hd_append(e->s->f, o);
         e->now[v->id] = v;
@@ -296,7 +296,7 @@ void hd_fuse_emit(Fusion *s, KernelTable *kernels) {
     Node *nodes = HD_NEWN(a, Node, s->f->n_ops + 1);
     for (Op *o = s->f->first, *next; o; o = next) {
         next = o->next;
-        if (s->group[o->id] < 0 && o->kind != OP_VIEW && o->kind != OP_RESHAPE && o->kind != OP_CONST)
+        if (s->group[o->id] < 0 && !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE) && o->kind != OP_CONST)
             nodes[n++] = (Node){s->pos[o->id], o->id, -1, o};
         hd_detach(o);
     }

@@ -102,7 +102,8 @@ static void pack_attention(Prepare *s, Op *o) {
 static Value *first_rows(Prepare *s, Op *o, Value *table, const Type *t) {
     Builder b = hd_builder_before(o);
     if (table->type == t) return table;
-    if (table->def && table->def->kind == OP_VIEW) return hd_build1(&b, OP_VIEW, NULL, NULL, &table->def->attrs, t);
+    const Op *view = table->def && hd_op_is(table->def, TRAIT_SOURCE) ? table->def : NULL;
+    if (view) return hd_build1(&b, OP_VIEW, NULL, NULL, &view->attrs, t);
     Attrs as = {0};
     hd_set_int(s->m->cx, &as, A_AXIS, 0);
     hd_set_int(s->m->cx, &as, A_START, 0);
@@ -299,12 +300,12 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     for (Op *o = f->first, *next; o; o = next) { // gradients first: they come later and disappear with their concat
         next = o->next;
         if (next && next->kind == OP_CONCAT) next = next->next;
-        if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) pack_attention(&s, o);
+        if (hd_op_is(o, TRAIT_ATTENTION)) pack_attention(&s, o);
     }
     refresh(&s);
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
-        if (o->kind == OP_EMBEDDING || o->kind == OP_EMBEDDING_GRAD) simplify_lookup(&s, o);
+        if (hd_op_is(o, TRAIT_LOOKUP)) simplify_lookup(&s, o);
     }
     remove_dead(&s);
     for (Op *o = f->first, *next; o; o = next) {

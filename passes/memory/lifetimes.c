@@ -139,7 +139,7 @@ static bool may_overwrite(const Lifetimes *l, const Op *o, int k) {
 }
 
 static void launch_in_place(Lifetimes *l, Op *o) {
-    if (o->kind != OP_LAUNCH || o->n_out < 1 || hd_has(&o->attrs, A_INPLACE)) return;
+    if (!hd_op_is(o, TRAIT_LAUNCH) || o->n_out < 1 || hd_has(&o->attrs, A_INPLACE)) return;
     Storage *mine = hd_storage_of(l, o->out[0]);
     if (!mine || mine->buffer || mine->bytes == 0 || mine->from != l->time[o->id]) return;
     for (int k = 0; k < o->n_in; k++) {

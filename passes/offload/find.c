@@ -4,7 +4,7 @@
 
 // Ops of the main stream that take time.
 static bool works(const Op *o) {
-    return !hd_is_alias(o) && o->kind != OP_RETURN && !hd_has(&o->attrs, A_COMM) && !hd_has(&o->attrs, A_ON);
+    return !hd_is_alias(o) && !hd_op_is(o, TRAIT_RETURN) && !hd_has(&o->attrs, A_COMM) && !hd_has(&o->attrs, A_ON);
 }
 
 static bool is_backward(const Op *o) { return hd_has(&o->attrs, A_BWD); }
@@ -61,7 +61,7 @@ static const char *place_of(const Value *v) {
 
 // Made from weights alone, by a kernel, or from nothing: it costs nothing to recompute, less than to copy.
 static bool is_cheap(const Offload *w, const Op *o) {
-    bool cheap = o->kind == OP_LAUNCH || !o->n_in;
+    bool cheap = hd_op_is(o, TRAIT_LAUNCH) || !o->n_in;
     for (int i = 0; i < o->n_in && cheap; i++) {
         const Symbol *b = w->homes[o->in[i]->id].buffer;
         const char *class = b ? hd_word(&b->attrs, A_CLASS, "") : "";

@@ -5,7 +5,7 @@
 const char *hd_report_action(Arena *a, const Op *o) {
     if (!o) return "argument";
     const char *name = hd_op_info(o->kind)->mnemonic;
-    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
+    const Func *k = hd_launched(o);
     return k ? hd_sprintf(a, "%s @%s", name, k->name) : name;
 }
 

@@ -24,16 +24,16 @@ void hd_report_regions(const Func *f, int64_t runs, Facts *r, Arena *a) {
     const char *main = f->last->stream;
     bool inside = false, between = false; // between: no work of the main stream since the last region
     for (const Op *o = f->first; o && main; o = o->next) {
-        if (o->kind == OP_CAPTURE) {
+        if (hd_op_is(o, TRAIT_OPENS)) {
             const Symbol *s = hd_named(o, A_REGION);
             RegionFact now = {f, s->name, hd_word(&s->attrs, A_KIND, ""), hd_word(&s->attrs, A_PATH, ""),
                               .bwd = hd_has(&s->attrs, A_BWD)};
             r->cuts += runs * (between && r->regions.n && continues(&r->regions.at[r->regions.n - 1], s, f));
             hd_push(a, &r->regions, now);
         }
-        inside = (inside || o->kind == OP_CAPTURE) && o->kind != OP_CAPTURE_END;
+        inside = (inside || hd_op_is(o, TRAIT_OPENS)) && !hd_op_is(o, TRAIT_CLOSES);
         bool works = hd_is_action(o) && !hd_is_event(o) && !strcmp(o->stream, main);
-        between = (between || o->kind == OP_CAPTURE_END) && !works;
+        between = (between || hd_op_is(o, TRAIT_CLOSES)) && !works;
         if (!hd_is_action(o)) continue;
         RegionFact *in = inside ? &r->regions.at[r->regions.n - 1] : NULL;
         if (in && hd_has(&o->attrs, A_EXTERNAL)) in->external++;

@@ -44,7 +44,7 @@ static int bar_kind(const Op *o) {
 }
 
 static const char *name_of(const Op *o, Arena *a) {
-    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
+    const Func *k = hd_launched(o);
     return k ? hd_kernel_text(a, k) : hd_op_info(o->kind)->mnemonic;
 }
 
@@ -78,8 +78,8 @@ static void put_action(Page *p, const Op *o, int64_t live, bool first) {
 static void put_regions(Page *p, const Func *f) {
     int n = 0, first = 0, regions = 0;
     for (const Op *o = f->first; o; o = o->next) {
-        if (o->kind == OP_CAPTURE) first = n;
-        if (o->kind == OP_CAPTURE_END && n > first)
+        if (hd_op_is(o, TRAIT_OPENS)) first = n;
+        if (hd_op_is(o, TRAIT_CLOSES) && n > first)
             hd_printf(p->o, "%s%d,%d,%d", regions++ ? "," : "",
                       string(p, hd_sprintf(p->a, "@%s", hd_word(&o->attrs, A_REGION, ""))), first, n - 1);
         n += hd_is_action(o);

@@ -7,10 +7,8 @@
 #include "ir/base/search.h"
 #include <string.h>
 
-static bool is_collective(const Op *o) { return o->kind == OP_ALL_GATHER || o->kind == OP_REDUCE_SCATTER; }
-static bool is_long(const Op *o) {
-    return o->kind == OP_GEMM || o->kind == OP_BMM || o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD;
-}
+static bool is_collective(const Op *o) { return hd_op_is(o, TRAIT_COLLECTIVE); }
+static bool is_long(const Op *o) { return hd_op_is(o, TRAIT_MATMUL | TRAIT_ATTENTION); }
 
 static Traffic *of_name(Traffics *list, const char *name, Arena *a) {
     for (int i = 0; i < list->n; i++)

@@ -59,7 +59,7 @@ static void find_ops(Beside *x, const Uses *uses) {
         if (o->kind == OP_BEGIN && !hd_has(&o->attrs, A_AFTER)) hd_push(x->cx->scratch, &x->begins, o);
         if (!hd_has(&o->attrs, A_BWD)) continue;
         const Symbol *b = o->kind == OP_GEMM && !o->n_out ? gradient_written(o)
-                          : o->kind == OP_LAUNCH          ? gradient_stored(o, uses)
+                          : hd_op_is(o, TRAIT_LAUNCH)          ? gradient_stored(o, uses)
                                                           : NULL;
         if (!b) continue;
         hd_push(x->cx->scratch, &x->ops, o);

@@ -204,11 +204,11 @@ static void cut_run(Cut *c, const Range *run) {
     Open open = {.from = run->first};
     for (int i = run->first; i <= run->last; i++) {
         Op *o = c->ops.at[i];
-        bool main = on_main(c, o), waits = o->kind == OP_WAIT && c->late[event_of(o)];
+        bool main = on_main(c, o), waits = hd_op_is(o, TRAIT_WAITS) && c->late[event_of(o)];
         if (main && waits) close_part(c, &open, i, run->key), c->split++;
         if (!main && waits) hd_push(c->a, &c->late_streams, o->stream);
         bool late = !main && stream_is_late(c, o->stream);
-        if (o->kind == OP_RECORD && (main || late)) c->late[event_of(o)] = true;
+        if (hd_op_is(o, TRAIT_RECORDS) && (main || late)) c->late[event_of(o)] = true;
         hd_push(c->a, main ? &open.p.body : late ? &open.p.after : &open.p.before, o);
     }
     close_part(c, &open, run->last + 1, run->key);
@@ -220,9 +220,9 @@ static void mark_external(Cut *c, int64_t n_events) {
     Op **record = HD_NEWN(c->a, Op *, n_events + 1);
     for (int i = 0; i < c->order.n; i++) {
         Op *o = c->order.at[i];
-        in = o->kind == OP_CAPTURE ? o : o->kind == OP_CAPTURE_END ? NULL : in;
-        if (o->kind == OP_RECORD) record[event_of(o)] = o, region_of[event_of(o)] = in;
-        if (o->kind != OP_WAIT || region_of[event_of(o)] == in) continue;
+        in = hd_op_is(o, TRAIT_OPENS) ? o : hd_op_is(o, TRAIT_CLOSES) ? NULL : in;
+        if (hd_op_is(o, TRAIT_RECORDS)) record[event_of(o)] = o, region_of[event_of(o)] = in;
+        if (!hd_op_is(o, TRAIT_WAITS) || region_of[event_of(o)] == in) continue;
         if (in) hd_set_flag(c->m->cx, &o->attrs, A_EXTERNAL);
         if (region_of[event_of(o)]) hd_set_flag(c->m->cx, &record[event_of(o)]->attrs, A_EXTERNAL);
     }
@@ -250,7 +250,7 @@ static void capture_parts(Cut *c, const bool *placed) {
     put(c, &c->ops, at, c->ops.n);
     mark_external(c, n_events);
     for (int i = 0; i < c->order.n; i++)
-        if (c->order.at[i]->kind == OP_CAPTURE || c->order.at[i]->kind == OP_CAPTURE_END)
+        if (hd_op_is(c->order.at[i], TRAIT_OPENS | TRAIT_CLOSES))
             hd_insert_before(c->f->last, c->order.at[i]);
     hd_renumber(c->f);
     hd_set_order(c->f, c->order.at, c->order.n, c->a);

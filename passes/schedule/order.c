@@ -426,7 +426,7 @@ Order hd_find_order(const Func *f, const char *main, Arena *a) {
         g.part[o->id] = fences;
         if (o->kind == OP_FENCE && !g.side[o->id]) g.fences[fences++] = o->id;
         g.fences[fences] = -1;
-        if (!hd_is_alias(o) && o->kind != OP_RETURN) given[n++] = o->id;
+        if (!hd_is_alias(o) && !hd_op_is(o, TRAIT_RETURN)) given[n++] = o->id;
     }
     Uses uses = hd_uses(f, a);
     const Deps deps = hd_deps(f, a);

@@ -32,7 +32,7 @@ static bool may_move_up(const Op *early, const Op *store, Arena *a) {
     Accesses list = {0};
     for (const Op *o = store->prev; o != early; o = o->prev) {
         Home view = {0};
-        if (o->kind == OP_VIEW) view = hd_home_of_view(o);
+        if (hd_op_is(o, TRAIT_SOURCE)) view = hd_home_of_view(o);
         if (view.buffer == into && view.at < hi && lo < view.at + hd_type_bytes(o->out[0]->type)) return false;
         hd_accesses(o, a, &list);
         for (int i = 0; i < list.n; i++) {
@@ -84,14 +84,14 @@ static void select_product(Select *s, Op *p) {
 
 // The value that v shares its bytes with.
 static const Value *storage_of(const Value *v) {
-    while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
+    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
     return v;
 }
 
 static bool read_after(const Select *s, const Value *v, const Op *o) {
     for (int i = 0; i < s->uses.count[v->id]; i++) {
         const Op *user = s->uses.users[v->id][i];
-        if (user->kind == OP_RESHAPE ? read_after(s, user->out[0], o) : user->id > o->id) return true;
+        if (hd_op_is(user, TRAIT_ALIAS) ? read_after(s, user->out[0], o) : user->id > o->id) return true;
     }
     return false;
 }
@@ -134,7 +134,7 @@ static void select_attention(Select *s, Op *o) {
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer
-    return o->kind == OP_MATMUL || o->kind == OP_BMM || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
+    return (hd_op_is(o, TRAIT_MATMUL) && hd_op_is(o, TRAIT_PURE)) || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
 }
 
 static void select_func(Select *s) {
@@ -153,7 +153,7 @@ static void select_func(Select *s) {
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
     for (Op *o = s->f->first; o; o = o->next) {
-        if (o->kind == OP_ATTENTION || o->kind == OP_ATTENTION_GRAD) select_attention(s, o);
+        if (hd_op_is(o, TRAIT_ATTENTION)) select_attention(s, o);
         if (o->kind == OP_CROSS_ENTROPY_GRAD) select_cross_entropy_grad(s, o);
         int64_t bytes = hd_workspace(o, s->cuda).good;
         if (bytes) hd_set_int(s->m->cx, &o->attrs, A_WORKSPACE_BYTES, bytes);

@@ -35,7 +35,7 @@ static int remove_kernels(Module *m, Arena *scratch) {
     VEC(const char *) names = {0};
     for (const Func *f = m->funcs; f; f = f->next)
         for (const Op *o = f->first; o; o = o->next)
-            if (o->kind == OP_LAUNCH) hd_push(scratch, &names, hd_word(&o->attrs, A_KERNEL, ""));
+            if (hd_op_is(o, TRAIT_LAUNCH)) hd_push(scratch, &names, hd_word(&o->attrs, A_KERNEL, ""));
     if (names.n) qsort(names.at, (size_t)names.n, sizeof *names.at, by_text);
     int removed = 0;
     for (Func *f = m->funcs, *next; f; f = next) {

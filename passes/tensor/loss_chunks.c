@@ -256,7 +256,7 @@ static bool find_heads(Chunking *s) {
     s->uses = hd_uses(s->f, s->cx->scratch);
     s->heads.n = 0;
     for (Op *o = s->f->first; o; o = o->next) {
-        if (o->kind != OP_CROSS_ENTROPY && o->kind != OP_CROSS_ENTROPY_GRAD) continue;
+        if (!hd_op_is(o, TRAIT_LOSS)) continue;
         Head *h = HD_NEW(s->cx->scratch, Head);
         h->loss = o;
         if (!choose(s, h)) return false;

@@ -170,7 +170,7 @@ static void lower_op(Lowering *l, Op *o) {
         lower_param(l, o);
     } else if (o->kind == OP_GRAD) {
         o->in[0] = widen(l, o, o->in[0]);
-    } else if (o->kind == OP_RETURN) {
+    } else if (hd_op_is(o, TRAIT_RETURN)) {
         for (int i = 0; i < o->n_in; i++) {
             const Type *t = o->in[i]->id < l->n_before ? l->was[o->in[i]->id] : o->in[i]->type;
             if (o->in[i]->type != t) o->in[i] = cast_before(l, o, o->in[i], t->dtype);

@@ -67,7 +67,7 @@ static const bool *find_storage(const Func *f, Arena *a) {
     bool *storage = HD_NEWN(a, bool, f->n_ops + 1);
     for (const Op *o = f->first; o; o = o->next) {
         const Op *def = o->n_in ? o->in[0]->def : NULL;
-        storage[o->id] = !o->n_in || ((o->kind == OP_CAST || o->kind == OP_RESHAPE) && (!def || storage[def->id]));
+        storage[o->id] = !o->n_in || ((o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS)) && (!def || storage[def->id]));
     }
     return storage;
 }
@@ -139,7 +139,7 @@ Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a) {
     for (const Op *o = f->first; o; o = o->next) {
         const bool open = is_forward(o) && !c.storage[o->id] && may[o->id] && (dear || hd_recompute_cheap(o));
         c.seconds[o->id] = open ? seconds_again(&c, o) : -1;
-        if (o->kind == OP_MATMUL || o->kind == OP_BMM) c.products += seconds_of(&c, o);
+        if (hd_op_is(o, TRAIT_MATMUL)) c.products += seconds_of(&c, o);
     }
     return c;
 }

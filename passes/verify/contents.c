@@ -252,7 +252,7 @@ static bool declared(const Op *o, const Access *x, Bytes bx, const Access *y, By
     if (read->write || read->at != AT_VALUE) return false;
     if (write->at != AT_VALUE || write->index != hd_inplace_result(o)) return false;
     return read->index == hd_int(&o->attrs, A_INPLACE, -1) ||
-           (o->kind == OP_LAUNCH && hd_launch_may_overwrite(o, read->index));
+           (hd_op_is(o, TRAIT_LAUNCH) && hd_launch_may_overwrite(o, read->index));
 }
 
 static void check_overlaps(Contents *r, const Op *o) {

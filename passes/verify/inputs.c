@@ -60,7 +60,7 @@ static int64_t vocabulary(const PlanCheck *c) { // 0: the runtime lets no token 
 static int64_t indexed(const Op *o) {
     if (o->kind == OP_EMBEDDING) return o->in[0]->type->rank ? o->in[0]->type->dim[0] : 0;
     if (o->kind == OP_EMBEDDING_GRAD) return hd_table_rows(o);
-    return o->kind == OP_CROSS_ENTROPY || o->kind == OP_CROSS_ENTROPY_GRAD ? hd_type_cols(o->in[0]->type) : -1;
+    return hd_op_is(o, TRAIT_LOSS) ? hd_type_cols(o->in[0]->type) : -1;
 }
 
 // `below`: every index is.
@@ -87,7 +87,7 @@ static void check_lookups(PlanCheck *c, const Op *launch, const int64_t *below) 
 
 // Where documents begin, and positions in them: the length of a sequence, else -1.
 static int64_t positions(const Op *o) {
-    const Func *k = o->kind == OP_LAUNCH ? hd_launched(o) : NULL;
+    const Func *k = hd_launched(o);
     const Op *made = k && k->first ? k->first : o;
     return made->kind == OP_DOCUMENTS ? hd_type_cols(made->out[0]->type) : -1;
 }
@@ -105,7 +105,7 @@ static void check_tokens(PlanCheck *c, const Func *f) {
         for (int i = 0; i < o->n_in; i++) most = below[o->in[i]->id] > most ? below[o->in[i]->id] : most;
         if (most < 0) continue;
         if (bound >= 0) check_bound(c, o, bound, below[o->in[1]->id]);
-        if (o->kind == OP_LAUNCH) check_lookups(c, o, below);
+        if (hd_op_is(o, TRAIT_LAUNCH)) check_lookups(c, o, below);
         if (positions(o) >= 0) most = positions(o);
         for (int i = 0; i < o->n_out; i++)
             if (o->out[i]->type->dtype == TY_I32) below[o->out[i]->id] = most;

@@ -23,7 +23,7 @@ static bool misfit(const Kernel *k, const Op *o, const char *what, const Type *t
 }
 
 static const Op *base_of(const Value *v) { // NULL: an argument
-    while (v->def && v->def->kind == OP_RESHAPE) v = v->def->in[0];
+    while (v->def && hd_op_is(v->def, TRAIT_ALIAS)) v = v->def->in[0];
     return v->def;
 }
 
@@ -33,8 +33,8 @@ static bool is_const(const Value *v) { return base_of(v) && base_of(v)->kind == 
 
 static bool has_space(const Op *o, RowSpace s) { // by itself, without the kernel that it is in
     RowSpace own;
-    if (o->kind == OP_CONST || o->kind == OP_RESHAPE) return hd_row_class(o->out[0]->type, s) == ROW_FULL;
-    return o->kind != OP_RETURN && hd_row_natural(o, &own) && own.rows == s.rows && own.cols == s.cols;
+    if (o->kind == OP_CONST || hd_op_is(o, TRAIT_ALIAS)) return hd_row_class(o->out[0]->type, s) == ROW_FULL;
+    return !hd_op_is(o, TRAIT_RETURN) && hd_row_natural(o, &own) && own.rows == s.rows && own.cols == s.cols;
 }
 
 static bool check_operands(const Kernel *k, const Op *o) {
@@ -43,9 +43,9 @@ static bool check_operands(const Kernel *k, const Op *o) {
         if (by && hd_row_external(o, i))
             return wrong(k, o, hd_sprintf(k->c->a, "reads operand %d as a table, its indices or weights, and the "
                                                    "kernel computes it: it must be an argument", i));
-        if (by && hd_result_class(o->in[i]) == 'c' && o->kind != OP_RETURN)
+        if (by && hd_result_class(o->in[i]) == 'c' && !hd_op_is(o, TRAIT_RETURN))
             return wrong(k, o, "reads a sum over the rows, which is known only after the kernel");
-        if (by && hd_result_class(o->in[i]) == 'p' && o->kind != OP_RETURN)
+        if (by && hd_result_class(o->in[i]) == 'p' && !hd_op_is(o, TRAIT_RETURN))
             return wrong(k, o, "reads rows that are put together from parts, which only leave the kernel");
     }
     return true;
@@ -71,8 +71,8 @@ static bool fits(const Op *o, RowSpace s) {
 static bool check_row_op(const Kernel *k, const Op *o) {
     if (!check_operands(k, o)) return false;
     if (o->kind == OP_CONST) return true;
-    if (o->kind == OP_RESHAPE) return check_reshape(k, o);
-    if (o->kind != OP_RETURN)
+    if (hd_op_is(o, TRAIT_ALIAS)) return check_reshape(k, o);
+    if (!hd_op_is(o, TRAIT_RETURN))
         return fits(o, k->space) || misfit(k, o, "computes", o->n_out ? o->out[0]->type : o->in[0]->type);
     for (int i = 0; i < o->n_in; i++)
         if (!hd_row_leaves(o->in[i]) && hd_row_class(o->in[i]->type, k->space) == ROW_NONE)
@@ -84,7 +84,7 @@ static void find_reads(const Kernel *k, const Value *v, RowReads *r) {
     for (const Op *o = k->k->first; o; o = o->next)
         for (int i = 0; i < o->n_in; i++) {
             if (o->in[i] != v) continue;
-            if (o->kind == OP_RESHAPE) {
+            if (hd_op_is(o, TRAIT_ALIAS)) {
                 find_reads(k, o->out[0], r);
                 continue;
             }

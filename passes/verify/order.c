@@ -24,7 +24,7 @@ static const Op *record_of(const Record *records, int n, int64_t event) {
 
 static bool records(const Func *f, int64_t event) {
     for (const Op *o = f->first; o; o = o->next)
-        if (o->kind == OP_RECORD && hd_int(&o->attrs, A_EVENT, -1) == event) return true;
+        if (hd_op_is(o, TRAIT_RECORDS) && hd_int(&o->attrs, A_EVENT, -1) == event) return true;
     return false;
 }
 
@@ -47,20 +47,20 @@ static void check_events(PlanCheck *c) {
     Record *recorded = HD_NEWN(c->a, Record, c->f->n_ops + 1);
     int n = 0;
     for (const Op *o = c->f->first; o; o = o->next)
-        if (o->kind == OP_RECORD) recorded[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
+        if (hd_op_is(o, TRAIT_RECORDS)) recorded[n++] = (Record){hd_int(&o->attrs, A_EVENT, -1), o};
     qsort(recorded, (size_t)n, sizeof *recorded, by_event);
     for (const Op *o = c->f->first; o; o = o->next) {
-        if (o->kind != OP_RECORD && o->kind != OP_WAIT) continue;
+        if (!hd_op_is(o, TRAIT_RECORDS | TRAIT_WAITS)) continue;
         int64_t event = hd_int(&o->attrs, A_EVENT, -1);
         const Op *earlier = record_of(recorded, n, event);
         if (earlier && earlier->id >= o->id) earlier = NULL;
         if (event < 0) hd_plan_wrong(c, o, o->span, "names event %lld; events count from 0", (long long)event);
         const char *why =
-            o->kind == OP_WAIT && !earlier ? unanswered(c, event, record_of(recorded, n, event)) : NULL;
+            hd_op_is(o, TRAIT_WAITS) && !earlier ? unanswered(c, event, record_of(recorded, n, event)) : NULL;
         if (why)
             hd_plan_wrong(c, o, o->span, "waits for event %lld, which no earlier op of the function records: %s",
                           (long long)event, why);
-        if (o->kind == OP_RECORD && earlier)
+        if (hd_op_is(o, TRAIT_RECORDS) && earlier)
             hd_plan_wrong(c, o, o->span, "records event %lld again, after %s", (long long)event,
                           hd_plan_op(c, earlier));
     }
@@ -88,7 +88,7 @@ void hd_check_order(PlanCheck *c) {
     const Home *homes = c->borders.n ? hd_homes(c->f, c->a) : NULL;
     for (const Op *o = c->f->first; o; o = o->next) {
         int s = k.stream_of[o->id];
-        if (!first[s] && o->kind != OP_WAIT && !hd_is_alias(o)) first[s] = o;
+        if (!first[s] && !hd_op_is(o, TRAIT_WAITS) && !hd_is_alias(o)) first[s] = o;
         bool runs_on = c->borders.n && s != main && !hd_is_alias(o) && hd_runs_on(&c->borders, c->f, o->stream);
         if (!runs_on || !hd_touches_only_buffers(o, homes, c->a)) last[s] = o;
     }

@@ -23,7 +23,7 @@ void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
 static bool is_copy(const Op *o) { return o->kind == OP_COPY && o->n_in && o->n_out; } // of a value, to a value
 
 bool hd_probe_inner(const Op *o) {
-    return o && (is_copy(o) || o->kind == OP_LAUNCH || hd_op_is(o, TRAIT_MOVES));
+    return o && (is_copy(o) || hd_op_is(o, TRAIT_LAUNCH | TRAIT_MOVES));
 }
 
 // The position of a weight in its bucket, whichever buffer holds it, kept or gathered.
@@ -49,7 +49,7 @@ static int64_t number_of(const char *text) {
 
 // The slice that a kernel of kind map makes of its only argument, or NULL.
 static const Op *slice_of(const Op *o) {
-    const Func *k = o->kind == OP_LAUNCH && o->n_in == 1 ? hd_launched(o) : NULL;
+    const Func *k = hd_op_is(o, TRAIT_LAUNCH) && o->n_in == 1 ? hd_launched(o) : NULL;
     return k && k->first && k->first->kind == OP_SLICE && k->first->next == hd_return(k) ? k->first : NULL;
 }
 
@@ -76,7 +76,7 @@ Leaf hd_probe_leaf(const Probe *p, const Value *v) {
     if (!o) {
         leaf.kind = LEAF_ARGUMENT;
         leaf.at = argument(v);
-    } else if ((o->kind == OP_CROSS_ENTROPY || o->kind == OP_CROSS_ENTROPY_GRAD) && v->index == 0) {
+    } else if (hd_op_is(o, TRAIT_LOSS) && v->index == 0) {
         const Op *logits = hd_probe_maker(o->in[0]);
         leaf.kind = LEAF_LOSS;
         leaf.target = argument(o->in[1]);
@@ -225,7 +225,7 @@ static void place(Probe *p, const Value *v, int moved, int kind, double by) {
 static void run_op(Probe *p, const Op *o, int moved, int kind, double by) {
     if (!any_wanted(p, o)) return;
     ArenaMark mark = hd_arena_mark(p->c->a);
-    if (o->kind == OP_LAUNCH) launch(p, o);
+    if (hd_op_is(o, TRAIT_LAUNCH)) launch(p, o);
     else if (hd_probe_inner(o)) compute(p, o, p->at, p->still);
     hd_arena_rewind(p->c->a, mark);
     for (int i = 0; i < o->n_out; i++) place(p, o->out[i], moved, kind, by);

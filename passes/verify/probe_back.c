@@ -134,7 +134,7 @@ Num *hd_probe_back(Probe *p, const Write *kept, int n) {
                 leaf = true;
             }
         if (leaf && o->n_out == 1) continue;
-        if (o->kind == OP_LAUNCH) launch_back(&b, o);
+        if (hd_op_is(o, TRAIT_LAUNCH)) launch_back(&b, o);
         else if (hd_probe_inner(o)) go_back(&b, o);
     }
     for (int i = 0; i < p->f->n_args; i++)

@@ -40,7 +40,7 @@ static void probe_carried(const Probe *p, const Op *o, const Num *x, Num *y) {
         for (int h = 0; h < KINDS; h++)
             if (x[i].of[h] != x[0].of[h]) return;
     }
-    if (o->kind == OP_RESHAPE || o->kind == OP_CONCAT) stay |= whole;
+    if (hd_op_is(o, TRAIT_ALIAS) || o->kind == OP_CONCAT) stay |= whole;
     if (o->kind == OP_TRANSPOSE) stay = hd_attr(&o->attrs, A_PERM)->ints[last] == last;
     if (o->kind == OP_SLICE) stay |= hd_int(&o->attrs, A_START, 0) % KINDS == 0;
     if (stay || is_one(x[0])) y[0] = x[0];

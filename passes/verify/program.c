@@ -211,11 +211,11 @@ static const Op *first_other_product(const Compare *x) {
 // nothing are taken as the model's, unless there is no other op.
 static const Op *first_other(const Compare *x, bool numbers) {
     for (const Op *o = x->w.f->first; o; o = o->next) {
-        bool from_known = hd_op_is(o, TRAIT_PURE) && (o->kind == OP_VIEW || !hd_is_alias(o)), other = false;
-        if (!o->n_in && o->kind != OP_VIEW && !numbers) continue;
+        bool from_known = hd_op_is(o, TRAIT_PURE) && (hd_op_is(o, TRAIT_SOURCE) || !hd_is_alias(o)), other = false;
+        if (!o->n_in && !hd_op_is(o, TRAIT_SOURCE) && !numbers) continue;
         for (int i = 0; i < o->n_in; i++) {
             const Op *def = o->in[i]->def;
-            const bool number = def && !def->n_in && def->kind != OP_VIEW && !numbers;
+            const bool number = def && !def->n_in && !hd_op_is(def, TRAIT_SOURCE) && !numbers;
             from_known &= number || hd_term_in(x->known, x->w.terms[o->in[i]->id]);
         }
         for (int i = 0; i < o->n_out; i++) other |= !hd_term_in(x->known, x->w.terms[o->out[i]->id]);
@@ -324,7 +324,7 @@ static void compare_update(Compare *x) {
 static void compare_scalars(Compare *x) {
     for (const Op *o = x->w.f->first; o; o = o->next) {
         const Op *def = o->kind == OP_ADAMW ? o->in[0]->def : NULL;
-        while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
+        while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
         if (o->kind == OP_ADAMW && (!def || def->kind != OP_STEP_SCALARS))
             other_program(x, o, o->span, "takes numbers of the step that step_scalars has not made", true);
     }

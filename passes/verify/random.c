@@ -42,7 +42,7 @@ static uint64_t mix_text(uint64_t h, const char *s) {
 // copies move values, so these do not count.
 static uint64_t term_of(Random *r, const Op *o, int result, const uint64_t *in) {
     static const AttrId apart[] = {A_BWD, A_RECOMPUTED, A_WORKSPACE_BYTES, A_WORKSPACE_AT, A_INPLACE, A_EPILOGUE};
-    if ((o->kind == OP_CAST || o->kind == OP_RESHAPE || o->kind == OP_COPY) && o->n_in) return in[0];
+    if ((o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS) || o->kind == OP_COPY) && o->n_in) return in[0];
     const bool bias = o->kind == OP_GEMM && o->n_in > 2;
     uint64_t h = mix((uint64_t)o->kind + 1, (uint64_t)result);
     for (int i = 0; i < o->attrs.n; i++) {
@@ -102,7 +102,7 @@ static void find_draws(Random *r, const Func *f) {
     uint64_t *in = HD_NEWN(r->c->a, uint64_t, HD_MAX_IN);
     for (int i = 0; i < f->n_args; i++) r->term[f->args[i]->id] = mix_text(2, f->args[i]->name);
     for (const Op *o = f->first; o; o = o->next) {
-        if (o->kind == OP_LAUNCH) {
+        if (hd_op_is(o, TRAIT_LAUNCH)) {
             launch(r, o);
             continue;
         }

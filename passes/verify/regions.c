@@ -26,15 +26,15 @@ static void check_marker(Regions *r, const Op *o, const Op *open) {
     const Op **captured = &c->captured[hd_symbol_find(c->m, name_of(o))->id];
     if (main && o->stream && strcmp(o->stream, main) != 0)
         hd_plan_wrong(c, o, o->span, "is on another stream than the return, %s, which issues the graph", main);
-    if (o->kind == OP_CAPTURE && open)
+    if (hd_op_is(o, TRAIT_OPENS) && open)
         hd_plan_wrong(c, o, o->span, "begins region @%s inside @%s: regions do not overlap", name_of(o), name_of(open));
-    if (o->kind == OP_CAPTURE && *captured)
+    if (hd_op_is(o, TRAIT_OPENS) && *captured)
         hd_plan_wrong(c, o, o->span, "begins region @%s, which has begun in @%s before", name_of(o),
                       (*captured)->func->name);
-    if (o->kind == OP_CAPTURE) *captured = o;
-    if (o->kind == OP_CAPTURE_END && !open)
+    if (hd_op_is(o, TRAIT_OPENS)) *captured = o;
+    if (hd_op_is(o, TRAIT_CLOSES) && !open)
         hd_plan_wrong(c, o, o->span, "ends region @%s, which has not begun", name_of(o));
-    else if (o->kind == OP_CAPTURE_END && strcmp(name_of(open), name_of(o)) != 0)
+    else if (hd_op_is(o, TRAIT_CLOSES) && strcmp(name_of(open), name_of(o)) != 0)
         hd_plan_wrong(c, o, o->span, "ends region @%s inside @%s", name_of(o), name_of(open));
 }
 
@@ -42,11 +42,11 @@ static void find_ranges(Regions *r) {
     const Op *open = NULL;
     int actions = 0;
     for (const Op *o = r->c->f->first; o; o = o->next) {
-        if (!r->c->joined && (o->kind == OP_CAPTURE || o->kind == OP_CAPTURE_END)) check_marker(r, o, open);
+        if (!r->c->joined && hd_op_is(o, TRAIT_OPENS | TRAIT_CLOSES)) check_marker(r, o, open);
         if (open) r->range_of[o->id] = r->ranges.n + 1;
-        actions = o->kind == OP_CAPTURE ? 0 : actions + (hd_is_action(o) && !hd_is_event(o));
-        if (o->kind == OP_CAPTURE) open = o;
-        if (o->kind != OP_CAPTURE_END || !open) continue;
+        actions = hd_op_is(o, TRAIT_OPENS) ? 0 : actions + (hd_is_action(o) && !hd_is_event(o));
+        if (hd_op_is(o, TRAIT_OPENS)) open = o;
+        if (!hd_op_is(o, TRAIT_CLOSES) || !open) continue;
         Range found = {open, o, name_of(open), actions};
         hd_push(r->c->a, &r->ranges, found);
         open = NULL;
@@ -115,9 +115,9 @@ static void check_events(Regions *r) {
         if (e < 0 || e >= 1 << 20) continue;
         while (events.n <= e) hd_push(r->c->a, &events, (Event){0});
         Event *at = &events.at[e];
-        if (o->kind == OP_RECORD && !at->record) at->record = o;
-        if (o->kind == OP_WAIT && !at->record) check_wait_before(r, o);
-        if (o->kind != OP_WAIT || !at->record) continue;
+        if (hd_op_is(o, TRAIT_RECORDS) && !at->record) at->record = o;
+        if (hd_op_is(o, TRAIT_WAITS) && !at->record) check_wait_before(r, o);
+        if (!hd_op_is(o, TRAIT_WAITS) || !at->record) continue;
         check_wait(r, o, at->record);
         const Op **wait = r->range_of[o->id] == r->range_of[at->record->id] ? &at->inside : &at->outside;
         if (!*wait) *wait = o;

@@ -53,7 +53,7 @@ static Affine trace(PlanCheck *c, const Value *v, const Value *source, int depth
     const Op *o = v->def;
     if (!o || depth > 16) return (Affine){0};
     if (hd_op_is(o, TRAIT_ALIAS)) return trace(c, o->in[0], source, depth + 1);
-    if (o->kind != OP_LAUNCH || o->n_in > 1) return (Affine){0};
+    if (!hd_op_is(o, TRAIT_LAUNCH) || o->n_in > 1) return (Affine){0};
     Affine k = kernel_result(c, hd_launched(o), v->index, 0);
     if (!k.known || k.factor == 0 || o->n_in == 0) return k;
     Affine in = trace(c, o->in[0], source, depth + 1);
@@ -64,14 +64,14 @@ static bool differ(double a, double b) { return fabs(a - b) > 1e-6 * fabs(b); }
 
 // The origin of one operand of launches and aliases: a view, or a value of another op.
 static const Value *source_of(const Value *v) {
-    while (v->def && v->def->n_in == 1 && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_LAUNCH))
+    while (v->def && v->def->n_in == 1 && hd_op_is(v->def, TRAIT_ALIAS | TRAIT_LAUNCH))
         v = v->def->in[0];
     return v;
 }
 
 // Whether v is what every rank has in the buffer of the loss: in a buffer (flow.c follows it there), or as a value.
 static bool is_gathered_loss(const Value *v, const char *loss) {
-    if (!v->def || v->def->kind == OP_VIEW) return v->def != NULL;
+    if (!v->def || hd_op_is(v->def, TRAIT_SOURCE)) return v->def != NULL;
     return v->def->kind == OP_ALL_GATHER && !strcmp(hd_word(&v->def->attrs, A_BUFFER, ""), loss);
 }
 

@@ -9,7 +9,7 @@ static const Type *type_like(const Terms *t, const Type *shape, DType d) { retur
 
 // A reshape of a reshape is one; of the same type it is nothing.
 const Term *hd_term_reshape(const Terms *t, const Term *x, const Type *type) {
-    if (x->kind == OP_RESHAPE) x = x->of;
+    x = hd_term_bare(x);
     return x->type == type ? x : hd_term_plain(t, OP_RESHAPE, 0, type, NULL, 1, &x);
 }
 
@@ -72,7 +72,7 @@ static const Term *squeezed(const Terms *t, const Term *x, unsigned *axes) {
 
 // The operand of a sum may be widened first: sums are in a wide dtype anyway, and a largest element stays the same.
 static const Term *not_widened(const Terms *t, const Term *x) {
-    const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
+    const Term *inner = hd_term_bare(x);
     if (inner->kind != OP_CAST || inner->type->dtype != TY_F32 || !hd_term_fits(inner->of, TY_F32)) return x;
     return hd_term_reshape(t, inner->of, type_like(t, x->type, inner->of->type->dtype));
 }
@@ -82,7 +82,7 @@ static const Term *not_widened(const Terms *t, const Term *x) {
 static const Term *reduce(const Terms *t, OpKind k, const Term *x, unsigned axes, const Type *type) {
     x = not_widened(t, x);
     const DType d = k == OP_REDUCE_MAX || x->type->dtype == TY_F64 ? x->type->dtype : TY_F32;
-    const Term *inner = x->kind == OP_RESHAPE ? x->of : x;
+    const Term *inner = hd_term_bare(x);
     unsigned more;
     if (inner->kind == k && inner->type->dtype == d && same_axes(x->type, inner->type, axes, &more))
         x = inner->of, axes = inner->axes | more;
@@ -99,9 +99,9 @@ static const Term *reduce(const Terms *t, OpKind k, const Term *x, unsigned axes
 
 // --- products
 
-static const Term *bare(const Term *x) { return x->kind == OP_RESHAPE ? x->of : x; }
-
-const Term *hd_term_stored(const Terms *t, const Term *x, DType d) { return bare(hd_term_cast(t, bare(x), d)); }
+const Term *hd_term_stored(const Terms *t, const Term *x, DType d) {
+    return hd_term_bare(hd_term_cast(t, hd_term_bare(x), d));
+}
 
 // Operands that may change places have an order of their own.
 const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const Term *a, const Term *b) {
@@ -113,7 +113,7 @@ const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const 
 // addition.
 static const Term *product(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
     const Product p = hd_product(o);
-    const Term *factors[] = {bare(in[0]), bare(in[1])}, *x;
+    const Term *factors[] = {hd_term_bare(in[0]), hd_term_bare(in[1])}, *x;
     Attrs as = {0};
     hd_set_ints(t->cx, &as, A_SIZES, 6, (int64_t[]){p.batches, p.m, p.n, p.k, p.ta, p.tb});
     x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as, 2,

@@ -137,14 +137,14 @@ static void kernel_op(const TermWalk *w, const Op *o, const Inside *k) {
     const bool rounds = o->kind == OP_CAST && o->out[0]->type->dtype == o->in[0]->type->dtype;
     for (int i = 0; i < o->n_in; i++) {
         in[i] = k->terms[o->in[i]->id];
-        if (k->unrounded[o->in[i]->id] && !rounds && o->kind != OP_RESHAPE) in[i] = hd_term_unrounded(&w->t, in[i]);
+        if (k->unrounded[o->in[i]->id] && !rounds && !hd_op_is(o, TRAIT_ALIAS)) in[i] = hd_term_unrounded(&w->t, in[i]);
     }
     for (int i = 0; i < o->n_out; i++) {
         const int id = o->out[i]->id;
         k->terms[id] = hd_term_of(&w->t, o, i, in);
         if (hd_term_is_unrounded(k->terms[id])) k->terms[id] = k->terms[id]->of; // an operand as it is
         k->unrounded[id] =
-            o->kind == OP_RESHAPE ? k->unrounded[o->in[0]->id] : is_unrounded(o, o->out[i]->type, in);
+            hd_op_is(o, TRAIT_ALIAS) ? k->unrounded[o->in[0]->id] : is_unrounded(o, o->out[i]->type, in);
     }
 }
 
@@ -153,7 +153,7 @@ static void launch(const TermWalk *w, const Op *o, const Term *const *in) {
     const Inside k = {HD_NEWN(w->t.a, const Term *, f->n_values + 1), HD_NEWN(w->t.a, bool, f->n_values + 1)};
     for (int i = 0; i < f->n_args; i++) k.terms[f->args[i]->id] = in[i];
     for (const Op *x = f->first; x; x = x->next)
-        if (x->kind != OP_RETURN) kernel_op(w, x, &k);
+        if (!hd_op_is(x, TRAIT_RETURN)) kernel_op(w, x, &k);
     const Op *ret = hd_return(f);
     for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = k.terms[ret->in[i]->id];
 }
@@ -163,9 +163,9 @@ static void launch(const TermWalk *w, const Op *o, const Term *const *in) {
 // A store of a buffer that holds sums, or of a sum over ranks.
 static bool moves_sum(const TermWalk *w, const Write *x) {
     const Op *def = hd_moves(x) ? x->value->def : NULL;
-    while (def && def->kind == OP_RESHAPE) def = def->in[0]->def;
+    while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
     if (def && def->kind == OP_REDUCE_SCATTER) return true;
-    const Symbol *s = def && def->kind == OP_VIEW ? hd_named(def, A_BUFFER) : NULL;
+    const Symbol *s = def && hd_op_is(def, TRAIT_SOURCE) ? hd_named(def, A_BUFFER) : NULL;
     return s && hd_plan_bucket(w->c, s) && holds_sums(w, s);
 }
 
@@ -210,7 +210,7 @@ static bool is_forward_product(const Op *o) {
     if (hd_has(&o->attrs, A_BWD)) return false;
     for (int i = 0; o->kind == OP_ADD && i < 2; i++)
         if (o->in[i]->def && o->in[i]->def->kind == OP_MATMUL) return true;
-    return o->kind == OP_MATMUL || o->kind == OP_BMM || o->kind == OP_GEMM || o->kind == OP_ATTENTION;
+    return hd_op_is(o, TRAIT_MATMUL) || o->kind == OP_ATTENTION;
 }
 
 static void function_op(TermWalk *w, const Op *o) {
@@ -223,9 +223,9 @@ static void function_op(TermWalk *w, const Op *o) {
         for (int i = 0; (p = hd_op_param(o, i)); at += hd_type_count(p->type), i++) give_rows(w, p, given, at);
     } else if (o->kind == OP_PARAM) {
         w->terms[o->out[0]->id] = params_of(w, o);
-    } else if (o->kind == OP_VIEW) {
+    } else if (hd_op_is(o, TRAIT_SOURCE)) {
         w->terms[o->out[0]->id] = view(w, o);
-    } else if (o->kind == OP_LAUNCH) {
+    } else if (hd_op_is(o, TRAIT_LAUNCH)) {
         launch(w, o, in);
     } else if (o->kind == OP_ALL_GATHER && o->n_out && w->c && is_loss(w, hd_named(o, A_BUFFER))) {
         w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
@@ -234,7 +234,7 @@ static void function_op(TermWalk *w, const Op *o) {
         for (int i = 0; i < o->n_out; i++) w->terms[o->out[i]->id] = hd_term_of(&w->t, o, i + first, in);
         if (!is_forward_product(o) || !o->n_out) return;
         const Term *x = w->terms[o->out[0]->id];
-        const Given product = {x->kind == OP_RESHAPE ? x->of : x, o};
+        const Given product = {hd_term_bare(x), o};
         hd_push(w->t.a, &w->products, product);
     }
 }

@@ -37,6 +37,7 @@ TermHash hd_recipe_hash(Recipe *r);
 const char *hd_term_hash_text(Arena *a, TermHash h); // 32 hexadecimal digits
 static inline bool hd_term_fits(const Term *x, DType d) { return x->exact >> d & 1; }
 static inline bool hd_term_is_unrounded(const Term *x) { return x->kind == N_OPS && x->of; }
+static inline const Term *hd_term_bare(const Term *x) { return x->kind == OP_RESHAPE ? x->of : x; }
 static inline bool hd_term_same(TermHash x, TermHash y) { return x.lo == y.lo && x.hi == y.hi; }
 
 // A term of no op: an argument, a parameter, the key of a dropout.
