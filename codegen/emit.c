@@ -152,7 +152,7 @@ int64_t hd_emit_result(Emit *e, const Op *o, int i) {
 
 Exchange hd_emit_exchange(Emit *e, const Op *o) {
     const Symbol *b = hd_named(o, A_BUFFER);
-    const Type *part = o->kind == OP_REDUCE_SCATTER ? hd_result_type(o, 0) : b ? b->type : o->in[0]->type;
+    const Type *part = !hd_gathers(o) ? hd_result_type(o, 0) : b ? b->type : o->in[0]->type;
     return (Exchange){.comm = hd_emit_comm(e, o),
                       .from = b ? hd_emit_buffer(e, o, b->name, 0) : hd_emit_place(e, o->in[0]),
                       .to = hd_emit_result(e, o, 0), .part = part};

@@ -238,11 +238,10 @@ static void put_axes(Emit *e) {
 static void put_param(Emit *e, const Symbol *p) {
     static const struct {
         const char *word, *text;
-    } inits[] = {{"zeros", "HD_INIT_ZEROS"},
-                 {"ones", "HD_INIT_ONES"},
-                 {"const", "HD_INIT_CONST"},
-                 {"normal", "HD_INIT_NORMAL"},
-                 {"uniform", "HD_INIT_UNIFORM"}};
+    } inits[] = {
+#define INIT(id, word, ...) {word, "HD_INIT_" #id},
+#include "runtime/inits.def"
+    };
     const char *bucket = hd_word(&p->attrs, A_BUCKET, NULL), *init = hd_word(&p->attrs, A_INIT, "zeros"), *text = NULL;
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
         if (!strcmp(inits[i].word, init)) text = inits[i].text;

@@ -97,7 +97,9 @@ static bool declare_all(Front *f, Instance *i, const Node *list) {
 
 // --- parameters
 
-static bool init_value(Front *f, Instance *i, const Node *init, const char *what, double *v) {
+typedef enum { NONE, SIZE, NUMBER } Takes;
+
+static bool init_value(Front *f, Instance *i, const Node *init, const char *what, Takes takes, double *v) {
     if (init->n != 1 || init->kids[0]->kind == N_NAMED)
         return hd_front_error(f, init->span, "%s takes one number, such as %s(0.02)", what, what);
     Val x = hd_lower_expr(f, i, init->kids[0]);
@@ -105,31 +107,39 @@ static bool init_value(Front *f, Instance *i, const Node *init, const char *what
     if (!hd_val_is_number(x))
         return hd_front_error(f, init->kids[0]->span, "%s takes a number, not %s", what, hd_val_text(f, x));
     *v = hd_val_number(x);
-    if (!strcmp(what, "constant") || (*v >= 0 && isfinite(*v))) return true;
+    if (takes == NUMBER || (*v >= 0 && isfinite(*v))) return true;
     return hd_front_error(f, init->kids[0]->span, "%s takes a finite number of at least 0, not %s", what,
                           hd_val_text(f, x));
 }
 
+static const struct { const char *name, *word; Takes takes; const char *what; } inits[] = {
+#define INIT(id, word, name, takes, what, ...) {name, word, takes, what},
+#include "runtime/inits.def"
+};
+enum { INITS = sizeof inits / sizeof *inits };
+
+static const char *all_inits(const Front *f) {
+    Out o = hd_out(f->arena);
+    for (int k = 0; k < INITS; k++) {
+        hd_printf(&o, "%s%s", k == 0 ? "" : k + 1 < INITS ? ", " : " or ", inits[k].name);
+        if (inits[k].takes) hd_printf(&o, "(%s)", inits[k].what);
+    }
+    return o.text;
+}
+
 static bool set_init(Front *f, Instance *i, Symbol *s, const Node *init) {
-    static const struct { const char *name, *word; bool number;
-    } table[] = {{"zeros", "zeros", false},
-                 {"ones", "ones", false},
-                 {"normal", "normal", true},
-                 {"uniform", "uniform", true},
-                 {"constant", "const", true}};
     const Node *name = init->kind == N_CALL ? init->a : init;
-    for (size_t k = 0; name->kind == N_NAME && k < sizeof table / sizeof *table; k++) {
-        if (strcmp(table[k].name, name->name)) continue;
+    for (int k = 0; name->kind == N_NAME && k < INITS; k++) {
+        if (strcmp(inits[k].name, name->name)) continue;
         double v = 0;
-        if (table[k].number && !init_value(f, i, init, table[k].name, &v)) return false;
-        if (!table[k].number && init->kind == N_CALL && init->n)
-            return hd_front_error(f, init->span, "%s takes no arguments", table[k].name);
-        hd_set_word(f->cx, &s->attrs, A_INIT, table[k].word);
-        if (table[k].number) hd_set_float(f->cx, &s->attrs, A_STD, v);
+        if (inits[k].takes && !init_value(f, i, init, inits[k].name, inits[k].takes, &v)) return false;
+        if (!inits[k].takes && init->kind == N_CALL && init->n)
+            return hd_front_error(f, init->span, "%s takes no arguments", inits[k].name);
+        hd_set_word(f->cx, &s->attrs, A_INIT, inits[k].word);
+        if (inits[k].takes) hd_set_float(f->cx, &s->attrs, A_STD, v);
         return true;
     }
-    return hd_front_error(f, init->span,
-                          "an initialiser is zeros, ones, normal(std), uniform(half_width) or constant(value)");
+    return hd_front_error(f, init->span, "an initialiser is %s", all_inits(f));
 }
 
 static bool set_decay(Front *f, Symbol *s, const Node *decl) {

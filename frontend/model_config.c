@@ -2,6 +2,7 @@
 // its tokens, and the floating-point work of a micro-batch. All of it is derived from @loss.
 #include "frontend/sema.h"
 #include "ir/cost.h"
+#include "ir/shapes.h"
 
 // --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of matrix products
 // and of attention (half of it when causal), three times the forward pass; recomputation does not count.
@@ -9,7 +10,7 @@
 static int64_t model_flops(const Func *f) {
     double forward = 0, flops, bytes;
     for (const Op *o = f->first; o; o = o->next) {
-        if (!hd_op_is(o, TRAIT_MATMUL) && o->kind != OP_ATTENTION) continue;
+        if (!hd_op_is(o, TRAIT_MATMUL | TRAIT_ATTENTION)) continue;
         hd_cost(o, &flops, &bytes);
         forward += flops;
     }
@@ -19,8 +20,7 @@ static int64_t model_flops(const Func *f) {
 // --- tokens
 
 static bool is_argument(const Value *v) {
-    while (v->def && (hd_op_is(v->def, TRAIT_ALIAS) || v->def->kind == OP_TRANSPOSE || v->def->kind == OP_SLICE))
-        v = v->def->in[0];
+    while (v->def && hd_op_is(v->def, TRAIT_MOVES) && v->def->n_in == 1) v = v->def->in[0];
     return !v->def;
 }
 
@@ -28,9 +28,8 @@ static bool is_argument(const Value *v) {
 static int64_t token_bound(const Func *f) {
     int64_t bound = 0;
     for (const Op *o = f->first; o; o = o->next) {
-        bool indexes = (o->kind == OP_EMBEDDING || o->kind == OP_CROSS_ENTROPY) && is_argument(o->in[1]);
-        if (!indexes) continue;
-        int64_t n = o->kind == OP_EMBEDDING ? o->in[0]->type->dim[0] : hd_type_cols(o->in[0]->type);
+        const int64_t n = hd_indexed(o);
+        if (n < 0 || !is_argument(o->in[1])) continue;
         if (!bound || n < bound) bound = n;
     }
     return bound;

@@ -29,28 +29,25 @@ static double operands_and_results(const Op *o) {
 }
 
 // A square and a sum for every element of gradient buffers.
-static double norm_flops(const Op *o) {
+static Cost cost_squares(const Op *o) {
     const Attr *list = hd_attr(&o->attrs, A_BUFFERS);
     double n = 0;
     for (int i = 0; i < list->n; i++)
         n += 2.0 * (double)hd_type_count(hd_symbol_find(o->func->module, list->strs[i])->type);
-    return n;
+    return (Cost){n, operands_and_results(o)};
 }
 
 static Cost cost_move(const Op *o) {
-    Cost c = {0, operands_and_results(o)};
-    switch (o->kind) {
-    case OP_EMBEDDING:
-        c.bytes = 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type);
-        break; // not the whole table
-    case OP_EMBEDDING_GRAD: c.flops = count(o->in[0]); break;
-    case OP_ADAMW: c.flops = 16.0 * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type); break;
-    case OP_GRAD_NORM:
-    case OP_SQUARE_SUMS: c.flops = norm_flops(o); break;
-    default: break;
-    }
-    return c;
+    const double count = o->kind == OP_ADAMW ? (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type) : 0;
+    return (Cost){16 * count, operands_and_results(o)};
 }
+
+// Not the whole table.
+static Cost cost_lookup(const Op *o) {
+    return (Cost){0, 2.0 * (double)hd_type_bytes(o->out[0]->type) + (double)hd_type_bytes(o->in[1]->type)};
+}
+
+static Cost cost_added(const Op *o) { return (Cost){count(o->in[0]), operands_and_results(o)}; }
 
 static Cost cost_sum(const Op *o) { return (Cost){count(o->in[0]), operands_and_results(o)}; }
 
@@ -58,7 +55,7 @@ static Cost cost_matmul(const Op *o) {
     Product p = hd_product(o);
     double results = (double)p.batches * (double)p.m * (double)p.n;
     Cost c = {2.0 * results * (double)p.k, operands_and_results(o)};
-    if (o->n_in > 2) c.flops += results; // bias
+    if (hd_operand_of(o, ROLE_BIAS) >= 0) c.flops += results;
     return c;
 }
 

@@ -79,7 +79,7 @@ static double product(const DeviceModel *d, const Op *o, double flops, double by
 }
 
 // A rate holds when the device is full: a block of 128 queries of one head is the work of a multiprocessor.
-static double attention(const DeviceModel *d, const Op *o, double flops) {
+static double attention(const DeviceModel *d, const Op *o, double flops, double bytes HD_UNUSED) {
     const AttentionShape s = hd_attention_shape(o);
     const DType t = table_type(s.dtype);
     const char *words[FACT_WORDS] = {hd_word(&o->attrs, A_IMPL, "generated"), s.grad ? "backward" : "forward",
@@ -109,8 +109,13 @@ static double share(const DeviceModel *d, const Op *o) { // of a kernel: that of
     return least;
 }
 
+static const FactId collective_fact[N_OPS] = {
+#define COLLECTIVE(id, inverse, moves, sums, fact, name) [OP_##id] = FACT_##fact,
+#include "ir/collectives.def"
+};
+
 double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, double bytes) {
-    const FactId f = kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER;
+    const FactId f = collective_fact[kind];
     const FactLine *l = &d->lines[d->first[f]];
     const int n = d->first[f + 1] - d->first[f];
     const double most = l[n - 1].number, us = surface(l, n, (double)ranks, bytes, false);
@@ -119,7 +124,7 @@ double hd_model_collective(const DeviceModel *d, OpKind kind, int64_t ranks, dou
 }
 
 int64_t hd_model_most_ranks(const DeviceModel *d, OpKind kind) {
-    return (int64_t)d->lines[d->first[(kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER) + 1] - 1].number;
+    return (int64_t)d->lines[d->first[collective_fact[kind] + 1] - 1].number;
 }
 
 double hd_model_copy(const DeviceModel *d, CopyWay way, double bytes, bool both) {
@@ -138,7 +143,7 @@ static Space space_of(const Value *v) {
     const Op *by = v->def;
     while (by && hd_op_is(by, TRAIT_ALIAS) && by->n_in) by = by->in[0]->def;
     const Symbol *s = by ? hd_named(by, A_BUFFER) : NULL;
-    if (by && by->kind == OP_COPY) return hd_space(&by->attrs);
+    if (by && hd_op_is(by, TRAIT_COPIES)) return hd_space(&by->attrs);
     return s ? hd_space(&s->attrs) : SPACE_DEVICE;
 }
 
@@ -168,7 +173,7 @@ int64_t hd_collective_ranks(const Op *o) {
     return (int64_t)((from < to ? to / from : from / to) + 0.5);
 }
 
-static double collective(const DeviceModel *d, const Op *o, double bytes) {
+static double collective(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
     const int64_t ranks = hd_collective_ranks(o);
     const double rounded = (double)hd_type_bytes(hd_result_type(o, 0)) / (double)ranks; // what `out` writes first
     const double casts = hd_has(&o->attrs, A_OUT) ? hd_model_rows(d, bytes_read(o) + rounded) : 0;
@@ -177,25 +182,31 @@ static double collective(const DeviceModel *d, const Op *o, double bytes) {
 }
 
 static bool does_nothing(const Op *o) {
-    return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC | TRAIT_RETURN) || o->kind == OP_BEGIN ||
-           o->kind == OP_FENCE || o->kind == OP_PARAM || o->kind == OP_CONST || o->kind == OP_GRAD;
+    return hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_SYNC | TRAIT_RETURN | TRAIT_IDLE);
+}
+
+// What ops of a kind of work take: the first row with a trait of the op.
+typedef struct {
+    unsigned trait;
+    double (*seconds)(const DeviceModel *d, const Op *o, double flops, double bytes);
+    double (*picojoules)(const DeviceModel *d, const Op *o, double flops, double bytes);
+    DType (*multiplied)(const Op *o); // the type of what tensor cores multiply; NULL: they do not work
+} WorkCost;
+static const WorkCost *work_cost(const Op *o);
+
+static double copy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes HD_UNUSED) {
+    return hd_model_copy(d, hd_copy_way(o), bytes_read(o), false);
+}
+
+static double rows(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    return hd_model_rows(d, bytes / share(d, o));
 }
 
 double hd_model_seconds(const DeviceModel *d, const Op *o) {
     double flops, bytes;
     if (does_nothing(o)) return 0;
     hd_cost(o, &flops, &bytes);
-    switch (o->kind) {
-    case OP_MATMUL:
-    case OP_GEMM:
-    case OP_BMM: return product(d, o, flops, bytes);
-    case OP_ATTENTION:
-    case OP_ATTENTION_GRAD: return attention(d, o, flops);
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER: return collective(d, o, bytes);
-    case OP_COPY: return hd_model_copy(d, hd_copy_way(o), bytes_read(o), false);
-    default: return hd_model_rows(d, bytes / share(d, o));
-    }
+    return work_cost(o)->seconds(d, o, flops, bytes);
 }
 
 // --- energy
@@ -207,7 +218,7 @@ static double picojoules(const DeviceModel *d, const char *kind) {
 }
 
 // Of products, whose operands the tensor cores read, with what a product of its own size moves.
-static double product_energy(const DeviceModel *d, DType t, double flops, double bytes) {
+static double multiplied_energy(const DeviceModel *d, DType t, double flops, double bytes) {
     const double worked = table_type(t) == TY_BF16 ? flops * picojoules(d, "product") : 0;
     const double moved = bytes * picojoules(d, "rows");
     return worked > moved ? worked : moved;
@@ -216,31 +227,46 @@ static double product_energy(const DeviceModel *d, DType t, double flops, double
 static double attention_energy(const DeviceModel *d, const Op *o, double flops, double bytes) {
     const AttentionShape s = hd_attention_shape(o);
     const double pairs = hd_attention_pairs(&s) * (double)s.batch * (double)s.heads, products = s.grad ? 5 : 2;
-    return product_energy(d, s.dtype, flops, bytes) + pairs * products * picojoules(d, "scores");
+    return multiplied_energy(d, s.dtype, flops, bytes) + pairs * products * picojoules(d, "scores");
+}
+
+static DType multiplied(const Op *o) { return o->in[0]->type->dtype; }
+static DType attended(const Op *o) { return hd_attention_shape(o).dtype; }
+
+static double product_energy(const DeviceModel *d, const Op *o, double flops, double bytes) {
+    return multiplied_energy(d, multiplied(o), flops, bytes);
+}
+
+static double collective_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    const double moved = bytes * picojoules(d, hd_collective_ranks(o) > 1 ? "collective" : "rows");
+    return hd_has(&o->attrs, A_OUT) ? moved + bytes_read(o) * picojoules(d, "rows") : moved;
+}
+
+static double copy_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes HD_UNUSED) {
+    return hd_copy_way(o) == COPY_WITHIN ? 2 * bytes_read(o) * picojoules(d, "rows")
+                                         : bytes_read(o) * picojoules(d, "copy");
+}
+
+static double rows_energy(const DeviceModel *d, const Op *o, double flops HD_UNUSED, double bytes) {
+    return bytes / share(d, o) * picojoules(d, "rows"); // a slower kernel draws as much power
+}
+
+static const WorkCost *work_cost(const Op *o) {
+    static const WorkCost costs[] = {{TRAIT_MATMUL, product, product_energy, multiplied},
+                                     {TRAIT_ATTENTION, attention, attention_energy, attended},
+                                     {TRAIT_COLLECTIVE, collective, collective_energy, NULL},
+                                     {TRAIT_COPIES, copy, copy_energy, NULL},
+                                     {~0u, rows, rows_energy, NULL}};
+    const WorkCost *c = costs;
+    while (!hd_op_is(o, c->trait)) c++;
+    return c;
 }
 
 double hd_model_joules(const DeviceModel *d, const Op *o) {
-    double flops, bytes, pj;
+    double flops, bytes;
     if (does_nothing(o)) return 0;
     hd_cost(o, &flops, &bytes);
-    switch (o->kind) {
-    case OP_MATMUL:
-    case OP_GEMM:
-    case OP_BMM: pj = product_energy(d, o->in[0]->type->dtype, flops, bytes); break;
-    case OP_ATTENTION:
-    case OP_ATTENTION_GRAD: pj = attention_energy(d, o, flops, bytes); break;
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER:
-        pj = bytes * picojoules(d, hd_collective_ranks(o) > 1 ? "collective" : "rows");
-        if (hd_has(&o->attrs, A_OUT)) pj += bytes_read(o) * picojoules(d, "rows");
-        break;
-    case OP_COPY:
-        pj = hd_copy_way(o) == COPY_WITHIN ? 2 * bytes_read(o) * picojoules(d, "rows")
-                                           : bytes_read(o) * picojoules(d, "copy");
-        break;
-    default: pj = bytes / share(d, o) * picojoules(d, "rows"); // a slower kernel draws as much power
-    }
-    return 1e-12 * pj;
+    return 1e-12 * work_cost(o)->picojoules(d, o, flops, bytes);
 }
 
 // --- floors
@@ -255,12 +281,12 @@ static double fastest(const FactLine *l) {
 static double path_floor(const DeviceModel *d, const Op *o, double bytes) {
     const FactLine *l;
     if (hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective_ranks(o) > 1) {
-        const FactId f = o->kind == OP_ALL_GATHER ? FACT_GATHER : FACT_SCATTER;
+        const FactId f = collective_fact[o->kind];
         const FactLine *last = &d->lines[d->first[f + 1] - 1];
         for (l = &d->lines[d->first[f]]; l < last && l->number < (double)hd_collective_ranks(o);) l++;
         return bytes / fastest(l);
     }
-    if (o->kind == OP_COPY && hd_copy_way(o) != COPY_WITHIN) {
+    if (hd_op_is(o, TRAIT_COPIES) && hd_copy_way(o) != COPY_WITHIN) {
         const char *words[FACT_WORDS] = {hd_copy_way(o) == COPY_TO_HOST ? "to-host" : "to-device"};
         lines_of(d, FACT_COPY, words, &l);
         return bytes_read(o) / fastest(l);
@@ -273,15 +299,8 @@ double hd_model_floor(const DeviceModel *d, const Op *o) {
     if (does_nothing(o)) return 0;
     hd_cost(o, &flops, &bytes);
     const double moved = path_floor(d, o, bytes);
-    double worked = 0;
-    switch (o->kind) {
-    case OP_MATMUL:
-    case OP_GEMM:
-    case OP_BMM: worked = flops / d->peak[table_type(o->in[0]->type->dtype)]; break;
-    case OP_ATTENTION:
-    case OP_ATTENTION_GRAD: worked = flops / d->peak[table_type(hd_attention_shape(o).dtype)]; break;
-    default: break;
-    }
+    const WorkCost *c = work_cost(o);
+    const double worked = c->multiplied ? flops / d->peak[table_type(c->multiplied(o))] : 0;
     return 1e-6 * (moved > worked ? moved : worked);
 }
 

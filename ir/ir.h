@@ -50,32 +50,21 @@ typedef enum {
     N_SPACES
 } Space;
 
-enum { // traits of ops (see ops.def)
-    TRAIT_PURE = 1,
-    TRAIT_EFFECT = 2,
-    TRAIT_COMMUTES = 4,
-    TRAIT_ELEMENTWISE = 8,
-    TRAIT_ALIAS = 16,
-    TRAIT_EXPLICIT = 32,
-    TRAIT_SOURCE = 64,
-    TRAIT_SYNC = 128,
-    TRAIT_ANY_SPACE = 256,
-    TRAIT_BESIDE = 512,
-    TRAIT_MOVES = 1024,
-    TRAIT_STOPS = 2048,
-    TRAIT_MATMUL = 1 << 12,
-    TRAIT_ATTENTION = 1 << 13,
-    TRAIT_COLLECTIVE = 1 << 14,
-    TRAIT_LOSS = 1 << 15,
-    TRAIT_LOOKUP = 1 << 16,
-    TRAIT_LAUNCH = 1 << 17,
-    TRAIT_RETURN = 1 << 18,
-    TRAIT_RECORDS = 1 << 19,
-    TRAIT_WAITS = 1 << 20,
-    TRAIT_OPENS = 1 << 21,
-    TRAIT_CLOSES = 1 << 22
+enum {
+#define TRAIT(id, text, doc) TRAIT_BIT_##id,
+#include "ir/traits.def"
 };
-enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64 };
+enum { // traits of ops: a bit each
+#define TRAIT(id, text, doc) TRAIT_##id = 1 << TRAIT_BIT_##id,
+#include "ir/traits.def"
+    TRAIT_SYNC = TRAIT_RECORDS | TRAIT_WAITS | TRAIT_OPENS | TRAIT_CLOSES
+};
+typedef enum {
+#define ROLE(id, text) ROLE_##id,
+#include "ir/roles.def"
+    N_ROLES
+} Role;
+enum { HD_MAX_RANK = 6, HD_MAX_OUT = 8, HD_MAX_IN = 64, HD_MAX_ROLES = 8 };
 enum { // orders of summation that are part of what a plan means: they size workspaces, and both targets add in them
     HD_LEAST_PARTIAL_ROWS = 8, HD_MOST_PARTIAL_ROWS = 64, // column sums: see hd_partial_rows
     // Cumulative sums: ((t + g) + r) + s, with s over the run of so many elements that the element is in, r over the
@@ -227,6 +216,11 @@ const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b);
 
 // --- tables
 typedef struct {
+    enum { OPERAND_NONE, OPERAND_ALWAYS, OPERAND_WITH } is; // WITH: where the op has the attribute `with`
+    Role role;
+    AttrId with;
+} OpOperand;
+typedef struct {
     const char *mnemonic;
     int n_in, n_out; // -1: any number
     const char *attrs;
@@ -235,6 +229,7 @@ typedef struct {
     bool row, map;           // kernels of kind rows can compute it; kernels of kind map
     const char *meaning;     // ELEMENTWISE: C text over a, b, c; else NULL
     int flops;               // ELEMENTWISE: per element
+    OpOperand operands[HD_MAX_ROLES + 1]; // by role; after the last one NONE
     const char *doc;
 } OpInfo;
 const OpInfo *hd_op_info(OpKind k);
@@ -243,8 +238,14 @@ bool hd_op_find(const char *mnemonic, OpKind *k);
 char hd_operand_class(const Op *o, int i);
 char hd_result_class(const Value *v);
 char hd_class_of_result(OpKind k, int i);
+bool hd_in_parts(const Op *o); // slice and concat: its rows have those of several values, one after another
+int hd_operand_of(const Op *o, Role r); // which operand has this role; -1: none
+const char *hd_role_text(Role r);
 bool hd_is_action(const Op *o); // of a plan: the program does something for it
 static inline bool hd_op_is(const Op *o, unsigned trait) { return (hd_op_info(o->kind)->traits & trait) != 0; }
+typedef struct { OpKind inverse; bool gathers, sums; } CollectiveInfo; // a row of collectives.def
+const CollectiveInfo *hd_collective(const Op *o); // NULL: it is none
+static inline bool hd_gathers(const Op *o) { return hd_op_is(o, TRAIT_COLLECTIVE) && hd_collective(o)->gathers; }
 typedef struct { const char *text; AttrKind kind; const char *doc; } AttrInfo;
 const AttrInfo *hd_attr_info(AttrId a);
 bool hd_attr_find(const char *text, AttrId *a);

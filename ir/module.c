@@ -117,7 +117,7 @@ const char *hd_kernel_text(Arena *a, const Func *k) {
     const bool map = hd_kind(&k->attrs) == KIND_MAP; // parts of rows are no work of a kernel over rows
     for (const Op *o = k->first; o; o = o->next)
         if (!hd_op_is(o, TRAIT_ELEMENTWISE | TRAIT_ALIAS) && (map || !hd_op_is(o, TRAIT_MOVES)) &&
-            !hd_op_is(o, TRAIT_RETURN) && o->kind != OP_CONST && o->kind != OP_CAST && n < 2)
+            !hd_op_is(o, TRAIT_RETURN | TRAIT_CONSTANT) && o->kind != OP_CAST && n < 2)
             name[n++] = hd_op_info(o->kind)->mnemonic;
     for (const Op *o = k->last; o && n < 2; o = o->prev)
         if (hd_op_is(o, TRAIT_ELEMENTWISE) && (!n || strcmp(name[0], hd_op_info(o->kind)->mnemonic) != 0))

@@ -9,13 +9,20 @@ static void list_count(Out *o, int n) {
 static void list_traits(Out *o, unsigned traits) {
     static const struct { unsigned bit; const char *text;
     } names[] = {
-        {TRAIT_PURE, "pure"},         {TRAIT_EFFECT, "effect"},
-        {TRAIT_COMMUTES, "commutes"}, {TRAIT_ELEMENTWISE, "elementwise"},
-        {TRAIT_ALIAS, "alias"},       {TRAIT_EXPLICIT, "explicit"},
-        {TRAIT_SOURCE, "source"},     {TRAIT_SYNC, "sync"},
+#define TRAIT(id, text, doc) {TRAIT_##id, text},
+#include "ir/traits.def"
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (traits & names[i].bit) hd_printf(o, " %s", names[i].text);
+}
+
+static void list_operands(Out *o, const OpOperand *x) {
+    if (x->is) hd_puts(o, "    operands:");
+    for (const OpOperand *first = x; x->is; x++) {
+        hd_printf(o, "%s %s", x == first ? "" : ",", hd_role_text(x->role));
+        if (x->is == OPERAND_WITH) hd_printf(o, " (with %s)", hd_attr_info(x->with)->text);
+        if (!x[1].is) hd_puts(o, "\n");
+    }
 }
 
 void hd_list_ops(Out *o) {
@@ -33,6 +40,7 @@ void hd_list_ops(Out *o) {
         hd_puts(o, "\n");
         if (*info->attrs) hd_printf(o, "    attributes: %s\n", info->attrs);
         if (info->classes) hd_printf(o, "    classes: %s\n", info->classes);
+        list_operands(o, info->operands);
         if (info->meaning) hd_printf(o, "    = %s\n", info->meaning);
         if (info->doc && *info->doc) hd_printf(o, "    %s\n", info->doc);
     }

@@ -44,8 +44,23 @@ void hd_strides(const Type *t, int64_t *stride) {
 
 int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] : hd_int(&o->attrs, A_ROWS, 0); }
 
+static int64_t indexed_table(const Op *o) { return o->in[0]->type->rank ? o->in[0]->type->dim[0] : 0; }
+static int64_t indexed_rows(const Op *o) { return hd_table_rows(o); }
+static int64_t indexed_logits(const Op *o) { return hd_type_cols(o->in[0]->type); }
+
+int64_t hd_indexed(const Op *o) {
+    static const struct { OpKind of; int64_t (*rule)(const Op *); } rules[N_OPS] = {
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define indexes(x) .rule = indexed_##x,
+#include "ir/ops.def"
+    };
+    return rules[o->kind].rule ? rules[o->kind].rule(o) : -1;
+}
+
+bool hd_is_backward(const Op *o) { return o->kind == OP_ATTENTION_GRAD || o->kind == OP_CROSS_ENTROPY_GRAD; }
+
 int hd_attention_operands(const Op *o) {
-    return (hd_has(&o->attrs, A_PACKED) ? 1 : 3) + (o->kind == OP_ATTENTION_GRAD ? 3 : 0);
+    return (hd_has(&o->attrs, A_PACKED) ? 1 : 3) + (hd_is_backward(o) ? 3 : 0);
 }
 
 Value *hd_attention_starts(const Op *o) {
@@ -56,7 +71,7 @@ Value *hd_attention_starts(const Op *o) {
 bool hd_attention_masked(const AttentionShape *s) { return s->window < s->seq || s->documents; }
 
 AttentionShape hd_attention_shape(const Op *o) {
-    AttentionShape s = {.grad = o->kind == OP_ATTENTION_GRAD, .packed = hd_has(&o->attrs, A_PACKED),
+    AttentionShape s = {.grad = hd_is_backward(o), .packed = hd_has(&o->attrs, A_PACKED),
                         .causal = hd_has(&o->attrs, A_CAUSAL), .documents = hd_has(&o->attrs, A_DOCUMENTS),
                         .heads = hd_int(&o->attrs, A_HEADS, 1)};
     const Type *q = o->in[s.grad]->type; // or packed q, k, v

@@ -27,9 +27,11 @@ int64_t hd_rope_columns(const Op *rope); // of its first heads, which turn
 unsigned hd_reduced_axes(const Op *o);           // of sum, reduce_max and sum_to: a bit for each axis of the operand
 void hd_strides(const Type *t, int64_t *stride); // along each axis, the elements from one index to the next
 int64_t hd_table_rows(const Op *o); // of embedding_grad: rows of the table
+int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that operand 1 indexes; -1: none
 // Column sums over `rows` rows add runs of so many consecutive rows, then the sums of the runs in order: a power of two
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
+bool hd_is_backward(const Op *o); // attention_grad, cross_entropy_grad
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
 // Pairs of a query and a key that it sees, of one head of one sequence: causal, half of seq x seq.
 // Documents are not known when a program is compiled and count as one.

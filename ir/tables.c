@@ -1,4 +1,4 @@
-// ops.def, attrs.def and symbols.def as look-up tables.
+// ops.def, traits.def, roles.def, collectives.def, attrs.def and symbols.def as look-up tables.
 #include "ir/ir.h"
 #include "ir/random.h"
 
@@ -6,32 +6,14 @@
 #define S (1u << STAGE_SHARDED)
 #define K (1u << STAGE_KERNELS)
 #define P (1u << STAGE_PLAN)
-#define PURE TRAIT_PURE
-#define EFFECT TRAIT_EFFECT
-#define COMMUTES TRAIT_COMMUTES
-#define ALIAS TRAIT_ALIAS
-#define EXPLICIT TRAIT_EXPLICIT
-#define SOURCE TRAIT_SOURCE
-#define SYNC TRAIT_SYNC
-#define ANY_SPACE TRAIT_ANY_SPACE
-#define BESIDE TRAIT_BESIDE
-#define MOVES TRAIT_MOVES
-#define STOPS TRAIT_STOPS
-#define MATMUL TRAIT_MATMUL
-#define ATTENTION TRAIT_ATTENTION
-#define COLLECTIVE TRAIT_COLLECTIVE
-#define LOSS TRAIT_LOSS
-#define LOOKUP TRAIT_LOOKUP
-#define LAUNCH TRAIT_LAUNCH
-#define RETURN TRAIT_RETURN
-#define RECORDS TRAIT_RECORDS
-#define WAITS TRAIT_WAITS
-#define OPENS TRAIT_OPENS
-#define CLOSES TRAIT_CLOSES
+enum { // in the rows: PURE is TRAIT_PURE
+#define TRAIT(id, text, doc) id = TRAIT_##id,
+#include "ir/traits.def"
+};
 static const OpInfo ops[] = {
 #define ELT(id, text, n, also, by, each, formula)                                                                      \
     {.mnemonic = text, .n_in = n, .n_out = 1, .attrs = "", .stages = T | S | K, .row = true,                           \
-     .traits = TRAIT_PURE | TRAIT_ELEMENTWISE | (also), .meaning = #formula, .flops = each, .doc = "pointwise"},
+     .traits = PURE | ELEMENTWISE | SCALAR | (also), .meaning = #formula, .flops = each, .doc = "pointwise"},
 #define OP(id, text, in, out, list, fields, about)                                                                     \
     {.mnemonic = text, .n_in = in, .n_out = out, .attrs = list, fields.doc = about},
 #define stages(x) .stages = x,
@@ -39,12 +21,17 @@ static const OpInfo ops[] = {
 #define classes(x) .classes = x,
 #define row(x) .row = true,
 #define map(x) .map = true,
+#define operands(...) .operands = {__VA_ARGS__},
+#define HAS(role) {OPERAND_ALWAYS, ROLE_##role, N_ATTRS}
+#define WITH(attr, role) {OPERAND_WITH, ROLE_##role, A_##attr}
 #include "ir/ops.def"
 };
 #undef T
 #undef S
 #undef K
 #undef P
+#undef HAS
+#undef WITH
 
 static const AttrInfo attrs[] = {
 #define ATTR(id, text, kind, doc) {text, AK_##kind, doc},
@@ -117,6 +104,35 @@ int hd_names(const Attr *a, const char *const **names) {
     return one ? 1 : a->n;
 }
 
+static const CollectiveInfo collectives[N_OPS] = {
+#define GATHERS true
+#define SCATTERS false
+#define COLLECTIVE(id, inverse, moves, sums, fact, name) [OP_##id] = {OP_##inverse, moves, sums},
+#include "ir/collectives.def"
+#undef GATHERS
+#undef SCATTERS
+};
+
+const CollectiveInfo *hd_collective(const Op *o) {
+    return hd_op_is(o, TRAIT_COLLECTIVE) ? &collectives[o->kind] : NULL;
+}
+
+static const char *const roles[] = {
+#define ROLE(id, text) text,
+#include "ir/roles.def"
+};
+
+const char *hd_role_text(Role r) { return roles[r]; }
+
+static bool is_there(const Op *o, const OpOperand *x) { return x->is == OPERAND_ALWAYS || hd_has(&o->attrs, x->with); }
+
+int hd_operand_of(const Op *o, Role r) {
+    int n = 0;
+    for (const OpOperand *x = ops[o->kind].operands; x->is; n += is_there(o, x), x++)
+        if (x->role == r) return is_there(o, x) && n < o->n_in ? n : -1;
+    return -1;
+}
+
 const OpInfo *hd_op_info(OpKind k) { return &ops[k]; }
 const AttrInfo *hd_attr_info(AttrId a) { return &attrs[a]; }
 const char *hd_symbol_keyword(SymbolKind k) { return symbols[k].keyword; }
@@ -159,6 +175,8 @@ char hd_class_of_result(OpKind k, int i) {
 
 char hd_result_class(const Value *v) { return v->def ? hd_class_of_result(v->def->kind, v->index) : 'd'; }
 
+bool hd_in_parts(const Op *o) { return ops[o->kind].classes && strchr(ops[o->kind].classes, 'p'); }
+
 bool hd_op_find(const char *mnemonic, OpKind *k) {
     for (int i = 0; i < N_OPS; i++)
         if (!strcmp(ops[i].mnemonic, mnemonic)) {
@@ -191,14 +209,12 @@ int hd_attr_allowed(const char *list, AttrId a) {
 // Aliases and the beginning of a life say something about storage; the return and the ends of capture regions say
 // something about the function.
 bool hd_is_action(const Op *o) {
-    switch (o->kind) {
-    case OP_BEGIN: case OP_FENCE: case OP_RETURN: case OP_CAPTURE: case OP_CAPTURE_END: return false;
-    default: return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE);
-    }
+    const unsigned none = TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_ORDERS | TRAIT_RETURN | TRAIT_OPENS | TRAIT_CLOSES;
+    return !hd_op_is(o, none) && o->kind != OP_BEGIN;
 }
 
 bool hd_is_pure(const Op *o) {
     for (int i = 0; i < o->n_out; i++)
         if (o->out[i]->into) return false;
-    return (hd_op_is(o, TRAIT_PURE) || o->kind == OP_GEMM) && !hd_has(&o->attrs, A_INTO);
+    return hd_op_is(o, TRAIT_PURE | TRAIT_MATMUL) && !hd_has(&o->attrs, A_INTO);
 }

@@ -64,7 +64,7 @@ typedef struct {
 } AttentionTypes;
 static const char *attention_operands(Rule *r, AttentionTypes *t) {
     const Attrs *as = &r->o->attrs;
-    bool grad = r->o->kind == OP_ATTENTION_GRAD, packed = hd_has(as, A_PACKED);
+    bool grad = hd_is_backward(r->o), packed = hd_has(as, A_PACKED);
     int n = hd_attention_operands(r->o);
     const bool starts = hd_has(as, A_DOCUMENTS);
     if (r->o->n_in != n + starts + (hd_key(r->o) != NULL))

@@ -369,7 +369,7 @@ const char *hd_rule_launch(Rule *r) {
 
 const char *hd_rule_gemm(Rule *r) {
     const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
-    int n_in = strcmp(epi, "none") ? 3 : 2;
+    const int n_in = strcmp(epi, "none") ? 3 : 2, bias = hd_operand_of(r->o, ROLE_BIAS);
     if (n_in == 3 && strcmp(epi, "bias")) WRONG("gemm has no epilogue %s: none or bias", epi);
     if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
     int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
@@ -380,8 +380,8 @@ const char *hd_rule_gemm(Rule *r) {
     const char *e = product(r, &p);
     if (e) return e;
     int64_t rows = batches * p.m;
-    if (n_in == 3 && (hd_type_count(IN(2)) != p.n || batches != 1))
-        WRONG("bias %s for %lld columns", TEXT(IN(2)), ll(p.n));
+    if (bias >= 0 && (hd_type_count(IN(bias)) != p.n || batches != 1))
+        WRONG("bias %s for %lld columns", TEXT(IN(bias)), ll(p.n));
     if (hd_has(&r->o->attrs, A_INTO)) return hd_rule_give(r, matrix_into(r, rows, p.n));
     e = hd_rule_explicit(r);
     if (e) return e;

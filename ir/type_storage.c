@@ -88,7 +88,9 @@ const char *hd_rule_root_sum(Rule *r) {
 }
 
 // From the operand, or `buffer`: as many times longer or shorter along the first axis as there are ranks.
-static const char *collective(Rule *r, bool gather) {
+const char *hd_rule_collective(Rule *r) {
+    const CollectiveInfo *does = hd_collective(r->o);
+    const bool gather = does->gathers;
     const Symbol *comm = hd_rule_symbol(r, A_COMM, SYM_COMM), *buffer = hd_rule_symbol(r, A_BUFFER, SYM_BUFFER);
     const char *name = hd_op_info(r->o->kind)->mnemonic;
     if (!comm) WRONG("no comm @%s", hd_word(&r->o->attrs, A_COMM, ""));
@@ -102,16 +104,9 @@ static const char *collective(Rule *r, bool gather) {
     const char *out = hd_word(&r->o->attrs, A_OUT, NULL);
     if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || !hd_dtype_is_half(t.dtype)))
         WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
+    if (does->sums && !hd_dtype_is_float(t.dtype))
+        WRONG("a sum over ranks needs floating point, not %s", TEXT(hd_type(r->cx, t.dtype, t.rank, t.dim)));
     return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
-}
-
-const char *hd_rule_all_gather(Rule *r) { return collective(r, true); }
-
-const char *hd_rule_reduce_scatter(Rule *r) {
-    const char *e = collective(r, false);
-    if (!e && !hd_dtype_is_float(r->out[0]->dtype))
-        WRONG("a sum over ranks needs floating point, not %s", TEXT(r->out[0]));
-    return e;
 }
 
 const char *hd_rule_begin(Rule *r) {

@@ -14,7 +14,10 @@ typedef enum {
 
 typedef struct { const char *name; HdDtype dtype; int rank; int64_t dim[6]; int64_t offset; } HdTensor;
 
-typedef enum { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_CONST, HD_INIT_NORMAL, HD_INIT_UNIFORM } HdInit;
+typedef enum {
+#define INIT(id, ...) HD_INIT_##id,
+#include "inits.def"
+} HdInit;
 
 enum { HD_STATES = 4 }; // the most of an optimizer
 

@@ -21,7 +21,9 @@ EDGES = {
 # is printed.
 SHARED = {"runtime/dtypes.def", "runtime/text.h"}
 # A header that is installed names what is installed beside it without a folder.
-BESIDE = {"runtime/heddle.h": {"dtypes.def"}, "runtime/heddle_host.h": {"bits.h"}}
+BESIDE = {"runtime/heddle.h": {"dtypes.def", "inits.def"}, "runtime/heddle_host.h": {"bits.h"}}
+# The runtime's table of initialisers, and the folders of the compiler that read it.
+TABLES = {"runtime/inits.def": {"frontend", "codegen"}}
 # Drivers only parse arguments and call: they see every layer.
 DRIVERS = {"frontend/heddlec.c", "passes/heddle_opt.c", "codegen/heddle_translate.c", "codegen/nvrtc_check.c"}
 # Ways to print that clean nothing.
@@ -58,7 +60,8 @@ def check(root):
                 if "/" not in included and included not in BESIDE.get(path, ()) and os.path.exists(f"{root}/{beside}"):
                     errors.append(f'{path}:{line}: "{included}" must be named from the root: "{beside}"')
                 continue
-            if path in DRIVERS or target in EDGES[folder] or (folder == "ir" and included in SHARED):
+            if path in DRIVERS or target in EDGES[folder] or (folder == "ir" and included in SHARED) or \
+                    folder in TABLES.get(included, ()):
                 continue
             allowed = ", ".join(sorted(EDGES[folder]))
             errors.append(f'{path}:{line}: {folder} may not include "{included}"; it may include {allowed}')

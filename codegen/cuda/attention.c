@@ -119,7 +119,7 @@ static const Kernels *kernels_of(const Op *o) {
         cores = {"", "attention attention_backward", fast_parts, true, false},
         any = {"_any", "attention_any", any_parts, false, false};
     if (hd_attention_on(o, "wgmma_ordered")) return &ordered;
-    if (hd_attention_on(o, "wgmma")) return o->kind == OP_ATTENTION ? &forward : &backward;
+    if (hd_attention_on(o, "wgmma")) return hd_is_backward(o) ? &backward : &forward;
     return hd_attention_on(o, "tensor_cores") ? &cores : &any;
 }
 
@@ -186,6 +186,6 @@ void hd_cuda_print_attention(Emit *e, const Op *o) {
     for (int i = 0; i < 2; i++)
         if (of[i]) rest[i] = hd_cuda_device(e, hd_emit_place(e, of[i]));
     hd_emit_line(e, o, "hd_cuda_attention%s(x, %d, &attentions[%d]%s, %s, %s, %s);",
-                 o->kind == OP_ATTENTION_GRAD ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
+                 hd_is_backward(o) ? "_grad" : "", hd_emit_stream(e, o), hd_emit_attention(e, o),
                  list(e, n, at), rest[0], rest[1], workspace(e, o));
 }

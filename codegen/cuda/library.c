@@ -55,7 +55,7 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
 }
 
 void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
-    bool grad = o->kind == OP_CROSS_ENTROPY_GRAD;
+    bool grad = hd_is_backward(o);
     const Value *z = o->in[0];
     if (!in_f32(e, o, z)) return;
     DType d = z->type->dtype;

@@ -4,7 +4,7 @@
 
 // The part that a rank holds gives the bytes that each rank sends or receives; the whole has as many parts as there are
 // ranks. A part of another dtype than the whole is rounded in its place there, and sent from it.
-static void put_collective(Emit *e, const Op *o, const char *call) {
+void hd_cuda_print_collective(Emit *e, const Op *o) {
     Exchange x = hd_emit_exchange(e, o);
     const DType dtype = hd_result_type(o, 0)->dtype;
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(dtype);
@@ -14,12 +14,9 @@ static void put_collective(Emit *e, const Op *o, const char *call) {
         if (n) hd_cuda_convert(e, o, x.part->dtype, dtype, false, n, bytes % 16 == 0, from, own);
         from = own;
     }
-    hd_emit_line(e, o, "%s(x, %d, %d, %s, %s, %s, %lld);", call, hd_emit_stream(e, o), x.comm, hd_emit_dtype(dtype),
-                 from, to, ll(n));
+    hd_emit_line(e, o, "hd_cuda_%s(x, %d, %d, %s, %s, %s, %lld);", hd_op_info(o->kind)->mnemonic,
+                 hd_emit_stream(e, o), x.comm, hd_emit_dtype(dtype), from, to, ll(n));
 }
-
-void hd_cuda_print_all_gather(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_all_gather"); }
-void hd_cuda_print_reduce_scatter(Emit *e, const Op *o) { put_collective(e, o, "hd_cuda_reduce_scatter"); }
 
 static const char *anywhere(Emit *e, Place p) {
     if (p.space == SPACE_DEVICE) return hd_cuda_device(e, p.offset);

@@ -40,10 +40,11 @@ void hd_cuda_print_launch(Emit *e, const Op *o) {
 }
 
 void hd_cuda_print_gemm(Emit *e, const Op *o) {
-    int64_t workspace = hd_emit_workspace(e, o);
+    const int64_t workspace = hd_emit_workspace(e, o);
+    const int bias = hd_operand_of(o, ROLE_BIAS);
     hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
                  hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
-                 o->n_in > 2 ? hd_cuda_device(e, hd_emit_place(e, o->in[2])) : "0",
+                 bias < 0 ? "0" : hd_cuda_device(e, hd_emit_place(e, o->in[bias])),
                  hd_cuda_device(e, hd_emit_result(e, o, 0)),
                  workspace < 0 ? "0" : hd_cuda_device(e, workspace));
 }

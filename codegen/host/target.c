@@ -34,9 +34,9 @@ static void host_launch(Emit *e, const Op *o) {
 }
 
 static void host_gemm(Emit *e, const Op *o) {
-    int g = hd_emit_gemm(e, o);
+    const int g = hd_emit_gemm(e, o), bias = hd_operand_of(o, ROLE_BIAS);
     hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1),
-                 o->n_in > 2 ? in(e, o, 2) : "NULL", out(e, o, 0), workspace(e, o));
+                 bias < 0 ? "NULL" : in(e, o, bias), out(e, o, 0), workspace(e, o));
 }
 
 // The runtime's tiles hold heads of up to 512.
@@ -63,7 +63,7 @@ static const char *shape(Emit *e, const Type *t) {
 
 static void host_cross_entropy(Emit *e, const Op *o) {
     no_f64(e, o);
-    bool grad = o->kind == OP_CROSS_ENTROPY_GRAD;
+    bool grad = hd_is_backward(o);
     hd_emit_line(e, o, "hd_host_%s(%s, %s, %s%s%s, %s%s%s, %s);", hd_op_info(o->kind)->mnemonic,
                  shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), grad ? ", " : "",
                  grad ? f32(e, in(e, o, 2)) : "", f32(e, out(e, o, 0)), grad ? ", " : "", grad ? out(e, o, 1) : "",
@@ -162,23 +162,20 @@ static void host_adamw(Emit *e, const Op *o) {
                  f32(e, in(e, o, 0)));
 }
 
-static void host_all_gather(Emit *e, const Op *o) {
-    Exchange x = hd_emit_exchange(e, o);
+// What sums over ranks does so in the dtype of the parts; the rest moves bytes.
+static void host_collective(Emit *e, const Op *o) {
+    const Exchange x = hd_emit_exchange(e, o);
     const DType to = hd_result_type(o, 0)->dtype;
     const int64_t n = hd_type_count(x.part), bytes = n * hd_dtype_bytes(to);
-    const char *part = at(e, x.from);
+    const bool sums = hd_collective(o)->sums;
+    const char *from = at(e, x.from);
     if (to != x.part->dtype) { // rounded in the place of this rank's part
-        part = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x.to), x.comm, ll(bytes));
+        from = hd_sprintf(e->a, "%s + hd_own_part(x, %d, %lld)", at(e, x.to), x.comm, ll(bytes));
         hd_emit_line(e, o, "hd_host_copy(%s, %s, %lld, %s, %s, false);", hd_emit_dtype(x.part->dtype),
-                     hd_emit_dtype(to), ll(n), at(e, x.from), part);
+                     hd_emit_dtype(to), ll(n), at(e, x.from), from);
     }
-    hd_emit_line(e, o, "hd_host_all_gather(x, %d, %s, %s, %lld);", x.comm, part, at(e, x.to), ll(bytes));
-}
-
-static void host_reduce_scatter(Emit *e, const Op *o) {
-    Exchange x = hd_emit_exchange(e, o);
-    hd_emit_line(e, o, "hd_host_reduce_scatter(x, %d, %s, %s, %s, %lld);", x.comm, hd_emit_dtype(x.part->dtype),
-                 at(e, x.from), at(e, x.to), ll(hd_type_count(x.part)));
+    hd_emit_line(e, o, "hd_host_%s(x, %d, %s%s%s, %s, %lld);", hd_op_info(o->kind)->mnemonic, x.comm,
+                 sums ? hd_emit_dtype(to) : "", sums ? ", " : "", from, at(e, x.to), ll(sums ? n : bytes));
 }
 
 // A wait for what no earlier op of its function records is for the function before.

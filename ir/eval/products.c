@@ -27,8 +27,9 @@ const char *hd_eval_matmul(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Ten
 
 const char *hd_eval_gemm(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
+    const int bias = hd_operand_of(o, ROLE_BIAS);
     products(&s, in, out->data);
-    for (int64_t i = 0, n = s.batches * s.m * s.n; i < n && o->n_in > 2; i++) out->data[i] += in[2].data[i % s.n];
+    for (int64_t i = 0, n = s.batches * s.m * s.n; i < n && bias >= 0; i++) out->data[i] += in[bias].data[i % s.n];
     return NULL;
 }
 

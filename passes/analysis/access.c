@@ -43,7 +43,7 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list) {
     list->n = 0;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
     for (int i = 0; i < o->n_in; i++) {
-        if (o->kind == OP_FENCE) follow_value(a, list, i, o->in[i]);
+        if (hd_op_is(o, TRAIT_ORDERS)) follow_value(a, list, i, o->in[i]);
         else touch_value(a, list, false, i, o->in[i]);
     }
     for (int i = 0; i < o->attrs.n; i++) {
@@ -73,8 +73,7 @@ bool hd_launch_may_overwrite(const Op *o, int k) {
     if (hd_type_count(o->in[k]->type) != points || hd_type_count(o->out[0]->type) != points) return false;
     if (hd_type_bytes(o->in[k]->type) != hd_type_bytes(o->out[0]->type)) return false;
     for (const Op *b = f->first; b; b = b->next) {
-        bool pointwise = hd_op_is(b, TRAIT_ELEMENTWISE | TRAIT_ALIAS | TRAIT_RETURN) || b->kind == OP_CAST ||
-                         b->kind == OP_CONST || b->kind == OP_SLICE || b->kind == OP_CONCAT;
+        bool pointwise = hd_op_is(b, TRAIT_SCALAR | TRAIT_ALIAS | TRAIT_RETURN | TRAIT_CONSTANT) || hd_in_parts(b);
         if (!pointwise) return false;
     }
     return true;

@@ -23,7 +23,7 @@ void hd_accesses(const Op *o, Arena *a, Accesses *list);
 
 static inline bool hd_is_event(const Op *o) { return hd_op_is(o, TRAIT_RECORDS | TRAIT_WAITS); }
 static inline bool hd_copies_to_host(const Op *o) { // a value, which waits there
-    return o->kind == OP_COPY && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
+    return hd_op_is(o, TRAIT_COPIES) && o->n_in && o->n_out && o->out[0]->place.space == SPACE_HOST;
 }
 
 // Whether a launch may write its result 0 over operand `k`. Result and operand must hold one element for each point of

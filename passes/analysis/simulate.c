@@ -14,16 +14,11 @@ const char *const hd_work_text[N_WORKS] = {
 };
 
 Work hd_work(const Op *o) {
-    switch (o->kind) {
-    case OP_GEMM:
-    case OP_BMM: return WORK_PRODUCTS;
-    case OP_ATTENTION:
-    case OP_ATTENTION_GRAD: return WORK_ATTENTION;
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER: return WORK_COLLECTIVES;
-    case OP_COPY: return hd_copy_way(o) == COPY_WITHIN ? WORK_KERNELS : WORK_COPIES;
-    default: return hd_op_is(o, TRAIT_SYNC) ? WORK_SYNC : WORK_KERNELS;
-    }
+    if (hd_op_is(o, TRAIT_MATMUL)) return WORK_PRODUCTS;
+    if (hd_op_is(o, TRAIT_ATTENTION)) return WORK_ATTENTION;
+    if (hd_op_is(o, TRAIT_COLLECTIVE)) return WORK_COLLECTIVES;
+    if (hd_op_is(o, TRAIT_COPIES)) return hd_copy_way(o) == COPY_WITHIN ? WORK_KERNELS : WORK_COPIES;
+    return hd_op_is(o, TRAIT_SYNC) ? WORK_SYNC : WORK_KERNELS;
 }
 
 typedef struct {

@@ -93,7 +93,7 @@ typedef struct {
 static Gathered find_gathered(const Func *f, Arena *a) {
     Gathered g = {.m = f->module, .a = a};
     for (const Op *o = f->first; o; o = o->next) {
-        const Symbol *into = o->kind == OP_ALL_GATHER ? hd_named(o, A_INTO) : NULL;
+        const Symbol *into = hd_gathers(o) ? hd_named(o, A_INTO) : NULL;
         const char *bucket = into ? hd_word(&into->attrs, A_BUCKET, NULL) : NULL;
         if (bucket && hd_has(&into->attrs, A_TRANSIENT)) {
             int k = hd_ptr_get(&g.buckets, bucket);

@@ -48,6 +48,6 @@ static inline Value *hd_fuse_base(Value *v) {
 }
 // Values that are available to every group.
 static inline bool hd_fuse_is_source(const Value *v) {
-    return !v->def || v->def->kind == OP_CONST || hd_op_is(v->def, TRAIT_SOURCE);
+    return !v->def || hd_op_is(v->def, TRAIT_CONSTANT | TRAIT_SOURCE);
 }
 #endif

@@ -41,7 +41,7 @@ static void inputs_of(Fusion *s, int g, int also, Values *v) {
     for (int i = 0; i < k->ops.n; i++)
         for (int j = 0; j < k->ops.at[i]->n_in; j++) {
             Value *base = hd_fuse_base(k->ops.at[i]->in[j]);
-            if (in_either(s, base->def, g, also) || (base->def && base->def->kind == OP_CONST)) continue;
+            if (in_either(s, base->def, g, also) || (base->def && hd_op_is(base->def, TRAIT_CONSTANT))) continue;
             add_once(s, v, base);
         }
 }
@@ -316,7 +316,7 @@ static void join(Fusion *s, const Op *o, bool horizontal) {
         int a = -1, b = -1;
         for (int i = 0; i < o->n_in; i++) {
             Value *v = hd_fuse_base(o->in[i]);
-            if (v->def && v->def->kind == OP_CONST) continue;
+            if (v->def && hd_op_is(v->def, TRAIT_CONSTANT)) continue;
             consider(s, o, v->def, &best, &a, &b);
             RowClass c = hd_row_class(o->in[i]->type, s->groups.at[s->group[o->id]].space);
             if (horizontal && (c == ROW_FULL || c == ROW_PERIODIC)) consider_readers(s, o, v, &best, &a, &b);
@@ -331,7 +331,7 @@ static bool computes(const Op *o) { return !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOUR
 
 // What no kernel of arithmetic takes: a slice or a concat by itself.
 static bool only_moves(const Group *g) {
-    return !g->gone && g->ops.n == 1 && (g->ops.at[0]->kind == OP_SLICE || g->ops.at[0]->kind == OP_CONCAT);
+    return !g->gone && g->ops.n == 1 && hd_in_parts(g->ops.at[0]);
 }
 
 static void leave_group(Fusion *s, int g) {

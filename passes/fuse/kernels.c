@@ -97,10 +97,10 @@ static Value *argument(Emitter *e, Kernel *k, Value *v, const Op *o, int operand
 // The value that one op of the kernel reads of another: rounded to its dtype.
 static Value *reread(Emitter *e, Kernel *k, const Value *v) {
     DType d = v->type->dtype;
-    OpKind kind = v->def->kind;
-    double value = kind == OP_CONST ? hd_float(&v->def->attrs, A_VALUE, 0) : 0;
-    bool exact = kind == OP_CAST || kind == OP_EMBEDDING || kind == OP_SLICE ||
-                 (kind == OP_CONST && hd_round(d, value) == value);
+    const OpKind kind = v->def->kind;
+    const double value = hd_float(&v->def->attrs, A_VALUE, 0);
+    const bool exact = kind == OP_CAST || kind == OP_EMBEDDING || kind == OP_SLICE ||
+                       (hd_op_is(v->def, TRAIT_CONSTANT) && hd_round(d, value) == value);
     if (!hd_dtype_is_narrow(d) || exact) return e->inside[v->id];
     if (!e->rounded[v->id]) {
         Builder b = {.f = k->k};
@@ -124,7 +124,7 @@ static Value *constant(Emitter *e, Kernel *k, const Value *v) {
 static Value *operand(Emitter *e, Kernel *k, int g, const Op *o, int i) {
     Value *v = o->in[i], *base = e->base[v->id];
     if (hd_row_external(o, i)) return argument(e, k, v, o, i);
-    if (g >= 0 && base == v && base->def && base->def->kind == OP_CONST) return constant(e, k, v);
+    if (g >= 0 && base == v && base->def && hd_op_is(base->def, TRAIT_CONSTANT)) return constant(e, k, v);
     if (!base->def || g < 0 || e->s->group[base->def->id] != g) return argument(e, k, v, o, i);
     Value *w = reread(e, k, base);
     Builder b = {.f = k->k};
@@ -215,8 +215,7 @@ static void set_space(Emitter *e, Func *k, RowSpace s) {
 // The op that names a group: its last row operation, or else its last op.
 static const Op *face_of(const Group *g) {
     for (int i = g->ops.n - 1; i >= 0; i--)
-        if (!hd_op_is(g->ops.at[i], TRAIT_ELEMENTWISE) && g->ops.at[i]->kind != OP_CAST &&
-            g->ops.at[i]->kind != OP_SUM_TO && g->ops.at[i]->kind != OP_SLICE && g->ops.at[i]->kind != OP_CONCAT)
+        if (!hd_op_is(g->ops.at[i], TRAIT_SCALAR) && g->ops.at[i]->kind != OP_SUM_TO && !hd_in_parts(g->ops.at[i]))
             return g->ops.at[i];
     return g->ops.at[g->ops.n - 1];
 }
@@ -252,7 +251,7 @@ static void emit_constant(Emitter *e, Value *v) {
 static Value *value_now(Emitter *e, Value *v) {
     if (!v->def || e->now[v->id]) return v->def ? e->now[v->id] : v;
     Op *o = v->def;
-    if (o->kind == OP_CONST) {
+    if (hd_op_is(o, TRAIT_CONSTANT)) {
         emit_constant(e, v);
     } else if (hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE)) {
         if (o->n_in) o->in[0] = value_now(e, o->in[0]);
@@ -296,7 +295,7 @@ void hd_fuse_emit(Fusion *s, KernelTable *kernels) {
     Node *nodes = HD_NEWN(a, Node, s->f->n_ops + 1);
     for (Op *o = s->f->first, *next; o; o = next) {
         next = o->next;
-        if (s->group[o->id] < 0 && !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE) && o->kind != OP_CONST)
+        if (s->group[o->id] < 0 && !hd_op_is(o, TRAIT_ALIAS | TRAIT_SOURCE | TRAIT_CONSTANT))
             nodes[n++] = (Node){s->pos[o->id], o->id, -1, o};
         hd_detach(o);
     }

@@ -79,7 +79,7 @@ static Op *packed(Prepare *s, Op *o, int n_in, Value *const *in) {
 
 static void pack_attention(Prepare *s, Op *o) {
     if (hd_has(&o->attrs, A_PACKED)) return;
-    bool grad = o->kind == OP_ATTENTION_GRAD;
+    bool grad = hd_is_backward(o);
     Value *x = packed_source(o, grad);
     Op *join = x && grad ? packed_result(s, o) : NULL;
     if (!x || (grad && !join)) return;

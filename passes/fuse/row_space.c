@@ -13,7 +13,7 @@ RowClass hd_row_class(const Type *t, RowSpace s) {
 }
 
 static RowSpace space_of(const Type *t) { return (RowSpace){hd_type_rows(t), last_axis(t)}; }
-static bool pointwise(const Op *o) { return hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST; }
+static bool pointwise(const Op *o) { return hd_op_is(o, TRAIT_SCALAR); }
 
 // Whether an operand of a pointwise op reaches the elements of the result in one of the ways that a row kernel knows.
 // (A middle axis of size 1, as in [B,1,C] against [B,T,C], is not one of them.)
@@ -61,7 +61,7 @@ bool hd_row_natural(const Op *o, RowSpace *s) {
     }
     const OpInfo *info = hd_op_info(o->kind);
     if (!info->row || !info->classes || (hd_has(&o->attrs, A_AXES) && !only_last_axis(o))) return false;
-    if ((o->kind == OP_SLICE || o->kind == OP_CONCAT) && !equal_parts(o)) return false;
+    if (hd_in_parts(o) && !equal_parts(o)) return false;
     const Type *r = o->out[0]->type;
     t = hd_operand_class(o, 0) == 'd' ? o->in[0]->type : r;
     if (o->kind == OP_SUM_TO &&

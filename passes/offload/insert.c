@@ -23,7 +23,8 @@ static void fence(Offload *w, int n, Value *const *of, Op *before, const char *o
 static Value *just_before(const Offload *w, int id, const Uses *uses) {
     for (int i = id - 1; i >= 0; i--) {
         const Op *o = w->ops[i];
-        bool here = !hd_is_alias(o) && !hd_has(&o->attrs, A_COMM) && !hd_has(&o->attrs, A_ON) && o->kind != OP_COPY;
+        bool here = !hd_is_alias(o) && !hd_has(&o->attrs, A_COMM) && !hd_has(&o->attrs, A_ON) &&
+                    !hd_op_is(o, TRAIT_COPIES);
         for (int k = 0; here && k < o->n_out; k++) {
             bool stored = false;
             for (int j = 0; j < uses->count[o->out[k]->id]; j++)

@@ -23,7 +23,7 @@ static void find_values(Offloaded *x, Arena *a) {
         if (!hd_copies_to_host(o)) continue;
         Away v = {.out = o, .bytes = hd_type_bytes(o->out[0]->type), .leaves = x->action[o->id]};
         for (int i = 0; i < uses.count[o->out[0]->id]; i++)
-            if (uses.users[o->out[0]->id][i]->kind == OP_COPY) v.back = uses.users[o->out[0]->id][i];
+            if (hd_op_is(uses.users[o->out[0]->id][i], TRAIT_COPIES)) v.back = uses.users[o->out[0]->id][i];
         if (v.back) v.returns = x->action[v.back->id];
         x->away += v.bytes;
         hd_push(a, &x->values, v);
@@ -35,7 +35,7 @@ static void count_waiting(Offloaded *x, Arena *a) {
     const Home *homes = hd_homes(x->f, a);
     bool *seen = HD_NEWN(a, bool, x->f->n_values + 1);
     for (const Op *o = x->f->first; o; o = o->next)
-        for (int i = 0; i < o->n_in && hd_has(&o->attrs, A_BWD) && o->kind != OP_FENCE && !hd_is_alias(o); i++) {
+        for (int i = 0; i < o->n_in && hd_has(&o->attrs, A_BWD) && !hd_op_is(o, TRAIT_ORDERS) && !hd_is_alias(o); i++) {
             const Value *v = homes[o->in[i]->id].root;
             if (!v || !v->def || seen[v->id] || v->place.space || hd_has(&v->def->attrs, A_BWD)) continue;
             seen[v->id] = true;
@@ -67,10 +67,11 @@ static void find_stalls(Offloaded *x, Arena *a) {
         if (o->stream != main || hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) continue;
         for (int i = 0; i < o->n_in; i++) {
             const Value *root = homes[o->in[i]->id].root;
-            Away *v = !root || !root->def || root->def->kind != OP_COPY ? NULL : value_of(x, root, o->kind != OP_FENCE);
-            if (!v || (o->kind != OP_FENCE && v->reader)) continue;
-            wait_for(x, v, o->kind == OP_FENCE ? v->leaves : v->returns, &free);
-            if (o->kind != OP_FENCE) v->reader = o;
+            const bool fence = hd_op_is(o, TRAIT_ORDERS);
+            Away *v = !root || !root->def || !hd_op_is(root->def, TRAIT_COPIES) ? NULL : value_of(x, root, !fence);
+            if (!v || (!fence && v->reader)) continue;
+            wait_for(x, v, fence ? v->leaves : v->returns, &free);
+            if (!fence) v->reader = o;
         }
         if (x->action[o->id] && x->action[o->id]->end > free) free = x->action[o->id]->end;
     }

@@ -23,7 +23,7 @@ void hd_report_rounded(const Module *m, Facts *r, Arena *a) {
     for (const Func *f = m->funcs; f; f = f->next) {
         const int64_t runs = f->is_kernel ? 0 : hd_runs(step, f);
         for (const Op *o = f->first; o && runs > 0; o = o->next)
-            if (o->kind == OP_ALL_GATHER && hd_has(&o->attrs, A_OUT)) add_gather(r, o, runs, seen);
+            if (hd_gathers(o) && hd_has(&o->attrs, A_OUT)) add_gather(r, o, runs, seen);
     }
     const char *asked = hd_word(hd_settings(m, "schedule"), A_WEIGHTS_FROM, ""),
                *compute = hd_word(hd_settings(m, "train"), A_COMPUTE, "f32");

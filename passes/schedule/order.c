@@ -128,7 +128,7 @@ static void find_storage(Graph *g, const Uses *uses, const Deps *deps) {
     for (const Op *o = f->first; o; o = o->next) {
         add_storages(&s, o, o, &list);
         // what another stream reads stays until a fence says that it has been read
-        for (int i = 0; o->kind == OP_FENCE && !g->side[o->id] && i < o->n_in; i++)
+        for (int i = 0; hd_op_is(o, TRAIT_ORDERS) && !g->side[o->id] && i < o->n_in; i++)
             if (o->in[i]->def && g->side[o->in[i]->def->id]) add_storages(&s, o, o->in[i]->def, &list);
         add_followed(&s, o, deps, &list);
         const int64_t workspace = hd_is_beside(o) ? hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) : 0;
@@ -200,7 +200,7 @@ static void keep_written(Graph *g, Edges *edges) {
                 last[list.at[i].buffer->id] = o->id + 1;
     }
     for (const Op *o = f->first; o; o = o->next) {
-        const Symbol *b = o->kind == OP_BEGIN ? hd_named(o, A_LIFE) : NULL;
+        const Symbol *b = hd_named(o, A_LIFE);
         if (!b || hd_stays(f->module, b)) continue;
         int written = 0;
         for (int i = 0; i < n_open; i++) {
@@ -424,7 +424,7 @@ Order hd_find_order(const Func *f, const char *main, Arena *a) {
         g.ops[o->id] = o;
         g.side[o->id] = strcmp(o->stream, main) != 0;
         g.part[o->id] = fences;
-        if (o->kind == OP_FENCE && !g.side[o->id]) g.fences[fences++] = o->id;
+        if (hd_op_is(o, TRAIT_ORDERS) && !g.side[o->id]) g.fences[fences++] = o->id;
         g.fences[fences] = -1;
         if (!hd_is_alias(o) && !hd_op_is(o, TRAIT_RETURN)) given[n++] = o->id;
     }

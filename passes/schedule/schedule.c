@@ -74,7 +74,7 @@ static bool begin_before_first_part(Func *f, Arena *a) {
     bool moved = false;
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
-        const Symbol *b = o->kind == OP_BEGIN && !hd_has(&o->attrs, A_AFTER) ? hd_named(o, A_LIFE) : NULL;
+        const Symbol *b = hd_has(&o->attrs, A_AFTER) ? NULL : hd_named(o, A_LIFE);
         Op *maker = b && hd_stays(f->module, b) ? maker_of_first_part(o, &uses) : NULL;
         if (!maker) continue;
         hd_detach(o);

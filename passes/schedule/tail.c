@@ -134,7 +134,7 @@ static void take_back(const Tail *t) {
     int n = 0;
     for (Op *o = t->f->first, *next; o; o = next) {
         next = o->next;
-        bool mine = o->kind == OP_FENCE;
+        bool mine = hd_op_is(o, TRAIT_ORDERS);
         for (int i = 0; mine && i < t->n_ops; i++) mine = t->ops[i] != o;
         if (mine) hd_erase(o);
     }

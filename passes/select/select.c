@@ -134,7 +134,7 @@ static void select_attention(Select *s, Op *o) {
 }
 
 static bool has_destination(const Op *o) { // a result that may be written straight into a buffer
-    return (hd_op_is(o, TRAIT_MATMUL) && hd_op_is(o, TRAIT_PURE)) || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
+    return o->kind == OP_MATMUL || o->kind == OP_BMM || (o->kind == OP_EMBEDDING_GRAD && o->n_out);
 }
 
 static void select_func(Select *s) {
@@ -154,7 +154,7 @@ static void select_func(Select *s) {
     s->uses = hd_uses(s->f, s->cx->scratch);
     for (Op *o = s->f->first; o; o = o->next) {
         if (hd_op_is(o, TRAIT_ATTENTION)) select_attention(s, o);
-        if (o->kind == OP_CROSS_ENTROPY_GRAD) select_cross_entropy_grad(s, o);
+        if (hd_op_is(o, TRAIT_LOSS) && hd_is_backward(o)) select_cross_entropy_grad(s, o);
         int64_t bytes = hd_workspace(o, s->cuda).good;
         if (bytes) hd_set_int(s->m->cx, &o->attrs, A_WORKSPACE_BYTES, bytes);
     }

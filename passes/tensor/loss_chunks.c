@@ -88,7 +88,7 @@ static const char *find_head(Chunking *s, Head *h) {
                 return left_whole(s, s->uses.users[logits->id][i], "reads the logits, too");
         return left_whole(s, o, "has another reader than the loss");
     }
-    if (loss->kind == OP_CROSS_ENTROPY) return NULL;
+    if (!hd_is_backward(loss)) return NULL;
     const Value *dz = h->dlogits = through_casts(s, loss->out[1], h->casts[1], &h->n_casts[1]);
     const char *why = NULL;
     for (int i = 0; i < s->uses.count[dz->id] && !why; i++) why = find_reader(s, h, s->uses.users[dz->id][i]);
@@ -164,7 +164,7 @@ static void one_chunk(Chunks *c) {
     z = chunk_casts(c, z, 0);
     const Op *loss = chunk_op(c, h->loss, h->loss->n_in, (Value *[]){z, y, c->dloss});
     c->losses[c->now] = loss->out[0];
-    if (h->loss->kind == OP_CROSS_ENTROPY) return;
+    if (!hd_is_backward(h->loss)) return;
     Value *dz = chunk_casts(c, loss->out[1], 1);
     for (int k = 0; k < h->n_readers; k++) chunk_reader(c, k, dz);
 }
@@ -177,7 +177,7 @@ static Value *constant(Chunks *c, const Type *t, double x, const Attrs *like) {
 
 static Value *divided(Chunks *c, Value *v) { // by the number of chunks
     const Op *o = v->def;
-    if (o && o->kind == OP_CONST)
+    if (o && hd_op_is(o, TRAIT_CONSTANT))
         return constant(c, v->type, hd_float(&o->attrs, A_VALUE, 0) / (double)c->n, &o->attrs);
     return hd_build1(&c->b, OP_MUL, v, constant(c, v->type, 1.0 / (double)c->n, NULL), NULL, NULL);
 }

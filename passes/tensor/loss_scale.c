@@ -14,7 +14,7 @@
 static double passes_on(const Op *o, int i) {
     const Op *other = o->n_in == 2 ? o->in[1 - i]->def : NULL;
     while (other && other->kind == OP_BROADCAST) other = other->in[0]->def;
-    const double constant = other && other->kind == OP_CONST ? fabs(hd_float(&other->attrs, A_VALUE, 0)) : 0;
+    const double constant = other && hd_op_is(other, TRAIT_CONSTANT) ? fabs(hd_float(&other->attrs, A_VALUE, 0)) : 0;
     switch (o->kind) {
     case OP_ADD: case OP_SUB: case OP_NEG: case OP_CAST: case OP_RESHAPE: case OP_BROADCAST: case OP_SUM: return 1;
     case OP_MUL: return constant;

@@ -56,7 +56,7 @@ static Value *cast_before(Lowering *l, Op *at, Value *v, DType dtype) {
 static Value *narrow(Lowering *l, Op *at, Value *v) {
     Value **known = v->id < l->n_before ? &l->narrowed[v->id] : NULL, *made;
     if (known && *known) return *known;
-    if (v->def && v->def->kind == OP_CONST) {
+    if (v->def && hd_op_is(v->def, TRAIT_CONSTANT)) {
         Op *c = hd_op_clone(l->f, v->def, NULL);
         must_retype(c, hd_type_with(l->m->cx, l->compute, v->type));
         hd_insert_before(at, c);
@@ -149,7 +149,7 @@ static Value *widen(Lowering *l, Op *at, Value *v) {
 static void infer_again(Lowering *l, Op *o) {
     const Type *before = o->n_out ? o->out[0]->type : NULL, *declared = NULL;
     if (hd_op_is(o, TRAIT_EXPLICIT)) {
-        if (o->kind == OP_CONST || o->kind == OP_IOTA) return; // the ops that read them lower them
+        if (hd_op_is(o, TRAIT_CONSTANT) || o->kind == OP_IOTA) return; // the ops that read them lower them
         declared = before;
         if (!hd_has(&o->attrs, A_OUT)) declared = hd_type_with(l->m->cx, o->in[0]->type->dtype, before);
     }

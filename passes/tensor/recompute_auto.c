@@ -33,7 +33,7 @@ static double seconds_of(const Costs *c, const Op *o) {
 static bool is_forward(const Op *o) { return !hd_has(&o->attrs, A_BWD); }
 
 static bool is_pointwise(const Op *o) {
-    return hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST || o->kind == OP_BROADCAST;
+    return hd_op_is(o, TRAIT_SCALAR) || o->kind == OP_BROADCAST;
 }
 
 bool hd_recompute_cheap(const Op *o) {

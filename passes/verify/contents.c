@@ -329,7 +329,7 @@ static void check_used(Contents *r, const Uses *uses) {
     for (const Op *o = r->c->f->first; o; o = o->next) {
         int used = 0;
         for (int i = 0; i < o->n_out; i++) used += uses->count[o->out[i]->id] + (o->out[i]->into != NULL);
-        bool effect = hd_op_is(o, TRAIT_EFFECT) && o->kind != OP_GEMM;
+        bool effect = hd_op_is(o, TRAIT_EFFECT) && !hd_op_is(o, TRAIT_MATMUL);
         if (o->n_out && !used && !effect && !hd_is_alias(o))
             hd_plan_wrong(r->c, o, o->span, "makes %s, which no op reads or stores", hd_plan_value(r->c, o->out[0]));
     }

@@ -120,7 +120,7 @@ static void find_left(Flow *w) {
             const Symbol *s = hd_named(o, o->kind == OP_ADAMW ? A_MASTER_WEIGHTS : A_INTO);
             const BucketParts *k = hd_plan_bucket(c, s);
             if (k && o->kind == OP_ADAMW) updated[k->symbol->id] = true;
-            if (k && o->kind == OP_ALL_GATHER && updated[k->symbol->id]) w->left[s->id] = false;
+            if (k && hd_gathers(o) && updated[k->symbol->id]) w->left[s->id] = false;
         }
 }
 

@@ -340,16 +340,21 @@ static void read_weights(Flow *w, const Op *o, const Value *v) {
 
 // --- the walk
 
+static void (*const collectives[N_OPS])(Flow *, const Op *) = {
+#define COLLECTIVE(id, inverse, moves, sums, fact, name) [OP_##id] = hd_flow_##name,
+#include "ir/collectives.def"
+};
+
 static void run_op(Flow *w, const Op *o) {
     w->at = o;
     if (hd_is_alias(o) || hd_op_is(o, TRAIT_SYNC)) return;
     for (int i = 0; i < o->n_in && !hd_has(&o->attrs, A_COMM); i++) read_weights(w, o, o->in[i]);
-    switch (o->kind) {
-    case OP_REDUCE_SCATTER: hd_flow_reduce_scatter(w, o); return;
-    case OP_ALL_GATHER: hd_flow_all_gather(w, o); return;
-    case OP_COPY:
-        hd_flow_copy(w, o);
+    if (hd_op_is(o, TRAIT_COLLECTIVE)) {
+        collectives[o->kind](w, o);
         return;
+    }
+    switch (o->kind) {
+    case OP_COPY: hd_flow_copy(w, o); return;
     case OP_RANDOM: return; // random.c
     case OP_ADAMW: hd_flow_adamw(w, o); return;
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); break;

@@ -56,13 +56,6 @@ static int64_t vocabulary(const PlanCheck *c) { // 0: the runtime lets no token 
     return hd_int(hd_settings(c->m, "model"), A_VOCAB, 0);
 }
 
-// The rows of the table, or the logits of a row, that operand 1 of an op indexes; -1: it indexes nothing.
-static int64_t indexed(const Op *o) {
-    if (o->kind == OP_EMBEDDING) return o->in[0]->type->rank ? o->in[0]->type->dim[0] : 0;
-    if (o->kind == OP_EMBEDDING_GRAD) return hd_table_rows(o);
-    return hd_op_is(o, TRAIT_LOSS) ? hd_type_cols(o->in[0]->type) : -1;
-}
-
 // `below`: every index is.
 static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t below) {
     const int64_t vocab = vocabulary(c);
@@ -79,7 +72,7 @@ static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t below)
 static void check_lookups(PlanCheck *c, const Op *launch, const int64_t *below) {
     const Func *k = hd_launched(launch);
     for (const Op *o = k ? k->first : NULL; o; o = o->next) {
-        const int64_t bound = indexed(o);
+        const int64_t bound = hd_indexed(o);
         const Value *v = bound >= 0 ? o->in[1] : NULL;
         if (v && !v->def) check_bound(c, launch, bound, below[launch->in[v->index]->id]);
     }
@@ -100,7 +93,7 @@ static void check_tokens(PlanCheck *c, const Func *f) {
     for (int i = 0; i < f->n_args; i++)
         if (f->args[i]->type->dtype == TY_I32) below[f->args[i]->id] = vocabulary(c);
     for (const Op *o = f->first; o; o = o->next) {
-        const int64_t bound = indexed(o);
+        const int64_t bound = hd_indexed(o);
         int64_t most = -1;
         for (int i = 0; i < o->n_in; i++) most = below[o->in[i]->id] > most ? below[o->in[i]->id] : most;
         if (most < 0) continue;

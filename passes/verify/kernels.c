@@ -33,7 +33,7 @@ static bool is_const(const Value *v) { return base_of(v) && base_of(v)->kind == 
 
 static bool has_space(const Op *o, RowSpace s) { // by itself, without the kernel that it is in
     RowSpace own;
-    if (o->kind == OP_CONST || hd_op_is(o, TRAIT_ALIAS)) return hd_row_class(o->out[0]->type, s) == ROW_FULL;
+    if (hd_op_is(o, TRAIT_CONSTANT | TRAIT_ALIAS)) return hd_row_class(o->out[0]->type, s) == ROW_FULL;
     return !hd_op_is(o, TRAIT_RETURN) && hd_row_natural(o, &own) && own.rows == s.rows && own.cols == s.cols;
 }
 
@@ -63,14 +63,14 @@ static bool check_reshape(const Kernel *k, const Op *o) {
 
 // Arithmetic on single numbers fits anywhere.
 static bool fits(const Op *o, RowSpace s) {
-    bool scalar = hd_op_is(o, TRAIT_ELEMENTWISE) || o->kind == OP_CAST;
+    bool scalar = hd_op_is(o, TRAIT_SCALAR);
     for (int i = 0; scalar && i < o->n_in; i++) scalar = hd_type_count(o->in[i]->type) == 1;
     return scalar || hd_row_fits(o, s);
 }
 
 static bool check_row_op(const Kernel *k, const Op *o) {
     if (!check_operands(k, o)) return false;
-    if (o->kind == OP_CONST) return true;
+    if (hd_op_is(o, TRAIT_CONSTANT)) return true;
     if (hd_op_is(o, TRAIT_ALIAS)) return check_reshape(k, o);
     if (!hd_op_is(o, TRAIT_RETURN))
         return fits(o, k->space) || misfit(k, o, "computes", o->n_out ? o->out[0]->type : o->in[0]->type);

@@ -311,7 +311,7 @@ static void check_op(PlanCheck *c, const Op *o) {
         int64_t k = hd_int(&o->attrs, A_INPLACE, 0);
         if (k < 0 || k >= o->n_in)
             hd_plan_wrong(c, o, o->span, "is in place of operand %lld and has %d", ll(k), o->n_in);
-        else if (o->kind == OP_CROSS_ENTROPY_GRAD && k)
+        else if (hd_op_is(o, TRAIT_LOSS) && k)
             hd_plan_wrong(c, o, o->span, "is in place of operand %lld, and only the logits, operand 0, may be", ll(k));
         else if (hd_op_is(o, TRAIT_LAUNCH) && !hd_launch_may_overwrite(o, (int)k)) hd_plan_wrong(c, o, o->span,
             "writes over its operand %lld, but its kernel does not read and write that one element by element", ll(k));

@@ -20,7 +20,7 @@ void hd_probe_want(Probe *p, const Value *v) { p->wanted[v->id] = true; }
 
 // --- leaves
 
-static bool is_copy(const Op *o) { return o->kind == OP_COPY && o->n_in && o->n_out; } // of a value, to a value
+static bool is_copy(const Op *o) { return hd_op_is(o, TRAIT_COPIES) && o->n_in && o->n_out; } // of a value, to a value
 
 bool hd_probe_inner(const Op *o) {
     return o && (is_copy(o) || hd_op_is(o, TRAIT_LAUNCH | TRAIT_MOVES));

@@ -51,7 +51,7 @@ static bool is_reached(const Back *b, const Op *o) { // the loss depends on one 
 
 // From the results of an op to its operands. stop_gradient gives what it has without the step.
 static void go_back(const Back *b, const Op *o) {
-    if (o->kind == OP_STOP_GRADIENT || !is_reached(b, o)) return;
+    if (hd_op_is(o, TRAIT_STOPS) || !is_reached(b, o)) return;
     ArenaMark mark = hd_arena_mark(b->p->c->a);
     Num *x = HD_NEWN(b->p->c->a, Num, o->n_in + MOST_RESULTS);
     for (int i = 0; i < o->n_in; i++) x[i] = b->base[o->in[i]->id];
@@ -69,7 +69,7 @@ static void go_back(const Back *b, const Op *o) {
 static void forward(const Back *b, const Func *k, const Op *ret, Num *at) {
     for (const Op *o = k->first; o != ret; o = o->next) {
         Num *x = HD_NEWN(b->p->c->a, Num, o->n_in + MOST_RESULTS), y[MOST_RESULTS];
-        for (int i = 0; i < o->n_in; i++) x[i] = o->kind == OP_STOP_GRADIENT ? b->base[o->in[i]->id] : at[o->in[i]->id];
+        for (int i = 0; i < o->n_in; i++) x[i] = hd_op_is(o, TRAIT_STOPS) ? b->base[o->in[i]->id] : at[o->in[i]->id];
         hd_probe_op(b->p, o, x, y);
         for (int i = 0; i < o->n_out; i++)
             at[o->out[i]->id] =

@@ -8,16 +8,17 @@
 //   terms show: a copy that has the operand of another dropout has that one's key. Attention's gradient has the key
 //   of the attention whose log-sum-exp it reads.
 #include "ir/random.h"
+#include "ir/shapes.h"
 #include "passes/settings.h"
 #include "passes/verify/verify_plan.h"
 
-typedef enum { ROLE_FORWARD, ROLE_COPY, ROLE_GRADIENT, N_ROLES } Role;
+typedef enum { ROLE_FORWARD, ROLE_COPY, ROLE_GRADIENT, N_DRAW_ROLES } DrawRole;
 static const char *const role_text[] = {"the forward pass", "a recomputed copy", "a gradient"};
 
 typedef struct {
     const Op *op, *draw; // of the function; itself, or the op inside of its kernel
     int64_t site;
-    Role role;
+    DrawRole role;
     uint64_t term; // of what it drops
 } Draw;
 
@@ -42,8 +43,8 @@ static uint64_t mix_text(uint64_t h, const char *s) {
 // copies move values, so these do not count.
 static uint64_t term_of(Random *r, const Op *o, int result, const uint64_t *in) {
     static const AttrId apart[] = {A_BWD, A_RECOMPUTED, A_WORKSPACE_BYTES, A_WORKSPACE_AT, A_INPLACE, A_EPILOGUE};
-    if ((o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS) || o->kind == OP_COPY) && o->n_in) return in[0];
-    const bool bias = o->kind == OP_GEMM && o->n_in > 2;
+    if ((o->kind == OP_CAST || hd_op_is(o, TRAIT_ALIAS | TRAIT_COPIES)) && o->n_in) return in[0];
+    const int bias = hd_operand_of(o, ROLE_BIAS);
     uint64_t h = mix((uint64_t)o->kind + 1, (uint64_t)result);
     for (int i = 0; i < o->attrs.n; i++) {
         bool skip = false;
@@ -52,8 +53,9 @@ static uint64_t term_of(Random *r, const Op *o, int result, const uint64_t *in) 
         if (!skip) hd_print_attrs(&(Attrs){1, 1, &o->attrs.at[i]}, &text);
         if (!skip) h = mix_text(h, text.text);
     }
-    for (int i = 0; i < o->n_in - bias; i++) h = mix(h, in[i]);
-    return bias ? mix(mix(mix(OP_ADD + 1, 0), h), in[2]) : h;
+    for (int i = 0; i < o->n_in; i++)
+        if (i != bias) h = mix(h, in[i]);
+    return bias < 0 ? h : mix(mix(mix(OP_ADD + 1, 0), h), in[bias]);
 }
 
 static uint64_t term_of_home(const Random *r, const Home *home) {
@@ -116,14 +118,14 @@ static void find_draws(Random *r, const Func *f) {
     }
 }
 
-static const Draw *find(const Random *r, int64_t site, Role role) {
+static const Draw *find(const Random *r, int64_t site, DrawRole role) {
     for (int i = 0; i < r->draws.n; i++)
         if (r->draws.at[i].site == site && r->draws.at[i].role == role) return &r->draws.at[i];
     return NULL;
 }
 
 static bool alike(const Op *a, const Op *b) {
-    const int x = a->kind == OP_ATTENTION_GRAD, y = b->kind == OP_ATTENTION_GRAD;
+    const int x = hd_is_backward(a), y = hd_is_backward(b);
     return (a->kind == OP_DROPOUT) == (b->kind == OP_DROPOUT) &&
            hd_float(&a->attrs, A_P, 0) == hd_float(&b->attrs, A_P, 0) &&
            hd_int(&a->attrs, A_BATCH, 0) == hd_int(&b->attrs, A_BATCH, 0) &&
@@ -153,7 +155,7 @@ static void check_draw(Random *r, const Draw *d) {
     if (first != d || !forward || d == forward) return;
     for (int i = 0; d->role == ROLE_COPY && d->term != forward->term && i < r->draws.n; i++)
         if (r->draws.at[i].role == ROLE_FORWARD && r->draws.at[i].term == d->term) of = &r->draws.at[i];
-    const Op *attention = d->draw->kind == OP_ATTENTION_GRAD ? forward_of(d->draw) : NULL;
+    const Op *attention = hd_is_backward(d->draw) ? forward_of(d->draw) : NULL;
     for (int i = 0; attention && i < r->draws.n; i++)
         if (r->draws.at[i].op == attention && r->draws.at[i].site != d->site) of = &r->draws.at[i];
     if (of)

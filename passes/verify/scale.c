@@ -40,7 +40,7 @@ static Affine kernel_result(PlanCheck *c, const Func *k, int result, int of) {
     if (of >= 0 && of < k->n_args) at[k->args[of]->id] = (Affine){true, 0, 1};
     for (const Op *o = k->first; o != ret; o = o->next) {
         if (o->n_out != 1) continue;
-        if (o->kind == OP_CONST) at[o->out[0]->id] = (Affine){true, hd_float(&o->attrs, A_VALUE, 0), 0};
+        if (hd_op_is(o, TRAIT_CONSTANT)) at[o->out[0]->id] = (Affine){true, hd_float(&o->attrs, A_VALUE, 0), 0};
         else if (o->n_in == 1 || o->n_in == 2)
             at[o->out[0]->id] = affine_op(o, at[o->in[0]->id], at[o->in[o->n_in - 1]->id]);
     }
@@ -72,7 +72,7 @@ static const Value *source_of(const Value *v) {
 // Whether v is what every rank has in the buffer of the loss: in a buffer (flow.c follows it there), or as a value.
 static bool is_gathered_loss(const Value *v, const char *loss) {
     if (!v->def || hd_op_is(v->def, TRAIT_SOURCE)) return v->def != NULL;
-    return v->def->kind == OP_ALL_GATHER && !strcmp(hd_word(&v->def->attrs, A_BUFFER, ""), loss);
+    return hd_gathers(v->def) && !strcmp(hd_word(&v->def->attrs, A_BUFFER, ""), loss);
 }
 
 // The mean over ranks: each rank's loss once, times 1 / ranks.

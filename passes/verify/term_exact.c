@@ -1,5 +1,5 @@
 // Which dtypes the elements of a term are values of, so that rounding to them changes no bit (rule 9 of README.md). It
-// follows from the ops' definitions in ir/ops.def; an op that is not named here is taken to give values of any kind.
+// follows from the traits of ops; an op without one that says it is taken to give values of any kind.
 #include "ir/eval/eval.h"
 #include "passes/verify/terms.h"
 
@@ -38,19 +38,11 @@ static unsigned all_of(int n, const Term *const *in) {
 }
 
 unsigned hd_exact_result(OpKind k, const Attrs *as, int n, const Term *const *in) {
-    if (hd_op_info(k)->traits & TRAIT_MOVES) return all_of(n, in); // elements of the operands, no others
-    switch (k) {
-    case OP_CONST: return hd_has(as, A_PER_RANK) ? 0 : exact_number(hd_float(as, A_VALUE, 0));
-    case OP_CAST: return in[0]->exact;
-    case OP_GE: case OP_LT: case OP_LE: case OP_GT: case OP_EQ: case OP_NE: case OP_SIGN: case OP_STEP:
-        return floats(); // 0, 1 or -1
-    case OP_NEG: case OP_ABS: // the sign is a bit of its own in every float
-    case OP_RELU: // an element or 0
-        return in[0]->exact & floats();
-    case OP_MAX: case OP_MIN: case OP_REDUCE_MAX: case OP_BROADCAST: case OP_STOP_GRADIENT: // some of the elements
-        return all_of(n, in);
-    case OP_RELU_GRAD: return in[1]->exact & floats(); // b or 0
-    case OP_WHERE: return all_of(2, in + 1); // b or c; what a is does not matter
-    default: return 0;
-    }
+    const unsigned traits = hd_op_info(k)->traits;
+    if (traits & (TRAIT_MOVES | TRAIT_PICKS)) return all_of(n, in);
+    if (traits & TRAIT_PICKS_LATER) return all_of(n - 1, in + 1);
+    if (traits & TRAIT_UNITS) return floats();
+    if (traits & TRAIT_SIGNS) return in[0]->exact & floats(); // the sign is a bit of its own in every float
+    if (traits & TRAIT_CONSTANT) return hd_has(as, A_PER_RANK) ? 0 : exact_number(hd_float(as, A_VALUE, 0));
+    return k == OP_CAST ? in[0]->exact : 0;
 }

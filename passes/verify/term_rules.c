@@ -5,6 +5,9 @@
 #include "ir/shapes.h"
 #include "passes/verify/terms.h"
 
+// The column term of ops.def: result i of an op, of this type, from the terms of its operands.
+typedef const Term *TermRule(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in);
+
 static const Type *type_like(const Terms *t, const Type *shape, DType d) { return hd_type_with(t->cx, d, shape); }
 
 // A reshape of a reshape is one; of the same type it is nothing.
@@ -111,7 +114,8 @@ const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const 
 
 // matmul, bmm and gemm are one: they read matrices, whatever the shapes of their operands are. The bias of a gemm is an
 // addition.
-static const Term *product(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+static const Term *term_product(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
     const Product p = hd_product(o);
     const Term *factors[] = {hd_term_bare(in[0]), hd_term_bare(in[1])}, *x;
     Attrs as = {0};
@@ -119,7 +123,8 @@ static const Term *product(const Terms *t, const Op *o, const Type *type, const 
     x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as, 2,
                       factors);
     x = hd_term_reshape(t, x, type);
-    return o->n_in == 3 ? hd_term_commuting(t, OP_ADD, type, x, in[2]) : x;
+    const int bias = hd_operand_of(o, ROLE_BIAS);
+    return bias >= 0 ? hd_term_commuting(t, OP_ADD, type, x, in[bias]) : x;
 }
 
 // --- lookups
@@ -127,12 +132,14 @@ static const Term *product(const Terms *t, const Op *o, const Type *type, const 
 static bool counts_up(const Term *index) { return index->kind == OP_IOTA && index->type->rank == 1; }
 
 // A table looked up by 0, 1, 2, ... is its first rows.
-static const Term *embedding(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+static const Term *term_embedding(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
     if (counts_up(in[1]) && type->dim[0] <= in[0]->type->dim[0]) return hd_term_rows(t, in[0], 0, type);
     return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, in);
 }
 
-static const Term *embedding_grad(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+static const Term *term_embedding_grad(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
     if (counts_up(in[1]) && hd_type_count(in[0]->type) == hd_type_count(type)) // every row once
         return hd_term_reshape(t, hd_term_cast(t, in[0], type->dtype), type);
     return hd_term_plain(t, o->kind, 0, type, NULL, 2, in);
@@ -146,12 +153,13 @@ static const Term *key_of(const Terms *t, const Op *o, const Term *const *in, in
     return hd_term_leaf(t, "key", "", hd_int(&o->attrs, A_SITE, 0), type);
 }
 
-static const Term *dropout(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+static const Term *term_dropout(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
     return hd_term_plain(t, o->kind, 0, type, &o->attrs, 2, (const Term *[]){in[0], key_of(t, o, in, 1)});
 }
 
 // Packed operands are slices of one, and packed results a concat. Defaults are as if they were written.
-static const Term *attention(const Terms *t, const Op *o, int index, const Type *type, const Term *const *in) {
+static const Term *term_attention(const Terms *t, const Op *o, int index, const Type *type, const Term *const *in) {
     const AttentionShape s = hd_attention_shape(o);
     const int64_t size[] = {s.heads * s.size, s.kv_heads * s.size, s.kv_heads * s.size};
     const Term *all[8], *part[3];
@@ -185,14 +193,16 @@ static const Term *attention(const Terms *t, const Op *o, int index, const Type 
 // --- the rest
 
 // Pointwise ops broadcast by themselves. The operands of some may change places.
-static const Term *pointwise(const Terms *t, const Op *o, const Type *type, const Term *const *in) {
+static const Term *term_pointwise(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
     const Term *narrow[HD_MAX_IN];
-    for (int i = 0; i < o->n_in; i++) narrow[i] = in[i]->kind == OP_BROADCAST ? in[i]->of : in[i];
+    for (int k = 0; k < o->n_in; k++) narrow[k] = in[k]->kind == OP_BROADCAST ? in[k]->of : in[k];
     if (hd_op_is(o, TRAIT_COMMUTES)) return hd_term_commuting(t, o->kind, type, narrow[0], narrow[1]);
     return hd_term_plain(t, o->kind, 0, type, &o->attrs, o->n_in, narrow);
 }
 
-static const Term *constant(const Terms *t, const Op *o, const Type *type) {
+static const Term *term_constant(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i, (void)in;
     Attrs as = {0};
     double value = hd_float(&o->attrs, A_VALUE, 0);
     if (hd_has(&o->attrs, A_PER_RANK)) value /= (double)t->ranks;
@@ -200,31 +210,56 @@ static const Term *constant(const Terms *t, const Op *o, const Type *type) {
     return hd_term_plain(t, OP_CONST, 0, type, &as, 0, NULL);
 }
 
+static const Term *term_reshape(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)o, (void)i;
+    return hd_term_reshape(t, in[0], type);
+}
+
+static const Term *term_cast(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)o, (void)i;
+    return hd_term_cast(t, in[0], type->dtype);
+}
+
+static const Term *term_copy(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    return o->n_in ? in[0] : hd_term_plain(t, o->kind, i, type, &o->attrs, 0, NULL);
+}
+
+static const Term *term_broadcast(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return in[0]->type == type ? in[0] : hd_term_plain(t, o->kind, 0, type, NULL, 1, in);
+}
+
+static const Term *term_slice(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i, (void)type;
+    const Attrs *as = &o->attrs;
+    return slice(t, in[0], hd_int(as, A_AXIS, 0), hd_int(as, A_START, 0), hd_int(as, A_SIZE, 0));
+}
+
+static const Term *term_sum(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return reduce(t, OP_SUM, in[0], hd_reduced_axes(o), type);
+}
+
+static const Term *term_largest(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
+    (void)i;
+    return reduce(t, o->kind, in[0], hd_reduced_axes(o), type);
+}
+
+// Its first result is the loss.
+static const Term *term_cross_entropy_grad(const Terms *t, const Op *o, int i, const Type *type,
+                                           const Term *const *in) {
+    if (!i) return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, NULL, 2, in);
+    return hd_term_plain(t, o->kind, i, type, NULL, 3, in);
+}
+
 const Term *hd_term_of(const Terms *t, const Op *o, int index, const Term *const *in) {
+    static const struct { OpKind of; TermRule *rule; } rules[N_OPS] = {
+#define ELT(id, ...) [OP_##id] = {.rule = term_pointwise},
+#define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) [OP_##id] = {.of = OP_##id, fields},
+#define term(x) .rule = term_##x,
+#include "ir/ops.def"
+    };
     const Type *type = hd_result_type(o, index);
-    switch (o->kind) {
-    case OP_RESHAPE: return hd_term_reshape(t, in[0], type);
-    case OP_CAST: return hd_term_cast(t, in[0], type->dtype);
-    case OP_COPY: return o->n_in ? in[0] : hd_term_plain(t, o->kind, index, type, &o->attrs, 0, NULL);
-    case OP_CONST: return constant(t, o, type);
-    case OP_BROADCAST:
-        return in[0]->type == type ? in[0] : hd_term_plain(t, o->kind, 0, type, NULL, 1, in);
-    case OP_SLICE:
-        return slice(t, in[0], hd_int(&o->attrs, A_AXIS, 0), hd_int(&o->attrs, A_START, 0),
-                     hd_int(&o->attrs, A_SIZE, 0));
-    case OP_SUM: case OP_SUM_TO:
-        return reduce(t, OP_SUM, in[0], hd_reduced_axes(o), type);
-    case OP_REDUCE_MAX: return reduce(t, o->kind, in[0], hd_reduced_axes(o), type);
-    case OP_MATMUL: case OP_BMM: case OP_GEMM: return product(t, o, type, in);
-    case OP_EMBEDDING: return embedding(t, o, type, in);
-    case OP_EMBEDDING_GRAD: return embedding_grad(t, o, type, in);
-    case OP_DROPOUT: return dropout(t, o, type, in);
-    case OP_ATTENTION: case OP_ATTENTION_GRAD: return attention(t, o, index, type, in);
-    case OP_CROSS_ENTROPY_GRAD: // its first result is the loss
-        if (!index) return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, NULL, 2, in);
-        return hd_term_plain(t, o->kind, index, type, NULL, 3, in);
-    default: break;
-    }
-    if (hd_op_is(o, TRAIT_ELEMENTWISE)) return pointwise(t, o, type, in);
+    if (rules[o->kind].rule) return rules[o->kind].rule(t, o, index, type, in);
     return hd_term_plain(t, o->kind, index, type, &o->attrs, o->n_in, in);
 }

@@ -37,7 +37,7 @@ static void find_buffers(TermWalk *w) {
     w->keys = w->losses = NULL;
     for (const Op *o = w->f->first; w->c && o; o = o->next) {
         if (o->kind == OP_RANDOM) w->keys = hd_named(o, A_INTO);
-        if (o->kind == OP_ALL_GATHER && is_loss(w, hd_named(o, A_BUFFER))) w->losses = hd_named(o, A_INTO);
+        if (hd_gathers(o) && is_loss(w, hd_named(o, A_BUFFER))) w->losses = hd_named(o, A_INTO);
     }
 }
 
@@ -227,7 +227,7 @@ static void function_op(TermWalk *w, const Op *o) {
         w->terms[o->out[0]->id] = view(w, o);
     } else if (hd_op_is(o, TRAIT_LAUNCH)) {
         launch(w, o, in);
-    } else if (o->kind == OP_ALL_GATHER && o->n_out && w->c && is_loss(w, hd_named(o, A_BUFFER))) {
+    } else if (hd_gathers(o) && o->n_out && w->c && is_loss(w, hd_named(o, A_BUFFER))) {
         w->terms[o->out[0]->id] = hd_term_losses(w, hd_type_count(o->out[0]->type));
     } else {
         const int first = hd_has(&o->attrs, A_INTO);
@@ -242,7 +242,8 @@ static void function_op(TermWalk *w, const Op *o) {
 // What an op computes and gives to the step.
 static void given_op(TermWalk *w, const Op *o) {
     const Term *in[HD_MAX_IN];
-    const bool moves = hd_has(&o->attrs, A_COMM) || o->kind == OP_ZERO || o->kind == OP_RANDOM || o->kind == OP_COPY;
+    const bool moves =
+        hd_has(&o->attrs, A_COMM) || hd_op_is(o, TRAIT_COPIES) || o->kind == OP_ZERO || o->kind == OP_RANDOM;
     function_op(w, o);
     Write to;
     for (int i = 0; w->c && !moves && hd_next_write(o, &i, &to);) {

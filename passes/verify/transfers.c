@@ -13,7 +13,7 @@ void hd_check_transfers(PlanCheck *c) {
         const int over = hd_inplace_result(o);
         const Value *changed = over >= 0 && over < o->n_out ? homes[o->out[over]->id].root : NULL;
         if (changed) all[changed->id].out = NULL;
-        const Value *of = o->kind == OP_COPY && o->n_in ? homes[o->in[0]->id].root : NULL;
+        const Value *of = hd_op_is(o, TRAIT_COPIES) && o->n_in ? homes[o->in[0]->id].root : NULL;
         if (!of) continue;
         if (hd_copies_to_host(o) && of->place.space == SPACE_DEVICE) {
             if (all[of->id].out)

@@ -51,12 +51,12 @@ static const Symbol *source(const Op *o) {
 }
 
 static bool gathers_weights(const Writes *w) {
-    const Symbol *from = w->o->kind == OP_ALL_GATHER ? source(w->o) : NULL;
+    const Symbol *from = hd_gathers(w->o) ? source(w->o) : NULL;
     return from && hd_plan_bucket(w->c, from) == hd_plan_bucket(w->c, w->buffer) && hd_plan_is_weights(w->c, from);
 }
 
 // Moves what is somewhere already, or writes numbers that do not depend on anything.
-static bool moves(const Op *o) { return o->kind == OP_COPY || o->kind == OP_ZERO || hd_has(&o->attrs, A_COMM); }
+static bool moves(const Op *o) { return hd_op_is(o, TRAIT_COPIES) || o->kind == OP_ZERO || hd_has(&o->attrs, A_COMM); }
 
 static bool is_norm(const Writes *w) {
     const Op *by = w->o->kind == OP_STORE ? w->o->in[0]->def : w->o;

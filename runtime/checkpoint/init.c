@@ -7,11 +7,12 @@
 
 static HdDraw draw_of(const HdProgram *p, int k, HdSpan s, int64_t seed) {
     const HdParam *q = &p->params[k];
-    const int kind = q->init == HD_INIT_NORMAL    ? HD_DRAW_NORMAL
-                     : q->init == HD_INIT_UNIFORM ? HD_DRAW_UNIFORM
-                                                  : HD_DRAW_CONST;
-    const double scale = q->init == HD_INIT_ZEROS ? 0 : q->init == HD_INIT_ONES ? 1 : q->std;
-    return (HdDraw){(uint64_t)seed, (uint64_t)k, s.first, s.count, scale, kind};
+    const double STD = q->std;
+    const struct { int kind; double scale; } inits[] = {
+#define INIT(id, word, name, takes, what, draw, scale) {HD_DRAW_##draw, scale},
+#include "runtime/inits.def"
+    };
+    return (HdDraw){(uint64_t)seed, (uint64_t)k, s.first, s.count, inits[q->init].scale, inits[q->init].kind};
 }
 
 // --- on the device: each storage gets its part of each parameter in its own type
