@@ -77,8 +77,8 @@ def main():
               *wrong_pipeline(text, heddlec, root)]
     if "fn forward(x) { return proj(gelu(fc(x))); }" not in source.splitlines()[13]:
         errors.append("line 14 of examples/tiny/tiny.hd is another one")
-    if len(text.splitlines()) > 275:
-        errors.append("ARCHITECTURE.md has more than 275 lines")
+    if len(text.splitlines()) > 290:
+        errors.append("ARCHITECTURE.md has more than 290 lines")
     print("\n".join(errors))
     return 1 if errors else 0
 
