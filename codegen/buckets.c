@@ -44,7 +44,8 @@ static void put_bucket(Emit *e, const Symbol *b) {
               hd_emit_dtype(compute ? compute->type->dtype : TY_F32), ll(master));
     for (int i = 0; i < HD_MAX_STATES; i++)
         hd_printf(e->c, "%s%lld", i ? ", " : "", ll(buffer_offset(e, b, hd_state(e->m, &b->attrs, i), &other)));
-    hd_printf(e->c, "}, %lld, %lld, %s, %s, %lld},\n", ll(g), ll(c), yes(optimizer), yes(grad), ll(next));
+    hd_printf(e->c, "}, %lld, %lld, %s, %s, %lld, %u},\n", ll(g), ll(c), yes(optimizer), yes(grad), ll(next),
+              hd_axes(&b->attrs, A_SPLIT));
 }
 
 int hd_program_buckets(Emit *e) {
@@ -54,7 +55,7 @@ int hd_program_buckets(Emit *e) {
         if (!n++)
             hd_puts(e->c, "static const HdBucket buckets[] = { // name, size, shard, compute dtype; bytes of master, "
                           "states, grad, compute; "
-                          "which are shards; bytes of next\n");
+                          "which are shards; bytes of next; the axes that split it\n");
         put_bucket(e, s);
     }
     if (n) hd_puts(e->c, "};\n\n");

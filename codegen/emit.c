@@ -1,5 +1,6 @@
 // Text helpers, addresses and table rows shared by the emitters.
 #include "codegen/emit.h"
+#include "ir/mesh.h"
 #include "ir/base/ints.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
@@ -129,7 +130,8 @@ const char *hd_emit_decayed(Emit *e, const Op *o) {
     long long decayed = hd_int(&o->attrs, A_DECAYED, 0);
     const Symbol *part = hd_named(o, A_MASTER_WEIGHTS);
     if (hd_int(&o->attrs, A_RANKS, 1) == 1) return hd_sprintf(e->a, "%lld", decayed);
-    return hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, true)", decayed, (long long)hd_type_count(part->type));
+    return hd_sprintf(e->a, "hd_decayed_here(x, %lld, %lld, %u)", decayed, (long long)hd_type_count(part->type),
+                      hd_axes(&part->attrs, A_SPLIT));
 }
 
 int64_t hd_emit_place(Emit *e, const Value *v) {

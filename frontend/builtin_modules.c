@@ -37,7 +37,7 @@ const char hd_prelude[] =
     "}\n"
     "schedule defaults {\n"
     "  mesh { "
-#define AXIS(id, name, rule, doc) name " = 1; "
+#define AXIS(id, name, data, storage, doc) name " = 1; "
 #include "ir/axes.def"
 #undef AXIS
     "}\n"

@@ -7,7 +7,7 @@
 
 typedef struct {
     const Attrs *schedule, *train;
-    int64_t ranks, shards;
+    int64_t ranks, shards; // that read different sequences; that share a copy of the parameters
     bool units, strategy; // zero1 to zero3
 } Facts;
 
@@ -64,7 +64,7 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {
     const Mesh mesh = hd_mesh(f->module);
     const Attr *units = hd_attr(schedule, A_UNITS);
-    const Facts x = {.schedule = schedule, .train = train, .ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES),
+    const Facts x = {.schedule = schedule, .train = train, .ranks = hd_mesh_readers(&mesh),
                      .shards = hd_mesh_ranks(&mesh, HD_SPLIT_AXES), .units = units && units->n,
                      .strategy = !is(schedule, A_FSDP, "none")};
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {

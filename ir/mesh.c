@@ -3,7 +3,7 @@
 #include "ir/base/ints.h"
 
 static const char *const names[] = {
-#define AXIS(id, name, rule, doc) name,
+#define AXIS(id, name, data, storage, doc) name,
 #include "ir/axes.def"
 #undef AXIS
 };
@@ -148,7 +148,8 @@ static void check_sizes(const Module *m, const Symbol *s, const Attr *list, cons
 void hd_mesh_check(const Module *m) {
     for (const Symbol *s = m->symbols; s; s = s->next) {
         const Attr *mesh = hd_attr(&s->attrs, A_MESH), *sizes = hd_attr(&s->attrs, A_SIZES);
-        bool ok = check_list(m, s, hd_attr(&s->attrs, A_OVER)) && check_list(m, s, hd_attr(&s->attrs, A_SPLIT));
+        bool ok = check_list(m, s, hd_attr(&s->attrs, A_OVER)) && check_list(m, s, hd_attr(&s->attrs, A_SPLIT)) &&
+                  check_list(m, s, hd_attr(&s->attrs, A_COPIED));
         if (check_list(m, s, mesh) && ok && (mesh || sizes))
             check_sizes(m, s, mesh, sizes);
     }

@@ -4,9 +4,10 @@
 #define IR_MESH_H
 #include "ir/ir.h"
 
-enum { HD_AXIS_COPY, HD_AXIS_SPLIT }; // the rules of axes.def
+enum { HD_AXIS_COPY, HD_AXIS_SPLIT }; // the columns of axes.def
+enum { HD_AXIS_SAME, HD_AXIS_OTHER };
 enum {
-#define AXIS(id, name, rule, doc) AXIS_##id,
+#define AXIS(id, name, data, storage, doc) AXIS_##id,
 #include "ir/axes.def"
 #undef AXIS
     N_AXES
@@ -14,15 +15,19 @@ enum {
 typedef unsigned Axes; // a set of axes: bit 1 << AXIS_*
 enum {
     HD_ALL_AXES = (1 << N_AXES) - 1,
-    HD_SPLIT_AXES = 0
-#define AXIS(id, name, rule, doc) | HD_AXIS_##rule << AXIS_##id
+    HD_SPLIT_AXES = 0 // what a bucket begins with: passes and verifiers ask the bucket
+#define AXIS(id, name, data, storage, doc) | HD_AXIS_##storage << AXIS_##id
 #include "ir/axes.def"
 #undef AXIS
     ,
     HD_COPY_AXES = HD_ALL_AXES & ~HD_SPLIT_AXES,
+    HD_DATA_AXES = 0 // along which ranks read other sequences
+#define AXIS(id, name, data, storage, doc) | HD_AXIS_##data << AXIS_##id
+#include "ir/axes.def"
+#undef AXIS
+    ,
     HD_MAX_RANKS = 1 << 16
 };
-_Static_assert((HD_SPLIT_AXES & (HD_SPLIT_AXES + 1)) == 0, "the axes that split come first");
 typedef struct { int64_t size[N_AXES]; } Mesh; // ranks along each axis
 
 const char *hd_axis_name(int axis);
@@ -30,6 +35,7 @@ Mesh hd_mesh(const Module *m);                          // of config @schedule; 
 void hd_set_mesh(Ctx *cx, Attrs *as, const Mesh *mesh); // `mesh` and `sizes`
 const char *hd_mesh_text(Arena *a, const Mesh *mesh, bool names); // "4 x 2", "shard 4 x replicate 2"
 int64_t hd_mesh_ranks(const Mesh *mesh, Axes over);     // in a group over a set of axes
+static inline int64_t hd_mesh_readers(const Mesh *mesh) { return hd_mesh_ranks(mesh, HD_DATA_AXES); } // of other data
 int64_t hd_mesh_number(const Mesh *mesh, Axes over, int64_t rank);           // of a rank in its group
 int64_t hd_mesh_member(const Mesh *mesh, Axes over, int64_t rank, int64_t i); // rank i of the group of `rank`
 Axes hd_mesh_live(const Mesh *mesh);                    // the axes with more than one rank

@@ -22,7 +22,7 @@ typedef enum {
 enum { HD_STATES = 4 }; // the most of an optimizer
 
 // The parameters of a unit as one flat vector of `size` elements. Each rank owns `shard` of them, in the order of its
-// number in the shard group. A storage holds either all elements or this rank's shard.
+// number in its group over the axes `split`. A storage holds either all elements or this rank's shard.
 typedef struct {
     const char *name;
     int64_t size, shard; // elements; equal where nothing is sharded
@@ -31,6 +31,7 @@ typedef struct {
     int64_t master, state[HD_STATES], grad, compute;
     bool optimizer_sharded, grad_sharded; // whether each holds a shard; `optimizer`: master, states and compute
     int64_t next; // byte offset of all weights, gathered, in the compute dtype; -1: none are kept between steps
+    unsigned split; // the axes whose ranks share it: a bit for each
 } HdBucket;
 
 typedef struct { // a parameter, in canonical order
@@ -43,7 +44,7 @@ typedef struct { // a parameter, in canonical order
     int64_t at; // its first element there
 } HdParam;
 
-typedef struct { const char *name; int ranks; bool splits; } HdAxis; // splits: parameters are dealt out over it
+typedef struct { const char *name; int ranks; bool data; } HdAxis; // data: its ranks read different sequences
 typedef struct { const char *name; unsigned over; int stream; } HdComm; // of the groups over a set of axes (mesh.h)
 
 typedef struct { // one line of the plan, for profiles, errors and traces
@@ -166,7 +167,7 @@ typedef struct {
     int64_t seed;                       // train.seed: what --seed replaces
     int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
     int n_axes, n_comms;
-    const HdAxis *axes;                 // of the mesh, the innermost first; those that split before the others
+    const HdAxis *axes;                 // of the mesh, the innermost first
     const HdComm *comms;
     int n_buckets, n_states;
     const char *const *states; // names of the optimizer's, which every bucket has
@@ -230,7 +231,6 @@ extern const HdBackend hd_host_backend, hd_cuda_backend;
 struct HdExec {
     const HdProgram *program;
     struct HdWorld *world;
-    int shard_index; // this rank's number among those that share a copy of the parameters
     const HdStep *step; // whose functions run
     bool begins, ends;  // the run at hand is the first of the step, the last one
     bool check;         // before a graph is replayed, what it would be captured with is compared with what it was
@@ -263,9 +263,9 @@ static inline void hd_action(HdExec *x, const HdFunc *f, int index) { // the nex
     if (x->on_action) x->on_action(x, f, index);
 }
 
-// The number of elements with weight decay among the `count` that this rank updates: all of the bucket, whose first
-// `decayed` have it, or its shard.
-int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded);
+// The number of elements with weight decay among the `count` that this rank updates, its part of a bucket that is split
+// over these axes; the first `decayed` of the bucket have it.
+int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, unsigned split);
 // Byte offset of this rank's part in what a communicator gathers, of so many bytes a rank.
 uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes);
 

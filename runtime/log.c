@@ -46,7 +46,7 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
                                                                         : took;
     l->last = now;
     const HdProgram *p = l->program;
-    const int64_t tokens = p->batch * p->seq * p->micro * hd_ranks(p);
+    const int64_t tokens = p->batch * p->seq * p->micro * hd_readers(p);
     double rate = (double)tokens / l->step_seconds;
     double mfu = l->peak_flops > 0 ? p->model_flops / l->step_seconds / l->peak_flops : 0; // both of one rank
     if (l->digest) fprintf(l->digest, "%lld %a %a\n", (long long)step, (double)loss, (double)norm);

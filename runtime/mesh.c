@@ -36,13 +36,30 @@ uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes) {
     return (uint64_t)hd_group_number(x->program, x->program->comms[comm].over, x->world->rank) * (uint64_t)part_bytes;
 }
 
+int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, unsigned split) {
+    decayed -= count * hd_group_number(x->program, split, x->world->rank);
+    return decayed < 0 ? 0 : decayed > count ? count : decayed;
+}
+
 int hd_ranks(const HdProgram *p) { return hd_group_ranks(p, ~0u); }
 
-int hd_shards(const HdProgram *p) {
-    int n = 1;
-    for (int a = 0; a < p->n_axes; a++) n *= p->axes[a].splits ? p->axes[a].ranks : 1;
-    return n;
+static unsigned data_axes(const HdProgram *p) {
+    unsigned axes = 0;
+    for (int a = 0; a < p->n_axes; a++) axes |= (p->axes[a].data ? 1u : 0u) << a;
+    return axes;
 }
+
+int hd_readers(const HdProgram *p) { return hd_group_ranks(p, data_axes(p)); }
+
+int hd_reader(const HdProgram *p, int rank) { return hd_group_number(p, data_axes(p), rank); }
+
+unsigned hd_split_axes(const HdProgram *p) {
+    unsigned axes = 0;
+    for (int i = 0; i < p->n_buckets; i++) axes |= p->buckets[i].split;
+    return axes;
+}
+
+int hd_shard(const HdExec *x, const HdBucket *b) { return hd_group_number(x->program, b->split, x->world->rank); }
 
 unsigned hd_live_axes(const HdProgram *p) {
     unsigned axes = 0;

@@ -5,7 +5,10 @@
 #include "runtime/heddle.h"
 
 int hd_ranks(const HdProgram *p);  // of a run
-int hd_shards(const HdProgram *p); // ranks that share one copy of the parameters: consecutive ones
+int hd_readers(const HdProgram *p);             // ranks that read different sequences
+int hd_reader(const HdProgram *p, int rank);    // the number of a rank among them; others may read the same as it
+unsigned hd_split_axes(const HdProgram *p);     // over which any of its buckets is split
+int hd_shard(const HdExec *x, const HdBucket *b); // the number of this rank's shard of a bucket
 int hd_group_ranks(const HdProgram *p, unsigned over);
 int hd_group_number(const HdProgram *p, unsigned over, int rank);        // of a rank in its group
 int hd_group_member(const HdProgram *p, unsigned over, int rank, int i); // rank i of the group of `rank`

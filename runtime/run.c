@@ -119,12 +119,14 @@ static bool at_step(const char *when, int64_t step) { // adds to a failure when 
     return hd_fail("%s %lld: %s", when, (long long)step, why);
 }
 
-// What this rank reads in a step. Sequences are dealt in order: first to micro-batches, within each to the ranks.
+// What this rank reads in a step. Sequences go in order to micro-batches and, within each, to the ranks that read
+// different ones.
 static bool read_step(Run *r, int64_t step) {
     const HdProgram *p = r->p;
     const int64_t start = r->at.sequences + (step - r->at.step - 1) * hd_step_sequences(p);
     for (int64_t m = 0; m < p->micro; m++) {
-        const int64_t first = start + (m * r->w->ranks + r->w->rank) * p->batch, at = m * p->batch * p->seq;
+        const int64_t batch = m * hd_readers(p) + hd_reader(p, r->w->rank);
+        const int64_t first = start + batch * p->batch, at = m * p->batch * p->seq;
         if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at,
                            r->targets + at))
             return at_step("step", step);
@@ -161,19 +163,20 @@ static bool issue_step(Run *r) { // asynchronous
 // Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
 static int64_t val_rounds(const Run *r) {
     const int64_t windows = hd_data_windows(&r->val, r->p->seq), batches = (windows + r->p->batch - 1) / r->p->batch;
-    if (r->o->val_batches >= batches) return (batches + r->w->ranks - 1) / r->w->ranks;
-    return r->o->val_batches < r->w->ranks ? 1 : r->o->val_batches / r->w->ranks;
+    const int64_t readers = hd_readers(r->p);
+    if (r->o->val_batches >= batches) return (batches + readers - 1) / readers;
+    return r->o->val_batches < readers ? 1 : r->o->val_batches / readers;
 }
 
 // The window that sequence i of a validation reads: all of them in order, or as many at equal distances.
 static int64_t val_window(const Run *r, int64_t i) {
-    const int64_t windows = hd_data_windows(&r->val, r->p->seq), n = val_rounds(r) * r->w->ranks * r->p->batch;
+    const int64_t windows = hd_data_windows(&r->val, r->p->seq), n = val_rounds(r) * hd_readers(r->p) * r->p->batch;
     return n >= windows ? i : i * (windows / n) + i * (windows % n) / n;
 }
 
 static bool read_val(Run *r, int64_t step, int64_t round) {
     const HdProgram *p = r->p;
-    const int64_t first = (round * r->w->ranks + r->w->rank) * p->batch;
+    const int64_t first = (round * hd_readers(p) + hd_reader(p, r->w->rank)) * p->batch;
     for (int64_t b = 0; b < p->batch; b++)
         if (!hd_data_window(&r->val, p->vocab, p->seq, val_window(r, first + b), r->tokens + b * p->seq,
                             r->targets + b * p->seq))
@@ -366,7 +369,8 @@ static bool weights(Run *r) { // by one of three ways
 
 // The random state follows from how far the run is: a checkpoint holds nothing of it.
 static bool start_random(Run *r) {
-    const uint64_t at[] = {(uint64_t)r->at.seed, (uint64_t)(r->at.sequences + r->w->rank * r->p->batch)};
+    const int64_t next = r->at.sequences + hd_reader(r->p, r->w->rank) * r->p->batch;
+    const uint64_t at[] = {(uint64_t)r->at.seed, (uint64_t)next};
     const int64_t offset = r->p->train_step.random;
     uint32_t words[4];
     for (int i = 0; i < 4; i++) words[i] = (uint32_t)(at[i / 2] >> i % 2 * 32);

@@ -33,4 +33,4 @@ bool hd_steps_check(const HdProgram *p) {
     return false;
 }
 
-int64_t hd_step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_ranks(p); }
+int64_t hd_step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_readers(p); }

@@ -2,6 +2,7 @@
 // arithmetic is f32, operation by operation in the order written here (rounding a double operation to float gives the
 // float operation).
 #include "ir/eval/rules.h"
+#include "ir/mesh.h"
 #include <math.h>
 
 static double scale_of(const Op *o) { return (double)hd_int(&o->attrs, A_LOSS_SCALE, 1); }
@@ -89,7 +90,9 @@ const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out HD
     double b1 = round32(e, betas[0]), b2 = round32(e, betas[1]), eps = round32(e, hd_float(&o->attrs, A_EPS, 0.0));
     double weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
     // this rank has the elements from there on
-    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * (e->rank % hd_int(&o->attrs, A_RANKS, 1));
+    const Mesh mesh = hd_mesh(e->module);
+    const Axes split = hd_axes(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_SPLIT);
+    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * hd_mesh_number(&mesh, split, e->rank);
     for (int64_t i = 0; i < n; i++) {
         double *p = &part[0].data[i], *m = &part[1].data[i], *v = &part[2].data[i];
         double g = round32(e, part[3].data[i] * scalars[1]), decay = i < decayed ? weight_decay : 0.0;

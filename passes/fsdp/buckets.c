@@ -123,7 +123,7 @@ static Symbol *add_part(Fsdp *s, const FsdpBucket *b, const char *part, const ch
                            whole ? b->layout.size : b->layout.shard);
     hd_set_word(cx, &y->attrs, A_CLASS, class);
     hd_set_word(cx, &y->attrs, A_BUCKET, b->bucket->name);
-    if (!whole && s->shard > 1) hd_set_axes(cx, &y->attrs, A_SPLIT, HD_SPLIT_AXES);
+    if (!whole && b->shards > 1) hd_set_axes(cx, &y->attrs, A_SPLIT, b->split);
     return y;
 }
 
@@ -148,7 +148,7 @@ static void add_buffers(Fsdp *s, FsdpBucket *b) {
         b->compute = add_buffer(s, b, A_WEIGHTS, "compute", "weights", b->weights, whole);
     b->grad = add_buffer(s, b, A_GRADIENT, "grad", "gradients", TY_F32, hd_fsdp_grad_is_whole(s));
     if (s->micro == 1) hd_set_flag(s->m->cx, &b->grad->attrs, A_TRANSIENT);
-    if (whole && s->each && s->micro > 1 && s->shard > 1)
+    if (whole && s->each && s->micro > 1 && b->shards > 1)
         b->sum = add_buffer(s, b, A_GRADIENT_SUM, "sum", "gradients", TY_F32, false);
     add_states(s, b, whole);
 }
@@ -160,9 +160,13 @@ Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b) {
 
 static bool place(Fsdp *s, FsdpBucket *b) {
     Ctx *cx = s->m->cx;
+    b->split = HD_SPLIT_AXES;
+    b->copied = HD_COPY_AXES;
+    b->shards = hd_mesh_ranks(&s->mesh, b->split);
+    b->copies = hd_mesh_ranks(&s->mesh, hd_fsdp_summed(b));
     b->layout.items = b->items.at;
     b->layout.n = b->items.n;
-    if (!hd_bucket_layout(&b->layout, s->shard, s->copies, s->cx->scratch)) {
+    if (!hd_bucket_layout(&b->layout, b->shards, b->copies, s->cx->scratch)) {
         hd_error(cx, b->items.at[0].param->span,
                  "no layout of unit %s fits %lld ranks: more than 2^58 elements, or rows whose sizes share no factors; "
                  "split the unit or use fewer ranks",
@@ -175,7 +179,8 @@ static bool place(Fsdp *s, FsdpBucket *b) {
     hd_set_word(cx, &b->bucket->attrs, A_UNIT, b->unit_name);
     hd_set_int(cx, &b->bucket->attrs, A_DECAYED, b->layout.decayed);
     hd_set_int(cx, &b->bucket->attrs, A_PADDING, b->layout.padding);
-    if (s->shard > 1) hd_set_axes(cx, &b->bucket->attrs, A_SPLIT, HD_SPLIT_AXES);
+    if (b->shards > 1) hd_set_axes(cx, &b->bucket->attrs, A_SPLIT, b->split);
+    if (hd_mesh_ranks(&s->mesh, b->copied) > 1) hd_set_axes(cx, &b->bucket->attrs, A_COPIED, b->copied);
     add_buffers(s, b);
     for (int i = 0; i < b->layout.n; i++) {
         hd_set_word(cx, &b->layout.items[i].param->attrs, A_BUCKET, b->bucket->name);
@@ -231,11 +236,11 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
 }
 
 // --- names that the runtime and the plan rely on
-static const struct { const char *name, *on; Axes over; } comms[N_COMMS] = {
-    [COMM_GATHER] = {"comm.gather", "gather", HD_SPLIT_AXES},
-    [COMM_REDUCE] = {"comm.reduce", "reduce", HD_SPLIT_AXES},
-    [COMM_OUTER] = {"comm.outer", "reduce_outer", HD_COPY_AXES},
-    [COMM_WORLD] = {"comm.world", "gather", HD_ALL_AXES},
+static const struct { const char *name, *on; } comms[N_COMMS] = {
+    [COMM_GATHER] = {"comm.gather", "gather"},
+    [COMM_REDUCE] = {"comm.reduce", "reduce"},
+    [COMM_OUTER] = {"comm.outer", "reduce_outer"},
+    [COMM_WORLD] = {"comm.world", "gather"},
 };
 
 bool hd_fsdp_add_state(Fsdp *s) {
@@ -268,11 +273,18 @@ Symbol *hd_fsdp_random_state(Fsdp *s) {
     return s->random;
 }
 
-Symbol *hd_fsdp_comm(Fsdp *s, Comm c) {
+_Static_assert(!(HD_SPLIT_AXES & ~HD_DATA_AXES), "a reduce_scatter adds up gradients of different sequences");
+
+// All buckets have the same axes so far, so that one group of each kind serves them.
+const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over) {
     Ctx *cx = s->m->cx;
-    if (s->comms[c]) return s->comms[c];
-    Symbol *y = s->comms[c] = hd_symbol_add(s->m, SYM_COMM, hd_intern(cx, comms[c].name), NULL);
-    hd_set_axes(cx, &y->attrs, A_OVER, comms[c].over);
+    const char *name = hd_intern(cx, comms[c].name);
+    const Symbol *is = hd_symbol_find(s->m, name);
+    if (is && hd_axes(&is->attrs, A_OVER) == over) return is;
+    if (is) HD_BUG("@%s is over %s, not %s", name, hd_axes_text(s->cx->scratch, hd_axes(&is->attrs, A_OVER)),
+                   hd_axes_text(s->cx->scratch, over));
+    Symbol *y = hd_symbol_add(s->m, SYM_COMM, name, NULL);
+    hd_set_axes(cx, &y->attrs, A_OVER, over);
     hd_set_word(cx, &y->attrs, A_ON, hd_intern(cx, comms[c].on));
     return y;
 }

@@ -22,11 +22,11 @@
 #include <string.h>
 
 // --- building
-Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c) {
+Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, const Symbol *comm) {
     Attrs as = {0};
     hd_set_word(s->m->cx, &as, A_BUFFER, from->name);
     hd_set_word(s->m->cx, &as, A_INTO, into->name);
-    hd_set_word(s->m->cx, &as, A_COMM, hd_fsdp_comm(s, c)->name);
+    hd_set_word(s->m->cx, &as, A_COMM, comm->name);
     if (from->type->dtype != into->type->dtype)
         hd_set_word(s->m->cx, &as, A_OUT, hd_intern(s->m->cx, hd_dtype_text(into->type->dtype)));
     return hd_build(b, k, 0, NULL, &as, NULL);
@@ -65,7 +65,7 @@ static void find_first_uses(Fsdp *s, const Func *f) {
     }
 }
 
-// The seed of the backward pass is one over the micro-batches of all ranks, so that the sum over them is the mean.
+// The seed of the backward pass is one over the micro-batches that ranks read, so that the sum over them is the mean.
 static void divide_by_ranks(Fsdp *s, Func *micro) {
     for (Op *o = micro->first; o; o = o->next) {
         if (!hd_has(&o->attrs, A_PER_RANK)) continue;
@@ -87,7 +87,7 @@ static Func *micro_function(Fsdp *s, StepFunc step) {
 // end, so that it would carry all of its staging over. A function that is captured as a whole ends with all its
 // streams.
 static bool overlaps_micro(const Fsdp *s) {
-    return s->micro > 1 && s->each && s->shard > 1 && s->strategy != FSDP_NONE &&
+    return s->micro > 1 && s->each && s->shards > 1 && s->strategy != FSDP_NONE &&
            strcmp(hd_word(s->schedule, A_OVERLAP_MICRO, "off"), "on") == 0 &&
            strcmp(hd_word(s->schedule, A_GRAPH, "none"), "step") != 0;
 }
@@ -101,7 +101,8 @@ static void declare_step(Fsdp *s, KindId kind, const char *name, int n, const ch
     hd_set_ints(cx, &y->attrs, A_TIMES, n, times);
     hd_set_word(cx, &y->attrs, A_LOSS, s->loss->name);
     if (kind != KIND_TRAIN) return;
-    const char *reduce = overlaps_micro(s) ? hd_word(&hd_fsdp_comm(s, COMM_REDUCE)->attrs, A_ON, "") : NULL;
+    const Symbol *comm = overlaps_micro(s) ? hd_fsdp_comm(s, COMM_REDUCE, HD_SPLIT_AXES) : NULL;
+    const char *reduce = comm ? hd_word(&comm->attrs, A_ON, "") : NULL;
     if (reduce) hd_set_words(cx, &y->attrs, A_OVERLAPS, 1, &reduce);
     hd_set_word(cx, &y->attrs, A_NORM, s->norm->name);
     hd_set_word(cx, &y->attrs, A_COUNTER, s->step->name);
@@ -135,7 +136,7 @@ static bool read_strategy(Fsdp *s) {
     const char *word = hd_word(s->schedule, A_FSDP, "none");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strcmp(word, words[i].word)) continue;
-        s->strategy = s->shard > 1 ? words[i].is : FSDP_NONE; // one rank has everything
+        s->strategy = s->shards > 1 ? words[i].is : FSDP_NONE; // one rank has everything
         return true;
     }
     return false;
@@ -146,9 +147,8 @@ static bool read_settings(Fsdp *s) {
     const Symbol *block = hd_symbol_find(s->m, "schedule");
     Span schedule = block ? block->span : (Span){0};
     s->mesh = hd_mesh(s->m);
-    s->shard = hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES);
-    s->copies = hd_mesh_ranks(&s->mesh, HD_COPY_AXES);
-    s->ranks = s->shard * s->copies;
+    s->shards = hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES);
+    s->ranks = hd_mesh_readers(&s->mesh);
     s->prefetch = hd_int(s->schedule, A_PREFETCH, 1);
     s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, 2);
     s->micro = hd_int(s->train, A_MICRO, 1);

@@ -25,6 +25,8 @@ typedef struct {
     int used;      // first used by the op of @micro at this position
     Bucket layout;
     VEC(BucketItem) items;
+    Axes split, copied;     // over which it is sharded; along which ranks have the same part of it
+    int64_t shards, copies; // ranks along `split`; along those of `copied` whose gradients add up
     Symbol *bucket, *master, *compute, *grad; // compute: NULL where the master weights serve
     Symbol *next; // all of the weights, kept from step to step; NULL: none
     bool early;   // a step fills `next` after its optimizer, for the next step; else the function that reads it does
@@ -40,7 +42,7 @@ typedef struct {
     Strategy strategy;
     DType compute;
     Mesh mesh;
-    int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
+    int64_t shards, ranks; // that share a copy of the parameters; that read different sequences
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
@@ -50,7 +52,7 @@ typedef struct {
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units;
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
-    Symbol *loss, *norm, *step, *comms[N_COMMS]; // @state.*; comms: NULL until something uses them
+    Symbol *loss, *norm, *step; // @state.*
     Symbol *random; // @state.random; NULL: no dropout so far
 } Fsdp;
 
@@ -65,6 +67,9 @@ bool hd_fsdp_place_buckets(Fsdp *s);    // false after an error
 bool hd_fsdp_adjoin(const Func *f);     // false after the error about parameters that are no matrix there
 bool hd_fsdp_grad_is_whole(const Fsdp *s); // the persistent gradient holds all elements, not a shard
 Symbol *hd_fsdp_next(Fsdp *s, FsdpBucket *b); // declared when first asked for
+static inline Axes hd_fsdp_summed(const FsdpBucket *b) {
+    return b->copied & HD_DATA_AXES;
+} // over which copies of its gradients add up
 static inline const Symbol *hd_fsdp_shard(const FsdpBucket *b) {
     return b->compute ? b->compute : b->master;
 } // of its weights: what is gathered
@@ -74,12 +79,12 @@ Symbol *hd_fsdp_transient(Fsdp *s, const Func *f, const FsdpBucket *b, const cha
 // of the parameter that a `param` or `grad` op names
 FsdpBucket *hd_fsdp_owner(const Fsdp *s, const Op *o, const Symbol **param);
 bool hd_fsdp_add_state(Fsdp *s);       // false after the error about a name that this pass needs
-Symbol *hd_fsdp_comm(Fsdp *s, Comm c); // declared when first asked for
+const Symbol *hd_fsdp_comm(Fsdp *s, Comm c, Axes over); // declared when first asked for
 Symbol *hd_fsdp_random_state(Fsdp *s); // likewise
 
 // --- building
 // Rounds what it gathers to the dtype of `into`. The op that it adds.
-Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, Comm c);
+Op *hd_fsdp_collective(Fsdp *s, Builder *b, OpKind k, const Symbol *from, const Symbol *into, const Symbol *comm);
 void hd_fsdp_store(Fsdp *s, Builder *b, Value *v, const Symbol *into, int64_t offset, bool accumulate);
 Value *hd_fsdp_view(Fsdp *s, Builder *b, const Symbol *buffer, int64_t offset, const Type *shape);
 

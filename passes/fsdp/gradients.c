@@ -141,9 +141,11 @@ static Symbol *staging(Grads *g, const FsdpBucket *b, const char *part, int64_t 
 
 // Every replica adds up its part of the shard, and all of them get the whole shard back.
 static void reduce_outer(Grads *g, Builder *at, const FsdpBucket *b) {
-    Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / g->s->copies, HD_ALL_AXES);
-    hd_fsdp_collective(g->s, at, OP_REDUCE_SCATTER, b->reduced, part, COMM_OUTER);
-    hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, COMM_OUTER);
+    const Axes summed = hd_fsdp_summed(b);
+    const Symbol *part = staging(g, b, "outer", hd_type_count(b->reduced->type) / b->copies, b->split | summed);
+    const Symbol *comm = hd_fsdp_comm(g->s, COMM_OUTER, summed);
+    hd_fsdp_collective(g->s, at, OP_REDUCE_SCATTER, b->reduced, part, comm);
+    hd_fsdp_collective(g->s, at, OP_ALL_GATHER, part, b->reduced, comm);
 }
 
 static void add_to_sum(Grads *g, Builder *at, const Symbol *sum, const Symbol *part) {
@@ -158,17 +160,17 @@ static void reduce(Grads *g, FsdpBucket *b, Builder *at) {
     Symbol *sum = g->whole ? b->sum : b->grad; // over micro-batches; NULL: they add up before the reduction
     b->reduced = b->grad;
     if (!sum && !g->f.last) return;
-    if (s->shard > 1) {
+    if (b->shards > 1) {
         bool direct = sum && g->f.first;
-        Symbol *into = direct ? sum : staging(g, b, "shard", b->layout.shard, HD_SPLIT_AXES);
-        hd_fsdp_collective(s, at, OP_REDUCE_SCATTER, b->gradient, into, COMM_REDUCE);
+        Symbol *into = direct ? sum : staging(g, b, "shard", b->layout.shard, b->split);
+        hd_fsdp_collective(s, at, OP_REDUCE_SCATTER, b->gradient, into, hd_fsdp_comm(s, COMM_REDUCE, b->split));
         b->reduced = sum ? sum : into;
         if (sum && !direct) add_to_sum(g, at, sum, into);
     }
     if (!g->f.last) return;
-    if (s->copies > 1) reduce_outer(g, at, b);
+    if (b->copies > 1) reduce_outer(g, at, b);
     if (s->strategy == FSDP_NONE && b->reduced != b->grad)
-        hd_fsdp_collective(s, at, OP_ALL_GATHER, b->reduced, b->grad, COMM_GATHER);
+        hd_fsdp_collective(s, at, OP_ALL_GATHER, b->reduced, b->grad, hd_fsdp_comm(s, COMM_GATHER, b->split));
 }
 
 static void reduce_all(Grads *g) {

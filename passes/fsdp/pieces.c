@@ -143,7 +143,7 @@ static const char *name_of(const Root *r, const Piece *p) {
 
 // The frontend warns of other reasons.
 static void warn_whole(const Fsdp *s) {
-    if (hd_has(s->schedule, A_UNITS) && s->strategy != FSDP_NONE && s->shard > 1)
+    if (hd_has(s->schedule, A_UNITS) && s->strategy != FSDP_NONE && s->shards > 1)
         hd_warning(s->m->cx, hd_symbol_find(s->m, "schedule")->span,
                    "schedule.fsdp.root = whole changes nothing: the root of this program is one piece in any case");
 }

@@ -27,11 +27,12 @@
 #include "ir/optimizer.h"
 #include <stdlib.h>
 
-// --- the loss The mean of a number that each rank has.
+// --- the loss
+// The mean of a number that each rank has, of ranks that read other sequences.
 static void mean_over_ranks(Fsdp *s, Builder *b, const Symbol *number, const Func *f) {
     Ctx *cx = s->m->cx;
     Symbol *parts = hd_fsdp_transient(s, f, NULL, "loss.parts", "staging", TY_F32, s->ranks);
-    hd_fsdp_collective(s, b, OP_ALL_GATHER, number, parts, COMM_WORLD);
+    hd_fsdp_collective(s, b, OP_ALL_GATHER, number, parts, hd_fsdp_comm(s, COMM_WORLD, HD_DATA_AXES));
     Attrs as = {0};
     hd_set_ints(cx, &as, A_AXES, 1, (int64_t[]){0});
     Value *sum = hd_build1(b, OP_SUM, hd_fsdp_view(s, b, parts, 0, parts->type), NULL, &as, NULL);
@@ -87,11 +88,11 @@ static Value *norm_of_ranks(Fsdp *s, Builder *b) {
     Attrs as = {0};
     hd_set_words(cx, &as, A_BUFFERS, s->buckets.n, grads);
     Value *sums = hd_build1(b, OP_SQUARE_SUMS, NULL, NULL, &as, hd_type(cx, TY_F64, 1, &n));
-    if (s->shard > 1) {
+    if (s->shards > 1) {
         Symbol *part = hd_fsdp_transient(s, b->f, NULL, "norm.part", "staging", TY_F64, n);
-        Symbol *parts = hd_fsdp_transient(s, b->f, NULL, "norm.parts", "staging", TY_F64, n * s->shard);
+        Symbol *parts = hd_fsdp_transient(s, b->f, NULL, "norm.parts", "staging", TY_F64, n * s->shards);
         hd_fsdp_store(s, b, sums, part, 0, false);
-        hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, COMM_GATHER);
+        hd_fsdp_collective(s, b, OP_ALL_GATHER, part, parts, hd_fsdp_comm(s, COMM_GATHER, HD_SPLIT_AXES));
         sums = hd_fsdp_view(s, b, parts, 0, parts->type);
     }
     as = (Attrs){0};
@@ -135,13 +136,14 @@ static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     hd_set_word(cx, &as, A_MASTER_WEIGHTS, k->master->name);
     if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
-    if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, s->shard);
+    if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, k->shards);
     set_betas(s, &as);
     hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, HD_DEFAULT_EPS));
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
     if (s->ranks > 1 || s->micro == 1) b->loc = k->loc;
     hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
-    if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
+    if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,
+                                      hd_fsdp_comm(s, COMM_GATHER, k->split));
 }
 
 typedef struct { int used, bucket; } Turn;

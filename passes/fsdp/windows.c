@@ -164,7 +164,8 @@ static void gather(Windows *x, Builder *b, Window *w, const Window *after) {
         w->full[i] = hd_fsdp_transient(s, x->f, k, hd_internf(s->m->cx, "full%d", (*number)++), "weights", k->weights,
                                        k->layout.size);
         b->loc = k->loc;
-        Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), w->full[i], COMM_GATHER);
+        const Symbol *comm = hd_fsdp_comm(s, COMM_GATHER, k->split);
+        Op *o = hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), w->full[i], comm);
         const char *names[2];
         for (int j = 0; after && j < after->n; j++) names[j] = after->full[j]->name;
         if (after) hd_set_words(s->m->cx, &o->attrs, A_AFTER, after->n, names);
@@ -188,7 +189,8 @@ static void gather_kept(Windows *x, Builder *b, Window *w) {
         w->full[i] = hd_fsdp_next(x->s, k);
         b->loc = k->loc;
         if (x->step.first && !k->early)
-            hd_fsdp_collective(x->s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next, COMM_GATHER);
+            hd_fsdp_collective(x->s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,
+                               hd_fsdp_comm(x->s, COMM_GATHER, k->split));
     }
 }
 

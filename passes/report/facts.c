@@ -160,7 +160,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     const Symbol *step = hd_step(m, KIND_TRAIN);
     r.overlaps = step ? hd_attr(&step->attrs, A_OVERLAPS) : NULL;
     if (r.device && step) r.sim = hd_simulate(m, step, r.device, a);
-    const int64_t sequences = hd_int(train, A_BATCH, 0) * hd_int(train, A_MICRO, 1) * r.ranks;
+    const int64_t sequences = hd_int(train, A_BATCH, 0) * hd_int(train, A_MICRO, 1) * hd_mesh_readers(&r.mesh);
     r.tokens = sequences * hd_int(hd_settings(m, "model"), A_SEQ, 0);
     PlanMaxima most = hd_plan_maxima(m, a);
     r.gathered_max = most.gathered_units;

@@ -65,7 +65,7 @@ typedef struct {
     Traffics kinds, streams; // collectives by kind; by the stream they run on
     Rounded rounded;
     struct { int64_t actions, bytes; } beside; // weight gradients on a stream of their own: in a step; estimated
-    int64_t tokens;            // of all ranks in a step; 0: unknown
+    int64_t tokens;            // that all ranks read in a step; 0: unknown
     const DeviceModel *device; // NULL: there is no table for this target
     Simulation sim;            // of a training step on that device
     ImplementedList attention;

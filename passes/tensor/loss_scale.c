@@ -57,7 +57,7 @@ int64_t hd_loss_scale(Func *f, const bool *active, Arena *scratch) {
     if (given || strcmp(hd_word(train, A_COMPUTE, "f32"), "f16") != 0) return given ? given->i : 1;
     const Mesh mesh = hd_mesh(m);
     const double start = largest_start(f, active, scratch),
-                 parts = (double)hd_int(train, A_MICRO, 1) * (double)hd_mesh_ranks(&mesh, HD_ALL_AXES);
+                 parts = (double)hd_int(train, A_MICRO, 1) * (double)hd_mesh_readers(&mesh);
     int64_t scale = 1;
     while (scale < HD_MOST_LOSS_SCALE && (double)scale * start < parts && start > 0) scale *= 2;
     hd_set_int(m->cx, &hd_config(m, "train")->attrs, A_LOSS_SCALE, scale);

@@ -39,8 +39,8 @@ BucketFlow *hd_flow_bucket(Flow *w, const BucketParts *k) {
     return b;
 }
 
-// Whether a sum is reduced over these axes, and no other axis has more than one rank.
-static bool everywhere(const Flow *w, Axes taken) { return taken && !(hd_mesh_live(&w->c->mesh) & ~taken); }
+// Whether a number was gathered from every rank that reads other sequences, and from no two that read the same ones.
+static bool everywhere(const Flow *w, Axes taken) { return taken && (taken & w->c->live) == w->c->data; }
 
 int hd_flow_hold(Flow *w, Holding h) {
     if (h.by == w->at) h.run = w->run;
@@ -252,7 +252,7 @@ static void give(Flow *w, const Write *x) {
         hd_flow_set_range(w, to, x->at, x->at + hd_type_count(x->type), (Holding){.kind = HOLDS_SQUARES, .by = by});
     else if (x->value && !to->bucket && all_of_kind(w, to, HOLDS_SUM) &&
              everywhere(w, hd_flow_holding(w, to, 0)->taken) && !x->adds) // the mean over ranks: scale.c
-        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_ALL_AXES, .by = x->op});
+        hd_flow_set(w, to, (Holding){.kind = HOLDS_SUM, .over = HD_DATA_AXES, .by = x->op});
     else contribute(w, x);
 }
 

@@ -69,14 +69,15 @@ static Held *destination(Flow *w, const Op *o, const Held *from, int64_t parts) 
     return g;
 }
 
-// A collective between the whole of something and its parts over one kind of axes: the whole is a bucket where the axes
-// split, and a shard where they copy, as the layout says.
+// A collective between the whole of something and its parts over one kind of axes: the whole is the bucket where the
+// axes split it, and a shard where they are those of its copies that read other sequences.
 static bool fits_axes(Flow *w, const Op *o, Axes over, const Held *whole, const Held *part) {
     const PlanCheck *c = w->c;
-    Axes live = hd_mesh_live(&c->mesh), those = over & live;
-    bool splits = those == (HD_SPLIT_AXES & live), copies = those == (HD_COPY_AXES & live);
-    if (splits && whole->parts == 1 && part->parts == c->shard) return true;
-    if (copies && whole->parts == c->shard && part->parts == c->ranks) return true;
+    const BucketParts *k = whole->bucket;
+    const Axes those = over & c->live;
+    const bool splits = those == k->split, copies = those == hd_plan_summed(c, k);
+    if (splits && whole->parts == 1 && part->parts == k->shards) return true;
+    if (copies && whole->parts == k->shards && part->parts == k->shards * k->copies) return true;
     hd_plan_wrong(w->c, o, o->span,
                   "over %s goes between %s and %s, which are not the bucket's elements before and after that axis",
                   hd_axes_text(c->a, over), whole->name, part->name);
@@ -105,12 +106,12 @@ static bool may_reduce(Flow *w, const Op *o, const Held *h, int i, Axes over) {
     else if ((was->over | was->taken) & over)
         hd_plan_wrong(w->c, o, o->span, "sums elements [%lld, %lld) of %s over %s again, after %s", lo, hi,
                       h->name, hd_axes_text(w->c->a, over), hd_plan_op(w->c, was->by));
-    else if (h->bucket && (over & HD_SPLIT_AXES) && w->each && was->count > given_now(w, h->bucket, lo, hi))
+    else if (h->bucket && (over & h->bucket->split) && w->each && was->count > given_now(w, h->bucket, lo, hi))
         hd_plan_wrong(w->c, o, o->span,
                       "sums elements [%lld, %lld) of %s, which hold several micro-batches, and config @train has each "
                       "summed on its own",
                       lo, hi, h->name);
-    else if (h->bucket && (over & HD_SPLIT_AXES) && !w->each && !w->last)
+    else if (h->bucket && (over & h->bucket->split) && !w->each && !w->last)
         hd_plan_wrong(w->c, o, o->span,
                       "sums elements [%lld, %lld) of %s, and config @train has that in the last micro-batch alone",
                       lo, hi, h->name);
@@ -129,7 +130,7 @@ void hd_flow_reduce_scatter(Flow *w, const Op *o) {
         return;
     }
     if (h->bucket && !fits_axes(w, o, over, h, g)) return;
-    if (h->bucket && (over & HD_COPY_AXES & hd_mesh_live(&w->c->mesh)) && !w->last) {
+    if (h->bucket && (over & h->bucket->copied) && !w->last) {
         hd_plan_wrong(w->c, o, o->span,
                       "sums over copies of the parameters, which only the last micro-batch of a step does");
         return;

@@ -1,8 +1,10 @@
 // Layout: the mesh, buckets, the parameters in a bucket and the buffers that hold it. A rank holds all `size` elements
-// of a bucket, its shard (size / shard, the same piece in every copy) or, on the way through the sum over copies, its
-// part of the shard: element e of part r' of shard r is element r * size/shard + r' * size/shard/copies + e of the
-// bucket. The axes that split deal out first and are put together last, so that gathering undoes what scattering did
-// [V4].
+// of a bucket, its shard (size / shards, the same piece in every copy) or, on the way through the sum over copies, its
+// part of the shard: element e of part r' of shard r is element r * size/shards + r' * size/shards/copies + e of the
+// bucket. Gradients are scattered over the axes that split first, and gathered over them last, so that gathering undoes
+// what scattering did [V4]. The text of each bucket says which axes split it and along which ranks have copies of a
+// part: together all axes with several ranks, each once. Copies whose ranks read the same sequences have the same
+// gradients, which are never summed.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include <stdlib.h>
@@ -10,9 +12,9 @@
 enum { SHARD_ALIGN = 16 }; // bytes: collectives and vector loads want a shard to start at a multiple
 static void find_mesh(PlanCheck *c) {
     c->mesh = hd_mesh(c->m);
-    c->shard = hd_mesh_ranks(&c->mesh, HD_SPLIT_AXES);
-    c->copies = hd_mesh_ranks(&c->mesh, HD_COPY_AXES);
-    c->ranks = c->shard * c->copies;
+    c->live = hd_mesh_live(&c->mesh);
+    c->data = c->live & HD_DATA_AXES;
+    c->ranks = hd_mesh_readers(&c->mesh);
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         const char *on = s->kind == SYM_COMM ? hd_word(&s->attrs, A_ON, "") : "compute";
         const Symbol *stream = hd_symbol_find(c->m, on);
@@ -88,6 +90,15 @@ static int by_offset(const void *a, const void *b) {
     return x != y ? (x < y ? -1 : 1) : p->id - q->id;
 }
 
+static BucketParts bucket_parts(const PlanCheck *c, const Symbol *s) {
+    BucketParts k = {.symbol = s, .size = s->type ? hd_type_count(s->type) : 0};
+    k.split = hd_axes(&s->attrs, A_SPLIT) & c->live;
+    k.copied = hd_axes(&s->attrs, A_COPIED) & c->live;
+    k.shards = hd_mesh_ranks(&c->mesh, k.split);
+    k.copies = hd_mesh_ranks(&c->mesh, hd_plan_summed(c, &k));
+    return k;
+}
+
 static void find_buckets(PlanCheck *c) {
     for (const Symbol *s = c->m->symbols; s; s = s->next) c->n_buckets += s->kind == SYM_BUCKET;
     c->buckets = HD_NEWN(c->a, BucketParts, c->n_buckets + 1);
@@ -96,7 +107,7 @@ static void find_buckets(PlanCheck *c) {
     int n = 0;
     for (const Symbol *s = c->m->symbols; s; s = s->next) {
         if (s->kind != SYM_BUCKET) continue;
-        c->buckets[n] = (BucketParts){.symbol = s, .size = s->type ? hd_type_count(s->type) : 0};
+        c->buckets[n] = bucket_parts(c, s);
         c->bucket_of[s->id] = ++n;
     }
     for (const Symbol *s = c->m->symbols; s; s = s->next)
@@ -113,8 +124,8 @@ static void find_buckets(PlanCheck *c) {
 static int64_t row_of(const Type *t) { return t->rank > 0 && t->dim[0] > 0 ? hd_type_count(t) / t->dim[0] : 1; }
 
 static void check_rows(PlanCheck *c, const BucketParts *k, const Symbol *p, int64_t lo, int64_t hi) {
-    int64_t row = row_of(p->type), shard = k->size / c->shard;
-    if (c->shard == 1 || lo >= hi || shard < 1) return;
+    int64_t row = row_of(p->type), shard = k->size / k->shards;
+    if (k->shards == 1 || lo >= hi || shard < 1) return;
     if (lo % row)
         hd_plan_wrong(c, NULL, p->span,
                       "parameter @%s starts at element %lld of @%s, not at a multiple of its rows of %lld", p->name,
@@ -175,24 +186,28 @@ static void check_items(PlanCheck *c, const BucketParts *k) {
 // --- buffers of a bucket
 
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b) {
-    Axes live = hd_mesh_live(&c->mesh), split = hd_axes(&b->attrs, A_SPLIT) & live;
+    const Axes split = hd_axes(&b->attrs, A_SPLIT) & c->live;
     int64_t parts = hd_mesh_ranks(&c->mesh, split);
-    bool known = !split || split == (HD_SPLIT_AXES & live) || split == live;
+    bool known = !split || split == k->split || split == (k->split | hd_plan_summed(c, k));
     return known && k->size % parts == 0 && hd_type_count(b->type) == k->size / parts ? parts : 0;
 }
 
 static void check_sizes(PlanCheck *c, const BucketParts *k) {
     const Symbol *s = k->symbol;
-    Axes live = hd_mesh_live(&c->mesh), split = hd_axes(&s->attrs, A_SPLIT) & live, wanted = HD_SPLIT_AXES & live;
-    if (split != wanted)
-        hd_plan_wrong(c, NULL, s->span, "bucket @%s is split over %s, and the mesh splits parameters over %s", s->name,
-                      split ? hd_axes_text(c->a, split) : "no axis", wanted ? hd_axes_text(c->a, wanted) : "no axis");
-    else if (k->size % c->shard)
+    const Axes missing = c->live & ~(k->split | k->copied), twice = k->split & k->copied, same = k->split & ~c->data;
+    if (missing || twice)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s is %s over %s", s->name,
+                      missing ? "neither split nor copied" : "both split and copied",
+                      hd_axes_text(c->a, missing ? missing : twice));
+    else if (same)
+        hd_plan_wrong(c, NULL, s->span, "bucket @%s is split over %s, along which ranks read the same sequences: a "
+                      "reduce_scatter would count their gradients several times", s->name, hd_axes_text(c->a, same));
+    else if (k->size % k->shards)
         hd_plan_wrong(c, NULL, s->span, "bucket @%s of %lld elements does not divide into %lld shards", s->name,
-                      ll(k->size), ll(c->shard));
-    else if (k->size / c->shard % c->copies)
+                      ll(k->size), ll(k->shards));
+    else if (k->size / k->shards % k->copies)
         hd_plan_wrong(c, NULL, s->span, "the shards of bucket @%s, %lld elements, do not divide by %lld replicas",
-                      s->name, ll(k->size / c->shard), ll(c->copies));
+                      s->name, ll(k->size / k->shards), ll(k->copies));
 }
 
 // The buffer that the optimizer writes besides the master weights.
@@ -226,7 +241,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     if (!kept && !transient)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s persists, and its bucket @%s does not name it", s->name,
                       k->symbol->name);
-    if (c->ranks == 1 && n != k->size) {
+    if (k->shards * k->copies == 1 && n != k->size) {
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, its bucket @%s %lld", s->name, ll(n),
                       k->symbol->name, ll(k->size));
         return;
@@ -235,7 +250,7 @@ static void check_buffer(PlanCheck *c, const Symbol *s) {
     if (!parts)
         hd_plan_wrong(c, NULL, s->span, "buffer @%s has %lld elements, not those of bucket @%s, %lld, split over %s",
                       s->name, ll(n), k->symbol->name, ll(k->size), axes);
-    else if (parts > (whole ? 1 : kept ? c->shard : c->ranks))
+    else if (parts > (whole ? 1 : kept ? k->shards : k->shards * k->copies))
         hd_plan_wrong(c, NULL, s->span, "buffer @%s is split over %s, and every rank needs %s of bucket @%s", s->name,
                       axes, whole ? "all" : "its shard", k->symbol->name);
     else if (parts > 1 && bytes % SHARD_ALIGN)

@@ -152,7 +152,7 @@ void hd_program_declare(Module *m, Arena *scratch) {
     const char *losses[2];
     TermSet *made = hd_term_set(m->cx->arena);
     Attrs as = {0};
-    w.t.ranks = hd_mesh_ranks(&mesh, HD_ALL_AXES);
+    w.t.ranks = hd_mesh_readers(&mesh);
     w.t.made = made;
     for (int i = 1; i >= 0; i--) { // the micro-batch last, for its gradients
         if (!f[i]) continue;

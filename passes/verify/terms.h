@@ -19,7 +19,7 @@ typedef struct TermSet TermSet;
 typedef struct {
     Arena *a;
     Ctx *cx;
-    int64_t ranks; // by which a constant for one rank is divided, in the tensor stage
+    int64_t ranks; // that read different sequences, by which a constant for one rank is divided, in the tensor stage
     TermSet *made; // gets every term; NULL: nobody asks
 } Terms;
 

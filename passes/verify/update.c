@@ -9,8 +9,8 @@ static Holding *holding(Flow *w, const Held *h, int i) { return &w->holdings.at[
 // Whether elements of a parameter hold all contributions so far, summed over all ranks; reports what is missing.
 static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *was, int given, long long lo,
                         long long hi) {
-    Axes axes = hd_mesh_live(&w->c->mesh);
-    if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes) return true;
+    const Axes axes = w->c->data, same = was->over & w->c->live & ~axes; // same: whose ranks read the same sequences
+    if (was->kind == HOLDS_SUM && was->count == given && (was->over & axes) == axes && !same) return true;
     if (was->kind != HOLDS_SUM)
         hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which hold %s", lo, hi, s->name,
                       was->kind == HOLDS_OLD ? "what the last step left" : "no gradient");
@@ -19,6 +19,9 @@ static bool is_complete(Flow *w, const Op *o, const Symbol *s, const Holding *wa
             w->c, o, o->span,
             "reads elements [%lld, %lld) of @%s, which hold %d of the step's %d contributions, as %s left them", lo, hi,
             s->name, was->count, given, hd_plan_op(w->c, was->by));
+    else if (same)
+        hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are summed over %s, along which "
+                      "ranks read the same sequences", lo, hi, s->name, hd_axes_text(w->c->a, same));
     else
         hd_plan_wrong(w->c, o, o->span, "reads elements [%lld, %lld) of @%s, which are not summed over %s", lo, hi,
                       s->name, hd_axes_text(w->c->a, axes & ~was->over));
@@ -123,7 +126,19 @@ static void all_counted_once(PlanCheck *c, const Op *o, const int *times) {
             hd_plan_wrong(c, o, o->span, "counts gradient buffer @%s %d times", s->name, times[s->id]);
 }
 
-static Axes split_axes(const Flow *w) { return hd_mesh_live(&w->c->mesh) & HD_SPLIT_AXES; }
+// The axes over which buckets are split, those with elements: the first one's. One op counts squares of no others.
+static Axes split_axes(const Flow *w) {
+    int i = 0;
+    while (i < w->c->n_buckets && !w->c->buckets[i].size) i++;
+    return i < w->c->n_buckets ? w->c->buckets[i].split : 0;
+}
+
+static bool split_alike(const Flow *w, const Op *o, const BucketParts *k) {
+    if (!k->size || k->split == split_axes(w)) return true;
+    return hd_plan_wrong(w->c, o, o->span, "adds up squares of bucket @%s, which is split over %s, with those of "
+                         "buckets split over %s", k->symbol->name, hd_axes_text(w->c->a, k->split),
+                         hd_axes_text(w->c->a, split_axes(w)));
+}
 
 // The squares of all gradients, each element on one rank of the shard group: where every rank has all of them, they
 // must not be added over ranks. A rank that is alone may count them in several ops (check_parts).
@@ -133,7 +148,8 @@ void hd_flow_norm(Flow *w, const Op *o) {
     for (int i = 0; list && i < list->n; i++) {
         const Symbol *s = hd_symbol_find(c->m, list->strs[i]);
         BucketParts *k = hd_plan_bucket(c, s);
-        if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? c->shard : 1)) return;
+        if (k && !split_alike(w, o, k)) return;
+        if (k && !check_gradient(w, o, s, k, o->kind == OP_SQUARE_SUMS ? k->shards : 1)) return;
         if (k && k->size) hd_flow_bucket(w, k)->squared = o;
         Held *h = k || !w->steps ? NULL : hd_flow_held(w, s);
         for (int j = 0; h && j < h->map.n; j++) {
@@ -190,7 +206,8 @@ static void check_squares(Flow *w, const Op *o) {
     const Axes axes = split_axes(w);
     const Holding *was = h ? holding(w, h, 0) : NULL;
     bool gathered =
-        was && was->kind == HOLDS_SQUARES && (was->over & axes) == axes && hd_type_count(o->in[0]->type) == h->size;
+        was && was->kind == HOLDS_SQUARES && (was->over & w->c->live) == axes &&
+        hd_type_count(o->in[0]->type) == h->size;
     if (axes ? !gathered : !check_parts(w, o)) hd_plan_wrong(w->c, o, o->span,
         "takes %s, which is not the squares of all ranks of a shard group", hd_plan_value(w->c, o->in[0]));
 }

@@ -20,6 +20,8 @@ enum { PART_MASTER, PART_STATE, PART_GRAD, PART_SUM, PART_COMPUTE, PART_NEXT, N_
 typedef struct { // a bucket and what belongs to it
     const Symbol *symbol;
     int64_t size;                 // elements
+    Axes split, copied;           // of the axes with several ranks: those that shard it, those of equal parts
+    int64_t shards, copies;       // ranks along `split`; along those of `copied` over which gradients are summed
     const Symbol *part[N_PARTS];  // buffers that persist; NULL: none. PART_STATE: the first of the optimizer's
     VEC(const Symbol *) items;    // parameters, by offset
 } BucketParts;
@@ -36,7 +38,8 @@ typedef struct {
     const Symbol **buffers;                        // that persist, by space and offset
     int n_buffers;
     Mesh mesh;
-    int64_t shard, copies, ranks; // that share a copy of the parameters; copies; ranks = shard * copies
+    Axes live, data; // axes with several ranks; those of them along which ranks read other sequences
+    int64_t ranks;   // that read different sequences
     BucketParts *buckets;
     int n_buckets;
     int *bucket_of;         // by symbol id, of buckets, parameters and buffers: which of them, plus 1; 0: none
@@ -62,8 +65,11 @@ const char *hd_plan_range(const PlanCheck *c, Space s, int64_t lo, int64_t hi);
 static inline BucketParts *hd_plan_bucket(const PlanCheck *c, const Symbol *s) { // that a symbol belongs to; NULL: none
     return s && c->bucket_of[s->id] ? &c->buckets[c->bucket_of[s->id] - 1] : NULL;
 }
-// The number of parts into which the elements of a bucket are divided over ranks by the `split` of `b`: 1, shard or all
-// ranks; 0: it is none of these, or `b` has another number of elements.
+static inline Axes hd_plan_summed(const PlanCheck *c, const BucketParts *k) { // over which copies of gradients add up
+    return k->copied & c->data;
+}
+// The number of parts into which the elements of a bucket are divided over ranks by the `split` of `b`: 1, its shards
+// or parts of them for the sum over copies; 0: it is none of these, or `b` has another number of elements.
 int64_t hd_plan_parts(const PlanCheck *c, const BucketParts *k, const Symbol *b);
 const char *hd_plan_part_text(int part);                        // "master_weights", "state"
 bool hd_plan_is_weights(const PlanCheck *c, const Symbol *s); // a buffer that holds weights, kept or gathered

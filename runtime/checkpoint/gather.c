@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/dtypes.h"
+#include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,21 +17,22 @@ static bool read_floats(HdExec *x, const HdParam *q, HdRole role, int64_t first,
     return false;
 }
 
-// all: elements [first, first+n) of a parameter to rank 0. Shard s comes from rank s, which is the first replica's.
+// all: elements [first, first+n) of a parameter to rank 0. A shard comes from the rank that has it in rank 0's group.
 static bool collect(HdExec *x, const HdParam *q, HdRole role, int64_t first, int64_t n, float *v) {
     const HdBucket *b = &x->program->buckets[q->bucket];
     HdWorld *w = x->world;
     if (!hd_sharded(b, role)) return w->rank != 0 || read_floats(x, q, role, first, n, v);
     const int64_t lowest = (q->at + first) / b->shard, highest = (q->at + first + n - 1) / b->shard;
     for (int s = (int)lowest; s <= (int)highest; s++) {
-        if (w->rank != 0 && w->rank != s) continue;
+        const int owner = hd_group_member(x->program, b->split, 0, s);
+        if (w->rank != 0 && w->rank != owner) continue;
         const HdSpan has = hd_shard_span(b, q, s);
         const int64_t from = has.first > first ? has.first : first;
         const int64_t end = has.first + has.count < first + n ? has.first + has.count : first + n;
         float *at = v + (from - first);
         const size_t bytes = (size_t)(end - from) * sizeof *v;
-        if (w->rank == s && !read_floats(x, q, role, from, end - from, at)) return false;
-        if (s != 0 && !(w->rank ? w->send(w, at, bytes) : w->receive(w, s, at, bytes))) return false;
+        if (w->rank == owner && !read_floats(x, q, role, from, end - from, at)) return false;
+        if (owner != 0 && !(w->rank ? w->send(w, at, bytes) : w->receive(w, owner, at, bytes))) return false;
     }
     return true;
 }

@@ -164,7 +164,7 @@ static bool put_shard(HdExec *x, StWriter *w, int shard) { // buckets one after 
 
 static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFile *written) {
     const HdProgram *p = x->program;
-    const int shard = x->shard_index;
+    const int shard = hd_group_number(p, hd_split_axes(p), x->world->rank);
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
@@ -177,7 +177,7 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFil
         }
     add_common(&m, p, "shard", at);
     add_number(&m, "shard", shard);
-    add_number(&m, "shards", hd_shards(p));
+    add_number(&m, "shards", hd_group_ranks(p, hd_split_axes(p)));
     if (!begin(&w, &m) || !put_shard(x, &w, shard)) w.failed = true; // the message is already there
     const bool ok = hd_st_finish(&w);
     written->bytes = w.written;
@@ -325,25 +325,29 @@ static bool choose_folder(const char *dir, const char *manifest, int64_t step, c
     return hd_fail("cannot save in %s: %s cannot be read, so none of its shards may be replaced", path, manifest);
 }
 
-// all. Every shard is on the disk before the manifest gets its final name.
+// all. One copy of everything is written, by the group of rank 0 over all axes that split. Every shard is on the disk
+// before the manifest gets its final name.
 static bool save_shards(HdExec *x, const char *dir, const char *manifest, const HdLock *lock, const Progress *at) {
     HdWorld *w = x->world;
     const HdProgram *p = x->program;
-    const bool writes = w->rank < hd_shards(p); // the first copy
+    const unsigned split = hd_split_axes(p);
+    const int n_files = hd_group_ranks(p, split), number = hd_group_number(p, split, w->rank);
+    const bool writes = w->rank == hd_group_member(p, split, 0, number);
     char folder[FOLDER] = "", place[PATH], path[PATH], name[FOLDER];
     if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
     if (!w->share(w, folder, sizeof folder)) return false;
     const bool named = hd_checkpoint_folder(folder, sizeof folder);
     if (!named) hd_fail("rank 0 has sent something that cannot name the folder of a checkpoint's shards");
     if (!hd_world_agree(w, named)) return false;
-    snprintf(name, sizeof name, "rank-%d.safetensors", w->rank);
+    snprintf(name, sizeof name, "rank-%d.safetensors", number);
     ShardFile mine = {0}, *all = calloc((size_t)w->ranks, sizeof *all);
     if (!all) hd_fail("out of memory");
     bool ok = all && hd_checkpoint_path(dir, folder, place, sizeof place - FOLDER) &&
               hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));
     ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
+    for (int i = 0; ok && i < n_files; i++) all[i] = all[hd_group_member(p, split, 0, i)]; // which is not before i
     const bool replaces = ok && w->rank == 0 && hd_checkpoint_on_disk(place) && hd_checkpoint_on_disk(dir) &&
-                          hd_lock_mine(lock) && save_manifest(p, manifest, folder, at, all, hd_shards(p));
+                          hd_lock_mine(lock) && save_manifest(p, manifest, folder, at, all, n_files);
     if (ok) ok = hd_world_agree(w, w->rank != 0 || replaces);
     free(all);
     if (w->rank != 0) return ok;

@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/state.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/dtypes.h"
+#include "runtime/mesh.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ HdSpan hd_shard_span(const HdBucket *b, const HdParam *q, int shard) {
 HdSpan hd_span(const HdExec *x, const HdParam *q, HdRole role) {
     const HdBucket *b = bucket(x, q);
     if (hd_home(b, role) < 0) return (HdSpan){0, 0};
-    return hd_sharded(b, role) ? hd_shard_span(b, q, x->shard_index) : (HdSpan){0, q->count};
+    return hd_sharded(b, role) ? hd_shard_span(b, q, hd_shard(x, b)) : (HdSpan){0, q->count};
 }
 
 HdDtype hd_stored_as(const HdBucket *b, HdRole role) {
@@ -52,7 +53,7 @@ HdDtype hd_stored_as(const HdBucket *b, HdRole role) {
 
 int64_t hd_place(const HdExec *x, const HdParam *q, HdRole role, int64_t element) {
     const HdBucket *b = bucket(x, q);
-    const int64_t before = hd_sharded(b, role) ? x->shard_index * b->shard : 0;
+    const int64_t before = hd_sharded(b, role) ? hd_shard(x, b) * b->shard : 0;
     return hd_home(b, role) + (q->at + element - before) * (int64_t)hd_dtypes[hd_stored_as(b, role)].bytes;
 }
 

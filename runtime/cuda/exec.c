@@ -176,7 +176,6 @@ static HdExec *cuda_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool p
     if (!x) return hd_fail("out of host memory"), NULL;
     x->head.program = p;
     x->head.world = w;
-    x->head.shard_index = w->rank % hd_shards(p);
     x->head.on_action = on_action;
     x->action = -1;
     pthread_mutex_init(&x->comms.lock, NULL);

@@ -89,7 +89,6 @@ static HdExec *host_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool p
     if (h) {
         h->head.program = p;
         h->head.world = w;
-        h->head.shard_index = w->rank % hd_shards(p);
         h->profiling = profile;
     } else {
         hd_fail("out of memory: cannot start the host executor");

@@ -94,8 +94,3 @@ int hd_world_most(HdWorld *w, int v) {
     if (!w->share(w, &most, sizeof most)) return -1;
     return most > v ? most : v;
 }
-
-int64_t hd_decayed_here(const HdExec *x, int64_t decayed, int64_t count, bool sharded) {
-    if (sharded) decayed -= count * x->shard_index;
-    return decayed < 0 ? 0 : decayed > count ? count : decayed;
-}

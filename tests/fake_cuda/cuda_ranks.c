@@ -69,7 +69,7 @@ static HdProgram program(int n) {
     comms[1] = (HdComm){"comm.reduce", 1, 2};
     comms[2] = (HdComm){"comm.outer", 2, 1};
     axes[0] = (HdAxis){"shard", n, true};
-    axes[1] = (HdAxis){"replicate", 1, false};
+    axes[1] = (HdAxis){"replicate", 1, true};
     return (HdProgram){.model = "Tiny",
                        .source = "tiny.hd",
                        .target = "cuda",

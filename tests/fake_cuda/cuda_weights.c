@@ -17,7 +17,7 @@ static int failures;
 enum { UNIT = 3 * 1000, MASTER = 4096, COMPUTE = 16384, NEXT = 32768, WHOLE = 49152, NARROW = 65536, ARENA = 1 << 20 };
 static const HdBucket buckets[] = {
     {.name = "a", .size = UNIT, .shard = UNIT / 3, .compute_dtype = HD_BF16, .master = MASTER,
-     .state = {-1, -1, -1, -1}, .grad = -1, .compute = COMPUTE, .optimizer_sharded = true, .next = NEXT},
+     .state = {-1, -1, -1, -1}, .grad = -1, .compute = COMPUTE, .optimizer_sharded = true, .next = NEXT, .split = 1},
     {.name = "b", .size = UNIT, .shard = UNIT, .compute_dtype = HD_F16, .master = WHOLE, .state = {-1, -1, -1, -1},
      .grad = -1, .compute = NARROW, .next = -1}};
 static const HdParam params[] = {
@@ -64,9 +64,10 @@ static void ranks_hold_the_hosts_bits(void) {
     plain.draw = NULL;
     for (int shard = 0; shard < 3; shard++) {
         for (int host = 0; host < 2; host++) {
-            const HdProgram p = program(host ? &plain : &hd_cuda_backend);
+            HdProgram p = program(host ? &plain : &hd_cuda_backend);
             HdExec *x = opened(&p);
-            x->shard_index = shard;
+            p.n_axes = 1, p.axes = &(HdAxis){"shard", 3, true}; // this is one of three ranks, which needs no other
+            x->world->rank = shard;
             CHECK(hd_state_init(x, 20 + shard) && p.backend->read(x, 0, made[host], ARENA));
             p.backend->close(x);
         }

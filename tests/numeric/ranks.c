@@ -66,9 +66,9 @@ static const Symbol *part_of(const Run *r, const Symbol *param, const char *part
 // Where an element of a bucket is in one of its buffers on a rank; NULL: another rank of the shard group has it.
 static double *element(const Run *r, int rank, const Symbol *buffer, int64_t at) {
     Mesh mesh = hd_mesh(r->l.m);
-    int64_t shard = hd_mesh_ranks(&mesh, HD_SPLIT_AXES), n = hd_type_count(buffer->type);
+    int64_t mine = hd_mesh_number(&mesh, hd_axes(&buffer->attrs, A_SPLIT), rank), n = hd_type_count(buffer->type);
     int64_t size = hd_type_count(hd_symbol_find(r->l.m, hd_word(&buffer->attrs, A_BUCKET, ""))->type);
-    if (n != size && at / n != rank % shard) return NULL;
+    if (n != size && at / n != mine) return NULL;
     return hd_eval_storage(r->e[rank], buffer->name).data + (n == size ? at : at % n);
 }
 

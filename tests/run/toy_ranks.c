@@ -63,7 +63,7 @@ static bool toy_run(HdExec *x, const HdFunc *f) {
     for (int i = 0; !eval && i < SHARD; i++)
         for (int k = 0; k < 3; k++) {
             float *w = (float *)(void *)(t->arena + MASTER) + k * SHARD + i;
-            *w = *w * 0.5f + v[0] * (float)(x->shard_index * SHARD + i + k);
+            *w = *w * 0.5f + v[0] * (float)(hd_shard(x, x->program->buckets) * SHARD + i + k);
         }
     return true;
 }
@@ -74,7 +74,6 @@ static HdExec *toy_open(const HdProgram *p, HdWorld *w, bool use_graphs, bool pr
     if (!t) return NULL;
     t->head.program = p;
     t->head.world = w;
-    t->head.shard_index = w->rank % hd_shards(p);
     return &t->head;
 }
 
@@ -137,7 +136,7 @@ static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args}
                                {.name = "eval", .n_args = 2, .args = args}};
 static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};
 static const HdBucket buckets[] = {
-    {"root", SIZE, SHARD, HD_F32, MASTER, {MOMENT1, MOMENT2, -1, -1}, GRAD, -1, true, true, -1}};
+    {"root", SIZE, SHARD, HD_F32, MASTER, {MOMENT1, MOMENT2, -1, -1}, GRAD, -1, true, true, -1, 1}};
 static const char *const states[] = {"moment1", "moment2"};
 static const HdParam params[] = {{"w", 1, {W}, W, HD_INIT_NORMAL, 0.02, 0, 0}};
 

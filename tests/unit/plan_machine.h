@@ -109,7 +109,13 @@ static bool overlaps(const Value *v, const Value *w) {
 // Element i of what a rank has of a bucket is this one of the bucket.
 static int64_t position(const Machine *x, const Symbol *bucket, const Symbol *part, int64_t i) {
     int64_t size = hd_type_count(bucket->type), n = hd_type_count(part->type);
-    return n == size ? i : hd_mesh_number(&x->mesh, HD_SPLIT_AXES, x->rank) * n + i;
+    return n == size ? i : hd_mesh_number(&x->mesh, hd_axes(&bucket->attrs, A_SPLIT), x->rank) * n + i;
+}
+
+// The number of this rank's part of a bucket that is in so many parts; of another number than the buffer says, any.
+static int64_t shard_of(const Machine *x, const Symbol *part, int64_t parts) {
+    const Axes split = part ? hd_axes(&part->attrs, A_SPLIT) : 0;
+    return hd_mesh_ranks(&x->mesh, split) == parts ? hd_mesh_number(&x->mesh, split, x->rank) : x->rank % parts;
 }
 
 static void run_update(Machine *x, const Op *o) {
@@ -122,7 +128,8 @@ static void run_update(Machine *x, const Op *o) {
     int64_t n[MOST] = {0}, count = part[1] ? hd_type_count(part[1]->type) : 0;
     for (int k = 0; k <= last; k++)
         if (part[k]) c[k] = cells(x, at_of(x, &part[k]->place), hd_type_bytes(part[k]->type), &n[k]);
-    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), first = x->rank % hd_int(&o->attrs, A_RANKS, 1) * count,
+    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0),
+            first = shard_of(x, part[1], hd_int(&o->attrs, A_RANKS, 1)) * count,
             wide = part[last] ? hd_dtype_bytes(part[last]->type->dtype) / 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         uint64_t h = mix(scalars, first + i < decayed);

@@ -408,7 +408,7 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         const char *class = classes[random % 6];
         if (!strcmp(class, hd_word(&s->attrs, A_CLASS, ""))) return false;
         hd_set_word(m->cx, &s->attrs, A_CLASS, class);
-    } else if (what == MUTATE_SPLIT) return hd_has(&s->attrs, A_BUCKET) && change_split(m, s, random);
+    } else if (what == MUTATE_SPLIT) return hd_has(&s->attrs, A_BUCKET) && change_axes(m, s, A_SPLIT, random);
     else if (what == MUTATE_SWAP_KEPT) return swap_words(m->cx, &s->attrs, kept_parts, N_KEPT, random);
     else if (what == MUTATE_OTHER_KEPT) {
         const Part part = kept_parts[random % N_KEPT];
@@ -417,7 +417,8 @@ static bool mutate_symbol(Module *m, Mutation what, int site, uint64_t random) {
         set_part(m->cx, &s->attrs, part,
                  other_name(m, hd_symbol_find(m, is), random / N_KEPT, random / N_KEPT % 2, false));
     } else if (what == MUTATE_GROUP) change_group(m, s, (unsigned)random);
-    else if (what == MUTATE_BUCKET_SPLIT) return change_split(m, s, random);
+    else if (what == MUTATE_BUCKET_SPLIT || what == MUTATE_COPIED)
+        return change_axes(m, s, what == MUTATE_COPIED ? A_COPIED : A_SPLIT, random);
     else { // of another bucket
         const Symbol *bucket = hd_symbol_find(m, hd_word(&s->attrs, A_BUCKET, ""));
         const char *name = other_name(m, bucket, random, false, false);

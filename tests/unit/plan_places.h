@@ -147,10 +147,10 @@ static bool into_offset(Value *v, uint64_t random) {
     return true;
 }
 
-static bool change_split(Module *m, Symbol *s, uint64_t random) {
-    const Axes split = (hd_axes(&s->attrs, A_SPLIT) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
-    hd_unset(&s->attrs, A_SPLIT);
-    if (split) hd_set_axes(m->cx, &s->attrs, A_SPLIT, split);
+static bool change_axes(Module *m, Symbol *s, AttrId list, uint64_t random) {
+    const Axes axes = (hd_axes(&s->attrs, list) + 1 + (unsigned)random % HD_ALL_AXES) % (HD_ALL_AXES + 1);
+    hd_unset(&s->attrs, list);
+    if (axes) hd_set_axes(m->cx, &s->attrs, list, axes);
     return true;
 }
 #endif

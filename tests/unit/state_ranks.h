@@ -4,6 +4,7 @@
 #ifndef TESTS_UNIT_STATE_RANKS_H
 #define TESTS_UNIT_STATE_RANKS_H
 #include "runtime/checkpoint/state.h"
+#include "runtime/mesh.h"
 #include "runtime/world/world.h"
 #include "tests/unit/check.h"
 #include <math.h>
@@ -61,7 +62,7 @@ static const HdBackend memory = {.name = "memory", .threads = true, .write = mem
 
 static inline void make_program(Program *m, const Mesh *mesh) {
     int64_t at = 0;
-    *m = (Program){.axes = {{"shard", mesh->shard, true}, {"replicate", mesh->replicate, false}},
+    *m = (Program){.axes = {{"shard", mesh->shard, true}, {"replicate", mesh->replicate, true}},
                    .p = {.model = "Toy",
                          .model_hash = "abc",
                          .batch = 2,
@@ -78,7 +79,8 @@ static inline void make_program(Program *m, const Mesh *mesh) {
                          .backend = &memory}};
     for (int i = 0; i < N_BUCKETS; i++) {
         HdBucket *b = &m->bucket[i];
-        *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad};
+        *b = (HdBucket){.name = i ? "block" : "root", .optimizer_sharded = mesh->optimizer, .grad_sharded = mesh->grad,
+                         .split = 1};
         b->shard = (used[i] + mesh->shard - 1) / mesh->shard;
         b->size = b->shard * mesh->shard;
         b->compute_dtype = i ? HD_BF16 : HD_F32;
@@ -142,7 +144,6 @@ static inline void start(Job *j, const Mesh *mesh) {
         j->rank[r] = (Rank){
             .x = {.program = &j->program.p,
                   .world = &w[r],
-                  .shard_index = r % mesh->shard,
                   .base = calloc(1, (size_t)j->program.p.arena_bytes)},
             .job = j};
 }
@@ -190,7 +191,7 @@ static inline void each_element(Rank *r, int role, void (*fn)(int role, int k, i
         const HdBucket *b = &p->buckets[params[k].bucket];
         const bool cut = role == 3 ? b->grad_sharded : b->optimizer_sharded;
         for (int64_t i = 0; i < params[k].count; i++) {
-            const int64_t e = params[k].at + i - (cut ? r->x.shard_index * b->shard : 0);
+            const int64_t e = params[k].at + i - (cut ? hd_shard(&r->x, b) * b->shard : 0);
             if (e >= 0 && e < (cut ? b->shard : b->size))
                 fn(role, k, i, (float *)(void *)(r->x.base + storage(b, role)) + e);
         }
@@ -212,7 +213,7 @@ static inline void rounded_are(Rank *r, bool next, float (*want)(int k, int64_t 
         const bool cut = b->optimizer_sharded && !next;
         const int64_t home = next ? b->next : b->compute;
         for (int64_t i = 0; home >= 0 && i < params[k].count; i++) {
-            const int64_t e = params[k].at + i - (cut ? r->x.shard_index * b->shard : 0);
+            const int64_t e = params[k].at + i - (cut ? hd_shard(&r->x, b) * b->shard : 0);
             if (e < 0 || e >= (cut ? b->shard : b->size)) continue;
             const char *base = r->x.base + home;
             const float v = want(k, i);

@@ -137,7 +137,7 @@ static void *rank_main(void *p) {
 static void on_ranks(Rank *r, int shard, int replicate, Job *job, const char *profile) {
     const int n = shard * replicate;
     pthread_t thread[MAX_RANKS];
-    const HdAxis axes[] = {{"shard", shard, true}, {"replicate", replicate, false}};
+    const HdAxis axes[] = {{"shard", shard, true}, {"replicate", replicate, true}};
     HdWorld *alone = hd_world_alone(), *w = n > 1 ? hd_world_threads(n) : alone;
     CHECK(w != NULL);
     for (int i = 0; i < n; i++) {
@@ -192,7 +192,7 @@ static void fill(Rank *r, int64_t offset, int what, int64_t count) {
 
 // Rank i of this rank's group, as a rank of the run.
 static int member(const Rank *r, int i) {
-    const int rank = r->world->rank, shard = hd_shards(&r->program);
+    const int rank = r->world->rank, shard = hd_group_ranks(&r->program, 1);
     return collective.comm == 0 ? rank - rank % shard + i : collective.comm == 1 ? rank % shard + i * shard : i;
 }
 
@@ -233,7 +233,8 @@ static void expect_reduced(Rank *r, int n, int mine) {
 
 static void collectives(Rank *r) {
     const HdProgram *p = &r->program;
-    const int rank = r->world->rank, n = hd_group_ranks(p, p->comms[collective.comm].over), shard = hd_shards(p);
+    const int rank = r->world->rank, n = hd_group_ranks(p, p->comms[collective.comm].over);
+    const int shard = hd_group_ranks(p, 1);
     const int mine = collective.comm == 0 ? rank % shard : collective.comm == 1 ? rank / shard : rank;
     fill(r, PART, 0, collective.count);
     fill(r, WHOLE, 1, collective.count * n);

@@ -44,7 +44,8 @@ static void fill_part(Run *r, const Symbol *p, const Symbol *bucket, AttrId part
     const Mesh mesh = hd_mesh(r->m);
     if (!b) return;
     const int64_t n = hd_type_count(b->type), first = hd_int(&p->attrs, A_OFFSET, 0);
-    const int64_t from = n == hd_type_count(bucket->type) ? 0 : hd_mesh_number(&mesh, HD_SPLIT_AXES, rank) * n;
+    const int64_t number = hd_mesh_number(&mesh, hd_axes(&b->attrs, A_SPLIT), rank);
+    const int64_t from = n == hd_type_count(bucket->type) ? 0 : number * n;
     double *to = hd_eval_storage(r->e[rank], b->name).data;
     for (int64_t i = 0; i < hd_type_count(p->type); i++)
         if (first + i >= from && first + i < from + n)
