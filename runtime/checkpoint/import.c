@@ -1,6 +1,6 @@
 // --init: weights from safetensors. Tensors are found by the names that parameters have in files. Every rank reads
 // exactly what it holds.
-#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/json_read.h"
 #include <errno.h>
@@ -189,7 +189,7 @@ static bool find_all(Weights *w, const HdProgram *p) {
     if (!w->tensor || !w->of) return hd_fail("out of memory");
     const char *format = w->n ? hd_st_meta(&w->files[0], "heddle_checkpoint") : NULL;
     w->own_names = format != NULL;
-    if (format && !strcmp(format, "2"))
+    if (format && (!strcmp(format, HD_MANIFEST) || !strcmp(format, HD_MANIFEST_FLAT)))
         return hd_fail("%s lists the shards of a checkpoint and holds no weights itself: --resume=DIR --export=FILE "
                        "writes them as one file",
                        w->path);

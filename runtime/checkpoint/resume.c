@@ -2,7 +2,7 @@
 // them (save.c), several pieces at a time. A file is checked as a whole while it is read, and the run begins only when
 // that has ended well. All files are open before the first one is read, since a run beside this one may remove them.
 #include "runtime/checkpoint/keep.h"
-#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
 #include <errno.h>
@@ -14,107 +14,29 @@
 
 enum { PATH = 4096 };
 
-// where a parameter of this program is in the checkpoint's buckets
-typedef struct { int bucket; int64_t at; } ParamPlace;
-typedef struct { const char *name; int64_t size, shard; } Cut; // a bucket of the checkpoint
-
 typedef struct Check Check;
 typedef struct {
     StFile main;    // everything, or the manifest
     Check *main_check; // where it holds everything
-    const char *dir, *folder; // NULL: everything is in `main`
-    int shards, n_cuts;
+    const char *dir;
+    HdManifest parts; // folder == NULL: everything is in `main`
     StFile *shard;
     bool *opened; // those that this rank needs
     Check **check;
-    ParamPlace *spot;     // by parameter
-    Cut *cut;
 } Source;
-
-// --- numbers in metadata
-
-static bool take_number(const char **text, int64_t most, int64_t *v) { // and the blank after it
-    char *end;
-    if (!*text || **text < '0' || **text > '9') return false;
-    errno = 0;
-    const long long n = strtoll(*text, &end, 10);
-    if (errno || n > most || (*end && *end != ' ')) return false;
-    *v = n;
-    *text = *end ? end + 1 : end;
-    return true;
-}
-
-static int64_t count_of(const StFile *f, const char *key, int64_t most) { // -1: absent or no such number
-    const char *text = hd_st_meta(f, key);
-    int64_t v;
-    return take_number(&text, most, &v) && !*text ? v : -1;
-}
 
 static int64_t sequences_of(const StFile *f, const HdProgram *p) { // older checkpoints of one rank do not say
     const int64_t most = INT64_MAX / 2 / (p->seq > 0 ? p->seq : 1); // leaves room to count their tokens and the run's
-    if (hd_st_meta(f, "sequences")) return count_of(f, "sequences", most);
-    return count_of(f, "step", INT32_MAX) * p->batch * p->micro;
-}
-
-// --- the manifest
-
-static const char *meta_of(const StFile *f, const char *kind, const char *name) {
-    char key[600];
-    snprintf(key, sizeof key, "%s %s", kind, name);
-    return hd_st_meta(f, key);
-}
-
-static const char *meta_number(const StFile *f, const char *kind, int number) {
-    char name[24];
-    snprintf(name, sizeof name, "%d", number);
-    return meta_of(f, kind, name);
-}
-
-static bool read_cuts(Source *s) {
-    while (meta_number(&s->main, "bucket", s->n_cuts)) s->n_cuts++;
-    s->cut = calloc((size_t)s->n_cuts + 1, sizeof *s->cut);
-    for (int i = 0; s->cut && i < s->n_cuts; i++) {
-        Cut *c = &s->cut[i];
-        const char *text = meta_number(&s->main, "bucket", i);
-        if (!take_number(&text, INT64_MAX / 8, &c->size) || !take_number(&text, INT64_MAX / 8, &c->shard) ||
-            !c->shard || !*text)
-            return false;
-        if ((c->size - 1) / c->shard >= s->shards) return false;
-        c->name = text;
-    }
-    return s->cut != NULL;
-}
-
-static bool read_spot(Source *s, const HdParam *q, ParamPlace *spot) { // its shape is known to fit
-    const char *text = meta_of(&s->main, "param", q->name);
-    int64_t bucket;
-    if (!take_number(&text, s->n_cuts - 1, &bucket) || !take_number(&text, INT64_MAX / 8, &spot->at)) return false;
-    spot->bucket = (int)bucket;
-    return spot->at <= s->cut[bucket].size - q->count;
-}
-
-static bool manifest_fits(const StFile *f, const HdProgram *p) {
-    for (int k = 0; k < p->n_params; k++) {
-        const char *text = meta_of(f, "param", p->params[k].name), *shape = text ? strchr(text, '[') : NULL;
-        if (!hd_shape_fits(f->path, &p->params[k], p->params[k].name, shape)) return false;
-    }
-    return true;
+    if (hd_st_meta(f, "sequences")) return hd_count_of(f, "sequences", most);
+    return hd_count_of(f, "step", INT32_MAX) * p->batch * p->micro;
 }
 
 static bool read_layout(Source *s, const HdProgram *p) {
-    const int64_t shards = count_of(&s->main, "shards", 1 << 20);
-    const bool listed = shards > 0 && meta_number(&s->main, "shard", (int)shards - 1); // bounds the memory
-    s->folder = hd_st_meta(&s->main, "folder");
-    s->shards = (int)(listed ? shards : 0);
-    bool ok = listed && s->folder && hd_checkpoint_folder(s->folder, PATH) && read_cuts(s);
-    s->shard = calloc((size_t)s->shards + 1, sizeof *s->shard);
-    s->opened = calloc((size_t)s->shards + 1, sizeof *s->opened);
-    s->check = calloc((size_t)s->shards + 1, sizeof *s->check);
-    s->spot = calloc((size_t)p->n_params + 1, sizeof *s->spot);
-    ok = ok && s->shard && s->opened && s->check && s->spot;
-    for (int k = 0; ok && k < p->n_params; k++) ok = read_spot(s, &p->params[k], &s->spot[k]);
-    if (!ok) s->shards = 0; // none is open
-    return ok || hd_fail("%s: its layout of shards is inconsistent", s->main.path);
+    const bool ok = hd_manifest_read(&s->parts, &s->main, p);
+    s->shard = calloc((size_t)s->parts.files + 1, sizeof *s->shard);
+    s->opened = calloc((size_t)s->parts.files + 1, sizeof *s->opened);
+    s->check = calloc((size_t)s->parts.files + 1, sizeof *s->check);
+    return ok && ((s->shard && s->opened && s->check) || hd_fail("%s: out of memory", s->main.path));
 }
 
 // --- shards
@@ -126,13 +48,13 @@ static bool same_meta(const StFile *a, const StFile *b, const char *key) {
 
 static bool belongs(const Source *s, const StFile *f, const char *path, int number) {
     static const char *const keys[] = {"model_hash", "step", "seed", "shards"};
-    bool same = count_of(f, "shard", INT32_MAX) == number;
+    bool same = hd_count_of(f, "shard", INT32_MAX) == number;
     for (size_t i = 0; same && i < sizeof keys / sizeof *keys; i++) same = same_meta(&s->main, f, keys[i]);
     if (same) return true;
     const char *shard = hd_st_meta(f, "shard"), *shards = hd_st_meta(f, "shards"), *step = hd_st_meta(f, "step");
     if (shard && shards && step)
         hd_fail("%s is shard %s of %s of step %s: %s needs shard %d of %d of step %s of the same run", path,
-                shard, shards, step, s->main.path, number, s->shards, hd_st_meta(&s->main, "step"));
+                shard, shards, step, s->main.path, number, s->parts.files, hd_st_meta(&s->main, "step"));
     else hd_fail("%s is not a shard of a checkpoint", path);
     return false;
 }
@@ -148,7 +70,7 @@ static bool as_written(const Source *s, const StFile *f, const char *path, int n
     int n = snprintf(want, sizeof want, "%lld ", (long long)f->map_bytes);
     for (int i = 0; i < 16; i++)
         n += snprintf(want + n, sizeof want - (size_t)n, "%02x", f->data[f->data_bytes - 16 + (size_t)i]);
-    const char *told = meta_number(&s->main, "shard", number);
+    const char *told = hd_meta_number(&s->main, "shard", number);
     if (told && !strcmp(told, want)) return true;
     return hd_fail("%s is from another save than %s", path, s->main.path);
 }
@@ -205,7 +127,7 @@ static bool open_one(Source *s, int number) {
     char folder[PATH], name[40], path[PATH];
     StFile *f = &s->shard[number];
     snprintf(name, sizeof name, "rank-%d.safetensors", number);
-    if (!hd_checkpoint_path(s->dir, s->folder, folder, sizeof folder) ||
+    if (!hd_checkpoint_path(s->dir, s->parts.folder, folder, sizeof folder) ||
         !hd_checkpoint_path(folder, name, path, sizeof path))
         return false;
     if (!hd_st_open(f, path)) return false;
@@ -214,24 +136,27 @@ static bool open_one(Source *s, int number) {
     return belongs(s, f, path, number) && (s->check[number] = check_of(s, f, path, number)) != NULL;
 }
 
-// Elements [at, at+n) of a bucket of the checkpoint that are in one shard.
-static bool shard_floats(Source *s, const HdProgram *p, int role, const Cut *c, int64_t at, int64_t n, float *out) {
-    char name[512];
-    const StFile *f = &s->shard[at / c->shard]; // open_shards
-    hd_saved_name(p, role, c->name, name, sizeof name);
+// Elements of a box that begin with its element `at`, from the shard that has it.
+static bool shard_floats(Source *s, const HdProgram *p, int role, int k, const HdPart *part, int64_t at, int64_t n,
+                         float *out) {
+    char name[512], of[512];
+    const StFile *f = &s->shard[part->file]; // open_shards
+    hd_box_name(of, sizeof of, p->params[k].name, &part->box);
+    hd_saved_name(p, role, part->tensor ? part->tensor : of, name, sizeof name);
     const StTensor *t = hd_st_find(f, name);
-    const int64_t first = at % c->shard;
-    if (t && t->rank == 1 && first + n <= t->dim[0] && hd_st_floats(f, t, first, n, out)) return true;
-    return hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->folder, (int)(at / c->shard),
-                   name);
+    const bool fits = t && (part->tensor ? t->rank == 1 && part->at + at + n <= t->dim[0] : hd_box_is(&part->box, t));
+    if (fits && hd_st_floats(f, t, part->at + at, n, out)) return true;
+    return hd_fail("%s/%s/rank-%d.safetensors does not hold all of '%s'", s->dir, s->parts.folder, part->file, name);
 }
 
-// Opens the shards that hold elements [first, first+n) of parameter k.
-static bool open_range(Source *s, int k, int64_t first, int64_t n) {
-    const Cut *c = &s->cut[s->spot[k].bucket];
-    const int64_t at = s->spot[k].at + first;
-    for (int64_t i = at / c->shard; n > 0 && i <= (at + n - 1) / c->shard; i++)
-        if (!s->opened[i] && !open_one(s, (int)i)) return false;
+// Opens the shards that hold elements of a parameter.
+static bool open_range(Source *s, const HdParam *q, const HdParts *parts, HdSpan span) {
+    HdRun run;
+    for (int i = 0; span.count && i < parts->n; i++) {
+        const HdPart *part = &parts->at[i];
+        if (s->opened[part->file] || !hd_box_run(&part->box, q, span.first, &run)) continue;
+        if (run.first < span.first + span.count && !open_one(s, part->file)) return false;
+    }
     return true;
 }
 
@@ -241,7 +166,7 @@ static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
     for (int r = 0; r < hd_saved_roles(x->program); r++)
         for (int k = 0; k < x->program->n_params; k++) {
             const HdSpan span = hd_piece_span(x, holder(r), k);
-            if (!open_range(s, k, span.first, span.count)) return false;
+            if (!open_range(s, &x->program->params[k], &s->parts.of[k], span)) return false;
         }
     return true;
 }
@@ -249,17 +174,20 @@ static bool open_shards(HdExec *x, Source *s) { // all that this rank reads from
 // --- reading
 
 static bool floats(Source *s, const HdProgram *p, int role, int k, int64_t first, int64_t n, float *out) {
-    if (!s->folder) {
+    if (!s->parts.folder) {
         char name[512];
         hd_saved_name(p, role, p->params[k].name, name, sizeof name);
         if (hd_st_floats(&s->main, hd_st_find(&s->main, name), first, n, out)) return true;
         return hd_fail("%s: tensor '%s' is not F32", s->main.path, name);
     }
-    const Cut *c = &s->cut[s->spot[k].bucket];
-    for (int64_t at = s->spot[k].at + first, end = at + n, part; at < end; at += part, out += part) {
-        part = c->shard - at % c->shard;
-        if (part > end - at) part = end - at;
-        if (!shard_floats(s, p, role, c, at, part, out)) return false;
+    HdRun run;
+    for (int i = 0; i < s->parts.of[k].n; i++) {
+        const HdPart *part = &s->parts.of[k].at[i];
+        for (int64_t at = first; hd_box_run(&part->box, &p->params[k], at, &run) && run.first < first + n;) {
+            const int64_t left = first + n - run.first, count = run.count < left ? run.count : left;
+            if (!shard_floats(s, p, role, k, part, run.at, count, out + (run.first - first))) return false;
+            at = run.first + count;
+        }
     }
     return true;
 }
@@ -319,7 +247,7 @@ static bool edited(const char *hash) { return hash && !strncmp(hash, "edited", 6
 
 static void tell_other(const StFile *f, const HdProgram *p, const char *model, const char *hash) {
     const char *train = hd_st_meta(f, "train");
-    const bool sharded = meta_of(f, "shard", "0") != NULL;
+    const bool sharded = hd_meta_of(f, "shard", "0") != NULL;
     char theirs[400], ours[400];
     if (train && p->train && strcmp(train, p->train) != 0)
         hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate and loss_scale "
@@ -341,14 +269,14 @@ static bool acceptable(Source *s, const HdProgram *p) {
     const StFile *f = &s->main;
     const char *format = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"),
                *hash = hd_st_meta(f, "model_hash");
-    const bool manifest = format && !strcmp(format, "2");
+    const bool manifest = format && (!strcmp(format, HD_MANIFEST) || !strcmp(format, HD_MANIFEST_FLAT));
     if (!format || (!manifest && strcmp(format, "1") != 0))
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
     if (manifest && !undamaged(f, f->path)) return false; // before it names other files
     if (!manifest && !(s->main_check = check_of(s, f, f->path, WHOLE))) return false;
-    if (!(manifest ? manifest_fits(f, p) : file_fits(f, p))) return false;
-    if (count_of(f, "step", INT32_MAX) < 0 || count_of(f, "seed", INT64_MAX) < 0 ||
-        count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0)
+    if (!(manifest ? hd_manifest_fits(f, p) : file_fits(f, p))) return false;
+    if (hd_count_of(f, "step", INT32_MAX) < 0 || hd_count_of(f, "seed", INT64_MAX) < 0 ||
+        hd_count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0)
         return hd_fail(
             "%s: its step, seed, data_tokens or sequences is not a number that this program can continue from",
             f->path);
@@ -362,15 +290,15 @@ static bool acceptable(Source *s, const HdProgram *p) {
 static bool open_state(HdExec *x, Source *s) { // everything that read_state needs
     const HdProgram *p = x->program;
     if (!acceptable(s, p)) return false;
-    return strcmp(hd_st_meta(&s->main, "heddle_checkpoint"), "2") != 0 || (read_layout(s, p) && open_shards(x, s));
+    return !strcmp(hd_st_meta(&s->main, "heddle_checkpoint"), "1") || (read_layout(s, p) && open_shards(x, s));
 }
 
 static bool read_state(HdExec *x, Source *s, Progress *at) {
     const HdProgram *p = x->program;
     for (int r = 0; r < hd_saved_roles(p); r++)
         if (!hd_spread_pieces(x, holder(r), resume_piece, &(Resume){s, r})) return false;
-    *at = (Progress){count_of(&s->main, "step", INT32_MAX), count_of(&s->main, "seed", INT64_MAX),
-                     count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p), false, 0};
+    *at = (Progress){hd_count_of(&s->main, "step", INT32_MAX), hd_count_of(&s->main, "seed", INT64_MAX),
+                     hd_count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p), false, 0};
     const int32_t step = (int32_t)at->step;
     return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }
@@ -379,24 +307,23 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
 // reason of whatever else was found.
 static bool read_checked(HdExec *x, Source *s, bool good, Progress *at) {
     check_start(s->main_check);
-    for (int i = 0; i < s->shards; i++) check_start(s->check[i]);
+    for (int i = 0; i < s->parts.files; i++) check_start(s->check[i]);
     good = good && read_state(x, s, at);
     good = check_end(&s->main_check) && good;
-    for (int i = 0; i < s->shards; i++) good = check_end(&s->check[i]) && good;
+    for (int i = 0; i < s->parts.files; i++) good = check_end(&s->check[i]) && good;
     return good;
 }
 
-static void close_source(Source *s) {
-    for (int i = 0; s->opened && i < s->shards; i++)
+static void close_source(Source *s, const HdProgram *p) {
+    for (int i = 0; s->opened && i < s->parts.files; i++)
         if (s->opened[i]) hd_st_close(&s->shard[i]);
-    for (int i = 0; s->check && i < s->shards; i++) free(s->check[i]);
+    for (int i = 0; s->check && i < s->parts.files; i++) free(s->check[i]);
     free(s->main_check);
     hd_st_close(&s->main);
+    hd_manifest_free(&s->parts, p);
     free(s->shard);
     free(s->opened);
     free(s->check);
-    free(s->spot);
-    free(s->cut);
 }
 
 // A checkpoint is known by the checksum at the end of its manifest.
@@ -449,7 +376,7 @@ static int resume_once(HdExec *x, const char *dir, const char *path, Progress *a
     }
     if (worst == READ || (worst == FAILED && there && !*ok)) *ok = read_checked(x, &s, *ok, at);
     if (worst == READ) worst = outcome(x, *ok, path, id);
-    close_source(&s);
+    close_source(&s, x->program);
     return worst;
 }
 

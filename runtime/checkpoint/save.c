@@ -1,9 +1,9 @@
 // Checkpoints. DIR/checkpoint.safetensors is the checkpoint; one rename replaces the older one. Where nothing is
 // sharded it holds everything. Otherwise it is a manifest: it names a folder beside it with one file for each shard,
-// and holds the size and checksum of each file, where every bucket is cut, and where every parameter is in its bucket.
+// and holds the size and checksum of each file, and which boxes of every parameter are in which file.
 // A folder that the checkpoint does not name was left by an interrupted save or is about to be removed; the next save
 // removes it.
-#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/mesh.h"
 #include "runtime/world/world.h"
@@ -134,32 +134,31 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
 
 typedef struct { int64_t bytes; unsigned char digest[16]; } ShardFile; // a file as the manifest describes it
 
-// The elements of a bucket in a shard's file: its shard without the padding at the end, or in the first file all of an
-// unsharded bucket.
-static int64_t held(const HdBucket *b, int shard) {
-    if (!b->optimizer_sharded) return shard ? 0 : b->size;
-    const int64_t left = b->size - shard * b->shard;
-    return left < 0 ? 0 : left < b->shard ? left : b->shard;
-}
-
-static bool put_shard(HdExec *x, StWriter *w, int shard) { // buckets one after another, flat
+static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in which it is declared
     const HdProgram *p = x->program;
     float *v = malloc(sizeof *v * HD_PIECE);
     if (!v) hd_fail("out of memory");
     bool ok = v != NULL;
     for (int r = 0; r < hd_saved_roles(p); r++)
-        for (int i = 0; i < p->n_buckets; i++) {
-            const int64_t count = held(&p->buckets[i], shard), home = hd_home(&p->buckets[i], (HdRole)r);
-            for (int64_t at = 0; ok && at < count; at += HD_PIECE) {
-                const int64_t n = count - at < HD_PIECE ? count - at : HD_PIECE;
-                ok = p->backend->read(x, home + at * 4, v, (size_t)n * 4) &&
-                     all_finite(p, v, n, r, p->buckets[i].name, at);
-                if (ok) hd_st_put(w, v, (size_t)n * 4);
-                ok = ok && !w->failed;
-            }
+        for (int k = 0; k < p->n_params; k++) {
+            const HdSpan s = hd_written_span(p, &p->params[k], shard);
+            for (int64_t at = 0; ok && at < s.count; at += HD_PIECE)
+                ok = save_piece(x, k, s.first + at, s.count - at < HD_PIECE ? s.count - at : HD_PIECE, v,
+                                &(Whole){w, (HdRole)r});
         }
     free(v);
     return ok;
+}
+
+static void declare_boxes(StWriter *w, const HdProgram *p, int role, int k, HdSpan s) {
+    const HdParam *q = &p->params[k];
+    HdBox boxes[HD_MOST_BOXES];
+    for (int i = 0, n = hd_span_boxes(q, s, boxes); i < n; i++) {
+        char of[512], name[512];
+        hd_box_name(of, sizeof of, q->name, &boxes[i]);
+        hd_saved_name(p, role, of, name, sizeof name);
+        hd_st_declare(w, name, q->rank, boxes[i].extent);
+    }
 }
 
 static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFile *written) {
@@ -169,15 +168,11 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFil
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
     for (int r = 0; r < hd_saved_roles(p); r++)
-        for (int i = 0; i < p->n_buckets; i++) {
-            char name[512];
-            const int64_t count = held(&p->buckets[i], shard);
-            hd_saved_name(p, r, p->buckets[i].name, name, sizeof name);
-            if (count) hd_st_declare(&w, name, 1, &count);
-        }
+        for (int k = 0; k < p->n_params; k++)
+            declare_boxes(&w, p, r, k, hd_written_span(p, &p->params[k], shard));
     add_common(&m, p, "shard", at);
     add_number(&m, "shard", shard);
-    add_number(&m, "shards", hd_group_ranks(p, hd_split_axes(p)));
+    add_number(&m, "shards", hd_written_files(p));
     if (!begin(&w, &m) || !put_shard(x, &w, shard)) w.failed = true; // the message is already there
     const bool ok = hd_st_finish(&w);
     written->bytes = w.written;
@@ -185,22 +180,49 @@ static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFil
     return ok;
 }
 
-static void add_layout(Meta *m, const HdProgram *p) {
-    char key[600], value[300], shape[96];
-    for (int i = 0; i < p->n_buckets; i++) {
-        const HdBucket *b = &p->buckets[i];
-        snprintf(key, sizeof key, "bucket %d", i);
-        snprintf(value, sizeof value, "%lld %lld %s", (long long)b->size,
-                 (long long)(b->optimizer_sharded ? b->shard : b->size), b->name);
-        add(m, key, value);
+// A growing text of a parameter's boxes.
+typedef struct { char *at; size_t n, room; } Text;
+
+static bool append(Text *t, const char *what) {
+    const size_t n = strlen(what), room = 2 * (t->n + n) + 200;
+    if (t->n + n >= t->room) {
+        char *grown = realloc(t->at, room);
+        if (!grown) return false;
+        t->at = grown;
+        t->room = room;
     }
-    for (int k = 0; k < p->n_params; k++) {
+    memcpy(t->at + t->n, what, n + 1);
+    t->n += n;
+    return true;
+}
+
+static bool append_boxes(Text *t, const HdParam *q, HdSpan s, int file) {
+    HdBox boxes[HD_MOST_BOXES];
+    bool ok = true;
+    for (int i = 0, n = hd_span_boxes(q, s, boxes); ok && i < n; i++) {
+        char text[HD_BOX_TEXT], where[HD_BOX_TEXT + NUMBER];
+        hd_box_text(text, sizeof text, &boxes[i]);
+        snprintf(where, sizeof where, " %d %s", file, text);
+        ok = append(t, where);
+    }
+    return ok;
+}
+
+static void add_boxes(Meta *m, const HdProgram *p) { // of every parameter, in every file
+    Text t = {0};
+    const int n_files = hd_written_files(p);
+    for (int k = 0; k < p->n_params && !m->failed; k++) {
         const HdParam *q = &p->params[k];
+        char key[600], shape[96];
         hd_shape_text(shape, sizeof shape, q->rank, q->dim);
+        t.n = 0;
+        bool ok = append(&t, shape);
+        for (int i = 0; ok && i < n_files; i++) ok = append_boxes(&t, q, hd_written_span(p, q, i), i);
         snprintf(key, sizeof key, "param %s", q->name);
-        snprintf(value, sizeof value, "%d %lld %s", q->bucket, (long long)q->at, shape);
-        add(m, key, value);
+        if (ok) add(m, key, t.at);
+        else m->failed = true;
     }
+    free(t.at);
 }
 
 static bool save_manifest(const HdProgram *p, const char *path, const char *folder, const Progress *at,
@@ -208,7 +230,7 @@ static bool save_manifest(const HdProgram *p, const char *path, const char *fold
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
-    add_common(&m, p, "2", at);
+    add_common(&m, p, HD_MANIFEST, at);
     add(&m, "folder", folder);
     add_number(&m, "shards", n_files);
     for (int s = 0; s < n_files; s++) {
@@ -218,7 +240,7 @@ static bool save_manifest(const HdProgram *p, const char *path, const char *fold
         snprintf(key, sizeof key, "shard %d", s);
         add(&m, key, value);
     }
-    add_layout(&m, p);
+    add_boxes(&m, p);
     begin(&w, &m);
     return hd_st_finish(&w);
 }

@@ -180,12 +180,32 @@ static const char *said(const StFile *f, const char *format, const char *name) {
     return text;
 }
 
+// An element of a parameter, from the box that has it. text: what the manifest says of the parameter's boxes.
+static float in_boxes(const char *text, int role, const HdParam *q, int64_t i) {
+    const int columns = q->rank > 1 ? (int)q->dim[1] : 1, row = (int)i / columns, column = (int)i % columns;
+    for (text = strchr(text, ']'); text && text[1]; text = strchr(strchr(text + 1, '+'), ']')) {
+        int file, first[2] = {0, 0}, n[2] = {1, 1};
+        const char *box = strchr(text, '[');
+        expect(sscanf(text + 1, "%d", &file) == 1 && file < SHARDS && box, "no file");
+        if (q->rank == 2) sscanf(box, "[%d,%d]+[%d,%d]", &first[0], &first[1], &n[0], &n[1]);
+        if (q->rank == 1) sscanf(box, "[%d]+[%d]", &first[0], &n[0]);
+        if (row < first[0] || row >= first[0] + n[0] || column < first[1] || column >= first[1] + n[1]) continue;
+        char name[600];
+        const int used = snprintf(name, sizeof name, "%s%s", prefixes[role], q->name);
+        hd_shape_text(name + used, sizeof name - (size_t)used, q->rank, (int64_t[]){first[0], first[1]});
+        return element(shard[file], name, (int64_t)(row - first[0]) * n[1] + column - first[1]);
+    }
+    expect(false, "an element in no box");
+    return 0;
+}
+
 static float stored(const StFile *f, int role, const HdParam *q, int64_t i) {
     char name[600], number[20];
     long long bucket_number, at, size, each;
     int n = 0;
     snprintf(name, sizeof name, "%s%s", prefixes[role], q->name);
     if (!hd_st_meta(f, "folder") || !strcmp(hd_st_meta(f, "heddle_checkpoint"), "1")) return element(whole, name, i);
+    if (!strcmp(hd_st_meta(f, "heddle_checkpoint"), "3")) return in_boxes(said(f, "param %s", q->name), role, q, i);
     expect(sscanf(said(f, "param %s", q->name), "%lld %lld", &bucket_number, &at) == 2, "no place");
     snprintf(number, sizeof number, "%lld", bucket_number);
     const char *text = said(f, "bucket %s", number);

@@ -74,7 +74,7 @@ def dictionary(root, suffix, path):
     if suffix == ".frames":
         words = {"heddle."}
     if suffix == ".manifest":
-        words = set("heddle_checkpoint model_hash folder shards step- seed $0 $1 moment1. bucket param F32".split())
+        words = set("heddle_checkpoint model_hash folder shards step- seed $0 $1 moment1. bucket param ]+[ F32".split())
     for table in find(root, LAYERS.get(suffix, ()), ".def"):
         words |= set(re.findall(r'"([a-z@][a-z0-9_.]*)"', open(table, encoding="utf-8").read()))
     if suffix == ".hd":

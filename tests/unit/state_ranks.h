@@ -3,6 +3,7 @@
 // what goes through checkpoints may depend on no mesh.
 #ifndef TESTS_UNIT_STATE_RANKS_H
 #define TESTS_UNIT_STATE_RANKS_H
+#include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/mesh.h"
 #include "runtime/world/world.h"
@@ -14,6 +15,9 @@
 
 // --- a program: two units, of which the second has half-precision compute weights
 
+#ifndef BLOCK_ROWS
+#define BLOCK_ROWS 300
+#endif
 enum { MOST = 8, N_PARAMS = 5, N_BUCKETS = 2, N_STATES = 2 };
 static const char *const states[N_STATES] = {"moment1", "moment2"};
 typedef struct {
@@ -34,15 +38,22 @@ static const HdParam params[N_PARAMS] = {
     {.name = "norm", .rank = 1, .dim = {3}, .count = 3, .init = HD_INIT_ONES, .bucket = 0, .at = 21},
     {.name = "block.w",
      .rank = 2,
-     .dim = {300, 41},
-     .count = 12300,
+     .dim = {BLOCK_ROWS, 41},
+     .count = 41 * BLOCK_ROWS,
      .init = HD_INIT_UNIFORM,
      .std = 0.5,
      .bucket = 1,
      .at = 2},
     {.name = "block.scale", .rank = 0, .count = 1, .init = HD_INIT_CONST, .std = 3, .bucket = 1, .at = 0},
-    {.name = "block.b", .rank = 1, .dim = {5}, .count = 5, .init = HD_INIT_NORMAL, .std = 1, .bucket = 1, .at = 12302}};
-static const int64_t used[N_BUCKETS] = {24, 12307}; // elements, padding not counted
+    {.name = "block.b",
+     .rank = 1,
+     .dim = {5},
+     .count = 5,
+     .init = HD_INIT_NORMAL,
+     .std = 1,
+     .bucket = 1,
+     .at = 41 * BLOCK_ROWS + 2}};
+static const int64_t used[N_BUCKETS] = {24, 41 * BLOCK_ROWS + 7}; // elements, padding not counted
 
 typedef struct { HdProgram p; HdAxis axes[2]; HdBucket bucket[N_BUCKETS]; } Program;
 
@@ -243,6 +254,24 @@ static inline size_t slurp(const char *path, char *bytes, size_t size) {
     const size_t n = f ? fread(bytes, 1, size, f) : 0;
     if (f) fclose(f);
     return n;
+}
+
+// Writes the manifest `kept` again as c/checkpoint.safetensors, with another value of `key`, or without it, and a good
+// checksum.
+static inline void change_manifest(const char *kept, const char *key, const char *value) {
+    StFile f;
+    StWriter w;
+    StMeta meta[64];
+    int n = 0;
+    CHECK(hd_st_open(&f, kept) && f.n_meta < 64);
+    for (int i = 0; i < f.n_meta; i++)
+        if (strcmp(f.meta[i].key, key) != 0) meta[n++] = f.meta[i];
+        else if (value) meta[n++] = (StMeta){(char *)(uintptr_t)key, (char *)(uintptr_t)value};
+    CHECK(n == f.n_meta - !value);
+    CHECK(hd_st_create(&w, "c/checkpoint.safetensors", true));
+    hd_st_begin(&w, n, meta);
+    CHECK(hd_st_finish(&w));
+    hd_st_close(&f);
 }
 
 static int run_state_tests(int argc, char **argv) { // in a folder of their own
