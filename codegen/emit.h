@@ -56,6 +56,10 @@ void hd_emit_comment(Out *o, const char *text);
 const char *hd_emit_where(Emit *e, const Op *o);    // "blocks.0.mlp net.hd:14", unescaped; "" without a place
 const char *hd_emit_identifier(Emit *e, const Func *f); // the function's name as the end of C identifiers
 void hd_emit_error(Emit *e, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+const char *hd_emit_plan_hash(Emit *e);
+const char *hd_emit_model_hash(Emit *e); // HdProgram.model_hash
+const char *hd_emit_model_core(Emit *e); // HdProgram.model_core
+const char *hd_emit_train(Emit *e);      // HdProgram.train
 int hd_emit_index(const Emit *e, SymbolKind kind, const char *name); // among the symbols of a kind; -1: it is not there
 static inline const char *hd_emit_ctype(DType d) { return hd_dtype_info(d)->c; }        // "float", "uint16_t"
 static inline const char *hd_emit_dtype(DType d) { return hd_dtype_info(d)->constant; } // "HD_F32"

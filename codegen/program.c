@@ -293,48 +293,6 @@ static int put_params(Emit *e) {
 
 // --- the program
 
-static const char *plan_hash(Emit *e) {
-    Out text = hd_out(e->a);
-    hd_print_module(e->m, &text);
-    return hd_hash(e->a, text.text, text.n);
-}
-
-// A checkpoint must match the model's computation, its parameters and the numbers of the train block; not the schedule,
-// and no name or line of the source. The number of micro-batches in a step is left out: a run with fewer ranks
-// continues with more of them. So is the scale of the loss, of which another mesh has another, and of which a run may
-// need a smaller one. So is the default order of sums, which older checkpoints do not name.
-static const char *train_text(Emit *e) {
-    Out text = hd_out(e->a);
-    for (const Symbol *s = e->m->symbols; s; s = s->next)
-        if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
-            Attrs train = hd_attrs_copy(e->cx, &s->attrs);
-            hd_unset(&train, A_MICRO);
-            hd_unset(&train, A_LOSS_SCALE);
-            if (!strcmp(hd_word(&train, A_REDUCTION, "each"), "each")) hd_unset(&train, A_REDUCTION);
-            hd_print_attrs(&train, &text);
-        }
-    return text.n ? text.text : "";
-}
-
-static const char *model_hash(Emit *e) {
-    Out text = hd_out(e->a);
-    const char *fingerprint = "";
-    for (const Symbol *s = e->m->symbols; s; s = s->next) {
-        if (s->kind == SYM_PARAM) {
-            hd_printf(&text, "%s %s %s", s->name, hd_type_text(e->cx, s->type), hd_word(&s->attrs, A_INIT, ""));
-            hd_put_float(&text, hd_float(&s->attrs, A_STD, 0));
-            hd_printf(&text, " %d\n", hd_has(&s->attrs, A_DECAY));
-        } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "train")) {
-            hd_puts(&text, train_text(e));
-        } else if (s->kind == SYM_CONFIG && !strcmp(s->name, "model")) {
-            fingerprint = hd_word(&s->attrs, A_FINGERPRINT, "");
-            hd_puts(&text, fingerprint);
-        }
-    }
-    return hd_sprintf(e->a, "%s%s", strncmp(fingerprint, "edited", 6) ? "" : "edited-",
-                      hd_hash(e->a, text.text, text.n));
-}
-
 static int64_t setting_int(const Emit *e, AttrId id, int64_t otherwise) {
     const Attr *a = hd_emit_setting(e->m, id);
     return a ? a->i : otherwise;
@@ -409,9 +367,10 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     put_setting(e, "source", A_SOURCE);
     put_text(e, "target", e->target->name);
     put_setting(e, "arch", A_ARCH);
-    put_text(e, "plan_hash", plan_hash(e));
-    put_text(e, "model_hash", model_hash(e));
-    put_text(e, "train", train_text(e));
+    put_text(e, "plan_hash", hd_emit_plan_hash(e));
+    put_text(e, "model_hash", hd_emit_model_hash(e));
+    put_text(e, "model_core", hd_emit_model_core(e));
+    put_text(e, "train", hd_emit_train(e));
     hd_puts(o, "    .report = report, .report_text = report_text, .timeline = timeline,\n");
     hd_printf(o, "    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(arena_bytes(e, SPACE_DEVICE)),
               ll(arena_bytes(e, SPACE_HOST)));

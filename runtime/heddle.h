@@ -157,8 +157,8 @@ typedef struct {
     const char *model, *source, *target, *arch; // "GPT2", "gpt2.hd", "cuda", "sm_90"
     // model_hash: of parameters and training numbers, not of the schedule: a checkpoint must match it
     const char *plan_hash, *model_hash;
-    const char
-        *train; // " {eps = 1e-08, clip = 1.0, ...}" without accumulate: for the message when that hash differs
+    const char *model_core; // the same without the numbers, the batch and the precision of the train block
+    const char *train; // "{eps = 1e-08, clip = 1.0, ...}" without accumulate and loss_scale (checkpoint/settings.h)
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
     const char *timeline;               // JSON: what a page of a timeline shows of the plan (timeline.h)
     int64_t arena_bytes, pinned_bytes;  // of the device; page-locked, of the host

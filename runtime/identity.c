@@ -26,6 +26,7 @@ static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--format", FORMAT, OF(format)},
     {"--steps", NUMBER, OF(steps)},
     {"--resume", CHECKPOINT_OF, OF(resume)},
+    {"--resume-with", TEXT, OF(resume_with)},
     {"--init", WEIGHTS_OF, OF(init)},
     {"--val-every", NUMBER, OF(val_every)},
     {"--val-batches", NUMBER, OF(val_batches)},

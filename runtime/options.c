@@ -1,5 +1,6 @@
 // Command line of a compiled program. One row per option; the help text is made from the rows.
 #include "runtime/options.h"
+#include "runtime/checkpoint/settings.h"
 #include "runtime/dtypes.h"
 #include "runtime/mesh.h"
 #include "runtime/text.h"
@@ -40,6 +41,8 @@ static const struct {
     {"overwrite", NULL, ON, offsetof(Options, overwrite),
      "replace the checkpoint of another run in the folder of --save"},
     {"resume", "DIR", TEXT, offsetof(Options, resume), "continue from a checkpoint, a folder or its file"},
+    {"resume-with", "NAMES", TEXT, offsetof(Options, resume_with),
+     "... with this program's train block where these settings differ: lr,total,clip,batch, ... or all"},
     {"init", "FILE", TEXT, offsetof(Options, init),
      "start from the weights of a safetensors file, an index of several, or a folder with either"},
     {"export", "FILE", TEXT, offsetof(Options, export_to), "write the weights as one safetensors file"},
@@ -219,6 +222,19 @@ static int combine(const Options *o, int argc, char **argv) {
     return 0;
 }
 
+static int names_settings(const Options *o, const HdProgram *p) { // 0 or 2
+    char wrong[100], names[600];
+    if (!o->resume_with) return 0;
+    if (!o->resume) {
+        say("error: --resume-with needs --resume=DIR\n");
+        return 2;
+    }
+    if (hd_settings_named(o->resume_with, p->train, wrong, sizeof wrong, names, sizeof names)) return 0;
+    say("error: --resume-with: no setting of a train block is called '%s'; there are %s; all means every one\n", wrong,
+        names);
+    return 2;
+}
+
 static int takes_value(const char *arg) {
     return !arg ? no_argument : *arg == '[' ? optional_argument : required_argument;
 }
@@ -240,7 +256,7 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
         if (set(o, id, optarg)) return 2;
     }
     if (optind < argc) return refuse("options begin with --, unlike ", argv[optind], argv[0]);
-    if (combine(o, argc, argv)) return 2;
+    if (combine(o, argc, argv) || names_settings(o, p)) return 2;
     if (o->ranks && o->ranks != hd_ranks(p)) {
         char mesh[HD_MESH_TEXT];
         say("error: --ranks=%lld: this program was compiled for %d rank%s (mesh { %s; })\n", (long long)o->ranks,

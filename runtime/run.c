@@ -7,6 +7,7 @@
 #include "runtime/identity.h"
 #include "runtime/log.h"
 #include "runtime/checkpoint/keep.h"
+#include "runtime/checkpoint/settings.h"
 #include "runtime/mesh.h"
 #include "runtime/signals.h"
 #include "runtime/steps.h"
@@ -185,8 +186,11 @@ static bool read_val(Run *r, int64_t step, int64_t round) {
 }
 
 static Progress progress(const Run *r, int64_t step) {
-    return (Progress){step, r->at.seed, r->data.count, r->at.sequences + (step - r->at.step) * hd_step_sequences(r->p),
-                      false, 0};
+    Progress at = r->at;
+    at.step = step;
+    at.data_tokens = r->data.count;
+    at.sequences += (step - r->at.step) * hd_step_sequences(r->p);
+    return at;
 }
 
 static bool may_save(Run *r) { // all: the folder is still this run's
@@ -348,16 +352,24 @@ static bool work(Run *r) {
 }
 
 static bool resume(Run *r) {
-    if (!hd_state_resume(r->x, r->o->resume, &r->at)) return false;
-    if (r->o->seed_given && r->o->seed != r->at.seed)
-        return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed out",
+    if (!hd_state_resume(r->x, r->o->resume, r->o->resume_with, &r->at)) return false;
+    const bool other_seed = r->o->seed_given && r->o->seed != r->at.seed;
+    if (other_seed && !hd_setting_may_change(r->o->resume_with, "seed"))
+        return hd_fail("--seed=%lld: the checkpoint %s was made with seed %lld and continues with it; leave --seed "
+                       "out, or let it change with --resume-with=seed",
                        (long long)r->o->seed, r->o->resume, (long long)r->at.seed);
+    if (other_seed && rank_0(r))
+        hd_say(stderr, "note: resumed with another setting, --seed: %lld -> %lld\n", (long long)r->at.seed,
+               (long long)r->o->seed);
+    if (other_seed) r->at.seed = r->o->seed;
     if (rank_0(r) && r->data.n && r->at.data_tokens && r->at.data_tokens != r->data.count)
         hd_say(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
                r->data.name, (long long)r->data.count, (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
-        hd_say(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld\n",
-               (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p));
+        hd_say(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld, the "
+                       "next one from sequence %lld on\n",
+               (long long)r->at.sequences, (long long)r->at.step, (long long)hd_step_sequences(r->p),
+               (long long)r->at.sequences + 1);
     return true;
 }
 

@@ -280,23 +280,68 @@ static bool find_share(const Module *m, double *share) {
     return micro >= 1;
 }
 
+// The type of a value that follows from the batch, without it: the factor `batch` of its first axis is not written.
+static void put_type_but_batch(const Module *m, Out *o, const Type *t, int64_t batch) {
+    if (!t->rank || batch < 1 || t->dim[0] % batch) {
+        hd_puts(o, hd_type_text(m->cx, t));
+        return;
+    }
+    hd_printf(o, "%s[batch*%lld", hd_dtype_text(t->dtype), (long long)(t->dim[0] / batch));
+    for (int i = 1; i < t->rank; i++) hd_printf(o, ",%lld", (long long)t->dim[i]);
+    hd_puts(o, "]");
+}
+
+static void put_computation(Out *o, const Op *op) {
+    hd_puts(o, hd_op_info(op->kind)->mnemonic);
+    for (int i = 0; i < op->n_in; i++) hd_printf(o, " %d", op->in[i]->id);
+    hd_print_attrs(&op->attrs, o);
+}
+
 // Two models whose parameters have the same shapes may still differ, in a number of heads or in an activation: the loss
 // that is differentiated tells them apart. Names and lines of its text do not count.
-static void set_fingerprint(Module *m, Func *loss, Arena *a) {
-    Symbol *model = hd_symbol_find(m, "model");
-    if (!model || model->kind != SYM_CONFIG) return;
+static const char *fingerprint(const Module *m, const Func *loss, Arena *a) {
     Out text = hd_out(a);
-    hd_renumber(loss);
     for (int i = 0; i < loss->n_args; i++) hd_printf(&text, "%s\n", hd_type_text(m->cx, loss->args[i]->type));
     for (const Op *o = loss->first; o; o = o->next) {
-        hd_printf(&text, "%s", hd_op_info(o->kind)->mnemonic);
-        for (int i = 0; i < o->n_in; i++) hd_printf(&text, " %d", o->in[i]->id);
-        hd_print_attrs(&o->attrs, &text);
+        put_computation(&text, o);
         for (int i = 0; i < o->n_out; i++)
             hd_printf(&text, " %d: %s", o->out[i]->id, hd_type_text(m->cx, o->out[i]->type));
         hd_puts(&text, "\n");
     }
-    hd_set_word(m->cx, &model->attrs, A_FINGERPRINT, hd_hash(a, text.text, text.n));
+    return hd_hash(a, text.text, text.n);
+}
+
+// The same whatever the batch. Only types that no operand implies are written, those of parameters and those of ops
+// such as reshape, whose first axis may hold the batch where an argument is read.
+static const char *identity(const Module *m, const Func *loss, Arena *a) {
+    const int64_t batch = hd_int(hd_settings(m, "train"), A_BATCH, 0);
+    bool *fed = HD_NEWN(a, bool, loss->n_values + 1); // by value: whether it follows from an argument
+    Out text = hd_out(a);
+    for (int i = 0; i < loss->n_args; i++) {
+        fed[loss->args[i]->id] = true;
+        put_type_but_batch(m, &text, loss->args[i]->type, batch);
+        hd_puts(&text, "\n");
+    }
+    for (const Op *o = loss->first; o; o = o->next) {
+        bool follows = false;
+        for (int i = 0; i < o->n_in; i++) follows |= fed[o->in[i]->id];
+        put_computation(&text, o);
+        for (int i = 0; i < o->n_out; i++) {
+            fed[o->out[i]->id] = follows;
+            hd_printf(&text, " %d: ", o->out[i]->id);
+            if (hd_op_is(o, TRAIT_EXPLICIT)) put_type_but_batch(m, &text, o->out[i]->type, follows ? batch : 0);
+        }
+        hd_puts(&text, "\n");
+    }
+    return hd_hash(a, text.text, text.n);
+}
+
+static void set_fingerprint(Module *m, Func *loss, Arena *a) {
+    Symbol *model = hd_symbol_find(m, "model");
+    if (!model || model->kind != SYM_CONFIG) return;
+    hd_renumber(loss);
+    hd_set_word(m->cx, &model->attrs, A_FINGERPRINT, fingerprint(m, loss, a));
+    hd_set_word(m->cx, &model->attrs, A_IDENTITY, identity(m, loss, a));
 }
 
 Change hd_pass_autodiff(Module *m, PassCx *cx) {

@@ -3,6 +3,7 @@
 // that has ended well. All files are open before the first one is read, since a run beside this one may remove them.
 #include "runtime/checkpoint/keep.h"
 #include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/settings.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/world/world.h"
 #include <errno.h>
@@ -20,6 +21,8 @@ typedef struct {
     Check *main_check; // where it holds everything
     const char *dir;
     HdManifest parts; // folder == NULL: everything is in `main`
+    const char *with; // of --resume-with
+    HdDifferences differences;
     StFile *shard;
     bool *opened; // those that this rank needs
     Check **check;
@@ -29,6 +32,11 @@ static int64_t sequences_of(const StFile *f, const HdProgram *p) { // older chec
     const int64_t most = INT64_MAX / 2 / (p->seq > 0 ? p->seq : 1); // leaves room to count their tokens and the run's
     if (hd_st_meta(f, "sequences")) return hd_count_of(f, "sequences", most);
     return hd_count_of(f, "step", INT32_MAX) * p->batch * p->micro;
+}
+
+static int64_t optimizer_start_of(const StFile *f) { // it began after this step
+    const char *key = "optimizer_start";
+    return hd_st_meta(f, key) ? hd_count_of(f, key, hd_count_of(f, "step", INT32_MAX)) : 0;
 }
 
 static bool read_layout(Source *s, const HdProgram *p) {
@@ -197,14 +205,16 @@ typedef struct { Source *s; int role; } Resume;
 static bool resume_piece(HdExec *x, int k, int64_t first, int64_t n, float *v, void *data) {
     const Resume *r = data;
     const HdParam *q = &x->program->params[k];
-    if (!floats(r->s, x->program, r->role, k, first, n, v)) return false;
+    const bool fresh = r->role != HD_MASTER && r->s->differences.optimizer; // another one's state means nothing
+    if (fresh) memset(v, 0, sizeof *v * (size_t)n);
+    else if (!floats(r->s, x->program, r->role, k, first, n, v)) return false;
     if (r->role == HD_MASTER) return hd_put_weights(x, q, first, n, v);
     return x->program->backend->write(x, hd_place(x, q, (HdRole)r->role, first), v, (size_t)n * 4);
 }
 
-static bool file_fits(const StFile *f, const HdProgram *p) {
+static bool file_fits(const StFile *f, const HdProgram *p, int first, int end) { // in these roles
     for (int k = 0; k < p->n_params; k++)
-        for (int r = 0; r < hd_saved_roles(p); r++) {
+        for (int r = first; r < end; r++) {
             char name[512];
             hd_saved_name(p, r, p->params[k].name, name, sizeof name);
             if (!hd_tensor_fits(f, &p->params[k], name)) return false;
@@ -212,79 +222,22 @@ static bool file_fits(const StFile *f, const HdProgram *p) {
     return true;
 }
 
-// The next "name = value" of a list of settings; commas within brackets do not separate settings. False at the end.
-static bool next_setting(const char **at, const char **setting, int *n) {
-    const char *s = *at + strspn(*at, " {,");
-    int depth = 0;
-    *setting = s;
-    while (*s && *s != '}' && (*s != ',' || depth)) depth += (*s == '[') - (*s == ']'), s++;
-    *at = s;
-    *n = (int)(s - *setting);
-    return *n > 0;
-}
-
-static bool has_setting(const char *list, const char *setting, int n) {
-    const char *other;
-    int m;
-    while (next_setting(&list, &other, &m))
-        if (m == n && !memcmp(other, setting, (size_t)n)) return true;
-    return false;
-}
-
-// The settings of one list that the other lacks, as text.
-static const char *only_in(const char *list, const char *other, char *text, size_t size) {
-    const char *setting;
-    size_t used = 0;
-    int n;
-    text[0] = 0;
-    while (next_setting(&list, &setting, &n))
-        if (!has_setting(other, setting, n) && used + (size_t)n + 3 < size)
-            used += (size_t)sprintf(text + used, "%s%.*s", used ? ", " : "", n, setting);
-    return text[0] ? text : "nothing like it";
-}
-
-static bool edited(const char *hash) { return hash && !strncmp(hash, "edited", 6); }
-
-static void tell_other(const StFile *f, const HdProgram *p, const char *model, const char *hash) {
-    const char *train = hd_st_meta(f, "train");
-    const bool sharded = hd_meta_of(f, "shard", "0") != NULL;
-    char theirs[400], ours[400];
-    if (train && p->train && strcmp(train, p->train) != 0)
-        hd_fail("%s was written by another train block: %s there, %s in this program; only accumulate and loss_scale "
-                "may differ; to begin at step 1 with its weights, %s--init=%s",
-                f->path, only_in(train, p->train, theirs, sizeof theirs), only_in(p->train, train, ours, sizeof ours),
-                sharded ? "export them with a program of that train block (--resume=DIR --export=FILE), then " : "",
-                sharded ? "FILE" : f->path);
-    else if (edited(hash) || edited(p->model_hash))
-        hd_fail("%s was written by another program: the IR of %s was edited by hand (hash %s; this program: "
-                "%s)",
-                f->path, edited(p->model_hash) ? "this one" : "that one", hash ? hash : "none", p->model_hash);
-    else
-        hd_fail("%s was written by another model%s (%s, hash %s; this program: %s, hash %s)", f->path,
-                train && p->train ? "" : " or train block", model ? model : "?", hash ? hash : "none", p->model,
-                p->model_hash);
-}
-
 static bool acceptable(Source *s, const HdProgram *p) {
     const StFile *f = &s->main;
-    const char *format = hd_st_meta(f, "heddle_checkpoint"), *model = hd_st_meta(f, "model"),
-               *hash = hd_st_meta(f, "model_hash");
+    const char *format = hd_st_meta(f, "heddle_checkpoint");
     const bool manifest = format && (!strcmp(format, HD_MANIFEST) || !strcmp(format, HD_MANIFEST_FLAT));
     if (!format || (!manifest && strcmp(format, "1") != 0))
         return hd_fail("%s is not a checkpoint of this program (to start from its weights, use --init)", f->path);
     if (manifest && !undamaged(f, f->path)) return false; // before it names other files
     if (!manifest && !(s->main_check = check_of(s, f, f->path, WHOLE))) return false;
-    if (!(manifest ? hd_manifest_fits(f, p) : file_fits(f, p))) return false;
+    if (!(manifest ? hd_manifest_fits(f, p) : file_fits(f, p, HD_MASTER, HD_STATE))) return false;
     if (hd_count_of(f, "step", INT32_MAX) < 0 || hd_count_of(f, "seed", INT64_MAX) < 0 ||
-        hd_count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0)
-        return hd_fail(
-            "%s: its step, seed, data_tokens or sequences is not a number that this program can continue from",
-            f->path);
-    if (!hash || strcmp(hash, p->model_hash)) {
-        tell_other(f, p, model, hash);
-        return false;
-    }
-    return true;
+        hd_count_of(f, "data_tokens", INT64_MAX) < 0 || sequences_of(f, p) < 0 || optimizer_start_of(f) < 0)
+        return hd_fail("%s: its step, seed, data_tokens, sequences or optimizer_start is not a number that this "
+                       "program can continue from",
+                       f->path);
+    if (!hd_settings_fit(f, p, s->with, &s->differences)) return false;
+    return manifest || s->differences.optimizer || file_fits(f, p, HD_STATE, hd_saved_roles(p));
 }
 
 static bool open_state(HdExec *x, Source *s) { // everything that read_state needs
@@ -297,9 +250,12 @@ static bool read_state(HdExec *x, Source *s, Progress *at) {
     const HdProgram *p = x->program;
     for (int r = 0; r < hd_saved_roles(p); r++)
         if (!hd_spread_pieces(x, holder(r), resume_piece, &(Resume){s, r})) return false;
-    *at = (Progress){hd_count_of(&s->main, "step", INT32_MAX), hd_count_of(&s->main, "seed", INT64_MAX),
-                     hd_count_of(&s->main, "data_tokens", INT64_MAX), sequences_of(&s->main, p), false, 0};
-    const int32_t step = (int32_t)at->step;
+    *at = (Progress){.step = hd_count_of(&s->main, "step", INT32_MAX), .seed = hd_count_of(&s->main, "seed", INT64_MAX),
+                     .data_tokens = hd_count_of(&s->main, "data_tokens", INT64_MAX),
+                     .sequences = sequences_of(&s->main, p), .optimizer_start = optimizer_start_of(&s->main)};
+    if (s->differences.seed) at->seed = p->seed;
+    if (s->differences.optimizer) at->optimizer_start = at->step;
+    const int32_t step = (int32_t)(at->step - at->optimizer_start);
     return p->train_step.counter < 0 || p->backend->write(x, p->train_step.counter, &step, sizeof step);
 }
 
@@ -361,8 +317,9 @@ static int outcome(HdExec *x, bool ok, const char *path, const unsigned char id[
 
 // Opens everything, and reads it where all ranks have opened one and the same checkpoint. Result: REPLACED: another
 // run has replaced it meanwhile; READ: *ok says whether all is well; else after hd_fail.
-static int resume_once(HdExec *x, const char *dir, const char *path, Progress *at, bool *ok, unsigned char id[16]) {
-    Source s = {.dir = dir};
+static int resume_once(HdExec *x, const char *dir, const char *path, const char *with, Progress *at, bool *ok,
+                       unsigned char id[16]) {
+    Source s = {.dir = dir, .with = with};
     memset(id, 0, 16);
     *ok = hd_st_open(&s.main, path);
     if (*ok) id_of(&s.main, id);
@@ -376,6 +333,7 @@ static int resume_once(HdExec *x, const char *dir, const char *path, Progress *a
     }
     if (worst == READ || (worst == FAILED && there && !*ok)) *ok = read_checked(x, &s, *ok, at);
     if (worst == READ) worst = outcome(x, *ok, path, id);
+    if (worst == READ && *ok && x->world->rank == 0) hd_settings_tell(&s.main, x->program, &s.differences);
     close_source(&s, x->program);
     return worst;
 }
@@ -383,7 +341,7 @@ static int resume_once(HdExec *x, const char *dir, const char *path, Progress *a
 // A run beside this one may replace the checkpoint before all ranks have opened it, and remove its shards. The ranks
 // begin again until they have one and the same open. Reading that takes however long it takes: what is open stays.
 // Ranks that have different ones and see no change are in different folders, or their file systems lag behind.
-bool hd_state_resume(HdExec *x, const char *name, Progress *at) {
+bool hd_state_resume(HdExec *x, const char *name, const char *with, Progress *at) {
     const double patience = 30, lag = 5; // seconds: while the checkpoint changes, and while it does not
     enum { NO, CHANGING, STILL };
     char dir[PATH], path[PATH];
@@ -394,7 +352,7 @@ bool hd_state_resume(HdExec *x, const char *name, Progress *at) {
     for (int i = 0;; i = !i) {
         bool ok;
         hd_checkpoint_find(name, dir, path); // one that is not there is an error of opening it
-        if (resume_once(x, dir, path, at, &ok, id[i]) != REPLACED) return ok;
+        if (resume_once(x, dir, path, with, at, &ok, id[i]) != REPLACED) return ok;
         const int other = hd_world_most(x->world, memcmp(id[0], id[1], sizeof *id) != 0);
         const double now = hd_now();
         if (other > 0) changed = now;

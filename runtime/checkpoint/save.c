@@ -68,11 +68,13 @@ static void add_common(Meta *m, const HdProgram *p, const char *format, const Pr
     add(m, "heddle_checkpoint", format);
     add(m, "model", p->model);
     add(m, "model_hash", p->model_hash);
+    if (p->model_core) add(m, "model_core", p->model_core);
     add(m, "train", p->train ? p->train : "");
     add_number(m, "step", at->step);
     add_number(m, "seed", at->seed);
     add_number(m, "data_tokens", at->data_tokens);
     add_number(m, "sequences", at->sequences);
+    if (at->optimizer_start) add_number(m, "optimizer_start", at->optimizer_start);
     if (!at->validated) return;
     char text[40];
     snprintf(text, sizeof text, "%a", at->val_loss);

@@ -8,8 +8,13 @@
 #include <stdio.h>
 
 // data_tokens: size of the training data; 0: unknown. sequences: how many all ranks together have read.
-// val_loss: of a state that was kept for it.
-typedef struct { int64_t step, seed, data_tokens, sequences; bool validated; double val_loss; } Progress;
+// val_loss: of a state that was kept for it. optimizer_start: the step after which the optimizer began, with its first.
+typedef struct {
+    int64_t step, seed, data_tokens, sequences;
+    bool validated;
+    double val_loss;
+    int64_t optimizer_start;
+} Progress;
 
 // Initialises the part of every parameter that this rank holds: element i of parameter k depends on (seed, k, i) alone.
 bool hd_state_init(HdExec *x, int64_t seed);
@@ -21,8 +26,8 @@ bool hd_state_export(HdExec *x, const char *path, HdDtype dtype);
 // all. lock: rank 0's on the folder; NULL: none. Nothing is replaced or removed once another process has it.
 bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
 // all. Every rank reads the same checkpoint, also while another run replaces it. A rank on which it succeeds returns
-// true although another one fails.
-bool hd_state_resume(HdExec *x, const char *name, Progress *at); // a folder, or its file (keep.h)
+// true although another one fails. name: a folder, or its file (keep.h). with: of --resume-with (settings.h), or NULL
+bool hd_state_resume(HdExec *x, const char *name, const char *with, Progress *at);
 // all: rank 0 writes one line per parameter: name and 128-bit hash of its f32 bytes
 bool hd_state_hashes(HdExec *x, FILE *f);
 // Names the first value on this rank that is not finite: its parameter, unit, storage and rank and, after a step, an

@@ -10,7 +10,7 @@
 
 static bool resume(Rank *r) {
     Progress at;
-    if (!hd_state_resume(&r->x, r->job->path, &at)) return false;
+    if (!hd_state_resume(&r->x, r->job->path, NULL, &at)) return false;
     CHECK(at.step == 5 && at.seed == 5 && at.data_tokens == 1000 && at.sequences == 77);
     return true;
 }

@@ -9,7 +9,7 @@ static bool save(Rank *r) { return hd_state_save(&r->x, "c", NULL, &r->job->at);
 
 static bool resume(Rank *r) {
     Progress at;
-    if (!hd_state_resume(&r->x, "c", &at)) return false;
+    if (!hd_state_resume(&r->x, "c", NULL, &at)) return false;
     CHECK(at.step == r->job->at.step && at.seed == r->job->at.seed && at.data_tokens == r->job->at.data_tokens &&
           at.sequences == r->job->at.sequences);
     return true;
@@ -231,6 +231,110 @@ TEST(a_layout_that_makes_no_sense_is_refused) {
     start(&j, &meshes[6]);
     expect(&j, resume);
     stop(&j);
+    unlink("kept");
+    clean();
+}
+
+// --- another train block
+
+static const char *resume_with;
+static int64_t optimizer_start; // what a resumption under it found
+
+static bool resume_settings(Rank *r) {
+    Progress at;
+    if (!hd_state_resume(&r->x, "c", resume_with, &at)) return false;
+    CHECK(at.step == r->job->at.step && at.sequences == r->job->at.sequences);
+    if (!r->x.world->rank) optimizer_start = at.optimizer_start;
+    return true;
+}
+
+static void is_zero(int role, int k, int64_t i, float *at) { CHECK(role > 0 && k >= 0 && i >= 0 && *at == 0); }
+
+static void under(Job *j, const Mesh *mesh, const char *core, const char *block) {
+    start(j, mesh);
+    j->program.p.model_hash = block; // it covers the train block
+    j->program.p.model_core = core;
+    j->program.p.train = block;
+}
+
+#define ADAMW "{clip = 1.0, betas = [0.9, 0.98], batch = 2, optimizer = adamw}"
+#define OTHER "{clip = 1.0, batch = 2, optimizer = lion}"
+
+// NULL: resumed; else why not
+static const char *with(const Mesh *mesh, const char *core, const char *block, const char *names) {
+    static char why[300];
+    Job j = {.at = {.step = 4, .sequences = 77}};
+    under(&j, mesh, core, block);
+    resume_with = names;
+    const bool ok = on_ranks(&j, resume_settings);
+    snprintf(why, sizeof why, "%s", j.rank[0].why);
+    for (int r = 0; ok && r < j.ranks; r++) {
+        const bool fresh = strstr(block, "lion") != NULL;
+        compute_is(&j.rank[r], want_value);
+        for (int role = 1; role < 3; role++) each_element(&j.rank[r], role, fresh ? is_zero : is_value);
+        int32_t counter;
+        memcpy(&counter, j.rank[r].x.base + j.program.p.train_step.counter, 4);
+        CHECK_INT(counter, fresh ? 0 : 4);
+    }
+    stop(&j);
+    return ok ? NULL : why;
+}
+
+static void save_settings(const Mesh *mesh, const char *core, const char *block, Progress at) {
+    Job j = {.at = at};
+    under(&j, mesh, core, block);
+    expect(&j, train);
+    expect(&j, save);
+    stop(&j);
+}
+
+static bool refused_with(const char *why, const char *a, const char *b) {
+    if (why && strstr(why, a) && strstr(why, b)) return true;
+    CHECK_TEXT(why ? why : "resumed", a);
+    return false;
+}
+
+TEST(another_optimizer_begins_anew) {
+    const Mesh *from = &meshes[6], *to = &meshes[9];
+    save_settings(from, "m", ADAMW, (Progress){.step = 4, .sequences = 77});
+    CHECK(refused_with(with(to, "m", OTHER, NULL), "--resume-with=betas,optimizer (or all)", "adamw there, lion in"));
+    CHECK(refused_with(with(to, "m", OTHER, "clip,optimizer.lr"), "--resume-with=betas,optimizer", "none in this"));
+    CHECK(refused_with(with(to, "n", OTHER, "all"), "another model", ""));
+    CHECK(!with(to, "m", OTHER, "optimizer") && optimizer_start == 4);
+    CHECK(!with(to, "m", ADAMW, "optimizer") && optimizer_start == 0); // nothing differs
+    clean();
+    // its steps are counted from there in every later checkpoint
+    save_settings(from, "m", ADAMW, (Progress){.step = 9, .sequences = 77, .optimizer_start = 5});
+    Job j = {.at = {.step = 9, .sequences = 77}};
+    under(&j, to, "m", ADAMW);
+    resume_with = NULL;
+    expect(&j, resume_settings);
+    int32_t counter;
+    memcpy(&counter, j.rank[0].x.base + j.program.p.train_step.counter, 4);
+    CHECK(counter == 4 && optimizer_start == 5);
+    stop(&j);
+    clean();
+}
+
+TEST(an_older_checkpoint_says_less) {
+    static const char *const clips[] = {"{clip = 0.5, betas = [0.9, 0.98], batch = 2, optimizer = adamw}",
+                                        "{clip = 1.0, betas = [0.9, 0.98], batch = 3, optimizer = adamw}",
+                                        "{clip = 1.0, betas = [0.9, 0.98], batch = 2, optimizer = adamw, ema = 0.9}"};
+    for (int i = 0; i < 2; i++) { // one file, a manifest
+        const Mesh *mesh = &meshes[i ? 6 : 0];
+        save_settings(mesh, NULL, ADAMW, (Progress){.step = 4, .sequences = 77});
+        CHECK(refused_with(with(mesh, "m", clips[0], NULL), "--resume-with=clip (or all)", "only names and shapes"));
+        CHECK(!with(mesh, "m", clips[0], "clip") && !with(mesh, "m", ADAMW, NULL));
+        CHECK(refused_with(with(mesh, "m", clips[2], "clip"), "--resume-with=ema", "ema = none there, 0.9 in this"));
+        CHECK(!with(mesh, "m", clips[2], "ema") && !with(mesh, "m", clips[1], "all"));
+    }
+    CHECK(!rename("c/checkpoint.safetensors", "kept"));
+    change_manifest("kept", "sequences", NULL);
+    CHECK(refused_with(with(&meshes[6], "m", clips[1], "all"), "how many sequences", "train.batch"));
+    change_manifest("kept", "train", NULL);
+    CHECK(refused_with(with(&meshes[6], "m", clips[0], "all"), "another model or train block", ""));
+    change_manifest("kept", "train", "{clip");
+    CHECK(refused_with(with(&meshes[6], "m", clips[0], NULL), "--resume-with=", "another train block"));
     unlink("kept");
     clean();
 }
