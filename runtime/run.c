@@ -6,9 +6,9 @@
 #include "runtime/data/data.h"
 #include "runtime/identity.h"
 #include "runtime/log.h"
-#include "runtime/checkpoint/keep.h"
 #include "runtime/checkpoint/settings.h"
 #include "runtime/mesh.h"
+#include "runtime/saving.h"
 #include "runtime/signals.h"
 #include "runtime/steps.h"
 #include "runtime/text.h"
@@ -27,9 +27,7 @@ typedef struct {
     int32_t *tokens, *targets; // of a whole step: micro-batch m begins at m * batch * seq
     Progress at;
     double t0;
-    HdLock lock;         // rank 0's, of the save folder
-    Keep keep;
-    double last_save;    // when, for --save-every with a time
+    Saving saving;
     int stopped;         // the signal that ends the run, on whichever rank it arrived; 0: none
     unsigned saves;      // checkpoints asked for by signals and written
     bool save_now;       // every rank knows that one is asked for
@@ -82,7 +80,7 @@ static bool rank_0(const Run *r) { return r->w->rank == 0; }
 // Whether a checkpoint is due that no number of steps asks for: by a signal, or by rank 0's clock.
 static bool save_due(const Run *r) {
     const double every = (double)r->o->save_seconds;
-    return hd_signal_saves() != r->saves || (rank_0(r) && every > 0 && hd_now() - r->last_save >= every);
+    return hd_signal_saves() != r->saves || (rank_0(r) && every > 0 && hd_now() - r->saving.last >= every);
 }
 
 // all: whether every rank continues; a signal on any of them ends the run (`stopped`) or asks for a checkpoint
@@ -193,21 +191,13 @@ static Progress progress(const Run *r, int64_t step) {
     return at;
 }
 
-static bool may_save(Run *r) { // all: the folder is still this run's
-    return all_ok(r, !rank_0(r) || hd_lock_keep(&r->lock, r->o->save, hd_signal_stop));
-}
-
 // all: keeps the state whose validation loss is the least so far. One that fails is reported and has no other effect.
 static bool keep_best(Run *r, int64_t step, double loss) {
-    char name[HD_CHECKPOINT_PATH];
     Progress at = progress(r, step);
     at.validated = true;
     at.val_loss = loss;
-    if (!r->o->keep_best || !(loss < r->keep.best)) return true;
-    const bool ok = may_save(r) && all_ok(r, hd_keep_best(r->x, &r->keep, &r->lock, &at, name));
-    if (ok) r->keep.best = loss;
-    if (ok) hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors, the best so far", (long long)step, name);
-    return told(r, ok);
+    if (!r->o->keep_best || !(loss < r->saving.keep.best)) return true;
+    return told(r, hd_saving_make_way(&r->saving, step)) && told(r, hd_saving_start(&r->saving, &at, true, false));
 }
 
 static bool validate(Run *r, int64_t step) { // all
@@ -248,20 +238,17 @@ static bool finish_steps(Run *r, int64_t *finished, int64_t until) {
     return true;
 }
 
-static bool save(Run *r, int64_t step) { // all
+// all. A save that fails is reported and has no other effect: the older checkpoint is still there.
+static bool save(Run *r, int64_t step, bool foreground) {
     const Progress at = progress(r, step);
-    char name[HD_CHECKPOINT_PATH];
     r->w->at(r->w, "saving after step", step);
-    r->last_save = hd_now();
-    if (!may_save(r) || !all_ok(r, hd_keep_save(r->x, &r->keep, &r->lock, &at, name))) return false;
-    hd_log_say(&r->log, "step %lld  saved %s/checkpoint.safetensors", (long long)step, name);
-    return true;
+    return told(r, hd_saving_make_way(&r->saving, step)) &&
+           told(r, hd_saving_start(&r->saving, &at, false, foreground));
 }
 
 static bool every(int64_t n, int64_t step) { return n && step % n == 0; }
 
-// all: what happens between two steps. A failed save is reported and has no other effect: the older checkpoint is still
-// there. `bad_data`: as in train.
+// all: what happens between two steps. `bad_data`: as in train.
 static bool between(Run *r, int64_t step, bool *bad_data) {
     const bool val = every(r->o->val_every, step), saves = every(r->o->save_every, step);
     if (step == r->o->steps || (!val && !saves)) return true; // it is done at the end
@@ -271,7 +258,7 @@ static bool between(Run *r, int64_t step, bool *bad_data) {
         *bad_data = r->agreed;
         return false;
     }
-    if (saves && !told(r, save(r, step))) return false;
+    if (saves && !save(r, step, false)) return false;
     hd_log_restart(&r->log);
     return true;
 }
@@ -282,7 +269,7 @@ static bool save_asked(Run *r, int64_t *finished, int64_t done) {
     const bool saves = r->o->save && done > r->at.step;
     if (saves && (!finish_steps(r, finished, done) || !decide(r, true))) return false; // is it still worth saving?
     if (!r->o->save) hd_log_say(&r->log, "a signal asks for a checkpoint, and there is no --save=DIR");
-    if (saves && !r->stopped && !told(r, save(r, done))) return false;
+    if (saves && !r->stopped && !save(r, done, false)) return false;
     r->saves = hd_signal_saves(); // what came meanwhile asked for the same
     r->save_now = false;
     hd_log_restart(&r->log);
@@ -305,6 +292,7 @@ static bool train(Run *r, int64_t *done, bool *bad_data) {
             if (*bad_data) hd_fail("%s", why);
             return false;
         }
+        if (!told(r, hd_saving_go_on(&r->saving, false))) return false;
         if (r->save_now && !save_asked(r, &finished, *done)) return false;
         if (r->stopped) break;
         if (!issue_step(r)) return false;
@@ -324,8 +312,10 @@ static bool leave_behind(Run *r, int64_t step) {
     if (!decide(r, true)) return told(r, false);
     const bool nothing_new = r->stopped && step == r->at.step; // an older checkpoint may be worth more
     const bool alive =
-        (!o->save || nothing_new || told(r, save(r, step))) && // first, since the sender of a signal may not wait long
+        (nothing_new || !o->save ? told(r, hd_saving_go_on(&r->saving, true))
+                                 : save(r, step, true)) && // first, since the sender of a signal may not wait long
         (r->stopped || told(r, validate(r, step))) &&
+        told(r, hd_saving_go_on(&r->saving, true)) && // the best so far
         (!o->digest || told(r, all_ok(r, hd_state_hashes(r->x, r->log.digest)))) &&
         (!o->export_to || told(r, all_ok(r, hd_state_export(r->x, o->export_to, o->export_dtype)))) &&
         (!o->profile || told(r, all_ok(r, r->b->write_profile(r->x, o->profile)))) &&
@@ -343,10 +333,12 @@ static bool work(Run *r) {
         if (!leave_behind(r, done)) r->agreed = true; // it was reported
         return true;
     }
-    if (!bad_data || !r->o->save || done == r->at.step) return false;
+    if (!r->agreed) return false;
     char why[900];
     snprintf(why, sizeof why, "%s", hd_failure());
-    if (!decide(r, true) || !save(r, done)) tell_failure(r);
+    if (!bad_data || !r->o->save || done == r->at.step) told(r, hd_saving_go_on(&r->saving, true));
+    else if (!decide(r, true)) tell_failure(r);
+    else save(r, done, true);
     r->agreed = true;
     return hd_fail("%s", why);
 }
@@ -393,15 +385,7 @@ static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
     if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(o))) return false;
-    if (rank_0(r) && o->save && !hd_lock_take(&r->lock, o->save, hd_signal_stop)) return false;
-    r->keep = (Keep){.dir = o->save, .keep = o->keep, .best = HUGE_VAL};
-    if (rank_0(r) && o->save) {
-        const bool continues = hd_checkpoint_continues(o->save, o->resume);
-        if (!continues && !o->overwrite && !hd_checkpoint_free(o->save)) return false;
-        r->keep.fresh = o->overwrite && !continues;
-        if (continues) r->keep.best = hd_best_before(o->save);
-    }
-    r->last_save = r->t0;
+    if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
     if (o->data.n && !hd_data_open(&r->data, o->data, o->format, p->seq)) return false;
     if (o->val.n && !hd_data_open(&r->val, o->val, o->format, p->seq)) return false;
     if (!hd_data_same_kind(&r->data, &r->val)) return false;
@@ -447,12 +431,14 @@ static void tell_phases(Run *r, double checked, double opened, double loaded) {
 static bool go(Run *r) { // all
     const Options *o = r->o;
     if (!all_ok(r, prepare(r)) || !all_ok(r, hd_identity_same(r->w, r->p, r->o))) return false;
-    if (o->keep_best && !all_ok(r, r->w->share(r->w, &r->keep.best, sizeof r->keep.best))) return false;
+    if (o->keep_best && !all_ok(r, r->w->share(r->w, &r->saving.keep.best, sizeof r->saving.keep.best))) return false;
     const bool profile = o->profile || o->timeline;
     const double checked = hd_now();
     const bool each = o->check && r->p->guard; // looks at guards after each action
     r->x = r->b->open(r->p, r->w, !o->no_graph && !profile && !each, profile);
     if (r->x) r->x->check = o->check;
+    r->saving.x = r->x;
+    r->saving.log = &r->log;
     const double opened = hd_now();
     if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
@@ -486,7 +472,7 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
         if (w->speaker != 0) w->speaker = w->rank;
         tell_failure(&r);
     }
-    hd_lock_release(&r.lock);
+    hd_saving_close(&r.saving);
     hd_data_close(&r.data);
     hd_data_close(&r.val);
     free(r.tokens);

@@ -2,7 +2,6 @@
 // only then are older ones removed: a run that is killed at any moment leaves a link to a whole checkpoint.
 #include "runtime/checkpoint/keep.h"
 #include "runtime/checkpoint/pieces.h"
-#include "runtime/world/world.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -120,22 +119,26 @@ static bool unlink_latest(const char *dir) { // the newest checkpoint is the fol
     return true;
 }
 
-bool hd_keep_save(HdExec *x, Keep *k, const HdLock *lock, const Progress *at, char name[PATH]) {
-    char folder[40];
-    snprintf(folder, sizeof folder, KEPT "%lld", (long long)at->step);
-    snprintf(name, PATH, "%s", k->dir);
-    bool ok = !k->keep || join(name, k->dir, folder); // the same on all ranks
-    ok = ok && hd_world_agree(x->world, hd_state_save(x, name, lock, at));
-    if (!ok || x->world->rank != 0) return ok;
-    ok = k->keep ? link_latest(k->dir, folder) : unlink_latest(k->dir);
-    if (ok && k->keep) hd_checkpoint_remove(k->dir); // one that was replaced each time
-    if (ok && (k->keep || k->fresh)) remove_others(k->dir, k->keep ? at->step : -1, k->keep - 1, k->fresh);
-    k->fresh = false;
-    return ok;
+static bool folder_name(int64_t step, char folder[40]) {
+    snprintf(folder, 40, KEPT "%lld", (long long)step);
+    return true;
 }
 
-bool hd_keep_best(HdExec *x, Keep *k, const HdLock *lock, const Progress *at, char name[PATH]) {
-    return join(name, k->dir, "best") && hd_state_save(x, name, lock, at);
+bool hd_keep_name(const Keep *k, int64_t step, bool best, char name[PATH]) {
+    char folder[40];
+    if (best) return join(name, k->dir, "best");
+    if (k->keep) return folder_name(step, folder) && join(name, k->dir, folder);
+    snprintf(name, PATH, "%s", k->dir);
+    return true;
+}
+
+bool hd_keep_newest(Keep *k, int64_t step) {
+    char folder[40];
+    bool ok = k->keep ? folder_name(step, folder) && link_latest(k->dir, folder) : unlink_latest(k->dir);
+    if (ok && k->keep) hd_checkpoint_remove(k->dir); // one that was replaced each time
+    if (ok && (k->keep || k->fresh)) remove_others(k->dir, k->keep ? step : -1, k->keep - 1, k->fresh);
+    k->fresh = false;
+    return ok;
 }
 
 double hd_best_before(const char *dir) {

@@ -4,8 +4,6 @@
 #define RUNTIME_CHECKPOINT_KEEP_H
 #include "runtime/checkpoint/state.h"
 
-enum { HD_CHECKPOINT_PATH = 4096 };
-
 // The checkpoint that --resume means: `name` itself where it is a file, else in the folder `name` the one that `latest`
 // links to, or checkpoint.safetensors. `dir`: the folder that holds it. Whether it is there.
 bool hd_checkpoint_find(const char *name, char dir[HD_CHECKPOINT_PATH], char path[HD_CHECKPOINT_PATH]);
@@ -19,8 +17,9 @@ typedef struct {
     bool fresh;    // the folder's older checkpoints are of another run; the first save removes them
     double best;   // least validation loss so far; infinity: none
 } Keep;
-// all: saves as `keep` says. name: room for the name of the folder.
-bool hd_keep_save(HdExec *x, Keep *k, const HdLock *lock, const Progress *at, char name[HD_CHECKPOINT_PATH]);
-bool hd_keep_best(HdExec *x, Keep *k, const HdLock *lock, const Progress *at, char name[HD_CHECKPOINT_PATH]);
+// The folder in which a state is saved: of the newest checkpoint, or `best`. The same on all ranks.
+bool hd_keep_name(const Keep *k, int64_t step, bool best, char name[HD_CHECKPOINT_PATH]);
+// Rank 0, when the checkpoint of a step is whole on the disk: replaces the link and removes older ones.
+bool hd_keep_newest(Keep *k, int64_t step);
 double hd_best_before(const char *dir); // the validation loss of the folder's best checkpoint; infinity: there is none
 #endif

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define CHECKPOINT "checkpoint.safetensors"
-enum { PATH = 4096, NUMBER = 24, FOLDER = 64 };
+enum { PATH = HD_CHECKPOINT_PATH, NUMBER = 24, FOLDER = sizeof((HdSave *)0)->folder };
 
 bool hd_checkpoint_path(const char *dir, const char *name, char *path, size_t size) {
     if ((size_t)snprintf(path, size, "%s/%s", dir, name) < size) return true;
@@ -134,8 +134,6 @@ static bool save_whole(HdExec *x, const char *path, const HdLock *lock, const Pr
 
 // --- a folder of shards and a manifest
 
-typedef struct { int64_t bytes; unsigned char digest[16]; } ShardFile; // a file as the manifest describes it
-
 static bool put_shard(HdExec *x, StWriter *w, int shard) { // in the order in which it is declared
     const HdProgram *p = x->program;
     float *v = malloc(sizeof *v * HD_PIECE);
@@ -163,7 +161,7 @@ static void declare_boxes(StWriter *w, const HdProgram *p, int role, int k, HdSp
     }
 }
 
-static bool save_shard(HdExec *x, const char *path, const Progress *at, ShardFile *written) {
+static bool save_shard(HdExec *x, const char *path, const Progress *at, HdShardFile *written) {
     const HdProgram *p = x->program;
     const int shard = hd_group_number(p, hd_split_axes(p), x->world->rank);
     StWriter w = {0};
@@ -228,7 +226,7 @@ static void add_boxes(Meta *m, const HdProgram *p) { // of every parameter, in e
 }
 
 static bool save_manifest(const HdProgram *p, const char *path, const char *folder, const Progress *at,
-                          const ShardFile *file, int n_files) {
+                          const HdShardFile *file, int n_files) {
     StWriter w = {0};
     Meta m = {0};
     if (!hd_st_create(&w, path, true)) return false;
@@ -349,44 +347,75 @@ static bool choose_folder(const char *dir, const char *manifest, int64_t step, c
     return hd_fail("cannot save in %s: %s cannot be read, so none of its shards may be replaced", path, manifest);
 }
 
-// all. One copy of everything is written, by the group of rank 0 over all axes that split. Every shard is on the disk
-// before the manifest gets its final name.
-static bool save_shards(HdExec *x, const char *dir, const char *manifest, const HdLock *lock, const Progress *at) {
-    HdWorld *w = x->world;
-    const HdProgram *p = x->program;
-    const unsigned split = hd_split_axes(p);
-    const int n_files = hd_group_ranks(p, split), number = hd_group_number(p, split, w->rank);
-    const bool writes = w->rank == hd_group_member(p, split, 0, number);
-    char folder[FOLDER] = "", place[PATH], path[PATH], name[FOLDER];
-    if (!hd_world_agree(w, w->rank != 0 || choose_folder(dir, manifest, at->step, folder))) return false;
-    if (!w->share(w, folder, sizeof folder)) return false;
-    const bool named = hd_checkpoint_folder(folder, sizeof folder);
+// --- the parts of a save
+
+// Which of the files a rank has, and the rank that writes one. One copy of everything is written, by the group of rank
+// 0 over all axes that split.
+static int file_number(const HdProgram *p, int rank) { return hd_group_number(p, hd_split_axes(p), rank); }
+static int writer(const HdProgram *p, int file) { return hd_group_member(p, hd_split_axes(p), 0, file); }
+
+static bool agree_on_folder(HdSave *s) { // all
+    HdWorld *w = s->x->world;
+    if (!hd_world_agree(w, w->rank != 0 || choose_folder(s->dir, s->path, s->at.step, s->folder))) return false;
+    if (!w->share(w, s->folder, sizeof s->folder)) return false;
+    const bool named = hd_checkpoint_folder(s->folder, sizeof s->folder);
     if (!named) hd_fail("rank 0 has sent something that cannot name the folder of a checkpoint's shards");
-    if (!hd_world_agree(w, named)) return false;
-    snprintf(name, sizeof name, "rank-%d.safetensors", number);
-    ShardFile mine = {0}, *all = calloc((size_t)w->ranks, sizeof *all);
-    if (!all) hd_fail("out of memory");
-    bool ok = all && hd_checkpoint_path(dir, folder, place, sizeof place - FOLDER) &&
-              hd_checkpoint_path(place, name, path, sizeof path) && (!writes || save_shard(x, path, at, &mine));
-    ok = hd_world_agree(w, ok) && w->gather(w, &mine, sizeof mine, all);
-    for (int i = 0; ok && i < n_files; i++) all[i] = all[hd_group_member(p, split, 0, i)]; // which is not before i
-    const bool replaces = ok && w->rank == 0 && hd_checkpoint_on_disk(place) && hd_checkpoint_on_disk(dir) &&
-                          hd_lock_mine(lock) && save_manifest(p, manifest, folder, at, all, n_files);
-    if (ok) ok = hd_world_agree(w, w->rank != 0 || replaces);
-    free(all);
-    if (w->rank != 0) return ok;
-    if (!replaces) remove_folder(place); // else it belongs to the checkpoint, even if other ranks have failed since
-    return ok && hd_lock_mine(lock) && forget_others(dir, folder);
+    return hd_world_agree(w, named);
+}
+
+bool hd_save_begin(HdSave *s, HdExec *x, const char *dir, const HdLock *lock, const Progress *at) {
+    const HdProgram *p = x->program;
+    const int rank = x->world->rank;
+    *s = (HdSave){.x = x, .lock = lock, .at = *at};
+    for (int i = 0; i < p->n_buckets; i++) s->sharded |= p->buckets[i].optimizer_sharded;
+    s->writes = rank == (s->sharded ? writer(p, file_number(p, rank)) : 0);
+    const bool named = hd_checkpoint_path(dir, CHECKPOINT, s->path, sizeof s->path); // the same on all ranks
+    if (!named) return false;
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    if (!s->sharded) return hd_world_agree(x->world, rank != 0 || hd_checkpoint_make(dir));
+    if (!agree_on_folder(s)) return false;
+    s->all = calloc((size_t)x->world->ranks, sizeof *s->all);
+    if (!s->all) hd_fail("out of memory");
+    return hd_world_agree(x->world, s->all && hd_checkpoint_path(dir, s->folder, s->place, sizeof s->place - FOLDER));
+}
+
+bool hd_save_write(HdSave *s) {
+    char path[PATH], name[FOLDER];
+    if (!s->writes) return true;
+    if (!s->sharded)
+        return save_whole(s->x, s->path, s->lock, &s->at) && hd_lock_mine(s->lock) && forget_others(s->dir, NULL);
+    snprintf(name, sizeof name, "rank-%d.safetensors", file_number(s->x->program, s->x->world->rank));
+    return hd_checkpoint_path(s->place, name, path, sizeof path) && save_shard(s->x, path, &s->at, &s->mine);
+}
+
+bool hd_save_gather(HdSave *s, bool ok) {
+    HdWorld *w = s->x->world;
+    ok = hd_world_agree(w, ok) && (!s->sharded || w->gather(w, &s->mine, sizeof s->mine, s->all));
+    for (int i = 0; ok && s->sharded && i < hd_written_files(s->x->program); i++)
+        s->all[i] = s->all[writer(s->x->program, i)]; // which is not before i
+    if (!ok && s->sharded && w->rank == 0) remove_folder(s->place);
+    return ok;
+}
+
+// Every shard is on the disk before the manifest gets its final name.
+bool hd_save_commit(HdSave *s) {
+    const HdProgram *p = s->x->program;
+    if (!s->sharded) return true;
+    const bool replaces = hd_checkpoint_on_disk(s->place) && hd_checkpoint_on_disk(s->dir) && hd_lock_mine(s->lock) &&
+                          save_manifest(p, s->path, s->folder, &s->at, s->all, hd_written_files(p));
+    if (!replaces) remove_folder(s->place); // else it belongs to the checkpoint, whatever happens from here on
+    return replaces && hd_lock_mine(s->lock) && forget_others(s->dir, s->folder);
+}
+
+void hd_save_end(HdSave *s) {
+    free(s->all);
+    s->all = NULL;
 }
 
 bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at) {
-    const HdProgram *p = x->program;
-    char path[PATH];
-    bool sharded = false;
-    for (int i = 0; i < p->n_buckets; i++) sharded |= p->buckets[i].optimizer_sharded;
-    const bool named = hd_checkpoint_path(dir, CHECKPOINT, path, sizeof path); // the same on all ranks
-    if (named && sharded) return save_shards(x, dir, path, lock, at);
-    if (!named || x->world->rank != 0) return named;
-    return hd_checkpoint_make(dir) && save_whole(x, path, lock, at) && hd_lock_mine(lock) &&
-           forget_others(dir, NULL);
+    HdSave s;
+    const bool ok = hd_save_begin(&s, x, dir, lock, at) && hd_save_gather(&s, hd_save_write(&s)) &&
+                    hd_world_agree(x->world, x->world->rank != 0 || hd_save_commit(&s));
+    hd_save_end(&s);
+    return ok;
 }

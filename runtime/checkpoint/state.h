@@ -25,6 +25,27 @@ bool hd_state_import(HdExec *x, const char *path);
 bool hd_state_export(HdExec *x, const char *path, HdDtype dtype);
 // all. lock: rank 0's on the folder; NULL: none. Nothing is replaced or removed once another process has it.
 bool hd_state_save(HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
+
+// The same in parts, so that two of them can run beside the steps (saving.h): begin (all), write (each rank alone, any
+// thread), gather (all; ok: of this rank's write), commit (rank 0 alone, any thread), end. Of one file `write` on rank
+// 0 does everything. x: whose state is read, by `write` alone; its world and program are used by all. After a failure
+// the older checkpoint stays.
+enum { HD_CHECKPOINT_PATH = 4096 };
+typedef struct { int64_t bytes; unsigned char digest[16]; } HdShardFile; // a file as the manifest describes it
+typedef struct {
+    HdExec *x;
+    const HdLock *lock;
+    Progress at;
+    bool sharded, writes; // writes: this rank has a file
+    char dir[HD_CHECKPOINT_PATH], path[HD_CHECKPOINT_PATH], place[HD_CHECKPOINT_PATH]; // path: the checkpoint itself
+    char folder[64]; // of shards, inside dir; `place` is its path
+    HdShardFile mine, *all;
+} HdSave;
+bool hd_save_begin(HdSave *s, HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
+bool hd_save_write(HdSave *s);
+bool hd_save_gather(HdSave *s, bool ok);
+bool hd_save_commit(HdSave *s);
+void hd_save_end(HdSave *s);
 // all. Every rank reads the same checkpoint, also while another run replaces it. A rank on which it succeeds returns
 // true although another one fails. name: a folder, or its file (keep.h). with: of --resume-with (settings.h), or NULL
 bool hd_state_resume(HdExec *x, const char *name, const char *with, Progress *at);

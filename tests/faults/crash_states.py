@@ -30,6 +30,7 @@ SCENARIOS = {
     "same_step_again": (SHARDED, 2, "--steps=2 --resume=c --save=c --overwrite"),
     "shards_become_one": (SHARDED, 1, "--steps=2 --resume=c --save=c --overwrite"),
     "three_saves": (SHARDED, 1, "--steps=4 --save=c --overwrite --save-every=1"),
+    "three_whole": (WHOLE, 1, "--steps=4 --save=c --overwrite --save-every=1"),
 }
 
 

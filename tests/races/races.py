@@ -127,7 +127,7 @@ def runs(_):
     for name, words in ("hybrid", settings(2, 2, "zero3")), ("narrow", settings(3, 1, "zero2", vocab=128)):
         must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "-o", path(name), *words)
     quiet(0, "hybrid", data, "--steps=4", f"--val={path('tokens.txt')}", "--val-every=2", f"--save={path('saved')}",
-          "--save-every=2", "--check",
+          "--save-every=1", "--keep=2", "--keep-best", "--check",
           f"--profile={path('p.json')}", f"--log={path('log')}", f"--export={path('all.safetensors')}")
     quiet(0, "hybrid", data, "--steps=6", f"--resume={path('saved')}")
     quiet(0, "hybrid", data, "--steps=2", f"--init={path('all.safetensors')}")

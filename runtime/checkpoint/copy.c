@@ -1,0 +1,50 @@
+#include "runtime/checkpoint/copy.h"
+#include "runtime/checkpoint/pieces.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool read_copy(HdExec *x, int64_t offset, void *data, size_t bytes) {
+    const StateCopy *c = (const StateCopy *)x;
+    for (int i = 0; i < c->n; i++) {
+        const CopyPart *p = &c->part[i];
+        const int64_t at = offset - p->offset;
+        if (at < 0 || at > p->bytes || (int64_t)bytes > p->bytes - at) continue;
+        memcpy(data, c->data + p->at + at, bytes);
+        return true;
+    }
+    return hd_fail("%zu bytes at offset %lld are in no storage that a checkpoint holds", bytes, (long long)offset);
+}
+
+bool hd_copy_plan(StateCopy *c, const HdExec *x) {
+    const HdProgram *p = x->program;
+    *c = (StateCopy){.exec = {.world = x->world}, .program = *p,
+                     .backend = {.name = "copy", .read = read_copy}};
+    c->part = calloc((size_t)(p->n_buckets * hd_saved_roles(p)) + 1, sizeof *c->part);
+    if (!c->part) return hd_fail("out of memory");
+    for (int r = 0; r < hd_saved_roles(p); r++)
+        for (int i = 0; i < p->n_buckets; i++) {
+            const HdBucket *b = &p->buckets[i];
+            const int64_t count = hd_sharded(b, (HdRole)r) ? b->shard : b->size, home = hd_home(b, (HdRole)r);
+            if (home < 0) continue;
+            c->part[c->n++] = (CopyPart){home, count * (int64_t)sizeof(float), c->bytes};
+            c->bytes += count * (int64_t)sizeof(float);
+        }
+    return true;
+}
+
+bool hd_copy_take(StateCopy *c, HdExec *x) {
+    c->program.backend = &c->backend; // here, since the structure may have been moved since
+    c->exec.program = &c->program;
+    if (!c->data) c->data = malloc((size_t)c->bytes + 1);
+    if (!c->data) return hd_fail("out of memory");
+    bool ok = true;
+    for (int i = 0; ok && i < c->n; i++)
+        ok = x->program->backend->read(x, c->part[i].offset, c->data + c->part[i].at, (size_t)c->part[i].bytes);
+    return ok;
+}
+
+void hd_copy_free(StateCopy *c) {
+    free(c->part);
+    free(c->data);
+    *c = (StateCopy){.n = 0};
+}
