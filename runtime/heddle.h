@@ -164,6 +164,7 @@ typedef struct {
     int64_t arena_bytes, pinned_bytes;  // of the device; page-locked, of the host
     int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
     double model_flops;                 // per step: forward and backward, causal attention at half
+    struct { int kind; int64_t warmup, total; double peak, floor; } lr; // HD_LR_*; a peak below 0: unknown
     int64_t seed;                       // train.seed: what --seed replaces
     int64_t loss_scale;                 // that gradients have: a power of two; 0: 1
     int n_axes, n_comms;
@@ -294,6 +295,7 @@ typedef struct {
     int lr_kind;
 } HdOptimizer;
 enum { HD_LR_CONSTANT, HD_LR_LINEAR, HD_LR_COSINE };
+double hd_learning_rate(const HdOptimizer *o, double step); // counted from 1
 // sqrt of the sum of squares of n buffers, summed in fixed blocks of HD_HOST_NORM_BLOCK elements, then in block order,
 // in f64, and divided by the scale of the loss. Generated programs check that the compiler sized the workspace for the
 // same blocks.

@@ -32,6 +32,7 @@ static const struct {
     {"seed", "N", NUMBER, offsetof(Options, seed),
      "seed of initial weights and data order (default: the train block's)"},
     {"log", "FILE", TEXT, offsetof(Options, log), "one JSON line a step; with --resume, added to the file"},
+    {"tensorboard", "DIR", TEXT, offsetof(Options, tensorboard), "the numbers of the log as a new event file in DIR"},
     {"digest", "FILE", TEXT, offsetof(Options, digest), "exact loss and gradient norm per step, a hash per parameter"},
     {"save", "DIR", TEXT, offsetof(Options, save), "write a checkpoint at the end"},
     {"save-every", "N", EVERY, offsetof(Options, save_every), "... and every N steps, or 30s, 20m, 2h: every so long"},

@@ -8,7 +8,7 @@ typedef struct {
     Names data, val;
     TokenFormat format; // of both
     HdDtype export_dtype;
-    const char *log, *digest, *save, *resume, *resume_with, *init, *export_to, *profile, *timeline;
+    const char *log, *tensorboard, *digest, *save, *resume, *resume_with, *init, *export_to, *profile, *timeline;
     // ranks: the number asked for; 0: none was
     int64_t steps, seed, save_every, save_seconds, keep, val_every, val_batches, log_every, ranks;
     bool no_graph, check, overwrite, keep_best, eval, report, report_json, seed_given;

@@ -443,8 +443,8 @@ static bool go(Run *r) { // all
     if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
-    const double peak = r->b->peak_flops(r->x);
-    if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &r->at, peak))) return false;
+    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), r->data.name, r->data.count};
+    if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
     tell_start(r);
     tell_phases(r, checked, opened, loaded);
     return work(r);

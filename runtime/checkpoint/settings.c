@@ -214,3 +214,14 @@ void hd_settings_tell(const StFile *f, const HdProgram *p, const HdDifferences *
         hd_say(stderr, "note: the optimizer begins anew: its moments are 0 and its steps are counted from 1, so that "
                        "warmup and schedule begin again\n");
 }
+
+void hd_settings_each(const char *train, void (*fn)(const char *name, const char *value, void *data), void *data) {
+    char name[NAME], value[200];
+    Setting s;
+    while (train && next(&train, &s)) {
+        const int row = row_of(&s);
+        snprintf(name, sizeof name, "%.*s", row < 0 ? s.attr_n : NAME, row < 0 ? s.attr : rows[row].name);
+        snprintf(value, sizeof value, "%.*s", s.value_n, s.value);
+        fn(name, value, data);
+    }
+}

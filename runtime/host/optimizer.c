@@ -41,7 +41,7 @@ void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *n
 }
 
 // The rate of step t, counted from 1: linear up to the peak, then constant, or linear or half a cosine to the floor.
-static double learning_rate(const HdOptimizer *o, double t) {
+double hd_learning_rate(const HdOptimizer *o, double t) {
     const double warmup = (double)o->lr_warmup, total = (double)o->lr_total;
     if (t <= warmup) return o->lr_peak * t / warmup;
     const double p = fmin(1.0, (t - warmup) / fmax(1.0, total - warmup));
@@ -54,7 +54,7 @@ static double learning_rate(const HdOptimizer *o, double t) {
 
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
     const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
-    scalars[0] = (float)learning_rate(o, t);
+    scalars[0] = (float)hd_learning_rate(o, t);
     scalars[1] = (float)((clip > 0 && n > clip ? clip / n : 1.0) / o->loss_scale);
     scalars[2] = (float)(1.0 - pow(o->beta1, t));
     scalars[3] = (float)(1.0 - pow(o->beta2, t));

@@ -3,7 +3,6 @@
 test wants, whatever the machine does meanwhile. Usage: background.py ROOT HEDDLEC [CASE...]
 """
 import contextlib
-import json
 import os
 import re
 import signal
@@ -12,7 +11,7 @@ import sys
 
 import compiled
 from cases import check
-from compiled import bad, digest_of, good, read, tensors_of, text_file, train_digest
+from compiled import bad, digest_of, good, lines_of, read, tensors_of, text_file, train_digest
 
 TWO = ("schedule.mesh.shard=2", "schedule.fsdp=zero3")
 BACKGROUND = r"^step (\d+)  saving in the background, [\d.]+ GiB copied in [\d.]+ s$"
@@ -45,7 +44,7 @@ def until(p, words):
 
 
 def steps_logged():
-    return [json.loads(line)["step"] for line in read("log.jsonl").decode().splitlines()]
+    return [line["step"] for line in lines_of("log.jsonl")]
 
 
 def saved_at(steps, **more):

@@ -13,8 +13,8 @@ import time
 
 import compiled
 from cases import STALL, Failed, check
-from compiled import (bad, digest_of, full_device, good, interrupt, make_checkpoint, read, run, saved, tensors_of,
-                      text_file, train_digest, write)
+from compiled import (bad, digest_of, full_device, good, interrupt, lines_of, make_checkpoint, read, run, saved,
+                      tensors_of, text_file, train_digest, write)
 
 PAUSE = 1.5  # seconds between two signals, more than the second within which the second one would be the same
 
@@ -259,8 +259,8 @@ def case_signals():
         check(r.status == 128 + kind, f"expected exit {128 + kind} after {kind.name}:", r)
         done = re.search(r"^stopped by signal \d+ after step (\d+)", r.err, re.M)
         check(done, "nothing says that the run was stopped:", r)
-        lines = read("signal.jsonl").decode().splitlines()
-        check(json.loads(lines[-1])["step"] == int(done.group(1)) == len(lines), "the log ends elsewhere:", lines[-1],
+        lines = lines_of("signal.jsonl")
+        check(lines[-1]["step"] == int(done.group(1)) == len(lines), "the log ends elsewhere:", lines[-1],
               done.group(0))
         _, meta = tensors_of("c/checkpoint.safetensors")
         check(meta["step"] == done.group(1), "the checkpoint is of another step:", meta, done.group(0))

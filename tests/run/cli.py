@@ -13,8 +13,8 @@ import sys
 
 import compiled
 from cases import check
-from compiled import (SEQ, SMALL, STEPS, bad, digest_of, full_device, good, make_checkpoint, read, run, tensors_of,
-                      text_file, train_digest, write_tensors)
+from compiled import (SEQ, SMALL, STEPS, bad, digest_of, full_device, good, lines_of, make_checkpoint, read, run,
+                      tensors_of, text_file, train_digest, write_tensors)
 
 # --- usage
 
@@ -70,7 +70,7 @@ def case_log():
     check("\r" not in r.err and "\x1b" not in r.err, "a terminal's line without a terminal:", repr(r.err))
     check(re.search(r"^step 4/4  loss \d", r.err, re.M), "no line for step 4:", r)
     check(len(re.findall(r"validation loss \d", r.err)) == 2, "expected two validations:", r)
-    lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
+    lines = lines_of("log.jsonl")
     steps = [l for l in lines if "loss" in l]
     vals = [l for l in lines if "val_loss" in l]
     check([l["step"] for l in steps] == [1, 2, 3, 4], "steps in the log:", lines)
@@ -96,7 +96,7 @@ def case_validation():
         with contextlib.suppress(FileNotFoundError):
             os.remove("log")
         good("--eval", "--init=w.safetensors", f"--val={path}", "--log=log", *more)
-        (line,) = [json.loads(l) for l in read("log").decode().splitlines()]
+        (line,) = lines_of("log")
         check(abs(math.log(line["val_perplexity"]) - line["val_loss"]) < 1e-5, "perplexity:", line)
         return line["val_loss"]
 
@@ -120,7 +120,7 @@ def case_log_goes_on():
     text_file()
     good("--data=data.txt", "--steps=2", "--log=log.jsonl", "--save=c", "--overwrite")
     good("--data=data.txt", "--steps=4", "--log=log.jsonl", "--resume=c")
-    steps = [json.loads(l)["step"] for l in read("log.jsonl").decode().splitlines()]
+    steps = [l["step"] for l in lines_of("log.jsonl")]
     check(steps == [1, 2, 3, 4], "the log of a run and its continuation holds", steps)
 
 
@@ -284,7 +284,7 @@ def case_check():
         bad(1, "step 1: loss", "gradient norm", "element", "; --check examines the weights before", args=[
             "--data=data.txt", "--steps=3", "--init=x.safetensors", "--log=log.jsonl", "--digest=digest", "--save=c",
             "--overwrite", "--save-every=1", "--export=y.safetensors"])
-        lines = [json.loads(l) for l in read("log.jsonl").decode().splitlines()]
+        lines = lines_of("log.jsonl")
         check(len(lines) == 1 and lines[0]["loss"] is None, "JSON has no NaN, the run ends at it:", lines)
         check(read("c/checkpoint.safetensors") == old, "a state that is not finite replaces a checkpoint")
         bad(1, "nothing is saved: element", name, args=["--steps=0", "--init=x.safetensors", "--save=c", "--overwrite"])

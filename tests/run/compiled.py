@@ -95,6 +95,11 @@ def words_of(tokens):
     return array.array("H", tokens).tobytes() if sys.byteorder == "little" else struct.pack(f"<{len(tokens)}H", *tokens)
 
 
+def lines_of(log):
+    """The lines of a log that are of steps, as they stand, and not those with which runs begin."""
+    return [l for l in map(json.loads, read(log).decode().splitlines()) if "step" in l]
+
+
 def text_file(name="data.txt", size=3000):
     return write(name, bytes((i * 7 + i // 11) % 251 for i in range(size)))
 
@@ -184,7 +189,7 @@ def interrupt(what, *args, settings=()):
 
     p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=prepare)
     try:
-        wait_until(lambda: lines_in("signal.jsonl") > 2, "three steps of", *command, process=p)
+        wait_until(lambda: lines_in("signal.jsonl") > 3, "three steps of", *command, process=p)
         for action in what if isinstance(what, list) else [what]:
             action() if callable(action) else p.send_signal(action)
         err = p.communicate(timeout=STALL)[1].decode(errors="replace")

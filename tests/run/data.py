@@ -181,7 +181,7 @@ def case_data_shrinks():
     args = [compiled.programs.get(), "--data=shrinks.txt", "--steps=100000000", "--log=log.jsonl", "--save=kept"]
     p = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        while p.poll() is None and not (os.path.exists("log.jsonl") and b"\n" in read("log.jsonl")):
+        while p.poll() is None and not (os.path.exists("log.jsonl") and read("log.jsonl").count(b"\n") > 1):
             time.sleep(0.02)
         os.truncate("shrinks.txt", 10)
         err = p.communicate(timeout=600)[1].decode()

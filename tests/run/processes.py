@@ -227,7 +227,7 @@ def case_signals():
             os.remove("s.jsonl")
         p = start(f"--ranks={RANKS}", "--data=data.txt", "--steps=2000000000", "--log=s.jsonl", "--save=c",
                   "--digest=d")
-        wait_until(lambda: lines_in("s.jsonl") > 2, "three steps", process=p)
+        wait_until(lambda: lines_in("s.jsonl") > 3, "three steps", process=p)
         p.send_signal(signal.SIGUSR1)  # a checkpoint, and the run goes on
         wait_until(lambda: os.path.exists("c/checkpoint.safetensors"), "a checkpoint by SIGUSR1", process=p)
         check(p.poll() is None, "SIGUSR1 ends the run")
