@@ -40,18 +40,6 @@ void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *n
     *norm = (float)(sqrt(total) / loss_scale);
 }
 
-// The rate of step t, counted from 1: linear up to the peak, then constant, or linear or half a cosine to the floor.
-double hd_learning_rate(const HdOptimizer *o, double t) {
-    const double warmup = (double)o->lr_warmup, total = (double)o->lr_total;
-    if (t <= warmup) return o->lr_peak * t / warmup;
-    const double p = fmin(1.0, (t - warmup) / fmax(1.0, total - warmup));
-    switch (o->lr_kind) {
-    case HD_LR_LINEAR: return o->lr_floor + (o->lr_peak - o->lr_floor) * (1.0 - p);
-    case HD_LR_COSINE: return o->lr_floor + (o->lr_peak - o->lr_floor) * (1.0 + cos(3.14159265358979323846 * p)) / 2.0;
-    default: return o->lr_peak;
-    }
-}
-
 void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step, float *scalars) {
     const double t = (double)(*step += 1), clip = norm ? o->clip : 0.0, n = norm ? (double)*norm : 0.0;
     scalars[0] = (float)hd_learning_rate(o, t);
