@@ -31,6 +31,16 @@ Ctx *hd_ctx_new(void) {
     return cx;
 }
 
+Ctx *hd_ctx_within(const Ctx *outer) {
+    Ctx *cx = hd_ctx_new();
+    cx->outer = outer;
+    cx->device_path = outer->device_path;
+    cx->max_ops = outer->max_ops;
+    cx->device = outer->device;
+    cx->device_read = outer->device_read;
+    return cx;
+}
+
 void hd_ctx_free(Ctx *cx) {
     if (cx) hd_arena_free(cx->arena);
 }
@@ -57,8 +67,9 @@ static void rehash(Arena *a, struct Interned *t) {
 const char *hd_intern(Ctx *cx, const char *s) {
     struct Interned *t = cx->strings;
     uint32_t h = hash_text(s);
-    for (StrEntry *e = t->slot[h & (t->cap - 1)]; e; e = e->next)
-        if (e->hash == h && !strcmp(e->s, s)) return e->s;
+    for (const Ctx *c = cx; c; c = c->outer)
+        for (StrEntry *e = c->strings->slot[h & (c->strings->cap - 1)]; e; e = e->next)
+            if (e->hash == h && !strcmp(e->s, s)) return e->s;
     if (t->n++ > t->cap) rehash(cx->arena, t);
     StrEntry *e = HD_NEW(cx->arena, StrEntry);
     e->hash = h;
@@ -149,10 +160,11 @@ const Type *hd_type(Ctx *cx, DType dt, int rank, const int64_t *dim) {
     }
     h ^= h >> 15; // a last axis of a power of two would leave few of the low bits
     struct TypeTable *t = cx->types;
-    for (TypeEntry *e = t->slot[h & (t->cap - 1)]; e; e = e->next)
-        if (e->hash == h && e->type.dtype == dt && e->type.rank == rank &&
-            (!rank || !memcmp(e->type.dim, dim, sizeof *dim * (size_t)rank)))
-            return &e->type;
+    for (const Ctx *c = cx; c; c = c->outer)
+        for (TypeEntry *e = c->types->slot[h & (c->types->cap - 1)]; e; e = e->next)
+            if (e->hash == h && e->type.dtype == dt && e->type.rank == rank &&
+                (!rank || !memcmp(e->type.dim, dim, sizeof *dim * (size_t)rank)))
+                return &e->type;
     if (t->n++ > t->cap) rehash_types(cx->arena, t);
     TypeEntry *e = HD_NEW(cx->arena, TypeEntry);
     e->hash = h;

@@ -176,10 +176,14 @@ struct Ctx {
     int64_t max_ops; // of a module: --max-ops; see base/limits.h
     const struct DeviceModel *device;
     bool device_read;
+    const Ctx *outer;                   // whose strings and types this one has as well, or NULL
     bool allow_other_program;           // --allow-other-program
     const struct TermSet *model_terms;  // of the program that this process has compiled, or NULL; see program.h
 };
 Ctx *hd_ctx_new(void);
+// A context for copies of modules that are thrown away: it has the strings and types of `outer`, which must not get
+// new ones as long as this one lives, and diagnostics that nobody prints.
+Ctx *hd_ctx_within(const Ctx *outer);
 void hd_ctx_free(Ctx *cx);
 const char *hd_intern(Ctx *cx, const char *s); // equal strings are equal pointers
 const char *hd_internf(Ctx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -285,6 +289,7 @@ bool hd_attrs_equal(const Attrs *a, const Attrs *b);
 
 // --- modules
 Module *hd_module_new(Ctx *cx, Stage stage);
+Module *hd_module_clone(Ctx *cx, const Module *m); // cx: that of m, or one within it
 Symbol *hd_symbol_add(Module *m, SymbolKind kind, const char *name, const Type *type); // NULL when the name is taken
 Symbol *hd_symbol_find(const Module *m, const char *name);
 Symbol *hd_named(const Op *o, AttrId a); // the symbol that an attribute of an op names; NULL: none

@@ -325,6 +325,34 @@ Func *hd_func_clone(Module *m, const Func *f, const char *name) {
     return c;
 }
 
+static void clone_symbols(Module *c, const Module *m) {
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        Symbol *k = hd_symbol_add(c, s->kind, s->name, s->type);
+        k->attrs = hd_attrs_copy(c->cx, &s->attrs);
+        k->place = s->place;
+        k->loc = s->loc;
+        k->span = s->span;
+    }
+}
+
+// What hd_func_clone leaves out, where symbols and values keep their places.
+static void clone_places(Func *c, const Func *f) {
+    for (int i = 0; i < f->n_args; i++) c->args[i]->place = f->args[i]->place;
+    Op *k = c->first;
+    for (const Op *o = f->first; o; o = o->next, k = k->next)
+        for (int i = 0; i < o->n_out; i++) {
+            k->out[i]->place = o->out[i]->place;
+            if (o->out[i]->into) k->out[i]->into = hd_symbol_find(c->module, o->out[i]->into->name);
+        }
+}
+
+Module *hd_module_clone(Ctx *cx, const Module *m) {
+    Module *c = hd_module_new(cx, m->stage);
+    clone_symbols(c, m);
+    for (const Func *f = m->funcs; f; f = f->next) clone_places(hd_func_clone(c, f, f->name), f);
+    return c;
+}
+
 void hd_replace_uses(Value *old, Value *now) {
     for (Op *o = old->def ? old->def->next : old->func->first; o; o = o->next)
         for (int i = 0; i < o->n_in; i++)

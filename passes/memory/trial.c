@@ -3,20 +3,15 @@
 #include "passes/settings.h"
 #include "ir/device_model.h"
 
-enum { RUNS = 32 }; // in a context of their own, which is then freed
-
 struct Trials {
     const Module *m;
-    Out text;
-    Ctx *cx;
-    int runs;
+    Ctx *cx; // of the last copy
 };
 
 Trials *hd_trials(const Module *m, Arena *a) {
     Trials *t = HD_NEW(a, Trials);
-    *t = (Trials){.m = m, .text = hd_out(a)};
-    hd_print_module(m, &t->text);
     hd_model(m); // is read once, for all contexts
+    t->m = m;
     return t;
 }
 
@@ -26,15 +21,9 @@ void hd_trials_end(Trials *t) {
 }
 
 Module *hd_trial_copy(Trials *t) {
-    if (t->runs++ % RUNS == 0) {
-        hd_trials_end(t);
-        t->cx = hd_ctx_new();
-        t->cx->max_ops = t->m->cx->max_ops;
-        t->cx->device_path = t->m->cx->device_path;
-        t->cx->device = t->m->cx->device;
-        t->cx->device_read = t->m->cx->device_read;
-    }
-    return hd_parse_module(t->cx, t->text.text, t->text.n, 0);
+    hd_trials_end(t);
+    t->cx = hd_ctx_within(t->m->cx);
+    return hd_module_clone(t->cx, t->m);
 }
 
 int64_t hd_trial_bytes(Module *m, PassCx *cx, TrialKind kind) {

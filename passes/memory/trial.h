@@ -8,8 +8,7 @@ typedef enum { TRIAL_BOUND, TRIAL_PACKED } TrialKind;
 
 // `a` outlives the trials.
 Trials *hd_trials(const Module *m, Arena *a);
-// A copy of the module as it was at hd_trials, in a context of its own: nobody reads the errors of passes on it. The
-// next call may free it. NULL: a pass has left a module whose text cannot be read.
+// A copy of the module, in a context of its own: nobody reads the errors of passes on it. The next call frees it.
 Module *hd_trial_copy(Trials *t);
 void hd_trials_end(Trials *t);
 

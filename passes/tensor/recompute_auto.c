@@ -109,7 +109,8 @@ double hd_recompute_kept(const Costs *c, const bool *again) {
 static Recomputed choose(const Costs *c, double price) {
     const Func *f = c->f;
     int values = f->n_ops, source = values + f->n_values, sink = source + 1;
-    MinCut cut = hd_min_cut(c->a, sink + 1);
+    Arena *a = hd_arena_new();
+    MinCut cut = hd_min_cut(a, sink + 1);
     for (const Op *o = f->first; o; o = o->next) {
         if (!is_forward(o) || !o->n_out || c->storage[o->id]) continue;
         double again = c->seconds[o->id];
@@ -124,7 +125,9 @@ static Recomputed choose(const Costs *c, double price) {
                 hd_min_cut_edge(&cut, values + o->out[i]->id, sink, HD_NEVER_CUT);
         }
     }
-    Recomputed r = {.again = hd_min_cut_solve(&cut, source, sink)};
+    Recomputed r = {.again = HD_NEWN(c->a, bool, f->n_ops + 1)};
+    memcpy(r.again, hd_min_cut_solve(&cut, source, sink), sizeof *r.again * (size_t)f->n_ops);
+    hd_arena_free(a);
     for (const Op *o = f->first; o; o = o->next) {
         r.again[o->id] &= c->seconds[o->id] >= 0;
         if (r.again[o->id]) r.seconds += c->seconds[o->id];
@@ -148,7 +151,7 @@ static double price(int k) { return (double)((int64_t)1 << 46) / (double)((int64
 
 Recomputed hd_recompute_auto(const Costs *c, double slower) {
     int good = 0, bad = HD_RECOMPUTE_PRICES;
-    Recomputed best = {.again = HD_NEWN(c->a, bool, c->f->n_ops + c->f->n_values + 3)};
+    Recomputed best = {.again = HD_NEWN(c->a, bool, c->f->n_ops + 1)};
     best.kept = hd_recompute_kept(c, best.again);
     while (bad - good > 1) {
         int k = good + (bad - good) / 2;

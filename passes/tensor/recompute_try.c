@@ -9,9 +9,9 @@ Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload) {
     PassCx cx = {.scratch = hd_arena_new(), .rough = kind == TRIAL_BOUND};
     Module *m = hd_trial_copy(t);
     Trial found = {.bytes = -1};
-    const Attr *listed = m ? hd_attr(hd_settings(m, "schedule"), A_RECOMPUTE) : NULL;
+    const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_RECOMPUTE);
     const Again what = {.automatic = again != NULL, .again = again};
-    bool good = m && (!listed || !listed->n || hd_recompute_module(m, &cx, what) != FAILED);
+    bool good = !listed || !listed->n || hd_recompute_module(m, &cx, what) != FAILED;
     for (size_t i = 0; good && i < sizeof passes / sizeof *passes; i++)
         if (passes[i] != hd_pass_offload || offload) good = passes[i](m, &cx) != FAILED;
     if (good) found.bytes = hd_trial_bytes(m, &cx, kind);

@@ -150,4 +150,39 @@ TEST(editing) {
     hd_ctx_free(cx);
 }
 
+TEST(copies_of_modules) {
+    const char *text = "stage plan\nconfig @target {device_memory_bytes = 12000}\n"
+                       "buffer @w : f32[64] {class = weights} @0x0\nbuffer @g : f32[64] {class = grads} @0x100\n"
+                       "stream @compute\n"
+                       "func @f(%x: f32[8,8] @0x200) -> f32[8,8] {\n"
+                       "  [compute] %0 = view {buffer = @w, offset = 0} : f32[8,8] @0x0\n"
+                       "  [compute] gemm %x, %0 {ta} : f32[8,8] {offset = 0, into = @g} loc(a.b, \"m.hd\", 3)\n"
+                       "  [compute] %2 = launch %0 {kernel = @k} : f32[8,8] @0x300\n  [compute] return %2\n}\n"
+                       "kernel @k(%x: f32[8,8]) -> f32[8,8] with {kind = rows, rows = 8, cols = 8} {\n"
+                       "  %0 = neg %x : f32[8,8]\n  return %0\n}\n";
+    Ctx *cx = hd_ctx_new();
+    Module *m = hd_parse_module(cx, text, strlen(text), 0);
+    CHECK(m);
+    Out before = hd_out(cx->arena), after = hd_out(cx->arena), copied = hd_out(cx->arena);
+    hd_print_module(m, &before);
+    const size_t bytes = hd_arena_bytes(cx->arena);
+    Ctx *inner = hd_ctx_within(cx), *innermost = hd_ctx_within(inner);
+    Module *c = hd_module_clone(inner, m), *d = hd_module_clone(innermost, c);
+    hd_print_module(d, &copied);
+    CHECK_TEXT(copied.text, before.text);
+    CHECK(hd_intern(innermost, "compute") == hd_intern(cx, "compute"));
+    CHECK(hd_type(innermost, TY_F32, 2, (int64_t[]){8, 8}) == hd_type(cx, TY_F32, 2, (int64_t[]){8, 8}));
+    const char *own = hd_intern(inner, "a name of the copy");
+    CHECK(hd_intern(innermost, "a name of the copy") == own);
+    hd_erase(hd_func_find(c, "f")->first);
+    hd_func_remove(c, hd_func_find(c, "k"));
+    hd_set_int(inner, &hd_symbol_find(c, "target")->attrs, A_DEVICE_MEMORY_BYTES, 1);
+    hd_ctx_free(innermost);
+    hd_ctx_free(inner);
+    hd_print_module(m, &after);
+    CHECK_TEXT(after.text, before.text);
+    CHECK(hd_arena_bytes(cx->arena) <= bytes + 16 * 1024);
+    hd_ctx_free(cx);
+}
+
 int main(int argc, char **argv) { return run_tests(argc, argv); }
