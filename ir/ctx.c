@@ -79,6 +79,14 @@ const char *hd_intern(Ctx *cx, const char *s) {
     return e->s;
 }
 
+const char *hd_intern_part(Ctx *cx, const char *s, size_t n) {
+    char buf[1024];
+    if (n >= sizeof buf) return hd_internf(cx, "%.*s", (int)n, s);
+    memcpy(buf, s, n);
+    buf[n] = 0;
+    return hd_intern(cx, buf);
+}
+
 const char *hd_internf(Ctx *cx, const char *fmt, ...) {
     char buf[1024];
     va_list ap;

@@ -186,6 +186,7 @@ Ctx *hd_ctx_new(void);
 Ctx *hd_ctx_within(const Ctx *outer);
 void hd_ctx_free(Ctx *cx);
 const char *hd_intern(Ctx *cx, const char *s); // equal strings are equal pointers
+const char *hd_intern_part(Ctx *cx, const char *s, size_t n); // its first n characters
 const char *hd_internf(Ctx *cx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool hd_error(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4))); // false
 void hd_warning(Ctx *cx, Span s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -29,7 +29,7 @@ int hd_place_of(Places *p, const char *path, int *widest) {
     if (!p->paths || !path) return 0;
     for (size_t n = strcspn(path, "."); n; n = path[n] ? n + 1 + strcspn(path + n + 1, ".") : 0) {
         components++;
-        int i = hd_ptr_get(&p->at, hd_internf(p->m->cx, "%.*s", (int)n, path));
+        int i = hd_ptr_get(&p->at, hd_intern_part(p->m->cx, path, n));
         if (i < 0) continue;
         p->found[i] = true;
         if (widest && (!innermost || (p->border && p->border[i]))) *widest = i;
@@ -42,7 +42,7 @@ int hd_place_of(Places *p, const char *path, int *widest) {
 static const char *innermost_of(Ctx *cx, const PtrMap *at, const char *path) {
     const char *found = "";
     for (size_t n = strcspn(path, "."); n; n = path[n] ? n + 1 + strcspn(path + n + 1, ".") : 0) {
-        const char *prefix = hd_internf(cx, "%.*s", (int)n, path);
+        const char *prefix = hd_intern_part(cx, path, n);
         if (hd_ptr_get(at, prefix) >= 0) found = prefix;
     }
     return found;
@@ -99,19 +99,23 @@ const char *hd_region_of_path(Ctx *cx, const char *path) {
         if (n && strspn(p, "0123456789") == n) end = (size_t)(p - path) + n;
         p += n + (p[n] == '.');
     }
-    return hd_internf(cx, "%.*s", (int)end, path);
+    return hd_intern_part(cx, path, end);
 }
 
 const char *hd_place_pattern(Ctx *cx, const char *path) {
-    Out o = hd_out(cx->arena);
+    char on_stack[256], *pattern = on_stack, *end; // a pattern is no longer than its path
+    if (strlen(path) >= sizeof on_stack) pattern = hd_alloc(cx->arena, strlen(path) + 1);
+    end = pattern;
     for (const char *p = path; *p;) {
-        size_t n = strcspn(p, ".");
-        if (n && strspn(p, "0123456789") == n) hd_puts(&o, "*");
-        else hd_putn(&o, p, n);
+        const size_t n = strcspn(p, ".");
+        const bool number = n && strspn(p, "0123456789") == n;
+        memcpy(end, number ? "*" : p, number ? 1 : n);
+        end += number ? 1 : n;
         p += n;
-        if (*p) hd_puts(&o, "."), p++;
+        if (*p) *end++ = *p++;
     }
-    return hd_intern(cx, o.text ? o.text : "");
+    *end = 0;
+    return hd_intern(cx, pattern);
 }
 
 // --- layers

@@ -2,7 +2,6 @@
 #include "passes/memory/limits.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
-#include <math.h>
 
 static const char *origin(Arena *a, const Op *o) {
     if (!o) return "nothing";
@@ -12,8 +11,8 @@ static const char *origin(Arena *a, const Op *o) {
                       o->loc.line);
 }
 
-// --device-memory: reports how much is needed, by which function, and what would fit. Transient bytes grow with the
-// batch.
+// --device-memory: reports how much is needed, by which function, and what takes less. It names no setting that would
+// fit: no plan with that was made.
 static bool fits_device(const Module *m, const Room *p, Arena *a) {
     const Attr *limit = hd_attr(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES);
     if (!limit || p->top <= limit->i) return true;
@@ -25,11 +24,13 @@ static bool fits_device(const Module *m, const Room *p, Arena *a) {
     hd_note(m->cx, (Span){0},
             "%lld bytes are parameters, gradients and optimizer state; %lld more are live in @%s during %s",
             (long long)p->persistent, (long long)transient, p->peak ? p->peak->name : "", origin(a, p->peak_op));
-    int64_t best = room > 0 && transient > 0 ? (int64_t)((double)batch * ((double)room / (double)transient)) : 0;
+    const Attr *least = hd_attr(hd_settings(m, "target"), A_LEAST_BYTES);
+    if (least && least->i < p->top)
+        hd_note(m->cx, (Span){0}, "of all plans that were tried the least takes %lld bytes", (long long)least->i);
     if (room <= 0)
         hd_note(m->cx, (Span){0}, "no batch fits: what persists already takes more than is allowed");
-    else if (best >= 1 && best < batch)
-        hd_note(m->cx, (Span){0}, "train.batch = %lld would fit, by proportion (now %lld)", (long long)best,
+    else if (transient > 0 && batch > 1)
+        hd_note(m->cx, (Span){0}, "what is live grows with train.batch (now %lld); schedule.recompute keeps less of it",
                 (long long)batch);
     else
         hd_note(m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
@@ -44,8 +45,7 @@ static bool fits_host(const Module *m, const Room *p) {
     hd_error(m->cx, hd_symbol_find(m, "target")->span,
              "the plan takes %lld bytes of page-locked host memory for a rank and only %lld are allowed",
              (long long)bytes, (long long)limit->i);
-    hd_note(m->cx, (Span){0}, "schedule.offload.fraction = %.2f would fit, by proportion (now %g)",
-            floor(100 * hd_float(hd_settings(m, "schedule"), A_FRACTION, 1) * (double)limit->i / (double)bytes) / 100,
+    hd_note(m->cx, (Span){0}, "a smaller schedule.offload.fraction (now %g) leaves more values on the device",
             hd_float(hd_settings(m, "schedule"), A_FRACTION, 1));
     return false;
 }

@@ -10,6 +10,6 @@ typedef struct {
     const Op *peak_op;
 } Room; // a space
 
-// false after an error that says how much is needed, by what, and what would fit.
+// false after an error that says how much is needed, by what, and what takes less.
 bool hd_memory_fits(const Module *m, const Room *room, Arena *a); // room: by space
 #endif

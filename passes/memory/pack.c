@@ -13,6 +13,7 @@
 // The work is bounded by counted steps, not by a clock, so the result is the same on every machine. A step is a value
 // that another one is compared with, or a block of values that is skipped.
 #include "passes/memory/pack.h"
+#include "passes/memory/pack_search.h"
 #include "ir/base/out.h"
 #include "ir/base/ints.h"
 #include <stdbool.h>
@@ -22,7 +23,9 @@
 enum { N_ORDERS = 9, BLOCK = 64 };
 static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop: 30 ms at most
 static const int64_t SEARCH_WORK = 384 * 1000 * 1000;  // of the tree search, all targets together: some 1 s
-enum { SEARCH_TRIES = 6 };
+enum { SEARCH_TRIES = 6, SEARCH_VALUES = 500 }; // with more values a step takes longer, so there are fewer
+static const int64_t BRIEF_WORK = 300 * 1000, BRIEF_EACH = 1000; // of a brief packing, and for each value
+static const int64_t DEEP_WORK = 2 * 1000 * 1000;
 static const int64_t ENDS_WORK = 64 * 1000 * 1000;  // of packing from both ends, all ceilings together
 static const int64_t SLICES_WORK = 4 * 1000 * 1000; // of a search for slicing packings, before that
 enum { ENDS_ORDERS = 4, ENDS_ROUNDS = 32 };
@@ -208,27 +211,6 @@ static void sort_order(Packer *p, int *scratch) {
     }
 }
 
-typedef struct { int64_t at, change; int value; } Event; // bytes that come alive or die; `value` comes alive, or -1
-
-static int by_time(const void *x, const void *y) {
-    const Event *a = x, *b = y;
-    if (a->at != b->at) return a->at < b->at ? -1 : 1;
-    if ((a->value < 0) != (b->value < 0)) return a->value < 0 ? -1 : 1; // ends before starts: lifetimes are half open
-    return a->value < b->value ? -1 : a->value > b->value;
-}
-
-static int find_events(Event *events, int n, const Interval *values) {
-    int n_events = 0;
-    for (int i = 0; i < n; i++) {
-        if (values[i].lower >= values[i].upper) continue;
-        int64_t size = hd_align_to(values[i].size, values[i].align);
-        events[n_events++] = (Event){values[i].lower, size, i};
-        events[n_events++] = (Event){values[i].upper, -size, -1};
-    }
-    qsort(events, (size_t)n_events, sizeof(Event), by_time);
-    return n_events;
-}
-
 // The first of n times that is not before `at`.
 static int first_from(const int64_t *times, int n, int64_t at) {
     int lo = 0, hi = n;
@@ -243,8 +225,8 @@ static int first_from(const int64_t *times, int n, int64_t at) {
 // The times at which lives start are enough: only there more bytes come alive. The most among consecutive ones comes
 // from a table of the most among 1, 2, 4, ... of them.
 static void find_contention(Packer *p, Arena *a) {
-    Event *events = HD_NEWN(a, Event, 2 * p->n + 1);
-    int n_events = find_events(events, p->n, p->values), n = 0, levels = 1;
+    PackEvent *events = HD_NEWN(a, PackEvent, 2 * p->n + 1);
+    int n_events = hd_pack_events(events, p->n, p->values), n = 0, levels = 1;
     int64_t *times = HD_NEWN(a, int64_t, p->n + 1), live = 0;
     while (1 << levels <= p->n) levels++;
     int64_t **most = HD_NEWN(a, int64_t *, levels);
@@ -411,35 +393,14 @@ static void pack_from_ends(Packer *p, int64_t bound, int *scratch, Arena *a) {
     p->high = NULL;
 }
 
-int64_t hd_pack_height(int n, const Interval *values, const int64_t *offset) {
-    int64_t height = 0;
-    for (int i = 0; i < n; i++) {
-        int64_t end = offset[i] + hd_align_to(values[i].size, values[i].align);
-        if (values[i].size > 0 && end > height) height = end;
-    }
-    return height;
-}
-
-int64_t hd_pack_lower_bound(int n, const Interval *values) {
-    Arena *a = hd_arena_new();
-    Event *events = HD_NEWN(a, Event, 2 * n + 1);
-    int n_events = find_events(events, n, values);
-    int64_t live = 0, most = 0;
-    for (int i = 0; i < n_events; i++) {
-        live += events[i].change;
-        if (live > most) most = live;
-    }
-    hd_arena_free(a);
-    return most;
-}
-
 // Searches for lower packings than the best one: first at the bound or the capacity, by most of the work, then 1 %
 // above it, then halfway between sizes that were found and sizes that were not. Where the whole arena is within 1 % of
 // the least, it has an eighth of the work.
 static void search_deeper(Packer *p, int64_t bound, PackRoom *room) {
     int64_t below = bound, at = greater(room->capacity, bound);
     for (int i = 0; i < SEARCH_TRIES && p->height > p->target && p->height - bound > bound / 100; i++) {
-        const int64_t all = p->height - bound > (room->base + bound) / 100 ? SEARCH_WORK : SEARCH_WORK / 8;
+        const int64_t most = SEARCH_WORK / (1 + p->n / SEARCH_VALUES);
+        const int64_t all = p->height - bound > (room->base + bound) / 100 ? most : most / 8;
         const int64_t work = i ? all / 4 / (SEARCH_TRIES - 1) : all / 4 * 3;
         const bool done = i == 0 && room->early; // it failed before
         if (done || hd_pack_search(p->n, p->values, p->best, at, work, 0)) below = at;
@@ -457,13 +418,8 @@ static void search_early(Packer *p, PackRoom *room) {
     room->steps += SLICES_WORK + room->early;
 }
 
-int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room) {
-    if (n == 0) return 0;
-    Arena *a = hd_arena_new();
-    int64_t bound = hd_pack_lower_bound(n, values);
-    Packer p = {.n = n, .fixed = fixed, .values = values, .height = INT64_MAX,
-                .target = room->capacity > bound ? room->capacity : bound + bound / 2048,
-                .work = WORK};
+static Packer packer(int n, int fixed, const Interval *values, Arena *a) {
+    Packer p = {.n = n, .fixed = fixed, .values = values, .height = INT64_MAX};
     p.size = HD_NEWN(a, int64_t, n);
     p.offset = HD_NEWN(a, int64_t, n);
     p.best = HD_NEWN(a, int64_t, n);
@@ -476,16 +432,46 @@ int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, Pack
     p.contention = HD_NEWN(a, int64_t, n);
     for (int i = 0; i < n; i++) p.size[i] = hd_align_to(values[i].size, values[i].align);
     find_contention(&p, a);
-    int *scratch = HD_NEWN(a, int, n);
-    search(&p, scratch);
-    room->steps += WORK - p.work;
-    if (!fixed && p.height > p.target && p.height - bound > bound / 100) search_early(&p, room);
-    if (!fixed && p.height > p.target && p.height - bound > bound / 100) {
-        p.work = ENDS_WORK;
-        pack_from_ends(&p, bound, scratch, a);
-        room->steps += ENDS_WORK - p.work;
+    return p;
+}
+
+static void search_within(Packer *p, int64_t work, int *scratch, PackRoom *room) {
+    p->work = work;
+    search(p, scratch);
+    room->steps += work - p->work;
+}
+
+// What stays far above the bound is searched for as well.
+static void search_deep(Packer *p, int64_t bound, PackRoom *room) {
+    if (p->fixed || p->height <= p->target || p->height - bound <= bound / 100) return;
+    if (!hd_pack_search(p->n, p->values, p->best, greater(room->capacity, bound), DEEP_WORK, 0))
+        p->height = hd_pack_height(p->n, p->values, p->best);
+    room->steps += DEEP_WORK;
+}
+
+static void search_long(Packer *p, int64_t bound, int *scratch, PackRoom *room, Arena *a) {
+    search_within(p, WORK, scratch, room);
+    if (p->fixed) return; // with fixed values the rest takes long, and finds nothing
+    if (p->height > p->target && p->height - bound > bound / 100) search_early(p, room);
+    if (p->height > p->target && p->height - bound > bound / 100) {
+        p->work = ENDS_WORK;
+        pack_from_ends(p, bound, scratch, a);
+        room->steps += ENDS_WORK - p->work;
     }
-    if (!fixed) search_deeper(&p, bound, room); // with fixed values it takes long, and finds nothing
+    search_deeper(p, bound, room);
+}
+
+int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room) {
+    if (n == 0) return 0;
+    Arena *a = hd_arena_new();
+    const int64_t bound = hd_pack_lower_bound(n, values);
+    int *scratch = HD_NEWN(a, int, n);
+    Packer p = packer(n, fixed, values, a);
+    p.target = room->capacity > bound ? room->capacity : bound + bound / 2048;
+    if (room->effort) search_within(&p, BRIEF_WORK + BRIEF_EACH * n, scratch, room);
+    if (room->effort > PACK_BRIEF && p.height > room->enough) search_deep(&p, bound, room);
+    const bool more = room->effort == PACK_AT_ONCE || room->effort == PACK_BY_STAGES;
+    if (more && p.height > p.target && p.height > room->enough) search_long(&p, bound, scratch, room, a);
     memcpy(offset, p.best, sizeof(int64_t) * (size_t)n);
     hd_arena_free(a);
     return room->capacity > 0 && p.height > room->capacity;

@@ -14,7 +14,10 @@ int hd_pack(int n, int fixed, const Interval *values, int64_t *offset, int64_t c
 // The same for a part of an arena. `base`: the bytes below it; where both together are within 1 % of the least that
 // they can take, the search for better ones is short. `early`: steps of a search for a packing into the capacity before
 // packing from both ends; 0: none. `steps` grows by the steps of inner loops.
-typedef struct { int64_t capacity, base, early, steps; } PackRoom;
+// `effort`: by stages, it packs with few steps, in proportion to the values, then with some more, then with all; and
+// stops before a stage where at most `enough` bytes are needed.
+typedef enum { PACK_AT_ONCE, PACK_BRIEF, PACK_DEEP, PACK_BY_STAGES } PackEffort;
+typedef struct { int64_t capacity, base, early, enough, steps; PackEffort effort; } PackRoom;
 int hd_pack_into(int n, int fixed, const Interval *values, int64_t *offset, PackRoom *room);
 // Searches for a packing into `capacity` (pack_search.c): in `steps` steps of inner loops at the lower bound and as
 // many at larger sizes, counted so that equal inputs give equal packings; what it finds at the bound it finds with any

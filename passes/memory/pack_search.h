@@ -1,12 +1,17 @@
 // Shared by the files of the packing search. search: the tree; sections: facts about the values, found once, and their
 // rankings, found for each restart; conflict: why a branch ends; fuse: values that are as good as one; restart: runs
-// the tree search again and again; slice: finds packings of another kind, in another way.
+// the tree search again and again; slice: finds packings of another kind, in another way;
+// bound: the most bytes alive at one time.
 #ifndef PASSES_MEMORY_PACK_SEARCH_H
 #define PASSES_MEMORY_PACK_SEARCH_H
 #include "passes/memory/pack.h"
 #include "ir/base/ints.h"
 #include <stdbool.h>
 #include <stdlib.h>
+
+// Bytes that come alive or die; `value` comes alive, or -1. By time; ends come before starts.
+typedef struct { int64_t at, change; int value; } PackEvent;
+int hd_pack_events(PackEvent *events, int n, const Interval *values); // events: room for 2 * n; returns how many
 
 enum { N_RANKINGS = 6, N_STRATEGIES = 3 };
 typedef enum { FOUND, NONE, STOPPED } Result;

@@ -26,7 +26,7 @@
 //   %1 = gemm %x, %w : bf16[8,64]                      ->  [compute] %1 = gemm %x, %w : bf16[8,64] @0x2400
 //   %2 = launch %1 {kernel = @k} : f32[64]             ->  [compute] launch %1 {kernel = @k} : f32[64]
 //   store %2 {into = @root.grad, offset = 0}                 {offset = 0, into = @root.grad}
-#include "passes/memory/plan_memory.h"
+#include "passes/pass.h"
 #include "passes/analysis/alignment.h"
 #include "passes/analysis/border.h"
 #include "passes/memory/lifetimes.h"
@@ -340,6 +340,17 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
     return true;
 }
 
+// By stages for a trial, and where memory is limited. A plan that was chosen for the limit is packed until it fits, so
+// that it takes as many bytes as its trial did.
+static PackRoom pack_room(const Planner *p, Space space, int64_t base, const PassCx *cx) {
+    const Attr *limit = hd_attr(hd_settings(p->m, "target"), A_DEVICE_MEMORY_BYTES);
+    PackRoom r = {.capacity = p->room[space].top > base ? p->room[space].top - base : 0, .base = base,
+                  .effort = cx->trial ? (PackEffort)cx->trial : limit ? PACK_BY_STAGES : PACK_AT_ONCE};
+    const bool chosen = hd_has(hd_settings(p->m, "schedule"), A_OFFLOAD_VALUES);
+    if (!cx->trial && limit && chosen && space == SPACE_DEVICE) r.enough = limit->i - base;
+    return r;
+}
+
 // The function that needs most goes first: below its top the others gain nothing, and packing them is quick.
 static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
     Room *room = &p->room[space];
@@ -350,7 +361,7 @@ static void pack_space(Planner *p, Work *work, int n, Space space, PassCx *cx) {
         w->done[space] = true;
         const Region *r = &w->r[space];
         int64_t base = w->base[space];
-        PackRoom pack = {.capacity = room->top > base ? room->top - base : 0, .base = base};
+        PackRoom pack = pack_room(p, space, base, cx);
         hd_pack_into(r->n, r->fixed, r->interval, r->offset, &pack);
         hd_count(cx, "steps of packing", pack.steps);
         int64_t top = base + hd_pack_height(r->n, r->interval, r->offset);
@@ -417,15 +428,6 @@ static void write_straight(Work *work, int n) {
         hd_write_straight(&work[i].l);
         hd_renumber(work[i].f);
     }
-}
-
-int64_t hd_memory_bound(Module *m, PassCx *cx) {
-    Planner p = planner(m, cx);
-    int n = 0;
-    Work *work = prepare_all(&p, cx, &n);
-    if (!work) return -1;
-    write_straight(work, n);
-    return p.room[SPACE_DEVICE].bound;
 }
 
 Change hd_pass_plan_memory(Module *m, PassCx *cx) {

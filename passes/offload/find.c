@@ -13,7 +13,7 @@ static bool is_backward(const Op *o) { return hd_has(&o->attrs, A_BWD); }
 
 static const char *part_of(const Offload *w, const Op *o, bool layers) {
     const char *path = o->loc.path ? o->loc.path : "";
-    return layers ? hd_layer_of(&w->layers, path) : hd_internf(w->layers.cx, "%.*s", (int)strcspn(path, "."), path);
+    return layers ? hd_layer_of(&w->layers, path) : hd_intern_part(w->layers.cx, path, strcspn(path, "."));
 }
 
 static void find_parts(Offload *w, bool backward, Parts *parts, int *part) {
@@ -98,5 +98,7 @@ Offload hd_offload_find(Func *f, int64_t ahead, Arena *a) {
     find_parts(&w, false, &w.forward, part);
     find_parts(&w, true, &w.backward, part);
     if (w.backward.n) find_values(&w, part);
+    w.made = HD_NEWN(a, Waiting *, w.values.n + 1);
+    w.read = HD_NEWN(a, Waiting *, w.values.n + 1);
     return w;
 }

@@ -17,6 +17,8 @@
 // they leave and return: times.c.
 #include "passes/offload/offload.h"
 #include "passes/analysis/places.h"
+#include "passes/memory/narrow.h"
+#include "passes/memory/pack.h"
 #include "passes/memory/trial.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
@@ -50,12 +52,19 @@ static const char *kind_of_part(const Offload *w, int part) {
     return hd_layer_kind(&w->layers, hd_layer_of(&w->layers, path ? path : ""));
 }
 
-// The backward pass reads it in one of the last instances, with which it begins, or before them.
-static bool in_margin(const Offload *w, const Waiting *v, int64_t margin) {
-    int64_t before = 0;
-    if (!v->first_in) return margin > 0;
-    for (int k = 1; k < v->first_in; k++) before += kind_of_part(w, k) == kind_of_part(w, v->first_in);
-    return before < margin;
+// By part of the backward pass: it belongs to one of the last instances, with which that pass begins, or comes before
+// them.
+static const bool *find_margin(const Offload *w, int64_t margin) {
+    bool *in = HD_NEWN(w->a, bool, w->backward.n + 1);
+    PtrMap seen = {0}; // by kind: parts so far
+    in[0] = margin > 0;
+    for (int k = 1; k < w->backward.n; k++) {
+        const char *kind = kind_of_part(w, k);
+        const int before = hd_ptr_get(&seen, kind) < 0 ? 0 : hd_ptr_get(&seen, kind);
+        in[k] = before < margin;
+        hd_ptr_set(w->a, &seen, kind, before + 1);
+    }
+    return in;
 }
 
 // --- messages
@@ -135,11 +144,12 @@ static Bytes choose(Request *r, Offload *w) {
     const double min_size = (double)hd_int(r->settings, A_MIN_SIZE, 0);
     Bytes b = {0};
     bool *free = HD_NEWN(w->a, bool, w->values.n + 1);
+    const bool *in_margin = find_margin(w, margin);
     for (int i = 0; i < w->values.n; i++) {
         const Waiting *v = &w->values.at[i];
         bool listed = is_listed(r, v);
         b.listed += listed ? v->bytes : 0;
-        free[i] = listed && !in_margin(w, v, margin);
+        free[i] = listed && !in_margin[v->first_in];
         b.outside += free[i] ? v->bytes : 0;
         if (free[i] && v->bytes > b.largest) b.largest = v->bytes;
         free[i] &= v->bytes >= min_size;
@@ -222,11 +232,9 @@ static Request request(Module *m, PassCx *cx) {
 
 // --- auto under a limit
 
-typedef struct { int64_t bytes; int taken; } Helped;
-
-// What the plan takes with so many values offloaded, or with all there are.
-static Helped try_with(Trials *t, int most, TrialKind kind) {
-    PassCx cx = {.scratch = hd_arena_new()};
+// What the plan takes with so many values offloaded, or with all there are. cost: how many they are.
+static Plan try_with(Trials *t, int most, int effort) {
+    PassCx cx = {.scratch = hd_arena_new(), .trial = effort};
     Module *m = hd_trial_copy(t);
     Request r = request(m, &cx);
     r.automatic = true;
@@ -234,57 +242,81 @@ static Helped try_with(Trials *t, int most, TrialKind kind) {
     if (!offload_module(&r, true) || hd_pass_schedule(m, &cx) == FAILED || hd_pass_sync(m, &cx) == FAILED ||
         hd_pass_capture(m, &cx) == FAILED)
         HD_BUG("a trial of offload failed");
-    const Helped got = {.bytes = hd_trial_bytes(m, &cx, kind), .taken = r.taken};
+    const Plan got = {.bytes = hd_trial_bytes(m, &cx), .cost = r.taken};
     hd_arena_free(cx.scratch);
     return got;
 }
 
-// The fewest values in host memory with which the plan fits; all of them where it does not even then. `fits`: whether.
-//
-// What a plan takes at least decides quickly which numbers are too few. From the first that may be enough on, each plan
-// is packed. So more room never makes it fail, and never needs more values.
-static int fewest(const Request *r, int64_t limit, bool *fits) {
-    Trials *t = hd_trials(r->m, r->cx->scratch);
-    int some = 0, enough = 0;
-    *fits = true;
-    if (try_with(t, 0, TRIAL_BOUND).bytes > limit) {
-        const Helped all = try_with(t, INT_MAX, TRIAL_BOUND);
-        *fits = all.bytes <= limit;
-        enough = all.taken;
-    }
-    while (*fits && enough - some > 1) { // fits with enough, not with some
-        int k = some + (enough - some) / 2;
-        if (try_with(t, k, TRIAL_BOUND).bytes <= limit) enough = k;
-        else some = k;
-    }
-    for (Helped got = {0}; *fits && !r->cx->rough; enough++) {
-        got = try_with(t, enough, TRIAL_PACKED);
-        if (got.bytes <= limit) break;
-        *fits = got.taken == enough; // or there are no more
-    }
-    hd_trials_end(t);
-    return enough;
+// A quarter, a half or three quarters of the way.
+static bool try_between(void *trials, const Plan *more, const Plan *less, int which, Plan *got) {
+    const int parts[] = {2, 1, 3}, few = (int)more->cost, many = (int)less->cost;
+    if (which >= 3 || many - few < 2) return false;
+    const int k = few + (many - few) * parts[which] / 4;
+    *got = k > few ? try_with(trials, k, true) : (Plan){.bytes = -1};
+    return true;
 }
 
-// The schedule lists nothing: where the plan does not fit without, and does with some values in host memory, offload
-// auto takes the fewest that make it fit.
-static Change help_to_fit(Module *m, PassCx *cx) {
-    const int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
-    Request r = request(m, cx);
-    bool fits;
-    if (!limit || !hd_model(m) || hd_has(r.settings, A_NO_OFFLOAD)) return UNCHANGED;
-    r.automatic = true;
-    r.most = fewest(&r, limit, &fits);
-    if (!r.most || !fits) return UNCHANGED; // none are needed, or the error says what lacks
-    r.span = hd_symbol_find(m, "schedule")->span;
-    hd_warning(m->cx, r.span,
+// The fewest values in host memory with which the plan fits: of a few numbers the neighbours of the limit, then numbers
+// between them (narrow.h). Where none fits, `bytes` is the least that was seen.
+static Plan fewest(const Request *r, int64_t limit) {
+    enum { PARTS = 4 };
+    Trials *t = hd_trials(r->m, r->cx->scratch);
+    Plan tried[PARTS + 1] = {try_with(t, 0, PACK_DEEP)}, found = tried[0];
+    if (found.bytes > limit) {
+        const Plan whole = try_with(t, 0, 0);
+        if (whole.bytes <= limit) found = whole;
+    }
+    if (found.bytes > limit) {
+        const Plan all = tried[PARTS] = try_with(t, INT_MAX, PACK_DEEP);
+        const Narrow narrow = {.limit = limit, .data = t, .between = try_between};
+        Plan more = found;
+        for (int i = 1; i < PARTS; i++) tried[i] = try_with(t, (int)all.cost * i / PARTS, PACK_DEEP);
+        for (int i = 1; i <= PARTS; i++) {
+            if (tried[i].bytes < found.bytes) found = tried[i];
+            if (found.bytes <= limit) break;
+            more = found;
+        }
+        if (found.bytes <= limit && found.cost > more.cost) found = hd_narrow(&narrow, more, found);
+    }
+    hd_trials_end(t);
+    return found;
+}
+
+static void decide(const Request *r, Plan found, int64_t limit) {
+    Ctx *cx = r->m->cx;
+    if (found.bytes > limit)
+        hd_set_int(cx, &hd_symbol_find(r->m, "target")->attrs, A_LEAST_BYTES, found.bytes);
+    if (r->most) hd_set_int(cx, &hd_symbol_find(r->m, "schedule")->attrs, A_OFFLOAD_VALUES, r->most);
+}
+
+// The schedule lists nothing, and the plan does not fit without offload.
+static void say_helped(const Request *r, int64_t limit) {
+    hd_warning(r->m->cx, r->span,
                "the plan does not fit into %lld bytes with all values on the device: some wait in host memory, as with "
                "schedule.offload = auto%s; --host-memory=SIZE bounds how much, schedule.offload = none forbids it",
                (long long)limit,
-               r.recomputed.paths && !strcmp(r.recomputed.paths->strs[0], "auto")
+               r->recomputed.paths && !strcmp(r->recomputed.paths->strs[0], "auto")
                    ? ""
                    : " (schedule.recompute = auto may be faster)");
-    return offload_module(&r, false) ? CHANGED : FAILED;
+}
+
+// Offload auto takes so many values as config @schedule says, or decides it.
+static Change offload_best(Request *r) {
+    const int64_t limit = hd_int(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES, 0);
+    const Attr *decided = hd_attr(r->settings, A_OFFLOAD_VALUES);
+    r->automatic = true;
+    if (decided) {
+        r->most = (int)decided->i;
+    } else if (limit) {
+        const Plan found = fewest(r, limit);
+        r->most = found.bytes <= limit || r->listed.paths ? (int)found.cost : 0;
+        decide(r, found, limit);
+    }
+    if (!r->most) return UNCHANGED;
+    r->span = hd_symbol_find(r->m, "schedule")->span;
+    const bool fits = !hd_has(hd_settings(r->m, "target"), A_LEAST_BYTES);
+    if (!r->listed.paths && limit && fits) say_helped(r, limit);
+    return offload_module(r, false) ? CHANGED : FAILED;
 }
 
 // Settings of offload that have other values than their defaults, where nothing is offloaded.
@@ -305,16 +337,20 @@ static void warn_unused(const Request *r) {
     }
 }
 
+// Where the schedule lists nothing, and the plan does not fit without, auto helps.
+static bool may_help(const Request *r) {
+    const bool limit = hd_has(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES);
+    return (limit || hd_has(r->settings, A_OFFLOAD_VALUES)) && hd_model(r->m) && !hd_has(r->settings, A_NO_OFFLOAD);
+}
+
 Change hd_pass_offload(Module *m, PassCx *cx) {
     Request r = request(m, cx);
     warn_unused(&r);
-    if (!r.listed.paths) return help_to_fit(m, cx);
+    if (!r.listed.paths) return may_help(&r) ? offload_best(&r) : UNCHANGED;
     if (!hd_places_differ(&r.listed, &r.kept)) return FAILED;
     if (r.automatic && !hd_model(m))
         return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
                         "a table with --device-model"), FAILED;
-    int64_t limit = hd_int(hd_settings(m, "target"), A_DEVICE_MEMORY_BYTES, 0);
-    bool fits;
-    if (r.automatic && limit) r.most = fewest(&r, limit, &fits);
+    if (r.automatic) return offload_best(&r);
     return offload_module(&r, false) ? CHANGED : FAILED;
 }

@@ -32,6 +32,7 @@ typedef struct {
     Op **ops;             // by id
     double *seconds;      // by op id; 0: another stream runs it, or it does nothing
     VEC(Waiting) values;  // in the order in which they are made
+    Waiting **made, **read; // room for hd_offload_chosen
     Layers layers;
     Parts forward, backward;
     int ahead;            // parts for which a value may be on its way
@@ -41,7 +42,8 @@ typedef struct {
 
 // Needs dense ids. No values: the function has no backward pass.
 Offload hd_offload_find(Func *f, int64_t ahead, Arena *a);
-// The chosen values in the order in which they are made and in that in which they are read; how many.
+// The chosen values in the order in which they are made and in that in which they are read, until the next call; how
+// many.
 int hd_offload_chosen(const Offload *w, Waiting ***made, Waiting ***read);
 // Decides when the chosen values leave and return, and how long the main stream waits for them.
 void hd_offload_times(Offload *w);

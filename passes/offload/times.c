@@ -25,8 +25,8 @@ static int compare_first(const void *x, const void *y) {
 
 int hd_offload_chosen(const Offload *w, Waiting ***made, Waiting ***read) {
     int n = 0;
-    *made = HD_NEWN(w->a, Waiting *, w->values.n + 1);
-    *read = HD_NEWN(w->a, Waiting *, w->values.n + 1);
+    *made = w->made;
+    *read = w->read;
     for (int i = 0; i < w->values.n; i++)
         if (w->values.at[i].chosen) (*made)[n] = (*read)[n] = &w->values.at[i], n++;
     qsort(*read, (size_t)n, sizeof **read, compare_first);

@@ -1,5 +1,6 @@
 // Which values `recompute auto` makes again. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
-// ops that may be made again; recompute_fit.c: under --device-memory; recompute_weights.c: whether ranks then keep
+// ops that may be made again; recompute_fit.c, recompute_states.c:
+// under --device-memory; recompute_weights.c: whether ranks then keep
 // copies of what they gather; recompute_try.c: what a choice comes to; recompute_rows.c: what is given up, for the
 // report; recompute_effect.c: places that change nothing.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
@@ -54,13 +55,20 @@ int *hd_recompute_instances(const Func *f, Arena *a);
 typedef struct { bool automatic; double slower; const bool *again; } Again;
 Change hd_recompute_module(Module *m, PassCx *cx, Again what);
 
-// What a choice comes to: the least bytes of device memory that plan-memory can give the plan, or what it gives it, and
-// the predicted seconds of a step.
-typedef struct { int64_t bytes; double seconds; } Trial; // bytes < 0: some pass reports errors
-Trial hd_trial(Trials *t, const bool *again, TrialKind kind, bool offload); // again NULL: what the schedule lists
-// Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, and with
-// `weights = auto` whether ranks keep rounded copies. NULL: what auto takes by itself, or nothing is to be chosen.
-// Less memory is never faster.
+// What a choice comes to: the bytes of device memory that plan-memory gives the plan, the predicted seconds of a step,
+// and how many values wait in host memory. bound: no packing takes fewer bytes. bytes < 0: some pass reports errors.
+typedef struct { int64_t bytes, bound; double seconds; int values; } Trial;
+// The effort of packing, in the numbers of pack.h; whole: as in the plan.
+typedef enum { TRIAL_WHOLE, TRIAL_BRIEF, TRIAL_DEEP } TrialKind;
+// Values in host memory: a number of the best, as many as copies hide, all, or what the schedule lists.
+enum { HD_HIDDEN = -1, HD_AS_LISTED = -2, HD_ALL = INT32_MAX };
+bool hd_trial_begin(Trials *t, const bool *again); // again NULL: what the schedule lists; false: errors
+Trial hd_trial_end(Trials *t, int values, TrialKind kind);
+Trial hd_trial(Trials *t, const bool *again, int values, TrialKind kind); // both
+// Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, how many
+// values wait in host memory (`offload_values` in config @schedule), and with `weights = auto` whether ranks keep
+// rounded copies. NULL: what auto takes by itself, or nothing is to be chosen. Less memory is never faster, and what is
+// found under a limit is found under each one down to its own bytes.
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit);
 // The same for a schedule that lists what is made again, or nothing; whether that changes the module.
 bool hd_weights_fit(Module *m, PassCx *cx, int64_t limit);

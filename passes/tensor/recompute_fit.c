@@ -1,62 +1,44 @@
-// recompute auto under --device-memory: what to make again so that the plan fits, in the least time. A choice is tried:
-// a copy of the module goes through all passes up to the addresses, and its step is simulated.
+// recompute auto under --device-memory: what to make again, and how many values wait in host memory, so that the plan
+// fits, in the least time. A choice is tried: a copy of the module goes through all passes up to the addresses, and its
+// step is simulated.
 //
-// The choices lie on a chain: what auto takes by itself; before it the least cuts that spend less time and keep more
-// bytes; after it, by falling prices, those that spend more, of cheap work alone and of products and attention as well.
-// Between two of them the instances of repeated modules change over one after another.
+// A list of choices is tried, whatever the limit is. It comes from a chain: what auto takes by itself; before
+// it the least cuts that spend less time and keep more bytes; after it, by falling prices, those that spend more, of
+// cheap work alone and of products and attention as well.
 //
-// - A small model: all of the chain is tried, and from auto's own on all that differ by one op from the choice that the
-//   fewest others beat in bytes and seconds, again and again, as long as the work lasts. What is tried does not depend
-//   on the limit, and the fastest one that fits is taken: less memory is never faster, by construction.
-// - A large model: where auto's own choice does not fit, the first of the chain that does, by bisection. Where it fits,
-//   those before it are tried, and the fastest that fits is taken, if need be for some of the instances: there is room
-//   for what auto would give up to save memory.
-// Beside that some choices are tried with offload (offload.h), which then takes as few values as fit: none that spend
-// less time than auto's own, so that a plan for less memory is not faster than auto's for more. The fastest is taken.
+// - Without offload, or with that of the schedule's list: of a small model all of the chain, and choices that differ by
+//   one op from the one that the fewest others beat in bytes and seconds, again and again, as long as the work lasts.
+//   Of a large model some links of the chain.
+// - Where auto's own choice does not fit: some links from auto's own on with as many values in host memory as copies
+//   hide, and with all. None of those that are faster than what fits into the memory of auto's own choice is taken, so
+//   that a plan for less memory is not faster than one for more.
+// - Where none of these fits: choices that keep the values of one kind of place (equal in all layers) more, or one
+//   less, than the least one so far, without offload or with all values, as long as that takes fewer bytes.
+//
+// Of the list the fastest that fits is taken. Then choices between that and its neighbour that does not fit are tried
+// (narrow.h). So less memory is never faster, and a plan is found under each limit down to its own bytes.
 //
 // Where the schedule says `offload auto`, all is tried with it, and from the whole chain.
-#include "passes/tensor/recompute.h"
+#include "passes/tensor/recompute_fit.h"
+#include "passes/analysis/places.h"
 #include "passes/settings.h"
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORK = 60000, LEAST_TRIALS = 24, MOST_TRIALS = 1200, WITH_OFFLOAD = 8 }; // WORK: ops of all trials together
+enum { WORK = 60000, LEAST_TRIALS = 24, MOST_TRIALS = 1200 }; // of a small model; WORK: ops of all trials together
+enum { MOST_DEEP = 200 };
 
-typedef struct {
-    bool *again;
-    Trial got;
-    enum { TIMED, BOUNDED, PACKED } stage; // bytes are not known, are what a plan takes at least, are what it takes
-    bool expanded;                         // its neighbours have been tried
-} State;
-typedef struct {
-    Func *f;
-    Arena *a;
-    Trials *trials;
-    int left;     // trials
-    bool offload; // they are with it
-    Uses uses;
-    const bool *open;    // by op id: may be made again, and takes bytes or time
-    const int *instance; // by op id
-    int n_instances;
-    Recomputed chain[2 * HD_RECOMPUTE_PRICES + 1];
-    int n_chain, given; // given: auto's own choice
-    VEC(State) states;
-} Fit;
+// How many choices: links of the chain before auto's own and after it, choices between two others in each family, and
+// kinds of places; and how many families. The larger the model, the longer each trial takes.
+typedef struct { int most_ops, before, after, between, kinds, families; bool links; } Effort;
+static const Effort efforts[] = {
+    {2500, 4, 8, 40, 100, 3, true}, {8000, 2, 4, 8, 16, 2, false}, {INT32_MAX, 1, 1, 6, 2, 1, false}};
 
-// Only what is read again is made again: an op that the backward pass reads, or another op that is made again.
-static void strip(const Fit *t, bool *again) {
-    for (const Op *o = t->f->last; o; o = o->prev) {
-        bool read = false;
-        for (int i = 0; again[o->id] && i < o->n_out; i++) {
-            const Value *v = o->out[i];
-            read |= hd_read_backward(&t->uses, v);
-            for (int k = 0; k < t->uses.count[v->id]; k++) read |= again[t->uses.users[v->id][k]->id];
-        }
-        again[o->id] &= read;
-    }
+static const Effort *effort_of(const Fit *t) {
+    const Effort *e = efforts;
+    while (t->f->n_ops > e->most_ops) e++;
+    return e;
 }
 
 static int compare_costs(const void *x, const void *y) {
@@ -87,6 +69,8 @@ static void find_chain(Fit *t, double slower) {
         if (all[i].kept < t->chain[t->n_chain - 1].kept) t->chain[t->n_chain++] = all[i];
 }
 
+// --- the list
+
 // Choice number k of the chain: in the first instances that of one link, in all others that of the one before.
 static bool *choice(const Fit *t, int k) {
     const int link = k / t->n_instances, first = k % t->n_instances;
@@ -99,143 +83,203 @@ static bool *choice(const Fit *t, int k) {
     return again;
 }
 
-static State *pack(Fit *t, State *s) {
-    if (s->stage != PACKED) s->got = hd_trial(t->trials, s->again, TRIAL_PACKED, t->offload);
-    s->stage = PACKED;
-    return s;
-}
-
-static State *bound(Fit *t, State *s) {
-    if (s->stage == TIMED) s->got = hd_trial(t->trials, s->again, TRIAL_BOUND, t->offload), s->stage = BOUNDED;
-    return s;
-}
-
-// The state of a choice; NULL: there is no work left to try it. A new one is of stage TIMED, with 0 seconds.
-static State *state_of(Fit *t, bool *again) {
-    strip(t, again);
-    for (int i = 0; i < t->states.n; i++)
-        if (!memcmp(t->states.at[i].again, again, (size_t)t->f->n_ops)) return &t->states.at[i];
-    if (t->left <= 0) return NULL;
-    t->left--;
-    hd_push(t->a, &t->states, ((State){.again = again}));
-    return &t->states.at[t->states.n - 1];
-}
-
-static State *try(Fit *t, bool *again) {
-    State *s = state_of(t, again);
-    return s ? bound(t, s) : NULL;
-}
-
 static bool beats(const State *x, const State *y) {
     if (x->got.bytes < 0 || y->got.bytes < 0) return y->got.bytes < 0;
-    const bool no_worse = x->got.bytes <= y->got.bytes && x->got.seconds <= y->got.seconds;
-    return no_worse && (x->got.bytes < y->got.bytes || x->got.seconds < y->got.seconds);
+    const bool no_worse = x->got.bound <= y->got.bound && x->got.seconds <= y->got.seconds;
+    return no_worse && (x->got.bound < y->got.bound || x->got.seconds < y->got.seconds);
 }
 
-// Of the choices whose neighbours have not been tried the first that the fewest others beat; -1: there is none.
-static int next_to_expand(const Fit *t) {
-    int next = -1, fewest = 0;
+// Of the choices whose neighbours have not been tried the first that the fewest others beat; NULL: there is none.
+static State *next_to_expand(const Fit *t) {
+    State *next = NULL;
+    int fewest = 0;
     for (int i = 0; i < t->states.n; i++) {
+        State *s = t->states.at[i];
         int better = 0;
-        if (t->states.at[i].expanded || t->states.at[i].got.bytes < 0) continue;
-        for (int k = 0; k < t->states.n; k++) better += beats(&t->states.at[k], &t->states.at[i]);
-        if (next < 0 || better < fewest) next = i, fewest = better;
+        if (s->expanded || s->got.bytes < 0) continue;
+        for (int k = 0; k < t->states.n; k++) better += beats(t->states.at[k], s);
+        if (!next || better < fewest) next = s, fewest = better;
     }
     return next;
 }
 
-static void try_neighbours(Fit *t) {
-    for (int i = next_to_expand(t); i >= 0 && t->left > 0; i = next_to_expand(t)) {
-        t->states.at[i].expanded = true;
+static void try_neighbours(Fit *t, int values) {
+    for (State *s = next_to_expand(t); s && t->left > 0; s = next_to_expand(t)) {
+        s->expanded = true;
         for (const Op *o = t->f->first; o && t->left > 0; o = o->next) {
             if (!t->open[o->id]) continue;
-            bool *again = HD_NEWN(t->a, bool, t->f->n_ops + 1);
-            memcpy(again, t->states.at[i].again, sizeof(bool) * (size_t)t->f->n_ops);
+            bool *again = hd_fit_copy(t, s->again);
             again[o->id] = !again[o->id];
-            try(t, again);
+            hd_fit_try(t, again, values);
         }
     }
 }
 
-static bool fits(const Trial *got, int64_t limit) { return got->bytes >= 0 && got->bytes <= limit; }
+// All of a small model's chain, and what is near it.
+static void try_small(Fit *t, int n, int values) {
+    const int from = t->given * t->n_instances;
+    for (int k = from; k < n; k++) hd_fit_try(t, choice(t, k), values);
+    try_neighbours(t, values);
+    t->left += from;
+    for (int k = 0; k < from; k++) hd_fit_try(t, choice(t, k), values);
+}
 
-// The fastest one that fits, below so many seconds; the first of equal ones. A choice is bounded, then packed, only
-// where what is known so far could make it the fastest.
-static State *fastest(Fit *t, int64_t limit, double below) {
+// So many links of the chain, from one to another, with both; the same with offload and without.
+static void try_links(Fit *t, int from, int to, int n, int values) {
+    t->left = INT32_MAX;
+    if (n > to - from) n = to - from;
+    for (int i = 0; i <= n; i++) hd_fit_try_link(t, from + (n ? (int)((int64_t)(to - from) * i / n) : 0), values);
+}
+
+static State *least(const Fit *t) {
+    State *least = NULL;
+    for (int i = 0; i < t->states.n; i++) {
+        State *s = t->states.at[i];
+        if (s->got.bytes >= 0 && (!least || s->brief < least->brief)) least = s;
+    }
+    return least;
+}
+
+// Equal for the same place in all layers of a kind.
+static const char *kind_of(const Layers *l, const Op *o) {
+    const char *path = o->loc.path ? o->loc.path : "", *layer = hd_layer_of(l, path);
+    return hd_internf(l->cx, "%s%s", *layer ? hd_layer_kind(l, layer) : "", path + strlen(layer));
+}
+
+// By op id: its kind, where it may be made again.
+static const char **find_kinds(const Fit *t) {
+    const Layers layers = hd_layers(t->f->module, t->a);
+    const char **kinds = HD_NEWN(t->a, const char *, t->f->n_ops + 1);
+    for (const Op *o = t->f->first; o; o = o->next)
+        if (t->chain[t->n_chain - 1].again[o->id]) kinds[o->id] = kind_of(&layers, o);
+    return kinds;
+}
+
+// All ops of a kind of place, the first n characters of `kind`, and of places in it are made again, or none is.
+static bool *turned(const Fit *t, const bool *again, const char *const *kinds, const char *kind, size_t n, bool on) {
+    bool *turned = hd_fit_copy(t, again);
+    for (int i = 0; i < t->f->n_ops; i++)
+        if (kinds[i] && !strncmp(kinds[i], kind, n) && (!kinds[i][n] || kinds[i][n] == '.')) turned[i] = on;
+    return turned;
+}
+
+static void turn(Fit *t, const char *const *kinds, const char *kind, size_t n, bool offload) {
+    for (int on = 0; on < 2; on++) {
+        const State *now = least(t);
+        hd_fit_try(t, turned(t, now->again, kinds, kind, n, on), now->values);
+        if (offload && now->values != HD_ALL) hd_fit_try(t, turned(t, now->again, kinds, kind, n, on), HD_ALL);
+    }
+}
+
+static void try_kinds(Fit *t, bool offload) {
+    const char **kinds = find_kinds(t);
+    t->left = effort_of(t)->kinds;
+    for (const State *from = NULL; from != least(t) && t->left > 0;) {
+        PtrMap seen = {0};
+        from = least(t);
+        for (int i = 0; i < t->f->n_ops; i++)
+            for (const char *kind = kinds[i], *end = kind; kind; end++) { // and all places around it
+                end += strcspn(end, ".");
+                const char *outer = hd_intern_part(t->f->module->cx, kind, (size_t)(end - kind));
+                if (hd_ptr_get(&seen, outer) < 0) turn(t, kinds, kind, (size_t)(end - kind), offload);
+                hd_ptr_set(t->a, &seen, outer, 1);
+                if (!*end) break;
+            }
+    }
+}
+
+// How the schedule lets values wait in host memory: `values` without further choice; `may`: as many as are good;
+// `automatic`: it says so.
+typedef struct { int values; bool may, automatic; } Hosting;
+
+static Hosting hosting_of(const Module *m) {
+    const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_OFFLOAD);
+    const bool automatic = listed && listed->n && !strcmp(listed->strs[0], "auto");
+    const bool forbidden = hd_has(hd_settings(m, "schedule"), A_NO_OFFLOAD) || !hd_model(m);
+    const int values = automatic ? HD_HIDDEN : listed ? HD_AS_LISTED : 0;
+    return (Hosting){values, automatic || (!listed && !forbidden), automatic};
+}
+
+// --- the choice
+
+// Choices of one family: all, or those of so many values, or those that make the same again. `floor`: those with
+// offload take no fewer seconds.
+typedef struct { enum { ANY, SAME_VALUES, SAME_AGAIN } of; const State *like; int values; double floor; } Family;
+
+static bool belongs(const Fit *t, const State *s, Family f) {
+    if (s->got.bytes < 0 || (s->values && s->got.seconds < f.floor)) return false;
+    if (f.of == SAME_VALUES) return s->values == f.values;
+    return f.of == ANY || !memcmp(s->again, f.like->again, (size_t)t->f->n_ops);
+}
+
+static bool is_faster(const State *x, const State *y) {
+    return x->got.seconds < y->got.seconds || (x->got.seconds <= y->got.seconds && x->got.bytes < y->got.bytes);
+}
+
+static int64_t least_bytes(const State *s) { return s->deep ? s->got.bytes : s->got.bound; }
+
+// Of the list the fastest that fits. A choice is packed more only where it may be that.
+static State *fastest(Fit *t, int64_t limit, Family f) {
     for (;;) {
         State *best = NULL;
-        for (int i = 0; i < t->states.n; i++) {
-            State *s = &t->states.at[i];
-            if (fits(&s->got, limit) && s->got.seconds < (best ? best->got.seconds : below)) best = s;
+        for (int i = 0; i < t->n_listed; i++) {
+            State *s = t->states.at[i];
+            if (belongs(t, s, f) && least_bytes(s) <= limit && (!best || is_faster(s, best))) best = s;
         }
-        if (!best || best->stage == PACKED) return best;
-        if (best->stage == TIMED) bound(t, best);
-        else pack(t, best);
+        if (!best || best->deep) return best;
+        hd_fit_deepen(t, best);
     }
 }
 
-static State *search_small(Fit *t, int from, int n, int64_t limit) {
-    for (int k = from; k < n; k++) try(t, choice(t, k));
-    try_neighbours(t);
-    t->left += from;
-    for (int k = 0; k < from; k++) try(t, choice(t, k));
-    return fastest(t, limit, HUGE_VAL);
-}
-
-// The first choice of the chain from number `from` on that fits; NULL: not even the last one does.
-static State *search_large(Fit *t, int from, int n, int64_t limit) {
-    int few = from - 1, enough = n - 1;
-    t->left = INT_MAX;
-    if (!fits(&try(t, choice(t, enough))->got, limit)) return NULL;
-    while (enough - few > 1) {
-        const int k = few + (enough - few) / 2;
-        if (fits(&try(t, choice(t, k))->got, limit)) enough = k;
-        else few = k;
+// Of the list that which has the fewest bytes of those that do not fit and are faster than `best`.
+static State *neighbour(Fit *t, int64_t limit, Family f, const State *best) {
+    for (;;) {
+        State *next = NULL;
+        for (int i = 0; i < t->n_listed; i++) {
+            State *s = t->states.at[i];
+            const bool fits = s->deep && s->got.bytes <= limit;
+            if (!belongs(t, s, f) || fits || s->got.seconds >= best->got.seconds) continue;
+            const int64_t bytes = least_bytes(s), fewest = next ? least_bytes(next) : INT64_MAX;
+            if (bytes < fewest || (bytes == fewest && is_faster(s, next))) next = s;
+        }
+        if (!next || next->deep) return next;
+        hd_fit_deepen(t, next);
     }
-    for (; enough < n; enough++) {
-        State *s = pack(t, try(t, choice(t, enough)));
-        if (fits(&s->got, limit)) return s;
+}
+
+static State *best_of(Fit *t, int64_t limit, Family f) {
+    State *best = fastest(t, limit, f), *next = best ? neighbour(t, limit, f, best) : NULL;
+    t->left = effort_of(t)->between;
+    return next ? hd_fit_between(t, next, best, limit) : best;
+}
+
+// The best of several families: of each less memory is never faster, and so it is of all. More values in host memory
+// take no less time, so some links of the chain need no family.
+static State *best_within(Fit *t, int64_t limit, Hosting h, double floor) {
+    const Family families[] = {{.floor = floor}, {SAME_VALUES, .values = h.values},
+                               {SAME_VALUES, .values = HD_HIDDEN, .floor = floor}};
+    State *best = NULL;
+    t->n_listed = t->states.n;
+    for (int i = 0; i < effort_of(t)->families; i++) {
+        State *s = best_of(t, limit, families[i]);
+        if (s && (!best || is_faster(s, best))) best = s;
     }
-    return NULL;
-}
-
-// A choice takes no less time with offload than without.
-static void time_without_offload(Fit *t, bool *again) {
-    State *s = state_of(t, again);
-    if (s->stage == TIMED) s->got.seconds = hd_trial(t->trials, s->again, TRIAL_BOUND, false).seconds;
-}
-
-// The fastest of some choices, from number `from` of the chain on, that fit with offload and take less than `below`
-// seconds. An infinity: nothing fits yet, and if the last choice does not, no other does.
-static State *search_with_offload(Fit *t, int from, int n, int64_t limit, double below) {
-    t->offload = true;
-    t->states.n = 0;
-    t->left = INT_MAX;
-    if (isinf(below) && !fits(&try(t, choice(t, n - 1))->got, limit)) return NULL;
-    for (int k = from; k < t->given * t->n_instances; k += t->n_instances) time_without_offload(t, choice(t, k));
-    from = t->given * t->n_instances;
-    for (int i = 0; i <= WITH_OFFLOAD; i++)
-        time_without_offload(t, choice(t, from + (int)((int64_t)(n - 1 - from) * i / WITH_OFFLOAD)));
-    return fastest(t, limit, below);
-}
-
-// auto's own choice, number `given` of the chain, fits. Where the fastest before it does not, as many instances as
-// possible get that one.
-static State *search_before(Fit *t, int given, int64_t limit) {
-    double best = t->states.at[0].got.seconds;
-    int from = given;
-    for (int k = given - t->n_instances; k >= 0; k -= t->n_instances) {
-        const State *s = try(t, choice(t, k));
-        if (s && s->got.bytes >= 0 && s->got.seconds < best) best = s->got.seconds, from = k;
+    for (int i = 0; i < t->n_listed && h.may && effort_of(t)->links; i++) {
+        const State *like = t->states.at[i];
+        if (like->values || like->link < 0 || like->got.bytes <= limit) continue;
+        if (best && like->got.seconds >= best->got.seconds) continue;
+        State *s = best_of(t, limit, (Family){SAME_AGAIN, .like = like, .floor = floor});
+        if (s && (!best || is_faster(s, best))) best = s;
     }
-    search_large(t, from, given + 1, limit);
-    return fastest(t, limit, HUGE_VAL);
+    t->n_listed = 0;
+    return best;
 }
 
-// again: what is taken; NULL: what auto takes by itself. given: what that comes to, and whether it fits; got: what the
-// choice comes to. Where nothing fits the choice is all there is.
+// again, values: what is taken; NULL: what auto takes by itself. given: what that comes to, and whether it fits; got:
+// what the choice comes to. Where nothing fits the choice is the least plan that was tried.
 typedef struct {
     const bool *again;
+    int values;
     Trial given, got;
     bool more, given_fits, fits, offloads; // more: again differs from what auto takes
 } Found;
@@ -255,42 +299,68 @@ static void say(Module *m, const Found *found, int64_t limit) {
             "--emit=table lists what is computed again, the bytes that it saves and the time it takes");
 }
 
-// Without offload, or with that of the schedule's list.
-static State *search_as_listed(Fit *t, bool given_fits, int n, int64_t limit) {
-    const int from = t->given * t->n_instances;
-    if (n < t->left / 2) return search_small(t, from, n, limit);
-    return given_fits ? search_before(t, from, limit) : search_large(t, from, n, limit);
+// auto's own choice is packed as a plan is, if need be: without a limit it is taken as it is.
+static bool given_fits(Fit *t, State *given, int64_t limit) {
+    if (given->got.bytes > limit) {
+        const Trial whole = hd_trial(t->trials, given->again, given->values, TRIAL_WHOLE);
+        t->begun = given->again;
+        if (whole.bytes < given->got.bytes) given->got = whole;
+        given->deep = true;
+    }
+    return given->got.bytes <= limit;
+}
+
+static void try_hosted(Fit *t, int from, bool automatic) {
+    const Effort *e = effort_of(t);
+    for (int i = 0; i < 2; i++) {
+        const int values = i ? HD_ALL : automatic ? 0 : HD_HIDDEN;
+        if (from < t->given) try_links(t, from, t->given, e->before, values);
+        try_links(t, t->given, t->n_chain - 1, e->after, values);
+    }
+}
+
+static State *search_list(Fit *t, State *given, Hosting h, bool fits, int64_t limit) {
+    const int n = (t->n_chain - 1) * t->n_instances + 1;
+    double floor = 0;
+    if (n < t->left / 2) {
+        try_small(t, n, h.values);
+    } else {
+        try_links(t, 0, t->given, effort_of(t)->before, h.values);
+        try_links(t, t->given, t->n_chain - 1, effort_of(t)->after, h.values);
+    }
+    t->n_listed = t->states.n;
+    if (h.may && !h.automatic) floor = fastest(t, given->got.bytes, (Family){.of = ANY})->got.seconds;
+    t->n_listed = 0;
+    if (h.automatic || (h.may && !fits)) try_hosted(t, h.automatic ? 0 : t->given, h.automatic);
+    State *best = best_within(t, limit, h, floor);
+    if (best || fits) return best ? best : given;
+    try_kinds(t, h.may);
+    best = best_within(t, limit, h, floor);
+    return best ? best : least(t);
 }
 
 static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit) {
     Fit t = {.f = f, .a = cx->scratch, .trials = hd_trials(m, cx->scratch), .n_instances = 1};
-    const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_OFFLOAD);
-    const bool automatic = listed && listed->n && !strcmp(listed->strs[0], "auto");
-    const bool may = !listed && !hd_has(hd_settings(m, "schedule"), A_NO_OFFLOAD) && hd_model(m);
-    t.offload = listed != NULL;
+    const Hosting h = hosting_of(m);
     t.instance = hd_recompute_instances(t.f, t.a);
     for (const Op *o = t.f->first; o; o = o->next)
         if (t.instance[o->id] >= t.n_instances) t.n_instances = t.instance[o->id] + 1;
     find_chain(&t, slower);
-    const int from = t.given * t.n_instances, n = (t.n_chain - 1) * t.n_instances + 1;
     const int trials = WORK / (t.f->n_ops + 1);
+    t.deep_left = MOST_DEEP;
     t.left = trials < LEAST_TRIALS ? LEAST_TRIALS : trials < MOST_TRIALS ? trials : MOST_TRIALS;
-    const State given = *pack(&t, try(&t, choice(&t, from)));
-    Found found = {.given = given.got, .got = given.got, .given_fits = given.got.bytes <= limit, .fits = true};
-    if (given.got.bytes >= 0) {
-        const State *best = automatic ? NULL : search_as_listed(&t, found.given_fits, n, limit);
-        const State as_listed = best ? *best : given;
-        bool fits = best != NULL;
-        if (automatic || (may && !found.given_fits)) {
-            best = search_with_offload(&t, automatic ? 0 : from, n, limit, fits ? as_listed.got.seconds : HUGE_VAL);
-            found.offloads = best != NULL;
-        }
-        const State taken = found.offloads ? *best : as_listed;
-        fits |= found.offloads;
-        found.fits = fits || found.given_fits;
-        found.more = !fits || memcmp(taken.again, given.again, (size_t)t.f->n_ops) != 0;
-        if (found.more) found.again = fits ? taken.again : choice(&t, n - 1); // all there is: the error says what lacks
-        if (fits) found.got = taken.got;
+    State *given = hd_fit_try_link(&t, t.given, h.values);
+    Found found = {.given = given->got, .got = given->got, .values = given->values};
+    if (given->got.bytes >= 0) {
+        found.given_fits = given_fits(&t, given, limit);
+        found.given = given->got;
+        const State *best = search_list(&t, given, h, found.given_fits, limit);
+        found.got = best->got;
+        found.values = best->values;
+        found.fits = found.got.bytes <= limit;
+        found.offloads = best->got.values > 0 && h.may;
+        found.more = memcmp(best->again, given->again, (size_t)t.f->n_ops) != 0;
+        if (found.more) found.again = best->again;
     }
     hd_trials_end(t.trials);
     return found;
@@ -302,6 +372,16 @@ static bool pays(const Found *x, const Found *y) {
     if (!x->fits || !y->fits) return !y->fits && (x->fits || x->given.bytes < y->given.bytes);
     return x->got.seconds < y->got.seconds ||
            (!y->given_fits && x->got.seconds <= y->got.seconds && x->given.bytes < y->given.bytes);
+}
+
+// What the passes that follow need to know.
+static void decide(Module *m, const Found *found, int64_t limit) {
+    const bool as_given = found->given_fits && !found->more && !found->values;
+    if (found->given.bytes < 0 || as_given) return;
+    if (found->values != HD_AS_LISTED)
+        hd_set_int(m->cx, &hd_symbol_find(m, "schedule")->attrs, A_OFFLOAD_VALUES, found->values);
+    if (found->got.bytes > limit)
+        hd_set_int(m->cx, &hd_symbol_find(m, "target")->attrs, A_LEAST_BYTES, found->got.bytes);
 }
 
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit) {
@@ -320,5 +400,6 @@ const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit
         else hd_drop_copies(m, false);
     }
     if (!found.given_fits && found.fits) say(m, &found, limit);
+    decide(m, &found, limit);
     return found.again;
 }

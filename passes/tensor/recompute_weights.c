@@ -26,9 +26,9 @@ void hd_say_dropped(Module *m, int64_t limit, int64_t saved) {
                (long long)limit, (long long)saved);
 }
 
-static Trial try_listed(Module *m, PassCx *cx, bool offload) {
+static Trial try_listed(Module *m, PassCx *cx, int values) {
     Trials *t = hd_trials(m, cx->scratch);
-    const Trial got = hd_trial(t, NULL, TRIAL_PACKED, offload);
+    const Trial got = hd_trial(t, NULL, values, TRIAL_WHOLE);
     hd_trials_end(t);
     return got;
 }
@@ -39,10 +39,13 @@ bool hd_weights_fit(Module *m, PassCx *cx, int64_t limit) {
     if (!hd_may_drop_copies(m)) return false;
     const Attr *listed = hd_attr(hd_settings(m, "schedule"), A_OFFLOAD);
     const bool places = listed && listed->n && strcmp(listed->strs[0], "auto") != 0; // are offloaded in any case
-    const Trial copies = try_listed(m, cx, places), helped = fits(&copies, limit) ? copies : try_listed(m, cx, true);
+    const int first = places ? HD_AS_LISTED : 0;
+    const Trial copies = try_listed(m, cx, first);
+    const Trial helped = fits(&copies, limit) ? copies : try_listed(m, cx, HD_AS_LISTED);
     if (copies.bytes < 0) return false; // it has errors
     hd_drop_copies(m, true);
-    const Trial without = try_listed(m, cx, places), best = fits(&without, limit) ? without : try_listed(m, cx, true);
+    const Trial without = try_listed(m, cx, first);
+    const Trial best = fits(&without, limit) ? without : try_listed(m, cx, HD_AS_LISTED);
     const bool faster = fits(&copies, limit) ? best.seconds < helped.seconds : best.seconds <= helped.seconds;
     const bool pays = without.bytes >= 0 && without.bytes < copies.bytes &&
                       (!fits(&helped, limit) || (fits(&best, limit) && faster));

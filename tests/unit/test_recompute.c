@@ -65,7 +65,7 @@ static void try_all(Module *m, Arena *a) {
         for (const Op *o = f->first; o; o = o->next)
             all[i].again[o->id] = hd_op_is(o, TRAIT_ALIAS) && c.seconds[o->id] >= 0;
         for (int k = 0; k < n; k++) all[i].again[open[k]] = i >> k & 1;
-        all[i].got = hd_trial(t, all[i].again, TRIAL_PACKED, false);
+        all[i].got = hd_trial(t, all[i].again, 0, TRIAL_WHOLE);
         CHECK(all[i].got.bytes > 0);
     }
     hd_trials_end(t);
@@ -82,9 +82,10 @@ static Trial found(Module *m, int64_t limit, Arena *a) {
     hd_set_int(m->cx, &target->attrs, A_DEVICE_MEMORY_BYTES, limit);
     const bool *again = hd_recompute_fit(m, &cx, slower, limit);
     Trials *t = hd_trials(m, a);
-    const Trial got = hd_trial(t, again ? again : given, TRIAL_PACKED, true);
+    const Trial got = hd_trial(t, again ? again : given, HD_AS_LISTED, TRIAL_WHOLE);
     hd_trials_end(t);
     hd_unset(&target->attrs, A_DEVICE_MEMORY_BYTES);
+    hd_unset(&hd_config(m, "schedule")->attrs, A_OFFLOAD_VALUES);
     return got;
 }
 

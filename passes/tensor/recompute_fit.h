@@ -1,0 +1,46 @@
+// What the files of recompute auto under a limit of memory share. recompute_fit.c: which choices are tried, and the one
+// that is taken; recompute_states.c: what a choice comes to, and choices between two others.
+#ifndef PASSES_TENSOR_RECOMPUTE_FIT_H
+#define PASSES_TENSOR_RECOMPUTE_FIT_H
+#include "passes/memory/narrow.h"
+#include "passes/tensor/recompute.h"
+
+// A choice: what is made again, and how many values wait in host memory.
+typedef struct {
+    bool *again;
+    int values;    // a number, HD_HIDDEN, HD_ALL or HD_AS_LISTED
+    int link;      // of the chain; -1: none
+    Trial got;
+    int64_t brief;    // the bytes of a brief packing; got: also of a deeper one, once it was tried
+    bool deep;        // it was
+    bool expanded;    // its neighbours have been tried
+} State;
+typedef VEC(State *) States;
+typedef struct {
+    Func *f;
+    Arena *a;
+    Trials *trials;
+    const bool *begun; // the choice with which the trials began
+    int left;          // trials
+    int deep_left;     // trials with a deeper packing
+    Uses uses;
+    const bool *open;    // by op id: may be made again, and takes bytes or time
+    const int *instance; // by op id
+    int n_instances;
+    Recomputed chain[2 * HD_RECOMPUTE_PRICES + 1];
+    int n_chain, given;  // given: auto's own choice
+    States states;
+    int n_listed;        // the first of the states: those that do not depend on the limit; 0: all
+} Fit;
+
+// Only what is read again is made again: an op that the backward pass reads, or another op that is made again.
+void hd_fit_strip(const Fit *t, bool *again);
+// The state of a choice, tried; NULL: it is new, and there is no work left.
+State *hd_fit_try(Fit *t, bool *again, int values);
+// Packs it more, where that may help.
+State *hd_fit_deepen(Fit *t, State *s);
+State *hd_fit_try_link(Fit *t, int link, int values);
+bool *hd_fit_copy(const Fit *t, const bool *again);
+// A plan that fits and takes less time than `less`, between two choices of the list.
+State *hd_fit_between(Fit *t, State *more, State *less, int64_t limit);
+#endif
