@@ -33,6 +33,8 @@ typedef struct { Implemented *at; int n, cap; } ImplementedList;
 typedef struct { // a capture region of a function of a step
     const Func *func;
     const char *name, *kind, *path;
+    const Op *begin;
+    const char *cut; // why it is not part of the one before it of its place and direction; NULL: it is the first
     bool bwd;
     int actions, external; // without events; events that it shares with what is outside of it
 } RegionFact;
@@ -72,7 +74,7 @@ typedef struct {
     const char *graph; // what the schedule asks to capture
     VEC(RegionFact) regions;
     VEC(Outside) outside;
-    int64_t captured, cuts; // actions of regions in a step; regions that go on with what another one has begun
+    int64_t captured; // actions of regions in a step
     int64_t guard, guards; // bytes that guard a storage on each side; all of them at the peak
     VEC(PieceFact) pieces; // where what no unit owns moves in several; empty: it moves whole
     bool verified;

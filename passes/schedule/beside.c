@@ -111,7 +111,7 @@ static void place(const Beside *x, int kept) {
     }
 }
 
-static int64_t persistent_bytes(const Module *m) {
+int64_t hd_persistent_bytes(const Module *m) {
     int64_t n = 0;
     for (const Symbol *s = m->symbols; s; s = s->next)
         if (s->kind == SYM_BUFFER && s->type && !hd_has(&s->attrs, A_TRANSIENT) && !hd_space(&s->attrs))
@@ -131,7 +131,7 @@ Order hd_order_beside(Func *f, const char *main, PassCx *cx) {
     find_ops(&x, &uses);
     const bool forced = !strcmp(setting, "on");
     if (!x.ops.n || (!forced && !pays(&x))) return alone;
-    const int64_t most = alone.peak + (persistent_bytes(m) + alone.peak) * MOST_BYTES_PERCENT / 100;
+    const int64_t most = alone.peak + (hd_persistent_bytes(m) + alone.peak) * MOST_BYTES_PERCENT / 100;
     for (int kept = 0; kept < x.ops.n; kept += kept ? kept : 1) {
         place(&x, kept);
         const Order order = hd_find_order(f, main, cx->scratch);

@@ -18,15 +18,14 @@
 // region is cut in two. A store that plan-memory makes part of the op before it (memory/straight.c) is no action: a
 // region of such stores would be empty.
 #include "passes/analysis/access.h"
-#include "passes/analysis/places.h"
 #include "passes/memory/lifetimes.h"
 #include "passes/pass.h"
+#include "passes/schedule/region_keys.h"
 #include "passes/schedule/schedule.h"
 #include "passes/settings.h"
 #include <string.h>
 
-typedef struct { const char *place; bool bwd; } Key; // what a region is for; place NULL: no region
-typedef struct { int first, last, actions; Key key; } Range; // of Cut.ops
+typedef struct { int first, last, actions; RegionKey key; } Range; // of Cut.ops
 typedef VEC(Op *) Ops;
 typedef VEC(Range) Ranges;
 
@@ -34,8 +33,7 @@ typedef struct {
     Module *m;
     PassCx *cx;
     Arena *a;
-    Places places, units; // what is listed; the units
-    bool by_unit;
+    RegionKeys keys;
     // of the function at hand
     Func *f;
     const char *main;
@@ -59,7 +57,7 @@ static Op *marker(Func *f, OpKind kind, const Symbol *region, const char *stream
     return o;
 }
 
-static Symbol *new_region(Func *f, KindId kind, Key key) {
+static Symbol *new_region(Func *f, KindId kind, RegionKey key) {
     Module *m = f->module;
     const char *name = hd_internf(m->cx, "%s.%s%s", f->name, key.place, key.bwd ? ".bwd" : "");
     Symbol *region = hd_symbol_add(m, SYM_REGION, hd_free_name(m, name), NULL);
@@ -73,7 +71,7 @@ static void capture_step(Func *f) {
     int actions = 0;
     for (const Op *o = f->first; o; o = o->next) actions += hd_is_action(o);
     if (!actions) return;
-    const Symbol *region = new_region(f, KIND_WHOLE, (Key){"step", false});
+    const Symbol *region = new_region(f, KIND_WHOLE, (RegionKey){"step", false});
     hd_insert_before(f->first, marker(f, OP_CAPTURE, region, f->last->stream));
     hd_insert_before(f->last, marker(f, OP_CAPTURE_END, region, f->last->stream));
     hd_renumber(f);
@@ -81,35 +79,8 @@ static void capture_step(Func *f) {
 
 // --- which ops belong together
 
-// The units, as places: the model itself is none of them, whole or in pieces (@root.head).
-static Places find_units(Module *m, Arena *a) {
-    VEC(const char *) names = {0};
-    for (const Symbol *s = m->symbols; s; s = s->next) {
-        const char *unit = s->kind == SYM_BUCKET ? hd_word(&s->attrs, A_UNIT, "root") : "root";
-        bool is_root = !strncmp(unit, "root", 4) && (!unit[4] || unit[4] == '.');
-        if (!is_root) hd_push(a, &names, hd_intern(m->cx, unit));
-    }
-    return hd_places_of(m, names.n, names.at, a);
-}
-
-static const char *beginning(Ctx *cx, const char *path, int components) {
-    size_t n = 0;
-    while (components--) n += (n > 0) + strcspn(path + n + (n > 0), ".");
-    return hd_internf(cx, "%.*s", (int)n, path);
-}
-
 static bool is_work(const Cut *c, const Op *o) { return hd_is_action(o) && !hd_is_event(o) && !c->placed[o->id]; }
 static bool on_main(const Cut *c, const Op *o) { return !strcmp(o->stream, c->main); }
-
-static Key key_of(Cut *c, const Op *o) {
-    Key key = {.bwd = hd_has(&o->attrs, A_BWD)};
-    int i = 0, depth = hd_place_of(c->by_unit ? &c->units : &c->places, o->loc.path, &i);
-    if (c->by_unit) key.place = depth ? beginning(c->m->cx, o->loc.path, depth) : "root";
-    else if (depth) key.place = c->places.paths->strs[i]; // the outermost place: an inner one is part of its region
-    return key;
-}
-
-static bool same(Key a, Key b) { return a.place && b.place && a.bwd == b.bwd && !strcmp(a.place, b.place); }
 
 static void extend(Range *r, const Range *by) {
     r->last = by->last;
@@ -122,10 +93,11 @@ static Ranges find_runs(Cut *c) {
     Ranges runs = {0};
     for (int i = 0; i < c->ops.n; i++) {
         if (!is_work(c, c->ops.at[i]) || !on_main(c, c->ops.at[i])) continue;
-        Range now = {i, i, 1, key_of(c, c->ops.at[i])}, *top = runs.n ? &runs.at[runs.n - 1] : NULL;
-        if (top && same(top->key, now.key)) {
+        Range now = {i, i, 1, hd_region_key(&c->keys, c->ops.at[i])}, *top = runs.n ? &runs.at[runs.n - 1] : NULL;
+        if (top && hd_same_region(top->key, now.key)) {
             extend(top, &now);
-        } else if (c->by_unit && runs.n > 1 && top->actions < LEAST_OF_UNIT && same(top[-1].key, now.key)) {
+        } else if (c->keys.by_unit && runs.n > 1 && top->actions < LEAST_OF_UNIT &&
+                   hd_same_region(top[-1].key, now.key)) {
             extend(top - 1, top);
             extend(top - 1, &now);
             runs.n--;
@@ -143,7 +115,8 @@ static Ranges join_short(Cut *c, const Ranges *runs) {
         Range now = runs->at[i], *last = joined.n ? &joined.at[joined.n - 1] : NULL;
         bool short_last = last && last->actions < LEAST_OF_UNIT;
         if (short_last) last->key = now.key;
-        if (last && (short_last || same(last->key, now.key) || now.actions < LEAST_OF_UNIT)) extend(last, &now);
+        if (last && (short_last || hd_same_region(last->key, now.key) || now.actions < LEAST_OF_UNIT))
+            extend(last, &now);
         else hd_push(c->a, &joined, now);
     }
     return joined;
@@ -167,25 +140,25 @@ typedef struct { Ops before, body, after; } Part; // ops of other streams; of th
 typedef struct { Part p; int from; } Open;        // from: its first op in Cut.ops
 
 // The key of a part: that of its run, unless the part holds nothing but a short run that joined this one.
-static Key own_key(Cut *c, const Ops *body, int lo, int hi, Key run) {
+static RegionKey own_key(Cut *c, const Ops *body, int lo, int hi, RegionKey run) {
     for (int i = lo; i < hi; i++)
-        if (is_work(c, body->at[i]) && same(key_of(c, body->at[i]), run)) return run;
-    return lo < hi ? key_of(c, body->at[lo]) : run;
+        if (is_work(c, body->at[i]) && hd_same_region(hd_region_key(&c->keys, body->at[i]), run)) return run;
+    return lo < hi ? hd_region_key(&c->keys, body->at[lo]) : run;
 }
 
 // Makes a region of the open one, without the actions at its ends that need not be in it. Nothing changes if it is too
 // short. `to`: the op after it.
-static void close_part(Cut *c, Open *open, int to, Key key) {
+static void close_part(Cut *c, Open *open, int to, RegionKey key) {
     const Ops *body = &open->p.body;
     int lo = 0, hi = body->n, actions = 0;
     while (lo < hi && !is_work(c, body->at[lo])) lo++;
     while (hi > lo && !is_work(c, body->at[hi - 1])) hi--;
     for (int i = lo; i < hi; i++) actions += is_work(c, body->at[i]);
     key = own_key(c, body, lo, hi, key);
-    if (actions < (c->by_unit ? LEAST_OF_UNIT : 1)) {
+    if (actions < (c->keys.by_unit ? LEAST_OF_UNIT : 1)) {
         put(c, &c->ops, open->from, to);
     } else {
-        const Symbol *region = new_region(c->f, c->by_unit ? KIND_UNIT : KIND_PLACE, key);
+        const Symbol *region = new_region(c->f, c->keys.by_unit ? KIND_UNIT : KIND_PLACE, key);
         put(c, &open->p.before, 0, open->p.before.n);
         put(c, body, 0, lo);
         hd_push(c->a, &c->order, marker(c->f, OP_CAPTURE, region, c->main));
@@ -239,7 +212,7 @@ static void capture_parts(Cut *c, const bool *placed) {
     }
     c->late = HD_NEWN(c->a, bool, n_events + 1);
     Ranges runs = find_runs(c);
-    if (c->by_unit) runs = join_short(c, &runs);
+    if (c->keys.by_unit) runs = join_short(c, &runs);
     int at = 0;
     for (int i = 0; i < runs.n; i++) {
         if (!runs.at[i].key.place) continue;
@@ -259,7 +232,7 @@ static void capture_parts(Cut *c, const bool *placed) {
 
 // false after reporting what is listed and has no action of its own in any instance.
 static bool places_captured(const Cut *c) {
-    const Places *p = &c->places;
+    const Places *p = &c->keys.places;
     bool all = true;
     PtrMap seen = {0}; // pattern to 1 (reported), 2 (captured)
     for (int i = 0; p->paths && i < p->paths->n; i++)
@@ -290,12 +263,19 @@ static const bool **find_placed(Module *m, Arena *a) {
     return placed;
 }
 
+static bool has_no_regions(Module *m) {
+    for (const Func *f = m->funcs; f; f = f->next)
+        for (const Op *o = f->first; o; o = o->next)
+            if (hd_op_is(o, TRAIT_OPENS | TRAIT_CLOSES))
+                return hd_error(m->cx, o->span, "@%s already has regions; capture decides on all of them", f->name);
+    return true;
+}
+
 Change hd_pass_capture(Module *m, PassCx *cx) {
     const char *graph = hd_word(hd_settings(m, "schedule"), A_GRAPH, "none");
     if (!strcmp(graph, "none")) return UNCHANGED;
-    Cut c = {.m = m, .cx = cx, .a = cx->scratch, .by_unit = !strcmp(graph, "unit")};
-    c.places = hd_places(m, A_CAPTURE, c.a);
-    c.units = find_units(m, c.a);
+    if (!has_no_regions(m)) return FAILED;
+    Cut c = {.m = m, .cx = cx, .a = cx->scratch, .keys = hd_region_keys(m, cx->scratch)};
     const bool step = !strcmp(graph, "step"), **placed = step ? NULL : find_placed(m, c.a);
     for (c.f = m->funcs; c.f; c.f = c.f->next) {
         if (c.f->is_kernel) continue;

@@ -21,6 +21,7 @@ Order hd_find_order(const Func *f, const char *main, Arena *a);
 // that it pays: their stream, and what bounds the bytes that they keep, is set. beside.c
 Order hd_order_beside(Func *f, const char *main, PassCx *cx);
 bool hd_is_beside(const Op *o);
+int64_t hd_persistent_bytes(const Module *m); // of buffers on the device
 // Takes the squares of each gradient as soon as it is complete, on the stream `beside`. Whether it has: not where the
 // gradients are not made in this function. norm.c
 bool hd_norm_beside(Func *f, const char *main, const char *beside, Arena *a);
