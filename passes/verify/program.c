@@ -114,10 +114,10 @@ static Symbol *named_program(Module *m, const char *name) {
     return s && s->kind == SYM_PROGRAM ? s : hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, name), NULL);
 }
 
-// The instance of a repeated module that a product is in: blocks.0 of blocks.0.attn; "": none.
-static const char *unit_of(const TermWalk *w, int product) {
+// The layer that a product is in: blocks.0 of blocks.0.attn; "": none.
+static const char *layer_of(const TermWalk *w, const Layers *layers, int product) {
     const char *path = w->products.at[product].by->loc.path;
-    return hd_region_of_path(w->t.cx, path ? path : "");
+    return hd_layer_of(layers, path ? path : "");
 }
 
 static void declare_parameters(Module *m, const TermWalk *w) {
@@ -128,16 +128,17 @@ static void declare_parameters(Module *m, const TermWalk *w) {
     }
 }
 
-// A line for the products of each unit.
+// A line for the products of each layer.
 static void declare_products(Module *m, const TermWalk *w, Arena *scratch) {
     const int n = w->products.n;
-    const char **unit = HD_NEWN(scratch, const char *, n + 1), **list = HD_NEWN(scratch, const char *, n + 1);
-    for (int i = 0; i < n; i++) unit[i] = unit_of(w, i);
+    const Layers layers = hd_layers(m, scratch);
+    const char **layer = HD_NEWN(scratch, const char *, n + 1), **list = HD_NEWN(scratch, const char *, n + 1);
+    for (int i = 0; i < n; i++) layer[i] = layer_of(w, &layers, i);
     for (int i = 0; i < n; i++) {
-        const char *of = unit[i];
+        const char *of = layer[i];
         int found = 0;
         for (int k = i; of && k < n; k++)
-            if (unit[k] == of) unit[k] = NULL, list[found++] = short_text(w, w->products.at[k].term);
+            if (layer[k] == of) layer[k] = NULL, list[found++] = short_text(w, w->products.at[k].term);
         if (!of) continue;
         Symbol *s = named_program(m, *of ? hd_sprintf(scratch, "program.%s", of) : "program.root");
         hd_set_words(m->cx, &s->attrs, A_PRODUCTS, found, list);
