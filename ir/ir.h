@@ -237,7 +237,8 @@ typedef struct {
     OpOperand operands[HD_MAX_ROLES + 1]; // by role; after the last one NONE
     const char *doc;
 } OpInfo;
-const OpInfo *hd_op_info(OpKind k);
+extern const OpInfo hd_op_table[N_OPS];
+static inline const OpInfo *hd_op_info(OpKind k) { return &hd_op_table[k]; }
 bool hd_op_find(const char *mnemonic, OpKind *k);
 // The letter of operand i, and of v among the results of its op (see ops.def); 'd' where the row names none.
 char hd_operand_class(const Op *o, int i);

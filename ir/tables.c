@@ -10,7 +10,7 @@ enum { // in the rows: PURE is TRAIT_PURE
 #define TRAIT(id, text, doc) id = TRAIT_##id,
 #include "ir/traits.def"
 };
-static const OpInfo ops[] = {
+const OpInfo hd_op_table[N_OPS] = {
 #define ELT(id, text, n, also, by, each, formula)                                                                      \
     {.mnemonic = text, .n_in = n, .n_out = 1, .attrs = "", .stages = T | S | K, .row = true,                           \
      .traits = PURE | ELEMENTWISE | SCALAR | (also), .meaning = #formula, .flops = each, .doc = "pointwise"},
@@ -128,12 +128,11 @@ static bool is_there(const Op *o, const OpOperand *x) { return x->is == OPERAND_
 
 int hd_operand_of(const Op *o, Role r) {
     int n = 0;
-    for (const OpOperand *x = ops[o->kind].operands; x->is; n += is_there(o, x), x++)
+    for (const OpOperand *x = hd_op_table[o->kind].operands; x->is; n += is_there(o, x), x++)
         if (x->role == r) return is_there(o, x) && n < o->n_in ? n : -1;
     return -1;
 }
 
-const OpInfo *hd_op_info(OpKind k) { return &ops[k]; }
 const AttrInfo *hd_attr_info(AttrId a) { return &attrs[a]; }
 const char *hd_symbol_keyword(SymbolKind k) { return symbols[k].keyword; }
 const char *hd_symbol_attrs(SymbolKind k) { return symbols[k].attrs; }
@@ -162,24 +161,24 @@ static char letter(const char *list, int n, int i) {
 
 // The row of the op does not count the starts of attention's documents and the key of its dropout.
 char hd_operand_class(const Op *o, int i) {
-    if (!ops[o->kind].classes) return 'd';
+    if (!hd_op_table[o->kind].classes) return 'd';
     const bool keyed = hd_key(o) != NULL, starts = hd_has(&o->attrs, A_DOCUMENTS);
     if (keyed && i == o->n_in - 1) return 't';
-    return starts && i == o->n_in - 1 - keyed ? 'i' : letter(ops[o->kind].classes, o->n_in - keyed - starts, i);
+    return starts && i == o->n_in - 1 - keyed ? 'i' : letter(hd_op_table[o->kind].classes, o->n_in - keyed - starts, i);
 }
 
 char hd_class_of_result(OpKind k, int i) {
-    const char *results = ops[k].classes ? strchr(ops[k].classes, '>') : NULL;
-    return results ? letter(results + 1, ops[k].n_out, i) : 'd';
+    const char *results = hd_op_table[k].classes ? strchr(hd_op_table[k].classes, '>') : NULL;
+    return results ? letter(results + 1, hd_op_table[k].n_out, i) : 'd';
 }
 
 char hd_result_class(const Value *v) { return v->def ? hd_class_of_result(v->def->kind, v->index) : 'd'; }
 
-bool hd_in_parts(const Op *o) { return ops[o->kind].classes && strchr(ops[o->kind].classes, 'p'); }
+bool hd_in_parts(const Op *o) { return hd_op_table[o->kind].classes && strchr(hd_op_table[o->kind].classes, 'p'); }
 
 bool hd_op_find(const char *mnemonic, OpKind *k) {
     for (int i = 0; i < N_OPS; i++)
-        if (!strcmp(ops[i].mnemonic, mnemonic)) {
+        if (!strcmp(hd_op_table[i].mnemonic, mnemonic)) {
             *k = (OpKind)i;
             return true;
         }
