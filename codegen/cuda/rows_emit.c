@@ -44,7 +44,7 @@ static void pass_cone(Rows *r, int q, unsigned *set) {
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         int when = r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase;
-        if (st->cls >= CLASS_COLUMN && when == q) cone(r, st->node, set, 0);
+        if (st->cls >= ROW_COLUMN && when == q) cone(r, st->node, set, 0);
     }
     for (int i = 0; i < r->p->columns.n; i++)
         if (node(r, r->p->columns.at[i].node)->phase == q) cone(r, r->p->columns.at[i].node, set, 0);
@@ -161,14 +161,14 @@ static const char *store_name(Rows *r, const RowStore *st) { return hd_sprintf(r
 static void row_stores(Rows *r, int q) { // results of one value a row, or one for all
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
-        if (st->cls >= CLASS_COLUMN || ready(node(r, st->node)) != q) continue;
+        if (st->cls >= ROW_COLUMN || ready(node(r, st->node)) != q) continue;
         const bool flat = r->s.kind == SHAPE_FLAT || r->s.kind == SHAPE_LINEAR;
         const char *lane = flat && hd_rows_looped(r)                           ? "first == 0"
                            : flat                                              ? "col == 0"
                            : r->s.gy > 1                                        ? "slab == 0 && lane == 0"
                                                                                 : "lane == 0";
         hd_rows_line(r, "if (%s%s) put1(%s, x%d);", lane,
-                     st->cls == CLASS_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
+                     st->cls == ROW_SCALAR && r->s.kind != SHAPE_LINEAR ? " && row == 0" : "",
                      hd_rows_address(r, store_name(r, st), st->cls, 0, st->part, 0), st->node);
     }
 }
@@ -193,7 +193,7 @@ static void element_values(Rows *r, int q, const unsigned *set) {
 }
 
 static bool stored_in(const Rows *r, const RowStore *st, int q) {
-    return st->cls >= CLASS_COLUMN && (r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase) == q;
+    return st->cls >= ROW_COLUMN && (r->s.stream ? r->p->phases - 1 : node(r, st->node)->phase) == q;
 }
 
 static bool in_tree(const Rows *r, int i) { // a row's sum that is added as a tree
@@ -237,8 +237,8 @@ static void vector_stores(Rows *r, int q) {
     for (int i = 0; i < r->p->stores.n; i++) {
         const RowStore *st = &r->p->stores.at[i];
         if (!stored_in(r, st, q)) continue;
-        if (st->cls == CLASS_COLUMN) hd_rows_line(r, "if (row == 0)");
-        if (st->cls == CLASS_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
+        if (st->cls == ROW_COLUMN) hd_rows_line(r, "if (row == 0)");
+        if (st->cls == ROW_PERIODIC) hd_rows_line(r, "if (row < %lld)", ll(st->period));
         const char *to = hd_rows_address(r, store_name(r, st), st->cls, st->period, st->part, 0);
         const int words = packed_now(r, st, q);
         if (words >= 0) hd_rows_line(r, "kept%d%s.store(%s);", words, item(r), to);

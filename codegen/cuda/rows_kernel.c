@@ -122,9 +122,9 @@ CudaLaunches hd_cuda_rows(const Func *kernel, const char *name, int widest, int6
         .name = name, .gx = (unsigned)(r.s.gx * r.s.gy), .gy = 1, .gz = 1, .block = (unsigned)r.s.threads};
     hd_rows_analyse(&r);
     for (int i = 0; i < p.nodes.n; i++)
-        r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == CLASS_FULL && !p.nodes.at[i].part.width &&
+        r.offset |= p.nodes.at[i].kind == NODE_LOAD && p.nodes.at[i].cls == ROW_FULL && !p.nodes.at[i].part.width &&
                     r.used[i];
-    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == CLASS_FULL && !p.stores.at[i].part.width;
+    for (int i = 0; i < p.stores.n; i++) r.offset |= p.stores.at[i].cls == ROW_FULL && !p.stores.at[i].part.width;
     if (p.columns.n) hd_rows_look_ahead(&r, shared);
     l.shared = (unsigned)hd_rows_shared(&r);
     for (int i = 0; i < p.nodes.n; i++)

@@ -8,7 +8,7 @@
 static const RowNode *node(const Rows *r, int i) { return &r->p->nodes.at[i]; }
 
 static bool row_values_ahead(const Rows *r, int i) { // one value a row, those of the block's rows read at its start
-    return r->s.ahead && node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_ROW && r->used[i];
+    return r->s.ahead && node(r, i)->kind == NODE_LOAD && node(r, i)->cls == ROW_STAT && r->used[i];
 }
 
 const char *hd_rows_load_address(Rows *r, int i, int place) {
@@ -22,12 +22,12 @@ const char *hd_rows_load_address(Rows *r, int i, int place) {
 // --- loads kept in registers
 
 static bool hoisted(const Rows *r, int i) { // a load that is the same for every row of the block
-    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == CLASS_COLUMN && r->p->columns.n &&
+    return node(r, i)->kind == NODE_LOAD && node(r, i)->cls == ROW_COLUMN && r->p->columns.n &&
            r->s.kind != SHAPE_LINEAR && !r->s.stream;
 }
 
 // Column vectors stay in the L1 cache: without column sums they are read where they are used, which spares registers.
-bool hd_rows_held(const Rows *r, int i) { return !r->s.stream && (hoisted(r, i) || node(r, i)->cls != CLASS_COLUMN); }
+bool hd_rows_held(const Rows *r, int i) { return !r->s.stream && (hoisted(r, i) || node(r, i)->cls != ROW_COLUMN); }
 
 static bool wanted(const Rows *r, int i, int place, bool hoist) {
     return hd_rows_is_load(node(r, i)) && hd_rows_held(r, i) && hoisted(r, i) == hoist && r->raw[i] >> place & 1;

@@ -4,7 +4,7 @@
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static bool vector_access(RowClass c) { return c >= CLASS_COLUMN; }
+static bool vector_access(RowClass c) { return c >= ROW_COLUMN; }
 
 // Bytes of the narrowest type that moves by vectors: 16 bytes of it are a vector.
 static int narrowest(const RowProgram *p) {
@@ -30,11 +30,11 @@ static int vector_of_part(RowPart part, int vec) {
 static bool linear(const RowProgram *p) { // no value depends on where in its row an element is
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
-        if (n->cls != CLASS_SCALAR && n->cls != CLASS_FULL) return false;
+        if (n->cls != ROW_SCALAR && n->cls != ROW_FULL) return false;
         if (n->kind == NODE_GATHER || n->kind == NODE_PARTNER || n->indexed || n->part.width) return false;
     }
     for (int i = 0; i < p->stores.n; i++)
-        if ((p->stores.at[i].cls != CLASS_SCALAR && p->stores.at[i].cls != CLASS_FULL) || p->stores.at[i].part.width)
+        if ((p->stores.at[i].cls != ROW_SCALAR && p->stores.at[i].cls != ROW_FULL) || p->stores.at[i].part.width)
             return false;
     return true;
 }
@@ -51,7 +51,7 @@ static int64_t registers(const RowProgram *p, const RowShape *s) {
     for (int i = 0; i < p->nodes.n; i++) {
         const RowNode *n = &p->nodes.at[i];
         bool load = n->kind == NODE_LOAD || n->kind == NODE_GATHER;
-        if (load && n->cls == CLASS_COLUMN && !p->columns.n) continue; // read where it is used
+        if (load && n->cls == ROW_COLUMN && !p->columns.n) continue; // read where it is used
         if (load && vector_access(n->cls) && !s->stream)
             words += hd_ceil_div(elements * hd_dtype_bytes(n->stored), 4) * s->unroll;
         if (n->cost >= 8 && p->phases > 1 && hd_rows_each(n)) words += elements;

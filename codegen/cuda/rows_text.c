@@ -40,13 +40,13 @@ const char *hd_rows_address(Rows *r, const char *array, RowClass cls, int64_t pe
     if (part.width)
         return hd_sprintf(r->a, "%s + (i64)row * %lld + %lld + %s", array, ll(part.width), ll(part.start), col);
     switch (cls) {
-    case CLASS_FULL:
+    case ROW_FULL:
         return r->s.kind == SHAPE_LINEAR ? hd_sprintf(r->a, "%s + col", array)
                                          : hd_sprintf(r->a, "%s + base + %s", array, col);
-    case CLASS_PERIODIC:
+    case ROW_PERIODIC:
         return hd_sprintf(r->a, "%s + (i64)(row %% %lld) * %lld + %s", array, ll(period), ll(r->p->cols), col);
-    case CLASS_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
-    case CLASS_ROW: return hd_sprintf(r->a, "%s + row", array);
+    case ROW_COLUMN: return hd_sprintf(r->a, "%s + %s", array, col);
+    case ROW_STAT: return hd_sprintf(r->a, "%s + row", array);
     default: return array;
     }
 }

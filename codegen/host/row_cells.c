@@ -114,19 +114,20 @@ static void load(RowKernel *rk, const RowNode *n, Cell *c) {
         place = hd_sprintf(a, "%sr * %lld + %lld + c]", place, ll(n->part.width), ll(n->part.start));
     } else
         switch (n->cls) {
-        case CLASS_SCALAR:
+        case ROW_SCALAR:
             place = hd_sprintf(a, "%s0]", place);
             break;
-        case CLASS_ROW:
+        case ROW_STAT:
             place = hd_sprintf(a, "%sr]", place);
             break;
-        case CLASS_COLUMN:
+        case ROW_COLUMN:
             place = hd_sprintf(a, "%sc]", place);
             break;
-        case CLASS_PERIODIC:
+        case ROW_PERIODIC:
             place = hd_sprintf(a, "%sr %% %lld * %lld + c]", place, ll(n->period), cols);
             break;
-        case CLASS_FULL:
+        case ROW_NONE: // no node has it
+        case ROW_FULL:
             place = hd_sprintf(a, "%sr * %lld + c]", place, cols);
             break;
         }

@@ -37,12 +37,12 @@ static void put_text(RowKernel *rk, int cell, int pass) {
     }
 }
 
-static bool is_wide(const RowStore *s) { return s->cls >= CLASS_COLUMN; }
+static bool is_wide(const RowStore *s) { return s->cls >= ROW_COLUMN; }
 
 static void put_narrow_store(RowKernel *rk, const RowStore *s, const char *pad) {
     const char *value =
         hd_host_store(rk->e->a, s->dtype, rk->cells.at[s->node].type, hd_sprintf(rk->e->a, "v%d", s->node));
-    hd_printf(rk->e->c, "%s%sr%d[r] = %s;\n", pad, s->cls == CLASS_SCALAR ? "if (r < 1) " : "", s->result, value);
+    hd_printf(rk->e->c, "%s%sr%d[r] = %s;\n", pad, s->cls == ROW_SCALAR ? "if (r < 1) " : "", s->result, value);
 }
 
 // Narrow cells and whole-row statements that come before a pass.
@@ -71,7 +71,7 @@ static const char *value_at(RowKernel *rk, int cell, int pass) {
 static void put_store(RowKernel *rk, const RowStore *s, int pass, const char *pad) {
     Out *o = rk->e->c;
     const char *value = hd_host_store(rk->e->a, s->dtype, rk->cells.at[s->node].type, value_at(rk, s->node, pass));
-    const int64_t rows = s->cls == CLASS_COLUMN ? 1 : s->cls == CLASS_PERIODIC ? s->period : rk->p->rows;
+    const int64_t rows = s->cls == ROW_COLUMN ? 1 : s->cls == ROW_PERIODIC ? s->period : rk->p->rows;
     hd_puts(o, pad);
     if (rows < rk->p->rows) hd_printf(o, "if (r < %lld) ", ll(rows));
     if (s->part.width)

@@ -34,12 +34,12 @@ static int add(Lowering *l, RowNode n) {
 // The class of a value computed from two others.
 static void join(RowNode *n, const RowNode *x) {
     RowClass a = n->cls, b = x->cls;
-    bool row = a == CLASS_ROW || b == CLASS_ROW, wide = a >= CLASS_COLUMN || b >= CLASS_COLUMN;
-    n->period = a == CLASS_PERIODIC && b == CLASS_PERIODIC && n->period != x->period ? 0
-                : b == CLASS_PERIODIC                                                ? x->period
+    bool row = a == ROW_STAT || b == ROW_STAT, wide = a >= ROW_COLUMN || b >= ROW_COLUMN;
+    n->period = a == ROW_PERIODIC && b == ROW_PERIODIC && n->period != x->period ? 0
+                : b == ROW_PERIODIC                                                ? x->period
                                                                                      : n->period;
-    n->cls = row && wide ? CLASS_FULL : a > b ? a : b;
-    if (n->cls == CLASS_PERIODIC && !n->period) n->cls = CLASS_FULL;
+    n->cls = row && wide ? ROW_FULL : a > b ? a : b;
+    if (n->cls == ROW_PERIODIC && !n->period) n->cls = ROW_FULL;
 }
 
 // d == N_DTYPES: in the type of the first operand.
@@ -61,13 +61,13 @@ static int minus(Lowering *l, int a, int b) { return EXPR(1, hd_rows_difference,
 static int spread(Lowering *l, int in) { // a value of the row at every column, for nodes that read whole rows
     if (hd_rows_each(at(l, in))) return in;
     int n = EXPR(0, "$0", in);
-    at(l, n)->cls = CLASS_FULL;
+    at(l, n)->cls = ROW_FULL;
     return n;
 }
 
 static int reduce(Lowering *l, NodeKind kind, int in) {
     in = spread(l, in);
-    RowNode n = {.kind = kind, .dtype = at(l, in)->dtype, .cls = CLASS_ROW, .n_in = 1, .in = {in}};
+    RowNode n = {.kind = kind, .dtype = at(l, in)->dtype, .cls = ROW_STAT, .n_in = 1, .in = {in}};
     return add(l, n);
 }
 static int sum(Lowering *l, int in) { return reduce(l, NODE_SUM, in); }
@@ -119,7 +119,7 @@ static void row_softmax(Lowering *l, const Op *o, const int *in) {
         const Type *t = o->in[0]->type;
         x = EXPR(1, hd_sprintf(l->a, "$c <= (int)($r %% %lld) ? $0 : $l", (long long)t->dim[t->rank - 2]), x);
         at(l, x)->indexed = true;
-        at(l, x)->cls = CLASS_FULL;
+        at(l, x)->cls = ROW_FULL;
     }
     int e = EXPR(9, "exp(minus($0, $1))", x, reduce(l, NODE_MAX, x)), s = sum(l, e);
     result(l, o, 0, l->p->reciprocal ? times(l, e, EXPR(4, "1 / $0", s)) : EXPR(1, "$0 / $1", e, s));
@@ -140,7 +140,7 @@ static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key
     const char *type = wide ? "unsigned long long" : "unsigned", *u = wide ? "ull" : "u";
     const DType d = at(l, in[0])->dtype;
     if (o->n_in < 2 || o->in[1]->def) HD_BUG("kernel @%s has dropout without a key", l->p->kernel->name);
-    RowNode n = {.kind = NODE_EXPR, .dtype = d, .cls = CLASS_FULL, .cost = 40, .indexed = true, .n_in = 1};
+    RowNode n = {.kind = NODE_EXPR, .dtype = d, .cls = ROW_FULL, .cost = 40, .indexed = true, .n_in = 1};
     n.in[0] = in[0];
     n.arg = o->in[1]->index;
     n.number = hd_dropout_factor(o);
@@ -159,7 +159,7 @@ static void row_softmax_grad(Lowering *l, const Op *o, const int *in) { // dy, y
 static void row_rope(Lowering *l, const Op *o, const int *in) {
     const Type *t = o->in[0]->type;
     int x = spread(l, in[0]);
-    RowNode n = {.kind = NODE_PARTNER, .dtype = at(l, x)->dtype, .cls = CLASS_FULL, .n_in = 1, .in = {x}};
+    RowNode n = {.kind = NODE_PARTNER, .dtype = at(l, x)->dtype, .cls = ROW_FULL, .n_in = 1, .in = {x}};
     n.turn = (RowTurn){l->p->cols / hd_int(&o->attrs, A_HEADS, 1) / 2, t->dim[t->rank - 2], hd_rope_columns(o),
                        &o->attrs, hd_has(&o->attrs, A_INVERSE), o->id};
     n.in[1] = add(l, n);
@@ -195,7 +195,7 @@ static void row_largest(Lowering *l, const Op *o, const int *in) { reduced(l, o,
 static void row_embedding(Lowering *l, const Op *o, const int *in) {
     DType d = o->out[0]->type->dtype;
     if (o->in[0]->def) HD_BUG("kernel @%s looks up a table that it computes", l->p->kernel->name);
-    RowNode n = {.kind = NODE_GATHER, .dtype = hd_dtype_computed(d), .stored = d, .cls = CLASS_FULL, .n_in = 1};
+    RowNode n = {.kind = NODE_GATHER, .dtype = hd_dtype_computed(d), .stored = d, .cls = ROW_FULL, .n_in = 1};
     n.in[0] = in[1];
     n.arg = o->in[0]->index;
     result(l, o, 0, add(l, n));
@@ -214,7 +214,7 @@ static void row_part(Lowering *l, const Op *o, const int *in) {
     if (o->in[0]->def || hd_int(&o->attrs, A_AXIS, 0) != t->rank - 1 || hd_type_cols(y) != l->p->cols)
         HD_BUG("kernel @%s takes a part that it cannot load", l->p->kernel->name);
     RowNode n = {.kind = NODE_LOAD, .dtype = hd_dtype_computed(t->dtype), .stored = t->dtype, .arg = o->in[0]->index,
-                 .cls = CLASS_FULL, .part = {hd_type_cols(t), hd_int(&o->attrs, A_START, 0)}};
+                 .cls = ROW_FULL, .part = {hd_type_cols(t), hd_int(&o->attrs, A_START, 0)}};
     result(l, o, 0, add(l, n));
 }
 
@@ -276,18 +276,14 @@ static void lower_op(Lowering *l, const Op *o) {
 
 // --- classes by type; where the type leaves two, the reader of a value decides (a row statistic as long as a row)
 static RowClass class_of(const RowProgram *p, const Type *t, int64_t *period) {
-    int64_t n = hd_type_count(t), last = hd_type_cols(t);
-    *period = 0;
-    if (n == p->rows * p->cols) return CLASS_FULL;
-    if (n == 1) return CLASS_SCALAR;
-    if (last == p->cols && n == p->cols) return CLASS_COLUMN;
-    if (last == p->cols && p->rows % (n / p->cols) == 0) {
-        *period = n / p->cols;
-        return CLASS_PERIODIC;
-    }
-    if (n == p->rows) return CLASS_ROW;
-    HD_BUG("kernel @%s: %lld elements do not lie in %lld rows of %lld", p->kernel->name, (long long)n,
-           (long long)p->rows, (long long)p->cols);
+    const int64_t n = hd_type_count(t);
+    const bool all = n == p->rows * p->cols; // under whatever shape
+    const RowClass c = all ? ROW_FULL : hd_row_class(t, (RowSpace){p->rows, p->cols});
+    *period = c == ROW_PERIODIC ? n / p->cols : 0;
+    if (c == ROW_NONE)
+        HD_BUG("kernel @%s: %lld elements do not lie in %lld rows of %lld", p->kernel->name, (long long)n,
+               (long long)p->rows, (long long)p->cols);
+    return c;
 }
 
 typedef struct {
@@ -320,7 +316,7 @@ static void load_argument(Lowering *l, const Value *v) {
     if (read.other && !read.row && !read.column && !read.element) return; // reached by loads of their own
     RowNode n = {
         .kind = NODE_LOAD, .dtype = hd_dtype_computed(v->type->dtype), .stored = v->type->dtype, .arg = v->index};
-    n.cls = read.row ? CLASS_ROW : read.column ? CLASS_COLUMN : class_of(l->p, v->type, &n.period);
+    n.cls = read.row ? ROW_STAT : read.column ? ROW_COLUMN : class_of(l->p, v->type, &n.period);
     l->node_of[v->id] = add(l, n);
 }
 
@@ -336,7 +332,7 @@ static void bind_parts(Lowering *l, const Op *parts, int result) {
     const int64_t width = hd_type_cols(parts->out[0]->type);
     int64_t start = 0;
     for (int i = 0; i < parts->n_in; start += hd_type_cols(parts->in[i++]->type)) {
-        RowStore s = {.node = spread(l, l->node_of[parts->in[i]->id]), .result = result, .dtype = d, .cls = CLASS_FULL,
+        RowStore s = {.node = spread(l, l->node_of[parts->in[i]->id]), .result = result, .dtype = d, .cls = ROW_FULL,
                       .part = {width, start}};
         hd_push(l->a, &l->p->stores, s);
     }
@@ -356,8 +352,8 @@ static void bind_results(Lowering *l) {
             hd_push(l->a, &l->p->columns, c);
         } else {
             RowStore s = {.node = node, .result = i, .dtype = v->type->dtype};
-            s.cls = at(l, node)->cls == CLASS_ROW && hd_type_count(v->type) == l->p->rows
-                        ? CLASS_ROW
+            s.cls = at(l, node)->cls == ROW_STAT && hd_type_count(v->type) == l->p->rows
+                        ? ROW_STAT
                         : class_of(l->p, v->type, &s.period);
             hd_push(l->a, &l->p->stores, s);
         }

@@ -3,10 +3,7 @@
 // blocks with a row in registers (cuda/rows_kernel.c).
 #ifndef CODEGEN_ROWS_ROWS_H
 #define CODEGEN_ROWS_ROWS_H
-#include "ir/ir.h"
-
-// How often a value occurs in the iteration space of rows x cols, from one value for all to one per element.
-typedef enum { CLASS_SCALAR, CLASS_ROW, CLASS_COLUMN, CLASS_PERIODIC, CLASS_FULL } RowClass;
+#include "ir/row_class.h"
 
 typedef enum {
     NODE_LOAD,    // element of argument `arg`
@@ -40,7 +37,7 @@ typedef struct {
     DType stored; // LOAD, GATHER: the argument's
     int phase;    // the number of row reductions, one after another, that must be finished before it is known
     int arg, n_in, in[5];
-    int64_t period; // CLASS_PERIODIC: rows of its type
+    int64_t period; // ROW_PERIODIC: rows of its type
     RowPart part;   // LOAD
     RowTurn turn;   // PARTNER, TURN
     int cost;       // operations of an element
@@ -76,6 +73,6 @@ bool hd_rows_sums_columns(const Value *v); // a result of a kernel of kind rows:
 extern const char hd_rows_product[], hd_rows_difference[]; // texts that a printer recognises
 // The values of an element, not of a row.
 static inline bool hd_rows_each(const RowNode *n) {
-    return n->cls >= CLASS_COLUMN || n->kind == NODE_PARTNER || n->indexed;
+    return n->cls >= ROW_COLUMN || n->kind == NODE_PARTNER || n->indexed;
 }
 #endif

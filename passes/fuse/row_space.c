@@ -3,15 +3,6 @@
 
 static int64_t last_axis(const Type *t) { return t->rank ? t->dim[t->rank - 1] : 1; }
 
-RowClass hd_row_class(const Type *t, RowSpace s) {
-    int64_t n = hd_type_count(t), last = last_axis(t);
-    if (last == s.cols && n == s.rows * s.cols) return ROW_FULL;
-    if (n == 1) return ROW_SCALAR;
-    if (last == s.cols && n == s.cols) return ROW_COLUMN;
-    if (last == s.cols && n % s.cols == 0 && s.rows % (n / s.cols) == 0) return ROW_PERIODIC;
-    return n == s.rows ? ROW_STAT : ROW_NONE;
-}
-
 static RowSpace space_of(const Type *t) { return (RowSpace){hd_type_rows(t), last_axis(t)}; }
 static bool pointwise(const Op *o) { return hd_op_is(o, TRAIT_SCALAR); }
 

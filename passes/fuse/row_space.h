@@ -1,21 +1,8 @@
-// The iteration space of a row kernel, rows x columns, and how the values of an op fit into it: the contract of kernel
-// functions (passes/fuse/fuse.c) in terms of types.
+// How the values of an op fit into the iteration space of a row kernel (ir/row_class.h, passes/fuse/fuse.c).
 #ifndef PASSES_FUSE_ROW_SPACE_H
 #define PASSES_FUSE_ROW_SPACE_H
-#include "ir/ir.h"
+#include "ir/row_class.h"
 
-typedef struct { int64_t rows, cols; } RowSpace;
-
-typedef enum {
-    ROW_NONE,     // does not fit into the space
-    ROW_SCALAR,   // one number
-    ROW_STAT,     // one number a row: [.., 1], or the last axis dropped
-    ROW_COLUMN,   // one number a column: [C]
-    ROW_PERIODIC, // [T, C]: row r reads row r % T
-    ROW_FULL      // [.., C]
-} RowClass;
-
-RowClass hd_row_class(const Type *t, RowSpace s);
 // The space that an op has by itself. False: row kernels cannot compute it, or not in this form.
 bool hd_row_natural(const Op *o, RowSpace *s);
 // Whether an op can be part of a kernel over s: in its own space, or as arithmetic on one number per row.
