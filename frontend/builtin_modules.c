@@ -1,6 +1,7 @@
 // The modules that every file can use, and the defaults of `train` and `schedule`, in the language itself.
 #include "frontend/builtin_modules.h"
 #include "ir/optimizer.h"
+#include "ir/schedule.h"
 
 #define QUOTED(x) #x
 #define TEXT(x) QUOTED(x)
@@ -41,10 +42,12 @@ const char hd_prelude[] =
 #include "ir/axes.def"
 #undef AXIS
     "}\n"
-    "  fsdp none { unit none; root = split; prefetch = 1; live_grads = 2; overlap_micro = on; weights = auto; }\n"
+    "  fsdp none { unit none; root = split; prefetch = " TEXT(HD_DEFAULT_PREFETCH) "; live_grads = "
+    TEXT(HD_DEFAULT_LIVE_GRADS) "; overlap_micro = on; weights = auto; }\n"
     "  recompute auto { slower = 0.025; }\n"
     "  keep none;\n"
-    "  offload { fraction = 1.0; min_size = 1048576; margin = 1; ahead = 1; }\n"
+    "  offload { fraction = " TEXT(HD_DEFAULT_FRACTION) "; min_size = " TEXT(HD_DEFAULT_MIN_SIZE)
+    "; margin = " TEXT(HD_DEFAULT_MARGIN) "; ahead = " TEXT(HD_DEFAULT_AHEAD) "; }\n"
     "  graph step;\n"
     "  overlap_grads auto;\n"
     "}\n";

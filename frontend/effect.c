@@ -1,14 +1,15 @@
-// Settings of a schedule that change nothing, because of other settings: a warning for each, with the reason. Asked are
-// those that a file or a --set gives another value than the default. On one rank nothing is said of what divides work
-// among ranks, since a file serves other meshes as well. What depends on the program is reported by passes
-// (passes/tensor/recompute_effect.c, passes/offload/effect.c).
+// Settings of a schedule or of train that change nothing, because of other settings: a warning for each, with the
+// reason. Asked are those that a file or a --set gives another value than the default. On one rank nothing is said of
+// what divides work among ranks, since a file serves other meshes as well. What depends on the program is reported by
+// passes: their warnings say "changes nothing" or "it acts as", too.
 #include "frontend/sema.h"
 #include "ir/mesh.h"
 
 typedef struct {
     const Attrs *schedule, *train;
     int64_t ranks, shards; // that read different sequences; that share a copy of the parameters
-    bool units, strategy; // zero1 to zero3
+    bool units, strategy;  // strategy: zero1 to zero3
+    bool decays;           // a parameter does
 } Facts;
 
 static bool is(const Attrs *as, AttrId id, const char *word) { return !strcmp(hd_word(as, id, ""), word); }
@@ -24,6 +25,16 @@ static const char *one_unit(const Facts *x) {
 }
 
 static const char *fsdp(const Facts *x) { return x->strategy ? not_divided(x) : NULL; }
+
+static const char *last(const Facts *x) {
+    return hd_int(x->train, A_MICRO, 1) < 2 ? "train.accumulate is 1: no micro-batch follows another" : not_divided(x);
+}
+
+static const char *rate(const Facts *x) {
+    return is(x->train, A_LR, "constant") ? "the learning rate is constant" : NULL;
+}
+
+static const char *decay(const Facts *x) { return x->decays ? NULL : "no parameter of the model decays"; }
 
 static const char *prefetch(const Facts *x) {
     const char *why = not_divided(x);
@@ -58,15 +69,18 @@ static const struct { AttrId setting; const char *(*why)(const Facts *); bool ra
     {A_FSDP, fsdp, true},         {A_ROOT, pieces, true},
     {A_PREFETCH, prefetch, true}, {A_LIVE_GRADS, pieces, true},
     {A_WEIGHTS_FROM, weights, true}, {A_OVERLAP_MICRO, overlap_micro, true},
-    {A_SLOWER, slower, false},
+    {A_SLOWER, slower, false},    {A_REDUCTION, last, true},
+    {A_LR_FLOOR, rate, false},    {A_LR_TOTAL, rate, false},
+    {A_WEIGHT_DECAY, decay, false},
 };
 
 void hd_effects_warn(Front *f, const Attrs *train, const Attrs *schedule) {
     const Mesh mesh = hd_mesh(f->module);
     const Attr *units = hd_attr(schedule, A_UNITS);
-    const Facts x = {.schedule = schedule, .train = train, .ranks = hd_mesh_readers(&mesh),
+    Facts x = {.schedule = schedule, .train = train, .ranks = hd_mesh_readers(&mesh),
                      .shards = hd_mesh_ranks(&mesh, HD_SPLIT_AXES), .units = units && units->n,
                      .strategy = !is(schedule, A_FSDP, "none")};
+    for (const Symbol *p = f->module->symbols; p; p = p->next) x.decays |= hd_has(&p->attrs, A_DECAY);
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
         Span at;
         const char *path = hd_settings_given(f, rules[k].setting, &at), *why = NULL;

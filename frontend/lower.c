@@ -33,7 +33,7 @@ static Val unknown(Front *f, const Instance *scope, const Node *n) {
     Names names = {0};
     ArenaMark mark = hd_arena_mark(f->scratch);
     visible_names(f, scope, &names);
-    hd_front_error(f, n->span, "unknown name '%s'%s", n->name, hd_suggest(f, n->name, &names));
+    hd_front_error(f, n->span, "unknown name '%s'%s", n->name, hd_suggest_value(f, n->name, &names));
     hd_arena_rewind(f->scratch, mark);
     return bad;
 }

@@ -1,5 +1,6 @@
 // "did you mean": the nearest name by edit distance (insert, delete, replace, swap neighbours: optimal string
-// alignment). At most about a third of the word may differ. Words that people know from other languages have a row.
+// alignment). At most about a third of the word may differ. Words that people know from other languages have a
+// row, where a value or a function may stand.
 #include "frontend/sema.h"
 
 enum { LONGEST = 64 };
@@ -44,8 +45,6 @@ static int most_edits(const char *wrong) {
 }
 
 const char *hd_suggest(Front *f, const char *wrong, const Names *names) {
-    for (size_t k = 0; k < sizeof known_words / sizeof *known_words; k++)
-        if (!strcmp(wrong, known_words[k].word)) return hd_sprintf(f->arena, "; %s", known_words[k].hint);
     const char *best = NULL;
     int nearest = most_edits(wrong) + 1;
     for (int i = 0; i < names->n; i++) {
@@ -56,6 +55,12 @@ const char *hd_suggest(Front *f, const char *wrong, const Names *names) {
         }
     }
     return best ? hd_sprintf(f->arena, "; did you mean '%s'?", best) : "";
+}
+
+const char *hd_suggest_value(Front *f, const char *wrong, const Names *names) {
+    for (size_t k = 0; k < sizeof known_words / sizeof *known_words; k++)
+        if (!strcmp(wrong, known_words[k].word)) return hd_sprintf(f->arena, "; %s", known_words[k].hint);
+    return hd_suggest(f, wrong, names);
 }
 
 const char *hd_list_names(Front *f, const Names *names) {

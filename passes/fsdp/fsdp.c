@@ -17,7 +17,9 @@
 // The result of a step does not depend on the strategy, bit for bit: the layout says which rank owns an element, every
 // sum over ranks is a reduce_scatter, and gradients of micro-batches are added in their order.
 #include "passes/fsdp/fsdp.h"
+#include "ir/base/ints.h"
 #include "ir/optimizer.h"
+#include "ir/schedule.h"
 #include "passes/settings.h"
 #include <string.h>
 
@@ -149,8 +151,8 @@ static bool read_settings(Fsdp *s) {
     s->mesh = hd_mesh(s->m);
     s->shards = hd_mesh_ranks(&s->mesh, HD_SPLIT_AXES);
     s->ranks = hd_mesh_readers(&s->mesh);
-    s->prefetch = hd_int(s->schedule, A_PREFETCH, 1);
-    s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, 2);
+    s->prefetch = hd_int(s->schedule, A_PREFETCH, HD_DEFAULT_PREFETCH);
+    s->live_grads = hd_int(s->schedule, A_LIVE_GRADS, HD_DEFAULT_LIVE_GRADS);
     s->micro = hd_int(s->train, A_MICRO, 1);
     const char *reduction = hd_word(s->train, A_REDUCTION, "each");
     const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
@@ -192,6 +194,19 @@ static bool returns_loss(const Func *f) {
     return false;
 }
 
+// Settings that count units: more than there are act as that many.
+static void warn_beyond(const Fsdp *s) {
+    const struct { const char *name, *of; int64_t is, otherwise, most; } settings[] = {
+        {"prefetch", "uses of units in a function", s->prefetch, HD_DEFAULT_PREFETCH, s->runs},
+        {"live_grads", "units", s->live_grads, HD_DEFAULT_LIVE_GRADS, s->n_units}};
+    if (s->strategy == FSDP_NONE || !hd_has(s->schedule, A_UNITS)) return; // the frontend says it
+    for (int k = 0; k < 2; k++)
+        if (settings[k].is > settings[k].most && settings[k].is != settings[k].otherwise)
+            hd_warning(s->m->cx, hd_symbol_find(s->m, "schedule")->span,
+                       "schedule.fsdp.%s = %lld is more than the %lld %s: it acts as %lld does", settings[k].name,
+                       ll(settings[k].is), ll(settings[k].most), settings[k].of, ll(settings[k].most));
+}
+
 Change hd_pass_fsdp(Module *m, PassCx *cx) {
     Fsdp s = {.m = m, .cx = cx, .train = hd_settings(m, "train"), .schedule = hd_settings(m, "schedule")};
     Func *micro, *eval;
@@ -214,5 +229,6 @@ Change hd_pass_fsdp(Module *m, PassCx *cx) {
         hd_renumber(eval);
         declare_step(&s, KIND_EVAL, "step.eval", 1, &eval->name, (int64_t[]){1});
     }
+    warn_beyond(&s);
     return CHANGED;
 }

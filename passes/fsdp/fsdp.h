@@ -50,7 +50,7 @@ typedef struct {
     const char *const *states; // names of the optimizer's
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
-    int n_units;
+    int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between
     PtrMap units, by_name; // unit names to units, names of buckets to buckets
     Symbol *loss, *norm, *step; // @state.*
     Symbol *random; // @state.random; NULL: no dropout so far

@@ -238,6 +238,7 @@ static void gather_weights(Fsdp *s, StepFunc step) {
     for (int i = 0; i < s->n_units; i++) x.last_run[i] = -1;
     x.n_full = HD_NEWN(a, int, s->buckets.n + 1);
     find_windows(&x);
+    if (x.runs.n > s->runs) s->runs = x.runs.n;
     place_gathers(&x);
     for (int i = 0; i < x.uses.n; i++) {
         Use *u = &x.uses.at[i];

@@ -1,5 +1,5 @@
-// offload: values that the schedule lists wait in host memory for the backward pass. A storage is copied once, however
-// many views of it the backward pass reads. Copies out and back are on streams of their own:
+// offload: values that the schedule lists are in host memory until the backward pass reads them. A storage is copied
+// once, however many views of it the backward pass reads. Copies out and back are on streams of their own:
 //
 //   %1 = gemm %x, %w                     %1 = gemm %x, %w
 //   ...                                  %h = copy %1 {space = host, on = offload}
@@ -16,17 +16,16 @@
 // `min_size`; of the rest, in the order in which they are made, as many as fit into `fraction` of their bytes. When
 // they leave and return: times.c.
 #include "passes/offload/offload.h"
-#include "passes/analysis/places.h"
+#include "passes/analysis/place_effect.h"
 #include "passes/memory/narrow.h"
 #include "passes/memory/pack.h"
 #include "passes/memory/trial.h"
 #include "passes/pass.h"
 #include "passes/settings.h"
 #include "ir/base/ints.h"
+#include "ir/schedule.h"
 #include <limits.h>
 #include <string.h>
-
-enum { MIN_SIZE = 1 << 20 }; // offload.min_size, unless the schedule says another
 
 typedef struct {
     Module *m;
@@ -39,10 +38,10 @@ typedef struct {
     Span span; // of the settings
 } Request;
 
-static bool is_listed(Request *r, const Waiting *v) {
-    if (r->automatic) return !hd_place_of(&r->kept, v->place, NULL);
-    int depth = hd_place_of(&r->listed, v->place, NULL);
-    return depth > hd_place_of(&r->kept, v->place, NULL) && depth >= hd_place_of(&r->recomputed, v->place, NULL);
+static bool is_listed(const Request *r, const Waiting *v) {
+    Places listed = r->listed, kept = r->kept, recomputed = r->recomputed;
+    const int depth = hd_place_of(&listed, v->place, NULL), of_kept = hd_place_of(&kept, v->place, NULL);
+    return r->automatic ? !of_kept : depth > of_kept && depth >= hd_place_of(&recomputed, v->place, NULL);
 }
 
 // --- the margin
@@ -107,7 +106,7 @@ static bool check_places(Request *r, const Offload *w) {
         if (found) continue;
         hd_error(r->m->cx, r->span,
                  "offload %s: the backward pass reads no value that is made there (what weights alone give does not "
-                 "count), so none can wait in host memory", pattern);
+                 "count), so none can be offloaded", pattern);
         if (good) say_what_waits(r, w);
         good = false;
         hd_push(w->a, &done, pattern);
@@ -139,7 +138,7 @@ static void choose_best(Request *r, Offload *w, const bool *free, double most) {
 }
 
 static Bytes choose(Request *r, Offload *w) {
-    const int64_t margin = hd_int(r->settings, A_MARGIN, 1);
+    const int64_t margin = hd_int(r->settings, A_MARGIN, HD_DEFAULT_MARGIN);
     const double host = (double)hd_int(hd_settings(r->m, "target"), A_HOST_MEMORY_BYTES, INT64_MAX);
     const double min_size = (double)hd_int(r->settings, A_MIN_SIZE, 0);
     Bytes b = {0};
@@ -156,7 +155,7 @@ static Bytes choose(Request *r, Offload *w) {
         b.free += free[i] ? v->bytes : 0;
         if (free[i] && (b.least <= 0 || v->bytes < b.least)) b.least = v->bytes;
     }
-    double most = b.free * hd_float(r->settings, A_FRACTION, 1);
+    double most = b.free * hd_float(r->settings, A_FRACTION, HD_DEFAULT_FRACTION);
     if (r->automatic) choose_best(r, w, free, most < host ? most : host);
     else choose_listed(w, free, most);
     for (int i = 0; i < w->values.n; i++) b.chosen += w->values.at[i].chosen ? w->values.at[i].bytes : 0;
@@ -165,7 +164,7 @@ static Bytes choose(Request *r, Offload *w) {
 
 // false after reporting a request that no value meets.
 static bool check_choice(Request *r, const Offload *w, Bytes b) {
-    const double fraction = hd_float(r->settings, A_FRACTION, 1);
+    const double fraction = hd_float(r->settings, A_FRACTION, HD_DEFAULT_FRACTION);
     if (r->automatic) return true;
     if (!check_places(r, w)) return false;
     if (b.free > 0 && (b.chosen > 0 || fraction <= 0)) return true;
@@ -174,19 +173,74 @@ static bool check_choice(Request *r, const Offload *w, Bytes b) {
                  "%lld bytes, the largest has %.0f", mib(b.outside), ll(hd_int(r->settings, A_MIN_SIZE, 0)), b.largest);
     else if (b.free <= 0)
         hd_error(r->m->cx, r->span, "offload: all %.1f MiB that are listed are read in the last instances of a module, "
-                 "whose values offload.margin = %lld keeps", mib(b.listed), ll(hd_int(r->settings, A_MARGIN, 1)));
+                 "whose values offload.margin = %lld keeps",
+                 mib(b.listed), ll(hd_int(r->settings, A_MARGIN, HD_DEFAULT_MARGIN)));
     else
         hd_error(r->m->cx, r->span, "offload: a fraction of %g of %.1f MiB is less than the smallest value, %.1f MiB",
                  fraction, mib(b.free), mib(b.least));
     return false;
 }
 
-static void warn(const Request *r, const Offload *w, Bytes b) {
-    if (r->automatic && r->most < 0 && b.chosen <= 0)
+// Whether a copy of a chosen value is elsewhere than with the default of `ahead`.
+static bool moves_copies(Offload *w) {
+    const int ahead = w->ahead;
+    int *fence = HD_NEWN(w->a, int, w->values.n + 1), *back = HD_NEWN(w->a, int, w->values.n + 1);
+    for (int i = 0; i < w->values.n; i++) fence[i] = w->values.at[i].fence, back[i] = w->values.at[i].back;
+    w->ahead = HD_DEFAULT_AHEAD;
+    hd_offload_times(w);
+    bool moved = false;
+    for (int i = 0; i < w->values.n; i++)
+        moved |= w->values.at[i].chosen && (fence[i] != w->values.at[i].fence || back[i] != w->values.at[i].back);
+    w->ahead = ahead;
+    hd_offload_times(w);
+    return moved;
+}
+
+// Why offload auto takes nothing.
+static void warn_nothing(const Request *r, const Offload *w, Bytes b) {
+    if (b.outside <= 0 && b.listed > 0)
+        hd_warning(r->m->cx, r->span,
+                   "offload auto takes nothing: all %.1f MiB are read in the last instances of a module, whose values "
+                   "offload.margin = %lld keeps",
+                   mib(b.listed), ll(hd_int(r->settings, A_MARGIN, HD_DEFAULT_MARGIN)));
+    else if (b.free <= 0 && b.outside > 0)
+        hd_warning(r->m->cx, r->span,
+                   "offload auto takes nothing: no value has schedule.offload.min_size = %lld bytes, the largest has "
+                   "%.0f",
+                   ll(hd_int(r->settings, A_MIN_SIZE, 0)), b.largest);
+    else
         hd_warning(r->m->cx, r->span,
                    "offload auto takes nothing: of %.1f MiB that may be offloaded no value can leave and return while "
                    "@%s has enough else to do (predicted for %s)",
                    mib(b.free), w->f->name, hd_model_name(w->model));
+}
+
+// Settings that have an effect, but not with these values: margin keeps no value that its default does not keep, ahead
+// reaches beyond the first layer or moves no copy.
+static void warn_values(const Request *r, Offload *w) {
+    const int64_t margin = hd_int(r->settings, A_MARGIN, HD_DEFAULT_MARGIN);
+    const int parts = w->forward.n > w->backward.n ? w->forward.n : w->backward.n, ahead = w->ahead;
+    const bool *in = find_margin(w, margin), *otherwise = find_margin(w, HD_DEFAULT_MARGIN);
+    bool same = margin != HD_DEFAULT_MARGIN;
+    for (int i = 0; i < w->values.n && same; i++) {
+        const Waiting *v = &w->values.at[i];
+        same = !is_listed(r, v) || in[v->first_in] == otherwise[v->first_in];
+    }
+    if (same)
+        hd_warning(r->m->cx, r->span,
+                   "schedule.offload.margin = %lld changes nothing: it keeps the values on the device that %d keeps "
+                   "there, the default", ll(margin), HD_DEFAULT_MARGIN);
+    if (ahead >= parts && parts - 1 > HD_DEFAULT_AHEAD)
+        hd_warning(r->m->cx, r->span, "schedule.offload.ahead = %d is more than the %d layers: it acts as %d does",
+                   ahead, parts - 1, parts - 1);
+    else if (ahead != HD_DEFAULT_AHEAD && !r->automatic && !moves_copies(w))
+        hd_warning(r->m->cx, r->span,
+                   "schedule.offload.ahead = %d changes nothing: every copy begins and ends where it does with %d, the "
+                   "default", ahead, HD_DEFAULT_AHEAD);
+}
+
+static void warn(const Request *r, const Offload *w, Bytes b) {
+    if (r->automatic && r->most < 0 && b.chosen <= 0) warn_nothing(r, w, b);
     if (b.chosen <= 0 || !w->model || w->stall < 5e-5 || w->stall < 0.005 * w->end) return;
     double out = hd_model_copy(w->model, COPY_TO_HOST, b.chosen, false);
     hd_warning(r->m->cx, r->span,
@@ -198,12 +252,13 @@ static void warn(const Request *r, const Offload *w, Bytes b) {
 
 static bool offload_function(Request *r, Func *f, bool first) {
     hd_renumber(f);
-    Offload w = hd_offload_find(f, hd_int(r->settings, A_AHEAD, 1), r->cx->scratch);
+    Offload w = hd_offload_find(f, hd_int(r->settings, A_AHEAD, HD_DEFAULT_AHEAD), r->cx->scratch);
     if (!w.backward.n) return true;
     const Bytes b = choose(r, &w);
     if (first && !check_choice(r, &w, b)) return false;
     if (b.chosen > 0) hd_offload_times(&w);
     if (first) warn(r, &w, b);
+    if (first && b.chosen > 0) warn_values(r, &w);
     if (b.chosen <= 0) return true;
     hd_offload_insert(&w);
     hd_count(r->cx, "bytes offloaded", (int64_t)b.chosen);
@@ -292,7 +347,7 @@ static void decide(const Request *r, Plan found, int64_t limit) {
 // The schedule lists nothing, and the plan does not fit without offload.
 static void say_helped(const Request *r, int64_t limit) {
     hd_warning(r->m->cx, r->span,
-               "the plan does not fit into %lld bytes with all values on the device: some wait in host memory, as with "
+               "the plan does not fit into %lld bytes with all values on the device: some are offloaded, as with "
                "schedule.offload = auto%s; --host-memory=SIZE bounds how much, schedule.offload = none forbids it",
                (long long)limit,
                r->recomputed.paths && !strcmp(r->recomputed.paths->strs[0], "auto")
@@ -322,18 +377,19 @@ static Change offload_best(Request *r) {
 // Settings of offload that have other values than their defaults, where nothing is offloaded.
 static void warn_unused(const Request *r) {
     static const struct { AttrId setting; double otherwise; } settings[] = {
-        {A_FRACTION, 1}, {A_MIN_SIZE, MIN_SIZE}, {A_MARGIN, 1}, {A_AHEAD, 1}};
+        {A_FRACTION, HD_DEFAULT_FRACTION}, {A_MIN_SIZE, HD_DEFAULT_MIN_SIZE},
+        {A_MARGIN, HD_DEFAULT_MARGIN}, {A_AHEAD, HD_DEFAULT_AHEAD}};
     const bool none = hd_has(r->settings, A_NO_OFFLOAD);
     const bool limit = hd_has(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES);
     if (r->listed.paths || (limit && !none)) return;
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
         const AttrId id = settings[k].setting;
-        const double is = id == A_FRACTION ? hd_float(r->settings, id, 1)
+        const double is = id == A_FRACTION ? hd_float(r->settings, id, HD_DEFAULT_FRACTION)
                                            : (double)hd_int(r->settings, id, (int64_t)settings[k].otherwise);
         if (is < settings[k].otherwise || is > settings[k].otherwise)
             hd_warning(r->m->cx, hd_symbol_find(r->m, "schedule")->span,
                        "schedule.offload.%s changes nothing: schedule.offload %s", hd_attr_info(id)->text,
-                       none ? "is none" : "lists nothing, and no --device-memory makes values wait in host memory");
+                       none ? "is none" : "lists nothing, and no --device-memory asks for offload");
     }
 }
 
@@ -343,7 +399,21 @@ static bool may_help(const Request *r) {
     return (limit || hd_has(r->settings, A_OFFLOAD_VALUES)) && hd_model(r->m) && !hd_has(r->settings, A_NO_OFFLOAD);
 }
 
-Change hd_pass_offload(Module *m, PassCx *cx) {
+// A place inside of another one that is listed; where it is recomputed as well it says what is kept of that.
+static void warn_inside(const Request *r) {
+    const Places others[] = {r->kept, r->recomputed};
+    const Places *p = &r->listed;
+    bool *effect = HD_NEWN(r->cx->scratch, bool, p->paths->n + 1);
+    const char **why = HD_NEWN(r->cx->scratch, const char *, p->paths->n + 1);
+    for (int i = 0; i < p->paths->n; i++) {
+        const char *path = hd_intern(r->m->cx, p->paths->strs[i]);
+        effect[i] = !hd_place_is_inside(p, 2, others, path) || hd_ptr_get(&r->recomputed.at, path) >= 0;
+        why[i] = "another place of the list is around it, and is offloaded with all that is in it";
+    }
+    hd_places_warn(p, effect, why, r->cx->scratch);
+}
+
+static Change offload(Module *m, PassCx *cx) {
     Request r = request(m, cx);
     warn_unused(&r);
     if (!r.listed.paths) return may_help(&r) ? offload_best(&r) : UNCHANGED;
@@ -352,5 +422,13 @@ Change hd_pass_offload(Module *m, PassCx *cx) {
         return hd_error(m->cx, r.span, "offload auto needs the times of a device: compile for the cuda target, or name "
                         "a table with --device-model"), FAILED;
     if (r.automatic) return offload_best(&r);
-    return offload_module(&r, false) ? CHANGED : FAILED;
+    if (!offload_module(&r, false)) return FAILED;
+    warn_inside(&r);
+    return CHANGED;
+}
+
+Change hd_pass_offload(Module *m, PassCx *cx) {
+    const int errors = m->cx->diags.errors;
+    const Change change = offload(m, cx);
+    return m->cx->diags.errors > errors ? FAILED : change; // the table of the device cannot be read
 }

@@ -103,7 +103,7 @@ void hd_report_predicted_text(const Facts *r, Out *o);
 // What is computed again, likewise; without any, nothing is printed.
 void hd_report_recomputed(const Facts *r, Out *o);
 void hd_report_recomputed_text(const Facts *r, Out *o);
-// The values that wait in host memory, likewise.
+// The values that are offloaded, likewise.
 void hd_report_offloaded(const Facts *r, Out *o);
 void hd_report_offloaded_text(const Facts *r, Out *o);
 #endif

@@ -1,4 +1,4 @@
-// What waits in host memory, in both forms of the report: for each value when it leaves and returns, and how long the
+// What is offloaded, in both forms of the report: for each value when it leaves and returns, and how long the
 // main stream waits for its copies, by the simulation of the step; and what waits on the device.
 #include "passes/report/facts.h"
 #include "ir/base/ints.h"
@@ -130,8 +130,8 @@ void hd_report_offloaded_text(const Facts *r, Out *o) {
     Arena *a = hd_arena_new();
     const Offloaded x = find(r, a);
     if (x.values.n) {
-        hd_show(o, "\n%20lld  bytes that the backward pass reads wait in host memory; ", ll(x.away));
-        hd_show(o, "on the device wait %lld, else %lld\n", ll(x.here), ll(x.here + x.away));
+        hd_show(o, "\n%20lld  bytes that the backward pass reads are offloaded; ", ll(x.away));
+        hd_show(o, "%lld stay on the device, without offload %lld\n", ll(x.here), ll(x.here + x.away));
         hd_show(o, "%20s  %-19s  %-19s  %8s\n", "bytes", "out, ms", "back, ms", "stall");
     }
     for (int i = 0; i < x.values.n && i < MOST; i++) {

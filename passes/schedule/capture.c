@@ -18,6 +18,7 @@
 // region is cut in two. A store that plan-memory makes part of the op before it (memory/straight.c) is no action: a
 // region of such stores would be empty.
 #include "passes/analysis/access.h"
+#include "passes/analysis/place_effect.h"
 #include "passes/memory/lifetimes.h"
 #include "passes/pass.h"
 #include "passes/schedule/region_keys.h"
@@ -283,6 +284,8 @@ Change hd_pass_capture(Module *m, PassCx *cx) {
         else capture_parts(&c, *placed++);
     }
     if (!places_captured(&c)) return FAILED;
+    hd_places_warn_inside(&c.keys.places, 0, NULL,
+                          "another place of the list is around it, whose region holds all that is in it", c.a);
     for (const Symbol *s = m->symbols; s; s = s->next) hd_count(cx, "capture regions", s->kind == SYM_REGION);
     hd_count(cx, "regions cut for another stream", c.split);
     return CHANGED;

@@ -39,6 +39,7 @@ typedef struct {
     Func *f;
     Uses uses;
     int64_t asked; // 0: auto
+    bool any;      // a loss is there that could be cut
     Heads heads;   // of f
 } Chunking;
 
@@ -257,6 +258,7 @@ static bool find_heads(Chunking *s) {
     s->heads.n = 0;
     for (Op *o = s->f->first; o; o = o->next) {
         if (!hd_op_is(o, TRAIT_LOSS)) continue;
+        s->any = true;
         Head *h = HD_NEW(s->cx->scratch, Head);
         h->loss = o;
         if (!choose(s, h)) return false;
@@ -288,6 +290,10 @@ Change hd_pass_loss_chunks(Module *m, PassCx *cx) {
         if (!find_heads(&s)) return FAILED;
         for (int i = 0; i < s.heads.n; i++) n++, why = why ? why : s.heads.at[i]->why;
     }
+    if (!s.any && s.asked > 1)
+        hd_warning(m->cx, hd_symbol_find(m, "train")->span,
+                   "train.loss_chunks = %lld changes nothing: the model has no cross_entropy, whose logits it cuts",
+                   (long long)s.asked);
     if (why) hd_set_word(m->cx, &hd_config(m, "train")->attrs, A_LOGITS_WHOLE, hd_intern(m->cx, why));
     for (s.f = m->funcs; s.f && n && !why; s.f = s.f->next)
         if (!s.f->is_kernel && find_heads(&s)) cut_heads(&s);

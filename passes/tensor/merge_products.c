@@ -197,6 +197,10 @@ void hd_merge_products(Module *m, Func *loss, PassCx *cx) {
     g.uses = hd_uses(loss, cx->scratch);
     merge_pointwise(&g);
     hd_count(cx, "products merged", g.merged);
+    if (!g.merged)
+        hd_warning(m->cx, hd_symbol_find(m, "train")->span,
+                   "train.products = merged changes nothing: no products of one operand with weights of one dtype can "
+                   "become one");
     hd_set_ints(m->cx, &hd_symbol_find(m, "train")->attrs, A_MERGED, 2, (int64_t[]){g.merged, g.into});
     hd_renumber(loss);
 }

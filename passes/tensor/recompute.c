@@ -117,6 +117,15 @@ static void recompute_func(Recompute *s) {
     hd_renumber(s->f);
 }
 
+// Where the loss is computed in chunks, each with its gradient, the logits are no part of the forward pass. That is no
+// error: a smaller model has them whole. hd_recompute_effect says that nothing changes.
+static void find_chunked(Recompute *s) {
+    if (!hd_has(hd_settings(s->m, "train"), A_LOSS_CHUNK_BYTES)) return;
+    for (const Func *f = s->m->funcs; f; f = f->next)
+        for (const Op *o = f->is_kernel ? NULL : f->first; o; o = o->next)
+            if (hd_has(&o->attrs, A_BWD)) hd_place_of(&s->listed, o->loc.path, NULL);
+}
+
 Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
     Recompute s = {.m = m, .cx = cx, .what = what, .listed = hd_places(m, A_RECOMPUTE, cx->scratch),
                    .kept_list = hd_places(m, A_KEPT, cx->scratch), .offloaded = hd_places(m, A_OFFLOAD, cx->scratch)};
@@ -126,6 +135,7 @@ Change hd_recompute_module(Module *m, PassCx *cx, Again what) {
     for (s.f = m->funcs; s.f; s.f = s.f->next)
         if (!s.f->is_kernel && hd_has_backward(s.f)) recompute_func(&s);
     if (m->cx->diags.errors > errors) return FAILED; // the table of the device cannot be read
+    if (!what.automatic) find_chunked(&s);
     if (!what.automatic && !hd_places_found(&s.listed, "no operation of the forward pass is there; name a module "
                                                        "instance that computes something"))
         return FAILED;

@@ -293,7 +293,7 @@ static void say(Module *m, const Found *found, int64_t limit) {
                  1e3 * found->got.seconds, 1e3 * found->given.seconds);
     hd_warning(m->cx, at, "recompute auto: to fit into %lld bytes instead of %lld, %s%s%s%s", (long long)limit,
                (long long)found->given.bytes, found->more ? "more is computed again" : "",
-               found->more && found->offloads ? ", and " : "", found->offloads ? "values wait in host memory" : "",
+               found->more && found->offloads ? ", and " : "", found->offloads ? "values are offloaded" : "",
                times);
     hd_note(m->cx, (Span){0},
             "--emit=table lists what is computed again, the bytes that it saves and the time it takes");

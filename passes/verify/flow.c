@@ -7,8 +7,8 @@
 //                  add [V20]
 //   store of a buffer that holds a sum: the two sums are added; both must be reduced over the same axes
 //   copy           the same, in another buffer of the bucket
-//   reduce_scatter the sum over one axis more, dealt out over that axis; once for each element and axis [V22]
-//   all_gather     what was dealt out, put together again; weights come from their own bucket, and those that the step
+//   reduce_scatter the sum over one axis more, sharded over that axis; once for each element and axis [V22]
+//   all_gather     what was sharded, put together again; weights come from their own bucket, and those that the step
 //                  before has updated but not gathered are gathered before anybody reads them. Nothing else is rounded
 //                  on the way [V7]
 //   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every

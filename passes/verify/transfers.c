@@ -1,4 +1,4 @@
-// Transfers: values that wait in host memory. One storage is copied to the host once, however many views of it there
+// Transfers: values that are offloaded. One storage is copied to the host once, however many views of it there
 // are [V28]; an op that overwrites it in place makes another value, with a copy of its own. A copied value comes back
 // once [V29]. contents.c, which looks at all bytes alike, proves that the copies come after the last write and before
 // the first reader, and that neither the device's nor the host's bytes are used again too early [V27].

@@ -13,21 +13,36 @@ def compiled(sets):
         command += ["--set", s]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, (sets, done.stderr)
-    return re.sub(r"(?m)^(config @schedule|seal) .*$", "", done.stdout), re.findall(r"warning: (.*)", done.stderr)
+    return re.sub(r"(?m)^(config @(schedule|train)|seal) .*$|\bsettings = [0-9a-f]+", "", done.stdout), re.findall(r"warning: (.*)", done.stderr)
 
 
 def check(around, setting, why):
     around = tuple("schedule." + s if not s.startswith("train.") else s for s in around)
-    name = "schedule." + setting.split("=")[0]
-    plan, said = compiled((*around, "schedule." + setting))
+    setting = setting if setting.startswith("train.") else "schedule." + setting
+    name = setting.split("=")[0]
+    plan, said = compiled((*around, setting))
     before, was = compiled(around)
     new = [w for w in said if w not in was]
     assert (plan == before) == bool(why), (around, setting, new)
     if why:
         assert len(new) == 1 and why in new[0], (around, setting, new)
-        assert re.match(re.escape(name) + "( [A-Za-z= ]+)? changes nothing: ", new[0]), new
+        assert re.match(re.escape(name) + r"( = [a-z0-9]+|: [a-z0-9.]+ \(and 1 more like it\)| [A-Za-z= ]+)? changes nothing: ", new[0]), new
     else:
         assert not new, (around, setting, new)
+
+
+def check_beyond(around, setting, count):
+    """More than there are: a warning names how many there are, and the plan is the one of that number."""
+    around = tuple("schedule." + s for s in around)
+    plan, said = compiled((*around, f"schedule.{setting}={count}"))
+    found = [re.fullmatch(rf"schedule\.{setting} = {count} is more than the (\d+) [a-z ]+: it acts as \1 does", w) for w in said]
+    found = [m for m in found if m]
+    assert len(found) == 1, (around, setting, said)
+    most = int(found[0].group(1))
+    as_many, quiet = compiled((*around, f"schedule.{setting}={most}"))
+    fewer, _ = compiled((*around, f"schedule.{setting}={most - 1}"))
+    assert plan == as_many and not [w for w in quiet if setting in w], (around, setting, most, quiet)
+    return plan != fewer
 
 
 ranks, copies, none = ("mesh.shard=2", "fsdp=zero3"), ("mesh.replicate=2",), "fsdp none divides nothing"
@@ -54,6 +69,27 @@ check((*ranks, "fsdp.unit=Block"), "fsdp.unit=Block,Attention", None)
 check((*ranks, "fsdp.unit=LayerNorm,Attention,Mlp"), "fsdp.unit=LayerNorm,Attention,Mlp,Block", "no parameters that no unit inside")
 check(ranks, "fsdp.root=whole", "one piece in any case")
 check((*ranks, "fsdp.unit=Block", "train.compute=f32"), "overlap_grads=on", None)
+
+# Places inside of another one of their list, unless a place of another list is between the two.
+few = ("offload=Block", "offload.min_size=0")
+check(few, "offload=Block,Block.attn", "offloaded with all")
+check((*few, "keep=Block.mlp"), "offload=Block,Block.mlp.act", None)
+check(("recompute=Block", "keep=Block.mlp"), "keep=Block.mlp,Block.mlp.act", "kept with all")
+check(("graph=Block",), "graph=Block,Block.attn", "holds all")
+check(("graph=Block.mlp",), "graph=Block.mlp,Block.attn", None)
+
+# Numbers of which there are fewer.
+zero3 = (*ranks, "fsdp.unit=Block", "graph=none")
+for around, setting, near in (zero3, "fsdp.prefetch", False), (zero3, "fsdp.live_grads", False), (few, "offload.ahead", True):
+    assert check_beyond(around, setting, 100) >= near, (around, setting)
+check((*few, "offload.margin=0"), "offload.ahead=2", None)
+
+# Of `train`.
+check(ranks, "train.reduce=last", "accumulate is 1")
+check((*ranks, "train.accumulate=2"), "train.reduce=last", None)
+for end in ("floor", "total"):  # the plan names them, and reads neither
+    said = compiled(("train.optimizer.lr=constant(1e-3)", f"train.lr.{end}=1"))[1]
+    assert f"train.optimizer.lr.{end} changes nothing: the learning rate is constant" in said, said
 
 # On one rank, and of defaults, nothing is said.
 for sets in ("fsdp=zero3", "prefetch=3"), ("recompute.slower=0.025",), ("margin=1",):

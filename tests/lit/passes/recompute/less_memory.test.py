@@ -35,7 +35,7 @@ def descend(model, parts, least, ranks=False):
         assert seconds(r) >= before * (1 - 1e-9), f"{part} % of the memory: {seconds(r)} s, and {before} s with more"
         before = seconds(r)
         said = f"to fit into {limit} bytes instead of {free['peak_bytes']}, "
-        how = [w for w in ("more is computed again", "values wait in host memory") if w in messages]
+        how = [w for w in ("more is computed again", "values are offloaded") if w in messages]
         if ranks:
             assert part < 100 or before <= seconds(free), part
         elif part < 100:
@@ -56,7 +56,7 @@ descend(RANKS, (150, 106, 103, 100, 99, 97, 92), 6, ranks=True)
 assert seconds(found[150]) < seconds(found[104]) < seconds(free), [seconds(r) for r in found.values()]
 assert free["peak_bytes"] < found[104]["peak_bytes"] < found[150]["peak_bytes"]
 
-# Values wait in host memory where that is faster than what else would be computed again, unless the schedule forbids it.
+# Values are offloaded where that is faster than what else would be computed again, unless the schedule forbids it.
 limit = f"--device-memory={free['peak_bytes'] * 90 // 100}"
 stays, messages = report([*LLAMA, "--set", "schedule.offload=none"], limit)
 assert stays["verified"] and "host memory" not in messages, messages
