@@ -56,7 +56,7 @@ typedef struct { bool automatic; double slower; const bool *again; } Again;
 Change hd_recompute_module(Module *m, PassCx *cx, Again what);
 
 // What a choice comes to: the bytes of device memory that plan-memory gives the plan, the predicted seconds of a step,
-// and how many values wait in host memory. bound: no packing takes fewer bytes. bytes < 0: some pass reports errors.
+// and how many values are offloaded. bound: no packing takes fewer bytes. bytes < 0: some pass reports errors.
 typedef struct { int64_t bytes, bound; double seconds; int values; } Trial;
 // The effort of packing, in the numbers of pack.h; whole: as in the plan.
 typedef enum { TRIAL_WHOLE, TRIAL_BRIEF, TRIAL_DEEP } TrialKind;
@@ -66,7 +66,7 @@ bool hd_trial_begin(Trials *t, const bool *again); // again NULL: what the sched
 Trial hd_trial_end(Trials *t, int values, TrialKind kind);
 Trial hd_trial(Trials *t, const bool *again, int values, TrialKind kind); // both
 // Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, how many
-// values wait in host memory (`offload_values` in config @schedule), and with `weights = auto` whether ranks keep
+// values are offloaded (`offload_values` in config @schedule), and with `weights = auto` whether ranks keep
 // rounded copies. NULL: what auto takes by itself, or nothing is to be chosen. Less memory is never faster, and what is
 // found under a limit is found under each one down to its own bytes.
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit);

@@ -1,4 +1,4 @@
-// recompute auto under --device-memory: what to make again, and how many values wait in host memory, so that the plan
+// recompute auto under --device-memory: what to recompute, and how many values to offload, so that the plan
 // fits, in the least time. A choice is tried: a copy of the module goes through all passes up to the addresses, and its
 // step is simulated.
 //
@@ -188,7 +188,7 @@ static void try_kinds(Fit *t, bool offload) {
     }
 }
 
-// How the schedule lets values wait in host memory: `values` without further choice; `may`: as many as are good;
+// How the schedule offloads values: `values` without further choice; `may`: as many as are good;
 // `automatic`: it says so.
 typedef struct { int values; bool may, automatic; } Hosting;
 

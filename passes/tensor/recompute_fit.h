@@ -5,7 +5,7 @@
 #include "passes/memory/narrow.h"
 #include "passes/tensor/recompute.h"
 
-// A choice: what is made again, and how many values wait in host memory.
+// A choice: what is recomputed, and how many values are offloaded.
 typedef struct {
     bool *again;
     int values;    // a number, HD_HIDDEN, HD_ALL or HD_AS_LISTED

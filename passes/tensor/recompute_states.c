@@ -20,7 +20,7 @@ bool *hd_fit_copy(const Fit *t, const bool *again) {
     return copy;
 }
 
-// Choices that differ in what waits in host memory alone share the passes before that.
+// Choices that differ only in the offloaded values share the passes before that.
 static Trial try(Fit *t, const bool *again, int values, TrialKind kind) {
     if (again != t->begun && (!t->begun || memcmp(again, t->begun, (size_t)t->f->n_ops) != 0)) {
         t->begun = NULL;
@@ -99,7 +99,7 @@ static int between_values(const State *x, const State *y, int part) {
     return x->got.values + (y->got.values - x->got.values) * part / PARTS;
 }
 
-// A way to mix two choices: how much of what is made again comes from the second, and of what waits in host memory.
+// A way to mix two choices: how much of the recomputed and of the offloaded values comes from the second.
 typedef struct { int again, values; } Mix;
 
 static const Mix mixes[] = {{2, 2}, {0, 2}, {0, 4}, {4, 0}, {1, 1}, {3, 3}};

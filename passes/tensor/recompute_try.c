@@ -12,7 +12,7 @@ static bool run(PassFn *const *passes, int n, Module *m, PassCx *cx) {
     return true;
 }
 
-// Values that wait in host memory: of the function with the most.
+// Offloaded values: of the function with the most.
 static int offloaded(const Module *m) {
     int most = 0;
     for (const Func *f = m->funcs; f; f = f->next) {
