@@ -337,11 +337,12 @@ static Plan fewest(const Request *r, int64_t limit) {
     return found;
 }
 
-static void decide(const Request *r, Plan found, int64_t limit) {
+static Change decide(const Request *r, Plan found, int64_t limit) {
     Ctx *cx = r->m->cx;
     if (found.bytes > limit)
         hd_set_int(cx, &hd_symbol_find(r->m, "target")->attrs, A_LEAST_BYTES, found.bytes);
     if (r->most) hd_set_int(cx, &hd_symbol_find(r->m, "schedule")->attrs, A_OFFLOAD_VALUES, r->most);
+    return found.bytes > limit || r->most ? CHANGED : UNCHANGED;
 }
 
 // The schedule lists nothing, and the plan does not fit without offload.
@@ -359,15 +360,16 @@ static void say_helped(const Request *r, int64_t limit) {
 static Change offload_best(Request *r) {
     const int64_t limit = hd_int(hd_settings(r->m, "target"), A_DEVICE_MEMORY_BYTES, 0);
     const Attr *decided = hd_attr(r->settings, A_OFFLOAD_VALUES);
+    Change change = UNCHANGED;
     r->automatic = true;
     if (decided) {
         r->most = (int)decided->i;
     } else if (limit) {
         const Plan found = fewest(r, limit);
         r->most = found.bytes <= limit || r->listed.paths ? (int)found.cost : 0;
-        decide(r, found, limit);
+        change = decide(r, found, limit);
     }
-    if (!r->most) return UNCHANGED;
+    if (!r->most) return change;
     r->span = hd_symbol_find(r->m, "schedule")->span;
     const bool fits = !hd_has(hd_settings(r->m, "target"), A_LEAST_BYTES);
     if (!r->listed.paths && limit && fits) say_helped(r, limit);
