@@ -168,7 +168,8 @@ void hd_vsay(FILE *to, const char *fmt, va_list args) {
     size_t n;
     FILE *f = open_memstream(&line, &n); // one write for a line: other processes print theirs
     hd_text_format(put_file, f ? f : to, HD_TEXT_SHOWN, fmt, args);
-    if (f && !fclose(f)) fwrite(line, 1, n, to);
+    if (f && fclose(f)) hd_text_format(put_file, to, HD_TEXT_SHOWN, fmt, args); // in pieces, rather than not at all
+    else if (f) fwrite(line, 1, n, to);
     free(line);
 }
 
