@@ -401,7 +401,7 @@ static bool may_help(const Request *r) {
     return (limit || hd_has(r->settings, A_OFFLOAD_VALUES)) && hd_model(r->m) && !hd_has(r->settings, A_NO_OFFLOAD);
 }
 
-// A place inside of another one that is listed; where it is recomputed as well it says what is kept of that.
+// A place inside another listed place adds nothing, unless it is also recomputed: then its kept values are offloaded.
 static void warn_inside(const Request *r) {
     const Places others[] = {r->kept, r->recomputed};
     const Places *p = &r->listed;

@@ -95,5 +95,5 @@ const char *hd_report_cut(Cuts *c, const Op *before, const Op *now) {
     o = first_between(c, p_end, now);
     if (o) return hd_sprintf(c->a, "in one piece they would take more memory or overlap less with other streams: "
                                    "%s is between", named(c, o));
-    return "the text has it so";
+    return "the text of the plan begins a new region here";
 }

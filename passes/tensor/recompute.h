@@ -1,8 +1,7 @@
-// Which values `recompute auto` makes again. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
-// ops that may be made again; recompute_fit.c, recompute_states.c:
-// under --device-memory; recompute_weights.c: whether ranks then keep
-// copies of what they gather; recompute_try.c: what a choice comes to; recompute_rows.c: what is given up, for the
-// report; recompute_effect.c: places that change nothing.
+// The values that `recompute auto` chooses. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
+// ops that recompute may choose; recompute_fit.c, recompute_states.c: the choice under --device-memory;
+// recompute_weights.c: whether ranks then keep copies of gathered weights; recompute_try.c: bytes and time of a choice;
+// recompute_rows.c: recomputed values, for the report; recompute_effect.c: places that change nothing.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/memory/trial.h"
@@ -24,7 +23,7 @@ typedef struct {
     double kept;    // bytes of the forward pass that wait for the backward pass
 } Recomputed;
 
-// `may`: by op id, the ops that may be made again; `dear`: even products and attention.
+// `may`: by op id, the ops that recompute may choose; `dear`: even products and attention.
 Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a);
 // The least of bytes for which no more than the part `slower` of the time of products is spent.
 Recomputed hd_recompute_auto(const Costs *c, double slower);
@@ -33,10 +32,10 @@ enum { HD_RECOMPUTE_PRICES = 36 }; // from 2^46 bytes a second down, half as muc
 int hd_recompute_choices(const Costs *c, Recomputed *list); // list: room for HD_RECOMPUTE_PRICES
 // By value id: the values of the forward pass that wait for the backward pass, and their bytes.
 bool *hd_recompute_waiting(const Costs *c, const bool *again);
-double hd_recompute_kept(const Costs *c, const bool *again); // NULL: nothing is made again
+double hd_recompute_kept(const Costs *c, const bool *again); // NULL: nothing is recomputed
 bool hd_read_backward(const Uses *uses, const Value *v); // by some op of the backward pass
 
-// Declares what is made again, for the report: `copied`, by op id. `c`: of all ops, before any was copied.
+// Declares the recomputed values, for the report: `copied`, by op id. `c`: of all ops, before any was copied.
 void hd_recompute_declare(Module *m, const Costs *c, const bool *copied);
 
 // Warns of places that change nothing: of `recompute` after it, and of `keep`; `chosen`: there is a limit of memory.
@@ -65,12 +64,12 @@ enum { HD_HIDDEN = -1, HD_AS_LISTED = -2, HD_ALL = INT32_MAX };
 bool hd_trial_begin(Trials *t, const bool *again); // again NULL: what the schedule lists; false: errors
 Trial hd_trial_end(Trials *t, int values, TrialKind kind);
 Trial hd_trial(Trials *t, const bool *again, int values, TrialKind kind); // both
-// Chooses what to make again so that the plan fits into `limit` bytes of device memory in the least time, how many
+// Chooses the values to recompute so that the plan fits into `limit` bytes of device memory in the least time, how many
 // values are offloaded (`offload_values` in config @schedule), and with `weights = auto` whether ranks keep
 // rounded copies. NULL: what auto takes by itself, or nothing is to be chosen. Less memory is never faster, and what is
 // found under a limit is found under each one down to its own bytes.
 const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit);
-// The same for a schedule that lists what is made again, or nothing; whether that changes the module.
+// The same for a schedule that lists places to recompute, or nothing; whether that changes the module.
 bool hd_weights_fit(Module *m, PassCx *cx, int64_t limit);
 bool hd_may_drop_copies(const Module *m);        // `weights = auto`, and there are copies
 void hd_drop_copies(Module *m, bool drop);       // config @schedule keeps them not, or as auto does

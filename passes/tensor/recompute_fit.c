@@ -146,7 +146,7 @@ static const char *kind_of(const Layers *l, const Op *o) {
     return hd_internf(l->cx, "%s%s", *layer ? hd_layer_kind(l, layer) : "", path + strlen(layer));
 }
 
-// By op id: its kind, where it may be made again.
+// By op id: its kind, if recompute may choose it.
 static const char **find_kinds(const Fit *t) {
     const Layers layers = hd_layers(t->f->module, t->a);
     const char **kinds = HD_NEWN(t->a, const char *, t->f->n_ops + 1);
@@ -155,7 +155,7 @@ static const char **find_kinds(const Fit *t) {
     return kinds;
 }
 
-// All ops of a kind of place, the first n characters of `kind`, and of places in it are made again, or none is.
+// Recomputes all ops of a kind of place (the first n characters of `kind`) and of the places in it, or none of them.
 static bool *turned(const Fit *t, const bool *again, const char *const *kinds, const char *kind, size_t n, bool on) {
     bool *turned = hd_fit_copy(t, again);
     for (int i = 0; i < t->f->n_ops; i++)

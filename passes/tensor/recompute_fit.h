@@ -24,7 +24,7 @@ typedef struct {
     int left;          // trials
     int deep_left;     // trials with a deeper packing
     Uses uses;
-    const bool *open;    // by op id: may be made again, and takes bytes or time
+    const bool *open;    // by op id: recompute may choose it, and it takes bytes or time
     const int *instance; // by op id
     int n_instances;
     Recomputed chain[2 * HD_RECOMPUTE_PRICES + 1];
@@ -33,7 +33,7 @@ typedef struct {
     int n_listed;        // the first of the states: those that do not depend on the limit; 0: all
 } Fit;
 
-// Only what is read again is made again: an op that the backward pass reads, or another op that is made again.
+// An op is recomputed only if the backward pass or another recomputed op reads its result.
 void hd_fit_strip(const Fit *t, bool *again);
 // The state of a choice, tried; NULL: it is new, and there is no work left.
 State *hd_fit_try(Fit *t, bool *again, int values);

@@ -242,6 +242,17 @@ static inline void compute_is(Rank *r, float (*want)(int k, int64_t i)) {
 
 static inline float want_value(int k, int64_t i) { return value(0, k, i); }
 
+// Whether all ranks resume; each then has every value and its rounded copies. `why`: the failure of rank 0.
+static inline bool resumes_values(Job *j, bool (*resume)(Rank *r), char why[300]) {
+    const bool ok = on_ranks(j, resume);
+    snprintf(why, 300, "%s", j->rank[0].why);
+    for (int r = 0; ok && r < j->ranks; r++) {
+        for (int role = 0; role < 3; role++) each_element(&j->rank[r], role, is_value);
+        compute_is(&j->rank[r], want_value);
+    }
+    return ok;
+}
+
 static inline bool init(Rank *r) { return hd_state_init(&r->x, 11); }
 
 static inline bool train(Rank *r) { // the outcome of some steps

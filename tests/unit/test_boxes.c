@@ -18,12 +18,7 @@ static bool resume(Rank *r) {
 static bool resume_under(const Mesh *mesh, const char *path, char why[300]) {
     Job j = {.path = path};
     start(&j, mesh);
-    const bool ok = on_ranks(&j, resume);
-    snprintf(why, 300, "%s", j.rank[0].why);
-    for (int r = 0; ok && r < j.ranks; r++) {
-        for (int role = 0; role < 3; role++) each_element(&j.rank[r], role, is_value);
-        compute_is(&j.rank[r], want_value);
-    }
+    const bool ok = resumes_values(&j, resume, why);
     stop(&j);
     return ok;
 }

@@ -26,11 +26,8 @@ static void save_under(const Mesh *mesh, int64_t step) {
 static bool resume_under(const Mesh *mesh, int64_t step, char why[300]) {
     Job j = {.at = {.step = step, .seed = 5, .data_tokens = 1000, .sequences = 77}};
     start(&j, mesh);
-    const bool ok = on_ranks(&j, resume);
-    snprintf(why, 300, "%s", j.rank[0].why);
+    const bool ok = resumes_values(&j, resume, why);
     for (int r = 0; ok && r < j.ranks; r++) {
-        for (int role = 0; role < 3; role++) each_element(&j.rank[r], role, is_value);
-        compute_is(&j.rank[r], want_value);
         int32_t got;
         memcpy(&got, j.rank[r].x.base + j.program.p.train_step.counter, 4);
         CHECK_INT(got, step);
