@@ -5,6 +5,7 @@
 #include "ir/cost.h"
 #include "ir/device_model.h"
 #include "ir/mesh.h"
+#include "ir/inputs.h"
 #include "ir/base/ints.h"
 #include <ctype.h>
 
@@ -369,9 +370,30 @@ static void put_rate(Emit *e) { // for the log
               ll(setting_int(e, A_LR_TOTAL, 0)), setting_float(e, A_LR_PEAK, -1), setting_float(e, A_LR_FLOOR, 0));
 }
 
+// The arguments of a step's functions, which all have the same.
+static int put_inputs(Emit *e) {
+    const Symbol *train = hd_step(e->m, KIND_TRAIN);
+    const Func *f = NULL, *next;
+    int64_t times;
+    for (int i = 0; (!f || !f->n_args) && (next = hd_segment(e->m, train, i, &times)); i++) f = next;
+    const char *unfed = train ? hd_unfed(e->a, e->cx, f, setting_int(e, A_BATCH, 0)) : NULL;
+    if (unfed) hd_warning(e->cx, f ? f->span : train->span, "no run can feed this program: %s", unfed);
+    if (!f || !f->n_args) return 0;
+    hd_puts(e->c, "static const HdInput inputs[] = { // name, type, the argument that it follows, bound\n");
+    for (int i = 0; i < f->n_args; i++) {
+        const Input s = hd_input(e->m, f, i);
+        hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, f->args[i]->name), hd_emit_dtype(f->args[i]->type->dtype));
+        put_dims(e->c, f->args[i]->type);
+        hd_printf(e->c, ", %d, %lld},\n", s.next, ll(s.below));
+    }
+    hd_puts(e->c, "};\n\n");
+    return f->n_args;
+}
+
 static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int n_comms) {
     Out *o = e->c;
-    int64_t micro = setting_int(e, A_MICRO, 1);
+    const int64_t micro = setting_int(e, A_MICRO, 1);
+    const int n_inputs = put_inputs(e);
     Out steps = hd_out(e->a);
     put_step(e, KIND_TRAIN, "train_step", &steps);
     put_step(e, KIND_EVAL, "eval_step", &steps);
@@ -389,8 +411,9 @@ static void put_program(Emit *e, int n_params, int n_buckets, int n_states, int 
     hd_puts(o, "    .report = report, .report_text = report_text, .timeline = timeline,\n");
     hd_printf(o, "    .arena_bytes = %lld, .pinned_bytes = %lld,\n", ll(arena_bytes(e, SPACE_DEVICE)),
               ll(arena_bytes(e, SPACE_HOST)));
-    hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .vocab = %lld,\n", ll(setting_int(e, A_BATCH, 0)),
-              ll(setting_int(e, A_SEQ, 0)), ll(micro), ll(setting_int(e, A_VOCAB, 0)));
+    hd_printf(o, "    .batch = %lld, .seq = %lld, .micro = %lld, .n_inputs = %d, .inputs = %s,\n",
+              ll(setting_int(e, A_BATCH, 0)), ll(setting_int(e, A_SEQ, 0)), ll(micro), n_inputs,
+              n_inputs ? "inputs" : "0");
     if (setting_int(e, A_LOSS_SCALE, 1) > 1)
         hd_printf(o, "    .loss_scale = %lld,\n", ll(setting_int(e, A_LOSS_SCALE, 1)));
     hd_printf(o, "    .model_flops = %.17g, .seed = %lld,\n", (double)setting_int(e, A_MODEL_FLOPS, 0) * (double)micro,

@@ -1,8 +1,9 @@
-// What a program must know of its model, as config @model: name and source, the length of its sequences, the bound of
-// its tokens, and the floating-point work of a micro-batch. All of it is derived from @loss.
+// What a program must know of its model, as config @model: name and source, the length of its sequences, the bounds of
+// its integers, and the floating-point work of a micro-batch. All of it is derived from @loss.
 #include "frontend/sema.h"
 #include "ir/cost.h"
 #include "ir/shapes.h"
+#include "ir/inputs.h"
 
 // --- floating-point operations, for utilisation (MFU) as papers count it: two for each multiply-add of matrix products
 // and of attention (half of it when causal), three times the forward pass; recomputation does not count.
@@ -19,36 +20,44 @@ static int64_t model_flops(const Func *f) {
 
 // --- tokens
 
-static bool is_argument(const Value *v) {
-    while (v->def && hd_op_is(v->def, TRAIT_MOVES) && v->def->n_in == 1) v = v->def->in[0];
-    return !v->def;
-}
-
-// The smallest table or row of logits that an argument indexes: a larger token would read past its end. 0: none.
-static int64_t token_bound(const Func *f) {
-    int64_t bound = 0;
-    for (const Op *o = f->first; o; o = o->next) {
+// The smallest table or row of logits that the argument, or an integer made of it, indexes: a larger number would read
+// past its end. Positions in documents are no such integers.
+static int64_t bound_of(Front *f, const Value *arg) {
+    bool *made = HD_NEWN(f->scratch, bool, f->func->n_values + 1); // by value: of the argument
+    int64_t bound = (int64_t)INT32_MAX + 1;                        // of what indexes nothing
+    made[arg->id] = true;
+    for (const Op *o = f->func->first; o; o = o->next) {
         const int64_t n = hd_indexed(o);
-        if (n < 0 || !is_argument(o->in[1])) continue;
-        if (!bound || n < bound) bound = n;
+        bool follows = false;
+        if (n >= 0 && n < bound && made[o->in[1]->id]) bound = n;
+        for (int i = 0; i < o->n_in; i++) follows |= made[o->in[i]->id];
+        for (int i = 0; i < o->n_out && o->kind != OP_DOCUMENTS; i++)
+            made[o->out[i]->id] = follows && o->out[i]->type->dtype == TY_I32;
     }
     return bound;
 }
 
-static bool takes_integers(const Func *f) {
-    for (int i = 0; i < f->n_args; i++)
-        if (f->args[i]->type->dtype == TY_I32) return true;
-    return false;
+// `vocab` bounds all integers. Where it is not the bound of each, `bounds` has one an argument.
+static void emit_bounds(Front *f, Attrs *attrs) {
+    const Func *loss = f->func;
+    int64_t *bounds = HD_NEWN(f->scratch, int64_t, loss->n_args + 1), vocab = 0;
+    bool differ = false;
+    for (int i = 0; i < loss->n_args; i++) {
+        if (loss->args[i]->type->dtype != TY_I32) continue;
+        bounds[i] = bound_of(f, loss->args[i]);
+        differ |= vocab && bounds[i] != vocab;
+        if (!vocab || bounds[i] < vocab) vocab = bounds[i];
+    }
+    if (vocab) hd_set_int(f->cx, attrs, A_VOCAB, vocab);
+    if (differ) hd_set_ints(f->cx, attrs, A_BOUNDS, loss->n_args, bounds);
 }
 
 void hd_facts_emit(Front *f) {
     Attrs *attrs = &hd_config(f->module, "model")->attrs;
     hd_set_word(f->cx, attrs, A_MODEL, f->model->name);
     hd_set_word(f->cx, attrs, A_SOURCE, f->file);
-    const int64_t any = (int64_t)INT32_MAX + 1, bound = token_bound(f->func); // any: of tokens that index nothing
-    const int64_t vocab = bound ? bound : takes_integers(f->func) ? any : 0;
-    if (vocab > 0) hd_set_int(f->cx, attrs, A_VOCAB, vocab);
-    const Type *tokens = f->func->n_args ? f->func->args[0]->type : NULL;
-    if (tokens && tokens->dtype == TY_I32 && tokens->rank == 2) hd_set_int(f->cx, attrs, A_SEQ, tokens->dim[1]);
+    emit_bounds(f, attrs);
+    const int tokens = hd_token_argument(f->func);
+    if (tokens >= 0) hd_set_int(f->cx, attrs, A_SEQ, f->func->args[tokens]->type->dim[1]);
     hd_set_int(f->cx, attrs, A_MODEL_FLOPS, model_flops(f->func));
 }

@@ -61,6 +61,16 @@ typedef struct { // a storage that nothing may write next to (guard.h)
 } HdGuarded;
 typedef struct { int n; const HdGuarded *at; } HdGuardedList; // by their first action
 
+// An argument of the loss, which a run fills for every micro-batch: a row of data for each of dim[0] sequences.
+typedef struct {
+    const char *name;
+    HdDtype dtype; // I32 or F32
+    int rank;
+    int64_t dim[6];
+    int next;      // the argument whose elements, one further on, are its own where it has no data; -1: none
+    int64_t below; // of I32: every element is from 0 to less than this
+} HdInput;
+
 typedef struct HdExec HdExec;
 struct HdWorld; // world.h
 struct HdDraw;  // draw.h
@@ -162,7 +172,9 @@ typedef struct {
     const char *report, *report_text;   // JSON, as --emit=report prints it, and for people, as --emit=table does
     const char *timeline;               // JSON: what a page of a timeline shows of the plan (timeline.h)
     int64_t arena_bytes, pinned_bytes;  // of the device; page-locked, of the host
-    int64_t batch, seq, micro, vocab;   // of one micro-batch; vocab bounds the tokens
+    int64_t batch, seq, micro;          // of one micro-batch; seq 0: no argument holds tokens
+    int n_inputs;
+    const HdInput *inputs;
     double model_flops;                 // per step: forward and backward, causal attention at half
     struct { int kind; int64_t warmup, total; double peak, floor; } lr; // HD_LR_*; a peak below 0: unknown
     int64_t seed;                       // train.seed: what --seed replaces
@@ -178,7 +190,7 @@ typedef struct {
     const char *const *file_names; // of each parameter in files of weights; NULL: it, or all of them, have their own
     HdStep train_step, eval_step;
     int n_funcs;
-    const HdFunc *funcs; // one with arguments takes a batch: (tokens, targets)
+    const HdFunc *funcs; // one with arguments takes a micro-batch of all inputs, in their order
     const HdBackend *backend;
     int n_sources, n_kernels, n_gemms;
     const HdSource *sources;

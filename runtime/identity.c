@@ -16,14 +16,14 @@ enum { VALUE = 120 };
 typedef char Value[VALUE];
 
 // GIVEN: whether it was, not its value
-typedef enum { NUMBER, FLAG, FORMAT, TEXT, GIVEN, FILES_OF, WEIGHTS_OF, CHECKPOINT_OF } Kind;
+typedef enum { NUMBER, FLAG, FORMATS, TEXT, GIVEN, FILES_OF, WEIGHTS_OF, CHECKPOINT_OF } Kind;
 
 #define OF(field) offsetof(Options, field)
 static const struct { const char *name; Kind kind; size_t field; } options[] = {
     {"--seed", NUMBER, OF(seed)},
     {"--data", FILES_OF, OF(data)},
     {"--val", FILES_OF, OF(val)},
-    {"--format", FORMAT, OF(format)},
+    {"--format", FORMATS, OF(formats)},
     {"--steps", NUMBER, OF(steps)},
     {"--resume", CHECKPOINT_OF, OF(resume)},
     {"--resume-with", TEXT, OF(resume_with)},
@@ -140,19 +140,46 @@ static bool weights_value(const char *path, Value out) {
     return folder || file_value(path, out);
 }
 
-static bool option_value(const Options *o, int i, Value out) {
+static void formats_value(Names given, Value out) { // in the order of the command line
+    size_t n = 0;
+    for (int i = 0; i < given.n && n < VALUE; i++)
+        n += (size_t)snprintf(out + n, VALUE - n, "%s%s", i ? " " : "", given.at[i]);
+}
+
+// Of the files of every input, as files_value where no input is named.
+static bool inputs_value(const HdProgram *p, const char *option, Names given, Value out) {
+    Value all = "";
+    bool ok = true;
+    uint64_t sum = 0;
+    int named = 0;
+    for (int i = -1; ok && i < p->n_inputs; i++) {
+        Names names;
+        Value one = "";
+        ok = hd_feed_names(p, option, given, i, &names) && files_value(names, one);
+        const uint64_t of_input[] = {sum, (uint64_t)names.n, XXH3_64bits(one, strlen(one))};
+        sum = XXH3_64bits(of_input, sizeof of_input);
+        if (i >= 0 && names.n) snprintf(all, VALUE, "%.40s=%.70s", p->inputs[i].name, one);
+        if (i < 0 && names.n) memcpy(out, one, VALUE);
+        named += i >= 0 && names.n;
+        free(names.at);
+    }
+    if (ok && named) snprintf(out, VALUE, "%.80s and others (%016llx)", all, (unsigned long long)sum);
+    return ok;
+}
+
+static bool option_value(const HdProgram *p, const Options *o, int i, Value out) {
     const void *field = (const char *)o + options[i].field;
     const char *text = options[i].kind < TEXT || options[i].kind == FILES_OF ? NULL : *(const char *const *)field;
     snprintf(out, VALUE, "none");
     switch (options[i].kind) {
     case NUMBER: snprintf(out, VALUE, "%lld", (long long)*(const int64_t *)field); break;
     case FLAG: snprintf(out, VALUE, "%s", *(const bool *)field ? "yes" : "no"); break;
-    case FORMAT: snprintf(out, VALUE, "%s", hd_token_types[*(const TokenFormat *)field].name); break;
+    case FORMATS: formats_value(*(const Names *)field, out); break;
     case TEXT: // of long ones the end
         if (text) snprintf(out, VALUE, "%s", strlen(text) < VALUE ? text : text + strlen(text) - VALUE + 1);
         break;
     case GIVEN: snprintf(out, VALUE, "%s", text ? "given" : "none"); break;
-    case FILES_OF: return files_value(*(const Names *)field, out);
+    case FILES_OF: return inputs_value(p, options[i].name + 2, *(const Names *)field, out);
     case WEIGHTS_OF: return !text || weights_value(text, out);
     case CHECKPOINT_OF:
         if (text) checkpoint_value(text, out);
@@ -161,9 +188,9 @@ static bool option_value(const Options *o, int i, Value out) {
     return true;
 }
 
-static bool values_here(const Options *o, Value *v) { // false after hd_fail
+static bool values_here(const HdProgram *p, const Options *o, Value *v) { // false after hd_fail
     for (int i = 0; i < OPTIONS; i++)
-        if (!option_value(o, i, v[i])) return false;
+        if (!option_value(p, o, i, v[i])) return false;
     for (int i = 0; i < VARIABLES; i++) {
         const char *text = getenv(variables[i]);
         snprintf(v[OPTIONS + i], VALUE, "%s", text && *text ? text : "none");
@@ -212,7 +239,7 @@ bool hd_identity_same(HdWorld *w, const HdProgram *p, const Options *o) {
     XXH128_hash_t *all = malloc((size_t)w->ranks * sizeof *all);
     const bool memory = (mine && all) || hd_fail("out of memory");
     int32_t other;
-    bool ok = hd_world_agree(w, memory && values_here(o, mine)) && first_other(w, mine, all, &other);
+    bool ok = hd_world_agree(w, memory && values_here(p, o, mine)) && first_other(w, mine, all, &other);
     if (ok && other) ok = differ(w, other, mine);
     free(mine);
     free(all);

@@ -1,6 +1,7 @@
 // Progress for people, JSON lines for programs, the digest for cmp.
 #include "runtime/log.h"
 #include "runtime/mesh.h"
+#include "runtime/steps.h"
 #include "runtime/text.h"
 #include <errno.h>
 #include <math.h>
@@ -27,7 +28,7 @@ bool hd_log_open(Log *l, const HdProgram *p, const Options *o, bool speaks, cons
     l->terminal = isatty(STDERR_FILENO);
     l->first_step = at->step;
     l->last_step = o->steps;
-    l->first_tokens = at->sequences * p->seq;
+    l->first_tokens = at->sequences * (p->seq ? p->seq : 1);
     l->every = o->log_every ? o->log_every : l->terminal ? 1 : (o->steps - at->step + 49) / 50;
     if (l->every < 1) l->every = 1;
     l->started = l->last = hd_now();
@@ -78,7 +79,7 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
                                                                         : took;
     l->last = now;
     const HdProgram *p = l->program;
-    const int64_t tokens = p->batch * p->seq * p->micro * hd_readers(p);
+    const int64_t tokens = hd_step_tokens(p);
     double rate = (double)tokens / l->step_seconds;
     double mfu = l->peak_flops > 0 ? p->model_flops / l->step_seconds / l->peak_flops : 0; // both of one rank
     if (l->digest) fprintf(l->digest, "%lld %a %a\n", (long long)step, (double)loss, (double)norm);
@@ -101,8 +102,9 @@ void hd_log_step(Log *l, int64_t step, float loss, float norm) {
     char mfu_text[32] = "";
     if (mfu > 0) snprintf(mfu_text, sizeof mfu_text, "  mfu %.1f%%", 100 * mfu);
     hd_log_clear(l);
-    hd_say(stderr, "step %lld/%lld  loss %.4f  norm %.3f  %.0f tok/s%s  eta %ld:%02ld:%02ld", (long long)step,
-           (long long)l->last_step, (double)loss, (double)norm, rate, mfu_text, left / 3600, left / 60 % 60, left % 60);
+    hd_say(stderr, "step %lld/%lld  loss %.4f  norm %.3f  %.0f %s/s%s  eta %ld:%02ld:%02ld", (long long)step,
+           (long long)l->last_step, (double)loss, (double)norm, rate, p->seq ? "tok" : "rows", mfu_text, left / 3600,
+           left / 60 % 60, left % 60);
     if (!l->terminal || step == l->last_step) hd_say(stderr, "\n");
 }
 

@@ -23,10 +23,12 @@ static const struct {
 } rows[] = {
     {"data", "FILE", NAMES, offsetof(Options, data),
      "training tokens: .txt (bytes), .bin (raw u16, llm.c's or Megatron's), .npy; again for more files;\n"
-     "                       also a folder, a pattern such as 'shards/*.bin', or @LIST, a file of names"},
+     "                       also a folder, a pattern such as 'shards/*.bin', or @LIST, a file of names;\n"
+     "                       NAME=FILE for an argument of the loss: --data image=x.npy --data label=y.npy"},
     {"val", "FILE", NAMES, offsetof(Options, val), "validation tokens, in the same ways"},
-    {"format", "KIND", FORMAT, offsetof(Options, format),
-     "what data files without a header hold: bytes, u16, u32, i32, i64"},
+    {"format", "KIND", FORMAT, offsetof(Options, formats),
+     "what data files without a header hold: bytes, u8, i16, u16, i32, u32, i64, f16, bf16, f32;\n"
+     "                       NAME=KIND for an argument of the loss"},
     {"steps", "N", NUMBER, offsetof(Options, steps), "train until step N"},
     {"ranks", "N", COUNT, offsetof(Options, ranks), "ranks on this host: as many as the mesh of the program has"},
     {"seed", "N", NUMBER, offsetof(Options, seed),
@@ -119,13 +121,10 @@ static int add_name(Names *names, const char *name) { // 0 or 2
     return 0;
 }
 
-static int set_format(TokenFormat *format, const char *name) { // 0 or 2
-    for (int i = TOKENS_BYTES; i <= TOKENS_I64; i++)
-        if (!strcmp(name, hd_token_types[i].name)) {
-            *format = (TokenFormat)i;
-            return 0;
-        }
-    say("error: --format=%s: the formats are bytes, u16, u32, i32 and i64\n", name);
+static int set_format(Names *formats, const char *text) { // 0 or 2
+    const char *equal = strchr(text, '='), *name = equal ? equal + 1 : text;
+    if (hd_data_type(name)) return add_name(formats, text);
+    say("error: --format=%s: the formats are bytes, u8, i16, u16, i32, u32, i64, f16, bf16 and f32\n", text);
     return 2;
 }
 
@@ -272,5 +271,6 @@ int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Opt
 void hd_options_free(Options *o) {
     free(o->data.at);
     free(o->val.at);
-    o->data = o->val = (Names){0};
+    free(o->formats.at);
+    o->data = o->val = o->formats = (Names){0};
 }

@@ -1,12 +1,11 @@
 // The binary's command line, as values.
 #ifndef RUNTIME_OPTIONS_H
 #define RUNTIME_OPTIONS_H
-#include "runtime/data/data.h"
+#include "runtime/data/feed.h"
 #include "runtime/heddle.h"
 
 typedef struct {
-    Names data, val;
-    TokenFormat format; // of both
+    Names data, val, formats;
     HdDtype export_dtype;
     const char *log, *tensorboard, *digest, *save, *resume, *resume_with, *init, *export_to, *profile, *timeline;
     // ranks: the number asked for; 0: none was
@@ -17,5 +16,6 @@ typedef struct {
 // 0: continue; 1: done (help was printed); 2: bad usage, which the speaking rank has reported.
 int hd_options_parse(int argc, char **argv, const HdProgram *p, bool speaks, Options *o);
 void hd_options_free(Options *o);
-bool hd_paths_check(const Options *o); // false after hd_fail: an output cannot be written, or is an input as well
+// false after hd_fail: an output cannot be written, or is an input as well
+bool hd_paths_check(const HdProgram *p, const Options *o);
 #endif

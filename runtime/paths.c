@@ -104,11 +104,22 @@ static bool check_writes(const Options *o, const FileList *data, const FileList 
     return true;
 }
 
-bool hd_paths_check(const Options *o) {
-    FileList data = {0}, val = {0};
-    const bool ok = hd_files_expand(&data, o->data) && hd_files_expand(&val, o->val) && check_writes(o, &data, &val) &&
-                    (!o->save || save_folder(o->save));
-    hd_files_free(&data);
-    hd_files_free(&val);
+// The files that an option gives an input; of input -1, those for no input by name.
+static bool files_of(const HdProgram *p, const char *option, Names given, int input, FileList *files) {
+    Names names;
+    const bool ok = hd_feed_names(p, option, given, input, &names) && hd_files_expand(files, names);
+    free(names.at);
     return ok;
+}
+
+bool hd_paths_check(const HdProgram *p, const Options *o) {
+    bool ok = true;
+    for (int i = -1; ok && i < p->n_inputs; i++) {
+        FileList data = {0}, val = {0};
+        ok = files_of(p, "data", o->data, i, &data) && files_of(p, "val", o->val, i, &val) &&
+             check_writes(o, &data, &val);
+        hd_files_free(&data);
+        hd_files_free(&val);
+    }
+    return ok && (!o->save || save_folder(o->save));
 }

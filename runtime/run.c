@@ -3,7 +3,7 @@
 // same place. A failure between two such places, such as one of the device, is announced to the other ranks at the end
 // of hd_run_rank, which wakes them wherever they wait.
 #include "runtime/run.h"
-#include "runtime/data/data.h"
+#include "runtime/data/feed.h"
 #include "runtime/identity.h"
 #include "runtime/log.h"
 #include "runtime/checkpoint/settings.h"
@@ -22,9 +22,8 @@ typedef struct {
     const Options *o;
     HdWorld *w;
     HdExec *x;
-    Data data, val;
+    Feed data, val;
     Log log;
-    int32_t *tokens, *targets; // of a whole step: micro-batch m begins at m * batch * seq
     Progress at;
     double t0;
     Saving saving;
@@ -125,23 +124,21 @@ static bool read_step(Run *r, int64_t step) {
     const int64_t start = r->at.sequences + (step - r->at.step - 1) * hd_step_sequences(p);
     for (int64_t m = 0; m < p->micro; m++) {
         const int64_t batch = m * hd_readers(p) + hd_reader(p, r->w->rank);
-        const int64_t first = start + batch * p->batch, at = m * p->batch * p->seq;
-        if (!hd_data_batch(&r->data, p->vocab, p->batch, p->seq, (uint64_t)r->at.seed, first, r->tokens + at,
-                           r->targets + at))
-            return at_step("step", step);
+        if (!hd_feed_batch(&r->data, (uint64_t)r->at.seed, start + batch * p->batch, m)) return at_step("step", step);
     }
     return true;
 }
 
-static bool upload(Run *r, const HdFunc *f, int64_t m) { // each function has its arguments at addresses of its own plan
-    const int64_t n = r->p->batch * r->p->seq;
-    const size_t bytes = (size_t)n * sizeof *r->tokens;
-    return r->b->write(r->x, f->args[0].offset, r->tokens + m * n, bytes) &&
-           r->b->write(r->x, f->args[1].offset, r->targets + m * n, bytes);
+// Each function has its arguments at addresses of its own plan.
+static bool upload(Run *r, const Feed *from, const HdFunc *f, int64_t m) {
+    bool ok = true;
+    for (int i = 0; ok && i < f->n_args; i++)
+        ok = r->b->write(r->x, f->args[i].offset, hd_feed_at(from, i, m), hd_feed_bytes(from, i));
+    return ok;
 }
 
 // asynchronous: runs the functions of a step, on the batches read for it
-static bool run_step(Run *r, const HdStep *s) {
+static bool run_step(Run *r, const HdStep *s, const Feed *from) {
     int64_t m = 0;
     r->x->step = s;
     for (int i = 0; i < s->n_segments; i++)
@@ -149,44 +146,46 @@ static bool run_step(Run *r, const HdStep *s) {
             const HdFunc *f = s->segments[i].func;
             r->x->begins = !i && !k;
             r->x->ends = i == s->n_segments - 1 && k == s->segments[i].times - 1;
-            if ((f->n_args && !upload(r, f, m++)) || !r->b->run(r->x, f)) return false;
+            if ((f->n_args && !upload(r, from, f, m++)) || !r->b->run(r->x, f)) return false;
         }
     return true;
 }
 
 static bool issue_step(Run *r) { // asynchronous
     const HdStep *s = &r->p->train_step;
-    return run_step(r, s) && r->b->post(r->x, 2, (int64_t[]){s->loss, s->norm}, sizeof(float));
+    return run_step(r, s, &r->data) && r->b->post(r->x, 2, (int64_t[]){s->loss, s->norm}, sizeof(float));
 }
 
 // Number of batches of a rank in a validation: enough for the whole file, or those of --val-batches, at least one.
 static int64_t val_rounds(const Run *r) {
-    const int64_t windows = hd_data_windows(&r->val, r->p->seq), batches = (windows + r->p->batch - 1) / r->p->batch;
-    const int64_t readers = hd_readers(r->p);
+    const int64_t batches = (r->val.rows + r->p->batch - 1) / r->p->batch, readers = hd_readers(r->p);
     if (r->o->val_batches >= batches) return (batches + readers - 1) / readers;
     return r->o->val_batches < readers ? 1 : r->o->val_batches / readers;
 }
 
-// The window that sequence i of a validation reads: all of them in order, or as many at equal distances.
-static int64_t val_window(const Run *r, int64_t i) {
-    const int64_t windows = hd_data_windows(&r->val, r->p->seq), n = val_rounds(r) * hd_readers(r->p) * r->p->batch;
-    return n >= windows ? i : i * (windows / n) + i * (windows % n) / n;
+// The row that sequence i of a validation reads: all of them in order, or as many at equal distances.
+static int64_t val_row(const Run *r, int64_t i) {
+    const int64_t rows = r->val.rows, n = val_rounds(r) * hd_readers(r->p) * r->p->batch;
+    return n >= rows ? i : i * (rows / n) + i * (rows % n) / n;
 }
 
 static bool read_val(Run *r, int64_t step, int64_t round) {
     const HdProgram *p = r->p;
     const int64_t first = (round * hd_readers(p) + hd_reader(p, r->w->rank)) * p->batch;
     for (int64_t b = 0; b < p->batch; b++)
-        if (!hd_data_window(&r->val, p->vocab, p->seq, val_window(r, first + b), r->tokens + b * p->seq,
-                            r->targets + b * p->seq))
-            return at_step("validation after step", step);
+        if (!hd_feed_row(&r->val, val_row(r, first + b), b)) return at_step("validation after step", step);
     return true;
+}
+
+static int64_t elements(const Run *r) { // of the data of the first input that has some
+    const Data *d = hd_feed_first(&r->data);
+    return d ? d->count : 0;
 }
 
 static Progress progress(const Run *r, int64_t step) {
     Progress at = r->at;
     at.step = step;
-    at.data_tokens = r->data.count;
+    at.data_tokens = elements(r);
     at.sequences += (step - r->at.step) * hd_step_sequences(r->p);
     return at;
 }
@@ -201,7 +200,7 @@ static bool keep_best(Run *r, int64_t step, double loss) {
 }
 
 static bool validate(Run *r, int64_t step) { // all
-    if (!r->val.n) return true;
+    if (!r->o->val.n) return true;
     if (!r->p->eval_step.n_segments) {
         hd_fail("this program holds no validation step");
         return all_ok(r, false);
@@ -212,7 +211,8 @@ static bool validate(Run *r, int64_t step) { // all
     for (int64_t i = 0; i < rounds; i++) {
         float loss; // the mean over the ranks
         if (!all_ok(r, read_val(r, step, i))) return false;
-        if (!run_step(r, &r->p->eval_step) || !r->b->read(r->x, r->p->eval_step.loss, &loss, sizeof loss)) return false;
+        if (!run_step(r, &r->p->eval_step, &r->val)) return false;
+        if (!r->b->read(r->x, r->p->eval_step.loss, &loss, sizeof loss)) return false;
         sum += (double)loss;
     }
     hd_log_val(&r->log, step, sum / (double)rounds);
@@ -354,9 +354,9 @@ static bool resume(Run *r) {
         hd_say(stderr, "note: resumed with another setting, --seed: %lld -> %lld\n", (long long)r->at.seed,
                (long long)r->o->seed);
     if (other_seed) r->at.seed = r->o->seed;
-    if (rank_0(r) && r->data.n && r->at.data_tokens && r->at.data_tokens != r->data.count)
+    if (rank_0(r) && r->o->data.n && r->at.data_tokens && r->at.data_tokens != elements(r))
         hd_say(stderr, "note: %s holds %lld tokens, the checkpoint's data %lld: continuing with other data\n",
-               r->data.name, (long long)r->data.count, (long long)r->at.data_tokens);
+               hd_feed_first(&r->data)->name, (long long)elements(r), (long long)r->at.data_tokens);
     if (rank_0(r) && r->at.sequences != r->at.step * hd_step_sequences(r->p))
         hd_say(stderr, "note: the checkpoint has read %lld sequences in %lld steps, from now on a step reads %lld, the "
                        "next one from sequence %lld on\n",
@@ -384,16 +384,24 @@ static bool start_random(Run *r) {
 static bool prepare(Run *r) { // before anything slow
     const Options *o = r->o;
     const HdProgram *p = r->p;
-    if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(o))) return false;
+    if (!hd_steps_check(p) || (rank_0(r) && !hd_paths_check(p, o))) return false;
     if (!hd_saving_open(&r->saving, o, rank_0(r))) return false;
-    if (o->data.n && !hd_data_open(&r->data, o->data, o->format, p->seq)) return false;
-    if (o->val.n && !hd_data_open(&r->val, o->val, o->format, p->seq)) return false;
-    if (!hd_data_same_kind(&r->data, &r->val)) return false;
-    const size_t bytes = (size_t)(p->micro * p->batch * p->seq) * sizeof *r->tokens;
-    r->tokens = malloc(bytes);
-    r->targets = malloc(bytes);
-    if (r->tokens && r->targets) return true;
-    return hd_fail("out of memory");
+    if (o->data.n && !hd_feed_open(&r->data, p, "data", o->data, o->formats, p->micro)) return false;
+    if (o->val.n && !hd_feed_open(&r->val, p, "val", o->val, o->formats, 1)) return false;
+    return hd_feed_same_kind(&r->data, &r->val);
+}
+
+// What each input reads, where its data is named; documents, where an index counts them.
+static void tell_data(Run *r) {
+    const Data *first = hd_feed_first(&r->data);
+    for (int i = 0; r->data.n > 1 && i < r->data.n; i++) {
+        const FeedSource *s = &r->data.at[i], *of = &r->data.at[s->of];
+        if (r->data.n == 2 && r->data.at[1].of == 0) break; // tokens and targets
+        hd_log_say(&r->log, "%s: %s%s", s->input->name, of->data.name, s->of == i ? "" : ", one element further on");
+    }
+    if (first && first->documents)
+        hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", first->name, (long long)first->count,
+                   (long long)first->documents);
 }
 
 static void tell_start(Run *r) {
@@ -403,12 +411,11 @@ static void tell_start(Run *r) {
     for (int k = 0; k < p->n_params; k++) n += p->params[k].count;
     if (r->w->ranks > 1)
         snprintf(ranks, sizeof ranks, "%d ranks (%s) of ", r->w->ranks, hd_mesh_say(p, " ", ", ", mesh, sizeof mesh));
-    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld tokens a step",
+    hd_log_say(&r->log, "%s from %s on %s%s: %lld parameters in %d tensors, %.2f GiB planned%s, %lld %s a step",
                p->model, p->source, ranks, r->b->device(r->x), (long long)n, p->n_params,
-               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)(hd_step_sequences(p) * p->seq));
-    if (r->data.documents)
-        hd_log_say(&r->log, "%s: %lld tokens, %lld documents by the index", r->data.name, (long long)r->data.count,
-                   (long long)r->data.documents);
+               (double)p->arena_bytes / 0x1p30, *ranks ? " a rank" : "", (long long)hd_step_tokens(p),
+               p->seq ? "tokens" : "rows");
+    tell_data(r);
     if (r->at.step >= r->o->steps && r->o->resume && r->o->steps)
         hd_log_say(&r->log, "the checkpoint is already at step %lld", (long long)r->at.step);
 }
@@ -443,7 +450,9 @@ static bool go(Run *r) { // all
     if (!r->x || !all_ok(r, weights(r) && start_random(r) && (!tells_phases(r) || r->b->sync(r->x)))) return false;
     const double loaded = hd_now();
     if (o->check && !all_ok(r, hd_state_check(r->x, false))) return false;
-    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), r->data.name, r->data.count};
+    const Data *data = hd_feed_first(&r->data);
+    const char *name = data ? data->name : NULL;
+    const LogStart start = {&r->at, r->b->peak_flops(r->x), r->b->device(r->x), name, elements(r)};
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
     tell_start(r);
     tell_phases(r, checked, opened, loaded);
@@ -473,9 +482,7 @@ RankResult hd_run_rank(const HdProgram *p, const Options *o, HdWorld *w) {
         tell_failure(&r);
     }
     hd_saving_close(&r.saving);
-    hd_data_close(&r.data);
-    hd_data_close(&r.val);
-    free(r.tokens);
-    free(r.targets);
+    hd_feed_close(&r.data);
+    hd_feed_close(&r.val);
     return (RankResult){r.x, end < 0 || end == LOST ? 1 : end ? 128 + end : 0};
 }

@@ -1,14 +1,17 @@
 // The functions of a program's steps, as a run calls them.
 #include "runtime/steps.h"
 #include "runtime/mesh.h"
+#include <string.h>
 
-static bool takes_batch(const HdProgram *p, const HdFunc *f) { // (tokens, targets), both i32[batch, seq]
-    if (f->n_args != 2) return false;
-    for (int i = 0; i < 2; i++)
-        if (f->args[i].dtype != HD_I32 || f->args[i].rank != 2 || f->args[i].dim[0] != p->batch ||
-            f->args[i].dim[1] != p->seq)
-            return false;
-    return true;
+static bool takes_batch(const HdProgram *p, const HdFunc *f) { // all inputs, in their order
+    bool same = f->n_args == p->n_inputs;
+    for (int i = 0; same && i < f->n_args; i++) {
+        const HdTensor *a = &f->args[i];
+        const HdInput *in = &p->inputs[i];
+        same = a->dtype == in->dtype && a->rank == in->rank && !memcmp(a->dim, in->dim, sizeof a->dim) &&
+               (in->dtype == HD_I32 || in->dtype == HD_F32) && in->rank > 0 && in->dim[0] == p->batch;
+    }
+    return same;
 }
 
 // How many batches a step takes; -1: one of its functions takes something else.
@@ -26,11 +29,13 @@ bool hd_steps_check(const HdProgram *p) {
         hd_fail("this program holds no training step");
     else if (batches(p, &p->train_step) != p->micro ||
              (p->eval_step.n_segments && (batches(p, &p->eval_step) != 1 || p->eval_step.loss < 0)))
-        hd_fail("the loss of model %s does not take (tokens: i32[batch, seq], targets: i32[batch, seq]); a "
-                "program can train on nothing else",
+        hd_fail("no run can feed model %s: its loss has no argument, or one that is not f32 or i32 with batch as its "
+                "first dimension",
                 p->model);
     else return true;
     return false;
 }
 
 int64_t hd_step_sequences(const HdProgram *p) { return p->batch * p->micro * hd_readers(p); }
+
+int64_t hd_step_tokens(const HdProgram *p) { return hd_step_sequences(p) * (p->seq ? p->seq : 1); }

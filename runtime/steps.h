@@ -3,7 +3,8 @@
 #define RUNTIME_STEPS_H
 #include "runtime/heddle.h"
 
-// false after hd_fail: it has no training step, or its functions take something else than tokens and targets
+// false after hd_fail: it has no training step, or its functions take what no run can fill
 bool hd_steps_check(const HdProgram *p);
 int64_t hd_step_sequences(const HdProgram *p); // that all ranks read in a step
+int64_t hd_step_tokens(const HdProgram *p);    // likewise; where no input holds tokens, rows
 #endif

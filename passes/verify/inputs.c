@@ -1,17 +1,19 @@
 // Inputs: what the runtime gives a step. It writes a batch into the arguments of a function by their position, with
-// every number less than `vocab`. So the functions of a plan have the same arguments in the same order, and no table or
-// row of logits that these numbers index is shorter than `vocab`. A program gets a setting from whichever config has
-// it, a check from the config that it belongs in: what a check relies on is nowhere else.
+// every integer below the bound of its argument: `vocab`, or what `bounds` says. So the functions of a plan have the
+// same arguments in the same order, and no table or row of logits that these numbers index is shorter than the bound. A
+// program gets a setting from whichever config has it, a check from the config that it belongs in: what a check relies
+// on is nowhere else.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
+#include "ir/inputs.h"
 #include "passes/settings.h"
 
 // --- settings
 
 static void check_homes(PlanCheck *c) {
     static const struct { AttrId at; const char *block; } homes[] = {
-        {A_VOCAB, "model"}, {A_MICRO, "train"}, {A_TARGET, "target"}, {A_ARCH, "target"}};
+        {A_VOCAB, "model"}, {A_BOUNDS, "model"}, {A_MICRO, "train"}, {A_TARGET, "target"}, {A_ARCH, "target"}};
     for (const Symbol *s = c->m->symbols; s; s = s->next)
         for (size_t i = 0; s->kind == SYM_CONFIG && i < sizeof homes / sizeof *homes; i++)
             if (hd_has(&s->attrs, homes[i].at) && strcmp(s->name, homes[i].block) != 0)
@@ -56,11 +58,21 @@ static int64_t vocabulary(const PlanCheck *c) { // 0: the runtime lets no token 
     return hd_int(hd_settings(c->m, "model"), A_VOCAB, 0);
 }
 
+static bool bounds_arguments(const PlanCheck *c, int64_t below) { // an argument of its own bound has this one
+    const Attr *bounds = hd_attr(hd_settings(c->m, "model"), A_BOUNDS);
+    for (int i = 0; bounds && i < bounds->n; i++)
+        if (bounds->ints[i] == below) return true;
+    return false;
+}
+
 // `below`: every index is.
 static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t below) {
     const int64_t vocab = vocabulary(c);
     if (bound >= below) return;
-    if (below == vocab)
+    if (bounds_arguments(c, below))
+        hd_plan_wrong(c, o, o->span, "looks up an argument among %lld, and config @model bounds it by %lld", ll(bound),
+                      ll(below));
+    else if (below == vocab)
         hd_plan_wrong(c, o, o->span, "looks up tokens among %lld, and config @model says vocab = %lld", ll(bound),
                       ll(vocab));
     else
@@ -91,7 +103,7 @@ static void check_tokens(PlanCheck *c, const Func *f) {
     hd_plan_enter(c, f);
     for (int i = 0; i <= f->n_values; i++) below[i] = -1;
     for (int i = 0; i < f->n_args; i++)
-        if (f->args[i]->type->dtype == TY_I32) below[f->args[i]->id] = vocabulary(c);
+        if (f->args[i]->type->dtype == TY_I32) below[f->args[i]->id] = hd_input(c->m, f, i).below;
     for (const Op *o = f->first; o; o = o->next) {
         const int64_t bound = hd_indexed(o);
         int64_t most = -1;

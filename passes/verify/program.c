@@ -47,12 +47,12 @@ static const char *declaration(const TermWalk *w, const Symbol *p) {
 }
 
 static const char *settings(const TermWalk *w) {
-    static const AttrId of_model[] = {A_SEQ, A_VOCAB};
+    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS};
     const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
     Recipe r;
     r.n = 0;
     for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < (int)(sizeof of_model / sizeof *of_model); i++)
         if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
     return text_of(w, &r);
 }

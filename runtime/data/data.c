@@ -1,10 +1,8 @@
-// Token files and their order. Files are read with pread, so that one which becomes shorter meanwhile is an error of
-// that read and no fault of a mapping. The permutation is a four-round Feistel network over the smallest even number of
-// bits that holds the window count, walked until the value is in range (cycle walking: Black and Rogaway, "Ciphers with
-// arbitrary finite domains").
+// Data files and the elements in them. Files are read with pread, so that one which becomes shorter meanwhile is an
+// error of that read and no fault of a mapping.
 #include "runtime/data/data.h"
+#include "runtime/dtypes.h"
 #include "runtime/heddle.h"
-#include "runtime/random.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,8 +22,8 @@ static int open_file(const char *path, struct stat *st) { // -1 after hd_fail
     return -1;
 }
 
-static bool layout_of(const char *path, int fd, int64_t bytes, TokenFormat format, TokenLayout *t) {
-    DataSource s = {.path = path, .fd = fd, .bytes = bytes, .asked = format};
+static bool layout_of(const char *path, int fd, int64_t bytes, DataType format, const DataUse *use, DataLayout *t) {
+    DataSource s = {.path = path, .fd = fd, .bytes = bytes, .asked = format, .use = use};
     s.read = hd_format_bytes(fd, s.head, HD_HEAD_BYTES, 0);
     return s.read < 0 ? hd_fail("cannot read %s: %s", path, strerror(errno)) : hd_format_layout(&s, t);
 }
@@ -36,21 +34,102 @@ static bool one_kind(const char *text, const char *numbers) {
            hd_fail("%s holds bytes and %s tokens: one of them is not meant", text, numbers);
 }
 
-static bool add_file(Data *d, const char *path, TokenFormat format) {
+// --- whether a file can fill an input
+
+static bool fits_type(const HdInput *as, const char *path, const DataTypeInfo *type) {
+    if (as->dtype == HD_I32 && type->floats)
+        return hd_fail("%s holds %s, and %s is i32; in Python: np.save('%s.npy', array.astype(np.uint32))", path,
+                       type->name, as->name, as->name);
+    return as->dtype != HD_F32 || type != &hd_data_types[DATA_BYTES] ||
+           hd_fail("%s is text, and %s is f32: numbers are a .npy file, or raw with --format=u8, f32, ...", path,
+                   as->name);
+}
+
+static bool same_shape(const HdInput *as, const DataLayout *t) { // of a row; dimensions of 1 count for nothing
+    int a = 1, b = 1;
+    for (;; a++, b++) {
+        while (a < as->rank && as->dim[a] == 1) a++;
+        while (b < t->rank && t->dim[b] == 1) b++;
+        if (a >= as->rank || b >= t->rank) return a >= as->rank && b >= t->rank;
+        if (as->dim[a] != t->dim[b]) return false;
+    }
+}
+
+static const char *dims(const int64_t *dim, int rank, char *out, size_t size) { // as Python prints a shape
+    size_t n = (size_t)snprintf(out, size, "(");
+    for (int i = 0; i < rank && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    if (n < size) snprintf(out + n, size - n, rank == 1 ? ",)" : ")");
+    return out;
+}
+
+static bool bad_shape(const Data *d, const char *path, const DataLayout *t) { // false
+    const HdInput *as = d->use.input;
+    char is[160], wanted[160];
+    dims(t->dim, t->rank, is, sizeof is);
+    dims(as->dim + 1, as->rank - 1, wanted, sizeof wanted);
+    if (d->use.windows)
+        return hd_fail("%s: an array of the shape %s; for %s it has one dimension, as array.reshape(-1) has, or rows "
+                       "of %lld elements%s",
+                       path, is, as->name, (long long)d->row, d->use.ahead ? " and the one after them" : "");
+    return hd_fail("%s: an array of the shape %s; for %s its first dimension counts rows, and a row has %lld "
+                   "element%s%s%s",
+                   path, is, as->name, (long long)d->row, d->row > 1 ? "s" : "",
+                   as->rank > 2 ? ", of the shape " : "", as->rank > 2 ? wanted : "");
+}
+
+// Where the rows of a file are: `step` elements from one to the next. An array of one dimension, or a file without a
+// shape, is one sequence, which is cut into windows where the input takes these.
+static bool fits_shape(const Data *d, const char *path, const DataLayout *t, bool *windows, int64_t *step) {
+    int64_t held = 1;
+    *windows = d->use.windows && t->rank <= 1;
+    *step = d->row;
+    if (*windows) return true;
+    if (!t->rank)
+        return t->count % d->row == 0 || hd_fail("%s: %lld elements are not a whole number of rows of %lld, as %s has",
+                                                 path, (long long)t->count, (long long)d->row, d->use.input->name);
+    for (int i = 1; i < t->rank; i++) {
+        if (t->dim[i] && held > INT64_MAX / t->dim[i]) return bad_shape(d, path, t);
+        held *= t->dim[i];
+    }
+    const bool with_next = d->use.ahead && held == d->row + 1 && t->rank == 2, flat = d->use.input->rank == 2;
+    if (held == d->row && d->use.ahead)
+        return hd_fail("%s: rows of %lld elements, and the argument after %s has the elements one further on: rows of "
+                       "%lld, or data of its own for that argument",
+                       path, (long long)held, d->use.input->name, (long long)d->row + 1);
+    if (!with_next && (held != d->row || !(flat || same_shape(d->use.input, t)))) return bad_shape(d, path, t);
+    *step = held;
+    return true;
+}
+
+static bool fits(Data *d, const char *path, const DataLayout *t) {
+    bool windows;
+    int64_t step;
+    if (!fits_type(d->use.input, path, &hd_data_types[t->type])) return false;
+    if (!fits_shape(d, path, t, &windows, &step)) return false;
+    if (d->n && (windows != d->windows || step != d->step))
+        return hd_fail("%s and %s are cut into rows in different ways: they cannot be one set of data", d->list.at[0],
+                       path);
+    d->windows = windows;
+    d->step = step;
+    return true;
+}
+
+static bool add_file(Data *d, const char *path, DataType format) {
     DataFile *f = &d->files[d->n];
     struct stat st;
-    TokenLayout t = {0};
+    DataLayout t = {0};
     const int fd = open_file(path, &st);
     if (fd < 0) return false;
-    const bool ok = layout_of(path, fd, st.st_size, format, &t);
+    const bool ok = layout_of(path, fd, st.st_size, format, &d->use, &t);
     close(fd);
-    if (!ok) return false;
+    if (!ok || !fits(d, path, &t)) return false;
     *f = (DataFile){.path = path, .first = d->count, .count = t.count, .bytes = st.st_size, .head = t.head,
-                    .type = &hd_token_types[t.type]};
-    if (t.type == TOKENS_BYTES && !d->text) d->text = path;
+                    .type = &hd_data_types[t.type]};
+    if (t.type == DATA_BYTES && !d->text) d->text = path;
     if (f->type->width > 1 && !d->numbers) d->numbers = path;
     if (!one_kind(d->text, d->numbers)) return false;
-    if (!f->count && d->list.n > 1) return hd_fail("%s holds no tokens", path);
+    if (!f->count && d->list.n > 1) return hd_fail("%s holds no %s", path, hd_use_tokens(&d->use) ? "tokens" : "rows");
     d->count += f->count;
     d->documents += t.documents;
     d->n++;
@@ -70,20 +149,30 @@ static bool name_data(Data *d) {
     return true;
 }
 
-bool hd_data_open(Data *d, Names names, TokenFormat format, int64_t seq) {
-    *d = (Data){0};
+static bool enough(const Data *d) {
+    if (hd_data_rows(d) > 0) return true;
+    if (!d->windows) return hd_fail("%s holds no row of %s", d->name, d->use.input->name);
+    return hd_fail("%s holds %lld tokens; one sequence of %lld needs %lld", d->name, (long long)d->count,
+                   (long long)d->row, (long long)d->row + d->use.ahead);
+}
+
+int64_t hd_data_rows(const Data *d) {
+    const int64_t count = d->windows ? d->count - d->use.ahead : d->count;
+    return count > 0 ? count / d->step : 0;
+}
+
+bool hd_data_open(Data *d, Names names, DataType format, const DataUse *use) {
+    *d = (Data){.use = *use, .row = 1};
+    for (int i = 1; i < use->input->rank; i++) d->row *= use->input->dim[i];
     for (int i = 0; i < HD_DATA_OPEN; i++) d->open[i].fd = -1;
     bool ok = hd_files_expand(&d->list, names);
     if (ok) {
         d->files = calloc((size_t)d->list.n, sizeof *d->files);
-        d->bytes = malloc((size_t)(seq + 1) * sizeof(int64_t));
+        d->bytes = malloc((size_t)d->row * sizeof(int64_t));
         ok = (d->files && d->bytes) || hd_fail("out of memory");
     }
     for (int i = 0; ok && i < d->list.n; i++) ok = add_file(d, d->list.at[i], format);
-    ok = ok && name_data(d);
-    if (ok && d->count < seq + 1)
-        ok = hd_fail("%s holds %lld tokens; one sequence of %lld needs %lld", d->name, (long long)d->count,
-                     (long long)seq, (long long)seq + 1);
+    ok = ok && name_data(d) && enough(d);
     if (!ok) hd_data_close(d);
     return ok;
 }
@@ -110,17 +199,17 @@ static int held_open(Data *d, int file) { // a descriptor; -1 after hd_fail
     return *fd;
 }
 
-static int file_of(const Data *d, int64_t token) {
+static int file_of(const Data *d, int64_t element) {
     int low = 0, high = d->n; // the file is in [low, high)
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
-        if (d->files[middle].first <= token) low = middle;
+        if (d->files[middle].first <= element) low = middle;
         else high = middle;
     }
     return low;
 }
 
-static bool read_file(Data *d, int file, int64_t at, int64_t n) { // tokens at.. of the file into d->bytes
+static bool read_file(Data *d, int file, int64_t at, int64_t n) { // elements at.. of the file into d->bytes
     const DataFile *f = &d->files[file];
     const int64_t begin = f->head + at * f->type->width, bytes = n * f->type->width;
     const int fd = held_open(d, file);
@@ -133,65 +222,59 @@ static bool read_file(Data *d, int file, int64_t at, int64_t n) { // tokens at..
                    (long long)f->bytes, (long long)st.st_size);
 }
 
-static bool outside(const DataFile *f, uint64_t token, int64_t at, int64_t vocab) { // false
-    const int unused = 64 - 8 * f->type->width;
-    const long long value = f->type->is_signed ? (long long)((int64_t)(token << unused) >> unused) : (long long)token;
-    return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld", f->path, value, (long long)at,
-                   (long long)vocab);
+static int64_t integer(const DataTypeInfo *type, const unsigned char *bytes, int64_t i) {
+    const uint64_t word = hd_format_word(bytes + i * type->width, type->width);
+    const int unused = 64 - 8 * type->width;
+    return type->is_signed ? (int64_t)(word << unused) >> unused : (int64_t)word;
 }
 
-static bool read_tokens(Data *d, int64_t vocab, int64_t at, int64_t n, int32_t *out) { // which may cross files
+static bool outside(const DataFile *f, const DataUse *use, const HdInput *as, int64_t value, int64_t at) { // false
+    if (hd_use_tokens(use))
+        return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld", f->path, (long long)value,
+                       (long long)at, (long long)as->below);
+    return hd_fail("%s: element %lld is %lld, and %s is from 0 to %lld", f->path, (long long)at, (long long)value,
+                   as->name, (long long)as->below - 1);
+}
+
+static bool to_integers(const Data *d, const DataFile *f, const HdInput *as, int64_t at, int64_t n, int32_t *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t v = integer(f->type, d->bytes, i);
+        if ((uint64_t)v >= (uint64_t)as->below) return outside(f, &d->use, as, v, at + i);
+        out[i] = (int32_t)v;
+    }
+    return true;
+}
+
+static bool to_floats(const Data *d, const DataFile *f, const HdInput *as, int64_t at, int64_t n, float *out) {
+    const int64_t exact = 1 << 24; // integers up to it are floats
+    if (f->type->floats) {
+        hd_load_f32(f->type->as, d->bytes, 0, n, out);
+        return true;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t v = integer(f->type, d->bytes, i);
+        if (v > exact || v < -exact)
+            return hd_fail("%s: element %lld is %lld, which %s as f32 cannot hold exactly; in Python: "
+                           "array.astype(np.float32)",
+                           f->path, (long long)(at + i), (long long)v, as->name);
+        out[i] = (float)v;
+    }
+    return true;
+}
+
+bool hd_data_read(Data *d, const HdInput *as, int64_t at, int64_t n, void *out) { // which may cross files
+    char *to = out;
     while (n > 0) {
         const int file = file_of(d, at);
         const DataFile *f = &d->files[file];
         const int64_t here = at - f->first, left = f->count - here, k = left < n ? left : n;
         if (!read_file(d, file, here, k)) return false;
-        for (int64_t i = 0; i < k; i++) {
-            const uint64_t t = hd_format_word(d->bytes + i * f->type->width, f->type->width);
-            if (t >= (uint64_t)vocab) return outside(f, t, here + i, vocab);
-            out[i] = (int32_t)t;
-        }
+        if (!(as->dtype == HD_I32 ? to_integers(d, f, as, here, k, (int32_t *)(void *)to)
+                                  : to_floats(d, f, as, here, k, (float *)(void *)to)))
+            return false;
         at += k;
-        out += k;
+        to += k * (int64_t)sizeof(int32_t);
         n -= k;
-    }
-    return true;
-}
-
-int64_t hd_data_windows(const Data *d, int64_t seq) { return (d->count - 1) / seq; }
-
-static uint64_t permute(uint64_t n, uint64_t seed, uint64_t epoch, uint64_t x) { // a permutation of 0..n-1
-    int half = 1;
-    while (half < 32 && (uint64_t)1 << (2 * half) < n) half++;
-    uint64_t mask = ((uint64_t)1 << half) - 1;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (uint32_t round = 0; round < 4; round++) {
-            uint32_t r[4];
-            hd_philox(seed, (uint64_t)round << 48 | 0x64617461u, epoch << 32 ^ right, r);
-            uint64_t next = (left ^ r[0]) & mask;
-            left = right;
-            right = next;
-        }
-        x = left << half | right;
-    } while (x >= n);
-    return x;
-}
-
-bool hd_data_window(Data *d, int64_t vocab, int64_t seq, int64_t index, int32_t *tokens, int32_t *targets) {
-    const int64_t start = index % hd_data_windows(d, seq) * seq;
-    if (!read_tokens(d, vocab, start, seq, tokens)) return false;
-    memcpy(targets, tokens + 1, (size_t)(seq - 1) * sizeof *targets);
-    return read_tokens(d, vocab, start + seq, 1, targets + seq - 1);
-}
-
-bool hd_data_batch(Data *d, int64_t vocab, int64_t batch, int64_t seq, uint64_t seed, int64_t first,
-                   int32_t *tokens, int32_t *targets) {
-    int64_t n = hd_data_windows(d, seq);
-    for (int64_t b = 0; b < batch; b++) {
-        int64_t s = first + b;
-        int64_t w = (int64_t)permute((uint64_t)n, seed, (uint64_t)(s / n), (uint64_t)(s % n));
-        if (!hd_data_window(d, vocab, seq, w, tokens + b * seq, targets + b * seq)) return false;
     }
     return true;
 }

@@ -5,15 +5,29 @@
 #include <string.h>
 #include <unistd.h>
 
-const TokenType hd_token_types[TOKENS_KINDS] = {
-    [TOKENS_BY_FILE] = {"by file", 1, false}, [TOKENS_BYTES] = {"bytes", 1, false}, [TOKENS_U16] = {"u16", 2, false},
-    [TOKENS_U32] = {"u32", 4, false},         [TOKENS_I32] = {"i32", 4, true},      [TOKENS_I64] = {"i64", 8, true},
-    [TOKENS_U8] = {"u8", 1, false},           [TOKENS_I16] = {"i16", 2, true},
+const DataTypeInfo hd_data_types[DATA_KINDS] = {
+    [DATA_BY_FILE] = {.name = "by file", .width = 1},
+    [DATA_BYTES] = {.name = "bytes", .width = 1},
+    [DATA_U16] = {.name = "u16", .width = 2},
+    [DATA_U32] = {.name = "u32", .width = 4},
+    [DATA_I32] = {.name = "i32", .width = 4, .is_signed = true},
+    [DATA_I64] = {.name = "i64", .width = 8, .is_signed = true},
+    [DATA_U8] = {.name = "u8", .width = 1},
+    [DATA_I16] = {.name = "i16", .width = 2, .is_signed = true},
+    [DATA_F16] = {.name = "f16", .width = 2, .floats = true, .as = HD_F16},
+    [DATA_BF16] = {.name = "bf16", .width = 2, .floats = true, .as = HD_BF16},
+    [DATA_F32] = {.name = "f32", .width = 4, .floats = true, .as = HD_F32},
 };
+
+DataType hd_data_type(const char *name) {
+    for (int i = DATA_BYTES; i < DATA_KINDS; i++)
+        if (!strcmp(name, hd_data_types[i].name)) return (DataType)i;
+    return DATA_BY_FILE;
+}
 
 #define UNPACK "decompress it first: "
 #define TO_BIN "write its tokens as a .npy file or as raw u16 or u32 to a .bin file"
-#define PICTURE "a program trains on tokens: turn pictures into token numbers first"
+#define PICTURE "decode pictures in Python and save their numbers: np.save('image.npy', array)"
 
 // ALWAYS: no file of raw tokens or text begins so. UNLESS_ASKED: one might, if --format says so. TEXT: as UNLESS_ASKED,
 // of a file that begins like text and is not called .txt.
@@ -45,8 +59,7 @@ static const struct {
     {"\x89HDF\r\n\x1a\n", 0, 8, UNLESS_ASKED, "an HDF5 file", NULL,
      "read its data set in Python (h5py.File) and save it with np.save('tokens.npy', array)"},
     {"\x80\4\x95", 0, 3, UNLESS_ASKED, "a Python pickle", NULL, "load it in Python and " TO_BIN},
-    {"\0\0\0\0{\"", 4, 6, UNLESS_ASKED, "a safetensors file", NULL,
-     "weights are for --init; of tokens save the tensor alone with np.save('tokens.npy', array)"},
+    {"\0\0\0\0{\"", 4, 6, ALWAYS, "a safetensors file", hd_read_safetensors, NULL},
     {"SQLite format 3", 0, 16, UNLESS_ASKED, "an SQLite database", NULL, "export its text to a .txt file"},
     {"%PDF-", 0, 5, UNLESS_ASKED, "a PDF document", NULL, "extract its text to a .txt file (pdftotext)"},
     {"\x89PNG\r\n\x1a\n", 0, 8, UNLESS_ASKED, "a picture (PNG)", NULL, PICTURE},
@@ -92,11 +105,12 @@ bool hd_format_text(const DataSource *s) {
     return s->read >= 16 && ascii * 2 > s->read;
 }
 
-bool hd_format_agrees(const DataSource *s, TokenFormat type, const char *what) {
-    const TokenType *asked = &hd_token_types[s->asked], *is = &hd_token_types[type];
-    return !s->asked || asked->width == is->width ||
-           hd_fail("%s: its %s says %s tokens, --format=%s another kind; leave --format out", s->path, what, is->name,
-                   asked->name);
+bool hd_format_agrees(const DataSource *s, DataType type, const char *what) {
+    const DataTypeInfo *asked = &hd_data_types[s->asked], *is = &hd_data_types[type];
+    return !s->asked || (asked->width == is->width && asked->floats == is->floats) ||
+           hd_fail("%s: its %s says %s tokens, --format=%s another kind; leave --format out, or say for which argument "
+                   "it is: --format=NAME=%s",
+                   s->path, what, is->name, asked->name, asked->name);
 }
 
 static bool begins(const DataSource *s, int i) {
@@ -106,7 +120,7 @@ static bool begins(const DataSource *s, int i) {
     return !s->asked && (formats[i].when != TEXT || (hd_format_text(s) && !hd_format_ends(s->path, ".txt")));
 }
 
-bool hd_format_layout(const DataSource *s, TokenLayout *t) {
+bool hd_format_layout(const DataSource *s, DataLayout *t) {
     bool ok;
     if (hd_read_megatron(s, t, &ok)) return ok;
     for (int i = 0; i < FORMATS; i++) {

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 enum { MAGIC = 9, HEADER = MAGIC + 8 + 1 + 8 + 8, SAMPLES = 16 };
-static const struct { const char *name; TokenFormat type; } types[] = { // by the index's number; BY_FILE: no tokens
-    {"?", 0}, {"u8", TOKENS_U8}, {"i8", 0}, {"i16", TOKENS_I16}, {"i32", TOKENS_I32}, {"i64", TOKENS_I64},
-    {"f64", 0}, {"f32", 0}, {"u16", TOKENS_U16},
+static const struct { const char *name; DataType type; } types[] = { // by the index's number; BY_FILE: no tokens
+    {"?", 0}, {"u8", DATA_U8}, {"i8", 0}, {"i16", DATA_I16}, {"i32", DATA_I32}, {"i64", DATA_I64},
+    {"f64", 0}, {"f32", 0}, {"u16", DATA_U16},
 };
 enum { TYPES = sizeof types / sizeof *types };
 
@@ -55,7 +55,7 @@ static bool fits(const DataSource *s, const Index *x, int width) {
                          x->path, s->path);
 }
 
-static bool read_index(const DataSource *s, Index *x, TokenLayout *t) {
+static bool read_index(const DataSource *s, Index *x, DataLayout *t) {
     unsigned char h[HEADER];
     if (hd_format_bytes(x->fd, h, HEADER, 0) != HEADER)
         return hd_fail("%s: an index of Megatron that is cut short", x->path);
@@ -76,8 +76,8 @@ static bool read_index(const DataSource *s, Index *x, TokenLayout *t) {
                        (long long)x->bytes);
     x->sequences = (int64_t)n;
     x->firsts = (int64_t)firsts;
-    const int width = hd_token_types[types[code].type].width;
-    *t = (TokenLayout){.type = types[code].type, .count = s->bytes / width, .documents = x->firsts - 1};
+    const int width = hd_data_types[types[code].type].width;
+    *t = (DataLayout){.type = types[code].type, .count = s->bytes / width, .documents = x->firsts - 1};
     return fits(s, x, width) && hd_format_agrees(s, t->type, "index");
 }
 
@@ -86,7 +86,7 @@ static bool begins(const Index *x) {
     return hd_format_bytes(x->fd, magic, MAGIC, 0) == MAGIC && !memcmp(magic, "MMIDIDX\0", MAGIC);
 }
 
-bool hd_read_megatron(const DataSource *s, TokenLayout *t, bool *ok) {
+bool hd_read_megatron(const DataSource *s, DataLayout *t, bool *ok) {
     Index x = {.fd = -1};
     struct stat st;
     if (!hd_format_ends(s->path, ".bin")) return false;

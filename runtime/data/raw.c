@@ -65,12 +65,20 @@ static bool unknown(const DataSource *s) {
                                      : "--format=bytes, u16, u32, i32 or i64 says what it holds");
 }
 
-bool hd_read_raw(const DataSource *s, TokenLayout *t) {
+static bool needs_type(const DataSource *s) { // of numbers that are no tokens nothing says it
+    const char *name = s->use->input->name;
+    return hd_fail("%s has no header that says what it holds for %s: --format=%s=u8, or i16, u16, i32, u32, i64%s; "
+                   "or in Python np.save('%s.npy', array)",
+                   s->path, name, name, s->use->input->dtype == HD_I32 ? "" : ", f16, bf16 or f32", name);
+}
+
+bool hd_read_raw(const DataSource *s, DataLayout *t) {
+    if (!s->asked && !hd_use_tokens(s->use)) return needs_type(s);
     const bool text = hd_format_ends(s->path, ".txt"), bin = hd_format_ends(s->path, ".bin");
     if (!s->asked && !text && !bin) return unknown(s);
-    *t = (TokenLayout){.type = s->asked ? s->asked : bin ? TOKENS_U16 : TOKENS_BYTES};
+    *t = (DataLayout){.type = s->asked ? s->asked : bin ? DATA_U16 : DATA_BYTES};
     if (!s->asked && bin && !looks_u16(s)) return false;
-    const TokenType *type = &hd_token_types[t->type];
+    const DataTypeInfo *type = &hd_data_types[t->type];
     if (s->bytes % type->width)
         return hd_fail("%s: %lld bytes are not a whole number of %s tokens", s->path, (long long)s->bytes, type->name);
     t->count = s->bytes / type->width;

@@ -1,7 +1,7 @@
-// Any bytes as a token file of every format: it is refused with a message, or its windows can be read, and every token
-// is in the vocabulary.
+// Any bytes as a data file of every format, for tokens and for rows of numbers: it is refused with a message, or its
+// rows can be read, and every integer is in its bound.
 #define _GNU_SOURCE // memfd_create
-#include "runtime/data/data.h"
+#include "runtime/data/feed.h"
 #include "runtime/heddle.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,18 +19,17 @@ static void expect(bool good, const char *what) {
     abort();
 }
 
-static void read_windows(Data *d, int64_t seq) {
-    int32_t tokens[2 * LONGEST], targets[2 * LONGEST];
-    const int64_t n = hd_data_windows(d, seq);
-    expect(n >= 1, "an open file has no window");
+static void read_rows(Feed *d) {
+    expect(d->rows >= 1, "an open file has no row");
     for (int64_t i = 0; i < 4; i++) {
         hd_fail("%s", "");
-        const bool good = i < 2 ? hd_data_window(d, VOCAB, seq, i ? n - 1 : 0, tokens, targets)
-                                : hd_data_batch(d, VOCAB, 2, seq, 1, i * INT32_MAX, tokens, targets);
+        const bool good = i < 2 ? hd_feed_row(d, i ? d->rows - 1 : 0, 0) : hd_feed_batch(d, 1, i * INT32_MAX, 0);
         expect(good || *hd_failure(), "refused without a message");
-        for (int64_t k = 0; good && k < (i < 2 ? 1 : 2) * seq; k++)
-            expect(tokens[k] >= 0 && tokens[k] < VOCAB && targets[k] >= 0 && targets[k] < VOCAB,
-                   "a token is outside the vocabulary");
+        for (int k = 0; good && k < d->n; k++) {
+            const int32_t *value = hd_feed_at(d, k, 0);
+            const size_t n = d->at[k].input->dtype == HD_I32 ? d->at[k].row_bytes / 4 : 0;
+            for (size_t e = 0; e < n; e++) expect(value[e] >= 0 && value[e] < VOCAB, "an integer is outside its bound");
+        }
     }
 }
 
@@ -45,14 +44,22 @@ static int make(const char *path, const void *data, size_t size) {
     return fd;
 }
 
-static void try_file(const char *path, TokenFormat format, int64_t seq) {
-    const char *names[] = {path};
-    Data d;
-    memset(&d, 0, sizeof d);
+static void try_inputs(const char *path, DataType format, int64_t seq, int n, const HdInput *inputs) {
+    const char *names[] = {path}, *formats[] = {hd_data_types[format].name};
+    const HdProgram p = {.model = "Fuzz", .batch = 2, .seq = seq, .n_inputs = n, .inputs = inputs};
+    Feed d;
     hd_fail("%s", "");
-    if (hd_data_open(&d, (Names){1, names}, format, seq)) read_windows(&d, seq);
+    if (hd_feed_open(&d, &p, "data", (Names){1, names}, (Names){format != DATA_BY_FILE, formats}, 1)) read_rows(&d);
     else expect(*hd_failure() != 0, "a file is refused without a message");
-    hd_data_close(&d);
+    hd_feed_close(&d);
+}
+
+static void try_file(const char *path, DataType format, int64_t seq) {
+    const HdInput tokens[] = {{"tokens", HD_I32, 2, {2, seq}, -1, VOCAB}, {"targets", HD_I32, 2, {2, seq}, 0, VOCAB}},
+                  image = {"image", HD_F32, 3, {2, 2, seq}, -1, 0}, label = {"label", HD_I32, 1, {2}, -1, VOCAB};
+    try_inputs(path, format, seq, 2, tokens);
+    try_inputs(path, format, 0, 1, &image);
+    try_inputs(path, format, 0, 1, &label);
 }
 
 static char own_folder[] = "/tmp/heddle-fuzz-XXXXXX";
@@ -75,11 +82,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     snprintf(bin, sizeof bin, "%s/a.bin", folder());
     snprintf(index, sizeof index, "%s/a.idx", folder());
     const int fd = make(other, data, size), named = make(bin, data, size);
-    for (int format = TOKENS_BY_FILE; format <= TOKENS_I64; format++) try_file(other, (TokenFormat)format, seq);
-    try_file(bin, TOKENS_BY_FILE, seq);
+    for (int format = DATA_BY_FILE; format < DATA_KINDS; format++) try_file(other, (DataType)format, seq);
+    try_file(bin, DATA_BY_FILE, seq);
     close(named);
     const int whole = make(bin, body, sizeof body), beside = make(index, data, size);
-    try_file(bin, TOKENS_BY_FILE, 1 + seq % 4);
+    try_file(bin, DATA_BY_FILE, 1 + seq % 4);
     close(fd);
     close(whole);
     close(beside);

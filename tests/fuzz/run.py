@@ -52,7 +52,7 @@ def plans(root, tools, folder):
 
 
 def binaries(folder):
-    """Headers and bodies of token files."""
+    """Headers and bodies of data files."""
     for magic, version, width in ((20240520, 1, 2), (20240801, 7, 4)):
         with open(os.path.join(folder, f"header-{width}"), "wb") as f:
             f.write(struct.pack("<3i", magic, version, 64) + bytes(1024 - 12) + bytes(range(64)) * width)
@@ -61,6 +61,14 @@ def binaries(folder):
         size = struct.pack("<H" if version == 1 else "<I", len(header))
         with open(os.path.join(folder, f"array-{width}"), "wb") as f:
             f.write(b"\x93NUMPY" + bytes([version, 0]) + size + header + (bytes([5]) + bytes(width - 1)) * 64)
+    for descr, shape, width in (("|u1", "(6, 2, 5)", 1), ("<f4", "(64,)", 4), ("<f2", "(7, 1, 9)", 2)):
+        header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        with open(os.path.join(folder, f"rows-{width}"), "wb") as f:
+            f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(range(64)) * width)
+    header = (b'{"label":{"dtype":"U8","shape":[9],"data_offsets":[0,9]},'
+              b'"image":{"dtype":"BF16","shape":[9,2,2],"data_offsets":[9,81]}}')
+    with open(os.path.join(folder, "tensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + bytes(range(81)))
     with open(os.path.join(folder, "index"), "wb") as f:  # of the 64 bytes that the target makes: three sequences
         f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ3i3q3q", 1, 8, 3, 3, 10, 12, 10, 0, 20, 44, 0, 2, 3))
 
@@ -68,7 +76,7 @@ def binaries(folder):
 def dictionary(root, suffix, path):
     words = set()
     if suffix == ".data":
-        words = set("NUMPY descr shape <u2 <i4 <i8 |u1 MMIDIDX PAR1".split())
+        words = set("NUMPY descr shape <u2 <i4 <i8 |u1 <f4 <f2 |b1 MMIDIDX PAR1 dtype data_offsets BF16".split())
     if suffix == ".st":
         words = set("dtype shape data_offsets __metadata__ __checksum__ F32 F16 BF16 U8".split())
     if suffix == ".frames":

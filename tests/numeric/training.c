@@ -2,7 +2,7 @@
 // steps and exports its weights; from those the evaluator computes the loss and the gradient norm of step four, and the
 // program, which trains four steps, must report the same.
 //   numeric_training HEDDLEC FOLDER   (the compiler; a folder for what it makes)
-#include "runtime/data/data.h"
+#include "runtime/data/feed.h"
 #include "runtime/heddle.h"
 #include "tests/numeric/examples.h"
 
@@ -49,19 +49,22 @@ static bool read_weights(Test *t, Loaded *l, const char *path) {
 }
 
 static bool read_batch(Test *t, Loaded *l, const Func *micro) {
-    Data d = {0};
+    Feed d = {0};
     int64_t batch = micro->args[0]->type->dim[0], seq = micro->args[0]->type->dim[1], n = batch * seq;
-    int32_t *tokens = HD_NEWN(l->arena, int32_t, n), *targets = HD_NEWN(l->arena, int32_t, n);
     const Attrs *train = &hd_config(l->m, "train")->attrs;
     int64_t vocab = hd_int(&hd_config(l->m, "model")->attrs, A_VOCAB, 256);
-    bool ok = hd_data_open(&d, (Names){1, (const char *[]){data}}, TOKENS_BYTES, seq) &&
-              hd_data_batch(&d, vocab, batch, seq, (uint64_t)hd_int(train, A_SEED, 1), STEPS * batch, tokens, targets);
+    const HdInput inputs[] = {{"tokens", HD_I32, 2, {batch, seq}, -1, vocab},
+                              {"targets", HD_I32, 2, {batch, seq}, 0, vocab}};
+    const HdProgram p = {.model = "tiny", .batch = batch, .seq = seq, .n_inputs = 2, .inputs = inputs};
+    bool ok = hd_feed_open(&d, &p, "data", (Names){1, (const char *[]){data}},
+                           (Names){1, (const char *[]){"bytes"}}, 1) &&
+              hd_feed_batch(&d, (uint64_t)hd_int(train, A_SEED, 1), STEPS * batch, 0);
     if (!ok) fail(t, "%s", hd_failure());
     for (int k = 0; k < 2 && ok; k++) {
         l->in[k] = hd_tensor(l->arena, micro->args[k]->type);
-        for (int64_t i = 0; i < n; i++) l->in[k].data[i] = (k ? targets : tokens)[i];
+        for (int64_t i = 0; i < n; i++) l->in[k].data[i] = ((const int32_t *)hd_feed_at(&d, k, 0))[i];
     }
-    hd_data_close(&d);
+    hd_feed_close(&d);
     return ok;
 }
 

@@ -190,13 +190,13 @@ def case_resume_other_model():
 
 
 def case_loss_of_other_batches():
-    """A model whose loss takes no tokens compiles and can be inspected; its program says why it does not train."""
-    write("f.hd", b"model F(dim = 8) { param w: [dim] = ones; fn loss(x: f32[batch, dim]) { return mean(x * w); } }")
+    """A model whose loss takes no batch compiles and can be inspected; its program says why it does not train."""
+    write("f.hd", b"model F(dim = 6) { param w: [dim] = ones; fn loss(x: f32[dim]) { return mean(x * w); } }")
     subprocess.run([compiled.programs.compiler, "f.hd", "-o", "./f"], check=True)
     r = subprocess.run(["./f", "--steps=0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     said = r.stderr.decode()
     check(r.returncode == 1 and said.count("\n") == 1
-          and "loss of model F does not take (tokens: i32[batch, seq]" in said, "it says:", said)
+          and "no run can feed model F" in said and "batch as its first dimension" in said, "it says:", said)
 
 
 def case_failed_save():

@@ -75,7 +75,8 @@ def case_data_formats():
         check(("2 documents by the index" in r.err) == name.startswith("m"), "documents of the index:", r)
         found.append(read("digest"))
     check(len(set(found)) == 1, "the same tokens in another form train differently")
-    bad(2, "--format=u64", "bytes, u16, u32, i32 and i64", args=["--data=a.bin", "--format=u64", "--steps=1"])
+    bad(2, "--format=u64", "bytes, u8, i16, u16, i32, u32, i64, f16, bf16 and f32",
+        args=["--data=a.bin", "--format=u64", "--steps=1"])
 
 
 def case_many_files():
@@ -235,7 +236,7 @@ def case_other_formats():
             (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"), (b"\xfd7zXZ\0", "xz", "unxz"), (b"BZh", "bzip2", "bunzip2"),
             (b"PAR1", "parquet", "read_table"), (b"ARROW1\0\0", "Arrow", "read_table"),
             (b"\x89HDF\r\n\x1a\n", "HDF5", "h5py"), (b"\x80\4\x95", "pickle", "load it in Python"),
-            (b"\x40\0\0\0\0\0\0\0{\"", "safetensors", "--init"), (b"SQLite format 3\0", "SQLite", ".txt"),
+            (b"SQLite format 3\0", "SQLite", ".txt"),
             (b"%PDF-", "PDF", "pdftotext"), (b"\x89PNG\r\n\x1a\n", "PNG", "picture"),
             (b"\xff\xd8\xff", "JPEG", "picture"), (b"GIF8", "GIF", "picture"), (b"II*\0", "TIFF", "picture"),
             (b"RIFF\1\2\3\4WEBP", "WebP", "picture"),
@@ -278,7 +279,7 @@ def case_bad_arrays():
         bad(1, path, *words, args=[f"--data={path}", "--steps=1"])
 
     tokens = [5] * 900
-    refused(array_file("float.npy", ("f", tokens), descr="<f4"), "'<f4'", "astype(np.uint32)")
+    refused(array_file("float.npy", ("f", tokens), descr="<f4"), "holds f32", "tokens is i32", "astype(np.uint32)")
     refused(array_file("big.npy", ("H", tokens), descr=">u2"), "'>u2'", "little-endian")
     refused(array_file("flat.npy", ("H", tokens), shape="(30, 30)"), "(30, 30)", "reshape(-1)")
     refused(array_file("none.npy", ("H", tokens), shape="()"), "()", "reshape(-1)")

@@ -132,6 +132,8 @@ static const HdBackend backend = {.name = "toy",
                                   .device = toy_device};
 static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS},
                                 {"targets", HD_I32, 2, {BATCH, SEQ}, TARGETS}};
+static const HdInput inputs[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, -1, 256},
+                                 {"targets", HD_I32, 2, {BATCH, SEQ}, 0, 256}};
 static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args},
                                {.name = "eval", .n_args = 2, .args = args}};
 static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};
@@ -153,7 +155,8 @@ int main(int argc, char **argv) {
                          .batch = BATCH,
                          .seq = SEQ,
                          .micro = 1,
-                         .vocab = 256,
+                         .n_inputs = 2,
+                         .inputs = inputs,
                          .seed = 1,
                          .n_axes = 1,
                          .axes = (const HdAxis[]){{"shard", TOY_RANKS, true}},

@@ -1,5 +1,5 @@
 // The runtime's own parts: random numbers, token files and their order, safetensors written and read.
-#include "runtime/data/data.h"
+#include "runtime/data/feed.h"
 #include "runtime/heddle.h"
 #include "runtime/random.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -81,30 +81,38 @@ static const char *file(const char *name, const void *data, size_t bytes) {
     return name;
 }
 
-static bool open_one(Data *d, const char *name, int64_t seq) {
-    return hd_data_open(d, (Names){1, &name}, TOKENS_BY_FILE, seq);
+typedef struct { HdInput inputs[2]; HdProgram p; } Toy; // what takes (tokens, targets)
+
+static bool open_one(Feed *d, Toy *t, const char *name, int64_t batch, int64_t seq, int64_t vocab) {
+    for (int i = 0; i < 2; i++)
+        t->inputs[i] = (HdInput){i ? "targets" : "tokens", HD_I32, 2, {batch, seq}, i - 1, vocab};
+    t->p = (HdProgram){.model = "Toy", .batch = batch, .seq = seq, .n_inputs = 2, .inputs = t->inputs};
+    return hd_feed_open(d, &t->p, "data", (Names){1, &name}, (Names){0}, 1);
 }
+
+static const int32_t *at(const Feed *d, int input) { return hd_feed_at(d, input, 0); }
 
 static void expect_epochs(int64_t windows) { // of sequences of one token; every epoch reads each window once
     enum { SEQ = 1 };
     static uint16_t tokens[5001];
     for (int i = 0; i < 5001; i++) tokens[i] = (uint16_t)i;
-    Data d;
-    CHECK(open_one(&d, file("order.bin", tokens, (size_t)(windows + 1) * 2), SEQ));
-    CHECK_INT(hd_data_windows(&d, SEQ), windows);
+    Feed d;
+    Toy t;
+    CHECK(open_one(&d, &t, file("order.bin", tokens, (size_t)(windows + 1) * 2), 1, SEQ, 65536));
+    CHECK_INT(d.rows, windows);
     int seen[5001] = {0};
     int64_t same = 0, previous[5001];
     for (int64_t epoch = 0; epoch < 3; epoch++)
         for (int64_t i = 0; i < windows; i++) {
-            int32_t token, target;
-            CHECK(hd_data_batch(&d, 65536, 1, SEQ, 5, epoch * windows + i, &token, &target));
+            CHECK(hd_feed_batch(&d, 5, epoch * windows + i, 0));
+            const int32_t token = *at(&d, 0), target = *at(&d, 1);
             CHECK(token >= 0 && token < windows && target == token + 1 && seen[token] == epoch);
             seen[token]++;
             same += epoch && previous[i] == token;
             previous[i] = token;
         }
     if (windows > 100) CHECK(same < windows / 10); // each epoch has an order of its own
-    hd_data_close(&d);
+    hd_feed_close(&d);
 }
 
 TEST(order_is_a_permutation) {
@@ -117,22 +125,26 @@ TEST(batches_are_the_sequences_one_by_one) {
     enum { SEQ = 3, BATCH = 4 };
     unsigned char text[100];
     for (int i = 0; i < 100; i++) text[i] = (unsigned char)i;
-    Data d;
-    CHECK(open_one(&d, file("order.txt", text, sizeof text), SEQ));
-    CHECK_INT(hd_data_windows(&d, SEQ), 33);
+    const char *name = file("order.txt", text, sizeof text);
+    Feed d, one;
+    Toy t, single;
+    CHECK(open_one(&d, &t, name, BATCH, SEQ, 256) && open_one(&one, &single, name, 1, SEQ, 256));
+    CHECK_INT(d.rows, 33);
     for (int64_t first = 0; first < 200; first += BATCH) {
-        int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ], one[SEQ], next[SEQ];
-        CHECK(hd_data_batch(&d, 256, BATCH, SEQ, 1, first, tokens, targets));
+        CHECK(hd_feed_batch(&d, 1, first, 0));
         for (int b = 0; b < BATCH; b++) {
-            CHECK(hd_data_batch(&d, 256, 1, SEQ, 1, first + b, one, next));
-            CHECK(!memcmp(one, tokens + b * SEQ, sizeof one) && !memcmp(next, targets + b * SEQ, sizeof next));
-            CHECK(one[1] == one[0] + 1 && next[0] == one[1] && next[2] == one[0] + 3 && one[0] % SEQ == 0);
+            const int32_t *tokens = at(&one, 0), *next = at(&one, 1);
+            CHECK(hd_feed_batch(&one, 1, first + b, 0));
+            CHECK(!memcmp(tokens, at(&d, 0) + b * SEQ, SEQ * 4) && !memcmp(next, at(&d, 1) + b * SEQ, SEQ * 4));
+            CHECK(tokens[1] == tokens[0] + 1 && next[0] == tokens[1] && next[2] == tokens[0] + 3);
+            CHECK(tokens[0] % SEQ == 0);
         }
     }
-    int32_t a[SEQ], b[SEQ];
-    CHECK(!hd_data_window(&d, 50, SEQ, 20, a, b));
+    hd_feed_close(&d);
+    hd_feed_close(&one);
+    CHECK(open_one(&d, &t, name, 1, SEQ, 50) && !hd_feed_row(&d, 20, 0));
     CHECK_TEXT(hd_failure(), "order.txt: token 60 at position 60 is outside the vocabulary of 50");
-    hd_data_close(&d);
+    hd_feed_close(&d);
 }
 
 // --- safetensors

@@ -1,0 +1,38 @@
+// See inputs.h. Bounds stand in config @model: `vocab`, or a list `bounds` where arguments differ.
+#include "ir/inputs.h"
+#include "ir/base/ints.h"
+#include <string.h>
+
+static const Type *type_of(const Func *f, int arg) { return f->args[arg]->type; }
+
+int hd_token_argument(const Func *f) {
+    for (int i = 0; i < f->n_args; i++)
+        if (type_of(f, i)->dtype == TY_I32 && type_of(f, i)->rank == 2) return i;
+    return -1;
+}
+
+static int64_t bound_of(const Module *m, int arg) {
+    for (const Symbol *s = m->symbols; s; s = s->next) {
+        if (s->kind != SYM_CONFIG || strcmp(s->name, "model") != 0) continue;
+        const Attr *bounds = hd_attr(&s->attrs, A_BOUNDS);
+        return bounds && arg < bounds->n ? bounds->ints[arg] : hd_int(&s->attrs, A_VOCAB, 0);
+    }
+    return 0;
+}
+
+Input hd_input(const Module *m, const Func *f, int arg) {
+    const int tokens = hd_token_argument(f);
+    const bool after = tokens >= 0 && arg == tokens + 1 && type_of(f, arg) == type_of(f, tokens);
+    const bool next = after && (f->n_args == 2 || !strcmp(f->args[arg]->name, "targets"));
+    return (Input){next ? tokens : -1, type_of(f, arg)->dtype == TY_I32 ? bound_of(m, arg) : 0};
+}
+
+const char *hd_unfed(Arena *a, Ctx *cx, const Func *f, int64_t batch) {
+    if (!f || !f->n_args) return "loss takes no argument, and a step reads no data";
+    for (int i = 0; i < f->n_args; i++)
+        if (type_of(f, i)->rank < 1 || type_of(f, i)->dim[0] != batch)
+            return hd_sprintf(a, "argument '%s' of loss is %s, and data has one row for each of the %lld sequences of "
+                                 "a batch: its first dimension must be batch",
+                              f->args[i]->name, hd_type_text(cx, type_of(f, i)), ll(batch));
+    return NULL;
+}
