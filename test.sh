@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test: the quick ones under the address and undefined-behaviour
-# sanitizers; what has threads under the thread sanitizer; the fuzzers, always with the same inputs, or at random for
+# sanitizers; what has threads under the thread sanitizer; the fuzzers, with the inputs of one seed, or at random for
 # SECONDS_EACH where that is set; in an optimised build the slow ones and what the sanitizers left out. Quiet unless
 # something fails. Logs are in build/log.
 #
@@ -18,6 +18,7 @@ need 'python3 -m pip --version' python3-pip
 install_missing
 
 jobs=$(nproc)
+at_once=$((jobs + 2)) # tests: some mostly wait for others' silence
 day=$(date -u +%F)
 export HEDDLE_TEST_PART=${HEDDLE_TEST_PART:-$(($(date -u -d "$day" +%s) / 86400 % 7 + 1))} # the only look at the date
 echo "== HEDDLE_TEST_PART=$HEDDLE_TEST_PART (on $day): which of seven parts of the longest tests runs"
@@ -61,9 +62,9 @@ step "nvrtc" nvrtc
 step "browser" browser
 step "build release" build release
 step "build with sanitizers" build asan
-step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$jobs" --output-on-failure
+step "quick tests with sanitizers" ctest --test-dir build/asan -L quick -j"$at_once" --output-on-failure
 step "build with the thread sanitizer" build tsan
-step "races" ctest --test-dir build/tsan -j"$jobs" --output-on-failure
+step "races" ctest --test-dir build/tsan -j"$at_once" --output-on-failure
 step "build fuzzers" build fuzz
 cmake -Dseconds="${SECONDS_EACH:-0}" build/fuzz >/dev/null
 step "fuzz" ctest --test-dir build/fuzz -L fuzz -j"$jobs" --output-on-failure
@@ -74,5 +75,5 @@ names() { ctest --test-dir "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' |
 done_before=$(comm -23 <(names build/asan -L quick) <(names build -L both) | paste -sd'|')
 [ -n "$done_before" ] || { echo "no test has run with sanitizers" >&2; exit 1; }
 echo "== all other tests"
-ctest --test-dir build -E "^($done_before)\$" -j"$jobs" --output-on-failure --no-label-summary |
+ctest --test-dir build -E "^($done_before)\$" -j"$at_once" --output-on-failure --no-label-summary |
   python3 tests/slowest.py build/log/quick-tests-with-sanitizers.log build/log/races.log build/log/fuzz.log

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs one libFuzzer target: run.py ROOT TARGET CORPUS SECONDS RUNS [--keep]
 
-SECONDS = 0: RUNS runs from seed 1 over sorted inputs, which are the same every time. Else it runs so long, at random.
+SECONDS = 0: RUNS runs over sorted inputs from each of seven seeds, which are the same every time; HEDDLE_TEST_PART=N
+takes the Nth seed. Else it runs so long, at random.
 
 It starts from the saved corpus, from every test and example of that kind, and from a dictionary of the words in the
 tables. A finding is printed whole and saved as build/.../fuzz/<target>/crash-*; fix it and add it to the corpus. --keep
@@ -14,6 +15,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "run"))
+import part
 
 LONGEST = 4096
 LONGEST_PLAN = 16384
@@ -93,6 +97,17 @@ def dictionary(root, suffix, path):
             out.write(f'"{w}"\n')
 
 
+def fuzz(command):
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    log = run.stdout.decode(errors="replace")
+    reached = re.findall(r"^#.* cov: .*$", log, flags=re.M)[-1:]  # edges, features and inputs that reach them
+    figures = reached + re.findall(r"^stat::.*$", log, flags=re.M)
+    print(log[-20000:] if run.returncode else "\n".join(figures))
+    if run.returncode:
+        print("failed; once more:", part.repeat())
+    return run.returncode
+
+
 def main():
     keep = "--keep" in sys.argv
     root, target, corpus, seconds, runs = [a for a in sys.argv[1:] if a != "--keep"]
@@ -109,23 +124,17 @@ def main():
         else:
             seeds(root, suffix, inputs)
         shutil.copytree(corpus, inputs, dirs_exist_ok=True)
+        how = [[f"-max_total_time={seconds}", "-timeout=60", inputs]]
         if seconds == "0":
             listed = os.path.join(work, "inputs.list")
             with open(listed, "w") as f:
                 f.write(",".join(os.path.join(inputs, name) for name in sorted(os.listdir(inputs))))
-            how = ["-seed=1", f"-runs={runs}", "-timeout=300", f"-seed_inputs=@{listed}"] # a slow machine is no finding
-        else:
-            how = [f"-max_total_time={seconds}", "-timeout=60", inputs]
-        run = subprocess.run(
-            [target, *([f"-dict={words}"] if os.path.getsize(words) else []), "-rss_limit_mb=2560",
-             f"-max_len={LONGEST_PLAN if suffix == '.plan' else LONGEST}",
-             f"-verbosity={int(seconds != '0')}", "-print_final_stats=1", f"-artifact_prefix={work}/"] + how,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        status, log = run.returncode, run.stdout.decode(errors="replace")
-        reached = re.findall(r"^#.* cov: .*$", log, flags=re.M)[-1:]  # edges, features and inputs that reach them
-        figures = reached + re.findall(r"^stat::.*$", log, flags=re.M)
-        print(log[-20000:] if status else "\n".join(figures))
+            how = [[f"-seed={seed}", f"-runs={runs}", "-timeout=300", f"-seed_inputs=@{listed}"] # slow is no finding
+                   for seed in part.of(range(1, part.PARTS + 1))]
+        options = [*([f"-dict={words}"] if os.path.getsize(words) else []), "-rss_limit_mb=2560",
+                   f"-max_len={LONGEST_PLAN if suffix == '.plan' else LONGEST}", f"-verbosity={int(seconds != '0')}",
+                   "-print_final_stats=1", f"-artifact_prefix={work}/"]
+        status = int(any([fuzz([target, *options, *more]) for more in how]))
         if keep and not status:
             subprocess.run([target, "-merge=1", f"-max_len={LONGEST}", corpus, inputs], check=True, capture_output=True)
     return status

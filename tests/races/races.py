@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Programs of several ranks under the thread sanitizer.
 
-races.py matrix SOURCES BUILD     the strategies over meshes: no report, and one digest for each mesh, accumulation
-                                  and clipping
-races.py runs SOURCES BUILD       what else a run does: validation, checkpoints, checks, outputs, bad data, a signal
-races.py missing SOURCES BUILD    plans that lack one wait: verify-plan must refuse whatever the sanitizer reports
+races.py MODE SOURCES BUILD TOOLS; the modes:
+matrix    the strategies over meshes: no report, and one digest for each mesh, accumulation and clipping
+runs      what else a run does: validation, checkpoints, checks, outputs, bad data, a signal
+missing   plans that lack one wait: verify-plan must refuse whatever the sanitizer reports
 
-BUILD is the folder of the flavour `tsan`. Streams are delayed at random (HEDDLE_DELAY), so that an order that
-holds only by chance does not pass for one that is guaranteed.
+BUILD is the folder of the flavour `tsan`, whose runtime the programs link, and TOOLS holds heddlec. Streams are delayed
+at random (HEDDLE_DELAY), so that an order that holds only by chance does not pass for one that is guaranteed.
 """
 import collections
 import concurrent.futures
@@ -19,8 +19,7 @@ import sys
 import tempfile
 import threading
 
-mode, sources, build = sys.argv[1:4]
-bin_folder = os.path.join(build, "bin")
+mode, sources, build, tools = sys.argv[1:5]
 model = os.path.join(sources, "tests/races/model.hd")
 folder = tempfile.TemporaryDirectory()
 environment = dict(os.environ, TSAN_OPTIONS="exitcode=66 history_size=7", HEDDLE_DELAY="200")
@@ -40,6 +39,19 @@ def must(what, *words):
     if code:
         raise RuntimeError(f"{what}: {' '.join(words)} failed with {code}:\n{text[-4000:]}")
     return text
+
+
+FLAGS, LINK_FLAGS = (os.environ.get(name, "").split() for name in ("HOST_FLAGS", "LINK_FLAGS"))
+
+
+def compile_c(program):
+    must("cc", os.environ.get("CC", "cc"), "-std=gnu11", *FLAGS, "-I", os.path.join(sources, "runtime"), "-o", program,
+         program + ".c", os.path.join(build, "lib/libheddle_rt.a"), *LINK_FLAGS, "-lm", "-lpthread", "-ldl")
+
+
+def build_model(program, words):
+    must("heddlec", os.path.join(tools, "heddlec"), model, "--target=host", "--emit=c", "-o", program + ".c", *words)
+    compile_c(program)
 
 
 def train(program, ranks, *options):
@@ -79,7 +91,7 @@ def cases():
 def run_case(number, case):
     group, ranks, words = case
     program, digest = path(f"case{number}"), path(f"digest{number}")
-    must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "-o", program, *words)
+    build_model(program, words)
     code, text = train(program, ranks, f"--digest={digest}")
     if code or "ThreadSanitizer" in text:
         raise RuntimeError(f"{' '.join(words)}: exit {code}\n{text[:6000]}")
@@ -125,7 +137,7 @@ def stopped(name, data):
 def runs(_):
     data = f"--data={path('tokens.txt')}"
     for name, words in ("hybrid", settings(2, 2, "zero3")), ("narrow", settings(3, 1, "zero2", vocab=128)):
-        must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "-o", path(name), *words)
+        build_model(path(name), words)
     quiet(0, "hybrid", data, "--steps=4", f"--val={path('tokens.txt')}", "--val-every=2", f"--save={path('saved')}",
           "--save-every=1", "--keep=2", "--keep-best", "--check",
           f"--profile={path('p.json')}", f"--log={path('log')}", f"--export={path('all.safetensors')}")
@@ -138,16 +150,10 @@ def runs(_):
 
 # --- plans that lack a wait
 
-FLAGS = os.environ.get("HOST_FLAGS", "").split()
-
-
 def build_plan(plan, program):
-    text = must("heddle-translate", os.path.join(bin_folder, "heddle-translate"), "--no-verify-plan", "--to=c", plan)
-    with open(program + ".c", "w") as f:
-        f.write(text)
-    must("cc", os.environ.get("CC", "cc"), "-std=gnu11", *FLAGS, "-O1", "-I", os.path.join(sources, "runtime"), "-o",
-         program, program + ".c",
-         os.path.join(build, "lib/libheddle_rt.a"), "-fsanitize=thread", "-lm", "-lpthread", "-ldl")
+    must("heddle-translate", os.path.join(tools, "heddle-translate"), "--no-verify-plan", "--to=c", plan, "-o",
+         program + ".c")
+    compile_c(program)
 
 
 def without(lines, at):
@@ -155,7 +161,7 @@ def without(lines, at):
     plan, program = path(f"without{at}.hir"), path(f"without{at}")
     with open(plan, "w") as f:
         f.writelines(lines[:at] + lines[at + 1:])
-    code, text = command(os.path.join(bin_folder, "heddle-opt"), "--pass-pipeline=verify-plan", plan)
+    code, text = command(os.path.join(tools, "heddle-opt"), "--pass-pipeline=verify-plan", plan)
     refused = text if code else ""
     build_plan(plan, program)
     code, text = train(program, 2)
@@ -165,7 +171,7 @@ def without(lines, at):
 
 
 def missing(pool):
-    plan = must("heddlec", os.path.join(bin_folder, "heddlec"), model, "--target=host", "--emit=plan",
+    plan = must("heddlec", os.path.join(tools, "heddlec"), model, "--target=host", "--emit=plan",
                 *settings(2, 1, "zero3"))
     lines = plan.splitlines(True)
     start = next(i for i, l in enumerate(lines) if l.startswith("func @micro_only"))

@@ -4,7 +4,8 @@
 // program and that leaves the same bits is a false alarm: each is printed, and there may be few of them. (The evaluator
 // knows no addresses: what else verify-plan refuses may well be wrong in memory.)
 //
-// Every kind of mutation at some places of each plan, spread evenly; the argument `all` takes many more.
+// Every kind of mutation at some places of each plan, spread evenly; the argument `all` takes many more, of which
+// HEDDLE_TEST_PART=N takes each seventh.
 #include "frontend/frontend.h"
 #include "ir/eval/eval.h"
 #include "ir/mesh.h"
@@ -12,11 +13,13 @@
 #include "passes/verify/verify_plan.h"
 #include "tests/unit/check.h"
 #include "tests/unit/hashes.h"
+#include "tests/unit/part.h"
 #include "tests/unit/program_mutations.h"
 
 typedef struct { int mutants, caught, same, alarms; } Score;
 static Score scores[N_MUTATIONS];
 static int places_of_kind = 3; // at most, in each plan
+static bool in_turns;          // whether places are parted
 
 static double uniform(uint64_t h) { return (double)(mix(h, 1) >> 11) * 0x1p-52 - 1; } // -1 to 1
 
@@ -203,7 +206,8 @@ static void try_mutants(const char *name, const char *text) {
         const int n = count_places(m, (Mutation)what), step = step_over(n);
         const int64_t start = n ? (int64_t)(mix(hash_text(name), (uint64_t)what) % (uint64_t)n) : 0;
         for (int i = 0, found = 0; i < n && found < places_of_kind; i++)
-            found += judge(&p, (Mutation)what, (int)((start + (int64_t)i * step) % n));
+            if (!in_turns || in_part((size_t)i))
+                found += judge(&p, (Mutation)what, (int)((start + (int64_t)i * step) % n));
     }
     const Score score = p.score;
     if (p.copy) hd_ctx_free(p.cx);
@@ -239,10 +243,6 @@ static const Case cases[] = {
     {"values moved about", "moves", ""},
     {"values moved about, bf16, zero1, 2 ranks", "moves",
      "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2"},
-    {"e4m3 products, bf16", "gpt2", "dim=16 train.fp8=Block.mlp,Block.attn"},
-    {"e4m3 products, zero3, 2 ranks, computed again", "llama",
-     "dim=16 hidden=16 train.compute=bf16 train.fp8=Block.mlp schedule.fsdp=zero3 schedule.mesh.shard=2 "
-     "schedule.recompute=Block.mlp"},
 };
 
 static int split(Arena *a, const char *text, SetOption *sets, int n) {
@@ -287,7 +287,11 @@ TEST(programs) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "all")) places_of_kind = 40, argc = 1;
+    if (argc == 2 && !strcmp(argv[1], "all")) {
+        in_turns = strcmp(test_part(), "all") != 0;
+        places_of_kind = in_turns ? 6 : 40;
+        argc = 1;
+    }
     const int failed = run_tests(argc, argv);
     Score all = {0};
     for (int i = 0; i < N_MUTATIONS; i++) {
@@ -299,8 +303,9 @@ int main(int argc, char **argv) {
         all.same += s->same;
         all.alarms += s->alarms;
     }
-    CHECK(all.alarms * 100 < all.mutants);
+    CHECK(all.alarms * (in_turns ? 50 : 100) < all.mutants); // one in a hundred; a seventh may hold more than its share
     printf("%d kinds: %d mutants, %d caught, %d equal, %d alarms\n", (int)N_MUTATIONS, all.mutants, all.caught,
            all.same, all.alarms);
+    if (in_turns && (failed || test_failures)) fprintf(stderr, "part %s; HEDDLE_TEST_PART names one\n", test_part());
     return failed || test_failures;
 }
