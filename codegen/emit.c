@@ -301,17 +301,17 @@ static void number(Emit *e, Out *t, const Op *o, AttrId id, const char *field) {
     else hd_printf(t, ", .%s = %s", field, hd_emit_number(e->a, a->f, true));
 }
 
-int hd_emit_optimizer(Emit *e, const Op *o) {
+double hd_emit_beta(const Op *o, int i) { // 1: 1 - beta^t is 0, as without one
     const Attr *betas = hd_attr(&o->attrs, A_BETAS);
-    if (!betas || betas->n != 2) HD_BUG("%s needs two betas", hd_op_info(o->kind)->mnemonic);
+    return betas && i < betas->n ? betas->floats[i] : 1.0;
+}
+
+int hd_emit_optimizer(Emit *e, const Op *o) {
     Out t = hd_out(e->a);
-    hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, betas->floats[0], true),
-              hd_emit_number(e->a, betas->floats[1], true));
+    hd_printf(&t, "{.beta1 = %s, .beta2 = %s", hd_emit_number(e->a, hd_emit_beta(o, 0), true),
+              hd_emit_number(e->a, hd_emit_beta(o, 1), true));
     number(e, &t, o, A_CLIP, "clip");
-    if (o->kind == OP_STEP_SCALARS)
-        hd_printf(&t, ", .loss_scale = %s", hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true));
-    number(e, &t, o, A_EPS, "eps");
-    number(e, &t, o, A_WEIGHT_DECAY, "weight_decay");
+    hd_printf(&t, ", .loss_scale = %s", hd_emit_number(e->a, (double)hd_int(&o->attrs, A_LOSS_SCALE, 1), true));
     number(e, &t, o, A_LR_PEAK, "lr_peak");
     number(e, &t, o, A_LR_FLOOR, "lr_floor");
     number(e, &t, o, A_LR_WARMUP, "lr_warmup");

@@ -74,7 +74,7 @@ typedef struct { int comm; int64_t from, to; const Type *part; } Exchange; // pa
 Exchange hd_emit_exchange(Emit *e, const Op *o);     // of a collective
 int64_t hd_emit_workspace(Emit *e, const Op *o); // -1: none; one that is too small is reported
 Place hd_emit_copied(Emit *e, const Op *o, Place *to); // of copy: from where, to where, in any space
-const char *hd_emit_decayed(Emit *e, const Op *o); // of adamw: how many elements of this rank decay, as C
+const char *hd_emit_decayed(Emit *e, const Op *o); // of update: how many elements of this rank decay, as C
 EmitOp hd_emit_unprintable;                        // reports an op without a printer
 
 // --- rows of the program's tables; equal rows are stored once
@@ -83,7 +83,11 @@ int hd_emit_gemm(Emit *e, const Op *o);
 int hd_emit_attention(Emit *e, const Op *o); // attention and attention_grad -> &attentions[i]
 // The addresses q, k, v, o, log-sum-exp of attention; do, q, k, v, o, log-sum-exp, dq, dk, dv of attention_grad.
 int hd_emit_attention_operands(Emit *e, const Op *o, int64_t at[9]); // how many there are
-int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars and adamw -> &optimizers[i]
+double hd_emit_beta(const Op *o, int i); // of step_scalars
+int hd_emit_optimizer(Emit *e, const Op *o); // step_scalars -> &optimizers[i]
+// The statements of a kernel of kind optimizer: each value is `const float vID`, the results are assigned to `weights`
+// and to state 0, 1, ..., whose number stands between `before` and `after`. Arguments are called as in the kernel.
+const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const char *before, const char *after);
 int hd_emit_streams(Emit *e); // how many there are: "compute" is 0, then the module's stream symbols in order
 const char *hd_emit_stream_name(Emit *e, int stream);
 int hd_emit_stream_index(Emit *e, const char *stream);

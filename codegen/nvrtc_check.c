@@ -39,11 +39,12 @@ static int summary(const char *log) {
     return spills;
 }
 
-typedef struct { const char *arch, *path; bool no_spills; } Args;
+typedef struct { const char *arch, *path; bool no_spills, ptx; } Args;
 static const ArgRow rows[] = {
     {"FILE|-", NULL, 0, ARG_INPUT, offsetof(Args, path), NULL},
     {"--arch", "sm_90", 0, ARG_TEXT, offsetof(Args, arch), "architecture to compile for (default: sm_90)"},
     {"--no-spills", NULL, 0, ARG_ON, offsetof(Args, no_spills), "exit with 1 when a kernel spills registers"},
+    {"--ptx", NULL, 0, ARG_ON, offsetof(Args, ptx), "print the kernels' PTX, as the runtime's options make it"},
     {"HEDDLE_CUDA_PATH", NULL, 0, ARG_ENVIRONMENT, 0, "folder with NVIDIA's libraries"},
 };
 
@@ -56,6 +57,14 @@ static int read_arguments(Args *args, Arena *a, int argc, char **argv) { // -1, 
         &group, 1};
     const int status = hd_args_read(&tool, a, argc, argv, args);
     return status != -1 || args->path ? status : hd_args_bad(&tool, "an input file is missing after", tool.name);
+}
+
+static int put_ptx(const HdCudaApi *api, NvProgram p, Arena *a) { // the exit status
+    size_t n = 0;
+    char *text = api->nvrtcGetPTXSize(p, &n) ? NULL : HD_NEWN(a, char, n + 1);
+    if (!text || api->nvrtcGetPTX(p, text)) return 1;
+    hd_say_text(stdout, text);
+    return ferror(stdout) != 0;
 }
 
 static int check(const Args *args, Arena *a) { // the exit status
@@ -85,6 +94,7 @@ static int check(const Args *args, Arena *a) { // the exit status
         hd_say(stderr, "\nnvrtc-check: %s: %s\n", args->path, api.nvrtcGetErrorString(status));
         return 1;
     }
+    if (args->ptx) return put_ptx(&api, p, a);
     int spills = log ? summary(log) : 0;
     if (args->no_spills && spills) hd_say(stderr, "nvrtc-check: %d kernels spill registers\n", spills);
     return args->no_spills && spills ? 1 : 0;

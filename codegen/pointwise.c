@@ -1,6 +1,7 @@
 // The pointwise functions, printed from the `meaning` column of ir/ops.def: R(0.5) becomes 0.5f (or 0.5), exp becomes
 // the target's spelling of exp for the type. Only functions that the module's kernels use are printed.
 #include "codegen/emit.h"
+#include "ir/optimizer.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -44,39 +45,71 @@ static void put_meaning(Out *o, const char *meaning, PreludeKind kind, bool f64)
     }
 }
 
-// A cheaper spelling of the same function for f32 on CUDA, where overrides.def has one.
-static const char *override(OpKind k, PreludeKind kind, bool f64) {
-    static const struct { OpKind op; const char *text; } rows[] = {
-#define CUDA(id, text) {OP_##id, text},
+// How f32 functions are printed: FORM_ROUNDED, for optimizers, rounds every operation by itself, as the host does.
+typedef enum { FORM_F32, FORM_F64, FORM_ROUNDED, N_FORMS } Form;
+static const struct { const char *type, *prefix, *suffix; } forms[N_FORMS] = {
+    [FORM_F32] = {"float", "h_", ""}, [FORM_F64] = {"double", "h_", "_d"}, [FORM_ROUNDED] = {"float", "rounded_", ""}};
+
+// Another spelling of the function on CUDA, where overrides.def has one for the form.
+static const char *override(OpKind k, Form form) {
+    static const struct { OpKind op; Form form; const char *text; } rows[] = {
+#define CUDA(id, text) {OP_##id, FORM_F32, text},
+#define ROUNDED(id, text) {OP_##id, FORM_ROUNDED, text},
 #include "codegen/cuda/overrides.def"
 #undef CUDA
+#undef ROUNDED
     };
-    for (size_t i = 0; kind == PRELUDE_CUDA && !f64 && i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].op == k) return rows[i].text;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].op == k && rows[i].form == form) return rows[i].text;
     return NULL;
 }
 
-static void put_function(OpKind k, PreludeKind kind, bool f64, Out *o) {
+static void put_function(OpKind k, PreludeKind kind, Form form, Out *o) {
     const OpInfo *info = hd_op_info(k);
-    const char *t = f64 ? "double" : "float";
-    hd_printf(o, "static %s %s h_%s%s(", kind == PRELUDE_HOST ? "inline" : "__device__ __forceinline__", t,
-              info->mnemonic, f64 ? "_d" : "");
+    const char *t = forms[form].type;
+    hd_printf(o, "static %s %s %s%s%s(", kind == PRELUDE_HOST ? "inline" : "__device__ __forceinline__", t,
+              forms[form].prefix, info->mnemonic, forms[form].suffix);
     for (int i = 0; i < info->n_in; i++) hd_printf(o, "%s%s %c", i ? ", " : "", t, 'a' + i);
     hd_puts(o, ") { return ");
-    const char *text = override(k, kind, f64);
+    const char *text = kind == PRELUDE_CUDA ? override(k, form) : NULL;
     if (text) hd_puts(o, text);
-    else put_meaning(o, info->meaning, kind, f64);
+    else put_meaning(o, info->meaning, kind, form == FORM_F64);
     hd_puts(o, "; }\n");
 }
 
+static const char *number_of(Emit *e, const Func *k, const Value *v) {
+    if (v->def) return hd_sprintf(e->a, "v%d", v->id);
+    return v->index < OPT_STATE ? k->args[v->index]->name : hd_sprintf(e->a, "s%d", v->index - OPT_STATE);
+}
+
+const char *hd_emit_update(Emit *e, const Func *k, const char *indent, const char *before, const char *after) {
+    Out o = hd_out(e->a);
+    for (int i = OPT_STATE; i < k->n_args; i++)
+        hd_printf(&o, "%sconst float s%d = %s%d%s;\n", indent, i - OPT_STATE, before, i - OPT_STATE, after);
+    for (const Op *p = k->first; p; p = p->next) {
+        if (p->kind == OP_RETURN) break;
+        hd_printf(&o, "%sconst float v%d = ", indent, p->out[0]->id);
+        if (p->kind == OP_CONST) hd_puts(&o, hd_emit_number(e->a, hd_float(&p->attrs, A_VALUE, 0), false));
+        else hd_printf(&o, "%s%s(", forms[FORM_ROUNDED].prefix, hd_op_info(p->kind)->mnemonic);
+        for (int i = 0; i < p->n_in; i++) hd_printf(&o, "%s%s", i ? ", " : "", number_of(e, k, p->in[i]));
+        hd_puts(&o, p->kind == OP_CONST ? ";\n" : ");\n");
+    }
+    const Op *ret = hd_return(k);
+    hd_printf(&o, "%sweights = %s;\n", indent, number_of(e, k, ret->in[0]));
+    for (int i = 1; i < ret->n_in; i++)
+        hd_printf(&o, "%s%s%d%s = %s;\n", indent, before, i - 1, after, number_of(e, k, ret->in[i]));
+    return o.text;
+}
+
 void hd_emit_prelude(const Module *m, PreludeKind kind, Out *o) {
-    bool used[2][N_OPS] = {{false}};
+    bool used[N_FORMS][N_OPS] = {{false}};
     for (const Func *f = m->funcs; f; f = f->next) {
         if (!f->is_kernel) continue;
+        const Form f32 = hd_kind(&f->attrs) == KIND_OPTIMIZER ? FORM_ROUNDED : FORM_F32;
         for (const Op *p = f->first; p; p = p->next)
-            if (hd_op_is(p, TRAIT_ELEMENTWISE)) used[p->out[0]->type->dtype == TY_F64][p->kind] = true;
+            if (hd_op_is(p, TRAIT_ELEMENTWISE)) used[p->out[0]->type->dtype == TY_F64 ? FORM_F64 : f32][p->kind] = true;
     }
     for (int k = 0; k < N_OPS; k++)
-        for (int f64 = 0; f64 < 2; f64++)
-            if (used[f64][k]) put_function((OpKind)k, kind, f64, o);
+        for (int form = 0; form < N_FORMS; form++)
+            if (used[form][k]) put_function((OpKind)k, kind, (Form)form, o);
 }

@@ -446,6 +446,8 @@ static Flow run_block(Front *f, const Node *block, Val *result) {
     return f->stop ? FAILED : worst;
 }
 
+Val hd_lower_call(Front *f, const Node *fn, const Val *args) { return invoke(f, NULL, fn, fn->span, args); }
+
 // --- the loss
 
 static Val loss_arg(Front *f, const Node *formal) {

@@ -109,6 +109,7 @@ typedef struct Front {
     int depth;    // of active evaluations
     int64_t steps; // evaluations so far
     struct Settings *settings;
+    const Node *optimizer; // its text
 } Front;
 
 enum {
@@ -182,6 +183,10 @@ bool hd_lower_hidden(Front *f, const Instance *scope, const char *name);
 bool hd_lower_int(Front *f, Instance *scope, const Node *n, const char *what, int64_t *i);
 const Type *hd_lower_type(Front *f, Instance *scope, const Node *dims, DType dt, const char *what);
 bool hd_lower_loss(Front *f);
+Val hd_lower_call(Front *f, const Node *fn, const Val *args); // a function of a file
+bool hd_settings_optimizer(Front *f); // whether it takes what was set
+bool hd_optimizer_takes(const Front *f, const char *setting);
+bool hd_lower_optimizer(Front *f); // optimizers.c: the kernel of train.optimizer
 
 // --- emit.c: ops
 // result 0; NULL after reporting
@@ -202,6 +207,8 @@ void hd_facts_emit(Front *f); // config @model, once @loss is there
 struct Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets);
 void hd_settings_emit(Front *f);
 int64_t hd_settings_batch(const Front *f);
+const char *hd_settings_word(const Front *f, AttrId setting);
+double hd_settings_number(const Front *f, const char *name); // of train.optimizer; beta1 and beta2: those of betas
 typedef VEC(const Node *) Paths;
 const Paths *hd_settings_units(const Front *f);
 const Paths *hd_settings_paths(const Front *f, AttrId list); // of the schedule, as written

@@ -286,6 +286,7 @@ static bool read_items(Front *f, Settings *set, const char *prefix, const Node *
     for (int k = 0; k < block->n && !f->stop; k++) {
         const Node *item = block->kids[k];
         const char *path = hd_sprintf(f->arena, "%s.%s", prefix, item->name);
+        if (!strcmp(path, "train.optimizer.default")) path = prefix; // optimizer { default adamw { ... } }
         bool group = false;
         int row = -1;
         for (int j = 0; j < N_ROWS; j++) {
@@ -297,7 +298,8 @@ static bool read_items(Front *f, Settings *set, const char *prefix, const Node *
             ok = false;
             continue;
         }
-        if (row >= 0) ok &= apply(f, set, row, item, layer);
+        const bool inside = !item->a && item->n && !strcmp(item->kids[0]->name, "default"); // its value
+        if (row >= 0 && !inside) ok &= apply(f, set, row, item, layer);
         if (item->n || group) ok &= read_items(f, set, path, item, layer);
         else if (row < 0) ok = false;
     }
@@ -382,6 +384,16 @@ Settings *hd_settings_read(Front *f, Node *const *sets, int n_sets) {
 
 // --- results
 
+const char *hd_settings_word(const Front *f, AttrId setting) { return f->settings->at[row_of(setting)].word; }
+
+double hd_settings_number(const Front *f, const char *name) {
+    if (!strncmp(name, "beta", 4)) return f->settings->at[row_of(A_BETAS)].pair[name[4] - '1'];
+    for (int k = 0; k < N_ROWS; k++)
+        if (starts_with(rows[k].path, "train.optimizer") && !strcmp(rows[k].path + strlen("train.optimizer."), name))
+            return hd_val_number(f->settings->at[k].v);
+    HD_BUG("an optimizer asks for train.optimizer.%s, which is no setting", name);
+}
+
 int64_t hd_settings_batch(const Front *f) { return f->settings->at[row_of(A_BATCH)].v.i; }
 const Paths *hd_settings_units(const Front *f) { return &f->settings->at[row_of(A_UNITS)].paths; }
 const Paths *hd_settings_paths(const Front *f, AttrId list) { return &f->settings->at[row_of(list)].paths; }
@@ -409,6 +421,30 @@ static void emit_paths(Front *f, Attrs *attrs, const struct Row *row, const Path
     if (borders.list.n) hd_set_words(f->cx, attrs, A_BORDERS, borders.list.n, borders.list.at);
 }
 
+// A setting of some optimizers is left out where the one at hand does not take it, and may not be given then.
+static bool takes(const Front *f, const struct Row *row) {
+    static const AttrId some[] = {A_BETAS, A_EPS, A_MOMENTUM, A_NESTEROV};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        if (row->attr == some[i])
+            return hd_optimizer_takes(f, row->attr == A_BETAS ? "beta1" : strrchr(row->path, '.') + 1);
+    return true;
+}
+
+bool hd_settings_optimizer(Front *f) {
+    const Settings *set = f->settings;
+    const Setting *of = &set->at[row_of(A_OPTIMIZER)];
+    bool ok = true;
+    for (int k = 0; k < N_ROWS; k++) {
+        const Setting *s = &set->at[k], *given = &set->defaults[k];
+        const bool pair = rows[k].kind == KIND_PAIR;
+        if (s->layer < 2 || s->layer < of->layer || takes(f, &rows[k])) continue; // that of the file, for another one
+        if (pair ? s->pair[0] != given->pair[0] || s->pair[1] != given->pair[1]
+                 : hd_val_number(s->v) != hd_val_number(given->v))
+            ok = hd_front_error(f, s->span, "%s is no setting of optimizer %s", rows[k].path, of->word);
+    }
+    return ok;
+}
+
 void hd_settings_emit(Front *f) {
     Attrs *train = &hd_config(f->module, "train")->attrs, *schedule = &hd_config(f->module, "schedule")->attrs;
     Mesh mesh = mesh_of(f->settings);
@@ -418,6 +454,7 @@ void hd_settings_emit(Front *f) {
     for (int k = 0; k < N_ROWS; k++) {
         const struct Row *row = &rows[k];
         const Setting *s = &f->settings->at[k];
+        if (!takes(f, row)) continue;
         Attrs *attrs = starts_with(row->path, "train") ? train : schedule;
         switch (row->kind) {
         case KIND_INT:

@@ -1,6 +1,7 @@
 // The cost column of ops.def: one rule per name. A multiplication and an addition count as two operations; ops.def says
 // what exp, tanh and the like count; attention counts the pairs of positions that see each other: half when causal.
 #include "ir/cost.h"
+#include "ir/optimizer.h"
 #include "ir/shapes.h"
 
 typedef struct { double flops, bytes; } Cost;
@@ -37,9 +38,20 @@ static Cost cost_squares(const Op *o) {
     return (Cost){n, operands_and_results(o)};
 }
 
+// One operation for each op of the kernel, unless it depends on constants alone, for every element.
+static double update_flops(const Op *o) {
+    const Func *k = hd_update_kernel(o);
+    double n = 0;
+    for (const Op *b = k ? k->first : NULL; b; b = b->next) {
+        bool varies = false;
+        for (int i = 0; i < b->n_in; i++) varies |= !b->in[i]->def || b->in[i]->def->kind != OP_CONST;
+        n += varies && b->kind != OP_RETURN;
+    }
+    return n * (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type);
+}
+
 static Cost cost_move(const Op *o) {
-    const double count = o->kind == OP_ADAMW ? (double)hd_type_count(hd_named(o, A_MASTER_WEIGHTS)->type) : 0;
-    return (Cost){16 * count, operands_and_results(o)};
+    return (Cost){o->kind == OP_UPDATE ? update_flops(o) : 0, operands_and_results(o)};
 }
 
 // Not the whole table.

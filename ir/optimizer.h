@@ -8,6 +8,26 @@
 #define HD_DEFAULT_EPS 1e-8
 #define HD_DEFAULT_WEIGHT_DECAY 0.1
 
+#include "ir/ir.h"
+
+// A kernel of kind optimizer says what `update` does to one element, by pointwise ops on f32 numbers. Its arguments are
+// those of the enumeration and then the states, by name; its results the weights and the states. `gradient` is
+// multiplied by the clip factor, which also takes out the scale of the loss; `decay` is 0 where no weight decay
+// applies; correction K is 1 - beta^step of number K of `betas`.
+enum {
+    OPT_GRADIENT,
+    OPT_WEIGHTS,
+    OPT_LR,
+    OPT_DECAY,
+    OPT_CORRECTION1,
+    OPT_CORRECTION2,
+    OPT_STATE // the first
+};
+const char *hd_optimizer_argument(int i); // "gradient"
+Func *hd_optimizer(const Module *m);      // the kernel; NULL: the module has none
+Func *hd_update_kernel(const Op *o);      // that `update` runs; NULL: the module has none of that name
+const char *hd_optimizer_wrong(const Func *k); // what is wrong with such a kernel, or NULL
+
 enum { HD_MAX_STATES = 4 }; // buffers of an optimizer's state; as many have a place in HdBucket (runtime/heddle.h)
 
 // By a power of two f32 numbers are multiplied and divided without rounding, until they are subnormal or infinite.

@@ -155,7 +155,7 @@ static const char *part_wrong(Rule *r, const Symbol *s, bool any) {
     return NULL;
 }
 
-const char *hd_rule_adamw(Rule *r) {
+const char *hd_rule_update(Rule *r) {
     static const AttrId parts[] = {A_MASTER_WEIGHTS, A_GRADIENT, A_WEIGHTS};
     const Symbol *s;
     const char *e = NULL;
@@ -164,7 +164,12 @@ const char *hd_rule_adamw(Rule *r) {
     for (; !e && (s = hd_state(r->o->func->module, &r->o->attrs, states)); states++) e = part_wrong(r, s, false);
     if (!e && (s = hd_rule_symbol(r, A_WEIGHTS, SYM_BUFFER))) e = part_wrong(r, s, true);
     if (e) return e;
-    if (states != 2) WRONG("adamw has two states, not %d", states);
+    const Func *k = hd_update_kernel(r->o);
+    if (!k || !k->is_kernel || hd_kind(&k->attrs) != KIND_OPTIMIZER)
+        WRONG("no kernel of kind optimizer is called @%s", hd_word(&r->o->attrs, A_KERNEL, ""));
+    if ((e = hd_optimizer_wrong(k))) WRONG("kernel @%s is no optimizer: one %s", k->name, e);
+    if (states != k->n_args - OPT_STATE)
+        WRONG("kernel @%s has %d states, and the update %d", k->name, k->n_args - OPT_STATE, states);
     if (hd_int(&r->o->attrs, A_DECAYED, 0) < 0 || hd_int(&r->o->attrs, A_RANKS, 1) < 1)
         return "decayed must not be negative, and ranks starts at 1";
     if (IN(0) != hd_type(r->cx, TY_F32, 1, (int64_t[]){8})) WRONG("step scalars must be f32[8], not %s", TEXT(IN(0)));

@@ -327,11 +327,13 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
 // The keys of a micro-batch, 8 words for each of `sites` dropouts (ir/random.h). `counter`: the seed and the number of
 // this rank's next sequence, low words first, which goes on by `stride`.
 void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys);
-// elements [0, decayed) get weight decay; compute may be NULL or master. All in f32, with g = scalars[1] * grad:
-//   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p = p - lr (m/c1 / (sqrt(v/c2) + eps) + decay p),
-//   c1, c2 = scalars[2], scalars[3]
-void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
-                   float *v, void *compute, HdDtype compute_dtype, const float *scalars);
+// What the optimizer does to n elements: scalars[0] is the rate, [1] the factor of gradients, [2], [3] the corrections.
+typedef void HdUpdate(int64_t n, const float *scalars, float decay, const float *gradients, float *master,
+                      float *const *states);
+// elements [0, decayed) get weight decay; compute may be NULL or master
+void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, const float *grad,
+                    float *master, int n_states, float *const *states, void *compute, HdDtype compute_dtype,
+                    const float *scalars);
 // one a block, as hd_host_grad_norm adds
 void hd_host_square_sums(int n, const float *const *buffers, const int64_t *counts, double *sums);
 void hd_host_root_sum(int64_t n, const double *sums, double loss_scale, float *norm);

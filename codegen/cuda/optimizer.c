@@ -1,8 +1,9 @@
-// The parameter update: gradient norm, scalars of the step, AdamW; and the keys of random numbers. Sizes are kernel
-// arguments, so that one kernel serves all buckets. Buffers start at multiples of HD_ALIGN bytes, so 16 at a time is
-// always right.
+// The parameter update: gradient norm, scalars of the step, the optimizer; and the keys of random numbers. Sizes are
+// kernel arguments, so that one kernel serves all buckets. Buffers start at multiples of HD_ALIGN bytes, so 16 at a
+// time is always right.
 #include "codegen/cuda/cuda.h"
 #include "ir/base/ints.h"
+#include "ir/optimizer.h"
 #include <string.h>
 
 static const char *number(Emit *e, double v, bool f64) {
@@ -68,7 +69,6 @@ void hd_cuda_print_root_sum(Emit *e, const Op *o) {
 void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
     const Attrs *as = &o->attrs;
     const char *kind = hd_word(as, A_LR, "constant");
-    const double *betas = hd_attr(as, A_BETAS)->floats;
     const char *numbers = hd_sprintf(
         e->a,
         "#define SS_KIND %d\n#define SS_PEAK %s\n#define SS_FLOOR %s\n#define SS_WARMUP %s\n#define SS_TOTAL %s\n"
@@ -78,8 +78,8 @@ void hd_cuda_print_step_scalars(Emit *e, const Op *o) {
                                   : 0,
         number(e, hd_float(as, A_LR_PEAK, 0), true), number(e, hd_float(as, A_LR_FLOOR, 0), true),
         number(e, (double)hd_int(as, A_LR_WARMUP, 0), true), number(e, (double)hd_int(as, A_LR_TOTAL, 0), true),
-        number(e, hd_float(as, A_CLIP, 0), true), scale_text(e, o), number(e, betas[0], true),
-        number(e, betas[1], true));
+        number(e, hd_float(as, A_CLIP, 0), true), scale_text(e, o), number(e, hd_emit_beta(o, 0), true),
+        number(e, hd_emit_beta(o, 1), true));
     numbers = hd_sprintf(e->a, "%s#define SS_NORM %d\n", numbers, o->n_in > 0);
     const char *name = hd_cuda_name(e, "step_scalars", numbers);
     const char *text = hd_cuda_template(e, "step_scalars", hd_sprintf(e->a, "#define SS_KERNEL %s\n%s", name, numbers));
@@ -96,30 +96,42 @@ void hd_cuda_print_random(Emit *e, const Op *o) {
                    hd_sprintf(e->a, "%lld", ll(hd_int(&o->attrs, A_STRIDE, 0))));
 }
 
-void hd_cuda_print_adamw(Emit *e, const Op *o) {
-    const Symbol *part[] = {hd_named(o, A_GRADIENT), hd_named(o, A_MASTER_WEIGHTS), hd_state(e->m, &o->attrs, 0),
-                            hd_state(e->m, &o->attrs, 1), hd_named(o, A_WEIGHTS)};
-    int64_t at[5];
-    const char *arg[8];
-    for (int i = 0; i < 5; i++) {
-        at[i] = part[i] ? hd_emit_buffer(e, o, part[i]->name, 0) : at[1];
-        arg[i] = hd_cuda_device(e, at[i]);
+// A template around the kernel's ops; the states are its last arguments.
+void hd_cuda_print_update(Emit *e, const Op *o) {
+    const Func *k = hd_update_kernel(o);
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
+    const DType compute = weights ? weights->type->dtype : TY_F32;
+    const char *arg[6 + HD_MAX_STATES], *name = hd_sprintf(e->a, "%s_%s%s", hd_emit_identifier(e, k),
+                                                           hd_dtype_text(compute), weights ? "" : "_master");
+    const int64_t n = hd_type_count(master->type);
+    int states = 0;
+    Out formals = hd_out(e->a), list = hd_out(e->a);
+    for (; (s = hd_state(e->m, &o->attrs, states)); states++) {
+        arg[6 + states] = hd_cuda_device(e, hd_emit_buffer(e, o, s->name, 0));
+        hd_printf(&formals, ", float *state%d", states);
+        hd_printf(&list, "%sstate%d", states ? ", " : "", states);
     }
-    int64_t n = hd_type_count(part[1]->type);
-    DType compute = part[4] ? part[4]->type->dtype : TY_F32;
-    const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
-    const char *name =
-        hd_sprintf(e->a, "adamw_%s%s", hd_dtype_text(compute), part[4] ? "" : "_master");
     const char *numbers = hd_sprintf(e->a,
-                                     "#define AW_T %s\n#define AW_COMPUTE %d\n#define AW_VEC 4\n#define AW_BETA1 "
-                                     "%s\n#define AW_BETA2 %s\n#define AW_EPS %s\n#define AW_DECAY %s\n",
-                                     hd_cuda_type(compute), part[4] != NULL, number(e, betas[0], false),
-                                     number(e, betas[1], false), number(e, hd_float(&o->attrs, A_EPS, 0), false),
+                                     "#define UP_T %s\n#define UP_COMPUTE %d\n#define UP_VEC 4\n#define UP_STATES "
+                                     "%d\n"
+                                     "#define UP_FORMALS %s\n#define UP_LIST %s\n#define UP_DECAY %s\n",
+                                     hd_cuda_type(compute), weights != NULL, states, states ? formals.text : "",
+                                     states ? list.text : "0",
                                      number(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false));
-    name = hd_cuda_name(e, name, numbers);
-    const char *text = hd_cuda_template(e, "adamw", hd_sprintf(e->a, "#define AW_KERNEL %s\n%s", name, numbers));
-    arg[5] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
-    arg[6] = hd_sprintf(e->a, "%lld", ll(n));
-    arg[7] = hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
-    if (n) hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, 8, arg);
+    const char *body = hd_emit_update(e, k, "    ", "state[", "]");
+    name = hd_cuda_name(e, name, hd_sprintf(e->a, "%s%s", numbers, body));
+    const char *text = hd_sprintf(
+        e->a,
+        "__device__ __forceinline__ void %s_one(float gradient, float &weights, float lr, float decay,\n"
+        "                                       float correction1, float correction2, float *state) {\n%s}\n%s",
+        name, body,
+        hd_cuda_template(e, "update",
+                         hd_sprintf(e->a, "#define UP_KERNEL %s\n#define UP_ONE %s_one\n%s", name, name, numbers)));
+    arg[0] = hd_cuda_device(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0));
+    arg[1] = hd_cuda_device(e, hd_emit_buffer(e, o, master->name, 0));
+    arg[2] = weights ? hd_cuda_device(e, hd_emit_buffer(e, o, weights->name, 0)) : arg[1];
+    arg[3] = hd_cuda_device(e, hd_emit_place(e, o->in[0]));
+    arg[4] = hd_sprintf(e->a, "%lld", ll(n));
+    arg[5] = hd_sprintf(e->a, hd_int(&o->attrs, A_RANKS, 1) > 1 ? "(uint64_t)%s" : "%s", hd_emit_decayed(e, o));
+    if (n) hd_cuda_launch_kernel(e, o, name, text, hd_ceil_div(n, 1024), 1, 256, 0, 6 + states, arg);
 }

@@ -14,7 +14,7 @@ static CudaLaunches kernel_launches(Emit *e, const Func *k, bool wide) {
 
 static void kernels(Emit *e) {
     for (const Func *f = e->m->funcs; f; f = f->next) {
-        if (!f->is_kernel) continue;
+        if (!f->is_kernel || hd_kind(&f->attrs) == KIND_OPTIMIZER) continue; // printed where it is used
         CudaLaunches list = kernel_launches(e, f, true);
         for (int i = 0; i < list.n; i++)
             hd_cuda_kernel(e, list.at[i].name, list.at[i].text, (int)list.at[i].shared, false);

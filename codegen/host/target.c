@@ -1,5 +1,6 @@
 // The host target: how each op of a plan becomes a statement of C.
 #include "codegen/host/host.h"
+#include "ir/optimizer.h"
 #include "ir/base/ints.h"
 #include "ir/random.h"
 #include "ir/shapes.h"
@@ -149,17 +150,39 @@ static void host_random(Emit *e, const Op *o) {
                  ll(hd_int(&o->attrs, A_SITES, 0)), ll(hd_int(&o->attrs, A_STRIDE, 0)), i32(e, out(e, o, 0)));
 }
 
-static void host_adamw(Emit *e, const Op *o) {
-    const Symbol *s[] = {hd_named(o, A_GRADIENT), hd_named(o, A_MASTER_WEIGHTS), hd_state(e->m, &o->attrs, 0),
-                         hd_state(e->m, &o->attrs, 1), hd_named(o, A_WEIGHTS)};
-    const char *place[5];
-    for (int i = 0; i < 5; i++) {
-        place[i] = s[i] ? at(e, hd_emit_buffer(e, o, s[i]->name, 0)) : "NULL";
-    }
-    hd_emit_line(e, o, "hd_host_adamw(&optimizers[%d], %lld, %s, %s, %s, %s, %s, %s, %s, %s);", hd_emit_optimizer(e, o),
-                 ll(hd_type_count(s[1]->type)), hd_emit_decayed(e, o), f32(e, place[0]), f32(e, place[1]),
-                 f32(e, place[2]), f32(e, place[3]), place[4], hd_emit_dtype(s[4] ? s[4]->type->dtype : TY_F32),
-                 f32(e, in(e, o, 0)));
+static const char *update_name(Emit *e, const Func *k) {
+    return hd_sprintf(e->a, "update_%s", hd_emit_identifier(e, k));
+}
+
+static void host_update(Emit *e, const Op *o) {
+    const Symbol *master = hd_named(o, A_MASTER_WEIGHTS), *weights = hd_named(o, A_WEIGHTS), *s;
+    Out states = hd_out(e->a);
+    int n = 0;
+    for (; (s = hd_state(e->m, &o->attrs, n)); n++)
+        hd_printf(&states, "%s%s", n ? ", " : "", f32(e, at(e, hd_emit_buffer(e, o, s->name, 0))));
+    hd_emit_line(e, o, "hd_host_update(%s, %lld, %s, %s, %s, %s, %d, (float *[]){%s}, %s, %s, %s);",
+                 update_name(e, hd_update_kernel(o)), ll(hd_type_count(master->type)), hd_emit_decayed(e, o),
+                 hd_emit_number(e->a, hd_float(&o->attrs, A_WEIGHT_DECAY, 0), false),
+                 f32(e, at(e, hd_emit_buffer(e, o, hd_word(&o->attrs, A_GRADIENT, ""), 0))),
+                 f32(e, at(e, hd_emit_buffer(e, o, master->name, 0))), n, n ? states.text : "0",
+                 weights ? at(e, hd_emit_buffer(e, o, weights->name, 0)) : "NULL",
+                 hd_emit_dtype(weights ? weights->type->dtype : TY_F32), f32(e, in(e, o, 0)));
+}
+
+// What an update does to a run of elements, all of which decay or none.
+static void optimizer(Emit *e, const Func *k) {
+    Out *o = e->c;
+    hd_printf(o, "static void %s(int64_t n, const float *scalars, float decay, const float *gradients, float *master,\n"
+                 "    float *const *states) {\n    const float lr = scalars[0], factor = scalars[1];\n"
+                 "    const float correction1 = scalars[2], correction2 = scalars[3];\n", update_name(e, k));
+    for (int i = 0; i < k->n_args - OPT_STATE; i++) hd_printf(o, "    float *const p%d = states[%d];\n", i, i);
+    hd_puts(o, "    (void)states, (void)gradients, (void)factor, (void)lr, (void)decay;\n"
+               "    (void)correction1, (void)correction2;\n"
+               "#pragma omp simd\n    for (int64_t i = 0; i < n; i++) {\n"
+               "        const float gradient = gradients[i] * factor;\n"
+               "        float weights = master[i];\n        (void)gradient;\n");
+    hd_puts(o, hd_emit_update(e, k, "        ", "p", "[i]"));
+    hd_puts(o, "        master[i] = weights;\n    }\n}\n\n");
 }
 
 // What sums over ranks does so in the dtype of the parts; the rest moves bytes.
@@ -191,6 +214,7 @@ static void kernels(Emit *e) {
     hd_emit_prelude(e->m, PRELUDE_HOST, e->c);
     hd_puts(e->c, "\n");
     for (const Func *k = e->m->funcs; k; k = k->next) {
+        if (k->is_kernel && hd_kind(&k->attrs) == KIND_OPTIMIZER) optimizer(e, k);
         if (!k->is_kernel || !hd_host_launches(e->m, k, NULL)) continue;
         if (hd_kind(&k->attrs) == KIND_MAP) hd_host_map(e, k);
         else hd_host_rows(e, k);

@@ -1,8 +1,9 @@
-// The meaning of the ops of the parameter update: the norm of all gradients, the scalars of a step, AdamW. Rounded
-// arithmetic is f32, operation by operation in the order written here (rounding a double operation to float gives the
-// float operation).
+// The meaning of the ops of the parameter update: the norm of all gradients, the scalars of a step, the optimizer.
+// Rounded arithmetic is f32, operation by operation in the order written here (rounding a double operation to float
+// gives the float operation).
 #include "ir/eval/rules.h"
 #include "ir/mesh.h"
+#include "ir/optimizer.h"
 #include <math.h>
 
 static double scale_of(const Op *o) { return (double)hd_int(&o->attrs, A_LOSS_SCALE, 1); }
@@ -68,43 +69,48 @@ const char *hd_eval_step_scalars(Eval *e, const Op *o, const Tensor *in, Tensor 
     double *step = hd_eval_range(e, hd_word(&o->attrs, A_COUNTER, ""), 0, 1);
     if (!step) return hd_eval_wrong(e, "the step counter has no element");
     double t = *step += 1, clip = hd_float(&o->attrs, A_CLIP, 0.0), norm = o->n_in ? in[0].data[0] : 0;
-    const double *betas = hd_attr(&o->attrs, A_BETAS)->floats;
+    const Attr *betas = hd_attr(&o->attrs, A_BETAS);
     out->data[0] = learning_rate(&o->attrs, t);
     out->data[1] = (clip > 0 && norm > clip ? clip / norm : 1.0) / scale_of(o);
-    out->data[2] = 1.0 - pow(betas[0], t);
-    out->data[3] = 1.0 - pow(betas[1], t);
+    for (int i = 0; betas && i < 2 && i < betas->n; i++) out->data[2 + i] = 1.0 - pow(betas->floats[i], t);
     out->data[4] = t;
     return NULL;
 }
 
-// m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g g,  p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p), with g = clip factor
-// (which takes out the scale of the loss) * gradient.
-const char *hd_eval_adamw(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
-    const double *scalars = in[0].data, *betas = hd_attr(&o->attrs, A_BETAS)->floats;
-    const Tensor part[] = {hd_eval_storage(e, hd_word(&o->attrs, A_MASTER_WEIGHTS, "")),
-                           hd_eval_storage(e, hd_state(e->module, &o->attrs, 0)->name),
-                           hd_eval_storage(e, hd_state(e->module, &o->attrs, 1)->name),
-                           hd_eval_storage(e, hd_word(&o->attrs, A_GRADIENT, ""))};
+// The numbers of one element, by value id of the kernel.
+static void run_element(const Eval *e, const Func *k, double *v) {
+    for (const Op *o = k->first; o->kind != OP_RETURN; o = o->next) {
+        double x[3] = {0};
+        for (int i = 0; i < o->n_in; i++) x[i] = v[o->in[i]->id];
+        v[o->out[0]->id] = o->kind == OP_CONST ? round32(e, hd_float(&o->attrs, A_VALUE, 0))
+                                               : hd_eval_elt(o->kind, e->mode == EVAL_ROUNDED, x[0], x[1], x[2]);
+    }
+}
+
+const char *hd_eval_update(Eval *e, const Op *o, const Tensor *in, Tensor *out HD_UNUSED) {
+    const Func *k = hd_update_kernel(o);
+    const double *scalars = in[0].data, weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
+    const Tensor grad = hd_eval_storage(e, hd_word(&o->attrs, A_GRADIENT, ""));
     const char *weights = hd_word(&o->attrs, A_WEIGHTS, NULL);
-    int64_t n = hd_type_count(part[0].type);
-    double b1 = round32(e, betas[0]), b2 = round32(e, betas[1]), eps = round32(e, hd_float(&o->attrs, A_EPS, 0.0));
-    double weight_decay = round32(e, hd_float(&o->attrs, A_WEIGHT_DECAY, 0.0));
+    Tensor part[1 + HD_MAX_STATES] = {hd_eval_storage(e, hd_word(&o->attrs, A_MASTER_WEIGHTS, ""))};
+    const int n_parts = 1 + k->n_args - OPT_STATE;
+    for (int s = 1; s < n_parts; s++) part[s] = hd_eval_storage(e, hd_state(e->module, &o->attrs, s - 1)->name);
+    const int64_t n = hd_type_count(part[0].type);
     // this rank has the elements from there on
     const Mesh mesh = hd_mesh(e->module);
     const Axes split = hd_axes(&hd_named(o, A_MASTER_WEIGHTS)->attrs, A_SPLIT);
-    int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * hd_mesh_number(&mesh, split, e->rank);
+    const int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0) - n * hd_mesh_number(&mesh, split, e->rank);
+    double *v = HD_NEWN(e->arena, double, k->n_values + 1);
     for (int64_t i = 0; i < n; i++) {
-        double *p = &part[0].data[i], *m = &part[1].data[i], *v = &part[2].data[i];
-        double g = round32(e, part[3].data[i] * scalars[1]), decay = i < decayed ? weight_decay : 0.0;
-        *m = round32(e, round32(e, b1 * *m) + round32(e, round32(e, 1.0 - b1) * g));
-        *v = round32(e, round32(e, b2 * *v) + round32(e, round32(e, round32(e, 1.0 - b2) * g) * g));
-        double root = round32(e, sqrt(round32(e, *v / scalars[3])));
-        double direction = round32(e, round32(e, *m / scalars[2]) / round32(e, root + eps));
-        *p = round32(e, *p - round32(e, scalars[0] * round32(e, direction + round32(e, decay * *p))));
-        if (weights) {
-            Tensor c = hd_eval_storage(e, weights);
-            c.data[i] = e->mode == EVAL_EXACT ? *p : hd_round(c.type->dtype, *p);
-        }
+        const double given[OPT_STATE] = {round32(e, grad.data[i] * scalars[1]), part[0].data[i], scalars[0],
+                                         i < decayed ? weight_decay : 0.0, scalars[2], scalars[3]};
+        for (int a = 0; a < k->n_args; a++)
+            v[k->args[a]->id] = a < OPT_STATE ? given[a] : part[1 + a - OPT_STATE].data[i];
+        run_element(e, k, v);
+        for (int s = 0; s < n_parts; s++) part[s].data[i] = v[hd_return(k)->in[s]->id];
+        if (!weights) continue;
+        Tensor c = hd_eval_storage(e, weights);
+        c.data[i] = e->mode == EVAL_EXACT ? part[0].data[i] : hd_round(c.type->dtype, part[0].data[i]);
     }
     return NULL;
 }

@@ -30,8 +30,8 @@ static bool bucket_name_free(const Fsdp *s, const char *name) {
     static const char *const parts[] = {"", ".master", ".compute", ".grad", ".sum", ".next"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!is_free(s, name, parts[i])) return false;
-    for (int i = 0; i < s->n_states; i++)
-        if (!is_free(s, name, hd_internf(s->m->cx, ".%s", s->states[i]))) return false;
+    for (int i = OPT_STATE; i < s->optimizer->n_args; i++)
+        if (!is_free(s, name, hd_internf(s->m->cx, ".%s", s->optimizer->args[i]->name))) return false;
     return true;
 }
 
@@ -137,8 +137,10 @@ static Symbol *add_buffer(Fsdp *s, const FsdpBucket *b, AttrId at, const char *p
 
 static void add_states(Fsdp *s, const FsdpBucket *b, bool whole) {
     const char *names[HD_MAX_STATES];
-    for (int i = 0; i < s->n_states; i++) names[i] = add_part(s, b, s->states[i], "optimizer", TY_F32, whole)->name;
-    if (s->n_states) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, s->n_states, names);
+    const int n = s->optimizer->n_args - OPT_STATE;
+    for (int i = 0; i < n; i++)
+        names[i] = add_part(s, b, s->optimizer->args[OPT_STATE + i]->name, "optimizer", TY_F32, whole)->name;
+    if (n) hd_set_words(s->m->cx, &b->bucket->attrs, A_STATES, n, names);
 }
 
 static void add_buffers(Fsdp *s, FsdpBucket *b) {

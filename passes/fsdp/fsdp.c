@@ -157,15 +157,16 @@ static bool read_settings(Fsdp *s) {
     const char *reduction = hd_word(s->train, A_REDUCTION, "each");
     const int64_t scale = hd_int(s->train, A_LOSS_SCALE, 1);
     s->each = strcmp(reduction, "each") == 0;
-    static const char *const states[] = {"moment1", "moment2"};
-    s->n_states = 2;
-    s->states = states;
+    s->optimizer = hd_optimizer(s->m);
     s->from_master = strcmp(hd_word(s->schedule, A_WEIGHTS_FROM, "auto"), "master") == 0;
-    const char *compute = hd_word(s->train, A_COMPUTE, "f32"), *optimizer = hd_word(s->train, A_OPTIMIZER, "adamw");
+    const char *compute = hd_word(s->train, A_COMPUTE, "f32");
     if (!hd_dtype_parse(compute, &s->compute) || !hd_dtype_is_float(s->compute) || s->compute == TY_F64)
         hd_error(cx, (Span){0}, "compute = %s: parameters can be used as f32, bf16 or f16", compute);
-    else if (strcmp(optimizer, "adamw"))
-        hd_error(cx, (Span){0}, "optimizer = %s: only adamw is known", optimizer);
+    else if (!s->optimizer)
+        hd_error(cx, (Span){0}, "there is no kernel of kind optimizer, which says how parameters are updated");
+    else if (hd_optimizer_wrong(s->optimizer))
+        hd_error(cx, s->optimizer->span, "kernel @%s is no optimizer: one %s", s->optimizer->name,
+                 hd_optimizer_wrong(s->optimizer));
     else if (s->micro < 1)
         hd_error(cx, (Span){0}, "accumulate = %lld: a step needs at least one micro-batch", (long long)s->micro);
     else if (!HD_IS_LOSS_SCALE(scale))

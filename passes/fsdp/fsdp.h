@@ -46,8 +46,7 @@ typedef struct {
     int64_t micro, prefetch, live_grads;
     bool each; // every micro-batch is reduced, else the sum of all
     bool from_master; // weights are gathered from the master weights, and no rounded copy of them is kept
-    int n_states;
-    const char *const *states; // names of the optimizer's
+    const Func *optimizer; // its kernel
     VEC(FsdpBucket) buckets;
     VEC(int) reduced; // buckets in the order in which the present function reduces their gradients
     int n_units, runs; // runs: the most uses of units that a function has, without those of the same unit in between

@@ -1,9 +1,9 @@
-// The end of a step: the mean loss, the gradient norm, AdamW. On one rank with several micro-batches the norm and the
-// optimizer have a function of their own:
+// The end of a step: the mean loss, the gradient norm, the optimizer. On one rank with several micro-batches the norm
+// and the optimizer have a function of their own:
 //
 //   func @update() {
 //     %0 = grad_norm {buffers = [@b.grad, @root.grad]};  store %0 {into = @state.norm, offset = 0}
-//     %1 = step_scalars %0 {...};  adamw %1 {master_weights = @b.master, ...};  adamw %1 {...}
+//     %1 = step_scalars %0 {...};  update %1 {kernel = @adamw, master_weights = @b.master, ...};  update %1 {...}
 //   }
 //
 // With one micro-batch these ops follow it, since its gradients live in no other function. With several ranks they
@@ -16,13 +16,13 @@
 //   %1 = view {buffer = @micro_only.norm.parts, offset = 0} : f64[4];  %2 = root_sum %1
 //
 // With clip = 0 nothing needs the norm, and a unit's optimizer waits for that unit's reduction alone, in the order of
-// reductions. Otherwise units are updated in the order in which the forward pass uses them. AdamW also writes the
+// reductions. Otherwise units are updated in the order in which the forward pass uses them. It also writes the
 // compute weights of its elements. Where these are shards, the units that the next step starts with are gathered right
 // after it, while others are updated; the next step gathers the rest while it computes (windows.c):
 //
-//   adamw %1 {weights = @root.compute, ...}
+//   update %1 {weights = @root.compute, ...}
 //   all_gather {buffer = @root.compute, into = @root.next, comm = @comm.gather}
-//   adamw %1 {weights = @b.compute, ...}
+//   update %1 {weights = @b.compute, ...}
 #include "passes/fsdp/fsdp.h"
 #include "ir/optimizer.h"
 #include <stdlib.h>
@@ -106,10 +106,11 @@ static Value *norm(Fsdp *s, Builder *b) {
     return v;
 }
 
-// --- AdamW
+// --- the optimizer
 static void set_betas(const Fsdp *s, Attrs *as) {
     static const double defaults[] = {HD_DEFAULT_BETA1, HD_DEFAULT_BETA2};
     const Attr *betas = hd_attr(s->train, A_BETAS);
+    if (!betas && hd_has(s->train, A_OPTIMIZER)) return; // one without
     hd_set_floats(s->m->cx, as, A_BETAS, 2, betas && betas->n == 2 ? betas->floats : defaults);
 }
 
@@ -128,20 +129,19 @@ static Value *step_scalars(Fsdp *s, Builder *b, Value *norm) {
     return hd_build1(b, OP_STEP_SCALARS, norm, NULL, &as, NULL);
 }
 
-static void adamw(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
+static void update(Fsdp *s, Builder *b, FsdpBucket *k, Value *scalars) {
     Ctx *cx = s->m->cx;
     Attrs as = {0};
     hd_set_word(cx, &as, A_GRADIENT, (s->strategy == FSDP_NONE ? k->grad : k->reduced)->name);
-    hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, A_STATES));
+    if (hd_has(&k->bucket->attrs, A_STATES)) hd_set_attr(cx, &as, hd_attr(&k->bucket->attrs, A_STATES));
     hd_set_word(cx, &as, A_MASTER_WEIGHTS, k->master->name);
     if (k->compute) hd_set_word(cx, &as, A_WEIGHTS, k->compute->name);
     hd_set_int(cx, &as, A_DECAYED, k->layout.decayed);
     if (s->strategy != FSDP_NONE) hd_set_int(cx, &as, A_RANKS, k->shards);
-    set_betas(s, &as);
-    hd_set_float(cx, &as, A_EPS, hd_float(s->train, A_EPS, HD_DEFAULT_EPS));
+    hd_set_word(cx, &as, A_KERNEL, s->optimizer->name);
     hd_set_float(cx, &as, A_WEIGHT_DECAY, hd_float(s->train, A_WEIGHT_DECAY, HD_DEFAULT_WEIGHT_DECAY));
     if (s->ranks > 1 || s->micro == 1) b->loc = k->loc;
-    hd_build(b, OP_ADAMW, 1, &scalars, &as, NULL);
+    hd_build(b, OP_UPDATE, 1, &scalars, &as, NULL);
     if (k->early) hd_fsdp_collective(s, b, OP_ALL_GATHER, hd_fsdp_shard(k), k->next,
                                       hd_fsdp_comm(s, COMM_GATHER, k->split));
 }
@@ -168,13 +168,13 @@ const Func *hd_fsdp_update(Fsdp *s, Func *last) {
     Builder b = {.f = f, .before = hd_return(f)};
     if (f != last) {
         Value *scalars = step_scalars(s, &b, norm(s, &b));
-        for (int i = 0; i < s->buckets.n; i++) adamw(s, &b, &s->buckets.at[i], scalars);
+        for (int i = 0; i < s->buckets.n; i++) update(s, &b, &s->buckets.at[i], scalars);
         hd_build(&b, OP_RETURN, 0, NULL, NULL, NULL);
     } else {
         Value *scalars = step_scalars(s, &b, clips ? norm(s, &b) : NULL);
         const Turn *turns = forward_order(s);
         for (int i = 0; i < s->buckets.n; i++)
-            adamw(s, &b, &s->buckets.at[clips ? turns[i].bucket : s->reduced.at[i]], scalars);
+            update(s, &b, &s->buckets.at[clips ? turns[i].bucket : s->reduced.at[i]], scalars);
         b.loc = (Loc){0};
         if (!clips) norm(s, &b);
     }

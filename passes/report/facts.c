@@ -151,7 +151,7 @@ Facts hd_report_facts(const Module *m, Arena *a) {
     r.kept = r.classes[CLASS_GRADIENTS]; // so far, of what persists
     Borders borders = hd_borders(m, a);
     for (const Func *f = m->funcs; f; f = f->next) {
-        if (f->is_kernel) r.kernels++;
+        if (f->is_kernel && hd_kind(&f->attrs) != KIND_OPTIMIZER) r.kernels++;
         else add_function(&r, m, f, &borders, a);
     }
     hd_report_rounded(m, &r, a);

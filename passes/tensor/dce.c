@@ -40,7 +40,8 @@ static int remove_kernels(Module *m, Arena *scratch) {
     int removed = 0;
     for (Func *f = m->funcs, *next; f; f = next) {
         next = f->next;
-        if (!f->is_kernel || launched(names.at, names.n, f->name)) continue;
+        const bool optimizer = hd_kind(&f->attrs) == KIND_OPTIMIZER;
+        if (!f->is_kernel || optimizer || launched(names.at, names.n, f->name)) continue;
         hd_func_remove(m, f);
         removed++;
     }

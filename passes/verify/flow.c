@@ -11,7 +11,7 @@
 //   all_gather     what was sharded, put together again; weights come from their own bucket, and those that the step
 //                  before has updated but not gathered are gathered before anybody reads them. Nothing else is rounded
 //                  on the way [V7]
-//   adamw          fresh weights, once a step, from a sum that has every contribution and is reduced over every
+//   update         fresh weights, once a step, from a sum that has every contribution and is reduced over every
 //                  axis [V5, V6]
 //
 // Contributions are inside one parameter, so padding always holds zeros. An op that reads weights reads them whole,
@@ -356,7 +356,7 @@ static void run_op(Flow *w, const Op *o) {
     switch (o->kind) {
     case OP_COPY: hd_flow_copy(w, o); return;
     case OP_RANDOM: return; // random.c
-    case OP_ADAMW: hd_flow_adamw(w, o); return;
+    case OP_UPDATE: hd_flow_update(w, o); return;
     case OP_GRAD_NORM: case OP_SQUARE_SUMS: hd_flow_norm(w, o); break;
     case OP_ROOT_SUM: case OP_STEP_SCALARS: hd_flow_scalars(w, o); break;
     case OP_BEGIN: {

@@ -78,7 +78,7 @@ void hd_flow_copy(Flow *w, const Op *o);
 #include "ir/collectives.def"
 
 // update.c
-void hd_flow_adamw(Flow *w, const Op *o);
+void hd_flow_update(Flow *w, const Op *o);
 void hd_flow_norm(Flow *w, const Op *o);    // grad_norm, square_sums
 void hd_flow_scalars(Flow *w, const Op *o); // root_sum, step_scalars
 void hd_flow_set(Flow *w, Held *h, Holding what); // all of a buffer

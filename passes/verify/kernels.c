@@ -5,6 +5,7 @@
 #include "passes/fuse/row_space.h"
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
+#include "ir/optimizer.h"
 
 typedef struct {
     PlanCheck *c;
@@ -134,6 +135,8 @@ void hd_check_kernels(PlanCheck *c) {
         KindId kind = hd_kind(&f->attrs);
         if (kind == KIND_ROWS) check_rows(&k);
         else if (kind == KIND_MAP) check_map(&k);
-        else wrong(&k, NULL, "has no kind: rows or map");
+        else if (kind != KIND_OPTIMIZER) wrong(&k, NULL, "has no kind: rows, map or optimizer");
+        else if (hd_optimizer_wrong(f))
+            wrong(&k, NULL, hd_sprintf(c->a, "is no optimizer: one %s", hd_optimizer_wrong(f)));
     }
 }

@@ -1,7 +1,7 @@
 // A tensor module's terms become the symbol `program`; a plan's are compared with it.
 //
 //   param @head.weight : f32[512,128] {..., declared = H, contributed = H}
-//   program @program {rules = 3, settings = H, losses = [H, H], parameters = H}
+//   program @program {rules = 4, settings = H, losses = [H, H], update = H, parameters = H}
 //   program @program.blocks.0 {products = [h, ..]}
 //
 // Compared are the loss that every micro-batch and validation keep, every contribution to every gradient in order, the
@@ -13,10 +13,11 @@
 #include "passes/verify/program.h"
 #include "passes/analysis/access.h"
 #include "passes/analysis/places.h"
+#include "ir/optimizer.h"
 #include "passes/settings.h"
 #include "passes/verify/term_walk.h"
 
-enum { RULES = 3 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
+enum { RULES = 4 }; // goes up when a rule or the form of a hash changes: older texts cannot be compared then
 
 Symbol *hd_program(const Module *m) {
     Symbol *s = m->symbols;
@@ -54,6 +55,21 @@ static const char *settings(const TermWalk *w) {
     for (int i = 0; i < train->n; i++) hd_recipe_attr(&r, &train->at[i]);
     for (int i = 0; i < (int)(sizeof of_model / sizeof *of_model); i++)
         if (hd_has(model, of_model[i])) hd_recipe_attr(&r, hd_attr(model, of_model[i]));
+    return text_of(w, &r);
+}
+
+// Of the weights and states that the optimizer's kernel gives; its arguments count by name and place.
+static const char *update_of(const TermWalk *walk, const Func *k) {
+    const Op *ret = hd_return(k);
+    TermWalk of = *walk, *w = &of;
+    Recipe r;
+    r.n = 0;
+    hd_term_func(w, k);
+    hd_recipe_int(&r, k->n_args);
+    for (int i = 0; i < ret->n_in; i++) {
+        const Term *x = w->terms[ret->in[i]->id];
+        hd_recipe_put(&r, &x->hash, sizeof x->hash);
+    }
     return text_of(w, &r);
 }
 
@@ -161,11 +177,13 @@ void hd_program_declare(Module *m, Arena *scratch) {
         hd_term_func(&w, f[i]);
         losses[i] = kept_loss(&w, i ? 1 : hd_int(hd_settings(m, "train"), A_MICRO, 1));
     }
+    const Func *optimizer = hd_optimizer(m);
     hd_set_int(m->cx, &as, A_RULES, RULES);
     hd_set_word(m->cx, &as, A_SETTINGS, settings(&w));
     hd_set_words(m->cx, &as, A_LOSSES, f[1] ? 2 : 1, losses);
     declare_parameters(m, &w);
     hd_set_word(m->cx, &as, A_PARAMETERS, said_of_parameters(&w));
+    if (optimizer && !hd_optimizer_wrong(optimizer)) hd_set_word(m->cx, &as, A_UPDATE, update_of(&w, optimizer));
     Symbol *s = hd_program(m);
     if (!s) s = hd_symbol_add(m, SYM_PROGRAM, hd_free_name(m, "program"), NULL);
     s->attrs = as;
@@ -322,12 +340,25 @@ static void compare_update(Compare *x) {
     if (by) other_program(x, by, by->span, "adds to a loss or a gradient of the step", true);
 }
 
-static void compare_scalars(Compare *x) {
-    for (const Op *o = x->w.f->first; o; o = o->next) {
-        const Op *def = o->kind == OP_ADAMW ? o->in[0]->def : NULL;
+static void compare_scalars(Compare *x, const Func *f) {
+    for (const Op *o = f->first; o; o = o->next) {
+        const Op *def = o->kind == OP_UPDATE ? o->in[0]->def : NULL;
         while (def && hd_op_is(def, TRAIT_ALIAS)) def = def->in[0]->def;
-        if (o->kind == OP_ADAMW && (!def || def->kind != OP_STEP_SCALARS))
+        if (o->kind == OP_UPDATE && (!def || def->kind != OP_STEP_SCALARS))
             other_program(x, o, o->span, "takes numbers of the step that step_scalars has not made", true);
+    }
+}
+
+// Every update does what the model's optimizer does.
+static void compare_updates(Compare *x) {
+    for (const Func *f = x->c->m->funcs; f; f = f->next) {
+        if (f->is_kernel) continue;
+        hd_plan_enter(x->c, f);
+        for (const Op *o = f->first; o; o = o->next)
+            if (o->kind == OP_UPDATE && strcmp(update_of(&x->w, hd_update_kernel(o)), hash_of(x->is, A_UPDATE)) != 0)
+                hd_plan_wrong(x->c, o, o->span,
+                              "kernel @%s is another optimizer than the model's: the plan computes another program "
+                              "(--allow-other-program accepts it)", hd_update_kernel(o)->name);
     }
 }
 
@@ -342,7 +373,7 @@ static bool compare_func(Compare *x, const Func *f) {
     hd_plan_enter(x->c, f);
     hd_term_func(&x->w, f);
     const KindId k = hd_kind(&f->attrs);
-    compare_scalars(x);
+    compare_scalars(x, f);
     if (k == KIND_UPDATE) compare_update(x);
     else if (compare_losses(x, word_at(x->is, A_LOSSES, k == KIND_EVAL)) && k == KIND_MICRO) compare_gradients(x);
     return x->c->found.n == before;
@@ -399,6 +430,7 @@ bool hd_check_program(PlanCheck *c) {
     for (const Func *f = c->m->funcs; f; f = f->next, n++)
         if (is_compared(f)) wrong += !(right[n] = compare_func(&x, f));
     if (wrong) compare_again(&x, right);
+    else compare_updates(&x);
     c->f = NULL;
-    return !wrong;
+    return !c->found.n;
 }

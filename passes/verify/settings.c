@@ -49,9 +49,9 @@ static const char *text_of(PlanCheck *c, const Attr *at) {
 
 static void check_op(PlanCheck *c, const Attrs *train, const Op *o) {
     static const AttrId scalars[] = {A_CLIP, A_BETAS, A_LR, A_LR_PEAK, A_LR_FLOOR, A_LR_WARMUP, A_LR_TOTAL},
-                        update[] = {A_BETAS, A_EPS, A_WEIGHT_DECAY};
+                        update[] = {A_WEIGHT_DECAY};
     const AttrId *list = o->kind == OP_STEP_SCALARS ? scalars : update;
-    int n = o->kind == OP_STEP_SCALARS ? 7 : o->kind == OP_ADAMW ? 3 : 0;
+    int n = o->kind == OP_STEP_SCALARS ? 7 : o->kind == OP_UPDATE ? 1 : 0;
     for (int i = 0; i < n; i++) {
         const Attr *said = hd_attr(train, list[i]), *mine = hd_attr(&o->attrs, list[i]);
         const char *is = text_of(c, mine), *should = text_of(c, said);

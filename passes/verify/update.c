@@ -1,6 +1,7 @@
 // The end of a step in the flow (flow.h): the optimizer reads a gradient that has every contribution of the step,
 // summed over every axis of the mesh, for the same elements as the weights it updates, once for every bucket. The norm
 // is that of all such gradients, each counted once over all ranks.
+#include "ir/optimizer.h"
 #include "passes/verify/flow.h"
 #include "ir/base/ints.h"
 
@@ -67,6 +68,15 @@ static void same_buffer(Flow *w, const Op *o, const char *what, const Symbol *bu
                       bucket->name, is ? is->name : "nothing");
 }
 
+// A state's buffer has the name that the kernel gives the state, after its last dot: so no two of them are exchanged.
+static void check_name(Flow *w, const Op *o, int state, const Symbol *s) {
+    const Func *k = hd_update_kernel(o);
+    const char *dot = strrchr(s->name, '.'), *name = dot ? dot + 1 : s->name, *is = k->args[OPT_STATE + state]->name;
+    if (strcmp(name, is) != 0)
+        hd_plan_wrong(w->c, o, o->span, "has state %d = %s, and kernel @%s calls it %s", state + 1, s->name, k->name,
+                      is);
+}
+
 // The optimizer's buffers are those of the bucket, each in its place; its gradient may be another sum.
 static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     static const struct { AttrId at; int part;
@@ -78,6 +88,7 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     for (int i = 0, more = 1; more; i++) {
         const Symbol *s = hd_state(w->c->m, &o->attrs, i), *is = hd_state(w->c->m, &bucket->attrs, i);
         same_buffer(w, o, hd_sprintf(w->c->a, "state %d", i + 1), bucket, s, is);
+        if (s && s == is) check_name(w, o, i, s);
         more = s || is;
     }
     int64_t decayed = hd_int(&o->attrs, A_DECAYED, 0), ranks = hd_int(&o->attrs, A_RANKS, 1),
@@ -89,7 +100,7 @@ static bool check_operands(Flow *w, const Op *o, const BucketParts *k) {
     return w->c->found.n == before;
 }
 
-void hd_flow_adamw(Flow *w, const Op *o) {
+void hd_flow_update(Flow *w, const Op *o) {
     const Symbol *master = hd_named(o, A_MASTER_WEIGHTS);
     BucketParts *k = hd_plan_bucket(w->c, master);
     if (!k) {

@@ -38,7 +38,7 @@ static const Purpose of_part[N_PARTS] = {
 
 // --- ops that may write
 
-static bool is_update(const Writes *w) { return w->o->kind == OP_ADAMW; }
+static bool is_update(const Writes *w) { return w->o->kind == OP_UPDATE; }
 static bool counts(const Writes *w) { return w->o->kind == OP_STEP_SCALARS; }
 static bool draws(const Writes *w) { return w->o->kind == OP_RANDOM; }
 
@@ -85,7 +85,7 @@ static const struct {
     bool (*may)(const Writes *w);
     unsigned kinds;               // of functions
 } purposes[N_PURPOSES] = {
-    [FOR_UPDATE] = {"adamw", is_update, IN_TRAINING},
+    [FOR_UPDATE] = {"update", is_update, IN_TRAINING},
     [FOR_WEIGHTS] = {"a gather of its bucket's weights", gathers_weights, IN_TRAINING | IN(KIND_EVAL)},
     [FOR_GRADIENT] = {"what adds up gradients", adds_up, IN(KIND_MICRO)},
     [FOR_LOSS] = {"what computes a loss", computes, IN(KIND_MICRO) | IN(KIND_EVAL)},
@@ -157,7 +157,7 @@ static void run_func(Writes *w, const Func *f, Accesses *list) {
             w->buffer = x->buffer;
             check_write(w);
         }
-        const BucketParts *k = o->kind == OP_ADAMW ? hd_plan_bucket(w->c, hd_named(o, A_MASTER_WEIGHTS)) : NULL;
+        const BucketParts *k = o->kind == OP_UPDATE ? hd_plan_bucket(w->c, hd_named(o, A_MASTER_WEIGHTS)) : NULL;
         if (k) w->updated[k - w->c->buckets] = o;
     }
 }

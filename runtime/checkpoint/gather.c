@@ -136,7 +136,7 @@ static void tell_action(const HdProgram *p, const HdParam *q, HdRole role, char 
             const HdAction *a = &f->actions[k];
             const bool works =
                 !strcmp(a->stream, "compute") && strcmp(a->op, "wait") != 0 && strcmp(a->op, "record") != 0;
-            if (!works || update != !strcmp(a->op, "adamw") || strlen(a->path) != n || strncmp(a->path, path, n) != 0)
+            if (!works || update != !strcmp(a->op, "update") || strlen(a->path) != n || strncmp(a->path, path, n) != 0)
                 continue;
             snprintf(out, size,
                      "; see %s%s%s, action %d of @%s, the last that works on %s: the value may come from one before it",

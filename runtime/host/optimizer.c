@@ -1,4 +1,5 @@
-// The update: gradient norm, the scalars of a step, AdamW. The arithmetic and its order are the reference evaluator's.
+// The update: gradient norm, the scalars of a step, the optimizer. The arithmetic and its order are the reference
+// evaluator's.
 #include "runtime/host/scratch.h"
 
 static double square_sum(const float *x, int64_t n) {
@@ -50,19 +51,6 @@ void hd_host_step_scalars(const HdOptimizer *o, const float *norm, int32_t *step
     scalars[5] = scalars[6] = scalars[7] = 0;
 }
 
-typedef struct { float lr, clip, c1, c2, b1, b2, n1, n2, eps; } Numbers;
-
-static void adamw_block(const Numbers *s, float decay, int64_t n, const float *grad, float *master, float *m,
-                        float *v) {
-    for (int64_t i = 0; i < n; i++) {
-        const float g = grad[i] * s->clip;
-        m[i] = s->b1 * m[i] + s->n1 * g;
-        v[i] = s->b2 * v[i] + s->n2 * g * g;
-        const float direction = m[i] / s->c1 / (sqrtf(v[i] / s->c2) + s->eps);
-        master[i] = master[i] - s->lr * (direction + decay * master[i]);
-    }
-}
-
 void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *keys) {
     for (int64_t s = 0; s < sites; s++) {
         const int32_t row[8] = {counter[0], counter[1], counter[2], counter[3], (int32_t)s};
@@ -73,18 +61,19 @@ void hd_host_random(int32_t *counter, int64_t sites, int64_t stride, int32_t *ke
     counter[3] = (int32_t)(uint32_t)(next >> 32);
 }
 
-void hd_host_adamw(const HdOptimizer *o, int64_t count, int64_t decayed, const float *grad, float *master, float *m,
-                   float *v, void *compute, HdDtype compute_dtype, const float *scalars) {
+void hd_host_update(HdUpdate *update, int64_t count, int64_t decayed, float weight_decay, const float *grad,
+                    float *master, int n_states, float *const *states, void *compute, HdDtype compute_dtype,
+                    const float *scalars) {
     enum { BLOCK = 4096 };
-    const float b1 = (float)o->beta1, b2 = (float)o->beta2;
-    const Numbers s = {scalars[0], scalars[1], scalars[2], scalars[3], b1, b2, 1.0f - b1, 1.0f - b2, (float)o->eps};
 #pragma omp parallel for schedule(static) if (count > 4 * BLOCK)
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int64_t end = at + BLOCK < count ? at + BLOCK : count, middle = decayed < at    ? at
                                                                               : decayed > end ? end
                                                                                               : decayed;
-        adamw_block(&s, (float)o->weight_decay, middle - at, grad + at, master + at, m + at, v + at);
-        adamw_block(&s, 0.0f, end - middle, grad + middle, master + middle, m + middle, v + middle);
+        float *first[HD_STATES], *second[HD_STATES];
+        for (int i = 0; i < n_states; i++) first[i] = states[i] + at, second[i] = states[i] + middle;
+        update(middle - at, scalars, weight_decay, grad + at, master + at, first);
+        update(end - middle, scalars, 0.0f, grad + middle, master + middle, second);
         if (compute && compute != (void *)master) hd_store_f32(compute_dtype, master + at, end - at, compute, at);
     }
 }

@@ -151,15 +151,27 @@ static void libraries(CaseList *l) {
         {"cross_entropy", "%z: bf16[4096,50304], %i: i32[4096]", "%r# = cross_entropy %z, %i : f32"},
         {"cross_entropy_grad", "%z: bf16[4096,50304], %i: i32[4096], %d: f32",
          "%r#, %s# = cross_entropy_grad %z, %i, %d : f32, bf16[4096,50304]"},
-        {"adamw", "%s: f32[8]",
-         "adamw %s {gradient = @big.g, states = [@big.m, @big.v], master_weights = @big.p, decayed = 4096, "
-         "betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}"},
+        {"update", "%s: f32[8]",
+         "update %s {gradient = @big.g, states = [@big.m, @big.v], master_weights = @big.p, decayed = 4096, "
+         "weight_decay = 0.1, kernel = @adamw}"},
         {"grad_norm", "", "%r# = grad_norm {buffers = [@big.g]} : f32"},
         {"square_sums", "", "%r# = square_sums {buffers = [@big.g]} : f64[4096]"},
     };
     for (int i = 0; i < 4; i++)
         hd_printf(&l->symbols, "buffer @big.%c : f32[%d] {class = optimizer}\n", "gmvp"[i],
                   l->quick ? 1 << 14 : 1 << 24);
+    hd_puts(&l->symbols,
+            "kernel @adamw(%gradient: f32, %weights: f32, %lr: f32, %decay: f32, %correction1: f32, %correction2: f32, "
+            "%m: f32, %v: f32) -> f32, f32, f32 with {kind = optimizer} {\n"
+            "  %b1 = const {value = 0.9} : f32\n  %b2 = const {value = 0.95} : f32\n"
+            "  %eps = const {value = 1e-08} : f32\n  %one = const {value = 1.0} : f32\n"
+            "  %0 = mul %b1, %m : f32\n  %1 = sub %one, %b1 : f32\n  %2 = mul %1, %gradient : f32\n"
+            "  %3 = add %0, %2 : f32\n  %4 = mul %b2, %v : f32\n  %5 = sub %one, %b2 : f32\n"
+            "  %6 = mul %5, %gradient : f32\n  %7 = mul %6, %gradient : f32\n  %8 = add %4, %7 : f32\n"
+            "  %9 = div %3, %correction1 : f32\n  %10 = div %8, %correction2 : f32\n  %11 = sqrt %10 : f32\n"
+            "  %12 = add %11, %eps : f32\n  %13 = div %9, %12 : f32\n  %14 = mul %decay, %weights : f32\n"
+            "  %15 = add %13, %14 : f32\n  %16 = mul %lr, %15 : f32\n  %17 = sub %weights, %16 : f32\n"
+            "  return %17, %3, %8\n}\n");
     for (size_t i = l->quick ? 3 : 0; i < sizeof cases / sizeof *cases - l->quick; i++)
         add(l, hd_sprintf(l->a, "share_%s", cases[i].op),
             (Case){.fact = FACT_SHARE, .words = cases[i].op, .args = cases[i].args, .op = cases[i].text, .copies = 4});

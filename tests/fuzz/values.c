@@ -25,7 +25,7 @@ static bool small_func(const Func *f, Arena *scratch) {
     for (const Op *o = f->first; o; o = o->next) {
         int64_t in = 1;
         if (++ops > MOST_OPS || may_add_zero(o, foldable)) return false;
-        if (o->kind == OP_ADAMW) return false; // it needs buffers that only fsdp makes
+        if (o->kind == OP_UPDATE) return false; // it needs buffers that only fsdp makes
         for (int i = 0; i < o->n_in; i++)
             if (hd_type_count(o->in[i]->type) > in) in = hd_type_count(o->in[i]->type);
         for (int i = 0; i < o->n_out; i++) {

@@ -19,6 +19,16 @@ typedef struct { int dtypes; const char *text; } OpCase;
 
 // Buffers that storage ops read and write; every case starts from the same random contents.
 static const char *const op_buffers =
+    "kernel @adamw(%gradient: f32, %weights: f32, %lr: f32, %decay: f32, %correction1: f32, %correction2: f32, "
+    "%m: f32, %v: f32) -> f32, f32, f32 with {kind = optimizer} {\n"
+    "  %b1 = const {value = 0.9} : f32\n  %b2 = const {value = 0.95} : f32\n  %eps = const {value = 1e-08} : f32\n"
+    "  %one = const {value = 1.0} : f32\n  %0 = mul %b1, %m : f32\n  %1 = sub %one, %b1 : f32\n"
+    "  %2 = mul %1, %gradient : f32\n  %3 = add %0, %2 : f32\n  %4 = mul %b2, %v : f32\n  %5 = sub %one, %b2 : f32\n"
+    "  %6 = mul %5, %gradient : f32\n  %7 = mul %6, %gradient : f32\n  %8 = add %4, %7 : f32\n"
+    "  %9 = div %3, %correction1 : f32\n  %10 = div %8, %correction2 : f32\n  %11 = sqrt %10 : f32\n"
+    "  %12 = add %11, %eps : f32\n  %13 = div %9, %12 : f32\n  %14 = mul %decay, %weights : f32\n"
+    "  %15 = add %13, %14 : f32\n  %16 = mul %lr, %15 : f32\n  %17 = sub %weights, %16 : f32\n"
+    "  return %17, %3, %8\n}\n"
     "bucket @t : f32[5000] {decayed = 3001, master_weights = @t.master, gradient = @t.grad, states = [@t.m, "
     "@t.v], weights = @t.compute}\n"
     "buffer @t.master : f32[5000] {class = shards, bucket = @t}\n"
@@ -305,8 +315,8 @@ static const OpCase op_cases[] = {
      "() {\n  %0 = grad_norm {buffers = [@t.grad, @u.grad], loss_scale = 8} : f32\n"
      "  %1 = step_scalars %0 {counter = @step, clip = 1.0, loss_scale = 8, betas = [0.9, 0.95], lr = cosine, "
      "lr_peak = 0.001, lr_floor = 0.0001, lr_warmup = 10, lr_total = 100} : f32[8]\n"
-     "  adamw %1 {gradient = @t.grad, states = [@t.m, @t.v], master_weights = @t.master, "
-     "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return\n}"},
+     "  update %1 {gradient = @t.grad, states = [@t.m, @t.v], master_weights = @t.master, "
+     "weights = @t.compute, decayed = 3001, weight_decay = 0.1, kernel = @adamw}\n  return\n}"},
     {CASE_F32, "(%p: f32) -> f32[8], f32[8] {\n"
                "  %0 = step_scalars %p {counter = @step, clip = 0.0, betas = [0.9, 0.999], lr = linear, lr_peak = "
                "0.01, lr_warmup = 2, lr_total = 50} : f32[8]\n"
@@ -318,8 +328,8 @@ static const OpCase op_cases[] = {
     {CASE_F32,
      "() -> f32[8] {\n  %0 = step_scalars {counter = @step, clip = 0.0, loss_scale = 4, betas = [0.9, 0.95], lr = "
      "constant, lr_peak = 0.01} : f32[8]\n"
-     "  adamw %0 {gradient = @t.v, states = [@t.m, @t.v], master_weights = @t.master, "
-     "weights = @t.compute, decayed = 3001, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0.1}\n  return %0\n}"},
+     "  update %0 {gradient = @t.v, states = [@t.m, @t.v], master_weights = @t.master, "
+     "weights = @t.compute, decayed = 3001, weight_decay = 0.1, kernel = @adamw}\n  return %0\n}"},
     // storage that lives for a while, and collectives of one rank, which copy
     {CASE_F32, "(%a: f32[30,40]) {\n  begin {life = @life}\n  zero {into = @life, offset = 1200, size = 3800}\n  "
                "store %a {into = @life, offset = 0}\n"

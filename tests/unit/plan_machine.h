@@ -228,7 +228,7 @@ static void run_op(Machine *x, const Op *o, uint64_t key) {
         const Symbol *b = hd_symbol_find(x->m, list->strs[i]);
         key = mix(key, digest(x, at_of(x, &b->place), hd_type_bytes(b->type)));
     }
-    if (o->kind == OP_ADAMW) run_update(x, o);
+    if (o->kind == OP_UPDATE) run_update(x, o);
     if (o->kind == OP_ZERO) {
         const Symbol *b = buffer_of(x, o, A_INTO);
         int64_t n, size = hd_dtype_bytes(b->type->dtype);

@@ -45,7 +45,7 @@ static bool exchange(Op *o) {
 static Op *update_of(const Op *o) {
     const char *from = o->kind == OP_ALL_GATHER ? hd_word(&o->attrs, A_BUFFER, "") : "";
     for (Op *p = o->prev; *from && p; p = p->prev)
-        if (p->kind == OP_ADAMW && (!strcmp(hd_word(&p->attrs, A_MASTER_WEIGHTS, ""), from) ||
+        if (p->kind == OP_UPDATE && (!strcmp(hd_word(&p->attrs, A_MASTER_WEIGHTS, ""), from) ||
                                     !strcmp(hd_word(&p->attrs, A_WEIGHTS, ""), from)))
             return p;
     return NULL;
@@ -128,9 +128,9 @@ static bool change_stream(Module *m, Op *o, uint64_t random) {
 }
 
 static bool change_setting(Module *m, Op *o, uint64_t random) {
-    static const AttrId update[] = {A_EPS, A_WEIGHT_DECAY, A_BETAS}, scalars[] = {A_CLIP, A_LR_PEAK, A_BETAS};
-    AttrId at = (o->kind == OP_ADAMW ? update : scalars)[random % 3];
-    if (o->kind != OP_ADAMW && (o->kind != OP_STEP_SCALARS || random / 3 % 2))
+    static const AttrId scalars[] = {A_CLIP, A_LR_PEAK, A_BETAS};
+    AttrId at = o->kind == OP_UPDATE ? A_WEIGHT_DECAY : scalars[random % 3];
+    if (o->kind != OP_UPDATE && (o->kind != OP_STEP_SCALARS || random / 3 % 2))
         hd_set_int(m->cx, &o->attrs, A_LOSS_SCALE, hd_int(&o->attrs, A_LOSS_SCALE, 1) * 2);
     else if (at == A_BETAS) hd_set_floats(m->cx, &o->attrs, at, 2, (const double[]){0.5, 0.75});
     else hd_set_float(m->cx, &o->attrs, at, hd_float(&o->attrs, at, 0) * 2 + 1e-9);
@@ -212,7 +212,7 @@ static bool fits(const Op *o, Mutation what) {
         return result_into(o, 0) != NULL;
     case MUTATE_DROP_UPDATE: case MUTATE_DOUBLE_UPDATE: case MUTATE_OTHER_PART: case MUTATE_SWAP_PARTS:
     case MUTATE_EXTENT:
-        return o->kind == OP_ADAMW;
+        return o->kind == OP_UPDATE;
     case MUTATE_ROUNDED: return o->kind == OP_ALL_GATHER;
     case MUTATE_BEFORE_UPDATE: return update_of(o) != NULL;
     case MUTATE_OTHER_BUFFER: return hd_has(&o->attrs, A_BUFFER);
@@ -228,12 +228,12 @@ static bool fits(const Op *o, Mutation what) {
     case MUTATE_DROP_CROSSING: case MUTATE_LATE_CROSSING: return crosses(o);
     case MUTATE_DROP_TAIL: case MUTATE_EARLY_TAIL: return ends_tail(o);
     case MUTATE_ONTO_CARRIED: return runs_beside(o);
-    case MUTATE_SETTING: return o->kind == OP_ADAMW || hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE);
+    case MUTATE_SETTING: return o->kind == OP_UPDATE || hd_attr_allowed(hd_op_info(o->kind)->attrs, A_LOSS_SCALE);
     case MUTATE_WORKSPACE: return hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
     case MUTATE_ADDS: return o->kind == OP_GEMM && !hd_has(&o->attrs, A_INTO);
     case MUTATE_NEAR_OPERAND: return o->n_in && o->n_out && !hd_is_alias(o);
     case MUTATE_WORKSPACE_NEAR: return o->n_in && hd_int(&o->attrs, A_WORKSPACE_BYTES, 0) > 0;
-    case MUTATE_NO_PARTS: return o->kind == OP_ADAMW;
+    case MUTATE_NO_PARTS: return o->kind == OP_UPDATE;
     default: return o->kind != OP_RETURN;
     }
 }

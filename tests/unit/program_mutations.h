@@ -296,7 +296,7 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
         o->n_in = 2;
         return true;
     case MUTATE_OTHER_KERNEL: return other_kernel(o, random);
-    case MUTATE_STATES: return o->kind == OP_ADAMW && swap_states(cx, &o->attrs);
+    case MUTATE_STATES: return o->kind == OP_UPDATE && swap_states(cx, &o->attrs);
     default: return false;
     }
 }
@@ -426,19 +426,19 @@ static void change_setting(const Module *m, Attrs *as, AttrId id) {
 }
 
 static bool mutate_setting(Module *m, Mutation what, int site) {
-    static const AttrId settings[] = {A_EPS, A_WEIGHT_DECAY, A_BETAS, A_CLIP, A_LR_PEAK};
+    static const AttrId settings[] = {A_WEIGHT_DECAY, A_BETAS, A_CLIP, A_LR_PEAK};
     if (what == MUTATE_VOCAB) {
         Attrs *model = &hd_config(m, "model")->attrs;
         const AttrId id = site % 2 ? A_SEQ : A_VOCAB;
         hd_set_int(m->cx, model, id, hd_int(model, id, 0) + 1 + site / 2);
         return true;
     }
-    const AttrId id = settings[site % 5];
+    const AttrId id = settings[site % 4];
     if (!hd_has(&hd_config(m, "train")->attrs, id)) return false;
     change_setting(m, &hd_config(m, "train")->attrs, id);
     for (const Func *f = m->funcs; f; f = f->next)
         for (Op *o = f->first; o; o = o->next)
-            if ((o->kind == OP_ADAMW || o->kind == OP_STEP_SCALARS) && hd_has(&o->attrs, id))
+            if ((o->kind == OP_UPDATE || o->kind == OP_STEP_SCALARS) && hd_has(&o->attrs, id))
                 change_setting(m, &o->attrs, id);
     return true;
 }

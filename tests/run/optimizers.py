@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""usage: optimizers.py HEDDLEC [all]: each optimizer for 50 steps beside PyTorch's formulas in f64, on one rank and
+under zero3; all: under every strategy, with the same bits. The model is a table of logits by token, whose gradient is
+written here as well."""
+import json
+import math
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VOCAB, SEQ, STEPS, LR, DECAY = 32, 16, 50, 0.01, 0.1
+MODEL = """
+model Table(vocab = 32, seq = 16) {
+  param w: [vocab, vocab] = zeros;
+  param b: [vocab] = zeros, no_decay;
+  fn loss(tokens: i32[batch, seq], targets: i32[batch, seq]) {
+    return cross_entropy(embedding(w, tokens) + b, targets);
+  }
+}
+train Table { batch = 4; clip = 0; optimizer %s { lr = constant(0.01); weight_decay = 0.1; %s } }
+"""
+
+
+def adamw(p, g, s, t, decay, decoupled=True, b1=0.9, b2=0.95, eps=1e-8):
+    if decoupled:
+        p *= 1 - LR * decay
+    else:
+        g += decay * p
+    s["m"] = b1 * s.get("m", 0.0) + (1 - b1) * g
+    s["v"] = b2 * s.get("v", 0.0) + (1 - b2) * g * g
+    return p - LR / (1 - b1**t) * s["m"] / (math.sqrt(s["v"]) / math.sqrt(1 - b2**t) + eps)
+
+
+def adam(p, g, s, t, decay):
+    return adamw(p, g, s, t, decay, False)
+
+
+def sgd(p, g, s, t, decay, ahead=False):
+    g += decay * p
+    s["v"] = g if t == 1 else 0.9 * s["v"] + g
+    return p - LR * (g + 0.9 * s["v"] if ahead else s["v"])
+
+
+def nesterov(p, g, s, t, decay):
+    return sgd(p, g, s, t, decay, True)
+
+
+def lion(p, g, s, t, decay, b1=0.9, b2=0.99):
+    p *= 1 - LR * decay
+    m = s.get("m", 0.0)
+    s["m"] = b2 * m + (1 - b2) * g
+    c = b1 * m + (1 - b1) * g
+    return p - LR * ((c > 0) - (c < 0))
+
+
+CASES = [("adamw", "", adamw), ("adam", "", adam), ("sgd", "", sgd), ("sgd", "nesterov = 1;", nesterov),
+         ("lion", "betas = 0.9, 0.99;", lion)]
+
+
+def reference(step, tokens, targets):
+    """The weights as one list: `w` row by row, then `b`."""
+    p, state = [0.0] * (VOCAB * VOCAB + VOCAB), [{} for _ in range(VOCAB * VOCAB + VOCAB)]
+    for t in range(1, STEPS + 1):
+        g = [0.0] * len(p)
+        for token, target in zip(tokens, targets):
+            e = [math.exp(p[token * VOCAB + k] + p[VOCAB * VOCAB + k]) for k in range(VOCAB)]
+            total = sum(e)
+            for k in range(VOCAB):
+                d = (e[k] / total - (k == target)) / len(tokens)
+                g[token * VOCAB + k] += d
+                g[VOCAB * VOCAB + k] += d
+        p = [step(p[i], g[i], state[i], t, DECAY if i < VOCAB * VOCAB else 0.0) for i in range(len(p))]
+    return p
+
+
+def exported(path):
+    data = Path(path).read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    at = {k: v["data_offsets"] for k, v in head.items() if k != "__metadata__"}
+    return [x for k in "wb" for (x,) in struct.iter_unpack("<f", data[8 + n + at[k][0]:8 + n + at[k][1]])]
+
+
+def compiled(heddlec, folder, *sets):
+    options = [x for s in sets for x in ("--set", s)]
+    subprocess.run([heddlec, folder / "m.hd", *options, "-o", folder / "m"], check=True)
+
+
+def run(folder, ranks, *options):
+    return subprocess.run([folder / "m", f"--ranks={ranks}", f"--data={folder}/t.bin", f"--steps={STEPS}", *options],
+                          capture_output=True, text=True)
+
+
+def main():
+    heddlec, every = sys.argv[1], sys.argv[2:] == ["all"]
+    strategies = ["none", "zero1", "zero2", "zero3"] if every else ["zero3"]
+    period = [(7 * i + i * i) % VOCAB for i in range(SEQ)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "t.bin").write_bytes(struct.pack("<%dH" % SEQ, *period) * 400)
+        failures = 0
+        for word, extra, step in CASES:
+            (folder / "m.hd").write_text(MODEL % (word, extra))
+            want, bits = reference(step, period, period[1:] + period[:1]), set()
+            for ranks, fsdp in [(1, "none"), *((2, s) for s in strategies)]:
+                compiled(heddlec, folder, f"schedule.mesh.shard={ranks}", f"schedule.fsdp={fsdp}")
+                run(folder, ranks, f"--export={folder}/w", f"--digest={folder}/d").check_returncode()
+                worst = max(abs(x - y) for x, y in zip(exported(folder / "w"), want, strict=True))
+                if ranks > 1:
+                    bits.add((folder / "d").read_bytes())
+                failures += worst > 1e-5 or len(bits) > 1
+                print(f"{step.__name__}, {ranks} ranks, {fsdp}: {worst:.2e} from the formulas, {len(bits)} digests")
+    return failures != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
