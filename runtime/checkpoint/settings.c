@@ -25,6 +25,8 @@ static const struct { const char *attr, *name, *absent; } rows[] = {
     {"lr_total", "optimizer.lr.total", NULL},
     {"betas", "optimizer.betas", NULL},
     {"eps", "optimizer.eps", NULL},
+    {"momentum", "optimizer.momentum", NULL},
+    {"nesterov", "optimizer.nesterov", NULL},
     {"weight_decay", "optimizer.weight_decay", NULL},
 };
 enum { ROWS = sizeof rows / sizeof *rows, NAME = 64 };

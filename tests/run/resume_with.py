@@ -7,7 +7,7 @@ import sys
 
 import compiled
 from cases import check
-from compiled import STEPS, bad, digest_of, good, read, tensors_of, text_file, train_digest, write
+from compiled import SEQ, STEPS, bad, digest_of, good, read, tensors_of, text_file, train_digest, write
 
 MESH = ("schedule.mesh.shard=2", "schedule.fsdp.unit=Block")
 PEAK = 2.0**-8  # quarters of it are exact
@@ -98,6 +98,36 @@ def case_seed():
         write("d0" if args else "d1", read("d"))
     good("--data=data.txt", f"--steps={STEPS}", "--resume=c", "--digest=d")
     check(digest_of("d0") == digest_of("d1") != digest_of("d"), "--seed and train.seed differ, or change nothing")
+
+
+def case_another_optimizer():
+    """AdamW, SGD and back, each under another strategy. All sequences are the same, so a run that goes on with fresh
+    moments and with a warmup that begins again equals one that begins with the weights, to the last bit."""
+    write("data.txt", bytes(range(SEQ)) * 200)
+    warm = rate("cosine", PEAK, warmup=3)
+    kinds = [("adamw", warm), ("sgd", (*warm, *MESH, "schedule.fsdp=zero3", "train.optimizer=sgd")),
+             ("adamw", (*warm, *MESH, "schedule.fsdp=zero1")),
+             ("lion", (*warm, "train.optimizer=lion")), ("sgd", (*warm, "train.optimizer=sgd"))]
+    good("--data=data.txt", "--steps=3", "--save=c", "--export=w", settings=warm)
+    for (old, _), (kind, settings) in zip(kinds, kinds[1:]):
+        last = int(tensors_of("c/checkpoint.safetensors")[1]["step"]) + 4
+        args = ["--data=data.txt", f"--steps={last}", "--resume=c"]
+        bad(1, f"optimizer = {old} there, {kind} in this program", args=args, settings=settings)
+        r = good(*args, "--resume-with=optimizer", "--digest=d", "--save=c", "--export=n", settings=settings)
+        check(changes(r)["optimizer"] == (old, kind) and "moments are 0" in r.err, "it says:", r)
+        good("--data=data.txt", "--steps=4", "--init=w", "--digest=i", settings=settings)
+        (steps, params), (first, begun) = digest_of("d"), digest_of("i")
+        check([x.split()[1:] for x in steps] == [x.split()[1:] for x in first], "other losses or norms:", steps, first)
+        check(params == begun, f"other weights after {old}, {kind}")
+        write("w", read("n"))
+    tensors = tensors_of("c/checkpoint.safetensors")[0]
+    check({n.split(".")[0] for n in tensors if "fc" in n} == {"blocks", "velocity"}, "states are kept:", tensors.keys())
+    # another number of the same kind: the velocity stays
+    other = (*settings, "train.optimizer.momentum=0.5")
+    args = ["--data=data.txt", f"--steps={last + 1}", "--resume=c"]
+    bad(1, "--resume-with=momentum", "momentum = 0.9 there, 0.5 in this program", args=args, settings=other)
+    r = good(*args, "--resume-with=momentum", settings=other)
+    check(changes(r) == {"momentum": ("0.9", "0.5")} and "moments are 0" not in r.err, "it says:", r)
 
 
 def case_everything_at_once():
