@@ -8,9 +8,9 @@
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/losses.h"
 #include "runtime/json.h"
+#include "runtime/summary.h"
 #include "runtime/timeline.h"
 #include "runtime/world/world.h"
-#include "runtime/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,40 +90,6 @@ void hd_profile_end(HdCuda *x) {
     if (recording(x) && !x->failed) end_span(x);
 }
 
-typedef struct { const char *op; int count; double us, flops, bytes; } Kind;
-
-static int by_time(const void *a, const void *b) {
-    const Kind *x = a, *y = b;
-    return x->us < y->us ? 1 : x->us > y->us ? -1 : strcmp(x->op, y->op);
-}
-
-static void add_kind(Kind *kinds, int *n, int limit, const HdAction *a, double us) {
-    int i = 0;
-    while (i < *n && strcmp(kinds[i].op, a->op) != 0) i++;
-    if (i == limit) return;
-    if (i == *n) kinds[(*n)++] = (Kind){.op = a->op};
-    kinds[i].count++;
-    kinds[i].us += us;
-    kinds[i].flops += a->flops;
-    kinds[i].bytes += a->bytes;
-}
-
-static void print_summary(HdCuda *x, Kind *kinds, int n) {
-    double total = 0, peak = 0;
-    peak = x->head.program->backend->peak_flops(&x->head);
-    for (int i = 0; i < n; i++) total += kinds[i].us;
-    qsort(kinds, (size_t)n, sizeof *kinds, by_time);
-    hd_say(stderr, "%-24s %6s %10s %6s %9s %6s %8s\n", "op", "count", "us", "share", "TFLOP/s", "peak", "GB/s");
-    for (int i = 0; i < n; i++) {
-        const Kind *k = &kinds[i];
-        double rate = k->us > 0 ? k->flops / k->us * 1e-6 : 0;
-        hd_say(stderr, "%-24s %6d %10.1f %5.1f%% %9.1f %5.1f%% %8.0f\n", k->op, k->count, k->us,
-               total > 0 ? 100 * k->us / total : 0, rate, peak > 0 ? 100e12 * rate / peak : 0,
-               k->us > 0 ? k->bytes / k->us * 1e-3 : 0);
-    }
-    hd_say(stderr, "%-24s %6s %10.1f\n", "all", "", total);
-}
-
 static void write_span(FILE *f, int rank, const Span *s, double from, double us) {
     const HdAction *a = &s->func->actions[s->index];
     char more[200];
@@ -143,15 +109,11 @@ static const char *own_path(const HdCuda *x, const char *path, char *own, size_t
 bool hd_profile_write(HdCuda *x, const char *path) {
     const HdProfile *p = x->profile;
     const HdProgram *program = x->head.program;
-    enum { KINDS = 64 };
-    Kind kinds[KINDS];
-    int n_kinds = 0;
+    HdSummary summary = {0};
     if (!p) return hd_fail("the program was started without profiling");
     const int rank = x->head.world->rank;
     char own[4200];
     path = own_path(x, path, own, sizeof own);
-    double last = 0, waited = 0;
-    int waits = 0;
     HdLosses losses = {0};
     FILE *f = fopen(path, "w");
     if (!f) return hd_fail("cannot write %s", path);
@@ -171,13 +133,8 @@ bool hd_profile_write(HdCuda *x, const char *path) {
             x->api.cuEventElapsedTime(&took, s->start, s->end) != HD_CUDA_SUCCESS)
             continue;
         double us = (double)took * 1e3;
-        add_kind(kinds, &n_kinds, KINDS, a, us);
+        hd_summary_add(&summary, a, s->stream, (double)from * 1e3, us);
         hd_losses_add(&losses, a, us);
-        if ((double)from * 1e3 + us > last) last = (double)from * 1e3 + us;
-        if (s->stream == 0 && !strcmp(a->op, "wait")) {
-            waited += us;
-            waits++;
-        }
         write_span(f, rank, s, (double)from * 1e3, us);
     }
     char name[300];
@@ -188,11 +145,8 @@ bool hd_profile_write(HdCuda *x, const char *path) {
     bool ok = !ferror(f);
     ok = fclose(f) == 0 && ok;
     if (ok && rank == 0) {
-        print_summary(x, kinds, n_kinds);
-        hd_losses_print(&losses, last, stderr);
-        if (waits)
-            hd_say(stderr, "step %.3f ms, of which the compute stream spends %.3f ms in %d waits for other streams\n",
-                   last * 1e-3, waited * 1e-3, waits);
+        hd_summary_print(&summary, program->backend->peak_flops(&x->head), stderr);
+        hd_losses_print(&losses, summary.end, stderr);
     }
     hd_losses_free(&losses);
     return ok || hd_fail("cannot write %s", path);

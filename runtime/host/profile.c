@@ -2,6 +2,7 @@
 // per stream, and as a page with a row for each of them.
 #include "runtime/host/host.h"
 #include "runtime/json.h"
+#include "runtime/summary.h"
 #include "runtime/timeline.h"
 #include <errno.h>
 #include <stdio.h>
@@ -63,6 +64,16 @@ static bool put_rank(FILE *f, const Host *h, int rank, int ranks, double start) 
     return whole;
 }
 
+static void print_summary(const Host *h, double start) { // of one rank
+    HdSummary summary = {0};
+    for (int i = 0; i < h->n_streams; i++)
+        for (int k = 0; k < h->stream[i].n_events; k++) {
+            const HostEvent *e = &h->stream[i].events[k];
+            hd_summary_add(&summary, &e->f->actions[e->index], i, 1e6 * (e->start - start), 1e6 * (e->end - e->start));
+        }
+    hd_summary_print(&summary, 0, stderr);
+}
+
 static bool write_all(Host *h, const char *path) {
     const int ranks = h->head.world->ranks;
     FILE *f = fopen(path, "w");
@@ -74,8 +85,9 @@ static bool write_all(Host *h, const char *path) {
     fputs("{\"ph\": \"M\", \"name\": \"process_sort_index\", \"pid\": 0, \"args\": {\"sort_index\": 0}}\n]}\n", f);
     const bool bad = ferror(f) != 0;
     if (fclose(f) || bad) return hd_fail("cannot write the profile %s: %s", path, strerror(errno));
-    if (!whole) hd_fail("the profile %s is incomplete: out of memory", path);
-    return whole;
+    if (!whole) return hd_fail("the profile %s is incomplete: out of memory", path);
+    print_summary(hd_host_team_member(h, 0), start);
+    return true;
 }
 
 bool hd_host_write_profile(HdExec *x, const char *path) {

@@ -151,7 +151,7 @@ def case_report():
 def case_profile():
     text_file()
     for more in ([], ["--val=data.txt"]):
-        good("--data=data.txt", "--steps=3", "--profile=p.json", *more)
+        said = good("--data=data.txt", "--steps=3", "--profile=p.json", *more).err
         events = json.loads(read("p.json"))["traceEvents"]
         streams = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
         spans = [e for e in events if e["ph"] == "X"]
@@ -171,7 +171,9 @@ def case_profile():
             check(e["dur"] >= 0 and e["ts"] >= 0, "an event's time:", e)
         check(any(e["args"]["path"] == "blocks.0.attn" for e in spans), "no event names blocks.0.attn")
         check(len(spans) <= actions, f"{len(spans)} events for {actions} actions of a step")
-    good("--steps=0", "--profile=none.json")
+        summary = re.search(r"^op +count .*\n((?:\w+ .*\n)+)", said, re.M).group(1).split("\n")[:-2]  # less "all"
+        check(sum(int(line.split()[1]) for line in summary) == len(spans), "the summary counts other actions:", said)
+    check("no step was profiled" in good("--steps=0", "--profile=none.json").err, "a profile of no step")
     json.loads(read("none.json"))
 
 
