@@ -9,7 +9,7 @@
 //   as the parts of gradients that wait for the optimizer, goes as high as a ceiling allows, and all else as low as it
 //   goes. What grows and what shrinks over time then share the bytes between them. The ceiling rises until all fits;
 // - the search ends at the lower bound, or within 1/2048 of it: most training plans get there at once;
-// - what stays more than 1 % above it goes to a search (pack_search.c).
+// - what stays more than 1 % above it goes to a search (pack_search.c), what stays closer to a short one.
 // The work is bounded by counted steps, not by a clock, so the result is the same on every machine. A step is a value
 // that another one is compared with, or a block of values that is skipped.
 #include "passes/memory/pack.h"
@@ -25,10 +25,11 @@ static const int64_t WORK = 16 * 1000 * 1000;         // steps of the inner loop
 static const int64_t SEARCH_WORK = 384 * 1000 * 1000;  // of the tree search, all targets together: some 1 s
 enum { SEARCH_TRIES = 6, SEARCH_VALUES = 500 }; // with more values a step takes longer, so there are fewer
 static const int64_t BRIEF_WORK = 300 * 1000, BRIEF_EACH = 1000; // of a brief packing, and for each value
-static const int64_t DEEP_WORK = 2 * 1000 * 1000;
+static const int64_t DEEP_WORK = 8 * 1000 * 1000; // likewise
 static const int64_t ENDS_WORK = 64 * 1000 * 1000;  // of packing from both ends, all ceilings together
 static const int64_t SLICES_WORK = 4 * 1000 * 1000; // of a search for slicing packings, before that
 enum { ENDS_ORDERS = 4, ENDS_ROUNDS = 32 };
+enum { NEAR = 400 }; // what is more than this part above the bound, and at most 1 %, has a short search
 
 typedef struct { int64_t lower, upper, start, end; } Placed; // everything the inner loop reads, in one place
 // Placed values, sorted by start. Their common facts let a value skip most blocks at once: no value there is alive
@@ -444,14 +445,25 @@ static void search_within(Packer *p, int64_t work, int *scratch, PackRoom *room)
 // What stays far above the bound is searched for as well.
 static void search_deep(Packer *p, int64_t bound, PackRoom *room) {
     if (p->fixed || p->height <= p->target || p->height - bound <= bound / 100) return;
-    if (!hd_pack_search(p->n, p->values, p->best, greater(room->capacity, bound), DEEP_WORK, 0))
+    const int64_t work = DEEP_WORK / (1 + p->n / SEARCH_VALUES);
+    if (!hd_pack_search(p->n, p->values, p->best, greater(room->capacity, bound), work, 0))
         p->height = hd_pack_height(p->n, p->values, p->best);
-    room->steps += DEEP_WORK;
+    room->steps += work;
+}
+
+// What is at most 1 % above the bound, so that a plan with graphs, whose bound is higher, is within 1 % of one without.
+static void search_near(Packer *p, int64_t bound, PackRoom *room) {
+    const int64_t work = SEARCH_WORK / 8 / (1 + p->n / SEARCH_VALUES);
+    if (p->height <= p->target || p->height - bound <= bound / NEAR || p->height - bound > bound / 100) return;
+    if (!hd_pack_search(p->n, p->values, p->best, greater(room->capacity, bound + bound / NEAR), work, 0))
+        p->height = hd_pack_height(p->n, p->values, p->best);
+    room->steps += work;
 }
 
 static void search_long(Packer *p, int64_t bound, int *scratch, PackRoom *room, Arena *a) {
     search_within(p, WORK, scratch, room);
     if (p->fixed) return; // with fixed values the rest takes long, and finds nothing
+    search_near(p, bound, room);
     if (p->height > p->target && p->height - bound > bound / 100) search_early(p, room);
     if (p->height > p->target && p->height - bound > bound / 100) {
         p->work = ENDS_WORK;

@@ -72,10 +72,10 @@ static Result restart(Rung *r) {
     if (round > 0 && round % (N_RANKINGS * N_STRATEGIES) == 0) r->share *= 2;
     s->capacity = r->capacity;
     s->fails = r->fails;
+    s->steps = r->left;
     hd_sections_rank(s, s->values, round % N_RANKINGS);
     s->strategy = round / N_RANKINGS % N_STRATEGIES;
     s->node_limit = r->share;
-    s->steps = r->left;
     const Result found = hd_search_from(s, s->list, s->n_listed);
     r->left = s->steps;
     return found;

@@ -179,7 +179,7 @@ static void add_to_set(Search *s, int v, int64_t most) {
 
 // Pushes values one of which is placed next in every packing that this branch can reach, and returns their number. The
 // lowest value still to come in the section is at capacity - rest or below; if it is not next, then values below it
-// are. Stops at `enough`.
+// are. Stops at `enough`, and where the steps are spent: then the branch ends without a result.
 static int find_choices(Search *s, int section, int enough) {
     int base = s->stack.n;
     s->run++;
@@ -189,7 +189,7 @@ static int find_choices(Search *s, int section, int enough) {
         int64_t most = s->capacity - s->rest[section];
         if (!s->box[v].placed && hd_lowest(&s->box[v]) <= most) add_to_set(s, v, most);
     }
-    for (int q = 0; q < s->queue.n; q++) {
+    for (int q = 0; q < s->queue.n && s->steps > 0; q++) {
         int v = s->queue.at[q], i = s->neighbours[v];
         for (; i < s->neighbours[v + 1] && s->stack.n - base < enough; i++) {
             const Box *u = &s->box[s->neighbour[i]];
@@ -198,6 +198,7 @@ static int find_choices(Search *s, int section, int enough) {
         }
         s->steps -= i - s->neighbours[v];
     }
+    s->steps -= s->members[section + 1] - s->members[section];
     return s->stack.n - base;
 }
 
@@ -236,7 +237,7 @@ static bool comes_before(const Box *a, const Box *b) { return a->low != b->low ?
 static int choose(Search *s, int first, int end, int *chosen) {
     int section[MOST_LOOKED_AT], n = best_sections(s, first, end, section, strategies[s->strategy].looked_at);
     int best = 0, fewest = INT32_MAX, base = s->stack.n;
-    for (int most = 2; fewest == INT32_MAX; most *= 4)
+    for (int most = 2; fewest == INT32_MAX && s->steps > 0; most *= 4)
         for (int i = 0; i < n; i++) {
             const int enough = lesser(fewest, most), count = find_choices(s, section[i], enough);
             s->stack.n = base;
@@ -248,6 +249,7 @@ static int choose(Search *s, int first, int end, int *chosen) {
         int *list = s->stack.at + base, v = list[i], k = i;
         for (; k > 0 && comes_before(&s->box[v], &s->box[list[k - 1]]); k--) list[k] = list[k - 1];
         list[k] = v;
+        s->steps -= i - k;
     }
     return count;
 }
@@ -354,7 +356,7 @@ static Result solve(Search *s, int list, int n) {
     int all = hd_conflict_push(s); // of all choices so far
     bool whole = true;             // the branch ends only when all of them fail
     Result r = NONE;
-    for (int i = 0; i < n_choices && r == NONE && whole; i++) {
+    for (int i = 0; i < n_choices && r == NONE && whole && s->steps > 0; i++) {
         int v = s->stack.at[base + i];
         r = branch(s, v, list, n);
         if (r != NONE) break;
@@ -365,13 +367,13 @@ static Result solve(Search *s, int list, int n) {
     }
     take_back(s, before);
     s->stack.n = base;
-    if (r == NONE && whole) {
+    if (r == NONE && whole && s->steps > 0) {
         hd_conflict_empty(s);
         hd_conflict_unite(s, all);
         blame_choices(s, section);
     }
     s->sets.n = all;
-    return r;
+    return r == NONE && s->steps <= 0 ? STOPPED : r;
 }
 
 Result hd_search_from(Search *s, const int *list, int n) {

@@ -55,27 +55,42 @@ static void fill_sections(Search *s, Arena *a, int64_t sum) {
         for (int k = s->box[i].first; k < s->box[i].end; k++) s->member[s->members[k + 1]++] = i;
 }
 
-// The values that overlap each value: those of its first section, and those that start in its later ones. false: too
-// many to keep.
+// By section: the values that start there. at[from[k]] to at[from[k + 1]].
+typedef struct { int *from, *at; } Starts;
+
+static Starts find_starts(const Search *s, Arena *a) {
+    Starts t = {HD_NEWN(a, int, s->n_sections + 2), HD_NEWN(a, int, s->n + 1)};
+    for (int i = 0; i < s->n; i++)
+        if (s->box[i].end > 0) t.from[s->box[i].first + 2]++;
+    for (int k = 0; k < s->n_sections; k++) t.from[k + 2] += t.from[k + 1];
+    for (int i = 0; i < s->n; i++)
+        if (s->box[i].end > 0) t.at[t.from[s->box[i].first + 1]++] = i;
+    return t;
+}
+
+// The values that overlap each value: those of its first section, and those that start in its later ones. The work is
+// in proportion to how many they are. false: too many to keep.
 static bool find_neighbours(Search *s, Arena *a) {
+    const Starts starts = find_starts(s, a);
     int64_t sum = 0;
-    for (int pass = 0; pass < 2; pass++) { // count, then fill
-        int at = 0;
-        for (int v = 0; v < s->n; v++) {
-            const Box *b = &s->box[v];
-            if (pass) s->neighbours[v] = at;
-            for (int k = b->first; k < b->end; k++)
-                for (int i = s->members[k]; i < s->members[k + 1]; i++) {
-                    int u = s->member[i];
-                    if (u == v || (k > b->first && s->box[u].first < k)) continue;
-                    if (pass) s->neighbour[at++] = u;
-                    else sum++;
-                }
-        }
-        if (sum > MOST_LISTED) return false;
-        if (!pass) s->neighbours = HD_NEWN(a, int, s->n + 1), s->neighbour = HD_NEWN(a, int, sum + 1);
-        else s->neighbours[s->n] = at;
+    int at = 0;
+    for (int v = 0; v < s->n; v++) {
+        const Box *b = &s->box[v];
+        if (b->end > 0) sum += s->members[b->first + 1] - s->members[b->first] - 1 + starts.from[b->end] -
+                               starts.from[b->first + 1];
     }
+    if (sum > MOST_LISTED) return false;
+    s->neighbours = HD_NEWN(a, int, s->n + 1);
+    s->neighbour = HD_NEWN(a, int, sum + 1);
+    for (int v = 0; v < s->n; v++) {
+        const Box *b = &s->box[v];
+        s->neighbours[v] = at;
+        if (b->end <= 0) continue;
+        for (int i = s->members[b->first]; i < s->members[b->first + 1]; i++)
+            if (s->member[i] != v) s->neighbour[at++] = s->member[i];
+        for (int i = starts.from[b->first + 1]; i < starts.from[b->end]; i++) s->neighbour[at++] = starts.at[i];
+    }
+    s->neighbours[s->n] = at;
     return true;
 }
 
@@ -89,6 +104,7 @@ static void rank_boxes(Search *s, const Interval *values, int which) {
         const Box *b = &s->box[i];
         int64_t life = values[i].upper - values[i].lower, key[] = {0, b->end - b->first, 0, b->size, 0};
         key[A] = b->size > INT64_MAX / (life + 1) ? INT64_MAX : b->size * life;
+        s->steps -= b->end - b->first;
         for (int k = b->first; k < b->end; k++) {
             if (s->full[k] > key[T]) key[T] = s->full[k];
             if (s->fails[k] > key[F]) key[F] = s->fails[k];

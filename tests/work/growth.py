@@ -2,6 +2,8 @@
 """Four times the text is about four times the work, whatever the text holds: definitions, arguments, names of every
 kind, settings, errors; for models and for IR. A walk over a list for each of its elements would make it sixteen times.
 
+Packing is bounded: VALUES values without a capacity take at most PACKING of work, whatever their lives are.
+
 Work is counted (count_work.c), never timed, so the machine and its load do not matter.
 Usage: growth.py COUNT_WORK [shape...]"""
 import os
@@ -10,6 +12,7 @@ import sys
 import tempfile
 
 SMALL, LARGE, MOST = 1500, 6000, 5.5  # the ratio is 4 for a linear shape, and a little more where a hash table grew
+VALUES, PACKING = 3000, 2.5e9
 PARAM = "param w: [8] = ones;"
 LOSS = "fn loss(x: f32[batch, 8]) { return mean(square(x * w)); }"
 
@@ -119,6 +122,25 @@ HIR = {
 }
 
 
+def lives(n, end, longest, sizes):
+    """A table of values with lives of up to `longest` before `end`, by a generator of its own."""
+    state, rows = 1, ["id,lower,upper,size"]
+    for i in range(n):
+        draws = []
+        for bound in end, longest, len(sizes):
+            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+            draws.append((state >> 33) % bound)
+        rows.append(f"{i},{draws[0]},{min(end, draws[0] + 1 + draws[1])},{sizes[draws[2]]}")
+    return "\n".join(rows) + "\n"
+
+
+CSV = {
+    "long lives": lambda n: lives(n, n // 3, n // 8, [1, 2, 3, 5, 7, 1100, 13, 3000, 100, 500]),
+    "all overlap": lambda n: lives(n, 2 * n, 2 * n, range(1, 1000)),
+    "short lives": lambda n: lives(n, 2 * n, 60, range(1, 4096)),
+}
+
+
 def count(tool, text, name):
     with open(name, "w") as f:
         f.write(text)
@@ -142,10 +164,17 @@ def main():
                 wrong += bad
                 print(f"{'WRONG ' if bad else ''}.{kind}, {name}: {large / small:.2f} times the work, "
                       f"{large / LARGE:.0f} a piece; {said.splitlines()[0][:150] if said else 'no error'}")
+        for name, shape in CSV.items():
+            if only and name not in only:
+                continue
+            work, said = count(tool, shape(VALUES), "values.csv")
+            bad = work > PACKING or said
+            wrong += bool(bad)
+            print(f"{'WRONG ' if bad else ''}.csv, {name}: {work:.2g} for {VALUES} values; {said or 'no error'}")
         os.chdir("/")
     if wrong:
         sys.exit(f"{wrong} shapes take more than {MOST} times the work for {LARGE // SMALL} times the text, "
-                 "or their errors more than 100000 bytes")
+                 f"or packing more than {PACKING:.2g}, or their errors more than 100000 bytes")
 
 
 main()
