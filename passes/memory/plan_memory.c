@@ -341,12 +341,13 @@ static bool prepare(Planner *p, Func *f, Work *w, PassCx *cx) {
 }
 
 // By stages for a trial, and where memory is limited. A plan that was chosen for the limit is packed until it fits, so
-// that it takes as many bytes as its trial did.
+// that it takes as many bytes as its trial did. One that is refused, as its trial was, is packed no more than that.
 static PackRoom pack_room(const Planner *p, Space space, int64_t base, const PassCx *cx) {
     const Attr *limit = hd_attr(hd_settings(p->m, "target"), A_DEVICE_MEMORY_BYTES);
     PackRoom r = {.capacity = p->room[space].top > base ? p->room[space].top - base : 0, .base = base,
                   .effort = cx->trial ? (PackEffort)cx->trial : limit ? PACK_BY_STAGES : PACK_AT_ONCE};
     const bool chosen = hd_has(hd_settings(p->m, "schedule"), A_OFFLOAD_VALUES);
+    if (!cx->trial && hd_has(hd_settings(p->m, "target"), A_LEAST_BYTES)) r.effort = PACK_DEEP;
     if (!cx->trial && limit && chosen && space == SPACE_DEVICE) r.enough = limit->i - base;
     return r;
 }

@@ -1,7 +1,7 @@
 // The values that `recompute auto` chooses. recompute.c: the pass; recompute_auto.c: least cuts; recompute_open.c: the
-// ops that recompute may choose; recompute_fit.c, recompute_states.c: the choice under --device-memory;
-// recompute_weights.c: whether ranks then keep copies of gathered weights; recompute_try.c: bytes and time of a choice;
-// recompute_rows.c: recomputed values, for the report; recompute_effect.c: places that change nothing.
+// ops that recompute may choose; recompute_fit.c, recompute_states.c, recompute_kinds.c: the choice under
+// --device-memory; recompute_weights.c: whether ranks then keep copies of gathered weights; recompute_try.c: bytes and
+// time of a choice; recompute_rows.c: recomputed values, for the report; recompute_effect.c: places without effect.
 #ifndef PASSES_TENSOR_RECOMPUTE_H
 #define PASSES_TENSOR_RECOMPUTE_H
 #include "passes/memory/trial.h"
@@ -27,9 +27,10 @@ typedef struct {
 Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a);
 // The least of bytes for which no more than the part `slower` of the time of products is spent.
 Recomputed hd_recompute_auto(const Costs *c, double slower);
-// All such choices, from the one that spends nothing to the one that keeps the fewest bytes; returns how many.
+// All such choices, from the one that spends nothing to the one that keeps the fewest bytes; returns how many. Of a
+// large model with every so many prices only, down to the last.
 enum { HD_RECOMPUTE_PRICES = 36 }; // from 2^46 bytes a second down, half as much each time
-int hd_recompute_choices(const Costs *c, Recomputed *list); // list: room for HD_RECOMPUTE_PRICES
+int hd_recompute_choices(const Costs *c, int every, Recomputed *list); // list: room for HD_RECOMPUTE_PRICES
 // By value id: the values of the forward pass that wait for the backward pass, and their bytes.
 bool *hd_recompute_waiting(const Costs *c, const bool *again);
 double hd_recompute_kept(const Costs *c, const bool *again); // NULL: nothing is recomputed

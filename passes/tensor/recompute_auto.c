@@ -162,9 +162,9 @@ Recomputed hd_recompute_auto(const Costs *c, double slower) {
     return best;
 }
 
-int hd_recompute_choices(const Costs *c, Recomputed *list) {
+int hd_recompute_choices(const Costs *c, int every, Recomputed *list) {
     int n = 0;
-    for (int k = 0; k < HD_RECOMPUTE_PRICES; k++) {
+    for (int k = (HD_RECOMPUTE_PRICES - 1) % every; k < HD_RECOMPUTE_PRICES; k += every) {
         const Recomputed r = choose(c, price(k));
         if (!n || memcmp(r.again, list[n - 1].again, (size_t)c->f->n_ops) != 0) list[n++] = r;
     }

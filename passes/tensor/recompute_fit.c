@@ -9,18 +9,18 @@
 // - Without offload, or with that of the schedule's list: of a small model all of the chain, and choices that differ by
 //   one op from the one that the fewest others beat in bytes and seconds, again and again, as long as the work lasts.
 //   Of a large model some links of the chain.
-// - Where auto's own choice does not fit: some links from auto's own on with as many values in host memory as copies
-//   hide, and with all. None of those that are faster than what fits into the memory of auto's own choice is taken, so
-//   that a plan for less memory is not faster than one for more.
-// - Where none of these fits: choices that keep the values of one kind of place (equal in all layers) more, or one
-//   less, than the least one so far, without offload or with all values, as long as that takes fewer bytes.
+// - Where auto's own choice does not fit: some links from auto's own on with as many values offloaded as copies hide,
+//   with all, and with parts of all; and choices by kinds of places near those with the fewest bytes
+//   (recompute_kinds.c). None of those that are faster than what fits into the memory of auto's own choice is taken,
+//   so that a plan for less memory is not faster than one for more.
+//
+// Of a large model fewer are tried, and a warning says so.
 //
 // Of the list the fastest that fits is taken. Then choices between that and its neighbour that does not fit are tried
 // (narrow.h). So less memory is never faster, and a plan is found under each limit down to its own bytes.
 //
 // Where the schedule says `offload auto`, all is tried with it, and from the whole chain.
 #include "passes/tensor/recompute_fit.h"
-#include "passes/analysis/places.h"
 #include "passes/settings.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,15 +29,28 @@
 enum { WORK = 60000, LEAST_TRIALS = 24, MOST_TRIALS = 1200 }; // of a small model; WORK: ops of all trials together
 enum { MOST_DEEP = 200 };
 
-// How many choices: links of the chain before auto's own and after it, choices between two others in each family, and
-// kinds of places; and how many families. The larger the model, the longer each trial takes.
-typedef struct { int most_ops, before, after, between, kinds, families; bool links; } Effort;
+// How many choices are tried. The larger the model, the longer each trial takes.
+typedef struct {
+    int most_ops;
+    int prices;        // one of so many makes a link of the chain
+    int before, after; // links before auto's own choice and after it
+    int mixed, parts;  // with offload: choices between links, and parts of all values
+    int between;       // two others, in each family
+    int kinds;         // of places
+    int families;
+    bool links;             // with a family each
+    const char *left_out; // of what a smaller model has; NULL: nothing
+} Effort;
 static const Effort efforts[] = {
-    {2500, 4, 8, 40, 100, 3, true}, {8000, 2, 4, 8, 16, 2, false}, {INT32_MAX, 1, 1, 6, 2, 1, false}};
+    {1000, 1, 4, 8, 8, 8, 40, 100, 3, true, NULL},
+    {2500, 1, 4, 8, 0, 2, 40, 50, 3, true, NULL},
+    {8000, 1, 2, 4, 0, 1, 8, 16, 2, false, "most places one by one, and most numbers of offloaded values"},
+    {INT32_MAX, 5, 1, 1, 0, 1, 6, 0, 1, false,
+     "places one by one, most numbers of offloaded values, and all but three steps of recomputation"}};
 
-static const Effort *effort_of(const Fit *t) {
+static const Effort *effort_of(const Func *f) {
     const Effort *e = efforts;
-    while (t->f->n_ops > e->most_ops) e++;
+    while (f->n_ops > e->most_ops) e++;
     return e;
 }
 
@@ -57,7 +70,7 @@ static void find_chain(Fit *t, double slower) {
         open[o->id] = costs[1].seconds[o->id] >= 0 && !hd_op_is(o, TRAIT_ALIAS);
     t->open = open;
     t->uses = costs[1].uses;
-    for (int i = 0; i < 2; i++) n += hd_recompute_choices(&costs[i], all + n);
+    for (int i = 0; i < 2; i++) n += hd_recompute_choices(&costs[i], effort_of(t->f)->prices, all + n);
     qsort(all, (size_t)n, sizeof *all, compare_costs);
     const Recomputed given = hd_recompute_auto(&costs[0], slower);
     for (int i = 0; i < n && all[i].seconds < given.seconds; i++)
@@ -124,67 +137,40 @@ static void try_small(Fit *t, int n, int values) {
     for (int k = 0; k < from; k++) hd_fit_try(t, choice(t, k), values);
 }
 
-// So many links of the chain, from one to another, with both; the same with offload and without.
-static void try_links(Fit *t, int from, int to, int n, int values) {
+// So many links of the chain, from one to another, with both.
+static void try_links(Fit *t, int from, int to, int n, void (*try)(Fit *t, int link, int values), int values) {
     t->left = INT32_MAX;
     if (n > to - from) n = to - from;
-    for (int i = 0; i <= n; i++) hd_fit_try_link(t, from + (n ? (int)((int64_t)(to - from) * i / n) : 0), values);
+    for (int i = 0; i <= n; i++) try(t, from + (n ? (int)((int64_t)(to - from) * i / n) : 0), values);
 }
 
-static State *least(const Fit *t) {
-    State *least = NULL;
-    for (int i = 0; i < t->states.n; i++) {
-        State *s = t->states.at[i];
-        if (s->got.bytes >= 0 && (!least || s->brief < least->brief)) least = s;
-    }
-    return least;
-}
+static void try_link(Fit *t, int link, int values) { hd_fit_try_link(t, link, values); }
 
-// Equal for the same place in all layers of a kind.
-static const char *kind_of(const Layers *l, const Op *o) {
-    const char *path = o->loc.path ? o->loc.path : "", *layer = hd_layer_of(l, path);
-    return hd_internf(l->cx, "%s%s", *layer ? hd_layer_kind(l, layer) : "", path + strlen(layer));
-}
-
-// By op id: its kind, if recompute may choose it.
-static const char **find_kinds(const Fit *t) {
-    const Layers layers = hd_layers(t->f->module, t->a);
-    const char **kinds = HD_NEWN(t->a, const char *, t->f->n_ops + 1);
-    for (const Op *o = t->f->first; o; o = o->next)
-        if (t->chain[t->n_chain - 1].again[o->id]) kinds[o->id] = kind_of(&layers, o);
-    return kinds;
-}
-
-// Recomputes all ops of a kind of place (the first n characters of `kind`) and of the places in it, or none of them.
-static bool *turned(const Fit *t, const bool *again, const char *const *kinds, const char *kind, size_t n, bool on) {
-    bool *turned = hd_fit_copy(t, again);
-    for (int i = 0; i < t->f->n_ops; i++)
-        if (kinds[i] && !strncmp(kinds[i], kind, n) && (!kinds[i][n] || kinds[i][n] == '.')) turned[i] = on;
-    return turned;
-}
-
-static void turn(Fit *t, const char *const *kinds, const char *kind, size_t n, bool offload) {
-    for (int on = 0; on < 2; on++) {
-        const State *now = least(t);
-        hd_fit_try(t, turned(t, now->again, kinds, kind, n, on), now->values);
-        if (offload && now->values != HD_ALL) hd_fit_try(t, turned(t, now->again, kinds, kind, n, on), HD_ALL);
+static void try_parts(Fit *t, const bool *again, int all) {
+    const int parts = effort_of(t->f)->parts;
+    for (int i = 1, last = 0; i < parts; i++) {
+        const int some = (int)((int64_t)all * i / parts);
+        if (some > last) hd_fit_try(t, hd_fit_copy(t, again), some);
+        last = some;
     }
 }
 
-static void try_kinds(Fit *t, bool offload) {
-    const char **kinds = find_kinds(t);
-    t->left = effort_of(t)->kinds;
-    for (const State *from = NULL; from != least(t) && t->left > 0;) {
-        PtrMap seen = {0};
-        from = least(t);
-        for (int i = 0; i < t->f->n_ops; i++)
-            for (const char *kind = kinds[i], *end = kind; kind; end++) { // and all places around it
-                end += strcspn(end, ".");
-                const char *outer = hd_intern_part(t->f->module->cx, kind, (size_t)(end - kind));
-                if (hd_ptr_get(&seen, outer) < 0) turn(t, kinds, kind, (size_t)(end - kind), offload);
-                hd_ptr_set(t->a, &seen, outer, 1);
-                if (!*end) break;
-            }
+// A link with `values` offloaded, with all, and with parts of all.
+static void try_hosted(Fit *t, int link, int values) {
+    hd_fit_try_link(t, link, values);
+    const State *all = hd_fit_try_link(t, link, HD_ALL);
+    try_parts(t, all->again, all->got.values);
+}
+
+// So many choices between links, likewise: some instances are like one link, the others like the one before.
+static void try_mixed(Fit *t, int from, int n) {
+    const int last = (t->n_chain - 1) * t->n_instances;
+    from *= t->n_instances;
+    for (int i = 1; i < n; i++) {
+        bool *again = choice(t, from + (int)((int64_t)(last - from) * i / n));
+        hd_fit_try(t, again, HD_HIDDEN);
+        const State *all = hd_fit_try(t, hd_fit_copy(t, again), HD_ALL);
+        try_parts(t, again, all->got.values);
     }
 }
 
@@ -202,12 +188,12 @@ static Hosting hosting_of(const Module *m) {
 
 // --- the choice
 
-// Choices of one family: all, or those of so many values, or those that make the same again. `floor`: those with
+// Choices of one family: all, or those of so many values, or those that recompute the same. `floor`: those with
 // offload take no fewer seconds.
 typedef struct { enum { ANY, SAME_VALUES, SAME_AGAIN } of; const State *like; int values; double floor; } Family;
 
 static bool belongs(const Fit *t, const State *s, Family f) {
-    if (s->got.bytes < 0 || (s->values && s->got.seconds < f.floor)) return false;
+    if (s->got.bytes < 0 || (s->floored && s->got.seconds < f.floor)) return false;
     if (f.of == SAME_VALUES) return s->values == f.values;
     return f.of == ANY || !memcmp(s->again, f.like->again, (size_t)t->f->n_ops);
 }
@@ -249,7 +235,7 @@ static State *neighbour(Fit *t, int64_t limit, Family f, const State *best) {
 
 static State *best_of(Fit *t, int64_t limit, Family f) {
     State *best = fastest(t, limit, f), *next = best ? neighbour(t, limit, f, best) : NULL;
-    t->left = effort_of(t)->between;
+    t->left = effort_of(t->f)->between;
     return next ? hd_fit_between(t, next, best, limit) : best;
 }
 
@@ -260,11 +246,11 @@ static State *best_within(Fit *t, int64_t limit, Hosting h, double floor) {
                                {SAME_VALUES, .values = HD_HIDDEN, .floor = floor}};
     State *best = NULL;
     t->n_listed = t->states.n;
-    for (int i = 0; i < effort_of(t)->families; i++) {
+    for (int i = 0; i < effort_of(t->f)->families; i++) {
         State *s = best_of(t, limit, families[i]);
         if (s && (!best || is_faster(s, best))) best = s;
     }
-    for (int i = 0; i < t->n_listed && h.may && effort_of(t)->links; i++) {
+    for (int i = 0; i < t->n_listed && h.may && effort_of(t->f)->links; i++) {
         const State *like = t->states.at[i];
         if (like->values || like->link < 0 || like->got.bytes <= limit) continue;
         if (best && like->got.seconds >= best->got.seconds) continue;
@@ -282,6 +268,7 @@ typedef struct {
     int values;
     Trial given, got;
     bool more, given_fits, fits, offloads; // more: again differs from what auto takes
+    int tried;                             // choices
 } Found;
 
 static void say(Module *m, const Found *found, int64_t limit) {
@@ -302,21 +289,20 @@ static void say(Module *m, const Found *found, int64_t limit) {
 // auto's own choice is packed as a plan is, if need be: without a limit it is taken as it is.
 static bool given_fits(Fit *t, State *given, int64_t limit) {
     if (given->got.bytes > limit) {
-        const Trial whole = hd_trial(t->trials, given->again, given->values, TRIAL_WHOLE);
-        t->begun = given->again;
-        if (whole.bytes < given->got.bytes) given->got = whole;
+        const Trial whole = hd_fit_trial(t, given->again, given->values, TRIAL_WHOLE);
+        if (whole.bytes >= 0 && whole.bytes < given->got.bytes) given->got = whole;
         given->deep = true;
     }
     return given->got.bytes <= limit;
 }
 
-static void try_hosted(Fit *t, int from, bool automatic) {
-    const Effort *e = effort_of(t);
-    for (int i = 0; i < 2; i++) {
-        const int values = i ? HD_ALL : automatic ? 0 : HD_HIDDEN;
-        if (from < t->given) try_links(t, from, t->given, e->before, values);
-        try_links(t, t->given, t->n_chain - 1, e->after, values);
-    }
+// From auto's own choice on; where the schedule says `offload auto`, from the whole chain.
+static void try_offload(Fit *t, bool automatic) {
+    const Effort *e = effort_of(t->f);
+    const int values = automatic ? 0 : HD_HIDDEN;
+    if (automatic && t->given) try_links(t, 0, t->given, e->before, try_hosted, values);
+    try_links(t, t->given, t->n_chain - 1, e->after, try_hosted, values);
+    try_mixed(t, t->given, e->mixed);
 }
 
 static State *search_list(Fit *t, State *given, Hosting h, bool fits, int64_t limit) {
@@ -325,18 +311,18 @@ static State *search_list(Fit *t, State *given, Hosting h, bool fits, int64_t li
     if (n < t->left / 2) {
         try_small(t, n, h.values);
     } else {
-        try_links(t, 0, t->given, effort_of(t)->before, h.values);
-        try_links(t, t->given, t->n_chain - 1, effort_of(t)->after, h.values);
+        try_links(t, 0, t->given, effort_of(t->f)->before, try_link, h.values);
+        try_links(t, t->given, t->n_chain - 1, effort_of(t->f)->after, try_link, h.values);
     }
+    if (h.automatic) try_offload(t, true);
     t->n_listed = t->states.n;
-    if (h.may && !h.automatic) floor = fastest(t, given->got.bytes, (Family){.of = ANY})->got.seconds;
+    if (!fits) floor = fastest(t, given->got.bytes, (Family){.of = ANY})->got.seconds;
     t->n_listed = 0;
-    if (h.automatic || (h.may && !fits)) try_hosted(t, h.automatic ? 0 : t->given, h.automatic);
+    t->floored = true;
+    if (h.may && !h.automatic && !fits) try_offload(t, false);
+    if (!fits) hd_fit_try_kinds(t, effort_of(t->f)->kinds, h.may);
     State *best = best_within(t, limit, h, floor);
-    if (best || fits) return best ? best : given;
-    try_kinds(t, h.may);
-    best = best_within(t, limit, h, floor);
-    return best ? best : least(t);
+    return best ? best : fits ? given : hd_fit_deepen(t, hd_fit_least(t));
 }
 
 static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit) {
@@ -358,12 +344,24 @@ static Found search(Module *m, Func *f, PassCx *cx, double slower, int64_t limit
         found.got = best->got;
         found.values = best->values;
         found.fits = found.got.bytes <= limit;
+        found.tried = t.states.n;
         found.offloads = best->got.values > 0 && h.may;
         found.more = memcmp(best->again, given->again, (size_t)t.f->n_ops) != 0;
         if (found.more) found.again = best->again;
     }
     hd_trials_end(t.trials);
     return found;
+}
+
+// A large model: what was not tried.
+static void say_left_out(Module *m, const Func *f, const Found *found, int64_t limit) {
+    const Effort *e = effort_of(f);
+    if (!e->left_out || found->given_fits || found->given.bytes < 0) return;
+    const Span at = hd_symbol_find(m, "schedule")->span;
+    hd_warning(m->cx, at,
+               "recompute auto: the search for a plan of at most %lld bytes stopped after %d plans, since the model "
+               "has %d ops; not tried: %s", (long long)limit, found->tried, f->n_ops, e->left_out);
+    hd_note(m->cx, (Span){0}, "schedule.recompute and schedule.offload with lists of places choose what was not tried");
 }
 
 // Whether to go without rounded copies of weights, as `x` does; `y` keeps them.
@@ -400,6 +398,7 @@ const bool *hd_recompute_fit(Module *m, PassCx *cx, double slower, int64_t limit
         else hd_drop_copies(m, false);
     }
     if (!found.given_fits && found.fits) say(m, &found, limit);
+    say_left_out(m, trained, &found, limit);
     decide(m, &found, limit);
     return found.again;
 }

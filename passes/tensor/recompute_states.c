@@ -20,8 +20,7 @@ bool *hd_fit_copy(const Fit *t, const bool *again) {
     return copy;
 }
 
-// Choices that differ only in the offloaded values share the passes before that.
-static Trial try(Fit *t, const bool *again, int values, TrialKind kind) {
+Trial hd_fit_trial(Fit *t, const bool *again, int values, TrialKind kind) {
     if (again != t->begun && (!t->begun || memcmp(again, t->begun, (size_t)t->f->n_ops) != 0)) {
         t->begun = NULL;
         if (!hd_trial_begin(t->trials, again)) return (Trial){.bytes = -1};
@@ -42,7 +41,8 @@ State *hd_fit_try(Fit *t, bool *again, int values) {
     if (t->left <= 0) return NULL;
     t->left--;
     State *s = HD_NEW(t->a, State);
-    *s = (State){.again = again, .values = values, .link = -1, .got = try(t, again, values, TRIAL_BRIEF)};
+    *s = (State){.again = again, .values = values, .link = -1, .floored = t->floored,
+                 .got = hd_fit_trial(t, again, values, TRIAL_BRIEF)};
     s->brief = s->got.bytes;
     hd_push(t->a, &t->states, s);
     return s;
@@ -52,7 +52,7 @@ State *hd_fit_deepen(Fit *t, State *s) {
     if (!s || s->deep) return s;
     s->deep = true;
     if (s->got.bytes - s->got.bound <= s->got.bound / 100 || t->deep_left-- <= 0) return s;
-    const Trial deep = try(t, s->again, s->values, TRIAL_DEEP);
+    const Trial deep = hd_fit_trial(t, s->again, s->values, TRIAL_DEEP);
     if (deep.bytes >= 0 && deep.bytes < s->got.bytes) s->got = deep;
     return s;
 }
