@@ -8,6 +8,7 @@
 #include "ir/base/parts.h"
 #include "passes/manager/manager_options.h"
 #include "passes/report/report.h"
+#include "passes/settings.h"
 #include "passes/manager/reproducer.h"
 #include "ir/base/clock.h"
 #include <errno.h>
@@ -85,11 +86,11 @@ static int read_arguments(Arguments *args, Arena *a, int argc, char **argv) { //
     return -1;
 }
 
-static void target_config(const Arguments *args, Module *m) {
+static void target_config(const Arguments *args, int64_t memory, Module *m) {
     Attrs *attrs = &hd_config(m, "target")->attrs;
     hd_set_word(m->cx, attrs, A_TARGET, word(args, m->cx->arena, FIELD(target)));
     if (args->target) hd_set_word(m->cx, attrs, A_ARCH, args->arch ? args->arch : "sm_90");
-    if (args->memory) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, args->memory);
+    if (memory) hd_set_int(m->cx, attrs, A_DEVICE_MEMORY_BYTES, memory);
     if (args->host_memory) hd_set_int(m->cx, attrs, A_HOST_MEMORY_BYTES, args->host_memory);
 }
 
@@ -99,6 +100,80 @@ static bool choose_pipeline(Ctx *cx, const Arguments *args, Pipeline *p) {
     if (!text && args->emit > EMIT_IR) text = "train";
     if (text && !hd_pipeline_parse(cx, text, p)) return false;
     return !args->guard || hd_pipeline_option(cx, p, "plan-memory", "guard", args->guard < 0 ? GUARD : args->guard);
+}
+
+static Ctx *new_context(const Arguments *args) {
+    Ctx *cx = hd_ctx_new();
+    cx->max_ops = args->manager.limits.ops;
+    cx->device_path = args->manager.device;
+    cx->allow_other_program = args->manager.other_program;
+    return cx;
+}
+
+// --- advice: said only of a plan that was made, and fits
+
+typedef struct {
+    const Arguments *args;
+    const char *text;
+    size_t len;
+    int first_line;
+    Arena *a;
+} Advice;
+
+static int64_t bytes_in(const Module *m, Space space) {
+    const Symbol *arena = hd_space_arena(m, space);
+    return arena ? hd_int(&arena->attrs, A_BYTES, -1) : -1;
+}
+
+// The bytes of device memory of the plan with one more setting (may be NULL) and under a limit of memory (0: none); -1:
+// there is no such plan.
+static int64_t plan_bytes(const Advice *v, const char *setting, int64_t memory) {
+    Ctx *cx = new_context(v->args);
+    Pipeline pipeline = {0};
+    VEC(SetOption) sets = {0};
+    const ManagerOptions options = hd_manager_defaults();
+    for (int i = 0; i < v->args->sets.n; i++) hd_push(cx->arena, &sets, (SetOption){v->args->sets.at[i]});
+    if (setting) hd_push(cx->arena, &sets, (SetOption){setting});
+    Module *m = choose_pipeline(cx, v->args, &pipeline)
+                    ? hd_frontend_part(cx, v->args->input, v->text, v->len, v->first_line, sets.at, sets.n)
+                    : NULL;
+    if (m) target_config(v->args, memory, m);
+    const int64_t bytes = m && hd_manager_run(m, &pipeline, &options) ? bytes_in(m, SPACE_DEVICE) : -1;
+    hd_ctx_free(cx);
+    return bytes;
+}
+
+// A half of the batch, or a quarter, ... for which the plan without a limit, which is made soon, is small enough: under
+// the limit it is taken as it is, or a faster one.
+static void advise_batch(const Advice *v, Ctx *cx, int64_t batch) {
+    for (int64_t n = batch / 2; n > 0; n /= 2) {
+        const char *setting = hd_sprintf(v->a, "train.batch=%lld", (long long)n);
+        const int64_t bytes = plan_bytes(v, setting, 0);
+        if (bytes < 0 || bytes > v->args->memory) continue;
+        hd_note(cx, (Span){0}, "%s fits: that plan takes %lld bytes", setting, (long long)bytes);
+        return;
+    }
+}
+
+static void advise_host(const Advice *v, Ctx *cx, double fraction, int64_t bytes) {
+    const int percent = (int)(100 * fraction * ((double)v->args->host_memory / (double)bytes));
+    const char *setting = hd_sprintf(v->a, "schedule.offload.fraction=%d.%02d", percent / 100, percent % 100);
+    if (percent > 0 && plan_bytes(v, setting, v->args->memory) >= 0)
+        hd_note(cx, (Span){0}, "%s fits", setting);
+}
+
+// After a plan that does not fit. Of a large model no other is made: that takes long.
+static void advise(const Advice *v, const Module *m) {
+    enum { MOST_OPS = 20000 };
+    const int64_t device = bytes_in(m, SPACE_DEVICE), host = bytes_in(m, SPACE_HOST);
+    const Arguments *args = v->args;
+    int ops = 0;
+    for (const Func *f = m->funcs; f; f = f->next) ops += f->n_ops;
+    if (m->stage != STAGE_PLAN || args->manager.pipeline || ops > MOST_OPS) return;
+    if (args->memory && device > args->memory)
+        advise_batch(v, m->cx, hd_int(hd_settings(m, "train"), A_BATCH, 0));
+    else if (args->host_memory && host > args->host_memory)
+        advise_host(v, m->cx, hd_float(hd_settings(m, "schedule"), A_FRACTION, 1), host);
 }
 
 // gpt2.hd -> gpt2
@@ -151,8 +226,11 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
     for (int i = 0; i < args->sets.n; i++) hd_push(cx->arena, &sets, (SetOption){args->sets.at[i]});
     Module *m = hd_frontend_part(cx, args->input, text, len, first_line, sets.at, sets.n);
     if (!m) return false;
-    target_config(args, m);
-    if (!hd_manager_run(m, &pipeline, &args->manager.options)) return false;
+    target_config(args, args->memory, m);
+    if (!hd_manager_run(m, &pipeline, &args->manager.options)) {
+        advise(&(Advice){args, text, len, first_line, out->arena}, m);
+        return false;
+    }
     if (args->emit <= EMIT_PLAN || args->manager.options.stop_after) {
         hd_print_module(m, out);
         return true;
@@ -165,10 +243,7 @@ static bool compile(Ctx *cx, const Arguments *args, const char *text, size_t len
 
 // Compiles one text and prints its diagnostics. False when it has errors, or not the expected ones.
 static bool process(const Arguments *args, const char *text, size_t len, int first_line, Out *out) {
-    Ctx *cx = hd_ctx_new();
-    cx->max_ops = args->manager.limits.ops;
-    cx->device_path = args->manager.device;
-    cx->allow_other_program = args->manager.other_program;
+    Ctx *cx = new_context(args);
     Out said = hd_out(out->arena);
     bool good = compile(cx, args, text, len, first_line, out);
     if (args->verify_diagnostics) {

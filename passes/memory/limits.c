@@ -33,7 +33,7 @@ static bool fits_device(const Module *m, const Room *p, Arena *a) {
         hd_note(m->cx, (Span){0}, "what is live grows with train.batch (now %lld); schedule.recompute keeps less of it",
                 (long long)batch);
     else
-        hd_note(m->cx, (Span){0}, "allow %lld bytes, or recompute more (schedule.recompute)", (long long)p->top);
+        hd_note(m->cx, (Span){0}, "schedule.recompute keeps less of what is live");
     return false;
 }
 
