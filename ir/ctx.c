@@ -11,8 +11,9 @@ typedef struct TypeEntry { struct TypeEntry *next; uint32_t hash; Type type; } T
 struct TypeTable { TypeEntry **slot; uint32_t cap, n; };
 
 static const DTypeInfo dtypes[] = {
-#define DTYPE(id, text, bytes, mantissa, exponent, largest, computed, c, cuda, nccl, cublas, safetensors, rate)        \
-    {#text, bytes, mantissa, exponent, largest, TY_##computed, TY_##rate, "HD_" #id, #c, #cuda},
+#define DTYPE(id, text, bytes, mantissa, exponent, largest, saturates, computed, c, cuda, nccl, cublas, safetensors,   \
+              rate)                                                                                                    \
+    {#text, bytes, mantissa, exponent, largest, saturates, TY_##computed, TY_##rate, "HD_" #id, #c, #cuda},
 #include "runtime/dtypes.def"
 };
 

@@ -53,8 +53,12 @@ static double surface(const FactLine *l, int n, double number, double at, bool c
 
 static double up_to_128(int64_t n) { return (double)((n + 127) / 128 * 128); }
 
-// Whose lines hold for operands of this type.
-static DType table_type(DType t) { return hd_dtype_info(t)->rate; }
+// Whose lines hold for operands of this type: those of its row's rate. A table need not have any for types of one byte;
+// those of bf16 hold then.
+static DType table_type(const DeviceModel *d, DType t) {
+    const DType rate = hd_dtype_info(t)->rate;
+    return hd_dtype_is_fp8(rate) && !(d->peak[rate] > 0) ? TY_BF16 : rate;
+}
 
 // What the power limit adds to work of so many operations, where the table does not say what energy it takes.
 static double sustained(const DeviceModel *d, DType t, double flops) {
@@ -67,7 +71,7 @@ double hd_model_rows(const DeviceModel *d, double bytes) {
 
 static double product(const DeviceModel *d, const Op *o, double flops, double bytes) {
     const Product p = hd_product(o);
-    const DType t = table_type(o->in[0]->type->dtype);
+    const DType t = table_type(d, o->in[0]->type->dtype);
     const char *words[FACT_WORDS] = {hd_dtype_text(t)};
     const FactLine *l;
     const int n = lines_of(d, FACT_PRODUCT, words, &l);
@@ -81,7 +85,7 @@ static double product(const DeviceModel *d, const Op *o, double flops, double by
 // A rate holds when the device is full: a block of 128 queries of one head is the work of a multiprocessor.
 static double attention(const DeviceModel *d, const Op *o, double flops, double bytes HD_UNUSED) {
     const AttentionShape s = hd_attention_shape(o);
-    const DType t = table_type(s.dtype);
+    const DType t = table_type(d, s.dtype);
     const char *words[FACT_WORDS] = {hd_word(&o->attrs, A_IMPL, "generated"), s.grad ? "backward" : "forward",
                                      hd_dtype_text(t)};
     const FactLine *l;
@@ -219,7 +223,7 @@ static double picojoules(const DeviceModel *d, const char *kind) {
 
 // Of products, whose operands the tensor cores read, with what a product of its own size moves.
 static double multiplied_energy(const DeviceModel *d, DType t, double flops, double bytes) {
-    const double worked = table_type(t) == TY_BF16 ? flops * picojoules(d, "product") : 0;
+    const double worked = table_type(d, t) == TY_BF16 ? flops * picojoules(d, "product") : 0;
     const double moved = bytes * picojoules(d, "rows");
     return worked > moved ? worked : moved;
 }
@@ -300,7 +304,7 @@ double hd_model_floor(const DeviceModel *d, const Op *o) {
     hd_cost(o, &flops, &bytes);
     const double moved = path_floor(d, o, bytes);
     const WorkCost *c = work_cost(o);
-    const double worked = c->multiplied ? flops / d->peak[table_type(c->multiplied(o))] : 0;
+    const double worked = c->multiplied ? flops / d->peak[table_type(d, c->multiplied(o))] : 0;
     return 1e-6 * (moved > worked ? moved : worked);
 }
 

@@ -204,6 +204,7 @@ typedef struct { // a row of runtime/dtypes.def
     const char *text;
     int bytes, mantissa, exponent;
     double largest;
+    bool saturates;
     DType computed, rate;
     const char *constant, *c, *cuda; // "HD_BF16", "uint16_t", "bf16"
 } DTypeInfo;
@@ -215,6 +216,7 @@ static inline DType hd_dtype_computed(DType d) { return hd_dtype_info(d)->comput
 static inline bool hd_dtype_in_f32(DType d) { return hd_dtype_is_float(d) && hd_dtype_computed(d) == TY_F32; }
 static inline bool hd_dtype_is_narrow(DType d) { return hd_dtype_in_f32(d) && d != TY_F32; } // its stores round f32
 static inline bool hd_dtype_is_half(DType d) { return hd_dtype_is_narrow(d) && hd_dtype_bytes(d) == 2; }
+static inline bool hd_dtype_is_fp8(DType d) { return hd_dtype_is_narrow(d) && hd_dtype_bytes(d) == 1; }
 bool hd_dtype_parse(const char *text, DType *d);
 // numpy; dtype of a; NULL when the shapes do not fit
 const Type *hd_type_broadcast(Ctx *cx, const Type *a, const Type *b);

@@ -1,10 +1,10 @@
-// The type rules of tensor ops and kernels; those of dropout and attention are in type_attention.c, those of storage
-// and ranks in type_storage.c.
+// The type rules of tensor ops and kernels; those of products are in type_products.c, those of dropout and attention
+// in type_attention.c, those of storage and ranks in type_storage.c.
 #include "ir/type_rules.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
 
-static DType out_dtype(Rule *r, DType otherwise) { // attribute `out`, checked by the verifier
+DType hd_rule_out(Rule *r, DType otherwise) {
     const char *w = hd_word(&r->o->attrs, A_OUT, NULL);
     DType d = otherwise;
     if (w) hd_dtype_parse(w, &d);
@@ -109,7 +109,7 @@ const char *hd_rule_sum_to(Rule *r) {
     if (hd_type_broadcast(r->cx, IN(0), r->out[0]) != IN(0) &&
         hd_type_broadcast(r->cx, shape_as(r, r->out[0], IN(0)->dtype), IN(0)) != IN(0))
         WRONG("%s does not broadcast to %s, so that cannot be summed to it", TEXT(r->out[0]), TEXT(IN(0)));
-    if (r->out[0]->dtype != out_dtype(r, IN(0)->dtype))
+    if (r->out[0]->dtype != hd_rule_out(r, IN(0)->dtype))
         WRONG("result is %s; write out = %s", TEXT(r->out[0]), hd_dtype_text(r->out[0]->dtype));
     return NULL;
 }
@@ -202,44 +202,7 @@ const char *hd_rule_reduce(Rule *r) {
         if (!(drop & 1u << i)) dim[rank++] = IN(0)->dim[i];
         else if (keep) dim[rank++] = 1;
     }
-    return hd_rule_give(r, hd_type(r->cx, out_dtype(r, IN(0)->dtype), rank, dim));
-}
-
-static const char *product(Rule *r, Product *p) {
-    *p = hd_product(r->o);
-    if (IN(0)->dtype != IN(1)->dtype)
-        WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
-    const char *e = hd_rule_floating(r, 0);
-    if (e) return e;
-    if (p->k != p->b_k)
-        WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", ll(p->k), ll(p->b_k), TEXT(IN(0)), TEXT(IN(1)));
-    return NULL;
-}
-
-const char *hd_rule_matmul(Rule *r) {
-    if (!IN(0)->rank || !IN(1)->rank) WRONG("matmul of a scalar: %s times %s", TEXT(IN(0)), TEXT(IN(1)));
-    Product p;
-    const char *e = product(r, &p);
-    if (e) return e;
-    DType d = out_dtype(r, IN(0)->dtype);
-    if (p.ta) return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){p.m, p.n}));
-    Type t = *IN(0);
-    t.dim[t.rank - 1] = p.n;
-    return hd_rule_give(r, hd_type(r->cx, d, t.rank, t.dim));
-}
-
-const char *hd_rule_bmm(Rule *r) {
-    const Type *a = IN(0), *b = IN(1);
-    bool fits = a->rank == b->rank && a->rank >= 3;
-    for (int i = 0; fits && i < a->rank - 2; i++) fits = a->dim[i] == b->dim[i];
-    if (!fits) WRONG("bmm needs two operands of rank 3 or more with equal leading axes: %s and %s", TEXT(a), TEXT(b));
-    Product p;
-    const char *e = product(r, &p);
-    if (e) return e;
-    Type t = *a;
-    t.dim[t.rank - 2] = p.m;
-    t.dim[t.rank - 1] = p.n;
-    return hd_rule_give(r, hd_type(r->cx, out_dtype(r, a->dtype), t.rank, t.dim));
+    return hd_rule_give(r, hd_type(r->cx, hd_rule_out(r, IN(0)->dtype), rank, dim));
 }
 
 const char *hd_rule_embedding(Rule *r) {
@@ -254,12 +217,6 @@ const char *hd_rule_embedding(Rule *r) {
     return hd_rule_give(r, hd_type(r->cx, IN(0)->dtype, IN(1)->rank + 1, dim));
 }
 
-// With `into`, of what is written there: a matrix in the dtype of the buffer.
-static const Type *matrix_into(Rule *r, int64_t rows, int64_t cols) {
-    const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
-    return hd_type(r->cx, s->type->dtype, 2, (int64_t[]){rows, cols});
-}
-
 const char *hd_rule_embedding_grad(Rule *r) {
     int64_t cols = hd_type_cols(IN(0)), rows = hd_int(&r->o->attrs, A_ROWS, -1);
     const char *e = hd_rule_floating(r, 0);
@@ -268,7 +225,7 @@ const char *hd_rule_embedding_grad(Rule *r) {
         WRONG("%s has %lld rows for the indices %s", TEXT(IN(0)), ll(hd_type_rows(IN(0))), TEXT(IN(1)));
     if (hd_has(&r->o->attrs, A_INTO)) {
         if (rows < 0) return "a table in a buffer needs rows";
-        return hd_rule_give(r, matrix_into(r, rows, cols));
+        return hd_rule_give(r, hd_rule_matrix_into(r, rows, cols));
     }
     e = hd_rule_explicit(r);
     if (e) return e;
@@ -310,6 +267,16 @@ const char *hd_rule_rows(Rule *r) {
         e = hd_rule_give(r, c == 's' ? row : c == 'c' ? column : x);
     }
     return e;
+}
+
+const char *hd_rule_quantize(Rule *r) {
+    const Type *x = IN(0);
+    const DType d = hd_rule_out(r, TY_F32);
+    if (!hd_dtype_is_fp8(d)) WRONG("out = %s: quantize makes e4m3 or e5m2", hd_word(&r->o->attrs, A_OUT, ""));
+    if (!x->rank || !hd_dtype_in_f32(x->dtype) || hd_dtype_is_fp8(x->dtype))
+        WRONG("quantize needs rows of f32, bf16 or f16, not %s", TEXT(x));
+    const char *e = hd_rule_give(r, shape_as(r, x, d));
+    return e ? e : hd_rule_give(r, stats(r, x));
 }
 
 const char *hd_rule_softmax(Rule *r) {
@@ -365,29 +332,6 @@ const char *hd_rule_launch(Rule *r) {
         if (ret->in[i]->type != r->declared[i])
             WRONG("result %d of kernel @%s is %s, not %s", i, k->name, TEXT(ret->in[i]->type), TEXT(r->declared[i]));
     return declared_all(r);
-}
-
-const char *hd_rule_gemm(Rule *r) {
-    const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
-    const int n_in = strcmp(epi, "none") ? 3 : 2, bias = hd_operand_of(r->o, ROLE_BIAS);
-    if (n_in == 3 && strcmp(epi, "bias")) WRONG("gemm has no epilogue %s: none or bias", epi);
-    if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
-    int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
-    if (batches < 1) WRONG("batches = %lld", ll(batches));
-    if (hd_type_rows(IN(0)) % batches || hd_type_rows(IN(1)) % batches)
-        WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), ll(batches));
-    Product p;
-    const char *e = product(r, &p);
-    if (e) return e;
-    int64_t rows = batches * p.m;
-    if (bias >= 0 && (hd_type_count(IN(bias)) != p.n || batches != 1))
-        WRONG("bias %s for %lld columns", TEXT(IN(bias)), ll(p.n));
-    if (hd_has(&r->o->attrs, A_INTO)) return hd_rule_give(r, matrix_into(r, rows, p.n));
-    e = hd_rule_explicit(r);
-    if (e) return e;
-    if (hd_type_count(r->out[0]) != rows * p.n || hd_type_cols(r->out[0]) != p.n)
-        WRONG("product is %lld x %lld, result %s", ll(rows), ll(p.n), TEXT(r->out[0]));
-    return NULL;
 }
 
 const char *hd_rule_nothing(Rule *r) {

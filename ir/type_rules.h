@@ -30,6 +30,9 @@ static inline const char *hd_rule_give(Rule *r, const Type *t) { // the type of 
 }
 
 const char *hd_rule_floating(Rule *r, int operand); // the operand's elements are floating-point numbers
+DType hd_rule_out(Rule *r, DType otherwise); // attribute `out`, checked by the verifier
+// With `into`, of what is written there: a matrix in the dtype of the buffer.
+const Type *hd_rule_matrix_into(Rule *r, int64_t rows, int64_t cols);
 const Symbol *hd_rule_symbol(Rule *r, AttrId a, SymbolKind k); // the symbol an attribute names, of this kind; else NULL
 const char *hd_rule_params(Rule *r, const Type **type); // of the parameters that param or grad names, as one matrix
 // as many elements as t has, from `offset` on, are in the buffer

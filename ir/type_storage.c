@@ -104,7 +104,7 @@ const char *hd_rule_collective(Rule *r) {
     const char *out = hd_word(&r->o->attrs, A_OUT, NULL);
     if (out && (t.dtype != TY_F32 || !hd_dtype_parse(out, &t.dtype) || !hd_dtype_is_half(t.dtype)))
         WRONG("out = %s of %s: f32 is rounded to bf16 or f16", out, TEXT(buffer ? buffer->type : IN(0)));
-    if (does->sums && !hd_dtype_is_float(t.dtype))
+    if (does->sums && (!hd_dtype_is_float(t.dtype) || hd_dtype_is_fp8(t.dtype)))
         WRONG("a sum over ranks needs floating point, not %s", TEXT(hd_type(r->cx, t.dtype, t.rank, t.dim)));
     return hd_rule_give(r, hd_type(r->cx, t.dtype, t.rank, t.dim));
 }

@@ -107,6 +107,7 @@ typedef struct { // a matrix product, row-major: d (m x n) = a (m x k) b (k x n)
     int64_t batch;           // 1, or the number of equal products one after another (no epilogue)
     int64_t workspace_bytes;
     int align; // every operand starts at a multiple of so many bytes: 1, 2, 4 or 8; 0: 16
+    bool scaled; // d = (a b) * scale of a's row * scale of b's row (tb): f32 vectors; no epilogue, batch 1
 } HdGemm;
 enum { HD_EPI_NONE, HD_EPI_BIAS }; // bias: n values of d's dtype
 
@@ -286,6 +287,8 @@ uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes);
 void hd_host_start(char **argv); // first thing in main
 static inline char *hd_base(HdExec *x) { return x->base; }
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
+void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const float *scale_a, const float *scale_b,
+                         void *d, void *workspace);
 // starts: of documents, [batch, seq], which never decrease in a sequence, each at most its own position; NULL without
 // documents. key: of dropout, a row of what hd_host_random makes; NULL without dropout.
 void hd_host_attention(const HdAttention *t, const void *q, const void *k, const void *v, void *o, float *lse,
@@ -353,6 +356,8 @@ uint64_t hd_device(HdExec *x, int64_t offset); // device address
 void hd_cuda_launch(HdExec *x, int stream, int kernel, HdGrid grid, int n, const HdArg *args);
 void hd_cuda_gemm(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
                   uint64_t workspace);
+void hd_cuda_gemm_scaled(HdExec *x, int stream, int gemm, uint64_t a, uint64_t b, uint64_t scale_a, uint64_t scale_b,
+                         uint64_t d, uint64_t workspace);
 void hd_cuda_attention(HdExec *x, int stream, const HdAttention *t, uint64_t q, uint64_t k, uint64_t v, uint64_t o,
                        uint64_t lse, uint64_t starts, uint64_t key, uint64_t workspace);
 void hd_cuda_attention_grad(HdExec *x, int stream, const HdAttention *t, uint64_t dout, uint64_t q, uint64_t k,

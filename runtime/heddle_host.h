@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-// --- conversions; those of two bytes are in bits.h
+// --- conversions; those of one and two bytes are in bits.h
 static inline float hd_from_f32(float f) { return f; }
 static inline float hd_to_f32(float f) { return f; }
 static inline float hd_from_f64(double d) { return (float)d; }
@@ -21,6 +21,8 @@ static inline uint8_t hd_to_u8(float f) { return (uint8_t)f; }
 
 static inline float hd_round_bf16(float f) { return hd_from_bf16(hd_to_bf16(f)); }
 static inline float hd_round_f16(float f) { return hd_from_f16(hd_to_f16(f)); }
+static inline float hd_round_e4m3(float f) { return hd_from_e4m3(hd_to_e4m3(f)); }
+static inline float hd_round_e5m2(float f) { return hd_from_e5m2(hd_to_e5m2(f)); }
 
 // --- random numbers of dropout: key and counter as ir/random.h says
 // Words 4 block .. 4 block + 3 of a sequence. `key`: a row of the table that hd_host_random makes.

@@ -127,9 +127,21 @@ static bool draws(const Module *m) {
     return false;
 }
 
+static bool has_fp8(const Module *m) {
+    for (const Func *f = m->funcs; f; f = f->next) {
+        for (int i = 0; i < f->n_args; i++)
+            if (hd_dtype_is_fp8(f->args[i]->type->dtype)) return true;
+        for (const Op *o = f->first; o; o = o->next)
+            for (int i = 0; i < o->n_out; i++)
+                if (hd_dtype_is_fp8(o->out[i]->type->dtype)) return true;
+    }
+    return false;
+}
+
 static Out unit_start(Emit *e) {
     Out o = hd_out(e->a);
     hd_puts(&o, find_template("common", strlen("common")));
+    if (has_fp8(e->m)) hd_puts(&o, find_template("fp8", strlen("fp8")));
     if (draws(e->m)) hd_puts(&o, find_template("philox", strlen("philox")));
     hd_emit_prelude(e->m, PRELUDE_CUDA, &o);
     hd_puts(&o, "\n");

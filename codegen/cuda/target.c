@@ -41,7 +41,16 @@ void hd_cuda_print_launch(Emit *e, const Op *o) {
 
 void hd_cuda_print_gemm(Emit *e, const Op *o) {
     const int64_t workspace = hd_emit_workspace(e, o);
-    const int bias = hd_operand_of(o, ROLE_BIAS);
+    const int bias = hd_operand_of(o, ROLE_BIAS), scale = hd_operand_of(o, ROLE_SCALE_A);
+    if (scale >= 0) {
+        const int scale_b = hd_operand_of(o, ROLE_SCALE_B);
+        hd_emit_line(e, o, "hd_cuda_gemm_scaled(x, %d, %d, %s, %s, %s, %s, %s, %s);", hd_emit_stream(e, o),
+                     hd_emit_gemm(e, o), hd_cuda_device(e, hd_emit_place(e, o->in[0])),
+                     hd_cuda_device(e, hd_emit_place(e, o->in[1])), hd_cuda_device(e, hd_emit_place(e, o->in[scale])),
+                     hd_cuda_device(e, hd_emit_place(e, o->in[scale_b])), hd_cuda_device(e, hd_emit_result(e, o, 0)),
+                     workspace < 0 ? "0" : hd_cuda_device(e, workspace));
+        return;
+    }
     hd_emit_line(e, o, "hd_cuda_gemm(x, %d, %d, %s, %s, %s, %s, %s);", hd_emit_stream(e, o), hd_emit_gemm(e, o),
                  hd_cuda_device(e, hd_emit_place(e, o->in[0])), hd_cuda_device(e, hd_emit_place(e, o->in[1])),
                  bias < 0 ? "0" : hd_cuda_device(e, hd_emit_place(e, o->in[bias])),

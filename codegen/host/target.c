@@ -35,7 +35,13 @@ static void host_launch(Emit *e, const Op *o) {
 }
 
 static void host_gemm(Emit *e, const Op *o) {
-    const int g = hd_emit_gemm(e, o), bias = hd_operand_of(o, ROLE_BIAS);
+    const int g = hd_emit_gemm(e, o), bias = hd_operand_of(o, ROLE_BIAS), scale = hd_operand_of(o, ROLE_SCALE_A);
+    if (scale >= 0) {
+        hd_emit_line(e, o, "hd_host_gemm_scaled(&gemms[%d], %s, %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1),
+                     f32(e, in(e, o, scale)), f32(e, in(e, o, hd_operand_of(o, ROLE_SCALE_B))), out(e, o, 0),
+                     workspace(e, o));
+        return;
+    }
     hd_emit_line(e, o, "hd_host_gemm(&gemms[%d], %s, %s, %s, %s, %s);", g, in(e, o, 0), in(e, o, 1),
                  bias < 0 ? "NULL" : in(e, o, bias), out(e, o, 0), workspace(e, o));
 }

@@ -132,6 +132,15 @@ static void row_logsumexp(Lowering *l, const Op *o, const int *in) {
     result(l, o, 0, EXPR(9, "plus(log($0), $1)", s, shift));
 }
 
+static void row_quantize(Lowering *l, const Op *o, const int *in) { // q is rounded where it is stored
+    int most = reduce(l, NODE_MAX, EXPR(1, "$0 < 0 ? -$0 : $0", in[0])), least = EXPR(1, "$0 < $e ? $e : $0", most);
+    int scale = EXPR(4, "$0 / $e", least);
+    at(l, least)->number = 0x1p-100;
+    at(l, scale)->number = hd_dtype_info(o->out[0]->type->dtype)->largest;
+    result(l, o, 0, times(l, in[0], EXPR(4, "1 / $0", scale)));
+    result(l, o, 1, scale);
+}
+
 // The sequence and the element in it follow from row and column; rows of a sequence are next to each other. With $v and
 // $j the CUDA compiler sees which elements have their numbers from one draw.
 static void row_dropout(Lowering *l, const Op *o, const int *in) { // x, key

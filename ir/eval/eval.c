@@ -42,12 +42,14 @@ double hd_round(DType d, double v) {
     if (d == TY_F32) return (double)(float)v;
     const DTypeInfo *t = hd_dtype_info(d);
     if (!t->exponent) return trunc(v);
-    if (!isfinite(v) || v == 0.0) return v;
+    if (isnan(v) || v == 0.0) return v;
+    const double beyond = copysign(t->saturates ? t->largest : (double)INFINITY, v);
+    if (isinf(v)) return beyond;
     int exponent, least = 3 - (1 << (t->exponent - 1)); // of a normal number, as frexp counts
     frexp(v, &exponent);
     int unit = (exponent > least ? exponent : least) - (t->mantissa + 1);
     double r = ldexp(nearbyint(ldexp(v, -unit)), unit); // ties to even: the default rounding of nearbyint
-    return fabs(r) > t->largest ? copysign((double)INFINITY, v) : r;
+    return fabs(r) > t->largest ? beyond : r;
 }
 
 static void round_tensor(const Eval *e, DType d, Tensor t) {

@@ -19,9 +19,15 @@ static void products(const Product *s, const Tensor *in, double *d) {
         product(s, in[0].data + i * s->m * s->k, in[1].data + i * s->k * s->n, d + i * s->m * s->n);
 }
 
+static void scale_rows(const Product *s, const Op *o, const Tensor *in, double *d) {
+    const int a = hd_operand_of(o, ROLE_SCALE_A), b = hd_operand_of(o, ROLE_SCALE_B);
+    for (int64_t i = 0; a >= 0 && i < s->m * s->n; i++) d[i] *= in[a].data[i / s->n] * in[b].data[i % s->n];
+}
+
 const char *hd_eval_matmul(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     Product s = hd_product(o);
     products(&s, in, out->data);
+    scale_rows(&s, o, in, out->data);
     return NULL;
 }
 
@@ -29,6 +35,7 @@ const char *hd_eval_gemm(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tenso
     Product s = hd_product(o);
     const int bias = hd_operand_of(o, ROLE_BIAS);
     products(&s, in, out->data);
+    scale_rows(&s, o, in, out->data);
     for (int64_t i = 0, n = s.batches * s.m * s.n; i < n && bias >= 0; i++) out->data[i] += in[bias].data[i % s.n];
     return NULL;
 }

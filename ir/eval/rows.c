@@ -86,6 +86,23 @@ const char *hd_eval_rms_norm_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, cons
     return normalise_grad(in, out, false);
 }
 
+// In the roundings of f32 that the definition has, which decide to which side q is rounded.
+const char *hd_eval_quantize(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
+    const int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
+    const double largest = hd_dtype_info(out[0].type->dtype)->largest;
+    const DType f32 = e->mode == EVAL_EXACT ? TY_F64 : TY_F32;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = in[0].data + r * n;
+        double most = 0x1p-100;
+        for (int64_t i = 0; i < n; i++)
+            if (fabs(x[i]) > most || isnan(x[i])) most = isnan(most) ? most : fabs(x[i]);
+        const double scale = hd_round(f32, most / largest), inverse = hd_round(f32, 1 / scale);
+        for (int64_t i = 0; i < n; i++) out[0].data[r * n + i] = hd_round(f32, x[i] * inverse);
+        out[1].data[r] = scale;
+    }
+    return NULL;
+}
+
 const char *hd_eval_cumsum(Eval *e HD_UNUSED, const Op *o, const Tensor *in, Tensor *out) {
     const Type *t = in[0].type;
     const int64_t axis = hd_int(&o->attrs, A_AXIS, 0), n = t->dim[axis], total = hd_type_count(t);

@@ -1,5 +1,6 @@
 #include "passes/fuse/gemm_bias.h"
 #include "ir/shapes.h"
+#include <string.h>
 
 int hd_gemm_bias(const Op *add, const Uses *uses) {
     if (add->kind != OP_ADD) return -1;
@@ -16,8 +17,11 @@ int hd_gemm_bias(const Op *add, const Uses *uses) {
 
 Op *hd_gemm_of(const Op *product, Value *bias) {
     Ctx *cx = product->func->module->cx;
-    Op *g = hd_op_new(product->func, OP_GEMM, bias ? 3 : 2, (Value *[]){product->in[0], product->in[1], bias});
-    static const AttrId kept[] = {A_TA, A_TB, A_BWD, A_RECOMPUTED};
+    Value *in[HD_MAX_IN];
+    memcpy(in, product->in, sizeof *in * (size_t)product->n_in);
+    in[product->n_in] = bias;
+    Op *g = hd_op_new(product->func, OP_GEMM, product->n_in + (bias != NULL), in);
+    static const AttrId kept[] = {A_TA, A_TB, A_SCALED, A_BWD, A_RECOMPUTED};
     g->loc = product->loc;
     g->span = product->span;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)

@@ -79,6 +79,7 @@ static const char *find_head(Chunking *s, Head *h) {
     Op *o = loss->in[0]->def;
     while (o && o->kind == OP_CAST && o->in[0]->def) o = o->in[0]->def;
     if (!o || o->kind != OP_MATMUL) return left_whole(s, o ? o : loss, "makes the logits; only a product is cut");
+    if (hd_has(&o->attrs, A_SCALED)) return left_whole(s, o, "makes the logits of rows with scales");
     if (hd_has(&o->attrs, A_TA)) return left_whole(s, o, "makes the logits of transposed rows");
     h->product = o;
     h->rows = hd_type_rows(loss->in[0]->type);

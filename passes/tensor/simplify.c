@@ -143,7 +143,7 @@ static void set_flag(Ctx *cx, Attrs *attrs, AttrId id, bool on) {
 static Value *absorb(Op *o, int side) {
     const Op *t = o->in[side]->def;
     AttrId flag = side ? A_TB : A_TA;
-    if (!swaps_two_axes(t)) return NULL;
+    if (!swaps_two_axes(t) || hd_has(&o->attrs, A_SCALED)) return NULL; // its rows have the scales
     Ctx *cx = o->func->module->cx;
     Attrs attrs = hd_attrs_copy(cx, &o->attrs);
     set_flag(cx, &attrs, flag, !hd_has(&o->attrs, flag));
@@ -157,7 +157,7 @@ static Value *absorb_right(Simplifier *s HD_UNUSED, Op *o) { return absorb(o, 1)
 // (a b)^T = b^T a^T, where nobody else reads a b.
 static Value *transpose_product(Simplifier *s, Op *o) {
     const Op *product = o->in[0]->def;
-    if (!swaps_two_axes(o) || s->uses.at[product->out[0]->id] != 1) return NULL;
+    if (!swaps_two_axes(o) || s->uses.at[product->out[0]->id] != 1 || hd_has(&product->attrs, A_SCALED)) return NULL;
     Ctx *cx = o->func->module->cx;
     Op *fresh = hd_op_new(o->func, OP_MATMUL, 2, (Value *[]){product->in[1], product->in[0]});
     fresh->attrs = hd_attrs_copy(cx, &product->attrs);

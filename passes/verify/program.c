@@ -8,8 +8,9 @@
 // declarations of the parameters, and what the train block says. The optimizer's ops have the settings of config @train
 // and the buffers of their buckets (settings.c, update.c).
 //
-// Trusted are what makes the tensor module (the frontend, autodiff, precision), what runs the plan (code generation,
-// the runtime, libraries), and the proof that buffers hold what their views say, which comes first (flow.c, random.c).
+// Trusted are what makes the tensor module (the frontend, autodiff, precision, fp8), what runs the plan (code
+// generation, the runtime, libraries), and the proof that buffers hold what their views say, which comes first (flow.c,
+// random.c).
 #include "passes/verify/program.h"
 #include "passes/analysis/access.h"
 #include "passes/analysis/places.h"

@@ -3,11 +3,13 @@
 #include "ir/eval/eval.h"
 #include "passes/verify/terms.h"
 
-// Every value of `narrow` is one of `wide`: as many bits of mantissa and of exponent. Subnormals, infinities and NaN
-// are no exception: every format has them, and the least exponent of `wide` is not above that of `narrow`.
+// Every value of `narrow` is one of `wide`: as many bits of mantissa and of exponent. Subnormals and NaN are no
+// exception: every format has them, and the least exponent of `wide` is not above that of `narrow`. Nor are infinities:
+// no other format fits in one that saturates.
 static bool holds_all_of(DType wide, DType narrow) {
     const DTypeInfo *w = hd_dtype_info(wide), *n = hd_dtype_info(narrow);
-    return wide == narrow || (n->exponent > 0 && w->mantissa >= n->mantissa && w->exponent >= n->exponent);
+    const bool fits = n->exponent > 0 && w->mantissa >= n->mantissa && w->exponent >= n->exponent;
+    return wide == narrow || (fits && !w->saturates);
 }
 
 unsigned hd_exact_values(DType d) {

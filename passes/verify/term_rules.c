@@ -113,15 +113,17 @@ const Term *hd_term_commuting(const Terms *t, OpKind k, const Type *type, const 
 }
 
 // matmul, bmm and gemm are one: they read matrices, whatever the shapes of their operands are. The bias of a gemm is an
-// addition.
+// addition. Scales stay operands: whose they are and which of the two says their place.
 static const Term *term_product(const Terms *t, const Op *o, int i, const Type *type, const Term *const *in) {
     (void)i;
     const Product p = hd_product(o);
-    const Term *factors[] = {hd_term_bare(in[0]), hd_term_bare(in[1])}, *x;
+    const int scales = hd_operand_of(o, ROLE_SCALE_A) < 0 ? 0 : 2;
+    const Term *factors[4], *x;
+    for (int k = 0; k < 2 + scales; k++) factors[k] = hd_term_bare(in[k]);
     Attrs as = {0};
     hd_set_ints(t->cx, &as, A_SIZES, 6, (int64_t[]){p.batches, p.m, p.n, p.k, p.ta, p.tb});
-    x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as, 2,
-                      factors);
+    x = hd_term_plain(t, OP_MATMUL, 0, hd_type(t->cx, type->dtype, 2, (int64_t[]){p.batches * p.m, p.n}), &as,
+                      2 + scales, factors);
     x = hd_term_reshape(t, x, type);
     const int bias = hd_operand_of(o, ROLE_BIAS);
     return bias >= 0 ? hd_term_commuting(t, OP_ADD, type, x, in[bias]) : x;

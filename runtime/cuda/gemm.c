@@ -26,9 +26,9 @@ static bool lt_ok(HdCuda *x, LtStatus s, const char *what) {
 
 static void describe(const HdGemm *g, char *text, size_t size) {
     static const char *const epilogues[] = {"", " + bias"};
-    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
+    snprintf(text, size, "%lld x %lld x %lld%s%s %s,%s->%s%s%s%s", (long long)g->m, (long long)g->n, (long long)g->k,
              g->ta ? " ta" : "", g->tb ? " tb" : "", hd_dtypes[g->a].name, hd_dtypes[g->b].name, hd_dtypes[g->d].name,
-             g->accumulate ? " +=" : "", epilogues[g->epilogue]);
+             g->accumulate ? " +=" : "", epilogues[g->epilogue], g->scaled ? " scaled" : "");
     if (g->batch > 1) snprintf(text + strlen(text), size - strlen(text), " x %lld", (long long)g->batch);
 }
 
@@ -57,6 +57,21 @@ static bool set_bias(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr bia
            describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
+// A scale for each row of both: our b is the library's first operand.
+static bool set_scales(HdCuda *x, const HdGemm *g, const HdGemmState *s, CuPtr scale_a, CuPtr scale_b) {
+    return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scale_b, sizeof scale_b) &&
+                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale_a, sizeof scale_a));
+}
+
+static bool set_scale_modes(HdCuda *x, const HdGemm *g, const HdGemmState *s) {
+    static const int32_t rows = HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    static const int8_t fast = 1; // sums of the tensor cores are not added in f32 every few steps
+    return !g->scaled || (describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &rows, sizeof rows) &&
+                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &rows, sizeof rows) &&
+                          describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast) &&
+                          set_scales(x, g, s, 256, 256)); // only that there are some is read before the first call
+}
+
 static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
     const HdCudaApi *api = &x->api;
     static const uint32_t epilogues[] = {HD_CUBLASLT_EPILOGUE_DEFAULT, HD_CUBLASLT_EPILOGUE_BIAS};
@@ -69,7 +84,7 @@ static bool make_descriptors(HdCuda *x, const HdGemm *g, HdGemmState *s) {
         !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_TRANSA, &op_first, sizeof op_first) ||
         !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_TRANSB, &op_second, sizeof op_second) ||
         !describe_product(x, s, HD_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[g->epilogue], sizeof *epilogues) ||
-        !set_bias(x, g, s, 256)) // only its alignment is read before the first call
+        !set_scale_modes(x, g, s) || !set_bias(x, g, s, 256)) // only its alignment is read before the first call
         return false;
     return layout(x, &s->b, g->b, g->tb ? g->k : g->n, g->tb ? g->n : g->k, g->batch) &&
            layout(x, &s->a, g->a, g->ta ? g->m : g->k, g->ta ? g->k : g->m, g->batch) &&
@@ -119,11 +134,11 @@ static HdKey key_of(const HdCuda *x, const HdGemm *g, Tune tune) {
     char text[512];
     HdKey k;
     int n = snprintf(text, sizeof text,
-                     "cublasLt %zu, timed %s|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u",
+                     "cublasLt %zu, timed %s|%s|%d SM|%lld %lld %lld|%d %d %d|%d %d %d|%d|%lld|%lld|align %u%s",
                      x->api.cublasLtGetVersion(), tune == TUNE_LOAD ? "under load" : "in graphs", x->device_name,
                      x->sms, (long long)g->m, (long long)g->n, (long long)g->k, g->ta, g->tb, g->accumulate, (int)g->a,
                      (int)g->b, (int)g->d, g->epilogue, (long long)hd_gemm_batches(g), (long long)g->workspace_bytes,
-                     align_of(g));
+                     align_of(g), g->scaled ? "|scales of rows, fast" : "");
     hd_key_start(&k);
     hd_key_add(&k, text, (size_t)n);
     return k;
@@ -199,7 +214,9 @@ static bool prepare(HdCuda *x, const int *order, int at_order, HdKey *keys, HdSt
     HdGemmTrial trial = {.g = g, .s = s, .watch = watch};
     bool fits = hd_gemm_place(x, g, &trial.at) <= p->arena_bytes;
     keys[i] = key_of(x, g, policy.tune);
-    if (!make_descriptors(x, g, s) || (fits && !set_bias(x, g, s, trial.at.bias))) return false;
+    if (!make_descriptors(x, g, s) || (fits && !(set_bias(x, g, s, trial.at.bias) &&
+                                                 set_scales(x, g, s, trial.at.scale_a, trial.at.scale_b))))
+        return false;
     int twin = 0;
     while (twin < at_order && !same_key(keys[order[twin]], keys[i])) twin++;
     if (twin < at_order) {
@@ -282,20 +299,32 @@ bool hd_gemms_open(HdCuda *x) {
     return ok;
 }
 
-void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
-                  uint64_t workspace) {
-    HdCuda *x = (HdCuda *)h;
+static void issue(HdCuda *x, int stream, int gemm, const HdGemmPlace *at) {
     if (x->failed) return;
     const HdGemm *g = &x->head.program->gemms[gemm];
     HdGemmState *s = &x->gemms.gemms[gemm];
-    uint64_t all = a | b | d | (g->epilogue == HD_EPI_NONE ? 0 : bias);
+    const uint64_t bias = g->epilogue == HD_EPI_NONE ? 0 : at->bias;
+    const uint64_t all = at->a | at->b | at->d | bias | at->scale_a | at->scale_b;
     if (all % align_of(g)) { // the algorithm may rely on it
         hd_cuda_fail(x, "an operand of gemm %d is not at a multiple of %u bytes", gemm, align_of(g));
         return;
     }
-    if (HD_NOTE(x, 'g', (uint64_t)stream, (uint64_t)gemm, a, b, bias, d, workspace) || !set_bias(x, g, s, bias)) return;
-    const HdGemmPlace at = {.a = a, .b = b, .bias = bias, .d = d, .workspace = workspace};
-    lt_ok(x, hd_gemm_issue(x, g, s, &s->algo, x->streams[stream], &at), "matrix product");
+    if (HD_NOTE(x, 'g', (uint64_t)stream, (uint64_t)gemm, at->a, at->b, at->bias, at->d, at->workspace) ||
+        (g->scaled && HD_NOTE(x, 's', at->scale_a, at->scale_b)) || !set_bias(x, g, s, at->bias) ||
+        !set_scales(x, g, s, at->scale_a, at->scale_b))
+        return;
+    lt_ok(x, hd_gemm_issue(x, g, s, &s->algo, x->streams[stream], at), "matrix product");
+}
+
+void hd_cuda_gemm(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t bias, uint64_t d,
+                  uint64_t workspace) {
+    issue((HdCuda *)h, stream, gemm, &(HdGemmPlace){.a = a, .b = b, .bias = bias, .d = d, .workspace = workspace});
+}
+
+void hd_cuda_gemm_scaled(HdExec *h, int stream, int gemm, uint64_t a, uint64_t b, uint64_t scale_a, uint64_t scale_b,
+                         uint64_t d, uint64_t workspace) {
+    issue((HdCuda *)h, stream, gemm, &(HdGemmPlace){.a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b, .d = d,
+                                                    .workspace = workspace});
 }
 
 void hd_gemms_close(HdCuda *x) {

@@ -5,7 +5,7 @@
 
 enum { HD_GEMM_CANDIDATES = 24 }; // at most
 
-typedef struct { CuPtr a, b, bias, d, workspace; } HdGemmPlace; // addresses of a product's operands
+typedef struct { CuPtr a, b, scale_a, scale_b, bias, d, workspace; } HdGemmPlace; // addresses of operands
 typedef struct { CuEvent start, end; } HdStopwatch;
 
 typedef struct { // what is timed, where, and with what

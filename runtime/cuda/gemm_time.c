@@ -26,14 +26,16 @@ int hd_gemm_wanted(const HdGemm *g) { return hd_gemm_short(g) ? HD_GEMM_CANDIDAT
 static int64_t padded(int64_t bytes) { return (bytes + 255) & ~(int64_t)255; }
 
 int64_t hd_gemm_place(const HdCuda *x, const HdGemm *g, HdGemmPlace *p) {
-    const int64_t n = hd_gemm_batches(g), size[5] = {n * g->m * g->k * (int64_t)hd_dtypes[g->a].bytes,
+    const int64_t n = hd_gemm_batches(g), size[7] = {n * g->m * g->k * (int64_t)hd_dtypes[g->a].bytes,
                                                      n * g->k * g->n * (int64_t)hd_dtypes[g->b].bytes,
+                                                     g->scaled ? g->m * 4 : 0,
+                                                     g->scaled ? g->n * 4 : 0,
                                                      g->n * (int64_t)hd_dtypes[g->d].bytes,
                                                      n * g->m * g->n * (int64_t)hd_dtypes[g->d].bytes,
                                                      g->workspace_bytes};
-    CuPtr *place[5] = {&p->a, &p->b, &p->bias, &p->d, &p->workspace};
+    CuPtr *place[7] = {&p->a, &p->b, &p->scale_a, &p->scale_b, &p->bias, &p->d, &p->workspace};
     int64_t at = 0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         *place[i] = x->arena + (CuPtr)at;
         at += padded(size[i]);
     }

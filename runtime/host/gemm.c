@@ -11,7 +11,12 @@ enum { TILE_M = 128, TILE_N = 512, TILE_K = 512 };
 typedef struct { float a[TILE_M * TILE_K], b[TILE_K * TILE_N], d[TILE_M * TILE_N]; } GemmTiles;
 static _Thread_local _Alignas(64) GemmTiles scratch;
 
-typedef struct { const HdGemm *g; const void *a, *b, *bias; void *d; } Product;
+typedef struct {
+    const HdGemm *g;
+    const void *a, *b, *bias;
+    const float *scale_a, *scale_b; // NULL: it has none
+    void *d;
+} Product;
 typedef struct { int64_t batch, row, col, rows, cols; } Tile; // of d
 
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -28,7 +33,8 @@ static const float *block(HdDtype d, const void *matrix, int64_t start, int64_t 
     return buffer;
 }
 
-static void finish_row(const Product *p, float *row, int64_t col, int64_t cols) {
+static void finish_row(const Product *p, float *row, int64_t r, int64_t col, int64_t cols) {
+    for (int64_t c = 0; p->scale_a && c < cols; c++) row[c] = row[c] * p->scale_a[r] * p->scale_b[col + c];
     if (p->g->epilogue == HD_EPI_NONE) return;
     float bias[TILE_N];
     hd_load_f32(p->g->d, p->bias, col, cols, bias);
@@ -56,7 +62,7 @@ static void run_tile(const Product *p, const Tile *t) {
     for (int64_t r = 0; r < t->rows; r++) {
         float *row = d + r * d_stride;
         if (!g->k && beta == 0.0f) memset(row, 0, (size_t)t->cols * sizeof(float));
-        finish_row(p, row, t->col, t->cols);
+        finish_row(p, row, t->row + r, t->col, t->cols);
         if (in_place) continue;
         if (g->accumulate) {
             float old[TILE_N];
@@ -83,9 +89,8 @@ static void run_tile_f64(const Product *p, const Tile *t) {
         }
 }
 
-void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace) {
-    (void)workspace; // its tiles are smaller than those of other targets, one set for each thread
-    const Product p = {g, a, b, bias, d};
+static void run(const Product *p) {
+    const HdGemm *g = p->g;
     const int64_t down = (g->m + TILE_M - 1) / TILE_M, across = (g->n + TILE_N - 1) / TILE_N,
                   tiles = g->batch * down * across;
     hd_host_blas_start();
@@ -94,7 +99,19 @@ void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bia
         Tile t = {.batch = i / (down * across), .row = i / across % down * TILE_M, .col = i % across * TILE_N};
         t.rows = lesser(TILE_M, g->m - t.row);
         t.cols = lesser(TILE_N, g->n - t.col);
-        if (g->a == HD_F64) run_tile_f64(&p, &t);
-        else run_tile(&p, &t);
+        if (g->a == HD_F64) run_tile_f64(p, &t);
+        else run_tile(p, &t);
     }
+}
+
+// The workspace is for other targets: the tiles are smaller, one set for each thread.
+void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace) {
+    (void)workspace;
+    run(&(Product){.g = g, .a = a, .b = b, .bias = bias, .d = d});
+}
+
+void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const float *scale_a, const float *scale_b,
+                         void *d, void *workspace) {
+    (void)workspace;
+    run(&(Product){.g = g, .a = a, .b = b, .scale_a = scale_a, .scale_b = scale_b, .d = d});
 }

@@ -10,7 +10,13 @@
 #include <string.h>
 
 struct LtState { int unused; };
-struct LtDescState { int ta, tb; unsigned epilogue; const void *bias; LtType scale; };
+struct LtDescState {
+    int ta, tb, modes[2];
+    unsigned epilogue;
+    const void *bias, *scales[2];
+    int8_t fast;
+    LtType scale;
+};
 struct LtLayoutState { LtType type; int64_t rows, cols, ld, batches, stride; };
 struct LtPreferenceState { uint64_t workspace; uint32_t align; };
 static const double speed[3] = {3, 1, 2};
@@ -43,7 +49,12 @@ LtStatus fake_cublasLtMatmulDescSetAttribute(LtDesc d, LtDescAttribute a, const 
                : a == HD_CUBLASLT_MATMUL_DESC_TRANSB       ? (void *)&d->tb
                : a == HD_CUBLASLT_MATMUL_DESC_EPILOGUE     ? (void *)&d->epilogue
                : a == HD_CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&d->bias
-                                                           : NULL;
+               : a == HD_CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? (void *)&d->scales[0]
+               : a == HD_CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? (void *)&d->scales[1]
+               : a == HD_CUBLASLT_MATMUL_DESC_A_SCALE_MODE    ? (void *)&d->modes[0]
+               : a == HD_CUBLASLT_MATMUL_DESC_B_SCALE_MODE    ? (void *)&d->modes[1]
+               : a == HD_CUBLASLT_MATMUL_DESC_FAST_ACCUM      ? (void *)&d->fast
+                                                              : NULL;
     return to ? memcpy(to, v, bytes), 0 : 7;
 }
 LtStatus fake_cublasLtMatrixLayoutCreate(LtLayout *l, LtType type, uint64_t rows, uint64_t cols, int64_t ld) {
@@ -67,10 +78,18 @@ LtStatus fake_cublasLtMatmulPreferenceSetAttribute(LtPreference p, LtPreferenceA
     return 0;
 }
 static int64_t contracted(LtDesc d, LtLayout a) { return d->ta ? a->rows : a->cols; }
+static bool is_fp8(LtType t) { return t == HD_CUDA_R_8F_E4M3 || t == HD_CUDA_R_8F_E5M2; }
+// Products of one byte: the rows of both factors, which have scales, and sizes that 16 divides.
+static bool fp8_fits(LtDesc d, LtLayout a, LtLayout b, int64_t m) {
+    if (!is_fp8(a->type) && !is_fp8(b->type)) return !d->modes[0] && !d->modes[1];
+    const int rows = HD_CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    return is_fp8(a->type) && is_fp8(b->type) && d->ta && !d->tb && d->modes[0] == rows && d->modes[1] == rows &&
+           d->scales[0] && d->scales[1] && a->ld % 16 == 0 && b->ld % 16 == 0 && m % 16 == 0;
+}
 static LtStatus fits(LtDesc d, LtLayout a, LtLayout b, LtLayout c) {
     int64_t m = d->ta ? a->cols : a->rows, n = d->tb ? b->rows : b->cols, k = d->tb ? b->cols : b->rows;
     return m == c->rows && n == c->cols && k == contracted(d, a) && a->ld >= a->rows && b->ld >= b->rows &&
-                   c->ld >= c->rows
+                   c->ld >= c->rows && fp8_fits(d, a, b, m)
                ? 0
                : 7;
 }
@@ -104,6 +123,8 @@ typedef struct {
 static double get(LtType t, const void *p, int64_t i) {
     if (t == HD_CUDA_R_64F) return ((const double *)p)[i];
     if (t == HD_CUDA_R_32F) return (double)((const float *)p)[i];
+    if (t == HD_CUDA_R_8F_E4M3) return (double)hd_from_e4m3(((const uint8_t *)p)[i]);
+    if (t == HD_CUDA_R_8F_E5M2) return (double)hd_from_e5m2(((const uint8_t *)p)[i]);
     const uint16_t half = ((const uint16_t *)p)[i];
     return (double)(t == HD_CUDA_R_16BF ? hd_from_bf16(half) : hd_from_f16(half));
 }
@@ -125,7 +146,9 @@ static Rows *taken(const struct LtLayoutState *l, const void *p, int64_t q, int6
             v[row / 8 * k + i][row % 8] = get(l->type, p, q * l->stride + (across ? row * l->ld + i : i * l->ld + row));
     return v;
 }
-static double finished(const Product *p, double sum, int64_t at, int64_t row) {
+static double finished(const Product *p, double sum, int64_t at, int64_t row, int64_t col) {
+    const float *const *scales = (const float *const *)p->d.scales;
+    if (p->d.modes[0]) sum *= (double)scales[0][row] * (double)scales[1][col];
     sum = p->alpha * sum + (p->beta != 0 ? p->beta * get(p->c.type, p->pc, at) : 0);
     if (p->d.epilogue & 4) sum += get(p->c.type, p->d.bias, row);
     if (p->d.epilogue & 32) sum = 0.5 * sum * (1 + tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
@@ -159,7 +182,7 @@ static void multiply(void *data) {
                 for (int64_t c = col; c < cols && c < col + SOME; c++)
                     for (int64_t row = first; row < rows && row < first + 8; row++) {
                         const int64_t at = q * p->c.stride + row + c * p->c.ld;
-                        put(p->c.type, p->pc, at, finished(p, sum[c - col][row - first], at, row));
+                        put(p->c.type, p->pc, at, finished(p, sum[c - col][row - first], at, row, c));
                     }
             }
         free(a);

@@ -100,6 +100,14 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%a: $[3,20,70]) -> $[1,20,70], $[20,70], $[3,20,1] {\n  %0 = sum_to %a : $[1,20,70]\n  %1 = sum_to "
                  "%a : $[20,70]\n  %2 = sum_to %a : $[3,20,1]\n  return %0, %1, %2\n}"},
     // products
+    {CASE_TRAIN, "(%a: $[37,65]) -> f32[37,65], f32[37] {\n  %0, %1 = quantize %a {out = e4m3} : e4m3[37,65], "
+                 "f32[37]\n  %2 = cast %0 {out = f32} : f32[37,65]\n  return %2, %1\n}"},
+    {CASE_TRAIN, "(%a: $[5,3,128]) -> f32[5,3,128], f32[5,3] {\n  %0, %1 = quantize %a {out = e5m2} : e5m2[5,3,128], "
+                 "f32[5,3]\n  %2 = cast %0 {out = f32} : f32[5,3,128]\n  return %2, %1\n}"},
+    {CASE_TRAIN,
+     "(%a: $[3,11,64], %b: $[32,64]) -> $[3,11,32] {\n  %0, %1 = quantize %a {out = e4m3} : e4m3[3,11,64], f32[3,11]\n"
+     "  %2, %3 = quantize %b {out = e4m3} : e4m3[32,64], f32[32]\n  %4 = matmul %0, %2, %1, %3 {tb, scaled, out = $} : "
+     "$[3,11,32]\n  return %4\n}"},
     {CASE_ALL, "(%a: $[33,20], %b: $[20,17]) -> $[33,17] {\n  %0 = matmul %a, %b : $[33,17]\n  return %0\n}"},
     {CASE_ALL,
      "(%a: $[3,11,20], %b: $[17,20]) -> $[3,11,17] {\n  %0 = matmul %a, %b {tb} : $[3,11,17]\n  return %0\n}"},

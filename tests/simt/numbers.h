@@ -23,6 +23,16 @@ inline u32 to_f16(float v) {
     return v != v ? 0x7fff : bits<unsigned short>(h);
 }
 inline float from_f16(u32 v) { return (float)bits<_Float16>((unsigned short)v); }
+// To a type of one byte, whose least normal number is 2^least: to nearest even; beyond the largest it is the largest.
+inline u32 to_fp8(float v, int mantissa, int least, float largest) {
+    if (v != v) return 0x7f;
+    const float size = __builtin_fminf(__builtin_fabsf(v), largest);
+    const int above = size > 0 ? __builtin_ilogbf(size) : least, exponent = above > least ? above : least;
+    const float steps = __builtin_nearbyintf(__builtin_ldexpf(size, mantissa - exponent)); // up to 2^(mantissa + 1)
+    return (u32)((exponent - least) << mantissa) + (u32)steps + (__builtin_signbit(v) ? 0x80 : 0);
+}
+inline u32 to_e4m3(float v) { return to_fp8(v, 3, -6, 448); }
+inline u32 to_e5m2(float v) { return to_fp8(v, 2, -14, 57344); }
 enum Type { BF16, F16 };
 inline float from(Type t, u32 v) { return t == BF16 ? from_bf16(v & 0xffff) : from_f16(v & 0xffff); }
 } // namespace simt

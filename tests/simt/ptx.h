@@ -45,6 +45,12 @@ PTX ptx_setmaxnreg_dec_sync_aligned_u32(int) { __syncwarp(); }
 
 PTX ptx_cvt_rn_bf16x2_f32(unsigned &d, float hi, float lo) { d = simt::to_bf16(hi) << 16 | simt::to_bf16(lo); }
 PTX ptx_cvt_rn_f16x2_f32(unsigned &d, float hi, float lo) { d = simt::to_f16(hi) << 16 | simt::to_f16(lo); }
+PTX ptx_cvt_rn_satfinite_e4m3x2_f32(unsigned short &d, float hi, float lo) {
+    d = (unsigned short)(simt::to_e4m3(hi) << 8 | simt::to_e4m3(lo));
+}
+PTX ptx_cvt_rn_satfinite_e5m2x2_f32(unsigned short &d, float hi, float lo) {
+    d = (unsigned short)(simt::to_e5m2(hi) << 8 | simt::to_e5m2(lo));
+}
 PTX ptx_cvt_f32_f16(float &d, unsigned short v) { d = simt::from_f16(v); }
 PTX ptx_max_bf16x2(unsigned &d, unsigned a, unsigned b) { // a NaN is not taken
     unsigned out = 0;

@@ -1,5 +1,6 @@
 // The evaluator against values worked out by hand (or by the closed form beside them).
 #include "ir/eval/eval.h"
+#include "runtime/heddle_host.h"
 #include "tests/unit/check.h"
 #include "tests/unit/module.h"
 #include <math.h>
@@ -71,6 +72,57 @@ TEST(rounding_is_to_nearest_even) {
     CHECK(hd_round(TY_BF16, 0x1.1p-133) == 0x1p-133);
     CHECK(hd_round(TY_F32, 1.0 + 0x1p-24) == 1.0 && hd_round(TY_F64, 1.0 + 0x1p-50) == 1.0 + 0x1p-50);
     CHECK(hd_round(TY_I32, 2.9) == 2 && hd_round(TY_I32, -2.9) == -2 && signbit(hd_round(TY_BF16, -0.0)));
+}
+
+TEST(types_of_one_byte_saturate) {
+    const double inf = (double)INFINITY;
+    CHECK(hd_round(TY_E4M3, 448) == 448 && hd_round(TY_E4M3, 464) == 448 && hd_round(TY_E4M3, 1e30) == 448);
+    CHECK(hd_round(TY_E4M3, -inf) == -448 && hd_round(TY_E5M2, inf) == 57344 && hd_round(TY_E5M2, -1e9) == -57344);
+    CHECK(isnan(hd_round(TY_E4M3, (double)NAN)) && isnan(hd_round(TY_E5M2, (double)NAN)));
+    CHECK(hd_round(TY_E4M3, 17) == 16 && hd_round(TY_E4M3, 19) == 20 && hd_round(TY_E5M2, 9) == 8); // ties to even
+    CHECK(hd_round(TY_E4M3, 0x1p-10) == 0 && hd_round(TY_E4M3, 0x1.8p-10) == 0x1p-9); // subnormals
+    CHECK(hd_round(TY_E5M2, 0x1p-17) == 0 && hd_round(TY_E5M2, 0x1.8p-17) == 0x1p-16);
+}
+
+// The conversions of the host target against the evaluator, for every upper half of an f32 and some lower ones: ties
+// and what is beside them.
+TEST(conversions_of_one_byte_round_as_the_evaluator) {
+    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0xffff};
+    int wrong = 0;
+    for (uint32_t i = 0; i < 1u << 16; i++)
+        for (size_t k = 0; k < sizeof low / sizeof *low; k++) {
+            const float f = hd_float_of(i << 16 | low[k]);
+            const double q[] = {(double)hd_round_e4m3(f), (double)hd_round_e5m2(f)};
+            const double want[] = {hd_round(TY_E4M3, (double)f), hd_round(TY_E5M2, (double)f)};
+            for (int d = 0; d < 2; d++)
+                wrong += isnan(want[d]) ? !isnan(q[d]) : q[d] != want[d] || signbit(q[d]) != signbit(want[d]);
+        }
+    CHECK_INT(wrong, 0);
+    for (int q = 0; q < 256; q++) { // of the infinities and NaN of e5m2 one byte is made
+        const uint8_t one = hd_to_e4m3(hd_from_e4m3((uint8_t)q)), two = hd_to_e5m2(hd_from_e5m2((uint8_t)q));
+        CHECK((q & 0x7f) == 0x7f ? one == 0x7f : one == q);
+        CHECK((q & 0x7f) > 0x7c ? two == 0x7f : (q & 0x7f) == 0x7c ? two == (q & 0x80) + 0x7b : two == q);
+    }
+}
+
+TEST(rows_are_quantised_by_their_largest_element) { // 448 / 7 = 64; a row of zeros, a row with a NaN
+    Run r = run_mode(EVAL_ROUNDED, "eval.hir", "quantises", V(7, -3.5, 0.02, 0, 0, 0, 1, (double)NAN, 2)),
+        x = run("quantises", V(7, -3.5, 0.02, 0, 0, 0, 1, 2, 7));
+    NOTHING_WRONG(r);
+    CHECK(r.out[0].data[0] == 448 && r.out[0].data[1] == -224 && r.out[0].data[2] == 1.25); // of 1.28
+    CHECK(r.out[0].data[3] == 0 && r.out[1].data[1] == (double)(0x1p-100f / 448.0f));
+    CHECK(isnan(r.out[0].data[6]) && isnan(r.out[0].data[8]) && isnan(r.out[1].data[2]));
+    CHECK(r.out[1].data[0] == (double)(7.0f / 448.0f));
+    CHECK(near(x.out[0], V(448, -224, 1.28, 0, 0, 0, 64, 128, 448)));
+    end(&r);
+    end(&x);
+}
+
+TEST(products_take_the_scales_of_their_rows) { // a = [1 2; 3 4], b = [5 6; 7 8], scales 2, 3 and 10, 100
+    Run r = run("scaled_product", V(1, 2, 3, 4, 5, 6, 7, 8, 2, 3, 10, 100));
+    NOTHING_WRONG(r);
+    CHECK(near(r.out[0], V(17 * 20, 23 * 200, 39 * 30, 53 * 300)));
+    end(&r);
 }
 
 TEST(values_are_rounded_once_per_op) { // 256 + 1 is not a bf16; the mean of the three is computed from the rounded sum

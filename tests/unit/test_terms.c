@@ -8,7 +8,7 @@
 #include <math.h>
 
 enum { ALL = 1 << 16 };
-static const DType floats[] = {TY_F32, TY_BF16, TY_F16, TY_F64};
+static const DType floats[] = {TY_F32, TY_BF16, TY_F16, TY_F64, TY_E4M3, TY_E5M2};
 enum { N_FLOATS = sizeof floats / sizeof *floats };
 
 static bool same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
@@ -24,6 +24,7 @@ static double value(DType d, int i) {
                                   : sign * ldexp(size ? 1024 + part : part, (size ? size : 1) - 25);
     if (d == TY_BF16) return (double)bf16;
     if (d == TY_F16) return f16;
+    if (hd_dtype_is_fp8(d)) return hd_round(d, i & 256 ? f16 : (double)bf16);
     const double of[] = {(double)bf16, f16, (double)bf16 * (1 + 0x1p-9), f16 * (1 + ldexp(1, -(i % 30)))};
     return hd_round(d, of[mix((uint64_t)i, 3) % 4]);
 }
@@ -41,7 +42,7 @@ TEST(a_wider_dtype_holds_all_values) {
             CHECK(said == holds);
             pairs += said;
         }
-    CHECK_INT(pairs, 4 + 2 + 2 + 1); // each itself, the narrow ones f32 and f64, f32 f64
+    CHECK_INT(pairs, 6 + 2 + 2 + 1 + 4 + 4); // each itself, those of 16 bits f32 and f64, f32 f64, of 8 bits all wider
 }
 
 static Terms terms_in(Ctx *cx) { return (Terms){.a = cx->arena, .cx = cx, .ranks = 1}; }
@@ -80,6 +81,8 @@ static int exact_ops(DType d) {
 TEST(what_ops_pick_is_a_value_of_their_operands) {
     CHECK_INT(exact_ops(TY_BF16), 16); // six comparisons, sign, step, neg, abs, max, min, where, relu, relu_grad,
     CHECK_INT(exact_ops(TY_F16), 16);  // stop_gradient
+    CHECK_INT(exact_ops(TY_E4M3), 16);
+    CHECK_INT(exact_ops(TY_E5M2), 16);
 }
 
 // x cast to `first` and then to `last`; x has dtype d.
@@ -100,8 +103,8 @@ TEST(a_cast_that_changes_nothing_is_left_out) {
     const Terms t = terms_in(cx);
     int one = 0;
     for (int i = 0; i < N_FLOATS * N_FLOATS * N_FLOATS; i++)
-        cast_twice(&t, floats[i / 16], floats[i / 4 % 4], floats[i % 4], &one);
-    CHECK_INT(one, 9 * 4 + 7); // first holds all of d; or first is last and is not: it is one cast then
+        cast_twice(&t, floats[i / N_FLOATS / N_FLOATS], floats[i / N_FLOATS % N_FLOATS], floats[i % N_FLOATS], &one);
+    CHECK_INT(one, 19 * 6 + 17); // first holds all of d; or first is last and is not: it is one cast then
     const Term *half = leaf(&t, TY_F16), *of_half = hd_term_cast(&t, half, TY_BF16);
     CHECK(hd_term_fits(hd_term_cast(&t, half, TY_F32), TY_F16));
     CHECK(!hd_term_fits(of_half, TY_F16) && hd_round(TY_F16, hd_round(TY_BF16, 65504)) > 65504);

@@ -1,0 +1,95 @@
+// The type rules of matrix products. A product of e4m3 or e5m2 has the scales of its factors as operands.
+#include "ir/type_rules.h"
+#include "ir/base/ints.h"
+#include "ir/shapes.h"
+#include <string.h>
+
+// The operands of a product but its bias: a, b and, with `scaled`, a scale for each row of both.
+static const char *factors(Rule *r) {
+    const bool scaled = hd_has(&r->o->attrs, A_SCALED);
+    for (int i = 0; i < 2; i++) {
+        if (scaled == hd_dtype_is_fp8(IN(i)->dtype)) continue;
+        WRONG(scaled ? "a product with scales multiplies e4m3 or e5m2, not %s" : "factor %s needs scales", TEXT(IN(i)));
+    }
+    if (!scaled) return NULL;
+    if (!hd_has(&r->o->attrs, A_TB) || hd_has(&r->o->attrs, A_TA))
+        return "a product with scales reads the rows of both factors: tb, and not ta";
+    for (int i = 0; i < 2; i++) {
+        const Type *scale = IN(2 + i);
+        if (scale->dtype != TY_F32 || hd_type_count(scale) != hd_type_rows(IN(i)))
+            WRONG("the %s has %lld rows, and its scale is %s", TEXT(IN(i)), ll(hd_type_rows(IN(i))), TEXT(scale));
+    }
+    return NULL;
+}
+
+static const char *product(Rule *r, Product *p) {
+    *p = hd_product(r->o);
+    const bool scaled = hd_has(&r->o->attrs, A_SCALED);
+    if (!scaled && IN(0)->dtype != IN(1)->dtype)
+        WRONG("operands have different element types: %s and %s", TEXT(IN(0)), TEXT(IN(1)));
+    const char *e = hd_rule_floating(r, 0);
+    if (!e) e = factors(r);
+    if (e) return e;
+    if (p->k != p->b_k)
+        WRONG("matmul inner sizes differ: %lld and %lld (%s times %s)", ll(p->k), ll(p->b_k), TEXT(IN(0)), TEXT(IN(1)));
+    return NULL;
+}
+
+const char *hd_rule_matmul(Rule *r) {
+    const int n_in = hd_has(&r->o->attrs, A_SCALED) ? 4 : 2;
+    if (r->o->n_in != n_in) WRONG("matmul takes %d operands, not %d", n_in, r->o->n_in);
+    if (!IN(0)->rank || !IN(1)->rank) WRONG("matmul of a scalar: %s times %s", TEXT(IN(0)), TEXT(IN(1)));
+    Product p;
+    const char *e = product(r, &p);
+    if (e) return e;
+    DType d = hd_rule_out(r, n_in == 4 ? TY_F32 : IN(0)->dtype);
+    if (p.ta) return hd_rule_give(r, hd_type(r->cx, d, 2, (int64_t[]){p.m, p.n}));
+    Type t = *IN(0);
+    t.dim[t.rank - 1] = p.n;
+    return hd_rule_give(r, hd_type(r->cx, d, t.rank, t.dim));
+}
+
+const char *hd_rule_bmm(Rule *r) {
+    const Type *a = IN(0), *b = IN(1);
+    bool fits = a->rank == b->rank && a->rank >= 3;
+    for (int i = 0; fits && i < a->rank - 2; i++) fits = a->dim[i] == b->dim[i];
+    if (!fits) WRONG("bmm needs two operands of rank 3 or more with equal leading axes: %s and %s", TEXT(a), TEXT(b));
+    Product p;
+    const char *e = product(r, &p);
+    if (e) return e;
+    Type t = *a;
+    t.dim[t.rank - 2] = p.m;
+    t.dim[t.rank - 1] = p.n;
+    return hd_rule_give(r, hd_type(r->cx, hd_rule_out(r, a->dtype), t.rank, t.dim));
+}
+
+const Type *hd_rule_matrix_into(Rule *r, int64_t rows, int64_t cols) {
+    const Symbol *s = hd_rule_symbol(r, A_INTO, SYM_BUFFER);
+    return hd_type(r->cx, s->type->dtype, 2, (int64_t[]){rows, cols});
+}
+
+const char *hd_rule_gemm(Rule *r) {
+    const char *epi = hd_word(&r->o->attrs, A_EPILOGUE, "none");
+    const bool epilogue = strcmp(epi, "none") != 0, scaled = hd_has(&r->o->attrs, A_SCALED);
+    const int n_in = 2 + 2 * scaled + epilogue, bias = hd_operand_of(r->o, ROLE_BIAS);
+    if (epilogue && strcmp(epi, "bias")) WRONG("gemm has no epilogue %s: none or bias", epi);
+    if (r->o->n_in != n_in) WRONG("gemm with epilogue %s takes %d operands, not %d", epi, n_in, r->o->n_in);
+    if (scaled && (epilogue || hd_has(&r->o->attrs, A_ACCUMULATE) || hd_has(&r->o->attrs, A_BATCHES)))
+        return "a product with scales has no epilogue, no batches, and adds to no buffer";
+    int64_t batches = hd_int(&r->o->attrs, A_BATCHES, 1);
+    if (batches < 1) WRONG("batches = %lld", ll(batches));
+    if (hd_type_rows(IN(0)) % batches || hd_type_rows(IN(1)) % batches)
+        WRONG("rows of %s or %s do not divide into %lld batches", TEXT(IN(0)), TEXT(IN(1)), ll(batches));
+    Product p;
+    const char *e = product(r, &p);
+    if (e) return e;
+    int64_t rows = batches * p.m;
+    if (bias >= 0 && (hd_type_count(IN(bias)) != p.n || batches != 1))
+        WRONG("bias %s for %lld columns", TEXT(IN(bias)), ll(p.n));
+    if (hd_has(&r->o->attrs, A_INTO)) return hd_rule_give(r, hd_rule_matrix_into(r, rows, p.n));
+    e = hd_rule_explicit(r);
+    if (e) return e;
+    if (hd_type_count(r->out[0]) != rows * p.n || hd_type_cols(r->out[0]) != p.n)
+        WRONG("product is %lld x %lld, result %s", ll(rows), ll(p.n), TEXT(r->out[0]));
+    return NULL;
+}
