@@ -32,7 +32,7 @@ const char hd_prelude[] =
     "train defaults {\n"
     "  batch = 8; accumulate = 1; reduce = each; products = separate; loss_chunks = auto; "
     "loss_scale = auto; clip = 1.0; seed = 1;\n"
-    "  precision { compute = f32; master = f32; grad = f32; reduce = f32; }\n"
+    "  precision { compute = f32; fp8 none; master = f32; grad = f32; reduce = f32; }\n"
     "  optimizer adamw { lr = constant(" TEXT(HD_DEFAULT_LR) "); betas = " TEXT(HD_DEFAULT_BETA1) ", "
     TEXT(HD_DEFAULT_BETA2) "; eps = " TEXT(HD_DEFAULT_EPS) "; momentum = 0.9; nesterov = 0; "
     "weight_decay = " TEXT(HD_DEFAULT_WEIGHT_DECAY) "; }\n"

@@ -46,6 +46,7 @@ PROGRAMS = {
     "attention_any": ["gpt2_odd", "tiny"],
     "cross_entropy": ["tiny_bf16", "tiny_vocab"], "embedding_grad": ["gpt2", "tiny_bf16"],
     "embedding_grad_few": ["gpt2", "tiny_bf16"], "grad_norm": ["tiny_bf16", "gpt2"], "update": ["tiny_bf16", "gpt2"],
+    "fp8": ["tiny_fp8"],
     "common": ["tiny_bf16", "gpt2"], "rows": ["tiny_bf16", "gpt2", "llama", "gpt2_odd", "tiny_rows"],
 }
 # Of each program: mutants (template, function, kind, number) that it has to catch with every change.

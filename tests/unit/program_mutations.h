@@ -260,6 +260,24 @@ static bool change_integer(Op *o, uint64_t random) {
     return false;
 }
 
+// Of a product: scales dropped, exchanged, or one of another value.
+static bool change_scales(Op *o, Mutation what, uint64_t random) {
+    const int a = hd_operand_of(o, ROLE_SCALE_A), b = hd_operand_of(o, ROLE_SCALE_B), i = random % 2 ? a : b;
+    if (a < 0) return false;
+    if (what == MUTATE_NO_SCALES) {
+        hd_unset(&o->attrs, A_SCALED);
+        o->n_in = a;
+    } else if (what == MUTATE_SCALES) {
+        Value *v = o->in[a];
+        o->in[a] = o->in[b], o->in[b] = v;
+    } else {
+        Value *v = other_value(o, i, random / 2, false);
+        if (!v) return false;
+        o->in[i] = v;
+    }
+    return true;
+}
+
 static bool mutate_op(Op *o, Mutation what, uint64_t random) {
     Ctx *cx = o->func->module->cx;
     switch (what) {
@@ -295,6 +313,7 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
         hd_unset(&o->attrs, A_EPILOGUE);
         o->n_in = 2;
         return true;
+    case MUTATE_NO_SCALES: case MUTATE_SCALES: case MUTATE_OTHER_SCALE: return change_scales(o, what, random);
     case MUTATE_OTHER_KERNEL: return other_kernel(o, random);
     case MUTATE_STATES: return o->kind == OP_UPDATE && swap_states(cx, &o->attrs);
     default: return false;

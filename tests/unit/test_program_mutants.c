@@ -243,6 +243,10 @@ static const Case cases[] = {
     {"values moved about", "moves", ""},
     {"values moved about, bf16, zero1, 2 ranks", "moves",
      "train.compute=bf16 schedule.fsdp=zero1 schedule.mesh.shard=2"},
+    {"e4m3 products, bf16", "gpt2", "dim=16 train.fp8=Block.mlp,Block.attn"},
+    {"e4m3 products, zero3, 2 ranks, computed again", "llama",
+     "dim=16 hidden=16 train.compute=bf16 train.fp8=Block.mlp schedule.fsdp=zero3 schedule.mesh.shard=2 "
+     "schedule.recompute=Block.mlp"},
 };
 
 static int split(Arena *a, const char *text, SetOption *sets, int n) {
