@@ -223,6 +223,10 @@ struct HdBackend {
     // Makes initial values where they stay, of type F32, BF16 or F16; ordered as `write`. NULL: the host makes them.
     bool (*draw)(HdExec *x, const struct HdDraw *d, HdDtype dtype, int64_t offset);
     bool (*read)(HdExec *x, int64_t offset, void *data, size_t bytes);         // waits for everything issued so far
+    // Host memory, clear, into which `read` copies at the full rate of the link, until give_memory. NULL after hd_fail.
+    // The two functions are NULL where any memory does.
+    void *(*take_memory)(HdExec *x, size_t bytes);
+    void (*give_memory)(HdExec *x, void *memory, size_t bytes);
     // Asynchronous, unless said above. HdExec.step, begins and ends give the run its place in a step. Between two runs
     // of a step its overlapping streams go on; all other streams, and all of them between steps, have ended.
     bool (*run)(HdExec *x, const HdFunc *f);

@@ -456,7 +456,7 @@ static bool go(Run *r) { // all
     if (!all_ok(r, hd_log_open(&r->log, r->p, o, rank_0(r), &start))) return false;
     tell_start(r);
     tell_phases(r, checked, opened, loaded);
-    return work(r);
+    return hd_saving_prepare(&r->saving) && work(r);
 }
 
 // A failure that the other ranks do not know of ends them too.

@@ -4,6 +4,7 @@
 #include "runtime/saving.h"
 #include "runtime/host_memory.h"
 #include "runtime/signals.h"
+#include "runtime/text.h"
 #include "runtime/world/world.h"
 #include <fcntl.h>
 #include <math.h>
@@ -40,12 +41,14 @@ static uint64_t host_id(void) { // equal on the ranks of one host
 }
 
 // all, once: what the copies of this host's ranks take together, against what is free there with something to spare.
+// Takes the memory where it fits.
 static bool plan_copy(Saving *s) {
     HdWorld *w = s->x->world;
+    const bool writes = hd_save_writes(s->x->program, w->rank);
     struct { uint64_t host; int64_t bytes; } mine = {host_id(), 0}, *all = calloc((size_t)w->ranks, sizeof *all);
     const char *asked = getenv("HEDDLE_SAVE_COPY");
     bool ok = (all || hd_fail("out of memory")) && hd_copy_plan(&s->copy, s->x);
-    mine.bytes = s->save.writes ? s->copy.bytes : 0;
+    mine.bytes = writes ? s->copy.bytes : 0;
     if (!hd_world_agree(w, ok) || !w->gather(w, &mine, sizeof mine, all)) {
         free(all);
         return false;
@@ -57,8 +60,15 @@ static bool plan_copy(Saving *s) {
     const double room = (double)hd_host_memory_free(""), most = 0.8 * room;
     const bool fits = need <= most && !(asked && !strcmp(asked, "0"));
     const int other = hd_world_most(w, !fits);
+    char slow[300] = "";
     s->planned = true;
     s->fits = other == 0;
+    if (s->fits && !hd_world_agree(w, !writes || hd_copy_reserve(&s->copy, s->x, slow, sizeof slow)))
+        return false;
+    if (*slow)
+        hd_say(stderr, "note: the memory for copies of rank %d cannot be page-locked (%s): a save holds the steps up "
+                       "for longer; let this process lock more memory (ulimit -l, the memory of the container)\n",
+               w->rank, slow);
     if (other > 0 && rank_0(s) && need > most)
         hd_log_say(s->log, "checkpoints are written between steps: a copy takes %.2f GiB and this host has %.2f GiB",
                    need / 0x1p30, room / 0x1p30);
@@ -66,6 +76,11 @@ static bool plan_copy(Saving *s) {
         hd_log_say(s->log, "checkpoints are written between steps: %s",
                    asked && !strcmp(asked, "0") ? "HEDDLE_SAVE_COPY=0" : "another host lacks memory for a copy");
     return other >= 0;
+}
+
+bool hd_saving_prepare(Saving *s) {
+    const Options *o = s->o;
+    return !o->save || !(o->save_every || o->save_seconds || o->keep_best) || plan_copy(s);
 }
 
 static bool take_copy(Saving *s) { // all

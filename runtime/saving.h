@@ -36,6 +36,9 @@ typedef struct {
 
 // Rank 0, before anything slow: takes the folder of --save. false after hd_fail: it is another run's.
 bool hd_saving_open(Saving *s, const Options *o, bool rank_0);
+// all, before the first step: takes the memory for copies where saves in the background are due, which a step would
+// wait for.
+bool hd_saving_prepare(Saving *s);
 // all: writes a checkpoint, and with `foreground` waits for it; else it goes on in the background where there is memory
 // for the copy. None may be under way. best: it is the state of the least validation loss, which `at` says.
 bool hd_saving_start(Saving *s, const Progress *at, bool best, bool foreground);

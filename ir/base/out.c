@@ -143,7 +143,8 @@ static int write_all(int file, const char *text, size_t n) { // closes it; 0 or 
 
 char *hd_write_target(Arena *a, const char *path) {
     struct stat st;
-    if (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6)) return NULL; // /dev/stdout is a link to a file
+    const bool device = !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9); // /dev/stdout is a link to a file
+    if (device || !strncmp(path, "/proc/", 6)) return NULL;
     if (stat(path, &st)) return hd_strdup(a, path);
     if (!S_ISREG(st.st_mode)) return NULL;
     char *real = realpath(path, NULL);

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/copy.h"
 #include "runtime/checkpoint/pieces.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,11 +33,19 @@ bool hd_copy_plan(StateCopy *c, const HdExec *x) {
     return true;
 }
 
+bool hd_copy_reserve(StateCopy *c, HdExec *x, char *slow, size_t room) {
+    const HdBackend *b = x->program->backend;
+    *slow = 0;
+    if (b->take_memory) c->data = b->take_memory(x, (size_t)c->bytes + 1);
+    if (c->data) c->lender = x;
+    else if (b->take_memory) snprintf(slow, room, "%s", hd_failure());
+    if (!c->data) c->data = malloc((size_t)c->bytes + 1);
+    return c->data || hd_fail("out of memory");
+}
+
 bool hd_copy_take(StateCopy *c, HdExec *x) {
     c->program.backend = &c->backend; // here, since the structure may have been moved since
     c->exec.program = &c->program;
-    if (!c->data) c->data = malloc((size_t)c->bytes + 1);
-    if (!c->data) return hd_fail("out of memory");
     bool ok = true;
     for (int i = 0; ok && i < c->n; i++)
         ok = x->program->backend->read(x, c->part[i].offset, c->data + c->part[i].at, (size_t)c->part[i].bytes);
@@ -45,6 +54,7 @@ bool hd_copy_take(StateCopy *c, HdExec *x) {
 
 void hd_copy_free(StateCopy *c) {
     free(c->part);
-    free(c->data);
+    if (c->lender) c->lender->program->backend->give_memory(c->lender, c->data, (size_t)c->bytes + 1);
+    else free(c->data);
     *c = (StateCopy){.n = 0};
 }

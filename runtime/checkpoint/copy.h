@@ -13,10 +13,14 @@ typedef struct {
     int n;
     int64_t bytes;
     char *data;
+    HdExec *lender; // whose take_memory gave it; NULL: malloc did
 } StateCopy;
 
 // Describes what a copy holds, and takes no memory for it yet. false after hd_fail.
 bool hd_copy_plan(StateCopy *c, const HdExec *x);
-bool hd_copy_take(StateCopy *c, HdExec *x); // waits for all that was issued; the memory is kept for the next one
+// Takes its memory, which the device copies into at the full rate of the link where the host can lock so much; else
+// *slow gets the reason, and the memory is any. `slow` has room for `room` bytes and is empty where nothing is wrong.
+bool hd_copy_reserve(StateCopy *c, HdExec *x, char *slow, size_t room);
+bool hd_copy_take(StateCopy *c, HdExec *x); // after hd_copy_reserve; waits for all that was issued
 void hd_copy_free(StateCopy *c);
 #endif

@@ -363,12 +363,22 @@ static bool agree_on_folder(HdSave *s) { // all
     return hd_world_agree(w, named);
 }
 
+static bool is_sharded(const HdProgram *p) {
+    for (int i = 0; i < p->n_buckets; i++)
+        if (p->buckets[i].optimizer_sharded) return true;
+    return false;
+}
+
+bool hd_save_writes(const HdProgram *p, int rank) {
+    return rank == (is_sharded(p) ? writer(p, file_number(p, rank)) : 0);
+}
+
 bool hd_save_begin(HdSave *s, HdExec *x, const char *dir, const HdLock *lock, const Progress *at) {
     const HdProgram *p = x->program;
     const int rank = x->world->rank;
     *s = (HdSave){.x = x, .lock = lock, .at = *at};
-    for (int i = 0; i < p->n_buckets; i++) s->sharded |= p->buckets[i].optimizer_sharded;
-    s->writes = rank == (s->sharded ? writer(p, file_number(p, rank)) : 0);
+    s->sharded = is_sharded(p);
+    s->writes = hd_save_writes(p, rank);
     const bool named = hd_checkpoint_path(dir, CHECKPOINT, s->path, sizeof s->path); // the same on all ranks
     if (!named) return false;
     snprintf(s->dir, sizeof s->dir, "%s", dir);

@@ -41,6 +41,7 @@ typedef struct {
     char folder[64]; // of shards, inside dir; `place` is its path
     HdShardFile mine, *all;
 } HdSave;
+bool hd_save_writes(const HdProgram *p, int rank); // the rank has a file
 bool hd_save_begin(HdSave *s, HdExec *x, const char *dir, const HdLock *lock, const Progress *at);
 bool hd_save_write(HdSave *s);
 bool hd_save_gather(HdSave *s, bool ok);

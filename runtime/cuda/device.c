@@ -122,37 +122,62 @@ bool hd_device_enter(HdCuda *x) { // the primary context: cuBLASLt and cuDNN wor
 
 static void clear(void *data, int64_t first, int64_t n) { memset((char *)data + first, 0, (size_t)n); }
 
-// Page-locked memory of the host, clear. cuMemHostAlloc touches its pages one after another on one thread: 21 GiB take
-// 14 s. Huge pages that all cores touch, registered then, take 1 s.
-static bool take_pinned(HdCuda *x) {
-    const size_t bytes = (size_t)x->head.program->pinned_bytes;
-    if (!bytes) return true;
+// Page-locked memory of the host, clear; NULL with the reason in *why. cuMemHostAlloc touches its pages one after
+// another on one thread: 21 GiB take 14 s. Huge pages that all cores touch, registered then, take 1 s.
+static void *lock_memory(const HdCudaApi *api, size_t bytes, const char **why) {
     void *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const char *why = host == MAP_FAILED ? strerror(errno) : NULL;
-    if (!why) {
-        madvise(host, bytes, MADV_HUGEPAGE); // small pages serve where there are no huge ones
-        hd_parallel((int64_t)bytes, 64 << 20, clear, host);
-        const CuResult r = x->api.cuMemHostRegister(host, bytes, HD_CU_MEMHOSTREGISTER_PORTABLE);
-        if (r != HD_CUDA_SUCCESS) {
-            why = hd_cuda_error(&x->api, r);
-            munmap(host, bytes);
-        }
+    if (host == MAP_FAILED) {
+        *why = strerror(errno);
+        return NULL;
     }
-    if (why)
+    madvise(host, bytes, MADV_HUGEPAGE); // small pages serve where there are no huge ones
+    hd_parallel((int64_t)bytes, 64 << 20, clear, host);
+    const CuResult r = api->cuMemHostRegister(host, bytes, HD_CU_MEMHOSTREGISTER_PORTABLE);
+    if (r == HD_CUDA_SUCCESS) return host;
+    *why = hd_cuda_error(api, r);
+    munmap(host, bytes);
+    return NULL;
+}
+
+static void unlock_memory(const HdCudaApi *api, void *host, size_t bytes) {
+    if (!host) return;
+    api->cuMemHostUnregister(host);
+    munmap(host, bytes);
+}
+
+static bool take_pinned(HdCuda *x) { // for offload
+    const size_t bytes = (size_t)x->head.program->pinned_bytes;
+    const char *why = NULL;
+    if (!bytes) return true;
+    x->head.pinned = lock_memory(&x->api, bytes, &why);
+    if (!x->head.pinned)
         return hd_cuda_fail(x,
                             "cannot take %zu bytes (%.2f GiB) of page-locked memory of the host: %s; offload less "
                             "(schedule.offload.fraction, heddlec --host-memory), or let this process lock more memory "
                             "(ulimit -l, the memory of the container)",
                             bytes, (double)bytes / (1 << 30), why);
-    x->head.pinned = host;
     return true;
 }
 
 void hd_device_free_pinned(HdCuda *x) {
-    if (!x->head.pinned) return;
-    x->api.cuMemHostUnregister(x->head.pinned);
-    munmap(x->head.pinned, (size_t)x->head.program->pinned_bytes);
+    unlock_memory(&x->api, x->head.pinned, (size_t)x->head.program->pinned_bytes);
     x->head.pinned = NULL;
+}
+
+void *hd_cuda_take_memory(HdExec *h, size_t bytes) {
+    HdCuda *x = (HdCuda *)h;
+    const char *why = NULL;
+    if (!hd_cuda_enter(x, 0, 0)) return NULL;
+    x->locked.at = lock_memory(&x->api, bytes, &why);
+    if (!x->locked.at) hd_fail("%s", why);
+    x->locked.bytes = x->locked.at ? bytes : 0;
+    return x->locked.at;
+}
+
+void hd_cuda_give_memory(HdExec *h, void *memory, size_t bytes) {
+    HdCuda *x = (HdCuda *)h;
+    if (memory == x->locked.at) x->locked.bytes = 0;
+    unlock_memory(&x->api, memory, bytes);
 }
 
 bool hd_device_allocate(HdCuda *x) {

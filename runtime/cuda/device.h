@@ -11,6 +11,9 @@ void hd_device_tell_memory(HdCuda *x); // a line on stderr: bytes planned and us
 bool hd_device_enter(HdCuda *x);    // makes its primary context current
 bool hd_device_allocate(HdCuda *x); // the arena, not yet cleared, and page-locked memory, clear
 void hd_device_free_pinned(HdCuda *x);
+// One memory at a time: hd_cuda_read copies into it without a staging slot.
+void *hd_cuda_take_memory(HdExec *h, size_t bytes);
+void hd_cuda_give_memory(HdExec *h, void *memory, size_t bytes);
 double hd_cuda_peak_flops(HdExec *h);
 const char *hd_cuda_device_name(HdExec *h);
 

@@ -95,6 +95,7 @@ typedef struct {
     int cc_major, cc_minor, sms, shared_limit;
     char device_name[128];
     CuPtr arena;
+    struct { char *at; size_t bytes; } locked; // what hd_cuda_take_memory has given
     int n_streams;
     CuStream streams[HD_MAX_STREAMS];
     CuEvent *events;

@@ -79,9 +79,23 @@ bool hd_cuda_write(HdExec *h, int64_t offset, const void *data, size_t bytes) {
     return true;
 }
 
+static bool is_locked(const HdCuda *x, const char *data, size_t bytes) {
+    const size_t at = (size_t)(data - x->locked.at);
+    return x->locked.bytes && data >= x->locked.at && at <= x->locked.bytes && bytes <= x->locked.bytes - at;
+}
+
+static bool read_at_once(HdCuda *x, CuPtr from, void *data, size_t bytes) {
+    const int i = take_stage(x); // for its event
+    return i >= 0 && hd_cuda_ok(x, x->api.cuMemcpyDtoHAsync(data, from, bytes, x->streams[0]), "copy from the GPU") &&
+           hd_cuda_ok(x, x->api.cuEventRecord(x->stage[i].done, x->streams[0]), "copy from the GPU") &&
+           hd_cuda_ok(x, x->api.cuEventSynchronize(x->stage[i].done), "the GPU stopped") && hd_watch_good(x);
+}
+
 bool hd_cuda_read(HdExec *h, int64_t offset, void *data, size_t bytes) {
     HdCuda *x = (HdCuda *)h;
     if (!hd_cuda_enter(x, offset, bytes)) return false;
+    if (is_locked(x, data, bytes))
+        return read_at_once(x, x->arena + (CuPtr)offset, data, bytes) || hd_cuda_leave(x);
     // Copies run ahead of the memcpy by up to all the slots.
     size_t n_chunks = (bytes + HD_STAGE_BYTES - 1) / HD_STAGE_BYTES, issued = 0;
     int slot[HD_STAGES];

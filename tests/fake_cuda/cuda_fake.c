@@ -61,6 +61,22 @@ static void page_locked_memory(void) {
     CHECK(failed_with("offload less (schedule.offload.fraction, heddlec --host-memory), or let this process"));
 }
 
+static void memory_for_copies(void) { // read copies into it at once, elsewhere through staging slots
+    HdProgram p = small_program();
+    HdExec *x = opened(&p, false);
+    setenv("FAKE_CUDA_FAIL", "cuMemHostRegister:2", 1);
+    char *memory = b->take_memory(x, 4096);
+    int *inside = (int *)(memory + 4096 - sizeof(int)), outside = -1;
+    CHECK(memory && !*inside && b->run(x, &test_funcs[MICRO]));
+    CHECK(b->read(x, COUNTER, inside, sizeof *inside) && *inside == counter(x) && *inside == 2);
+    b->give_memory(x, memory, 4096);
+    CHECK(b->read(x, COUNTER, &outside, sizeof outside) && outside == 2);
+    CHECK(!b->take_memory(x, 4096) && *hd_failure());
+    unsetenv("FAKE_CUDA_FAIL");
+    CHECK(counter(x) == 2); // the executor goes on
+    b->close(x);
+}
+
 static void graphs_replay(void) {
     HdProgram p = small_program();
     HdExec *x = opened(&p, true);
@@ -356,6 +372,7 @@ int main(int argc, char **argv) {
     setenv("HEDDLE_CACHE", cache_path, 1);
     static const Scenario scenarios[] = {SCENARIO(launches_carry_anything),
                                          SCENARIO(page_locked_memory),
+                                         SCENARIO(memory_for_copies),
                                          SCENARIO(graphs_replay),
                                          SCENARIO(events_cross_regions),
                                          SCENARIO(events_cross_functions),

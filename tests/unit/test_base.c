@@ -213,6 +213,10 @@ TEST(half_a_file_is_none) { // as on a full disk
     CHECK_INT(error, EFBIG);
     CHECK(access("unit_base.tmp", F_OK) != 0);
     CHECK(hd_write_file("/dev/full", text, sizeof text) == ENOSPC && access("/dev/full", F_OK) == 0); // no file of ours
+    Arena *paths = hd_arena_new();
+    CHECK(!hd_write_target(paths, "/dev/stdout") && !hd_write_target(paths, "/dev/null"));
+    CHECK_TEXT(hd_write_target(paths, "/dev/shm/no such file"), "/dev/shm/no such file"); // a folder of ordinary files
+    hd_arena_free(paths);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv); }
