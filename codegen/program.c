@@ -379,12 +379,12 @@ static int put_inputs(Emit *e) {
     const char *unfed = train ? hd_unfed(e->a, e->cx, f, setting_int(e, A_BATCH, 0)) : NULL;
     if (unfed) hd_warning(e->cx, f ? f->span : train->span, "no run can feed this program: %s", unfed);
     if (!f || !f->n_args) return 0;
-    hd_puts(e->c, "static const HdInput inputs[] = { // name, type, the argument that it follows, bound\n");
+    hd_puts(e->c, "static const HdInput inputs[] = { // name, type, the argument that it follows, bound, ignored\n");
     for (int i = 0; i < f->n_args; i++) {
         const Input s = hd_input(e->m, f, i);
         hd_printf(e->c, "    {%s, %s, ", hd_emit_quoted(e, f->args[i]->name), hd_emit_dtype(f->args[i]->type->dtype));
         put_dims(e->c, f->args[i]->type);
-        hd_printf(e->c, ", %d, %lld},\n", s.next, ll(s.below));
+        hd_printf(e->c, ", %d, %lld, %lld},\n", s.next, ll(s.below), ll(s.also));
     }
     hd_puts(e->c, "};\n\n");
     return f->n_args;

@@ -197,12 +197,7 @@ static Val call_iota(Front *f, BoundArgs *a) {
     return t ? tensor(hd_emit(f, a->span, OP_IOTA, 0, NULL, NULL, t)) : bad;
 }
 
-static Val call_float(Front *f, BoundArgs *a) {
-    if (type_at(a, 0)->dtype == TY_F32) return a->v[0];
-    Attrs attrs = {0};
-    hd_set_word(f->cx, &attrs, A_OUT, "f32");
-    return emit(f, a, OP_CAST, 1, &attrs);
-}
+static Val call_float(Front *f, BoundArgs *a) { return hd_emit_float(f, a->span, a->v[0]); }
 
 static Val call_size(Front *f, BoundArgs *a) {
     int64_t axis;
@@ -290,6 +285,21 @@ static Val call_attention(Front *f, BoundArgs *a) {
     hd_set_flag(f->cx, &attrs, A_DOCUMENTS);
     Value *in[4] = {a->v[0].tensor, a->v[1].tensor, a->v[2].tensor, starts_of(f, a, a->v[9].tensor)};
     return in[3] ? tensor(hd_emit(f, a->span, OP_ATTENTION, 4, in, &attrs, NULL)) : bad;
+}
+
+static Val call_cross_entropy(Front *f, BoundArgs *a) {
+    enum { EXACT = 1 << 24 }; // integers up to it are compared as f32
+    Attrs attrs = {0};
+    if (!given(a, 2) && !given(a, 3)) return emit(f, a, OP_CROSS_ENTROPY, 2, NULL);
+    if (given(a, 2) && llabs(a->v[2].i) > EXACT)
+        return hd_front_bad(f, a->nodes[2]->span, "cross_entropy: ignore is from -%d to %d, not %lld", EXACT, EXACT,
+                            (long long)a->v[2].i);
+    if (given(a, 2)) hd_set_int(f->cx, &attrs, A_IGNORE, a->v[2].i);
+    const Val *ignored = given(a, 2) ? &a->v[2] : NULL, *weights = given(a, 3) ? &a->v[3] : NULL;
+    const Val shares = hd_loss_shares(f, a->span, a->v[1], ignored, weights);
+    if (shares.kind == VAL_BAD) return bad;
+    Value *in[] = {a->v[0].tensor, a->v[1].tensor, shares.tensor};
+    return tensor(hd_emit(f, a->span, OP_CROSS_ENTROPY, 3, in, &attrs, NULL));
 }
 
 // rule == NULL: the op of that name
@@ -407,48 +417,15 @@ static Val call_op(Front *f, BoundArgs *a, const char *name, int n, const Formal
     return over < 0 ? emit(f, a, op, operands, &attrs) : over_axis(f, a, op, operands, &attrs, over);
 }
 
-static bool is_ints(Val v) {
-    bool ok = v.kind == VAL_LIST;
-    for (int i = 0; ok && i < v.n; i++) ok = v.list[i].kind == VAL_INT;
-    return ok;
-}
-
-static bool is_numbers(Val v) {
-    bool ok = v.kind == VAL_LIST;
-    for (int i = 0; ok && i < v.n; i++) ok = hd_val_is_number(v.list[i]);
-    return ok;
-}
-
-static const char *kind_text(char kind) {
-    static const char *const text[128] = {
-        ['t'] = "a floating-point tensor", ['x'] = "a tensor", ['v'] = "a tensor or a number",
-        ['i'] = "an integer", ['f'] = "a number", ['b'] = "true or false", ['n'] = "a list of numbers",
-        ['s'] = "a tensor, text, a list or repeated modules"};
-    return text[(unsigned char)kind] ? text[(unsigned char)kind] : "integers";
-}
-
-static bool has_kind(char kind, Val v) {
-    switch (kind) {
-    case 't': return v.kind == VAL_TENSOR && hd_dtype_is_float(v.tensor->type->dtype);
-    case 'x': return v.kind == VAL_TENSOR;
-    case 'v': return v.kind == VAL_TENSOR || hd_val_is_number(v);
-    case 'i': case 'b': return v.kind == VAL_INT;
-    case 'f': return hd_val_is_number(v);
-    case 'n': return is_numbers(v);
-    case 's': return v.kind == VAL_TENSOR || v.kind == VAL_TEXT || v.kind == VAL_LIST || v.kind == VAL_REPEAT;
-    default: return v.kind == VAL_INT || is_ints(v);
-    }
-}
-
 static bool eval_arg(Front *f, Instance *scope, const char *fn, const Formal *formal, char kind, const Node *n,
                      Val *v) {
     *v = hd_lower_expr(f, scope, n);
     if (v->kind == VAL_BAD) return false;
-    if (has_kind(kind, *v)) return true;
+    if (hd_has_kind(kind, *v)) return true;
     if (v->inexact)
         return hd_front_error(f, n->span, "argument '%s' of %s must be an integer: %lld does not divide %lld",
                               formal->name, fn, (long long)v->den, (long long)v->num);
-    return hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, kind_text(kind),
+    return hd_front_error(f, n->span, "argument '%s' of %s must be %s, not %s", formal->name, fn, hd_kind_text(kind),
                           hd_val_text(f, *v));
 }
 

@@ -49,6 +49,14 @@ Value *hd_emit_tensor(Front *f, Span s, Val v) {
     return NULL;
 }
 
+Val hd_emit_float(Front *f, Span s, Val v) {
+    if (v.tensor->type->dtype == TY_F32) return v;
+    Attrs attrs = {0};
+    hd_set_word(f->cx, &attrs, A_OUT, "f32");
+    Value *x = hd_emit(f, s, OP_CAST, 1, &v.tensor, &attrs, NULL);
+    return x ? (Val){.kind = VAL_TENSOR, .tensor = x} : (Val){0};
+}
+
 Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args) {
     Val result = {0};
     bool numbers = true;

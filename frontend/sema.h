@@ -194,6 +194,11 @@ Value *hd_emit(Front *f, Span s, OpKind k, int n, Value *const *in, const Attrs 
 Value *hd_emit_const(Front *f, Span s, double v, const Type *t);
 Value *hd_emit_tensor(Front *f, Span s, Val v);          // a tensor, or a number as a constant
 Val hd_emit_elementwise(Front *f, Span s, OpKind k, int n, const Val *args);
+Val hd_emit_float(Front *f, Span s, Val v); // of a tensor: as f32
+// loss_shares.c: f32 like the targets, which add up to 1 or are all 0. ignored: a number; NULL, as weights: none
+Val hd_loss_shares(Front *f, Span s, Val targets, const Val *ignored, const Val *weights);
+bool hd_has_kind(char kind, Val v);  // argument_kinds.c: kinds of builtins.def
+const char *hd_kind_text(char kind); // "a number"
 
 // --- builtins.c
 bool hd_builtin_exists(const char *name);

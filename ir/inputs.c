@@ -11,20 +11,28 @@ int hd_token_argument(const Func *f) {
     return -1;
 }
 
-static int64_t bound_of(const Module *m, int arg) {
-    for (const Symbol *s = m->symbols; s; s = s->next) {
-        if (s->kind != SYM_CONFIG || strcmp(s->name, "model") != 0) continue;
-        const Attr *bounds = hd_attr(&s->attrs, A_BOUNDS);
-        return bounds && arg < bounds->n ? bounds->ints[arg] : hd_int(&s->attrs, A_VOCAB, 0);
-    }
-    return 0;
+static const Attrs *facts_of(const Module *m) { // config @model
+    static const Attrs none = {0};
+    for (const Symbol *s = m->symbols; s; s = s->next)
+        if (s->kind == SYM_CONFIG && !strcmp(s->name, "model")) return &s->attrs;
+    return &none;
+}
+
+static int64_t listed(const Attrs *as, AttrId list, int arg, int64_t otherwise) {
+    const Attr *a = hd_attr(as, list);
+    return a && arg < a->n ? a->ints[arg] : otherwise;
 }
 
 Input hd_input(const Module *m, const Func *f, int arg) {
     const int tokens = hd_token_argument(f);
     const bool after = tokens >= 0 && arg == tokens + 1 && type_of(f, arg) == type_of(f, tokens);
     const bool next = after && (f->n_args == 2 || !strcmp(f->args[arg]->name, "targets"));
-    return (Input){next ? tokens : -1, type_of(f, arg)->dtype == TY_I32 ? bound_of(m, arg) : 0};
+    Input s = {.next = next ? tokens : -1};
+    if (type_of(f, arg)->dtype != TY_I32) return s;
+    const Attrs *facts = facts_of(m);
+    s.below = listed(facts, A_BOUNDS, arg, hd_int(facts, A_VOCAB, 0));
+    s.also = listed(facts, A_IGNORED, arg, 0);
+    return s;
 }
 
 const char *hd_unfed(Arena *a, Ctx *cx, const Func *f, int64_t batch) {

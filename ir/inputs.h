@@ -7,7 +7,8 @@ typedef struct {
     // The argument whose elements, one further on, are this one's where it has no data of its own; -1: none. So does
     // the argument after tokens, of their type, if it is called targets or the loss takes no other.
     int next;
-    int64_t below; // i32: every element is from 0 to less than this
+    int64_t below; // i32: every element is from 0 to less than this,
+    int64_t also;  // or this, which every op that looks up elements ignores; 0: no other
 } Input;
 
 Input hd_input(const Module *m, const Func *f, int arg);

@@ -59,6 +59,13 @@ int64_t hd_indexed(const Op *o) {
 
 bool hd_is_backward(const Op *o) { return o->kind == OP_ATTENTION_GRAD || o->kind == OP_CROSS_ENTROPY_GRAD; }
 
+int64_t hd_loss_ignored(const Op *o) { return hd_int(&o->attrs, A_IGNORE, -1); }
+
+Value *hd_loss_weights(const Op *o) {
+    const int at = hd_is_backward(o) ? 3 : 2;
+    return hd_op_is(o, TRAIT_LOSS) && o->n_in > at ? o->in[at] : NULL;
+}
+
 int hd_attention_operands(const Op *o) {
     return (hd_has(&o->attrs, A_PACKED) ? 1 : 3) + (hd_is_backward(o) ? 3 : 0);
 }

@@ -32,6 +32,8 @@ int64_t hd_indexed(const Op *o); // rows of a table, or logits of a row, that op
 // between HD_LEAST_PARTIAL_ROWS and HD_MOST_PARTIAL_ROWS, the largest that gives a GPU two runs a multiprocessor.
 int hd_partial_rows(int64_t rows);
 bool hd_is_backward(const Op *o); // attention_grad, cross_entropy_grad
+Value *hd_loss_weights(const Op *o); // of cross_entropy and cross_entropy_grad, a number a row; NULL: they have none
+int64_t hd_loss_ignored(const Op *o); // the target without a loss; -1, which is none, where no target is ignored
 AttentionShape hd_attention_shape(const Op *o); // of attention and attention_grad
 // Pairs of a query and a key that it sees, of one head of one sequence: causal, half of seq x seq.
 // Documents are not known when a program is compiled and count as one.

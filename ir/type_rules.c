@@ -302,17 +302,27 @@ const char *hd_rule_rope(Rule *r) {
     return e ? e : hd_rule_give(r, IN(0));
 }
 
-const char *hd_rule_cross_entropy(Rule *r) {
+static const char *cross_entropy(Rule *r, int least) { // of so many operands, or one more
+    if (r->o->n_in < least || r->o->n_in > least + 1)
+        WRONG("%d operands, not %d or %d", r->o->n_in, least, least + 1);
     const Type *z = IN(0), *y = IN(1);
     if (z->rank < 1 || !hd_dtype_is_float(z->dtype))
         WRONG("logits must be floating point with a last axis, not %s", TEXT(z));
     if (y != hd_type(r->cx, TY_I32, z->rank - 1, z->dim))
         WRONG("logits %s need targets %s, not %s", TEXT(z), TEXT(hd_type(r->cx, TY_I32, z->rank - 1, z->dim)), TEXT(y));
-    return hd_rule_give(r, hd_type(r->cx, z->dtype == TY_F64 ? TY_F64 : TY_F32, 0, NULL));
+    const DType sums = z->dtype == TY_F64 ? TY_F64 : TY_F32;
+    const Value *weights = hd_loss_weights(r->o);
+    const Type *each = hd_type(r->cx, sums, y->rank, y->dim);
+    if (weights && weights->type != each)
+        WRONG("targets %s need weights %s, not %s", TEXT(y), TEXT(each), TEXT(weights->type));
+    if (!weights && hd_has(&r->o->attrs, A_IGNORE)) WRONG("without weights no target can be ignored");
+    return hd_rule_give(r, hd_type(r->cx, sums, 0, NULL));
 }
 
+const char *hd_rule_cross_entropy(Rule *r) { return cross_entropy(r, 2); }
+
 const char *hd_rule_cross_entropy_grad(Rule *r) {
-    const char *e = hd_rule_cross_entropy(r);
+    const char *e = cross_entropy(r, 3);
     if (e) return e;
     if (IN(2)->rank != 0) WRONG("dloss must be a scalar, not %s", TEXT(IN(2)));
     return hd_rule_give(r, IN(0));

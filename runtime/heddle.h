@@ -68,7 +68,8 @@ typedef struct {
     int rank;
     int64_t dim[6];
     int next;      // the argument whose elements, one further on, are its own where it has no data; -1: none
-    int64_t below; // of I32: every element is from 0 to less than this
+    int64_t below; // of I32: every element is from 0 to less than this,
+    int64_t also;  // or this; 0: no other
 } HdInput;
 
 typedef struct HdExec HdExec;
@@ -301,10 +302,13 @@ void hd_host_attention_grad(const HdAttention *t, const void *dout, const void *
                             const void *o, const float *lse, void *dq, void *dk, void *dv, const int32_t *starts,
                             const int32_t *key, void *workspace);
 void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
-                           float *loss, void *workspace);
-// workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot).
+                           const float *weights, int32_t ignore, float *loss, void *workspace);
+// workspace: rows floats. dlogits may be logits. loss: mean over rows. dlogits = dloss/rows * (softmax - onehot). With
+// weights, a number a row: the sum by them, and dlogits = dloss * weight * (softmax - onehot); rows of weight 0 or of
+// target `ignore` are 0.
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
-                                const float *dloss, float *loss, void *dlogits, void *workspace);
+                                const float *weights, int32_t ignore, const float *dloss, float *loss, void *dlogits,
+                                void *workspace);
 // workspace: vocab + rows integers.
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,
                             float *out, bool accumulate, void *workspace);

@@ -61,24 +61,30 @@ void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
     DType d = z->type->dtype;
     int64_t rows = hd_type_rows(z->type), cols = hd_type_cols(z->type), space = hd_emit_workspace(e, o);
     CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, vector(o, d, cols));
-    const char *name = hd_sprintf(e->a, "cross_entropy%s_%s_%lldx%lld%s", grad ? "_grad" : "", hd_dtype_text(d),
-                                  ll(rows), ll(cols), s.vec == 1 && cols % 2 == 0 ? "_narrow" : "");
+    const Value *weights = hd_loss_weights(o);
+    const int64_t ignored = hd_loss_ignored(o);
+    const char *weighted = !weights ? "" : hd_sprintf(e->a, "_weighted_%s%lld", ignored < 0 ? "minus" : "",
+                                                      ll(ignored < 0 ? -ignored : ignored));
+    const char *name = hd_sprintf(e->a, "cross_entropy%s_%s_%lldx%lld%s%s", grad ? "_grad" : "", hd_dtype_text(d),
+                                  ll(rows), ll(cols), s.vec == 1 && cols % 2 == 0 ? "_narrow" : "", weighted);
     const char *mean = hd_sprintf(e->a, "%s_mean", name);
     const char *text = hd_cuda_template(
         e, "cross_entropy",
         hd_sprintf(e->a,
                    "#define CE_ROWS_KERNEL %s\n#define CE_MEAN_KERNEL %s\n#define CE_T %s\n#define CE_ROWS "
                    "%lld\n#define CE_COLS %lld\n"
-                   "#define CE_VEC %d\n#define CE_THREADS %d\n#define CE_HELD %d\n#define CE_GRAD %d\n",
-                   name, mean, hd_cuda_type(d), ll(rows), ll(cols), s.vec, s.threads, s.held, grad));
+                   "#define CE_VEC %d\n#define CE_THREADS %d\n#define CE_HELD %d\n#define CE_GRAD %d\n"
+                   "#define CE_WEIGHTED %d\n#define CE_PARTS %lld\n#define CE_IGNORE %lld\n",
+                   name, mean, hd_cuda_type(d), ll(rows), ll(cols), s.vec, s.threads, s.held, grad, weights != NULL,
+                   weights ? 1 : ll(rows), ll(ignored)));
     unsigned shared = (unsigned)(s.held * s.threads * 16);
     const char *losses = hd_cuda_device(e, space);
-    if (grad)
-        HD_CUDA_LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]),
-                       device(e, o->in[2]), device(e, o->out[1]), losses);
-    else
-        HD_CUDA_LAUNCH(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, device(e, z), device(e, o->in[1]),
-                       losses);
+    const char *in[6] = {device(e, z), device(e, o->in[1])};
+    int n = 2;
+    if (weights) in[n++] = device(e, weights);
+    if (grad) in[n++] = device(e, o->in[2]), in[n++] = device(e, o->out[1]);
+    in[n++] = losses;
+    hd_cuda_launch_kernel(e, o, name, text, s.blocks, 1, (unsigned)s.threads, shared, n, in);
     HD_CUDA_LAUNCH(e, o, mean, text, 1, 1, 1024, 0, losses, device(e, o->out[0]));
 }
 

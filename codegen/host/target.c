@@ -71,10 +71,11 @@ static const char *shape(Emit *e, const Type *t) {
 static void host_cross_entropy(Emit *e, const Op *o) {
     no_f64(e, o);
     bool grad = hd_is_backward(o);
-    hd_emit_line(e, o, "hd_host_%s(%s, %s, %s%s%s, %s%s%s, %s);", hd_op_info(o->kind)->mnemonic,
-                 shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), grad ? ", " : "",
-                 grad ? f32(e, in(e, o, 2)) : "", f32(e, out(e, o, 0)), grad ? ", " : "", grad ? out(e, o, 1) : "",
-                 workspace(e, o));
+    const char *weights = hd_loss_weights(o) ? f32(e, in(e, o, o->n_in - 1)) : "NULL";
+    hd_emit_line(e, o, "hd_host_%s(%s, %s, %s, %s, %lld%s%s, %s%s%s, %s);", hd_op_info(o->kind)->mnemonic,
+                 shape(e, o->in[0]->type), in(e, o, 0), i32(e, in(e, o, 1)), weights, ll(hd_loss_ignored(o)),
+                 grad ? ", " : "", grad ? f32(e, in(e, o, 2)) : "", f32(e, out(e, o, 0)), grad ? ", " : "",
+                 grad ? out(e, o, 1) : "", workspace(e, o));
 }
 
 static void host_embedding_grad(Emit *e, const Op *o) {

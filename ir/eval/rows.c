@@ -188,29 +188,34 @@ const char *hd_eval_softmax_grad(Eval *e HD_UNUSED, const Op *o HD_UNUSED, const
     return NULL;
 }
 
-// The mean of -log softmax(logits)[target]; where dlogits is wanted, dlogits = dloss / rows (softmax(logits) -
-// onehot(target)).
-static const char *loss_rows(Eval *e, Tensor logits, Tensor targets, double *loss, double dloss, double *dlogits) {
-    int64_t n = hd_type_cols(logits.type), rows = hd_type_rows(logits.type);
+// The mean of -log softmax(logits)[target], or its sum by weights; where dlogits is wanted, dlogits = dloss * share
+// (softmax(logits) - onehot(target)), where the share of a row is 1 / rows or its weight.
+static const char *loss_rows(Eval *e, const Op *o, const Tensor *in, double *loss, double dloss, double *dlogits) {
+    const int64_t n = hd_type_cols(in[0].type), rows = hd_type_rows(in[0].type);
+    const double *weights = hd_loss_weights(o) ? in[o->n_in - 1].data : NULL;
     for (int64_t r = 0; r < rows; r++) {
-        const double *z = logits.data + r * n, target = targets.data[r];
+        const double *z = in[0].data + r * n, target = in[1].data[r];
+        const bool ignored = hd_has(&o->attrs, A_IGNORE) && target == (double)hd_int(&o->attrs, A_IGNORE, 0);
+        const double share = ignored ? 0 : weights ? weights[r] : 1.0 / (double)rows;
+        for (int64_t i = 0; dlogits && share == 0 && i < n; i++) dlogits[r * n + i] = 0;
+        if (share == 0) continue;
         if (!(target >= 0 && target < (double)n))
             return hd_eval_wrong(e, "target %g at position %lld is outside a vocabulary of %lld", target, (long long)r,
                                  (long long)n);
-        double lse = log_sum_exp(z, n);
-        *loss += (lse - z[(int64_t)target]) / (double)rows;
+        const double lse = log_sum_exp(z, n), by = weights ? dloss * share : dloss / (double)rows;
+        *loss += weights ? (lse - z[(int64_t)target]) * share : (lse - z[(int64_t)target]) / (double)rows;
         for (int64_t i = 0; dlogits && i < n; i++)
-            dlogits[r * n + i] = dloss / (double)rows * (exp(z[i] - lse) - (i == (int64_t)target ? 1.0 : 0.0));
+            dlogits[r * n + i] = by * (exp(z[i] - lse) - (i == (int64_t)target ? 1.0 : 0.0));
     }
     return NULL;
 }
 
-const char *hd_eval_cross_entropy(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
-    return loss_rows(e, in[0], in[1], out[0].data, 0.0, NULL);
+const char *hd_eval_cross_entropy(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    return loss_rows(e, o, in, out[0].data, 0.0, NULL);
 }
 
-const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o HD_UNUSED, const Tensor *in, Tensor *out) {
-    return loss_rows(e, in[0], in[1], out[0].data, in[2].data[0], out[1].data);
+const char *hd_eval_cross_entropy_grad(Eval *e, const Op *o, const Tensor *in, Tensor *out) {
+    return loss_rows(e, o, in, out[0].data, in[2].data[0], out[1].data);
 }
 
 // Position p of a sequence turns the pair (i, i + size/2) of each head by the angle p theta^(-2i/size).

@@ -112,6 +112,11 @@ static bool walk_op(Autodiff *d, const Op *o) {
         hd_error(cx, o->span, "the loss depends on a parameter through %s, which has no gradient", name);
         return false;
     }
+    const Value *weights = hd_loss_weights(o);
+    if (dy && weights && d->active[weights->id])
+        return hd_error(cx, o->span,
+                        "the loss depends on a parameter through the weights of %s, which have no gradient; give it "
+                        "stop_gradient(weights)", name);
     d->b.loc = o->loc;
     d->b.span = o->span;
     if (dy) hd_grad_rule(o->kind)(d, o, dy);
@@ -168,13 +173,17 @@ static void fuse_loss(Op *forward, Op *grad, Arena *scratch) {
     hd_erase(forward);
 }
 
+static bool same_loss(const Op *o, const Op *grad) {
+    return grad->kind == OP_CROSS_ENTROPY_GRAD && grad->in[0] == o->in[0] && grad->in[1] == o->in[1] &&
+           hd_loss_weights(grad) == hd_loss_weights(o) && hd_loss_ignored(grad) == hd_loss_ignored(o);
+}
+
 static void fuse_losses(Func *f, Arena *scratch) {
     for (Op *o = f->first, *next; o; o = next) {
         next = o->next;
         if (o->kind != OP_CROSS_ENTROPY) continue;
         Op *grad = o->next;
-        while (grad && !(grad->kind == OP_CROSS_ENTROPY_GRAD && grad->in[0] == o->in[0] && grad->in[1] == o->in[1]))
-            grad = grad->next;
+        while (grad && !same_loss(o, grad)) grad = grad->next;
         if (grad) fuse_loss(o, grad, scratch);
     }
 }

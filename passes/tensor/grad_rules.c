@@ -294,7 +294,9 @@ static void grad_attention(Autodiff *d, const Op *o, Value *dy) {
 }
 
 static void grad_cross_entropy(Autodiff *d, const Op *o, Value *dy) {
-    give(d, A, hd_build(&d->b, OP_CROSS_ENTROPY_GRAD, 3, (Value *[]){A, B, dy}, NULL, NULL)->out[1]);
+    Value *const weights = hd_loss_weights(o);
+    Value *in[] = {A, B, dy, weights};
+    give(d, A, hd_build(&d->b, OP_CROSS_ENTROPY_GRAD, weights ? 4 : 3, in, &o->attrs, NULL)->out[1]);
 }
 
 GradRule *hd_grad_rule(OpKind k) {

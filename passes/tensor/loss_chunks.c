@@ -12,7 +12,8 @@
 //
 // The weight's gradient is added up over the chunks, in their order, which is another rounding than that of one
 // product: the number of chunks belongs to `train` (loss_chunk_count.c chooses it). All chunks have equally many rows,
-// so that the loss is the mean of their losses. The function of kind eval has the same chunks, without gradients.
+// so that the loss is the mean of their losses; with weights it is their sum. The function of kind eval has the same
+// chunks, without gradients.
 #include "passes/tensor/loss_chunks.h"
 #include "ir/shapes.h"
 #include "passes/pass.h"
@@ -164,7 +165,11 @@ static void one_chunk(Chunks *c) {
     Value *x = rows_of_chunk(c, h->product->in[0], true), *y = rows_of_chunk(c, h->loss->in[1], false);
     Value *z = chunk_op(c, h->product, 2, (Value *[]){x, h->product->in[1]})->out[0];
     z = chunk_casts(c, z, 0);
-    const Op *loss = chunk_op(c, h->loss, h->loss->n_in, (Value *[]){z, y, c->dloss});
+    Value *in[4] = {z, y}, *weights = hd_loss_weights(h->loss);
+    int n = 2;
+    if (c->dloss) in[n++] = c->dloss;
+    if (weights) in[n++] = rows_of_chunk(c, weights, false);
+    const Op *loss = chunk_op(c, h->loss, n, in);
     c->losses[c->now] = loss->out[0];
     if (!hd_is_backward(h->loss)) return;
     Value *dz = chunk_casts(c, loss->out[1], 1);
@@ -221,10 +226,12 @@ static void cut(Chunking *s, const Head *h) {
                       .bwd = hd_has(&h->loss->attrs, A_BWD)},
                 .losses = HD_NEWN(s->cx->scratch, Value *, n)};
     for (int k = 0; k < h->n_readers; k++) c.parts[k] = HD_NEWN(s->cx->scratch, Value *, n);
-    if (h->loss->n_in == 3) c.dloss = divided(&c, h->loss->in[2]);
+    const bool weighted = hd_loss_weights(h->loss) != NULL; // a sum, of which the chunks are parts; else a mean
+    if (hd_is_backward(h->loss)) c.dloss = weighted ? h->loss->in[2] : divided(&c, h->loss->in[2]);
     for (c.now = 0; c.now < n; c.now++) one_chunk(&c);
     c.b.loc = h->loss->loc, c.b.span = h->loss->span;
-    hd_replace_uses(h->loss->out[0], divided(&c, sum(&c, c.losses)));
+    Value *total = sum(&c, c.losses);
+    hd_replace_uses(h->loss->out[0], weighted ? total : divided(&c, total));
     for (int k = 0; k < h->n_readers; k++) {
         c.b.loc = h->readers[k]->loc, c.b.span = h->readers[k]->span;
         Value *all = join(&c, k);

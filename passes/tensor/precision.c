@@ -6,6 +6,7 @@
 //   %y = matmul %x, %w : f32[4,8]          ->      %y = matmul %x, %c : bf16[4,8]
 //   %dw = matmul %x, %dy {ta} : f32[8,8]           %dw = matmul %x, %dy {ta, out = f32} : f32[8,8]
 // A second run changes nothing.
+#include "ir/shapes.h"
 #include "passes/pass.h"
 #include "ir/base/ptr_map.h"
 
@@ -114,6 +115,7 @@ static void agree(Lowering *l, Op *o) {
         bool scalar = hd_op_is(o, TRAIT_ELEMENTWISE) && !any_shape;
         if (scalar && v->type->dtype == l->compute) o->in[i] = cast_before(l, o, v, TY_F32);
         if (any_low && wide(v) && !stays_wide(o, i)) o->in[i] = narrow(l, o, v);
+        if (v == hd_loss_weights(o) && v->type->dtype == l->compute) o->in[i] = cast_before(l, o, v, TY_F32);
     }
 }
 

@@ -2,7 +2,8 @@
 // every integer below the bound of its argument: `vocab`, or what `bounds` says. So the functions of a plan have the
 // same arguments in the same order, and no table or row of logits that these numbers index is shorter than the bound. A
 // program gets a setting from whichever config has it, a check from the config that it belongs in: what a check relies
-// on is nowhere else.
+// on is nowhere else. Integers may also be what `ignored` says of their argument: then a cross_entropy that ignores it
+// is all that looks them up.
 #include "passes/verify/verify_plan.h"
 #include "ir/base/ints.h"
 #include "ir/shapes.h"
@@ -13,7 +14,8 @@
 
 static void check_homes(PlanCheck *c) {
     static const struct { AttrId at; const char *block; } homes[] = {
-        {A_VOCAB, "model"}, {A_BOUNDS, "model"}, {A_MICRO, "train"}, {A_TARGET, "target"}, {A_ARCH, "target"}};
+        {A_VOCAB, "model"}, {A_BOUNDS, "model"}, {A_IGNORED, "model"}, {A_MICRO, "train"}, {A_TARGET, "target"},
+        {A_ARCH, "target"}};
     for (const Symbol *s = c->m->symbols; s; s = s->next)
         for (size_t i = 0; s->kind == SYM_CONFIG && i < sizeof homes / sizeof *homes; i++)
             if (hd_has(&s->attrs, homes[i].at) && strcmp(s->name, homes[i].block) != 0)
@@ -80,13 +82,23 @@ static void check_bound(PlanCheck *c, const Op *o, int64_t bound, int64_t below)
                       ll(below));
 }
 
+// What is known of all elements of a value. below -1: it is no index.
+typedef struct { int64_t below, also; } Integers;
+
+static void check_lookup(PlanCheck *c, const Op *o, int64_t bound, Integers x) {
+    check_bound(c, o, bound, x.below);
+    if (x.also && !(hd_has(&o->attrs, A_IGNORE) && hd_loss_ignored(o) == x.also))
+        hd_plan_wrong(c, o, o->span, "looks up an argument that may be %lld by config @model, and does not ignore it",
+                      ll(x.also));
+}
+
 // A launch: its kernel looks up what the launch gives it.
-static void check_lookups(PlanCheck *c, const Op *launch, const int64_t *below) {
+static void check_lookups(PlanCheck *c, const Op *launch, const Integers *at) {
     const Func *k = hd_launched(launch);
     for (const Op *o = k ? k->first : NULL; o; o = o->next) {
         const int64_t bound = hd_indexed(o);
         const Value *v = bound >= 0 ? o->in[1] : NULL;
-        if (v && !v->def) check_bound(c, launch, bound, below[launch->in[v->index]->id]);
+        if (v && !v->def) check_lookup(c, launch, bound, at[launch->in[v->index]->id]);
     }
 }
 
@@ -98,22 +110,33 @@ static int64_t positions(const Op *o) {
 }
 
 // Integers that an op makes of tokens are tokens, but for positions.
+static Integers made_of(const Op *o, const Integers *at) {
+    Integers x = {-1, 0};
+    for (int i = 0; i < o->n_in; i++) {
+        const Integers *in = &at[o->in[i]->id];
+        if (in->below > x.below) x.below = in->below;
+        if (in->also) x.also = x.also && x.also != in->also ? INT64_MAX : in->also; // two: no op ignores them
+    }
+    return x;
+}
+
 static void check_tokens(PlanCheck *c, const Func *f) {
-    int64_t *below = HD_NEWN(c->a, int64_t, f->n_values + 1); // by value: every element is; -1: it is no index
+    Integers *at = HD_NEWN(c->a, Integers, f->n_values + 1); // by value
     hd_plan_enter(c, f);
-    for (int i = 0; i <= f->n_values; i++) below[i] = -1;
-    for (int i = 0; i < f->n_args; i++)
-        if (f->args[i]->type->dtype == TY_I32) below[f->args[i]->id] = hd_input(c->m, f, i).below;
+    for (int i = 0; i <= f->n_values; i++) at[i].below = -1;
+    for (int i = 0; i < f->n_args; i++) {
+        const Input s = hd_input(c->m, f, i);
+        if (f->args[i]->type->dtype == TY_I32) at[f->args[i]->id] = (Integers){s.below, s.also};
+    }
     for (const Op *o = f->first; o; o = o->next) {
         const int64_t bound = hd_indexed(o);
-        int64_t most = -1;
-        for (int i = 0; i < o->n_in; i++) most = below[o->in[i]->id] > most ? below[o->in[i]->id] : most;
-        if (most < 0) continue;
-        if (bound >= 0) check_bound(c, o, bound, below[o->in[1]->id]);
-        if (hd_op_is(o, TRAIT_LAUNCH)) check_lookups(c, o, below);
-        if (positions(o) >= 0) most = positions(o);
+        Integers x = made_of(o, at);
+        if (x.below < 0) continue;
+        if (bound >= 0) check_lookup(c, o, bound, at[o->in[1]->id]);
+        if (hd_op_is(o, TRAIT_LAUNCH)) check_lookups(c, o, at);
+        if (positions(o) >= 0) x = (Integers){positions(o), 0};
         for (int i = 0; i < o->n_out; i++)
-            if (o->out[i]->type->dtype == TY_I32) below[o->out[i]->id] = most;
+            if (o->out[i]->type->dtype == TY_I32) at[o->out[i]->id] = x;
     }
     c->f = NULL;
 }

@@ -49,7 +49,7 @@ static const char *declaration(const TermWalk *w, const Symbol *p) {
 }
 
 static const char *settings(const TermWalk *w) {
-    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS};
+    static const AttrId of_model[] = {A_SEQ, A_VOCAB, A_BOUNDS, A_IGNORED};
     const Attrs *train = hd_settings(w->m, "train"), *model = hd_settings(w->m, "model");
     Recipe r;
     r.n = 0;

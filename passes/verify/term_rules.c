@@ -250,8 +250,9 @@ static const Term *term_largest(const Terms *t, const Op *o, int i, const Type *
 // Its first result is the loss.
 static const Term *term_cross_entropy_grad(const Terms *t, const Op *o, int i, const Type *type,
                                            const Term *const *in) {
-    if (!i) return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, NULL, 2, in);
-    return hd_term_plain(t, o->kind, i, type, NULL, 3, in);
+    if (i) return hd_term_plain(t, o->kind, i, type, &o->attrs, o->n_in, in);
+    const Term *forward[] = {in[0], in[1], in[o->n_in - 1]};
+    return hd_term_plain(t, OP_CROSS_ENTROPY, 0, type, &o->attrs, hd_loss_weights(o) ? 3 : 2, forward);
 }
 
 const Term *hd_term_of(const Terms *t, const Op *o, int index, const Term *const *in) {

@@ -229,17 +229,20 @@ static int64_t integer(const DataTypeInfo *type, const unsigned char *bytes, int
 }
 
 static bool outside(const DataFile *f, const DataUse *use, const HdInput *as, int64_t value, int64_t at) { // false
+    char also[60] = "";
+    if (as->also) snprintf(also, sizeof also, ", or %lld, which is ignored", (long long)as->also);
     if (hd_use_tokens(use))
-        return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld", f->path, (long long)value,
-                       (long long)at, (long long)as->below);
-    return hd_fail("%s: element %lld is %lld, and %s is from 0 to %lld", f->path, (long long)at, (long long)value,
-                   as->name, (long long)as->below - 1);
+        return hd_fail("%s: token %lld at position %lld is outside the vocabulary of %lld%s", f->path,
+                       (long long)value, (long long)at, (long long)as->below, also);
+    return hd_fail("%s: element %lld is %lld, and %s is from 0 to %lld%s", f->path, (long long)at, (long long)value,
+                   as->name, (long long)as->below - 1, also);
 }
 
 static bool to_integers(const Data *d, const DataFile *f, const HdInput *as, int64_t at, int64_t n, int32_t *out) {
     for (int64_t i = 0; i < n; i++) {
         const int64_t v = integer(f->type, d->bytes, i);
-        if ((uint64_t)v >= (uint64_t)as->below) return outside(f, &d->use, as, v, at + i);
+        const bool fits = (uint64_t)v < (uint64_t)as->below || (as->also && v == as->also);
+        if (!fits) return outside(f, &d->use, as, v, at + i);
         out[i] = (int32_t)v;
     }
     return true;

@@ -33,30 +33,41 @@ static void grad_row(HdDtype dt, int64_t row, int64_t vocab, const void *logits,
     }
 }
 
-static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
-                          const float *dloss, float *loss, void *dlogits, float *losses) {
+// weights: NULL, or a number a row; then a target `ignore` has none, and a row without weight needs no target.
+typedef struct { const int32_t *targets; const float *weights; int32_t ignore; } Rows;
+
+static float weight_of(const Rows *y, int64_t r) {
+    return !y->weights ? 1.0f : y->targets[r] == y->ignore ? 0.0f : y->weights[r];
+}
+
+static void cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, Rows y, const float *dloss,
+                          float *loss, void *dlogits, float *losses) {
+    const double parts = y.weights ? 1.0 : (double)rows;
     // before the loss is written: both may be in the same bytes
-    const float scale = dloss ? *dloss / (float)rows : 0.0f;
+    const float scale = dloss ? *dloss / (float)parts : 0.0f;
 #pragma omp parallel for schedule(static) if (rows * vocab > 16384)
     for (int64_t r = 0; r < rows; r++) {
         float target = NAN;
-        const float lse = log_sum(dt, logits, r, vocab, targets[r], &target);
-        losses[r] = lse - target;
-        if (dlogits) grad_row(dt, r, vocab, logits, targets[r], lse, scale, dlogits);
+        const float weight = weight_of(&y, r);
+        const int32_t wanted = weight != 0 ? y.targets[r] : 0;
+        const float lse = log_sum(dt, logits, r, vocab, wanted, &target);
+        losses[r] = weight != 0 ? weight * (lse - target) : 0.0f;
+        if (dlogits) grad_row(dt, r, vocab, logits, wanted, lse, scale * weight, dlogits);
     }
     double total = 0;
     for (int64_t r = 0; r < rows; r++) total += (double)losses[r];
-    *loss = (float)(total / (double)rows);
+    *loss = (float)(total / parts);
 }
 
 void hd_host_cross_entropy(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
-                           float *loss, void *workspace) {
-    cross_entropy(dt, rows, vocab, logits, targets, NULL, loss, NULL, workspace);
+                           const float *weights, int32_t ignore, float *loss, void *workspace) {
+    cross_entropy(dt, rows, vocab, logits, (Rows){targets, weights, ignore}, NULL, loss, NULL, workspace);
 }
 
 void hd_host_cross_entropy_grad(HdDtype dt, int64_t rows, int64_t vocab, const void *logits, const int32_t *targets,
-                                const float *dloss, float *loss, void *dlogits, void *workspace) {
-    cross_entropy(dt, rows, vocab, logits, targets, dloss, loss, dlogits, workspace);
+                                const float *weights, int32_t ignore, const float *dloss, float *loss, void *dlogits,
+                                void *workspace) {
+    cross_entropy(dt, rows, vocab, logits, (Rows){targets, weights, ignore}, dloss, loss, dlogits, workspace);
 }
 
 void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t cols, const void *dy, const int32_t *index,

@@ -27,8 +27,11 @@ static void read_rows(Feed *d) {
         expect(good || *hd_failure(), "refused without a message");
         for (int k = 0; good && k < d->n; k++) {
             const int32_t *value = hd_feed_at(d, k, 0);
-            const size_t n = d->at[k].input->dtype == HD_I32 ? d->at[k].row_bytes / 4 : 0;
-            for (size_t e = 0; e < n; e++) expect(value[e] >= 0 && value[e] < VOCAB, "an integer is outside its bound");
+            const HdInput *input = d->at[k].input;
+            const size_t n = input->dtype == HD_I32 ? d->at[k].row_bytes / 4 : 0;
+            for (size_t e = 0; e < n; e++)
+                expect((value[e] >= 0 && value[e] < VOCAB) || (input->also && value[e] == input->also),
+                       "an integer is outside its bound");
         }
     }
 }
@@ -55,8 +58,10 @@ static void try_inputs(const char *path, DataType format, int64_t seq, int n, co
 }
 
 static void try_file(const char *path, DataType format, int64_t seq) {
-    const HdInput tokens[] = {{"tokens", HD_I32, 2, {2, seq}, -1, VOCAB}, {"targets", HD_I32, 2, {2, seq}, 0, VOCAB}},
-                  image = {"image", HD_F32, 3, {2, 2, seq}, -1, 0}, label = {"label", HD_I32, 1, {2}, -1, VOCAB};
+    const HdInput tokens[] = {{"tokens", HD_I32, 2, {2, seq}, -1, VOCAB, 0},
+                              {"targets", HD_I32, 2, {2, seq}, 0, VOCAB, 0}},
+                  image = {"image", HD_F32, 3, {2, 2, seq}, -1, 0, 0},
+                  label = {"label", HD_I32, 1, {2}, -1, VOCAB, -1};
     try_inputs(path, format, seq, 2, tokens);
     try_inputs(path, format, 0, 1, &image);
     try_inputs(path, format, 0, 1, &label);

@@ -273,6 +273,18 @@ static const OpCase op_cases[] = {
     {CASE_TRAIN, "(%z: $[5,9,70], %i70: i32[5,9]) -> f32 {\n  %0 = cross_entropy %z, %i70 : f32\n  return %0\n}"},
     {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32) -> f32, $[90,2100] {\n  %0, %1 = cross_entropy_grad %z, "
                  "%i2100, %p : f32, $[90,2100]\n  return %0, %1\n}"},
+    {CASE_TRAIN, "(%z: $[5,9,70], %i3: i32[5,9], %w: f32[5,9]) -> f32 {\n  %0 = relu %w : f32[5,9]\n  %1 = "
+                 "cross_entropy %z, %i3, %0 {ignore = 1} : f32\n  return %1\n}"},
+    {CASE_TRAIN, "(%z: $[90,2100], %i2100: i32[90], %p: f32, %w: f32[90]) -> f32, $[90,2100] {\n  %0 = relu %w : "
+                 "f32[90]\n  %1, %2 = cross_entropy_grad %z, %i2100, %p, %0 {ignore = -100} : f32, $[90,2100]\n  "
+                 "return %1, %2\n}"},
+    // more rows than the GPU has blocks: the weight of a block's next row
+    {CASE_TRAIN, "(%z: $[2200,8], %i7: i32[2200], %p: f32, %w: f32[2200]) -> f32, $[2200,8] {\n  %0, %1 = "
+                 "cross_entropy_grad %z, %i7, %p, %w {ignore = 1} : f32, $[2200,8]\n  return %0, %1\n}"},
+    // weights that no target has: each is outside of the vocabulary and ignored
+    {CASE_TRAIN, "(%z: $[6,33], %p: f32, %w: f32[6]) -> f32, $[6,33] {\n  %0 = const {value = -7} : f32[6]\n  %1 = "
+                 "cast %0 {out = i32} : i32[6]\n  %2, %3 = cross_entropy_grad %z, %1, %p, %w {ignore = -7} : f32, "
+                 "$[6,33]\n  return %2, %3\n}"},
     // dropout: elements in fours that cross rows and sequences, one or several rows of the operand a sequence; before
     // and after other row work; keys by view and by value; attention in fours and not, on tensor cores and not
     {CASE_ALL, "(%a: $[4,7,12], %i9: i32[8]) -> $[4,7,12], $[4,7,12] {\n  %0 = dropout %a, %i9 {p = 0.3, batch = 4} : "

@@ -53,8 +53,8 @@ static bool read_batch(Test *t, Loaded *l, const Func *micro) {
     int64_t batch = micro->args[0]->type->dim[0], seq = micro->args[0]->type->dim[1], n = batch * seq;
     const Attrs *train = &hd_config(l->m, "train")->attrs;
     int64_t vocab = hd_int(&hd_config(l->m, "model")->attrs, A_VOCAB, 256);
-    const HdInput inputs[] = {{"tokens", HD_I32, 2, {batch, seq}, -1, vocab},
-                              {"targets", HD_I32, 2, {batch, seq}, 0, vocab}};
+    const HdInput inputs[] = {{"tokens", HD_I32, 2, {batch, seq}, -1, vocab, 0},
+                              {"targets", HD_I32, 2, {batch, seq}, 0, vocab, 0}};
     const HdProgram p = {.model = "tiny", .batch = batch, .seq = seq, .n_inputs = 2, .inputs = inputs};
     bool ok = hd_feed_open(&d, &p, "data", (Names){1, (const char *[]){data}},
                            (Names){1, (const char *[]){"bytes"}}, 1) &&

@@ -3,6 +3,7 @@
 Usage: inputs.py ROOT HEDDLEC [CASE...]. Cases as in cases.py.
 """
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -22,6 +23,12 @@ MODELS = {
     "masked": "model Masked(seq = 8) { e = Embedding(50, 8); head = Linear(8, 50);"
               " fn loss(tokens: i32[batch, seq], targets: i32[batch, seq], mask: f32[batch, seq]) {"
               " let z = head(e(tokens)); return cross_entropy(z, targets) + mean(mask * logsumexp(z)); } }",
+    "sft": "model Sft(seq = 8) { e = Embedding(50, 8); head = Linear(8, 50, bias = false);"
+           " fn loss(tokens: i32[batch, seq], targets: i32[batch, seq], mask: f32[batch, seq]) {"
+           " return cross_entropy(head(e(tokens)), targets, ignore = -100, weights = mask); } }",
+    "plain": "model Plain(seq = 8) { e = Embedding(50, 8); head = Linear(8, 50, bias = false);"
+             " fn loss(tokens: i32[batch, seq], targets: i32[batch, seq]) {"
+             " return cross_entropy(head(e(tokens)), targets); } }",
     "fixed": "model Fixed { fc = Linear(12, 1); fn loss(x: f32[3, 12]) { return mean(square(fc(x))); } }",
     "nothing": "model Nothing { param w: [6] = ones; fn loss() { return mean(w * w); } }",
 }
@@ -165,6 +172,48 @@ def case_files_beside_tokens():
         bad(1, *words, args=[*options(data), "--steps=1"], settings=(program,))
 
 
+def losses_of(path):
+    return [float.fromhex(loss) for _, loss, _ in map(str.split, digest_of(path)[0])]
+
+
+def close(a, b):
+    return all(abs(x - y) <= 1e-5 * abs(y) for x, y in zip(a, b, strict=True))
+
+
+def case_targets_that_are_ignored_and_weights():
+    """A target that is ignored is one of weight 0; the mean is by weight, in chunks, too."""
+    program, _ = compile_model("sft")
+    tokens, mask = streams()
+    n, after = len(tokens), streams()[0][1:] + [0]
+    array("t.npy", "i", (n,), tokens)
+    array("y.npy", "i", (n,), after)
+    array("ignored.npy", "i", (n,), [y if m else -100 for y, m in zip(after, mask)])
+    array("all.npy", "q", (n,), [-100] * n)
+    array("wrong.npy", "i", (n,), [-5] * n)
+    array("mask.npy", "?", (n,), mask)
+    array("twice.npy", "B", (n,), [2 * m for m in mask])
+    array("ones.npy", "B", (n,), [1] * n)
+
+    def run(name, program, *files, steps=9):
+        good(*options(["tokens=t.npy", *files]), f"--steps={steps}", f"--digest={name}", settings=(program,))
+        return losses_of(name)
+    masked = run("masked", program, "targets=y.npy", "mask=mask.npy")
+    for name, targets, weights in (("ignored", "ignored.npy", "ones.npy"), ("both", "ignored.npy", "mask.npy"),
+                                   ("doubled", "y.npy", "twice.npy")):
+        run(name, program, f"targets={targets}", f"mask={weights}")
+        check(digest_of(name) == digest_of("masked"), "other bits:", targets, weights)
+    ones = run("ones", program, "targets=y.npy", "mask=ones.npy")
+    check(close(ones, run("mean", compile_model("plain")[0], "targets=y.npy")), "weights of 1 are no mean:", ones)
+    check(not close(ones, masked), "the mask changes nothing:", ones)
+    chunked, _ = compile_model("sft", "train.loss_chunks=2")
+    check(close(run("chunks", chunked, "targets=ignored.npy", "mask=mask.npy"), masked), "chunks have another loss")
+    check(run("all", program, "targets=all.npy", "mask=mask.npy", steps=3) == [0, 0, 0], "a loss without targets")
+    bad(1, "wrong.npy", "token -5", "outside the vocabulary of 50, or -100, which is ignored",
+        args=[*options(["tokens=t.npy", "targets=wrong.npy", "mask=mask.npy"]), "--steps=1"], settings=(program,))
+    bad(1, "all.npy", "token -100", "outside the vocabulary of 50",
+        args=[*options(["tokens=all.npy", "mask=mask.npy"]), "--steps=1"], settings=(program,))
+
+
 def case_what_does_not_fit():
     program, _ = compile_model("digits")
     x, y = pictures()
@@ -221,6 +270,42 @@ def case_the_compiler_says_what_no_run_can_feed():
         check("warning: no run can feed this program" in said and all(w in said for w in words), name, said)
         bad(1, "no run can feed model", args=["--data=" + write("a.txt", bytes(900)), "--steps=1"], settings=(program,))
     check("warning" not in compile_model("digits")[1], "a model that can be fed has a warning")
+
+
+def example(name, *settings):
+    """The program of an example, small."""
+    source = os.path.join(compiled.programs.root, f"examples/{name}/{name}.hd")
+    command = [compiled.programs.compiler, source, "-o", name]
+    for s in settings:
+        command += ["--set", s]
+    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    check(r.returncode == 0 and not r.stdout, "cannot compile:", " ".join(command), r.stdout.decode())
+    compiled.programs.built[name,] = f"./{name}"
+    return name
+
+
+def case_examples_learn():
+    """examples/vit finds where the bright row of an image is; examples/sft learns answers and no prompt."""
+    vit = example("vit", "layers=1", "dim=16", "heads=2", "train.batch=8", "train.optimizer.lr=1e-2")
+    labels = [7 * r % 8 for r in range(64)]
+    array("images.npy", "B", (64, 8, 8), [16 * (i // 8 == y) for y in labels for i in range(64)])
+    array("labels.npy", "B", (64,), labels)
+    good("--data", "image=images.npy", "--data", "label=labels.npy", "--steps=60", "--digest=vit.digest",
+         settings=(vit,))
+    losses = losses_of("vit.digest")
+    check(losses[0] > 1.8 and max(losses[-8:]) < 0.5, "examples/vit does not learn:", losses)
+
+    lines = [{"prompt": f"{17 * i % 97}?", "answer": "ab"} for i in range(32)]
+    write("lines.jsonl", "\n".join(map(json.dumps, lines)).encode() + b"\n")
+    prepare = os.path.join(compiled.programs.root, "examples/sft/prepare.py")
+    subprocess.run([sys.executable, prepare, "lines.jsonl", ".", "12"], check=True)
+    sft = example("sft", "layers=1", "dim=16", "heads=2", "seq=12", "train.batch=8", "train.optimizer.lr=1e-2")
+    good("--data", "tokens=tokens.npy", "--data", "weights=weights.npy", "--steps=40", "--digest=sft.digest",
+         settings=(sft,))
+    check(losses_of("sft.digest")[-1] < 0.5, "examples/sft does not learn answers:", losses_of("sft.digest"))
+    write("none.jsonl", b"\n")
+    r = subprocess.run([sys.executable, prepare, "none.jsonl", "."], stderr=subprocess.PIPE)
+    check(r.returncode == 1 and r.stderr == b"none.jsonl holds no line\n", "examples/sft/prepare.py:", r.stderr)
 
 
 if __name__ == "__main__":

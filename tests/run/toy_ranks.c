@@ -132,8 +132,8 @@ static const HdBackend backend = {.name = "toy",
                                   .device = toy_device};
 static const HdTensor args[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, TOKENS},
                                 {"targets", HD_I32, 2, {BATCH, SEQ}, TARGETS}};
-static const HdInput inputs[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, -1, 256},
-                                 {"targets", HD_I32, 2, {BATCH, SEQ}, 0, 256}};
+static const HdInput inputs[] = {{"tokens", HD_I32, 2, {BATCH, SEQ}, -1, 256, 0},
+                                 {"targets", HD_I32, 2, {BATCH, SEQ}, 0, 256, 0}};
 static const HdFunc funcs[] = {{.name = "micro_only", .n_args = 2, .args = args},
                                {.name = "eval", .n_args = 2, .args = args}};
 static const HdSegment segments[] = {{&funcs[0], 1}, {&funcs[1], 1}};

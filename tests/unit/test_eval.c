@@ -231,6 +231,16 @@ TEST(cross_entropy_is_a_mean) { // rows (0, ln 3) with target 1: -ln 3/4; (0, 0)
     end(&r);
 }
 
+// The rows of above by weights 1/2 and 2, then one whose target is ignored and one of weight 0, which needs none.
+TEST(cross_entropy_by_weight_is_a_sum) {
+    Run r = run("weighted", V(0, log(3), 0, 0, 5, 6, 7, 8, /* targets */ 1, 0, -9, 77, /* weights */ 0.5, 2, 3, 0,
+                              /* dloss */ 4));
+    double loss = log(4.0 / 3) / 2 + 2 * log(2);
+    CHECK(near(r.out[0], V(loss)) && near(r.out[1], V(loss)));
+    CHECK(near(r.out[2], V(0.5, -0.5, -4, 4, 0, 0, 0, 0)));
+    end(&r);
+}
+
 TEST(cross_entropy_rejects_a_target_outside_the_vocabulary) {
     Run r = run("target_outside", V(0, 0, -1));
     CHECK_TEXT(r.wrong, "cross_entropy in @target_outside: target -1 at position 0 is outside a vocabulary of 2");

@@ -85,7 +85,7 @@ typedef struct { HdInput inputs[2]; HdProgram p; } Toy; // what takes (tokens, t
 
 static bool open_one(Feed *d, Toy *t, const char *name, int64_t batch, int64_t seq, int64_t vocab) {
     for (int i = 0; i < 2; i++)
-        t->inputs[i] = (HdInput){i ? "targets" : "tokens", HD_I32, 2, {batch, seq}, i - 1, vocab};
+        t->inputs[i] = (HdInput){i ? "targets" : "tokens", HD_I32, 2, {batch, seq}, i - 1, vocab, 0};
     t->p = (HdProgram){.model = "Toy", .batch = batch, .seq = seq, .n_inputs = 2, .inputs = t->inputs};
     return hd_feed_open(d, &t->p, "data", (Names){1, &name}, (Names){0}, 1);
 }

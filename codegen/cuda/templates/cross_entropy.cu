@@ -1,4 +1,5 @@
 // Mean cross entropy of logits against targets, and its gradient: dlogits = dloss / rows * (softmax(logits) -
+// onehot(target)). With weights, a number a row: the sum by them, and dlogits = dloss * weight * (softmax(logits) -
 // onehot(target)). A block takes row after row. Its threads copy their own 16-byte vectors of the row into shared
 // memory (asynchronously: no registers, no barriers), scan them once for the largest logit and the sum of exponentials,
 // combine both over the block, and write the gradient from the same copies, each of which is replaced by that of the
@@ -11,6 +12,8 @@
 //   CE_VEC     elements of a vector; CE_THREADS  of a block
 //   CE_HELD    vectors of a thread in shared memory: CE_HELD * CE_THREADS * 16 bytes of dynamic shared memory
 //   CE_GRAD    1: with the gradient
+//   CE_WEIGHTED  1: with weights, of which a row whose target is CE_IGNORE has none. What has none needs no target.
+//   CE_PARTS   what the sum over rows is divided by: CE_ROWS; 1 with weights
 // The rows kernel: grid (blocks, 1, 1), blocks <= CE_ROWS. The mean kernel: one block of 1024 threads.
 #ifndef CE_ONCE
 #define CE_ONCE
@@ -35,6 +38,13 @@ template <> __device__ __forceinline__ float ce_top<bf16, 8>(float top, const Ra
 #pragma unroll
     for (int i = 1; i < 4; i++) asm("max.bf16x2 %0, %0, %1;" : "+r"(best.w[0]) : "r"(x.w[i]));
     return fmaxf(top, fmaxf(best.at(0), best.at(1)));
+}
+
+// The weight of row r, whose target becomes 0 where it has none.
+__device__ __forceinline__ float ce_weight(int &target, const float *weights, int r, int ignore) {
+    const float weight = target == ignore ? 0 : weights[r];
+    if (weight == 0) target = 0;
+    return weight;
 }
 
 template <class T, int cols, int vec, int threads, int held> struct CrossEntropy {
@@ -110,6 +120,9 @@ template <class T, int cols, int vec, int threads, int held> struct CrossEntropy
 #endif
 
 extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE_T *logits, const int *targets,
+#if CE_WEIGHTED
+                                                                        const float *weights,
+#endif
 #if CE_GRAD
                                                                         const float *dloss, CE_T *dlogits,
 #endif
@@ -119,11 +132,14 @@ extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE
     __shared__ CrossEntropyStat warps[2][CE_THREADS / 32]; // of a row and of the next: one barrier for each row
     const CrossEntropy<CE_T, CE_COLS, CE_VEC, CE_THREADS, CE_HELD> ce = {ce_copies};
 #if CE_GRAD
-    const float scale = *dloss / CE_ROWS;
+    const float step = *dloss / CE_PARTS;
 #endif
 #pragma unroll
     for (int i = 0; i < CE_HELD; i++) ce.fetch(logits + (i64)(CE_ROWS - 1 - blockIdx.x) * CE_COLS, i);
     int place = 0, target = targets[CE_ROWS - 1 - blockIdx.x];
+#if CE_WEIGHTED
+    float weight = ce_weight(target, weights, CE_ROWS - 1 - blockIdx.x, CE_IGNORE);
+#endif
     for (int r = CE_ROWS - 1 - blockIdx.x; r >= 0; r -= gridDim.x, place ^= 1) { // from the end: see from_end
         const CE_T *row = logits + (i64)r * CE_COLS;
         const CE_T *next = r >= (int)gridDim.x ? row - (i64)gridDim.x * CE_COLS : (const CE_T *)0;
@@ -137,14 +153,26 @@ extern "C" __global__ void __launch_bounds__(CE_THREADS) CE_ROWS_KERNEL(const CE
         __syncthreads();
         const int lane = threadIdx.x % 32;
         s = ce_join(lane < CE_THREADS / 32 ? warps[place][lane] : CrossEntropyStat{-3.0e38f, 0.0f});
-        if (mine) losses[r] = s.top - at_target + logf(s.sum);
-        const int next_target = next ? targets[r - (int)gridDim.x] : 0; // on its way while this row is written
+        float loss = s.top - at_target + logf(s.sum);
+#if CE_WEIGHTED
+        loss = weight != 0 ? weight * loss : 0;
+#endif
+        if (mine) losses[r] = loss;
+        int next_target = next ? targets[r - (int)gridDim.x] : 0; // on its way while this row is written
 #if CE_GRAD
         const float shift = -1.4426950408889634f * s.top - log2f(s.sum);
+#if CE_WEIGHTED
+        const float scale = step * weight;
+#else
+        const float scale = step;
+#endif
         CE_T *d = dlogits + (i64)r * CE_COLS;
         ce.write(row, next, d, scale, shift);
         if (mine)
             put1(d + target, scale * (fast_exp2(fmaf(at_target, 1.4426950408889634f, shift)) - 1.0f));
+#endif
+#if CE_WEIGHTED
+        weight = next ? ce_weight(next_target, weights, r - (int)gridDim.x, CE_IGNORE) : 0;
 #endif
         target = next_target;
     }
@@ -162,5 +190,5 @@ extern "C" __global__ void __launch_bounds__(1024) CE_MEAN_KERNEL(const float *l
         __syncthreads();
         if ((int)threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
     }
-    if (threadIdx.x == 0) *loss = part[0] / CE_ROWS;
+    if (threadIdx.x == 0) *loss = part[0] / CE_PARTS;
 }
