@@ -136,9 +136,10 @@ static Value *bias_at(const Gathered *g, Value *bias, Op *u) {
 }
 
 // --- one addition for each reader; readers in one kernel share one again
-static void add_for_each_reader(const Gathered *g, const Uses *uses, Op *add, int product) {
+static bool add_for_each_reader(const Gathered *g, const Uses *uses, Op *add, int product) {
     Ctx *cx = g->m->cx;
     int id = add->out[0]->id;
+    bool changed = false;
     for (int i = 0; i < uses->count[id]; i++) {
         Op *u = uses->users[id][i];
         if (i && u == uses->users[id][i - 1]) continue;
@@ -152,21 +153,25 @@ static void add_for_each_reader(const Gathered *g, const Uses *uses, Op *add, in
         hd_insert_before(u, own);
         for (int j = 0; j < u->n_in; j++)
             if (u->in[j] == add->out[0]) u->in[j] = own->out[0];
+        changed = true;
     }
+    return changed;
 }
 
-void hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a) {
+bool hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a) {
     const bool *epilogue = hd_fuse_epilogue_biases(f, uses, a);
     Gathered g = find_gathered(f, a);
     VEC(Op *) adds = {0}; // without those made here
+    bool changed = false;
     for (Op *o = f->first; o; o = o->next)
         if (o->kind == OP_ADD) hd_push(a, &adds, o);
     for (int i = 0; i < adds.n; i++) {
         Op *add = adds.at[i];
         int product = hd_gemm_bias(add, uses);
         if (product < 0 || epilogue[add->in[1 - product]->id] || uses->count[add->out[0]->id] < 2) continue;
-        add_for_each_reader(&g, uses, add, product);
+        changed |= add_for_each_reader(&g, uses, add, product);
     }
+    return changed;
 }
 
 // --- what no kernel took

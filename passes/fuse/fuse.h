@@ -31,7 +31,7 @@ typedef struct {
 
 void hd_fuse_prepare(Module *m, Func *f, PassCx *cx);
 Bounds *hd_fuse_bounds(const Func *f, Arena *a);
-void hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a);
+bool hd_fuse_add_for_readers(Func *f, const Uses *uses, Arena *a); // whether it changed something
 // by value: a bias that its product's gemm adds
 bool *hd_fuse_epilogue_biases(const Func *f, const Uses *uses, Arena *a);
 void hd_fuse_epilogues(Func *f, PassCx *cx); // after kernels have taken theirs

@@ -10,9 +10,12 @@
 #include "ir/shapes.h"
 #include "passes/analysis/redirect.h"
 
-typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; } Prepare; // n_values: that `uses` knows
+// n_values: that `uses` knows; changed: since then.
+typedef struct { Module *m; Func *f; PassCx *cx; Uses uses; int n_values; bool changed; } Prepare;
 
 static void refresh(Prepare *s) {
+    if (!s->changed) return;
+    s->changed = false;
     hd_renumber(s->f);
     s->uses = hd_uses(s->f, s->cx->scratch);
     s->n_values = s->f->n_values;
@@ -21,6 +24,7 @@ static void refresh(Prepare *s) {
 // Every rule walks in program order, so that the readers of a value are still those of the last refresh when it is
 // replaced.
 static void replace(Prepare *s, Value *old, Value *now) {
+    s->changed = true;
     if (old->id < s->n_values) hd_redirect(&s->uses, old, now);
     else hd_replace_uses(old, now);
 }
@@ -147,6 +151,7 @@ static void unfold_broadcasts(Prepare *s, Op *o) {
         RowSpace space;
         o->in[i] = wide->in[0];
         if (!keeps_shape(s, o) || !hd_row_natural(o, &space)) o->in[i] = was;
+        else s->changed = true;
     }
 }
 
@@ -157,8 +162,9 @@ static void fold_operands(Prepare *s, Op *o) {
     Builder b = hd_builder_before(o);
     for (int i = 0; i < o->n_in; i++) {
         const Type *t = hd_type_with(s->m->cx, o->in[i]->type->dtype, o->out[0]->type);
-        if (o->in[i]->type != t && hd_type_count(o->in[i]->type) != 1)
-            o->in[i] = hd_build1(&b, OP_BROADCAST, o->in[i], NULL, NULL, t);
+        if (o->in[i]->type == t || hd_type_count(o->in[i]->type) == 1) continue;
+        o->in[i] = hd_build1(&b, OP_BROADCAST, o->in[i], NULL, NULL, t);
+        s->changed = true;
     }
 }
 
@@ -265,6 +271,7 @@ static void part_for_each_reader(Prepare *s, Op *o) {
     for (int i = 1; i < s->uses.count[id]; i++) {
         Op *u = s->uses.users[id][i];
         if (u == s->uses.users[id][i - 1]) continue;
+        s->changed = true;
         Op *own = hd_op_clone(s->f, o, o->in);
         if (hd_has(&u->attrs, A_BWD)) hd_set_flag(s->m->cx, &own->attrs, A_BWD);
         if (hd_has(&u->attrs, A_BWD) && !hd_has(&o->attrs, A_BWD)) hd_set_flag(s->m->cx, &own->attrs, A_RECOMPUTED);
@@ -290,12 +297,13 @@ static void remove_dead(Prepare *s) {
         if (!dead) continue;
         for (int i = 0; i < o->n_in; i++) s->uses.count[o->in[i]->id]--;
         hd_erase(o);
+        s->changed = true;
     }
     refresh(s);
 }
 
 void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
-    Prepare s = {.m = m, .f = f, .cx = cx};
+    Prepare s = {.m = m, .f = f, .cx = cx, .changed = true};
     refresh(&s);
     for (Op *o = f->first, *next; o; o = next) { // gradients first: they come later and disappear with their concat
         next = o->next;
@@ -322,7 +330,7 @@ void hd_fuse_prepare(Module *m, Func *f, PassCx *cx) {
     for (Op *o = f->first; o; o = o->next)
         if (hd_op_is(o, TRAIT_ELEMENTWISE)) fold_operands(&s, o);
     remove_dead(&s);
-    hd_fuse_add_for_readers(f, &s.uses, cx->scratch);
+    s.changed = hd_fuse_add_for_readers(f, &s.uses, cx->scratch);
     remove_dead(&s);
     take_parts(&s);
     refresh(&s);

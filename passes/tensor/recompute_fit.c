@@ -45,7 +45,7 @@ static const Effort efforts[] = {
     {1000, 1, 4, 8, 8, 8, 40, 100, 3, true, NULL},
     {2500, 1, 4, 8, 0, 2, 40, 50, 3, true, NULL},
     {8000, 1, 2, 4, 0, 1, 8, 16, 2, false, "most places one by one, and most numbers of offloaded values"},
-    {INT32_MAX, 5, 1, 1, 0, 1, 6, 0, 1, false,
+    {INT32_MAX, 5, 1, 1, 0, 1, 4, 0, 1, false,
      "places one by one, most numbers of offloaded values, and all but three steps of recomputation"}};
 
 static const Effort *effort_of(const Func *f) {
@@ -137,11 +137,15 @@ static void try_small(Fit *t, int n, int values) {
     for (int k = 0; k < from; k++) hd_fit_try(t, choice(t, k), values);
 }
 
-// So many links of the chain, from one to another, with both.
+// So many links of the chain, from one to another, up or down, with both.
 static void try_links(Fit *t, int from, int to, int n, void (*try)(Fit *t, int link, int values), int values) {
     t->left = INT32_MAX;
-    if (n > to - from) n = to - from;
-    for (int i = 0; i <= n; i++) try(t, from + (n ? (int)((int64_t)(to - from) * i / n) : 0), values);
+    const int low = from < to ? from : to, links = abs(to - from);
+    if (n > links) n = links;
+    for (int i = 0; i <= n; i++) {
+        const int k = from <= to ? i : n - i;
+        try(t, low + (n ? (int)((int64_t)links * k / n) : 0), values);
+    }
 }
 
 static void try_link(Fit *t, int link, int values) { hd_fit_try_link(t, link, values); }
@@ -301,7 +305,7 @@ static void try_offload(Fit *t, bool automatic) {
     const Effort *e = effort_of(t->f);
     const int values = automatic ? 0 : HD_HIDDEN;
     if (automatic && t->given) try_links(t, 0, t->given, e->before, try_hosted, values);
-    try_links(t, t->given, t->n_chain - 1, e->after, try_hosted, values);
+    try_links(t, t->n_chain - 1, t->given, e->after, try_hosted, values); // the last link was tried last
     try_mixed(t, t->given, e->mixed);
 }
 
