@@ -1,21 +1,8 @@
 // The functions of the language (builtins.def). Arguments are bound, evaluated and checked by kind here; one short rule
 // per function makes the ops.
-#include "frontend/sema.h"
+#include "frontend/builtins.h"
 #include <stdlib.h>
 
-enum { MAX_FORMALS = 10 };
-typedef struct { // a call: values by formal, BAD where absent
-    Span span;
-    const Instance *scope;
-    const Node *nodes[MAX_FORMALS];
-    Val v[MAX_FORMALS];
-} BoundArgs;
-
-static const Val bad = {0};
-
-static Val tensor(Value *v) { return v ? (Val){.kind = VAL_TENSOR, .tensor = v} : bad; }
-static bool given(const BoundArgs *a, int k) { return a->nodes[k] != NULL; }
-static const Type *type_at(const BoundArgs *a, int k) { return a->v[k].tensor->type; }
 static Val emit(Front *f, const BoundArgs *a, OpKind k, int n, const Attrs *attrs) { // of the first n arguments
     Value *in[MAX_FORMALS];
     for (int i = 0; i < n; i++) in[i] = a->v[i].tensor;
@@ -197,7 +184,14 @@ static Val call_iota(Front *f, BoundArgs *a) {
     return t ? tensor(hd_emit(f, a->span, OP_IOTA, 0, NULL, NULL, t)) : bad;
 }
 
-static Val call_float(Front *f, BoundArgs *a) { return hd_emit_float(f, a->span, a->v[0]); }
+// An f32 tensor is one already, but under a narrower compute dtype it may not stay one.
+static Val call_float(Front *f, BoundArgs *a) {
+    Attrs attrs = {0};
+    if (type_at(a, 0)->dtype != TY_F32) return hd_emit_float(f, a->span, a->v[0]);
+    hd_set_word(f->cx, &attrs, A_OUT, "f32");
+    hd_set_flag(f->cx, &attrs, A_WIDE);
+    return emit(f, a, OP_CAST, 1, &attrs);
+}
 
 static Val call_size(Front *f, BoundArgs *a) {
     int64_t axis;
@@ -302,6 +296,12 @@ static Val call_cross_entropy(Front *f, BoundArgs *a) {
     return tensor(hd_emit(f, a->span, OP_CROSS_ENTROPY, 3, in, &attrs, NULL));
 }
 
+#define call_top_k hd_call_top_k
+#define call_one_hot hd_call_one_hot
+#define call_take hd_call_take
+#define call_dispatch hd_call_dispatch
+#define call_grouped hd_call_grouped
+#define call_combine hd_call_combine
 // rule == NULL: the op of that name
 static const struct Builtin { const char *name, *formals; Val (*rule)(Front *, BoundArgs *); } builtins[] = {
 #define BUILTIN(name, formals, doc) {#name, formals, call_##name},

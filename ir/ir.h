@@ -234,6 +234,7 @@ typedef struct {
     unsigned stages, traits; // stages: bit 1 << Stage
     const char *classes;     // of operands and results, as in ops.def; NULL: nothing but data
     bool row, map;           // kernels of kind rows can compute it; kernels of kind map
+    bool chosen;             // its results are kept, never recomputed
     const char *meaning;     // ELEMENTWISE: C text over a, b, c; else NULL
     int flops;               // ELEMENTWISE: per element
     OpOperand operands[HD_MAX_ROLES + 1]; // by role; after the last one NONE

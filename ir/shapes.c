@@ -4,7 +4,20 @@
 #include <math.h>
 #include <string.h>
 
+// As many operations as one product of all rows: how many rows a group has is known on the device alone.
+static Product grouped(const Op *o) {
+    const Type *a = o->in[0]->type, *b = o->in[1]->type;
+    if (o->kind == OP_GROUPED_GRAD)
+        return (Product){.batches = 1, .m = hd_type_cols(a), .n = hd_type_cols(b), .k = hd_type_rows(a),
+                         .b_k = hd_type_rows(b), .ta = true};
+    const bool tb = hd_has(&o->attrs, A_TB);
+    const int64_t last = hd_type_cols(b), before = b->rank > 1 ? b->dim[b->rank - 2] : 0;
+    return (Product){.batches = 1, .m = hd_type_rows(a), .n = tb ? before : last, .k = hd_type_cols(a),
+                     .b_k = tb ? last : before, .tb = tb};
+}
+
 Product hd_product(const Op *o) {
+    if (hd_operand_of(o, ROLE_COUNTS) >= 0) return grouped(o);
     const Type *a = o->in[0]->type, *b = o->in[1]->type;
     Product p = {
         .batches = hd_int(&o->attrs, A_BATCHES, 1), .ta = hd_has(&o->attrs, A_TA), .tb = hd_has(&o->attrs, A_TB)};
@@ -45,6 +58,7 @@ void hd_strides(const Type *t, int64_t *stride) {
 int64_t hd_table_rows(const Op *o) { return o->n_out ? o->out[0]->type->dim[0] : hd_int(&o->attrs, A_ROWS, 0); }
 
 static int64_t indexed_table(const Op *o) { return o->in[0]->type->rank ? o->in[0]->type->dim[0] : 0; }
+static int64_t indexed_taken(const Op *o) { return hd_type_rows(o->in[0]->type); }
 static int64_t indexed_rows(const Op *o) { return hd_table_rows(o); }
 static int64_t indexed_logits(const Op *o) { return hd_type_cols(o->in[0]->type); }
 

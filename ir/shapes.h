@@ -9,7 +9,7 @@ typedef struct {
     int64_t batches, m, n, k, b_k;
     bool ta, tb;
 } Product;                       // b_k: k according to b; equal once the types are checked
-Product hd_product(const Op *o); // of matmul, bmm, gemm
+Product hd_product(const Op *o); // of matmul, bmm, gemm, grouped, grouped_grad
 
 typedef struct {
     bool grad, packed, causal, documents;

@@ -21,6 +21,7 @@ const OpInfo hd_op_table[N_OPS] = {
 #define classes(x) .classes = x,
 #define row(x) .row = true,
 #define map(x) .map = true,
+#define chosen(x) .chosen = true,
 #define operands(...) .operands = {__VA_ARGS__},
 #define HAS(role) {OPERAND_ALWAYS, ROLE_##role, N_ATTRS}
 #define WITH(attr, role) {OPERAND_WITH, ROLE_##role, A_##attr}

@@ -50,6 +50,16 @@ static Workspace workspace_embedding_grad(const Op *o, bool cuda) {
     return exactly((cuda ? 2 * rows + 2 + n / 16 + 1 + 2 * n : rows + n) * 4);
 }
 
+// host: its rows in f32.
+static Workspace workspace_top_k(const Op *o, bool cuda) {
+    return exactly(cuda ? 0 : hd_type_count(o->in[0]->type) * 4);
+}
+
+// host: the next row and the end of each expert.
+static Workspace workspace_dispatch(const Op *o, bool cuda) {
+    return exactly(cuda ? 0 : hd_int(&o->attrs, A_EXPERTS, 0) * 8);
+}
+
 // One f64 partial sum for each block of each buffer.
 static Workspace workspace_grad_norm(const Op *o, bool cuda HD_UNUSED) {
     int64_t n = 0;

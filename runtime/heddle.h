@@ -291,6 +291,27 @@ uint64_t hd_own_part(const HdExec *x, int comm, int64_t part_bytes);
 // --- called by generated programs, target host
 void hd_host_start(char **argv); // first thing in main
 static inline char *hd_base(HdExec *x) { return x->base; }
+// Mixtures of experts (experts.c). An index outside of its table is nowhere: it reads zeros, and takes no row.
+// workspace: rows * n floats
+void hd_host_top_k(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *x, void *values, int32_t *places,
+                   void *workspace);
+void hd_host_top_k_grad(HdDtype dt, int64_t rows, int64_t n, int64_t k, const void *dy, const int32_t *places,
+                        void *dx);
+// n choices, k of a token; workspace: 2 * experts integers
+void hd_host_dispatch(int64_t n, int64_t k, int64_t experts, int64_t capacity, int64_t rows, const int32_t *index,
+                      int32_t *source, int32_t *slots, int32_t *counts, int32_t *choice, void *workspace);
+void hd_host_take(HdDtype dt, int64_t rows, int64_t n, int64_t cols, const void *x, const int32_t *index, void *y);
+// weight NULL: all are 1
+void hd_host_combine(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *y,
+                     const int32_t *slots, const float *weight, void *out);
+void hd_host_combine_grad(HdDtype dt, int64_t rows, int64_t tokens, int64_t k, int64_t cols, const void *dout,
+                          const void *y, const int32_t *slots, const float *weight, const int32_t *choice, void *dy,
+                          float *dweight);
+// y [rows, n] = rows of x [rows, k] by w [groups, k, n], with tb [groups, n, k]; d [groups, m, n] = a' b by group
+void hd_host_grouped(HdDtype dt, int64_t rows, int64_t n, int64_t k, int64_t groups, bool tb, const void *x,
+                     const void *w, const int32_t *counts, void *y);
+void hd_host_grouped_grad(HdDtype dt, HdDtype to, int64_t rows, int64_t m, int64_t n, int64_t groups, const void *a,
+                          const void *b, const int32_t *counts, void *d);
 void hd_host_gemm(const HdGemm *g, const void *a, const void *b, const void *bias, void *d, void *workspace);
 void hd_host_gemm_scaled(const HdGemm *g, const void *a, const void *b, const float *scale_a, const float *scale_b,
                          void *d, void *workspace);

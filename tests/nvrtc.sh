@@ -34,6 +34,9 @@ masks-128 tests/run/masks.hd dim=512 seq=300 packed=1 train.precision.compute=bf
 masks-96 tests/run/masks.hd dim=384 seq=300 window=100 packed=1 train.precision.compute=bf16
 masks-256 tests/run/masks.hd dim=1024 seq=300 window=100 packed=1 train.precision.compute=bf16
 packed tests/unit/plans/packed.hd vocab=256 dim=128 seq=256 train.precision.compute=bf16
+moe examples/moe/olmoe.hd
+moe-f32 examples/moe/deepseek.hd train.precision.compute=f32
+moe-odd examples/moe/mixtral.hd dim=60 inner=33 heads=2 kv_heads=2 train.precision.compute=f16
 LIST
 [ $bad = 0 ] || echo "once more: HEDDLE_TEST_PART=$part tests/nvrtc.sh BUILD"
 exit $bad

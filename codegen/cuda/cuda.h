@@ -59,6 +59,11 @@ const char *hd_cuda_device(Emit *e, int64_t offset); // "hd_device(x, 0x1000)"
 void hd_cuda_convert(Emit *e, const Op *o, DType from, DType to, bool add, int64_t n, bool aligned, const char *src,
                      const char *dst);
 
+// library.c: false, and an error, where the target does not compute in f32. The widest vector, up to 16 bytes, that the
+// op's addresses and rows of `cols` elements allow.
+bool hd_cuda_in_f32(Emit *e, const Op *o, const Value *v);
+int hd_cuda_vector(const Op *o, DType d, int64_t cols);
+
 // --- the print column of ops.def
 #define OP(id, mnemonic, n_in, n_out, attrs, fields, doc) fields
 #define print(x) EmitOp hd_cuda_print_##x;

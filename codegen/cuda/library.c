@@ -8,7 +8,7 @@
 static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
 
 // The target computes in f32 at most; f64 is for the evaluator and the host target.
-static bool in_f32(Emit *e, const Op *o, const Value *v) {
+bool hd_cuda_in_f32(Emit *e, const Op *o, const Value *v) {
     if (hd_dtype_in_f32(v->type->dtype)) return true;
     hd_emit_error(e, o->span, "target cuda has no %s of %s: use f32, bf16 or f16", hd_op_info(o->kind)->mnemonic,
                   hd_type_text(e->cx, v->type));
@@ -16,7 +16,7 @@ static bool in_f32(Emit *e, const Op *o, const Value *v) {
 }
 
 // The widest vector, up to 16 bytes, that the op's addresses and rows of `cols` elements allow.
-static int vector(const Op *o, DType d, int64_t cols) {
+int hd_cuda_vector(const Op *o, DType d, int64_t cols) {
     int v = hd_has(&o->attrs, A_ALIGN) ? 1 : 16 / hd_dtype_bytes(d);
     while (cols % v) v /= 2;
     return v;
@@ -57,10 +57,10 @@ static CrossEntropyShape cross_entropy_shape(Emit *e, DType d, int64_t rows, int
 void hd_cuda_print_cross_entropy(Emit *e, const Op *o) {
     bool grad = hd_is_backward(o);
     const Value *z = o->in[0];
-    if (!in_f32(e, o, z)) return;
+    if (!hd_cuda_in_f32(e, o, z)) return;
     DType d = z->type->dtype;
     int64_t rows = hd_type_rows(z->type), cols = hd_type_cols(z->type), space = hd_emit_workspace(e, o);
-    CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, vector(o, d, cols));
+    CrossEntropyShape s = cross_entropy_shape(e, d, rows, cols, hd_cuda_vector(o, d, cols));
     const Value *weights = hd_loss_weights(o);
     const int64_t ignored = hd_loss_ignored(o);
     const char *weighted = !weights ? "" : hd_sprintf(e->a, "_weighted_%s%lld", ignored < 0 ? "minus" : "",
@@ -96,9 +96,10 @@ static void embedding_grad_of_few(Emit *e, const Op *o, const char *base, DType 
     const char *text = hd_cuda_template(
         e, "embedding_grad_few",
         hd_sprintf(e->a,
-                   "#define EG_KERNEL %s\n#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_COLS "
-                   "%lld\n#define EG_VEC %d\n",
-                   name, hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(hd_type_cols(o->in[0]->type)), vec));
+                   "#define EG_KERNEL %s\n#define EG_T %s\n#define EG_OUT %s\n#define EG_N %lld\n#define EG_ROWS %lld\n"
+                   "#define EG_COLS %lld\n#define EG_VEC %d\n",
+                   name, hd_cuda_type(from), hd_cuda_type(to), ll(n), ll(hd_table_rows(o)),
+                   ll(hd_type_cols(o->in[0]->type)), vec));
     HD_CUDA_LAUNCH(e, o, name, text, n, 1, 512, 0, device(e, o->in[1]), device(e, o->in[0]),
                    hd_cuda_device(e, hd_emit_result(e, o, 0)));
 }
@@ -106,12 +107,12 @@ static void embedding_grad_of_few(Emit *e, const Op *o, const char *base, DType 
 void hd_cuda_print_embedding_grad(Emit *e, const Op *o) {
     enum { FEW = 8192 }; // above it the comparisons of all pairs take longer than the sort
     const Value *dy = o->in[0];
-    if (!in_f32(e, o, dy)) return;
+    if (!hd_cuda_in_f32(e, o, dy)) return;
     DType from = dy->type->dtype, to = hd_result_type(o, 0)->dtype;
     int64_t n = hd_type_count(o->in[1]->type), cols = hd_type_cols(dy->type), rows = hd_table_rows(o);
     int64_t space = hd_emit_workspace(e, o);
     bool add = hd_has(&o->attrs, A_ACCUMULATE);
-    int vec = vector(o, from, cols);
+    int vec = hd_cuda_vector(o, from, cols);
     const char *base = hd_sprintf(e->a, "embedding_grad%s_%s_%lld_%lldx%lld%s", add ? "_add" : "", hd_dtype_text(from),
                                   ll(n), ll(rows), ll(cols), vec == 1 && cols % 2 == 0 ? "_narrow" : "");
     if (add && n <= FEW) {

@@ -88,6 +88,72 @@ static void host_embedding_grad(Emit *e, const Op *o) {
                  f32(e, out(e, o, 0)), hd_has(&o->attrs, A_ACCUMULATE) ? "true" : "false", workspace(e, o));
 }
 
+// --- mixtures of experts
+
+static void host_top_k(Emit *e, const Op *o) {
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_top_k(%s, %lld, %s, %s, %s, %s);", shape(e, o->in[0]->type),
+                 ll(hd_int(&o->attrs, A_K, 0)), in(e, o, 0), out(e, o, 0), i32(e, out(e, o, 1)), workspace(e, o));
+}
+
+static void host_top_k_grad(Emit *e, const Op *o) {
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_top_k_grad(%s, %lld, %s, %s, %s);", shape(e, o->out[0]->type),
+                 ll(hd_type_cols(o->in[0]->type)), in(e, o, 0), i32(e, in(e, o, 1)), out(e, o, 0));
+}
+
+static void host_dispatch(Emit *e, const Op *o) {
+    const int64_t n = hd_type_count(o->in[0]->type), k = hd_type_cols(o->in[0]->type);
+    hd_emit_line(e, o, "hd_host_dispatch(%lld, %lld, %lld, %lld, %lld, %s, %s, %s, %s, %s, %s);", ll(n), ll(k),
+                 ll(hd_int(&o->attrs, A_EXPERTS, 0)), ll(hd_int(&o->attrs, A_CAPACITY, n)),
+                 ll(hd_type_count(o->out[0]->type)), i32(e, in(e, o, 0)), i32(e, out(e, o, 0)), i32(e, out(e, o, 1)),
+                 i32(e, out(e, o, 2)), i32(e, out(e, o, 3)), workspace(e, o));
+}
+
+static void host_take(Emit *e, const Op *o) {
+    const Type *x = o->in[0]->type;
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_take(%s, %lld, %lld, %lld, %s, %s, %s);", hd_emit_dtype(x->dtype), ll(hd_type_rows(x)),
+                 ll(hd_type_count(o->in[1]->type)), ll(hd_type_cols(x)), in(e, o, 0), i32(e, in(e, o, 1)),
+                 out(e, o, 0));
+}
+
+// "dtype, rows, tokens, k, cols" of rows y that slots combine
+static const char *combined(Emit *e, const Type *y, const Type *slots) {
+    return hd_sprintf(e->a, "%s, %lld, %lld, %lld, %lld", hd_emit_dtype(y->dtype), ll(hd_type_rows(y)),
+                      ll(hd_type_rows(slots)), ll(hd_type_cols(slots)), ll(hd_type_cols(y)));
+}
+
+static void host_combine(Emit *e, const Op *o) {
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_combine(%s, %s, %s, %s, %s);", combined(e, o->in[0]->type, o->in[1]->type),
+                 in(e, o, 0), i32(e, in(e, o, 1)), o->n_in > 2 ? f32(e, in(e, o, 2)) : "NULL", out(e, o, 0));
+}
+
+static void host_combine_grad(Emit *e, const Op *o) {
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_combine_grad(%s, %s, %s, %s, %s, %s, %s, %s);",
+                 combined(e, o->in[1]->type, o->in[2]->type), in(e, o, 0), in(e, o, 1), i32(e, in(e, o, 2)),
+                 f32(e, in(e, o, 3)), i32(e, in(e, o, 4)), out(e, o, 0), f32(e, out(e, o, 1)));
+}
+
+static void host_grouped(Emit *e, const Op *o) {
+    const Product p = hd_product(o);
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_grouped(%s, %lld, %lld, %lld, %lld, %s, %s, %s, %s, %s);",
+                 hd_emit_dtype(o->in[0]->type->dtype), ll(p.m), ll(p.n), ll(p.k), ll(hd_type_count(o->in[2]->type)),
+                 p.tb ? "true" : "false", in(e, o, 0), in(e, o, 1), i32(e, in(e, o, 2)), out(e, o, 0));
+}
+
+static void host_grouped_grad(Emit *e, const Op *o) {
+    const Product p = hd_product(o);
+    no_f64(e, o);
+    hd_emit_line(e, o, "hd_host_grouped_grad(%s, %s, %lld, %lld, %lld, %lld, %s, %s, %s, %s);",
+                 hd_emit_dtype(o->in[0]->type->dtype), hd_emit_dtype(o->out[0]->type->dtype), ll(p.k), ll(p.m),
+                 ll(p.n), ll(hd_type_count(o->in[2]->type)), in(e, o, 0), in(e, o, 1), i32(e, in(e, o, 2)),
+                 out(e, o, 0));
+}
+
 static void host_store(Emit *e, const Op *o) {
     const Type *t = o->in[0]->type;
     const char *dtype = hd_emit_dtype(t->dtype);

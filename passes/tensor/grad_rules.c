@@ -248,6 +248,41 @@ static void products(Autodiff *d, const Op *o, Value *dy) {
 static void grad_matmul(Autodiff *d, const Op *o, Value *dy) { products(d, o, dy); }
 static void grad_bmm(Autodiff *d, const Op *o, Value *dy) { products(d, o, dy); }
 
+// --- mixtures of experts
+static void grad_top_k(Autodiff *d, const Op *o, Value *dy) {
+    give(d, A, hd_build1(&d->b, OP_TOP_K_GRAD, dy, o->out[1], NULL, hd_type_with(cx_of(d), dy->type->dtype, A->type)));
+}
+
+// By the slots, where a dispatch says which rows took a row of x; else rows are sorted by index.
+static void grad_take(Autodiff *d, const Op *o, Value *dy) {
+    const int64_t rows = hd_type_rows(A->type), cols = hd_type_cols(A->type);
+    Value *dx = o->n_in > 2 ? two(d, OP_COMBINE, dy, o->in[2])
+                            : hd_build1(&d->b, OP_EMBEDDING_GRAD, dy, B, NULL,
+                                        hd_type(cx_of(d), dy->type->dtype, 2, (int64_t[]){rows, cols}));
+    give(d, A, reshaped(d, dx, A->type));
+}
+
+static void grad_combine(Autodiff *d, const Op *o, Value *dy) {
+    if (o->n_in < 4) HD_BUG("the gradient of a combine without weights is not needed");
+    Value *in[] = {cast(d, dy, A->type->dtype), A, B, o->in[2], o->in[3]};
+    Op *g = hd_build(&d->b, OP_COMBINE_GRAD, 5, in, NULL, NULL);
+    if (wants(d, A)) give(d, A, g->out[0]);
+    if (wants(d, o->in[2])) give(d, o->in[2], g->out[1]);
+}
+
+static Value *by_group(Autodiff *d, OpKind k, Value *a, Value *b, Value *counts, bool tb) {
+    Attrs as = {0};
+    if (tb) hd_set_flag(cx_of(d), &as, A_TB);
+    return hd_build(&d->b, k, 3, (Value *[]){a, b, counts}, &as, NULL)->out[0];
+}
+
+static void grad_grouped(Autodiff *d, const Op *o, Value *dy) {
+    const bool tb = hd_has(&o->attrs, A_TB);
+    dy = cast(d, dy, A->type->dtype);
+    if (wants(d, B)) give(d, B, by_group(d, OP_GROUPED_GRAD, tb ? dy : A, tb ? A : dy, o->in[2], false));
+    if (wants(d, A)) give(d, A, by_group(d, OP_GROUPED, dy, B, o->in[2], !tb));
+}
+
 // --- rows
 static void grad_layer_norm(Autodiff *d, const Op *o, Value *dy) {
     Op *g = hd_build(&d->b, OP_LAYER_NORM_GRAD, 5, (Value *[]){dy, A, B, o->out[1], o->out[2]}, NULL, NULL);

@@ -200,6 +200,18 @@ static bool lower_func(Module *m, Func *f, DType compute, Arena *scratch) {
     return l.changed;
 }
 
+// The casts that the pass has to leave alone: from now on they are like others.
+static bool drop_wide(Module *m) {
+    bool found = false;
+    for (Func *f = m->funcs; f; f = f->next)
+        for (Op *o = f->is_kernel ? NULL : f->first; o; o = o->next) {
+            if (!hd_has(&o->attrs, A_WIDE)) continue;
+            hd_unset(&o->attrs, A_WIDE);
+            found = true;
+        }
+    return found;
+}
+
 Change hd_pass_precision(Module *m, PassCx *cx) {
     const Symbol *train = hd_symbol_find(m, "train");
     const char *word = train ? hd_word(&train->attrs, A_COMPUTE, "f32") : "f32";
@@ -208,8 +220,8 @@ Change hd_pass_precision(Module *m, PassCx *cx) {
         hd_error(m->cx, train->span, "cannot compute in %s; the compute dtype is f32, bf16 or f16", word);
         return FAILED;
     }
-    if (compute == TY_F32) return UNCHANGED;
-    bool changed = false;
+    bool changed = drop_wide(m);
+    if (compute == TY_F32) return changed ? CHANGED : UNCHANGED;
     for (Func *f = m->funcs; f; f = f->next)
         if (!f->is_kernel) changed |= lower_func(m, f, compute, cx->scratch);
     const char *exact = hd_fingerprint(m);

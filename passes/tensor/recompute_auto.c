@@ -140,7 +140,8 @@ Costs hd_recompute_costs(const Func *f, const bool *may, bool dear, Arena *a) {
     Costs c = {.f = f, .model = hd_model(f->module), .a = a, .uses = hd_uses(f, a), .storage = find_storage(f, a),
                .seconds = HD_NEWN(a, double, f->n_ops + 1)};
     for (const Op *o = f->first; o; o = o->next) {
-        const bool open = is_forward(o) && !c.storage[o->id] && may[o->id] && (dear || hd_recompute_cheap(o));
+        const bool open = is_forward(o) && !c.storage[o->id] && may[o->id] && !hd_op_info(o->kind)->chosen &&
+                          (dear || hd_recompute_cheap(o));
         c.seconds[o->id] = open ? seconds_again(&c, o) : -1;
         if (hd_op_is(o, TRAIT_MATMUL)) c.products += seconds_of(&c, o);
     }

@@ -57,6 +57,9 @@ static bool is_widening(const Value *v) { // a cast that loses nothing
 // --- rules: each returns the value that replaces the op's result, the result itself where it rewrote the op, or NULL
 static Value *take_left(Simplifier *s HD_UNUSED, Op *o) { return o->in[0]->type == o->out[0]->type ? o->in[0] : NULL; }
 
+// Before precision, a cast to f32 that is to stay one whatever the compute dtype changes nothing yet.
+static Value *take_same(Simplifier *s, Op *o) { return hd_has(&o->attrs, A_WIDE) ? NULL : take_left(s, o); }
+
 static Value *keep_all(Simplifier *s, Op *o) { return hd_float(&o->attrs, A_P, 0) == 0 ? take_left(s, o) : NULL; }
 
 static Value *take_inner(Simplifier *s HD_UNUSED, Op *o) { return o->in[0]->def->in[0]; }

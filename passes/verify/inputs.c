@@ -134,6 +134,7 @@ static void check_tokens(PlanCheck *c, const Func *f) {
         if (x.below < 0) continue;
         if (bound >= 0) check_lookup(c, o, bound, at[o->in[1]->id]);
         if (hd_op_is(o, TRAIT_LAUNCH)) check_lookups(c, o, at);
+        if (hd_op_info(o->kind)->chosen) continue; // places of what was chosen
         if (positions(o) >= 0) x = (Integers){positions(o), 0};
         for (int i = 0; i < o->n_out; i++)
             if (o->out[i]->type->dtype == TY_I32) at[o->out[i]->id] = x;

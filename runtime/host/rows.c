@@ -75,6 +75,7 @@ void hd_host_embedding_grad(HdDtype dt, int64_t rows, int64_t vocab, int64_t col
     int32_t *first = workspace, *next = first + vocab; // positions of each row of the table, in order; -1: none
     memset(first, 0xff, (size_t)vocab * sizeof *first);
     for (int64_t r = rows - 1; r >= 0; r--) {
+        if (index[r] < 0 || index[r] >= vocab) continue;
         next[r] = first[index[r]];
         first[index[r]] = (int32_t)r;
     }

@@ -52,6 +52,8 @@ TINY = ("examples/tiny/tiny.hd", "layers=2", "dim=32", "heads=2", "seq=16", "tra
 GPT2 = ("examples/gpt2/gpt2.hd", "vocab=256", "layers=2", "dim=128", "heads=2", "seq=128", "train.batch=2")
 LLAMA = ("examples/llama/llama.hd", "vocab=256", "layers=2", "heads=4", "kv_heads=2", "dim=256", "hidden=384",
          "seq=128", "train.batch=1")
+MOE = ("examples/moe/olmoe.hd", "layers=1", "dim=32", "heads=2", "seq=48", "inner=24", "experts=5", "active=2",
+       "train.batch=2")
 MASKS = ("tests/run/masks.hd", "train.batch=1")
 
 
@@ -82,6 +84,8 @@ PROGRAMS = {
     "llama": (BF16, "90", (*LLAMA, "train.precision.compute=bf16")),
     "llama_window": (BF16, "90", (*LLAMA, "window=50", "train.precision.compute=bf16")),
     "llama_f32": (F32, "90", (*LLAMA, "train.precision.compute=f32")),
+    "moe": (BF16, "90", (*MOE, "train.precision.compute=bf16")),
+    "moe_80": (F32, "80", (*MOE, "train.precision.compute=f32")),
     # attention on wgmma: sizes of heads, windows, documents, lengths that fill no tile, a backward pass in one kernel
     "masks_64": masks("dim=256", "seq=300", "window=100", "packed=1"),
     "masks_96": masks("dim=384", "seq=300", "window=100", "packed=1"),

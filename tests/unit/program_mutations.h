@@ -307,7 +307,9 @@ static bool mutate_op(Op *o, Mutation what, uint64_t random) {
     case MUTATE_PROBABILITY:
         if (hd_has(&o->attrs, A_P)) hd_set_float(cx, &o->attrs, A_P, hd_float(&o->attrs, A_P, 0) / 2);
         return hd_has(&o->attrs, A_P);
-    case MUTATE_TRANSPOSED: return o->kind == OP_GEMM && flip(cx, &o->attrs, random % 2 ? A_TA : A_TB);
+    case MUTATE_TRANSPOSED:
+        if (o->kind == OP_GROUPED) return flip(cx, &o->attrs, A_TB);
+        return o->kind == OP_GEMM && flip(cx, &o->attrs, random % 2 ? A_TA : A_TB);
     case MUTATE_NO_BIAS:
         if (!hd_has(&o->attrs, A_EPILOGUE)) return false;
         hd_unset(&o->attrs, A_EPILOGUE);

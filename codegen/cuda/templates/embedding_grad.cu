@@ -1,8 +1,9 @@
 // Gradient of an embedding table: row v is the sum of dy's rows whose index is v, added in order of position; no
-// atomics on floats, so the bits never change. Positions are sorted by index first: integer counts (atomic, the result
-// does not depend on order), starts, positions in any order, then each position's rank among the positions of its
-// index. Rows with at most EG_LIGHT positions are added by a warp in order. Others are spread over 16 warps: warp w
-// adds positions w, w + 16, ... of the sorted list in order, then the warps' sums are added in the order of w.
+// atomics on floats, so the bits never change. Positions are sorted by index first: integer counts (atomic, the
+// result does not depend on order), starts, positions in any order, then each position's rank among the positions of
+// its index. A position whose index is outside of the table counts nowhere. Rows with at most EG_LIGHT positions are
+// added by a warp in order. Others are spread over 16 warps: warp w adds positions w, w + 16, ... of the sorted list
+// in order, then the warps' sums are added in the order of w.
 //
 // Written before this text by the compiler:
 //   EG_COUNT, EG_STARTS, EG_SCATTER, EG_RANK, EG_FEW, EG_MANY  names, in the order of launch
@@ -26,7 +27,7 @@ __device__ __forceinline__ EmbeddingGradSpace eg_space(int *at, i64 rows, i64 n)
 extern "C" __global__ void __launch_bounds__(256) EG_COUNT(const int *index, int *workspace) {
     enter();
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-    if (i < EG_N) atomicAdd(eg_space(workspace, EG_ROWS, EG_N).counts + index[i], 1);
+    if (i < EG_N && (unsigned)index[i] < EG_ROWS) atomicAdd(eg_space(workspace, EG_ROWS, EG_N).counts + index[i], 1);
 }
 
 // A thread has a run of consecutive rows: sums of runs, their scan over the block, then the starts of its rows.
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(256) EG_SCATTER(const int *index, i
     enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-    if (i >= EG_N) return;
+    if (i >= EG_N || (unsigned)index[i] >= EG_ROWS) return;
     const int v = index[i];
     w.loose[w.starts[v] + atomicSub(w.counts + v, 1) - 1] = (int)i;
 }
@@ -71,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) EG_RANK(const int *index, int 
     enter();
     const EmbeddingGradSpace w = eg_space(workspace, EG_ROWS, EG_N);
     const i64 slot = (i64)blockIdx.x * 256 + threadIdx.x;
-    if (slot >= EG_N) return;
+    if (slot >= w.starts[EG_ROWS]) return;
     const int i = w.loose[slot], v = index[i], first = w.starts[v], last = w.starts[v + 1];
     int rank = 0;
 #pragma unroll 8

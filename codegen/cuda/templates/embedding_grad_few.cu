@@ -7,7 +7,7 @@
 // Written before this text by the compiler:
 //   EG_KERNEL        name of the kernel, of EG_N blocks of 512
 //   EG_T, EG_OUT     types of dy and of the table's gradient
-//   EG_N, EG_COLS    positions, 65536 at most; columns of the table
+//   EG_N, EG_ROWS, EG_COLS  positions, 65536 at most; rows and columns of the table
 //   EG_VEC           elements a lane moves at once
 #ifndef EG_FEW_ONCE
 #define EG_FEW_ONCE
@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(512) EG_KERNEL(const int *index, co
     __shared__ float sums[WARPS][EG_VEC][32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, v = index[blockIdx.x];
     int n = 0;
+    if ((unsigned)v >= EG_ROWS) return;
     for (int first = 0; first < EG_N; first += 512) {
         const int i = first + threadIdx.x;
         const bool same = i < EG_N && index[i] == v;

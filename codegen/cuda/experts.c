@@ -1,0 +1,190 @@
+// Mixtures of experts: the launches of templates/top_k.cu, dispatch.cu, take.cu, combine.cu, grouped.cu, grouped_mma.cu
+// and of their gradients.
+#include "codegen/cuda/cuda.h"
+#include "ir/base/ints.h"
+#include "ir/shapes.h"
+
+static const char *device(Emit *e, const Value *v) { return hd_cuda_device(e, hd_emit_place(e, v)); }
+static const char *dtype(const Value *v) { return hd_dtype_text(v->type->dtype); }
+static const char *type(const Value *v) { return hd_cuda_type(v->type->dtype); }
+
+// --- choices
+
+static const char *top_k_text(Emit *e, const char *name, bool grad, const Value *x, int64_t k) {
+    return hd_cuda_template(e, grad ? "top_k_grad" : "top_k",
+                            hd_sprintf(e->a,
+                                       "#define %s %s\n#define TK_T %s\n#define TK_ROWS %lld\n#define TK_N "
+                                       "%lld\n#define TK_K %lld\n",
+                                       grad ? "TK_GRAD" : "TK_KERNEL", name, type(x), ll(hd_type_rows(x->type)),
+                                       ll(hd_type_cols(x->type)), ll(k)));
+}
+
+static const char *top_k_name(Emit *e, const char *base, const Value *x, int64_t k) {
+    return hd_sprintf(e->a, "%s_%s_%lldx%lld_%lld", base, dtype(x), ll(hd_type_rows(x->type)),
+                      ll(hd_type_cols(x->type)), ll(k));
+}
+
+void hd_cuda_print_top_k(Emit *e, const Op *o) {
+    const Value *x = o->in[0];
+    const int64_t k = hd_int(&o->attrs, A_K, 0);
+    if (!hd_cuda_in_f32(e, o, x)) return;
+    const char *name = top_k_name(e, "top_k", x, k), *text = top_k_text(e, name, false, x, k);
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(hd_type_rows(x->type), 8), 1, 256, 0, device(e, x),
+                   device(e, o->out[0]), device(e, o->out[1]));
+}
+
+void hd_cuda_print_top_k_grad(Emit *e, const Op *o) {
+    const Value *dx = o->out[0];
+    const int64_t k = hd_type_cols(o->in[0]->type);
+    if (!hd_cuda_in_f32(e, o, dx)) return;
+    const char *name = top_k_name(e, "top_k_grad", dx, k), *text = top_k_text(e, name, true, dx, k);
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(hd_type_count(dx->type), 256), 1, 256, 0, device(e, o->in[0]),
+                   device(e, o->in[1]), device(e, dx));
+}
+
+void hd_cuda_print_dispatch(Emit *e, const Op *o) {
+    enum { FEW = 4096 }; // choices that a block of 256 threads reads as fast
+    const int64_t n = hd_type_count(o->in[0]->type), k = hd_type_cols(o->in[0]->type);
+    const int64_t experts = hd_int(&o->attrs, A_EXPERTS, 0), capacity = hd_int(&o->attrs, A_CAPACITY, n);
+    const int64_t rows = hd_type_count(o->out[0]->type);
+    const unsigned threads = n > FEW ? 1024 : 256;
+    const char *base = hd_sprintf(e->a, "dispatch_%lldx%lld_%lld_%lld", ll(n / (k ? k : 1)), ll(k), ll(experts),
+                                  ll(capacity < n ? capacity : n));
+    const char *name[] = {hd_sprintf(e->a, "%s_count", base), hd_sprintf(e->a, "%s_place", base)};
+    const char *text = hd_cuda_template(
+        e, "dispatch",
+        hd_sprintf(e->a,
+                   "#define DI_COUNT %s\n#define DI_PLACE %s\n#define DI_N %lld\n#define DI_K %lld\n#define "
+                   "DI_EXPERTS %lld\n#define DI_CAPACITY %lld\n#define DI_ROWS %lld\n#define DI_THREADS %u\n",
+                   name[0], name[1], ll(n), ll(k), ll(experts), ll(capacity < n ? capacity : n), ll(rows), threads));
+    const char *index = device(e, o->in[0]), *counts = device(e, o->out[2]);
+    HD_CUDA_LAUNCH(e, o, name[0], text, experts, 1, threads, 0, index, counts);
+    HD_CUDA_LAUNCH(e, o, name[1], text, experts + 1, 1, threads, 0, index, counts, device(e, o->out[0]),
+                   device(e, o->out[1]), device(e, o->out[3]));
+}
+
+// --- rows
+
+static const char *narrow(int vec, int64_t cols) { return vec == 1 && cols % 2 == 0 ? "_narrow" : ""; }
+
+void hd_cuda_print_take(Emit *e, const Op *o) {
+    const Value *x = o->in[0];
+    if (!hd_cuda_in_f32(e, o, x)) return;
+    const int64_t n = hd_type_count(o->in[1]->type), rows = hd_type_rows(x->type), cols = hd_type_cols(x->type);
+    const int vec = hd_cuda_vector(o, x->type->dtype, cols);
+    const char *name = hd_sprintf(e->a, "take_%s_%lldx%lld_%lld%s", dtype(x), ll(rows), ll(cols), ll(n),
+                                  narrow(vec, cols));
+    const char *text = hd_cuda_template(
+        e, "take",
+        hd_sprintf(e->a,
+                   "#define TA_KERNEL %s\n#define TA_T %s\n#define TA_ROWS %lld\n#define TA_COLS %lld\n#define TA_N "
+                   "%lld\n#define TA_VEC %d\n",
+                   name, type(x), ll(rows), ll(cols), ll(n), vec));
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(n * cols, 256 * vec), 1, 256, 0, device(e, x), device(e, o->in[1]),
+                   device(e, o->out[0]));
+}
+
+typedef struct { int64_t rows, tokens, k, cols; int vec; } Combined;
+
+static Combined combined(const Op *o, const Value *y, const Value *slots) {
+    Combined c = {hd_type_rows(y->type), hd_type_rows(slots->type), hd_type_cols(slots->type), hd_type_cols(y->type),
+                  .vec = 1};
+    c.vec = hd_cuda_vector(o, y->type->dtype, c.cols);
+    return c;
+}
+
+static const char *combine_name(Emit *e, const char *base, const Value *y, const Combined *c) {
+    return hd_sprintf(e->a, "%s_%s_%lldx%lld_%lldx%lld%s", base, dtype(y), ll(c->rows), ll(c->cols), ll(c->tokens),
+                      ll(c->k), narrow(c->vec, c->cols));
+}
+
+static const char *combine_text(Emit *e, bool grad, const char *name, const Value *y, const Combined *c,
+                                bool weighted) {
+    return hd_cuda_template(e, grad ? "combine_grad" : "combine",
+                            hd_sprintf(e->a,
+                                       "#define %s %s\n#define CO_T %s\n#define CO_ROWS %lld\n#define CO_TOKENS "
+                                       "%lld\n#define CO_K %lld\n#define CO_COLS %lld\n#define CO_VEC %d\n#define "
+                                       "CO_WEIGHTED %d\n",
+                                       grad ? "CO_GRAD" : "CO_KERNEL", name, type(y), ll(c->rows), ll(c->tokens),
+                                       ll(c->k), ll(c->cols), c->vec, weighted));
+}
+
+void hd_cuda_print_combine(Emit *e, const Op *o) {
+    const Value *y = o->in[0];
+    const bool weighted = o->n_in > 2;
+    if (!hd_cuda_in_f32(e, o, y)) return;
+    const Combined c = combined(o, y, o->in[1]);
+    const char *name = combine_name(e, weighted ? "combine" : "combine_sum", y, &c);
+    const char *text = combine_text(e, false, name, y, &c, weighted);
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(c.tokens * c.cols, 256 * c.vec), 1, 256, 0, device(e, y),
+                   device(e, o->in[1]), device(e, o->in[weighted ? 2 : 1]), device(e, o->out[0]));
+}
+
+void hd_cuda_print_combine_grad(Emit *e, const Op *o) {
+    const Value *y = o->in[1];
+    if (!hd_cuda_in_f32(e, o, y)) return;
+    const Combined c = combined(o, y, o->in[2]);
+    const int64_t choices = c.tokens * c.k;
+    const char *name = combine_name(e, "combine_grad", y, &c);
+    const char *text = combine_text(e, true, name, y, &c, true);
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(choices > c.rows ? choices : c.rows, 8), 1, 256, 0,
+                   device(e, o->in[0]), device(e, y), device(e, o->in[2]), device(e, o->in[3]), device(e, o->in[4]),
+                   device(e, o->out[0]), device(e, o->out[1]));
+}
+
+// --- products by groups of rows
+
+enum { TILE = 64 };
+
+static const char *grouped_text(Emit *e, bool grad, const char *name, const Op *o, int64_t rows, int64_t m, int64_t n,
+                                bool tb) {
+    return hd_cuda_template(e, grad ? "grouped_grad" : "grouped",
+                            hd_sprintf(e->a,
+                                       "#define %s %s\n#define GR_T %s\n#define GR_OUT %s\n#define GR_ROWS "
+                                       "%lld\n#define GR_M %lld\n#define GR_N %lld\n#define GR_GROUPS "
+                                       "%lld\n#define GR_TB %d\n",
+                                       grad ? "GR_GRAD" : "GR_KERNEL", name, type(o->in[0]), type(o->out[0]), ll(rows),
+                                       ll(m), ll(n), ll(hd_type_count(o->in[2]->type)), tb));
+}
+
+// On tensor cores, where 16 bytes are in one row. m and n are columns of the operands, of the result without `grad`.
+static bool on_tensor_cores(Emit *e, const Op *o, const char *name, int64_t rows, int64_t m, int64_t n, bool grad) {
+    enum { WIDE = 128, SHARED = 4 * 2 * 10240 };
+    const DType d = o->in[0]->type->dtype;
+    const int64_t groups = hd_type_count(o->in[2]->type), across = hd_ceil_div(n, WIDE);
+    const int64_t down = grad ? hd_ceil_div(m, WIDE) * groups : rows / WIDE + groups + 1;
+    if (!hd_dtype_is_half(d) || m % 8 || n % 8 || hd_has(&o->attrs, A_ALIGN) || down > INT32_MAX / across) return false;
+    const char *defines = hd_sprintf(
+        e->a,
+        "#define GM_KERNEL %s\n#define GM_T %s\n#define GM_OUT %s\n#define GM_ROWS %lld\n#define GM_GROUPS %lld\n"
+        "#define GM_M %lld\n#define GM_N %lld\n#define GM_TB %d\n#define GM_GRAD %d\n",
+        name, type(o->in[0]), type(o->out[0]), ll(rows), ll(groups), ll(m), ll(n), hd_has(&o->attrs, A_TB), grad);
+    HD_CUDA_LAUNCH(e, o, name, hd_cuda_template(e, "grouped_mma", defines), down * across, 1, 256, SHARED,
+                   device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+    return true;
+}
+
+// Tiles of rows: of every group the last may be a part of one, and so may those that are in none.
+void hd_cuda_print_grouped(Emit *e, const Op *o) {
+    if (!hd_cuda_in_f32(e, o, o->in[0])) return;
+    const Product p = hd_product(o);
+    const int64_t groups = hd_type_count(o->in[2]->type);
+    const char *name = hd_sprintf(e->a, "grouped%s_%s_%lldx%lldx%lld_%lld%s", p.tb ? "_t" : "", dtype(o->in[0]),
+                                  ll(p.m), ll(p.n), ll(p.k), ll(groups), hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
+    if (on_tensor_cores(e, o, name, p.m, p.k, p.n, false)) return;
+    const char *text = grouped_text(e, false, name, o, p.m, p.k, p.n, p.tb);
+    HD_CUDA_LAUNCH(e, o, name, text, p.m / TILE + groups + 1, hd_ceil_div(p.n, TILE), 256, 0, device(e, o->in[0]),
+                   device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+}
+
+void hd_cuda_print_grouped_grad(Emit *e, const Op *o) {
+    if (!hd_cuda_in_f32(e, o, o->in[0])) return;
+    const Product p = hd_product(o);
+    const int64_t groups = hd_type_count(o->in[2]->type);
+    const char *name = hd_sprintf(e->a, "grouped_grad_%s_%s_%lldx%lldx%lld_%lld%s", dtype(o->in[0]), dtype(o->out[0]),
+                                  ll(p.k), ll(p.m), ll(p.n), ll(groups), hd_has(&o->attrs, A_ALIGN) ? "_narrow" : "");
+    if (on_tensor_cores(e, o, name, p.k, p.m, p.n, true)) return;
+    const char *text = grouped_text(e, true, name, o, p.k, p.m, p.n, false);
+    HD_CUDA_LAUNCH(e, o, name, text, hd_ceil_div(p.m, TILE) * hd_ceil_div(p.n, TILE), groups, 256, 0,
+                   device(e, o->in[0]), device(e, o->in[1]), device(e, o->in[2]), device(e, o->out[0]));
+}
